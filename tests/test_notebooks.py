@@ -1,0 +1,33 @@
+"Every notebook below nbs/ runs from top to bottom, and what is committed is what a reader should see."
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = sorted(p for p in (ROOT/"nbs").rglob("*.ipynb") if not any(part.startswith((".", "_")) for part in p.relative_to(ROOT/"nbs").parts))
+each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.relative_to(ROOT/"nbs").as_posix())
+
+
+@pytest.mark.notebook
+@each
+def test_runs(path):
+    run = subprocess.run([Path(sys.executable).with_name("nbdev-test"), path, "--n-workers", "0", "--flags", os.environ.get("MEMKIT_NB_FLAGS", "")],
+                         cwd=ROOT, capture_output=True, text=True, timeout=900, env={**os.environ, "MPLBACKEND": "agg"})
+    if run.returncode or "Success." not in run.stdout: pytest.fail(run.stdout + run.stderr, pytrace=False)
+
+
+@each
+def test_reads_well(path):
+    "Prose between the code, outputs from a clean run, none of them an error, and a file that stays small."
+    cells = json.loads(path.read_text())["cells"]
+    code = [c for c in cells if c["cell_type"] == "code" and "".join(c["source"]).strip()]
+    prose = [c for c in cells if c["cell_type"] == "markdown"]
+    outputs = [o for c in code for o in c["outputs"]]
+    assert len(prose)*3 >= len(code), "at least one cell of prose for three of code"
+    assert outputs and not [o for o in outputs if o["output_type"] == "error"]
+    assert not ["".join(o["text"])[:200] for o in outputs if o.get("name") == "stderr"], "nothing on stderr"
+    assert path.stat().st_size <= 300*1024

@@ -6,7 +6,7 @@
 __all__ = ['ROLES', 'check_text', 'utc_now', 'check_time', 'new_id', 'json_copy', 'Message', 'Document', 'Memory', 'Hit',
            'Section', 'Considered', 'Turn', 'Receipt', 'to_dict']
 
-# %% ../../nbs/core/00_records.ipynb #b27186c4
+# %% ../../nbs/core/00_records.ipynb #3c912e92
 import json
 import re
 import secrets
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, is_dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-# %% ../../nbs/core/00_records.ipynb #11499a1b
+# %% ../../nbs/core/00_records.ipynb #b6f9aadb
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 def check_text(
@@ -31,7 +31,7 @@ def check_text(
     if not empty and not text.strip(): raise ValueError(f"{what} is empty; give at least one word")
     return text
 
-# %% ../../nbs/core/00_records.ipynb #e1f3880d
+# %% ../../nbs/core/00_records.ipynb #3cbb2f84
 def utc_now() -> datetime:
     "The present moment, with its time zone (UTC)."
     return datetime.now(timezone.utc)
@@ -50,7 +50,7 @@ def new_id(
     "A random identifier that says nothing about whom it names (hybrid §10)."
     return f"{prefix}-{secrets.token_hex(16)}"
 
-# %% ../../nbs/core/00_records.ipynb #41e95459
+# %% ../../nbs/core/00_records.ipynb #6bb2ca68
 ROLES = ("system", "user", "assistant")
 
 def json_copy(
@@ -71,7 +71,7 @@ class Message:
         if self.role not in ROLES: raise ValueError(f"role must be one of {', '.join(ROLES)}; got {self.role!r}")
         check_text(self.text, f"{self.role} message", empty=self.role != "user")
 
-# %% ../../nbs/core/00_records.ipynb #5296ead5
+# %% ../../nbs/core/00_records.ipynb #e2536779
 @dataclass(frozen=True, kw_only=True)
 class Document:
     "One entry of a corpus (hybrid §5.2)."
@@ -88,7 +88,7 @@ class Document:
         for name in ("title", "category", "source"): check_text(getattr(self, name), f"{name} of document {self.id}", empty=True)
         object.__setattr__(self, "meta", json_copy(self.meta))
 
-# %% ../../nbs/core/00_records.ipynb #60e9e7ca
+# %% ../../nbs/core/00_records.ipynb #1aa4d75a
 @dataclass(frozen=True, kw_only=True)
 class Memory:
     "Something remembered about, or for, one user."
@@ -110,7 +110,7 @@ class Memory:
         object.__setattr__(self, "meta", json_copy(self.meta))
         if min(self.recalls, self.correct, self.incorrect) < 0: raise ValueError(f"counts of memory {self.id} must be 0 or more")
 
-# %% ../../nbs/core/00_records.ipynb #df459776
+# %% ../../nbs/core/00_records.ipynb #28a03685
 @dataclass(frozen=True, kw_only=True)
 class Hit:
     "A document or memory that a search found."
@@ -121,7 +121,7 @@ class Hit:
 
     def __post_init__(self): object.__setattr__(self, "parts", dict(self.parts))
 
-# %% ../../nbs/core/00_records.ipynb #6742ff9b
+# %% ../../nbs/core/00_records.ipynb #6c5cd7e0
 @dataclass(frozen=True, kw_only=True)
 class Section:
     "One part of a prompt, and what it costs."
@@ -138,7 +138,7 @@ class Considered:
     outcome: str                  # such as 'shown', 'cosine .31 is below .40', 'ranked 7th, 5 are kept', 'did not fit the budget'
     shown: bool = False
 
-# %% ../../nbs/core/00_records.ipynb #10dbab63
+# %% ../../nbs/core/00_records.ipynb #8152d39c
 @dataclass(frozen=True, kw_only=True)
 class Turn:
     "One exchange with an assistant, with every intermediate result."
@@ -148,7 +148,8 @@ class Turn:
     at: datetime
     text: str                                 # the user's message as it came
     query: str = ""                           # what was searched for, after pre-processing
-    answer: str = ""
+    draft: str = ""                           # the model's own words, before anything was checked or struck
+    answer: str = ""                          # what the user got
     messages: tuple[Message, ...] = ()        # the prompt, as messages
     prompt: str = ""                          # the prompt, exactly as the model saw it
     sections: tuple[Section, ...] = ()        # the prompt's parts with their tokens
@@ -161,10 +162,11 @@ class Turn:
     seconds: Mapping[str, float] = field(default_factory=dict)   # time by step
     wrote: tuple[int, ...] = ()               # ids of the memories this turn wrote
     model: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)       # what only this assistant keeps: verdicts, probabilities, …
 
     def __post_init__(self):
         object.__setattr__(self, "at", check_time(self.at))
-        for name in ("detected", "seconds"): object.__setattr__(self, name, dict(getattr(self, name)))
+        for name in ("detected", "seconds", "extra"): object.__setattr__(self, name, dict(getattr(self, name)))
 
     @property
     def shown(self) -> tuple[Hit, ...]:
@@ -181,7 +183,7 @@ class Turn:
         "The memories that reached the prompt."
         return tuple(h for h in self.shown if isinstance(h.item, Memory))
 
-# %% ../../nbs/core/00_records.ipynb #295fd1e8
+# %% ../../nbs/core/00_records.ipynb #df5908e7
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
     "What a deletion removed (hybrid §5.5)."
@@ -199,7 +201,7 @@ class Receipt:
         state = "the words are gone from the bytes on disk" if self.erased else f"still pending: {self.pending or 'not checked'}"
         return f"removed {places}; {state}"
 
-# %% ../../nbs/core/00_records.ipynb #b9d80c6a
+# %% ../../nbs/core/00_records.ipynb #479adef5
 def to_dict(
     record: Any,  # a record, or anything made of records
 ) -> Any:         # dictionaries, lists, strings and numbers

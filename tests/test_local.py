@@ -62,6 +62,22 @@ def user(text): return [Message(role="user", text=text)]
 ASKS = [user("Name a colour."), user("What causes influenza, and how long does it last?"), [Message(role="system", text="Be brief."), *user("Rate.")], user("warfarin"), user("🩺 naïve " * 9)]
 
 
+class Adapted(torch.nn.Module):
+    "What an adapter library makes of a model: it takes any argument and passes it on."
+    def __init__(self, base):
+        super().__init__()
+        self.base, self.config, self.generation_config = base, base.config, base.generation_config
+    device = property(lambda self: self.base.device)
+    def get_base_model(self): return self.base
+    def forward(self, *args, **kwargs): return self.base(*args, **kwargs)
+
+
+def test_a_wrapped_model_answers_alike_in_batches(lm):
+    model, tokenizer = lm.load()
+    wrapped = LocalLM.wrap(Adapted(model), tokenizer, "adapted")
+    assert [r.text for r in wrapped.generate(ASKS, max_tokens=8)] == [r.text for r in lm.generate(ASKS, max_tokens=8)]
+
+
 def test_contracts(lm):
     check_language_model(lambda: lm)
     check_label_scorer(lambda: lm)

@@ -6,7 +6,7 @@
 __all__ = ['pad_left', 'batches', 'next_logits', 'pick_token', 'Draft', 'write_tokens', 'end_tokens', 'answer_text', 'ends_at',
            'common_length', 'split_labels', 'score_rows', 'token_log_probs']
 
-# %% ../../nbs/core/03c_causal.ipynb #ba04f75c
+# %% ../../nbs/core/03c_causal.ipynb #7d1231ed
 import copy
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ import numpy as np
 
 from .lm import cut_at_stop
 
-# %% ../../nbs/core/03c_causal.ipynb #ae416299
+# %% ../../nbs/core/03c_causal.ipynb #1d8f011e
 def pad_left(
     rows: Sequence[Sequence[int]],
     pad: int,           # any token; the mask hides it
@@ -36,7 +36,7 @@ def batches(
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     return [order[i:i + size] for i in range(0, len(order), size)]
 
-# %% ../../nbs/core/03c_causal.ipynb #983fe032
+# %% ../../nbs/core/03c_causal.ipynb #bd654533
 def next_logits(
     model: Any,
     ids: Any,        # [n, width] new tokens
@@ -54,7 +54,7 @@ def next_logits(
     with torch.inference_mode(): out = model(**inputs)
     return out.logits[:, -keep:].float(), out.past_key_values
 
-# %% ../../nbs/core/03c_causal.ipynb #334749cb
+# %% ../../nbs/core/03c_causal.ipynb #494a85f0
 def pick_token(
     scores: Any,               # [vocabulary]
     temperature: float,        # 0: the likeliest
@@ -69,7 +69,7 @@ def pick_token(
     p[p.cumsum(-1) - p >= top_p] = 0    # the first is always kept
     return int(order[torch.multinomial(p, 1, generator=generator)])
 
-# %% ../../nbs/core/03c_causal.ipynb #6de1b38c
+# %% ../../nbs/core/03c_causal.ipynb #ffefc9b8
 @dataclass
 class Draft:
     "An answer in the making."
@@ -101,7 +101,7 @@ def write_tokens(
         live, mask = [live[i] for i in on], torch.cat([mask[on], torch.ones(len(on), 1, dtype=mask.dtype)], 1)
         ids = torch.tensor([[d.tokens[-1]] for d in live])
 
-# %% ../../nbs/core/03c_causal.ipynb #6d43561e
+# %% ../../nbs/core/03c_causal.ipynb #34e848a0
 def end_tokens(
     model: Any,
     tokenizer: Any,
@@ -136,7 +136,7 @@ def ends_at(
         return bool(stop) and cut_at_stop(tokenizer.decode(d.tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False), stop)[1]
     return ends
 
-# %% ../../nbs/core/03c_causal.ipynb #8fbd7ccd
+# %% ../../nbs/core/03c_causal.ipynb #2245b90d
 def common_length(
     rows: Sequence[Sequence[int]],
 ) -> int:
@@ -157,7 +157,7 @@ def split_labels(
         if len(row) == n: raise ValueError(f"the label {label!r} adds no token after {text[-20:]!r}; choose another label or end the prompt differently")
     return rows[0][:n], [row[n:] for row in rows]
 
-# %% ../../nbs/core/03c_causal.ipynb #94e6e876
+# %% ../../nbs/core/03c_causal.ipynb #92278c61
 def score_rows(
     model: Any,
     contexts: Sequence[list[int]],
@@ -181,7 +181,7 @@ def score_rows(
             for i, j, tail in jobs[keys[key]]: out[i, j] = row[range(-len(tail), 0), tail].sum().item()
     return out
 
-# %% ../../nbs/core/03c_causal.ipynb #3f3abb68
+# %% ../../nbs/core/03c_causal.ipynb #ddf705e2
 def _read_once(model, ids):
     import torch
     if not ids: return None
@@ -195,7 +195,7 @@ def _row_scores(model, rows, start, shared, pad, keep):
     mask = torch.cat([torch.ones(len(rows), shared, dtype=mask.dtype), mask], 1)
     return next_logits(model, ids, mask, cache, keep)[0].log_softmax(-1).cpu()
 
-# %% ../../nbs/core/03c_causal.ipynb #ae4e4791
+# %% ../../nbs/core/03c_causal.ipynb #851dab2b
 def token_log_probs(
     model: Any,
     ids: Sequence[int],  # a text, 2 tokens or more

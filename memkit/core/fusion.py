@@ -5,11 +5,11 @@
 # %% auto #0
 __all__ = ['check_weights', 'rrf', 'guarantee', 'min_max', 'weighted']
 
-# %% ../../nbs/core/10_fusion.ipynb #7c74075e
-from collections.abc import Collection, Hashable, Mapping, Sequence
+# %% ../../nbs/core/10_fusion.ipynb #7e2d66fc
+from collections.abc import Hashable, Mapping, Sequence
 from math import fsum, inf, isfinite
 
-# %% ../../nbs/core/10_fusion.ipynb #0629933e
+# %% ../../nbs/core/10_fusion.ipynb #e528bc64
 def check_weights(
     weights: Sequence[float] | None,  # None: all equal
     n: int,                           # how many lists there are
@@ -38,7 +38,7 @@ def rrf(
     score = {d: fsum(w/(k + of[d]) for w, of in zip(weights, ranks) if d in of) for ranking in rankings for d in ranking}
     return sorted(score.items(), key=lambda ds: (-ds[1], [of.get(ds[0], inf) for of in ranks]))
 
-# %% ../../nbs/core/10_fusion.ipynb #2cd8922e
+# %% ../../nbs/core/10_fusion.ipynb #736ff148
 def guarantee(
     fused: Sequence[tuple[Hashable, float]],  # (id, score), best first
     wanted: Sequence[Hashable],               # ids of the list that must be heard, best first
@@ -52,7 +52,7 @@ def guarantee(
     best = next((d for d in wanted if d in score), None)
     return kept if best is None else kept[:k - 1] + [(best, score[best])]
 
-# %% ../../nbs/core/10_fusion.ipynb #7bc14071
+# %% ../../nbs/core/10_fusion.ipynb #437b478c
 def min_max(
     scores: Mapping[Hashable, float],   # finite; may be empty
 ) -> dict[Hashable, float]:             # 0..1
@@ -62,7 +62,7 @@ def min_max(
     low, high = min(scores.values()), max(scores.values())
     return {d: (s - low)/(high - low) if high > low else 1. for d, s in scores.items()}
 
-# %% ../../nbs/core/10_fusion.ipynb #a5a0cb72
+# %% ../../nbs/core/10_fusion.ipynb #6e937bed
 def weighted(
     scores: Sequence[Mapping[Hashable, float]],  # for each list: score by id; the first list wins ties
     weights: Sequence[float] | None = None,      # what each list counts; only their ratio matters

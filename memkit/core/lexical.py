@@ -6,7 +6,7 @@
 __all__ = ['STOP_WORDS', 'IDFS', 'BACKENDS', 'singular', 'tokenize', 'idf_weight', 'saturation', 'LexicalIndex', 'BM25',
            'check_lexical']
 
-# %% ../../nbs/core/09_lexical.ipynb #1c564717
+# %% ../../nbs/core/09_lexical.ipynb #095e74a9
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ import numpy as np
 from .index import best_positions
 from .records import check_text
 
-# %% ../../nbs/core/09_lexical.ipynb #748a1868
+# %% ../../nbs/core/09_lexical.ipynb #9565bdae
 STOP_WORDS = frozenset("""a about after again all also am an and any are as at be because been before being between both but by can could d did do does doing done during each few for
 from further get gets had has have having he her here hers him his how i if in into is it its itself just let ll m may me might more most much must my myself no nor not of off on once
 only or other our ours out over own please re s same shall she should so some such t than that the their theirs them then there these they this those through to too under until up us ve
@@ -38,7 +38,7 @@ def tokenize(
     words = (w for w in re.findall(r"[^\W_]+", text.lower()) if w not in stop)
     return [singular(w) for w in words] if plurals else list(words)
 
-# %% ../../nbs/core/09_lexical.ipynb #608e7129
+# %% ../../nbs/core/09_lexical.ipynb #0c14442d
 IDFS = ("lucene", "robertson")
 
 def idf_weight(
@@ -54,21 +54,21 @@ def idf_weight(
     odds = (n - holding + .5)/(holding + .5)
     return np.log1p(odds) if kind == "lucene" else np.log(np.maximum(odds, 1.))
 
-# %% ../../nbs/core/09_lexical.ipynb #0c4e9976
+# %% ../../nbs/core/09_lexical.ipynb #f0baea65
 def saturation(
     f: float | np.ndarray,     # times the word occurs in the document, 0 or more
     length: float,             # words in the document
     mean_length: float,        # words in a document on average, above 0
-    k1: float = 1.5,           # 0 or more: the larger, the longer repetition counts
+    k1: float = 1.5,           # above 0: the larger, the longer repetition counts
     b: float = .75,            # 0..1: 0 ignores length, 1 divides by it
 ) -> float | np.ndarray:       # 0..k1 + 1
     """How much a word's occurrences count (BM25's term frequency).
 
     f*(k1 + 1)/(f + k1*(1 - b + b*length/mean_length))
     """
-    return f*(k1 + 1)/(f + k1*(1 - b + b*length/mean_length)) if k1 else np.minimum(f, 1.)
+    return f*(k1 + 1)/(f + k1*(1 - b + b*length/mean_length))
 
-# %% ../../nbs/core/09_lexical.ipynb #4b74d7bf
+# %% ../../nbs/core/09_lexical.ipynb #033f0e41
 def _bm25s(corpus: list[list[str]], k1: float, b: float, idf: str) -> Callable[[list[str]], np.ndarray]:
     import bm25s
     index = bm25s.BM25(method=idf, k1=k1, b=b, dtype="float64", backend="numpy")
@@ -85,7 +85,7 @@ def _rank_bm25(corpus: list[list[str]], k1: float, b: float, idf: str) -> Callab
     index.idf = {w: float(idf_weight(n, len(corpus), idf)) for w, n in holding.items()}
     return index.get_scores
 
-# %% ../../nbs/core/09_lexical.ipynb #dacaf269
+# %% ../../nbs/core/09_lexical.ipynb #e9493b45
 class LexicalIndex(Protocol):
     "Finds texts that share words with a query."
     def search(self, query: str, k: int = 5) -> list[tuple[int, float]]: ...
@@ -99,14 +99,14 @@ class BM25:
         self,
         texts: Sequence[str],         # may be empty; a text without words is never found
         backend: str = "bm25s",       # or 'rank_bm25': a thousand times slower, and the same
-        k1: float = 1.5,              # 0 or more
+        k1: float = 1.5,              # above 0
         b: float = .75,               # 0..1
         idf: str = "lucene",          # or 'robertson'
         words: Callable[[str], list[str]] = tokenize,
     ):
         if backend not in BACKENDS: raise ValueError(f"backend must be one of {', '.join(BACKENDS)}; got {backend!r}")
         if idf not in IDFS: raise ValueError(f"idf must be one of {', '.join(IDFS)}; got {idf!r}")
-        if k1 < 0 or not 0 <= b <= 1: raise ValueError(f"k1 must be 0 or more and b lie in 0..1; got {k1} and {b}")
+        if not k1 > 0 or not 0 <= b <= 1: raise ValueError(f"k1 must be above 0 and b lie in 0..1; got {k1} and {b}")
         corpus = [words(t) for t in texts]
         self.words, self.idf_kind, self.n = words, idf, len(corpus)
         self.holding = Counter(w for doc in corpus for w in set(doc))
@@ -127,7 +127,7 @@ class BM25:
         scores = self.scores(query)
         return [(int(i), float(scores[i])) for i in best_positions(scores, k, above=0.)]
 
-# %% ../../nbs/core/09_lexical.ipynb #f668f3ca
+# %% ../../nbs/core/09_lexical.ipynb #ebae747f
 def check_lexical(
     make: Callable[[list[str]], LexicalIndex],
 ):

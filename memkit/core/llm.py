@@ -6,17 +6,17 @@
 __all__ = ['load_model', 'Reply', 'LanguageModel', 'LabelScorer', 'ScriptedLM', 'check_language_model', 'check_label_scorer',
            'LocalLM', 'ChatEndpoint']
 
-# %% ../../nbs/core/05_llm.ipynb #3934a29f
+# %% ../../nbs/core/05_llm.ipynb #776410f1
 from urllib.parse import urlsplit
 
 from .endpoint import ChatEndpoint
 from .lm import LabelScorer, LanguageModel, Reply, ScriptedLM, check_label_scorer, check_language_model
 from .local import LocalLM, find_model
 
-# %% ../../nbs/core/05_llm.ipynb #59b32b14
+# %% ../../nbs/core/05_llm.ipynb #cc6b5edc
 _all_ = ["Reply", "LanguageModel", "LabelScorer", "ScriptedLM", "check_language_model", "check_label_scorer", "LocalLM", "ChatEndpoint"]
 
-# %% ../../nbs/core/05_llm.ipynb #6d8a4ca7
+# %% ../../nbs/core/05_llm.ipynb #3c12c448
 def load_model(
     spec: str,  # 'embedded', a folder, a name on the hub such as 'microsoft/phi-2', or 'http://host:port/v1#model'
 ) -> LanguageModel:

@@ -6,7 +6,7 @@
 __all__ = ['Reply', 'LanguageModel', 'LabelScorer', 'check_request', 'check_room', 'cut_at_stop', 'ScriptedLM',
            'check_language_model', 'check_label_scorer']
 
-# %% ../../nbs/core/02_lm.ipynb #efc2a571
+# %% ../../nbs/core/02_lm.ipynb #721f96ca
 import math
 import re
 import threading
@@ -19,7 +19,7 @@ import numpy as np
 
 from .records import Message
 
-# %% ../../nbs/core/02_lm.ipynb #efe4fb14
+# %% ../../nbs/core/02_lm.ipynb #5afbb0a6
 @dataclass(frozen=True, kw_only=True)
 class Reply:
     "A model's answer and what it cost."
@@ -29,7 +29,7 @@ class Reply:
     seconds: float       # time until this answer was complete; conversations answered in one batch share it
     finished: bool       # False: cut at max_tokens or at the end of the context window
 
-# %% ../../nbs/core/02_lm.ipynb #853efbec
+# %% ../../nbs/core/02_lm.ipynb #cf0f1a61
 class LanguageModel(Protocol):
     "Answers conversations. `check_language_model` is its contract."
     name: str
@@ -57,7 +57,7 @@ class LanguageModel(Protocol):
     ) -> list[Reply]:              # one per conversation, in their order
         "Answer each conversation; raises `ValueError` for arguments that can't be, and for a prompt that fills the context window."
 
-# %% ../../nbs/core/02_lm.ipynb #8cb62700
+# %% ../../nbs/core/02_lm.ipynb #293e69da
 class LabelScorer(Protocol):
     "Says how likely a label is to follow a prompt. `check_label_scorer` is its contract."
     def score_labels(
@@ -68,7 +68,7 @@ class LabelScorer(Protocol):
     ) -> np.ndarray:       # [n prompts, n labels] natural log-probability of each label after prefix + prompt
         "Score every label after every prompt, without generating anything."
 
-# %% ../../nbs/core/02_lm.ipynb #f266ae43
+# %% ../../nbs/core/02_lm.ipynb #b33d648b
 def check_request(
     conversations: Sequence[Sequence[Message]],
     max_tokens: int,
@@ -86,7 +86,7 @@ def check_request(
         if not any(m.role == "user" for m in c): raise ValueError(f"conversation {i} holds no user message; there is nothing to answer")
     return out
 
-# %% ../../nbs/core/02_lm.ipynb #0a1a6d78
+# %% ../../nbs/core/02_lm.ipynb #3c841c4a
 def check_room(
     prompt_tokens: int,
     context: int,     # the model's window, tokens
@@ -105,7 +105,7 @@ def cut_at_stop(
     ends = [i for s in stop if (i := text.find(s)) >= 0]
     return (text[:min(ends)], True) if ends else (text, False)
 
-# %% ../../nbs/core/02_lm.ipynb #38d94fcb
+# %% ../../nbs/core/02_lm.ipynb #bd45a73a
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 class ScriptedLM:
@@ -160,7 +160,7 @@ class ScriptedLM:
             raise RuntimeError(f"the script holds {len(self._replies)} replies and this is question {n + 1}; give it more, or a function of the messages")
         return self._replies[n]
 
-# %% ../../nbs/core/02_lm.ipynb #a5639b00
+# %% ../../nbs/core/02_lm.ipynb #ea2309e7
 def check_language_model(
     make: Callable[[], LanguageModel],  # gives the model to check
     exact: bool = True,                 # False: a server, which may neither count as we do nor honour a seed
@@ -175,7 +175,9 @@ def check_language_model(
 def _user(text): return [Message(role="user", text=text)]
 
 def _check_order(make):
-    conversations = [_user("Name a colour."), _user("What causes influenza, and how long does it last?"), _user("Name a colour and a fruit.")]
+    short = "Name a colour."
+    longer = f"{short} Name a fruit."   # each begins with the one before, so any tokenizer finds it longer
+    conversations = [_user(short), _user(f"{longer} What causes influenza?"), _user(longer)]
     lm = make()
     assert lm.name and lm.context > 0, "a model has a name and a context window"
     assert lm.generate([]) == [], "no conversation, no reply"
@@ -190,7 +192,7 @@ def _raises(call, *words) -> bool:
     except ValueError as e: return all(w in str(e) for w in words)
     return False
 
-# %% ../../nbs/core/02_lm.ipynb #c60a1e94
+# %% ../../nbs/core/02_lm.ipynb #ab29b0b7
 def _check_refusals(make):
     lm, c = make(), _user("Name a colour.")
     assert _raises(lambda: lm.generate([c], max_tokens=0)), "max_tokens below 1 raises ValueError"
@@ -221,7 +223,7 @@ def _check_seed(make):
     once, again = (make().generate([c], max_tokens=12, temperature=1., seed=3)[0] for _ in range(2))
     assert once.text == again.text, "the same seed gives the same answer"
 
-# %% ../../nbs/core/02_lm.ipynb #f0a5dd17
+# %% ../../nbs/core/02_lm.ipynb #30efc203
 def check_label_scorer(
     make: Callable[[], LabelScorer],  # gives the scorer to check
     within: float = 1e-4,             # how far two ways to the same log-probability may lie apart (fp32)

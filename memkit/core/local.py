@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['fast_dtype', 'find_model', 'load_causal', 'without_bar', 'LocalLM']
 
-# %% ../../nbs/core/03_local.ipynb #1d662494
+# %% ../../nbs/core/03_local.ipynb #04699eb6
 import math
 import platform
 import threading
@@ -22,7 +22,7 @@ from .lm import Reply, check_request, check_room
 from .records import Message
 from .template import PLAIN_STOP, chat_prompt, led_ids, pad_token, text_ids
 
-# %% ../../nbs/core/03_local.ipynb #b3732734
+# %% ../../nbs/core/03_local.ipynb #f316158b
 def fast_dtype(
     device: str,  # such as 'cpu', 'cuda', 'cuda:1', 'mps'
     cpuinfo: Path = Path("/proc/cpuinfo"),
@@ -33,7 +33,7 @@ def fast_dtype(
     flags = next((line.split() for line in cpuinfo.read_text().splitlines() if line.startswith("flags")), [])
     return "bfloat16" if {"avx512_bf16", "amx_bf16"} & set(flags) else "float32"
 
-# %% ../../nbs/core/03_local.ipynb #12dad8f7
+# %% ../../nbs/core/03_local.ipynb #0e6940e3
 def find_model(
     name: str,  # a folder, or a name such as 'microsoft/phi-2'
 ) -> str:       # a folder, or the name if the hub has it
@@ -48,7 +48,7 @@ def find_model(
         raise FileNotFoundError(f"no model {name!r}: it is neither a folder nor in the hub's cache, and the hub gave none ({type(e).__name__}); "
                                 f"with a network, run: hf download {name}") from None
 
-# %% ../../nbs/core/03_local.ipynb #520432dc
+# %% ../../nbs/core/03_local.ipynb #a7a46b8d
 def load_causal(
     name: str,           # as for `find_model`
     device: str | None,  # None: cuda if there is one, else cpu
@@ -77,7 +77,7 @@ def without_bar(
     finally:
         if shown: logging.enable_progress_bar()
 
-# %% ../../nbs/core/03_local.ipynb #8e597bb4
+# %% ../../nbs/core/03_local.ipynb #4e37a258
 class LocalLM:
     "A causal language model in this process: a `LanguageModel` and a `LabelScorer` (ours; transformers underneath)."
     def __init__(

@@ -5,21 +5,22 @@
 # %% auto #0
 __all__ = ['model_folder', 'model_name', 'quiet_loading']
 
-# %% ../../nbs/core/06a_model_files.ipynb #f8e13a3e
+# %% ../../nbs/core/06a_model_files.ipynb #57be7117
 import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# %% ../../nbs/core/06a_model_files.ipynb #5d0b5589
+# %% ../../nbs/core/06a_model_files.ipynb #ee749530
 def model_folder(
     name: str | Path,  # a folder, or the name of a model on the hub such as 'ncbi/MedCPT-Query-Encoder'
 ) -> Path:
     "Where a model's files are on this machine, fetched if they aren't and there is a network (ours). Raises `FileNotFoundError`, which says what to do."
     folder = Path(name).expanduser()
     if str(name) and folder.is_dir(): return folder
-    if not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", str(name)): raise FileNotFoundError(f"no folder {str(name)!r}, and it can't be the name of a model on the hub")
+    if not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", str(name)):
+        raise FileNotFoundError(f"no folder {str(name)!r}, and it can't be the name of a model on the hub")
     from huggingface_hub import HfApi, snapshot_download, try_to_load_from_cache
     if isinstance(config := try_to_load_from_cache(str(name), "config.json"), str): return Path(config).parent
     try:
@@ -29,7 +30,7 @@ def model_folder(
         raise FileNotFoundError(f"the model {str(name)!r} is neither a folder here nor in the hub's cache, and the hub didn't give it ({type(e).__name__}); "
                                 f"fetch it where there is a network (hf download {name}) and give its folder") from None
 
-# %% ../../nbs/core/06a_model_files.ipynb #6d0b783a
+# %% ../../nbs/core/06a_model_files.ipynb #ebc71e64
 def model_name(
     name: str | Path,  # as it was asked for
     folder: Path,      # from `model_folder`
@@ -42,7 +43,7 @@ def model_name(
         with path.open("rb") as f: digest.update(hashlib.file_digest(f, "blake2b").digest())
     return f"{folder.resolve().name}@{digest.hexdigest()}"
 
-# %% ../../nbs/core/06a_model_files.ipynb #85726c4d
+# %% ../../nbs/core/06a_model_files.ipynb #1867cb0b
 @contextmanager
 def quiet_loading() -> Iterator[None]:
     "Without the bar that transformers draws while it reads weights: an embedder may be loaded in the middle of somebody's conversation (ours)."

@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['sentences', 'passages', 'asked', 'ends']
 
-# %% ../../nbs/core/10a_passages.ipynb #77672755
+# %% ../../nbs/core/10a_passages.ipynb #d41f5090
 import re
 
-# %% ../../nbs/core/10a_passages.ipynb #5b68faa4
+# %% ../../nbs/core/10a_passages.ipynb #cdb76bee
 _END = re.compile(r"(?<=[.!?])\s+(?=[\"'(\[]?[A-Z0-9])|(?<=[?])\s+|\n\s*\n")
 
 def sentences(
@@ -17,7 +17,7 @@ def sentences(
     "The sentences of `text`: split after . ! ? before a capital or digit, after any ?, and at empty lines (ours)."
     return [s.strip() for s in _END.split(text) if s.strip()]
 
-# %% ../../nbs/core/10a_passages.ipynb #14b9100c
+# %% ../../nbs/core/10a_passages.ipynb #a98db755
 def _overlap(
     passage: list[list[str]],  # sentences, as words
     room: int,                 # words there may be
@@ -44,14 +44,14 @@ def passages(
         now = now + [piece]
     return [" ".join(w for piece in p for w in piece) for p in out + [now] if p]
 
-# %% ../../nbs/core/10a_passages.ipynb #ebfe439b
+# %% ../../nbs/core/10a_passages.ipynb #f88595fe
 def asked(
     message: str,
 ) -> str:
     "The sentences of `message` that end in a question mark, or all of it where none does (ours)."
     return " ".join(s for s in sentences(message) if s.endswith("?")) or message
 
-# %% ../../nbs/core/10a_passages.ipynb #d989f7e9
+# %% ../../nbs/core/10a_passages.ipynb #a741a5b2
 def ends(
     text: str,
     words: int = 400,  # the most that is kept, 2 or more

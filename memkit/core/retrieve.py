@@ -6,7 +6,7 @@
 __all__ = ['FUSIONS', 'PAPER', 'Retriever', 'RetrieveSettings', 'DenseSide', 'filled_index', 'sentence_scores', 'Found',
            'check_documents', 'score_parts', 'fuse', 'coverage', 'FusedRetriever', 'index_documents', 'check_retriever']
 
-# %% ../../nbs/core/11_retrieve.ipynb #c8f8de1c
+# %% ../../nbs/core/11_retrieve.ipynb #39ca9e36
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,12 +21,12 @@ from .lexical import BM25
 from .passages import asked, ends, passages, sentences
 from .records import Document, Hit, check_text
 
-# %% ../../nbs/core/11_retrieve.ipynb #8058ef41
+# %% ../../nbs/core/11_retrieve.ipynb #e69022fd
 class Retriever(Protocol):
     "Finds the `k` best documents for `query`, best first."
     def search(self, query: str, k: int = 5) -> list[Hit]: ...
 
-# %% ../../nbs/core/11_retrieve.ipynb #1751897b
+# %% ../../nbs/core/11_retrieve.ipynb #14f907bb
 FUSIONS = ("weighted", "rrf", "bm25", "dense")
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class RetrieveSettings:
     query_words: int = 400          # ours: of a longer message the two ends are read
     passage_words: int = 120        # ours: longest passage
     passage_overlap: int = 20       # ours: words that a passage repeats
-    titles: bool = True             # §5.2: title and text are both searched
+    titles: bool = True             # ours: the titles (which §5.2 stores) are searched too
 
     def __post_init__(self):
         if self.fusion not in FUSIONS: raise ValueError(f"fusion must be one of {', '.join(FUSIONS)}; got {self.fusion!r}")
@@ -58,7 +58,7 @@ class RetrieveSettings:
 
 PAPER = RetrieveSettings(fusion="rrf", k1=1.5, b=.75, by_sentence=False, question_weight=0.)
 
-# %% ../../nbs/core/11_retrieve.ipynb #8c38bca1
+# %% ../../nbs/core/11_retrieve.ipynb #dccb5a30
 class DenseSide:
     "The documents as vectors: each one whole, and in passages (ours; whole documents: hybrid §5.1)."
     def __init__(
@@ -110,7 +110,7 @@ def filled_index(
     index.add([str(i) for i in range(len(vectors))], vectors)
     return index
 
-# %% ../../nbs/core/11_retrieve.ipynb #c2ce01ad
+# %% ../../nbs/core/11_retrieve.ipynb #d9a22e45
 def sentence_scores(
     bm25: BM25,
     message: str,
@@ -118,7 +118,7 @@ def sentence_scores(
     "BM25 of the sentence of `message` that fits each document best (ours)."
     return np.max([bm25.scores(s) for s in sentences(message)], axis=0)
 
-# %% ../../nbs/core/11_retrieve.ipynb #3fd4bbd3
+# %% ../../nbs/core/11_retrieve.ipynb #cf37c2bc
 @dataclass(frozen=True)
 class Found:
     "What the sides found for one query: scores, and who was put forward."
@@ -133,7 +133,7 @@ class Found:
         "All that were put forward, by position."
         return sorted({*self.words, *self.wholes, *self.passages})
 
-# %% ../../nbs/core/11_retrieve.ipynb #32585296
+# %% ../../nbs/core/11_retrieve.ipynb #11876dfb
 def check_documents(
     documents: Sequence[Document],
 ) -> list[Document]:
@@ -144,7 +144,7 @@ def check_documents(
     if twice: raise ValueError(f"the document id {twice[0]!r} is used more than once ({len(twice)} such ids); give each document its own")
     return documents
 
-# %% ../../nbs/core/11_retrieve.ipynb #ec6d9848
+# %% ../../nbs/core/11_retrieve.ipynb #defcbf67
 def score_parts(
     found: Found,
     position: int,            # of the document
@@ -174,7 +174,7 @@ def fuse(
     near = {i: share*p["passage score"] + (1 - share)*p["dense"] for i, p in parts.items() if "dense rank" in p or i in found.passages}
     return sorted(near.items(), key=lambda x: -x[1])
 
-# %% ../../nbs/core/11_retrieve.ipynb #e2cdcc8d
+# %% ../../nbs/core/11_retrieve.ipynb #c8ab299d
 def coverage(
     bm25: BM25,
     query: str,
@@ -188,7 +188,7 @@ def coverage(
     total = sum(map(bm25.idf, words))
     return sum(bm25.idf(w) for w in words & has)/total if total else 0.
 
-# %% ../../nbs/core/11_retrieve.ipynb #4873881e
+# %% ../../nbs/core/11_retrieve.ipynb #d44668ac
 class FusedRetriever:
     "Finds documents by words and by meaning (hybrid §5.1; the default fusion is ours). Safe to share among threads."
     def __init__(
@@ -225,7 +225,7 @@ class FusedRetriever:
 
     def candidates(self, query: str, at_least: int = 1) -> list[Hit]:
         "Every document that a side put forward, best first, with the parts of its score; raises `ValueError` for an empty or broken query."
-        found = self.find(query, max(at_least, self.settings.pool))
+        found = self.find(query, max(1, min(max(at_least, self.settings.pool), len(self))))
         parts = {i: score_parts(found, i, self.dense) for i in found.pool}
         return [Hit(item=self.documents[i], score=s, source="fused", parts={**parts[i], "fused": s}) for i, s in fuse(found, parts, self.settings)]
 
@@ -253,7 +253,7 @@ class FusedRetriever:
         best = lambda name: max((h.parts.get(name, 0.) for h in hits), default=0.)
         return {"dense": best("dense"), "passage": best("passage score"), "coverage": max((coverage(self.bm25, query, self._shown(h.item)) for h in hits[:10]), default=0.)}
 
-# %% ../../nbs/core/11_retrieve.ipynb #f48fe87a
+# %% ../../nbs/core/11_retrieve.ipynb #8d874b40
 def index_documents(
     documents: Sequence[Document],     # each id once; may be empty
     embedder: Embedder | None = None,  # None: MiniLM
@@ -262,7 +262,7 @@ def index_documents(
     "Make `documents` searchable: `.search(query, k)` gives hits whose `.item` is the document. Raises `ValueError` for an id used twice."
     return FusedRetriever(documents, embedder, settings or RetrieveSettings())
 
-# %% ../../nbs/core/11_retrieve.ipynb #fc3d4493
+# %% ../../nbs/core/11_retrieve.ipynb #9136d5a0
 def check_retriever(
     make: Callable[[list[Document]], Retriever],
 ):

@@ -7,7 +7,7 @@ __all__ = ['SCHEMA', 'tables', 'meta', 'owners', 'erasures', 'memories', 'turns'
            'owner_digest', 'bucket', 'StoreError', 'NotFound', 'one_line', 'address', 'database_file', 'make_engine',
            'open_schema', 'Open', 'Database', 'reading', 'writing', 'find_owner', 'raise_version']
 
-# %% ../../nbs/core/07a_schema.ipynb #c5ab60ac
+# %% ../../nbs/core/07a_schema.ipynb #56f06522
 import hashlib
 import hmac
 import os
@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import (BigInteger, Column, Connection, Engine, ForeignKey, Index, Integer, LargeBinary, MetaData, StaticPool, Table, Text,
-                        create_engine, event, exc, inspect, make_url, select)
+                        bindparam, create_engine, event, exc, inspect, make_url, select)
 
 from .records import check_text
 
-# %% ../../nbs/core/07a_schema.ipynb #8ed9c42f
+# %% ../../nbs/core/07a_schema.ipynb #18fe0575
 def owner_digest(
     secret: bytes,  # the store's own key
     user: str,
@@ -37,7 +37,7 @@ def bucket(
     "The first 16 bits of `digest`, which is all that an index may know of an owner: enough to find, too little to recognise (ours)."
     return int.from_bytes(digest[:2], "big")
 
-# %% ../../nbs/core/07a_schema.ipynb #94e5f4c8
+# %% ../../nbs/core/07a_schema.ipynb #e3322f54
 SCHEMA = 1
 tables = MetaData()
 
@@ -51,7 +51,7 @@ owners = Table("owners", tables, Column("id", Integer, primary_key=True), Column
                Column("digest", LargeBinary, nullable=False), Column("version", Integer, nullable=False), sqlite_autoincrement=True)
 erasures = Table("erasures", tables, Column("id", Integer, primary_key=True), Column("at", BigInteger, nullable=False), sqlite_autoincrement=True)
 
-# %% ../../nbs/core/07a_schema.ipynb #a6cd01cf
+# %% ../../nbs/core/07a_schema.ipynb #3ed90208
 memories = _owned("memories", Column("kind", Text, nullable=False), Column("text", Text, nullable=False),
     Column("at", BigInteger, nullable=False),                            # microseconds since 1970, UTC
     Column("encoder", Text, nullable=False), Column("dim", Integer),     # NULL without a vector
@@ -67,7 +67,7 @@ events = _owned("events", Column("at", BigInteger, nullable=False), Column("kind
     Column("other", Integer), Column("turn", Text), Column("reason", Text, nullable=False), Column("data", Text, nullable=False))
 state = _owned("state", Column("key", Text, nullable=False), Column("value", Text, nullable=False))
 
-# %% ../../nbs/core/07a_schema.ipynb #223c9aa8
+# %% ../../nbs/core/07a_schema.ipynb #530638a7
 class StoreError(RuntimeError):
     "The store can't do what it was asked; what was stored before is unharmed."
 
@@ -84,7 +84,7 @@ _ADVICE = (
     ("not a database", "the file isn't a memkit store (or not a database at all); give another path. It was not touched"),
     ("malformed", "the file is damaged; restore it from a copy"))
 
-# %% ../../nbs/core/07a_schema.ipynb #e365d725
+# %% ../../nbs/core/07a_schema.ipynb #09ad101e
 @contextmanager
 def one_line(
     place: str,  # the store's address, as the error shall name it
@@ -96,7 +96,7 @@ def one_line(
         advice = next((a for word, a in _ADVICE if word in said.lower()), "the database refused")
         raise StoreError(f"store {place}: {advice} ({said})") from None
 
-# %% ../../nbs/core/07a_schema.ipynb #ad43d029
+# %% ../../nbs/core/07a_schema.ipynb #ae2c7685
 def address(
     target: str | os.PathLike,  # a path, ':memory:', or a URL such as postgresql://host/db
 ) -> str:                       # SQLAlchemy's URL
@@ -112,7 +112,7 @@ def database_file(
     name = engine.url.database
     return Path(name) if engine.dialect.name == "sqlite" and name and name != ":memory:" else None
 
-# %% ../../nbs/core/07a_schema.ipynb #2b382d96
+# %% ../../nbs/core/07a_schema.ipynb #524a760e
 PRAGMAS = {"foreign_keys": "ON", "secure_delete": "ON", "synchronous": "FULL", "mmap_size": 1 << 30}
 
 def make_engine(
@@ -136,7 +136,7 @@ def _prepare(connection, _record):
 def _begin(conn: Connection):
     conn.exec_driver_sql("BEGIN" if conn.get_execution_options().get("reading") else "BEGIN IMMEDIATE")
 
-# %% ../../nbs/core/07a_schema.ipynb #78af407f
+# %% ../../nbs/core/07a_schema.ipynb #e24ffb14
 def open_schema(
     engine: Engine,
     place: str,  # how an error names the store
@@ -155,7 +155,7 @@ def _create(conn: Connection):
     tables.create_all(conn)
     conn.execute(meta.insert(), [{"key": "schema", "value": str(SCHEMA)}, {"key": "secret", "value": secrets.token_hex(32)}])
 
-# %% ../../nbs/core/07a_schema.ipynb #d2079c29
+# %% ../../nbs/core/07a_schema.ipynb #5e260c6a
 def _touch(path: Path, place: str):
     try:
         if path.exists():
@@ -179,7 +179,7 @@ def _use_wal(engine: Engine):
     try: raw.execute("PRAGMA journal_mode=WAL").close()
     finally: raw.close()
 
-# %% ../../nbs/core/07a_schema.ipynb #2dd472e7
+# %% ../../nbs/core/07a_schema.ipynb #81fed7a9
 @dataclass
 class Open:
     "A transaction that a thread is in."
@@ -216,7 +216,8 @@ class Database:
             self._start()
         t = getattr(self._local, "open", None)
         if t and t.user != user: raise ValueError("a transaction is one user's; finish this one before you turn to another user")
-        if t and t.broken: raise StoreError(f"store {self.place}: the disk refused an earlier write of this transaction, so nothing of it is kept; leave the `with` block and repeat it")
+        if t and t.broken:
+            raise StoreError(f"store {self.place}: an earlier write of this transaction failed, so nothing of it is kept; leave the `with` block and repeat it")
         return t
 
     def close(self):
@@ -224,7 +225,7 @@ class Database:
         if not self.closed and self.pid == os.getpid(): self.engine.dispose()
         self.closed = True
 
-# %% ../../nbs/core/07a_schema.ipynb #0da26f11
+# %% ../../nbs/core/07a_schema.ipynb #2b5c9861
 @contextmanager
 def reading(db: Database, user: str):
     "A connection that sees one unchanging state: the last committed one, or that of this thread's own transaction."
@@ -247,7 +248,7 @@ def writing(db: Database, user: str):
             db.current(user)                     # raises if it is broken
         finally: db._local.open = None
 
-# %% ../../nbs/core/07a_schema.ipynb #e0cb4708
+# %% ../../nbs/core/07a_schema.ipynb #afe56f5b
 @contextmanager
 def _queue(db: Database):
     if not db._lock.acquire(timeout=db.timeout):
@@ -273,10 +274,14 @@ def _breaking(db: Database, t: Open):
         t.broken = True
         raise
 
-# %% ../../nbs/core/07a_schema.ipynb #aed9453e
-def _mine(db: Database, user: str):
+# %% ../../nbs/core/07a_schema.ipynb #123ebb17
+_MINE = (owners.c.bucket == bindparam("its_bucket")) & (owners.c.digest == bindparam("its_digest"))
+_FIND = select(owners.c.id, owners.c.version).where(_MINE)   # built once: building costs more than running
+_RAISE = owners.update().where(_MINE).values(version=owners.c.version + 1).returning(owners.c.id)
+
+def _who(db: Database, user: str) -> dict[str, object]:
     digest = owner_digest(db.secret, user)
-    return (owners.c.bucket == bucket(digest)) & (owners.c.digest == digest)
+    return {"its_bucket": bucket(digest), "its_digest": digest}
 
 def find_owner(
     db: Database,
@@ -284,7 +289,7 @@ def find_owner(
     user: str,
 ) -> tuple[int, int] | None:  # number and version
     "Who `user` is in the file; `None` for somebody it doesn't know."
-    row = conn.execute(select(owners.c.id, owners.c.version).where(_mine(db, user))).first()
+    row = conn.execute(_FIND, _who(db, user)).first()
     return tuple(row) if row else None
 
 def raise_version(
@@ -294,7 +299,7 @@ def raise_version(
     create: bool = False, # make a row for somebody it doesn't know
 ) -> int | None:          # number
     "Say, within a transaction, that something of `user` changes."
-    id = conn.execute(owners.update().where(_mine(db, user)).values(version=owners.c.version + 1).returning(owners.c.id)).scalar()
+    who = _who(db, user)
+    id = conn.execute(_RAISE, who).scalar()
     if id is not None or not create: return id
-    digest = owner_digest(db.secret, user)
-    return conn.execute(owners.insert().values(bucket=bucket(digest), digest=digest, version=1)).inserted_primary_key[0]
+    return conn.execute(owners.insert(), {"bucket": who["its_bucket"], "digest": who["its_digest"], "version": 1}).inserted_primary_key[0]

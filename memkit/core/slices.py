@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['check_vector', 'Slice', 'Kept', 'SliceCache', 'put', 'drop']
 
-# %% ../../nbs/core/07c_slices.ipynb #cf474ce2
+# %% ../../nbs/core/07c_slices.ipynb #4602a21d
 import math
 import threading
 from collections import OrderedDict
@@ -16,7 +16,7 @@ import numpy as np
 
 from .records import Memory
 
-# %% ../../nbs/core/07c_slices.ipynb #60004157
+# %% ../../nbs/core/07c_slices.ipynb #e98078f6
 def check_vector(
     vector: Sequence[float] | np.ndarray,  # [dim]
     what: str = "vector",                  # how to call it in an error
@@ -29,14 +29,14 @@ def check_vector(
     if not np.isfinite(v).all(): raise ValueError(f"{what} holds a number that isn't finite at position {int(np.argmin(np.isfinite(v)))}")
     return v
 
-# %% ../../nbs/core/07c_slices.ipynb #78e1d7f3
+# %% ../../nbs/core/07c_slices.ipynb #05ef0741
 @dataclass(frozen=True)
 class Slice:
     "One user's vectors by one encoder, oldest first: what a search looks at."
     ids: np.ndarray      # [n] int64, ascending
     kinds: np.ndarray    # [n] strings
     vectors: np.ndarray  # [n, dim] float32, read-only
-    longest: float       # the largest norm of a row
+    longest: float       # no row is longer than this
 
     def best(
         self,
@@ -61,7 +61,7 @@ class Slice:
             rough = (self.vectors if len(rows) == len(self.ids) else self.vectors[rows]) @ query
             return np.flatnonzero(~(rough < float(np.partition(rough, -k)[-k]) - margin))    # what isn't a number stays a candidate
 
-# %% ../../nbs/core/07c_slices.ipynb #a0a328b0
+# %% ../../nbs/core/07c_slices.ipynb #0ebaa243
 @dataclass(frozen=True)
 class Kept:
     "What is kept of one user: slices, and the memories that searches have found in them."
@@ -87,7 +87,7 @@ class SliceCache:
             self.kept.move_to_end(owner)
             return kept
 
-# %% ../../nbs/core/07c_slices.ipynb #d7c8989b
+# %% ../../nbs/core/07c_slices.ipynb #77ac5574
 def put(
     cache: SliceCache,
     owner: int,

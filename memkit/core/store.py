@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['StoredTurn', 'Event', 'MemoryStore']
 
-# %% ../../nbs/core/07_store.ipynb #62724129
+# %% ../../nbs/core/07_store.ipynb #203568ad
 import json
 import math
 import operator
@@ -18,7 +18,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
 
 from .erase import erase, everything, finish_pending, only_cited_by, remove, some
 from .records import Hit, Memory, Receipt, check_text, check_time, json_copy, new_id, utc_now
@@ -26,7 +26,7 @@ from .schema import (Database, NotFound, StoreError, citations, erasures, events
                                 state, turns, writing)
 from .slices import Kept, Slice, SliceCache, check_vector, drop, put
 
-# %% ../../nbs/core/07_store.ipynb #35bbdcab
+# %% ../../nbs/core/07_store.ipynb #517e662f
 _EPOCH, _TICK = datetime(1970, 1, 1, tzinfo=timezone.utc), timedelta(microseconds=1)
 
 def _ticks(at: datetime | None) -> int: return (check_time(utc_now() if at is None else at) - _EPOCH)//_TICK
@@ -55,7 +55,7 @@ class Event:
     reason: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
 
-# %% ../../nbs/core/07_store.ipynb #29852fb0
+# %% ../../nbs/core/07_store.ipynb #7c939dda
 _TURN_ID = re.compile(r"[a-z]+-[0-9a-f]{32}")
 
 def _missing(id: int) -> NotFound: return NotFound(f"this user has no memory {id}")
@@ -74,7 +74,7 @@ def _increment(n: int, what: str) -> int:
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or not 0 <= n < 1 << 31: raise ValueError(f"{what} must be a whole number, 0 or more, got {n!r}")
     return int(n)
 
-# %% ../../nbs/core/07_store.ipynb #97f77ac9
+# %% ../../nbs/core/07_store.ipynb #571eb172
 _FIELDS = ("id", "kind", "text", "recalls", "correct", "incorrect")
 
 def _memories(
@@ -96,23 +96,26 @@ def _one(conn: Connection, user: str, owner: int | None, id: int) -> Memory:
     if not found: raise _missing(id)
     return found[0]
 
-# %% ../../nbs/core/07_store.ipynb #0d3e8a7f
+# %% ../../nbs/core/07_store.ipynb #8feae319
+_IN_FORCE = select(memories.c.id, memories.c.kind, memories.c.encoder, memories.c.vector).where(
+    memories.c.owner == bindparam("its_owner"), memories.c.superseded_by.is_(None), memories.c.dim.is_not(None)).order_by(memories.c.id)
+
 def _slices(conn: Connection, owner: int) -> dict[str, Slice]:  # by encoder
-    m, groups = memories.c, {}
-    rows = conn.execute(select(m.id, m.kind, m.encoder, m.vector).where(m.owner == owner, m.superseded_by.is_(None), m.dim.is_not(None)).order_by(m.id))
-    for id, kind, encoder, vector in rows: groups.setdefault(encoder, []).append((id, kind, vector))
+    groups = {}
+    for id, kind, encoder, vector in conn.execute(_IN_FORCE, {"its_owner": owner}).all(): groups.setdefault(encoder, []).append((id, kind, vector))
     return {encoder: _slice(*zip(*group)) for encoder, group in groups.items()}
 
 def _slice(ids: Sequence[int], kinds: Sequence[str], vectors: Sequence[bytes]) -> Slice:
     matrix = np.frombuffer(b"".join(vectors), "<f4").reshape(len(ids), -1)
-    return Slice(np.array(ids), np.array(kinds), matrix, float(np.linalg.norm(matrix.astype(np.float64), axis=1).max()))
+    longest = math.sqrt(matrix.shape[1])*max(float(matrix.max()), -float(matrix.min()))   # no row is longer; cheaper than all norms
+    return Slice(np.array(ids), np.array(kinds), matrix, longest)
 
 def _pick(slices: dict[str, Slice], encoder: str | None) -> Slice | None:
     if encoder is not None: return slices.get(encoder)
     if len(slices) > 1: raise ValueError(f"this user's vectors come from {len(slices)} encoders ({', '.join(map(repr, sorted(slices)))}); say which with encoder=")
     return next(iter(slices.values()), None)
 
-# %% ../../nbs/core/07_store.ipynb #a2e06798
+# %% ../../nbs/core/07_store.ipynb #9d693029
 def _log(
     conn: Connection,
     owner: int,
@@ -124,22 +127,25 @@ def _log(
     reason: str = "",
     data: Mapping[str, Any] = {},
 ):
-    conn.execute(events.insert().values(owner=owner, kind=kind, at=at, memory=memory, other=other, turn=turn, reason=reason, data=json.dumps(data, ensure_ascii=False)))
+    row = {"owner": owner, "kind": kind, "at": at, "memory": memory, "other": other, "turn": turn, "reason": reason}
+    conn.execute(events.insert(), row | {"data": json.dumps(data, ensure_ascii=False)})
 
 def _cite(conn: Connection, owner: int, memory: int, cited: Sequence[str]):
     known = set(conn.execute(select(turns.c.turn).where(turns.c.owner == owner, turns.c.turn.in_(cited))).scalars())
     if lost := [t for t in cited if t not in known]: raise NotFound(f"this user has no turn {lost[0]}; add_turn comes before the memory that cites it")
     conn.execute(citations.insert(), [{"memory": memory, "position": i, "turn": t} for i, t in enumerate(cited)])
 
-# %% ../../nbs/core/07_store.ipynb #6a4747fd
+# %% ../../nbs/core/07_store.ipynb #ea8559a1
+_DIM = select(memories.c.dim).where(memories.c.owner == bindparam("its_owner"), memories.c.encoder == bindparam("its_encoder"), memories.c.dim.is_not(None)).limit(1)
+
 def _insert(conn: Connection, owner: int, m: Memory, vector: np.ndarray | None, encoder: str) -> int:  # its identifier
     "Write the memory `m`, whose identifier isn't known yet."
     if vector is not None:
-        known = conn.execute(select(memories.c.dim).where(memories.c.owner == owner, memories.c.encoder == encoder, memories.c.dim.is_not(None)).limit(1)).scalar()
+        known = conn.execute(_DIM, {"its_owner": owner, "its_encoder": encoder}).scalar()
         if known not in (None, len(vector)): raise ValueError(f"the vector has {len(vector)} dimensions, this user's other vectors of encoder {encoder!r} have {known}")
     row = {"owner": owner, "kind": m.kind, "text": m.text, "at": _ticks(m.at), "encoder": encoder, "meta": json.dumps(m.meta, ensure_ascii=False),
            "recalls": 0, "correct": 0, "incorrect": 0, "dim": None if vector is None else len(vector), "vector": None if vector is None else vector.tobytes()}
-    return conn.execute(memories.insert().values(row)).inserted_primary_key[0]
+    return conn.execute(memories.insert(), row).inserted_primary_key[0]
 
 def _supersede(conn: Connection, owner: int | None, id: int, by: int):
     "Mark `id`; `by` must be in force, so no chain comes back to where it began."
@@ -150,7 +156,7 @@ def _supersede(conn: Connection, owner: int | None, id: int, by: int):
         if found[wanted] is not None: raise ValueError(f"memory {wanted} was superseded before; only memories in force can be superseded or take another's place")
     conn.execute(memories.update().where(m.id == id).values(superseded_by=by))
 
-# %% ../../nbs/core/07_store.ipynb #452be4f2
+# %% ../../nbs/core/07_store.ipynb #eb57b6e8
 def _strike(
     conn: Connection,
     owner: int,
@@ -172,7 +178,7 @@ def _strike(
 def _superseded(conn: Connection, owner: int) -> dict[int, int]:
     return dict(conn.execute(select(memories.c.id, memories.c.superseded_by).where(memories.c.owner == owner, memories.c.superseded_by.is_not(None))).all())
 
-# %% ../../nbs/core/07_store.ipynb #9c39a6f0
+# %% ../../nbs/core/07_store.ipynb #9d8002ae
 class MemoryStore:
     "What is remembered, in one SQLite file (ours). Threads may share a store; each process opens its own."
     def __init__(
@@ -209,11 +215,13 @@ class MemoryStore:
     ) -> str:                         # the turn's identifier
         "Keep one exchange as it was said."
         id, at = _turn_id(new_id("t") if id is None else id), _ticks(at)
-        row = {"turn": id, "session": check_text(session, "session"), "at": at, "question": check_text(question, "question"), "answer": check_text(answer, "answer", empty=True)}
+        row = {"turn": id, "session": check_text(session, "session"), "at": at,
+               "question": check_text(question, "question"), "answer": check_text(answer, "answer", empty=True)}
         with writing(self._db, user) as conn:
             owner = raise_version(self._db, conn, user, create=True)
-            if conn.execute(select(turns.c.id).where(turns.c.turn == id)).first(): raise ValueError(f"the turn {id} is already there; leave `id` out to get a new one")
-            conn.execute(turns.insert().values(owner=owner, **row))
+            if conn.execute(select(turns.c.id).where(turns.c.turn == id)).first():
+                raise ValueError(f"the turn {id} is already there; leave `id` out to get a new one")
+            conn.execute(turns.insert(), row | {"owner": owner})
             _log(conn, owner, "turn", at, turn=id)
         return id
 
@@ -328,7 +336,8 @@ class MemoryStore:
         "What happened to the user's memories, in the order it happened."
         with reading(self._db, user) as conn:
             rows = conn.execute(select(events).where(events.c.owner == self._owner(conn, user)[0]).order_by(events.c.id)).all()
-        return [Event(id=r.id, user=user, at=_time(r.at), kind=r.kind, memory=r.memory, other=r.other, turn=r.turn, reason=r.reason, data=json.loads(r.data)) for r in rows]
+        return [Event(id=r.id, user=user, at=_time(r.at), kind=r.kind, memory=r.memory, other=r.other, turn=r.turn, reason=r.reason,
+                      data=json.loads(r.data)) for r in rows]
 
     def state(self, user: str, key: str, default: Any = None) -> Any:
         "A small value kept for the user, such as consent."

@@ -6,13 +6,13 @@
 __all__ = ['PLAIN_STOP', 'plain_prompt', 'merge_messages', 'chat_prompt', 'defuse', 'pad_token', 'lead_bos', 'text_ids',
            'led_ids']
 
-# %% ../../nbs/core/03b_template.ipynb #b2cfcf03
+# %% ../../nbs/core/03b_template.ipynb #bf62cc0c
 from collections.abc import Sequence
 from typing import Any
 
 from .records import Message
 
-# %% ../../nbs/core/03b_template.ipynb #e5b11c52
+# %% ../../nbs/core/03b_template.ipynb #1691e4ce
 PLAIN_STOP = "\nInstruct:"  # where a model without a template would go on to speak for the user
 
 def plain_prompt(
@@ -35,7 +35,7 @@ def merge_messages(
         else: out.append(m)
     return out
 
-# %% ../../nbs/core/03b_template.ipynb #f5d7734b
+# %% ../../nbs/core/03b_template.ipynb #c741dd56
 def chat_prompt(
     tokenizer: Any,
     messages: Sequence[Message],
@@ -67,7 +67,7 @@ def lead_bos(tokenizer: Any) -> list[int]:
     ids = tokenizer("").input_ids
     return ids[:1] if ids and ids[0] == tokenizer.bos_token_id else []
 
-# %% ../../nbs/core/03b_template.ipynb #d3f760fd
+# %% ../../nbs/core/03b_template.ipynb #7cf09164
 def text_ids(
     tokenizer: Any,
     text: str,

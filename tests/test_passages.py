@@ -1,0 +1,49 @@
+"Passages: nothing is lost, nothing is too long, and cutting again changes nothing."
+import pytest
+from hypothesis import given, strategies as st
+
+from memkit.core.passages import asked, ends, passages, sentences
+
+texts = st.lists(st.sampled_from(["fever", "Cough", "It", "ends.", "Why?", "so!", "3.5", "mg", "\n\n", "\n", "药", "e.g.", '"Yes."']), max_size=60).map(" ".join)
+
+
+@given(texts)
+def test_sentences_keep_every_word(text): assert " ".join(sentences(text)).split() == text.split()
+
+
+@given(texts, st.integers(1, 20), st.data())
+def test_passages_keep_every_word_and_their_size(text, words, data):
+    overlap = data.draw(st.integers(0, words - 1))
+    cut = [p.split() for p in passages(text, words, overlap)]
+    assert all(0 < len(p) <= words for p in cut)
+    rest = text.split()
+    for i, p in enumerate(cut):
+        shared = next(n for n in range(min(overlap, len(p)) + 1) if p[n:] == rest[:len(p) - n] and (n == 0 or cut[i - 1][-n:] == p[:n]))
+        assert len(p) > shared
+        rest = rest[len(p) - shared:]
+    assert rest == []
+
+
+@given(texts)
+def test_a_short_text_is_one_passage(text): assert passages(text, 1000, 20) == ([" ".join(text.split())] if text.strip() else [])
+
+
+def test_an_overlap_is_whole_sentences():
+    cut = passages("One two three. Four five. Six seven eight. Nine.", words=8, overlap=3)
+    assert cut == ["One two three. Four five. Six seven eight.", "Six seven eight. Nine."]
+
+
+@pytest.mark.parametrize("message, question", [("I am 40. Is it flu? Thanks.", "Is it flu?"), ("what is flu", "what is flu"), ("Is it flu? and is it bad? Bye.", "Is it flu? and is it bad?"),
+    ("Line one\n\nis it flu?\n\nBye", "is it flu?"), ("?", "?"), ("", "")])
+def test_the_question(message, question): assert asked(message) == question
+
+
+@given(texts, st.integers(2, 30))
+def test_ends_are_bounded(text, words):
+    short = ends(text, words).split()
+    assert len(short) <= words and short[:1] == text.split()[:1] and short[-1:] == text.split()[-1:]
+
+
+@pytest.mark.parametrize("words, overlap", [(0, 0), (5, 5), (5, -1)])
+def test_refusals(words, overlap):
+    with pytest.raises(ValueError, match="overlap in 0..words - 1"): passages("a b", words, overlap)

@@ -28,7 +28,7 @@ def test_a_result_is_json_and_names_its_machine_and_versions(result):
 
 
 def test_every_row_has_every_key_and_nothing_failed(result):
-    assert [r["group"] for r in result["rows"]] == ["retrieval"]*2 + ["memory"]*3
+    assert [r["group"] for r in result["rows"]] == ["retrieval"]*2 + ["memory"]*4
     for row in result["rows"]:
         assert set(row) == KEYS | {"group"} and row["reasons"] == {} and row["ours"] > 0 and row["peers"]
         assert all(v > 0 for v in row["peers"].values())
@@ -54,7 +54,7 @@ def test_the_spread_is_ordered_and_counts_the_calls(result):
 def test_memory_rows_have_a_limit_and_the_same_answers(result):
     for row in result["rows"][2:]: assert row["limit"] == row["spread"]["limit"]["median"] > 0 and "limit" not in row["peers"]
     assert result["rows"][0]["checks"]["same best 10, rank_bm25"] == 1
-    for row in result["rows"][2:4]: assert row["checks"] == {"same best 5, Chroma with where": 1.}
+    for row in result["rows"][2:5]: assert row["checks"] == {"same best 5, Chroma with where": 1.}
 
 
 def test_the_table_shows_every_row_peer_and_target(result, capsys):
@@ -65,6 +65,11 @@ def test_the_table_shows_every_row_peer_and_target(result, capsys):
     assert "target: 2 ms, 5x one Chroma add" in table and max(map(len, table.splitlines())) < 160
     print_bench(result)
     assert capsys.readouterr().out == table + "\n"
+
+
+@pytest.mark.parametrize("busy, told", [(0., False), (2., False), (2.1, True), (None, False)])
+def test_the_table_says_when_the_machine_had_other_work(result, busy, told):
+    assert ("BUSY" in bench_table(result | {"machine": result["machine"] | {"cores": 2, "busy": busy}})) == told
 
 
 def test_nothing_is_left_in_the_temporary_folder(tmp_path, monkeypatch):
@@ -98,6 +103,16 @@ def test_a_group_that_breaks_keeps_its_rows_and_adds_its_reason(monkeypatch):
     assert result["rows"][1]["reasons"] == {"ours": "OSError: no space left"} and set(result["rows"][1]) == KEYS | {"group"}
     assert "OSError: no space left" in bench_table(result)
     assert json.loads(json.dumps(result)) == result
+
+
+def test_without_chroma_the_memory_rows_keep_ours_and_the_limit(tmp_path, monkeypatch):
+    def absent(path): raise ModuleNotFoundError("No module named 'chromadb'")
+    monkeypatch.setattr(searches, "open_chroma", absent)
+    with ExitStack() as stack: rows = list(searches.memory(SIZES["tiny"], Room(tmp_path, stack)))
+    assert len(rows) == 4
+    for row in rows:
+        assert row["ours"] > 0 and row["limit"] > 0 and row["ratio"] == {}
+        assert list(row["reasons"].values()) == ["ModuleNotFoundError: No module named 'chromadb'"]
 
 
 @pytest.mark.parametrize("module, peer", [("rank_bm25", "rank_bm25"), ("bm25s", "bm25s alone")])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 from memkit.core import gguf as gguf_module
 from memkit.core import local as local_module
-from memkit.core.causal import Draft, answer_text, batches, common_length, pick_token, score_rows, split_labels, token_log_probs
+from memkit.core.causal import Draft, answer_text, batches, common_length, pick_token, score_rows, split_labels, token_log_probs, tokens_within
 from memkit.core.gguf import convert_gguf, embedded_folder
 from memkit.core.llm import load_model
 from memkit.core.lm import check_label_scorer, check_language_model
@@ -349,6 +349,18 @@ def test_two_threads_get_their_own_answers_and_take_turns(lm):
     finally: hook.remove()
     assert got == [want, want]
     assert sum(a != b for a, b in zip(who, who[1:])) == 1      # one ran to its end before the other began
+
+
+@pytest.mark.parametrize("conversation", range(len(ASKS)))
+def test_held_back_by_nothing_is_plain_generation(lm, conversation):
+    assert lm.generate_from(ASKS[conversation], ["blood"], max_tokens=12, by=0.).text == lm.generate([ASKS[conversation]], max_tokens=12)[0].text
+
+
+def test_held_back_by_much_only_the_words_of_the_text_are_left(lm):
+    tokenizer = lm.load()[1]
+    reply = lm.generate_from(user("Name a colour."), ["blood thinner"], max_tokens=20, by=1e4)
+    assert set(reply.text) <= set("".join(tokenizer.decode([t]) for t in tokens_within(tokenizer, ["blood thinner"])))
+    with pytest.raises(ValueError, match="0 nats or more"): lm.generate_from(user("Name a colour."), ["blood"], by=-1.)
 
 
 def test_nothing_learns(lm):

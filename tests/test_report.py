@@ -254,8 +254,8 @@ def luminance(colour):
 
 def test_colours_stay_apart_in_grey():
     contrast = lambda a, b: (max(map(luminance, (a, b))) + .05)/(min(map(luminance, (a, b))) + .05)
-    for a, b in ((pictures.NAVY, pictures.BLUE), (pictures.BLUE, pictures.ORANGE), (pictures.ORANGE, "white")): assert contrast(a, b) > 1.8
-    for text, ground in ((pictures.INK, "white"), (pictures.SOFT, "white"), ("white", pictures.BLUE), (pictures.INK, pictures.ORANGE)): assert contrast(text, ground) >= 4.5
+    for a, b in ((pictures._NAVY, pictures._BLUE), (pictures._BLUE, pictures._ORANGE), (pictures._ORANGE, "white")): assert contrast(a, b) > 1.8
+    for text, ground in ((pictures._INK, "white"), (pictures._SOFT, "white"), ("white", pictures._BLUE), (pictures._INK, pictures._ORANGE)): assert contrast(text, ground) >= 4.5
 
 
 @given(st.text(max_size=300), st.floats(.05, 6), st.booleans())

@@ -138,14 +138,14 @@ def test_words_alone_need_no_model():
     retriever = FusedRetriever(corpus(), None, RetrieveSettings(fusion="bm25"))
     hit = retriever.search("asthma at night", 1)[0]
     assert retriever.dense is None and "asthma" in retriever.best_passage(hit, "asthma").lower()
-    assert set(retriever.evidence("asthma")) == {"dense", "passage", "coverage"}
+    assert set(retriever.evidence("asthma")) == {"dense", "passage", "sentence", "coverage"}
 
 
 def test_no_document_and_no_match():
     for fusion in FUSIONS:
         empty = make([], RetrieveSettings(fusion=fusion))
         assert len(empty) == 0 and empty.search("asthma") == [] and empty.candidates("asthma") == []
-        assert empty.evidence("asthma") == {"dense": 0, "passage": 0, "coverage": 0}
+        assert empty.evidence("asthma") == {"dense": 0, "passage": 0, "sentence": 0, "coverage": 0}
     assert make(corpus(), RetrieveSettings(fusion="bm25")).search("zebra") == []
 
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['GROUPS', 'run_bench', 'row_lines', 'bench_table', 'print_bench']
 
-# %% ../../nbs/benchmarks/90_bench.ipynb #77016719
+# %% ../../nbs/benchmarks/90_bench.ipynb #dae4a0ac
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from .models import embedding, llm
 from .searches import memory, retrieval
 from .timing import SIZES, Room, Size, failed, machine, versions
 
-# %% ../../nbs/benchmarks/90_bench.ipynb #efe74721
+# %% ../../nbs/benchmarks/90_bench.ipynb #cd042697
 GROUPS = {"retrieval": retrieval, "memory": memory, "embedding": embedding, "llm": llm}
 
 def _rows(group: str, size: Size, room: Room) -> Iterator[dict[str, Any]]:
@@ -44,7 +44,7 @@ def run_bench(
                     bar.set_postfix_str(row["name"])
     return {"machine": here, "versions": versions(), "size": size, "seconds": time.perf_counter() - start, "rows": rows}
 
-# %% ../../nbs/benchmarks/90_bench.ipynb #24b76e1d
+# %% ../../nbs/benchmarks/90_bench.ipynb #0133d3a5
 def _number(x: float | None) -> str:
     return "-" if x is None else f"{x:,.0f}" if abs(x) >= 100 else f"{x:.3g}"
 
@@ -68,7 +68,8 @@ def bench_table(
 ) -> str:
     "The result as text: medians, quartiles, calls, and how many times faster ours is (ours)."
     m, lines = result["machine"], []
-    head = f"{m['cpu']}, {m['cores']} core{'s'*(m['cores'] > 1)}, Python {m['python']}, load {_number(m['busy'])}; size {result['size']}, {result['seconds']:.0f} s"
+    crowded = "; BUSY: the machine had other work, read figures with care" if (m["busy"] or 0) > m["cores"] else ""
+    head = f"{m['cpu']}, {m['cores']} core{'s'*(m['cores'] > 1)}, Python {m['python']}, load {_number(m['busy'])}; size {result['size']}, {result['seconds']:.0f} s{crowded}"
     columns = f"    {'':<34} {'median':>8} {'':<8} {'quartiles':>20} {'calls':>7}   {'ours is':>8}"
     for row in result["rows"]: lines += ["", *row_lines(row)]
     return "\n".join([head, columns, *lines])

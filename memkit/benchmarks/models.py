@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['LABELS', 'texts_of', 'embedding', 'label_row', 'reload_row', 'decode_row', 'llm']
 
-# %% ../../nbs/benchmarks/89_models.ipynb #53ffe9bb
+# %% ../../nbs/benchmarks/89_models.ipynb #84d54137
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from .searches import Corpus, load_corpus
 from .timing import SIZES, Agreement, Arm, Room, Size, compare
 from ..core.embed import MiniLM, usable_cores
 
-# %% ../../nbs/benchmarks/89_models.ipynb #4a1535c8
+# %% ../../nbs/benchmarks/89_models.ipynb #8828ebe5
 def texts_of(
     tokens: int,            # of each text, marks included, 3 or more
     texts: Sequence[str],
@@ -41,7 +41,7 @@ def _torch_threads(n: int):
     import torch
     torch.set_num_threads(n)
 
-# %% ../../nbs/benchmarks/89_models.ipynb #c67d2028
+# %% ../../nbs/benchmarks/89_models.ipynb #9d6d2916
 def embedding(
     size: Size,
     room: Room,
@@ -60,7 +60,7 @@ def embedding(
     arms = [Arm("ours", lambda: MiniLM(threads).embed, 1), Arm(peer(threads).name, peer(threads).make, 1, peer(threads).before)]
     yield compare(f"embed {size.texts} entries of memkit together", "texts/s", arms, many, size.rounds, agree, count=len, note=f"ours: {threads} thread{'s'*(threads > 1)}")
 
-# %% ../../nbs/benchmarks/89_models.ipynb #5738307a
+# %% ../../nbs/benchmarks/89_models.ipynb #58317cd6
 LABELS = (" A", " B", " C", " D", " E")
 
 def _scorers(lm: Any, prefix: str) -> dict[str, Callable[[Sequence[str]], np.ndarray]]:
@@ -85,9 +85,9 @@ def label_row(
     items = [prompts[i:i + size.prompts] for i in range(0, len(prompts) - size.prompts + 1, size.prompts)]
     arms = [Arm(name, lambda call=call: call, 1) for name, call in _scorers(lm, prefix).items()]
     return compare(f"score {len(LABELS)} labels, {lm.count_tokens(prefix)} tokens shared by {size.prompts} prompts, {lm.dtype}", "ms", arms, items, min(size.rounds, 3),
-                   Agreement("same argmax", lambda a, b: float((a.argmax(axis=1) == b.argmax(axis=1)).mean())), count=len, target_ratio={"one prompt at a time": 3.}, note="time for each prompt")
+                   Agreement("same argmax", lambda a, b: float((a.argmax(axis=1) == b.argmax(axis=1)).mean())), count=len, target_ratio={"one prompt at a time": 3.}, note="time for each prompt; one thread on all sides")
 
-# %% ../../nbs/benchmarks/89_models.ipynb #c4e1d36d
+# %% ../../nbs/benchmarks/89_models.ipynb #321480f0
 def reload_row(
     rounds: int,
 ) -> dict[str, Any]:
@@ -116,18 +116,21 @@ def decode_row(
         reply = lm.generate([conversation], max_tokens=size.tokens)[0]
         return reply.text.strip(), reply.answer_tokens
     arms = [Arm("ours", lambda: ours, 1), Arm("generate of transformers", lambda: _generate(lm, size.tokens), 1)]
-    items = [[Message("user", q)] for q in corpus.questions[:size.rounds]]
+    items = [[Message(role="user", text=q)] for q in corpus.questions[:size.rounds]]
     return compare(f"write up to {size.tokens} tokens, prompt included in the time, {lm.dtype}", "tokens/s", arms, items, size.rounds,
                    Agreement("same text", lambda a, b: float(a[0] == b[0])), count=lambda out: out[1])
 
-# %% ../../nbs/benchmarks/89_models.ipynb #816a96c0
+# %% ../../nbs/benchmarks/89_models.ipynb #16093e03
 def llm(
     size: Size,
     room: Room,
 ) -> Iterator[dict[str, Any]]:
     "Rows about the embedded language model, in fp32 and in the faster format where this machine has one."
+    import torch
     from memkit.core.local import LocalLM, fast_dtype
     corpus = load_corpus(public=False)
+    room.stack.callback(torch.set_num_threads, torch.get_num_threads())
+    torch.set_num_threads(1)
     for dtype in dict.fromkeys(("float32", fast_dtype("cpu"))): yield label_row(LocalLM.embedded(device="cpu", dtype=dtype), corpus, size)
     yield decode_row(LocalLM.embedded(device="cpu", dtype=fast_dtype("cpu")), corpus, size)
     yield reload_row(size.rounds)

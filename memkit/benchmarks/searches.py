@@ -6,7 +6,7 @@
 __all__ = ['PER_USER', 'Corpus', 'load_corpus', 'lexical_row', 'chroma_collection', 'chroma_hits', 'dense_row', 'retrieval',
            'repeated', 'recall_row', 'write_row', 'memory']
 
-# %% ../../nbs/benchmarks/88_searches.ipynb #b405864b
+# %% ../../nbs/benchmarks/88_searches.ipynb #116e44cc
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from ..core.files import own_data, public_data
 from ..core.index import ChromaIndex, ExactIndex, open_chroma
 from ..core.lexical import BM25, tokenize
 
-# %% ../../nbs/benchmarks/88_searches.ipynb #c650b3ba
+# %% ../../nbs/benchmarks/88_searches.ipynb #aeae78d5
 @dataclass(frozen=True)
 class Corpus:
     "What is searched, and with what."
@@ -56,7 +56,7 @@ def load_corpus(
     own = _own()
     return Corpus(own.texts, own.questions, own.what, "MEMKIT_DATA holds no medquad.tar.gz, so memkit's own entries took the place of MedQuAD's answers")
 
-# %% ../../nbs/benchmarks/88_searches.ipynb #f4b07490
+# %% ../../nbs/benchmarks/88_searches.ipynb #72829843
 def _bare_bm25s(texts: Sequence[str], k: int) -> Callable[[str], list[tuple[int, float]]]:
     import bm25s
     index = bm25s.BM25(method="lucene", k1=1.5, b=.75)
@@ -81,7 +81,7 @@ def lexical_row(
     return compare(f"bm25 query, {len(corpus.texts):,} {corpus.what}", "ms", arms, corpus.questions, size.rounds, Agreement(f"same best {k}", overlap),
                    target_ratio={"rank_bm25": 800.} if large else {}, note=corpus.note)
 
-# %% ../../nbs/benchmarks/88_searches.ipynb #cb0bb8b7
+# %% ../../nbs/benchmarks/88_searches.ipynb #00a3963f
 def chroma_collection(
     room: Room,
     name: str,                       # of its folder
@@ -108,7 +108,7 @@ def _filled(index: Any, vectors: np.ndarray) -> Any:
     index.add([str(i) for i in range(len(vectors))], vectors)
     return index
 
-# %% ../../nbs/benchmarks/88_searches.ipynb #6eacd667
+# %% ../../nbs/benchmarks/88_searches.ipynb #ac14b90c
 def dense_row(
     corpus: Corpus,
     size: Size,
@@ -135,7 +135,7 @@ def retrieval(
     yield lexical_row(corpus, size)
     yield dense_row(corpus, size, room)
 
-# %% ../../nbs/benchmarks/88_searches.ipynb #ed479c56
+# %% ../../nbs/benchmarks/88_searches.ipynb #e821136c
 PER_USER = 100  # memories
 
 def repeated(
@@ -156,10 +156,10 @@ def _fill(store: Any, texts: Sequence[str], vectors: np.ndarray):
         with store.transaction(_user(start)):
             for i in range(start, start + PER_USER): store.add(_user(i), texts[i % len(texts)], vectors[i], encoder=MiniLM.name)
 
-# %% ../../nbs/benchmarks/88_searches.ipynb #dcec12ab
+# %% ../../nbs/benchmarks/88_searches.ipynb #bca75fbc
 def recall_row(
     store: Any,            # a filled MemoryStore; its identifiers are the rows of `vectors`, counted from 1
-    kind: str,             # 'warm' or 'cold'
+    kind: str,             # 'asked before', 'warm slice' or 'cold'
     vectors: np.ndarray,   # [users*100, dim]
     queries: np.ndarray,   # [any, dim]
     collection: Callable[[], Any],   # Chroma's
@@ -171,13 +171,13 @@ def recall_row(
     def ours(item): return [(str(h.item.id - 1), h.score) for h in store.search(_user(item[0]), item[1], k=5)]
     def chroma(item): return chroma_hits(collection().query(query_embeddings=item[1][None], n_results=5, where={"user_id": _user(item[0])}, include=["distances"]))
     def limit(item): return np.argsort(-(vectors[item[0]:item[0] + PER_USER] @ item[1]))[:5]
-    warm = (lambda item: store.search(_user(item[0]), np.ones(dim), k=1)) if kind == "warm" else None
-    arms = [Arm("ours", lambda: ours, size.calls, before=warm), Arm("Chroma with where", lambda: collection() and chroma, size.slow_calls), Arm("limit", lambda: limit, size.calls)]
+    before = {"asked before": ours, "warm slice": lambda item: store.search(_user(item[0]), np.ones(dim), k=1), "cold": None}[kind]
+    arms = [Arm("ours", lambda: ours, size.calls, before), Arm("Chroma with where", lambda: collection() and chroma, size.slow_calls), Arm("limit", lambda: limit, size.calls)]
     large = len(vectors) >= 100_000
     return compare(f"recall from one user's {PER_USER} memories among {len(vectors):,}, {kind}", "ms", arms, items, size.rounds, Agreement("same best 5", overlap),
-                   target=.2 if large and warm else None, target_ratio={"Chroma with where": 300.} if large and warm else {}, note="vectors of memkit's entries, repeated with a little seeded noise")
+                   target=.2 if large and before else None, target_ratio={"Chroma with where": 300.} if large and before else {}, note="vectors of memkit's entries, repeated with a little seeded noise")
 
-# %% ../../nbs/benchmarks/88_searches.ipynb #43e0e98b
+# %% ../../nbs/benchmarks/88_searches.ipynb #af76a409
 def _bare_sqlite(room: Room, texts: Sequence[str], vectors: np.ndarray) -> Callable[[tuple[int, str, np.ndarray]], None]:
     import sqlite3
     from memkit.core.schema import PRAGMAS
@@ -209,7 +209,7 @@ def write_row(
     return compare(f"durable write of a memory into {len(vectors):,}, without embedding", "ms", arms, items, size.rounds, target=2., target_ratio={"one Chroma add": 5.},
                    note="limit: sqlite3 alone, one row without events or provenance, same pragmas")
 
-# %% ../../nbs/benchmarks/88_searches.ipynb #9b9be6d0
+# %% ../../nbs/benchmarks/88_searches.ipynb #3f04df0e
 def memory(
     size: Size,
     room: Room,
@@ -222,6 +222,6 @@ def memory(
     collection = cache(lambda: chroma_collection(room, "everybody", vectors, [_user(i) for i in range(len(vectors))]))
     store = room.stack.enter_context(MemoryStore(room.folder/"store.db"))
     _fill(store, corpus.texts, vectors)
-    yield recall_row(store, "warm", vectors, queries, collection, size)
-    with MemoryStore(room.folder/"store.db", cache_bytes=0) as forgetful: yield recall_row(forgetful, "cold", vectors, queries, collection, size)
+    with MemoryStore(room.folder/"store.db", cache_bytes=0) as forgetful:
+        for kind, searched in (("warm slice", store), ("asked before", store), ("cold", forgetful)): yield recall_row(searched, kind, vectors, queries, collection, size)
     yield write_row(store, corpus.texts, vectors, collection, size, room)

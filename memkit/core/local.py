@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['fast_dtype', 'find_model', 'load_causal', 'without_bar', 'LocalLM']
 
-# %% ../../nbs/core/03_local.ipynb #04699eb6
+# %% ../../nbs/core/03_local.ipynb #de3963a8
 import math
 import platform
 import threading
@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from .causal import Draft, answer_text, batches, end_tokens, ends_at, pick_token, score_rows, split_labels, token_log_probs, write_tokens
+from .causal import (Draft, answer_text, batches, end_tokens, ends_at, held_back, pick_token, score_rows, split_labels, token_log_probs,
+                                 tokens_within, write_tokens)
 from .gguf import embedded_folder
 from .lm import Reply, check_request, check_room
 from .records import Message
 from .template import PLAIN_STOP, chat_prompt, led_ids, pad_token, text_ids
 
-# %% ../../nbs/core/03_local.ipynb #f316158b
+# %% ../../nbs/core/03_local.ipynb #ed672b7a
 def fast_dtype(
     device: str,  # such as 'cpu', 'cuda', 'cuda:1', 'mps'
     cpuinfo: Path = Path("/proc/cpuinfo"),
@@ -33,7 +34,7 @@ def fast_dtype(
     flags = next((line.split() for line in cpuinfo.read_text().splitlines() if line.startswith("flags")), [])
     return "bfloat16" if {"avx512_bf16", "amx_bf16"} & set(flags) else "float32"
 
-# %% ../../nbs/core/03_local.ipynb #0e6940e3
+# %% ../../nbs/core/03_local.ipynb #b07a0c6d
 def find_model(
     name: str,  # a folder, or a name such as 'microsoft/phi-2'
 ) -> str:       # a folder, or the name if the hub has it
@@ -48,7 +49,7 @@ def find_model(
         raise FileNotFoundError(f"no model {name!r}: it is neither a folder nor in the hub's cache, and the hub gave none ({type(e).__name__}); "
                                 f"with a network, run: hf download {name}") from None
 
-# %% ../../nbs/core/03_local.ipynb #a7a46b8d
+# %% ../../nbs/core/03_local.ipynb #aecb7e7a
 def load_causal(
     name: str,           # as for `find_model`
     device: str | None,  # None: cuda if there is one, else cpu
@@ -77,7 +78,7 @@ def without_bar(
     finally:
         if shown: logging.enable_progress_bar()
 
-# %% ../../nbs/core/03_local.ipynb #4e37a258
+# %% ../../nbs/core/03_local.ipynb #0c54306a
 class LocalLM:
     "A causal language model in this process: a `LanguageModel` and a `LabelScorer` (ours; transformers underneath)."
     def __init__(
@@ -147,6 +148,22 @@ class LocalLM:
                 for i in batch: replies[i] = self._reply(drafts[i], stop, time.perf_counter() - start)
         return replies
 
+    def generate_from(
+        self,
+        messages: Sequence[Message],
+        texts: Sequence[str],   # whose words the answer should keep to
+        max_tokens: int = 128,
+        by: float = 5.,         # nats that any other word loses; 0: none
+    ) -> Reply:
+        "Answer one conversation greedily, held to the words of `texts` (ours: `tokens_within`); raises `ValueError` as `generate` does."
+        drafts, stop = self._drafts([messages], max_tokens, 0., 0, (), 1.)
+        model, tokenizer = self.load()
+        loss = held_back(model.config.get_text_config().vocab_size, tokens_within(tokenizer, texts) | end_tokens(model, tokenizer), by).to(model.device)
+        start = time.perf_counter()
+        with self._lock:
+            for _ in self._steps(drafts, 0., 1., stop, loss): pass
+        return self._reply(drafts[0], stop, time.perf_counter() - start)
+
     def stream(
         self,
         messages: Sequence[Message],
@@ -197,9 +214,9 @@ class LocalLM:
         turn = [PLAIN_STOP] if tokenizer.chat_template is None else []   # without a template nothing else ends a turn
         return [Draft(p, room, torch.Generator().manual_seed(seed)) for p, room in zip(prompts, rooms)], [*stop, *turn]
 
-    def _steps(self, drafts, temperature, top_p, stop) -> Iterator[None]:
+    def _steps(self, drafts, temperature, top_p, stop, loss=0.) -> Iterator[None]:
         model, tokenizer = self.load()
-        pick = lambda scores, generator: pick_token(scores, temperature, top_p, generator)
+        pick = lambda scores, generator: pick_token(scores - loss, temperature, top_p, generator)
         return write_tokens(model, drafts, pad_token(tokenizer), pick, ends_at(tokenizer, end_tokens(model, tokenizer), stop))
 
     def _reply(self, draft, stop, seconds) -> Reply:

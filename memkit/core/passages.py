@@ -5,19 +5,25 @@
 # %% auto #0
 __all__ = ['sentences', 'passages', 'asked', 'ends']
 
-# %% ../../nbs/core/10a_passages.ipynb #d41f5090
+# %% ../../nbs/core/10a_passages.ipynb #cc5c00ca
 import re
 
-# %% ../../nbs/core/10a_passages.ipynb #cdb76bee
-_END = re.compile(r"(?<=[.!?])\s+(?=[\"'(\[]?[A-Z0-9])|(?<=[?])\s+|\n\s*\n")
+# %% ../../nbs/core/10a_passages.ipynb #72e72333
+_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[“]?[A-Z0-9À-Þ])|(?<=[?])\s+|\n\s*\n")
+_ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|Dr|Mr|Mrs|Ms|Prof|St|vs|approx|Fig)\.$")
 
 def sentences(
     text: str,
 ) -> list[str]:  # in order, stripped, none empty
-    "The sentences of `text`: split after . ! ? before a capital or digit, after any ?, and at empty lines (ours)."
-    return [s.strip() for s in _END.split(text) if s.strip()]
+    "The sentences of `text`: split after . ! ? before a capital or digit, after any ?, and at empty lines; abbreviations stay whole (ours)."
+    out, start = [], 0
+    for m in _END.finditer(text):
+        if _ABBREVIATION.search(text, start, m.start()): continue
+        out.append(text[start:m.end()].strip())
+        start = m.end()
+    return [s for s in [*out, text[start:].strip()] if s]
 
-# %% ../../nbs/core/10a_passages.ipynb #a98db755
+# %% ../../nbs/core/10a_passages.ipynb #f59a50d1
 def _overlap(
     passage: list[list[str]],  # sentences, as words
     room: int,                 # words there may be
@@ -44,14 +50,14 @@ def passages(
         now = now + [piece]
     return [" ".join(w for piece in p for w in piece) for p in out + [now] if p]
 
-# %% ../../nbs/core/10a_passages.ipynb #f88595fe
+# %% ../../nbs/core/10a_passages.ipynb #8ec88f0f
 def asked(
     message: str,
 ) -> str:
     "The sentences of `message` that end in a question mark, or all of it where none does (ours)."
     return " ".join(s for s in sentences(message) if s.endswith("?")) or message
 
-# %% ../../nbs/core/10a_passages.ipynb #a741a5b2
+# %% ../../nbs/core/10a_passages.ipynb #7442c90d
 def ends(
     text: str,
     words: int = 400,  # the most that is kept, 2 or more

@@ -6,7 +6,7 @@
 __all__ = ['FUSIONS', 'PAPER', 'Retriever', 'RetrieveSettings', 'DenseSide', 'filled_index', 'sentence_scores', 'Found',
            'check_documents', 'score_parts', 'fuse', 'coverage', 'FusedRetriever', 'index_documents', 'check_retriever']
 
-# %% ../../nbs/core/11_retrieve.ipynb #39ca9e36
+# %% ../../nbs/core/11_retrieve.ipynb #388f4f4b
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,12 +21,12 @@ from .lexical import BM25
 from .passages import asked, ends, passages, sentences
 from .records import Document, Hit, check_text
 
-# %% ../../nbs/core/11_retrieve.ipynb #e69022fd
+# %% ../../nbs/core/11_retrieve.ipynb #77ec66fe
 class Retriever(Protocol):
     "Finds the `k` best documents for `query`, best first."
     def search(self, query: str, k: int = 5) -> list[Hit]: ...
 
-# %% ../../nbs/core/11_retrieve.ipynb #14f907bb
+# %% ../../nbs/core/11_retrieve.ipynb #03196b2c
 FUSIONS = ("weighted", "rrf", "bm25", "dense")
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class RetrieveSettings:
 
 PAPER = RetrieveSettings(fusion="rrf", k1=1.5, b=.75, by_sentence=False, question_weight=0.)
 
-# %% ../../nbs/core/11_retrieve.ipynb #dccb5a30
+# %% ../../nbs/core/11_retrieve.ipynb #e6e378ec
 class DenseSide:
     "The documents as vectors: each one whole, and in passages (ours; whole documents: hybrid §5.1)."
     def __init__(
@@ -90,6 +90,11 @@ class DenseSide:
         both = (whole + self.question_weight*part)/(1 + self.question_weight)
         return both/np.linalg.norm(both) if getattr(self.embedder, "unit", False) else both
 
+    def to_a_sentence(self, message: str) -> float:
+        "The best score that any one sentence of the message reaches with any passage; of a long message the first twelve are tried."
+        vectors = self.embedder.embed(sentences(message)[:12], "query")
+        return max((self.passage_index.search(v, 1)[0][1] for v in vectors), default=0.)
+
     def nearest(self, vector: np.ndarray, n: int) -> tuple[list[int], list[int]]:
         "Positions of about the `n` nearest documents, best first: by their whole, and by their passages."
         wholes = [int(i) for i, _ in self.whole_index.search(vector, n)]
@@ -110,7 +115,7 @@ def filled_index(
     index.add([str(i) for i in range(len(vectors))], vectors)
     return index
 
-# %% ../../nbs/core/11_retrieve.ipynb #d9a22e45
+# %% ../../nbs/core/11_retrieve.ipynb #8dffcd63
 def sentence_scores(
     bm25: BM25,
     message: str,
@@ -118,7 +123,7 @@ def sentence_scores(
     "BM25 of the sentence of `message` that fits each document best (ours)."
     return np.max([bm25.scores(s) for s in sentences(message)], axis=0)
 
-# %% ../../nbs/core/11_retrieve.ipynb #cf37c2bc
+# %% ../../nbs/core/11_retrieve.ipynb #d938db2a
 @dataclass(frozen=True)
 class Found:
     "What the sides found for one query: scores, and who was put forward."
@@ -133,7 +138,7 @@ class Found:
         "All that were put forward, by position."
         return sorted({*self.words, *self.wholes, *self.passages})
 
-# %% ../../nbs/core/11_retrieve.ipynb #11876dfb
+# %% ../../nbs/core/11_retrieve.ipynb #f5547bb4
 def check_documents(
     documents: Sequence[Document],
 ) -> list[Document]:
@@ -144,7 +149,7 @@ def check_documents(
     if twice: raise ValueError(f"the document id {twice[0]!r} is used more than once ({len(twice)} such ids); give each document its own")
     return documents
 
-# %% ../../nbs/core/11_retrieve.ipynb #defcbf67
+# %% ../../nbs/core/11_retrieve.ipynb #5367eefb
 def score_parts(
     found: Found,
     position: int,            # of the document
@@ -174,7 +179,7 @@ def fuse(
     near = {i: share*p["passage score"] + (1 - share)*p["dense"] for i, p in parts.items() if "dense rank" in p or i in found.passages}
     return sorted(near.items(), key=lambda x: -x[1])
 
-# %% ../../nbs/core/11_retrieve.ipynb #c8ab299d
+# %% ../../nbs/core/11_retrieve.ipynb #35a44d66
 def coverage(
     bm25: BM25,
     query: str,
@@ -188,7 +193,7 @@ def coverage(
     total = sum(map(bm25.idf, words))
     return sum(bm25.idf(w) for w in words & has)/total if total else 0.
 
-# %% ../../nbs/core/11_retrieve.ipynb #d44668ac
+# %% ../../nbs/core/11_retrieve.ipynb #b79ccc96
 class FusedRetriever:
     "Finds documents by words and by meaning (hybrid §5.1; the default fusion is ours). Safe to share among threads."
     def __init__(
@@ -232,8 +237,11 @@ class FusedRetriever:
     def search(self, query: str, k: int = 5) -> list[Hit]:
         "The `k` best documents, best first; raises `ValueError` for an empty or broken query, or k < 1."
         if k < 1: raise ValueError(f"k must be 1 or more, got {k}")
-        hits = self.candidates(query, k)
-        if self.settings.fusion != "rrf" or not self.settings.one_dense: return hits[:k]
+        return self.keep(self.candidates(query, k), k)
+
+    def keep(self, hits: Sequence[Hit], k: int) -> list[Hit]:
+        "Which of the candidates are kept: the best `k`; in the paper's fusion at least one of them from the dense side (hybrid §5.1)."
+        if self.settings.fusion != "rrf" or not self.settings.one_dense: return list(hits[:k])
         dense = sorted((h for h in hits if h.parts.get("dense rank", inf) <= self.settings.each), key=lambda h: h.parts["dense rank"])
         of = {h.item.id: h for h in hits}
         return [of[i] for i, _ in guarantee([(h.item.id, h.score) for h in hits], [h.item.id for h in dense], k)]
@@ -248,12 +256,13 @@ class FusedRetriever:
         return self.dense.texts[int(number)]
 
     def evidence(self, query: str, hits: Sequence[Hit] | None = None) -> dict[str, float]:
-        "How well the corpus answers `query`, whatever its size: the best cosine of a document and of a passage, and the best coverage among ten (ours)."
+        "How well the corpus answers `query`, whatever its size: the best cosine of a document, of a passage, and of a passage with one sentence of the message; the best coverage among ten (ours)."
         hits = self.candidates(query) if hits is None else hits
         best = lambda name: max((h.parts.get(name, 0.) for h in hits), default=0.)
-        return {"dense": best("dense"), "passage": best("passage score"), "coverage": max((coverage(self.bm25, query, self._shown(h.item)) for h in hits[:10]), default=0.)}
+        covered = max((coverage(self.bm25, query, self._shown(h.item)) for h in hits[:10]), default=0.)
+        return {"dense": best("dense"), "passage": best("passage score"), "sentence": self.dense.to_a_sentence(query) if self.dense else 0., "coverage": covered}
 
-# %% ../../nbs/core/11_retrieve.ipynb #8d874b40
+# %% ../../nbs/core/11_retrieve.ipynb #9c8cbe25
 def index_documents(
     documents: Sequence[Document],     # each id once; may be empty
     embedder: Embedder | None = None,  # None: MiniLM
@@ -262,7 +271,7 @@ def index_documents(
     "Make `documents` searchable: `.search(query, k)` gives hits whose `.item` is the document. Raises `ValueError` for an id used twice."
     return FusedRetriever(documents, embedder, settings or RetrieveSettings())
 
-# %% ../../nbs/core/11_retrieve.ipynb #9136d5a0
+# %% ../../nbs/core/11_retrieve.ipynb #9e484bb2
 def check_retriever(
     make: Callable[[list[Document]], Retriever],
 ):

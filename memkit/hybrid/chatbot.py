@@ -6,7 +6,7 @@
 __all__ = ['INSTRUCTIONS', 'FALLBACK', 'NOTICE', 'HybridSettings', 'assemble', 'plain', 'retell', 'rests_on', 'deal', 'lacking',
            'HybridChatbot', 'answer_turn']
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #45f86c49
+# %% ../../nbs/hybrid/26_chatbot.ipynb #83fae22d
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from ..core.assistant import Stopwatch, explain
 from ..core.embed import Embedder
-from ..core.lm import LanguageModel
-from ..core.prompt import Fitted, Piece, fit, sentences, shorten
+from ..core.lm import LanguageModel, Reply
+from ..core.passages import sentences
+from ..core.prompt import Fitted, Piece, fit, shorten
 from ..core.records import Considered, Document, Hit, Memory, Message, Receipt, Turn, check_text, new_id, utc_now
 from ..core.retrieve import FusedRetriever
 from .fallback import Calibration, load_calibration
@@ -27,11 +28,12 @@ from .support import SupportSettings, ground
 
 if TYPE_CHECKING: from memkit.core.store import MemoryStore
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #b386333d
+# %% ../../nbs/hybrid/26_chatbot.ipynb #6ad7f6d2
 @dataclass(frozen=True, kw_only=True)
 class HybridSettings:
     "Where each number comes from: a section of the paper, or `ours`."
     documents: int = 5              # kept after fusion; the authors' code
+    hold_to_sources: float = 5.     # nats that a word outside the prompt's texts loses, for models that can be held; ours. 0: free, as in the paper
     budget: int = 1024              # tokens of the prompt; §4.2
     document_tokens: int = 200      # of one document, at most; ours
     memory_tokens: int = 120        # of one memory, at most; ours
@@ -41,7 +43,7 @@ class HybridSettings:
     check: bool = True              # strike what the sources don't support; ours. False: the model's words as they are, as in the paper
     support: SupportSettings = field(default_factory=SupportSettings)  # ours
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #c1d4009e
+# %% ../../nbs/hybrid/26_chatbot.ipynb #2d560f70
 INSTRUCTIONS = ("You are a medical information assistant. Answer the user's question in two to four sentences, using only the documents and the earlier "
                 "conversation given. Do not add facts, numbers or medicines that they do not mention.")
 FALLBACK = ("You are a medical information assistant. No document and no earlier conversation answers this question. Do not state any medical fact. "
@@ -52,24 +54,19 @@ def assemble(
     question: str,
     fallback: bool = False,
 ) -> Callable[[Sequence[Piece]], list[Message]]:  # pieces, in order of rank -> the prompt's messages
-    "How the prompt is put together: documents numbered, then what was said before, then the question (hybrid §5.4)."
+    "How the prompt is put together: documents by rank, then what was said before, then the question (hybrid §5.4)."
     def messages(pieces: Sequence[Piece]) -> list[Message]:
-        documents = [f"[{i}] {p.text}" for i, p in enumerate((p for p in pieces if p.name == "document"), 1)]
-        memories = [p.text for p in pieces if p.name == "memory"]
-        blocks = ["Documents:\n" + "\n".join(documents)] if documents else []
-        if memories: blocks.append("Earlier conversation with this user:\n" + "\n".join(memories))
+        blocks = [p.text for name in ("document", "memory") for p in pieces if p.name == name]
         ask = f"Using only the text above, answer: {question}" if blocks else question
         return [Message(role="system", text=FALLBACK if fallback else INSTRUCTIONS), Message(role="user", text="\n\n".join([*blocks, ask]))]
     return messages
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #b1153728
-_CITES = re.compile(r"\s*\[M?\d+\]|From (?=“)|(?<=\n)From\s*:\s*")
-
+# %% ../../nbs/hybrid/26_chatbot.ipynb #aee17231
 def plain(
     answer: str,
 ) -> str:
     "An answer without its citation marks: their numbers mean nothing in a later turn."
-    return re.sub(r"[ \t]+", " ", _CITES.sub("", answer).replace("\nFrom:", "\n")).strip()
+    return re.sub(r"(?m)^From: ", "", re.sub(r"\s*\[M?\d+\]", "", answer)).strip()
 
 def retell(
     m: Memory,
@@ -92,7 +89,7 @@ def deal(
     longest = max(len(documents), len(memories), 0)
     return [p for i in range(longest) for p in (*documents[i:i + 1], *memories[i:i + 1])]
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #39b15301
+# %% ../../nbs/hybrid/26_chatbot.ipynb #f0c472fc
 def lacking(
     probability: float,                  # that the documents answer, 0..1
     threshold: float,
@@ -104,7 +101,7 @@ def lacking(
     useful = [h for h in recalled if h.score > enough and not h.item.meta.get("fallback")]
     return "" if useful else f"the documents answer with probability {probability:.2f} ({threshold:.2f} is enough), and no memory is close enough"
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #ae8664d8
+# %% ../../nbs/hybrid/26_chatbot.ipynb #ea0b10cf
 class HybridChatbot:
     "The hybrid memory-retrieval chatbot: an `Assistant` (hybrid §4-5)."
     def __init__(
@@ -160,7 +157,7 @@ class HybridChatbot:
         "Answer one message; raises `ValueError` for one that can't be answered, and stores nothing then."
         return answer_turn(self, check_text(user, "user"), text)
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #9945df2a
+# %% ../../nbs/hybrid/26_chatbot.ipynb #12ac2d96
 def _search(bot: HybridChatbot, user: str, query: str, watch: Stopwatch) -> tuple[list[Hit], dict[str, float], list[Hit]]:
     "Candidate documents, those to keep first; the evidence they give; the nearest memories. Documents and memory are searched side by side (hybrid §5.4)."
     def documents():
@@ -176,15 +173,16 @@ def _search(bot: HybridChatbot, user: str, query: str, watch: Stopwatch) -> tupl
 
 def _document_piece(bot: HybridChatbot, hit: Hit, query: str) -> Piece:
     d, count = hit.item, bot.model.count_tokens
-    title = f"{d.title.rstrip('.')}. " if d.title else ""
     text = shorten(d.text, bot.settings.document_tokens, count) if count(d.text) <= bot.settings.document_tokens else \
         shorten(bot.retriever.best_passage(d, query), bot.settings.document_tokens, count)
-    return Piece(name="document", text=title + text, hit=hit)
+    return Piece(name="document", text=_heading(d) + text, hit=hit)
+
+def _heading(d: Document) -> str: return f"{d.title.rstrip('.')}. " if d.title else ""
 
 def _memory_piece(bot: HybridChatbot, hit: Hit) -> Piece:
     return Piece(name="memory", text=shorten(retell(hit.item), bot.settings.memory_tokens, bot.model.count_tokens) or retell(hit.item), hit=hit)
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #dc826b2c
+# %% ../../nbs/hybrid/26_chatbot.ipynb #f8fe05a8
 def _outcomes(documents: Sequence[Hit], memories: Sequence[Considered], fitted: Fitted, keep: int, fallback: str) -> tuple[Considered, ...]:
     "Every candidate with what became of it."
     kept = {id(s.hit): s.kept for s in fitted.sections if s.hit}
@@ -202,13 +200,20 @@ def _prompt(bot: HybridChatbot, question: str, query: str, documents: Sequence[H
     count = lambda messages: bot.model.count_tokens(bot.model.render(messages))
     return fit(pieces, assemble(question, bool(fallback)), count, bot.settings.budget)
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #b399c6d2
+# %% ../../nbs/hybrid/26_chatbot.ipynb #d27d91ec
+def _draft(bot: HybridChatbot, fitted: Fitted) -> Reply:
+    "The model's own words, held to those of the texts it was shown where the model can be held."
+    texts = [s.text for s in fitted.sections if s.kept and s.hit]
+    if texts and bot.settings.hold_to_sources and hasattr(bot.model, "generate_from"):
+        return bot.model.generate_from(fitted.messages, [*texts, fitted.messages[-1].text], bot.settings.answer_tokens, bot.settings.hold_to_sources)
+    return bot.model.generate([fitted.messages], max_tokens=bot.settings.answer_tokens)[0]
+
 def _final(bot: HybridChatbot, draft: str, question: str, fitted: Fitted, fallback: str) -> tuple[str, list[dict]]:
     "What the user gets, and the verdict on each sentence of the draft."
     if not bot.settings.check: return (f"{NOTICE}\n\n{draft}" if fallback else draft), []
     shown = [s for s in fitted.sections if s.kept and s.hit]
     docs, mems = ([s for s in shown if s.name == name] for name in ("document", "memory"))
-    sources = [*(s.text for s in docs), *(rests_on(s.hit.item) for s in mems)]
+    sources = [*(s.text.removeprefix(_heading(s.hit.item)) for s in docs), *(rests_on(s.hit.item) for s in mems)]
     labels = [*(str(i) for i in range(1, len(docs) + 1)), *(f"M{i}" for i in range(1, len(mems) + 1))]
     text, checked = ground(draft, question, sources, bot.embedder, bot.settings.support, labels)
     return (NOTICE if fallback else text or NOTICE), [asdict(c) for c in checked]
@@ -227,7 +232,7 @@ def answer_turn(
     probability = bot.calibration.probability(evidence) if candidates else 0.
     fallback = lacking(probability, bot.calibration.threshold, recalled, settings.memory_enough)
     with watch.step("prompt"): fitted = _prompt(bot, q.text, q.query, candidates[:settings.documents], recalled, fallback)
-    with watch.step("generate"): reply = bot.model.generate([fitted.messages], max_tokens=settings.answer_tokens)[0]
+    with watch.step("generate"): reply = _draft(bot, fitted)
     with watch.step("check"): answer, checked = _final(bot, reply.text, q.text, fitted, fallback)
     session = bot._sessions.get(user) or bot.new_session(user)
     turn = Turn(id=new_id("t"), user=user, session=session, at=at, text=text, query=q.query, draft=reply.text, answer=answer, messages=fitted.messages,

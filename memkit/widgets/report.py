@@ -7,7 +7,7 @@ __all__ = ['STYLE', 'POLICY', 'escape', 'many', 'moment', 'figure', 'folded', 't
            'draft_html', 'used_html', 'misses_html', 'sources_html', 'considered_html', 'cost_html', 'turn_html',
            'memories_html', 'receipts_html', 'provenance_html', 'report', 'write_report']
 
-# %% ../../nbs/widgets/81_report.ipynb #2ff92919
+# %% ../../nbs/widgets/81_report.ipynb #e8d77912
 import base64
 import html
 import json
@@ -21,7 +21,7 @@ from ..core.files import write_file
 from ..core.records import Considered, Document, Hit, Memory, Receipt, Section, Turn, check_time
 from .pictures import Picture, budget, citations, cosine, duration, key, memories as memories_picture, name_of, ranks, seconds
 
-# %% ../../nbs/widgets/81_report.ipynb #a55c16db
+# %% ../../nbs/widgets/81_report.ipynb #d63dea02
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 def escape(
@@ -30,7 +30,7 @@ def escape(
     "`value` as HTML text (ours)."
     return html.escape(_CONTROL.sub("\ufffd", str(value).replace("\r\n", "\n")), quote=True)
 
-# %% ../../nbs/widgets/81_report.ipynb #17e18e2d
+# %% ../../nbs/widgets/81_report.ipynb #8617c039
 def many(
     n: int,
     noun: str,
@@ -79,7 +79,7 @@ def block(
     "A text of somebody's own, in the direction of its language, with its line breaks."
     return f'<p class="{kind}" dir="auto">{escape(text.strip())}</p>'
 
-# %% ../../nbs/widgets/81_report.ipynb #206b6039
+# %% ../../nbs/widgets/81_report.ipynb #72623635
 _MARK = re.compile(r"\[(M?\d{1,3})\]")
 
 def cited(
@@ -103,15 +103,16 @@ def answer_html(
     return (f'<div class="said you"><h3>Question</h3>{block(turn.text)}</div>'
             f'<div class="said"><h3>Answer</h3>{badge}{"".join(lines) or "<p>The answer is empty.</p>"}</div>')
 
-# %% ../../nbs/widgets/81_report.ipynb #6d9a36bd
+# %% ../../nbs/widgets/81_report.ipynb #219efb57
 def _verdict(c: Mapping[str, Any], marks: Sequence[str], place: str) -> str:
     position, near = c.get("source", -1), f"cosine {float(c.get('cosine', 0.)):.2f}"
     mark = marks[position] if isinstance(position, int) and 0 <= position < len(marks) else ""
     link = f'<a href="#{place}-{mark}">[{mark}]</a>' if mark else "a source"
     text = escape(c.get("text", ""))
-    if not c.get("supported"): return f'<li class="struck"><del dir="auto">{text}</del> <span class="why"><strong>struck</strong>: {escape(c.get("reason") or "not supported")}</span></li>'
-    if c.get("quoted"): return f'<li class="quoted"><q dir="auto">{text}</q> <span class="why"><strong>quoted</strong> from {link}</span></li>'
-    return f'<li class="stands"><span dir="auto">{text}</span> <span class="why"><strong>stands</strong> on {link}, {near}</span></li>'
+    if not c.get("supported"): kind, tag, why = "struck", "del", f": {escape(c.get('reason') or 'not supported')}"
+    elif c.get("quoted"): kind, tag, why = "quoted", "q", f" from {link}"
+    else: kind, tag, why = "stands", "span", f" on {link}, {near}"
+    return f'<li class="{kind}"><{tag} dir="auto">{text}</{tag}> <span class="why"><strong>{kind}</strong>{why}</span></li>'
 
 def draft_html(
     turn: Turn,
@@ -122,11 +123,12 @@ def draft_html(
     if checked:
         struck, quoted = sum(not c.get("supported") for c in checked), sum(bool(c.get("quoted")) for c in checked)
         body = "".join(_verdict(c, list(citations(turn).values()), place) for c in checked)
-        return f"<h3>Sentence by sentence</h3><p>Struck: {struck} of {many(len(checked) - quoted, 'sentence')} of the model's draft. Quoted from the sources: {quoted}.</p><ol class=\"check\">{body}</ol>"
+        said = f"Struck: {struck} of {many(len(checked) - quoted, 'sentence')} of the model's draft. Quoted from the sources: {quoted}."
+        return f'<h3>Sentence by sentence</h3><p>{said}</p><ol class="check">{body}</ol>'
     if not turn.draft.strip() or turn.draft.strip() == turn.answer.strip(): return ""
     return folded("The model's own words", block(turn.draft))
 
-# %% ../../nbs/widgets/81_report.ipynb #b02d1f4e
+# %% ../../nbs/widgets/81_report.ipynb #94359612
 def _facts(hit: Hit) -> str:
     item = hit.item
     if isinstance(item, Document): facts = [item.source, item.category, f"id {item.id}", f"score {hit.score:.2f}"]
@@ -141,7 +143,7 @@ def used_html(
     "What the prompt showed, numbered as it is cited."
     marks = citations(turn)
     each = [(marks[key(s.hit)], s) for s in sections]
-    return "".join(f'<section class="source" id="{place}-{m}" tabindex="-1"><h4><span class="mark">[{m}]</span> <span dir="auto">{escape(name_of(s.hit.item)[:160])}</span></h4>'
+    return "".join(f'<section class="source" id="{place}-{m}" tabindex="-1"><h4>[{m}] <span dir="auto">{escape(name_of(s.hit.item)[:160])}</span></h4>'
                    f'<p class="facts">{_facts(s.hit)}</p>{block(s.text or s.hit.item.text)}</section>' for m, s in each)
 
 def misses_html(
@@ -154,7 +156,7 @@ def misses_html(
     rest = f"<p>… and {len(missed) - most} more, listed below.</p>" if len(missed) > most else ""
     return f"<h4>Near misses</h4><ul>{each}</ul>{rest}"
 
-# %% ../../nbs/widgets/81_report.ipynb #225f1580
+# %% ../../nbs/widgets/81_report.ipynb #c8feca9b
 def sources_html(
     turn: Turn,
     place: str,
@@ -175,17 +177,18 @@ def considered_html(
     "Every candidate with its scores and its fate, folded; '' where there were none."
     parts = lambda hit: escape(", ".join(f"{k} {v:.3g}" for k, v in hit.parts.items()) or f"score {hit.score:.3g}")
     rows = [[type(c.hit.item).__name__.lower(), escape(name_of(c.hit.item)[:160]), parts(c.hit), escape(c.outcome)] for c in turn.considered]
-    return folded(f"{many(len(rows), 'candidate')} considered, and what became of each", table("Candidates, best first", ["kind", "name", "scores", "what became of it"], rows)) if rows else ""
+    if not rows: return ""
+    return folded(f"{many(len(rows), 'candidate')} considered, and what became of each", table("Candidates, best first", ["kind", "name", "scores", "outcome"], rows))
 
-# %% ../../nbs/widgets/81_report.ipynb #99e6a7ba
+# %% ../../nbs/widgets/81_report.ipynb #03a07430
 def cost_html(
     turn: Turn,
 ) -> str:
     "The budget and the time, and the exact prompt, folded."
     out = []
-    if turn.sections and turn.budget > 0: out.append("<h3>The prompt</h3>" + figure(budget(turn), "What the prompt was made of, in tokens; hatched: what had no room."))
+    if turn.sections and turn.budget > 0: out += ["<h3>The prompt</h3>", figure(budget(turn), "What the prompt was made of, in tokens; hatched: what had no room.")]
     if turn.prompt: out.append(folded(f"The exact prompt, {many(turn.prompt_tokens, 'token')}", f'<pre dir="auto" tabindex="0">{escape(turn.prompt)}</pre>'))
-    if set(turn.seconds) - {"total"}: out.append("<h3>Time</h3>" + figure(seconds(turn), "Time by step; steps may run side by side. Dashed: the whole turn."))
+    if set(turn.seconds) - {"total"}: out += ["<h3>Time</h3>", figure(seconds(turn), "Time by step; steps may run side by side. Dashed: the whole turn.")]
     return "".join(out)
 
 def turn_html(
@@ -194,30 +197,32 @@ def turn_html(
 ) -> str:
     "One turn, from the question to the time it took."
     place = f"turn-{number}"
-    total = f"{duration(turn.seconds['total'])}" if "total" in turn.seconds else ""
+    total = duration(turn.seconds["total"]) if "total" in turn.seconds else ""
     wrote = "remembered as " + ", ".join(f"memory {i}" for i in turn.wrote) if turn.wrote else "nothing was remembered"
-    facts = [f"session {turn.session}", turn.model, f"prompt {many(turn.prompt_tokens, 'token')}", f"answer {many(turn.answer_tokens, 'token')}", total, wrote]
-    return (f'<article id="{place}" aria-labelledby="{place}-head"><h2 id="{place}-head">Turn {number}</h2><p class="facts">{moment(turn.at)} · {" · ".join(escape(f) for f in facts if f)}</p>'
+    cost = [f"prompt {many(turn.prompt_tokens, 'token')}", f"answer {many(turn.answer_tokens, 'token')}"]
+    facts = " · ".join(escape(f) for f in (f"session {turn.session}", turn.model, *cost, total, wrote) if f)
+    return (f'<article id="{place}" aria-labelledby="{place}-head"><h2 id="{place}-head">Turn {number}</h2><p class="facts">{moment(turn.at)} · {facts}</p>'
             f"{answer_html(turn, place)}{draft_html(turn, place)}{sources_html(turn, place)}{considered_html(turn)}{cost_html(turn)}</article>")
 
-# %% ../../nbs/widgets/81_report.ipynb #f85a5227
+# %% ../../nbs/widgets/81_report.ipynb #5192f35f
 def memories_html(
     memories: Sequence[Memory],
     receipts: Sequence[Receipt],
 ) -> str:
     "The memories under review (hybrid §5.5); '' where there are none."
     gone = {(r.user, i) for r in receipts for i in r.memories}
-    row = lambda m: [str(m.id), moment(m.at), escape(name_of(m)[:300]), escape(str(m.meta.get("answer", ""))[:300]), f"{m.recalls} / {m.correct} / {m.incorrect}",
-                     "deleted since" if (m.user, m.id) in gone else "kept"]
+    state = lambda m: "deleted since" if (m.user, m.id) in gone else "kept"
+    row = lambda m: [str(m.id), moment(m.at), escape(name_of(m)[:300]), escape(str(m.meta.get("answer", ""))[:300]), f"{m.recalls} / {m.correct} / {m.incorrect}", state(m)]
     heads = ["id", "learned", "what the user said", "what was answered", "recalled / right / wrong", "state"]
-    return "<h2 id=\"memories\">Memories under review</h2>" + table("Memories", heads, [row(m) for m in memories]) if memories else ""
+    return "<h2 id=\"memories\">Memories under review</h2>" + table("As they were reviewed", heads, [row(m) for m in memories]) if memories else ""
 
 def receipts_html(
     receipts: Sequence[Receipt],
 ) -> str:
     "What was deleted, and whether the bytes are gone; '' where nothing was."
     if not receipts: return ""
-    each = "".join(f"<li>{moment(r.at)}: {many(len(r.memories), 'memory', 'memories')} of {escape(r.user)} (ids: {escape(', '.join(map(str, r.memories)) or 'none')}); {escape(r)}.</li>" for r in receipts)
+    ids = lambda r: ", ".join(map(str, r.memories)) or "none"
+    each = "".join(f"<li>{moment(r.at)}: {many(len(r.memories), 'memory', 'memories')} of {escape(r.user)} (ids: {escape(ids(r))}); {escape(r)}.</li>" for r in receipts)
     return (f'<h2 id="receipts">Forgotten</h2><ul>{each}</ul><p class="facts">This file is a copy made for its reader. Deleting a memory does not delete it here.</p>')
 
 def provenance_html(
@@ -228,42 +233,55 @@ def provenance_html(
     rows = "".join(f"<dt>{escape(k)}</dt><dd>{escape(text(v))}</dd>" for k, v in provenance.items())
     return f'<h2 id="provenance">Where this comes from</h2><dl>{rows}</dl>' if rows else ""
 
-# %% ../../nbs/widgets/81_report.ipynb #70f6c4da
+# %% ../../nbs/widgets/81_report.ipynb #412bbc39
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c1c1c; --soft: #555; --paper: #fff; --card: #f4f5f7; --line: #d3d6da; --link: #00588a; --bad: #a3370b; --good: #00694d; }
-@media (prefers-color-scheme: dark) { :root { --ink: #ececec; --soft: #b5b5b5; --paper: #16181b; --card: #22262b; --line: #434950; --link: #7cc4f2; --bad: #ff9d73; --good: #6fd3ae; } }
+@media (prefers-color-scheme: dark) { :root { --ink: #ececec; --soft: #b5b5b5; --paper: #16181b;
+  --card: #22262b; --line: #434950; --link: #7cc4f2; --bad: #ff9d73; --good: #6fd3ae; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1rem 1rem 4rem; max-width: 46rem; font: 1rem/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper); overflow-wrap: anywhere; }
-h1 { font-size: 1.7rem; line-height: 1.2; } h2 { font-size: 1.35rem; margin: 0 0 .25rem; } h3 { font-size: 1.05rem; margin: 1.6rem 0 .4rem; } h4 { font-size: 1rem; margin: 0; }
+body { margin: 0 auto; padding: 1rem 1rem 4rem; max-width: 46rem; font: 1rem/1.55 system-ui, sans-serif; color: var(--ink);
+  background: var(--paper); overflow-wrap: anywhere; }
+h1 { font-size: 1.7rem; line-height: 1.2; } h2 { font-size: 1.35rem; margin: 0 0 .25rem; } h3 { font-size: 1.05rem; margin: 1.6rem 0 .4rem; }
+h4 { font-size: 1rem; margin: 0; }
 a { color: var(--link); } :focus-visible { outline: 3px solid var(--link); outline-offset: 2px; } :target { outline: 2px solid var(--link); }
 article, main > h2 { border-top: 2px solid var(--line); margin-top: 2.5rem; padding-top: 1.25rem; }
 p { margin: .4rem 0; } p.text { white-space: pre-wrap; } .facts, .why, figcaption { color: var(--soft); font-size: .9rem; } figcaption { margin-top: .3rem; }
-.said { background: var(--card); border-radius: .6rem; padding: .7rem 1rem; margin: .7rem 0; } .said.you { margin-left: 12%; } .said h3 { margin: 0; font-size: .85rem; color: var(--soft); }
-blockquote { margin: .5rem 0; padding-inline-start: .8rem; border-inline-start: 3px solid var(--line); } .badge strong { background: var(--bad); color: var(--paper); border-radius: .3rem; padding: .1rem .45rem; }
-.check li { margin: .5rem 0; } .why { display: block; } .struck del { text-decoration-color: var(--bad); color: var(--soft); } .struck strong { color: var(--bad); } .stands strong { color: var(--good); }
+.said { background: var(--card); border-radius: .6rem; padding: .7rem 1rem; margin: .7rem 0; } .said.you { margin-left: 12%; }
+.said h3 { margin: 0; font-size: .85rem; color: var(--soft); }
+blockquote { margin: .5rem 0; padding-inline-start: .8rem; border-inline-start: 3px solid var(--line); }
+.badge strong { background: var(--bad); color: var(--paper); border-radius: .3rem; padding: .1rem .45rem; }
+.check li { margin: .5rem 0; } .why { display: block; } .struck del { text-decoration-color: var(--bad); color: var(--soft); }
+.struck strong { color: var(--bad); } .stands strong { color: var(--good); }
 .source { border: 1px solid var(--line); border-radius: .6rem; padding: .6rem 1rem; margin: .6rem 0; } .source + h4 { margin-top: 1rem; }
-figure { margin: 1rem 0; break-inside: avoid; } figure img { display: block; width: 100%; height: auto; background: #fff; border: 1px solid var(--line); border-radius: .6rem; padding: .4rem; }
-details { border: 1px solid var(--line); border-radius: .6rem; padding: .5rem 1rem; margin: .8rem 0; } summary { cursor: pointer; font-weight: 600; } pre { white-space: pre-wrap; font-size: .85rem; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; width: 100%; min-width: 36rem; } caption { text-align: start; color: var(--soft); padding: .3rem 0; }
-th, td { text-align: start; vertical-align: top; padding: .35rem .6rem .35rem 0; border-bottom: 1px solid var(--line); min-width: 4rem; } td:first-child { white-space: nowrap; } dt { font-weight: 600; } dd { margin: 0 0 .4rem; }
+figure { margin: 1rem 0; break-inside: avoid; }
+figure img { display: block; width: 100%; height: auto; background: #fff; border: 1px solid var(--line); border-radius: .6rem; padding: .4rem; }
+details { border: 1px solid var(--line); border-radius: .6rem; padding: .5rem 1rem; margin: .8rem 0; } summary { cursor: pointer; font-weight: 600; }
+pre { white-space: pre-wrap; font-size: .85rem; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; width: 100%; min-width: 36rem; }
+caption { text-align: start; color: var(--soft); padding: .3rem 0; }
+th, td { text-align: start; vertical-align: top; padding: .35rem .6rem .35rem 0; border-bottom: 1px solid var(--line); min-width: 4rem; }
+td:first-child { white-space: nowrap; } dt { font-weight: 600; } dd { margin: 0 0 .4rem; }
 .skip { position: absolute; left: -99rem; } .skip:focus { position: static; }
-@media (max-width: 34rem) { figure img { width: calc(100% + 2rem); max-width: none; margin: 0 -1rem; padding: .2rem 0; border-inline: 0; border-radius: 0; } .said.you { margin-left: 6%; } }
+@media (max-width: 34rem) { figure img { width: calc(100% + 2rem); max-width: none; margin: 0 -1rem;
+  padding: .2rem 0; border-inline: 0; border-radius: 0; } .said.you { margin-left: 6%; } }
 @media print { body { max-width: none; padding: 0; } article { break-before: page; } .skip { display: none; } .source, .said { break-inside: avoid; } }
 """
 
-# %% ../../nbs/widgets/81_report.ipynb #44b2989f
+# %% ../../nbs/widgets/81_report.ipynb #f2b5d9d1
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 def _check(turns: Sequence[Turn], receipts: Sequence[Receipt], memories: Sequence[Memory], title: str):
     for what, given, kind in (("turns", turns, Turn), ("receipts", receipts, Receipt), ("memories", memories, Memory)):
-        if isinstance(given, (kind, str, Mapping)) or not isinstance(given, Sequence): raise TypeError(f"{what} must be a list of {kind.__name__} records, got {type(given).__name__}")
+        if isinstance(given, str) or not isinstance(given, Sequence): raise TypeError(f"{what} must be a list of {kind.__name__} records, got {type(given).__name__}")
         for r in given:
             if not isinstance(r, kind): raise TypeError(f"{what} must hold {kind.__name__} records only, got {type(r).__name__}")
     if not turns: raise ValueError("there is nothing to report: give at least one Turn")
     if not isinstance(title, str) or not title.strip(): raise ValueError(f"title must be a text with at least one word, got {title!r}")
 
 def _contents(turns: Sequence[Turn], others: Sequence[tuple[str, str]]) -> str:
-    items = [f'<li><a href="#turn-{i}" dir="auto">{escape(" ".join(t.text.split())[:100] or "(empty)")}</a>{" (fallback)" if t.fallback else ""} <span class="facts">{moment(t.at)}</span></li>' for i, t in enumerate(turns, 1)]
+    text = lambda t: escape(" ".join(t.text.split())[:100] or "(empty)")
+    after = lambda t: f'{" (fallback)" if t.fallback else ""} <span class="facts">{moment(t.at)}</span>'
+    items = [f'<li><a href="#turn-{i}" dir="auto">{text(t)}</a>{after(t)}</li>' for i, t in enumerate(turns, 1)]
     more = "".join(f'<li><a href="#{place}">{name}</a></li>' for place, name in others)
     return f'<nav aria-label="Contents"><ol>{"".join(items)}</ol>' + (f"<ul>{more}</ul>" if more else "") + "</nav>"
 
@@ -283,13 +301,13 @@ def report(
     body = "\n".join([*(turn_html(t, i) for i, t in enumerate(turns, 1)), *(body for *_, body in tail)])
     opening = "".join(block(p) for p in intro.split("\n\n") if p.strip())
     return f"""<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}"><meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="referrer" content="no-referrer"><title>{escape(title)}</title><style>{STYLE}</style></head>
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title><style>{STYLE}</style></head>
 <body><a class="skip" href="#main">Skip to the turns</a><header><h1 dir="auto">{escape(title)}</h1>{opening}{contents}</header>
 <main id="main">{body}</main></body></html>
 """
 
-# %% ../../nbs/widgets/81_report.ipynb #be94f7b0
+# %% ../../nbs/widgets/81_report.ipynb #829de97f
 def write_report(
     path: str | Path,                   # where to write; its folder is made
     turns: Sequence[Turn],

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['GROUPS', 'run_bench', 'row_lines', 'bench_table', 'print_bench']
 
-# %% ../../nbs/benchmarks/90_bench.ipynb #dae4a0ac
+# %% ../../nbs/benchmarks/90_bench.ipynb #a427daa0
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from .models import embedding, llm
 from .searches import memory, retrieval
 from .timing import SIZES, Room, Size, failed, machine, versions
 
-# %% ../../nbs/benchmarks/90_bench.ipynb #cd042697
+# %% ../../nbs/benchmarks/90_bench.ipynb #82f327a8
 GROUPS = {"retrieval": retrieval, "memory": memory, "embedding": embedding, "llm": llm}
 
 def _rows(group: str, size: Size, room: Room) -> Iterator[dict[str, Any]]:
@@ -44,7 +44,7 @@ def run_bench(
                     bar.set_postfix_str(row["name"])
     return {"machine": here, "versions": versions(), "size": size, "seconds": time.perf_counter() - start, "rows": rows}
 
-# %% ../../nbs/benchmarks/90_bench.ipynb #0133d3a5
+# %% ../../nbs/benchmarks/90_bench.ipynb #6f475081
 def _number(x: float | None) -> str:
     return "-" if x is None else f"{x:,.0f}" if abs(x) >= 100 else f"{x:.3g}"
 

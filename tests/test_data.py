@@ -1,0 +1,136 @@
+"What travels in data/: its form, its identifiers, what was kept out of it on purpose, and that its words are our own."
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from memkit.core.files import own_data, public_data
+from memkit.hybrid.corpus import load_own
+from memkit.hybrid.fallback import Calibration, labelled_questions, load_calibration
+
+DATA = Path(__file__).resolve().parents[1]/"data"
+RUN = 8  # words in a row that would be somebody else's
+
+
+def rows(name): return [json.loads(line) for line in own_data(name).read_text(encoding="utf-8").splitlines()]
+
+def words(text): return re.findall(r"[a-z0-9]+", text.lower())
+
+def runs(text): return {tuple(found[i:i + RUN]) for found in [words(text)] for i in range(len(found) - RUN + 1)}
+
+
+@pytest.fixture(scope="module")
+def entries(): return rows("medical_knowledge.jsonl")
+
+@pytest.fixture(scope="module")
+def questions(): return rows("medical_questions.jsonl")
+
+
+# --- the entries
+
+def test_entries_have_one_form(entries):
+    assert len(entries) >= 300
+    for e in entries:
+        assert list(e) == ["id", "topic", "category", "title", "text", "source"], e["id"]
+        assert all(isinstance(v, str) and v == " ".join(v.split()) and v for v in e.values()), f"{e['id']}: every field is text, tidy and not empty"
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", e["id"]) and re.match(r"\w.*: \S", e["source"]), f"{e['id']}: a readable id, and an organisation with the page"
+
+
+def test_entries_are_told_apart(entries):
+    for field in ("id", "title", "text"): assert [v for v, n in Counter(e[field].casefold() for e in entries).items() if n > 1] == [], field
+
+
+def test_entries_are_short_and_whole(entries):
+    for e in entries:
+        assert 30 <= len(words(e["text"])) <= 110, f"{e['id']}: one passage, no more"
+        assert e["text"].endswith(".") and e["text"][0].isupper() and len(re.findall(r"[.!?](?:\s|$)", e["text"])) >= 2, f"{e['id']}: whole sentences"
+
+
+def test_the_loader_takes_all_of_them(entries):
+    loaded = load_own()
+    assert [(d.id, d.title, d.category, d.source, d.text) for d in loaded.documents] == [tuple(e[f] for f in ("id", "title", "category", "source", "text")) for e in entries]
+    assert not loaded.problems and [d.meta["topic"] for d in loaded.documents] == [e["topic"] for e in entries]
+
+
+# --- the questions
+
+def test_questions_have_one_form(questions):
+    for q in questions:
+        assert set(q) == {"question", "answerable", "relevant", "style", "why", "split"}, q["question"]
+        assert q["style"] in ("plain", "keywords", "story") and q["split"] in ("tune", "score") and q["question"].strip() == q["question"] != ""
+        assert isinstance(q["answerable"], bool) and q["answerable"] == bool(q["relevant"]) == (not q["why"]), f"{q['question']}: entries that answer it, or why none does"
+
+
+def test_what_answers_a_question_exists(entries, questions):
+    there = {e["id"] for e in entries}
+    for q in questions: assert set(q["relevant"]) <= there and len(set(q["relevant"])) == len(q["relevant"]), q["question"]
+
+
+def test_the_halves_share_no_question(questions):
+    same = lambda q: " ".join(words(q["question"]))
+    tune, score = ({same(q) for q in questions if q["split"] == half} for half in ("tune", "score"))
+    assert not tune & score and len(tune) + len(score) == len(questions)
+    for half in ("tune", "score"):
+        for style in ("plain", "keywords", "story"):
+            assert {q["answerable"] for q in questions if (q["split"], q["style"]) == (half, style)} == {True, False}, f"{half} has {style} questions with and without an answer"
+
+
+def test_the_reader_gives_the_rows(questions):
+    assert [(q.question, q.answerable, list(q.relevant), q.style, q.why, q.split) for q in labelled_questions()] == \
+        [tuple(q[f] for f in ("question", "answerable", "relevant", "style", "why", "split")) for q in questions]
+    assert len(labelled_questions("tune")) + len(labelled_questions("score")) == len(questions)
+
+
+def test_no_question_is_a_sentence_of_an_entry(entries, questions):
+    told = " | ".join(" ".join(words(e["text"])) for e in entries)
+    assert [q["question"] for q in questions if len(words(q["question"])) >= 5 and " ".join(words(q["question"])) in told] == []
+
+
+# --- kept out on purpose: what a chatbot must not be able to answer
+
+def test_reserved_topics_are_in_no_entry(entries, questions):
+    reserved = {q["why"].removeprefix("reserved topic: ") for q in questions if q["why"].startswith("reserved topic: ")}
+    assert len(reserved) >= 20
+    for topic in reserved:
+        stem = re.escape(topic.lower().removesuffix(" disease").removesuffix(" syndrome").removesuffix("s"))
+        assert [e["id"] for e in entries if re.search(rf"\b{stem}", " ".join(e.values()).lower())] == [], topic
+
+
+def test_made_up_medicines_are_in_no_entry(entries, questions):
+    told = {w for e in entries for w in words(" ".join(e.values()))}
+    for q in questions:
+        if q["why"] == "fictional medicine": assert [w for w in words(q["question"]) if len(w) > 8 and w not in told], q["question"]
+
+
+# --- the calibrations
+
+def test_calibrations_are_read_as_they_are_kept():
+    kept = json.loads(own_data("fallback.json").read_text(encoding="utf-8"))
+    assert len({c["embedder"] for c in kept}) == len(kept) and "" in {c["embedder"] for c in kept}
+    for c in kept:
+        read = load_calibration(c["embedder"])
+        assert read == Calibration(**c) and 0 < read.threshold < 1 and read.weights and all(w > 0 for w in read.weights.values()), c["embedder"]
+        assert read.probability(dict.fromkeys(read.weights, 0.)) < read.threshold <= read.probability(dict.fromkeys(read.weights, 1.)), "no evidence isn't enough, full evidence is"
+        assert read.tuned_on.startswith(f"{len(labelled_questions('tune'))} questions"), "fitted on the half that is there now"
+
+
+# --- our own words
+
+def test_no_run_of_words_is_medquads(entries):
+    if not public_data("medquad.tar.gz"): pytest.skip("medquad.tar.gz isn't below MEMKIT_DATA; `memkit data medquad` says how to get it")
+    from memkit.hybrid.sources import load_medquad
+    ours, answers = set().union(*(runs(e["text"]) for e in entries)), load_medquad().documents
+    assert len(answers) > 16_000
+    shared = {run for d in answers for run in runs(d.text) & ours}
+    assert [" ".join(run) for run in sorted(shared)] == []
+
+
+# --- nothing lies there without a word about it
+
+def test_every_file_is_named_in_the_readme():
+    told = (DATA/"README.md").read_text(encoding="utf-8")
+    files = [p.relative_to(DATA).as_posix() for p in sorted(DATA.rglob("*")) if p.is_file() and "__pycache__" not in p.parts]
+    assert {"medical_knowledge.jsonl", "medical_questions.jsonl", "fallback.json"} <= set(files)
+    assert [f for f in files if f not in ("README.md", "__init__.py") and f not in told] == []

@@ -6,7 +6,7 @@
 __all__ = ['CHAT_HELP', 'cmd_demo', 'cmd_data', 'cmd_forget', 'chroma_too', 'cmd_bench', 'chat_line', 'cmd_chat', 'make_parser',
            'add_models', 'add_demo', 'add_chat', 'add_forget', 'add_bench', 'main']
 
-# %% ../nbs/92_cli.ipynb #8d78bc36
+# %% ../nbs/92_cli.ipynb #198d2243
 import argparse
 import json
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from . import __version__
 
-# %% ../nbs/92_cli.ipynb #aa5f0faf
+# %% ../nbs/92_cli.ipynb #b2a9c85e
 def cmd_demo(a: argparse.Namespace):
     "Run the demonstration; the report and the turns as JSON where asked."
     from memkit.core.files import write_file
@@ -58,7 +58,7 @@ def cmd_bench(a: argparse.Namespace):
     print_bench(result)
     if a.json: write_file(a.json, json.dumps(result, indent=1))
 
-# %% ../nbs/92_cli.ipynb #a3f71bfc
+# %% ../nbs/92_cli.ipynb #7cac78b3
 CHAT_HELP = """  /why          why these documents and memories, and why not the next ones
   /memories     what is remembered of you
   /forget N     delete memory N;  /forget all deletes everything and ends the consent
@@ -94,7 +94,7 @@ def _about_memory(bot, user: str, command: str, rest: str) -> str:
     m = bot.feedback(user, int(rest), command == "/right")
     return f"memory {m.id}: called right {m.correct} and wrong {m.incorrect} times"
 
-# %% ../nbs/92_cli.ipynb #1ca529f6
+# %% ../nbs/92_cli.ipynb #74be8604
 def cmd_chat(a: argparse.Namespace):
     "Chat in the terminal until /quit or the end of input."
     from memkit.core.records import new_id
@@ -102,6 +102,7 @@ def cmd_chat(a: argparse.Namespace):
     user = a.user or new_id("u")
     print("Loading the corpus and the models …", flush=True)
     bot = open_chatbot(a.store, a.corpus, a.model, a.embedder, a.memory, PAPER if a.paper else RetrieveSettings())
+    bot.warm_up()
     print(f"You are {user}; continue later with --user {user}\n{CHAT_HELP}\nmemkit is for teaching and research; it doesn't diagnose or treat.")
     if not bot.has_consent(user):
         if a.consent or (sys.stdin.isatty() and input("May I remember this conversation? [y/N] ").strip().lower() in ("y", "yes")): bot.consent(user)
@@ -117,7 +118,7 @@ def _read() -> str | None:
     try: return input("> ")
     except EOFError: return None
 
-# %% ../nbs/92_cli.ipynb #da104262
+# %% ../nbs/92_cli.ipynb #275eeb96
 def make_parser() -> argparse.ArgumentParser:
     "The commands, their options and their help."
     p = argparse.ArgumentParser(prog="memkit", description="Memory for language-model assistants: four published designs as notebooks and a package.")
@@ -141,7 +142,7 @@ def add_models(c: argparse.ArgumentParser):
     c.add_argument("--model", default="embedded", help="embedded; a folder; a name on the hub such as microsoft/phi-2; or http://host:port/v1#model (default: %(default)s)")
     c.add_argument("--corpus", default="own", help="own, public, medquad, medmcqa, bioasq, symptoms, or a .jsonl/.json/.csv file with a text column (default: %(default)s)")
 
-# %% ../nbs/92_cli.ipynb #848ee479
+# %% ../nbs/92_cli.ipynb #a6f9503f
 def add_demo(c: argparse.ArgumentParser):
     add_models(c)
     c.add_argument("--html", type=Path, help="write a report with pictures to this file")
@@ -167,7 +168,7 @@ def add_bench(c: argparse.ArgumentParser):
     c.add_argument("--size", default="small", choices=("tiny", "small"))
     c.add_argument("--json", type=Path, help="write the figures to this file")
 
-# %% ../nbs/92_cli.ipynb #21453fe9
+# %% ../nbs/92_cli.ipynb #de34e913
 def main(
     argv: Sequence[str] | None = None,  # sys.argv if None
 ) -> int:                               # exit status

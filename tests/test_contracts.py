@@ -50,7 +50,7 @@ def save_llama(folder: Path) -> Path:
 def save_encoder(folder: Path, bert: Path) -> Path:
     from sentence_transformers import SentenceTransformer, models
     part = models.Transformer(str(bert), max_seq_length=40)
-    SentenceTransformer(modules=[part, models.Pooling(part.get_word_embedding_dimension(), "mean")], device="cpu", similarity_fn_name="cosine").save(str(folder))
+    SentenceTransformer(modules=[part, models.Pooling(part.get_embedding_dimension(), "mean")], device="cpu", similarity_fn_name="cosine").save(str(folder))
     return folder
 
 
@@ -98,11 +98,10 @@ def test_vector_indexes(kind, fresh): check_index(ExactIndex if kind == "exact" 
 def test_lexical_indexes(backend): check_lexical(lambda texts: BM25(texts, backend=backend))
 
 
-@pytest.mark.parametrize("settings", [RetrieveSettings(), RetrieveSettings(fusion="rrf"), PAPER, RetrieveSettings(fusion="bm25"), RetrieveSettings(fusion="dense")],
-                         ids=["weighted", "rrf", "PAPER", "bm25", "dense"])
-@pytest.mark.parametrize("index", ["exact", "chroma"])
+@pytest.mark.parametrize("settings, index", [(RetrieveSettings(), "exact"), (RetrieveSettings(), "chroma"), (RetrieveSettings(fusion="rrf"), "exact"), (PAPER, "exact"),
+                                             (PAPER, "chroma"), (RetrieveSettings(fusion="bm25"), "exact"), (RetrieveSettings(fusion="dense"), "exact")],
+                         ids=["weighted", "weighted-chroma", "rrf", "PAPER", "PAPER-chroma", "bm25", "dense"])
 def test_retrievers(settings, index, minilm, fresh):
-    if index == "chroma" and settings.fusion == "bm25": pytest.skip("words alone need no vector index")
     make_index = ExactIndex if index == "exact" else lambda dim: ChromaIndex(dim, path=fresh())
     check_retriever(lambda documents: FusedRetriever(documents, minilm, settings, make_index, keep_vectors=False))
 

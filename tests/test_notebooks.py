@@ -1,4 +1,5 @@
 "Every notebook below nbs/ runs from top to bottom, and what is committed is what a reader should see."
+import ast
 import json
 import os
 import subprocess
@@ -31,3 +32,17 @@ def test_reads_well(path):
     assert outputs and not [o for o in outputs if o["output_type"] == "error"]
     assert not ["".join(o["text"])[:200] for o in outputs if o.get("name") == "stderr"], "nothing on stderr"
     assert path.stat().st_size <= 300*1024
+
+
+def imports_and_more(source: str) -> bool:
+    tree = ast.parse("\n".join(line for line in source.splitlines() if not line.startswith(("%", "!"))))
+    found = [isinstance(node, (ast.Import, ast.ImportFrom)) for node in ast.walk(tree)]
+    return any(found) and not all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in tree.body)
+
+
+@each
+def test_imports_stand_alone(path):
+    "A cell that imports and does more is run while the documentation is made, out of its context: imports get a cell of their own."
+    cells = ["".join(c["source"]) for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
+    mixed = [s[:80] for s in cells if not any(w in s for w in ("#| export", "eval: false")) and imports_and_more(s)]
+    assert not mixed

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['LABELS', 'texts_of', 'embedding', 'label_row', 'reload_row', 'decode_row', 'llm']
 
-# %% ../../nbs/benchmarks/89_models.ipynb #84d54137
+# %% ../../nbs/benchmarks/89_models.ipynb #6242f2ec
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from .searches import Corpus, load_corpus
 from .timing import SIZES, Agreement, Arm, Room, Size, compare
 from ..core.embed import MiniLM, usable_cores
 
-# %% ../../nbs/benchmarks/89_models.ipynb #8828ebe5
+# %% ../../nbs/benchmarks/89_models.ipynb #24b40ee7
 def texts_of(
     tokens: int,            # of each text, marks included, 3 or more
     texts: Sequence[str],
@@ -41,7 +41,7 @@ def _torch_threads(n: int):
     import torch
     torch.set_num_threads(n)
 
-# %% ../../nbs/benchmarks/89_models.ipynb #9d6d2916
+# %% ../../nbs/benchmarks/89_models.ipynb #91afda58
 def embedding(
     size: Size,
     room: Room,
@@ -60,7 +60,7 @@ def embedding(
     arms = [Arm("ours", lambda: MiniLM(threads).embed, 1), Arm(peer(threads).name, peer(threads).make, 1, peer(threads).before)]
     yield compare(f"embed {size.texts} entries of memkit together", "texts/s", arms, many, size.rounds, agree, count=len, note=f"ours: {threads} thread{'s'*(threads > 1)}")
 
-# %% ../../nbs/benchmarks/89_models.ipynb #58317cd6
+# %% ../../nbs/benchmarks/89_models.ipynb #130584bc
 LABELS = (" A", " B", " C", " D", " E")
 
 def _scorers(lm: Any, prefix: str) -> dict[str, Callable[[Sequence[str]], np.ndarray]]:
@@ -87,7 +87,7 @@ def label_row(
     return compare(f"score {len(LABELS)} labels, {lm.count_tokens(prefix)} tokens shared by {size.prompts} prompts, {lm.dtype}", "ms", arms, items, min(size.rounds, 3),
                    Agreement("same argmax", lambda a, b: float((a.argmax(axis=1) == b.argmax(axis=1)).mean())), count=len, target_ratio={"one prompt at a time": 3.}, note="time for each prompt; one thread on all sides")
 
-# %% ../../nbs/benchmarks/89_models.ipynb #321480f0
+# %% ../../nbs/benchmarks/89_models.ipynb #1cdca473
 def reload_row(
     rounds: int,
 ) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def decode_row(
     return compare(f"write up to {size.tokens} tokens, prompt included in the time, {lm.dtype}", "tokens/s", arms, items, size.rounds,
                    Agreement("same text", lambda a, b: float(a[0] == b[0])), count=lambda out: out[1])
 
-# %% ../../nbs/benchmarks/89_models.ipynb #16093e03
+# %% ../../nbs/benchmarks/89_models.ipynb #f2d59ef8
 def llm(
     size: Size,
     room: Room,

@@ -6,7 +6,7 @@
 __all__ = ['PER_USER', 'Corpus', 'load_corpus', 'lexical_row', 'chroma_collection', 'chroma_hits', 'dense_row', 'retrieval',
            'repeated', 'recall_row', 'write_row', 'memory']
 
-# %% ../../nbs/benchmarks/88_searches.ipynb #116e44cc
+# %% ../../nbs/benchmarks/88_searches.ipynb #ef94a8d9
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from ..core.files import own_data, public_data
 from ..core.index import ChromaIndex, ExactIndex, open_chroma
 from ..core.lexical import BM25, tokenize
 
-# %% ../../nbs/benchmarks/88_searches.ipynb #aeae78d5
+# %% ../../nbs/benchmarks/88_searches.ipynb #e0aa44bc
 @dataclass(frozen=True)
 class Corpus:
     "What is searched, and with what."
@@ -56,7 +56,7 @@ def load_corpus(
     own = _own()
     return Corpus(own.texts, own.questions, own.what, "MEMKIT_DATA holds no medquad.tar.gz, so memkit's own entries took the place of MedQuAD's answers")
 
-# %% ../../nbs/benchmarks/88_searches.ipynb #72829843
+# %% ../../nbs/benchmarks/88_searches.ipynb #80f64975
 def _bare_bm25s(texts: Sequence[str], k: int) -> Callable[[str], list[tuple[int, float]]]:
     import bm25s
     index = bm25s.BM25(method="lucene", k1=1.5, b=.75)
@@ -81,7 +81,7 @@ def lexical_row(
     return compare(f"bm25 query, {len(corpus.texts):,} {corpus.what}", "ms", arms, corpus.questions, size.rounds, Agreement(f"same best {k}", overlap),
                    target_ratio={"rank_bm25": 800.} if large else {}, note=corpus.note)
 
-# %% ../../nbs/benchmarks/88_searches.ipynb #00a3963f
+# %% ../../nbs/benchmarks/88_searches.ipynb #d296aa57
 def chroma_collection(
     room: Room,
     name: str,                       # of its folder
@@ -108,7 +108,7 @@ def _filled(index: Any, vectors: np.ndarray) -> Any:
     index.add([str(i) for i in range(len(vectors))], vectors)
     return index
 
-# %% ../../nbs/benchmarks/88_searches.ipynb #ac14b90c
+# %% ../../nbs/benchmarks/88_searches.ipynb #4e7283e7
 def dense_row(
     corpus: Corpus,
     size: Size,
@@ -135,7 +135,7 @@ def retrieval(
     yield lexical_row(corpus, size)
     yield dense_row(corpus, size, room)
 
-# %% ../../nbs/benchmarks/88_searches.ipynb #e821136c
+# %% ../../nbs/benchmarks/88_searches.ipynb #c4c71ce3
 PER_USER = 100  # memories
 
 def repeated(
@@ -156,7 +156,7 @@ def _fill(store: Any, texts: Sequence[str], vectors: np.ndarray):
         with store.transaction(_user(start)):
             for i in range(start, start + PER_USER): store.add(_user(i), texts[i % len(texts)], vectors[i], encoder=MiniLM.name)
 
-# %% ../../nbs/benchmarks/88_searches.ipynb #bca75fbc
+# %% ../../nbs/benchmarks/88_searches.ipynb #9f9ee1db
 def recall_row(
     store: Any,            # a filled MemoryStore; its identifiers are the rows of `vectors`, counted from 1
     kind: str,             # 'asked before', 'warm slice' or 'cold'
@@ -177,7 +177,7 @@ def recall_row(
     return compare(f"recall from one user's {PER_USER} memories among {len(vectors):,}, {kind}", "ms", arms, items, size.rounds, Agreement("same best 5", overlap),
                    target=.2 if large and before else None, target_ratio={"Chroma with where": 300.} if large and before else {}, note="vectors of memkit's entries, repeated with a little seeded noise")
 
-# %% ../../nbs/benchmarks/88_searches.ipynb #af76a409
+# %% ../../nbs/benchmarks/88_searches.ipynb #7bac714e
 def _bare_sqlite(room: Room, texts: Sequence[str], vectors: np.ndarray) -> Callable[[tuple[int, str, np.ndarray]], None]:
     import sqlite3
     from memkit.core.schema import PRAGMAS
@@ -209,7 +209,7 @@ def write_row(
     return compare(f"durable write of a memory into {len(vectors):,}, without embedding", "ms", arms, items, size.rounds, target=2., target_ratio={"one Chroma add": 5.},
                    note="limit: sqlite3 alone, one row without events or provenance, same pragmas")
 
-# %% ../../nbs/benchmarks/88_searches.ipynb #3f04df0e
+# %% ../../nbs/benchmarks/88_searches.ipynb #fe05b4dc
 def memory(
     size: Size,
     room: Room,

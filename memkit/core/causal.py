@@ -6,7 +6,7 @@
 __all__ = ['pad_left', 'batches', 'next_logits', 'pick_token', 'Draft', 'write_tokens', 'tokens_within', 'held_back',
            'end_tokens', 'answer_text', 'ends_at', 'common_length', 'split_labels', 'score_rows', 'token_log_probs']
 
-# %% ../../nbs/core/03c_causal.ipynb #63b9f255
+# %% ../../nbs/core/03c_causal.ipynb #ae01975a
 import copy
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ import numpy as np
 
 from .lm import cut_at_stop
 
-# %% ../../nbs/core/03c_causal.ipynb #567ec6e9
+# %% ../../nbs/core/03c_causal.ipynb #95e6bd5e
 def pad_left(
     rows: Sequence[Sequence[int]],
     pad: int,           # any token; the mask hides it
@@ -36,7 +36,7 @@ def batches(
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     return [order[i:i + size] for i in range(0, len(order), size)]
 
-# %% ../../nbs/core/03c_causal.ipynb #9fb04bd1
+# %% ../../nbs/core/03c_causal.ipynb #ed3ebe58
 def next_logits(
     model: Any,
     ids: Any,        # [n, width] new tokens
@@ -54,7 +54,7 @@ def next_logits(
     with torch.inference_mode(): out = model(**inputs)
     return out.logits[:, -keep:].float(), out.past_key_values
 
-# %% ../../nbs/core/03c_causal.ipynb #70b1ea34
+# %% ../../nbs/core/03c_causal.ipynb #f00c6a63
 def pick_token(
     scores: Any,               # [vocabulary]
     temperature: float,        # 0: the likeliest
@@ -69,7 +69,7 @@ def pick_token(
     p[p.cumsum(-1) - p >= top_p] = 0    # the first is always kept
     return int(order[torch.multinomial(p, 1, generator=generator)])
 
-# %% ../../nbs/core/03c_causal.ipynb #d8a21034
+# %% ../../nbs/core/03c_causal.ipynb #378b2e0a
 @dataclass
 class Draft:
     "An answer in the making."
@@ -101,7 +101,7 @@ def write_tokens(
         live, mask = [live[i] for i in on], torch.cat([mask[on], torch.ones(len(on), 1, dtype=mask.dtype)], 1)
         ids = torch.tensor([[d.tokens[-1]] for d in live])
 
-# %% ../../nbs/core/03c_causal.ipynb #892977e9
+# %% ../../nbs/core/03c_causal.ipynb #1254d2b5
 _FREE = ("a an and are as at be before but by can do does for from has have if in is it its may more most not of often on or such than that the their them then there these they this to up usually when "
          "which who with you your . , ; : ( ) - ' \" ? ! % /").split()
 
@@ -127,7 +127,7 @@ def held_back(
     loss[[t for t in free if t < size]] = 0.
     return loss
 
-# %% ../../nbs/core/03c_causal.ipynb #2193e1ee
+# %% ../../nbs/core/03c_causal.ipynb #656b0387
 def end_tokens(
     model: Any,
     tokenizer: Any,
@@ -162,7 +162,7 @@ def ends_at(
         return bool(stop) and cut_at_stop(tokenizer.decode(d.tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False), stop)[1]
     return ends
 
-# %% ../../nbs/core/03c_causal.ipynb #bf2a7c4a
+# %% ../../nbs/core/03c_causal.ipynb #38350852
 def common_length(
     rows: Sequence[Sequence[int]],
 ) -> int:
@@ -183,7 +183,7 @@ def split_labels(
         if len(row) == n: raise ValueError(f"the label {label!r} adds no token after {text[-20:]!r}; choose another label or end the prompt differently")
     return rows[0][:n], [row[n:] for row in rows]
 
-# %% ../../nbs/core/03c_causal.ipynb #bf7ff4a6
+# %% ../../nbs/core/03c_causal.ipynb #c3fd8ada
 def score_rows(
     model: Any,
     contexts: Sequence[list[int]],
@@ -207,7 +207,7 @@ def score_rows(
             for i, j, tail in jobs[keys[key]]: out[i, j] = row[range(-len(tail), 0), tail].sum().item()
     return out
 
-# %% ../../nbs/core/03c_causal.ipynb #da2724e3
+# %% ../../nbs/core/03c_causal.ipynb #750cc982
 def _read_once(model, ids):
     import torch
     if not ids: return None
@@ -221,7 +221,7 @@ def _row_scores(model, rows, start, shared, pad, keep):
     mask = torch.cat([torch.ones(len(rows), shared, dtype=mask.dtype), mask], 1)
     return next_logits(model, ids, mask, cache, keep)[0].log_softmax(-1).cpu()
 
-# %% ../../nbs/core/03c_causal.ipynb #b57110b2
+# %% ../../nbs/core/03c_causal.ipynb #22873a25
 def token_log_probs(
     model: Any,
     ids: Sequence[int],  # a text, 2 tokens or more

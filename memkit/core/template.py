@@ -6,13 +6,13 @@
 __all__ = ['PLAIN_STOP', 'plain_prompt', 'merge_messages', 'chat_prompt', 'defuse', 'pad_token', 'lead_bos', 'text_ids',
            'led_ids']
 
-# %% ../../nbs/core/03b_template.ipynb #bf62cc0c
+# %% ../../nbs/core/03b_template.ipynb #77ed518b
 from collections.abc import Sequence
 from typing import Any
 
 from .records import Message
 
-# %% ../../nbs/core/03b_template.ipynb #1691e4ce
+# %% ../../nbs/core/03b_template.ipynb #c3d7ff6c
 PLAIN_STOP = "\nInstruct:"  # where a model without a template would go on to speak for the user
 
 def plain_prompt(
@@ -35,7 +35,7 @@ def merge_messages(
         else: out.append(m)
     return out
 
-# %% ../../nbs/core/03b_template.ipynb #c741dd56
+# %% ../../nbs/core/03b_template.ipynb #4c7c6bbf
 def chat_prompt(
     tokenizer: Any,
     messages: Sequence[Message],
@@ -67,7 +67,7 @@ def lead_bos(tokenizer: Any) -> list[int]:
     ids = tokenizer("").input_ids
     return ids[:1] if ids and ids[0] == tokenizer.bos_token_id else []
 
-# %% ../../nbs/core/03b_template.ipynb #7cf09164
+# %% ../../nbs/core/03b_template.ipynb #92a08e34
 def text_ids(
     tokenizer: Any,
     text: str,

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['KIND', 'MemorySettings', 'choose', 'ConversationMemory', 'StoreMemory', 'ChromaMemory', 'check_conversation_memory']
 
-# %% ../../nbs/hybrid/23_memory.ipynb #697ad487
+# %% ../../nbs/hybrid/23_memory.ipynb #7ad83960
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from ..core.records import Considered, Hit, Memory, Receipt, check_text, new_id,
 
 if TYPE_CHECKING: from memkit.core.store import MemoryStore  # it loads SQLAlchemy, so only where it is used
 
-# %% ../../nbs/hybrid/23_memory.ipynb #39936158
+# %% ../../nbs/hybrid/23_memory.ipynb #95aa9f17
 @dataclass(frozen=True, kw_only=True)
 class MemorySettings:
     "Where each number comes from: a section of the paper, or `ours`."
@@ -30,7 +30,7 @@ class MemorySettings:
         if not -1 <= self.above <= 1: raise ValueError(f"above is a cosine and must lie in -1..1, got {self.above}")
         if not 0 <= self.k <= self.pool: raise ValueError(f"need 0 <= k <= pool, got k {self.k} and pool {self.pool}")
 
-# %% ../../nbs/hybrid/23_memory.ipynb #5f77796c
+# %% ../../nbs/hybrid/23_memory.ipynb #cf03f1c5
 def choose(
     nearest: Sequence[Hit],  # best first, scored by cosine
     settings: MemorySettings = MemorySettings(),
@@ -44,7 +44,7 @@ def choose(
         out.append(Considered(hit=hit, outcome=reason or f"recalled: cosine {hit.score:.2f} exceeds {settings.above:.2f}", shown=not reason))
     return out
 
-# %% ../../nbs/hybrid/23_memory.ipynb #5bbd57ee
+# %% ../../nbs/hybrid/23_memory.ipynb #75cc58ea
 KIND = "exchange"  # a memory that is a question and its answer
 
 class ConversationMemory(Protocol):
@@ -53,7 +53,7 @@ class ConversationMemory(Protocol):
     def nearest(self, user: str, query: str, k: int = 10) -> list[Hit]: ...
     def forget(self, user: str, ids: Sequence[int] | None = None) -> Receipt: ...
 
-# %% ../../nbs/hybrid/23_memory.ipynb #e4fb10a0
+# %% ../../nbs/hybrid/23_memory.ipynb #d24b2dff
 class StoreMemory:
     "Exchanges in the store, searched exactly on the user's own slice."
     def __init__(
@@ -88,7 +88,7 @@ class StoreMemory:
 def _as_hit(memory: Memory, cosine: float) -> Hit:
     return Hit(item=memory, score=float(cosine), source="memory", parts={"cosine": float(cosine)})
 
-# %% ../../nbs/hybrid/23_memory.ipynb #143b7a67
+# %% ../../nbs/hybrid/23_memory.ipynb #37b15d60
 class ChromaMemory:
     "Exchanges found through Chroma (hybrid §5.3); the store stays the record of truth and the index a cache of it."
     def __init__(
@@ -139,7 +139,7 @@ class ChromaMemory:
         if name not in self._open: self._open[name] = ChromaIndex(self.embedder.dim, path=self.folder/name, collection="exchanges")
         return self._open[name]
 
-# %% ../../nbs/hybrid/23_memory.ipynb #66161c31
+# %% ../../nbs/hybrid/23_memory.ipynb #ca0629df
 def check_conversation_memory(
     make,  # () -> an empty ConversationMemory
 ):

@@ -6,7 +6,7 @@
 __all__ = ['SupportSettings', 'Checked', 'content_stems', 'common_subsequence', 'in_order', 'numbers', 'denies', 'says_little',
            'check_answer', 'quote', 'ground']
 
-# %% ../../nbs/hybrid/24_support.ipynb #140e2de7
+# %% ../../nbs/hybrid/24_support.ipynb #4ae472ac
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from ..core.embed import Embedder
 from ..core.lexical import tokenize
 from ..core.passages import sentences
 
-# %% ../../nbs/hybrid/24_support.ipynb #1be8ef96
+# %% ../../nbs/hybrid/24_support.ipynb #4d6533d0
 @dataclass(frozen=True, kw_only=True)
 class SupportSettings:
     "When a sentence counts as supported; all ours."
@@ -36,7 +36,7 @@ class Checked:
     reason: str = ""     # why it was struck
     quoted: bool = False # True: taken from the source word for word
 
-# %% ../../nbs/hybrid/24_support.ipynb #84d44394
+# %% ../../nbs/hybrid/24_support.ipynb #de9e6b54
 def content_stems(
     text: str,
 ) -> list[str]:
@@ -64,7 +64,7 @@ def in_order(
     mine = [w for w in content_stems(sentence) if w in theirs or w not in asked]
     return common_subsequence(mine, theirs)/len(mine) if mine else 1.
 
-# %% ../../nbs/hybrid/24_support.ipynb #2e2114ee
+# %% ../../nbs/hybrid/24_support.ipynb #183f2bca
 _NUMBERS = dict(zip("one two three four five six seven eight nine ten twelve fifteen twenty thirty once twice".split(),
                     map(str, (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20, 30, 1, 2))))
 
@@ -75,7 +75,7 @@ def numbers(
     digits = {n.replace(",", "").rstrip(".") for n in re.findall(r"\d[\d.,]*", text)}
     return digits | {_NUMBERS[w] for w in re.findall(r"[a-z]+", text.lower()) if w in _NUMBERS and w != "one"}
 
-# %% ../../nbs/hybrid/24_support.ipynb #0bccb64f
+# %% ../../nbs/hybrid/24_support.ipynb #c296b0fe
 _DENIAL = re.compile(r"\b(?:not|no|never|none|nor|neither|cannot|without|avoid\w*|unsafe|stop|hardly|rarely|unlikely|harmful)\b|n't\b", re.I)
 
 def denies(
@@ -84,7 +84,7 @@ def denies(
     "Does `text` deny or warn off? Judged by its words (ours)."
     return bool(_DENIAL.search(text))
 
-# %% ../../nbs/hybrid/24_support.ipynb #5c82d4b1
+# %% ../../nbs/hybrid/24_support.ipynb #305b6501
 def says_little(
     text: str,
 ) -> bool:
@@ -92,7 +92,7 @@ def says_little(
     words = [w[:5] for w in tokenize(text)]
     return len(set(words)) < 3 or len(set(words)) < .6*len(words)
 
-# %% ../../nbs/hybrid/24_support.ipynb #47f6b939
+# %% ../../nbs/hybrid/24_support.ipynb #d35f784a
 def _verdict(text: str, question: str, near: Sequence[str], cosine: float, settings: SupportSettings) -> str:
     "Why `text` is struck, or '' if it stands. `near`: the nearest source sentences, best first."
     if text.endswith("?"): return "it asks instead of answering"
@@ -126,7 +126,7 @@ def check_answer(
         out.append(Checked(text=text, supported=not reason, source=places[best[0]][0], cosine=float(row[best[0]]), reason=reason))
     return out
 
-# %% ../../nbs/hybrid/24_support.ipynb #362b3e53
+# %% ../../nbs/hybrid/24_support.ipynb #1d2be442
 def quote(
     question: str,
     sources: Sequence[str],
@@ -142,7 +142,7 @@ def quote(
     best = int(np.argmax(cosines))
     return [Checked(text=s, supported=True, source=windows[best][0], cosine=float(cosines[best]), quoted=True) for s in passage(*windows[best])]
 
-# %% ../../nbs/hybrid/24_support.ipynb #fa0966b6
+# %% ../../nbs/hybrid/24_support.ipynb #8c49dd6a
 def ground(
     answer: str,
     question: str,

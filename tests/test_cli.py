@@ -1,4 +1,4 @@
-"The command line: help, exit statuses, one line for each thing that goes wrong, a chat from first word to deletion. The model is a server on loopback that follows a script."
+"The command line: help, exit statuses, one line for each thing that goes wrong, a chat from first word to deletion. The model is a loopback server with a script."
 import io
 import json
 import os
@@ -87,8 +87,11 @@ def test_what_the_parser_refuses_ends_with_2_and_the_usage(capsys, argv):
 # --- one line for what goes wrong
 
 @pytest.mark.parametrize("content, name, says", [
-    ('{"text": "fine"}\n{"text": \n', "c.jsonl", "c.jsonl, line 2:"), ('{"text": "fine"}\n\n{"id": "x", "title": "no text"}\n', "c.jsonl", "c.jsonl, line 3:"), ('{"text": "a", "id": "x"}\n{"text": "b", "id": "x"}\n', "c.jsonl", "c.jsonl, line 2:"),
-    ('[{"text": "fine"},\n {"text": 3}]', "c.json", "c.json, line 2:"), ("text,title\nfine,x\n\"open\n", "c.csv", "c.csv, line 3:"), ("word,title\na,b\n", "c.csv", "text"), ("text\nhalf\x00\n", "c.csv", "c.csv"),
+    ('{"text": "fine"}\n{"text": \n', "c.jsonl", "c.jsonl, line 2:"),
+    ('{"text": "fine"}\n\n{"id": "x", "title": "no text"}\n', "c.jsonl", "c.jsonl, line 3:"),
+    ('{"text": "a", "id": "x"}\n{"text": "b", "id": "x"}\n', "c.jsonl", "c.jsonl, line 2:"),
+    ('[{"text": "fine"},\n {"text": 3}]', "c.json", "c.json, line 2:"),
+    ("text,title\nfine,x\n\"open\n", "c.csv", "c.csv, line 3:"), ("word,title\na,b\n", "c.csv", "text"), ("text\nhalf\x00\n", "c.csv", "c.csv"),
     ("text", "c.txt", "must end in .jsonl"), (None, "gone.jsonl", "there is no file")])
 def test_a_broken_corpus_is_named_with_file_and_line(capsys, tmp_path, content, name, says):
     if content is not None: (tmp_path/name).write_text(content)
@@ -103,7 +106,8 @@ def test_a_model_that_is_not_there_says_how_to_get_one(capsys, corpus, model, sa
     assert ":p@" not in err
 
 
-@pytest.mark.parametrize("what, says", [("text", "isn't a memkit store"), ("newer", "its schema is 2, this memkit knows up to 1; update memkit"), ("other", "another program's database"), ("folder", "isn't a memkit store"),
+@pytest.mark.parametrize("what, says", [("text", "isn't a memkit store"), ("newer", "its schema is 2, this memkit knows up to 1; update memkit"), ("other", "another program's database"),
+                                        ("folder", "isn't a memkit store"),
                                         ("nowhere", "check that its folder exists")])
 @pytest.mark.parametrize("command", ["chat", "forget"])
 def test_what_is_not_our_store_is_named_and_not_touched(capsys, tmp_path, corpus, what, says, command):
@@ -136,15 +140,18 @@ def test_a_home_that_cannot_be(capsys, tmp_path, corpus, monkeypatch):
     one_line(*run(capsys, "chat", "--corpus", corpus, "--model", "http://127.0.0.1:9/v1#m"), "MEMKIT_HOME")
 
 
-@pytest.mark.parametrize("argv, says", [(["data", "nonsense"], "there is no source 'nonsense'; there are"), (["bench", "nonsense"], "nonsense"), (["forget", "--user", "u", "--yes"], "there is no store at"),
+@pytest.mark.parametrize("argv, says", [(["data", "nonsense"], "there is no source 'nonsense'; there are"), (["bench", "nonsense"], "nonsense"),
+                                        (["forget", "--user", "u", "--yes"], "there is no store at"),
                                         (["chat", "--corpus", "medquad"], "medquad"), (["chat", "--embedder", "./no-such-folder"], "no-such-folder")])
 def test_other_things_that_are_not_there(capsys, monkeypatch, argv, says):
     monkeypatch.delenv("MEMKIT_DATA", raising=False)
     one_line(*run(capsys, *argv), says)
 
 
-@pytest.mark.parametrize("error, status, says", [(ValueError("two\nlines"), 2, "memkit: two lines\n"), (KeyError("x"), 2, "memkit: 'x'\n"), (OSError(28, "No space left on device"), 2, "No space left on device"),
-                                                 (RuntimeError("odd\n thing"), 1, "memkit: unexpected RuntimeError: odd thing; --debug shows where\n"), (ZeroDivisionError("by 0"), 1, "unexpected ZeroDivisionError"),
+@pytest.mark.parametrize("error, status, says", [(ValueError("two\nlines"), 2, "memkit: two lines\n"), (KeyError("x"), 2, "memkit: 'x'\n"),
+                                                 (OSError(28, "No space left on device"), 2, "No space left on device"),
+                                                 (RuntimeError("odd\n thing"), 1, "memkit: unexpected RuntimeError: odd thing; --debug shows where\n"),
+                                                 (ZeroDivisionError("by 0"), 1, "unexpected ZeroDivisionError"),
                                                  (KeyboardInterrupt(), 130, "memkit: stopped; what was stored is kept\n")])
 def test_an_exit_status_for_each_kind_of_end(capsys, monkeypatch, error, status, says):
     def fails(a): raise error
@@ -210,7 +217,8 @@ def test_the_user_comes_back_by_the_identifier_that_was_shown(capsys, monkeypatc
 @pytest.mark.parametrize("memory", ["store", "chroma"])
 @pytest.mark.parametrize("paper", [[], ["--paper"]], ids=["ours", "paper"])
 def test_each_memory_and_each_fusion_answers(capsys, monkeypatch, tmp_path, corpus, server, memory, paper):
-    code, out, err = chat(capsys, monkeypatch, server, corpus, tmp_path/"s.db", "How do I treat a burn?", "And how long do I cool a burn?", options=["--consent", "--memory", memory, *paper])
+    options = ["--consent", "--memory", memory, *paper]
+    code, out, err = chat(capsys, monkeypatch, server, corpus, tmp_path/"s.db", "How do I treat a burn?", "And how long do I cool a burn?", options=options)
     assert (code, err) == (0, "") and "[1] Burns" in out and "[M1]" in out
     assert (tmp_path/"s.chroma").exists() is (memory == "chroma")
 

@@ -122,7 +122,8 @@ def test_invisible_characters_change_no_search(text, unseen, data):
 
 @pytest.mark.parametrize("wrong, error, says", [
     ("", ValueError, "question is empty"), (" \n\t\u2003", ValueError, "question is empty"), ("\u200b\ufeff", ValueError, "question is empty"), ("half \ud83d", ValueError, "surrogate"),
-    ("a\0b", ValueError, "NUL character at position 1"), ("x" * 1_000_000, ValueError, f"1,000,000 characters and {MAX_QUESTION:,} are allowed"), (None, TypeError, "must be a string, got NoneType"),
+    ("a\0b", ValueError, "NUL character at position 1"), ("x" * 1_000_000, ValueError, f"1,000,000 characters and {MAX_QUESTION:,} are allowed"),
+    (None, TypeError, "must be a string, got NoneType"),
     (b"bytes", TypeError, "must be a string, got bytes")])
 def test_a_question_that_cannot_be_is_one_line_and_leaves_no_trace(bot, store, wrong, error, says):
     before = rows(store)
@@ -217,8 +218,8 @@ def test_a_recall_is_counted_once_and_only_where_it_was_shown(retriever, store, 
     assert any(c.outcome == "did not fit the budget" for c in cut.considered if isinstance(c.hit.item, Memory))
 
 
-@pytest.mark.parametrize("probability, cosine, fallback, enough", [(.7, None, False, True), (.5, None, False, True), (.3, None, False, False), (.3, .55, False, True), (.3, .4, False, False),
-                                                                   (.3, .99, True, False), (.7, .99, True, True)])
+@pytest.mark.parametrize("probability, cosine, fallback, enough", [(.7, None, False, True), (.5, None, False, True), (.3, None, False, False), (.3, .55, False, True),
+                                                                   (.3, .4, False, False), (.3, .99, True, False), (.7, .99, True, True)])
 def test_what_is_enough_to_answer_from(probability, cosine, fallback, enough):
     recalled = [] if cosine is None else [Hit(item=entry(**({"fallback": True} if fallback else {})), score=cosine, source="memory")]
     assert (lacking(probability, .5, recalled) == "") is enough
@@ -278,7 +279,9 @@ def test_withdrawing_removes_all_of_one_user_from_the_disk(retriever, embedder, 
     memory = ChromaMemory(store, embedder, tmp_path/"chroma") if kind == "chroma" else None
     bot = chatbot(retriever, store, embedder, memory=memory)
     bot.consent("bob")
-    for user, text in (("ann", SECRET + "."), ("bob", "How do I treat a burn?"), ("ann", "What helps against the pollen that my ferret Quizzlebarrow sneezes at?")): bot.chat(user, text)
+    bot.chat("ann", SECRET + ".")
+    bot.chat("bob", "How do I treat a burn?")
+    bot.chat("ann", "What helps against the pollen that my ferret Quizzlebarrow sneezes at?")
     session = bot._sessions["ann"]
     vector = store.vectors("ann")[1][0].tobytes()
     assert on_disk(tmp_path, SECRET) and on_disk(tmp_path, session)
@@ -301,7 +304,8 @@ def test_forgetting_one_keeps_the_others(bot, store, tmp_path):
     assert on_disk(tmp_path, SECRET, "Quizzlebarrow") == 0
 
 
-@pytest.mark.parametrize("act", [lambda bot, id: bot.forget("bob", [id]), lambda bot, id: bot.forget("ann", [id, 999]), lambda bot, id: bot.feedback("bob", id, False), lambda bot, id: bot.feedback("ann", 999, True)])
+@pytest.mark.parametrize("act", [lambda bot, id: bot.forget("bob", [id]), lambda bot, id: bot.forget("ann", [id, 999]),
+                                 lambda bot, id: bot.feedback("bob", id, False), lambda bot, id: bot.feedback("ann", 999, True)])
 def test_what_is_not_yours_can_be_neither_judged_nor_deleted(bot, store, act):
     (one,) = bot.chat("ann", "I have asthma.").wrote
     before = rows(store)
@@ -339,6 +343,20 @@ def test_in_the_papers_mode_a_tie_goes_to_the_words(store, embedder):
     first, second = turn.documents
     assert first.score == second.score == pytest.approx(1/61 + 1/62) and (first.item.id, second.item.id) == ("words", "meaning")
     assert (first.parts["bm25 rank"], first.parts["dense rank"]) == (1, 2)
+
+
+# --- documents are searched with what the user said before
+
+@pytest.mark.parametrize("in_context", [True, False])
+def test_what_the_user_stated_is_searched_for_and_what_was_asked_is_not(retriever, store, embedder, in_context):
+    bot = chatbot(retriever, store, embedder, calibration=ALWAYS, in_context=in_context)
+    bot.chat("ann", "I take warfarin every evening. Is that a blood thinner?")
+    asks = "Which painkiller is safer with the blood thinner that I take every evening?"
+    turn = bot.chat("ann", asks)
+    assert turn.recalled and turn.query == asks and turn.extra["context"] == ("I take warfarin every evening. " if in_context else "") + asks
+    found = [c.hit for c in turn.considered if isinstance(c.hit.item, Document)]
+    assert len({h.item.id for h in found}) == len(found) <= len(CORPUS) and all(a.score >= b.score for a, b in zip(found, found[1:]))
+    assert bot.chat("bob", asks).extra["context"] == asks, "nobody else's words"
 
 
 # --- one user's words in nobody else's turn
@@ -420,7 +438,8 @@ def test_an_embedder_that_fails_at_any_moment_leaves_nothing_half_written(talked
 @pytest.mark.parametrize("table, act", [("turns", "INSERT"), ("memories", "INSERT"), ("memories", "UPDATE"), ("citations", "INSERT"), ("events", "INSERT"), ("owners", "UPDATE")])
 def test_a_store_that_fails_at_any_write_keeps_none_of_the_turn(talked, store, table, act):
     before = state_of(store)
-    with sqlite3.connect(store._db.engine.url.database) as db: db.execute(f"CREATE TRIGGER refuse BEFORE {act} ON {table} BEGIN SELECT RAISE(ABORT, 'disk i/o error'); END")
+    trigger = f"CREATE TRIGGER refuse BEFORE {act} ON {table} BEGIN SELECT RAISE(ABORT, 'disk i/o error'); END"
+    with sqlite3.connect(store._db.engine.url.database) as db: db.execute(trigger)
     with pytest.raises(StoreError, match="this write wasn't kept, all earlier ones were"): talked.chat("ann", ASKED)
     assert state_of(store) == before
     with sqlite3.connect(store._db.engine.url.database) as db: db.execute("DROP TRIGGER refuse")
@@ -536,7 +555,8 @@ def test_quotes_are_the_sources_own_words_and_as_many_as_allowed(embedder):
 
 
 @few
-@given(st.lists(st.sampled_from(["Cool a burn under running water for 20 minutes.", "Cool it for 45 minutes.", "A reliever inhaler works within 5 minutes.", "No.", "Why?", "word", "?!", "Ω 药 🩺."]), max_size=5))
+@given(st.lists(st.sampled_from(["Cool a burn under running water for 20 minutes.", "Cool it for 45 minutes.", "A reliever inhaler works within 5 minutes.",
+                                 "No.", "Why?", "word", "?!", "Ω 药 🩺."]), max_size=5))
 def test_the_users_answer_holds_only_supported_sentences(embedder, said):
     text, checked = ground(" ".join(said), "What helps against asthma and burns?", SHOWN, embedder)
     whole = " ".join(SHOWN)
@@ -567,7 +587,8 @@ def test_calibrations_that_cannot_be():
 
 def test_an_unknown_embedder_is_judged_by_words_alone(store, embedder):
     assert load_calibration("never-heard-of") == load_calibration("") and set(load_calibration("").weights) == {"coverage"}
-    bot = HybridChatbot(FusedRetriever(CORPUS[:2], Table({w: (1, 0) for d in CORPUS[:2] for w in [d.title]} | {"How": (1, 0)}), keep_vectors=False), ScriptedLM(["x"]), store, embedder)
+    table = Table({w: (1, 0) for w in ("Warfarin", "Burns", "How")})
+    bot = HybridChatbot(FusedRetriever(CORPUS[:2], table, keep_vectors=False), ScriptedLM(["x"]), store, embedder)
     assert bot.calibration == load_calibration("") and bot.chat("ann", "How long do I cool a burn under running water?").extra["probability"] > bot.calibration.threshold
     assert HybridChatbot(FusedRetriever(CORPUS, embedder, keep_vectors=False), ScriptedLM(["x"]), store, embedder).calibration.embedder == embedder.name
 

@@ -29,6 +29,8 @@ def test_reads_well(path):
     prose = [c for c in cells if c["cell_type"] == "markdown"]
     outputs = [o for c in code for o in c["outputs"]]
     assert len(prose)*3 >= len(code), "at least one cell of prose for three of code"
+    first = "".join(prose[0]["source"]).strip().splitlines()
+    assert first[0].startswith("# ") and first[-1].startswith("> ") and len(first) == 3, "title and summary in a cell of their own: the site drops what follows them"
     assert outputs and not [o for o in outputs if o["output_type"] == "error"]
     assert not ["".join(o["text"])[:200] for o in outputs if o.get("name") == "stderr"], "nothing on stderr"
     assert path.stat().st_size <= 300*1024

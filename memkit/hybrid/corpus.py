@@ -6,7 +6,7 @@
 __all__ = ['Field', 'OWN', 'SOURCES', 'PAPER_PARTS', 'PAPER_TOTAL', 'tidy', 'value_of', 'to_document', 'load_file', 'load_own',
            'Source', 'data_help', 'find_data', 'normal', 'Count', 'Corpus', 'build_corpus', 'paper_table']
 
-# %% ../../nbs/hybrid/20_corpus.ipynb #d518535a
+# %% ../../nbs/hybrid/20_corpus.ipynb #de769cf1
 import os
 import re
 import unicodedata
@@ -20,7 +20,7 @@ from ..core.files import own_data, public_data
 from ..core.records import Document
 from .reading import CorpusError, Loaded, Place, Problem, collect, read_csv, read_json_lines, read_json_list, report, check_choice
 
-# %% ../../nbs/hybrid/20_corpus.ipynb #b4e7c678
+# %% ../../nbs/hybrid/20_corpus.ipynb #560b28aa
 Field = str | Callable[[Mapping], Any]  # a field's name, or a function of the record
 
 def tidy(
@@ -45,7 +45,7 @@ def value_of(
     if not isinstance(value, str): raise TypeError(f"{what!r} must be a string, got {type(value).__name__}")
     return tidy(value)
 
-# %% ../../nbs/hybrid/20_corpus.ipynb #60918df8
+# %% ../../nbs/hybrid/20_corpus.ipynb #3b5a51fb
 def _id_of(record: Mapping, field: Field, name: str, place: Place) -> str:
     value = field(record) if callable(field) else record.get(field) if field else f"{name}:{place.line}"
     if isinstance(value, int) and not isinstance(value, bool): value = str(value)
@@ -63,7 +63,7 @@ def to_document(
     return Document(id=_id_of(record, id, name, place), text=value_of(record, text, need=True), title=value_of(record, title), category=value_of(record, category),
                     source=value_of(record, source) or name, meta={k: record.get(k) for k in meta})
 
-# %% ../../nbs/hybrid/20_corpus.ipynb #f0867103
+# %% ../../nbs/hybrid/20_corpus.ipynb #27cce6c6
 def _reader(path: Path, columns: Sequence[str], encoding: str, delimiter: str) -> Iterator:
     kind = path.suffix.lower()
     if kind in (".jsonl", ".ndjson"): return read_json_lines(path, encoding)
@@ -88,7 +88,7 @@ def load_file(
     columns = [f for f in (*fields.values(), *meta) if f and isinstance(f, str)]
     return collect(name, str(path), _reader(path, columns, encoding, delimiter), lambda r, place: [to_document(r, place, name, meta=meta, **fields)], on_error)
 
-# %% ../../nbs/hybrid/20_corpus.ipynb #4385a1e5
+# %% ../../nbs/hybrid/20_corpus.ipynb #35c2f437
 OWN = "medical_knowledge.jsonl"
 
 def load_own(
@@ -98,7 +98,7 @@ def load_own(
     "The medical knowledge that travels with memkit, in our own words (ours): the default where no public corpus is at hand."
     return load_file(path or own_data(OWN), title="title", category="category", id="id", source="source", meta=("topic",), name="memkit", on_error=on_error)
 
-# %% ../../nbs/hybrid/20_corpus.ipynb #9acdd1c9
+# %% ../../nbs/hybrid/20_corpus.ipynb #5a70e4d8
 @dataclass(frozen=True)
 class Source:
     "A collection that memkit can read, and where a user gets it."
@@ -124,7 +124,7 @@ SOURCES = (
     Source("hub", "any data set of the Hugging Face hub", "each data set's own", "load_hub(name, text=…, title=…): fetched at the first use, then kept in the hub's cache"),
 )
 
-# %% ../../nbs/hybrid/20_corpus.ipynb #83c785d1
+# %% ../../nbs/hybrid/20_corpus.ipynb #04e511b5
 def _state(s: Source) -> str:
     "Where memkit looks for a source, and whether it is there now."
     if s.name == "hub": return "not looked for: it is fetched by name"
@@ -143,7 +143,7 @@ def data_help(
     if name is not None and name not in known: raise ValueError(f"there is no source {name!r}; there are {', '.join(known)}")
     return "\n\n".join(f"{s.name}: {s.what}\n  licence  {s.licence}\n  get it   {s.get}\n  now      {_state(s)}" for s in SOURCES if name in (None, s.name))
 
-# %% ../../nbs/hybrid/20_corpus.ipynb #0c1b25ea
+# %% ../../nbs/hybrid/20_corpus.ipynb #83836ab9
 def find_data(
     name: str,                       # such as medquad
     path: str | Path | None = None,  # the caller's own choice
@@ -154,7 +154,7 @@ def find_data(
     if found and found.exists(): return found
     raise FileNotFoundError(f"there is no {found}; to get {name}: {source.get}" if found else f"{name} is {_state(source)}; to get it: {source.get}")
 
-# %% ../../nbs/hybrid/20_corpus.ipynb #e750d60a
+# %% ../../nbs/hybrid/20_corpus.ipynb #95ed591a
 def normal(
     text: str,
 ) -> str:
@@ -184,7 +184,7 @@ class Corpus:
     def __iter__(self): return iter(self.documents)
     def __len__(self): return len(self.documents)
 
-# %% ../../nbs/hybrid/20_corpus.ipynb #7c187515
+# %% ../../nbs/hybrid/20_corpus.ipynb #78883ff0
 def _sourced(n: int, source) -> Loaded:
     "A source as `Loaded`; plain documents are named by where they were given."
     if isinstance(source, Loaded): return source
@@ -202,7 +202,7 @@ def _new(source: Loaded, ids: dict[str, Place], known: set[bytes], same: Sequenc
         else: yield None if key in known else d
         ids.setdefault(d.id, place); known.add(key)
 
-# %% ../../nbs/hybrid/20_corpus.ipynb #8e93311c
+# %% ../../nbs/hybrid/20_corpus.ipynb #ce2b840d
 _FIELDS = ("title", "text", "category", "source")
 
 def build_corpus(
@@ -227,7 +227,7 @@ def build_corpus(
         problems += bad
     return Corpus(documents=tuple(documents), problems=tuple(problems), counts=counts)
 
-# %% ../../nbs/hybrid/20_corpus.ipynb #00ad9e79
+# %% ../../nbs/hybrid/20_corpus.ipynb #a7b60844
 PAPER_PARTS = {"MedMCQA": 192_000, "MedQuAD": 17_236, "BioASQ": 4_065, "symptoms": 801}  # hybrid §5.2
 PAPER_TOTAL = 216_102                                                                     # hybrid §5.1; its parts sum to 214,102
 

@@ -6,7 +6,7 @@
 __all__ = ['CorpusError', 'Place', 'Problem', 'Loaded', 'check_choice', 'report', 'guarded', 'collect', 'open_text',
            'read_json_lines', 'read_json_list', 'read_csv']
 
-# %% ../../nbs/hybrid/19_reading.ipynb #eaba3740
+# %% ../../nbs/hybrid/19_reading.ipynb #ea82e969
 import codecs
 import csv
 import json
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from ..core.records import Document
 
-# %% ../../nbs/hybrid/19_reading.ipynb #a03b237f
+# %% ../../nbs/hybrid/19_reading.ipynb #eed3da45
 class CorpusError(ValueError):
     "A source can't be read as it stands; the message names the file, the line where there is one, and what to do."
     def __init__(self, reason: str, line: int = 0):  # 0: the file as a whole
@@ -44,7 +44,7 @@ class Problem:
 
     def __str__(self): return f"{Place(self.file, self.line)}: {self.reason}"
 
-# %% ../../nbs/hybrid/19_reading.ipynb #d0d7f03a
+# %% ../../nbs/hybrid/19_reading.ipynb #98b4e71b
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
     "What one source gave."
@@ -71,7 +71,7 @@ def report(
     "One line of warning where anything was left out."
     if problems: warnings.warn(f"{name}: left out {len(problems)} of {of} records; the first: {problems[0]} (all are in .problems)", stacklevel=4)
 
-# %% ../../nbs/hybrid/19_reading.ipynb #89990dd4
+# %% ../../nbs/hybrid/19_reading.ipynb #f8b73e60
 _BROKEN = (UnicodeError, EOFError, zlib.error, tarfile.TarError)
 
 def guarded(
@@ -96,7 +96,7 @@ def _documents(item: Problem | tuple[Place, Any], make: Callable, seen: Mapping[
     taken = next((i for n, i in enumerate(ids) if i in seen or i in ids[:n]), None)
     return made if taken is None else Problem(*place, f"the id {taken!r} was taken by {seen.get(taken, place)}; ids must differ")
 
-# %% ../../nbs/hybrid/19_reading.ipynb #631ea854
+# %% ../../nbs/hybrid/19_reading.ipynb #6d15f16f
 def collect(
     name: str,                 # the source's name, for counts and messages
     file: str,                 # its file or folder, for problems that have no line
@@ -120,7 +120,7 @@ def collect(
     report(name, problems, of)
     return Loaded(name=name, documents=tuple(documents), places=tuple(seen.values()), problems=tuple(problems), empty=empty)
 
-# %% ../../nbs/hybrid/19_reading.ipynb #3a7883f8
+# %% ../../nbs/hybrid/19_reading.ipynb #bbe42fcd
 _BAD_BYTE = re.compile("[\udc80-\udcff]")
 
 def _bad_bytes(text: str, encoding: str) -> str:
@@ -142,7 +142,7 @@ def open_text(
     if codec == "utf-8" and head in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE): raise CorpusError("starts like UTF-16, not UTF-8; pass encoding='utf-16'")
     return open(path, encoding="utf-8-sig" if codec == "utf-8" else codec, errors="surrogateescape", newline=newline)
 
-# %% ../../nbs/hybrid/19_reading.ipynb #5e063013
+# %% ../../nbs/hybrid/19_reading.ipynb #cc1e1ec1
 def read_json_lines(
     path: Path,
     encoding: str = "utf-8",
@@ -159,7 +159,7 @@ def read_json_lines(
                 else: reason = "" if isinstance(record, dict) else f"one JSON object a line is expected, got {type(record).__name__}"
             yield Problem(str(path), n, reason) if reason else (Place(str(path), n), record)
 
-# %% ../../nbs/hybrid/19_reading.ipynb #8f1b2aa1
+# %% ../../nbs/hybrid/19_reading.ipynb #240ca9d0
 _BLANK = re.compile(r"[ \t\r\n]*")
 
 def _walk(text: str, at: int) -> Iterator[tuple[int, Any]]:
@@ -179,7 +179,7 @@ def _read_text(path: Path, encoding: str) -> str:
     if bad := _BAD_BYTE.search(text): raise CorpusError(_bad_bytes(text, encoding), text.count("\n", 0, bad.start()) + 1)
     return text
 
-# %% ../../nbs/hybrid/19_reading.ipynb #dd52231d
+# %% ../../nbs/hybrid/19_reading.ipynb #7b79543e
 def read_json_list(
     path: Path,
     key: str = "",             # the list's name in the outer object; empty where the file is the list
@@ -199,7 +199,7 @@ def read_json_list(
     except json.JSONDecodeError as e: yield Problem(str(path), e.lineno, f"isn't JSON: {e.msg.removesuffix(' at')} at column {e.colno}; nothing after it could be read")
     except RecursionError: yield Problem(str(path), line, "is nested too deeply; nothing after it could be read")
 
-# %% ../../nbs/hybrid/19_reading.ipynb #e0c801e3
+# %% ../../nbs/hybrid/19_reading.ipynb #70dfb0c4
 def _header(reader, columns: Sequence[str]) -> list[str]:
     "The first line; raises `CorpusError` where it doesn't name the columns, each once."
     try: header = next(reader, None)

@@ -6,7 +6,7 @@
 __all__ = ['SupportSettings', 'Checked', 'content_stems', 'common_subsequence', 'in_order', 'numbers', 'denies', 'says_little',
            'check_answer', 'quote', 'ground']
 
-# %% ../../nbs/hybrid/24_support.ipynb #4ae472ac
+# %% ../../nbs/hybrid/24_support.ipynb #cfcb39aa
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from ..core.embed import Embedder
 from ..core.lexical import tokenize
 from ..core.passages import sentences
 
-# %% ../../nbs/hybrid/24_support.ipynb #4d6533d0
+# %% ../../nbs/hybrid/24_support.ipynb #ad2a3c3d
 @dataclass(frozen=True, kw_only=True)
 class SupportSettings:
     "When a sentence counts as supported; all ours."
@@ -36,7 +36,7 @@ class Checked:
     reason: str = ""     # why it was struck
     quoted: bool = False # True: taken from the source word for word
 
-# %% ../../nbs/hybrid/24_support.ipynb #de9e6b54
+# %% ../../nbs/hybrid/24_support.ipynb #054faf71
 def content_stems(
     text: str,
 ) -> list[str]:
@@ -64,7 +64,7 @@ def in_order(
     mine = [w for w in content_stems(sentence) if w in theirs or w not in asked]
     return common_subsequence(mine, theirs)/len(mine) if mine else 1.
 
-# %% ../../nbs/hybrid/24_support.ipynb #183f2bca
+# %% ../../nbs/hybrid/24_support.ipynb #245eb0df
 _NUMBERS = dict(zip("one two three four five six seven eight nine ten twelve fifteen twenty thirty once twice".split(),
                     map(str, (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20, 30, 1, 2))))
 
@@ -75,7 +75,7 @@ def numbers(
     digits = {n.replace(",", "").rstrip(".") for n in re.findall(r"\d[\d.,]*", text)}
     return digits | {_NUMBERS[w] for w in re.findall(r"[a-z]+", text.lower()) if w in _NUMBERS and w != "one"}
 
-# %% ../../nbs/hybrid/24_support.ipynb #c296b0fe
+# %% ../../nbs/hybrid/24_support.ipynb #db6938fc
 _DENIAL = re.compile(r"\b(?:not|no|never|none|nor|neither|cannot|without|avoid\w*|unsafe|stop|hardly|rarely|unlikely|harmful)\b|n't\b", re.I)
 
 def denies(
@@ -84,7 +84,7 @@ def denies(
     "Does `text` deny or warn off? Judged by its words (ours)."
     return bool(_DENIAL.search(text))
 
-# %% ../../nbs/hybrid/24_support.ipynb #305b6501
+# %% ../../nbs/hybrid/24_support.ipynb #153584c3
 def says_little(
     text: str,
 ) -> bool:
@@ -92,12 +92,13 @@ def says_little(
     words = [w[:5] for w in tokenize(text)]
     return len(set(words)) < 3 or len(set(words)) < .6*len(words)
 
-# %% ../../nbs/hybrid/24_support.ipynb #d35f784a
+# %% ../../nbs/hybrid/24_support.ipynb #e03d849e
 def _verdict(text: str, question: str, near: Sequence[str], cosine: float, settings: SupportSettings) -> str:
     "Why `text` is struck, or '' if it stands. `near`: the nearest source sentences, best first."
     if text.endswith("?"): return "it asks instead of answering"
     if not text.endswith((".", "!", ")", "”", '"')): return "it breaks off"
     if says_little(text): return "it says next to nothing"
+    if in_order(text, question) > .9: return "it repeats the question"
     if re.match(r"(?:yes|no)\b", text, re.I): return "its yes or no is the model's own"
     if cosine < settings.cosine: return f"nothing shown comes close (cosine {cosine:.2f}, {settings.cosine:.2f} is needed)"
     if extra := numbers(text) - numbers(" ".join(near)): return f"the number {', '.join(sorted(extra))} is not in the source"
@@ -126,7 +127,7 @@ def check_answer(
         out.append(Checked(text=text, supported=not reason, source=places[best[0]][0], cosine=float(row[best[0]]), reason=reason))
     return out
 
-# %% ../../nbs/hybrid/24_support.ipynb #1d2be442
+# %% ../../nbs/hybrid/24_support.ipynb #83d88290
 def quote(
     question: str,
     sources: Sequence[str],
@@ -142,7 +143,7 @@ def quote(
     best = int(np.argmax(cosines))
     return [Checked(text=s, supported=True, source=windows[best][0], cosine=float(cosines[best]), quoted=True) for s in passage(*windows[best])]
 
-# %% ../../nbs/hybrid/24_support.ipynb #8c49dd6a
+# %% ../../nbs/hybrid/24_support.ipynb #708cf375
 def ground(
     answer: str,
     question: str,

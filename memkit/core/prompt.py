@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['shorten', 'Piece', 'Fitted', 'BudgetError', 'fit']
 
-# %% ../../nbs/core/12_prompt.ipynb #55b043dc
+# %% ../../nbs/core/12_prompt.ipynb #6e85363c
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .passages import sentences
 from .records import Hit, Message, Section
 
-# %% ../../nbs/core/12_prompt.ipynb #78a73371
+# %% ../../nbs/core/12_prompt.ipynb #0338043f
 def shorten(
     text: str,
     max_tokens: int,              # tokens it may cost, 1 or more
@@ -28,7 +28,7 @@ def shorten(
         low, high = (mid, high) if count(" ".join(parts[:mid])) <= max_tokens else (low, mid - 1)
     return " ".join(parts[:low])
 
-# %% ../../nbs/core/12_prompt.ipynb #a20b8dcb
+# %% ../../nbs/core/12_prompt.ipynb #24821a42
 @dataclass(frozen=True, kw_only=True)
 class Piece:
     "Something a prompt may show, best first."
@@ -44,7 +44,7 @@ class Fitted:
     tokens: int                    # of the whole prompt, template included
     budget: int
 
-# %% ../../nbs/core/12_prompt.ipynb #e9e6c9a5
+# %% ../../nbs/core/12_prompt.ipynb #89e87e6b
 class BudgetError(ValueError):
     "Instructions and question alone exceed the budget."
 

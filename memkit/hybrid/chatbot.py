@@ -6,7 +6,7 @@
 __all__ = ['INSTRUCTIONS', 'FALLBACK', 'NOTICE', 'HybridSettings', 'assemble', 'plain', 'retell', 'statements', 'rests_on',
            'deal', 'lacking', 'HybridChatbot', 'answer_turn']
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #3258d8d2
+# %% ../../nbs/hybrid/26_chatbot.ipynb #226d3f18
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +29,7 @@ from .support import SupportSettings, ground
 
 if TYPE_CHECKING: from memkit.core.store import MemoryStore
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #64409ea4
+# %% ../../nbs/hybrid/26_chatbot.ipynb #1895de7b
 @dataclass(frozen=True, kw_only=True)
 class HybridSettings:
     "Where each number comes from: a section of the paper, or `ours`."
@@ -45,7 +45,7 @@ class HybridSettings:
     check: bool = True              # strike what the sources don't support; ours. False: the model's words as they are, as in the paper
     support: SupportSettings = field(default_factory=SupportSettings)  # ours
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #0212f9ca
+# %% ../../nbs/hybrid/26_chatbot.ipynb #20b346f7
 INSTRUCTIONS = ("You are a medical information assistant. Answer the user's question in two to four sentences, using only the documents and the earlier "
                 "conversation given. Do not add facts, numbers or medicines that they do not mention.")
 FALLBACK = ("You are a medical information assistant. No document and no earlier conversation answers this question. Do not state any medical fact. "
@@ -63,7 +63,7 @@ def assemble(
         return [Message(role="system", text=FALLBACK if fallback else INSTRUCTIONS), Message(role="user", text="\n\n".join([*blocks, ask]))]
     return messages
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #f215dc7a
+# %% ../../nbs/hybrid/26_chatbot.ipynb #fdc461b0
 def plain(
     answer: str,
 ) -> str:
@@ -96,7 +96,7 @@ def deal(
     longest = max(len(documents), len(memories), 0)
     return [p for i in range(longest) for p in (*documents[i:i + 1], *memories[i:i + 1])]
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #386d7c22
+# %% ../../nbs/hybrid/26_chatbot.ipynb #f804d0d3
 def lacking(
     probability: float,                  # that the documents answer, 0..1
     threshold: float,
@@ -108,7 +108,7 @@ def lacking(
     useful = [h for h in recalled if h.score > enough and not h.item.meta.get("fallback")]
     return "" if useful else f"the documents answer with probability {probability:.2f} ({threshold:.2f} is enough), and no memory is close enough"
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #3341b8eb
+# %% ../../nbs/hybrid/26_chatbot.ipynb #ac5f443b
 class HybridChatbot:
     "The hybrid memory-retrieval chatbot: an `Assistant` (hybrid §4-5)."
     def __init__(
@@ -168,7 +168,7 @@ class HybridChatbot:
         "Answer one message; raises `ValueError` for one that can't be answered, and stores nothing then."
         return answer_turn(self, check_text(user, "user"), text)
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #16c97c3a
+# %% ../../nbs/hybrid/26_chatbot.ipynb #5c557d5b
 def _search(bot: HybridChatbot, user: str, query: str, watch: Stopwatch) -> tuple[list[Hit], dict[str, float], list[Hit]]:
     "Candidate documents, those to keep first; the evidence they give; the nearest memories. Documents and memory are searched side by side (hybrid §5.4)."
     def documents():
@@ -203,7 +203,7 @@ def _heading(d: Document) -> str: return f"{d.title.rstrip('.')}. " if d.title e
 def _memory_piece(bot: HybridChatbot, hit: Hit) -> Piece:
     return Piece(name="memory", text=shorten(retell(hit.item), bot.settings.memory_tokens, bot.model.count_tokens) or retell(hit.item), hit=hit)
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #617d52b8
+# %% ../../nbs/hybrid/26_chatbot.ipynb #917850dd
 def _outcomes(documents: Sequence[Hit], memories: Sequence[Considered], fitted: Fitted, keep: int, fallback: str) -> tuple[Considered, ...]:
     "Every candidate with what became of it."
     kept = {id(s.hit): s.kept for s in fitted.sections if s.hit}
@@ -221,7 +221,7 @@ def _prompt(bot: HybridChatbot, question: str, query: str, documents: Sequence[H
     count = lambda messages: bot.model.count_tokens(bot.model.render(messages))
     return fit(pieces, assemble(question, bool(fallback)), count, bot.settings.budget)
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #3ecf230e
+# %% ../../nbs/hybrid/26_chatbot.ipynb #a1f42eaa
 def _draft(bot: HybridChatbot, fitted: Fitted) -> Reply:
     "The model's own words, held to those of the texts it was shown where the model can be held."
     texts = [s.text for s in fitted.sections if s.kept and s.hit]

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['LabelledQuestion', 'labelled_questions', 'Calibration', 'calibrate', 'load_calibration']
 
-# %% ../../nbs/hybrid/25_fallback.ipynb #e92ad79e
+# %% ../../nbs/hybrid/25_fallback.ipynb #35489949
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ import numpy as np
 from ..core.files import own_data
 from ..core.records import Document
 
-# %% ../../nbs/hybrid/25_fallback.ipynb #10bf085b
+# %% ../../nbs/hybrid/25_fallback.ipynb #aae6e857
 @dataclass(frozen=True)
 class LabelledQuestion:
     "A question of data/medical_questions.jsonl."
@@ -34,7 +34,7 @@ def labelled_questions(
     rows = map(json.loads, own_data("medical_questions.jsonl").read_text(encoding="utf-8").splitlines())
     return [LabelledQuestion(**{**r, "relevant": tuple(r["relevant"])}) for r in rows if split in (None, r["split"])]
 
-# %% ../../nbs/hybrid/25_fallback.ipynb #4018b499
+# %% ../../nbs/hybrid/25_fallback.ipynb #1d9dab05
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
     "How evidence becomes a probability that the corpus answers, and from where on it is enough."
@@ -56,7 +56,7 @@ class Calibration:
         "Does the evidence reach the threshold?"
         return self.probability(evidence) >= self.threshold
 
-# %% ../../nbs/hybrid/25_fallback.ipynb #af8cd9cb
+# %% ../../nbs/hybrid/25_fallback.ipynb #82c23b0c
 def calibrate(
     evidence: Sequence[Mapping[str, float]],  # one per question
     answerable: Sequence[bool],               # both kinds must occur
@@ -74,7 +74,7 @@ def calibrate(
     threshold = float(np.nextafter(np.quantile(p[~y], hold_back, method="inverted_cdf"), 1.))
     return Calibration(weights=dict(zip(features, map(float, fit.coef_[0]))), bias=float(fit.intercept_[0]), threshold=threshold, embedder=embedder, tuned_on=tuned_on)
 
-# %% ../../nbs/hybrid/25_fallback.ipynb #f451d198
+# %% ../../nbs/hybrid/25_fallback.ipynb #6b677640
 def load_calibration(
     embedder: str,  # an embedder's name
 ) -> Calibration:

@@ -6,7 +6,7 @@
 __all__ = ['best_positions', 'VectorIndex', 'check_vectors', 'check_ids', 'ExactIndex', 'lock_folder', 'current_generation',
            'open_chroma', 'open_collection', 'ChromaIndex', 'check_index']
 
-# %% ../../nbs/core/08_index.ipynb #099c52d1
+# %% ../../nbs/core/08_index.ipynb #7c006cb7
 import os
 import shutil
 import threading
@@ -17,7 +17,7 @@ import numpy as np
 from .files import write_file
 from .records import check_text, new_id
 
-# %% ../../nbs/core/08_index.ipynb #2eed8faa
+# %% ../../nbs/core/08_index.ipynb #0fa1c409
 def best_positions(
     scores: np.ndarray,        # one per item; higher is better
     k: int,                    # how many at most, 1 or more
@@ -31,7 +31,7 @@ def best_positions(
     kept = np.flatnonzero((scores >= cut) & (scores > above))
     return kept[np.lexsort((kept, -np.round(scores[kept], digits)))][:k]
 
-# %% ../../nbs/core/08_index.ipynb #99a85c8c
+# %% ../../nbs/core/08_index.ipynb #a68ae70b
 class VectorIndex(Protocol):
     "Named vectors, searched by inner product."
     def add(self, ids: Sequence[str], vectors: np.ndarray) -> None: ...
@@ -59,7 +59,7 @@ def check_ids(
     if len(set(ids)) < len(ids): raise ValueError(f"the id {next(i for i in ids if ids.count(i) > 1)!r} is given twice; each names one vector")
     return ids
 
-# %% ../../nbs/core/08_index.ipynb #d911bd7f
+# %% ../../nbs/core/08_index.ipynb #95d56867
 class ExactIndex:
     "Every vector compared with the query, in numpy; ties go to the vector added first."
     def __init__(
@@ -108,7 +108,7 @@ class ExactIndex:
         scores = rows @ vector
         return [(ids[i], float(scores[i])) for i in best_positions(scores, k, digits=6)]
 
-# %% ../../nbs/core/08_index.ipynb #39cc73ef
+# %% ../../nbs/core/08_index.ipynb #d5168a6b
 def lock_folder(
     folder: Path,  # it is made if it isn't there
 ) -> int:          # the lock; `os.close` gives it back
@@ -135,7 +135,7 @@ def current_generation(
         if other.name != name: shutil.rmtree(other)
     return folder/name
 
-# %% ../../nbs/core/08_index.ipynb #fa0ba363
+# %% ../../nbs/core/08_index.ipynb #ebf19e49
 def open_chroma(
     path: Path | None = None,  # a folder of ours,
     host: str | None = None,   # or a server
@@ -169,7 +169,7 @@ def open_collection(
     if held != dim: raise ValueError(f"the collection {name!r} holds vectors of {held} numbers, not {dim}; choose another name")
     return found
 
-# %% ../../nbs/core/08_index.ipynb #77731f9f
+# %% ../../nbs/core/08_index.ipynb #09abccea
 class ChromaIndex:
     "Vectors in Chroma: in a folder that this process owns, or on a server; nearly exact (hybrid §5.3)."
     def __init__(
@@ -196,6 +196,10 @@ class ChromaIndex:
         return client, open_collection(client, self.name, self.dim, self.ef_search)
 
     def __len__(self) -> int: return self.collection.count()
+
+    def ids(self) -> list[str]:
+        "All ids there are."
+        return self.collection.get(include=[])["ids"]
 
     def _batches(self, n: int) -> list[slice]:
         size = max(1, self.client.get_max_batch_size())
@@ -247,7 +251,7 @@ class ChromaIndex:
 
     def __exit__(self, *error) -> None: self.close()
 
-# %% ../../nbs/core/08_index.ipynb #57725372
+# %% ../../nbs/core/08_index.ipynb #60a36051
 def check_index(
     make: Callable[[int], VectorIndex],  # an empty index for vectors of that many numbers
 ):

@@ -5,30 +5,37 @@
 # %% auto #0
 __all__ = ['shorten', 'Piece', 'Fitted', 'BudgetError', 'fit']
 
-# %% ../../nbs/core/12_prompt.ipynb #6e85363c
+# %% ../../nbs/core/12_prompt.ipynb #5b3794e7
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .passages import sentences
 from .records import Hit, Message, Section
 
-# %% ../../nbs/core/12_prompt.ipynb #0338043f
+# %% ../../nbs/core/12_prompt.ipynb #4eabd7d6
 def shorten(
     text: str,
     max_tokens: int,              # tokens it may cost, 1 or more
     count: Callable[[str], int],  # tokens of a text
-) -> str:                         # whole sentences from the start; '' if not even one fits
-    "As many whole sentences of `text` as cost at most `max_tokens` (ours)."
+) -> str:                         # from the start; '' if not even a word fits
+    "As many whole sentences of `text` as cost at most `max_tokens`; of a first sentence that is longer, the words that fit and an ellipsis (ours)."
     if max_tokens < 1: raise ValueError(f"max_tokens must be 1 or more, got {max_tokens}")
     if count(text) <= max_tokens: return text
     parts = sentences(text)
-    low, high = 0, len(parts) - 1           # the whole text is known not to fit
-    while low < high:
-        mid = (low + high + 1)//2
-        low, high = (mid, high) if count(" ".join(parts[:mid])) <= max_tokens else (low, mid - 1)
-    return " ".join(parts[:low])
+    if whole := _most(len(parts), lambda n: count(" ".join(parts[:n])) <= max_tokens): return " ".join(parts[:whole])
+    words = text.split()
+    some = _most(len(words), lambda n: count(" ".join(words[:n]) + " …") <= max_tokens)
+    return " ".join(words[:some]) + " …" if some else ""
 
-# %% ../../nbs/core/12_prompt.ipynb #24821a42
+def _most(n: int, fits: Callable[[int], bool]) -> int:
+    "The largest number up to `n` that fits, found by halving; 0 if none does."
+    low = 0
+    while low < n:
+        mid = (low + n + 1)//2
+        low, n = (mid, n) if fits(mid) else (low, mid - 1)
+    return low
+
+# %% ../../nbs/core/12_prompt.ipynb #1c9906f4
 @dataclass(frozen=True, kw_only=True)
 class Piece:
     "Something a prompt may show, best first."
@@ -44,7 +51,7 @@ class Fitted:
     tokens: int                    # of the whole prompt, template included
     budget: int
 
-# %% ../../nbs/core/12_prompt.ipynb #89e87e6b
+# %% ../../nbs/core/12_prompt.ipynb #57ae862d
 class BudgetError(ValueError):
     "Instructions and question alone exceed the budget."
 

@@ -6,7 +6,7 @@
 __all__ = ['ROLES', 'check_text', 'utc_now', 'check_time', 'new_id', 'json_copy', 'Message', 'Document', 'Memory', 'Hit',
            'Section', 'Considered', 'Turn', 'Receipt', 'to_dict']
 
-# %% ../../nbs/core/00_records.ipynb #3c912e92
+# %% ../../nbs/core/00_records.ipynb #73e9d905
 import json
 import re
 import secrets
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, is_dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-# %% ../../nbs/core/00_records.ipynb #b6f9aadb
+# %% ../../nbs/core/00_records.ipynb #986c358f
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 def check_text(
@@ -31,7 +31,7 @@ def check_text(
     if not empty and not text.strip(): raise ValueError(f"{what} is empty; give at least one word")
     return text
 
-# %% ../../nbs/core/00_records.ipynb #3cbb2f84
+# %% ../../nbs/core/00_records.ipynb #e5e81650
 def utc_now() -> datetime:
     "The present moment, with its time zone (UTC)."
     return datetime.now(timezone.utc)
@@ -50,7 +50,7 @@ def new_id(
     "A random identifier that says nothing about whom it names (hybrid §10)."
     return f"{prefix}-{secrets.token_hex(16)}"
 
-# %% ../../nbs/core/00_records.ipynb #6bb2ca68
+# %% ../../nbs/core/00_records.ipynb #99f0f7ba
 ROLES = ("system", "user", "assistant")
 
 def json_copy(
@@ -71,7 +71,7 @@ class Message:
         if self.role not in ROLES: raise ValueError(f"role must be one of {', '.join(ROLES)}; got {self.role!r}")
         check_text(self.text, f"{self.role} message", empty=self.role != "user")
 
-# %% ../../nbs/core/00_records.ipynb #e2536779
+# %% ../../nbs/core/00_records.ipynb #ec879851
 @dataclass(frozen=True, kw_only=True)
 class Document:
     "One entry of a corpus (hybrid §5.2)."
@@ -88,7 +88,7 @@ class Document:
         for name in ("title", "category", "source"): check_text(getattr(self, name), f"{name} of document {self.id}", empty=True)
         object.__setattr__(self, "meta", json_copy(self.meta))
 
-# %% ../../nbs/core/00_records.ipynb #1aa4d75a
+# %% ../../nbs/core/00_records.ipynb #fb55e531
 @dataclass(frozen=True, kw_only=True)
 class Memory:
     "Something remembered about, or for, one user."
@@ -110,7 +110,7 @@ class Memory:
         object.__setattr__(self, "meta", json_copy(self.meta))
         if min(self.recalls, self.correct, self.incorrect) < 0: raise ValueError(f"counts of memory {self.id} must be 0 or more")
 
-# %% ../../nbs/core/00_records.ipynb #28a03685
+# %% ../../nbs/core/00_records.ipynb #cd28a013
 @dataclass(frozen=True, kw_only=True)
 class Hit:
     "A document or memory that a search found."
@@ -121,7 +121,7 @@ class Hit:
 
     def __post_init__(self): object.__setattr__(self, "parts", dict(self.parts))
 
-# %% ../../nbs/core/00_records.ipynb #6c5cd7e0
+# %% ../../nbs/core/00_records.ipynb #d1d91deb
 @dataclass(frozen=True, kw_only=True)
 class Section:
     "One part of a prompt, and what it costs."
@@ -138,7 +138,7 @@ class Considered:
     outcome: str                  # such as 'shown', 'cosine .31 is below .40', 'ranked 7th, 5 are kept', 'did not fit the budget'
     shown: bool = False
 
-# %% ../../nbs/core/00_records.ipynb #8152d39c
+# %% ../../nbs/core/00_records.ipynb #0fcc31d9
 @dataclass(frozen=True, kw_only=True)
 class Turn:
     "One exchange with an assistant, with every intermediate result."
@@ -183,7 +183,7 @@ class Turn:
         "The memories that reached the prompt."
         return tuple(h for h in self.shown if isinstance(h.item, Memory))
 
-# %% ../../nbs/core/00_records.ipynb #df5908e7
+# %% ../../nbs/core/00_records.ipynb #9c0ffd3f
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
     "What a deletion removed (hybrid §5.5)."
@@ -197,11 +197,12 @@ class Receipt:
     def __post_init__(self): object.__setattr__(self, "removed", dict(self.removed))
 
     def __str__(self):
-        places = ", ".join(f"{n} {place}" for place, n in self.removed.items() if n) or "nothing"
+        one = {"memories": "memory", "state": "state"}
+        places = ", ".join(f"{n} {place if n > 1 else one.get(place, place.removesuffix('s'))}" for place, n in self.removed.items() if n) or "nothing"
         state = "the words are gone from the bytes on disk" if self.erased else f"still pending: {self.pending or 'not checked'}"
         return f"removed {places}; {state}"
 
-# %% ../../nbs/core/00_records.ipynb #479adef5
+# %% ../../nbs/core/00_records.ipynb #2b856f7d
 def to_dict(
     record: Any,  # a record, or anything made of records
 ) -> Any:         # dictionaries, lists, strings and numbers

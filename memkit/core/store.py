@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['StoredTurn', 'Event', 'MemoryStore']
 
-# %% ../../nbs/core/07_store.ipynb #203568ad
+# %% ../../nbs/core/07_store.ipynb #5fb835b2
 import json
 import math
 import operator
@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,11 @@ from sqlalchemy import Connection, bindparam, select
 
 from .erase import erase, everything, finish_pending, only_cited_by, remove, some
 from .records import Hit, Memory, Receipt, check_text, check_time, json_copy, new_id, utc_now
-from .schema import (Database, NotFound, StoreError, citations, erasures, events, find_owner, memories, raise_version, reading,
-                                state, turns, writing)
+from .schema import (Database, NotFound, StoreError, citations, database_file, erasures, events, find_owner, memories, owner_digest, raise_version,
+                                reading, state, turns, writing)
 from .slices import Kept, Slice, SliceCache, check_vector, drop, put
 
-# %% ../../nbs/core/07_store.ipynb #517e662f
+# %% ../../nbs/core/07_store.ipynb #200822c9
 _EPOCH, _TICK = datetime(1970, 1, 1, tzinfo=timezone.utc), timedelta(microseconds=1)
 
 def _ticks(at: datetime | None) -> int: return (check_time(utc_now() if at is None else at) - _EPOCH)//_TICK
@@ -55,7 +56,7 @@ class Event:
     reason: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
 
-# %% ../../nbs/core/07_store.ipynb #7c939dda
+# %% ../../nbs/core/07_store.ipynb #17473bd5
 _TURN_ID = re.compile(r"[a-z]+-[0-9a-f]{32}")
 
 def _missing(id: int) -> NotFound: return NotFound(f"this user has no memory {id}")
@@ -74,7 +75,7 @@ def _increment(n: int, what: str) -> int:
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or not 0 <= n < 1 << 31: raise ValueError(f"{what} must be a whole number, 0 or more, got {n!r}")
     return int(n)
 
-# %% ../../nbs/core/07_store.ipynb #571eb172
+# %% ../../nbs/core/07_store.ipynb #31bac892
 _FIELDS = ("id", "kind", "text", "recalls", "correct", "incorrect")
 
 def _memories(
@@ -96,7 +97,7 @@ def _one(conn: Connection, user: str, owner: int | None, id: int) -> Memory:
     if not found: raise _missing(id)
     return found[0]
 
-# %% ../../nbs/core/07_store.ipynb #8feae319
+# %% ../../nbs/core/07_store.ipynb #1dd46e40
 _IN_FORCE = select(memories.c.id, memories.c.kind, memories.c.encoder, memories.c.vector).where(
     memories.c.owner == bindparam("its_owner"), memories.c.superseded_by.is_(None), memories.c.dim.is_not(None)).order_by(memories.c.id)
 
@@ -115,7 +116,7 @@ def _pick(slices: dict[str, Slice], encoder: str | None) -> Slice | None:
     if len(slices) > 1: raise ValueError(f"this user's vectors come from {len(slices)} encoders ({', '.join(map(repr, sorted(slices)))}); say which with encoder=")
     return next(iter(slices.values()), None)
 
-# %% ../../nbs/core/07_store.ipynb #9d693029
+# %% ../../nbs/core/07_store.ipynb #00b73197
 def _log(
     conn: Connection,
     owner: int,
@@ -135,7 +136,7 @@ def _cite(conn: Connection, owner: int, memory: int, cited: Sequence[str]):
     if lost := [t for t in cited if t not in known]: raise NotFound(f"this user has no turn {lost[0]}; add_turn comes before the memory that cites it")
     conn.execute(citations.insert(), [{"memory": memory, "position": i, "turn": t} for i, t in enumerate(cited)])
 
-# %% ../../nbs/core/07_store.ipynb #ea8559a1
+# %% ../../nbs/core/07_store.ipynb #975c45f5
 _DIM = select(memories.c.dim).where(memories.c.owner == bindparam("its_owner"), memories.c.encoder == bindparam("its_encoder"), memories.c.dim.is_not(None)).limit(1)
 
 def _insert(conn: Connection, owner: int, m: Memory, vector: np.ndarray | None, encoder: str) -> int:  # its identifier
@@ -156,7 +157,7 @@ def _supersede(conn: Connection, owner: int | None, id: int, by: int):
         if found[wanted] is not None: raise ValueError(f"memory {wanted} was superseded before; only memories in force can be superseded or take another's place")
     conn.execute(memories.update().where(m.id == id).values(superseded_by=by))
 
-# %% ../../nbs/core/07_store.ipynb #eb57b6e8
+# %% ../../nbs/core/07_store.ipynb #5f91896e
 def _strike(
     conn: Connection,
     owner: int,
@@ -178,7 +179,7 @@ def _strike(
 def _superseded(conn: Connection, owner: int) -> dict[int, int]:
     return dict(conn.execute(select(memories.c.id, memories.c.superseded_by).where(memories.c.owner == owner, memories.c.superseded_by.is_not(None))).all())
 
-# %% ../../nbs/core/07_store.ipynb #9d8002ae
+# %% ../../nbs/core/07_store.ipynb #c5c2706d
 class MemoryStore:
     "What is remembered, in one SQLite file (ours). Threads may share a store; each process opens its own."
     def __init__(
@@ -193,6 +194,16 @@ class MemoryStore:
 
     def __enter__(self): return self
     def __exit__(self, *error): self.close()
+
+    @property
+    def file(self) -> Path | None:
+        "The SQLite file; `None` in memory or on a server."
+        return database_file(self._db.engine)
+
+    def alias(self, user: str) -> str:
+        "A name for files of this user outside the store, the same every time, that says nothing about them: half of the keyed digest (ours)."
+        return owner_digest(self._db.secret, check_text(user, "user"))[:16].hex()
+
     def __repr__(self): return f"MemoryStore({self._db.place!r})"
 
     def close(self):

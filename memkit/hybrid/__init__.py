@@ -6,7 +6,7 @@
 __all__ = ['read_corpus', 'open_chatbot', 'FusedRetriever', 'HybridChatbot', 'HybridSettings', 'PAPER', 'RetrieveSettings',
            'build_corpus', 'index_documents', 'load_file', 'load_own']
 
-# %% ../../nbs/hybrid/27_hybrid.ipynb #39c151cb
+# %% ../../nbs/hybrid/27_hybrid.ipynb #9f9a67e1
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from hashlib import blake2b
@@ -20,14 +20,15 @@ from ..core.records import Document, utc_now
 from ..core.retrieve import PAPER, FusedRetriever, RetrieveSettings, index_documents
 from .chatbot import HybridChatbot, HybridSettings
 from .corpus import Loaded, build_corpus, load_file, load_own
-from .memory import ChromaMemory, StoreMemory
+from .memory import ChromaMemory, StoreMemory, index_folder
 
-# %% ../../nbs/hybrid/27_hybrid.ipynb #f573147e
+# %% ../../nbs/hybrid/27_hybrid.ipynb #c0ca12a4
 _all_ = ["FusedRetriever", "HybridChatbot", "HybridSettings", "PAPER", "RetrieveSettings", "build_corpus", "index_documents", "load_file", "load_own"]
 
-# %% ../../nbs/hybrid/27_hybrid.ipynb #90a5fdcf
+# %% ../../nbs/hybrid/27_hybrid.ipynb #dd2aa090
 def read_corpus(
     spec: str | Path | Iterable[Document] = "own",  # 'own', 'public' (all below MEMKIT_DATA), 'medquad', 'medmcqa', 'bioasq', 'symptoms', or a file of one's own
+    on_error: str = "raise",                        # or skip: leave broken records out and say so
 ) -> tuple[Document, ...]:
     """The documents that a setting or a command line names (ours). A file is JSON Lines, JSON or CSV with a `text` column.
 
@@ -35,16 +36,16 @@ def read_corpus(
     if not isinstance(spec, (str, Path)): return tuple(spec)
     from memkit.hybrid import sources
     loaders = {"own": load_own, "medquad": sources.load_medquad, "medmcqa": sources.load_medmcqa, "bioasq": sources.load_bioasq, "symptoms": sources.load_symptoms}
-    if spec == "public": return build_corpus(*sources.load_public()).documents
-    return build_corpus(loaders[spec]() if spec in loaders else _own_file(Path(spec))).documents
+    if spec == "public": return build_corpus(*sources.load_public(on_error), on_error=on_error).documents
+    return build_corpus(loaders[spec](on_error=on_error) if spec in loaders else _own_file(Path(spec), on_error), on_error=on_error).documents
 
-def _own_file(path: Path) -> Loaded:
+def _own_file(path: Path, on_error: str) -> Loaded:
     "Somebody's file with a `text` column and, where it has them, id, title, category and source; an entry without an id is named by its text."
     given = lambda name: lambda record: record.get(name) or ""
-    named = lambda record: record.get("id") or blake2b(str(record["text"]).encode(errors="replace"), digest_size=8).hexdigest()
-    return load_file(path, id=named, **{name: given(name) for name in ("title", "category", "source")})
+    named = lambda record: record.get("id") or blake2b(str(record.get("text")).encode(errors="replace"), digest_size=8).hexdigest()
+    return load_file(path, id=named, on_error=on_error, **{name: given(name) for name in ("title", "category", "source")})
 
-# %% ../../nbs/hybrid/27_hybrid.ipynb #a235053c
+# %% ../../nbs/hybrid/27_hybrid.ipynb #5e82b64e
 def open_chatbot(
     store: str | Path | None = None,               # where memories are kept; None: the user's data folder
     corpus: str | Path | Iterable[Document] = "own",  # as for `read_corpus`
@@ -58,9 +59,9 @@ def open_chatbot(
     "The hybrid chatbot with everything it needs (hybrid §4-5). Raises what the loading of its parts raises."
     if memory not in ("store", "chroma"): raise ValueError(f"memory must be 'store' or 'chroma', got {memory!r}")
     from memkit.core.store import MemoryStore
-    path = str(store or home_dir()/"memories.sqlite3")
+    model = load_model(model) if isinstance(model, str) else model
     minilm = load_embedder("minilm")
     retriever = index_documents(read_corpus(corpus), minilm if embedder == "minilm" else load_embedder(embedder), retrieval)
-    kept = MemoryStore(path)
-    recall = StoreMemory(kept, minilm) if memory == "store" else ChromaMemory(kept, minilm, home_dir()/"chroma" if path == ":memory:" else Path(path).with_suffix(".chroma"))
-    return HybridChatbot(retriever, load_model(model) if isinstance(model, str) else model, kept, minilm, recall, settings, clock=clock)
+    kept = MemoryStore(store or home_dir()/"memories.sqlite3")
+    recall = StoreMemory(kept, minilm) if memory == "store" else ChromaMemory(kept, minilm, index_folder(kept))
+    return HybridChatbot(retriever, model, kept, minilm, recall, settings, clock=clock)

@@ -6,7 +6,7 @@
 __all__ = ['INSTRUCTIONS', 'FALLBACK', 'NOTICE', 'HybridSettings', 'assemble', 'plain', 'retell', 'statements', 'rests_on',
            'deal', 'lacking', 'HybridChatbot', 'answer_turn']
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #226d3f18
+# %% ../../nbs/hybrid/26_chatbot.ipynb #19dc12f9
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +29,7 @@ from .support import SupportSettings, ground
 
 if TYPE_CHECKING: from memkit.core.store import MemoryStore
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #1895de7b
+# %% ../../nbs/hybrid/26_chatbot.ipynb #c11cd05f
 @dataclass(frozen=True, kw_only=True)
 class HybridSettings:
     "Where each number comes from: a section of the paper, or `ours`."
@@ -45,7 +45,7 @@ class HybridSettings:
     check: bool = True              # strike what the sources don't support; ours. False: the model's words as they are, as in the paper
     support: SupportSettings = field(default_factory=SupportSettings)  # ours
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #20b346f7
+# %% ../../nbs/hybrid/26_chatbot.ipynb #d12ca8de
 INSTRUCTIONS = ("You are a medical information assistant. Answer the user's question in two to four sentences, using only the documents and the earlier "
                 "conversation given. Do not add facts, numbers or medicines that they do not mention.")
 FALLBACK = ("You are a medical information assistant. No document and no earlier conversation answers this question. Do not state any medical fact. "
@@ -63,7 +63,7 @@ def assemble(
         return [Message(role="system", text=FALLBACK if fallback else INSTRUCTIONS), Message(role="user", text="\n\n".join([*blocks, ask]))]
     return messages
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #fdc461b0
+# %% ../../nbs/hybrid/26_chatbot.ipynb #bc139351
 def plain(
     answer: str,
 ) -> str:
@@ -85,8 +85,9 @@ def statements(
 def rests_on(
     m: Memory,
 ) -> str:
-    "What a later answer may rest on: the user's statements, and the answer given then."
-    return " ".join([*(f"You told me: {s}" for s in statements(m)), m.meta["answer"]])
+    "What a later answer may rest on: the user's statements, and the answer given then, unless there was none."
+    answer = [] if m.meta.get("fallback") else [m.meta["answer"]]
+    return " ".join([*(f"You told me: {s}" for s in statements(m)), *answer])
 
 def deal(
     documents: Sequence[Piece],
@@ -96,7 +97,7 @@ def deal(
     longest = max(len(documents), len(memories), 0)
     return [p for i in range(longest) for p in (*documents[i:i + 1], *memories[i:i + 1])]
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #f804d0d3
+# %% ../../nbs/hybrid/26_chatbot.ipynb #5114adbe
 def lacking(
     probability: float,                  # that the documents answer, 0..1
     threshold: float,
@@ -105,10 +106,10 @@ def lacking(
 ) -> str:                                # why there isn't enough to answer from; '' if there is
     "The fallback's criterion (hybrid §5.4; the measure is ours)."
     if probability >= threshold: return ""
-    useful = [h for h in recalled if h.score > enough and not h.item.meta.get("fallback")]
+    useful = [h for h in recalled if h.score > enough and (statements(h.item) or not h.item.meta.get("fallback"))]
     return "" if useful else f"the documents answer with probability {probability:.2f} ({threshold:.2f} is enough), and no memory is close enough"
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #ac5f443b
+# %% ../../nbs/hybrid/26_chatbot.ipynb #29468d35
 class HybridChatbot:
     "The hybrid memory-retrieval chatbot: an `Assistant` (hybrid §4-5)."
     def __init__(
@@ -168,14 +169,13 @@ class HybridChatbot:
         "Answer one message; raises `ValueError` for one that can't be answered, and stores nothing then."
         return answer_turn(self, check_text(user, "user"), text)
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #5c557d5b
+# %% ../../nbs/hybrid/26_chatbot.ipynb #2421842f
 def _search(bot: HybridChatbot, user: str, query: str, watch: Stopwatch) -> tuple[list[Hit], dict[str, float], list[Hit]]:
     "Candidate documents, those to keep first; the evidence they give; the nearest memories. Documents and memory are searched side by side (hybrid §5.4)."
     def documents():
         with watch.step("search documents"):
             hits = bot.retriever.candidates(query)
-            kept = bot.retriever.keep(hits, bot.settings.documents)
-            return [*kept, *(h for h in hits if h not in kept)], bot.retriever.evidence(query, hits)
+            return _kept_first(bot, hits), bot.retriever.evidence(query, hits)
     def memories():
         with watch.step("search memory"): return bot.memory.nearest(user, query, bot.settings.memory.pool) if bot.has_consent(user) else []
     with ThreadPoolExecutor(2) as pool:
@@ -187,10 +187,15 @@ def _in_context(bot: HybridChatbot, query: str, documents: list[Hit], recalled: 
     said = [s for hit in recalled for s in statements(hit.item) if s not in query]
     if not said or not bot.settings.in_context: return query, documents
     context = " ".join([*dict.fromkeys(said), query])
-    again = bot.retriever.keep(bot.retriever.candidates(context), len(documents))
+    again = bot.retriever.candidates(context)
     of = {h.item.id: h for h in [*again, *documents]}
     fused = rrf([[h.item.id for h in documents], [h.item.id for h in again]])
-    return context, [replace(of[i], score=score, parts={**of[i].parts, "fused": score}) for i, score in fused]
+    return context, _kept_first(bot, [replace(of[i], score=score, parts={**of[i].parts, "fused": score}) for i, score in fused])
+
+def _kept_first(bot: HybridChatbot, hits: list[Hit]) -> list[Hit]:
+    "The candidates, those that the retriever keeps at the front."
+    kept = bot.retriever.keep(hits, bot.settings.documents)
+    return [*kept, *(h for h in hits if h not in kept)]
 
 def _document_piece(bot: HybridChatbot, hit: Hit, query: str) -> Piece:
     d, count = hit.item, bot.model.count_tokens
@@ -201,9 +206,9 @@ def _document_piece(bot: HybridChatbot, hit: Hit, query: str) -> Piece:
 def _heading(d: Document) -> str: return f"{d.title.rstrip('.')}. " if d.title else ""
 
 def _memory_piece(bot: HybridChatbot, hit: Hit) -> Piece:
-    return Piece(name="memory", text=shorten(retell(hit.item), bot.settings.memory_tokens, bot.model.count_tokens) or retell(hit.item), hit=hit)
+    return Piece(name="memory", text=shorten(retell(hit.item), bot.settings.memory_tokens, bot.model.count_tokens), hit=hit)
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #917850dd
+# %% ../../nbs/hybrid/26_chatbot.ipynb #6d168357
 def _outcomes(documents: Sequence[Hit], memories: Sequence[Considered], fitted: Fitted, keep: int, fallback: str) -> tuple[Considered, ...]:
     "Every candidate with what became of it."
     kept = {id(s.hit): s.kept for s in fitted.sections if s.hit}
@@ -221,7 +226,7 @@ def _prompt(bot: HybridChatbot, question: str, query: str, documents: Sequence[H
     count = lambda messages: bot.model.count_tokens(bot.model.render(messages))
     return fit(pieces, assemble(question, bool(fallback)), count, bot.settings.budget)
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #a1f42eaa
+# %% ../../nbs/hybrid/26_chatbot.ipynb #d6ab4d7b
 def _draft(bot: HybridChatbot, fitted: Fitted) -> Reply:
     "The model's own words, held to those of the texts it was shown where the model can be held."
     texts = [s.text for s in fitted.sections if s.kept and s.hit]
@@ -263,13 +268,15 @@ def answer_turn(
         considered=_outcomes(candidates, considered, fitted, settings.documents, fallback), fallback=fallback, model=bot.model.name,
         extra={"probability": probability, "threshold": bot.calibration.threshold, "evidence": dict(evidence), "above": settings.memory.above, "checked": checked,
                "context": context})
-    with watch.step("write memory"): wrote = _write(bot, turn, q.text)
+    with watch.step("write memory"): wrote = _write(bot, turn, q.text) if bot.has_consent(user) else ()
     return replace(turn, wrote=wrote, seconds=watch.total())
 
 def _write(bot: HybridChatbot, turn: Turn, question: str) -> tuple[int, ...]:
     "Store the exchange and count the recalls, in one transaction; nothing without consent."
-    if not bot.has_consent(turn.user): return ()
     with bot.store.transaction(turn.user):
-        for hit in turn.recalled: bot.store.count(turn.user, hit.item.id, recalls=1, at=turn.at)
+        if not bot.has_consent(turn.user): return ()    # asked here, for it may have been taken back during the turn
+        there = {m.id for m in bot.memories(turn.user)}
+        for hit in turn.recalled:
+            if hit.item.id in there: bot.store.count(turn.user, hit.item.id, recalls=1, at=turn.at)
         kept = bot.memory.remember(turn.user, turn.session, question, plain(turn.answer) or NOTICE, turn.at, {"fallback": True} if turn.fallback else {})
     return (kept.id,)

@@ -5,18 +5,17 @@
 # %% auto #0
 __all__ = ['LabelledQuestion', 'labelled_questions', 'Calibration', 'calibrate', 'load_calibration']
 
-# %% ../../nbs/hybrid/25_fallback.ipynb #35489949
+# %% ../../nbs/hybrid/25_fallback.ipynb #8acc6cc6
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from math import exp
 
 import numpy as np
 
 from ..core.files import own_data
-from ..core.records import Document
 
-# %% ../../nbs/hybrid/25_fallback.ipynb #aae6e857
+# %% ../../nbs/hybrid/25_fallback.ipynb #20448d9c
 @dataclass(frozen=True)
 class LabelledQuestion:
     "A question of data/medical_questions.jsonl."
@@ -34,7 +33,7 @@ def labelled_questions(
     rows = map(json.loads, own_data("medical_questions.jsonl").read_text(encoding="utf-8").splitlines())
     return [LabelledQuestion(**{**r, "relevant": tuple(r["relevant"])}) for r in rows if split in (None, r["split"])]
 
-# %% ../../nbs/hybrid/25_fallback.ipynb #1d9dab05
+# %% ../../nbs/hybrid/25_fallback.ipynb #63926581
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
     "How evidence becomes a probability that the corpus answers, and from where on it is enough."
@@ -56,7 +55,7 @@ class Calibration:
         "Does the evidence reach the threshold?"
         return self.probability(evidence) >= self.threshold
 
-# %% ../../nbs/hybrid/25_fallback.ipynb #82c23b0c
+# %% ../../nbs/hybrid/25_fallback.ipynb #89dbb300
 def calibrate(
     evidence: Sequence[Mapping[str, float]],  # one per question
     answerable: Sequence[bool],               # both kinds must occur
@@ -70,11 +69,11 @@ def calibrate(
     from sklearn.linear_model import LogisticRegression
     x, y = np.array([[e[f] for f in features] for e in evidence]), np.asarray(answerable, bool)
     fit = LogisticRegression(C=100., class_weight="balanced", max_iter=1000).fit(x, y)
-    p = fit.predict_proba(x)[:, 1]
-    threshold = float(np.nextafter(np.quantile(p[~y], hold_back, method="inverted_cdf"), 1.))
-    return Calibration(weights=dict(zip(features, map(float, fit.coef_[0]))), bias=float(fit.intercept_[0]), threshold=threshold, embedder=embedder, tuned_on=tuned_on)
+    fitted = Calibration(weights=dict(zip(features, map(float, fit.coef_[0]))), bias=float(fit.intercept_[0]), threshold=1., embedder=embedder, tuned_on=tuned_on)
+    without = [fitted.probability(e) for e, answer in zip(evidence, y) if not answer]
+    return replace(fitted, threshold=float(np.nextafter(np.quantile(without, hold_back, method="inverted_cdf"), 1.)))
 
-# %% ../../nbs/hybrid/25_fallback.ipynb #6b677640
+# %% ../../nbs/hybrid/25_fallback.ipynb #6cc661d7
 def load_calibration(
     embedder: str,  # an embedder's name
 ) -> Calibration:

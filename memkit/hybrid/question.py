@@ -5,16 +5,16 @@
 # %% auto #0
 __all__ = ['MAX_QUESTION', 'Question', 'prepare_question']
 
-# %% ../../nbs/hybrid/22_question.ipynb #d50a6b3a
+# %% ../../nbs/hybrid/22_question.ipynb #3a21b833
 import re
 import unicodedata
 from dataclasses import dataclass
 
 from ..core.records import check_text
 
-# %% ../../nbs/hybrid/22_question.ipynb #53b80360
+# %% ../../nbs/hybrid/22_question.ipynb #6e2b7fb8
 MAX_QUESTION = 8_000  # characters; about 2,000 tokens, twice the whole prompt's budget (ours)
-_INVISIBLE = re.compile(r"[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\ufeff\u00ad]|(?![\t\n\r])[\x01-\x1f\x7f-\x9f]")
+_INVISIBLE = re.compile("[\u200b\u200e\u200f\u061c\u202a-\u202e\u2060-\u206f\ufeff\u00ad\U000e0000-\U000e007f]|(?![\t\n\r])[\x01-\x1f\x7f-\x9f]")
 _QUOTES = str.maketrans("‘’‚“”„′″–—", "'''\"\"\"'\"--")
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ def prepare_question(
     Raises `ValueError` for an empty message, broken characters, or more than `max_chars` characters; `TypeError` for what isn't text."""
     if isinstance(text, str) and len(text) > max_chars:
         raise ValueError(f"the question has {len(text):,} characters and {max_chars:,} are allowed; ask in fewer words, or add the text as a document to search")
-    cleaned = _INVISIBLE.sub("", unicodedata.normalize("NFC", check_text(text, "question")))
+    cleaned = unicodedata.normalize("NFC", _INVISIBLE.sub("", check_text(text, "question")))
+    if all(unicodedata.category(c)[0] in "CZ" for c in cleaned): cleaned = ""   # nothing that could be seen
     lines = (re.sub(r"[^\S\n]+", " ", line).strip() for line in cleaned.splitlines())
     shown = check_text("\n".join(line for line in lines if line), "question")
     return Question(shown, re.sub(r"\s+", " ", unicodedata.normalize("NFKC", shown).translate(_QUOTES)))

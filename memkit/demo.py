@@ -5,10 +5,9 @@
 # %% auto #0
 __all__ = ['ASKS', 'WIDTH', 'Ask', 'wrapped', 'budget_line', 'seconds_line', 'describe_turn', 'describe_memories', 'run_demo']
 
-# %% ../nbs/91_demo.ipynb #565191d5
+# %% ../nbs/91_demo.ipynb #35e541e2
 import platform
 import shutil
-import sys
 import tempfile
 import textwrap
 import time
@@ -21,7 +20,7 @@ from pathlib import Path
 from .core.records import Document, Memory, Receipt, Turn, new_id, utc_now
 from .hybrid import HybridChatbot, open_chatbot
 
-# %% ../nbs/91_demo.ipynb #aeec8af2
+# %% ../nbs/91_demo.ipynb #f9dbee42
 @dataclass(frozen=True)
 class Ask:
     "One question of the demonstration."
@@ -36,7 +35,7 @@ ASKS = (
     Ask(7, "What are the symptoms of gout?", "a disease that is in no document: no guess, but a fallback that says so"),
 )
 
-# %% ../nbs/91_demo.ipynb #f169c3ea
+# %% ../nbs/91_demo.ipynb #6d9782fc
 WIDTH = 100
 
 def wrapped(text: str, first: str = "", rest: str | None = None) -> str:
@@ -64,7 +63,7 @@ def seconds_line(
     steps = sorted(((s, n) for n, s in turn.seconds.items() if n != "total"), reverse=True)[:3]
     return f"{turn.seconds['total']:.1f} s ({', '.join(f'{n} {s:.2f}' for s, n in steps)})"
 
-# %% ../nbs/91_demo.ipynb #66f66af3
+# %% ../nbs/91_demo.ipynb #e853ce1d
 def describe_turn(
     turn: Turn,
 ) -> str:
@@ -84,7 +83,7 @@ def describe_memories(
     "What is remembered of a user, a line each."
     return "\n".join(wrapped(f"{m.at:%-d %B}, recalled {m.recalls}x: {m.meta.get('question', m.text)}", f"  {m.id:>3}  ") for m in memories) or "  nothing"
 
-# %% ../nbs/91_demo.ipynb #a3805230
+# %% ../nbs/91_demo.ipynb #8def4cdd
 def run_demo(
     html: str | Path | None = None,           # where to write the report; None: no report
     model: str | object = "embedded",         # as for `open_chatbot`

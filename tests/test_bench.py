@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memkit.benchmarks import bench, models, searches, timing
+from memkit.benchmarks import models, searches, timing
 from memkit.benchmarks.bench import GROUPS, bench_table, print_bench, run_bench
 from memkit.benchmarks.timing import SIZES, Agreement, Arm, Room, alternate, compare, failed, in_unit, overlap, ratio, spread
 

@@ -16,7 +16,6 @@ from faulty_server import FaultyServer, closed_port, garbage, ok, status
 from memkit import cli
 from memkit.core.erase import count_in_files, pieces
 from memkit.core.lm import ScriptedLM
-from memkit.core.records import new_id
 from memkit.core.store import MemoryStore
 
 ROOT = Path(__file__).resolve().parents[1]

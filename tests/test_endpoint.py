@@ -16,7 +16,7 @@ from faulty_server import FaultyServer, after, closed_port, drip, drip_headers, 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memkit.core.endpoint import (ChatEndpoint, EndpointError, PromptTooLong, ServerReply, chat_request, estimate_tokens, explain_status, pause, read_completion,
+from memkit.core.endpoint import (ChatEndpoint, EndpointError, PromptTooLong, chat_request, estimate_tokens, explain_status, pause, read_completion,
                                   retry_after)
 from memkit.core.lm import Reply, check_language_model
 from memkit.core.records import Message
@@ -178,6 +178,12 @@ def test_https_to_a_plain_server_says_so():
 
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals reach the main thread only")
 def test_an_interrupt_ends_the_wait():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)    # a background job starts with SIGINT ignored
+    try: _interrupted()
+    finally: signal.signal(signal.SIGINT, before)
+
+
+def _interrupted():
     with FaultyServer(silent) as server:
         def interrupt():
             while not server.posts: time.sleep(.01)

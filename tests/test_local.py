@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 from memkit.core import gguf as gguf_module
-from memkit.core import local as local_module
 from memkit.core.causal import Draft, answer_text, batches, common_length, pick_token, score_rows, split_labels, token_log_probs, tokens_within
-from memkit.core.gguf import convert_gguf, embedded_folder
+from memkit.core.gguf import convert_gguf
 from memkit.core.llm import load_model
 from memkit.core.lm import check_label_scorer, check_language_model
 from memkit.core.local import LocalLM, find_model

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import given, settings
 
-from memkit.core.embed import MiniLM
 from memkit.core.lm import ScriptedLM
 from memkit.core.records import Document
 from memkit.core.retrieve import PAPER, FusedRetriever

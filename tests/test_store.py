@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from memkit.core.records import Memory, new_id, utc_now
+from memkit.core.records import new_id
 from memkit.core.schema import NotFound, StoreError, owners
 from memkit.core.slices import Kept, Slice, SliceCache, check_vector, put
 from memkit.core.store import MemoryStore

@@ -14,8 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 from memkit.core import erase as erase_module
 from memkit.core.erase import FEW, count_in, count_in_files, pieces
-from memkit.core.records import new_id
-from memkit.core.schema import StoreError, make_engine, meta
+from memkit.core.schema import StoreError
 from memkit.core.store import MemoryStore
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -6,7 +6,7 @@
 __all__ = ['read_corpus', 'open_chatbot', 'FusedRetriever', 'HybridChatbot', 'HybridSettings', 'PAPER', 'RetrieveSettings',
            'build_corpus', 'index_documents', 'load_file', 'load_own']
 
-# %% ../../nbs/hybrid/27_hybrid.ipynb #9f9a67e1
+# %% ../../nbs/hybrid/27_hybrid.ipynb #e7c06e4c
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from hashlib import blake2b
@@ -14,7 +14,6 @@ from pathlib import Path
 
 from ..core.embed import load_embedder
 from ..core.files import home_dir
-from ..core.index import ChromaIndex, ExactIndex, VectorIndex
 from ..core.llm import LanguageModel, load_model
 from ..core.records import Document, utc_now
 from ..core.retrieve import PAPER, FusedRetriever, RetrieveSettings, index_documents
@@ -22,10 +21,10 @@ from .chatbot import HybridChatbot, HybridSettings
 from .corpus import Loaded, build_corpus, load_file, load_own
 from .memory import ChromaMemory, StoreMemory, index_folder
 
-# %% ../../nbs/hybrid/27_hybrid.ipynb #c0ca12a4
+# %% ../../nbs/hybrid/27_hybrid.ipynb #c267f4ac
 _all_ = ["FusedRetriever", "HybridChatbot", "HybridSettings", "PAPER", "RetrieveSettings", "build_corpus", "index_documents", "load_file", "load_own"]
 
-# %% ../../nbs/hybrid/27_hybrid.ipynb #dd2aa090
+# %% ../../nbs/hybrid/27_hybrid.ipynb #f40e551b
 def read_corpus(
     spec: str | Path | Iterable[Document] = "own",  # 'own', 'public' (all below MEMKIT_DATA), 'medquad', 'medmcqa', 'bioasq', 'symptoms', or a file of one's own
     on_error: str = "raise",                        # or skip: leave broken records out and say so
@@ -45,7 +44,7 @@ def _own_file(path: Path, on_error: str) -> Loaded:
     named = lambda record: record.get("id") or blake2b(str(record.get("text")).encode(errors="replace"), digest_size=8).hexdigest()
     return load_file(path, id=named, on_error=on_error, **{name: given(name) for name in ("title", "category", "source")})
 
-# %% ../../nbs/hybrid/27_hybrid.ipynb #5e82b64e
+# %% ../../nbs/hybrid/27_hybrid.ipynb #2c7a5e70
 def open_chatbot(
     store: str | Path | None = None,               # where memories are kept; None: the user's data folder
     corpus: str | Path | Iterable[Document] = "own",  # as for `read_corpus`

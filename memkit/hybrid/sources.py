@@ -7,10 +7,10 @@ __all__ = ['TYPES', 'parse_xml', 'xml_files', 'read_medquad', 'medquad_document'
            'load_medmcqa', 'exact_names', 'load_bioasq', 'symptoms_document', 'load_symptoms', 'load_hub',
            'load_public']
 
-# %% ../../nbs/hybrid/21_sources.ipynb #85468880
+# %% ../../nbs/hybrid/21_sources.ipynb #509eef97
 import re
 import tarfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from ..core.records import Document
 from .corpus import SOURCES, Field, find_data, load_own, tidy, to_document
 from .reading import CorpusError, Loaded, Place, Problem, collect, guarded, read_csv, read_json_lines, read_json_list
 
-# %% ../../nbs/hybrid/21_sources.ipynb #154b6037
+# %% ../../nbs/hybrid/21_sources.ipynb #39cb8f51
 def parse_xml(
     data: bytes,
 ) -> tuple[Element, dict[Element, int]]:  # the root, and each element's line
@@ -38,7 +38,7 @@ def parse_xml(
     except (LookupError, ValueError) as e: raise e if isinstance(e, CorpusError) else CorpusError(f"its encoding can't be read: {e}; save it as UTF-8", 1) from None
     return builder.close(), lines
 
-# %% ../../nbs/hybrid/21_sources.ipynb #09ce3a5a
+# %% ../../nbs/hybrid/21_sources.ipynb #991d200e
 def xml_files(
     path: Path,   # a folder, a tar archive (compressed or not) or one .xml file
 ) -> Iterator[tuple[str, str, bytes]]:  # what to call it in a message, folder/name without its ending, content
@@ -55,7 +55,7 @@ def xml_files(
         # tarfile takes a missing end for an end; a whole archive closes with an empty block
         if archive.fileobj.tell() < archive.offset + tarfile.BLOCKSIZE: raise CorpusError("ends without the mark of an archive's end, so it was cut short; fetch it again")
 
-# %% ../../nbs/hybrid/21_sources.ipynb #c1db1b8b
+# %% ../../nbs/hybrid/21_sources.ipynb #33a73e86
 _FORMS = {"Document": ("QAPair", "Question", "Answer", "Focus", "source"), "DiseaseFile": ("QAPair", "Question", "Answer", "Focus", "source"),
           "doc": ("pair", "question", "answer", "doctitle-focus", "corpus")}   # by the root's name
 
@@ -82,7 +82,7 @@ def read_medquad(
         if root.tag not in _FORMS: yield Problem(file, lines[root], f"its root is <{root.tag}>; MedQuAD's are {', '.join(f'<{t}>' for t in _FORMS)}")
         elif older or root.tag != "doc": yield from _pairs(root, lines, file, stem)
 
-# %% ../../nbs/hybrid/21_sources.ipynb #1028fd51
+# %% ../../nbs/hybrid/21_sources.ipynb #360db739
 def medquad_document(
     pair: Mapping[str, Any],
     place: Place,
@@ -105,7 +105,7 @@ def load_medquad(
     path = find_data("medquad", path)
     return collect("MedQuAD", str(path), read_medquad(path, older), medquad_document, on_error)
 
-# %% ../../nbs/hybrid/21_sources.ipynb #0931188d
+# %% ../../nbs/hybrid/21_sources.ipynb #50a5835d
 def medmcqa_text(
     row: Mapping[str, Any],  # question, opa, opb, opc, opd, cop, exp
     first: int = 1,          # the number of the first option: 1 in the authors' files, 0 on the hub
@@ -121,7 +121,7 @@ def _mcq(question: Any, answer: Any, explanation: Any = None) -> str:
         if not isinstance(value, str) or not value.strip(): raise ValueError(f"its {name} must be text, got {value!r}")
     return tidy(f"Question: {tidy(question)}\nAnswer: {tidy(answer)}" + (f"\nExplanation: {tidy(explanation)}" if explanation else ""))
 
-# %% ../../nbs/hybrid/21_sources.ipynb #39c50eac
+# %% ../../nbs/hybrid/21_sources.ipynb #d493d3e8
 _OPTIONS = re.compile(r"QUESTION:\s*(?P<question>.+?)\s*\nOption A:(?P<A>.*?)\nOption B:(?P<B>.*?)\nOption C:(?P<C>.*?)\nOption D:(?P<D>.*)", re.S)
 
 def _instructed(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def _medmcqa_documents(row: Mapping[str, Any], place: Place, first: int) -> list
     return [Document(id=f"medmcqa:{row['id']}" if isinstance(row.get("id"), str) else here, text=medmcqa_text(row, first), title=fields["topic_name"] or fields["subject_name"],
                      category=fields["subject_name"], source="MedMCQA", meta={"question": tidy(row["question"])})]
 
-# %% ../../nbs/hybrid/21_sources.ipynb #a839da4d
+# %% ../../nbs/hybrid/21_sources.ipynb #9382fba8
 def files_of(
     path: Path,     # a file, or a folder of files
     ending: str,    # such as .json
@@ -161,7 +161,7 @@ def load_medmcqa(
     rows = chain.from_iterable(guarded(read_json_lines(p), str(p)) for p in files_of(path, ".jsonl"))
     return collect("MedMCQA", str(path), rows, lambda row, place: _medmcqa_documents(row, place, first), on_error)
 
-# %% ../../nbs/hybrid/21_sources.ipynb #44124449
+# %% ../../nbs/hybrid/21_sources.ipynb #2ec5b7ec
 TYPES = ("yesno", "factoid", "list", "summary")
 
 def exact_names(
@@ -182,7 +182,7 @@ def _bioasq_answer(q: Mapping[str, Any]) -> str:
     exact = exact_names(q.get("exact_answer"))
     return tidy(("Answer: " + "; ".join(exact) + "\n" if exact else "") + ideal)
 
-# %% ../../nbs/hybrid/21_sources.ipynb #6a234963
+# %% ../../nbs/hybrid/21_sources.ipynb #48e85ec9
 def _snippets(q: Mapping[str, Any], id: str) -> list[Document]:
     "Each supporting passage as a document; it has no title, since it answers more than this question."
     snippets = q.get("snippets") or []
@@ -201,7 +201,7 @@ def _bioasq_documents(q: Mapping[str, Any], types: Sequence[str], snippets: bool
     answer = [Document(id=id, text=text, title=tidy(q["body"]), category=q["type"], source="BioASQ", meta=meta)] if text else []
     return answer + (_snippets(q, id) if snippets else [])
 
-# %% ../../nbs/hybrid/21_sources.ipynb #423f0f80
+# %% ../../nbs/hybrid/21_sources.ipynb #e28705f7
 def load_bioasq(
     path: str | Path | None = None,    # a .json file, or a folder of them; MEMKIT_DATA/bioasq if None
     types: Sequence[str] = TYPES,      # the paper's 4,065 are factoid and list
@@ -214,7 +214,7 @@ def load_bioasq(
     found = chain.from_iterable(guarded(read_json_list(p, "questions"), str(p)) for p in files_of(path, ".json"))
     return collect("BioASQ", str(path), found, lambda q, place: _bioasq_documents(q, types, snippets), on_error)
 
-# %% ../../nbs/hybrid/21_sources.ipynb #479ec5cb
+# %% ../../nbs/hybrid/21_sources.ipynb #ed5ec0d6
 def symptoms_document(
     row: Mapping[str, str],
     place: Place,
@@ -235,7 +235,7 @@ def load_symptoms(
     rows = read_csv(path, ("Label", "Def", "Title", "Source", "Category"))
     return collect("symptoms", str(path), rows, lambda row, place: [symptoms_document(row, place)], on_error)
 
-# %% ../../nbs/hybrid/21_sources.ipynb #f3771f10
+# %% ../../nbs/hybrid/21_sources.ipynb #cb1f65c5
 def _fetch(name: str, config: str | None, split: str, revision: str | None, data_files: Any) -> Any:
     from datasets import load_dataset
     try: return load_dataset(name, config, split=split, revision=revision, data_files=data_files)
@@ -264,7 +264,7 @@ def load_hub(
     found = ((Place(name, n), row) for n, row in enumerate(rows, 1))
     return collect(name, name, found, lambda row, place: [to_document(row, place, name, meta=meta, **fields)], on_error)
 
-# %% ../../nbs/hybrid/21_sources.ipynb #be38ba80
+# %% ../../nbs/hybrid/21_sources.ipynb #3553ba29
 def load_public(
     on_error: str = "raise",   # or skip
 ) -> list[Loaded]:

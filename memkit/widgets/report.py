@@ -7,12 +7,12 @@ __all__ = ['STYLE', 'POLICY', 'escape', 'many', 'moment', 'figure', 'folded', 't
            'draft_html', 'used_html', 'misses_html', 'sources_html', 'considered_html', 'cost_html', 'turn_html',
            'memories_html', 'receipts_html', 'provenance_html', 'report', 'write_report']
 
-# %% ../../nbs/widgets/81_report.ipynb #e8d77912
+# %% ../../nbs/widgets/81_report.ipynb #f8459091
 import base64
 import html
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from ..core.files import write_file
 from ..core.records import Considered, Document, Hit, Memory, Receipt, Section, Turn, check_time
 from .pictures import Picture, budget, citations, cosine, duration, key, memories as memories_picture, name_of, ranks, seconds
 
-# %% ../../nbs/widgets/81_report.ipynb #d63dea02
+# %% ../../nbs/widgets/81_report.ipynb #a1514865
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 def escape(
@@ -30,7 +30,7 @@ def escape(
     "`value` as HTML text (ours)."
     return html.escape(_CONTROL.sub("\ufffd", str(value).replace("\r\n", "\n")), quote=True)
 
-# %% ../../nbs/widgets/81_report.ipynb #8617c039
+# %% ../../nbs/widgets/81_report.ipynb #882c5279
 def many(
     n: int,
     noun: str,
@@ -79,7 +79,7 @@ def block(
     "A text of somebody's own, in the direction of its language, with its line breaks."
     return f'<p class="{kind}" dir="auto">{escape(text.strip())}</p>'
 
-# %% ../../nbs/widgets/81_report.ipynb #72623635
+# %% ../../nbs/widgets/81_report.ipynb #182a00ca
 _MARK = re.compile(r"\[(M?\d{1,3})\]")
 
 def cited(
@@ -103,7 +103,7 @@ def answer_html(
     return (f'<div class="said you"><h3>Question</h3>{block(turn.text)}</div>'
             f'<div class="said"><h3>Answer</h3>{badge}{"".join(lines) or "<p>The answer is empty.</p>"}</div>')
 
-# %% ../../nbs/widgets/81_report.ipynb #219efb57
+# %% ../../nbs/widgets/81_report.ipynb #b3f3636e
 def _verdict(c: Mapping[str, Any], marks: Sequence[str], place: str) -> str:
     position, near = c.get("source", -1), f"cosine {float(c.get('cosine', 0.)):.2f}"
     mark = marks[position] if isinstance(position, int) and 0 <= position < len(marks) else ""
@@ -128,7 +128,7 @@ def draft_html(
     if not turn.draft.strip() or turn.draft.strip() == turn.answer.strip(): return ""
     return folded("The model's own words", block(turn.draft))
 
-# %% ../../nbs/widgets/81_report.ipynb #94359612
+# %% ../../nbs/widgets/81_report.ipynb #54feecff
 def _facts(hit: Hit) -> str:
     item = hit.item
     if isinstance(item, Document): facts = [item.source, item.category, f"id {item.id}", f"score {hit.score:.2f}"]
@@ -156,7 +156,7 @@ def misses_html(
     rest = f"<p>… and {len(missed) - most} more, listed below.</p>" if len(missed) > most else ""
     return f"<h4>Near misses</h4><ul>{each}</ul>{rest}"
 
-# %% ../../nbs/widgets/81_report.ipynb #c8feca9b
+# %% ../../nbs/widgets/81_report.ipynb #e31cf82d
 def sources_html(
     turn: Turn,
     place: str,
@@ -180,7 +180,7 @@ def considered_html(
     if not rows: return ""
     return folded(f"{many(len(rows), 'candidate')} considered, and what became of each", table("Candidates, best first", ["kind", "name", "scores", "outcome"], rows))
 
-# %% ../../nbs/widgets/81_report.ipynb #03a07430
+# %% ../../nbs/widgets/81_report.ipynb #8a8a4683
 def cost_html(
     turn: Turn,
 ) -> str:
@@ -204,7 +204,7 @@ def turn_html(
     return (f'<article id="{place}" aria-labelledby="{place}-head"><h2 id="{place}-head">Turn {number}</h2><p class="facts">{moment(turn.at)} · {facts}</p>'
             f"{answer_html(turn, place)}{draft_html(turn, place)}{sources_html(turn, place)}{considered_html(turn)}{cost_html(turn)}</article>")
 
-# %% ../../nbs/widgets/81_report.ipynb #5192f35f
+# %% ../../nbs/widgets/81_report.ipynb #be7923e0
 def memories_html(
     memories: Sequence[Memory],
     receipts: Sequence[Receipt],
@@ -233,7 +233,7 @@ def provenance_html(
     rows = "".join(f"<dt>{escape(k)}</dt><dd>{escape(text(v))}</dd>" for k, v in provenance.items())
     return f'<h2 id="provenance">Where this comes from</h2><dl>{rows}</dl>' if rows else ""
 
-# %% ../../nbs/widgets/81_report.ipynb #412bbc39
+# %% ../../nbs/widgets/81_report.ipynb #dd88e902
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c1c1c; --soft: #555; --paper: #fff; --card: #f4f5f7; --line: #d3d6da; --link: #00588a; --bad: #a3370b; --good: #00694d; }
 @media (prefers-color-scheme: dark) { :root { --ink: #ececec; --soft: #b5b5b5; --paper: #16181b;
@@ -267,7 +267,7 @@ td:first-child { white-space: nowrap; } dt { font-weight: 600; } dd { margin: 0 
 @media print { body { max-width: none; padding: 0; } article { break-before: page; } .skip { display: none; } .source, .said { break-inside: avoid; } }
 """
 
-# %% ../../nbs/widgets/81_report.ipynb #f2b5d9d1
+# %% ../../nbs/widgets/81_report.ipynb #542fad2d
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 def _check(turns: Sequence[Turn], receipts: Sequence[Receipt], memories: Sequence[Memory], title: str):
@@ -307,7 +307,7 @@ def report(
 <main id="main">{body}</main></body></html>
 """
 
-# %% ../../nbs/widgets/81_report.ipynb #829de97f
+# %% ../../nbs/widgets/81_report.ipynb #9d035f72
 def write_report(
     path: str | Path,                   # where to write; its folder is made
     turns: Sequence[Turn],

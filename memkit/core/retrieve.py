@@ -6,7 +6,7 @@
 __all__ = ['FUSIONS', 'PAPER', 'Retriever', 'RetrieveSettings', 'DenseSide', 'filled_index', 'sentence_scores', 'Found',
            'check_documents', 'score_parts', 'fuse', 'coverage', 'FusedRetriever', 'index_documents', 'check_retriever']
 
-# %% ../../nbs/core/11_retrieve.ipynb #388f4f4b
+# %% ../../nbs/core/11_retrieve.ipynb #e7312944
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,12 +21,12 @@ from .lexical import BM25
 from .passages import asked, ends, passages, sentences
 from .records import Document, Hit, check_text
 
-# %% ../../nbs/core/11_retrieve.ipynb #77ec66fe
+# %% ../../nbs/core/11_retrieve.ipynb #1bfaa440
 class Retriever(Protocol):
     "Finds the `k` best documents for `query`, best first."
     def search(self, query: str, k: int = 5) -> list[Hit]: ...
 
-# %% ../../nbs/core/11_retrieve.ipynb #03196b2c
+# %% ../../nbs/core/11_retrieve.ipynb #b7953bf7
 FUSIONS = ("weighted", "rrf", "bm25", "dense")
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class RetrieveSettings:
 
 PAPER = RetrieveSettings(fusion="rrf", k1=1.5, b=.75, by_sentence=False, question_weight=0.)
 
-# %% ../../nbs/core/11_retrieve.ipynb #e6e378ec
+# %% ../../nbs/core/11_retrieve.ipynb #4ae53fd8
 class DenseSide:
     "The documents as vectors: each one whole, and in passages (ours; whole documents: hybrid §5.1)."
     def __init__(
@@ -115,7 +115,7 @@ def filled_index(
     index.add([str(i) for i in range(len(vectors))], vectors)
     return index
 
-# %% ../../nbs/core/11_retrieve.ipynb #8dffcd63
+# %% ../../nbs/core/11_retrieve.ipynb #12f0e584
 def sentence_scores(
     bm25: BM25,
     message: str,
@@ -123,7 +123,7 @@ def sentence_scores(
     "BM25 of the sentence of `message` that fits each document best (ours)."
     return np.max([bm25.scores(s) for s in sentences(message)], axis=0)
 
-# %% ../../nbs/core/11_retrieve.ipynb #d938db2a
+# %% ../../nbs/core/11_retrieve.ipynb #d8c6d2c3
 @dataclass(frozen=True)
 class Found:
     "What the sides found for one query: scores, and who was put forward."
@@ -138,7 +138,7 @@ class Found:
         "All that were put forward, by position."
         return sorted({*self.words, *self.wholes, *self.passages})
 
-# %% ../../nbs/core/11_retrieve.ipynb #f5547bb4
+# %% ../../nbs/core/11_retrieve.ipynb #7b14bb56
 def check_documents(
     documents: Sequence[Document],
 ) -> list[Document]:
@@ -149,7 +149,7 @@ def check_documents(
     if twice: raise ValueError(f"the document id {twice[0]!r} is used more than once ({len(twice)} such ids); give each document its own")
     return documents
 
-# %% ../../nbs/core/11_retrieve.ipynb #5367eefb
+# %% ../../nbs/core/11_retrieve.ipynb #7f27e8d7
 def score_parts(
     found: Found,
     position: int,            # of the document
@@ -179,7 +179,7 @@ def fuse(
     near = {i: share*p["passage score"] + (1 - share)*p["dense"] for i, p in parts.items() if "dense rank" in p or i in found.passages}
     return sorted(near.items(), key=lambda x: -x[1])
 
-# %% ../../nbs/core/11_retrieve.ipynb #35a44d66
+# %% ../../nbs/core/11_retrieve.ipynb #1d5c66fa
 def coverage(
     bm25: BM25,
     query: str,
@@ -193,7 +193,7 @@ def coverage(
     total = sum(map(bm25.idf, words))
     return sum(bm25.idf(w) for w in words & has)/total if total else 0.
 
-# %% ../../nbs/core/11_retrieve.ipynb #b79ccc96
+# %% ../../nbs/core/11_retrieve.ipynb #08203834
 class FusedRetriever:
     "Finds documents by words and by meaning (hybrid §5.1; the default fusion is ours). Safe to share among threads."
     def __init__(
@@ -262,7 +262,7 @@ class FusedRetriever:
         covered = max((coverage(self.bm25, query, self._shown(h.item)) for h in hits[:10]), default=0.)
         return {"dense": best("dense"), "passage": best("passage score"), "sentence": self.dense.to_a_sentence(query) if self.dense else 0., "coverage": covered}
 
-# %% ../../nbs/core/11_retrieve.ipynb #9c8cbe25
+# %% ../../nbs/core/11_retrieve.ipynb #d541a067
 def index_documents(
     documents: Sequence[Document],     # each id once; may be empty
     embedder: Embedder | None = None,  # None: MiniLM
@@ -271,7 +271,7 @@ def index_documents(
     "Make `documents` searchable: `.search(query, k)` gives hits whose `.item` is the document. Raises `ValueError` for an id used twice."
     return FusedRetriever(documents, embedder, settings or RetrieveSettings())
 
-# %% ../../nbs/core/11_retrieve.ipynb #9e484bb2
+# %% ../../nbs/core/11_retrieve.ipynb #c1e10ed7
 def check_retriever(
     make: Callable[[list[Document]], Retriever],
 ):

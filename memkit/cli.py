@@ -6,7 +6,7 @@
 __all__ = ['CHAT_HELP', 'cmd_demo', 'cmd_data', 'cmd_forget', 'cmd_bench', 'chat_line', 'cmd_chat', 'make_parser', 'add_models',
            'add_demo', 'add_chat', 'add_forget', 'add_bench', 'main']
 
-# %% ../nbs/92_cli.ipynb #3534672c
+# %% ../nbs/92_cli.ipynb #9103ecc8
 import argparse
 import json
 import os
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from . import __version__
 
-# %% ../nbs/92_cli.ipynb #3951d4ed
+# %% ../nbs/92_cli.ipynb #87d09c55
 def cmd_demo(a: argparse.Namespace):
     "Run the demonstration; the report and the turns as JSON where asked."
     from memkit.core.files import write_file
@@ -54,7 +54,7 @@ def cmd_bench(a: argparse.Namespace):
     print_bench(result)
     if a.json: write_file(a.json, json.dumps(result, indent=1))
 
-# %% ../nbs/92_cli.ipynb #880920cf
+# %% ../nbs/92_cli.ipynb #83954779
 CHAT_HELP = """  /why          why these documents and memories, and why not the next ones
   /memories     what is remembered of you
   /forget N     delete memory N;  /forget all deletes everything and ends the consent
@@ -90,16 +90,16 @@ def _about_memory(bot, user: str, command: str, rest: str) -> str:
     m = bot.feedback(user, int(rest), command == "/right")
     return f"memory {m.id}: called right {m.correct} and wrong {m.incorrect} times"
 
-# %% ../nbs/92_cli.ipynb #1aff909d
+# %% ../nbs/92_cli.ipynb #738a6658
 def cmd_chat(a: argparse.Namespace):
     "Chat in the terminal until /quit or the end of input."
     from memkit.core.endpoint import EndpointError
     from memkit.core.records import new_id
-    from memkit.hybrid import PAPER, RetrieveSettings, open_chatbot, read_corpus
+    from memkit.hybrid import AS_IN_THE_PAPER, PAPER, HybridSettings, RetrieveSettings, open_chatbot, read_corpus
     user = a.user or new_id("u")
     print("Loading the corpus and the models …", flush=True)
     corpus = read_corpus(a.corpus, "skip" if a.skip_broken else "raise")
-    bot = open_chatbot(a.store, corpus, a.model, a.embedder, a.memory, PAPER if a.paper else RetrieveSettings())
+    bot = open_chatbot(a.store, corpus, a.model, a.embedder, a.memory, *((PAPER, AS_IN_THE_PAPER) if a.paper else (RetrieveSettings(), HybridSettings())))
     bot.warm_up()
     print(f"You are {user}; continue later with --user {user}\n{CHAT_HELP}\nmemkit is for teaching and research; it doesn't diagnose or treat.")
     if not bot.has_consent(user):
@@ -116,7 +116,7 @@ def _read() -> str | None:
     try: return input("> ").strip()
     except EOFError: return None
 
-# %% ../nbs/92_cli.ipynb #40f22068
+# %% ../nbs/92_cli.ipynb #8989180d
 def make_parser() -> argparse.ArgumentParser:
     "The commands, their options and their help."
     p = argparse.ArgumentParser(prog="memkit", description="Memory for language-model assistants: four published designs as notebooks and a package.")
@@ -141,7 +141,7 @@ def add_models(c: argparse.ArgumentParser):
     c.add_argument("--corpus", default="own", help="own, public, medquad, medmcqa, bioasq, symptoms, or a .jsonl/.json/.csv file with a text column (default: %(default)s)")
     c.add_argument("--skip-broken", action="store_true", help="leave broken records of the corpus out, and say which")
 
-# %% ../nbs/92_cli.ipynb #4afce7db
+# %% ../nbs/92_cli.ipynb #af066058
 def add_demo(c: argparse.ArgumentParser):
     add_models(c)
     c.add_argument("--html", type=Path, help="write a report with pictures to this file")
@@ -153,7 +153,7 @@ def add_chat(c: argparse.ArgumentParser):
     c.add_argument("--store", help="file or URL of the memories (default: in your data folder; MEMKIT_HOME moves it)")
     c.add_argument("--embedder", default="minilm", help="of the documents: minilm, medcpt, or a sentence-transformers model (default: %(default)s)")
     c.add_argument("--memory", default="store", choices=("store", "chroma"), help="where memories are searched (default: %(default)s)")
-    c.add_argument("--paper", action="store_true", help="fuse documents as in the paper (reciprocal rank fusion of 5 and 5)")
+    c.add_argument("--paper", action="store_true", help="the paper's chatbot as it stands: rank fusion of 5 and 5, answers unchecked")
     c.add_argument("--consent", action="store_true", help="agree to be remembered, without being asked")
 
 def add_forget(c: argparse.ArgumentParser):
@@ -167,7 +167,7 @@ def add_bench(c: argparse.ArgumentParser):
     c.add_argument("--size", default="small", choices=("tiny", "small"), help="how much to measure (default: %(default)s)")
     c.add_argument("--json", type=Path, help="write the figures to this file")
 
-# %% ../nbs/92_cli.ipynb #5d6b8eb6
+# %% ../nbs/92_cli.ipynb #18d97073
 def main(
     argv: Sequence[str] | None = None,  # sys.argv if None
 ) -> int:                               # exit status

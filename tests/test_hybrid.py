@@ -225,6 +225,15 @@ def test_what_is_enough_to_answer_from(probability, cosine, fallback, enough):
     assert (lacking(probability, .5, recalled) == "") is enough
 
 
+def test_an_answer_that_nothing_shown_supports_is_a_fallback(retriever, store, embedder):
+    bot = chatbot(retriever, store, embedder, lambda messages: "The moon is made of cheese.", calibration=NEVER)
+    first = bot.memory.remember("ann", "s", "Is my ferret well?", "Ask a vet")        # no statement, and nothing to quote but this
+    bot.settings = replace(bot.settings, memory_enough=-1., memory=MemorySettings(above=-1.), support=replace(bot.settings.support, quotes=0))
+    turn = bot.chat("ann", "Is my ferret well?")
+    assert [h.item.id for h in turn.recalled] == [first.id] and turn.documents, "there was enough to try"
+    assert turn.answer == NOTICE and turn.fallback == "nothing that was shown supports an answer" and bot.memories("ann")[-1].meta["fallback"] is True
+
+
 def test_having_had_no_answer_is_no_answer(retriever, store, embedder):
     bot = chatbot(retriever, store, embedder, calibration=NEVER)
     first = bot.chat("ann", "What are the symptoms of gout?")

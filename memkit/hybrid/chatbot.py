@@ -6,7 +6,7 @@
 __all__ = ['AS_IN_THE_PAPER', 'INSTRUCTIONS', 'FALLBACK', 'NOTICE', 'HybridSettings', 'assemble', 'plain', 'retell', 'statements',
            'rests_on', 'deal', 'lacking', 'HybridChatbot', 'answer_turn']
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #c6eae738
+# %% ../../nbs/hybrid/26_chatbot.ipynb #4ff3d443
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +29,7 @@ from .support import SupportSettings, ground
 
 if TYPE_CHECKING: from memkit.core.store import MemoryStore
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #6b5a2912
+# %% ../../nbs/hybrid/26_chatbot.ipynb #887ff638
 @dataclass(frozen=True, kw_only=True)
 class HybridSettings:
     "Where each number comes from: a section of the paper, or `ours`."
@@ -47,7 +47,7 @@ class HybridSettings:
 
 AS_IN_THE_PAPER = HybridSettings(hold_to_sources=0., in_context=False, check=False)  # the model's free words, and searches that don't know of each other
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #8f1cff69
+# %% ../../nbs/hybrid/26_chatbot.ipynb #b289da63
 INSTRUCTIONS = ("You are a medical information assistant. Answer the user's question in two to four sentences, using only the documents and the earlier "
                 "conversation given. Do not add facts, numbers or medicines that they do not mention.")
 FALLBACK = ("You are a medical information assistant. No document and no earlier conversation answers this question. Do not state any medical fact. "
@@ -65,7 +65,7 @@ def assemble(
         return [Message(role="system", text=FALLBACK if fallback else INSTRUCTIONS), Message(role="user", text="\n\n".join([*blocks, ask]))]
     return messages
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #c48c4934
+# %% ../../nbs/hybrid/26_chatbot.ipynb #e855b5e8
 def plain(
     answer: str,
 ) -> str:
@@ -99,7 +99,7 @@ def deal(
     longest = max(len(documents), len(memories), 0)
     return [p for i in range(longest) for p in (*documents[i:i + 1], *memories[i:i + 1])]
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #5ad9190c
+# %% ../../nbs/hybrid/26_chatbot.ipynb #95aa65da
 def lacking(
     probability: float,                  # that the documents answer, 0..1
     threshold: float,
@@ -111,7 +111,7 @@ def lacking(
     useful = [h for h in recalled if h.score > enough and (statements(h.item) or not h.item.meta.get("fallback"))]
     return "" if useful else f"the documents answer with probability {probability:.2f} ({threshold:.2f} is enough), and no memory is close enough"
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #05c4c3fb
+# %% ../../nbs/hybrid/26_chatbot.ipynb #d0e0bd38
 class HybridChatbot:
     "The hybrid memory-retrieval chatbot: an `Assistant` (hybrid §4-5)."
     def __init__(
@@ -171,7 +171,7 @@ class HybridChatbot:
         "Answer one message; raises `ValueError` for one that can't be answered, and stores nothing then."
         return answer_turn(self, check_text(user, "user"), text)
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #0ad0d27f
+# %% ../../nbs/hybrid/26_chatbot.ipynb #3ee7992b
 def _search(bot: HybridChatbot, user: str, query: str, watch: Stopwatch) -> tuple[list[Hit], dict[str, float], list[Hit]]:
     "Candidate documents, those to keep first; the evidence they give; the nearest memories. Documents and memory are searched side by side (hybrid §5.4)."
     def documents():
@@ -200,17 +200,16 @@ def _kept_first(bot: HybridChatbot, hits: list[Hit]) -> list[Hit]:
     return [*kept, *(h for h in hits if h not in kept)]
 
 def _document_piece(bot: HybridChatbot, hit: Hit, query: str) -> Piece:
-    d, count = hit.item, bot.model.count_tokens
-    text = shorten(d.text, bot.settings.document_tokens, count) if count(d.text) <= bot.settings.document_tokens else \
-        shorten(bot.retriever.best_passage(d, query), bot.settings.document_tokens, count)
-    return Piece(name="document", text=_heading(d) + text, hit=hit)
+    d, count, most = hit.item, bot.model.count_tokens, bot.settings.document_tokens
+    text = d.text if count(d.text) <= most else bot.retriever.best_passage(d, query)
+    return Piece(name="document", text=_heading(d) + shorten(text, most, count), hit=hit)
 
 def _heading(d: Document) -> str: return f"{d.title.rstrip('.')}. " if d.title else ""
 
 def _memory_piece(bot: HybridChatbot, hit: Hit) -> Piece:
     return Piece(name="memory", text=shorten(retell(hit.item), bot.settings.memory_tokens, bot.model.count_tokens), hit=hit)
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #3f11dd88
+# %% ../../nbs/hybrid/26_chatbot.ipynb #5fbeb856
 def _outcomes(documents: Sequence[Hit], memories: Sequence[Considered], fitted: Fitted, keep: int, fallback: str) -> tuple[Considered, ...]:
     "Every candidate with what became of it."
     kept = {id(s.hit): s.kept for s in fitted.sections if s.hit}
@@ -228,7 +227,7 @@ def _prompt(bot: HybridChatbot, question: str, query: str, documents: Sequence[H
     count = lambda messages: bot.model.count_tokens(bot.model.render(messages))
     return fit(pieces, assemble(question, bool(fallback)), count, bot.settings.budget)
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #855dffac
+# %% ../../nbs/hybrid/26_chatbot.ipynb #9131844d
 def _draft(bot: HybridChatbot, fitted: Fitted) -> Reply:
     "The model's own words, held to those of the texts it was shown where the model can be held."
     texts = [s.text for s in fitted.sections if s.kept and s.hit]
@@ -267,7 +266,8 @@ def answer_turn(
     session = bot._sessions.get(user) or bot.new_session(user)
     turn = Turn(id=new_id("t"), user=user, session=session, at=at, text=text, query=q.query, draft=reply.text, answer=answer, messages=fitted.messages,
         prompt=bot.model.render(fitted.messages), sections=fitted.sections, budget=fitted.budget, prompt_tokens=fitted.tokens, answer_tokens=reply.answer_tokens,
-        considered=_outcomes(candidates, considered, fitted, settings.documents, fallback), fallback=fallback, model=bot.model.name,
+        considered=_outcomes(candidates, considered, fitted, settings.documents, fallback), model=bot.model.name,
+        fallback=fallback or ("nothing that was shown supports an answer" if answer == NOTICE else ""),
         extra={"probability": probability, "threshold": bot.calibration.threshold, "evidence": dict(evidence), "above": settings.memory.above, "checked": checked,
                "context": context})
     with watch.step("write memory"): wrote = _write(bot, turn, q.text) if bot.has_consent(user) else ()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from memkit.core.files import own_data, public_data
+from memkit.core.files import public_data
 from memkit.core.records import Document
 from memkit.hybrid import corpus as C, reading as R, sources as S
 from memkit.hybrid.reading import CorpusError, Place, Problem
@@ -150,8 +150,6 @@ def test_own_knowledge_form():
 
 
 def test_own_knowledge_as_it_travels():
-    try: own_data(C.OWN)
-    except FileNotFoundError as e: pytest.skip(f"memkit's knowledge file isn't written yet: {e}")
     own = C.load_own()
     assert len(own) >= 300 and not own.problems
     assert all(d.source and d.title and d.category and d.meta["topic"] for d in own)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['LabelledQuestion', 'labelled_questions', 'Calibration', 'calibrate', 'load_calibration']
 
-# %% ../../nbs/hybrid/25_fallback.ipynb #8acc6cc6
+# %% ../../nbs/hybrid/25_fallback.ipynb #3c4569bd
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ import numpy as np
 
 from ..core.files import own_data
 
-# %% ../../nbs/hybrid/25_fallback.ipynb #20448d9c
+# %% ../../nbs/hybrid/25_fallback.ipynb #71c29dd0
 @dataclass(frozen=True)
 class LabelledQuestion:
     "A question of data/medical_questions.jsonl."
@@ -33,7 +33,7 @@ def labelled_questions(
     rows = map(json.loads, own_data("medical_questions.jsonl").read_text(encoding="utf-8").splitlines())
     return [LabelledQuestion(**{**r, "relevant": tuple(r["relevant"])}) for r in rows if split in (None, r["split"])]
 
-# %% ../../nbs/hybrid/25_fallback.ipynb #63926581
+# %% ../../nbs/hybrid/25_fallback.ipynb #f7c2e296
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
     "How evidence becomes a probability that the corpus answers, and from where on it is enough."
@@ -55,7 +55,7 @@ class Calibration:
         "Does the evidence reach the threshold?"
         return self.probability(evidence) >= self.threshold
 
-# %% ../../nbs/hybrid/25_fallback.ipynb #89dbb300
+# %% ../../nbs/hybrid/25_fallback.ipynb #1cc11c65
 def calibrate(
     evidence: Sequence[Mapping[str, float]],  # one per question
     answerable: Sequence[bool],               # both kinds must occur
@@ -73,7 +73,7 @@ def calibrate(
     without = [fitted.probability(e) for e, answer in zip(evidence, y) if not answer]
     return replace(fitted, threshold=float(np.nextafter(np.quantile(without, hold_back, method="inverted_cdf"), 1.)))
 
-# %% ../../nbs/hybrid/25_fallback.ipynb #6cc661d7
+# %% ../../nbs/hybrid/25_fallback.ipynb #4df01607
 def load_calibration(
     embedder: str,  # an embedder's name
 ) -> Calibration:

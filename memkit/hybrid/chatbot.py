@@ -6,7 +6,7 @@
 __all__ = ['AS_IN_THE_PAPER', 'INSTRUCTIONS', 'FALLBACK', 'NOTICE', 'HybridSettings', 'assemble', 'plain', 'retell', 'statements',
            'rests_on', 'deal', 'lacking', 'HybridChatbot', 'answer_turn']
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #4ff3d443
+# %% ../../nbs/hybrid/26_chatbot.ipynb #3053867a
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +29,7 @@ from .support import SupportSettings, ground
 
 if TYPE_CHECKING: from memkit.core.store import MemoryStore
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #887ff638
+# %% ../../nbs/hybrid/26_chatbot.ipynb #f08afa11
 @dataclass(frozen=True, kw_only=True)
 class HybridSettings:
     "Where each number comes from: a section of the paper, or `ours`."
@@ -47,7 +47,7 @@ class HybridSettings:
 
 AS_IN_THE_PAPER = HybridSettings(hold_to_sources=0., in_context=False, check=False)  # the model's free words, and searches that don't know of each other
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #b289da63
+# %% ../../nbs/hybrid/26_chatbot.ipynb #bae0c796
 INSTRUCTIONS = ("You are a medical information assistant. Answer the user's question in two to four sentences, using only the documents and the earlier "
                 "conversation given. Do not add facts, numbers or medicines that they do not mention.")
 FALLBACK = ("You are a medical information assistant. No document and no earlier conversation answers this question. Do not state any medical fact. "
@@ -65,7 +65,7 @@ def assemble(
         return [Message(role="system", text=FALLBACK if fallback else INSTRUCTIONS), Message(role="user", text="\n\n".join([*blocks, ask]))]
     return messages
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #e855b5e8
+# %% ../../nbs/hybrid/26_chatbot.ipynb #be0148bc
 def plain(
     answer: str,
 ) -> str:
@@ -99,7 +99,7 @@ def deal(
     longest = max(len(documents), len(memories), 0)
     return [p for i in range(longest) for p in (*documents[i:i + 1], *memories[i:i + 1])]
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #95aa65da
+# %% ../../nbs/hybrid/26_chatbot.ipynb #b8a08515
 def lacking(
     probability: float,                  # that the documents answer, 0..1
     threshold: float,
@@ -111,7 +111,7 @@ def lacking(
     useful = [h for h in recalled if h.score > enough and (statements(h.item) or not h.item.meta.get("fallback"))]
     return "" if useful else f"the documents answer with probability {probability:.2f} ({threshold:.2f} is enough), and no memory is close enough"
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #d0e0bd38
+# %% ../../nbs/hybrid/26_chatbot.ipynb #d2e9dea0
 class HybridChatbot:
     "The hybrid memory-retrieval chatbot: an `Assistant` (hybrid §4-5)."
     def __init__(
@@ -171,7 +171,7 @@ class HybridChatbot:
         "Answer one message; raises `ValueError` for one that can't be answered, and stores nothing then."
         return answer_turn(self, check_text(user, "user"), text)
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #3ee7992b
+# %% ../../nbs/hybrid/26_chatbot.ipynb #13027f34
 def _search(bot: HybridChatbot, user: str, query: str, watch: Stopwatch) -> tuple[list[Hit], dict[str, float], list[Hit]]:
     "Candidate documents, those to keep first; the evidence they give; the nearest memories. Documents and memory are searched side by side (hybrid §5.4)."
     def documents():
@@ -209,7 +209,7 @@ def _heading(d: Document) -> str: return f"{d.title.rstrip('.')}. " if d.title e
 def _memory_piece(bot: HybridChatbot, hit: Hit) -> Piece:
     return Piece(name="memory", text=shorten(retell(hit.item), bot.settings.memory_tokens, bot.model.count_tokens), hit=hit)
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #5fbeb856
+# %% ../../nbs/hybrid/26_chatbot.ipynb #8fe80187
 def _outcomes(documents: Sequence[Hit], memories: Sequence[Considered], fitted: Fitted, keep: int, fallback: str) -> tuple[Considered, ...]:
     "Every candidate with what became of it."
     kept = {id(s.hit): s.kept for s in fitted.sections if s.hit}
@@ -227,7 +227,7 @@ def _prompt(bot: HybridChatbot, question: str, query: str, documents: Sequence[H
     count = lambda messages: bot.model.count_tokens(bot.model.render(messages))
     return fit(pieces, assemble(question, bool(fallback)), count, bot.settings.budget)
 
-# %% ../../nbs/hybrid/26_chatbot.ipynb #9131844d
+# %% ../../nbs/hybrid/26_chatbot.ipynb #e09cd46a
 def _draft(bot: HybridChatbot, fitted: Fitted) -> Reply:
     "The model's own words, held to those of the texts it was shown where the model can be held."
     texts = [s.text for s in fitted.sections if s.kept and s.hit]

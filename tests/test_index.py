@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from memkit.core import index as module
-from memkit.core.index import ChromaIndex, ExactIndex, best_positions, check_index, check_vectors
+from memkit.core.index import ChromaIndex, ExactIndex, best_positions, check_index, check_vectors, corpus_index, index_name, kept_index
 
 
 def clustered(n: int, dim: int = 64, topics: int = 40, seed: int = 0) -> np.ndarray:
@@ -178,6 +179,107 @@ def test_damage_has_a_name(tmp_path):
     (lambda p: ChromaIndex(3, p, collection="ab"), "'ab'"), (lambda p: ExactIndex(0), "dim must be")])
 def test_refusals(tmp_path, wrong, says):
     with pytest.raises(ValueError, match=says): wrong(tmp_path)
+
+
+# An index that is kept
+
+def found(index, v): return [index.search(q, 5) for q in v[:20]]
+
+
+def test_readers_share_what_nobody_changes(tmp_path):
+    with pytest.raises(RuntimeError, match="holds no index to share"): ChromaIndex(64, tmp_path/"none", shared=True)
+    v = clustered(50)
+    with ChromaIndex(64, tmp_path/"a") as chroma:
+        chroma.add([str(i) for i in range(50)], v)
+        with pytest.raises(RuntimeError, match="open elsewhere"): ChromaIndex(64, tmp_path/"a", shared=True)
+    with ChromaIndex(64, tmp_path/"a", shared=True) as one, ChromaIndex(64, tmp_path/"a", shared=True) as other:
+        assert found(one, v) == found(other, v) and len(one) == 50
+        with pytest.raises(RuntimeError, match="open elsewhere"): ChromaIndex(64, tmp_path/"a")
+        for change in (lambda: one.add(["x"], v[:1]), lambda: one.delete(["1"]), one.erase):
+            with pytest.raises(RuntimeError, match="shared with other readers"): change()
+    with ChromaIndex(64, tmp_path/"a") as alone: assert len(alone) == 50
+
+
+def test_closing_one_reader_leaves_the_other(tmp_path):
+    v = clustered(60)
+    one, other = kept_index(v, tmp_path), kept_index(v, tmp_path)
+    one.close()
+    assert len(found(other, v)) == 20
+    other.close()
+
+
+def test_threads_share_one_reader(tmp_path):
+    v = clustered(200)
+    with kept_index(v, tmp_path) as index:
+        alone = found(index, v)
+        with ThreadPoolExecutor(4) as pool: assert list(pool.map(lambda _: found(index, v), range(8))) == [alone]*8
+
+
+def test_it_is_built_once_and_named_by_what_is_in_it(tmp_path, monkeypatch):
+    v, built = clustered(80), []
+    real = module._build
+    monkeypatch.setattr(module, "_build", lambda *a: built.append(1) or real(*a))
+    for _ in range(2): kept_index(v, tmp_path).close()
+    assert len(built) == 1
+    w = v.copy(); w[3, 5] = np.nextafter(w[3, 5], 2)
+    assert len({index_name(x, 100) for x in (v, w, v[:79], v.reshape(40, 128))} | {index_name(v, 99)}) == 5
+    assert index_name(np.asfortranarray(v), 100) == index_name(v, 100)
+
+
+def test_a_build_that_breaks_off_leaves_nothing(tmp_path, monkeypatch):
+    v, real = clustered(30), ChromaIndex.add
+    def half(self, ids, vectors): real(self, ids[:10], vectors[:10]); raise OSError(28, "No space left on device")
+    monkeypatch.setattr(ChromaIndex, "add", half)
+    with pytest.raises(OSError, match="No space left"): kept_index(v, tmp_path)
+    assert [p.suffix for p in tmp_path.iterdir()] == [".lock"]
+    monkeypatch.undo()
+    (tmp_path/f".{index_name(v, 100)}-killed").mkdir()          # what a process leaves that was killed while it built
+    with kept_index(v, tmp_path) as index: assert len(index) == 30
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("damage", [lambda f: next(f.glob("g-*/chroma.sqlite3")).write_bytes(b"not a database "*400), lambda f: (f/"current").unlink(), lambda f: shutil.rmtree(next(f.glob("g-*")))], ids=["bytes", "name", "files"])
+def test_a_damaged_one_is_built_again(tmp_path, damage):
+    v = clustered(30)
+    with kept_index(v, tmp_path) as index: folder, before = index.path, found(index, v)
+    damage(folder)
+    with kept_index(v, tmp_path) as index: assert (index.path, found(index, v)) == (folder, before)
+
+
+def test_one_that_lacks_vectors_is_built_again(tmp_path):
+    v = clustered(30)
+    with kept_index(v, tmp_path) as index: folder = index.path
+    with ChromaIndex(64, folder, ef_search=100) as index: index.delete(["7"])
+    with kept_index(v, tmp_path) as index: assert len(index) == 30 and index.search(v[7], 1)[0][0] == "7"
+
+
+READER = """
+import sys, numpy as np
+from memkit.core.index import kept_index
+from pathlib import Path
+v = np.load(sys.argv[1])
+with kept_index(v, Path(sys.argv[2]), progress=False) as index:
+    print(index.path.name, [index.search(q, 5)[0][0] for q in v[:20]] == [str(i) for i in range(20)])
+"""
+
+
+def test_processes_that_come_together_build_one_and_both_read_it(tmp_path):
+    v = clustered(300)
+    np.save(tmp_path/"v.npy", v)
+    readers = [subprocess.Popen([sys.executable, "-c", READER, str(tmp_path/"v.npy"), str(tmp_path/"kept")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [r.communicate(timeout=120) for r in readers]
+    assert [out.split() for out, _ in said] == [[index_name(v, 100), "True"]]*2, said
+    assert len([p for p in (tmp_path/"kept").iterdir() if p.is_dir()]) == 1
+
+
+def test_a_corpus_changes_over_by_its_size(tmp_path):
+    v = clustered(40)
+    assert isinstance(corpus_index(v, tmp_path), ExactIndex) and isinstance(corpus_index(v, None, exact_up_to=10), ExactIndex) and not list(tmp_path.iterdir())
+    large = corpus_index(v, tmp_path, exact_up_to=39)
+    assert isinstance(large, ChromaIndex) and [[i for i, _ in r] for r in found(large, v)] == [[i for i, _ in r] for r in found(corpus_index(v), v)]
+    large.close()
+    (tmp_path/"file").write_text("")
+    with pytest.warns(UserWarning, match="can't keep an index of 40 vectors"): assert isinstance(corpus_index(v, tmp_path/"file", exact_up_to=39), ExactIndex)
 
 
 # Chroma, behind a server

@@ -1,16 +1,21 @@
 "Retrieval: the contract in every mode, the paper's mode against an oracle, edges, threads."
+import math
 import random
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
 
-from memkit.core.index import ChromaIndex
-from memkit.core.lexical import BM25
-from memkit.core.passages import passages
+from memkit.core import retrieve as module
+from memkit.core.fusion import weighted
+from memkit.core.index import ChromaIndex, ExactIndex, corpus_index
+from memkit.core.lexical import BM25, tokenize
+from memkit.core.passages import asked, passages, readings
 from memkit.core.records import Document, Hit
-from memkit.core.retrieve import FUSIONS, PAPER, FusedRetriever, RetrieveSettings, check_retriever, coverage, index_documents
+from memkit.core.retrieve import FUSIONS, PAPER, FusedRetriever, RetrieveSettings, check_retriever, coverage, index_documents, products, rarest, stretched, weighted_columns
 
 
 class TrigramEmbedder:
@@ -46,7 +51,7 @@ def make(documents, settings=RetrieveSettings(), **kw): return FusedRetriever(do
 QUERIES = ("Does warfarin thin the blood?", "asthma", "I slept badly and my head hurts. My sister has asthma. Does it get worse at night? Thank you!", "zebra", "the of and", "???")
 
 
-@pytest.mark.parametrize("settings", [RetrieveSettings(fusion=f) for f in FUSIONS] + [PAPER, RetrieveSettings(pool=1), RetrieveSettings(titles=False, by_sentence=False, question_weight=0.)], ids=str)
+@pytest.mark.parametrize("settings", [RetrieveSettings(fusion=f) for f in FUSIONS] + [PAPER, RetrieveSettings(pool=1), RetrieveSettings(titles=False, rare_words=0, spelling=False, several=False, question_weight=0.)], ids=str)
 def test_contract(settings): check_retriever(lambda documents: make(documents, settings))
 
 
@@ -83,9 +88,81 @@ def test_one_place_and_it_is_the_dense_sides():
     assert found[0].parts["dense rank"] == 1 and "bm25 rank" in free[0].parts
 
 
+def plain_search(documents, query, s, embedder):
+    "The default search by its definition: lists, loops and a dictionary for each side; every document is compared with everything."
+    dot = lambda a, b: math.fsum(float(x)*float(y) for x, y in zip(a, b))
+    titled = lambda d, text: f"{d.title}\n{text}"
+    q, part = embedder.embed([query], "query")[0], asked(query)
+    if part != query:
+        q = q + s.question_weight*embedder.embed([part], "query")[0]
+        q = q/np.linalg.norm(q)
+    bm25 = BM25([titled(d, d.text) for d in documents], backend="rank_bm25", k1=s.k1, b=s.b)
+    known = [w for w in dict.fromkeys(tokenize(query)) if w in bm25.holding]
+    sought = bm25.scores(" ".join(sorted(known, key=lambda w: bm25.holding[w])[:s.rare_words]))
+    words = {i: float(x) for i, x in enumerate(sought)}
+    each = [[(dot(embedder.embed([titled(d, p)])[0], q), i, n) for n, p in enumerate(passages(d.text, s.passage_words, s.passage_overlap))] for i, d in enumerate(documents)]
+    passage = {i: max(x for x, *_ in rows) for i, rows in enumerate(each)}
+    whole = {i: dot(embedder.embed([titled(d, d.text)])[0], q) for i, d in enumerate(documents)}
+    best = lambda side: sorted(side, key=lambda i: (-round(side[i], 6), i))
+    near = [i for _, i, _ in sorted((x for rows in each for x in rows), key=lambda x: (-round(x[0], 6), x[1], x[2]))[:2*s.pool]]
+    pool = sorted({*[i for i in best(words) if words[i] > 0][:s.pool], *best(whole)[:s.pool], *list(dict.fromkeys(near))[:s.pool]})
+    return weighted([{i: side[i] for i in pool} for side in (words, passage, whole)], [s.bm25_weight, s.passage_weight, s.whole_weight])
+
+
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("pool", [3, 50])
+def test_the_default_search_is_its_definition(query, pool):
+    documents, s = corpus(30, seed=7), RetrieveSettings(pool=pool)
+    expected = plain_search(documents, query, s, TrigramEmbedder())
+    hits = make(documents, s).candidates(query)
+    assert {h.item.id for h in hits} == {documents[i].id for i, _ in expected}
+    assert [h.score for h in hits] == pytest.approx([x for _, x in expected], abs=1e-5)
+    score = dict((documents[i].id, x) for i, x in expected)
+    for h in hits: assert h.score == pytest.approx(score[h.item.id], abs=1e-5)      # so the order is the same, up to ties
+
+
+def test_equal_documents_have_equal_scores_wherever_they_stand():
+    text = "Asthma often begins in childhood. " + "It gets worse at night. "*40
+    documents = [d for i, other in enumerate(corpus(37)) for d in ([Document(id=f"same-{i}", text=text), other] if i % 4 == 0 else [other])]
+    hits = [h for h in make(documents, RetrieveSettings(passage_words=30)).candidates("Does asthma begin in childhood?") if h.item.id.startswith("same")]
+    assert len(hits) == 10 and len({h.score for h in hits}) == 1 and [h.item.id for h in hits] == [f"same-{i}" for i in range(0, 37, 4)]
+
+
+def test_products_do_not_depend_on_the_place():
+    rng = np.random.default_rng(0)
+    rows, q = rng.normal(size=(50, 384)).astype(np.float32), rng.normal(size=384).astype(np.float32)
+    rows[[3, 17, 49]] = rows[0]
+    assert len(set(products(rows, q)[[0, 3, 17, 49]].tolist())) == 1 and products(rows[17:], q)[0] == products(rows, q)[0]
+    assert np.allclose(products(rows, q), rows @ q, atol=1e-4)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.lists(st.integers(-3, 3), min_size=1, max_size=5), min_size=1, max_size=12), st.data())
+def test_the_best_passages_are_those_of_a_loop(counts, data):
+    values = [x for row in counts for x in row]
+    dense = module.DenseSide.__new__(module.DenseSide)
+    dense.of_passages, dense.starts = np.array(values, np.float32)[:, None], np.cumsum([0] + [len(row) for row in counts])
+    positions = np.array(sorted(data.draw(st.sets(st.integers(0, len(counts) - 1), min_size=1))))
+    best, number = dense.best_passages(np.ones(1, np.float32), positions)
+    assert best.tolist() == [max(counts[i]) for i in positions]
+    assert number.tolist() == [dense.starts[i] + counts[i].index(max(counts[i])) for i in positions]
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3), st.integers(-3, 3)), min_size=1, max_size=12), st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 3)))
+def test_columns_are_fused_as_dictionaries_are(rows, weights):
+    columns = [np.array(c, float) for c in zip(*rows)]
+    order, score = weighted_columns(columns, weights)
+    plain = weighted([dict(enumerate(c)) for c in columns], weights)
+    assert score == pytest.approx([s for _, s in plain])
+    assert all(0 <= x <= 1 for c in columns for x in stretched(c))
+    value = dict(plain)
+    for a, b in zip(order, order[1:]): assert value[a] >= value[b] - 1e-12
+
+
 @pytest.mark.parametrize("fusion", FUSIONS)
 def test_parts_explain_the_score(fusion):
-    s = RetrieveSettings(fusion=fusion, by_sentence=False, question_weight=0.)
+    s = RetrieveSettings(fusion=fusion, rare_words=0, spelling=False, several=False, question_weight=0.)
     retriever = make(corpus(), s)
     pool = retriever.candidates(QUERIES[0])
     assert [h.score for h in pool] == sorted((h.score for h in pool), reverse=True) and all(h.source == "fused" and h.parts["fused"] == h.score for h in pool)
@@ -94,15 +171,15 @@ def test_parts_explain_the_score(fusion):
         return (h.parts[name] - min(column))/(max(column) - min(column))
     for h in pool:
         p = h.parts
-        expected = {"bm25": lambda: p["bm25"], "dense": lambda: (.4*p["passage score"] + .3*p["dense"])/.7,
+        expected = {"bm25": lambda: p["bm25"], "dense": lambda: (.45*p["passage score"] + .3*p["dense"])/.75,
             "rrf": lambda: sum(1/(60 + p[r]) for r in ("bm25 rank", "dense rank") if p.get(r, 9) <= 5),
-            "weighted": lambda: .3*stretched(h, "bm25") + .4*stretched(h, "passage score") + .3*stretched(h, "dense")}[fusion]()
+            "weighted": lambda: .25*stretched(h, "bm25") + .45*stretched(h, "passage score") + .3*stretched(h, "dense")}[fusion]()
         assert h.score == pytest.approx(expected, abs=1e-6)
 
 
 def test_parts_are_the_sides_own_scores():
     documents, e = corpus(), TrigramEmbedder()
-    retriever = make(documents, RetrieveSettings(by_sentence=False, question_weight=0.))
+    retriever = make(documents, RetrieveSettings(rare_words=0, spelling=False, several=False, question_weight=0.))
     scores, q = retriever.bm25.scores(QUERIES[0]), e.embed([QUERIES[0]])[0]
     for h in retriever.candidates(QUERIES[0]):
         i = documents.index(h.item)
@@ -119,11 +196,31 @@ def test_a_fact_deep_in_a_long_document_is_found():
     assert hit.parts["passage score"] > hit.parts["dense"]
 
 
-def test_a_story_counts_its_best_sentence():
-    documents = [Document(id="asked", text="Eczema itches."), Document(id="chat", text="My dear sister and my brother work in the old garden all summer.")]
+def test_of_a_story_the_rarest_words_are_looked_for():
+    documents = [Document(id="asked", text="Eczema itches."), Document(id="chat", text="My dear sister and my brother work in the old garden all summer."), *(Document(id=f"d{i}", text="A sister and a brother work in the old garden, dear summer.") for i in range(9))]
     story = "My sister is dear. My brother works. The garden is old. It is summer. What helps with eczema that itches?"
     best = lambda s: max(make(documents, s).candidates(story), key=lambda h: h.parts["bm25"]).item.id
-    assert (best(RetrieveSettings(by_sentence=False)), best(RetrieveSettings())) == ("chat", "asked")
+    assert (best(RetrieveSettings(rare_words=2)), best(RetrieveSettings())) == ("asked", "asked")
+    bm25 = make(documents, RetrieveSettings(fusion="bm25")).bm25
+    assert rarest(bm25, story, 2) == ["eczema", "itche"] and rarest(bm25, "zebra") == [] and rarest(bm25, story, 99) == sorted(set(tokenize(story)) & set(bm25.holding), key=lambda w: (bm25.holding[w], tokenize(story).index(w)))
+
+
+def test_each_question_of_a_message_is_answered():
+    documents = [*corpus(40), Document(id="one", text="Eczema itches and needs ointment."), Document(id="two", text="Vertigo makes the room turn.")]
+    message = "Hello. Which ointment is good for eczema? Why does vertigo make a room turn? Thanks."
+    assert {h.item.id for h in make(documents, RetrieveSettings()).search(message, 2)} == {"one", "two"}
+    apart = [make(documents, RetrieveSettings()).candidates(x) for x in readings(message)]
+    score = {}
+    for hits in apart:
+        for h in hits: score[h.item.id] = max(score.get(h.item.id, 0), h.score)
+    assert {h.item.id: h.score for h in make(documents, RetrieveSettings()).candidates(message)} == pytest.approx(score)
+
+
+def test_misspelled_words_are_found_and_the_message_is_not_touched():
+    documents = [*corpus(20), Document(id="it", text="Bronchiectasis widens the airways.")]
+    retriever = make(documents, RetrieveSettings())
+    assert retriever.search("bronchiectsais", 1)[0].item.id == "it" and retriever.read("Is it bronchiectsais?") == "Is it bronchiectasis?"
+    assert make(documents, RetrieveSettings(spelling=False, fusion="bm25")).search("bronchiectsais") == [] == make(documents, PAPER).find("bronchiectsais", 5).words
 
 
 def test_a_plain_question_is_embedded_once():
@@ -174,6 +271,23 @@ def test_chroma_underneath(tmp_path):
         for index in opened: index.close()
 
 
+def test_a_large_corpus_is_kept_in_chroma_and_finds_the_same(tmp_path, monkeypatch):
+    monkeypatch.setenv("MEMKIT_CACHE", str(tmp_path))
+    documents = corpus(60)
+    exact = index_documents(documents, TrigramEmbedder())
+    assert isinstance(exact.dense.passage_index, ExactIndex) and not (tmp_path/"indexes").exists()
+    monkeypatch.setattr(module, "corpus_index", partial(corpus_index, exact_up_to=20))
+    first, again = (index_documents(documents, TrigramEmbedder()) for _ in range(2))
+    own = FusedRetriever(documents, TrigramEmbedder(), keep_vectors=False)
+    try:
+        assert first.dense.passage_index.path == again.dense.passage_index.path != first.dense.whole_index.path
+        for q in QUERIES: assert [h.item.id for h in exact.search(q, 5)] == [h.item.id for h in first.search(q, 5)] == [h.item.id for h in again.search(q, 5)]
+        assert isinstance(own.dense.passage_index, ExactIndex)        # somebody's own words never reach the cache
+        assert len([p for p in (tmp_path/"indexes").iterdir() if p.is_dir()]) == 2
+    finally:
+        for index in (r.dense for r in (first, again)): index.passage_index.close(); index.whole_index.close()
+
+
 def test_vectors_of_any_length_will_do():
     documents = corpus()
     scaled = FusedRetriever(documents, TrigramEmbedder(scale=7.), keep_vectors=False)
@@ -218,6 +332,6 @@ def test_a_failing_encoder_fails_loudly():
     (lambda: make(corpus(2)).search("asthma", 0), ValueError, "k must be 1"), (lambda: make([]).search("  "), ValueError, "query is empty"),
     (lambda: make(corpus(2)).best_passage(Hit(item=Document(id="other", text="x"), score=1., source="fused"), "x"), ValueError, "not in this corpus"),
     (lambda: RetrieveSettings(fusion="sum"), ValueError, "fusion must be one of"), (lambda: RetrieveSettings(each=0), ValueError, "each must be 1"),
-    (lambda: RetrieveSettings(question_weight=-1), ValueError, "question_weight"), (lambda: RetrieveSettings(whole_weight=float("nan")), ValueError, "finite")])
+    (lambda: RetrieveSettings(question_weight=-1), ValueError, "question_weight"), (lambda: RetrieveSettings(rare_words=-1), ValueError, "rare_words"), (lambda: RetrieveSettings(whole_weight=float("nan")), ValueError, "finite")])
 def test_refusals(wrong, error, says):
     with pytest.raises(error, match=says): wrong()

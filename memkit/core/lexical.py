@@ -6,7 +6,7 @@
 __all__ = ['STOP_WORDS', 'IDFS', 'BACKENDS', 'singular', 'tokenize', 'idf_weight', 'saturation', 'LexicalIndex', 'BM25',
            'check_lexical']
 
-# %% ../../nbs/core/09_lexical.ipynb #095e74a9
+# %% ../../nbs/core/09_lexical.ipynb #a7fb3a40
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ import numpy as np
 from .index import best_positions
 from .records import check_text
 
-# %% ../../nbs/core/09_lexical.ipynb #9565bdae
+# %% ../../nbs/core/09_lexical.ipynb #eeb4dab1
 STOP_WORDS = frozenset("""a about after again all also am an and any are as at be because been before being between both but by can could d did do does doing done during each few for
 from further get gets had has have having he her here hers him his how i if in into is it its itself just let ll m may me might more most much must my myself no nor not of off on once
 only or other our ours out over own please re s same shall she should so some such t than that the their theirs them then there these they this those through to too under until up us ve
@@ -38,7 +38,7 @@ def tokenize(
     words = (w for w in re.findall(r"[^\W_]+", text.lower()) if w not in stop)
     return [singular(w) for w in words] if plurals else list(words)
 
-# %% ../../nbs/core/09_lexical.ipynb #0c14442d
+# %% ../../nbs/core/09_lexical.ipynb #d1f4a81c
 IDFS = ("lucene", "robertson")
 
 def idf_weight(
@@ -54,7 +54,7 @@ def idf_weight(
     odds = (n - holding + .5)/(holding + .5)
     return np.log1p(odds) if kind == "lucene" else np.log(np.maximum(odds, 1.))
 
-# %% ../../nbs/core/09_lexical.ipynb #f0baea65
+# %% ../../nbs/core/09_lexical.ipynb #88bf0bc7
 def saturation(
     f: float | np.ndarray,     # times the word occurs in the document, 0 or more
     length: float,             # words in the document
@@ -68,14 +68,17 @@ def saturation(
     """
     return f*(k1 + 1)/(f + k1*(1 - b + b*length/mean_length))
 
-# %% ../../nbs/core/09_lexical.ipynb #033f0e41
+# %% ../../nbs/core/09_lexical.ipynb #7bde1753
 def _bm25s(corpus: list[list[str]], k1: float, b: float, idf: str) -> Callable[[list[str]], np.ndarray]:
     import bm25s
     index = bm25s.BM25(method=idf, k1=k1, b=b, dtype="float64", backend="numpy")
     index.index(corpus, show_progress=False)
+    number, n, texts, counts = index.vocab_dict, len(corpus), index.scores["indices"], (k1 + 1)*index.scores["data"]
+    ends = index.scores["indptr"].tolist()
     def scores(words: list[str]) -> np.ndarray:
-        known = [w for w in words if w in index.vocab_dict]
-        return (k1 + 1)*index.get_scores(known) if known else np.zeros(len(corpus))
+        out = np.zeros(n)
+        for i in (number[w] for w in words if w in number): out[texts[ends[i]:ends[i + 1]]] += counts[ends[i]:ends[i + 1]]
+        return out
     return scores
 
 def _rank_bm25(corpus: list[list[str]], k1: float, b: float, idf: str) -> Callable[[list[str]], np.ndarray]:
@@ -85,7 +88,7 @@ def _rank_bm25(corpus: list[list[str]], k1: float, b: float, idf: str) -> Callab
     index.idf = {w: float(idf_weight(n, len(corpus), idf)) for w, n in holding.items()}
     return index.get_scores
 
-# %% ../../nbs/core/09_lexical.ipynb #e9493b45
+# %% ../../nbs/core/09_lexical.ipynb #f8b03381
 class LexicalIndex(Protocol):
     "Finds texts that share words with a query."
     def search(self, query: str, k: int = 5) -> list[tuple[int, float]]: ...
@@ -127,7 +130,7 @@ class BM25:
         scores = self.scores(query)
         return [(int(i), float(scores[i])) for i in best_positions(scores, k, above=0.)]
 
-# %% ../../nbs/core/09_lexical.ipynb #ebae747f
+# %% ../../nbs/core/09_lexical.ipynb #0e3159ec
 def check_lexical(
     make: Callable[[list[str]], LexicalIndex],
 ):

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memkit.benchmarks import corpus as module
 from memkit.benchmarks import models, searches, timing
 from memkit.benchmarks.bench import GROUPS, bench_table, print_bench, run_bench
+from memkit.benchmarks.corpus import PASSAGES, distinct_windows, drawn, load_corpus, near_duplicates, windows
 from memkit.benchmarks.timing import SIZES, Agreement, Arm, Room, alternate, compare, failed, in_unit, overlap, ratio, spread
 
 KEYS = {"name", "unit", "ours", "peers", "ratio", "limit", "target", "target_ratio", "n", "spread", "checks", "reasons", "note"}
@@ -28,9 +30,10 @@ def test_a_result_is_json_and_names_its_machine_and_versions(result):
 
 
 def test_every_row_has_every_key_and_nothing_failed(result):
-    assert [r["group"] for r in result["rows"]] == ["retrieval"]*2 + ["memory"]*4
+    assert [r["group"] for r in result["rows"]] == ["retrieval"]*3 + ["memory"]*4
     for row in result["rows"]:
         assert set(row) == KEYS | {"group"} and row["reasons"] == {} and row["ours"] > 0 and row["peers"]
+        assert row["target"] is None or row["group"] == "memory"       # targets of retrieval belong to the full size
         assert all(v > 0 for v in row["peers"].values())
 
 
@@ -51,10 +54,15 @@ def test_the_spread_is_ordered_and_counts_the_calls(result):
             assert s["n"] in (size.rounds*size.calls, size.rounds*size.slow_calls)
 
 
+def test_retrieval_rows_find_the_same(result):
+    words, meaning, fused = result["rows"][:3]
+    assert words["checks"]["same best 10, rank_bm25"] == 1 and meaning["checks"]["recall@10, ours"] == 1 and fused["checks"] == {"same best 5, with an exact search": 1}
+    assert fused["limit"] == fused["spread"]["limit"]["median"] > 0
+
+
 def test_memory_rows_have_a_limit_and_the_same_answers(result):
-    for row in result["rows"][2:]: assert row["limit"] == row["spread"]["limit"]["median"] > 0 and "limit" not in row["peers"]
-    assert result["rows"][0]["checks"]["same best 10, rank_bm25"] == 1
-    for row in result["rows"][2:5]: assert row["checks"] == {"same best 5, Chroma with where": 1.}
+    for row in result["rows"][3:]: assert row["limit"] == row["spread"]["limit"]["median"] > 0 and "limit" not in row["peers"]
+    for row in result["rows"][3:6]: assert row["checks"] == {"same best 5, Chroma with where": 1.}
 
 
 def test_the_table_shows_every_row_peer_and_target(result, capsys):
@@ -133,6 +141,80 @@ def test_without_medquad_the_row_says_what_it_searched_instead(monkeypatch):
     assert len(corpus.texts) == 417 and "no medquad.tar.gz" in corpus.note
     row = searches.lexical_row(corpus, SIZES["tiny"])
     assert row["name"] == "bm25 query, 417 entries of memkit" and row["note"] == corpus.note
+
+
+def test_without_some_of_the_data_the_note_says_which(monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "public_data", lambda name: None)
+    own = load_corpus(True, PASSAGES)
+    assert (len(own.texts), own.what) == (417, "entries of memkit") and "no medquad.tar.gz and no medmcqa" in own.note and "216,102 passages" in own.note
+    monkeypatch.setattr(module, "public_data", lambda name: tmp_path if name == "medquad.tar.gz" else None)
+    monkeypatch.setattr(module, "_medquad", lambda note="": module.Corpus(["answer"], ["question?"], "answers of MedQuAD", note))
+    answers = load_corpus(True, PASSAGES)
+    assert answers.what == "answers of MedQuAD" and "no medmcqa, so MedQuAD's whole answers took the place" in answers.note
+
+
+def test_the_passages_of_public_data_are_as_many_as_the_papers():
+    if not module.public_data("medquad.tar.gz") or not module.public_data("medmcqa"): pytest.skip("needs MedQuAD and MedMCQA below MEMKIT_DATA")
+    corpus = load_corpus(True, 2_000)
+    assert len({t.casefold() for t in corpus.texts}) == 2_000 and max(len(t.split()) for t in corpus.texts) <= 90
+    assert "near-duplicates" in corpus.note and corpus.what == "passages"
+
+
+pieces = st.lists(st.sampled_from(["Rest.", "Drink a lot of water.", "Fever passes within a week or so.", "a\nb", "one two three four five six seven eight nine"]), max_size=9).map(" ".join)
+
+
+@given(pieces, st.integers(1, 12))
+def test_windows_are_runs_of_words_that_miss_none_and_hold_no_other(text, words):
+    found, all_words = windows(text, words), text.split()
+    assert all(0 < len(w.split()) <= words for w in found)
+    joined = " ".join(all_words)
+    assert all(w in joined for w in found) and {x for w in found for x in w.split()} == set(all_words)
+    assert not found or (joined.startswith(found[0]) and joined.endswith(found[-1]))
+
+
+def test_distinct_windows_ignore_capitals_and_remember_the_text():
+    found, owners = distinct_windows(["Fever passes. Rest.", "FEVER PASSES. Rest.", "Drink water."])
+    assert len({w.casefold() for w in found}) == len(found) == len(owners) and set(owners) == {0, 2}
+
+
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 3))
+def test_drawing_is_seeded_and_without_repetition(n, among, seed):
+    got = drawn(n, among, seed)
+    assert got == drawn(n, among, seed) and len(got) == len(set(got)) == min(n, among) and all(0 <= i < among for i in got)
+
+
+@given(st.lists(st.tuples(st.lists(st.sampled_from("abcd"), max_size=8).map(" ".join), st.integers(0, 3)), min_size=1, max_size=8))
+def test_near_duplicates_are_those_of_plain_sets(rows):
+    passages, owners = [p for p, _ in rows], [o for _, o in rows]
+    runs = [[tuple(p.split()[i:i + 2]) for i in range(len(p.split()) - 1)] for p in passages]
+    def near(i):
+        others = {r for j, of in enumerate(runs) if owners[j] != owners[i] for r in of}
+        return bool(runs[i]) and sum(r in others for r in runs[i]) >= .9*len(runs[i])
+    assert near_duplicates(passages, owners, length=2).tolist() == [near(i) for i in range(len(rows))]
+
+
+def test_a_question_is_read_once():
+    class Counting:
+        name, dim, unit, calls = "counting", 2, True, 0
+        def embed(self, texts, kind="document"): self.calls += len(texts); return np.ones((len(texts), 2), np.float32)
+    e = Counting()
+    r = searches.Remembered(e)
+    for _ in range(3): assert r.embed(["a", "b", "a"], "query").shape == (3, 2)
+    assert e.calls in (2, 3) and (r.name, r.dim, r.unit) == ("counting", 2, True)
+    r.embed(["a"]); r.embed(["a"])
+    assert e.calls in (4, 5)
+
+
+def test_a_large_bare_collection_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("MEMKIT_CACHE", str(tmp_path/"cache"))
+    v = searches.repeated(np.eye(384, dtype=np.float32)[:20], 60)
+    filled, real = [], searches._fill_collection
+    monkeypatch.setattr(searches, "_fill_collection", lambda *a, **kw: filled.append(1) or real(*a, **kw))
+    for _ in range(2):
+        with ExitStack() as stack:
+            found = searches.kept_collection(Room(tmp_path, stack), v)
+            assert found.count() == 60 and found.query(query_embeddings=v[3:4], n_results=1)["ids"] == [["3"]]
+    assert len(filled) == 1
 
 
 def test_arms_take_turns_after_one_untimed_call_each():

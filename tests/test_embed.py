@@ -165,6 +165,25 @@ def test_minilm_is_the_same_for_any_number_of_threads(minilm):
 def test_instances_share_one_graph(minilm): assert MiniLM()._graph is minilm._graph
 
 
+def test_one_text_on_several_threads_is_the_same(minilm):
+    for text in ("Fever", "Is ibuprofen safe with warfarin? " * 3, "rest and fluids " * 200):
+        one, two = (MiniLM(threads=n).embed([text]) for n in (1, 2))
+        assert abs(one - two).max() < 1e-6
+
+
+def test_a_call_that_is_not_alone_keeps_to_one_thread(minilm):
+    graph, shared = MiniLM(threads=2)._graph, MiniLM(threads=2)
+    expected = shared.embed(["fever"])
+    with graph.alone: assert abs(shared.embed(["fever"]) - expected).max() < 1e-6       # somebody has the shared graph
+    assert graph.alone.acquire(blocking=False)                                         # and it was given back
+    graph.alone.release()
+
+
+def test_an_encoder_of_ones_own_is_opened_from_its_folder(minilm, converted):
+    other = MiniLM(folder=converted/"all-MiniLM-L6-v2-onnx-1")
+    assert (other.embed(["fever"]) == MiniLM().embed(["fever"])).all()
+
+
 def test_many_threads_at_once(minilm):
     lists = [[f"patient {i} in ward {j}" for j in range(i % 7 + 1)] for i in range(12)]
     expected, got = [minilm.embed(t) for t in lists], {}
@@ -175,11 +194,11 @@ def test_many_threads_at_once(minilm):
 
 
 def test_embedding_after_fork(minilm):
-    minilm.embed(["fever"] * 200)
+    minilm.embed(["fever"] * 200); MiniLM(threads=2).embed(["fever"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)   # Python warns about any fork beside threads
         pid = os.fork()
-    if not pid: os._exit(0 if MiniLM(threads=2).embed(["fever " * 100] * 30).shape == (30, 384) else 1)
+    if not pid: os._exit(0 if all(len(MiniLM(threads=2).embed(texts)) == len(texts) for texts in (["fever " * 100] * 30, ["fever"])) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 

@@ -25,10 +25,10 @@ from memkit.core.records import Document, Hit, Memory, new_id, to_dict, utc_now
 from memkit.core.retrieve import PAPER, FusedRetriever, RetrieveSettings
 from memkit.core.schema import StoreError
 from memkit.core.store import MemoryStore
-from memkit.hybrid.chatbot import NOTICE, HybridChatbot, HybridSettings, deal, lacking, plain, rests_on, retell
-from memkit.hybrid.fallback import Calibration, calibrate, load_calibration
+from memkit.hybrid.chatbot import AS_IN_THE_PAPER, NOTED, NOTICE, HybridChatbot, HybridSettings, deal, lacking, plain, rests_on, retell
+from memkit.hybrid.fallback import Calibration, calibrate, labelled_questions, load_calibration
 from memkit.hybrid.memory import KIND, ChromaMemory, MemorySettings, StoreMemory, choose
-from memkit.hybrid.question import MAX_QUESTION, prepare_question
+from memkit.hybrid.question import MAX_QUESTION, about, leans_on, prepare_question
 from memkit.hybrid.support import SupportSettings, check_answer, ground, quote
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -475,7 +475,7 @@ def test_a_lost_chroma_folder_costs_no_memory(retriever, store, embedder, tmp_pa
 
 def test_without_documents_there_is_only_memory(store, embedder):
     bot = chatbot(FusedRetriever([], embedder), store, embedder)
-    assert bot.chat("ann", "My sister's ferret is called Quizzle.").answer == NOTICE
+    assert bot.chat("ann", "My sister's ferret is called Quizzle.").answer == NOTED
     turn = bot.chat("ann", "What is asthma?")
     assert turn.fallback and turn.documents == () and not [c for c in turn.considered if isinstance(c.hit.item, Document)]
 
@@ -524,14 +524,14 @@ def test_a_memory_is_told_with_its_day_and_its_speakers():
 
 SHOWN = ["Asthma attacks are set off by pollen, dust mites, cold air or exercise. A reliever inhaler works within 5 minutes.",
          "Cool a burn under running water for 20 minutes. Do not put ice or butter on a burn."]
-STRICT = SupportSettings(denial=.99)
+LAX = SupportSettings(cosine=-1., in_order=.0)
 
 @pytest.mark.parametrize("sentence, reason, limits", [
     ("Would you like to know more about asthma?", "it asks instead of answering", None), ("Asthma attacks are set off by pollen and", "it breaks off", None),
     ("A burn.", "it says next to nothing", None), ("Yes, cool a burn under running water for 20 minutes.", "its yes or no is the model's own", None),
     ("The parliament of Portugal meets in Lisbon.", "nothing shown comes close", None), ("Cool a burn under running water for 45 minutes.", "the number 45 is not in the source", None),
     ("Thunderstorms, mould, aspirin and perfume set off asthma attacks.", "of its words stand in a source", None), ("Put ice or butter on a burn.", "it drops the source's warning", None),
-    ("Asthma attacks are not set off by pollen, dust mites, cold air or exercise.", "it denies, and no source is close enough", STRICT),
+    ("Asthma attacks are not set off by pollen, dust mites, cold air or exercise.", "it denies what the source does not", LAX),
     ("Asthma attacks are not set off by pollen, dust mites, cold air or exercise.", "it denies what the source does not", None), ("Cool a burn under running water for 20 minutes.", "", None)])
 def test_each_reason_to_strike_a_sentence(embedder, sentence, reason, limits):
     (checked,) = check_answer(sentence, "What do I do?", SHOWN, embedder, limits or SupportSettings())
@@ -571,7 +571,7 @@ def test_the_users_answer_holds_only_supported_sentences(embedder, said):
     text, checked = ground(" ".join(said), "What helps against asthma and burns?", SHOWN, embedder)
     whole = " ".join(SHOWN)
     for c in checked:
-        if c.supported: assert c.text in text and 0 <= c.source < 2 and (c.quoted or c.cosine >= .7) and (not c.quoted or c.text in whole)
+        if c.supported: assert c.text in text and 0 <= c.source < 2 and (c.quoted or c.cosine >= .5) and (not c.quoted or c.text in whole)
         else: assert c.reason
     assert set(re.findall(r"\[(\d+)\]", text)) <= {"1", "2"} and "45" not in text
 
@@ -591,7 +591,7 @@ def test_a_calibration_is_one_rule_and_comes_back_from_json(yes, no, share):
 
 def test_calibrations_that_cannot_be():
     with pytest.raises(ValueError, match="only one kind"): calibrate([{"sentence": 1., "coverage": 1.}], [True])
-    with pytest.raises(KeyError, match="sentence"): load_calibration("all-MiniLM-L6-v2").probability({"coverage": 1.})
+    with pytest.raises(KeyError, match="nearest"): load_calibration("all-MiniLM-L6-v2").probability({"coverage": 1.})
     assert Calibration(weights={"x": 1e9}, bias=0., threshold=.5).probability({"x": -1.}) == pytest.approx(0, abs=1e-20), "no overflow"
 
 
@@ -706,3 +706,109 @@ def test_a_real_turn_keeps_its_promises(retriever, store, embedder):
         else: assert c["reason"]
     assert {m.id: m.recalls for m in bot.memories("ann")} == {turn.recalled[0].item.id: 1, turn.wrote[0]: 0}
     assert {"search documents", "search memory", "prompt", "generate", "check", "write memory", "total"} <= set(turn.seconds) and all(s >= 0 for s in turn.seconds.values())
+
+
+# --- a message that leans on what was said before
+
+@pytest.mark.parametrize("text", ["And why?", "How is it treated?", "What causes that?", "is it inherited", "How long can you live with this?", "Does it get worse with coffee?",
+                                  "Can I take ibuprofen with it?", "And what about exercise?", "What are the symptoms?", "?!"])
+def test_what_leans(text): assert leans_on(text)
+
+
+@pytest.mark.parametrize("text", ["What causes glaucoma?", "gout diet", "I have gout. How is it treated?", "Is it safe to take ibuprofen while pregnant?", "What is the test that shows glaucoma?",
+                                  "I have had this rash since Monday, what is it?", "Does Down syndrome run in families?", "What should I do about my migraine this morning?"])
+def test_what_stands_on_its_own(text): assert leans_on(text) == "" and about(text)
+
+
+def test_our_own_questions_stand_on_their_own():
+    asks = [q.question for q in labelled_questions("tune")]
+    assert len(asks) > 100 and [q for q in asks if leans_on(q)] == []
+
+
+@given(st.text(max_size=300))
+@quick
+def test_any_text_is_about_a_few_of_its_own_words(text):
+    assert len(about(text).split()) <= 24 and isinstance(leans_on(text), str)
+    assert set(re.findall(r"[^\W_]+", about(text))) <= set(re.findall(r"[^\W_]+", text))
+
+
+def test_a_leaning_message_recalls_the_latest_exchange_and_is_searched_with_its_topic(retriever, store, embedder):
+    bot = chatbot(retriever, store, embedder, calibration=ALWAYS)
+    first = bot.chat("ann", "My son has asthma attacks. What is asthma?")
+    then = bot.chat("ann", "And what sets it off?")
+    assert [h.item.id for h in then.recalled][:1] == list(first.wrote) and then.documents[0].item.id == "asthma" and then.extra["context"] == "And what sets asthma attacks, asthma off?"
+    assert "latest exchange of the session" in bot.explain(then) and then.detected["topic"] == "asthma attacks, asthma"
+    third = bot.chat("ann", "How fast does it work?")          # leans on a message that leaned itself
+    assert third.documents[0].item.id == "asthma" and third.recalled[0].item.id == then.wrote[0]
+
+
+def test_after_a_change_of_topic_the_new_one_counts(retriever, store, embedder):
+    bot = chatbot(retriever, store, embedder, calibration=ALWAYS)
+    bot.chat("ann", "My son has asthma. What is asthma?")
+    bot.chat("ann", "How do I stop a nosebleed?")
+    assert bot.chat("ann", "And what then?").documents[0].item.id == "nosebleed"
+    person = bot.chat("ann", "What sets off my son's illness?")
+    assert person.documents[0].item.id == "asthma" and "the latest exchange about the son" in bot.explain(person)
+
+
+def test_a_message_with_its_own_topic_is_searched_as_it_is(retriever, store, embedder):
+    bot = chatbot(retriever, store, embedder, calibration=ALWAYS)
+    bot.chat("ann", "My son has asthma. What is asthma?")
+    alone = chatbot(retriever, store, embedder, calibration=ALWAYS).chat("bob", "How do I stop a nosebleed?")
+    after = bot.chat("ann", "How do I stop a nosebleed?")
+    assert after.detected["leans"] == "" and [h.item.id for h in after.documents] == [h.item.id for h in alone.documents]
+
+
+@pytest.mark.parametrize("settings_", [HybridSettings(memory=MemorySettings(latest=False)), AS_IN_THE_PAPER])
+def test_the_papers_way_recalls_by_cosine_alone(retriever, store, embedder, settings_):
+    bot = chatbot(retriever, store, embedder, calibration=ALWAYS)
+    bot.settings = settings_
+    bot.chat("ann", "My son has asthma. What is asthma?")
+    turn = bot.chat("ann", "And why?")
+    assert turn.recalled == () and turn.detected["leans"] == "" and turn.extra["context"] == "And why?"
+
+
+def test_nothing_is_leaned_on_without_consent_in_a_new_session_or_of_others(retriever, store, embedder):
+    bot = chatbot(retriever, store, embedder, calibration=ALWAYS)
+    bot.chat("ann", "My son has asthma. What is asthma?")
+    bot.chat("bob", "My son has asthma. What is asthma?")
+    bot.consent("cara")
+    assert bot.chat("bob", "And why?").recalled == () and bot.chat("cara", "And why?").recalled == ()
+    bot.new_session("ann")
+    assert bot.chat("ann", "And why?").recalled == ()
+    bot.forget("ann")
+    bot.consent("ann")
+    assert bot.chat("ann", "How is my son's illness treated?").recalled == ()
+
+
+@given(st.lists(st.sampled_from([-.2, .1, .39, .4, .41, .8]), max_size=12), st.integers(0, 5))
+@quick
+def test_what_is_leaned_on_comes_first_and_counts_among_the_k(cosines, k):
+    hits = [Hit(item=entry(i), score=s, source="memory") for i, s in enumerate(sorted(cosines, reverse=True), 1)]
+    leaned = Hit(item=entry(99), score=-.3, source="memory")
+    chosen = choose(hits, MemorySettings(k=k), leaned, "it leans")
+    assert sum(c.shown for c in chosen) <= k and (not k or chosen[0].hit is leaned and chosen[0].shown)
+    assert len({c.hit.item.id for c in chosen}) == len(chosen)
+
+
+# --- a message that asks nothing
+
+def test_a_statement_is_noted_and_remembered(retriever, store, embedder):
+    bot = chatbot(retriever, store, embedder, calibration=NEVER)
+    turn = bot.chat("ann", "I have two ferrets called Quizzle and Bob.")
+    assert turn.answer == NOTED and turn.wrote and turn.detected["noted"] and "nothing was asked" in turn.fallback
+    later = bot.chat("ann", "What are my two ferrets called?")
+    assert "Quizzle" in later.answer and NOTED not in later.answer and "[M1]" in later.answer
+
+
+def test_a_statement_is_not_noted_where_nothing_is_kept_or_something_is_asked(retriever, store, embedder):
+    bot = chatbot(retriever, store, embedder, calibration=NEVER)
+    assert bot.chat("bob", "I have two ferrets.").answer == NOTICE
+    for text in ("I have two ferrets. What do they eat?", "ferret food", "I wonder what ferrets eat.", "My arm hurts.", "I want to die."): assert not bot.chat("ann", text).detected["noted"]
+    assert not chatbot(retriever, store, embedder, calibration=NEVER, note=False).chat("ann", "I have two budgies.").detected["noted"]
+
+
+def test_documents_come_before_a_note(retriever, store, embedder):
+    bot = chatbot(retriever, store, embedder, calibration=ALWAYS)
+    turn = bot.chat("ann", "My nose has been bleeding for ten minutes.")
+    assert turn.answer != NOTED and turn.documents and not turn.detected["noted"]

@@ -449,3 +449,101 @@ def test_check_vector_leaves_the_callers_alone():
     v = np.array([1., 2.])
     w = check_vector(v); w[0] = 9
     assert v.tolist() == [1., 2.]
+
+
+# --- what is kept in memory
+
+def kept_words(s): return [value for kept in s._cache.kept.values() for row in kept.rows.values() for value in row]
+
+
+def statements(s, monkeypatch, schema):
+    "Counts the transactions that read."
+    seen, real = [], schema.reading
+    monkeypatch.setattr("memkit.core.store.reading", lambda *a: seen.append(1) or real(*a))
+    return seen
+
+
+def test_a_warm_search_reads_the_version_alone_and_gives_whole_memories(tmp_path, monkeypatch):
+    import memkit.core.schema as schema
+    with MemoryStore(tmp_path/"s.db") as s:
+        turn = s.add_turn("u", new_id("s"), "Do I have a cat?", "Yes.")
+        made = [s.add("u", f"memory {i}", [1, i], turns=[turn]*(i == 1), meta={"n": [i]}) for i in range(4)]
+        s.count("u", made[2].id, recalls=3)
+        s.search("u", [1, 0], k=1)
+        seen = statements(s, monkeypatch, schema)
+        hits = s.search("u", [1, 0], k=4)
+        assert seen == [] and sorted((h.item for h in hits), key=lambda m: m.id) == s.list("u")
+        hits[0].item.meta["n"].append("changed by a caller")
+        assert s.search("u", [1, 0], k=4) == [type(h)(item=s.get("u", h.item.id), score=h.score, source=h.source, parts=h.parts) for h in hits]
+
+
+def test_forget_leaves_no_words_in_memory(tmp_path):
+    with MemoryStore(tmp_path/"s.db") as s:
+        a, b = s.add("u", "likes tea with lemon", [1, 0]), s.add("u", "rides a bicycle", [0, 1])
+        s.search("u", [1, 0])
+        assert "likes tea with lemon" in kept_words(s)
+        s.forget("u", [a.id])
+        assert kept_words(s) == [] and [h.item.text for h in s.search("u", [1, 0])] == ["rides a bicycle"]
+        s.forget("u")
+        assert kept_words(s) == [] and s.search("u", [1, 0]) == [] and b.id
+
+
+@pytest.mark.parametrize("everything", [True, False])
+def test_a_search_that_read_before_a_forget_puts_nothing_back(tmp_path, monkeypatch, everything):
+    import memkit.core.store as module
+    with MemoryStore(tmp_path/"s.db") as s:
+        a = s.add("u", "likes tea with lemon", [1, 0])
+        real = module.put
+        def late(cache, owner, kept): s.forget("u", None if everything else [a.id]); real(cache, owner, kept)
+        monkeypatch.setattr(module, "put", late)
+        assert [h.item.text for h in s.search("u", [1, 0])] == ["likes tea with lemon"]       # it began before the forget
+        assert kept_words(s) == []
+        monkeypatch.setattr(module, "put", real)
+        assert s.search("u", [1, 0]) == [] and kept_words(s) == []
+
+
+def test_what_another_store_forgot_is_found_no_more(tmp_path):
+    with MemoryStore(tmp_path/"s.db") as s, MemoryStore(tmp_path/"s.db") as other:
+        a, b = s.add("u", "likes tea with lemon", [1, 0]), s.add("u", "rides a bicycle", [0, 1])
+        s.search("u", [1, 0])
+        other.forget("u", [a.id])
+        assert [h.item.text for h in s.search("u", [1, 0])] == ["rides a bicycle"] and "likes tea with lemon" not in kept_words(s)
+        other.forget("u")
+        assert s.search("u", [1, 0]) == [] and b.id
+
+
+def test_long_texts_count_towards_what_is_kept(tmp_path):
+    with MemoryStore(tmp_path/"s.db", cache_bytes=100_000) as s:
+        for u in range(8): s.add(f"u{u}", "é"*30_000, [1, 0])
+        for u in range(8): assert len(s.search(f"u{u}", [1, 0])) == 1
+        assert 1 <= len(s._cache.kept) <= 3 and s._cache.used <= 100_000
+        s.add("u0", "x"*200_000, [1, 0])
+        for _ in range(2): assert len(s.search("u0", [1, 0])) == 2
+        assert sum(map(len, filter(lambda w: isinstance(w, str), kept_words(s)))) <= 100_000
+
+
+def test_a_search_in_a_transaction_sees_its_own_writes_and_keeps_none(tmp_path):
+    with MemoryStore(tmp_path/"s.db") as s:
+        s.add("u", "before", [1, 0]); s.search("u", [1, 0])
+        with pytest.raises(KeyError), s.transaction("u"):
+            s.add("u", "never to be", [1, 0])
+            assert len(s.search("u", [1, 0])) == 2
+            raise KeyError
+        assert [h.item.text for h in s.search("u", [1, 0])] == ["before"] and "never to be" not in kept_words(s)
+
+
+def test_a_glance_agrees_with_the_long_way_and_its_errors_are_told_in_one_line(store, monkeypatch):
+    import memkit.core.schema as schema
+    db = store._db
+    assert schema.glance(db, "u") is None
+    for _ in range(3):
+        store.add("u", "x", [1, 0])
+        with schema.reading(db, "u") as conn: long_way = schema.find_owner(db, conn, "u")
+        assert schema.glance(db, "u") == long_way
+    def broken(*a): raise db.engine.dialect.dbapi.OperationalError("disk I/O error")
+    with monkeypatch.context() as m:
+        m.setattr(db.engine, "raw_connection", broken)
+        with pytest.raises(StoreError, match="the disk refused a write"): store.search("u", [1, 0])
+    assert len(store.search("u", [1, 0], k=9)) == 3
+    store.close()
+    with pytest.raises(StoreError, match="it was closed"): store.search("u", [1, 0])

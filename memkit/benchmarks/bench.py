@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['GROUPS', 'run_bench', 'row_lines', 'bench_table', 'print_bench']
 
-# %% ../../nbs/benchmarks/90_bench.ipynb #a427daa0
+# %% ../../nbs/benchmarks/90_bench.ipynb #97d6b6ff
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from .models import embedding, llm
 from .searches import memory, retrieval
 from .timing import SIZES, Room, Size, failed, machine, versions
 
-# %% ../../nbs/benchmarks/90_bench.ipynb #82f327a8
+# %% ../../nbs/benchmarks/90_bench.ipynb #302123fd
 GROUPS = {"retrieval": retrieval, "memory": memory, "embedding": embedding, "llm": llm}
 
 def _rows(group: str, size: Size, room: Room) -> Iterator[dict[str, Any]]:
@@ -26,7 +26,7 @@ def _rows(group: str, size: Size, room: Room) -> Iterator[dict[str, Any]]:
 
 def run_bench(
     names: Sequence[str] = (),  # of the groups; none: all
-    size: str = "small",        # or 'tiny'
+    size: str = "small",        # or 'tiny', or 'full': the one to quote, which takes an hour the first time
     progress: bool = True,      # a bar on stderr
 ) -> dict[str, Any]:            # ready for JSON: machine, versions, size, seconds, rows
     "Measure ours and the peers in one run (ours). Raises `ValueError` for a group or size it doesn't know; whatever else fails becomes a row with its reason."
@@ -44,7 +44,7 @@ def run_bench(
                     bar.set_postfix_str(row["name"])
     return {"machine": here, "versions": versions(), "size": size, "seconds": time.perf_counter() - start, "rows": rows}
 
-# %% ../../nbs/benchmarks/90_bench.ipynb #6f475081
+# %% ../../nbs/benchmarks/90_bench.ipynb #464c8121
 def _number(x: float | None) -> str:
     return "-" if x is None else f"{x:,.0f}" if abs(x) >= 100 else f"{x:.3g}"
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['LABELS', 'texts_of', 'embedding', 'label_row', 'reload_row', 'decode_row', 'llm']
 
-# %% ../../nbs/benchmarks/89_models.ipynb #6242f2ec
+# %% ../../nbs/benchmarks/89_models.ipynb #29bac6d1
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from .searches import Corpus, load_corpus
+from .corpus import Corpus, load_corpus
 from .timing import SIZES, Agreement, Arm, Room, Size, compare
 from ..core.embed import MiniLM, usable_cores
 
-# %% ../../nbs/benchmarks/89_models.ipynb #24b40ee7
+# %% ../../nbs/benchmarks/89_models.ipynb #a6a55be7
 def texts_of(
     tokens: int,            # of each text, marks included, 3 or more
     texts: Sequence[str],
@@ -41,7 +41,7 @@ def _torch_threads(n: int):
     import torch
     torch.set_num_threads(n)
 
-# %% ../../nbs/benchmarks/89_models.ipynb #91afda58
+# %% ../../nbs/benchmarks/89_models.ipynb #476d424e
 def embedding(
     size: Size,
     room: Room,
@@ -54,13 +54,14 @@ def embedding(
     agree = Agreement("lowest cosine", lambda a, b: float((a*b).sum(axis=1).min()), min)
     peer = lambda n: Arm(f"sentence-transformers, {n} thread{'s'*(n > 1)}", lambda: _sentence_transformer(folder), size.slow_calls, before=lambda _: _torch_threads(n))
     one = [[t] for t in texts_of(32, corpus.texts, folder/"tokenizer.json")]
-    yield compare("embed one text of 32 tokens", "ms", [Arm("ours", lambda: MiniLM().embed, size.slow_calls)] + [peer(n) for n in sorted({1, threads})], one, size.rounds, agree,
-                  target_ratio={peer(1).name: 2.}, note="ours: one thread")
+    peers = [peer(n) for n in sorted({1, threads})]
+    yield compare("embed one text of 32 tokens", "ms", [Arm("ours", lambda: MiniLM(threads).embed, size.slow_calls), *peers], one, size.rounds, agree,
+                  target_ratio={p.name: 2. for p in peers}, note=f"ours: {threads} thread{'s'*(threads > 1)}")
     many = [corpus.texts[i:i + size.texts] for i in range(0, len(corpus.texts) - size.texts + 1, size.texts)]
     arms = [Arm("ours", lambda: MiniLM(threads).embed, 1), Arm(peer(threads).name, peer(threads).make, 1, peer(threads).before)]
     yield compare(f"embed {size.texts} entries of memkit together", "texts/s", arms, many, size.rounds, agree, count=len, note=f"ours: {threads} thread{'s'*(threads > 1)}")
 
-# %% ../../nbs/benchmarks/89_models.ipynb #130584bc
+# %% ../../nbs/benchmarks/89_models.ipynb #742b290e
 LABELS = (" A", " B", " C", " D", " E")
 
 def _scorers(lm: Any, prefix: str) -> dict[str, Callable[[Sequence[str]], np.ndarray]]:
@@ -87,7 +88,7 @@ def label_row(
     return compare(f"score {len(LABELS)} labels, {lm.count_tokens(prefix)} tokens shared by {size.prompts} prompts, {lm.dtype}", "ms", arms, items, min(size.rounds, 3),
                    Agreement("same argmax", lambda a, b: float((a.argmax(axis=1) == b.argmax(axis=1)).mean())), count=len, target_ratio={"one prompt at a time": 3.}, note="time for each prompt; one thread on all sides")
 
-# %% ../../nbs/benchmarks/89_models.ipynb #1cdca473
+# %% ../../nbs/benchmarks/89_models.ipynb #8a82ad0c
 def reload_row(
     rounds: int,
 ) -> dict[str, Any]:
@@ -120,7 +121,7 @@ def decode_row(
     return compare(f"write up to {size.tokens} tokens, prompt included in the time, {lm.dtype}", "tokens/s", arms, items, size.rounds,
                    Agreement("same text", lambda a, b: float(a[0] == b[0])), count=lambda out: out[1])
 
-# %% ../../nbs/benchmarks/89_models.ipynb #f2d59ef8
+# %% ../../nbs/benchmarks/89_models.ipynb #4c458f91
 def llm(
     size: Size,
     room: Room,

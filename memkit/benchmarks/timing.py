@@ -6,7 +6,7 @@
 __all__ = ['PER_SECOND', 'LIBRARIES', 'SIZES', 'spread', 'Arm', 'Timed', 'reason_of', 'alternate', 'Agreement', 'overlap',
            'in_unit', 'ratio', 'compare', 'failed', 'versions', 'machine', 'Size', 'Room']
 
-# %% ../../nbs/benchmarks/87_timing.ipynb #b0563182
+# %% ../../nbs/benchmarks/87_timing.ipynb #0f2451e0
 import importlib.metadata
 import os
 import platform
@@ -22,7 +22,7 @@ import numpy as np
 
 from ..core.embed import usable_cores
 
-# %% ../../nbs/benchmarks/87_timing.ipynb #ac256d7c
+# %% ../../nbs/benchmarks/87_timing.ipynb #072cb6d5
 def spread(
     values: Sequence[float],  # one or more measured values
 ) -> dict[str, float]:        # min, q1, median, q3, max, and their number n
@@ -31,7 +31,7 @@ def spread(
     marks = np.percentile(values, [0, 25, 50, 75, 100])
     return dict(zip(("min", "q1", "median", "q3", "max"), map(float, marks))) | {"n": len(values)}
 
-# %% ../../nbs/benchmarks/87_timing.ipynb #df94bb9d
+# %% ../../nbs/benchmarks/87_timing.ipynb #d7cd403f
 @dataclass(frozen=True)
 class Arm:
     "One side of a comparison: ours, a peer, or the physical limit."
@@ -48,7 +48,7 @@ class Timed:
     work: list[float] = field(default_factory=list)         # units of work in each call
     reason: str = ""                                        # why it is missing, or stopped
 
-# %% ../../nbs/benchmarks/87_timing.ipynb #d954df86
+# %% ../../nbs/benchmarks/87_timing.ipynb #da7b7c07
 def reason_of(
     error: Exception,
 ) -> str:  # one line
@@ -71,7 +71,7 @@ def _start(arm: Arm, items: Sequence[Any], count: Callable[[Any], float], timed:
         return call
     except Exception as e: timed.reason = reason_of(e)
 
-# %% ../../nbs/benchmarks/87_timing.ipynb #4ca79554
+# %% ../../nbs/benchmarks/87_timing.ipynb #311349ec
 def alternate(
     arms: Sequence[Arm],
     items: Sequence[Any],   # what the calls get, one after the other, from the start again when they run out
@@ -89,7 +89,7 @@ def alternate(
             except Exception as e: timed[a.name].reason = reason_of(e)
     return timed
 
-# %% ../../nbs/benchmarks/87_timing.ipynb #a774b31d
+# %% ../../nbs/benchmarks/87_timing.ipynb #40ce4fb2
 @dataclass(frozen=True)
 class Agreement:
     "How far a peer gave the same as ours."
@@ -112,7 +112,7 @@ def _agreements(timed: Mapping[str, Timed], agree: Agreement | None) -> dict[str
         if both and name not in ("ours", "limit"): out[f"{agree.name}, {name}"] = float(agree.over([agree.score(ours[i], t.outputs[i]) for i in both]))
     return out
 
-# %% ../../nbs/benchmarks/87_timing.ipynb #b167d86c
+# %% ../../nbs/benchmarks/87_timing.ipynb #befee872
 PER_SECOND = {"ms": 1e3, "s": 1.}
 
 def in_unit(
@@ -133,7 +133,7 @@ def ratio(
     "How many times faster ours is: peer/ours for times, ours/peer for rates (ours)."
     return ours/peer if unit.endswith("/s") else peer/ours
 
-# %% ../../nbs/benchmarks/87_timing.ipynb #2f0afdc2
+# %% ../../nbs/benchmarks/87_timing.ipynb #9230edc4
 def compare(
     name: str,                        # what is done, to how many of what
     unit: str,                        # as for `in_unit`
@@ -163,7 +163,7 @@ def failed(
     return {"name": name, "unit": "", "ours": None, "peers": {}, "ratio": {}, "limit": None, "target": None, "target_ratio": {}, "n": 0, "spread": {}, "checks": {},
             "reasons": {"ours": reason_of(error)}, "note": ""}
 
-# %% ../../nbs/benchmarks/87_timing.ipynb #20e2088b
+# %% ../../nbs/benchmarks/87_timing.ipynb #0de27d53
 LIBRARIES = ("memkit", "numpy", "bm25s", "rank-bm25", "chromadb", "sqlalchemy", "onnxruntime", "sentence-transformers", "torch", "transformers")
 
 def versions() -> dict[str, str | None]:  # None: not installed
@@ -189,12 +189,14 @@ def machine() -> dict[str, Any]:
             "memory": _line("/proc/meminfo", "MemTotal"), "disk": _filesystem(Path(tempfile.gettempdir())), "busy": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
             "system": platform.platform(terse=True), "python": platform.python_version()}
 
-# %% ../../nbs/benchmarks/87_timing.ipynb #99585424
+# %% ../../nbs/benchmarks/87_timing.ipynb #c3b911ba
 @dataclass(frozen=True)
 class Size:
     "How much is measured. Counts are for all rounds together."
-    public: bool         # search the answers of MedQuAD, where it is there
-    vectors: int         # documents in the search by meaning, at most
+    public: bool         # search public data, where it is there: MedQuAD's answers,
+    passages: int        # or so many passages of MedQuAD and MedMCQA; 0: whole answers
+    vectors: int         # texts in the search by meaning, at most
+    documents: int       # in the fused search, at most
     users: int           # in the store, with 100 memories each
     rounds: int          # turns of each arm
     calls: int           # of a fast call in a round
@@ -203,8 +205,9 @@ class Size:
     prompts: int         # whose labels are scored together
     tokens: int          # of an answer
 
-SIZES = {"tiny": Size(public=False, vectors=417, users=5, rounds=2, calls=10, slow_calls=2, texts=4, prompts=2, tokens=8),
-         "small": Size(public=True, vectors=1024, users=100, rounds=5, calls=40, slow_calls=4, texts=32, prompts=8, tokens=48)}
+SIZES = {"tiny": Size(public=False, passages=0, vectors=417, documents=417, users=5, rounds=2, calls=10, slow_calls=2, texts=4, prompts=2, tokens=8),
+         "small": Size(public=True, passages=0, vectors=1024, documents=256, users=100, rounds=5, calls=40, slow_calls=4, texts=32, prompts=8, tokens=48),
+         "full": Size(public=True, passages=216_102, vectors=216_102, documents=216_102, users=1000, rounds=5, calls=60, slow_calls=2, texts=32, prompts=8, tokens=48)}
 
 @dataclass(frozen=True)
 class Room:

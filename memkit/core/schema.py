@@ -5,16 +5,16 @@
 # %% auto #0
 __all__ = ['SCHEMA', 'tables', 'meta', 'owners', 'erasures', 'memories', 'turns', 'citations', 'events', 'state', 'PRAGMAS',
            'owner_digest', 'bucket', 'StoreError', 'NotFound', 'one_line', 'address', 'database_file', 'make_engine',
-           'open_schema', 'Open', 'Database', 'reading', 'writing', 'find_owner', 'raise_version']
+           'open_schema', 'Open', 'Database', 'reading', 'writing', 'find_owner', 'raise_version', 'glance']
 
-# %% ../../nbs/core/07a_schema.ipynb #56f06522
+# %% ../../nbs/core/07a_schema.ipynb #2c4c2759
 import hashlib
 import hmac
 import os
 import re
 import secrets
 import threading
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from sqlalchemy import (BigInteger, Column, Connection, Engine, ForeignKey, Inde
 
 from .records import check_text
 
-# %% ../../nbs/core/07a_schema.ipynb #18fe0575
+# %% ../../nbs/core/07a_schema.ipynb #ca9f676e
 def owner_digest(
     secret: bytes,  # the store's own key
     user: str,
@@ -37,7 +37,7 @@ def bucket(
     "The first 16 bits of `digest`, which is all that an index may know of an owner: enough to find, too little to recognise (ours)."
     return int.from_bytes(digest[:2], "big")
 
-# %% ../../nbs/core/07a_schema.ipynb #e3322f54
+# %% ../../nbs/core/07a_schema.ipynb #5b874ed9
 SCHEMA = 1
 tables = MetaData()
 
@@ -51,7 +51,7 @@ owners = Table("owners", tables, Column("id", Integer, primary_key=True), Column
                Column("digest", LargeBinary, nullable=False), Column("version", Integer, nullable=False), sqlite_autoincrement=True)
 erasures = Table("erasures", tables, Column("id", Integer, primary_key=True), Column("at", BigInteger, nullable=False), sqlite_autoincrement=True)
 
-# %% ../../nbs/core/07a_schema.ipynb #3ed90208
+# %% ../../nbs/core/07a_schema.ipynb #c5167819
 memories = _owned("memories", Column("kind", Text, nullable=False), Column("text", Text, nullable=False),
     Column("at", BigInteger, nullable=False),                            # microseconds since 1970, UTC
     Column("encoder", Text, nullable=False), Column("dim", Integer),     # NULL without a vector
@@ -67,7 +67,7 @@ events = _owned("events", Column("at", BigInteger, nullable=False), Column("kind
     Column("other", Integer), Column("turn", Text), Column("reason", Text, nullable=False), Column("data", Text, nullable=False))
 state = _owned("state", Column("key", Text, nullable=False), Column("value", Text, nullable=False))
 
-# %% ../../nbs/core/07a_schema.ipynb #530638a7
+# %% ../../nbs/core/07a_schema.ipynb #aef7e919
 class StoreError(RuntimeError):
     "The store can't do what it was asked; what was stored before is unharmed."
 
@@ -84,7 +84,7 @@ _ADVICE = (
     ("not a database", "the file isn't a memkit store (or not a database at all); give another path. It was not touched"),
     ("malformed", "the file is damaged; restore it from a copy"))
 
-# %% ../../nbs/core/07a_schema.ipynb #09ad101e
+# %% ../../nbs/core/07a_schema.ipynb #d2b038e1
 @contextmanager
 def one_line(
     place: str,  # the store's address, as the error shall name it
@@ -96,7 +96,7 @@ def one_line(
         advice = next((a for word, a in _ADVICE if word in said.lower()), "the database refused")
         raise StoreError(f"store {place}: {advice} ({said})") from None
 
-# %% ../../nbs/core/07a_schema.ipynb #ae2c7685
+# %% ../../nbs/core/07a_schema.ipynb #e9185d08
 def address(
     target: str | os.PathLike,  # a path, ':memory:', or a URL such as postgresql://host/db
 ) -> str:                       # SQLAlchemy's URL
@@ -112,7 +112,7 @@ def database_file(
     name = engine.url.database
     return Path(name) if engine.dialect.name == "sqlite" and name and name != ":memory:" else None
 
-# %% ../../nbs/core/07a_schema.ipynb #524a760e
+# %% ../../nbs/core/07a_schema.ipynb #4dd3b1d1
 PRAGMAS = {"foreign_keys": "ON", "secure_delete": "ON", "synchronous": "FULL", "mmap_size": 1 << 30}
 
 def make_engine(
@@ -136,7 +136,7 @@ def _prepare(connection, _record):
 def _begin(conn: Connection):
     conn.exec_driver_sql("BEGIN" if conn.get_execution_options().get("reading") else "BEGIN IMMEDIATE")
 
-# %% ../../nbs/core/07a_schema.ipynb #e24ffb14
+# %% ../../nbs/core/07a_schema.ipynb #41d2ddcf
 def open_schema(
     engine: Engine,
     place: str,  # how an error names the store
@@ -155,7 +155,7 @@ def _create(conn: Connection):
     tables.create_all(conn)
     conn.execute(meta.insert(), [{"key": "schema", "value": str(SCHEMA)}, {"key": "secret", "value": secrets.token_hex(32)}])
 
-# %% ../../nbs/core/07a_schema.ipynb #5e260c6a
+# %% ../../nbs/core/07a_schema.ipynb #3f064168
 def _touch(path: Path, place: str):
     try:
         if path.exists():
@@ -179,7 +179,7 @@ def _use_wal(engine: Engine):
     try: raw.execute("PRAGMA journal_mode=WAL").close()
     finally: raw.close()
 
-# %% ../../nbs/core/07a_schema.ipynb #81fed7a9
+# %% ../../nbs/core/07a_schema.ipynb #f4877ce2
 @dataclass
 class Open:
     "A transaction that a thread is in."
@@ -225,7 +225,7 @@ class Database:
         if not self.closed and self.pid == os.getpid(): self.engine.dispose()
         self.closed = True
 
-# %% ../../nbs/core/07a_schema.ipynb #2b5c9861
+# %% ../../nbs/core/07a_schema.ipynb #b0d7a0bf
 @contextmanager
 def reading(db: Database, user: str):
     "A connection that sees one unchanging state: the last committed one, or that of this thread's own transaction."
@@ -248,7 +248,7 @@ def writing(db: Database, user: str):
             db.current(user)                     # raises if it is broken
         finally: db._local.open = None
 
-# %% ../../nbs/core/07a_schema.ipynb #afe56f5b
+# %% ../../nbs/core/07a_schema.ipynb #06a82a69
 @contextmanager
 def _queue(db: Database):
     if not db._lock.acquire(timeout=db.timeout):
@@ -274,7 +274,7 @@ def _breaking(db: Database, t: Open):
         t.broken = True
         raise
 
-# %% ../../nbs/core/07a_schema.ipynb #123ebb17
+# %% ../../nbs/core/07a_schema.ipynb #23a66d5d
 _MINE = (owners.c.bucket == bindparam("its_bucket")) & (owners.c.digest == bindparam("its_digest"))
 _FIND = select(owners.c.id, owners.c.version).where(_MINE)   # built once: building costs more than running
 _RAISE = owners.update().where(_MINE).values(version=owners.c.version + 1).returning(owners.c.id)
@@ -303,3 +303,17 @@ def raise_version(
     id = conn.execute(_RAISE, who).scalar()
     if id is not None or not create: return id
     return conn.execute(owners.insert(), {"bucket": who["its_bucket"], "digest": who["its_digest"], "version": 1}).inserted_primary_key[0]
+
+# %% ../../nbs/core/07a_schema.ipynb #ae18e07a
+def glance(
+    db: Database,
+    user: str,
+) -> tuple[int, int] | None:  # number and version; `None` for somebody it doesn't know
+    "`find_owner` of the last committed state, as quickly as it can be had (ours)."
+    if database_file(db.engine) is not None:
+        try:
+            with closing(db.engine.raw_connection()) as raw:
+                rows = raw.execute("SELECT id, version FROM owners WHERE bucket = :its_bucket AND digest = :its_digest", _who(db, user)).fetchall()
+            return rows[0] if rows else None
+        except (exc.DBAPIError, db.engine.dialect.dbapi.Error): pass     # the way below says in one line what is wrong
+    with reading(db, user) as conn: return find_owner(db, conn, user)

@@ -5,18 +5,18 @@
 # %% auto #0
 __all__ = ['check_vector', 'Slice', 'Kept', 'SliceCache', 'put', 'drop']
 
-# %% ../../nbs/core/07c_slices.ipynb #4602a21d
+# %% ../../nbs/core/07c_slices.ipynb #4bc6f88c
 import math
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
-from .records import Memory
-
-# %% ../../nbs/core/07c_slices.ipynb #e98078f6
+# %% ../../nbs/core/07c_slices.ipynb #bb090cd3
 def check_vector(
     vector: Sequence[float] | np.ndarray,  # [dim]
     what: str = "vector",                  # how to call it in an error
@@ -29,7 +29,7 @@ def check_vector(
     if not np.isfinite(v).all(): raise ValueError(f"{what} holds a number that isn't finite at position {int(np.argmin(np.isfinite(v)))}")
     return v
 
-# %% ../../nbs/core/07c_slices.ipynb #05ef0741
+# %% ../../nbs/core/07c_slices.ipynb #bed4d3e0
 @dataclass(frozen=True)
 class Slice:
     "One user's vectors by one encoder, oldest first: what a search looks at."
@@ -61,18 +61,19 @@ class Slice:
             rough = (self.vectors if len(rows) == len(self.ids) else self.vectors[rows]) @ query
             return np.flatnonzero(~(rough < float(np.partition(rough, -k)[-k]) - margin))    # what isn't a number stays a candidate
 
-# %% ../../nbs/core/07c_slices.ipynb #0ebaa243
+# %% ../../nbs/core/07c_slices.ipynb #0dc25f6e
 @dataclass(frozen=True)
 class Kept:
-    "What is kept of one user: slices, and the memories that searches have found in them."
+    "What is kept of one user: slices, and the rows of the memories in them."
     version: int                 # of the user's memories, at which all this is true
     slices: dict[str, Slice]     # by encoder
-    found: dict[int, Memory] = field(default_factory=dict)
+    rows: dict[int, tuple] = field(default_factory=dict)  # by identifier
 
-    @property
+    @cached_property
     def cost(self) -> int:       # bytes, about
         "What it takes to keep."
-        return 1000 + sum(s.vectors.nbytes + s.ids.nbytes + s.kinds.nbytes for s in self.slices.values())
+        words = sum(sys.getsizeof(value) for row in self.rows.values() for value in (row, *row))
+        return 1000 + words + sum(s.vectors.nbytes + s.ids.nbytes + s.kinds.nbytes for s in self.slices.values())
 
 class SliceCache:
     "The slices of many users, shared by threads; the least recently used are let go first."
@@ -87,7 +88,7 @@ class SliceCache:
             self.kept.move_to_end(owner)
             return kept
 
-# %% ../../nbs/core/07c_slices.ipynb #77ac5574
+# %% ../../nbs/core/07c_slices.ipynb #6ad92f10
 def put(
     cache: SliceCache,
     owner: int,

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['StoredTurn', 'Event', 'MemoryStore']
 
-# %% ../../nbs/core/07_store.ipynb #5fb835b2
+# %% ../../nbs/core/07_store.ipynb #3ca8690a
 import json
 import math
 import operator
@@ -24,10 +24,10 @@ from sqlalchemy import Connection, bindparam, select
 from .erase import erase, everything, finish_pending, only_cited_by, remove, some
 from .records import Hit, Memory, Receipt, check_text, check_time, json_copy, new_id, utc_now
 from .schema import (Database, NotFound, StoreError, citations, database_file, erasures, events, find_owner, memories, owner_digest, raise_version,
-                                reading, state, turns, writing)
+                                glance, reading, state, turns, writing)
 from .slices import Kept, Slice, SliceCache, check_vector, drop, put
 
-# %% ../../nbs/core/07_store.ipynb #200822c9
+# %% ../../nbs/core/07_store.ipynb #cc706186
 _EPOCH, _TICK = datetime(1970, 1, 1, tzinfo=timezone.utc), timedelta(microseconds=1)
 
 def _ticks(at: datetime | None) -> int: return (check_time(utc_now() if at is None else at) - _EPOCH)//_TICK
@@ -56,7 +56,7 @@ class Event:
     reason: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
 
-# %% ../../nbs/core/07_store.ipynb #17473bd5
+# %% ../../nbs/core/07_store.ipynb #46812daf
 _TURN_ID = re.compile(r"[a-z]+-[0-9a-f]{32}")
 
 def _missing(id: int) -> NotFound: return NotFound(f"this user has no memory {id}")
@@ -75,8 +75,18 @@ def _increment(n: int, what: str) -> int:
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or not 0 <= n < 1 << 31: raise ValueError(f"{what} must be a whole number, 0 or more, got {n!r}")
     return int(n)
 
-# %% ../../nbs/core/07_store.ipynb #31bac892
-_FIELDS = ("id", "kind", "text", "recalls", "correct", "incorrect")
+# %% ../../nbs/core/07_store.ipynb #7b376ea9
+_ROW = [memories.c[name] for name in ("id", "kind", "text", "recalls", "correct", "incorrect", "at", "meta")]
+_CITED = select(citations.c.memory, citations.c.turn).join(memories).order_by(citations.c.memory, citations.c.position)
+
+def _memory(user: str, row: tuple) -> Memory:  # of `_ROW`, then the turns it cites
+    id, kind, text, recalls, correct, incorrect, at, meta, cited = row
+    return Memory(id=id, user=user, kind=kind, text=text, recalls=recalls, correct=correct, incorrect=incorrect, at=_time(at), meta=json.loads(meta), turns=cited)
+
+def _cited(found: Iterable[tuple[int, str]]) -> dict[int, tuple[str, ...]]:  # by memory
+    by_memory = {}
+    for id, turn in found: by_memory[id] = (*by_memory.get(id, ()), turn)
+    return by_memory
 
 def _memories(
     conn: Connection,
@@ -86,25 +96,26 @@ def _memories(
 ) -> list[Memory]:     # oldest first
     "The memories of one owner that meet `where`, with their citations."
     where = (memories.c.owner == owner, *where)
-    rows = conn.execute(select(memories).where(*where).order_by(memories.c.id)).all()
-    cited, these = {}, select(memories.c.id).where(*where)
-    found = conn.execute(select(citations.c.memory, citations.c.turn).where(citations.c.memory.in_(these)).order_by(citations.c.memory, citations.c.position))
-    for id, turn in found: cited.setdefault(id, []).append(turn)
-    return [Memory(user=user, at=_time(r.at), meta=json.loads(r.meta), turns=tuple(cited.get(r.id, ())), **{f: getattr(r, f) for f in _FIELDS}) for r in rows]
+    rows = conn.execute(select(*_ROW).where(*where).order_by(memories.c.id)).all()
+    cited = _cited(conn.execute(_CITED.where(*where)))
+    return [_memory(user, (*r, cited.get(r.id, ()))) for r in rows]
 
 def _one(conn: Connection, user: str, owner: int | None, id: int) -> Memory:
     found = _memories(conn, user, owner, memories.c.id == id) if owner else []
     if not found: raise _missing(id)
     return found[0]
 
-# %% ../../nbs/core/07_store.ipynb #1dd46e40
-_IN_FORCE = select(memories.c.id, memories.c.kind, memories.c.encoder, memories.c.vector).where(
-    memories.c.owner == bindparam("its_owner"), memories.c.superseded_by.is_(None), memories.c.dim.is_not(None)).order_by(memories.c.id)
+# %% ../../nbs/core/07_store.ipynb #32fef34b
+_OF_OWNER = memories.c.owner == bindparam("its_owner")
+_IN_FORCE = select(memories.c.encoder, memories.c.vector, *_ROW).where(_OF_OWNER, memories.c.superseded_by.is_(None), memories.c.dim.is_not(None)).order_by(memories.c.id)
+_ALL_CITED = _CITED.where(_OF_OWNER)   # built once: building costs more than running
 
-def _slices(conn: Connection, owner: int) -> dict[str, Slice]:  # by encoder
-    groups = {}
-    for id, kind, encoder, vector in conn.execute(_IN_FORCE, {"its_owner": owner}).all(): groups.setdefault(encoder, []).append((id, kind, vector))
-    return {encoder: _slice(*zip(*group)) for encoder, group in groups.items()}
+def _read(conn: Connection, owner: int) -> tuple[dict[str, Slice], dict[int, tuple]]:  # slices by encoder; rows by identifier
+    cited, groups, rows = _cited(conn.execute(_ALL_CITED, {"its_owner": owner})), {}, {}
+    for encoder, vector, *row in conn.execute(_IN_FORCE, {"its_owner": owner}).all():
+        groups.setdefault(encoder, []).append((row[0], row[1], vector))
+        rows[row[0]] = (*row, cited.get(row[0], ()))
+    return {encoder: _slice(*zip(*group)) for encoder, group in groups.items()}, rows
 
 def _slice(ids: Sequence[int], kinds: Sequence[str], vectors: Sequence[bytes]) -> Slice:
     matrix = np.frombuffer(b"".join(vectors), "<f4").reshape(len(ids), -1)
@@ -116,7 +127,7 @@ def _pick(slices: dict[str, Slice], encoder: str | None) -> Slice | None:
     if len(slices) > 1: raise ValueError(f"this user's vectors come from {len(slices)} encoders ({', '.join(map(repr, sorted(slices)))}); say which with encoder=")
     return next(iter(slices.values()), None)
 
-# %% ../../nbs/core/07_store.ipynb #00b73197
+# %% ../../nbs/core/07_store.ipynb #9f61ca96
 def _log(
     conn: Connection,
     owner: int,
@@ -136,7 +147,7 @@ def _cite(conn: Connection, owner: int, memory: int, cited: Sequence[str]):
     if lost := [t for t in cited if t not in known]: raise NotFound(f"this user has no turn {lost[0]}; add_turn comes before the memory that cites it")
     conn.execute(citations.insert(), [{"memory": memory, "position": i, "turn": t} for i, t in enumerate(cited)])
 
-# %% ../../nbs/core/07_store.ipynb #975c45f5
+# %% ../../nbs/core/07_store.ipynb #274caa91
 _DIM = select(memories.c.dim).where(memories.c.owner == bindparam("its_owner"), memories.c.encoder == bindparam("its_encoder"), memories.c.dim.is_not(None)).limit(1)
 
 def _insert(conn: Connection, owner: int, m: Memory, vector: np.ndarray | None, encoder: str) -> int:  # its identifier
@@ -157,7 +168,7 @@ def _supersede(conn: Connection, owner: int | None, id: int, by: int):
         if found[wanted] is not None: raise ValueError(f"memory {wanted} was superseded before; only memories in force can be superseded or take another's place")
     conn.execute(memories.update().where(m.id == id).values(superseded_by=by))
 
-# %% ../../nbs/core/07_store.ipynb #5f91896e
+# %% ../../nbs/core/07_store.ipynb #873e8488
 def _strike(
     conn: Connection,
     owner: int,
@@ -179,7 +190,7 @@ def _strike(
 def _superseded(conn: Connection, owner: int) -> dict[int, int]:
     return dict(conn.execute(select(memories.c.id, memories.c.superseded_by).where(memories.c.owner == owner, memories.c.superseded_by.is_not(None))).all())
 
-# %% ../../nbs/core/07_store.ipynb #c5c2706d
+# %% ../../nbs/core/07_store.ipynb #f45d8148
 class MemoryStore:
     "What is remembered, in one SQLite file (ours). Threads may share a store; each process opens its own."
     def __init__(
@@ -279,17 +290,14 @@ class MemoryStore:
         "The user's memories in force with the largest inner product, exactly."
         query, kinds = check_vector(vector, "the query"), {kind} if isinstance(kind, str) else kind
         if operator.index(k) < 1: raise ValueError(f"k must be 1 or more, got {k}")
-        with reading(self._db, user) as conn:
-            owner, kept = self._kept(conn, user)
-            part = _pick(kept.slices, encoder)
-            best = part.best(query, k, kinds, at_least, above) if part else []
-            if unseen := [id for id, _ in best if id not in kept.found]:
-                kept.found.update((m.id, m) for m in _memories(conn, user, owner, memories.c.id.in_(unseen)))
-            return [Hit(item=replace(kept.found[id]), score=score, source="memory", parts={"inner product": score}) for id, score in best]
+        kept = self._kept(user)
+        part = _pick(kept.slices, encoder)
+        best = part.best(query, k, kinds, at_least, above) if part else []
+        return [Hit(item=_memory(user, kept.rows[id]), score=score, source="memory", parts={"inner product": score}) for id, score in best]
 
     def vectors(self, user: str, encoder: str | None = None) -> tuple[np.ndarray, np.ndarray]:  # identifiers [n]; [n, dim], read-only
         "What a search looks at; an index can be built from it."
-        with reading(self._db, user) as conn: part = _pick(self._kept(conn, user)[1].slices, encoder)
+        part = _pick(self._kept(user).slices, encoder)
         return (part.ids.copy(), part.vectors) if part else (np.empty(0, int), np.empty((0, 0), "<f4"))
 
     def count(
@@ -386,13 +394,16 @@ class MemoryStore:
     def _owner(self, conn: Connection, user: str) -> tuple[int, int]:  # number and version; 0 for somebody unknown
         return find_owner(self._db, conn, user) or (0, 0)
 
-    def _kept(self, conn: Connection, user: str) -> tuple[int, Kept]:
-        owner, version = self._owner(conn, user)
-        if not owner: return 0, Kept(0, {})
-        if self._db.current(user): return owner, Kept(version, _slices(conn, owner))  # may yet be dropped: not for others to see
-        if kept := self._cache.get(owner, version): return owner, kept
-        put(self._cache, owner, kept := Kept(version, _slices(conn, owner)))
-        return owner, kept
+    def _kept(self, user: str) -> Kept:
+        alone = self._db.current(user) is None
+        if alone and (now := glance(self._db, user)) and (kept := self._cache.get(*now)): return kept
+        with reading(self._db, user) as conn:
+            owner, version = self._owner(conn, user)
+            kept = Kept(version, *_read(conn, owner)) if owner else Kept(0, {})
+        if alone and owner:                    # what a transaction has read may yet be dropped: not for others to see
+            put(self._cache, owner, kept)
+            if glance(self._db, user) != (owner, version): drop(self._cache, owner)
+        return kept
 
     def list(self, user: str, kind: str | None = None, superseded: bool = False) -> list[Memory]:  # the last verb: below it `list` would mean this one
         "The user's memories, oldest first; `superseded` adds those out of date."

@@ -19,6 +19,7 @@ from ..core.records import Document, utc_now
 from ..core.retrieve import PAPER, FusedRetriever, RetrieveSettings, index_documents
 from .chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings
 from .corpus import Loaded, build_corpus, load_file, load_own
+from .fallback import Calibration
 from .memory import ChromaMemory, StoreMemory, index_folder
 
 # %% ../../nbs/hybrid/27_hybrid.ipynb #56dc6c15
@@ -53,6 +54,7 @@ def open_chatbot(
     memory: str = "store",                         # or 'chroma', as in the paper
     retrieval: RetrieveSettings = RetrieveSettings(),  # `PAPER` for the paper's fusion
     settings: HybridSettings = HybridSettings(),
+    calibration: Calibration | None = None,        # of the fallback, from `calibrate`; memkit's own if None, which suits small corpora like its own
     clock: Callable[[], datetime] = utc_now,
 ) -> HybridChatbot:
     "The hybrid chatbot with everything it needs (hybrid §4-5). Raises what the loading of its parts raises."
@@ -63,4 +65,4 @@ def open_chatbot(
     retriever = index_documents(read_corpus(corpus), minilm if embedder == "minilm" else load_embedder(embedder), retrieval)
     kept = MemoryStore(store or home_dir()/"memories.sqlite3")
     recall = StoreMemory(kept, minilm) if memory == "store" else ChromaMemory(kept, minilm, index_folder(kept))
-    return HybridChatbot(retriever, model, kept, minilm, recall, settings, clock=clock)
+    return HybridChatbot(retriever, model, kept, minilm, recall, settings, calibration, clock)

@@ -19,7 +19,7 @@ from memkit.core.lm import ScriptedLM
 from memkit.core.store import MemoryStore
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMANDS = ("demo", "chat", "data", "forget", "bench")
+COMMANDS = ("demo", "chat", "data", "forget", "bench", "experiment")
 BURN, SECRET = "Cool a burn under running water for 20 minutes.", "My ferret Quizzlebarrow burned its paw."
 CORPUS = [{"id": "burn", "title": "Burns", "text": f"{BURN} Do not put ice on it.", "source": "our own words"},
           {"id": "warfarin", "title": "Warfarin", "text": "Warfarin is a blood thinner. Ibuprofen raises the risk of bleeding in people who take it.", "source": "our own words"}]
@@ -77,7 +77,7 @@ def test_the_overview_names_every_command(capsys):
     assert run(capsys, "--version")[:2] == (0, f"{memkit.__version__}\n")
 
 
-@pytest.mark.parametrize("argv", [[], ["sing"], ["chat", "--memory", "redis"], ["forget"], ["forget", "--user", "u", "--ids", "one"], ["bench", "--size", "huge"], ["chat", "--nonsense"]])
+@pytest.mark.parametrize("argv", [[], ["sing"], ["chat", "--memory", "redis"], ["forget"], ["forget", "--user", "u", "--ids", "one"], ["bench", "--size", "huge"], ["experiment"], ["experiment", "alchemy"], ["experiment", "hybrid", "--quick", "--full"], ["chat", "--nonsense"]])
 def test_what_the_parser_refuses_ends_with_2_and_the_usage(capsys, argv):
     code, out, err = run(capsys, *argv)
     assert code == 2 and out == "" and err.startswith("usage: memkit")
@@ -137,6 +137,20 @@ def test_a_home_that_cannot_be(capsys, tmp_path, corpus, monkeypatch):
     (tmp_path/"file").touch()
     monkeypatch.setenv("MEMKIT_HOME", str(tmp_path/"file"/"home"))
     one_line(*run(capsys, "chat", "--corpus", corpus, "--model", "http://127.0.0.1:9/v1#m"), "MEMKIT_HOME")
+
+
+def test_the_full_experiment_says_what_it_needs(capsys, monkeypatch):
+    monkeypatch.delenv("MEMKIT_DATA", raising=False)
+    one_line(*run(capsys, "experiment", "hybrid", "--full"), "MedQuAD", "memkit data medquad", "--quick")
+
+
+def test_pictures_are_written_as_svg_and_png(tmp_path):
+    import matplotlib.pyplot as plt
+    figure, axes = plt.subplots()
+    axes.plot([1, 2])
+    cli.save_pictures(tmp_path/"new"/"folder", {"line": figure})
+    plt.close(figure)
+    assert (tmp_path/"new/folder/line.png").read_bytes().startswith(b"\x89PNG") and b"<svg" in (tmp_path/"new/folder/line.svg").read_bytes()
 
 
 @pytest.mark.parametrize("argv, says", [(["data", "nonsense"], "there is no source 'nonsense'; there are"), (["bench", "nonsense"], "nonsense"),

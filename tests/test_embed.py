@@ -364,7 +364,7 @@ def test_sentence_encoder_from_a_broken_folder(tmp_path):
 
 @pytest.mark.parametrize("spec", ["", "  ", None, 7])
 def test_load_embedder_refuses(spec):
-    with pytest.raises(ValueError, match="an embedder is 'minilm', 'medcpt', or"): load_embedder(spec)
+    with pytest.raises(ValueError, match="an embedder is 'minilm', 'minilm-medquad', 'medcpt', or"): load_embedder(spec)
 
 
 def test_load_embedder_knows(minilm): assert isinstance(load_embedder("MiniLM"), MiniLM)

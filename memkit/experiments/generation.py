@@ -18,7 +18,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from threading import Barrier, BrokenBarrierError, get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
@@ -30,7 +30,6 @@ from ..core.local import LocalLM
 from ..core.prompt import shorten
 from ..core.records import Document, Hit, Message, Turn, new_id
 from ..core.retrieve import PAPER, FusedRetriever, RetrieveSettings
-from ..core.store import MemoryStore
 from ..core.template import text_ids
 from ..evaluate.faithfulness import METHOD, faithfulness
 from ..evaluate.intervals import Interval, bootstrap, paired, share
@@ -41,6 +40,8 @@ from .result import figure
 from ..hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings, plain
 from ..hybrid.fallback import Calibration
 from ..hybrid.memory import choose
+
+if TYPE_CHECKING: from memkit.core.store import MemoryStore
 
 # %% ../../nbs/experiments/73_generation.ipynb #4ffdadd3
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +169,7 @@ def make_parts(
 
 def chatbots(
     parts: Parts,
-    store: MemoryStore,
+    store: "MemoryStore",
     seed: int = 0,
 ) -> dict[str, Any]:  # by name: what has `chat(user, text) -> Turn`
     "Both chatbots and the controls that answer by themselves (ours)."
@@ -331,7 +332,7 @@ class Condition:
 
 def conditions(
     parts: Parts,
-    store: MemoryStore,
+    store: "MemoryStore",
     remembering: Sequence[str] = (HYBRID, PAPERS),  # which chatbots are asked with memories too
     seed: int = 0,
 ) -> dict[str, Condition]:  # by name
@@ -458,6 +459,7 @@ def generation_rows(
     progress: bool = True,
 ) -> list[dict[str, Any]]:  # rows
     "Tables 1 and 2 and Figure 3 (hybrid §6), all on the same questions."
+    from memkit.core.store import MemoryStore
     with MemoryStore(":memory:") as store:
         answers = answer_all(conditions(parts, store, remembering, seed), items, progress)
     scores = {name: score(a, items, lm, given and name.startswith(tuple(remembering))) for name, a in answers.items()}
@@ -468,6 +470,7 @@ def recall_rows(
     items: Sequence[Item],
 ) -> list[dict[str, Any]]:
     "How many of two unrelated exchanges the threshold lets in (ours): the guard against what the last condition of Table 2 forces."
+    from memkit.core.store import MemoryStore
     with MemoryStore(":memory:") as store:
         bot = HybridChatbot(parts.papers, NoWords(parts.model), store, parts.embedder, settings=AS_IN_THE_PAPER)
         seen = np.array([would_recall(bot, i, i.elsewhere) for i in items], float)

@@ -36,6 +36,7 @@ class Remembered:
     "An embedder that computes the vector of a query once (ours)."
     def __init__(self, embedder: Embedder):
         self.embedder, self.name, self.dim, self.unit = embedder, embedder.name, embedder.dim, getattr(embedder, "unit", False)
+        self.document_name = getattr(embedder, "document_name", embedder.name)   # so that the vectors of documents are found in the cache
         self._known: dict[str, np.ndarray] = {}
 
     def embed(self, texts: Sequence[str], kind: str = "document") -> np.ndarray:

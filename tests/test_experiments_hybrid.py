@@ -141,7 +141,7 @@ class TestTogether:
         assert {name: [a.recalled for a in answers] for name, answers in found.items()} == {
             **dict.fromkeys((HYBRID, PAPERS, ALONE, RANDOM, RETRIEVAL, PASSAGE, BEGINNING), [0]*3), **{f"{who}, {words}": near[words] for who in (HYBRID, PAPERS) for words in near},
             f"{PAPERS}, {OTHER}": [2]*3}
-        assert [math.isnan(a.seconds) for a in found[PAPERS]] == [False, False, True], "the paper's chatbot is timed by itself"
+        assert [math.isnan(a.seconds) for a in found[PAPERS]] == [False, True, True], "the paper's chatbot is timed by itself, on a part of the questions"
         assert [words(a.text) for a in found[BEGINNING]] == [min(words(a.text), words(i.reference)) for a, i in zip(found[HYBRID], items)]
 
 

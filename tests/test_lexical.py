@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from memkit.core.index import best_positions
 from memkit.core.lexical import BACKENDS, BM25, STOP_WORDS, check_lexical, idf_weight, saturation, tokenize
 
 words = st.sampled_from("fever cough aspirin warfarin liver heart stomach virus".split())
@@ -72,6 +73,14 @@ def test_search_is_the_head_of_the_sorted_scores(texts, query, k):
     scores = index.scores(query).round(9)
     expected = sorted((i for i in range(len(texts)) if scores[i] > 0), key=lambda i: (-scores[i], i))[:k]
     assert [i for i, _ in index.search(query, k)] == expected
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.lists(words, max_size=9).map(" ".join), min_size=1, max_size=30), queries, st.integers(1, 12), st.sampled_from(list(BACKENDS)))
+def test_passing_over_what_is_below_the_floor_loses_nothing(texts, query, k, backend):
+    index = BM25(texts, backend=backend)
+    scores, best = index.ranked(query, k)
+    assert (scores == index.scores(query)).all() and best.tolist() == best_positions(scores, k, above=0.).tolist() == [i for i, _ in index.search(query, k)]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['GROUPS', 'run_bench', 'row_lines', 'bench_table', 'print_bench']
 
-# %% ../../nbs/benchmarks/90_bench.ipynb #97d6b6ff
+# %% ../../nbs/benchmarks/90_bench.ipynb #6ba44f01
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,11 +13,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from .memory import memory
 from .models import embedding, llm
-from .searches import memory, retrieval
+from .searches import retrieval
 from .timing import SIZES, Room, Size, failed, machine, versions
 
-# %% ../../nbs/benchmarks/90_bench.ipynb #302123fd
+# %% ../../nbs/benchmarks/90_bench.ipynb #3cb41ab6
 GROUPS = {"retrieval": retrieval, "memory": memory, "embedding": embedding, "llm": llm}
 
 def _rows(group: str, size: Size, room: Room) -> Iterator[dict[str, Any]]:
@@ -44,7 +45,7 @@ def run_bench(
                     bar.set_postfix_str(row["name"])
     return {"machine": here, "versions": versions(), "size": size, "seconds": time.perf_counter() - start, "rows": rows}
 
-# %% ../../nbs/benchmarks/90_bench.ipynb #464c8121
+# %% ../../nbs/benchmarks/90_bench.ipynb #3c2906d4
 def _number(x: float | None) -> str:
     return "-" if x is None else f"{x:,.0f}" if abs(x) >= 100 else f"{x:.3g}"
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['WINDOW_WORDS', 'PASSAGES', 'windows', 'distinct_windows', 'drawn', 'near_duplicates', 'Corpus', 'load_corpus']
 
-# %% ../../nbs/benchmarks/86_corpus.ipynb #4034c021
+# %% ../../nbs/benchmarks/86_corpus.ipynb #d193931d
 import json
 import random
 import re
@@ -18,7 +18,7 @@ import numpy as np
 
 from ..core.files import own_data, public_data
 
-# %% ../../nbs/benchmarks/86_corpus.ipynb #a43cdc3a
+# %% ../../nbs/benchmarks/86_corpus.ipynb #408d52a2
 _END = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9])|\n+")
 
 def windows(
@@ -37,7 +37,7 @@ def windows(
         end = stop
     return out
 
-# %% ../../nbs/benchmarks/86_corpus.ipynb #3bf39d73
+# %% ../../nbs/benchmarks/86_corpus.ipynb #c7c16967
 WINDOW_WORDS = (30, 60, 90)  # ours
 PASSAGES = 216_102           # hybrid §5.1
 
@@ -59,7 +59,7 @@ def drawn(
     "`n` numbers below `among`, or all of them in random order where there are fewer (ours)."
     return random.Random(seed).sample(range(among), min(n, among))
 
-# %% ../../nbs/benchmarks/86_corpus.ipynb #90fbed51
+# %% ../../nbs/benchmarks/86_corpus.ipynb #e67cac9f
 def _shingles(passages: Sequence[str], owners: Sequence[int], length: int) -> tuple[np.ndarray, np.ndarray]:
     "Each run of words as a number, and the passage that it is in."
     number: dict[str, int] = {}
@@ -89,7 +89,7 @@ def near_duplicates(
     total = np.bincount(of, minlength=len(passages))
     return (total > 0) & (np.bincount(of[shared], minlength=len(passages)) >= share*np.maximum(total, 1))
 
-# %% ../../nbs/benchmarks/86_corpus.ipynb #e81537be
+# %% ../../nbs/benchmarks/86_corpus.ipynb #aa3f644a
 @dataclass(frozen=True)
 class Corpus:
     "What is searched, and with what."

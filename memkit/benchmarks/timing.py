@@ -6,7 +6,7 @@
 __all__ = ['PER_SECOND', 'LIBRARIES', 'SIZES', 'spread', 'Arm', 'Timed', 'reason_of', 'alternate', 'Agreement', 'overlap',
            'in_unit', 'ratio', 'compare', 'failed', 'versions', 'machine', 'Size', 'Room']
 
-# %% ../../nbs/benchmarks/87_timing.ipynb #0f2451e0
+# %% ../../nbs/benchmarks/87_timing.ipynb #08e40d72
 import importlib.metadata
 import os
 import platform
@@ -22,7 +22,7 @@ import numpy as np
 
 from ..core.embed import usable_cores
 
-# %% ../../nbs/benchmarks/87_timing.ipynb #072cb6d5
+# %% ../../nbs/benchmarks/87_timing.ipynb #9e8f5a31
 def spread(
     values: Sequence[float],  # one or more measured values
 ) -> dict[str, float]:        # min, q1, median, q3, max, and their number n
@@ -31,7 +31,7 @@ def spread(
     marks = np.percentile(values, [0, 25, 50, 75, 100])
     return dict(zip(("min", "q1", "median", "q3", "max"), map(float, marks))) | {"n": len(values)}
 
-# %% ../../nbs/benchmarks/87_timing.ipynb #d7cd403f
+# %% ../../nbs/benchmarks/87_timing.ipynb #7de1c25f
 @dataclass(frozen=True)
 class Arm:
     "One side of a comparison: ours, a peer, or the physical limit."
@@ -48,7 +48,7 @@ class Timed:
     work: list[float] = field(default_factory=list)         # units of work in each call
     reason: str = ""                                        # why it is missing, or stopped
 
-# %% ../../nbs/benchmarks/87_timing.ipynb #da7b7c07
+# %% ../../nbs/benchmarks/87_timing.ipynb #aebe0571
 def reason_of(
     error: Exception,
 ) -> str:  # one line
@@ -71,7 +71,7 @@ def _start(arm: Arm, items: Sequence[Any], count: Callable[[Any], float], timed:
         return call
     except Exception as e: timed.reason = reason_of(e)
 
-# %% ../../nbs/benchmarks/87_timing.ipynb #311349ec
+# %% ../../nbs/benchmarks/87_timing.ipynb #d2cbd826
 def alternate(
     arms: Sequence[Arm],
     items: Sequence[Any],   # what the calls get, one after the other, from the start again when they run out
@@ -89,7 +89,7 @@ def alternate(
             except Exception as e: timed[a.name].reason = reason_of(e)
     return timed
 
-# %% ../../nbs/benchmarks/87_timing.ipynb #40ce4fb2
+# %% ../../nbs/benchmarks/87_timing.ipynb #3690edc7
 @dataclass(frozen=True)
 class Agreement:
     "How far a peer gave the same as ours."
@@ -112,7 +112,7 @@ def _agreements(timed: Mapping[str, Timed], agree: Agreement | None) -> dict[str
         if both and name not in ("ours", "limit"): out[f"{agree.name}, {name}"] = float(agree.over([agree.score(ours[i], t.outputs[i]) for i in both]))
     return out
 
-# %% ../../nbs/benchmarks/87_timing.ipynb #befee872
+# %% ../../nbs/benchmarks/87_timing.ipynb #4b1182d2
 PER_SECOND = {"ms": 1e3, "s": 1.}
 
 def in_unit(
@@ -133,7 +133,7 @@ def ratio(
     "How many times faster ours is: peer/ours for times, ours/peer for rates (ours)."
     return ours/peer if unit.endswith("/s") else peer/ours
 
-# %% ../../nbs/benchmarks/87_timing.ipynb #9230edc4
+# %% ../../nbs/benchmarks/87_timing.ipynb #5751ea4d
 def compare(
     name: str,                        # what is done, to how many of what
     unit: str,                        # as for `in_unit`
@@ -163,7 +163,7 @@ def failed(
     return {"name": name, "unit": "", "ours": None, "peers": {}, "ratio": {}, "limit": None, "target": None, "target_ratio": {}, "n": 0, "spread": {}, "checks": {},
             "reasons": {"ours": reason_of(error)}, "note": ""}
 
-# %% ../../nbs/benchmarks/87_timing.ipynb #0de27d53
+# %% ../../nbs/benchmarks/87_timing.ipynb #9d6cde99
 LIBRARIES = ("memkit", "numpy", "bm25s", "rank-bm25", "chromadb", "sqlalchemy", "onnxruntime", "sentence-transformers", "torch", "transformers")
 
 def versions() -> dict[str, str | None]:  # None: not installed
@@ -189,7 +189,7 @@ def machine() -> dict[str, Any]:
             "memory": _line("/proc/meminfo", "MemTotal"), "disk": _filesystem(Path(tempfile.gettempdir())), "busy": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
             "system": platform.platform(terse=True), "python": platform.python_version()}
 
-# %% ../../nbs/benchmarks/87_timing.ipynb #c3b911ba
+# %% ../../nbs/benchmarks/87_timing.ipynb #67fde6dc
 @dataclass(frozen=True)
 class Size:
     "How much is measured. Counts are for all rounds together."

@@ -7,7 +7,7 @@ __all__ = ['EXACT_UP_TO', 'best_positions', 'VectorIndex', 'check_vectors', 'che
            'current_generation', 'open_chroma', 'open_collection', 'ChromaIndex', 'index_name', 'alone', 'kept_index',
            'corpus_index', 'check_index']
 
-# %% ../../nbs/core/08_index.ipynb #20d5f331
+# %% ../../nbs/core/08_index.ipynb #a1197987
 import hashlib
 import os
 import shutil
@@ -22,7 +22,7 @@ import numpy as np
 from .files import make_once, write_file
 from .records import check_text, new_id
 
-# %% ../../nbs/core/08_index.ipynb #c408e6d8
+# %% ../../nbs/core/08_index.ipynb #ffdd473f
 def best_positions(
     scores: np.ndarray,        # one per item; higher is better
     k: int,                    # how many at most, 1 or more
@@ -37,7 +37,7 @@ def best_positions(
     kept = np.flatnonzero(left >= cut)
     return some[kept[np.lexsort((kept, -np.round(left[kept], digits)))][:k]]
 
-# %% ../../nbs/core/08_index.ipynb #a158f458
+# %% ../../nbs/core/08_index.ipynb #15a9c33f
 class VectorIndex(Protocol):
     "Named vectors, searched by inner product."
     def add(self, ids: Sequence[str], vectors: np.ndarray) -> None: ...
@@ -65,7 +65,7 @@ def check_ids(
     if len(set(ids)) < len(ids): raise ValueError(f"the id {next(i for i in ids if ids.count(i) > 1)!r} is given twice; each names one vector")
     return ids
 
-# %% ../../nbs/core/08_index.ipynb #1d075240
+# %% ../../nbs/core/08_index.ipynb #0556bb01
 class ExactIndex:
     "Every vector compared with the query, in numpy; ties go to the vector added first."
     def __init__(
@@ -114,7 +114,7 @@ class ExactIndex:
         scores = rows @ vector
         return [(ids[i], float(scores[i])) for i in best_positions(scores, k, digits=6)]
 
-# %% ../../nbs/core/08_index.ipynb #47d37dd2
+# %% ../../nbs/core/08_index.ipynb #4a2a1270
 def lock_folder(
     folder: Path,         # it is made if it isn't there
     shared: bool = False, # beside others who only read
@@ -145,7 +145,7 @@ def current_generation(
         if other.name != name: shutil.rmtree(other)
     return folder/name
 
-# %% ../../nbs/core/08_index.ipynb #8395a6e9
+# %% ../../nbs/core/08_index.ipynb #26b5b299
 def open_chroma(
     path: Path | None = None,  # a folder of ours,
     host: str | None = None,   # or a server
@@ -179,7 +179,7 @@ def open_collection(
     if held != dim: raise ValueError(f"the collection {name!r} holds vectors of {held} numbers, not {dim}; choose another name")
     return found
 
-# %% ../../nbs/core/08_index.ipynb #099029be
+# %% ../../nbs/core/08_index.ipynb #405f6baf
 class ChromaIndex:
     "Vectors in Chroma: in a folder that this process owns or reads together with others, or on a server; nearly exact (hybrid §5.3)."
     def __init__(
@@ -190,13 +190,13 @@ class ChromaIndex:
         port: int = 8000,
         collection: str = "memkit",       # 3 characters or more
         ef_search: int = 128,             # candidates kept during a search: more is slower and finds more
-        links: int = 16,                  # near neighbours that each vector knows: more is slower, larger, and finds more
+        ef_construction: int = 128,       # candidates kept while building: more builds slower and finds more
         shared: bool = False,             # read a folder that others may read too, and that nobody changes
     ):
         if (path is None) == (host is None): raise ValueError("give either path, for a folder, or host, for a server")
         if dim < 1: raise ValueError(f"dim must be 1 or more, got {dim}")
         self.dim, self.name, self.shared = dim, collection, shared
-        self.graph = {"ef_search": ef_search, "ef_construction": max(100, ef_search, 6*links), "max_neighbors": links}
+        self.graph = {"ef_search": ef_search, "ef_construction": max(ef_search, ef_construction)}
         self.path = Path(path) if path is not None else None
         self._lock = lock_folder(self.path, shared) if self.path else None
         try: self.client, self.collection = self._opened(current_generation(self.path, shared) if self.path else None, host, port)
@@ -270,7 +270,7 @@ class ChromaIndex:
 
     def __exit__(self, *error) -> None: self.close()
 
-# %% ../../nbs/core/08_index.ipynb #870b6f4b
+# %% ../../nbs/core/08_index.ipynb #1e1a1fd6
 def index_name(
     vectors: np.ndarray,  # [n, dim] float32
     *settings: int,       # of the graph
@@ -291,9 +291,9 @@ def alone(
         fcntl.flock(f, fcntl.LOCK_EX)
         yield
 
-def _build(folder: Path, vectors: np.ndarray, ef_search: int, links: int, progress: bool):
+def _build(folder: Path, vectors: np.ndarray, ef_search: int, ef_construction: int, progress: bool):
     from tqdm import tqdm
-    with ChromaIndex(vectors.shape[1], folder, ef_search=ef_search, links=links) as index, \
+    with ChromaIndex(vectors.shape[1], folder, ef_search=ef_search, ef_construction=ef_construction) as index, \
          tqdm(total=len(vectors), unit=" vectors", desc="building the index", delay=3, **({} if progress else {"disable": True})) as bar:
         for i in range(0, len(vectors), 4096):
             part = vectors[i:i + 4096]
@@ -303,14 +303,14 @@ def _build(folder: Path, vectors: np.ndarray, ef_search: int, links: int, progre
 def kept_index(
     vectors: np.ndarray,     # [n, dim] float32, n 1 or more; their ids are '0' to 'n - 1'
     home: Path,              # a folder of kept indexes, such as `cache_dir()/"indexes"`; it may be deleted at any time
-    ef_search: int = 160,    # as for ChromaIndex
-    links: int = 32,
+    ef_search: int = 110,    # as for ChromaIndex; Chroma's own are 100 and 100
+    ef_construction: int = 400,
     progress: bool = True,   # a bar on stderr once building has taken some seconds
 ) -> ChromaIndex:            # shared: any number of processes may have it open
     "These vectors in Chroma, built once and kept in `home` (ours). For corpora only, never for users' words. `OSError` where it can't be written."
-    folder = home/index_name(vectors, ef_search, links)
+    folder = home/index_name(vectors, ef_search, ef_construction)
     def opened():
-        make_once(folder, lambda f: _build(f, vectors, ef_search, links, progress))
+        make_once(folder, lambda f: _build(f, vectors, ef_search, ef_construction, progress))
         index = ChromaIndex(vectors.shape[1], folder, shared=True)
         if (held := len(index)) == len(vectors): return index
         index.close()
@@ -321,7 +321,7 @@ def kept_index(
         except RuntimeError: shutil.rmtree(folder)   # damaged; the vectors are here, so nothing is lost
         return opened()
 
-# %% ../../nbs/core/08_index.ipynb #e65bb1cb
+# %% ../../nbs/core/08_index.ipynb #5a5d6fdf
 EXACT_UP_TO = 50_000  # vectors; ours
 
 def corpus_index(
@@ -337,7 +337,7 @@ def corpus_index(
     index.add([str(i) for i in range(len(vectors))], vectors)
     return index
 
-# %% ../../nbs/core/08_index.ipynb #605ab1ff
+# %% ../../nbs/core/08_index.ipynb #4c412df1
 def check_index(
     make: Callable[[int], VectorIndex],  # an empty index for vectors of that many numbers
 ):

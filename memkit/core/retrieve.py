@@ -18,7 +18,7 @@ import numpy as np
 from .embed import Embedder, MiniLM, corpus_vectors, with_title
 from .files import cache_dir
 from .fusion import check_weights, guarantee, rrf
-from .index import VectorIndex, best_positions, corpus_index
+from .index import VectorIndex, corpus_index
 from .lexical import BM25
 from .passages import asked, ends, passages, readings, sentences
 from .records import Document, Hit, check_text
@@ -267,8 +267,8 @@ class FusedRetriever:
     def find(self, query: str, n: int) -> Found:
         "Ask each side for `n` documents, and then for its score of every document that any of them named; raises as `read` does."
         query, rare = self.read(query), self.settings.rare_words
-        by_words = self.bm25.scores(" ".join(rarest(self.bm25, query, rare)) if rare else query)
-        words = best_positions(by_words, n, above=0.).tolist()
+        by_words, best = self.bm25.ranked(" ".join(rarest(self.bm25, query, rare)) if rare else query, n)
+        words = best.tolist()
         vector = self.dense.vector(query) if self.dense else None
         wholes, parts = self.dense.nearest(vector, n) if self.dense else ([], [])
         pool = np.array(sorted({*words, *wholes, *parts}), dtype=int)

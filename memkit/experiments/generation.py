@@ -11,7 +11,7 @@ __all__ = ['HYBRID', 'PAPERS', 'ALONE', 'RANDOM', 'RETRIEVAL', 'PASSAGE', 'BEGIN
            'answer_together', 'Condition', 'conditions', 'answer_all', 'beginning', 'summary', 'rows_of',
            'difference_rows', 'table_1', 'table_2', 'figure_3_rows', 'generation_rows', 'recall_rows']
 
-# %% ../../nbs/experiments/73_generation.ipynb #c796f26d
+# %% ../../nbs/experiments/73_generation.ipynb #cd1ee9b1
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
@@ -43,7 +43,7 @@ from ..hybrid.memory import choose
 
 if TYPE_CHECKING: from memkit.core.store import MemoryStore
 
-# %% ../../nbs/experiments/73_generation.ipynb #4ffdadd3
+# %% ../../nbs/experiments/73_generation.ipynb #5855acb5
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
     "A question and its answer, said before."
@@ -58,7 +58,7 @@ class Item:
     earlier: tuple[Exchange, ...]     # two on the same topic, of other types
     elsewhere: tuple[Exchange, ...]   # two on other topics
 
-# %% ../../nbs/experiments/73_generation.ipynb #1a632427
+# %% ../../nbs/experiments/73_generation.ipynb #9b68d7aa
 def exchange(
     d: Document,
     tokens: int,                  # of the answer, at most
@@ -67,7 +67,7 @@ def exchange(
     "A document as something asked and answered before: its question (its title where it has none), and the beginning of its text."
     return Exchange(question=d.meta.get("question") or d.title, answer=shorten(d.text, tokens, count))
 
-# %% ../../nbs/experiments/73_generation.ipynb #0a541b89
+# %% ../../nbs/experiments/73_generation.ipynb #d995df43
 def draw_items(
     documents: Sequence[Document],
     n: int,
@@ -95,7 +95,7 @@ def _two_types(documents: Sequence[Document], rng: np.random.Generator) -> list[
     first, *rest = [documents[i] for i in rng.permutation(len(documents))]
     return [first, next(d for d in rest if d.category != first.category)]
 
-# %% ../../nbs/experiments/73_generation.ipynb #28ca2924
+# %% ../../nbs/experiments/73_generation.ipynb #7abac180
 HYBRID, PAPERS = "hybrid", "paper's chatbot"
 ALONE, RANDOM, RETRIEVAL, PASSAGE, BEGINNING = "model alone", "model with random documents", "retrieval alone", "random passage", "reference's beginning"
 ALWAYS = Calibration(weights={}, bias=0., threshold=0.)   # for controls: whatever is shown counts as enough
@@ -123,7 +123,7 @@ class RandomDocuments:
         "Everything else is the retriever's: passages, evidence, documents."
         return getattr(self.retriever, name)
 
-# %% ../../nbs/experiments/73_generation.ipynb #8c1e3be5
+# %% ../../nbs/experiments/73_generation.ipynb #0d496860
 class NoWords:
     "A `LanguageModel` that says nothing, and counts as `model` does: what is left of a turn is retrieval and quotation (a control; ours)."
     def __init__(self, model: LanguageModel): self.model, self.name = model, "no model"
@@ -148,7 +148,7 @@ class WithoutDocuments:
         return Turn(id=new_id("t"), user=user, session="-", at=datetime.now(timezone.utc), text=text, query=text, draft=reply.text, answer=reply.text, messages=messages,
                     prompt=self.model.render(messages), answer_tokens=reply.answer_tokens, seconds={"total": reply.seconds}, model=self.model.name)
 
-# %% ../../nbs/experiments/73_generation.ipynb #f2704f3b
+# %% ../../nbs/experiments/73_generation.ipynb #5b29a2cf
 @dataclass(frozen=True, kw_only=True)
 class Parts:
     "What the chatbots of an experiment share."
@@ -179,7 +179,7 @@ def chatbots(
     return {HYBRID: bot(parts.ours), PAPERS: bot(parts.papers, AS_IN_THE_PAPER), ALONE: WithoutDocuments(parts.model),
             RANDOM: bot(drawn, AS_IN_THE_PAPER, ALWAYS), RETRIEVAL: bot(parts.ours, model=silent), PASSAGE: bot(drawn, calibration=ALWAYS, model=silent)}
 
-# %% ../../nbs/experiments/73_generation.ipynb #fbd91c10
+# %% ../../nbs/experiments/73_generation.ipynb #c55479e8
 @dataclass(frozen=True, kw_only=True)
 class Answer:
     "What somebody answered to one question, and what is needed to score it."
@@ -210,7 +210,7 @@ def answer(
     for days, e in zip(range(len(before), 0, -1), before): bot.memory.remember(user, new_id("s"), e.question, e.answer, today - timedelta(days=days), {})
     return as_answer(bot.chat(user, item.asked.text))
 
-# %% ../../nbs/experiments/73_generation.ipynb #f6d3f6db
+# %% ../../nbs/experiments/73_generation.ipynb #2f276067
 def unguarded(
     bot: HybridChatbot,
 ) -> HybridChatbot:
@@ -228,7 +228,7 @@ def would_recall(
     for e in before: bot.memory.remember(user, new_id("s"), e.question, e.answer, datetime.now(timezone.utc), {})
     return sum(c.shown for c in choose(bot.memory.nearest(user, item.asked.text, settings.pool), settings))
 
-# %% ../../nbs/experiments/73_generation.ipynb #c4998af5
+# %% ../../nbs/experiments/73_generation.ipynb #63a442ee
 def surprise(
     lm: LocalLM,   # the yardstick
     text: str,
@@ -252,7 +252,7 @@ def surprise_given(
     said = scores[0, :-1].log_softmax(-1).gather(1, torch.tensor(tail, device=scores.device)[:, None])
     return float(-said.mean())
 
-# %% ../../nbs/experiments/73_generation.ipynb #24b5aa23
+# %% ../../nbs/experiments/73_generation.ipynb #c741422c
 BERT, ROUGE, PLAIN_PPL, GIVEN_PPL = "BERTScore F1 (MiniLM)", "ROUGE-L", "perplexity, answer alone", "perplexity, given the prompt"
 SECONDS, FAITHFUL, REFERENCE, FALLBACKS, WORDS, RECALLED = "response time (s)", "faithfulness", "supported by the reference", "share of fallbacks", "words", "memories recalled"
 
@@ -271,7 +271,7 @@ def score(
             REFERENCE: column(lambda a, i: held(a, [i.reference])), FALLBACKS: column(lambda a, i: a.fallback), WORDS: column(lambda a, i: len(a.text.split())),
             RECALLED: column(lambda a, i: a.recalled), SECONDS: column(lambda a, i: a.seconds)}
 
-# %% ../../nbs/experiments/73_generation.ipynb #374e61a8
+# %% ../../nbs/experiments/73_generation.ipynb #227c4ddd
 class InBatches:
     "A model for several threads that each ask for one answer: the last to come asks for all (ours)."
     def __init__(
@@ -299,7 +299,7 @@ class InBatches:
         replies = iter(self.model.generate([c for conversations, _ in asked.values() for c in conversations], max_tokens=max(most for _, most in asked.values())))
         self._replies = {who: [next(replies) for _ in conversations] for who, (conversations, _) in asked.items()}
 
-# %% ../../nbs/experiments/73_generation.ipynb #7f1a4440
+# %% ../../nbs/experiments/73_generation.ipynb #3d8ad23c
 def answer_together(
     bot: Any,                                         # from `chatbots`; generates once in each turn
     items: Sequence[Item],
@@ -320,7 +320,7 @@ def answer_together(
         out += [f.result() for f in futures]
     return out
 
-# %% ../../nbs/experiments/73_generation.ipynb #c36add86
+# %% ../../nbs/experiments/73_generation.ipynb #0d4f053b
 NO, ONE, TWO, OTHER = "no memory", "one memory", "two memories", "two memories of other topics, put in all the same"
 
 @dataclass(frozen=True, kw_only=True)
@@ -343,7 +343,7 @@ def conditions(
         for n, words in ((1, ONE), (2, TWO)): out[f"{who}, {words}"] = Condition(bot=bots[who], before=lambda item, n=n: item.earlier[:n], together=who == PAPERS)
     return out | {f"{PAPERS}, {OTHER}": Condition(bot=unguarded(bots[PAPERS]), before=lambda item: item.elsewhere)}
 
-# %% ../../nbs/experiments/73_generation.ipynb #5bb758f4
+# %% ../../nbs/experiments/73_generation.ipynb #c8e816b4
 def answer_all(
     conditions: Mapping[str, Condition],
     items: Sequence[Item],
@@ -354,7 +354,7 @@ def answer_all(
     answers = {}
     for name, c in tqdm(conditions.items(), desc="answers", unit="condition", disable=None if progress else True):
         answers[name] = answer_together(c.bot, items, c.before) if c.together else [answer(c.bot, i, c.before(i)) for i in items]
-    for n, item in enumerate(items[:max(2, len(items)//5)]):
+    for n, item in enumerate(items[:max(1, len(items)//5)]):
         answers[PAPERS][n] = replace(answers[PAPERS][n], seconds=answer(conditions[PAPERS].bot, item).seconds)
     return answers | {BEGINNING: [beginning(i.reference, len(a.text.split())) for i, a in zip(items, answers[HYBRID])]}
 
@@ -365,7 +365,7 @@ def beginning(
     "The first `words` words of a reference, as if somebody had answered that: what can be reached at this length."
     return Answer(text=" ".join(reference.split()[:words]), draft="", prompt="", shown=(), fallback=False, recalled=0, seconds=np.nan)
 
-# %% ../../nbs/experiments/73_generation.ipynb #3dcce980
+# %% ../../nbs/experiments/73_generation.ipynb #cacf001e
 PAPER_1 = {BERT: .8644, ROUGE: .2273, PLAIN_PPL: 12.8758, SECONDS: 28.}     # hybrid Table 1, third column
 MISTRAL = {"Mistral + RAG": {BERT: .181, ROUGE: .2512, PLAIN_PPL: 6.4691, SECONDS: 78.},         # hybrid Table 1, first two columns
            "fine-tuned Mistral + RAG": {BERT: .221, ROUGE: .221, PLAIN_PPL: 4.84, SECONDS: 150.}}
@@ -378,7 +378,7 @@ NOTES = {BERT: f"our encoder is {BERT_ENCODER}; the paper names none, so the two
          REFERENCE: f"of answers that aren't fallbacks, against MedQuAD's whole answer; {METHOD}"}
 OTHER_DATA = "not comparable: the paper's baselines were measured on Meadow-MedQA, another data set"
 
-# %% ../../nbs/experiments/73_generation.ipynb #754ab12c
+# %% ../../nbs/experiments/73_generation.ipynb #007f58b6
 def summary(
     metric: str,
     values: np.ndarray,     # one per answer, none of them nan; perplexities as their logs
@@ -413,7 +413,7 @@ def difference_rows(
             if both.any(): out.append(figure(table, f"{a} minus {b}", f"{m}, difference", paired(scores[a][m][both], scores[b][m][both])))
     return out
 
-# %% ../../nbs/experiments/73_generation.ipynb #01ea27c7
+# %% ../../nbs/experiments/73_generation.ipynb #4e17152f
 def table_1(
     scores: Mapping[str, Mapping[str, np.ndarray]],
 ) -> list[dict[str, Any]]:
@@ -448,7 +448,7 @@ def figure_3_rows(
     return [figure("Figure 3", f"question {i}", f"{BERT}, {who}", float(x), n=1)
             for i in range(1, min(n, len(scores[HYBRID][BERT])) + 1) for who in (HYBRID, PAPERS) for x in scores[who][BERT][i - 1:i]]
 
-# %% ../../nbs/experiments/73_generation.ipynb #baf47a3a
+# %% ../../nbs/experiments/73_generation.ipynb #5fa4a22d
 def generation_rows(
     parts: Parts,
     items: Sequence[Item],

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['QUICK', 'FULL', 'Size', 'corpus_for', 'run_hybrid', 'matrix_text', 'figure_3']
 
-# %% ../../nbs/experiments/75_hybrid.ipynb #f4af336e
+# %% ../../nbs/experiments/75_hybrid.ipynb #7f71bcb7
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ from .questions import experiment_corpus
 from .result import provenance, result
 from .retrieval import retrieval_rows
 
-# %% ../../nbs/experiments/75_hybrid.ipynb #31d70740
+# %% ../../nbs/experiments/75_hybrid.ipynb #2dcc19d1
 @dataclass(frozen=True, kw_only=True)
 class Size:
     "How much an experiment measures; all ours."
@@ -28,10 +28,10 @@ class Size:
     remembering: tuple[str, ...] = (PAPERS,) # chatbots that are asked with memories too
     given: bool                              # the second reading of perplexity too?
 
-QUICK = Size(documents=800, questions=4, given=False)
+QUICK = Size(documents=800, questions=3, given=False)
 FULL = Size(documents=None, questions=50, given=True)
 
-# %% ../../nbs/experiments/75_hybrid.ipynb #4f9890f3
+# %% ../../nbs/experiments/75_hybrid.ipynb #8dd350a9
 def corpus_for(
     full: bool,
     seed: int = 0,
@@ -42,7 +42,7 @@ def corpus_for(
                                 "memkit data medquad says how to get it; --quick runs on memkit's own entries")
     return experiment_corpus((FULL if full else QUICK).documents, seed)
 
-# %% ../../nbs/experiments/75_hybrid.ipynb #5b708eab
+# %% ../../nbs/experiments/75_hybrid.ipynb #456ac4b7
 def run_hybrid(
     full: bool = False,        # all of MedQuAD and 50 answers a row; otherwise `QUICK`
     progress: bool = True,     # bars on stderr
@@ -63,7 +63,7 @@ def run_hybrid(
     data = {name: documents, "questions of Tables 1 and 2": [i.asked.text for i in items]}
     return result("hybrid", provenance(seed, [writer.name], f"{embedder.name}; BERTScore: {BERT_ENCODER}", data, started), rows)
 
-# %% ../../nbs/experiments/75_hybrid.ipynb #7dd8151b
+# %% ../../nbs/experiments/75_hybrid.ipynb #cd0db8a2
 def matrix_text(
     result: Mapping[str, Any],
     table: str,               # such as 'Table 1'
@@ -86,7 +86,7 @@ def _cell(r: Mapping[str, Any] | None) -> str:
     if r is None or r["ours"] is None: return ""
     return f"{r['ours']:.3f}" + (f" [{r['ci'][0]:.3f}, {r['ci'][1]:.3f}]" if r["ci"] else "")
 
-# %% ../../nbs/experiments/75_hybrid.ipynb #cacc6e76
+# %% ../../nbs/experiments/75_hybrid.ipynb #a55f952f
 def figure_3(
     result: Mapping[str, Any],  # from `run_hybrid`, or read from its file
 ) -> Any:                       # a matplotlib figure

@@ -73,7 +73,7 @@ def test_every_command_has_help_and_every_option_an_explanation(capsys, command)
 
 def test_the_overview_names_every_command(capsys):
     code, out, _ = run(capsys, "--help")
-    assert code == 0 and all(re.search(rf"^ +{c} ", out, re.M) for c in COMMANDS)
+    assert code == 0 and all(re.search(rf"^ +{c}\b", out, re.M) for c in COMMANDS)
     assert run(capsys, "--version")[:2] == (0, f"{memkit.__version__}\n")
 
 

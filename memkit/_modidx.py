@@ -77,6 +77,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                         'memkit/benchmarks/searches.py'),
                                             'memkit.benchmarks.searches._fill_collection': ( 'benchmarks/searches.html#_fill_collection',
                                                                                              'memkit/benchmarks/searches.py'),
+                                            'memkit.benchmarks.searches._reading': ( 'benchmarks/searches.html#_reading',
+                                                                                     'memkit/benchmarks/searches.py'),
                                             'memkit.benchmarks.searches._searchers': ( 'benchmarks/searches.html#_searchers',
                                                                                        'memkit/benchmarks/searches.py'),
                                             'memkit.benchmarks.searches.chroma_collection': ( 'benchmarks/searches.html#chroma_collection',

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from memkit.core import index as module
-from memkit.core.index import ChromaIndex, ExactIndex, best_positions, check_index, check_vectors, corpus_index, index_name, kept_index
+from memkit.core.index import GRAPH, ChromaIndex, ExactIndex, best_positions, check_index, check_vectors, corpus_index, index_name, kept_index
 
 
 def clustered(n: int, dim: int = 64, topics: int = 40, seed: int = 0) -> np.ndarray:
@@ -222,8 +222,8 @@ def test_it_is_built_once_and_named_by_what_is_in_it(tmp_path, monkeypatch):
     for _ in range(2): kept_index(v, tmp_path).close()
     assert len(built) == 1
     w = v.copy(); w[3, 5] = np.nextafter(w[3, 5], 2)
-    assert len({index_name(x, 110, 400) for x in (v, w, v[:79], v.reshape(40, 128))} | {index_name(v, 99, 400)}) == 5
-    assert index_name(np.asfortranarray(v), 110, 400) == index_name(v, 110, 400)
+    assert len({index_name(x, *GRAPH.values()) for x in (v, w, v[:79], v.reshape(40, 128))} | {index_name(v, 99)}) == 5
+    assert index_name(np.asfortranarray(v), *GRAPH.values()) == index_name(v, *GRAPH.values())
 
 
 def test_a_build_that_breaks_off_leaves_nothing(tmp_path, monkeypatch):
@@ -233,7 +233,7 @@ def test_a_build_that_breaks_off_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"): kept_index(v, tmp_path)
     assert [p.suffix for p in tmp_path.iterdir()] == [".lock"]
     monkeypatch.undo()
-    (tmp_path/f".{index_name(v, 110, 400)}-killed").mkdir()          # what a process leaves that was killed while it built
+    (tmp_path/f".{index_name(v, *GRAPH.values())}-killed").mkdir()          # what a process leaves that was killed while it built
     with kept_index(v, tmp_path) as index: assert len(index) == 30
     assert not list(tmp_path.glob(".*"))
 
@@ -268,7 +268,7 @@ def test_processes_that_come_together_build_one_and_both_read_it(tmp_path):
     np.save(tmp_path/"v.npy", v)
     readers = [subprocess.Popen([sys.executable, "-c", READER, str(tmp_path/"v.npy"), str(tmp_path/"kept")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = [r.communicate(timeout=120) for r in readers]
-    assert [out.split() for out, _ in said] == [[index_name(v, 110, 400), "True"]]*2, said
+    assert [out.split() for out, _ in said] == [[index_name(v, *GRAPH.values()), "True"]]*2, said
     assert len([p for p in (tmp_path/"kept").iterdir() if p.is_dir()]) == 1
 
 

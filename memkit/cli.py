@@ -184,14 +184,14 @@ def add_forget(c: argparse.ArgumentParser):
 
 def add_bench(c: argparse.ArgumentParser):
     c.add_argument("names", nargs="*", metavar="NAME", help="retrieval, memory, embedding, llm (default: all)")
-    c.add_argument("--size", default="small", choices=("tiny", "small", "full"), help="how much to measure; full is 216,102 passages, whose vectors take a quarter of an hour the first time (default: %(default)s)")
+    c.add_argument("--size", default="small", choices=("tiny", "small", "full"), help="how much to measure; full is 216,102 passages, whose vectors take 15 to 45 minutes the first time (default: %(default)s)")
     c.add_argument("--json", type=Path, help="write the figures to this file")
 
 def add_experiment(c: argparse.ArgumentParser):
     c.add_argument("name", choices=("hybrid",), help="the paper")
     size = c.add_mutually_exclusive_group()
     size.add_argument("--quick", dest="full", action="store_false", help="a part of MedQuAD and few answers, about three minutes on two cores (the default)")
-    size.add_argument("--full", action="store_true", help="all of MedQuAD and 50 answers a row, about an hour on two cores")
+    size.add_argument("--full", action="store_true", help="all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQuAD was never embedded")
     c.add_argument("--model", default="embedded", help="who writes the answers, as for memkit chat (default: %(default)s)")
     c.add_argument("--json", type=Path, help="write the figures, and where they come from, to this file")
     c.add_argument("--figures", type=Path, metavar="FOLDER", help="write the pictures to this folder, as SVG and PNG")

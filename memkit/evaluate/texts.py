@@ -36,7 +36,9 @@ def rouge_l(
 ) -> np.ndarray:                 # [n] F1, 0..1
     "ROUGE-L of whole texts, without stemming (Lin 2004; counted by rouge-score). Raises `ValueError` for lists that don't fit or an empty reference."
     from rouge_score.rouge_scorer import RougeScorer
-    scorer, out = RougeScorer(["rougeL"], use_stemmer=False), np.zeros(len(predictions))
+    from rouge_score.tokenizers import DefaultTokenizer
+    # named, since its own default is announced through the root logger, which makes other libraries talk
+    scorer, out = RougeScorer(["rougeL"], tokenizer=DefaultTokenizer(use_stemmer=False)), np.zeros(len(predictions))
     for i in checked_pairs(predictions, references): out[i] = scorer.score(references[i], predictions[i])["rougeL"].fmeasure
     return out
 

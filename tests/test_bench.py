@@ -182,23 +182,11 @@ def test_near_duplicates_are_those_of_plain_sets(rows):
     assert near_duplicates(passages, owners, length=2).tolist() == [near(i) for i in range(len(rows))]
 
 
-def test_a_question_is_read_once():
-    class Counting:
-        name, dim, unit, calls = "counting", 2, True, 0
-        def embed(self, texts, kind="document"): self.calls += len(texts); return np.ones((len(texts), 2), np.float32)
-    e = Counting()
-    r = searches.Remembered(e)
-    for _ in range(3): assert r.embed(["a", "b", "a"], "query").shape == (3, 2)
-    assert e.calls in (2, 3) and (r.name, r.dim, r.unit) == ("counting", 2, True)
-    r.embed(["a"]); r.embed(["a"])
-    assert e.calls in (4, 5)
-
-
 def test_a_large_bare_collection_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("MEMKIT_CACHE", str(tmp_path/"cache"))
     v = memory.repeated(np.eye(384, dtype=np.float32)[:20], 60)
-    filled, real = [], searches._fill_collection
-    monkeypatch.setattr(searches, "_fill_collection", lambda *a, **kw: filled.append(1) or real(*a, **kw))
+    filled, real = [], searches.bare_collection
+    monkeypatch.setattr(searches, "bare_collection", lambda *a, **kw: filled.append(1) or real(*a, **kw))
     for _ in range(2):
         with ExitStack() as stack:
             found = searches.kept_collection(Room(tmp_path, stack), v)

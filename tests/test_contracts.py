@@ -6,7 +6,7 @@ import pytest
 
 from faulty_server import FaultyServer, completion, say
 from memkit.core.assistant import check_assistant
-from memkit.core.embed import MedCPT, MiniLM, check_embedder
+from memkit.core.embed import MedCPT, MiniLM, Remembered, check_embedder
 from memkit.core.endpoint import ChatEndpoint
 from memkit.core.index import ChromaIndex, ExactIndex, check_index
 from memkit.core.lexical import BM25, check_lexical
@@ -77,8 +77,8 @@ def test_label_scorers(batch_size, tiny): check_label_scorer(lambda: LocalLM(tin
 
 # --- search; sentence-transformers takes seconds to import, and keeps the contract in test_embed.py
 
-@pytest.mark.parametrize("kind", ["MiniLM", "MedCPT"])
-def test_embedders(kind, tiny): check_embedder(MiniLM if kind == "MiniLM" else lambda: MedCPT(tiny["query"], tiny["article"], device="cpu"))
+@pytest.mark.parametrize("kind", ["MiniLM", "Remembered", "MedCPT"])
+def test_embedders(kind, tiny, minilm): check_embedder({"MiniLM": MiniLM, "Remembered": lambda: Remembered(minilm), "MedCPT": lambda: MedCPT(tiny["query"], tiny["article"], device="cpu")}[kind])
 
 
 @pytest.mark.parametrize("kind", ["exact", "chroma"])

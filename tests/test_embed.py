@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import memkit.core.embed as embed
-from memkit.core.embed import (MedCPT, MiniLM, SentenceEncoder, by_length, cached_vectors_size, check_embedder, checked_texts, corpus_vectors, load_embedder,
-                               split_title, with_title)
+from memkit.core.embed import (MedCPT, MiniLM, Remembered, SentenceEncoder, by_length, cached_vectors_size, check_embedder, checked_texts, corpus_vectors, load_embedder,
+                               pad_right, split_title, with_title)
 from memkit.core.model_files import model_folder, model_name
 from memkit.core.onnx_export import TOLERANCE, largest_difference, open_graph, sentence_model
 
@@ -492,3 +492,35 @@ print(json.dumps(v[:, 0].tolist()))"""
     [path] = (converted / "vectors").iterdir()
     path.unlink()
     path.parent.rmdir()
+
+
+# --- nothing twice in an experiment
+
+def test_a_remembered_query_is_computed_once_and_a_document_as_always():
+    calls = []
+    class Counting:
+        name, dim, unit = "counting", 2, True
+        def embed(self, texts, kind="document"):
+            calls.append((kind, *texts))
+            return np.array([[len(t), 1] for t in texts], dtype=np.float32)
+    e = Remembered(Counting())
+    for _ in range(3): assert e.embed(["aa", "b", "aa"], "query").tolist() == [[2, 1], [1, 1], [2, 1]] and e.embed(["b"], "query").tolist() == [[1, 1]]
+    for _ in range(2): assert e.embed(["b"]).tolist() == [[1, 1]]
+    assert calls == [("query", "aa", "b"), ("document", "b"), ("document", "b")] and (e.name, e.dim, e.unit, e.document_name) == ("counting", 2, True, "counting")
+
+
+def test_a_given_document_is_looked_up_and_the_others_are_computed(minilm):
+    given = dict(zip(TEXTS[:3], minilm.embed(TEXTS[:3])))
+    e = Remembered(minilm, given)
+    check_embedder(lambda: Remembered(minilm, given))
+    assert e.embed(TEXTS[2::-1]).tolist() == [given[t].tolist() for t in TEXTS[2::-1]]
+    assert cosines(e.embed(TEXTS), minilm.embed(TEXTS)).min() > .99999 and set(given) == set(TEXTS[:3])
+    with pytest.raises(ValueError, match="text 0 is empty"): e.embed([" "], "query")
+    with pytest.raises(TypeError, match=r"\[text\]"): e.embed("fever", "query")
+
+
+@given(st.lists(st.lists(st.integers(1, 30_000), max_size=9), min_size=1, max_size=6))
+def test_padding_says_which_tokens_are_real(rows):
+    ids, mask = pad_right(rows)
+    assert ids.dtype == mask.dtype == np.int64 and ids.shape == mask.shape == (len(rows), max(map(len, rows)))
+    assert [r[m == 1].tolist() for r, m in zip(ids, mask)] == rows and not ids[mask == 0].any() and (np.diff(mask) <= 0).all()

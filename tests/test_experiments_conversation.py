@@ -3,13 +3,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.core.embed import MiniLM
+from memkit.core.embed import MiniLM, Remembered
 from memkit.core.records import Document
 from memkit.core.retrieve import FusedRetriever, RetrieveSettings
 from memkit.core.store import MemoryStore
-from memkit.experiments.conversation import (CONDITIONS, KINDS, LEADS, OPENERS, OUT_OF_DOMAIN, RETURNS, Case, KnownVectors, auc, cases, conversation_rows, dialogues, fallback_rows,
-                                             focus_of, follow_up_rows, hold_out, judge, names_of, names_prominently, play, without)
-from memkit.experiments.questions import FORMS, split_of
+from memkit.experiments.conversation import (CONDITIONS, KINDS, LEADS, OPENERS, OUT_OF_DOMAIN, RETURNS, Case, auc, cases, conversation_rows, dialogues, fallback_rows,
+                                             follow_up_rows, hold_out, judge, names_of, names_prominently, play, without)
+from memkit.experiments.questions import FORMS, focus_of, split_of
 from memkit.experiments.result import ROW, result
 from memkit.hybrid import load_own
 from memkit.hybrid.chatbot import HybridChatbot
@@ -61,8 +61,8 @@ def test_the_smaller_search_is_a_search_of_its_own_with_the_same_vectors(whole, 
     fresh = FusedRetriever(held.kept, MiniLM(), BARE)
     for query in ("How is asthma treated?", "burn"):
         assert [(h.item.id, round(h.score, 4)) for h in small.search(query, 5)] == [(h.item.id, round(h.score, 4)) for h in fresh.search(query, 5)]
-    assert isinstance(small.dense.embedder, KnownVectors) and np.allclose(small.dense.of_passages, fresh.dense.of_passages, atol=1e-5)
-    assert KnownVectors(whole).embed(["never seen"]).shape == (1, 384)
+    assert isinstance(small.dense.embedder, Remembered) and np.allclose(small.dense.of_passages, fresh.dense.of_passages, atol=1e-5)
+    assert small.dense.embedder.embed(["never seen"]).shape == (1, 384)
 
 
 def test_titles_in_the_vectors_are_refused(own):

@@ -2,10 +2,11 @@
 from fractions import Fraction
 from itertools import permutations
 
+import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
-from memkit.core.fusion import guarantee, min_max, rrf, weighted
+from memkit.core.fusion import guarantee, min_max, rrf, stretched, weighted, weighted_columns
 
 ids = st.integers(0, 12)
 rankings = st.lists(st.lists(ids, unique=True, max_size=8), min_size=1, max_size=4)
@@ -109,6 +110,18 @@ def test_only_the_ratio_of_the_weights_matters():
 
 def test_ties_of_weighted_go_to_the_first_list():
     assert [d for d, _ in weighted([{"a": 0., "b": 1.}, {"a": 1., "b": 0.}])] == ["b", "a"]
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3), st.integers(-3, 3)), min_size=1, max_size=12), st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 3)))
+def test_columns_are_fused_as_dictionaries_are(rows, weights):
+    columns = [np.array(c, float) for c in zip(*rows)]
+    order, score = weighted_columns(columns, weights)
+    plain = weighted([dict(enumerate(c)) for c in columns], weights)
+    assert score == pytest.approx([s for _, s in plain])
+    assert all(0 <= x <= 1 for c in columns for x in stretched(c))
+    value = dict(plain)
+    for a, b in zip(order, order[1:]): assert value[a] >= value[b] - 1e-12
 
 
 @pytest.mark.parametrize("wrong, says", [(lambda: rrf([["a", "a"]]), "ranking 1 names a document twice"), (lambda: rrf([["a"]], k=-1), "k must be 0 or more"),

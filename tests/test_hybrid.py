@@ -22,14 +22,15 @@ from memkit.core.erase import count_in_files, pieces
 from memkit.core.lm import ScriptedLM
 from memkit.core.prompt import BudgetError, Piece
 from memkit.core.records import Document, Hit, Memory, new_id, to_dict, utc_now
-from memkit.core.retrieve import PAPER, FusedRetriever, RetrieveSettings
+from memkit.core.retrieve import FUSIONS, PAPER, FusedRetriever, RetrieveSettings
 from memkit.core.schema import StoreError
 from memkit.core.store import MemoryStore
 from memkit.hybrid.chatbot import AS_IN_THE_PAPER, NOTED, NOTICE, HybridChatbot, HybridSettings, deal, lacking, plain, rests_on, retell
-from memkit.hybrid.fallback import Calibration, calibrate, labelled_questions, load_calibration
+from memkit.hybrid.fallback import Calibration, calibrate, evidence_of, labelled_questions, load_calibration
 from memkit.hybrid.memory import KIND, ChromaMemory, MemorySettings, StoreMemory, choose
 from memkit.hybrid.question import MAX_QUESTION, about, leans_on, prepare_question
 from memkit.hybrid.support import SupportSettings, check_answer, ground, quote
+from test_retrieve import corpus as drawn, make as letters
 
 ROOT = Path(__file__).resolve().parents[1]
 few = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
@@ -576,9 +577,33 @@ def test_the_users_answer_holds_only_supported_sentences(embedder, said):
     assert set(re.findall(r"\[(\d+)\]", text)) <= {"1", "2"} and "45" not in text
 
 
+# --- enough or not: the evidence, with test_retrieve's embedder of letters
+
+EVIDENCE = {"dense", "passage", "sentence", "nearest", "ahead", "coverage"}
+
+def test_evidence_of_words_alone_and_of_nothing():
+    by_words = FusedRetriever(drawn(), None, RetrieveSettings(fusion="bm25"))
+    assert set(evidence_of(by_words, "asthma")) == EVIDENCE and evidence_of(by_words, "asthma")["coverage"] > 0
+    for fusion in FUSIONS: assert evidence_of(letters([], RetrieveSettings(fusion=fusion)), "asthma") == dict.fromkeys(EVIDENCE, 0)
+
+
+def test_evidence_tells_known_from_unknown():
+    documents = drawn()
+    retriever = letters(documents)
+    known, unknown = evidence_of(retriever, "Does asthma get worse at night?"), evidence_of(retriever, "Which philharmonic plays Bruckner?")
+    assert known["coverage"] > .9 > unknown["coverage"] == 0 and known["passage"] > unknown["passage"]
+    assert evidence_of(retriever, "asthma", retriever.candidates("asthma")) == evidence_of(retriever, "asthma")
+
+
+def test_evidence_does_not_depend_on_the_size_of_the_corpus():
+    few, many = drawn(10), drawn(10) + [Document(id=f"x{i}", text=f"Quite another matter number {i} altogether.") for i in range(300)]
+    a, b = (evidence_of(letters(d), "Does asthma get worse at night?") for d in (few, many))
+    assert a["dense"] == pytest.approx(b["dense"], abs=1e-5) and a["passage"] == pytest.approx(b["passage"], abs=1e-5) and abs(a["coverage"] - b["coverage"]) < .1
+
+
 # --- enough or not: the calibration
 
-evidence = st.tuples(st.floats(0, 1), st.floats(0, 1)).map(lambda x: {"sentence": x[0], "coverage": x[1]})
+evidence = st.tuples(st.floats(0, 1), st.floats(0, 1)).map(lambda x: {"nearest": x[0], "ahead": x[1]})
 
 @few
 @given(st.lists(evidence, min_size=1, max_size=20), st.lists(evidence, min_size=1, max_size=20), st.sampled_from([.5, .9, 1.]))
@@ -590,7 +615,7 @@ def test_a_calibration_is_one_rule_and_comes_back_from_json(yes, no, share):
 
 
 def test_calibrations_that_cannot_be():
-    with pytest.raises(ValueError, match="only one kind"): calibrate([{"sentence": 1., "coverage": 1.}], [True])
+    with pytest.raises(ValueError, match="only one kind"): calibrate([{"nearest": 1., "ahead": 1.}], [True])
     with pytest.raises(KeyError, match="nearest"): load_calibration("all-MiniLM-L6-v2").probability({"coverage": 1.})
     assert Calibration(weights={"x": 1e9}, bias=0., threshold=.5).probability({"x": -1.}) == pytest.approx(0, abs=1e-20), "no overflow"
 

@@ -180,6 +180,6 @@ def test_right_superscript(capsys, monkeypatch, tmp_path, corpus, server, home):
 
 
 def test_a_calibration_holds_back_what_it_was_told_to():
-    yes, no = [{"sentence": .84375, "coverage": 0.}], [{"sentence": .625, "coverage": .25}]
+    yes, no = [{"nearest": .84375, "ahead": 0.}], [{"nearest": .625, "ahead": .25}]
     c = calibrate([*yes, *no], [True, False], hold_back=.5)
     assert not c.enough(no[0]), (c.probability(no[0]), c.threshold)

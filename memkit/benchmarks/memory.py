@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from .corpus import load_corpus
-from .searches import chroma_hits, _fill_collection
+from .searches import bare_collection, chroma_hits
 from .timing import SIZES, Agreement, Arm, Room, Size, compare, overlap
 from ..core.embed import MiniLM, corpus_vectors
 from ..core.files import cache_dir, make_once
@@ -80,7 +80,7 @@ def collection_of(
     "The same vectors in Chroma, each with its user's name (ours)."
     def build(folder):
         client = open_chroma(folder)
-        try: _fill_collection(client, "everybody", vectors, [user_of(i) for i in range(len(vectors))], room.progress)
+        try: bare_collection(client, "everybody", vectors, [user_of(i) for i in range(len(vectors))], room.progress)
         finally: client.close()
     client = open_chroma(_room_for(room, "everybody", vectors, build))
     room.stack.callback(client.close)

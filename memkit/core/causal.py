@@ -226,12 +226,13 @@ def token_log_probs(
     model: Any,
     ids: Sequence[int],  # a text, 2 tokens or more
     window: int,         # tokens read at once, 2 or more
-) -> np.ndarray:         # [len(ids) - 1]: log-probability of each token but the first
+    start: int = 1,      # the first token that counts; those before it are only read
+) -> np.ndarray:         # [len(ids) - start]: log-probability of each of these tokens
     "How likely each token was, given those before it; long texts in windows that overlap by half."
     import torch
-    out, done = [], 1
+    out, done = [], start
     while done < len(ids):
-        end = min(len(ids), window if done == 1 else done + window//2)
+        end = min(len(ids), window if done < window else done + window//2)
         part = torch.tensor([ids[max(0, end - window):end]])
         logits, _ = next_logits(model, part, torch.ones_like(part), None, keep=end - done + 1)
         new = part[0, done - end:].to(logits.device)

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from .embed import Embedder, MiniLM, _filled, _minilm_source, by_length, checked_texts
+from .embed import Embedder, MiniLM, by_length, checked_texts, minilm_source, pad_right
 from .files import cache_dir, make_once, write_file
 from .local import fast_dtype
 from .model_files import model_name, quiet_loading
@@ -240,7 +240,7 @@ class _Watch:
         found, device = np.empty((len(self.rows), self.pairs.vectors.shape[1]), np.float32), next(model.parameters()).device
         with torch.inference_mode():
             for batch in by_length([len(r) for r in self.rows], 2048):
-                ids, mask = (torch.from_numpy(x).to(device) for x in _filled([self.rows[i] for i in batch]))
+                ids, mask = (torch.from_numpy(x).to(device) for x in pad_right([self.rows[i] for i in batch]))
                 found[batch] = question_vectors(model, ids, mask).cpu().numpy()
         return float(ranking_quality(found, self.pairs).mean())
 
@@ -266,7 +266,7 @@ def _prepared(train: Pairs, source: Path, settings: AdapterSettings) -> tuple:
     accelerator = Accelerator(cpu=not torch.cuda.is_available())
     model = question_encoder(source, settings, fast_dtype(accelerator.device.type))
     rows = tokenized(train.texts, source)
-    def filled(items): return *map(torch.from_numpy, _filled([rows[i] for i in items])), [list(train.answers[i]) for i in items]
+    def filled(items): return *map(torch.from_numpy, pad_right([rows[i] for i in items])), [list(train.answers[i]) for i in items]
     batches = torch.utils.data.DataLoader(range(len(rows)), batch_sampler=LikeLengths([len(r) for r in rows], settings.batch, settings.seed), collate_fn=filled)
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=settings.learning_rate, weight_decay=settings.weight_decay)
     steps = len(batches)*settings.epochs
@@ -284,7 +284,7 @@ def train_query_adapter(
 ) -> Adapter:                              # card["curve"]: step, loss, validation nDCG@10
     "Train an adapter for questions by contrast with all documents (InfoNCE; ours). Equal seeds on one machine give equal adapters. Raises `ValueError` for what doesn't fit together."
     import torch
-    source = Path(source) if source else _minilm_source()
+    source = Path(source) if source else minilm_source()
     accelerator, model, optimizer, batches, schedule = _prepared(train, source, settings)
     inner, vectors = accelerator.unwrap_model(model), torch.from_numpy(np.array(train.vectors, dtype=np.float32)).to(accelerator.device)
     if inner.config.hidden_size != vectors.shape[1]: raise ValueError(f"the model gives {inner.config.hidden_size} numbers per question, the documents have {vectors.shape[1]}")
@@ -353,7 +353,7 @@ class TunedMiniLM:
         "Opens both graphs; an adapter's is made at its first use (ten seconds). Raises what `load_adapter` and `merged` raise."
         adapter = adapter if isinstance(adapter, Adapter) else load_adapter(adapter)
         self.name, self._documents = f"{MiniLM.name}+{adapter.digest}", MiniLM(threads)
-        folder = make_once(cache_dir()/f"all-MiniLM-L6-v2+{adapter.digest}-onnx-1", lambda f: export_adapter(adapter, _minilm_source(), f, self.max_tokens))
+        folder = make_once(cache_dir()/f"all-MiniLM-L6-v2+{adapter.digest}-onnx-1", lambda f: export_adapter(adapter, minilm_source(), f, self.max_tokens))
         self._questions = MiniLM(threads, folder)
 
     def embed(

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['GRAPH', 'EXACT_UP_TO', 'best_positions', 'VectorIndex', 'check_vectors', 'check_ids', 'ExactIndex', 'lock_folder',
            'current_generation', 'open_chroma', 'open_collection', 'ChromaIndex', 'index_name', 'alone', 'kept_index',
-           'corpus_index', 'check_index']
+           'filled', 'corpus_index', 'check_index']
 
 # %% ../../nbs/core/08_index.ipynb #8cd70fe9
 import hashlib
@@ -325,6 +325,14 @@ def kept_index(
 # %% ../../nbs/core/08_index.ipynb #4b940fc3
 EXACT_UP_TO = 50_000  # vectors; ours
 
+def filled(
+    index: VectorIndex,   # an empty one
+    vectors: np.ndarray,  # [n, dim]
+) -> VectorIndex:         # the same, with them
+    "An index of the rows of `vectors`; their ids are '0' to 'n - 1' (ours)."
+    index.add([str(i) for i in range(len(vectors))], vectors)
+    return index
+
 def corpus_index(
     vectors: np.ndarray,          # [n, dim] float32; their ids are '0' to 'n - 1'
     home: Path | None = None,     # where an index may be kept; None: nowhere, since the vectors are of somebody's own words
@@ -334,9 +342,7 @@ def corpus_index(
     if home and len(vectors) > exact_up_to:
         try: return kept_index(vectors, home)
         except OSError as e: warnings.warn(f"can't keep an index of {len(vectors):,} vectors ({e}); each search compares with all of them", stacklevel=2)
-    index = ExactIndex(vectors.shape[1])
-    index.add([str(i) for i in range(len(vectors))], vectors)
-    return index
+    return filled(ExactIndex(vectors.shape[1]), vectors)
 
 # %% ../../nbs/core/08_index.ipynb #78423b0f
 def check_index(

@@ -12,9 +12,9 @@ from typing import Any
 
 from ..core.files import public_data
 from ..core.records import Document, utc_now
-from ..evaluate.texts import BERT_ENCODER
+from ..evaluate.texts import BERT, BERT_ENCODER
 from .conversation import conversation_rows
-from .generation import BERT, HYBRID, PAPER_1, PAPERS, draw_items, generation_rows, make_parts
+from .generation import HYBRID, PAPER_1, PAPERS, draw_items, generation_rows, make_parts
 from .questions import experiment_corpus
 from .result import provenance, result
 from .retrieval import retrieval_rows

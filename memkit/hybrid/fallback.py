@@ -81,7 +81,7 @@ class Calibration:
 def calibrate(
     evidence: Sequence[Mapping[str, float]],  # one per question
     answerable: Sequence[bool],               # both kinds must occur
-    features: Sequence[str] | None = None,    # None: nearest and ahead; sentence and coverage where the evidence is a retriever's own, without those
+    features: Sequence[str] | None = None,    # None: nearest and ahead
     hold_back: float = .9,                    # share of the unanswerable questions that must get the fallback
     embedder: str = "",
     tuned_on: str = "",
@@ -89,7 +89,7 @@ def calibrate(
     "Fit weights and threshold on questions of one's own corpus (ours; logistic regression). Raises `ValueError` if one kind is missing."
     if len({bool(a) for a in answerable}) < 2: raise ValueError("calibration needs questions with and without an answer; got only one kind")
     from sklearn.linear_model import LogisticRegression
-    features = features or (("nearest", "ahead") if "ahead" in evidence[0] else ("sentence", "coverage"))
+    features = features or ("nearest", "ahead")
     x, y = np.array([[e[f] for f in features] for e in evidence]), np.asarray(answerable, bool)
     fit = LogisticRegression(C=100., class_weight="balanced", max_iter=1000).fit(x, y)
     fitted = Calibration(weights=dict(zip(features, map(float, fit.coef_[0]))), bias=float(fit.intercept_[0]), threshold=1., embedder=embedder, tuned_on=tuned_on)

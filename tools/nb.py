@@ -38,7 +38,7 @@ def run(path: Path, slow: bool = False):
     outputs = {i: nb.cells[i].pop("outputs", []) for i in held}
     for i in held: nb.cells[i].pop("execution_count", None)
     env = {**os.environ, "TQDM_DISABLE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    NotebookClient(nb, timeout=7200, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}).execute(env=env)
+    NotebookClient(nb, timeout=7200, store_widget_state=False, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}).execute(env=env)
     for i in held: nb.cells[i].update(cell_type="code", outputs=outputs[i], execution_count=None)
     nbformat.write(nb, path)
 

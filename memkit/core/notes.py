@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['KINDS', 'FLAGS', 'Round', 'Note', 'chat_sentences', 'flags_of', 'NoteModel', 'LabelledSentence', 'note_sentences',
            'train_notes', 'model_json', 'load_notes_model', 'short_answer', 'stitched', 'points_back', 'shown_note',
-           'take_notes']
+           'why_dropped', 'take_notes']
 
 # %% ../../nbs/core/15_notes.ipynb #01a8124e
 import json
@@ -243,8 +243,14 @@ def _sides(round: Round) -> list[tuple[str, int, str, str, str]]:
 
 _ASKS = re.compile(r"^\W*(?:(?:and|so|but|okay|yes|also|thank you|thanks|hi|hello|doctor|please)[,.]? )*(?:what|why|how|when|where|who|which|is|are|do|does|did|can|could|would|will|should|have you|any|may)\b", re.I)
 
-def _refused(sentence: str, kind: str, flags: Sequence[str], probability: float, keep: float) -> str:
-    "Why a sentence isn't kept; empty if it is."
+def why_dropped(
+    sentence: str,
+    kind: str,            # one of KINDS
+    flags: Sequence[str], # of FLAGS
+    probability: float,   # that it is worth remembering, 0..1
+    keep: float,          # from which probability on it is kept
+) -> str:                # empty if it is kept
+    "Why a sentence isn't kept (ours)."
     if kind == "user-specific" and "hypothetical" in flags: return "hypothetical: not a fact"
     if "question" in flags and _ASKS.match(sentence) and not re.search(TOLD.pattern + r"|\b(?:although|because|ever since)\b", sentence.replace("’", "'"), re.I): return "a question that tells nothing"
     return "" if probability >= keep else f"worth remembering with probability {probability:.2f}, below {keep:.2f}"
@@ -275,7 +281,7 @@ def _note(round_id: str, said: tuple[str, int, str, str, str], p: np.ndarray, sp
     answers = kind == "user-specific" and short_answer(sentence, question)
     text = stitched(question, sentence, speaker) if answers else sentence
     shown = text if answers else shown_note(spoken, rewrite=kind == "user-specific")
-    reason = _refused(sentence, kind, flags, probability, keep)
+    reason = why_dropped(sentence, kind, flags, probability, keep)
     return Note(text, shown, speaker, round_id, place, kind, float(np.round(probability, 6)), not reason, reason, flags)
 
 _MODELS: dict[str, NoteModel] = {}

@@ -547,3 +547,95 @@ def test_a_glance_agrees_with_the_long_way_and_its_errors_are_told_in_one_line(s
     assert len(store.search("u", [1, 0], k=9)) == 3
     store.close()
     with pytest.raises(StoreError, match="it was closed"): store.search("u", [1, 0])
+
+
+# kinds that change, and events of other kinds
+
+def test_a_memory_moves_and_says_why(store):
+    a, b = (store.add("u", w, [1, 0], kind="short").id for w in ("a", "b"))
+    assert [h.item.kind for h in store.search("u", [1, 0], kind="short")] == ["short", "short"]     # the slice is kept from here on
+    store.move("u", [b, a], "long", "said often", event="promoted", data={"round": 3})
+    assert not store.search("u", [1, 0], kind="short") and [m.kind for m in store.list("u")] == ["long", "long"]
+    assert store.vectors("u", kind="long")[0].tolist() == [a, b] and not len(store.vectors("u", kind="short")[0])
+    assert [(e.kind, e.memory, e.reason, e.data) for e in store.events("u")[-2:]] == [("promoted", b, "said often", {"round": 3}), ("promoted", a, "said often", {"round": 3})]
+    store.move("u", [], "short", "nobody")
+    assert len(store.events("u")) == 4
+
+
+def test_what_cannot_be_moved_or_logged(store):
+    a, b = (store.add("u", w).id for w in ("a", "b"))
+    turn = store.add_turn("u", "s", "q", "a")
+    store.supersede("u", a, by=b, reason="newer")
+    before = store.events("u")
+    for f, error, words in [(lambda: store.move("u", [b, a], "long", ""), ValueError, "superseded before"), (lambda: store.move("u", [b, 99], "long", ""), NotFound, "no memory 99"),
+                            (lambda: store.move("v", [b], "long", ""), NotFound, f"no memory {b}"), (lambda: store.move("u", [b], "long", "", event="added"), ValueError, "the store's own"),
+                            (lambda: store.move("u", [b], " ", ""), ValueError, "kind is empty"), (lambda: store.log("u", [{"kind": "dropped"}, {"kind": "dropped", "memory": 99}]), NotFound, "no memory 99"),
+                            (lambda: store.log("u", [{"kind": "superseded"}]), ValueError, "the store's own"), (lambda: store.log("v", [{"kind": "dropped", "turn": turn}]), NotFound, "no turn"),
+                            (lambda: store.log("u", [{"kind": "x", "words": "secret"}]), TypeError, "words"), (lambda: store.log("u", [{"kind": "x", "data": {"n": float("nan")}}]), ValueError, "JSON")]:
+        with pytest.raises(error, match=words): f()
+    assert store.events("u") == before and store.get("u", b).kind == "note" and store.events("v") == []
+
+
+def test_logged_events_go_with_what_they_are_about(store):
+    turn = store.add_turn("u", "s", "q", "a")
+    a, b = store.add("u", "a", turns=[turn]).id, store.add("u", "b").id
+    store.log("u", [{"kind": "dropped", "turn": turn, "data": {"sentence": 1}}, {"kind": "seen", "memory": a}, {"kind": "against", "memory": b, "other": a}, {"kind": "kept", "memory": b}])
+    store.log("u", [])
+    store.forget("u", [a])
+    assert [e.kind for e in store.events("u") if e.kind in ("dropped", "seen", "against", "kept")] == ["kept"]
+
+
+def test_one_turn_and_only_to_its_user(store):
+    turn = store.add_turn("u", "s", "", "I begin.")
+    assert store.turn("u", turn) == store.turns("u")[0] and store.turn("u", turn).question == ""
+    for user, id in (("v", turn), ("u", new_id("t"))):
+        with pytest.raises(NotFound, match="no turn"): store.turn(user, id)
+    with pytest.raises(ValueError, match="named by a random identifier"): store.turn("u", "my turn")
+    with pytest.raises(ValueError, match="question is empty"): store.add_turn("u", "s", "", "")
+
+
+def test_a_transaction_reads_the_kept_slice_until_it_writes(store):
+    store.add("u", "a", [1, 0])
+    store.search("u", [1, 0])
+    with store.transaction("u"):
+        assert len(store.search("u", [1, 0])) == 1
+        store.add("u", "b", [1, 0])
+        assert len(store.search("u", [1, 0])) == 2
+    with pytest.raises(RuntimeError):
+        with store.transaction("u"):
+            store.add("u", "c", [1, 0]); assert len(store.search("u", [1, 0])) == 3
+            raise RuntimeError
+    assert len(store.search("u", [1, 0])) == 2
+    store.add("u", "d", [1, 0])
+    assert [h.item.text for h in store.search("u", [1, 0])] == ["a", "b", "d"]
+
+
+ops = st.lists(st.tuples(st.sampled_from(["add", "add", "add", "move", "supersede", "count", "forget", "log", "look", "fail"]), st.integers(0, 30), st.integers(0, 30)), max_size=25)
+
+@given(ops)
+@settings(max_examples=40, deadline=None)
+def test_what_is_caught_up_equals_what_is_read(tmp_path_factory, ops):
+    "A store that catches up by the log, beside one that reads all of it each time."
+    path = tmp_path_factory.mktemp("caught")/"m.db"
+    with MemoryStore(path) as one, MemoryStore(path, cache_bytes=0) as fresh:
+        for op, i, j in [*ops, ("look", 0, 0)]:
+            living = [m.id for m in fresh.list("u")]
+            pick = lambda n: living[n % len(living)]
+            if op == "add": (one if i % 2 else fresh).add("u", f"{i}", [i, j], kind="ab"[j % 2], encoder="xy"[i % 2])
+            elif op == "look":
+                a, b = one._kept("u"), fresh._kept("u")
+                assert a.rows == b.rows and a.slices.keys() == b.slices.keys()
+                for encoder, s in b.slices.items():
+                    t = a.slices[encoder]
+                    assert (t.ids.tolist(), t.kinds.tolist(), t.vectors.tolist()) == (s.ids.tolist(), s.kinds.tolist(), s.vectors.tolist()) and t.longest >= np.linalg.norm(s.vectors, axis=1).max() - 1e-4
+            elif op == "log": one.log("u", [{"kind": "seen"}]*(700 if i == 0 else 1))
+            elif not living: continue
+            elif op == "move": fresh.move("u", {pick(i), pick(j)}, "a much longer kind" if i % 2 else "c", "")
+            elif op == "supersede" and pick(i) != pick(j): one.supersede("u", pick(i), by=pick(j), reason="")
+            elif op == "count": fresh.count("u", pick(i), recalls=1)
+            elif op == "forget": (one if i % 2 else fresh).forget("u", [pick(i)])
+            elif op == "fail":
+                with pytest.raises(RuntimeError):
+                    with one.transaction("u"):
+                        one.add("u", "never", [1, 1], encoder="x"); one.search("u", [1, 1], encoder="x")
+                        raise RuntimeError

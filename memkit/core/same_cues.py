@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import lru_cache
 
 # %% ../../nbs/core/16a_same_cues.ipynb #bd22089e
 _SUFFIXES = "ations ation ities ments ment ness ings ing ists ist isms ism ians ian ions ion ics ic ers er ies ied ed es al ly ive s y e".split()
@@ -35,6 +36,7 @@ _ONE = {}
 for _group in re.split(r"[|\n]\s*", _SAME):
     for _word in _group.split(): _ONE.setdefault(stem(_word), stem(_group.split()[0]))
 
+@lru_cache(1 << 16)   # words, not what anybody said
 def plain_word(word: str) -> str:
     "A word's stem, or that of the first of its synonyms."
     return _ONE.get(stem(word), stem(word))

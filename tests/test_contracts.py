@@ -17,6 +17,11 @@ from memkit.core.retrieve import PAPER, FusedRetriever, RetrieveSettings, check_
 from memkit.core.store import MemoryStore
 from memkit.hybrid.chatbot import HybridChatbot
 from memkit.hybrid.memory import ChromaMemory, StoreMemory, check_conversation_memory
+from memkit.malp import dpem
+from memkit.malp.assistant import MalpAssistant
+from memkit.malp.coordinator import EmbeddedCoordinator, PromptedCoordinator, check_coordinator
+from memkit.malp.memories import DictionaryMemory, DPeMMemory, FullHistory, NoMemory, RandomRecall, check_dialogue_memory
+from test_coordinator import answering, obliging
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +134,26 @@ def test_assistants(kind, retrieval, minilm, fresh):
     check_assistant(make)
 
 
+# --- MaLP: who takes notes, what keeps them, who answers with them
+
+@pytest.mark.parametrize("kind", ["embedded", "prompted"])
+def test_coordinators(kind, minilm):
+    check_coordinator(lambda: EmbeddedCoordinator(minilm) if kind == "embedded" else PromptedCoordinator(ScriptedLM(answering(obliging))))
+
+
+DIALOGUE_MEMORIES = {"none": lambda store, e: NoMemory(store), "dictionary": DictionaryMemory, "full history": lambda store, e: FullHistory(store), "DPeM": DPeMMemory, "to the letter": lambda store, e: DPeMMemory(store, e, settings=dpem.PAPER, way="paper"),
+                     "random": lambda store, e: RandomRecall(DPeMMemory(store, e))}
+
+
+@pytest.mark.parametrize("kind", DIALOGUE_MEMORIES)
+def test_dialogue_memories(kind, minilm, fresh): check_dialogue_memory(lambda: DIALOGUE_MEMORIES[kind](MemoryStore(fresh()), minilm))
+
+
+@pytest.mark.parametrize("place", ["file", ":memory:"])
+def test_malp_assistants(place, minilm, fresh):
+    check_assistant(lambda: MalpAssistant(DPeMMemory(MemoryStore(fresh() if place == "file" else place), minilm), ScriptedLM(lambda messages: "Please see what you told me.")))
+
+
 # --- and the table is complete
 
 def test_every_contract_of_the_package_is_held_here():
@@ -139,5 +164,6 @@ def test_every_contract_of_the_package_is_held_here():
     protocols = {c.name for p in root.rglob("*.py") for c in ast.parse(p.read_text(encoding="utf-8")).body
                  if isinstance(c, ast.ClassDef) and any(isinstance(b, ast.Name) and b.id == "Protocol" for b in c.bases)}
     contracts = {"LanguageModel": check_language_model, "LabelScorer": check_label_scorer, "Embedder": check_embedder, "VectorIndex": check_index, "LexicalIndex": check_lexical,
-                 "Retriever": check_retriever, "ConversationMemory": check_conversation_memory, "Assistant": check_assistant}
+                 "Retriever": check_retriever, "ConversationMemory": check_conversation_memory, "Assistant": check_assistant,
+                 "Coordinator": check_coordinator, "DialogueMemory": check_dialogue_memory}
     assert protocols == set(contracts) and {c.__name__ for c in contracts.values()} <= named, "a new protocol needs a contract and a line here"

@@ -11,7 +11,7 @@ from memkit.core.notes import Note, Round
 from memkit.core.same import Relation
 from memkit.core.schema import NotFound, StoreError
 from memkit.core.store import MemoryStore
-from memkit.malp.dpem import PAPER, DPeM, DPeMSettings, read_table
+from memkit.malp.dpem import PAPER, DPeM, DPeMSettings, read_table, round_turn
 from memkit.malp.fate import avoided, filtered, words_of
 from memkit.malp.replay import MOVES, Move, State, changes, moves_of, replay
 
@@ -377,8 +377,8 @@ def test_a_dropped_note_is_found_by_its_turn_and_place(store):
     d.take("u", r, [note("r", "I have a cat."), note("r", "Thanks!", 1, kept=False), note("r", "Cats need water.", 1, "assistant", kept=False)])
     found = [words_of(store, "u", m.turn, m.speaker, m.sentence) for m in d.moves("u") if m.kind == "dropped"]
     assert found == ["Thanks!", "Cats need water."]
-    assert words_of(store, "u", d.turn_of("u", "r"), "user", 9) == ""
-    with pytest.raises(NotFound): words_of(store, "v", d.turn_of("u", "r"), "user", 0)
+    assert words_of(store, "u", round_turn(store, "u", "r"), "user", 9) == ""
+    with pytest.raises(NotFound): words_of(store, "v", round_turn(store, "u", "r"), "user", 0)
 
 
 def test_two_writers_of_one_user(tmp_path):

@@ -118,6 +118,28 @@ def test_a_forgotten_turn_leaves_the_context_of_others():
         assert after == {3: 0.}
 
 
+def test_somebody_forgotten_who_comes_back():
+    with MemoryStore(":memory:") as store:
+        filled(store)
+        search = MemorySearch(store, Letters())
+        search.search("ann", "knee")
+        store.forget("ann")
+        filled(store)                              # as many writes as before: the same version
+        assert {h.item.id for h in search.search("ann", "knee", k=9)} == {m.id for m in store.list("ann")}
+
+
+def test_the_last_turn_forgotten_with_an_old_wording():
+    with MemoryStore(":memory:") as store:
+        filled(store)
+        search, last = MemorySearch(store, Letters()), store.turns("ann")[-1].id
+        old = store.add("ann", "an old wording", Letters().embed(["an old wording"])[0], encoder="letters", turns=[last])
+        new = store.add("ann", "a new wording", Letters().embed(["a new wording"])[0], encoder="letters")
+        store.supersede("ann", old.id, by=new.id, reason="test")
+        search.search("ann", "wording")
+        store.forget("ann", [old.id])
+        assert "a new wording" in [h.item.text for h in search.search("ann", "wording")]
+
+
 def test_users_are_apart_and_few_are_kept():
     with MemoryStore(":memory:") as store:
         for user in ("ann", "bob", "cy"): filled(store, user)

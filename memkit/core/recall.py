@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['stems', 'weighted_words', 'WordIndex', 'RecallSettings', 'said_before', 'best_rows', 'MemorySearch']
 
-# %% ../../nbs/core/17_recall.ipynb #74bc9e2b
+# %% ../../nbs/core/17_recall.ipynb #0b42123f
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Mapping, Sequence
@@ -20,10 +20,10 @@ from .fusion import stretched
 from .lexical import idf_weight, saturation, tokenize
 from .records import Hit, Memory, check_text
 
-# %% ../../nbs/core/17_recall.ipynb #53f4743e
-if TYPE_CHECKING: from memkit.core.store import MemoryStore, StoredTurn
+# %% ../../nbs/core/17_recall.ipynb #391fda13
+if TYPE_CHECKING: from memkit.core.store import InForce, MemoryStore, StoredTurn
 
-# %% ../../nbs/core/17_recall.ipynb #7d164b2b
+# %% ../../nbs/core/17_recall.ipynb #45e53e98
 _local = threading.local()   # a stemmer works on one word at a time
 
 @lru_cache(maxsize=1 << 16)
@@ -39,7 +39,7 @@ def stems(
     "The words of `text` without stop words, cut to their stems (Snowball's English ones; words of other languages mostly stay whole)."
     return [_stem(w) for w in tokenize(text, plurals=False)]
 
-# %% ../../nbs/core/17_recall.ipynb #2740856b
+# %% ../../nbs/core/17_recall.ipynb #bfefe1f2
 def weighted_words(
     parts: Sequence[tuple[str, float]],  # (text, what each of its words counts)
 ) -> dict[str, float]:                   # stem -> weight
@@ -50,7 +50,7 @@ def weighted_words(
             for word in stems(text): bag[word] = bag.get(word, 0.) + weight
     return bag
 
-# %% ../../nbs/core/17_recall.ipynb #d28763b1
+# %% ../../nbs/core/17_recall.ipynb #36996109
 class WordIndex:
     "Weighted bags of words, searched by BM25; rows can be added and taken out (ours). Not safe for threads by itself."
     def __init__(self, k1: float = .9, b: float = .4):
@@ -99,7 +99,7 @@ class WordIndex:
             if living: total[rows] += idf_weight(living, n)*saturation(weights, self._length[rows], mean or 1., self.k1, self.b)
         return total
 
-# %% ../../nbs/core/17_recall.ipynb #c190399f
+# %% ../../nbs/core/17_recall.ipynb #284b1003
 @dataclass(frozen=True, kw_only=True)
 class RecallSettings:
     "How memories are searched; all `ours`. Raises `ValueError` for what can't be."
@@ -114,7 +114,7 @@ class RecallSettings:
         if min((self.message, *self.before)) < 0: raise ValueError("message and before must be 0 or more")
         if self.k1 <= 0 or not 0 <= self.b <= 1: raise ValueError(f"k1 must be above 0 and b in 0..1, got {self.k1} and {self.b}")
 
-# %% ../../nbs/core/17_recall.ipynb #adc8d0d8
+# %% ../../nbs/core/17_recall.ipynb #130ed41d
 def said_before(
     turns: Sequence["StoredTurn"],  # in order
     at: int,                        # the turn that the memory cites
@@ -129,7 +129,7 @@ def said_before(
         messages += [turns[at].answer, turns[at].question]
     return messages[:1 + n]
 
-# %% ../../nbs/core/17_recall.ipynb #e3ea4ec8
+# %% ../../nbs/core/17_recall.ipynb #d87c960a
 def best_rows(
     words: np.ndarray,    # [n], BM25
     meaning: np.ndarray,  # [n], cosines
@@ -142,22 +142,21 @@ def best_rows(
     among = np.flatnonzero(score >= np.partition(score, -min(k, len(score)))[-min(k, len(score))])
     return [(int(i), float(score[i])) for i in among[np.lexsort((-words[among], -score[among]))][:k]]
 
-# %% ../../nbs/core/17_recall.ipynb #a68907e5
+# %% ../../nbs/core/17_recall.ipynb #207e366e
 class _Known:
     "What is kept in memory of one user: the words of the memories in force."
     def __init__(self, settings: RecallSettings):
-        self.settings, self.index, self.memories, self.turns, self.place = settings, WordIndex(settings.k1, settings.b), {}, [], {}
-        self.vectors = None   # the store's own array: as long as it is the same one, nothing has changed
+        self.settings, self.index, self.turns, self.place, self.at = settings, WordIndex(settings.k1, settings.b), [], {}, (-1, -1)
 
-    def follow(self, memories: Sequence[Memory], turns: Sequence["StoredTurn"]):
+    def follow(self, view: "InForce", new_turns: Sequence["StoredTurn"]):
         "Add what is new, take out what is gone."
-        self.turns, now = turns, {m.id: m for m in memories}
-        self.place = {t.id: i for i, t in enumerate(turns)}
-        for id in self.memories.keys() - now.keys(): self.index.remove(id)
-        for id, m in now.items():
-            if id not in self.memories: self.index.add(id, self._bag(m))
-        self.memories = now
-        self.rows, self.kinds = self.index.rows([m.id for m in memories]), np.array([m.kind for m in memories])
+        self.place |= {t.id: i for i, t in enumerate(new_turns, len(self.turns))}
+        self.turns += new_turns
+        now = view.ids.tolist()
+        for id in self.index.row.keys() - set(now): self.index.remove(id)
+        for id in now:
+            if id not in self.index.row: self.index.add(id, self._bag(view.memory(id)))
+        self.rows, self.at = self.index.rows(now), (view.version, now[-1])   # no identifier is given out twice
 
     def _bag(self, m: Memory) -> dict[str, float]:
         s, cited = self.settings, [self.place[t] for t in m.turns if t in self.place]
@@ -167,7 +166,7 @@ class _Known:
         for word, n in Counter(stems(own)).items(): bag[word] = max(bag.get(word, 0.), s.message*n)   # what the memory says itself stands in its message too
         return bag
 
-# %% ../../nbs/core/17_recall.ipynb #840d5a55
+# %% ../../nbs/core/17_recall.ipynb #da2056bc
 class MemorySearch:
     "Searches a user's memories by meaning and by words in context (ours). Threads may share one; it holds nothing that the store doesn't."
     def __init__(
@@ -192,31 +191,26 @@ class MemorySearch:
         "The memories in force that matter most for `query`. Raises `ValueError` for a blank query or a `k` below 1."
         check_text(query, "query")
         if k < 1: raise ValueError(f"k must be 1 or more, got {k}")
-        ids, vectors = self.store.vectors(user, self.embedder.name)
-        if not len(ids): return []
+        view = self.store.in_force(user, self.embedder.name)
+        if not len(view.ids): return []
         with self._lock:
-            known = self._current(user, vectors)
-            words, memories, places = known.index.scores(stems(query)), known.memories, known.kinds
-            by_words = words[known.rows]
-        by_meaning = vectors @ (self.embedder.embed([query], "query")[0] if vector is None else vector)
-        if kinds is not None:
-            here = np.flatnonzero(np.isin(places, list(kinds)))
-            ids, by_words, by_meaning = ids[here], by_words[here], by_meaning[here]
-        return [Hit(item=memories[int(ids[i])], score=float(s), source="memory", parts={"words": float(by_words[i]), "meaning": float(by_meaning[i])})
-                for i, s in best_rows(by_words, by_meaning, self.settings.words, k)]
+            known = self._current(view)
+            by_words = known.index.scores(stems(query))[known.rows]
+        by_meaning = view.vectors @ (self.embedder.embed([query], "query")[0] if vector is None else vector)
+        here = np.arange(len(view.ids)) if kinds is None else np.flatnonzero(np.isin(view.kinds, list(kinds)))
+        return [Hit(item=view.memory(view.ids[here[i]]), score=s, source="memory", parts={"words": float(by_words[here[i]]), "meaning": float(by_meaning[here[i]])})
+                for i, s in best_rows(by_words[here], by_meaning[here], self.settings.words, k)]
 
-    def _current(self, user: str, vectors: np.ndarray) -> _Known:
-        known = self._known.get(user)
-        if known is None or known.vectors is not vectors:
-            memories = self.store.list(user)
-            known = known if known and _only_superseded(self.store, user, known.memories.keys() - {m.id for m in memories}) else _Known(self.settings)
-            known.follow(memories, self.store.turns(user))
-            known.vectors = vectors
+    def _current(self, view: "InForce") -> _Known:
+        "The user's words as `view` has them. What was forgotten leaves the context of others too: then everything is read anew."
+        user, known = view.user, self._known.get(view.user)
+        if known is None or known.at != (view.version, int(view.ids[-1])):
+            gone = known.index.row.keys() - set(view.ids.tolist()) if known else ()
+            known = known if known and (not gone or gone <= self.store.superseded(user).keys()) else _Known(self.settings)
+            try: new = self.store.turns(user, after=known.turns[-1].id if known.turns else None)
+            except LookupError: known, new = _Known(self.settings), self.store.turns(user)
+            known.follow(view, new)
         self._known[user] = known
         self._known.move_to_end(user)
         while len(self._known) > self.users: self._known.popitem(last=False)
         return known
-
-def _only_superseded(store: "MemoryStore", user: str, gone: Collection[int]) -> bool:
-    "Forgotten memories take their words out of the context of others too: then everything is read anew."
-    return not gone or all(id in store.superseded(user) for id in gone)

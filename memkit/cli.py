@@ -12,7 +12,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,12 +57,24 @@ def cmd_bench(a: argparse.Namespace):
 
 def cmd_experiment(a: argparse.Namespace):
     "Run a paper's experiment and print its tables, the paper's numbers beside ours; JSON and pictures where asked."
-    from memkit.experiments.hybrid import figure_3, run_hybrid
     from memkit.experiments.result import print_result, save_result
-    result = run_hybrid(full=a.full, model=a.model)
+    run, pictures, more = {"hybrid": _hybrid, "malp": _malp}[a.name](a)
+    result = run()
     print_result(result)
+    print(more(result), end="")
     if a.json: save_result(result, a.json)
-    if a.figures: save_pictures(a.figures, {"figure_3": figure_3(result)})
+    if a.figures: save_pictures(a.figures, pictures(result))
+
+def _hybrid(a: argparse.Namespace) -> tuple[Callable, Callable, Callable]:  # what runs it; of its result: pictures by name, and what is printed after the tables
+    from memkit.experiments.hybrid import figure_3, run_hybrid
+    if a.memory_only: raise ValueError("--memory-only belongs to the experiment malp; hybrid has no weights to leave out")
+    return lambda: run_hybrid(full=a.full, model=a.model), lambda result: {"figure_3": figure_3(result)}, lambda result: ""
+
+def _malp(a: argparse.Namespace) -> tuple[Callable, Callable, Callable]:
+    from memkit.experiments.malp import figure_4, run_malp
+    from memkit.experiments.malp_case import figure_5
+    if not a.memory_only: raise ValueError("the rows with injection and LoRA aren't there yet: memkit experiment malp --memory-only measures the memory alone")
+    return lambda: run_malp(full=a.full, model=a.model), lambda result: {"figure_4": figure_4(result)}, lambda result: f"\n{figure_5(result)}\n"
 
 def save_pictures(
     folder: Path,         # made if it isn't there
@@ -188,10 +200,11 @@ def add_bench(c: argparse.ArgumentParser):
     c.add_argument("--json", type=Path, help="write the figures to this file")
 
 def add_experiment(c: argparse.ArgumentParser):
-    c.add_argument("name", choices=("hybrid",), help="the paper")
+    c.add_argument("name", choices=("hybrid", "malp"), help="the paper")
     size = c.add_mutually_exclusive_group()
-    size.add_argument("--quick", dest="full", action="store_false", help="a part of MedQuAD and few answers, about three minutes on two cores (the default)")
-    size.add_argument("--full", action="store_true", help="all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQuAD was never embedded")
+    size.add_argument("--quick", dest="full", action="store_false", help="little data and few answers, about three minutes on two cores (the default)")
+    size.add_argument("--full", action="store_true", help="hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQuAD was never embedded; malp: more patients and rounds, about 45 minutes")
+    c.add_argument("--memory-only", action="store_true", help="malp: the memory without the weights (injection, LoRA)")
     c.add_argument("--model", default="embedded", help="who writes the answers, as for memkit chat (default: %(default)s)")
     c.add_argument("--json", type=Path, help="write the figures, and where they come from, to this file")
     c.add_argument("--figures", type=Path, metavar="FOLDER", help="write the pictures to this folder, as SVG and PNG")

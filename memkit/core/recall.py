@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['stems', 'weighted_words', 'WordIndex', 'RecallSettings', 'said_before', 'best_rows', 'MemorySearch']
 
-# %% ../../nbs/core/17_recall.ipynb #0b42123f
+# %% ../../nbs/core/17_recall.ipynb #1bc05479
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Mapping, Sequence
@@ -20,10 +20,10 @@ from .fusion import stretched
 from .lexical import idf_weight, saturation, tokenize
 from .records import Hit, Memory, check_text
 
-# %% ../../nbs/core/17_recall.ipynb #391fda13
+# %% ../../nbs/core/17_recall.ipynb #1672a546
 if TYPE_CHECKING: from memkit.core.store import InForce, MemoryStore, StoredTurn
 
-# %% ../../nbs/core/17_recall.ipynb #45e53e98
+# %% ../../nbs/core/17_recall.ipynb #aa48f808
 _local = threading.local()   # a stemmer works on one word at a time
 
 @lru_cache(maxsize=1 << 16)
@@ -39,7 +39,7 @@ def stems(
     "The words of `text` without stop words, cut to their stems (Snowball's English ones; words of other languages mostly stay whole)."
     return [_stem(w) for w in tokenize(text, plurals=False)]
 
-# %% ../../nbs/core/17_recall.ipynb #bfefe1f2
+# %% ../../nbs/core/17_recall.ipynb #eb85f117
 def weighted_words(
     parts: Sequence[tuple[str, float]],  # (text, what each of its words counts)
 ) -> dict[str, float]:                   # stem -> weight
@@ -50,7 +50,7 @@ def weighted_words(
             for word in stems(text): bag[word] = bag.get(word, 0.) + weight
     return bag
 
-# %% ../../nbs/core/17_recall.ipynb #36996109
+# %% ../../nbs/core/17_recall.ipynb #066162c6
 class WordIndex:
     "Weighted bags of words, searched by BM25; rows can be added and taken out (ours). Not safe for threads by itself."
     def __init__(self, k1: float = .9, b: float = .4):
@@ -99,11 +99,11 @@ class WordIndex:
             if living: total[rows] += idf_weight(living, n)*saturation(weights, self._length[rows], mean or 1., self.k1, self.b)
         return total
 
-# %% ../../nbs/core/17_recall.ipynb #284b1003
+# %% ../../nbs/core/17_recall.ipynb #9c6ea0e2
 @dataclass(frozen=True, kw_only=True)
 class RecallSettings:
     "How memories are searched; all `ours`. Raises `ValueError` for what can't be."
-    words: float = .6          # share of words in the score; the rest is meaning
+    words: float = .4          # share of words in the score; the rest is meaning
     message: float = 1.        # what the other words of a memory's own message count
     before: tuple[float, ...] = (.5, .25)  # what words of the messages before it count, the nearest first; () leaves context out
     k1: float = .9             # BM25's saturation
@@ -114,7 +114,7 @@ class RecallSettings:
         if min((self.message, *self.before)) < 0: raise ValueError("message and before must be 0 or more")
         if self.k1 <= 0 or not 0 <= self.b <= 1: raise ValueError(f"k1 must be above 0 and b in 0..1, got {self.k1} and {self.b}")
 
-# %% ../../nbs/core/17_recall.ipynb #130ed41d
+# %% ../../nbs/core/17_recall.ipynb #aeb2ef1f
 def said_before(
     turns: Sequence["StoredTurn"],  # in order
     at: int,                        # the turn that the memory cites
@@ -129,7 +129,7 @@ def said_before(
         messages += [turns[at].answer, turns[at].question]
     return messages[:1 + n]
 
-# %% ../../nbs/core/17_recall.ipynb #d87c960a
+# %% ../../nbs/core/17_recall.ipynb #05a89afe
 def best_rows(
     words: np.ndarray,    # [n], BM25
     meaning: np.ndarray,  # [n], cosines
@@ -142,7 +142,7 @@ def best_rows(
     among = np.flatnonzero(score >= np.partition(score, -min(k, len(score)))[-min(k, len(score))])
     return [(int(i), float(score[i])) for i in among[np.lexsort((-words[among], -score[among]))][:k]]
 
-# %% ../../nbs/core/17_recall.ipynb #207e366e
+# %% ../../nbs/core/17_recall.ipynb #e55a47ed
 class _Known:
     "What is kept in memory of one user: the words of the memories in force."
     def __init__(self, settings: RecallSettings):
@@ -166,7 +166,7 @@ class _Known:
         for word, n in Counter(stems(own)).items(): bag[word] = max(bag.get(word, 0.), s.message*n)   # what the memory says itself stands in its message too
         return bag
 
-# %% ../../nbs/core/17_recall.ipynb #da2056bc
+# %% ../../nbs/core/17_recall.ipynb #cde15849
 class MemorySearch:
     "Searches a user's memories by meaning and by words in context (ours). Threads may share one; it holds nothing that the store doesn't."
     def __init__(

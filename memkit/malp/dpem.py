@@ -8,6 +8,7 @@ __all__ = ['round_turn', 'has_turn', 'DPeM', 'DPeMSettings', 'PAPER', 'Move', 'S
 # %% ../../nbs/malp/30_dpem.ipynb #985e7c55
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,17 +16,18 @@ from ..core.embed import Embedder
 from ..core.notes import Note, Round
 from ..core.records import Memory, Receipt
 from ..core.same import best_relation
-from ..core.schema import NotFound
-from ..core.store import MemoryStore
 from .executive import PAPER, DPeMSettings, FlagTable, RoundWriter, executive, memorize, read_table, write_table
 from .fate import Fate, Known, Relate, check_notes, fate, filtered, shown_of
 from .replay import PLACES, Move, State, moves_of, replay, state_of
 
 _all_ = ["DPeMSettings", "PAPER", "Move", "State"]
 
+# %% ../../nbs/malp/30_dpem.ipynb #dec988da
+if TYPE_CHECKING: from memkit.core.store import MemoryStore
+
 # %% ../../nbs/malp/30_dpem.ipynb #19107479
 def round_turn(
-    store: MemoryStore,
+    store: "MemoryStore",
     user: str,
     round_id: str,
 ) -> str:  # of a turn, the same each time
@@ -33,20 +35,20 @@ def round_turn(
     return "t-" + hashlib.blake2b(f"{store.alias(user)} {round_id}".encode(), digest_size=16).hexdigest()
 
 def has_turn(
-    store: MemoryStore,
+    store: "MemoryStore",
     user: str,
     turn: str,
 ) -> bool:
     "Has the store this turn of the user?"
     try: return bool(store.turn(user, turn))
-    except NotFound: return False
+    except LookupError: return False
 
 # %% ../../nbs/malp/30_dpem.ipynb #203c342d
 class DPeM:
     "Dual-process enhanced memory (MaLP §2.3): working, short-term and long-term memory of many users, all of it in `store`."
     def __init__(
         self,
-        store: MemoryStore,
+        store: "MemoryStore",
         embedder: Embedder,
         settings: DPeMSettings = DPeMSettings(),
         relate: Relate = best_relation,  # what a note is to what is known

@@ -9,13 +9,16 @@ __all__ = ['PAPER', 'DPeMSettings', 'FlagTable', 'read_table', 'write_table', 'R
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..core.notes import Note, Round
-from ..core.store import MemoryStore
 from .fate import Fate, avoided, shown_of
 from .replay import Move, row_of
+
+# %% ../../nbs/malp/30c_executive.ipynb #edca07b0
+if TYPE_CHECKING: from memkit.core.store import MemoryStore
 
 # %% ../../nbs/malp/30c_executive.ipynb #a746988a
 @dataclass(frozen=True, kw_only=True)
@@ -58,20 +61,20 @@ class FlagTable:
         self.flags = {id: n for id, n in self.flags.items() if id in living}
         self.open = [pair for pair in self.open if set(pair) <= set(living)]
 
-def read_table(store: MemoryStore, user: str) -> FlagTable:
+def read_table(store: "MemoryStore", user: str) -> FlagTable:
     "The table as it was written last; an empty one for somebody new."
     kept = store.state(user, "dpem", {})
     pairs = {name: [tuple(pair) for pair in kept.get(name, [])] for name in ("open", "working")}
     return FlagTable(**{**kept, **pairs, "flags": {int(id): n for id, n in kept.get("flags", {}).items()}})
 
-def write_table(store: MemoryStore, user: str, table: FlagTable):
+def write_table(store: "MemoryStore", user: str, table: FlagTable):
     "Keep it in the place of the one before."
     store.set_state(user, "dpem", {**vars(table), "flags": {str(id): n for id, n in table.flags.items() if n != 1}})
 
 # %% ../../nbs/malp/30c_executive.ipynb #2bb28063
 class RoundWriter:
     "A round being written: its moves are collected and logged together, and the flag table follows them (ours)."
-    def __init__(self, store: MemoryStore, user: str, table: FlagTable, at: datetime | None):
+    def __init__(self, store: "MemoryStore", user: str, table: FlagTable, at: datetime | None):
         self.store, self.user, self.table, self.at, self.moves, self.logged = store, user, table, at, [], 0
 
     def move(self, kind: str, **what): self.moves.append(Move(round=self.table.round, kind=kind, **what))

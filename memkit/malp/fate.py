@@ -9,6 +9,7 @@ __all__ = ['Relate', 'SURE', 'ECHO', 'check_notes', 'filtered', 'words_of', 'Kno
 # %% ../../nbs/malp/30b_fate.ipynb #cc88d817
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +18,9 @@ from ..core.notes import KINDS, Note, Round, chat_sentences, flags_of
 from ..core.records import check_text
 from ..core.same import Relation, best_relation
 from ..core.same_cues import stem
-from ..core.store import MemoryStore
+
+# %% ../../nbs/malp/30b_fate.ipynb #ad27d336
+if TYPE_CHECKING: from memkit.core.store import MemoryStore
 
 # %% ../../nbs/malp/30b_fate.ipynb #3ca71231
 def check_notes(
@@ -45,7 +48,7 @@ def filtered(
 
 # %% ../../nbs/malp/30b_fate.ipynb #9dc1bfe6
 def words_of(
-    store: MemoryStore,
+    store: "MemoryStore",
     user: str,
     turn: str,
     speaker: str,      # user or assistant

@@ -8,9 +8,10 @@ __all__ = ['MOVES', 'PLACES', 'Move', 'State', 'replay', 'state_of', 'Change', '
 # %% ../../nbs/malp/30a_replay.ipynb #177ec276
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..core.store import Event
+# %% ../../nbs/malp/30a_replay.ipynb #65eb5004
+if TYPE_CHECKING: from memkit.core.store import Event
 
 # %% ../../nbs/malp/30a_replay.ipynb #7ff016d4
 MOVES = ("noted", "dropped", "stored", "counted", "promoted", "refreshed", "evicted", "superseded", "contradicted", "resolved")
@@ -118,7 +119,7 @@ def row_of(
     return {"kind": _PREFIX + move.kind, "memory": move.memory, "other": None if own else move.other, "turn": move.turn, "reason": "" if own else move.reason, "data": data}
 
 def moves_of(
-    events: Iterable[Event],
+    events: Iterable["Event"],
 ) -> list[Move]:
     "The moves among a user's events. What superseded what, and why, is told by the store's own events while both are there."
     events = list(events)

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['Ranker', 'YARDSTICK', 'DPEM', 'KEEP', 'CONTROLS', 'Case', 'evidence_cases', 'turn_ranker', 'with_roles',
-           'memory_ranker', 'evidence_systems', 'CachedCoordinator', 'read', 'evidence_rows']
+           'memory_ranker', 'evidence_systems', 'CachedCoordinator', 'read', 'evidence_rows', 'evidence_picture']
 
-# %% ../../nbs/experiments/76_evidence.ipynb #926ab31a
+# %% ../../nbs/experiments/76_evidence.ipynb #34984eae
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -31,10 +31,10 @@ from ..malp.corpora import Conversation, EvidenceQuestion, load_locomo, load_mem
 from ..malp.dpem import PAPER
 from ..malp.memories import DialogueMemory, DictionaryMemory, DPeMMemory, RandomRecall
 
-# %% ../../nbs/experiments/76_evidence.ipynb #fcfb5bef
+# %% ../../nbs/experiments/76_evidence.ipynb #2d01b7f3
 if TYPE_CHECKING: from memkit.core.store import MemoryStore
 
-# %% ../../nbs/experiments/76_evidence.ipynb #a5d2f54c
+# %% ../../nbs/experiments/76_evidence.ipynb #e00d8254
 @dataclass(frozen=True)
 class Case:
     "A conversation, and the questions that are asked about it."
@@ -60,7 +60,7 @@ def evidence_cases() -> list[Case]:
         cases += [Case("MemoryBank", c, asked) for c in load_memorybank(bank, public_data("memorybank/probing_questions_en.jsonl")).records if (asked := _labelled(c, labels))]
     return cases
 
-# %% ../../nbs/experiments/76_evidence.ipynb #d1c950ba
+# %% ../../nbs/experiments/76_evidence.ipynb #7dc5bc70
 Ranker = Callable[[str], list[str]]   # a question -> turn ids, best first
 
 def turn_ranker(
@@ -78,7 +78,7 @@ def turn_ranker(
     search = {"bm25": by_words, "dense": by_meaning}
     return lambda q: [said[i].id for i, _ in rrf([search[s](q) for s in sides])]
 
-# %% ../../nbs/experiments/76_evidence.ipynb #c914830b
+# %% ../../nbs/experiments/76_evidence.ipynb #da6f3fd2
 def with_roles(
     question: str,
     speakers: Sequence[str],  # who stands where the user stands, then the other
@@ -87,7 +87,7 @@ def with_roles(
     for role, name in zip(("user", "assistant"), speakers): question = re.sub(rf"\b{re.escape(name)}\b", f"the {role}", question, flags=re.I)
     return question
 
-# %% ../../nbs/experiments/76_evidence.ipynb #e89f713f
+# %% ../../nbs/experiments/76_evidence.ipynb #3e11bec5
 def _sources(m: Memory, said: Mapping[str, Any], speakers: Sequence[str]) -> list[str]:
     "The turns that a memory came from."
     turns = [said[i] for i in m.meta["round"].split("+")]
@@ -108,7 +108,7 @@ def memory_ranker(
     def wordings(id): return [id] + [w for old in earlier.get(id, ()) for w in wordings(old)]
     return lambda q: list(dict.fromkeys(t for h in memory.recall("u", with_roles(q, conversation.speakers), near) for id in wordings(h.item.id) for t in _sources(everything[id], said, conversation.speakers)))
 
-# %% ../../nbs/experiments/76_evidence.ipynb #ff010803
+# %% ../../nbs/experiments/76_evidence.ipynb #0bd79ebe
 YARDSTICK = "BM25 + MiniLM by rank, turns"
 DPEM = "DPeM"
 KEEP = .1   # of the note taker: high recall, because consolidation follows
@@ -147,7 +147,7 @@ def read(
     session = {t.id: t.session for t in conversation.turns}
     for r in conversation.rounds: memory.take("u", r, session=f"s-{session[r.id.split('+')[0]]}")
 
-# %% ../../nbs/experiments/76_evidence.ipynb #058b701c
+# %% ../../nbs/experiments/76_evidence.ipynb #1fad7008
 CONTROLS = (YARDSTICK, f"{YARDSTICK} with names", "BM25, turns with names", "random memory")
 
 def evidence_rows(
@@ -170,3 +170,26 @@ def evidence_rows(
         for other in (YARDSTICK, f"{YARDSTICK} with names", "BM25, turns with names", "dictionary"):
             rows.append(figure("Evidence, in pairs", f"DPeM less {other}", f"recall@{k}, {group}", paired(values[group, DPEM], values[group, other])))
     return rows
+
+# %% ../../nbs/experiments/76_evidence.ipynb #1818104d
+def evidence_picture(
+    rows: Sequence[Mapping[str, Any]],  # from `evidence_rows`
+) -> Any:                               # a matplotlib figure
+    "Recall of evidence by system, one panel for each conversation or data set (ours). Raises `ValueError` where there are no such rows."
+    import matplotlib.pyplot as plt
+    rows = [r for r in rows if r["table"] == "Evidence"]
+    if not rows: raise ValueError("no rows of the table 'Evidence'; make them with evidence_rows")
+    groups, names = (list(dict.fromkeys(r[key] for r in rows)) for key in ("metric", "row"))
+    fig, axes = plt.subplots(1, len(groups), figsize=(3.4 + 2.2*len(groups), 3.2), sharey=True, squeeze=False)
+    for ax, group in zip(axes[0], groups):
+        for r in (r for r in rows if r["metric"] == group):
+            y, (low, high) = -names.index(r["row"]), r["ci"] or (r["ours"], r["ours"])
+            colour = "#0072B2" if r["row"].startswith("DPeM") else "#555555"
+            ax.plot([low, high], [y, y], color=colour, lw=1.5)
+            ax.plot(r["ours"], y, "o", color=colour, ms=6, mfc="white" if r["control"] else colour)
+        ax.set(xlabel=group, xlim=(0, 1))
+        ax.grid(axis="x", lw=.3)
+    axes[0][0].set(yticks=[-i for i in range(len(names))], yticklabels=names)
+    fig.tight_layout()
+    plt.close(fig)
+    return fig

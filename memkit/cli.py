@@ -64,10 +64,11 @@ def cmd_experiment(a: argparse.Namespace):
     print(more(result), end="")
     if a.json: save_result(result, a.json)
     if a.figures: save_pictures(a.figures, pictures(result))
+    if a.pairs: _save_pairs(result, a.pairs)
 
 def _hybrid(a: argparse.Namespace) -> tuple[Callable, Callable, Callable]:  # what runs it; of its result: pictures by name, and what is printed after the tables
     from memkit.experiments.hybrid import figure_3, run_hybrid
-    if a.memory_only: raise ValueError("--memory-only belongs to the experiment malp; hybrid has no weights to leave out")
+    if a.memory_only or a.pairs: raise ValueError("--memory-only and --pairs belong to the experiment malp; hybrid has no weights to leave out and no pairs to rate")
     return lambda: run_hybrid(full=a.full, model=a.model), lambda result: {"figure_3": figure_3(result)}, lambda result: ""
 
 def _malp(a: argparse.Namespace) -> tuple[Callable, Callable, Callable]:
@@ -75,6 +76,10 @@ def _malp(a: argparse.Namespace) -> tuple[Callable, Callable, Callable]:
     from memkit.experiments.malp_case import figure_5
     if not a.memory_only: raise ValueError("the rows with injection and LoRA aren't there yet: memkit experiment malp --memory-only measures the memory alone")
     return lambda: run_malp(full=a.full, model=a.model), lambda result: {"figure_4": figure_4(result)}, lambda result: f"\n{figure_5(result)}\n"
+
+def _save_pairs(result: Mapping, path: Path):
+    from memkit.experiments.malp_case import save_pairs
+    save_pairs(result, path)
 
 def save_pictures(
     folder: Path,         # made if it isn't there
@@ -205,6 +210,7 @@ def add_experiment(c: argparse.ArgumentParser):
     size.add_argument("--quick", dest="full", action="store_false", help="little data and few answers, about three minutes on two cores (the default)")
     size.add_argument("--full", action="store_true", help="hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQuAD was never embedded; malp: more patients and rounds, about 45 minutes")
     c.add_argument("--memory-only", action="store_true", help="malp: the memory without the weights (injection, LoRA)")
+    c.add_argument("--pairs", type=Path, metavar="FILE", help="malp: write pairs of answers to this HTML file, for people to rate")
     c.add_argument("--model", default="embedded", help="who writes the answers, as for memkit chat (default: %(default)s)")
     c.add_argument("--json", type=Path, help="write the figures, and where they come from, to this file")
     c.add_argument("--figures", type=Path, metavar="FOLDER", help="write the pictures to this folder, as SVG and PNG")

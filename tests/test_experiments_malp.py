@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.core.embed import MiniLM
+from memkit.core.embed import MiniLM, Remembered
 from memkit.core.lm import ScriptedLM
 from memkit.core.records import Hit, Memory, Message, utc_now
 from memkit.core.store import MemoryStore
@@ -16,7 +16,7 @@ from memkit.evaluate.judge import VERDICTS, Gold, rubric
 from memkit.evaluate.rating import RatingSession, save_rating
 from memkit.evaluate.texts import rouge_1
 from memkit.experiments import malp, malp_answers, malp_case, malp_recall
-from memkit.experiments.malp_recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, RANDOM, RAW, STANDARD, EmbeddedOnce, Question, malp_memories, patient_questions, studied, tells
+from memkit.experiments.malp_recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, RANDOM, RAW, STANDARD, Question, malp_memories, patient_questions, studied, tells
 from memkit.experiments.result import digest, save_result
 from memkit.malp.patients import draw_patient, new_queries, simulate
 from memkit.malp.phrases import PREFERENCES
@@ -33,7 +33,7 @@ class Scripted(ScriptedLM):
 
 
 @pytest.fixture(scope="module")
-def minilm(): return EmbeddedOnce(MiniLM())
+def minilm(): return Remembered(MiniLM(), keep=True)
 
 @pytest.fixture(scope="module")
 def found(minilm): return malp.measured(TINY, Scripted(), minilm, 0, False, None, utc_now())
@@ -115,7 +115,7 @@ def test_a_text_is_embedded_once():
     class Counting:
         name, dim, unit, seen = "counting", 2, True, []
         def embed(self, texts, kind="document"): self.seen += texts; return np.array([[len(t), kind == "query"] for t in texts], np.float32)
-    once = EmbeddedOnce(inner := Counting())
+    once = Remembered(inner := Counting(), keep=True)
     assert once.embed(["a", "bb", "a"]).tolist() == [[1, 0], [2, 0], [1, 0]] and inner.seen == ["a", "bb"]
     assert once.embed(["bb", "ccc"]).tolist() == [[2, 0], [3, 0]] and inner.seen == ["a", "bb", "ccc"]
     assert once.embed(["a"], "query").tolist() == [[1, 1]] and once.embed([]).shape == (0, 2)

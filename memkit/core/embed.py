@@ -362,8 +362,10 @@ class Remembered:
         self,
         embedder: Embedder,
         documents: Mapping[str, np.ndarray] = {},  # vectors of documents, as `embedder` gave them
+        keep: bool = False,                        # remember the documents that are computed too
     ):
-        self.embedder, self.documents, self.name, self.dim, self.unit = embedder, documents, embedder.name, embedder.dim, getattr(embedder, "unit", False)
+        self.documents = dict(documents) if keep else documents
+        self.embedder, self.keep, self.name, self.dim, self.unit = embedder, keep, embedder.name, embedder.dim, getattr(embedder, "unit", False)
         self.document_name = getattr(embedder, "document_name", embedder.name)   # so that the vectors of documents are found in the cache
         self._queries: dict[str, np.ndarray] = {}
 
@@ -376,5 +378,5 @@ class Remembered:
         texts, known = checked_texts(texts, kind), self._queries if kind == "query" else self.documents
         new = [t for t in dict.fromkeys(texts) if t not in known]
         found = dict(zip(new, self.embedder.embed(new, kind))) if new else {}
-        if kind == "query": known.update(found)
+        if kind == "query" or self.keep: known.update(found)
         return np.array([known[t] if t in known else found[t] for t in texts], dtype=np.float32).reshape(len(texts), self.dim)

@@ -19,7 +19,7 @@ from .evidence import evidence_cases, evidence_rows
 from .malp_answers import (CURVES, QUOTED, SETTINGS, Item, Key, answer_all, choose_styles, curve_values, draw_items, figure_4_rows, item_prompt, nearest_style, qa_rows,
                                              quote, response_rows, response_scores, style_rows, weights_rows)
 from .malp_case import agreement_rows, case_rows, case_study, response_pairs
-from .malp_recall import CONTROLS, DICTIONARY, DPEM, HISTORY, K, LETTER, RAW, STANDARD, EmbeddedOnce, Question, found_sentence, malp_memories, patient_questions, recall_rows, studied
+from .malp_recall import CONTROLS, DICTIONARY, DPEM, HISTORY, K, LETTER, RAW, STANDARD, Question, found_sentence, malp_memories, patient_questions, recall_rows, studied
 from .result import provenance, result
 from ..malp.memories import DialogueMemory
 from ..malp.patients import Patient, simulate
@@ -129,9 +129,9 @@ def run_malp(
 ) -> dict[str, Any]:                     # a result, with `case_study` for `figure_5` and `pairs` to rate
     "MaLP's Table 2 without weights, Figures 4 and 5, evidence recall (MaLP §4). Raises `ValueError` for `memory_only=False`, otherwise as `load_model` and `human_agreement` do."
     if not memory_only: raise ValueError(WITH_WEIGHTS)
-    from memkit.core.embed import MiniLM
+    from memkit.core.embed import MiniLM, Remembered
     from memkit.core.llm import load_model
-    size, started, lm, embedder = FULL if full else QUICK, utc_now(), load_model(model), EmbeddedOnce(MiniLM())
+    size, started, lm, embedder = FULL if full else QUICK, utc_now(), load_model(model), Remembered(MiniLM(), keep=True)
     return measured(size, lm, embedder, seed, progress, ratings, started)
 
 def measured(size: Size, lm: LanguageModel, embedder: Embedder, seed: int, progress: bool, ratings: str | Path | None, started) -> dict[str, Any]:

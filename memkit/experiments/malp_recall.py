@@ -4,9 +4,8 @@
 
 # %% auto #0
 __all__ = ['STANDARD', 'DICTIONARY', 'DPEM', 'LETTER', 'HISTORY', 'RANDOM', 'RAW', 'CONTROLS', 'Recalled', 'K', 'WORDS', 'RECALL',
-           'CHANGED', 'EmbeddedOnce', 'RankedRounds', 'malp_memories', 'studied', 'Question', 'patient_questions',
-           'tells', 'rounds_of', 'found_round', 'found_sentence', 'found_in_words', 'found_stale', 'newest_first',
-           'recall_rows']
+           'CHANGED', 'RankedRounds', 'malp_memories', 'studied', 'Question', 'patient_questions', 'tells', 'rounds_of',
+           'found_round', 'found_sentence', 'found_in_words', 'found_stale', 'newest_first', 'recall_rows']
 
 # %% ../../nbs/experiments/77a_malp_recall.ipynb #4fb7b5a2
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.embed import Embedder, checked_texts
+from ..core.embed import Embedder
 from ..core.fusion import rrf
 from ..core.lexical import BM25
 from ..core.notes import Round
@@ -35,22 +34,6 @@ if TYPE_CHECKING: from memkit.core.store import MemoryStore
 # %% ../../nbs/experiments/77a_malp_recall.ipynb #034fe881
 STANDARD, DICTIONARY, DPEM, LETTER, HISTORY, RANDOM, RAW = "standard", "dictionary", "DPeM", "DPeM to the letter", "full history", "random memory", "rounds by rank"
 CONTROLS = (HISTORY, RANDOM, RAW)
-
-class EmbeddedOnce:
-    "An embedder that computes the vector of a text once (ours). For simulated patients, never for users' words: it keeps all of them."
-    def __init__(self, embedder: Embedder):
-        self.embedder, self.name, self.dim, self.unit, self.known = embedder, embedder.name, embedder.dim, getattr(embedder, "unit", False), {}
-
-    def embed(
-        self,
-        texts: Sequence[str],
-        kind: str = "document",  # "query" or "document"
-    ) -> np.ndarray:             # [len(texts), dim] float32
-        "As the embedder does; raises what it raises."
-        texts = checked_texts(texts, kind)
-        new = [t for t in dict.fromkeys(texts) if (kind, t) not in self.known]
-        if new: self.known.update(((kind, t), v) for t, v in zip(new, self.embedder.embed(new, kind)))
-        return np.array([self.known[kind, t] for t in texts], dtype=np.float32).reshape(len(texts), self.dim)
 
 # %% ../../nbs/experiments/77a_malp_recall.ipynb #b1c84b85
 class RankedRounds:

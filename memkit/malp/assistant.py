@@ -167,4 +167,5 @@ def _learn(assistant: MalpAssistant, turn: Turn, round_id: str) -> tuple[tuple, 
             if hit.item.id in there: store.count(user, hit.item.id, recalls=1, at=turn.at)
     said = Round(round_id, turn.text, turn.answer, at=turn.at, before=last[-1].answer if last else "")
     moves = assistant.memory.take(user, said, [h.item.id for h in turn.recalled], turn.session, learn_answer=False)
+    store.log(user, [{"kind": "answered", "turn": turn.id}])   # a model's own words, which no weights may learn from
     return tuple(moves), tuple(m.id for m in store.list(user) if m.id not in there)

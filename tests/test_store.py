@@ -329,7 +329,7 @@ def test_what_falls_with_a_memory(store):
     a = store.add("u", "a", turns=[only, shared]); b = store.add("u", "b", turns=[shared]); other = store.add("v", "a")
     store.count("u", a.id, recalls=1); store.supersede("u", a.id, b.id, "r")
     receipt = store.forget("u", [a.id])
-    assert receipt.memories == (a.id,) and receipt.removed == {"citations": 2, "events": 4, "memories": 1, "turns": 1} and receipt.erased and receipt.pending == ""
+    assert receipt.memories == (a.id,) and receipt.removed == {"citations": 2, "events": 4, "memories": 1, "turns": 1, "adapters": 0} and receipt.erased and receipt.pending == ""
     assert [t.id for t in store.turns("u")] == [shared, free] and store.get("u", b.id).turns == (shared,)
     assert [e.kind for e in store.events("u")] == ["turn", "turn", "added", "forgotten"] and store.events("u")[-1].data == {"memories": 1, "turns": 1, "turns still cited": 1}
     assert store.get("v", other.id) == other
@@ -353,7 +353,7 @@ def test_everything_of_a_user_and_of_nobody_else(store):
         t = store.add_turn(u, "s", "q", "a"); a = store.add(u, "a", [1, 0], turns=[t]); b = store.add(u, "b", [1, 0])
         store.supersede(u, a.id, b.id, "r"); store.set_state(u, "k", 1)
     receipt = store.forget("u")
-    assert receipt.removed == {"citations": 1, "events": 5, "memories": 2, "turns": 1, "state": 1, "owners": 1} and len(receipt.memories) == 2
+    assert receipt.removed == {"citations": 1, "events": 5, "memories": 2, "turns": 1, "state": 1, "adapters": 0, "owners": 1} and len(receipt.memories) == 2
     assert store.list("u", superseded=True) == store.turns("u") == store.events("u") == [] and store.state("u", "k") is None
     assert len(store.list("v", superseded=True)) == 2 and len(store.events("v")) == 5 and store.state("v", "k") == 1
 

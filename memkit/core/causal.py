@@ -97,7 +97,9 @@ def write_tokens(
             d.ended = ends(d)
         yield
         on = [i for i, d in enumerate(live) if not d.ended and len(d.tokens) < d.room]
-        if len(on) < len(live) and on: cache.batch_select_indices(torch.tensor(on, device=model.device))
+        if len(on) < len(live) and on:
+            cache.batch_select_indices(torch.tensor(on, device=model.device))
+            if hasattr(model, "keep_rows"): model.keep_rows(on)      # a model whose rows differ, as in memkit.core.personal
         live, mask = [live[i] for i in on], torch.cat([mask[on], torch.ones(len(on), 1, dtype=mask.dtype)], 1)
         ids = torch.tensor([[d.tokens[-1]] for d in live])
 

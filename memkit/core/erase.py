@@ -16,15 +16,21 @@ from pathlib import Path
 import numpy as np
 from sqlalchemy import Column, Connection, Engine, Table, select
 
-from .schema import StoreError, citations, database_file, erasures, events, memories, one_line, owners, state, turns
+from .schema import StoreError, adapters, citations, database_file, erasures, events, memories, one_line, owners, state, turns
 
 # %% ../../nbs/core/07b_erase.ipynb #24a22dea
-WORDS = {memories: ("text", "meta", "vector"), turns: ("session", "question", "answer"), events: ("reason",), state: ("key", "value"), owners: ("digest",)}
+WORDS = {memories: ("text", "meta", "vector"), turns: ("session", "question", "answer"), events: ("reason",), state: ("key", "value"), owners: ("digest",),
+         adapters: ("card", "bytes")}
 
 def _said(table: Table, row) -> list[bytes]:
     "The bytes of a row that somebody might want gone."
-    values = (getattr(row, name) for name in WORDS.get(table, ()))
+    values = [getattr(row, name) for name in WORDS.get(table, ())]
+    if table is adapters: values = [*values[:-1], *_samples(values[-1])]
     return [v if isinstance(v, bytes) else v.encode() for v in values if v]
+
+def _samples(content: bytes, size: int = 64, step: int = 2000) -> list[bytes]:
+    "One piece in every page that weights may have been spread over; all of them would be thousands."
+    return [content[s:s + size] for s in range(0, len(content), step)]
 
 def _chunks(ids: Iterable) -> Iterable[list]:
     "Lists of at most 500: a statement can't take any number of values."
@@ -48,7 +54,7 @@ def only_cited_by(
 def everything(owner: int) -> list[tuple[Table, object]]:
     "All rows of `owner`: pairs of a table and a condition, in the order in which they may be deleted."
     of_owner = citations.c.memory.in_(select(memories.c.id).where(memories.c.owner == owner))
-    return [(citations, of_owner)] + [(t, t.c.owner == owner) for t in (events, memories, turns, state)] + [(owners, owners.c.id == owner)]
+    return [(citations, of_owner)] + [(t, t.c.owner == owner) for t in (events, memories, turns, state, adapters)] + [(owners, owners.c.id == owner)]
 
 # %% ../../nbs/core/07b_erase.ipynb #2cd00e27
 def some(
@@ -62,7 +68,8 @@ def some(
         rows += [(citations, citations.c.memory.in_(part)),
                  (events, (events.c.owner == owner) & (events.c.memory.in_(part) | events.c.other.in_(part))),
                  (memories, (memories.c.owner == owner) & memories.c.id.in_(part))]
-    return rows + [(t, (t.c.owner == owner) & t.c.turn.in_(part)) for part in _chunks(alone) for t in (events, turns)]
+    rows += [(t, (t.c.owner == owner) & t.c.turn.in_(part)) for part in _chunks(alone) for t in (events, turns)]
+    return rows + [(adapters, adapters.c.owner == owner)]
 
 def remove(
     conn: Connection,

@@ -13,8 +13,9 @@ from memkit.core.local import LocalLM
 from memkit.core.records import Message
 from memkit.core.sequences import Example
 from memkit.core.training import answer_loss
-from memkit.malp.injection import (CORPORA, DomainAdapter, InjectionSettings, conversations, decoder_blocks, hide, inject, injection_corpus, injection_examples, injection_loss,
-                                   json_objects, load_injected, load_injection, model_digest, part_of, read_injection, sample_loss, save_injection, train_injection)
+from memkit.malp.injection import (DomainAdapter, InjectionSettings, decoder_blocks, hide, inject, injection_examples, injection_loss,
+                                   load_injected, load_injection, model_digest, read_injection, sample_loss, save_injection, train_injection)
+from memkit.malp.medical_texts import CORPORA, conversations, data_card, injection_corpus, json_objects, part_of
 
 torch = pytest.importorskip("torch")
 VOCABULARY = 60
@@ -476,3 +477,59 @@ def test_the_shipped_adapter_in_its_model():
     changed = lm.perplexity(text)
     assert changed != plain.perplexity(text) and lm.name.startswith("SmolLM2-135M-Instruct+")
     with DomainAdapter(lm.load()[0]).without(): assert lm.perplexity(text) == plain.perplexity(text)
+
+
+# --- what is gained and lost (memkit.experiments.forgetting)
+
+def test_changes_by_hand():
+    from math import exp, log
+    from memkit.experiments.forgetting import NONE, change, forgetting_rows
+    before = {"medical": np.log([8., 2., 4.]), "general": np.log([3., 3.]), "exam": np.array([0., 1., 0., 0.]), "ROUGE-L": np.array([.1, .2])}
+    after = {"medical": np.log([4., 1., 2.]), "general": np.log([3., 6.]), "exam": np.array([1., 1., 0., 0.]), "ROUGE-L": np.array([.3, .2])}
+    np.testing.assert_allclose([getattr(change(after, before, "medical"), k) for k in ("mean", "low", "high")], -.5)
+    np.testing.assert_allclose(change(after, before, "general").mean, exp(log(2)/2) - 1)
+    np.testing.assert_allclose(change(after, before, "exam").mean, .25)
+    rows = forgetting_rows({NONE: before, "w = 1": after})
+    named = {(r["table"], r["row"], r["metric"]): r for r in rows}
+    assert len(named) == len(rows)
+    standard = named["Table 5", "Standard", "Knowledge QA ROUGE-L"]
+    assert standard["paper"] == .2369 and standard["ours"] == pytest.approx(.15)
+    assert named["Table 5", "w Injection, w = 1", "Knowledge QA ROUGE-L"]["paper"] == .3411
+    assert named["Forgetting", "Standard", "perplexity of medical text"]["ours"] == pytest.approx(4.)
+
+
+def test_nothing_that_is_asked_is_trained_on(tokenizer):
+    from memkit.experiments.forgetting import ForgettingPlan, medical_texts, training_examples
+    plan = ForgettingPlan(corpora=(("knowledge", 2000),))
+    trained = " ".join(tokenizer.decode(e.ids) for e in training_examples(tokenizer, plan))
+    for part in ("validation", "score"):
+        asked = medical_texts(["knowledge"], part)
+        assert len(asked) > 10 and not [t for t in asked if t.splitlines()[0] in trained]
+    assert not set(medical_texts(["knowledge"], "validation")) & set(medical_texts(["knowledge"], "score"))
+    assert sum(map(len, training_examples(tokenizer, plan))) <= 2000
+
+
+def test_options_are_scored_per_token(tokenizer):
+    "Against plain log-probabilities, option by option."
+    from memkit.core.template import led_ids
+    from memkit.experiments.forgetting import Choice, choose
+    model = tiny(vocabulary=len(tokenizer))
+    q = Choice("q", "Which organ makes insulin?", ("the pancreas", "the long bone of the thigh", "skin", "none of these organs"), 0)
+    each = []
+    for option in q.options:
+        context, whole = (led_ids(tokenizer, t) for t in (f"Question: {q.question}\nAnswer:", f"Question: {q.question}\nAnswer: {option}"))
+        with torch.inference_mode(): logp = model(input_ids=torch.tensor([whole])).logits[0].log_softmax(-1)
+        each.append(np.mean([logp[i - 1, whole[i]].item() for i in range(len(context), len(whole))]))
+    assert choose(LocalLM.wrap(model, tokenizer, "tiny"), [q]).tolist() == [int(np.argmax(each))]
+
+
+def test_a_run_that_is_there_is_not_run_again(tokenizer, tmp_path):
+    from memkit.experiments.forgetting import NONE, ForgettingPlan, ForgettingTest, run_forgetting
+    lm = LocalLM.wrap(tiny(vocabulary=len(tokenizer)), tokenizer, "tiny")
+    test = ForgettingTest(["Insulin lets sugar into the cells."], ["The rain comes down on the roof."])
+    plan = ForgettingPlan(weights=(0.,), corpora=(("knowledge", 300),), injection=InjectionSettings(learning_rate=.01, batch=4, masked=None, window=64, width=4))
+    first = run_forgetting(lm, test, plan, tmp_path, progress=False)
+    times = {p: p.stat().st_mtime_ns for p in tmp_path.iterdir()}
+    more = run_forgetting(lm, test, ForgettingPlan(**{**vars(plan), "weights": (0., 1.)}), tmp_path, progress=False)
+    assert list(more) == [NONE, "w = 0", "w = 1", "as in the paper"] and all((more[r][k] == first[r][k]).all() for r in first for k in first[r])
+    assert len(times) == 3 and len(list(tmp_path.iterdir())) == 4 and all(p.stat().st_mtime_ns == t for p, t in times.items())

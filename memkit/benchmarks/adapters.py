@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['made_up_weights', 'peft_of', 'requests_row', 'load_rows', 'adapters']
 
-# %% ../../nbs/benchmarks/88d_adapters.ipynb #cfa0ecaa
+# %% ../../nbs/benchmarks/88d_adapters.ipynb #78e20280
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,7 +15,7 @@ from .corpus import load_corpus
 from .timing import Agreement, Arm, Room, Size, compare
 from ..core.records import Message
 
-# %% ../../nbs/benchmarks/88d_adapters.ipynb #5c00b747
+# %% ../../nbs/benchmarks/88d_adapters.ipynb #74aa81bc
 def made_up_weights(
     model: Any,     # a causal model of transformers
     shape: Any,     # a LoraShape
@@ -49,7 +49,7 @@ def peft_of(
                 p.copy_(torch.from_numpy(weights[int(user[1:])][name.replace(f".{user}.weight", ".weight")]))
     return peft.eval()
 
-# %% ../../nbs/benchmarks/88d_adapters.ipynb #d0db4d75
+# %% ../../nbs/benchmarks/88d_adapters.ipynb #5d4f0514
 def _switching(lm: Any, names: Sequence[str], tokens: int) -> Callable:
     model, _ = lm.load()
     def answer(requests):
@@ -71,7 +71,7 @@ def _named_rows(lm: Any, names: Sequence[str], tokens: int) -> Callable:
         return [t.strip() for t in tokenizer.batch_decode(out[:, ids.shape[1]:], skip_special_tokens=True)]
     return answer
 
-# %% ../../nbs/benchmarks/88d_adapters.ipynb #ebe7c8e1
+# %% ../../nbs/benchmarks/88d_adapters.ipynb #4a7de578
 def requests_row(
     dtype: str,        # 'float32' or 'bfloat16'
     size: Size,
@@ -96,7 +96,7 @@ def requests_row(
     return compare(f"{users} requests of {users} users, up to {size.tokens} tokens each, {dtype}", "s", arms, items, len(items), Agreement("same answers", lambda a, b: float(np.mean([x == y for x, y in zip(a, b)]))),
                    target_ratio={"peft set_adapter, one by one": 3.}, note="one thread; same weights on all sides; times are for all requests together")
 
-# %% ../../nbs/benchmarks/88d_adapters.ipynb #1c07f918
+# %% ../../nbs/benchmarks/88d_adapters.ipynb #77087368
 def load_rows(
     size: Size,
     room: Room,
@@ -132,7 +132,7 @@ def _peft_folders(model: Any, shape: Any, weights: Sequence[dict[str, np.ndarray
     peft.unload()
     return [folder/"peft"/f"u{i}" for i in range(len(weights))]
 
-# %% ../../nbs/benchmarks/88d_adapters.ipynb #e70cc633
+# %% ../../nbs/benchmarks/88d_adapters.ipynb #7b1ab99b
 def adapters(
     size: Size,
     room: Room,

@@ -6,7 +6,7 @@
 __all__ = ['STRIP', 'CHUNK', 'end_to_end', 'side_by_side', 'positions', 'block_attention', 'reading_blocks', 'surprise',
            'answer_loss', 'readings', 'together', 'mean_loss']
 
-# %% ../../nbs/core/18b_reading.ipynb #9ef14e8e
+# %% ../../nbs/core/18b_reading.ipynb #594b4434
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ import numpy as np
 
 from .sequences import IGNORED, Example, packs, rectangles
 
-# %% ../../nbs/core/18b_reading.ipynb #8517f351
+# %% ../../nbs/core/18b_reading.ipynb #32e51c95
 def end_to_end(
     examples: Sequence[Example],
 ) -> tuple[Any, Any, Any]:  # ids, mask, labels, each [1, sum of the lengths]; the mask counts the examples from 1
@@ -37,7 +37,7 @@ def side_by_side(
     for i, e in enumerate(examples): ids[i, :len(e)], mask[i, :len(e)], labels[i, :len(e)] = e.ids, 1, e.labels
     return tuple(map(torch.from_numpy, (ids, mask, labels)))
 
-# %% ../../nbs/core/18b_reading.ipynb #15a7e206
+# %% ../../nbs/core/18b_reading.ipynb #cca5a652
 def positions(
     mask: Any,  # torch, [n]: which example a token belongs to
 ) -> Any:       # torch, [n]
@@ -47,7 +47,7 @@ def positions(
     begins = torch.cat([torch.ones_like(mask[:1], dtype=torch.bool), mask[1:] != mask[:-1]])
     return n - torch.where(begins, n, 0).cummax(0).values
 
-# %% ../../nbs/core/18b_reading.ipynb #37afa3d5
+# %% ../../nbs/core/18b_reading.ipynb #3b1e61f5
 STRIP = 128   # queries at a time: measured below
 
 def block_attention(
@@ -81,7 +81,7 @@ def _unseen(past: int, queries: int, keys: int, window: int | None, device: Any)
         behind = past + torch.arange(queries)[:, None] - torch.arange(keys)[None]
         return ((behind < 0) | (behind >= (window or keys + 1))).to(device)
 
-# %% ../../nbs/core/18b_reading.ipynb #b08aca4c
+# %% ../../nbs/core/18b_reading.ipynb #943e6cf8
 _ends: ContextVar[list[int] | None] = ContextVar("ends", default=None)   # of the row that is being read
 
 @cache
@@ -108,7 +108,7 @@ def reading_blocks(
         config._attn_implementation = before
         _ends.reset(token)
 
-# %% ../../nbs/core/18b_reading.ipynb #511286ef
+# %% ../../nbs/core/18b_reading.ipynb #f6663959
 CHUNK = 128   # targets scored at once
 
 @cache
@@ -145,7 +145,7 @@ def surprise(
     "-log p of each target, without keeping the scores (ours)."
     return _surprise().apply(states, weight, bias, targets)
 
-# %% ../../nbs/core/18b_reading.ipynb #52e8fbce
+# %% ../../nbs/core/18b_reading.ipynb #e694f05f
 def answer_loss(
     model: Any,  # a causal model of transformers, with or without peft's adapters
 ) -> Any:        # a torch module: (ids, mask, labels) -> (sum of -log p over the targets, how many they are)
@@ -175,7 +175,7 @@ def _answer_class():
             targets = (labels[1:] != IGNORED).nonzero()[:, 0]
             wanted = labels[targets + 1]
             inputs = {"input_ids": ids[None], "use_cache": False} | ({"position_ids": positions(mask)[None]} if "position_ids" in self.accepts else {})
-            if self.blocks:
+            if self.blocks and ids.device.type == "cpu":
                 ends = torch.cat([(mask[1:] != mask[:-1]).nonzero()[:, 0] + 1, torch.tensor([len(mask)], device=mask.device)]).tolist()
                 with reading_blocks(_base(self.model).config, ends): return self._scored(inputs, targets, wanted)
             return self._scored(inputs, targets, wanted)
@@ -198,7 +198,7 @@ def _base(model: Any) -> Any:
     "The model below peft's wrapping."
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
-# %% ../../nbs/core/18b_reading.ipynb #4874a710
+# %% ../../nbs/core/18b_reading.ipynb #7682b432
 def _try_out(loss: Any):
     "Switch on as much as gives the same losses as the plain way."
     import torch
@@ -226,7 +226,7 @@ def _same(loss: Any, way: tuple[bool, bool, bool], examples: list[Example], plai
     exact = next(loss.model.parameters()).dtype == torch.float32
     return not any(way) or torch.allclose(found, plain, rtol=.02, atol=.001 if exact else .1)
 
-# %% ../../nbs/core/18b_reading.ipynb #ffbc1d11
+# %% ../../nbs/core/18b_reading.ipynb #b7b66a53
 def readings(
     objective: Any,
     examples: Sequence[Example],
@@ -245,7 +245,7 @@ def together(
     rows = (end_to_end if getattr(objective, "packs", False) else side_by_side)(examples)
     return tuple(x.to(device) for x in rows)
 
-# %% ../../nbs/core/18b_reading.ipynb #39608a26
+# %% ../../nbs/core/18b_reading.ipynb #8c896681
 def mean_loss(
     model: Any,                 # a causal model of transformers, or an `answer_loss` of one
     examples: Sequence[Example],

@@ -8,7 +8,7 @@ __all__ = ['OURS', 'Values', 'NONE', 'PAPER', 'PAPER_5', 'MEASURES', 'surprise',
            'ForgettingTest', 'medical_texts', 'training_examples', 'measure', 'runs_of', 'run_forgetting', 'change',
            'level', 'forgetting_rows', 'forgetting_picture']
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #cd214d16
+# %% ../../nbs/experiments/78_forgetting.ipynb #7124a590
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -27,10 +27,11 @@ from ..core.template import led_ids, pad_token
 from ..evaluate.intervals import Interval, bootstrap, paired
 from ..evaluate.texts import rouge_1, rouge_l
 from .result import figure
-from ..malp.injection import DomainAdapter, Injected, InjectionSettings, inject, injection_corpus, injection_examples, model_digest, part_of, train_injection
+from ..malp.injection import DomainAdapter, InjectionSettings, injection_examples, train_injection
+from ..malp.medical_texts import injection_corpus, part_of
 from ..malp.phrases import Knowledge, knowledge
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #7c6278d9
+# %% ../../nbs/experiments/78_forgetting.ipynb #b6caa568
 def surprise(
     lm: LocalLM,
     texts: Sequence[str],
@@ -42,7 +43,7 @@ def surprise(
     if short := [i for i, r in enumerate(rows) if len(r) < 2]: raise ValueError(f"text {short[0]} is too short: surprise needs a token and one before it")
     return np.array([-token_log_probs(model, r, max_tokens).mean() for r in rows])
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #9d90190b
+# %% ../../nbs/experiments/78_forgetting.ipynb #acefe28c
 def library_texts(
     n: int = 60,
     tokens: int = 120,   # words each, about
@@ -68,7 +69,7 @@ def talk_texts(
 def part_of_two(name: str) -> str: return ("validation", "score")[blake2b(name.encode(), digest_size=1).digest()[0] % 2]
 def _order(text: str) -> bytes: return blake2b(text.encode(), digest_size=8).digest()
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #0ed623a9
+# %% ../../nbs/experiments/78_forgetting.ipynb #8eede8a6
 @dataclass(frozen=True)
 class Choice:
     "A question with options, of which one is right."
@@ -102,7 +103,7 @@ def choose(
         out.append(int(np.argmax(scores/[len(t) for t in tails])))
     return np.array(out)
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #7ba6038f
+# %% ../../nbs/experiments/78_forgetting.ipynb #f455ecba
 def answer_questions(
     lm: LocalLM,
     items: Sequence[Knowledge],
@@ -129,7 +130,7 @@ def answer_surprise(
         out.append(np.mean(each))
     return np.array(out)
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #2565c141
+# %% ../../nbs/experiments/78_forgetting.ipynb #e23ed58c
 OURS = InjectionSettings(learning_rate=3e-3, batch=8, masked=None, layers=tuple(range(15, 30)), window=128)   # chosen on validation topics (below)
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +176,7 @@ def training_examples(
             out.append(found[i])
     return out
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #4bf1fd89
+# %% ../../nbs/experiments/78_forgetting.ipynb #99f2f9e9
 Values = dict[str, np.ndarray]   # measure -> one number for each text, question or item
 
 def measure(
@@ -190,7 +191,7 @@ def measure(
         for name, score in (("ROUGE-1", rouge_1), ("ROUGE-L", rouge_l)): out[name] = np.array([np.mean(score(w, [k.answer]*len(w))) for k, w in zip(test.items, said)])
     return out
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #353d8846
+# %% ../../nbs/experiments/78_forgetting.ipynb #85f5cb81
 NONE, PAPER = "none", "as in the paper"
 
 def runs_of(
@@ -228,7 +229,7 @@ def _once(folder: Path | None, key: Sequence[Any], make: Callable[[], Values]) -
     if not path.is_file(): write_file(path, json.dumps({k: v.tolist() for k, v in make().items()}))
     return {k: np.array(v) for k, v in json.loads(path.read_text()).items()}
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #dfbeed70
+# %% ../../nbs/experiments/78_forgetting.ipynb #1ce4cb78
 PAPER_5 = {NONE: {"ROUGE-1": .2501, "ROUGE-L": .2369}, "w = 1": {"ROUGE-1": .3398, "ROUGE-L": .3411}}   # MaLP, Table 5: LLaMA-7B, Knowledge QA
 MEASURES = {"medical": "perplexity of medical text", "general": "perplexity of other text", "answers": "perplexity of right answers", "exam": "exam questions right", "ROUGE-1": "Knowledge QA ROUGE-1", "ROUGE-L": "Knowledge QA ROUGE-L"}
 _SURPRISE = ("medical", "general", "answers")
@@ -260,7 +261,7 @@ def forgetting_rows(
             if run != NONE: rows.append(figure("Forgetting, in pairs", label(run), f"{said}, {'share gained' if name in _SURPRISE else 'difference'}", change(values, before, name)))
     return rows
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #11601175
+# %% ../../nbs/experiments/78_forgetting.ipynb #91eb33c4
 def forgetting_picture(
     found: Mapping[str, Values],  # from `run_forgetting`
 ) -> Any:                         # a matplotlib figure

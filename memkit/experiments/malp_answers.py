@@ -10,7 +10,7 @@ __all__ = ['STYLE_QUERY', 'SETTINGS', 'WAYS_TO_ASK', 'Key', 'QUOTED', 'INJECTION
            'style_hits', 'mean_scores', 'example_scores', 'style_rows', 'response_scores', 'response_rows',
            'weights_rows', 'figure_4_rows', 'curve_values']
 
-# %% ../../nbs/experiments/77b_malp_answers.ipynb #e7196e9c
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #3f7626d7
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ from ..malp.memories import DialogueMemory
 from ..malp.patients import Fact, NewQuery, Patient, new_queries
 from ..malp.phrases import PREFERENCES
 
-# %% ../../nbs/experiments/77b_malp_answers.ipynb #cc999f23
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #e79edeb2
 _SHOWN_BY = {"dose": "drug", "timing": "drug", "effect": "drug", "bad drug": "drug", "since": "c", "vaccine": "what"}   # the slot whose words show a fact; otherwise its value
 
 def query_gold(
@@ -57,7 +57,7 @@ class Item:
     reference: str = ""      # the answer a person would give, or the label
     gold: Gold | None = None # of a response
 
-# %% ../../nbs/experiments/77b_malp_answers.ipynb #d690160d
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #17b1caf9
 STYLE_QUERY = "How does this user like to be answered?"
 
 def draw_items(
@@ -73,7 +73,7 @@ def draw_items(
     asked += [Item(q.id, patient.id, "response", q.text, gold=query_gold(patient, q)) for q in some(new_queries(patient), "response")]
     return asked + [Item(f"{patient.id}-style", patient.id, "preference", STYLE_QUERY, patient.preference)]
 
-# %% ../../nbs/experiments/77b_malp_answers.ipynb #81b00779
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #8197a394
 SETTINGS = MalpSettings(memories=6, answer_tokens=60)
 WAYS_TO_ASK = {"profile": "{} Answer in one short sentence.", "knowledge": "{} Answer in one short sentence.", "response": "{}",
                "preference": "How do I like to be answered: concise, detailed, reassuring, in plain words, step by step, or with figures?"}
@@ -88,7 +88,7 @@ def item_prompt(
     "What the model reads: the same for every memory but for what is recalled (MaLP §2.4.2)."
     return prompt_for(MalpAssistant(memory, model, settings), item.patient, WAYS_TO_ASK[item.kind].format(item.text), hits).messages
 
-# %% ../../nbs/experiments/77b_malp_answers.ipynb #6e2e1c35
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #d7f0f0f6
 Key = tuple[str, int, str]   # memory, visits studied, item
 
 def answer_all(
@@ -108,7 +108,7 @@ def answer_all(
             bar.update(len(part))
     return {key: said[tuple(p)] for key, p in prompts.items()}
 
-# %% ../../nbs/experiments/77b_malp_answers.ipynb #9f3af031
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #4f52c073
 QUOTED = {f"{name}, quoted": name for name in (DICTIONARY, DPEM)}
 
 def quote(
@@ -117,10 +117,10 @@ def quote(
     "The best memory as an answer to the patient (ours)."
     return hits[0].item.text.replace("The user's", "Your").replace("the user's", "your") if hits else ""
 
-# %% ../../nbs/experiments/77b_malp_answers.ipynb #68b194b3
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #115b5798
 INJECTION, LORA, BOTH, MALP, OTHERS = "injection", "LoRA", "DPeM + LoRA", "MaLP", "another user's LoRA"   # the rows with trained weights
 
-# %% ../../nbs/experiments/77b_malp_answers.ipynb #d5b674af
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #81adc886
 TASKS = ("Profile QA ROUGE-1", "Profile QA ROUGE-L", "Knowledge QA ROUGE-1", "Knowledge QA ROUGE-L", "preference accuracy", "win rate against standard")
 PAPER_2 = {"GPT-3.5": {STANDARD: (.3207, .3081, .3562, .3178, .3631, None), DICTIONARY: (.3493, .3427, .4019, .3827, .4173, .8091), DPEM: (.4081, .3878, .4087, .3951, .4772, .8660)},
            "LLaMA-7B": {STANDARD: (.2141, .1982, .2501, .2369, .2142, None), DICTIONARY: (.2190, .2044, .3290, .3117, .2115, .7841), DPEM: (.2237, .2097, .3507, .3398, .3306, .8460),
@@ -140,7 +140,7 @@ def _row(row, task, values, groups, table="Table 2") -> dict[str, Any]:
     paper, note = paper_2(row, task) if task in TASKS and table == "Table 2" else (None, "")
     return figure(table, row, task, bootstrap(values, groups=groups), paper, row in NOT_OURS, note)
 
-# %% ../../nbs/experiments/77b_malp_answers.ipynb #c972cc97
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #70c00b15
 def table_5_rows(
     rows: Sequence[Mapping[str, Any]],  # Table 2's among them
 ) -> list[dict[str, Any]]:
@@ -148,7 +148,7 @@ def table_5_rows(
     there = {(r["row"], r["metric"]): r for r in rows if r["table"] == "Table 2"}
     return [dict(there[row, task], table="Table 5", paper=PAPER_TABLE_5[row][i], note="") for row in (STANDARD, INJECTION, DPEM, LORA, MALP) for i, task in enumerate(TASKS) if (row, task) in there]
 
-# %% ../../nbs/experiments/77b_malp_answers.ipynb #2833298c
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #a1059ff3
 PAIRS = (*((DPEM, o) for o in (STANDARD, DICTIONARY, LETTER, RANDOM, f"{DPEM}, quoted")), (LORA, STANDARD), (LORA, DPEM), (LORA, OTHERS), (INJECTION, STANDARD), (BOTH, DPEM), (BOTH, LORA), (BOTH, MALP),
          *((MALP, o) for o in (STANDARD, INJECTION, DPEM, LORA)))
 
@@ -172,7 +172,7 @@ def qa_rows(
             if values: rows += pairs_of(values, f"{title} {measure}", groups, "Table 2")
     return rows
 
-# %% ../../nbs/experiments/77b_malp_answers.ipynb #5fdbcd44
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #e726111a
 def chosen_styles(
     scores: Mapping[Key, np.ndarray],  # for each of PREFERENCES; those of STANDARD among them
 ) -> dict[Key, str]:
@@ -180,7 +180,7 @@ def chosen_styles(
     bare = {id: s for (name, _, id), s in scores.items() if name == STANDARD}
     return {k: PREFERENCES[int(np.argmax(s if k[0] == STANDARD else s - bare[k[2]]))] for k, s in scores.items()}
 
-# %% ../../nbs/experiments/77b_malp_answers.ipynb #d94130e6
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #53cd407d
 LABELS = {"concise": " short and concise", "detailed": " long and detailed", "reassuring": " kind and reassuring", "plain words": " in plain, simple words",
           "step by step": " step by step", "with figures": " with numbers and figures"}
 STYLE_LEAD = "You like answers that are"
@@ -207,7 +207,7 @@ def nearest_style(
     labels = embedder.embed([f"I like answers that are{LABELS[p]}." for p in PREFERENCES])
     return PREFERENCES[int((embedder.embed([h.item.text for h in hits[:k]]) @ labels.T).max(0).argmax())]
 
-# %% ../../nbs/experiments/77b_malp_answers.ipynb #da150a7b
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #86020fb1
 def style_examples(
     n: int | None = None,  # at most
 ) -> list[tuple[str, list[str]]]:  # a question, and an answer in each of PREFERENCES
@@ -215,7 +215,7 @@ def style_examples(
     found = json.loads(own_data("style_answers.json").read_text("utf-8"))["questions"]
     return [(q["question"], [q["answers"][p] for p in PREFERENCES]) for q in found[:n]]
 
-# %% ../../nbs/experiments/77b_malp_answers.ipynb #ce070820
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #5a38e0dd
 def style_hits(
     memory: str,               # its name
     by_question: Sequence[Hit],
@@ -249,7 +249,7 @@ def example_scores(
             if tuple(messages) not in seen: seen[tuple(messages)] = mean_scores(model, messages, answers)
     return {key: np.mean([seen[tuple(m)] for m in those], 0) for key, those in prompts.items()}
 
-# %% ../../nbs/experiments/77b_malp_answers.ipynb #5f8e7242
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #91c468c0
 BY_EXAMPLE, BY_DESCRIPTION = TASKS[4], "preference accuracy, by description"
 
 def style_rows(
@@ -264,7 +264,7 @@ def style_rows(
     values = {n: [float(chosen[n, visits, i.id] == i.reference) for i in some] for n in names}
     return [_row(n, metric, v, groups) for n, v in values.items()] + pairs_of(values, metric, groups, "Table 2")
 
-# %% ../../nbs/experiments/77b_malp_answers.ipynb #6d5a1898
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #2a2d8eaa
 def response_scores(
     items: Sequence[Item],
     answers: Mapping[Key, str],
@@ -293,7 +293,7 @@ def _paper(row: str) -> tuple[float | None, bool, str]:
     paper, note = paper_2(row, TASKS[-1])
     return paper, row in NOT_OURS, note
 
-# %% ../../nbs/experiments/77b_malp_answers.ipynb #34229072
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #1bd866e4
 WEIGHTS = "needs trained weights; not part of the memory-only experiment"
 
 def weights_rows(
@@ -303,7 +303,7 @@ def weights_rows(
     "The paper's figures, with nothing of ours beside them."
     return [figure("Table 2", row, task, None, paper_2(row, task)[0], note=why) for row in rows for task in TASKS]
 
-# %% ../../nbs/experiments/77b_malp_answers.ipynb #cf440e20
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #c34fbcca
 CURVES = {"rubric total, of 10": "response", "Profile QA ROUGE-L": "profile", "sentence among 5, profile": "profile"}
 
 def figure_4_rows(

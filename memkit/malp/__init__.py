@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['MEMORIES', 'open_malp']
 
-# %% ../../nbs/malp/38_malp.ipynb #73cb9a90
+# %% ../../nbs/malp/38_malp.ipynb #0a5dcb00
 from pathlib import Path
 
-# %% ../../nbs/malp/38_malp.ipynb #78efd4d2
+# %% ../../nbs/malp/38_malp.ipynb #2c28f019
 MEMORIES = ("DPeM", "DPeM to the letter", "dictionary", "full history", "standard")
 
 def open_malp(
@@ -18,16 +18,29 @@ def open_malp(
     embedder: str = "minilm", # as for `load_embedder`
     coordinator=None,         # a Coordinator; None: the embedded, extractive one
     settings=None,            # a MalpSettings; None: the defaults
+    weights: bool = True,     # answer with each user's own weights, where the store has them and the model is in this process
+    injected: bool = False,   # the embedded model with injected medical knowledge
 ):                            # a MalpAssistant
-    "MaLP's assistant with everything it needs, without trained weights (MaLP §2.3, 2.4). Raises `ValueError` for an unknown memory, and what the loading of its parts raises."
+    "MaLP's assistant with everything it needs (MaLP §2). Raises `ValueError` for an unknown memory, and what the loading of its parts raises."
     if memory not in MEMORIES: raise ValueError(f"memory must be one of {', '.join(MEMORIES)}; got {memory!r}")
     from memkit.core.embed import load_embedder
     from memkit.core.files import home_dir
-    from memkit.core.llm import load_model
     from memkit.core.store import MemoryStore
     from memkit.malp.assistant import MalpAssistant, MalpSettings
     kept = store if isinstance(store, MemoryStore) else MemoryStore(store or home_dir()/"malp.sqlite3")
-    return MalpAssistant(_memory(memory, kept, load_embedder(embedder), coordinator), load_model(model) if isinstance(model, str) else model, settings or MalpSettings())
+    return MalpAssistant(_memory(memory, kept, load_embedder(embedder), coordinator), _model(model, kept, weights, injected), settings or MalpSettings())
+
+def _model(model, store, weights: bool, injected: bool):
+    from memkit.core.adapters import AdapterStore
+    from memkit.core.llm import load_model
+    from memkit.core.local import LocalLM
+    from memkit.core.personal import PersonalLM
+    if injected and model != "embedded": raise ValueError("the injected knowledge that travels with memkit belongs to the embedded model; inject your own with memkit.malp.injection, and give the LocalLM")
+    if injected:
+        from memkit.malp.injection import load_injected
+        model = load_injected()
+    lm = load_model(model) if isinstance(model, str) else model
+    return PersonalLM(lm, AdapterStore(store)) if weights and isinstance(lm, LocalLM) else lm
 
 def _memory(name: str, store, embedder, coordinator):
     from memkit.malp.dpem import PAPER

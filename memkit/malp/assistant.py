@@ -72,7 +72,7 @@ class MalpAssistant:
     def __init__(
         self,
         memory: DialogueMemory,       # with its store
-        model: LanguageModel,         # the paper: GPT-3.5, LLaMA; embedded: SmolLM2
+        model: LanguageModel,         # the paper: GPT-3.5, LLaMA; embedded: SmolLM2; a PersonalLM: with each user's own weights
         settings: MalpSettings = MalpSettings(),
         clock: Callable[[], datetime] = utc_now,
     ):
@@ -99,6 +99,10 @@ class MalpAssistant:
     def chat(self, user: str, text: str) -> Turn:
         "Answer one message and learn from it; raises `ValueError` for one that can't be answered, and stores nothing then."
         return answer_turn(self, check_text(user, "user"), check_text(text, "message"))
+
+    def model_for(self, user: str) -> LanguageModel:
+        "The model that answers this user: with their own weights where there are any (MaLP §2.4.2). Raises `AdapterError` for weights of another base."
+        return self.model.for_user(user) if hasattr(self.model, "for_user") else self.model
 
     def memories(self, user: str) -> list[Memory]:
         "What is remembered of `user` and in force, oldest first."
@@ -133,12 +137,13 @@ def prompt_for(
     session: str | None = None,
 ) -> Fitted:
     "The prompt within its budget: memories by rank, then the session's last rounds, newest first (MaLP §2.4.2). Raises `BudgetError`."
-    s, count = assistant.settings, assistant.model.count_tokens
+    s, model = assistant.settings, assistant.model_for(user)
+    count = model.count_tokens
     most = len(hits) if assistant.memory.name == "full history" else s.memories
     pieces = [Piece(name="memory", text=shorten(h.item.text, s.memory_tokens, count), hit=h) for h in hits[:most]]
     last = [t for t in assistant.store.turns(user, session) if t.question.strip() and t.answer.strip()][::-1][:s.rounds] if session and s.rounds else []
     rounds = [Piece(name="round", text=f"{t.question}{_BETWEEN}{t.answer}") for t in last]
-    return fit([*rounds, *pieces], assemble(question), lambda messages: count(assistant.model.render(messages)), s.budget)
+    return fit([*rounds, *pieces], assemble(question), lambda messages: count(model.render(messages)), s.budget)
 
 # %% ../../nbs/malp/37_assistant.ipynb #3a491e5e
 def answer_turn(
@@ -151,10 +156,11 @@ def answer_turn(
     session, round_id = assistant._sessions.get(user) or assistant.new_session(user), new_id("r")
     with watch.step("recall"): hits = assistant.memory.recall(user, text, s.memories + NEAR_MISSES) if s.memories else []
     with watch.step("prompt"): fitted = prompt_for(assistant, user, text, hits, session)
-    with watch.step("generate"): reply = assistant.model.generate([fitted.messages], max_tokens=s.answer_tokens)[0]
+    model = assistant.model_for(user)
+    with watch.step("generate"): reply = model.generate([fitted.messages], max_tokens=s.answer_tokens)[0]
     turn = Turn(id=round_turn(assistant.store, user, round_id), user=user, session=session, at=at, text=text, query=text, draft=reply.text, answer=reply.text.strip(),
-        messages=fitted.messages, prompt=assistant.model.render(fitted.messages), sections=fitted.sections, budget=fitted.budget, prompt_tokens=fitted.tokens,
-        answer_tokens=reply.answer_tokens, considered=_considered(hits, fitted, s.memories), model=assistant.model.name)
+        messages=fitted.messages, prompt=model.render(fitted.messages), sections=fitted.sections, budget=fitted.budget, prompt_tokens=fitted.tokens,
+        answer_tokens=reply.answer_tokens, considered=_considered(hits, fitted, s.memories), model=model.name)
     with watch.step("write memory"): moves, wrote = _learn(assistant, turn, round_id) if s.learn else ((), ())
     return replace(turn, wrote=wrote, seconds=watch.total(), extra={"moves": moves})
 

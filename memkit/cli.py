@@ -74,8 +74,9 @@ def _hybrid(a: argparse.Namespace) -> tuple[Callable, Callable, Callable]:  # wh
 def _malp(a: argparse.Namespace) -> tuple[Callable, Callable, Callable]:
     from memkit.experiments.malp import figure_4, run_malp
     from memkit.experiments.malp_case import figure_5
-    if not a.memory_only: raise ValueError("the rows with injection and LoRA aren't there yet: memkit experiment malp --memory-only measures the memory alone")
-    return lambda: run_malp(full=a.full, model=a.model), lambda result: {"figure_4": figure_4(result)}, lambda result: f"\n{figure_5(result)}\n"
+    from memkit.experiments.malp_weights import cold_start, crossings
+    pictures = lambda result: {"figure_4": figure_4(result)} | ({} if a.memory_only else {"cold_start": cold_start(result)})
+    return lambda: run_malp(full=a.full, memory_only=a.memory_only, model=a.model), pictures, lambda result: "\n".join(["", *crossings(result), "", figure_5(result), ""])
 
 def _save_pairs(result: Mapping, path: Path):
     from memkit.experiments.malp_case import save_pairs
@@ -208,8 +209,8 @@ def add_experiment(c: argparse.ArgumentParser):
     c.add_argument("name", choices=("hybrid", "malp"), help="the paper")
     size = c.add_mutually_exclusive_group()
     size.add_argument("--quick", dest="full", action="store_false", help="little data and few answers, about three minutes on two cores (the default)")
-    size.add_argument("--full", action="store_true", help="hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQuAD was never embedded; malp: more patients and rounds, about a quarter of an hour")
-    c.add_argument("--memory-only", action="store_true", help="malp: the memory without the weights (injection, LoRA)")
+    size.add_argument("--full", action="store_true", help="hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQuAD was never embedded; malp: more patients and rounds, and weights for twelve of them, an hour and a half; with --memory-only about 20 minutes")
+    c.add_argument("--memory-only", action="store_true", help="malp: the memory alone; no weights are trained (injection, LoRA)")
     c.add_argument("--pairs", type=Path, metavar="FILE", help="malp: write pairs of answers to this HTML file, for people to rate")
     c.add_argument("--model", default="embedded", help="who writes the answers, as for memkit chat (default: %(default)s)")
     c.add_argument("--json", type=Path, help="write the figures, and where they come from, to this file")

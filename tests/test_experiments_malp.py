@@ -1,4 +1,4 @@
-"The MaLP experiment: what counts as found, by hand; the form of its rows; nothing learned from a question; the same twice."
+"The MaLP experiment: what counts as found, by hand; the form of its rows; nothing learned from a question; the same twice; weights of a tiny model from beginning to end."
 import json
 from collections import Counter
 from datetime import datetime, timedelta, timezone
@@ -9,21 +9,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memkit.core.embed import MiniLM, Remembered
+from memkit.core.gguf import embedded_folder
 from memkit.core.lm import ScriptedLM
+from memkit.core.local import LocalLM
 from memkit.core.records import Hit, Memory, Message, utc_now
 from memkit.core.store import MemoryStore
 from memkit.evaluate.judge import VERDICTS, Gold, rubric
 from memkit.evaluate.rating import RatingSession, save_rating
 from memkit.evaluate.texts import rouge_1
-from memkit.experiments import malp, malp_answers, malp_case, malp_recall
+from memkit.experiments import malp, malp_answers, malp_case, malp_recall, malp_weights
+from memkit.experiments.malp_answers import BOTH, INJECTION, LORA, MALP, OTHERS
 from memkit.experiments.malp_recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, RANDOM, RAW, STANDARD, Question, malp_memories, patient_questions, studied, tells
 from memkit.experiments.result import digest, save_result
+from memkit.malp.injection import InjectionSettings, inject, save_injection
 from memkit.malp.patients import draw_patient, new_queries, simulate
+from memkit.malp.personalize import LoraSettings
 from memkit.malp.phrases import PREFERENCES
 from memkit.malp.visits import Said
 
 NAMES = (STANDARD, DICTIONARY, DPEM, LETTER, HISTORY, RANDOM)
-TINY = malp.Size(patients=2, answered=1, visits=2, profile=2, knowledge=1, response=1, after=(1, 2), public=False)
+TINY = malp.Size(patients=2, answered=1, visits=2, profile=2, knowledge=1, response=1, after=(1, 2), public=False, examples=1)
 
 
 class Scripted(ScriptedLM):
@@ -156,8 +161,9 @@ def test_form(found, tmp_path):
     assert json.loads(save_result(found, tmp_path/"malp.json").read_text()) == found
 
 def test_weights_are_listed_and_not_ours(found):
-    rows = [r for r in of(found, "Table 2") if r["row"] in ("LoRA", "MaLP")]
-    assert len(rows) == 12 and all(r["ours"] is None and r["paper"] and "personalize" in r["note"] for r in rows)
+    rows = [r for r in of(found, "Table 2") if r["row"] in (LORA, MALP)]
+    assert len(rows) == 12 and all(r["ours"] is None and r["paper"] and "memory-only" in r["note"] for r in rows)
+    assert not of(found, "Table 5") and not of(found, malp_weights.COLD_START)
 
 def test_paper_figures_stand_beside_ours(found):
     paper = {(r["row"], r["metric"]): r["paper"] for r in of(found, "Table 2")}
@@ -188,8 +194,9 @@ def test_case_study(found):
     assert all(c["memory"] in text for c in found["case_study"]) and "9.5 in the paper" in text
     with pytest.raises(ValueError, match="no case study"): malp_case.figure_5({"rows": []})
 
-def test_weights_are_refused():
-    with pytest.raises(ValueError, match="memkit.malp.personalize"): malp.run_malp(memory_only=False)
+def test_a_model_elsewhere_cannot_be_trained_and_is_refused_before_any_work(monkeypatch):
+    monkeypatch.setattr(malp_weights, "train_all", lambda *a: pytest.fail("trained"))
+    with pytest.raises(ValueError, match="--memory-only"): malp.run_malp(model="http://127.0.0.1:9/v1#m")
 
 
 # scores by hand
@@ -225,13 +232,131 @@ def test_a_label_wins_by_what_the_memories_add():
         def score_labels(self, prompts, labels, prefix=""):
             return np.array([[-1., -9., -9., -9., -9., -9.] if "bare" in p else [-2., -9., -9., -9., -9., -4.] for p in prompts])
     prompts = {(n, 1, "i"): [Message(role="user", text=t)] for n, t in ((STANDARD, "bare "), (DPEM, "shown "), (RANDOM, "bare "))}
-    chosen = malp_answers.choose_styles(Table(), prompts)
+    chosen = malp_answers.chosen_styles(malp_answers.label_scores(Table(), prompts))
     assert chosen[STANDARD, 1, "i"] == PREFERENCES[0] and chosen[DPEM, 1, "i"] == PREFERENCES[5] and chosen[RANDOM, 1, "i"] == PREFERENCES[0]
 
 def test_a_model_without_label_scores(ann, minilm):
     size = malp.Size(patients=1, answered=1, visits=4, profile=0, knowledge=0, response=0, after=(4,), public=False)
     studies = malp.study_all([ann], size, minilm, progress=False)
-    assert {k[0] for k in malp.all_styles(studies, ScriptedLM(["x"]), minilm, size)} == set(malp_answers.QUOTED)
+    assert malp.all_styles(studies, ScriptedLM(["x"]), size, progress=False) == ({}, {})
+    assert {k[0] for k in malp.nearest_styles(studies, minilm, 4)} == set(malp_answers.QUOTED)
+
+def test_an_answer_counts_per_token():
+    class Table:
+        def render(self, messages): return messages[0].text
+        def count_tokens(self, text): return len(text.split())
+        def score_labels(self, prompts, labels, prefix=""): return np.array([[-2. - 2*("b" in l)*("shown" in p) - len(l.split()) for l in labels] for p in prompts])
+    ask = lambda t: (Message(role="user", text=t),)
+    assert malp_answers.mean_scores(Table(), ask("x "), ["a", "a b c d"]).tolist() == [-3, -8/4 + .5]
+    answers = ("a", "b", "b", "b", "b", "b")
+    shown = {(STANDARD, 1, "i"): [ask("bare "), ask("bare ")], (DPEM, 1, "i"): [ask("shown "), ask("bare ")]}
+    scores = malp_answers.example_scores(Table(), shown, [("q", answers)]*2)
+    assert scores[DPEM, 1, "i"].tolist() == [-3, -4, -4, -4, -4, -4] and malp_answers.chosen_styles(scores)[DPEM, 1, "i"] == PREFERENCES[0]
+    with pytest.raises(ValueError): malp_answers.example_scores(Table(), shown, [("q", answers)])
+
+def test_example_answers():
+    asked = malp_answers.style_examples()
+    assert len(asked) == 6 and len(malp_answers.style_examples(2)) == 2 and len({q for q, _ in asked}) == 6
+    for _, answers in asked: assert len(set(answers)) == len(PREFERENCES) and all(a.strip() == a and a for a in answers)
+    theirs = {r.assistant for p in simulate(6, 0, 6) for v in p.visits for r in v.rounds}
+    assert not any(a in said for _, answers in asked for a in answers for said in theirs), "no doctor says them"
+
+
+# weights, of a tiny model from beginning to end
+
+SMALL = malp.Size(patients=2, answered=2, visits=3, profile=1, knowledge=1, response=1, after=(1, 3), public=False, examples=1, lora=LoraSettings(epochs=2, questions=2, least=12, share=.5, rank=2, learning_rate=3e-2))
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory):
+    "A model of random numbers that reads as the embedded one does, and a domain adapter for it."
+    import torch
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+    folder, tokenizer = tmp_path_factory.mktemp("tiny"), AutoTokenizer.from_pretrained(embedded_folder())
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, vocab_size=len(tokenizer), max_position_embeddings=2048,
+                                         tie_word_embeddings=True, eos_token_id=tokenizer.eos_token_id, bos_token_id=None, initializer_range=.2)).bfloat16()
+    model.save_pretrained(folder/"model"); tokenizer.save_pretrained(folder/"model")
+    lm = LocalLM(str(folder/"model"))
+    adapter = inject(lm.load()[0], InjectionSettings(width=4))
+    adapter.fill({n: np.random.default_rng(0).normal(size=w.shape)/4 for n, w in adapter.weights().items()})
+    save_injection(folder/"domain", lm.load()[0])
+    return malp_weights.Course(model=str(folder/"model"), injection=str(folder/"domain"), lora=SMALL.lora, visits=SMALL.visits)
+
+@pytest.fixture(scope="module")
+def weights(course): return malp_weights.trained_weights(course, SMALL.answered, SMALL.after, workers=2, progress=False)
+
+@pytest.fixture(scope="module")
+def weighed(weights, minilm): return malp.measured(SMALL, weights.models[malp_weights.PLAIN], minilm, 0, False, None, utc_now(), weights)
+
+def test_every_patient_has_weights_on_every_base(weights):
+    assert {k for k, d in weights.trained.items() if d} == {(p, b, 3) for p in weights.others for b in ("plain", "injected")}, "one visit is too little, three are enough"
+    assert all(d.weights and d.card["figures"]["after"] < d.card["figures"]["before"] for d in weights.trained.values() if d)
+    bases = {b: {d.card["base"] for (_, base, _), d in weights.trained.items() if d and base == b} for b in ("plain", "injected")}
+    assert len(bases["plain"]) == len(bases["injected"]) == 1 and bases["plain"] != bases["injected"]
+
+def test_another_process_trains_the_same_weights(course, weights):
+    import torch
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        here = malp_weights.train_trial(course, malp_weights.Trial(3, 1, "injected"))
+    finally: torch.set_num_threads(threads)
+    there = weights.trained[list(weights.others)[1], "injected", 3]
+    assert here.weights.keys() == there.weights.keys() and all((here.weights[n] == w).all() for n, w in there.weights.items())
+    assert [e.ids.tolist() for e in here.held_out] == [e.ids.tolist() for e in there.held_out]
+
+def test_rows_with_weights(weighed):
+    rows = {(r["table"], r["row"], r["metric"]): r for r in weighed["rows"]}
+    for name in (INJECTION, LORA, BOTH, MALP, OTHERS):
+        for task in (*malp_answers.TASKS, malp_answers.BY_DESCRIPTION, "rubric total, of 10"): assert rows["Table 2", name, task]["ours"] is not None, (name, task)
+    assert {r["row"] for r in of(weighed, "Table 2") if r["ours"] is not None} == {*NAMES, *malp_answers.QUOTED, INJECTION, LORA, BOTH, MALP, OTHERS}
+    assert all(r["control"] == (r["row"] in malp_answers.NOT_OURS) for r in of(weighed, "Table 2")) and not any("memory-only" in r["note"] for r in weighed["rows"])
+    assert {r["row"] for r in of(weighed, "Table 5")} == {STANDARD, INJECTION, DPEM, LORA, MALP}
+    assert rows["Table 5", INJECTION, "Knowledge QA ROUGE-L"]["paper"] == .3411 and rows["Table 5", MALP, "preference accuracy"]["paper"] == .6995
+    assert all(r["ours"] == rows["Table 2", r["row"], r["metric"]]["ours"] for r in of(weighed, "Table 5"))
+    pairs = {r["row"] for r in of(weighed, "Table 2, in pairs") if r["metric"] == "win rate against standard" or r["metric"] == "Profile QA ROUGE-L"}
+    assert {f"{a} less {b}" for a, b in malp_answers.PAIRS if DPEM not in (a, b) or (a, b) in ((MALP, DPEM), (DPEM, STANDARD))} <= pairs
+
+def test_personalisation(weighed, weights):
+    rows = {(r["row"], r["metric"]): r["ours"] for r in of(weighed, malp_weights.PERSONAL)}
+    pair = {r["metric"]: r["ours"] for r in of(weighed, f"{malp_weights.PERSONAL}, in pairs")}
+    for base in ("plain", "injected"):
+        metric = f"held-out loss, share gone ({base} base)"
+        losses = malp_weights.held_out_losses(weights, base, 3)
+        assert rows["own weights", metric] == pytest.approx(np.mean([1 - own/without for without, own, _ in losses.values()]), rel=.05)
+        assert pair[metric] == pytest.approx(rows["own weights", metric] - rows["other users' weights", metric])
+        for p, (without, own, others) in losses.items():
+            figures = weights.trained[p, base, 3].card["figures"]
+            assert without == pytest.approx(figures["before"], rel=.01) and own == pytest.approx(figures["after"], rel=.01) and len(others) == 1
+        assert rows[f"a training ({base} base)", "rounds learned"] == 15
+
+def test_before_there_are_weights_the_base_answers(weighed, weights):
+    ours = {(r["row"], r["metric"]): r["ours"] for r in of(weighed, malp_weights.COLD_START)}
+    for metric in malp_weights.MEASURES:
+        if metric != malp_answers.BY_EXAMPLE: assert ours[LORA, f"{metric}, after 6 rounds"] == ours[STANDARD, f"{metric}, after 6 rounds"]
+        assert ours[MALP, f"{metric}, after 18 rounds"] == next(r["ours"] for r in of(weighed, "Table 2") if (r["row"], r["metric"]) == (MALP, metric))
+    assert len(malp_weights.cold_start(weighed).axes) == 3 and len(malp_weights.crossings(weighed)) == 12
+    with pytest.raises(ValueError, match="no trained weights"): malp_weights.cold_start({"rows": []})
+    lora, none = next(r for r in weights.rows if r.name == LORA), next(r for r in weights.rows if r.name == INJECTION)
+    assert [weights.changed(lora, n, p) for n in (1, 3) for p in weights.others] == [False, False, True, True] and weights.changed(none, 1, "anybody")
+
+def test_crossings_by_hand():
+    lines = {STANDARD: (1, 1, 1), DPEM: (2, 2, 2), LORA: (1, 2, 3), MALP: (3, 1, 3)}
+    rows = [{"table": malp_weights.COLD_START, "row": n, "metric": f"{malp_weights.MEASURES[0]}, after {r} rounds", "ours": y} for n, ys in lines.items() for r, y in zip((6, 36, 120), ys)]
+    said = [s.split(": ")[1] for s in malp_weights.crossings({"rows": rows})]
+    assert said == ["LoRA is above standard from 36 rounds on, not yet at 6", "LoRA is above DPeM from 120 rounds on, not yet at 36", "MaLP is above DPeM at 6, 120 rounds only", "MaLP is above LoRA at 6 rounds only"]
+
+def test_others_like_it_otherwise():
+    people = simulate(12, 0, 1)
+    likes = {p.id: p.preference for p in people}
+    for p, others in malp_weights.others_of(people).items(): assert others and all(likes[o] != likes[p] for o in others)
+    same = [p for p in people if p.preference == people[0].preference]
+    assert malp_weights.others_of(same[:1]) == {same[0].id: []} and all(len(o) == len(same) - 1 for o in malp_weights.others_of(same).values())
+
+def test_a_model_without_a_domain_adapter():
+    assert malp_weights.injection_path("./some/model") is None and malp_weights.Course().bases == ("plain",)
+    rows = malp_answers.weights_rows([MALP], malp.NO_BASE)
+    assert all(r["ours"] is None and r["paper"] and "domain adapter" in r["note"] for r in rows)
 
 
 # people

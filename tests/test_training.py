@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.core.reading import answer_loss, block_attention, end_to_end, mean_loss, reading_blocks, readings, side_by_side, surprise
+from memkit.core.reading import answer_loss, block_attention, end_to_end, mean_loss, reading_blocks, side_by_side, surprise
 from memkit.core.records import Message
 from memkit.core.sequences import IGNORED, Example, answer_end, batches_of, chat_examples, packs, padded_tokens, pieces, rectangles, shares, text_examples, windows
 from memkit.core.template import chat_prompt, text_ids
@@ -221,8 +221,8 @@ def test_loss_and_slope_are_those_of_the_plain_way(kind):
     total, n = loss(*(end_to_end if loss.packs else side_by_side)(few))
     assert n == sum(e.targets for e in few)
     for a, b in zip(torch.autograd.grad(total, learn), torch.autograd.grad(sum(want), learn)): assert torch.allclose(a, b, rtol=1e-3, atol=1e-3*float(b.abs().max()))
-    assert (loss.packs, loss.blocks) == {"Bloom": (False, False), "Gemma2": (True, False), "Cohere": (True, False)}.get(kind, (True, True))
-    assert model.config._attn_implementation != "memkit_blocks"
+    assert (loss.packs, loss.blocks) == {"Bloom": (False, False), "Gemma2": (True, False)}.get(kind, (True, True))
+    assert loss.fused == (kind not in ("Gemma2", "Cohere")) and model.config._attn_implementation != "memkit_blocks"
 
 
 def test_an_example_never_sees_its_neighbours():
@@ -244,6 +244,27 @@ def test_an_output_layer_that_learns_gets_its_slope():
     loss = answer_loss(model)
     (a,), (b,) = torch.autograd.grad(loss(*end_to_end(few))[0], [model.lm_head.weight]), torch.autograd.grad(sum(plainly(model, few)), [model.lm_head.weight])
     assert not loss.fused and torch.allclose(a, b, atol=1e-4)
+
+
+def test_recomputed_layers_see_the_same_blocks():
+    import torch
+    model, few = tiny(), examples(5)
+    learn = [p for p in model.parameters() if p.requires_grad]
+    want = torch.autograd.grad(answer_loss(model)(*end_to_end(few))[0], learn)
+    model.gradient_checkpointing_enable(); model.train()
+    got = torch.autograd.grad(answer_loss(model).train()(*end_to_end(few))[0], learn)
+    assert all(torch.allclose(a, b, rtol=1e-3, atol=1e-3*float(b.abs().max())) for a, b in zip(got, want))
+
+
+def test_another_thread_reads_as_ever_meanwhile():
+    import threading
+    import torch
+    model, ids, mask = tiny(), torch.tensor([[0, 5, 6, 7], [1, 2, 3, 4]]), torch.tensor([[0, 1, 1, 1], [1, 1, 1, 1]])
+    want, got = model(input_ids=ids, attention_mask=mask).logits, []
+    with reading_blocks(model.config, [4]):
+        other = threading.Thread(target=lambda: got.append(model(input_ids=ids, attention_mask=mask).logits))
+        other.start(); other.join()
+    assert torch.allclose(got[0][:, 1:], want[:, 1:], atol=1e-6)
 
 
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=4), st.sampled_from((1, 2, 4)), st.sampled_from((None, 1, 7, 150)))

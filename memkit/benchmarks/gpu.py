@@ -6,7 +6,7 @@
 __all__ = ['WORDS', 'SETTINGS', 'TASKS', 'TOLERANCE', 'sentences', 'small_model', 'curve', 'apart', 'visible', 'check_devices',
            'check_together', 'line_of', 'main']
 
-# %% ../../nbs/benchmarks/89a_gpu.ipynb #ad405065
+# %% ../../nbs/benchmarks/89a_gpu.ipynb #e385933f
 import argparse
 import json
 import os
@@ -24,7 +24,7 @@ from ..core.reading import answer_loss
 from ..core.sequences import Example
 from ..core.training import TrainSettings, train
 
-# %% ../../nbs/benchmarks/89a_gpu.ipynb #e210d101
+# %% ../../nbs/benchmarks/89a_gpu.ipynb #b36afa29
 WORDS = 64
 SETTINGS = TrainSettings(learning_rate=5e-3, batch=8, epochs=3, look_every=8, room=256)   # ours
 
@@ -51,7 +51,7 @@ def small_model(
         model = LlamaForCausalLM(LlamaConfig(vocab_size=WORDS, hidden_size=128, intermediate_size=256, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, initializer_range=.1))
     return model.requires_grad_(False).to(device, getattr(torch, dtype)).eval()
 
-# %% ../../nbs/benchmarks/89a_gpu.ipynb #bf38d251
+# %% ../../nbs/benchmarks/89a_gpu.ipynb #41c0f5ce
 def _lora(device: str, dtype: str) -> Any:
     from memkit.core.adapters import LoraShape, lora_model
     return answer_loss(lora_model(small_model(device, dtype), LoraShape()))
@@ -80,7 +80,7 @@ def curve(
     return {"loss": [r["loss"] for r in done.curve[1:]], "validation": [r["validation"] for r in done.curve if r["validation"] is not None],
             "tokens_per_s": done.tokens/done.seconds, "peak_mb": done.peak_mb}
 
-# %% ../../nbs/benchmarks/89a_gpu.ipynb #e7431cb5
+# %% ../../nbs/benchmarks/89a_gpu.ipynb #30ecce80
 TOLERANCE = .05   # of the loss at the start: the largest difference of two steps; ours, several times what bf16 does on a CPU
 
 def apart(
@@ -92,7 +92,7 @@ def apart(
     if a.shape != b.shape or not len(a) or not (np.isfinite(a).all() and np.isfinite(b).all()): return float("inf")
     return float(np.abs(a - b).max()/abs(b[0]))
 
-# %% ../../nbs/benchmarks/89a_gpu.ipynb #ff7c8c99
+# %% ../../nbs/benchmarks/89a_gpu.ipynb #18af9d57
 def visible() -> list[str]:  # such as ['cuda:0', 'cuda:1']
     "The GPUs that PyTorch sees."
     import torch
@@ -127,7 +127,7 @@ def _compared(task: str, devices: Sequence[str], dtype: str, tolerance: float) -
         if np.isinf(difference) and "error" not in r: found[device]["error"] = "the curve holds what is no number"
     return {"cpu": base, "devices": found}
 
-# %% ../../nbs/benchmarks/89a_gpu.ipynb #0c281f35
+# %% ../../nbs/benchmarks/89a_gpu.ipynb #87e2add5
 def _worker():
     "One process of several: its share of the LoRA's steps; the first one prints the curve."
     objective = _lora("cpu", "bfloat16")
@@ -154,7 +154,7 @@ def check_together(
     said = "" if row["ok"] else f"LoRA by {processes} processes: {r.get('error') or f'curves differ by {difference:.3f}'}"
     return {**result, "together": row, "outcome": result["outcome"] if row["ok"] else "failed", "reason": "; ".join(x for x in (result["reason"], said) if x)}
 
-# %% ../../nbs/benchmarks/89a_gpu.ipynb #9ece6e4a
+# %% ../../nbs/benchmarks/89a_gpu.ipynb #34ef734c
 def line_of(
     result: Mapping[str, Any],
 ) -> str:
@@ -184,5 +184,5 @@ def main(
     print(line_of(result))
     return int(result["outcome"] == "failed")
 
-# %% ../../nbs/benchmarks/89a_gpu.ipynb #39ac458c
+# %% ../../nbs/benchmarks/89a_gpu.ipynb #e7b9f466
 if __name__ == "__main__": sys.exit(main())

@@ -6,7 +6,7 @@
 __all__ = ['KINDS', 'SETTINGS', 'WAYS', 'PLAIN', 'material', 'plain_loop', 'measure', 'main', 'in_a_process', 'row_of',
            'training']
 
-# %% ../../nbs/benchmarks/88c_training.ipynb #afd2ae41
+# %% ../../nbs/benchmarks/88c_training.ipynb #3e18c7cc
 import argparse
 import json
 import os
@@ -27,7 +27,7 @@ from ..core.records import Message
 from ..core.sequences import Example, batches_of, chat_examples, packs, padded_tokens, rectangles
 from ..core.training import TrainSettings, rate, train
 
-# %% ../../nbs/benchmarks/88c_training.ipynb #9f6ba9b2
+# %% ../../nbs/benchmarks/88c_training.ipynb #6225f373
 KINDS = ("visits", "rounds")
 SETTINGS = TrainSettings(learning_rate=1e-3, epochs=1, batch=4)   # ours, chosen on patients of the same half
 
@@ -44,7 +44,7 @@ def material(
     order = np.random.default_rng(0).permutation(len(talks))[:n]
     return chat_examples(tokenizer, [talks[i] for i in order])
 
-# %% ../../nbs/benchmarks/88c_training.ipynb #2d0a0651
+# %% ../../nbs/benchmarks/88c_training.ipynb #f9fcaa87
 def plain_loop(
     model: Any,                   # a causal model in which something learns
     examples: Sequence[Example],
@@ -66,7 +66,7 @@ def plain_loop(
         optimizer.step(); schedule.step(); optimizer.zero_grad()
         note(i, loss.item(), sum(len(examples[j]) for j in rows))
 
-# %% ../../nbs/benchmarks/88c_training.ipynb #6bcadda7
+# %% ../../nbs/benchmarks/88c_training.ipynb #9c903630
 WAYS = {"ours": {}, "PyTorch's attention": {"blocks": False}, "autograd's loss": {"fused": False}, "neither": {"blocks": False, "fused": False}}
 PLAIN = "plain loop"
 
@@ -78,7 +78,7 @@ def _our_loop(model: Any, way: str, examples: Sequence[Example], settings: Train
         before[0] = row["tokens"]
     train(objective, examples, settings=settings, progress=False, log=log)
 
-# %% ../../nbs/benchmarks/88c_training.ipynb #19b2509f
+# %% ../../nbs/benchmarks/88c_training.ipynb #00457029
 def _memory(field: str) -> float:
     "VmRSS or VmHWM of this process, MB."
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -94,7 +94,7 @@ class _Peak:
     def _most(self) -> float: return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/(2**20 if sys.platform == "darwin" else 2**10)
     def __call__(self) -> float: return (_memory("VmHWM") if self.linux else self._most()) - self.before
 
-# %% ../../nbs/benchmarks/88c_training.ipynb #b600e72e
+# %% ../../nbs/benchmarks/88c_training.ipynb #e4201829
 def _tiny_model(words: int) -> Any:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -118,10 +118,10 @@ def measure(
     def note(step, loss, n):
         losses.append(loss); tokens.append(n); marks.append((time.perf_counter(), time.process_time()))
     plain_loop(tuned, examples, SETTINGS, note) if side == PLAIN else _our_loop(tuned, side, examples, SETTINGS, note)
-    seconds = np.diff(np.array(marks), axis=0)
+    seconds = np.diff(np.array(marks).reshape(-1, 2), axis=0)   # none but in the first process
     return {"losses": losses, "tokens": tokens[1:], "seconds": seconds[:, 0].tolist(), "processor": seconds[:, 1].tolist(), "peak_mb": peak(), "dtype": str(model.dtype).removeprefix("torch.")}
 
-# %% ../../nbs/benchmarks/88c_training.ipynb #884e21be
+# %% ../../nbs/benchmarks/88c_training.ipynb #52f8cd02
 def main(
     argv: Sequence[str] | None = None,
 ):
@@ -147,10 +147,12 @@ def in_a_process(
     command = [sys.executable, *launch, "-m", "memkit.benchmarks.training", side, kind, "--steps", str(steps), *["--tiny"]*tiny]
     env = {**os.environ, "OMP_NUM_THREADS": str(max(1, usable_cores()//processes)), "CUDA_VISIBLE_DEVICES": "", "TOKENIZERS_PARALLELISM": "false"}
     done = subprocess.run(command, capture_output=True, text=True, env=env)
-    if done.returncode: raise RuntimeError((done.stderr.strip().splitlines() or ["no message"])[-1])
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["no message"]
+        raise RuntimeError(next((line for line in said if "Error: " in line), said[-1]))
     return json.loads(done.stdout.strip().splitlines()[-1])
 
-# %% ../../nbs/benchmarks/88c_training.ipynb #522f156e
+# %% ../../nbs/benchmarks/88c_training.ipynb #cc769812
 def _per_second(found: Mapping[str, Any]) -> list[float]: return [n/s for n, s in zip(found["tokens"], found["seconds"])]
 
 def row_of(
@@ -178,7 +180,7 @@ def _sides(kind: str, sides: Sequence[str], steps: int, tiny: bool, rounds: int)
             except Exception as e: reasons[side] = reason_of(e)
     return {side: runs for side, runs in found.items() if runs and side not in reasons}, reasons
 
-# %% ../../nbs/benchmarks/88c_training.ipynb #3b0940da
+# %% ../../nbs/benchmarks/88c_training.ipynb #26f0e67e
 def _agreement(found: Mapping[str, list[dict[str, Any]]]) -> dict[str, float]:
     "Last losses, the largest difference of two curves, and how much less processor time ours took."
     last = lambda side: float(np.mean(found[side][0]["losses"][-4:]))
@@ -212,5 +214,5 @@ def _processes_row(steps: int, tiny: bool) -> dict[str, Any]:
     checks = {"largest difference of the two curves": float(np.abs(np.subtract(*(f["losses"] for f in found.values()))).max())} if len(found) == 2 else {}
     return row_of(name, "tokens/s", {s: _per_second(f) for s, f in found.items()}, checks=checks, note=f"{usable_cores()} cores, divided among the processes", reasons=reasons)
 
-# %% ../../nbs/benchmarks/88c_training.ipynb #05b3305f
+# %% ../../nbs/benchmarks/88c_training.ipynb #8ee0fe45
 if __name__ == "__main__": main()

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Loaded', 'fitted', 'stacked', 'Rows', 'PersonalLM', 'UserLM']
 
-# %% ../../nbs/core/19a_personal.ipynb #52e61ad7
+# %% ../../nbs/core/19a_personal.ipynb #03669459
 import threading
 import time
 from collections import OrderedDict
@@ -23,7 +23,7 @@ from .local import LocalLM
 from .records import Message
 from .template import pad_token
 
-# %% ../../nbs/core/19a_personal.ipynb #127b1077
+# %% ../../nbs/core/19a_personal.ipynb #e1e29c7a
 @dataclass(frozen=True)
 class Loaded:
     "An adapter, ready for one model."
@@ -47,7 +47,7 @@ def fitted(
         parts[name] = ready(a), ready(b.astype(np.float32)*np.float32(scale))
     return Loaded(card["digest"], card["base"], parts)
 
-# %% ../../nbs/core/19a_personal.ipynb #01a15382
+# %% ../../nbs/core/19a_personal.ipynb #6ebbbb01
 def stacked(
     rows: Sequence[Loaded | None],  # whose adapter each row of a batch gets; None: nobody's
 ) -> dict[str, tuple[Any, Any]]:    # by matrix: A [rows, d_in, r], B [rows, r, d_out]; without `rows` in front where all are the same
@@ -67,7 +67,7 @@ def _changed(module: Any, given: tuple, out: Any, A: Any, B: Any) -> Any:
     x = given[0]
     return torch.baddbmm(out, torch.bmm(x, A), B) if A.ndim == 3 else out + (x @ A) @ B
 
-# %% ../../nbs/core/19a_personal.ipynb #39491caf
+# %% ../../nbs/core/19a_personal.ipynb #77e7d424
 class Rows:
     "A causal model whose every row goes through an adapter of its own (ours). To the functions of `memkit.core.causal` it is a model like any other."
     def __init__(
@@ -93,7 +93,7 @@ class Rows:
         "Let the other rows go."
         self._parts = [(m, a[on], b[on]) if a.ndim == 3 else (m, a, b) for m, a, b in self._parts]
 
-# %% ../../nbs/core/19a_personal.ipynb #62ee9ed8
+# %% ../../nbs/core/19a_personal.ipynb #2d819519
 class PersonalLM:
     "One base model for many users, each with the adapter that the store has of them (MaLP §2.4.2; the service is ours). Threads may share one."
     def __init__(
@@ -160,7 +160,7 @@ class PersonalLM:
         pick = lambda scores, generator: pick_token(scores, temperature, top_p, generator)
         for _ in write_tokens(Rows(model, lambda: rows), drafts, pad_token(tokenizer), pick, ends_at(tokenizer, end_tokens(model, tokenizer), stop)): pass
 
-# %% ../../nbs/core/19a_personal.ipynb #7ba669fa
+# %% ../../nbs/core/19a_personal.ipynb #f18e82a5
 class UserLM(LocalLM):
     "The base model with one user's adapter: made by `PersonalLM.for_user`. Each call uses the adapter that the store has when it begins."
     def __init__(self, personal: PersonalLM, user: str | None):

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['STRIP', 'CHUNK', 'end_to_end', 'side_by_side', 'positions', 'block_attention', 'reading_blocks', 'surprise',
-           'answer_loss', 'readings', 'together', 'mean_loss']
+           'readings', 'together', 'answer_loss', 'mean_loss']
 
-# %% ../../nbs/core/18b_reading.ipynb #594b4434
+# %% ../../nbs/core/18b_reading.ipynb #0cb8cdb3
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ import numpy as np
 
 from .sequences import IGNORED, Example, packs, rectangles
 
-# %% ../../nbs/core/18b_reading.ipynb #32e51c95
+# %% ../../nbs/core/18b_reading.ipynb #261bcc7b
 def end_to_end(
     examples: Sequence[Example],
 ) -> tuple[Any, Any, Any]:  # ids, mask, labels, each [1, sum of the lengths]; the mask counts the examples from 1
@@ -37,7 +37,7 @@ def side_by_side(
     for i, e in enumerate(examples): ids[i, :len(e)], mask[i, :len(e)], labels[i, :len(e)] = e.ids, 1, e.labels
     return tuple(map(torch.from_numpy, (ids, mask, labels)))
 
-# %% ../../nbs/core/18b_reading.ipynb #cca5a652
+# %% ../../nbs/core/18b_reading.ipynb #1d6e9975
 def positions(
     mask: Any,  # torch, [n]: which example a token belongs to
 ) -> Any:       # torch, [n]
@@ -47,7 +47,7 @@ def positions(
     begins = torch.cat([torch.ones_like(mask[:1], dtype=torch.bool), mask[1:] != mask[:-1]])
     return n - torch.where(begins, n, 0).cummax(0).values
 
-# %% ../../nbs/core/18b_reading.ipynb #3b1e61f5
+# %% ../../nbs/core/18b_reading.ipynb #acc5a310
 STRIP = 128   # queries at a time: measured below
 
 def block_attention(
@@ -81,17 +81,19 @@ def _unseen(past: int, queries: int, keys: int, window: int | None, device: Any)
         behind = past + torch.arange(queries)[:, None] - torch.arange(keys)[None]
         return ((behind < 0) | (behind >= (window or keys + 1))).to(device)
 
-# %% ../../nbs/core/18b_reading.ipynb #943e6cf8
+# %% ../../nbs/core/18b_reading.ipynb #6b36381e
 _ends: ContextVar[list[int] | None] = ContextVar("ends", default=None)   # of the row that is being read
 
 @cache
 def _registered() -> str:
     from transformers import AttentionInterface, AttentionMaskInterface
+    usual, usual_mask = AttentionInterface()["sdpa"], AttentionMaskInterface()["sdpa"]
     def attend(module, query, key, value, attention_mask, scaling=None, dropout=0., sliding_window=None, **other):
+        if _ends.get() is None: return usual(module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, sliding_window=sliding_window, **other)   # another thread's call
         if other.get("softcap") is not None or other.get("s_aux") is not None: raise NotImplementedError("attention with caps or sinks")
         return block_attention(query, key, value, _ends.get(), scaling or query.shape[-1]**-.5, dropout, sliding_window), None
     AttentionInterface.register("memkit_blocks", attend)
-    AttentionMaskInterface.register("memkit_blocks", lambda *args, **kwargs: None)
+    AttentionMaskInterface.register("memkit_blocks", lambda *args, **kwargs: usual_mask(*args, **kwargs) if _ends.get() is None else None)
     return "memkit_blocks"
 
 @contextmanager
@@ -108,7 +110,7 @@ def reading_blocks(
         config._attn_implementation = before
         _ends.reset(token)
 
-# %% ../../nbs/core/18b_reading.ipynb #f6663959
+# %% ../../nbs/core/18b_reading.ipynb #122d2ecd
 CHUNK = 128   # targets scored at once
 
 @cache
@@ -145,7 +147,26 @@ def surprise(
     "-log p of each target, without keeping the scores (ours)."
     return _surprise().apply(states, weight, bias, targets)
 
-# %% ../../nbs/core/18b_reading.ipynb #e694f05f
+# %% ../../nbs/core/18b_reading.ipynb #413e1434
+def readings(
+    objective: Any,
+    examples: Sequence[Example],
+    room: int,               # tokens read at once
+) -> list[list[int]]:        # positions of examples that are read together
+    "How the examples of a step are put together: end to end where the objective can read them so, else side by side."
+    lengths = [len(e) for e in examples]
+    return packs(lengths, room) if getattr(objective, "packs", False) else rectangles(lengths, room)
+
+def together(
+    objective: Any,
+    examples: Sequence[Example],
+    device: Any = "cpu",
+) -> tuple[Any, Any, Any]:  # ids, mask, labels
+    "Examples as the objective reads them, on its device."
+    rows = (end_to_end if getattr(objective, "packs", False) else side_by_side)(examples)
+    return tuple(x.to(device) for x in rows)
+
+# %% ../../nbs/core/18b_reading.ipynb #f9ec8daf
 def answer_loss(
     model: Any,  # a causal model of transformers, with or without peft's adapters
 ) -> Any:        # a torch module: (ids, mask, labels) -> (sum of -log p over the targets, how many they are)
@@ -175,7 +196,7 @@ def _answer_class():
             targets = (labels[1:] != IGNORED).nonzero()[:, 0]
             wanted = labels[targets + 1]
             inputs = {"input_ids": ids[None], "use_cache": False} | ({"position_ids": positions(mask)[None]} if "position_ids" in self.accepts else {})
-            if self.blocks and ids.device.type == "cpu":
+            if self.blocks and ids.device.type == "cpu" and not any(getattr(m, "gradient_checkpointing", False) for m in self.model.modules()):   # which would read again without the blocks
                 ends = torch.cat([(mask[1:] != mask[:-1]).nonzero()[:, 0] + 1, torch.tensor([len(mask)], device=mask.device)]).tolist()
                 with reading_blocks(_base(self.model).config, ends): return self._scored(inputs, targets, wanted)
             return self._scored(inputs, targets, wanted)
@@ -198,23 +219,26 @@ def _base(model: Any) -> Any:
     "The model below peft's wrapping."
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
-# %% ../../nbs/core/18b_reading.ipynb #7682b432
+# %% ../../nbs/core/18b_reading.ipynb #e798ae47
 def _try_out(loss: Any):
     "Switch on as much as gives the same losses as the plain way."
     import torch
     base, was, device = _base(loss.model), loss.model.training, next(loss.model.parameters()).device
-    words = base.get_input_embeddings().weight.shape[0]
+    words, cpu = base.get_input_embeddings().weight.shape[0], device.type == "cpu"
     examples = [Example(row, row) for row in ((np.arange(1, 6)*7919) % words, (np.arange(2, 9)*104729) % words)]
-    ways = [w for w in ((True, device.type == "cpu", True), (True, False, True), (True, False, False), (False, False, True), (False, False, False)) if _possible(base, *w)]
+    ways = [w for w in ((True, cpu, True), (True, cpu, False), (True, False, True), (True, False, False), (False, False, True), (False, False, False)) if _possible(base, *w)]
     loss.model.eval()
     with torch.no_grad():
         plain = torch.cat([loss.each(*together(loss, [e], device)) for e in examples])
         loss.packs, loss.blocks, loss.fused = next(w for w in ways if _same(loss, w, examples, plain))
     loss.model.train(was)
 
+_BENDS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")   # names under which models change their scores after the output layer
+
 def _possible(base: Any, packs: bool, blocks: bool, fused: bool) -> bool:
     import torch
-    head = base.get_output_embeddings()
+    head, config = base.get_output_embeddings(), base.config.get_text_config()
+    if fused and any(getattr(config, name, None) not in (None, 1, 1.) for name in _BENDS): return False
     return (not packs or "position_ids" in inspect.signature(base.forward).parameters) and (
             not fused or type(head) is torch.nn.Linear and not head.weight.requires_grad and base.base_model is not base)
 
@@ -226,26 +250,7 @@ def _same(loss: Any, way: tuple[bool, bool, bool], examples: list[Example], plai
     exact = next(loss.model.parameters()).dtype == torch.float32
     return not any(way) or torch.allclose(found, plain, rtol=.02, atol=.001 if exact else .1)
 
-# %% ../../nbs/core/18b_reading.ipynb #b7b66a53
-def readings(
-    objective: Any,
-    examples: Sequence[Example],
-    room: int,               # tokens read at once
-) -> list[list[int]]:        # positions of examples that are read together
-    "How the examples of a step are put together: end to end where the objective can read them so, else side by side."
-    lengths = [len(e) for e in examples]
-    return packs(lengths, room) if getattr(objective, "packs", False) else rectangles(lengths, room)
-
-def together(
-    objective: Any,
-    examples: Sequence[Example],
-    device: Any = "cpu",
-) -> tuple[Any, Any, Any]:  # ids, mask, labels
-    "Examples as the objective reads them, on its device."
-    rows = (end_to_end if getattr(objective, "packs", False) else side_by_side)(examples)
-    return tuple(x.to(device) for x in rows)
-
-# %% ../../nbs/core/18b_reading.ipynb #8c896681
+# %% ../../nbs/core/18b_reading.ipynb #2e78a540
 def mean_loss(
     model: Any,                 # a causal model of transformers, or an `answer_loss` of one
     examples: Sequence[Example],

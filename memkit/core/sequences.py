@@ -6,9 +6,9 @@
 __all__ = ['IGNORED', 'Example', 'answer_end', 'pieces', 'chat_examples', 'windows', 'text_examples', 'padded_tokens',
            'batches_of', 'packs', 'rectangles', 'shares']
 
-# %% ../../nbs/core/18_sequences.ipynb #32e7b968
+# %% ../../nbs/core/18_sequences.ipynb #21cb7150
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
@@ -19,7 +19,7 @@ import numpy as np
 from .records import Message
 from .template import PLAIN_STOP, chat_prompt, defuse, led_ids, text_ids
 
-# %% ../../nbs/core/18_sequences.ipynb #2bf2fd3f
+# %% ../../nbs/core/18_sequences.ipynb #6ee6ccad
 IGNORED = -100   # the label of a token that is only read (PyTorch's own number for it)
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Example:
         "How many of its tokens count."
         return int((self.labels != IGNORED).sum())
 
-# %% ../../nbs/core/18_sequences.ipynb #19cacfc8
+# %% ../../nbs/core/18_sequences.ipynb #48b59ee7
 def answer_end(
     tokenizer: Any,
 ) -> str:  # such as '<|im_end|>'
@@ -57,7 +57,7 @@ def answer_end(
 def _markers(tokenizer: Any) -> list[str]:
     return [t for t in tokenizer.all_special_tokens if len(t) > 1] + [t.content for t in tokenizer.added_tokens_decoder.values() if t.special]
 
-# %% ../../nbs/core/18_sequences.ipynb #c395c244
+# %% ../../nbs/core/18_sequences.ipynb #3c79654c
 def pieces(
     tokenizer: Any,
     messages: Sequence[Message],
@@ -73,7 +73,7 @@ def pieces(
         said = prompt + answer
     return out
 
-# %% ../../nbs/core/18_sequences.ipynb #bc3ac780
+# %% ../../nbs/core/18_sequences.ipynb #87bd3b48
 def _new_ids(tokenizer: Any, before: str, ids: Sequence[int], piece: str) -> list[int]:
     both = text_ids(tokenizer, before + piece)
     return both[len(ids):] if both[:len(ids)] == list(ids) else text_ids(tokenizer, piece)
@@ -87,7 +87,7 @@ def _joined(tokenizer: Any, parts: Sequence[tuple[str, bool]]) -> tuple[list[int
     while labels and labels[-1] == IGNORED: ids, labels = ids[:-1], labels[:-1]   # nothing is foretold from what comes after the last target
     return ids, labels
 
-# %% ../../nbs/core/18_sequences.ipynb #5f1ba583
+# %% ../../nbs/core/18_sequences.ipynb #7361e668
 def _rounds(messages: Sequence[Message]) -> tuple[list[Message], list[list[Message]]]:
     "What opens the conversation, and its rounds: each from a user's words up to the next that follow an answer."
     first = next((i for i, m in enumerate(messages) if m.role == "user"), len(messages))
@@ -123,7 +123,7 @@ def _one_each(tokenizer: Any, opening: list, rounds: list, max_tokens: int) -> I
                 if len(row[0]) <= max_tokens: break
             yield row
 
-# %% ../../nbs/core/18_sequences.ipynb #7273f413
+# %% ../../nbs/core/18_sequences.ipynb #c8567ed4
 def _example(ids: list[int], labels: list[int], max_tokens: int) -> Example | None:
     ids, labels = ids[-max_tokens:], labels[-max_tokens:]
     return Example(ids, labels) if len(ids) > 1 and any(x != IGNORED for x in labels[1:]) else None
@@ -140,7 +140,7 @@ def chat_examples(
     if not out: raise ValueError(f"nothing to learn: none of the {len(conversations)} conversations holds an answer to a user's message")
     return out
 
-# %% ../../nbs/core/18_sequences.ipynb #0b9f3d2b
+# %% ../../nbs/core/18_sequences.ipynb #fbca80eb
 def windows(
     ids: Sequence[int],
     window: int,         # tokens of a row, 2 or more
@@ -162,7 +162,7 @@ def text_examples(
     if not out: raise ValueError("nothing to learn: there is no text with two tokens or more")
     return out
 
-# %% ../../nbs/core/18_sequences.ipynb #6eaa1412
+# %% ../../nbs/core/18_sequences.ipynb #9193e597
 def _encoded(tokenizer: Any, texts: Any) -> Iterator[list[int]]:
     encode = lambda batch: {"ids": [led_ids(tokenizer, t) if t.strip() else [] for t in batch["text"]]}
     if not hasattr(texts, "map"):
@@ -172,7 +172,7 @@ def _encoded(tokenizer: Any, texts: Any) -> Iterator[list[int]]:
     name = blake2b(f"{texts._fingerprint} {tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else repr(tokenizer)}".encode(), digest_size=8).hexdigest()
     return (row["ids"] for row in texts.map(encode, batched=True, remove_columns=texts.column_names, new_fingerprint=f"memkit{name}"))
 
-# %% ../../nbs/core/18_sequences.ipynb #8084f748
+# %% ../../nbs/core/18_sequences.ipynb #470e5bdf
 def padded_tokens(
     lengths: Sequence[int],
     batches: Sequence[Sequence[int]],  # positions
@@ -180,7 +180,7 @@ def padded_tokens(
     "Tokens that are read when each batch is filled up to its longest row."
     return sum(len(b)*max(lengths[i] for i in b) for b in batches)
 
-# %% ../../nbs/core/18_sequences.ipynb #9b8542eb
+# %% ../../nbs/core/18_sequences.ipynb #31e6b763
 def batches_of(
     lengths: Sequence[int],
     batch: int,        # rows of a step, 1 or more
@@ -196,7 +196,7 @@ def batches_of(
     steps = [order[i:i + batch] for i in range(0, len(order), batch)]
     return rng.sample(steps, len(steps)) if stretch > 1 else steps
 
-# %% ../../nbs/core/18_sequences.ipynb #31ee23db
+# %% ../../nbs/core/18_sequences.ipynb #fef1c8f4
 def packs(
     lengths: Sequence[int],  # of a step's rows
     room: int,               # tokens read at once; a longer row is read by itself

@@ -6,7 +6,7 @@
 __all__ = ['rate', 'TrainSettings', 'learning', 'NotFinite', 'Checkpoint', 'CheckpointFile', 'check_checkpoint', 'Training',
            'train']
 
-# %% ../../nbs/core/18a_training.ipynb #7df6b851
+# %% ../../nbs/core/18a_training.ipynb #f6d0c01f
 import io
 import json
 import math
@@ -26,7 +26,7 @@ from .files import write_file
 from .reading import answer_loss, mean_loss, readings, together
 from .sequences import Example, batches_of, shares
 
-# %% ../../nbs/core/18a_training.ipynb #9f92bbc2
+# %% ../../nbs/core/18a_training.ipynb #3f73d19b
 def rate(
     step: int,      # 0 for the first
     steps: int,     # of the whole training
@@ -36,7 +36,7 @@ def rate(
     up = math.ceil(warmup*steps)
     return (step + 1)/up if step < up else (steps - step)/max(1, steps - up)
 
-# %% ../../nbs/core/18a_training.ipynb #8766dca6
+# %% ../../nbs/core/18a_training.ipynb #588bd006
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings:
     "How a few weights are trained. Raises `ValueError` for what can't be."
@@ -61,7 +61,7 @@ class TrainSettings:
         if not 0 <= self.weight_decay < math.inf: raise ValueError(f"weight_decay must be 0 or more, got {self.weight_decay}")
         if not 0 <= self.warmup <= 1: raise ValueError(f"warmup must lie in 0..1, got {self.warmup}")
 
-# %% ../../nbs/core/18a_training.ipynb #0da74d77
+# %% ../../nbs/core/18a_training.ipynb #335afa13
 def learning(
     objective: Any,
 ) -> dict[str, Any]:  # by name
@@ -73,7 +73,7 @@ def learning(
     if coarse: raise ValueError(f"weights that learn must be float32, or small steps are lost in rounding; got {coarse}. The frozen ones may be bfloat16")
     return found
 
-# %% ../../nbs/core/18a_training.ipynb #39f519e2
+# %% ../../nbs/core/18a_training.ipynb #512822c3
 class NotFinite(ValueError):
     "The loss is no number any more; says at which step, and what to do."
 
@@ -110,7 +110,7 @@ class _Run:
         "Added up over all processes."
         return self.accelerator.reduce(tensor.to(self.device), "sum") if self.accelerator.num_processes > 1 else tensor
 
-# %% ../../nbs/core/18a_training.ipynb #39ad7103
+# %% ../../nbs/core/18a_training.ipynb #cbacabe2
 def _step(run: _Run, rows: Sequence[Example], number: int) -> float:
     "One step of the optimiser; its loss per target. Raises `NotFinite`."
     import torch
@@ -139,7 +139,7 @@ def _divide(run: _Run, total: Any) -> float:
         p.grad = slope.view_as(p)/max(1., n)
     return loss/n if n else 0.
 
-# %% ../../nbs/core/18a_training.ipynb #190c5428
+# %% ../../nbs/core/18a_training.ipynb #50858c2b
 def _look(run: _Run, step: int) -> float | None:
     "The loss on the validation examples; keeps the weights where they are the best."
     import torch
@@ -162,7 +162,7 @@ def _note(run: _Run, step: int, rows: Sequence[Example], loss: float | None, sta
     elif run.settings.patience and run.since >= run.settings.patience: run.stopped = "patience"
     return run.curve[-1]
 
-# %% ../../nbs/core/18a_training.ipynb #223c676e
+# %% ../../nbs/core/18a_training.ipynb #0c8c54bd
 class Checkpoint(Protocol):
     "Where one training's state is kept; `check_checkpoint` is its contract."
     def read(self) -> bytes | None: "What was written last; None where nothing was."
@@ -195,7 +195,7 @@ def check_checkpoint(
         make().write(content)
         if make().read() != content: raise AssertionError("what was written last must be read")
 
-# %% ../../nbs/core/18a_training.ipynb #f068f59a
+# %% ../../nbs/core/18a_training.ipynb #f57c401d
 def _key(run: _Run) -> str:
     "What a checkpoint belongs to: settings, examples, and the model (its shapes, and the beginnings of its frozen weights)."
     h = blake2b(json.dumps(asdict(run.settings), sort_keys=True).encode(), digest_size=16)
@@ -225,7 +225,7 @@ def _take_up(run: _Run, content: bytes | None):
     run.optimizer.load_state_dict(held["optimizer"]); run.schedule.load_state_dict(held["schedule"])
     run.curve, run.best, run.since, run.stopped, run.resumed = held["curve"], tuple(held["best"]), held["since"], held["stopped"], held["curve"][-1]["step"]
 
-# %% ../../nbs/core/18a_training.ipynb #5ac8e84d
+# %% ../../nbs/core/18a_training.ipynb #3fcfb722
 @dataclass(frozen=True)
 class Training:
     "What came of a training; the model's trainable weights are those of `step`."
@@ -244,7 +244,7 @@ def _peak_mb(device: Any) -> float:
     except ImportError: return math.nan   # Windows
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/(2**20 if sys.platform == "darwin" else 2**10)
 
-# %% ../../nbs/core/18a_training.ipynb #f04173a2
+# %% ../../nbs/core/18a_training.ipynb #bae327d2
 def _order(run: _Run) -> Iterator[list[Example]]:
     "The examples of each step, from the first to the last."
     stretch = 1 if getattr(run.objective, "packs", False) else 16
@@ -267,7 +267,7 @@ def _go_on(run: _Run, kept: Any, progress: bool, log: Callable | None):
             tell(row)
             bar.update(); bar.set_postfix_str(f"loss {row['loss']:.3f}" + (f", validation {row['validation']:.3f}" if row["validation"] is not None else ""))
 
-# %% ../../nbs/core/18a_training.ipynb #cbd4ef02
+# %% ../../nbs/core/18a_training.ipynb #140b09de
 def train(
     objective: Any,                               # a torch module: (ids, mask, labels) -> (sum of losses over targets, their number); see `answer_loss`
     examples: Sequence[Example],

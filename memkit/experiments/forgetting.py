@@ -8,7 +8,7 @@ __all__ = ['OURS', 'Values', 'NONE', 'PAPER', 'PAPER_5', 'MEASURES', 'surprise',
            'ForgettingTest', 'medical_texts', 'training_examples', 'measure', 'runs_of', 'run_forgetting', 'change',
            'level', 'forgetting_rows', 'forgetting_picture']
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #7124a590
+# %% ../../nbs/experiments/78_forgetting.ipynb #6f7a8e20
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ from ..malp.injection import DomainAdapter, InjectionSettings, injection_example
 from ..malp.medical_texts import injection_corpus, part_of
 from ..malp.phrases import Knowledge, knowledge
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #b6caa568
+# %% ../../nbs/experiments/78_forgetting.ipynb #d6af6031
 def surprise(
     lm: LocalLM,
     texts: Sequence[str],
@@ -43,7 +43,7 @@ def surprise(
     if short := [i for i, r in enumerate(rows) if len(r) < 2]: raise ValueError(f"text {short[0]} is too short: surprise needs a token and one before it")
     return np.array([-token_log_probs(model, r, max_tokens).mean() for r in rows])
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #acefe28c
+# %% ../../nbs/experiments/78_forgetting.ipynb #466652d7
 def library_texts(
     n: int = 60,
     tokens: int = 120,   # words each, about
@@ -61,7 +61,9 @@ def talk_texts(
     "Everyday talk: pieces of LoCoMo's and MemoryBank's dialogues. Raises `FileNotFoundError` where MEMKIT_DATA has neither."
     from memkit.malp.corpora import load_locomo, load_memorybank
     paths = [public_data("locomo/locomo2.json"), public_data("memorybank/memory_bank_en.json")]
-    if not all(paths): raise FileNotFoundError("LoCoMo and MemoryBank aren't here; set MEMKIT_DATA to the folder that holds locomo/locomo2.json and memorybank/memory_bank_en.json (memkit data says how to get them), or use library_texts()")
+    if not all(paths):
+        raise FileNotFoundError("LoCoMo and MemoryBank aren't here; set MEMKIT_DATA to the folder that holds locomo/locomo2.json and memorybank/memory_bank_en.json "
+                                "(github snap-research/LoCoMo, zhongwanjun/MemoryBank-SiliconFriend), or use library_texts()")
     talks = [c for load, path in zip((load_locomo, load_memorybank), paths) for c in load(path).records]
     out = [(f"{c.id} {s}", "\n".join(t.text for t in c.turns if t.session == s)) for c in talks for s in dict.fromkeys(t.session for t in c.turns)]
     return sorted((" ".join(text.split(" ")[:words]) for name, text in out if len(text.split()) >= 60 and part_of_two(name) == part), key=_order)[:n]
@@ -69,7 +71,7 @@ def talk_texts(
 def part_of_two(name: str) -> str: return ("validation", "score")[blake2b(name.encode(), digest_size=1).digest()[0] % 2]
 def _order(text: str) -> bytes: return blake2b(text.encode(), digest_size=8).digest()
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #8eede8a6
+# %% ../../nbs/experiments/78_forgetting.ipynb #89996db0
 @dataclass(frozen=True)
 class Choice:
     "A question with options, of which one is right."
@@ -84,9 +86,11 @@ def exam_questions(
 ) -> list[Choice]:
     "Questions of medical entrance exams: MedMCQA's development split. Raises `FileNotFoundError` where MEMKIT_DATA doesn't have it."
     path = public_data("medmcqa/dev_half.jsonl")
-    if path is None: raise FileNotFoundError("MedMCQA isn't here; set MEMKIT_DATA to the folder that holds medmcqa/dev_half.jsonl (github medmcqa/medmcqa, the development split)")
+    if path is None:
+        raise FileNotFoundError("MedMCQA isn't here; set MEMKIT_DATA to the folder that holds medmcqa/dev_half.jsonl (github medmcqa/medmcqa, the development split)")
     rows = [r for r in map(json.loads, path.read_text("utf-8").splitlines()) if r["choice_type"] == "single" and part_of_two(r["id"]) == part]
-    asked = [Choice(r["id"], r["question"].strip(), tuple(r[k].strip() for k in ("opa", "opb", "opc", "opd")), int(r["cop"]) - 1) for r in sorted(rows, key=lambda r: _order(r["id"]))]
+    option = lambda r: tuple(r[k].strip() for k in ("opa", "opb", "opc", "opd"))
+    asked = [Choice(r["id"], r["question"].strip(), option(r), int(r["cop"]) - 1) for r in sorted(rows, key=lambda r: _order(r["id"]))]
     return [q for q in asked if all(q.options) and len(set(q.options)) == 4][:n]
 
 def choose(
@@ -103,7 +107,7 @@ def choose(
         out.append(int(np.argmax(scores/[len(t) for t in tails])))
     return np.array(out)
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #f455ecba
+# %% ../../nbs/experiments/78_forgetting.ipynb #fb04bc82
 def answer_questions(
     lm: LocalLM,
     items: Sequence[Knowledge],
@@ -130,7 +134,7 @@ def answer_surprise(
         out.append(np.mean(each))
     return np.array(out)
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #e23ed58c
+# %% ../../nbs/experiments/78_forgetting.ipynb #25810a11
 OURS = InjectionSettings(learning_rate=3e-3, batch=8, masked=None, layers=tuple(range(15, 30)), window=128)   # chosen on validation topics (below)
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +180,7 @@ def training_examples(
             out.append(found[i])
     return out
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #99f2f9e9
+# %% ../../nbs/experiments/78_forgetting.ipynb #277ec054
 Values = dict[str, np.ndarray]   # measure -> one number for each text, question or item
 
 def measure(
@@ -191,7 +195,7 @@ def measure(
         for name, score in (("ROUGE-1", rouge_1), ("ROUGE-L", rouge_l)): out[name] = np.array([np.mean(score(w, [k.answer]*len(w))) for k, w in zip(test.items, said)])
     return out
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #85f5cb81
+# %% ../../nbs/experiments/78_forgetting.ipynb #fb074e8d
 NONE, PAPER = "none", "as in the paper"
 
 def runs_of(
@@ -217,7 +221,8 @@ def run_forgetting(
 
 def _run(lm: LocalLM, examples: Sequence[Any], test: ForgettingTest, settings: InjectionSettings) -> Values:
     found = train_injection(lm, examples, settings=settings, progress=False)
-    try: return {**measure(lm, test), "loss": np.array([r["loss"] for r in found.training.curve if r["loss"] is not None]), "seconds": np.array([found.training.seconds]), "tokens": np.array([found.training.tokens])}
+    losses = [r["loss"] for r in found.training.curve if r["loss"] is not None]
+    try: return {**measure(lm, test), "loss": np.array(losses), "seconds": np.array([found.training.seconds]), "tokens": np.array([found.training.tokens])}
     finally: found.adapter.remove()
 
 def _asked(test: ForgettingTest) -> str:
@@ -229,9 +234,10 @@ def _once(folder: Path | None, key: Sequence[Any], make: Callable[[], Values]) -
     if not path.is_file(): write_file(path, json.dumps({k: v.tolist() for k, v in make().items()}))
     return {k: np.array(v) for k, v in json.loads(path.read_text()).items()}
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #1ce4cb78
+# %% ../../nbs/experiments/78_forgetting.ipynb #f002dee1
 PAPER_5 = {NONE: {"ROUGE-1": .2501, "ROUGE-L": .2369}, "w = 1": {"ROUGE-1": .3398, "ROUGE-L": .3411}}   # MaLP, Table 5: LLaMA-7B, Knowledge QA
-MEASURES = {"medical": "perplexity of medical text", "general": "perplexity of other text", "answers": "perplexity of right answers", "exam": "exam questions right", "ROUGE-1": "Knowledge QA ROUGE-1", "ROUGE-L": "Knowledge QA ROUGE-L"}
+MEASURES = {"medical": "perplexity of medical text", "general": "perplexity of other text", "answers": "perplexity of right answers", "exam": "exam questions right",
+            "ROUGE-1": "Knowledge QA ROUGE-1", "ROUGE-L": "Knowledge QA ROUGE-L"}
 _SURPRISE = ("medical", "general", "answers")
 
 def change(
@@ -257,11 +263,13 @@ def forgetting_rows(
         for name, said in MEASURES.items():
             if name not in values: continue
             paper = PAPER_5.get(run, {}).get(name)
-            rows.append(figure("Table 5" if name.startswith("ROUGE") else "Forgetting", label(run), said, level(values, name), paper, note="the paper's figure is LLaMA-7B's" if paper else ""))
-            if run != NONE: rows.append(figure("Forgetting, in pairs", label(run), f"{said}, {'share gained' if name in _SURPRISE else 'difference'}", change(values, before, name)))
+            table, note = "Table 5" if name.startswith("ROUGE") else "Forgetting", "the paper's figure is LLaMA-7B's" if paper else ""
+            rows.append(figure(table, label(run), said, level(values, name), paper, note=note))
+            kind = "share gained" if name in _SURPRISE else "difference"
+            if run != NONE: rows.append(figure("Forgetting, in pairs", label(run), f"{said}, {kind}", change(values, before, name)))
     return rows
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #91eb33c4
+# %% ../../nbs/experiments/78_forgetting.ipynb #3d19ad87
 def forgetting_picture(
     found: Mapping[str, Values],  # from `run_forgetting`
 ) -> Any:                         # a matplotlib figure

@@ -6,7 +6,7 @@
 __all__ = ['QUICK', 'FULL', 'ROUNDS', 'CURVED', 'NO_BASE', 'Size', 'Studies', 'study_all', 'all_answers', 'all_styles',
            'nearest_styles', 'curve_rows', 'run_malp', 'measured', 'asked_all', 'answer_rows', 'figure_4']
 
-# %% ../../nbs/experiments/77_malp.ipynb #4220e325
+# %% ../../nbs/experiments/77_malp.ipynb #24ed7981
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ from ..malp.memories import DialogueMemory
 from ..malp.patients import Patient, simulate
 from ..malp.personalize import LoraSettings
 
-# %% ../../nbs/experiments/77_malp.ipynb #70ff580a
+# %% ../../nbs/experiments/77_malp.ipynb #e9c3a940
 @dataclass(frozen=True, kw_only=True)
 class Size:
     "How much the experiment measures; all ours. A visit has six rounds."
@@ -41,11 +41,11 @@ class Size:
     examples: int = 6       # questions with an answer in each style
     lora: LoraSettings = LoraSettings()
 
-QUICK = Size(patients=4, answered=2, visits=4, profile=2, knowledge=1, response=1, after=(1, 4), public=False, examples=1, lora=LoraSettings(epochs=2, questions=4, least=20, share=.2))
+QUICK = Size(patients=4, answered=2, visits=4, profile=2, knowledge=1, response=1, after=(1, 4), public=False, examples=1, lora=LoraSettings(epochs=2, questions=2, least=20, share=.2))
 FULL = Size(patients=20, answered=12, visits=20, profile=5, knowledge=3, response=3, after=(1, 6, 20), public=True)
 ROUNDS = 6   # in a visit
 
-# %% ../../nbs/experiments/77_malp.ipynb #18358cf9
+# %% ../../nbs/experiments/77_malp.ipynb #02233768
 @dataclass(frozen=True)
 class Studies:
     "What all patients' memories recall, before any model answers."
@@ -73,7 +73,7 @@ def study_all(
         questions, items, memories[p.id] = [*questions, *asked], [*items, *mine], those
     return Studies(tuple(questions), tuple(items), memories, recalled)
 
-# %% ../../nbs/experiments/77_malp.ipynb #981d66ce
+# %% ../../nbs/experiments/77_malp.ipynb #5a9a5309
 CURVED = (STANDARD, DICTIONARY, DPEM)   # memories whose answers Figure 4 follows; what is recalled is followed for all
 
 def all_answers(
@@ -118,7 +118,7 @@ def nearest_styles(
     some = [i for i in studies.items if i.kind == "preference"]
     return {(name, visits, i.id): nearest_style(studies.recalled[of, visits, i.patient, i.text], embedder) for name, of in QUOTED.items() for i in some}
 
-# %% ../../nbs/experiments/77_malp.ipynb #3f8282bc
+# %% ../../nbs/experiments/77_malp.ipynb #b8fc5bc9
 def curve_rows(
     studies: Studies,
     answers: Mapping[Key, str],
@@ -133,7 +133,7 @@ def curve_rows(
     groups = {metric: [i.patient for i in answered if i.kind == kind] for metric, kind in CURVES.items()}
     return figure_4_rows(values, groups | {recall: [q.patient for q in profile]})
 
-# %% ../../nbs/experiments/77_malp.ipynb #9ce51d8a
+# %% ../../nbs/experiments/77_malp.ipynb #9888194c
 NO_BASE = "no domain adapter travels with memkit for this model (memkit.malp.injection trains one)"
 
 def run_malp(
@@ -148,14 +148,14 @@ def run_malp(
     from memkit.core.embed import MiniLM, Remembered
     from memkit.core.llm import load_model
     size, started, lm, embedder = FULL if full else QUICK, utc_now(), load_model(model), Remembered(MiniLM(), keep=True)
-    course = None if memory_only else Course(model=model, injection=injection_path(model), lora=size.lora, visits=size.visits, rounds=ROUNDS, seed=seed)
-    return measured(size, lm, embedder, seed, progress, ratings, started, course)
+    course = Course(model=model, injection=injection_path(model), lora=size.lora, visits=size.visits, rounds=ROUNDS, seed=seed)
+    weights = None if memory_only else trained_weights(course, size.answered, size.after, lm, progress=progress)
+    return measured(size, lm, embedder, seed, progress, ratings, started, weights)
 
-def measured(size: Size, lm: LanguageModel, embedder: Embedder, seed: int, progress: bool, ratings: str | Path | None, started, course: Course | None = None) -> dict[str, Any]:
+def measured(size: Size, lm: LanguageModel, embedder: Embedder, seed: int, progress: bool, ratings: str | Path | None, started, weights: Weights | None = None) -> dict[str, Any]:
     "`run_malp` with a model and a size at hand (ours)."
     from memkit.core.store import MemoryStore
     patients = simulate(size.patients, seed, size.visits, ROUNDS)
-    weights = trained_weights(course, patients[:size.answered], size.after, lm, progress=progress) if course else None
     studies = study_all(patients, size, embedder, seed, progress)
     answers, told, shown = asked_all(studies, lm, size, weights, progress)
     asked = [i for i in studies.items if i.kind != "preference"]
@@ -173,7 +173,7 @@ def asked_all(studies: Studies, lm: LanguageModel, size: Size, weights: Weights 
     if weights is None: return answers, told, shown
     about = studies.items, studies.memories, studies.recalled, size.after
     more = weights_styles(weights, *about, style_examples(size.examples), progress)
-    return answers | weights_answers(weights, *about, progress), told | more[0], shown | more[1]
+    return answers | weights_answers(weights, *about, answers, progress), told | more[0], shown | more[1]
 
 def answer_rows(studies: Studies, answers: Mapping[Key, str], told: Mapping[Key, Any], shown: Mapping[Key, Any], embedder: Embedder, size: Size, weights: Weights | None) -> list[dict[str, Any]]:
     "Tables 2 and 5, and what is only there with weights."
@@ -184,7 +184,7 @@ def answer_rows(studies: Studies, answers: Mapping[Key, str], told: Mapping[Key,
     if len(weights.course.bases) == 1: rows += weights_rows([MALP], NO_BASE)
     return rows + table_5_rows(rows) + loss_rows(weights, n) + cold_rows(studies.items, answers, styles, size.after, ROUNDS)
 
-# %% ../../nbs/experiments/77_malp.ipynb #d4c739b4
+# %% ../../nbs/experiments/77_malp.ipynb #49332d55
 _STYLES = {STANDARD: ("#555555", "o", ":"), DICTIONARY: ("#E69F00", "s", "--"), DPEM: ("#0072B2", "o", "-"), LETTER: ("#56B4E9", "v", "-"), CONTROLS[0]: ("#009E73", "^", ":"),
            CONTROLS[1]: ("#CC79A7", "D", ":"), RAW: ("#D55E00", "x", "--")}
 

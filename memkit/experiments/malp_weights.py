@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['PLAIN', 'INJECTED', 'ROWS', 'COLD', 'Recalled', 'OTHER_WEIGHTS', 'PERSONAL', 'OWN_WEIGHTS', 'THEIRS', 'COLD_START',
-           'MEASURES', 'Course', 'Trial', 'Trained', 'injection_path', 'base_model', 'train_trial', 'train_all', 'Row',
-           'others_of', 'Weights', 'gathered', 'trained_weights', 'weights_answers', 'style_prompts', 'weights_styles',
-           'held_out_losses', 'loss_rows', 'cold_rows', 'crossings', 'cold_start']
+           'MEASURES', 'Course', 'Trial', 'Trained', 'injection_path', 'trainable', 'base_model', 'train_trial',
+           'train_all', 'Row', 'others_of', 'Weights', 'patients_of', 'gathered', 'trained_weights', 'weights_answers',
+           'style_prompts', 'weights_styles', 'held_out_losses', 'loss_rows', 'cold_rows', 'crossings', 'cold_start']
 
-# %% ../../nbs/experiments/77d_malp_weights.ipynb #af1a2c18
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #12aa2279
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ from ..malp.memories import DialogueMemory, DPeMMemory
 from ..malp.patients import Patient, draw_patient
 from ..malp.personalize import LoraSettings, TooLittle, lessons, tune
 
-# %% ../../nbs/experiments/77d_malp_weights.ipynb #35889841
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #4017a4bf
 PLAIN, INJECTED = "plain", "injected"   # the bases
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ class Trained:
     card: Mapping[str, Any]
     held_out: tuple[Example, ...] = field(repr=False)             # the patient's last rounds, which weren't learned
 
-# %% ../../nbs/experiments/77d_malp_weights.ipynb #ae8a6e60
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #dbd4e018
 def injection_path(
     model: str,      # as for `load_model`
 ) -> str | None:
@@ -84,19 +84,26 @@ def injection_path(
     try: return str(own_data("injection_smollm2.safetensors").with_suffix("")) if model == "embedded" else None
     except FileNotFoundError: return None
 
+def trainable(
+    lm: Any,
+    name: str,
+) -> LocalLM:
+    "A model whose weights are at hand. Raises `ValueError` for one that is elsewhere."
+    if not isinstance(lm, LocalLM): raise ValueError(f"the weights of {name} can't be trained from here; give a model's folder, or measure the memory alone (memory_only=True, --memory-only)")
+    return lm
+
 def base_model(
     course: Course,
     base: str,
 ) -> LocalLM:
     "A fresh copy of the model, with or without injected knowledge. Raises `ValueError` for a model that can't be trained here, and what `load_injection` raises."
-    lm = load_model(course.model)
-    if not isinstance(lm, LocalLM): raise ValueError(f"the weights of {course.model} can't be trained from here; give a model's folder, or measure the memory alone (memory_only=True, --memory-only)")
+    lm = trainable(load_model(course.model), course.model)
     if base == INJECTED:
         load_injection(lm.load()[0], Path(course.injection))
         lm.name += " with injected knowledge"
     return lm
 
-# %% ../../nbs/experiments/77d_malp_weights.ipynb #8ee17153
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #3b9163a2
 _here = cache(base_model)   # in the process that trains
 
 def train_trial(
@@ -114,7 +121,7 @@ def train_trial(
     done = tune(lm, data, course.lora, progress=False)
     return Trained(done.weights if done.training.step else None, done.card, data.held_out)
 
-# %% ../../nbs/experiments/77d_malp_weights.ipynb #7c589d21
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #d67ca911
 def _alone():
     "One thread for this process: its results then don't depend on the machine's cores."
     import torch
@@ -141,7 +148,7 @@ def train_all(
             raise
     return {t: out[t] for t in trials}
 
-# %% ../../nbs/experiments/77d_malp_weights.ipynb #b17cfb5d
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #1b8ea9f0
 @dataclass(frozen=True)
 class Row:
     "A row of the tables that needs more than the plain model and a memory."
@@ -179,16 +186,28 @@ class Weights:
 
     def who(self, row: Row, patient: str) -> str | None:
         "Whose weights answer."
-        return {"own": patient, "other": next(iter(self.others[patient]), None)}.get(row.whose)
+        return patient if row.whose == "own" else next(iter(self.others[patient]), None) if row.whose == "other" else None
+
+    def changed(self, row: Row, visits: int, patient: str) -> bool:
+        "Does a row's model differ from the plain base?"
+        who = self.who(row, patient)
+        return row.base != PLAIN or bool(who and self.stores[row.base, visits].card(who))
 
     def speaker(self, row: Row, visits: int) -> PersonalLM:
         "The service that answers a row."
         return PersonalLM(self.models[row.base], self.stores[row.base, visits], loaded=64)
 
-# %% ../../nbs/experiments/77d_malp_weights.ipynb #f01053f6
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #a0f60498
+def patients_of(
+    course: Course,
+    n: int,
+) -> list[Patient]:
+    "The first patients of a course."
+    return [draw_patient(i, course.seed, course.visits, course.rounds, course.split) for i in range(n)]
+
 def gathered(
     course: Course,
-    patients: Sequence[Patient],      # those who get weights, from number 0
+    patients: Sequence[Patient],      # from `patients_of`
     trained: Mapping[Trial, Trained | None],
     models: Mapping[str, LocalLM],    # by base
 ) -> Weights:
@@ -201,19 +220,19 @@ def gathered(
 
 def trained_weights(
     course: Course,
-    patients: Sequence[Patient],
+    n: int,                           # patients, the first of the course
     after: Sequence[int],             # visits after which weights are trained; the last is all of them
     plain: LocalLM | None = None,     # the plain base, where it is loaded already
     workers: int | None = None,
     progress: bool = True,
 ) -> Weights:
     "Train every patient's weights on every base (ours). Raises as `train_all` does."
-    trials = [Trial(n, i, b) for n in after for b in course.bases for i in range(len(patients))]
-    models = {b: plain if b == PLAIN and plain else base_model(course, b) for b in course.bases}    # a model that can't be trained is refused before any work
+    trials = [Trial(v, i, b) for v in after for b in course.bases for i in range(n)]
+    models = {b: trainable(plain, course.model) if b == PLAIN and plain else base_model(course, b) for b in course.bases}    # a model that can't be trained is refused before any work
     enough = [t for t in trials if t.visits*course.rounds >= course.lora.least]
-    return gathered(course, patients, dict.fromkeys(trials) | train_all(course, enough, workers, progress), models)
+    return gathered(course, patients_of(course, n), dict.fromkeys(trials) | train_all(course, enough, workers, progress), models)
 
-# %% ../../nbs/experiments/77d_malp_weights.ipynb #823458e2
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #e3ddf481
 Recalled = Mapping[tuple[str, int, str, str], Sequence[Hit]]   # memory, visits, patient, query
 
 def weights_answers(
@@ -222,12 +241,14 @@ def weights_answers(
     memories: Mapping[str, Mapping[str, DialogueMemory]],   # by patient and name
     recalled: Recalled,
     after: Sequence[int],
+    plain: Mapping[Key, str] = {},    # what the plain base says with these memories
     progress: bool = True,
 ) -> dict[Key, str]:
-    "The answers of all rows with weights; those of `COLD` on the way too (MaLP §4.3). Rows of one batch belong to different patients."
+    "The answers of all rows with weights; those of `COLD` on the way too (MaLP §4.3). A batch holds questions of different patients; who has no weights yet gets the plain base's answer."
     from tqdm.auto import tqdm
-    jobs = [(row, n, [i for i in items if i.kind != "preference" and (n == after[-1] or i.kind != "knowledge")]) for row in weights.rows for n in after if n == after[-1] or row.name in COLD]
-    out = {}
+    there = {(row.name, n, i.id): (row, n, i) for row in weights.rows for n in after for i in items if i.kind != "preference" and (n == after[-1] or row.name in COLD and i.kind != "knowledge")}
+    out = {key: plain[row.memory, n, i.id] for key, (row, n, i) in there.items() if not weights.changed(row, n, i.patient) and (row.memory, n, i.id) in plain}
+    jobs = [(row, n, [i for key, (r, m, i) in there.items() if (r, m) == (row, n) and key not in out]) for row, n in dict.fromkeys((r, n) for r, n, _ in there.values())]
     with tqdm(total=sum(len(some) for _, _, some in jobs), desc="answers with weights", disable=not progress) as bar:
         for row, n, some in jobs:
             prompts = [item_prompt(memories[i.patient][row.memory], weights.models[row.base], i, recalled[row.memory, n, i.patient, i.text]) for i in some]
@@ -239,7 +260,7 @@ def weights_answers(
                 bar.update(len(chunk))
     return out
 
-# %% ../../nbs/experiments/77d_malp_weights.ipynb #faedce20
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #79d11255
 def style_prompts(
     memory: DialogueMemory,
     model: Any,
@@ -275,7 +296,7 @@ def weights_styles(
         shown |= example_scores(model, {key: style_prompts(memory, model, i, row.memory, n, recalled, examples)}, examples, seen.setdefault((row.base, card and card.digest), {}))
     return told, shown
 
-# %% ../../nbs/experiments/77d_malp_weights.ipynb #e31c671e
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #c7ecc5a8
 OTHER_WEIGHTS = 4   # of other patients, tried on each one's held-out rounds
 
 def _per_token(model: Any, examples: Sequence[Example]) -> float:
@@ -302,7 +323,7 @@ def held_out_losses(
     finally: changed.unload()
     return out
 
-# %% ../../nbs/experiments/77d_malp_weights.ipynb #18969379
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #197021ba
 PERSONAL, OWN_WEIGHTS, THEIRS = "Personalisation", "own weights", "other users' weights"
 
 def loss_rows(
@@ -323,7 +344,7 @@ def loss_rows(
             if cards: rows.append(figure(PERSONAL, f"a training ({base} base)", what, [float(of(c)) for c in cards]))
     return rows
 
-# %% ../../nbs/experiments/77d_malp_weights.ipynb #773837b9
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #38b8c76c
 COLD_START, MEASURES = "Cold start", ("Profile QA ROUGE-L", "rubric total, of 10", BY_EXAMPLE)
 
 def cold_rows(
@@ -368,7 +389,7 @@ def crossings(
             out.append(f"{metric}: {a} is above {b} {where}")
     return out
 
-# %% ../../nbs/experiments/77d_malp_weights.ipynb #ab168cfc
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #9e7c22a5
 _LINES = {STANDARD: ("#555555", ":", "o"), DPEM: ("#0072B2", "-", "o"), LORA: ("#D55E00", "--", "s"), MALP: ("#009E73", "-", "^")}
 
 def cold_start(

@@ -135,11 +135,12 @@ def prompt_for(
     question: str,
     hits: Sequence[Hit],   # best first
     session: str | None = None,
+    most: int | None = None,   # memories; None: as the settings say
 ) -> Fitted:
     "The prompt within its budget: memories by rank, then the session's last rounds, newest first (MaLP §2.4.2). Raises `BudgetError`."
     s, model = assistant.settings, assistant.model_for(user)
     count = model.count_tokens
-    most = len(hits) if assistant.memory.name == "full history" else s.memories
+    most = len(hits) if assistant.memory.name == "full history" else s.memories if most is None else most
     pieces = [Piece(name="memory", text=shorten(h.item.text, s.memory_tokens, count), hit=h) for h in hits[:most]]
     last = [t for t in assistant.store.turns(user, session) if t.question.strip() and t.answer.strip()][::-1][:s.rounds] if session and s.rounds else []
     rounds = [Piece(name="round", text=f"{t.question}{_BETWEEN}{t.answer}") for t in last]

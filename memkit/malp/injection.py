@@ -7,7 +7,7 @@ __all__ = ['PAPER_INJECTION', 'InjectionSettings', 'decoder_blocks', 'DomainAdap
            'injection_loss', 'injection_examples', 'Injected', 'train_injection', 'model_digest', 'save_injection',
            'read_injection', 'load_injection', 'load_injected']
 
-# %% ../../nbs/malp/39_injection.ipynb #a52039fd
+# %% ../../nbs/malp/39_injection.ipynb #aaeadc7b
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from ..core.gguf import embedded_folder
 from ..core.local import LocalLM, load_causal
 from .medical_texts import Row, conversations, data_card, injection_corpus, part_of
 
-# %% ../../nbs/malp/39_injection.ipynb #5a8235c4
+# %% ../../nbs/malp/39_injection.ipynb #a1a01560
 @dataclass(frozen=True, kw_only=True)
 class InjectionSettings:
     "How knowledge is injected: each number from MaLP §4.1, or `ours`."
@@ -46,12 +46,13 @@ class InjectionSettings:
         if self.masked is not None and not 0 < self.masked < 1: raise ValueError(f"masked must lie between 0 and 1, or be None for whole text; got {self.masked}")
         if not self.sample_weight >= 0: raise ValueError(f"sample_weight must be 0 or more, got {self.sample_weight}")
         if self.compare not in ("layer", "model"): raise ValueError(f"compare must be 'layer' or 'model', got {self.compare!r}")
-        if self.layers is not None and (not self.layers or len(set(self.layers)) < len(self.layers)): raise ValueError(f"layers must be different numbers, one at least; got {self.layers}")
+        if self.layers is not None and (not self.layers or len(set(self.layers)) < len(self.layers)):
+            raise ValueError(f"layers must be different numbers, one at least; got {self.layers}")
         if self.width is not None and self.width < 1: raise ValueError(f"width must be 1 or more, got {self.width}")
 
 PAPER_INJECTION = InjectionSettings()
 
-# %% ../../nbs/malp/39_injection.ipynb #e2e90033
+# %% ../../nbs/malp/39_injection.ipynb #5336e389
 def decoder_blocks(
     model: Any,   # of transformers, or of peft around one
 ) -> list[Any]:
@@ -65,7 +66,7 @@ def decoder_blocks(
                          "LLaMA, SmolLM2, Phi and Qwen models are built so")
     return list(found[0])
 
-# %% ../../nbs/malp/39_injection.ipynb #ac0b7246
+# %% ../../nbs/malp/39_injection.ipynb #22b112ec
 @cache
 def _adapted_mlp() -> type:
     import torch
@@ -88,7 +89,7 @@ def _adapted_mlp() -> type:
             return h + change.to(h.dtype)
     return AdaptedMLP
 
-# %% ../../nbs/malp/39_injection.ipynb #bcfe854a
+# %% ../../nbs/malp/39_injection.ipynb #9bd1445f
 _PARTS = ("down", "down_bias", "up", "up_bias")
 
 class DomainAdapter:
@@ -137,7 +138,8 @@ class DomainAdapter:
         import torch
         mine = {f"layers.{i}.{name}": getattr(b.mlp, name) for i, b in self.blocks.items() for name in _PARTS}
         wrong = sorted(mine.keys() ^ weights.keys()) or sorted(k for k, p in mine.items() if tuple(p.shape) != np.shape(weights[k]) or not np.isfinite(weights[k]).all())
-        if wrong: raise ValueError(f"these weights don't fit the adapter in this model (width {self.width}, layers {', '.join(map(str, self.layers))}): see {', '.join(wrong[:3])}")
+        if wrong:
+            raise ValueError(f"these weights don't fit the adapter in this model (width {self.width}, layers {', '.join(map(str, self.layers))}): see {', '.join(wrong[:3])}")
         with torch.no_grad():
             for k, p in mine.items(): p.copy_(torch.from_numpy(np.asarray(weights[k], np.float32)))
 
@@ -165,12 +167,15 @@ def _digest(weights: Mapping[str, np.ndarray]) -> str:
     for name in sorted(weights): h.update(name.encode() + b"\0" + np.ascontiguousarray(weights[name], dtype=np.float16).tobytes())
     return h.hexdigest()
 
-# %% ../../nbs/malp/39_injection.ipynb #360302c3
+# %% ../../nbs/malp/39_injection.ipynb #7b95554a
 def inject(
     model: Any,                                       # of transformers, or of peft around one; changed in place
     settings: InjectionSettings = PAPER_INJECTION,
 ) -> DomainAdapter:                                   # on, and changing nothing yet
-    "Put a fresh domain adapter behind the MLPs of a decoder (MaLP §2.2). Raises `ValueError` for a model built otherwise, that has one already, or without the layers asked for."
+    """Put a fresh domain adapter behind the MLPs of a decoder (MaLP §2.2).
+
+    Raises `ValueError` for a model built otherwise, that has one already, or without the layers asked for.
+    """
     blocks, base = decoder_blocks(model), model.get_base_model() if hasattr(model, "get_base_model") else model
     if any(isinstance(b.mlp, _adapted_mlp()) for b in blocks): raise ValueError("this model has a domain adapter already; DomainAdapter(model).remove() takes it out")
     layers = sorted(range(len(blocks)) if settings.layers is None else settings.layers)
@@ -179,7 +184,7 @@ def inject(
     for i in layers: blocks[i].mlp = _adapted_mlp()(blocks[i].mlp, d, settings.width or max(1, d//16), settings.seed*1000 + i)
     return DomainAdapter(model)
 
-# %% ../../nbs/malp/39_injection.ipynb #1b3d1eba
+# %% ../../nbs/malp/39_injection.ipynb #7e8c1f5f
 @dataclass(frozen=True)
 class Damaged:
     "An example in which something else stands where a target was."
@@ -209,7 +214,7 @@ def hide(
         out.append(Damaged(ids, labels))
     return out
 
-# %% ../../nbs/malp/39_injection.ipynb #4bd80f69
+# %% ../../nbs/malp/39_injection.ipynb #46a00508
 def sample_loss(
     changes: Sequence[Any],  # for each adapted layer: torch [texts, tokens, d], output with less output without
     mask: Any,               # torch [texts, tokens]: 0 for padding
@@ -221,7 +226,7 @@ def sample_loss(
     real = (mask > 0).float()
     return sum((c.float().square().sum(-1)*real).sum() for c in changes)/(real.sum()*len(changes))
 
-# %% ../../nbs/malp/39_injection.ipynb #6f719339
+# %% ../../nbs/malp/39_injection.ipynb #42636649
 @contextmanager
 def _block_outputs(blocks: Iterable[Any]) -> Iterator[list[Any]]:
     "What leaves these blocks while the model reads."
@@ -231,35 +236,40 @@ def _block_outputs(blocks: Iterable[Any]) -> Iterator[list[Any]]:
     finally:
         for h in hooks: h.remove()
 
-# %% ../../nbs/malp/39_injection.ipynb #209004df
+# %% ../../nbs/malp/39_injection.ipynb #6c96338f
 def injection_loss(
     model: Any,                                    # with an adapter in it
     settings: InjectionSettings = PAPER_INJECTION, # sample_weight and compare count here
 ) -> Any:                                          # torch.nn.Module: (ids, mask, labels) -> sum of the loss over targets, number of targets
     "L_K + w·L_S as `memkit.core.training.train` wants it (MaLP §2.2); `parts` holds the last L_K and L_S. Raises `ValueError` for a model without an adapter."
-    import torch
     from memkit.core.reading import answer_loss
-    adapter, w = DomainAdapter(model), settings.sample_weight
+    return _injection_class()(answer_loss(model), DomainAdapter(model), settings.sample_weight, settings.compare == "model")
+
+@cache
+def _injection_class() -> type:
+    import torch
     class InjectionLoss(torch.nn.Module):
-        def __init__(self):
+        def __init__(self, answers, adapter, w, whole_model):
             super().__init__()
-            self.answers, self.parts = answer_loss(model), (math.nan, math.nan)
-            self.packs = getattr(self.answers, "packs", False)   # several texts in one row, if the loss on answers reads them so
+            self.answers, self.adapter, self.w, self.whole_model, self.parts = answers, adapter, w, whole_model, (math.nan, math.nan)
+            self.packs = getattr(answers, "packs", False)   # several texts in one row, if the loss on answers reads them so
 
         def forward(self, ids, mask, labels):
-            before = self.as_it_was(ids, mask, labels) if w and settings.compare == "model" else []
-            for m in adapter.mlps: m.watched = bool(w)
-            with _block_outputs(adapter.blocks.values() if before else ()) as after: total, n = self.answers(ids, mask, labels)
-            distance = sample_loss([a.float() - b.float() for a, b in zip(after, before)] if before else [m.change for m in adapter.mlps], mask) if w else 0.
-            self.parts = total.item()/max(1, int(n)), distance.item() if w else 0.
-            return total + w*distance*n, n
+            blocks = self.adapter.blocks.values() if self.w and self.whole_model else ()
+            before = self.as_it_was(blocks, ids, mask, labels) if blocks else []
+            for m in self.adapter.mlps: m.watched = bool(self.w)
+            with _block_outputs(blocks) as after: total, n = self.answers(ids, mask, labels)
+            changes = [a.float() - b.float() for a, b in zip(after, before)] if blocks else [m.change for m in self.adapter.mlps]
+            distance = sample_loss(changes, mask) if self.w else total.new_zeros(())
+            self.parts = total.item()/max(1, int(n)), distance.item()
+            return total + self.w*distance*n, n
 
-        def as_it_was(self, ids, mask, labels):
-            with torch.no_grad(), adapter.without(), _block_outputs(adapter.blocks.values()) as seen: self.answers(ids, mask, labels)
+        def as_it_was(self, blocks, ids, mask, labels):
+            with torch.no_grad(), self.adapter.without(), _block_outputs(blocks) as seen: self.answers(ids, mask, labels)
             return seen
-    return InjectionLoss()
+    return InjectionLoss
 
-# %% ../../nbs/malp/39_injection.ipynb #9acdfe93
+# %% ../../nbs/malp/39_injection.ipynb #e6869abd
 _CHAT_TOKENS = 1024   # of a question with its answer, as MaLP §4.1 reads; what is longer loses its beginning
 
 def injection_examples(
@@ -275,7 +285,7 @@ def injection_examples(
     if not talks: raise ValueError("none of these texts has a question; train on running text (chat=False)")
     return chat_examples(tokenizer, talks, _CHAT_TOKENS)
 
-# %% ../../nbs/malp/39_injection.ipynb #989468f6
+# %% ../../nbs/malp/39_injection.ipynb #83d87752
 @dataclass(frozen=True)
 class Injected:
     "A trained domain adapter, still in its model, and how it came about."
@@ -297,20 +307,22 @@ def train_injection(
     model, tokenizer = lm.load()
     adapter = inject(model, settings)
     adapter.learn_alone(model)
-    passes = [examples if settings.masked is None else hide(examples, settings.masked, _hiding_token(tokenizer), settings.seed*1000 + i) for i in range(settings.epochs)]
-    how = TrainSettings(learning_rate=settings.learning_rate, weight_decay=settings.weight_decay, warmup=settings.warmup, epochs=1, batch=settings.batch, look_every=look_every, seed=settings.seed)
-    try: training = train(injection_loss(model, settings), [e for p in passes for e in p], validation, how, folder, progress)
+    how = TrainSettings(learning_rate=settings.learning_rate, weight_decay=settings.weight_decay, warmup=settings.warmup, epochs=1, batch=settings.batch,
+                        look_every=look_every, seed=settings.seed)
+    try: training = train(injection_loss(model, settings), _all_passes(examples, tokenizer, settings), validation, how, folder, progress)
     except BaseException:
         adapter.remove()
         raise
     finally: model.eval()
     return Injected(adapter, training, settings)
 
-def _hiding_token(tokenizer: Any) -> int:
+def _all_passes(examples: Sequence[Any], tokenizer: Any, settings: InjectionSettings) -> list[Any]:
+    "The examples of all passes, each hidden anew."
+    if settings.masked is None: return list(examples)*settings.epochs
     if tokenizer.eos_token_id is None: raise ValueError("this tokenizer has no end-of-text token to hide tokens with; train on whole text (masked=None)")
-    return tokenizer.eos_token_id
+    return [e for i in range(settings.epochs) for e in hide(examples, settings.masked, tokenizer.eos_token_id, settings.seed*1000 + i)]
 
-# %% ../../nbs/malp/39_injection.ipynb #e76c8968
+# %% ../../nbs/malp/39_injection.ipynb #0f2cedfd
 def model_digest(
     model: Any,
 ) -> str:  # 32 hexadecimal digits
@@ -336,13 +348,14 @@ def save_injection(
     from safetensors.numpy import save
     (file, note), whole = _two_files(path), DomainAdapter(model).weights()
     with np.errstate(over="ignore"): weights = {k: w.astype(np.float16) for k, w in whole.items()}
-    if not all(np.isfinite(w).all() for w in weights.values()): raise ValueError("the adapter has weights that aren't finite, or too large for float16; train it with a smaller learning rate")
+    if not all(np.isfinite(w).all() for w in weights.values()):
+        raise ValueError("the adapter has weights that aren't finite, or too large for float16; train it with a smaller learning rate")
     card = {**card, "base": model_digest(model), "digest": _digest(weights)}
     write_file(file, save(weights, {"base": card["base"], "digest": card["digest"]}))
     write_file(note, json.dumps(card, ensure_ascii=False, indent=1) + "\n")
     return Path(path)
 
-# %% ../../nbs/malp/39_injection.ipynb #c252cb61
+# %% ../../nbs/malp/39_injection.ipynb #3d311024
 def read_injection(
     path: str | Path,                               # as `save_injection` was given it
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:  # weights, card
@@ -362,14 +375,15 @@ def load_injection(
 ) -> DomainAdapter:      # on
     "Put a saved domain adapter into the model it was made for. Raises what `read_injection` and `inject` raise, and `ValueError` for another model's."
     weights, card = read_injection(path)
-    if card["base"] != (mine := model_digest(model)): raise ValueError(f"the domain adapter {Path(path).name} belongs to the model {card['base']}, and this is {mine}; train one for it")
+    if card["base"] != (mine := model_digest(model)):
+        raise ValueError(f"the domain adapter {Path(path).name} belongs to the model {card['base']}, and this is {mine}; train one for it")
     layers = tuple(sorted({int(name.split(".")[1]) for name in weights}))
     adapter = inject(model, InjectionSettings(layers=layers, width=weights[f"layers.{layers[0]}.down"].shape[0]))
     adapter.fill(weights)
     adapter.rest()
     return adapter
 
-# %% ../../nbs/malp/39_injection.ipynb #4344c975
+# %% ../../nbs/malp/39_injection.ipynb #5b988f6f
 def load_injected(
     name: str = "injection_smollm2",  # of an adapter that travels with memkit
     dtype: str | None = None,         # as for LocalLM

@@ -6,7 +6,7 @@
 __all__ = ['OWN', 'SHORT', 'dialogues', 'spoken', 'statement', 'rare_words', 'NoteQuestion', 'note_questions', 'practice',
            'batched']
 
-# %% ../../nbs/malp/39b_practice.ipynb #c1d03641
+# %% ../../nbs/malp/39b_practice.ipynb #c673167e
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ from ..core.records import Hit, Memory, Message
 from .assistant import INSTRUCTIONS, MalpAssistant, prompt_for
 from .phrases import yours
 
-# %% ../../nbs/malp/39b_practice.ipynb #677cf5ae
+# %% ../../nbs/malp/39b_practice.ipynb #44c9d57a
 if TYPE_CHECKING: from memkit.core.store import MemoryStore, StoredTurn
 
-# %% ../../nbs/malp/39b_practice.ipynb #5599a7e6
+# %% ../../nbs/malp/39b_practice.ipynb #2969466e
 OWN = "answered"   # the event that marks a turn whose answer a model wrote
 
 def dialogues(
@@ -42,7 +42,7 @@ def spoken(
     "A dialogue as the model reads it: the assistant's own instructions first (MaLP §2.4.2)."
     return [Message(role="system", text=INSTRUCTIONS), *(m for t in turns for m in (Message(role="user", text=t.question), Message(role="assistant", text=t.answer)))]
 
-# %% ../../nbs/malp/39b_practice.ipynb #d7c5f5c9
+# %% ../../nbs/malp/39b_practice.ipynb #6403a4a9
 _LEAD = re.compile(r"^[^,.?!]{1,40},\s+(?=(?:I|My|We)\b)", re.I)   # a run-up before the sentence begins
 _FIRST = re.compile(r"^(?:\S+\s+){3,}?[^\s,]+(?=,)")                 # up to the first comma, four words at least
 
@@ -61,7 +61,7 @@ def statement(
     said = yours(text)
     return said[0].upper() + said[1:] + "."
 
-# %% ../../nbs/malp/39b_practice.ipynb #abf46031
+# %% ../../nbs/malp/39b_practice.ipynb #9b1ffa62
 _ASK = ("What do you know about my {}?", "What did I say about {}?", "Which {} do I have?", "How is it with my {}?", "What is my {}?", "What about {}?")
 _COMMON = frozenset("about after also been before being could does from gives have into just know like made make more much never only other over said says should since some still such take than that their them then there they thing things "
                     "this those time under used very want well went were what when where which while will with would your you're you've yourself".split())
@@ -97,7 +97,7 @@ def note_questions(
         if words and len(out) < n: out.append(NoteQuestion(rng.choice(_ASK).format(" and ".join(rng.sample(words, min(len(words), rng.choice((1, 2)))))), said, m.id))
     return out
 
-# %% ../../nbs/malp/39b_practice.ipynb #41b8106f
+# %% ../../nbs/malp/39b_practice.ipynb #6eade76a
 SHORT = "{} Answer in one short sentence."
 
 def _shared(
@@ -117,19 +117,20 @@ def practice(
     n: int = 40,               # questions from notes, at most
     seed: int = 0,
     together: tuple[int, int] = (3, 8),  # questions of a conversation with memories, and without
+    shown: int = 6,            # memories of a conversation, those that answer among them
 ) -> list[list[Message]]:      # conversations in which every answer is to be learned
     "Questions from the user's notes, with the memories that the assistant would show and without (ours)."
-    asked, most = note_questions(assistant.store.list(user), n, seed), assistant.settings.memories
-    found = [(q, assistant.memory.recall(user, q.question, most)) for q in asked]
+    asked = note_questions(assistant.store.list(user), n, seed)
+    found = [(q, assistant.memory.recall(user, q.question, shown)) for q in asked]
     found = [(q, hits) for q, hits in found if any(h.item.id == q.memory for h in hits)]
-    groups = [([q for q, _ in part], _shared(part, most)) for part in batched(found, together[0])]
+    groups = [([q for q, _ in part], _shared(part, shown)) for part in batched(found, together[0])]
     groups += [(part, []) for part in batched(asked, together[1])]
     return [_talk(assistant, user, part, hits) for part, hits in groups]
 
 def _talk(assistant: MalpAssistant, user: str, asked: Sequence[NoteQuestion], hits: Sequence[Hit]) -> list[Message]:
     "One conversation: the prompt as it is for the first question, then question and answer in turns."
     first, *others = asked
-    out = [*prompt_for(assistant, user, SHORT.format(first.question), hits).messages, Message(role="assistant", text=first.answer)]
+    out = [*prompt_for(assistant, user, SHORT.format(first.question), hits, most=len(hits)).messages, Message(role="assistant", text=first.answer)]
     return out + [m for q in others for m in (Message(role="user", text=SHORT.format(q.question)), Message(role="assistant", text=q.answer))]
 
 def batched(rows: Sequence, size: int) -> list[list]:

@@ -15,12 +15,14 @@ from memkit.core.local import LocalLM
 from memkit.core.records import Document
 from memkit.core.retrieve import PAPER, FusedRetriever, RetrieveSettings, check_retriever
 from memkit.core.store import MemoryStore
+from memkit.core.training import CheckpointFile, check_checkpoint
 from memkit.hybrid.chatbot import HybridChatbot
 from memkit.hybrid.memory import ChromaMemory, StoreMemory, check_conversation_memory
 from memkit.malp import dpem
 from memkit.malp.assistant import MalpAssistant
 from memkit.malp.coordinator import EmbeddedCoordinator, PromptedCoordinator, check_coordinator
 from memkit.malp.memories import DictionaryMemory, DPeMMemory, FullHistory, NoMemory, RandomRecall, check_dialogue_memory
+from memkit.malp.personalize import KeptCheckpoint
 from test_coordinator import answering, obliging
 
 
@@ -154,6 +156,14 @@ def test_malp_assistants(place, minilm, fresh):
     check_assistant(lambda: MalpAssistant(DPeMMemory(MemoryStore(fresh() if place == "file" else place), minilm), ScriptedLM(lambda messages: "Please see what you told me.")))
 
 
+# --- training
+
+@pytest.mark.parametrize("kind", ["file", "store"])
+def test_checkpoints(kind, fresh):
+    place = fresh()
+    check_checkpoint(lambda: CheckpointFile(place) if kind == "file" else KeptCheckpoint(MemoryStore(place), "ann", "base", None))
+
+
 # --- and the table is complete
 
 def test_every_contract_of_the_package_is_held_here():
@@ -165,5 +175,5 @@ def test_every_contract_of_the_package_is_held_here():
                  if isinstance(c, ast.ClassDef) and any(isinstance(b, ast.Name) and b.id == "Protocol" for b in c.bases)}
     contracts = {"LanguageModel": check_language_model, "LabelScorer": check_label_scorer, "Embedder": check_embedder, "VectorIndex": check_index, "LexicalIndex": check_lexical,
                  "Retriever": check_retriever, "ConversationMemory": check_conversation_memory, "Assistant": check_assistant,
-                 "Coordinator": check_coordinator, "DialogueMemory": check_dialogue_memory}
+                 "Coordinator": check_coordinator, "DialogueMemory": check_dialogue_memory, "Checkpoint": check_checkpoint}
     assert protocols == set(contracts) and {c.__name__ for c in contracts.values()} <= named, "a new protocol needs a contract and a line here"

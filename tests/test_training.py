@@ -15,7 +15,7 @@ from memkit.core.reading import answer_loss, block_attention, end_to_end, mean_l
 from memkit.core.records import Message
 from memkit.core.sequences import IGNORED, Example, answer_end, batches_of, chat_examples, packs, padded_tokens, pieces, rectangles, shares, text_examples, windows
 from memkit.core.template import chat_prompt, text_ids
-from memkit.core.training import NotFinite, TrainSettings, rate, train
+from memkit.core.training import CheckpointFile, NotFinite, TrainSettings, check_checkpoint, rate, train
 
 ROOT, WORDS = Path(__file__).resolve().parents[1], 97
 QUICK = TrainSettings(learning_rate=.02, batch=4, epochs=3, room=64, look_every=4)
@@ -251,7 +251,7 @@ def test_recomputed_layers_see_the_same_blocks():
     model, few = tiny(), examples(5)
     learn = [p for p in model.parameters() if p.requires_grad]
     want = torch.autograd.grad(answer_loss(model)(*end_to_end(few))[0], learn)
-    model.gradient_checkpointing_enable(); model.train()
+    model.activation_checkpointing_enable(); model.train()
     got = torch.autograd.grad(answer_loss(model).train()(*end_to_end(few))[0], learn)
     assert all(torch.allclose(a, b, rtol=1e-3, atol=1e-3*float(b.abs().max())) for a, b in zip(got, want))
 
@@ -384,6 +384,25 @@ def test_a_finished_training_is_not_repeated_and_another_is_refused(tmp_path):
     with pytest.raises(ValueError, match="another training"): run(replace(QUICK, seed=1), few, validation=other, folder=tmp_path)
     with pytest.raises(ValueError, match="another training"): run(few=few[1:], validation=other, folder=tmp_path)
     assert run(replace(QUICK, seed=1), few, validation=other, folder=tmp_path, resume=False)[0].resumed == 0
+
+
+class Kept:
+    "A checkpoint that lies in memory."
+    def __init__(self): self.content = None
+    def read(self): return self.content
+    def write(self, content): self.content = content
+
+
+def test_checkpoints_are_kept_where_the_caller_wants(tmp_path):
+    kept = Kept()
+    for make in (lambda: CheckpointFile(tmp_path/"there"), lambda: kept): check_checkpoint(make)
+    class Interrupted(Exception): pass
+    def stop(row):
+        if row["step"] == 6: raise Interrupted
+    kept, (whole, x) = Kept(), run()
+    with pytest.raises(Interrupted): run(folder=kept, log=stop)
+    again, y = run(folder=kept)
+    assert again.resumed == 4 and same(x, y) and [r["loss"] for r in again.curve] == [r["loss"] for r in whole.curve]
 
 
 def test_a_broken_checkpoint_says_so(tmp_path):

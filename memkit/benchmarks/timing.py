@@ -164,7 +164,7 @@ def failed(
             "reasons": {"ours": reason_of(error)}, "note": ""}
 
 # %% ../../nbs/benchmarks/87_timing.ipynb #9d6cde99
-LIBRARIES = ("memkit", "numpy", "bm25s", "rank-bm25", "chromadb", "sqlalchemy", "onnxruntime", "sentence-transformers", "torch", "transformers")
+LIBRARIES = ("memkit", "numpy", "bm25s", "rank-bm25", "chromadb", "sqlalchemy", "onnxruntime", "sentence-transformers", "torch", "transformers", "peft", "accelerate")
 
 def versions() -> dict[str, str | None]:  # None: not installed
     "The version of each library that takes part (ours)."

@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['OURS', 'Values', 'NONE', 'PAPER', 'PAPER_5', 'MEASURES', 'surprise', 'library_texts', 'talk_texts', 'part_of_two',
            'Choice', 'exam_questions', 'choose', 'answer_questions', 'answer_surprise', 'ForgettingPlan',
-           'ForgettingTest', 'medical_texts', 'training_examples', 'measure', 'runs_of', 'run_forgetting', 'change',
-           'level', 'forgetting_rows', 'forgetting_picture']
+           'ForgettingTest', 'medical_texts', 'training_examples', 'measure', 'runs_of', 'run_forgetting',
+           'measure_shipped', 'change', 'level', 'forgetting_rows', 'forgetting_picture']
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #6f7a8e20
+# %% ../../nbs/experiments/78_forgetting.ipynb #8e2dbdd2
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -27,11 +27,11 @@ from ..core.template import led_ids, pad_token
 from ..evaluate.intervals import Interval, bootstrap, paired
 from ..evaluate.texts import rouge_1, rouge_l
 from .result import figure
-from ..malp.injection import DomainAdapter, InjectionSettings, injection_examples, train_injection
+from ..malp.injection import InjectionSettings, injection_examples, load_injected, train_injection
 from ..malp.medical_texts import injection_corpus, part_of
 from ..malp.phrases import Knowledge, knowledge
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #d6af6031
+# %% ../../nbs/experiments/78_forgetting.ipynb #0db2dd7e
 def surprise(
     lm: LocalLM,
     texts: Sequence[str],
@@ -43,7 +43,7 @@ def surprise(
     if short := [i for i, r in enumerate(rows) if len(r) < 2]: raise ValueError(f"text {short[0]} is too short: surprise needs a token and one before it")
     return np.array([-token_log_probs(model, r, max_tokens).mean() for r in rows])
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #466652d7
+# %% ../../nbs/experiments/78_forgetting.ipynb #6d17ef8a
 def library_texts(
     n: int = 60,
     tokens: int = 120,   # words each, about
@@ -71,7 +71,7 @@ def talk_texts(
 def part_of_two(name: str) -> str: return ("validation", "score")[blake2b(name.encode(), digest_size=1).digest()[0] % 2]
 def _order(text: str) -> bytes: return blake2b(text.encode(), digest_size=8).digest()
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #89996db0
+# %% ../../nbs/experiments/78_forgetting.ipynb #eb2d25da
 @dataclass(frozen=True)
 class Choice:
     "A question with options, of which one is right."
@@ -107,7 +107,7 @@ def choose(
         out.append(int(np.argmax(scores/[len(t) for t in tails])))
     return np.array(out)
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #fb04bc82
+# %% ../../nbs/experiments/78_forgetting.ipynb #c6962ab5
 def answer_questions(
     lm: LocalLM,
     items: Sequence[Knowledge],
@@ -134,17 +134,18 @@ def answer_surprise(
         out.append(np.mean(each))
     return np.array(out)
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #25810a11
-OURS = InjectionSettings(learning_rate=3e-3, batch=8, masked=None, layers=tuple(range(15, 30)), window=128)   # chosen on validation topics (below)
+# %% ../../nbs/experiments/78_forgetting.ipynb #d33625fb
+OURS = InjectionSettings(learning_rate=3e-3, batch=8, masked=None, layers=tuple(range(15, 30)), window=128)   # chosen on validation topics: LOG.md has the trials
 
 @dataclass(frozen=True, kw_only=True)
 class ForgettingPlan:
     "What is trained on, and with which weights of the sample loss (all ours)."
-    weights: tuple[float, ...] = (0., .01, .1, 1., 10.)
+    weights: tuple[float, ...] = (0., .01, .1, 1.)
     injection: InjectionSettings = OURS
     corpora: tuple[tuple[str, int], ...] = (("medquad", 20_000), ("knowledge", 20_000))  # and how many tokens of each, about
     chat: bool = False       # questions and answers instead of running text
     seed: int = 0
+    paper: bool = True       # one more run, with all of the paper's settings
 
 @dataclass(frozen=True)
 class ForgettingTest:
@@ -180,7 +181,7 @@ def training_examples(
             out.append(found[i])
     return out
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #277ec054
+# %% ../../nbs/experiments/78_forgetting.ipynb #7e9c6e31
 Values = dict[str, np.ndarray]   # measure -> one number for each text, question or item
 
 def measure(
@@ -195,14 +196,15 @@ def measure(
         for name, score in (("ROUGE-1", rouge_1), ("ROUGE-L", rouge_l)): out[name] = np.array([np.mean(score(w, [k.answer]*len(w))) for k, w in zip(test.items, said)])
     return out
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #fb074e8d
+# %% ../../nbs/experiments/78_forgetting.ipynb #266eec7b
 NONE, PAPER = "none", "as in the paper"
 
 def runs_of(
     plan: ForgettingPlan,
 ) -> dict[str, InjectionSettings]:
     "The settings of each run: a weight of the sample loss each, and the paper's own."
-    return {**{f"w = {w:g}": replace(plan.injection, sample_weight=w) for w in plan.weights}, PAPER: InjectionSettings(window=plan.injection.window)}
+    runs = {f"w = {w:g}": replace(plan.injection, sample_weight=w) for w in plan.weights}
+    return {**runs, PAPER: InjectionSettings(window=plan.injection.window)} if plan.paper else runs
 
 def run_forgetting(
     lm: LocalLM,                    # without a domain adapter; it has none afterwards either
@@ -216,7 +218,8 @@ def run_forgetting(
     examples = training_examples(lm.load()[1], plan)
     done = {NONE: _once(folder, ["none", _asked(test)], lambda: measure(lm, test))}
     for name, settings in tqdm(runs_of(plan).items(), desc="injections", disable=not progress):
-        done[name] = _once(folder, [asdict(replace(plan, weights=(), injection=settings)), _asked(test)], lambda: _run(lm, examples, test, settings))
+        what = {k: v for k, v in asdict(replace(plan, weights=(), injection=settings)).items() if k != "paper"}
+        done[name] = _once(folder, [what, _asked(test)], lambda: _run(lm, examples, test, settings))
     return done
 
 def _run(lm: LocalLM, examples: Sequence[Any], test: ForgettingTest, settings: InjectionSettings) -> Values:
@@ -224,6 +227,14 @@ def _run(lm: LocalLM, examples: Sequence[Any], test: ForgettingTest, settings: I
     losses = [r["loss"] for r in found.training.curve if r["loss"] is not None]
     try: return {**measure(lm, test), "loss": np.array(losses), "seconds": np.array([found.training.seconds]), "tokens": np.array([found.training.tokens])}
     finally: found.adapter.remove()
+
+def measure_shipped(
+    test: ForgettingTest,
+    folder: Path | None = None,  # as for `run_forgetting`
+) -> Values:
+    "The same measures of the adapter that travels with memkit. Raises what `load_injected` raises."
+    lm = load_injected()
+    return _once(folder, [lm.name, _asked(test)], lambda: measure(lm, test))
 
 def _asked(test: ForgettingTest) -> str:
     return blake2b(json.dumps(asdict(test), default=str).encode(), digest_size=8).hexdigest()
@@ -234,7 +245,7 @@ def _once(folder: Path | None, key: Sequence[Any], make: Callable[[], Values]) -
     if not path.is_file(): write_file(path, json.dumps({k: v.tolist() for k, v in make().items()}))
     return {k: np.array(v) for k, v in json.loads(path.read_text()).items()}
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #f002dee1
+# %% ../../nbs/experiments/78_forgetting.ipynb #0fe0b9c8
 PAPER_5 = {NONE: {"ROUGE-1": .2501, "ROUGE-L": .2369}, "w = 1": {"ROUGE-1": .3398, "ROUGE-L": .3411}}   # MaLP, Table 5: LLaMA-7B, Knowledge QA
 MEASURES = {"medical": "perplexity of medical text", "general": "perplexity of other text", "answers": "perplexity of right answers", "exam": "exam questions right",
             "ROUGE-1": "Knowledge QA ROUGE-1", "ROUGE-L": "Knowledge QA ROUGE-L"}
@@ -269,7 +280,7 @@ def forgetting_rows(
             if run != NONE: rows.append(figure("Forgetting, in pairs", label(run), f"{said}, {kind}", change(values, before, name)))
     return rows
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #3d19ad87
+# %% ../../nbs/experiments/78_forgetting.ipynb #81461553
 def forgetting_picture(
     found: Mapping[str, Values],  # from `run_forgetting`
 ) -> Any:                         # a matplotlib figure

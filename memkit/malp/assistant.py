@@ -111,6 +111,7 @@ class MalpAssistant:
     def forget(self, user: str, ids: Sequence[int] | None = None) -> Receipt:
         "Delete these memories; without `ids` everything of `user`. Raises `LookupError` for ids that aren't the user's."
         if ids is None: self._sessions.pop(user, None)
+        if hasattr(self.model, "unload"): self.model.unload(user)   # their weights leave this process too
         return self.memory.forget(user, ids)
 
     def feedback(self, user: str, memory_id: int, correct: bool) -> Memory:

@@ -42,7 +42,7 @@ class Size:
     lora: LoraSettings = LoraSettings()
 
 QUICK = Size(patients=4, answered=2, visits=4, profile=2, knowledge=1, response=1, after=(1, 4), public=False, examples=1, lora=LoraSettings(epochs=2, questions=2, least=20, share=.2))
-FULL = Size(patients=20, answered=12, visits=20, profile=5, knowledge=3, response=3, after=(1, 6, 20), public=True)
+FULL = Size(patients=20, answered=8, visits=20, profile=5, knowledge=3, response=3, after=(1, 6, 20), public=True)
 ROUNDS = 6   # in a visit
 
 # %% ../../nbs/experiments/77_malp.ipynb #02233768

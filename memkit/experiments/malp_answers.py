@@ -74,7 +74,7 @@ def draw_items(
     return asked + [Item(f"{patient.id}-style", patient.id, "preference", STYLE_QUERY, patient.preference)]
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #8197a394
-SETTINGS = MalpSettings(memories=6, answer_tokens=60)
+SETTINGS = MalpSettings(memories=3, answer_tokens=60)   # three: on training patients weights with memory do better with fewer, and without weights their number makes no difference
 WAYS_TO_ASK = {"profile": "{} Answer in one short sentence.", "knowledge": "{} Answer in one short sentence.", "response": "{}",
                "preference": "How do I like to be answered: concise, detailed, reassuring, in plain words, step by step, or with figures?"}
 

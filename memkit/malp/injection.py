@@ -7,7 +7,7 @@ __all__ = ['PAPER_INJECTION', 'InjectionSettings', 'decoder_blocks', 'DomainAdap
            'injection_loss', 'injection_examples', 'Injected', 'train_injection', 'model_digest', 'save_injection',
            'read_injection', 'load_injection', 'load_injected']
 
-# %% ../../nbs/malp/39_injection.ipynb #aaeadc7b
+# %% ../../nbs/malp/39_injection.ipynb #b704fc7b
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from ..core.gguf import embedded_folder
 from ..core.local import LocalLM, load_causal
 from .medical_texts import Row, conversations, data_card, injection_corpus, part_of
 
-# %% ../../nbs/malp/39_injection.ipynb #a1a01560
+# %% ../../nbs/malp/39_injection.ipynb #ecfd5660
 @dataclass(frozen=True, kw_only=True)
 class InjectionSettings:
     "How knowledge is injected: each number from MaLP §4.1, or `ours`."
@@ -52,7 +52,7 @@ class InjectionSettings:
 
 PAPER_INJECTION = InjectionSettings()
 
-# %% ../../nbs/malp/39_injection.ipynb #5336e389
+# %% ../../nbs/malp/39_injection.ipynb #a4af300d
 def decoder_blocks(
     model: Any,   # of transformers, or of peft around one
 ) -> list[Any]:
@@ -66,7 +66,7 @@ def decoder_blocks(
                          "LLaMA, SmolLM2, Phi and Qwen models are built so")
     return list(found[0])
 
-# %% ../../nbs/malp/39_injection.ipynb #22b112ec
+# %% ../../nbs/malp/39_injection.ipynb #2fee90d6
 @cache
 def _adapted_mlp() -> type:
     import torch
@@ -89,7 +89,7 @@ def _adapted_mlp() -> type:
             return h + change.to(h.dtype)
     return AdaptedMLP
 
-# %% ../../nbs/malp/39_injection.ipynb #9bd1445f
+# %% ../../nbs/malp/39_injection.ipynb #2b5dfffb
 _PARTS = ("down", "down_bias", "up", "up_bias")
 
 class DomainAdapter:
@@ -167,7 +167,7 @@ def _digest(weights: Mapping[str, np.ndarray]) -> str:
     for name in sorted(weights): h.update(name.encode() + b"\0" + np.ascontiguousarray(weights[name], dtype=np.float16).tobytes())
     return h.hexdigest()
 
-# %% ../../nbs/malp/39_injection.ipynb #7b95554a
+# %% ../../nbs/malp/39_injection.ipynb #9fc2878a
 def inject(
     model: Any,                                       # of transformers, or of peft around one; changed in place
     settings: InjectionSettings = PAPER_INJECTION,
@@ -184,7 +184,7 @@ def inject(
     for i in layers: blocks[i].mlp = _adapted_mlp()(blocks[i].mlp, d, settings.width or max(1, d//16), settings.seed*1000 + i)
     return DomainAdapter(model)
 
-# %% ../../nbs/malp/39_injection.ipynb #7e8c1f5f
+# %% ../../nbs/malp/39_injection.ipynb #2e475e02
 @dataclass(frozen=True)
 class Damaged:
     "An example in which something else stands where a target was."
@@ -214,7 +214,7 @@ def hide(
         out.append(Damaged(ids, labels))
     return out
 
-# %% ../../nbs/malp/39_injection.ipynb #46a00508
+# %% ../../nbs/malp/39_injection.ipynb #422a5a2f
 def sample_loss(
     changes: Sequence[Any],  # for each adapted layer: torch [texts, tokens, d], output with less output without
     mask: Any,               # torch [texts, tokens]: 0 for padding
@@ -226,7 +226,7 @@ def sample_loss(
     real = (mask > 0).float()
     return sum((c.float().square().sum(-1)*real).sum() for c in changes)/(real.sum()*len(changes))
 
-# %% ../../nbs/malp/39_injection.ipynb #42636649
+# %% ../../nbs/malp/39_injection.ipynb #50f246c2
 @contextmanager
 def _block_outputs(blocks: Iterable[Any]) -> Iterator[list[Any]]:
     "What leaves these blocks while the model reads."
@@ -236,7 +236,7 @@ def _block_outputs(blocks: Iterable[Any]) -> Iterator[list[Any]]:
     finally:
         for h in hooks: h.remove()
 
-# %% ../../nbs/malp/39_injection.ipynb #6c96338f
+# %% ../../nbs/malp/39_injection.ipynb #aec34e10
 def injection_loss(
     model: Any,                                    # with an adapter in it
     settings: InjectionSettings = PAPER_INJECTION, # sample_weight and compare count here
@@ -269,7 +269,7 @@ def _injection_class() -> type:
             return seen
     return InjectionLoss
 
-# %% ../../nbs/malp/39_injection.ipynb #e6869abd
+# %% ../../nbs/malp/39_injection.ipynb #0ffdc94d
 _CHAT_TOKENS = 1024   # of a question with its answer, as MaLP §4.1 reads; what is longer loses its beginning
 
 def injection_examples(
@@ -285,7 +285,7 @@ def injection_examples(
     if not talks: raise ValueError("none of these texts has a question; train on running text (chat=False)")
     return chat_examples(tokenizer, talks, _CHAT_TOKENS)
 
-# %% ../../nbs/malp/39_injection.ipynb #83d87752
+# %% ../../nbs/malp/39_injection.ipynb #33045723
 @dataclass(frozen=True)
 class Injected:
     "A trained domain adapter, still in its model, and how it came about."
@@ -322,7 +322,7 @@ def _all_passes(examples: Sequence[Any], tokenizer: Any, settings: InjectionSett
     if tokenizer.eos_token_id is None: raise ValueError("this tokenizer has no end-of-text token to hide tokens with; train on whole text (masked=None)")
     return [e for i in range(settings.epochs) for e in hide(examples, settings.masked, tokenizer.eos_token_id, settings.seed*1000 + i)]
 
-# %% ../../nbs/malp/39_injection.ipynb #0f2cedfd
+# %% ../../nbs/malp/39_injection.ipynb #4faa9487
 def model_digest(
     model: Any,
 ) -> str:  # 32 hexadecimal digits
@@ -355,7 +355,7 @@ def save_injection(
     write_file(note, json.dumps(card, ensure_ascii=False, indent=1) + "\n")
     return Path(path)
 
-# %% ../../nbs/malp/39_injection.ipynb #3d311024
+# %% ../../nbs/malp/39_injection.ipynb #c9c032ce
 def read_injection(
     path: str | Path,                               # as `save_injection` was given it
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:  # weights, card
@@ -383,7 +383,7 @@ def load_injection(
     adapter.rest()
     return adapter
 
-# %% ../../nbs/malp/39_injection.ipynb #5b988f6f
+# %% ../../nbs/malp/39_injection.ipynb #c3b52de5
 def load_injected(
     name: str = "injection_smollm2",  # of an adapter that travels with memkit
     dtype: str | None = None,         # as for LocalLM

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Row', 'CORPORA', 'json_objects', 'MedicalCorpus', 'injection_corpus', 'part_of', 'conversations', 'data_card']
 
-# %% ../../nbs/malp/38a_medical_texts.ipynb #85027ee0
+# %% ../../nbs/malp/38a_medical_texts.ipynb #85cf14c6
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from typing import Any
 from ..core.files import own_data, public_data
 from ..core.records import Message
 
-# %% ../../nbs/malp/38a_medical_texts.ipynb #697a4461
+# %% ../../nbs/malp/38a_medical_texts.ipynb #c1579256
 Row = dict[str, str]   # text, question, answer, about
 
 def _row(question: Any, answer: Any, about: Any) -> Row | None:
@@ -40,7 +40,7 @@ def json_objects(
             elif start < len(text): raise ValueError(f"{Path(path).name} isn't a JSON list of objects: it can't be read after {n} of them")
             else: return
 
-# %% ../../nbs/malp/38a_medical_texts.ipynb #8eb1d92d
+# %% ../../nbs/malp/38a_medical_texts.ipynb #d9e582e7
 def _from_json(path: Path) -> Iterator[Row]:
     "HealthCareMagic-100k, iCliniq, GenMedGPT (instruction, input, output); memkit's own entries (title, text, topic)."
     for r in json_objects(path):
@@ -68,7 +68,7 @@ def _from_text(path: Path) -> Iterator[Row]:
         for i, part in enumerate(p.strip() for p in file.read_text("utf-8").split("\n\n")):
             if part: yield {"text": part, "question": "", "answer": "", "about": str(file.relative_to(path)) if path.is_dir() else f"{file.name}, paragraph {i + 1}"}
 
-# %% ../../nbs/malp/38a_medical_texts.ipynb #151d9e74
+# %% ../../nbs/malp/38a_medical_texts.ipynb #ed784fdc
 @dataclass(frozen=True)
 class MedicalCorpus:
     "A corpus to inject, and where a user gets it."
@@ -94,7 +94,7 @@ def _corpus_path(name: str | Path) -> Path:
     raise FileNotFoundError(f"there is no corpus and no file {str(name)!r}; give {', '.join(CORPORA)}, "
                             "or the path of a .json, .jsonl or .txt file, a folder of .txt files, or MedQuAD's archive")
 
-# %% ../../nbs/malp/38a_medical_texts.ipynb #894d377e
+# %% ../../nbs/malp/38a_medical_texts.ipynb #a887879d
 def injection_corpus(
     name: str | Path,  # one of CORPORA, or a path: .json or .jsonl in HealthCareMagic's form, .txt or a folder of them, MedQuAD's archive or folder
 ) -> Any:              # datasets.IterableDataset of text, question, answer, about
@@ -114,14 +114,14 @@ def part_of(
     "Which part of a corpus a topic belongs to: four fifths, a tenth, a tenth, by hash (ours)."
     return {0: "validation", 1: "score"}.get(blake2b(about.strip().lower().encode(), digest_size=2).digest()[0] % 10, "train")
 
-# %% ../../nbs/malp/38a_medical_texts.ipynb #bbcd8e93
+# %% ../../nbs/malp/38a_medical_texts.ipynb #de79699a
 def conversations(
     rows: Iterable[Row],  # those without a question are left out
 ) -> list[list[Message]]:
     "Questions and answers as a chat model reads them: for `chat_examples`."
     return [[Message(role="user", text=r["question"]), Message(role="assistant", text=r["answer"])] for r in rows if r["question"]]
 
-# %% ../../nbs/malp/38a_medical_texts.ipynb #2324477a
+# %% ../../nbs/malp/38a_medical_texts.ipynb #b0e37a6d
 def data_card(
     name: str,            # one of CORPORA, or what you call it
     rows: Iterable[Row],  # those trained on

@@ -209,7 +209,7 @@ def add_experiment(c: argparse.ArgumentParser):
     c.add_argument("name", choices=("hybrid", "malp"), help="the paper")
     size = c.add_mutually_exclusive_group()
     size.add_argument("--quick", dest="full", action="store_false", help="little data and few answers, about three minutes on two cores (the default)")
-    size.add_argument("--full", action="store_true", help="hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQuAD was never embedded; malp: more patients and rounds, and weights for twelve of them, an hour and a half; with --memory-only about 20 minutes")
+    size.add_argument("--full", action="store_true", help="hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQuAD was never embedded; malp: more patients and rounds, and weights for eight of them, about an hour; with --memory-only a quarter of an hour")
     c.add_argument("--memory-only", action="store_true", help="malp: the memory alone; no weights are trained (injection, LoRA)")
     c.add_argument("--pairs", type=Path, metavar="FILE", help="malp: write pairs of answers to this HTML file, for people to rate")
     c.add_argument("--model", default="embedded", help="who writes the answers, as for memkit chat (default: %(default)s)")

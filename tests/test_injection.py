@@ -486,18 +486,18 @@ def test_the_shipped_adapter_in_its_model():
 
 def test_changes_by_hand():
     from math import exp, log
-    from memkit.experiments.forgetting import NONE, change, forgetting_rows
+    from memkit.experiments.forgetting import NONE, PAPER, change, forgetting_rows
     before = {"medical": np.log([8., 2., 4.]), "general": np.log([3., 3.]), "exam": np.array([0., 1., 0., 0.]), "ROUGE-L": np.array([.1, .2])}
     after = {"medical": np.log([4., 1., 2.]), "general": np.log([3., 6.]), "exam": np.array([1., 1., 0., 0.]), "ROUGE-L": np.array([.3, .2])}
     np.testing.assert_allclose([getattr(change(after, before, "medical"), k) for k in ("mean", "low", "high")], -.5)
     np.testing.assert_allclose(change(after, before, "general").mean, exp(log(2)/2) - 1)
     np.testing.assert_allclose(change(after, before, "exam").mean, .25)
-    rows = forgetting_rows({NONE: before, "w = 1": after})
+    rows = forgetting_rows({NONE: before, PAPER: after})
     named = {(r["table"], r["row"], r["metric"]): r for r in rows}
     assert len(named) == len(rows)
     standard = named["Table 5", "Standard", "Knowledge QA ROUGE-L"]
     assert standard["paper"] == .2369 and standard["ours"] == pytest.approx(.15)
-    assert named["Table 5", "w Injection, w = 1", "Knowledge QA ROUGE-L"]["paper"] == .3411
+    assert named["Table 5", f"w Injection, {PAPER}", "Knowledge QA ROUGE-L"]["paper"] == .3411
     assert named["Forgetting", "Standard", "perplexity of medical text"]["ours"] == pytest.approx(4.)
 
 

@@ -8,7 +8,7 @@ __all__ = ['OURS', 'Values', 'NONE', 'PAPER', 'PAPER_5', 'MEASURES', 'surprise',
            'ForgettingTest', 'medical_texts', 'training_examples', 'measure', 'runs_of', 'run_forgetting',
            'measure_shipped', 'change', 'level', 'forgetting_rows', 'forgetting_picture']
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #2e3d0c3d
+# %% ../../nbs/experiments/78_forgetting.ipynb #0f28744e
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ from ..malp.injection import InjectionSettings, injection_examples, load_injecte
 from ..malp.medical_texts import injection_corpus, part_of
 from ..malp.phrases import Knowledge, knowledge
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #013f1dbc
+# %% ../../nbs/experiments/78_forgetting.ipynb #9cee595e
 def surprise(
     lm: LocalLM,
     texts: Sequence[str],
@@ -43,7 +43,7 @@ def surprise(
     if short := [i for i, r in enumerate(rows) if len(r) < 2]: raise ValueError(f"text {short[0]} is too short: surprise needs a token and one before it")
     return np.array([-token_log_probs(model, r, max_tokens).mean() for r in rows])
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #36e2204a
+# %% ../../nbs/experiments/78_forgetting.ipynb #c8e3ad47
 def library_texts(
     n: int = 60,
     tokens: int = 120,   # words each, about
@@ -71,7 +71,7 @@ def talk_texts(
 def part_of_two(name: str) -> str: return ("validation", "score")[blake2b(name.encode(), digest_size=1).digest()[0] % 2]
 def _order(text: str) -> bytes: return blake2b(text.encode(), digest_size=8).digest()
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #03e0fd32
+# %% ../../nbs/experiments/78_forgetting.ipynb #bca12d6e
 @dataclass(frozen=True)
 class Choice:
     "A question with options, of which one is right."
@@ -107,7 +107,7 @@ def choose(
         out.append(int(np.argmax(scores/[len(t) for t in tails])))
     return np.array(out)
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #42e05975
+# %% ../../nbs/experiments/78_forgetting.ipynb #7cecc31a
 def answer_questions(
     lm: LocalLM,
     items: Sequence[Knowledge],
@@ -134,7 +134,7 @@ def answer_surprise(
         out.append(np.mean(each))
     return np.array(out)
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #35dfe875
+# %% ../../nbs/experiments/78_forgetting.ipynb #56126ce5
 OURS = InjectionSettings(learning_rate=3e-3, batch=8, masked=None, layers=tuple(range(15, 30)), window=128)   # chosen on validation topics: LOG.md has the trials
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +181,7 @@ def training_examples(
             out.append(found[i])
     return out
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #f52321ae
+# %% ../../nbs/experiments/78_forgetting.ipynb #bfd27cb5
 Values = dict[str, np.ndarray]   # measure -> one number for each text, question or item
 
 def measure(
@@ -196,8 +196,8 @@ def measure(
         for name, score in (("ROUGE-1", rouge_1), ("ROUGE-L", rouge_l)): out[name] = np.array([np.mean(score(w, [k.answer]*len(w))) for k, w in zip(test.items, said)])
     return out
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #3e082d59
-NONE, PAPER = "none", "as in the paper"
+# %% ../../nbs/experiments/78_forgetting.ipynb #bbcc733b
+NONE, PAPER = "no injection", "as in the paper"
 
 def runs_of(
     plan: ForgettingPlan,
@@ -245,8 +245,8 @@ def _once(folder: Path | None, key: Sequence[Any], make: Callable[[], Values]) -
     if not path.is_file(): write_file(path, json.dumps({k: v.tolist() for k, v in make().items()}))
     return {k: np.array(v) for k, v in json.loads(path.read_text()).items()}
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #1b8fb47b
-PAPER_5 = {NONE: {"ROUGE-1": .2501, "ROUGE-L": .2369}, "w = 1": {"ROUGE-1": .3398, "ROUGE-L": .3411}}   # MaLP, Table 5: LLaMA-7B, Knowledge QA
+# %% ../../nbs/experiments/78_forgetting.ipynb #04750508
+PAPER_5 = {NONE: {"ROUGE-1": .2501, "ROUGE-L": .2369}, PAPER: {"ROUGE-1": .3398, "ROUGE-L": .3411}}   # MaLP, Table 5: LLaMA-7B, Knowledge QA
 MEASURES = {"medical": "perplexity of medical text", "general": "perplexity of other text", "answers": "perplexity of right answers", "exam": "exam questions right",
             "ROUGE-1": "Knowledge QA ROUGE-1", "ROUGE-L": "Knowledge QA ROUGE-L"}
 _SURPRISE = ("medical", "general", "answers")
@@ -280,7 +280,7 @@ def forgetting_rows(
             if run != NONE: rows.append(figure("Forgetting, in pairs", label(run), f"{said}, {kind}", change(values, before, name)))
     return rows
 
-# %% ../../nbs/experiments/78_forgetting.ipynb #dea92db3
+# %% ../../nbs/experiments/78_forgetting.ipynb #082a2c6f
 def forgetting_picture(
     found: Mapping[str, Values],  # from `run_forgetting`
 ) -> Any:                         # a matplotlib figure
@@ -295,7 +295,7 @@ def forgetting_picture(
     ax.axhline(0, color="grey", lw=.8); ax.axvline(0, color="grey", lw=.8)
     ax.set_xlabel("other text: perplexity grew by, %", fontsize=11)
     ax.set_ylabel("medical text: perplexity fell by, %", fontsize=11)
-    ax.legend(title="sample loss", fontsize=10)
+    ax.legend(fontsize=10)
     fig.tight_layout()
     plt.close(fig)
     return fig

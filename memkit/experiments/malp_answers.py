@@ -221,9 +221,10 @@ def style_hits(
     by_question: Sequence[Hit],
     by_wish: Sequence[Hit],    # recalled for STYLE_QUERY
 ) -> list[Hit]:
-    "What is shown above a question that is to be answered in the patient's style: four memories and two (ours); the history as it is."
+    "What is shown above a question that is to be answered in the patient's style: two memories in three for the question, the third for the wishes (ours); the history as it is."
     if memory == HISTORY: return list(by_question)
-    return list({h.item.id: h for h in (*by_question[:4], *by_wish[:2])}.values())
+    wishes = SETTINGS.memories//3
+    return list({h.item.id: h for h in (*by_question[:SETTINGS.memories - wishes], *by_wish[:wishes])}.values())
 
 def mean_scores(
     model: Any,                 # with `score_labels` and `count_tokens`

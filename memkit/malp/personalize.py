@@ -6,7 +6,7 @@
 __all__ = ['PAPER_LORA', 'EXIT', 'LoraSettings', 'TooLittle', 'Lessons', 'lessons', 'Tuned', 'tune', 'Busy', 'first_process',
            'lease', 'KeptCheckpoint', 'Personalised', 'personalize', 'make_parser', 'chosen', 'load_base', 'main']
 
-# %% ../../nbs/malp/39a_personalize.ipynb #c907cf35
+# %% ../../nbs/malp/39a_personalize.ipynb #d46c40c5
 import argparse
 import json
 import os
@@ -28,10 +28,10 @@ from ..core.training import NotFinite, Training, TrainSettings, answer_loss, tra
 from .assistant import MalpAssistant
 from .practice import dialogues, practice, spoken
 
-# %% ../../nbs/malp/39a_personalize.ipynb #56bed61a
+# %% ../../nbs/malp/39a_personalize.ipynb #13e102b8
 if TYPE_CHECKING: from memkit.core.store import MemoryStore
 
-# %% ../../nbs/malp/39a_personalize.ipynb #ee2afd4d
+# %% ../../nbs/malp/39a_personalize.ipynb #8c5c7380
 @dataclass(frozen=True, kw_only=True)
 class LoraSettings:
     "Where each number comes from: a section of MaLP, or `ours`. Raises `ValueError` for what can't be."
@@ -67,7 +67,7 @@ class LoraSettings:
 
 PAPER_LORA = LoraSettings(learning_rate=5e-5, questions=0)
 
-# %% ../../nbs/malp/39a_personalize.ipynb #a356bc4c
+# %% ../../nbs/malp/39a_personalize.ipynb #bcd6dfc4
 class TooLittle(ValueError):
     "This user hasn't said enough to train on."
 
@@ -105,7 +105,7 @@ def lessons(
     h = blake2b(b"".join(e.ids.tobytes() + e.labels.tobytes() for e in (*rows, *held)), digest_size=16)
     return Lessons(tuple(rows), tuple(held), sum(map(len, learned)), len(asked), h.hexdigest())
 
-# %% ../../nbs/malp/39a_personalize.ipynb #6510725b
+# %% ../../nbs/malp/39a_personalize.ipynb #08f85875
 @dataclass(frozen=True)
 class Tuned:
     "A user's weights, and how they came about."
@@ -146,7 +146,7 @@ def tune(
     losses = seen[0], next(r["validation"] for r in training.curve if r["step"] == training.step)
     return Tuned(weights, _card(lm, base, shape, data, settings, training, losses), training, *losses)
 
-# %% ../../nbs/malp/39a_personalize.ipynb #eb18d9bd
+# %% ../../nbs/malp/39a_personalize.ipynb #c6dcab41
 class Busy(RuntimeError):
     "Somebody else trains this user's weights."
 
@@ -179,7 +179,7 @@ def lease(
     finally:
         if store.state(user, _LEASE): store.set_state(user, _LEASE, None)
 
-# %% ../../nbs/malp/39a_personalize.ipynb #8cfe11e5
+# %% ../../nbs/malp/39a_personalize.ipynb #b9d7615d
 _CHECKPOINT, _ROOM = "training", 1 << 28   # the kind under which it lies beside the adapter, and how large it may be: weights, best weights, and the optimiser's two averages
 
 class KeptCheckpoint:
@@ -207,7 +207,7 @@ class Personalised:
     tuned: Tuned
     rounds: int                  # that were learned from
 
-# %% ../../nbs/malp/39a_personalize.ipynb #e40475b7
+# %% ../../nbs/malp/39a_personalize.ipynb #8b474662
 def personalize(
     assistant: MalpAssistant,       # whose store holds the dialogues and gets the weights
     user: str,
@@ -219,8 +219,9 @@ def personalize(
 ) -> Personalised:
     "Train one user's weights and keep them (MaLP §2.4.2). Raises `TooLittle`, `Busy`, `NotFinite`; the user's last good weights stay then."
     plain = MalpAssistant(assistant.memory, lm, assistant.settings)   # prompts without the user's last weights, which may be of another base
-    store, data = AdapterStore(assistant.store), lessons(plain, user, lm.load()[1], settings)
-    mark, base = store.mark(user), base_digest(lm.load()[0])
+    store, base = AdapterStore(assistant.store), base_digest(lm.load()[0])
+    mark = store.mark(user)     # before anything is read: what is forgotten from here on must not be learned
+    data = lessons(plain, user, lm.load()[1], settings)
     kept = KeptCheckpoint(assistant.store, user, base, mark)
     with lease(assistant.store, user) if first_process() else nullcontext(lambda: None) as going_on:   # of several processes the first writes for all
         def note(row):
@@ -240,7 +241,7 @@ def _tuned(lm, data, settings, kept, progress, note, resume) -> Tuned:
         if "another training" not in str(e): raise
     return tune(lm, data, settings, kept, progress, note, False)
 
-# %% ../../nbs/malp/39a_personalize.ipynb #4a350be7
+# %% ../../nbs/malp/39a_personalize.ipynb #abb94ecd
 EXIT = {"saved": 0, "error": 1, "usage": 2, "too little data": 3, "loss not finite": 4, "being trained": 5, "no better": 6}
 
 def make_parser() -> argparse.ArgumentParser:
@@ -264,7 +265,7 @@ def chosen(a: argparse.Namespace) -> LoraSettings:
     given = {k: v for k, v in vars(a).items() if k in LoraSettings.__dataclass_fields__ and v is not None}
     return LoraSettings(**{**asdict(PAPER_LORA if a.paper else LoraSettings()), **given})
 
-# %% ../../nbs/malp/39a_personalize.ipynb #dc723647
+# %% ../../nbs/malp/39a_personalize.ipynb #7a1979ff
 def load_base(
     model: str = "embedded",  # as for `load_model`, but a local one
     injected: bool = False,   # with the knowledge that travels with memkit
@@ -289,7 +290,7 @@ def _run(a: argparse.Namespace, settings: LoraSettings, say: Callable[..., None]
     say(event="result", saved=bool(done.saved), rounds=done.rounds, bytes=done.saved.size if done.saved else 0, **{k: t.card["figures"][k] for k in ("before", "after", "step", "seconds")}, tokens=t.training.tokens, resumed=t.training.resumed)
     return EXIT["saved" if done.saved or not first_process() else "no better"]
 
-# %% ../../nbs/malp/39a_personalize.ipynb #43bbd74c
+# %% ../../nbs/malp/39a_personalize.ipynb #24cd741d
 _ENDINGS = ((TooLittle, "too little data"), (NotFinite, "loss not finite"), (Busy, "being trained"), (Exception, "error"))
 
 def main(
@@ -308,5 +309,5 @@ def main(
         print(f"memkit-train: {e}", file=sys.stderr)
         return EXIT[next(what for kind, what in _ENDINGS if isinstance(e, kind))]
 
-# %% ../../nbs/malp/39a_personalize.ipynb #d185b477
+# %% ../../nbs/malp/39a_personalize.ipynb #5e677500
 if __name__ == "__main__": sys.exit(main())

@@ -16,6 +16,7 @@ from faulty_server import FaultyServer, closed_port, garbage, ok, status
 from memkit import cli
 from memkit.core.erase import count_in_files, pieces
 from memkit.core.lm import ScriptedLM
+from memkit.core.schema import SCHEMA
 from memkit.core.store import MemoryStore
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -105,7 +106,7 @@ def test_a_model_that_is_not_there_says_how_to_get_one(capsys, corpus, model, sa
     assert ":p@" not in err
 
 
-@pytest.mark.parametrize("what, says", [("text", "isn't a memkit store"), ("newer", "its schema is 2, this memkit knows up to 1; update memkit"), ("other", "another program's database"),
+@pytest.mark.parametrize("what, says", [("text", "isn't a memkit store"), ("newer", f"its schema is {SCHEMA + 1}, this memkit knows up to {SCHEMA}; update memkit"), ("other", "another program's database"),
                                         ("folder", "isn't a memkit store"),
                                         ("nowhere", "check that its folder exists")])
 @pytest.mark.parametrize("command", ["chat", "forget"])
@@ -115,7 +116,7 @@ def test_what_is_not_our_store_is_named_and_not_touched(capsys, tmp_path, corpus
     if what == "folder": path.mkdir()
     if what == "newer":
         MemoryStore(path).close()
-        with sqlite3.connect(path) as db: db.execute("UPDATE meta SET value = '2' WHERE key = 'schema'")
+        with sqlite3.connect(path) as db: db.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (str(SCHEMA + 1),))
         db.close()
     if what == "other":
         with sqlite3.connect(path) as db: db.execute("CREATE TABLE mine (x)")

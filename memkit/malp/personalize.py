@@ -24,7 +24,7 @@ from ..core.adapters import AdapterStore, LoraShape, SavedAdapter, base_digest, 
 from ..core.local import LocalLM
 from ..core.records import utc_now
 from ..core.sequences import Example, chat_examples
-from ..core.training import NotFinite, Training, TrainSettings, answer_loss, train
+from ..core.training import NotFinite, OtherTraining, Training, TrainSettings, answer_loss, train
 from .assistant import MalpAssistant
 from .practice import dialogues, practice, spoken
 
@@ -236,10 +236,10 @@ def personalize(
 def _tuned(lm, data, settings, kept, progress, note, resume) -> Tuned:
     "Go on from the checkpoint; where it belongs to other data or settings, begin anew."
     try: return tune(lm, data, settings, kept, progress, note, resume)
-    except ValueError as e:
-        if first_process() and isinstance(e, NotFinite): kept.drop()
-        if "another training" not in str(e): raise
-    return tune(lm, data, settings, kept, progress, note, False)
+    except NotFinite:
+        if first_process(): kept.drop()
+        raise
+    except OtherTraining: return tune(lm, data, settings, kept, progress, note, False)
 
 # %% ../../nbs/malp/39a_personalize.ipynb #abb94ecd
 EXIT = {"saved": 0, "error": 1, "usage": 2, "too little data": 3, "loss not finite": 4, "being trained": 5, "no better": 6}

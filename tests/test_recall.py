@@ -1,5 +1,6 @@
 "Recall: an index that grows must find what one made at once finds, and nobody else's memories."
 import threading
+from dataclasses import replace
 from math import log
 
 import numpy as np
@@ -190,3 +191,13 @@ def test_threads_share_a_search(tmp_path):
         for t in threads: t.start()
         for t in threads: t.join()
         assert not wrong and len(search.search("ann", "knee", k=99)) == 23
+
+
+def test_a_rewritten_memory_is_found_by_its_new_words_only():
+    store = MemoryStore(":memory:")
+    embedder = Letters()
+    m = store.add("u", "knee pain", embedder.embed(["knee pain"])[0], encoder=embedder.name)
+    search = MemorySearch(store, embedder)
+    assert search.search("u", "knee")[0].parts["words"] > 0
+    store.rewrite("u", [replace(m, text="back pain")], "a mistake", {m.id: embedder.embed(["back pain"])[0]})
+    assert search.search("u", "knee")[0].parts["words"] == 0 < search.search("u", "back")[0].parts["words"]

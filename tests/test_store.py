@@ -1,5 +1,6 @@
 "The memory store: what goes in comes out, of this user alone, and a search agrees with a naive one."
 import threading
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import numpy as np
@@ -639,3 +640,41 @@ def test_what_is_caught_up_equals_what_is_read(tmp_path_factory, ops):
                     with one.transaction("u"):
                         one.add("u", "never", [1, 1], encoder="x"); one.search("u", [1, 1], encoder="x")
                         raise RuntimeError
+
+
+# --- written anew
+
+def test_what_is_rewritten_is_so_for_every_reader_and_keeps_its_place(store):
+    v, t = np.eye(3, dtype="<f4"), store.add_turn("u", "s", "one", "two")
+    a, b = store.add("u", "old words", v[0], meta={"by": "x"}), store.add("u", "other", v[1])
+    store.search("u", v[0])                                             # cached
+    store.rewrite("u", [replace(a, text="new words", meta={"by": "y"}, recalls=2, correct=1, turns=(t,))], "why", {a.id: v[2]})
+    assert [h.item.text for h in store.search("u", v[2], k=1)] == ["new words"] and store.search("u", v[0], k=1, at_least=.5) == []
+    now = store.get("u", a.id)
+    assert (now.meta, now.recalls, now.correct, now.turns, now.at, now.kind) == ({"by": "y"}, 2, 1, (t,), a.at, a.kind) and store.list("u")[0] == now
+    assert [(e.memory, e.reason) for e in store.events("u", of=[a.id], kinds=["rewritten"])] == [(a.id, "why")] and store.get("u", b.id) == b
+    store.supersede("u", a.id, b.id, "better")
+    store.rewrite("u", [replace(now, text="newest words")], "also what is out of date")
+    assert store.get("u", a.id).text == "newest words" and store.superseded("u") == {a.id: b.id}
+
+
+def test_rewriting_is_all_or_nothing_and_only_ones_own(store):
+    a, b = store.add("u", "one", np.ones(2, "<f4")), store.add("w", "two")
+    for wrong, error in (([replace(a, text="x"), replace(a, id=99)], NotFound), ([replace(a, text="x"), b], ValueError), ([replace(a, text="x", turns=(new_id("t"),))], NotFound)):
+        with pytest.raises(error): store.rewrite("u", wrong, "no")
+    with pytest.raises(ValueError, match="same encoder"): store.rewrite("u", [replace(a, text="x")], "no", {a.id: np.ones(3, "<f4")})
+    with pytest.raises(NotFound): store.rewrite("w", [replace(a, user="w")], "no")
+    assert store.get("u", a.id) == a and not store.events("u", kinds=["rewritten"])
+
+
+def test_words_and_names_that_were_taken_out_leave_the_disk(tmp_path):
+    path = tmp_path/"s.db"
+    with MemoryStore(path) as store:
+        m = store.add("domain", "Zebrafink says: it is so.", np.ones(2, "<f4"))
+        store.log("domain", [{"kind": "seen", "memory": m.id, "data": {"by": "alias-of-zebrafink"}}])
+        with store.transaction("domain"), pytest.raises(StoreError, match="stands alone"): store.unsay("domain", words=["Zebrafink"])
+        store.rewrite("domain", [replace(m, text="It is so.")], "a contributor was forgotten")
+        receipt = store.unsay("domain", {"alias-of-zebrafink": "somebody"}, ["Zebrafink says"])
+        assert receipt.erased and receipt.removed == {"names": 1} and store.events("domain", kinds=["seen"])[0].data == {"by": "somebody"}
+        assert store.unsay("nobody").erased
+    assert b"ebrafink" not in path.read_bytes()

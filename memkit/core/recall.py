@@ -147,15 +147,18 @@ class _Known:
     "What is kept in memory of one user: the words of the memories in force."
     def __init__(self, settings: RecallSettings):
         self.settings, self.index, self.turns, self.place, self.at = settings, WordIndex(settings.k1, settings.b), [], {}, (-1, -1)
+        self.texts: dict[int, str] = {}           # by memory, as they were read; shared with the store's rows
 
     def follow(self, view: "InForce", new_turns: Sequence["StoredTurn"]):
         "Add what is new, take out what is gone."
         self.place |= {t.id: i for i, t in enumerate(new_turns, len(self.turns))}
         self.turns += new_turns
         now = view.ids.tolist()
-        for id in self.index.row.keys() - set(now): self.index.remove(id)
+        texts = {id: view.text(id) for id in now}
+        for id in [id for id, text in self.texts.items() if texts.get(id) != text]: self.index.remove(id)   # gone, or rewritten
         for id in now:
             if id not in self.index.row: self.index.add(id, self._bag(view.memory(id)))
+        self.texts = texts
         self.rows, self.at = self.index.rows(now), (view.version, now[-1])   # no identifier is given out twice
 
     def _bag(self, m: Memory) -> dict[str, float]:

@@ -43,7 +43,7 @@ class StoredTurn:
     question: str
     answer: str
 
-OWN_KINDS = ("turn", "added", "recalled", "feedback", "superseded", "state", "adapter", "forgotten")
+OWN_KINDS = ("turn", "added", "recalled", "feedback", "superseded", "rewritten", "state", "adapter", "forgotten")
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
@@ -94,6 +94,8 @@ def _increment(n: int, what: str) -> int:
 _ROW = [memories.c[name] for name in ("id", "kind", "text", "recalls", "correct", "incorrect", "at", "meta")]
 _CITED = select(citations.c.memory, citations.c.turn).join(memories).order_by(citations.c.memory, citations.c.position)
 
+_TEXT = 2   # where the words stand in such a row
+
 def _memory(user: str, row: tuple) -> Memory:  # of `_ROW`, then the turns it cites
     id, kind, text, recalls, correct, incorrect, at, meta, cited = row
     return Memory(id=id, user=user, kind=kind, text=text, recalls=recalls, correct=correct, incorrect=incorrect, at=_time(at), meta=json.loads(meta), turns=cited)
@@ -140,7 +142,7 @@ def _read(conn: Connection, owner: int, version: int, ids: Collection[int] | Non
 def _read_again(conn: Connection, owner: int, version: int, old: Kept | None) -> Kept:
     "Only what the log says has changed, where `old` is there and little has changed since."
     since = conn.execute(_SINCE, {"its_owner": owner, "its_event": old.event}).all() if old else []
-    if old is None or len(since) > 500 or any(kind == "forgotten" for kind, _ in since): return _read(conn, owner, version)
+    if old is None or len(since) > 500 or any(kind in ("forgotten", "rewritten") for kind, _ in since): return _read(conn, owner, version)
     changed = {id for _, id in since if id is not None}
     return caught_up(old, changed, _read(conn, owner, version, changed))
 
@@ -162,6 +164,10 @@ class InForce:
     def memory(self, id: int) -> Memory:
         "The memory `id`, one of `ids`."
         return _memory(self.user, self.rows[int(id)])
+
+    def text(self, id: int) -> str:
+        "Its words alone."
+        return self.rows[int(id)][_TEXT]
 
 def _pick(slices: dict[str, Slice], encoder: str | None) -> Slice | None:
     if encoder is not None: return slices.get(encoder)
@@ -189,9 +195,9 @@ def _own_turns(conn: Connection, owner: int, named: Sequence[str]):
     known = set(conn.execute(_OWN_TURNS, {"its_owner": owner, "named": list(named)}).scalars()) if named else set()
     if lost := [t for t in named if t not in known]: raise NotFound(f"this user has no turn {lost[0]}; add_turn comes before the memory that cites it")
 
-def _cite(conn: Connection, owner: int, memory: int, cited: Sequence[str]):
+def _cite(conn: Connection, owner: int, memory: int, cited: Sequence[str], first: int = 0):
     _own_turns(conn, owner, cited)
-    conn.execute(citations.insert(), [{"memory": memory, "position": i, "turn": t} for i, t in enumerate(cited)])
+    conn.execute(citations.insert(), [{"memory": memory, "position": i, "turn": t} for i, t in enumerate(cited, first)])
 
 # %% ../../nbs/core/07_store.ipynb #68408460
 _DIM = select(memories.c.dim).where(memories.c.owner == bindparam("its_owner"), memories.c.encoder == bindparam("its_encoder"), memories.c.dim.is_not(None)).limit(1)
@@ -247,6 +253,18 @@ def _claim(conn: Connection, owner: int | None, ids: Collection[int]) -> dict[in
         found |= dict(conn.execute(select(m.id, m.superseded_by).where(m.owner == owner, m.id.in_(part))).all()) if owner else {}
     if lost := [id for id in ids if id not in found]: raise _missing(lost[0])
     return found
+
+def _rewrite(conn: Connection, owner: int, m: Memory, old: Memory, vector: bytes | None):
+    new, row = [t for t in m.turns if t not in old.turns], {"text": m.text, "meta": json.dumps(m.meta, ensure_ascii=False), "recalls": m.recalls, "correct": m.correct, "incorrect": m.incorrect}
+    if new: _cite(conn, owner, m.id, new, len(old.turns))
+    if vector is not None and len(vector) != 4*(dim := conn.execute(select(memories.c.dim).where(memories.c.id == m.id)).scalar() or 0):
+        raise ValueError(f"the new vector of memory {m.id} has {len(vector)//4} dimensions, its old one {dim}; embed with the same encoder")
+    conn.execute(memories.update().where(memories.c.owner == owner, memories.c.id == m.id).values(**row, **({} if vector is None else {"vector": vector})))
+
+def _rename(conn: Connection, owner: int, old: str, new: str) -> int:  # events
+    rows = conn.execute(select(events.c.id, events.c.data).where(events.c.owner == owner, events.c.data.contains(old, autoescape=True))).all()
+    for id, data in rows: conn.execute(events.update().where(events.c.id == id).values(data=data.replace(old, new)))
+    return len(rows)
 
 def _log_row(kind: str, memory: int | None = None, other: int | None = None, turn: str | None = None, reason: str = "", data: Mapping[str, Any] = {}) -> dict[str, Any]:
     if check_text(kind, "kind") in OWN_KINDS: raise ValueError(f"events of kind {kind!r} are the store's own; use another kind")
@@ -441,6 +459,39 @@ class MemoryStore:
             for i in range(0, len(ids), 500): conn.execute(memories.update().where(memories.c.owner == owner, memories.c.id.in_(ids[i:i + 500])).values(kind=kind))
             if rows: conn.execute(events.insert(), [row | {"owner": owner, "at": at} for row in rows])
 
+    def rewrite(
+        self,
+        user: str,
+        changed: Iterable[Memory],               # as they shall be, named by their ids: text, meta, counts, and turns they didn't cite before
+        reason: str,                             # why, for the log
+        vectors: Mapping[int, np.ndarray] = {},  # by memory, [dim]; of those that are found by other words from now on
+        at: datetime | None = None,              # of the events; now
+    ):
+        "Write memories anew, in force or not; their kind and age stay. Raises `NotFound`, `ValueError` for a memory of somebody else, before anything is changed."
+        changed, at, vectors = list(changed), _ticks(at), {id: check_vector(v).tobytes() for id, v in vectors.items()}
+        check_text(reason, "reason", empty=True)
+        if strangers := [m.id for m in changed if m.user != user]: raise ValueError(f"memory {strangers[0]} is another user's; give those of one user")
+        with writing(self._db, user) as conn:
+            owner = raise_version(self._db, conn, user)
+            for m, old in [(m, _one(conn, user, owner, _memory_id(m.id))) for m in changed]:
+                _rewrite(conn, owner, m, old, vectors.get(m.id))
+                _log(conn, owner, "rewritten", at, memory=m.id, reason=reason)
+
+    def unsay(
+        self,
+        user: str,
+        names: Mapping[str, str] = {},   # what the data of the user's events says -> what takes its place
+        words: Collection[str] = (),     # what `rewrite` has taken out of the memories
+    ) -> Receipt:
+        "Make sure that words are gone from the disk after `rewrite`, and names from the log; raises `StoreError` inside a transaction."
+        if self._db.current(user): raise StoreError("unsay stands alone: what isn't committed can't be erased; leave the transaction first")
+        with writing(self._db, user) as conn:
+            if (owner := raise_version(self._db, conn, user)) is None: return Receipt(user=user, at=utc_now(), erased=True)
+            n = sum(_rename(conn, owner, old, new) for old, new in names.items())
+            ticket = conn.execute(erasures.insert().values(at=_ticks(None))).inserted_primary_key[0]
+        pending = erase(self._db.engine, [w.encode() for w in (*words, *names) if w], ticket)
+        return Receipt(user=user, at=utc_now(), removed={"names": n}, erased=not pending, pending=pending)
+
     def log(
         self,
         user: str,
@@ -482,10 +533,16 @@ class MemoryStore:
             rows = conn.execute(select(turns).where(turns.c.owner == self._owner(conn, user)[0], *here).order_by(turns.c.id)).all()
         return [StoredTurn(id=r.turn, user=user, session=r.session, at=_time(r.at), question=r.question, answer=r.answer) for r in rows]
 
-    def events(self, user: str) -> list[Event]:
+    def events(
+        self,
+        user: str,
+        of: Collection[int] | None = None,     # only those of these memories
+        kinds: Collection[str] | None = None,  # only those of these kinds
+    ) -> list[Event]:
         "What happened to the user's memories, in the order it happened."
+        here = [column.in_(list(some)) for column, some in ((events.c.memory, of), (events.c.kind, kinds)) if some is not None]
         with reading(self._db, user) as conn:
-            rows = conn.execute(select(events).where(events.c.owner == self._owner(conn, user)[0]).order_by(events.c.id)).all()
+            rows = conn.execute(select(events).where(events.c.owner == self._owner(conn, user)[0], *here).order_by(events.c.id)).all()
         return [Event(id=r.id, user=user, at=_time(r.at), kind=r.kind, memory=r.memory, other=r.other, turn=r.turn, reason=r.reason,
                       data=json.loads(r.data)) for r in rows]
 

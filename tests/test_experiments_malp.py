@@ -28,7 +28,7 @@ from memkit.malp.phrases import PREFERENCES
 from memkit.malp.visits import Said
 
 NAMES = (STANDARD, DICTIONARY, DPEM, LETTER, HISTORY, RANDOM)
-TINY = malp.Size(patients=2, answered=1, visits=2, profile=2, knowledge=1, response=1, after=(1, 2), public=False, examples=1)
+TINY = malp.Size(patients=2, answered=1, visits=2, profile=2, knowledge=1, response=1, after=(1, 2), public=False, examples=1, others=1)
 
 
 class Scripted(ScriptedLM):
@@ -251,12 +251,28 @@ def test_an_answer_counts_per_token():
     answers = ("a", "b", "b", "b", "b", "b")
     shown = {(STANDARD, 1, "i"): [ask("bare "), ask("bare ")], (DPEM, 1, "i"): [ask("shown "), ask("bare ")]}
     scores = malp_answers.example_scores(Table(), shown, [("q", answers)]*2)
-    assert scores[DPEM, 1, "i"].tolist() == [-3, -4, -4, -4, -4, -4] and malp_answers.chosen_styles(scores)[DPEM, 1, "i"] == PREFERENCES[0]
+    assert scores[DPEM, 1, "i"].tolist() == [[-3, -5, -5, -5, -5, -5], [-3, -3, -3, -3, -3, -3]]
+    mean = malp_answers.over_examples(scores)
+    assert mean[DPEM, 1, "i"].tolist() == [-3, -4, -4, -4, -4, -4] and malp_answers.chosen_styles(mean)[DPEM, 1, "i"] == PREFERENCES[0]
+    assert not malp_answers.over_examples(scores, slice(2, None))
     with pytest.raises(ValueError): malp_answers.example_scores(Table(), shown, [("q", answers)])
 
+def test_what_is_raised_for_everybody_says_nothing():
+    rng = np.random.default_rng(0)
+    everybody, own = np.array([9., 0, 3, 0, 0, 0]), np.eye(6)
+    raised = [everybody + own[i]*2 + rng.normal(0, .3, 6) + rng.normal() for i in range(6)]
+    for n in (2, 4, 6):
+        for i in range(n): assert np.argmax(malp_answers.standing(raised[i], raised[:i] + raised[i + 1:n])) == i
+    assert malp_answers.standing(raised[0], []) is raised[0]
+    assert np.isfinite(malp_answers.standing(np.zeros(6), [np.zeros(6)]*4)).all()
+
 def test_example_answers():
-    asked = malp_answers.style_examples()
-    assert len(asked) == 6 and len(malp_answers.style_examples(2)) == 2 and len({q for q, _ in asked}) == 6
+    asked = malp_answers.other_words()
+    assert len(asked) == 6 and len(malp_answers.other_words(2)) == 2 and len({q for q, _ in asked}) == 6
+    new = malp_answers.style_examples(12)
+    assert len({q for q, _ in new}) == 12 and all(len(set(answers)) == len(PREFERENCES) for _, answers in new)
+    said = {r.assistant for p in simulate(6, 0, 6, split="score") for v in p.visits for r in v.rounds}
+    assert not any(a in s for _, answers in new for a in answers for s in said), "the other half's knowledge"
     for _, answers in asked: assert len(set(answers)) == len(PREFERENCES) and all(a.strip() == a and a for a in answers)
     theirs = {r.assistant for p in simulate(6, 0, 6) for v in p.visits for r in v.rounds}
     assert not any(a in said for _, answers in asked for a in answers for said in theirs), "no doctor says them"
@@ -264,7 +280,7 @@ def test_example_answers():
 
 # weights, of a tiny model from beginning to end
 
-SMALL = malp.Size(patients=2, answered=2, visits=3, profile=1, knowledge=1, response=1, after=(1, 3), public=False, examples=1, lora=LoraSettings(epochs=2, questions=2, least=12, share=.5, rank=2, learning_rate=3e-2))
+SMALL = malp.Size(patients=2, answered=2, visits=3, profile=1, knowledge=1, response=1, after=(1, 3), public=False, examples=1, others=0, lora=LoraSettings(epochs=2, questions=2, least=12, share=.5, rank=2, learning_rate=3e-2))
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory):

@@ -16,8 +16,8 @@ from ..core.embed import Embedder
 from ..core.lm import LanguageModel
 from ..core.records import Hit, json_copy, utc_now
 from .evidence import evidence_cases, evidence_rows
-from .malp_answers import (BY_DESCRIPTION, CURVES, INJECTION, MALP, QUOTED, SETTINGS, Item, Key, answer_all, chosen_styles, curve_values, draw_items, example_scores,
-                                             figure_4_rows, item_prompt, label_scores, nearest_style, qa_rows, quote, response_rows, response_scores, style_examples, style_rows, table_5_rows, weights_rows)
+from .malp_answers import (BY_DESCRIPTION, CURVES, IN_OTHER_WORDS, INJECTION, MALP, QUOTED, SETTINGS, Item, Key, answer_all, chosen_styles, curve_values, draw_items, example_scores,
+                                             figure_4_rows, item_prompt, label_scores, nearest_style, other_words, over_examples, qa_rows, quote, response_rows, response_scores, style_examples, style_rows, table_5_rows, weights_rows)
 from .malp_case import agreement_rows, case_rows, case_study, response_pairs
 from .malp_recall import CONTROLS, DICTIONARY, DPEM, HISTORY, K, LETTER, RAW, STANDARD, Question, found_sentence, malp_memories, patient_questions, recall_rows, studied
 from .malp_weights import Course, Weights, cold_rows, injection_path, loss_rows, style_prompts, trained_weights, weights_answers, weights_styles
@@ -38,10 +38,16 @@ class Size:
     response: int
     after: tuple[int, ...]  # visits after which Figure 4 asks; the last is all of them
     public: bool            # LoCoMo and MemoryBank too, where MEMKIT_DATA has them?
-    examples: int = 6       # questions with an answer in each style
+    examples: int = 12      # new questions with an answer in each style
+    others: int = 4         # the same in other words
     lora: LoraSettings = LoraSettings()
 
-QUICK = Size(patients=4, answered=2, visits=4, profile=2, knowledge=1, response=1, after=(1, 4), public=False, examples=1, lora=LoraSettings(epochs=2, questions=2, least=20, share=.2))
+    @property
+    def styles(self) -> list[tuple[str, list[str]]]:
+        "Questions with an answer in each style: the new ones, then those in other words."
+        return style_examples(self.examples) + other_words(self.others)
+
+QUICK = Size(patients=4, answered=2, visits=4, profile=2, knowledge=1, response=1, after=(1, 4), public=False, examples=2, others=0, lora=LoraSettings(epochs=2, questions=2, least=20, share=.2))
 FULL = Size(patients=20, answered=8, visits=20, profile=5, knowledge=3, response=3, after=(1, 6, 20), public=True)
 ROUNDS = 6   # in a visit
 
@@ -68,7 +74,7 @@ def study_all(
     for i, p in enumerate(tqdm(patients, desc="studying", unit=" patients", disable=not progress)):
         asked, those = patient_questions(p), malp_memories(embedder, lambda: MemoryStore(":memory:"))
         mine = draw_items(p, asked, {k: getattr(size, k) for k in ("profile", "knowledge", "response")}, seed) if i < size.answered else []
-        queries = list(dict.fromkeys([*(q.text for q in asked), *(m.text for m in mine), *(q for q, _ in style_examples(size.examples) if mine)]))
+        queries = list(dict.fromkeys([*(q.text for q in asked), *(m.text for m in mine), *(q for q, _ in size.styles if mine)]))
         recalled |= {(name, n, p.id, q): hits if i < size.answered or name != HISTORY else hits[:K] for (name, n, q), hits in studied(p, those, queries, size.after).items()}
         questions, items, memories[p.id] = [*questions, *asked], [*items, *mine], those
     return Studies(tuple(questions), tuple(items), memories, recalled)
@@ -101,7 +107,7 @@ def all_styles(
     "How likely the model finds each style with each memory; by example also where Cold start asks (ours)."
     from tqdm.auto import tqdm
     if not hasattr(model, "score_labels"): return {}, {}
-    some, examples, told, shown, seen = [i for i in studies.items if i.kind == "preference"], style_examples(size.examples), {}, {}, {}
+    some, examples, told, shown, seen = [i for i in studies.items if i.kind == "preference"], size.styles, {}, {}, {}
     jobs = [(i, name, m, n) for i in some for name, m in studies.memories[i.patient].items() for n in size.after if name != RAW and (n == size.visits or name == DPEM)]
     for i, name, m, n in tqdm(jobs, desc="styles", disable=not progress):
         key = name, n, i.id
@@ -172,13 +178,14 @@ def asked_all(studies: Studies, lm: LanguageModel, size: Size, weights: Weights 
     answers, (told, shown) = all_answers(studies, lm, size, progress), all_styles(studies, lm, size, progress)
     if weights is None: return answers, told, shown
     about = studies.items, studies.memories, studies.recalled, size.after
-    more = weights_styles(weights, *about, style_examples(size.examples), progress)
+    more = weights_styles(weights, *about, size.styles, progress)
     return answers | weights_answers(weights, *about, answers, progress), told | more[0], shown | more[1]
 
 def answer_rows(studies: Studies, answers: Mapping[Key, str], told: Mapping[Key, Any], shown: Mapping[Key, Any], embedder: Embedder, size: Size, weights: Weights | None) -> list[dict[str, Any]]:
     "Tables 2 and 5, and what is only there with weights."
-    asked, styles, n = [i for i in studies.items if i.kind != "preference"], chosen_styles(shown), size.visits
+    asked, styles, n = [i for i in studies.items if i.kind != "preference"], chosen_styles(over_examples(shown, slice(size.examples))), size.visits
     rows = qa_rows(asked, answers, n) + style_rows(studies.items, styles, n)
+    if size.others: rows += style_rows(studies.items, chosen_styles(over_examples(shown, slice(size.examples, None))), n, IN_OTHER_WORDS)
     rows += style_rows(studies.items, chosen_styles(told) | nearest_styles(studies, embedder, n), n, BY_DESCRIPTION) + response_rows(asked, response_scores(asked, answers), n)
     if weights is None: return rows + weights_rows()
     if len(weights.course.bases) == 1: rows += weights_rows([MALP], NO_BASE)

@@ -5,15 +5,17 @@
 # %% auto #0
 __all__ = ['STYLE_QUERY', 'SETTINGS', 'WAYS_TO_ASK', 'Key', 'QUOTED', 'INJECTION', 'LORA', 'BOTH', 'MALP', 'OTHERS', 'TASKS',
            'PAPER_2', 'PAPER_TABLE_5', 'NOT_OURS', 'PAIRS', 'LABELS', 'STYLE_LEAD', 'BY_EXAMPLE', 'BY_DESCRIPTION',
-           'WEIGHTS', 'CURVES', 'query_gold', 'Item', 'draw_items', 'item_prompt', 'answer_all', 'quote', 'paper_2',
-           'table_5_rows', 'pairs_of', 'qa_rows', 'chosen_styles', 'label_scores', 'nearest_style', 'style_examples',
-           'style_hits', 'mean_scores', 'example_scores', 'style_rows', 'response_scores', 'response_rows',
-           'weights_rows', 'figure_4_rows', 'curve_values']
+           'IN_OTHER_WORDS', 'WEIGHTS', 'CURVES', 'query_gold', 'Item', 'draw_items', 'item_prompt', 'answer_all',
+           'quote', 'paper_2', 'table_5_rows', 'pairs_of', 'qa_rows', 'chosen_styles', 'standing', 'label_scores',
+           'nearest_style', 'style_examples', 'other_words', 'style_hits', 'mean_scores', 'example_scores',
+           'over_examples', 'style_rows', 'response_scores', 'response_rows', 'weights_rows', 'figure_4_rows',
+           'curve_values']
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #3f7626d7
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -31,7 +33,7 @@ from .result import figure
 from ..malp.assistant import MalpAssistant, MalpSettings, prompt_for
 from ..malp.memories import DialogueMemory
 from ..malp.patients import Fact, NewQuery, Patient, new_queries
-from ..malp.phrases import PREFERENCES
+from ..malp.phrases import PREFERENCES, families, in_style, knowledge
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #e79edeb2
 _SHOWN_BY = {"dose": "drug", "timing": "drug", "effect": "drug", "bad drug": "drug", "since": "c", "vaccine": "what"}   # the slot whose words show a fact; otherwise its value
@@ -176,9 +178,21 @@ def qa_rows(
 def chosen_styles(
     scores: Mapping[Key, np.ndarray],  # for each of PREFERENCES; those of STANDARD among them
 ) -> dict[Key, str]:
-    "The style whose score is raised most above the standard one; the likeliest in the standard row (calibration: ours)."
-    bare = {id: s for (name, _, id), s in scores.items() if name == STANDARD}
-    return {k: PREFERENCES[int(np.argmax(s if k[0] == STANDARD else s - bare[k[2]]))] for k, s in scores.items()}
+    "The style whose score is raised most above the standard one, as `standing` has it; the likeliest in the standard row (calibration: ours)."
+    bare, rows = {id: s for (name, _, id), s in scores.items() if name == STANDARD}, {}
+    for (name, n, id), s in scores.items(): rows.setdefault((name, n), {})[id] = s if name == STANDARD else s - bare[id]
+    best = lambda name, n, id: rows[name, n][id] if name == STANDARD else standing(rows[name, n][id], [s for other, s in rows[name, n].items() if other != id])
+    return {k: PREFERENCES[int(np.argmax(best(*k)))] for k in scores}
+
+def standing(
+    raised: np.ndarray,            # [styles], of one patient
+    others: Sequence[np.ndarray],  # the same of the others
+) -> np.ndarray:                   # [styles]
+    "How far a patient's raises stand out from those of others: less their mean, in their standard deviations (ours). With fewer than three others the deviations are left out."
+    level = lambda s: s - s.mean()
+    if not others: return raised
+    about = np.array([level(s) for s in others])
+    return (level(raised) - about.mean(0))/(np.maximum(about.std(0), 1e-9) if len(others) > 2 else 1.)
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #53cd407d
 LABELS = {"concise": " short and concise", "detailed": " long and detailed", "reassuring": " kind and reassuring", "plain words": " in plain, simple words",
@@ -209,9 +223,17 @@ def nearest_style(
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #86020fb1
 def style_examples(
+    n: int,
+    half: str = "train",   # of the knowledge: the one that these patients' doctors don't speak from
+) -> list[tuple[str, list[str]]]:  # a question, and an answer in each of PREFERENCES
+    "New questions, answered as a doctor would in every style (ours)."
+    some, comfort = Random(0).sample(knowledge(half), n), [s for f in families("style reassuring", "comfort", half) for s in f.say]
+    return [(k.question[0], [in_style(k, p, comfort[i % len(comfort)])[0] for p in PREFERENCES]) for i, k in enumerate(some)]
+
+def other_words(
     n: int | None = None,  # at most
 ) -> list[tuple[str, list[str]]]:  # a question, and an answer in each of PREFERENCES
-    "Questions with the same advice in every style (ours; from style_answers.json)."
+    "Questions with the same advice in every style, as no simulated doctor puts it (ours; from style_answers.json)."
     found = json.loads(own_data("style_answers.json").read_text("utf-8"))["questions"]
     return [(q["question"], [q["answers"][p] for p in PREFERENCES]) for q in found[:n]]
 
@@ -242,16 +264,23 @@ def example_scores(
     prompts: Mapping[Key, Sequence[Sequence[Message]]],  # for each item a prompt for each example
     examples: Sequence[tuple[str, Sequence[str]]],
     seen: dict | None = None,       # of this model: what it has scored already
-) -> dict[Key, np.ndarray]:         # for each of PREFERENCES
-    "How likely the model finds an answer in each style, mean over the questions (ours)."
+) -> dict[Key, np.ndarray]:         # [examples, PREFERENCES]
+    "How likely the model finds an answer in each style to each question (ours)."
     seen = {} if seen is None else seen
     for those in prompts.values():
         for messages, (_, answers) in zip(those, examples, strict=True):
             if tuple(messages) not in seen: seen[tuple(messages)] = mean_scores(model, messages, answers)
-    return {key: np.mean([seen[tuple(m)] for m in those], 0) for key, those in prompts.items()}
+    return {key: np.array([seen[tuple(m)] for m in those]) for key, those in prompts.items()}
+
+def over_examples(
+    scores: Mapping[Key, np.ndarray],  # [examples, PREFERENCES] each
+    which: slice = slice(None),        # of the examples
+) -> dict[Key, np.ndarray]:            # [PREFERENCES]
+    "The mean over some questions; of those keys that have them."
+    return {k: s[which].mean(0) for k, s in scores.items() if len(s[which])}
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #91c468c0
-BY_EXAMPLE, BY_DESCRIPTION = TASKS[4], "preference accuracy, by description"
+BY_EXAMPLE, BY_DESCRIPTION, IN_OTHER_WORDS = TASKS[4], "preference accuracy, by description", "preference accuracy, in other words"
 
 def style_rows(
     items: Sequence[Item],

@@ -33,7 +33,7 @@ from ..evaluate.judge import rubric
 from ..evaluate.texts import rouge_l
 from .evidence import CachedCoordinator
 from .malp_answers import (BOTH, BY_EXAMPLE, INJECTION, LORA, MALP, OTHERS, SETTINGS, STYLE_QUERY, Item, Key, example_scores, item_prompt, label_scores,
-                                             style_examples, style_hits)
+                                             style_hits)
 from .malp_recall import DPEM, STANDARD
 from .result import figure
 from ..malp.assistant import MalpAssistant, prompt_for

@@ -678,3 +678,12 @@ def test_words_and_names_that_were_taken_out_leave_the_disk(tmp_path):
         assert receipt.erased and receipt.removed == {"names": 1} and store.events("domain", kinds=["seen"])[0].data == {"by": "somebody"}
         assert store.unsay("nobody").erased
     assert b"ebrafink" not in path.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["", "sqlalchemy.engine"])
+def test_no_log_has_the_words(store, caplog, name):
+    import logging
+    with caplog.at_level(logging.DEBUG, name):
+        store.add("ann", "Zebrafink sings", meta={"of": "Zebrafink"}); store.add_turn("ann", "s", "Zebrafink?", "Yes.")
+        assert store.list("ann") and store.turns("ann")
+    assert "ebrafink" not in caplog.text

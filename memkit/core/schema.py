@@ -11,6 +11,7 @@ __all__ = ['SCHEMA', 'tables', 'meta', 'owners', 'erasures', 'memories', 'turns'
 # %% ../../nbs/core/07a_schema.ipynb #2c4c2759
 import hashlib
 import hmac
+import logging
 import os
 import re
 import secrets
@@ -126,13 +127,16 @@ def make_engine(
 ) -> Engine:
     "An engine whose writing transactions begin at once (BEGIN IMMEDIATE) and whose reading ones don't."
     url = make_url(address(target))
-    if url.get_backend_name() != "sqlite": return create_engine(url, hide_parameters=True)
+    if url.get_backend_name() != "sqlite": return create_engine(url, **_DISCREET)
     memory = url.database in (None, "", ":memory:")
     pool = {"poolclass": StaticPool} if memory else {"pool_size": 8, "max_overflow": -1}
-    engine = create_engine(url, hide_parameters=True, connect_args={"check_same_thread": False, "timeout": timeout}, **pool)
+    engine = create_engine(url, **_DISCREET, connect_args={"check_same_thread": False, "timeout": timeout}, **pool)
     event.listen(engine, "connect", _prepare)
     event.listen(engine, "begin", _begin)
     return engine
+
+_DISCREET = {"hide_parameters": True, "logging_name": "memkit"}   # neither in errors nor in logs
+logging.getLogger("sqlalchemy.engine.Engine.memkit").addFilter(lambda record: record.levelno > logging.DEBUG)   # on this level it writes the rows it reads
 
 def _prepare(connection, _record):
     connection.isolation_level = None

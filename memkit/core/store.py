@@ -142,7 +142,7 @@ def _read(conn: Connection, owner: int, version: int, ids: Collection[int] | Non
 def _read_again(conn: Connection, owner: int, version: int, old: Kept | None) -> Kept:
     "Only what the log says has changed, where `old` is there and little has changed since."
     since = conn.execute(_SINCE, {"its_owner": owner, "its_event": old.event}).all() if old else []
-    if old is None or len(since) > 500 or any(kind in ("forgotten", "rewritten") for kind, _ in since): return _read(conn, owner, version)
+    if old is None or len(since) > 500 or any(kind == "forgotten" for kind, _ in since): return _read(conn, owner, version)
     changed = {id for _, id in since if id is not None}
     return caught_up(old, changed, _read(conn, owner, version, changed))
 

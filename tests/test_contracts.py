@@ -23,7 +23,13 @@ from memkit.malp.assistant import MalpAssistant
 from memkit.malp.coordinator import EmbeddedCoordinator, PromptedCoordinator, check_coordinator
 from memkit.malp.memories import DictionaryMemory, DPeMMemory, FullHistory, NoMemory, RandomRecall, check_dialogue_memory
 from memkit.malp.personalize import KeptCheckpoint
+from memkit.mark.agents import check_agent, embedded_agents
+from memkit.mark.assistant import MarkAssistant
+from memkit.mark.builder import Builder
+from memkit.mark.prompted import prompted_agents
+from memkit.mark.search import RefinedSearch
 from test_coordinator import answering, obliging
+from test_mark_agents import by_the_book
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +162,20 @@ def test_malp_assistants(place, minilm, fresh):
     check_assistant(lambda: MalpAssistant(DPeMMemory(MemoryStore(fresh() if place == "file" else place), minilm), ScriptedLM(lambda messages: "Please see what you told me.")))
 
 
+@pytest.mark.parametrize("place", [":memory:", "file"])
+def test_mark_assistants(place, minilm, fresh):
+    def make():
+        store = MemoryStore(fresh() if place == "file" else place)
+        return MarkAssistant(ScriptedLM(lambda messages: "I see."), RefinedSearch(store, minilm), Builder(store, minilm, embedded_agents(minilm)))
+    check_assistant(make)
+
+
+@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize("kind", ["embedded", "prompted"])
+def test_refined_memory_agents(kind, which, minilm):
+    check_agent(lambda: (embedded_agents(minilm) if kind == "embedded" else prompted_agents(ScriptedLM(by_the_book)))[which])
+
+
 # --- training
 
 @pytest.mark.parametrize("kind", ["file", "store"])
@@ -175,5 +195,5 @@ def test_every_contract_of_the_package_is_held_here():
                  if isinstance(c, ast.ClassDef) and any(isinstance(b, ast.Name) and b.id == "Protocol" for b in c.bases)}
     contracts = {"LanguageModel": check_language_model, "LabelScorer": check_label_scorer, "Embedder": check_embedder, "VectorIndex": check_index, "LexicalIndex": check_lexical,
                  "Retriever": check_retriever, "ConversationMemory": check_conversation_memory, "Assistant": check_assistant,
-                 "Coordinator": check_coordinator, "DialogueMemory": check_dialogue_memory, "Checkpoint": check_checkpoint}
+                 "Coordinator": check_coordinator, "DialogueMemory": check_dialogue_memory, "Checkpoint": check_checkpoint, "RefinedMemoryAgent": check_agent}
     assert protocols == set(contracts) and {c.__name__ for c in contracts.values()} <= named, "a new protocol needs a contract and a line here"

@@ -14,7 +14,7 @@ from memkit.core.endpoint import ChatEndpoint, EndpointError
 from memkit.core.lm import ScriptedLM
 from memkit.core.notes import KINDS, Round, chat_sentences, flags_of, take_notes
 from memkit.malp import coordinator as C
-from memkit.malp.answers import outermost_json, read_answer, strays, where_said, words_of
+from memkit.core.answers import outermost_json, read_answer, strays, where_said, words_of
 from memkit.malp.coordinator import (CoordinatorError, EmbeddedCoordinator, Learned, LearnedNote, PromptedCoordinator, Summary, check_coordinator, checked_notes, gives_orders,
                                      in_order, learning, summarizing)
 

@@ -21,7 +21,7 @@ from ..core.passages import sentences
 from ..core.records import Message, check_text
 from ..core.support import content_stems, numbers
 from .intervals import Interval, bootstrap
-from ..malp.answers import read_answer
+from ..core.answers import read_answer
 
 # %% ../../nbs/evaluate/65a_key_points.ipynb #b9def34f
 _ANSWER = re.compile(r"""^\W*(?:(?:ans(?:wers?)?|correct (?:answer|option))\b[\s.:–-]*(?:is\b)?|(?=[a-e]\W{1,3}i\.?e\b))[\s.:–-]*["'‘“(]*[a-e](?!\w)["'’”)]*[\s.,:–-]*(?:i\.?\s?e\b[.,]*)?\s*""", re.I)

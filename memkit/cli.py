@@ -58,7 +58,7 @@ def cmd_bench(a: argparse.Namespace):
 def cmd_experiment(a: argparse.Namespace):
     "Run a paper's experiment and print its tables, the paper's numbers beside ours; JSON and pictures where asked."
     from memkit.experiments.result import print_result, save_result
-    run, pictures, more = {"hybrid": _hybrid, "malp": _malp}[a.name](a)
+    run, pictures, more = {"hybrid": _hybrid, "malp": _malp, "mark": _mark}[a.name](a)
     result = run()
     print_result(result)
     print(more(result), end="")
@@ -68,7 +68,7 @@ def cmd_experiment(a: argparse.Namespace):
 
 def _hybrid(a: argparse.Namespace) -> tuple[Callable, Callable, Callable]:  # what runs it; of its result: pictures by name, and what is printed after the tables
     from memkit.experiments.hybrid import figure_3, run_hybrid
-    if a.memory_only or a.pairs: raise ValueError("--memory-only and --pairs belong to the experiment malp; hybrid has no weights to leave out and no pairs to rate")
+    _not_malp(a)
     return lambda: run_hybrid(full=a.full, model=a.model), lambda result: {"figure_3": figure_3(result)}, lambda result: ""
 
 def _malp(a: argparse.Namespace) -> tuple[Callable, Callable, Callable]:
@@ -77,6 +77,16 @@ def _malp(a: argparse.Namespace) -> tuple[Callable, Callable, Callable]:
     from memkit.experiments.malp_weights import cold_start, crossings
     pictures = lambda result: {"figure_4": figure_4(result)} | ({} if a.memory_only else {"cold_start": cold_start(result)})
     return lambda: run_malp(full=a.full, memory_only=a.memory_only, model=a.model), pictures, lambda result: "\n".join(["", *crossings(result), "", figure_5(result), ""])
+
+def _mark(a: argparse.Namespace) -> tuple[Callable, Callable, Callable]:
+    from memkit.core.llm import load_model
+    from memkit.experiments.mark import figure_2, figure_3, figure_4, figure_5, run_mark, table_3
+    _not_malp(a)
+    pictures = lambda result: {f.__name__: f(result) for f in (figure_2, figure_3, figure_4, figure_5)}
+    return lambda: run_mark(full=a.full, model=load_model(a.model)), pictures, lambda result: f"\n{table_3()}\n"
+
+def _not_malp(a: argparse.Namespace):
+    if a.memory_only or a.pairs: raise ValueError(f"--memory-only and --pairs belong to the experiment malp; {a.name} has no weights to leave out and no pairs to rate")
 
 def _save_pairs(result: Mapping, path: Path):
     from memkit.experiments.malp_case import save_pairs
@@ -206,10 +216,10 @@ def add_bench(c: argparse.ArgumentParser):
     c.add_argument("--json", type=Path, help="write the figures to this file")
 
 def add_experiment(c: argparse.ArgumentParser):
-    c.add_argument("name", choices=("hybrid", "malp"), help="the paper")
+    c.add_argument("name", choices=("hybrid", "malp", "mark"), help="the paper")
     size = c.add_mutually_exclusive_group()
     size.add_argument("--quick", dest="full", action="store_false", help="little data and few answers, about three minutes on two cores (the default)")
-    size.add_argument("--full", action="store_true", help="hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQuAD was never embedded; malp: more patients and rounds, and weights for eight of them, about an hour; with --memory-only a quarter of an hour")
+    size.add_argument("--full", action="store_true", help="hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQuAD was never embedded; malp: more patients and rounds, and weights for eight of them, about an hour; with --memory-only a quarter of an hour; mark: 450 questions of MedMCQA, about half an hour")
     c.add_argument("--memory-only", action="store_true", help="malp: the memory alone; no weights are trained (injection, LoRA)")
     c.add_argument("--pairs", type=Path, metavar="FILE", help="malp: write pairs of answers to this HTML file, for people to rate")
     c.add_argument("--model", default="embedded", help="who writes the answers, as for memkit chat (default: %(default)s)")

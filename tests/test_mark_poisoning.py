@@ -33,10 +33,10 @@ def test_two_liars_never_replace_what_somebody_stands_behind(said):
 
 
 @given(st.lists(st.sampled_from("xyz"), max_size=40))
-def test_three_liars_are_stopped_by_two_who_object(tail):
+def test_three_liars_are_stopped_by_the_first_who_objects(tail):
     taught = [("a", 0, True), ("x", 1, True), ("y", 1, True), ("z", 1, True)]
     assert standing_claim(heard(taught)) == 1
-    back = [*taught, ("h", 1, False), ("i", 1, False)]
+    back = [*taught, ("h", 1, False)]
     assert standing_claim(heard(back)) == 0
     assert standing_claim(heard([*back, *((by, 1, True) for by in tail)])) == 0, "their voices are spent"
 
@@ -92,7 +92,7 @@ def test_one_of_two_claims_is_in_force_after_every_word(embedder):
             says(ward, user, topic, topic.true if true else topic.false, i % 3)
             assert len(now := in_force(ward, topic)) == 1
             seen += now
-        assert seen == [True, True, True, True, False, False, True, True, True]
+        assert seen == [True, True, True, True, False, True, True, True, True]
         before = ward.store.list(DOMAIN, superseded=True)
         assert settle(ward.store, embedder, [m.id for m in before]) == [] and ward.store.list(DOMAIN, superseded=True) == before, "settling again changes nothing"
 

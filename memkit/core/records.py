@@ -197,8 +197,8 @@ class Receipt:
     def __post_init__(self): object.__setattr__(self, "removed", dict(self.removed))
 
     def __str__(self):
-        one = {"memories": "memory", "state": "state"}
-        places = ", ".join(f"{n} {place if n > 1 else one.get(place, place.removesuffix('s'))}" for place, n in self.removed.items() if n) or "nothing"
+        one = lambda place: place.replace("memories", "memory") if "memories" in place else place.removesuffix("s")
+        places = ", ".join(f"{n} {place if n > 1 else one(place)}" for place, n in self.removed.items() if n) or "nothing"
         state = "the words are gone from the bytes on disk" if self.erased else f"still pending: {self.pending or 'not checked'}"
         return f"removed {places}; {state}"
 

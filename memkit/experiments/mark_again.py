@@ -8,7 +8,7 @@ __all__ = ['AGAIN', 'MEMORY', 'NO_FLOOR', 'DEFAULT', 'OTHER', 'SAME', 'COLLEAGUE
            'PAPER_RIGHT', 'PAPER_REMOVED', 'SECOND', 'ERRORS', 'Asked', 'raw_memories', 'shown_by_row', 'ask_again',
            'errors_removed', 'refinement_rows', 'second_round', 'table_6_rows']
 
-# %% ../../nbs/experiments/79c_mark_again.ipynb #98070a04
+# %% ../../nbs/experiments/79c_mark_again.ipynb #a57541cf
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +26,7 @@ from ..mark.refined import DOMAIN, RESIDUAL
 from ..mark.scoring import TEST
 from ..mark.search import AS_PRINTED, RefinedSearch, SearchSettings
 
-# %% ../../nbs/experiments/79c_mark_again.ipynb #08923913
+# %% ../../nbs/experiments/79c_mark_again.ipynb #f069a067
 AGAIN, MEMORY, NO_FLOOR, DEFAULT, OTHER, SAME = "asked again", "memory", "memory, no floor", "memory, default weights", "memory, a colleague asks", "memory, same words"
 COLLEAGUE = "colleague"
 BARE, RANDOM, RAW = "without the answer's words", "another question's memory", "the expert's raw words"
@@ -47,7 +47,7 @@ def _answers(picker: Picker, choices: Sequence[Choice], questions: Sequence[str]
     rows = tqdm(list(zip(choices, questions, memories)), desc=name, unit=" questions", disable=not progress)
     return tuple(picker.pick(q, c.options, m) == c.right for c, q, m in rows)
 
-# %% ../../nbs/experiments/79c_mark_again.ipynb #d92e4b6e
+# %% ../../nbs/experiments/79c_mark_again.ipynb #ef24688e
 def _with_recalls(learned: Learned, embedder: Embedder, asked: Sequence[tuple[str, str]]) -> list[tuple[str, ...]]:
     "What `Default` finds while recalls are counted, question after question."
     from memkit.mark.judgement import injected
@@ -71,7 +71,7 @@ def raw_memories(
     cosines = embedder.embed(list(questions), "query") @ embedder.embed(said).T
     return [(said[int(np.argmax(row))],) if row.max() >= at_least else () for row in cosines]
 
-# %% ../../nbs/experiments/79c_mark_again.ipynb #dfed6017
+# %% ../../nbs/experiments/79c_mark_again.ipynb #41302509
 def _another(memories: Sequence[tuple[str, ...]], i: int) -> tuple[str, ...]:
     "What the nearest question after `i` recalled that shares nothing with it; nothing where `i` recalled nothing."
     if not memories[i]: return ()
@@ -116,7 +116,7 @@ def ask_again(
     corrected = {l.choice.id for l in lessons}
     return Asked(right, {k: tuple(v) for k, v in memories.items()}, tuple(c.id in corrected for c in choices))
 
-# %% ../../nbs/experiments/79c_mark_again.ipynb #9d5699d9
+# %% ../../nbs/experiments/79c_mark_again.ipynb #0587eca5
 def errors_removed(
     now: Sequence[bool],       # right with memory
     before: Sequence[bool],    # right without, same questions in the same order
@@ -136,7 +136,7 @@ def errors_removed(
     low, high = np.quantile(shares, [.025, .975]) if len(now) > 1 else (np.nan, np.nan)
     return Interval(float(gain.sum()/wrong.sum()), float(low), float(high), len(now))
 
-# %% ../../nbs/experiments/79c_mark_again.ipynb #4b04130c
+# %% ../../nbs/experiments/79c_mark_again.ipynb #6730cd28
 REFERENCE = {SAME: FIRST, OTHERS: OTHERS_AGAIN, OTHERS_NEAREST: OTHERS_AGAIN}   # what a row is compared with; all others: AGAIN
 PAPER_RIGHT = {FIRST: round(61/107, 3), MEMORY: round(92/107, 3)}   # Figure 5: 61 of 107 right without memory, 92 with
 PAPER_REMOVED = {MEMORY: .674}                    # §4
@@ -163,7 +163,7 @@ def _corrected_rows(asked: Asked) -> list[dict[str, Any]]:
     note = "of the questions that were wrong at first and were corrected; chosen for being wrong, so they get better by themselves"
     return [figure("Experiment 3", f"{row}, corrected questions only", "right", share(sum(of(row)), len(of(row))), control=row in (AGAIN, *CONTROLS), note=note) for row in (AGAIN, MEMORY, OTHER, *CONTROLS)]
 
-# %% ../../nbs/experiments/79c_mark_again.ipynb #6237fec7
+# %% ../../nbs/experiments/79c_mark_again.ipynb #0934f556
 SECOND, ERRORS = "second user", 15   # §3.1.4
 
 def second_round(

@@ -6,7 +6,7 @@
 __all__ = ['ANSWER_TOKENS', 'PAPER_4', 'VALUES', 'explain_messages', 'Scored', 'scored_answers', 'apart', 'alpha_rows',
            'region_rows', 'times', 'coverage_rows', 'kept', 'read_kept']
 
-# %% ../../nbs/experiments/79d_mark_texts.ipynb #7f8d553d
+# %% ../../nbs/experiments/79d_mark_texts.ipynb #315b9ac2
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -22,7 +22,7 @@ from ..evaluate.intervals import Interval, bootstrap, paired
 from .mark_questions import Choice
 from .result import figure
 
-# %% ../../nbs/experiments/79d_mark_texts.ipynb #eaf8bc00
+# %% ../../nbs/experiments/79d_mark_texts.ipynb #4e2c326b
 ANSWER_TOKENS = 80   # of an explanation; ours
 
 def explain_messages(
@@ -33,7 +33,7 @@ def explain_messages(
     known = "Known from experts:\n" + "\n".join(memories) + "\n\n" if memories else ""
     return [Message(role="user", text=f"{known}{question}\nAnswer, and explain why in two or three sentences.")]
 
-# %% ../../nbs/experiments/79d_mark_texts.ipynb #1c81bd06
+# %% ../../nbs/experiments/79d_mark_texts.ipynb #f04b8d86
 @dataclass(frozen=True)
 class Scored:
     "What one answer in free text is worth, without its words."
@@ -70,7 +70,7 @@ def scored_answers(
     score = lambda c, text: (information_coverage(c.explanation, text, embedder), float(key_point_coverage(c.explanation, text, embedder=embedder)), float(key_point_coverage(c.explanation, text, match="exact")))
     return [Scored(c.id, row, bool(ok), *score(c, r.text), r.prompt_tokens, r.answer_tokens) for c, ok, r in zip(choices, right, replies)]
 
-# %% ../../nbs/experiments/79d_mark_texts.ipynb #b7bd4ae6
+# %% ../../nbs/experiments/79d_mark_texts.ipynb #3c7c9993
 def apart(
     right: Sequence[float],
     wrong: Sequence[float],
@@ -95,7 +95,7 @@ def alpha_rows(
     note = "the paper's is of a selection (Figure 2), .76 and .12 of all (Figure 4)"
     return rows + [figure("Figure 2", "average", name, bootstrap([getattr(s, name.lower()) for s in scored]), paper, note=note) for name, paper in (("ICS", .84), ("KPCS", .22))]
 
-# %% ../../nbs/experiments/79d_mark_texts.ipynb #1afe3471
+# %% ../../nbs/experiments/79d_mark_texts.ipynb #06f28aaa
 def region_rows(
     scored: Sequence[Scored],
 ) -> list[dict[str, Any]]:
@@ -107,7 +107,7 @@ def region_rows(
             if values := [s.aics() for s in some if s.right == ok]: rows.append(figure("Figure 3", f"{place} tokens" if place else "other counts", f"AICS, {name}", bootstrap(values)))
     return rows
 
-# %% ../../nbs/experiments/79d_mark_texts.ipynb #bbf5314f
+# %% ../../nbs/experiments/79d_mark_texts.ipynb #53173e6f
 PAPER_4 = {"AICS": (.18, .36), "KPCS": (.12, .32), "ICS": (.76, .76)}   # without, with; Figure 4
 VALUES = {"AICS": Scored.aics, "KPCS": lambda s: s.kpcs, "ICS": lambda s: s.ics, "KPCS, exact": lambda s: s.exact}
 
@@ -141,7 +141,7 @@ def coverage_rows(
             if ratio := times(values, plain): rows.append(figure("Figure 4", row, f"{name}, times without", ratio, paper[1]/paper[0] if row == memory and paper[0] else None, row in controls))
     return rows + [figure("Figure 4", row, "tokens of prompt and answer", bootstrap([float(s.tokens) for s in some]), 149. if row == memory else None, row in (without, *controls)) for row, some in scored.items()]
 
-# %% ../../nbs/experiments/79d_mark_texts.ipynb #5ca62965
+# %% ../../nbs/experiments/79d_mark_texts.ipynb #c80ee840
 def kept(
     scored: Mapping[str, Sequence[Scored]],
 ) -> list[dict[str, Any]]:

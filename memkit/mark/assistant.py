@@ -6,7 +6,7 @@
 __all__ = ['KNOWLEDGE', 'MEMORY', 'MODES', 'INSTRUCTIONS', 'RULES', 'HEADINGS', 'MarkSettings', 'prompt_order', 'assemble',
            'shown_text', 'pieces_of', 'MarkAssistant', 'together', 'prompt_for', 'answer_turn', 'open_mark']
 
-# %% ../../nbs/mark/49_assistant.ipynb #62782d15
+# %% ../../nbs/mark/49_assistant.ipynb #8d61d9c3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -25,10 +25,10 @@ from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, check_user, co
 from .search import Found, RefinedSearch, considered, why
 from .trust import PAPER, TrustSettings
 
-# %% ../../nbs/mark/49_assistant.ipynb #ceab3c06
+# %% ../../nbs/mark/49_assistant.ipynb #c689ce77
 if TYPE_CHECKING: from concurrent.futures import Future
 
-# %% ../../nbs/mark/49_assistant.ipynb #8b038c10
+# %% ../../nbs/mark/49_assistant.ipynb #4a2ba716
 KNOWLEDGE, MEMORY = MODES = ("knowledge", "memory")
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class MarkSettings:
         for name, least in (("documents", 0), ("rounds", 0), ("budget", 1), ("memory_tokens", 1), ("document_tokens", 1), ("answer_tokens", 1)):
             if getattr(self, name) < least: raise ValueError(f"{name} must be {least} or more, got {getattr(self, name)}")
 
-# %% ../../nbs/mark/49_assistant.ipynb #c15c6403
+# %% ../../nbs/mark/49_assistant.ipynb #55ff094b
 INSTRUCTIONS = "You are an expert assistant. Answer in one to three sentences. "
 RULES = {KNOWLEDGE: "The reference texts are reliable; what was learned in earlier conversations makes them more precise. Where the two disagree, follow the reference texts.",
          MEMORY: "What was learned in earlier conversations is reliable; the reference texts add to it. Where the two disagree, follow what was learned."}
@@ -58,16 +58,17 @@ HEADINGS = {"document": "Reference texts:", RESIDUAL: "Learned in earlier conver
 def prompt_order(
     first: str,  # one of MODES
 ) -> tuple[str, ...]:
-    "In which order a prompt's parts are filled and shown: what counts more comes first (MARK Table 2; how: ours)."
+    "In which order a prompt's parts are filled, what counts more first (MARK Table 2; how: ours); shown in the opposite order."
     return ("document", RESIDUAL, QUESTION, RESPONSE) if first == KNOWLEDGE else (RESIDUAL, QUESTION, RESPONSE, "document")
 
 def assemble(
     question: str,
     first: str = KNOWLEDGE,
+    shown: Sequence[str] | None = None,   # the parts from top to bottom; None: what counts more stands last
 ) -> Callable[[Sequence[Piece]], list[Message]]:
     "Instructions, knowledge and memories, then the conversation's last rounds, then the question (MARK §1.2; wording: ours)."
     def messages(pieces: Sequence[Piece]) -> list[Message]:
-        blocks = ["\n".join([HEADINGS[name], *(f"- {p.text}" for p in pieces if p.name == name)]) for name in prompt_order(first) if any(p.name == name for p in pieces)]
+        blocks = ["\n".join([HEADINGS[name], *(f"- {p.text}" for p in pieces if p.name == name)]) for name in shown or prompt_order(first)[::-1] if any(p.name == name for p in pieces)]
         said = [m for p in reversed(pieces) if p.name == "round" for m in _messages(p.text)]
         return [Message(role="system", text="\n\n".join([INSTRUCTIONS + RULES[first], *blocks])), *said, Message(role="user", text=question)]
     return messages
@@ -78,7 +79,7 @@ def _messages(round_text: str) -> list[Message]:
     user, answer = round_text.split(_BETWEEN)
     return [Message(role="user", text=user), Message(role="assistant", text=answer)]
 
-# %% ../../nbs/mark/49_assistant.ipynb #8fa25fda
+# %% ../../nbs/mark/49_assistant.ipynb #c0d7b7e0
 def shown_text(
     m: Memory,
 ) -> str:
@@ -97,7 +98,7 @@ def pieces_of(
     order = prompt_order(settings.first)
     return [Piece(name=name(h), text=" ".join(text(h).split()), hit=h) for h in sorted(hits, key=lambda h: order.index(name(h))) if text(h)]
 
-# %% ../../nbs/mark/49_assistant.ipynb #bbe36469
+# %% ../../nbs/mark/49_assistant.ipynb #d993e2bf
 class MarkAssistant:
     "An assistant with MARK's refined memory: an `Assistant` (MARK §1.2)."
     def __init__(
@@ -151,12 +152,12 @@ class MarkAssistant:
         return Caller(user=user, agent=self.settings.agent, attributes=self.attributes_of(user))
 
     def forget(self, user: str, ids: Sequence[int] | None = None) -> Receipt:
-        "Delete these memories of the user; without `ids` everything, and what only they contributed to the domain. Raises `LookupError` for ids that aren't the user's."
+        "Delete these memories of the user, and what the domain learned from the same turns; without `ids` everything. Raises `LookupError` for ids that aren't the user's."
         self.builder.wait()
-        if ids is not None: return self.store.forget(check_user(user), ids)
-        self._sessions.pop(user, None)
-        shared = forget_contributions(self.store, self.search.embedder, check_user(user))
-        return together(self.store.forget(user), shared.receipts)
+        turns = None if ids is None else {t for id in ids for t in self.store.get(check_user(user), id).turns}
+        if ids is None: self._sessions.pop(user, None)
+        shared = forget_contributions(self.store, self.search.embedder, check_user(user), turns)
+        return together(self.store.forget(user, ids), shared.receipts)
 
     def feedback(self, user: str, memory_id: int, correct: bool, revise: bool = False) -> Memory:
         "Call a memory right or wrong that was shown to the user (MARK §1.2, FS). Raises `LookupError` for one that isn't theirs and wasn't shown to them, `ValueError` for the contrary of what they said before."
@@ -177,7 +178,7 @@ class MarkAssistant:
         for user in list(self._sessions): self.end(user)
         self.builder.close()
 
-# %% ../../nbs/mark/49_assistant.ipynb #cd79ab4e
+# %% ../../nbs/mark/49_assistant.ipynb #9f273cd4
 def together(
     own: Receipt,
     shared: Sequence[Receipt],  # of the domain
@@ -188,7 +189,7 @@ def together(
     pending = "; ".join(dict.fromkeys(r.pending for r in (own, *shared) if r.pending))
     return replace(own, removed=removed, erased=all(r.erased for r in (own, *shared)), pending=pending)
 
-# %% ../../nbs/mark/49_assistant.ipynb #08d385ff
+# %% ../../nbs/mark/49_assistant.ipynb #a2f4a397
 def _outcomes(found: Found, documents: Sequence[Hit], fitted: Fitted, most: int) -> tuple[Considered, ...]:
     "Every memory and document that was looked at, and what became of it."
     kept = {id(s.hit): s.kept for s in fitted.sections if s.hit}
@@ -238,7 +239,7 @@ def _record(assistant: MarkAssistant, turn: Turn, caller: Caller):
     if shown: record_seen(store, caller, shown, turn.id, at=turn.at)
     assistant.shown[turn.id] = tuple(m.text for m in shown)
 
-# %% ../../nbs/mark/49_assistant.ipynb #990d32a3
+# %% ../../nbs/mark/49_assistant.ipynb #72a43a39
 def open_mark(
     store=None,               # where memories are kept: a path, or a MemoryStore; None: the user's data folder
     model="embedded",         # a LanguageModel, or a name as for `load_model`, such as a hub name or 'http://host:port/v1#model'

@@ -7,7 +7,7 @@ __all__ = ['REWORDINGS', 'MOST_TURNS', 'YES', 'Choice', 'half_of', 'read_medmcqa
            'taught_and_others', 'shuffled', 'reworded', 'plain_prompt', 'option_scores', 'lettered', 'read_option',
            'Picker', 'spoken', 'reasons', 'correction', 'without_answer']
 
-# %% ../../nbs/experiments/79_mark_questions.ipynb #26819d28
+# %% ../../nbs/experiments/79_mark_questions.ipynb #bf63975c
 import json
 import random
 import re
@@ -24,7 +24,7 @@ from ..core.records import Message
 from ..core.support import content_stems
 from ..evaluate.key_points import figures, key_points, statements
 
-# %% ../../nbs/experiments/79_mark_questions.ipynb #55d10c22
+# %% ../../nbs/experiments/79_mark_questions.ipynb #d773bdb1
 @dataclass(frozen=True, kw_only=True)
 class Choice:
     "A question with one right option, and why it is right. Raises `ValueError` for one that can't be."
@@ -52,7 +52,7 @@ class Choice:
         "The text with a question mark, as somebody asks it: *Prucalopride is a?*"
         return re.sub(r"[\s:;,.?\-–(']+$", "", self.text) + "?"
 
-# %% ../../nbs/experiments/79_mark_questions.ipynb #a0363f66
+# %% ../../nbs/experiments/79_mark_questions.ipynb #0a0510ab
 def half_of(
     question: str,  # as it stands in the data
 ) -> str:           # tune or score
@@ -74,7 +74,7 @@ def read_medmcqa(
                           subject=r["subject_name"] or "", half=half_of(r["question"])))
     return out
 
-# %% ../../nbs/experiments/79_mark_questions.ipynb #93ea7fde
+# %% ../../nbs/experiments/79_mark_questions.ipynb #4be63cec
 def own_choices() -> list[Choice]:
     "Our own questions, all in the scoring half: nothing was tuned on them."
     rows = map(json.loads, own_data("mark_questions.jsonl").read_text(encoding="utf-8").splitlines())
@@ -90,7 +90,7 @@ def all_choices(
     with path.open(encoding="utf-8") as lines: found = [c for c in read_medmcqa(lines) if c.half == half]
     return found, f"MedMCQA, {len(found):,} questions with an explanation, {half} half"
 
-# %% ../../nbs/experiments/79_mark_questions.ipynb #fd808664
+# %% ../../nbs/experiments/79_mark_questions.ipynb #54b1024a
 def taught_and_others(
     choices: Sequence[Choice],
     n: int,               # taught questions, at most
@@ -106,7 +106,7 @@ def taught_and_others(
     rank = lambda side: [c for _, c in sorted(side, key=lambda pair: pair[0])]   # every subject by turns, the large ones longer
     return rank(sides[0])[:n], rank(sides[1])[:others]
 
-# %% ../../nbs/experiments/79_mark_questions.ipynb #a7f7e8ae
+# %% ../../nbs/experiments/79_mark_questions.ipynb #95bdf1e5
 def shuffled(
     c: Choice,
     seed: int,
@@ -116,7 +116,7 @@ def shuffled(
     random.Random(f"{seed} {c.id}").shuffle(order)
     return replace(c, options=tuple(c.options[i] for i in order), right=order.index(c.right))
 
-# %% ../../nbs/experiments/79_mark_questions.ipynb #b720a4ce
+# %% ../../nbs/experiments/79_mark_questions.ipynb #5a0a4551
 REWORDINGS = ("story", "keywords", "reordered", "synonyms")
 _SYNONYMS = [("which (?:one )?of the following", "which of these"), ("all of the following", "all of these"), ("most common(?:ly)?", "most frequent"), ("(?:drug|treatment) of choice", "best treatment"),
              ("investigation of choice", "best test"), ("deficiency", "lack"), ("characteristic(?:ally)? of", "typical of"), ("seen in", "found in"), ("caused by", "brought on by"), ("causes", "brings on"),
@@ -149,7 +149,7 @@ def _synonyms(text: str) -> str:
     for old, new in _SYNONYMS: text = re.sub(rf"\b(?:{old})\b", lambda m, new=new: _upper(new) if m[0][0].isupper() else new, text, flags=re.I)
     return _core(text) + "?"
 
-# %% ../../nbs/experiments/79_mark_questions.ipynb #ef1febe4
+# %% ../../nbs/experiments/79_mark_questions.ipynb #cf8772af
 def reworded(
     c: Choice,
     seed: int,
@@ -162,7 +162,7 @@ def reworded(
     new = _story(c.text, rng) if form == "story" else {"keywords": _keywords, "reordered": _reordered, "synonyms": _synonyms}[form](c.text)
     return new if new.strip(" ?") != c.text.strip(" ?") else _story(c.text, rng)   # a question of which the table holds no word
 
-# %% ../../nbs/experiments/79_mark_questions.ipynb #c2c48c73
+# %% ../../nbs/experiments/79_mark_questions.ipynb #b2b26ab8
 def plain_prompt(
     message: str,                          # the question, or the expert's latest words about it
     memories: Sequence[str] = (),
@@ -182,7 +182,7 @@ def option_scores(
     labels = [f" {o}" for o in options]
     return model.score_labels([prompt], labels)[0]/np.array([max(1, model.count_tokens(l)) for l in labels])
 
-# %% ../../nbs/experiments/79_mark_questions.ipynb #3421ca01
+# %% ../../nbs/experiments/79_mark_questions.ipynb #a15da4d2
 def lettered(
     question: str,
     options: Sequence[str],
@@ -195,7 +195,7 @@ def lettered(
     before = [Message(role=r, text=t) for q, a in said for r, t in (("user", q), ("assistant", a))]
     return [*before, Message(role="user", text=f"{known}{question}\n{listed}\nAnswer with the letter of the right option.")]
 
-# %% ../../nbs/experiments/79_mark_questions.ipynb #ca3f3552
+# %% ../../nbs/experiments/79_mark_questions.ipynb #59984c2a
 def _marks(text: str) -> set[str]:
     "What tells one option from another: stems of its content words, numbers, single capital letters."
     return set(content_stems(text)) | {f.casefold() for f in figures(text)}
@@ -213,7 +213,7 @@ def read_option(
     best = max(shares, default=0.)
     return shares.index(best) if best > 0 and shares.count(best) == 1 else None
 
-# %% ../../nbs/experiments/79_mark_questions.ipynb #07f0f0b7
+# %% ../../nbs/experiments/79_mark_questions.ipynb #db6bfbcf
 class Picker:
     "Lets a model choose options; the same prompt with the same options is asked once (ours)."
     def __init__(
@@ -242,7 +242,7 @@ class Picker:
         place = read_option(self.model.generate([lettered(question, options, memories, said)], max_tokens=self.max_tokens)[0].text, options)
         return None if place is None else options[place]
 
-# %% ../../nbs/experiments/79_mark_questions.ipynb #d70b6d41
+# %% ../../nbs/experiments/79_mark_questions.ipynb #45a303cb
 MOST_TURNS = 4  # corrections in a conversation; the largest of the paper's Table 4
 _FIRST = ("No, it is {x}", "That isn't right, it is {x}", "Not quite: the answer is {x}", "Actually, it is {x}", "It is {x}, not {p}")
 _AGAIN = ("I still say it is {x}, not {p}", "Please look again: the answer is {x}", "No, the right answer here is {x}")
@@ -278,7 +278,7 @@ def correction(
     given = why[2*turn - 2:2*turn] or why[:2]
     return f"{first}: {' '.join(given)}" if given else f"{first}."
 
-# %% ../../nbs/experiments/79_mark_questions.ipynb #78a43606
+# %% ../../nbs/experiments/79_mark_questions.ipynb #59477582
 def without_answer(
     text: str,
     answer: str,

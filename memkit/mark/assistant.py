@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['KNOWLEDGE', 'MEMORY', 'MODES', 'INSTRUCTIONS', 'RULES', 'HEADINGS', 'MarkSettings', 'prompt_order', 'assemble',
-           'shown_text', 'pieces_of', 'MarkAssistant', 'together', 'prompt_for', 'answer_turn', 'open_mark']
+           'shown_text', 'pieces_of', 'MarkAssistant', 'together', 'prompt_for', 'answer_turn']
 
-# %% ../../nbs/mark/49_assistant.ipynb #8d61d9c3
+# %% ../../nbs/mark/49_assistant.ipynb #160a1cf5
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -25,10 +25,10 @@ from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, check_user, co
 from .search import Found, RefinedSearch, considered, why
 from .trust import PAPER, TrustSettings
 
-# %% ../../nbs/mark/49_assistant.ipynb #c689ce77
+# %% ../../nbs/mark/49_assistant.ipynb #9ec1d946
 if TYPE_CHECKING: from concurrent.futures import Future
 
-# %% ../../nbs/mark/49_assistant.ipynb #4a2ba716
+# %% ../../nbs/mark/49_assistant.ipynb #5740e4a3
 KNOWLEDGE, MEMORY = MODES = ("knowledge", "memory")
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class MarkSettings:
         for name, least in (("documents", 0), ("rounds", 0), ("budget", 1), ("memory_tokens", 1), ("document_tokens", 1), ("answer_tokens", 1)):
             if getattr(self, name) < least: raise ValueError(f"{name} must be {least} or more, got {getattr(self, name)}")
 
-# %% ../../nbs/mark/49_assistant.ipynb #55ff094b
+# %% ../../nbs/mark/49_assistant.ipynb #168d418c
 INSTRUCTIONS = "You are an expert assistant. Answer in one to three sentences. "
 RULES = {KNOWLEDGE: "The reference texts are reliable; what was learned in earlier conversations makes them more precise. Where the two disagree, follow the reference texts.",
          MEMORY: "What was learned in earlier conversations is reliable; the reference texts add to it. Where the two disagree, follow what was learned."}
@@ -79,7 +79,7 @@ def _messages(round_text: str) -> list[Message]:
     user, answer = round_text.split(_BETWEEN)
     return [Message(role="user", text=user), Message(role="assistant", text=answer)]
 
-# %% ../../nbs/mark/49_assistant.ipynb #c0d7b7e0
+# %% ../../nbs/mark/49_assistant.ipynb #33482eca
 def shown_text(
     m: Memory,
 ) -> str:
@@ -98,7 +98,7 @@ def pieces_of(
     order = prompt_order(settings.first)
     return [Piece(name=name(h), text=" ".join(text(h).split()), hit=h) for h in sorted(hits, key=lambda h: order.index(name(h))) if text(h)]
 
-# %% ../../nbs/mark/49_assistant.ipynb #d993e2bf
+# %% ../../nbs/mark/49_assistant.ipynb #807882fc
 class MarkAssistant:
     "An assistant with MARK's refined memory: an `Assistant` (MARK §1.2)."
     def __init__(
@@ -178,7 +178,7 @@ class MarkAssistant:
         for user in list(self._sessions): self.end(user)
         self.builder.close()
 
-# %% ../../nbs/mark/49_assistant.ipynb #9f273cd4
+# %% ../../nbs/mark/49_assistant.ipynb #f6bd52fa
 def together(
     own: Receipt,
     shared: Sequence[Receipt],  # of the domain
@@ -189,7 +189,7 @@ def together(
     pending = "; ".join(dict.fromkeys(r.pending for r in (own, *shared) if r.pending))
     return replace(own, removed=removed, erased=all(r.erased for r in (own, *shared)), pending=pending)
 
-# %% ../../nbs/mark/49_assistant.ipynb #a2f4a397
+# %% ../../nbs/mark/49_assistant.ipynb #76f257f0
 def _outcomes(found: Found, documents: Sequence[Hit], fitted: Fitted, most: int) -> tuple[Considered, ...]:
     "Every memory and document that was looked at, and what became of it."
     kept = {id(s.hit): s.kept for s in fitted.sections if s.hit}
@@ -238,36 +238,3 @@ def _record(assistant: MarkAssistant, turn: Turn, caller: Caller):
         if ids := [m.id for m in shown if m.user == owner]: injected(store, owner, ids, turn.id, turn.user, at=turn.at)
     if shown: record_seen(store, caller, shown, turn.id, at=turn.at)
     assistant.shown[turn.id] = tuple(m.text for m in shown)
-
-# %% ../../nbs/mark/49_assistant.ipynb #72a43a39
-def open_mark(
-    store=None,               # where memories are kept: a path, or a MemoryStore; None: the user's data folder
-    model="embedded",         # a LanguageModel, or a name as for `load_model`, such as a hub name or 'http://host:port/v1#model'
-    documents=None,           # domain knowledge: a Retriever, or a list of Documents; None: none
-    embedder: str = "minilm", # as for `load_embedder`
-    prompted: bool = False,   # agents that ask the model, as in the paper; False: those that work offline
-    policy=None,              # a Policy, its rules, or a JSON file of them; None: nothing is hidden
-    attributes_of=None,       # of a user: region, department, purpose, …
-    search=None,              # SearchSettings; None: the defaults
-    settings=None,            # MarkSettings; None: the defaults
-):                            # a MarkAssistant
-    "MARK's assistant with everything it needs (MARK §1.2). Raises what the loading of its parts raises."
-    from memkit.core.embed import Remembered, load_embedder
-    from memkit.core.files import home_dir
-    from memkit.core.llm import load_model
-    from memkit.core.store import MemoryStore
-    from memkit.mark.agents import embedded_agents
-    from memkit.mark.policy import Policy, read_policy
-    from memkit.mark.prompted import prompted_agents
-    from memkit.mark.search import SearchSettings
-    kept = store if isinstance(store, MemoryStore) else MemoryStore(store or home_dir()/"mark.sqlite3")
-    lm, encoder = load_model(model) if isinstance(model, str) else model, Remembered(load_embedder(embedder))
-    shown: dict[str, tuple[str, ...]] = {}
-    agents = prompted_agents(lm) if prompted else embedded_agents(encoder, recalled=lambda turn: shown.get(turn, ()))
-    rules = policy if policy is None or isinstance(policy, Policy) else read_policy(policy)
-    return MarkAssistant(lm, RefinedSearch(kept, encoder, search or SearchSettings(), rules), Builder(kept, encoder, agents), _retriever(documents, encoder),
-                         settings or MarkSettings(), attributes_of or (lambda user: {}), shown)
-
-def _retriever(documents, embedder):
-    from memkit.core.retrieve import FusedRetriever
-    return FusedRetriever(list(documents), embedder) if isinstance(documents, (list, tuple)) else documents

@@ -6,7 +6,7 @@
 __all__ = ['MOVES', 'repeated_errors', 'PlanSettings', 'Move', 'Plan', 'plan', 'adjusted', 'Question', 'questions', 'answer',
            'to_revalidate', 'run']
 
-# %% ../../nbs/mark/48a_planner.ipynb #a39f6628
+# %% ../../nbs/mark/48a_planner.ipynb #92ea1b59
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -19,11 +19,11 @@ from ..core.same import Relation, relate
 from .judgement import JUDGED, classification_of, classify, records
 from .maintain import GRACE, RESTORED, Dropped, Standing, histories, move_aside, standings
 
-# %% ../../nbs/mark/48a_planner.ipynb #e740be7d
+# %% ../../nbs/mark/48a_planner.ipynb #e05a5238
 if TYPE_CHECKING:
     from memkit.core.store import Event, MemoryStore
 
-# %% ../../nbs/mark/48a_planner.ipynb #33d88d99
+# %% ../../nbs/mark/48a_planner.ipynb #9eeb18f5
 def repeated_errors(
     events: Iterable["Event"],   # an owner's log
 ) -> dict[int, int]:             # memory -> errors after its first; only those that have some
@@ -31,7 +31,7 @@ def repeated_errors(
     wrong = {id: sum(r.outcome is False for r in record) for id, record in records(events).items()}
     return {id: n - 1 for id, n in wrong.items() if n > 1}
 
-# %% ../../nbs/mark/48a_planner.ipynb #c2225bd2
+# %% ../../nbs/mark/48a_planner.ipynb #40665522
 MOVES = ("merge", "drop", "ask", "revalidate")   # in the order in which one memory gets at most one of them
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class Plan:
     patience: int            # as adjusted
     moves: tuple[Move, ...]
 
-# %% ../../nbs/mark/48a_planner.ipynb #38133e60
+# %% ../../nbs/mark/48a_planner.ipynb #5f2da4a3
 def _pairs(store: "MemoryStore", owner: str, encoder: str | None, found: Sequence[Standing], near: float) -> list[tuple[Standing, Standing, Relation]]:
     "Memories of one kind that are near, with what the newer is to the older."
     view, by = store.in_force(owner, encoder), {s.memory.id: s for s in found}
@@ -91,7 +91,7 @@ def _alone(s: Standing, label: str | None, errors: int, patience: int, silent: i
     if t.total >= silent and not t.correct + t.incorrect: return Move("revalidate", id, None, 0, f"shown {t.total} times without a word")
     return None
 
-# %% ../../nbs/mark/48a_planner.ipynb #dd7c6b7e
+# %% ../../nbs/mark/48a_planner.ipynb #5c86aaae
 def plan(
     store: "MemoryStore",
     owner: str,
@@ -111,7 +111,7 @@ def plan(
     ranked = sorted(first.values(), key=lambda m: (-m.errors, MOVES.index(m.kind), m.memory))[:settings.most]
     return Plan(owner, sum(errors.values()), patience, tuple(ranked))
 
-# %% ../../nbs/mark/48a_planner.ipynb #c0d6a139
+# %% ../../nbs/mark/48a_planner.ipynb #0409d296
 def adjusted(
     settings: PlanSettings,
     events: Iterable["Event"],
@@ -123,7 +123,7 @@ def adjusted(
         elif e.kind == RESTORED and e.memory in planned: planned.discard(e.memory); back += 1
     return replace(settings, patience=min(5, max(1, settings.patience + back - len(planned)//10)))
 
-# %% ../../nbs/mark/48a_planner.ipynb #c8eb57e3
+# %% ../../nbs/mark/48a_planner.ipynb #8241a0fa
 _ASK, _CHECK = "mark: questions", "mark: to re-validate"
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def to_revalidate(
     judged = {e.memory for e in store.events(owner, kinds=[JUDGED])}
     return {id for id in store.state(owner, _CHECK, []) if id not in judged}
 
-# %% ../../nbs/mark/48a_planner.ipynb #aced22f9
+# %% ../../nbs/mark/48a_planner.ipynb #01e69da5
 def run(
     store: "MemoryStore",
     plan: Plan,

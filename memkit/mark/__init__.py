@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['open_mark']
 
-# %% ../../nbs/mark/49a_mark.ipynb #73fd421d
+# %% ../../nbs/mark/49a_mark.ipynb #8f554046
 def open_mark(
     store=None,               # where memories are kept: a path, or a MemoryStore; None: the user's data folder
     model="embedded",         # a LanguageModel, or a name as for `load_model`, such as a hub name or 'http://host:port/v1#model'

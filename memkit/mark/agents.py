@@ -51,8 +51,8 @@ def _corrections(r: Read, s: AgentSettings) -> list[str]:
     return [_standing(t, r.public_about) for t in _chunks([x.public for x in _news(r)], s.longest)] if r.disputed else []
 
 def _facts(r: Read, s: AgentSettings) -> list[str]:
-    "What the user tells in passing; not the premises of a choice, nor one case at one time."
-    if r.disputed or lists_options(r.message): return []
+    "What the user tells in passing; not the premises of a question or a choice, nor one case at one time."
+    if r.disputed or lists_options(r.message) or any(x.use == "question" for x in r.said): return []
     return _chunks([x.public for x in _news(r) if x.knowledge >= s.fact and not about_a_case(x.text) and not points_back(x.public)], s.longest)
 
 def _cited(r: Read, *others: str) -> tuple[str, ...]: return tuple(dict.fromkeys([*r.about_turns, *others, r.turn]))

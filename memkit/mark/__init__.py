@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['open_mark']
 
-# %% ../../nbs/mark/49a_mark.ipynb #8f554046
+# %% ../../nbs/mark/49a_mark.ipynb #dd27d3d6
 def open_mark(
     store=None,               # where memories are kept: a path, or a MemoryStore; None: the user's data folder
     model="embedded",         # a LanguageModel, or a name as for `load_model`, such as a hub name or 'http://host:port/v1#model'
@@ -28,12 +28,13 @@ def open_mark(
     from memkit.mark.policy import Policy, read_policy
     from memkit.mark.prompted import prompted_agents
     from memkit.mark.search import RefinedSearch, SearchSettings
+    from memkit.mark.voices import VoiceSettings
     kept = store if isinstance(store, MemoryStore) else MemoryStore(store or home_dir()/"mark.sqlite3")
     lm, encoder = load_model(model) if isinstance(model, str) else model, Remembered(load_embedder(embedder))
     shown: dict[str, tuple[str, ...]] = {}
     agents = prompted_agents(lm) if prompted else embedded_agents(encoder, recalled=lambda turn: shown.get(turn, ()))
     rules = policy if policy is None or isinstance(policy, Policy) else read_policy(policy)
-    return MarkAssistant(lm, RefinedSearch(kept, encoder, search or SearchSettings(), rules), Builder(kept, encoder, agents), _retriever(documents, encoder),
+    return MarkAssistant(lm, RefinedSearch(kept, encoder, search or SearchSettings(), rules), Builder(kept, encoder, agents, voices=VoiceSettings()), _retriever(documents, encoder),
                          settings or MarkSettings(), attributes_of or (lambda user: {}), shown)
 
 def _retriever(documents, embedder):

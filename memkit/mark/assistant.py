@@ -6,7 +6,7 @@
 __all__ = ['KNOWLEDGE', 'MEMORY', 'MODES', 'INSTRUCTIONS', 'RULES', 'HEADINGS', 'MarkSettings', 'prompt_order', 'assemble',
            'shown_text', 'pieces_of', 'MarkAssistant', 'together', 'prompt_for', 'answer_turn']
 
-# %% ../../nbs/mark/49_assistant.ipynb #160a1cf5
+# %% ../../nbs/mark/49_assistant.ipynb #207559e7
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -24,11 +24,12 @@ from .policy import Caller, allowed, record_seen
 from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, check_user, conversation_of
 from .search import Found, RefinedSearch, considered, why
 from .trust import PAPER, TrustSettings
+from .voices import settle, spared
 
-# %% ../../nbs/mark/49_assistant.ipynb #9ec1d946
+# %% ../../nbs/mark/49_assistant.ipynb #c4f78e4f
 if TYPE_CHECKING: from concurrent.futures import Future
 
-# %% ../../nbs/mark/49_assistant.ipynb #5740e4a3
+# %% ../../nbs/mark/49_assistant.ipynb #dde2cfe5
 KNOWLEDGE, MEMORY = MODES = ("knowledge", "memory")
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,7 @@ class MarkSettings:
         for name, least in (("documents", 0), ("rounds", 0), ("budget", 1), ("memory_tokens", 1), ("document_tokens", 1), ("answer_tokens", 1)):
             if getattr(self, name) < least: raise ValueError(f"{name} must be {least} or more, got {getattr(self, name)}")
 
-# %% ../../nbs/mark/49_assistant.ipynb #168d418c
+# %% ../../nbs/mark/49_assistant.ipynb #701ecbe6
 INSTRUCTIONS = "You are an expert assistant. Answer in one to three sentences. "
 RULES = {KNOWLEDGE: "The reference texts are reliable; what was learned in earlier conversations makes them more precise. Where the two disagree, follow the reference texts.",
          MEMORY: "What was learned in earlier conversations is reliable; the reference texts add to it. Where the two disagree, follow what was learned."}
@@ -79,7 +80,7 @@ def _messages(round_text: str) -> list[Message]:
     user, answer = round_text.split(_BETWEEN)
     return [Message(role="user", text=user), Message(role="assistant", text=answer)]
 
-# %% ../../nbs/mark/49_assistant.ipynb #33482eca
+# %% ../../nbs/mark/49_assistant.ipynb #fd8c3c1a
 def shown_text(
     m: Memory,
 ) -> str:
@@ -98,7 +99,7 @@ def pieces_of(
     order = prompt_order(settings.first)
     return [Piece(name=name(h), text=" ".join(text(h).split()), hit=h) for h in sorted(hits, key=lambda h: order.index(name(h))) if text(h)]
 
-# %% ../../nbs/mark/49_assistant.ipynb #807882fc
+# %% ../../nbs/mark/49_assistant.ipynb #4fddd0c4
 class MarkAssistant:
     "An assistant with MARK's refined memory: an `Assistant` (MARK §1.2)."
     def __init__(
@@ -162,7 +163,9 @@ class MarkAssistant:
     def feedback(self, user: str, memory_id: int, correct: bool, revise: bool = False) -> Memory:
         "Call a memory right or wrong that was shown to the user (MARK §1.2, FS). Raises `LookupError` for one that isn't theirs and wasn't shown to them, `ValueError` for the contrary of what they said before."
         owner = user if any(m.id == memory_id for m in self.store.list(check_user(user), superseded=True)) else DOMAIN
-        return judge_memory(self.store, owner, memory_id, user, correct, revise=revise)
+        judged = judge_memory(self.store, owner, memory_id, user, correct, revise=revise)
+        if owner == DOMAIN and not correct and self.builder.voices: settle(self.store, self.search.embedder, [memory_id], self.builder.voices)
+        return judged
 
     def explain(self, turn: Turn) -> str:
         "Why each memory and document was shown, and what put the first of each kind before the second."
@@ -171,14 +174,16 @@ class MarkAssistant:
 
     def maintain(self, users: Sequence[str] = (), settings: TrustSettings = PAPER) -> list[MaintenanceReport]:
         "Let go of what proved wrong, in the domain and for these users (MARK, appendix 1); `memkit.mark.maintain.undo` brings it back within the grace period."
-        return [maintain(self.store, owner, settings, clock=self.clock, embedder=self.search.embedder) for owner in (DOMAIN, *users)]
+        voices = self.builder.voices
+        spare = {DOMAIN: lambda ids: spared(self.store, ids, voices)} if voices else {}   # a few who call a truth wrong must not get it dropped
+        return [maintain(self.store, owner, settings, clock=self.clock, embedder=self.search.embedder, spare=spare.get(owner)) for owner in (DOMAIN, *users)]
 
     def close(self):
         "End all conversations, and wait until they have been read."
         for user in list(self._sessions): self.end(user)
         self.builder.close()
 
-# %% ../../nbs/mark/49_assistant.ipynb #f6bd52fa
+# %% ../../nbs/mark/49_assistant.ipynb #cca84880
 def together(
     own: Receipt,
     shared: Sequence[Receipt],  # of the domain
@@ -189,7 +194,7 @@ def together(
     pending = "; ".join(dict.fromkeys(r.pending for r in (own, *shared) if r.pending))
     return replace(own, removed=removed, erased=all(r.erased for r in (own, *shared)), pending=pending)
 
-# %% ../../nbs/mark/49_assistant.ipynb #76f257f0
+# %% ../../nbs/mark/49_assistant.ipynb #4ce691c7
 def _outcomes(found: Found, documents: Sequence[Hit], fitted: Fitted, most: int) -> tuple[Considered, ...]:
     "Every memory and document that was looked at, and what became of it."
     kept = {id(s.hit): s.kept for s in fitted.sections if s.hit}

@@ -21,6 +21,7 @@ from .agents import RefinedMemoryAgent
 from .merging import BuilderSettings
 from .placing import Placing, Pool, Step, place, said_at
 from .refined import DOMAIN, KINDS, Conversation, Refined, embedded_text, owner_of
+from .voices import VoiceSettings, settle
 from .withdraw import Withdrawn, forget_contributions
 
 # %% ../../nbs/mark/45_builder.ipynb #41434304
@@ -126,9 +127,10 @@ class Builder:
         embedder: Embedder,
         agents: Sequence[RefinedMemoryAgent],
         settings: BuilderSettings = BuilderSettings(),
+        voices: VoiceSettings | None = None,   # how many people it takes to change what the domain holds; None: trust, feedback and recency alone
         clock: Callable[[], datetime] = utc_now,
     ):
-        self.store, self.embedder, self.agents, self.settings, self.clock = store, embedder, tuple(agents), settings, clock
+        self.store, self.embedder, self.agents, self.settings, self.voices, self.clock = store, embedder, tuple(agents), settings, voices, clock
         self._lock, self._thread, self._waiting, self._failed, self._closed = threading.Lock(), None, [], [], False
 
     def __enter__(self): return self
@@ -151,7 +153,9 @@ class Builder:
         steps = [_write(self.store, o, conversation, of(o), once, self.settings, self.clock()) for o in owners]
         if lost := _unsaid(self.store, conversation):   # forgotten while the domain's part was written
             forget_contributions(self.store, self.embedder, conversation.user, lost)
-        return _report(conversation, [s for s in steps if s is not None])
+        report = _report(conversation, [s for s in steps if s is not None])
+        if self.voices: settle(self.store, self.embedder, [s.memory for part in (report.added, report.merged, report.superseded) for s in part], self.voices)
+        return report
 
     def submit(self, conversation: Conversation) -> "Future[BuildReport]":
         "Learn from a conversation in the background, one after the other; an error is the future's, and the next call's. Raises `BuildError` where an earlier one failed, and after `close`."

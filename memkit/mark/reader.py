@@ -186,7 +186,7 @@ class ConversationReader:
         s, message, answer = self.settings, e.question[:self.settings.read], e.answer[:self.settings.read]
         shown = tuple(x for text in self.recalled(e.turn) for _, x in chat_sentences(text))
         heard = [x for r in earlier for x in (*r.answer, *r.shown)] + list(shown)
-        said = [replace(x, known=x.use == "statement" and echoes(x.public or x.text, heard, s.echo)) for x in (_said(t) for _, t in chat_sentences(message))]
+        said = [replace(x, known=x.use == "statement" and echoes(x.public or x.text, heard, 1. if disagrees(x.text) else s.echo)) for x in (_said(t) for _, t in chat_sentences(message))]
         before = earlier[-1].answer if earlier else ()
         said, asked = _labelled(said, self.embedder, self.model, before[-1] if before else "", s)
         r = Read(e.turn, message, "", "", "", (), tuple(_insisted(said, asked, requests, s.repeat)), _statements(answer), before, asks=answer.rstrip().endswith("?"), shown=shown)

@@ -1,0 +1,139 @@
+"MARK's assistant: what is shown, learned, judged, forgotten, and hidden."
+import pytest
+
+from memkit.core.embed import MiniLM, Remembered
+from memkit.core.lm import ScriptedLM
+from memkit.core.records import Document
+from memkit.core.store import MemoryStore
+from memkit.mark import open_mark
+from memkit.mark.agents import embedded_agents
+from memkit.mark.assistant import KNOWLEDGE, MEMORY, MarkAssistant, MarkSettings, assemble, together
+from memkit.mark.builder import BuildError, Builder
+from memkit.mark.refined import DOMAIN, RESIDUAL
+from memkit.mark.search import RefinedSearch
+from memkit.mark.voices import VoiceSettings
+from memkit.core.prompt import Piece
+
+ASKED, TOLD = "How often is the infusion pump calibrated?", "No. The infusion pump is calibrated every Monday."
+AGAIN = "When is the infusion pump calibrated?"
+
+
+@pytest.fixture(scope="module")
+def minilm(): return Remembered(MiniLM(), keep=True)
+
+
+def assistant(minilm, path=":memory:", answer="I see.", voices=None, **more):
+    store = MemoryStore(path)
+    return MarkAssistant(ScriptedLM(lambda messages: answer), RefinedSearch(store, minilm, policy=more.pop("policy", None)), Builder(store, minilm, embedded_agents(minilm), voices=voices), **more)
+
+def teach(a, user, told=TOLD):
+    a.chat(user, ASKED); a.chat(user, told)
+    return a.end(user).result()
+
+
+def test_what_one_expert_corrects_reaches_another(minilm):
+    a = assistant(minilm)
+    teach(a, "ann")
+    turn = a.chat("bob", AGAIN)
+    assert [(h.item.kind, h.item.user) for h in turn.recalled] == [(RESIDUAL, DOMAIN)] and "Monday" in turn.prompt
+    assert a.store.get(DOMAIN, turn.recalled[0].item.id).recalls == 1 and not a.memories("carl")
+    assert "Monday" in a.explain(turn) and "residual: memory" in a.explain(turn)
+
+
+def test_a_failing_model_leaves_no_trace(minilm):
+    a = assistant(minilm)
+    teach(a, "ann")
+    before = a.store.events(DOMAIN)
+    a.model = ScriptedLM([])
+    with pytest.raises(Exception): a.chat("bob", AGAIN)
+    assert a.store.events(DOMAIN) == before and not a.store.turns("bob")
+
+
+def test_forgetting_one_memory_takes_what_the_domain_learned_from_its_turns(minilm, tmp_path):
+    a = assistant(minilm, tmp_path/"s.db")
+    teach(a, "ann")
+    own = next(m for m in a.memories("ann") if "Monday" in m.text)
+    receipt = a.forget("ann", [own.id])
+    assert receipt.erased and receipt.memories == (own.id,) and not [m for m in a.domain_memories("bob") if "Monday" in m.text]
+    with pytest.raises(LookupError): a.forget("bob", [own.id])
+    a.close()
+
+
+def test_what_two_said_stays_when_one_is_forgotten(minilm):
+    a = assistant(minilm)
+    teach(a, "ann"); teach(a, "bob")
+    assert len([m for m in a.domain_memories("x") if "Monday" in m.text]) == 1
+    a.forget("ann")
+    assert [m.meta["users"] for m in a.domain_memories("x") if "Monday" in m.text] == [1]
+    a.forget("bob")
+    assert not a.domain_memories("x")
+
+
+def test_with_voices_one_person_cannot_turn_the_domain_round(minilm):
+    told = lambda a: {m.text for m in a.domain_memories("x")}
+    alone, guarded = assistant(minilm), assistant(minilm, voices=VoiceSettings())
+    for a in (alone, guarded):
+        for user in ("ann", "bob", "cid"): teach(a, user)
+        teach(a, "eve", "No. The infusion pump is calibrated every Friday.")
+    assert any("Monday" in t for t in told(guarded)) and not any("Friday" in t for t in told(guarded))
+    assert not guarded.maintain(["ann"])[0].dropped
+
+
+def test_feedback_is_for_those_who_saw_it(minilm):
+    a = assistant(minilm)
+    teach(a, "ann")
+    shown = a.chat("bob", AGAIN).recalled[0].item.id
+    assert a.feedback("bob", shown, False).incorrect == 1 == a.feedback("bob", shown, False).incorrect
+    assert a.feedback("bob", shown, True, revise=True).correct == 1
+    for who, id in (("carl", shown), ("bob", 10**6)):
+        with pytest.raises(LookupError): a.feedback(who, id, True)
+    with pytest.raises(ValueError, match="revise"): a.feedback("bob", shown, False)
+
+
+def test_nothing_of_a_hidden_memory_leaves(minilm, caplog, capsys):
+    a = assistant(minilm, policy=open_mark(":memory:", ScriptedLM([]), policy={"ward": "equals"}).search.policy, attributes_of={"ann": {"ward": "A"}, "bob": {"ward": "B"}}.__getitem__)
+    with caplog.at_level("DEBUG"):
+        teach(a, "ann", "No. The infusion pump is calibrated every Zebraday.")
+        turn = a.chat("bob", AGAIN)
+        seen = turn.prompt + a.explain(turn) + repr(turn) + repr(a.domain_memories("bob"))
+        with pytest.raises(LookupError) as e: a.feedback("bob", a.domain_memories("ann")[0].id, False)
+    assert "Zebraday" not in seen + str(e.value) + caplog.text + "".join(capsys.readouterr())
+    assert "Zebraday" in a.chat("ann", AGAIN).prompt
+
+
+def test_an_error_in_the_background_is_told_by_the_next_call(minilm):
+    class Broken:
+        kind = RESIDUAL
+        def extract(self, conversation): return "nonsense"
+    a = assistant(minilm)
+    a.builder = Builder(a.store, minilm, [Broken()])
+    a.chat("ann", ASKED)
+    with pytest.raises(BuildError): a.end("ann").result()
+    a.chat("ann", ASKED)
+    with pytest.raises(BuildError): a.end("ann")
+    assert a.end("nobody") is None and not a.store.list(DOMAIN)
+
+
+def test_a_mode_decides_what_is_filled_first_and_stands_last():
+    pieces = [Piece(name="document", text="D"), Piece(name=RESIDUAL, text="M")]
+    place = lambda first: [assemble("?", first)(pieces)[0].text.index(t) for t in ("- D", "- M")]
+    assert place(KNOWLEDGE) == sorted(place(KNOWLEDGE), reverse=True) and place(MEMORY) == sorted(place(MEMORY))
+
+
+def test_a_small_budget_keeps_what_counts(minilm):
+    documents = open_mark(":memory:", ScriptedLM([]), documents=[Document(id="d", text="The infusion pump has a log book. "*8)]).documents
+    for first, kept in ((KNOWLEDGE, Document), (MEMORY, object)):
+        a = assistant(minilm, documents=documents, settings=MarkSettings(first=first, rounds=0))
+        teach(a, "ann")
+        whole = a.chat("bob", AGAIN).prompt_tokens
+        a.settings = MarkSettings(first=first, rounds=0, budget=whole - 5)
+        shown = a.chat("bob", AGAIN).shown
+        assert shown and (isinstance(shown[0].item, Document) if kept is Document else not isinstance(shown[0].item, Document))
+
+
+def test_receipts_add_up(minilm):
+    a = assistant(minilm)
+    teach(a, "ann")
+    receipt = a.forget("ann")
+    assert receipt.removed["domain memories"] == 1 and "domain memory" in str(receipt) and receipt.user == "ann"
+    assert together(receipt, ()) == receipt

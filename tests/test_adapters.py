@@ -371,7 +371,7 @@ def test_four_bring_it_up_at_once(tmp_path):
     code = "while not os.path.exists(sys.argv[2]): pass\nwith MemoryStore(sys.argv[1]) as s: s.add('u', sys.argv[3]); print(s.adapter('u'))"
     all_ = [python(code, path, tmp_path/"go", i) for i in range(4)]
     time.sleep(1); (tmp_path/"go").touch()
-    for p in all_: assert p.communicate(timeout=60)[0].strip() == "None" and p.returncode == 0
+    for p in all_: assert p.communicate(timeout=600)[0].strip() == "None" and p.returncode == 0
     with MemoryStore(path) as s: assert len(s.list("u")) == 5
 
 
@@ -565,7 +565,7 @@ def test_forgotten_and_replaced_while_loaded(tmp_path, letters):
         second = answer(service, "u")
         assert len({base, first, second}) == 3 and user.generate(ask(TEXTS[:1]), max_tokens=15)[0].text == second
         p = python("print(MemoryStore(sys.argv[1]).forget('u', [int(sys.argv[2])]))", tmp_path/"s.db", m.id)
-        assert "1 adapter" in p.communicate(timeout=60)[0] and p.returncode == 0
+        assert "1 adapter" in p.communicate(timeout=600)[0] and p.returncode == 0
         assert answer(service, "u") == user.generate(ask(TEXTS[:1]), max_tokens=15)[0].text == base and "u" not in service._kept
 
 

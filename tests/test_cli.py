@@ -200,7 +200,7 @@ def test_a_whole_chat_in_a_process_of_its_own(tmp_path, corpus, server):
     typed = [SECRET + " How do I treat a burn?", "", "   ", "half \ud83d of a pair", "/why", "/memories", "/right 1", "/right x", "/forget 99", "/nonsense", "/new",
              "What about the burned paw of my ferret Quizzlebarrow?", "/why", "/forget all", "/memories", "/quit"]
     done = subprocess.run([sys.executable, "-c", "from memkit.cli import main; raise SystemExit(main())", "chat", "--model", f"{server.url}#m", "--corpus", str(corpus),
-                           "--store", str(tmp_path/"s.db"), "--user", "u-1", "--consent"], input="\n".join(typed).encode("utf-8", "surrogatepass"), capture_output=True, timeout=120,
+                           "--store", str(tmp_path/"s.db"), "--user", "u-1", "--consent"], input="\n".join(typed).encode("utf-8", "surrogatepass"), capture_output=True, timeout=600,
                           env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8:surrogateescape"})
     out, err = done.stdout.decode(), done.stderr.decode()
     assert (done.returncode, err) == (0, ""), err[-2000:]

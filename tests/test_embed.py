@@ -25,7 +25,7 @@ TEXTS = ["Can I take ibuprofen with warfarin?", "Fever", "naïve café, Σ and �
 
 def run_python(code: str, cache: Path, **env: str) -> str:
     "What `code` prints in a fresh process with this cache folder."
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "MEMKIT_CACHE": str(cache), **env}, timeout=300)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "MEMKIT_CACHE": str(cache), **env}, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout.strip()
 
@@ -44,7 +44,7 @@ def converted(tmp_path_factory, source) -> Path:
     code = "from memkit.core.embed import MiniLM; print(MiniLM().embed(['fever']).shape)"
     both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "MEMKIT_CACHE": str(cache)}) for _ in range(2)]
     for p in both:
-        out, err = p.communicate(timeout=300)
+        out, err = p.communicate(timeout=600)
         assert (p.returncode, out.strip()) == (0, "(1, 384)"), err[-2000:]
         assert not err.strip(), err
     return cache
@@ -487,7 +487,7 @@ from memkit.core.embed import MiniLM, corpus_vectors
 v = corpus_vectors(MiniLM(), [f"patient {i}" for i in range(40)], progress=False)
 print(json.dumps(v[:, 0].tolist()))"""
     both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={**os.environ, "MEMKIT_CACHE": str(converted)}) for _ in range(2)]
-    a, b = (json.loads(p.communicate(timeout=120)[0]) for p in both)
+    a, b = (json.loads(p.communicate(timeout=600)[0]) for p in both)
     assert a == b and len(a) == 40
     [path] = (converted / "vectors").iterdir()
     path.unlink()

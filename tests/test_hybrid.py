@@ -704,7 +704,7 @@ def test_another_process_remembers_too(bot, store, tmp_path):
     code = ("import sys; from memkit.core.lm import ScriptedLM; from memkit.core.records import Document; from memkit.hybrid import open_chatbot\n"
             "bot = open_chatbot(sys.argv[1], [Document(id='d', text='Warfarin is a blood thinner.')], ScriptedLM(['Fine.']))\n"
             "turn = bot.chat('ann', sys.argv[2]); print([h.item.id for h in turn.recalled], turn.wrote)")
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path/"memories.sqlite3"), ASKED], capture_output=True, text=True, timeout=120,
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path/"memories.sqlite3"), ASKED], capture_output=True, text=True, timeout=600,
                           env={**os.environ, "PYTHONPATH": str(ROOT), "MEMKIT_HOME": str(tmp_path/"home")})
     assert (done.returncode, done.stdout.strip()) == (0, f"[{id}] ({id + 1},)"), done.stderr[-2000:]
     assert store.get("ann", id).recalls == 1 and len(bot.memories("ann")) == 2

@@ -163,7 +163,7 @@ def test_two_chats_with_chroma(capsys, monkeypatch, tmp_path, corpus, server, ho
 
 def test_bytes_that_are_no_utf8(tmp_path, corpus, server, home):
     done = subprocess.run([sys.executable, "-c", "from memkit.cli import main; raise SystemExit(main())", "chat", "--model", f"{server.url}#m", "--corpus", str(corpus), "--store", str(tmp_path/"s.db")],
-                          input=b"How do I \xff treat a burn?\nHow do I treat a burn?\n", capture_output=True, timeout=60, env={**os.environ, "PYTHONUTF8": "0", "LC_ALL": "C.UTF-8"})
+                          input=b"How do I \xff treat a burn?\nHow do I treat a burn?\n", capture_output=True, timeout=600, env={**os.environ, "PYTHONUTF8": "0", "LC_ALL": "C.UTF-8"})
     assert done.returncode == 0 and b"[1] Burns" in done.stdout, (done.returncode, done.stdout[-300:], done.stderr[-300:])
 
 

@@ -27,7 +27,7 @@ def python(code: str, *args, **more) -> subprocess.Popen:
 
 
 def said(process: subprocess.Popen) -> str:
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
     return out.strip()
 

@@ -434,7 +434,7 @@ def script(tmp_path, folder, die_at, out, processes=1):
     (tmp_path/"run.py").write_text(SCRIPT.format(tests=str(ROOT/"tests")))
     command = [sys.executable] + (["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)] if processes > 1 else [])
     env = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
-    return subprocess.run([*command, tmp_path/"run.py", folder, str(die_at), out], capture_output=True, text=True, timeout=60, env=env)
+    return subprocess.run([*command, tmp_path/"run.py", folder, str(die_at), out], capture_output=True, text=True, timeout=600, env=env)
 
 
 @pytest.fixture(scope="module")

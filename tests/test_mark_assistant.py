@@ -137,3 +137,16 @@ def test_receipts_add_up(minilm):
     receipt = a.forget("ann")
     assert receipt.removed["domain memories"] == 1 and "domain memory" in str(receipt) and receipt.user == "ann"
     assert together(receipt, ()) == receipt
+
+
+def test_no_words_stay_in_the_process(minilm):
+    a = assistant(minilm)
+    teach(a, "ann")
+    assert a.chat("bob", AGAIN).recalled and any("Monday" in t for texts in a.shown.values() for t in texts)
+    a.end("bob").result()
+    a.builder.wait(); a.builder.close()
+    assert not a.shown
+    a.builder = Builder(a.store, minilm, embedded_agents(minilm))
+    a.chat("bob", AGAIN)
+    a.forget("ann")
+    assert not a.shown

@@ -129,7 +129,10 @@ class MarkAssistant:
     def end(self, user: str) -> "Future[BuildReport] | None":
         "End the conversation that goes on: it is read in the background (MARK §1.2, MBS). None where there is none."
         session = self._sessions.pop(user, None)
-        return self._build(user, session) if session and self.store.turns(user, session) else None
+        if not session or not (said := self.store.turns(user, session)): return None
+        read = self._build(user, session)
+        read.add_done_callback(lambda done: done.exception() or [self.shown.pop(t.id, None) for t in said])
+        return read
 
     def _build(self, user: str, session: str) -> "Future[BuildReport]":
         return self.builder.submit(conversation_of(self.store, user, session, self.settings.agent, self.attributes_of(user)))
@@ -155,6 +158,7 @@ class MarkAssistant:
     def forget(self, user: str, ids: Sequence[int] | None = None) -> Receipt:
         "Delete these memories of the user, and what the domain learned from the same turns; without `ids` everything. Raises `LookupError` for ids that aren't the user's."
         self.builder.wait()
+        self.shown.clear()     # words that may be forgotten in a moment
         turns = None if ids is None else {t for id in ids for t in self.store.get(check_user(user), id).turns}
         if ids is None: self._sessions.pop(user, None)
         shared = forget_contributions(self.store, self.search.embedder, check_user(user), turns)

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta, timezone
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from memkit.core.records import to_dict
@@ -188,6 +188,8 @@ def test_explanations_give_every_candidate_its_part_of_the_truth():
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([0., 1e-38, 1e-20, 1., 1e18, 3e38]), st.integers(0, 360)), min_size=1, max_size=30), st.integers(1, 8), st.integers(0, 360))
+@example([(0., 0)]*7 + [(1., 0), (1., 1)], 8, 0)
+@example([(3e38, 90), (1., 0), (1., 1)], 2, 0)
 def test_the_nearest_are_exact_whatever_the_vectors_size(drawn, top, towards):
     vectors = np.array([np.float32(size)*angle(a) for size, a in drawn], np.float32)
     unit, lengths = angle(towards).astype(float)/np.linalg.norm(angle(towards).astype(float)), np.linalg.norm(vectors.astype(float), axis=1)

@@ -70,9 +70,9 @@ def nearest(
     "The `top` rows with the largest cosine, exactly; ties go to the earlier row (ours). A vector of zeros has the cosine 0."
     if not len(rows): return rows, np.empty(0), None
     far = lengths[rows]
-    with np.errstate(all="ignore"): about = np.where((far > 1e-12) & (far < 1e12), rough[rows]/far, np.nan)   # beyond, 32 bits may be off by any amount
+    with np.errstate(all="ignore"): about = np.where(told := (far > 1e-12) & (far < 1e12), rough[rows]/far, -np.inf)   # beyond, 32 bits may be off by any amount
     border = np.partition(about, -min(top, len(rows)))[-min(top, len(rows))] - 4*len(unit)*float(np.finfo(np.float32).eps)
-    rows = rows[~(about < border)]                                                                             # what isn't a number stays
+    rows = rows[~(told & (about < border))]
     cosines = np.divide((vectors[rows].astype(float)*unit).sum(axis=1), lengths[rows], out=np.zeros(len(rows)), where=lengths[rows] > 0)
     cosines = np.clip(cosines, -1, 1)      # rounding must not put one below a floor of -1
     best = np.lexsort((rows, -cosines))[:top]

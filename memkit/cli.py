@@ -29,9 +29,15 @@ def cmd_demo(a: argparse.Namespace):
     if a.json: write_file(a.json, json.dumps(to_dict({"turns": turns, "receipts": [one, everything]}), ensure_ascii=False, indent=1))
 
 def cmd_data(a: argparse.Namespace):
-    "Say what each public source is, where to get it, and whether it is here."
+    "Say what each public source is, where to get it, and whether it is here; MovieLens 100k is fetched where it isn't."
     from memkit.hybrid.corpus import data_help
+    if a.name == "ml-100k": _fetch_movielens()
     print(data_help(a.name))
+
+def _fetch_movielens():
+    from memkit.maprec.ratings import fetch_movielens, find_movielens
+    try: find_movielens()
+    except FileNotFoundError: fetch_movielens()
 
 def cmd_forget(a: argparse.Namespace):
     "Delete memories of one user, after asking."
@@ -177,7 +183,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_demo(command("demo", cmd_demo, "one user, two sessions, four questions, on the embedded models"))
     add_chat(command("chat", cmd_chat, "the same with you: chat, ask why, review and delete what is remembered"))
     c = command("data", cmd_data, "what public data memkit can read, where to get it, and whether it is here")
-    c.add_argument("name", nargs="?", help="one source, such as medquad")
+    c.add_argument("name", nargs="?", help="one source, such as medquad; ml-100k is fetched where it isn't here")
     add_forget(command("forget", cmd_forget, "delete what is remembered of one user, with a receipt"))
     add_bench(command("bench", cmd_bench, "ours beside the peers, measured in one run"))
     add_experiment(command("experiment", cmd_experiment, "a paper's tables and figures, ours beside the paper's"))

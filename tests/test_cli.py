@@ -292,8 +292,21 @@ def test_forget_finds_the_store_in_the_home_folder(capsys, monkeypatch, corpus, 
 def test_data_lists_every_source(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("MEMKIT_DATA", str(tmp_path))
     code, out, err = run(capsys, "data")
-    assert (code, err) == (0, "") and all(f"{name}: " in out for name in ("knowledge", "medquad", "medmcqa", "bioasq", "symptoms", "hub"))
+    assert (code, err) == (0, "") and all(f"{name}: " in out for name in ("knowledge", "medquad", "medmcqa", "bioasq", "symptoms", "ml-100k", "ml-1m", "ml-latest-small", "amazon", "hub"))
     assert run(capsys, "data", "medquad")[1].startswith("medquad: ") and "missing: " in run(capsys, "data", "medquad")[1]
+
+
+def test_movielens_is_fetched_where_it_is_not_here(capsys, monkeypatch, tmp_path):
+    from memkit.maprec import ratings
+    monkeypatch.setenv("MEMKIT_CACHE", str(tmp_path/"cache")); monkeypatch.delenv("MEMKIT_DATA", raising=False)
+    assert "missing: `memkit data ml-100k` fetches it" in run(capsys, "data")[1] and not (tmp_path/"cache"/"data").exists()   # the list fetches nothing
+    def none(*_, **__): return subprocess.CompletedProcess([], 1, "", "ERROR: no network\n")
+    with monkeypatch.context() as m:
+        m.setattr(ratings.subprocess, "run", none)
+        one_line(*run(capsys, "data", "ml-100k"), "no network", "grouplens.org")
+    (tmp_path/"cache"/"data"/"ml-100k").mkdir()
+    code, out, err = run(capsys, "data", "ml-100k")
+    assert (code, err) == (0, "") and f"here: {tmp_path/'cache'/'data'/'ml-100k'}" in out
 
 
 def test_the_demonstration_writes_its_turns_and_its_report(capsys, monkeypatch, tmp_path):

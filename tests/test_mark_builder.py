@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -521,6 +522,24 @@ def test_only_some_turns(store, minilm):
     gone = forget_contributions(store, minilm, "ann", turns=c.turns[1:])
     assert len(gone.dropped) == 1 and shared(store) == [TWICE] and forget_contributions(store, minilm, "ann", turns=[]) == Withdrawn()
     assert b.build(c).repeated                            # and it doesn't come back
+
+
+@pytest.mark.parametrize("some, reopened", [(False, False), (True, False), (True, True)])
+def test_a_crash_between_the_new_words_and_the_old_bytes_is_healed_by_calling_again(store, minilm, monkeypatch, some, reopened):
+    b, c = builder(store, minilm), talk(store, "ann", "residual: Velorin gets doled out twice daily")
+    b.build(c); told(store, b, "ben", TWICE)
+    turns, real = c.turns if some else None, store.unsay
+    def dies(user, names={}, words=()):
+        if words: raise OSError("the power went")
+        return real(user, names, words)
+    store.forget("ann")
+    monkeypatch.setattr(store, "unsay", dies)
+    with pytest.raises(OSError): forget_contributions(store, minilm, "ann", turns)
+    monkeypatch.undo()
+    assert shared(store) == [TWICE]
+    with MemoryStore(store.file) if reopened else nullcontext(store) as after:
+        again = forget_contributions(after, minilm, "ann", turns)
+        assert again.erased and again.receipts and b"doled" not in bytes_of(store)
 
 
 def test_forgetting_stands_alone_and_needs_a_user(store, minilm):

@@ -33,7 +33,7 @@ TINY = mark.Size(taught=5, others=2, texts=2, errors=1)
 class Scripted(ScriptedLM):
     "Likes the option that the prompt names most often; writes down what it is shown."
     def __init__(self):
-        super().__init__(lambda messages: messages[-1].text.split("Answer, and")[0][:400])
+        super().__init__(lambda messages: messages[-1].text.split("nswer my question")[0][:400])
         self.prompts = []
     def score_labels(self, prompts, labels, prefix=""):
         self.prompts += prompts

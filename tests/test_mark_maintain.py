@@ -236,3 +236,13 @@ def test_a_reviewer_is_asked_once_and_the_answer_holds(store, monkeypatch):
 @pytest.mark.parametrize("bad", [dict(patience=0), dict(silent=0), dict(most=0), dict(near=1.1), dict(sure=-.1)])
 def test_plans_that_cannot_be(bad):
     with pytest.raises(ValueError): PlanSettings(**bad)
+
+
+def test_what_shall_be_checked_stands_in_the_report_until_somebody_judged_it_or_it_goes(store):
+    lamp, door, gone = add(store), add(store, "the door is red"), add(store, "the wall is grey")
+    shown(store, gone, [False]*3)
+    store.set_state(DOMAIN, m.CHECK, [lamp.id, door.id, gone.id])
+    first = maintain(store, DOMAIN, clock=at(), dry_run=True)
+    assert first.to_check == {lamp.id: "the lamp is blue", door.id: "the door is red"} and "'the lamp is blue' should be checked by whoever is shown it next" in str(first)
+    shown(store, lamp, [True])
+    assert maintain(store, DOMAIN, clock=at()).to_check == {door.id: "the door is red"} and maintain(store, "ann", clock=at()).to_check == {}

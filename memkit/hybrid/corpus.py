@@ -16,7 +16,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from ..core.files import own_data, public_data
+from ..core.files import cache_dir, own_data, public_data
 from ..core.records import Document
 from .reading import CorpusError, Loaded, Place, Problem, collect, read_csv, read_json_lines, read_json_list, report, check_choice
 
@@ -107,6 +107,7 @@ class Source:
     licence: str
     get: str          # in words
     path: str = ""    # below MEMKIT_DATA; empty: it travels with memkit, or is fetched by name
+    fetch: str = ""   # the command that fetches it; it is then below data in cache_dir()
 
 SOURCES = (
     Source("knowledge", "general medical knowledge in our own words, with the public source of each fact", "as memkit", "it travels with memkit"),
@@ -121,6 +122,14 @@ SOURCES = (
            "participants-area.bioasq.org, task B, after registration: put its JSON files into the folder", "bioasq"),
     Source("symptoms", "symptoms, patients' descriptions and precautions by disease, a CSV table of 6,202 rows; the paper took 801 entries",
            "MIT; compiled from three Kaggle sets", "github Sagarika-Singh-99/Medical_chatbot_CAG-RAG, the file symp_pre.csv", "symptoms/symp_pre.csv"),
+    Source("ml-100k", "MovieLens 100k: 100,000 ratings of 1,682 films by 943 people", "GroupLens's own terms: research, with a citation, not redistributed",
+           "`memkit data ml-100k` fetches it out of the package recbole; or grouplens.org/datasets/movielens, ml-100k.zip, unpacked", "ml-100k", "memkit data ml-100k"),
+    Source("ml-1m", "MovieLens 1M: a million ratings of 3,900 films by 6,040 people", "GroupLens's own terms: research, with a citation, not redistributed",
+           "grouplens.org/datasets/movielens, ml-1m.zip: unpack it and pass its folder to load_movielens", "ml-1m"),
+    Source("ml-latest-small", "MovieLens latest-small: about 100,000 ratings in half stars of 9,000 films by 600 people", "GroupLens's own terms: research, with a citation",
+           "grouplens.org/datasets/movielens, ml-latest-small.zip: unpack it and pass its folder to load_movielens", "ml-latest-small"),
+    Source("amazon", "Amazon's reviews, films and books by the same people: ratings and metadata, editions 2018 and 2023", "none stated; collected at UCSD for research, with a citation",
+           "cseweb.ucsd.edu/~jmcauley/datasets (2018) or amazon-reviews-2023.github.io: ratings and metadata of Movies_and_TV and Books, four files for load_amazon", "amazon"),
     Source("hub", "any data set of the Hugging Face hub", "each data set's own", "load_hub(name, text=…, title=…): fetched at the first use, then kept in the hub's cache"),
 )
 
@@ -132,7 +141,9 @@ def _state(s: Source) -> str:
         try: return f"here: {own_data(OWN).name}"
         except FileNotFoundError as e: return f"missing: {e}"
     root, found = os.environ.get("MEMKIT_DATA"), public_data(s.path)
+    if not found and s.fetch and (cache_dir()/"data"/s.path).is_dir(): found = cache_dir()/"data"/s.path
     if found: return f"here: {found}"
+    if s.fetch: return f"missing: `{s.fetch}` fetches it"
     return f"missing: {Path(root).expanduser()/s.path} isn't there" if root else f"missing: set MEMKIT_DATA to the folder that holds {s.path}, or pass a path to the loader"
 
 def data_help(

@@ -20,7 +20,7 @@ from ..core.notes import flags_of, points_back
 from ..core.support import content_stems
 from ..core.third_person import third_person
 from .reader import AgentSettings, ConversationReader, Read, Said, cut
-from .reading import abbreviations, about_a_case, disagrees, echoes, lists_options, personal, terms
+from .reading import abbreviations, about_a_case, defines, disagrees, echoes, lists_options, personal, plain_claim, terms
 from .refined import KINDS, QUESTION, RESIDUAL, RESPONSE, Conversation, Exchange, Refined
 
 # %% ../../nbs/mark/43_agents.ipynb #4817a83f
@@ -32,7 +32,7 @@ class RefinedMemoryAgent(Protocol):
 # %% ../../nbs/mark/43_agents.ipynb #9e0018ed
 def _news(r: Read) -> list[Said]:
     "What a message states, for everybody, that wasn't said before; definitions are the user's own."
-    return [x for x in r.said if x.use == "statement" and x.public and not x.known and not (abbreviations(x.text) or terms(x.text))] if not r.withdrawn else []
+    return [x for x in r.said if x.use == "statement" and x.public and not x.known and not defines(x.text)] if not r.withdrawn else []
 
 def _chunks(texts: Iterable[str], longest: int) -> list[str]:
     "Sentences joined to texts of at most `longest` characters."
@@ -89,8 +89,8 @@ def _of_sentence(x: Said, r: Read, s: AgentSettings) -> list[tuple[str, str, flo
     if x.use == "check": return [(f'The user checked: "{x.text}"', "checked", .8)]
     if x.insisted: return [(_wish(x), "insisted", 1.)]
     if x.use == "wish": return [(_wish(x), "format", .8)]
-    own = (x.use == "statement" or _TELLS.match(x.text)) and personal(x.text) and x.note >= s.told and not points_back(x.text) and "hypothetical" not in flags_of(x.text)
-    return [(third_person(x.text), "told", round(x.note, 3))] if own else []
+    own = (x.use == "statement" or _TELLS.match(x.text)) and bool(x.whose) and x.note >= s.told and not points_back(x.text) and "hypothetical" not in flags_of(x.text)
+    return [(third_person(plain_claim(x.text)), "told", round(x.note, 3))] if own else []
 
 _TELLS = re.compile(r"^\W*(?:(?:hi|hello|and|so|but|also)\W+)*(?:i|i'm|i've|my|we|our|we're|we've)\b(?! (?:wonder|want to|would like|need to|am asking|was wondering))", re.I)
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MOVES', 'repeated_errors', 'PlanSettings', 'Move', 'Plan', 'plan', 'adjusted', 'Question', 'questions', 'answer',
-           'to_revalidate', 'run']
+           'run']
 
 # %% ../../nbs/mark/48a_planner.ipynb #92ea1b59
 from collections.abc import Callable, Iterable, Sequence
@@ -16,8 +16,8 @@ import numpy as np
 
 from ..core.records import check_time, utc_now
 from ..core.same import Relation, relate
-from .judgement import JUDGED, classification_of, classify, records
-from .maintain import GRACE, RESTORED, Dropped, Standing, histories, move_aside, standings
+from .judgement import classification_of, classify, records
+from .maintain import CHECK, GRACE, RESTORED, Dropped, Standing, histories, move_aside, standings
 
 # %% ../../nbs/mark/48a_planner.ipynb #e05a5238
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def adjusted(
     return replace(settings, patience=min(5, max(1, settings.patience + back - len(planned)//10)))
 
 # %% ../../nbs/mark/48a_planner.ipynb #8241a0fa
-_ASK, _CHECK = "mark: questions", "mark: to re-validate"
+_ASK = "mark: questions"
 
 @dataclass(frozen=True)
 class Question:
@@ -159,14 +159,6 @@ def answer(
         for id in asked: classify(store, owner, id, "good" if id == right else "bad", by)
         store.set_state(owner, _ASK, [q for q in _queue(store, owner) if q[:2] != [question.memory, question.other]])
 
-def to_revalidate(
-    store: "MemoryStore",
-    owner: str,
-) -> set[int]:
-    "Memories whose next reader should be asked whether they are right (ours); a judgement takes a memory off."
-    judged = {e.memory for e in store.events(owner, kinds=[JUDGED])}
-    return {id for id in store.state(owner, _CHECK, []) if id not in judged}
-
 # %% ../../nbs/mark/48a_planner.ipynb #01e69da5
 def run(
     store: "MemoryStore",
@@ -183,6 +175,6 @@ def run(
             if m.kind == "merge": store.supersede(owner, m.memory, m.other, f"planned: {m.reason}", now)
             if m.kind == "drop": move_aside(store, owner, Dropped(m.memory, here[m.memory].kind, here[m.memory].text, f"dropped: {m.reason}", now + grace), now, planned=True)
             if m.kind == "ask": store.set_state(owner, _ASK, [*_queue(store, owner), [m.memory, m.other, m.reason]])
-            if m.kind == "revalidate": store.set_state(owner, _CHECK, sorted({*store.state(owner, _CHECK, []), m.memory}))
+            if m.kind == "revalidate": store.set_state(owner, CHECK, sorted({*store.state(owner, CHECK, []), m.memory}))
             done.append(m)
     return tuple(done)

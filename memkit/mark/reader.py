@@ -8,7 +8,7 @@ __all__ = ['AgentSettings', 'Said', 'cut', 'Read', 'public_text', 'ConversationR
 # %% ../../nbs/mark/43c_reader.ipynb #74724b67
 import re
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..core.note_cues import cues
 from ..core.notes import NoteModel, chat_sentences, load_notes_model
 from ..core.support import content_stems
 from ..core.answers import gives_orders
-from .reading import (about_a_case, accepts, adopts, checks, concedes, disagrees, echoes, impersonal_part, insists, lists_options, personal, plain_answer, plain_claim, requests, wished_form,
+from .reading import (about_a_case, accepts, adopts, answer_head, checks, concedes, disagrees, echoes, impersonal_part, insists, lists_options, personal, plain_answer, plain_claim, requests, wished_form,
                                  withdraws)
 from .refined import Conversation, Exchange
 
@@ -77,10 +77,18 @@ def _addresses(claim: str) -> bool:
 
 def _said(sentence: str) -> Said:
     use, claim = _use(sentence), plain_claim(sentence)
-    whose = personal(sentence)
+    whose = personal(claim or sentence)
     if use != "statement" or _addresses(claim) or claim == sentence and whose: return Said(sentence, use, whose)
     public = claim if claim == sentence else impersonal_part(claim)   # cut only what contradicts: "Only one way counts, and I …"
     return Said(sentence, use, whose, "" if about_a_case(public) and not re.search(r"\d", public) else public)
+
+def _spoken(message: str) -> list[Said]:
+    "The sentences of a message; what follows an order in the same quotation belongs to the order."
+    out, ordered = [], False
+    for start, text in chat_sentences(message):
+        out.append(Said(text, "nothing") if ordered else _said(text))
+        ordered = (ordered or gives_orders(text)) and len(re.findall(r'["“”„]', message[:start + len(text)])) % 2 == 1
+    return out
 
 # %% ../../nbs/mark/43c_reader.ipynb #a0b6758c
 def _start(text: str, looked: int) -> str: return text[:looked]
@@ -88,19 +96,25 @@ def _start(text: str, looked: int) -> str: return text[:looked]
 def _labelled(said: Sequence[Said], embedder: Embedder, model: NoteModel, before: str, s: AgentSettings) -> tuple[list[Said], np.ndarray]:
     "The sentences with the model's opinion, and the vectors of those that ask for something: [n, dim]."
     own = {x.text: _start(x.text, s.looked) for x in said if x.use in ("question", "wish") or x.whose and x.use == "statement"}
-    shared = {x.public: _start(x.public, s.looked) for x in said if x.public}
+    shared = {t: _start(t, s.looked) for x in said for t in (x.public, answer_head(x.public)) if t}
     starts = list(dict.fromkeys([*own.values(), *shared.values()]))
     if not starts: return list(said), np.zeros((0, embedder.dim))
     vectors = dict(zip(starts, embedder.embed(starts)))
     judge = lambda texts, speaker, before: dict(zip(texts, model.probabilities(np.stack([vectors[v] for v in texts.values()]), np.stack([cues(t, speaker, before) for t in texts])))) if texts else {}
     note, fact = judge(own, "user", before), judge(shared, "assistant", "")
     asked = [vectors[own[x.text]] for x in said if x.use in ("question", "wish")]
-    return [_with(x, note.get(x.text), fact.get(x.public), s.private) for x in said], np.stack(asked) if asked else np.zeros((0, embedder.dim))
+    return [_with(x, note.get(x.text), fact, s.private) for x in said], np.stack(asked) if asked else np.zeros((0, embedder.dim))
 
-def _with(x: Said, note: np.ndarray | None, fact: np.ndarray | None, private: float) -> Said:
-    "A sentence with probabilities of (none, user-specific, common-sense); labelled user-specific, it is not for everybody."
-    mine = fact is not None and fact[1] >= private*(fact[1] + fact[2])
-    return replace(x, note=0. if note is None else float(1 - note[0]), public="" if mine else x.public, knowledge=0. if fact is None or mine else float(1 - fact[0]))
+def _bare(claim: str) -> bool:
+    "Nothing but an answer, such as 'It is 4 weeks': too little for the model to say whose it is."
+    text = claim.rstrip(".! ")
+    return bool(text) and answer_head(f"{text}: ") == text
+
+def _with(x: Said, note: np.ndarray | None, fact: Mapping[str, np.ndarray], private: float) -> Said:
+    "A sentence with probabilities of (none, user-specific, common-sense); what is labelled user-specific is not for everybody, perhaps the answer at its head is."
+    mine = lambda t, p: p[1] >= private*(p[1] + p[2]) and not (_bare(t) and p[0] > p[1])
+    public = next((t for t in (x.public, answer_head(x.public)) if t and not mine(t, fact[t])), "")
+    return replace(x, note=0. if note is None else float(1 - note[0]), public=public, knowledge=float(1 - fact[public][0]) if public else 0.)
 
 # %% ../../nbs/mark/43c_reader.ipynb #33a8504f
 @dataclass(frozen=True)
@@ -186,7 +200,7 @@ class ConversationReader:
         s, message, answer = self.settings, e.question[:self.settings.read], e.answer[:self.settings.read]
         shown = tuple(x for text in self.recalled(e.turn) for _, x in chat_sentences(text))
         heard = [x for r in earlier for x in (*r.answer, *r.shown)] + list(shown)
-        said = [replace(x, known=x.use == "statement" and echoes(x.public or x.text, heard, 1. if disagrees(x.text) else s.echo)) for x in (_said(t) for _, t in chat_sentences(message))]
+        said = [replace(x, known=x.use == "statement" and echoes(x.public or x.text, heard, 1. if disagrees(x.text) else s.echo)) for x in _spoken(message)]
         before = earlier[-1].answer if earlier else ()
         said, asked = _labelled(said, self.embedder, self.model, before[-1] if before else "", s)
         r = Read(e.turn, message, "", "", "", (), tuple(_insisted(said, asked, requests, s.repeat)), _statements(answer), before, asks=answer.rstrip().endswith("?"), shown=shown)

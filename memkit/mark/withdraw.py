@@ -82,9 +82,8 @@ def forget_contributions(
     alias = store.alias(check_user(user))
     found = [(m, left) for m in store.list(DOMAIN, superseded=True) if (left := left_of(m, alias, turns)) is not None]
     rest, alone = [(m, left) for m, left in found if left], tuple(m.id for m, left in found if not left)
-    names = {alias: new_id("gone")} if turns is None else {}
-    if not (found or names): return Withdrawn()
-    receipts = [store.unsay(DOMAIN, names)]   # first, since it raises inside a transaction
+    if turns is not None and not turns: return Withdrawn()
+    receipts = [store.unsay(DOMAIN, {alias: new_id("gone")} if turns is None else {})]   # first, since it raises inside a transaction; also where nothing is found: an earlier call may have been cut off
     if words := _rebuild(store, embedder, rest): receipts.append(store.unsay(DOMAIN, words=words))
     if alone: receipts.append(store.forget(DOMAIN, alone))
     return Withdrawn(alone, tuple(m.id for m, _ in rest), tuple(receipts))

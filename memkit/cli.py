@@ -64,7 +64,7 @@ def cmd_bench(a: argparse.Namespace):
 def cmd_experiment(a: argparse.Namespace):
     "Run a paper's experiment and print its tables, the paper's numbers beside ours; JSON and pictures where asked."
     from memkit.experiments.result import print_result, save_result
-    run, pictures, more = {"hybrid": _hybrid, "malp": _malp, "mark": _mark}[a.name](a)
+    run, pictures, more = {"hybrid": _hybrid, "malp": _malp, "mark": _mark, "map": _map}[a.name](a)
     result = run()
     print_result(result)
     print(more(result), end="")
@@ -91,6 +91,12 @@ def _mark(a: argparse.Namespace) -> tuple[Callable, Callable, Callable]:
     pictures = lambda result: {f.__name__: f(result) for f in (figure_2, figure_3, figure_4, figure_5)}
     return lambda: run_mark(full=a.full, model=load_model(a.model)), pictures, lambda result: f"\n{table_3()}\n"
 
+def _map(a: argparse.Namespace) -> tuple[Callable, Callable, Callable]:
+    from memkit.core.llm import load_model
+    from memkit.experiments.map import figure_6, figure_7, run_map
+    _not_malp(a)
+    return lambda: run_map(full=a.full, model=load_model(a.model)), lambda result: {f.__name__: f(result) for f in (figure_6, figure_7)}, lambda result: ""
+
 def _not_malp(a: argparse.Namespace):
     if a.memory_only or a.pairs: raise ValueError(f"--memory-only and --pairs belong to the experiment malp; {a.name} has no weights to leave out and no pairs to rate")
 
@@ -100,12 +106,12 @@ def _save_pairs(result: Mapping, path: Path):
 
 def save_pictures(
     folder: Path,         # made if it isn't there
-    pictures: Mapping,    # matplotlib figures by the names of their files
+    pictures: Mapping,    # matplotlib figures or axes by the names of their files
 ):
     "Write pictures as SVG and PNG (ours)."
     folder.mkdir(parents=True, exist_ok=True)
     for name, picture in pictures.items():
-        for ending in ("svg", "png"): picture.savefig(folder/f"{name}.{ending}", dpi=160, bbox_inches="tight")
+        for ending in ("svg", "png"): picture.figure.savefig(folder/f"{name}.{ending}", dpi=160, bbox_inches="tight")
 
 # %% ../nbs/92_cli.ipynb #c2717c2c
 CHAT_HELP = """  /why          why these documents and memories, and why not the next ones
@@ -117,7 +123,7 @@ CHAT_HELP = """  /why          why these documents and memories, and why not the
   /help, /quit"""
 
 def chat_line(
-    bot,         # a HybridChatbot
+    bot,         # an Assistant
     user: str,
     line: str,   # what was typed
     last,        # the turn before, or None
@@ -129,8 +135,9 @@ def chat_line(
         case "/help": return CHAT_HELP, last
         case "/why": return bot.explain(last) if last else "Nothing was asked yet.", last
         case "/memories": return describe_memories(bot.memories(user)), last
+        case "/consent" if not hasattr(bot, "consent"): return "This assistant remembers what you tell it; /forget all deletes it.", last
         case "/consent": bot.consent(user); return "You will be remembered from now on; /forget all takes it back.", last
-        case "/new": bot.new_session(user); return "A new session.", last
+        case "/new": (bot.end if hasattr(bot, "end") else bot.new_session)(user); return "A new session.", last
         case "/forget" if rest.strip() == "all": return str(bot.forget(user)), None
         case "/forget" | "/right" | "/wrong": return _about_memory(bot, user, command, rest), last
         case _ if command.startswith("/"): return f"There is no command {command}.\n{CHAT_HELP}", last
@@ -148,14 +155,12 @@ def cmd_chat(a: argparse.Namespace):
     "Chat in the terminal until /quit or the end of input."
     from memkit.core.endpoint import EndpointError
     from memkit.core.records import new_id
-    from memkit.hybrid import AS_IN_THE_PAPER, PAPER, HybridSettings, RetrieveSettings, open_chatbot, read_corpus
     user = a.user or new_id("u")
-    print("Loading the corpus and the models …", flush=True)
-    corpus = read_corpus(a.corpus, "skip" if a.skip_broken else "raise")
-    bot = open_chatbot(a.store, corpus, a.model, a.embedder, a.memory, *((PAPER, AS_IN_THE_PAPER) if a.paper else (RetrieveSettings(), HybridSettings())))
-    bot.warm_up()
+    print("Loading the models …", flush=True)
+    bot = _assistant(a)
     print(f"You are {user}; continue later with --user {user}\n{CHAT_HELP}\nmemkit is for teaching and research; it doesn't diagnose or treat.")
-    if not bot.has_consent(user):
+    if not hasattr(bot, "has_consent"): print("This assistant remembers what you tell it; /forget all deletes it.")
+    elif not bot.has_consent(user):
         if a.consent or (sys.stdin.isatty() and input("May I remember this conversation? [y/N] ").strip().lower() in ("y", "yes")): bot.consent(user)
         else: print("Nothing will be remembered; /consent changes that.")
     last = None
@@ -163,7 +168,25 @@ def cmd_chat(a: argparse.Namespace):
         try: text, last = chat_line(bot, user, line, last)
         except (ValueError, LookupError, EndpointError) as e: text = str(e)
         print(f"\n{text}\n", flush=True)
+    if hasattr(bot, "builder"): bot.close()     # MARK reads the conversation when it ends
     bot.store.close()
+
+def _assistant(a: argparse.Namespace):  # an Assistant
+    if a.assistant != "hybrid" and (a.paper or a.corpus != "own"): raise ValueError(f"--corpus and --paper belong to the hybrid chatbot; {a.assistant} has no corpus")
+    if a.assistant == "malp":
+        from memkit.malp import open_malp
+        return open_malp(a.store, a.model, embedder=a.embedder)
+    if a.assistant == "mark":
+        from memkit.mark import open_mark
+        return open_mark(a.store, a.model, embedder=a.embedder)
+    if a.assistant == "map":
+        from memkit.maprec import open_map
+        return open_map(a.store, a.model, embedder=a.embedder)
+    from memkit.hybrid import AS_IN_THE_PAPER, PAPER, HybridSettings, RetrieveSettings, open_chatbot, read_corpus
+    corpus = read_corpus(a.corpus, "skip" if a.skip_broken else "raise")
+    bot = open_chatbot(a.store, corpus, a.model, a.embedder, a.memory, *((PAPER, AS_IN_THE_PAPER) if a.paper else (RetrieveSettings(), HybridSettings())))
+    bot.warm_up()
+    return bot
 
 def _read() -> str | None:
     try: return input("> ").strip()
@@ -203,6 +226,7 @@ def add_demo(c: argparse.ArgumentParser):
 
 def add_chat(c: argparse.ArgumentParser):
     add_models(c)
+    c.add_argument("--assistant", default="hybrid", choices=("hybrid", "malp", "mark", "map"), help="whom to talk with: documents and past exchanges, notes of every round, corrections, or ratings of films and books (default: %(default)s)")
     c.add_argument("--user", help="your identifier from an earlier chat")
     c.add_argument("--store", help="file or URL of the memories (default: in your data folder; MEMKIT_HOME moves it)")
     c.add_argument("--embedder", default="minilm", help="of the documents: minilm, minilm-medquad, medcpt, or a sentence-transformers model (default: %(default)s)")
@@ -222,10 +246,10 @@ def add_bench(c: argparse.ArgumentParser):
     c.add_argument("--json", type=Path, help="write the figures to this file")
 
 def add_experiment(c: argparse.ArgumentParser):
-    c.add_argument("name", choices=("hybrid", "malp", "mark"), help="the paper")
+    c.add_argument("name", choices=("hybrid", "malp", "mark", "map"), help="the paper")
     size = c.add_mutually_exclusive_group()
     size.add_argument("--quick", dest="full", action="store_false", help="little data and few answers, about three minutes on two cores (the default)")
-    size.add_argument("--full", action="store_true", help="hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQuAD was never embedded; malp: more patients and rounds, and weights for eight of them, about an hour; with --memory-only a quarter of an hour; mark: 450 questions of MedMCQA, about half an hour")
+    size.add_argument("--full", action="store_true", help="hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQuAD was never embedded; malp: more patients and rounds, and weights for eight of them, about an hour; with --memory-only a quarter of an hour; mark: 450 questions of MedMCQA, about half an hour; map: all users of MovieLens 100k, about 40 minutes")
     c.add_argument("--memory-only", action="store_true", help="malp: the memory alone; no weights are trained (injection, LoRA)")
     c.add_argument("--pairs", type=Path, metavar="FILE", help="malp: write pairs of answers to this HTML file, for people to rate")
     c.add_argument("--model", default="embedded", help="who writes the answers, as for memkit chat (default: %(default)s)")

@@ -71,7 +71,8 @@ def describe_turn(
     struck = [c for c in turn.extra.get("checked", ()) if not c["supported"]]
     lines = [wrapped(turn.text, "You   "), "", wrapped(turn.answer, "Bot   "), ""]
     lines += [wrapped(f"{h.item.title} ({h.item.source})", f"      [{i}] ") for i, h in enumerate(turn.documents, 1)]
-    lines += [wrapped(f"{h.item.at:%-d %B}: {h.item.meta['question']} (cosine {h.score:.2f})", f"      [M{i}] ") for i, h in enumerate(turn.recalled, 1)]
+    told = lambda h: f"cosine {h.parts['cosine']:.2f}" if "cosine" in h.parts else f"score {h.score:.2f}"
+    lines += [wrapped(f"{h.item.at:%-d %B}: {h.item.meta.get('question', h.item.text)} ({told(h)})", f"      [M{i}] ") for i, h in enumerate(turn.recalled, 1)]
     if not turn.recalled: lines.append("      no memory recalled")
     if turn.fallback: lines.append(wrapped(turn.fallback, "      fallback: "))
     if struck: lines.append(wrapped(f"{len(struck)} sentence{'s'*(len(struck) > 1)} of the model's draft; the first: “{struck[0]['text']}” ({struck[0]['reason']})", "      struck: "))

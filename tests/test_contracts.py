@@ -23,6 +23,12 @@ from memkit.malp.assistant import MalpAssistant
 from memkit.malp.coordinator import EmbeddedCoordinator, PromptedCoordinator, check_coordinator
 from memkit.malp.memories import DictionaryMemory, DPeMMemory, FullHistory, NoMemory, RandomRecall, check_dialogue_memory
 from memkit.malp.personalize import KeptCheckpoint
+from memkit.maprec.classical import CONTROLS, check_rating_predictor
+from memkit.maprec.detection import EmbeddedDetector, check_detector
+from memkit.maprec.items import Rated, own_catalogue
+from memkit.maprec.linking import TitleIndex
+from memkit.maprec.own import ItemSpace, OwnRatings, check_predictor
+from memkit.maprec.update import EmbeddedUpdater, check_updater
 from memkit.mark.agents import check_agent, embedded_agents
 from memkit.mark.assistant import MarkAssistant
 from memkit.mark.builder import Builder
@@ -176,6 +182,23 @@ def test_refined_memory_agents(kind, which, minilm):
     check_agent(lambda: (embedded_agents(minilm) if kind == "embedded" else prompted_agents(ScriptedLM(by_the_book)))[which])
 
 
+# --- MAP: what a message says, what it changes, what somebody would like; prompted ones in test_maprec_detection.py
+
+def test_detectors(minilm): check_detector(lambda: EmbeddedDetector(minilm))
+
+
+def test_updaters(): check_updater(lambda: EmbeddedUpdater(TitleIndex(own_catalogue())))
+
+
+def test_predictors(minilm):
+    films = own_catalogue().domain("films").items[:8]
+    check_predictor(lambda: OwnRatings(ItemSpace(minilm, films)), [Rated(films[0], 5), Rated(films[1], 2)], films[2:5])
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_rating_predictors(name): check_rating_predictor(CONTROLS[name])
+
+
 # --- training
 
 @pytest.mark.parametrize("kind", ["file", "store"])
@@ -195,5 +218,6 @@ def test_every_contract_of_the_package_is_held_here():
                  if isinstance(c, ast.ClassDef) and any(isinstance(b, ast.Name) and b.id == "Protocol" for b in c.bases)}
     contracts = {"LanguageModel": check_language_model, "LabelScorer": check_label_scorer, "Embedder": check_embedder, "VectorIndex": check_index, "LexicalIndex": check_lexical,
                  "Retriever": check_retriever, "ConversationMemory": check_conversation_memory, "Assistant": check_assistant,
-                 "Coordinator": check_coordinator, "DialogueMemory": check_dialogue_memory, "Checkpoint": check_checkpoint, "RefinedMemoryAgent": check_agent}
+                 "Coordinator": check_coordinator, "DialogueMemory": check_dialogue_memory, "Checkpoint": check_checkpoint, "RefinedMemoryAgent": check_agent,
+                 "Detector": check_detector, "Updater": check_updater, "Predictor": check_predictor, "RatingPredictor": check_rating_predictor}
     assert protocols == set(contracts) and {c.__name__ for c in contracts.values()} <= named, "a new protocol needs a contract and a line here"

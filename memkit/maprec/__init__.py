@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['open_map']
 
-# %% ../../nbs/maprec/59a_map.ipynb #4f54be79
+# %% ../../nbs/maprec/59a_map.ipynb #08355bfb
 def open_map(
     store=None,               # where profiles are kept: a path, or a MemoryStore; None: the user's data folder
     model="embedded",         # a LanguageModel, or a name as for `load_model`, such as a hub name or 'http://host:port/v1#model'
@@ -33,7 +33,7 @@ def open_map(
     detector, updater = _prompted(lm, index) if prompted else (EmbeddedDetector(encoder), EmbeddedUpdater(index))
     expects = predictor or (OwnRatings(space) if ratings is None else from_others(ratings, space))
     kept = store if isinstance(store, MemoryStore) else MemoryStore(store or home_dir()/"map.sqlite3")
-    return MapAssistant(lm, kept, shelf, detector, updater, index, expects, space, settings or MapSettings())
+    return MapAssistant(lm, kept, shelf, detector, updater, index, expects, space, settings or MapSettings(doubt=1. if prompted else MapSettings.doubt))
 
 def _shelf(items):
     from memkit.maprec.items import Catalogue, Item

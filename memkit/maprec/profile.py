@@ -87,6 +87,7 @@ def _parse(view: "InForce", old: Mapping[int, tuple]) -> _Parsed:
 
 def _keep(store: "MemoryStore", user: str, new: _Parsed):
     def gone(ids: weakref.ref):
+        if _LOCK is None: return     # the interpreter is going down
         with _LOCK:
             if (now := mine.get(user)) and now.ids is ids: del mine[user]
     with _LOCK:

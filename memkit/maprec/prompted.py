@@ -4,15 +4,14 @@
 
 # %% auto #0
 __all__ = ['detection_messages', 'PromptedError', 'ask_json', 'AnsweredTypes', 'PromptedDetector', 'update_messages',
-           'AnsweredRow', 'AnsweredRows', 'stands_in', 'numbers_said', 'TitleLookup', 'believed', 'once_each',
-           'PromptedUpdater']
+           'AnsweredRow', 'AnsweredRows', 'stands_in', 'numbers_said', 'believed', 'once_each', 'PromptedUpdater']
 
 # %% ../../nbs/maprec/52a_prompted.ipynb #ed8fe884
 import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..core.answers import read_answer, words_of
 from ..core.lm import LanguageModel
@@ -22,6 +21,9 @@ from .items import Item, clean_text
 
 # %% ../../nbs/maprec/52a_prompted.ipynb #eb0d0e6f
 from .update import Change
+
+# %% ../../nbs/maprec/52a_prompted.ipynb #1b48c2b8
+if TYPE_CHECKING: from memkit.maprec.linking import TitleIndex
 
 # %% ../../nbs/maprec/52a_prompted.ipynb #651c17af
 _TYPES = """You read one message that somebody wrote to a recommender of films, books and other things, and say what it wants. Two questions, answered apart:
@@ -151,14 +153,10 @@ def numbers_said(
     return found | {n + .5 for n in found if "half" in plain}
 
 # %% ../../nbs/maprec/52a_prompted.ipynb #4aff7f25
-class TitleLookup(Protocol):
-    "Finds the item of a title, or none."
-    def lookup(self, title: str, year: int | None = None) -> Item | None: ...
-
 def believed(
     row: AnsweredRow,
     text: str,                          # the message
-    titles: TitleLookup | None = None,  # a catalogue's; None: no title is known
+    titles: "TitleIndex | None" = None,  # a catalogue's; None: no title is known
 ) -> Change:
     "A listed row as a change, checked against the message (ours). Raises `ValueError` that says what is wrong with it."
     title = clean_text(row.title)
@@ -185,7 +183,7 @@ class PromptedUpdater:
     def __init__(
         self,
         model: LanguageModel,
-        titles: TitleLookup | None = None,  # for the items of titles; an unknown one stays unknown
+        titles: "TitleIndex | None" = None,  # for the items of titles; an unknown one stays unknown
         longest: int = 4000,                # characters of a message that are shown
         most: int = 20,                     # rows of a message that are read
         max_tokens: int = 1024,             # of an answer

@@ -1,0 +1,271 @@
+"Rating prediction without a language model, and with one as a correction."
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memkit.experiments.map_cases import cases_of, folds
+from memkit.experiments.map_classical import classical_rows, classical_scores, corrected
+from memkit.maprec.classical import CONTROLS, Seen, check_rating_predictor, fit_biases, fit_factors, fit_item_knn, fit_user_mean, fit_user_median, seen, similarities, whole
+from memkit.maprec.combined import Correction, centred, fit_correction, log_loss
+from memkit.maprec.network import NetworkSettings, fit_network, fit_stars
+from memkit.maprec.ordinal import (STARS, Windows, between_stars, crossfitted, expected_error, features, fit_ordinal, fit_statistics, matrix, median_star, reliability, softmax, star_of,
+                                   together, windows)
+from memkit.maprec.ratings import simulated_ratings
+
+FEW = ((2, 20.),)
+LIGHT = NetworkSettings(members=1, hidden=8, epochs=1, batch=256)
+shares_of = lambda raw: np.asarray(raw)/np.sum(raw, -1, keepdims=True)
+rows_of_shares = st.lists(st.lists(st.floats(.001, 1), min_size=5, max_size=5), min_size=1, max_size=6).map(shares_of)
+
+
+@pytest.fixture(scope="module")
+def ratings(): return simulated_ratings(80)
+
+
+@pytest.fixture(scope="module")
+def stats(ratings): return fit_statistics(seen(ratings, range(60)), ratings.items, FEW)
+
+
+@pytest.fixture(scope="module")
+def predictor(ratings): return fit_stars(ratings, range(60), share=.4, settings=LIGHT, factors=FEW, parts=2)
+
+
+# --- controls
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_every_control_keeps_the_contract(name): check_rating_predictor(partial(fit_factors, k=3, rounds=4) if name == "factors" else CONTROLS[name])
+
+
+def tiny(rng, n_users=8, n_items=5):
+    pairs = [(u, i) for u in range(n_users) for i in range(n_items) if rng.random() < .7]
+    user, item = np.array(pairs).T
+    return Seen(np.unique(user, return_inverse=True)[1], item, rng.integers(1, 6, len(user)).astype(float), len(set(user.tolist())), n_items)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_similarities_by_hand(seed):
+    s = tiny(np.random.default_rng(seed))
+    b = fit_biases(s)
+    found, both = similarities(s, b, 50.)
+    rest = {(u, i): r - b.mean - b.item[i] - b.user[u] for u, i, r in zip(s.user.tolist(), s.item.tolist(), s.rating.tolist())}
+    for i in range(5):
+        for j in range(5):
+            a = [(rest[u, i], rest[u, j]) for u in range(s.n_users) if (u, i) in rest and (u, j) in rest]
+            assert both[i, j] == len(a)
+            if not a: continue
+            x, y = np.array(a).T
+            assert found[i, j] == pytest.approx(x @ y/np.sqrt(x @ x*(y @ y) + 1e-9)*len(a)/(len(a) + 50), abs=1e-4)
+
+
+def test_biases_solve_their_ridge():
+    s = tiny(np.random.default_rng(1))
+    b = fit_biases(s, 2., 3., rounds=400)
+    x = np.zeros((len(s.rating), s.n_items + s.n_users))
+    x[np.arange(len(x)), s.item], x[np.arange(len(x)), s.n_items + s.user] = 1, 1
+    exact = np.linalg.solve(x.T @ x + np.diag([2.]*s.n_items + [3.]*s.n_users), x.T @ (s.rating - s.rating.mean()))
+    assert np.concatenate([b.item[:-1], b.user]) == pytest.approx(exact, abs=1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(1, 10).map(lambda x: x/2), min_size=1, max_size=9))
+def test_user_mean_and_median(rated):
+    s = tiny(np.random.default_rng(0), n_items=12)
+    case = np.arange(len(rated))[None], np.array([rated]), np.array([11])
+    assert fit_user_mean(s).predict(*case)[0] == pytest.approx(np.mean(rated)) and fit_user_median(s).predict(*case)[0] == pytest.approx(np.median(rated))
+
+
+def test_the_variance_falls_with_what_is_known(ratings):
+    f = fit_factors(seen(ratings, range(60)), k=4)
+    rows = ratings.of(70)[:10]
+    known, rating = np.tile(ratings.item[rows], (11, 1)), np.tile(ratings.rating[rows], (11, 1))*(np.arange(10) < np.arange(11)[:, None])
+    mean, variance = f.moments(known, rating, np.full(11, 5))
+    assert (np.diff(variance) <= 1e-12).all() and variance[0] == pytest.approx(f.noise + f.loading[5] @ f.loading[5]) and mean[0] == pytest.approx(f.mean[5])
+
+
+def test_a_rating_of_an_unknown_item_counts_for_the_user(ratings):
+    b = fit_biases(seen(ratings, range(60)))
+    one = lambda r: b.predict(np.array([[-1]]), np.array([[r]]), np.array([3]))[0]
+    assert one(5.) > b.predict(np.array([[-1]]), np.zeros((1, 1)), np.array([3]))[0] > one(1.)
+
+
+def test_whole_stars(): assert whole(np.array([.5, 1.49, 2.5, 4.4, 5])).tolist() == [1, 1, 3, 4, 5]
+
+
+# --- features
+
+def test_windows_never_show_the_target(ratings):
+    w = windows(ratings, range(60), 1.)
+    for row in range(0, len(w), 97):
+        h = (w.known[row] >= 0).sum()
+        rows = ratings.of(w.user[row]).tolist()
+        at = next(k for k, r in enumerate(rows) if ratings.item[r] == w.target[row])
+        assert 1 <= h <= 18 and w.known[row, :h].tolist() == ratings.item[rows[at - h:at]].tolist() and w.truth[row] == ratings.rating[rows[at]]
+    assert len(together(w, w)) == 2*len(w)
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_features_are_finite_and_do_not_see_padding(stats, data):
+    h = data.draw(st.integers(0, 18))
+    known = np.full((1, 18), -1)
+    known[0, :h] = data.draw(st.lists(st.integers(-1, stats.biases.n_items - 1), min_size=h, max_size=h))
+    rating = np.zeros((1, 18))
+    rating[0, :h] = data.draw(st.lists(st.sampled_from([.5, 1, 2.5, 3, 4, 5]), min_size=h, max_size=h))
+    target = np.array([data.draw(st.integers(-1, stats.biases.n_items - 1))])
+    full, wide = features(stats, known, rating, target), features(stats, np.pad(known, ((0, 0), (0, 4))), np.pad(rating, ((0, 0), (0, 4))), target)
+    for name, value in full.items():
+        assert value.shape == (1,) and np.isfinite(value).all(), name
+        assert value == pytest.approx(wide[name], abs=1e-6), name
+
+
+def test_features_in_a_batch_are_those_alone(ratings, stats):
+    w = windows(ratings, range(60, 80), .3)
+    assert matrix(stats, w, batch=7) == pytest.approx(matrix(stats, w), abs=1e-5)
+
+
+def test_cross_fitting_leaves_the_users_own_ratings_out(ratings):
+    "Changing what a user rated outside a case must not change that case's features."
+    w = windows(ratings, range(20), .3)
+    before = crossfitted(ratings, range(20), w, parts=2, factors=FEW)
+    from dataclasses import replace
+    rating = ratings.rating.copy()
+    rating[ratings.user == 4] = 6 - rating[ratings.user == 4]
+    after = crossfitted(replace(ratings, rating=rating), range(20), w, parts=2, factors=FEW)
+    same, others = w.user == 4, w.user != 4
+    assert before[same] == pytest.approx(after[same], abs=1e-5) and np.abs(before[others] - after[others]).max() > 1e-3
+
+
+@pytest.mark.parametrize("users, parts", [(range(5), 2), (range(20), 1), (range(20), 21)])
+def test_cross_fitting_that_cannot_be(ratings, users, parts):
+    with pytest.raises(ValueError): crossfitted(ratings, users, windows(ratings, range(20), .1), parts)
+
+
+# --- deciding
+
+@settings(max_examples=60, deadline=None)
+@given(rows_of_shares)
+def test_no_answer_errs_less_than_the_median(shares):
+    best = expected_error(shares, median_star(shares))
+    for a in np.linspace(1, 5, 33): assert (best <= expected_error(shares, np.full(len(shares), a)) + 1e-6).all()
+    fine = between_stars(shares)
+    assert ((fine >= 1) & (fine <= 5)).all() and (np.abs(fine - median_star(shares)) <= .5 + 1e-6).all()
+
+
+def test_reliability_counts_every_star_once():
+    rng = np.random.default_rng(0)
+    shares = softmax(rng.normal(0, 1, (4000, 5)))
+    truth = (shares.cumsum(1) > rng.random((4000, 1))).argmax(1) + 1.
+    rows = reliability(shares, truth)
+    assert sum(r["n"] for r in rows) == 20_000 and all(abs(r["said"] - r["found"]) < .08 for r in rows if r["n"] > 300)
+
+
+def test_halves_round_up(): assert star_of(np.array([0, .5, 2.5, 4.4, 5])).tolist() == [0, 1, 3, 4, 5]
+
+
+def test_a_star_that_nobody_gave_gets_next_to_nothing():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 3))
+    for stars in ([2, 4], [1, 3, 5]):
+        truth = np.where(x[:, 0] > 0, max(stars), rng.choice(stars, 300)).astype(float)
+        p = fit_ordinal(x, truth, 1.).shares(x)
+        assert p.sum(1) == pytest.approx(np.ones(300)) and p[:, [k - 1 for k in STARS if k not in stars]].max() < 1e-3
+        assert np.corrcoef(p @ STARS, truth)[0, 1] > .25
+
+
+def test_the_regression_is_scikit_learns():
+    from sklearn.linear_model import LogisticRegression
+    rng = np.random.default_rng(0)
+    x, truth = rng.normal(size=(400, 4)), rng.integers(1, 6, 400).astype(float)
+    fit = fit_ordinal(x, truth, 10.)
+    z = fit.scale(x)
+    assert fit.shares(x) == pytest.approx(LogisticRegression(C=.1, max_iter=200).fit(z, truth.astype(int)).predict_proba(z), abs=1e-5)
+
+
+# --- networks
+
+def test_numpy_runs_what_torch_trained():
+    import torch
+    rng = np.random.default_rng(0)
+    x, truth = rng.normal(size=(300, 4)).astype(np.float32), rng.integers(1, 6, 300).astype(float)
+    state = torch.random.get_rng_state()
+    net = fit_network(x, truth, LIGHT)
+    assert torch.equal(state, torch.random.get_rng_state()), "the caller's random numbers are left alone"
+    (w0, b0), (w1, b1), (w2, b2) = (tuple(map(torch.as_tensor, layer)) for layer in net.members[0])
+    silu = torch.nn.functional.silu
+    out = silu(silu(torch.as_tensor(net.scale(x)) @ w0 + b0) @ w1 + b1) @ w2 + b2
+    assert net.shares(x) == pytest.approx(out.softmax(1).numpy(), abs=1e-5)
+
+
+def test_the_predictor_keeps_the_contract_and_is_cold_safe(ratings, predictor):
+    n = predictor.n_items
+    p = predictor.shares(np.full((2, 18), -1), np.zeros((2, 18)), np.array([0, -1]))
+    assert p.sum(1) == pytest.approx([1, 1]) and set(predictor.predict(np.array([[0, -1]]), np.array([[5., 0]]), np.array([n - 1]))) <= {1., 2., 3., 4., 5.}
+    for bad in ((np.array([[n]]), np.array([[3.]]), np.array([0])), (np.array([[0]]), np.array([[5.5]]), np.array([0])), (np.array([[0]]), np.array([[3.]]), np.array([n]))):
+        with pytest.raises(ValueError): predictor.predict(*bad)
+
+
+# --- a language model's correction
+
+def synthetic(n=1500, seed=0, strength=.6):
+    rng = np.random.default_rng(seed)
+    base, hint = softmax(rng.normal(0, 1, (n, 5))), rng.normal(0, 1, (n, 5))
+    q = softmax(np.log(base) + strength*hint)
+    return base, hint, (q.cumsum(1) > rng.random((n, 1))).argmax(1) + 1., np.arange(n)//10
+
+
+@settings(max_examples=25, deadline=None)
+@given(rows_of_shares, st.integers(0, 99))
+def test_weights_of_nothing_change_nothing(base, seed):
+    zero = Correction(np.zeros(2), ("model", "model by length"), np.zeros(5), np.zeros((2, 0)), np.inf)
+    model = np.random.default_rng(seed).normal(0, 9, base.shape)
+    assert (zero.shares(base, model, np.arange(len(base))) == base).all()
+
+
+def test_the_weight_is_the_optimum():
+    base, hint, truth, users = synthetic()
+    fit = fit_correction(base, truth, users, hint, strengths=(30.,))
+    loss = lambda w: log_loss(softmax(np.log(base) + w*centred(hint, fit.prior)), truth).sum() + 15*w*w
+    assert all(loss(fit.weights[0]) <= loss(fit.weights[0] + d) for d in (-.05, -.01, .01, .05)) and .35 < fit.weights[0] < .75
+
+
+def test_the_models_prior_and_scale_do_not_matter():
+    base, hint, truth, users = synthetic()
+    plain, shifted = fit_correction(base, truth, users, hint), fit_correction(base, truth, users, hint + np.array([0, 3, -2, 1, 5.]) + 7)
+    assert plain.shares(base, hint) == pytest.approx(shifted.shares(base, hint + np.array([0, 3, -2, 1, 5.]) + 7), abs=1e-6)
+
+
+def test_a_babbling_model_is_hardly_followed():
+    base, _, truth, users = synthetic(strength=0.)
+    noise = np.random.default_rng(9).normal(0, 2, base.shape)
+    assert np.abs(fit_correction(base, truth, users, noise).shares(base, noise) - base).mean() < .02
+
+
+@pytest.mark.parametrize("change, says", [(dict(base=np.ones((1500, 4))/4), r"\[n, 5\]"), (dict(model=np.zeros((3, 5))), r"\[n, 5\]"), (dict(model=np.full((1500, 5), np.nan)), "finite"),
+                                          (dict(memory=np.zeros(3)), "features"), (dict(users=np.zeros(1500, int)), "too few"), (dict(model=None), "nothing to correct")])
+def test_corrections_that_cannot_be(change, says):
+    base, hint, truth, users = synthetic()
+    with pytest.raises(ValueError, match=says): fit_correction(**{**dict(base=base, truth=truth, users=users, model=hint), **change})
+
+
+# --- all folds
+
+def test_scoring_never_lets_test_ratings_in(ratings):
+    "Turning a test user's later ratings upside down must not move anything that was predicted for them."
+    from dataclasses import replace
+    kw = dict(k=2, orders=(0,), history=5, settings=LIGHT, factors=FEW)
+    a = classical_scores(ratings, **kw)
+    fold = folds(ratings, 2)[0]
+    u = int(fold.test[0])
+    c = cases_of(ratings, [u], (0,), 5)
+    late = (ratings.user == u) & ~np.isin(ratings.item, c.known[-1])
+    rating = ratings.rating.copy()
+    rating[late] = 6 - rating[late]
+    b = classical_scores(replace(ratings, rating=rating), **kw)
+    mine = a.folds[0].test.user == u
+    for name, p in a.folds[0].predicted.items(): assert p[mine] == pytest.approx(b.folds[0].predicted[name][mine], abs=1e-6), name
+    assert len({r["row"] for r in classical_rows(a, lengths=(5,))}) > 20
+    same = corrected(a, lambda fold, cases: np.zeros((len(cases), 5)))
+    assert same.difference.mean == 0 and same.log_loss.mean == pytest.approx(0, abs=1e-9)

@@ -86,10 +86,10 @@ def _malp(a: argparse.Namespace) -> tuple[Callable, Callable, Callable]:
 
 def _mark(a: argparse.Namespace) -> tuple[Callable, Callable, Callable]:
     from memkit.core.llm import load_model
-    from memkit.experiments.mark import figure_2, figure_3, figure_4, figure_5, run_mark, table_3
+    from memkit.experiments.mark import figure_2, figure_3, figure_4, figure_5, figure_6, in_words, run_mark
     _not_malp(a)
-    pictures = lambda result: {f.__name__: f(result) for f in (figure_2, figure_3, figure_4, figure_5)}
-    return lambda: run_mark(full=a.full, model=load_model(a.model)), pictures, lambda result: f"\n{table_3()}\n"
+    pictures = lambda result: {f.__name__: f(result) for f in (figure_2, figure_3, figure_4, figure_5, figure_6)}
+    return lambda: run_mark(full=a.full, model=load_model(a.model)), pictures, lambda result: f"\n{in_words(result)}\n"
 
 def _map(a: argparse.Namespace) -> tuple[Callable, Callable, Callable]:
     from memkit.core.llm import load_model

@@ -40,7 +40,7 @@ def test_messages_have_one_form():
 def test_no_topic_and_no_message_is_in_two_splits():
     rows = labelled_messages()
     splits = {}
-    for m in rows: splits.setdefault(m.topic, set()).add(m.split)
+    for m in rows: splits.setdefault(m.topic, set()).add(m.split.replace("train2", "train"))  # both teach, on the same topics
     assert all(len(s) == 1 for s in splits.values())
     same = [re.sub(r"\W", "", m.text.lower()) for m in rows]
     assert len(set(same)) == len(same)
@@ -133,8 +133,8 @@ class Letters:
 
 
 def test_weights_for_another_encoder():
-    rows = labelled_messages("train")[:160]
-    model = train_detection(Letters(), rows, tune=labelled_messages("tune")[:40], rounds=2)
+    rows = labelled_messages("train")[:80]
+    model = train_detection(Letters(), rows, tune=labelled_messages("tune")[:20], rounds=1)
     kept = json.loads(model_json(model))
     assert kept["embedder"] == "letters" and len(kept["weights"][0]) == 26 + len(CUES) and all(.1 <= s <= 3 for s in model.scale)
     check_detector(lambda: EmbeddedDetector(Letters(), model))

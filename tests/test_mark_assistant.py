@@ -116,7 +116,7 @@ def test_an_error_in_the_background_is_told_by_the_next_call(minilm):
 
 def test_a_mode_decides_what_is_filled_first_and_stands_last():
     pieces = [Piece(name="document", text="D"), Piece(name=RESIDUAL, text="M")]
-    place = lambda first: [assemble("?", first)(pieces)[0].text.index(t) for t in ("- D", "- M")]
+    place = lambda first: [assemble("?", first)(pieces)[-1].text.index(t) for t in ("\nD", "\nM")]
     assert place(KNOWLEDGE) == sorted(place(KNOWLEDGE), reverse=True) and place(MEMORY) == sorted(place(MEMORY))
 
 

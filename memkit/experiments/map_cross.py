@@ -9,7 +9,7 @@ __all__ = ['HISTORY', 'Memory', 'QUICK', 'FULL', 'AMAZON', 'VANILLA', 'LINES', '
            'ask_cross', 'language_model_predictions', 'control_predictions', 'cost_rows', 'cross_rows', 'run_cross',
            'smoothed', 'figure_7']
 
-# %% ../../nbs/experiments/79g_map_cross.ipynb #3c9a8475
+# %% ../../nbs/experiments/79g_map_cross.ipynb #81a274a8
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -30,10 +30,10 @@ from ..maprec.prediction import LABELS, Calibration, decode, figure_4_messages, 
 from ..maprec.ratings import RaterSettings, simulated_ratings
 from ..maprec.retrieval import cosine, select
 
-# %% ../../nbs/experiments/79g_map_cross.ipynb #bdf3d3b5
+# %% ../../nbs/experiments/79g_map_cross.ipynb #aa87c187
 if TYPE_CHECKING: from memkit.maprec.ratings import Ratings
 
-# %% ../../nbs/experiments/79g_map_cross.ipynb #c0f45bc6
+# %% ../../nbs/experiments/79g_map_cross.ipynb #128d3ccb
 HISTORY = 18   # films of a user (MAP §5.4)
 
 def _films_and_books(ratings: "Ratings", user: int) -> tuple[np.ndarray, np.ndarray]:  # 18 rows and the books' rows, those after the 18th film first; empty where there are too few
@@ -68,7 +68,7 @@ def cross_cases(
     known, there = a[:, 3:-1], a[:, 3:-1] >= 0
     return Cases(a[:, 0], a[:, 1], a[:, 2], np.where(there, ratings.item[known], -1), np.where(there, ratings.rating[known], 0).astype(np.float32), ratings.item[a[:, -1]], ratings.rating[a[:, -1]])
 
-# %% ../../nbs/experiments/79g_map_cross.ipynb #43c587d4
+# %% ../../nbs/experiments/79g_map_cross.ipynb #fa80def3
 def _line(item: Item) -> str: return title_line(replace(item, year=None)) + ":"
 
 def cross_prompt(
@@ -89,7 +89,7 @@ def cross_messages(
     asked = f"How will the client rate the book {safe(book)}, from 1 to 5? Answer with the number alone."
     return [Message(role="user", text=t) for t in (*told, asked)]
 
-# %% ../../nbs/experiments/79g_map_cross.ipynb #c7be9352
+# %% ../../nbs/experiments/79g_map_cross.ipynb #0198451b
 def prompt_tree(
     rows: Sequence[tuple[int, ...]],  # prompts as tokens, none empty
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:  # tokens, depths, bool[n, n] who sees whom, and for each prompt its last token's place
@@ -148,7 +148,7 @@ def tree_shares(
         for i, s in zip(part, softmax(scores.cpu().double().numpy())): out[names[i]] = s
     return np.array([out[p] for p in prompts]).reshape(-1, len(LABELS))
 
-# %% ../../nbs/experiments/79g_map_cross.ipynb #62e7ec14
+# %% ../../nbs/experiments/79g_map_cross.ipynb #fdcc4cf0
 def asked_shares(
     model: Any,                                  # a LocalLM, a LabelScorer that renders messages, or a LanguageModel
     prompts: Sequence[str | Sequence[Message]],  # all of one kind
@@ -166,7 +166,7 @@ def asked_shares(
     found = [re.search(r"[1-5]", r.text) for r in model.generate(talks, max_tokens=4)]
     return np.array([np.full(5, .2) if f is None else np.eye(5)[int(f[0]) - 1] for f in found])
 
-# %% ../../nbs/experiments/79g_map_cross.ipynb #8c5a7b0c
+# %% ../../nbs/experiments/79g_map_cross.ipynb #0f8c387b
 Memory = Callable[[list[Rated], Item, int], Sequence[Rated]]   # history, book, seed -> what is shown
 
 def cross_memory(
@@ -187,7 +187,7 @@ def _shown(ratings: "Ratings", cases: Cases, memory: Memory | None) -> list[tupl
         out.append((list(memory(rateds, items[target], 2*u + o)) if memory else rateds, items[target]))
     return out
 
-# %% ../../nbs/experiments/79g_map_cross.ipynb #cac2a5e2
+# %% ../../nbs/experiments/79g_map_cross.ipynb #8f91adef
 @dataclass(frozen=True)
 class Transfer:
     "Item + user bias, moved by the tastes that films show."
@@ -235,7 +235,7 @@ def fit_transfer(
     weights = prior + np.linalg.solve(x.T @ x + ridge*np.diag(np.r_[0, np.ones(len(prior) - 1)]), x.T @ (y - x @ prior))
     return Transfer(fit_biases(seen(ratings, fold.others)), tuple(views), weights)
 
-# %% ../../nbs/experiments/79g_map_cross.ipynb #ba66c778
+# %% ../../nbs/experiments/79g_map_cross.ipynb #cb359c2a
 def _likes(items: Sequence[Item], s: RaterSettings) -> tuple[np.ndarray, np.ndarray]:  # [items, 3 genres]: what an item shows of shared, films' and books' tastes; their prior precision
     names = sorted({g for i in items for g in i.genres})
     has = np.array([[g in i.genres for g in names] for i in items], float)
@@ -289,7 +289,7 @@ def _one_spread(e: float, x: np.ndarray, y: np.ndarray, there: np.ndarray, aim: 
     fit = ((b*both[..., 0]).sum(1) - (pull*start).sum(1) - (y**2).sum(1)/noise + np.linalg.slogdet(before)[1] - np.linalg.slogdet(after)[1])/2
     return (aim*both[..., 0]).sum(1), (aim*both[..., 1]).sum(1) + s.noise**2, fit
 
-# %% ../../nbs/experiments/79g_map_cross.ipynb #17b363d0
+# %% ../../nbs/experiments/79g_map_cross.ipynb #04851b04
 @dataclass(frozen=True, kw_only=True)
 class CrossSize:
     "How much is measured (ours). The paper: 533 users, histories of 1 to 18."
@@ -345,7 +345,7 @@ def ask_cross(
             shares[how, k][cases.order == 0] = asked_shares(model, [form(*s) for s in _shown(ratings, cases.at(cases.order == 0), cross_memory(how, k, similar))], progress)
     return Asked(cases, shares, chosen)
 
-# %% ../../nbs/experiments/79g_map_cross.ipynb #ab7d95b1
+# %% ../../nbs/experiments/79g_map_cross.ipynb #0ca68029
 WRITTEN = "as the model writes it"
 
 def language_model_predictions(
@@ -385,7 +385,7 @@ def control_predictions(
         for name, p in found.items(): out.setdefault(name, np.zeros(len(cases)))[at] = p
     return out
 
-# %% ../../nbs/experiments/79g_map_cross.ipynb #8ec61043
+# %% ../../nbs/experiments/79g_map_cross.ipynb #d1a9f203
 PAPER_MAE = {VANILLA: {5: .8218, 9: .8160, 13: .8206, 17: .8162}, "MAP": {5: .7634, 9: .7459, 13: .7258, 17: .7037}}   # Table 3, as printed
 PAPER_COST = {VANILLA: .00322, "MAP": .00156}                                                                      # Table 4, as printed
 
@@ -412,7 +412,7 @@ def cost_rows(
         rows.append(figure("Table 4", name, "tokens of a prompt", n))
     return rows
 
-# %% ../../nbs/experiments/79g_map_cross.ipynb #28ffbea2
+# %% ../../nbs/experiments/79g_map_cross.ipynb #239e0a89
 def cross_rows(
     cases: Cases,
     predicted: dict[str, np.ndarray],
@@ -465,7 +465,7 @@ def run_cross(
     texts = [f"{ratings.users[u]} {ratings.items.items[t].id} {r:g}" for u, t, r in zip(cases.user, cases.target, cases.truth)]
     return rows + counts + cost_rows(ratings, asked, model, embedder), {"models": [model.name], "encoder": embedder.name, "data": {ratings.name: texts}}
 
-# %% ../../nbs/experiments/79g_map_cross.ipynb #bbe1f6ef
+# %% ../../nbs/experiments/79g_map_cross.ipynb #fafd1c22
 def smoothed(
     values: Sequence[float],
 ) -> np.ndarray:  # as many

@@ -8,7 +8,7 @@ __all__ = ['Ask', 'LENGTHS', 'TABLE_1', 'TABLE_2', 'SINGLE_QUICK', 'SINGLE_FULL'
            'prompt_cost', 'cost_rows', 'choose_rows', 'SingleSize', 'place', 'memory_features', 'memory_rows',
            'language_rows', 'practice_rows', 'correction_rows']
 
-# %% ../../nbs/experiments/79j_map_single.ipynb #1608c042
+# %% ../../nbs/experiments/79j_map_single.ipynb #d6ba47b0
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -27,11 +27,11 @@ from ..maprec.prediction import Calibration, decode, figure_4_messages, fit_cali
 from ..maprec.reader import Reader, ReaderSettings, train_reader
 from ..maprec.retrieval import select
 
-# %% ../../nbs/experiments/79j_map_single.ipynb #591abf40
+# %% ../../nbs/experiments/79j_map_single.ipynb #db5b30f4
 if TYPE_CHECKING: from memkit.core.local import LocalLM
 if TYPE_CHECKING: from memkit.maprec.ratings import Ratings
 
-# %% ../../nbs/experiments/79j_map_single.ipynb #02f7a4b5
+# %% ../../nbs/experiments/79j_map_single.ipynb #530e6a96
 def narrow(
     scores: Scores,
     orders: Sequence[int] | None = (0,),       # of ties; None: all
@@ -50,7 +50,7 @@ def narrow(
         return replace(f, tune=f.tune.at(a), tune_shares=f.tune_shares[a], test=f.test.at(b), predicted={k: p[b] for k, p in f.predicted.items()}, shares=f.shares[b])
     return Scores(tuple(less(f) for i, f in enumerate(scores.folds) if folds is None or i in folds))
 
-# %% ../../nbs/experiments/79j_map_single.ipynb #00d1263e
+# %% ../../nbs/experiments/79j_map_single.ipynb #0f983fac
 Ask = Callable[[int, Cases], np.ndarray]   # fold, cases -> [n, 5] shares
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ def judge(
 
 def _stars(truth: np.ndarray) -> np.ndarray: return np.clip(np.floor(truth + .5), 1, 5)
 
-# %% ../../nbs/experiments/79j_map_single.ipynb #5d738228
+# %% ../../nbs/experiments/79j_map_single.ipynb #26bf90f4
 def in_one_pass(
     lm: "LocalLM",
     ratings: "Ratings",
@@ -153,7 +153,7 @@ def read_by_network(
         return kept[fold].case_shares(ratings, cases)
     return ask
 
-# %% ../../nbs/experiments/79j_map_single.ipynb #70b1f5a7
+# %% ../../nbs/experiments/79j_map_single.ipynb #89d90a5b
 LENGTHS = (5, 9, 13, 17)
 TABLE_1 = {"vanilla": (.8628, .8576, .8878, .8989), "MAP": (.8206, .7763, .7911, .7886)}
 TABLE_2 = {"vanilla": .00325, "MAP": .00086}   # US dollars per 10 predictions of one user
@@ -190,7 +190,7 @@ def against(
     "How far `a` errs beyond each of the others, on the same cases (ours); below 0 where it errs less."
     return [figure(table, f"{row} - {name}", "MAE", mae_difference(cases, a, b), note="paired by user") for name, b in others.items()]
 
-# %% ../../nbs/experiments/79j_map_single.ipynb #5bf48843
+# %% ../../nbs/experiments/79j_map_single.ipynb #858ec2a5
 def prompt_cost(
     model: LanguageModel,   # counts the tokens
     ratings: "Ratings",
@@ -219,7 +219,7 @@ def cost_rows(
     return [r for name, (tokens, dollars) in found.items() for r in (
         figure(table, name, "US dollars per 10 ratings", dollars, paper=TABLE_2[name], n=len(tokens), note=note), figure(table, name, "tokens per prediction", float(tokens.mean()), n=len(tokens)))]
 
-# %% ../../nbs/experiments/79j_map_single.ipynb #e1bd5525
+# %% ../../nbs/experiments/79j_map_single.ipynb #74f95245
 def choose_rows(
     scores: Scores,           # narrowed: its tune cases are asked about
     ask: Callable[[int | None], Ask],   # rows -> a way to ask
@@ -232,11 +232,12 @@ def choose_rows(
         errors[k] = mean_mae(fold.tune, decode(fit_calibration(shares, _stars(fold.tune.truth))(shares))).mean
     return min(errors, key=errors.get), errors
 
-# %% ../../nbs/experiments/79j_map_single.ipynb #8f103ed3
+# %% ../../nbs/experiments/79j_map_single.ipynb #7dcfdc09
 @dataclass(frozen=True, kw_only=True)
 class SingleSize:
     "How much is asked; all ours. The paper: 839 users, one order, every length."
     tune: int             # users of each fold's tuning group that calibrate
+    users: int | None     # test users of each fold whose whole history is read in one pass; None: all
     memory: int | None    # test users of each fold who get a memory for each target; None: all
     masked: int           # test users of each fold who are asked about without titles
     messages: int         # test users of each fold who get the flat conversation
@@ -245,8 +246,8 @@ class SingleSize:
     tokens: int           # of a practice
     reader: ReaderSettings
 
-SINGLE_QUICK = SingleSize(tune=12, memory=12, masked=12, messages=4, cost=4, practice=(), tokens=0, reader=ReaderSettings(members=1, passes=12))
-SINGLE_FULL = SingleSize(tune=40, memory=None, masked=60, messages=12, cost=20, practice=(0,), tokens=100_000, reader=ReaderSettings())
+SINGLE_QUICK = SingleSize(tune=12, users=60, memory=12, masked=12, messages=4, cost=4, practice=(), tokens=0, reader=ReaderSettings(members=1, passes=12))
+SINGLE_FULL = SingleSize(tune=24, users=None, memory=40, masked=40, messages=12, cost=20, practice=(0,), tokens=40_000, reader=ReaderSettings(members=1))
 
 def place(
     cases: Cases,    # some of
@@ -257,7 +258,7 @@ def place(
     try: return np.array([at[key] for key in zip(cases.user.tolist(), cases.order.tolist(), cases.h.tolist())], dtype=int)
     except KeyError as e: raise LookupError(f"case (user, order, known) {e} isn't among them") from None
 
-# %% ../../nbs/experiments/79j_map_single.ipynb #950e4700
+# %% ../../nbs/experiments/79j_map_single.ipynb #27c4d015
 def memory_features(
     ratings: "Ratings",
     cases: Cases,
@@ -271,7 +272,7 @@ def memory_features(
         out.append([*(float(w @ rest/(w.sum() + 1)) for w in weights), float(given[:h].std())])
     return np.array(out)
 
-# %% ../../nbs/experiments/79j_map_single.ipynb #cf5ea61c
+# %% ../../nbs/experiments/79j_map_single.ipynb #937f6a2c
 def _controls(scores: Scores, kept: Sequence[str] = ("user median", "user mean", "item mean", "item + user bias", "item-kNN", "ours")) -> dict[str, np.ndarray]:
     predicted = scores.predicted
     return {name: predicted[name] for name in kept if name in predicted}
@@ -310,7 +311,7 @@ def language_rows(
     "Everything that asks a language model, and what it adds to the classical prediction (MAP §5.3; rows beyond the paper's: ours)."
     from tqdm.auto import tqdm
     bar, rows = tqdm(total=6, desc="language model", disable=not progress), []
-    one = narrow(scores, tune_users=size.tune)
+    one = narrow(scores, tune_users=size.tune, test_users=size.users)
     whole = judge(one, in_one_pass(lm, ratings)); bar.update()
     rows += mae_rows("whole history, the model's likeliest star", one.cases, whole.raw) + mae_rows("whole history, calibrated", one.cases, whole.predicted)
     rows += against("whole history, calibrated", one.cases, whole.predicted, _controls(one))
@@ -324,7 +325,7 @@ def language_rows(
     more, k = memory_rows(ratings, scores, lm, whole, size); bar.update()
     every = narrow(scores, orders=None, tune_users=None)
     read = judge(every, read_by_network(ratings, every, states, size.reader)); bar.update()
-    rows += more + mae_rows("reader, trained on other users", every.cases, read.predicted) + against("reader", every.cases, read.predicted, _controls(every))
+    rows += more + mae_rows("reader, trained on other users", every.cases, read.predicted, note="its design was chosen while users of all folds were looked at") + against("reader", every.cases, read.predicted, _controls(every))
     rows += correction_rows(whole, "untrained model") + correction_rows(read, "reader") + correction_rows(read, "reader and memory", lambda i, c: memory_features(ratings, c, similar_of(i)))
     if size.practice: rows += practice_rows(ratings, scores, whole, size, progress)
     bar.update(); bar.close()
@@ -333,7 +334,7 @@ def language_rows(
 
 def practice_rows(ratings: "Ratings", scores: Scores, whole: Judged, size: SingleSize, progress: bool) -> list[dict[str, Any]]:
     "The practised model in some folds, and what it adds there (LoRA: ours)."
-    some = narrow(scores, tune_users=size.tune, folds=size.practice)
+    some = narrow(scores, tune_users=size.tune, test_users=size.users, folds=size.practice)
     done = judge(some, practised(ratings, some, PracticeSettings(tokens=size.tokens), progress))
     note = f"LoRA on other users, folds {', '.join(str(i + 1) for i in size.practice)} of {len(scores.folds)}"
     same = whole.predicted[place(some.cases, whole.scores.cases)]

@@ -160,7 +160,7 @@ def reworded(
     rng = random.Random(f"words {seed} {c.id}")
     form = form or rng.choice(REWORDINGS)
     new = _story(c.text, rng) if form == "story" else {"keywords": _keywords, "reordered": _reordered, "synonyms": _synonyms}[form](c.text)
-    return new if new.strip(" ?") != c.text.strip(" ?") else _story(c.text, rng)   # a question of which the table holds no word
+    return new if new.strip(" ?") not in ("", c.text.strip(" ?")) else _story(c.text, rng)   # a question of which the table holds no word, or that has none
 
 # %% ../../nbs/experiments/79_mark_questions.ipynb #b2b26ab8
 def plain_prompt(

@@ -30,8 +30,8 @@ def explain_messages(
     memories: Sequence[str] = (),
 ) -> list[Message]:
     "The question for an answer in free text (ours)."
-    known = "Known from experts:\n" + "\n".join(memories) + "\n\n" if memories else ""
-    return [Message(role="user", text=f"{known}{question}\nAnswer, and explain why in two or three sentences.")]
+    known = "What experts said before:\n" + "\n".join(memories) + "\n\nUsing this, a" if memories else "A"
+    return [Message(role="user", text=f"{question}\n\n{known}nswer my question in two or three sentences.")]
 
 # %% ../../nbs/experiments/79d_mark_texts.ipynb #f04b8d86
 @dataclass(frozen=True)

@@ -22,15 +22,15 @@ def open_map(
     from memkit.core.llm import load_model
     from memkit.core.store import MemoryStore
     from memkit.maprec.assistant import MapAssistant, MapSettings
-    from memkit.maprec.detection import EmbeddedDetector
     from memkit.maprec.items import own_catalogue
     from memkit.maprec.linking import TitleIndex
     from memkit.maprec.own import ItemSpace, OwnRatings, from_others
+    from memkit.maprec.tuned import TunedDetector
     from memkit.maprec.update import EmbeddedUpdater
     lm, encoder = load_model(model) if isinstance(model, str) else model, load_embedder(embedder)
     shelf = _shelf(catalogue if catalogue is not None else ratings.items if ratings is not None else own_catalogue())
-    space, index = ItemSpace(encoder, shelf.items), TitleIndex(shelf, encoder)
-    detector, updater = _prompted(lm, index) if prompted else (EmbeddedDetector(encoder), EmbeddedUpdater(index))
+    space, index = ItemSpace(encoder, shelf.items), TitleIndex(shelf)
+    detector, updater = _prompted(lm, index) if prompted else (TunedDetector(), EmbeddedUpdater(index))
     expects = predictor or (OwnRatings(space) if ratings is None else from_others(ratings, space))
     kept = store if isinstance(store, MemoryStore) else MemoryStore(store or home_dir()/"map.sqlite3")
     return MapAssistant(lm, kept, shelf, detector, updater, index, expects, space, settings or MapSettings(doubt=1. if prompted else MapSettings.doubt))

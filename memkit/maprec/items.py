@@ -13,7 +13,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 
@@ -68,6 +68,10 @@ def _genres(genres: Iterable[str]) -> tuple[str, ...]:
     clean = (" ".join(re.sub(r"[\[\],]", " ", clean_text(g, 60)).split()) for g in genres)
     return tuple(dict.fromkeys(g for g in clean if g))
 
+def _aliases(titles: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(titles, str): raise TypeError("aliases must be a list of titles, got one string")
+    return tuple(dict.fromkeys(t for t in map(clean_text, titles) if t))
+
 # %% ../../nbs/maprec/50_items.ipynb #2240b5d5
 @dataclass(frozen=True, kw_only=True)
 class Item:
@@ -78,11 +82,12 @@ class Item:
     genres: tuple[str, ...] = ()
     description: str = ""
     domain: str = "films"
+    aliases: tuple[str, ...] = field(default=(), repr=False, compare=False)   # what else people call it, such as its English title
 
     def __post_init__(self):
         check_text(self.id, "item id")
         for name, value in {"id": clean_text(self.id), "title": clean_text(self.title), "description": clean_text(self.description),
-                            "genres": _genres(self.genres), "year": _year(self.year), "domain": check_domain(self.domain)}.items():
+                            "genres": _genres(self.genres), "year": _year(self.year), "domain": check_domain(self.domain), "aliases": _aliases(self.aliases)}.items():
             object.__setattr__(self, name, value)
         if not self.id: raise ValueError("nothing is left of the item's id once tags and control characters are taken out; give a plain one")
         if not self.title: raise ValueError(f"nothing is left of the title of item {self.id!r} once tags and control characters are taken out; give at least one letter")
@@ -169,4 +174,4 @@ def own_catalogue() -> Catalogue:
     "The films and books that travel with memkit (data/catalogue.jsonl)."
     names = ("id", "title", "year", "genres", "description", "domain")
     lines = own_data("catalogue.jsonl").read_text(encoding="utf-8").splitlines()
-    return Catalogue(Item(**{n: row[n] for n in names}) for row in map(json.loads, lines))
+    return Catalogue(Item(**{n: row[n] for n in names}, aliases=row.get("aliases", ())) for row in map(json.loads, lines))

@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 from memkit.core.embed import MiniLM, Remembered
 from memkit.core.records import Message, utc_now
 from memkit.experiments.map_cases import folds
-from memkit.experiments.map_cross import (CrossSize, asked_shares, ask_cross, control_predictions, cross_cases, cross_memory, cross_messages, cross_prompt, cross_rows, figure_7,
-                                          knows_simulator, language_model_predictions, prompt_tree, run_cross, smoothed, tree_shares)
+from memkit.experiments.map_cross import (
+    CrossSize, ask_cross, control_predictions, cross_cases, cross_memory, cross_messages, cross_prompt, cross_rows, figure_7, knows_simulator,
+    language_model_predictions, run_cross, smoothed)
 from memkit.experiments.result import provenance, result
 from memkit.maprec.items import Item, Rated
 from memkit.maprec.prediction import decode
 from memkit.maprec.ratings import Ratings, simulated_ratings
 from memkit.maprec.retrieval import genre_overlap
+from memkit.maprec.tree import asked_shares, prompt_tree, tree_shares
 
 
 class Counting:

@@ -4,13 +4,11 @@
 
 # %% auto #0
 __all__ = ['HISTORY', 'Memory', 'QUICK', 'FULL', 'AMAZON', 'VANILLA', 'LINES', 'CONTROLS', 'WRITTEN', 'PAPER_MAE', 'PAPER_COST',
-           'cross_cases', 'cross_prompt', 'cross_messages', 'prompt_tree', 'tree_shares', 'asked_shares',
-           'cross_memory', 'Transfer', 'genre_views', 'fit_transfer', 'knows_simulator', 'CrossSize', 'Asked',
-           'ask_cross', 'language_model_predictions', 'control_predictions', 'cost_rows', 'cross_rows', 'run_cross',
-           'smoothed', 'figure_7']
+           'cross_cases', 'cross_prompt', 'cross_messages', 'cross_memory', 'Transfer', 'genre_views', 'fit_transfer',
+           'knows_simulator', 'CrossSize', 'Asked', 'ask_cross', 'language_model_predictions', 'control_predictions',
+           'cost_rows', 'cross_rows', 'run_cross', 'smoothed', 'figure_7']
 
 # %% ../../nbs/experiments/79g_map_cross.ipynb #81a274a8
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -19,7 +17,6 @@ import numpy as np
 
 from ..core.embed import Embedder
 from ..core.records import Message
-from ..core.template import lead_bos, text_ids
 from ..evaluate.cost import cost, price_of
 from ..evaluate.intervals import Interval, paired
 from .map_cases import Cases, Fold, folds, hash_of, mae_curve, mae_difference, mean_mae, ordered_rows, user_errors
@@ -29,6 +26,7 @@ from ..maprec.items import Item, Rated, stars, title_line
 from ..maprec.prediction import LABELS, Calibration, decode, figure_4_messages, fit_calibration, shuffled, softmax
 from ..maprec.ratings import RaterSettings, simulated_ratings
 from ..maprec.retrieval import cosine, select
+from ..maprec.tree import asked_shares
 
 # %% ../../nbs/experiments/79g_map_cross.ipynb #aa87c187
 if TYPE_CHECKING: from memkit.maprec.ratings import Ratings
@@ -88,83 +86,6 @@ def cross_messages(
     told = [f"The client rated the film {safe(r.item)}: {r.rating:g}" for r in rateds]
     asked = f"How will the client rate the book {safe(book)}, from 1 to 5? Answer with the number alone."
     return [Message(role="user", text=t) for t in (*told, asked)]
-
-# %% ../../nbs/experiments/79g_map_cross.ipynb #0198451b
-def prompt_tree(
-    rows: Sequence[tuple[int, ...]],  # prompts as tokens, none empty
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:  # tokens, depths, bool[n, n] who sees whom, and for each prompt its last token's place
-    "Prompts as one tree of tokens, so that what they begin with in common stands there once (ours)."
-    place: dict[tuple[int, int], int] = {}
-    parent, token, ends = [], [], []
-    for row in rows:
-        at = -1
-        for t in row:
-            nxt = place.setdefault((at, t), len(token))
-            if nxt == len(token): parent.append(at); token.append(t)
-            at = nxt
-        ends.append(at)
-    sees, depth = np.eye(len(token), dtype=bool), np.zeros(len(token), int)
-    for i, p in enumerate(parent):
-        if p >= 0: sees[i] |= sees[p]; depth[i] = depth[p] + 1
-    return np.array(token), depth, sees, np.array(ends)
-
-def _packed(rows: Sequence[tuple[int, ...]], room: int) -> list[list[int]]:  # places of rows, in passes of about `room` tokens
-    passes, size, last = [[]], 0, ()
-    for i in sorted(range(len(rows)), key=lambda i: rows[i]):
-        common = next((n for n, (a, b) in enumerate(zip(rows[i], last)) if a != b), min(len(rows[i]), len(last)))
-        if passes[-1] and size + len(rows[i]) - common > room: passes.append([]); size = common = 0
-        passes[-1].append(i); size += len(rows[i]) - common; last = rows[i]
-    return passes
-
-def _tokens(tokenizer: Any, prompt: str, labels: Sequence[str]) -> tuple[tuple[int, ...], tuple[int, ...]]:  # what is read, and the token of each label after it
-    head, last = prompt[:prompt.rfind("\n") + 1], prompt[prompt.rfind("\n") + 1:]
-    tails = [text_ids(tokenizer, last + n) for n in labels]
-    if len({len(t) for t in tails}) > 1 or len({tuple(t[:-1]) for t in tails}) > 1: raise ValueError("this tokenizer doesn't write the numbers 1 to 5 as one token each; use a model with score_labels")
-    return tuple(lead_bos(tokenizer) + text_ids(tokenizer, head) + tails[0][:-1]), tuple(t[-1] for t in tails)
-
-def tree_shares(
-    lm: Any,                  # a LocalLM
-    prompts: Sequence[str],
-    labels: Sequence[str],    # one text for each of 1 to 5, as it follows the prompts
-    room: int = 640,          # tokens read at once, about
-    progress: bool = False,
-) -> np.ndarray:              # [prompts, 5]
-    "The shares of 1 to 5 after each prompt, common beginnings read once (ours). Raises `ValueError` for a tokenizer that splits numbers otherwise."
-    import torch
-    from tqdm.auto import tqdm
-    model, tokenizer = lm.load()
-    kept = {p: _tokens(tokenizer, p, labels) for p in dict.fromkeys(prompts)}
-    rows, names, out = [r for r, _ in kept.values()], list(kept), {}
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    reader, head, lowest = base.get_decoder(), base.get_output_embeddings(), torch.finfo(model.dtype).min
-    for part in tqdm(_packed(rows, room) if rows else [], desc="reading", unit=" passes", disable=not progress):
-        token, depth, sees, ends = prompt_tree([rows[i] for i in part])
-        mask = torch.zeros(sees.shape, dtype=model.dtype).masked_fill_(~torch.from_numpy(sees), lowest)[None, None].to(model.device)
-        to = lambda a: torch.from_numpy(a).to(model.device)
-        with torch.inference_mode():
-            states = reader(input_ids=to(token)[None], attention_mask=mask, position_ids=to(depth)[None], use_cache=False).last_hidden_state[0, to(ends)].float()
-            at = torch.tensor([kept[names[i]][1] for i in part], device=model.device)
-            scores = torch.einsum("nd,nld->nl", states, head.weight[at].float()) + (0. if getattr(head, "bias", None) is None else head.bias[at].float())
-        for i, s in zip(part, softmax(scores.cpu().double().numpy())): out[names[i]] = s
-    return np.array([out[p] for p in prompts]).reshape(-1, len(LABELS))
-
-# %% ../../nbs/experiments/79g_map_cross.ipynb #fdcc4cf0
-def asked_shares(
-    model: Any,                                  # a LocalLM, a LabelScorer that renders messages, or a LanguageModel
-    prompts: Sequence[str | Sequence[Message]],  # all of one kind
-    progress: bool = False,
-) -> np.ndarray:                                 # [prompts, 5]
-    "The shares of 1 to 5 after each prompt, by the best way a model offers (ours); even where it wrote no number."
-    if not len(prompts): return np.zeros((0, len(LABELS)))
-    chat = not isinstance(prompts[0], str)
-    labels = [f"{'' if chat else ' '}{n}" for n in LABELS]
-    scores = hasattr(model, "score_labels")
-    texts = [model.render(p) if chat else p for p in prompts] if scores else []
-    if scores and hasattr(model, "load"): return tree_shares(model, texts, labels, progress=progress)
-    if scores: return softmax(model.score_labels(texts, labels))
-    talks = [p if chat else [Message(role="user", text=f"{p} Answer with a number from 1 to 5 alone.")] for p in prompts]
-    found = [re.search(r"[1-5]", r.text) for r in model.generate(talks, max_tokens=4)]
-    return np.array([np.full(5, .2) if f is None else np.eye(5)[int(f[0]) - 1] for f in found])
 
 # %% ../../nbs/experiments/79g_map_cross.ipynb #0f8c387b
 Memory = Callable[[list[Rated], Item, int], Sequence[Rated]]   # history, book, seed -> what is shown

@@ -19,13 +19,13 @@ from ..core.lm import LanguageModel
 from ..evaluate.cost import cost, price_of
 from .map_cases import Cases, mae_curve, mae_difference, mean_mae
 from .map_classical import FoldScores, Scores, corrected
-from .map_cross import asked_shares
 from .result import figure
 from ..maprec.items import Item, Rated
 from ..maprec.practice import PracticeSettings, case_shares, memory_shares, practise
 from ..maprec.prediction import Calibration, decode, figure_4_messages, fit_calibration, shuffled, vanilla_messages
 from ..maprec.reader import Reader, ReaderSettings, train_reader
 from ..maprec.retrieval import select
+from ..maprec.tree import asked_shares
 
 # %% ../../nbs/experiments/79j_map_single.ipynb #db5b30f4
 if TYPE_CHECKING: from memkit.core.local import LocalLM

@@ -87,6 +87,22 @@ def test_threshold_is_a_share():
     with pytest.raises(ValueError, match="0..1"): TitleIndex([], threshold=1.2)
 
 
+@pytest.mark.parametrize("text, title", [("Seven Samurai 5/5", "七人の侍"), ("read crime and punishment", "Преступление и наказание"), ("E.T. was fine", "E.T. the Extra-Terrestrial"), ("Amelie 4/5", "Le Fabuleux Destin d'Amélie Poulain")])
+def test_an_alias_finds_its_item(index, text, title): assert [m.item.title for m in index.find(text)] == [title]
+
+def test_an_alias_of_two_is_told_as_two(index): assert index.lookup("Solaris") is None and index.lookup("Solaris", 2002).title == "Solaris"
+
+@pytest.mark.parametrize("text", ["Jurassic Park 4/5", "jurassic park - 3 stars", "4.5 stars for Die Hard", "just saw The Little Princess, 8/10", "the manchurian candidate - 8/10", "surviving the game - 4 stars", "Father of the Bride Part II 3/5", "The Innocents: 4/5",
+                                  "The Last Time I Committed Suicide, 3/5"])
+def test_no_relative_is_taken_for_an_absent_film(text):
+    titles = ("The Lost World: Jurassic Park", "Die Hard: With a Vengeance", "A Little Princess", "The Candidate", "The Game", "Father of the Bride", "The Innocent", "The Last Time I Saw Paris")
+    assert TitleIndex([Item(id=t, title=t, year=1995) for t in titles]).find(text) == []
+
+def test_a_part_finds_its_film_in_a_series():
+    films = TitleIndex([Item(id=t, title=t, year=y) for t, y in (("Mad Max", 1979), ("Mad Max: Fury Road", 2015), ("Terminator 2: Judgment Day", 1991))])
+    assert [films.find(t)[0].item.title for t in ("Fury Road 5/5", "Terminator 2, 4/5")] == ["Mad Max: Fury Road", "Terminator 2: Judgment Day"]
+
+
 # --- changes
 
 def test_contract(index): check_updater(lambda: EmbeddedUpdater(index))
@@ -104,6 +120,16 @@ def test_labels_hold(updater):
     ours, titles = EmbeddedUpdater(TitleIndex(labelled_catalogue())), {i.title: i for i in labelled_catalogue()}
     wrong = [r.text for r in labelled_updates("tune") if rows_of(r.rows) != rows_of(ours.changes(r.text, about=titles.get(r.about)))]
     assert len(wrong) <= 4, wrong
+
+@pytest.mark.parametrize("text, title, rating", [("Whiplash was electrifying", "Whiplash", 5), ("Babel? Awful.", "Babel", 1), ("I wasn't moved by Wild.", "Wild", 2), ("deth note is overrated", "deth note", 2), ("In Patagonia bored me", "In Patagonia", 2),
+                                                 ("Alien: Covenant 3/5", "Alien: Covenant", 3), ("Naruto 2/5, got anything better?", "Naruto", 2), ("Clueless 5, please", "Clueless", 5), ("Manchester by the Sea broke me. Brilliant.", "Manchester by the Sea", 5)])
+def test_an_unknown_title_is_kept(updater, text, title, rating): assert [(c.title, c.rating, c.item) for c in updater.changes(text)] == [(title, rating, None)]
+
+@pytest.mark.parametrize("text", ["Dinner was lovely", "I adore Humphrey Bogart", "Musicals bore me", "I hate Mondays", "My mother-in-law adores Chez Nous.", "Rotten Tomatoes has Heat Wave at 87%", "work was awful", "What would you say if I gave Dracula five stars?"])
+def test_no_row_of_everyday_life(updater, text): assert updater.changes(text) == []
+
+@pytest.mark.parametrize("said, rating", [("was nothing short of spectacular", 5), ("was the most moving film of my life", 5), ("was sooo goood", 4), ("wasn't scary", 2), ("had me hooked from page one", 5), ("did nothing for me", 2), ("is rubbish :(", 1), ("was fine I guess", 3)])
+def test_a_feeling(updater, said, rating): assert [c.rating for c in updater.changes("Casablanca " + said)] == [rating]
 
 def test_scoring_shares_no_message_with_tuning():
     tune, score = ({r.text for r in labelled_updates(s)} for s in ("tune", "score"))

@@ -27,6 +27,9 @@ def flags(source: str) -> set[str]:
     return {w for line in re.findall(r"^#\|(.*)$", source, re.M) for w in line.split()}
 
 
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
 def run(path: Path, slow: bool = False):
     "Run every cell but those marked `notest`, `eval: false` or (unless asked) `slow`, and keep what they print."
     import nbformat
@@ -40,6 +43,8 @@ def run(path: Path, slow: bool = False):
     env = {**os.environ, "TQDM_DISABLE": "1", "TOKENIZERS_PARALLELISM": "false"}
     NotebookClient(nb, timeout=7200, store_widget_state=False, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}).execute(env=env)
     for i in held: nb.cells[i].update(cell_type="code", outputs=outputs[i], execution_count=None)
+    for output in (o for c in nb.cells for o in c.get("outputs", [])):
+        if "image/svg+xml" in (data := output.get("data", {})): data.pop(WIDGET, None)   # a widget that has a picture is kept as the picture: without its kernel it would be neither
     nbformat.write(nb, path)
 
 

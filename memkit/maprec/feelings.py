@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FEELINGS', 'PREDICATES', 'Mark', 'slip_of', 'turned', 'feelings']
 
-# %% ../../nbs/maprec/53g_feelings.ipynb #9d6fa65e
+# %% ../../nbs/maprec/53g_feelings.ipynb #64d1b97a
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from functools import cache
 
 from ..core.spelling import common_words
 
-# %% ../../nbs/maprec/53g_feelings.ipynb #3a163f20
+# %% ../../nbs/maprec/53g_feelings.ipynb #10c642b0
 @dataclass(frozen=True)
 class Mark:
     "Words of a message that say how much somebody liked something."
@@ -23,7 +23,7 @@ class Mark:
     kind: str        # 'number' or 'feeling'
     words: str
 
-# %% ../../nbs/maprec/53g_feelings.ipynb #b533a7a5
+# %% ../../nbs/maprec/53g_feelings.ipynb #20c385ba
 FEELINGS = {   # stars: patterns
     5: r"""number one; >{2,}; (?:into|in) my top \w+; top of my list; tops my list; gets better (?:each|every) time; everything i (?:want|ask|look for|need) (?:from|in|of); nothing i(?:'d| would) change; \ue000+ forever; <3; [😍🤩🥰💯🔥❤]️?;
         (?:is(?:NT| not)|not|never) an? (?:\w+ )?(?:bad|dull|boring|weak|wasted|wrong|false) (?:scene|moment|page|minute|word|line|second|note|shot|sentence); (?:read|seen|watched) \ue000+ (?:\w+ ){0,2}(?:\d+|a dozen|dozens of|countless|five|six|seven|eight|nine|ten|twenty|fifty|a hundred|many) times;
@@ -41,7 +41,7 @@ FEELINGS = {   # stars: patterns
         (?:caNT|cannot) (?:praise|recommend) (?:\S+ ){0,4}?enough; nothing beats; second to none; unbeatable; unmatched; unrivalled; unsurpassed; peerless; incomparable; in a (?:class|league) of its own; top[- ]tier;
         first[- ]rate; world[- ]class; 10s across; chef's kiss; hats off; bravo; no notes; banger; bangs; slaps; slapped; goat(?:ed)?; absolute cinema; everything to me; speechless; lost for words;
         jaw-?dropping(?:ly)?; jaw on the floor; goosebumps; gave ME (?:the )?chills; glued to; (?:had ME )?hooked from; devoured; gobbled up; inhaled; lapped up; (?:tore|raced|flew|sped|whizzed|ripped) through; in (?:one|a single) (?:sitting|go|gulp);
-        page-?turner; un-?put-?down-?able; cherish(?:ed)?; worship; mean(?:s|t) the world; ruined all other; what an? (?:\w+ )?(?:film|book|movie|novel|read|story|ride|picture|flick|performance); a must(?!-?\w); must-?(?:see|read|watch);
+        page-?turner; un-?put-?down-?able; cherish(?:ed)?; worship; mean(?:s|t) the world; ruined all other; what an? (?:film|book|movie|novel|read|story|ride|picture|flick|performance); a must(?!-?\w); must-?(?:see|read|watch);
         (?:everyone|everybody) should (?:read|see|watch); recommend(?:ing)? (?:it|this) to (?:everyone|everybody|all); (?:give|gift|lend) it to every(?:one|body); all-time; two thumbs up; thumbs (?:way )?up; thrilled;
         a blast; flipping great; insane(?:ly good)?; bonkers good; next level; off the charts; out of this world; hit(?:s)? different; ate(?: and left no crumbs)?; (?:read|seen|watched) (?:it|this|that) (?:\w+ )?(?:\d+|a dozen|dozens of|countless|eleven|ten|twenty|fifty|a hundred|many) times""",
     1: r"""[🤮💩👎]; could(?:NT| not) (?:stand|bear|stomach); (?:caNT|cannot) (?:stand|bear|stomach); could(?:NT| not) be worse; hat(?:e|ed|es|ing); loath(?:e|ed|es|some); detest(?:ed|able)?; despis(?:e|ed); abhor(?:red|rent)?; awful(?:ly)?;
@@ -80,7 +80,7 @@ FEELINGS = {   # stars: patterns
         right up my street; just (?:the|my) (?:thing|ticket); my (?:thing|cup of tea|jam|kind of \w+); (?:had|having|have) an? (?:\w+ )?(?:time|evening|afternoon|night) with; up my alley; solid stuff; rock solid; comfort (?:watch|read|film|food); neat little; cool; ace; class act; underlined""",
 }
 
-# %% ../../nbs/maprec/53g_feelings.ipynb #213c736f
+# %% ../../nbs/maprec/53g_feelings.ipynb #141c9ce7
 PREDICATES = {
     5: "fire lit peak gold goated elite ace magic insane unreal sick mint dope class golden",
     1: "trash poison cancer",
@@ -115,7 +115,7 @@ def _plain_words() -> Mapping[str, float]:
                 if len(word) > 3: out.setdefault(word, float(r))
     return out
 
-# %% ../../nbs/maprec/53g_feelings.ipynb #181edbdc
+# %% ../../nbs/maprec/53g_feelings.ipynb #c0dabd55
 def slip_of(
     word: str,   # in small letters
 ) -> float | None:   # stars; None: no slip of a word of the table
@@ -130,7 +130,7 @@ def slip_of(
     best = min(near, key=lambda w: (OSA.distance(word, w), w), default=None)
     return _plain_words()[best] if best else None
 
-# %% ../../nbs/maprec/53g_feelings.ipynb #25faf241
+# %% ../../nbs/maprec/53g_feelings.ipynb #c56f2943
 _NOT = re.compile(r"\b(?:not|never|no|hardly|neither|nothing|without|anything but|far from|less than|barely|(?:did|does|do|is|was|would|could|has|have|are|were)nt|lacks?|lacked|isnt|wasnt)\b[^,;.!?]{0,30}$|n't\b[^,;.!?]{0,30}$|"
                   r"\bnot?$|\bcan(?:'t| ?not) say[^,;.!?]{0,24}$", re.I)
 _NO_DENIAL = re.compile(r"\b(?:not (?:only|just|merely|to mention)|nothing (?:short of|but|less than|if not)|no (?:doubt|question|less)|never fails? to|without (?:a )?doubt|not (?:often|every day) (?:that )?)", re.I)
@@ -148,7 +148,7 @@ def turned(
     "What a feeling is worth after a negation (ours): not bad and not hated 3, not good 2, not good at all 1."
     return 3. if rating < 3 else 1. if at_all and rating > 3 else 2.
 
-# %% ../../nbs/maprec/53g_feelings.ipynb #6f505a36
+# %% ../../nbs/maprec/53g_feelings.ipynb #4b3043b1
 def _denied(word: re.Match, rating: float) -> int | None:   # where the negation starts
     "Is a feeling denied? Phrases such as 'not my thing' hold their own negation."
     if rating == 4 and re.match(r"[a-z]*n't|not\b", word[0], re.I): return word.start()

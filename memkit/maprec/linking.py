@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TitleIndex']
 
-# %% ../../nbs/maprec/53_linking.ipynb #68c6767a
+# %% ../../nbs/maprec/53_linking.ipynb #17813c7f
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -17,13 +17,13 @@ from ..core.embed import Embedder
 from ..core.lexical import STOP_WORDS
 from .feelings import feelings
 from .items import Catalogue, Item
-from .new_titles import ADJECTIVES, LINKS, STARTERS, subtitle, unknown_titles
+from .new_titles import ADJECTIVES, CALENDAR, LINKS, STARTERS, subtitle, unknown_titles
 from .rating_words import Mark, marks, tidy
-from .title_cues import COPULA, WATCHED, Link, choose, cues, domain_cue, quoted, shouting, starts_sentence, weigh, year_said
+from .title_cues import WATCHED, Link, choose, cues, domain_cue, ordinary, quoted, shouting, starts_sentence, weigh, year_said
 from .title_tables import Found, Tables, exact_runs, free_words, slipped_runs, unspaced_runs
-from .title_words import ARTICLES, Word, commonness, content_words, fold, forms, word_ranks, words_of
+from .title_words import ARTICLES, Word, commonness, content_words, fold, forms, is_english, word_ranks, words_of
 
-# %% ../../nbs/maprec/53_linking.ipynb #305ff485
+# %% ../../nbs/maprec/53_linking.ipynb #f6338c61
 def _apart(found: Iterable[Link]) -> list[Link]:
     "Of readings that overlap the longest, of those the likeliest, of those an item rather than none."
     found = sorted(found, key=lambda m: (m.start - m.end, -m.score, m.item is None))
@@ -38,7 +38,9 @@ def _beside(text: str, m: Link, starts: set[int], ends: set[int]) -> bool:
     gaps = [text[m.end:i] for i in range(m.end, m.end + 8) if i in starts] + [text[i:m.start] for i in range(max(0, m.start - 8), m.start + 1) if i in ends]
     return any(re.fullmatch(r"\s*(?:,|&|and|or|, and)\s*", g) for g in gaps)
 
-# %% ../../nbs/maprec/53_linking.ipynb #4532adf8
+# %% ../../nbs/maprec/53_linking.ipynb #9f76151a
+_LONGER = re.compile(r"(?: (?:I|a|an|the|of|in|on|at|from|to|for|with|and|de|la))+ ([A-Z]\w+)( [A-Z]\w+)?")
+
 def _part_of_more(text: str, m: Link, kept: Sequence[Link]) -> bool:
     "Is a mention only a piece of a longer capitalised name, such as Alien in Alien Lighthouse?"
     if m.how == "meaning" or quoted(text, m.start, m.end) or not m.words[0].isupper(): return False
@@ -48,6 +50,8 @@ def _part_of_more(text: str, m: Link, kept: Sequence[Link]) -> bool:
     if len(m.words) == 1 and re.match(r"\. [A-Z]", text[m.end:m.end + 3]): return True   # M. Butterfly
     over = re.search(r"(?<![^\W_])([A-Z]\w+) (?:(?:of|in|and) )?the $", text[max(0, m.start - 40):m.start] + (m.words[:4] if m.words.startswith("the ") else ""))
     if over and over[1].lower() not in STARTERS | ADJECTIVES and not any(k.start <= m.start - len(over[0]) < k.end for k in kept): return not shouting(text)
+    longer = _LONGER.match(text[m.end:m.end + 60])
+    if longer and (m.how == "part" or longer[2]) and longer[1].lower() not in CALENDAR | STARTERS and not any(m.end < k.start <= m.end + longer.start(1) for k in kept): return not shouting(text)
     after = re.match(r"(?:'s)?[ -](?:(?:of|(?:in|on|at|from|to|of)\s+(?:the|a))\s+)?([^\W\d_]\w*)", text[m.end:])
     more = after and after[1][0].isupper() and after[1].lower() not in STARTERS
     return bool(more) and not shouting(text) and not any(k.start == m.end + after.start(1) for k in kept)
@@ -63,7 +67,7 @@ def _other_article(text: str, start: int, item: Item) -> bool:
     said, own = re.search(r"\b(the|an?) $", text[max(0, start - 4):start], re.I), re.match(r"(the|an?) ", item.title, re.I)
     return bool(said and own) and (said[1].lower() == "the") != (own[1].lower() == "the")
 
-# %% ../../nbs/maprec/53_linking.ipynb #eb568112
+# %% ../../nbs/maprec/53_linking.ipynb #989c1deb
 _NTH = {"first": 0, "1st": 0, "original": 0, "second": 1, "2nd": 1, "third": 2, "3rd": 2, "fourth": 3, "4th": 3}
 _NUMBERED = re.compile(r"^ [2-9](?:\s+(?:was|wasn't|is|isn't|made|had|left|bored|blew)\b(?!\s+an?\s+\d)|\s*\(\d{4}\)|(?:\s*[:,–—-]\s+|\s+)(?:(?:gets?|was|is|deserves|for|a|an|and|i'd|say|give|it)\s+){0,5}(?:[★⭐*]+|\d(?:[.,]5)?\s?/\s?\d|\d\s+stars?|(?:one|two|three|four|five)\s+(?:stars?|out)))", re.I)
 _PART = re.compile(r" (?:part (?:ii|iii|iv|two|three|four|[2-9])|ii|iii|iv)\b", re.I)
@@ -94,7 +98,7 @@ def _nth(tables: Tables, text: str, m: Link, start: int, n: int, after: int) -> 
     if after + n < len(family): return replace(m, item=family[after + n], start=start, words=words, how="sequel", reason=f"{m.reason}; {words!r} of {len(family)} in its series")
     return replace(m, item=None, start=start, words=f"sequel of {m.item.title}" if n == 1 else words, how="sequel", reason=f"{m.reason}; the catalogue has no such sequel")
 
-# %% ../../nbs/maprec/53_linking.ipynb #2c99d63d
+# %% ../../nbs/maprec/53_linking.ipynb #0b4b2e79
 class TitleIndex:
     "Finds titles of a catalogue in free text (ours). Threads may share one; it keeps nothing of what it reads."
     def __init__(

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['STARTERS', 'ADJECTIVES', 'LINKS', 'FIRST_NAMES', 'EVERYDAY', 'CALENDAR', 'subtitle', 'unknown_titles', 'believable']
 
-# %% ../../nbs/maprec/53f_new_titles.ipynb #58044a37
+# %% ../../nbs/maprec/53f_new_titles.ipynb #74fe7c4b
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from .feelings import feelings
 from .title_cues import COPULA, Link, WATCHED, cues, shouting, starts_sentence
 from .title_words import Word, commonness, fold, is_english, words_of
 
-# %% ../../nbs/maprec/53f_new_titles.ipynb #7cf68d55
+# %% ../../nbs/maprec/53f_new_titles.ipynb #a07f4670
 STARTERS = frozenset("""i i'm i've i'd i'll my we our you your he she they it its his her their this that these those there here what which who when where why how if so and
 but or as also just finally watched saw seen read rereading reread re-read finished rate rated rating put add cancel delete remove forget ignore take
 undo scrap drop withdraw update change lower raise make both first then next last loved love liked like hated hate enjoyed adored please thanks thank
@@ -47,11 +47,12 @@ CALENDAR = frozenset("monday tuesday wednesday thursday friday saturday sunday m
 _STOP_AT = re.compile(r"\s+(?:last night|yesterday|today|tonight|this (?:morning|week|weekend|month|year|evening)|again|on (?:the|a|my)|with|over the|in (?:one|two|a|the)|at|and (?:i|it|gave|loved|hated|liked)|"
                       r"(?:is|was|gets?|got|deserves?|but|which|for the|for school)\b|-|–|—)", re.I)
 _OBJECT = re.compile(rf"\b(?:{WATCHED}|loved|luved|hated|adored)\s+([^\W\d_][^,.:;!?()\n\"]{{2,60}})", re.I)
-_HEAD = re.compile(r"\s*([^\W\d_][^\s,.:;!?()]{2,}(?: [^\s,.:;!?()]+){0,3}?)(?:\s+(?:was|is)\b|\s*[,:–-]\s)")   # a message that begins with a name in small letters
+_HEAD = re.compile(r"\s*([^\W\d_][^\s,.:;!?()]{2,}(?: (?!\d+/|\d+%|\d(?:\.5)?\s*[,:–-])[^\s,.:;!?()★⭐*]+){0,3}?)(?:\s+(?:was|is)\b|\s*[,:–-]\s)")   # a message that begins with a name in small letters
 _IN_QUOTES = re.compile(r"(?<![^\W_])[\"“„«»「『《‹]([^\"“”„«»「」『』《》‹›\n]{1,80})[\"”“«»」』》›]|(?<![\w'])'([^'\n]{2,60})'(?!\w)")
 
 _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
 
+# %% ../../nbs/maprec/53f_new_titles.ipynb #8b416463
 def subtitle(text: str, start: int) -> bool:
     "Does a colon lead to a subtitle, as in Alien: Romulus, and not to a verdict?"
     m = re.match(r"[A-Z][\w'-]*(?: [A-Z][\w'-]*)*", text[start:])
@@ -82,7 +83,7 @@ def _capital_runs(text: str) -> list[tuple[int, int]]:
     close()
     return out
 
-# %% ../../nbs/maprec/53f_new_titles.ipynb #122dd9e0
+# %% ../../nbs/maprec/53f_new_titles.ipynb #cc0fab1d
 def _only_starts(text: str, start: int, end: int) -> bool:
     "Nothing but words that open sentences, such as I Just? Inside a sentence their capital letters say more."
     every = text[start:end].split()
@@ -101,7 +102,24 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
     while (tail := re.search(r"(?:\s+(?:and|of|the|in|a|to|for|on|at|&)|[^\w]+)$", text[start:end])): end = start + tail.start()
     return start, end
 
-# %% ../../nbs/maprec/53f_new_titles.ipynb #81b306f7
+# %% ../../nbs/maprec/53f_new_titles.ipynb #a10e77b2
+_NO_NAME = frozenset("""i you he she it we they me us him them my your his her its our their this that these those there here a an the what which who when where why how if and or but so as than to of in on at by for from with
+is was are were be been am do does did have has had not no never any some all every each more most one's film films movie movies book books novel story ending plot acting everything nothing something anyone one-star stars star out
+got get gets give gave rate rated loved hated liked watched saw read really very too just only please thanks thank ok sorry yes no hi hello hey can could would should will may might must let lets im ive dont didnt cant""".split())
+_OPENS = re.compile(r"\s*(?:(?:honestly|tbh|ok|so|well|omg|imo|finally|yeah|lol|ngl|idk|and|but|hm+|also|meh|ugh|wow)[,.]*\s+)*((?:[^\W\d_][\w'-]*)(?: [\w'-]+){0,3}?)(?:\s+(?:is|was|still|isn't|isnt|wasn't|wasnt|has|had|made|left|changed|blew|broke|forever|rocks|sucks|sucked)\b|\s*(?:[=:–—]|\s-)\s)", re.I)
+_TOOK = re.compile(r"\b(?:lu?o?ve?d|hate?d|enjoyed|adored|liked|loathed|finished|watched|reading|read|saw|(?:fell asleep|bored|dozed off) (?:in|during|by|at))\s+((?:[^\W\d_][\w'-]*)(?: [\w'-]+){0,3}?)(?=\s+(?:it|its|but|and|so|because|cause|cos|is|was|last|yesterday|today|tho|though|with|when|then|again|omg|lol|i)\b|\s*(?:[.,!?:;<]|$))", re.I)
+
+def _small_spans(text: str) -> list[tuple[int, int]]:
+    "Names in a message typed without capitals: what opens it before a verb, or what was loved and hated."
+    if any(c.isupper() for c in re.sub(r"\bI\b", "i", text)) or len(text) > 300: return []
+    out = []
+    for m in (x for x in (_OPENS.match(text), *_TOOK.finditer(text)) if x):
+        words = m[1].lower().split()
+        plain = len(words) == 1 and m.re is _OPENS and is_english(fold(words[0])) and commonness(fold(words[0])) > .6
+        if not plain and words[0] not in _NO_NAME and not set(words) & (_NO_NAME - LINKS) and not (len(words) < 3 and EVERYDAY.intersection(words)) and not feelings(m[1]): out.append(m.span(1))
+    return out
+
+# %% ../../nbs/maprec/53f_new_titles.ipynb #c8095c11
 _BY = re.compile(r"\b(?:(?:directed|written|played|produced|composed|published|based|penned|authored|created|starred|sung|painted|anything|something|everything|stuff|books?|films?|novels?|movies?|stor(?:y|ies)|works?|one) )?by\s+$", re.I)
 _FEELS_BY = re.compile(r"\b(?:blown away|taken in|taken|torn|\w+ed) by\s+$", re.I)
 _ANYTHING_OF = re.compile(r"\b(?:any(?:thing|one)?|everything|something|all|more|stuff|others?)\s+(?:\w+\s+){0,2}?(?:with|by|from|of|starring|featuring|like)\s+$", re.I)
@@ -132,22 +150,7 @@ def _object_spans(text: str) -> list[tuple[int, int]]:
         if not _NO_OBJECT.match(m[1]): out.append((m.start(1), m.start(1) + len(_STOP_AT.split(m[1], maxsplit=1)[0].rstrip())))
     return out
 
-_NO_NAME = frozenset("""i you he she it we they me us him them my your his her its our their this that these those there here a an the what which who when where why how if and or but so as than to of in on at by for from with
-is was are were be been am do does did have has had not no never any some all every each more most one's film films movie movies book books novel story ending plot acting everything nothing something anyone one-star stars star out
-got get gets give gave rate rated loved hated liked watched saw read really very too just only please thanks thank ok sorry yes no hi hello hey can could would should will may might must let lets im ive dont didnt cant""".split())
-_OPENS = re.compile(r"\s*(?:(?:honestly|tbh|ok|so|well|omg|imo|finally|yeah|lol|ngl|idk|and|but|hm+|also|meh|ugh|wow)[,.]*\s+)*((?:[^\W\d_][\w'-]*)(?: [\w'-]+){0,3}?)(?:\s+(?:is|was|still|isn't|isnt|wasn't|wasnt|has|had|made|left|changed|blew|broke|forever|rocks|sucks|sucked)\b|\s*(?:[=:–—]|\s-)\s)", re.I)
-_TOOK = re.compile(r"\b(?:lu?o?ve?d|hate?d|enjoyed|adored|liked|loathed|finished|watched|reading|read|saw|(?:fell asleep|bored|dozed off) (?:in|during|by|at))\s+((?:[^\W\d_][\w'-]*)(?: [\w'-]+){0,3}?)(?=\s+(?:it|its|but|and|so|because|cause|cos|is|was|last|yesterday|today|tho|though|with|when|then|again|omg|lol|i)\b|\s*(?:[.,!?:;<]|$))", re.I)
-
-def _small_spans(text: str) -> list[tuple[int, int]]:
-    "Names in a message typed without capitals: what opens it before a verb, or what was loved and hated."
-    if any(c.isupper() for c in re.sub(r"\bI\b", "i", text)) or len(text) > 300: return []
-    out = []
-    for m in (x for x in (_OPENS.match(text), *_TOOK.finditer(text)) if x):
-        words = m[1].lower().split()
-        plain = len(words) == 1 and m.re is _OPENS and is_english(fold(words[0])) and commonness(fold(words[0])) > .6
-        if not plain and words[0] not in _NO_NAME and not set(words) & (_NO_NAME - LINKS) and not (len(words) < 3 and EVERYDAY.intersection(words)) and not feelings(m[1]): out.append(m.span(1))
-    return out
-
+# %% ../../nbs/maprec/53f_new_titles.ipynb #c06feb98
 def unknown_titles(
     text: str,              # tidy
     kept: Sequence[Link],   # what was found already
@@ -164,6 +167,7 @@ def unknown_titles(
         out.append(Link(None, start, end, min(1., sum(told.values())), text[start:end], how, f"in no catalogue; {how}" + "".join(f", +{p:.2f} {n}" for n, p in told.items())))
     return out
 
+# %% ../../nbs/maprec/53f_new_titles.ipynb #2a75591e
 _PERSON = re.compile(r"\b(?:him|his|hers?|he|she)\b")
 _CALLED = re.compile(r"\b(?:director|actor|actress|author|writer|novelist|band|singer|composer|star|poet)s?\s+(?:is|are|was|like|such as)?\s*$", re.I)
 

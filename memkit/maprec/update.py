@@ -6,7 +6,7 @@
 __all__ = ['Change', 'Updater', 'without_orders', 'Clause', 'clauses', 'verdict_of', 'pair', 'unknown_item', 'EmbeddedUpdater',
            'apply', 'check_updater', 'LabelledUpdate', 'labelled_catalogue', 'labelled_updates', 'rows_of']
 
-# %% ../../nbs/maprec/53a_update.ipynb #ccce129b
+# %% ../../nbs/maprec/53a_update.ipynb #bb9eeb7d
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ from .rating_words import TITLE, Mark, marks, masked, tidy
 
 if TYPE_CHECKING: from memkit.core.store import MemoryStore
 
-# %% ../../nbs/maprec/53a_update.ipynb #8ddb5b09
+# %% ../../nbs/maprec/53a_update.ipynb #4e97747e
 @dataclass(frozen=True)
 class Change:
     "One row of the profile that a message asks for (MAP §4.4)."
@@ -43,7 +43,7 @@ class Updater(Protocol):
     "Reads what a message says about what its writer thinks of items."
     def changes(self, text: str) -> list[Change]: ...   # in the order of the text, at most one of each title
 
-# %% ../../nbs/maprec/53a_update.ipynb #11b4dfc8
+# %% ../../nbs/maprec/53a_update.ipynb #10c996f6
 _ROLE = re.compile(r"(?:(?<=[.!?\n>\]])|^)\s*(?:\[+|<\|?|\#+\s*)?(?:system|assistant|developer|admin|root|user)\b\s*(?:\]+|\|?>|:)+[^.!?\n]*", re.I)
 _ORDER = re.compile(r"""\b(?:ignore|disregard|forget|override|bypass)\b[^.!?\n]{0,40}\b(?:instructions?|rules?|prompts?|guidelines?|programming)\b
     |\b(?:rate|set|give|mark|store)\b[^.!?\n]{0,20}\b(?:every(?:thing)?|all)\b(?!\s+(?:of\s+)?(?:my|three|four|of\s+them))""", re.I | re.X)
@@ -55,7 +55,7 @@ def without_orders(
     text = _ROLE.sub(lambda m: " "*len(m[0]), text)
     return re.sub(r"[^.!?\n]+", lambda m: " "*len(m[0]) if _ORDER.search(m[0]) else m[0], text)
 
-# %% ../../nbs/maprec/53a_update.ipynb #e3c8ecfa
+# %% ../../nbs/maprec/53a_update.ipynb #2cdbeb78
 @dataclass(frozen=True)
 class Clause:
     "A stretch of a message that is said by one person in one way."
@@ -102,12 +102,12 @@ def _own(clause: str, may_ask: bool) -> bool:
     other = next((m for m in _OTHERS.finditer(clause) if not _AS_OTHERS.search(clause[max(0, m.start() - 16):m.start()])), None)
     return not other or (not _SAID.search(other[0]) and bool(_MINE.search(clause[:other.end()].replace("my ", ""))))
 
-# %% ../../nbs/maprec/53a_update.ipynb #bf82563a
+# %% ../../nbs/maprec/53a_update.ipynb #fc7d9ccc
 _BACK = re.compile(r"""\b(?:take|taking|took)\s+(?:it\s+)?back\b|\btake\b(?=[^.!?]{3,50}\bback\b)(?=[^.!?]{0,40}\b(?:rating|stars?|score|my|the|that|it)\b)|\bunrate\b|\btake\s+(?:it|that|\w+)\s+off\b|\b(?:retract|withdraw|undo|revoke|cancel|scrap|scratch)\b
     |\b(?:forget|ignore|disregard|delete|remove|drop|erase|strike|clear|wipe)\b(?=[^.!?]{0,30}?\b(?:rat(?:ed|e|ing|ings)|stars?|scores?|marks?|said|told|gave|wrote|grade|it|that|list|profile|review|opinion|the\s+\d)\b|[^.!?]{0,40}\bfrom\s+my\b)
     |\bshould(?:n't|\s+not)\s+have\s+(?:rated|given|scored)|\bnever\s+meant\s+to\s+(?:rate|give|score)|\bwas\s+a\s+mistake""", re.I | re.X)
 
-# %% ../../nbs/maprec/53a_update.ipynb #a8144ee2
+# %% ../../nbs/maprec/53a_update.ipynb #9febea9d
 _DENIED = re.compile(r"(?<!nothing less )(?<!no less )(?:\b(?:not|instead\s+of|rather\s+than|from|isn't|wasn't|never|no\s+longer|nor|than|over)\s+(?:an?\s+|the\s+)?(?:\w+\s+)?|n't\s+(?:\w+\s+){0,2}(?:an?\s+)?)$", re.I)
 
 def _standing(text: str, found: Sequence[Mark], parts: Sequence[Clause]) -> list[Mark]:
@@ -126,7 +126,7 @@ def verdict_of(
     late = [m for m in found[1:] if re.search(r"\b(?:but|yet|however|though|ultimately)\b", text[found[0].end:m.start], re.I)]
     return late[-1] if late else max(found, key=lambda m: abs(m.rating - 3))
 
-# %% ../../nbs/maprec/53a_update.ipynb #2ce6255f
+# %% ../../nbs/maprec/53a_update.ipynb #0c16d22c
 _AND = re.compile(r"[\"'”’»\s]*(?:\(\d{4}\))?\s*(?:,|and|&|or|, and|as well as)\s*(?:both\s+|also\s+|the\s+)?[\"'“‘«]?", re.I)
 
 def _distance(text: str, m: Mark, title: Link) -> float:
@@ -155,7 +155,7 @@ def pair(
             if not out[i] and out[j] and _AND.fullmatch(text[titles[a].end:titles[b].start]): out[i] = list(out[j])
     return out
 
-# %% ../../nbs/maprec/53a_update.ipynb #c6960bef
+# %% ../../nbs/maprec/53a_update.ipynb #77d21920
 def unknown_item(
     title: str,              # as it was written
     domain: str = "films",
@@ -165,7 +165,7 @@ def unknown_item(
     normal = " ".join(w.key for w in words_of(tidy(clean))) or clean.casefold()
     return Item(id=f"unknown:{normal}", title=clean, domain=domain)
 
-# %% ../../nbs/maprec/53a_update.ipynb #f9c1798a
+# %% ../../nbs/maprec/53a_update.ipynb #683343be
 def _taken_back(text: str, titles: Sequence[Link], parts: Sequence[Clause]) -> dict[Link, tuple[int, int]]:
     "Where a message takes back what it said of a title: nearest before it in the sentence, or after it where no other title follows."
     out: dict[Link, tuple[int, int]] = {}
@@ -195,10 +195,12 @@ def _one_each(found: Sequence[Change]) -> list[Change]:
     "The last change of each title."
     return list({c.item.id if c.item else unknown_item(c.title, c.domain).id: c for c in found}.values())
 
-# %% ../../nbs/maprec/53a_update.ipynb #178fd50b
+# %% ../../nbs/maprec/53a_update.ipynb #d33720c5
 class EmbeddedUpdater:
     "Reads changes with rules and a catalogue; works offline (MAP §4.4, Figure 5's task). Threads may share one."
-    def __init__(self, index: TitleIndex): self.index = index
+    def __init__(self, index: TitleIndex):
+        self.index = index
+        self.changes("watched Casablnca, 4/5, not bad")   # tables and patterns are made now, not at a user's first message
 
     def changes(
         self,
@@ -239,7 +241,7 @@ class EmbeddedUpdater:
         if best is None or (best.kind == "feeling" and not re.search(r"\b(?:it|this|that one)\b|^\W*(?:really\s+|absolutely\s+)?(?:loved|hated|liked|enjoyed|adored)\b", text, re.I)): return []
         return [Change("rate", about.title, best.rating, about, text.strip()[:120], f"{best.kind}: {best.words!r}; of what was spoken of before", .8, about.domain)]
 
-# %% ../../nbs/maprec/53a_update.ipynb #c51f310d
+# %% ../../nbs/maprec/53a_update.ipynb #30056112
 def _rated_before(store: "MemoryStore", user: str, change: Change) -> Item:
     "The item whose rating is taken back: of an unknown or ambiguous title the only one of that name that the user rated."
     if change.item is not None: return change.item
@@ -264,7 +266,7 @@ def apply(
             else: raise ValueError(f"a change is 'rate' or 'take back', got {c.action!r}")
     return [m for m in out if m is not None]
 
-# %% ../../nbs/maprec/53a_update.ipynb #7824b802
+# %% ../../nbs/maprec/53a_update.ipynb #ea6fe4b0
 def check_updater(
     make: Callable[[], Updater],   # over a catalogue that has Casablanca (1942)
 ):
@@ -289,7 +291,7 @@ def check_updater(
         except TypeError: continue
         raise AssertionError(f"what is no text raises TypeError: {bad!r}")
 
-# %% ../../nbs/maprec/53a_update.ipynb #61fdf899
+# %% ../../nbs/maprec/53a_update.ipynb #462841eb
 @dataclass(frozen=True)
 class LabelledUpdate:
     "A row of data/map_updates.jsonl: a message and what it should change."
@@ -297,7 +299,7 @@ class LabelledUpdate:
     about: str | None                    # title of what the conversation was last about
     rows: tuple[Mapping[str, Any], ...]  # action, title, rating; year and domain where the catalogue has it
     hard: tuple[str, ...]                # what makes it hard
-    split: str                           # 'tune', 'score'; by another writer: 'other', 'fresh'
+    split: str                           # 'tune', 'dev2', 'score', 'score2'; by another writer: 'other', 'fresh', 'third'
 
 _EVERYDAY = (("Her", 2013, "films"), ("Up", 2009, "films"), ("It", 1986, "books"), ("Speed", 1994, "films"), ("Misery", 1987, "books"), ("Big", 1988, "films"))
 

@@ -1,0 +1,134 @@
+"""Widgets in a real JupyterLab and a real browser, worked as a person would.
+
+Pictures of the pages are written where MEMKIT_SHOTS names a folder."""
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+import lab as labs
+
+pytestmark = pytest.mark.skipif(bool(labs.why_not()), reason=f"no browser test: {labs.why_not()}")
+NBS = labs.ROOT/"nbs"/"widgets"
+
+
+@pytest.fixture(scope="module")
+def lab():
+    server = labs.Lab()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with labs.browser() as b: yield b
+
+
+def shot(page, name: str, *widths: int):
+    if not (folder := os.environ.get("MEMKIT_SHOTS")): return
+    for width in widths:
+        page.set_viewport_size({"width": width, "height": 1500})
+        page.wait_for_timeout(700)
+        page.screenshot(path=Path(folder)/f"{name}_{width}.png")
+    page.set_viewport_size({"width": 1280, "height": 1500})
+
+
+def theme(page, name: str):
+    page.evaluate("name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})", name)
+    page.locator(f'body[data-jp-theme-name="{name}"]').wait_for(state="attached", timeout=60_000)
+
+
+class Stepper:
+    "The stepper on a page, as one sees and touches it."
+    def __init__(self, page, nth: int = 0):
+        from playwright.sync_api import expect
+        self.page, self.expect, self.panel = page, expect, page.locator(".mk-panel").nth(nth)
+        self.picture = self.panel.locator(".mk-drawing")
+        self.picture.wait_for(timeout=60_000)
+        self.panel.scroll_into_view_if_needed()
+
+    def button(self, name: str): return self.panel.get_by_role("button", name=name)
+    def at(self, words: str): self.expect(self.picture).to_have_attribute("aria-label", re.compile(f"^{words}"))
+    def compared(self): return self.panel.locator(".mk-differences li").all_inner_texts()
+    def struck(self): return self.panel.locator("svg text[text-decoration=line-through]").all_text_contents()
+
+
+def test_stepping_through_a_dialogue(lab, chromium):
+    with labs.opened(chromium, lab, NBS/"83a_dpem_steps.ipynb") as page:
+        s = Stepper(page)
+        s.at("Round 6")
+        assert any("lisinopril" in row and "long-term" in row for row in s.compared())
+        s.expect(s.panel.locator("svg text", has_text="→ promoted")).to_have_count(1)
+        shot(page, "dpem_promoted", 1280, 800)
+
+        s.button("Step ▶").click()
+        s.at("Round 7")
+        for _ in range(3): s.button("◀ Back").click()
+        s.at("Round 4")
+        assert "avoidance: severe, and once is enough" in s.panel.locator("svg text").all_text_contents()
+
+        handle = s.panel.locator(".mk-slider .noUi-handle")     # the keyboard alone
+        handle.focus()
+        handle.press("ArrowLeft")
+        s.at("Round 3")
+        handle.press("End")
+        s.at("Round 9")
+        assert handle.evaluate("h => h === document.activeElement"), "the focus stays on the slider"
+        s.button("Step ▶").press("Enter")                       # at the end nothing moves, and the focus stays
+        s.at("Round 9")
+        assert s.button("Step ▶").evaluate("b => b === document.activeElement")
+
+        jump = s.panel.get_by_label("Jump to")
+        jump.select_option(index=1)
+        s.at("Round 1")
+        assert "Hello doctor." in s.struck()
+        s.expect(handle).to_have_attribute("aria-valuenow", "1.0")
+        jump.select_option(index=8)
+        s.at("Round 8")
+        assert len(s.struck()) >= 6, "the refresh emptied short-term memory"
+        shot(page, "dpem_refreshed", 1280, 800)
+        theme(page, "JupyterLab Dark")
+        ink = s.panel.locator("svg text").first.evaluate("t => getComputedStyle(t).fill")
+        assert sum(map(int, re.findall(r"\d+", ink))) > 600, "light letters on a dark page"
+        shot(page, "dpem_dark", 1280)
+        theme(page, "JupyterLab Light")
+
+        s.panel.get_by_label("Compare with").select_option(index=2)  # the state before the first round
+        s.expect(s.panel.locator(".mk-differences")).to_contain_text("Before the first round")
+        s.panel.get_by_label("Compare with").select_option(label="nothing")
+        s.expect(s.panel.locator(".mk-differences")).to_have_count(0)
+
+        s.button("◀ Back").focus()
+        for _ in range(8): page.keyboard.press("Enter")
+        s.at("Before the first round")
+        s.panel.locator(".mk-play button").first.click()
+        s.at("Round [23]")                                      # it plays by itself
+        assert labs.errors(page) == []
+
+
+def test_a_conversation_and_taking_a_memory_away(lab, chromium):
+    with labs.opened(chromium, lab, NBS/"83b_hybrid_steps.ipynb") as page:
+        s = Stepper(page)
+        s.at("The user asked “I have sinusitis")
+        assert "Drink beer every day." in s.struck() and "M1" in s.panel.locator("svg text").all_text_contents()
+        assert any("did not fit the budget" in t for t in s.panel.locator("svg text").all_text_contents())
+        shot(page, "hybrid_turn", 1280, 800)
+        s.button("Step ▶").click()
+        s.at("The user asked “What about honey")
+        s.button("◀ Back").press("Space")
+        s.at("The user asked “I have sinusitis")
+
+        away = Stepper(page, 1)
+        away.at("Without “I am allergic to penicillin")
+        assert "only here" in away.panel.locator("svg text").all_text_contents()
+        shot(page, "hybrid_away", 1280, 800)
+        away.panel.get_by_label("Without", exact=True).select_option(label="nothing")
+        away.at("The user asked")
+        away.panel.get_by_label("Turn", exact=True).select_option(index=1)
+        away.at("The user asked “What about honey")
+        away.panel.get_by_label("Without", exact=True).select_option(index=1)
+        away.expect(away.panel.locator("svg")).to_contain_text("press “Answer again”")
+        away.button("Answer again").press("Enter")
+        away.at("Without “")
+        assert labs.errors(page) == []

@@ -1,0 +1,262 @@
+"What the widgets draw: safe, in words too, and never anything but what was recorded."
+import re
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from memkit.core.lm import ScriptedLM
+from memkit.core.notes import Note, Round
+from memkit.core.records import Document
+from memkit.core.same import Relation
+from memkit.core.store import MemoryStore
+from memkit.malp.dpem import DPeM
+from memkit.malp.executive import DPeMSettings
+from memkit.widgets import dpem_steps as dp, hybrid_steps as hy
+from memkit.widgets.panel import Panel
+from memkit.widgets.scene import COLOURS, STYLE, Scene, cut, width_of, wrap
+from memkit.widgets.stepper import BEFORE, NONE, Step, differences, step_table, stepper
+
+NASTY = "</text><script>alert(1)</script><img src=x onerror=alert(1)> & \x00\x1b\u202e \ud7ff \U0001f600 $x$ 'q' \"q\""
+texts = st.text(max_size=80)
+
+
+def parsed(scene: Scene) -> ElementTree.Element:
+    tree = ElementTree.fromstring(scene.svg())
+    kinds = {e.tag.split("}")[1] for e in tree.iter()}
+    assert kinds <= {"svg", "title", "desc", "style", "rect", "text", "path", "g"}, "text never becomes a shape, a link or a script"
+    outside = [v for e in tree.iter() for k, v in e.attrib.items() if k.startswith("on") or "href" in k or "url(" in v]
+    assert not outside and "url(" not in STYLE and "@import" not in STYLE, "a picture refers to nothing outside itself"
+    return tree
+
+
+# --- scenes
+
+@given(words=texts, label=texts, title=texts, key=texts, room=st.floats(0, 900), size=st.floats(4, 40))
+def test_any_text_can_be_drawn(words, label, title, key, room, size):
+    s = Scene(300, 100, words + "!").text(0, 10, label, size, width=room or None).box(0, 0, 10, 10, title=title).bar(0, 0, 50, 8, .5, title=title, mark=.3)
+    with s.group(1, 2, key): s.text(0, 0, NASTY, struck=True).move(0, 0, 50, 20).strike(0, 5, 10)
+    tree = parsed(s)
+    assert s.svg() == s.svg() and len(tree.findall(".//{*}text")) == 2
+
+
+@given(text=texts, room=st.floats(20, 600), size=st.floats(8, 20), bold=st.booleans(), most=st.integers(1, 4))
+def test_what_is_cut_has_room(text, room, size, bold, most):
+    line = cut(text, room, size, bold)
+    assert width_of(line, size, bold) <= room + 1e-6 or line == "…"
+    lines = wrap(text, room, most, size, bold)
+    assert len(lines) <= most and all(width_of(part, size, bold) <= room + 1e-6 or part == "…" for part in lines)
+    if not any(part.endswith("…") for part in lines): assert " ".join(lines).split() == cut(text, 1e9).split()
+
+
+def test_every_colour_has_a_light_and_a_dark_value_that_the_style_uses():
+    for name, (light, dark) in COLOURS.items():
+        assert re.fullmatch("#[0-9a-f]{6}", light) and re.fullmatch("#[0-9a-f]{6}", dark)
+        assert f".f-{name}{{fill:{dark}}}" in STYLE and f'"true"] .mk-scene .f-{name}{{fill:{light}}}' in STYLE
+
+
+@pytest.mark.parametrize("bad", [dict(width=0, height=5, words="w"), dict(width=5, height=float("nan"), words="w"), dict(width=5, height=5, words=" \n")])
+def test_a_scene_without_size_or_words_is_refused(bad):
+    with pytest.raises(ValueError): Scene(**bad)
+
+
+# --- panels
+
+def bar(n): return Scene(100, 20, f"It is {n}.") if n < 5 else (_ for _ in ()).throw(ValueError(f"{n} is too many <b>"))
+
+def test_a_bad_setting_is_told_in_place_and_leaves_the_picture():
+    w = pytest.importorskip("ipywidgets")
+    panel = Panel({"n": w.IntText(1, description="n")}, bar)
+    panel.controls["n"].value = 7
+    assert panel.error == "7 is too many <b>" and 'role="alert"' in panel._below.value and "&lt;b&gt;" in panel._below.value and "It is 1." in panel._picture.svg
+    panel.controls["n"].value = 2
+    assert not panel.error and "alert" not in panel._below.value and "It is 2." in panel._picture.svg
+
+
+def test_an_unforeseen_error_names_its_kind():
+    w = pytest.importorskip("ipywidgets")
+    panel = Panel({"n": w.IntText(0)}, lambda n: 1/n)
+    assert panel.error.startswith("ZeroDivisionError")
+
+
+def test_a_panel_comes_back_where_it_was_and_two_panels_dont_share():
+    w = pytest.importorskip("ipywidgets")
+    make = lambda key: Panel({"n": w.IntSlider(1, 0, 4)}, bar, key=key)
+    make("here").controls["n"].value = 3
+    assert (make("here").values(), make("there").values(), make(None).values()) == ({"n": 3}, {"n": 1}, {"n": 1})
+    assert Panel({"m": w.IntSlider(1, 0, 4)}, lambda m: bar(m), key="here").values() == {"m": 1}, "another panel under the same key keeps its own default"
+
+
+def test_where_nothing_can_be_clicked_a_picture_and_words_are_left():
+    w = pytest.importorskip("ipywidgets")
+    bundle = Panel({"n": w.IntSlider(1, 0, 4)}, bar)._repr_mimebundle_()
+    assert ElementTree.fromstring(bundle["image/svg+xml"]).tag.endswith("svg") and bundle["text/plain"] == "It is 1."
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+
+
+# --- the stepper
+
+def plain_steps(n): return [Step(title=f"Round {i}", words=f"Round {i} {NASTY}", scene=lambda i=i: Scene(99, 9, f"Picture {i}."), facts=lambda i=i: {NASTY: str(i), f"only {i}": "x"}) for i in range(n)]
+
+def controls(panel): return {c.description: c for row in panel.widget.children[:2] for c in row.children}
+
+def test_buttons_slider_and_list_move_together_and_stop_at_the_ends():
+    pytest.importorskip("ipywidgets")
+    panel = stepper(plain_steps(3))
+    c = controls(panel)
+    c["◀ Back"].click()
+    assert panel.values()["step"] == 0
+    for _ in range(5): c["Step ▶"].click()
+    assert panel.values()["step"] == c["Jump to"].value == c["Play"].value == 2 and panel.scene.words == "Picture 2."
+    c["Jump to"].value = 1
+    assert panel.values()["step"] == 1 and "Picture 1." in panel._picture.svg
+    assert not any(b.disabled for b in (c["◀ Back"], c["Step ▶"])), "a disabled button would throw the focus away"
+
+
+def test_what_is_compared_is_escaped_and_in_order():
+    pytest.importorskip("ipywidgets")
+    panel = stepper(plain_steps(4))
+    panel.set({"step": 1, "against": 3})
+    assert "<script" not in panel._below.value and "only 3" in panel._below.value
+    assert panel._below.value.index("Round 1") < panel._below.value.index("Round 3"), "from the earlier to the later, whichever is looked at"
+    panel.set({"step": 1, "against": NONE})
+    assert "mk-differences" not in panel._below.value
+    panel.set({"step": 0, "against": BEFORE})
+    assert "mk-differences" not in panel._below.value
+
+
+def test_one_step_is_enough_and_none_is_refused():
+    pytest.importorskip("ipywidgets")
+    assert stepper(plain_steps(1)).scene.words == "Picture 0."
+    with pytest.raises(ValueError, match="no steps"): stepper([])
+
+
+def test_a_kept_place_in_a_longer_dialogue_is_let_go():
+    pytest.importorskip("ipywidgets")
+    stepper(plain_steps(9), key="shrinks").set({"step": 8})
+    assert stepper(plain_steps(3), key="shrinks").values()["step"] <= 2
+    assert step_table(plain_steps(2)).count("\n") >= 3
+
+
+# --- DPeM
+
+class Letters:
+    name, dim = "letters", 26
+    def embed(self, texts, kind="document"):
+        rows = np.array([[t.lower().count(chr(97 + i)) + .01 for i in range(26)] for t in texts], dtype=np.float32)
+        return rows/np.linalg.norm(rows, axis=1, keepdims=True)
+
+def same_text(text, vector, known, vectors):
+    found = [i for i, k in enumerate(known) if k == text]
+    return (found[0], Relation("duplicate", 1., "the same words")) if found else None
+
+def told(rounds, **how):
+    "An assistant whose memory took these rounds: each a list of (fact, is it kept?)."
+    store = MemoryStore(":memory:")
+    dpem = DPeM(store, Letters(), DPeMSettings(**how), same_text)
+    for i, said in enumerate(rounds):
+        sentences = [f"I told you of {f} here." for f, _ in said]
+        notes = [Note(text=t, shown=t, speaker="user", round=f"r{i}", place=j, kind="user-specific", probability=.9, kept=keep, reason="" if keep else "small talk") for j, (t, (_, keep)) in enumerate(zip(sentences, said))]
+        dpem.take("u", Round(f"r{i}", " ".join(sentences) or "Hm.", ""), notes)
+    return SimpleNamespace(memory=SimpleNamespace(dpem=dpem, name="DPeM"), store=store), dpem
+
+facts = st.lists(st.tuples(st.sampled_from(["apples", "bees", "cats", "dogs", "elms", "figs"]), st.booleans()), max_size=4)
+
+@given(rounds=st.lists(facts, max_size=7), size=st.integers(1, 5), refresh=st.integers(1, 6), every=st.integers(1, 3), theta=st.integers(1, 9))
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_frame_shows_what_the_memory_itself_says(rounds, size, refresh, every, theta):
+    assistant, dpem = told(rounds, short_term_size=size, refresh_every=refresh, promote_every=every, promote_at=theta)
+    d = dp.read_dialogue(assistant, "u")
+    assert d.rounds == len(rounds)
+    for i in range(len(rounds) + 1):
+        f, state = dp.frame(d, i), dpem.state("u", i)
+        assert ([m.id for m in f.short_term], [m.id for m in f.long_term], f.history) == (list(state.short_term), list(state.long_term), len(state.history))
+        assert all(m.count == state.flags[m.id] for m in (*f.short_term, *f.long_term)) and len(f.short_term) <= size
+        assert 1 <= f.refresh_in <= refresh and 1 <= f.look_in <= every
+        if i: assert sum(n.dropped == "small talk" for n in f.notes) == sum(not keep for _, keep in rounds[i - 1])
+        parsed(dp.draw_frame(f))
+    steps = dp.dpem_steps(assistant, "u")
+    assert len(steps) == len(rounds) + 1 and step_table(steps)
+    for a, b in zip(steps, steps[1:]): differences(a, b)
+
+
+def test_the_third_time_is_an_arrow_and_a_refresh_strikes_what_it_takes():
+    assistant, _ = told([[("apples", True)], [("apples", True), ("bees", True)], [("apples", True), ("hello", False)], [("cats", True)]], promote_every=1, refresh_every=4)
+    three, four = (dp.frame(dp.read_dialogue(assistant, "u"), i) for i in (3, 4))
+    assert [(m.how, m.count) for m in three.long_term] == [("promoted", 3)] and [n.dropped for n in three.notes] == ["", "small talk"]
+    svg = dp.draw_frame(three).svg()
+    assert "→ promoted" in svg and "θ is 3" in svg and 'line-through' in svg and "small talk" in svg
+    assert {m.how for m in four.left} == {"refreshed"} and len(four.left) == 2 and not four.short_term and len(four.long_term) == 1
+    moved = [str(x) for x in differences(*(dp.dpem_steps(assistant, "u")[i] for i in (2, 3)))]
+    assert any("short-term, said 2 times → long-term, said 3 times" in m for m in moved)
+
+
+def test_what_was_forgotten_is_in_no_step():
+    assistant, dpem = told([[("apples", True), ("bees", True)], [("cats", True)]])
+    dpem.forget("u", [m.id for m in assistant.store.list("u") if "bees" in m.text])
+    for f in (dp.frame(dp.read_dialogue(assistant, "u"), i) for i in (1, 2)): assert not any("bees" in m.text for m in (*f.short_term, *f.left))
+    dpem.forget("u")
+    assert [s.title for s in dp.dpem_steps(assistant, "u")] == ["Before the first round"]
+
+
+def test_five_hundred_memories_are_one_picture_with_a_cell_each():
+    frame = dp.Frame(round=1, rounds=1, short_term=tuple(dp.MemoryRow(id=i, root=i, text=f"Fact {i} & {NASTY}", count=1 + i % 3) for i in range(1, 501)), settings=DPeMSettings(short_term_size=500))
+    tree = parsed(dp.draw_frame(frame))
+    titles = {e.text.split(" ")[1] for e in tree.iter() if e.tag.endswith("title") and e.text and e.text.startswith("Fact ")}
+    assert {str(i) for i in range(1, 501)} == titles
+
+
+# --- the hybrid chatbot
+
+DOCS = [Document(id="burn", title="Burns & <scalds>", text="Cool a burn under running water for twenty minutes."), Document(id="pen", title="Penicillin", text="Who is allergic to penicillin must not take amoxicillin."),
+        Document(id="honey", text="Honey soothes a cough.")]
+
+@pytest.fixture(scope="module")
+def talked():
+    from memkit.hybrid import open_chatbot
+    bot = open_chatbot(":memory:", corpus=DOCS, model=ScriptedLM(lambda messages: "I know of an allergy." if "allergic since" in messages[-1].text else "Who is allergic to penicillin must not take amoxicillin."))
+    bot.consent("u")
+    bot.consent("v")
+    turns = [bot.chat("u", t) for t in ("I am allergic since childhood, to penicillin.", "Can I take amoxicillin, with my allergy to penicillin?", NASTY.replace("\x00", "") + " what helps a burn?", "And for my allergy to penicillin?")]
+    return bot, turns
+
+
+def everything(bot): return [(m.id, m.text, m.recalls) for u in ("u", "v") for m in bot.memories(u)], len(bot.store.events("u")), len(bot.store.turns("u"))
+
+def test_every_turn_can_be_drawn_told_and_compared(talked):
+    bot, turns = talked
+    steps = hy.hybrid_steps(turns)
+    for s, t in zip(steps, turns):
+        parsed(s.scene())
+        assert s.turn is t and f"{t.prompt_tokens:,} of {t.budget:,} tokens" in s.words
+        assert len(s.facts()) >= len(t.considered)
+    shown = steps[1].scene().svg()
+    assert ">M1<" in shown and all(d.title in shown or "&lt;scalds" in shown for d in DOCS if d.title)
+
+
+def test_answering_again_changes_nothing_and_leaves_out_what_it_should(talked):
+    bot, turns = talked
+    second, was = turns[1], everything(bot)
+    gone = second.recalled[0].item.id
+    again, without = hy.answer_without(bot, second), hy.answer_without(bot, second, [gone])
+    assert (again.prompt, again.answer, again.fallback) == (second.prompt, second.answer, second.fallback), "later exchanges aren't seen by an earlier turn"
+    assert gone not in {c.hit.item.id for c in without.considered} and without.prompt != second.prompt and without.wrote == again.wrote == ()
+    assert everything(bot) == was, "nothing was stored or counted"
+    parsed(hy.draw_pair(second, without, [NASTY]))
+    with pytest.raises(LookupError, match="considered the memories"): hy.answer_without(bot, second, [10_000])
+
+
+def test_taking_away_by_button(talked):
+    pytest.importorskip("ipywidgets")
+    bot, turns = talked
+    panel = hy.take_away(bot, turns)
+    turn, memory, button = panel.widget.children[0].children
+    memory.value = memory.options[1][1]
+    assert "press “Answer again”" in panel.scene.svg()
+    button.click()
+    assert "Taken away" in panel.scene.svg() and "only here" in panel.scene.svg()
+    turn.value = len(turn.options) - 1
+    assert not panel.error and set(dict(memory.options).values()) - {0} == {h.item.id for h in [t for t in turns if t.recalled][-1].recalled}
+    with pytest.raises(ValueError, match="none to take away"): hy.take_away(bot, turns[:1])

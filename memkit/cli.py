@@ -64,6 +64,7 @@ def cmd_bench(a: argparse.Namespace):
 def cmd_experiment(a: argparse.Namespace):
     "Run a paper's experiment and print its tables, the paper's numbers beside ours; JSON and pictures where asked."
     from memkit.experiments.result import print_result, save_result
+    if a.amazon and a.name != "map": raise ValueError(f"--amazon belongs to the experiment map; {a.name} reads no ratings")
     run, pictures, more = {"hybrid": _hybrid, "malp": _malp, "mark": _mark, "map": _map}[a.name](a)
     result = run()
     print_result(result)
@@ -94,8 +95,10 @@ def _mark(a: argparse.Namespace) -> tuple[Callable, Callable, Callable]:
 def _map(a: argparse.Namespace) -> tuple[Callable, Callable, Callable]:
     from memkit.core.llm import load_model
     from memkit.experiments.map import figure_6, figure_7, run_map
+    from memkit.maprec.amazon import load_amazon
     _not_malp(a)
-    return lambda: run_map(full=a.full, model=load_model(a.model)), lambda result: {f.__name__: f(result) for f in (figure_6, figure_7)}, lambda result: ""
+    books = lambda: load_amazon(*a.amazon, films_at_least=18) if a.amazon else None
+    return lambda: run_map(full=a.full, model=load_model(a.model), amazon=books()), lambda result: {f.__name__: f(result) for f in (figure_6, figure_7)}, lambda result: ""
 
 def _not_malp(a: argparse.Namespace):
     if a.memory_only or a.pairs: raise ValueError(f"--memory-only and --pairs belong to the experiment malp; {a.name} has no weights to leave out and no pairs to rate")
@@ -251,6 +254,7 @@ def add_experiment(c: argparse.ArgumentParser):
     size.add_argument("--quick", dest="full", action="store_false", help="little data and few answers, about three minutes on two cores (the default)")
     size.add_argument("--full", action="store_true", help="hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQuAD was never embedded; malp: more patients and rounds, and weights for eight of them, about an hour; with --memory-only a quarter of an hour; mark: 450 questions of MedMCQA, about half an hour; map: all users of MovieLens 100k, about 40 minutes")
     c.add_argument("--memory-only", action="store_true", help="malp: the memory alone; no weights are trained (injection, LoRA)")
+    c.add_argument("--amazon", nargs=4, metavar="FILE", help="map: ratings and metadata of films, then of books, from Amazon's reviews, for books foretold from films (default: simulated raters); memkit data amazon says where they are")
     c.add_argument("--pairs", type=Path, metavar="FILE", help="malp: write pairs of answers to this HTML file, for people to rate")
     c.add_argument("--model", default="embedded", help="who writes the answers, as for memkit chat (default: %(default)s)")
     c.add_argument("--json", type=Path, help="write the figures, and where they come from, to this file")

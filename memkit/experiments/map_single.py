@@ -246,7 +246,7 @@ class SingleSize:
     tokens: int           # of a practice
     reader: ReaderSettings
 
-SINGLE_QUICK = SingleSize(tune=12, users=60, memory=12, masked=12, messages=4, cost=4, practice=(), tokens=0, reader=ReaderSettings(members=1, passes=12))
+SINGLE_QUICK = SingleSize(tune=12, users=24, memory=8, masked=8, messages=3, cost=3, practice=(), tokens=0, reader=ReaderSettings(members=1, passes=12))
 SINGLE_FULL = SingleSize(tune=24, users=None, memory=40, masked=40, messages=12, cost=20, practice=(0,), tokens=40_000, reader=ReaderSettings(members=1))
 
 def place(

@@ -203,6 +203,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                             'memkit.cli._malp': ('cli.html#_malp', 'memkit/cli.py'),
                             'memkit.cli._map': ('cli.html#_map', 'memkit/cli.py'),
                             'memkit.cli._mark': ('cli.html#_mark', 'memkit/cli.py'),
+                            'memkit.cli._new_session': ('cli.html#_new_session', 'memkit/cli.py'),
                             'memkit.cli._not_malp': ('cli.html#_not_malp', 'memkit/cli.py'),
                             'memkit.cli._read': ('cli.html#_read', 'memkit/cli.py'),
                             'memkit.cli._save_pairs': ('cli.html#_save_pairs', 'memkit/cli.py'),

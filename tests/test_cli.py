@@ -337,3 +337,12 @@ def test_a_demonstration_that_fails_leaves_no_store_behind(tmp_path, monkeypatch
     def broken(messages): raise ConnectionError("the server went away")
     with pytest.raises(ConnectionError): run_demo(model=ScriptedLM(broken), say=lambda line: None)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_session_with_mark_has_read_the_old_one():
+    from memkit.core.lm import ScriptedLM
+    from memkit.mark import open_mark
+    bot = open_mark(":memory:", ScriptedLM(lambda messages: "I see."))
+    for line in ("Which treatment for a filled tooth that stays sensitive?", "No. Sensitivity of a filled tooth that does not stop means pulpitis, and the treatment is a pulpectomy.", "/new"): text, last = cli.chat_line(bot, "dr", line, None)
+    assert "has been read" in text and [m.text for m in bot.domain_memories("dr")] and cli.chat_line(bot, "dr", "/consent", None)[0].startswith("This assistant remembers")
+    bot.close()

@@ -1,66 +1,19 @@
-"""Widgets in a real JupyterLab and a real browser, worked as a person would.
-
-Pictures of the pages are written where MEMKIT_SHOTS names a folder."""
-import os
+"""Widgets in a real JupyterLab and a real browser, worked as a person would; pictures of the pages are written where MEMKIT_SHOTS names a folder."""
 import re
-from pathlib import Path
-
-import pytest
 
 import lab as labs
 
-pytestmark = pytest.mark.skipif(bool(labs.why_not()), reason=f"no browser test: {labs.why_not()}")
+pytestmark = labs.needed
 NBS = labs.ROOT/"nbs"/"widgets"
-
-
-@pytest.fixture(scope="module")
-def lab():
-    server = labs.Lab()
-    yield server
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    with labs.browser() as b: yield b
-
-
-def shot(page, name: str, *widths: int):
-    if not (folder := os.environ.get("MEMKIT_SHOTS")): return
-    for width in widths:
-        page.set_viewport_size({"width": width, "height": 1500})
-        page.wait_for_timeout(700)
-        page.screenshot(path=Path(folder)/f"{name}_{width}.png")
-    page.set_viewport_size({"width": 1280, "height": 1500})
-
-
-def theme(page, name: str):
-    page.evaluate("name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})", name)
-    page.locator(f'body[data-jp-theme-name="{name}"]').wait_for(state="attached", timeout=60_000)
-
-
-class Stepper:
-    "The stepper on a page, as one sees and touches it."
-    def __init__(self, page, nth: int = 0):
-        from playwright.sync_api import expect
-        self.page, self.expect, self.panel = page, expect, page.locator(".mk-panel").nth(nth)
-        self.picture = self.panel.locator(".mk-drawing")
-        self.picture.wait_for(timeout=60_000)
-        self.panel.scroll_into_view_if_needed()
-
-    def button(self, name: str): return self.panel.get_by_role("button", name=name)
-    def at(self, words: str): self.expect(self.picture).to_have_attribute("aria-label", re.compile(f"^{words}"))
-    def compared(self): return self.panel.locator(".mk-differences li").all_inner_texts()
-    def struck(self): return self.panel.locator("svg text[text-decoration=line-through]").all_text_contents()
 
 
 def test_stepping_through_a_dialogue(lab, chromium):
     with labs.opened(chromium, lab, NBS/"83a_dpem_steps.ipynb") as page:
-        s = Stepper(page)
+        s = labs.Worked(page)
         s.at("Round 6")
         assert any("lisinopril" in row and "long-term" in row for row in s.compared())
         s.expect(s.panel.locator("svg text", has_text="→ promoted")).to_have_count(1)
-        shot(page, "dpem_promoted", 1280, 800)
+        labs.shot(page, "dpem_promoted", 1280, 800)
 
         s.button("Step ▶").click()
         s.at("Round 7")
@@ -87,12 +40,12 @@ def test_stepping_through_a_dialogue(lab, chromium):
         jump.select_option(index=8)
         s.at("Round 8")
         assert len(s.struck()) >= 6, "the refresh emptied short-term memory"
-        shot(page, "dpem_refreshed", 1280, 800)
-        theme(page, "JupyterLab Dark")
+        labs.shot(page, "dpem_refreshed", 1280, 800)
+        labs.theme(page, "JupyterLab Dark")
         ink = s.panel.locator("svg text").first.evaluate("t => getComputedStyle(t).fill")
         assert sum(map(int, re.findall(r"\d+", ink))) > 600, "light letters on a dark page"
-        shot(page, "dpem_dark", 1280)
-        theme(page, "JupyterLab Light")
+        labs.shot(page, "dpem_dark", 1280)
+        labs.theme(page, "JupyterLab Light")
 
         s.panel.get_by_label("Compare with").select_option(index=2)  # the state before the first round
         s.expect(s.panel.locator(".mk-differences")).to_contain_text("Before the first round")
@@ -109,20 +62,20 @@ def test_stepping_through_a_dialogue(lab, chromium):
 
 def test_a_conversation_and_taking_a_memory_away(lab, chromium):
     with labs.opened(chromium, lab, NBS/"83b_hybrid_steps.ipynb") as page:
-        s = Stepper(page)
+        s = labs.Worked(page)
         s.at("The user asked “I have sinusitis")
         assert "Drink beer every day." in s.struck() and "M1" in s.panel.locator("svg text").all_text_contents()
         assert any("did not fit the budget" in t for t in s.panel.locator("svg text").all_text_contents())
-        shot(page, "hybrid_turn", 1280, 800)
+        labs.shot(page, "hybrid_turn", 1280, 800)
         s.button("Step ▶").click()
         s.at("The user asked “What about honey")
         s.button("◀ Back").press("Space")
         s.at("The user asked “I have sinusitis")
 
-        away = Stepper(page, 1)
+        away = labs.Worked(page, 1)
         away.at("Without “I am allergic to penicillin")
         assert "only here" in away.panel.locator("svg text").all_text_contents()
-        shot(page, "hybrid_away", 1280, 800)
+        labs.shot(page, "hybrid_away", 1280, 800)
         away.panel.get_by_label("Without", exact=True).select_option(label="nothing")
         away.at("The user asked")
         away.panel.get_by_label("Turn", exact=True).select_option(index=1)

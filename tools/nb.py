@@ -28,6 +28,15 @@ def flags(source: str) -> set[str]:
 
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
+TELL = "from memkit.widgets.figure_words import tell_figures; tell_figures()"   # in the kernel, before the first cell: pictures bring words along
+
+
+def describe(output: dict):
+    "What is stored beside a picture: no widget view (without its kernel it would be neither), and its words where nbconvert looks for a text alternative."
+    data = output.get("data", {})
+    if "image/svg+xml" in data: data.pop(WIDGET, None)
+    words = data.get("text/plain", "")
+    if "image/png" in data and not words.startswith("<"): output.setdefault("metadata", {}).setdefault("image/png", {})["alt"] = re.sub(r"^Picture\(figure=<.*?>, alt=['\"](.*)['\"]\)$", r"\1", words, flags=re.S)
 
 
 def run(path: Path, slow: bool = False):
@@ -41,10 +50,10 @@ def run(path: Path, slow: bool = False):
     outputs = {i: nb.cells[i].pop("outputs", []) for i in held}
     for i in held: nb.cells[i].pop("execution_count", None)
     env = {**os.environ, "TQDM_DISABLE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    NotebookClient(nb, timeout=7200, store_widget_state=False, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}).execute(env=env)
+    NotebookClient(nb, timeout=7200, store_widget_state=False, kernel_name="python3", extra_arguments=[f"--IPKernelApp.exec_lines={TELL}"],
+                   resources={"metadata": {"path": str(ROOT)}}).execute(env=env)
     for i in held: nb.cells[i].update(cell_type="code", outputs=outputs[i], execution_count=None)
-    for output in (o for c in nb.cells for o in c.get("outputs", [])):
-        if "image/svg+xml" in (data := output.get("data", {})): data.pop(WIDGET, None)   # a widget that has a picture is kept as the picture: without its kernel it would be neither
+    for output in (o for c in nb.cells for o in c.get("outputs", [])): describe(output)
     nbformat.write(nb, path)
 
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['drawing', 'show', 'Panel']
 
-# %% ../../nbs/widgets/82a_panel.ipynb #4bbb4ac0
+# %% ../../nbs/widgets/82a_panel.ipynb #9682360f
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -15,10 +15,10 @@ from ..core.files import write_file
 from .report import escape
 from .scene import STYLE, Scene
 
-# %% ../../nbs/widgets/82a_panel.ipynb #a916a742
+# %% ../../nbs/widgets/82a_panel.ipynb #cce7d08b
 if TYPE_CHECKING: from ipywidgets import Widget
 
-# %% ../../nbs/widgets/82a_panel.ipynb #e536237d
+# %% ../../nbs/widgets/82a_panel.ipynb #8b696125
 _ESM = """
 const places = (box) => new Map([...box.querySelectorAll("[data-key]")].map((g) => [g.dataset.key, g.getBoundingClientRect()]));
 const glide = (box, before) => {
@@ -30,6 +30,13 @@ const glide = (box, before) => {
     const x = from ? (from.left - to.left) * scale : 0, y = from ? (from.top - to.top) * scale : 0;
     if (!from) g.animate([{opacity: 0}, {opacity: 1}], {duration: 350});
     else if (Math.abs(x) + Math.abs(y) > 1) g.animate([{translate: `${x}px ${y}px`}, {translate: "0px 0px"}], {duration: 450, easing: "ease-in-out"});
+  }
+};
+const said = {play: "Play", pause: "Pause", stop: "Stop", repeat: "Repeat"};   // ipywidgets draws the buttons of Play as bare icons
+const name = (panel) => {
+  for (const b of panel.querySelectorAll(".widget-play button")) {
+    const words = said[(/fa-(play|pause|stop|repeat)/.exec(b.firstElementChild?.className) || [])[1]];
+    if (words && b.title !== words) { b.title = words; b.setAttribute("aria-label", words); }
   }
 };
 function render({ model, el }) {
@@ -50,7 +57,16 @@ function render({ model, el }) {
   model.on("change:svg", draw);
   draw();
   el.appendChild(box);
-  return () => model.off("change:svg", draw);
+  let watch, tries = 0;
+  const find = () => {      // the panel stands around the drawing once the page has put it there
+    const panel = el.closest(".mk-panel");
+    if (!panel) return ++tries < 200 && requestAnimationFrame(find);
+    watch = new MutationObserver(() => name(panel));
+    panel.querySelectorAll(".widget-play").forEach((p) => watch.observe(p, {subtree: true, attributes: true, attributeFilter: ["class"]}));
+    name(panel);
+  };
+  find();
+  return () => { model.off("change:svg", draw); watch?.disconnect(); };
 }
 export default { render };
 """
@@ -79,7 +95,7 @@ def show(
     "Another scene in the place of the one that is shown; both traits change in one message."
     with widget.hold_sync(): widget.words, widget.svg = scene.words, scene.svg()
 
-# %% ../../nbs/widgets/82a_panel.ipynb #ee740c66
+# %% ../../nbs/widgets/82a_panel.ipynb #7c8ef77e
 _KEPT: dict[str, dict[str, Any]] = {}   # by key: the values of its controls
 
 def _restore(key: str | None, controls: Mapping[str, "Widget"]):
@@ -91,7 +107,7 @@ def _restore(key: str | None, controls: Mapping[str, "Widget"]):
 _WORDS = '<p role="status" style="margin:2px 0;max-width:46rem;line-height:1.45">{}</p>'
 _ALERT = '<p role="alert" style="margin:2px 0;padding:4px 10px;border-left:4px solid #b33a1f"><b>Not done:</b> {}</p>'
 
-# %% ../../nbs/widgets/82a_panel.ipynb #3b137cbd
+# %% ../../nbs/widgets/82a_panel.ipynb #d78350e7
 class Panel:
     "Controls, and the scene that `draw` makes of their values (ours). Raises `ImportError` without ipywidgets or anywidget, `TypeError` for controls without a value."
     def __init__(

@@ -1,0 +1,37 @@
+"The five answers of the second walkthrough, worked out from the store's events and rows."
+import numpy as np
+
+from memkit.malp.replay import moves_of
+
+
+def moves(ns) -> list: return moves_of(ns["memory"].store.events("eva"))
+def rows(ns, words: str) -> list: return [m for m in ns["memory"].store.list("eva", superseded=True) if words in m.text]
+
+
+def how_the_coffee_left(ns) -> str:
+    [coffee] = rows(ns, "coffee a day")
+    [out] = [m for m in moves(ns) if m.memory == coffee.id and m.into == "history"]
+    return ns["HOW"][out.kind]
+
+
+def promoted_with_two(ns) -> int:
+    "The round of the second sentence that has the dose in milligrams, by what was said."
+    said = [i for i, (user, _) in enumerate(ns["SAID"], 1) if "bisoprolol" in user and "mg" in user]
+    return said[1]
+
+
+def wasp(ns) -> str: return rows(ns, "wasp")[-1].kind
+
+
+def swept_out(ns) -> int:
+    "What came to history in round 8, less what was evicted or got new words."
+    before, after = (ns["memory"].dpem.state("eva", r) for r in (7, 8))
+    came = set(after.history) - set(before.history)
+    assert not after.short_term
+    return len(came - {m.memory for m in moves(ns) if m.round == 8 and m.kind in ("evicted", "superseded")})
+
+
+def rank_four(ns) -> int: return np.zeros((ns["d"], 4)).size + np.zeros((4, ns["width"])).size
+
+
+ANSWERS = [how_the_coffee_left, promoted_with_two, wasp, swept_out, rank_four]

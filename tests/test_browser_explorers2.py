@@ -1,0 +1,154 @@
+"""The explorers of trust, ratings, memories and adapters in a real JupyterLab and a real browser, worked as a person would."""
+import re
+
+import lab as labs
+
+pytestmark = labs.needed
+NBS = labs.ROOT/"nbs"/"widgets"
+
+
+def slide(panel, name: str, key: str, times: int = 1):
+    "Move a slider with the keyboard; what it says it stands at then."
+    handle = panel.panel.locator(f".mk-{name} .noUi-handle").first
+    handle.focus()
+    for _ in range(times): handle.press(key)
+    assert handle.evaluate("h => h === document.activeElement"), "the focus stays on the slider"
+    return handle
+
+
+def texts(panel) -> list[str]:
+    return panel.panel.locator("svg text").all_text_contents()
+
+
+def test_a_life_of_trust(lab, chromium):
+    with labs.opened(chromium, lab, NBS/"84c_explore_trust.ipynb") as page:
+        p = labs.Worked(page)
+        box, menu = p.panel.get_by_label("Script"), p.panel.get_by_label("Life")
+        p.expect(box).to_have_value(re.compile("huh"))           # where the notebook left it: a script that can't be read, told in place
+        p.expect(p.panel.get_by_role("alert")).to_contain_text("'huh' is nothing that happens to a memory")
+        labs.shot(page, "trust_alert", 1280)
+
+        menu.select_option(label="poisoned by one")
+        p.button("Constants of the paper").click()
+        p.at("poisoned by one: 22 recalls.*falls below the border on day 19")
+        p.expect(p.panel.get_by_role("alert")).to_have_count(0)
+        assert "falls below the border here" in texts(p) and "at the end: dropped" in texts(p)
+        labs.shot(page, "trust_poisoned", 1280, 800)
+
+        slide(p, "threshold", "ArrowLeft", 10)                    # a lower threshold keeps it
+        p.at("poisoned by one.*It never falls below the border")
+        p.expect(p.panel.locator("svg text", has_text="falls below")).to_have_count(0)
+        slide(p, "w_a", "End")
+        p.expect(p.panel.get_by_role("alert")).to_contain_text("w_a <= w_s")
+        p.button("Constants of the paper").press("Enter")
+        p.at("poisoned by one.*falls below the border")
+
+        box.fill("+ +")
+        box.press("Enter")
+        p.at("one of my own: 2 recalls, 2 called right")
+        p.expect(menu).to_have_value("one of my own")
+        p.button("Called wrong −").click()
+        p.button("Called wrong −").press("Enter")
+        p.at("one of my own: 4 recalls, 2 called right, 2 called wrong")
+        p.button("A week passes").click()
+        p.expect(box).to_have_value("+ + - - 7d")
+        p.button("Take back").click()
+        p.expect(box).to_have_value("+ + - -")
+        page.get_by_role("button", name="by event").first.click()
+        p.expect(p.panel.locator("svg text", has_text="event 4")).to_have_count(1)
+        labs.shot(page, "trust_own_by_event", 1280, 800)
+        menu.select_option(label="right until the facts changed")
+        p.at("right until the facts changed: 20 recalls")
+        p.panel.get_by_role("button", name="by day").click()
+        p.expect(p.panel.locator("svg text", has_text="relevance")).to_have_count(1)
+        labs.theme(page, "JupyterLab Dark")
+        labs.shot(page, "trust_dark", 1280)
+        labs.theme(page, "JupyterLab Light")
+        assert labs.errors(page) == []
+
+
+def test_ratings_as_a_history_grows(lab, chromium):
+    with labs.opened(chromium, lab, NBS/"84e_explore_rating.ipynb") as page:
+        p = labs.Worked(page)
+        p.at("After 12 of 33 ratings, Taxi Driver")
+        labs.shot(page, "rating", 1280, 800)
+        before = p.picture.get_attribute("aria-label")
+        slide(p, "n", "ArrowRight")
+        p.at("After 13 of 33 ratings.*The 13th rating")
+        slide(p, "n", "End")
+        p.at("After 33 of 33 ratings")
+        slide(p, "n", "Home")
+        p.at("After 0 of 33 ratings")
+        assert any("nothing does" in t for t in texts(p))
+        slide(p, "n", "ArrowRight", 12)
+        p.expect(p.picture).to_have_attribute("aria-label", before)
+        p.panel.get_by_label("Foretell").select_option(index=5)
+        p.at("After 12 of 33 ratings, 三体")
+        p.panel.get_by_label("By", exact=True).select_option(index=2)
+        p.expect(p.panel.locator("svg text", has_text="by others like this user")).to_have_count(1)
+        p.panel.get_by_role("button", name="median").click()
+        p.at(r"After 12 of 33 ratings, 三体 is foretold \d\.00 stars \(median\)")
+        p.panel.get_by_label("Ratings shuffled").check()
+        p.expect(p.panel.locator("svg text", has_text="ratings shuffled")).to_have_count(1)
+        labs.shot(page, "rating_shuffled", 1280, 800)
+        assert labs.errors(page) == []
+
+
+def test_a_question_on_the_map(lab, chromium):
+    with labs.opened(chromium, lab, NBS/"84f_explore_memories.ipynb") as page:
+        p = labs.Worked(page)
+        p.at(r"26 memories")
+        box = p.panel.get_by_label("Question")
+        p.expect(box).to_have_value("")
+        p.expect(p.panel.locator("svg text", has_text="Type a question")).to_have_count(1)
+        box.fill("Which medicines must I avoid?")
+        box.press("Enter")
+        p.at(r"26 memories.*1\. I am allergic to penicillin\.")
+        p.expect(p.panel.locator("svg text", has_text="?")).not_to_have_count(0)
+        labs.shot(page, "map", 1280, 800)
+        slide(p, "k", "End")
+        p.at(r"26 memories.*Of these 10")
+        labs.shot(page, "map_ten", 1280, 800)
+        box.fill("Who plays an instrument? <script>alert(1)</script>")
+        box.press("Enter")
+        p.at(r"26 memories.*1\. My daughter Mia plays the violin\.")
+        slide(p, "k", "Home")
+        p.at(r"26 memories.*Of these 1,")
+        shapes = p.panel.locator("svg rect").count()
+        p.panel.get_by_label("Show").select_option(label="life")
+        p.expect(p.panel.locator("svg rect")).not_to_have_count(shapes)
+        labs.shot(page, "map_life", 1280)
+        box.fill("")
+        box.press("Enter")
+        p.expect(p.panel.locator("svg text", has_text="Type a question")).to_have_count(1)
+        p.button("Read the memories again").press("Enter")
+        p.at("26 memories")
+        labs.theme(page, "JupyterLab Dark")
+        labs.shot(page, "map_dark", 1280)
+        labs.theme(page, "JupyterLab Light")
+        assert labs.errors(page) == []
+
+
+def test_two_users_weights(lab, chromium):
+    with labs.opened(chromium, lab, NBS/"84d_explore_adapters.ipynb") as page:
+        p = labs.Worked(page)
+        p.at("Asked “How long.”. Without weights")
+        assert {"concise ★", "step by step ★"} <= set(texts(p))
+        labs.shot(page, "adapters", 1280, 800)
+        last = labs.Worked(page, 1)                                    # asks only when told to; ann's weights are gone meanwhile
+        last.expect(last.panel.get_by_role("alert")).to_contain_text("'ann' has no weights in this store")
+        last.panel.get_by_label("Question").select_option(label="How long?")
+        last.at("Asked “How long.”")
+        last.expect(last.panel.get_by_role("alert")).to_have_count(0)
+        slide(last, "strength", "ArrowLeft")
+        last.expect(last.panel.get_by_role("alert")).to_contain_text("press “Ask”")
+        last.button("Ask").click()
+        last.expect(last.panel.get_by_role("alert")).to_contain_text("has no weights")
+        slide(p, "strength", "ArrowRight")                             # and the first panel, which asks by itself, says so too
+        p.expect(p.panel.get_by_role("alert")).to_contain_text("has no weights")
+        slide(p, "strength", "ArrowLeft")
+        p.at("Asked “How long.”. Without")
+        slide(p, "strength", "ArrowLeft", 2)                           # asked for in the notebook
+        p.at("Asked “How long.”, with weights at 0.5 of their strength")
+        labs.shot(page, "adapters_half", 1280, 800)
+        assert labs.errors(page) == []

@@ -1,0 +1,130 @@
+"Every walkthrough runs, its questions can be answered from its own state, a wrong answer is refused, and its exercises accept the solution that they hide."
+import ast
+import contextlib
+import importlib
+import io
+import json
+import re
+import sys
+import time
+import types
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from memkit.widgets.lesson import Question, Quiz, Verdict
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT/"nbs"/"walkthroughs"
+ALL = sorted(FOLDER.glob("[0-9]_*.ipynb"))
+LESSONS = [p for p in ALL if p.name[0] in "12345"]
+SECONDS = 60       # what a walkthrough may take on two quiet cores, by its own stored clock
+
+
+@dataclass
+class Run:
+    "A walkthrough that was run from top to bottom in this process."
+    path: Path
+    cells: list[dict]
+    ns: dict
+    values: dict[int, object]      # by cell: its last expression
+    printed: dict[int, str]
+    seconds: float
+
+    def of(self, kind: type) -> list: return [v for v in self.values.values() if isinstance(v, kind)]
+
+
+def source(cell: dict) -> str: return "".join(cell["source"])
+def prose(cells: list[dict]) -> list[str]: return [source(c) for c in cells if c["cell_type"] == "markdown"]
+
+
+def execute(code: str, ns: dict, name: str = "cell") -> object:
+    "Run the code of a cell; what its last expression is."
+    body = ast.parse(code).body
+    last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
+    exec(compile(ast.Module(body, []), name, "exec"), ns)
+    return eval(compile(ast.Expression(last.value), name, "eval"), ns) if last else None
+
+
+def run(path: Path) -> Run:
+    cells, module = json.loads(path.read_text())["cells"], types.ModuleType(f"walkthrough_{path.stem}")
+    sys.modules[module.__name__] = module       # where a dataclass of a cell looks its own names up
+    values, printed, began = {}, {}, time.perf_counter()
+    for i, cell in enumerate(cells):
+        flags = set(" ".join(re.findall(r"^#\|(.*)$", source(cell), re.M)).split())
+        if cell["cell_type"] != "code" or flags & {"slow", "notest", "eval:"}: continue
+        with contextlib.redirect_stdout(io.StringIO()) as out: values[i] = execute(source(cell), module.__dict__, f"{path.stem}, cell {i}")
+        printed[i] = out.getvalue()
+    return Run(path, cells, module.__dict__, values, printed, time.perf_counter() - began)
+
+
+@pytest.fixture(scope="module", params=LESSONS, ids=lambda p: p.stem)
+def lesson(request):
+    done = run(request.param)
+    yield done
+    for v in list(done.ns.values()):            # a store, an assistant: what a notebook leaves open
+        if not isinstance(v, type) and callable(close := getattr(v, "close", None)) and type(v).__module__.startswith("memkit"): close()
+    sys.modules.pop(f"walkthrough_{request.param.stem}")
+
+
+def test_the_walkthroughs_are_there():
+    assert [p.stem[2:] for p in ALL] == ["hybrid", "malp", "mark", "map", "compare", "glossary", "teaching"]
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=lambda p: p.stem)
+def test_form(path):
+    "What stands in the file: the promise at the top, the clock's two prints, folded solutions, and a time that holds."
+    cells = json.loads(path.read_text())["cells"]
+    code = [c for c in cells if c["cell_type"] == "code"]
+    text = lambda c: "".join("".join(o.get("text", "")) for o in c["outputs"])
+    head = "\n".join(prose(cells[:6]))
+    assert 18 <= len(cells) <= 60 and prose(cells)[0].splitlines()[0].endswith("?"), "the title is a student's question"
+    assert re.search(r"\d+ (s|seconds)\b|a minute", head) and "cores" in head, "the top says how long it takes, and on what"
+    assert re.search(r"\d+ cores?, Python 3", "".join(map(text, code[:5])))
+    took = re.search(r"took (\d+) s on", text(code[-1]))
+    assert took and int(took[1]) <= SECONDS
+    assert not any("#| export" in source(c) or "#| default_exp" in source(c) for c in code)
+    assert "Solution</summary>" in "\n".join(prose(cells))
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda p: p.stem)
+def test_links_lead_somewhere(path):
+    links = re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", "\n".join(prose(json.loads(path.read_text())["cells"])))
+    assert links and not [to for to in links if not (path.parent/to).is_file()]
+
+
+def test_five_questions(lesson):
+    "The answer that the notebook works out is the one that is worked out here in another way; nothing else passes for it."
+    quizzes = lesson.of(Quiz)
+    assert len(quizzes) == 1 and len(quizzes[0].questions) == 5
+    answers = importlib.import_module(f"answers_{lesson.path.stem}").ANSWERS
+    assert len(answers) == 5
+    for i, (q, other) in enumerate(zip(quizzes[0].questions, answers)):
+        expected = other(lesson.ns)
+        assert q.right(expected), f"question {i + 1}, {q.ask!r}: the notebook says {q.truth()!r}, the test {expected!r}"
+        assert q.answer.__code__.co_names or q.answer.__code__.co_freevars, "an answer is worked out, not written down"
+        wrong = [c for c in q.choices if c != q.truth()] or [f"not {q.truth()}", "", "-17.25"]
+        assert not any(map(q.right, wrong)), q.ask
+        assert q.why.strip(), "a right answer is told why"
+        assert quizzes[0].give(i, expected if not q.choices else q.truth()) is True
+
+
+def test_exercises(lesson):
+    "As it comes, an exercise isn't done; with the hidden solution it is."
+    checks = [i for i, v in lesson.values.items() if isinstance(v, Verdict)]
+    solutions = re.findall(r"<details>\s*<summary>Solution</summary>\s*```python\n(.*?)```\s*</details>", "\n".join(prose(lesson.cells)), re.S)
+    assert checks and len(checks) == len(solutions), "every check cell has its solution, in the same order"
+    for cell, solution in zip(checks, solutions):
+        assert not lesson.values[cell].passed and str(lesson.values[cell]).startswith("Not yet:")
+        kept = dict(lesson.ns)
+        execute(solution, lesson.ns, "solution")
+        verdict = execute(source(lesson.cells[cell]), lesson.ns, "check")
+        lesson.ns.update(kept)
+        assert verdict.passed, str(verdict)
+
+
+def test_nothing_goes_wrong_on_the_way(lesson):
+    "Panels that couldn't draw say so in place instead of raising: none may have."
+    assert not [v.error for v in lesson.values.values() if getattr(v, "error", "")]
+    assert lesson.seconds < 10*SECONDS

@@ -1,0 +1,386 @@
+"""The explorers of trust, ratings, memories and adapters: their figures are those of the parts they show, and what can't be drawn is said in place."""
+import xml.etree.ElementTree as ET
+from datetime import datetime, timedelta, timezone
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from memkit.core.records import Memory, new_id
+from memkit.core.store import MemoryStore
+from memkit.maprec.items import Item, Rated
+from memkit.maprec.own import expected, shares_around
+from memkit.mark.judgement import classify, injected, judge_memory, outcomes, trust_of
+from memkit.mark.maintain import histories, maintain, standing, standings, undo
+from memkit.mark.refined import DOMAIN, RESIDUAL
+from memkit.mark.scoring import Components, relevance
+from memkit.mark.trust import PAPER, TABLE_7, TrustSettings, errors_to_drop, verdict
+from memkit.widgets.explore_memories import draw_map, explore_memories, memory_map, nearest
+from memkit.widgets.explore_rating import draw_forecast, explore_rating, forecast, pushes
+from memkit.widgets.explore_trust import LIVES, Moment, draw_life, events_of, explore_trust, fall, life_of, parse_life, relevances, script_of, story, walk
+
+BORN = datetime(2026, 3, 1, tzinfo=timezone.utc)
+
+
+def parsed(scene) -> str:
+    "All words of a picture, which must be sound XML and hold no link, script or foreign thing."
+    root = ET.fromstring(scene.svg())
+    assert {e.tag.rpartition("}")[2] for e in root.iter()} <= {"svg", "title", "desc", "style", "rect", "path", "text", "g"}
+    return " | ".join(t for t in root.itertext() if t.strip())
+
+
+# --- trust ---------------------------------------------------------------------------------------------------------------
+
+@st.composite
+def lives(draw):
+    "Anything that may happen to a memory, in an order in which it can."
+    out, day, recalls = [], 0., 0
+    for _ in range(draw(st.integers(0, 25))):
+        day += draw(st.sampled_from((0, 0, 1, 7.5)))
+        what = draw(st.sampled_from(("shown", "right", "wrong", "wrong", "good", "bad", "unsaid", "back", "aside")))
+        recall = draw(st.integers(1, recalls)) if recalls and what in ("right", "wrong") and draw(st.booleans()) else None
+        recalls += what in ("shown", "right", "wrong") and recall is None
+        out.append(Moment(day, what, recall, draw(st.sampled_from(("", "ann", "eve w")))))
+    return tuple(out)
+
+
+@settings(max_examples=120, deadline=None)
+@given(lives(), st.sampled_from((PAPER, TrustSettings(alpha=.5, w_a=2, w_s=3, penalty=1, threshold=1), TrustSettings(w_a=0, threshold=0))))
+def test_a_life_stands_as_maintenance_sees_it(life, how):
+    memory, points = Memory(id=1, user=DOMAIN, text="x", kind=RESIDUAL, at=BORN), walk(life, how)
+    assert len(points) == len(life) + 1
+    for i, p in enumerate(points):
+        oracle = standing(memory, events_of(life[:i]), how)
+        assert (p.trust, p.verdict) == (oracle.trust, oracle.verdict)
+    assert parsed(draw_life(life, how, "x", by_day=len(life) % 2 == 0))
+    again = parse_life(script_of(life))
+    assert [(m.what, m.recall, m.by if m.what in ("shown", "right", "wrong") else "") for m in life] == [(m.what, m.recall, m.by) for m in again]
+    assert np.allclose([m.day for m in life], [m.day for m in again])
+
+
+def test_table_7_and_the_errors_it_takes():
+    points = walk(parse_life(LIVES["MARK's Table 7"]))
+    for row in TABLE_7[:5]: assert (points[row.total].trust.correct, points[row.total].trust.incorrect) == (row.correct, row.incorrect)
+    for right in range(5): assert fall(walk(parse_life("+ "*right + "-x60"))) == right + errors_to_drop([True]*right)
+
+
+def test_days_alone_change_neither_score():
+    short, long = (walk(parse_life(s)) for s in ("+ - 1d o", "+ 900d - 3000d o 9999d"))
+    assert [p.trust for p in short] == [p.trust for p in long] and [p.verdict for p in short] == [p.verdict for p in long]
+    never = walk(parse_life("4000d"))
+    assert never[-1].verdict.kept and never[-1].rule == "new"
+
+
+def test_relevance_is_scorings():
+    points = walk(parse_life("+ 3d -(eve) 5d o"))
+    got = relevances(points, np.array([0., 2.9, 3., 8., 30.]), .4)
+    for value, day, (n, fs) in zip(got, (0, 2.9, 3, 8, 30), ((1, 1.), (1, 1.), (2, 0.), (3, 0.), (3, 0.))):
+        assert value == pytest.approx(relevance(Components(n, day, .4, fs)).value)
+
+
+@pytest.mark.parametrize("script, said", [("+ maybe", "'maybe' is nothing"), ("+-huh", "'-huh'"), ("7", "'7' is nothing"), ("+@", "'+@'"), ("-x999 -x999", "300 moments"), ("<b>", "'<b>'")])
+def test_a_script_that_cannot_be_read(script, said):
+    with pytest.raises(ValueError, match=said.replace("+", r"\+")): parse_life(script)
+
+
+def test_scripts():
+    assert parse_life("") == parse_life("  ") == ()
+    assert parse_life("+-o") == parse_life(" +  - o ") == parse_life("+−o")
+    assert parse_life("2dgood1.5dbad") == (Moment(2., "good"), Moment(3.5, "bad"))
+    assert [m.by for m in parse_life("-(Eve L.)x2")] == ["Eve L."]*2
+    with pytest.raises(IndexError): walk(parse_life("+ -@2"))
+    for bad in (Moment, ): pytest.raises(ValueError, bad, -1., "right"); pytest.raises(ValueError, bad, 0., "nothing")
+
+
+def recorded():
+    store = MemoryStore(":memory:")
+    m = store.add(DOMAIN, "The night entrance is on Mill Lane.", np.ones(3), RESIDUAL, at=BORN)
+    for day, who, right, later in ((1, "ann", True, 0), (2, "bob", None, 0), (4, "eve", False, 9), (5, "eve", False, 0), (6, "eve", False, 0), (7, "eve", False, 1)):
+        turn, at = new_id("t"), BORN + timedelta(days=day)
+        injected(store, DOMAIN, [m.id], turn, who, at)
+        injected(store, DOMAIN, [m.id], turn, who, at)                                      # counted once
+        if right is not None: judge_memory(store, DOMAIN, m.id, who, right, turn=turn, at=at + timedelta(days=later))
+    judge_memory(store, DOMAIN, m.id, "rev", False, as_reviewer=True, at=BORN + timedelta(days=20))
+    judge_memory(store, DOMAIN, m.id, "rev", True, as_reviewer=True, revise=True, at=BORN + timedelta(days=21))
+    return store, m
+
+
+def agree(store, m):
+    here, life = standing(store.get(DOMAIN, m.id), histories(store.events(DOMAIN))[m.id]), life_of(store, m.id)
+    for moments in (life, parse_life(script_of(life))):
+        end = walk(moments)[-1]
+        assert (end.trust, end.verdict, end.outcomes) == (here.trust, here.verdict, outcomes(store.events(DOMAIN), m.id)[-len(end.outcomes):] if end.outcomes else ())
+    return life
+
+
+def test_a_recorded_life():
+    store, m = recorded()
+    assert walk(agree(store, m))[-1].trust == trust_of(store, DOMAIN, m.id)
+    assert not any(name in script_of(life_of(store, m.id)) for name in ("ann", "bob", "eve", "rev"))       # nobody is named
+    for label, day in (("good", 30), ("bad", 31)):
+        classify(store, DOMAIN, m.id, label, "rev", at=BORN + timedelta(days=day))
+        assert walk(agree(store, m))[-1].verdict.kept == (label == "good")
+    assert [d.id for d in maintain(store, DOMAIN, clock=lambda: BORN + timedelta(days=32)).dropped] == [m.id]
+    classify(store, DOMAIN, m.id, None, "rev", at=BORN + timedelta(days=33))
+    undo(store, DOMAIN, m.id, clock=lambda: BORN + timedelta(days=34))
+    life = agree(store, m)
+    assert [x.what for x in life[-5:]] == ["good", "bad", "aside", "unsaid", "back"] and walk(life)[-1].rule == "new"
+    assert [s.verdict for s in standings(store, DOMAIN)] == [walk(life)[-1].verdict]
+    with pytest.raises(LookupError): life_of(store, 999)
+    with pytest.raises(LookupError): life_of(store, m.id, "ann")
+    class Holder: pass
+    (holder := Holder()).store = store
+    assert life_of(holder, m.id) == life
+
+
+def test_words_of_a_life():
+    poisoned = story(parse_life(LIVES["poisoned by one"]), title="poisoned by one")
+    points = walk(parse_life(LIVES["poisoned by one"]))
+    assert f"{points[fall(points)].trust.total}th recall" in poisoned and "20 of the 20 errors were called by one person (eve)" in poisoned
+    assert "a hundred errors in a row wouldn't change that" in story((), TrustSettings(threshold=0))
+    assert f"{errors_to_drop([True, True])} errors in a row from here" in story(parse_life("+ +"))
+    for title, script in LIVES.items(): assert title in parsed(draw_life(parse_life(script), title=title))
+    assert "<script" not in draw_life(parse_life("-(<script>alert)x4"), title="<script>").svg()
+
+
+def test_the_trust_panel():
+    panel = explore_trust(key="test-trust")
+    rows = panel.widget.children
+    menu, script, buttons, reset = rows[0].children[0], rows[1].children[0], {b.description: b for b in rows[2].children}, rows[4].children[0]
+    assert menu.value == "never used" and "never recalled" in panel.scene.words
+    menu.value = "always wrong"
+    assert script.value == LIVES["always wrong"] and "falls below the border" in panel.scene.words
+    panel.set({"threshold": .5})
+    assert "never falls" in panel.scene.words
+    reset.click()
+    assert panel.values()["threshold"] == PAPER.threshold and "falls below" in panel.scene.words
+    script.value = "+"
+    assert menu.value == "one of my own"
+    buttons["Called wrong −"].click()
+    buttons["A week passes"].click()
+    assert script.value == "+ - 7d" and "2 recalls" in panel.scene.words
+    for _ in range(4): buttons["Take back"].click()
+    assert script.value == "" and panel.error == ""
+    panel.set({"script": "- - nonsense"})
+    assert "nonsense" in panel.error and 'role="alert"' in panel._below.value
+    panel.set({"script": "- -", "w_a": 9.})
+    assert "w_a <= w_s" in panel.error
+    panel.set({"w_a": 1., "along": False, "similarity": .1})
+    again = explore_trust(key="test-trust")
+    assert again.values() == panel.values() and again.widget.children[0].children[0].value == "one of my own"
+
+
+def test_settings_and_lives_of_ones_own():
+    own = TrustSettings(alpha=.33, w_a=12, w_s=25, penalty=.77, threshold=.91)
+    values = explore_trust("-x3", own).values()
+    assert {k: values[k] for k in ("alpha", "w_a", "w_s", "penalty", "threshold")} == pytest.approx(vars(own))
+    panel = explore_trust(lives={"mine": "+ -", "another": parse_life("o")})
+    assert panel.values()["script"] == "+ -"
+    with pytest.raises(ValueError, match="life 'mine'"): explore_trust(lives={"mine": "+ -@7"})
+
+
+# --- ratings -------------------------------------------------------------------------------------------------------------
+
+class Mean:
+    "Expects the user's mean so far; sure only after many ratings."
+    def predict(self, history, targets):
+        mean = np.mean([r.rating for r in history]) if history else 3.5
+        return np.tile(shares_around(np.array(mean), np.array(1.2/(1 + len(history))**.5 + .2)), (len(targets), 1))
+
+
+ITEMS = [Item(id=f"i{n}", title=f"Film {n}", year=1950 + n) for n in range(12)]
+HISTORY = [Rated(item=i, rating=r) for i, r in zip(ITEMS, (5, 1, 4.5, 4, 3, 2, 5, 5))]
+TARGETS = [Rated(item=ITEMS[9], rating=4), Rated(item=ITEMS[10], rating=2.5)]
+
+
+def test_forecasts():
+    f = forecast(Mean(), HISTORY, TARGETS)
+    for n in range(len(HISTORY) + 1): assert np.allclose(f.shares[n], Mean().predict(HISTORY[:n], [t.item for t in TARGETS]))
+    by_hand = [np.mean([abs(float(expected(f.shares[n, i])) - t.rating) for i, t in enumerate(TARGETS)]) for n in range(9)]
+    assert np.allclose(f.errors(), by_hand)
+    assert set(np.unique(f.answers("argmax"))) <= {1., 2., 3., 4., 5.}
+    assert np.isnan(forecast(Mean(), HISTORY, ITEMS[9:11]).errors()).all()
+    for n in range(9):
+        words = parsed(draw_forecast(f, n, 1, "median", pushes(Mean(), HISTORY[:n], ITEMS[10])))
+        assert "truth 2.5" in words and f"{n} of 8 ratings known" in words and f"{f.shares[n, 1].max():.0%}" in words
+    for bad in (lambda: forecast(Mean(), HISTORY, []), lambda: forecast(Mean(), HISTORY, [HISTORY[2]]), lambda: draw_forecast(f, 9), lambda: draw_forecast(f, -1)):
+        with pytest.raises(ValueError): bad()
+
+
+def test_pushes_are_what_leaving_out_does():
+    class AllAtOnce(Mean):
+        def without_each(self, history, targets):
+            return np.array([[self.predict([*history[:i], *history[i + 1:]], [t])[0] for i in range(len(history))] for t in targets])
+    slow, quick = pushes(Mean(), HISTORY, ITEMS[9]), pushes(AllAtOnce(), HISTORY, ITEMS[9])
+    assert np.allclose(slow, quick) and slow[1] < 0 < slow[0] and pushes(Mean(), [], ITEMS[9]).shape == (0,)
+
+
+def test_the_rating_panel():
+    class Short(Mean):
+        def predict(self, history, targets):
+            if len(history) > 4: raise ValueError("four ratings at most")
+            return super().predict(history, targets)
+    panel = explore_rating(HISTORY, TARGETS, {"mean": Mean(), "short": Short()}, n=0, key="test-rating")
+    assert panel.scene.words.startswith("After 0 of 8 ratings, Film 9 is foretold 3.4")
+    panel.set({"n": 8, "target": 1, "how": "argmax"})
+    assert "Film 10" in panel.scene.words and "The 8th rating, Film 7 5, moved it by" in panel.scene.words
+    one = panel.scene.words
+    panel.set({"mixed": True})
+    assert panel.scene.words.split(" moved")[0] != one.split(" moved")[0]
+    panel.set({"predictor": "short"})
+    assert panel.error == "four ratings at most"
+    assert explore_rating(HISTORY, TARGETS, {"mean": Mean(), "short": Short()}, key="test-rating").values()["n"] == 8
+    alone = explore_rating([], ITEMS[3], Mean(), reasons=False)
+    assert "truth" not in alone.scene.words and "What moves it" not in parsed(alone.scene)
+
+
+# --- memories ------------------------------------------------------------------------------------------------------------
+
+class Letters:
+    "Vectors of letter counts, for lessons about places and not about meaning."
+    name, dim = "letters-1", 26
+    def embed(self, texts, kind="document"):
+        if any("\0" in t for t in texts): raise ValueError("text 0 holds a NUL character")
+        v = np.array([[t.lower().count(chr(97 + i)) + .01*i for i in range(26)] for t in texts], np.float32)
+        return v/np.linalg.norm(v, axis=1, keepdims=True)
+
+
+def filled(n=40, kinds=3, seed=0):
+    rng, store = np.random.default_rng(seed), MemoryStore(":memory:")
+    texts = ["".join(rng.choice(list("abcdefghij klmno"), 24)) + f" {i}" for i in range(n)]
+    for i, (t, v) in enumerate(zip(texts, Letters().embed(texts))): store.add("ann", t, v, f"kind {i % kinds}", encoder=Letters.name)
+    return store
+
+
+def test_the_true_neighbours():
+    store, e = filled(), Letters()
+    m = memory_map(store, "ann")
+    for question in ("abcabc", "zzz", "hello goblin"):
+        v = e.embed([question], "query")[0]
+        found = nearest(m, v, 7)
+        hits = store.search("ann", v, 7)
+        assert [m.memories[n.position].id for n in found] == [h.item.id for h in hits]
+        assert np.allclose([n.cosine for n in found], [h.score for h in hits], atol=1e-6)
+        away = np.linalg.norm(m.places - m.place(v), axis=1)
+        assert all(n.rank_on_map == 1 + (away < away[n.position]).sum() for n in found)
+    assert sum(m.shown) == pytest.approx(m.places.var(0).sum()/m.vectors.var(0).sum())
+    assert m.shown[0] >= m.shown[1] >= 0 and np.allclose(m.places, memory_map(store, "ann").places)
+    with pytest.raises(ValueError, match="same embedder"): nearest(m, np.ones(3))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_few_memories(n):
+    store = filled(n)
+    m = memory_map(store, "ann")
+    assert m.places.shape == (n, 2) and np.isfinite(m.places).all()
+    assert sum(m.shown) == pytest.approx(float(n > 1))
+    assert f"{n} memor" in parsed(draw_map(m, "abc", Letters().embed(["abc"])[0], 10))
+
+
+def test_maps_of_odd_memories():
+    store = MemoryStore(":memory:")
+    for i in range(4): store.add("ann", f"<b>the same & more</b> {i}", np.ones(5), "<i>kind</i>")
+    m = memory_map(store, "ann")
+    assert sum(m.shown) == 0 and "<b>" not in draw_map(m, "</svg><script>", np.ones(5)).svg()
+    store.add("ann", "from elsewhere", np.ones(6), encoder="another")
+    with pytest.raises(ValueError, match="2 encoders"): memory_map(store, "ann")
+    with pytest.raises(ValueError, match="no memory with a vector"): memory_map(store, "bob")
+    with pytest.raises(ValueError, match="no memory with a vector of nothing"): memory_map(store, "ann", "nothing")
+    many = filled(30, 12)
+    assert "other kinds" in parsed(draw_map(memory_map(many, "ann")))
+
+
+def test_a_large_map():
+    m = memory_map(filled(500, 5), "ann")
+    scene = draw_map(m, "abc", Letters().embed(["abc"])[0])
+    assert len(scene.svg()) < 300_000 and parsed(scene).count("kind") >= 5
+
+
+def test_the_memory_panel():
+    store, e = filled(12), Letters()
+    store.add("bob", "a secret of bob's", e.embed(["a secret"])[0], encoder=e.name)
+    panel = explore_memories(store, "ann", e, "abc", key="test-map")
+    box, again = panel.controls["question"], panel.widget.children[1].children[1]
+    assert "Of these 5" in panel.scene.words and "secret" not in panel.scene.svg()
+    panel.set({"k": 3, "kind": "kind 1"})
+    assert "Of these 3" in panel.scene.words
+    first = store.list("ann")[0]
+    store.forget("ann", [first.id])
+    assert first.text in panel.scene.svg() or panel.values()["kind"]      # the map is of the moment it was made
+    panel.set({"kind": ""})
+    again.click()
+    assert first.text not in panel.scene.svg() and "11 memories" in panel.scene.words
+    box.value = "a\0b"
+    assert "NUL" in panel.error
+    box.value = " "
+    assert panel.error == "" and "Nearest to" not in panel.scene.words
+    store.forget("ann")
+    again.click()
+    assert "no memory with a vector" in panel.error
+
+
+# --- adapters ------------------------------------------------------------------------------------------------------------
+
+@pytest.fixture(scope="module")
+def served():
+    torch = pytest.importorskip("torch")
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from memkit.core.adapters import AdapterStore, LoraShape, base_digest, lora_model, lora_weights
+    from memkit.core.local import LocalLM
+    from memkit.core.personal import PersonalLM
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=128, eos_token_id=1, bos_token_id=None, initializer_range=.3))
+    t = Tokenizer(models.WordLevel({c: i for i, c in enumerate(["<pad>", "<end>", "<unk>", *map(chr, range(32, 127))])}, unk_token="<unk>"))
+    t.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    lm = LocalLM.wrap(model, PreTrainedTokenizerFast(tokenizer_object=t, pad_token="<pad>", eos_token="<end>", unk_token="<unk>"), "tiny", context=300)
+    changed, adapters, rng = lora_model(model, LoraShape(rank=2, alpha=4)), AdapterStore(MemoryStore(":memory:")), np.random.default_rng(3)
+    weights = {n: (rng.normal(size=w.shape)/4).astype(np.float32) for n, w in lora_weights(changed).items()}
+    lm._parts = changed.unload().eval(), lm._parts[1]
+    for user, alpha in (("ann", 4.), ("twice", 8.)): adapters.save(user, weights, {"base": base_digest(lm.load()[0]), "shape": LoraShape(rank=2, alpha=alpha)})
+    return PersonalLM(lm, adapters)
+
+
+STYLES = {"short": "Yes.", "long": "Yes, and twice a day."}
+
+
+def test_strength_is_alpha(served):
+    from memkit.widgets.explore_adapters import ask_adapters, weighted
+    ask = lambda users, strength, n=0: ask_adapters(served, users, "How much?", STYLES, strength, n, "")
+    one, double, none = ask(["ann", "twice"], 1., 6), ask(["ann"], 2., 6), ask(["ann"], 0., 6)
+    assert np.allclose(one.heard[2].scores, double.heard[1].scores, atol=1e-4) and one.heard[2].answer == double.heard[1].answer     # the same change as with twice the alpha
+    assert np.allclose(none.gains(), 0, atol=1e-4) and none.heard[0].answer == none.heard[1].answer
+    assert np.abs(one.gains()[1:]).min() > 1e-3 and np.allclose(one.gains()[0], 0)
+    assert [h.user for h in one.heard] == [None, "ann", "twice"]
+    with pytest.raises(ValueError, match="0 or more"): weighted(served, -.1)
+    with pytest.raises(LookupError, match="no weights"): ask(["zoe"], 1.)
+    with pytest.raises(ValueError, match="one style"): ask_adapters(served, ["ann"], "How much?", {})
+
+
+def test_the_scores_are_the_models_own(served):
+    from memkit.core.personal import PersonalLM
+    from memkit.core.records import Message
+    from memkit.experiments.malp_answers import mean_scores
+    from memkit.widgets.explore_adapters import ask_adapters
+    h = ask_adapters(served, ["ann"], "How much?", STYLES, 1., 0, "Be brief.")
+    messages = [Message(role="system", text="Be brief."), Message(role="user", text="How much?")]
+    for one in h.heard: assert np.allclose(one.scores, mean_scores(PersonalLM(served.lm, served.adapters).for_user(one.user), messages, list(STYLES.values())), atol=1e-4)
+    assert np.allclose(h.gains()[1] + 1, np.exp(h.heard[1].scores)/np.exp(h.heard[0].scores))
+
+
+def test_the_adapter_panel(served):
+    from memkit.widgets.explore_adapters import explore_adapters
+    panel = explore_adapters(served, ["ann"], {"How much?": STYLES, "<When>?": STYLES}, {"ann": "long"}, 4, "", key="test-adapters")
+    button = panel.widget.children[0].children[2]
+    assert "ann: likes it long" in parsed(panel.scene) and "long ★" in parsed(panel.scene)
+    panel.set({"question": "<When>?"})
+    assert "press “Ask”" in panel.error
+    button.click()
+    assert panel.error == "" and panel.scene.words.startswith("Asked “<When>?”") and "<When>" not in panel.scene.svg()
+    panel.set({"strength": 0.})
+    assert "at strength 0" in panel.error
+    button.click()
+    assert "weights at 0 of their strength" in panel.scene.words
+    panel.set({"question": "How much?", "strength": 1.})
+    assert panel.error == ""
+    with pytest.raises(ValueError, match="one question"): explore_adapters(served, ["ann"], {})

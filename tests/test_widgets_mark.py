@@ -1,0 +1,195 @@
+"MARK's log in frames, and the frames in pictures: the same as the store has, nobody else's words, and safe to draw."
+from datetime import timedelta
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from memkit.core.lm import ScriptedLM
+from memkit.core.records import new_id, utc_now
+from memkit.core.store import MemoryStore
+from memkit.mark.assistant import MarkAssistant
+from memkit.mark.builder import Builder
+from memkit.mark.judgement import classify, judge_memory, outcomes
+from memkit.mark.maintain import DROPPED, maintain, undo
+from memkit.mark.policy import read_policy
+from memkit.mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, Refined, conversation_of
+from memkit.mark.search import RefinedSearch, SearchSettings
+from memkit.mark.trust import replay
+from memkit.mark.voices import VoiceSettings
+from memkit.widgets.mark_record import ASIDE, IN_FORCE, JUDGEMENT, READING, SUPERSEDED, UPKEEP, read_record
+from memkit.widgets.mark_steps import draw_mark, mark_steps, title_of, words_of_mark
+from memkit.widgets.stepper import differences
+
+NASTY = "</text><script>alert(1)</script> & \x1b\u202e 'q' \"q\" $x$"
+
+
+class Letters:
+    name, dim = "letters", 26
+    def embed(self, texts, kind="document"):
+        rows = np.array([[t.lower().count(chr(97 + i)) + .01 for i in range(26)] for t in texts], dtype=np.float32)
+        return rows/np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+class Taken:
+    "An agent that keeps what stands behind 'KIND: ' in a message."
+    def __init__(self, kind): self.kind = kind
+    def extract(self, conversation):
+        told = [(e, e.question.split(": ", 1)) for e in conversation.exchanges if e.question.startswith(f"{self.kind}: ")]
+        return [Refined(kind=self.kind, text=text, turns=(e.turn,), source="user", reason="correction") for e, (_, text) in told]
+
+
+def make(voices=None, policy=None, attributes=lambda user: {}):
+    store = MemoryStore(":memory:")
+    search = RefinedSearch(store, Letters(), SearchSettings(at_least=-1.), policy)
+    return MarkAssistant(ScriptedLM(lambda messages: "I see."), search, Builder(store, Letters(), [Taken(k) for k in KINDS], voices=voices), attributes_of=attributes)
+
+
+def talk(mark, user, *messages):
+    turns = [mark.chat(user, m) for m in messages]
+    mark.end(user).result()
+    return turns
+
+
+def same_as_store(mark, user):
+    "The last frame against the store: what is where, and every count."
+    end, store = read_record(mark, user)[-1], mark.store
+    out = store.superseded(user) | store.superseded(DOMAIN)
+    rows = [m for owner in (user, DOMAIN) for m in store.list(owner, superseded=True) if m.kind.removeprefix(DROPPED) in KINDS]
+    assert {c.id: c.place for c in end.cards.values()} == {m.id: SUPERSEDED if m.id in out else ASIDE if m.kind.startswith(DROPPED) else IN_FORCE for m in rows}
+    for m in rows:
+        t, events = end.cards[m.id].standing.trust, store.events(m.user)
+        if not any(e.kind == "restored" for e in events):
+            assert (t.total, t.correct, t.incorrect) == (m.recalls, m.correct, m.incorrect) and t == replay(outcomes(events, m.id))
+    return end
+
+
+FACTS = ["Velorin is given twice a day.", "Velorin is given four times a day.", "The night entrance is on Elm Street.", "Two visitors may come at once.", "The laboratory closes at six."]
+acts = st.lists(st.tuples(st.sampled_from(["teach", "ask", "judge", "review", "night", "forget", "undo"]), st.integers(0, 99)), max_size=14)
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(acts=acts, voices=st.booleans())
+def test_whatever_happens_the_last_frame_is_what_the_store_has(acts, voices):
+    mark = make(VoiceSettings() if voices else None)
+    for act, n in acts:
+        user, store = ("ann", "ben", "cid")[n % 3], mark.store
+        mine = [m for m in store.list(DOMAIN) if m.kind == RESIDUAL]
+        if act == "teach": talk(mark, user, f"{KINDS[n % 7 % 3]}: {FACTS[n % 5]}", f"{RESIDUAL}: {FACTS[n // 7 % 5]}")
+        if act == "ask": talk(mark, user, FACTS[n % 5] + "?")
+        if act == "judge" and mine: judge_memory(store, DOMAIN, mine[n % len(mine)].id, user, n % 2 == 0, as_reviewer=True, revise=True)
+        if act == "review" and mine: classify(store, DOMAIN, mine[n % len(mine)].id, ("good", "bad", None)[n % 3], user)
+        if act == "night": maintain(store, DOMAIN, embedder=Letters(), clock=lambda: utc_now() + timedelta(days=n % 40))
+        if act == "forget": mark.forget(user)
+        if act == "undo" and (aside := [m.id for m in store.list(DOMAIN) if m.kind.startswith(DROPPED)]):
+            try: undo(store, DOMAIN, aside[0])
+            except ValueError: continue
+    for user in ("ann", "cid"):
+        end = same_as_store(mark, user)
+        frames = read_record(mark, user)
+        assert [f.number for f in frames] == list(range(len(frames))) and end.total == len(frames) - 1
+        for step in mark_steps(mark, user, also=("ben",)): ElementTree.fromstring(step.scene().svg()), step.facts()
+
+
+def test_two_become_one_with_both_wordings():
+    mark = make()
+    talk(mark, "ann", f"{RESIDUAL}: Velorin is given twice a day.")
+    talk(mark, "ben", f"{RESIDUAL}: velorin is given twice a day")
+    f = next(f for f in read_record(mark, "ann", also=["ben"]) if any(c.how == "merged" for c in f.changes))
+    [c] = [c for c in f.changes if c.how == "merged"]
+    assert (f.what, f.who, c.words, c.before.said, c.after.said) == (READING, "ben", "velorin is given twice a day", 1, 2)
+    assert c.after.standing.trust.correct == 0, "ben had been shown it"
+    texts = [t.text for t in ElementTree.fromstring(draw_mark(f).svg()).iter() if t.tag.endswith("text")]
+    assert {"said now", "velorin is given twice a day", "one memory, said 2 times", "two become one"} <= set(texts) and "became one with" in words_of_mark(f)
+    arrows = [e for e in ElementTree.fromstring(draw_mark(f).svg()).iter() if e.tag.endswith("path") and "C" in e.get("d")]
+    assert len({e.get("d").split("C")[0] for e in arrows}) == 2 and len({e.get("d").split()[-1] for e in arrows}) == 1, "an arrow from each of the two, to one place"
+
+
+def test_who_says_the_same_unasked_confirms_it_in_their_own_words():
+    mark, session = make(), new_id("s")
+    talk(mark, "ann", f"{RESIDUAL}: Velorin is given twice a day.")
+    mark.store.add_turn("ben", session, f"{RESIDUAL}: VELORIN is given twice a day!", "I see.")
+    mark.builder.build(conversation_of(mark.store, "ben", session))
+    [c] = read_record(mark, "ann", also=["ben"])[-1].changes
+    assert (c.how, c.words, c.after.standing.trust.correct, c.before.trust < c.after.trust) == ("merged", "VELORIN is given twice a day!", 1, True)
+    assert read_record(mark, "ann")[-1].who == "somebody else"
+
+
+def test_one_gives_way_struck_and_with_its_reason():
+    mark = make()
+    talk(mark, "ann", f"{RESIDUAL}: Velorin is given twice a day.")
+    turns = talk(mark, "ben", "How often is velorin given?", f"{RESIDUAL}: Velorin is given four times a day.")
+    steps = mark_steps(mark, "ann", turns, also=["ben"])
+    svg = steps[-1].scene().svg()
+    struck = [t.text for t in ElementTree.fromstring(svg).iter() if t.get("text-decoration") == "line-through"]
+    assert struck == ["Velorin is given twice a day."] and "Why: contradiction; trust" in svg and "1 superseded" in svg
+    [away] = [d for d in differences(steps[-2], steps[-1]) if d.name == "residual “Velorin is given twice a day”"]
+    assert away.before.startswith("in force: trust 0.2") and away.after.startswith("superseded: contradiction")
+
+
+def test_a_judgement_moves_the_counts_and_says_the_verdict():
+    mark = make()
+    talk(mark, "ann", f"{RESIDUAL}: Velorin is given twice a day.")
+    [turn] = talk(mark, "ben", "How often is velorin given?")
+    memory = turn.recalled[0].item
+    mark.feedback("ben", memory.id, False)
+    mark.feedback("ben", memory.id, True, revise=True)
+    wrong, right = [f for f in read_record(mark, "ann") if f.what == JUDGEMENT]
+    assert [(c.how, c.after.standing.trust.correct, c.after.standing.trust.incorrect) for f in (wrong, right) for c in f.changes] == [("wrong", 0, 1), ("right", 1, 0)]
+    assert right.who == "somebody else" and right.changes[0].before.standing.trust.incorrect == 1
+    assert "trust from" in words_of_mark(right) and title_of(wrong) == "Somebody else judges: called wrong"
+    same_as_store(mark, "ann")
+
+
+def test_a_round_shows_the_parts_only_where_the_turn_is_at_hand():
+    mark = make()
+    talk(mark, "ann", f"{RESIDUAL}: Velorin is given twice a day.", f"{QUESTION}: By DTR ann means the transport request.", f"{RESPONSE}: One sentence.")
+    turns = talk(mark, "ann", "How often is velorin given?")
+    shown = {h.item.kind: h for h in turns[0].recalled}
+    step = mark_steps(mark, "ann", turns)[5]
+    assert step.turn is turns[0] and set(shown) == set(KINDS)
+    for hit in shown.values(): assert f"relevance {hit.score:.3f}" in step.words and f"relevance {hit.score:.3f}" in step.facts()[f"in the last prompt, {hit.item.kind}"]
+    widths = [float(r.get("width")) for r in ElementTree.fromstring(step.scene().svg()).iter() if r.tag.endswith("rect") and any(n in (r[0].text if len(r) else "") for n in ("recency ", "similarity "))]
+    assert widths and sum(widths) <= 3*185, "the parts lie within their bars"
+    bare = mark_steps(mark, "ann")[5]
+    assert bare.turn is None and "relevance" not in bare.words and "Velorin is given twice a day" in bare.words
+
+
+def test_others_show_without_name_and_words_and_what_a_policy_hides_isnt_there():
+    policy = read_policy({"region": "equals"})
+    mark = make(policy=policy, attributes=lambda user: {"region": "EU" if user != "cid" else "US"})
+    talk(mark, "ben", "Ben's own secret question?", f"{RESIDUAL}: Velorin is given twice a day.", f"{QUESTION}: Ben says DTR.")
+    talk(mark, "cid", "A question of cid's?", f"{RESIDUAL}: Cid's hidden fact.")
+    all_ = "".join(s.title + s.words + s.scene().svg() + str(s.facts()) for s in mark_steps(mark, "ann"))
+    assert "twice a day" in all_ and "Somebody else" in all_ and "cid" not in all_.lower() and "secret" not in all_ and "DTR" not in all_ and "ben" not in all_.lower()
+    assert "Cid's hidden fact" in "".join(s.words for s in mark_steps(mark, "cid"))
+
+
+def test_nasty_words_are_only_words():
+    mark = make()
+    turns = talk(mark, "ann", f"{RESIDUAL}: {NASTY}", NASTY)
+    for step in mark_steps(mark, "ann", turns):
+        tree = ElementTree.fromstring(step.scene().svg())
+        assert {e.tag.split("}")[1] for e in tree.iter()} <= {"svg", "title", "desc", "style", "rect", "text", "path", "g"}
+
+
+def test_maintenance_and_forgetting_are_steps():
+    mark = make()
+    talk(mark, "ann", f"{RESIDUAL}: Velorin is given twice a day.")
+    memory = mark.domain_memories("ann")[0]
+    classify(mark.store, DOMAIN, memory.id, "bad", "ann")
+    mark.maintain()
+    frames = read_record(mark, "ann")
+    assert frames[-1].what == UPKEEP and frames[-1].of(RESIDUAL, ASIDE) and "a reviewer called it bad" in words_of_mark(frames[-1]) and "1 set aside" in draw_mark(frames[-1]).svg()
+    mark.forget("ann")
+    assert all("twice" not in s.words + s.scene().svg() for s in mark_steps(mark, "ben"))
+
+
+def test_many_memories_become_cells_and_nothing_is_cut_off():
+    mark = make()
+    for i in range(40): mark.store.add(DOMAIN, f"Fact {i}.", kind=RESIDUAL, meta={"sources": []})
+    [step] = mark_steps(mark, "ann")[1:]
+    scene = step.scene()
+    assert "and 35 more" in scene.svg() and scene.height < 900
+    boxes = [e for e in ElementTree.fromstring(scene.svg()).iter() if e.tag.endswith("rect") and e.get("x")]
+    assert all(float(b.get("x")) + float(b.get("width")) <= 760 and float(b.get("y")) <= scene.height for b in boxes)

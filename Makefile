@@ -40,8 +40,9 @@ test: $(VENV)/.dev ## every test and every notebook
 lab: $(VENV)/.dev ## open the notebooks in JupyterLab
 	$(BIN)/jupyter lab nbs/index.ipynb
 
-docs: $(VENV)/.dev ## a readable site in _docs/
+docs: $(VENV)/.dev ## the book, in _docs/_build/html/, with every link checked
 	$(BIN)/python tools/docs.py site _docs
+	$(BIN)/python tools/docs.py links _docs
 
 bench: $(VENV)/.dev ## ours beside the peers, in one run
 	$(BIN)/memkit bench --json bench.json

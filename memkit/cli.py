@@ -63,42 +63,41 @@ def cmd_bench(a: argparse.Namespace):
 
 def cmd_experiment(a: argparse.Namespace):
     "Run a paper's experiment and print its tables, the paper's numbers beside ours; JSON and pictures where asked."
+    from memkit.experiments.figures import all_of
     from memkit.experiments.result import print_result, save_result
     if a.amazon and a.name != "map": raise ValueError(f"--amazon belongs to the experiment map; {a.name} reads no ratings")
-    run, pictures, more = {"hybrid": _hybrid, "malp": _malp, "mark": _mark, "map": _map}[a.name](a)
+    run, more = {"hybrid": _hybrid, "malp": _malp, "mark": _mark, "map": _map}[a.name](a)
     result = run()
     print_result(result)
     print(more(result), end="")
     if a.json: save_result(result, a.json)
-    if a.figures: save_pictures(a.figures, pictures(result))
+    if a.figures: save_pictures(a.figures, all_of(result))
     if a.pairs: _save_pairs(result, a.pairs)
 
-def _hybrid(a: argparse.Namespace) -> tuple[Callable, Callable, Callable]:  # what runs it; of its result: pictures by name, and what is printed after the tables
-    from memkit.experiments.hybrid import figure_3, run_hybrid
+def _hybrid(a: argparse.Namespace) -> tuple[Callable, Callable]:  # what runs it; what is printed after the tables of its result
+    from memkit.experiments.hybrid import run_hybrid
     _not_malp(a)
-    return lambda: run_hybrid(full=a.full, model=a.model), lambda result: {"figure_3": figure_3(result)}, lambda result: ""
+    return lambda: run_hybrid(full=a.full, model=a.model), lambda result: ""
 
-def _malp(a: argparse.Namespace) -> tuple[Callable, Callable, Callable]:
-    from memkit.experiments.malp import figure_4, run_malp
-    from memkit.experiments.malp_case import figure_5
-    from memkit.experiments.malp_weights import cold_start, crossings
-    pictures = lambda result: {"figure_4": figure_4(result)} | ({} if a.memory_only else {"cold_start": cold_start(result)})
-    return lambda: run_malp(full=a.full, memory_only=a.memory_only, model=a.model), pictures, lambda result: "\n".join(["", *crossings(result), "", figure_5(result), ""])
+def _malp(a: argparse.Namespace) -> tuple[Callable, Callable]:
+    from memkit.experiments.malp import run_malp
+    from memkit.experiments.malp_case import case_text
+    from memkit.experiments.malp_weights import crossings
+    return lambda: run_malp(full=a.full, memory_only=a.memory_only, model=a.model), lambda result: "\n".join(["", *crossings(result), "", case_text(result), ""])
 
-def _mark(a: argparse.Namespace) -> tuple[Callable, Callable, Callable]:
+def _mark(a: argparse.Namespace) -> tuple[Callable, Callable]:
     from memkit.core.llm import load_model
-    from memkit.experiments.mark import figure_2, figure_3, figure_4, figure_5, figure_6, in_words, run_mark
+    from memkit.experiments.mark import in_words, run_mark
     _not_malp(a)
-    pictures = lambda result: {f.__name__: f(result) for f in (figure_2, figure_3, figure_4, figure_5, figure_6)}
-    return lambda: run_mark(full=a.full, model=load_model(a.model)), pictures, lambda result: f"\n{in_words(result)}\n"
+    return lambda: run_mark(full=a.full, model=load_model(a.model)), lambda result: f"\n{in_words(result)}\n"
 
-def _map(a: argparse.Namespace) -> tuple[Callable, Callable, Callable]:
+def _map(a: argparse.Namespace) -> tuple[Callable, Callable]:
     from memkit.core.llm import load_model
-    from memkit.experiments.map import figure_6, figure_7, run_map
+    from memkit.experiments.map import run_map
     from memkit.maprec.amazon import load_amazon
     _not_malp(a)
     books = lambda: load_amazon(*a.amazon, films_at_least=18) if a.amazon else None
-    return lambda: run_map(full=a.full, model=load_model(a.model), amazon=books()), lambda result: {f.__name__: f(result) for f in (figure_6, figure_7)}, lambda result: ""
+    return lambda: run_map(full=a.full, model=load_model(a.model), amazon=books()), lambda result: ""
 
 def _not_malp(a: argparse.Namespace):
     if a.memory_only or a.pairs: raise ValueError(f"--memory-only and --pairs belong to the experiment malp; {a.name} has no weights to leave out and no pairs to rate")
@@ -109,12 +108,11 @@ def _save_pairs(result: Mapping, path: Path):
 
 def save_pictures(
     folder: Path,         # made if it isn't there
-    pictures: Mapping,    # matplotlib figures or axes by the names of their files
+    pictures: Mapping,    # figures and tables of a paper, by the names of their files
 ):
-    "Write pictures as SVG and PNG (ours)."
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, picture in pictures.items():
-        for ending in ("svg", "png"): picture.figure.savefig(folder/f"{name}.{ending}", dpi=160, bbox_inches="tight")
+    "Write figures and tables as SVG and PNG, light and dark (ours)."
+    from memkit.experiments.figures import save
+    for name, picture in pictures.items(): save(picture, folder, name)
 
 # %% ../nbs/92_cli.ipynb #c2717c2c
 CHAT_HELP = """  /why          why these documents and memories, and why not the next ones
@@ -263,7 +261,7 @@ def add_experiment(c: argparse.ArgumentParser):
     c.add_argument("--pairs", type=Path, metavar="FILE", help="malp: write pairs of answers to this HTML file, for people to rate")
     c.add_argument("--model", default="embedded", help="who writes the answers, as for memkit chat (default: %(default)s)")
     c.add_argument("--json", type=Path, help="write the figures, and where they come from, to this file")
-    c.add_argument("--figures", type=Path, metavar="FOLDER", help="write the pictures to this folder, as SVG and PNG")
+    c.add_argument("--figures", type=Path, metavar="FOLDER", help="write the paper's figures and tables to this folder, as SVG and PNG, light and dark")
 
 # %% ../nbs/92_cli.ipynb #78d742d1
 def main(

@@ -210,6 +210,6 @@ def accessible(page) -> list[str]:
     places = ":is(.mk-panel, .mk-chat, .mk-quiz) :is(button:enabled, select:enabled, textarea:enabled, input:enabled:not([type=hidden]), [role=slider])"
     seen = {}
     for place in page.locator(places).all():    # one of each kind: they share their style
-        kind = place.evaluate("e => `${e.tagName} ${e.type || ''} ${e.className}`")
+        kind = place.evaluate("e => `${e.tagName} ${e.type || ''} ${e.className} ${e.getAttribute('style') || ''}`")
         if kind not in seen and place.is_visible(): seen[kind] = place.evaluate(_FOCUS)
     return wrong + [f"the keyboard's place can't be seen: {kind}" for kind, shown in seen.items() if not shown]

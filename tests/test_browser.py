@@ -57,6 +57,9 @@ def test_stepping_through_a_dialogue(lab, chromium):
         s.at("Before the first round")
         s.panel.locator(".mk-play button").first.click()
         s.at("Round [23]")                                      # it plays by itself
+        s.panel.get_by_role("button", name="Pause").click()     # the bare icons of Play have names, and the names follow what they do
+        s.expect(s.panel.get_by_role("button", name="Play")).to_have_count(1)
+        assert labs.accessible(page) == []
         assert labs.errors(page) == []
 
 

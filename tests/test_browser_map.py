@@ -16,7 +16,7 @@ def stepping(page, s):
 
     s.button("Step ▶").click()
     s.at("Message 7 of 9")
-    assert s.struck() == [] and {"Expected stars", "Recalled"} <= set(drawn(s))
+    assert s.struck() == [] and {"Recommended: expected stars", "Recalled"} <= set(drawn(s))
     s.panel.get_by_label("Compare with").select_option(index=7)      # message 5, which asked the same
     s.expect(s.panel.locator(".mk-differences")).to_contain_text("Message 5 (A)")
     rows = s.compared()

@@ -27,7 +27,7 @@ def test_corrections_a_lie_a_merge_and_a_life_to_be_moved(lab, chromium):
         s.button("Step ▶").click()
         s.at("ben asked")
         s.expect(s.panel.locator("svg")).to_contain_text("similarity")
-        s.expect(s.panel.locator("svg")).to_contain_text("shown 1, ✓0 ✗0")
+        s.expect(s.panel.locator("svg")).to_contain_text("recalled 1, ✓0 ✗0")
         assert any("trust 0.250" in row and "trust 0.240" in row for row in s.compared()), "use wears trust off"
         labs.shot(page, "mark_round", 1280, 800)
 
@@ -49,7 +49,7 @@ def test_corrections_a_lie_a_merge_and_a_life_to_be_moved(lab, chromium):
         assert any("four times" in t for t in v.struck()), "the lie is put out again in the same step"
         labs.shot(page, "mark_voices", 1280, 800)
         options = v.panel.get_by_label("Jump to").locator("option").all_text_contents()
-        merged = next(i for i, o in enumerate(options) if "two become one" in o)
+        merged = next(i for i, o in enumerate(options) if "two become one" in o.replace("\xa0", " "))
         v.panel.get_by_label("Jump to").select_option(index=merged)
         v.at("gil's conversation is read")
         v.expect(v.panel.locator("svg text", has_text="said now")).to_have_count(1)

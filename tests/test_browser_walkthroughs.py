@@ -35,9 +35,14 @@ def test_a_quiz_by_mouse_and_by_keyboard(lab, chromium):
         text.press("Tab")
         page.keyboard.press("Enter")                              # the button beside it
         q.told(1, "Right. Three of six.")
-        q.quiz.get_by_role("radio", name="is allergic").first.focus()
-        page.keyboard.press("ArrowUp")
-        q.button("Check 3").click()
+        group = q.quiz.get_by_role("radiogroup", name="Answer 3")
+        allergic = group.get_by_role("radio", name="is allergic")
+        allergic.check()
+        page.keyboard.press("ArrowUp")                            # JupyterLab would go to another cell
+        q.expect(group.get_by_role("radio", name="has a cough")).to_be_checked()
+        q.expect(group.get_by_role("radio", name="has a cough")).to_be_focused()
+        page.keyboard.press("Tab")                                # one stop for the group, then its button
+        page.keyboard.press("Space")
         q.told(2, "Not right.")
         q.quiz.get_by_text("is allergic to penicillin", exact=True).first.click()
         q.button("Check 3").click()
@@ -116,8 +121,8 @@ def test_the_walk_through_an_answer(lab, chromium):
         q.quiz.get_by_role("radio", name="it found no room in the prompt").check()
         q.button("Check 1").press("Enter")
         q.told(0, "Not right.")
-        q.quiz.get_by_role("radio", name="it found no room in the prompt").press("ArrowUp")
-        q.quiz.get_by_role("radio", name="two better ones took its place").press("ArrowUp")
+        for name in ("it found no room in the prompt", "two better ones took its place"): q.quiz.get_by_role("radio", name=name).press("ArrowUp")
+        q.expect(q.quiz.get_by_role("radio", name="its cosine does not exceed")).to_be_checked()
         q.button("Check 1").click()
         q.told(0, "Right. Only one exchange")
         q.quiz.get_by_label("Answer 3").fill("61")

@@ -150,13 +150,14 @@ def test_the_full_experiment_says_what_it_needs(capsys, monkeypatch):
     one_line(*run(capsys, "experiment", "hybrid", "--full"), "MedQuAD", "memkit data medquad", "--quick")
 
 
-def test_pictures_are_written_as_svg_and_png(tmp_path):
-    import matplotlib.pyplot as plt
-    figure, axes = plt.subplots()
-    axes.plot([1, 2])
-    cli.save_pictures(tmp_path/"new"/"folder", {"line": figure})
-    plt.close(figure)
-    assert (tmp_path/"new/folder/line.png").read_bytes().startswith(b"\x89PNG") and b"<svg" in (tmp_path/"new/folder/line.svg").read_bytes()
+def test_figures_and_tables_are_written_as_svg_and_png_light_and_dark(capsys, tmp_path, monkeypatch):
+    from memkit.experiments import hybrid
+    from memkit.experiments.figures import published_result
+    monkeypatch.setattr(hybrid, "run_hybrid", lambda **_: published_result("hybrid"))
+    code, out, err = run(capsys, "experiment", "hybrid", "--figures", tmp_path/"new"/"folder", "--json", tmp_path/"r.json")
+    assert (code, err) == (0, "") and "Table 3" in out and (tmp_path/"r.json").is_file()
+    assert {p.name for p in (tmp_path/"new"/"folder").iterdir()} == {f"{kind}_{n}{look}.{ending}" for kind in ("figure", "table") for n in (1, 2, 3) for look in ("", "-dark") for ending in ("svg", "png")}
+    for p in (tmp_path/"new"/"folder").iterdir(): assert p.read_bytes().startswith(b"\x89PNG" if p.suffix == ".png" else b"<svg")
 
 
 @pytest.mark.parametrize("argv, says", [(["data", "nonsense"], "there is no source 'nonsense'; there are"), (["bench", "nonsense"], "nonsense"),

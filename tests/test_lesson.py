@@ -156,4 +156,4 @@ def test_an_attempt_spoils_no_other_case_and_prints_shortly():
 def test_the_clock(capsys):
     took(start())
     first, last = capsys.readouterr().out.splitlines()
-    assert re.search(r", \d+ cores?, Python 3\.", first) and re.fullmatch(r"This notebook took 0 s on \d+ cores?\.", last)
+    assert re.search(r", \d+ cores?, Python 3\.", first) and re.fullmatch(r"This notebook took 0 s on \d+ cores?(, and \d+\.\d GB of memory at most)?\.", last)

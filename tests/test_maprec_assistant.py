@@ -228,6 +228,14 @@ def test_something_else_keeps_the_wishes_and_leaves_out_what_was_shown(fresh):
     assert len(first.items) == 3 and second.items and len(set(shown)) == len(shown) and all("Horror" in i.genres and 1980 <= i.year <= 1989 for i in shown)
 
 
+def test_something_else_in_another_domain_is_a_new_wish(fresh):
+    a = fresh()
+    a.chat("ann", "Can you recommend me a science fiction film?")
+    assert a.talk("ann").wanted.domain == "films"
+    a.chat("ann", "I loved The Thing! Which book should I read next?")
+    assert a.talk("ann").wanted.domain == "books" and {i.domain for i in a.talk("ann").listed} == {"books"}
+
+
 def test_it_is_what_was_rated_last_and_type_c_keeps_its_words(fresh):
     a = fresh()
     a.chat("ann", "Can you recommend me a film?")

@@ -229,7 +229,7 @@ def test_the_menu_moves_the_sliders_and_follows_them():
     assert menu.value == "Balanced" and panel.scene.words.startswith("Weights Balanced")
     for name, w in PRESETS.items():
         menu.value = name
-        assert tuple(panel.values()[n] for n in PART_NAMES) == w.shares and panel.scene.words.startswith(f"Weights {name}")
+        assert tuple(panel.values()[n] for n in PART_NAMES) == tuple(round(s, 2) for s in w.shares) and panel.scene.words.startswith(f"Weights {name}")
     menu.value = "test"
     assert "“Memory 1.”" in panel.scene.words.split("First of")[1][:40]
     panel.set({"recall": 1., "similarity": .0})

@@ -17,7 +17,8 @@ from memkit.mark.scoring import Components, relevance
 from memkit.mark.trust import PAPER, TABLE_7, TrustSettings, errors_to_drop, verdict
 from memkit.widgets.explore_memories import draw_map, explore_memories, memory_map, nearest
 from memkit.widgets.explore_rating import draw_forecast, explore_rating, forecast, pushes
-from memkit.widgets.explore_trust import LIVES, Moment, draw_life, events_of, explore_trust, fall, life_of, parse_life, relevances, script_of, story, walk
+from memkit.widgets.explore_trust import draw_life, explore_trust, relevances, story
+from memkit.widgets.lives import LIVES, Moment, events_of, fall, life_of, parse_life, script_of, walk
 
 BORN = datetime(2026, 3, 1, tzinfo=timezone.utc)
 
@@ -352,6 +353,8 @@ def test_strength_is_alpha(served):
     assert np.allclose(none.gains(), 0, atol=1e-4) and none.heard[0].answer == none.heard[1].answer
     assert np.abs(one.gains()[1:]).min() > 1e-3 and np.allclose(one.gains()[0], 0)
     assert [h.user for h in one.heard] == [None, "ann", "twice"]
+    scores = [h.scores for h in one.heard]
+    assert np.allclose(one.gains(True)[1:], [np.exp(scores[1] - scores[2]) - 1, np.exp(scores[2] - scores[1]) - 1]) and np.allclose(double.gains(True), double.gains())   # one user has no others
     with pytest.raises(ValueError, match="0 or more"): weighted(served, -.1)
     with pytest.raises(LookupError, match="no weights"): ask(["zoe"], 1.)
     with pytest.raises(ValueError, match="one style"): ask_adapters(served, ["ann"], "How much?", {})
@@ -382,5 +385,7 @@ def test_the_adapter_panel(served):
     button.click()
     assert "weights at 0 of their strength" in panel.scene.words
     panel.set({"question": "How much?", "strength": 1.})
-    assert panel.error == ""
+    assert panel.error == "" and "against no weights" in panel.scene.words
+    panel.set({"others": True})
+    assert "against no weights" in panel.scene.words        # nobody else is there
     with pytest.raises(ValueError, match="one question"): explore_adapters(served, ["ann"], {})

@@ -12,7 +12,8 @@ from memkit.maprec.assistant import MapSettings
 from memkit.maprec.items import Item, Rated, own_catalogue, rating_line
 from memkit.maprec.profile import import_ratings, put_rating
 from memkit.maprec.recommend import Reason, Recommendation
-from memkit.widgets import map_steps as ms
+from memkit.widgets import map_record as mr, map_steps as ms
+from memkit.widgets.scene import width_of
 from memkit.widgets.stepper import differences, stepper
 
 NASTY = "</text><script>alert(1)</script> & \x1b\u202e \ud7ff \U0001f600 'q' \"q\""
@@ -53,7 +54,7 @@ def test_the_rows_after_each_message_are_the_profile_of_that_time(parts):
         for text in said:
             a.chat("ann", text)
             seen.append({m.text for m in a.memories("ann")})
-        frames = ms.map_frames(a, "ann")
+        frames = mr.map_frames(a, "ann")
         assert [{rating_line(Rated(r.item, r.rating)) for r in f.profile} for f in frames[1:]] == seen
         assert [[(r.item.title, r.how, r.before) for r in f.rows if r.how] for f in frames[1:]] == [
             [("Alien", "new", None)], [("Heat", "new", None)], [("Alien", "changed", 5.)], [("Heat", "taken back", 2.)], [("Heat", "new", None)], []]
@@ -61,7 +62,7 @@ def test_the_rows_after_each_message_are_the_profile_of_that_time(parts):
 
 def test_what_is_drawn_is_what_the_turns_say(talked):
     a, turns = talked
-    frames = ms.map_frames(a, "ann", turns)[1:]
+    frames = mr.map_frames(a, "ann", turns)[1:]
     for f, t in zip(frames, turns, strict=True):
         assert (f.said, f.types, f.shares, f.answered) == (t.text, t.detected["types"], t.detected["shares"], t.answer)
         told = [*(t.extra["found"].items if t.extra["found"] else ()), *t.extra["predicted"], *([t.extra["guess"]] if t.extra["guess"] else [])]
@@ -73,25 +74,25 @@ def test_what_is_drawn_is_what_the_turns_say(talked):
 def test_turns_that_are_missing_are_worked_out_again_without_writing(talked):
     a, turns = talked
     before = (a.store.events("ann"), a.store.turns("ann"))
-    again, hand = ms.map_frames(a, "ann"), ms.map_frames(a, "ann", turns)
+    again, hand = mr.map_frames(a, "ann"), mr.map_frames(a, "ann", turns)
     assert (a.store.events("ann"), a.store.turns("ann")) == before
     for f, g in zip(again, hand, strict=True):
         assert (f.rows, f.types, f.shares, f.recalled, f.note) == (g.rows, g.types, g.shares, g.recalled, g.note)
         assert [(t.r.item, t.r.shares) for t in f.told] == [(t.r.item, t.r.shares) for t in g.told]
-    half = ms.map_frames(a, "ann", turns[4:])
+    half = mr.map_frames(a, "ann", turns[4:])
     assert [f.rows for f in half] == [f.rows for f in hand] and half[-1].told == hand[-1].told
 
 
 def test_a_replay_that_comes_out_otherwise_says_so(talked):
     a, turns = talked
     other = type(a)(a.model, a.store, a.catalogue, a.detector, a.updater, a.index, type(a.predictor)(a.space, settings=replace(a.predictor.settings, centre=2.)), a.space, a.settings)
-    assert any("another answer" in f.note for f in ms.map_frames(other, "ann"))
-    assert not any("another answer" in f.note for f in ms.map_frames(a, "ann"))
+    assert any("another answer" in f.note for f in mr.map_frames(other, "ann"))
+    assert not any("another answer" in f.note for f in mr.map_frames(a, "ann"))
 
 
 def test_said_again_marks_the_row_and_nothing_else(talked):
     a, turns = talked
-    frames = ms.map_frames(a, "ann", turns)
+    frames = mr.map_frames(a, "ann", turns)
     assert [(r.item.title, r.how) for r in frames[6].rows if r.how] == [("Alien", "said again")]
     assert "Said again: Alien (1979) 3." in ms.words_of_map(frames[6])
 
@@ -128,11 +129,11 @@ def test_somebody_else_is_in_no_step(talked, parts):
 def test_what_the_model_was_shown_and_said(parts):
     with fresh(parts, ask_model=True, recalled=1) as a:
         turns = [a.chat("ann", t) for t in ("Alien, 5 stars. Jaws was dull, 2 stars.", "What would I give Aliens?")]
-        f = ms.map_frames(a, "ann", turns)[-1]
+        f = mr.map_frames(a, "ann", turns)[-1]
         assert [(r.shown, r.outcome) for r in f.recalled] == [(True, "shown"), (False, "ranked 2 by likeness, and 1 are shown")]
         assert f.told[0].says == turns[-1].extra["model says"]["Aliens (1986)"] and sum(r.recalled for r in f.rows) == 1
-        assert any("orange: what the language model says" in t for t in texts_of(ms.draw_map(f)))
-        again = ms.map_frames(a, "ann")[-1]
+        assert any("orange: the model" in t for t in texts_of(ms.draw_map(f)))
+        again = mr.map_frames(a, "ann")[-1]
         assert [r.shown for r in again.recalled] == [True, False] and again.told[0].says == ()
 
 
@@ -150,7 +151,7 @@ def test_facts_tell_what_is_different(talked):
 
 
 def test_why_a_kind_was_followed_against_its_probability():
-    f = ms.MapFrame(number=1, of=1, said="x", types=("A", "B"), shares={"A": .3, "B": .4, "C": .42})
+    f = mr.MapFrame(number=1, of=1, said="x", types=("A", "B"), shares={"A": .3, "B": .4, "C": .42})
     assert ms._chosen(f, "B") == "a rating was found in it" and ms._chosen(f, "A") and not ms._chosen(f, "C")
     assert "a rating was found in it" in ms.words_of_map(f)
     g = replace(f, types=("A",), shares={"A": .3, "B": .9, "C": .07})
@@ -167,12 +168,12 @@ def test_any_frame_can_be_drawn(data):
     draw = data.draw
     item = lambda i: Item(id=f"i{i}", title=draw(titles), year=draw(st.none() | st.integers(-500, 2100)), genres=("Drama",), domain=draw(st.sampled_from(["films", "books", "songs"])))
     rating = st.integers(1, 10).map(lambda n: n/2)
-    rows = tuple(ms.RatingRow(memory=i, item=item(i), rating=None if how == "taken back" else draw(rating), before=draw(rating) if how in ("changed", "taken back") else None, how=how, recalled=draw(st.booleans()))
+    rows = tuple(mr.RatingRow(memory=i, item=item(i), rating=None if how == "taken back" else draw(rating), before=draw(rating) if how in ("changed", "taken back") else None, how=how, recalled=draw(st.booleans()))
                  for i, how in enumerate(draw(st.lists(st.sampled_from(["", "new", "changed", "said again", "taken back"]), max_size=12))))
     reason = lambda: Reason(rated=Rated(item(99), draw(rating)), change=draw(st.floats(-2, 2)), likeness=.5)
-    told = tuple(ms.Told(r=Recommendation(item=item(50 + i), shares=draw(shares), reasons=(reason(),), against=(reason(),)), what="recommended", says=draw(shares | st.just(()))) for i in range(draw(st.integers(0, 5))))
-    recalled = tuple(ms.Recalled(name=draw(titles), rating=draw(rating), likeness=draw(st.floats(0, 1)), moved=draw(st.floats(-3, 3)), shown=draw(st.booleans())) for _ in range(draw(st.integers(0, 9))))
-    f = ms.MapFrame(number=draw(st.integers(0, 3)), of=3, later=draw(st.booleans()), said=draw(titles), read_as=draw(titles | st.just("")), answered=draw(st.text(max_size=400)), types=("A",), shares={"A": .9, "B": .1, "C": .09},
+    told = tuple(mr.Told(r=Recommendation(item=item(50 + i), shares=draw(shares), reasons=(reason(),), against=(reason(),)), what="recommended", says=draw(shares | st.just(()))) for i in range(draw(st.integers(0, 5))))
+    recalled = tuple(mr.Recalled(name=draw(titles), rating=draw(rating), likeness=draw(st.floats(0, 1)), moved=draw(st.floats(-3, 3)), shown=draw(st.booleans())) for _ in range(draw(st.integers(0, 9))))
+    f = mr.MapFrame(number=draw(st.integers(0, 3)), of=3, later=draw(st.booleans()), said=draw(titles), read_as=draw(titles | st.just("")), answered=draw(st.text(max_size=400)), types=("A",), shares={"A": .9, "B": .1, "C": .09},
                     because={"A": (NASTY, (NASTY,))}, doubt=.2, rows=rows, recalled=recalled, told=told, note=draw(st.text(max_size=60)), forgotten=draw(st.integers(0, 2)))
     scene = ms.draw_map(f)
     tree = ElementTree.fromstring(scene.svg())
@@ -181,6 +182,21 @@ def test_any_frame_can_be_drawn(data):
     assert lowest <= scene.height and scene.words == ms.words_of_map(f)
     keys = [g.get("data-key") for g in tree.iter(SVG + "g") if (g.get("data-key") or "").startswith("rating ")]
     assert len(keys) == len(set(keys))
+
+
+def test_headings_leave_room_for_each_other(parts):
+    "Of two texts on one line, the left one ends before the right one begins."
+    with fresh(parts, ask_model=True) as a:
+        turns = [a.chat("ann", t) for t in ("Alien, 5 stars. Jaws was dull, 2 stars. Heat was fine, 3 stars.", "What would I give Aliens?", "Recommend me a book.", "Aliens, 4 stars.", "Thanks")]
+        for step in ms.map_steps(a, "ann", turns):
+            lines = {}
+            for e in ElementTree.fromstring(step.scene().svg()).findall(f"{SVG}text"):
+                x, w = float(e.get("x")), width_of(e.text or "", float(e.get("font-size")), e.get("font-weight") == "700")
+                left = {None: x, "middle": x - w/2, "end": x - w}[e.get("text-anchor")]
+                lines.setdefault(e.get("y"), []).append((left, left + w, e.text))
+            for found in lines.values():
+                found.sort()
+                assert all(one[1] <= other[0] + 4 for one, other in zip(found, found[1:])), found
 
 
 def test_five_hundred_ratings_are_quick(parts):

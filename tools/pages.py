@@ -14,6 +14,7 @@ from pathlib import Path
 from nb import flags
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
+LOCAL = re.compile(r"""(href=["'][\w./-]+)\.ipynb""")   # in HTML that a cell made, a link to another notebook
 FENCE = re.compile(r"^ {0,3}(```|~~~)")
 
 
@@ -108,8 +109,11 @@ def quoted(text: str) -> str:
 
 
 def entry(node: ast.stmt, module: str, source: str, level: int) -> str:
-    "A public name: its heading, signature and docstring; a constant is only named."
-    if isinstance(node, (ast.Assign, ast.AnnAssign)): return f"({anchor(module, node.called)})=\n**`{node.called}`**"
+    "A public name: its heading, signature and docstring; of a constant the first line."
+    if isinstance(node, (ast.Assign, ast.AnnAssign)):
+        first = source.splitlines()[node.lineno - 1]
+        whole = len(first) <= 110 and node.end_lineno == node.lineno
+        return f"({anchor(module, node.called)})=\n" + (f"```python\n{first}\n```" if whole else f"```text\n{first[:110].rstrip()} …\n```")
     first, *rest = (ast.get_docstring(node) or "").split("\n\n")
     more = "".join(f"\n\n```text\n{part}\n```" for part in rest)
     return f"({anchor(module, node.called)})=\n{'#'*level} `{node.called}`\n\n```python\n{signature(node, source)}\n```\n\n{quoted(' '.join(first.split()))}{more}"
@@ -148,7 +152,7 @@ def linked(line: str, here: Page, book: Book, known: dict[str, str]) -> str:
         elif text.startswith("memkit.") and any(p.path.startswith(f"{text[7:]}/") for p in book.pages.values()): to = relative(here.path, f"{text[7:]}/index").replace(".ipynb", ".md")
         elif text.startswith("memkit.") and (page := book.page_of(text)): to = relative(here.path, page.path)
         elif text.startswith("memkit.") and "." in text[7:]: to = book.link(*text.rsplit(".", 1))
-        else: to = book.link(known[text.removesuffix("()")], text.removesuffix("()")) if text.removesuffix("()") in known else ""
+        else: to = book.link(known[name], name) if (name := text.removesuffix("()").partition(".")[0]) in known and (name == text.removesuffix("()") or name[0].isupper()) else ""
         return f"[`{text}`]({to})" if to else m[0]
     return re.sub(r"(?<![\[`\w])`([\w./]+(?:\(\))?)`(?![\]`])", one, line)
 
@@ -192,9 +196,20 @@ def outputs(cell: dict, section: str, before: str) -> tuple[list[dict], str]:
             words = words_of(o, section, before)
             o = picture(o, words)
             if "text/html" not in o["data"]: said.append(words)
-        elif "text/html" in o.get("data", {}): o = {**o, "data": {"text/html": re.sub(r"<style.*?</style>", "", "".join(o["data"]["text/html"]), flags=re.S)}}
+        elif "text/html" in o.get("data", {}): o = {**o, "data": {"text/html": LOCAL.sub(r"\1.html", re.sub(r"<style.*?</style>", "", "".join(o["data"]["text/html"]), flags=re.S))}}
         out.append(o)
     return out, " ".join(dict.fromkeys(said))
+
+
+def pictures_in_order(cells: list[dict]) -> Iterator[str]:
+    "The words of each image file of a notebook, in the order in which they stand there."
+    section = before = ""
+    for c in cells:
+        if c["cell_type"] == "markdown":
+            lines = [line for line, is_prose in prose_parts("".join(c["source"])) if is_prose and line.strip()]
+            section = next((line.lstrip("# ") for line in reversed(lines) if line.startswith("#")), section)
+            before = next((line for line in reversed(lines) if not line.startswith("#")), before)
+        yield from (words_of(o, section, before) for o in c.get("outputs", []) if {"image/png", "image/svg+xml"} & set(o.get("data", {})))
 
 
 class Writer:

@@ -4,14 +4,16 @@
 
 # %% auto #0
 __all__ = ['COLOURS', 'WIDTH', 'LETTERS', 'SMALLEST', 'PAPERS', 'colours', 'style', 'contrast', 'lean', 'PaperPicture', 'sheet',
-           'save', 'published_result', 'of_paper', 'origin', 'rows_of', 'spread', 'papers_mark', 'legend_below']
+           'save', 'all_of', 'published_result', 'of_paper', 'origin', 'rows_of', 'spread', 'papers_mark',
+           'legend_below']
 
-# %% ../../nbs/experiments/70a_figures.ipynb #a2ecd3ef
+# %% ../../nbs/experiments/70a_figures.ipynb #5fe32055
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from io import BytesIO, StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,12 +22,12 @@ from ..core.files import own_data, write_file
 from ..widgets.report import escape
 from ..widgets.scene import COLOURS as SCENE
 
-# %% ../../nbs/experiments/70a_figures.ipynb #87474429
+# %% ../../nbs/experiments/70a_figures.ipynb #9bc39b84
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# %% ../../nbs/experiments/70a_figures.ipynb #56aa1db6
+# %% ../../nbs/experiments/70a_figures.ipynb #af325ded
 COLOURS = {**{n: SCENE[n] for n in ("paper", "ink", "soft", "faint", "line", "card", "blue", "navy", "deep", "red")},
            "orange": ("#f0a82e",)*2, "green": ("#7cc7a8",)*2, "mauve": ("#d9b8d0",)*2}   # light, dark
 WIDTH, LETTERS, SMALLEST = 6.4, 11., 10.   # inches; points, and never fewer: at half its width a picture's letters have 5 points or more
@@ -52,7 +54,7 @@ def style(
             "xtick.major.size": 0, "ytick.major.size": 0, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "legend.frameon": False, "legend.labelcolor": c["ink"], "svg.fonttype": "none", "svg.hashsalt": "memkit"})
         yield c
 
-# %% ../../nbs/experiments/70a_figures.ipynb #392f2360
+# %% ../../nbs/experiments/70a_figures.ipynb #292d7764
 def contrast(
     a: str,   # '#rrggbb'
     b: str,
@@ -64,26 +66,43 @@ def contrast(
     high, low = sorted((light(a), light(b)), reverse=True)
     return (high + .05)/(low + .05)
 
-# %% ../../nbs/experiments/70a_figures.ipynb #b53d0abb
-_LOOK = 'role="img" font-family="DejaVu Sans,Verdana,sans-serif" style="max-width:100%;height:auto;stroke-linejoin:round"'
-_WASTE = ((r"<metadata>.*?</metadata>|<!--.*?-->|<defs>\s*<style.*?</style>\s*</defs>", ""), (r"\s*\n\s*", "\n"), (r"<g>\n?</g>\n?|<g/>\n?", ""))
-_IN_TAGS = ((r" font-family: 'DejaVu Sans';", ""), (r' transform="rotate\(-0 [^"]*"', ""), (r' id="[a-zA-Z.0-9]+_[\d_]*"', ""), (r"(\d\.\d)\d+", r"\1"), (r"\n *(?=[A-Zz] |z|\")", ""), (r"(?<=[a-z]): |(?<=;) ", lambda m: m[0].strip()))
+# %% ../../nbs/experiments/70a_figures.ipynb #e58efb16
+_LOOK = f'role="img" font-family="DejaVu Sans,Verdana,sans-serif" font-size="{LETTERS:g}px" style="max-width:100%;height:auto;stroke-linejoin:round"'
+_WASTE = r"<metadata>.*?</metadata>|<!--.*?-->|<defs>\s*<style.*?</style>\s*</defs>"
+_IN_TAGS = ((r" font-family: 'DejaVu Sans';", ""), (r' transform="rotate\(-0 [^"]*"', ""), (r' id="[a-zA-Z.0-9]+_[\d_]*"', ""), (r"(\d\.\d)\d+", r"\1"), (r"\n *(?=[A-Zz] |z|\")", ""), (r"(?<=[a-z]): |(?<=;) ", lambda m: m[0].strip()),
+            (r' d="[^"]*"', lambda m: re.sub(r" *([MLCQz]) *", r"\1", m[0])), (rf"font-size:{LETTERS:g}px;|text-anchor:start;|stroke-dashoffset:0;|;?stroke-linejoin:miter", ""), (r" style=\"\"", ""))
 
-def _lean_tag(tag: re.Match) -> str:
-    text = tag[0]
-    for old, new in _IN_TAGS: text = re.sub(old, new, text)
-    return text
+def _lean_tags(svg: str) -> Iterator[str]:
+    "The parts of an SVG: tags without waste and without groups that say nothing, and the text between them to the letter."
+    kept: list[bool] = []
+    for part in re.split(r"(<[^>]+>)", re.sub(_WASTE, "", svg, flags=re.S)):
+        if not part.startswith("<"):
+            if part.strip(): yield part
+            continue
+        for old, new in _IN_TAGS: part = re.sub(old, new, part)
+        if part == "<g/>": continue
+        if part.startswith("<g") and not part.endswith("/>"): kept.append(part != "<g>")
+        if part == "<g>" or part == "</g>" and not kept.pop(): continue
+        yield part
+
+_MARKS = re.compile(r'(<g clip-path="[^"]*")>((?:<use [^>]*/>){2,})</g>')
+
+def _one_style(found: re.Match) -> str:
+    "A style that all marks of a group have, once."
+    styles = set(re.findall(r' style="[^"]*"', found[2]))
+    return f"{found[1]}{(style := styles.pop())}>{found[2].replace(style, '')}</g>" if len(styles) == 1 else found[0]
 
 def lean(
     svg: str,
-    words: str,  # what it shows
+    words: str,  # what it shows, its name first
 ) -> str:
     "An SVG of matplotlib's, with words and without what nobody needs (ours)."
-    body = svg[svg.index("<svg"):]
-    body = re.sub(r"<[^>]+>", _lean_tag, body)   # what stands between tags is what one reads: not a digit less
-    for old, new in _WASTE: body = re.sub(old, new, body, flags=re.S)
-    head, rest = body.split(">", 1)
-    return f"{head} {_LOOK}><title>{escape(words[:200])}</title><desc>{escape(words)}</desc>{rest}"
+    head, *rest = _lean_tags(svg[svg.index("<svg"):])
+    ink = next((i for i in COLOURS["ink"] if i in svg), "")
+    body = _MARKS.sub(_one_style, "".join(rest))
+    if ink: body = re.sub(rf'(<text [^>]*?)(?:;fill:{ink}(?=")|fill:{ink};| style="fill:{ink}")', r"\1", body)
+    fill = ink and f' fill="{ink}"'
+    return f'{head[:-1]} {_LOOK}{fill}><title>{escape(words.partition(". ")[0])}</title><desc>{escape(words)}</desc>{body}\n'
 
 @dataclass(frozen=True)
 class PaperPicture:
@@ -114,7 +133,7 @@ class PaperPicture:
     def __str__(self) -> str: return f"{self.name}\n{self.alt}"
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict: return {"image/svg+xml": self.svg(), "text/plain": str(self)}
 
-# %% ../../nbs/experiments/70a_figures.ipynb #36242384
+# %% ../../nbs/experiments/70a_figures.ipynb #bea0cabe
 def sheet(
     height: float,         # inches
     width: float = WIDTH,  # inches
@@ -126,7 +145,7 @@ def sheet(
     FigureCanvasAgg(figure)
     return figure
 
-# %% ../../nbs/experiments/70a_figures.ipynb #08d31347
+# %% ../../nbs/experiments/70a_figures.ipynb #54796b49
 def save(
     picture: PaperPicture,
     folder: str | Path,     # made if it isn't there
@@ -136,7 +155,20 @@ def save(
     made = [(f"{name}{tail}.{kind}", getattr(picture, kind)(dark)) for dark, tail in ((False, ""), (True, "-dark")) for kind in ("svg", "png")]
     return [write_file(Path(folder)/file, content) for file, content in made]
 
-# %% ../../nbs/experiments/70a_figures.ipynb #4ada9b31
+# %% ../../nbs/experiments/70a_figures.ipynb #73414517
+def all_of(
+    result: Mapping[str, Any],
+) -> dict[str, Any]:   # by name: figure_1, table_1 …
+    "Every figure and table of the result's paper (ours); those that its run left out are left out here too. Raises `ValueError` for what is no result of a paper."
+    paper = result.get("experiment") if isinstance(result, Mapping) else None
+    if not isinstance(paper, str) or paper not in PAPERS: raise ValueError(f"this needs a result of {', '.join(PAPERS)}; got {str(paper)[:40]!r}")
+    module, made = import_module(f"memkit.experiments.{paper}_figures"), {}
+    for name in sorted(n for n in vars(module) if re.fullmatch(r"(figure|table)_\d|cold_start", n)):
+        try: made[name] = getattr(module, name)(result)
+        except ValueError: continue   # each says what the result lacks; a quick run lacks some
+    return made
+
+# %% ../../nbs/experiments/70a_figures.ipynb #a7527fb5
 PAPERS = {"hybrid": "run_hybrid", "malp": "run_malp", "mark": "run_mark", "map": "run_map"}   # and what makes a result of each
 
 def published_result(
@@ -172,7 +204,7 @@ def rows_of(
     if not found: raise ValueError(f"the result holds no {table}; its run left it out, or it is an older one: make it with {PAPERS[result['experiment']]}")
     return found
 
-# %% ../../nbs/experiments/70a_figures.ipynb #db4d6fe6
+# %% ../../nbs/experiments/70a_figures.ipynb #fb8725b5
 def spread(
     rows: list[Mapping[str, Any]],
 ) -> list[list[float]]:  # below and above, for matplotlib's error bars

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['STEPS', 'measured', 'figure_1', 'figure_2', 'figure_3', 'table_1', 'table_2', 'table_3']
 
-# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #36d5405e
+# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #658da5b4
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,10 @@ from .generation import (ALONE, BEGINNING, FAITHFUL, HYBRID, MISTRAL, NO, ONE, O
 from .tables import PaperTable, number, number_table
 from ..hybrid.chatbot import HybridSettings
 
-# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #d89b2718
+# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #93056681
 if TYPE_CHECKING: from matplotlib.figure import Figure
 
-# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #05a049d5
+# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #2fc13188
 def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]: return of_paper(published_result("hybrid") if result is None else result, "hybrid")
 
 def measured(
@@ -33,7 +33,7 @@ def measured(
 STEPS = (("Search", "words and meaning find five documents", "no document among the five answers", "Table 3", "ours", "Recall@5", "share of the right documents found"),
          ("Recall", "memories of this user that come near", "the exchange that is meant isn't recalled", "Follow-ups", "next: memkit", "right exchange recalled", "share of follow-ups with the right exchange"),
          ("Write", "the model sees documents and memories", "says what no document shown says", "Table 1", HYBRID, FAITHFUL, "share of sentences that a shown document holds"),
-         ("Be right", "the answer is about what was asked", "true, and beside the point", "Table 1", HYBRID, REFERENCE, "share that MedQuAD's own answer holds"),
+         ("Be right", "the answer is about what was asked", "true, and beside the point", "Table 1", HYBRID, REFERENCE, "share that the reference answer holds"),
          ("Refuse", "fall back where nothing answers", "answers what it can't know", "Fallback", "memkit's calibration", "recall", "share of unanswerable questions held back"))
 
 def figure_1(
@@ -46,7 +46,7 @@ def figure_1(
         if i: arrows.append((STEPS[i - 1][0], name, ""))
     return diagram("hybrid, Figure 1", "Five steps of a turn, each with the way in which it fails and the share that went well.", cards, arrows, columns=2)
 
-# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #4e05e790
+# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #40b3f9a4
 def figure_2(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
@@ -62,7 +62,7 @@ def figure_2(
     arrows = [("q", "w", ""), ("q", "d", ""), ("q", "m", ""), ("w", "f", ""), ("d", "f", ""), ("m", "c", ""), ("f", "p", ""), ("c", "p", ""), ("p", "g", ""), ("p", "x", ""), ("g", "s", ""), ("x", "s", "")]
     return diagram("hybrid, Figure 2", "The chatbot, from a question to an answer that is remembered.", cards, arrows, columns=3)
 
-# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #474fda89
+# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #681f8069
 def figure_3(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
@@ -83,8 +83,8 @@ def figure_3(
         return figure
     return PaperPicture("hybrid, Figure 3", alt, draw)
 
-# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #de58fce0
-_ENCODER = "BERTScore: ours by all-MiniLM-L6-v2, layer 6; the paper names no encoder, so the two columns can't be compared. Perplexity: under SmolLM2-135M; the paper doesn't say of what or under which model."
+# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #ab58592d
+_ENCODER = "BERTScore: ours by MiniLM's sixth layer; the paper names no encoder, so the two columns can't be compared. Perplexity: under the embedded model; the paper doesn't say of what or under which one."
 
 def table_1(
     result: Mapping[str, Any] | None = None,
@@ -92,8 +92,8 @@ def table_1(
     "Chatbots, baselines and controls (hybrid Table 1). Raises `ValueError` for another paper's result."
     metrics = {BERT: "BERTScore F1", ROUGE: "ROUGE-L", PLAIN_PPL: "perplexity", SECONDS: "seconds an answer", FAITHFUL: "supported by what was shown", REFERENCE: "supported by the reference"}
     rows = {HYBRID: "memkit's chatbot", PAPERS: "the paper's chatbot, built here", **{n: n for n in MISTRAL}, ALONE: ALONE, RANDOM: RANDOM, RETRIEVAL: "retrieval alone, quoted", PASSAGE: PASSAGE, BEGINNING: BEGINNING}
-    notes = [_ENCODER, "The Mistral rows are the paper's alone: measured on another data set, Meadow-MedQA. Seconds: on a machine of one core, with a model of 135 M weights."]
-    return number_table(_run(result), "hybrid", "Table 1", "answers to questions of MedQuAD", metrics, rows, notes)
+    notes = [_ENCODER, "The Mistral rows are the paper's alone: measured on another data set, Meadow-MedQA."]
+    return number_table(_run(result), "hybrid", "Table 1", "answers to medical questions", metrics, rows, notes)
 
 def table_2(
     result: Mapping[str, Any] | None = None,
@@ -109,4 +109,4 @@ def table_3(
     "Retrieval alone (hybrid Table 3). Raises `ValueError` for another paper's result."
     rows = {"ours": "memkit", "the paper's fusion": "the paper's fusion, built here", "BM25 alone": "BM25 alone", "dense alone": "dense alone", "random documents": "random documents"}
     notes = ["A document counts as right where it has the question's topic and type; the paper doesn't say what counts, nor how many documents it searched.", _ENCODER.split(" Perplexity")[0]]
-    return number_table(_run(result), "hybrid", "Table 3", "retrieval alone, on MedQuAD", {"Recall@5": "Recall@5", "Precision@5": "Precision@5", BERT: "BERTScore F1 of the first document"}, rows, notes)
+    return number_table(_run(result), "hybrid", "Table 3", "retrieval alone", {"Recall@5": "Recall@5", "Precision@5": "Precision@5", BERT: "BERTScore F1 of the first document"}, rows, notes)

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['QUICK', 'FULL', 'ROUNDS', 'CURVED', 'NO_BASE', 'Size', 'Studies', 'study_all', 'all_answers', 'all_styles',
-           'nearest_styles', 'curve_rows', 'run_malp', 'measured', 'asked_all', 'answer_rows', 'figure_4']
+           'nearest_styles', 'curve_rows', 'run_malp', 'measured', 'asked_all', 'answer_rows', 'figure_1', 'figure_2',
+           'figure_3', 'figure_4', 'figure_5', 'table_1', 'table_2', 'table_3', 'table_4', 'table_5', 'cold_start']
 
 # %% ../../nbs/experiments/77_malp.ipynb #24ed7981
 from collections.abc import Mapping, Sequence
@@ -191,34 +192,8 @@ def answer_rows(studies: Studies, answers: Mapping[Key, str], told: Mapping[Key,
     if len(weights.course.bases) == 1: rows += weights_rows([MALP], NO_BASE)
     return rows + table_5_rows(rows) + loss_rows(weights, n) + cold_rows(studies.items, answers, styles, size.after, ROUNDS)
 
-# %% ../../nbs/experiments/77_malp.ipynb #49332d55
-_STYLES = {STANDARD: ("#555555", "o", ":"), DICTIONARY: ("#E69F00", "s", "--"), DPEM: ("#0072B2", "o", "-"), LETTER: ("#56B4E9", "v", "-"), CONTROLS[0]: ("#009E73", "^", ":"),
-           CONTROLS[1]: ("#CC79A7", "D", ":"), RAW: ("#D55E00", "x", "--")}
+# %% ../../nbs/experiments/77_malp.ipynb #321a51dd
+from .malp_figures import figure_1, figure_2, figure_3, figure_4, figure_5, table_1, table_2, table_3, table_4, table_5, cold_start
 
-def figure_4(
-    result: Mapping[str, Any],  # from `run_malp`, or read from its file
-) -> Any:                       # a matplotlib figure
-    "Quality against the number of rounds studied, with intervals by patient (MaLP Figure 4). Raises `ValueError` for a result without that figure."
-    import matplotlib.pyplot as plt
-    rows = [r for r in result["rows"] if r["table"] == "Figure 4"]
-    if not rows: raise ValueError("the result holds no rows of Figure 4; make it with run_malp")
-    fig, axes = plt.subplots(1, len(CURVES), figsize=(11, 4.2))
-    for ax, metric in zip(axes, CURVES):
-        for shift, name in enumerate(_STYLES):
-            of = [(int(r["metric"].split()[-2]), r) for r in rows if r["row"] == name and r["metric"].startswith(metric + ", after")]
-            if of: _curve(ax, name, shift - 3, of)
-        ax.set_title(metric, fontsize=12)
-        ax.set_xlabel("rounds studied", fontsize=11)
-        ax.set_ylim(0)
-    there = {name: line for ax in axes for line, name in zip(*ax.get_legend_handles_labels())}
-    fig.legend(there.values(), there, ncols=len(there), fontsize=10, loc="lower center", columnspacing=1., handletextpad=.4)
-    fig.tight_layout(rect=(0, .09, 1, 1))
-    plt.close(fig)
-    return fig
-
-def _curve(ax: Any, name: str, shift: int, of: Sequence[tuple[int, Mapping[str, Any]]]):
-    colour, marker, line = _STYLES[name]
-    step = .008*max(n for n, _ in of)    # moved a little, so that bars don't cover one another
-    x, y = [n + step*shift for n, _ in of], [r["ours"] for _, r in of]
-    ends = [r["ci"] or (r["ours"], r["ours"]) for _, r in of]
-    ax.errorbar(x, y, [[v - low for v, (low, _) in zip(y, ends)], [high - v for v, (_, high) in zip(y, ends)]], color=colour, marker=marker, ls=line, ms=5, lw=1.8, capsize=2, label=name)
+# %% ../../nbs/experiments/77_malp.ipynb #c76061cf
+_all_ = ["figure_1", "figure_2", "figure_3", "figure_4", "figure_5", "table_1", "table_2", "table_3", "table_4", "table_5", "cold_start"]

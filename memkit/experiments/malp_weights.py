@@ -6,7 +6,7 @@
 __all__ = ['PLAIN', 'INJECTED', 'ROWS', 'COLD', 'Recalled', 'OTHER_WEIGHTS', 'PERSONAL', 'OWN_WEIGHTS', 'THEIRS', 'COLD_START',
            'MEASURES', 'Course', 'Trial', 'Trained', 'injection_path', 'trainable', 'base_model', 'train_trial',
            'train_all', 'Row', 'others_of', 'Weights', 'patients_of', 'gathered', 'trained_weights', 'weights_answers',
-           'style_prompts', 'weights_styles', 'held_out_losses', 'loss_rows', 'cold_rows', 'crossings', 'cold_start']
+           'style_prompts', 'weights_styles', 'held_out_losses', 'loss_rows', 'cold_rows', 'crossings']
 
 # %% ../../nbs/experiments/77d_malp_weights.ipynb #12aa2279
 import os
@@ -388,27 +388,3 @@ def crossings(
             where = "nowhere" if not above else "everywhere" if above == at else f"from {last} rounds on, not yet at {at[at.index(last) - 1]}" if last else f"at {', '.join(map(str, above))} rounds only"
             out.append(f"{metric}: {a} is above {b} {where}")
     return out
-
-# %% ../../nbs/experiments/77d_malp_weights.ipynb #9e7c22a5
-_LINES = {STANDARD: ("#555555", ":", "o"), DPEM: ("#0072B2", "-", "o"), LORA: ("#D55E00", "--", "s"), MALP: ("#009E73", "-", "^")}
-
-def cold_start(
-    result: Mapping[str, Any],  # from `run_malp`, or read from its file
-) -> Any:                       # a matplotlib figure
-    "Memory, weights, and both against the number of rounds, with intervals by patient (ours). Raises `ValueError` for a result without weights."
-    import matplotlib.pyplot as plt
-    if not any(r["table"] == COLD_START for r in result["rows"]): raise ValueError("the result holds no trained weights; make it with run_malp, not with its memory alone")
-    fig, axes = plt.subplots(1, len(MEASURES), figsize=(11, 4.2))
-    for ax, metric in zip(axes, MEASURES):
-        for shift, (name, points) in enumerate(_points(result["rows"], metric).items()):
-            colour, line, marker = _LINES[name]
-            x, y, ends = [n + .008*max(points)*(shift - 1.5) for n in points], [r["ours"] for r in points.values()], [r["ci"] or (r["ours"], r["ours"]) for r in points.values()]
-            ax.errorbar(x, y, [[v - low for v, (low, _) in zip(y, ends)], [high - v for v, (_, high) in zip(y, ends)]], color=colour, ls=line, marker=marker, ms=5, lw=1.8, capsize=2, label=name)
-        ax.set_title(metric, fontsize=12)
-        ax.set_xlabel("rounds so far", fontsize=11)
-        ax.set_ylim(0)
-    handles, labels = axes[0].get_legend_handles_labels()
-    fig.legend(handles, labels, ncols=len(labels), fontsize=10, loc="lower center")
-    fig.tight_layout(rect=(0, .09, 1, 1))
-    plt.close(fig)
-    return fig

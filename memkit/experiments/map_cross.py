@@ -6,7 +6,7 @@
 __all__ = ['HISTORY', 'Memory', 'QUICK', 'FULL', 'AMAZON', 'VANILLA', 'LINES', 'CONTROLS', 'WRITTEN', 'PAPER_MAE', 'PAPER_COST',
            'cross_cases', 'cross_prompt', 'cross_messages', 'cross_memory', 'Transfer', 'genre_views', 'fit_transfer',
            'knows_simulator', 'CrossSize', 'Asked', 'ask_cross', 'language_model_predictions', 'control_predictions',
-           'cost_rows', 'cross_rows', 'run_cross', 'smoothed', 'figure_7']
+           'cost_rows', 'cross_rows', 'run_cross']
 
 # %% ../../nbs/experiments/79g_map_cross.ipynb #81a274a8
 from collections.abc import Callable, Sequence
@@ -385,33 +385,3 @@ def run_cross(
     counts = [figure("Table 3" + (" (simulated raters)" if own else ""), f"k = {k} films shown", "users", int(len(set(cases.user[asked.k == k]))), note="chosen on other users") for k in s.ks]
     texts = [f"{ratings.users[u]} {ratings.items.items[t].id} {r:g}" for u, t, r in zip(cases.user, cases.target, cases.truth)]
     return rows + counts + cost_rows(ratings, asked, model, embedder), {"models": [model.name], "encoder": embedder.name, "data": {ratings.name: texts}}
-
-# %% ../../nbs/experiments/79g_map_cross.ipynb #fafd1c22
-def smoothed(
-    values: Sequence[float],
-) -> np.ndarray:  # as many
-    "Each value with its neighbours, weights 1, 2, 1 (ours; the paper doesn't say how its curve was smoothed)."
-    v = np.pad(np.asarray(values, dtype=float), 1, mode="edge")
-    return (v[:-2] + 2*v[1:-1] + v[2:])/4
-
-def figure_7(
-    result: Any,       # with rows from `run_cross`
-    ax: Any = None,    # matplotlib's; made if None
-) -> Any:              # the axes
-    "Error by films known: points as measured, lines smoothed, the paper's as diamonds (MAP Figure 7). Raises `ValueError` for a result without it."
-    import matplotlib.pyplot as plt
-    rows = [r for r in result["rows"] if r["table"].startswith("Figure 7")]
-    if not rows: raise ValueError("the result holds no cross-domain curves; make it with run_cross")
-    if ax is None: ax = plt.subplots(figsize=(7, 3.6))[1]
-    colours = {"MAP": "#2a7f62", VANILLA: "#c8553d", LINES: "#d9a05b", "user median": "#9aa5b1", "item + user bias": "#6c7a89", "ridge on tastes": "#34495e", "knows the simulator": "#bbbbbb"}
-    for name, colour in colours.items():
-        mine = [r for r in rows if r["row"] == name]
-        if not mine: continue
-        h, e = [int(r["metric"].split()[1]) for r in mine], [r["ours"] for r in mine]
-        ax.plot(h, smoothed(e), color=colour, lw=2 if name in ("MAP", VANILLA) else 1.2, ls=":" if name.startswith("knows") else "-", label=name + " (control)"*mine[0]["control"])
-        ax.plot(h, e, ".", color=colour, ms=4)
-        ax.plot([x for x, r in zip(h, mine) if r["paper"] is not None], [r["paper"] for r in mine if r["paper"] is not None], "D", mfc="none", mec=colour, ms=5)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.set(xlabel="films known", ylabel="mean absolute error, stars", title=rows[0]["table"])
-    ax.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
-    return ax

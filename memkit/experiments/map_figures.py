@@ -4,15 +4,17 @@
 
 # %% auto #0
 __all__ = ['HISTORY', 'TARGET', 'KEPT', 'figure_1', 'figure_2', 'example', 'figure_4', 'figure_5', 'figure_3', 'curve',
-           'figure_6', 'figure_7', 'table_1', 'table_2', 'table_3', 'table_4']
+           'figure_6', 'smoothed', 'figure_7', 'table_1', 'table_2', 'table_3', 'table_4']
 
-# %% ../../nbs/experiments/79m_map_figures.ipynb #56cf6a90
+# %% ../../nbs/experiments/79m_map_figures.ipynb #21bc6c60
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .diagrams import Card, diagram
 from .figures import PaperPicture, legend_below, of_paper, papers_mark, published_result, rows_of, sheet
-from .map_cross import LINES, PAPER_MAE, VANILLA, smoothed
+from .map_cross import LINES, PAPER_MAE, VANILLA
 from .map_single import LENGTHS, TABLE_1
 from .tables import PaperTable, number, number_table
 from ..maprec.assistant import MapSettings
@@ -23,12 +25,12 @@ from ..maprec.prompted import detection_messages, update_messages
 from ..maprec.retrieval import genre_overlap, select
 from ..maprec.update import labelled_updates
 
-# %% ../../nbs/experiments/79m_map_figures.ipynb #237249c8
+# %% ../../nbs/experiments/79m_map_figures.ipynb #8b054158
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# %% ../../nbs/experiments/79m_map_figures.ipynb #63f98586
+# %% ../../nbs/experiments/79m_map_figures.ipynb #e7cc5db8
 def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]: return of_paper(published_result("map") if result is None else result, "map")
 
 def figure_1(
@@ -43,7 +45,7 @@ def figure_1(
     arrows = [("m", "d", ""), ("d", "b", ""), ("d", "a", ""), ("d", "c", ""), ("b", "p", ""), ("p", "a", ""), ("b", "n", ""), ("a", "x", ""), ("c", "y", "")]
     return diagram("map, Figure 1", "A message is sorted, then rates, asks, or just talks.", cards, arrows, columns=4)
 
-# %% ../../nbs/experiments/79m_map_figures.ipynb #e0f9caf4
+# %% ../../nbs/experiments/79m_map_figures.ipynb #23f7a6fa
 def figure_2(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
@@ -82,7 +84,7 @@ def figure_5(
     cards = [Card(key="s", row=0, span=2, title="Instructions", text=update_messages("?")[0].text, colour="navy"), Card(key="m", row=1, title="Message", text=one.text, colour="orange"), Card(key="r", row=1, column=1, title="Row of the profile", text=row, colour="deep")]
     return diagram("map, Figure 5", "The prompt of the update module, a message and what it changes.", cards, [("s", "m", ""), ("m", "r", "")], columns=2)
 
-# %% ../../nbs/experiments/79m_map_figures.ipynb #30033956
+# %% ../../nbs/experiments/79m_map_figures.ipynb #d7d7827a
 def figure_3(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
@@ -101,7 +103,7 @@ def figure_3(
         return figure
     return PaperPicture("map, Figure 3", f"{len(rated)} ratings of a made-up user, scored by the genres that they share with {title_line(target)}; the best {KEPT} are shown, later ones first among equals. {told}.", draw)
 
-# %% ../../nbs/experiments/79m_map_figures.ipynb #cfc0671a
+# %% ../../nbs/experiments/79m_map_figures.ipynb #ad98cae5
 def _known(metric: str) -> int: return int(metric.removeprefix("MAE, ").removesuffix(" known")) if metric.endswith(" known") else 0
 
 def curve(
@@ -139,7 +141,14 @@ def figure_6(
         return figure
     return PaperPicture("map, Figure 6", f"{alt}. Printed in the paper at {', '.join(map(str, LENGTHS))} known: {printed}.", draw)
 
-_SEVEN = {"MAP": ("blue", "-", "o"), VANILLA: ("orange", "--", "s"), LINES: ("navy", "-.", "v"), "user median": ("faint", ":", "x"), "ridge on tastes": ("deep", "-", "^"), "knows the simulator": ("mauve", "-", "d")}
+def smoothed(
+    values: Sequence[float],
+) -> np.ndarray:  # as many
+    "Each value with its neighbours, weights 1, 2, 1 (ours; the paper doesn't say how its curve was smoothed)."
+    v = np.pad(np.asarray(values, dtype=float), 1, mode="edge")
+    return (v[:-2] + 2*v[1:-1] + v[2:])/4
+
+_SEVEN = {"MAP": ("blue", "-", "o"), VANILLA: ("orange", "--", "s"), LINES: ("navy", "-.", "v"), "user median": ("faint", ":", "x"), "ridge on tastes": ("deep", "-", "^"), "knows the simulator": ("red", ":", "d")}
 
 def figure_7(
     result: Mapping[str, Any] | None = None,
@@ -165,7 +174,7 @@ def figure_7(
         return figure
     return PaperPicture("map, Figure 7", f"Mean absolute error of a book's foretold stars by films known: {where}. {_ends(curves)}. Printed in the paper: {printed}.", draw)
 
-# %% ../../nbs/experiments/79m_map_figures.ipynb #e4a8b7b1
+# %% ../../nbs/experiments/79m_map_figures.ipynb #8ede6760
 _LENGTHS = {"MAE, 5 known": "5 known", "MAE, 9 known": "9 known", "MAE, 13 known": "13 known", "MAE, 17 known": "17 known"}
 
 def _joined(result: Mapping[str, Any], table: str, other: str, names: Sequence[str], paper: Mapping[str, Mapping[int, float]]) -> dict[str, Any]:
@@ -182,14 +191,16 @@ def table_1(
     rows = {"vanilla, the model's likeliest star": "vanilla, as the model says", "vanilla, calibrated": "vanilla, calibrated", "MAP, the model's likeliest star": "MAP, as the model says", "MAP, calibrated": "MAP, calibrated",
             "whole history, calibrated": "whole history, calibrated", "random memory, calibrated": "random memory, calibrated", "memory with ratings shuffled, calibrated": "ratings shuffled, calibrated",
             "user median": "user median, no model", "item-kNN": "item-kNN, no model", "ours": "memkit's own, no model", "reader, trained on other users": "reader of the model's states"}
-    note = "Ours: MovieLens 100k, SmolLM2 with 135 M weights; users: 60 for vanilla, 200 for MAP and its controls, 943 else. The paper's: the same data, GPT-3.5. Vanilla: the history as a flat sequence of messages."
+    users = {n: sorted({x["n"] for x in r["rows"] if x["table"] == "Table 1" and x["row"] == n and x["n"]}) for n in rows}
+    told = "; ".join(f"{rows[n]}: {' or '.join(map(str, k))}" for n, k in users.items() if k and n.split(",")[0] in ("vanilla", "MAP", "whole history", "ours"))
+    note = f"Users: {told}. The paper's: MovieLens 100k, GPT-3.5. Vanilla: the history as a flat sequence of messages."
     return number_table(r, "map", "Table 1", "mean absolute error, films from films", _LENGTHS, rows, [note])
 
 def table_2(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
     "What ten ratings cost, within films (MAP Table 2)."
-    note = "Ours: tokens of our prompts by SmolLM2's tokenizer, at GPT-3.5-turbo's price; the paper's tokens are GPT's own."
+    note = "Ours: tokens of our prompts by our model's tokenizer, at GPT-3.5-turbo's price; the paper's tokens are GPT's own."
     return number_table(_run(result), "map", "Table 2", "cost, films from films", {"US dollars per 10 ratings": "dollars for 10 ratings", "tokens per prediction": "tokens of a prediction"}, notes=[note])
 
 def table_3(
@@ -199,12 +210,12 @@ def table_3(
     r = _run(result)
     simulated = any(x["table"].startswith("Table 3 (sim") for x in r["rows"])
     rows = (VANILLA, "MAP", LINES, "no memory", "random memory", "shuffled stars", "user median", "item + user bias", "ridge on tastes", "knows the simulator")
-    note = "Ours: simulated raters, calibrated SmolLM2; the paper's: Amazon's raters, GPT-3.5. Other data: the two columns can't be compared." if simulated else "Amazon's raters in both; ours by a calibrated SmolLM2, the paper's by GPT-3.5."
+    note = "Ours: simulated raters; the paper's: Amazon's raters, GPT-3.5. Other data: the two columns can't be compared." if simulated else "Amazon's raters in both; ours by our model's calibrated shares, the paper's by GPT-3.5."
     return number_table(_joined(r, "Table 3", "", (), PAPER_MAE), "map", "Table 3", "mean absolute error, books from films", _LENGTHS, rows, [note])
 
 def table_4(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
     "What ten histories cost, across domains (MAP Table 4)."
-    note = "Ours: tokens of our prompts by SmolLM2's tokenizer, at GPT-3.5-turbo's price. MAP in plain lines leaves the instructions out."
+    note = "Ours: tokens of our prompts by our model's tokenizer, at GPT-3.5-turbo's price. MAP in plain lines leaves the instructions out."
     return number_table(_run(result), "map", "Table 4", "cost, books from films", {"dollars / 10 histories": "dollars for 10 histories", "tokens of a prompt": "tokens of a prompt"}, (VANILLA, "MAP", "MAP, plain lines"), [note])

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['WORDS', 'FEATURES', 'NAMES', 'FIRST_ASKS', 'CORRECTS', 'SECOND_ASKS', 'ONE', 'TWO', 'ASSISTANT', 'LEARNED', 'CONTROL',
-           'COLOURS', 'table_1_rows', 'table_7_rows', 'scenario', 'transcript', 'figure_6']
+           'table_1_rows', 'table_7_rows', 'scenario', 'transcript']
 
 # %% ../../nbs/experiments/79e_mark_scenario.ipynb #817a258c
 import textwrap
@@ -80,28 +80,3 @@ def transcript(
     "The conversation for the eye (ours)."
     size = max((len(l["who"]) for l in lines), default=0) + 2
     return "\n".join(["Figure 6", *(textwrap.fill(l["text"] or "(nothing)", width, initial_indent=l["who"].ljust(size), subsequent_indent=" "*size) for l in lines)])
-
-# %% ../../nbs/experiments/79e_mark_scenario.ipynb #ea68481a
-COLOURS = {ONE: "#dfe7ef", TWO: "#dfe7ef", ASSISTANT: "#ffffff", LEARNED: "#f4d9a0", CONTROL: "#e4e4e4"}
-
-def figure_6(
-    result: Mapping[str, Any],  # from `run_mark`, or read from its file
-    ax: Any = None,             # matplotlib's; made if None
-    width: int = 62,            # characters of a line
-) -> Any:                       # the axes
-    "The conversation as a picture, what was learned between its two halves (MARK Figure 6). Raises `ValueError` for a result without it."
-    import matplotlib.pyplot as plt
-    lines = [(l["who"], textwrap.wrap(l["text"] or "(nothing)", width)) for l in result.get("scenario", ())]
-    if not lines: raise ValueError("the result holds no scenario; make it with run_mark")
-    height = sum(len(text) + 2.4 for _, text in lines)
-    ax = ax or plt.subplots(figsize=(9, .21*height))[1]
-    ax.set(xlim=(0, 100), ylim=(height, 0))
-    ax.axis("off")
-    top = 0.
-    for who, text in lines:
-        left = {ONE: 0, TWO: 0, LEARNED: 12}.get(who, 24)
-        ax.add_patch(plt.Rectangle((left, top + .1), 75, len(text) + 1.8, facecolor=COLOURS[who], edgecolor="#555", lw=.8))
-        ax.text(left + 1.5, top + .5, who, va="top", fontsize=9, fontweight="bold")
-        ax.text(left + 1.5, top + 1.6, "\n".join(text), va="top", fontsize=9, linespacing=1.1)
-        top += len(text) + 2.4
-    return ax

@@ -5,30 +5,30 @@
 # %% auto #0
 __all__ = ['HERE', 'PAPER', 'number', 'Cell', 'Line', 'PaperTable', 'number_table']
 
-# %% ../../nbs/experiments/70c_tables.ipynb #01976db4
+# %% ../../nbs/experiments/70c_tables.ipynb #b407a4b7
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .diagrams import inches, wrapped
-from .figures import LETTERS, PAPERS, SMALLEST, PaperPicture, of_paper, rows_of, sheet
+from .figures import LETTERS, PAPERS, SMALLEST, PaperPicture, of_paper, origin, rows_of, sheet
 from ..widgets.report import escape
 
-# %% ../../nbs/experiments/70c_tables.ipynb #6389f5a0
+# %% ../../nbs/experiments/70c_tables.ipynb #e4bbc9c5
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# %% ../../nbs/experiments/70c_tables.ipynb #d0902b2b
+# %% ../../nbs/experiments/70c_tables.ipynb #6d42fe15
 def number(
     x: float | None,
 ) -> str:
     "A number as a table shows it: three digits behind the point, fewer for large ones, none for counts."
     if x is None: return "–"
     if x == int(x) and (abs(x) >= 1 or x == 0): return f"{x:,.0f}"
-    return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.1f}" if abs(x) >= 100 else f"{x:.2f}" if abs(x) >= 10 else f"{x:.3f}" if abs(x) >= .01 else f"{x:.2g}"
+    return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.1f}" if abs(x) >= 100 else f"{x:.2f}" if abs(x) >= 10 else f"{x:.3f}" if abs(x) >= .01 else f"{x:.3g}"
 
-# %% ../../nbs/experiments/70c_tables.ipynb #4f2c2774
+# %% ../../nbs/experiments/70c_tables.ipynb #209aa8d7
 @dataclass(frozen=True)
 class Cell:
     "What stands in a cell, and below it in smaller letters: an interval."
@@ -67,7 +67,7 @@ class PaperTable:
     def __str__(self) -> str: return f"{self.name}: {self.alt}"
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict: return {"text/html": _html(self), "text/plain": str(self)}
 
-# %% ../../nbs/experiments/70c_tables.ipynb #a3831022
+# %% ../../nbs/experiments/70c_tables.ipynb #d0564968
 def _text(t: PaperTable) -> str:
     rows = [["", *(", ".join(filter(None, h)) for h in t.heads)]] + [[l.label, *(c.text + f" [{c.small}]"*bool(c.small) for c in l.cells)] for l in t.lines]
     return "\n".join([*(" | ".join(r) for r in rows), *t.notes])
@@ -87,7 +87,7 @@ def _html(t: PaperTable) -> str:
     notes = "".join(f"<p><small>{escape(n)}</small></p>" for n in t.notes)
     return f'<div style="overflow-x:auto"><table><caption><b>{escape(t.name)}</b>: {escape(t.title)}</caption><tr><td></td>{top}</tr>{below}{body}</table>{notes}</div>'
 
-# %% ../../nbs/experiments/70c_tables.ipynb #614593c3
+# %% ../../nbs/experiments/70c_tables.ipynb #411b83a7
 _GAP, _MARGIN, _NAME, _CELL = .2, .1, 2.2, 2.3    # inches: between columns, around; the widest name, the widest cell of words
 _HIGH, _LOW = LETTERS*1.3/72, SMALLEST*1.25/72   # a line of letters, a line of small ones
 
@@ -134,7 +134,7 @@ def _starts(t: PaperTable) -> list[int]: return [1 + sum(n for _, n in _groups(t
 def _write(axes: "Axes", x: float, y: float, lines: Sequence[str], step: float, **look):
     for i, line in enumerate(lines): axes.text(x, y + step*(i + .5), line, va="center_baseline", parse_math=False, **look)
 
-# %% ../../nbs/experiments/70c_tables.ipynb #792a6757
+# %% ../../nbs/experiments/70c_tables.ipynb #25354485
 def _draw_heads(axes: "Axes", t: PaperTable, heads: Sequence[Sequence[str]], left: Sequence[float], wide: Sequence[float], top: float, c: Mapping[str, str]):
     for at, (_, n), lines in zip(_starts(t), _groups(t), heads):
         end = left[at + n - 1] + wide[at + n - 1]
@@ -156,7 +156,7 @@ def _draw_lines(axes: "Axes", t: PaperTable, cells: Sequence[Sequence[Sequence[s
     axes.plot([_MARGIN, width - _MARGIN], [y, y], color=c["line"], linewidth=.8)
     return y
 
-# %% ../../nbs/experiments/70c_tables.ipynb #3dd460ae
+# %% ../../nbs/experiments/70c_tables.ipynb #003c5276
 def number_table(
     result: Mapping[str, Any],
     paper: str,                                    # one of PAPERS
@@ -176,7 +176,7 @@ def number_table(
         cells = [_cell(found.get((n, m)), s) for m in here for s in (HERE, PAPER) if s == HERE or m in printed]
         lines.append(Line(names[n], tuple(cells), any(found[n, m]["control"] for m in here if (n, m) in found)))
     if not lines: raise ValueError(f"the result's {table} has none of {', '.join(metrics)}; make it with {PAPERS[paper]}")
-    return PaperTable(f"{paper}, {table}", title, heads, tuple(lines), tuple(notes))
+    return PaperTable(f"{paper}, {table}", title, heads, tuple(lines), tuple(filter(None, (origin(result), *notes))))
 
 def _cell(row: Mapping[str, Any] | None, who: str) -> Cell:
     if row is None: return Cell("–" if who == HERE else "")

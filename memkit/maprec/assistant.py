@@ -28,7 +28,7 @@ from .recommend import Recommendation, Recommended, Wanted, named, reasons_for, 
 from .retrieval import SELECTIONS
 from .shown import in_order, opinions, plain_prompt, rating_fit, recalled_for
 from .update import Change, Updater, apply
-from .wanted import asked_for, asks_for_a_rating, it_named, lines_named, wanted_of
+from .wanted import asked_for, asks_for_a_rating, it_named, lines_named, wanted_domain, wanted_of
 from .words import confirm, foretell, weigh
 
 # %% ../../nbs/maprec/59_assistant.ipynb #01864084
@@ -175,7 +175,9 @@ def _wishes(assistant: "MapAssistant", user: str, text: str, mentions: Sequence,
     "What a request asks for; 'something else' asks for the same again, without what was shown."
     talk, items = assistant.talk(user), assistant.catalogue.items
     wanted = wanted_of(text, items, mentions, talk.listed, _usual(assistant, user, changes))
-    if wanted.besides and wanted == replace(wanted_of("", items, (), (), wanted.domain), besides=wanted.besides):
+    named = wanted_domain(text, assistant.catalogue.domains)
+    elsewhere = named and talk.wanted.domain and named != talk.wanted.domain   # 'which book should I read next?' after a film isn't the same again
+    if wanted.besides and not elsewhere and wanted == replace(wanted_of("", items, (), (), wanted.domain), besides=wanted.besides):
         return replace(talk.wanted, besides=(*talk.wanted.besides, *talk.listed), domain=talk.wanted.domain or wanted.domain)
     return wanted
 

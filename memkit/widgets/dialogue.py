@@ -6,7 +6,7 @@
 __all__ = ['MOST_KEPT', 'TEXT', 'SOFT', 'Said', 'keep_turn', 'drop_turns', 'dialogue', 'Used', 'used', 'words_of',
            'draw_dialogue', 'exchange_html', 'used_html', 'why_html']
 
-# %% ../../nbs/widgets/84g_dialogue.ipynb #7cdaafb1
+# %% ../../nbs/widgets/84g_dialogue.ipynb #a11a8b70
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,12 +18,12 @@ from .pictures import citations, key as key_of, name_of
 from .report import escape, folded, many, moment
 from .scene import Scene, cut, one_line, wrap
 
-# %% ../../nbs/widgets/84g_dialogue.ipynb #38272fbe
+# %% ../../nbs/widgets/84g_dialogue.ipynb #4f6e6e44
 if TYPE_CHECKING:
     from memkit.core.assistant import Assistant
     from memkit.core.store import MemoryStore
 
-# %% ../../nbs/widgets/84g_dialogue.ipynb #25cbae4b
+# %% ../../nbs/widgets/84g_dialogue.ipynb #293ec28f
 @dataclass(frozen=True, kw_only=True)
 class Said:
     "One exchange as a chat shows it."
@@ -50,7 +50,7 @@ def _kept(store: "MemoryStore", user: str) -> list[_Kept]:
     of = _BY_FILE.setdefault(str(store.file.resolve()), {}) if store.file else _BY_STORE.setdefault(store, {})
     return of.setdefault(user, [])
 
-# %% ../../nbs/widgets/84g_dialogue.ipynb #35b13553
+# %% ../../nbs/widgets/84g_dialogue.ipynb #ade07b92
 def keep_turn(
     store: "MemoryStore",
     turn: Turn,
@@ -96,7 +96,7 @@ def _of_kept(k: _Kept) -> Said:
     t = k.turn
     return Said(id=t.id, session=t.session, at=t.at, question=t.text, answer=t.answer, turn=t, stored=k.stored, judged=k.judged)
 
-# %% ../../nbs/widgets/84g_dialogue.ipynb #4b7955a8
+# %% ../../nbs/widgets/84g_dialogue.ipynb #5ca507b7
 @dataclass(frozen=True)
 class Used:
     "A document or memory that a prompt showed."
@@ -114,7 +114,7 @@ def used(
     about = lambda item: item.source if isinstance(item, Document) else f"learned {item.at:%-d %B %Y}"
     return [Used(marks[key_of(h)], h, f"{one_line(name_of(h.item))[:160]} ({', '.join(filter(None, (about(h.item), _found_by(h))))})") for h in (*turn.documents, *turn.recalled)]
 
-# %% ../../nbs/widgets/84g_dialogue.ipynb #66fdd85c
+# %% ../../nbs/widgets/84g_dialogue.ipynb #be479027
 def words_of(
     said: Sequence[Said],
     user: str,
@@ -147,7 +147,7 @@ def draw_dialogue(
     s.height = y
     return s
 
-# %% ../../nbs/widgets/84g_dialogue.ipynb #84ef6349
+# %% ../../nbs/widgets/84g_dialogue.ipynb #7d281232
 TEXT = "white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.45;margin:0"
 _CARD = "background:var(--jp-layout-color2,#f4f4f2);border-radius:8px;padding:8px 12px;margin:10px 0 6px 15%"
 SOFT = "color:var(--jp-ui-font-color2,#595959);line-height:1.45;overflow-wrap:anywhere"
@@ -164,7 +164,7 @@ def exchange_html(
             f'{fallback}<p class="mk-answer" dir="auto" style="{TEXT}">{escape(s.answer) or "The answer is empty."}</p>{kept}{_documents_html(s)}')
 
 def _documents_html(s: Said) -> str:
-    if s.turn is None: return f'<div style="{SOFT}">What it used is known only while the kernel runs in which it was asked.</div>'
+    if s.turn is None: return f'<div style="{SOFT}">What it used isn’t known any more: it was asked in another kernel, or it looked at a memory that was deleted since.</div>'
     listed = used(s.turn)
     if not listed: return f'<div style="{SOFT}">It used no document and no memory.</div>'
     return "".join(used_html(u) for u in listed if isinstance(u.hit.item, Document))

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['STRENGTHS', 'Heard', 'Hearing', 'weighted', 'ask_adapters', 'hearing_words', 'draw_hearing', 'explore_adapters']
 
-# %% ../../nbs/widgets/84d_explore_adapters.ipynb #408a5926
+# %% ../../nbs/widgets/84d_explore_adapters.ipynb #9501bd14
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -19,10 +19,10 @@ from ..malp.assistant import INSTRUCTIONS
 from .panel import Panel
 from .scene import Scene, one_line, wrap
 
-# %% ../../nbs/widgets/84d_explore_adapters.ipynb #2ea18b0b
+# %% ../../nbs/widgets/84d_explore_adapters.ipynb #a5809491
 if TYPE_CHECKING: from memkit.core.personal import PersonalLM
 
-# %% ../../nbs/widgets/84d_explore_adapters.ipynb #fe5355c1
+# %% ../../nbs/widgets/84d_explore_adapters.ipynb #2635b93c
 @dataclass(frozen=True, eq=False)
 class Heard:
     "What the model says with one user's weights."
@@ -38,11 +38,16 @@ class Hearing:
     heard: tuple[Heard, ...]   # without weights first
     strength: float = 1.       # what the change of weights was multiplied with
 
-    def gains(self) -> np.ndarray:  # [heard, styles]
-        "By which share each token of a given answer is likelier than without weights; .1: a tenth."
-        return np.exp(np.array([h.scores - self.heard[0].scores for h in self.heard])) - 1
+    def gains(
+        self,
+        others: bool = False,   # than with the other users' weights (their mean), where there are others
+    ) -> np.ndarray:            # [heard, styles]; .1: a tenth
+        "By which share each token of a given answer is likelier than without weights."
+        raised = np.array([h.scores - self.heard[0].scores for h in self.heard])
+        if others and len(raised) > 2: raised[1:] -= (raised[1:].sum(0) - raised[1:])/(len(raised) - 2)
+        return np.exp(raised) - 1
 
-# %% ../../nbs/widgets/84d_explore_adapters.ipynb #59e8fafc
+# %% ../../nbs/widgets/84d_explore_adapters.ipynb #d1289d57
 def weighted(
     personal: "PersonalLM",
     strength: float,          # 0: as without weights; 1: as trained; 0 or more
@@ -75,30 +80,32 @@ def ask_adapters(
     heard = tuple(Heard(u, text, mean_scores(UserLM(service, u), messages, list(answers.values()))) for u, text in zip(who, said))
     return Hearing(question, tuple(answers), heard, strength)
 
-# %% ../../nbs/widgets/84d_explore_adapters.ipynb #1ec83141
+# %% ../../nbs/widgets/84d_explore_adapters.ipynb #7dcc653f
 def hearing_words(
     h: Hearing,
     wanted: Mapping[str, str] = {},   # user -> the style they like
+    others: bool = False,             # compared with the other users' weights
 ) -> str:
     "What was answered, and which style each user's weights favour (ours)."
+    against = "the other users' weights" if others and len(h.heard) > 2 else "no weights"
     quote = lambda text: f"“{one_line(text)[:160]}”" if text.strip() else "nothing"
     out = [f"Asked {quote(h.question)}" + (f", with weights at {h.strength:g} of their strength" if h.strength != 1 else "") + f". Without weights: {quote(h.heard[0].answer)}."]
-    for one, gain in zip(h.heard[1:], h.gains()[1:]):
+    for one, gain in zip(h.heard[1:], h.gains(others)[1:]):
         best = int(gain.argmax())
-        out.append(f"With the weights of {one_line(one.user)}: {quote(one.answer)}; they make the {h.styles[best]} answer likelier than any other against no weights ({_percent(gain[best])} per token)"
+        out.append(f"With the weights of {one_line(one.user)}: {quote(one.answer)}; against {against}, they raise the {h.styles[best]} answer most ({_percent(gain[best])} per token)"
                    + (f", and {wanted[one.user]} is what {one_line(one.user)} likes." if one.user in wanted else "."))
     return " ".join(out)
 
 def _percent(gain: float) -> str:
     "A gain as one reads it."
-    return f"×{gain + 1:.3g}" if gain >= 2 else f"{gain:+.0%}".replace("-", "−")
+    return f"×{gain + 1:.3g}" if gain >= 1 else f"{gain:+.0%}".replace("-", "−")
 
-# %% ../../nbs/widgets/84d_explore_adapters.ipynb #669ac37b
+# %% ../../nbs/widgets/84d_explore_adapters.ipynb #a95ee419
 _LABELS, _ZERO, _HALF = 416, 640, 80    # where labels of styles begin, where bars do, and how long they get
 
-def _styles(s: Scene, h: Hearing, row: int, y: float, scale: float, wanted: str):
+def _styles(s: Scene, h: Hearing, y: float, gain: np.ndarray, scale: float, wanted: str):
     "How much likelier the answers in each style are, as bars to both sides of nothing."
-    gain, best = h.gains()[row], int(h.gains()[row].argmax())
+    best = int(gain.argmax())
     for i, style in enumerate(h.styles):
         at, long = y + 21*i, np.log1p(gain[i])*scale
         s.text(_LABELS, at, f"{style} ★" if style == wanted else style, 14, bold=style == wanted, width=130)
@@ -111,29 +118,31 @@ def _bare(s: Scene, h: Hearing, y: float):
     for i, (style, p) in enumerate(zip(h.styles, np.exp(h.heard[0].scores))):
         s.text(_LABELS, y + 21*i, style, 14, width=130).bar(_ZERO - 80, y + 21*i - 7, 160, 14, float(p), "mauve").text(_ZERO + 90, y + 21*i, f"{p:.3f}", 14)
 
-# %% ../../nbs/widgets/84d_explore_adapters.ipynb #c3cc9572
+# %% ../../nbs/widgets/84d_explore_adapters.ipynb #e6b86ece
 def draw_hearing(
     h: Hearing,
     wanted: Mapping[str, str] = {},   # user -> the style they like, marked with a star
+    others: bool = False,             # compare with the other users' weights, not with none
 ) -> Scene:
     "Answers on the left; on the right, how much likelier each user's weights find an answer in each style (ours)."
     high = max(21*len(h.styles) + 30, 92)
-    s = Scene(790, 66 + high*len(h.heard) + 28, hearing_words(h, wanted))
+    s = Scene(790, 66 + high*len(h.heard) + 28, hearing_words(h, wanted, others))
     s.text(14, 22, h.question, 16, True, width=560).text(776, 22, f"strength {h.strength:g}", 14, colour="soft", align="right")
-    longest = max(float(np.abs(np.log1p(h.gains())).max()), .05)
+    gains = h.gains(others)
+    longest = max(float(np.abs(np.log1p(gains)).max()), .05)
     for row, one in enumerate(h.heard):
         y = 66 + high*row
         s.line(14, y - 18, 776, y - 18)
         name = f"{one.user}: likes it {wanted[one.user]}" if one.user in wanted else one.user or "no weights"
         s.text(14, y, name, 15, True, width=380)
         for j, line in enumerate(wrap(one.answer, 370, max(2, int((high - 40)/19)), 14)): s.text(14, y + 24 + 19*j, line, 14, width=384)
-        if row: _styles(s, h, row, y + 4, _HALF/longest, wanted.get(one.user, ""))
+        if row: _styles(s, h, y + 4, gains[row], _HALF/longest, wanted.get(one.user, ""))
         else: _bare(s, h, y + 4)
-    for j, line in enumerate(("Right, an answer in each style: without weights, its probability per token (geometric mean);", "below, how much likelier each of its tokens is with a user's weights.")):
+    for j, line in enumerate(("Right, an answer in each style: without weights, its probability per token (geometric mean);", "below, how much likelier each of its tokens is with a user's weights than " + ("with the other users'." if others else "without."))):
         s.text(14, s.height - 32 + 18*j, line, 13, colour="soft", width=766)
     return s
 
-# %% ../../nbs/widgets/84d_explore_adapters.ipynb #1fa817b4
+# %% ../../nbs/widgets/84d_explore_adapters.ipynb #0527a5e7
 STRENGTHS = (0., .25, .5, .75, 1., 1.5, 2.)
 
 def explore_adapters(
@@ -145,7 +154,7 @@ def explore_adapters(
     system: str = INSTRUCTIONS,
     at_once: bool = False,                         # ask whatever is chosen without waiting for the button; for a model that is quick
     key: str | None = None,                        # its position is kept under this name when the cell is run again
-) -> Panel:         # with controls question, strength
+) -> Panel:         # with controls question, strength, others
     "One question, several users' weights, and what these do to the likelihood of each style (MaLP §2.4.2). The first question is asked right away. Raises as `ask_adapters` does."
     import ipywidgets as w
     if not questions: raise ValueError("give one question at least, with answers to it in the styles that are compared")
@@ -157,11 +166,12 @@ def explore_adapters(
     near = {"description_width": "initial"}
     which = w.Dropdown(options=[(one_line(q)[:80], q) for q in questions], description="Question", layout=w.Layout(width="480px"), style=near)
     strength = w.SelectionSlider(options=[(f"{x:g}", x) for x in STRENGTHS], value=1., description="Strength", continuous_update=False, layout=w.Layout(width="300px"), style=near)
+    others = w.ToggleButtons(options=[("no weights", False), ("the other users' weights", True)], value=False, description="Compare with", style={"button_width": "180px", "description_width": "initial"})
     button = w.Button(description="Ask", tooltip="Ask this question at this strength", layout=w.Layout(width="auto"))
-    def draw(question, strength):
+    def draw(question, strength, others):
         if (question, strength) not in known and not at_once: raise LookupError(f"this question hasn't been asked at strength {strength:g} yet; press “Ask”")
-        return draw_hearing(known.get((question, strength)) or ask(question, strength), wanted)
-    panel = Panel({"question": which, "strength": strength}, draw, key, [[which, strength, button]])
+        return draw_hearing(known.get((question, strength)) or ask(question, strength), wanted, others)
+    panel = Panel({"question": which, "strength": strength, "others": others}, draw, key, [[which, strength, button], [others]])
     def asked(_):
         try: ask(which.value, strength.value)
         except (ValueError, LookupError) as e: return panel.say(str(e))

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['BY_RANK', 'BY_SCORE', 'WAYS', 'MEASURES', 'Fusion', 'Fused', 'sides', 'fuse_by', 'worth', 'Column', 'Chart',
-           'chart_of', 'words_of_chart', 'draw_chart', 'explore_fusion']
+           'chart_of', 'worth_in_words', 'words_of_chart', 'draw_chart', 'explore_fusion']
 
-# %% ../../nbs/widgets/84a_explore_fusion.ipynb #87152c31
+# %% ../../nbs/widgets/84a_explore_fusion.ipynb #1cdf57e7
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -15,10 +15,11 @@ from ..core.fusion import rrf
 from ..core.records import Document
 from ..core.retrieve import Found, FusedRetriever, RetrieveSettings, fuse
 from ..evaluate.ranking import judged as graded, rank_scores
+from .explore_prompt import status
 from .panel import Panel
-from .scene import Scene, one_line, wrap
+from .scene import Scene, cut, one_line, wrap
 
-# %% ../../nbs/widgets/84a_explore_fusion.ipynb #87bff7d5
+# %% ../../nbs/widgets/84a_explore_fusion.ipynb #5d3cfaa8
 BY_RANK, BY_SCORE = WAYS = ("rank", "score")
 MEASURES = ("nDCG@10", "R@5")
 
@@ -66,7 +67,7 @@ def fuse_by(
         done = fuse(found, replace(settings, fusion="weighted", bm25_weight=how.words, passage_weight=how.meaning*share, whole_weight=how.meaning*(1 - share)))
     return Fused(tuple(left), tuple(i for i, _ in done), tuple(right), dict(done))
 
-# %% ../../nbs/widgets/84a_explore_fusion.ipynb #fd1fb11f
+# %% ../../nbs/widgets/84a_explore_fusion.ipynb #47353f3e
 def worth(
     rankings: Sequence[Sequence[str]],             # ids, best first
     judged: Mapping[str, int] | Collection[str],   # ids that answer, with grades or without; may be empty
@@ -76,7 +77,7 @@ def worth(
     scores = rank_scores(rankings, [judged]*len(rankings), MEASURES)
     return [{m: float(scores[m][i]) for m in MEASURES} for i in range(len(rankings))]
 
-# %% ../../nbs/widgets/84a_explore_fusion.ipynb #77d95bd4
+# %% ../../nbs/widgets/84a_explore_fusion.ipynb #ac8ced6a
 @dataclass(frozen=True, kw_only=True)
 class Column:
     "One ranking as it is drawn."
@@ -118,13 +119,17 @@ def chart_of(
     columns = tuple(_column(n, o, v, most) for n, o, v in zip(("by words", "fused", "by meaning"), orders, values))
     return Chart(query=query, asked="" if asked == query else asked, how=str(how), columns=columns, documents=retriever.documents, judged=grades)
 
-# %% ../../nbs/widgets/84a_explore_fusion.ipynb #19977dd8
-def _worth_in_words(chart: Chart) -> str:
+# %% ../../nbs/widgets/84a_explore_fusion.ipynb #e6039613
+def worth_in_words(
+    chart: Chart,
+) -> str:
+    "What the three rankings are worth, and which is best (ours)."
     if not chart.judged: return "Nothing is judged for this question."
     told = "; ".join(f"{c.name}: " + ", ".join(f"{m} {v:.2f}" for m, v in c.worth.items()) for c in chart.columns)
     words, fused, meaning = (c.worth["nDCG@10"] for c in chart.columns)
-    verdict = "better than either side alone" if fused > max(words, meaning) + 1e-9 else "as good as the better side" if fused > max(words, meaning) - 1e-9 else "worse than one side alone" if fused > min(words, meaning) - 1e-9 else "worse than both sides"
-    return f"{told[0].upper()}{told[1:]}. In nDCG@10 the fused list is {verdict}." + (f" Judged for: “{one_line(chart.asked)[:100]}”" if chart.asked else "")
+    low, high, near = min(words, meaning), max(words, meaning), 1e-9
+    verdict = "better than either side alone" if fused > high + near else "as good as the better side" if fused > high - near else "worse than one side alone" if fused > low - near else "worse than both sides"
+    return f"{told[0].upper()}{told[1:]}. In nDCG@10 the fused list is {verdict}." + (f" Judged for: “{cut(chart.asked, 700)}”" if chart.asked else "")
 
 def words_of_chart(
     chart: Chart,
@@ -132,9 +137,9 @@ def words_of_chart(
     "The three rankings in sentences (ours)."
     name = lambda i: ("✓ " if chart.judgement(i) else "") + chart.title(i)[:50]
     lists = " ".join(f"{c.name[0].upper()}{c.name[1:]}: " + ("; ".join(f"{r}. {name(i)}" for r, i in enumerate(c.shown, 1)) or "nothing") + "." for c in chart.columns)
-    return f"“{one_line(chart.query)[:160]}” fused {chart.how}. {_worth_in_words(chart)} {lists}"
+    return f"“{one_line(chart.query)[:160]}” fused {chart.how}. {worth_in_words(chart)} {lists}"
 
-# %% ../../nbs/widgets/84a_explore_fusion.ipynb #de9788a4
+# %% ../../nbs/widgets/84a_explore_fusion.ipynb #c2b68a19
 _WIDTH, _LEFT, _TOP, _ROW = 760, 10, 144, 34
 _X, _W = (10., 266., 546.), (204., 228., 204.)   # of the columns
 
@@ -165,7 +170,7 @@ def _foot(s: Scene, column: Column, x: float, w: float):
     rest = len(column.ranks) - len(column.shown)
     s.text(x + w/2, _TOP + _ROW*max(len(column.shown), 1) + 10, f"and {rest} more" if rest > 0 else "" if column.shown else "nothing found", 13, colour="soft", align="center")
 
-# %% ../../nbs/widgets/84a_explore_fusion.ipynb #e3d5c5fa
+# %% ../../nbs/widgets/84a_explore_fusion.ipynb #01a57514
 def draw_chart(
     chart: Chart,
 ) -> Scene:
@@ -183,7 +188,7 @@ def draw_chart(
         _foot(s, c, x, w)
     return s
 
-# %% ../../nbs/widgets/84a_explore_fusion.ipynb #a75685f9
+# %% ../../nbs/widgets/84a_explore_fusion.ipynb #0ad46ff9
 def explore_fusion(
     retriever: FusedRetriever,
     query: str,
@@ -195,13 +200,15 @@ def explore_fusion(
     if getattr(retriever, "dense", None) is None: raise TypeError(f"fusion needs a FusedRetriever with both sides; a {type(retriever).__name__} without vectors has nothing to fuse")
     if strange := sorted(set(judged) - {d.id for d in retriever.documents}): raise ValueError(f"the judged document {strange[0]!r} is not in this corpus of {len(retriever)}")
     own, near = retriever.settings, {"style": {"description_width": "initial"}}
-    equal = own.fusion == "rrf"
+    given = (1., 1.) if own.fusion == "rrf" else (own.bm25_weight, own.passage_weight + own.whole_weight)
+    start = [round(x/max(1., *given), 2) for x in given]     # only their ratio matters
     text = w.Text(query, description="Question", continuous_update=False, layout=w.Layout(width="620px"), **near)
-    way = w.ToggleButtons(options=[("by rank (RRF)", BY_RANK), ("by score", BY_SCORE)], value=BY_RANK, description="Fuse", style={"button_width": "auto", "description_width": "initial"})
+    way = w.Dropdown(options=[("by rank (RRF)", BY_RANK), ("by score", BY_SCORE)], value=BY_RANK, description="Fuse", layout=w.Layout(width="330px"), **near)
     k = w.IntSlider(own.rrf_k, 0, 100, description="k of RRF", layout=w.Layout(width="330px"), **near)
-    slider = lambda name, value: w.FloatSlider(value, min=0, max=1, step=.05, description=f"Weight of {name}", readout_format=".2f", layout=w.Layout(width="330px"), **near)
-    words, meaning = slider("words", 1. if equal else own.bm25_weight), slider("meaning", 1. if equal else own.passage_weight + own.whole_weight)
+    slider = lambda name, value: w.FloatSlider(value, min=0, max=1, step=.01, description=f"Weight of {name}", readout_format=".2f", layout=w.Layout(width="330px"), **near)
+    words, meaning = slider("words", start[0]), slider("meaning", start[1])
     find = lru_cache(64)(lambda q: retriever.find(q, own.pool))
     asked = query if judged else ""
-    draw = lambda query, way, k, words, meaning: draw_chart(chart_of(retriever, find(query), query, judged, Fusion(way=way, k=k, words=words, meaning=meaning), asked))
-    return Panel({"query": text, "way": way, "k": k, "words": words, "meaning": meaning}, draw, key, [[text], [way, k], [words, meaning]])
+    chart = lambda query, way, k, words, meaning: chart_of(retriever, find(query), query, judged, Fusion(way=way, k=k, words=words, meaning=meaning), asked)
+    draw, tell = lambda **at: draw_chart(chart(**at)), lambda **at: status(worth_in_words(chart(**at)))
+    return Panel({"query": text, "way": way, "k": k, "words": words, "meaning": meaning}, draw, key, [[text], [way, k], [words, meaning]], tell)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['MemoryMap', 'memory_map', 'Near', 'nearest', 'map_words', 'draw_map', 'explore_memories']
 
-# %% ../../nbs/widgets/84f_explore_memories.ipynb #08feb3b4
+# %% ../../nbs/widgets/84f_explore_memories.ipynb #bbb0af20
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -18,12 +18,12 @@ from .panel import Panel
 from .report import many
 from .scene import Scene, one_line, wrap
 
-# %% ../../nbs/widgets/84f_explore_memories.ipynb #ff6fb8a7
+# %% ../../nbs/widgets/84f_explore_memories.ipynb #0c79c351
 if TYPE_CHECKING:
     from memkit.core.embed import Embedder
     from memkit.core.store import MemoryStore
 
-# %% ../../nbs/widgets/84f_explore_memories.ipynb #9efcb386
+# %% ../../nbs/widgets/84f_explore_memories.ipynb #631dbed9
 @dataclass(frozen=True, eq=False)
 class MemoryMap:
     "A user's memories and their places on a plane."
@@ -49,7 +49,7 @@ class MemoryMap:
         names = [m.kind for m in self.memories]
         return tuple(sorted(set(names), key=lambda k: (-names.count(k), k)))
 
-# %% ../../nbs/widgets/84f_explore_memories.ipynb #043dfabd
+# %% ../../nbs/widgets/84f_explore_memories.ipynb #3aa04f8c
 def memory_map(
     store: "MemoryStore",
     user: str,
@@ -69,7 +69,7 @@ def memory_map(
         directions[:n], shown[:n] = pca.components_, np.nan_to_num(pca.explained_variance_ratio_)
     return MemoryMap(user, tuple(kept.memory(i) for i in kept.ids), vectors, (vectors - centre) @ directions.T, centre, directions, tuple(map(float, shown)))
 
-# %% ../../nbs/widgets/84f_explore_memories.ipynb #07fd3633
+# %% ../../nbs/widgets/84f_explore_memories.ipynb #cd6e38b7
 @dataclass(frozen=True)
 class Near:
     "A memory near a question."
@@ -90,7 +90,7 @@ def nearest(
     rank[np.argsort(looks, kind="stable")] = np.arange(1, len(looks) + 1)
     return [Near(int(i), float(cosines[i]), int(rank[i])) for i in np.argsort(-cosines, kind="stable")[:k]]
 
-# %% ../../nbs/widgets/84f_explore_memories.ipynb #044e655b
+# %% ../../nbs/widgets/84f_explore_memories.ipynb #e57659fa
 def map_words(
     m: MemoryMap,
     question: str = "",
@@ -101,11 +101,18 @@ def map_words(
     count = lambda n: "1 memory" if n == 1 else f"{n:,} memories"
     out = f"{count(len(names))}: {', '.join(f'{names.count(k)} {one_line(k)}' for k in m.kinds[:8])}. The map shows {sum(m.shown):.0%} of their variance ({m.shown[0]:.0%} across, {m.shown[1]:.0%} up), so what looks near may be far."
     if not near: return out
-    look = sum(n.rank_on_map <= len(near) for n in near)
     listed = "; ".join(f"{i}. {one_line(m.memories[n.position].text)[:80]} ({n.cosine:.2f})" for i, n in enumerate(near, 1))
-    return f"{out} Nearest to “{one_line(question)[:120]}” by true cosine: {listed}. Of these {len(near)}, {look} {'is' if look == 1 else 'are'} among the {len(near)} that look nearest on the map."
+    return f"{out} Nearest to “{one_line(question)[:120]}” by true cosine: {listed}. {_trusted(near)}"
 
-# %% ../../nbs/widgets/84f_explore_memories.ipynb #942bc433
+def _trusted(near: Sequence[Near]) -> str:
+    "How far the map agrees, in words."
+    n, look = len(near), sum(x.rank_on_map <= len(near) for x in near)
+    if n == 1: return f"On the map it looks the {_th(near[0].rank_on_map)} nearest." if not look else "On the map it looks nearest, too."
+    return f"Of these {n}, {look} {'is' if look == 1 else 'are'} among the {n} that look nearest on the map."
+
+def _th(n: int) -> str: return f"{n}{'th' if n % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th')}"
+
+# %% ../../nbs/widgets/84f_explore_memories.ipynb #635371e4
 _SIZE, _PAD, _TOP = 440, 26, 44    # of the map
 _SHAPES = (("blue", 6., False), ("orange", 0., False), ("deep", 6., True), ("navy", 0., True), ("mauve", 3., False), ("ink", 3., True), ("faint", 0., False))   # colour, roundness, hollow
 _HIT = 7
@@ -124,7 +131,7 @@ def _screen(m: MemoryMap, more: np.ndarray | None) -> np.ndarray:   # [n (+1), 2
     centred = (p - (low + high)/2)*scale
     return np.column_stack([14 + _SIZE/2 + centred[:, 0], _TOP + _SIZE/2 - centred[:, 1]])
 
-# %% ../../nbs/widgets/84f_explore_memories.ipynb #3eed96ee
+# %% ../../nbs/widgets/84f_explore_memories.ipynb #64391f31
 def _legend(s: Scene, m: MemoryMap):
     "Which sign is which kind, and how much of the truth the map shows."
     x, y = 476, _TOP + 8
@@ -147,10 +154,9 @@ def _listed(s: Scene, m: MemoryMap, near: Sequence[Near], y: float):
         for j, line in enumerate(lines): s.text(502, y + 17*j, line, 14, width=182)
         s.text(724, y, f"{n.cosine:.2f}", 14, True, align="right").text(774, y, f"{n.rank_on_map}.", 14, colour="soft" if n.rank_on_map == i else "red", align="right")
         y += 17*len(lines) + 9
-    look = sum(n.rank_on_map <= len(near) for n in near)
-    for j, line in enumerate(wrap(f"{look} of these {len(near)} are among the {len(near)} that look nearest on the map.", 290, 2, 14)): s.text(476, y + 8 + 18*j, line, 14, colour="soft")
+    for j, line in enumerate(wrap(_trusted(near), 290, 2, 14)): s.text(476, y + 8 + 18*j, line, 14, colour="soft")
 
-# %% ../../nbs/widgets/84f_explore_memories.ipynb #d5acaea1
+# %% ../../nbs/widgets/84f_explore_memories.ipynb #6db5fb8f
 def draw_map(
     m: MemoryMap,
     question: str = "",
@@ -179,7 +185,7 @@ def draw_map(
     else: s.text(476, y, "Type a question to see what is near it.", 15, colour="soft", width=300)
     return s
 
-# %% ../../nbs/widgets/84f_explore_memories.ipynb #1e5825e2
+# %% ../../nbs/widgets/84f_explore_memories.ipynb #a13039db
 def explore_memories(
     store: "MemoryStore",
     user: str,

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Forecasts', 'forecast', 'pushes', 'forecast_words', 'draw_forecast', 'explore_rating']
 
-# %% ../../nbs/widgets/84e_explore_rating.ipynb #b782daaf
+# %% ../../nbs/widgets/84e_explore_rating.ipynb #dcd0d20c
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,10 +19,10 @@ from .panel import Panel
 from .report import many
 from .scene import Scene, one_line
 
-# %% ../../nbs/widgets/84e_explore_rating.ipynb #b431881b
+# %% ../../nbs/widgets/84e_explore_rating.ipynb #f67fa864
 if TYPE_CHECKING: from memkit.maprec.own import Predictor
 
-# %% ../../nbs/widgets/84e_explore_rating.ipynb #53046206
+# %% ../../nbs/widgets/84e_explore_rating.ipynb #575587b7
 @dataclass(frozen=True, eq=False)
 class Forecasts:
     "What a predictor says of some items as a history grows."
@@ -56,7 +56,7 @@ def forecast(
     shares = np.stack([np.asarray(predictor.predict(history[:n], items)) for n in range(len(history) + 1)])
     return Forecasts(tuple(history), items, tuple(t.rating if isinstance(t, Rated) else None for t in targets), shares)
 
-# %% ../../nbs/widgets/84e_explore_rating.ipynb #e65a0562
+# %% ../../nbs/widgets/84e_explore_rating.ipynb #e91a212c
 def pushes(
     predictor: "Predictor",
     history: Sequence[Rated],
@@ -68,7 +68,7 @@ def pushes(
     if hasattr(predictor, "without_each"): return whole - expected(predictor.without_each(history, [target])[0])
     return whole - np.array([expected(predictor.predict([*history[:i], *history[i + 1:]], [target])[0]) for i in range(len(history))])
 
-# %% ../../nbs/widgets/84e_explore_rating.ipynb #034ea58b
+# %% ../../nbs/widgets/84e_explore_rating.ipynb #7b6defda
 def forecast_words(
     f: Forecasts,
     n: int,              # ratings of the history that are known
@@ -86,7 +86,7 @@ def forecast_words(
     if sum(t is not None for t in f.truth) > 1: out += f" All {sum(t is not None for t in f.truth)} together miss by {f.errors(how)[n]:.2f} on average."
     return out
 
-# %% ../../nbs/widgets/84e_explore_rating.ipynb #8638d3f2
+# %% ../../nbs/widgets/84e_explore_rating.ipynb #fe2170fa
 _BASE, _TALL, _BAR, _X0 = 268, 170, 44, 24     # of the bars: foot, height of a share of 1, width, left end
 
 def _star_x(stars: float) -> float: return _X0 + _BAR/2 + (stars - 1)*(_BAR + 16)
@@ -106,7 +106,7 @@ def _bars(s: Scene, f: Forecasts, n: int, target: int, how: str):
         x = _star_x(truth)
         s.line(x, _BASE + 26, x, _BASE + 38, "deep", 4).text(min(max(x, 60), 280), _BASE + 50, f"truth {truth:g}", 15, True, "deep", "center")
 
-# %% ../../nbs/widgets/84e_explore_rating.ipynb #1f842fce
+# %% ../../nbs/widgets/84e_explore_rating.ipynb #a9656e83
 _LEFT, _WIDE = 392, 330    # of the charts on the right
 
 def _chart(s: Scene, ys: np.ndarray, n: int, top: float, high: float, low: float, most: float, title: str, colour: str, truth: float | None = None):
@@ -133,7 +133,7 @@ def _pushed(s: Scene, history: Sequence[Rated], by: np.ndarray, most: int = 4):
         s.text(560 + (wide + 8 if by[i] > 0 else -wide - 8), y, f"{by[i]:+.2f}".replace("-", "−"), 14, align="left" if by[i] > 0 else "right")
     if rows: s.line(560, top - 10, 560, top + 24*len(rows) - 6, "faint")
 
-# %% ../../nbs/widgets/84e_explore_rating.ipynb #2ea3ed9f
+# %% ../../nbs/widgets/84e_explore_rating.ipynb #daf7a327
 def draw_forecast(
     f: Forecasts,
     n: int,                      # ratings of the history that are known
@@ -147,7 +147,7 @@ def draw_forecast(
     several = sum(t is not None for t in f.truth) > 1
     s = Scene(790, 480 if by is not None else 340, forecast_words(f, n, target, how))
     s.text(16, 20, title_line(f.targets[target]), 16, True, width=470).text(774, 20, f"{n} of {len(f.history)} ratings known", 15, colour="soft", align="right")
-    if title: s.text(16, 42, title, 14, colour="soft", width=360)
+    if title: s.text(16, 42, title, 14, colour="soft", width=740)
     _bars(s, f, n, target, how)
     _chart(s, f.answers(how)[:, target], n, 74, 96 if several else 210, 1, 5, "the answer, as the history grows", "orange", f.truth[target])
     if several: _chart(s, f.errors(how), n, 222, 66, 0, max(1., float(np.ceil(f.errors(how).max()*2)/2)), "mean error of all targets, stars", "navy")
@@ -155,7 +155,7 @@ def draw_forecast(
     if by is not None: _pushed(s, f.history[:n], by)
     return s
 
-# %% ../../nbs/widgets/84e_explore_rating.ipynb #add2e524
+# %% ../../nbs/widgets/84e_explore_rating.ipynb #7669a541
 def _asked(predictors: Mapping[str, "Predictor"], history: Sequence[Rated], targets: Sequence[Rated | Item]) -> Callable[[str, bool], Forecasts]:
     "Forecasts by predictor and kind of history, each made when it is first wanted."
     kept: dict[tuple[str, bool], Forecasts] = {}
@@ -178,7 +178,7 @@ def explore_rating(
     named = dict(predictor) if isinstance(predictor, Mapping) else {type(predictor).__name__: predictor}
     ask, size = _asked(named, history, targets), len(history)
     ask(next(iter(named)), False)                            # what is wrong with history or targets is raised here
-    near, wide = {"description_width": "initial"}, w.Layout(width="360px")
+    near, wide = {"description_width": "initial"}, w.Layout(width="300px")
     slider = w.IntSlider(size if n is None else n, min=0, max=size, description="Ratings known", layout=w.Layout(width="460px"), style=near)
     titles = [(one_line(t.item.title if isinstance(t, Rated) else t.title)[:60], i) for i, t in enumerate(targets)]
     which = w.Dropdown(options=titles, value=0, description="Foretell", layout=wide, style=near)
@@ -191,4 +191,4 @@ def explore_rating(
         return draw_forecast(f, n, target, how, by, f"by {predictor}" + (", ratings shuffled" if mixed else ""))
     controls = {"n": slider, "target": which, "predictor": who, "how": how, "mixed": mixed}
     for name, widget in controls.items(): widget.add_class(f"mk-{name}")
-    return Panel(controls, draw, key, [[slider, mixed], [which, who], [how]])
+    return Panel(controls, draw, key, [[slider], [which, who], [how, mixed]])

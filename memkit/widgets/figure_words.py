@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['said', 'ticks', 'place', 'series', 'bar_words', 'mark_words', 'grid_words', 'panel_words', 'words_of', 'tell_figures']
 
-# %% ../../nbs/widgets/80a_figure_words.ipynb #82daa4bc
+# %% ../../nbs/widgets/80a_figure_words.ipynb #1cc15bed
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# %% ../../nbs/widgets/80a_figure_words.ipynb #297f6df0
+# %% ../../nbs/widgets/80a_figure_words.ipynb #f2c6a481
 def said(
     x: Any,
 ) -> str:
@@ -24,7 +24,7 @@ def said(
     if abs(x) >= 1000: return f"{x:,.0f}"
     return f"{x:.3g}" if abs(x) >= 1e-4 or not x else f"{x:.1e}"
 
-# %% ../../nbs/widgets/80a_figure_words.ipynb #093bf287
+# %% ../../nbs/widgets/80a_figure_words.ipynb #b0d30074
 def _clean(text: str) -> str:
     "A label without what is there for the typesetter."
     import re
@@ -49,13 +49,13 @@ def place(
     at: float,
 ) -> str:
     "What stands at a place of an axis: its name, a date, or the number (ours)."
-    named = {round(k, 6): v for k, v in ticks(axis).items()}
+    named = {} if axis.get_scale() == "log" else {round(k, 6): v for k, v in ticks(axis).items()}
     if _dated(axis):
         from matplotlib.dates import num2date
         return num2date(at).strftime("%d %b %Y").lstrip("0")
     return named.get(round(float(at), 6), said(at))
 
-# %% ../../nbs/widgets/80a_figure_words.ipynb #998d16be
+# %% ../../nbs/widgets/80a_figure_words.ipynb #71dc32ad
 _MOST = 12   # values told one by one
 
 def series(
@@ -90,7 +90,7 @@ def _nearest(axis: Any, at: float, room: float) -> str:
     near = min(((abs(k - at), v) for k, v in ticks(axis).items()), default=(None, ""))
     return near[1] if near[1] and near[0] <= max(abs(room), .5) else place(axis, at)
 
-# %% ../../nbs/widgets/80a_figure_words.ipynb #e24c173b
+# %% ../../nbs/widgets/80a_figure_words.ipynb #dd9e77c9
 def _pairs(line: Any) -> list[tuple[float, float]]:
     import numpy as np
     xy = np.asarray(line.get_xydata(), dtype=float)
@@ -140,13 +140,13 @@ def grid_words(
     shape = " by ".join(map(str, rows.shape[:2]))
     return f"a grid of {shape} fields, from {said(rows.min())} to {said(rows.max())}" if rows.count() else f"an empty grid of {shape} fields"
 
-# %% ../../nbs/widgets/80a_figure_words.ipynb #90b02b95
+# %% ../../nbs/widgets/80a_figure_words.ipynb #f64b6224
 def _axis_words(axis: Any, way: str) -> str:
     "What an axis measures, and from where to where."
     label, (low, high) = _clean(axis.get_label_text()), sorted(axis.get_view_interval())
+    if axis.get_scale() == "log": return f"{way}: {label + ', ' if label else ''}{said(low)} to {said(high)}, logarithmic"
     if ticks(axis) and not _dated(axis): return f"{way}: {label}" if label else ""
-    scale = ", logarithmic" if axis.get_scale() == "log" else ""
-    return f"{way}: {label + ', ' if label else ''}{place(axis, low)} to {place(axis, high)}{scale}"
+    return f"{way}: {label + ', ' if label else ''}{place(axis, low)} to {place(axis, high)}"
 
 def panel_words(
     axes: "Axes",
@@ -172,7 +172,7 @@ def words_of(
     text = ". ".join(filter(None, [head.rstrip("."), *(p.rstrip(".") for p in parts)])) + "." if head or parts else "An empty figure."
     return text if len(text) <= most else f"{text[:most].rsplit(' ', 1)[0]} …"
 
-# %% ../../nbs/widgets/80a_figure_words.ipynb #05a9dad0
+# %% ../../nbs/widgets/80a_figure_words.ipynb #45002db3
 def tell_figures():
     "From now on, figures shown in this notebook carry their words as their text (ours). Raises `RuntimeError` outside of IPython."
     import importlib

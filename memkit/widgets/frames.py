@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['COLUMNS', 'describe_columns', 'to_frame', 'to_plain', 'from_plain', 'from_dict', 'write_turns', 'read_turns']
 
-# %% ../../nbs/widgets/85a_frames.ipynb #c2982dda
+# %% ../../nbs/widgets/85a_frames.ipynb #27312a47
 import json
 import math
 import re
@@ -24,10 +24,10 @@ from ..core.files import write_file
 from ..core.records import Considered, Document, Hit, Memory, Turn
 from .pictures import name_of
 
-# %% ../../nbs/widgets/85a_frames.ipynb #5f87030c
+# %% ../../nbs/widgets/85a_frames.ipynb #d4dfeb17
 if TYPE_CHECKING: from pandas import DataFrame
 
-# %% ../../nbs/widgets/85a_frames.ipynb #c33091dc
+# %% ../../nbs/widgets/85a_frames.ipynb #c58ce912
 _AT, _N, _TEXT, _YES, _X = "datetime64[us, UTC]", "Int64", "str", "boolean", "float64"
 _SAID = {"turn": (_TEXT, "its identifier"), "user": (_TEXT, "whose"), "session": (_TEXT, "its conversation"), "at": (_AT, "when, UTC"), "question": (_TEXT, "what the user wrote"), "answer": (_TEXT, "what the user got")}
 _OF = {"turn": (_TEXT, "the turn's identifier; '' where none is known"), "at": (_AT, "when the turn was, UTC")}
@@ -48,7 +48,7 @@ COLUMNS: dict[str, dict[str, tuple[str, str]]] = {   # table -> column -> type, 
     "figures": {"table": (_TEXT, "such as Table 3"), "row": (_TEXT, "what was measured"), "metric": (_TEXT, "such as Recall@5"), "ours": (_X, "our figure, in the metric's unit"), "low": (_X, "lower end of its 95 % interval"),
         "high": (_X, "upper end"), "paper": (_X, "the paper's figure"), "control": (_YES, "shows only what less would reach"), "n": (_N, "items behind it"), "note": (_TEXT, "what a reader must know")}}
 
-# %% ../../nbs/widgets/85a_frames.ipynb #37bb7e79
+# %% ../../nbs/widgets/85a_frames.ipynb #d706a5be
 def describe_columns(
     table: str,  # one of COLUMNS
 ) -> str:        # a line each
@@ -60,7 +60,7 @@ def _known(table: str) -> str:
     if table not in COLUMNS: raise ValueError(f"a table is one of {', '.join(COLUMNS)}; got {table!r}")
     return table
 
-# %% ../../nbs/widgets/85a_frames.ipynb #372ca87c
+# %% ../../nbs/widgets/85a_frames.ipynb #67c6942a
 def _said(t) -> dict[str, Any]: return {"turn": t.id, "user": t.user, "session": t.session, "at": t.at}
 
 def _turn_rows(turns: Iterable[Turn]) -> Iterable[dict]:
@@ -91,7 +91,7 @@ def _candidate_rows(turns: Iterable[Turn]) -> Iterable[dict]:
 def _hit_rows(found: Iterable[Hit | Considered]) -> Iterable[dict]:
     return (_candidate(c.hit, i, c.shown, c.outcome) if isinstance(c, Considered) else _candidate(c, i) for i, c in enumerate(found, 1))
 
-# %% ../../nbs/widgets/85a_frames.ipynb #f01437ea
+# %% ../../nbs/widgets/85a_frames.ipynb #12da2407
 def _dialogue_rows(turns: Iterable) -> Iterable[dict]: return (_said(t) | {"question": t.question, "answer": t.answer} for t in turns)
 
 def _one_value(value: Any) -> Any: return value if value is None or isinstance(value, (str, int, float)) else json.dumps(value, ensure_ascii=False)
@@ -107,7 +107,7 @@ def _memory_rows(memories: Iterable[Memory]) -> Iterable[dict]:
 def _figure_rows(rows: Iterable[Mapping]) -> Iterable[dict]:
     return ({k: r[k] for k in COLUMNS["figures"] if k in r} | dict(zip(("low", "high"), r["ci"] or (None, None))) for r in rows)
 
-# %% ../../nbs/widgets/85a_frames.ipynb #65fbcc4e
+# %% ../../nbs/widgets/85a_frames.ipynb #f7faabcd
 _ROWS = {"Turn": {"turns": _turn_rows, "sections": _section_rows, "seconds": _second_rows, "candidates": _candidate_rows}, "StoredTurn": {"dialogue": _dialogue_rows}, "Event": {"events": _event_rows},
          "Memory": {"memories": _memory_rows}, "Hit": {"candidates": _hit_rows}, "Considered": {"candidates": _hit_rows}, "figure": {"figures": _figure_rows}}
 
@@ -125,7 +125,7 @@ def _listed(things: Any) -> list:
 
 _NO_TABLE = "no table can be made of {}; give turns, a store's turns, events or memories, hits, what a search found, or an experiment's result"
 
-# %% ../../nbs/widgets/85a_frames.ipynb #ddf4c861
+# %% ../../nbs/widgets/85a_frames.ipynb #418a1538
 def to_frame(
     things: Any,               # turns, StoredTurns, events, memories, hits, candidates, what MARK's search found, an experiment's result or its rows; one or many of a kind
     table: str | None = None,  # one of COLUMNS; None: the only one there is, or 'turns'
@@ -149,7 +149,7 @@ def _frame(table: str, rows: list[dict]) -> "DataFrame":
     for name, (kind, _) in of.items(): out[name] = pd.to_datetime(out[name], utc=True).astype(kind) if kind == _AT else out[name].astype(kind)
     return out
 
-# %% ../../nbs/widgets/85a_frames.ipynb #b34ca9dc
+# %% ../../nbs/widgets/85a_frames.ipynb #847e3b0e
 def to_plain(
     value: Any,  # made of JSON's own, tuples, sets, times, arrays, and memkit's frozen records
 ) -> Any:        # JSON
@@ -160,8 +160,8 @@ def to_plain(
     if isinstance(value, list): return [to_plain(v) for v in value]
     if isinstance(value, datetime): return {"$": "datetime", "is": value.isoformat()}
     if isinstance(value, np.ndarray): return {"$": "array", "type": str(value.dtype), "is": to_plain(value.tolist())}
-    for kind in (tuple, set, frozenset):
-        if isinstance(value, kind): return {"$": kind.__name__, "is": [to_plain(v) for v in value]}
+    if isinstance(value, tuple): return {"$": "tuple", "is": [to_plain(v) for v in value]}
+    if isinstance(value, (set, frozenset)): return {"$": type(value).__name__, "is": sorted(map(to_plain, value), key=str)}   # a set has no order of its own
     if isinstance(value, Mapping):
         if all(isinstance(k, str) for k in value) and "$" not in value: return {k: to_plain(v) for k, v in value.items()}
         return {"$": "dict", "is": [[to_plain(k), to_plain(v)] for k, v in value.items()]}
@@ -178,7 +178,7 @@ def _record_class(name: str) -> type:
     if not (isinstance(kind, type) and is_dataclass(kind) and kind.__dataclass_params__.frozen and kind.__module__ == found[1]): raise TypeError(f"{name} is no frozen record")
     return kind
 
-# %% ../../nbs/widgets/85a_frames.ipynb #6aabcc79
+# %% ../../nbs/widgets/85a_frames.ipynb #9327d767
 _MADE = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 def from_plain(
@@ -196,7 +196,7 @@ def from_plain(
     if kind == "dict": return {from_plain(k): from_plain(v) for k, v in inside}
     return _record_class(str(kind))(**{str(k): from_plain(v) for k, v in dict(inside).items()})
 
-# %% ../../nbs/widgets/85a_frames.ipynb #08017891
+# %% ../../nbs/widgets/85a_frames.ipynb #f2b16188
 @lru_cache(64)
 def _hints(kind: type) -> dict[str, tuple[Any, bool]]:  # field -> its type, and must it be there
     types = get_type_hints(kind)
@@ -231,7 +231,7 @@ def _is(kind: Any, value: Any, where: str) -> Any:
         raise TypeError(f"{where} must be {'a number' if isinstance(kind, tuple) else {'list': 'a list', 'dict': 'an object', 'str': 'a text', 'int': 'a whole number', 'bool': 'true or false'}[kind.__name__]}, got {json.dumps(value, default=str)[:60]}")
     return value
 
-# %% ../../nbs/widgets/85a_frames.ipynb #1bfdaf12
+# %% ../../nbs/widgets/85a_frames.ipynb #fa548c5f
 def _line(turn: Turn) -> str: return _joined(_out(turn))
 
 def _out(value: Any) -> Any:
@@ -256,13 +256,13 @@ def write_turns(
     for t in turns:
         if not isinstance(t, Turn): raise TypeError(f"write_turns wants Turn records, got {type(t).__name__}; a store's own turns have no details to write")
         lines.append(_line(t))
-        try: back = _line(from_dict(Turn, json.loads(lines[-1])))
+        try: back = from_dict(Turn, json.loads(lines[-1]))
         except (ValueError, TypeError) as e: raise TypeError(f"turn {t.id} couldn't be read back: {e}") from None
-        if back != lines[-1]: raise TypeError(f"turn {t.id} couldn't be read back as it is; a field holds a value of another type than it should")
+        if back != t and _line(back) != lines[-1]: raise TypeError(f"turn {t.id} couldn't be read back as it is; a field holds a value of another type than it should")
     if path.exists() and not overwrite: raise FileExistsError(f"there is a file {path.name} already; choose another name, or pass overwrite=True")
     return write_file(path, "".join(f"{line}\n" for line in lines))
 
-# %% ../../nbs/widgets/85a_frames.ipynb #ffe1628e
+# %% ../../nbs/widgets/85a_frames.ipynb #7032df8a
 def _why(raw: bytes, last: bool) -> tuple[Turn | None, str]:  # the turn, or why there is none
     try: text = raw.decode()
     except UnicodeDecodeError: return None, "it isn't UTF-8 text"

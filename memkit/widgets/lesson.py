@@ -6,11 +6,13 @@
 __all__ = ['read_number', 'Question', 'questions_text', 'draw_questions', 'Quiz', 'answer_text', 'quiz', 'alike', 'Verdict',
            'exercise', 'Began', 'start', 'took']
 
-# %% ../../nbs/widgets/85d_lesson.ipynb #aae042d5
+# %% ../../nbs/widgets/85d_lesson.ipynb #eda02c30
 import re
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import isclose
 from numbers import Number
 from typing import Any
@@ -19,7 +21,7 @@ from ..benchmarks.timing import machine
 from .report import escape, many
 from .scene import Scene, cut, one_line, wrap
 
-# %% ../../nbs/widgets/85d_lesson.ipynb #b5f87119
+# %% ../../nbs/widgets/85d_lesson.ipynb #90adc3bb
 _NUMBER, _THOUSANDS = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.I), re.compile(r"[-+]?\d{1,3}(,\d{3})+")
 
 def read_number(
@@ -35,7 +37,7 @@ def read_number(
 
 def _plain(text: object) -> str: return " ".join(str(text).split()).strip(" .\"'“”").casefold()
 
-# %% ../../nbs/widgets/85d_lesson.ipynb #cb6b1e6b
+# %% ../../nbs/widgets/85d_lesson.ipynb #3c12ba47
 @dataclass(frozen=True)
 class Question:
     "Something to ask a reader (ours). Raises `ValueError` for a question without words, or with one or two choices."
@@ -69,7 +71,7 @@ class Question:
         number, exact = read_number(given), float(read_number(right)).is_integer()
         return number is not None and isclose(number, read_number(right), rel_tol=1e-9 if exact else .01, abs_tol=1e-12)
 
-# %% ../../nbs/widgets/85d_lesson.ipynb #cf68a643
+# %% ../../nbs/widgets/85d_lesson.ipynb #089041cb
 _INK = {"right": ("#00704d", "✓ Right."), "wrong": ("#b33a1f", "✗ Not right."), "open": ("#8c8c8c", "")}
 _CSS = """<style>.mk-quiz{max-width:52rem;overflow:visible}.mk-quiz .widget-radio-box label,.mk-quiz .widget-radio-box .widget-label-basic{height:auto;white-space:normal;line-height:1.45;padding:1px 0}
 .mk-quiz p{margin:0;line-height:1.5;white-space:normal}.mk-quiz .mk-ask p{margin-top:.7em;font-size:1.05em}.mk-quiz code{font-size:.95em}</style>"""
@@ -87,7 +89,7 @@ def _told(e: Exception) -> str:
     "Why an answer couldn't be worked out."
     return f"This can't be checked yet: {type(e).__name__}: {one_line(str(e))[:200]}. Run the cells above first, from the top."
 
-# %% ../../nbs/widgets/85d_lesson.ipynb #39f9e1e3
+# %% ../../nbs/widgets/85d_lesson.ipynb #00fee3c8
 def questions_text(
     questions: Sequence[Question],
 ) -> str:
@@ -109,26 +111,62 @@ def draw_questions(
     s.height = y
     return s
 
-# %% ../../nbs/widgets/85d_lesson.ipynb #7f8ac13f
+# %% ../../nbs/widgets/85d_lesson.ipynb #a691e535
+_ESM = """
+let count = 0;
+export default { render({ el }) {
+  el.style.display = "none";
+  const mend = (quiz) => {
+    quiz.querySelectorAll("input, button").forEach((c) => c.setAttribute("data-lm-suppress-shortcuts", "true"));   // on each: Lumino asks what has the focus first
+    quiz.querySelectorAll(".widget-radio-box").forEach(group);
+  };
+  const group = (box) => {
+    box.dataset.name ||= `mk-choice-${++count}`;
+    box.setAttribute("role", "radiogroup");
+    box.setAttribute("aria-label", box.parentElement.querySelector(".widget-label")?.textContent ?? "Answer");
+    box.querySelectorAll("input").forEach((r) => { r.name = box.dataset.name; });
+  };
+  let tries = 0, watch;
+  const begin = () => {
+    const quiz = el.closest(".mk-quiz");
+    if (!quiz) return ++tries < 100 && setTimeout(begin, 50);
+    (watch = new MutationObserver(() => mend(quiz))).observe(quiz, { childList: true, subtree: true });
+    mend(quiz);
+  };
+  begin();
+  return () => watch?.disconnect();
+} };
+"""
+
+@lru_cache(1)
+def _keys():
+    import anywidget
+    class Keys(anywidget.AnyWidget):
+        "Nothing to see: keeps keys where they belong."
+        _esm = _ESM
+    return Keys
+
+# %% ../../nbs/widgets/85d_lesson.ipynb #6658743a
 _KEPT: dict[str, dict[int, str]] = {}    # by key of a quiz, by question: what was tried last
 
 class Quiz:
-    "Questions on a page, and what was tried (ours). Raises `ImportError` without ipywidgets, `ValueError` without a question."
+    "Questions on a page, and what was tried (ours). Raises `ImportError` without ipywidgets or anywidget, `ValueError` without a question."
     def __init__(
         self,
         questions: Sequence[Question],
         key: str | None = None,        # what was tried comes back under this name when the cell is run again
     ):
         import ipywidgets as w
-        self.questions, self.key, self.tried = tuple(questions), key, {}
+        self.questions, self.key, self.tried, self._when = tuple(questions), key, {}, {}
         if not self.questions: raise ValueError("a quiz needs a question")
         self.controls = [self._control(i, q) for i, q in enumerate(self.questions)]
         self.verdicts, self.summary = [w.HTML(_verdict("open")) for _ in self.questions], w.HTML()
         self.show = w.Button(description="Show the answers", tooltip="After a try: the answers of the questions you tried", disabled=True, layout=w.Layout(width="auto", align_self="flex-start", margin="12px 2px 2px 2px"))
         self.show.on_click(lambda _: self.reveal())
         rows = [row for i, q in enumerate(self.questions) for row in self._row(i, q)]
-        self.widget = w.VBox([w.HTML(_CSS), *rows, self.show, self.summary])
+        self.widget = w.VBox([w.HTML(_CSS), _keys()(), *rows, self.show, self.summary])
         self.widget.add_class("mk-quiz")
+        for i, c in enumerate(self.controls): c.observe(lambda change, i=i: self._changed(i), "value")
         for i, given in _KEPT.get(key, {}).items() if key else (): self._again(i, given)
 
     def _control(self, i: int, q: Question):
@@ -146,6 +184,11 @@ class Quiz:
         button.on_click(lambda _: self.check(i))
         flow, place = ("column", "flex-start") if q.choices else ("row wrap", "center")
         return [ask, w.Box([self.controls[i], button], layout=w.Layout(flex_flow=flow, align_items=place, grid_gap="4px", overflow="visible")), self.verdicts[i]]
+
+    def _changed(self, i: int):
+        "Another answer stands there: the verdict was on the last one. A press may overtake the last letter on its way from the browser."
+        if time.monotonic() - self._when.get(i, -9.) < 1: self.check(i)
+        else: self._tell(i, "open")
 
     def _again(self, i: int, given: str):
         "Put back what was tried before the cell was run again; a question that has other choices now is left open."
@@ -168,7 +211,7 @@ class Quiz:
         i: int,
     ) -> bool:           # right?
         "Tell in place whether the answer that stands there is right."
-        q, given = self.questions[i], self.controls[i].value
+        q, given, self._when[i] = self.questions[i], self.controls[i].value, time.monotonic()
         if given is None or not str(given).strip(): return self._tell(i, "open", "Choose an answer first." if q.choices else "Type an answer first.")
         try: right = q.right(given)
         except Exception as e: return self._tell(i, "open", _told(e))     # whatever it is, a page is no place for a traceback
@@ -179,7 +222,7 @@ class Quiz:
         self.summary.value = f"<p>{done} of {many(len(self.questions), 'question')} right.</p>"
         return right
 
-    def _tell(self, i: int, kind: str, text: str) -> bool:
+    def _tell(self, i: int, kind: str, text: str = "") -> bool:
         self.verdicts[i].value = _verdict(kind, text)
         return False
 
@@ -193,7 +236,7 @@ class Quiz:
         live = self.widget._repr_mimebundle_()
         return {**(live[0] if isinstance(live, tuple) else live), "image/svg+xml": draw_questions(self.questions).svg(), "text/plain": questions_text(self.questions)}
 
-# %% ../../nbs/widgets/85d_lesson.ipynb #65893062
+# %% ../../nbs/widgets/85d_lesson.ipynb #16372d86
 def answer_text(
     question: Question,
 ) -> str:
@@ -209,7 +252,7 @@ def quiz(
     "A quiz, with a verdict for each question in its place (ours)."
     return Quiz(questions, key)
 
-# %% ../../nbs/widgets/85d_lesson.ipynb #7e58298b
+# %% ../../nbs/widgets/85d_lesson.ipynb #cb3ae920
 def _bare(x: object) -> object: return x.tolist() if type(x).__module__ == "numpy" and hasattr(x, "tolist") else x
 
 def alike(
@@ -234,7 +277,7 @@ class Verdict:
 
     def __repr__(self): return self.text
 
-# %% ../../nbs/widgets/85d_lesson.ipynb #844ca42b
+# %% ../../nbs/widgets/85d_lesson.ipynb #488713e0
 def exercise(
     attempt: Callable,                          # the reader's function
     cases: Sequence[tuple[tuple, object]],      # its arguments, and what it should return
@@ -251,7 +294,7 @@ def exercise(
         if not ok: return Verdict(False, f"Not yet: {call} gave {_short(given)}, {_short(right)} is right. {hint}".rstrip())
     return Verdict(True, f"Right: {'the case' if len(cases) == 1 else f'all {len(cases)} cases'}.")
 
-# %% ../../nbs/widgets/85d_lesson.ipynb #e55c2eb2
+# %% ../../nbs/widgets/85d_lesson.ipynb #3553f45c
 @dataclass(frozen=True)
 class Began:
     "When a notebook began, and on what."
@@ -264,8 +307,14 @@ def start() -> Began:
     print(f"{m['cpu'] or 'unknown processor'}, {many(m['cores'], 'core')}, Python {m['python']}")
     return Began(time.perf_counter(), m)
 
+def _most_memory() -> str:
+    try: from resource import RUSAGE_SELF, getrusage
+    except ImportError: return ""          # not a Unix
+    most = getrusage(RUSAGE_SELF).ru_maxrss*(1 if sys.platform == "darwin" else 1024)
+    return f", and {most/1e9:.1f} GB of memory at most"
+
 def took(
     began: Began,   # from `start`
 ) -> None:
-    "Print how long it took since then."
-    print(f"This notebook took {time.perf_counter() - began.at:.0f} s on {many(began.machine['cores'], 'core')}.")
+    "Print how long it took since then, and how much memory the process had at most."
+    print(f"This notebook took {time.perf_counter() - began.at:.0f} s on {many(began.machine['cores'], 'core')}{_most_memory()}.")

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['title_of', 'words_of_mark', 'draw_mark', 'mark_steps']
 
-# %% ../../nbs/widgets/83c_mark_steps.ipynb #a93a4cb1
+# %% ../../nbs/widgets/83c_mark_steps.ipynb #bcd65477
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,11 +20,10 @@ from .report import many
 from .scene import Scene, one_line, width_of, wrap
 from .stepper import Step
 
-# %% ../../nbs/widgets/83c_mark_steps.ipynb #a6e498b0
+# %% ../../nbs/widgets/83c_mark_steps.ipynb #55481897
 if TYPE_CHECKING: from memkit.mark.assistant import MarkAssistant
 
-# %% ../../nbs/widgets/83c_mark_steps.ipynb #436b00c5
-_WHO = {"": "Maintenance", READING: "{}'s conversation was read", JUDGEMENT: "{} judged a memory", REVIEW: "{} reviewed a memory", UPKEEP: "Maintenance", ROUND: "{} asked"}
+# %% ../../nbs/widgets/83c_mark_steps.ipynb #fbc03df5
 _HOW = {"added": "new", "merged": "two become one", "superseded": "gave way", "disputed": "disputed", "revived": "in force again", "shown": "shown", "right": "called right", "wrong": "called wrong", "good": "called good",
         "bad": "called bad", "dropped": "set aside", "restored": "brought back", "changed": "changed"}
 
@@ -64,14 +63,14 @@ def words_of_mark(
     if f.what != ROUND:
         changes = [_told(c) for c in f.changes if c.how != "disputed"]
         more = f"; and {len(changes) - 6} more" if len(changes) > 6 else ""
-        out = f"{title_of(f).split(':')[0]}. " + ("; ".join(changes[:6]) + more if changes else "Nothing was kept of it")
+        out = f"{title_of(f).split(': ')[0]}: " + ("; ".join(changes[:6]) + more if changes else "nothing was kept of it")
     else:
         shown = [_recalled(h) for h in turn.recalled] if turn else [_quoted(c.after.text) for c in f.changes]
         out = f"{_name(f)} asked" + (f" {_quoted(f.turn.question, 160)}" if f.turn else "") + ". The prompt showed " + ("; ".join(shown) or "no memory")
         if turn: out += f". It took {turn.prompt_tokens:,} of {turn.budget:,} tokens. The answer: {_quoted(turn.answer, 160)}"
     return out + ". In force: " + ", ".join(f"{len(f.of(k))} {k}" for k in KINDS) + "."
 
-# %% ../../nbs/widgets/83c_mark_steps.ipynb #4f17c506
+# %% ../../nbs/widgets/83c_mark_steps.ipynb #23d1911b
 _WIDTH, _LEFT, _GAP = 760, 15, 12   # pixels
 _COLUMN = (_WIDTH - 2*_LEFT - 2*_GAP)/3
 _HEADS = {RESIDUAL: ("Residual", "for everybody"), QUESTION: ("User-question", "this user's"), RESPONSE: ("LLM-response", "accepted")}
@@ -98,7 +97,7 @@ def _relevance(s: Scene, x: float, y: float, w: float, hit: Hit):
         if part > 0: s.box(x, y, part, 14, _PARTS[n], f"{n} {hit.parts[n]:.3f}", radius=0)
         x += part
 
-# %% ../../nbs/widgets/83c_mark_steps.ipynb #35a6e7bf
+# %% ../../nbs/widgets/83c_mark_steps.ipynb #6f15383d
 def _prompted(s: Scene, f: Frame, turn: Turn | None, y: float) -> float:
     "What was recalled of each kind, and what its relevance is made of."
     found = turn.extra.get("found") if turn else None
@@ -141,7 +140,7 @@ def _budget(s: Scene, turn: Turn, y: float) -> float:
     s.text(_LEFT + 92, y + 34, ", ".join(told), 13, colour="soft", width=room)
     return y + 52
 
-# %% ../../nbs/widgets/83c_mark_steps.ipynb #f5a079f2
+# %% ../../nbs/widgets/83c_mark_steps.ipynb #2eea51ee
 _HALF, _TALL = 318, 56   # pixels, of a box in the upper part
 
 def _boxed(s: Scene, x: float, y: float, text: str, note: str, colour: str, struck: bool = False, dashed: bool = False):
@@ -177,13 +176,14 @@ def _life(s: Scene, c: Change, y: float) -> float:
     return y + 28
 
 def _happened(s: Scene, f: Frame, y: float, most: int = 6) -> float:
-    changes = sorted((c for c in f.changes if c.how != "disputed"), key=lambda c: c.how not in ("merged", "superseded"))
+    changes = [c for c in f.changes if c.how != "disputed"]
+    if len(changes) > most: changes.sort(key=lambda c: c.how not in ("merged", "superseded"))
     if not changes: s.text(_LEFT, y + 6, "Nothing was kept of it.", 14, colour="soft")
     for c in changes[:most]: y = _pair(s, c, y) if c.how in ("merged", "superseded") else _life(s, c, y + 6)
     if len(changes) > most: s.text(_LEFT, y + 6, f"and {len(changes) - most} more changes", 13, colour="soft")
     return y + (6 if changes and len(changes) <= most else 28)
 
-# %% ../../nbs/widgets/83c_mark_steps.ipynb #5c84f3db
+# %% ../../nbs/widgets/83c_mark_steps.ipynb #4a9580a7
 def _card(s: Scene, x: float, y: float, c: Card, how: str, newcomer: float) -> float:
     "A memory in its column; returns its height."
     lines, trust = wrap(c.text, _COLUMN - 16, 2, 13), c.standing.trust
@@ -196,7 +196,7 @@ def _card(s: Scene, x: float, y: float, c: Card, how: str, newcomer: float) -> f
         low = top + 17*len(lines)
         s.bar(8, low - 4, 48, 8, c.trust, "blue" if c.standing.verdict.kept else "red", newcomer, f"trust {c.trust:.3f}; {c.standing.verdict.reason}")
         s.text(62, low, f"{c.trust:.2f}", 13, colour="ink" if c.standing.verdict.kept else "red")
-        s.text(_COLUMN - 8, low, f"shown {trust.total}, ✓{trust.correct} ✗{trust.incorrect}" if trust.total else f"said {many(c.said, 'time')}", 13, colour="soft", align="right", width=_COLUMN - 105)
+        s.text(_COLUMN - 8, low, f"recalled {trust.total}, ✓{trust.correct} ✗{trust.incorrect}" if trust.total else f"said {many(c.said, 'time')}", 13, colour="soft", align="right", width=_COLUMN - 105)
     return h
 
 def _rest(s: Scene, x: float, y: float, cards: Sequence[Card]) -> float:
@@ -226,7 +226,7 @@ def _columns(s: Scene, f: Frame, y: float, most: int = 5) -> float:
         ends.append(at)
     return max(ends)
 
-# %% ../../nbs/widgets/83c_mark_steps.ipynb #def8d51d
+# %% ../../nbs/widgets/83c_mark_steps.ipynb #e5e0ba96
 def draw_mark(
     f: Frame,
     turn: Turn | None = None,   # of a round, where it is at hand: with it the relevance and the prompt are drawn
@@ -240,7 +240,7 @@ def draw_mark(
     s.height = _columns(s, f, y + 4) + 8
     return s
 
-# %% ../../nbs/widgets/83c_mark_steps.ipynb #94490450
+# %% ../../nbs/widgets/83c_mark_steps.ipynb #411f1060
 def _prompt_facts(f: Frame, turn: Turn | None) -> dict[str, str]:
     "By kind: what the prompt of a round showed."
     shown, score = {c.after.kind: c.after for c in f.changes if c.how == "shown"}, {h.item.id: h.score for h in turn.recalled} if turn else {}

@@ -1,0 +1,228 @@
+"""The book: a few pages are built and read as a browser reads them, from files, with no other machine to ask."""
+import ast
+import functools
+import http.server
+import json
+import re
+import subprocess
+import sys
+import threading
+
+import lab as labs
+import pytest
+
+sys.path.insert(0, str(labs.ROOT/"tools"))
+import links  # noqa: E402
+import pages  # noqa: E402
+
+PAGES = ("mark/41_trust", "core/10_fusion", "widgets/82a_panel", "widgets/83a_dpem_steps", "hybrid/26_chatbot", "walkthroughs/1_hybrid", "walkthroughs/3_mark")
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory):
+    "The root of a small book."
+    out = tmp_path_factory.mktemp("book")
+    here = [p for p in PAGES if (labs.ROOT/f"nbs/{p}.ipynb").exists()]
+    done = subprocess.run([sys.executable, labs.ROOT/"tools/docs.py", "site", out, *here], capture_output=True, text=True, timeout=300)
+    assert not done.returncode, done.stdout + done.stderr
+    return out/"_build/html"
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args): pass
+
+
+@pytest.fixture(scope="module")
+def served(book):
+    "The address of the small book on this machine."
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=book))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+def built(book): return [(p, p.read_text()) for p in sorted(book.rglob("*.html")) if "_static" not in p.parts and p.name not in ("genindex.html", "search.html")]
+
+
+def test_no_link_is_broken_and_nothing_comes_from_elsewhere(book):
+    bad, outside, fetched = links.check(book)
+    missing = [b for b in bad if not re.search(r"#[\w/.]+\.ipynb: no such anchor$", b)]   # a page that this small book left out
+    assert not missing and not fetched and not outside
+    assert len(built(book)) >= len(PAGES)
+
+
+def test_every_page_says_what_it_is(book):
+    for path, text in built(book):
+        levels = [int(n) for n in re.findall(r"<h([1-6])[ >]", text[text.index("<article"):text.index("</article>")])]
+        assert '<html lang="en"' in text and re.search(r"<title>[^<]{3,}</title>", text), path
+        assert levels[:1] == [1] and levels.count(1) == 1 and all(b <= a + 1 for a, b in zip(levels, levels[1:])), (path, levels)
+        for table in re.findall(r"<table.*?</table>", text, re.S): assert "<th" in table, path
+
+
+def test_every_picture_has_words(book):
+    pictures = [(path.name, tag) for path, text in built(book) for tag in re.findall(r"<(?:img|svg)\b[^>]*>", text[text.index("<article"):text.index("</article>")])]
+    words = [(name, re.search(r'(?:alt|aria-label)="([^"]*)"', tag)) for name, tag in pictures]
+    assert len(pictures) >= 8
+    assert not [name for name, m in words if not m or len(m[1]) < 20 or "Figure size" in m[1] or m[1].startswith("../_images")]
+    assert any(name == "83a_dpem_steps.html" and m[1].startswith("Round 6") for name, m in words), "a stepper's own words"
+
+
+def in_view(page, address):
+    page.goto(address)
+    page.wait_for_load_state("load")
+
+
+def contrast(page, selector: str) -> float:
+    "Of an element's letters with what lies behind them, 1..21."
+    return page.locator(selector).first.evaluate("""e => {
+      const light = c => { const [r, g, b] = c.match(/[\\d.]+/g).map(v => (v /= 255) <= .03928 ? v/12.92 : ((v + .055)/1.055)**2.4); return .2126*r + .7152*g + .0722*b; };
+      let under = e; while (under.parentElement && /rgba\\(0, 0, 0, 0\\)|transparent/.test(getComputedStyle(under).backgroundColor)) under = under.parentElement;
+      const svg = e.closest("svg"), back = svg ? getComputedStyle(svg.querySelector("rect")).fill : getComputedStyle(under).backgroundColor;
+      const [a, b] = [light(svg ? getComputedStyle(e).fill : getComputedStyle(e).color), light(back)].sort((x, y) => y - x);
+      return (a + .05)/(b + .05); }""")
+
+
+@labs.needed
+def test_read_in_a_browser(book, served, chromium):
+    page = chromium.new_page(viewport={"width": 1280, "height": 1000})
+    wrong = []
+    page.on("pageerror", lambda e: wrong.append(str(e)))
+    page.on("request", lambda r: wrong.append(f"asked for {r.url}") if not r.url.startswith((served, "data:", "blob:", "about:")) else None)
+    page.on("response", lambda r: wrong.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
+
+    in_view(page, f"{served}/mark/41_trust.html")
+    page.locator("html[data-typeset=done]").wait_for(state="attached", timeout=30_000)
+    assert page.locator("div.math .MathJax_Display").count() >= 2 and page.locator("span.math .MathJax").count() >= 5
+    assert page.locator(".MathJax_Error, .merror").count() == 0 and page.locator(".MJX_Assistive_MathML math").count() >= 7
+    assert "\\(" not in page.locator("article").inner_text() and "\\frac" not in page.locator("article").inner_text()
+    line, formula = (page.locator(s).first.bounding_box() for s in ("li:has(span.math)", "li span.math nobr"))
+    assert line["y"] <= formula["y"] and formula["y"] + formula["height"] <= line["y"] + line["height"] + 4, "a formula stands on its line"
+    labs.shot(page, "book_trust", 1280, 800)
+
+    page.keyboard.press("Control+k")                     # search, by the keyboard alone
+    page.keyboard.type("errors_to_drop")
+    page.keyboard.press("Enter")
+    found = page.locator("#search-results a[href*='41_trust.html#errors-to-drop']")
+    found.wait_for(timeout=20_000)
+    labs.shot(page, "book_search", 1280)
+    found.click()
+    page.wait_for_url(re.compile("41_trust.html.*#errors-to-drop"))
+    assert "def errors_to_drop(" in page.locator("section#errors-to-drop").inner_text()
+
+    in_view(page, f"{served}/widgets/83a_dpem_steps.html")
+    for _ in range(3):
+        if page.locator("html").get_attribute("data-theme") == "dark": break
+        page.locator(".theme-switch-button:visible").first.click()
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+    assert min(contrast(page, s) for s in ("article p", "article h1", "article pre", ".mk-figure svg text")) >= 4.5
+    labs.shot(page, "book_dark", 1280, 800)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page doesn't scroll sideways"
+
+    walk = next((p for p in PAGES if p.startswith("walk") and (book/f"{p}.html").exists()), None)
+    if walk:
+        in_view(page, f"{served}/{walk}.html")
+        fold = page.locator("article details:has(summary:text('Solution'))").first
+        assert fold.get_attribute("open") is None and not fold.locator("pre").first.is_visible()
+        fold.locator("summary").first.focus()
+        page.keyboard.press("Enter")
+        assert fold.locator("pre").first.is_visible() and "def " in fold.locator("pre").first.inner_text()
+        labs.shot(page, "book_walkthrough", 1280, 800)
+    page.close()
+    assert wrong == []
+
+    page = chromium.new_page()                           # opened from the disk, as `make docs` leaves it
+    in_view(page, f"{book.as_uri()}/mark/41_trust.html")
+    page.locator("html[data-typeset=done]").wait_for(state="attached", timeout=30_000)
+    page.close()
+
+
+# what a page is made of
+
+HERE = pages.Page("mark/41_trust", "Which memories to keep", "", "memkit.mark.trust", ("Trust", "trust"))
+THERE = pages.Page("core/10_fusion", "Fusion", "", "memkit.core.fusion", ("rrf",))
+BOOK = pages.Book({p.path: p for p in (HERE, THERE)})
+
+
+@pytest.mark.parametrize("said, shown", [
+    ("Use `rrf` here.", "Use [`rrf`](#core-fusion-rrf) here."),
+    ("`rrf()` and `memkit.core.fusion`", "[`rrf()`](#core-fusion-rrf) and [`memkit.core.fusion`](../core/10_fusion.ipynb)"),
+    ("`memkit.core.fusion.rrf`", "[`memkit.core.fusion.rrf`](#core-fusion-rrf)"),
+    ("`nbs/core/10_fusion.ipynb`", "[`nbs/core/10_fusion.ipynb`](../core/10_fusion.ipynb)"),
+    ("`unknown`, `memkit.nothing` and [`rrf`](x.ipynb)", "`unknown`, `memkit.nothing` and [`rrf`](x.ipynb)"),
+])
+def test_names_become_links(said, shown): assert pages.linked(said, HERE, BOOK, {"rrf": "memkit.core.fusion"}) == shown
+
+
+def test_two_names_that_differ_in_case_have_two_places():
+    assert len({pages.anchor("memkit.a.b", n) for n in ("Trust", "trust", "TRUST")}) == 3
+
+
+SOURCE = '''@dataclass(frozen=True)
+class Kept:
+    "A thing (ours)."
+    k: int = 3   # 1..9
+
+    def grow(self, by: int) -> int:  # more
+        "Grow it."
+        return self.k + by
+
+    def _secret(self): return 1
+
+def near(
+    a: float,  # metres
+) -> float:    # 0..1
+    """How near (ours).
+
+    1 / (1 + a)
+    """
+    return 1/(1 + a)
+
+def short(é: str) -> str: return é
+'''
+
+
+def test_signatures_stand_as_in_the_source():
+    kept, near, short = pages.public(SOURCE)
+    assert pages.signature(kept, SOURCE) == '@dataclass(frozen=True)\nclass Kept:\n    k: int = 3   # 1..9\n\n    def grow(self, by: int) -> int:  # more\n        "Grow it."'
+    assert pages.signature(near, SOURCE) == "def near(\n    a: float,  # metres\n) -> float:    # 0..1"
+    assert pages.signature(short, SOURCE) == "def short(é: str) -> str:"
+    assert pages.entry(near, "memkit.a", SOURCE, 3).endswith("How near (ours).\n\n```text\n1 / (1 + a)\n```")
+    assert pages.quoted("w_a * `w_a` <b> $5") == r"w\_a \* `w_a` \<b\> \$5"
+
+
+def test_signatures_of_all_modules_can_be_read():
+    "Each public function of each notebook: what is shown is Python again once a body is added."
+    shown = 0
+    for path in (labs.ROOT/"nbs").rglob("[0-9]*.ipynb"):
+        for cell in json.loads(path.read_text())["cells"]:
+            source = "".join(cell["source"])
+            if cell["cell_type"] != "code" or "export" not in pages.flags(source): continue
+            for node in pages.public(source):
+                if isinstance(node, ast.FunctionDef): ast.parse(pages.signature(node, source) + "\n  ...") and (shown := shown + 1)
+    assert shown > 500
+
+
+def test_headings_follow_each_other():
+    cells = [dict(cell_type="markdown", source=s) for s in ("# A\n\n> b", "### c\n\n```\n# no heading\n```", "# d", "##### e")]
+    page = pages.Page("x", "A", "")
+    out = "\n".join(c["source"] for c in pages.Writer(page, pages.Book({"x": page}), cells).write())
+    assert re.findall(r"^#+ .*", out, re.M) == ["# A", "## c", "# no heading", "## d", "### e"]
+
+
+@pytest.mark.parametrize("plain, words", [
+    ("Round 6: the user said “Yes”.", "Round 6: the user said “Yes”."),
+    ("Picture(figure=<Figure size 6x2 with 2 Axes>, alt='It\\'s 3 of 4.')", "It's 3 of 4."),
+    ("<Figure size 640x480 with 1 Axes>", "Picture: Forgetting. It falls. See:"),
+    ("", "Picture: Forgetting. It falls. See:"),
+])
+def test_words_of_a_picture(plain, words): assert pages.words_of({"data": {"text/plain": plain}}, "Forgetting", "First. It **falls**. See:") == words
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path):
+    (tmp_path/"a.html").write_text('<a href="b.html#there">1</a><a href="b.html#gone">2</a><a href="c.html">3</a><a href="https://example.org">4</a><a href="#x">5</a>'
+                                   '<img src="https://example.org/p.png"><a href="../up.html">6</a>')
+    (tmp_path/"b.html").write_text('<p id="there">')
+    (tmp_path/"s.css").write_text("@import url('https://example.org/f.css'); a {background: url(i.png)}")
+    bad, outside, fetched = links.check(tmp_path)
+    assert [b.split(": ", 1)[1] for b in bad] == ["b.html#gone: no such anchor", "c.html: no such file", "#x: no such anchor", "../up.html: no such file"]
+    assert list(outside) == ["https://example.org"] and fetched == ["a.html: https://example.org/p.png", "s.css: https://example.org/f.css"]

@@ -2,6 +2,7 @@
 import json
 import warnings
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -196,3 +197,28 @@ def test_mixed_things_and_other_tables_are_refused():
     with pytest.raises(ValueError, match="turns or sections"): to_frame([t], "events")
     with pytest.raises(ValueError, match="a table is one of"): to_frame([t], "rounds")
     with pytest.raises(TypeError): to_frame(to_frame([t]))
+
+
+# --- the notebook that explores an export
+
+@pytest.mark.parametrize("kind", ["without details", "malp", "mark", "map"])
+def test_any_export_can_be_explored(tmp_path, kind):
+    plt = pytest.importorskip("matplotlib.pyplot")
+    pytest.importorskip("seaborn")
+    plt.switch_backend("agg")
+    notebook = json.loads((Path(__file__).parents[1]/"nbs"/"widgets"/"85b_explore_conversations.ipynb").read_text())
+    path, space = write_turns(tmp_path/"x.jsonl", exported(kind)), {}
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "code": exec(compile(source if not source.startswith("FILE =") else f"FILE = {str(path)!r}", cell["id"], "exec"), space)
+    assert len(space["said"]) == len(space["turns"]) == len(exported(kind))
+    plt.close("all")
+
+
+def exported(kind: str) -> list[Turn]:
+    if kind == "without details": return [a_turn(), a_turn(id="t2", text="And $5 then?")]
+    from memkit.malp import open_malp
+    from memkit.maprec import open_map
+    from memkit.mark import open_mark
+    bot = {"malp": open_malp, "mark": open_mark, "map": open_map}[kind](MemoryStore(":memory:"), ScriptedLM(lambda messages: "I see."))
+    return [bot.chat("ann", text) for text in (["I loved The Matrix, 5 stars.", "I hated Titanic, 1 star.", "Recommend me a film."] if kind == "map" else ["I am allergic to penicillin.", "Am I allergic to penicillin?"])]

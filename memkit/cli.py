@@ -130,6 +130,7 @@ def chat_line(
     last,        # the turn before, or None
 ) -> tuple[str, object]:  # what to print, the last turn
     "One line of a chat: a question, or a command that begins with a slash."
+    from memkit.core.assistant import new_session
     from memkit.demo import describe_memories, describe_turn
     command, _, rest = line.strip().partition(" ")
     match command:
@@ -138,22 +139,18 @@ def chat_line(
         case "/memories": return describe_memories(bot.memories(user)), last
         case "/consent" if not hasattr(bot, "consent"): return "This assistant remembers what you tell it; /forget all deletes it.", last
         case "/consent": bot.consent(user); return "You will be remembered from now on; /forget all takes it back.", last
-        case "/new": return _new_session(bot, user), last
+        case "/new": return new_session(bot, user), last
         case "/forget" if rest.strip() == "all": return str(bot.forget(user)), None
         case "/forget" | "/right" | "/wrong": return _about_memory(bot, user, command, rest), last
         case _ if command.startswith("/"): return f"There is no command {command}.\n{CHAT_HELP}", last
     turn = bot.chat(user, line)
     return describe_turn(turn), turn
 
-def _new_session(bot, user: str) -> str:
-    if not hasattr(bot, "end"): bot.new_session(user); return "A new session."
-    if read := bot.end(user): read.result()     # so that the next question finds what was learned
-    return "A new session; what was said before has been read."
-
 def _about_memory(bot, user: str, command: str, rest: str) -> str:
+    from memkit.core.assistant import judge
     if not rest.strip().isdecimal(): raise ValueError(f"{command} wants the number of a memory; /memories shows them")
     if command == "/forget": return str(bot.forget(user, [int(rest)]))
-    m = bot.feedback(user, int(rest), command == "/right")
+    m = judge(bot, user, int(rest), command == "/right")
     return f"memory {m.id}: called right {m.correct} and wrong {m.incorrect} times"
 
 # %% ../nbs/92_cli.ipynb #18891cd6

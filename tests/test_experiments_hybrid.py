@@ -246,14 +246,12 @@ class TestTogetherInOneResult:
         with pytest.raises(ValueError, match="Table 9"): matrix_text({"rows": rows}, "Table 9", [BERT])
 
     def test_figure_3(self, rows):
-        import matplotlib
-        matplotlib.use("agg")
         from memkit.experiments.hybrid import figure_3
-        ax = figure_3({"rows": rows}).axes[0]
+        ax = figure_3(result("hybrid", {}, rows)).figure.axes[0]
         ours = [line for line in ax.lines if len(line.get_ydata()) == 20]
         assert len(ours) == 2 and ours[0].get_ydata()[0] == next(r["ours"] for r in rows if r["row"] == "question 1" and r["metric"].endswith(f", {HYBRID}"))
-        assert [line.get_ydata()[0] for line in ax.lines if "unknown" in line.get_label()] == [PAPER_1[BERT]]
-        with pytest.raises(ValueError, match="run_hybrid"): figure_3({"rows": []})
+        assert [line.get_ydata()[0] for line in ax.lines if "other encoder" in line.get_label()] == [PAPER_1[BERT]]
+        with pytest.raises(ValueError, match="run_hybrid"): figure_3({"experiment": "hybrid", "rows": []})
 
     def test_one_run_has_every_part_and_says_where_it_comes_from(self, monkeypatch, embedder, lm):
         from memkit.experiments import hybrid

@@ -184,15 +184,16 @@ def test_figure_4(found):
     last = {(r["row"], r["metric"]): r["ours"] for r in of(found, "Figure 4")}
     table = {r["row"]: r["ours"] for r in of(found, "Table 2") if r["metric"] == "Profile QA ROUGE-L"}
     assert all(last[n, "Profile QA ROUGE-L, after 12 rounds"] == table[n] for n in malp.CURVED), "the curve ends where Table 2 stands"
-    assert len(malp.figure_4(found).axes) == 3
-    with pytest.raises(ValueError, match="no rows of Figure 4"): malp.figure_4({"rows": []})
+    assert [ax.get_title() for ax in malp.figure_4(found).figure.axes] == [*malp_answers.CURVES, ""]
+    with pytest.raises(ValueError, match="no Figure 4"): malp.figure_4({"experiment": "malp", "rows": []})
 
 def test_case_study(found):
     assert [(c["memory"], c["paper"]) for c in found["case_study"]] == [(STANDARD, 4), (DICTIONARY, 6), (DPEM, 9.5)] and found["case_study"][0]["shown"] == []
     assert all(c["score"] == pytest.approx(rubric(c["answer"], malp_case.CASE_GOLD).total) for c in found["case_study"])
-    text = malp_case.figure_5(found)
+    text = malp_case.case_text(found)
     assert all(c["memory"] in text for c in found["case_study"]) and "9.5 in the paper" in text
-    with pytest.raises(ValueError, match="no case study"): malp_case.figure_5({"rows": []})
+    with pytest.raises(ValueError, match="no case study"): malp_case.case_text({"rows": []})
+    assert "9.5, with trained weights" in malp.figure_5(found).alt
 
 def test_a_model_elsewhere_cannot_be_trained_and_is_refused_before_any_work(monkeypatch):
     monkeypatch.setattr(malp_weights, "train_all", lambda *a: pytest.fail("trained"))

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from memkit.widgets.lesson import Question, answer_text, draw_questions, exercise, quiz, questions_text, read_number, start, took
+from memkit.widgets.lesson import exercise, quiz, start, took
+from memkit.widgets.questions import Question, answer_text, draw_questions, questions_text, read_number
 
 LETTERS = ("alpha", "beta", "gamma")
 

@@ -10,8 +10,9 @@ from memkit.core.embed import MiniLM, Remembered
 from memkit.core.records import Message, utc_now
 from memkit.experiments.map_cases import folds
 from memkit.experiments.map_cross import (
-    CrossSize, ask_cross, control_predictions, cross_cases, cross_memory, cross_messages, cross_prompt, cross_rows, figure_7, knows_simulator,
-    language_model_predictions, run_cross, smoothed)
+    CrossSize, ask_cross, control_predictions, cross_cases, cross_memory, cross_messages, cross_prompt, cross_rows, knows_simulator,
+    language_model_predictions, run_cross)
+from memkit.experiments.map_figures import figure_7, smoothed
 from memkit.experiments.result import provenance, result
 from memkit.maprec.items import Item, Rated
 from memkit.maprec.prediction import decode
@@ -162,10 +163,9 @@ def test_rows_of_a_run(ratings):
     assert all(r["paper"] is None for r in found["rows"] if r["table"] != "Table 4") and by["Table 4", "MAP", "dollars / 10 histories"]["paper"] == .00156
     assert sum(by[table, f"k = {k} films shown", "users"]["ours"] for k in (2, 3)) == 30
     assert by["Table 4", "vanilla", "tokens of a prompt"]["ours"] > by["Table 4", "MAP, plain lines", "tokens of a prompt"]["ours"]
-    import matplotlib
-    matplotlib.use("agg")
-    assert len(figure_7(found).get_lines()) > 6
-    with pytest.raises(ValueError, match="run_cross"): figure_7({"rows": []})
+    picture = figure_7({**found, "experiment": "map"})
+    assert len(picture.figure.axes[0].get_lines()) > 6 and "simulated raters" in picture.alt
+    with pytest.raises(ValueError, match="no Figure 7"): figure_7({"experiment": "map", "rows": []})
 
 
 def test_the_papers_errors_stand_beside_amazons_only(ratings):

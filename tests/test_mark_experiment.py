@@ -281,17 +281,15 @@ def test_form_and_nobodys_words(run, tmp_path):
     assert {r["table"] for r in run["rows"]} >= {"Table 1", "Table 4", "Table 5", "Table 7", "Experiment 3", "Planner", "Figure 2", "Figure 4"}
     assert not any(part[:30] in json.dumps(run) for c in OWN for part in (c.text, c.explanation))
 
-def test_pictures(run, tmp_path):
-    import matplotlib.pyplot as plt
+def test_pictures(run):
     for draw in (mark.figure_2, mark.figure_3, mark.figure_4, mark.figure_5, mark.figure_6):
-        ax = draw(run)
-        ax.figure.savefig(tmp_path/f"{draw.__name__}.png")
-        assert ax.get_xlabel() or ax.get_title() or ax.texts
-        plt.close(ax.figure)
+        (ax,) = draw(run).figure.axes
+        assert (ax.get_xlabel() or ax.get_xticklabels() or ax.texts) and draw(run).png(dpi=40).startswith(b"\x89PNG")
+    assert [l.name for l in mark.table_4(run).lines] == ["turns", "tokens", "words"] and len(mark.table_7(run).lines) == 6
 
 def test_what_has_words_instead_of_figures(run):
     text = mark.in_words(run)
-    assert "Table 3" in text and "practitioner 2" in text and mark.in_words({}) == mark.table_3()
+    assert "Table 3" in text and "practitioner 2" in text and mark.in_words({}) == str(mark.table_3())
 
 def test_two_practitioners(run):
     who = [l["who"] for l in run["scenario"]]
@@ -313,7 +311,7 @@ def test_a_planner_is_measured_on_the_same_questions(run):
     assert before["n"] == after["n"] == TINY.taught and before["control"] and not after["control"]
 
 def test_table_3_names_both_experts():
-    text = mark.table_3()
+    text = str(mark.table_3())
     assert "GPT-4" in text and "simulated" in text and len(text.splitlines()) == 6
 
 def test_a_model_that_only_writes_runs_too(minilm):

@@ -59,15 +59,6 @@ def run(path: Path) -> Run:
     return Run(path, cells, module.__dict__, values, printed, time.perf_counter() - began)
 
 
-@pytest.fixture(scope="module", params=LESSONS, ids=lambda p: p.stem)
-def lesson(request):
-    done = run(request.param)
-    yield done
-    for v in list(done.ns.values()):            # a store, an assistant: what a notebook leaves open
-        if not isinstance(v, type) and callable(close := getattr(v, "close", None)) and type(v).__module__.startswith("memkit"): close()
-    sys.modules.pop(f"walkthrough_{request.param.stem}")
-
-
 def test_the_walkthroughs_are_there():
     assert [p.stem[2:] for p in ALL] == ["hybrid", "malp", "mark", "map", "compare", "glossary", "teaching"]
 
@@ -94,7 +85,7 @@ def test_links_lead_somewhere(path):
     assert links and not [to for to in links if not (path.parent/to).is_file()]
 
 
-def test_five_questions(lesson):
+def check_questions(lesson: Run):
     "The answer that the notebook works out is the one that is worked out here in another way; nothing else passes for it."
     quizzes = lesson.of(Quiz)
     assert len(quizzes) == 1 and len(quizzes[0].questions) == 5
@@ -110,7 +101,7 @@ def test_five_questions(lesson):
         assert quizzes[0].give(i, expected if not q.choices else q.truth()) is True
 
 
-def test_exercises(lesson):
+def check_exercises(lesson: Run):
     "As it comes, an exercise isn't done; with the hidden solution it is."
     checks = [i for i, v in lesson.values.items() if isinstance(v, Verdict)]
     solutions = re.findall(r"<details>\s*<summary>Solution</summary>\s*```python\n(.*?)```\s*</details>", "\n".join(prose(lesson.cells)), re.S)
@@ -124,7 +115,17 @@ def test_exercises(lesson):
         assert verdict.passed, str(verdict)
 
 
-def test_nothing_goes_wrong_on_the_way(lesson):
-    "Panels that couldn't draw say so in place instead of raising: none may have."
-    assert not [v.error for v in lesson.values.values() if getattr(v, "error", "")]
-    assert lesson.seconds < 10*SECONDS
+@pytest.mark.notebook
+@pytest.mark.parametrize("path", LESSONS, ids=lambda p: p.stem)
+def test_a_walk(path):
+    "From top to bottom, once; then its questions, and its exercises."
+    lesson = run(path)
+    try:
+        assert not [v.error for v in lesson.values.values() if getattr(v, "error", "")], "a panel that can't draw says so in place: none may have"
+        check_questions(lesson)
+        check_exercises(lesson)
+        assert lesson.seconds < 10*SECONDS
+    finally:
+        for v in list(lesson.ns.values()):      # a store, a model: what a notebook leaves open
+            if type(v).__module__.startswith("memkit") and callable(close := getattr(v, "close", None)): close()
+        del sys.modules[f"walkthrough_{path.stem}"]

@@ -50,7 +50,7 @@ def in_words(
     result: Mapping[str, Any],  # from `run_mark`, or read from its file
 ) -> str:
     "What has words instead of figures: Table 3, and the conversation of Figure 6 (ours)."
-    return "\n\n".join([str(table_3(result)), *([transcript(result["scenario"])] if result.get("scenario") else [])])
+    return "\n\n".join([str(table_3()), *([transcript(result["scenario"])] if result.get("scenario") else [])])
 
 # %% ../../nbs/experiments/79a_mark.ipynb #fdaf985e
 def free_texts(

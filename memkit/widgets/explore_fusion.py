@@ -9,14 +9,13 @@ __all__ = ['BY_RANK', 'BY_SCORE', 'WAYS', 'MEASURES', 'Fusion', 'Fused', 'sides'
 # %% ../../nbs/widgets/84a_explore_fusion.ipynb #1cdf57e7
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from ..core.fusion import rrf
 from ..core.records import Document
 from ..core.retrieve import Found, FusedRetriever, RetrieveSettings, fuse
 from ..evaluate.ranking import judged as graded, rank_scores
-from .explore_prompt import status
-from .panel import Panel
+from .panel import Panel, status
 from .scene import Scene, cut, one_line, wrap
 
 # %% ../../nbs/widgets/84a_explore_fusion.ipynb #5d3cfaa8

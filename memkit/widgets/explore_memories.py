@@ -6,9 +6,8 @@
 __all__ = ['MemoryMap', 'memory_map', 'Near', 'nearest', 'map_words', 'draw_map', 'explore_memories']
 
 # %% ../../nbs/widgets/84f_explore_memories.ipynb #bbb0af20
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 from ..core.records import Hit, Memory
 from ..mark.scoring import PART_NAMES, PRESETS, TEST, Components, Score, Weights, components_of, preset, rank, why_first
 from ..mark.search import Found
-from .explore_prompt import status
-from .panel import Panel
+from .panel import Panel, status
 from .report import many
-from .scene import Scene, one_line, width_of, wrap
+from .scene import Scene, one_line, width_of
 
 # %% ../../nbs/widgets/84b_explore_scores.ipynb #2a73ce88
 if TYPE_CHECKING: from ipywidgets import Widget

@@ -15,7 +15,7 @@ from ..mark.maintain import GRACE
 from ..mark.scoring import feedback_score, rank
 from ..mark.trust import PAPER, TrustSettings, errors_to_drop
 from .lives import LIVES, Moment, Point, fall, life_of, parse_life, script_of, walk   # life_of: for whoever explores a recorded life
-from .panel import Panel
+from .panel import Panel, press_button
 from .report import many
 from .scene import Scene, one_line, width_of
 
@@ -191,13 +191,10 @@ def _more(script, token: str):
     script.value = " ".join(parts[:-1] if token == "undo" else [*parts, token])
 
 def _buttons(script) -> list:
-    import ipywidgets as w
     out = []
     for label, token, hint in (("Called right +", "+", "One more recall, called right"), ("Called wrong −", "-", "One more recall, called wrong"), ("Shown ○", "o", "One more recall, not judged"),
                                ("A week passes", "7d", "Seven days without a recall"), ("Take back", "undo", "Take the last part of the script away")):
-        b = w.Button(description=label, tooltip=hint, layout=w.Layout(width="auto"))
-        b.on_click(lambda _, token=token: _more(script, token))
-        out.append(b)
+        out.append(press_button(label, hint, lambda token=token: _more(script, token)))
     return out
 
 # %% ../../nbs/widgets/84c_explore_trust.ipynb #dbcc39c7

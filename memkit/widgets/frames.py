@@ -9,7 +9,7 @@ __all__ = ['COLUMNS', 'describe_columns', 'to_frame', 'to_plain', 'from_plain', 
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime
 from functools import lru_cache

@@ -6,7 +6,7 @@
 __all__ = ['KINDS', 'words_of_map', 'draw_map', 'map_steps']
 
 # %% ../../nbs/widgets/83d_map_steps.ipynb #147a7cd3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np

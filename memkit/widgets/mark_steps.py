@@ -14,7 +14,7 @@ from ..core.records import Hit, Turn
 from ..mark.refined import KINDS, QUESTION, RESIDUAL, RESPONSE
 from ..mark.scoring import PART_NAMES
 from ..mark.search import why
-from .mark_record import ASIDE, IN_FORCE, JUDGEMENT, READING, REVIEW, ROUND, SUPERSEDED, UPKEEP, Card, Change, Frame, read_record
+from .mark_record import ASIDE, JUDGEMENT, READING, REVIEW, ROUND, SUPERSEDED, UPKEEP, Card, Change, Frame, read_record
 from .pictures import cuts, groups
 from .report import many
 from .scene import Scene, one_line, width_of, wrap

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..core.records import Turn
-from .panel import Panel
+from .panel import Panel, press_button
 from .report import escape
 from .scene import Scene, one_line
 
@@ -69,12 +69,6 @@ def differences_html(
 def _told(steps: Sequence[Step], step: int, against: int) -> str:
     return f'<div class="mk-words" role="status" style="max-width:48rem;line-height:1.45">{escape(steps[step].words)}</div>{differences_html(steps, step, against)}'
 
-def _button(text: str, hint: str, do: Callable[[], None]):
-    import ipywidgets as w
-    b = w.Button(description=text, tooltip=hint, layout=w.Layout(width="auto"))
-    b.on_click(lambda _: do())
-    return b
-
 def stepper(
     steps: Sequence[Step],     # in their order
     key: str | None = None,    # its position is kept under this name when the cell is run again
@@ -93,7 +87,7 @@ def stepper(
     against = w.Dropdown(options=[("the step before", BEFORE), ("nothing", NONE), *titles], value=BEFORE, description="Compare with", layout=wide, style=near)
     play = w.Play(value=first, min=0, max=last, interval=int(1000*interval), show_repeat=False, description="Play")
     def go(by: int): slider.value = max(0, min(last, slider.value + by))
-    back, on = _button("◀ Back", "One step back", lambda: go(-1)), _button("Step ▶", "One step on", lambda: go(1))
+    back, on = press_button("◀ Back", "One step back", lambda: go(-1)), press_button("Step ▶", "One step on", lambda: go(1))
     panel = Panel({"step": slider, "against": against}, lambda step, against: steps[step].scene(), key, [[back, on, play, slider], [jump, against]],
                   lambda step, against: _told(steps, step, against))
     w.link((slider, "value"), (jump, "value"))

@@ -1,5 +1,4 @@
 "The five answers of the first walkthrough, worked out from the store, the encoder and plain arithmetic."
-import numpy as np
 
 
 def cosines(ns, query: str, turns) -> list[float]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from memkit.widgets.lesson import Question, Quiz, Verdict
+from memkit.widgets.lesson import Quiz, Verdict
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT/"nbs"/"walkthroughs"

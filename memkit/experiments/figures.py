@@ -7,7 +7,7 @@ __all__ = ['COLOURS', 'WIDTH', 'LETTERS', 'SMALLEST', 'PAPERS', 'colours', 'styl
            'save', 'all_of', 'published_result', 'of_paper', 'origin', 'rows_of', 'spread', 'papers_mark',
            'legend_below']
 
-# %% ../../nbs/experiments/70a_figures.ipynb #5fe32055
+# %% ../../nbs/experiments/70a_figures.ipynb #eeece196
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -22,12 +22,12 @@ from ..core.files import own_data, write_file
 from ..widgets.report import escape
 from ..widgets.scene import COLOURS as SCENE
 
-# %% ../../nbs/experiments/70a_figures.ipynb #9bc39b84
+# %% ../../nbs/experiments/70a_figures.ipynb #a267353e
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# %% ../../nbs/experiments/70a_figures.ipynb #af325ded
+# %% ../../nbs/experiments/70a_figures.ipynb #b7d743fd
 COLOURS = {**{n: SCENE[n] for n in ("paper", "ink", "soft", "faint", "line", "card", "blue", "navy", "deep", "red")},
            "orange": ("#f0a82e",)*2, "green": ("#7cc7a8",)*2, "mauve": ("#d9b8d0",)*2}   # light, dark
 WIDTH, LETTERS, SMALLEST = 6.4, 11., 10.   # inches; points, and never fewer: at half its width a picture's letters have 5 points or more
@@ -54,7 +54,7 @@ def style(
             "xtick.major.size": 0, "ytick.major.size": 0, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "legend.frameon": False, "legend.labelcolor": c["ink"], "svg.fonttype": "none", "svg.hashsalt": "memkit"})
         yield c
 
-# %% ../../nbs/experiments/70a_figures.ipynb #292d7764
+# %% ../../nbs/experiments/70a_figures.ipynb #c47eb5af
 def contrast(
     a: str,   # '#rrggbb'
     b: str,
@@ -66,7 +66,7 @@ def contrast(
     high, low = sorted((light(a), light(b)), reverse=True)
     return (high + .05)/(low + .05)
 
-# %% ../../nbs/experiments/70a_figures.ipynb #e58efb16
+# %% ../../nbs/experiments/70a_figures.ipynb #b47278a8
 _LOOK = f'role="img" font-family="DejaVu Sans,Verdana,sans-serif" font-size="{LETTERS:g}px" style="max-width:100%;height:auto;stroke-linejoin:round"'
 _WASTE = r"<metadata>.*?</metadata>|<!--.*?-->|<defs>\s*<style.*?</style>\s*</defs>"
 _IN_TAGS = ((r" font-family: 'DejaVu Sans';", ""), (r' transform="rotate\(-0 [^"]*"', ""), (r' id="[a-zA-Z.0-9]+_[\d_]*"', ""), (r"(\d\.\d)\d+", r"\1"), (r"\n *(?=[A-Zz] |z|\")", ""), (r"(?<=[a-z]): |(?<=;) ", lambda m: m[0].strip()),
@@ -133,7 +133,7 @@ class PaperPicture:
     def __str__(self) -> str: return f"{self.name}\n{self.alt}"
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict: return {"image/svg+xml": self.svg(), "text/plain": str(self)}
 
-# %% ../../nbs/experiments/70a_figures.ipynb #bea0cabe
+# %% ../../nbs/experiments/70a_figures.ipynb #f1bc2417
 def sheet(
     height: float,         # inches
     width: float = WIDTH,  # inches
@@ -145,7 +145,7 @@ def sheet(
     FigureCanvasAgg(figure)
     return figure
 
-# %% ../../nbs/experiments/70a_figures.ipynb #54796b49
+# %% ../../nbs/experiments/70a_figures.ipynb #5adec211
 def save(
     picture: PaperPicture,
     folder: str | Path,     # made if it isn't there
@@ -155,7 +155,7 @@ def save(
     made = [(f"{name}{tail}.{kind}", getattr(picture, kind)(dark)) for dark, tail in ((False, ""), (True, "-dark")) for kind in ("svg", "png")]
     return [write_file(Path(folder)/file, content) for file, content in made]
 
-# %% ../../nbs/experiments/70a_figures.ipynb #73414517
+# %% ../../nbs/experiments/70a_figures.ipynb #74f54bf4
 def all_of(
     result: Mapping[str, Any],
 ) -> dict[str, Any]:   # by name: figure_1, table_1 …
@@ -168,7 +168,7 @@ def all_of(
         except ValueError: continue   # each says what the result lacks; a quick run lacks some
     return made
 
-# %% ../../nbs/experiments/70a_figures.ipynb #a7527fb5
+# %% ../../nbs/experiments/70a_figures.ipynb #30dc67e2
 PAPERS = {"hybrid": "run_hybrid", "malp": "run_malp", "mark": "run_mark", "map": "run_map"}   # and what makes a result of each
 
 def published_result(
@@ -192,7 +192,7 @@ def origin(
 ) -> str:   # a sentence; '' where the result doesn't say
     "Which model and which data made a result, for the notes of a table (ours)."
     p = result.get("provenance") or {}
-    data = "; ".join(f"{name}: {d['texts']:,}" for name, d in p.get("data", {}).items())
+    data = "; ".join(name if f"{d['texts']:,}" in name else f"{name}: {d['texts']:,}" for name, d in p.get("data", {}).items())
     return f"Here: {' and '.join(p.get('models', ()))}; {data}." if p.get("models") else ""
 
 def rows_of(
@@ -204,7 +204,7 @@ def rows_of(
     if not found: raise ValueError(f"the result holds no {table}; its run left it out, or it is an older one: make it with {PAPERS[result['experiment']]}")
     return found
 
-# %% ../../nbs/experiments/70a_figures.ipynb #fb8725b5
+# %% ../../nbs/experiments/70a_figures.ipynb #4db33887
 def spread(
     rows: list[Mapping[str, Any]],
 ) -> list[list[float]]:  # below and above, for matplotlib's error bars

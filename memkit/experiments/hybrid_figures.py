@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['STEPS', 'measured', 'figure_1', 'figure_2', 'figure_3', 'table_1', 'table_2', 'table_3']
 
-# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #be37651e
+# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #d538e0b1
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +16,10 @@ from .generation import (ALONE, BEGINNING, FAITHFUL, HYBRID, MISTRAL, NO, ONE, O
 from .tables import PaperTable, number, number_table
 from ..hybrid.chatbot import HybridSettings
 
-# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #15ac6768
+# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #98f23f32
 if TYPE_CHECKING: from matplotlib.figure import Figure
 
-# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #e39c5416
+# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #0fd523cc
 def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]: return of_paper(published_result("hybrid") if result is None else result, "hybrid")
 
 def measured(
@@ -46,7 +46,7 @@ def figure_1(
         if i: arrows.append((STEPS[i - 1][0], name, ""))
     return diagram("hybrid, Figure 1", "Five steps of a turn, each with the way in which it fails and the share that went well.", cards, arrows, columns=2)
 
-# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #7212d28f
+# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #fd2734d9
 def figure_2(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
@@ -62,7 +62,7 @@ def figure_2(
     arrows = [("q", "w", ""), ("q", "d", ""), ("q", "m", ""), ("w", "f", ""), ("d", "f", ""), ("m", "c", ""), ("f", "p", ""), ("c", "p", ""), ("p", "g", ""), ("p", "x", ""), ("g", "s", ""), ("x", "s", "")]
     return diagram("hybrid, Figure 2", "The chatbot, from a question to an answer that is remembered.", cards, arrows, columns=3)
 
-# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #f5f4426d
+# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #d54cb46a
 def figure_3(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
@@ -83,7 +83,7 @@ def figure_3(
         return figure
     return PaperPicture("hybrid, Figure 3", alt, draw)
 
-# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #1fdd478e
+# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #aefb96d5
 _ENCODER = "BERTScore: ours by MiniLM's sixth layer; the paper names no encoder, so the two columns can't be compared. Perplexity: under the embedded model; the paper doesn't say of what or under which one."
 
 def table_1(

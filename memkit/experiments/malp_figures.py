@@ -6,7 +6,7 @@
 __all__ = ['USERS', 'PAPER_3', 'beginning', 'figure_1', 'figure_2', 'counted', 'figure_3', 'table_3', 'figure_4', 'cold_start',
            'figure_5', 'table_1', 'table_2', 'table_4', 'table_5']
 
-# %% ../../nbs/experiments/77e_malp_figures.ipynb #e7241423
+# %% ../../nbs/experiments/77e_malp_figures.ipynb #4e1a5b2f
 from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
@@ -24,13 +24,13 @@ from .tables import HERE, PAPER, Cell, Line, PaperTable, number, number_table
 from ..malp.executive import DPeMSettings
 from ..malp.personalize import LoraSettings
 
-# %% ../../nbs/experiments/77e_malp_figures.ipynb #333cfe13
+# %% ../../nbs/experiments/77e_malp_figures.ipynb #df64625e
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from memkit.malp.patients import Patient
 
-# %% ../../nbs/experiments/77e_malp_figures.ipynb #babd64e9
+# %% ../../nbs/experiments/77e_malp_figures.ipynb #02d3c7fa
 def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]: return of_paper(published_result("malp") if result is None else result, "malp")
 
 def beginning(
@@ -58,7 +58,7 @@ def figure_1(
     cards.append(Card(key="s", row=3, span=len(two), title="Without a memory, to both" if len({p["b"] for p in two}) == 1 else "Without a memory", text=beginning(two[0]["b"]), colour="faint"))
     return diagram("malp, Figure 1", "The same query of two patients, and answers as the embedded model wrote them.", cards, arrows, columns=len(two))
 
-# %% ../../nbs/experiments/77e_malp_figures.ipynb #7559b4e7
+# %% ../../nbs/experiments/77e_malp_figures.ipynb #3b04df46
 def figure_2(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
@@ -73,7 +73,7 @@ def figure_2(
     arrows = [("d", "c", ""), ("d", "l", ""), ("c", "w", "what is new"), ("w", "s", ""), ("s", "t", ""), ("s", "r", ""), ("t", "r", ""), ("r", "m", ""), ("l", "m", "")]
     return diagram("malp, Figure 2", "Dialogues become memories and weights; a query gets both.", cards, arrows, columns=4)
 
-# %% ../../nbs/experiments/77e_malp_figures.ipynb #ff828c00
+# %% ../../nbs/experiments/77e_malp_figures.ipynb #2fe365e5
 USERS, PAPER_3 = 20, {"users": 60, "rounds of a user": 182, "length of a dialogue": 877, "dialogues": 10_920, "utterances": 131_040}   # of the full run; Table 3, as printed
 
 @lru_cache(1)
@@ -111,7 +111,7 @@ def table_3(
     lines = tuple(Line(name, (Cell(number(x) if x != int(x) else f"{x:,.0f}"), Cell(f"{PAPER_3[name]:,}"))) for name, x in counted().items())
     return PaperTable("malp, Table 3", "the dialogues, counted", (("", HERE), ("", PAPER)), lines, ("Ours are simulated by rules. A round of the paper's Table 3 is a dialogue; its length has no unit, ours is in words.",))
 
-# %% ../../nbs/experiments/77e_malp_figures.ipynb #010d922b
+# %% ../../nbs/experiments/77e_malp_figures.ipynb #ad2db3b8
 _LOOKS = {DPEM: ("blue", "o", "-"), LETTER: ("navy", "v", "--"), DICTIONARY: ("orange", "s", "--"), STANDARD: ("red", "X", ":"), HISTORY: ("faint", "^", ":"), RANDOM: ("faint", "D", "-."), RAW: ("deep", "P", "-.")}
 
 def _points(rows: Mapping[tuple[str, str], Mapping[str, Any]], name: str, metric: str) -> dict[int, Mapping[str, Any]]:
@@ -149,7 +149,7 @@ def figure_4(
         return figure
     return PaperPicture("malp, Figure 4", f"Three measures against the number of rounds studied, of answers and of what is recalled. {told}. The paper prints none of its curve's values.", draw)
 
-# %% ../../nbs/experiments/77e_malp_figures.ipynb #9e65f9d5
+# %% ../../nbs/experiments/77e_malp_figures.ipynb #4474d073
 _COLD = {STANDARD: ("red", "X", ":"), DPEM: ("blue", "o", "-"), LORA: ("orange", "s", "--"), MALP: ("deep", "^", "-")}
 
 def cold_start(
@@ -172,7 +172,7 @@ def cold_start(
         return figure
     return PaperPicture("malp, cold start", f"Three measures against the rounds so far. {told}.", draw)
 
-# %% ../../nbs/experiments/77e_malp_figures.ipynb #6d0747a3
+# %% ../../nbs/experiments/77e_malp_figures.ipynb #397ecaa9
 def figure_5(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
@@ -188,7 +188,7 @@ def figure_5(
         arrows += [("q", f"m{i}", ""), (f"m{i}", f"a{i}", ""), (f"a{i}", f"s{i}", "")]
     return diagram("malp, Figure 5", "One query, three memories, the same model: dialogue, rubric and answers are ours.", cards, arrows, columns=len(case))
 
-# %% ../../nbs/experiments/77e_malp_figures.ipynb #a8c94e83
+# %% ../../nbs/experiments/77e_malp_figures.ipynb #b850d362
 def table_1(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:

@@ -6,7 +6,7 @@
 __all__ = ['HISTORY', 'TARGET', 'KEPT', 'figure_1', 'figure_2', 'example', 'figure_4', 'figure_5', 'figure_3', 'curve',
            'figure_6', 'smoothed', 'figure_7', 'table_1', 'table_2', 'table_3', 'table_4']
 
-# %% ../../nbs/experiments/79m_map_figures.ipynb #4e6eca42
+# %% ../../nbs/experiments/79m_map_figures.ipynb #3c0a356e
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +25,10 @@ from ..maprec.prompted import detection_messages, update_messages
 from ..maprec.retrieval import genre_overlap, select
 from ..maprec.update import labelled_updates
 
-# %% ../../nbs/experiments/79m_map_figures.ipynb #84e3c4d4
+# %% ../../nbs/experiments/79m_map_figures.ipynb #1562b145
 if TYPE_CHECKING: from matplotlib.figure import Figure
 
-# %% ../../nbs/experiments/79m_map_figures.ipynb #cb7ec986
+# %% ../../nbs/experiments/79m_map_figures.ipynb #32af5f5d
 def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]: return of_paper(published_result("map") if result is None else result, "map")
 
 def figure_1(
@@ -43,7 +43,7 @@ def figure_1(
     arrows = [("m", "d", ""), ("d", "b", ""), ("d", "a", ""), ("d", "c", ""), ("b", "p", ""), ("p", "a", ""), ("b", "n", ""), ("a", "x", ""), ("c", "y", "")]
     return diagram("map, Figure 1", "A message is sorted, then rates, asks, or just talks.", cards, arrows, columns=4)
 
-# %% ../../nbs/experiments/79m_map_figures.ipynb #5e4abd7d
+# %% ../../nbs/experiments/79m_map_figures.ipynb #6ae0545e
 def figure_2(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
@@ -82,7 +82,7 @@ def figure_5(
     cards = [Card(key="s", row=0, span=2, title="Instructions", text=update_messages("?")[0].text, colour="navy"), Card(key="m", row=1, title="Message", text=one.text, colour="orange"), Card(key="r", row=1, column=1, title="Row of the profile", text=row, colour="deep")]
     return diagram("map, Figure 5", "The prompt of the update module, a message and what it changes.", cards, [("s", "m", ""), ("m", "r", "")], columns=2)
 
-# %% ../../nbs/experiments/79m_map_figures.ipynb #62afefb6
+# %% ../../nbs/experiments/79m_map_figures.ipynb #930373d7
 def figure_3(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
@@ -101,7 +101,7 @@ def figure_3(
         return figure
     return PaperPicture("map, Figure 3", f"{len(rated)} ratings of a made-up user, scored by the genres that they share with {title_line(target)}; the best {KEPT} are shown, later ones first among equals. {told}.", draw)
 
-# %% ../../nbs/experiments/79m_map_figures.ipynb #a305e334
+# %% ../../nbs/experiments/79m_map_figures.ipynb #c26db834
 def _known(metric: str) -> int: return int(metric.removeprefix("MAE, ").removesuffix(" known")) if metric.endswith(" known") else 0
 
 def curve(
@@ -172,7 +172,7 @@ def figure_7(
         return figure
     return PaperPicture("map, Figure 7", f"Mean absolute error of a book's foretold stars by films known: {where}. {_ends(curves)}. Printed in the paper: {printed}.", draw)
 
-# %% ../../nbs/experiments/79m_map_figures.ipynb #24a6b0ae
+# %% ../../nbs/experiments/79m_map_figures.ipynb #79a76a3d
 _LENGTHS = {"MAE, 5 known": "5 known", "MAE, 9 known": "9 known", "MAE, 13 known": "13 known", "MAE, 17 known": "17 known"}
 
 def _joined(result: Mapping[str, Any], table: str, other: str, names: Sequence[str], paper: Mapping[str, Mapping[int, float]]) -> dict[str, Any]:

@@ -6,7 +6,7 @@
 __all__ = ['ROLES', 'figure_1', 'figure_2', 'figure_3', 'figure_4', 'figure_5', 'figure_6', 'table_1', 'table_2', 'table_3',
            'table_4', 'table_5', 'table_6', 'table_7']
 
-# %% ../../nbs/experiments/79l_mark_figures.ipynb #1abd0614
+# %% ../../nbs/experiments/79l_mark_figures.ipynb #61e08dde
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +22,12 @@ from ..mark.assistant import RULES, MarkSettings
 from ..mark.scoring import PRESETS
 from ..mark.trust import TrustSettings
 
-# %% ../../nbs/experiments/79l_mark_figures.ipynb #4b219be4
+# %% ../../nbs/experiments/79l_mark_figures.ipynb #62ddab31
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# %% ../../nbs/experiments/79l_mark_figures.ipynb #3016f171
+# %% ../../nbs/experiments/79l_mark_figures.ipynb #3ee96ec4
 def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]: return of_paper(published_result("mark") if result is None else result, "mark")
 
 def figure_1(
@@ -46,7 +46,7 @@ def figure_1(
     arrows = [("e", "r", ""), ("e", "u", ""), ("e", "a", ""), ("r", "m", ""), ("u", "m", ""), ("a", "m", ""), ("m", "f", ""), ("q", "f", "asks"), ("f", "p", "memories"), ("q", "p", ""), ("p", "x", "")]
     return diagram("mark, Figure 1", "Three agents build memories from a conversation; a search finds them for the next.", cards, arrows, columns=3)
 
-# %% ../../nbs/experiments/79l_mark_figures.ipynb #4d5f8885
+# %% ../../nbs/experiments/79l_mark_figures.ipynb #24b4d662
 def _both(axes: "Axes", c: Mapping[str, str], counts: Mapping[bool, int]):
     for ok, colour in ((True, "blue"), (False, "orange")):
         if counts[ok]: axes.plot([], [], color=c[colour], linewidth=8, label=f"{'right' if ok else 'wrong'} ({counts[ok]} answers)")
@@ -98,7 +98,7 @@ def figure_3(
         return figure
     return PaperPicture("mark, Figure 3", f"AICS of {len(scored)} first answers by their length. Means: {told or 'no answer lies in a region'}. The paper prints no value of its points.", draw)
 
-# %% ../../nbs/experiments/79l_mark_figures.ipynb #52929299
+# %% ../../nbs/experiments/79l_mark_figures.ipynb #5db6cd01
 def figure_4(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
@@ -138,7 +138,7 @@ def figure_5(
     told = "; ".join(f"{r['row']}: {number(r['ours'])}" + ("" if r["paper"] is None else f" (paper {r['paper']:g})") for r in rows)
     return PaperPicture("mark, Figure 5", f"Right answers of experiment 3; the number behind a name counts questions. {told}.", draw)
 
-# %% ../../nbs/experiments/79l_mark_figures.ipynb #d414f898
+# %% ../../nbs/experiments/79l_mark_figures.ipynb #90e69b8c
 def figure_6(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
@@ -149,7 +149,7 @@ def figure_6(
     cards = [Card(key=str(i), row=i, column=look.get(l["who"], (1, "blue"))[0], span=4, title=l["who"], text=l["text"] or "(nothing)", colour=look.get(l["who"], (1, "blue"))[1]) for i, l in enumerate(lines)]
     return diagram("mark, Figure 6", "A dentist asks and corrects; later a colleague asks.", cards, [], columns=5, down=.15)
 
-# %% ../../nbs/experiments/79l_mark_figures.ipynb #5f16871e
+# %% ../../nbs/experiments/79l_mark_figures.ipynb #bfa0d019
 ROLES = (("1", "curates the truth, judges answers", "none: the questions' key decides", "GPT-4 and expert", "option by likelihood; ICS, KPCS, AICS by fixed rules"),
          ("2", "corrects, from knowledge and the explanation", "simulated: right option and sentences of the explanation", "none", "turns, tokens, words; memories per conversation"),
          ("3", "judges answers", "none: the questions' key decides", "GPT-4 and expert", "as in 1, all questions, beside controls"),
@@ -184,7 +184,7 @@ def table_3(
     heads = (("expert", PAPER), ("expert", HERE), ("evaluated by", PAPER), ("evaluated by", HERE))
     return PaperTable("mark, Table 3", "who corrects and who judges", heads, tuple(Line(f"experiment {n}", tuple(map(Cell, cells))) for n, *cells in ROLES))
 
-# %% ../../nbs/experiments/79l_mark_figures.ipynb #9f1815a6
+# %% ../../nbs/experiments/79l_mark_figures.ipynb #02763c6a
 _COUNTS = {m: m for m in ("mean", "std", "min", "max")}
 
 def table_4(

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['HERE', 'PAPER', 'number', 'Cell', 'Line', 'PaperTable', 'number_table']
 
-# %% ../../nbs/experiments/70c_tables.ipynb #397e8d7e
+# %% ../../nbs/experiments/70c_tables.ipynb #d158c375
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,12 @@ from .diagrams import inches, wrapped
 from .figures import LETTERS, PAPERS, SMALLEST, PaperPicture, of_paper, origin, rows_of, sheet
 from ..widgets.report import escape
 
-# %% ../../nbs/experiments/70c_tables.ipynb #a39bb553
+# %% ../../nbs/experiments/70c_tables.ipynb #152fb920
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# %% ../../nbs/experiments/70c_tables.ipynb #1ea3560f
+# %% ../../nbs/experiments/70c_tables.ipynb #5694f4ef
 def number(
     x: float | None,
 ) -> str:
@@ -28,7 +28,7 @@ def number(
     if x == int(x) and (abs(x) >= 1 or x == 0): return f"{x:,.0f}"
     return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.1f}" if abs(x) >= 100 else f"{x:.2f}" if abs(x) >= 10 else f"{x:.3f}" if abs(x) >= .01 else f"{x:.3g}"
 
-# %% ../../nbs/experiments/70c_tables.ipynb #4d90729d
+# %% ../../nbs/experiments/70c_tables.ipynb #fd8d4910
 @dataclass(frozen=True)
 class Cell:
     "What stands in a cell, and below it in smaller letters: an interval."
@@ -67,7 +67,7 @@ class PaperTable:
     def __str__(self) -> str: return f"{self.name}: {self.alt}"
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict: return {"text/html": _html(self), "text/plain": str(self)}
 
-# %% ../../nbs/experiments/70c_tables.ipynb #3d45f1d4
+# %% ../../nbs/experiments/70c_tables.ipynb #39ed69a0
 def _text(t: PaperTable) -> str:
     rows = [["", *(", ".join(filter(None, h)) for h in t.heads)]] + [[l.label, *(c.text + f" [{c.small}]"*bool(c.small) for c in l.cells)] for l in t.lines]
     return "\n".join([*(" | ".join(r) for r in rows), *t.notes])
@@ -85,11 +85,11 @@ def _html(t: PaperTable) -> str:
     top = "".join(f'<th scope="col"{f" colspan={n}" if n > 1 else ""}>{escape(g)}</th>' for g, n in _groups(t))
     below = f'<tr><td></td>{"".join(f"<th scope=col>{escape(s)}</th>" for _, s in t.heads)}</tr>' if two else ""
     show = lambda c, head: f'<td{_LEFT*(len(c.text) > 14)}>{("<i>{}</i>" if head[1] == PAPER else "{}").format(escape(c.text))}{f"<br><small>{escape(c.small).replace(_DASH, _WHOLE)}</small>" if c.small else ""}</td>'
-    body = "".join(f'<tr><th scope="row"{_LEFT}>{escape(l.label)}</th>{"".join(map(show, l.cells, t.heads))}</tr>' for l in t.lines)
+    body = "".join(f'<tr><th scope="row">{escape(l.label)}</th>{"".join(map(show, l.cells, t.heads))}</tr>' for l in t.lines)
     notes = "".join(f"<p><small>{escape(n)}</small></p>" for n in t.notes)
     return f'<div style="overflow-x:auto"><table><caption><b>{escape(t.name)}</b>: {escape(t.title)}</caption><tr><td></td>{top}</tr>{below}{body}</table>{notes}</div>'
 
-# %% ../../nbs/experiments/70c_tables.ipynb #e27f2ae5
+# %% ../../nbs/experiments/70c_tables.ipynb #24160993
 _GAP, _MARGIN, _NAME, _CELL = .2, .1, 2.2, 2.3    # inches: between columns, around; the widest name, the widest cell of words
 _HIGH, _LOW = LETTERS*1.3/72, SMALLEST*1.25/72   # a line of letters, a line of small ones
 
@@ -136,7 +136,7 @@ def _starts(t: PaperTable) -> list[int]: return [1 + sum(n for _, n in _groups(t
 def _write(axes: "Axes", x: float, y: float, lines: Sequence[str], step: float, **look):
     for i, line in enumerate(lines): axes.text(x, y + step*(i + .5), line, va="center_baseline", parse_math=False, **look)
 
-# %% ../../nbs/experiments/70c_tables.ipynb #72ab7160
+# %% ../../nbs/experiments/70c_tables.ipynb #4f97f668
 def _draw_heads(axes: "Axes", t: PaperTable, heads: Sequence[Sequence[str]], left: Sequence[float], wide: Sequence[float], top: float, c: Mapping[str, str]):
     for at, (_, n), lines in zip(_starts(t), _groups(t), heads):
         end = left[at + n - 1] + wide[at + n - 1]
@@ -158,7 +158,7 @@ def _draw_lines(axes: "Axes", t: PaperTable, cells: Sequence[Sequence[Sequence[s
     axes.plot([_MARGIN, width - _MARGIN], [y, y], color=c["line"], linewidth=.8)
     return y
 
-# %% ../../nbs/experiments/70c_tables.ipynb #915507a8
+# %% ../../nbs/experiments/70c_tables.ipynb #1cb5bf09
 def number_table(
     result: Mapping[str, Any],
     paper: str,                                    # one of PAPERS

@@ -13,8 +13,11 @@ NOTEBOOKS = sorted(p for p in (ROOT/"nbs").rglob("*.ipynb") if not any(part.star
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.relative_to(ROOT/"nbs").as_posix())
 
 
+ELSEWHERE = {p for p in NOTEBOOKS if p.parent.name == "walkthroughs" and p.name[0] in "12345"}   # tests/test_walkthroughs.py runs those
+
+
 @pytest.mark.notebook
-@each
+@pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p not in ELSEWHERE], ids=lambda p: p.relative_to(ROOT/"nbs").as_posix())
 def test_runs(path):
     run = subprocess.run([Path(sys.executable).with_name("nbdev-test"), path, "--n-workers", "0", "--flags", os.environ.get("MEMKIT_NB_FLAGS", "")],
                          cwd=ROOT, capture_output=True, text=True, timeout=900, env={**os.environ, "MPLBACKEND": "agg"})

@@ -352,8 +352,8 @@ def test_before_there_are_weights_the_base_answers(weighed, weights):
     for metric in malp_weights.MEASURES:
         if metric != malp_answers.BY_EXAMPLE: assert ours[LORA, f"{metric}, after 6 rounds"] == ours[STANDARD, f"{metric}, after 6 rounds"]
         assert ours[MALP, f"{metric}, after 18 rounds"] == next(r["ours"] for r in of(weighed, "Table 2") if (r["row"], r["metric"]) == (MALP, metric))
-    assert len(malp_weights.cold_start(weighed).axes) == 3 and len(malp_weights.crossings(weighed)) == 12
-    with pytest.raises(ValueError, match="no trained weights"): malp_weights.cold_start({"rows": []})
+    assert [ax.get_title() for ax in malp.cold_start(weighed).figure.axes] == [*malp_weights.MEASURES, ""] and len(malp_weights.crossings(weighed)) == 12
+    with pytest.raises(ValueError, match="no Cold start"): malp.cold_start({"experiment": "malp", "rows": []})
     lora, none = next(r for r in weights.rows if r.name == LORA), next(r for r in weights.rows if r.name == INJECTION)
     assert [weights.changed(lora, n, p) for n in (1, 3) for p in weights.others] == [False, False, True, True] and weights.changed(none, 1, "anybody")
 

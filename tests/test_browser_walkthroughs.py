@@ -75,6 +75,18 @@ def finished(page):
     page.get_by_text(re.compile(r"This notebook took \d+ s")).last.wait_for(timeout=240_000)
 
 
+def keeps_keys(page):
+    "Keys pressed in any control stay there: JupyterLab would go to another cell (arrows, j), add one (b) or, twice, delete it (d)."
+    where = "() => { const nb = window.jupyterapp.shell.currentWidget.content; return [nb.activeCellIndex, nb.widgets.length, nb.mode]; }"
+    for control in page.locator(":is(.mk-panel, .mk-quiz) :is(select, input:not([type=hidden]), button:enabled, [role=slider])").all():
+        if not control.is_visible(): continue
+        control.focus()
+        before = page.evaluate(where)
+        for key in ("ArrowDown", "ArrowUp", "j", "b", "d"): page.keyboard.press(key)
+        assert page.evaluate(where) == before, f"keys left {control.evaluate('e => e.outerHTML')[:200]}"
+        assert page.evaluate("() => !!document.activeElement.closest('.mk-panel, .mk-quiz')")
+
+
 def hidden_solution(page, nth: int) -> str:
     "Unfold a solution, as somebody who gives up does, and read it."
     box = page.locator("details", has=page.locator("summary", has_text="Solution")).nth(nth)
@@ -164,4 +176,9 @@ def test_the_walk_through_a_memory(lab, chromium):
         q.button("Check 3").click()
         q.told(2, "Right. Said once")
         labs.shot(page, "walk2_quiz", 1280, 800)
+        menu = s.panel.get_by_label("Jump to")
+        menu.select_option(index=2)
+        menu.press("ArrowDown")
+        s.at("Round 3")
+        keeps_keys(page)
         assert labs.errors(page) == []

@@ -50,7 +50,7 @@ def run(path: Path, slow: bool = False):
     outputs = {i: nb.cells[i].pop("outputs", []) for i in held}
     for i in held: nb.cells[i].pop("execution_count", None)
     env = {**os.environ, "TQDM_DISABLE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    NotebookClient(nb, timeout=7200, store_widget_state=False, kernel_name="python3", extra_arguments=[f"--IPKernelApp.exec_lines={TELL}"],
+    NotebookClient(nb, timeout=7200, store_widget_state=False, coalesce_streams=True, kernel_name="python3", extra_arguments=[f"--IPKernelApp.exec_lines={TELL}"],
                    resources={"metadata": {"path": str(ROOT)}}).execute(env=env)
     for i in held: nb.cells[i].update(cell_type="code", outputs=outputs[i], execution_count=None)
     for output in (o for c in nb.cells for o in c.get("outputs", [])): describe(output)

@@ -243,7 +243,8 @@ class Writer:
         if exported and (named := public(shown) if "export" in marks else []):
             yield markdown("\n\n".join(entry(n, self.page.module, shown, min(self.level + 1, 4)) for n in named))
         shows, words = outputs(cell, self.section, self.before)
-        meta = {"tags": ["hide-input"]} if exported else {"tags": ["remove-input"]} if "echo:" in marks else {}
+        folded = cell["metadata"].get("jupyter", {}).get("source_hidden")    # the answers of a quiz
+        meta = {"tags": ["hide-input"]} if exported or folded else {"tags": ["remove-input"]} if "echo:" in marks else {}
         if words: meta["mystnb"] = {"image": {"alt": words}}
         yield {**cell, "source": shown, "outputs": shows, "metadata": meta}
 

@@ -40,7 +40,7 @@ def file_name(
     name: str,
 ) -> Path:     # in the working folder
     "Where an export goes (ours). Raises `ValueError` for a name with folders in it."
-    if not name.strip() or Path(name).name != name or name in (".", "..") or set(name) & set("/\\\0"): raise ValueError(f"the file is written to the working folder, so give a plain name such as conversation.jsonl; got {name!r}")
+    if not name.strip() or Path(name).name != name or name.startswith(".") or set(name) & set("/\\\0"): raise ValueError(f"the file is written to the working folder, so give a plain name such as conversation.jsonl; got {name!r}")
     return Path.cwd()/(name if Path(name).suffix else f"{name}.jsonl")
 
 def _controls(c: "Chat") -> "Widget":
@@ -117,6 +117,7 @@ class Chat:
     def keep(self):
         "Delete nothing."
         if self._two.what: self._two.drop(); self._do("", lambda: "Nothing was deleted.")
+        elif self.error: self._do("", lambda: "")
 
     def export(self, name: str):
         "Write the dialogue of the user to the working folder, one turn a line."
@@ -124,8 +125,10 @@ class Chat:
             said = dialogue(self.assistant.store, self.user)
             if not said: raise ValueError(f"there is nothing of {self.user} to export; say something first")
             plain = lambda s: Turn(id=s.id, user=self.user, session=s.session, at=s.at, text=s.question, answer=s.answer)
-            path, bare = write_turns(file_name(name), [s.turn or plain(s) for s in said]), sum(s.turn is None for s in said)
-            return f"Wrote {many(len(said), 'turn')} of {self.user} to {path}" + (f" ({bare} of them without details, which only the kernel had in which they were asked)." if bare else ".")
+            if (path := file_name(name)).exists(): raise ValueError(f"there is a file {path.name} already; choose another name")
+            bare = sum(s.turn is None for s in said)
+            write_turns(path, [s.turn or plain(s) for s in said])
+            return f"Wrote {many(len(said), 'turn')} of {self.user} to {path}" + (f" ({bare} of them without details: asked in another kernel, or they looked at a memory that was deleted since)." if bare else ".")
         self._do("Writing …", act)
 
     def change_user(self, user: str):

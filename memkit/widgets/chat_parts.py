@@ -207,7 +207,7 @@ class Review:
         try:
             options, was = [(memory_line(m), m.id) for m in memories], self.list.value
             if options != list(self.list.options): self.list.options, self.list.value = options, tuple(i for i in was if i in self.memories)
-            self.list.rows = max(2, min(8, len(options)))
+            self.list.rows = max(2, min(8, len(options) + 1))    # one for the bar that scrolls a long line
         finally: self._filling = False
         self._shared.value = folded(f"What the domain learned, and shows to others too ({len(shared)})", _details(shared, 20)) if shared else ""
         self._look()

@@ -16,9 +16,10 @@ from ..core.notes import chat_sentences
 from ..core.records import Turn
 from ..malp.executive import DPeMSettings
 from ..malp.replay import Move, State, replay
+from .panel import given
 from .report import many
-from .scene import Scene, one_line, wrap
-from .stepper import Step
+from .scene import Scene, listed, quoted, wrap
+from .stepper import Step, turns_given
 
 # %% ../../nbs/widgets/83a_dpem_steps.ipynb #ec2a12d7
 if TYPE_CHECKING:
@@ -59,8 +60,9 @@ def read_dialogue(
     user: str,
 ) -> Dialogue:
     "Everything recorded of `user`'s rounds (ours). Raises `ValueError` for an assistant with another memory."
-    dpem, store = getattr(assistant.memory, "dpem", None), assistant.store
-    if dpem is None: raise ValueError(f"this assistant's memory is {assistant.memory.name!r}, which has no rounds to step through; open it with memory='DPeM'")
+    memory = given(assistant, "memory", "rounds are those of a MalpAssistant, as memkit.malp.open_malp opens one").memory
+    dpem, store = getattr(memory, "dpem", None), assistant.store
+    if dpem is None: raise ValueError(f"this assistant's memory is {getattr(memory, 'name', type(memory).__name__)!r}, which has no rounds to step through; open it with memory='DPeM'")
     moves, kept, rounds = dpem.moves(user), store.list(user, superseded=True), dpem.state(user).round
     turns = _rounds_of(moves, store.turns(user), rounds)
     at = {t.at: i for i, t in turns.items()}
@@ -155,14 +157,6 @@ def frame(
 # %% ../../nbs/widgets/83a_dpem_steps.ipynb #5a9dfbba
 _HOW = {"stored": "new", "counted": "said again", "promoted": "promoted", "evicted": "evicted", "refreshed": "swept out by the refresh", "superseded": "superseded", "resolved": "kept"}
 
-def _quoted(text: str, most: int = 90) -> str:
-    line = one_line(text)
-    return f"“{line.removesuffix('.') if len(line) <= most else line[:most].rstrip() + '…'}”"
-
-def _listed(title: str, rows: Sequence[str], most: int = 6) -> str:
-    more = f"; and {len(rows) - most} more" if len(rows) > most else ""
-    return f" {title}: {'; '.join(rows[:most])}{more}." if rows else ""
-
 def words_of_frame(
     f: Frame,
 ) -> str:
@@ -170,13 +164,13 @@ def words_of_frame(
     if not f.round: return f"Before the first round: all memories are empty. A memory turns long-term when it was said {f.settings.promote_at} times (θ)."
     noted, dropped = ([n for n in f.notes if bool(n.dropped) == b] for b in (False, True))
     rows = (*f.short_term, *f.long_term)
-    of = lambda how: [f"{_quoted(m.text)}{f' ({m.count} of {f.settings.promote_at} times)' if how == 'counted' else ''}" for m in rows if m.how == how]
-    out = f"Round {f.round}: the user said {_quoted(f.said, 160)}. {len(noted)} of {many(len(f.notes), 'sentence')} noted in working memory."
-    out += _listed("Dropped", [f"{_quoted(n.text, 60)} ({n.dropped})" for n in dropped]) + _listed("Recalled for the answer", [_quoted(m.text) for m in rows if m.recalled])
-    out += _listed("New", of("stored")) + _listed("Said again", of("counted"))
-    out += _listed("Promoted to long-term", [f"{_quoted(m.text)} ({m.reason})" for m in rows if m.how == "promoted"])
-    out += _listed("Left for history", [f"{_quoted(m.text)} ({_HOW.get(m.how, m.how)}: {m.reason})" for m in f.left])
-    out += _listed("Can't both be true", [f"{_quoted(a)} and {_quoted(b)}" for a, b in f.open])
+    of = lambda how: [f"{quoted(m.text)}{f' ({m.count} of {f.settings.promote_at} times)' if how == 'counted' else ''}" for m in rows if m.how == how]
+    out = f"Round {f.round}: the user said {quoted(f.said, 160)}. {len(noted)} of {many(len(f.notes), 'sentence')} noted in working memory."
+    out += listed("Dropped", [f"{quoted(n.text, 60)} ({n.dropped})" for n in dropped]) + listed("Recalled for the answer", [quoted(m.text) for m in rows if m.recalled])
+    out += listed("New", of("stored")) + listed("Said again", of("counted"))
+    out += listed("Promoted to long-term", [f"{quoted(m.text)} ({m.reason})" for m in rows if m.how == "promoted"])
+    out += listed("Left for history", [f"{quoted(m.text)} ({_HOW.get(m.how, m.how)}: {m.reason})" for m in f.left])
+    out += listed("Can't both be true", [f"{quoted(a)} and {quoted(b)}" for a, b in f.open])
     return out + f" Now {len(f.short_term)} of {f.settings.short_term_size} short-term, {len(f.long_term)} long-term, {f.history} in history; refresh in {many(f.refresh_in, 'round')}."
 
 # %% ../../nbs/widgets/83a_dpem_steps.ipynb #b2b01a63
@@ -226,16 +220,9 @@ def _row(s: Scene, x: float, y: float, w: float, m: MemoryRow, theta: int | None
         right = ", ".join(filter(None, (tag, "recalled" if m.recalled else "")))
         s.text(w - 8, 30, right, 13, True, "ink" if m.how == "promoted" else colour, "right", width=w - 110)
 
-def _cells(s: Scene, x: float, y: float, w: float, rows: Sequence[MemoryRow], theta: int) -> float:
+def _cells(rows: Sequence[MemoryRow], theta: int) -> list[tuple[str, float]]:
     "Memories without words: a cell each, filled as far as it was said."
-    if not rows: return y
-    s.text(x, y + 8, f"and {len(rows):,} more", 13, colour="soft")
-    across = int(w//14)
-    at = lambda i: (x + 14*(i % across), y + 22 + 14*(i//across))
-    for i, m in enumerate(rows): s.box(*at(i), 11, 11, "card", f"{m.text} ({m.count} of {theta})", edge="line", radius=1)
-    share = [min(m.count/theta, 1) for m in rows]
-    s.fill((at(i)[0], at(i)[1] + 11*(1 - part), 11, 11*part) for i, part in enumerate(share))
-    return y + 26 + 14*(-(-len(rows)//across))
+    return [(f"{m.text} ({m.count} of {theta})", m.count/theta) for m in rows]
 
 # %% ../../nbs/widgets/83a_dpem_steps.ipynb #c8ae1158
 def _ordered(rows: Sequence[MemoryRow]) -> list[MemoryRow]:
@@ -254,8 +241,8 @@ def _columns(s: Scene, f: Frame, y: float) -> float:
     for i, m in enumerate(long[:_MOST]): _row(s, _SPLIT, y + _ROW*i, right, m, None)
     if not (gone or short): s.text(_LEFT + 8, y + 14, "nothing yet" if f.round < 1 else "nothing", 14, colour="soft")
     if not long: s.text(_SPLIT + 8, y + 14, "nothing yet", 14, colour="soft")
-    one = _cells(s, _LEFT, y + _ROW*(len(gone) + len(short[:here])), wide, short[here:], theta)
-    two = _cells(s, _SPLIT, y + _ROW*len(long[:_MOST]), right, long[_MOST:], theta)
+    one = s.cells(_LEFT, y + _ROW*(len(gone) + len(short[:here])), wide, _cells(short[here:], theta))
+    two = s.cells(_SPLIT, y + _ROW*len(long[:_MOST]), right, _cells(long[_MOST:], theta))
     return max(one, two, y + 30)
 
 # %% ../../nbs/widgets/83a_dpem_steps.ipynb #a922ae65
@@ -281,7 +268,7 @@ def _history(s: Scene, f: Frame, y: float, most: int = 6) -> float:
         y += 23
     if len(f.left) > most: s.text(_LEFT, y, f"… and {len(f.left) - most} more, {_HOW.get(f.left[most].how, f.left[most].how)}", 13, colour="soft"); y += 23
     for a, b in f.open[:2]:
-        s.text(_LEFT, y, "can't both be true:", 13, True, "red").text(_LEFT + 150, y, f"{_quoted(a, 45)} and {_quoted(b, 45)}", 13, width=_WIDTH - 180)
+        s.text(_LEFT, y, "can't both be true:", 13, True, "red").text(_LEFT + 150, y, f"{quoted(a, 45)} and {quoted(b, 45)}", 13, width=_WIDTH - 180)
         y += 23
     return y
 
@@ -305,7 +292,7 @@ def _facts(d: Dialogue, round: int) -> dict[str, str]:
     for place, id in [(place, i) for place, ids in (("long-term", now.long_term), ("short-term", now.short_term), ("history", left)) for i in ids]:
         name = d.words.get(first.get(d.root.get(id, id), id), "(forgotten)").rstrip(".")
         said = "" if place == "history" else f", said {many(now.flags.get(id, 1), 'time')}"
-        other = f", as {_quoted(d.words[id], 60)}" if id in d.words and d.words[id].rstrip(".") != name else ""
+        other = f", as {quoted(d.words[id], 60)}" if id in d.words and d.words[id].rstrip(".") != name else ""
         out[name if name not in out else f"{name} (memory {id})"] = place + said + other
     return out
 
@@ -320,7 +307,7 @@ def dpem_steps(
     turns: Sequence[Turn] = (),      # as `chat` returned them, where they are at hand
 ) -> list[Step]:                     # the state before the first round, then one step per round
     "Every round of `user` with DPeM, ready for `stepper` (MaLP §2.3). Raises `ValueError` for an assistant with another memory."
-    d, by_id = read_dialogue(assistant, user), {t.id: t for t in turns}
+    d, by_id = read_dialogue(assistant, user), turns_given(turns)
     frames = [frame(d, i) for i in range(d.rounds + 1)]
     of = lambda i: by_id.get(d.turns[i].id) if i in d.turns else None
     return [Step(title=_title(f), words=words_of_frame(f), scene=partial(draw_frame, f), turn=of(f.round), facts=partial(_facts, d, f.round)) for f in frames]

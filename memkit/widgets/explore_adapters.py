@@ -16,8 +16,8 @@ import numpy as np
 from ..core.records import Message
 from ..experiments.malp_answers import mean_scores
 from ..malp.assistant import INSTRUCTIONS
-from .panel import Panel
-from .scene import Scene, one_line, wrap
+from .panel import Panel, all_given, given
+from .scene import Scene, one_line, short, wrap
 
 # %% ../../nbs/widgets/84d_explore_adapters.ipynb #a5809491
 if TYPE_CHECKING: from memkit.core.personal import PersonalLM
@@ -73,6 +73,8 @@ def ask_adapters(
     "Answers to a question, and how likely each user's weights find given ones (MaLP §2.4.2). Raises `LookupError` for a user without weights, `ValueError` where no answer is given."
     from memkit.core.personal import UserLM
     if not answers: raise ValueError("give an answer in one style at least; its likelihood is what is compared")
+    users = all_given(users, str, "users are named in a list")
+    given(personal, "adapters", "users' weights are read from a PersonalLM, of memkit.core.personal")
     if lacking := [u for u in users if personal.adapters.card(u) is None]: raise LookupError(f"{lacking[0]!r} has no weights in this store; train some with memkit.malp.personalize")
     who, service = [None, *users], weighted(personal, strength)
     messages = [*([Message(role="system", text=system)] if system else []), Message(role="user", text=question)]
@@ -88,7 +90,7 @@ def hearing_words(
 ) -> str:
     "What was answered, and which style each user's weights favour (ours)."
     against = "the other users' weights" if others and len(h.heard) > 2 else "no weights"
-    quote = lambda text: f"“{one_line(text)[:160]}”" if text.strip() else "nothing"
+    quote = lambda text: f"“{short(text, 160)}”" if text.strip() else "nothing"
     out = [f"Asked {quote(h.question)}" + (f", with weights at {h.strength:g} of their strength" if h.strength != 1 else "") + f". Without weights: {quote(h.heard[0].answer)}."]
     for one, gain in zip(h.heard[1:], h.gains(others)[1:]):
         best = int(gain.argmax())
@@ -164,7 +166,7 @@ def explore_adapters(
         return known[question, strength]
     ask(next(iter(questions)), 1.)
     near = {"description_width": "initial"}
-    which = w.Dropdown(options=[(one_line(q)[:80], q) for q in questions], description="Question", layout=w.Layout(width="480px"), style=near)
+    which = w.Dropdown(options=[(short(q, 80), q) for q in questions], description="Question", layout=w.Layout(width="480px"), style=near)
     strength = w.SelectionSlider(options=[(f"{x:g}", x) for x in STRENGTHS], value=1., description="Strength", continuous_update=False, layout=w.Layout(width="300px"), style=near)
     others = w.ToggleButtons(options=[("no weights", False), ("the other users' weights", True)], value=False, description="Compare with", style={"button_width": "180px", "description_width": "initial"})
     button = w.Button(description="Ask", tooltip="Ask this question at this strength", layout=w.Layout(width="auto"))
@@ -172,10 +174,6 @@ def explore_adapters(
         if (question, strength) not in known and not at_once: raise LookupError(f"this question hasn't been asked at strength {strength:g} yet; press “Ask”")
         return draw_hearing(known.get((question, strength)) or ask(question, strength), wanted, others)
     panel = Panel({"question": which, "strength": strength, "others": others}, draw, key, [[which, strength, button], [others]])
-    def asked(_):
-        try: ask(which.value, strength.value)
-        except (ValueError, LookupError) as e: return panel.say(str(e))
-        panel.redraw()
-    button.on_click(asked)
+    button.on_click(lambda _: panel.attempt(lambda: ask(which.value, strength.value)))
     for name, widget in (("question", which), ("strength", strength), ("ask", button)): widget.add_class(f"mk-{name}")
     return panel

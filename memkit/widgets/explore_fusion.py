@@ -10,13 +10,14 @@ __all__ = ['BY_RANK', 'BY_SCORE', 'WAYS', 'MEASURES', 'Fusion', 'Fused', 'sides'
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from numbers import Real
 
 from ..core.fusion import rrf
 from ..core.records import Document
 from ..core.retrieve import Found, FusedRetriever, RetrieveSettings, fuse
 from ..evaluate.ranking import judged as graded, rank_scores
-from .panel import Panel, status
-from .scene import Scene, cut, one_line, wrap
+from .panel import Panel, all_given, status
+from .scene import Scene, cut, one_line, short, wrap
 
 # %% ../../nbs/widgets/84a_explore_fusion.ipynb #5d3cfaa8
 BY_RANK, BY_SCORE = WAYS = ("rank", "score")
@@ -134,9 +135,9 @@ def words_of_chart(
     chart: Chart,
 ) -> str:
     "The three rankings in sentences (ours)."
-    name = lambda i: ("✓ " if chart.judgement(i) else "") + chart.title(i)[:50]
+    name = lambda i: ("✓ " if chart.judgement(i) else "") + short(chart.title(i), 50)
     lists = " ".join(f"{c.name[0].upper()}{c.name[1:]}: " + ("; ".join(f"{r}. {name(i)}" for r, i in enumerate(c.shown, 1)) or "nothing") + "." for c in chart.columns)
-    return f"“{one_line(chart.query)[:160]}” fused {chart.how}. {worth_in_words(chart)} {lists}"
+    return f"“{short(chart.query, 160)}” fused {chart.how}. {worth_in_words(chart)} {lists}"
 
 # %% ../../nbs/widgets/84a_explore_fusion.ipynb #c2b68a19
 _WIDTH, _LEFT, _TOP, _ROW = 760, 10, 144, 34
@@ -197,6 +198,8 @@ def explore_fusion(
     "A panel that fuses two rankings under one's hands (hybrid §5.1). Raises `TypeError` for a retriever without two sides, `ValueError` for judged ids that the corpus doesn't have."
     import ipywidgets as w
     if getattr(retriever, "dense", None) is None: raise TypeError(f"fusion needs a FusedRetriever with both sides; a {type(retriever).__name__} without vectors has nothing to fuse")
+    judged = judged or ()
+    if isinstance(judged, Mapping): all_given(judged.values(), Real, "a grade is a number: 0 for a document that doesn't answer, 1 or more for one that does")
     if strange := sorted(set(judged) - {d.id for d in retriever.documents}): raise ValueError(f"the judged document {strange[0]!r} is not in this corpus of {len(retriever)}")
     own, near = retriever.settings, {"style": {"description_width": "initial"}}
     given = (1., 1.) if own.fusion == "rrf" else (own.bm25_weight, own.passage_weight + own.whole_weight)

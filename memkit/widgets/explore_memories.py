@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..core.records import Memory
-from .panel import Panel
+from .panel import Panel, given
 from .report import many
-from .scene import Scene, one_line, wrap
+from .scene import Scene, one_line, ordinal, short, wrap
 
 # %% ../../nbs/widgets/84f_explore_memories.ipynb #0c79c351
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def memory_map(
     encoder: str | None = None,   # whose vectors, by the embedder's name; None where all come from one
 ) -> MemoryMap:
     "A user's memories on a plane (principal components, through scikit-learn). Raises `ValueError` for a user without any, or with vectors of several encoders."
-    kept = store.in_force(user, encoder)
+    kept = given(store, "in_force", "memories are read from a MemoryStore, such as an assistant's `store`").in_force(user, encoder)
     if not len(kept.ids):
         raise ValueError("this user has no memory with a vector" + (f" of {encoder}" if encoder else "") + " to put on a map; let the assistant learn something first")
     vectors = np.asarray(kept.vectors, dtype=float)
@@ -100,16 +100,14 @@ def map_words(
     count = lambda n: "1 memory" if n == 1 else f"{n:,} memories"
     out = f"{count(len(names))}: {', '.join(f'{names.count(k)} {one_line(k)}' for k in m.kinds[:8])}. The map shows {sum(m.shown):.0%} of their variance ({m.shown[0]:.0%} across, {m.shown[1]:.0%} up), so what looks near may be far."
     if not near: return out
-    listed = "; ".join(f"{i}. {one_line(m.memories[n.position].text)[:80]} ({n.cosine:.2f})" for i, n in enumerate(near, 1))
-    return f"{out} Nearest to “{one_line(question)[:120]}” by true cosine: {listed}. {_trusted(near)}"
+    listed = "; ".join(f"{i}. {short(m.memories[n.position].text, 80)} ({n.cosine:.2f})" for i, n in enumerate(near, 1))
+    return f"{out} Nearest to “{short(question, 120)}” by true cosine: {listed}. {_trusted(near)}"
 
 def _trusted(near: Sequence[Near]) -> str:
     "How far the map agrees, in words."
     n, look = len(near), sum(x.rank_on_map <= len(near) for x in near)
-    if n == 1: return f"On the map it looks the {_th(near[0].rank_on_map)} nearest." if not look else "On the map it looks nearest, too."
+    if n == 1: return f"On the map it looks the {ordinal(near[0].rank_on_map)} nearest." if not look else "On the map it looks nearest, too."
     return f"Of these {n}, {look} {'is' if look == 1 else 'are'} among the {n} that look nearest on the map."
-
-def _th(n: int) -> str: return f"{n}{'th' if n % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th')}"
 
 # %% ../../nbs/widgets/84f_explore_memories.ipynb #635371e4
 _SIZE, _PAD, _TOP = 440, 26, 44    # of the map
@@ -194,11 +192,12 @@ def explore_memories(
 ) -> Panel:                    # with controls question, k, kind
     "A map of a user's memories that one can ask (ours). Raises `ValueError` for a user without memories."
     import ipywidgets as w
+    given(embedder, "embed", "the embedder is the one of the memories, such as memkit.core.embed.load_embedder('minilm')")
     now, asked = {"map": memory_map(store, user, embedder.name)}, {}
     near = {"description_width": "initial"}
     box = w.Text(question, description="Question", placeholder="what would somebody ask?", continuous_update=False, layout=w.Layout(width="440px"), style=near)
     k = w.IntSlider(5, min=1, max=10, description="Nearest", layout=w.Layout(width="300px"), style=near)
-    kinds = lambda: [("all kinds", ""), *((one_line(x)[:40], x) for x in now["map"].kinds)]
+    kinds = lambda: [("all kinds", ""), *((short(x, 40), x) for x in now["map"].kinds)]
     kind = w.Dropdown(options=kinds(), value="", description="Show", layout=w.Layout(width="240px"), style=near)
     again = w.Button(description="Read the memories again", tooltip="Draw the map anew from what the store holds now", layout=w.Layout(width="auto"))
     def draw(question, k, kind):
@@ -208,11 +207,9 @@ def explore_memories(
             asked[text] = embedder.embed([text], "query")[0]
         return draw_map(now["map"], text, asked.get(text), k, kind)
     panel = Panel({"question": box, "k": k, "kind": kind}, draw, key, [[box, k], [kind, again]])
-    def reread(_):
-        try: now["map"] = memory_map(store, user, embedder.name)
-        except ValueError as e: return panel.say(str(e))
+    def reread():
+        now["map"] = memory_map(store, user, embedder.name)
         kind.options = kinds()
-        panel.redraw()
-    again.on_click(reread)
+    again.on_click(lambda _: panel.attempt(reread))
     for name, widget in (("question", box), ("k", k), ("kind", kind), ("again", again)): widget.add_class(f"mk-{name}")
     return panel

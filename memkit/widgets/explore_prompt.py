@@ -13,15 +13,15 @@ from functools import partial
 from ..core.lm import LanguageModel
 from ..core.prompt import Piece, fit
 from ..core.records import Document, Memory, Message, Section, Turn
-from .panel import Panel, press_button, status
+from .panel import Panel, given, press_button, status
 from .pictures import citations, cuts, key, name_of
 from .report import many
-from .scene import Scene, one_line, width_of, wrap
+from .scene import Scene, one_line, short, width_of, wrap
 
 # %% ../../nbs/widgets/84_explore_prompt.ipynb #886713a3
 def _pieces(turn: Turn) -> list[Section]:
     "What was tried, in its order; raises `ValueError` for a turn without a prompt."
-    if not turn.sections: raise ValueError("this turn has no prompt to pack anew: the language model wasn't asked")
+    if not given(turn, Turn, "a prompt is that of a Turn, as an assistant's chat returns one").sections: raise ValueError("this turn has no prompt to pack anew: the language model wasn't asked")
     return list(turn.sections[1:])
 
 def repack(
@@ -103,7 +103,7 @@ def words_of_budget(
 ) -> str:
     "A packed prompt in sentences (ours)."
     one = rows[min(chosen, len(rows) - 1)]
-    return f"{account_of_budget(rows, budget)} {one.name}{'' if one.kept else ', left out'}: “{one_line(one.text)[:400]}”"
+    return f"{account_of_budget(rows, budget)} {one.name}{'' if one.kept else ', left out'}: “{short(one.text, 400)}”"
 
 # %% ../../nbs/widgets/84_explore_prompt.ipynb #fe2c6f6c
 _WIDTH, _LEFT, _LANE, _ROW, _MOST = 760, 15, 330, 28, 14
@@ -179,7 +179,7 @@ def explore_budget(
 ) -> Panel:                               # with controls `budget` and `section`
     "A panel that packs a turn's prompt into another budget (hybrid §5.4). Raises `ValueError` for a turn without a prompt."
     import ipywidgets as w
-    names = [(f"{i + 1}. {r.title[:60]}", i) for i, r in enumerate(lanes(turn, model))]
+    names = [(f"{i + 1}. {short(r.title, 60)}", i) for i, r in enumerate(lanes(turn, model))]
     base, every = turn.sections[0].tokens, sum(s.tokens for s in turn.sections)
     most = max(turn.budget, every) + max(20, every//10)
     wide = lambda px: {"layout": w.Layout(width=f"{px}px"), "style": {"description_width": "initial"}}

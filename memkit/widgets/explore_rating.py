@@ -15,9 +15,9 @@ import numpy as np
 from ..maprec.items import Item, Rated, title_line
 from ..maprec.own import LABELS, expected
 from ..maprec.prediction import decode, shuffled
-from .panel import Panel
+from .panel import Panel, all_given
 from .report import many
-from .scene import Scene, one_line
+from .scene import Scene, one_line, ordinal, short
 
 # %% ../../nbs/widgets/84e_explore_rating.ipynb #f67fa864
 if TYPE_CHECKING: from memkit.maprec.own import Predictor
@@ -44,12 +44,17 @@ class Forecasts:
         if not known: return np.full(len(self.shares), np.nan)
         return np.abs(self.answers(how)[:, known] - np.array([self.truth[i] for i in known])).mean(1)
 
+_HISTORY, _TARGETS = "a history is a list of Rated, in the order in which they were given", "what is to be foretold is an Item, or a Rated that brings its truth"
+
 def forecast(
     predictor: "Predictor",
     history: Sequence[Rated],             # in the order in which it grew
     targets: Sequence[Rated | Item],      # what is to be foretold; a `Rated` brings its truth
 ) -> Forecasts:
     "A prediction for each length of the history (MAP §4.3). Raises `ValueError` where there is nothing to foretell, or a target is in the history."
+    history = all_given(history, Rated, _HISTORY)
+    targets = all_given(targets, (Rated, Item), _TARGETS)
+    all_given(predictor, "predict", "a predictor has `predict`, such as a MapAssistant's `predictor`")
     items, past = tuple(t.item if isinstance(t, Rated) else t for t in targets), {r.item.id for r in history}
     if not items: raise ValueError("give one item at least to be foretold")
     if known := [i.title for i in items if i.id in past]: raise ValueError(f"{known[0]!r} is in the history already; foretelling what is known shows nothing")
@@ -79,7 +84,7 @@ def forecast_words(
     answer, shares, truth = f.answers(how)[:, target], f.shares[n, target], f.truth[target]
     likely = int(shares.argmax())
     out = f"After {n} of {many(len(f.history), 'rating')}, {one_line(f.targets[target].title)} is foretold {answer[n]:.2f} stars ({how}); the likeliest label is {LABELS[likely]}, with a share of {shares[likely]:.0%}."
-    if n: out += f" The {n}{'th' if n % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th')} rating, {one_line(f.history[n - 1].item.title)} {f.history[n - 1].rating:g}, moved it by {answer[n] - answer[n - 1]:+.2f}."
+    if n: out += f" The {ordinal(n)} rating, {one_line(f.history[n - 1].item.title)} {f.history[n - 1].rating:g}, moved it by {answer[n] - answer[n - 1]:+.2f}."
     if truth is not None:
         at_zero = abs(answer[0] - truth)
         out += f" The truth is {truth:g}: it misses by {abs(answer[n] - truth):.2f}, where with no history it missed by {at_zero:.2f}."
@@ -174,13 +179,14 @@ def explore_rating(
 ) -> Panel:      # with controls n, target, predictor, how, mixed
     "The distribution over five labels as a user's history grows, to be moved (MAP §4.3). Raises `ValueError` where there is nothing to foretell."
     import ipywidgets as w
-    history, targets = list(history), [target] if isinstance(target, (Rated, Item)) else list(target)
+    history, targets = list(all_given(history, Rated, _HISTORY)), all_given([target] if isinstance(target, (Rated, Item)) else target, (Rated, Item), _TARGETS)
     named = dict(predictor) if isinstance(predictor, Mapping) else {type(predictor).__name__: predictor}
+    if not named: raise ValueError("give one predictor at least, by its name")
     ask, size = _asked(named, history, targets), len(history)
     ask(next(iter(named)), False)                            # what is wrong with history or targets is raised here
     near, wide = {"description_width": "initial"}, w.Layout(width="300px")
     slider = w.IntSlider(size if n is None else n, min=0, max=size, description="Ratings known", layout=w.Layout(width="460px"), style=near)
-    titles = [(one_line(t.item.title if isinstance(t, Rated) else t.title)[:60], i) for i, t in enumerate(targets)]
+    titles = [(short(t.item.title if isinstance(t, Rated) else t.title, 60), i) for i, t in enumerate(targets)]
     which = w.Dropdown(options=titles, value=0, description="Foretell", layout=wide, style=near)
     who = w.Dropdown(options=list(named), description="By", layout=wide, style=near)
     how = w.ToggleButtons(options=["mean", "median", "argmax"], description="Answer", style={"button_width": "80px", "description_width": "initial"})

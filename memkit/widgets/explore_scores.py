@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from ..core.records import Hit, Memory
 from ..mark.scoring import PART_NAMES, PRESETS, TEST, Components, Score, Weights, components_of, preset, rank, why_first
 from ..mark.search import Found
-from .panel import Panel, status
+from .panel import Panel, all_given, status
 from .report import many
-from .scene import Scene, one_line, width_of
+from .scene import Scene, one_line, short, width_of
 
 # %% ../../nbs/widgets/84b_explore_scores.ipynb #2a73ce88
 if TYPE_CHECKING: from ipywidgets import Widget
@@ -37,7 +37,7 @@ def candidates_of(
     now: datetime | None = None,    # with a time zone; None: when it was searched
 ) -> list[Candidate]:
     "Candidates for `explore_mrs` (MARK §1.2). Raises `ValueError` where there is none, or no moment to count ages from; `TypeError` for hits on documents."
-    hits = [h for of in found.hits.values() for h in of] if isinstance(found, Found) else list(found)
+    hits = [h for of in found.hits.values() for h in of] if isinstance(found, Found) else all_given(found, Hit, "candidates are made of what MARK's search found, or of a list of Hit")
     now = now or getattr(found, "at", None)
     if not hits: raise ValueError("nothing was found, so there is nothing to rank; search with another question")
     if now is None: raise ValueError("give the moment from which ages are counted: now=datetime(…, tzinfo=timezone.utc)")
@@ -93,7 +93,7 @@ def who_is_first(
     shares = ", ".join(f"{n} {s:.2f}" for n, s in zip(PART_NAMES, weights.shares))
     first, moved = ranked[0], [s for s in ranked if s.rank != s.near]
     out = f"Weights {name_of_weights(weights)}: {shares}{', the formula as printed' if literal else ''}. "
-    out += f"First of {many(len(ranked), 'memory', 'memories')}: “{one_line(first.candidate.text)[:120]}” with {first.score.value:.2f}"
+    out += f"First of {many(len(ranked), 'memory', 'memories')}: “{short(first.candidate.text, 120)}” with {first.score.value:.2f}"
     out += f", {why_first(first.score, ranked[1].score)}. " if len(ranked) > 1 else ". "
     out += f"By similarity alone it would be number {first.near}. " if first.near > 1 else ""
     out += f"{many(len(moved), 'memory stands', 'memories stand')} elsewhere than by similarity alone. " if moved else "The order is that of similarity alone. "
@@ -106,7 +106,7 @@ def words_of_standings(
 ) -> str:
     "The same, with the first eight and their parts (ours)."
     parts = lambda s: ", ".join(f"{n} {p:.2f}" for n, p in s.score.parts.items())
-    return who_is_first(ranked, weights, literal) + " " + " ".join(f"{s.rank}. “{one_line(s.candidate.text)[:60]}” {s.score.value:.2f} ({parts(s)})." for s in ranked[:8])
+    return who_is_first(ranked, weights, literal) + " " + " ".join(f"{s.rank}. “{short(s.candidate.text, 60)}” {s.score.value:.2f} ({parts(s)})." for s in ranked[:8])
 
 # %% ../../nbs/widgets/84b_explore_scores.ipynb #f9aa8108
 _WIDTH, _LEFT, _TOP, _ROW, _BAR, _ROOM = 760, 12, 92, 54, 452., 236.
@@ -133,7 +133,7 @@ def _moved(s: Standing) -> tuple[str, str]:
 
 def _row(scene: Scene, s: Standing, y: float, zero: float, scale: float):
     with scene.group(0, y, f"memory {s.candidate.id}"):
-        scene.box(6, 1, _WIDTH - 12, _ROW - 5, "card" if s.rank == 1 else "paper", one_line(s.candidate.text)[:300], edge="deep" if s.rank == 1 else "")
+        scene.box(6, 1, _WIDTH - 12, _ROW - 5, "card" if s.rank == 1 else "paper", short(s.candidate.text, 300), edge="deep" if s.rank == 1 else "")
         scene.text(_LEFT + 8, 16, f"{s.rank}", 16, True).text(_LEFT + 2, 37, *_moved(s)[:1], size=13, bold=True, colour=_moved(s)[1])
         scene.text(50, 16, s.candidate.text, 14, s.rank == 1, width=382).text(50, 37, _told(s.candidate.components), 13, colour="soft", width=390)
         _stack(scene, s, zero, scale)
@@ -199,7 +199,7 @@ def explore_mrs(
 ) -> Panel:                                    # with controls recall, recency, similarity, feedback, literal and kind
     "A panel that ranks memories anew as the four weights move (MARK §1.2). Raises what `candidates_of` and `preset` raise."
     import ipywidgets as w
-    rows = candidates_of(candidates) if isinstance(candidates, Found) else list(candidates)
+    rows = candidates_of(candidates) if isinstance(candidates, Found) else all_given(candidates, Candidate, "memories to rank are what MARK's search found, or what candidates_of makes of hits")
     if not rows: raise ValueError("there are no candidates to rank; search with another question")
     start, kinds = weights if isinstance(weights, Weights) else preset(weights), list(dict.fromkeys(c.kind for c in rows))
     near = {"style": {"description_width": "80px"}, "layout": w.Layout(width="340px")}

@@ -15,9 +15,9 @@ from ..mark.maintain import GRACE
 from ..mark.scoring import feedback_score, rank
 from ..mark.trust import PAPER, TrustSettings, errors_to_drop
 from .lives import LIVES, Moment, Point, fall, life_of, parse_life, script_of, walk   # life_of: for whoever explores a recorded life
-from .panel import Panel, press_button
+from .panel import Panel, given, press_button
 from .report import many
-from .scene import Scene, one_line, width_of
+from .scene import Scene, one_line, ordinal, width_of
 
 # %% ../../nbs/widgets/84c_explore_trust.ipynb #5895cd49
 def _told(m: Moment) -> str:
@@ -45,14 +45,12 @@ def story(
     out = f"{title}: {many(t.total, 'recall')}, {t.correct} called right, {t.incorrect} called wrong. At the end (day {end.day:.4g}) it is {end.verdict.reason}."
     if at is not None:
         p = points[at]
-        out += f" It falls below the border on day {p.day:.4g}, at its {p.trust.total}{_th(p.trust.total)} recall ({_told(p.moment)})."
+        out += f" It falls below the border on day {p.day:.4g}, at its {ordinal(p.trust.total)} recall ({_told(p.moment)})."
         if end.verdict.kept: out += " By the end it is above it again."
         else: out += f" The next maintenance sets it aside; for {GRACE.days} days after that it can be brought back."
     elif (n := errors_to_drop(end.outcomes, settings, 100)) is None: out += " It never falls below the border, and a hundred errors in a row wouldn't change that."
     else: out += f" It never falls below the border; {many(n, 'error')} in a row from here would do it."
     return out + _voices(moments)
-
-def _th(n: int) -> str: return "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
 
 # %% ../../nbs/widgets/84c_explore_trust.ipynb #bd5b0df6
 _LEFT, _WIDE, _TOP, _HIGH = 40, 560, 54, 210     # the chart's place in the picture
@@ -88,7 +86,7 @@ def _axes(s: Scene, points: Sequence[Point], by_day: bool):
     for value in (0, .25, .5, .75, 1): s.line(_LEFT, _y(value), _LEFT + _WIDE, _y(value)).text(_LEFT - 7, _y(value), f"{value:g}", 13, colour="soft", align="right")
     last = points[-1].day if by_day else len(points) - 1
     y = _TOP + _HIGH + 75
-    for share in (0, .5, 1): s.text(_LEFT + _WIDE*share, y, f"{'day' if by_day else 'event'} {last*share:.3g}", 13, colour="soft", align=("left", "center", "right")[int(share*2)])
+    for share in (0, .5, 1) if by_day or last % 2 == 0 else (0, 1): s.text(_LEFT + _WIDE*share, y, f"{'day' if by_day else 'event'} {last*share:.3g}", 13, colour="soft", align=("left", "center", "right")[int(share*2)])
 
 # %% ../../nbs/widgets/84c_explore_trust.ipynb #644e8c8a
 RULES = MappingProxyType({"new": ("nothing to judge by", "card"), "trust": ("kept by trust", "blue"), "persistence": ("kept by persistence", "orange"), "reviewer": ("kept by a reviewer", "mauve"), "dropped": ("dropped", "red")})
@@ -217,6 +215,8 @@ def explore_trust(
 ) -> Panel:       # with controls script, alpha, w_a, w_s, penalty, threshold, along, similarity
     "Trust and persistence over a memory's life, to be moved (MARK, appendix 1). Raises `ValueError` for a life that can't be read."
     import ipywidgets as w
+    lives, settings = given(lives, "items", "lives are scripts by their titles, in a dict"), given(settings, TrustSettings, "settings are TrustSettings, such as memkit.mark.trust.PAPER")
+    if script == "" and not lives: raise ValueError("give a script such as '+ 3d - o', or one life at least to choose from")
     lives = dict(lives) if isinstance(script, str) else {"as it was recorded": script, **lives}
     known = _check_lives({**lives, **({"given": script} if isinstance(script, str) and script and script not in lives else {})})
     text = known["as it was recorded"] if not isinstance(script, str) else known.pop("given", "") or known[script or next(iter(known))]

@@ -14,20 +14,16 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from ..core.records import Considered, Document, Hit, Memory, Turn
-from .panel import Panel
+from .panel import Panel, given
 from .pictures import citations, cosine, cuts, groups, key, name_of
 from .report import many
-from .scene import Scene, one_line, width_of, wrap
-from .stepper import Step
+from .scene import Scene, one_line, quoted, short, width_of, wrap
+from .stepper import Step, turns_given
 
 # %% ../../nbs/widgets/83b_hybrid_steps.ipynb #e5222748
 if TYPE_CHECKING: from memkit.hybrid.chatbot import HybridChatbot
 
 # %% ../../nbs/widgets/83b_hybrid_steps.ipynb #b4d43b55
-def _quoted(text: str, most: int = 90) -> str:
-    line = one_line(text)
-    return f"“{line.removesuffix('.') if len(line) <= most else line[:most].rstrip() + '…'}”"
-
 def _of(turn: Turn, kind: type) -> tuple[list[Considered], list[Considered]]:  # shown, in the order of the prompt; not shown
     place = {key(h): i for i, h in enumerate(turn.shown)}
     mine = [c for c in turn.considered if isinstance(c.hit.item, kind)]
@@ -38,18 +34,18 @@ def words_of_turn(
 ) -> str:
     "What happened in a turn, in sentences (ours)."
     marks = citations(turn)
-    out = f"The user asked {_quoted(turn.text, 160)}."
+    out = f"The user asked {quoted(turn.text, 160)}."
     if leans := turn.detected.get("leans"): out += f" It leans on what was said before: {one_line(leans)}."
     for kind, name in ((Document, "document"), (Memory, "memory")):
         shown, missed = _of(turn, kind)
         plural = "memories" if kind is Memory else "documents"
-        listed = "; ".join(f"{marks.get(key(c.hit), '')} {_quoted(name_of(c.hit.item), 60)}" for c in shown)
-        near = "; ".join(f"{_quoted(name_of(c.hit.item), 60)} ({c.outcome})" for c in missed[:3])
+        listed = "; ".join(f"{marks.get(key(c.hit), '')} {quoted(name_of(c.hit.item), 60)}" for c in shown)
+        near = "; ".join(f"{quoted(name_of(c.hit.item), 60)} ({c.outcome})" for c in missed[:3])
         out += f" {len(shown)} of {many(len(shown) + len(missed), name, plural)} considered reached the prompt{f': {listed}' if listed else ''}." + (f" Near misses: {near}." if near else "")
     out += f" The prompt took {turn.prompt_tokens:,} of {turn.budget:,} tokens."
     struck = [c for c in turn.extra.get("checked") or () if not c.get("supported")]
-    if struck: out += " Struck from the draft: " + "; ".join(f"{_quoted(c.get('text', ''), 60)} ({c.get('reason') or 'not supported'})" for c in struck[:3]) + "."
-    return out + (f" The answer is a fallback: {turn.fallback}." if turn.fallback else "") + f" The answer: {_quoted(turn.answer, 200)}."
+    if struck: out += " Struck from the draft: " + "; ".join(f"{quoted(c.get('text', ''), 60)} ({c.get('reason') or 'not supported'})" for c in struck[:3]) + "."
+    return out + (f" The answer is a fallback: {turn.fallback}." if turn.fallback else "") + f" The answer: {quoted(turn.answer, 200)}."
 
 # %% ../../nbs/widgets/83b_hybrid_steps.ipynb #2d30e3ac
 _WIDTH, _LEFT, _SPLIT, _ROW = 760, 15, 390, 44
@@ -150,7 +146,7 @@ def _result(s: Scene, turn: Turn, y: float) -> float:
         y += 22
     for line in wrap(turn.answer, 715, 4, 14): s.text(_LEFT, y, line, 14); y += 20
     for c in [c for c in turn.extra.get("checked") or () if not c.get("supported")][:3]:
-        s.text(_LEFT, y + 2, str(c.get("text", "")), 14, colour="soft", width=400, struck=True).text(_LEFT + 410, y + 2, str(c.get("reason") or "not supported"), 13, colour="red", width=315)
+        s.text(_LEFT, y + 2, str(c.get("text", "")), 14, colour="soft", width=340, struck=True).text(_LEFT + 350, y + 2, str(c.get("reason") or "not supported"), 13, colour="red", width=_WIDTH - 2*_LEFT - 350)
         y += 22
     kept = f"remembered as {', '.join(f'memory {i}' for i in turn.wrote)}" if turn.wrote else "nothing was remembered of this turn"
     s.text(_LEFT, y + 2, kept, 13, colour="soft")
@@ -175,15 +171,16 @@ def _facts(turn: Turn) -> dict[str, str]:
     marks, out = citations(turn), {}
     for c in turn.considered:
         kind = "memory" if isinstance(c.hit.item, Memory) else "document"
-        out[f"{kind} {_quoted(name_of(c.hit.item), 60)}"] = f"shown as {marks.get(key(c.hit), '?')}" if c.shown else c.outcome
-    return out | {"tokens of the prompt": f"{turn.prompt_tokens:,}", "answer": _quoted(turn.answer, 120)} | ({"fallback": turn.fallback} if turn.fallback else {})
+        out[f"{kind} {quoted(name_of(c.hit.item), 60)}"] = f"shown as {marks.get(key(c.hit), '?')}" if c.shown else c.outcome
+    return out | {"tokens of the prompt": f"{turn.prompt_tokens:,}", "answer": quoted(turn.answer, 120)} | ({"fallback": turn.fallback} if turn.fallback else {})
 
 def hybrid_steps(
     turns: Sequence[Turn],   # as `chat` returned them, in their order
 ) -> list[Step]:
     "Every turn of a conversation with the hybrid chatbot, ready for `stepper` (hybrid §4-5)."
+    turns = list(turns_given(turns).values())
     title = lambda i, t: f"Turn {i} of {len(turns)}"
-    return [Step(title=f"Turn {i}: {one_line(t.text)[:50] or '(empty)'}", words=words_of_turn(t), scene=partial(draw_turn, t, title(i, t)), turn=t, facts=partial(_facts, t)) for i, t in enumerate(turns, 1)]
+    return [Step(title=f"Turn {i}: {short(t.text, 50) or '(empty)'}", words=words_of_turn(t), scene=partial(draw_turn, t, title(i, t)), turn=t, facts=partial(_facts, t)) for i, t in enumerate(turns, 1)]
 
 # %% ../../nbs/widgets/83b_hybrid_steps.ipynb #84394221
 class _Glass:
@@ -222,8 +219,8 @@ def draw_pair(
     away: Sequence[str] = (),   # what was taken away, in words
 ) -> Scene:
     "Two runs of one turn side by side (ours)."
-    taken = "; ".join(_quoted(a, 60) for a in away) or "nothing"
-    words = f"Without {taken} the answer is {'the same' if turn.answer == again.answer else 'another'}. Before: {_quoted(turn.answer, 240)}. Without: {_quoted(again.answer, 240)}."
+    taken = "; ".join(quoted(a, 60) for a in away) or "nothing"
+    words = f"Without {taken} the answer is {'the same' if turn.answer == again.answer else 'another'}. Before: {quoted(turn.answer, 240)}. Without: {quoted(again.answer, 240)}."
     half = (_WIDTH - 3*_LEFT)/2
     s = Scene(_WIDTH, 1, words).text(_LEFT, 22, f"Taken away: {taken}", 15, True, width=_WIDTH - 2*_LEFT)
     bottom = 0.
@@ -250,7 +247,7 @@ def _pair_or_turn(turns: Sequence[Turn], done: Mapping[tuple[int, int], Turn], t
     return draw_pair(t, done[turn, memory], [name_of(h.item) for h in t.recalled if h.item.id == memory])
 
 def _choices(turn: Turn) -> list[tuple[str, int]]:
-    return [("nothing", 0), *((one_line(f"M{i}  {name_of(h.item)}")[:70], h.item.id) for i, h in enumerate(turn.recalled, 1))]
+    return [("nothing", 0), *((short(f"M{i}  {name_of(h.item)}", 70), h.item.id) for i, h in enumerate(turn.recalled, 1))]
 
 def take_away(
     bot: "HybridChatbot",
@@ -259,17 +256,15 @@ def take_away(
 ) -> Panel:                    # with controls `turn` and `memory`
     "A panel that answers a turn again without one of its memories (ours). Raises `ValueError` where no turn recalled any."
     import ipywidgets as w
-    turns, done = [t for t in turns if t.recalled], {}
+    given(bot, "retriever", "turns are answered again by the HybridChatbot that gave them, as memkit.hybrid.open_chatbot opens one")
+    turns, done = [t for t in turns_given(turns).values() if t.recalled], {}
     if not turns: raise ValueError("no turn recalled a memory, so there is none to take away; chat until one is recalled")
     look = {"layout": w.Layout(width="400px"), "style": {"description_width": "initial"}}
-    turn = w.Dropdown(options=[(one_line(t.text)[:70], i) for i, t in enumerate(turns)], value=0, description="Turn", **look)
+    turn = w.Dropdown(options=[(short(t.text, 70), i) for i, t in enumerate(turns)], value=0, description="Turn", **look)
     memory = w.Dropdown(options=_choices(turns[0]), value=0, description="Without", **look)
     turn.observe(lambda change: setattr(memory, "options", _choices(turns[turn.value])), "value")
     button = w.Button(description="Answer again", tooltip="Answer this turn again without the memory; nothing is stored")
     panel = Panel({"turn": turn, "memory": memory}, partial(_pair_or_turn, turns, done), key, [[turn, memory, button]])
-    def press(_):
-        try: done[turn.value, memory.value] = answer_without(bot, turns[turn.value], [memory.value] if memory.value else [])
-        except Exception as e: return panel.say(f"{type(e).__name__}: {e}")
-        panel.redraw()
-    button.on_click(press)
+    def answer(): done[turn.value, memory.value] = answer_without(bot, turns[turn.value], [memory.value] if memory.value else [])
+    button.on_click(lambda _: panel.attempt(answer))
     return panel

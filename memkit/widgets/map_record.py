@@ -19,6 +19,8 @@ from ..maprec.items import Item
 from ..maprec.profile import import_ratings, rated_of, take_back
 from ..maprec.recommend import Recommendation, named
 from ..maprec.tuned import TunedDetector
+from .panel import given
+from .stepper import turns_given
 
 # %% ../../nbs/widgets/83da_map_record.ipynb #2c1efead
 if TYPE_CHECKING: from memkit.core.store import StoredTurn
@@ -38,6 +40,7 @@ def moments(
     user: str,
 ) -> list[Moment]:  # the first is what was there before any message
     "What the store has of one user, in the order it happened (ours)."
+    given(assistant, MapAssistant, "the record is that of a MapAssistant, as memkit.maprec.open_map opens one")
     kept = {m.id: m for m in assistant.store.list(user, superseded=True) if m.kind.startswith(("rating:", "taken:"))}
     turns, out = {t.id: t for t in assistant.store.turns(user)}, [Moment()]
     for e in assistant.store.events(user):
@@ -179,7 +182,7 @@ def map_frames(
     turns: Sequence[Turn] = (),   # as `chat` returned them; those that are missing are worked out again
 ) -> list[MapFrame]:              # the state before the first message, then one for each moment
     "Everything recorded of a user's messages and profile, moment by moment (MAP §4; ours)."
-    recorded, hand = moments(assistant, user), {t.id: t for t in turns}
+    recorded, hand = moments(assistant, user), {id: t for id, t in turns_given(turns).items() if "types" in t.detected}   # another assistant's turns say nothing of MAP
     if any(m.turn and m.turn.id not in hand for m in recorded): hand = said_again(assistant, user, recorded) | hand
     of, n, rows, out = sum(m.turn is not None for m in recorded), 0, {}, []
     for m in recorded:

@@ -18,19 +18,12 @@ from ..maprec.own import expected
 from ..maprec.recommend import named
 from .map_record import MapFrame, RatingRow, Told, map_frames, moments
 from .report import many
-from .scene import Scene, one_line, width_of, wrap
-from .stepper import Step
+from .scene import Scene, listed, quoted, width_of, wrap
+from .stepper import Step, turns_given
 
 # %% ../../nbs/widgets/83d_map_steps.ipynb #4cef6c4b
 KINDS = {RECOMMEND: "asks for a recommendation", PREFERENCE: "tells a preference", OTHER: "neither of them"}
 _STARS = ("one star", "two", "three", "four", "five")
-
-def _quoted(text: str, most: int = 90) -> str:
-    line = one_line(text)
-    return f"“{line.removesuffix('.') if len(line) <= most else line[:most].rstrip() + '…'}”"
-
-def _listed(title: str, rows: Sequence[str], most: int = 4) -> str:
-    return f" {title}: {'; '.join(rows[:most])}{f'; and {len(rows) - most} more' if len(rows) > most else ''}." if rows else ""
 
 def _chosen(f: MapFrame, kind: str) -> str:
     "Why a kind was followed or not, where that isn't the threshold alone."
@@ -47,18 +40,18 @@ def words_of_map(
     f: MapFrame,
 ) -> str:
     "What happened in a moment, in sentences (ours)."
-    done = "".join(_listed(how.capitalize(), [_change(r) for r in f.rows if r.how == how]) for how in ("new", "changed", "said again", "taken back"))
+    done = "".join(listed(how.capitalize(), [_change(r) for r in f.rows if r.how == how], 4) for how in ("new", "changed", "said again", "taken back"))
     size = f" The profile has {many(len(f.profile), 'rating')}."
     if not f.number:
         done += f" {many(f.forgotten, 'memory', 'memories')} forgotten, and nothing of them is left." if f.forgotten else ""
         return f"{'Between two messages:' if f.later else 'Before the first message:'}{done or ' nothing is known.'}{size}"
     kinds = " and ".join(f"{KINDS[k]} ({k}, {f.shares[k]:.0%}{f': {why}' if (why := _chosen(f, k)) else ''})" for k in sorted(f.types))
-    out = f"Message {f.number} of {f.of}: {_quoted(f.said, 160)}." + (f" Read as {_quoted(f.read_as, 120)}." if f.read_as else "")
+    out = f"Message {f.number} of {f.of}: {quoted(f.said, 160)}." + (f" Read as {quoted(f.read_as, 120)}." if f.read_as else "")
     out += f" It {kinds if f.types != (OTHER,) else f'does neither: no request, no preference (C, {f.shares[OTHER]:.0%})'}.{done}{size}"
     moved = sorted((r for r in f.recalled if r.moved), key=lambda r: -abs(r.moved))
-    out += _listed("What moved the expected stars most", [f"{r.name} rated {r.rating:g}, {r.moved:+.2f}" for r in moved], 3)
-    out += _listed("Expected", [f"{named(t.r.item)} {t.r.expected:.1f} of 5 ({t.what})" for t in f.told])
-    return out + (f" {f.note}" if f.note else "") + f" The answer: {_quoted(f.answered, 140)}."
+    out += listed("What moved the expected stars most", [f"{r.name} rated {r.rating:g}, {r.moved:+.2f}" for r in moved], 3)
+    out += listed("Expected", [f"{named(t.r.item)} {t.r.expected:.1f} of 5 ({t.what})" for t in f.told], 4)
+    return out + (f" {f.note}" if f.note else "") + f" The answer: {quoted(f.answered, 140)}."
 
 # %% ../../nbs/widgets/83d_map_steps.ipynb #5bba2d54
 _WIDTH, _LEFT, _SPLIT, _MOST = 760, 15, 450, 8   # pixels; rows in each list
@@ -79,7 +72,7 @@ def _why(f: MapFrame, kind: str) -> str:
     part, cues = (f.because or {}).get(kind, ("", ())) if kind in f.types else ("", ())
     part_of = len(part) < .8*len(f.read_as or f.said)
     if why := _chosen(f, kind): return why
-    if part and part_of: return _quoted(part, 60)
+    if part and part_of: return quoted(part, 60)
     return next((line for n in (3, 2, 1) if (line := ", ".join(cues[:n])) and width_of(line, 13) <= 290), "")
 
 def _kinds(s: Scene, f: MapFrame, y: float) -> float:
@@ -235,6 +228,7 @@ def map_steps(
     turns: Sequence[Turn] = (),   # as `chat` returned them; those that are missing are worked out again
 ) -> list[Step]:                  # the state before the first message, then one step for each moment
     "Every message of `user` with MAP, ready for `stepper` (MAP §4)."
-    frames, by_id = map_frames(assistant, user, turns), {t.id: t for t in turns}
+    by_id = turns_given(turns)
+    frames = map_frames(assistant, user, list(by_id.values()))
     ids = [m.turn.id if m.turn else "" for m in moments(assistant, user)]
     return [Step(title=_title(f), words=words_of_map(f), scene=partial(draw_map, f), turn=by_id.get(id), facts=partial(_facts, frames, n)) for n, (f, id) in enumerate(zip(frames, ids))]

@@ -19,6 +19,7 @@ from ..mark.merging import sources_of
 from ..mark.policy import allowed
 from ..mark.refined import DOMAIN, KINDS, check_user
 from ..mark.trust import PAPER, TrustSettings
+from .panel import all_given, given
 
 # %% ../../nbs/widgets/83ca_mark_record.ipynb #1266bd43
 if TYPE_CHECKING:
@@ -193,7 +194,8 @@ def read_record(
     also: Sequence[str] = (),   # users whose rounds are told too, with their words
 ) -> list[Frame]:               # before the first, then one for each thing that happened
     "Everything recorded of `user`'s memories and the domain's (MARK §1.2). Raises `ValueError` or `TypeError` for what can't be a user."
-    store, people = assistant.store, tuple(dict.fromkeys((check_user(user), *map(check_user, also))))
+    store = given(assistant, "caller", "the record is that of a MarkAssistant, as memkit.mark.open_mark opens one").store
+    people = tuple(dict.fromkeys(map(check_user, (user, *all_given(also, str, "also names users, in a list")))))
     rows, trust = _rows(assistant, user), assistant.builder.settings.trust
     events = sorted((e for owner in (*people, DOMAIN) for e in store.events(owner) if e.memory is None or e.memory in rows), key=lambda e: e.id)
     names, said, again = {store.alias(p): p for p in people}, {t.id: t for p in people for t in store.turns(p)}, {}

@@ -17,8 +17,8 @@ from ..mark.search import why
 from .mark_record import ASIDE, JUDGEMENT, READING, REVIEW, ROUND, SUPERSEDED, UPKEEP, Card, Change, Frame, read_record
 from .pictures import cuts, groups
 from .report import many
-from .scene import Scene, one_line, width_of, wrap
-from .stepper import Step
+from .scene import Scene, cut, quoted, width_of, wrap
+from .stepper import Step, turns_given
 
 # %% ../../nbs/widgets/83c_mark_steps.ipynb #55481897
 if TYPE_CHECKING: from memkit.mark.assistant import MarkAssistant
@@ -27,10 +27,6 @@ if TYPE_CHECKING: from memkit.mark.assistant import MarkAssistant
 _HOW = {"added": "new", "merged": "two become one", "superseded": "gave way", "disputed": "disputed", "revived": "in force again", "shown": "shown", "right": "called right", "wrong": "called wrong", "good": "called good",
         "bad": "called bad", "dropped": "set aside", "restored": "brought back", "changed": "changed"}
 
-def _quoted(text: str, most: int = 90) -> str:
-    line = one_line(text)
-    return f"“{line.removesuffix('.') if len(line) <= most else line[:most].rstrip() + '…'}”"
-
 def _name(f: Frame) -> str: return (f.who or "somebody").capitalize() if f.who in ("", "somebody else") else f.who
 
 def title_of(
@@ -38,21 +34,22 @@ def title_of(
 ) -> str:
     "A frame in a few words, for the list one jumps by (ours)."
     if not f.number: return "Before the first round"
-    if f.what == ROUND: return f"{_name(f)} asks" + (f": {one_line(f.turn.question)[:48]}" if f.turn else "")
+    if f.what == ROUND: return f"{_name(f)} asks" + (f": {cut(f.turn.question, 340)}" if f.turn else "")
     n = {how: sum(c.how == how for c in f.changes) for how in _HOW if how != "disputed"}
-    told = ", ".join(f"{count} {_HOW[how]}" if f.what != JUDGEMENT or how not in ("right", "wrong") else _HOW[how] for how, count in n.items() if count)
+    bare = {"right", "wrong"} if f.what == JUDGEMENT else {"merged"} if n["merged"] == 1 else set()    # without a number
+    told = ", ".join(_HOW[how] if how in bare else f"{count} {_HOW[how]}" for how, count in n.items() if count)
     start = {READING: f"{_name(f)}'s conversation is read", JUDGEMENT: f"{_name(f)} judges", REVIEW: f"{_name(f)} reviews", UPKEEP: "Maintenance"}.get(f.what, "Something is forgotten")
     return f"{start}: {told or 'nothing is kept'}"
 
 def _told(c: Change) -> str:
-    name = f"{c.after.kind} memory {_quoted(c.after.text)}"
-    if c.how == "merged": return f"{_quoted(c.words)} became one with {name} ({c.reason}), said {many(c.after.said, 'time')} now" if c.words else f"{name} was {c.reason}"
-    if c.how == "superseded": return f"{name} gave way to {_quoted(c.other.text) if c.other else 'another one'}: {c.reason}"
+    name = f"{c.after.kind} memory {quoted(c.after.text)}"
+    if c.how == "merged": return f"{quoted(c.words)} became one with {name} ({c.reason}), said {many(c.after.said, 'time')} now" if c.words else f"{name} was {c.reason}"
+    if c.how == "superseded": return f"{name} gave way to {quoted(c.other.text) if c.other else 'another one'}: {c.reason}"
     if c.how in ("right", "wrong") and c.before: return f"{name} was called {c.how}: trust from {c.before.trust:.3f} to {c.after.trust:.3f}, {c.after.standing.verdict.reason}"
     return f"{name}: {_HOW[c.how]}" + (f" ({c.reason})" if c.reason else "")
 
 def _recalled(hit: Hit) -> str:
-    return f"{_quoted(hit.item.text)} (relevance {hit.score:.3f}: {', '.join(f'{n} {hit.parts[n]:.3f}' for n in PART_NAMES)})"
+    return f"{quoted(hit.item.text)} (relevance {hit.score:.3f}: {', '.join(f'{n} {hit.parts[n]:.3f}' for n in PART_NAMES)})"
 
 def words_of_mark(
     f: Frame,
@@ -65,9 +62,9 @@ def words_of_mark(
         more = f"; and {len(changes) - 6} more" if len(changes) > 6 else ""
         out = f"{title_of(f).split(': ')[0]}: " + ("; ".join(changes[:6]) + more if changes else "nothing was kept of it")
     else:
-        shown = [_recalled(h) for h in turn.recalled] if turn else [_quoted(c.after.text) for c in f.changes]
-        out = f"{_name(f)} asked" + (f" {_quoted(f.turn.question, 160)}" if f.turn else "") + ". The prompt showed " + ("; ".join(shown) or "no memory")
-        if turn: out += f". It took {turn.prompt_tokens:,} of {turn.budget:,} tokens. The answer: {_quoted(turn.answer, 160)}"
+        shown = [_recalled(h) for h in turn.recalled] if turn else [quoted(c.after.text) for c in f.changes]
+        out = f"{_name(f)} asked" + (f" {quoted(f.turn.question, 160)}" if f.turn else "") + ". The prompt showed " + ("; ".join(shown) or "no memory")
+        if turn: out += f". It took {turn.prompt_tokens:,} of {turn.budget:,} tokens. The answer: {quoted(turn.answer, 160)}"
     return out + ". In force: " + ", ".join(f"{len(f.of(k))} {k}" for k in KINDS) + "."
 
 # %% ../../nbs/widgets/83c_mark_steps.ipynb #23d1911b
@@ -199,16 +196,6 @@ def _card(s: Scene, x: float, y: float, c: Card, how: str, newcomer: float) -> f
         s.text(_COLUMN - 8, low, f"recalled {trust.total}, ✓{trust.correct} ✗{trust.incorrect}" if trust.total else f"said {many(c.said, 'time')}", 13, colour="soft", align="right", width=_COLUMN - 105)
     return h
 
-def _rest(s: Scene, x: float, y: float, cards: Sequence[Card]) -> float:
-    "Memories without words: a cell each, filled as far as it is trusted."
-    if not cards: return y
-    across = int(_COLUMN//14)
-    at = lambda i: (x + 14*(i % across), y + 22 + 14*(i//across))
-    s.text(x, y + 8, f"and {len(cards):,} more", 13, colour="soft")
-    for i, c in enumerate(cards): s.box(*at(i), 11, 11, "card", f"{c.text} (trust {c.trust:.3f})", edge="line", radius=1)
-    s.fill((at(i)[0], at(i)[1] + 11*(1 - c.trust), 11, 11*c.trust) for i, c in enumerate(cards))
-    return y + 26 + 14*(-(-len(cards)//across))
-
 def _columns(s: Scene, f: Frame, y: float, most: int = 5) -> float:
     happened = {c.after.id: c.how for c in f.changes if c.how != "disputed"}
     s.line(_LEFT, y, _WIDTH - _LEFT, y)
@@ -220,7 +207,7 @@ def _columns(s: Scene, f: Frame, y: float, most: int = 5) -> float:
         s.text(x + _COLUMN, y + 14, _HEADS[kind][1], 13, colour="soft", align="right", width=_COLUMN - 22 - width_of(_HEADS[kind][0], 15, True))
         for c in cards[:most]: at += _card(s, x, at, c, happened.get(c.id, ""), f.newcomer) + 6
         if not cards: s.text(x + 4, at + 8, "none", 14, colour="soft"); at += 24
-        at = _rest(s, x, at + 2, cards[most:])
+        at = s.cells(x, at + 2, _COLUMN, [(f"{c.text} (trust {c.trust:.3f})", c.trust) for c in cards[most:]])
         told = ", ".join(f"{n} {what}" for n, what in zip(away, ("superseded", "set aside")) if n)
         if told: s.text(x, at + 8, told, 13, colour="red", width=_COLUMN); at += 20
         ends.append(at)
@@ -244,14 +231,14 @@ def draw_mark(
 def _prompt_facts(f: Frame, turn: Turn | None) -> dict[str, str]:
     "By kind: what the prompt of a round showed."
     shown, score = {c.after.kind: c.after for c in f.changes if c.how == "shown"}, {h.item.id: h.score for h in turn.recalled} if turn else {}
-    told = {f"in the last prompt, {k}": _quoted(c.text, 70) + (f", relevance {score[c.id]:.3f}" if c.id in score else "") for k, c in shown.items()}
+    told = {f"in the last prompt, {k}": quoted(c.text, 70) + (f", relevance {score[c.id]:.3f}" if c.id in score else "") for k, c in shown.items()}
     return told | ({"tokens of the last prompt": f"{turn.prompt_tokens:,}"} if turn else {})
 
 def _facts(f: Frame, prompt: Mapping[str, str]) -> dict[str, str]:
     "By memory: where it stood; then the last prompt."
     out = {}
     for c in f.cards.values():
-        name = f"{c.kind} {_quoted(c.text, 70)}"
+        name = f"{c.kind} {quoted(c.text, 70)}"
         out[name if name not in out else f"{name} (memory {c.id})"] = str(c)
     return out | dict(prompt)
 
@@ -262,7 +249,7 @@ def mark_steps(
     also: Sequence[str] = (),     # users whose rounds are told too, with their words
 ) -> list[Step]:                  # the state before the first round, then a step for each thing that happened
     "Every round, reading, judgement and maintenance that changed what `user` may be shown, ready for `stepper` (MARK §1.2). Raises `ValueError` or `TypeError` for what can't be a user."
-    by_id, out, prompt = {t.id: t for t in turns}, [], {}
+    by_id, out, prompt = turns_given(turns), [], {}
     for f in read_record(assistant, user, also):
         turn = by_id.get(f.turn.id) if f.turn else None
         if f.what == ROUND: prompt = _prompt_facts(f, turn)

@@ -1,0 +1,123 @@
+"What somebody passes that can't be used is told in the call, with what is wanted; in a running panel, in place."
+import pytest
+
+from memkit.core.lm import ScriptedLM
+from memkit.core.records import Turn, new_id, utc_now
+from memkit.core.store import MemoryStore
+from memkit.malp import open_malp
+from memkit.maprec.items import Item, Rated
+from memkit.widgets.dpem_steps import dpem_steps
+from memkit.widgets.explore_adapters import explore_adapters
+from memkit.widgets.explore_fusion import explore_fusion
+from memkit.widgets.explore_memories import explore_memories
+from memkit.widgets.explore_prompt import explore_budget
+from memkit.widgets.explore_rating import explore_rating
+from memkit.widgets.explore_scores import candidates_of, explore_mrs
+from memkit.widgets.explore_trust import explore_trust
+from memkit.widgets.hybrid_steps import hybrid_steps, take_away
+from memkit.widgets.lives import LONGEST, life_of, parse_life, walk
+from memkit.widgets.map_steps import map_steps
+from memkit.widgets.mark_steps import mark_steps
+from memkit.widgets.panel import Panel, all_given, given
+from memkit.widgets.scene import Scene, listed, ordinal, quoted
+from memkit.widgets.stepper import Step, step_table, stepper
+from test_widgets import Letters, told
+from test_widgets_map import fresh, parts  # noqa: F401 (a fixture)
+from test_widgets_mark import make
+
+pytest.importorskip("ipywidgets")
+ONE = Step(title="One", words="One step.", scene=lambda: Scene(10, 10, "One."))
+TALK = Turn(id=new_id("t"), user="ann", session="s", at=utc_now(), text="<b>Hi</b> 😀 שלום 你好", answer="Hello.")
+
+
+@pytest.mark.parametrize("wrong", [None, "hello", 3, [1, 2]])
+@pytest.mark.parametrize("call, wanted", [
+    (stepper, "dpem_steps"), (step_table, "dpem_steps"), (hybrid_steps, "list of Turn"), (lambda x: take_away(told([])[0].memory, x), "HybridChatbot"), (explore_budget, "a Turn"), (explore_mrs, "candidates_of"),
+    (candidates_of, "list of Hit"), (lambda x: explore_fusion(x, "May I?"), "FusedRetriever"), (lambda x: explore_memories(x, "ann", Letters()), "MemoryStore"),
+    (lambda x: explore_memories(MemoryStore(":memory:"), "ann", x), "load_embedder"), (lambda x: explore_rating([], Item(id="a", title="A"), x), "a predictor has"),
+    (lambda x: explore_rating(x, Item(id="a", title="A"), None), "list of Rated"), (lambda x: explore_adapters(x, ["ann"], {"Q?": {"short": "A."}}), "PersonalLM"), (lambda x: life_of(x, 1), "MarkAssistant"),
+    (lambda x: dpem_steps(x, "ann"), "open_malp"), (lambda x: mark_steps(x, "ann"), "open_mark"), (lambda x: map_steps(x, "ann"), "open_map"), (lambda x: explore_trust("+", x), "TrustSettings"),
+    (lambda x: explore_trust("+", lives=x), "in a dict")])
+def test_what_is_wanted_is_said_in_the_call(call, wanted, wrong):
+    with pytest.raises(TypeError, match=wanted): call(wrong)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, [1]])
+def test_a_life_is_a_script_or_moments(wrong):
+    for call in (explore_trust, lambda x: explore_trust("+", lives={"mine": x})):
+        with pytest.raises(TypeError, match="a life is a script"): call(wrong)
+    with pytest.raises(ValueError, match="one life at least"): explore_trust(lives={})
+
+
+def test_a_life_has_an_end_and_judges_what_was_shown():
+    with pytest.raises(ValueError, match="a hundred years"): parse_life(f"+ {LONGEST + 1}d -")
+    with pytest.raises(ValueError, match="a hundred years"): parse_life("9"*400 + "d")
+    with pytest.raises(IndexError, match="@5 judges recall 5, and only 1 recall went before it"): walk(parse_life("+ -@5"))
+    panel = explore_trust("+ -")
+    for script, said in (("9"*30 + "d good", "a hundred years"), ("-@9", "only 0 recalls"), ("😀", "nothing that happens")):
+        panel.set({"script": script})
+        assert said in panel.error and 'role="alert"' in panel._below.value
+
+
+@pytest.mark.parametrize("how, kind, said", [(dict(start="x"), TypeError, "start is the number"), (dict(interval=0), ValueError, "seconds"), (dict(interval="a"*900), ValueError, "seconds from step to step"), (dict(interval=None), ValueError, "seconds")])
+def test_a_stepper_says_what_its_numbers_are(how, kind, said):
+    with pytest.raises(kind, match=said) as told_: stepper([ONE], **how)
+    assert len(str(told_.value)) < 200
+
+
+def test_steps_are_those_of_the_own_assistant(parts):  # noqa: F811
+    malp, mark = open_malp(":memory:", ScriptedLM(lambda m: "I see.")), make()
+    with fresh(parts) as film:
+        for call, own in ((dpem_steps, malp), (mark_steps, mark), (map_steps, film)):
+            for other in (malp, mark, film):
+                if other is own: assert stepper(call(own, "nobody")).error == ""
+                else:
+                    with pytest.raises(TypeError, match=f"got {type(other).__name__}"): call(other, "ann")
+            for turns in (None, "hello", [1]):
+                with pytest.raises(TypeError, match="list of Turn"): call(own, "ann", turns)
+            assert call(own, "ann", [TALK]), "another assistant's turns are left out"
+        film.chat("ann", "Alien, 5 stars.")
+        own = film.store.turns("ann")[0]
+        assert len(map_steps(film, "ann", [Turn(**{**vars(TALK), "id": own.id})])) == 2, "a turn under the same name that MAP didn't make is worked out again"
+    with pytest.raises(TypeError, match="names users"): mark_steps(mark, "ann", also=None)
+    assert mark_steps(mark, "ann", also="bob"), "one user alone is a list of one, not of letters"
+    mark.store.close()
+    with pytest.raises(Exception, match="it was closed; open it again"): mark_steps(mark, "ann")
+
+
+def test_any_assistants_turn_can_be_stepped_through():
+    panel = stepper(hybrid_steps([TALK]))
+    assert not panel.error and "<b>" not in panel._below.value and not stepper(hybrid_steps(TALK)).error
+
+
+def test_ratings_grades_and_targets(parts):  # noqa: F811
+    past, new = [Rated(Item(id="a", title="A"), 4)], Item(id="b", title="<b>B</b> 中"*60)
+    assert not explore_rating(past, new, parts.predictor).error
+    with pytest.raises(ValueError, match="one predictor at least"): explore_rating(past, new, {})
+    for wrong in (None, "x", [1]):
+        with pytest.raises(TypeError, match="to be foretold"): explore_rating(past, wrong, parts.predictor)
+    retriever = type("Both", (), {"dense": 1, "documents": [], "__len__": lambda self: 0})()
+    with pytest.raises(TypeError, match="a grade is a number"): explore_fusion(retriever, "May I?", {"a": "good"})
+
+
+def test_a_button_tells_what_went_wrong_in_place():
+    with MemoryStore(":memory:") as store:
+        store.add("ann", "A fact.", Letters().embed(["A fact."])[0], encoder=Letters.name)
+        panel = explore_memories(store, "ann", Letters())
+    before = panel.scene
+    again = next(b for row in panel.widget.children[:2] for b in row.children if b.description.startswith("Read"))
+    again.click()
+    assert panel.error.startswith("store :memory:: it was closed") and panel.scene is before and 'role="alert"' in panel._below.value
+    plain = Panel({"n": panel.controls["k"]}, lambda n: Scene(10, 10, f"{n}."))
+    plain.attempt(lambda: {}["types"])
+    assert plain.error == "KeyError: 'types'", "a bare name is no message"
+    plain.attempt(lambda: None)
+    assert plain.error == ""
+
+
+def test_words_that_pictures_share():
+    assert [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 112)] == ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "112th"]
+    assert quoted("Yes.\nNo.") == "“Yes. No”" and quoted("a"*9, 4) == "“aaaa…”" and listed("New", []) == "" and listed("New", ["a", "b", "c"], 2) == " New: a; b; and 1 more."
+    s = Scene(100, 100, "Cells.")
+    assert s.cells(0, 0, 70, []) == 0 and s.cells(0, 0, 70, [("a", -1.), ("b", 9.), *[("c", .5)]*5]) == 26 + 14*2
+    assert all_given(iter([1, 2]), int, "x") == [1, 2] and given("x", "upper", "y") == "x"

@@ -5381,6 +5381,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                       'memkit.widgets.scene.Scene.strike': ('widgets/scene.html#scene.strike', 'memkit/widgets/scene.py'),
                                       'memkit.widgets.scene.Scene.svg': ('widgets/scene.html#scene.svg', 'memkit/widgets/scene.py'),
                                       'memkit.widgets.scene.Scene.text': ('widgets/scene.html#scene.text', 'memkit/widgets/scene.py'),
+                                      'memkit.widgets.scene._apart': ('widgets/scene.html#_apart', 'memkit/widgets/scene.py'),
                                       'memkit.widgets.scene._css': ('widgets/scene.html#_css', 'memkit/widgets/scene.py'),
                                       'memkit.widgets.scene._em': ('widgets/scene.html#_em', 'memkit/widgets/scene.py'),
                                       'memkit.widgets.scene._n': ('widgets/scene.html#_n', 'memkit/widgets/scene.py'),

@@ -36,9 +36,9 @@ def test_each_fault_is_found(page, html, told, box):
     assert len([f for f in found if told in f]) == 1, found
 
 
-@pytest.mark.parametrize("name", ["mark/41_trust", "widgets/83a_dpem_steps"])
+@pytest.mark.parametrize("name", ["mark/41_trust", "widgets/83a_dpem_steps", "walkthroughs/1_hybrid"])
 def test_one_notebook_as_one_file(page, tmp_path, name):
-    "Pictures with words, formulas typeset, nothing asked of another machine."
+    "Pictures with words and within the page, formulas typeset, no answers of a quiz, nothing asked of another machine."
     subprocess.run([sys.executable, labs.ROOT/"tools/docs.py", "html", labs.ROOT/f"nbs/{name}.ipynb", tmp_path/"a.html"], check=True, capture_output=True, timeout=120)
     asked = []
     page.on("request", lambda r: asked.append(r.url) if not r.url.startswith(("file:", "data:", "blob:", "about:")) else None)
@@ -47,4 +47,7 @@ def test_one_notebook_as_one_file(page, tmp_path, name):
                                    .map(e => e.getAttribute("alt") || e.querySelector("title")?.textContent || "")""")
     assert told and all(len(t) > 20 and "No description" not in t for t in told)
     if "41" in name: page.locator(".MathJax, .MathJax_Display").first.wait_for(timeout=20_000)
+    page.set_viewport_size({"width": 800, "height": 1000})
+    assert page.evaluate("Math.max(...[...document.querySelectorAll('.jp-OutputArea-output :is(img, svg)')].map(e => e.getBoundingClientRect().right)) <= innerWidth")
+    assert "Question(" not in page.locator("body").inner_text()
     assert not asked

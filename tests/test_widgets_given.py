@@ -1,4 +1,5 @@
 "What somebody passes that can't be used is told in the call, with what is wanted; in a running panel, in place."
+import numpy as np
 import pytest
 
 from memkit.core.lm import ScriptedLM
@@ -19,7 +20,7 @@ from memkit.widgets.lives import LONGEST, life_of, parse_life, walk
 from memkit.widgets.map_steps import map_steps
 from memkit.widgets.mark_steps import mark_steps
 from memkit.widgets.panel import Panel, all_given, given
-from memkit.widgets.scene import Scene, listed, ordinal, quoted
+from memkit.widgets.scene import Scene, listed, ordinal, quoted, width_of
 from memkit.widgets.stepper import Step, step_table, stepper
 from test_widgets import Letters, told
 from test_widgets_map import fresh, parts  # noqa: F401 (a fixture)
@@ -121,3 +122,23 @@ def test_words_that_pictures_share():
     s = Scene(100, 100, "Cells.")
     assert s.cells(0, 0, 70, []) == 0 and s.cells(0, 0, 70, [("a", -1.), ("b", 9.), *[("c", .5)]*5]) == 26 + 14*2
     assert all_given(iter([1, 2]), int, "x") == [1, 2] and given("x", "upper", "y") == "x"
+
+
+def test_texts_of_any_direction_and_length_keep_their_place():
+    told_ = quoted("שלום, أنا أحب.")
+    assert told_ == "“\u2068שלום, أنا أحب\u2069”" and quoted("Hello.") == "“Hello”", "its direction ends where it ends"
+    step = lambda n: Step(title="x"*90, words=f"{told_} (0.47); {n}.", scene=lambda: Scene(99, 9, told_).text(0, 5, told_), facts=lambda: {"שלום": n})
+    panel = stepper([step("a"*400), step("b")])
+    panel.set({"step": 1})
+    assert not panel.error and '<b dir="auto">' in panel._below.value and panel._below.value.count("overflow-wrap:anywhere") == 2
+    assert all(len(name) < 80 and name.endswith("…") for name, _ in panel.widget.children[1].children[0].options)
+    assert width_of("<b>bold</b>") > width_of("(b)bold(/b)") + 20, "signs are as broad as they are drawn"
+
+
+def test_one_memory_and_many():
+    with MemoryStore(":memory:") as store:
+        vectors = np.random.default_rng(0).normal(size=(300, 26))
+        store.add("ann", "A fact.", vectors[0], encoder=Letters.name)
+        assert "1 memory of ann" in explore_memories(store, "ann", Letters(), "what?").scene.svg()
+        for i, v in enumerate(vectors[1:]): store.add("ann", f"Fact {i}.", v, encoder=Letters.name)
+        assert "300 memories of ann" in (svg := explore_memories(store, "ann", Letters()).scene.svg()) and 'width="8"' in svg, "many are drawn smaller"

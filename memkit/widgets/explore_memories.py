@@ -97,8 +97,7 @@ def map_words(
 ) -> str:
     "The map in sentences (ours)."
     names = [x.kind for x in m.memories]
-    count = lambda n: "1 memory" if n == 1 else f"{n:,} memories"
-    out = f"{count(len(names))}: {', '.join(f'{names.count(k)} {one_line(k)}' for k in m.kinds[:8])}. The map shows {sum(m.shown):.0%} of their variance ({m.shown[0]:.0%} across, {m.shown[1]:.0%} up), so what looks near may be far."
+    out = f"{many(len(names), 'memory', 'memories')}: {', '.join(f'{names.count(k)} {one_line(k)}' for k in m.kinds[:8])}. The map shows {sum(m.shown):.0%} of their variance ({m.shown[0]:.0%} across, {m.shown[1]:.0%} up), so what looks near may be far."
     if not near: return out
     listed = "; ".join(f"{i}. {short(m.memories[n.position].text, 80)} ({n.cosine:.2f})" for i, n in enumerate(near, 1))
     return f"{out} Nearest to “{short(question, 120)}” by true cosine: {listed}. {_trusted(near)}"
@@ -143,13 +142,13 @@ def _legend(s: Scene, m: MemoryMap):
 
 def _listed(s: Scene, m: MemoryMap, near: Sequence[Near], y: float):
     "The nearest with their true cosines."
-    s.text(476, y, "Truly nearest", 15, True).text(724, y, "cosine", 13, colour="soft", align="right").text(776, y, "on map", 13, colour="soft", align="right")
+    s.text(476, y, "Truly nearest", 15, True).text(714, y, "cosine", 13, colour="soft", align="right").text(776, y, "on map", 13, colour="soft", align="right")
     y += 24
     for i, n in enumerate(near, 1):
-        lines = wrap(m.memories[n.position].text, 178, 2 if len(near) <= 5 else 1, 14)
+        lines = wrap(m.memories[n.position].text, 168, 2 if len(near) <= 5 else 1, 14)
         s.box(476, y - 9, 20, 18, "ink", radius=9).text(486, y, f"{i}", 13, True, "on", "center")
-        for j, line in enumerate(lines): s.text(502, y + 17*j, line, 14, width=182)
-        s.text(724, y, f"{n.cosine:.2f}", 14, True, align="right").text(774, y, f"{n.rank_on_map}.", 14, colour="soft" if n.rank_on_map == i else "red", align="right")
+        for j, line in enumerate(lines): s.text(502, y + 17*j, line, 14, width=172)
+        s.text(714, y, f"{n.cosine:.2f}", 14, True, align="right").text(774, y, f"{n.rank_on_map}.", 14, colour="soft" if n.rank_on_map == i else "red", align="right")
         y += 17*len(lines) + 9
     for j, line in enumerate(wrap(_trusted(near), 290, 2, 14)): s.text(476, y + 8 + 18*j, line, 14, colour="soft")
 
@@ -165,12 +164,12 @@ def draw_map(
     near = nearest(m, vector, k) if vector is not None else []
     s = Scene(790, _TOP + _SIZE + 40, map_words(m, question, near))
     at, order = _screen(m, m.place(vector) if vector is not None else None), {k: i for i, k in enumerate(m.kinds)}
-    s.text(14, 22, f"{len(m.memories):,} memories of {one_line(m.user)}", 16, True, width=430).box(14, _TOP, _SIZE, _SIZE, "card", edge="line")
+    s.text(14, 22, f"{many(len(m.memories), 'memory', 'memories')} of {one_line(m.user)}", 16, True, width=430).box(14, _TOP, _SIZE, _SIZE, "card", edge="line")
     s.text(14 + _SIZE/2, _TOP + _SIZE + 16, f"first direction: {m.shown[0]:.0%} of the variance →   second: {m.shown[1]:.0%} ↑", 13, colour="soft", align="center", width=_SIZE)
     for n in near: s.line(*at[-1], *at[n.position], "ink", 1 + 3*max(n.cosine, 0))
     back = [i for i, x in enumerate(m.memories) if kind and x.kind != kind]
     s.fill([(at[i][0] - 2, at[i][1] - 2, 4, 4) for i in back], "faint")
-    for i in sorted(set(range(len(m.memories))) - set(back)): _mark(s, *at[i], order[m.memories[i].kind], m.memories[i].text)
+    for i in sorted(set(range(len(m.memories))) - set(back)): _mark(s, *at[i], order[m.memories[i].kind], m.memories[i].text, 11 if len(at) < 200 else 8)
     y = _legend(s, m)
     for i, n in reversed(list(enumerate(near, 1))):
         x0, y0 = at[n.position]

@@ -119,7 +119,7 @@ def _chart(s: Scene, ys: np.ndarray, n: int, top: float, high: float, low: float
     x = lambda i: _LEFT + _WIDE*i/max(len(ys) - 1, 1)
     y = lambda v: top + high*(1 - (v - low)/(most - low))
     s.text(_LEFT, top - 16, title, 14, True, width=_WIDE + 50)
-    for value in (low, (low + most)/2, most): s.line(_LEFT, y(value), _LEFT + _WIDE, y(value)).text(_LEFT - 6, y(value), f"{value:.2g}", 13, colour="soft", align="right")
+    for value in (low, (low + most)/2, most): s.line(_LEFT, y(value), _LEFT + _WIDE, y(value)).text(_LEFT - 6, y(value), f"{value:.3g}", 13, colour="soft", align="right")
     if truth is not None: s.line(_LEFT, y(truth), _LEFT + _WIDE, y(truth), "deep", 2, True).text(_LEFT + _WIDE + 6, y(truth), "truth", 13, colour="deep")
     for i in range(len(ys) - 1): s.line(x(i), y(ys[i]), x(i + 1), y(ys[i + 1]), colour if i < n else "faint", 3 if i < n else 1.5)
     s.box(x(n) - 5, y(ys[n]) - 5, 10, 10, colour, f"{ys[n]:.2f}", radius=5).line(x(n), top, x(n), top + high, "faint", 1, True)

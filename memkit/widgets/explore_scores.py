@@ -135,7 +135,7 @@ def _row(scene: Scene, s: Standing, y: float, zero: float, scale: float):
     with scene.group(0, y, f"memory {s.candidate.id}"):
         scene.box(6, 1, _WIDTH - 12, _ROW - 5, "card" if s.rank == 1 else "paper", short(s.candidate.text, 300), edge="deep" if s.rank == 1 else "")
         scene.text(_LEFT + 8, 16, f"{s.rank}", 16, True).text(_LEFT + 2, 37, *_moved(s)[:1], size=13, bold=True, colour=_moved(s)[1])
-        scene.text(50, 16, s.candidate.text, 14, s.rank == 1, width=382).text(50, 37, _told(s.candidate.components), 13, colour="soft", width=390)
+        scene.text(64, 16, s.candidate.text, 14, s.rank == 1, width=368).text(64, 37, _told(s.candidate.components), 13, colour="soft", width=376)
         _stack(scene, s, zero, scale)
         scene.text(_WIDTH - _LEFT, 25, f"{s.score.value:.2f}", 15, True, align="right")
 
@@ -162,7 +162,7 @@ def draw_standings(
     for i, r in enumerate(ranked[:most]): _row(s, r, _TOP + _ROW*i, _BAR + below*scale, scale)
     y = _TOP + _ROW*min(len(ranked), most)
     s.line(_BAR + below*scale, _TOP, _BAR + below*scale, y - 6, "ink", 1.5)
-    if len(ranked) > most: s.text(50, y + 10, f"and {len(ranked) - most} more below", 13, colour="soft"); y += 24
+    if len(ranked) > most: s.text(64, y + 10, f"and {len(ranked) - most} more below", 13, colour="soft"); y += 24
     s.height = y + 4
     return s
 

@@ -129,14 +129,14 @@ def status(
     text: str,
 ) -> str:       # HTML, escaped
     "A sentence below a picture, which a screen reader says when it changes."
-    return f'<p role="status" style="margin:2px 0;max-width:46rem;line-height:1.45">{escape(text)}</p>'
+    return f'<p role="status" style="margin:2px 0;max-width:46rem;line-height:1.45;overflow-wrap:anywhere">{escape(text)}</p>'
 
 def _reason(e: Exception) -> str:
     "A message that was written for people as it stands; before any other, its kind."
     told = isinstance(e, (ValueError, TypeError, LookupError, OSError)) and type(e) is not KeyError or type(e).__module__.startswith("memkit.")
     return str(e) if told and str(e) else f"{type(e).__name__}: {e}"
 
-_ALERT = '<p role="alert" style="margin:2px 0;padding:4px 10px;border-left:4px solid #b33a1f"><b>Not done:</b> {}</p>'
+_ALERT = '<p role="alert" style="margin:2px 0;padding:4px 10px;border-left:4px solid #b33a1f;overflow-wrap:anywhere"><b>Not done:</b> {}</p>'
 
 # %% ../../nbs/widgets/82a_panel.ipynb #d78350e7
 class Panel:

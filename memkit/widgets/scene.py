@@ -31,13 +31,14 @@ STYLE = _css()   # the dark values: where the reader's system is dark, and in Ju
 
 # %% ../../nbs/widgets/82_scene.ipynb #c6665ff1
 _NARROW, _THIN, _WIDE = frozenset("iljI|!.,:;'’‘` "), frozenset("ftr()[]{}/\\-\"“”"), frozenset("mwMW@%—…")
-_SLIM = frozenset("csvxyzkJTL?")
+_SLIM, _BROAD = frozenset("csvxyzkJTL?"), frozenset("<>=+~^#&")
 
 @lru_cache(4096)
 def _em(c: str) -> float:  # width of a letter, in units of the font's size
     if c in _NARROW: return .32
     if c in _THIN: return .41
     if c in _WIDE: return .95
+    if c in _BROAD: return .84
     if c in _SLIM: return .57
     if unicodedata.combining(c): return 0.
     if unicodedata.east_asian_width(c) in "WF" or ord(c) >= 0x1F000: return 1.05
@@ -49,7 +50,7 @@ def width_of(
     bold: bool = False,
 ) -> float:              # pixels
     "About how wide `text` stands, in a wide font (ours)."
-    return sum(map(_em, text))*size*(1.09 if bold else 1.)
+    return sum(map(_em, text))*size*(1.13 if bold else 1.)
 
 # %% ../../nbs/widgets/82_scene.ipynb #9c853220
 _TURNS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)])   # marks that turn the direction of what follows
@@ -93,20 +94,25 @@ def wrap(
         words = words[n:]
     return lines + [cut(" ".join(words), room, size, bold)] if words else lines
 
+def _apart(line: str) -> str:
+    "What is written from right to left, so that the sentence around it keeps its order."
+    return f"\u2068{line}\u2069" if any(unicodedata.bidirectional(c) in ("R", "AL") for c in line) else line
+
 def short(
     text: str,
     most: int,       # letters, beside the ellipsis
 ) -> str:            # one line
     "`text` as a name in a list or a sentence, with an ellipsis where something is missing (ours)."
     line = one_line(text)
-    return line if len(line) <= most else line[:most].rstrip() + "…"
+    return _apart(line if len(line) <= most else line[:most].rstrip() + "…")
 
 def quoted(
     text: str,
     most: int = 90,
 ) -> str:
     "`text` as a quotation inside a sentence (ours)."
-    return f"“{short(text, most) if len(one_line(text)) > most else one_line(text).removesuffix('.')}”"
+    line = one_line(text)
+    return f"“{short(line if len(line) > most else line.removesuffix('.'), most)}”"
 
 def listed(
     title: str,

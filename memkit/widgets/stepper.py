@@ -66,14 +66,14 @@ def differences_html(
     other = step - 1 if against == BEFORE else against
     if against == NONE or other < 0: return ""
     found = differences(*(steps[i] for i in sorted((other, step))))
-    one = lambda d: f"<li><b>{escape(one_line(d.name))}</b>: {escape(d.before or 'not there')} → {escape(d.after or 'gone')}</li>"
+    one = lambda d: f'<li><b dir="auto">{escape(one_line(d.name))}</b>: {escape(d.before or "not there")} → {escape(d.after or "gone")}</li>'
     items = "".join(map(one, found[:most])) + (f"<li>… and {len(found) - most} more</li>" if len(found) > most else "")
     names = " to ".join(f"“{steps[i].title}”" for i in sorted((other, step)))
-    return f'<div class="mk-differences" style="line-height:1.45"><b>From {escape(names)}:</b><ul style="margin:2px 0">{items or "<li>nothing is different</li>"}</ul></div>'
+    return f'<div class="mk-differences" style="line-height:1.45;overflow-wrap:anywhere"><b>From {escape(names)}:</b><ul style="margin:2px 0">{items or "<li>nothing is different</li>"}</ul></div>'
 
 # %% ../../nbs/widgets/83_stepper.ipynb #8aeafe5b
 def _told(steps: Sequence[Step], step: int, against: int) -> str:
-    return f'<div class="mk-words" role="status" style="max-width:48rem;line-height:1.45">{escape(steps[step].words)}</div>{differences_html(steps, step, against)}'
+    return f'<div class="mk-words" role="status" style="max-width:48rem;line-height:1.45;overflow-wrap:anywhere">{escape(steps[step].words)}</div>{differences_html(steps, step, against)}'
 
 _STEPS = "steps are what dpem_steps, hybrid_steps, mark_steps or map_steps return"
 

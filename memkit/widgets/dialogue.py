@@ -111,7 +111,7 @@ def used(
 ) -> list[Used]:  # documents, then memories
     "What the prompt of `turn` showed (ours)."
     marks = citations(turn)
-    about = lambda item: item.source if isinstance(item, Document) else f"learned {item.at:%-d %B %Y}"
+    about = lambda item: item.source if isinstance(item, Document) else f"memory {item.id}, {item.kind}, learned {item.at:%-d %B %Y}"
     return [Used(marks[key_of(h)], h, f"{one_line(name_of(h.item))[:160]} ({', '.join(filter(None, (about(h.item), _found_by(h))))})") for h in (*turn.documents, *turn.recalled)]
 
 # %% ../../nbs/widgets/84g_dialogue.ipynb #be479027

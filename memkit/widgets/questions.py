@@ -16,13 +16,15 @@ from .scene import Scene, wrap
 
 # %% ../../nbs/widgets/85c_questions.ipynb #5f4f4d49
 _NUMBER, _THOUSANDS = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.I), re.compile(r"[-+]?\d{1,3}(,\d{3})+")
+_NAMED = {w: float(i) for i, w in enumerate("zero one two three four five six seven eight nine ten eleven twelve".split())}
 
 def read_number(
-    given: object,       # a number, or a text such as '0.4', '0,4', '.4', '40 %', '1,024'
+    given: object,       # a number, or a text such as '0.4', '0,4', '.4', '40 %', '1,024', 'two'
 ) -> float | None:       # None: it is no number
     "The number that somebody typed (ours)."
     if isinstance(given, Number) and not isinstance(given, (bool, complex)): return float(given)
     text = str(given).strip().replace("−", "-").rstrip(".")
+    if (named := _NAMED.get(text.casefold())) is not None: return named
     share = text.endswith("%")
     text = text.rstrip("% ")
     text = text.replace(",", "") if _THOUSANDS.fullmatch(text) else text.replace(",", ".")

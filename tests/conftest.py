@@ -1,4 +1,4 @@
-"A JupyterLab and a browser, one of each for all tests of a process that want them."
+"A JupyterLab and a browser, for the tests that want them."
 import pytest
 
 import lab as labs
@@ -11,6 +11,6 @@ def lab():
     server.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")    # while it is open an event loop runs in this process, which other tests can't have
 def chromium():
     with labs.browser() as b: yield b

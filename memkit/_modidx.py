@@ -1836,6 +1836,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                            'memkit/experiments/malp_figures.py'),
                                                  'memkit.experiments.malp_figures._simulated': ( 'experiments/malp_figures.html#_simulated',
                                                                                                  'memkit/experiments/malp_figures.py'),
+                                                 'memkit.experiments.malp_figures._three_curves': ( 'experiments/malp_figures.html#_three_curves',
+                                                                                                    'memkit/experiments/malp_figures.py'),
                                                  'memkit.experiments.malp_figures.beginning': ( 'experiments/malp_figures.html#beginning',
                                                                                                 'memkit/experiments/malp_figures.py'),
                                                  'memkit.experiments.malp_figures.cold_start': ( 'experiments/malp_figures.html#cold_start',

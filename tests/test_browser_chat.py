@@ -1,6 +1,5 @@
 """The chat in a real JupyterLab and a real browser, worked as a person would, by mouse and by keyboard alone; its model says what it is told to say."""
 import json
-import re
 
 import lab as labs
 from memkit.widgets.frames import read_turns

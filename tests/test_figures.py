@@ -9,7 +9,7 @@ import pytest
 
 from memkit.core.files import own_data
 from memkit.experiments.diagrams import Card, diagram, inches, wrapped
-from memkit.experiments.figures import COLOURS, PAPERS, SMALLEST, PaperPicture, all_of, colours, contrast, lean, published_result, save
+from memkit.experiments.figures import COLOURS, PAPERS, SMALLEST, all_of, colours, contrast, lean, published_result, save
 from memkit.experiments.tables import HERE, PAPER, Cell, Line, PaperTable, number, number_table
 
 ALL = {"hybrid": (3, 3), "malp": (5, 5), "mark": (6, 7), "map": (7, 4)}   # figures and tables that each paper has

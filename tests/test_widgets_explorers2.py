@@ -14,7 +14,7 @@ from memkit.mark.judgement import classify, injected, judge_memory, outcomes, tr
 from memkit.mark.maintain import histories, maintain, standing, standings, undo
 from memkit.mark.refined import DOMAIN, RESIDUAL
 from memkit.mark.scoring import Components, relevance
-from memkit.mark.trust import PAPER, TABLE_7, TrustSettings, errors_to_drop, verdict
+from memkit.mark.trust import PAPER, TABLE_7, TrustSettings, errors_to_drop
 from memkit.widgets.explore_memories import draw_map, explore_memories, memory_map, nearest
 from memkit.widgets.explore_rating import draw_forecast, explore_rating, forecast, pushes
 from memkit.widgets.explore_trust import draw_life, explore_trust, relevances, story

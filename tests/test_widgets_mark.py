@@ -3,7 +3,6 @@ from datetime import timedelta
 from xml.etree import ElementTree
 
 import numpy as np
-import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from memkit.core.lm import ScriptedLM

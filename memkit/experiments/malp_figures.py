@@ -8,7 +8,7 @@ __all__ = ['USERS', 'PAPER_3', 'beginning', 'figure_1', 'figure_2', 'counted', '
 
 # %% ../../nbs/experiments/77e_malp_figures.ipynb #4e1a5b2f
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -129,6 +129,21 @@ def _legend_fourth(grid: Any):
     there = {label: h for axes in grid.flat for h, label in zip(*axes.get_legend_handles_labels())}
     grid.flat[3].legend(there.values(), there, loc="center", handlelength=2.6)
 
+def _three_curves(curves: Mapping[tuple[str, str], Mapping[int, Any]], looks: Mapping[str, tuple], metrics: Sequence[str], middle: float, along: str) -> Callable[[Mapping[str, str]], "Figure"]:
+    "What draws three measures, each in a field of its own, and the legend in the fourth."
+    def draw(c: Mapping[str, str]) -> "Figure":
+        figure = sheet(6.2)
+        grid = figure.subplots(2, 2)
+        for axes, metric in zip(grid.flat, metrics):
+            for i, name in enumerate(looks):
+                if (metric, name) in curves: _curve(axes, c, name, curves[metric, name], i - middle, looks[name])
+            axes.set(title=metric, xlabel=along)
+            axes.set_ylim(bottom=0)
+            axes.grid(axis="y")
+        _legend_fourth(grid)
+        return figure
+    return draw
+
 def figure_4(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
@@ -136,18 +151,8 @@ def figure_4(
     rows = table_rows(_run(result), "Figure 4")
     curves = {(metric, name): at for metric in CURVES for name in _LOOKS if (at := _points(rows, name, metric))}
     told = "; ".join(f"{metric}, {name}: " + ", ".join(f"{number(r['ours'])} after {n}" for n, r in at.items()) for (metric, name), at in curves.items() if name in (DPEM, DICTIONARY, STANDARD))
-    def draw(c: Mapping[str, str]) -> "Figure":
-        figure = sheet(6.2)
-        grid = figure.subplots(2, 2)
-        for axes, metric in zip(grid.flat, CURVES):
-            for i, name in enumerate(_LOOKS):
-                if (metric, name) in curves: _curve(axes, c, name, curves[metric, name], i - 3, _LOOKS[name])
-            axes.set(title=metric, xlabel="rounds studied")
-            axes.set_ylim(bottom=0)
-            axes.grid(axis="y")
-        _legend_fourth(grid)
-        return figure
-    return PaperPicture("malp, Figure 4", f"Three measures against the number of rounds studied, of answers and of what is recalled. {told}. The paper prints none of its curve's values.", draw)
+    return PaperPicture("malp, Figure 4", f"Three measures against the number of rounds studied, of answers and of what is recalled. {told}. The paper prints none of its curve's values.",
+                        _three_curves(curves, _LOOKS, CURVES, 3, "rounds studied"))
 
 # %% ../../nbs/experiments/77e_malp_figures.ipynb #4474d073
 _COLD = {STANDARD: ("red", "X", ":"), DPEM: ("blue", "o", "-"), LORA: ("orange", "s", "--"), MALP: ("deep", "^", "-")}
@@ -159,18 +164,7 @@ def cold_start(
     rows = table_rows(_run(result), COLD_START)
     curves = {(metric, name): at for metric in MEASURES for name in _COLD if (at := _points(rows, name, metric))}
     told = "; ".join(f"{metric}, {name}: " + ", ".join(f"{number(r['ours'])} after {n}" for n, r in at.items()) for (metric, name), at in curves.items())
-    def draw(c: Mapping[str, str]) -> "Figure":
-        figure = sheet(6.2)
-        grid = figure.subplots(2, 2)
-        for axes, metric in zip(grid.flat, MEASURES):
-            for i, name in enumerate(_COLD):
-                if (metric, name) in curves: _curve(axes, c, name, curves[metric, name], i - 1.5, _COLD[name])
-            axes.set(title=metric, xlabel="rounds so far")
-            axes.set_ylim(bottom=0)
-            axes.grid(axis="y")
-        _legend_fourth(grid)
-        return figure
-    return PaperPicture("malp, cold start", f"Three measures against the rounds so far. {told}.", draw)
+    return PaperPicture("malp, cold start", f"Three measures against the rounds so far. {told}.", _three_curves(curves, _COLD, MEASURES, 1.5, "rounds so far"))
 
 # %% ../../nbs/experiments/77e_malp_figures.ipynb #397ecaa9
 def figure_5(

@@ -50,13 +50,13 @@ def foreign(tmp_path: Path, what: str) -> Path:
         conn.close()
     if what in ("newer", "odd"):
         MemoryStore(path).close()
-        with sqlite3.connect(path) as conn: conn.execute("UPDATE meta SET value = ? WHERE key = 'schema'", ["3" if what == "newer" else "two"])
+        with sqlite3.connect(path) as conn: conn.execute("UPDATE meta SET value = ? WHERE key = 'schema'", ["4" if what == "newer" else "two"])
         conn.close()
     return path
 
 
 @pytest.mark.parametrize("what, told", [("text", "isn't a memkit store"), ("short", "isn't a memkit store"), ("damaged", "isn't a memkit store"), ("other", "another program's database"),
-                                        ("newer", "its schema is 3, this memkit knows up to 2; update memkit"), ("odd", "its schema is two")])
+                                        ("newer", "its schema is 4, this memkit knows up to 3; update memkit"), ("odd", "its schema is two")])
 def test_what_is_not_ours_is_not_touched(tmp_path, what, told):
     path = foreign(tmp_path, what)
     before = path.read_bytes(), path.stat().st_mtime_ns

@@ -42,6 +42,7 @@ class Piece:
     name: str              # document or memory
     text: str              # as it will stand in the prompt
     hit: Hit | None = None
+    said: tuple[str, str] = ("", "")   # of an earlier round: what the user said, and the answer
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['SCHEMA', 'tables', 'meta', 'owners', 'erasures', 'memories', 'turns', 'citations', 'events', 'state', 'adapters',
-           'PRAGMAS', 'owner_digest', 'bucket', 'StoreError', 'NotFound', 'one_line', 'address', 'database_file',
-           'make_engine', 'open_schema', 'Open', 'Database', 'reading', 'writing', 'find_owner', 'raise_version',
-           'glance']
+           'traces', 'quotes', 'PRAGMAS', 'owner_digest', 'bucket', 'StoreError', 'NotFound', 'one_line', 'address',
+           'database_file', 'make_engine', 'open_schema', 'Open', 'Database', 'reading', 'writing', 'find_owner',
+           'raise_version', 'glance']
 
 # %% ../../nbs/core/07a_schema.ipynb #2c4c2759
 import hashlib
@@ -42,7 +42,7 @@ def bucket(
     return int.from_bytes(digest[:2], "big")
 
 # %% ../../nbs/core/07a_schema.ipynb #5b874ed9
-SCHEMA = 2   # 2: adapters
+SCHEMA = 3   # 2: adapters; 3: traces and what they quote
 tables = MetaData()
 
 def _owned(name: str, *columns: Column | Index) -> Table:
@@ -72,6 +72,11 @@ events = _owned("events", Column("at", BigInteger, nullable=False), Column("kind
 state = _owned("state", Column("key", Text, nullable=False), Column("value", Text, nullable=False))
 adapters = _owned("adapters", *(Column(name, Text, nullable=False) for name in ("kind", "base", "digest", "card")),   # card: JSON
     Column("at", BigInteger, nullable=False), Column("bytes", LargeBinary, nullable=False))          # last, so that the rest is read without it
+traces = _owned("traces", Column("turn", Text, nullable=False, index=True), Column("version", Integer, nullable=False),
+    Column("content", LargeBinary, nullable=False))                      # the whole turn, compressed; see memkit.turn.trace
+quotes = Table("quotes", tables, Column("id", Integer, primary_key=True),
+    Column("trace", ForeignKey("traces.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("memory", Integer, index=True), Column("turn", Text, index=True))   # whose words a trace holds: one of the two
 
 # %% ../../nbs/core/07a_schema.ipynb #aef7e919
 class StoreError(RuntimeError):

@@ -1,12 +1,12 @@
 "MaLP's memories and the assistant on top of them: what is kept, what comes back, and what nothing may change."
 import pytest
 
-from memkit.core.assistant import check_assistant
+from memkit.turn.contract import check_assistant
 from memkit.core.embed import MiniLM
 from memkit.core.lm import ScriptedLM
 from memkit.core.notes import Round
 from memkit.core.store import MemoryStore
-from memkit.malp.assistant import MalpAssistant, MalpSettings, answer_turn, assemble, memory_block, prompt_for
+from memkit.malp.assistant import MalpAssistant, MalpSettings, memory_block, prompt_for
 from memkit.malp.dpem import DPeMSettings
 from memkit.malp.memories import OWN_ANSWER, DialogueMemory, DictionaryMemory, DPeMMemory, FullHistory, NoMemory, RandomRecall, check_dialogue_memory, dictionary_entries
 from memkit.malp.retrievers import WAYS, MalpRecall, closeness, closest_match, literal_match
@@ -59,7 +59,7 @@ def test_the_models_own_answer_is_kept_and_not_learned(minilm):
     turn = a.chat("ann", ALLERGY)
     assert [m.meta["speaker"] for m in a.memories("ann")] == ["user"] and not any("nuts" in m.text or "aspirin" in m.text for m in a.memories("ann"))
     assert a.store.turns("ann")[0].answer.startswith("You are allergic to nuts") and a.store.turns("ann")[0].id == turn.id
-    assert OWN_ANSWER in {m.reason for m in turn.extra["moves"] if m.kind == "dropped"}
+    assert OWN_ANSWER in {m.reason for m in a.memory.dpem.moves("ann") if m.kind == "dropped"}
 
 
 def test_repeating_what_was_recalled_counts_nothing(minilm):

@@ -114,7 +114,7 @@ def pieces(
     turn: Turn,
 ) -> list[Piece]:   # in the order in which they find room
     "The last rounds, then what was chosen, each shortened to its share."
-    s, count = assistant.settings, assistant.model.count_tokens
+    s, count = assistant.settings, assistant.model_for(turn.user).count_tokens
     out = rounds_said(assistant, turn)
     for hit in (c.hit for c in turn.considered if c.shown):
         of_document = isinstance(hit.item, Document)

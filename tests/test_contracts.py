@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from faulty_server import FaultyServer, completion, say
-from memkit.core.assistant import check_assistant
+from memkit.turn.contract import check_assistant
 from memkit.core.embed import MedCPT, MiniLM, Remembered, check_embedder
 from memkit.core.endpoint import ChatEndpoint
 from memkit.core.index import ChromaIndex, ExactIndex, check_index

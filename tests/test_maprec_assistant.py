@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.core.assistant import check_assistant
+from memkit.turn.contract import check_assistant
 from memkit.core.embed import MiniLM
 from memkit.core.lm import ScriptedLM
 from memkit.core.store import MemoryStore

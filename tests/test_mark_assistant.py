@@ -121,7 +121,7 @@ def test_a_mode_decides_what_is_filled_first_and_stands_last():
 
 
 def test_a_small_budget_keeps_what_counts(minilm):
-    documents = open_mark(":memory:", ScriptedLM([]), documents=[Document(id="d", text="The infusion pump has a log book. "*8)]).documents
+    documents = open_mark(":memory:", ScriptedLM([]), documents=[Document(id="d", text="The infusion pump has a log book. "*8)]).retriever
     for first, kept in ((KNOWLEDGE, Document), (MEMORY, object)):
         a = assistant(minilm, documents=documents, settings=MarkSettings(first=first, rounds=0))
         teach(a, "ann")

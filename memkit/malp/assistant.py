@@ -161,7 +161,7 @@ def study_round(self: MalpAssistant, user: str, r: Round, session: str) -> bool:
     return bool(self.memory.take(user, r, session=session))
 
 @patch
-def erase(self: MalpAssistant, user: str, ids: Sequence[int] | None) -> Receipt:
+def erase(self: MalpAssistant, user: str, ids: Sequence[int] | None, turns: Sequence[str] = ()) -> Receipt:
     "Delete memories with all their earlier wordings, or everything; the user's weights leave this process too."
     if isinstance(self.model, PersonalLM): self.model.unload(user)
     return self.memory.forget(user, ids)

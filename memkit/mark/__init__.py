@@ -6,37 +6,25 @@
 __all__ = ['open_mark']
 
 # %% ../../nbs/mark/49a_mark.ipynb #dd27d3d6
+from typing import TYPE_CHECKING
+
+# %% ../../nbs/mark/49a_mark.ipynb #e082c14f
+if TYPE_CHECKING: from memkit.mark.assistant import MarkAssistant
+
+# %% ../../nbs/mark/49a_mark.ipynb #2a599593
 def open_mark(
     store=None,               # where memories are kept: a path, or a MemoryStore; None: the user's data folder
     model="embedded",         # a LanguageModel, or a name as for `load_model`, such as a hub name or 'http://host:port/v1#model'
     documents=None,           # domain knowledge: a Retriever, or a list of Documents; None: none
-    embedder: str = "minilm", # as for `load_embedder`
+    embedder="minilm",        # an Embedder, or a name as for `load_embedder`
     prompted: bool = False,   # agents that ask the model, as in the paper; False: those that work offline
     policy=None,              # a Policy, its rules, or a JSON file of them; None: nothing is hidden
     attributes_of=None,       # of a user: region, department, purpose, …
     search=None,              # SearchSettings; None: the defaults
     settings=None,            # MarkSettings; None: the defaults
-):                            # a MarkAssistant
+) -> "MarkAssistant":
     "MARK's assistant with everything it needs (MARK §1.2). Raises what the loading of its parts raises."
-    from memkit.core.embed import Remembered, load_embedder
-    from memkit.core.files import home_dir
-    from memkit.core.llm import load_model
-    from memkit.core.store import MemoryStore
-    from memkit.mark.agents import embedded_agents
-    from memkit.mark.assistant import MarkAssistant, MarkSettings
-    from memkit.mark.builder import Builder
-    from memkit.mark.policy import Policy, read_policy
-    from memkit.mark.prompted import prompted_agents
-    from memkit.mark.search import RefinedSearch, SearchSettings
-    from memkit.mark.voices import VoiceSettings
-    kept = store if isinstance(store, MemoryStore) else MemoryStore(store or home_dir()/"mark.sqlite3")
-    lm, encoder = load_model(model) if isinstance(model, str) else model, Remembered(load_embedder(embedder))
-    shown: dict[str, tuple[str, ...]] = {}
-    agents = prompted_agents(lm) if prompted else embedded_agents(encoder, recalled=lambda turn: shown.get(turn, ()))
-    rules = policy if policy is None or isinstance(policy, Policy) else read_policy(policy)
-    return MarkAssistant(lm, RefinedSearch(kept, encoder, search or SearchSettings(), rules), Builder(kept, encoder, agents, voices=VoiceSettings()), _retriever(documents, encoder),
-                         settings or MarkSettings(), attributes_of or (lambda user: {}), shown)
-
-def _retriever(documents, embedder):
-    from memkit.core.retrieve import FusedRetriever
-    return FusedRetriever(list(documents), embedder) if isinstance(documents, (list, tuple)) else documents
+    from memkit.mark.assistant import MarkAssistant
+    from memkit.turn.assistants import opened, parts
+    p = parts("mark", store, model, embedder)
+    return opened(MarkAssistant.open(p, settings, documents, prompted, policy, attributes_of, search), p)

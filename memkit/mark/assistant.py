@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['KNOWLEDGE', 'MEMORY', 'MODES', 'INSTRUCTIONS', 'USING', 'RULES', 'HEADINGS', 'MarkSettings', 'prompt_order',
-           'assemble', 'shown_text', 'pieces_of', 'MarkAssistant', 'together', 'prompt_for', 'answer_turn']
+           'assemble', 'shown_text', 'piece_of', 'pieces_of', 'MarkAssistant', 'together']
 
 # %% ../../nbs/mark/49_assistant.ipynb #207559e7
 from collections.abc import Callable, Mapping, Sequence
@@ -12,19 +12,27 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ..core.assistant import Stopwatch, explain
+from fastcore.basics import patch
+
+from ..core.embed import Remembered
 from ..core.lm import LanguageModel
-from ..core.prompt import Fitted, Piece, fit, shorten
-from ..core.records import Considered, Document, Hit, Memory, Message, Receipt, Turn, check_text, new_id, utc_now
-from ..core.retrieve import Retriever
+from ..core.prompt import Piece, shorten
+from ..core.records import Change, Considered, Document, Hit, Memory, Message, Receipt, Turn, check_text, utc_now
+from ..core.retrieve import FusedRetriever, Retriever
+from .agents import embedded_agents
 from .builder import Builder, BuildReport, forget_contributions
 from .judgement import injected, judge_memory
 from .maintain import MaintenanceReport, maintain
-from .policy import Caller, allowed, record_seen
+from .policy import Caller, Policy, allowed, read_policy, record_seen
+from .prompted import prompted_agents
 from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, check_user, conversation_of
-from .search import Found, RefinedSearch, considered, why
+from .search import Found, RefinedSearch, SearchSettings, considered, why
 from .trust import PAPER, TrustSettings
-from .voices import settle, spared
+from .voices import VoiceSettings, settle, spared
+from ..turn import trace
+from ..turn.assistants import Parts
+from ..turn.engine import Assistant, explain
+from ..turn.stages import TurnSettings, check_counts, chosen, rounds_as_messages, rounds_said
 
 # %% ../../nbs/mark/49_assistant.ipynb #c4f78e4f
 if TYPE_CHECKING: from concurrent.futures import Future
@@ -33,29 +41,31 @@ if TYPE_CHECKING: from concurrent.futures import Future
 KNOWLEDGE, MEMORY = MODES = ("knowledge", "memory")
 
 @dataclass(frozen=True, kw_only=True)
-class MarkSettings:
-    "Where each number comes from: a section of MARK, or `ours`. Raises `ValueError` for what can't be."
+class MarkSettings(TurnSettings):
+    """Where each number comes from: a section of MARK, or `ours`. Raises `ValueError` for what can't be.
+
+    Inherited, all ours: 1,024 tokens, 2 rounds of the conversation that goes on, 160 tokens of an answer."""
     first: str = KNOWLEDGE      # what counts where documents and memories disagree: one of `MODES`; §1.1, Table 2
     agent: str = "assistant"    # this assistant's name; Figure 1
     documents: int = 2          # shown at most; ours ("relevant domain knowledge", §1.2)
-    rounds: int = 2             # of the conversation that goes on, word for word; ours
-    budget: int = 1024          # tokens of the prompt; ours
     memory_tokens: int = 80     # of one memory; ours
     document_tokens: int = 160  # of one document; ours
-    answer_tokens: int = 160    # ours
 
     def __post_init__(self):
+        super().__post_init__()
         if self.first not in MODES: raise ValueError(f"first must be one of {', '.join(MODES)}; got {self.first!r}")
         check_text(self.agent, "agent")
-        for name, least in (("documents", 0), ("rounds", 0), ("budget", 1), ("memory_tokens", 1), ("document_tokens", 1), ("answer_tokens", 1)):
-            if getattr(self, name) < least: raise ValueError(f"{name} must be {least} or more, got {getattr(self, name)}")
+        check_counts(self, {"documents": 0, "memory_tokens": 1, "document_tokens": 1})
 
 # %% ../../nbs/mark/49_assistant.ipynb #701ecbe6
 INSTRUCTIONS = "You are an expert assistant. Answer in one to three sentences."
 USING = "Using this, answer my question in two or three sentences."   # below what is shown
-RULES = {KNOWLEDGE: "The reference texts are reliable; what was learned in earlier conversations makes them more precise. Where the two disagree, follow the reference texts.",
-         MEMORY: "What was learned in earlier conversations is reliable; the reference texts add to it. Where the two disagree, follow what was learned."}
-HEADINGS = {"document": "Reference texts:", RESIDUAL: "What was learned in earlier conversations:", QUESTION: "How this user speaks:", RESPONSE: "How this user wants to be answered:"}
+RULES = {KNOWLEDGE: "The reference texts are reliable; what was learned in earlier conversations makes them more precise. "
+                    "Where the two disagree, follow the reference texts.",
+         MEMORY: "What was learned in earlier conversations is reliable; the reference texts add to it. "
+                 "Where the two disagree, follow what was learned."}
+HEADINGS = {"document": "Reference texts:", RESIDUAL: "What was learned in earlier conversations:",
+            QUESTION: "How this user speaks:", RESPONSE: "How this user wants to be answered:"}
 
 def prompt_order(
     first: str,  # one of MODES
@@ -63,26 +73,21 @@ def prompt_order(
     "In which order a prompt's parts are filled, what counts more first (MARK Table 2; how: ours); shown in the opposite order."
     return ("document", RESIDUAL, QUESTION, RESPONSE) if first == KNOWLEDGE else (RESIDUAL, QUESTION, RESPONSE, "document")
 
+# %% ../../nbs/mark/49_assistant.ipynb #70865b17
 def assemble(
     question: str,
     first: str = KNOWLEDGE,
     shown: Sequence[str] | None = None,   # the parts from top to bottom; None: what counts more stands last
 ) -> Callable[[Sequence[Piece]], list[Message]]:
-    "Instructions, the conversation's last rounds, then the question with knowledge and memories below it, right where the answer begins (MARK §1.2; wording: ours)."
+    "Instructions, the last rounds, then the question with knowledge and memories below it, where the answer begins (MARK §1.2; wording: ours)."
     def messages(pieces: Sequence[Piece]) -> list[Message]:
         names = [n for n in shown or prompt_order(first)[::-1] if any(p.name == n for p in pieces)]
         blocks = ["\n".join([HEADINGS[n], *(p.text for p in pieces if p.name == n)]) for n in names]
         rule = [RULES[first]] if "document" in names and len(names) > 1 else []     # about what isn't there it only confuses
-        said = [m for p in reversed(pieces) if p.name == "round" for m in _messages(p.text)]
         asked = "\n\n".join([question, *blocks, USING]) if blocks else question
-        return [Message(role="system", text=" ".join([INSTRUCTIONS, *rule])), *said, Message(role="user", text=asked)]
+        system = Message(role="system", text=" ".join([INSTRUCTIONS, *rule]))
+        return [system, *rounds_as_messages(pieces), Message(role="user", text=asked)]
     return messages
-
-_BETWEEN = "\x1f"   # ASCII's own separator of units, between the sides of a round
-
-def _messages(round_text: str) -> list[Message]:
-    user, answer = round_text.split(_BETWEEN)
-    return [Message(role="user", text=user), Message(role="assistant", text=answer)]
 
 # %% ../../nbs/mark/49_assistant.ipynb #fd8c3c1a
 def shown_text(
@@ -92,104 +97,202 @@ def shown_text(
     about = str(m.meta.get("about") or "").strip()
     return m.text if not about or m.kind != RESIDUAL else f"{about.rstrip(' :?-.')}: {m.text}"
 
+def piece_of(
+    hit: Hit,
+    settings: MarkSettings,
+    count: Callable[[str], int],  # tokens of a text
+) -> Piece:                       # its name: document, or the kind of the memory
+    "A document or a memory as the prompt may show it, on one line."
+    if isinstance(hit.item, Document): name, text = "document", shorten(hit.item.text, settings.document_tokens, count)
+    else: name, text = hit.item.kind, shorten(shown_text(hit.item), settings.memory_tokens, count)
+    return Piece(name=name, text=" ".join(text.split()), hit=hit)
+
 def pieces_of(
     hits: Sequence[Hit],          # memories, one of each kind at most, and documents, best first
     settings: MarkSettings,
-    count: Callable[[str], int],  # tokens of a text
+    count: Callable[[str], int],
 ) -> list[Piece]:
     "What a prompt may show, in the order in which it is filled."
-    name = lambda h: "document" if isinstance(h.item, Document) else h.item.kind
-    text = lambda h: shorten(h.item.text, settings.document_tokens, count) if isinstance(h.item, Document) else shorten(shown_text(h.item), settings.memory_tokens, count)
-    order = prompt_order(settings.first)
-    return [Piece(name=name(h), text=" ".join(text(h).split()), hit=h) for h in sorted(hits, key=lambda h: order.index(name(h))) if text(h)]
+    found, order = [piece_of(h, settings, count) for h in hits], prompt_order(settings.first)
+    return sorted((p for p in found if p.text), key=lambda p: order.index(p.name))
 
 # %% ../../nbs/mark/49_assistant.ipynb #4fddd0c4
-class MarkAssistant:
-    "An assistant with MARK's refined memory: an `Assistant` (MARK §1.2)."
+class MarkAssistant(Assistant):
+    "An assistant with MARK's refined memory (MARK §1.2)."
+    name, about = "mark", "what experts correct is kept for their colleagues (MARK)"
+    Settings, instructions, kinds, revises = MarkSettings, INSTRUCTIONS, KINDS, True
+
     def __init__(
         self,
         model: LanguageModel,               # the paper: GPT-3.5; embedded: SmolLM2
         search: RefinedSearch,              # with its store and policy
         builder: Builder,                   # over the same store
         documents: Retriever | None = None, # domain knowledge; None: none
-        settings: MarkSettings = MarkSettings(),
+        settings: MarkSettings | None = None,
         attributes_of: Callable[[str], Mapping[str, str]] = lambda user: {},   # of a user: region, department, purpose, …
-        shown: dict[str, tuple[str, ...]] | None = None,   # filled here: what each turn's prompt showed, so that agents which look there don't learn it again
+        shown: dict[str, tuple[str, ...]] | None = None,   # filled here: what each turn's prompt showed, so that agents don't learn it again
         clock: Callable[[], datetime] = utc_now,
     ):
         if search.store is not builder.store: raise ValueError("search and builder must share one store, or what is built is never found")
-        self.model, self.search, self.builder, self.documents = model, search, builder, documents
-        self.store, self.settings, self.attributes_of, self.clock = search.store, settings, attributes_of, clock
+        super().__init__(search.store, model, settings, clock, documents)
+        self.search, self.builder, self.attributes_of = search, builder, attributes_of
         self.shown = {} if shown is None else shown
-        self._sessions: dict[str, str] = {}
 
-    def __enter__(self): return self
-    def __exit__(self, *error): self.close()
+# %% ../../nbs/mark/49_assistant.ipynb #cbd66280
+@patch
+def check_user(self: MarkAssistant, user: str) -> str:
+    "A user's name, which can't be the domain's."
+    return check_user(user)
 
-    def chat(self, user: str, text: str) -> Turn:
-        "Answer one message; raises `ValueError` for one that can't be answered, and stores nothing then."
-        return answer_turn(self, check_user(user), check_text(text, "message"))
+@patch
+def caller(self: MarkAssistant, user: str) -> Caller:
+    "Who asks, for search and audit."
+    return Caller(user=user, agent=self.settings.agent, attributes=self.attributes_of(user))
 
-    def end(self, user: str) -> "Future[BuildReport] | None":
-        "End the conversation that goes on: it is read in the background (MARK §1.2, MBS). None where there is none."
-        session = self._sessions.pop(user, None)
-        if not session or not (said := self.store.turns(user, session)): return None
-        read = self._build(user, session)
-        read.add_done_callback(lambda done: done.exception() or [self.shown.pop(t.id, None) for t in said])
-        return read
+# %% ../../nbs/mark/49_assistant.ipynb #560d5d24
+@patch
+def look_up(self: MarkAssistant, turn: Turn) -> Turn:
+    "The refined memories that this caller may see, and the documents (MARK §1.2, MSS)."
+    docs = chosen(self.documents(turn), self.settings.documents)
+    if not self.has_consent(turn.user): return replace(turn, considered=tuple(docs))
+    found = self.search.find(self.caller(turn.user), turn.query, at=turn.at)
+    first = {h.item.id for h in found.chosen.values()}
+    memories = [replace(c, outcome="") if c.shown else c for c in considered(found, first)]
+    return replace(turn, considered=(*memories, *docs), extra={"found": found})
 
-    def _build(self, user: str, session: str) -> "Future[BuildReport]":
-        return self.builder.submit(conversation_of(self.store, user, session, self.settings.agent, self.attributes_of(user)))
+@patch
+def pieces(self: MarkAssistant, turn: Turn) -> list[Piece]:
+    "The last rounds, then knowledge and one memory of each kind."
+    hits = [c.hit for c in turn.considered if c.shown]
+    return [*rounds_said(self, turn), *pieces_of(hits, self.settings, self.model.count_tokens)]
 
-    def learned(self, user: str) -> BuildReport | None:
-        "Read the conversation that goes on, up to here, and wait for it. Raises what the agents raise."
-        session = self._sessions.get(user)
-        return self._build(user, session).result() if session and self.store.turns(user, session) else None
+@patch
+def messages(self: MarkAssistant, turn: Turn, kept: Sequence[Piece]) -> list[Message]:
+    "The question with knowledge and memories below it."
+    return assemble(turn.text, self.settings.first)(kept)
 
-    def memories(self, user: str) -> list[Memory]:
-        "What is remembered of `user` and in force, oldest first, the conversation that goes on included; `domain_memories` has the rest."
-        self.learned(check_user(user))
-        return [m for m in self.store.list(user) if m.kind in KINDS]
+@patch
+def explain(self: MarkAssistant, turn: Turn) -> str:
+    "Why each memory and document was shown, and what put the first of each kind before the second."
+    found = turn.extra.get("found")
+    return "\n".join([explain(turn), *(why(found, kind) for kind in KINDS)]) if found else explain(turn)
 
-    def domain_memories(self, user: str) -> list[Memory]:
-        "The residual memories that this user may see, oldest first: they belong to the domain (MARK Figure 1, footnote)."
-        return [m for m in self.store.list(DOMAIN) if m.kind in KINDS and allowed(self.search.policy, m.meta.get("metadata"), self.caller(user))]
+# %% ../../nbs/mark/49_assistant.ipynb #a10bf377
+@patch
+def count_recalls(self: MarkAssistant, turn: Turn):
+    "Count the user's own memories that were shown (MARK §1.2, RC)."
+    own = [h.item.id for h in turn.recalled if h.item.user == turn.user]
+    if own: injected(self.store, turn.user, own, turn.id, turn.user, at=turn.at)
 
-    def caller(self, user: str) -> Caller:
-        "Who asks, for search and audit."
-        return Caller(user=user, agent=self.settings.agent, attributes=self.attributes_of(user))
+@patch
+def learn(self: MarkAssistant, turn: Turn, prepared: None) -> list[Change]:
+    "Nothing yet: the conversation is read when it is over (MARK §1.2, MBS)."
+    return []
 
-    def forget(self, user: str, ids: Sequence[int] | None = None) -> Receipt:
-        "Delete these memories of the user, and what the domain learned from the same turns; without `ids` everything. Raises `LookupError` for ids that aren't the user's."
-        self.builder.wait()
-        self.shown.clear()     # words that may be forgotten in a moment
-        turns = None if ids is None else {t for id in ids for t in self.store.get(check_user(user), id).turns}
-        if ids is None: self._sessions.pop(user, None)
-        shared = forget_contributions(self.store, self.search.embedder, check_user(user), turns)
-        return together(self.store.forget(user, ids), shared.receipts)
+@patch
+def record(self: MarkAssistant, turn: Turn) -> Turn:
+    "Count the domain's memories that were shown, log who saw what, and keep the trace."
+    shown = [h.item for h in turn.recalled]
+    if self.has_consent(turn.user):
+        domain = [m.id for m in shown if m.user == DOMAIN]
+        if domain: injected(self.store, DOMAIN, domain, turn.id, turn.user, at=turn.at)
+        if shown: record_seen(self.store, self.caller(turn.user), shown, turn.id, at=turn.at)
+        self.shown[turn.id] = tuple(m.text for m in shown)
+    return trace.record(self, turn)
 
-    def feedback(self, user: str, memory_id: int, correct: bool, revise: bool = False) -> Memory:
-        "Call a memory right or wrong that was shown to the user (MARK §1.2, FS). Raises `LookupError` for one that isn't theirs and wasn't shown to them, `ValueError` for the contrary of what they said before."
-        owner = user if any(m.id == memory_id for m in self.store.list(check_user(user), superseded=True)) else DOMAIN
-        judged = judge_memory(self.store, owner, memory_id, user, correct, revise=revise)
-        if owner == DOMAIN and not correct and self.builder.voices: settle(self.store, self.search.embedder, [memory_id], self.builder.voices)
-        return judged
+# %% ../../nbs/mark/49_assistant.ipynb #880e5a05
+@patch
+def finish(self: MarkAssistant, user: str, session: str) -> "Future[BuildReport] | None":
+    "Read the conversation in the background (MARK §1.2, MBS). None where nothing was said."
+    said = self.store.turns(user, session)
+    if not said: return None
+    read = self.read_session(user, session)
+    read.add_done_callback(lambda done: done.exception() or [self.shown.pop(t.id, None) for t in said])
+    return read
 
-    def explain(self, turn: Turn) -> str:
-        "Why each memory and document was shown, and what put the first of each kind before the second."
-        found = turn.extra.get("found")
-        return "\n".join([explain(turn), *(why(found, kind) for kind in KINDS)]) if found else explain(turn)
+@patch
+def read_session(self: MarkAssistant, user: str, session: str) -> "Future[BuildReport]":
+    "Hand a session to the builder."
+    return self.builder.submit(conversation_of(self.store, user, session, self.settings.agent, self.attributes_of(user)))
 
-    def maintain(self, users: Sequence[str] = (), settings: TrustSettings = PAPER) -> list[MaintenanceReport]:
-        "Let go of what proved wrong, in the domain and for these users (MARK, appendix 1); `memkit.mark.maintain.undo` brings it back within the grace period."
-        voices = self.builder.voices
-        spare = {DOMAIN: lambda ids: spared(self.store, ids, voices)} if voices else {}   # a few who call a truth wrong must not get it dropped
-        return [maintain(self.store, owner, settings, clock=self.clock, embedder=self.search.embedder, spare=spare.get(owner)) for owner in (DOMAIN, *users)]
+@patch
+def learned(self: MarkAssistant, user: str) -> BuildReport | None:
+    "Read the conversation that goes on, up to here, and wait for it. Raises what the agents raise."
+    session = self._sessions.get(user)
+    return self.read_session(user, session).result() if session and self.store.turns(user, session) else None
 
-    def close(self):
-        "End all conversations, and wait until they have been read."
-        for user in list(self._sessions): self.end(user)
-        self.builder.close()
+@patch
+def memories(self: MarkAssistant, user: str) -> list[Memory]:
+    "What is remembered of `user`, the conversation that goes on included; `shared_memories` has what belongs to the domain."
+    self.learned(self.check_user(user))
+    return Assistant.memories(self, user)
+
+# %% ../../nbs/mark/49_assistant.ipynb #798bf925
+@patch
+def shared_memories(self: MarkAssistant, user: str) -> list[Memory]:
+    "The residual memories that this user may see, oldest first: they belong to the domain (MARK Figure 1, footnote)."
+    caller = self.caller(user)
+    return [m for m in self.store.list(DOMAIN) if m.kind in KINDS and allowed(self.search.policy, m.meta.get("metadata"), caller)]
+
+@patch
+def domain_memories(self: MarkAssistant, user: str) -> list[Memory]:
+    "An older name of `shared_memories`."
+    return self.shared_memories(user)
+
+@patch
+def feedback(self: MarkAssistant, user: str, memory_id: int, correct: bool, revise: bool = False) -> Memory:
+    "Call a memory right or wrong that was shown to the user (MARK §1.2, FS). Raises `LookupError` and `ValueError` as `judge_memory` does."
+    own = {m.id for m in self.store.list(self.check_user(user), superseded=True)}
+    owner = user if memory_id in own else DOMAIN
+    judged = judge_memory(self.store, owner, memory_id, user, correct, revise=revise)
+    if owner == DOMAIN and not correct and self.builder.voices: settle(self.store, self.search.embedder, [memory_id], self.builder.voices)
+    return judged
+
+@patch
+def maintain(self: MarkAssistant, users: Sequence[str] = (), settings: TrustSettings = PAPER) -> list[MaintenanceReport]:
+    "Let go of what proved wrong, in the domain and for these users (MARK, appendix 1); `memkit.mark.maintain.undo` brings it back for a while."
+    voices, embedder = self.builder.voices, self.search.embedder
+    spare = {DOMAIN: lambda ids: spared(self.store, ids, voices)} if voices else {}   # a few who call a truth wrong must not get it dropped
+    return [maintain(self.store, o, settings, clock=self.clock, embedder=embedder, spare=spare.get(o)) for o in (DOMAIN, *users)]
+
+# %% ../../nbs/mark/49_assistant.ipynb #4e36a7b6
+@patch
+def erase(self: MarkAssistant, user: str, ids: Sequence[int] | None, turns: Sequence[str] = ()) -> Receipt:
+    "Delete these memories, and what the domain learned from the same turns; without `ids` everything."
+    self.builder.wait()
+    self.shown.clear()     # words that may be forgotten in a moment
+    said = None if ids is None else {*turns, *(t for id in ids for t in self.store.get(user, id).turns)}
+    shared = forget_contributions(self.store, self.search.embedder, user, said)
+    return together(self.store.forget(user, ids), shared.receipts)
+
+@patch
+def close(self: MarkAssistant):
+    "End all conversations, and wait until they have been read."
+    for user in list(self._sessions): self.end(user)
+    self.builder.close()
+    Assistant.close(self)
+
+# %% ../../nbs/mark/49_assistant.ipynb #ac287682
+@patch(cls_method=True)
+def open(
+    cls: MarkAssistant,
+    p: Parts,
+    settings: MarkSettings | None = None,
+    documents=None,                        # domain knowledge: a Retriever, or a list of Documents
+    prompted: bool = False,                # agents that ask the model, as in the paper; False: those that work offline
+    policy=None,                           # a Policy, its rules, or a JSON file of them; None: nothing is hidden
+    attributes_of=None,                    # of a user: region, department, purpose, …
+    search: SearchSettings | None = None,
+) -> MarkAssistant:
+    "MARK's assistant, put together from its parts (MARK §1.2)."
+    encoder = Remembered(p.embedder)
+    shown: dict[str, tuple[str, ...]] = {}
+    agents = prompted_agents(p.model) if prompted else embedded_agents(encoder, recalled=lambda turn: shown.get(turn, ()))
+    rules = policy if policy is None or isinstance(policy, Policy) else read_policy(policy)
+    found = FusedRetriever(list(documents), encoder) if isinstance(documents, (list, tuple)) else documents
+    builder = Builder(p.store, encoder, agents, voices=VoiceSettings(), clock=p.clock)
+    searcher = RefinedSearch(p.store, encoder, search or SearchSettings(), rules, clock=p.clock)
+    return cls(p.model, searcher, builder, found, settings, attributes_of or (lambda user: {}), shown, p.clock)
 
 # %% ../../nbs/mark/49_assistant.ipynb #cca84880
 def together(
@@ -201,53 +304,3 @@ def together(
     for r in shared: removed |= {f"domain {place}": n + removed.get(f"domain {place}", 0) for place, n in r.removed.items()}
     pending = "; ".join(dict.fromkeys(r.pending for r in (own, *shared) if r.pending))
     return replace(own, removed=removed, erased=all(r.erased for r in (own, *shared)), pending=pending)
-
-# %% ../../nbs/mark/49_assistant.ipynb #4ce691c7
-def _outcomes(found: Found, documents: Sequence[Hit], fitted: Fitted, most: int) -> tuple[Considered, ...]:
-    "Every memory and document that was looked at, and what became of it."
-    kept = {id(s.hit): s.kept for s in fitted.sections if s.hit}
-    told = lambda h, rank: f"ranked {rank}, and {most} are shown at most" if id(h) not in kept else "shown" if kept[id(h)] else "did not fit the budget"
-    memories = considered(found, {s.hit.item.id for s in fitted.sections if s.kept and s.hit and not isinstance(s.hit.item, Document)})
-    return memories + tuple(Considered(hit=h, outcome=told(h, rank), shown=kept.get(id(h), False)) for rank, h in enumerate(documents, 1))
-
-def prompt_for(
-    assistant: MarkAssistant,
-    user: str,
-    question: str,
-    found: Found,
-    documents: Sequence[Hit] = (),  # best first
-    session: str | None = None,
-) -> Fitted:
-    "The prompt within its budget: knowledge and one memory of each kind, then the conversation's last rounds (MARK §1.2). Raises `BudgetError`."
-    s, count = assistant.settings, assistant.model.count_tokens
-    pieces = pieces_of([*found.chosen.values(), *documents[:s.documents]], s, count)
-    last = [t for t in assistant.store.turns(user, session) if t.question.strip() and t.answer.strip()][::-1][:s.rounds] if session and s.rounds else []
-    rounds = [Piece(name="round", text=f"{t.question}{_BETWEEN}{t.answer}") for t in last]
-    return fit([*rounds, *pieces], assemble(question, s.first), lambda messages: count(assistant.model.render(messages)), s.budget)
-
-def answer_turn(
-    assistant: MarkAssistant,
-    user: str,
-    text: str,
-) -> Turn:
-    "One whole turn (MARK Figure 1, lower half); the conversation is read when it ends."
-    watch, s, at, caller = Stopwatch(), assistant.settings, assistant.clock(), assistant.caller(user)
-    session = assistant._sessions.setdefault(user, new_id("s"))
-    with watch.step("recall"): found = assistant.search.find(caller, text)
-    with watch.step("documents"): documents = assistant.documents.search(text, s.documents) if assistant.documents and s.documents else []
-    with watch.step("prompt"): fitted = prompt_for(assistant, user, text, found, documents, session)
-    with watch.step("generate"): reply = assistant.model.generate([fitted.messages], max_tokens=s.answer_tokens)[0]
-    turn = Turn(id=new_id("t"), user=user, session=session, at=at, text=text, query=text, draft=reply.text, answer=reply.text.strip(),
-        messages=fitted.messages, prompt=assistant.model.render(fitted.messages), sections=fitted.sections, budget=fitted.budget, prompt_tokens=fitted.tokens,
-        answer_tokens=reply.answer_tokens, considered=_outcomes(found, documents, fitted, s.documents), model=assistant.model.name, extra={"found": found})
-    with watch.step("record"): _record(assistant, turn, caller)
-    return replace(turn, seconds=watch.total())
-
-def _record(assistant: MarkAssistant, turn: Turn, caller: Caller):
-    "The turn's words under its user; each memory's recall, and who saw it, under the memory's owner."
-    store, shown = assistant.store, [h.item for h in turn.recalled]
-    store.add_turn(turn.user, turn.session, turn.text, turn.answer, at=turn.at, id=turn.id)
-    for owner in (turn.user, DOMAIN):
-        if ids := [m.id for m in shown if m.user == owner]: injected(store, owner, ids, turn.id, turn.user, at=turn.at)
-    if shown: record_seen(store, caller, shown, turn.id, at=turn.at)
-    assistant.shown[turn.id] = tuple(m.text for m in shown)

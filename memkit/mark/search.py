@@ -173,13 +173,14 @@ class RefinedSearch:
         caller: Caller,
         query: str,
         vector: np.ndarray | None = None,   # [dim], the query's, where it is known already
+        at: datetime | None = None,         # when it is asked; None: now, by the search's clock
     ) -> Found:
         "What `caller` may see that bears on `query`. Raises `TypeError` or `ValueError` for a blank query and a vector of another length."
         check_text(query, "query")
         if not isinstance(caller, Caller): raise TypeError(f"a search needs a Caller, who says which user and agent ask; got {type(caller).__name__}")
         vector = check_vector(self.embedder.embed([query], "query")[0] if vector is None else vector, "the query's vector")
         if len(vector) != self.embedder.dim: raise ValueError(f"the query's vector has {len(vector)} dimensions, the embedder's have {self.embedder.dim}")
-        now, hits, nothing = check_time(self.clock()), {}, {}
+        now, hits, nothing = check_time(at or self.clock()), {}, {}
         unit = vector.astype(float)/(np.linalg.norm(vector.astype(float)) or 1.)
         for owner, kinds in ((DOMAIN, (RESIDUAL,)), (caller.user, (QUESTION, RESPONSE))):
             view = self.store.in_force(owner, self.embedder.name)

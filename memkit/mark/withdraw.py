@@ -15,6 +15,7 @@ from ..core.embed import Embedder
 from ..core.records import Memory, Receipt, new_id
 from .merging import sources_of, with_sources
 from .refined import DOMAIN, RESIDUAL, Refined, check_user, embedded_text
+from ..store.traces import drop_traces
 
 # %% ../../nbs/mark/45b_withdraw.ipynb #74e8708a
 if TYPE_CHECKING: from memkit.core.store import MemoryStore
@@ -64,11 +65,12 @@ class Withdrawn:
 
 # %% ../../nbs/mark/45b_withdraw.ipynb #6d122beb
 def _rebuild(store: "MemoryStore", embedder: Embedder, rest: Sequence[tuple[Memory, list]]) -> set[str]:  # the words that were taken out
-    "Write memories anew from what remains of their sources."
+    "Write memories anew from what remains of their sources; traces that show the old words go."
     if not rest: return set()
     new = [rebuilt(m, left) for m, left in rest]
     vectors = embedder.embed([found_by for _, found_by in new])
     store.rewrite(DOMAIN, [m for m, _ in new], "a contributor was forgotten", {m.id: v for (m, _), v in zip(new, vectors)})
+    drop_traces(store, DOMAIN, [m.id for m, _ in new])
     said = lambda sources: {s[name] for s in sources for name in ("text", "about")}
     return set().union(*(said(sources_of(m)) for m, _ in rest)) - set().union(*(said(left) for _, left in rest))
 
@@ -78,7 +80,7 @@ def forget_contributions(
     user: str,
     turns: Collection[str] | None = None,  # only what they said in these turns; None: everything, and their name in the log
 ) -> Withdrawn:
-    "Take a user's words out of the residual memories (ours): drop what rests on them alone, rebuild the rest. Raises `StoreError` or `ValueError` inside a transaction."
+    "Take a user's words out of the residual memories (ours): drop what rests on them alone, rebuild the rest. Raises `StoreError` or `ValueError`."
     alias = store.alias(check_user(user))
     found = [(m, left) for m in store.list(DOMAIN, superseded=True) if (left := left_of(m, alias, turns)) is not None]
     rest, alone = [(m, left) for m, left in found if left], tuple(m.id for m, left in found if not left)

@@ -279,8 +279,8 @@ def feedback(self: Assistant, user: str, memory_id: int, correct: bool, revise: 
 
 # %% ../../nbs/turn/03_engine.ipynb #ae7548b0
 @patch
-def erase(self: Assistant, user: str, ids: Sequence[int] | None) -> Receipt:
-    "Remove these memories, or everything of the user, and say what is gone."
+def erase(self: Assistant, user: str, ids: Sequence[int] | None, turns: Sequence[str] = ()) -> Receipt:
+    "Remove these memories, or everything of the user, and say what is gone; `turns` are about to go too."
     return self.store.forget(user, ids)
 
 @patch
@@ -295,7 +295,7 @@ def forget(
     if ids is None and turns is None: self._sessions.pop(user, None)
     if turns is None: return self.erase(user, ids)
     named = [self.store.turn(user, t).id for t in turns]
-    first = self.erase(user, sorted({*(ids or ()), *only_from(self.store, user, named)}))
+    first = self.erase(user, sorted({*(ids or ()), *only_from(self.store, user, named)}), named)
     left = [t for t in named if has_turn(self.store, user, t)]      # others fell with their memories
     return both(first, forget_turns(self.store, user, left)) if left else first
 

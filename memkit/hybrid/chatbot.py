@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['AS_IN_THE_PAPER', 'INSTRUCTIONS', 'FALLBACK', 'NOTICE', 'NOTED', 'HybridSettings', 'assemble', 'plain', 'retell',
-           'statements', 'rests_on', 'deal', 'lacking', 'HybridChatbot', 'LookedUp', 'look_up', 'answer_turn']
+           'statements', 'rests_on', 'deal', 'lacking', 'HybridChatbot', 'LookedUp', 'found_for', 'checked_answer']
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #8db4e906
 import re
@@ -14,39 +14,45 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ..core.assistant import Stopwatch, explain
-from ..core.embed import Embedder
+from fastcore.basics import patch
+
+from ..core.embed import Embedder, load_embedder
 from ..core.fusion import rrf
-from ..core.lm import LanguageModel, Reply
+from ..core.lm import LanguageModel
 from ..core.passages import sentences
-from ..core.prompt import Fitted, Piece, fit, shorten
-from ..core.records import Considered, Document, Hit, Memory, Message, Receipt, Turn, check_text, new_id, utc_now
-from ..core.retrieve import FusedRetriever
+from ..core.prompt import Piece, shorten
+from ..core.records import Change, Considered, Document, Hit, Memory, Message, Receipt, Turn, utc_now
+from ..core.retrieve import FusedRetriever, RetrieveSettings, index_documents
 from .fallback import Calibration, evidence_of, load_calibration
-from .memory import KIND, ConversationMemory, MemorySettings, StoreMemory, choose, leaned_on, topic_of
+from .memory import (KIND, ChromaMemory, ConversationMemory, MemorySettings, StoreMemory, choose, exchange_text, index_folder,
+                                  leaned_on, topic_of)
+from .sources import read_corpus
 from .question import about, completed, only_states, prepare_question
 from .support import SupportSettings, ground
-
-if TYPE_CHECKING: from memkit.core.store import MemoryStore
+from ..turn.assistants import Parts
+from ..turn.engine import Assistant
+from ..turn.stages import TurnSettings, chosen
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #7765422a
 @dataclass(frozen=True, kw_only=True)
-class HybridSettings:
-    "Where each number comes from: a section of the paper, or `ours`."
+class HybridSettings(TurnSettings):
+    "Where each number comes from: a section of the paper, or `ours`. Inherited: 1,024 tokens of the prompt, §4.2."
     documents: int = 5              # kept after fusion; the authors' code
     hold_to_sources: float = 5.     # nats that a word outside the prompt's texts loses, for models that can be held; ours. 0: free, as in the paper
-    budget: int = 1024              # tokens of the prompt; §4.2
     document_tokens: int = 200      # of one document, at most; ours
     memory_tokens: int = 120        # of one memory, at most; ours
     answer_tokens: int = 96         # ours
+    rounds: int = 0                 # earlier exchanges come back as memories, not word for word
+    consent: bool = True            # nothing is stored before a user agrees; §5.5
     memory: MemorySettings = field(default_factory=MemorySettings)     # .4 and 2; §5.3
-    in_context: bool = True         # search documents also with what the user said in recalled exchanges; ours. False: the two searches stay apart, as in the paper
+    in_context: bool = True         # search documents also with what was said in recalled exchanges; ours. False: two searches apart, as in the paper
     memory_enough: float = .4       # cosine above which a memory alone is enough to answer from; ours
     note: bool = True               # say of a message that only states something that it is noted, instead of declining it; ours
     check: bool = True              # strike what the sources don't support; ours. False: the model's words as they are, as in the paper
     support: SupportSettings = field(default_factory=SupportSettings)  # ours
 
-AS_IN_THE_PAPER = HybridSettings(hold_to_sources=0., in_context=False, note=False, check=False, memory=MemorySettings(latest=False))  # the model's free words, recall by cosine alone, and searches that don't know of each other
+AS_IN_THE_PAPER = HybridSettings(hold_to_sources=0., in_context=False, note=False, check=False, memory=MemorySettings(latest=False))
+# the model's free words, recall by cosine alone, and searches that don't know of each other
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #61622ccd
 INSTRUCTIONS = ("You are a medical information assistant. Answer the user's question in two to four sentences, using only the documents and the earlier "
@@ -114,8 +120,11 @@ def lacking(
     return "" if useful else f"the documents answer with probability {probability:.2f} ({threshold:.2f} is enough), and no memory is close enough"
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #9c1608fe
-class HybridChatbot:
-    "The hybrid memory-retrieval chatbot: an `Assistant` (hybrid §4-5)."
+class HybridChatbot(Assistant):
+    "The hybrid memory-retrieval chatbot (hybrid §4-5)."
+    name, about = "hybrid", "documents and past exchanges; answers cite their sources (hybrid)"
+    Settings, instructions, kinds, store_file = HybridSettings, INSTRUCTIONS, (KIND,), "memories.sqlite3"
+
     def __init__(
         self,
         retriever: FusedRetriever,                 # over the corpus
@@ -123,55 +132,18 @@ class HybridChatbot:
         store: "MemoryStore",                      # the record of truth
         embedder: Embedder,                        # of memories and of the check; the paper: MiniLM
         memory: ConversationMemory | None = None,  # where exchanges are searched; the store itself if None
-        settings: HybridSettings = HybridSettings(),
+        settings: HybridSettings | None = None,
         calibration: Calibration | None = None,    # of the fallback; memkit's own for the retriever's embedder if None
         clock: Callable[[], datetime] = utc_now,
     ):
-        self.retriever, self.model, self.store, self.embedder, self.settings, self.clock = retriever, model, store, embedder, settings, clock
-        self.memory = memory or StoreMemory(store, embedder)
+        super().__init__(store, model, settings, clock, retriever)
+        self.embedder, self.memory = embedder, memory or StoreMemory(store, embedder)
         self.calibration = calibration or load_calibration(retriever.dense.embedder.name if retriever.dense else "")
-        self._sessions: dict[str, str] = {}
 
-    def warm_up(self):
-        "Load the model now, so that the first turn doesn't have to."
-        self.model.count_tokens("ready")
-
-    def consent(self, user: str):
-        "From now on, `user`'s exchanges are stored. Nothing is before (hybrid §5.5)."
-        self.store.set_state(user, "consent", self.clock().isoformat())
-
-    def has_consent(self, user: str) -> bool:
-        "Has `user` agreed to be remembered?"
-        return self.store.state(user, "consent") is not None
-
-    def new_session(self, user: str) -> str:
-        "Begin a new session; its identifier is random (hybrid §10)."
-        self._sessions[user] = new_id("s")
-        return self._sessions[user]
-
-    def memories(self, user: str) -> list[Memory]:
-        "Everything remembered of `user`, oldest first (hybrid §5.5, review)."
-        return self.store.list(user, kind=KIND)
-
-    def forget(self, user: str, ids: Sequence[int] | None = None) -> Receipt:
-        "Delete these memories; without `ids` everything of `user`, the consent too. Raises `LookupError` for ids that aren't the user's."
-        return self.memory.forget(user, ids)
-
-    def withdraw(self, user: str) -> Receipt:
-        "Take the consent back, which forgets everything (hybrid §5.5)."
-        return self.forget(user)
-
-    def feedback(self, user: str, memory_id: int, correct: bool) -> Memory:
-        "Call a memory right or wrong; raises `LookupError` for one that isn't the user's."
-        return self.store.count(user, memory_id, **({"correct": 1} if correct else {"incorrect": 1}))
-
-    def explain(self, turn: Turn) -> str:
-        "Why each document and memory was shown, and why the nearest others weren't."
-        return explain(turn)
-
-    def chat(self, user: str, text: str) -> Turn:
-        "Answer one message; raises `ValueError` for one that can't be answered, and stores nothing then."
-        return answer_turn(self, check_text(user, "user"), text)
+@patch
+def erase(self: HybridChatbot, user: str, ids: Sequence[int] | None, turns: Sequence[str] = ()) -> Receipt:
+    "Delete these exchanges, in the store and in the index; without `ids` everything, the consent too."
+    return self.memory.forget(user, ids)
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #f25a279a
 @dataclass(frozen=True, kw_only=True)
@@ -188,16 +160,17 @@ class LookedUp:
     fallback: str                     # why there isn't enough to answer from; '' if there is
 
     @property
-    def recalled(self) -> list[Hit]: return [c.hit for c in self.considered if c.shown]
+    def recalled(self) -> list[Hit]:
+        "The memories that are to be shown."
+        return [c.hit for c in self.considered if c.shown]
 
-def _search(bot: HybridChatbot, user: str, query: str, context: str, watch: Stopwatch) -> tuple[list[Hit], dict[str, float], list[Hit]]:
-    "Candidate documents, those to keep first; the evidence they give; the nearest memories. Documents and memory are searched side by side (hybrid §5.4)."
+# %% ../../nbs/hybrid/26_chatbot.ipynb #dfeec8c5
+def _search(bot: HybridChatbot, user: str, query: str, context: str) -> tuple[list[Hit], dict[str, float], list[Hit]]:
+    "Candidate documents, those to keep first; the evidence they give; the nearest memories. Searched side by side (hybrid §5.4)."
     def documents():
-        with watch.step("search documents"):
-            hits = bot.retriever.candidates(context)
-            return _kept_first(bot, hits), evidence_of(bot.retriever, context, hits)
-    def memories():
-        with watch.step("search memory"): return bot.memory.nearest(user, query, bot.settings.memory.pool) if bot.has_consent(user) else []
+        hits = bot.retriever.candidates(context)
+        return _kept_first(bot, hits), evidence_of(bot.retriever, context, hits)
+    def memories(): return bot.memory.nearest(user, query, bot.settings.memory.pool) if bot.has_consent(user) else []
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.submit(documents), pool.submit(memories)
         return *first.result(), second.result()
@@ -212,23 +185,24 @@ def _in_context(bot: HybridChatbot, query: str, documents: list[Hit], recalled: 
     fused = rrf([[h.item.id for h in documents], [h.item.id for h in again]])
     return context, _kept_first(bot, [replace(of[i], score=score, parts={**of[i].parts, "fused": score}) for i, score in fused])
 
+# %% ../../nbs/hybrid/26_chatbot.ipynb #58ebe16f
 def _kept_first(bot: HybridChatbot, hits: list[Hit]) -> list[Hit]:
     "The candidates, those that the retriever keeps at the front."
     kept = bot.retriever.keep(hits, bot.settings.documents)
     return [*kept, *(h for h in hits if h not in kept)]
+
+def _heading(d: Document) -> str: return f"{d.title.rstrip('.')}. " if d.title else ""
 
 def _document_piece(bot: HybridChatbot, hit: Hit, query: str) -> Piece:
     d, count, most = hit.item, bot.model.count_tokens, bot.settings.document_tokens
     text = d.text if count(d.text) <= most else bot.retriever.best_passage(d, query)
     return Piece(name="document", text=_heading(d) + shorten(text, most, count), hit=hit)
 
-def _heading(d: Document) -> str: return f"{d.title.rstrip('.')}. " if d.title else ""
-
 def _memory_piece(bot: HybridChatbot, hit: Hit) -> Piece:
     return Piece(name="memory", text=shorten(retell(hit.item), bot.settings.memory_tokens, bot.model.count_tokens), hit=hit)
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #2c61ed75
-def _leaned(bot: HybridChatbot, user: str, query: str, session: str | None) -> tuple[Hit | None, str]:
+def _leaned(bot: HybridChatbot, user: str, query: str, session: str) -> tuple[Hit | None, str]:
     "The exchange that the message leans on, with its cosine, and how one knows."
     if not bot.settings.memory.latest or not bot.has_consent(user): return None, ""
     memory, why = leaned_on(query, bot.memories(user), session)
@@ -236,98 +210,128 @@ def _leaned(bot: HybridChatbot, user: str, query: str, session: str | None) -> t
     cosine = float(bot.embedder.embed([query], "query")[0] @ bot.embedder.embed([memory.text])[0])
     return Hit(item=memory, score=cosine, source="memory", parts={"cosine": cosine}), why
 
-def look_up(
+def found_for(
     bot: HybridChatbot,
     user: str,
-    query: str,                      # a prepared message
-    session: str | None = None,      # the one it belongs to; the user's present one if None
-    watch: Stopwatch | None = None,
+    query: str,      # a prepared message
+    session: str,    # the one it belongs to
 ) -> LookedUp:
-    "Everything that happens before the prompt: recall, search, and whether that is enough (hybrid §5.4). Nothing is written."
-    watch, settings = watch or Stopwatch(), bot.settings
-    with watch.step("detect"): leaned, why = _leaned(bot, user, query, session or bot._sessions.get(user))
+    "Everything that is found before the prompt: recall, search, and whether that is enough (hybrid §5.4). Nothing is written."
+    leaned, why = _leaned(bot, user, query, session)
     topic = topic_of(leaned.item) if leaned else ""
-    candidates, evidence, nearest = _search(bot, user, query, completed(query, topic), watch)
-    considered = choose(nearest, settings.memory, leaned, why)
-    recalled = [c.hit for c in considered if c.shown]
-    with watch.step("search in context"):
-        context, candidates = (completed(query, topic), candidates) if leaned else _in_context(bot, query, candidates, recalled)
+    asked = completed(query, topic)
+    candidates, evidence, nearest = _search(bot, user, query, asked)
+    memories = choose(nearest, bot.settings.memory, leaned, why)
+    recalled = [c.hit for c in memories if c.shown]
+    context, candidates = (asked, candidates) if leaned else _in_context(bot, query, candidates, recalled)
     probability = bot.calibration.probability(evidence) if candidates else 0.
-    return LookedUp(query=query, context=context, leans=why, topic=", ".join(filter(None, (topic, about(query)))) if leaned else "", candidates=candidates, evidence=evidence,
-                    considered=considered, probability=probability, fallback=lacking(probability, bot.calibration.threshold, recalled, settings.memory_enough))
+    fallback = lacking(probability, bot.calibration.threshold, recalled, bot.settings.memory_enough)
+    told = ", ".join(filter(None, (topic, about(query)))) if leaned else ""
+    return LookedUp(query=query, context=context, leans=why, topic=told, candidates=candidates, evidence=evidence,
+                    considered=memories, probability=probability, fallback=fallback)
+
+# %% ../../nbs/hybrid/26_chatbot.ipynb #0e7597ea
+@patch
+def read(self: HybridChatbot, turn: Turn) -> Turn:
+    "The message, prepared for the searches. Raises `ValueError` for one that is too long."
+    q = prepare_question(turn.text)
+    return replace(turn, query=q.query, work={"question": q.text})
+
+@patch
+def look_up(self: HybridChatbot, turn: Turn) -> Turn:
+    "Documents and memories, and whether they are enough to answer from (hybrid §5.4)."
+    f = found_for(self, turn.user, turn.query, turn.session)
+    extra = {"probability": f.probability, "threshold": self.calibration.threshold, "evidence": dict(f.evidence),
+             "above": self.settings.memory.above, "context": f.context}
+    return replace(turn, considered=(*f.considered, *chosen(f.candidates, self.settings.documents)), fallback=f.fallback,
+                   detected={"leans": f.leans, "topic": f.topic}, extra=extra, work={**turn.work, "found": f})
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #9f66c2d7
-def _outcomes(documents: Sequence[Hit], memories: Sequence[Considered], fitted: Fitted, keep: int, fallback: str) -> tuple[Considered, ...]:
-    "Every candidate with what became of it."
-    kept = {id(s.hit): s.kept for s in fitted.sections if s.hit}
-    def outcome(hit: Hit, rank: int) -> str:
-        if fallback: return "set aside: not enough to answer from"
-        if id(hit) not in kept: return f"ranked {rank}, and {keep} are kept"
-        return "shown" if kept[id(hit)] else "did not fit the budget"
-    docs = [Considered(hit=h, outcome=outcome(h, i), shown=kept.get(id(h), False)) for i, h in enumerate(documents, 1)]
-    mems = [c if not c.shown else replace(c, shown=kept.get(id(c.hit), False), outcome=c.outcome if kept.get(id(c.hit)) else outcome(c.hit, 0)) for c in memories]
-    return (*mems, *docs)
+@patch
+def pieces(self: HybridChatbot, turn: Turn) -> list[Piece]:
+    "Documents and memories, dealt alternately; on fallback nothing."
+    if turn.fallback: return []
+    f = turn.work["found"]
+    query, documents = f.context if f.leans else f.query, f.candidates[:self.settings.documents]
+    return deal([_document_piece(self, h, query) for h in documents], [_memory_piece(self, h) for h in f.recalled])
 
-def _prompt(bot: HybridChatbot, question: str, found: LookedUp) -> Fitted:
-    "The prompt within its budget; on fallback it shows the fallback instruction and nothing else."
-    query, documents = found.context if found.leans else found.query, found.candidates[:bot.settings.documents]
-    pieces = [] if found.fallback else deal([_document_piece(bot, h, query) for h in documents], [_memory_piece(bot, h) for h in found.recalled])
-    count = lambda messages: bot.model.count_tokens(bot.model.render(messages))
-    return fit(pieces, assemble(question, bool(found.fallback)), count, bot.settings.budget)
+@patch
+def messages(self: HybridChatbot, turn: Turn, kept: Sequence[Piece]) -> list[Message]:
+    "Instructions, then the texts and the question; on fallback the fallback instruction (hybrid §5.4)."
+    return assemble(turn.work["question"], bool(turn.fallback))(kept)
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #c166d958
-def _draft(bot: HybridChatbot, fitted: Fitted) -> Reply:
+@patch
+def answer(self: HybridChatbot, turn: Turn) -> Turn:
     "The model's own words, held to those of the texts it was shown where the model can be held."
-    texts = [s.text for s in fitted.sections if s.kept and s.hit]
-    if texts and bot.settings.hold_to_sources and hasattr(bot.model, "generate_from"):
-        return bot.model.generate_from(fitted.messages, texts, bot.settings.answer_tokens, bot.settings.hold_to_sources)
-    return bot.model.generate([fitted.messages], max_tokens=bot.settings.answer_tokens)[0]
+    s, texts = self.settings, [p.text for p in turn.sections if p.kept and p.hit]
+    held = getattr(self.model, "generate_from", None)     # models in this process have it
+    if texts and s.hold_to_sources and held: reply = held(turn.messages, texts, s.answer_tokens, s.hold_to_sources)
+    else: reply = self.model.generate([turn.messages], max_tokens=s.answer_tokens)[0]
+    return replace(turn, draft=reply.text, answer_tokens=reply.answer_tokens)
 
-def _final(bot: HybridChatbot, draft: str, found: LookedUp, fitted: Fitted, noted: str) -> tuple[str, list[dict]]:
-    "What the user gets, and the verdict on each sentence of the draft. Documents are quoted where they answer; else what was said before."
-    notice = noted or NOTICE
-    if not bot.settings.check: return (f"{notice}\n\n{draft}" if found.fallback else draft), []
-    shown = [s for s in fitted.sections if s.kept and s.hit]
+def checked_answer(
+    bot: HybridChatbot,
+    turn: Turn,          # with its draft
+    notice: str,         # what stands where nothing is supported
+) -> tuple[str, list[dict]]:  # what the user gets; the verdict on each sentence of the draft
+    "Documents are quoted where they answer; else what was said before (ours)."
+    f, shown = turn.work["found"], [s for s in turn.sections if s.kept and s.hit]
     docs, mems = ([s for s in shown if s.name == name] for name in ("document", "memory"))
     sources = [*(s.text.removeprefix(_heading(s.hit.item)) for s in docs), *(rests_on(s.hit.item) for s in mems)]
     labels = [*(str(i) for i in range(1, len(docs) + 1)), *(f"M{i}" for i in range(1, len(mems) + 1))]
-    quotable = range(len(docs)) if docs and found.probability >= bot.calibration.threshold else range(len(docs), len(sources))
-    text, checked = ground(draft, found.context, sources, bot.embedder, bot.settings.support, labels, quotable)
-    return (notice if found.fallback else text or notice), [asdict(c) for c in checked]
+    answers = docs and f.probability >= bot.calibration.threshold
+    quotable = range(len(docs)) if answers else range(len(docs), len(sources))
+    text, checked = ground(turn.draft, f.context, sources, bot.embedder, bot.settings.support, labels, quotable)
+    return (notice if f.fallback else text or notice), [asdict(c) for c in checked]
 
-def answer_turn(
-    bot: HybridChatbot,
-    user: str,
-    text: str,
-) -> Turn:
-    "One whole turn (hybrid §5.4); stores only after everything else went well, and only with consent."
-    watch, settings, at = Stopwatch(), bot.settings, bot.clock()
-    q = prepare_question(text)
-    found = look_up(bot, user, q.query, watch=watch)
-    noted = NOTED if settings.note and only_states(q.query) and bot.has_consent(user) else ""
-    with watch.step("prompt"): fitted = _prompt(bot, q.text, found)
-    with watch.step("generate"): reply = _draft(bot, fitted)
-    with watch.step("check"): answer, checked = _final(bot, reply.text, found, fitted, noted)
-    session = bot._sessions.get(user) or bot.new_session(user)
-    fallback = found.fallback or ("nothing that was shown supports an answer" if answer in (NOTICE, noted) else "")
+# %% ../../nbs/hybrid/26_chatbot.ipynb #56c7f292
+@patch
+def check(self: HybridChatbot, turn: Turn) -> Turn:
+    "What the user gets: the draft as far as sources support it, a note, or the notice that there is no source."
+    s = self.settings
+    noted = NOTED if s.note and only_states(turn.query) and self.has_consent(turn.user) else ""
+    notice = noted or NOTICE
+    if s.check: text, checked = checked_answer(self, turn, notice)
+    else: text, checked = f"{notice}\n\n{turn.draft}" if turn.fallback else turn.draft, []
+    fallback = turn.fallback or ("nothing that was shown supports an answer" if text in (NOTICE, noted) else "")
     if noted and fallback: fallback = f"nothing was asked, so what was said is noted ({fallback})"
-    turn = Turn(id=new_id("t"), user=user, session=session, at=at, text=text, query=q.query, draft=reply.text, answer=answer, messages=fitted.messages,
-        prompt=bot.model.render(fitted.messages), sections=fitted.sections, budget=fitted.budget, prompt_tokens=fitted.tokens, answer_tokens=reply.answer_tokens,
-        considered=_outcomes(found.candidates, found.considered, fitted, settings.documents, found.fallback), model=bot.model.name,
-        fallback=fallback, detected={"leans": found.leans, "topic": found.topic, "noted": bool(noted and fallback)},
-        extra={"probability": found.probability, "threshold": bot.calibration.threshold, "evidence": dict(found.evidence), "above": settings.memory.above,
-               "checked": checked, "context": found.context})
-    with watch.step("write memory"): wrote = _write(bot, turn, q.text) if bot.has_consent(user) else ()
-    return replace(turn, wrote=wrote, seconds=watch.total())
+    return replace(turn, answer=text, fallback=fallback, detected={**turn.detected, "noted": bool(noted and fallback)},
+                   extra={**turn.extra, "checked": checked})
 
-def _write(bot: HybridChatbot, turn: Turn, question: str) -> tuple[int, ...]:
-    "Store the exchange and count the recalls, in one transaction; nothing without consent."
-    with bot.store.transaction(turn.user):
-        if not bot.has_consent(turn.user): return ()    # asked here, for it may have been taken back during the turn
-        there = {m.id for m in bot.memories(turn.user)}
-        for hit in turn.recalled:
-            if hit.item.id in there: bot.store.count(turn.user, hit.item.id, recalls=1, at=turn.at)
-        meta = {"fallback": True} if turn.fallback else {}
-        if turn.detected["topic"]: meta["about"] = turn.detected["topic"]
-        kept = bot.memory.remember(turn.user, turn.session, question, plain(turn.answer) or NOTICE, turn.at, meta)
-    return (kept.id,)
+# %% ../../nbs/hybrid/26_chatbot.ipynb #374cf671
+@patch
+def kept_words(self: HybridChatbot, turn: Turn) -> tuple[str, str]:
+    "The question, and the answer without its citation marks."
+    question = turn.work.get("question") or turn.text
+    return question, plain(turn.answer) or NOTICE
+
+@patch
+def prepare(self: HybridChatbot, turn: Turn):
+    "The vector of the exchange; None for a round without a question."
+    return self.embedder.embed([exchange_text(*self.kept_words(turn))])[0] if turn.text.strip() else None
+
+@patch
+def learn(self: HybridChatbot, turn: Turn, vector) -> list[Change]:
+    "One entry for question and answer (hybrid §5.3)."
+    meta = {"fallback": True} if turn.fallback else {}
+    if turn.detected.get("topic"): meta["about"] = turn.detected["topic"]
+    m = self.memory.remember(turn.user, turn.session, *self.kept_words(turn), turn.at, meta, turn.id, vector)
+    return [Change(kind="stored", memory=m.id, text=m.text, reason="an exchange")]
+
+@patch(cls_method=True)
+def open(
+    cls: HybridChatbot,
+    p: Parts,
+    settings: HybridSettings | None = None,
+    corpus="own",                                      # as for `memkit.hybrid.read_corpus`
+    memory: str = "store",                             # or 'chroma', as in the paper
+    retrieval: RetrieveSettings = RetrieveSettings(),  # `PAPER` for the paper's fusion
+    calibration: Calibration | None = None,            # of the fallback
+) -> HybridChatbot:
+    "The hybrid chatbot, put together from its parts; memories are always MiniLM's (hybrid §5.3)."
+    if memory not in ("store", "chroma"): raise ValueError(f"memory must be 'store' or 'chroma', got {memory!r}")
+    minilm = load_embedder("minilm")
+    of_documents = minilm if p.embedder.name == minilm.name else p.embedder
+    recall = StoreMemory(p.store, minilm) if memory == "store" else ChromaMemory(p.store, minilm, index_folder(p.store))
+    return cls(index_documents(read_corpus(corpus), of_documents, retrieval), p.model, p.store, minilm, recall, settings, calibration, p.clock)

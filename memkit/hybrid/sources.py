@@ -5,12 +5,13 @@
 # %% auto #0
 __all__ = ['TYPES', 'parse_xml', 'xml_files', 'read_medquad', 'medquad_document', 'load_medquad', 'medmcqa_text', 'files_of',
            'load_medmcqa', 'exact_names', 'load_bioasq', 'symptoms_document', 'load_symptoms', 'load_hub',
-           'load_public']
+           'load_public', 'read_corpus']
 
 # %% ../../nbs/hybrid/21_sources.ipynb #509eef97
 import re
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from xml.parsers.expat import ErrorString, ExpatError, ParserCreate
 
 from ..core.files import public_data
 from ..core.records import Document
-from .corpus import SOURCES, Field, find_data, load_own, tidy, to_document
+from .corpus import SOURCES, Field, build_corpus, find_data, load_file, load_own, tidy, to_document
 from .reading import CorpusError, Loaded, Place, Problem, collect, guarded, read_csv, read_json_lines, read_json_list
 
 # %% ../../nbs/hybrid/21_sources.ipynb #39cb8f51
@@ -272,3 +273,23 @@ def load_public(
     loaders = {"medmcqa": load_medmcqa, "medquad": load_medquad, "bioasq": load_bioasq, "symptoms": load_symptoms}
     paths = {s.name: s.path for s in SOURCES}
     return [load(on_error=on_error) for name, load in loaders.items() if public_data(paths[name])] + [load_own(on_error=on_error)]
+
+# %% ../../nbs/hybrid/21_sources.ipynb #abd4d99d
+def read_corpus(
+    spec: str | Path | Iterable[Document] = "own",  # 'own', 'public' (all below MEMKIT_DATA), 'medquad', 'medmcqa', 'bioasq', 'symptoms', or a file
+    on_error: str = "raise",                        # or skip: leave broken records out and say so
+) -> tuple[Document, ...]:
+    """The documents that a setting or a command line names (ours). A file is JSON Lines, JSON or CSV with a `text` column.
+
+    Raises `FileNotFoundError` with how to get what is missing, `CorpusError` with file and line for a broken one."""
+    if not isinstance(spec, (str, Path)): return tuple(spec)
+    loaders = {"own": load_own, "medquad": load_medquad, "medmcqa": load_medmcqa, "bioasq": load_bioasq, "symptoms": load_symptoms}
+    if spec == "public": return build_corpus(*load_public(on_error), on_error=on_error).documents
+    found = loaders[spec](on_error=on_error) if spec in loaders else _own_file(Path(spec), on_error)
+    return build_corpus(found, on_error=on_error).documents
+
+def _own_file(path: Path, on_error: str) -> Loaded:
+    "Somebody's file with a `text` column and, where it has them, id, title, category and source; without an id it is named by its text."
+    def given(name): return lambda record: record.get(name) or ""
+    def named(record): return record.get("id") or blake2b(str(record.get("text")).encode(errors="replace"), digest_size=8).hexdigest()
+    return load_file(path, id=named, on_error=on_error, **{name: given(name) for name in ("title", "category", "source")})

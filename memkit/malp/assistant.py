@@ -19,7 +19,7 @@ from ..core.personal import PersonalLM
 from ..core.prompt import Piece
 from ..core.records import Change, Considered, Hit, Message, Receipt, Turn, new_id, utc_now
 from .executive import SAID
-from .memories import DialogueMemory, FullHistory
+from .memories import DialogueMemory, FullHistory, made_memory
 from .replay import Move
 from ..turn import stages
 from ..turn.assistants import Parts
@@ -171,13 +171,12 @@ def open(
     cls: MalpAssistant,
     p: Parts,
     settings: MalpSettings | None = None,
-    memory: str = "DPeM",                       # one of `memkit.malp.MEMORIES`
+    memory: str = "DPeM",                       # one of `memkit.malp.memories.MEMORIES`
     coordinator: "Coordinator | None" = None,   # who takes notes; None: the embedded, extractive one
     weights: bool = True,                       # answer with each user's own weights, where there are any
 ) -> MalpAssistant:
     "MaLP's assistant, put together from its parts. Raises `ValueError` for an unknown memory."
     from memkit.core.adapters import AdapterStore
     from memkit.core.local import LocalLM
-    from memkit.malp import made_memory
     lm = PersonalLM(p.model, AdapterStore(p.store)) if weights and isinstance(p.model, LocalLM) else p.model
     return cls(made_memory(memory, p.store, p.embedder, coordinator), lm, settings, p.clock)

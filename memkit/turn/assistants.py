@@ -57,7 +57,7 @@ class Parts:
     own_store: bool = False   # was the store opened here, and is it closed with the assistant?
 
 def parts(
-    name: str,                                     # of the design: where its memories are kept by default
+    of: type[Assistant],                           # the design: it names the file where memories are kept by default
     store: "MemoryStore | str | Path | None" = None,  # a path, ':memory:', a URL, or a MemoryStore; None: the user's data folder
     model: "LanguageModel | str" = "embedded",     # as for `load_model`: a folder, a hub name, or 'http://host:port/v1#model'
     embedder: "Embedder | str" = "minilm",         # as for `load_embedder`
@@ -71,7 +71,7 @@ def parts(
     given = isinstance(store, MemoryStore)
     lm = load_model(model) if isinstance(model, str) else model
     encoder = load_embedder(embedder) if isinstance(embedder, str) else embedder
-    kept = store if given else MemoryStore(store or home_dir()/f"{name}.sqlite3")
+    kept = store if given else MemoryStore(store or home_dir()/(of.store_file or f"{of.name}.sqlite3"))
     return Parts(store=kept, model=lm, embedder=encoder, clock=clock, own_store=not given)
 
 # %% ../../nbs/turn/05_assistants.ipynb #dc4ddc1c
@@ -96,7 +96,7 @@ def open_assistant(
     of = design(name)
     if settings is not None and not isinstance(settings, of.Settings):
         raise ValueError(f"the settings of {name!r} are {of.Settings.__name__}, got {type(settings).__name__}")
-    p = parts(name, store, model, embedder, clock)
+    p = parts(of, store, model, embedder, clock)
     return opened(of.open(p, settings), p)
 
 # %% ../../nbs/turn/05_assistants.ipynb #9a5dccfc

@@ -88,7 +88,7 @@ def has_turn(
     except LookupError: return False
 
 # %% ../../nbs/turn/03_engine.ipynb #50cb6afa
-STAGES = {"read": "read", "recall": "look_up", "prompt": "prompt", "answer": "answer", "check": "check", "learn": "take_in"}   # then: record
+STAGES = {"read": "read", "recall": "look_up", "prompt": "prompt", "answer": "answer", "check": "check", "learn": "take_in"}  # then: record
 
 class Assistant:
     "A language model with a memory of each user. A subclass is a memory design: it supplies `recall` and `learn`."
@@ -96,6 +96,7 @@ class Assistant:
     about = "an assistant with a memory"         # in a few words, for lists
     Settings: type[TurnSettings] = ShowSettings  # the design's own settings
     instructions = "You are a helpful assistant who knows this user. Answer in one to three sentences."
+    store_file = ""                              # in the user's data folder; '': the name and .sqlite3
     kinds: tuple[str, ...] = ()                  # of the memories that are this design's own; (): all
     revises = False                              # can a judgement be turned round later?
 
@@ -176,12 +177,14 @@ def chat(
     return self.run(turn)
 
 @patch
-def run(self: Assistant, turn: Turn) -> Turn:
-    "The seven stages, one after the other."
+def run(self: Assistant, turn: Turn, learn: bool = True) -> Turn:
+    "The seven stages, one after the other; without `learn` those up to the answer, and nothing is stored."
     watch = Stopwatch()
     for step, method in STAGES.items():
+        if step == "learn" and not learn: break
         with watch.step(step): turn = getattr(self, method)(turn)
-    return self.record(replace(turn, seconds=watch.total(), work={}))
+    turn = replace(turn, seconds=watch.total(), work={})
+    return self.record(turn) if learn else turn
 
 # %% ../../nbs/turn/03_engine.ipynb #cda3e0e3
 @patch

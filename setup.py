@@ -18,4 +18,5 @@ setuptools.setup(
     package_dir={"memkit._data": "data"}, package_data={"memkit._data": ["**/*"]}, include_package_data=False,
     install_requires=cfg["requirements"].split(), extras_require={"dev": cfg["dev_requirements"].split()},
     long_description=(here/"README.md").read_text(encoding="utf-8"), long_description_content_type="text/markdown",
-    entry_points={"console_scripts": cfg["console_scripts"].split(), "nbdev": ["memkit=memkit._modidx:d"]}, zip_safe=False)
+    entry_points={"console_scripts": cfg["console_scripts"].split(), "nbdev": ["memkit=memkit._modidx:d"], "memkit.assistants": cfg["assistants"].split()},
+    zip_safe=False)

@@ -6,42 +6,24 @@
 __all__ = ['open_map']
 
 # %% ../../nbs/maprec/59a_map.ipynb #08355bfb
+from typing import TYPE_CHECKING
+
+# %% ../../nbs/maprec/59a_map.ipynb #3c9de88b
+if TYPE_CHECKING: from memkit.maprec.assistant import MapAssistant
+
+# %% ../../nbs/maprec/59a_map.ipynb #305e7054
 def open_map(
     store=None,               # where profiles are kept: a path, or a MemoryStore; None: the user's data folder
     model="embedded",         # a LanguageModel, or a name as for `load_model`, such as a hub name or 'http://host:port/v1#model'
     catalogue=None,           # what can be recommended: a Catalogue, or a list of Items; None: that of the ratings, else memkit's own
     ratings=None,             # a Ratings of other users (notebook 51a): learned from; None: nobody else is known
-    embedder: str = "minilm", # as for `load_embedder`
+    embedder="minilm",        # an Embedder, or a name as for `load_embedder`
     prompted: bool = False,   # detection and update that ask the model, as in the paper; False: those that work offline
     settings=None,            # MapSettings; None: the defaults
     predictor=None,           # a Predictor (notebook 57a); None: the user's own ratings, beside item-kNN of the others' where ratings are given
-):                            # a MapAssistant
+) -> "MapAssistant":
     "MAP's assistant with everything it needs (MAP §4). Raises what the loading of its parts raises."
-    from memkit.core.embed import load_embedder
-    from memkit.core.files import home_dir
-    from memkit.core.llm import load_model
-    from memkit.core.store import MemoryStore
-    from memkit.maprec.assistant import MapAssistant, MapSettings
-    from memkit.maprec.items import own_catalogue
-    from memkit.maprec.linking import TitleIndex
-    from memkit.maprec.own import ItemSpace, OwnRatings, from_others
-    from memkit.maprec.tuned import TunedDetector
-    from memkit.maprec.update import EmbeddedUpdater
-    lm, encoder = load_model(model) if isinstance(model, str) else model, load_embedder(embedder)
-    shelf = _shelf(catalogue if catalogue is not None else ratings.items if ratings is not None else own_catalogue())
-    space, index = ItemSpace(encoder, shelf.items), TitleIndex(shelf)
-    detector, updater = _prompted(lm, index) if prompted else (TunedDetector(), EmbeddedUpdater(index))
-    expects = predictor or (OwnRatings(space) if ratings is None else from_others(ratings, space))
-    kept = store if isinstance(store, MemoryStore) else MemoryStore(store or home_dir()/"map.sqlite3")
-    return MapAssistant(lm, kept, shelf, detector, updater, index, expects, space, settings or MapSettings(doubt=1. if prompted else MapSettings.doubt))
-
-def _shelf(items):
-    from memkit.maprec.items import Catalogue, Item
-    found = tuple(items)
-    if odd := [i for i in found if not isinstance(i, Item)]: raise TypeError(f"a catalogue holds Items, got a {type(odd[0]).__name__}; write Item(id=…, title=…)")
-    if not found: raise ValueError("the catalogue is empty, so there is nothing to recommend; leave it out for memkit's own")
-    return items if isinstance(items, Catalogue) else Catalogue(found)
-
-def _prompted(model, index):
-    from memkit.maprec.prompted import PromptedDetector, PromptedUpdater
-    return PromptedDetector(model), PromptedUpdater(model, index)
+    from memkit.maprec.assistant import MapAssistant
+    from memkit.turn.assistants import opened, parts
+    p = parts(MapAssistant, store, model, embedder)
+    return opened(MapAssistant.open(p, settings, catalogue, ratings, prompted, predictor), p)

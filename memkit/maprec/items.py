@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LONGEST', 'DOMAINS', 'clean_text', 'check_domain', 'Item', 'check_rating', 'stars', 'Rated', 'title_line',
-           'rating_line', 'Catalogue', 'own_catalogue']
+           'rating_line', 'Catalogue', 'own_catalogue', 'catalogue_of']
 
 # %% ../../nbs/maprec/50_items.ipynb #c31e5fd4
 import html
@@ -175,3 +175,14 @@ def own_catalogue() -> Catalogue:
     names = ("id", "title", "year", "genres", "description", "domain")
     lines = own_data("catalogue.jsonl").read_text(encoding="utf-8").splitlines()
     return Catalogue(Item(**{n: row[n] for n in names}, aliases=row.get("aliases", ())) for row in map(json.loads, lines))
+
+# %% ../../nbs/maprec/50_items.ipynb #8247a6c5
+def catalogue_of(
+    items: Iterable[Item],   # or a Catalogue
+) -> Catalogue:
+    "What can be recommended. Raises `TypeError` for what isn't an item, `ValueError` where there is none."
+    found = tuple(items)
+    odd = [i for i in found if not isinstance(i, Item)]
+    if odd: raise TypeError(f"a catalogue holds Items, got a {type(odd[0]).__name__}; write Item(id=…, title=…)")
+    if not found: raise ValueError("the catalogue is empty, so there is nothing to recommend; leave it out for memkit's own")
+    return items if isinstance(items, Catalogue) else Catalogue(found)

@@ -15,7 +15,6 @@ from ..core.embed import Embedder
 from ..core.records import Memory, Receipt, new_id
 from .merging import sources_of, with_sources
 from .refined import DOMAIN, RESIDUAL, Refined, check_user, embedded_text
-from ..store.traces import drop_traces
 
 # %% ../../nbs/mark/45b_withdraw.ipynb #74e8708a
 if TYPE_CHECKING: from memkit.core.store import MemoryStore
@@ -70,6 +69,7 @@ def _rebuild(store: "MemoryStore", embedder: Embedder, rest: Sequence[tuple[Memo
     new = [rebuilt(m, left) for m, left in rest]
     vectors = embedder.embed([found_by for _, found_by in new])
     store.rewrite(DOMAIN, [m for m, _ in new], "a contributor was forgotten", {m.id: v for (m, _), v in zip(new, vectors)})
+    from memkit.store.traces import drop_traces
     drop_traces(store, DOMAIN, [m.id for m, _ in new])
     said = lambda sources: {s[name] for s in sources for name in ("text", "about")}
     return set().union(*(said(sources_of(m)) for m, _ in rest)) - set().union(*(said(left) for _, left in rest))

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.notes import Round
 from ..core.records import Change, Considered, Document, Hit, Memory, Receipt, Turn, check_text, check_time, new_id, utc_now
-from ..store.traces import forget_turns, only_from
 from . import stages, trace
 from .stages import ShowSettings, TurnSettings
 
@@ -297,6 +296,7 @@ def forget(
     user = self.check_user(user)
     if ids is None and turns is None: self._sessions.pop(user, None)
     if turns is None: return self.erase(user, ids)
+    from memkit.store.traces import forget_turns, only_from
     named = [self.store.turn(user, t).id for t in turns]
     first = self.erase(user, sorted({*(ids or ()), *only_from(self.store, user, named)}), named)
     left = [t for t in named if has_turn(self.store, user, t)]      # others fell with their memories

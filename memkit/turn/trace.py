@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.records import Memory, Turn
-from ..store.traces import TRACE_BYTES, put_trace, read_traces
 
 # %% ../../nbs/turn/02_trace.ipynb #a78221d5
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ def unpack(
 # %% ../../nbs/turn/02_trace.ipynb #edc5e23b
 def packed(
     turn: Turn,
-    most: int = TRACE_BYTES,
+    most: int = 500_000,   # bytes; as `memkit.store.traces` takes them
 ) -> bytes | None:   # None: it is too large
     "A turn that fits: whole, or without the candidates that never reached the prompt."
     content = pack(turn)
@@ -124,6 +123,7 @@ def record(
     if not s.trace or not assistant.has_consent(turn.user): return turn
     content = packed(turn)
     if content:
+        from memkit.store.traces import put_trace
         memories, turns = assistant.quotes(turn)
         put_trace(assistant.store, turn.user, turn.id, content, VERSION, memories, turns, s.traces)
     return turn
@@ -135,6 +135,7 @@ def read_turns(
     session: str | None = None,  # only those of this one
 ) -> list[Turn]:                 # in the order they were said
     "The user's turns, whole where their trace is kept and can be read, else with question and answer alone."
+    from memkit.store.traces import read_traces
     kept, out = read_traces(store, user), []
     for t in store.turns(user, session):
         bare = Turn(id=t.id, user=user, session=t.session, at=t.at, text=t.question, answer=t.answer)

@@ -60,7 +60,8 @@ def test_two_rankings_are_fused(lab, chromium):
         box = s.panel.get_by_label("Question", exact=True)
         box.fill("Do <b>ear</b> infections need antibiotics?")
         box.press("Enter")
-        s.at("“Do <b>ear</b> infections.*Judged for: “Our 3 year old")
+        s.at("“Do <b>ear</b> infections.*There is nothing to measure against")
+        s.expect(s.panel.locator("[role=status]")).to_contain_text("no relevant documents are labelled")
         assert s.panel.locator("svg b").count() == 0, "what is typed stays text"
         labs.shot(page, "fusion_typed", 1280, 800)
         box.fill("")

@@ -70,7 +70,7 @@ def test_a_life_of_trust(lab, chromium):
 def test_ratings_as_a_history_grows(lab, chromium):
     with labs.opened(chromium, lab, NBS/"84e_explore_rating.ipynb") as page:
         p = labs.Worked(page)
-        p.at("After 12 of 29 ratings, Catch-22")
+        p.at("After 12 of 29 ratings, the model predicts .* stars for Catch-22")
         labs.shot(page, "rating", 1280, 800)
         before = p.picture.get_attribute("aria-label")
         slide(p, "n", "ArrowRight")
@@ -82,12 +82,12 @@ def test_ratings_as_a_history_grows(lab, chromium):
         assert any("nothing does" in t for t in texts(p))
         slide(p, "n", "ArrowRight", 12)
         p.expect(p.picture).to_have_attribute("aria-label", before)
-        p.panel.get_by_label("Foretell").select_option(index=5)
+        p.panel.get_by_label("Predict").select_option(index=5)
         p.at("After 12 of 29 ratings, Crash")
         p.panel.get_by_label("By", exact=True).select_option(index=2)
         p.expect(p.panel.locator("svg text", has_text="by others like this user")).to_have_count(1)
         p.panel.get_by_role("button", name="median").click()
-        p.at(r"After 12 of 29 ratings, Crash is foretold \d\.00 stars \(median\)")
+        p.at(r"After 12 of 29 ratings, the model predicts \d\.00 stars for Crash \(median\)")
         p.panel.get_by_label("Ratings shuffled").check()
         p.expect(p.panel.locator("svg text", has_text="ratings shuffled")).to_have_count(1)
         labs.shot(page, "rating_shuffled", 1280, 800)

@@ -222,17 +222,17 @@ def test_the_rating_panel():
             if len(history) > 4: raise ValueError("four ratings at most")
             return super().predict(history, targets)
     panel = explore_rating(HISTORY, TARGETS, {"mean": Mean(), "short": Short()}, n=0, key="test-rating")
-    assert panel.scene.words.startswith("After 0 of 8 ratings, Film 9 is foretold 3.4")
+    assert panel.scene.words.startswith("After 0 of 8 ratings, the model predicts 3.4") and "stars for Film 9 (mean)" in panel.scene.words
     panel.set({"n": 8, "target": 1, "how": "argmax"})
-    assert "Film 10" in panel.scene.words and "The 8th rating, Film 7 5, moved it by" in panel.scene.words
+    assert "Film 10" in panel.scene.words and "The 8th rating, Film 7 5, changed the prediction by" in panel.scene.words
     one = panel.scene.words
     panel.set({"mixed": True})
-    assert panel.scene.words.split(" moved")[0] != one.split(" moved")[0]
+    assert panel.scene.words.split(" changed")[0] != one.split(" changed")[0]
     panel.set({"predictor": "short"})
     assert panel.error == "four ratings at most"
     assert explore_rating(HISTORY, TARGETS, {"mean": Mean(), "short": Short()}, key="test-rating").values()["n"] == 8
     alone = explore_rating([], ITEMS[3], Mean(), reasons=False)
-    assert "truth" not in alone.scene.words and "What moves it" not in parsed(alone.scene)
+    assert "true rating" not in alone.scene.words and "Ratings that change" not in parsed(alone.scene)
 
 
 # --- memories ------------------------------------------------------------------------------------------------------------

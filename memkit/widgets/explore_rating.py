@@ -131,7 +131,7 @@ def _chart(s: Scene, ys: np.ndarray, n: int, top: float, high: float, low: float
 def _pushed(s: Scene, history: Sequence[Rated], by: np.ndarray, most: int = 4):
     "The ratings that move the forecast most, up or down."
     top = 378
-    s.text(_X0 - 8, top - 24, "Ratings that change the prediction most: with each one, against without it", 15, True)
+    s.text(_X0 - 8, top - 24, "Ratings that change the prediction most (prediction with, minus without)", 15, True)
     rows = [i for i in np.argsort(-np.abs(by), kind="stable")[:most] if abs(by[i]) >= .005]
     if not rows: s.text(_X0 - 8, top + 4, "nothing does: no rating is known, or none is of a similar item", 15, colour="soft")
     scale = 120/max(.25, float(np.abs(by).max())) if len(by) else 1
@@ -158,7 +158,7 @@ def draw_forecast(
     s.text(16, 20, title_line(f.targets[target]), 16, True, width=470).text(774, 20, f"{n} of {len(f.history)} ratings known", 15, colour="soft", align="right")
     if title: s.text(16, 42, title, 14, colour="soft", width=740)
     _bars(s, f, n, target, how)
-    _chart(s, f.answers(how)[:, target], n, 74, 96 if several else 210, 1, 5, "the answer, as the history grows", "orange", f.truth[target])
+    _chart(s, f.answers(how)[:, target], n, 74, 96 if several else 210, 1, 5, "the prediction, as the history grows", "orange", f.truth[target])
     if several: _chart(s, f.errors(how), n, 222, 66, 0, max(1., float(np.ceil(f.errors(how).max()*2)/2)), "mean error of all targets, stars", "navy")
     s.text(_LEFT, 306, "0 ratings", 13, colour="soft").text(_LEFT + _WIDE, 306, many(len(f.history), "rating"), 13, colour="soft", align="right")
     if by is not None: _pushed(s, f.history[:n], by)

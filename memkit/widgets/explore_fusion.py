@@ -198,7 +198,6 @@ def draw_chart(
     for c, x, w in zip(chart.columns, _X, _W):
         s.text(x, 102, c.name[0].upper() + c.name[1:], 16, True)
         s.text(x, 124, ", ".join(f"{m} {v:.2f}" for m, v in c.worth.items()), 13, colour="soft", width=w)
-    if not chart.judged: s.text(_LEFT, 124, UNLABELLED, 13, colour="soft", width=_WIDTH - 2*_LEFT)
     _votes(s, chart)
     for c, x, w in zip(chart.columns, _X, _W):
         for rank, i in enumerate(c.shown, 1): _card(s, chart, c, x, w, rank, i)

@@ -200,7 +200,7 @@ class Receipt:
     def __str__(self):
         one = lambda place: place.replace("memories", "memory") if "memories" in place else place.removesuffix("s")
         places = ", ".join(f"{n} {place if n > 1 else one(place)}" for place, n in self.removed.items() if n) or "nothing"
-        gone = "the words are gone; this store is only in memory" if self.in_memory else "the words are gone from the bytes on disk"
+        gone = "the words are gone" + ("; this store is only in memory" if self.in_memory else " from the bytes on disk")
         state = gone if self.erased else f"still pending: {self.pending or 'not checked'}"
         return f"removed {places}; {state}"
 

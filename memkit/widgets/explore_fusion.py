@@ -76,7 +76,7 @@ def _grades(labels: Mapping[str, int] | Collection[str]) -> dict[str, int]:
 def worth(
     rankings: Sequence[Sequence[str]],             # ids, best first
     judged: Mapping[str, int] | Collection[str],   # relevant ids, with grades or without; may be empty
-) -> list[dict[str, float]]:                       # by measure, for each ranking; empty where no document is labelled relevant
+) -> list[dict[str, float]]:                       # by measure, for each ranking; empty where nothing is labelled relevant
     "nDCG and recall of rankings of one question, by `memkit.evaluate.ranking`."
     if not (grades := _grades(judged)): return [{} for _ in rankings]
     scores = rank_scores(rankings, [grades]*len(rankings), MEASURES)
@@ -194,7 +194,8 @@ def draw_chart(
     rows = max(1, *(len(c.shown) for c in chart.columns))
     s = Scene(_WIDTH, _TOP + _ROW*rows + 28, words_of_chart(chart), _caption(chart))
     for i, line in enumerate(wrap(f"“{one_line(chart.query)}”", _WIDTH - 2*_LEFT, 2, 15, True)): s.text(_LEFT, 22 + 22*i, line, 15, True)
-    s.text(_LEFT, 68, f"Fused {chart.how}" + ("; ✓ labelled as relevant" if chart.judged else ""), 14, colour="soft", width=_WIDTH - 2*_LEFT)
+    how = f"Fused {chart.how}" + ("; ✓ labelled as relevant" if chart.judged else "")
+    s.text(_LEFT, 68, how, 14, colour="soft", width=_WIDTH - 2*_LEFT)
     for c, x, w in zip(chart.columns, _X, _W):
         s.text(x, 102, c.name[0].upper() + c.name[1:], 16, True)
         s.text(x, 124, ", ".join(f"{m} {v:.2f}" for m, v in c.worth.items()), 13, colour="soft", width=w)
@@ -206,10 +207,12 @@ def draw_chart(
 
 # %% ../../nbs/widgets/84a_explore_fusion.ipynb #0ad46ff9
 def _labels(retriever: FusedRetriever, judged: Mapping[str, int] | Collection[str]):
-    "Labels that can be used. Raises `TypeError` for a retriever without two sides, `ValueError` for ids that the corpus doesn't have."
-    if getattr(retriever, "dense", None) is None: raise TypeError(f"fusion needs a FusedRetriever with both sides; a {type(retriever).__name__} without vectors has nothing to fuse")
-    judged = judged or ()
-    if isinstance(judged, Mapping): all_given(judged.values(), Real, "a grade is a number: 0 for a document that doesn't answer, 1 or more for one that does")
+    "Labels that can be used. Raises `TypeError` for a retriever without two sides, `ValueError` for unknown ids."
+    if getattr(retriever, "dense", None) is None:
+        kind = type(retriever).__name__
+        raise TypeError(f"fusion needs a FusedRetriever with both sides; a {kind} without vectors has nothing to fuse")
+    judged, grade = judged or (), "a grade is a number: 0 for a document that doesn't answer, 1 or more for one that does"
+    if isinstance(judged, Mapping): all_given(judged.values(), Real, grade)
     if strange := sorted(set(judged) - {d.id for d in retriever.documents}):
         raise ValueError(f"the judged document {strange[0]!r} is not in this corpus of {len(retriever)}")
     return judged
@@ -221,19 +224,25 @@ def _fusion_controls(query: str, own: RetrieveSettings) -> list:
     given = (1., 1.) if own.fusion == "rrf" else (own.bm25_weight, own.passage_weight + own.whole_weight)
     start = [round(x/max(1., *given), 2) for x in given]     # only their ratio matters
     text = w.Text(query, description="Question", continuous_update=False, layout=w.Layout(width="620px"), **near)
-    way = w.Dropdown(options=[("by rank (RRF)", BY_RANK), ("by score", BY_SCORE)], value=BY_RANK, description="Fuse", layout=wide, **near)
+    ways = [("by rank (RRF)", BY_RANK), ("by score", BY_SCORE)]
+    way = w.Dropdown(options=ways, value=BY_RANK, description="Fuse", layout=wide, **near)
     k = w.IntSlider(own.rrf_k, 0, 100, description="k of RRF", layout=wide, **near)
-    slider = lambda name, value: w.FloatSlider(value, min=0, max=1, step=.01, description=f"Weight of {name}", readout_format=".2f", layout=wide, **near)
-    return [text, way, k, slider("words", start[0]), slider("meaning", start[1])]
+    scale = {"min": 0, "max": 1, "step": .01, "readout_format": ".2f", "layout": wide, **near}
+    weights = [w.FloatSlider(x, description=f"Weight of {name}", **scale) for name, x in zip(("words", "meaning"), start)]
+    return [text, way, k, *weights]
 
 # %% ../../nbs/widgets/84a_explore_fusion.ipynb #a3f55932
 def explore_fusion(
     retriever: FusedRetriever,
     query: str,
-    judged: Mapping[str, int] | Collection[str] = (),   # ids of documents that are relevant to `query`, with grades or without
+    judged: Mapping[str, int] | Collection[str] = (),   # ids of documents relevant to `query`, with grades or without
     key: str | None = None,                             # its position is kept under this name when the cell is run again
 ) -> Panel:                                             # with controls `query`, `way`, `k`, `words` and `meaning`
-    "A panel that fuses two rankings as one moves it (hybrid §5.1); labels measure their own question only. Raises `TypeError` for a retriever without two sides, `ValueError` for labels of documents that it doesn't have."
+    """A panel that fuses two rankings as one moves it (hybrid §5.1).
+
+    Labels measure their own question only. Raises `TypeError` for a retriever without two sides, `ValueError` for
+    labels of documents that it doesn't have.
+    """
     judged = _labels(retriever, judged)
     text, way, k, words, meaning = _fusion_controls(query, retriever.settings)
     find = lru_cache(64)(lambda q: retriever.find(q, retriever.settings.pool))
@@ -241,4 +250,5 @@ def explore_fusion(
     def draw(query, way, k, words, meaning):
         how = Fusion(way=way, k=k, words=words, meaning=meaning)
         return draw_chart(chart_of(retriever, find(query), query, judged if same(query) else (), how))
-    return Panel({"query": text, "way": way, "k": k, "words": words, "meaning": meaning}, draw, key, [[text], [way, k], [words, meaning]])
+    controls = {"query": text, "way": way, "k": k, "words": words, "meaning": meaning}
+    return Panel(controls, draw, key, [[text], [way, k], [words, meaning]])

@@ -104,7 +104,8 @@ def map_words(
 
 def _caption(m: MemoryMap, near: Sequence[Near]) -> str:
     if near: return f"Nearest by cosine: {short(m.memories[near[0].position].text, 60)}. {_trusted(near)}"
-    return f"The map shows {sum(m.shown):.0%} of the variance of {many(len(m.memories), 'memory', 'memories')}, so what looks near may be far."
+    there = many(len(m.memories), "memory", "memories")
+    return f"The map shows {sum(m.shown):.0%} of the variance of {there}, so what looks near may be far."
 
 def _trusted(near: Sequence[Near]) -> str:
     "How far the map agrees, in words."

@@ -111,7 +111,8 @@ def words_of_budget(
     return f"{account_of_budget(rows, budget)} {one.name}{'' if one.kept else ', left out'}: “{short(one.text, 400)}”"
 
 # %% ../../nbs/widgets/84_explore_prompt.ipynb #fe2c6f6c
-_WIDTH, _LEFT, _LANE, _ROW, _MOST, _LINES = 760, 15, 330, 28, 12, 6   # lanes and lines of text, at most: a panel fits one screen
+_WIDTH, _LEFT, _LANE, _ROW = 760, 15, 330, 28
+_MOST, _LINES = 12, 6    # lanes, and lines of text, at most: so that a panel fits one screen
 _INKS = {"instructions": ("navy", "on"), "question": ("mauve", "ink"), "documents": ("blue", "on"), "memories": ("orange", "ink"), "others": ("green", "ink")}
 
 def _lane(s: Scene, r: Lane, y: float, scale: float, budget: int, chosen: bool):
@@ -194,5 +195,6 @@ def explore_budget(
     move = lambda budget: panel.set({"budget": budget})
     there = [press_button("As it was", f"The budget of the turn, {turn.budget} tokens", lambda: move(turn.budget)),
              press_button("Room for all", f"{every} tokens, so that nothing is left out", lambda: move(every))]
-    panel = Panel({"budget": slider, "section": section}, partial(_packed, turn, model, assemble, most), key, [[slider, *there], [section]])
+    draw = partial(_packed, turn, model, assemble, most)
+    panel = Panel({"budget": slider, "section": section}, draw, key, [[slider, *there], [section]])
     return panel

@@ -44,20 +44,25 @@ class Forecasts:
         if not known: return np.full(len(self.shares), np.nan)
         return np.abs(self.answers(how)[:, known] - np.array([self.truth[i] for i in known])).mean(1)
 
-_HISTORY, _TARGETS = "a history is a list of Rated, in the order in which they were given", "what is to be predicted is an Item, or a Rated that brings its true rating"
+_HISTORY = "a history is a list of Rated, in the order in which they were given"
+_TARGETS = "what is to be predicted is an Item, or a Rated that brings its true rating"
 
 def forecast(
     predictor: "Predictor",
     history: Sequence[Rated],             # in the order in which it grew
     targets: Sequence[Rated | Item],      # what is to be predicted; a `Rated` brings its true rating
 ) -> Forecasts:
-    "A prediction for each length of the history (MAP §4.3). Raises `ValueError` where there is nothing to predict, or a target is in the history."
+    """A prediction for each length of the history (MAP §4.3).
+
+    Raises `ValueError` where there is nothing to predict, or a target is in the history.
+    """
     history = all_given(history, Rated, _HISTORY)
     targets = all_given(targets, (Rated, Item), _TARGETS)
     all_given(predictor, "predict", "a predictor has `predict`, such as a MapAssistant's `predictor`")
     items, past = tuple(t.item if isinstance(t, Rated) else t for t in targets), {r.item.id for r in history}
     if not items: raise ValueError("give one item at least to predict")
-    if known := [i.title for i in items if i.id in past]: raise ValueError(f"{known[0]!r} is in the history already; predicting what is known shows nothing")
+    if known := [i.title for i in items if i.id in past]:
+        raise ValueError(f"{known[0]!r} is in the history already; predicting what is known shows nothing")
     shares = np.stack([np.asarray(predictor.predict(history[:n], items)) for n in range(len(history) + 1)])
     return Forecasts(tuple(history), items, tuple(t.rating if isinstance(t, Rated) else None for t in targets), shares)
 
@@ -83,16 +88,23 @@ def forecast_words(
     "What is predicted after `n` ratings, and how large the error is (ours)."
     answer, shares, truth = f.answers(how)[:, target], f.shares[n, target], f.truth[target]
     likely = int(shares.argmax())
-    out = f"After {n} of {many(len(f.history), 'rating')}, the model predicts {answer[n]:.2f} stars for {one_line(f.targets[target].title)} ({how})."
+    item, known = one_line(f.targets[target].title), sum(t is not None for t in f.truth)
+    out = f"After {n} of {many(len(f.history), 'rating')}, the model predicts {answer[n]:.2f} stars for {item} ({how})."
     out += f" The likeliest label is {LABELS[likely]}, with a share of {shares[likely]:.0%}."
-    if n: out += f" The {ordinal(n)} rating, {one_line(f.history[n - 1].item.title)} {f.history[n - 1].rating:g}, changed the prediction by {answer[n] - answer[n - 1]:+.2f}."
-    if truth is not None: out += f" The true rating is {truth:g}: the error is {abs(answer[n] - truth):.2f} stars; with no history it was {abs(answer[0] - truth):.2f}."
-    if (known := sum(t is not None for t in f.truth)) > 1: out += f" The mean error of all {known} items is {f.errors(how)[n]:.2f}."
+    if n:
+        last = f.history[n - 1]
+        out += f" The {ordinal(n)} rating, {one_line(last.item.title)} {last.rating:g},"
+        out += f" changed the prediction by {answer[n] - answer[n - 1]:+.2f}."
+    if truth is not None:
+        error, at_first = abs(answer[n] - truth), abs(answer[0] - truth)
+        out += f" The true rating is {truth:g}: the error is {error:.2f} stars; with no history it was {at_first:.2f}."
+    if known > 1: out += f" The mean error of all {known} items is {f.errors(how)[n]:.2f}."
     return out
 
 def _caption(f: Forecasts, n: int, target: int, how: str) -> str:
     answer, truth = f.answers(how)[n, target], f.truth[target]
-    out = f"After {n} of {many(len(f.history), 'rating')}, the model predicts {answer:.2f} stars for {short(f.targets[target].title, 60)}"
+    after, item = f"After {n} of {many(len(f.history), 'rating')}", short(f.targets[target].title, 60)
+    out = f"{after}, the model predicts {answer:.2f} stars for {item}"
     return out + ("." if truth is None else f"; the true rating is {truth:g}.")
 
 # %% ../../nbs/widgets/84e_explore_rating.ipynb #fe2170fa
@@ -181,7 +193,10 @@ def explore_rating(
     reasons: bool = True,                                    # show what moves the forecast; False for a predictor that is slow
     key: str | None = None,                                  # its position is kept under this name when the cell is run again
 ) -> Panel:      # with controls n, target, predictor, how, mixed
-    "The distribution over five labels as a user's history grows, to be moved (MAP §4.3). Raises `ValueError` where there is nothing to predict."
+    """The distribution over five labels as a user's history grows, to be moved (MAP §4.3).
+
+    Raises `ValueError` where there is nothing to predict.
+    """
     import ipywidgets as w
     history, targets = list(all_given(history, Rated, _HISTORY)), all_given([target] if isinstance(target, (Rated, Item)) else target, (Rated, Item), _TARGETS)
     named = dict(predictor) if isinstance(predictor, Mapping) else {type(predictor).__name__: predictor}

@@ -102,7 +102,8 @@ def who_is_first(
 def _caption(ranked: Sequence[Standing], weights: Weights) -> str:
     first, moved = ranked[0], sum(s.rank != s.near for s in ranked)
     order = f"{moved} of {many(len(ranked), 'memory', 'memories')} change their rank" if moved else "the order is the same"
-    return f"Weights {name_of_weights(weights)}: “{short(first.candidate.text, 60)}” is first with {first.score.value:.2f}. Against similarity alone, {order}."
+    best = f"“{short(first.candidate.text, 60)}” is first with {first.score.value:.2f}"
+    return f"Weights {name_of_weights(weights)}: {best}. Against similarity alone, {order}."
 
 def words_of_standings(
     ranked: Sequence[Standing],
@@ -216,5 +217,6 @@ def explore_mrs(
     ranked = partial(_ranked, rows)
     draw = lambda **at: draw_standings(*ranked(**at), title)
     menu = _presets((a, b, c, d), lambda values: panel.set(values))
-    panel = Panel({**sliders, "literal": printed, "kind": kind}, draw, key, [[a, b], [c, d], [menu, printed, *([kind] if len(kinds) > 1 else [])]])
+    last = [menu, printed, *([kind] if len(kinds) > 1 else [])]
+    panel = Panel({**sliders, "literal": printed, "kind": kind}, draw, key, [[a, b], [c, d], last])
     return panel

@@ -5,6 +5,11 @@ import lab as labs
 
 pytestmark = labs.needed
 NBS = labs.ROOT/"nbs"/"widgets"
+SCREEN = 900 - 120    # pixels of a window of 900 that JupyterLab's own bars leave
+
+def fits(worked):
+    "Controls, drawing and caption are on one screen."
+    assert worked.panel.bounding_box()["height"] <= SCREEN
 
 
 def slide(panel, name: str, key: str, times: int = 1):
@@ -33,6 +38,7 @@ def test_a_life_of_trust(lab, chromium):
         p.at("poisoned by one: 22 recalls.*falls below the border on day 19")
         p.expect(p.panel.get_by_role("alert")).to_have_count(0)
         assert "falls below the border here" in texts(p) and "at the end: dropped" in texts(p)
+        fits(p)
         labs.shot(page, "trust_poisoned", 1280, 800)
 
         slide(p, "threshold", "ArrowLeft", 10)                    # a lower threshold keeps it
@@ -71,6 +77,7 @@ def test_ratings_as_a_history_grows(lab, chromium):
     with labs.opened(chromium, lab, NBS/"84e_explore_rating.ipynb") as page:
         p = labs.Worked(page)
         p.at("After 12 of 29 ratings, the model predicts .* stars for Catch-22")
+        fits(p)
         labs.shot(page, "rating", 1280, 800)
         before = p.picture.get_attribute("aria-label")
         slide(p, "n", "ArrowRight")
@@ -82,8 +89,8 @@ def test_ratings_as_a_history_grows(lab, chromium):
         assert any("nothing does" in t for t in texts(p))
         slide(p, "n", "ArrowRight", 12)
         p.expect(p.picture).to_have_attribute("aria-label", before)
-        p.panel.get_by_label("Predict").select_option(index=5)
-        p.at("After 12 of 29 ratings, Crash")
+        p.panel.get_by_label("Predict", exact=True).select_option(index=5)
+        p.at("After 12 of 29 ratings, the model predicts .* stars for Crash")
         p.panel.get_by_label("By", exact=True).select_option(index=2)
         p.expect(p.panel.locator("svg text", has_text="by others like this user")).to_have_count(1)
         p.panel.get_by_role("button", name="median").click()
@@ -108,6 +115,7 @@ def test_a_question_on_the_map(lab, chromium):
         labs.shot(page, "map", 1280, 800)
         slide(p, "k", "End")
         p.at(r"26 memories.*Of these 10")
+        fits(p)
         labs.shot(page, "map_ten", 1280, 800)
         box.fill("Who plays an instrument? <script>alert(1)</script>")
         box.press("Enter")
@@ -136,6 +144,7 @@ def test_recorded_answers_of_three_users_weights(lab, chromium):
         p.at("Asked “How long may a cough last after a cold.”. Without weights: “A cough can last")
         assert {"concise ★", "step by step ★", "with figures ★"} <= set(texts(p))
         p.expect(p.panel.get_by_role("status")).to_contain_text("Against no weights, the liked style")
+        fits(p)
         labs.shot(page, "adapters", 1280, 800)
         p.panel.get_by_role("button", name="the other users' weights").click()
         p.at("Asked “How long may.*against the other users' weights, the .* answer gains most")

@@ -399,7 +399,7 @@ def test_recorded_answers_are_shown_without_a_model(tmp_path):
     r = load_recording()
     panel = explore_recorded(key="test-recorded")
     told = parsed(panel.scene)
-    for user, style in r.wanted.items(): assert f"{user}: likes answers {style}" in told and f"{style} ★" in told
+    for user, style in r.wanted.items(): assert f"{user} (likes: {style})" in told and f"{style} ★" in told
     for question in r.questions:
         for strength in r.strengths:
             panel.set({"question": question, "strength": strength, "others": strength > 1})
@@ -424,7 +424,7 @@ def test_the_adapter_panel(served):
     from memkit.widgets.explore_adapters import explore_adapters
     panel = explore_adapters(served, ["ann"], {"How much?": STYLES, "<When>?": STYLES}, {"ann": "long"}, 4, "", key="test-adapters")
     button = panel.widget.children[0].children[2]
-    assert "ann: likes answers long" in parsed(panel.scene) and "long ★" in parsed(panel.scene)
+    assert "ann (likes: long)" in parsed(panel.scene) and "long ★" in parsed(panel.scene)
     panel.set({"question": "<When>?"})
     assert "press “Ask”" in panel.error
     button.click()

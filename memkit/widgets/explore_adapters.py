@@ -156,7 +156,7 @@ def hearing_words(
     out = [f"Asked {quote(h.question)}" + (f", with weights at {h.strength:g} of their strength" if h.strength != 1 else "") + f". Without weights: {quote(h.heard[0].answer)}."]
     for one, gain in zip(h.heard[1:], h.gains(others)[1:]):
         best = int(gain.argmax())
-        likes = f"; {one_line(one.user)} likes answers {wanted[one.user]}." if one.user in wanted else "."
+        likes = f"; {one_line(one.user)} likes the style “{wanted[one.user]}”." if one.user in wanted else "."
         most = f"against {against}, the {h.styles[best]} answer gains most ({_percent(gain[best])} per token)"
         out.append(f"With the weights of {one_line(one.user)}: {quote(one.answer)}; {most}{likes}")
     return " ".join(out)
@@ -215,7 +215,7 @@ def draw_hearing(
     for row, one in enumerate(h.heard):
         y = 66 + high*row
         s.line(14, y - 18, 776, y - 18)
-        name = f"{one.user}: likes answers {wanted[one.user]}" if one.user in wanted else one.user or "no weights"
+        name = f"{one.user} (likes: {wanted[one.user]})" if one.user in wanted else one.user or "no weights"
         s.text(14, y, name, 15, True, width=380)
         lines = wrap(one.answer, 370, max(2, int((high - 32)/19)), 14)
         for j, line in enumerate(lines): s.text(14, y + 22 + 19*j, line, 14, width=384)

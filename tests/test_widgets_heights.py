@@ -20,6 +20,7 @@ pytest.importorskip("ipywidgets")
 SCREEN = 900 - 120       # pixels; JupyterLab's own bars above and below take about 120
 ACROSS = 1100            # pixels that a cell's output has in a window of 1280
 ROW, GAP, LINE = 32, 4, 20
+ABOVE = 18               # the name of a row of toggle buttons stands above them
 
 
 def wide(widget) -> float:
@@ -38,7 +39,8 @@ def rows_of(box) -> int:
 
 def height(panel) -> float:
     "Pixels of the whole panel: controls, drawing, caption, and the folded words."
-    controls = sum(rows_of(box)*(ROW + GAP) for box in panel.widget.children if hasattr(box, "children"))
+    boxes = [box for box in panel.widget.children if hasattr(box, "children")]
+    controls = sum(rows_of(box)*(ROW + GAP) + ABOVE*any("Toggle" in type(c).__name__ for c in box.children) for box in boxes)
     scale = min(1., ACROSS/panel.scene.width)
     return controls + panel.scene.height*scale + LINE*ceil(width_of(panel.scene.caption, 13)/640) + 2*GAP + LINE
 

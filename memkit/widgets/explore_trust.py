@@ -29,7 +29,7 @@ def _told(m: Moment) -> str:
 def _caption(points: Sequence[Point], title: str) -> str:
     t, at = points[-1].trust, fall(points)
     border = "It never falls below the border." if at is None else f"It falls below the border on day {points[at].day:.4g}."
-    return f"{short(title, 60)}: {t.correct} called right, {t.incorrect} called wrong. {border}"
+    return f"“{short(title, 60)}”: {t.correct} called right, {t.incorrect} called wrong. {border}"
 
 def _voices(moments: Sequence[Moment]) -> str:
     "Who said wrong, where one person said most of it."

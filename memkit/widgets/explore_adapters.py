@@ -177,7 +177,7 @@ def _percent(gain: float) -> str:
 
 # %% ../../nbs/widgets/84d_explore_adapters.ipynb #a95ee419
 _LABELS, _ZERO = 416, 640   # where the labels of styles begin, and where their bars do
-_HALF, _STEP = 80, 20       # how long the bars get, and how far apart they stand
+_HALF, _STEP = 80, 19       # how long the bars get, and how far apart they stand
 
 def _styles(s: Scene, h: Hearing, y: float, gain: np.ndarray, scale: float, wanted: str):
     "How much likelier the answers in each style are, as bars to both sides of nothing."

@@ -164,4 +164,5 @@ def test_recorded_answers_of_three_users_weights(lab, chromium):
         p.at("Asked “What helps itchy skin.*with weights at 2 of")
         p.expect(fold).to_have_attribute("open", "")                   # what was opened stays open
         p.expect(fold).to_contain_text("at 2 of their strength")
+        assert labs.accessible(page) == []
         assert labs.errors(page) == []

@@ -106,6 +106,7 @@ class Recording:
     @property
     def strengths(self) -> tuple[float, ...]: return tuple(sorted({h.strength for h in self.hearings}))
 
+# %% ../../nbs/widgets/84d_explore_adapters.ipynb #16f86626
 def record_adapters(
     personal: "PersonalLM",
     questions: Mapping[str, Mapping[str, str]],   # question -> style -> an answer to it in that style
@@ -161,6 +162,7 @@ def hearing_words(
         out.append(f"With the weights of {one_line(one.user)}: {quote(one.answer)}; {most}{likes}")
     return " ".join(out)
 
+# %% ../../nbs/widgets/84d_explore_adapters.ipynb #26fba029
 def _against(h: Hearing, others: bool) -> str:
     return "the other users' weights" if others and len(h.heard) > 2 else "no weights"
 
@@ -202,6 +204,7 @@ def _notes(h: Hearing, others: bool) -> tuple[str, str]:
     return ("Top right: the probability per token of a given answer in each style, without weights (geometric mean).",
             f"Below: by how much a user's weights change it, against {_against(h, others)}. ★: the style that the user likes.")
 
+# %% ../../nbs/widgets/84d_explore_adapters.ipynb #79aa95f9
 def draw_hearing(
     h: Hearing,
     wanted: Mapping[str, str] = {},   # user -> the style they like, marked with a star

@@ -96,6 +96,7 @@ def account_of_budget(
     gone = "; ".join(f"{r.name} ({r.tokens} tokens, {r.missed} too many)" for r in rows if not r.kept)
     return f"Of {many(budget, 'token', 'tokens')} the prompt takes {used}: {told}; {budget - used} are free. " + (f"No room: {gone}." if gone else "Everything has room.")
 
+# %% ../../nbs/widgets/84_explore_prompt.ipynb #1ba040b4
 def _caption(rows: Sequence[Lane], budget: int) -> str:
     used, out = sum(r.tokens for r in rows if r.kept), sum(not r.kept for r in rows)
     left = f"{many(out, 'section has', 'sections have')} no room" if out else "every section has room"

@@ -101,6 +101,7 @@ def forecast_words(
     if known > 1: out += f" The mean error of all {known} items is {f.errors(how)[n]:.2f}."
     return out
 
+# %% ../../nbs/widgets/84e_explore_rating.ipynb #78551583
 def _caption(f: Forecasts, n: int, target: int, how: str) -> str:
     answer, truth = f.answers(how)[n, target], f.truth[target]
     after, item = f"After {n} of {many(len(f.history), 'rating')}", short(f.targets[target].title, 60)

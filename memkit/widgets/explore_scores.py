@@ -84,6 +84,7 @@ def name_of_weights(
     same = lambda other: max(abs(a - b) for a, b in zip(weights.shares, other.shares)) < 1e-6
     return next((n for n, w in {**PRESETS, "test": TEST}.items() if same(w)), "your own")
 
+# %% ../../nbs/widgets/84b_explore_scores.ipynb #d7672685
 def who_is_first(
     ranked: Sequence[Standing],
     weights: Weights,
@@ -99,6 +100,7 @@ def who_is_first(
     out += f"{many(len(moved), 'memory stands', 'memories stand')} elsewhere than by similarity alone. " if moved else "The order is that of similarity alone. "
     return out.rstrip()
 
+# %% ../../nbs/widgets/84b_explore_scores.ipynb #e687f149
 def _caption(ranked: Sequence[Standing], weights: Weights) -> str:
     first, moved = ranked[0], sum(s.rank != s.near for s in ranked)
     order = f"{moved} of {many(len(ranked), 'memory', 'memories')} change their rank" if moved else "the order is the same"

@@ -26,6 +26,7 @@ def _told(m: Moment) -> str:
     return {"shown": "shown to somebody", "right": f"{which}right{who}", "wrong": f"{which}wrong{who}", "good": "classified as good", "bad": "classified as bad",
             "unsaid": "the classification was taken back", "aside": "set aside by maintenance", "back": "brought back, with a new record"}[m.what]
 
+# %% ../../nbs/widgets/84c_explore_trust.ipynb #73000aa2
 def _caption(points: Sequence[Point], title: str) -> str:
     t, at = points[-1].trust, fall(points)
     border = "It never falls below the border." if at is None else f"It falls below the border on day {points[at].day:.4g}."

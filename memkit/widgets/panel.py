@@ -115,6 +115,7 @@ function render({ model, el }) {
 export default { render };
 """
 
+# %% ../../nbs/widgets/82a_panel.ipynb #c64ad147
 @lru_cache(1)
 def _fold() -> type:
     import anywidget

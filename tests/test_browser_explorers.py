@@ -5,6 +5,11 @@ import lab as labs
 
 pytestmark = labs.needed
 NBS = labs.ROOT/"nbs"
+SCREEN = 900 - 120    # pixels of a window of 900 that JupyterLab's own bars leave
+
+def fits(worked):
+    "Controls, drawing and caption are on one screen."
+    assert worked.panel.bounding_box()["height"] <= SCREEN
 
 
 def key(panel, label: str, *keys: str):
@@ -21,6 +26,7 @@ def test_the_budget_is_moved(lab, chromium):
         s = labs.Worked(page)
         s.at("Of 240 tokens")
         assert "8 too many" in s.panel.locator("svg text").all_text_contents()
+        fits(s)
         labs.shot(page, "budget", 1280, 800)
         s.button("Room for all").click()
         s.at("Of 278 tokens .* Everything has room")
@@ -44,6 +50,7 @@ def test_two_rankings_are_fused(lab, chromium):
         s = labs.Worked(page)
         s.at("“Our 3 year old.*fused by rank, k 5, weights 0.3")
         assert sum(t.startswith("✓") for t in s.panel.locator("svg text").all_text_contents()) >= 5
+        fits(s)
         labs.shot(page, "fusion", 1280, 800)
         key(s.panel, "k of RRF", "End")
         s.at("“Our.*k 100, weights 0.3")
@@ -60,7 +67,8 @@ def test_two_rankings_are_fused(lab, chromium):
         box = s.panel.get_by_label("Question", exact=True)
         box.fill("Do <b>ear</b> infections need antibiotics?")
         box.press("Enter")
-        s.at("“Do <b>ear</b> infections.*Judged for: “Our 3 year old")
+        s.at("“Do <b>ear</b> infections.*There is nothing to measure against")
+        s.expect(s.panel.locator("[role=status]")).to_contain_text("no relevant documents are labelled")
         assert s.panel.locator("svg b").count() == 0, "what is typed stays text"
         labs.shot(page, "fusion_typed", 1280, 800)
         box.fill("")
@@ -75,6 +83,7 @@ def test_weights_rank_memories_anew(lab, chromium):
         rows = lambda: s.panel.locator("svg g[data-key]").evaluate_all("gs => gs.map(g => g.dataset.key)")
         s.at("Weights Default")
         before = rows()
+        fits(s)
         labs.shot(page, "mrs", 1280, 800)
         menu = s.panel.get_by_label("Preset", exact=True)
         menu.select_option(label="Feedback + Freshness")
@@ -117,6 +126,8 @@ def test_four_assistants_side_by_side(lab, chromium):
         box.press("Enter")
         ask.panel.get_by_label("Who asks").select_option(label="bob")
         ask.at("For “How much paracetamol.*of bob each recalls: hybrid: nothing. MaLP: nothing. MARK: With liver disease .* MAP: nothing")
+        fits(weights)
+        fits(ask)
         labs.shot(page, "compare_ask", 1280, 800)
         quiz = page.locator(".mk-quiz")
         quiz.get_by_label("MARK").first.check()

@@ -5,6 +5,11 @@ import lab as labs
 
 pytestmark = labs.needed
 NBS = labs.ROOT/"nbs"/"widgets"
+SCREEN = 900 - 120    # pixels of a window of 900 that JupyterLab's own bars leave
+
+def fits(worked):
+    "Controls, drawing and caption are on one screen."
+    assert worked.panel.bounding_box()["height"] <= SCREEN
 
 
 def slide(panel, name: str, key: str, times: int = 1):
@@ -33,6 +38,7 @@ def test_a_life_of_trust(lab, chromium):
         p.at("poisoned by one: 22 recalls.*falls below the border on day 19")
         p.expect(p.panel.get_by_role("alert")).to_have_count(0)
         assert "falls below the border here" in texts(p) and "at the end: dropped" in texts(p)
+        fits(p)
         labs.shot(page, "trust_poisoned", 1280, 800)
 
         slide(p, "threshold", "ArrowLeft", 10)                    # a lower threshold keeps it
@@ -70,7 +76,8 @@ def test_a_life_of_trust(lab, chromium):
 def test_ratings_as_a_history_grows(lab, chromium):
     with labs.opened(chromium, lab, NBS/"84e_explore_rating.ipynb") as page:
         p = labs.Worked(page)
-        p.at("After 12 of 29 ratings, Catch-22")
+        p.at("After 12 of 29 ratings, the model predicts .* stars for Catch-22")
+        fits(p)
         labs.shot(page, "rating", 1280, 800)
         before = p.picture.get_attribute("aria-label")
         slide(p, "n", "ArrowRight")
@@ -82,12 +89,12 @@ def test_ratings_as_a_history_grows(lab, chromium):
         assert any("nothing does" in t for t in texts(p))
         slide(p, "n", "ArrowRight", 12)
         p.expect(p.picture).to_have_attribute("aria-label", before)
-        p.panel.get_by_label("Foretell").select_option(index=5)
-        p.at("After 12 of 29 ratings, Crash")
+        p.panel.get_by_label("Predict", exact=True).select_option(index=5)
+        p.at("After 12 of 29 ratings, the model predicts .* stars for Crash")
         p.panel.get_by_label("By", exact=True).select_option(index=2)
         p.expect(p.panel.locator("svg text", has_text="by others like this user")).to_have_count(1)
         p.panel.get_by_role("button", name="median").click()
-        p.at(r"After 12 of 29 ratings, Crash is foretold \d\.00 stars \(median\)")
+        p.at(r"After 12 of 29 ratings, the model predicts \d\.00 stars for Crash \(median\)")
         p.panel.get_by_label("Ratings shuffled").check()
         p.expect(p.panel.locator("svg text", has_text="ratings shuffled")).to_have_count(1)
         labs.shot(page, "rating_shuffled", 1280, 800)
@@ -108,6 +115,7 @@ def test_a_question_on_the_map(lab, chromium):
         labs.shot(page, "map", 1280, 800)
         slide(p, "k", "End")
         p.at(r"26 memories.*Of these 10")
+        fits(p)
         labs.shot(page, "map_ten", 1280, 800)
         box.fill("Who plays an instrument? <script>alert(1)</script>")
         box.press("Enter")
@@ -129,26 +137,32 @@ def test_a_question_on_the_map(lab, chromium):
         assert labs.errors(page) == []
 
 
-def test_two_users_weights(lab, chromium):
+def test_recorded_answers_of_three_users_weights(lab, chromium):
     with labs.opened(chromium, lab, NBS/"84d_explore_adapters.ipynb") as page:
         p = labs.Worked(page)
-        page.get_by_text("has no weights in this store; train").first.wait_for(timeout=60_000)      # the notebook is through; ann's weights are gone
-        p.at("Asked “How long.”. Without weights")
-        assert {"concise ★", "step by step ★"} <= set(texts(p))
+        page.get_by_text("has no weights in this store; train").first.wait_for(timeout=60_000)      # the notebook is through
+        p.at("Asked “How long may a cough last after a cold.”. Without weights: “A cough can last")
+        assert {"concise ★", "step by step ★", "with figures ★"} <= set(texts(p))
+        p.expect(p.panel.get_by_role("status")).to_contain_text("Against no weights, the liked style")
+        fits(p)
         labs.shot(page, "adapters", 1280, 800)
         p.panel.get_by_role("button", name="the other users' weights").click()
-        p.at("Asked “How long.”.*against the other users' weights, they raise the concise answer most.*against the other users' weights, they raise the step by step answer most")
+        p.at("Asked “How long may.*against the other users' weights, the .* answer gains most")
         labs.shot(page, "adapters_others", 1280, 800)
         p.panel.get_by_role("button", name="no weights", exact=True).press("Enter")
-        p.at("Asked “How long.”.*against no weights")
-        slide(p, "strength", "ArrowRight")                             # 1.5 wasn't asked for yet, and ann has no weights any more
-        p.expect(p.panel.get_by_role("alert")).to_contain_text("'ann' has no weights in this store")
-        slide(p, "strength", "ArrowLeft", 3)                           # .5 was asked for in the notebook
-        p.at("Asked “How long.”, with weights at 0.5 of their strength")
-        p.panel.get_by_label("Question").select_option(label="How much?")
-        p.expect(p.panel.get_by_role("alert")).to_contain_text("'ann' has no weights in this store")
-        p.button("Ask").click()
-        p.expect(p.panel.get_by_role("alert")).to_contain_text("'ann' has no weights in this store")
-        p.panel.get_by_label("Question").select_option(label="How long?")
-        p.at("Asked “How long.”, with weights at 0.5")
+        p.at("Asked “How long may.*against no weights")
+        slide(p, "strength", "ArrowRight")
+        p.at("Asked “How long may.*with weights at 1.5 of their strength")
+        slide(p, "strength", "Home")
+        p.at("Asked “How long may.*with weights at 0 of their strength")
+        p.panel.get_by_label("Question").select_option(index=1)
+        p.at("Asked “What helps itchy skin")
+        fold = p.panel.locator("details.mk-in-words")
+        fold.locator("summary").click()
+        p.expect(fold).to_contain_text("Asked “What helps itchy skin")
+        slide(p, "strength", "End")
+        p.at("Asked “What helps itchy skin.*with weights at 2 of")
+        p.expect(fold).to_have_attribute("open", "")                   # what was opened stays open
+        p.expect(fold).to_contain_text("at 2 of their strength")
+        assert labs.accessible(page) == []
         assert labs.errors(page) == []

@@ -478,6 +478,14 @@ def test_a_warm_search_reads_the_version_alone_and_gives_whole_memories(tmp_path
         assert s.search("u", [1, 0], k=4) == [type(h)(item=s.get("u", h.item.id), score=h.score, source=h.source, parts=h.parts) for h in hits]
 
 
+def test_a_receipt_speaks_of_a_disk_only_where_there_is_one(tmp_path):
+    for place, says in ((":memory:", "this store is only in memory"), (tmp_path/"s.db", "gone from the bytes on disk")):
+        with MemoryStore(place) as store:
+            m = store.add("u", "A fact.")
+            for receipt in (store.forget("u", [m.id]), store.forget("u"), store.forget("nobody"), store.drop_adapter("u"), store.unsay("u")):
+                assert receipt.erased and says in str(receipt) and ("disk" in str(receipt)) == (place != ":memory:")
+
+
 def test_forget_leaves_no_words_in_memory(tmp_path):
     with MemoryStore(tmp_path/"s.db") as s:
         a, b = s.add("u", "likes tea with lemon", [1, 0]), s.add("u", "rides a bicycle", [0, 1])

@@ -115,6 +115,28 @@ def check_exercises(lesson: Run):
         assert verdict.passed, str(verdict)
 
 
+def cells_of(stem: str) -> list[dict]: return json.loads((FOLDER/f"{stem}.ipynb").read_text())["cells"]
+
+
+def test_the_formula_by_hand_gives_every_symbol_its_number():
+    cells = cells_of("4_map")
+    at = next(i for i, c in enumerate(cells) if c["cell_type"] == "markdown" and "## From ratings to stars" in source(c))
+    for symbol in ("n", "r_i", "r_0", "v_i", "s_i", "w_i", "c", r"\\ell", "m", r"\\text\{above\}"): assert re.search(rf"(?m)^\| \${symbol}\$ \| \S", source(cells[at])), f"{symbol} is named"
+    told = "".join("".join(o.get("text", "")) for o in cells[at + 1]["outputs"])
+    n, = map(int, re.findall(r"n = (\d+)", told))
+    for symbol in ("r_0", "c", "m"): assert re.search(rf"\b{symbol} = \d", told)
+    assert len(re.findall(r"i = \d+ .* r = \d.*v = \d.* = [+-]\d.*s = 0\.\d+.*w = 0\.\d+", told)) == n
+    for line, places in (("level", 3), ("above", 2), ("stars", 2)):
+        sum_, result = re.search(rf"{line} = ([-+*/() .\d]+) = (-?\d+\.\d+)", told).groups()
+        assert eval(sum_) == pytest.approx(float(result), abs=1.1*10**-places), f"{line}: the numbers shown give the result shown"
+
+
+def test_the_parts_of_a_score_are_spelled_out_where_they_first_appear():
+    first = next(source(c) for c in cells_of("5_compare") if "RC" in source(c))
+    for short, name in (("RC", "recall count"), ("Rec", "recency"), ("SS", "semantic similarity"), ("FS", "feedback score"), ("MRS", "memory relevance score")):
+        assert re.search(rf"{short}\W+(?:is )?the \*{name}\*", first), short
+
+
 @pytest.mark.notebook
 @pytest.mark.parametrize("path", LESSONS, ids=lambda p: p.stem)
 def test_a_walk(path):

@@ -16,7 +16,7 @@ from memkit.malp.dpem import DPeM
 from memkit.malp.executive import DPeMSettings
 from memkit.widgets import dpem_steps as dp, hybrid_steps as hy
 from memkit.widgets.panel import Panel
-from memkit.widgets.scene import COLOURS, STYLE, Scene, cut, width_of, wrap
+from memkit.widgets.scene import CAPTION, COLOURS, STYLE, Scene, caption_of, cut, width_of, wrap
 from memkit.widgets.stepper import BEFORE, NONE, Step, differences, step_table, stepper
 
 NASTY = "</text><script>alert(1)</script><img src=x onerror=alert(1)> & \x00\x1b\u202e \ud7ff \U0001f600 $x$ 'q' \"q\""
@@ -94,6 +94,32 @@ def test_where_nothing_can_be_clicked_a_picture_and_words_are_left():
     bundle = Panel({"n": w.IntSlider(1, 0, 4)}, bar)._repr_mimebundle_()
     assert ElementTree.fromstring(bundle["image/svg+xml"]).tag.endswith("svg") and bundle["text/plain"] == "It is 1."
     assert "application/vnd.jupyter.widget-view+json" in bundle
+
+
+LONG = "Said 2 times. " + "A third time makes it long-term, and a refresh no longer takes it away. "*4
+
+def test_one_caption_stands_below_and_the_full_words_are_for_screen_readers():
+    w = pytest.importorskip("ipywidgets")
+    panel = Panel({"n": w.IntText(1)}, lambda n: Scene(100, 20, LONG, "Said 2 of 3 times <b>." if n else ""))
+    assert "Said 2 of 3 times &lt;b&gt;." in panel._below.value and "refresh" not in panel._below.value and 'role="status"' in panel._below.value
+    assert panel._picture.words == panel._words.words == LONG, "the name of the drawing, and folded"
+    assert panel.widget.children[-1] is panel._words and panel._repr_mimebundle_()["text/plain"] == LONG
+    panel.controls["n"].value = 0
+    assert "Said 2 times.</p>" in panel._below.value, "no caption: the first sentence of the words"
+    assert Panel({"n": w.IntText(1)}, lambda n: Scene(9, 9, "It is 1."))._words.words == "", "nothing to open where the caption is all"
+
+
+def test_who_tells_by_themselves_has_the_place_below_to_themselves():
+    w = pytest.importorskip("ipywidgets")
+    panel = Panel({"n": w.IntText(1)}, lambda n: Scene(100, 20, LONG), tell=lambda n: f"<i>{n}</i>")
+    assert panel._below.value == "<i>1</i>" and panel.widget.children[-1] is panel._below and panel._picture.words == LONG
+
+
+@given(words=texts.filter(str.strip), caption=texts)
+def test_a_caption_is_one_short_line(words, caption):
+    for scene in (Scene(9, 9, words*9), Scene(9, 9, words, caption*9)):
+        assert len(scene.caption) <= CAPTION + 3 and "\n" not in scene.caption
+    assert caption_of("“Is 2.5 mg enough?” asked Ann. Yes.") == "“Is 2.5 mg enough?” asked Ann."
 
 
 # --- the stepper

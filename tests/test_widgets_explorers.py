@@ -163,7 +163,7 @@ def test_a_weight_of_nothing_leaves_the_other_sides_order():
 def test_what_a_ranking_is_worth_by_hand():
     perfect, late = ef.worth([["a", "b", "c"], ["c", "x", "a"]], ["a"])
     assert perfect["nDCG@10"] == 1 and late["nDCG@10"] == pytest.approx(1/np.log2(4)) and late["R@5"] == 1
-    assert ef.worth([["a"]], ()) == [{}]
+    assert ef.worth([["a"]], ()) == ef.worth([["a"]], {"a": 0, "b": 0}) == [{}], "labels of irrelevant documents alone measure nothing"
 
 
 def test_the_fusion_panel_takes_another_question_and_refuses_none():
@@ -171,13 +171,21 @@ def test_the_fusion_panel_takes_another_question_and_refuses_none():
     r = index_documents(DOCS, Words(), RetrieveSettings(several=False))
     panel = ef.explore_fusion(r, ASK, ["d3"])
     assert "nDCG@10" in panel.scene.words and "k 60" in panel.scene.words
+    assert "nDCG@10" in panel._below.value and "✓" in panel.scene.svg()
     panel.set({"query": "burn"})
-    assert panel.scene.words.startswith("“burn”") and "Judged for: “My ear" in panel.scene.words
+    assert panel.scene.words.startswith("“burn”") and panel.scene.caption == ef.UNLABELLED and "nothing to measure against" in panel._below.value
+    for sign in ("nDCG", "R@5", "0.00", "✓"): assert sign not in panel.scene.svg(), "the ranking only"
+    assert "1. Note" in panel.scene.words
+    panel.set({"query": f" {ASK.upper()} "})
+    assert "nDCG@10" in panel.scene.words and "✓" in panel.scene.svg(), "the labelled question again"
+    panel.set({"query": "burn"})
     panel.set({"query": " "})
     assert "empty" in panel.error and panel.scene.words.startswith("“burn”")
     panel.set({"query": "burn", "way": ef.BY_SCORE, "words": 0., "meaning": 0.})
     assert "nobody has a vote" in panel.error
-    assert "not judged" in ef.explore_fusion(r, ASK).scene.svg()
+    for none in ((), {"d3": 0}):
+        svg = ef.explore_fusion(r, ASK, none).scene.svg()
+        assert "no relevant documents are labelled" in svg and "nDCG" not in svg
     with pytest.raises(ValueError, match="not in this corpus"): ef.explore_fusion(r, ASK, ["x"])
     with pytest.raises(TypeError, match="both sides"): ef.explore_fusion(index_documents(DOCS[:2], settings=RetrieveSettings(fusion="bm25")), ASK)
 

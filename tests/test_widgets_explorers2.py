@@ -222,17 +222,17 @@ def test_the_rating_panel():
             if len(history) > 4: raise ValueError("four ratings at most")
             return super().predict(history, targets)
     panel = explore_rating(HISTORY, TARGETS, {"mean": Mean(), "short": Short()}, n=0, key="test-rating")
-    assert panel.scene.words.startswith("After 0 of 8 ratings, Film 9 is foretold 3.4")
+    assert panel.scene.words.startswith("After 0 of 8 ratings, the model predicts 3.4") and "stars for Film 9 (mean)" in panel.scene.words
     panel.set({"n": 8, "target": 1, "how": "argmax"})
-    assert "Film 10" in panel.scene.words and "The 8th rating, Film 7 5, moved it by" in panel.scene.words
+    assert "Film 10" in panel.scene.words and "The 8th rating, Film 7 5, changed the prediction by" in panel.scene.words
     one = panel.scene.words
     panel.set({"mixed": True})
-    assert panel.scene.words.split(" moved")[0] != one.split(" moved")[0]
+    assert panel.scene.words.split(" changed")[0] != one.split(" changed")[0]
     panel.set({"predictor": "short"})
     assert panel.error == "four ratings at most"
     assert explore_rating(HISTORY, TARGETS, {"mean": Mean(), "short": Short()}, key="test-rating").values()["n"] == 8
     alone = explore_rating([], ITEMS[3], Mean(), reasons=False)
-    assert "truth" not in alone.scene.words and "What moves it" not in parsed(alone.scene)
+    assert "true rating" not in alone.scene.words and "Ratings that change" not in parsed(alone.scene)
 
 
 # --- memories ------------------------------------------------------------------------------------------------------------
@@ -371,11 +371,60 @@ def test_the_scores_are_the_models_own(served):
     assert np.allclose(h.gains()[1] + 1, np.exp(h.heard[1].scores)/np.exp(h.heard[0].scores))
 
 
+def test_the_recording_is_of_the_real_model_and_fits_its_questions():
+    from memkit.experiments.malp_answers import style_examples
+    from memkit.malp.phrases import PREFERENCES
+    from memkit.widgets.explore_adapters import STRENGTHS, load_recording, recording_json
+    r = load_recording()
+    assert "SmolLM2-135M" in r.made["model"] and {"date", "settings", "versions", "users", "decoding"} <= set(r.made)
+    assert {"torch", "transformers", "python"} <= set(r.made["versions"]) and "seed" in r.made["settings"]
+    assert set(r.wanted) == set(r.made["users"]) and all(u["after"] < u["before"] for u in r.made["users"].values()), "trained, each on their own dialogues"
+    assert set(r.questions) == {q for q, _ in style_examples(4)} and r.strengths == STRENGTHS and len(r.hearings) == 28
+    plain = {}
+    for h in r.hearings:
+        assert h.styles == tuple(PREFERENCES) and [one.user for one in h.heard] == [None, *r.wanted] and np.isfinite([one.scores for one in h.heard]).all()
+        plain.setdefault(h.question, []).append(h.heard[0].answer)
+        if h.strength == 0: assert np.allclose(h.gains(), 0, atol=2e-3) and len({one.answer for one in h.heard}) == 1, "no strength, no change"
+        if h.strength == 1:
+            assert np.abs(h.gains()[1:]).max() > .05
+            for one in h.heard: assert len(one.answer.split()) >= 4 and sum(c.isalpha() or c.isspace() for c in one.answer) > .85*len(one.answer), f"gibberish: {one.answer}"
+    assert all(len(set(texts)) == 1 for texts in plain.values()), "without weights the strength makes no difference"
+    assert recording_json(r).count('"strength"') == 28
+
+
+def test_recorded_answers_are_shown_without_a_model(tmp_path):
+    pytest.importorskip("ipywidgets")
+    from memkit.core.files import own_data
+    from memkit.widgets.explore_adapters import Hearing, Heard, Recording, explore_recorded, load_recording, recording_json
+    r = load_recording()
+    panel = explore_recorded(key="test-recorded")
+    told = parsed(panel.scene)
+    for user, style in r.wanted.items(): assert f"{user} (likes: {style})" in told and f"{style} ★" in told
+    for question in r.questions:
+        for strength in r.strengths:
+            panel.set({"question": question, "strength": strength, "others": strength > 1})
+            assert panel.error == "" and panel.scene.words.startswith(f"Asked “{question}”") and "the liked style (★)" in panel.scene.caption
+    assert explore_recorded(key="test-recorded").values() == panel.values()
+    own = Recording(hearings=(Hearing("Q <b>?", ("short",), (Heard(None, "A.", np.zeros(1)), Heard("zoe", "B.", np.ones(1))), .5),), wanted={}, made={})
+    (tmp_path/"r.json").write_text(recording_json(own))
+    assert "<b>" not in explore_recorded(load_recording(tmp_path/"r.json")).scene.svg()
+    with pytest.raises(ValueError, match="no recording of adapters"): load_recording(own_data("style_answers.json"))
+    with pytest.raises(TypeError, match="load_recording"): explore_recorded("r.json")
+
+
+def test_what_is_recorded_is_what_was_asked(served):
+    from memkit.widgets.explore_adapters import ask_adapters, load_recording, record_adapters, recording_json
+    r = record_adapters(served, {"How much?": STYLES}, {"ann": "long"}, {"model": "tiny"}, (0., 1.), 4)
+    asked = ask_adapters(served, ["ann"], "How much?", STYLES, 1., 4)
+    assert [h.strength for h in r.hearings] == [0., 1.] and np.allclose(r.hearings[1].gains(), asked.gains()) and r.hearings[1].heard[1].answer == asked.heard[1].answer
+    assert '"model": "tiny"' in recording_json(r)
+
+
 def test_the_adapter_panel(served):
     from memkit.widgets.explore_adapters import explore_adapters
     panel = explore_adapters(served, ["ann"], {"How much?": STYLES, "<When>?": STYLES}, {"ann": "long"}, 4, "", key="test-adapters")
     button = panel.widget.children[0].children[2]
-    assert "ann: likes it long" in parsed(panel.scene) and "long ★" in parsed(panel.scene)
+    assert "ann (likes: long)" in parsed(panel.scene) and "long ★" in parsed(panel.scene)
     panel.set({"question": "<When>?"})
     assert "press “Ask”" in panel.error
     button.click()
@@ -388,4 +437,5 @@ def test_the_adapter_panel(served):
     assert panel.error == "" and "against no weights" in panel.scene.words
     panel.set({"others": True})
     assert "against no weights" in panel.scene.words        # nobody else is there
+    assert panel.scene.caption.endswith("of 1 user.")
     with pytest.raises(ValueError, match="one question"): explore_adapters(served, ["ann"], {})

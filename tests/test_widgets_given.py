@@ -96,7 +96,7 @@ def test_ratings_grades_and_targets(parts):  # noqa: F811
     assert not explore_rating(past, new, parts.predictor).error
     with pytest.raises(ValueError, match="one predictor at least"): explore_rating(past, new, {})
     for wrong in (None, "x", [1]):
-        with pytest.raises(TypeError, match="to be foretold"): explore_rating(past, wrong, parts.predictor)
+        with pytest.raises(TypeError, match="to be predicted"): explore_rating(past, wrong, parts.predictor)
     retriever = type("Both", (), {"dense": 1, "documents": [], "__len__": lambda self: 0})()
     with pytest.raises(TypeError, match="a grade is a number"): explore_fusion(retriever, "May I?", {"a": "good"})
 

@@ -222,13 +222,15 @@ class Receipt:
     removed: Mapping[str, int] = field(default_factory=dict)  # rows, entries and files by place: memories, turns, events, index, adapters …
     erased: bool = False                      # True: the words were looked for in the bytes on disk and not found
     pending: str = ""                         # why they aren't erased yet, and what finishes it
+    in_memory: bool = False                   # True: the store has no file, so the words were never on a disk
 
     def __post_init__(self): object.__setattr__(self, "removed", dict(self.removed))
 
     def __str__(self):
         one = lambda place: place.replace("memories", "memory") if "memories" in place else place.removesuffix("s")
         places = ", ".join(f"{n} {place if n > 1 else one(place)}" for place, n in self.removed.items() if n) or "nothing"
-        state = "the words are gone from the bytes on disk" if self.erased else f"still pending: {self.pending or 'not checked'}"
+        gone = "the words are gone" + ("; this store is only in memory" if self.in_memory else " from the bytes on disk")
+        state = gone if self.erased else f"still pending: {self.pending or 'not checked'}"
         return f"removed {places}; {state}"
 
 # %% ../../nbs/core/00_records.ipynb #2b856f7d

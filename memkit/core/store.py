@@ -297,6 +297,11 @@ class MemoryStore:
         "A name for files of this user outside the store, the same every time, that says nothing about them: half of the keyed digest (ours)."
         return owner_digest(self._db.secret, check_text(user, "user"))[:16].hex()
 
+    def _receipt(self, user: str, pending: str = "", **what: Any) -> Receipt:
+        "What was removed, and whether its words are gone. A store in memory has no file to look at."
+        in_memory = self._db.engine.dialect.name == "sqlite" and self.file is None
+        return Receipt(user=user, at=utc_now(), erased=not pending, pending=pending, in_memory=in_memory, **what)
+
     def __repr__(self): return f"MemoryStore({self._db.place!r})"
 
     def close(self):
@@ -486,11 +491,11 @@ class MemoryStore:
         "Make sure that words are gone from the disk after `rewrite`, and names from the log; raises `StoreError` inside a transaction."
         if self._db.current(user): raise StoreError("unsay stands alone: what isn't committed can't be erased; leave the transaction first")
         with writing(self._db, user) as conn:
-            if (owner := raise_version(self._db, conn, user)) is None: return Receipt(user=user, at=utc_now(), erased=True)
+            if (owner := raise_version(self._db, conn, user)) is None: return self._receipt(user)
             n = sum(_rename(conn, owner, old, new) for old, new in names.items())
             ticket = conn.execute(erasures.insert().values(at=_ticks(None))).inserted_primary_key[0]
         pending = erase(self._db.engine, [w.encode() for w in (*words, *names) if w], ticket)
-        return Receipt(user=user, at=utc_now(), removed={"names": n}, erased=not pending, pending=pending)
+        return self._receipt(user, pending, removed={"names": n})
 
     def log(
         self,
@@ -603,13 +608,13 @@ class MemoryStore:
         "Remove trained weights and their bytes, and nothing else; raises `StoreError` inside a transaction."
         if self._db.current(user): raise StoreError("drop_adapter stands alone: what isn't committed can't be erased; leave the transaction first")
         with writing(self._db, user) as conn:
-            if (owner := raise_version(self._db, conn, user)) is None: return Receipt(user=user, at=utc_now(), erased=True)
+            if (owner := raise_version(self._db, conn, user)) is None: return self._receipt(user)
             here = adapters.c.owner == owner
             removed, said = remove(conn, [(adapters, here if kind is None else here & (adapters.c.kind == kind))])
             if removed.total(): _log(conn, owner, "adapter", _ticks(None), data={"dropped": removed.total()})
             ticket = conn.execute(erasures.insert().values(at=_ticks(None))).inserted_primary_key[0]
         pending = erase(self._db.engine, said, ticket)
-        return Receipt(user=user, at=utc_now(), removed=dict(removed), erased=not pending, pending=pending)
+        return self._receipt(user, pending, removed=dict(removed))
 
     def forget(
         self,
@@ -622,11 +627,11 @@ class MemoryStore:
         with writing(self._db, user) as conn:
             owner = raise_version(self._db, conn, user) if ids != set() else None
             if owner is None and ids: raise _missing(min(ids))
-            if owner is None: return Receipt(user=user, at=utc_now(), erased=True)
+            if owner is None: return self._receipt(user)
             gone, removed, said, ticket = _strike(conn, owner, ids)
         drop(self._cache, owner)
         pending = erase(self._db.engine, said, ticket)
-        return Receipt(user=user, at=utc_now(), memories=gone, removed=removed, erased=not pending, pending=pending)
+        return self._receipt(user, pending, memories=gone, removed=removed)
 
     def _owner(self, conn: Connection, user: str) -> tuple[int, int]:  # number and version; 0 for somebody unknown
         return find_owner(self._db, conn, user) or (0, 0)

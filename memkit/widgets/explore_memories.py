@@ -102,6 +102,11 @@ def map_words(
     listed = "; ".join(f"{i}. {short(m.memories[n.position].text, 80)} ({n.cosine:.2f})" for i, n in enumerate(near, 1))
     return f"{out} Nearest to “{short(question, 120)}” by true cosine: {listed}. {_trusted(near)}"
 
+def _caption(m: MemoryMap, near: Sequence[Near]) -> str:
+    if near: return f"Nearest by cosine: {short(m.memories[near[0].position].text, 60)}. {_trusted(near)}"
+    there = many(len(m.memories), "memory", "memories")
+    return f"The map shows {sum(m.shown):.0%} of the variance of {there}, so what looks near may be far."
+
 def _trusted(near: Sequence[Near]) -> str:
     "How far the map agrees, in words."
     n, look = len(near), sum(x.rank_on_map <= len(near) for x in near)
@@ -142,7 +147,7 @@ def _legend(s: Scene, m: MemoryMap):
 
 def _listed(s: Scene, m: MemoryMap, near: Sequence[Near], y: float):
     "The nearest with their true cosines."
-    s.text(476, y, "Truly nearest", 15, True).text(714, y, "cosine", 13, colour="soft", align="right").text(776, y, "on map", 13, colour="soft", align="right")
+    s.text(476, y, "Nearest by cosine", 15, True).text(714, y, "cosine", 13, colour="soft", align="right").text(776, y, "on map", 13, colour="soft", align="right")
     y += 24
     for i, n in enumerate(near, 1):
         lines = wrap(m.memories[n.position].text, 168, 2 if len(near) <= 5 else 1, 14)
@@ -162,7 +167,7 @@ def draw_map(
 ) -> Scene:
     "A user's memories on a plane, and a question among them with lines to its true neighbours (ours)."
     near = nearest(m, vector, k) if vector is not None else []
-    s = Scene(790, _TOP + _SIZE + 40, map_words(m, question, near))
+    s = Scene(790, _TOP + _SIZE + 40, map_words(m, question, near), _caption(m, near))
     at, order = _screen(m, m.place(vector) if vector is not None else None), {k: i for i, k in enumerate(m.kinds)}
     s.text(14, 22, f"{many(len(m.memories), 'memory', 'memories')} of {one_line(m.user)}", 16, True, width=430).box(14, _TOP, _SIZE, _SIZE, "card", edge="line")
     s.text(14 + _SIZE/2, _TOP + _SIZE + 16, f"first direction: {m.shown[0]:.0%} of the variance →   second: {m.shown[1]:.0%} ↑", 13, colour="soft", align="center", width=_SIZE)

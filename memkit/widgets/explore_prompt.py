@@ -13,7 +13,7 @@ from functools import partial
 from ..core.lm import LanguageModel
 from ..core.prompt import Piece, fit
 from ..core.records import Document, Memory, Message, Section, Turn
-from .panel import Panel, given, press_button, status
+from .panel import Panel, given, press_button
 from .pictures import citations, cuts, key, name_of
 from .report import many
 from .scene import Scene, one_line, short, width_of, wrap
@@ -96,6 +96,12 @@ def account_of_budget(
     gone = "; ".join(f"{r.name} ({r.tokens} tokens, {r.missed} too many)" for r in rows if not r.kept)
     return f"Of {many(budget, 'token', 'tokens')} the prompt takes {used}: {told}; {budget - used} are free. " + (f"No room: {gone}." if gone else "Everything has room.")
 
+# %% ../../nbs/widgets/84_explore_prompt.ipynb #1ba040b4
+def _caption(rows: Sequence[Lane], budget: int) -> str:
+    used, out = sum(r.tokens for r in rows if r.kept), sum(not r.kept for r in rows)
+    left = f"{many(out, 'section has', 'sections have')} no room" if out else "every section has room"
+    return f"The prompt takes {used:,} of {many(budget, 'token', 'tokens')}; {left}."
+
 def words_of_budget(
     rows: Sequence[Lane],
     budget: int,             # tokens
@@ -106,7 +112,8 @@ def words_of_budget(
     return f"{account_of_budget(rows, budget)} {one.name}{'' if one.kept else ', left out'}: “{short(one.text, 400)}”"
 
 # %% ../../nbs/widgets/84_explore_prompt.ipynb #fe2c6f6c
-_WIDTH, _LEFT, _LANE, _ROW, _MOST = 760, 15, 330, 28, 14
+_WIDTH, _LEFT, _LANE, _ROW = 760, 15, 330, 28
+_MOST, _LINES = 12, 6    # lanes, and lines of text, at most: so that a panel fits one screen
 _INKS = {"instructions": ("navy", "on"), "question": ("mauve", "ink"), "documents": ("blue", "on"), "memories": ("orange", "ink"), "others": ("green", "ink")}
 
 def _lane(s: Scene, r: Lane, y: float, scale: float, budget: int, chosen: bool):
@@ -150,7 +157,8 @@ def draw_budget(
 ) -> Scene:
     "A packed prompt as lanes of its budget (hybrid §5.4; the picture is ours)."
     most = max(most or 0, budget, *(r.start + r.tokens for r in rows))
-    s, scale, used = Scene(_WIDTH, 1, words_of_budget(rows, budget, chosen)), (_WIDTH - _LANE - 3*_LEFT)/most, sum(r.tokens for r in rows if r.kept)
+    s = Scene(_WIDTH, 1, words_of_budget(rows, budget, chosen), _caption(rows, budget))
+    scale, used = (_WIDTH - _LANE - 3*_LEFT)/most, sum(r.tokens for r in rows if r.kept)
     chosen = min(chosen, len(rows) - 1)
     s.text(_LEFT, 22, f"A budget of {budget:,} tokens", 18, True).text(_WIDTH - _LEFT, 22, f"{used:,} used, {budget - used:,} free", 14, colour="soft", align="right")
     _legend(s, rows, budget - used, 50)
@@ -162,7 +170,7 @@ def draw_budget(
     if len(rows) > _MOST: s.text(_LEFT, y + 9, f"{len(rows) - _MOST} more sections; choose one to see it", 13, colour="soft"); y += 20
     r = rows[chosen]
     s.text(_LEFT, y + 20, r.name + ("" if r.kept else "  (left out)"), 14, True, width=700)
-    for i, line in enumerate(text := wrap(r.text, _WIDTH - 2*_LEFT, 9, 14)): s.text(_LEFT, y + 42 + 20*i, line, 14)
+    for i, line in enumerate(text := wrap(r.text, _WIDTH - 2*_LEFT, _LINES, 14)): s.text(_LEFT, y + 42 + 20*i, line, 14)
     s.height = y + 48 + 20*len(text)
     return s
 
@@ -188,6 +196,6 @@ def explore_budget(
     move = lambda budget: panel.set({"budget": budget})
     there = [press_button("As it was", f"The budget of the turn, {turn.budget} tokens", lambda: move(turn.budget)),
              press_button("Room for all", f"{every} tokens, so that nothing is left out", lambda: move(every))]
-    tell = lambda budget, section: status(account_of_budget(lanes(repack(turn, budget, model, assemble), model), budget))
-    panel = Panel({"budget": slider, "section": section}, partial(_packed, turn, model, assemble, most), key, [[slider, *there], [section]], tell)
+    draw = partial(_packed, turn, model, assemble, most)
+    panel = Panel({"budget": slider, "section": section}, draw, key, [[slider, *there], [section]])
     return panel

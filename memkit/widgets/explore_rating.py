@@ -44,20 +44,25 @@ class Forecasts:
         if not known: return np.full(len(self.shares), np.nan)
         return np.abs(self.answers(how)[:, known] - np.array([self.truth[i] for i in known])).mean(1)
 
-_HISTORY, _TARGETS = "a history is a list of Rated, in the order in which they were given", "what is to be foretold is an Item, or a Rated that brings its truth"
+_HISTORY = "a history is a list of Rated, in the order in which they were given"
+_TARGETS = "what is to be predicted is an Item, or a Rated that brings its true rating"
 
 def forecast(
     predictor: "Predictor",
     history: Sequence[Rated],             # in the order in which it grew
-    targets: Sequence[Rated | Item],      # what is to be foretold; a `Rated` brings its truth
+    targets: Sequence[Rated | Item],      # what is to be predicted; a `Rated` brings its true rating
 ) -> Forecasts:
-    "A prediction for each length of the history (MAP §4.3). Raises `ValueError` where there is nothing to foretell, or a target is in the history."
+    """A prediction for each length of the history (MAP §4.3).
+
+    Raises `ValueError` where there is nothing to predict, or a target is in the history.
+    """
     history = all_given(history, Rated, _HISTORY)
     targets = all_given(targets, (Rated, Item), _TARGETS)
     all_given(predictor, "predict", "a predictor has `predict`, such as a MapAssistant's `predictor`")
     items, past = tuple(t.item if isinstance(t, Rated) else t for t in targets), {r.item.id for r in history}
-    if not items: raise ValueError("give one item at least to be foretold")
-    if known := [i.title for i in items if i.id in past]: raise ValueError(f"{known[0]!r} is in the history already; foretelling what is known shows nothing")
+    if not items: raise ValueError("give one item at least to predict")
+    if known := [i.title for i in items if i.id in past]:
+        raise ValueError(f"{known[0]!r} is in the history already; predicting what is known shows nothing")
     shares = np.stack([np.asarray(predictor.predict(history[:n], items)) for n in range(len(history) + 1)])
     return Forecasts(tuple(history), items, tuple(t.rating if isinstance(t, Rated) else None for t in targets), shares)
 
@@ -80,16 +85,28 @@ def forecast_words(
     target: int = 0,     # which
     how: str = "mean",   # what is answered
 ) -> str:
-    "What is expected after `n` ratings, and by how much that misses (ours)."
+    "What is predicted after `n` ratings, and how large the error is (ours)."
     answer, shares, truth = f.answers(how)[:, target], f.shares[n, target], f.truth[target]
     likely = int(shares.argmax())
-    out = f"After {n} of {many(len(f.history), 'rating')}, {one_line(f.targets[target].title)} is foretold {answer[n]:.2f} stars ({how}); the likeliest label is {LABELS[likely]}, with a share of {shares[likely]:.0%}."
-    if n: out += f" The {ordinal(n)} rating, {one_line(f.history[n - 1].item.title)} {f.history[n - 1].rating:g}, moved it by {answer[n] - answer[n - 1]:+.2f}."
+    item, known = one_line(f.targets[target].title), sum(t is not None for t in f.truth)
+    out = f"After {n} of {many(len(f.history), 'rating')}, the model predicts {answer[n]:.2f} stars for {item} ({how})."
+    out += f" The likeliest label is {LABELS[likely]}, with a share of {shares[likely]:.0%}."
+    if n:
+        last = f.history[n - 1]
+        out += f" The {ordinal(n)} rating, {one_line(last.item.title)} {last.rating:g},"
+        out += f" changed the prediction by {answer[n] - answer[n - 1]:+.2f}."
     if truth is not None:
-        at_zero = abs(answer[0] - truth)
-        out += f" The truth is {truth:g}: it misses by {abs(answer[n] - truth):.2f}, where with no history it missed by {at_zero:.2f}."
-    if sum(t is not None for t in f.truth) > 1: out += f" All {sum(t is not None for t in f.truth)} together miss by {f.errors(how)[n]:.2f} on average."
+        error, at_first = abs(answer[n] - truth), abs(answer[0] - truth)
+        out += f" The true rating is {truth:g}: the error is {error:.2f} stars; with no history it was {at_first:.2f}."
+    if known > 1: out += f" The mean error of all {known} items is {f.errors(how)[n]:.2f}."
     return out
+
+# %% ../../nbs/widgets/84e_explore_rating.ipynb #78551583
+def _caption(f: Forecasts, n: int, target: int, how: str) -> str:
+    answer, truth = f.answers(how)[n, target], f.truth[target]
+    after, item = f"After {n} of {many(len(f.history), 'rating')}", short(f.targets[target].title, 60)
+    out = f"{after}, the model predicts {answer:.2f} stars for {item}"
+    return out + ("." if truth is None else f"; the true rating is {truth:g}.")
 
 # %% ../../nbs/widgets/84e_explore_rating.ipynb #fe2170fa
 _BASE, _TALL, _BAR, _X0 = 268, 170, 44, 24     # of the bars: foot, height of a share of 1, width, left end
@@ -127,9 +144,9 @@ def _chart(s: Scene, ys: np.ndarray, n: int, top: float, high: float, low: float
 def _pushed(s: Scene, history: Sequence[Rated], by: np.ndarray, most: int = 4):
     "The ratings that move the forecast most, up or down."
     top = 378
-    s.text(_X0 - 8, top - 24, "What moves it most: each rating against its absence", 15, True)
+    s.text(_X0 - 8, top - 24, "Ratings that change the prediction most (prediction with, minus without)", 15, True)
     rows = [i for i in np.argsort(-np.abs(by), kind="stable")[:most] if abs(by[i]) >= .005]
-    if not rows: s.text(_X0 - 8, top + 4, "nothing does: no rating is known, or none is like it", 15, colour="soft")
+    if not rows: s.text(_X0 - 8, top + 4, "nothing does: no rating is known, or none is of a similar item", 15, colour="soft")
     scale = 120/max(.25, float(np.abs(by).max())) if len(by) else 1
     for row, i in enumerate(rows):
         r, y, wide = history[i], top + 4 + 24*row, abs(by[i])*scale
@@ -150,11 +167,11 @@ def draw_forecast(
     "The five shares after `n` ratings, and how the answer and the error came there (MAP §4.3)."
     if not 0 <= n <= len(f.history): raise ValueError(f"the history has {many(len(f.history), 'rating')}, so its length lies in 0..{len(f.history)}; got {n}")
     several = sum(t is not None for t in f.truth) > 1
-    s = Scene(790, 480 if by is not None else 340, forecast_words(f, n, target, how))
+    s = Scene(790, 480 if by is not None else 340, forecast_words(f, n, target, how), _caption(f, n, target, how))
     s.text(16, 20, title_line(f.targets[target]), 16, True, width=470).text(774, 20, f"{n} of {len(f.history)} ratings known", 15, colour="soft", align="right")
     if title: s.text(16, 42, title, 14, colour="soft", width=740)
     _bars(s, f, n, target, how)
-    _chart(s, f.answers(how)[:, target], n, 74, 96 if several else 210, 1, 5, "the answer, as the history grows", "orange", f.truth[target])
+    _chart(s, f.answers(how)[:, target], n, 74, 96 if several else 210, 1, 5, "the prediction, as the history grows", "orange", f.truth[target])
     if several: _chart(s, f.errors(how), n, 222, 66, 0, max(1., float(np.ceil(f.errors(how).max()*2)/2)), "mean error of all targets, stars", "navy")
     s.text(_LEFT, 306, "0 ratings", 13, colour="soft").text(_LEFT + _WIDE, 306, many(len(f.history), "rating"), 13, colour="soft", align="right")
     if by is not None: _pushed(s, f.history[:n], by)
@@ -171,13 +188,16 @@ def _asked(predictors: Mapping[str, "Predictor"], history: Sequence[Rated], targ
 
 def explore_rating(
     history: Sequence[Rated],                                # the user's ratings, in the order in which they were given
-    target: "Rated | Item | Sequence[Rated | Item]",         # what is to be foretold, one or several; a `Rated` brings the truth
+    target: "Rated | Item | Sequence[Rated | Item]",         # what is to be predicted, one or several; a `Rated` brings the true rating
     predictor: "Predictor | Mapping[str, Predictor]",        # one, or several by name
     n: int | None = None,                                    # where the slider begins; None: the whole history
     reasons: bool = True,                                    # show what moves the forecast; False for a predictor that is slow
     key: str | None = None,                                  # its position is kept under this name when the cell is run again
 ) -> Panel:      # with controls n, target, predictor, how, mixed
-    "The distribution over five labels as a user's history grows, to be moved (MAP §4.3). Raises `ValueError` where there is nothing to foretell."
+    """The distribution over five labels as a user's history grows, to be moved (MAP §4.3).
+
+    Raises `ValueError` where there is nothing to predict.
+    """
     import ipywidgets as w
     history, targets = list(all_given(history, Rated, _HISTORY)), all_given([target] if isinstance(target, (Rated, Item)) else target, (Rated, Item), _TARGETS)
     named = dict(predictor) if isinstance(predictor, Mapping) else {type(predictor).__name__: predictor}
@@ -187,7 +207,7 @@ def explore_rating(
     near, wide = {"description_width": "initial"}, w.Layout(width="300px")
     slider = w.IntSlider(size if n is None else n, min=0, max=size, description="Ratings known", layout=w.Layout(width="460px"), style=near)
     titles = [(short(t.item.title if isinstance(t, Rated) else t.title, 60), i) for i, t in enumerate(targets)]
-    which = w.Dropdown(options=titles, value=0, description="Foretell", layout=wide, style=near)
+    which = w.Dropdown(options=titles, value=0, description="Predict", layout=wide, style=near)
     who = w.Dropdown(options=list(named), description="By", layout=wide, style=near)
     how = w.ToggleButtons(options=["mean", "median", "argmax"], description="Answer", style={"button_width": "80px", "description_width": "initial"})
     mixed = w.Checkbox(False, description="Ratings shuffled", indent=False, layout=w.Layout(width="160px"))

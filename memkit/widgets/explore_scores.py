@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..core.records import Hit, Memory
 from ..mark.scoring import PART_NAMES, PRESETS, TEST, Components, Score, Weights, components_of, preset, rank, why_first
 from ..mark.search import Found
-from .panel import Panel, all_given, status
+from .panel import Panel, all_given
 from .report import many
 from .scene import Scene, one_line, short, width_of
 
@@ -84,6 +84,7 @@ def name_of_weights(
     same = lambda other: max(abs(a - b) for a, b in zip(weights.shares, other.shares)) < 1e-6
     return next((n for n, w in {**PRESETS, "test": TEST}.items() if same(w)), "your own")
 
+# %% ../../nbs/widgets/84b_explore_scores.ipynb #d7672685
 def who_is_first(
     ranked: Sequence[Standing],
     weights: Weights,
@@ -98,6 +99,13 @@ def who_is_first(
     out += f"By similarity alone it would be number {first.near}. " if first.near > 1 else ""
     out += f"{many(len(moved), 'memory stands', 'memories stand')} elsewhere than by similarity alone. " if moved else "The order is that of similarity alone. "
     return out.rstrip()
+
+# %% ../../nbs/widgets/84b_explore_scores.ipynb #e687f149
+def _caption(ranked: Sequence[Standing], weights: Weights) -> str:
+    first, moved = ranked[0], sum(s.rank != s.near for s in ranked)
+    order = f"{moved} of {many(len(ranked), 'memory', 'memories')} change their rank" if moved else "the order is the same"
+    best = f"“{short(first.candidate.text, 60)}” is first with {first.score.value:.2f}"
+    return f"Weights {name_of_weights(weights)}: {best}. Against similarity alone, {order}."
 
 def words_of_standings(
     ranked: Sequence[Standing],
@@ -148,7 +156,7 @@ def draw_standings(
     most: int = 8,         # rows; the rest is counted
 ) -> Scene:
     "Candidates as stacked bars, best first (MARK §1.2; the picture is ours)."
-    s = Scene(_WIDTH, 1, words_of_standings(ranked, weights, literal))
+    s = Scene(_WIDTH, 1, words_of_standings(ranked, weights, literal), _caption(ranked, weights))
     s.text(_LEFT, 22, title or "Which memory is shown?", 17, True, width=_WIDTH - 2*_LEFT)
     x = float(_LEFT)
     for name, share in zip(PART_NAMES, weights.shares):
@@ -209,7 +217,8 @@ def explore_mrs(
     title = f"“{one_line(candidates.query)}”" if isinstance(candidates, Found) else ""
     a, b, c, d = sliders.values()
     ranked = partial(_ranked, rows)
-    draw, tell = lambda **at: draw_standings(*ranked(**at), title), lambda **at: status(who_is_first(*ranked(**at)))
+    draw = lambda **at: draw_standings(*ranked(**at), title)
     menu = _presets((a, b, c, d), lambda values: panel.set(values))
-    panel = Panel({**sliders, "literal": printed, "kind": kind}, draw, key, [[a, b], [c, d], [menu, printed, *([kind] if len(kinds) > 1 else [])]], tell)
+    last = [menu, printed, *([kind] if len(kinds) > 1 else [])]
+    panel = Panel({**sliders, "literal": printed, "kind": kind}, draw, key, [[a, b], [c, d], last])
     return panel

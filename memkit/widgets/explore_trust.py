@@ -17,7 +17,7 @@ from ..mark.trust import PAPER, TrustSettings, errors_to_drop
 from .lives import LIVES, Moment, Point, fall, life_of, parse_life, script_of, walk   # life_of: for whoever explores a recorded life
 from .panel import Panel, given, press_button
 from .report import many
-from .scene import Scene, one_line, ordinal, width_of
+from .scene import Scene, one_line, ordinal, short, width_of
 
 # %% ../../nbs/widgets/84c_explore_trust.ipynb #5895cd49
 def _told(m: Moment) -> str:
@@ -25,6 +25,12 @@ def _told(m: Moment) -> str:
     which = f"recall {m.recall} called " if m.recall else "a recall called "
     return {"shown": "shown to somebody", "right": f"{which}right{who}", "wrong": f"{which}wrong{who}", "good": "classified as good", "bad": "classified as bad",
             "unsaid": "the classification was taken back", "aside": "set aside by maintenance", "back": "brought back, with a new record"}[m.what]
+
+# %% ../../nbs/widgets/84c_explore_trust.ipynb #73000aa2
+def _caption(points: Sequence[Point], title: str) -> str:
+    t, at = points[-1].trust, fall(points)
+    border = "It never falls below the border." if at is None else f"It falls below the border on day {points[at].day:.4g}."
+    return f"“{short(title, 60)}”: {t.correct} called right, {t.incorrect} called wrong. {border}"
 
 def _voices(moments: Sequence[Moment]) -> str:
     "Who said wrong, where one person said most of it."
@@ -148,7 +154,7 @@ def draw_life(
 ) -> Scene:
     "Trust, persistence and the border of retention along a memory's life (MARK, appendix 1)."
     points = walk(moments, settings)
-    s = Scene(790, _TOP + _HIGH + (178 if by_day else 92), story(moments, settings, title))
+    s = Scene(790, _TOP + _HIGH + (178 if by_day else 92), story(moments, settings, title), _caption(points, title))
     xs = _places(points, by_day)
     _axes(s, points, by_day)
     end = points[-1]

@@ -74,7 +74,7 @@ export default { render };
 """
 
 @lru_cache(1)
-def _drawing():
+def _drawing() -> type:
     import anywidget
     import traitlets
     class Drawing(anywidget.AnyWidget):
@@ -96,6 +96,39 @@ def show(
 ):
     "Another scene in the place of the one that is shown; both traits change in one message."
     with widget.hold_sync(): widget.words, widget.svg = scene.words, scene.svg()
+
+# %% ../../nbs/widgets/82a_panel.ipynb #dd3e61a0
+_FOLD = """
+function render({ model, el }) {
+  const box = document.createElement("details"), name = document.createElement("summary"), text = document.createElement("p");
+  box.className = "mk-in-words";
+  name.textContent = "In words";
+  box.style.cssText = "max-width:46rem;line-height:1.45;overflow-wrap:anywhere";
+  text.style.margin = "2px 0";
+  const say = () => { text.textContent = model.get("words"); box.hidden = !model.get("words"); };
+  model.on("change:words", say);
+  say();
+  box.append(name, text);
+  el.appendChild(box);
+  return () => model.off("change:words", say);
+}
+export default { render };
+"""
+
+# %% ../../nbs/widgets/82a_panel.ipynb #c64ad147
+@lru_cache(1)
+def _fold() -> type:
+    import anywidget
+    import traitlets
+    class Fold(anywidget.AnyWidget):
+        "Words that a reader can open."
+        _esm = _FOLD
+        words = traitlets.Unicode().tag(sync=True)
+    return Fold
+
+def _more(scene: Scene) -> str:
+    "The words that the caption leaves out; '' where it is all."
+    return "" if scene.words.strip() == scene.caption else scene.words
 
 # %% ../../nbs/widgets/82a_panel.ipynb #4794cbef
 def given(
@@ -128,7 +161,7 @@ def _restore(key: str | None, controls: Mapping[str, "Widget"]):
 def status(
     text: str,
 ) -> str:       # HTML, escaped
-    "A sentence below a picture, which a screen reader says when it changes."
+    "A caption below a picture, which a screen reader says when it changes."
     return f'<p role="status" style="margin:2px 0;max-width:46rem;line-height:1.45;overflow-wrap:anywhere">{escape(text)}</p>'
 
 def _reason(e: Exception) -> str:
@@ -147,7 +180,7 @@ class Panel:
         draw: Callable[..., Scene],
         key: str | None = None,                         # what its position is kept under when the cell is run again
         rows: Sequence[Sequence["Widget"]] | None = None,  # how controls and other widgets stand above the picture; None: the controls, side by side
-        tell: Callable[..., str] | None = None,         # of the same values: HTML below the picture; None: the picture's words
+        tell: Callable[..., str] | None = None,         # of the same values: HTML below the picture; None: the picture's caption, and its words folded
     ):
         import ipywidgets as w
         for name, c in controls.items():
@@ -155,9 +188,10 @@ class Panel:
         self.controls, self.draw, self.tell, self.key = dict(controls), draw, tell, key
         self.scene, self.error, self._busy = Scene(640, 40, "Nothing is drawn yet."), "", False
         _restore(key, self.controls)
-        self._picture, self._below = drawing(self.scene), w.HTML()
+        self._picture, self._below, self._words = drawing(self.scene), w.HTML(), _fold()()
         line = lambda widgets: w.HBox(list(widgets), layout=w.Layout(flex_flow="row wrap", align_items="center", grid_gap="4px"))
-        self.widget = w.VBox([*(line(r) for r in ([list(self.controls.values())] if rows is None else rows)), self._picture, self._below])
+        rows = [list(self.controls.values())] if rows is None else rows
+        self.widget = w.VBox([*map(line, rows), self._picture, self._below, *([] if tell else [self._words])])
         self.widget.add_class("mk-panel")
         for c in self.controls.values(): c.observe(self._changed, "value")
         self.redraw()
@@ -179,9 +213,10 @@ class Panel:
         values = self.values()
         try:
             scene = self.draw(**values)
-            below = self.tell(**values) if self.tell else status(scene.words)
+            below = self.tell(**values) if self.tell else status(scene.caption)
         except Exception as e: return self.say(_reason(e))       # whatever it is, a page is no place for a traceback
         self.scene, self.error, self._below.value = scene, "", below
+        self._words.words = _more(scene)
         show(self._picture, scene)
         if self.key: _KEPT[self.key] = values
 

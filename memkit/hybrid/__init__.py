@@ -12,7 +12,7 @@ from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
 
-from ..core.embed import load_embedder
+from ..core.embedders import load_embedder
 from ..core.files import home_dir
 from ..core.llm import LanguageModel, load_model
 from ..core.records import Document, utc_now

@@ -23,7 +23,7 @@ def open_malp(
 ):                            # a MalpAssistant
     "MaLP's assistant with everything it needs (MaLP §2). Raises `ValueError` for an unknown memory, and what the loading of its parts raises."
     if memory not in MEMORIES: raise ValueError(f"memory must be one of {', '.join(MEMORIES)}; got {memory!r}")
-    from memkit.core.embed import load_embedder
+    from memkit.core.embedders import load_embedder
     from memkit.core.files import home_dir
     from memkit.core.store import MemoryStore
     from memkit.malp.assistant import MalpAssistant, MalpSettings

@@ -17,7 +17,7 @@ def open_map(
     predictor=None,           # a Predictor (notebook 57a); None: the user's own ratings, beside item-kNN of the others' where ratings are given
 ):                            # a MapAssistant
     "MAP's assistant with everything it needs (MAP §4). Raises what the loading of its parts raises."
-    from memkit.core.embed import load_embedder
+    from memkit.core.embedders import load_embedder
     from memkit.core.files import home_dir
     from memkit.core.llm import load_model
     from memkit.core.store import MemoryStore

@@ -18,7 +18,8 @@ def open_mark(
     settings=None,            # MarkSettings; None: the defaults
 ):                            # a MarkAssistant
     "MARK's assistant with everything it needs (MARK §1.2). Raises what the loading of its parts raises."
-    from memkit.core.embed import Remembered, load_embedder
+    from memkit.core.embed import Remembered
+    from memkit.core.embedders import load_embedder
     from memkit.core.files import home_dir
     from memkit.core.llm import load_model
     from memkit.core.store import MemoryStore

@@ -39,8 +39,8 @@ def _asked(names: Sequence[str], size: str) -> list[str]:
 
 @contextmanager
 def _room(progress: bool) -> Iterator[Room]:
-    with tempfile.TemporaryDirectory(prefix="memkit-bench-", ignore_cleanup_errors=True) as folder, ExitStack() as stack:
-        yield Room(Path(folder), stack, progress)
+    temporary = tempfile.TemporaryDirectory(prefix="memkit-bench-", ignore_cleanup_errors=True)
+    with temporary as folder, ExitStack() as stack: yield Room(Path(folder), stack, progress)
 
 def _rows(group: str, size: Size, room: Room) -> Iterator[dict[str, Any]]:
     try: yield from ({"group": group} | row for row in GROUPS[group](size, room))

@@ -19,7 +19,7 @@ def _for_medicine() -> Embedder:
 def load_embedder(
     spec: str | Path,  # "minilm", "minilm-medquad", "medcpt", or the name or folder of a sentence-transformers model
 ) -> Embedder:
-    "The embedder that a setting or a command line names (ours). Raises `FileNotFoundError` where there is no such model."
+    "The embedder that a setting names (ours). Raises `FileNotFoundError` where there is no such model."
     if not isinstance(spec, (str, Path)) or not str(spec).strip():
         names = "'minilm', 'minilm-medquad', 'medcpt'"
         raise ValueError(f"an embedder is {names}, or the name or folder of a model; got {spec!r}")

@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 900    # what a notebook may take
 # slow to import, and without a thread of their own; pandas, onnxruntime and scikit-learn start one, so they stay out
 SLOW = ("nbdev.test", "matplotlib.pyplot", "matplotlib_inline.backend_inline", "sqlalchemy.dialects.sqlite", "chromadb",
-        "bm25s", "torch", "transformers.models.bert.modeling_bert", "transformers.models.llama.modeling_llama", "peft")
+        "bm25s", "scipy.stats", "ipywidgets", "anywidget", "torch", "transformers.models.bert.modeling_bert",
+        "transformers.models.llama.modeling_llama", "peft")
 
 
 def preload():

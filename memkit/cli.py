@@ -64,12 +64,9 @@ def _for_forgetting(name: str, path: Path | str):  # an Assistant
 
 # %% ../nbs/92_cli.ipynb #c3d295e1
 def cmd_bench(a: argparse.Namespace):
-    "Measure ours and the peers in one run."
-    from memkit.benchmarks.bench import print_bench, run_bench
-    from memkit.core.files import write_file
-    result = run_bench(a.names, a.size)
-    print_bench(result)
-    if a.json: write_file(a.json, json.dumps(result, indent=1))
+    "Measure ours and the peers in one run; each row is printed, and kept where asked, as it comes."
+    from memkit.benchmarks.bench import follow_bench
+    follow_bench(a.names, a.size, a.json)
 
 def cmd_experiment(a: argparse.Namespace):
     "Run a paper's experiment and print its tables, the paper's numbers beside ours; JSON and pictures where asked."

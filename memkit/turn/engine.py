@@ -275,9 +275,9 @@ def shared_memories(self: Assistant, user: str) -> list[Memory]:
     return []
 
 @patch
-def turns(self: Assistant, user: str, session: str | None = None) -> list[Turn]:
-    "What was said, oldest first: whole turns as far as their trace is kept, else question and answer alone."
-    return trace.read_turns(self.store, self.check_user(user), session)
+def turns(self: Assistant, user: str, session: str | None = None, whole: int | None = None) -> list[Turn]:
+    "What was said, oldest first: whole turns (the last `whole`, or all) as far as their trace is kept, else their words alone."
+    return trace.read_turns(self.store, self.check_user(user), session, whole)
 
 @patch
 def explain(self: Assistant, turn: Turn) -> str:

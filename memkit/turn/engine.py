@@ -98,6 +98,7 @@ class Assistant:
     store_file = ""                              # in the user's data folder; '': the name and .sqlite3
     kinds: tuple[str, ...] = ()                  # of the memories that are this design's own; (): all
     revises = False                              # can a judgement be turned round later?
+    of_dialogue = True                           # does it remember what is said, whatever it is about?
 
     read, look_up, documents, prompt = stages.read, stages.look_up, stages.documents, stages.prompt
     pieces, messages, answer, check = stages.pieces, stages.messages, stages.answer, stages.check

@@ -121,7 +121,7 @@ def test_a_baseline_only_shrinks():
 
 # --- modules: who imports whom
 
-PAPERS = {"hybrid", "malp", "mark", "maprec"}
+PAPERS = {"hybrid", "malp", "mark", "maprec", "generative_agents"}
 ROOMS = {"core", "turn", "store", "reading", "answer"}     # what every assistant is built from
 LAYERS = {  # a room: the rooms that its modules may import
     "core": set(), **{room: ROOMS for room in ROOMS - {"core"}}, **{paper: ROOMS for paper in PAPERS},

@@ -78,10 +78,9 @@ events = _owned("events", Column("at", BigInteger, nullable=False), Column("kind
                 Column("memory", Integer), Column("other", Integer), Column("turn", Text),
                 Column("reason", Text, nullable=False), Column("data", Text, nullable=False))
 state = _owned("state", Column("key", Text, nullable=False), Column("value", Text, nullable=False))
+# card: JSON; bytes: last, so that the rest is read without it
 adapters = _owned("adapters", *(Column(name, Text, nullable=False) for name in ("kind", "base", "digest", "card")),
-                  # card: JSON
-    # last, so that the rest is read without it
-    Column("at", BigInteger, nullable=False), Column("bytes", LargeBinary, nullable=False))
+                  Column("at", BigInteger, nullable=False), Column("bytes", LargeBinary, nullable=False))
 # the whole turn, compressed; see memkit.turn.trace
 traces = _owned("traces", Column("turn", Text, nullable=False, index=True), Column("version", Integer, nullable=False),
                 Column("content", LargeBinary, nullable=False))

@@ -562,8 +562,10 @@ def log(
 
 # %% ../../nbs/core/07_store.ipynb #223b9e47
 @patch
-# memory -> what took its place; 0: that was forgotten since
-def superseded(self: MemoryStore, user: str) -> dict[int, int]:
+def superseded(
+    self: MemoryStore,
+    user: str,
+) -> dict[int, int]:  # memory -> what took its place; 0: that was forgotten since
     "Which memories are out of date."
     with reading(self._db, user) as conn: return _superseded(conn, self._owner(conn, user)[0])
 
@@ -671,9 +673,13 @@ def put_adapter(
     return kept
 
 # %% ../../nbs/core/07_store.ipynb #ce1ecf71
-# `content=False` leaves the bytes where they are
 @patch
-def adapter(self: MemoryStore, user: str, kind: str = "lora", content: bool = True) -> StoredAdapter | None:
+def adapter(
+    self: MemoryStore,
+    user: str,
+    kind: str = "lora",
+    content: bool = True,  # False leaves the bytes where they are
+) -> StoredAdapter | None:
     "The user's trained weights, if there are any."
     columns = ([adapters.c[name] for name in ("kind", "base", "digest", "card", "at")]
                + [func.length(adapters.c.bytes)] + [adapters.c.bytes]*content)
@@ -681,9 +687,8 @@ def adapter(self: MemoryStore, user: str, kind: str = "lora", content: bool = Tr
         r = conn.execute(select(*columns)
                          .where(adapters.c.owner == self._owner(conn, user)[0],
                                 adapters.c.kind == check_text(kind, "kind"))).first()
-    return (r
-            and StoredAdapter(kind=r[0], base=r[1], digest=r[2], card=json.loads(r[3]), at=_time(r[4]), size=r[5],
-                              content=bytes(r[6]) if content else None))
+    return r and StoredAdapter(kind=r[0], base=r[1], digest=r[2], card=json.loads(r[3]), at=_time(r[4]), size=r[5],
+                               content=bytes(r[6]) if content else None)
 
 @patch
 def forget_mark(self: MemoryStore, user: str) -> tuple[int, int]:
@@ -727,9 +732,13 @@ def forget(
     pending = erase(self._db.engine, said, ticket)
     return self._receipt(user, pending, memories=gone, removed=removed)
 
+# %% ../../nbs/core/07_store.ipynb #255689d6
 @patch
-# number and version; 0 for somebody unknown
-def _owner(self: MemoryStore, conn: Connection, user: str) -> tuple[int, int]:
+def _owner(
+    self: MemoryStore,
+    conn: Connection,
+    user: str,
+) -> tuple[int, int]:  # number and version; 0 for somebody unknown
     return find_owner(self._db, conn, user) or (0, 0)
 
 # %% ../../nbs/core/07_store.ipynb #34c3998c
@@ -747,7 +756,6 @@ def _kept(self: MemoryStore, user: str) -> Kept:
         if glance(self._db, user) != (owner, version): drop(self._cache, owner)
     return kept
 
-# the last verb: below it `list` would mean this one
 @patch
 def list(self: MemoryStore, user: str, kind: str | None = None, superseded: bool = False) -> list[Memory]:
     "The user's memories, oldest first; `superseded` adds those out of date."

@@ -23,7 +23,7 @@ if TYPE_CHECKING: from memkit.core.store import MemoryStore
 # %% ../../nbs/store/01_traces.ipynb #52af6a3a
 TRACE_BYTES = 500_000   # of one trace, compressed
 
-# %% ../../nbs/store/01_traces.ipynb #19b72eb2
+# %% ../../nbs/store/01_traces.ipynb #ccfc8647
 def put_trace(
     store: "MemoryStore",
     user: str,
@@ -50,7 +50,7 @@ def put_trace(
         remove(conn, [(traces, (traces.c.owner == owner) & traces.c.id.not_in(newest.scalar_subquery()))])
     return True
 
-# %% ../../nbs/store/01_traces.ipynb #d2ec1903
+# %% ../../nbs/store/01_traces.ipynb #06672e28
 def _all_there(conn, owner: int, memory_ids: list[int], turn_ids: list[str]) -> bool:
     "Are these memories there, whoever they belong to, and these turns, of this owner?"
     n = conn.execute(select(func.count()).select_from(memories).where(memories.c.id.in_(memory_ids))).scalar()
@@ -62,13 +62,13 @@ def _all_there(conn, owner: int, memory_ids: list[int], turn_ids: list[str]) -> 
 def read_traces(
     store: "MemoryStore",
     user: str,
-    turn: str | None = None,        # this one only
+    only: Collection[str] | None = None,   # of these turns; None: all
 ) -> dict[str, tuple[int, bytes]]:  # by turn: version and content
     "The user's traces (ours)."
     check_text(user, "user")
     with reading(store._db, user) as conn:
         owner, _ = find_owner(store._db, conn, user) or (0, 0)
-        here = [] if turn is None else [traces.c.turn == turn]
+        here = [] if only is None else [traces.c.turn.in_(list(only))]
         rows = conn.execute(select(traces.c.turn, traces.c.version, traces.c.content)
                             .where(traces.c.owner == owner, *here))
         return {r.turn: (r.version, bytes(r.content)) for r in rows}
@@ -97,7 +97,7 @@ def only_from(
         for memory, turn in conn.execute(rows): cited.setdefault(memory, set()).add(turn)
     return sorted(m for m, of in cited.items() if of <= set(turn_ids))
 
-# %% ../../nbs/store/01_traces.ipynb #da279b94
+# %% ../../nbs/store/01_traces.ipynb #e9475d90
 def forget_turns(
     store: "MemoryStore",
     user: str,

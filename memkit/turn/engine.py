@@ -38,7 +38,7 @@ def describe(
     return (f"{'+' if c.shown else '-'} {label} “{text[:width]}{'…' if len(text) > width else ''}” ({parts}): "
             f"{c.outcome}")
 
-# %% ../../nbs/turn/03_engine.ipynb #cad50ae9
+# %% ../../nbs/turn/03_engine.ipynb #e445b4cb
 def explain(
     turn: Turn,
     near: int = 5,  # near misses to tell of each kind
@@ -93,7 +93,7 @@ def has_turn(
 STAGES = {"read": "read", "recall": "look_up", "prompt": "prompt", "answer": "answer", "check": "check",
           "learn": "take_in"}                    # then: record
 
-# %% ../../nbs/turn/03_engine.ipynb #af493685
+# %% ../../nbs/turn/03_engine.ipynb #c8d9645d
 class Assistant:
     "A language model with a memory of each user. A subclass is a memory design: it supplies `recall` and `learn`."
     name = "assistant"                           # as `open_assistant` and the command line call it
@@ -103,14 +103,14 @@ class Assistant:
     store_file = ""                              # in the user's data folder; '': the name and .sqlite3
     kinds: tuple[str, ...] = ()                  # of the memories that are this design's own; (): all
     revises = False                              # can a judgement be turned round later?
+    of_dialogue = True                           # does it remember what is said, whatever it is about?
     read, look_up, documents, prompt = stages.read, stages.look_up, stages.documents, stages.prompt
     pieces, messages, answer, check = stages.pieces, stages.messages, stages.answer, stages.check
     take_in, count_recalls, record = stages.take_in, stages.count_recalls, trace.record
 
     def __init__(
         self,
-        store: "MemoryStore",
-        model: "LanguageModel",
+        store: "MemoryStore", model: "LanguageModel",
         settings: TurnSettings | None = None,        # None: the design's defaults
         clock: Callable[[], datetime] = utc_now,     # what time it is; may be replaced at any time
         retriever=None,                              # of documents; None: there are none
@@ -151,7 +151,7 @@ def quotes(self: Assistant, turn: Turn) -> tuple[set[int], set[str]]:
     said = {t.id for t in self.said_before(turn)[-self.settings.rounds:]} if self.settings.rounds else set()
     return trace.quoted(turn), said
 
-# %% ../../nbs/turn/03_engine.ipynb #cc3fe4c9
+# %% ../../nbs/turn/03_engine.ipynb #6b64bdd8
 @patch
 def model_for(self: Assistant, user: str) -> "LanguageModel":
     "The model that answers this user."
@@ -208,7 +208,7 @@ def end(self: Assistant, user: str) -> "Future | None":
     session = self._sessions.pop(user, None)
     return self.finish(user, session) if session else None
 
-# %% ../../nbs/turn/03_engine.ipynb #4a3c6dfc
+# %% ../../nbs/turn/03_engine.ipynb #b0336bfb
 @patch
 def new_session(self: Assistant, user: str) -> str:
     "End the session that goes on, and begin another."
@@ -245,7 +245,7 @@ def study(
     if work: work.result()
     return new
 
-# %% ../../nbs/turn/03_engine.ipynb #c80347b4
+# %% ../../nbs/turn/03_engine.ipynb #a662225f
 @patch
 def study_round(self: Assistant, user: str, r: Round, session: str) -> bool:
     "Learn from one round as if it were a turn that was answered so; False for one that is known."
@@ -286,11 +286,12 @@ def shared_memories(self: Assistant, user: str) -> list[Memory]:
     return []
 
 @patch
-def turns(self: Assistant, user: str, session: str | None = None) -> list[Turn]:
-    "What was said, oldest first: whole turns as far as their trace is kept, else question and answer alone."
-    return trace.read_turns(self.store, self.check_user(user), session)
+def turns(self: Assistant, user: str, session: str | None = None, whole: int | None = None) -> list[Turn]:
+    """What was said, oldest first: whole turns (the last `whole`, or all) as far as their trace is kept, else their
+    words alone."""
+    return trace.read_turns(self.store, self.check_user(user), session, whole)
 
-# %% ../../nbs/turn/03_engine.ipynb #3306cede
+# %% ../../nbs/turn/03_engine.ipynb #785ae216
 @patch
 def explain(self: Assistant, turn: Turn) -> str:
     "Why each hit was shown, why the nearest others weren't, and what changed."
@@ -326,7 +327,7 @@ def forget(
     left = [t for t in named if has_turn(self.store, user, t)]      # others fell with their memories
     return both(first, forget_turns(self.store, user, left)) if left else first
 
-# %% ../../nbs/turn/03_engine.ipynb #240e1a97
+# %% ../../nbs/turn/03_engine.ipynb #1c98aa0f
 def both(one: Receipt, two: Receipt) -> Receipt:
     "Two receipts of one user as one."
     removed = {place: one.removed.get(place, 0) + two.removed.get(place, 0) for place in {**one.removed, **two.removed}}

@@ -190,7 +190,7 @@ def show_earlier(self: Chat):
 def refresh(self: Chat):
     "Show the dialogue and the memories as they are now."
     bot = self.assistant
-    said = dialogue(bot, self.user, [t for t in self._unstored if t.user == self.user])
+    said = dialogue(bot, self.user, [t for t in self._unstored if t.user == self.user], self._shown)
     self._draw(said)
     left, agreed, is_open = len(said) - self._shown, bot.has_consent(self.user), self._open.value
     shown = ((self._earlier, left > 0), (self._agree, not agreed), (self._note, not agreed), (self._review.widget,

@@ -45,9 +45,10 @@ def dialogue(
     assistant: "Assistant",
     user: str,
     unstored: Sequence[Turn] = (),   # turns that only the page knows
+    whole: int | None = None,        # how many of the last come with what they used; None: all
 ) -> list[Said]:                     # in the order in which it was said
     "What `user` and an assistant said, with what each answer used (ours)."
-    kept = assistant.turns(user)
+    kept = assistant.turns(user, whole=whole)
     there = {t.id for t in kept}
     said = [*map(said_of, kept), *(said_of(t, False) for t in unstored if t.id not in there)]
     return sorted(said, key=lambda s: s.at)

@@ -167,16 +167,9 @@ class Change:
         text = f" “{self.text}”" if self.text else ""
         return f"{self.kind} {what}{stars}{text}{f' ({self.reason})' if self.reason else ''}"
 
-# %% ../../nbs/core/00_records.ipynb #da760614
-class _TurnCopies:
-    "What a turn does with its fields: its time in UTC, its mappings as its own."
-    def __post_init__(self):
-        object.__setattr__(self, "at", check_time(self.at))
-        for name in ("detected", "seconds", "extra", "work"): object.__setattr__(self, name, dict(getattr(self, name)))
-
 # %% ../../nbs/core/00_records.ipynb #0fcc31d9
 @dataclass(frozen=True, kw_only=True)
-class Turn(_TurnCopies):
+class Turn:
     "One exchange with an assistant, with every intermediate result."
     id: str
     user: str
@@ -202,6 +195,9 @@ class Turn(_TurnCopies):
     extra: Mapping[str, Any] = field(default_factory=dict)  # what only this assistant keeps: verdicts, probabilities, …
     work: Mapping[str, Any] = field(default_factory=dict, compare=False)  # what one step hands to the next; never kept
 
+    def __post_init__(self):
+        object.__setattr__(self, "at", check_time(self.at))
+        for name in ("detected", "seconds", "extra", "work"): object.__setattr__(self, name, dict(getattr(self, name)))
 
 # %% ../../nbs/core/00_records.ipynb #e8335fbb
 @patch(as_prop=True)

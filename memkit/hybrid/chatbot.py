@@ -323,8 +323,8 @@ def kept_words(self: HybridChatbot, turn: Turn) -> tuple[str, str]:
 
 @patch
 def prepare(self: HybridChatbot, turn: Turn):
-    "The vector of the exchange; None for a round without a question."
-    return self.embedder.embed([exchange_text(*self.kept_words(turn))])[0] if turn.text.strip() else None
+    "The vector of the exchange."
+    return self.embedder.embed([exchange_text(*self.kept_words(turn))])[0]
 
 @patch
 def learn(self: HybridChatbot, turn: Turn, vector) -> list[Change]:

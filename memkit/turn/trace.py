@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core.records import Memory, Turn
+from .stages import Design
 
 # %% ../../nbs/turn/02_trace.ipynb #a78221d5
-if TYPE_CHECKING:
-    from memkit.core.store import MemoryStore
-    from memkit.turn.engine import Assistant
+if TYPE_CHECKING: from memkit.core.store import MemoryStore
 
 # %% ../../nbs/turn/02_trace.ipynb #9230643d
 def to_plain(
@@ -122,7 +121,7 @@ def quoted(
 
 # %% ../../nbs/turn/02_trace.ipynb #8c2672ab
 def record(
-    assistant: "Assistant",
+    assistant: Design,
     turn: Turn,
 ) -> Turn:
     "Keep the whole turn beside its words, where the user has agreed to be remembered and the setting asks for it."

@@ -75,16 +75,15 @@ def cmd_bench(a: argparse.Namespace):
 
 def cmd_experiment(a: argparse.Namespace):
     "Run a paper's experiment and print its tables, the paper's numbers beside ours; JSON and pictures where asked."
-    from memkit.experiments.figures import all_of
     from memkit.experiments.result import print_result, save_result
     if a.amazon and a.name != "map":
         raise ValueError(f"--amazon belongs to the experiment map; {a.name} reads no ratings")
-    run, more = {"hybrid": _hybrid, "malp": _malp, "mark": _mark, "map": _map}[a.name](a)
+    run, more = {"hybrid": _hybrid, "malp": _malp, "mark": _mark, "map": _map, "designs": _designs}[a.name](a)
     result = run()
     print_result(result)
     print(more(result), end="")
     if a.json: save_result(result, a.json)
-    if a.figures: save_pictures(a.figures, all_of(result))
+    if a.figures: save_pictures(a.figures, _pictures(result))
     if a.pairs: _save_pairs(result, a.pairs)
 
 # what runs it; what is printed after the tables of its result
@@ -98,9 +97,8 @@ def _malp(a: argparse.Namespace) -> tuple[Callable, Callable]:
     from memkit.experiments.malp import run_malp
     from memkit.experiments.malp_case import case_text
     from memkit.experiments.malp_weights import crossings
-    return lambda: run_malp(full=a.full, memory_only=a.memory_only,
-                            model=a.model), lambda result: "\n".join(["", *crossings(result), "", case_text(result),
-                                                                      ""])
+    def run(): return run_malp(full=a.full, memory_only=a.memory_only, model=a.model)
+    return run, lambda result: "\n".join(["", *crossings(result), "", case_text(result), ""])
 
 def _mark(a: argparse.Namespace) -> tuple[Callable, Callable]:
     from memkit.core.llm import load_model
@@ -115,6 +113,18 @@ def _map(a: argparse.Namespace) -> tuple[Callable, Callable]:
     _not_malp(a)
     books = lambda: load_amazon(*a.amazon, films_at_least=18) if a.amazon else None
     return lambda: run_map(full=a.full, model=load_model(a.model), amazon=books()), lambda result: ""
+
+# %% ../nbs/92_cli.ipynb #dd4f6f77
+def _designs(a: argparse.Namespace) -> tuple[Callable, Callable]:
+    from memkit.experiments.designs import run_designs
+    _not_malp(a)
+    return lambda: run_designs(full=a.full), lambda result: ""
+
+def _pictures(result: Mapping) -> Mapping:
+    "The figures of a paper, or the one picture of the designs."
+    from memkit.experiments.evidence import evidence_picture
+    from memkit.experiments.figures import all_of
+    return {"evidence": evidence_picture(result["rows"])} if result["experiment"] == "designs" else all_of(result)
 
 # %% ../nbs/92_cli.ipynb #571c48d6
 def _not_malp(a: argparse.Namespace):
@@ -300,11 +310,12 @@ def add_bench(c: argparse.ArgumentParser):
 FULL = ("hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQuAD was never embedded; malp: "
         "more patients and rounds, "
         "and weights for eight of them, about an hour; with --memory-only a quarter of an hour; mark: "
-        "450 questions of MedMCQA, "
-        "about half an hour; map: all users of MovieLens 100k, about 40 minutes")
+        "450 questions of MedMCQA, about half an hour; map: all users of MovieLens 100k, about 40 minutes; "
+        "designs: all conversations, about three minutes")
 
 def add_experiment(c: argparse.ArgumentParser):
-    c.add_argument("name", choices=("hybrid", "malp", "mark", "map"), help="the paper")
+    c.add_argument("name", choices=("hybrid", "malp", "mark", "map", "designs"),
+                   help="a paper; or designs: every installed design on the same conversations")
     size = c.add_mutually_exclusive_group()
     size.add_argument("--quick", dest="full", action="store_false",
                       help="little data and few answers, about three minutes on two cores (the default)")

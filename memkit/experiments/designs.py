@@ -6,8 +6,8 @@
 __all__ = ['designs_of_dialogue', 'studied', 'design_ranker', 'design_rows', 'run_designs']
 
 # %% ../../nbs/experiments/69_designs.ipynb #349ae5e2
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from datetime import timedelta
 from itertools import groupby
 from typing import Any
 
@@ -47,9 +47,10 @@ def design_ranker(
     "The turns behind what a design considers for a question, in its order."
     c = case.conversation
     kept = {round_turn(a.store, "u", r.id): r.id.split("+") for r in c.rounds}
+    at = max((r.at for r in c.rounds if r.at), default=utc_now()) + timedelta(hours=1)   # soon after the last word
     def rank(question: str) -> list[str]:
         asked = with_roles(question, c.speakers)
-        turn = Turn(id=new_id("t"), user="u", session=new_id("s"), at=utc_now(), text=asked)
+        turn = Turn(id=new_id("t"), user="u", session=new_id("s"), at=at, text=asked)
         found = [x.hit.item for x in a.look_up(a.read(turn)).considered]
         turns = [t for m in found if isinstance(m, Memory) for cited in m.turns for t in kept.get(cited, ())]
         return list(dict.fromkeys(turns))
@@ -95,5 +96,5 @@ def run_designs(
     if not full:
         cases = [c for data, n in (("LoCoMo", 1), ("MemoryBank", 5)) for c in [x for x in cases if x.data == data][:n]]
     said = {c.conversation.id: [t.text for t in c.conversation.turns] for c in cases}
-    return result("designs", provenance(0, [], embedder.name, said, started),
-                  design_rows(cases, embedder, progress=progress))
+    rows = design_rows(cases, embedder, progress=progress)
+    return result("designs", provenance(0, [], embedder.name, said, started), rows)

@@ -175,10 +175,10 @@ def _why_nothing(f: MapFrame) -> str:
 def _recalled_row(s: Scene, x: float, y: float, w: float, r: Recalled, shown: int):
     "One rating that was weighed: how alike it is, and what it moved."
     with s.group(x, y, f"recalled {r.name}"):
-        s.text(0, 10, f"{r.name}: {r.rating:g}", 14, width=w - 170)
-        s.bar(w - 162, 4, 50, 10, r.likeness, "orange" if r.shown else "navy", title=f"alike {r.likeness:.2f}; {r.outcome}")
-        s.text(w - 106, 10, f"{r.likeness:.2f}", 13, colour="soft")
-        if r.moved: s.text(w, 10, f"{r.moved:+.2f} stars", 13, True, "deep" if r.moved > 0 else "red", "right")
+        s.text(0, 10, f"{r.name}: {r.rating:g}", 14, width=w - 150)
+        s.bar(w - 144, 5, 44, 10, r.likeness, "orange" if r.shown else "navy", title=f"alike {r.likeness:.2f}; {r.outcome}")
+        s.text(w - 94, 10, f"{r.likeness:.2f}", 13, colour="soft")
+        if r.moved: s.text(w, 10, f"{r.moved:+.2f}", 13, True, "deep" if r.moved > 0 else "red", "right")
         elif shown and not r.shown: s.text(w, 10, "not shown", 13, colour="soft", align="right")
 
 def _weighed(s: Scene, f: MapFrame, y: float, room: float) -> float:
@@ -186,7 +186,7 @@ def _weighed(s: Scene, f: MapFrame, y: float, room: float) -> float:
     x, w, shown = _SPLIT, _WIDTH - _SPLIT - _LEFT, sum(r.shown for r in f.recalled)
     if not f.number: return y
     s.text(x, y + 14, "Recalled", 15, True)
-    if f.recalled: s.text(x + w, y + 14, f"alike; {shown} shown to the model" if shown else "alike; the model wasn't asked", 13, colour="soft", align="right")
+    if f.recalled: s.text(x + w, y + 14, f"alike, moved by; {shown} shown to it" if shown else "alike, moved by", 13, colour="soft", align="right")
     y, n = y + 28, len(f.recalled)
     best = sorted(range(n), key=lambda i: (-abs(f.recalled[i].moved), not f.recalled[i].shown, i))[:max(2, int((room - 48)//22))]
     for i in sorted(best):

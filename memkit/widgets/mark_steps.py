@@ -24,7 +24,7 @@ from .stepper import Step, turns_given
 if TYPE_CHECKING: from memkit.mark.assistant import MarkAssistant
 
 # %% ../../nbs/widgets/83c_mark_steps.ipynb #fbc03df5
-_HOW = {"added": "new", "merged": "two become one", "superseded": "gave way", "disputed": "disputed", "revived": "in force again", "shown": "shown", "right": "called right", "wrong": "called wrong", "good": "called good",
+_HOW = {"added": "new", "merged": "two become one", "repeated": "noted again", "superseded": "gave way", "disputed": "disputed", "revived": "in force again", "shown": "shown", "right": "called right", "wrong": "called wrong", "good": "called good",
         "bad": "called bad", "dropped": "set aside", "restored": "brought back", "changed": "changed"}
 
 def _name(f: Frame) -> str: return (f.who or "somebody").capitalize() if f.who in ("", "somebody else") else f.who
@@ -34,7 +34,7 @@ def title_of(
 ) -> str:
     "A frame in a few words, for the list one jumps by (ours)."
     if not f.number: return "Before the first round"
-    if f.what == ROUND: return f"{_name(f)} asks" + (f": {cut(f.turn.question, 340)}" if f.turn else "")
+    if f.what == ROUND: return f"{_name(f)} asks" + (f": {cut(f.turn.text, 340)}" if f.turn else "")
     n = {how: sum(c.how == how for c in f.changes) for how in _HOW if how != "disputed"}
     bare = {"right", "wrong"} if f.what == JUDGEMENT else {"merged"} if n["merged"] == 1 else set()    # without a number
     told = ", ".join(_HOW[how] if how in bare else f"{count} {_HOW[how]}" for how, count in n.items() if count)
@@ -63,7 +63,7 @@ def words_of_mark(
         out = f"{title_of(f).split(': ')[0]}: " + ("; ".join(changes[:6]) + more if changes else "nothing was kept of it")
     else:
         shown = [_recalled(h) for h in turn.recalled] if turn else [quoted(c.after.text) for c in f.changes]
-        out = f"{_name(f)} asked" + (f" {quoted(f.turn.question, 160)}" if f.turn else "") + ". The prompt showed " + ("; ".join(shown) or "no memory")
+        out = f"{_name(f)} asked" + (f" {quoted(f.turn.text, 160)}" if f.turn else "") + ". The prompt showed " + ("; ".join(shown) or "no memory")
         if turn: out += f". It took {turn.prompt_tokens:,} of {turn.budget:,} tokens. The answer: {quoted(turn.answer, 160)}"
     return out + ". In force: " + ", ".join(f"{len(f.of(k))} {k}" for k in KINDS) + "."
 
@@ -80,7 +80,7 @@ def _head(s: Scene, f: Frame, turn: Turn | None) -> float:
     s.text(_LEFT, 22, title_of(f).split(": ")[0], 18, True, width=590)
     s.text(_WIDTH - _LEFT, 22, f"step {f.number} of {f.total}", 13, colour="soft", align="right")
     y, answer = 50, f.turn.answer if f.turn else ""
-    for who, text in (("Question", f.turn.question if f.turn else ""), ("Answer", answer)):
+    for who, text in (("Question", f.turn.text if f.turn else ""), ("Answer", answer)):
         for i, line in enumerate(wrap(text, 640, 2, 14) if text.strip() else ()):
             if not i: s.text(_LEFT, y, who, 13, colour="soft")
             s.text(_LEFT + 75, y, line, 14); y += 21
@@ -245,13 +245,15 @@ def _facts(f: Frame, prompt: Mapping[str, str]) -> dict[str, str]:
 def mark_steps(
     assistant: "MarkAssistant",
     user: str,
-    turns: Sequence[Turn] = (),   # as `chat` returned them, where they are at hand: they have the scores
+    turns: Sequence[Turn] = (),   # no longer needed: whole turns come from the store
     also: Sequence[str] = (),     # users whose rounds are told too, with their words
 ) -> list[Step]:                  # the state before the first round, then a step for each thing that happened
     "Every round, reading, judgement and maintenance that changed what `user` may be shown, ready for `stepper` (MARK §1.2). Raises `ValueError` or `TypeError` for what can't be a user."
-    by_id, out, prompt = turns_given(turns), [], {}
+    turns_given(turns)
+    out, prompt = [], {}
     for f in read_record(assistant, user, also):
-        turn = by_id.get(f.turn.id) if f.turn else None
+        turn = f.turn if f.turn and f.turn.model else None
         if f.what == ROUND: prompt = _prompt_facts(f, turn)
-        out.append(Step(title=f"{f.number}. {title_of(f)}" if f.number else title_of(f), words=words_of_mark(f, turn), scene=partial(draw_mark, f, turn), turn=turn, facts=partial(_facts, f, prompt)))
+        title = f"{f.number}. {title_of(f)}" if f.number else title_of(f)
+        out.append(Step(title=title, words=words_of_mark(f, turn), scene=partial(draw_mark, f, turn), turn=f.turn, facts=partial(_facts, f, prompt)))
     return out

@@ -229,7 +229,7 @@ def _count(s: Scene, x: float, y: float, m: MemoryRow, theta: int):
     else: s.bar(x, y - 6, 160, 12, m.count/theta, title=f"counted {m.count} of {theta}")
     s.text(x + min(theta, 6)*27 + 5, y, f"{m.count} of {theta}", 13, colour="soft")
 
-def _said(m: MemoryRow) -> str: return f"said {many(m.said, 'time')}" if m.said else "the assistant's words"
+def _said(m: MemoryRow) -> str: return f"said {many(m.said, 'time')}" if m.said else "by the assistant"
 
 def _row(s: Scene, x: float, y: float, w: float, m: MemoryRow, theta: int | None):
     "A memory with its words, its count (where θ is given) and what happened to it."

@@ -152,7 +152,10 @@ def _profile(s: Scene, f: MapFrame, y: float, room: float) -> float:
         _rating_row(s, _LEFT, y, w, f.rows[i])
         y += _ROW
     if not f.rows: s.text(_LEFT + 8, y + 10, "nothing yet", 14, colour="soft")
-    return _rest(s, f, y, len(best)) if len(f.rows) > len(best) else y + 24*(not f.rows)
+    if len(f.rows) == len(best): return y + 24*(not f.rows)
+    if room >= 2*_ROW + 60: return _rest(s, f, y, len(best))
+    s.text(_LEFT + 8, y + 8, f"and {len(f.rows) - len(best):,} more", 13, colour="soft")
+    return y + 20
 
 def _rest(s: Scene, f: MapFrame, y: float, drawn: int) -> float:
     "How many there are of each rating, where the table is longer than its picture."

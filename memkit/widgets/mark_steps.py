@@ -200,7 +200,7 @@ def _counts(c: Card) -> str:
     "How often it was recalled and judged, or else how often people have said it."
     t = c.standing.trust
     if t.total: return f"recalled {t.total}, ✓{t.correct} ✗{t.incorrect}"
-    return f"said {many(c.said, 'time')}" if c.said else "the assistant's words"
+    return f"said {many(c.said, 'time')}" if c.said else "by the assistant"
 
 def _tall(c: Card, how: str) -> float:
     "The height of a card."

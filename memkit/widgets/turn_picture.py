@@ -7,7 +7,7 @@ __all__ = ['BARE', 'of_kind', 'struck_of', 'words_of_turn', 'told_change', 'head
            'caption_of_turn', 'draw_turn', 'told_event', 'happened', 'words_between', 'draw_between', 'facts_of_turn',
            'turn_step', 'between_step']
 
-# %% ../../nbs/widgets/87_turn_picture.ipynb #59dd726d
+# %% ../../nbs/widgets/87_turn_picture.ipynb #2643a9aa
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -18,7 +18,7 @@ from .report import many
 from .scene import Scene, listed, one_line, quoted, short, width_of, wrap
 from .stepper import TALL, Step
 
-# %% ../../nbs/widgets/87_turn_picture.ipynb #a20ca34c
+# %% ../../nbs/widgets/87_turn_picture.ipynb #8621c03b
 BARE = "Only its words are kept: something that the turn quoted was forgotten, or it was learned from the past."
 _PLURAL = {"document": "documents", "memory": "memories"}
 
@@ -68,7 +68,7 @@ def told_change(c: Change) -> str:
     reason = f" ({one_line(c.reason)})" if c.reason else ""
     return f"{what} {c.kind}{place}{stars}{f': {quoted(c.text, 70)}' if c.text else ''}{reason}"
 
-# %% ../../nbs/widgets/87_turn_picture.ipynb #e73be144
+# %% ../../nbs/widgets/87_turn_picture.ipynb #cb2c8d8a
 _WIDTH, _LEFT, _SPLIT, _ROW = 760, 15, 390, 40   # pixels
 _INKS = {"documents": ("blue", "on"), "memories": ("orange", "ink")}
 
@@ -112,7 +112,7 @@ def _bars(s: Scene, x: float, y: float, w: float, hit: Hit, colour: str, more: s
         x += wide
     if more and x + width_of(more, 13) <= end: s.text(x, y, more, 13, colour="soft")
 
-# %% ../../nbs/widgets/87_turn_picture.ipynb #3e9fac47
+# %% ../../nbs/widgets/87_turn_picture.ipynb #f205b6ce
 def _chosen(s: Scene, x: float, y: float, w: float, c: Considered, mark: str, tokens: int, above: float | None):
     "A row of what reached the prompt."
     group = "memories" if isinstance(c.hit.item, Memory) else "documents"
@@ -147,11 +147,12 @@ def column(
         if c.shown: _chosen(s, x, y, w, c, marks.get(key(c.hit), "?"), tokens.get(key(c.hit), 0), above)
         else: _missed(s, x, y, w, c)
         y += _ROW
-    rest = f"and {len(all_) - most} more, of which {max(0, len(shown) - most)} were shown" if len(all_) > most else "" if all_ else "none"
+    more = "none of them shown" if len(shown) <= most else f"{len(shown) - most} of them shown"
+    rest = f"and {len(all_) - most} more, {more}" if len(all_) > most else "" if all_ else "none"
     if rest: s.text(x + 8, y + 8, rest, 13, colour="soft", width=w - 8)
     return y + 22*bool(rest)
 
-# %% ../../nbs/widgets/87_turn_picture.ipynb #db6dfe0c
+# %% ../../nbs/widgets/87_turn_picture.ipynb #b1f0d9ae
 def budget(
     s: Scene,
     turn: Turn,
@@ -191,7 +192,7 @@ def _no_room(s: Scene, turn: Turn, y: float) -> float:
         y += 18
     return y
 
-# %% ../../nbs/widgets/87_turn_picture.ipynb #d9e5062e
+# %% ../../nbs/widgets/87_turn_picture.ipynb #bd64ee7f
 _DID = {"stored": ("+ stored", "blue"), "counted": ("said again", "blue"), "replaced": ("in new words", "blue"), "taken back": ("taken back", "red"),
         "rated": ("rated", "blue"), "moved": ("moved", "deep")}
 
@@ -236,14 +237,15 @@ def changed(
     y += 36
     for c in turn.changes[:most]:
         tag, colour = _DID[c.kind]
-        s.text(_LEFT, y, f"{tag} {c.into}".strip(), 13, True, colour, width=170).text(_LEFT + 180, y, c.text or told_change(c), 14, width=370)
-        s.text(_WIDTH - _LEFT, y, c.reason, 13, colour="soft", align="right", width=165)
+        s.text(_LEFT, y, f"{tag} {c.into}".strip(), 13, True, colour, width=125)
+        s.text(_LEFT + 135, y, c.text or told_change(c), 14, width=400)
+        s.text(_WIDTH - _LEFT, y, c.reason, 13, colour="soft", align="right", width=180)
         y += 19
-    nothing = "" if turn.changes else f"remembered as {', '.join(f'memory {i}' for i in turn.wrote)}" if turn.wrote else "nothing" if turn.model else "not known any more"
-    if nothing: s.text(_LEFT, y, nothing, 13, colour="soft"); y += 19
-    return y - 6
+    if turn.changes: return y - 6
+    s.text(_LEFT, y, "nothing" if turn.model else "not known any more", 13, colour="soft")
+    return y + 13
 
-# %% ../../nbs/widgets/87_turn_picture.ipynb #d772455d
+# %% ../../nbs/widgets/87_turn_picture.ipynb #880b944f
 def _candidates(s: Scene, turn: Turn, y: float, room: float) -> float:
     "Documents on the left and memories on the right; memories alone where nothing else was looked for."
     if not any(isinstance(c.hit.item, Document) for c in turn.considered): return column(s, turn, Memory, _LEFT, _WIDTH - 2*_LEFT, y, room)
@@ -274,7 +276,7 @@ def draw_turn(
     s.height = result(s.line(_LEFT, y, _WIDTH - _LEFT, y), turn, y + 2, held) + 6
     return s
 
-# %% ../../nbs/widgets/87_turn_picture.ipynb #3113964d
+# %% ../../nbs/widgets/87_turn_picture.ipynb #a87029f0
 _SILENT = frozenset({"recalled", "state", "turn", "adapter", "injected", "seen", "answered"})
 
 def told_event(
@@ -328,7 +330,7 @@ def draw_between(
     s.height = y + 22*bool(rest)
     return s
 
-# %% ../../nbs/widgets/87_turn_picture.ipynb #e53a1c35
+# %% ../../nbs/widgets/87_turn_picture.ipynb #df62550a
 def facts_of_turn(
     turn: Turn,
     held: Mapping[int, str] = {},   # names of the memories there are at its end

@@ -20,7 +20,7 @@ from ..turn.trace import read_turns
 from .panel import given
 from .report import many
 from .scene import Scene, listed, quoted, wrap
-from .stepper import TALL, Step, crowd, turns_given
+from .stepper import TALL, Step, as_cells, turns_given
 
 # %% ../../nbs/widgets/83a_dpem_steps.ipynb #ec2a12d7
 if TYPE_CHECKING: from memkit.malp.assistant import MalpAssistant
@@ -273,8 +273,8 @@ def _columns(s: Scene, f: Frame, y: float, room: float) -> float:
     if not (gone or short): s.text(_LEFT + 8, y + 14, "nothing yet" if f.round < 1 else "nothing", 14, colour="soft")
     if not long: s.text(_SPLIT + 8, y + 14, "nothing yet", 14, colour="soft")
     left_end, right_end = _ROW*(len(gone) + len(short[:here])), _ROW*len(long[:most])
-    one = crowd(s, _LEFT, y + left_end, wide, _cells(short[here:], theta), room - left_end)
-    two = crowd(s, _SPLIT, y + right_end, right, _cells(long[most:], theta), room - right_end)
+    one = as_cells(s, _LEFT, y + left_end, wide, _cells(short[here:], theta), room - left_end)
+    two = as_cells(s, _SPLIT, y + right_end, right, _cells(long[most:], theta), room - right_end)
     return max(one, two, y + 30)
 
 # %% ../../nbs/widgets/83a_dpem_steps.ipynb #a922ae65
@@ -338,7 +338,7 @@ def draw_frame(
     if f.round: y = _working(s, f, y, max(2, notes))
     y = _heads(s, f, y + 2)
     y = _columns(s, f, y, TALL - y - after)
-    s.height = _history(s, f, y + 6)
+    s.height = _history(s, f, y + 6, max(2, min(6, int((TALL - y - 90)//20))))
     return s
 
 # %% ../../nbs/widgets/83a_dpem_steps.ipynb #57429c05

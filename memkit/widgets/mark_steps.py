@@ -15,10 +15,10 @@ from ..mark.refined import KINDS, QUESTION, RESIDUAL, RESPONSE
 from ..mark.scoring import PART_NAMES
 from ..mark.search import why
 from .mark_record import ASIDE, JUDGEMENT, READING, REVIEW, ROUND, SUPERSEDED, UPKEEP, Card, Change, Frame, read_record
-from .pictures import cuts, groups
 from .report import many
 from .scene import Scene, cut, quoted, width_of, wrap
-from .stepper import TALL, Step, crowd, turns_given
+from .stepper import TALL, Step, as_cells, turns_given
+from .turn_picture import budget
 
 # %% ../../nbs/widgets/83c_mark_steps.ipynb #55481897
 if TYPE_CHECKING: from memkit.mark.assistant import MarkAssistant
@@ -78,6 +78,7 @@ _WIDTH, _LEFT, _GAP = 760, 15, 12   # pixels
 _COLUMN = (_WIDTH - 2*_LEFT - 2*_GAP)/3
 _HEADS = {RESIDUAL: ("Residual", "for everybody"), QUESTION: ("User-question", "this user's"), RESPONSE: ("LLM-response", "accepted")}
 _INKS = {RESIDUAL: "blue", QUESTION: "orange", RESPONSE: "deep"}
+_BARS = {"documents": ("green", "ink"), RESIDUAL: ("blue", "on"), QUESTION: ("orange", "ink"), RESPONSE: ("deep", "on")}   # of the prompt
 _PARTS = dict(zip(PART_NAMES, ("navy", "green", "blue", "mauve")))
 _TAGS = {"superseded": "red", "wrong": "red", "bad": "red", "dropped": "red", "shown": "ink"}
 
@@ -127,21 +128,6 @@ def _why(s: Scene, y: float, found, kind: str, hits: Sequence[Hit], shown: set[i
     state = "" if hits[0].item.id in shown else "did not fit the budget; "
     s.text(_LEFT + 110, y + 20, f"{state}{second}", 13, colour="soft", width=_WIDTH - 2*_LEFT - 110)
     return y + 22
-
-def _budget(s: Scene, turn: Turn, y: float) -> float:
-    "The prompt as one bar of its budget."
-    room, x, colours = _WIDTH - 2*_LEFT - 92, _LEFT + 92., {"instructions": "navy", "memories": "blue", "documents": "green", **_INKS}
-    scale = room/max(turn.budget, turn.prompt_tokens, 1)
-    s.text(_LEFT, y + 12, "Prompt", 15, True)
-    told = [f"{turn.prompt_tokens:,} of {turn.budget:,} tokens"]
-    for i, (name, of) in enumerate(groups(turn).items()):
-        n = sum(p.tokens for p in of)
-        s.box(x, y + 4, n*scale, 16, colours.get(name, "navy" if not i else "mauve"), f"{name}: {n} tokens", edge="paper", radius=0)
-        told.append(f"{name} {n}"); x += n*scale
-    s.box(x, y + 4, max(0., _WIDTH - _LEFT - x), 16, "card", "free", edge="faint", radius=0)
-    told += [f"no room for {c.section.name} ({c.section.tokens})" for c in cuts(turn)[:2]]
-    s.text(_LEFT + 92, y + 34, ", ".join(told), 13, colour="soft", width=room)
-    return y + 52
 
 # %% ../../nbs/widgets/83c_mark_steps.ipynb #2eea51ee
 _HALF, _TALL = 318, 56   # pixels, of a box in the upper part
@@ -238,7 +224,7 @@ def _column(s: Scene, f: Frame, kind: str, x: float, y: float, bottom: float) ->
         _card(s, x, y, c, happened.get(c.id, ""), f.newcomer)
         y += h
     if not cards: s.text(x + 4, y + 8, "none", 14, colour="soft")
-    y = crowd(s, x, y + 2, _COLUMN, [(f"{c.text} (trust {c.trust:.3f})", c.trust) for c in cards[n:]], bottom - y) + 24*(not cards)
+    y = as_cells(s, x, y + 2, _COLUMN, [(f"{c.text} (trust {c.trust:.3f})", c.trust) for c in cards[n:]], bottom - y) + 24*(not cards)
     if told: s.text(x, y + 8, told, 13, colour="red", width=_COLUMN)
     return y + 20*bool(told)
 
@@ -254,7 +240,7 @@ def draw_mark(
     y = _head(s, f, turn)
     if f.what == ROUND: y = _prompted(s, f, turn, y)
     elif f.number: y = _happened(s, f, y, TALL - y - _LEAST)
-    if turn: y = _budget(s, turn, y)
+    if turn: y = budget(s, turn, y, _BARS)
     s.line(_LEFT, y + 4, _WIDTH - _LEFT, y + 4)
     s.height = max(_column(s, f, kind, _LEFT + i*(_COLUMN + _GAP), y + 4, TALL - 8) for i, kind in enumerate(KINDS)) + 8
     return s

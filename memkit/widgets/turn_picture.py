@@ -7,7 +7,7 @@ __all__ = ['BARE', 'of_kind', 'struck_of', 'words_of_turn', 'told_change', 'head
            'caption_of_turn', 'draw_turn', 'told_event', 'happened', 'words_between', 'draw_between', 'facts_of_turn',
            'turn_step', 'between_step']
 
-# %% ../../nbs/widgets/87_turn_picture.ipynb #2643a9aa
+# %% ../../nbs/widgets/87_turn_picture.ipynb #60a4fcd2
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -18,7 +18,7 @@ from .report import many
 from .scene import Scene, listed, one_line, quoted, short, width_of, wrap
 from .stepper import TALL, Step
 
-# %% ../../nbs/widgets/87_turn_picture.ipynb #8621c03b
+# %% ../../nbs/widgets/87_turn_picture.ipynb #8c0a6a1b
 BARE = "Only its words are kept: something that the turn quoted was forgotten, or it was learned from the past."
 _PLURAL = {"document": "documents", "memory": "memories"}
 
@@ -68,7 +68,7 @@ def told_change(c: Change) -> str:
     reason = f" ({one_line(c.reason)})" if c.reason else ""
     return f"{what} {c.kind}{place}{stars}{f': {quoted(c.text, 70)}' if c.text else ''}{reason}"
 
-# %% ../../nbs/widgets/87_turn_picture.ipynb #cb2c8d8a
+# %% ../../nbs/widgets/87_turn_picture.ipynb #0a5bb5b2
 _WIDTH, _LEFT, _SPLIT, _ROW = 760, 15, 390, 40   # pixels
 _INKS = {"documents": ("blue", "on"), "memories": ("orange", "ink")}
 
@@ -112,7 +112,7 @@ def _bars(s: Scene, x: float, y: float, w: float, hit: Hit, colour: str, more: s
         x += wide
     if more and x + width_of(more, 13) <= end: s.text(x, y, more, 13, colour="soft")
 
-# %% ../../nbs/widgets/87_turn_picture.ipynb #f205b6ce
+# %% ../../nbs/widgets/87_turn_picture.ipynb #754f82bb
 def _chosen(s: Scene, x: float, y: float, w: float, c: Considered, mark: str, tokens: int, above: float | None):
     "A row of what reached the prompt."
     group = "memories" if isinstance(c.hit.item, Memory) else "documents"
@@ -152,12 +152,13 @@ def column(
     if rest: s.text(x + 8, y + 8, rest, 13, colour="soft", width=w - 8)
     return y + 22*bool(rest)
 
-# %% ../../nbs/widgets/87_turn_picture.ipynb #b1f0d9ae
+# %% ../../nbs/widgets/87_turn_picture.ipynb #3965d7ae
 def budget(
     s: Scene,
     turn: Turn,
     y: float,
-) -> float:
+    inks: Mapping[str, tuple[str, str]] = _INKS,   # by group of sections: the bar's colour, and that of the mark on it
+) -> float:                                        # where the next thing begins
     "The prompt as one bar of its budget, with what was cut."
     room, x = _WIDTH - 2*_LEFT, float(_LEFT)
     scale = room/max(turn.budget, turn.prompt_tokens, 1)
@@ -166,7 +167,7 @@ def budget(
     s.box(_LEFT, y + 26, room, 20, "card", "free", edge="faint", radius=0)
     marks, kinds = citations(turn), []
     for i, (name, of) in enumerate(groups(turn).items()):
-        colour, ink = _INKS.get(name, ("navy" if not i else "green", "on" if not i else "ink"))
+        colour, ink = inks.get(name, ("navy" if not i else "green", "on" if not i else "ink"))
         kinds.append((name, colour, sum(p.tokens for p in of)))
         for p in of:
             mark = marks.get(key(p.hit), "") if p.hit else ""
@@ -192,7 +193,7 @@ def _no_room(s: Scene, turn: Turn, y: float) -> float:
         y += 18
     return y
 
-# %% ../../nbs/widgets/87_turn_picture.ipynb #bd64ee7f
+# %% ../../nbs/widgets/87_turn_picture.ipynb #140002be
 _DID = {"stored": ("+ stored", "blue"), "counted": ("said again", "blue"), "replaced": ("in new words", "blue"), "taken back": ("taken back", "red"),
         "rated": ("rated", "blue"), "moved": ("moved", "deep")}
 
@@ -245,7 +246,7 @@ def changed(
     s.text(_LEFT, y, "nothing" if turn.model else "not known any more", 13, colour="soft")
     return y + 13
 
-# %% ../../nbs/widgets/87_turn_picture.ipynb #880b944f
+# %% ../../nbs/widgets/87_turn_picture.ipynb #279cea40
 def _candidates(s: Scene, turn: Turn, y: float, room: float) -> float:
     "Documents on the left and memories on the right; memories alone where nothing else was looked for."
     if not any(isinstance(c.hit.item, Document) for c in turn.considered): return column(s, turn, Memory, _LEFT, _WIDTH - 2*_LEFT, y, room)
@@ -276,7 +277,7 @@ def draw_turn(
     s.height = result(s.line(_LEFT, y, _WIDTH - _LEFT, y), turn, y + 2, held) + 6
     return s
 
-# %% ../../nbs/widgets/87_turn_picture.ipynb #a87029f0
+# %% ../../nbs/widgets/87_turn_picture.ipynb #8246ae16
 _SILENT = frozenset({"recalled", "state", "turn", "adapter", "injected", "seen", "answered"})
 
 def told_event(
@@ -330,7 +331,7 @@ def draw_between(
     s.height = y + 22*bool(rest)
     return s
 
-# %% ../../nbs/widgets/87_turn_picture.ipynb #df62550a
+# %% ../../nbs/widgets/87_turn_picture.ipynb #351f7e97
 def facts_of_turn(
     turn: Turn,
     held: Mapping[int, str] = {},   # names of the memories there are at its end

@@ -105,14 +105,19 @@ def difference_list(
     found = differences(steps[first], steps[last])
     items = "".join(map(_item, found[:most])) + (f"<li>… and {len(found) - most} more</li>" if len(found) > most else "")
     title = f"{len(found) or 'No'} difference{'' if len(found) == 1 else 's'} from “{short(steps[first].title, 60)}” to “{short(steps[last].title, 60)}”"
-    return title, f'<ul class="mk-differences" style="margin:2px 0">{items or "<li>nothing is different</li>"}</ul>'
+    return title, f'<ul style="margin:2px 0">{items or "<li>nothing is different</li>"}</ul>'
 
 # %% ../../nbs/widgets/83_stepper.ipynb #693b706e
 _FOLDED = """
 function render({ model, el }) {
   const box = document.createElement("details"), name = document.createElement("summary"), list = document.createElement("div");
   box.style.cssText = "max-width:48rem;line-height:1.45;overflow-wrap:anywhere";
-  const say = () => { name.textContent = model.get("title"); list.innerHTML = model.get("html"); box.hidden = !model.get("html"); };
+  const say = () => {
+    name.textContent = model.get("title");
+    list.innerHTML = model.get("html");
+    box.hidden = !model.get("html");
+    box.className = box.hidden ? "" : "mk-differences";
+  };
   model.on("change", say);
   say();
   box.append(name, list);

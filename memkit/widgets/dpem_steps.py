@@ -48,6 +48,7 @@ def roots(
         if m.kind == "superseded" and before.kind in ("stored", "counted") and before.memory == m.other: out[m.other] = out.get(m.memory, m.memory)
     return {m.memory: out.get(m.memory, m.memory) for m in moves if m.memory is not None}
 
+# %% ../../nbs/widgets/83a_dpem_steps.ipynb #db04674c
 def sayings(
     rows: Sequence[Memory],    # the superseded too
     root: Mapping[int, int],
@@ -74,6 +75,7 @@ def _dpem(assistant: "MalpAssistant"):
     name = getattr(memory, "name", type(memory).__name__)
     raise ValueError(f"this assistant's memory is {name!r}, which has no rounds to step through; open it with memory='DPeM'")
 
+# %% ../../nbs/widgets/83a_dpem_steps.ipynb #03718f47
 def read_dialogue(
     assistant: "MalpAssistant",   # whose memory is DPeM
     user: str,
@@ -110,6 +112,7 @@ class MemoryRow:
     recalled: bool = False  # it stood in the prompt of this round
     said: int = 1         # how often the user said it; 0: the assistant alone did
 
+# %% ../../nbs/widgets/83a_dpem_steps.ipynb #fdeba179
 @dataclass(frozen=True, kw_only=True)
 class Frame:
     "One round of a dialogue, and what is where at its end (MaLP §2.3)."
@@ -158,6 +161,7 @@ def _rows(d: Dialogue, ids: Sequence[int], now: State, before: State, round: int
                          recalled=bool(shown & {id, root}), said=d.said.get(id, 1))
     return tuple(map(row, ids))
 
+# %% ../../nbs/widgets/83a_dpem_steps.ipynb #61bf6fac
 def frame(
     dialogue: Dialogue,
     round: int,            # 0 is before the first
@@ -209,6 +213,7 @@ def _head(s: Scene, f: Frame) -> float:
             y += 21
     return y
 
+# %% ../../nbs/widgets/83a_dpem_steps.ipynb #89837b7c
 def _working(s: Scene, f: Frame, y: float, most: int) -> float:
     noted = sum(not n.dropped for n in f.notes)
     s.text(_LEFT, y + 12, "Working memory", 15, True).text(_LEFT + 160, y + 12, f"{noted} of {many(len(f.notes), 'sentence')} noted" if f.notes else "empty", 13, colour="soft")
@@ -260,6 +265,7 @@ def _fitting(n: int, room: float) -> int:
     "How many of `n` rows have room, beside the cells for the others."
     return n if n*_ROW <= room else max(2, int((room - 90)//_ROW))
 
+# %% ../../nbs/widgets/83a_dpem_steps.ipynb #71527af9
 def _columns(s: Scene, f: Frame, y: float, room: float) -> float:
     "Short-term memory on the left, long-term memory on the right."
     theta, wide, right = f.settings.promote_at, _SPLIT - _LEFT - 30, _WIDTH - _SPLIT - _LEFT
@@ -291,6 +297,7 @@ def _heads(s: Scene, f: Frame, y: float) -> float:
     s.text(_SPLIT, y + 39, f"never refreshed{look}", 13, colour="soft", width=_WIDTH - _SPLIT - _LEFT)
     return y + 56
 
+# %% ../../nbs/widgets/83a_dpem_steps.ipynb #1f1cdacf
 def _history(s: Scene, f: Frame, y: float, most: int = 2) -> float:
     "How much there is, what left for it in this round, and what can't both be true."
     told = f"{f.history} in all" + (f", {f.older} of them older wordings" if f.older else "")
@@ -327,6 +334,7 @@ def caption_of_round(
     "One line below the picture."
     return f"{title_of_round(f)}. {len(f.short_term)} of {f.settings.short_term_size} short-term, {len(f.long_term)} long-term, {f.history} in history."
 
+# %% ../../nbs/widgets/83a_dpem_steps.ipynb #0c23e8d7
 def draw_frame(
     f: Frame,
 ) -> Scene:

@@ -44,6 +44,7 @@ class _Glass:
         away = sum(not self.there(m) for m in self.bot.memories(user))
         return [h for h in self.bot.memory.nearest(user, query, k + away) if self.there(h.item)][:k]
 
+# %% ../../nbs/widgets/83b_hybrid_steps.ipynb #54b4f252
 def answer_without(
     bot: "HybridChatbot",
     turn: Turn,
@@ -76,6 +77,7 @@ def _half(s: Scene, x: float, w: float, name: str, t: Turn, other: Turn) -> floa
         y += 20
     return y
 
+# %% ../../nbs/widgets/83b_hybrid_steps.ipynb #137cb0a6
 def draw_pair(
     turn: Turn,
     again: Turn,
@@ -101,6 +103,7 @@ def _pair_or_turn(turns: Sequence[Turn], done: Mapping[tuple[int, int], Turn], t
 def _choices(turn: Turn) -> list[tuple[str, int]]:
     return [("nothing", 0), *((short(f"M{i}  {name_of(h.item)}", 70), h.item.id) for i, h in enumerate(turn.recalled, 1))]
 
+# %% ../../nbs/widgets/83b_hybrid_steps.ipynb #9a54441a
 def take_away(
     bot: "HybridChatbot",
     turns: Sequence[Turn],

@@ -41,6 +41,7 @@ def written(
                    recalled=recalled if moment.turn else frozenset(),
                    forgotten=sum(e.data.get("memories", 0) for e in moment.events if e.kind == "forgotten"))
 
+# %% ../../nbs/widgets/83da_map_record.ipynb #ceccb25e
 def ratings_of(
     assistant: MapAssistant,
     user: str,
@@ -70,6 +71,7 @@ class Recalled:
     shown: bool = False   # to the language model
     outcome: str = ""
 
+# %% ../../nbs/widgets/83da_map_record.ipynb #77bbd637
 @dataclass(frozen=True, kw_only=True)
 class Told:
     "An item with its expected stars."
@@ -77,6 +79,7 @@ class Told:
     what: str                       # recommended, asked for, expected before it was rated
     says: tuple[float, ...] = ()    # the language model's shares of 1 to 5 stars, where it was asked
 
+# %% ../../nbs/widgets/83da_map_record.ipynb #8ed8095b
 @dataclass(frozen=True, kw_only=True)
 class MapFrame:
     "One message and the profile after it (MAP §4)."
@@ -127,6 +130,7 @@ def _recalled(turn: Turn) -> tuple[Recalled, ...]:
         return Recalled(name=named(r.item), rating=r.rating, likeness=parts.get("likeness", 0.), moved=parts.get("moved", 0.), shown=c.shown, outcome=c.outcome)
     return tuple(map(one, turn.considered))
 
+# %% ../../nbs/widgets/83da_map_record.ipynb #881352f0
 def _told(turn: Turn) -> tuple[Told, ...]:
     "What was recommended, asked for, or expected, with the stars."
     x, says = turn.extra, turn.extra.get("model says", {})
@@ -151,6 +155,7 @@ def _note(turn: Turn) -> str:
         if c.action == "rate" and c.rating is None: told.append(f"Of {c.title} something was said, and no stars could be read from it.")
     return " ".join(told)
 
+# %% ../../nbs/widgets/83da_map_record.ipynb #4fb17f33
 def frame_of(
     assistant: MapAssistant,
     turn: Turn,
@@ -164,6 +169,7 @@ def frame_of(
     return replace(now, read_as=turn.query if turn.query != turn.text else "", types=tuple(turn.detected["types"]), shares=dict(turn.detected["shares"]),
                    because=_because(assistant, turn), doubt=min(.5, assistant.settings.doubt), recalled=_recalled(turn), told=_told(turn), note=_note(turn))
 
+# %% ../../nbs/widgets/83da_map_record.ipynb #4e7ed026
 def map_frames(
     assistant: MapAssistant,
     user: str,

@@ -43,6 +43,7 @@ def _done(f: MapFrame) -> str:
         out += listed(how.capitalize(), [_change(r) for r in f.rows if r.how == how], 4)
     return out
 
+# %% ../../nbs/widgets/83d_map_steps.ipynb #837cd15a
 def _taken_for(f: MapFrame) -> str:
     "What the message was taken for, in a sentence."
     if not f.shares: return ""
@@ -157,6 +158,7 @@ def _profile(s: Scene, f: MapFrame, y: float, room: float) -> float:
     s.text(_LEFT + 8, y + 8, f"and {len(f.rows) - len(best):,} more", 13, colour="soft")
     return y + 20
 
+# %% ../../nbs/widgets/83d_map_steps.ipynb #cbb5ec52
 def _rest(s: Scene, f: MapFrame, y: float, drawn: int) -> float:
     "How many there are of each rating, where the table is longer than its picture."
     counts = [sum(_whole(r.rating) == n for r in f.profile) for n in range(1, 6)]
@@ -184,6 +186,7 @@ def _recalled_row(s: Scene, x: float, y: float, w: float, r: Recalled, shown: in
         if r.moved: s.text(w, 10, f"{r.moved:+.2f}", 13, True, "deep" if r.moved > 0 else "red", "right")
         elif shown and not r.shown: s.text(w, 10, "not shown", 13, colour="soft", align="right")
 
+# %% ../../nbs/widgets/83d_map_steps.ipynb #85ecd180
 def _weighed(s: Scene, f: MapFrame, y: float, room: float) -> float:
     "The ratings that were weighed for the message, those first that moved most."
     x, w, shown = _SPLIT, _WIDTH - _SPLIT - _LEFT, sum(r.shown for r in f.recalled)
@@ -226,6 +229,7 @@ def _shares(s: Scene, x: float, y: float, w: float, t: Told) -> float:
             y += 17
     return y
 
+# %% ../../nbs/widgets/83d_map_steps.ipynb #1ee8bc91
 _HEADS = {"recommended": "Recommended: expected stars", "asked for": "Asked for: expected stars",
           "expected before it was rated": "Expected before it was rated"}
 
@@ -249,6 +253,7 @@ def _caption(f: MapFrame) -> str:
     told = "; ".join(f"{named(t.r.item)}: {t.r.expected:.1f} of 5 expected" for t in f.told[:2])
     return f"{title_of_map(f)}." + (f" {told}." if told else "")
 
+# %% ../../nbs/widgets/83d_map_steps.ipynb #1b242810
 def draw_map(
     f: MapFrame,
 ) -> Scene:

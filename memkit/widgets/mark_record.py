@@ -46,6 +46,7 @@ _IGNORED = frozenset({"recalled", "feedback", "seen", "adapter", "replaced"})   
 
 def _once_more(e: "Event") -> bool: return e.kind == "added" and "once more" in e.reason
 
+# %% ../../nbs/widgets/83ca_mark_record.ipynb #4a04f57e
 def _begins(e: "Event", now: Happening | None) -> str | None:
     "What begins with this line: one of WHAT; '' where it belongs to what goes on, None where it tells nothing."
     what = now.what if now else ""
@@ -129,6 +130,7 @@ class Card:
         held = f"trust {t.score:.3f}, recalled {t.total}, right {t.correct}, wrong {t.incorrect}, said {self.said}"
         return f"{self.place}: {held}" if self.place == IN_FORCE else f"{self.place}: {self.reason}"
 
+# %% ../../nbs/widgets/83ca_mark_record.ipynb #cf7b909a
 _LEFT = {"superseded": SUPERSEDED, "dropped": ASIDE, RESTORED: IN_FORCE}
 
 def card(
@@ -154,6 +156,7 @@ class Change:
     other: Card | None = None   # superseded: what took its place
     reason: str = ""
 
+# %% ../../nbs/widgets/83ca_mark_record.ipynb #57571907
 @dataclass(frozen=True, kw_only=True)
 class Frame:
     "One thing that happened, and where every memory stood afterwards."
@@ -235,6 +238,7 @@ def _histories(events: Sequence["Event"], rows: Mapping[int, Memory]) -> dict[in
         if e.memory in rows: out.setdefault(e.memory, []).append(e)
     return out
 
+# %% ../../nbs/widgets/83ca_mark_record.ipynb #df687d5d
 def read_record(
     assistant: "MarkAssistant",
     user: str,

@@ -47,6 +47,7 @@ def caption_of_mark(
     "One line below the picture."
     return f"{title_of(f)}. In force: " + ", ".join(f"{len(f.of(k))} {k}" for k in KINDS) + "."
 
+# %% ../../nbs/widgets/83c_mark_steps.ipynb #c8135e1c
 def _told(c: Change) -> str:
     name = f"{c.after.kind} memory {quoted(c.after.text)}"
     if c.how == "merged": return f"{quoted(c.words)} became one with {name} ({c.reason}), said {many(c.after.said, 'time')} now" if c.words else f"{name} was {c.reason}"
@@ -76,10 +77,13 @@ def words_of_mark(
 # %% ../../nbs/widgets/83c_mark_steps.ipynb #23d1911b
 _WIDTH, _LEFT, _GAP = 760, 15, 12   # pixels
 _COLUMN = (_WIDTH - 2*_LEFT - 2*_GAP)/3
+
 _HEADS = {RESIDUAL: ("Residual", "for everybody"), QUESTION: ("User-question", "this user's"), RESPONSE: ("LLM-response", "accepted")}
 _INKS = {RESIDUAL: "blue", QUESTION: "orange", RESPONSE: "deep"}
+
 _BARS = {"documents": ("green", "ink"), RESIDUAL: ("blue", "on"), QUESTION: ("orange", "ink"), RESPONSE: ("deep", "on")}   # of the prompt
 _PARTS = dict(zip(PART_NAMES, ("navy", "green", "blue", "mauve")))
+
 _TAGS = {"superseded": "red", "wrong": "red", "bad": "red", "dropped": "red", "shown": "ink"}
 
 def _head(s: Scene, f: Frame, turn: Turn | None) -> float:
@@ -93,6 +97,7 @@ def _head(s: Scene, f: Frame, turn: Turn | None) -> float:
             s.text(_LEFT + 75, y, line, 14); y += 21
     return y
 
+# %% ../../nbs/widgets/83c_mark_steps.ipynb #782cbadd
 def _relevance(s: Scene, x: float, y: float, w: float, hit: Hit):
     "The four parts of a relevance, stacked: their sum is the score."
     s.box(x, y, w, 14, "card", f"relevance {hit.score:.3f}", edge="faint", radius=0)
@@ -121,6 +126,7 @@ def _prompted(s: Scene, f: Frame, turn: Turn | None, y: float) -> float:
         y += 24 if hits else 38
     return y
 
+# %% ../../nbs/widgets/83c_mark_steps.ipynb #265a6534
 def _why(s: Scene, y: float, found, kind: str, hits: Sequence[Hit], shown: set[int]) -> float:
     _relevance(s, 505, y - 7, 185, hits[0])
     s.text(_WIDTH - _LEFT, y, f"{hits[0].score:.2f}", 14, True, align="right")
@@ -152,6 +158,7 @@ def _pair(s: Scene, c: Change, y: float) -> float:
     for line in wrap(f"Why: {c.reason}", _WIDTH - 2*_LEFT, 2, 13): s.text(_LEFT, y + _TALL + 12, line, 13, colour="red"); y += 18
     return y + _TALL + 16
 
+# %% ../../nbs/widgets/83c_mark_steps.ipynb #354f3a3a
 def _life(s: Scene, c: Change, y: float) -> float:
     "A memory on its own: what happened to it, and its trust before and after."
     tag, ink = _HOW[c.how], _INKS[c.after.kind]
@@ -169,6 +176,7 @@ def _high(c: Change) -> float:
     if c.how == "merged": return 2*_TALL + 22
     return _TALL + 52 if c.how == "superseded" else 34 if c.how == "added" else 74
 
+# %% ../../nbs/widgets/83c_mark_steps.ipynb #b40dca4d
 def _happened(s: Scene, f: Frame, y: float, room: float) -> float:
     "What happened to each memory, as many as there is room for."
     changes, left = [c for c in f.changes if c.how != "disputed"], room
@@ -260,6 +268,7 @@ def _facts(f: Frame, prompt: Mapping[str, str]) -> dict[str, str]:
         out[name if name not in out else f"{name} (memory {c.id})"] = str(c)
     return out | dict(prompt)
 
+# %% ../../nbs/widgets/83c_mark_steps.ipynb #68fc77cd
 def mark_steps(
     assistant: "MarkAssistant",
     user: str,

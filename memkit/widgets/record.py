@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['logs', 'visible', 'touched', 'names', 'belongs', 'Moment', 'grouped', 'holding', 'record']
 
-# %% ../../nbs/widgets/86_record.ipynb #2c59b576
+# %% ../../nbs/widgets/86_record.ipynb #85f0a70d
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -14,10 +14,10 @@ from ..core.records import Memory, Turn
 from ..turn.engine import Assistant
 from .panel import given
 
-# %% ../../nbs/widgets/86_record.ipynb #f36e2255
+# %% ../../nbs/widgets/86_record.ipynb #afeace28
 if TYPE_CHECKING: from memkit.core.store import Event, MemoryStore
 
-# %% ../../nbs/widgets/86_record.ipynb #fbc5abd9
+# %% ../../nbs/widgets/86_record.ipynb #b1953c74
 def logs(
     store: "MemoryStore",
     owners: Iterable[str],
@@ -36,7 +36,7 @@ def visible(
         out += assistant.store.events(owner, [m.id for m in shared if m.user == owner])
     return sorted(out, key=lambda e: e.id)
 
-# %% ../../nbs/widgets/86_record.ipynb #8abe0fb4
+# %% ../../nbs/widgets/86_record.ipynb #0aee368a
 _PERSONS = frozenset({"feedback", "forgotten"})   # kinds of events that a person causes between two turns
 
 def touched(
@@ -54,6 +54,7 @@ def names(
     "Does the event say that it is this turn's?"
     return event.turn == turn.id or event.data.get("turn") == turn.id and event.at == turn.at
 
+# %% ../../nbs/widgets/86_record.ipynb #503aee73
 def belongs(
     event: "Event",
     turn: Turn,
@@ -65,7 +66,7 @@ def belongs(
     if event.kind == "recalled": return event.at == turn.at
     return event.kind == "state" or event.memory in wrote or event.other in wrote
 
-# %% ../../nbs/widgets/86_record.ipynb #bb5566cd
+# %% ../../nbs/widgets/86_record.ipynb #36b71d51
 @dataclass(frozen=True)
 class Moment:
     "A turn, or what happened between two turns, with the store's events of it."
@@ -78,6 +79,7 @@ class Moment:
         "Is it a turn with everything that was recorded of it?"
         return self.turn is not None and bool(self.turn.model)
 
+# %% ../../nbs/widgets/86_record.ipynb #ccbcfe92
 def grouped(
     turns: Sequence[Turn],
     events: Iterable["Event"],      # in the order they were written
@@ -97,7 +99,7 @@ def grouped(
         else: out[-1] = replace(now, events=(*now.events, e))
     return out
 
-# %% ../../nbs/widgets/86_record.ipynb #a55c971e
+# %% ../../nbs/widgets/86_record.ipynb #fb3b6364
 def holding(
     moments: Iterable[Moment],
     memories: Iterable[Memory],     # the user's own kinds, the superseded too
@@ -114,12 +116,13 @@ def holding(
         out.append(replace(m, held=tuple(there)))
     return out
 
+# %% ../../nbs/widgets/86_record.ipynb #edc17974
 def record(
     assistant: Assistant,
     user: str,
 ) -> list[Moment]:   # the first is what happened before any turn
     "Everything recorded of a user, in order: turns, and what happened between them (ours). Nothing is written."
-    a = given(assistant, Assistant, "the record is that of an assistant, as memkit.turn.assistants.open_assistant opens one")
+    a = given(assistant, Assistant, "the record is that of an assistant; open one with memkit.turn.assistants.open_assistant")
     rows = a.store.list(a.check_user(user), superseded=True)
     moments = grouped(a.turns(user), visible(a, user), rows)
     mine = [m for m in rows if not a.kinds or m.kind in a.kinds]

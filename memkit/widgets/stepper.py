@@ -127,6 +127,7 @@ function render({ model, el }) {
 export default { render };
 """
 
+# %% ../../nbs/widgets/83_stepper.ipynb #9d4b32ef
 @lru_cache(1)
 def _folded() -> type:
     import anywidget
@@ -169,6 +170,7 @@ def _controls(steps: Sequence[Step], first: int, interval: float) -> dict[str, "
     back, on = press_button("◀ Back", "One step back", lambda: go(-1)), press_button("Step ▶", "One step on", lambda: go(1))
     return {"back": back, "next": on, "play": play, "slider": slider, "jump": jump, "against": against}
 
+# %% ../../nbs/widgets/83_stepper.ipynb #65d2943e
 def stepper(
     steps: Sequence[Step],     # in their order
     key: str | None = None,    # its position is kept under this name when the cell is run again

@@ -5,9 +5,7 @@
 # %% auto #0
 __all__ = ['OWN', 'any_steps', 'malp_steps', 'steps']
 
-# %% ../../nbs/widgets/88_steps.ipynb #2caa270d
-from collections.abc import Callable
-
+# %% ../../nbs/widgets/88_steps.ipynb #bbe2daee
 from ..malp.assistant import MalpAssistant
 from ..maprec.assistant import MapAssistant
 from ..mark.assistant import MarkAssistant
@@ -21,7 +19,7 @@ from .record import record
 from .stepper import Step
 from .turn_picture import between_step, happened, turn_step
 
-# %% ../../nbs/widgets/88_steps.ipynb #e600a9e7
+# %% ../../nbs/widgets/88_steps.ipynb #e8bd4f1d
 def any_steps(
     assistant: Assistant,
     user: str,
@@ -44,14 +42,14 @@ def malp_steps(
     "DPeM's columns; the picture of any turn for MaLP's other memories (MaLP §2.3)."
     return dpem_steps(assistant, user) if hasattr(assistant.memory, "dpem") else any_steps(assistant, user)
 
-# %% ../../nbs/widgets/88_steps.ipynb #5379ff61
-OWN: tuple[tuple[type[Assistant], Callable], ...] = ((MalpAssistant, malp_steps), (MarkAssistant, mark_steps), (MapAssistant, map_steps))
+# %% ../../nbs/widgets/88_steps.ipynb #c78da038
+OWN = ((MalpAssistant, malp_steps), (MarkAssistant, mark_steps), (MapAssistant, map_steps))
 
 def steps(
     assistant: Assistant,
     user: str,
 ) -> list[Step]:   # ready for `stepper`
     "What an assistant did with `user`, step by step, read from the store (ours). Nothing is written, and nothing is answered again."
-    given(assistant, Assistant, "steps are those of an assistant, as memkit.turn.assistants.open_assistant opens one")
+    given(assistant, Assistant, "steps are those of an assistant; open one with memkit.turn.assistants.open_assistant")
     own = next((make for of, make in OWN if isinstance(assistant, of)), any_steps)
     return own(assistant, assistant.check_user(user))

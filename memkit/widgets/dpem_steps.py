@@ -53,7 +53,7 @@ def sayings(
     rows: Sequence[Memory],    # the superseded too
     root: Mapping[int, int],
 ) -> dict[int, int]:           # by memory
-    "How often the user had said something when a wording of it was stored. The assistant's sentences aren't counted here (ours)."
+    "How often the user had said something when a wording of it was stored; the assistant's sentences don't count (ours)."
     n, out = {}, {}
     for m in sorted(rows, key=lambda m: m.id):
         first = root.get(m.id, m.id)
@@ -70,10 +70,12 @@ def _rounds_of(moves: Sequence[Move], turns: Sequence[Turn], rounds: int) -> dic
 
 def _dpem(assistant: "MalpAssistant"):
     "Its memory, which must be DPeM."
-    memory = given(assistant, "memory", "rounds are those of a MalpAssistant, as memkit.malp.open_malp opens one").memory
+    wanted = "rounds are those of a MalpAssistant, as memkit.malp.open_malp opens one"
+    memory = given(assistant, "memory", wanted).memory
     if hasattr(memory, "dpem"): return memory.dpem
     name = getattr(memory, "name", type(memory).__name__)
-    raise ValueError(f"this assistant's memory is {name!r}, which has no rounds to step through; open it with memory='DPeM'")
+    told = f"this assistant's memory is {name!r}, which has no rounds to step through"
+    raise ValueError(f"{told}; open it with memory='DPeM'")
 
 # %% ../../nbs/widgets/83a_dpem_steps.ipynb #03718f47
 def read_dialogue(
@@ -258,8 +260,10 @@ def _ordered(rows: Sequence[MemoryRow]) -> list[MemoryRow]:
 
 def _left_behind(s: Scene, m: MemoryRow, y: float, wide: float):
     "The place of a promoted memory in the left column, and the arrow from there."
-    s.box(_LEFT, y, wide, _ROW - 5, "paper", m.text, edge="faint", dashed=True).text(_LEFT + 8, y + 13, m.text, 14, colour="soft", width=wide - 16)
-    s.text(_LEFT + 8, y + 30, m.reason, 13, colour="deep", width=wide - 16).move(_LEFT + wide + 2, y + 20, _SPLIT - 2, y + 20)
+    s.box(_LEFT, y, wide, _ROW - 5, "paper", m.text, edge="faint", dashed=True)
+    s.text(_LEFT + 8, y + 13, m.text, 14, colour="soft", width=wide - 16)
+    s.text(_LEFT + 8, y + 30, m.reason, 13, colour="deep", width=wide - 16)
+    s.move(_LEFT + wide + 2, y + 20, _SPLIT - 2, y + 20)
 
 def _fitting(n: int, room: float) -> int:
     "How many of `n` rows have room, beside the cells for the others."
@@ -302,7 +306,8 @@ def _history(s: Scene, f: Frame, y: float, most: int = 2) -> float:
     "How much there is, what left for it in this round, and what can't both be true."
     told = f"{f.history} in all" + (f", {f.older} of them older wordings" if f.older else "")
     if f.left: told += f"; in this round {len(f.left)} left for it"
-    s.line(_LEFT, y, _WIDTH - _LEFT, y).text(_LEFT, y + 16, "History", 15, True).text(_LEFT + 70, y + 16, told, 13, colour="soft")
+    s.line(_LEFT, y, _WIDTH - _LEFT, y).text(_LEFT, y + 16, "History", 15, True)
+    s.text(_LEFT + 70, y + 16, told, 13, colour="soft")
     y += 38
     for m in f.left[:most]:
         with s.group(_LEFT, y, f"memory {m.root}"):
@@ -310,10 +315,12 @@ def _history(s: Scene, f: Frame, y: float, most: int = 2) -> float:
             s.text(_SPLIT - 10, 0, f"{m.how}: {m.reason.split(';')[0]}", 13, colour="red", width=_WIDTH - _SPLIT - 20)
         y += 20
     if len(f.left) > most:
-        s.text(_LEFT, y, f"… and {len(f.left) - most} more, {_HOW.get(f.left[most].how, f.left[most].how)}", 13, colour="soft")
+        how = f.left[most].how
+        s.text(_LEFT, y, f"… and {len(f.left) - most} more, {_HOW.get(how, how)}", 13, colour="soft")
         y += 20
     for a, b in f.open[:1]:
-        s.text(_LEFT, y, "can't both be true:", 13, True, "red").text(_LEFT + 150, y, f"{quoted(a, 45)} and {quoted(b, 45)}", 13, width=_WIDTH - 180)
+        s.text(_LEFT, y, "can't both be true:", 13, True, "red")
+        s.text(_LEFT + 150, y, f"{quoted(a, 45)} and {quoted(b, 45)}", 13, width=_WIDTH - 180)
         y += 20
     return y - 6
 
@@ -332,7 +339,8 @@ def caption_of_round(
     f: Frame,
 ) -> str:
     "One line below the picture."
-    return f"{title_of_round(f)}. {len(f.short_term)} of {f.settings.short_term_size} short-term, {len(f.long_term)} long-term, {f.history} in history."
+    short = f"{len(f.short_term)} of {f.settings.short_term_size} short-term"
+    return f"{title_of_round(f)}. {short}, {len(f.long_term)} long-term, {f.history} in history."
 
 # %% ../../nbs/widgets/83a_dpem_steps.ipynb #0c23e8d7
 def draw_frame(
@@ -372,5 +380,6 @@ def dpem_steps(
     d = read_dialogue(assistant, user)
     turns_given(turns)
     def step(f: Frame) -> Step:
-        return Step(title=title_of_round(f), words=words_of_frame(f), scene=partial(draw_frame, f), turn=d.turns.get(f.round), facts=partial(_facts, d, f.round))
+        return Step(title=title_of_round(f), words=words_of_frame(f), scene=partial(draw_frame, f), turn=d.turns.get(f.round),
+                    facts=partial(_facts, d, f.round))
     return [step(frame(d, i)) for i in range(d.rounds + 1)]

@@ -7,7 +7,6 @@ __all__ = ['hybrid_steps', 'answer_without', 'draw_pair', 'take_away']
 
 # %% ../../nbs/widgets/83b_hybrid_steps.ipynb #bfe9f303
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from .panel import Panel, given
 from .pictures import citations, key, name_of
 from .scene import Scene, quoted, short, wrap
 from .stepper import Step, turns_given
-from .turn_picture import draw_turn, of_kind, turn_step, words_of_turn
+from .turn_picture import draw_turn, of_kind, turn_step
 
 # %% ../../nbs/widgets/83b_hybrid_steps.ipynb #e5222748
 if TYPE_CHECKING: from memkit.hybrid.chatbot import HybridChatbot
@@ -50,7 +49,9 @@ def answer_without(
     turn: Turn,
     memories: Collection[int] = (),  # identifiers; none: the same turn once more
 ) -> Turn:                           # nothing of it is stored
-    "The turn again, as if these memories had never been (ours). Raises `LookupError` for a memory that the turn didn't consider."
+    """The turn again, as if these memories had never been (ours).
+
+    Raises `LookupError` for a memory that the turn didn't consider."""
     known = {c.hit.item.id for c in turn.considered if isinstance(c.hit.item, Memory)}
     if strange := sorted(set(memories) - known):
         raise LookupError(f"this turn considered the memories {sorted(known) or 'none'}, not {strange[0]}")
@@ -109,7 +110,9 @@ def take_away(
     turns: Sequence[Turn],
     key: str | None = None,    # its position is kept under this name when the cell is run again
 ) -> Panel:                    # with controls `turn` and `memory`
-    "A panel that answers a turn again without one of its memories (ours). Raises `ValueError` where no turn recalled any."
+    """A panel that answers a turn again without one of its memories (ours).
+
+    Raises `ValueError` where no turn recalled any."""
     import ipywidgets as w
     given(bot, "retriever", "turns are answered again by the HybridChatbot that gave them, as memkit.hybrid.open_chatbot opens one")
     turns, done = [t for t in turns_given(turns).values() if t.recalled], {}

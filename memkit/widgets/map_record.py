@@ -127,7 +127,8 @@ def _recalled(turn: Turn) -> tuple[Recalled, ...]:
     "The ratings that a turn weighed, the most alike first."
     def one(c) -> Recalled:
         r, parts = rated_of(c.hit.item), c.hit.parts
-        return Recalled(name=named(r.item), rating=r.rating, likeness=parts.get("likeness", 0.), moved=parts.get("moved", 0.), shown=c.shown, outcome=c.outcome)
+        return Recalled(name=named(r.item), rating=r.rating, likeness=parts.get("likeness", 0.), moved=parts.get("moved", 0.),
+                        shown=c.shown, outcome=c.outcome)
     return tuple(map(one, turn.considered))
 
 # %% ../../nbs/widgets/83da_map_record.ipynb #881352f0
@@ -135,7 +136,8 @@ def _told(turn: Turn) -> tuple[Told, ...]:
     "What was recommended, asked for, or expected, with the stars."
     x, says = turn.extra, turn.extra.get("model says", {})
     found, guess = getattr(x.get("found"), "items", ()), x.get("guess")
-    kinds = [("recommended", found), ("asked for", x.get("predicted", ())), ("expected before it was rated", (guess,) if guess else ())]
+    kinds = [("recommended", found), ("asked for", x.get("predicted", ())),
+             ("expected before it was rated", (guess,) if guess else ())]
     out = []
     for what, of in kinds: out += [Told(r=r, what=what, says=tuple(says.get(named(r.item), ()))) for r in of]
     return tuple(out)
@@ -151,8 +153,10 @@ def _note(turn: Turn) -> str:
     found, changes = turn.extra.get("found"), turn.extra.get("changes", ())
     told = [found.note] if found and found.note else []
     for c in changes:
-        if not c.item and c.rating is not None: told.append(f"“{c.title}” stands in no catalogue, so nothing can be concluded from it.")
-        if c.action == "rate" and c.rating is None: told.append(f"Of {c.title} something was said, and no stars could be read from it.")
+        if not c.item and c.rating is not None:
+            told.append(f"“{c.title}” stands in no catalogue, so nothing can be concluded from it.")
+        if c.action == "rate" and c.rating is None:
+            told.append(f"Of {c.title} something was said, and no stars could be read from it.")
     return " ".join(told)
 
 # %% ../../nbs/widgets/83da_map_record.ipynb #4fb17f33
@@ -166,8 +170,9 @@ def frame_of(
     "One message as a picture shows it; with its words alone where nothing else is kept."
     now = MapFrame(number=number, of=of, said=turn.text, answered=turn.answer, rows=tuple(rows), turn=turn)
     if "types" not in turn.detected: return replace(now, note=LOST)
-    return replace(now, read_as=turn.query if turn.query != turn.text else "", types=tuple(turn.detected["types"]), shares=dict(turn.detected["shares"]),
-                   because=_because(assistant, turn), doubt=min(.5, assistant.settings.doubt), recalled=_recalled(turn), told=_told(turn), note=_note(turn))
+    found, read_as = turn.detected, turn.query if turn.query != turn.text else ""
+    return replace(now, read_as=read_as, types=tuple(found["types"]), shares=dict(found["shares"]), because=_because(assistant, turn),
+                   doubt=min(.5, assistant.settings.doubt), recalled=_recalled(turn), told=_told(turn), note=_note(turn))
 
 # %% ../../nbs/widgets/83da_map_record.ipynb #4e7ed026
 def map_frames(
@@ -185,5 +190,6 @@ def map_frames(
         rows, number = _rows(rows, w), number + bool(m.turn)
         shown = tuple(rows.values())
         if m.turn: out.append(frame_of(assistant, m.turn, number, of, shown))
-        elif w.rows or w.forgotten or not out: out.append(MapFrame(number=0, of=of, later=bool(out), rows=shown, forgotten=w.forgotten))
+        elif w.rows or w.forgotten or not out:
+            out.append(MapFrame(number=0, of=of, later=bool(out), rows=shown, forgotten=w.forgotten))
     return out

@@ -122,7 +122,7 @@ def record(
     user: str,
 ) -> list[Moment]:   # the first is what happened before any turn
     "Everything recorded of a user, in order: turns, and what happened between them (ours). Nothing is written."
-    a = given(assistant, Assistant, "the record is that of an assistant; open one with memkit.turn.assistants.open_assistant")
+    a = given(assistant, Assistant, "a record is an assistant's; open one with memkit.turn.assistants.open_assistant")
     rows = a.store.list(a.check_user(user), superseded=True)
     moments = grouped(a.turns(user), visible(a, user), rows)
     mine = [m for m in rows if not a.kinds or m.kind in a.kinds]

@@ -90,7 +90,8 @@ def as_cells(
 NONE, BEFORE = -2, -1    # what a step is compared with, beside the steps themselves
 
 def _item(d: Difference) -> str:
-    return f'<li><b dir="auto">{escape(one_line(d.name))}</b>: {escape(d.before or "not there")} → {escape(d.after or "gone")}</li>'
+    name, before, after = escape(one_line(d.name)), escape(d.before or "not there"), escape(d.after or "gone")
+    return f'<li><b dir="auto">{name}</b>: {before} → {after}</li>'
 
 def difference_list(
     steps: Sequence[Step],
@@ -103,14 +104,17 @@ def difference_list(
     if against == NONE or other < 0: return "", ""
     first, last = sorted((other, step))
     found = differences(steps[first], steps[last])
-    items = "".join(map(_item, found[:most])) + (f"<li>… and {len(found) - most} more</li>" if len(found) > most else "")
-    title = f"{len(found) or 'No'} difference{'' if len(found) == 1 else 's'} from “{short(steps[first].title, 60)}” to “{short(steps[last].title, 60)}”"
+    rest = f"<li>… and {len(found) - most} more</li>" if len(found) > most else ""
+    items = "".join(map(_item, found[:most])) + rest
+    one, two = (short(steps[i].title, 60) for i in (first, last))
+    title = f"{len(found) or 'No'} difference{'' if len(found) == 1 else 's'} from “{one}” to “{two}”"
     return title, f'<ul style="margin:2px 0">{items or "<li>nothing is different</li>"}</ul>'
 
 # %% ../../nbs/widgets/83_stepper.ipynb #693b706e
 _FOLDED = """
 function render({ model, el }) {
-  const box = document.createElement("details"), name = document.createElement("summary"), list = document.createElement("div");
+  const box = document.createElement("details"), name = document.createElement("summary");
+  const list = document.createElement("div");
   box.style.cssText = "max-width:48rem;line-height:1.45;overflow-wrap:anywhere";
   const say = () => {
     name.textContent = model.get("title");
@@ -160,14 +164,16 @@ def _controls(steps: Sequence[Step], first: int, interval: float) -> dict[str, "
     "Everything above the picture, by its name on the page."
     import ipywidgets as w
     last, near, wide = len(steps) - 1, {"description_width": "initial"}, w.Layout(width="400px")
-    slider = w.IntSlider(first, 0, max(last, 1), description="Step", disabled=not last, readout=False, layout=w.Layout(width="260px"), style=near)
+    slider = w.IntSlider(first, 0, max(last, 1), description="Step", disabled=not last, readout=False,
+                         layout=w.Layout(width="260px"), style=near)
     titles = [(short(s.title, 70), i) for i, s in enumerate(steps)]
     jump = w.Dropdown(options=titles, value=first, description="Jump to", layout=wide, style=near)
     others = [("the step before", BEFORE), ("nothing", NONE), *titles]
     against = w.Dropdown(options=others, value=BEFORE, description="Compare with", layout=wide, style=near)
     play = w.Play(value=first, min=0, max=last, interval=int(1000*interval), show_repeat=False, description="Play")
     def go(by: int): slider.value = max(0, min(last, slider.value + by))
-    back, on = press_button("◀ Back", "One step back", lambda: go(-1)), press_button("Step ▶", "One step on", lambda: go(1))
+    back = press_button("◀ Back", "One step back", lambda: go(-1))
+    on = press_button("Step ▶", "One step on", lambda: go(1))
     return {"back": back, "next": on, "play": play, "slider": slider, "jump": jump, "against": against}
 
 # %% ../../nbs/widgets/83_stepper.ipynb #65d2943e
@@ -177,7 +183,9 @@ def stepper(
     start: int = 0,            # the step shown first; below 0: counted from the end
     interval: float = 1.5,     # seconds from step to step while it plays
 ) -> Panel:                    # with controls `step` and `against`; `differences` is the list that is folded below
-    "A panel that goes through the steps (ours). Raises `ValueError` where there are none, `TypeError` for anything else."
+    """A panel that goes through the steps (ours).
+
+    Raises `ValueError` where there are none, `TypeError` for anything else."""
     import ipywidgets as w
     steps, folded = _checked(steps, start, interval), _folded()()
     last = len(steps) - 1

@@ -49,7 +49,7 @@ def steps(
     assistant: Assistant,
     user: str,
 ) -> list[Step]:   # ready for `stepper`
-    "What an assistant did with `user`, step by step, read from the store (ours). Nothing is written, and nothing is answered again."
+    "What an assistant did with `user`, step by step, from the store (ours). Nothing is written or answered again."
     given(assistant, Assistant, "steps are those of an assistant; open one with memkit.turn.assistants.open_assistant")
     own = next((make for of, make in OWN if isinstance(assistant, of)), any_steps)
     return own(assistant, assistant.check_user(user))

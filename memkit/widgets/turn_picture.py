@@ -381,8 +381,9 @@ def turn_step(
 ) -> Step:
     "A turn as a step."
     n = None if held is None else len(held)
-    title, draw = f"Turn {number}: {short(turn.text, 50) or '(empty)'}", partial(draw_turn, turn, f"Turn {number} of {of}", n)
-    return Step(title=title, words=words_of_turn(turn, n), turn=turn, scene=draw, facts=partial(facts_of_turn, turn, held or {}))
+    draw, facts = partial(draw_turn, turn, f"Turn {number} of {of}", n), partial(facts_of_turn, turn, held or {})
+    title = f"Turn {number}: {short(turn.text, 50) or '(empty)'}"
+    return Step(title=title, words=words_of_turn(turn, n), turn=turn, scene=draw, facts=facts)
 
 # %% ../../nbs/widgets/87_turn_picture.ipynb #210c9a88
 def between_step(

@@ -171,7 +171,7 @@ class Worked:
 
     def button(self, name: str): return self.panel.get_by_role("button", name=name)
     def at(self, words: str): self.expect(self.picture).to_have_attribute("aria-label", re.compile(f"^{words}"))
-    def compared(self): return self.panel.locator(".mk-differences li").all_inner_texts()
+    def compared(self): return self.panel.locator(".mk-differences li").all_text_contents()
     def struck(self): return self.panel.locator("svg text[text-decoration=line-through]").all_text_contents()
 
 

@@ -13,7 +13,7 @@ from memkit.core.schema import NotFound, StoreError
 from memkit.core.store import MemoryStore
 from memkit.malp.dpem import PAPER, DPeM, DPeMSettings, read_table, round_turn
 from memkit.malp.fate import avoided, filtered, words_of
-from memkit.malp.replay import MOVES, Move, State, changes, moves_of, replay
+from memkit.malp.replay import MOVES, Move, State, moves_of, replay
 
 TOPICS = 6
 
@@ -411,9 +411,3 @@ def test_filtering_keeps_the_most_probable_in_order():
     notes = [note("r", f"x {p}", i, probability=p) for i, p in enumerate((.5, .9, .9, .7))]
     assert [not why for why in filtered(notes, 2)] == [False, True, True, False]
     assert filtered([note("r", " "), note("r", "x", kept=False), note("r", "x", kept=False, reason="a question")], 9) == ["blank", "the coordinator dropped it", "a question"]
-
-
-def test_changes_between_states():
-    before, after = State(round=1, short_term=(1, 2), flags={1: 1, 2: 2}), State(round=2, short_term=(2,), long_term=(3,), flags={2: 2, 3: 3})
-    assert [str(c) for c in changes(before, after)] == ["memory 1: short-term -> nowhere, said 1 -> 0", "memory 3: nowhere -> long-term, said 0 -> 3"]
-    assert changes(after, after) == ()

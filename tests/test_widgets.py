@@ -145,12 +145,12 @@ def test_what_is_compared_is_escaped_and_in_order():
     pytest.importorskip("ipywidgets")
     panel = stepper(plain_steps(4))
     panel.set({"step": 1, "against": 3})
-    assert "<script" not in panel._below.value and "only 3" in panel._below.value
-    assert panel._below.value.index("Round 1") < panel._below.value.index("Round 3"), "from the earlier to the later, whichever is looked at"
+    assert "<script" not in panel.differences.html and "only 3" in panel.differences.html
+    assert panel.differences.title.endswith("from “Round 1” to “Round 3”"), "from the earlier to the later, whichever is looked at"
     panel.set({"step": 1, "against": NONE})
-    assert "mk-differences" not in panel._below.value
+    assert not panel.differences.html
     panel.set({"step": 0, "against": BEFORE})
-    assert "mk-differences" not in panel._below.value
+    assert not panel.differences.html
 
 
 def test_one_step_is_enough_and_none_is_refused():

@@ -1,4 +1,4 @@
-"Every explorer fits one screen: controls, drawing and caption together, in a window of 1280 by 900 pixels."
+"Every explorer and every stepper fits one screen: controls, drawing and caption together, in a window of 1280 by 900 pixels."
 from math import ceil
 
 import pytest
@@ -12,8 +12,18 @@ from memkit.widgets.explore_rating import explore_rating
 from memkit.widgets.explore_scores import Candidate, explore_mrs
 from memkit.widgets.explore_trust import explore_trust
 from memkit.widgets.lives import LIVES
+from memkit.widgets import dpem_steps as dp, map_record as mr, map_steps as ms, mark_steps as mk
+from memkit.widgets.mark_record import read_record
 from memkit.widgets.scene import CAPTION, width_of
+from memkit.widgets.stepper import Step, stepper
+from memkit.widgets.turn_picture import turn_step
 from test_widgets_explorers import ASK, DOCS, Components, Words, a_turn
+import test_widgets_mark as marks
+from memkit.malp.executive import DPeMSettings
+from memkit.mark.refined import DOMAIN, KINDS, RESIDUAL
+from memkit.maprec.items import Item, Rated
+from memkit.maprec.recommend import Reason, Recommendation
+from test_widgets_steps import a_turn as any_turn
 from test_widgets_explorers2 import HISTORY, TARGETS, Letters, Mean, filled
 
 pytest.importorskip("ipywidgets")
@@ -79,3 +89,51 @@ def test_ten_neighbours_and_every_strength_fit_too():
     for question in recorded.controls["question"].options:
         recorded.set({"question": question[1], "strength": 2., "others": True})
         assert height(recorded) <= SCREEN
+
+
+# --- steppers, each with more than a picture has room for
+
+LONG = "Somebody says something of some length here, which doesn't find room in a single line of a picture. "*4
+
+def a_round(notes: int, short: int, long: int, left: int):
+    row = lambda i, how="": dp.MemoryRow(id=i, root=i, text=LONG, count=i % 4, how=how, reason=LONG)
+    return dp.Frame(round=9, rounds=9, said=LONG, answered=LONG, notes=tuple(dp.NoteRow(text=LONG, speaker="user", dropped=LONG*(i % 2)) for i in range(notes)), open=((LONG, LONG),)*3,
+                    short_term=tuple(map(row, range(1, short + 1))), long_term=tuple(row(1000 + i, "promoted" if i < 3 else "") for i in range(long)),
+                    left=tuple(row(2000 + i, "refreshed") for i in range(left)), settings=DPeMSettings(short_term_size=500))
+
+def a_message(rows: int, recalled: int, told: int):
+    item = lambda i: Item(id=f"i{i}", title=LONG, genres=("Drama",))
+    reason = lambda: Reason(rated=Rated(item(99), 4.), change=.5, likeness=.5)
+    of = lambda i: Recommendation(item=item(500 + i), shares=(.1, .2, .3, .2, .2), reasons=(reason(),)*4, against=(reason(),)*4)
+    return mr.MapFrame(number=1, of=1, said=LONG, read_as=LONG, answered=LONG, types=("A",), shares={"A": .9, "B": .1, "C": .1}, doubt=.2, note=LONG,
+                       rows=tuple(mr.RatingRow(memory=i, item=item(i), rating=4., how="new" if i < 20 else "") for i in range(rows)),
+                       recalled=tuple(mr.Recalled(name=LONG, rating=4., likeness=.5, moved=.2, shown=True) for _ in range(recalled)),
+                       told=tuple(mr.Told(r=of(i), what="recommended", says=(.2,)*5) for i in range(told)))
+
+def a_ward(n: int):
+    "Every kind of thing that happens, with `n` memories of each kind."
+    mark = marks.make()
+    for i in range(n): mark.store.add(DOMAIN, f"{i}. {LONG}", kind=RESIDUAL, meta={"sources": []})
+    for i in range(n): mark.store.add("ann", f"{i}. {LONG}", kind=KINDS[1], meta={"sources": []})
+    marks.talk(mark, "ann", *(f"{RESIDUAL}: {fact}" for fact in marks.FACTS))
+    marks.talk(mark, "ben", *(f"{RESIDUAL}: {fact}" for fact in reversed(marks.FACTS)), LONG)
+    marks.talk(mark, "ann", LONG, LONG)
+    return read_record(mark, "ann", also=["ben"])
+
+def of_scene(draw, *args): return Step(title=LONG, words=LONG, scene=lambda: draw(*args), facts=lambda: {f"{LONG} {i}": LONG for i in range(40)})
+
+STEPPERS = {
+    "any turn": lambda: [turn_step(any_turn(d, m), 1, 1, {}) for d, m in ((0, 0), (0, 300), (300, 300))],
+    "DPeM": lambda: [of_scene(dp.draw_frame, a_round(*n)) for n in ((0, 0, 0, 0), (3, 2, 0, 0), (40, 500, 0, 60), (9, 0, 400, 9), (20, 500, 500, 99))],
+    "MAP": lambda: [of_scene(ms.draw_map, a_message(*n)) for n in ((0, 0, 0), (3, 2, 1), (500, 60, 0), (500, 60, 9))],
+    "MARK": lambda: [of_scene(mk.draw_mark, f, f.turn if f.turn and f.turn.model else None) for n in (0, 200) for f in a_ward(n)],
+}
+
+
+@pytest.mark.parametrize("name", STEPPERS)
+def test_a_stepper_fits_one_screen_at_every_step(name):
+    panel = stepper(STEPPERS[name]())
+    for i in range(len(panel.controls["step"].options) if hasattr(panel.controls["step"], "options") else panel.controls["step"].max + 1):
+        panel.set({"step": i})
+        assert not panel.error and height(panel) + LINE <= SCREEN, f"step {i}: {height(panel):.0f} pixels, of which the drawing takes {panel.scene.height:.0f}"
+        assert panel.tell is None and panel._picture.words == panel.scene.words and (panel._words.words or panel.scene.caption) == panel.scene.words

@@ -1,4 +1,5 @@
 "MAP's steps: from what was recorded, and nothing but that; safe with any text; quick with a long profile."
+import re
 import time
 from dataclasses import replace
 from xml.etree import ElementTree
@@ -71,23 +72,23 @@ def test_what_is_drawn_is_what_the_turns_say(talked):
     assert frames[2].read_as and turns[1].extra["found"].items[1].item.title in frames[2].read_as
 
 
-def test_turns_that_are_missing_are_worked_out_again_without_writing(talked):
+def test_whole_turns_come_from_the_store_and_nothing_is_written(talked):
     a, turns = talked
     before = (a.store.events("ann"), a.store.turns("ann"))
-    again, hand = mr.map_frames(a, "ann"), mr.map_frames(a, "ann", turns)
+    frames = mr.map_frames(a, "ann")
     assert (a.store.events("ann"), a.store.turns("ann")) == before
-    for f, g in zip(again, hand, strict=True):
-        assert (f.rows, f.types, f.shares, f.recalled, f.note) == (g.rows, g.types, g.shares, g.recalled, g.note)
-        assert [(t.r.item, t.r.shares) for t in f.told] == [(t.r.item, t.r.shares) for t in g.told]
-    half = mr.map_frames(a, "ann", turns[4:])
-    assert [f.rows for f in half] == [f.rows for f in hand] and half[-1].told == hand[-1].told
+    assert frames == mr.map_frames(a, "ann", turns) == mr.map_frames(a, "ann", turns[4:]), "the turns at hand are no longer needed"
+    assert [f.turn for f in frames[1:]] == turns
 
 
-def test_a_replay_that_comes_out_otherwise_says_so(talked):
-    a, turns = talked
-    other = type(a)(a.model, a.store, a.catalogue, a.detector, a.updater, a.index, type(a.predictor)(a.space, settings=replace(a.predictor.settings, centre=2.)), a.space, a.settings)
-    assert any("another answer" in f.note for f in mr.map_frames(other, "ann"))
-    assert not any("another answer" in f.note for f in mr.map_frames(a, "ann"))
+def test_a_turn_whose_trace_is_gone_keeps_its_words_and_its_rows(parts):
+    with fresh(parts) as a:
+        for text in ("Alien, 5 stars.", "Jaws was dull, 2 stars.", "Heat, 4 stars."): a.chat("ann", text)
+        a.forget("ann", [next(m.id for m in a.memories("ann") if "Alien" in m.text)])
+        frames = [f for f in mr.map_frames(a, "ann") if f.number]
+        bare = [f for f in frames if f.shares is None]
+        assert bare and all(f.said and f.rows and f.note == mr.LOST for f in bare)
+        for step in ms.map_steps(a, "ann"): ElementTree.fromstring(step.scene().svg()), step.facts()
 
 
 def test_said_again_marks_the_row_and_nothing_else(talked):
@@ -106,7 +107,6 @@ def test_what_happens_between_messages_is_a_step_of_its_own(parts):
         a.chat("ann", "What would I give Aliens?")
         steps = ms.map_steps(a, "ann")
         assert [s.title for s in steps] == ["Before the first message: 5 new", "Message 1 (B): 1 new", "Between: 1 changed, 1 taken back", "Message 2 (A): 1 asked for"]
-        assert all("Worked out again" not in s.words for s in steps)
         assert len(struck(steps[2].scene())) == 3     # the title and stars of what was taken back, and the old stars of what changed
 
 
@@ -134,7 +134,7 @@ def test_what_the_model_was_shown_and_said(parts):
         assert f.told[0].says == turns[-1].extra["model says"]["Aliens (1986)"] and sum(r.recalled for r in f.rows) == 1
         assert any("orange: the model" in t for t in texts_of(ms.draw_map(f)))
         again = mr.map_frames(a, "ann")[-1]
-        assert [r.shown for r in again.recalled] == [True, False] and again.told[0].says == ()
+        assert [r.shown for r in again.recalled] == [True, False] and again.told[0].says == f.told[0].says
 
 
 # --- words, facts and pictures
@@ -147,7 +147,7 @@ def test_facts_tell_what_is_different(talked):
     gone = {d.name: (d.before, d.after) for d in differences(steps[6], steps[7])}
     assert gone["The Sound of Music (1965)"] == ("2 of 5", "")
     assert steps[8].facts()["expected of Blade Runner (1982), when last told"] == f"{turns[7].extra['predicted'][0].expected:.2f} of 5"
-    assert steps[8].turn is turns[7] and steps[0].turn is None
+    assert steps[8].turn == turns[7] and steps[0].turn is None
 
 
 def test_why_a_kind_was_followed_against_its_probability():
@@ -214,5 +214,5 @@ def test_five_hundred_ratings_are_quick(parts):
                 panel.set({"step": n})
                 taken.append(time.perf_counter() - began)
         assert min(taken) < .1, f"a redraw took {1000*min(taken):.0f} ms at best"      # the best of ten: a busy machine is no failure
-        assert "501 ratings" in steps[1].words and any("493 more" in t for t in texts_of(steps[1].scene()))
+        assert "501 ratings" in steps[1].words and any(re.match("and 49[0-9] more", t) for t in texts_of(steps[1].scene()))
         assert len(steps[1].scene().svg()) < 60_000

@@ -4,15 +4,15 @@
 
 # %% auto #0
 __all__ = ['ROUND', 'READING', 'JUDGEMENT', 'REVIEW', 'UPKEEP', 'FORGETTING', 'WHAT', 'IN_FORCE', 'SUPERSEDED', 'ASIDE', 'PLACES',
-           'Happening', 'happenings', 'Card', 'card', 'Change', 'Frame', 'read_record']
+           'GONE', 'Happening', 'happenings', 'said_by_then', 'Card', 'card', 'Change', 'Frame', 'read_record']
 
 # %% ../../nbs/widgets/83ca_mark_record.ipynb #1577dee2
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from ..core.records import Memory
+from ..core.records import Memory, Turn
 from ..mark.judgement import CLASSIFIED, INJECTED, JUDGED, SAID_AGAIN
 from ..mark.maintain import DROPPED, RESTORED, Standing, standing
 from ..mark.merging import sources_of
@@ -20,10 +20,11 @@ from ..mark.policy import allowed
 from ..mark.refined import DOMAIN, KINDS, check_user
 from ..mark.trust import PAPER, TrustSettings
 from .panel import all_given, given
+from .record import logs
 
 # %% ../../nbs/widgets/83ca_mark_record.ipynb #1266bd43
 if TYPE_CHECKING:
-    from memkit.core.store import Event, StoredTurn
+    from memkit.core.store import Event
     from memkit.mark.assistant import MarkAssistant
 
 # %% ../../nbs/widgets/83ca_mark_record.ipynb #1daf16ed
@@ -45,6 +46,7 @@ _IGNORED = frozenset({"recalled", "feedback", "seen", "adapter", "replaced"})   
 
 def _once_more(e: "Event") -> bool: return e.kind == "added" and "once more" in e.reason
 
+# %% ../../nbs/widgets/83ca_mark_record.ipynb #4a04f57e
 def _begins(e: "Event", now: Happening | None) -> str | None:
     "What begins with this line: one of WHAT; '' where it belongs to what goes on, None where it tells nothing."
     what = now.what if now else ""
@@ -77,6 +79,31 @@ def happenings(
     told = lambda h: h.what != READING or h.read and any(e.user != DOMAIN for e in h.events) or any(e.kind != "state" for e in h.events)
     return [h for h in out if told(h)]
 
+# %% ../../nbs/widgets/83ca_mark_record.ipynb #73faa9de
+def _again(e: "Event") -> bool: return e.kind == "rewritten" and e.reason.startswith("said again")
+
+def _sayings(memory: Memory) -> list[Mapping]:
+    "Its sources that are a person's, the first first."
+    return [s for s in sources_of(memory) if s["source"] == "user"]
+
+def said_by_then(
+    memory: Memory,
+    history: Sequence["Event"],   # its own part of the log
+) -> dict[int, int]:              # by event
+    "How often people had said it after each line of its log (ours)."
+    theirs = _sayings(memory)
+    n, left = len(theirs) if memory.meta.get("sources") else 1, sum(map(_by_user, history))
+    said, out = max(min(n, 1), n - left), {}
+    for e in history:
+        if _once_more(e): said = max(said, sum(datetime.fromisoformat(s["at"]) <= e.at for s in theirs))
+        if _by_user(e):
+            new = said < n and (left <= n - said or datetime.fromisoformat(theirs[said]["at"]) <= e.at)
+            said, left = said + new, left - 1
+        out[e.id] = said
+    return out
+
+def _by_user(e: "Event") -> bool: return _again(e) and "by a user" in e.reason
+
 # %% ../../nbs/widgets/83ca_mark_record.ipynb #7023d7a7
 IN_FORCE, SUPERSEDED, ASIDE = PLACES = ("in force", "superseded", "set aside")
 
@@ -90,7 +117,7 @@ class Card:
     place: str             # one of PLACES
     by: int | None         # what took its place
     reason: str            # why it isn't in force; '' where it is
-    said: int              # how often: when it was stored, and at every merge
+    said: int              # in how many conversations a person said it; 0: the assistant's words alone
     standing: Standing     # trust, the verdict of maintenance, a reviewer's label
 
     @property
@@ -103,34 +130,33 @@ class Card:
         held = f"trust {t.score:.3f}, recalled {t.total}, right {t.correct}, wrong {t.incorrect}, said {self.said}"
         return f"{self.place}: {held}" if self.place == IN_FORCE else f"{self.place}: {self.reason}"
 
+# %% ../../nbs/widgets/83ca_mark_record.ipynb #cf7b909a
 _LEFT = {"superseded": SUPERSEDED, "dropped": ASIDE, RESTORED: IN_FORCE}
 
 def card(
     memory: Memory,
     history: Sequence["Event"],     # its own part of the log, up to the moment
-    again: int,                     # how often the whole log has it said again
+    said: int,                      # how often, until then
     trust: TrustSettings,
 ) -> Card:
     "A memory as the log up to a moment has it; its words are today's (ours)."
     left, m = next((e for e in reversed(history) if e.kind in _LEFT), None), memory
     place = _LEFT[left.kind] if left else IN_FORCE
-    said = max(1, len(sources_of(m)) - again) + sum(map(_again, history))
-    return Card(id=m.id, kind=m.kind.removeprefix(DROPPED), text=m.text, about=str(m.meta.get("about") or ""), place=place, by=left.other if left else None,
-                reason=left.reason if left and place != IN_FORCE else "", said=said, standing=standing(m, history, trust))
-
-def _again(e: "Event") -> bool: return e.kind == "rewritten" and e.reason.startswith("said again")
+    return Card(id=m.id, kind=m.kind.removeprefix(DROPPED), text=m.text, about=str(m.meta.get("about") or ""), place=place, said=said,
+                by=left.other if left else None, reason=left.reason if left and place != IN_FORCE else "", standing=standing(m, history, trust))
 
 # %% ../../nbs/widgets/83ca_mark_record.ipynb #472bd71e
 @dataclass(frozen=True, kw_only=True)
 class Change:
     "Something that happened to one memory."
-    how: str              # added, merged, superseded, disputed, revived, shown, right, wrong, good, bad, dropped, restored or changed
+    how: str              # added, merged, repeated, superseded, disputed, revived, shown, right, wrong, good, bad, dropped, restored or changed
     after: Card
     before: Card | None   # None: it wasn't there
     words: str = ""       # merged: as it was said this time; '' where that isn't known
     other: Card | None = None   # superseded: what took its place
     reason: str = ""
 
+# %% ../../nbs/widgets/83ca_mark_record.ipynb #57571907
 @dataclass(frozen=True, kw_only=True)
 class Frame:
     "One thing that happened, and where every memory stood afterwards."
@@ -139,7 +165,7 @@ class Frame:
     what: str = ""                # one of WHAT; '' before the first
     who: str = ""                 # whose doing; '' where it isn't known
     at: datetime | None = None
-    turn: "StoredTurn | None" = None    # of a round whose words may be shown
+    turn: Turn | None = None            # of a round whose words may be shown, whole as far as its trace is kept
     changes: tuple[Change, ...] = ()
     cards: Mapping[int, Card] = field(default_factory=dict)
     newcomer: float = PAPER.initial     # trust of a memory that nobody was shown yet
@@ -149,29 +175,25 @@ class Frame:
         return [c for c in self.cards.values() if c.kind == kind and c.place == place]
 
 # %% ../../nbs/widgets/83ca_mark_record.ipynb #3af0646a
-def _words(e: "Event", h: Happening, sources: Sequence[Mapping], place: int) -> str:
-    "How it was said this time: the source that the confirmation names, or the one that stands at its place."
-    turns = {j.data["turn"] for j in h.events if j.kind == JUDGED and j.memory == e.memory}
-    named = next((s for s in sources if turns & set(s["turns"])), None)
-    return (named or (sources[place] if 0 < place < len(sources) else {"text": ""}))["text"]
-
-def _how(e: "Event", h: Happening) -> str:
-    "In a word, what a line did to its memory; '' where it isn't told."
+def _how(e: "Event", h: Happening, more: bool) -> str:
+    "In a word, what a line did to its memory; '' where it isn't told. `more`: was it said once more?"
     if e.kind == JUDGED: return ("right" if e.data["right"] else "wrong") if h.what == JUDGEMENT and e.reason != SAID_AGAIN else ""
     if e.kind == CLASSIFIED: return e.data["label"] or "changed" if h.what == REVIEW else ""
     if e.kind == INJECTED: return "shown" if h.what == ROUND else ""
-    if e.kind == "rewritten": return "merged" if _again(e) else "changed"
+    if e.kind == "rewritten": return "changed" if not _again(e) else "merged" if more else "repeated"
     return "revived" if _once_more(e) else {"revived": "", "state": "", "turn": ""}.get(e.kind, e.kind)
 
-def _changes(h: Happening, was: Mapping[int, Card], cards: Mapping[int, Card], rows: Mapping[int, Memory], again: Mapping[int, int]) -> tuple[Change, ...]:
-    out, lost, n = [], {e.memory for e in h.events if e.kind == "superseded"}, {}
+def _changes(h: Happening, was: Mapping[int, Card], cards: Mapping[int, Card], rows: Mapping[int, Memory], said: Mapping) -> tuple[Change, ...]:
+    "What a happening did to each memory; `said`: by memory and event, how often it was said."
+    out, lost, before = [], {e.memory for e in h.events if e.kind == "superseded"}, {id: c.said for id, c in was.items()}
     for e in h.events:
-        how, id = _how(e, h), e.memory
-        if id not in cards or not how or how == "added" and id in lost: continue
-        sources = sources_of(rows[id]) if how == "merged" else []
-        if how == "merged": n[id] = n.get(id, 0) + 1
-        place = (was[id].said if id in was else max(1, len(sources) - again.get(id, 0))) + n.get(id, 0) - 1
-        out.append(Change(how=how, after=cards[id], before=was.get(id), words=_words(e, h, sources, place) if how == "merged" else "", other=cards.get(e.other), reason=e.reason))
+        id = e.memory
+        if id not in cards: continue
+        n, until = said[id][e.id], before.get(id, 0)
+        before[id], how = n, _how(e, h, n > until)
+        if not how or how == "added" and id in lost: continue
+        words = _sayings(rows[id])[n - 1]["text"] if how == "merged" else ""
+        out.append(Change(how=how, after=cards[id], before=was.get(id), words=words, other=cards.get(e.other), reason=e.reason))
     return tuple(out)
 
 # %% ../../nbs/widgets/83ca_mark_record.ipynb #bda7ea00
@@ -180,33 +202,68 @@ def _who(h: Happening, rows: Mapping[int, Memory], names: Mapping[str, str]) -> 
     own = next((e.user for e in h.events if e.user != DOMAIN), None)
     if own or h.what in (UPKEEP, FORGETTING): return own or ""
     if h.what != READING: return names.get(h.events[0].data.get("by"), "somebody else")
-    alias = next((s["by"] for e in h.events if e.memory in rows and (e.kind == "added" or _again(e)) for s in sources_of(rows[e.memory])[-1 if _again(e) else 0:][:1]), None)
-    return names.get(alias, "somebody else")
+    for e in h.events:
+        sources = sources_of(rows[e.memory]) if e.memory in rows and (e.kind == "added" or _again(e)) else []
+        if sources: return names.get(sources[-1 if _again(e) else 0]["by"], "somebody else")
+    return "somebody else"
 
 def _rows(assistant: "MarkAssistant", user: str) -> dict[int, Memory]:
     "The user's refined memories and those of the domain that they may see, in force or not."
-    found, caller = (m for owner in (user, DOMAIN) for m in assistant.store.list(owner, superseded=True)), assistant.caller(user)
-    return {m.id: m for m in found if m.kind.removeprefix(DROPPED) in KINDS and (m.user == user or allowed(assistant.search.policy, m.meta.get("metadata"), caller))}
+    policy, caller = assistant.search.policy, assistant.caller(user)
+    found = (m for owner in (user, DOMAIN) for m in assistant.store.list(owner, superseded=True))
+    def seen(m: Memory) -> bool: return m.user == user or allowed(policy, m.meta.get("metadata"), caller)
+    return {m.id: m for m in found if m.kind.removeprefix(DROPPED) in KINDS and seen(m)}
 
+# %% ../../nbs/widgets/83ca_mark_record.ipynb #deacb578
+GONE = "what took its place was forgotten"
+
+def _orphans(assistant: "MarkAssistant", user: str, events: Sequence["Event"]) -> set[int]:
+    "Memories out of force of which the log doesn't say why."
+    out = {id for owner in (user, DOMAIN) for id in assistant.store.superseded(owner)}
+    return out - {e.memory for e in events if e.kind == "superseded"}
+
+def _without_winner(cards: Mapping[int, Card], orphans: set[int]) -> dict[int, Card]:
+    "The cards of those memories, out of force."
+    return {id: replace(cards[id], place=SUPERSEDED, by=None, reason=GONE) for id in orphans if id in cards}
+
+# %% ../../nbs/widgets/83ca_mark_record.ipynb #c06e37ef
+def _events(assistant: "MarkAssistant", people: Sequence[str], rows: Mapping[int, Memory]) -> list["Event"]:
+    "What the logs have of these memories, and of these people's rounds."
+    return [e for e in logs(assistant.store, (*people, DOMAIN)) if e.memory is None or e.memory in rows]
+
+def _histories(events: Sequence["Event"], rows: Mapping[int, Memory]) -> dict[int, list["Event"]]:
+    "By memory: its own part of the log."
+    out = {}
+    for e in events:
+        if e.memory in rows: out.setdefault(e.memory, []).append(e)
+    return out
+
+# %% ../../nbs/widgets/83ca_mark_record.ipynb #df687d5d
 def read_record(
     assistant: "MarkAssistant",
     user: str,
     also: Sequence[str] = (),   # users whose rounds are told too, with their words
 ) -> list[Frame]:               # before the first, then one for each thing that happened
     "Everything recorded of `user`'s memories and the domain's (MARK §1.2). Raises `ValueError` or `TypeError` for what can't be a user."
-    store = given(assistant, "caller", "the record is that of a MarkAssistant, as memkit.mark.open_mark opens one").store
+    a = given(assistant, "caller", "the record is that of a MarkAssistant, as memkit.mark.open_mark opens one")
     people = tuple(dict.fromkeys(map(check_user, (user, *all_given(also, str, "also names users, in a list")))))
-    rows, trust = _rows(assistant, user), assistant.builder.settings.trust
-    events = sorted((e for owner in (*people, DOMAIN) for e in store.events(owner) if e.memory is None or e.memory in rows), key=lambda e: e.id)
-    names, said, again = {store.alias(p): p for p in people}, {t.id: t for p in people for t in store.turns(p)}, {}
-    for e in filter(_again, events): again[e.memory] = again.get(e.memory, 0) + 1
-    mine = lambda h: h.what != READING or any(e.memory in rows or e.user == user for e in h.events)   # what others' conversations left in their own rows is theirs
-    found, history, cards, frames = list(filter(mine, happenings(events))), {}, {}, []
+    rows, trust = _rows(a, user), a.builder.settings.trust
+    events = _events(a, people, rows)
+    said = {id: said_by_then(rows[id], of) for id, of in _histories(events, rows).items()}
+    names, turns = {a.store.alias(p): p for p in people}, {t.id: t for p in people for t in a.turns(p)}
+    def mine(h: Happening) -> bool:   # what others' conversations left in their own rows is theirs
+        return h.what != READING or any(e.memory in rows or e.user == user for e in h.events)
+    found = list(filter(mine, happenings(events)))
+    frames, history, cards = [Frame(number=0, total=len(found), newcomer=trust.initial)], {}, {}
+    orphans, deleted = _orphans(a, user, events), [i for i, h in enumerate(found, 1) if h.what == FORGETTING]
+    since = deleted[-1] if deleted else len(found)
     for i, h in enumerate(found, 1):
         was = dict(cards)
-        for e in h.events:
-            if e.memory in rows: history.setdefault(e.memory, []).append(e)
-        cards |= {id: card(rows[id], history[id], again.get(id, 0), trust) for id in dict.fromkeys(e.memory for e in h.events) if id in rows}
-        turn = next((said[e.turn] for e in h.events if e.kind == "turn" and e.turn in said), None)
-        frames.append(Frame(number=i, total=len(found), what=h.what, who=_who(h, rows, names), at=h.events[0].at, turn=turn, changes=_changes(h, was, cards, rows, again), cards=dict(cards), newcomer=trust.initial))
-    return [Frame(number=0, total=len(found), newcomer=trust.initial), *frames]
+        for id, new in _histories(h.events, rows).items():
+            history.setdefault(id, []).extend(new)
+            cards[id] = card(rows[id], history[id], said[id][new[-1].id], trust)
+        if i >= since: cards |= _without_winner(cards, orphans)
+        turn = next((turns[e.turn] for e in h.events if e.kind == "turn" and e.turn in turns), None)
+        frames.append(Frame(number=i, total=len(found), what=h.what, who=_who(h, rows, names), at=h.events[0].at, turn=turn,
+                            changes=_changes(h, was, cards, rows, said), cards=dict(cards), newcomer=trust.initial))
+    return frames

@@ -45,14 +45,16 @@ _WIDGETS = {
 }
 
 # %% ../nbs/94_walks.ipynb #ac38b859
-_WHERE = {name: f"memkit.{module}" for module, names in _FROM.items() for name in names.split()}
-_WHERE |= {name: f"memkit.widgets.{module}" for module, names in _WIDGETS.items() for name in names.split()}
+_WHERE = {name: (f"memkit.{module}", name) for module, names in _FROM.items() for name in names.split()}
+_WHERE |= {name: (f"memkit.widgets.{module}", name) for module, names in _WIDGETS.items() for name in names.split()}
+_WHERE["round_frame"] = "memkit.widgets.dpem_steps", "frame"    # another name, since MAP has a `frame` too
 
 def __getattr__(name: str):
     "A name of a walk, loaded when it is first used."
     if name == "poisoning": return import_module("memkit.mark.poisoning")
     if name not in _WHERE: raise AttributeError(f"memkit.walks has no {name!r}; it offers {', '.join(sorted(_WHERE))}")
-    return getattr(import_module(_WHERE[name]), name)
+    module, found = _WHERE[name]
+    return getattr(import_module(module), found)
 
 # %% ../nbs/94_walks.ipynb #e874697f
 class Calendar:

@@ -141,7 +141,8 @@ def test_the_formula_by_hand_gives_every_symbol_its_number():
     cells = cells_of("4_map")
     at = next(i for i, c in enumerate(cells) if c["cell_type"] == "markdown" and "## From ratings to stars" in source(c))
     for symbol in ("n", "r_i", "r_0", "v_i", "s_i", "w_i", "c", r"\\ell", "m", r"\\text\{above\}"): assert re.search(rf"(?m)^\| \${symbol}\$ \| \S", source(cells[at])), f"{symbol} is named"
-    told = "".join("".join(o.get("text", "")) for o in cells[at + 1]["outputs"])
+    sums = next(c for c in cells[at:] if c["cell_type"] == "code" and c["outputs"])
+    told = "".join("".join(o.get("text", "")) for o in sums["outputs"])
     n, = map(int, re.findall(r"n = (\d+)", told))
     for symbol in ("r_0", "c", "m"): assert re.search(rf"\b{symbol} = \d", told)
     assert len(re.findall(r"i = \d+ .* r = \d.*v = \d.* = [+-]\d.*s = 0\.\d+.*w = 0\.\d+", told)) == n

@@ -16,7 +16,7 @@ _WHERE = {
     "open_assistant": "turn.assistants", "assistants": "turn.assistants", "Assistant": "turn.engine", "Turn": "core.records",
     "Change": "core.records", "Memory": "core.records", "Document": "core.records", "MemoryStore": "core.store",
     "load_model": "core.llm", "LocalLM": "core.local", "ScriptedLM": "core.lm", "Reply": "core.lm",
-    "load_embedder": "core.embed", "MiniLM": "core.embed", "Round": "core.notes", "check_assistant": "turn.contract"}
+    "load_embedder": "core.embedders", "MiniLM": "core.embed", "Round": "core.notes", "check_assistant": "turn.contract"}
 
 def __getattr__(name: str):
     "A name of memkit, loaded when it is first used."

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from memkit.benchmarks import corpus as module
 from memkit.benchmarks import memory, models, searches, timing
-from memkit.benchmarks.bench import GROUPS, bench_table, print_bench, run_bench
+from memkit.benchmarks.bench import GROUPS, bench_table, follow_bench, print_bench, run_bench
 from memkit.benchmarks.corpus import PASSAGES, distinct_windows, drawn, load_corpus, near_duplicates, windows
 from memkit.benchmarks.timing import SIZES, Agreement, Arm, Room, alternate, compare, failed, in_unit, overlap, ratio, spread
+from memkit.cli import main
 
 KEYS = {"name", "unit", "ours", "peers", "ratio", "limit", "target", "target_ratio", "n", "spread", "checks", "reasons", "note"}
 
@@ -110,6 +111,29 @@ def test_a_group_that_breaks_keeps_its_rows_and_adds_its_reason(monkeypatch):
     assert result["rows"][1]["reasons"] == {"ours": "OSError: no space left"} and set(result["rows"][1]) == KEYS | {"group"}
     assert "OSError: no space left" in bench_table(result)
     assert json.loads(json.dumps(result)) == result
+
+
+@pytest.mark.parametrize("error, names", [(KeyboardInterrupt(), ["fine"]), (OSError("full"), ["fine", "memory"])], ids=["stopped", "broken"])
+def test_rows_are_printed_and_kept_as_they_come(error, names, monkeypatch, tmp_path, capsys):
+    file, seen = tmp_path/"bench.json", []
+    def half(size, room):
+        yield compare("fine", "ms", [Arm("ours", lambda: lambda x: x)], [1])
+        seen.append((json.loads(file.read_text()), capsys.readouterr().out))    # before the next measurement
+        raise error
+    monkeypatch.setitem(GROUPS, "memory", half)
+    status = main(["bench", "memory", "--size", "tiny", "--json", str(file)])
+    first, kept = seen[0][0], json.loads(file.read_text())
+    assert [r["name"] for r in first["rows"]] == ["fine"] and not first["completed"] and "fine" in seen[0][1]
+    stopped = isinstance(error, KeyboardInterrupt)
+    assert [r["name"] for r in kept["rows"]] == names and kept["completed"] == (not stopped) and status == (130 if stopped else 0)
+    assert ("not completed" in bench_table(kept)) == stopped and [p.name for p in tmp_path.iterdir()] == ["bench.json"]
+
+
+def test_a_file_that_follows_ends_as_the_result(monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(GROUPS, "memory", lambda size, room: iter([failed("a", OSError("x")), failed("b", OSError("y"))]))
+    result = follow_bench("memory", "tiny", tmp_path/"b.json", progress=False)
+    assert json.loads((tmp_path/"b.json").read_text()) == result and result["completed"]
+    assert capsys.readouterr().out == bench_table(result) + "\n", "row by row, the same table"
 
 
 @pytest.mark.parametrize("module, peer", [("rank_bm25", "rank_bm25"), ("bm25s", "bm25s alone")])

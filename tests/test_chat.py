@@ -1,5 +1,6 @@
 "The chat without a browser: all four assistants, everything by their own verbs, every error in place; the model says what it is told to say."
-import gc
+import subprocess
+import sys
 import time
 from datetime import datetime, timezone
 from xml.etree import ElementTree
@@ -13,7 +14,6 @@ from memkit.core.store import MemoryStore
 from memkit.widgets.frames import read_turns
 
 pytest.importorskip("anywidget")
-from memkit.widgets import dialogue as dl                       # noqa: E402
 from memkit.widgets.chat import Chat, chat, file_name           # noqa: E402
 from memkit.widgets.chat_parts import PAUSE, Review, TwoPresses, ask_box   # noqa: E402
 
@@ -97,7 +97,7 @@ def test_a_conversation_with_each_of_the_four(make, tmp_path, monkeypatch):
     twice(talk, None)
     assert not talk.error and not bot.memories("ann") and not talk.said and not bot.store.turns("ann")
     ElementTree.fromstring(talk._repr_mimebundle_()["image/svg+xml"])
-    if hasattr(bot, "builder"): bot.close()
+    bot.close()
     bot.store.close()
 
 
@@ -128,25 +128,24 @@ def test_mark_lets_a_judgement_be_turned_round_and_the_others_count_once(ann):
     bot.close()
 
 
-def test_the_dialogue_is_the_stores_and_its_details_the_kernels(tmp_path):
+def test_what_was_used_survives_a_restart(tmp_path):
     talk = chat(malp(tmp_path/"s.sqlite3"), "ann")
-    talk.send(ALLERGY)
+    talk.send(ALLERGY); talk.send(ASKS)
+    before = [s.turn for s in talk.said]
     talk.assistant.store.close()
-    again = chat(malp(tmp_path/"s.sqlite3"), "ann")          # the cell that opens it was run again too
-    assert [s.question for s in again.said] == [ALLERGY] and again.said[0].turn
-    dl._BY_FILE.clear()                                      # another kernel
-    other = chat(again.assistant, "ann")
-    assert [s.question for s in other.said] == [ALLERGY] and other.said[0].turn is None and "isn’t known any more" in other._log.children[0].children[0].value
+    code = "import sys; from memkit import open_assistant, ScriptedLM; a = open_assistant('malp', store=sys.argv[1], model=ScriptedLM([])); print(a.explain(a.turns('ann')[-1]))"
+    elsewhere = subprocess.run([sys.executable, "-c", code, str(tmp_path/"s.sqlite3")], capture_output=True, text=True, timeout=120)
+    again = chat(malp(tmp_path/"s.sqlite3"), "ann")
+    assert [s.turn for s in again.said] == before and before[-1].recalled and buttons(again)
+    assert elsewhere.stdout.strip() == again.assistant.explain(before[-1]), elsewhere.stderr
     assert chat(again.assistant, "bob").said == []
 
 
-def test_details_in_a_kernel_go_with_their_store():
-    bot = malp(":memory:")
-    dl.keep_turn(bot.store, bot.chat("ann", ALLERGY))
-    before = len(dl._BY_STORE)
-    del bot
-    gc.collect()
-    assert len(dl._BY_STORE) < before
+def test_without_a_trace_the_words_are_left():
+    from memkit.malp import open_malp
+    from memkit.malp.assistant import MalpSettings
+    talk = chat(open_malp(":memory:", ScriptedLM(say), settings=MalpSettings(trace=False)), "ann")
+    assert talk.send(ALLERGY) and talk.said[0].turn is None and "isn’t kept any more" in talk._log.children[0].children[0].value
 
 
 def test_nothing_of_a_deleted_memory_is_left_on_the_page(ann):
@@ -156,7 +155,7 @@ def test_nothing_of_a_deleted_memory_is_left_on_the_page(ann):
     assert all(s.turn is None or shown.text not in to_text(s.turn) for s in ann.said)
     page = " ".join(w.value for box in ann._log.children for w in box.children if hasattr(w, "value"))
     assert shown.text not in page and not buttons(ann)
-    assert all(shown.text not in str(k.turn) for k in dl._kept(ann.assistant.store, "ann")), "nor in the kernel's memory"
+    assert all(shown.text not in str(t) for t in ann.assistant.turns("ann")), "nor in a trace"
 
 
 def to_text(turn) -> str: return f"{turn.prompt} {turn.considered}"
@@ -276,9 +275,9 @@ def test_exports(ann, tmp_path, monkeypatch):
     assert read_turns(tmp_path/"a.jsonl") == [s.turn for s in ann.said]
     ann.export("a.jsonl")
     assert "choose another name" in ann.error
-    dl.drop_turns(ann.assistant.store, "ann")
+    ann.assistant.forget("ann", [ann.said[-1].turn.recalled[0].item.id])    # the details of what had shown it go with it
     ann.export("b.jsonl")
-    assert [(t.text, t.answer, t.considered) for t in read_turns("b.jsonl")] == [(t.question, t.answer, ()) for t in ann.assistant.store.turns("ann")] and "2 of them without details" in ann.told
+    assert [(t.text, t.answer, t.considered) for t in read_turns("b.jsonl")] == [(t.question, t.answer, ()) for t in ann.assistant.store.turns("ann")] and "1 of them without details" in ann.told
     ann.change_user("bob")
     ann.export("c.jsonl")
     assert "nothing of bob" in ann.error
@@ -317,7 +316,7 @@ def _timed(act) -> float:
 
 
 def test_what_isnt_an_assistant_is_refused():
-    with pytest.raises(TypeError, match="a MemoryStore has no chat, memories"): chat(MemoryStore(":memory:"))
+    with pytest.raises(TypeError, match="a chat wants an assistant, such as open_assistant"): chat(MemoryStore(":memory:"))
     with pytest.raises(ValueError, match="user is empty"): Chat(malp(":memory:"), " ")
 
 

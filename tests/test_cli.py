@@ -209,7 +209,7 @@ def test_a_whole_chat_in_a_process_of_its_own(tmp_path, corpus, server):
     answers = [a.strip() for a in out.split("> ")[1:]]
     assert len(answers) == len(typed), out
     assert answers[0].startswith("You   ") and "[1] Burns" in answers[0] and "no memory recalled" in answers[0] and re.search(r"\d+ of 1024 tokens", answers[0])
-    assert answers[1] == answers[2] == "question is empty; give at least one word" and "surrogate pair" in answers[3]
+    assert answers[1] == answers[2] == "message is empty; give at least one word" and "surrogate pair" in answers[3]
     assert answers[4].startswith("The turn searched for “My ferret") and "+ document burn" in answers[4] and "Quizzlebarrow" in answers[5]
     assert answers[6] == "memory 1: called right 1 and wrong 0 times" and answers[7] == "/right wants the number of a memory; /memories shows them"
     assert answers[8] == "this user has no memory 99" and answers[9].startswith("There is no command /nonsense.") and answers[10] == "A new session."

@@ -1,10 +1,12 @@
 "The overview: every protocol of memkit, every implementation that runs without a server of its own, one contract each."
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from faulty_server import FaultyServer, completion, say
+from memkit.turn.assistants import assistants, design, open_assistant
 from memkit.turn.contract import check_assistant
 from memkit.core.embed import MedCPT, MiniLM, Remembered, check_embedder
 from memkit.core.endpoint import ChatEndpoint
@@ -127,13 +129,6 @@ def test_conversation_memories(kind, place, minilm, fresh):
     check_conversation_memory(lambda: memory_of(kind, MemoryStore(fresh() if place == "file" else place), minilm, fresh()))
 
 
-class Willing(HybridChatbot):
-    "Takes everybody's consent as given: the contract has no word for it."
-    def chat(self, user, text):
-        self.consent(user)
-        return super().chat(user, text)
-
-
 FACTS = ("Penicillin is an antibiotic. An allergy to penicillin shows as a rash, hives or swelling.", "Cool a burn under running water for twenty minutes.",
          "Warfarin is a blood thinner. Ibuprofen raises the risk of bleeding in people who take it.")
 
@@ -144,8 +139,24 @@ def test_assistants(kind, retrieval, minilm, fresh):
     retriever = FusedRetriever([Document(id=f"d{i}", text=t) for i, t in enumerate(FACTS)], minilm, retrieval, keep_vectors=False)
     def make():
         store = MemoryStore(fresh())
-        return Willing(retriever, ScriptedLM(lambda messages: "Please see what the documents say."), store, minilm, memory_of(kind, store, minilm, fresh()))
+        return HybridChatbot(retriever, ScriptedLM(lambda messages: "Please see what the documents say."), store, minilm, memory_of(kind, store, minilm, fresh()))
     check_assistant(make)
+
+
+SAYS = {"map": ("I just watched Alien, 5 stars.", "Can you recommend me a science fiction film?")}
+
+
+@pytest.mark.parametrize("place", ["file", ":memory:"])
+@pytest.mark.parametrize("name", assistants())
+def test_every_installed_design_keeps_the_contract(name, place, fresh):
+    make = lambda: open_assistant(name, store=fresh() if place == "file" else ":memory:", model=ScriptedLM(lambda messages: "4"))
+    check_assistant(make, *SAYS.get(name, ()))
+
+
+@pytest.mark.parametrize("name", assistants())
+def test_every_design_can_ask_for_consent_and_keep_no_trace(name):
+    settings = replace(design(name).Settings(), consent=True, trace=False)
+    check_assistant(lambda: open_assistant(name, store=":memory:", model=ScriptedLM(lambda messages: "4"), settings=settings), *SAYS.get(name, ()))
 
 
 # --- MaLP: who takes notes, what keeps them, who answers with them
@@ -217,7 +228,7 @@ def test_every_contract_of_the_package_is_held_here():
     protocols = {c.name for p in root.rglob("*.py") for c in ast.parse(p.read_text(encoding="utf-8")).body
                  if isinstance(c, ast.ClassDef) and any(isinstance(b, ast.Name) and b.id == "Protocol" for b in c.bases)}
     contracts = {"LanguageModel": check_language_model, "LabelScorer": check_label_scorer, "Embedder": check_embedder, "VectorIndex": check_index, "LexicalIndex": check_lexical,
-                 "Retriever": check_retriever, "ConversationMemory": check_conversation_memory, "Assistant": check_assistant,
+                 "Retriever": check_retriever, "ConversationMemory": check_conversation_memory,
                  "Coordinator": check_coordinator, "DialogueMemory": check_dialogue_memory, "Checkpoint": check_checkpoint, "RefinedMemoryAgent": check_agent,
                  "Detector": check_detector, "Updater": check_updater, "Predictor": check_predictor, "RatingPredictor": check_rating_predictor}
     assert protocols == set(contracts) and {c.__name__ for c in contracts.values()} <= named, "a new protocol needs a contract and a line here"

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import memkit.core.embed as embed
-from memkit.core.embed import (MedCPT, MiniLM, Remembered, SentenceEncoder, by_length, cached_vectors_size, check_embedder, checked_texts, corpus_vectors, load_embedder,
+from memkit.core.embed import (MedCPT, MiniLM, Remembered, SentenceEncoder, by_length, cached_vectors_size, check_embedder, checked_texts, corpus_vectors,
                                pad_right, split_title, with_title)
+from memkit.core.embedders import load_embedder
 from memkit.core.model_files import model_folder, model_name
 from memkit.core.onnx_export import TOLERANCE, largest_difference, open_graph, sentence_model
 

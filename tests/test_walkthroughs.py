@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from notebook_form import faults
 
 from memkit.widgets.lesson import Quiz, Verdict
 
@@ -64,8 +65,7 @@ def test_the_walkthroughs_are_there():
     assert [p.stem[2:] for p in ALL] == ["hybrid", "malp", "mark", "map", "compare", "glossary", "teaching", "own_memory"]
 
 
-@pytest.mark.parametrize("path", [*LESSONS, OWN], ids=lambda p: p.stem)
-def test_form(path):
+def check_form(path: Path):
     "What stands in the file: the promise at the top, the clock's two prints, folded solutions, and a time that holds."
     cells = json.loads(path.read_text())["cells"]
     code = [c for c in cells if c["cell_type"] == "code"]
@@ -81,20 +81,24 @@ def test_form(path):
     assert "Solution</summary>" in "\n".join(prose(cells))
 
 
-@pytest.mark.parametrize("path", [*LESSONS, OWN], ids=lambda p: p.stem)
-def test_a_walk_begins_with_one_import_line_and_one_more(path):
-    "`import memkit`, and the names of the walk; no store, no embedder, no module of a paper."
+def check_imports(path: Path):
+    "A walk begins with `import memkit` and one line of names; no store, no embedder, no module of a paper."
     code = [source(c) for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
     first, second = ast.parse(code[0]).body
     assert ast.unparse(first) == "import memkit" and isinstance(second, ast.ImportFrom) and second.module == "memkit.walks"
-    ours = [n for n in ast.walk(ast.parse("\n".join(code[1:]))) if isinstance(n, ast.ImportFrom) and n.module.startswith("memkit")]
-    assert not ours, [ast.unparse(n) for n in ours]
+    later = ast.walk(ast.parse("\n".join(code[1:])))
+    ours = [ast.unparse(n) for n in later if isinstance(n, ast.ImportFrom) and n.module.startswith("memkit")]
+    assert not ours
 
 
-@pytest.mark.parametrize("path", ALL, ids=lambda p: p.stem)
-def test_links_lead_somewhere(path):
-    links = re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", "\n".join(prose(json.loads(path.read_text())["cells"])))
-    assert links and not [to for to in links if not (path.parent/to).is_file()]
+def links(path: Path) -> list[str]:
+    "The files that a walkthrough leads to."
+    return re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", "\n".join(prose(json.loads(path.read_text())["cells"])))
+
+
+def test_links_lead_somewhere():
+    assert not [p.stem for p in ALL if not links(p)]
+    assert not [(p.stem, to) for p in ALL for to in links(p) if not (p.parent/to).is_file()]
 
 
 def check_questions(lesson: Run):
@@ -160,7 +164,10 @@ def test_the_parts_of_a_score_are_spelled_out_where_they_first_appear():
 @pytest.mark.notebook
 @pytest.mark.parametrize("path", LESSONS, ids=lambda p: p.stem)
 def test_a_walk(path):
-    "From top to bottom, once; then its questions, and its exercises."
+    "What stands in it; from top to bottom, once; then its questions, and its exercises."
+    assert not faults(path)
+    check_form(path)
+    check_imports(path)
     lesson = run(path)
     try:
         assert not [v.error for v in lesson.values.values() if getattr(v, "error", "")], "a panel that can't draw says so in place: none may have"
@@ -174,6 +181,9 @@ def test_a_walk(path):
 @pytest.mark.notebook
 def test_a_memory_of_ones_own():
     "The designs of the last walk keep the contract or break it as they say, the package is found, and the exercises accept their solutions."
+    assert not faults(OWN)
+    check_form(OWN)
+    check_imports(OWN)
     lesson = run(OWN)
     try:
         promise, listed = lesson.ns["promise"], lesson.ns["listed"]

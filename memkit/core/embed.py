@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'BATCH_TOKENS', 'Embedder', 'checked_texts', 'by_length', 'pad_right', 'usable_cores', 'minilm_source',
-           'MiniLM', 'check_embedder', 'with_title', 'split_title', 'MedCPT', 'SentenceEncoder', 'load_embedder',
-           'corpus_vectors', 'cached_vectors_size', 'Remembered']
+           'MiniLM', 'check_embedder', 'with_title', 'split_title', 'MedCPT', 'SentenceEncoder', 'corpus_vectors',
+           'cached_vectors_size', 'Remembered']
 
 # %% ../../nbs/core/06_embed.ipynb #27ec2fca
 import hashlib
@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .files import cache_dir, make_once, own_data, write_file
+from .files import cache_dir, make_once, write_file
 from .model_files import model_folder, model_name, quiet_loading
 from .onnx_export import export_sentence_encoder, open_graph
 from .records import check_text
@@ -260,6 +260,15 @@ class MedCPT:
         return self._encoders[kind].vectors([split_title(t) if kind == "document" else (t,) for t in texts])
 
 # %% ../../nbs/core/06_embed.ipynb #a4c1db94
+def _sentence_model(folder: Path, device: str | None) -> Any:
+    try: from sentence_transformers import SentenceTransformer
+    except ModuleNotFoundError as e:
+        if e.name != "sentence_transformers": raise
+        raise ModuleNotFoundError("SentenceEncoder needs the sentence-transformers library; "
+                                  "run: pip install sentence-transformers") from None
+    with quiet_loading(): return SentenceTransformer(str(folder), device=device)
+
+# %% ../../nbs/core/06_embed.ipynb #a51c7e20
 class SentenceEncoder:
     "Any model of the sentence-transformers library, cut at its own `max_seq_length` (ours)."
     def __init__(
@@ -267,43 +276,23 @@ class SentenceEncoder:
         name: str | Path,           # a folder, or a name on the hub
         device: str | None = None,  # such as "cpu"; None: a graphics card where there is one
     ):
-        "Loads the model. Raises `ModuleNotFoundError` without the library, `FileNotFoundError` without the model, `ValueError` if it can't be read."
+        "Raises `ModuleNotFoundError` without the library, `FileNotFoundError` or `ValueError` for the model."
         folder = model_folder(name)
-        try: from sentence_transformers import SentenceTransformer
-        except ModuleNotFoundError as e:
-            if e.name != "sentence_transformers": raise
-            raise ModuleNotFoundError("SentenceEncoder needs the sentence-transformers library; run: pip install sentence-transformers") from None
-        try:
-            with quiet_loading(): self._model = SentenceTransformer(str(folder), device=device)
+        try: self._model = _sentence_model(folder, device)
         except (OSError, ValueError) as e:
-            raise ValueError(f"{name} holds no model that sentence-transformers can read ({str(e).splitlines()[0]})") from None
+            why = str(e).splitlines()[0]
+            raise ValueError(f"{name} holds no model that sentence-transformers can read ({why})") from None
         self.name, self.dim, self._lock = model_name(name, folder), self._model.get_embedding_dimension(), Lock()
         self.unit = self._model.similarity_fn_name == "cosine"
 
-    def embed(
-        self,
-        texts: Sequence[str],
-        kind: str = "document",  # "query" or "document"
-    ) -> np.ndarray:             # [len(texts), dim] float32
-        "The vector of each text; raises `ValueError` for a text that is empty or broken."
+    def embed(self, texts: Sequence[str], kind: str = "document") -> np.ndarray:
+        "The vector of each text, [len(texts), dim] float32; raises `ValueError` for a text that is empty or broken."
         texts = checked_texts(texts, kind)
         if not texts: return np.empty((0, self.dim), dtype=np.float32)
         encode = self._model.encode_query if kind == "query" else self._model.encode_document
-        with self._lock: v = encode(texts, show_progress_bar=False, normalize_embeddings=self.unit)  # its tokenizer may not be used by two threads at once
+        with self._lock:    # its tokenizer may not be used by two threads at once
+            v = encode(texts, show_progress_bar=False, normalize_embeddings=self.unit)
         return np.asarray(v, dtype=np.float32)
-
-def _for_medicine() -> Embedder:
-    from memkit.core.contrastive import TunedMiniLM
-    return TunedMiniLM(own_data("minilm_medquad.safetensors").with_suffix(""))
-
-def load_embedder(
-    spec: str | Path,  # "minilm", "minilm-medquad", "medcpt", or the name or folder of a sentence-transformers model
-) -> Embedder:
-    "The embedder that a setting or a command line names (ours). Raises `FileNotFoundError` where there is no such model."
-    if not isinstance(spec, (str, Path)) or not str(spec).strip():
-        raise ValueError(f"an embedder is 'minilm', 'minilm-medquad', 'medcpt', or the name or folder of a model; got {spec!r}")
-    known = {"minilm": MiniLM, "minilm-medquad": _for_medicine, "medcpt": MedCPT}
-    return known[str(spec).lower()]() if str(spec).lower() in known else SentenceEncoder(spec)
 
 # %% ../../nbs/core/06_embed.ipynb #0be691a1
 _BLOCK = 256  # texts per file: a few seconds' work, so that little is lost when a run is interrupted

@@ -26,7 +26,7 @@ from ..evaluate.intervals import Interval, bootstrap, paired
 from ..evaluate.ranking import rank_scores
 from .questions import FORMS, Base, ask, base_questions, focus_of, parts, split_of
 from .result import figure
-from ..hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings, look_up
+from ..hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings, found_for
 from ..hybrid.fallback import Calibration, calibrate, evidence_of, load_calibration
 from ..hybrid.memory import MemorySettings
 from ..hybrid.question import prepare_question
@@ -308,7 +308,7 @@ def play(
     "Say everything but the last question, and remember it as the chatbot does (ours)."
     kept = []
     for session, text in d.said:
-        found = look_up(bot, user, prepare_question(text).query, f"{user} {session}")
+        found = found_for(bot, user, prepare_question(text).query, f"{user} {session}")
         answer = " ".join(sentences(bot.retriever.best_passage(found.candidates[0], found.context))[:3])
         kept.append(bot.memory.remember(user, f"{user} {session}", text, answer, utc_now(), {"about": found.topic} if found.topic else {}).id)
     return kept
@@ -324,7 +324,7 @@ def conditions_of(
     "What each condition finds for the last question, best first, and whether the exchange that names its topic is recalled (ours)."
     bot, query = bots["memkit"], prepare_question(d.ask).query
     kept = play(bot, user, d)
-    found = {name: look_up(b, user, query, f"{user} {d.session}") for name, b in bots.items()}
+    found = {name: found_for(b, user, query, f"{user} {d.session}") for name, b in bots.items()}
     search = lambda text: _ids(bot.retriever.search(text, 10))
     said = [text for _, text in d.said]
     ranked = {name: _ids(f.candidates) for name, f in found.items()} | {"no memory": search(query), "random memory": search(f"{stray} {query}"),

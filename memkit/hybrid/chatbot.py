@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from fastcore.basics import patch
 
-from ..core.embed import Embedder, load_embedder
+from ..core.embed import Embedder
+from ..core.embedders import load_embedder
 from ..core.fusion import rrf
 from ..core.lm import LanguageModel
 from ..core.passages import sentences

@@ -76,7 +76,7 @@ class Talk:
 class MapAssistant(Assistant):
     "An assistant with MAP's profile of ratings (MAP §4, Figure 1)."
     name, about = "map", "your ratings of films and books; recommends and predicts from them (MAP)"
-    Settings = MapSettings
+    Settings, of_dialogue = MapSettings, False
 
     def __init__(
         self,

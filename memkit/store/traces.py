@@ -59,13 +59,13 @@ def _all_there(conn, owner: int, memory_ids: list[int], turn_ids: list[str]) -> 
 def read_traces(
     store: "MemoryStore",
     user: str,
-    turn: str | None = None,        # this one only
+    only: Collection[str] | None = None,   # of these turns; None: all
 ) -> dict[str, tuple[int, bytes]]:  # by turn: version and content
     "The user's traces (ours)."
     check_text(user, "user")
     with reading(store._db, user) as conn:
         owner, _ = find_owner(store._db, conn, user) or (0, 0)
-        here = [] if turn is None else [traces.c.turn == turn]
+        here = [] if only is None else [traces.c.turn.in_(list(only))]
         rows = conn.execute(select(traces.c.turn, traces.c.version, traces.c.content).where(traces.c.owner == owner, *here))
         return {r.turn: (r.version, bytes(r.content)) for r in rows}
 

@@ -64,7 +64,7 @@ def parts(
     clock: Callable[[], datetime] = utc_now,
 ) -> Parts:
     "The parts, loaded where they were only named. Raises what their loading raises."
-    from memkit.core.embed import load_embedder
+    from memkit.core.embedders import load_embedder
     from memkit.core.files import home_dir
     from memkit.core.llm import load_model
     from memkit.core.store import MemoryStore

@@ -133,11 +133,13 @@ def read_turns(
     store: "MemoryStore",
     user: str,
     session: str | None = None,  # only those of this one
+    whole: int | None = None,    # how many of the last are read with their details; None: all
 ) -> list[Turn]:                 # in the order they were said
     "The user's turns, whole where their trace is kept and can be read, else with question and answer alone."
     from memkit.store.traces import read_traces
-    kept, out = read_traces(store, user), []
-    for t in store.turns(user, session):
+    said, out = store.turns(user, session), []
+    kept = read_traces(store, user, None if whole is None else [t.id for t in said[-whole:]] if whole else [])
+    for t in said:
         bare = Turn(id=t.id, user=user, session=t.session, at=t.at, text=t.question, answer=t.answer)
         out.append(_whole(kept.get(t.id)) or bare)
     return out

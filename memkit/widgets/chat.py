@@ -10,22 +10,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.assistant import judge, new_session
+from fastcore.basics import patch
+
 from ..core.records import Turn, check_text
 from .chat_parts import ALL, Review, TwoPresses, ask_box, exchange_box, judged_text
-from .dialogue import SOFT, TEXT, Said, dialogue, draw_dialogue, drop_turns, keep_turn
+from ..turn.engine import Assistant, begin_session
+from .dialogue import SOFT, TEXT, Said, dialogue, draw_dialogue
 from .frames import write_turns
 from .panel import press_button
 from .pictures import duration
 from .report import escape, many
 
 # %% ../../nbs/widgets/85_chat.ipynb #a7538d2e
-if TYPE_CHECKING:
-    from ipywidgets import Widget
-    from memkit.core.assistant import Assistant
+if TYPE_CHECKING: from ipywidgets import Widget
 
 # %% ../../nbs/widgets/85_chat.ipynb #25d672e5
-_VERBS = ("chat", "memories", "forget", "feedback", "explain", "store")
 _WAS: dict[str, dict[str, Any]] = {}     # by key: what a chat was set to
 _SHOWN = 6                               # exchanges shown at once
 _STATUS = f'<div role="status" style="{TEXT};min-height:1.45em">{{}}</div>'
@@ -71,128 +70,162 @@ class Chat:
         user: str = "you",
         key: str | None = None,   # what its settings are kept under when the cell is run again
     ):
-        if missing := [v for v in _VERBS if not hasattr(assistant, v)]: raise TypeError(f"a chat wants an assistant, such as open_malp() gives; a {type(assistant).__name__} has no {', '.join(missing)}")
+        if not isinstance(assistant, Assistant): raise TypeError(f"a chat wants an assistant, such as open_assistant() gives; got a {type(assistant).__name__}")
         self.assistant, self.key, self._given = assistant, key, check_text(user, "user")
         self.user = self.was().get("user", user)
         self.error, self.told, self._shown, self._boxes, self._two = "", "", _SHOWN, {}, TwoPresses()
+        self._unstored: list[Turn] = []                   # of users who didn't agree to be remembered: only this page knows them
+        self._judged: dict[str, dict[int, bool]] = {}     # by turn and memory: what was said of it on this page
         self.widget = _controls(self)
         self._do("", lambda: "")
 
-    def was(self) -> dict[str, Any]:
-        "What a chat of this key and user was set to when its cell was run before."
-        was = _WAS.get(self.key, {}) if self.key else {}
-        return was if was.get("given") == self._given else {}
+# %% ../../nbs/widgets/85_chat.ipynb #b4e7e1b1
+@patch
+def was(self: Chat) -> dict[str, Any]:
+    "What a chat of this key and user was set to when its cell was run before."
+    was = _WAS.get(self.key, {}) if self.key else {}
+    return was if was.get("given") == self._given else {}
 
-    def send(self, text: str) -> bool:
-        "Say something; True where it was answered."
-        def act():
-            if not text.strip(): raise ValueError("there is nothing to send; write at least one word")
-            turn = self.assistant.chat(self.user, text)
-            keep_turn(self.assistant.store, turn)
-            took = f" in {duration(turn.seconds['total'])}" if "total" in turn.seconds else ""
-            return f"Answered{took}, with {many(len(turn.documents), 'document')} and {many(len(turn.recalled), 'memory', 'memories')}."
+@patch
+def send(self: Chat, text: str) -> bool:
+    "Say something; True where it was answered."
+    def act():
+        if not text.strip(): raise ValueError("there is nothing to send; write at least one word")
+        turn = self.assistant.chat(self.user, text)
+        if not self.assistant.has_consent(self.user): self._unstored.append(turn)
+        took = f" in {duration(turn.seconds['total'])}" if "total" in turn.seconds else ""
+        used = f"{many(len(turn.documents), 'document')} and {many(len(turn.recalled), 'memory', 'memories')}"
+        return f"Answered{took}, with {used}."
+    self._two.drop()
+    return self._do("Answering …", act)
+
+# %% ../../nbs/widgets/85_chat.ipynb #6242f9c6
+@patch
+def judge(self: Chat, s: Said, memory: int, right: bool) -> bool:
+    "Call a memory right or wrong that an exchange used; True where that was counted."
+    def act():
+        m = self.assistant.feedback(self.user, memory, right, revise=True)
+        self._judged.setdefault(s.id, {})[memory] = right
+        return judged_text(self.assistant, m)
+    return self._do("Noting …", act)
+
+@patch
+def delete(self: Chat, ids: Sequence[int] | None):
+    "Delete these memories, or everything; only the second of two equal presses does."
+    def act():
+        if not what: raise ValueError("no memory is chosen; choose one or more in the list first")
+        named = "everything" if ids is None else many(len(what), "memory", "memories")
+        if not self._two.press(what): return f"Press again to delete {named} of {self.user}. It can’t be undone."
+        receipt = self.assistant.forget(self.user, None if ids is None else list(what))
+        if ids is None: self._unstored = [t for t in self._unstored if t.user != self.user]
+        return f"{receipt}."[:1].upper() + f"{receipt}."[1:]
+    what = ALL if ids is None else tuple(ids)
+    self._do("", act)
+
+# %% ../../nbs/widgets/85_chat.ipynb #566a0c02
+@patch
+def keep(self: Chat):
+    "Delete nothing."
+    if self._two.what: self._two.drop(); self._do("", lambda: "Nothing was deleted.")
+    elif self.error: self._do("", lambda: "")
+
+@patch
+def export(self: Chat, name: str):
+    "Write the dialogue of the user to the working folder, one turn a line."
+    def act():
+        turns = [*self.assistant.turns(self.user), *(t for t in self._unstored if t.user == self.user)]
+        if not turns: raise ValueError(f"there is nothing of {self.user} to export; say something first")
+        path = file_name(name)
+        if path.exists(): raise ValueError(f"there is a file {path.name} already; choose another name")
+        write_turns(path, turns)
+        bare = sum(not t.model for t in turns)
+        more = f" ({bare} of them without details: something that they had shown was deleted since)" if bare else ""
+        return f"Wrote {many(len(turns), 'turn')} of {self.user} to {path}{more}."
+    self._do("Writing …", act)
+
+# %% ../../nbs/widgets/85_chat.ipynb #3893d964
+@patch
+def change_user(self: Chat, user: str):
+    "Be somebody else; their dialogue is shown."
+    def act():
+        self.user, self._shown = check_text(user, "user"), _SHOWN
         self._two.drop()
-        return self._do("Answering …", act)
+        return f"You are {self.user}."
+    if user != self.user: self._do("", act)
+    self._name.value = self.user
 
-    def judge(self, s: Said, memory: int, right: bool) -> bool:
-        "Call a memory right or wrong that an exchange used; True where that was counted."
-        def act():
-            m = judge(self.assistant, self.user, memory, right)
-            s.judged[memory] = right
-            return judged_text(self.assistant, m)
-        return self._do("Noting …", act)
+@patch
+def new_session(self: Chat):
+    "Begin a new session."
+    self._do("Ending the session …", lambda: begin_session(self.assistant, self.user))
 
-    def delete(self, ids: Sequence[int] | None):
-        "Delete these memories, or everything; only the second of two equal presses does."
-        def act():
-            if not what: raise ValueError("no memory is chosen; choose one or more in the list first")
-            named = "everything" if ids is None else many(len(what), "memory", "memories")
-            if not self._two.press(what): return f"Press again to delete {named} of {self.user}. It can’t be undone."
-            receipt = self.assistant.forget(self.user, None if ids is None else list(what))
-            if ids is None: drop_turns(self.assistant.store, self.user)
-            return f"{receipt}."[:1].upper() + f"{receipt}."[1:]
-        what = ALL if ids is None else tuple(ids)
-        self._do("", act)
+@patch
+def consent(self: Chat):
+    "Agree to be remembered, where the assistant asks for it."
+    self._do("", lambda: (self.assistant.consent(self.user), "You will be remembered from now on; “Delete everything” takes it back.")[1])
 
-    def keep(self):
-        "Delete nothing."
-        if self._two.what: self._two.drop(); self._do("", lambda: "Nothing was deleted.")
-        elif self.error: self._do("", lambda: "")
+# %% ../../nbs/widgets/85_chat.ipynb #2a0e79f9
+@patch
+def show_earlier(self: Chat):
+    "Show more of the dialogue."
+    self._shown += _SHOWN
+    self._do("", lambda: "")
 
-    def export(self, name: str):
-        "Write the dialogue of the user to the working folder, one turn a line."
-        def act():
-            said = dialogue(self.assistant.store, self.user)
-            if not said: raise ValueError(f"there is nothing of {self.user} to export; say something first")
-            plain = lambda s: Turn(id=s.id, user=self.user, session=s.session, at=s.at, text=s.question, answer=s.answer)
-            if (path := file_name(name)).exists(): raise ValueError(f"there is a file {path.name} already; choose another name")
-            bare = sum(s.turn is None for s in said)
-            write_turns(path, [s.turn or plain(s) for s in said])
-            return f"Wrote {many(len(said), 'turn')} of {self.user} to {path}" + (f" ({bare} of them without details: asked in another kernel, or they looked at a memory that was deleted since)." if bare else ".")
-        self._do("Writing …", act)
+@patch
+def refresh(self: Chat):
+    "Show the dialogue and the memories as they are now."
+    bot = self.assistant
+    said = dialogue(bot, self.user, [t for t in self._unstored if t.user == self.user], self._shown)
+    self._draw(said)
+    left, agreed, is_open = len(said) - self._shown, bot.has_consent(self.user), self._open.value
+    shown = ((self._earlier, left > 0), (self._agree, not agreed), (self._note, not agreed), (self._review.widget, is_open))
+    for widget, is_shown in shown: widget.layout.display = None if is_shown else "none"
+    self._earlier.description = f"Show {min(left, _SHOWN)} earlier of {left}"
+    if is_open: self._review.fill(bot.memories(self.user), bot.shared_memories(self.user))
+    self._review.arm(self._two.what)
+    self.said = said
+    if self.key: _WAS[self.key] = {"given": self._given, "user": self.user, "open": is_open, "file": self._file.value}
 
-    def change_user(self, user: str):
-        "Be somebody else; their dialogue is shown."
-        def act():
-            self.user, self._shown = check_text(user, "user"), _SHOWN
-            self._two.drop()
-            return f"You are {self.user}."
-        if user != self.user: self._do("", act)
-        self._name.value = self.user
+# %% ../../nbs/widgets/85_chat.ipynb #5548a1b9
+@patch
+def _draw(self: Chat, said: Sequence[Said]):
+    "The last exchanges; a box that is there already stays as it is."
+    firsts = {s.id for before, s in zip([None, *said], said) if before is None or before.session != s.session}
+    old, self._boxes = self._boxes, {}
+    for s in said[-self._shown:]:
+        key = (s.id, s.turn is None, s.stored, s.id in firsts)
+        box = old.pop(key, None) or exchange_box(s, s.id in firsts, self.assistant, self.judge, self._judged.get(s.id, {}))
+        self._boxes[key] = box
+    self._log.children = tuple(self._boxes.values())
+    for box in old.values(): _close(box)
 
-    def new_session(self):
-        "Begin a new session."
-        self._do("Ending the session …", lambda: new_session(self.assistant, self.user))
+@patch
+def _do(self: Chat, doing: str, act: Callable[[], str]) -> bool:
+    "Do something, show what is there then, and say how it went, in place; True where it went well."
+    self._ask.busy = True
+    self._status.value = _STATUS.format(escape(doing))
+    try: self.told, self.error = act(), ""
+    except (Exception, KeyboardInterrupt) as e: self.told, self.error = "", _reason(e)
+    try: self.refresh()
+    except Exception as e: self.error = self.error or _reason(e)
+    self._ask.busy = False
+    self._status.value = _ALERT.format(escape(self.error)) if self.error else _STATUS.format(escape(self.told))
+    return not self.error
 
-    def consent(self):
-        "Agree to be remembered, where the assistant asks for it."
-        self._do("", lambda: (self.assistant.consent(self.user), "You will be remembered from now on; “Delete everything” takes it back.")[1])
+# %% ../../nbs/widgets/85_chat.ipynb #a806dc84
+@patch
+def _repr_mimebundle_(self: Chat, include=None, exclude=None) -> dict:
+    live, scene = self.widget._repr_mimebundle_(), draw_dialogue(self.said, self.user)
+    return {**(live[0] if isinstance(live, tuple) else live), "image/svg+xml": scene.svg(), "text/plain": self.error or scene.words}
 
-    def show_earlier(self):
-        "Show more of the dialogue."
-        self._shown += _SHOWN
-        self._do("", lambda: "")
-
-    def refresh(self):
-        "Show the dialogue and the memories as they are now."
-        said, bot = dialogue(self.assistant.store, self.user), self.assistant
-        left = len(said) - self._shown
-        firsts = {s.id for before, s in zip([None, *said], said) if before is None or before.session != s.session}
-        ids = {(s.id, s.turn is None, s.stored, s.id in firsts): s for s in said[-self._shown:]}
-        old, self._boxes = self._boxes, {i: self._boxes.get(i) or exchange_box(s, s.id in firsts, bot, self.judge) for i, s in ids.items()}
-        self._log.children = tuple(self._boxes.values())
-        for i in old.keys() - self._boxes.keys(): _close(old[i])
-        agreed, is_open = not hasattr(bot, "has_consent") or bot.has_consent(self.user), self._open.value
-        for widget, shown in ((self._earlier, left > 0), (self._agree, not agreed), (self._note, not agreed), (self._review.widget, is_open)): widget.layout.display = None if shown else "none"
-        self._earlier.description = f"Show {min(left, _SHOWN)} earlier of {left}"
-        if is_open: self._review.fill(bot.memories(self.user), bot.domain_memories(self.user) if hasattr(bot, "domain_memories") else ())
-        self._review.arm(self._two.what)
-        self.said = said
-        if self.key: _WAS[self.key] = {"given": self._given, "user": self.user, "open": is_open, "file": self._file.value}
-
-    def _do(self, doing: str, act: Callable[[], str]) -> bool:
-        "Do something, show what is there then, and say how it went, in place; True where it went well."
-        self._ask.busy = True
-        self._status.value = _STATUS.format(escape(doing))
-        try: self.told, self.error = act(), ""
-        except (Exception, KeyboardInterrupt) as e: self.told, self.error = "", _reason(e)
-        try: self.refresh()
-        except Exception as e: self.error = self.error or _reason(e)
-        self._ask.busy = False
-        self._status.value = _ALERT.format(escape(self.error)) if self.error else _STATUS.format(escape(self.told))
-        return not self.error
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
-        live, scene = self.widget._repr_mimebundle_(), draw_dialogue(self.said, self.user)
-        return {**(live[0] if isinstance(live, tuple) else live), "image/svg+xml": scene.svg(), "text/plain": self.error or scene.words}
-
+# %% ../../nbs/widgets/85_chat.ipynb #ff03ff53
 def _close(widget: "Widget"):
     for child in getattr(widget, "children", ()): _close(child)
     widget.close()
 
 # %% ../../nbs/widgets/85_chat.ipynb #08487663
 def chat(
-    assistant: "Assistant",   # of open_chatbot, open_malp, open_mark or open_map
+    assistant: Assistant,     # as open_assistant opens one
     user: str = "you",
     key: str | None = None,   # what its settings are kept under when the cell is run again
 ) -> Chat:

@@ -6,14 +6,14 @@
 __all__ = ['PAUSE', 'ALL', 'ask_box', 'TwoPresses', 'judged_text', 'exchange_box', 'memory_line', 'Review']
 
 # %% ../../nbs/widgets/84h_chat_parts.ipynb #7b84c994
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from time import monotonic
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ..core.assistant import judge, revises
 from ..core.records import Memory
-from .dialogue import SOFT, TEXT, Said, exchange_html, used, used_html, why_html
+from .dialogue import SOFT, TEXT, Said, Used, exchange_html, used, used_html, why_html
 from .panel import press_button
 from .pictures import name_of
 from .report import escape, folded, many
@@ -22,7 +22,7 @@ from .scene import one_line
 # %% ../../nbs/widgets/84h_chat_parts.ipynb #ae4dc56e
 if TYPE_CHECKING:
     from ipywidgets import Widget
-    from memkit.core.assistant import Assistant
+    from memkit.turn.engine import Assistant
 
 # %% ../../nbs/widgets/84h_chat_parts.ipynb #6f3999ff
 _ESM = """
@@ -138,7 +138,7 @@ class TwoPresses:
 # %% ../../nbs/widgets/84h_chat_parts.ipynb #d51dd951
 def judged_text(
     assistant: "Assistant",
-    m: Memory,      # from `judge`
+    m: Memory,      # from `feedback`
 ) -> str:
     "What holds of a memory after it was judged (ours)."
     there = any(x.id == m.id for x in assistant.store.list(m.user))
@@ -148,7 +148,12 @@ def judged_text(
 def _thumbs(memory: int, verdict: bool | None, again: bool, press: Callable[[bool], bool]) -> "Widget":
     "Two buttons; what was said is marked, and said again only where it can be turned round."
     import ipywidgets as w
-    both = {right: press_button("", f"Memory {memory} is {'right' if right else 'wrong'}", lambda right=right: press(right) and look(right), f"mk-{'right' if right else 'wrong'}") for right in (True, False)}
+    def pressed(right: bool):
+        if press(right): look(right)
+    def button(right: bool):
+        word = "right" if right else "wrong"
+        return press_button("", f"Memory {memory} is {word}", lambda: pressed(right), f"mk-{word}")
+    both = {right: button(right) for right in (True, False)}
     def look(verdict: bool | None):
         for right, b in both.items():
             b.description = ("✓ " if verdict is right else "") + ("Right" if right else "Wrong")
@@ -161,14 +166,18 @@ def exchange_box(
     first: bool,                                  # of its session
     assistant: "Assistant",
     press: Callable[[Said, int, bool], bool],     # judges a memory; True: it was counted
+    judged: Mapping[int, bool] = MappingProxyType({}),   # by memory: what was said of it beneath this answer
 ) -> "Widget":
     "An exchange with what it used, and thumbs for its memories (ours)."
     import ipywidgets as w
     row = w.Layout(flex_flow="row wrap", align_items="center", grid_gap="0 8px")
-    mine = [u for u in used(s.turn) if isinstance(u.hit.item, Memory)] if s.turn else []
-    again = revises(assistant)
-    thumbs = [w.HBox([w.HTML(used_html(u), layout=w.Layout(max_width="100%")), _thumbs(id, s.judged.get(id), again, lambda right, id=id: press(s, id, right))], layout=row) for u in mine for id in [u.hit.item.id]]
-    box = w.VBox([w.HTML(exchange_html(s, first)), *thumbs, *([w.HTML(why_html(assistant, s.turn))] if s.turn else [])])
+    def line(u: Used):
+        id = u.hit.item.id
+        thumbs = _thumbs(id, judged.get(id), assistant.revises, lambda right: press(s, id, right))
+        return w.HBox([w.HTML(used_html(u), layout=w.Layout(max_width="100%")), thumbs], layout=row)
+    lines = [line(u) for u in used(s.turn) if isinstance(u.hit.item, Memory)] if s.turn else []
+    why = [w.HTML(why_html(assistant, s.turn))] if s.turn else []
+    box = w.VBox([w.HTML(exchange_html(s, first)), *lines, *why])
     box.add_class("mk-exchange")
     return box
 

@@ -196,7 +196,7 @@ def explore_memories(
 ) -> Panel:                    # with controls question, k, kind
     "A map of a user's memories that one can ask (ours). Raises `ValueError` for a user without memories."
     import ipywidgets as w
-    given(embedder, "embed", "the embedder is the one of the memories, such as memkit.core.embed.load_embedder('minilm')")
+    given(embedder, "embed", "the embedder is the one of the memories, such as memkit.core.embedders.load_embedder('minilm')")
     now, asked = {"map": memory_map(store, user, embedder.name)}, {}
     near = {"description_width": "initial"}
     box = w.Text(question, description="Question", placeholder="what would somebody ask?", continuous_update=False, layout=w.Layout(width="440px"), style=near)

@@ -1,0 +1,203 @@
+"The engine: one turn for every design, what it keeps, what it forgets, and what it refuses."
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+import memkit
+from memkit.core.lm import ScriptedLM
+from memkit.core.records import Change, Turn, new_id, utc_now
+from memkit.core.store import MemoryStore
+from memkit.mark.refined import DOMAIN
+from memkit.store.traces import read_traces
+from memkit.turn.assistants import assistants, design, open_assistant
+from memkit.turn.engine import STAGES, begin_session
+from memkit.turn.stages import ShowSettings, TurnSettings
+
+ALLERGY, ASKS = "I have been allergic to penicillin since I was a child.", "Am I allergic to penicillin?"
+SAYS = {"map": ("I just watched Alien, 5 stars.", "Can you recommend me a science fiction film?")}
+every = pytest.mark.parametrize("name", assistants())
+
+
+def opened(name, store=":memory:", say=lambda messages: "4", **settings):
+    of = design(name)
+    a = open_assistant(name, store=store, model=ScriptedLM(say), settings=of.Settings(**settings) if settings else None)
+    if a.settings.consent:
+        for user in ("ann", "bob"): a.consent(user)
+    return a
+
+
+@every
+def test_a_turn_is_the_same_seven_steps_in_every_design(name):
+    with opened(name) as a:
+        turn = a.chat("ann", SAYS.get(name, (ALLERGY,))[0])
+        assert list(turn.seconds) == [*STAGES, "total"] and turn.work == {} and all(s >= 0 for s in turn.seconds.values())
+        assert all(isinstance(c, Change) and str(c) for c in turn.changes)
+
+
+@every
+def test_a_separator_of_units_in_a_message_breaks_no_session(name):
+    with opened(name) as a:
+        for text in ("one\x1ftwo", "\x1f\x1fthree", "How many minutes does an egg need?\x1f"): assert a.chat("ann", text).answer
+        assert len(a.turns("ann")) == 3
+
+
+@every
+def test_whole_turns_are_read_in_another_process(name, tmp_path):
+    with opened(name, tmp_path/"s.db") as a:
+        for text in SAYS.get(name, (ALLERGY, ASKS)): last = a.chat("ann", text)
+        told = a.explain(last)
+    code = "import sys, memkit; a = memkit.open_assistant(sys.argv[1], store=sys.argv[2], model=memkit.ScriptedLM([])); print(a.explain(a.turns('ann')[-1]))"
+    done = subprocess.run([sys.executable, "-c", code, name, str(tmp_path/"s.db")], capture_output=True, text=True, timeout=300)
+    assert done.stdout.strip() == told, done.stderr
+
+
+@every
+def test_a_trace_falls_with_each_memory_that_it_quotes_and_leaves_no_bytes(name, tmp_path):
+    with opened(name, tmp_path/"s.db") as a:
+        for text in SAYS.get(name, (ALLERGY, ASKS)): last = a.chat("ann", text)
+        begin_session(a, "ann")
+        content = {t: c for t, (_, c) in read_traces(a.store, "ann").items()}
+        quoting = [t.id for t in a.turns("ann") if any(c.hit.item.user == "ann" for c in t.considered if hasattr(c.hit.item, "user"))]
+        assert content and (quoting or name == "mark")
+        receipt = a.forget("ann", [m.id for m in a.memories("ann")])
+        assert receipt.erased
+        left, raw = read_traces(a.store, "ann"), (tmp_path/"s.db").read_bytes()
+        assert not set(quoting) & set(left)
+        for turn, c in content.items():
+            if turn not in left: assert c[8:72] not in raw, "the bytes of the trace are gone"
+
+
+def test_traces_are_bounded_and_can_be_switched_off():
+    with opened("malp", traces=2) as a:
+        for i in range(4): a.chat("ann", f"I have {i + 2} cats.")
+        assert [bool(t.model) for t in a.turns("ann")] == [False, False, True, True]
+        assert [bool(t.model) for t in a.turns("ann", whole=1)] == [False, False, False, True]
+    with opened("malp", trace=False) as a:
+        a.chat("ann", ALLERGY)
+        assert not read_traces(a.store, "ann") and [t.model for t in a.turns("ann")] == [""]
+
+
+def test_a_trace_is_not_written_for_what_was_forgotten_meanwhile():
+    with opened("malp") as a:
+        first = a.chat("ann", ALLERGY)
+        shown = a.chat("ann", ASKS)
+        a.store.forget("ann", list(first.wrote))
+        a.record(shown)
+        assert shown.id not in read_traces(a.store, "ann")
+
+
+def test_in_mark_a_colleagues_trace_falls_with_the_experts_words(tmp_path):
+    said = ("What is the dose of Tavorin?", "No, Tavorin is given at 5 mg twice a day.")
+    with opened("mark", tmp_path/"s.db", say=lambda m: "You are right, thank you." if "No," in m[-1].text else "I see.") as a:
+        for text in said: a.chat("ann", text)
+        begin_session(a, "ann")
+        turn = a.chat("bob", "How much Tavorin is given?")
+        assert [h.item.user for h in turn.recalled] == [DOMAIN] and "5 mg" in turn.prompt
+        assert a.turns("bob") == [turn]
+        a.forget("ann")
+        bare, = a.turns("bob")
+        assert (bare.text, bare.considered, bare.prompt) == (turn.text, (), "") and not read_traces(a.store, "bob")
+
+
+# --- forgetting turns
+
+@every
+def test_a_message_can_be_taken_back_with_what_it_taught(name):
+    with opened(name) as a:
+        first, second = SAYS.get(name, (ALLERGY, ASKS))
+        t = a.chat("ann", first)
+        begin_session(a, "ann")
+        assert a.memories("ann")
+        receipt = a.forget("ann", turns=[t.id])
+        assert receipt.memories and not a.memories("ann") and not a.turns("ann")
+        with pytest.raises(LookupError): a.forget("ann", turns=[t.id])
+        with pytest.raises((LookupError, ValueError)): a.forget("bob", turns=["t-" + "0"*32])
+
+
+def test_what_was_said_twice_stays_when_one_is_taken_back():
+    with opened("map") as a:
+        one, two = (a.chat("ann", "I just watched Alien, 5 stars.") for _ in range(2))
+        assert two.changes[0].relation == "duplicate"
+        a.forget("ann", turns=[one.id])
+        rating, = a.memories("ann")
+        assert rating.turns == (two.id,)
+
+
+# --- changes
+
+def test_changes_tell_what_a_memory_is_to_what_was_known():
+    with opened("malp") as a:
+        relations = [a.chat("ann", text).changes for text in ("I take 20 mg of lisinopril every morning.", "I take 20 mg of lisinopril every morning.", "Since last week I take 40 mg of lisinopril every morning.")]
+        assert [(c.kind, c.relation) for c, *_ in relations[:2]] == [("stored", "unrelated"), ("counted", "duplicate")]
+        assert relations[2][0].relation in ("update", "unrelated")
+    with opened("map") as a:
+        kinds = [a.chat("ann", text).changes[0] for text in ("I just watched Alien, 5 stars.", "Alien is a 3 out of 5.", "I take back what I said about Alien.")]
+        assert [(c.kind, c.relation, c.rating) for c in kinds] == [("rated", "unrelated", 5), ("rated", "update", 3), ("taken back", "retraction", None)]
+        assert kinds[1].other == kinds[0].memory
+
+
+# --- times, sessions, consent, closing
+
+@every
+def test_a_time_can_be_given_and_must_have_a_zone(name):
+    with opened(name) as a:
+        at = datetime(2020, 2, 29, 23, 59, tzinfo=timezone(timedelta(hours=2)))
+        assert a.chat("ann", ALLERGY, at=at).at == at
+        with pytest.raises(ValueError, match="no zone"): a.chat("ann", ALLERGY, at=datetime(2020, 1, 1))
+        a.clock = lambda: at
+        assert a.chat("ann", ALLERGY).at == at
+
+
+@every
+def test_consent_taken_back_during_a_turn_leaves_nothing(name):
+    a = None
+    def say(messages):
+        a.withdraw("ann")
+        return "4"
+    a = open_assistant(name, store=":memory:", model=ScriptedLM(say), settings=design(name).Settings(consent=True))
+    a.consent("ann")
+    a.chat("ann", "How many minutes does an egg need to be hard?")
+    assert not a.turns("ann") and not a.memories("ann") and not read_traces(a.store, "ann")
+
+
+@every
+def test_a_store_that_was_given_stays_open(name):
+    with MemoryStore(":memory:") as store:
+        with opened(name, store) as a: a.chat("ann", ALLERGY)
+        assert store.turns("ann")
+    with opened(name) as own: pass
+    with pytest.raises(RuntimeError, match="was closed"): own.store.turns("ann")
+
+
+def test_two_threads_of_one_user_lose_nothing(tmp_path):
+    with opened("malp", tmp_path/"s.db") as a:
+        failed = []
+        def talk(n):
+            try:
+                for i in range(5): a.chat("ann", f"My number {n}{i} is lucky.")
+            except Exception as e: failed.append(e)
+        threads = [threading.Thread(target=talk, args=(n,)) for n in range(3)]
+        for t in threads: t.start()
+        for t in threads: t.join()
+        assert not failed and len(a.turns("ann")) == 15 and all(t.model for t in a.turns("ann"))
+
+
+def test_what_cannot_be_is_said():
+    with pytest.raises(ValueError, match="there is no assistant 'x'; installed are: "): open_assistant("x", store=":memory:")
+    with pytest.raises(ValueError, match="the settings of 'mark' are MarkSettings, got ShowSettings"): open_assistant("mark", store=":memory:", model=ScriptedLM([]), settings=ShowSettings())
+    for bad in ({"budget": 0}, {"rounds": -1}, {"traces": 0}, {"answer_tokens": 0}):
+        with pytest.raises(ValueError, match="or more, got"): TurnSettings(**bad)
+    with pytest.raises(ValueError, match="a change is one of stored"): Change(kind="lost")
+    with pytest.raises(ValueError, match="a relation is one of duplicate"): Change(kind="stored", relation="cousin")
+    with pytest.raises(AttributeError, match="it offers open_assistant"): memkit.open_asistant
+
+
+def test_a_turn_that_is_too_large_keeps_what_was_shown():
+    from memkit.turn.trace import pack, packed, unpack
+    turn = Turn(id=new_id("t"), user="ann", session="s", at=utc_now(), text="x", extra={"weights": list(range(1000))})
+    assert unpack(pack(turn)) == turn and packed(turn, 10) is None
+    with pytest.raises(TypeError, match="none of memkit's own records"): pack(replace(turn, extra={"it": object()}))

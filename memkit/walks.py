@@ -108,8 +108,8 @@ def _cell(s: "Scene", x: float, y: float, mine: Sequence[tuple["Memory", bool]])
 
 # %% ../nbs/94_walks.ipynb #5cd069b0
 def draw_written(
-    said: Sequence[str],                                            # the messages, in order
-    written: Mapping[str, Sequence[tuple[str, "Memory", bool]]],    # by assistant: message, memory, and whether it is in force
+    said: Sequence[str],                                          # the messages, in order
+    written: Mapping[str, Sequence[tuple[str, "Memory", bool]]],  # by assistant: message, memory, is it in force?
 ) -> "Scene":
     "One row for each message, one column for each assistant."
     from memkit.widgets.scene import Scene, wrap
@@ -132,6 +132,8 @@ def draw_written(
     return s
 
 # %% ../nbs/94_walks.ipynb #5b88ae07
+def _listed(texts: Sequence[str]) -> str: return "; ".join(t.rstrip(".") for t in texts) or "nothing"
+
 def _card(s: "Scene", x: float, y: float, name: str, text: str, empty: bool) -> float:
     "One recalled text; where the next one begins."
     from memkit.widgets.scene import wrap
@@ -141,6 +143,7 @@ def _card(s: "Scene", x: float, y: float, name: str, text: str, empty: bool) -> 
         for n, line in enumerate(lines): s.text(7, 14 + 19*n, line, 13, colour="soft" if empty else "ink")
     return y + 19*len(lines) + 18
 
+# %% ../nbs/94_walks.ipynb #73af2a24
 def draw_recalled(
     question: str,
     user: str,
@@ -148,7 +151,7 @@ def draw_recalled(
 ) -> "Scene":
     "What each assistant recalls, side by side."
     from memkit.widgets.scene import Scene
-    told = " ".join(f"{name}: " + ("; ".join(t.rstrip(".") for t in texts) or "nothing") + "." for name, texts in found.items())
+    told = " ".join(f"{name}: {_listed(texts)}." for name, texts in found.items())
     caption = "Recalled: " + ", ".join(f"{name} {len(texts)}" for name, texts in found.items()) + "."
     s, bottom = Scene(12 + 187*len(found), 1, f"For “{question}” of {user} each recalls: {told}", caption), 60.
     s.text(10, 18, f"{user.title()} asks: “{question}”", 16, True, width=s.width - 20)

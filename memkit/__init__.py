@@ -12,11 +12,11 @@ from importlib import import_module
 __version__ = "0.1.0"
 
 # %% ../nbs/93_package.ipynb #5de39f59
-_WHERE = {
-    "open_assistant": "turn.assistants", "assistants": "turn.assistants", "Assistant": "turn.engine", "Turn": "core.records",
-    "Change": "core.records", "Memory": "core.records", "Document": "core.records", "MemoryStore": "core.store",
-    "load_model": "core.llm", "LocalLM": "core.local", "ScriptedLM": "core.lm", "Reply": "core.lm",
-    "load_embedder": "core.embedders", "MiniLM": "core.embed", "Round": "core.notes", "check_assistant": "turn.contract"}
+_WHERE = {"open_assistant": "turn.assistants", "assistants": "turn.assistants", "Assistant": "turn.engine",
+          "Turn": "core.records", "Change": "core.records", "Memory": "core.records", "Document": "core.records",
+          "MemoryStore": "core.store", "load_model": "core.llm", "LocalLM": "core.local", "ScriptedLM": "core.lm",
+          "Reply": "core.lm", "load_embedder": "core.embedders", "MiniLM": "core.embed", "Round": "core.notes",
+          "check_assistant": "turn.contract"}
 
 def __getattr__(name: str):
     "A name of memkit, loaded when it is first used."
@@ -28,5 +28,5 @@ def __getattr__(name: str):
 def __dir__() -> list[str]: return sorted({*globals(), *_WHERE})
 
 # %% ../nbs/93_package.ipynb #3e2f672d
-_all_ = ["open_assistant", "assistants", "Assistant", "Turn", "Change", "Memory", "Document", "MemoryStore", "load_model", "LocalLM",
-         "ScriptedLM", "Reply", "load_embedder", "MiniLM", "Round", "check_assistant"]
+_all_ = ["open_assistant", "assistants", "Assistant", "Turn", "Change", "Memory", "Document", "MemoryStore",
+         "load_model", "LocalLM", "ScriptedLM", "Reply", "load_embedder", "MiniLM", "Round", "check_assistant"]

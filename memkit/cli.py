@@ -26,7 +26,9 @@ def cmd_demo(a: argparse.Namespace):
     from memkit.demo import run_demo
     from memkit.hybrid import read_corpus
     turns, one, everything = run_demo(a.html, a.model, read_corpus(a.corpus, "skip" if a.skip_broken else "raise"))
-    if a.json: write_file(a.json, json.dumps(to_dict({"turns": turns, "receipts": [one, everything]}), ensure_ascii=False, indent=1))
+    if a.json:
+        write_file(a.json,
+                   json.dumps(to_dict({"turns": turns, "receipts": [one, everything]}), ensure_ascii=False, indent=1))
 
 def cmd_data(a: argparse.Namespace):
     "Say what each public source is, where to get it, and whether it is here; MovieLens 100k is fetched where it isn't."
@@ -47,9 +49,12 @@ def cmd_forget(a: argparse.Namespace):
     of = design(a.assistant)
     path = a.store or home_dir()/(of.store_file or f"{of.name}.sqlite3")
     if "://" not in str(path) and not Path(path).expanduser().exists():
-        raise FileNotFoundError(f"there is no store at {path}; name yours with --store, and whose it is with --assistant")
-    what = f"memories {', '.join(map(str, a.ids))}" if a.ids else f"{len(a.turns)} messages" if a.turns else "everything"
-    if not a.yes and input(f"Delete {what} of {a.user}? It can't be undone. [y/N] ").strip().lower() not in ("y", "yes"):
+        raise FileNotFoundError(f"there is no store at {path}; name yours with --store, "
+                                "and whose it is with --assistant")
+    what = (f"memories {', '.join(map(str, a.ids))}" if a.ids else f"{len(a.turns)} messages" if a.turns
+            else "everything")
+    if (not a.yes
+        and input(f"Delete {what} of {a.user}? It can't be undone. [y/N] ").strip().lower() not in ("y", "yes")):
         return print("nothing was deleted")
     with _for_forgetting(a.assistant, path) as bot: print(bot.forget(a.user, a.ids, a.turns))
 
@@ -72,7 +77,8 @@ def cmd_experiment(a: argparse.Namespace):
     "Run a paper's experiment and print its tables, the paper's numbers beside ours; JSON and pictures where asked."
     from memkit.experiments.figures import all_of
     from memkit.experiments.result import print_result, save_result
-    if a.amazon and a.name != "map": raise ValueError(f"--amazon belongs to the experiment map; {a.name} reads no ratings")
+    if a.amazon and a.name != "map":
+        raise ValueError(f"--amazon belongs to the experiment map; {a.name} reads no ratings")
     run, more = {"hybrid": _hybrid, "malp": _malp, "mark": _mark, "map": _map}[a.name](a)
     result = run()
     print_result(result)
@@ -81,16 +87,20 @@ def cmd_experiment(a: argparse.Namespace):
     if a.figures: save_pictures(a.figures, all_of(result))
     if a.pairs: _save_pairs(result, a.pairs)
 
-def _hybrid(a: argparse.Namespace) -> tuple[Callable, Callable]:  # what runs it; what is printed after the tables of its result
+# what runs it; what is printed after the tables of its result
+def _hybrid(a: argparse.Namespace) -> tuple[Callable, Callable]:
     from memkit.experiments.hybrid import run_hybrid
     _not_malp(a)
     return lambda: run_hybrid(full=a.full, model=a.model), lambda result: ""
 
+# %% ../nbs/92_cli.ipynb #8810d460
 def _malp(a: argparse.Namespace) -> tuple[Callable, Callable]:
     from memkit.experiments.malp import run_malp
     from memkit.experiments.malp_case import case_text
     from memkit.experiments.malp_weights import crossings
-    return lambda: run_malp(full=a.full, memory_only=a.memory_only, model=a.model), lambda result: "\n".join(["", *crossings(result), "", case_text(result), ""])
+    return lambda: run_malp(full=a.full, memory_only=a.memory_only,
+                            model=a.model), lambda result: "\n".join(["", *crossings(result), "", case_text(result),
+                                                                      ""])
 
 def _mark(a: argparse.Namespace) -> tuple[Callable, Callable]:
     from memkit.core.llm import load_model
@@ -106,8 +116,11 @@ def _map(a: argparse.Namespace) -> tuple[Callable, Callable]:
     books = lambda: load_amazon(*a.amazon, films_at_least=18) if a.amazon else None
     return lambda: run_map(full=a.full, model=load_model(a.model), amazon=books()), lambda result: ""
 
+# %% ../nbs/92_cli.ipynb #571c48d6
 def _not_malp(a: argparse.Namespace):
-    if a.memory_only or a.pairs: raise ValueError(f"--memory-only and --pairs belong to the experiment malp; {a.name} has no weights to leave out and no pairs to rate")
+    if a.memory_only or a.pairs:
+        raise ValueError(f"--memory-only and --pairs belong to the experiment malp; {a.name} has no weights to leave "
+                         "out and no pairs to rate")
 
 def _save_pairs(result: Mapping, path: Path):
     from memkit.experiments.malp_case import save_pairs
@@ -155,7 +168,8 @@ def _command(bot, user: str, command: str, rest: str, last) -> tuple[str, object
         case "/why": return bot.explain(last) if last else "Nothing was asked yet.", last
         case "/memories": return describe_memories(bot.memories(user)), last
         case "/consent" if not bot.settings.consent: return REMEMBERS, last
-        case "/consent": bot.consent(user); return "You will be remembered from now on; /forget all takes it back.", last
+        case "/consent":
+            bot.consent(user); return "You will be remembered from now on; /forget all takes it back.", last
         case "/new": return begin_session(bot, user), last
         case "/forget" if rest == "all": return str(bot.forget(user)), None
         case "/undo" if last is None: return "Nothing was asked yet.", last
@@ -178,7 +192,8 @@ def cmd_chat(a: argparse.Namespace):
     print("Loading the models …", flush=True)
     with _assistant(a) as bot:      # closing it reads the last conversation, where a design learns from those
         bot.warm_up()
-        print(f"You are {user}; continue later with --user {user}\n{CHAT_HELP}\nmemkit is for teaching and research; it doesn't diagnose or treat.")
+        print(f"You are {user}; continue later with --user {user}\n{CHAT_HELP}\nmemkit is for teaching and research; "
+              "it doesn't diagnose or treat.")
         _ask_consent(bot, user, a.consent)
         last = None
         while (line := _read()) not in (None, "/quit"):
@@ -186,17 +201,20 @@ def cmd_chat(a: argparse.Namespace):
             except (ValueError, LookupError, EndpointError) as e: text = str(e)
             print(f"\n{text}\n", flush=True)
 
+# %% ../nbs/92_cli.ipynb #dbcf0f28
 def _ask_consent(bot, user: str, given: bool):
     "Say whether the user is remembered, and ask where the assistant asks for it."
     if not bot.settings.consent: return print(REMEMBERS)
     if bot.has_consent(user): return
-    asked = given or sys.stdin.isatty() and input("May I remember this conversation? [y/N] ").strip().lower() in ("y", "yes")
+    asked = (given or sys.stdin.isatty()
+             and input("May I remember this conversation? [y/N] ").strip().lower() in ("y", "yes"))
     if asked: bot.consent(user)
     else: print("Nothing will be remembered; /consent changes that.")
 
 def _assistant(a: argparse.Namespace):  # an Assistant
     if a.assistant != "hybrid":
-        if a.paper or a.corpus != "own": raise ValueError(f"--corpus and --paper belong to the hybrid chatbot; {a.assistant} has no corpus")
+        if a.paper or a.corpus != "own":
+            raise ValueError(f"--corpus and --paper belong to the hybrid chatbot; {a.assistant} has no corpus")
         from memkit.turn.assistants import open_assistant
         return open_assistant(a.assistant, store=a.store, model=a.model, embedder=a.embedder)
     from memkit.hybrid import AS_IN_THE_PAPER, PAPER, HybridSettings, RetrieveSettings, open_chatbot, read_corpus
@@ -239,7 +257,8 @@ def _add_assistant(c: argparse.ArgumentParser, what: str):
     "The choice among the designs that are installed, those of other packages too."
     from memkit.turn.assistants import assistants
     names = list(assistants()) or ["hybrid"]
-    c.add_argument("--assistant", default="hybrid", choices=names, help=f"{what}: {', '.join(names)} (default: %(default)s)")
+    c.add_argument("--assistant", default="hybrid", choices=names,
+                   help=f"{what}: {', '.join(names)} (default: %(default)s)")
 
 def add_demo(c: argparse.ArgumentParser):
     add_models(c)
@@ -251,42 +270,57 @@ def add_chat(c: argparse.ArgumentParser):
     _add_assistant(c, "whom to talk with")
     c.add_argument("--user", help="your identifier from an earlier chat")
     c.add_argument("--store", help="file or URL of the memories (default: in your data folder; MEMKIT_HOME moves it)")
-    c.add_argument("--embedder", default="minilm", help="of the documents: minilm, minilm-medquad, medcpt, or a sentence-transformers model (default: %(default)s)")
-    c.add_argument("--memory", default="store", choices=("store", "chroma"), help="where memories are searched (default: %(default)s)")
-    c.add_argument("--paper", action="store_true", help="the paper's chatbot as it stands: rank fusion of 5 and 5, answers unchecked")
+    c.add_argument("--embedder", default="minilm",
+                   help="of the documents: minilm, minilm-medquad, medcpt, or a sentence-transformers model (default: "
+                   "%(default)s)")
+    c.add_argument("--memory", default="store", choices=("store", "chroma"),
+                   help="where memories are searched (default: %(default)s)")
+    c.add_argument("--paper", action="store_true",
+                   help="the paper's chatbot as it stands: rank fusion of 5 and 5, answers unchecked")
     c.add_argument("--consent", action="store_true", help="agree to be remembered, without being asked")
 
+# %% ../nbs/92_cli.ipynb #50f4557c
 def add_forget(c: argparse.ArgumentParser):
     c.add_argument("--user", required=True, help="whose; the identifier that memkit chat printed")
     _add_assistant(c, "whose store it is")
-    c.add_argument("--ids", type=int, nargs="+", metavar="N", help="these memories only (default: everything, the consent too)")
+    c.add_argument("--ids", type=int, nargs="+", metavar="N",
+                   help="these memories only (default: everything, the consent too)")
     c.add_argument("--turns", nargs="+", metavar="T", help="these messages, with what was learned from them alone")
     c.add_argument("--store", help="file or URL of the memories")
     c.add_argument("--yes", action="store_true", help="don't ask")
 
 def add_bench(c: argparse.ArgumentParser):
     c.add_argument("names", nargs="*", metavar="NAME", help="retrieval, memory, embedding, llm (default: all)")
-    c.add_argument("--size", default="small", choices=("tiny", "small", "full"), help="how much to measure; full is 216,102 passages, "
+    c.add_argument("--size", default="small", choices=("tiny", "small", "full"),
+                   help="how much to measure; full is 216,102 passages, "
                    "whose vectors take 15 to 45 minutes the first time (default: %(default)s)")
     c.add_argument("--json", type=Path, help="write the figures to this file")
 
 # %% ../nbs/92_cli.ipynb #802efee8
-FULL = ("hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQuAD was never embedded; malp: more patients and rounds, "
-        "and weights for eight of them, about an hour; with --memory-only a quarter of an hour; mark: 450 questions of MedMCQA, "
+FULL = ("hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQuAD was never embedded; malp: "
+        "more patients and rounds, "
+        "and weights for eight of them, about an hour; with --memory-only a quarter of an hour; mark: "
+        "450 questions of MedMCQA, "
         "about half an hour; map: all users of MovieLens 100k, about 40 minutes")
 
 def add_experiment(c: argparse.ArgumentParser):
     c.add_argument("name", choices=("hybrid", "malp", "mark", "map"), help="the paper")
     size = c.add_mutually_exclusive_group()
-    size.add_argument("--quick", dest="full", action="store_false", help="little data and few answers, about three minutes on two cores (the default)")
+    size.add_argument("--quick", dest="full", action="store_false",
+                      help="little data and few answers, about three minutes on two cores (the default)")
     size.add_argument("--full", action="store_true", help=FULL)
-    c.add_argument("--memory-only", action="store_true", help="malp: the memory alone; no weights are trained (injection, LoRA)")
-    c.add_argument("--amazon", nargs=4, metavar="FILE", help="map: ratings and metadata of films, then of books, from Amazon's reviews, "
+    c.add_argument("--memory-only", action="store_true",
+                   help="malp: the memory alone; no weights are trained (injection, LoRA)")
+    c.add_argument("--amazon", nargs=4, metavar="FILE",
+                   help="map: ratings and metadata of films, then of books, from Amazon's reviews, "
                    "for books predicted from films (default: simulated raters); memkit data amazon says where they are")
-    c.add_argument("--pairs", type=Path, metavar="FILE", help="malp: write pairs of answers to this HTML file, for people to rate")
-    c.add_argument("--model", default="embedded", help="who writes the answers, as for memkit chat (default: %(default)s)")
+    c.add_argument("--pairs", type=Path, metavar="FILE",
+                   help="malp: write pairs of answers to this HTML file, for people to rate")
+    c.add_argument("--model", default="embedded",
+                   help="who writes the answers, as for memkit chat (default: %(default)s)")
     c.add_argument("--json", type=Path, help="write the figures, and where they come from, to this file")
-    c.add_argument("--figures", type=Path, metavar="FOLDER", help="write the paper's figures and tables to this folder, as SVG and PNG, light and dark")
+    c.add_argument("--figures", type=Path, metavar="FOLDER",
+                   help="write the paper's figures and tables to this folder, as SVG and PNG, light and dark")
 
 # %% ../nbs/92_cli.ipynb #78d742d1
 def main(

@@ -27,7 +27,7 @@ class StreamSettings(ShowSettings):
     weights: tuple[float, float, float] = (1., 1., 1.) # of recency, importance and relevance; §4.1
     reflect_at: float = 150.                           # sum of importance since the last reflection; §4.2
     evidence: int = 5                                  # memories that a reflection rests on; ours ("a set of")
-    prompted: bool = False                             # ask the model for the insight, as in the paper; ours False: put the evidence together
+    prompted: bool = False  # ask the model for the insight, as in the paper; ours False: put the evidence together
 
 # %% ../nbs/01_generative_agents.ipynb #e89aa21c
 PARTS = ("recency", "importance", "relevance")
@@ -42,7 +42,8 @@ def unit(
 # %% ../nbs/01_generative_agents.ipynb #6bc6dce9
 class GenerativeAgents(Assistant):
     "A memory stream with reflections (Park et al. 2023, §4)."
-    name, about = "generative-agents", "everything that was said, by recency, importance and relevance, with reflections (Park et al. 2023)"
+    name = "generative-agents"
+    about = "everything that was said, by recency, importance and relevance, with reflections (Park et al. 2023)"
     Settings = StreamSettings
 
     def __init__(self, store, model, embedder: Embedder, settings: StreamSettings | None = None, clock=utc_now):
@@ -54,19 +55,22 @@ def open(cls: GenerativeAgents, p: Parts, settings: StreamSettings | None = None
     "The design, put together from its parts."
     return cls(p.store, p.model, p.embedder, settings, p.clock)
 
+# %% ../nbs/01_generative_agents.ipynb #25baca86
 @patch
 def recall(self: GenerativeAgents, turn: Turn, k: int) -> list[Hit]:
     "The `k` memories with the largest sum of recency, importance and relevance (§4.1)."
     view = self.store.in_force(turn.user, self.embedder.name)
     if not len(view.ids): return []
-    found, last = [view.memory(i) for i in view.ids], {e.memory: e.at for e in self.store.events(turn.user, kinds=["recalled"])}
+    found = [view.memory(i) for i in view.ids]
+    last = {e.memory: e.at for e in self.store.events(turn.user, kinds=["recalled"])}
     hours = np.array([(turn.at - last.get(m.id, m.at)).total_seconds()/3600 for m in found]).clip(0)
     importance = np.array([m.meta["importance"] for m in found], float)
     relevance = view.vectors @ self.embedder.embed([turn.query], "query")[0]
     columns = [unit(self.settings.decay**hours), unit(importance), unit(relevance)]
     total = sum(w*x for w, x in zip(self.settings.weights, columns))
     best = np.argsort(-total, kind="stable")[:k]
-    return [Hit(item=found[i], score=float(total[i]), source="stream", parts={n: float(x[i]) for n, x in zip(PARTS, columns)}) for i in best]
+    return [Hit(item=found[i], score=float(total[i]), source="stream",
+                parts={n: float(x[i]) for n, x in zip(PARTS, columns)}) for i in best]
 
 # %% ../nbs/01_generative_agents.ipynb #511acf81
 @patch
@@ -76,10 +80,12 @@ def prepare(self: GenerativeAgents, turn: Turn) -> tuple[np.ndarray, float]:
     return self.embedder.embed([turn.text])[0], 1 + 9*max((n.probability for n in notes), default=0.)
 
 @patch
-def note(self: GenerativeAgents, turn: Turn, kind: str, text: str, vector, importance: float, turns, evidence=()) -> Change:
+def note(self: GenerativeAgents, turn: Turn, kind: str, text: str, vector, importance: float, turns,
+         evidence=()) -> Change:
     "Put something into the stream."
     meta = {"importance": round(importance, 3), "evidence": list(evidence)}
-    m = self.store.add(turn.user, text, vector, kind=kind, at=turn.at, turns=turns, encoder=self.embedder.name, meta=meta)
+    m = self.store.add(turn.user, text, vector, kind=kind, at=turn.at, turns=turns, encoder=self.embedder.name,
+                       meta=meta)
     return Change(kind="stored", memory=m.id, text=text, reason=kind)
 
 @patch
@@ -105,11 +111,14 @@ def reflect(self: GenerativeAgents, turn: Turn) -> list[Change]:
     text = "The user said: " + " ".join(m.text for m in sorted(evidence, key=lambda m: m.id))
     if self.settings.prompted:
         said = "\n".join(f"{i}. {m.text}" for i, m in enumerate(evidence, 1))
-        text = self.model.generate([[Message(role="user", text=f"{said}\n\n{INSIGHT}")]], max_tokens=60)[0].text.strip() or text
+        text = (self.model.generate([[Message(role="user", text=f"{said}\n\n{INSIGHT}")]],
+                                    max_tokens=60)[0].text.strip() or text)
     turns = dict.fromkeys(t for m in evidence for t in m.turns)
     importance = max(m.meta["importance"] for m in evidence)
-    return [self.note(turn, "reflection", text, self.embedder.embed([text])[0], importance, turns, [m.id for m in evidence])]
+    return [self.note(turn, "reflection", text, self.embedder.embed([text])[0], importance,
+                      turns, [m.id for m in evidence])]
 
+# %% ../nbs/01_generative_agents.ipynb #5776b43f
 @patch
 def erase(self: GenerativeAgents, user: str, ids, turns=()):
     "A reflection falls with the first memory that it rests on."

@@ -47,7 +47,8 @@ def only_cited_by(
 ) -> tuple[list[str], int]:     # the turns that these alone cite, and how many others they share
     "Which turns fall with the memories `ids` (ours)."
     cited = {}
-    mine = select(citations.c.turn, citations.c.memory).join(memories, memories.c.id == citations.c.memory).where(memories.c.owner == owner)
+    mine = (select(citations.c.turn, citations.c.memory).join(memories, memories.c.id == citations.c.memory)
+            .where(memories.c.owner == owner))
     for turn, memory in conn.execute(mine): cited.setdefault(turn, set()).add(memory)
     touched = {turn: who for turn, who in cited.items() if who & ids}
     alone = [turn for turn, who in touched.items() if who <= ids]
@@ -66,7 +67,8 @@ def everything(owner: int) -> list[tuple[Table, object]]:
     "All rows of `owner`: pairs of a table and a condition, in the order in which they may be deleted."
     mine = select(memories.c.id).where(memories.c.owner == owner)
     rest = [(t, t.c.owner == owner) for t in (traces, events, memories, turns, state, adapters)]
-    return [quoting(quotes.c.memory, mine), (citations, citations.c.memory.in_(mine)), *rest, (owners, owners.c.id == owner)]
+    return [quoting(quotes.c.memory, mine), (citations, citations.c.memory.in_(mine)),
+            *rest, (owners, owners.c.id == owner)]
 
 # %% ../../nbs/core/07b_erase.ipynb #2cd00e27
 def some(

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, is_dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from fastcore.basics import patch
+
 # %% ../../nbs/core/00_records.ipynb #986c358f
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -162,11 +164,19 @@ class Change:
     def __str__(self):
         what = f"memory {self.memory}" if self.memory else "nothing stored"
         stars = "" if self.rating is None else f", {self.rating:g} stars"
-        return f"{self.kind} {what}{stars}{f' “{self.text}”' if self.text else ''}{f' ({self.reason})' if self.reason else ''}"
+        text = f" “{self.text}”" if self.text else ""
+        return f"{self.kind} {what}{stars}{text}{f' ({self.reason})' if self.reason else ''}"
+
+# %% ../../nbs/core/00_records.ipynb #da760614
+class _TurnCopies:
+    "What a turn does with its fields: its time in UTC, its mappings as its own."
+    def __post_init__(self):
+        object.__setattr__(self, "at", check_time(self.at))
+        for name in ("detected", "seconds", "extra", "work"): object.__setattr__(self, name, dict(getattr(self, name)))
 
 # %% ../../nbs/core/00_records.ipynb #0fcc31d9
 @dataclass(frozen=True, kw_only=True)
-class Turn:
+class Turn(_TurnCopies):
     "One exchange with an assistant, with every intermediate result."
     id: str
     user: str
@@ -192,25 +202,22 @@ class Turn:
     extra: Mapping[str, Any] = field(default_factory=dict)  # what only this assistant keeps: verdicts, probabilities, …
     work: Mapping[str, Any] = field(default_factory=dict, compare=False)  # what one step hands to the next; never kept
 
-    def __post_init__(self):
-        object.__setattr__(self, "at", check_time(self.at))
-        for name in ("detected", "seconds", "extra", "work"): object.__setattr__(self, name, dict(getattr(self, name)))
 
-    @property
-    def shown(self) -> tuple[Hit, ...]:
-        "The hits that reached the prompt, in its order."
-        return tuple(s.hit for s in self.sections if s.kept and s.hit)
+# %% ../../nbs/core/00_records.ipynb #e8335fbb
+@patch(as_prop=True)
+def shown(self: Turn) -> tuple[Hit, ...]:
+    "The hits that reached the prompt, in its order."
+    return tuple(s.hit for s in self.sections if s.kept and s.hit)
 
-    @property
-    def documents(self) -> tuple[Hit, ...]:
-        "The documents that reached the prompt."
-        return tuple(h for h in self.shown if isinstance(h.item, Document))
+@patch(as_prop=True)
+def documents(self: Turn) -> tuple[Hit, ...]:
+    "The documents that reached the prompt."
+    return tuple(h for h in self.shown if isinstance(h.item, Document))
 
-    @property
-    def recalled(self) -> tuple[Hit, ...]:
-        "The memories that reached the prompt."
-        return tuple(h for h in self.shown if isinstance(h.item, Memory))
-
+@patch(as_prop=True)
+def recalled(self: Turn) -> tuple[Hit, ...]:
+    "The memories that reached the prompt."
+    return tuple(h for h in self.shown if isinstance(h.item, Memory))
 
 # %% ../../nbs/core/00_records.ipynb #9c0ffd3f
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +226,8 @@ class Receipt:
     user: str
     at: datetime
     memories: tuple[int, ...] = ()            # ids removed
-    removed: Mapping[str, int] = field(default_factory=dict)  # rows, entries and files by place: memories, turns, events, index, adapters …
+    # rows, entries and files by place: memories, turns, events, index, adapters …
+    removed: Mapping[str, int] = field(default_factory=dict)
     erased: bool = False                      # True: the words were looked for in the bytes on disk and not found
     pending: str = ""                         # why they aren't erased yet, and what finishes it
     in_memory: bool = False                   # True: the store has no file, so the words were never on a disk
@@ -228,8 +236,10 @@ class Receipt:
 
     def __str__(self):
         one = lambda place: place.replace("memories", "memory") if "memories" in place else place.removesuffix("s")
-        places = ", ".join(f"{n} {place if n > 1 else one(place)}" for place, n in self.removed.items() if n) or "nothing"
-        gone = "the words are gone" + ("; this store is only in memory" if self.in_memory else " from the bytes on disk")
+        places = (", ".join(f"{n} {place if n > 1 else one(place)}" for place, n in self.removed.items() if n)
+                  or "nothing")
+        gone = ("the words are gone"
+                + ("; this store is only in memory" if self.in_memory else " from the bytes on disk"))
         state = gone if self.erased else f"still pending: {self.pending or 'not checked'}"
         return f"removed {places}; {state}"
 

@@ -48,12 +48,15 @@ tables = MetaData()
 def _owned(name: str, *columns: Column | Index) -> Table:
     "A table whose rows each belong to one owner, in the order they were written."
     return Table(name, tables, Column("id", Integer, primary_key=True),
-                 Column("owner", ForeignKey("owners.id"), nullable=False, index=True), *columns, sqlite_autoincrement=True)
+                 Column("owner", ForeignKey("owners.id"), nullable=False, index=True), *columns,
+                 sqlite_autoincrement=True)
 
 meta = Table("meta", tables, Column("key", Text, primary_key=True), Column("value", Text, nullable=False))
-owners = Table("owners", tables, Column("id", Integer, primary_key=True), Column("bucket", Integer, nullable=False, index=True),
-               Column("digest", LargeBinary, nullable=False), Column("version", Integer, nullable=False), sqlite_autoincrement=True)
-erasures = Table("erasures", tables, Column("id", Integer, primary_key=True), Column("at", BigInteger, nullable=False), sqlite_autoincrement=True)
+owners = Table("owners", tables, Column("id", Integer, primary_key=True),
+               Column("bucket", Integer, nullable=False, index=True), Column("digest", LargeBinary, nullable=False),
+               Column("version", Integer, nullable=False), sqlite_autoincrement=True)
+erasures = Table("erasures", tables, Column("id", Integer, primary_key=True), Column("at", BigInteger, nullable=False),
+                 sqlite_autoincrement=True)
 
 # %% ../../nbs/core/07a_schema.ipynb #c5167819
 memories = _owned("memories", Column("kind", Text, nullable=False), Column("text", Text, nullable=False),
@@ -62,21 +65,29 @@ memories = _owned("memories", Column("kind", Text, nullable=False), Column("text
     Column("vector", LargeBinary),                                       # float32, little-endian
     Column("meta", Text, nullable=False),                                # JSON
     *(Column(name, Integer, nullable=False) for name in ("recalls", "correct", "incorrect")),
-    Column("superseded_by", Integer))                                    # NULL: in force; 0: its successor was forgotten
+    Column("superseded_by", Integer))  # NULL: in force; 0: its successor was forgotten
 turns = _owned("turns", Column("turn", Text, nullable=False, unique=True), Column("session", Text, nullable=False),
-    Column("at", BigInteger, nullable=False), Column("question", Text, nullable=False), Column("answer", Text, nullable=False))
-citations = Table("citations", tables, Column("memory", ForeignKey("memories.id"), primary_key=True), Column("position", Integer, primary_key=True),
-    Column("turn", ForeignKey("turns.turn"), nullable=False, index=True))
-events = _owned("events", Column("at", BigInteger, nullable=False), Column("kind", Text, nullable=False), Column("memory", Integer),
-    Column("other", Integer), Column("turn", Text), Column("reason", Text, nullable=False), Column("data", Text, nullable=False))
+               Column("at", BigInteger, nullable=False), Column("question", Text, nullable=False),
+               Column("answer", Text, nullable=False))
+citations = Table("citations", tables, Column("memory", ForeignKey("memories.id"), primary_key=True),
+                  Column("position", Integer, primary_key=True),
+                  Column("turn", ForeignKey("turns.turn"), nullable=False, index=True))
+
+# %% ../../nbs/core/07a_schema.ipynb #16832a16
+events = _owned("events", Column("at", BigInteger, nullable=False), Column("kind", Text, nullable=False),
+                Column("memory", Integer), Column("other", Integer), Column("turn", Text),
+                Column("reason", Text, nullable=False), Column("data", Text, nullable=False))
 state = _owned("state", Column("key", Text, nullable=False), Column("value", Text, nullable=False))
-adapters = _owned("adapters", *(Column(name, Text, nullable=False) for name in ("kind", "base", "digest", "card")),   # card: JSON
-    Column("at", BigInteger, nullable=False), Column("bytes", LargeBinary, nullable=False))          # last, so that the rest is read without it
+# card: JSON; bytes: last, so that the rest is read without it
+adapters = _owned("adapters", *(Column(name, Text, nullable=False) for name in ("kind", "base", "digest", "card")),
+                  Column("at", BigInteger, nullable=False), Column("bytes", LargeBinary, nullable=False))
+# the whole turn, compressed; see memkit.turn.trace
 traces = _owned("traces", Column("turn", Text, nullable=False, index=True), Column("version", Integer, nullable=False),
-    Column("content", LargeBinary, nullable=False))                      # the whole turn, compressed; see memkit.turn.trace
+                Column("content", LargeBinary, nullable=False))
+# whose words a trace holds: one of the two
 quotes = Table("quotes", tables, Column("id", Integer, primary_key=True),
-    Column("trace", ForeignKey("traces.id", ondelete="CASCADE"), nullable=False, index=True),
-    Column("memory", Integer, index=True), Column("turn", Text, index=True))   # whose words a trace holds: one of the two
+               Column("trace", ForeignKey("traces.id", ondelete="CASCADE"), nullable=False, index=True),
+               Column("memory", Integer, index=True), Column("turn", Text, index=True))
 
 # %% ../../nbs/core/07a_schema.ipynb #aef7e919
 class StoreError(RuntimeError):

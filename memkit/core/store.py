@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fastcore.basics import patch
 from sqlalchemy import Connection, bindparam, func, select
 
 from .erase import erase, everything, finish_pending, only_cited_by, remove, some
 from .records import Hit, Memory, Receipt, check_text, check_time, json_copy, new_id, utc_now
-from .schema import (Database, NotFound, StoreError, adapters, citations, database_file, erasures, events, find_owner, memories, owner_digest, raise_version,
-                                glance, reading, state, turns, writing)
+from .schema import (Database, NotFound, StoreError, adapters, citations, database_file, erasures, events,
+                                find_owner, memories, owner_digest, raise_version, glance, reading, state, turns,
+                                writing)
 from .slices import Kept, Slice, SliceCache, caught_up, check_vector, drop, put
 
 # %% ../../nbs/core/07_store.ipynb #43dc810e
@@ -281,377 +283,484 @@ class MemoryStore:
         timeout: float = 10.,          # seconds to wait for another writer
         cache_bytes: int = 256 << 20,  # memory for slices
     ):
-        "Open a store, or make it; raises `StoreError`. `pending` is then the number of deletions whose bytes a reader still holds."
+        """Open a store, or make it; raises `StoreError`.
+        `pending` is then the number of deletions whose bytes a reader still holds."""
         self._db, self._cache = Database(target, timeout), SliceCache(cache_bytes)
         self.pending = finish_pending(self._db.engine)
 
     def __enter__(self): return self
     def __exit__(self, *error): self.close()
 
-    @property
-    def file(self) -> Path | None:
-        "The SQLite file; `None` in memory or on a server."
-        return database_file(self._db.engine)
-
-    def alias(self, user: str) -> str:
-        "A name for files of this user outside the store, the same every time, that says nothing about them: half of the keyed digest (ours)."
-        return owner_digest(self._db.secret, check_text(user, "user"))[:16].hex()
-
-    def _receipt(self, user: str, pending: str = "", **what: Any) -> Receipt:
-        "What was removed, and whether its words are gone. A store in memory has no file to look at."
-        in_memory = self._db.engine.dialect.name == "sqlite" and self.file is None
-        return Receipt(user=user, at=utc_now(), erased=not pending, pending=pending, in_memory=in_memory, **what)
-
     def __repr__(self): return f"MemoryStore({self._db.place!r})"
 
-    def close(self):
-        "Close it; every later call raises `StoreError`."
-        self._db.close()
+# %% ../../nbs/core/07_store.ipynb #9f2fe9c2
+@patch(as_prop=True)
+def file(self: MemoryStore) -> Path | None:
+    "The SQLite file; `None` in memory or on a server."
+    return database_file(self._db.engine)
 
-    @contextmanager
-    def transaction(self, user: str):
-        "Several writes as one: all are kept or none. Inside another one of the same user: a part that can fail alone."
-        with writing(self._db, user): yield self
+@patch
+def alias(self: MemoryStore, user: str) -> str:
+    """A name for files of this user outside the store, the same every time, that says nothing about them: half of
+    the keyed digest (ours)."""
+    return owner_digest(self._db.secret, check_text(user, "user"))[:16].hex()
 
-    def add_turn(
-        self,
-        user: str,
-        session: str,                 # a random identifier, as new_id('s') makes it
-        question: str,                # '' where the user said nothing
-        answer: str,                  # may be empty where the question isn't
-        at: datetime | None = None,   # now
-        id: str | None = None,        # a random identifier; made where none is given
-    ) -> str:                         # the turn's identifier
-        "Keep one exchange as it was said."
-        id, at = _turn_id(new_id("t") if id is None else id), _ticks(at)
-        row = {"turn": id, "session": check_text(session, "session"), "at": at,
-               "question": check_text(question, "question", empty=question == "" and bool(answer)), "answer": check_text(answer, "answer", empty=True)}
-        with writing(self._db, user) as conn:
-            owner = raise_version(self._db, conn, user, create=True)
-            if conn.execute(select(turns.c.id).where(turns.c.turn == id)).first():
-                raise ValueError(f"the turn {id} is already there; leave `id` out to get a new one")
-            conn.execute(turns.insert(), row | {"owner": owner})
-            _log(conn, owner, "turn", at, turn=id)
-        return id
+@patch
+def _receipt(self: MemoryStore, user: str, pending: str = "", **what: Any) -> Receipt:
+    "What was removed, and whether its words are gone. A store in memory has no file to look at."
+    in_memory = self._db.engine.dialect.name == "sqlite" and self.file is None
+    return Receipt(user=user, at=utc_now(), erased=not pending, pending=pending, in_memory=in_memory, **what)
 
-    def add(
-        self,
-        user: str,
-        text: str,
-        vector: Sequence[float] | np.ndarray | None = None,  # [dim]; without one it can't be searched for
-        kind: str = "note",
-        at: datetime | None = None,       # when it was learned; now
-        turns: Iterable[str] = (),        # the turns it came from
-        meta: Mapping[str, Any] = {},     # JSON
-        reason: str = "",                 # why, for the log
-        encoder: str = "",                # what made the vector
-    ) -> Memory:
-        "Remember something."
-        if isinstance(turns, str): raise TypeError("turns must be a list of identifiers, got one string")
-        cited = tuple(dict.fromkeys(_turn_id(t) for t in turns))
-        new = Memory(id=0, user=user, text=text, kind=check_text(kind, "kind"), at=utc_now() if at is None else at, turns=cited, meta=meta)
-        v = None if vector is None else check_vector(vector)
-        check_text(encoder, "encoder", empty=True); check_text(reason, "reason", empty=True)
-        with writing(self._db, user) as conn:
-            owner = raise_version(self._db, conn, user, create=True)
-            id = _insert(conn, owner, new, v, encoder)
-            if cited: _cite(conn, owner, id, cited)
-            _log(conn, owner, "added", _ticks(new.at), memory=id, reason=reason)
-        return replace(new, id=id)
+# %% ../../nbs/core/07_store.ipynb #149ee29a
+@patch
+def close(self: MemoryStore):
+    "Close it; every later call raises `StoreError`."
+    self._db.close()
 
-    def get(self, user: str, id: int) -> Memory:
-        "The memory `id` of this user; raises `NotFound`."
-        id = _memory_id(id)
-        with reading(self._db, user) as conn: return _one(conn, user, self._owner(conn, user)[0], id)
+@patch
+@contextmanager
+def transaction(self: MemoryStore, user: str):
+    "Several writes as one: all are kept or none. Inside another one of the same user: a part that can fail alone."
+    with writing(self._db, user): yield self
 
-    def search(
-        self,
-        user: str,
-        vector: Sequence[float] | np.ndarray,    # [dim], what to search near
-        k: int = 5,
-        kind: str | Collection[str] | None = None,  # one kind, several, or all
-        at_least: float = -math.inf,             # keeps score >= at_least
-        above: float | None = None,              # keeps score > above
-        encoder: str | None = None,              # needed only where the user's vectors come from several
-    ) -> list[Hit]:                              # best first, ties by identifier
-        "The user's memories in force with the largest inner product, exactly."
-        query, kinds = check_vector(vector, "the query"), {kind} if isinstance(kind, str) else kind
-        if operator.index(k) < 1: raise ValueError(f"k must be 1 or more, got {k}")
-        kept = self._kept(user)
-        part = _pick(kept.slices, encoder)
-        best = part.best(query, k, kinds, at_least, above) if part else []
-        return [Hit(item=_memory(user, kept.rows[id]), score=score, source="memory", parts={"inner product": score}) for id, score in best]
+# %% ../../nbs/core/07_store.ipynb #e39a8ecf
+@patch
+def add_turn(
+    self: MemoryStore,
+    user: str,
+    session: str,                 # a random identifier, as new_id('s') makes it
+    question: str,                # '' where the user said nothing
+    answer: str,                  # may be empty where the question isn't
+    at: datetime | None = None,   # now
+    id: str | None = None,        # a random identifier; made where none is given
+) -> str:                         # the turn's identifier
+    "Keep one exchange as it was said."
+    id, at = _turn_id(new_id("t") if id is None else id), _ticks(at)
+    row = {"turn": id, "session": check_text(session, "session"), "at": at,
+           "question": check_text(question, "question", empty=question == "" and bool(answer)),
+           "answer": check_text(answer, "answer", empty=True)}
+    with writing(self._db, user) as conn:
+        owner = raise_version(self._db, conn, user, create=True)
+        if conn.execute(select(turns.c.id).where(turns.c.turn == id)).first():
+            raise ValueError(f"the turn {id} is already there; leave `id` out to get a new one")
+        conn.execute(turns.insert(), row | {"owner": owner})
+        _log(conn, owner, "turn", at, turn=id)
+    return id
 
-    def in_force(
-        self,
-        user: str,
-        encoder: str | None = None,  # needed only where the user's vectors come from several
-    ) -> InForce:
-        "The user's memories that have a vector, with their words, read as one."
-        kept = self._kept(user)
-        part = _pick(kept.slices, encoder) or Slice(np.empty(0, int), np.empty(0, str), np.empty((0, 0), "<f4"), 0.)
-        return InForce(user, kept.version, part.ids, part.kinds, part.vectors, kept.rows)
+# %% ../../nbs/core/07_store.ipynb #1d642de9
+@patch
+def add(
+    self: MemoryStore,
+    user: str,
+    text: str,
+    vector: Sequence[float] | np.ndarray | None = None,  # [dim]; without one it can't be searched for
+    kind: str = "note",
+    at: datetime | None = None,       # when it was learned; now
+    turns: Iterable[str] = (),        # the turns it came from
+    meta: Mapping[str, Any] = {},     # JSON
+    reason: str = "",                 # why, for the log
+    encoder: str = "",                # what made the vector
+) -> Memory:
+    "Remember something."
+    if isinstance(turns, str): raise TypeError("turns must be a list of identifiers, got one string")
+    cited, at = tuple(dict.fromkeys(_turn_id(t) for t in turns)), utc_now() if at is None else at
+    new = Memory(id=0, user=user, text=text, kind=check_text(kind, "kind"), at=at, turns=cited, meta=meta)
+    v = None if vector is None else check_vector(vector)
+    check_text(encoder, "encoder", empty=True); check_text(reason, "reason", empty=True)
+    with writing(self._db, user) as conn:
+        owner = raise_version(self._db, conn, user, create=True)
+        id = _insert(conn, owner, new, v, encoder)
+        if cited: _cite(conn, owner, id, cited)
+        _log(conn, owner, "added", _ticks(new.at), memory=id, reason=reason)
+    return replace(new, id=id)
 
-    def vectors(
-        self,
-        user: str,
-        encoder: str | None = None,
-        kind: str | None = None,                # all
-    ) -> tuple[np.ndarray, np.ndarray]:         # identifiers [n], ascending; [n, dim], read-only
-        "What a search looks at; an index can be built from it."
-        part = _pick(self._kept(user).slices, encoder)
-        if part is None: return np.empty(0, int), np.empty((0, 0), "<f4")
-        if kind is None: return part.ids.copy(), part.vectors
-        here = part.kinds == check_text(kind, "kind")
-        return part.ids[here], part.vectors[here]
+# %% ../../nbs/core/07_store.ipynb #115e01fa
+@patch
+def get(self: MemoryStore, user: str, id: int) -> Memory:
+    "The memory `id` of this user; raises `NotFound`."
+    id = _memory_id(id)
+    with reading(self._db, user) as conn: return _one(conn, user, self._owner(conn, user)[0], id)
 
-    def count(
-        self,
-        user: str,
-        id: int,
-        recalls: int = 0,             # to add: times it reached a prompt
-        correct: int = 0,             # to add: times somebody called it right
-        incorrect: int = 0,           # to add: times somebody called it wrong
-        at: datetime | None = None,   # now
-        reason: str = "",             # why, for the log
-    ) -> Memory:                      # as it is then
-        "Add to a memory's counters; raises `NotFound`."
-        id, at, more = _memory_id(id), _ticks(at), {"recalls": recalls, "correct": correct, "incorrect": incorrect}
-        more = {name: n for name, value in more.items() if (n := _increment(value, name))}
-        check_text(reason, "reason", empty=True)
-        if not more: raise ValueError("nothing to count; give recalls, correct or incorrect")
-        with writing(self._db, user) as conn:
-            owner = raise_version(self._db, conn, user)
-            changed = conn.execute(memories.update().where(memories.c.owner == owner, memories.c.id == id).values({n: memories.c[n] + more[n] for n in more}))
-            if not changed.rowcount: raise _missing(id)
-            for kind, names in (("recalled", {"recalls"}), ("feedback", {"correct", "incorrect"})):
-                if names & set(more): _log(conn, owner, kind, at, memory=id, reason=reason, data={n: more[n] for n in more if n in names})
-            return _one(conn, user, owner, id)
+# %% ../../nbs/core/07_store.ipynb #507d396f
+@patch
+def search(
+    self: MemoryStore,
+    user: str,
+    vector: Sequence[float] | np.ndarray,    # [dim], what to search near
+    k: int = 5,
+    kind: str | Collection[str] | None = None,  # one kind, several, or all
+    at_least: float = -math.inf,             # keeps score >= at_least
+    above: float | None = None,              # keeps score > above
+    encoder: str | None = None,              # needed only where the user's vectors come from several
+) -> list[Hit]:                              # best first, ties by identifier
+    "The user's memories in force with the largest inner product, exactly."
+    query, kinds = check_vector(vector, "the query"), {kind} if isinstance(kind, str) else kind
+    if operator.index(k) < 1: raise ValueError(f"k must be 1 or more, got {k}")
+    kept = self._kept(user)
+    part = _pick(kept.slices, encoder)
+    best = part.best(query, k, kinds, at_least, above) if part else []
+    return [Hit(item=_memory(user, kept.rows[id]), score=score, source="memory", parts={"inner product": score})
+            for id, score in best]
 
-    def supersede(
-        self,
-        user: str,
-        id: int,                      # out of date from now on; kept, not searched
-        by: int,                      # what takes its place
-        reason: str,                  # why, for the log
-        at: datetime | None = None,   # now
-    ):
-        "Let one memory take another's place; raises `NotFound`, and `ValueError` where either isn't in force."
-        id, by, at = _memory_id(id), _memory_id(by), _ticks(at)
-        check_text(reason, "reason", empty=True)
-        if id == by: raise ValueError(f"memory {id} can't take its own place")
-        with writing(self._db, user) as conn:
-            owner = raise_version(self._db, conn, user)
-            _supersede(conn, owner, id, by)
-            _log(conn, owner, "superseded", at, memory=id, other=by, reason=reason)
+# %% ../../nbs/core/07_store.ipynb #5ee1adab
+@patch
+def in_force(
+    self: MemoryStore,
+    user: str,
+    encoder: str | None = None,  # needed only where the user's vectors come from several
+) -> InForce:
+    "The user's memories that have a vector, with their words, read as one."
+    kept = self._kept(user)
+    part = _pick(kept.slices, encoder) or Slice(np.empty(0, int), np.empty(0, str), np.empty((0, 0), "<f4"), 0.)
+    return InForce(user, kept.version, part.ids, part.kinds, part.vectors, kept.rows)
 
-    def move(
-        self,
-        user: str,
-        ids: Collection[int],         # memories in force
-        kind: str,                    # theirs from now on
-        reason: str,                  # why, for the log
-        event: str = "moved",         # the kind of the event that each leaves
-        data: Mapping[str, Any] = {}, # JSON without words of the user
-        at: datetime | None = None,   # now
-    ):
-        "Give memories another kind; raises `NotFound`, and `ValueError` where one isn't in force, before anything is changed."
-        kind, at, ids = check_text(kind, "kind"), _ticks(at), [_memory_id(id) for id in ids]
-        rows = [_log_row(event, memory=id, reason=reason, data=data) for id in ids]
-        with writing(self._db, user) as conn:
-            owner = raise_version(self._db, conn, user)
-            if gone := [id for id, by in _claim(conn, owner, ids).items() if by is not None]: raise ValueError(f"memory {gone[0]} was superseded before; only memories in force can be moved")
-            for i in range(0, len(ids), 500): conn.execute(memories.update().where(memories.c.owner == owner, memories.c.id.in_(ids[i:i + 500])).values(kind=kind))
-            if rows: conn.execute(events.insert(), [row | {"owner": owner, "at": at} for row in rows])
+# %% ../../nbs/core/07_store.ipynb #7f58b75c
+@patch
+def vectors(
+    self: MemoryStore,
+    user: str,
+    encoder: str | None = None,
+    kind: str | None = None,                # all
+) -> tuple[np.ndarray, np.ndarray]:         # identifiers [n], ascending; [n, dim], read-only
+    "What a search looks at; an index can be built from it."
+    part = _pick(self._kept(user).slices, encoder)
+    if part is None: return np.empty(0, int), np.empty((0, 0), "<f4")
+    if kind is None: return part.ids.copy(), part.vectors
+    here = part.kinds == check_text(kind, "kind")
+    return part.ids[here], part.vectors[here]
 
-    def rewrite(
-        self,
-        user: str,
-        changed: Iterable[Memory],               # as they shall be, named by their ids: text, meta, counts, and turns they didn't cite before
-        reason: str,                             # why, for the log
-        vectors: Mapping[int, np.ndarray] = {},  # by memory, [dim]; of those that are found by other words from now on
-        at: datetime | None = None,              # of the events; now
-    ):
-        "Write memories anew, in force or not; their kind and age stay. Raises `NotFound`, `ValueError` for a memory of somebody else, before anything is changed."
-        changed, at, vectors = list(changed), _ticks(at), {id: check_vector(v).tobytes() for id, v in vectors.items()}
-        check_text(reason, "reason", empty=True)
-        if strangers := [m.id for m in changed if m.user != user]: raise ValueError(f"memory {strangers[0]} is another user's; give those of one user")
-        with writing(self._db, user) as conn:
-            owner = raise_version(self._db, conn, user)
-            for m, old in [(m, _one(conn, user, owner, _memory_id(m.id))) for m in changed]:
-                _rewrite(conn, owner, m, old, vectors.get(m.id))
-                _log(conn, owner, "rewritten", at, memory=m.id, reason=reason)
+# %% ../../nbs/core/07_store.ipynb #fc4bdf4b
+@patch
+def count(
+    self: MemoryStore,
+    user: str,
+    id: int,
+    recalls: int = 0,             # to add: times it reached a prompt
+    correct: int = 0,             # to add: times somebody called it right
+    incorrect: int = 0,           # to add: times somebody called it wrong
+    at: datetime | None = None,   # now
+    reason: str = "",             # why, for the log
+) -> Memory:                      # as it is then
+    "Add to a memory's counters; raises `NotFound`."
+    id, at, more = _memory_id(id), _ticks(at), {"recalls": recalls, "correct": correct, "incorrect": incorrect}
+    more = {name: n for name, value in more.items() if (n := _increment(value, name))}
+    check_text(reason, "reason", empty=True)
+    if not more: raise ValueError("nothing to count; give recalls, correct or incorrect")
+    with writing(self._db, user) as conn:
+        owner = raise_version(self._db, conn, user)
+        changed = conn.execute(memories.update().where(memories.c.owner == owner, memories.c.id == id)
+                               .values({n: memories.c[n] + more[n] for n in more}))
+        if not changed.rowcount: raise _missing(id)
+        for kind, names in (("recalled", {"recalls"}), ("feedback", {"correct", "incorrect"})):
+            if names & set(more):
+                _log(conn, owner, kind, at, memory=id, reason=reason, data={n: more[n] for n in more if n in names})
+        return _one(conn, user, owner, id)
 
-    def unsay(
-        self,
-        user: str,
-        names: Mapping[str, str] = {},   # what the data of the user's events says -> what takes its place
-        words: Collection[str] = (),     # what `rewrite` has taken out of the memories
-    ) -> Receipt:
-        "Make sure that words are gone from the disk after `rewrite`, and names from the log; raises `StoreError` inside a transaction."
-        if self._db.current(user): raise StoreError("unsay stands alone: what isn't committed can't be erased; leave the transaction first")
-        with writing(self._db, user) as conn:
-            if (owner := raise_version(self._db, conn, user)) is None: return self._receipt(user)
-            n = sum(_rename(conn, owner, old, new) for old, new in names.items())
-            ticket = conn.execute(erasures.insert().values(at=_ticks(None))).inserted_primary_key[0]
-        pending = erase(self._db.engine, [w.encode() for w in (*words, *names) if w], ticket)
-        return self._receipt(user, pending, removed={"names": n})
+# %% ../../nbs/core/07_store.ipynb #2a80ba56
+@patch
+def supersede(
+    self: MemoryStore,
+    user: str,
+    id: int,                      # out of date from now on; kept, not searched
+    by: int,                      # what takes its place
+    reason: str,                  # why, for the log
+    at: datetime | None = None,   # now
+):
+    "Let one memory take another's place; raises `NotFound`, and `ValueError` where either isn't in force."
+    id, by, at = _memory_id(id), _memory_id(by), _ticks(at)
+    check_text(reason, "reason", empty=True)
+    if id == by: raise ValueError(f"memory {id} can't take its own place")
+    with writing(self._db, user) as conn:
+        owner = raise_version(self._db, conn, user)
+        _supersede(conn, owner, id, by)
+        _log(conn, owner, "superseded", at, memory=id, other=by, reason=reason)
 
-    def log(
-        self,
-        user: str,
-        rows: Iterable[Mapping[str, Any]],  # each: kind; memory, other, turn, reason, data where it has them
-        at: datetime | None = None,         # now
-    ):
-        "Write events of kinds that aren't the store's own. They hold no words of the user: an event may outlive the memory."
-        rows, at = [_log_row(**row) for row in rows], _ticks(at)
-        if not rows: return
-        with writing(self._db, user) as conn:
-            owner = raise_version(self._db, conn, user, create=True)
-            _claim(conn, owner, {id for r in rows for id in (r["memory"], r["other"]) if id is not None})
-            _own_turns(conn, owner, list(dict.fromkeys(r["turn"] for r in rows if r["turn"])))
-            conn.execute(events.insert(), [row | {"owner": owner, "at": at} for row in rows])
+# %% ../../nbs/core/07_store.ipynb #1348017b
+@patch
+def move(
+    self: MemoryStore,
+    user: str,
+    ids: Collection[int],         # memories in force
+    kind: str,                    # theirs from now on
+    reason: str,                  # why, for the log
+    event: str = "moved",         # the kind of the event that each leaves
+    data: Mapping[str, Any] = {}, # JSON without words of the user
+    at: datetime | None = None,   # now
+):
+    """Give memories another kind; raises `NotFound`, and `ValueError` where one isn't in force, before anything is
+    changed."""
+    kind, at, ids = check_text(kind, "kind"), _ticks(at), [_memory_id(id) for id in ids]
+    rows = [_log_row(event, memory=id, reason=reason, data=data) for id in ids]
+    with writing(self._db, user) as conn:
+        owner = raise_version(self._db, conn, user)
+        if gone := [id for id, by in _claim(conn, owner, ids).items() if by is not None]:
+            raise ValueError(f"memory {gone[0]} was superseded before; only memories in force can be moved")
+        for i in range(0, len(ids), 500):
+            conn.execute(memories.update().where(memories.c.owner == owner, memories.c.id.in_(ids[i:i + 500]))
+                         .values(kind=kind))
+        if rows: conn.execute(events.insert(), [row | {"owner": owner, "at": at} for row in rows])
 
-    def superseded(self, user: str) -> dict[int, int]:  # memory -> what took its place; 0: that was forgotten since
-        "Which memories are out of date."
-        with reading(self._db, user) as conn: return _superseded(conn, self._owner(conn, user)[0])
+# %% ../../nbs/core/07_store.ipynb #3479c000
+@patch
+def rewrite(
+    self: MemoryStore,
+    user: str,
+    # as they shall be, named by their ids: text, meta, counts, and turns they didn't cite before
+    changed: Iterable[Memory],
+    reason: str,                             # why, for the log
+    vectors: Mapping[int, np.ndarray] = {},  # by memory, [dim]; of those that are found by other words from now on
+    at: datetime | None = None,              # of the events; now
+):
+    """Write memories anew, in force or not; their kind and age stay.
+    Raises `NotFound`, `ValueError` for a memory of somebody else, before anything is changed."""
+    changed, at, vectors = list(changed), _ticks(at), {id: check_vector(v).tobytes() for id, v in vectors.items()}
+    check_text(reason, "reason", empty=True)
+    if strangers := [m.id for m in changed if m.user != user]:
+        raise ValueError(f"memory {strangers[0]} is another user's; give those of one user")
+    with writing(self._db, user) as conn:
+        owner = raise_version(self._db, conn, user)
+        for m, old in [(m, _one(conn, user, owner, _memory_id(m.id))) for m in changed]:
+            _rewrite(conn, owner, m, old, vectors.get(m.id))
+            _log(conn, owner, "rewritten", at, memory=m.id, reason=reason)
 
-    def turn(self, user: str, id: str) -> StoredTurn:
-        "One exchange; raises `NotFound`."
-        with reading(self._db, user) as conn:
-            r = conn.execute(select(turns).where(turns.c.turn == _turn_id(id), turns.c.owner == self._owner(conn, user)[0])).first()
-        if r is None: raise NotFound(f"this user has no turn {id}")
-        return StoredTurn(id=r.turn, user=user, session=r.session, at=_time(r.at), question=r.question, answer=r.answer)
+# %% ../../nbs/core/07_store.ipynb #d5e40d43
+@patch
+def unsay(
+    self: MemoryStore,
+    user: str,
+    names: Mapping[str, str] = {},   # what the data of the user's events says -> what takes its place
+    words: Collection[str] = (),     # what `rewrite` has taken out of the memories
+) -> Receipt:
+    """Make sure that words are gone from the disk after `rewrite`, and names from the log;
+    raises `StoreError` inside a transaction."""
+    if self._db.current(user):
+        raise StoreError("unsay stands alone: what isn't committed can't be erased; leave the transaction first")
+    with writing(self._db, user) as conn:
+        if (owner := raise_version(self._db, conn, user)) is None: return self._receipt(user)
+        n = sum(_rename(conn, owner, old, new) for old, new in names.items())
+        ticket = conn.execute(erasures.insert().values(at=_ticks(None))).inserted_primary_key[0]
+    pending = erase(self._db.engine, [w.encode() for w in (*words, *names) if w], ticket)
+    return self._receipt(user, pending, removed={"names": n})
 
-    def turns(
-        self,
-        user: str,
-        session: str | None = None,  # only those of this one
-        after: str | None = None,    # only those written after this turn; raises `NotFound` where it isn't the user's
-    ) -> list[StoredTurn]:
-        "The user's exchanges, in the order they were written."
-        here = [] if session is None else [turns.c.session == check_text(session, "session")]
-        if after is not None:
-            self.turn(user, after)
-            here.append(turns.c.id > select(turns.c.id).where(turns.c.turn == after).scalar_subquery())
-        with reading(self._db, user) as conn:
-            rows = conn.execute(select(turns).where(turns.c.owner == self._owner(conn, user)[0], *here).order_by(turns.c.id)).all()
-        return [StoredTurn(id=r.turn, user=user, session=r.session, at=_time(r.at), question=r.question, answer=r.answer) for r in rows]
+# %% ../../nbs/core/07_store.ipynb #85720726
+@patch
+def log(
+    self: MemoryStore,
+    user: str,
+    rows: Iterable[Mapping[str, Any]],  # each: kind; memory, other, turn, reason, data where it has them
+    at: datetime | None = None,         # now
+):
+    """Write events of kinds that aren't the store's own.
+    They hold no words of the user: an event may outlive the memory."""
+    rows, at = [_log_row(**row) for row in rows], _ticks(at)
+    if not rows: return
+    with writing(self._db, user) as conn:
+        owner = raise_version(self._db, conn, user, create=True)
+        _claim(conn, owner, {id for r in rows for id in (r["memory"], r["other"]) if id is not None})
+        _own_turns(conn, owner, list(dict.fromkeys(r["turn"] for r in rows if r["turn"])))
+        conn.execute(events.insert(), [row | {"owner": owner, "at": at} for row in rows])
 
-    def events(
-        self,
-        user: str,
-        of: Collection[int] | None = None,     # only those of these memories
-        kinds: Collection[str] | None = None,  # only those of these kinds
-    ) -> list[Event]:
-        "What happened to the user's memories, in the order it happened."
-        here = [column.in_(list(some)) for column, some in ((events.c.memory, of), (events.c.kind, kinds)) if some is not None]
-        with reading(self._db, user) as conn:
-            rows = conn.execute(select(events).where(events.c.owner == self._owner(conn, user)[0], *here).order_by(events.c.id)).all()
-        return [Event(id=r.id, user=user, at=_time(r.at), kind=r.kind, memory=r.memory, other=r.other, turn=r.turn, reason=r.reason,
-                      data=json.loads(r.data)) for r in rows]
+# %% ../../nbs/core/07_store.ipynb #223b9e47
+@patch
+def superseded(
+    self: MemoryStore,
+    user: str,
+) -> dict[int, int]:  # memory -> what took its place; 0: that was forgotten since
+    "Which memories are out of date."
+    with reading(self._db, user) as conn: return _superseded(conn, self._owner(conn, user)[0])
 
-    def state(self, user: str, key: str, default: Any = None) -> Any:
-        "A small value kept for the user, such as consent."
-        check_text(key, "key")
-        with reading(self._db, user) as conn:
-            found = conn.execute(select(state.c.value).where(state.c.owner == self._owner(conn, user)[0], state.c.key == key)).scalar()
-        return default if found is None else json.loads(found)
+@patch
+def turn(self: MemoryStore, user: str, id: str) -> StoredTurn:
+    "One exchange; raises `NotFound`."
+    with reading(self._db, user) as conn:
+        r = conn.execute(select(turns)
+                         .where(turns.c.turn == _turn_id(id), turns.c.owner == self._owner(conn, user)[0])).first()
+    if r is None: raise NotFound(f"this user has no turn {id}")
+    return StoredTurn(id=r.turn, user=user, session=r.session, at=_time(r.at), question=r.question, answer=r.answer)
 
-    def set_state(self, user: str, key: str, value: Any):  # JSON; None removes it
-        "Keep a small value for the user, in the place of the one before."
-        text = json.dumps(json_copy({check_text(key, "key"): value})[key], ensure_ascii=False)
-        with writing(self._db, user) as conn:
-            owner = raise_version(self._db, conn, user, create=True)
-            conn.execute(state.delete().where(state.c.owner == owner, state.c.key == key))
-            if value is not None: conn.execute(state.insert().values(owner=owner, key=key, value=text))
-            _log(conn, owner, "state", _ticks(None), data={"set": value is not None})
+# %% ../../nbs/core/07_store.ipynb #d90efcf9
+@patch
+def turns(
+    self: MemoryStore,
+    user: str,
+    session: str | None = None,  # only those of this one
+    after: str | None = None,    # only those written after this turn; raises `NotFound` where it isn't the user's
+) -> list[StoredTurn]:
+    "The user's exchanges, in the order they were written."
+    here = [] if session is None else [turns.c.session == check_text(session, "session")]
+    if after is not None:
+        self.turn(user, after)
+        here.append(turns.c.id > select(turns.c.id).where(turns.c.turn == after).scalar_subquery())
+    with reading(self._db, user) as conn:
+        rows = conn.execute(select(turns).where(turns.c.owner == self._owner(conn, user)[0], *here)
+                            .order_by(turns.c.id)).all()
+    return [StoredTurn(id=r.turn, user=user, session=r.session, at=_time(r.at), question=r.question,
+                       answer=r.answer) for r in rows]
 
-    def put_adapter(
-        self,
-        user: str,
-        content: bytes,
-        base: str,                    # what the weights belong to
-        digest: str,                  # what they are told apart by
-        card: Mapping[str, Any] = {}, # JSON
-        kind: str = "lora",
-        at: datetime | None = None,   # now
-        mark: tuple[int, int] | None = None,  # from `forget_mark`, before their training began
-        at_most: int = ADAPTER_BYTES,
-    ) -> StoredAdapter:
-        "Keep trained weights, in the place of the user's last ones of this kind. Raises `ValueError` for too many bytes, and where the user has forgotten something since `mark`."
-        if not 0 < len(content := bytes(content)) <= at_most:
-            raise ValueError(f"an adapter has 1..{at_most:,} bytes, this one {len(content):,}; train it with a smaller rank, fewer layers or fewer targets")
-        kept = StoredAdapter(kind=check_text(kind, "kind"), base=check_text(base, "base"), digest=check_text(digest, "digest"),
-                             at=_time(_ticks(at)), card=json_copy(card), size=len(content))
-        with writing(self._db, user) as conn:
-            owner = raise_version(self._db, conn, user, create=True)
-            if mark is not None and (now := _forget_mark(conn, owner)) != mark and (mark[0] or now[1]):
-                raise ValueError("this user has forgotten something since these weights began to learn; train them again from what is left")
-            conn.execute(adapters.delete().where(adapters.c.owner == owner, adapters.c.kind == kind))
-            conn.execute(adapters.insert().values(owner=owner, kind=kind, base=base, digest=digest, card=json.dumps(kept.card, ensure_ascii=False), at=_ticks(kept.at), bytes=content))
-            _log(conn, owner, "adapter", _ticks(kept.at), data={"saved": len(content)})
-        return kept
+# %% ../../nbs/core/07_store.ipynb #14eafc33
+@patch
+def events(
+    self: MemoryStore,
+    user: str,
+    of: Collection[int] | None = None,     # only those of these memories
+    kinds: Collection[str] | None = None,  # only those of these kinds
+) -> list[Event]:
+    "What happened to the user's memories, in the order it happened."
+    here = [column.in_(list(some))
+            for column, some in ((events.c.memory, of), (events.c.kind, kinds)) if some is not None]
+    with reading(self._db, user) as conn:
+        rows = conn.execute(select(events).where(events.c.owner == self._owner(conn, user)[0], *here)
+                            .order_by(events.c.id)).all()
+    return [Event(id=r.id, user=user, at=_time(r.at), kind=r.kind, memory=r.memory, other=r.other, turn=r.turn,
+                  reason=r.reason, data=json.loads(r.data)) for r in rows]
 
-    def adapter(self, user: str, kind: str = "lora", content: bool = True) -> StoredAdapter | None:  # `content=False` leaves the bytes where they are
-        "The user's trained weights, if there are any."
-        columns = [adapters.c[name] for name in ("kind", "base", "digest", "card", "at")] + [func.length(adapters.c.bytes)] + [adapters.c.bytes]*content
-        with reading(self._db, user) as conn:
-            r = conn.execute(select(*columns).where(adapters.c.owner == self._owner(conn, user)[0], adapters.c.kind == check_text(kind, "kind"))).first()
-        return r and StoredAdapter(kind=r[0], base=r[1], digest=r[2], card=json.loads(r[3]), at=_time(r[4]), size=r[5], content=bytes(r[6]) if content else None)
+@patch
+def state(self: MemoryStore, user: str, key: str, default: Any = None) -> Any:
+    "A small value kept for the user, such as consent."
+    check_text(key, "key")
+    with reading(self._db, user) as conn:
+        found = conn.execute(select(state.c.value)
+                             .where(state.c.owner == self._owner(conn, user)[0], state.c.key == key)).scalar()
+    return default if found is None else json.loads(found)
 
-    def forget_mark(self, user: str) -> tuple[int, int]:
-        "What changes whenever the user forgets something: take it before training, give it to `put_adapter`."
-        with reading(self._db, user) as conn: return _forget_mark(conn, self._owner(conn, user)[0])
+# %% ../../nbs/core/07_store.ipynb #dfc044b3
+@patch
+def set_state(self: MemoryStore, user: str, key: str, value: Any):  # JSON; None removes it
+    "Keep a small value for the user, in the place of the one before."
+    text = json.dumps(json_copy({check_text(key, "key"): value})[key], ensure_ascii=False)
+    with writing(self._db, user) as conn:
+        owner = raise_version(self._db, conn, user, create=True)
+        conn.execute(state.delete().where(state.c.owner == owner, state.c.key == key))
+        if value is not None: conn.execute(state.insert().values(owner=owner, key=key, value=text))
+        _log(conn, owner, "state", _ticks(None), data={"set": value is not None})
 
-    def drop_adapter(self, user: str, kind: str | None = None) -> Receipt:  # None: of every kind
-        "Remove trained weights and their bytes, and nothing else; raises `StoreError` inside a transaction."
-        if self._db.current(user): raise StoreError("drop_adapter stands alone: what isn't committed can't be erased; leave the transaction first")
-        with writing(self._db, user) as conn:
-            if (owner := raise_version(self._db, conn, user)) is None: return self._receipt(user)
-            here = adapters.c.owner == owner
-            removed, said = remove(conn, [(adapters, here if kind is None else here & (adapters.c.kind == kind))])
-            if removed.total(): _log(conn, owner, "adapter", _ticks(None), data={"dropped": removed.total()})
-            ticket = conn.execute(erasures.insert().values(at=_ticks(None))).inserted_primary_key[0]
-        pending = erase(self._db.engine, said, ticket)
-        return self._receipt(user, pending, removed=dict(removed))
+# %% ../../nbs/core/07_store.ipynb #149b1cd8
+def _write_adapter(conn: Connection, owner: int, new: StoredAdapter, content: bytes, mark: tuple[int, int] | None):
+    "The weights' row, in the place of the last one of their kind."
+    if mark is not None and (now := _forget_mark(conn, owner)) != mark and (mark[0] or now[1]):
+        raise ValueError("this user has forgotten something since these weights began to learn; "
+                         "train them again from what is left")
+    conn.execute(adapters.delete().where(adapters.c.owner == owner, adapters.c.kind == new.kind))
+    conn.execute(adapters.insert()
+                 .values(owner=owner, kind=new.kind, base=new.base, digest=new.digest,
+                         card=json.dumps(new.card, ensure_ascii=False), at=_ticks(new.at), bytes=content))
+    _log(conn, owner, "adapter", _ticks(new.at), data={"saved": len(content)})
 
-    def forget(
-        self,
-        user: str,
-        ids: Iterable[int] | None = None,  # memories; None: everything of the user
-    ) -> Receipt:
-        "Remove rows and their bytes (hybrid §5.5); raises `NotFound` before anything is removed, `StoreError` inside a transaction."
-        ids = None if ids is None else {_memory_id(id) for id in ids}
-        if self._db.current(user): raise StoreError("forget stands alone: what isn't committed can't be erased; leave the transaction first")
-        with writing(self._db, user) as conn:
-            owner = raise_version(self._db, conn, user) if ids != set() else None
-            if owner is None and ids: raise _missing(min(ids))
-            if owner is None: return self._receipt(user)
-            gone, removed, said, ticket = _strike(conn, owner, ids)
-        drop(self._cache, owner)
-        pending = erase(self._db.engine, said, ticket)
-        return self._receipt(user, pending, memories=gone, removed=removed)
+# %% ../../nbs/core/07_store.ipynb #1df8bb0c
+@patch
+def put_adapter(
+    self: MemoryStore,
+    user: str,
+    content: bytes,
+    base: str,                    # what the weights belong to
+    digest: str,                  # what they are told apart by
+    card: Mapping[str, Any] = {}, # JSON
+    kind: str = "lora",
+    at: datetime | None = None,   # now
+    mark: tuple[int, int] | None = None,  # from `forget_mark`, before their training began
+    at_most: int = ADAPTER_BYTES,
+) -> StoredAdapter:
+    """Keep trained weights, in the place of the user's last ones of this kind.
+    Raises `ValueError` for too many bytes, and where the user has forgotten something since `mark`."""
+    if not 0 < len(content := bytes(content)) <= at_most:
+        raise ValueError(f"an adapter has 1..{at_most:,} bytes, this one {len(content):,}; "
+                         "train it with a smaller rank, fewer layers or fewer targets")
+    kept = StoredAdapter(kind=check_text(kind, "kind"), base=check_text(base, "base"),
+                         digest=check_text(digest, "digest"), at=_time(_ticks(at)), card=json_copy(card),
+                         size=len(content))
+    with writing(self._db, user) as conn:
+        _write_adapter(conn, raise_version(self._db, conn, user, create=True), kept, content, mark)
+    return kept
 
-    def _owner(self, conn: Connection, user: str) -> tuple[int, int]:  # number and version; 0 for somebody unknown
-        return find_owner(self._db, conn, user) or (0, 0)
+# %% ../../nbs/core/07_store.ipynb #ce1ecf71
+@patch
+def adapter(
+    self: MemoryStore,
+    user: str,
+    kind: str = "lora",
+    content: bool = True,  # False leaves the bytes where they are
+) -> StoredAdapter | None:
+    "The user's trained weights, if there are any."
+    columns = ([adapters.c[name] for name in ("kind", "base", "digest", "card", "at")]
+               + [func.length(adapters.c.bytes)] + [adapters.c.bytes]*content)
+    with reading(self._db, user) as conn:
+        r = conn.execute(select(*columns)
+                         .where(adapters.c.owner == self._owner(conn, user)[0],
+                                adapters.c.kind == check_text(kind, "kind"))).first()
+    return r and StoredAdapter(kind=r[0], base=r[1], digest=r[2], card=json.loads(r[3]), at=_time(r[4]), size=r[5],
+                               content=bytes(r[6]) if content else None)
 
-    def _kept(self, user: str) -> Kept:
-        alone = self._db.current(user) is None
-        if alone and (now := glance(self._db, user)) and (kept := self._cache.get(*now)): return kept
-        with reading(self._db, user) as conn:
-            owner, version = self._owner(conn, user)
-            if owner and not alone and (kept := self._cache.get(owner, version)): return kept    # before a transaction's first write
-            kept = _read_again(conn, owner, version, self._cache.older(owner)) if owner else Kept(0, {})
-        if alone and owner:                    # what a transaction has read may yet be dropped: not for others to see
-            put(self._cache, owner, kept)
-            if glance(self._db, user) != (owner, version): drop(self._cache, owner)
-        return kept
+@patch
+def forget_mark(self: MemoryStore, user: str) -> tuple[int, int]:
+    "What changes whenever the user forgets something: take it before training, give it to `put_adapter`."
+    with reading(self._db, user) as conn: return _forget_mark(conn, self._owner(conn, user)[0])
 
-    def list(self, user: str, kind: str | None = None, superseded: bool = False) -> list[Memory]:  # the last verb: below it `list` would mean this one
-        "The user's memories, oldest first; `superseded` adds those out of date."
-        more = [] if kind is None else [memories.c.kind == check_text(kind, "kind")]
-        if not superseded: more.append(memories.c.superseded_by.is_(None))
-        with reading(self._db, user) as conn:
-            owner, _ = self._owner(conn, user)
-            return _memories(conn, user, owner, *more) if owner else []
+# %% ../../nbs/core/07_store.ipynb #f44e9a02
+@patch
+def drop_adapter(self: MemoryStore, user: str, kind: str | None = None) -> Receipt:  # None: of every kind
+    "Remove trained weights and their bytes, and nothing else; raises `StoreError` inside a transaction."
+    if self._db.current(user):
+        raise StoreError("drop_adapter stands alone: what isn't committed can't be erased; "
+                         "leave the transaction first")
+    with writing(self._db, user) as conn:
+        if (owner := raise_version(self._db, conn, user)) is None: return self._receipt(user)
+        here = adapters.c.owner == owner
+        removed, said = remove(conn, [(adapters, here if kind is None else here & (adapters.c.kind == kind))])
+        if removed.total(): _log(conn, owner, "adapter", _ticks(None), data={"dropped": removed.total()})
+        ticket = conn.execute(erasures.insert().values(at=_ticks(None))).inserted_primary_key[0]
+    pending = erase(self._db.engine, said, ticket)
+    return self._receipt(user, pending, removed=dict(removed))
+
+# %% ../../nbs/core/07_store.ipynb #67485998
+@patch
+def forget(
+    self: MemoryStore,
+    user: str,
+    ids: Iterable[int] | None = None,  # memories; None: everything of the user
+) -> Receipt:
+    """Remove rows and their bytes (hybrid §5.5);
+    raises `NotFound` before anything is removed, `StoreError` inside a transaction."""
+    ids = None if ids is None else {_memory_id(id) for id in ids}
+    if self._db.current(user):
+        raise StoreError("forget stands alone: what isn't committed can't be erased; leave the transaction first")
+    with writing(self._db, user) as conn:
+        owner = raise_version(self._db, conn, user) if ids != set() else None
+        if owner is None and ids: raise _missing(min(ids))
+        if owner is None: return self._receipt(user)
+        gone, removed, said, ticket = _strike(conn, owner, ids)
+    drop(self._cache, owner)
+    pending = erase(self._db.engine, said, ticket)
+    return self._receipt(user, pending, memories=gone, removed=removed)
+
+# %% ../../nbs/core/07_store.ipynb #255689d6
+@patch
+def _owner(
+    self: MemoryStore,
+    conn: Connection,
+    user: str,
+) -> tuple[int, int]:  # number and version; 0 for somebody unknown
+    return find_owner(self._db, conn, user) or (0, 0)
+
+# %% ../../nbs/core/07_store.ipynb #34c3998c
+@patch
+def _kept(self: MemoryStore, user: str) -> Kept:
+    alone = self._db.current(user) is None
+    if alone and (now := glance(self._db, user)) and (kept := self._cache.get(*now)): return kept
+    with reading(self._db, user) as conn:
+        owner, version = self._owner(conn, user)
+        # before a transaction's first write
+        if owner and not alone and (kept := self._cache.get(owner, version)): return kept
+        kept = _read_again(conn, owner, version, self._cache.older(owner)) if owner else Kept(0, {})
+    if alone and owner:                    # what a transaction has read may yet be dropped: not for others to see
+        put(self._cache, owner, kept)
+        if glance(self._db, user) != (owner, version): drop(self._cache, owner)
+    return kept
+
+@patch
+def list(self: MemoryStore, user: str, kind: str | None = None, superseded: bool = False) -> list[Memory]:
+    "The user's memories, oldest first; `superseded` adds those out of date."
+    more = [] if kind is None else [memories.c.kind == check_text(kind, "kind")]
+    if not superseded: more.append(memories.c.superseded_by.is_(None))
+    with reading(self._db, user) as conn:
+        owner, _ = self._owner(conn, user)
+        return _memories(conn, user, owner, *more) if owner else []

@@ -298,7 +298,9 @@ def dialogues(
     return [_dialogue(kind, x, topics[i - 1], rng) for i, x in enumerate(topics[:n])]
 
 # %% ../../nbs/experiments/74_conversation.ipynb #3e177e1c
-CONDITIONS = {"memkit": HybridSettings(), "recall by cosine, searched in context": HybridSettings(memory=MemorySettings(latest=False)), "as in the paper": AS_IN_THE_PAPER}
+CONDITIONS = {"memkit": HybridSettings(),
+              "recall by cosine, searched in context": HybridSettings(memory=MemorySettings(latest=False)),
+              "as in the paper": AS_IN_THE_PAPER}
 
 def play(
     bot: HybridChatbot,
@@ -310,26 +312,32 @@ def play(
     for session, text in d.said:
         found = found_for(bot, user, prepare_question(text).query, f"{user} {session}")
         answer = " ".join(sentences(bot.retriever.best_passage(found.candidates[0], found.context))[:3])
-        kept.append(bot.memory.remember(user, f"{user} {session}", text, answer, utc_now(), {"about": found.topic} if found.topic else {}).id)
+        kept.append(bot.memory.remember(user, f"{user} {session}", text, answer,
+                                        utc_now(), {"about": found.topic} if found.topic else {}).id)
     return kept
 
 def _ids(hits: Sequence[Hit], n: int = 10) -> list[str]: return [h.item.id for h in hits[:n]]
 
+# %% ../../nbs/experiments/74_conversation.ipynb #302ecf60
 def conditions_of(
     bots: Mapping[str, HybridChatbot],   # by condition, on one store
     user: str,
     d: Dialogue,
     stray: str,                          # what another dialogue was about
 ) -> tuple[dict[str, list[str]], dict[str, bool]]:
-    "What each condition finds for the last question, best first, and whether the exchange that names its topic is recalled (ours)."
+    """What each condition finds for the last question, best first, and whether the exchange that names its topic is
+    recalled (ours)."""
     bot, query = bots["memkit"], prepare_question(d.ask).query
     kept = play(bot, user, d)
     found = {name: found_for(b, user, query, f"{user} {d.session}") for name, b in bots.items()}
     search = lambda text: _ids(bot.retriever.search(text, 10))
     said = [text for _, text in d.said]
-    ranked = {name: _ids(f.candidates) for name, f in found.items()} | {"no memory": search(query), "random memory": search(f"{stray} {query}"),
-              "previous message in front": search(f"{said[-1]} {query}"), "full history in front": search(" ".join([*said, query])), "topic named": search(d.named)}
-    right = {name: bool(set(kept[d.about:]) & {h.item.id for h in f.recalled}) for name, f in found.items()} if d.about >= 0 else {}
+    ranked = ({name: _ids(f.candidates) for name, f in found.items()}
+              | {"no memory": search(query), "random memory": search(f"{stray} {query}"),
+                 "previous message in front": search(f"{said[-1]} {query}"),
+                 "full history in front": search(" ".join([*said, query])), "topic named": search(d.named)})
+    right = ({name: bool(set(kept[d.about:]) & {h.item.id for h in f.recalled}) for name, f in found.items()}
+             if d.about >= 0 else {})
     return ranked, right
 
 # %% ../../nbs/experiments/74_conversation.ipynb #d1f4e96a

@@ -62,7 +62,8 @@ def design_rows(
     k: int = 5,
     progress: bool = True,
 ) -> list[dict[str, Any]]:  # rows for `result`
-    "Recall of evidence among the first `k` turns, for each design and for a search over the turns without any; and the difference, in pairs."
+    """Recall of evidence among the first `k` turns, for each design and for a search over the turns without any;
+    and the difference, in pairs."""
     from tqdm.auto import tqdm
     values: dict[tuple[str, str], list[float]] = {}
     for case in tqdm(cases, desc="designs", unit=" conversations", disable=not progress):
@@ -72,19 +73,27 @@ def design_rows(
         for name, ranker in rankers.items():
             found = rank_scores([ranker(q) for q in asked], gold, [f"R@{k}"])[f"R@{k}"]
             values.setdefault((case.data, name), []).extend(found.tolist())
-    rows = [figure("Evidence", name, f"recall@{k}, {data}", v, control=name == YARDSTICK) for (data, name), v in values.items()]
+    rows = [figure("Evidence", name, f"recall@{k}, {data}", v, control=name == YARDSTICK)
+            for (data, name), v in values.items()]
     for (data, name), v in values.items():
         less = paired(v, values[data, YARDSTICK])
-        if name != YARDSTICK: rows.append(figure("Evidence, in pairs", f"{name} less {YARDSTICK}", f"recall@{k}, {data}", less))
+        if name != YARDSTICK:
+            rows.append(figure("Evidence, in pairs", f"{name} less {YARDSTICK}", f"recall@{k}, {data}", less))
     return rows
 
+# %% ../../nbs/experiments/69_designs.ipynb #4959f1dd
 def run_designs(
     full: bool = False,      # False: one conversation of LoCoMo and five users of MemoryBank
     progress: bool = True,
 ) -> dict[str, Any]:         # as every experiment's result
-    "Every installed design on the same conversations (ours). Raises `FileNotFoundError` where the conversations aren't here."
+    """Every installed design on the same conversations (ours).
+    Raises `FileNotFoundError` where the conversations aren't here."""
     started, embedder, cases = utc_now(), Remembered(MiniLM()), evidence_cases()
-    if not cases: raise FileNotFoundError("LoCoMo and MemoryBank aren't here; set MEMKIT_DATA to the folder that has them (memkit data says where they are)")
-    if not full: cases = [c for data, n in (("LoCoMo", 1), ("MemoryBank", 5)) for c in [x for x in cases if x.data == data][:n]]
+    if not cases:
+        raise FileNotFoundError("LoCoMo and MemoryBank aren't here; set MEMKIT_DATA to the folder that has them "
+                                "(memkit data says where they are)")
+    if not full:
+        cases = [c for data, n in (("LoCoMo", 1), ("MemoryBank", 5)) for c in [x for x in cases if x.data == data][:n]]
     said = {c.conversation.id: [t.text for t in c.conversation.turns] for c in cases}
-    return result("designs", provenance(0, [], embedder.name, said, started), design_rows(cases, embedder, progress=progress))
+    return result("designs", provenance(0, [], embedder.name, said, started),
+                  design_rows(cases, embedder, progress=progress))

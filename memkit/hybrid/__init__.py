@@ -21,19 +21,20 @@ from .sources import read_corpus
 from ..turn.assistants import opened, parts
 
 # %% ../../nbs/hybrid/27_hybrid.ipynb #56dc6c15
-_all_ = ["AS_IN_THE_PAPER", "FusedRetriever", "HybridChatbot", "HybridSettings", "PAPER", "RetrieveSettings", "build_corpus", "index_documents",
-         "load_file", "load_own", "read_corpus"]
+_all_ = ["AS_IN_THE_PAPER", "FusedRetriever", "HybridChatbot", "HybridSettings", "PAPER", "RetrieveSettings",
+         "build_corpus", "index_documents", "load_file", "load_own", "read_corpus"]
 
 # %% ../../nbs/hybrid/27_hybrid.ipynb #270256c6
 def open_chatbot(
     store: str | Path | None = None,               # where memories are kept; None: the user's data folder
     corpus: str | Path | Iterable[Document] = "own",  # as for `read_corpus`
     model: str | LanguageModel = "embedded",       # as for `load_model`, such as 'microsoft/phi-2'
-    embedder="minilm",                             # of documents, as for `load_embedder`; memories are always MiniLM's (hybrid §5.3)
+    embedder="minilm",  # of documents, as for `load_embedder`; memories are always MiniLM's (hybrid §5.3)
     memory: str = "store",                         # or 'chroma', as in the paper
     retrieval: RetrieveSettings = RetrieveSettings(),  # `PAPER` for the paper's fusion
     settings: HybridSettings | None = None,
-    calibration: Calibration | None = None,        # of the fallback, from `calibrate`; memkit's own if None, which suits small corpora like its own
+    # of the fallback, from `calibrate`; memkit's own if None, which suits small corpora like its own
+    calibration: Calibration | None = None,
     clock: Callable[[], datetime] = utc_now,
 ) -> HybridChatbot:
     "The hybrid chatbot with everything it needs (hybrid §4-5). Raises what the loading of its parts raises."

@@ -20,13 +20,15 @@ from ..core.embed import Embedder
 from ..core.embedders import load_embedder
 from ..core.fusion import rrf
 from ..core.lm import LanguageModel
+
+# %% ../../nbs/hybrid/26_chatbot.ipynb #bdbe1594
 from ..core.passages import sentences
 from ..core.prompt import Piece, shorten
 from ..core.records import Change, Considered, Document, Hit, Memory, Message, Receipt, Turn, utc_now
 from ..core.retrieve import FusedRetriever, RetrieveSettings, index_documents
 from .fallback import Calibration, evidence_of, load_calibration
-from .memory import (KIND, ChromaMemory, ConversationMemory, MemorySettings, StoreMemory, choose, exchange_text, index_folder,
-                                  leaned_on, topic_of)
+from .memory import (KIND, ChromaMemory, ConversationMemory, MemorySettings, StoreMemory, choose,
+                                  exchange_text, index_folder, leaned_on, topic_of)
 from .sources import read_corpus
 from .question import about, completed, only_states, prepare_question
 from .support import SupportSettings, ground
@@ -39,20 +41,24 @@ from ..turn.stages import TurnSettings, chosen
 class HybridSettings(TurnSettings):
     "Where each number comes from: a section of the paper, or `ours`. Inherited: 1,024 tokens of the prompt, §4.2."
     documents: int = 5              # kept after fusion; the authors' code
-    hold_to_sources: float = 5.     # nats that a word outside the prompt's texts loses, for models that can be held; ours. 0: free, as in the paper
+    # nats that a word outside the prompt's texts loses, for models that can be held; ours. 0: free, as in the paper
+    hold_to_sources: float = 5.
     document_tokens: int = 200      # of one document, at most; ours
     memory_tokens: int = 120        # of one memory, at most; ours
     answer_tokens: int = 96         # ours
     rounds: int = 0                 # earlier exchanges come back as memories, not word for word
     consent: bool = True            # nothing is stored before a user agrees; §5.5
     memory: MemorySettings = field(default_factory=MemorySettings)     # .4 and 2; §5.3
-    in_context: bool = True         # search documents also with what was said in recalled exchanges; ours. False: two searches apart, as in the paper
+    # search documents also with what was said in recalled exchanges; ours. False: two searches apart, as in the paper
+    in_context: bool = True
     memory_enough: float = .4       # cosine above which a memory alone is enough to answer from; ours
-    note: bool = True               # say of a message that only states something that it is noted, instead of declining it; ours
-    check: bool = True              # strike what the sources don't support; ours. False: the model's words as they are, as in the paper
+    note: bool = True  # say of a message that only states something that it is noted, instead of declining it; ours
+    # strike what the sources don't support; ours. False: the model's words as they are, as in the paper
+    check: bool = True
     support: SupportSettings = field(default_factory=SupportSettings)  # ours
 
-AS_IN_THE_PAPER = HybridSettings(hold_to_sources=0., in_context=False, note=False, check=False, memory=MemorySettings(latest=False))
+AS_IN_THE_PAPER = HybridSettings(hold_to_sources=0., in_context=False, note=False, check=False,
+                                 memory=MemorySettings(latest=False))
 # the model's free words, recall by cosine alone, and searches that don't know of each other
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #61622ccd
@@ -167,7 +173,8 @@ class LookedUp:
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #dfeec8c5
 def _search(bot: HybridChatbot, user: str, query: str, context: str) -> tuple[list[Hit], dict[str, float], list[Hit]]:
-    "Candidate documents, those to keep first; the evidence they give; the nearest memories. Searched side by side (hybrid §5.4)."
+    """Candidate documents, those to keep first; the evidence they give; the nearest memories.
+    Searched side by side (hybrid §5.4)."""
     def documents():
         hits = bot.retriever.candidates(context)
         return _kept_first(bot, hits), evidence_of(bot.retriever, context, hits)
@@ -177,14 +184,17 @@ def _search(bot: HybridChatbot, user: str, query: str, context: str) -> tuple[li
         return *first.result(), second.result()
 
 def _in_context(bot: HybridChatbot, query: str, documents: list[Hit], recalled: Sequence[Hit]) -> tuple[str, list[Hit]]:
-    "The question together with what the user said in the recalled exchanges, and the documents found for it fused with those found before."
+    """The question together with what the user said in the recalled exchanges, and the documents found for it fused
+    with those found before."""
     said = [s for hit in recalled for s in statements(hit.item) if s not in query]
     if not said or not bot.settings.in_context: return query, documents
     context = " ".join([*dict.fromkeys(said), query])
     again = bot.retriever.candidates(context)
     of = {h.item.id: h for h in [*again, *documents]}
     fused = rrf([[h.item.id for h in documents], [h.item.id for h in again]])
-    return context, _kept_first(bot, [replace(of[i], score=score, parts={**of[i].parts, "fused": score}) for i, score in fused])
+    return (context,
+            _kept_first(bot, [replace(of[i], score=score, parts={**of[i].parts, "fused": score})
+                              for i, score in fused]))
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #58ebe16f
 def _kept_first(bot: HybridChatbot, hits: list[Hit]) -> list[Hit]:
@@ -200,7 +210,8 @@ def _document_piece(bot: HybridChatbot, hit: Hit, query: str) -> Piece:
     return Piece(name="document", text=_heading(d) + shorten(text, most, count), hit=hit)
 
 def _memory_piece(bot: HybridChatbot, hit: Hit) -> Piece:
-    return Piece(name="memory", text=shorten(retell(hit.item), bot.settings.memory_tokens, bot.model.count_tokens), hit=hit)
+    return Piece(name="memory", text=shorten(retell(hit.item), bot.settings.memory_tokens, bot.model.count_tokens),
+                 hit=hit)
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #2c61ed75
 def _leaned(bot: HybridChatbot, user: str, query: str, session: str) -> tuple[Hit | None, str]:
@@ -211,13 +222,15 @@ def _leaned(bot: HybridChatbot, user: str, query: str, session: str) -> tuple[Hi
     cosine = float(bot.embedder.embed([query], "query")[0] @ bot.embedder.embed([memory.text])[0])
     return Hit(item=memory, score=cosine, source="memory", parts={"cosine": cosine}), why
 
+# %% ../../nbs/hybrid/26_chatbot.ipynb #bfbd4e74
 def found_for(
     bot: HybridChatbot,
     user: str,
     query: str,      # a prepared message
     session: str,    # the one it belongs to
 ) -> LookedUp:
-    "Everything that is found before the prompt: recall, search, and whether that is enough (hybrid §5.4). Nothing is written."
+    """Everything that is found before the prompt: recall, search, and whether that is enough (hybrid §5.4).
+    Nothing is written."""
     leaned, why = _leaned(bot, user, query, session)
     topic = topic_of(leaned.item) if leaned else ""
     asked = completed(query, topic)
@@ -244,8 +257,9 @@ def look_up(self: HybridChatbot, turn: Turn) -> Turn:
     f = found_for(self, turn.user, turn.query, turn.session)
     extra = {"probability": f.probability, "threshold": self.calibration.threshold, "evidence": dict(f.evidence),
              "above": self.settings.memory.above, "context": f.context}
-    return replace(turn, considered=(*f.considered, *chosen(f.candidates, self.settings.documents)), fallback=f.fallback,
-                   detected={"leans": f.leans, "topic": f.topic}, extra=extra, work={**turn.work, "found": f})
+    return replace(turn, considered=(*f.considered, *chosen(f.candidates, self.settings.documents)),
+                   fallback=f.fallback, detected={"leans": f.leans, "topic": f.topic}, extra=extra,
+                   work={**turn.work, "found": f})
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #9f66c2d7
 @patch
@@ -320,6 +334,7 @@ def learn(self: HybridChatbot, turn: Turn, vector) -> list[Change]:
     m = self.memory.remember(turn.user, turn.session, *self.kept_words(turn), turn.at, meta, turn.id, vector)
     return [Change(kind="stored", memory=m.id, text=m.text, reason="an exchange")]
 
+# %% ../../nbs/hybrid/26_chatbot.ipynb #0370ba68
 @patch(cls_method=True)
 def open(
     cls: HybridChatbot,
@@ -335,4 +350,5 @@ def open(
     minilm = load_embedder("minilm")
     of_documents = minilm if p.embedder.name == minilm.name else p.embedder
     recall = StoreMemory(p.store, minilm) if memory == "store" else ChromaMemory(p.store, minilm, index_folder(p.store))
-    return cls(index_documents(read_corpus(corpus), of_documents, retrieval), p.model, p.store, minilm, recall, settings, calibration, p.clock)
+    return cls(index_documents(read_corpus(corpus), of_documents, retrieval), p.model, p.store, minilm, recall,
+               settings, calibration, p.clock)

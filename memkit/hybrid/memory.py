@@ -91,7 +91,9 @@ KIND = "exchange"  # a memory that is a question and its answer
 
 class ConversationMemory(Protocol):
     "Remembers exchanges and finds those near a question; `check_conversation_memory` is its contract."
-    def remember(self, user: str, session: str, question: str, answer: str, at: datetime, meta: dict, turn: str = "", vector=None) -> Memory: ...
+    def remember(self, user: str, session: str, question: str, answer: str, at: datetime, meta: dict, turn: str = "",
+                 vector=None) -> Memory:
+        ...
     def nearest(self, user: str, query: str, k: int = 10) -> list[Hit]: ...
     def forget(self, user: str, ids: Sequence[int] | None = None) -> Receipt: ...
 
@@ -122,14 +124,16 @@ def remember(
     vector = self.embedder.embed([text])[0] if vector is None else vector
     with self.store.transaction(user):
         turn = turn or self.store.add_turn(user, session, question, answer, at=at, id=new_id("t"))
-        return self.store.add(user, text, vector, KIND, at, turns=(turn,), reason="an exchange, with consent", encoder=self.embedder.name,
+        return self.store.add(user, text, vector, KIND, at, turns=(turn,), reason="an exchange, with consent",
+                              encoder=self.embedder.name,
                               meta={**(meta or {}), "question": question, "answer": answer, "session": session})
 
 @patch
 def nearest(self: StoreMemory, user: str, query: str, k: int = 10) -> list[Hit]:
     "The `k` entries of `user` nearest to `query` by cosine, best first; none of anybody else's."
     vector = self.embedder.embed([query], kind="query")[0]
-    return [_as_hit(hit.item, hit.score) for hit in self.store.search(user, vector, k=k, kind=KIND, encoder=self.embedder.name)]
+    return [_as_hit(hit.item, hit.score)
+            for hit in self.store.search(user, vector, k=k, kind=KIND, encoder=self.embedder.name)]
 
 # %% ../../nbs/hybrid/23_memory.ipynb #6924bc39
 @patch
@@ -149,18 +153,21 @@ class ChromaMemory:
         store: "MemoryStore",
         embedder: Embedder,
         folder: Path,          # where the users' indexes live
-    ): self.kept, self.store, self.embedder, self.folder, self._open, self._lock = StoreMemory(store, embedder), store, embedder, Path(folder), {}, RLock()
+    ):
+        self.kept, self.store, self.embedder = StoreMemory(store, embedder), store, embedder
+        self.folder, self._open, self._lock = Path(folder), {}, RLock()
 
 # %% ../../nbs/hybrid/23_memory.ipynb #ef4a6aa1
 @patch
-def remember(self: ChromaMemory, user: str, session: str, question: str, answer: str, at: datetime | None = None, meta: dict | None = None,
-             turn: str = "", vector: np.ndarray | None = None) -> Memory:
+def remember(self: ChromaMemory, user: str, session: str, question: str, answer: str, at: datetime | None = None,
+             meta: dict | None = None, turn: str = "", vector: np.ndarray | None = None) -> Memory:
     "Store one exchange; the next search indexes it."
     return self.kept.remember(user, session, question, answer, at, meta, turn, vector)
 
 @patch
 def nearest(self: ChromaMemory, user: str, query: str, k: int = 10) -> list[Hit]:
-    "The `k` entries of `user` nearest to `query`, as Chroma's HNSW finds them; by the store itself, with a warning, where the index can't be used."
+    """The `k` entries of `user` nearest to `query`, as Chroma's HNSW finds them;
+    by the store itself, with a warning, where the index can't be used."""
     with self._lock:
         try:
             index = self._in_step(user)
@@ -200,7 +207,9 @@ def _in_step(self: ChromaMemory, user: str):
 @patch
 def _opened(self: ChromaMemory, user: str):
     from memkit.core.index import ChromaIndex
-    if user not in self._open: self._open[user] = ChromaIndex(self.embedder.dim, path=self.folder/self.store.alias(user), collection="exchanges")
+    if user not in self._open:
+        self._open[user] = ChromaIndex(self.embedder.dim, path=self.folder/self.store.alias(user),
+                                       collection="exchanges")
     return self._open[user]
 
 # %% ../../nbs/hybrid/23_memory.ipynb #a4ff6f44

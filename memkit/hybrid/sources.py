@@ -21,7 +21,8 @@ from xml.parsers.expat import ErrorString, ExpatError, ParserCreate
 from ..core.files import public_data
 from ..core.records import Document
 from .corpus import SOURCES, Field, build_corpus, find_data, load_file, load_own, tidy, to_document
-from .reading import CorpusError, Loaded, Place, Problem, collect, guarded, read_csv, read_json_lines, read_json_list
+from .reading import (CorpusError, Loaded, Place, Problem, collect, guarded, read_csv, read_json_lines,
+                                   read_json_list)
 
 # %% ../../nbs/hybrid/21_sources.ipynb #39cb8f51
 def parse_xml(
@@ -276,20 +277,26 @@ def load_public(
 
 # %% ../../nbs/hybrid/21_sources.ipynb #abd4d99d
 def read_corpus(
-    spec: str | Path | Iterable[Document] = "own",  # 'own', 'public' (all below MEMKIT_DATA), 'medquad', 'medmcqa', 'bioasq', 'symptoms', or a file
+    # 'own', 'public' (all below MEMKIT_DATA), 'medquad', 'medmcqa', 'bioasq', 'symptoms', or a file
+    spec: str | Path | Iterable[Document] = "own",
     on_error: str = "raise",                        # or skip: leave broken records out and say so
 ) -> tuple[Document, ...]:
-    """The documents that a setting or a command line names (ours). A file is JSON Lines, JSON or CSV with a `text` column.
+    """The documents that a setting or a command line names (ours).
 
+    A file is JSON Lines, JSON or CSV with a `text` column.
     Raises `FileNotFoundError` with how to get what is missing, `CorpusError` with file and line for a broken one."""
     if not isinstance(spec, (str, Path)): return tuple(spec)
-    loaders = {"own": load_own, "medquad": load_medquad, "medmcqa": load_medmcqa, "bioasq": load_bioasq, "symptoms": load_symptoms}
+    loaders = {"own": load_own, "medquad": load_medquad, "medmcqa": load_medmcqa, "bioasq": load_bioasq,
+               "symptoms": load_symptoms}
     if spec == "public": return build_corpus(*load_public(on_error), on_error=on_error).documents
     found = loaders[spec](on_error=on_error) if spec in loaders else _own_file(Path(spec), on_error)
     return build_corpus(found, on_error=on_error).documents
 
 def _own_file(path: Path, on_error: str) -> Loaded:
-    "Somebody's file with a `text` column and, where it has them, id, title, category and source; without an id it is named by its text."
+    """Somebody's file with a `text` column and, where it has them, id, title, category and source;
+    without an id it is named by its text."""
     def given(name): return lambda record: record.get(name) or ""
-    def named(record): return record.get("id") or blake2b(str(record.get("text")).encode(errors="replace"), digest_size=8).hexdigest()
-    return load_file(path, id=named, on_error=on_error, **{name: given(name) for name in ("title", "category", "source")})
+    def named(record):
+        return record.get("id") or blake2b(str(record.get("text")).encode(errors="replace"), digest_size=8).hexdigest()
+    return load_file(path, id=named, on_error=on_error,
+                     **{name: given(name) for name in ("title", "category", "source")})

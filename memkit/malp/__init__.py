@@ -14,15 +14,18 @@ if TYPE_CHECKING: from memkit.malp.assistant import MalpAssistant, MalpSettings
 # %% ../../nbs/malp/38_malp.ipynb #2c28f019
 def open_malp(
     store=None,               # where memories are kept: a path, or a MemoryStore; None: the user's data folder
-    model="embedded",         # a LanguageModel, or a name as for `load_model`, such as a hub name or 'http://host:port/v1#model'
+    # a LanguageModel, or a name as for `load_model`, such as a hub name or 'http://host:port/v1#model'
+    model="embedded",
     memory: str = "DPeM",     # one of `memkit.malp.memories.MEMORIES`
     embedder="minilm",        # an Embedder, or a name as for `load_embedder`
     coordinator=None,         # a Coordinator; None: the embedded, extractive one
     settings: "MalpSettings | None" = None,
-    weights: bool = True,     # answer with each user's own weights, where the store has them and the model is in this process
+    # answer with each user's own weights, where the store has them and the model is in this process
+    weights: bool = True,
     injected: bool = False,   # the embedded model with injected medical knowledge
 ) -> "MalpAssistant":
-    "MaLP's assistant with everything it needs (MaLP §2). Raises `ValueError` for an unknown memory, and what the loading of its parts raises."
+    """MaLP's assistant with everything it needs (MaLP §2).
+    Raises `ValueError` for an unknown memory, and what the loading of its parts raises."""
     from memkit.malp.assistant import MalpAssistant
     from memkit.turn.assistants import opened, parts
     p = parts(MalpAssistant, store, _with_knowledge(model) if injected else model, embedder)

@@ -34,14 +34,16 @@ if TYPE_CHECKING: from memkit.malp.coordinator import Coordinator
 class MalpSettings(ShowSettings):
     """Where each number comes from: a section of MaLP, or `ours`. Raises `ValueError` for what can't be.
 
-    Inherited: 6 memories (the paper doesn't say), 2 rounds of the session ("and historical dialogues", Figure 2), 1,024 tokens (§4.1),
-    80 tokens of one memory, 160 of an answer (§4.1 allows 2,048)."""
+    Inherited: 6 memories (the paper doesn't say), 2 rounds of the session ("and historical dialogues", Figure 2),
+    1,024 tokens (§4.1), 80 tokens of one memory, 160 of an answer (§4.1 allows 2,048)."""
     learn: bool = True        # from each round, at once; ours (the paper's memory is filled offline)
 
 # %% ../../nbs/malp/37_assistant.ipynb #e7cc76e7
-INSTRUCTIONS = ("You are a medical assistant who knows this user from earlier conversations. Answer in one to three sentences. "
+INSTRUCTIONS = ("You are a medical assistant who knows this user from earlier conversations. "
+                "Answer in one to three sentences. "
                 "Use what you know about the user where it matters, and say so if you don't know something.")
-HEADINGS = {"user-specific": "What you know about the user:", "common-sense": "What was said about medicine:", "": "From earlier conversations:"}
+HEADINGS = {"user-specific": "What you know about the user:", "common-sense": "What was said about medicine:",
+            "": "From earlier conversations:"}
 
 def heading_of(p: Piece) -> str:
     "Which kind of knowledge a memory is: a key of HEADINGS."
@@ -68,7 +70,8 @@ class MalpAssistant(Assistant):
     def __init__(
         self,
         memory: DialogueMemory,       # with its store
-        model: LanguageModel,         # the paper: GPT-3.5, LLaMA; embedded: SmolLM2; a PersonalLM: with each user's own weights
+        # the paper: GPT-3.5, LLaMA; embedded: SmolLM2; a PersonalLM: with each user's own weights
+        model: LanguageModel,
         settings: MalpSettings | None = None,
         clock: Callable[[], datetime] = utc_now,
     ):
@@ -92,7 +95,8 @@ def messages(self: MalpAssistant, turn: Turn, kept: Sequence[Piece]) -> list[Mes
 
 @patch
 def model_for(self: MalpAssistant, user: str) -> LanguageModel:
-    "The model with the user's own weights, where there are any (MaLP §2.4.2). Raises `AdapterError` for weights of another base."
+    """The model with the user's own weights, where there are any (MaLP §2.4.2).
+    Raises `AdapterError` for weights of another base."""
     return self.model.for_user(user) if isinstance(self.model, PersonalLM) else self.model
 
 # %% ../../nbs/malp/37_assistant.ipynb #49834f30
@@ -124,12 +128,15 @@ def changes_of(
         relation = _RELATION.get(m.reason, "unrelated")
         if m.kind in ("stored", "counted"):
             kind = {"duplicate": "counted", "update": "replaced"}.get(relation, "stored")
-            out.append(Change(kind=kind, memory=m.memory, text=words(m.memory), other=took.get(m.memory), relation=relation, into=m.into, reason=m.reason))
-        elif m.kind in _MOVED: out.append(Change(kind="moved", memory=m.memory, text=words(m.memory), into=m.into, reason=m.reason))
+            out.append(Change(kind=kind, memory=m.memory, text=words(m.memory), other=took.get(m.memory),
+                              relation=relation, into=m.into, reason=m.reason))
+        elif m.kind in _MOVED:
+            out.append(Change(kind="moved", memory=m.memory, text=words(m.memory), into=m.into, reason=m.reason))
     return sorted(out, key=lambda c: c.relation == "unrelated")   # what is tied to something known comes first
 
 # %% ../../nbs/malp/37_assistant.ipynb #6a87f15d
-def _round(turn: Turn, before: str = "") -> Round: return Round(turn.id, turn.text, turn.answer, at=turn.at, before=before)
+def _round(turn: Turn, before: str = "") -> Round:
+    return Round(turn.id, turn.text, turn.answer, at=turn.at, before=before)
 
 @patch
 def prepare(self: MalpAssistant, turn: Turn) -> tuple[Round, Any]:
@@ -138,13 +145,16 @@ def prepare(self: MalpAssistant, turn: Turn) -> tuple[Round, Any]:
     r = _round(turn, last[-1].answer if last else "")
     return r, self.memory.prepare(turn.user, r, learn_answer=False)
 
+# %% ../../nbs/malp/37_assistant.ipynb #de860f5e
 @patch
 def learn(self: MalpAssistant, turn: Turn, prepared: tuple[Round, Any]) -> list[Change]:
     "Take the round into the memory. What is recalled is counted, and not learned again (MaLP §2.3.3)."
     r, notes = prepared
     before = {m.id for m in self.store.list(turn.user)}
-    moves = self.memory.take(turn.user, r, [h.item.id for h in turn.recalled], turn.session, learn_answer=False, turn=turn.id, prepared=notes)
-    self.store.log(turn.user, [{"kind": "answered", "turn": turn.id}])   # a model's own words, which no weights may learn from
+    moves = self.memory.take(turn.user, r, [h.item.id for h in turn.recalled], turn.session, learn_answer=False,
+                             turn=turn.id, prepared=notes)
+    # a model's own words, which no weights may learn from
+    self.store.log(turn.user, [{"kind": "answered", "turn": turn.id}])
     now = {m.id: m.text for m in self.store.list(turn.user, superseded=True)}
     if all(isinstance(m, Move) for m in moves): return changes_of(moves, lambda id: now.get(id, ""))
     return [Change(kind="stored", memory=id, text=text) for id, text in now.items() if id not in before]

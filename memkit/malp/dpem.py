@@ -17,7 +17,8 @@ from ..core.notes import Note, Round
 from ..core.records import Memory, Receipt
 from ..core.same import best_relation
 from fastcore.basics import patch
-from .executive import PAPER, DPeMSettings, FlagTable, RoundWriter, executive, memorize, read_table, write_table
+from .executive import (PAPER, DPeMSettings, FlagTable, RoundWriter, executive, memorize, read_table,
+                                   write_table)
 from .fate import Fate, Known, Relate, check_notes, fate, filtered, shown_of
 from .replay import PLACES, Move, State, moves_of, replay, state_of
 from ..turn.engine import has_turn, round_turn
@@ -36,7 +37,8 @@ class Filtered:
     vectors: dict[int, np.ndarray]   # by number of the note, of those that are kept
 
 class DPeM:
-    "Dual-process enhanced memory (MaLP §2.3): working, short-term and long-term memory of many users, all of it in `store`."
+    """Dual-process enhanced memory (MaLP §2.3): working, short-term and long-term memory of many users, all of it in
+    `store`."""
     def __init__(
         self,
         store: "MemoryStore",
@@ -73,7 +75,8 @@ def take(
     session: str | None = None,     # one for all of the user's rounds where None
     turn: str = "",                 # that keeps the round's words already; '': they are written here
 ) -> tuple[Move, ...]:              # in the order they happened; () for a round taken before
-    "One round, in one transaction (MaLP §2.3.2, §2.3.3). Raises `ValueError` or `TypeError` before anything is written."
+    """One round, in one transaction (MaLP §2.3.2, §2.3.3).
+    Raises `ValueError` or `TypeError` before anything is written."""
     id = turn or round_turn(self.store, user, round.id)
     if not turn and has_turn(self.store, user, id): return ()
     found = notes if isinstance(notes, Filtered) else self.prepare(user, round, notes)
@@ -81,15 +84,18 @@ def take(
         if not turn:
             if has_turn(self.store, user, id): return ()
             said = (text if text.strip() else "" for text in (round.user, round.assistant))
-            self.store.add_turn(user, f"s-{self.store.alias(user)}" if session is None else session, *said, at=round.at, id=id)
+            self.store.add_turn(user, f"s-{self.store.alias(user)}" if session is None else session, *said, at=round.at,
+                                id=id)
         return self._write(user, round, found, recalled, id)
 
 # %% ../../nbs/malp/30_dpem.ipynb #e17a2d14
 @patch
-def _write(self: DPeM, user: str, round: Round, found: "Filtered", recalled: Collection[int], turn: str) -> tuple[Move, ...]:
+def _write(self: DPeM, user: str, round: Round, found: "Filtered", recalled: Collection[int],
+           turn: str) -> tuple[Move, ...]:
     table, short, notes = self._table(user), set(self._ids(user, "short-term")), found.notes
     fates = self._fates(user, notes, found.vectors, recalled)
-    reasons = [fates[i].reason if i in fates and fates[i].kind == "dropped" else why for i, why in enumerate(found.reasons)]
+    reasons = [fates[i].reason if i in fates and fates[i].kind == "dropped" else why
+               for i, why in enumerate(found.reasons)]
     noted = [(n.speaker, n.place) for n, why in zip(notes, reasons) if not why]
     table.round, table.turn, table.working = table.round + 1, turn, noted
     w = RoundWriter(self.store, user, table, round.at)
@@ -121,14 +127,17 @@ def _table(self: DPeM, user: str) -> FlagTable:
 
 # %% ../../nbs/malp/30_dpem.ipynb #9db44dff
 @patch
-def _fates(self: DPeM, user: str, notes: Sequence[Note], vectors: Mapping[int, np.ndarray], recalled: Collection[int]) -> dict[int, Fate]:
+def _fates(self: DPeM, user: str, notes: Sequence[Note], vectors: Mapping[int, np.ndarray],
+           recalled: Collection[int]) -> dict[int, Fate]:
     "By number of the note; nothing is written yet."
     ids, matrix = self.store.vectors(user, self.embedder.name)
     def known(memories: Iterable[Memory]) -> list[Known]:
         row = lambda m: matrix[np.searchsorted(ids, m.id)]
-        return [Known(m.id, m.text, row(m), m.meta["type"], frozenset(m.meta["flags"]), m.kind) for m in memories if m.kind in PLACES]
+        return [Known(m.id, m.text, row(m), m.meta["type"], frozenset(m.meta["flags"]), m.kind)
+                for m in memories if m.kind in PLACES]
     heard = any(notes[i].speaker == "assistant" for i in vectors)
-    echoes = known(self.store.get(user, id) for id in sorted(set(ids.tolist()) & set(recalled))) if heard and recalled else []
+    echoes = (known(self.store.get(user, id) for id in sorted(set(ids.tolist()) & set(recalled))) if heard and recalled
+              else [])
     earlier, replaced, fates = [], set(), {}
     for i, vector in vectors.items():
         s = self.settings
@@ -136,9 +145,11 @@ def _fates(self: DPeM, user: str, notes: Sequence[Note], vectors: Mapping[int, n
         there = [k for k in (*known(near), *earlier) if k.id not in replaced]
         f = fates[i] = fate(notes[i], vector, there, echoes, self.relate, s.nearest)
         if f.kind in ("duplicate", "update"): replaced.add(f.old.id)
-        if f.kind != "dropped": earlier.append(Known(-1 - i, shown_of(notes[i]), vector, notes[i].kind, frozenset(notes[i].flags)))
+        if f.kind != "dropped":
+            earlier.append(Known(-1 - i, shown_of(notes[i]), vector, notes[i].kind, frozenset(notes[i].flags)))
     return fates
 
+# %% ../../nbs/malp/30_dpem.ipynb #c45aa4dc
 @patch
 def moves(self: DPeM, user: str) -> list[Move]:
     "All moves of the user that weren't forgotten, in the order they happened."

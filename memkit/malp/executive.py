@@ -113,15 +113,32 @@ class RoundWriter:
         self.logged = len(self.moves)
 
 # %% ../../nbs/malp/30c_executive.ipynb #2615b0ba
-SAID = {"duplicate": "said again", "update": "said anew", "contradiction": "contradicts what is known"}   # relation -> reason of a move
+# relation -> reason of a move
+SAID = {"duplicate": "said again", "update": "said anew", "contradiction": "contradicts what is known"}
 
+# %% ../../nbs/malp/30c_executive.ipynb #18bee646
+def _store(
+    w: RoundWriter,
+    turn: str,
+    round: Round,
+    note: Note,
+    vector: np.ndarray,
+    place: str,
+    encoder: str,
+) -> int:
+    "A note as a memory; its identifier."
+    meta = {"type": note.kind, "text": note.text, "speaker": note.speaker, "round": round.id,
+            "sentence": note.place, "flags": list(note.flags), "probability": note.probability}
+    return w.store.add(w.user, shown_of(note), vector, kind=place, at=round.at, turns=[turn], meta=meta,
+                       encoder=encoder).id
+
+# %% ../../nbs/malp/30c_executive.ipynb #88ad6020
 def memorize(
     w: RoundWriter,
     turn: str,
     round: Round,
     todo: Sequence[tuple[int, Note, np.ndarray, Fate]],  # number of the note, note, its vector, its fate
-    avoidance: bool,
-    encoder: str,
+    avoidance: bool, encoder: str,
 ) -> dict[int, str]:                                     # the memories written that are in force, and their places
     "Store what working memory let through, and count what is known (MaLP §2.3.3)."
     written, places = {}, {}
@@ -132,8 +149,7 @@ def memorize(
         count = w.table.count(old) + known if again else 1
         place = "long-term" if again and (f.old.place or places[-1 - f.old.id]) == "long-term" else "short-term"
         at_once = avoidance and place == "short-term" and avoided(note)
-        meta = {"type": note.kind, "text": note.text, "speaker": note.speaker, "round": round.id, "sentence": note.place, "flags": list(note.flags), "probability": note.probability}
-        id = w.store.add(w.user, shown_of(note), vector, kind="long-term" if at_once else place, at=round.at, turns=[turn], meta=meta, encoder=encoder).id
+        id = _store(w, turn, round, note, vector, "long-term" if at_once else place, encoder)
         written[i], w.table.flags[id] = id, count
         w.move("counted" if known else "stored", memory=id, into=place, count=count, reason=SAID.get(f.kind, "new"))
         if again: w.supersede(old, id, f.reason)

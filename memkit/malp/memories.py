@@ -13,6 +13,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from fastcore.basics import patch
 
 from ..core.embed import Embedder
 from ..core.notes import Note, Round, chat_sentences
@@ -31,8 +32,9 @@ class DialogueMemory(Protocol):
     name: str
     store: "MemoryStore"
     def prepare(self, user: str, round: Round, learn_answer: bool = True) -> Any: ...
-    def take(self, user: str, round: Round, recalled: Collection[int] = (), session: str | None = None, learn_answer: bool = True,
-             turn: str = "", prepared: Any = None) -> Sequence[Any]: ...
+    def take(self, user: str, round: Round, recalled: Collection[int] = (), session: str | None = None,
+             learn_answer: bool = True, turn: str = "", prepared: Any = None) -> Sequence[Any]:
+        ...
     def recall(self, user: str, query: str, k: int = 5) -> list[Hit]: ...
     def forget(self, user: str, ids: Iterable[int] | None = None) -> Receipt: ...
 
@@ -63,8 +65,8 @@ class NoMemory:
 
     prepare = nothing_to_prepare
 
-    def take(self, user: str, round: Round, recalled: Collection[int] = (), session: str | None = None, learn_answer: bool = True,
-             turn: str = "", prepared: Any = None) -> Sequence[str]:
+    def take(self, user: str, round: Round, recalled: Collection[int] = (), session: str | None = None,
+             learn_answer: bool = True, turn: str = "", prepared: Any = None) -> Sequence[str]:
         "Keep the round; returns its turn, or nothing if it was kept before."
         turn = keep_round(self.store, user, round, session, turn)
         return (turn,) if turn else ()
@@ -81,12 +83,16 @@ class NoMemory:
 def dictionary_entries(
     round: Round,
 ) -> list[tuple[str, str]]:  # (key, value)
-    "A round as question and answer, both ways round (MaLP §4.2 after Madaan et al. 2022; what counts as a question: ours)."
-    asked = [s for _, s in chat_sentences(round.before if round.first == "user" else round.assistant) if s.rstrip("\"'”’) ").endswith("?")]
+    """A round as question and answer, both ways round (MaLP §4.2 after Madaan et al. 2022;
+    what counts as a question: ours)."""
+    asked = [s for _, s in chat_sentences(round.before if round.first == "user" else round.assistant)
+             if s.rstrip("\"'”’) ").endswith("?")]
     doctor = [(" ".join(asked[-2:]), round.user)] if asked and round.user.strip() else []
-    patient = [(round.user, round.assistant)] if round.first == "user" and round.user.strip() and round.assistant.strip() else []
+    patient = ([(round.user, round.assistant)]
+               if round.first == "user" and round.user.strip() and round.assistant.strip() else [])
     return doctor + patient
 
+# %% ../../nbs/malp/36_memories.ipynb #7d032eb5
 class DictionaryMemory:
     "Question -> answer, found by the similarity of the questions (MaLP §4.2, 'dict-based Mem')."
     name = "dictionary"
@@ -94,24 +100,30 @@ class DictionaryMemory:
 
     prepare = nothing_to_prepare
 
-    def take(self, user: str, round: Round, recalled: Collection[int] = (), session: str | None = None, learn_answer: bool = True,
-             turn: str = "", prepared: Any = None) -> Sequence[Memory]:
-        "Keep the round's entries; a round kept before adds nothing."
-        entries = dictionary_entries(round)
-        vectors = self.embedder.embed([key for key, _ in entries]) if entries else []
-        with self.store.transaction(user):
-            turn = keep_round(self.store, user, round, session, turn)
-            if not turn: return ()
-            return tuple(self.store.add(user, f"{key} -> {value}", v, kind="entry", at=round.at, turns=[turn], encoder=self.embedder.name, meta={"round": round.id})
-                         for (key, value), v in zip(entries, vectors))
+# %% ../../nbs/malp/36_memories.ipynb #0cd166d3
+@patch
+def take(self: DictionaryMemory, user: str, round: Round, recalled: Collection[int] = (), session: str | None = None,
+         learn_answer: bool = True, turn: str = "", prepared: Any = None) -> Sequence[Memory]:
+    "Keep the round's entries; a round kept before adds nothing."
+    entries = dictionary_entries(round)
+    vectors = self.embedder.embed([key for key, _ in entries]) if entries else []
+    with self.store.transaction(user):
+        turn = keep_round(self.store, user, round, session, turn)
+        if not turn: return ()
+        return tuple(self.store.add(user, f"{key} -> {value}", v, kind="entry", at=round.at, turns=[turn],
+                                    encoder=self.embedder.name, meta={"round": round.id})
+                     for (key, value), v in zip(entries, vectors))
 
-    def recall(self, user: str, query: str, k: int = 5) -> list[Hit]:
-        "The entries whose questions are nearest to `query`."
-        return self.store.search(user, self.embedder.embed([query], "query")[0], k, kind="entry", encoder=self.embedder.name)
+@patch
+def recall(self: DictionaryMemory, user: str, query: str, k: int = 5) -> list[Hit]:
+    "The entries whose questions are nearest to `query`."
+    return self.store.search(user, self.embedder.embed([query], "query")[0], k, kind="entry",
+                             encoder=self.embedder.name)
 
-    def forget(self, user: str, ids: Iterable[int] | None = None) -> Receipt:
-        "Delete memories of the user, or everything."
-        return self.store.forget(user, ids)
+@patch
+def forget(self: DictionaryMemory, user: str, ids: Iterable[int] | None = None) -> Receipt:
+    "Delete memories of the user, or everything."
+    return self.store.forget(user, ids)
 
 # %% ../../nbs/malp/36_memories.ipynb #7d908ae3
 class FullHistory:
@@ -121,27 +133,34 @@ class FullHistory:
 
     prepare = nothing_to_prepare
 
-    def take(self, user: str, round: Round, recalled: Collection[int] = (), session: str | None = None, learn_answer: bool = True,
-             turn: str = "", prepared: Any = None) -> Sequence[Memory]:
-        "Keep the round as one memory; a round kept before adds nothing."
-        with self.store.transaction(user):
-            turn = keep_round(self.store, user, round, session, turn)
-            said = ((("The user", round.user), ("The assistant", round.assistant)))
-            text = " ".join(f'{who} said: "{what.strip()}"' for who, what in said if what.strip())
-            return (self.store.add(user, text, kind="round", at=round.at, turns=[turn], meta={"round": round.id}),) if turn else ()
+# %% ../../nbs/malp/36_memories.ipynb #746f0332
+@patch
+def take(self: FullHistory, user: str, round: Round, recalled: Collection[int] = (), session: str | None = None,
+         learn_answer: bool = True, turn: str = "", prepared: Any = None) -> Sequence[Memory]:
+    "Keep the round as one memory; a round kept before adds nothing."
+    with self.store.transaction(user):
+        turn = keep_round(self.store, user, round, session, turn)
+        said = ((("The user", round.user), ("The assistant", round.assistant)))
+        text = " ".join(f'{who} said: "{what.strip()}"' for who, what in said if what.strip())
+        return ((self.store.add(user, text, kind="round", at=round.at, turns=[turn], meta={"round": round.id}),)
+                if turn else ())
 
-    def recall(self, user: str, query: str, k: int = 5) -> list[Hit]:
-        "All rounds, newest first, whatever is asked; `k` is not a limit here."
-        newest = self.store.list(user, "round")[::-1]
-        return [Hit(item=m, score=float(len(newest) - i), source="memory", parts={"age": float(i)}) for i, m in enumerate(newest)]
+@patch
+def recall(self: FullHistory, user: str, query: str, k: int = 5) -> list[Hit]:
+    "All rounds, newest first, whatever is asked; `k` is not a limit here."
+    newest = self.store.list(user, "round")[::-1]
+    return [Hit(item=m, score=float(len(newest) - i), source="memory", parts={"age": float(i)})
+            for i, m in enumerate(newest)]
 
-    def forget(self, user: str, ids: Iterable[int] | None = None) -> Receipt:
-        "Delete memories of the user, or everything."
-        return self.store.forget(user, ids)
+@patch
+def forget(self: FullHistory, user: str, ids: Iterable[int] | None = None) -> Receipt:
+    "Delete memories of the user, or everything."
+    return self.store.forget(user, ids)
 
 # %% ../../nbs/malp/36_memories.ipynb #d7efb144
 OWN_ANSWER = "the assistant's own answer, which is no knowledge"
 
+# %% ../../nbs/malp/36_memories.ipynb #4aa257b6
 class DPeMMemory:
     "Coordinator, dual-process memory and recall together (MaLP §2.3, 2.4)."
     def __init__(
@@ -157,30 +176,37 @@ class DPeMMemory:
         self.store, self.name, self.coordinator = store, name, coordinator or EmbeddedCoordinator(embedder)
         self.dpem, self.recaller = DPeM(store, embedder, settings), MalpRecall(store, embedder, way, recalling)
 
-    def notes(self, round: Round) -> list[Note]:
-        "What the coordinator makes of a round."
-        return self.coordinator.take(round)
+# %% ../../nbs/malp/36_memories.ipynb #359d7200
+@patch
+def notes(self: DPeMMemory, round: Round) -> list[Note]:
+    "What the coordinator makes of a round."
+    return self.coordinator.take(round)
 
-    def prepare(self, user: str, round: Round, learn_answer: bool = True) -> Filtered:
-        "The round's notes with their vectors, before anything is written."
-        notes = self.notes(round)
-        if not learn_answer:
-            notes = [n if n.speaker == "user" else replace(n, kept=False, reason=n.reason or OWN_ANSWER) for n in notes]
-        return self.dpem.prepare(user, round, notes)
+@patch
+def prepare(self: DPeMMemory, user: str, round: Round, learn_answer: bool = True) -> Filtered:
+    "The round's notes with their vectors, before anything is written."
+    notes = self.notes(round)
+    if not learn_answer:
+        notes = [n if n.speaker == "user" else replace(n, kept=False, reason=n.reason or OWN_ANSWER) for n in notes]
+    return self.dpem.prepare(user, round, notes)
 
-    def take(self, user: str, round: Round, recalled: Collection[int] = (), session: str | None = None, learn_answer: bool = True,
-             turn: str = "", prepared: Filtered | None = None) -> Sequence[Any]:
-        "Take notes and move them; returns the moves, none for a round taken before."
-        if not turn and has_turn(self.store, user, round_turn(self.store, user, round.id)): return ()
-        return self.dpem.take(user, round, prepared or self.prepare(user, round, learn_answer), recalled, session, turn)
+# %% ../../nbs/malp/36_memories.ipynb #9d83cdc2
+@patch
+def take(self: DPeMMemory, user: str, round: Round, recalled: Collection[int] = (), session: str | None = None,
+         learn_answer: bool = True, turn: str = "", prepared: Filtered | None = None) -> Sequence[Any]:
+    "Take notes and move them; returns the moves, none for a round taken before."
+    if not turn and has_turn(self.store, user, round_turn(self.store, user, round.id)): return ()
+    return self.dpem.take(user, round, prepared or self.prepare(user, round, learn_answer), recalled, session, turn)
 
-    def recall(self, user: str, query: str, k: int = 5) -> list[Hit]:
-        "What matters for `query`."
-        return self.recaller.recall(user, query, k)
+@patch
+def recall(self: DPeMMemory, user: str, query: str, k: int = 5) -> list[Hit]:
+    "What matters for `query`."
+    return self.recaller.recall(user, query, k)
 
-    def forget(self, user: str, ids: Iterable[int] | None = None) -> Receipt:
-        "Delete memories of the user with all their earlier wordings, or everything."
-        return self.dpem.forget(user, ids)
+@patch
+def forget(self: DPeMMemory, user: str, ids: Iterable[int] | None = None) -> Receipt:
+    "Delete memories of the user with all their earlier wordings, or everything."
+    return self.dpem.forget(user, ids)
 
 # %% ../../nbs/malp/36_memories.ipynb #e1c4fc5d
 class RandomRecall:
@@ -192,15 +218,16 @@ class RandomRecall:
         "As `memory` does."
         return self.memory.prepare(user, round, learn_answer)
 
-    def take(self, user: str, round: Round, recalled: Collection[int] = (), session: str | None = None, learn_answer: bool = True,
-             turn: str = "", prepared: Any = None) -> Sequence[Any]:
+    def take(self, user: str, round: Round, recalled: Collection[int] = (), session: str | None = None,
+             learn_answer: bool = True, turn: str = "", prepared: Any = None) -> Sequence[Any]:
         "As `memory` does."
         return self.memory.take(user, round, recalled, session, learn_answer, turn, prepared)
 
     def recall(self, user: str, query: str, k: int = 5) -> list[Hit]:
         "`k` memories in force, drawn without looking at the query's meaning."
         there = self.store.list(user)
-        draw = np.random.default_rng([self.seed, int.from_bytes(blake2b(query.encode(), digest_size=8).digest(), "big")])
+        draw = np.random.default_rng([self.seed,
+                                      int.from_bytes(blake2b(query.encode(), digest_size=8).digest(), "big")])
         return [Hit(item=there[i], score=0., source="memory", parts={}) for i in draw.permutation(len(there))[:k]]
 
     def forget(self, user: str, ids: Iterable[int] | None = None) -> Receipt:

@@ -14,13 +14,16 @@ if TYPE_CHECKING: from memkit.maprec.assistant import MapAssistant
 # %% ../../nbs/maprec/59a_map.ipynb #305e7054
 def open_map(
     store=None,               # where profiles are kept: a path, or a MemoryStore; None: the user's data folder
-    model="embedded",         # a LanguageModel, or a name as for `load_model`, such as a hub name or 'http://host:port/v1#model'
-    catalogue=None,           # what can be recommended: a Catalogue, or a list of Items; None: that of the ratings, else memkit's own
+    # a LanguageModel, or a name as for `load_model`, such as a hub name or 'http://host:port/v1#model'
+    model="embedded",
+    # what can be recommended: a Catalogue, or a list of Items; None: that of the ratings, else memkit's own
+    catalogue=None,
     ratings=None,             # a Ratings of other users (notebook 51a): learned from; None: nobody else is known
     embedder="minilm",        # an Embedder, or a name as for `load_embedder`
     prompted: bool = False,   # detection and update that ask the model, as in the paper; False: those that work offline
     settings=None,            # MapSettings; None: the defaults
-    predictor=None,           # a Predictor (notebook 57a); None: the user's own ratings, beside item-kNN of the others' where ratings are given
+    # a Predictor (notebook 57a); None: the user's own ratings, beside item-kNN of the others' where ratings are given
+    predictor=None,
 ) -> "MapAssistant":
     "MAP's assistant with everything it needs (MAP §4). Raises what the loading of its parts raises."
     from memkit.maprec.assistant import MapAssistant

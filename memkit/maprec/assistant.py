@@ -22,6 +22,8 @@ from .detection import OTHER, PREFERENCE, RECOMMEND, Detected, Detector
 from .items import Catalogue, Item, Rated, catalogue_of, own_catalogue
 from .linking import TitleIndex
 from .own import ItemSpace, OwnRatings, Predictor, from_others, key_of
+
+# %% ../../nbs/maprec/59_assistant.ipynb #ac334918
 from .prediction import decode
 from .profile import RATING, history, profile, take_back
 from .prompted import PromptedDetector, PromptedUpdater
@@ -55,7 +57,8 @@ class MapSettings(TurnSettings):
     answer_tokens: int = 128  # of type C; ours
     ask_model: bool = True    # does the language model predict too (Figure 4)? False: A and B don't need it
     guess_from: int = 3       # ratings known before a new one is compared with what was expected; ours
-    doubt: float = .2         # share of B from which on a message is read for ratings, whatever its type; 1: by its type alone, as in the paper
+    # share of B from which on a message is read for ratings, whatever its type; 1: by its type alone, as in the paper
+    doubt: float = .2
 
     def __post_init__(self):
         super().__post_init__()
@@ -117,6 +120,7 @@ def _versions(self: MapAssistant, user: str, id: int) -> set[int]:
     item = self.store.get(user, id).meta.get("item", {})
     return {id, *(m.id for m in history(self.store, user, item.get("id"), item.get("domain")))} if item else {id}
 
+# %% ../../nbs/maprec/59_assistant.ipynb #616f7756
 @patch
 def erase(self: MapAssistant, user: str, ids: Sequence[int] | None, turns: Sequence[str] = ()) -> Receipt:
     "Delete these ratings with all that was ever said of their items; without `ids` everything of the user."
@@ -146,6 +150,7 @@ class Understood:
     unclear: str = ""                     # a title in such a question that can't be told, or isn't known
     wanted: Wanted = Wanted()
 
+# %% ../../nbs/maprec/59_assistant.ipynb #f72caae1
 def understand(
     assistant: "MapAssistant",
     user: str,
@@ -165,7 +170,8 @@ def understand(
     open_ = RECOMMEND in types and not asked and not unclear
     left = [m for m in known if m.item not in {c.item for c in changes}]
     wanted = _wishes(assistant, user, plain, left, changes) if open_ else Wanted()
-    return Understood(text=plain, detected=detected, types=tuple(sorted(types)), changes=changes, asked=asked, unclear=unclear, wanted=wanted)
+    return Understood(text=plain, detected=detected, types=tuple(sorted(types)), changes=changes, asked=asked,
+                      unclear=unclear, wanted=wanted)
 
 # %% ../../nbs/maprec/59_assistant.ipynb #7253503c
 def _mentions(assistant: "MapAssistant", talk: Talk, plain: str, detected: Detected) -> tuple[str, list, bool, bool]:
@@ -179,12 +185,14 @@ def _mentions(assistant: "MapAssistant", talk: Talk, plain: str, detected: Detec
         if pointed != plain: plain, mentions = pointed, index.mentions(pointed)
     return plain, mentions, may_rate, asks
 
+# %% ../../nbs/maprec/59_assistant.ipynb #5eeab8eb
 def _wishes(assistant: "MapAssistant", user: str, text: str, mentions: Sequence, changes: Sequence[Change]) -> Wanted:
     "What a request asks for; 'something else' asks for the same again, without what was shown."
     talk, items = assistant.talk(user), assistant.catalogue.items
     wanted = wanted_of(text, items, mentions, talk.listed, _usual(assistant, user, changes))
     named_domain = wanted_domain(text, assistant.catalogue.domains)
-    elsewhere = named_domain and talk.wanted.domain and named_domain != talk.wanted.domain   # 'which book next?' after a film isn't the same again
+    # 'which book next?' after a film isn't the same again
+    elsewhere = named_domain and talk.wanted.domain and named_domain != talk.wanted.domain
     bare = replace(wanted_of("", items, (), (), wanted.domain), besides=wanted.besides)
     if wanted.besides and not elsewhere and wanted == bare:
         besides = (*talk.wanted.besides, *talk.listed)
@@ -192,7 +200,8 @@ def _wishes(assistant: "MapAssistant", user: str, text: str, mentions: Sequence,
     return wanted
 
 def _usual(assistant: "MapAssistant", user: str, changes: Sequence[Change]) -> str | None:
-    "The domain that is meant where none is named: of what is rated in the same breath, or spoken of last, or rated most."
+    """The domain that is meant where none is named: of what is rated in the same breath, or spoken of last, or rated
+    most."""
     there, talk = assistant.catalogue.domains, assistant.talk(user)
     spoken = [i.domain for i in (*(c.item for c in changes), talk.about, *talk.listed) if i and i.domain in there]
     rated = [r.rated.item.domain for r in profile(assistant.store, user)]
@@ -203,7 +212,8 @@ def after(
     rated: Sequence[Rated],
     changes: Sequence[Change],
 ) -> list[Rated]:
-    "A profile with changes applied, without writing anything; titles that the catalogue doesn't have are left out (ours)."
+    """A profile with changes applied, without writing anything;
+    titles that the catalogue doesn't have are left out (ours)."""
     now = {(r.item.domain, r.item.id): r for r in rated}
     for c in (c for c in changes if c.item):
         now.pop(key := (c.item.domain, c.item.id), None)
@@ -246,12 +256,14 @@ def make(
     guess = predict_one(a, basis, items[0]) if items and len(basis) >= a.settings.guess_from else None
     return _made(a, basis, items, guess=guess)
 
+# %% ../../nbs/maprec/59_assistant.ipynb #44afbfbe
 def _made(assistant: "MapAssistant", basis: Sequence[Rated], targets: Sequence[Item], found: Recommended | None = None,
           predicted: tuple[Recommendation, ...] = (), guess: Recommendation | None = None) -> Made:
     near = assistant.space.between(targets, [r.item for r in basis]) if targets else np.zeros((0, len(basis)))
     return Made(basis=tuple(basis), targets=tuple(targets), near=near, found=found, predicted=predicted, guess=guess)
 
-def _without(rated: Sequence[Rated], item: Item) -> list[Rated]: return [r for r in rated if key_of(r.item) != key_of(item)]
+def _without(rated: Sequence[Rated], item: Item) -> list[Rated]:
+    return [r for r in rated if key_of(r.item) != key_of(item)]
 
 def predict_one(
     assistant: "MapAssistant",
@@ -260,7 +272,9 @@ def predict_one(
 ) -> Recommendation:
     "How the user would like one item, and why."
     ((why, against),) = reasons_for(assistant.predictor, assistant.space, rated, [target])
-    return Recommendation(item=target, shares=tuple(map(float, np.asarray(assistant.predictor.predict(rated, [target]))[0])), reasons=why, against=against)
+    return Recommendation(item=target,
+                          shares=tuple(map(float, np.asarray(assistant.predictor.predict(rated, [target]))[0])),
+                          reasons=why, against=against)
 
 # %% ../../nbs/maprec/59_assistant.ipynb #b90bdeec
 NO_RATING = ("I take that as an opinion, but I found no title and rating in it that I could note. "
@@ -284,6 +298,7 @@ def words(
     lines += [tell(made.found, reasons)] if made.found else []
     return "\n".join([*lines, *(foretell(r, made.basis, reasons) for r in made.predicted)])
 
+# %% ../../nbs/maprec/59_assistant.ipynb #3d3ab0da
 def reminder(
     doubted: Item | None,
     changes: Sequence[Change],
@@ -309,8 +324,10 @@ def look_up(self: MapAssistant, turn: Turn) -> Turn:
     asks = made.targets and s.ask_model and OTHER not in u.types
     shown = recalled_for(made.basis, made.targets, made.near, made.cited, s.recalled, s.how) if asks else []
     extra = {**turn.extra, "found": made.found, "predicted": made.predicted, "guess": made.guess}
-    return replace(turn, extra=extra, work={**turn.work, "rated": rated, "made": made, "shown": shown, "asks": bool(asks)})
+    return replace(turn, extra=extra,
+                   work={**turn.work, "rated": rated, "made": made, "shown": shown, "asks": bool(asks)})
 
+# %% ../../nbs/maprec/59_assistant.ipynb #85e9afe8
 @patch
 def prompt(self: MapAssistant, turn: Turn) -> Turn:
     "The prompt of type C, or the one that asks for stars; none where the model isn't asked."
@@ -318,7 +335,9 @@ def prompt(self: MapAssistant, turn: Turn) -> Turn:
     turn = replace(turn, model=model.name, budget=budget)
     if OTHER in w["understood"].types:
         cost = lambda m: model.count_tokens(model.render(m))
-        return with_prompt(turn, fit(rounds_said(self, turn), lambda kept: plain_messages(turn.text, kept), cost, budget), model)
+        return with_prompt(turn,
+                           fit(rounds_said(self, turn), lambda kept: plain_messages(turn.text, kept), cost, budget),
+                           model)
     if not w["asks"]: return turn
     fitted = rating_fit(model, w["shown"], w["made"].basis, w["made"].targets[0], budget)
     out = with_prompt(turn, fitted, model)
@@ -368,6 +387,7 @@ def change_of(
     if old and old[0] == now.id: return MemoryChange(kind="counted", relation="duplicate", **what)
     return MemoryChange(kind="rated", other=old and old[0], relation="update" if old else "unrelated", **what)
 
+# %% ../../nbs/maprec/59_assistant.ipynb #bd4bf9df
 @patch
 def learn(self: MapAssistant, turn: Turn, prepared: None) -> list[MemoryChange]:
     "Write the rows, and count the ratings that were shown (MAP §4.4)."
@@ -401,6 +421,7 @@ def take_in(self: MapAssistant, turn: Turn) -> Turn:
     if self.has_consent(user): stages.count_recalls(self, turn)
     return turn
 
+# %% ../../nbs/maprec/59_assistant.ipynb #c2b19cdf
 @patch
 def quotes(self: MapAssistant, turn: Turn) -> tuple[set[int], set[str]]:
     "Also the ratings that a reason names, and the one that is asked for again."
@@ -423,7 +444,9 @@ def _now_about(talk: Talk, u: Understood, made: Made) -> Talk:
 
 UNASKED = "counted, and in no prompt: the language model wasn't asked"
 
-def considered_of(assistant: "MapAssistant", user: str, made: Made, shown: Sequence[Rated], sections: Sequence, ids: Mapping) -> tuple[Considered, ...]:
+# %% ../../nbs/maprec/59_assistant.ipynb #27110554
+def considered_of(assistant: "MapAssistant", user: str, made: Made, shown: Sequence[Rated], sections: Sequence,
+                  ids: Mapping) -> tuple[Considered, ...]:
     "The ratings nearest to what the turn was about, the most alike first, and what became of each."
     if not made.basis or not made.targets: return ()
     s, near = assistant.settings, made.near.max(0)
@@ -433,7 +456,8 @@ def considered_of(assistant: "MapAssistant", user: str, made: Made, shown: Seque
         key = row_key(made.basis[i].item)
         if key not in ids or n > s.pool and key not in fits: continue
         moved, parts = _moved(made, made.basis[i]), {"likeness": float(near[i])}
-        hit = Hit(item=view.memory(ids[key]), score=float(near[i]), source="profile", parts=parts | ({"moved": moved} if moved else {}))
+        hit = Hit(item=view.memory(ids[key]), score=float(near[i]), source="profile",
+                  parts=parts | ({"moved": moved} if moved else {}))
         low = f"ranked {n} by likeness, and {s.recalled} are shown"
         outcome = UNASKED if not sections else low if key not in fits else "shown" if fits[key] else stages.NO_ROOM
         out.append(Considered(hit=hit, shown=fits.get(key, False), outcome=outcome))
@@ -447,27 +471,33 @@ def _moved(made: Made, r: Rated) -> float:
 # %% ../../nbs/maprec/59_assistant.ipynb #abfd4935
 @patch
 def explain(self: MapAssistant, turn: Turn) -> str:
-    "Why each rating was recalled and each near miss wasn't; which ratings carried each recommendation, and which spoke against it."
+    """Why each rating was recalled and each near miss wasn't;
+    which ratings carried each recommendation, and which spoke against it."""
     found = turn.extra.get("found")
     told = [*(found.items if found else ()), *turn.extra.get("predicted", ())]
     says = []
     for name, p in turn.extra.get("model says", {}).items():
         shares = ", ".join(f"{k}: {x:.0%}" for k, x in enumerate(p, 1))
-        says.append(f"The language model, shown the same ratings, would give {name} {decode(np.array(p)):g} ({shares}).")
+        says.append(f"The language model, shown the same ratings, would give {name} {decode(np.array(p)):g} "
+                    f"({shares}).")
     return "\n".join([explain(turn), *(weigh(r) for r in told), *says])
 
+# %% ../../nbs/maprec/59_assistant.ipynb #0ae91b8d
 @patch(cls_method=True)
 def open(
     cls: MapAssistant,
     p: Parts,
     settings: MapSettings | None = None,
-    catalogue=None,                      # what can be recommended: a Catalogue, or a list of Items; None: that of the ratings, else memkit's own
+    # what can be recommended: a Catalogue, or a list of Items; None: that of the ratings, else memkit's own
+    catalogue=None,
     ratings: "Ratings | None" = None,    # of other users (notebook 51a): learned from; None: nobody else is known
-    prompted: bool = False,              # detection and update that ask the model, as in the paper; False: those that work offline
-    predictor: Predictor | None = None,  # None: the user's own ratings, beside item-kNN of the others' where ratings are given
+    prompted: bool = False,  # detection and update that ask the model, as in the paper; False: those that work offline
+    # None: the user's own ratings, beside item-kNN of the others' where ratings are given
+    predictor: Predictor | None = None,
 ) -> MapAssistant:
     "MAP's assistant, put together from its parts (MAP §4)."
-    shelf = catalogue_of(catalogue if catalogue is not None else ratings.items if ratings is not None else own_catalogue())
+    shelf = catalogue_of(catalogue if catalogue is not None else ratings.items if ratings is not None
+                         else own_catalogue())
     space, index = ItemSpace(p.embedder, shelf.items), TitleIndex(shelf)
     detector, updater = TunedDetector(), EmbeddedUpdater(index)
     if prompted: detector, updater = PromptedDetector(p.model), PromptedUpdater(p.model, index)

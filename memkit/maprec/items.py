@@ -184,5 +184,6 @@ def catalogue_of(
     found = tuple(items)
     odd = [i for i in found if not isinstance(i, Item)]
     if odd: raise TypeError(f"a catalogue holds Items, got a {type(odd[0]).__name__}; write Item(id=…, title=…)")
-    if not found: raise ValueError("the catalogue is empty, so there is nothing to recommend; leave it out for memkit's own")
+    if not found:
+        raise ValueError("the catalogue is empty, so there is nothing to recommend; leave it out for memkit's own")
     return items if isinstance(items, Catalogue) else Catalogue(found)

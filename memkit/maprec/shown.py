@@ -52,6 +52,7 @@ def in_order(
     place = {(r.item.domain, r.item.id): i for i, r in enumerate(basis)}
     return sorted(rated, key=lambda r: place[r.item.domain, r.item.id])
 
+# %% ../../nbs/maprec/58c_shown.ipynb #9ab9c6ee
 def rating_fit(
     model: LanguageModel,
     rated: Sequence[Rated],   # what counts most first
@@ -59,13 +60,16 @@ def rating_fit(
     target: Item,
     budget: int = 1024,       # tokens
 ) -> Fitted:                  # a section for each of `rated`, after the first
-    "The prompt for one item within its budget: plain lines for a model that scores labels, else Figure 4's (MAP §4.3). Raises `BudgetError`."
+    """The prompt for one item within its budget: plain lines for a model that scores labels, else Figure 4's (MAP
+    §4.3). Raises `BudgetError`."""
     pieces = [Piece(name="rating", text=rating_line(r)) for r in rated]
     of = {id(p): r for p, r in zip(pieces, rated)}
     order = lambda kept: in_order([of[id(p)] for p in kept], basis)
     if scores_labels(model):
-        return fit(pieces, lambda kept: [Message(role="user", text=rating_prompt(order(kept), target))], lambda m: model.count_tokens(m[0].text), budget)
-    return fit(pieces, lambda kept: figure_4_messages(order(kept), target), lambda m: model.count_tokens(model.render(m)), budget)
+        return fit(pieces, lambda kept: [Message(role="user", text=rating_prompt(order(kept), target))],
+                   lambda m: model.count_tokens(m[0].text), budget)
+    return fit(pieces, lambda kept: figure_4_messages(order(kept), target),
+               lambda m: model.count_tokens(model.render(m)), budget)
 
 # %% ../../nbs/maprec/58c_shown.ipynb #2a9f2511
 def opinions(

@@ -14,7 +14,8 @@ if TYPE_CHECKING: from memkit.mark.assistant import MarkAssistant
 # %% ../../nbs/mark/49a_mark.ipynb #2a599593
 def open_mark(
     store=None,               # where memories are kept: a path, or a MemoryStore; None: the user's data folder
-    model="embedded",         # a LanguageModel, or a name as for `load_model`, such as a hub name or 'http://host:port/v1#model'
+    # a LanguageModel, or a name as for `load_model`, such as a hub name or 'http://host:port/v1#model'
+    model="embedded",
     documents=None,           # domain knowledge: a Retriever, or a list of Documents; None: none
     embedder="minilm",        # an Embedder, or a name as for `load_embedder`
     prompted: bool = False,   # agents that ask the model, as in the paper; False: those that work offline

@@ -20,6 +20,8 @@ from ..core.prompt import Piece, shorten
 from ..core.records import Change, Considered, Document, Hit, Memory, Message, Receipt, Turn, check_text, utc_now
 from ..core.retrieve import FusedRetriever, Retriever
 from .agents import embedded_agents
+
+# %% ../../nbs/mark/49_assistant.ipynb #471f82a6
 from .builder import Builder, BuildReport, forget_contributions
 from .judgement import injected, judge_memory
 from .maintain import MaintenanceReport, maintain
@@ -60,7 +62,8 @@ class MarkSettings(TurnSettings):
 # %% ../../nbs/mark/49_assistant.ipynb #701ecbe6
 INSTRUCTIONS = "You are an expert assistant. Answer in one to three sentences."
 USING = "Using this, answer my question in two or three sentences."   # below what is shown
-RULES = {KNOWLEDGE: "The reference texts are reliable; what was learned in earlier conversations makes them more precise. "
+RULES = {KNOWLEDGE: "The reference texts are reliable; what was learned in earlier conversations makes them more "
+         "precise. "
                     "Where the two disagree, follow the reference texts.",
          MEMORY: "What was learned in earlier conversations is reliable; the reference texts add to it. "
                  "Where the two disagree, follow what was learned."}
@@ -70,8 +73,10 @@ HEADINGS = {"document": "Reference texts:", RESIDUAL: "What was learned in earli
 def prompt_order(
     first: str,  # one of MODES
 ) -> tuple[str, ...]:
-    "In which order a prompt's parts are filled, what counts more first (MARK Table 2; how: ours); shown in the opposite order."
-    return ("document", RESIDUAL, QUESTION, RESPONSE) if first == KNOWLEDGE else (RESIDUAL, QUESTION, RESPONSE, "document")
+    """In which order a prompt's parts are filled, what counts more first (MARK Table 2; how: ours);
+    shown in the opposite order."""
+    return (("document", RESIDUAL, QUESTION, RESPONSE) if first == KNOWLEDGE
+            else (RESIDUAL, QUESTION, RESPONSE, "document"))
 
 # %% ../../nbs/mark/49_assistant.ipynb #70865b17
 def assemble(
@@ -79,11 +84,13 @@ def assemble(
     first: str = KNOWLEDGE,
     shown: Sequence[str] | None = None,   # the parts from top to bottom; None: what counts more stands last
 ) -> Callable[[Sequence[Piece]], list[Message]]:
-    "Instructions, the last rounds, then the question with knowledge and memories below it, where the answer begins (MARK §1.2; wording: ours)."
+    """Instructions, the last rounds, then the question with knowledge and memories below it, where the answer begins
+    (MARK §1.2; wording: ours)."""
     def messages(pieces: Sequence[Piece]) -> list[Message]:
         names = [n for n in shown or prompt_order(first)[::-1] if any(p.name == n for p in pieces)]
         blocks = ["\n".join([HEADINGS[n], *(p.text for p in pieces if p.name == n)]) for n in names]
-        rule = [RULES[first]] if "document" in names and len(names) > 1 else []     # about what isn't there it only confuses
+        # about what isn't there it only confuses
+        rule = [RULES[first]] if "document" in names and len(names) > 1 else []
         asked = "\n\n".join([question, *blocks, USING]) if blocks else question
         system = Message(role="system", text=" ".join([INSTRUCTIONS, *rule]))
         return [system, *rounds_as_messages(pieces), Message(role="user", text=asked)]
@@ -129,11 +136,14 @@ class MarkAssistant(Assistant):
         builder: Builder,                   # over the same store
         documents: Retriever | None = None, # domain knowledge; None: none
         settings: MarkSettings | None = None,
-        attributes_of: Callable[[str], Mapping[str, str]] = lambda user: {},   # of a user: region, department, purpose, …
-        shown: dict[str, tuple[str, ...]] | None = None,   # filled here: what each turn's prompt showed, so that agents don't learn it again
+        # of a user: region, department, purpose, …
+        attributes_of: Callable[[str], Mapping[str, str]] = lambda user: {},
+        # filled here: what each turn's prompt showed, so that agents don't learn it again
+        shown: dict[str, tuple[str, ...]] | None = None,
         clock: Callable[[], datetime] = utc_now,
     ):
-        if search.store is not builder.store: raise ValueError("search and builder must share one store, or what is built is never found")
+        if search.store is not builder.store:
+            raise ValueError("search and builder must share one store, or what is built is never found")
         super().__init__(search.store, model, settings, clock, documents)
         self.search, self.builder, self.attributes_of = search, builder, attributes_of
         self.shown = {} if shown is None else shown
@@ -166,6 +176,7 @@ def pieces(self: MarkAssistant, turn: Turn) -> list[Piece]:
     hits = [c.hit for c in turn.considered if c.shown]
     return [*rounds_said(self, turn), *pieces_of(hits, self.settings, self.model.count_tokens)]
 
+# %% ../../nbs/mark/49_assistant.ipynb #4ffa0f14
 @patch
 def messages(self: MarkAssistant, turn: Turn, kept: Sequence[Piece]) -> list[Message]:
     "The question with knowledge and memories below it."
@@ -213,8 +224,10 @@ def finish(self: MarkAssistant, user: str, session: str) -> "Future[BuildReport]
 @patch
 def read_session(self: MarkAssistant, user: str, session: str) -> "Future[BuildReport]":
     "Hand a session to the builder."
-    return self.builder.submit(conversation_of(self.store, user, session, self.settings.agent, self.attributes_of(user)))
+    return self.builder.submit(conversation_of(self.store, user, session, self.settings.agent,
+                                               self.attributes_of(user)))
 
+# %% ../../nbs/mark/49_assistant.ipynb #07744df7
 @patch
 def learned(self: MarkAssistant, user: str) -> BuildReport | None:
     "Read the conversation that goes on, up to here, and wait for it. Raises what the agents raise."
@@ -223,7 +236,8 @@ def learned(self: MarkAssistant, user: str) -> BuildReport | None:
 
 @patch
 def memories(self: MarkAssistant, user: str) -> list[Memory]:
-    "What is remembered of `user`, the conversation that goes on included; `shared_memories` has what belongs to the domain."
+    """What is remembered of `user`, the conversation that goes on included;
+    `shared_memories` has what belongs to the domain."""
     self.learned(self.check_user(user))
     return Assistant.memories(self, user)
 
@@ -232,28 +246,36 @@ def memories(self: MarkAssistant, user: str) -> list[Memory]:
 def shared_memories(self: MarkAssistant, user: str) -> list[Memory]:
     "The residual memories that this user may see, oldest first: they belong to the domain (MARK Figure 1, footnote)."
     caller = self.caller(user)
-    return [m for m in self.store.list(DOMAIN) if m.kind in KINDS and allowed(self.search.policy, m.meta.get("metadata"), caller)]
+    return [m for m in self.store.list(DOMAIN)
+            if m.kind in KINDS and allowed(self.search.policy, m.meta.get("metadata"), caller)]
 
 @patch
 def domain_memories(self: MarkAssistant, user: str) -> list[Memory]:
     "An older name of `shared_memories`."
     return self.shared_memories(user)
 
+# %% ../../nbs/mark/49_assistant.ipynb #7e385e87
 @patch
 def feedback(self: MarkAssistant, user: str, memory_id: int, correct: bool, revise: bool = False) -> Memory:
-    "Call a memory right or wrong that was shown to the user (MARK §1.2, FS). Raises `LookupError` and `ValueError` as `judge_memory` does."
+    """Call a memory right or wrong that was shown to the user (MARK §1.2, FS).
+    Raises `LookupError` and `ValueError` as `judge_memory` does."""
     own = {m.id for m in self.store.list(self.check_user(user), superseded=True)}
     owner = user if memory_id in own else DOMAIN
     judged = judge_memory(self.store, owner, memory_id, user, correct, revise=revise)
-    if owner == DOMAIN and not correct and self.builder.voices: settle(self.store, self.search.embedder, [memory_id], self.builder.voices)
+    if owner == DOMAIN and not correct and self.builder.voices:
+        settle(self.store, self.search.embedder, [memory_id], self.builder.voices)
     return judged
 
 @patch
-def maintain(self: MarkAssistant, users: Sequence[str] = (), settings: TrustSettings = PAPER) -> list[MaintenanceReport]:
-    "Let go of what proved wrong, in the domain and for these users (MARK, appendix 1); `memkit.mark.maintain.undo` brings it back for a while."
+def maintain(self: MarkAssistant, users: Sequence[str] = (),
+             settings: TrustSettings = PAPER) -> list[MaintenanceReport]:
+    """Let go of what proved wrong, in the domain and for these users (MARK, appendix 1);
+    `memkit.mark.maintain.undo` brings it back for a while."""
     voices, embedder = self.builder.voices, self.search.embedder
-    spare = {DOMAIN: lambda ids: spared(self.store, ids, voices)} if voices else {}   # a few who call a truth wrong must not get it dropped
-    return [maintain(self.store, o, settings, clock=self.clock, embedder=embedder, spare=spare.get(o)) for o in (DOMAIN, *users)]
+    # a few who call a truth wrong must not get it dropped
+    spare = {DOMAIN: lambda ids: spared(self.store, ids, voices)} if voices else {}
+    return [maintain(self.store, o, settings, clock=self.clock, embedder=embedder, spare=spare.get(o))
+            for o in (DOMAIN, *users)]
 
 # %% ../../nbs/mark/49_assistant.ipynb #4e36a7b6
 @patch
@@ -287,7 +309,8 @@ def open(
     "MARK's assistant, put together from its parts (MARK §1.2)."
     encoder = Remembered(p.embedder)
     shown: dict[str, tuple[str, ...]] = {}
-    agents = prompted_agents(p.model) if prompted else embedded_agents(encoder, recalled=lambda turn: shown.get(turn, ()))
+    agents = (prompted_agents(p.model) if prompted
+              else embedded_agents(encoder, recalled=lambda turn: shown.get(turn, ())))
     rules = policy if policy is None or isinstance(policy, Policy) else read_policy(policy)
     found = FusedRetriever(list(documents), encoder) if isinstance(documents, (list, tuple)) else documents
     builder = Builder(p.store, encoder, agents, voices=VoiceSettings(), clock=p.clock)

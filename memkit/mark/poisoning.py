@@ -114,12 +114,13 @@ TRUST = Defence(weights=FEEDBACK)                                # all that the 
 DEFAULT = Defence(voices=VoiceSettings())                        # memkit's, as `open_mark` ships it
 OF_VOICES = Defence(weights=FEEDBACK, voices=VoiceSettings())
 DEFENCES: Mapping[str, Defence] = {
-    "nothing": NOTHING, "weights with feedback": Defence(weights=FEEDBACK, contests=False, trust=None), "trust, the paper's": TRUST,
-    "trust, alpha .5": Defence(weights=FEEDBACK, trust=TrustSettings(alpha=.5)),
+    "nothing": NOTHING, "weights with feedback": Defence(weights=FEEDBACK, contests=False, trust=None),
+    "trust, the paper's": TRUST, "trust, alpha .5": Defence(weights=FEEDBACK, trust=TrustSettings(alpha=.5)),
     "trust, threshold 1": Defence(weights=FEEDBACK, trust=TrustSettings(threshold=1)),
     "trust, penalty 1": Defence(weights=FEEDBACK, trust=TrustSettings(penalty=1)),
     "voices of 2": Defence(weights=FEEDBACK, voices=VoiceSettings(backers=2)), "voices of 3 (default)": DEFAULT,
-    "voices of 3, more weight on feedback": OF_VOICES, "voices of 4": Defence(weights=FEEDBACK, voices=VoiceSettings(backers=4)),
+    "voices of 3, more weight on feedback": OF_VOICES,
+    "voices of 4": Defence(weights=FEEDBACK, voices=VoiceSettings(backers=4)),
     "voices of 3, 2 objections": Defence(weights=FEEDBACK, voices=VoiceSettings(objections=2))}
 
 # %% ../../nbs/mark/48b_poisoning.ipynb #7137d170

@@ -9,19 +9,21 @@ __all__ = ['BY_KIND', 'AS_PRINTED', 'SearchSettings', 'nearest', 'Labels', 'foll
 # %% ../../nbs/mark/47_search.ipynb #6d7aa889
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
+from fastcore.basics import patch
 
 from ..core.embed import Embedder
 from ..core.records import Considered, Hit, check_text, check_time, utc_now
 from ..core.slices import check_vector
 from .policy import Caller, Policy
 from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE
-from .scoring import PART_NAMES, TEST, UNITS, Score, Weights, age_days, feedback_score, preset, rank, why_first
+from .scoring import (PART_NAMES, TEST, UNITS, Score, Weights, age_days, feedback_score, preset, rank,
+                                 why_first)
 
 # %% ../../nbs/mark/47_search.ipynb #4a44c51d
 if TYPE_CHECKING: from memkit.core.store import InForce, MemoryStore
@@ -142,17 +144,22 @@ class Found:
     def __repr__(self): return f"Found({', '.join(f'{kind}: {len(hits)}' for kind, hits in self.hits.items())})"   # no words: it may end in a log
 
 # %% ../../nbs/mark/47_search.ipynb #d42df3a3
-def _hits(view: "InForce", rows: np.ndarray, cosines: np.ndarray, kind: str, settings: SearchSettings, now: datetime) -> tuple[Hit, ...]:
+def _hits(view: "InForce", rows: np.ndarray, cosines: np.ndarray, kind: str, settings: SearchSettings,
+          now: datetime) -> tuple[Hit, ...]:
     "Candidates by relevance, best first, ties to the older memory."
     found = [view.memory(id) for id in view.ids[rows]]
     ages = age_days(np.array([m.at.timestamp() for m in found]), now.timestamp())
-    r = rank(np.array([m.recalls for m in found], int), ages, cosines, np.array([feedback_score(m.correct, m.incorrect) for m in found]),
-             settings.weights[kind], settings.literal, settings.unit, settings.epsilon)
+    r = rank(np.array([m.recalls for m in found], int), ages, cosines,
+             np.array([feedback_score(m.correct, m.incorrect) for m in found]), settings.weights[kind],
+             settings.literal, settings.unit, settings.epsilon)
     scores = [(i, r.score(i)) for i in r.order.tolist()]
-    return tuple(Hit(item=found[i], score=s.value, source=kind, parts=s.parts | {"cosine": float(cosines[i])}) for i, s in scores)
+    return tuple(Hit(item=found[i], score=s.value, source=kind, parts=s.parts | {"cosine": float(cosines[i])})
+                 for i, s in scores)
 
+# %% ../../nbs/mark/47_search.ipynb #ae9349a7
 class RefinedSearch:
-    "Searches refined memories for a caller (MARK §1.2, MSS). Threads may share one; what it keeps of a user are labels, no words."
+    """Searches refined memories for a caller (MARK §1.2, MSS). Threads may share one;
+    what it keeps of a user are labels, no words."""
     def __init__(
         self,
         store: "MemoryStore",
@@ -162,51 +169,87 @@ class RefinedSearch:
         clock: Callable[[], datetime] = utc_now,
         owners: int = 64,                             # whose labels are kept in memory at once
     ):
-        self.store, self.embedder, self.settings, self.policy, self.clock, self.owners = store, embedder, settings, policy, clock, owners
+        self.store, self.embedder, self.settings, self.policy, self.clock = store, embedder, settings, policy, clock
+        self.owners = owners
         self._rules = tuple((policy or Policy()).fields.items())
         self._names = ("agent", *(name for name, _ in self._rules))
         self._labels: OrderedDict[str, Labels] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(
-        self,
-        caller: Caller,
-        query: str,
-        vector: np.ndarray | None = None,   # [dim], the query's, where it is known already
-        at: datetime | None = None,         # when it is asked; None: now, by the search's clock
-    ) -> Found:
-        "What `caller` may see that bears on `query`. Raises `TypeError` or `ValueError` for a blank query and a vector of another length."
-        check_text(query, "query")
-        if not isinstance(caller, Caller): raise TypeError(f"a search needs a Caller, who says which user and agent ask; got {type(caller).__name__}")
-        vector = check_vector(self.embedder.embed([query], "query")[0] if vector is None else vector, "the query's vector")
-        if len(vector) != self.embedder.dim: raise ValueError(f"the query's vector has {len(vector)} dimensions, the embedder's have {self.embedder.dim}")
-        now, hits, nothing = check_time(at or self.clock()), {}, {}
-        unit = vector.astype(float)/(np.linalg.norm(vector.astype(float)) or 1.)
-        for owner, kinds in ((DOMAIN, (RESIDUAL,)), (caller.user, (QUESTION, RESPONSE))):
-            view = self.store.in_force(owner, self.embedder.name)
-            labels = self._labels_of(view)
-            may = self._visible(labels, caller, own=owner != DOMAIN)
-            with np.errstate(all="ignore"): rough = view.vectors @ unit.astype(np.float32) if len(view.ids) else np.empty(0, np.float32)
-            for kind in kinds:
-                rows, cosines, best = nearest(view.vectors, labels.lengths, unit, rough, np.flatnonzero(may & (view.kinds == kind)), self.settings.top, self.settings.at_least)
-                hits[kind] = _hits(view, rows, cosines, kind, self.settings, now)
-                if not len(rows): nothing[kind] = "there is no such memory for this caller" if best is None else f"the nearest has a cosine of {best:.2f}, below {self.settings.at_least:.2f}"
-        return Found(caller=caller, query=query, at=now, hits=hits, nothing=nothing)
+# %% ../../nbs/mark/47_search.ipynb #5a4eee86
+@patch
+def _checked(self: RefinedSearch, caller: Caller, query: str, vector: np.ndarray | None) -> np.ndarray:
+    "The query's vector, after what is asked was checked."
+    check_text(query, "query")
+    if not isinstance(caller, Caller):
+        raise TypeError(f"a search needs a Caller, who says which user and agent ask; got {type(caller).__name__}")
+    vector = check_vector(self.embedder.embed([query], "query")[0] if vector is None else vector,
+                          "the query's vector")
+    if len(vector) != self.embedder.dim:
+        raise ValueError(f"the query's vector has {len(vector)} dimensions, "
+                         f"the embedder's have {self.embedder.dim}")
+    return vector
 
-    def _labels_of(self, view: "InForce") -> Labels:
-        with self._lock: old = self._labels.get(view.user)
-        labels = followed(old or _no_labels(self._names), view)
-        with self._lock:
-            self._labels[view.user] = labels
-            self._labels.move_to_end(view.user)
-            while len(self._labels) > self.owners: self._labels.popitem(last=False)
-        return labels
+# %% ../../nbs/mark/47_search.ipynb #078f25e7
+@patch
+def _nearest(
+    self: RefinedSearch,
+    caller: Caller,
+    owner: str,
+    kinds: Sequence[str],
+    unit: np.ndarray,                                                   # the query's vector, of length 1
+) -> Iterator[tuple[str, "InForce", np.ndarray, np.ndarray, float | None]]:  # kind, memories, then as `nearest` gives
+    "For each kind, what of `owner` is nearest and visible to the caller."
+    view = self.store.in_force(owner, self.embedder.name)
+    labels = self._labels_of(view)
+    may = self._visible(labels, caller, own=owner != DOMAIN)
+    with np.errstate(all="ignore"):
+        rough = view.vectors @ unit.astype(np.float32) if len(view.ids) else np.empty(0, np.float32)
+    for kind in kinds:
+        rows = np.flatnonzero(may & (view.kinds == kind))
+        yield kind, view, *nearest(view.vectors, labels.lengths, unit, rough, rows, self.settings.top,
+                                   self.settings.at_least)
 
-    def _visible(self, labels: Labels, caller: Caller, own: bool) -> np.ndarray:
-        "Which rows the caller may see: one's own, those of the same agent; and of all, what every rule admits."
-        may = labels.where(0, lambda agent: agent == caller.agent) if own else np.ones(len(labels.ids), bool)
-        for i, (name, rule) in enumerate(self._rules, 1): may &= labels.where(i, lambda word: rule.admits(word, caller.attributes.get(name)))
-        return may
+# %% ../../nbs/mark/47_search.ipynb #2c464994
+@patch
+def find(
+    self: RefinedSearch,
+    caller: Caller,
+    query: str,
+    vector: np.ndarray | None = None,   # [dim], the query's, where it is known already
+    at: datetime | None = None,         # when it is asked; None: now, by the search's clock
+) -> Found:
+    """What `caller` may see that bears on `query`.
+    Raises `TypeError` or `ValueError` for a blank query and a vector of another length."""
+    vector = self._checked(caller, query, vector)
+    now, hits, nothing = check_time(at or self.clock()), {}, {}
+    unit = vector.astype(float)/(np.linalg.norm(vector.astype(float)) or 1.)
+    for owner, kinds in ((DOMAIN, (RESIDUAL,)), (caller.user, (QUESTION, RESPONSE))):
+        for kind, view, rows, cosines, best in self._nearest(caller, owner, kinds, unit):
+            hits[kind] = _hits(view, rows, cosines, kind, self.settings, now)
+            if not len(rows):
+                nothing[kind] = ("there is no such memory for this caller" if best is None
+                                 else f"the nearest has a cosine of {best:.2f}, below {self.settings.at_least:.2f}")
+    return Found(caller=caller, query=query, at=now, hits=hits, nothing=nothing)
+
+# %% ../../nbs/mark/47_search.ipynb #f1138133
+@patch
+def _labels_of(self: RefinedSearch, view: "InForce") -> Labels:
+    with self._lock: old = self._labels.get(view.user)
+    labels = followed(old or _no_labels(self._names), view)
+    with self._lock:
+        self._labels[view.user] = labels
+        self._labels.move_to_end(view.user)
+        while len(self._labels) > self.owners: self._labels.popitem(last=False)
+    return labels
+
+@patch
+def _visible(self: RefinedSearch, labels: Labels, caller: Caller, own: bool) -> np.ndarray:
+    "Which rows the caller may see: one's own, those of the same agent; and of all, what every rule admits."
+    may = labels.where(0, lambda agent: agent == caller.agent) if own else np.ones(len(labels.ids), bool)
+    for i, (name, rule) in enumerate(self._rules, 1):
+        may &= labels.where(i, lambda word: rule.admits(word, caller.attributes.get(name)))
+    return may
 
 # %% ../../nbs/mark/47_search.ipynb #b3b7da68
 def _score(hit: Hit) -> Score: return Score(hit.score, *(hit.parts[name] for name in PART_NAMES))

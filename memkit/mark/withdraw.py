@@ -63,29 +63,35 @@ class Withdrawn:
         return replace(self.receipts[-1], memories=self.dropped, removed=dict(removed), erased=self.erased, pending=pending)
 
 # %% ../../nbs/mark/45b_withdraw.ipynb #6d122beb
-def _rebuild(store: "MemoryStore", embedder: Embedder, rest: Sequence[tuple[Memory, list]]) -> set[str]:  # the words that were taken out
+# the words that were taken out
+def _rebuild(store: "MemoryStore", embedder: Embedder, rest: Sequence[tuple[Memory, list]]) -> set[str]:
     "Write memories anew from what remains of their sources; traces that show the old words go."
     if not rest: return set()
     new = [rebuilt(m, left) for m, left in rest]
     vectors = embedder.embed([found_by for _, found_by in new])
-    store.rewrite(DOMAIN, [m for m, _ in new], "a contributor was forgotten", {m.id: v for (m, _), v in zip(new, vectors)})
+    store.rewrite(DOMAIN, [m for m, _ in new],
+                  "a contributor was forgotten", {m.id: v for (m, _), v in zip(new, vectors)})
     from memkit.store.traces import drop_traces
     drop_traces(store, DOMAIN, [m.id for m, _ in new])
     said = lambda sources: {s[name] for s in sources for name in ("text", "about")}
     return set().union(*(said(sources_of(m)) for m, _ in rest)) - set().union(*(said(left) for _, left in rest))
 
+# %% ../../nbs/mark/45b_withdraw.ipynb #963b962d
 def forget_contributions(
     store: "MemoryStore",
     embedder: Embedder,                    # the one that the memories are searched with
     user: str,
-    turns: Collection[str] | None = None,  # only what they said in these turns; None: everything, and their name in the log
+    # only what they said in these turns; None: everything, and their name in the log
+    turns: Collection[str] | None = None,
 ) -> Withdrawn:
-    "Take a user's words out of the residual memories (ours): drop what rests on them alone, rebuild the rest. Raises `StoreError` or `ValueError`."
+    """Take a user's words out of the residual memories (ours): drop what rests on them alone, rebuild the rest.
+    Raises `StoreError` or `ValueError`."""
     alias = store.alias(check_user(user))
     found = [(m, left) for m in store.list(DOMAIN, superseded=True) if (left := left_of(m, alias, turns)) is not None]
     rest, alone = [(m, left) for m, left in found if left], tuple(m.id for m, left in found if not left)
     if turns is not None and not turns: return Withdrawn()
-    receipts = [store.unsay(DOMAIN, {alias: new_id("gone")} if turns is None else {})]   # first, since it raises inside a transaction; also where nothing is found: an earlier call may have been cut off
+    # first, since it raises inside a transaction; also where nothing is found: an earlier call may have been cut off
+    receipts = [store.unsay(DOMAIN, {alias: new_id("gone")} if turns is None else {})]
     if words := _rebuild(store, embedder, rest): receipts.append(store.unsay(DOMAIN, words=words))
     if alone: receipts.append(store.forget(DOMAIN, alone))
     return Withdrawn(alone, tuple(m.id for m, _ in rest), tuple(receipts))

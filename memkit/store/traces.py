@@ -13,7 +13,8 @@ from sqlalchemy import func, insert, select
 
 from ..core.erase import erase, only_cited_by, remove, some, spoken, quoting
 from ..core.records import Receipt, check_text, utc_now
-from ..core.schema import citations, erasures, find_owner, memories, quotes, raise_version, reading, traces, turns, writing
+from ..core.schema import (citations, erasures, find_owner, memories, quotes, raise_version, reading, traces,
+                                turns, writing)
 from ..core.slices import drop
 
 # %% ../../nbs/store/01_traces.ipynb #9621ae0c
@@ -22,6 +23,7 @@ if TYPE_CHECKING: from memkit.core.store import MemoryStore
 # %% ../../nbs/store/01_traces.ipynb #52af6a3a
 TRACE_BYTES = 500_000   # of one trace, compressed
 
+# %% ../../nbs/store/01_traces.ipynb #ccfc8647
 def put_trace(
     store: "MemoryStore",
     user: str,
@@ -43,17 +45,18 @@ def put_trace(
         row = {"owner": owner, "turn": turn, "version": version, "content": content}
         id = conn.execute(insert(traces).values(row)).inserted_primary_key[0]
         rows = [{"trace": id, "memory": m, "turn": None} for m in memory_ids]
-        rows += [{"trace": id, "memory": None, "turn": t} for t in turn_ids]
-        conn.execute(insert(quotes), rows)
+        conn.execute(insert(quotes), rows + [{"trace": id, "memory": None, "turn": t} for t in turn_ids])
         newest = select(traces.c.id).where(traces.c.owner == owner).order_by(traces.c.id.desc()).limit(keep)
         remove(conn, [(traces, (traces.c.owner == owner) & traces.c.id.not_in(newest.scalar_subquery()))])
     return True
 
+# %% ../../nbs/store/01_traces.ipynb #06672e28
 def _all_there(conn, owner: int, memory_ids: list[int], turn_ids: list[str]) -> bool:
     "Are these memories there, whoever they belong to, and these turns, of this owner?"
     n = conn.execute(select(func.count()).select_from(memories).where(memories.c.id.in_(memory_ids))).scalar()
     own = (turns.c.owner == owner) & turns.c.turn.in_(turn_ids)
-    return n == len(memory_ids) and conn.execute(select(func.count()).select_from(turns).where(own)).scalar() == len(turn_ids)
+    return (n == len(memory_ids)
+            and conn.execute(select(func.count()).select_from(turns).where(own)).scalar() == len(turn_ids))
 
 # %% ../../nbs/store/01_traces.ipynb #468babdb
 def read_traces(
@@ -66,7 +69,8 @@ def read_traces(
     with reading(store._db, user) as conn:
         owner, _ = find_owner(store._db, conn, user) or (0, 0)
         here = [] if only is None else [traces.c.turn.in_(list(only))]
-        rows = conn.execute(select(traces.c.turn, traces.c.version, traces.c.content).where(traces.c.owner == owner, *here))
+        rows = conn.execute(select(traces.c.turn, traces.c.version, traces.c.content)
+                            .where(traces.c.owner == owner, *here))
         return {r.turn: (r.version, bytes(r.content)) for r in rows}
 
 # %% ../../nbs/store/01_traces.ipynb #2d59fe12
@@ -93,20 +97,24 @@ def only_from(
         for memory, turn in conn.execute(rows): cited.setdefault(memory, set()).add(turn)
     return sorted(m for m, of in cited.items() if of <= set(turn_ids))
 
+# %% ../../nbs/store/01_traces.ipynb #e9475d90
 def forget_turns(
     store: "MemoryStore",
     user: str,
     turn_ids: Collection[str],
 ) -> Receipt:
-    "Remove turns, their traces and what rests on them alone, with their bytes (ours). Raises `NotFound` before anything is removed."
+    """Remove turns, their traces and what rests on them alone, with their bytes (ours).
+    Raises `NotFound` before anything is removed."""
     named = sorted({store.turn(user, t).id for t in turn_ids})
     ids = set(only_from(store, user, named))
     with writing(store._db, user) as conn:
         owner = raise_version(store._db, conn, user)
         gone = {*only_cited_by(conn, owner, ids)[0], *named}
-        rows = some(owner, sorted(ids), []) + [r for i in range(0, len(gone), 500) for r in spoken(owner, sorted(gone)[i:i + 500])]
+        rows = (some(owner, sorted(ids), [])
+                + [r for i in range(0, len(gone), 500) for r in spoken(owner, sorted(gone)[i:i + 500])])
         removed, said = remove(conn, rows)
         ticket = conn.execute(erasures.insert().values(at=int(utc_now().timestamp()*1e6))).inserted_primary_key[0]
     drop(store._cache, owner)
     pending = erase(store._db.engine, said, ticket)
-    return Receipt(user=user, at=utc_now(), memories=tuple(sorted(ids)), removed=dict(removed), erased=not pending, pending=pending)
+    return Receipt(user=user, at=utc_now(), memories=tuple(sorted(ids)), removed=dict(removed), erased=not pending,
+                   pending=pending)

@@ -36,7 +36,8 @@ def assistants() -> dict[str, str]:
 def design(
     name: str,   # such as hybrid, malp, mark, map
 ) -> type[Assistant]:
-    "The class behind a name. Raises `ValueError` for a name that isn't installed, `TypeError` where it stands for no assistant."
+    """The class behind a name. Raises `ValueError` for a name that isn't installed, `TypeError` where it stands for no
+    assistant."""
     if name not in assistants():
         known = ", ".join(assistants()) or "none; install memkit with pip, so that its entry points are known"
         raise ValueError(f"there is no assistant {name!r}; installed are: {known}")
@@ -56,10 +57,13 @@ class Parts:
     clock: Callable[[], datetime] = utc_now
     own_store: bool = False   # was the store opened here, and is it closed with the assistant?
 
+# %% ../../nbs/turn/05_assistants.ipynb #9b3b9c32
 def parts(
     of: type[Assistant],                           # the design: it names the file where memories are kept by default
-    store: "MemoryStore | str | Path | None" = None,  # a path, ':memory:', a URL, or a MemoryStore; None: the user's data folder
-    model: "LanguageModel | str" = "embedded",     # as for `load_model`: a folder, a hub name, or 'http://host:port/v1#model'
+    # a path, ':memory:', a URL, or a MemoryStore; None: the user's data folder
+    store: "MemoryStore | str | Path | None" = None,
+    # as for `load_model`: a folder, a hub name, or 'http://host:port/v1#model'
+    model: "LanguageModel | str" = "embedded",
     embedder: "Embedder | str" = "minilm",         # as for `load_embedder`
     clock: Callable[[], datetime] = utc_now,
 ) -> Parts:
@@ -92,7 +96,8 @@ def open_assistant(
     clock: Callable[[], datetime] = utc_now,
     settings: TurnSettings | None = None,          # the design's own, such as MalpSettings; None: its defaults
 ) -> Assistant:
-    "Any memory design, ready to chat; store, model and embedder as for `parts`. Raises `ValueError` for a name or settings that don't fit."
+    """Any memory design, ready to chat; store, model and embedder as for `parts`.
+    Raises `ValueError` for a name or settings that don't fit."""
     of = design(name)
     if settings is not None and not isinstance(settings, of.Settings):
         raise ValueError(f"the settings of {name!r} are {of.Settings.__name__}, got {type(settings).__name__}")

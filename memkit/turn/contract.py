@@ -26,7 +26,8 @@ def agreed(
     a.consent(user)
 
 def _check_turn(turn: Turn, user: str, said: str):
-    assert turn.user == user and turn.text == said and turn.prompt, "a turn names its user, keeps the message and the exact prompt"
+    assert turn.user == user and turn.text == said and turn.prompt, (
+        "a turn names its user, keeps the message and the exact prompt")
     assert turn.prompt_tokens <= turn.budget, "a prompt stays within its budget"
     assert all(isinstance(c, Change) for c in turn.changes), "what a turn changed is told in Changes"
     assert not turn.work, "what one stage hands to the next isn't kept"
@@ -40,7 +41,8 @@ def _check_memory(a: Assistant, said: str, asks: str) -> tuple[set[int], Turn]:
     _check_turn(turn, "ann", said)
     mine = a.memories("ann")
     assert mine and all(m.user == "ann" for m in mine), "what a user says is remembered, under that user"
-    assert set(turn.wrote) <= {m.id for m in a.store.list("ann", superseded=True)}, "a turn names the memories that it wrote"
+    assert set(turn.wrote) <= {m.id for m in a.store.list("ann", superseded=True)}, (
+        "a turn names the memories that it wrote")
     assert not a.memories("bob"), "nobody sees what another user said"
     before = {m.id for m in mine}
     later, other = a.chat("ann", asks), a.chat("bob", asks)
@@ -90,7 +92,8 @@ def _check_control(a: Assistant, one: int, later: Turn):
     assert last.id not in {t.id for t in a.turns("ann")}, "one message can be deleted"
     theirs = len(a.memories("cem"))
     a.withdraw("ann")
-    assert not a.memories("ann") and not a.turns("ann") and len(a.memories("cem")) == theirs, "all of one user's, and nobody else's"
+    assert not a.memories("ann") and not a.turns("ann") and len(a.memories("cem")) == theirs, (
+        "all of one user's, and nobody else's")
     assert a.has_consent("ann") != a.settings.consent, "taking everything back ends the consent"
 
 # %% ../../nbs/turn/04_contract.ipynb #86f01690

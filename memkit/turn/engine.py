@@ -14,7 +14,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ..core.notes import Round
-from ..core.records import Change, Considered, Document, Hit, Memory, Receipt, Turn, check_text, check_time, new_id, utc_now
+from ..core.records import (Change, Considered, Document, Hit, Memory, Receipt, Turn, check_text, check_time,
+                                 new_id, utc_now)
 from . import stages, trace
 from .stages import ShowSettings, TurnSettings
 
@@ -34,8 +35,10 @@ def describe(
     label = f"document {item.id}" if isinstance(item, Document) else f"memory {item.id}"
     text = " ".join((getattr(item, "title", "") or item.text).split())
     parts = ", ".join(f"{name} {value:.3g}" for name, value in c.hit.parts.items()) or f"score {c.hit.score:.3g}"
-    return f"{'+' if c.shown else '-'} {label} “{text[:width]}{'…' if len(text) > width else ''}” ({parts}): {c.outcome}"
+    return (f"{'+' if c.shown else '-'} {label} “{text[:width]}{'…' if len(text) > width else ''}” ({parts}): "
+            f"{c.outcome}")
 
+# %% ../../nbs/turn/03_engine.ipynb #e445b4cb
 def explain(
     turn: Turn,
     near: int = 5,  # near misses to tell of each kind
@@ -87,8 +90,10 @@ def has_turn(
     except LookupError: return False
 
 # %% ../../nbs/turn/03_engine.ipynb #50cb6afa
-STAGES = {"read": "read", "recall": "look_up", "prompt": "prompt", "answer": "answer", "check": "check", "learn": "take_in"}  # then: record
+STAGES = {"read": "read", "recall": "look_up", "prompt": "prompt", "answer": "answer", "check": "check",
+          "learn": "take_in"}                    # then: record
 
+# %% ../../nbs/turn/03_engine.ipynb #c8d9645d
 class Assistant:
     "A language model with a memory of each user. A subclass is a memory design: it supplies `recall` and `learn`."
     name = "assistant"                           # as `open_assistant` and the command line call it
@@ -99,15 +104,13 @@ class Assistant:
     kinds: tuple[str, ...] = ()                  # of the memories that are this design's own; (): all
     revises = False                              # can a judgement be turned round later?
     of_dialogue = True                           # does it remember what is said, whatever it is about?
-
     read, look_up, documents, prompt = stages.read, stages.look_up, stages.documents, stages.prompt
     pieces, messages, answer, check = stages.pieces, stages.messages, stages.answer, stages.check
     take_in, count_recalls, record = stages.take_in, stages.count_recalls, trace.record
 
     def __init__(
         self,
-        store: "MemoryStore",
-        model: "LanguageModel",
+        store: "MemoryStore", model: "LanguageModel",
         settings: TurnSettings | None = None,        # None: the design's defaults
         clock: Callable[[], datetime] = utc_now,     # what time it is; may be replaced at any time
         retriever=None,                              # of documents; None: there are none
@@ -148,6 +151,7 @@ def quotes(self: Assistant, turn: Turn) -> tuple[set[int], set[str]]:
     said = {t.id for t in self.said_before(turn)[-self.settings.rounds:]} if self.settings.rounds else set()
     return trace.quoted(turn), said
 
+# %% ../../nbs/turn/03_engine.ipynb #6b64bdd8
 @patch
 def model_for(self: Assistant, user: str) -> "LanguageModel":
     "The model that answers this user."
@@ -199,10 +203,12 @@ def said_before(self: Assistant, turn: Turn) -> list["StoredTurn"]:
 
 @patch
 def end(self: Assistant, user: str) -> "Future | None":
-    "End the session that goes on. A design that learns from whole sessions reads it in the background, and returns that work."
+    """End the session that goes on. A design that learns from whole sessions reads it in the background, and returns
+    that work."""
     session = self._sessions.pop(user, None)
     return self.finish(user, session) if session else None
 
+# %% ../../nbs/turn/03_engine.ipynb #b0336bfb
 @patch
 def new_session(self: Assistant, user: str) -> str:
     "End the session that goes on, and begin another."
@@ -213,7 +219,8 @@ def begin_session(
     assistant: Assistant,
     user: str,
 ) -> str:   # what happened, for the user
-    "Begin a new session; one that is read when it ends is read first, so that the next question finds what was learned."
+    """Begin a new session; one that is read when it ends is read first, so that the next question finds what was
+    learned."""
     work = assistant.end(user)
     if work: work.result()
     assistant.session(user)
@@ -228,7 +235,8 @@ def study(
     session: str | None = None,     # one for all of them; a new one where None
     progress: bool = False,         # a bar on stderr
 ) -> int:                           # rounds that were new
-    "Learn from a dialogue of the past. What was studied before changes nothing; a round that fails leaves those before it learned."
+    """Learn from a dialogue of the past. What was studied before changes nothing;
+    a round that fails leaves those before it learned."""
     from tqdm.auto import tqdm
     session, new = session or new_id("s"), 0
     bar = tqdm(rounds, desc=f"{self.name} studies", unit=" rounds", disable=not progress)
@@ -237,13 +245,15 @@ def study(
     if work: work.result()
     return new
 
+# %% ../../nbs/turn/03_engine.ipynb #a662225f
 @patch
 def study_round(self: Assistant, user: str, r: Round, session: str) -> bool:
     "Learn from one round as if it were a turn that was answered so; False for one that is known."
     id = round_turn(self.store, user, r.id)
     if has_turn(self.store, user, id): return False
     at = r.at or self.clock()
-    turn = Turn(id=id, user=user, session=session, at=at, text=r.user if r.user.strip() else "", answer=r.assistant if r.assistant.strip() else "")
+    turn = Turn(id=id, user=user, session=session, at=at, text=r.user if r.user.strip() else "",
+                answer=r.assistant if r.assistant.strip() else "")
     self.take_in(self.read(turn) if turn.text else turn)
     return True
 
@@ -277,9 +287,11 @@ def shared_memories(self: Assistant, user: str) -> list[Memory]:
 
 @patch
 def turns(self: Assistant, user: str, session: str | None = None, whole: int | None = None) -> list[Turn]:
-    "What was said, oldest first: whole turns (the last `whole`, or all) as far as their trace is kept, else their words alone."
+    """What was said, oldest first: whole turns (the last `whole`, or all) as far as their trace is kept, else their
+    words alone."""
     return trace.read_turns(self.store, self.check_user(user), session, whole)
 
+# %% ../../nbs/turn/03_engine.ipynb #785ae216
 @patch
 def explain(self: Assistant, turn: Turn) -> str:
     "Why each hit was shown, why the nearest others weren't, and what changed."
@@ -287,7 +299,8 @@ def explain(self: Assistant, turn: Turn) -> str:
 
 @patch
 def feedback(self: Assistant, user: str, memory_id: int, correct: bool, revise: bool = False) -> Memory:
-    "Call a memory right or wrong. Raises `LookupError` for one that isn't the user's. `revise`: turn an earlier judgement round, where `revises`."
+    """Call a memory right or wrong. Raises `LookupError` for one that isn't the user's.
+    `revise`: turn an earlier judgement round, where `revises`."""
     return self.store.count(self.check_user(user), memory_id, **({"correct": 1} if correct else {"incorrect": 1}))
 
 # %% ../../nbs/turn/03_engine.ipynb #ae7548b0
@@ -303,7 +316,8 @@ def forget(
     ids: Sequence[int] | None = None,     # memories
     turns: Sequence[str] | None = None,   # messages with their answers, and what was learned from them alone
 ) -> Receipt:
-    "Forget memories, turns, or (without either) everything of `user`, the consent too. Raises `LookupError` for what isn't theirs."
+    """Forget memories, turns, or (without either) everything of `user`, the consent too.
+    Raises `LookupError` for what isn't theirs."""
     user = self.check_user(user)
     if ids is None and turns is None: self._sessions.pop(user, None)
     if turns is None: return self.erase(user, ids)
@@ -313,11 +327,13 @@ def forget(
     left = [t for t in named if has_turn(self.store, user, t)]      # others fell with their memories
     return both(first, forget_turns(self.store, user, left)) if left else first
 
+# %% ../../nbs/turn/03_engine.ipynb #1c98aa0f
 def both(one: Receipt, two: Receipt) -> Receipt:
     "Two receipts of one user as one."
     removed = {place: one.removed.get(place, 0) + two.removed.get(place, 0) for place in {**one.removed, **two.removed}}
     pending = "; ".join(dict.fromkeys(r.pending for r in (one, two) if r.pending))
-    return replace(two, memories=(*one.memories, *two.memories), removed=removed, erased=one.erased and two.erased, pending=pending)
+    return replace(two, memories=(*one.memories, *two.memories), removed=removed, erased=one.erased and two.erased,
+                   pending=pending)
 
 # %% ../../nbs/turn/03_engine.ipynb #16d5c121
 @patch

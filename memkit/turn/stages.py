@@ -93,7 +93,8 @@ def look_up(
 ) -> Turn:
     "Memories and documents for the query, searched side by side. Nobody's memory is looked at without consent."
     s = assistant.settings
-    def memories(): return assistant.recall(turn, s.memories + s.near_misses) if assistant.has_consent(turn.user) else []
+    def memories():
+        return assistant.recall(turn, s.memories + s.near_misses) if assistant.has_consent(turn.user) else []
     with ThreadPoolExecutor(1) as pool:
         apart = pool.submit(assistant.documents, turn)
         found = chosen(memories(), s.memories)
@@ -163,14 +164,16 @@ def outcomes(
         out.append(c)
     return tuple(out)
 
+# %% ../../nbs/turn/01_stages.ipynb #01b32883
 def with_prompt(
     turn: Turn,
     fitted: Fitted,
     model: "LanguageModel",
 ) -> Turn:
     "The turn with its prompt, what it cost, and what became of each candidate."
-    return replace(turn, messages=fitted.messages, prompt=model.render(fitted.messages), sections=fitted.sections, budget=fitted.budget,
-                   prompt_tokens=fitted.tokens, considered=outcomes(turn.considered, fitted, turn.fallback), model=model.name)
+    return replace(turn, messages=fitted.messages, prompt=model.render(fitted.messages), sections=fitted.sections,
+                   budget=fitted.budget, prompt_tokens=fitted.tokens,
+                   considered=outcomes(turn.considered, fitted, turn.fallback), model=model.name)
 
 def prompt(
     assistant: "Assistant",

@@ -41,7 +41,8 @@ def to_plain(
     if isinstance(value, (set, frozenset)):        # a set has no order of its own
         return {"$": type(value).__name__, "is": sorted(map(to_plain, value), key=str)}
     if isinstance(value, Mapping):
-        if all(isinstance(k, str) for k in value) and "$" not in value: return {k: to_plain(v) for k, v in value.items()}
+        if all(isinstance(k, str) for k in value) and "$" not in value:
+            return {k: to_plain(v) for k, v in value.items()}
         return {"$": "dict", "is": [[to_plain(k), to_plain(v)] for k, v in value.items()]}
     name = f"{type(value).__module__}:{type(value).__name__}"
     record_class(name)
@@ -55,7 +56,8 @@ def record_class(name: str) -> type:
     if not found: raise TypeError(f"{name!r} is none of memkit's own records")
     try: kind = getattr(import_module(found[1]), found[2])
     except (ImportError, AttributeError): raise TypeError(f"this version of memkit has no record {name}") from None
-    frozen = isinstance(kind, type) and is_dataclass(kind) and kind.__dataclass_params__.frozen and kind.__module__ == found[1]
+    frozen = (isinstance(kind, type) and is_dataclass(kind) and kind.__dataclass_params__.frozen
+              and kind.__module__ == found[1])
     if not frozen: raise TypeError(f"{name} is no frozen record")
     return kind
 
@@ -83,17 +85,21 @@ VERSION = 1   # of the form below
 def pack(
     turn: Turn,
 ) -> bytes:
-    "A turn, compressed; what one step hands to the next (`work`) isn't part of it. Raises `TypeError` for what can't be read back."
-    return zlib.compress(json.dumps(to_plain(replace(turn, work={})), ensure_ascii=False, allow_nan=False).encode(errors="surrogatepass"))
+    """A turn, compressed; what one step hands to the next (`work`) isn't part of it.
+    Raises `TypeError` for what can't be read back."""
+    return zlib.compress(json.dumps(to_plain(replace(turn, work={})), ensure_ascii=False, allow_nan=False)
+                         .encode(errors="surrogatepass"))
 
 def unpack(
     content: bytes,
     version: int = VERSION,
 ) -> Turn:
     "The turn that was packed. Raises `ValueError` for a trace of a later version, or of records that are no more."
-    if version > VERSION: raise ValueError(f"this trace has form {version}, this memkit reads up to {VERSION}; update memkit")
+    if version > VERSION:
+        raise ValueError(f"this trace has form {version}, this memkit reads up to {VERSION}; update memkit")
     try: return from_plain(json.loads(zlib.decompress(content).decode(errors="surrogatepass")))
-    except (TypeError, LookupError, zlib.error) as e: raise ValueError(f"this trace can't be read by this version of memkit: {e}") from None
+    except (TypeError, LookupError, zlib.error) as e:
+        raise ValueError(f"this trace can't be read by this version of memkit: {e}") from None
 
 # %% ../../nbs/turn/02_trace.ipynb #edc5e23b
 def packed(
@@ -111,7 +117,8 @@ def quoted(
 ) -> set[int]:   # memories
     "The memories whose words a turn holds."
     hits = [c.hit for c in turn.considered] + [s.hit for s in turn.sections if s.hit]
-    return {h.item.id for h in hits if isinstance(h.item, Memory)} | {i for c in turn.changes for i in (c.memory, c.other) if i} | set(turn.wrote)
+    return ({h.item.id for h in hits if isinstance(h.item, Memory)}
+            | {i for c in turn.changes for i in (c.memory, c.other) if i} | set(turn.wrote))
 
 # %% ../../nbs/turn/02_trace.ipynb #8c2672ab
 def record(

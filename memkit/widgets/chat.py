@@ -32,49 +32,62 @@ _ALERT = f'<div role="alert" style="{TEXT};padding:4px 10px;border-left:4px soli
 
 def _reason(e: BaseException) -> str:
     if isinstance(e, KeyboardInterrupt): return "stopped; nothing of this exchange was stored"
-    expected = isinstance(e, (ValueError, TypeError, LookupError, OSError, ImportError)) or type(e).__name__ in ("StoreError", "EndpointError")
+    expected = (isinstance(e, (ValueError, TypeError, LookupError, OSError, ImportError))
+                or type(e).__name__ in ("StoreError", "EndpointError"))
     return str(e) if expected and str(e) else f"{type(e).__name__}: {e}"
 
 def file_name(
     name: str,
 ) -> Path:     # in the working folder
     "Where an export goes (ours). Raises `ValueError` for a name with folders in it."
-    if not name.strip() or Path(name).name != name or name.startswith(".") or set(name) & set("/\\\0"): raise ValueError(f"the file is written to the working folder, so give a plain name such as conversation.jsonl; got {name!r}")
+    if not name.strip() or Path(name).name != name or name.startswith(".") or set(name) & set("/\\\0"):
+        raise ValueError("the file is written to the working folder, so give a plain name such as conversation.jsonl; "
+                         f"got {name!r}")
     return Path.cwd()/(name if Path(name).suffix else f"{name}.jsonl")
 
+# %% ../../nbs/widgets/85_chat.ipynb #94d6fde5
 def _controls(c: "Chat") -> "Widget":
     "The chat's widgets, and what they do."
     import ipywidgets as w
-    row, near, was = w.Layout(flex_flow="row wrap", align_items="center", grid_gap="4px"), {"description_width": "initial"}, c.was()
+    row, near = w.Layout(flex_flow="row wrap", align_items="center", grid_gap="4px"), {"description_width": "initial"}
+    was = c.was()
     c._name = w.Text(c.user, description="You are", continuous_update=False, style=near, layout=w.Layout(width="220px"))
     c._new = press_button("New session", "Begin a new session", c.new_session)
     c._agree = press_button("Remember me", "Store what is said from now on", c.consent)
     c._earlier = press_button("", "Show earlier exchanges", c.show_earlier)
-    c._ask, c._status, c._log, c._note = ask_box(c.send), w.HTML(_STATUS.format("")), w.VBox(), w.HTML(f'<div style="{SOFT}">Nothing of this is remembered, as you haven’t agreed to it.</div>')
-    c._open = w.ToggleButton(was.get("open", False), description="What is remembered", tooltip="Review and delete", layout=w.Layout(width="auto"))
-    c._file = w.Text(was.get("file", "conversation.jsonl"), description="File", continuous_update=False, style=near, layout=w.Layout(width="260px"))
-    c._export = press_button("Export", "Write the dialogue to the working folder as JSON Lines", lambda: c.export(c._file.value))
+    c._ask, c._status, c._log = ask_box(c.send), w.HTML(_STATUS.format("")), w.VBox()
+    c._note = w.HTML(f'<div style="{SOFT}">Nothing of this is remembered, as you haven’t agreed to it.</div>')
+    c._open = w.ToggleButton(was.get("open", False), description="What is remembered", tooltip="Review and delete",
+                             layout=w.Layout(width="auto"))
+    c._file = w.Text(was.get("file", "conversation.jsonl"), description="File", continuous_update=False, style=near,
+                     layout=w.Layout(width="260px"))
+    c._export = press_button("Export", "Write the dialogue to the working folder as JSON Lines",
+                             lambda: c.export(c._file.value))
     c._review = Review(c.delete, c.keep)
     c._name.observe(lambda change: c.change_user(change["new"]), "value")
     c._open.observe(lambda _: c._do("Looking …", lambda: ""), "value")
-    box = w.VBox([w.HBox([c._name, c._new, c._agree], layout=row), c._note, c._earlier, c._log, c._ask, c._status, w.HBox([c._open, c._file, c._export], layout=row), c._review.widget])
+    box = w.VBox([w.HBox([c._name, c._new, c._agree], layout=row), c._note, c._earlier, c._log, c._ask, c._status,
+                  w.HBox([c._open, c._file, c._export], layout=row), c._review.widget])
     for widget, name in ((box, "mk-chat"), (c._log, "mk-log"), (c._status, "mk-status")): widget.add_class(name)
     return box
 
 # %% ../../nbs/widgets/85_chat.ipynb #6007190e
 class Chat:
-    "A chat with an assistant on a page (ours). Raises `TypeError` for what isn't an assistant, `ImportError` without ipywidgets or anywidget."
+    """A chat with an assistant on a page (ours).
+    Raises `TypeError` for what isn't an assistant, `ImportError` without ipywidgets or anywidget."""
     def __init__(
         self,
         assistant: "Assistant",
         user: str = "you",
         key: str | None = None,   # what its settings are kept under when the cell is run again
     ):
-        if not isinstance(assistant, Assistant): raise TypeError(f"a chat wants an assistant, such as open_assistant() gives; got a {type(assistant).__name__}")
+        if not isinstance(assistant, Assistant):
+            raise TypeError("a chat wants an assistant, such as open_assistant() gives; "
+                            f"got a {type(assistant).__name__}")
         self.assistant, self.key, self._given = assistant, key, check_text(user, "user")
         self.user = self.was().get("user", user)
         self.error, self.told, self._shown, self._boxes, self._two = "", "", _SHOWN, {}, TwoPresses()
-        self._unstored: list[Turn] = []                   # of users who didn't agree to be remembered: only this page knows them
+        self._unstored: list[Turn] = []  # of users who didn't agree to be remembered: only this page knows them
         self._judged: dict[str, dict[int, bool]] = {}     # by turn and memory: what was said of it on this page
         self.widget = _controls(self)
         self._do("", lambda: "")
@@ -162,7 +175,9 @@ def new_session(self: Chat):
 @patch
 def consent(self: Chat):
     "Agree to be remembered, where the assistant asks for it."
-    self._do("", lambda: (self.assistant.consent(self.user), "You will be remembered from now on; “Delete everything” takes it back.")[1])
+    self._do("",
+             lambda: (self.assistant.consent(self.user),
+                      "You will be remembered from now on; “Delete everything” takes it back.")[1])
 
 # %% ../../nbs/widgets/85_chat.ipynb #2a0e79f9
 @patch
@@ -178,7 +193,8 @@ def refresh(self: Chat):
     said = dialogue(bot, self.user, [t for t in self._unstored if t.user == self.user], self._shown)
     self._draw(said)
     left, agreed, is_open = len(said) - self._shown, bot.has_consent(self.user), self._open.value
-    shown = ((self._earlier, left > 0), (self._agree, not agreed), (self._note, not agreed), (self._review.widget, is_open))
+    shown = ((self._earlier, left > 0), (self._agree, not agreed), (self._note, not agreed), (self._review.widget,
+                                                                                              is_open))
     for widget, is_shown in shown: widget.layout.display = None if is_shown else "none"
     self._earlier.description = f"Show {min(left, _SHOWN)} earlier of {left}"
     if is_open: self._review.fill(bot.memories(self.user), bot.shared_memories(self.user))
@@ -194,7 +210,8 @@ def _draw(self: Chat, said: Sequence[Said]):
     old, self._boxes = self._boxes, {}
     for s in said[-self._shown:]:
         key = (s.id, s.turn is None, s.stored, s.id in firsts)
-        box = old.pop(key, None) or exchange_box(s, s.id in firsts, self.assistant, self.judge, self._judged.get(s.id, {}))
+        box = (old.pop(key, None)
+               or exchange_box(s, s.id in firsts, self.assistant, self.judge, self._judged.get(s.id, {})))
         self._boxes[key] = box
     self._log.children = tuple(self._boxes.values())
     for box in old.values(): _close(box)
@@ -216,7 +233,8 @@ def _do(self: Chat, doing: str, act: Callable[[], str]) -> bool:
 @patch
 def _repr_mimebundle_(self: Chat, include=None, exclude=None) -> dict:
     live, scene = self.widget._repr_mimebundle_(), draw_dialogue(self.said, self.user)
-    return {**(live[0] if isinstance(live, tuple) else live), "image/svg+xml": scene.svg(), "text/plain": self.error or scene.words}
+    return {**(live[0] if isinstance(live, tuple) else live), "image/svg+xml": scene.svg(),
+            "text/plain": self.error or scene.words}
 
 # %% ../../nbs/widgets/85_chat.ipynb #ff03ff53
 def _close(widget: "Widget"):

@@ -142,7 +142,8 @@ def judged_text(
 ) -> str:
     "What holds of a memory after it was judged (ours)."
     there = any(x.id == m.id for x in assistant.store.list(m.user))
-    return f"Memory {m.id} was called right {many(m.correct, 'time')} and wrong {many(m.incorrect, 'time')}." + ("" if there else " It was taken back, and is no longer used.")
+    return (f"Memory {m.id} was called right {many(m.correct, 'time')} and wrong {many(m.incorrect, 'time')}."
+            + ("" if there else " It was taken back, and is no longer used."))
 
 # %% ../../nbs/widgets/84h_chat_parts.ipynb #5d8f7010
 def _thumbs(memory: int, verdict: bool | None, again: bool, press: Callable[[bool], bool]) -> "Widget":
@@ -157,10 +158,12 @@ def _thumbs(memory: int, verdict: bool | None, again: bool, press: Callable[[boo
     def look(verdict: bool | None):
         for right, b in both.items():
             b.description = ("✓ " if verdict is right else "") + ("Right" if right else "Wrong")
-            b.icon, b.disabled = "thumbs-up" if right else "thumbs-down", verdict is right or verdict is not None and not again
+            b.icon = "thumbs-up" if right else "thumbs-down"
+            b.disabled = verdict is right or verdict is not None and not again
     look(verdict)
     return w.HBox(list(both.values()))
 
+# %% ../../nbs/widgets/84h_chat_parts.ipynb #dc66a8b0
 def exchange_box(
     s: Said,
     first: bool,                                  # of its session

@@ -37,8 +37,10 @@ def said_of(
     stored: bool = True,
 ) -> Said:
     "A turn as a chat shows it; one without a model has its words alone."
-    return Said(id=turn.id, session=turn.session, at=turn.at, question=turn.text, answer=turn.answer, turn=turn if turn.model else None, stored=stored)
+    return Said(id=turn.id, session=turn.session, at=turn.at, question=turn.text, answer=turn.answer,
+                turn=turn if turn.model else None, stored=stored)
 
+# %% ../../nbs/widgets/84g_dialogue.ipynb #727d02ba
 def dialogue(
     assistant: "Assistant",
     user: str,
@@ -59,7 +61,8 @@ class Used:
     hit: Hit
     words: str   # what it is, and how it was found
 
-def _found_by(hit: Hit) -> str: return f"cosine {hit.parts['cosine']:.2f}" if "cosine" in hit.parts else f"score {hit.score:.2f}"
+def _found_by(hit: Hit) -> str:
+    return f"cosine {hit.parts['cosine']:.2f}" if "cosine" in hit.parts else f"score {hit.score:.2f}"
 
 def _about(hit: Hit) -> str:
     item = hit.item
@@ -71,7 +74,8 @@ def used(
 ) -> list[Used]:  # documents, then memories
     "What the prompt of `turn` showed (ours)."
     marks = citations(turn)
-    return [Used(marks[key_of(h)], h, f"{one_line(name_of(h.item))[:160]} ({_about(h)})") for h in (*turn.documents, *turn.recalled)]
+    return [Used(marks[key_of(h)], h, f"{one_line(name_of(h.item))[:160]} ({_about(h)})")
+            for h in (*turn.documents, *turn.recalled)]
 
 # %% ../../nbs/widgets/84g_dialogue.ipynb #be479027
 def _exchange_words(s: Said) -> str:
@@ -105,7 +109,8 @@ def draw_dialogue(
         for i, line in enumerate(answer): s.text(15, y + 10 + 21*i, line)
         y += 8 + 21*len(answer)
         for u in used(e.turn) if e.turn else ():
-            s.text(15, y + 10, f"[{u.mark}]", 13, True, "deep").text(58, y + 10, cut(u.words, 620, 13), 13, colour="soft")
+            s.text(15, y + 10, f"[{u.mark}]", 13, True, "deep")
+            s.text(58, y + 10, cut(u.words, 620, 13), 13, colour="soft")
             y += 20
         y += 14
     s.height = y
@@ -130,7 +135,8 @@ def exchange_html(
     why = s.turn.fallback if s.turn else ""
     fallback = soft(f'<b>Fallback:</b> <span dir="auto">{escape(why)}</span>') if why else ""
     kept = "" if s.stored else soft("not remembered")
-    asked = f'<div class="mk-you" style="{_CARD}"><p dir="auto" style="{TEXT}"><b>You:</b> {escape(s.question)}</p></div>'
+    asked = (f'<div class="mk-you" style="{_CARD}"><p dir="auto" style="{TEXT}"><b>You:</b> '
+             f'{escape(s.question)}</p></div>')
     answer = f'<p class="mk-answer" dir="auto" style="{TEXT}">{escape(s.answer) or "The answer is empty."}</p>'
     return f"{head}{asked}{fallback}{answer}{kept}{_documents_html(s)}"
 
@@ -145,7 +151,8 @@ def used_html(
     u: Used,
 ) -> str:
     "One thing that the answer used (ours)."
-    return f'<div class="mk-used" style="{SOFT};padding-top:2px"><b>[{u.mark}]</b> <span dir="auto">{escape(u.words)}</span></div>'
+    return (f'<div class="mk-used" style="{SOFT};padding-top:2px"><b>[{u.mark}]</b> <span '
+            f'dir="auto">{escape(u.words)}</span></div>')
 
 def why_html(
     assistant: "Assistant",

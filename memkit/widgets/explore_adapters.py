@@ -78,16 +78,19 @@ def ask_adapters(
     max_tokens: int = 48,             # of an answer; 0: none is written
     system: str = INSTRUCTIONS,       # before the question; '': nothing
 ) -> Hearing:
-    "Answers to a question, and how likely each user's weights find given ones (MaLP §2.4.2). Raises `LookupError` for a user without weights, `ValueError` where no answer is given."
+    """Answers to a question, and how likely each user's weights find given ones (MaLP §2.4.2).
+    Raises `LookupError` for a user without weights, `ValueError` where no answer is given."""
     from memkit.core.personal import UserLM
     if not answers: raise ValueError("give an answer in one style at least; its likelihood is what is compared")
     users = all_given(users, str, "users are named in a list")
     given(personal, "adapters", "users' weights are read from a PersonalLM, of memkit.core.personal")
-    if lacking := [u for u in users if personal.adapters.card(u) is None]: raise LookupError(f"{lacking[0]!r} has no weights in this store; train some with memkit.malp.personalize")
+    if lacking := [u for u in users if personal.adapters.card(u) is None]:
+        raise LookupError(f"{lacking[0]!r} has no weights in this store; train some with memkit.malp.personalize")
     who, service = [None, *users], weighted(personal, strength)
     messages = [*([Message(role="system", text=system)] if system else []), Message(role="user", text=question)]
     said = [r.text for r in service.generate_for(who, [messages]*len(who), max_tokens)] if max_tokens else [""]*len(who)
-    heard = tuple(Heard(u, text, mean_scores(UserLM(service, u), messages, list(answers.values()))) for u, text in zip(who, said))
+    heard = tuple(Heard(u, text, mean_scores(UserLM(service, u), messages, list(answers.values())))
+                  for u, text in zip(who, said))
     return Hearing(question, tuple(answers), heard, strength)
 
 # %% ../../nbs/widgets/84d_explore_adapters.ipynb #9ed285a3
@@ -154,7 +157,9 @@ def hearing_words(
     "What was answered, and which style each user's weights favour (ours)."
     against = _against(h, others)
     quote = lambda text: f"“{short(text, 160)}”" if text.strip() else "nothing"
-    out = [f"Asked {quote(h.question)}" + (f", with weights at {h.strength:g} of their strength" if h.strength != 1 else "") + f". Without weights: {quote(h.heard[0].answer)}."]
+    out = [f"Asked {quote(h.question)}"
+           + (f", with weights at {h.strength:g} of their strength" if h.strength != 1 else "")
+           + f". Without weights: {quote(h.heard[0].answer)}."]
     for one, gain in zip(h.heard[1:], h.gains(others)[1:]):
         best = int(gain.argmax())
         likes = f"; {one_line(one.user)} likes the style “{wanted[one.user]}”." if one.user in wanted else "."
@@ -187,7 +192,9 @@ def _styles(s: Scene, h: Hearing, y: float, gain: np.ndarray, scale: float, want
     for i, style in enumerate(h.styles):
         at, long = y + _STEP*i, np.log1p(gain[i])*scale
         s.text(_LABELS, at, f"{style} ★" if style == wanted else style, 14, bold=style == wanted, width=130)
-        s.box(_ZERO if long >= 0 else _ZERO + long, at - 8, abs(long), 16, "deep" if i == best else "blue" if long >= 0 else "orange", f"{style}: {gain[i]:+.1%} per token", radius=2)
+        s.box(_ZERO if long >= 0 else _ZERO + long, at - 8, abs(long), 16,
+              "deep" if i == best else "blue" if long >= 0 else "orange", f"{style}: {gain[i]:+.1%} per token",
+              radius=2)
         s.text(_ZERO + long + 6 if long >= 0 else _ZERO + 6, at, _percent(gain[i]), 14, bold=i == best)
     s.line(_ZERO, y - 12, _ZERO, y + _STEP*len(h.styles) - 8, "faint")
 
@@ -202,7 +209,8 @@ def _bare(s: Scene, h: Hearing, y: float):
 def _notes(h: Hearing, others: bool) -> tuple[str, str]:
     "What the numbers on the right are."
     return ("Top right: the probability per token of a given answer in each style, without weights (geometric mean).",
-            f"Below: by how much a user's weights change it, against {_against(h, others)}. ★: the style that the user likes.")
+            f"Below: by how much a user's weights change it, against {_against(h, others)}. ★: "
+            "the style that the user likes.")
 
 # %% ../../nbs/widgets/84d_explore_adapters.ipynb #79aa95f9
 def draw_hearing(
@@ -213,7 +221,8 @@ def draw_hearing(
     "Answers on the left; on the right, how much likelier each user's weights find an answer in each style (ours)."
     high, gains = max(_STEP*len(h.styles) + 14, 92), h.gains(others)
     s = Scene(790, 66 + high*len(h.heard) + 28, hearing_words(h, wanted, others), _caption(h, wanted, others))
-    s.text(14, 22, h.question, 16, True, width=560).text(776, 22, f"strength {h.strength:g}", 14, colour="soft", align="right")
+    s.text(14, 22, h.question, 16, True, width=560)
+    s.text(776, 22, f"strength {h.strength:g}", 14, colour="soft", align="right")
     longest = max(float(np.abs(np.log1p(gains)).max()), .05)
     for row, one in enumerate(h.heard):
         y = 66 + high*row
@@ -261,21 +270,22 @@ def explore_adapters(
     wanted: Mapping[str, str] = {},                # user -> the style they like
     max_tokens: int = 48,
     system: str = INSTRUCTIONS,
-    at_once: bool = False,                         # ask whatever is chosen without waiting for the button; for a model that is quick
+    at_once: bool = False,  # ask whatever is chosen without waiting for the button; for a model that is quick
     key: str | None = None,                        # its position is kept under this name when the cell is run again
 ) -> Panel:         # with controls question, strength, others
     """One question, several users' weights, and what these do to the likelihood of each style (MaLP §2.4.2).
 
-    The first question is asked right away. Raises as `ask_adapters` does.
-    """
+    The first question is asked right away. Raises as `ask_adapters` does."""
     if not questions: raise ValueError("give one question at least, with answers to it in the styles that are compared")
     known: dict[tuple[str, float], Hearing] = {}
     def ask(question: str, strength: float) -> Hearing:
-        known[question, strength] = ask_adapters(personal, users, question, questions[question], strength, max_tokens, system)
+        known[question, strength] = ask_adapters(personal, users, question, questions[question], strength, max_tokens,
+                                                 system)
         return known[question, strength]
     ask(next(iter(questions)), 1.)
     def draw(question, strength, others):
-        if (question, strength) not in known and not at_once: raise LookupError(f"this question hasn't been asked at strength {strength:g} yet; press “Ask”")
+        if (question, strength) not in known and not at_once:
+            raise LookupError(f"this question hasn't been asked at strength {strength:g} yet; press “Ask”")
         return draw_hearing(known.get((question, strength)) or ask(question, strength), wanted, others)
     return _asking(draw, ask, _controls(list(questions), STRENGTHS), key)
 

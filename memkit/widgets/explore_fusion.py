@@ -76,7 +76,7 @@ def _grades(labels: Mapping[str, int] | Collection[str]) -> dict[str, int]:
 def worth(
     rankings: Sequence[Sequence[str]],             # ids, best first
     judged: Mapping[str, int] | Collection[str],   # relevant ids, with grades or without; may be empty
-) -> list[dict[str, float]]:                       # by measure, for each ranking; empty where nothing is labelled relevant
+) -> list[dict[str, float]]:  # by measure, for each ranking; empty where nothing is labelled relevant
     "nDCG and recall of rankings of one question, by `memkit.evaluate.ranking`."
     if not (grades := _grades(judged)): return [{} for _ in rankings]
     scores = rank_scores(rankings, [grades]*len(rankings), MEASURES)
@@ -101,8 +101,10 @@ class Chart:
     judged: Mapping[str, int]         # grade by id; empty where no document is labelled relevant
 
     def judgement(self, position: int) -> int: return self.judged.get(self.documents[position].id, 0)
-    def title(self, position: int) -> str: return one_line(self.documents[position].title or self.documents[position].text)
+    def title(self, position: int) -> str:
+        return one_line(self.documents[position].title or self.documents[position].text)
 
+# %% ../../nbs/widgets/84a_explore_fusion.ipynb #08074ba2
 def _column(name: str, order: Sequence[int], value: Mapping[str, float], most: int) -> Column:
     return Column(name=name, shown=tuple(order[:most]), ranks={d: r for r, d in enumerate(order, 1)}, worth=value)
 
@@ -152,7 +154,9 @@ def words_of_chart(
 ) -> str:
     "The three rankings in sentences (ours)."
     name = lambda i: ("✓ " if chart.judgement(i) else "") + short(chart.title(i), 50)
-    lists = " ".join(f"{c.name[0].upper()}{c.name[1:]}: " + ("; ".join(f"{r}. {name(i)}" for r, i in enumerate(c.shown, 1)) or "nothing") + "." for c in chart.columns)
+    lists = " ".join(f"{c.name[0].upper()}{c.name[1:]}: "
+                     + ("; ".join(f"{r}. {name(i)}" for r, i in enumerate(c.shown, 1)) or "nothing") + "."
+                     for c in chart.columns)
     return f"“{short(chart.query, 160)}” fused {chart.how}. {worth_in_words(chart)} {lists}"
 
 # %% ../../nbs/widgets/84a_explore_fusion.ipynb #c2b68a19
@@ -193,7 +197,8 @@ def draw_chart(
     "Two rankings and their fusion as a slope chart (hybrid §5.1; the picture is ours)."
     rows = max(1, *(len(c.shown) for c in chart.columns))
     s = Scene(_WIDTH, _TOP + _ROW*rows + 28, words_of_chart(chart), _caption(chart))
-    for i, line in enumerate(wrap(f"“{one_line(chart.query)}”", _WIDTH - 2*_LEFT, 2, 15, True)): s.text(_LEFT, 22 + 22*i, line, 15, True)
+    for i, line in enumerate(wrap(f"“{one_line(chart.query)}”", _WIDTH - 2*_LEFT, 2, 15, True)):
+        s.text(_LEFT, 22 + 22*i, line, 15, True)
     how = f"Fused {chart.how}" + ("; ✓ labelled as relevant" if chart.judged else "")
     s.text(_LEFT, 68, how, 14, colour="soft", width=_WIDTH - 2*_LEFT)
     for c, x, w in zip(chart.columns, _X, _W):
@@ -211,12 +216,14 @@ def _labels(retriever: FusedRetriever, judged: Mapping[str, int] | Collection[st
     if getattr(retriever, "dense", None) is None:
         kind = type(retriever).__name__
         raise TypeError(f"fusion needs a FusedRetriever with both sides; a {kind} without vectors has nothing to fuse")
-    judged, grade = judged or (), "a grade is a number: 0 for a document that doesn't answer, 1 or more for one that does"
+    judged = judged or ()
+    grade = "a grade is a number: 0 for a document that doesn't answer, 1 or more for one that does"
     if isinstance(judged, Mapping): all_given(judged.values(), Real, grade)
     if strange := sorted(set(judged) - {d.id for d in retriever.documents}):
         raise ValueError(f"the judged document {strange[0]!r} is not in this corpus of {len(retriever)}")
     return judged
 
+# %% ../../nbs/widgets/84a_explore_fusion.ipynb #9f5c7916
 def _fusion_controls(query: str, own: RetrieveSettings) -> list:
     "Question, way, k, and the two weights, as the retriever has them."
     import ipywidgets as w
@@ -228,7 +235,8 @@ def _fusion_controls(query: str, own: RetrieveSettings) -> list:
     way = w.Dropdown(options=ways, value=BY_RANK, description="Fuse", layout=wide, **near)
     k = w.IntSlider(own.rrf_k, 0, 100, description="k of RRF", layout=wide, **near)
     scale = {"min": 0, "max": 1, "step": .01, "readout_format": ".2f", "layout": wide, **near}
-    weights = [w.FloatSlider(x, description=f"Weight of {name}", **scale) for name, x in zip(("words", "meaning"), start)]
+    weights = [w.FloatSlider(x, description=f"Weight of {name}", **scale)
+               for name, x in zip(("words", "meaning"), start)]
     return [text, way, k, *weights]
 
 # %% ../../nbs/widgets/84a_explore_fusion.ipynb #a3f55932
@@ -236,7 +244,7 @@ def explore_fusion(
     retriever: FusedRetriever,
     query: str,
     judged: Mapping[str, int] | Collection[str] = (),   # ids of documents relevant to `query`, with grades or without
-    key: str | None = None,                             # its position is kept under this name when the cell is run again
+    key: str | None = None,  # its position is kept under this name when the cell is run again
 ) -> Panel:                                             # with controls `query`, `way`, `k`, `words` and `meaning`
     """A panel that fuses two rankings as one moves it (hybrid §5.1).
 

@@ -97,11 +97,14 @@ def map_words(
 ) -> str:
     "The map in sentences (ours)."
     names = [x.kind for x in m.memories]
-    out = f"{many(len(names), 'memory', 'memories')}: {', '.join(f'{names.count(k)} {one_line(k)}' for k in m.kinds[:8])}. The map shows {sum(m.shown):.0%} of their variance ({m.shown[0]:.0%} across, {m.shown[1]:.0%} up), so what looks near may be far."
+    out = (f"{many(len(names), 'memory', 'memories')}: "
+           f"{', '.join(f'{names.count(k)} {one_line(k)}' for k in m.kinds[:8])}. The map shows {sum(m.shown):.0%} of "
+           f"their variance ({m.shown[0]:.0%} across, {m.shown[1]:.0%} up), so what looks near may be far.")
     if not near: return out
     listed = "; ".join(f"{i}. {short(m.memories[n.position].text, 80)} ({n.cosine:.2f})" for i, n in enumerate(near, 1))
     return f"{out} Nearest to “{short(question, 120)}” by true cosine: {listed}. {_trusted(near)}"
 
+# %% ../../nbs/widgets/84f_explore_memories.ipynb #cdac2d41
 def _caption(m: MemoryMap, near: Sequence[Near]) -> str:
     if near: return f"Nearest by cosine: {short(m.memories[near[0].position].text, 60)}. {_trusted(near)}"
     there = many(len(m.memories), "memory", "memories")
@@ -110,7 +113,9 @@ def _caption(m: MemoryMap, near: Sequence[Near]) -> str:
 def _trusted(near: Sequence[Near]) -> str:
     "How far the map agrees, in words."
     n, look = len(near), sum(x.rank_on_map <= len(near) for x in near)
-    if n == 1: return f"On the map it looks the {ordinal(near[0].rank_on_map)} nearest." if not look else "On the map it looks nearest, too."
+    if n == 1:
+        return (f"On the map it looks the {ordinal(near[0].rank_on_map)} nearest." if not look
+                else "On the map it looks nearest, too.")
     return f"Of these {n}, {look} {'is' if look == 1 else 'are'} among the {n} that look nearest on the map."
 
 # %% ../../nbs/widgets/84f_explore_memories.ipynb #635371e4
@@ -145,17 +150,32 @@ def _legend(s: Scene, m: MemoryMap):
     s.bar(x, y + 14, 290, 10, sum(m.shown), "navy")
     return y + 52
 
+# %% ../../nbs/widgets/84f_explore_memories.ipynb #2b8a34ac
 def _listed(s: Scene, m: MemoryMap, near: Sequence[Near], y: float):
     "The nearest with their true cosines."
-    s.text(476, y, "Nearest by cosine", 15, True).text(714, y, "cosine", 13, colour="soft", align="right").text(776, y, "on map", 13, colour="soft", align="right")
+    s.text(476, y, "Nearest by cosine", 15, True)
+    s.text(714, y, "cosine", 13, colour="soft", align="right")
+    s.text(776, y, "on map", 13, colour="soft", align="right")
     y += 24
     for i, n in enumerate(near, 1):
         lines = wrap(m.memories[n.position].text, 168, 2 if len(near) <= 5 else 1, 14)
         s.box(476, y - 9, 20, 18, "ink", radius=9).text(486, y, f"{i}", 13, True, "on", "center")
         for j, line in enumerate(lines): s.text(502, y + 17*j, line, 14, width=172)
-        s.text(714, y, f"{n.cosine:.2f}", 14, True, align="right").text(774, y, f"{n.rank_on_map}.", 14, colour="soft" if n.rank_on_map == i else "red", align="right")
+        s.text(714, y, f"{n.cosine:.2f}", 14, True, align="right")
+        s.text(774, y, f"{n.rank_on_map}.", 14, colour="soft" if n.rank_on_map == i else "red", align="right")
         y += 17*len(lines) + 9
     for j, line in enumerate(wrap(_trusted(near), 290, 2, 14)): s.text(476, y + 8 + 18*j, line, 14, colour="soft")
+
+# %% ../../nbs/widgets/84f_explore_memories.ipynb #1e329809
+def _numbered(s: Scene, x: float, y: float, n: int, text: str):
+    "The number of a neighbour, beside its mark."
+    s.box(x + 4, y - 19, 18, 17, "ink", text, radius=8)
+    s.text(x + 13, y - 10.5, f"{n}", 12, True, "on", "center")
+
+def _asked(s: Scene, x: float, y: float, question: str):
+    "The question's mark."
+    s.box(x - _HIT, y - _HIT, 2*_HIT, 2*_HIT, "red", question, edge="ink", radius=2)
+    s.text(x, y, "?", 13, True, "on", "center")
 
 # %% ../../nbs/widgets/84f_explore_memories.ipynb #6db5fb8f
 def draw_map(
@@ -169,20 +189,18 @@ def draw_map(
     near = nearest(m, vector, k) if vector is not None else []
     s = Scene(790, _TOP + _SIZE + 40, map_words(m, question, near), _caption(m, near))
     at, order = _screen(m, m.place(vector) if vector is not None else None), {k: i for i, k in enumerate(m.kinds)}
-    s.text(14, 22, f"{many(len(m.memories), 'memory', 'memories')} of {one_line(m.user)}", 16, True, width=430).box(14, _TOP, _SIZE, _SIZE, "card", edge="line")
-    s.text(14 + _SIZE/2, _TOP + _SIZE + 16, f"first direction: {m.shown[0]:.0%} of the variance →   second: {m.shown[1]:.0%} ↑", 13, colour="soft", align="center", width=_SIZE)
+    s.text(14, 22, f"{many(len(m.memories), 'memory', 'memories')} of {one_line(m.user)}", 16, True, width=430)
+    s.box(14, _TOP, _SIZE, _SIZE, "card", edge="line")
+    axes = f"first direction: {m.shown[0]:.0%} of the variance →   second: {m.shown[1]:.0%} ↑"
+    s.text(14 + _SIZE/2, _TOP + _SIZE + 16, axes, 13, colour="soft", align="center", width=_SIZE)
     for n in near: s.line(*at[-1], *at[n.position], "ink", 1 + 3*max(n.cosine, 0))
     back = [i for i, x in enumerate(m.memories) if kind and x.kind != kind]
     s.fill([(at[i][0] - 2, at[i][1] - 2, 4, 4) for i in back], "faint")
-    for i in sorted(set(range(len(m.memories))) - set(back)): _mark(s, *at[i], order[m.memories[i].kind], m.memories[i].text, 11 if len(at) < 200 else 8)
+    for i in sorted(set(range(len(m.memories))) - set(back)):
+        _mark(s, *at[i], order[m.memories[i].kind], m.memories[i].text, 11 if len(at) < 200 else 8)
     y = _legend(s, m)
-    for i, n in reversed(list(enumerate(near, 1))):
-        x0, y0 = at[n.position]
-        s.box(x0 + 4, y0 - 19, 18, 17, "ink", m.memories[n.position].text, radius=8).text(x0 + 13, y0 - 10.5, f"{i}", 12, True, "on", "center")
-    if vector is not None:
-        x0, y0 = at[-1]
-        s.box(x0 - _HIT, y0 - _HIT, 2*_HIT, 2*_HIT, "red", question, edge="ink", radius=2).text(x0, y0, "?", 13, True, "on", "center")
-        _listed(s, m, near, y)
+    for i, n in reversed(list(enumerate(near, 1))): _numbered(s, *at[n.position], i, m.memories[n.position].text)
+    if vector is not None: _asked(s, *at[-1], question); _listed(s, m, near, y)
     else: s.text(476, y, "Type a question to see what is near it.", 15, colour="soft", width=300)
     return s
 

@@ -89,12 +89,16 @@ def account_of_budget(
     budget: int,             # tokens
 ) -> str:
     "What of a budget is taken by whom, and what found no room, in sentences (ours)."
-    there = [g for g in ("instructions", "question", "documents", "memories", "others") if any(r.group == g for r in rows)]
+    there = [g for g in ("instructions", "question", "documents", "memories", "others")
+             if any(r.group == g for r in rows)]
     used = sum(r.tokens for r in rows if r.kept)
-    share = lambda g: "" if g in ("instructions", "question") else f" ({sum(r.kept for r in rows if r.group == g)} of {sum(r.group == g for r in rows)})"
+    def share(g):
+        if g in ("instructions", "question"): return ""
+        return f" ({sum(r.kept for r in rows if r.group == g)} of {sum(r.group == g for r in rows)})"
     told = ", ".join(f"{g} {_tokens(rows, g)}{share(g)}" for g in there)
     gone = "; ".join(f"{r.name} ({r.tokens} tokens, {r.missed} too many)" for r in rows if not r.kept)
-    return f"Of {many(budget, 'token', 'tokens')} the prompt takes {used}: {told}; {budget - used} are free. " + (f"No room: {gone}." if gone else "Everything has room.")
+    return (f"Of {many(budget, 'token', 'tokens')} the prompt takes {used}: {told}; {budget - used} are free. "
+            + (f"No room: {gone}." if gone else "Everything has room."))
 
 # %% ../../nbs/widgets/84_explore_prompt.ipynb #1ba040b4
 def _caption(rows: Sequence[Lane], budget: int) -> str:
@@ -114,7 +118,8 @@ def words_of_budget(
 # %% ../../nbs/widgets/84_explore_prompt.ipynb #fe2c6f6c
 _WIDTH, _LEFT, _LANE, _ROW = 760, 15, 330, 28
 _MOST, _LINES = 12, 6    # lanes, and lines of text, at most: so that a panel fits one screen
-_INKS = {"instructions": ("navy", "on"), "question": ("mauve", "ink"), "documents": ("blue", "on"), "memories": ("orange", "ink"), "others": ("green", "ink")}
+_INKS = {"instructions": ("navy", "on"), "question": ("mauve", "ink"), "documents": ("blue", "on"),
+         "memories": ("orange", "ink"), "others": ("green", "ink")}
 
 def _lane(s: Scene, r: Lane, y: float, scale: float, budget: int, chosen: bool):
     "One row: name and tokens on the left, its place in the budget on the right."
@@ -124,20 +129,26 @@ def _lane(s: Scene, r: Lane, y: float, scale: float, budget: int, chosen: bool):
     x, w = _LANE + r.start*scale, r.tokens*scale
     if r.kept: s.box(x, y + 4, w, _ROW - 10, _INKS[r.group][0], f"{r.name}: {r.tokens} tokens", radius=2); return
     over = max(0., x + w - max(x, _LANE + budget*scale))
-    s.box(x, y + 4, w, _ROW - 10, "paper", f"{r.name}: {r.tokens} tokens, {r.missed} too many", edge="red", dashed=True, radius=2)
+    s.box(x, y + 4, w, _ROW - 10, "paper", f"{r.name}: {r.tokens} tokens, {r.missed} too many", edge="red", dashed=True,
+          radius=2)
     s.box(x + w - over, y + 4, over, _ROW - 10, "red", radius=2)
     text = f"{r.missed} too many"
     room = width_of(text, 13) + 8
-    s.text(x - 6 if x - _LANE > room else x + w + 6, y + 13, text, 13, colour="red", align="right" if x - _LANE > room else "left")
+    s.text(x - 6 if x - _LANE > room else x + w + 6, y + 13, text, 13, colour="red",
+           align="right" if x - _LANE > room else "left")
 
+# %% ../../nbs/widgets/84_explore_prompt.ipynb #aa01e086
 def _whole(s: Scene, rows: Sequence[Lane], budget: int, y: float, scale: float):
     "All that is kept, as one bar of the budget."
     used = sum(r.tokens for r in rows if r.kept)
     s.text(_LEFT, y + 15, "The whole prompt", 15, True).text(_LANE - 14, y + 15, f"{used}", 15, True, align="right")
     s.box(_LANE, y, budget*scale, 30, "card", f"{budget - used} tokens are free", edge="faint", radius=0)
-    for r in (r for r in rows if r.kept): s.box(_LANE + r.start*scale, y, r.tokens*scale, 30, _INKS[r.group][0], f"{r.name}: {r.tokens} tokens", edge="paper", radius=0)
+    for r in (r for r in rows if r.kept):
+        s.box(_LANE + r.start*scale, y, r.tokens*scale, 30, _INKS[r.group][0], f"{r.name}: {r.tokens} tokens",
+              edge="paper", radius=0)
     free = f"{budget - used} free"
-    if (budget - used)*scale > width_of(free, 13) + 10: s.text(_LANE + (used + budget)/2*scale, y + 15, free, 13, colour="soft", align="center")
+    if (budget - used)*scale > width_of(free, 13) + 10:
+        s.text(_LANE + (used + budget)/2*scale, y + 15, free, 13, colour="soft", align="center")
 
 def _legend(s: Scene, rows: Sequence[Lane], free: int, y: float):
     x = _LEFT
@@ -160,14 +171,15 @@ def draw_budget(
     s = Scene(_WIDTH, 1, words_of_budget(rows, budget, chosen), _caption(rows, budget))
     scale, used = (_WIDTH - _LANE - 3*_LEFT)/most, sum(r.tokens for r in rows if r.kept)
     chosen = min(chosen, len(rows) - 1)
-    s.text(_LEFT, 22, f"A budget of {budget:,} tokens", 18, True).text(_WIDTH - _LEFT, 22, f"{used:,} used, {budget - used:,} free", 14, colour="soft", align="right")
+    s.text(_LEFT, 22, f"A budget of {budget:,} tokens", 18, True)
+    s.text(_WIDTH - _LEFT, 22, f"{used:,} used, {budget - used:,} free", 14, colour="soft", align="right")
     _legend(s, rows, budget - used, 50)
     _whole(s, rows, budget, 70, scale)
-    y = 108.
-    first = max(0, min(chosen - _MOST//2, len(rows) - _MOST))
+    y, first = 108., max(0, min(chosen - _MOST//2, len(rows) - _MOST))
     for i, r in enumerate(rows[first:first + _MOST], first): _lane(s, r, y, scale, budget, i == chosen); y += _ROW
     s.line(_LANE + budget*scale, 64, _LANE + budget*scale, y, "ink", 2)
-    if len(rows) > _MOST: s.text(_LEFT, y + 9, f"{len(rows) - _MOST} more sections; choose one to see it", 13, colour="soft"); y += 20
+    if len(rows) > _MOST:
+        s.text(_LEFT, y + 9, f"{len(rows) - _MOST} more sections; choose one to see it", 13, colour="soft"); y += 20
     r = rows[chosen]
     s.text(_LEFT, y + 20, r.name + ("" if r.kept else "  (left out)"), 14, True, width=700)
     for i, line in enumerate(text := wrap(r.text, _WIDTH - 2*_LEFT, _LINES, 14)): s.text(_LEFT, y + 42 + 20*i, line, 14)
@@ -179,13 +191,17 @@ def _packed(turn: Turn, model, assemble, most: int, budget: int, section: int) -
     now = repack(turn, budget, model, assemble)
     return draw_budget(lanes(now, model), budget, section, most)
 
+# %% ../../nbs/widgets/84_explore_prompt.ipynb #75edc4ad
 def explore_budget(
     turn: Turn,                           # of any assistant
-    model: LanguageModel | None = None,   # its model, to count the question by itself, and with `assemble` everything; None: as recorded
-    assemble: Callable[[Sequence[Piece]], Sequence[Message]] | None = None,   # how the assistant puts a prompt of this question together
+    # its model, to count the question by itself, and with `assemble` everything; None: as recorded
+    model: LanguageModel | None = None,
+    # how the assistant puts a prompt of this question together
+    assemble: Callable[[Sequence[Piece]], Sequence[Message]] | None = None,
     key: str | None = None,               # its position is kept under this name when the cell is run again
 ) -> Panel:                               # with controls `budget` and `section`
-    "A panel that packs a turn's prompt into another budget (hybrid §5.4). Raises `ValueError` for a turn without a prompt."
+    """A panel that packs a turn's prompt into another budget (hybrid §5.4).
+    Raises `ValueError` for a turn without a prompt."""
     import ipywidgets as w
     names = [(f"{i + 1}. {short(r.title, 60)}", i) for i, r in enumerate(lanes(turn, model))]
     base, every = turn.sections[0].tokens, sum(s.tokens for s in turn.sections)

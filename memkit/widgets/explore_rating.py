@@ -44,6 +44,7 @@ class Forecasts:
         if not known: return np.full(len(self.shares), np.nan)
         return np.abs(self.answers(how)[:, known] - np.array([self.truth[i] for i in known])).mean(1)
 
+# %% ../../nbs/widgets/84e_explore_rating.ipynb #fa40c212
 _HISTORY = "a history is a list of Rated, in the order in which they were given"
 _TARGETS = "what is to be predicted is an Item, or a Rated that brings its true rating"
 
@@ -131,29 +132,49 @@ def _bars(s: Scene, f: Forecasts, n: int, target: int, how: str):
 # %% ../../nbs/widgets/84e_explore_rating.ipynb #a9656e83
 _LEFT, _WIDE = 392, 330    # of the charts on the right
 
-def _chart(s: Scene, ys: np.ndarray, n: int, top: float, high: float, low: float, most: float, title: str, colour: str, truth: float | None = None):
+def _chart(s: Scene, ys: np.ndarray, n: int, top: float, high: float, low: float, most: float, title: str, colour: str,
+           truth: float | None = None):
     "A value at each length of the history; the present one marked."
     x = lambda i: _LEFT + _WIDE*i/max(len(ys) - 1, 1)
     y = lambda v: top + high*(1 - (v - low)/(most - low))
     s.text(_LEFT, top - 16, title, 14, True, width=_WIDE + 50)
-    for value in (low, (low + most)/2, most): s.line(_LEFT, y(value), _LEFT + _WIDE, y(value)).text(_LEFT - 6, y(value), f"{value:.3g}", 13, colour="soft", align="right")
-    if truth is not None: s.line(_LEFT, y(truth), _LEFT + _WIDE, y(truth), "deep", 2, True).text(_LEFT + _WIDE + 6, y(truth), "truth", 13, colour="deep")
-    for i in range(len(ys) - 1): s.line(x(i), y(ys[i]), x(i + 1), y(ys[i + 1]), colour if i < n else "faint", 3 if i < n else 1.5)
-    s.box(x(n) - 5, y(ys[n]) - 5, 10, 10, colour, f"{ys[n]:.2f}", radius=5).line(x(n), top, x(n), top + high, "faint", 1, True)
+    for value in (low, (low + most)/2, most):
+        s.line(_LEFT, y(value), _LEFT + _WIDE, y(value))
+        s.text(_LEFT - 6, y(value), f"{value:.3g}", 13, colour="soft", align="right")
+    if truth is not None:
+        s.line(_LEFT, y(truth), _LEFT + _WIDE, y(truth), "deep", 2, True)
+        s.text(_LEFT + _WIDE + 6, y(truth), "truth", 13, colour="deep")
+    for i in range(len(ys) - 1):
+        s.line(x(i), y(ys[i]), x(i + 1), y(ys[i + 1]), colour if i < n else "faint", 3 if i < n else 1.5)
+    s.box(x(n) - 5, y(ys[n]) - 5, 10, 10, colour, f"{ys[n]:.2f}", radius=5)
+    s.line(x(n), top, x(n), top + high, "faint", 1, True)
 
+# %% ../../nbs/widgets/84e_explore_rating.ipynb #79738141
 def _pushed(s: Scene, history: Sequence[Rated], by: np.ndarray, most: int = 4):
     "The ratings that move the forecast most, up or down."
     top = 378
     s.text(_X0 - 8, top - 24, "Ratings that change the prediction most (prediction with, minus without)", 15, True)
     rows = [i for i in np.argsort(-np.abs(by), kind="stable")[:most] if abs(by[i]) >= .005]
-    if not rows: s.text(_X0 - 8, top + 4, "nothing does: no rating is known, or none is of a similar item", 15, colour="soft")
+    if not rows:
+        s.text(_X0 - 8, top + 4, "nothing does: no rating is known, or none is of a similar item", 15, colour="soft")
     scale = 120/max(.25, float(np.abs(by).max())) if len(by) else 1
     for row, i in enumerate(rows):
         r, y, wide = history[i], top + 4 + 24*row, abs(by[i])*scale
         s.text(_X0 - 8, y, f"{r.item.title} {r.rating:g}", 15, width=370)
         s.box(560 if by[i] > 0 else 560 - wide, y - 8, wide, 16, "blue" if by[i] > 0 else "orange", radius=2)
-        s.text(560 + (wide + 8 if by[i] > 0 else -wide - 8), y, f"{by[i]:+.2f}".replace("-", "−"), 14, align="left" if by[i] > 0 else "right")
+        s.text(560 + (wide + 8 if by[i] > 0 else -wide - 8), y, f"{by[i]:+.2f}".replace("-", "−"), 14,
+               align="left" if by[i] > 0 else "right")
     if rows: s.line(560, top - 10, 560, top + 24*len(rows) - 6, "faint")
+
+# %% ../../nbs/widgets/84e_explore_rating.ipynb #8815cf05
+def _charts(s: Scene, f: Forecasts, n: int, target: int, how: str):
+    "How the prediction came there and, where several targets have a truth, the mean error."
+    several = sum(t is not None for t in f.truth) > 1
+    _chart(s, f.answers(how)[:, target], n, 74, 96 if several else 210, 1, 5, "the prediction, as the history grows",
+           "orange", f.truth[target])
+    if several:
+        _chart(s, f.errors(how), n, 222, 66, 0, max(1., float(np.ceil(f.errors(how).max()*2)/2)),
+               "mean error of all targets, stars", "navy")
 
 # %% ../../nbs/widgets/84e_explore_rating.ipynb #daf7a327
 def draw_forecast(
@@ -165,56 +186,69 @@ def draw_forecast(
     title: str = "",
 ) -> Scene:
     "The five shares after `n` ratings, and how the answer and the error came there (MAP §4.3)."
-    if not 0 <= n <= len(f.history): raise ValueError(f"the history has {many(len(f.history), 'rating')}, so its length lies in 0..{len(f.history)}; got {n}")
-    several = sum(t is not None for t in f.truth) > 1
+    if not 0 <= n <= len(f.history):
+        raise ValueError(f"the history has {many(len(f.history), 'rating')}, "
+                         f"so its length lies in 0..{len(f.history)}; got {n}")
     s = Scene(790, 480 if by is not None else 340, forecast_words(f, n, target, how), _caption(f, n, target, how))
-    s.text(16, 20, title_line(f.targets[target]), 16, True, width=470).text(774, 20, f"{n} of {len(f.history)} ratings known", 15, colour="soft", align="right")
+    s.text(16, 20, title_line(f.targets[target]), 16, True, width=470)
+    s.text(774, 20, f"{n} of {len(f.history)} ratings known", 15, colour="soft", align="right")
     if title: s.text(16, 42, title, 14, colour="soft", width=740)
     _bars(s, f, n, target, how)
-    _chart(s, f.answers(how)[:, target], n, 74, 96 if several else 210, 1, 5, "the prediction, as the history grows", "orange", f.truth[target])
-    if several: _chart(s, f.errors(how), n, 222, 66, 0, max(1., float(np.ceil(f.errors(how).max()*2)/2)), "mean error of all targets, stars", "navy")
-    s.text(_LEFT, 306, "0 ratings", 13, colour="soft").text(_LEFT + _WIDE, 306, many(len(f.history), "rating"), 13, colour="soft", align="right")
+    _charts(s, f, n, target, how)
+    s.text(_LEFT, 306, "0 ratings", 13, colour="soft")
+    s.text(_LEFT + _WIDE, 306, many(len(f.history), "rating"), 13, colour="soft", align="right")
     if by is not None: _pushed(s, f.history[:n], by)
     return s
 
 # %% ../../nbs/widgets/84e_explore_rating.ipynb #7669a541
-def _asked(predictors: Mapping[str, "Predictor"], history: Sequence[Rated], targets: Sequence[Rated | Item]) -> Callable[[str, bool], Forecasts]:
+def _asked(predictors: Mapping[str, "Predictor"], history: Sequence[Rated],
+           targets: Sequence[Rated | Item]) -> Callable[[str, bool], Forecasts]:
     "Forecasts by predictor and kind of history, each made when it is first wanted."
     kept: dict[tuple[str, bool], Forecasts] = {}
     def ask(name: str, mixed: bool) -> Forecasts:
-        if (name, mixed) not in kept: kept[name, mixed] = forecast(predictors[name], shuffled(history) if mixed else list(history), targets)
+        if (name, mixed) not in kept:
+            kept[name, mixed] = forecast(predictors[name], shuffled(history) if mixed else list(history), targets)
         return kept[name, mixed]
     return ask
 
+# %% ../../nbs/widgets/84e_explore_rating.ipynb #68d014c6
+def _controls(n: int, size: int, targets: Sequence[Rated | Item], names: Sequence[str]) -> dict:
+    "What can be moved: the history's length, the target, the predictor, how its shares become stars, the order."
+    import ipywidgets as w
+    near, wide = {"description_width": "initial"}, w.Layout(width="300px")
+    slider = w.IntSlider(n, min=0, max=size, description="Ratings known", layout=w.Layout(width="460px"), style=near)
+    titles = [(short(t.item.title if isinstance(t, Rated) else t.title, 60), i) for i, t in enumerate(targets)]
+    which = w.Dropdown(options=titles, value=0, description="Predict", layout=wide, style=near)
+    who = w.Dropdown(options=names, description="By", layout=wide, style=near)
+    how = w.ToggleButtons(options=["mean", "median", "argmax"], description="Answer",
+                          style={"button_width": "80px", "description_width": "initial"})
+    mixed = w.Checkbox(False, description="Ratings shuffled", indent=False, layout=w.Layout(width="160px"))
+    controls = {"n": slider, "target": which, "predictor": who, "how": how, "mixed": mixed}
+    for name, widget in controls.items(): widget.add_class(f"mk-{name}")
+    return controls
+
+# %% ../../nbs/widgets/84e_explore_rating.ipynb #6ca58870
 def explore_rating(
     history: Sequence[Rated],                                # the user's ratings, in the order in which they were given
-    target: "Rated | Item | Sequence[Rated | Item]",         # what is to be predicted, one or several; a `Rated` brings the true rating
+    # what is to be predicted, one or several; a `Rated` brings the true rating
+    target: "Rated | Item | Sequence[Rated | Item]",
     predictor: "Predictor | Mapping[str, Predictor]",        # one, or several by name
     n: int | None = None,                                    # where the slider begins; None: the whole history
-    reasons: bool = True,                                    # show what moves the forecast; False for a predictor that is slow
-    key: str | None = None,                                  # its position is kept under this name when the cell is run again
+    reasons: bool = True,  # show what moves the forecast; False for a predictor that is slow
+    key: str | None = None,  # its position is kept under this name when the cell is run again
 ) -> Panel:      # with controls n, target, predictor, how, mixed
     """The distribution over five labels as a user's history grows, to be moved (MAP §4.3).
 
-    Raises `ValueError` where there is nothing to predict.
-    """
-    import ipywidgets as w
-    history, targets = list(all_given(history, Rated, _HISTORY)), all_given([target] if isinstance(target, (Rated, Item)) else target, (Rated, Item), _TARGETS)
+    Raises `ValueError` where there is nothing to predict."""
+    history = list(all_given(history, Rated, _HISTORY))
+    targets = all_given([target] if isinstance(target, (Rated, Item)) else target, (Rated, Item), _TARGETS)
     named = dict(predictor) if isinstance(predictor, Mapping) else {type(predictor).__name__: predictor}
     if not named: raise ValueError("give one predictor at least, by its name")
     ask, size = _asked(named, history, targets), len(history)
     ask(next(iter(named)), False)                            # what is wrong with history or targets is raised here
-    near, wide = {"description_width": "initial"}, w.Layout(width="300px")
-    slider = w.IntSlider(size if n is None else n, min=0, max=size, description="Ratings known", layout=w.Layout(width="460px"), style=near)
-    titles = [(short(t.item.title if isinstance(t, Rated) else t.title, 60), i) for i, t in enumerate(targets)]
-    which = w.Dropdown(options=titles, value=0, description="Predict", layout=wide, style=near)
-    who = w.Dropdown(options=list(named), description="By", layout=wide, style=near)
-    how = w.ToggleButtons(options=["mean", "median", "argmax"], description="Answer", style={"button_width": "80px", "description_width": "initial"})
-    mixed = w.Checkbox(False, description="Ratings shuffled", indent=False, layout=w.Layout(width="160px"))
+    c = _controls(size if n is None else n, size, targets, list(named))
     def draw(n, target, predictor, how, mixed):
         f = ask(predictor, mixed)
         by = pushes(named[predictor], f.history[:n], f.targets[target]) if reasons else None
         return draw_forecast(f, n, target, how, by, f"by {predictor}" + (", ratings shuffled" if mixed else ""))
-    controls = {"n": slider, "target": which, "predictor": who, "how": how, "mixed": mixed}
-    for name, widget in controls.items(): widget.add_class(f"mk-{name}")
-    return Panel(controls, draw, key, [[slider], [which, who], [how, mixed]])
+    return Panel(c, draw, key, [[c["n"]], [c["target"], c["predictor"]], [c["how"], c["mixed"]]])

@@ -14,7 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..core.records import Hit, Memory
-from ..mark.scoring import PART_NAMES, PRESETS, TEST, Components, Score, Weights, components_of, preset, rank, why_first
+from ..mark.scoring import (PART_NAMES, PRESETS, TEST, Components, Score, Weights, components_of, preset, rank,
+                                 why_first)
 from ..mark.search import Found
 from .panel import Panel, all_given
 from .report import many
@@ -94,16 +95,19 @@ def who_is_first(
     shares = ", ".join(f"{n} {s:.2f}" for n, s in zip(PART_NAMES, weights.shares))
     first, moved = ranked[0], [s for s in ranked if s.rank != s.near]
     out = f"Weights {name_of_weights(weights)}: {shares}{', the formula as printed' if literal else ''}. "
-    out += f"First of {many(len(ranked), 'memory', 'memories')}: “{short(first.candidate.text, 120)}” with {first.score.value:.2f}"
+    out += (f"First of {many(len(ranked), 'memory', 'memories')}: “{short(first.candidate.text, 120)}” with "
+            f"{first.score.value:.2f}")
     out += f", {why_first(first.score, ranked[1].score)}. " if len(ranked) > 1 else ". "
     out += f"By similarity alone it would be number {first.near}. " if first.near > 1 else ""
-    out += f"{many(len(moved), 'memory stands', 'memories stand')} elsewhere than by similarity alone. " if moved else "The order is that of similarity alone. "
+    out += (f"{many(len(moved), 'memory stands', 'memories stand')} elsewhere than by similarity alone. " if moved
+            else "The order is that of similarity alone. ")
     return out.rstrip()
 
 # %% ../../nbs/widgets/84b_explore_scores.ipynb #e687f149
 def _caption(ranked: Sequence[Standing], weights: Weights) -> str:
     first, moved = ranked[0], sum(s.rank != s.near for s in ranked)
-    order = f"{moved} of {many(len(ranked), 'memory', 'memories')} change their rank" if moved else "the order is the same"
+    order = (f"{moved} of {many(len(ranked), 'memory', 'memories')} change their rank" if moved
+             else "the order is the same")
     best = f"“{short(first.candidate.text, 60)}” is first with {first.score.value:.2f}"
     return f"Weights {name_of_weights(weights)}: {best}. Against similarity alone, {order}."
 
@@ -114,7 +118,9 @@ def words_of_standings(
 ) -> str:
     "The same, with the first eight and their parts (ours)."
     parts = lambda s: ", ".join(f"{n} {p:.2f}" for n, p in s.score.parts.items())
-    return who_is_first(ranked, weights, literal) + " " + " ".join(f"{s.rank}. “{short(s.candidate.text, 60)}” {s.score.value:.2f} ({parts(s)})." for s in ranked[:8])
+    return (who_is_first(ranked, weights, literal) + " "
+            + " ".join(f"{s.rank}. “{short(s.candidate.text, 60)}” {s.score.value:.2f} ({parts(s)})."
+                       for s in ranked[:8]))
 
 # %% ../../nbs/widgets/84b_explore_scores.ipynb #f9aa8108
 _WIDTH, _LEFT, _TOP, _ROW, _BAR, _ROOM = 760, 12, 92, 54, 452., 236.
@@ -147,6 +153,15 @@ def _row(scene: Scene, s: Standing, y: float, zero: float, scale: float):
         _stack(scene, s, zero, scale)
         scene.text(_WIDTH - _LEFT, 25, f"{s.score.value:.2f}", 15, True, align="right")
 
+# %% ../../nbs/widgets/84b_explore_scores.ipynb #e55b5bd0
+def _shares(s: Scene, weights: Weights):
+    "The four parts and their weights, in a row."
+    x = float(_LEFT)
+    for name, share in zip(PART_NAMES, weights.shares):
+        text = f"{_LETTERS[name]}  {name} {share:.2f}"
+        s.box(x, 44, 14, 14, _INKS[name][0]).text(x + 20, 51, text, 14)
+        x += 44 + width_of(text, 14)
+
 # %% ../../nbs/widgets/84b_explore_scores.ipynb #fe06ccdf
 def draw_standings(
     ranked: Sequence[Standing],
@@ -158,12 +173,10 @@ def draw_standings(
     "Candidates as stacked bars, best first (MARK §1.2; the picture is ours)."
     s = Scene(_WIDTH, 1, words_of_standings(ranked, weights, literal), _caption(ranked, weights))
     s.text(_LEFT, 22, title or "Which memory is shown?", 17, True, width=_WIDTH - 2*_LEFT)
-    x = float(_LEFT)
-    for name, share in zip(PART_NAMES, weights.shares):
-        text = f"{_LETTERS[name]}  {name} {share:.2f}"
-        s.box(x, 44, 14, 14, _INKS[name][0]).text(x + 20, 51, text, 14)
-        x += 44 + width_of(text, 14)
-    s.text(_LEFT, 76, f"Weights: {name_of_weights(weights)}" + ("; as printed, stretched to 0..1" if literal else "") + ". Framed: into the prompt. ▲▼: against similarity alone", 13, colour="soft", width=_WIDTH - 2*_LEFT)
+    _shares(s, weights)
+    s.text(_LEFT, 76,
+           f"Weights: {name_of_weights(weights)}" + ("; as printed, stretched to 0..1" if literal else "")
+           + ". Framed: into the prompt. ▲▼: against similarity alone", 13, colour="soft", width=_WIDTH - 2*_LEFT)
     above = max(sum(p for p in r.score.parts.values() if p > 0) for r in ranked)
     below = max(-sum(p for p in r.score.parts.values() if p < 0) for r in ranked)
     scale = _ROOM/((above + below) or 1.)
@@ -182,8 +195,11 @@ def _hundredths(weights: Weights) -> dict[str, float]:
 def _presets(sliders: Sequence["Widget"], move: Callable[[dict[str, float]], None]) -> "Widget":
     "A menu of the paper's presets that moves the sliders, and follows them."
     import ipywidgets as w
-    now = lambda: name_of_weights(shares_of(*(s.value for s in sliders))) if any(s.value for s in sliders) else "your own"
-    menu, moving = w.Dropdown(options=["your own", *PRESETS, "test"], value=now(), description="Preset", layout=w.Layout(width="270px"), style={"description_width": "initial"}), []
+    now = lambda: name_of_weights(shares_of(*(s.value for s in sliders))) if any(s.value
+                                                                                 for s in sliders) else "your own"
+    menu = w.Dropdown(options=["your own", *PRESETS, "test"], value=now(), description="Preset",
+                      layout=w.Layout(width="270px"), style={"description_width": "initial"})
+    moving = []
     def chosen(change):
         if moving or change["new"] == "your own": return
         moving.append(True)
@@ -195,25 +211,43 @@ def _presets(sliders: Sequence["Widget"], move: Callable[[dict[str, float]], Non
     for s in sliders: s.observe(follow, "value")
     return menu
 
-def _ranked(candidates: Sequence[Candidate], recall: float, recency: float, similarity: float, feedback: float, literal: bool, kind: str) -> tuple[list[Standing], Weights, bool]:
+# %% ../../nbs/widgets/84b_explore_scores.ipynb #d052d981
+def _ranked(candidates: Sequence[Candidate], recall: float, recency: float, similarity: float, feedback: float,
+            literal: bool, kind: str) -> tuple[list[Standing], Weights, bool]:
     weights = shares_of(recall, recency, similarity, feedback)
     return standings([c for c in candidates if c.kind == kind], weights, literal), weights, literal
 
+# %% ../../nbs/widgets/84b_explore_scores.ipynb #5f593147
+def _rows(candidates: Found | Sequence[Candidate]) -> Sequence[Candidate]:
+    if isinstance(candidates, Found): return candidates_of(candidates)
+    return all_given(candidates, Candidate,
+                     "memories to rank are what MARK's search found, or what candidates_of makes of hits")
+
+def _sliders(start: Weights) -> dict:
+    "A slider for each of the four weights."
+    import ipywidgets as w
+    near = {"style": {"description_width": "80px"}, "layout": w.Layout(width="340px")}
+    return {n: w.FloatSlider(v, min=0, max=1, step=.01, description=f"{_LETTERS[n]}  {n}", readout_format=".2f",
+                             **near) for n, v in _hundredths(start).items()}
+
+# %% ../../nbs/widgets/84b_explore_scores.ipynb #97520bf4
 def explore_mrs(
     candidates: Found | Sequence[Candidate],   # what MARK's search found, or `candidates_of` anything else
     weights: Weights | str = "Default",        # to begin with: one of the presets, or your own, in hundredths
     literal: bool = False,                     # to begin with: the formula as printed
     key: str | None = None,                    # its position is kept under this name when the cell is run again
 ) -> Panel:                                    # with controls recall, recency, similarity, feedback, literal and kind
-    "A panel that ranks memories anew as the four weights move (MARK §1.2). Raises what `candidates_of` and `preset` raise."
+    """A panel that ranks memories anew as the four weights move (MARK §1.2).
+    Raises what `candidates_of` and `preset` raise."""
     import ipywidgets as w
-    rows = candidates_of(candidates) if isinstance(candidates, Found) else all_given(candidates, Candidate, "memories to rank are what MARK's search found, or what candidates_of makes of hits")
+    rows = _rows(candidates)
     if not rows: raise ValueError("there are no candidates to rank; search with another question")
-    start, kinds = weights if isinstance(weights, Weights) else preset(weights), list(dict.fromkeys(c.kind for c in rows))
-    near = {"style": {"description_width": "80px"}, "layout": w.Layout(width="340px")}
-    sliders = {n: w.FloatSlider(v, min=0, max=1, step=.01, description=f"{_LETTERS[n]}  {n}", readout_format=".2f", **near) for n, v in _hundredths(start).items()}
+    start = weights if isinstance(weights, Weights) else preset(weights)
+    kinds = list(dict.fromkeys(c.kind for c in rows))
+    sliders = _sliders(start)
     printed = w.Checkbox(literal, description="The formula as printed", indent=False, layout=w.Layout(width="200px"))
-    kind = w.Dropdown(options=kinds, value=kinds[0], description="Kind", layout=w.Layout(width="220px"), style={"description_width": "initial"})
+    kind = w.Dropdown(options=kinds, value=kinds[0], description="Kind", layout=w.Layout(width="220px"),
+                      style={"description_width": "initial"})
     title = f"“{one_line(candidates.query)}”" if isinstance(candidates, Found) else ""
     a, b, c, d = sliders.values()
     ranked = partial(_ranked, rows)

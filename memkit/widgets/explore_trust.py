@@ -14,7 +14,8 @@ import numpy as np
 from ..mark.maintain import GRACE
 from ..mark.scoring import feedback_score, rank
 from ..mark.trust import PAPER, TrustSettings, errors_to_drop
-from .lives import LIVES, Moment, Point, fall, life_of, parse_life, script_of, walk   # life_of: for whoever explores a recorded life
+# life_of: for whoever explores a recorded life
+from .lives import LIVES, Moment, Point, fall, life_of, parse_life, script_of, walk
 from .panel import Panel, given, press_button
 from .report import many
 from .scene import Scene, one_line, ordinal, short, width_of
@@ -23,13 +24,15 @@ from .scene import Scene, one_line, ordinal, short, width_of
 def _told(m: Moment) -> str:
     who = f" by {one_line(m.by)}" if m.by else ""
     which = f"recall {m.recall} called " if m.recall else "a recall called "
-    return {"shown": "shown to somebody", "right": f"{which}right{who}", "wrong": f"{which}wrong{who}", "good": "classified as good", "bad": "classified as bad",
-            "unsaid": "the classification was taken back", "aside": "set aside by maintenance", "back": "brought back, with a new record"}[m.what]
+    return {"shown": "shown to somebody", "right": f"{which}right{who}", "wrong": f"{which}wrong{who}",
+            "good": "classified as good", "bad": "classified as bad", "unsaid": "the classification was taken back",
+            "aside": "set aside by maintenance", "back": "brought back, with a new record"}[m.what]
 
 # %% ../../nbs/widgets/84c_explore_trust.ipynb #73000aa2
 def _caption(points: Sequence[Point], title: str) -> str:
     t, at = points[-1].trust, fall(points)
-    border = "It never falls below the border." if at is None else f"It falls below the border on day {points[at].day:.4g}."
+    border = ("It never falls below the border." if at is None
+              else f"It falls below the border on day {points[at].day:.4g}.")
     return f"“{short(title, 60)}”: {t.correct} called right, {t.incorrect} called wrong. {border}"
 
 def _voices(moments: Sequence[Moment]) -> str:
@@ -37,8 +40,10 @@ def _voices(moments: Sequence[Moment]) -> str:
     wrong = [m.by for m in moments if m.what == "wrong" and m.by]
     most = max(set(wrong), key=wrong.count) if wrong else ""
     n = wrong.count(most)
-    return f" {n} of the {len(wrong)} errors were called by one person ({one_line(most)}): trust counts recalls, not people." if n > 2 and n > len(wrong)/2 else ""
+    return (f" {n} of the {len(wrong)} errors were called by one person ({one_line(most)}): trust counts recalls, "
+            "not people." if n > 2 and n > len(wrong)/2 else "")
 
+# %% ../../nbs/widgets/84c_explore_trust.ipynb #3486ec68
 def story(
     moments: tuple[Moment, ...],
     settings: TrustSettings = PAPER,
@@ -48,13 +53,16 @@ def story(
     points = walk(moments, settings)
     end, at = points[-1], fall(points)
     t = end.trust
-    out = f"{title}: {many(t.total, 'recall')}, {t.correct} called right, {t.incorrect} called wrong. At the end (day {end.day:.4g}) it is {end.verdict.reason}."
+    out = (f"{title}: {many(t.total, 'recall')}, {t.correct} called right, {t.incorrect} called wrong. "
+           f"At the end (day {end.day:.4g}) it is {end.verdict.reason}.")
     if at is not None:
         p = points[at]
-        out += f" It falls below the border on day {p.day:.4g}, at its {ordinal(p.trust.total)} recall ({_told(p.moment)})."
+        out += (f" It falls below the border on day {p.day:.4g}, at its {ordinal(p.trust.total)} recall "
+                f"({_told(p.moment)}).")
         if end.verdict.kept: out += " By the end it is above it again."
         else: out += f" The next maintenance sets it aside; for {GRACE.days} days after that it can be brought back."
-    elif (n := errors_to_drop(end.outcomes, settings, 100)) is None: out += " It never falls below the border, and a hundred errors in a row wouldn't change that."
+    elif (n := errors_to_drop(end.outcomes, settings, 100)) is None:
+        out += " It never falls below the border, and a hundred errors in a row wouldn't change that."
     else: out += f" It never falls below the border; {many(n, 'error')} in a row from here would do it."
     return out + _voices(moments)
 
@@ -144,6 +152,14 @@ def _relevance(s: Scene, points: Sequence[Point], similarity: float):
     s.line(_LEFT + _WIDE + 8, ys[-1], _LEFT + _WIDE + 26, ys[-1], "navy", 5).text(_LEFT + _WIDE + 32, ys[-1], f"relevance {values[-1]:.2f}", 14)
     s.text(_LEFT + _WIDE + 32, ys[-1] + 19, f"at similarity {similarity:.2f}", 13, colour="soft")
 
+# %% ../../nbs/widgets/84c_explore_trust.ipynb #23118479
+def _falls(s: Scene, x: float):
+    "Where the memory falls below the border."
+    s.line(x, _TOP - 18, x, _TOP + _HIGH + 32, "red", 2, True)
+    left = x > _LEFT + _WIDE/2
+    s.text(x + (-6 if left else 6), _TOP - 13, "falls below the border here", 14, colour="red",
+           align="right" if left else "left")
+
 # %% ../../nbs/widgets/84c_explore_trust.ipynb #7f8334c7
 def draw_life(
     moments: tuple[Moment, ...],
@@ -158,15 +174,16 @@ def draw_life(
     xs = _places(points, by_day)
     _axes(s, points, by_day)
     end = points[-1]
-    s.text(12, 20, one_line(title), 16, True, width=430).text(778, 20, f"at the end: {RULES[end.rule][0]}", 15, True, "red" if end.rule == "dropped" else "ink", "right", width=330)
-    for _, colour, value, width, dashed in _CURVES: _curve(s, xs, [_y(value(p, settings)) for p in points], colour, width, dashed)
-    if (at := fall(points)) is not None:
-        s.line(xs[at], _TOP - 18, xs[at], _TOP + _HIGH + 32, "red", 2, True)
-        left = xs[at] > _LEFT + _WIDE/2
-        s.text(xs[at] + (-6 if left else 6), _TOP - 13, "falls below the border here", 14, colour="red", align="right" if left else "left")
+    s.text(12, 20, one_line(title), 16, True, width=430)
+    s.text(778, 20, f"at the end: {RULES[end.rule][0]}", 15, True, "red" if end.rule == "dropped" else "ink", "right",
+           width=330)
+    for _, colour, value, width, dashed in _CURVES:
+        _curve(s, xs, [_y(value(p, settings)) for p in points], colour, width, dashed)
+    if (at := fall(points)) is not None: _falls(s, xs[at])
     _strip(s, points, xs)
     _happened(s, points, xs)
-    _labels(s, [(f"{name} {value(end, settings):.3f}", _y(value(end, settings)), colour, dashed) for name, colour, value, _, dashed in _CURVES])
+    _labels(s, [(f"{name} {value(end, settings):.3f}", _y(value(end, settings)), colour, dashed)
+                for name, colour, value, _, dashed in _CURVES])
     if by_day: _relevance(s, points, similarity)
     return s
 

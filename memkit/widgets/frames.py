@@ -192,8 +192,10 @@ def _out(value: Any) -> Any:
 
 def _joined(data: Any) -> str:
     text = json.dumps(data, ensure_ascii=False, allow_nan=False)
-    return re.sub("[\ud800-\udfff\u2028\u2029\x85]", lambda m: f"\\u{ord(m[0]):04x}", text)   # half a character has no UTF-8; the others end a line for some readers
+    # half a character has no UTF-8; the others end a line for some readers
+    return re.sub("[\ud800-\udfff\u2028\u2029\x85]", lambda m: f"\\u{ord(m[0]):04x}", text)
 
+# %% ../../nbs/widgets/85a_frames.ipynb #46d13e52
 def write_turns(
     path: str | Path,
     turns: Iterable[Turn],
@@ -201,15 +203,21 @@ def write_turns(
 ) -> Path:                    # `path`, absolute
     """Turns as JSON Lines, one a line, the whole file or nothing (ours).
 
-    Raises `FileExistsError` where there is a file, unless `overwrite`; `TypeError` for what isn't a turn, or couldn't be read back; `OSError` where it can't be written."""
+    Raises `FileExistsError` where there is a file, unless `overwrite`; `TypeError` for what isn't a turn, or couldn't
+    be read back; `OSError` where it can't be written."""
     path, lines = Path(path).expanduser().absolute(), []
     for t in turns:
-        if not isinstance(t, Turn): raise TypeError(f"write_turns wants Turn records, got {type(t).__name__}; a store's own turns have no details to write")
+        if not isinstance(t, Turn):
+            raise TypeError(f"write_turns wants Turn records, got {type(t).__name__}; "
+                            "a store's own turns have no details to write")
         lines.append(_line(t))
         try: back = from_dict(Turn, json.loads(lines[-1]))
         except (ValueError, TypeError) as e: raise TypeError(f"turn {t.id} couldn't be read back: {e}") from None
-        if back != t and _line(back) != lines[-1]: raise TypeError(f"turn {t.id} couldn't be read back as it is; a field holds a value of another type than it should")
-    if path.exists() and not overwrite: raise FileExistsError(f"there is a file {path.name} already; choose another name, or pass overwrite=True")
+        if back != t and _line(back) != lines[-1]:
+            raise TypeError(f"turn {t.id} couldn't be read back as it is; a field holds a value of another type than "
+                            "it should")
+    if path.exists() and not overwrite:
+        raise FileExistsError(f"there is a file {path.name} already; choose another name, or pass overwrite=True")
     return write_file(path, "".join(f"{line}\n" for line in lines))
 
 # %% ../../nbs/widgets/85a_frames.ipynb #7032df8a

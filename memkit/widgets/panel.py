@@ -11,6 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastcore.basics import patch
+
 from ..core.files import write_file
 from .report import escape
 from .scene import STYLE, Scene
@@ -20,7 +22,8 @@ if TYPE_CHECKING: from ipywidgets import Widget
 
 # %% ../../nbs/widgets/82a_panel.ipynb #8b696125
 _ESM = """
-const places = (box) => new Map([...box.querySelectorAll("[data-key]")].map((g) => [g.dataset.key, g.getBoundingClientRect()]));
+const places = (box) => new Map(
+  [...box.querySelectorAll("[data-key]")].map((g) => [g.dataset.key, g.getBoundingClientRect()]));
 const glide = (box, before) => {
   const svg = box.querySelector("svg");
   if (!svg || !svg.viewBox || matchMedia("(prefers-reduced-motion: reduce)").matches) return;
@@ -29,11 +32,14 @@ const glide = (box, before) => {
     const from = before.get(g.dataset.key), to = g.getBoundingClientRect();
     const x = from ? (from.left - to.left) * scale : 0, y = from ? (from.top - to.top) * scale : 0;
     if (!from) g.animate([{opacity: 0}, {opacity: 1}], {duration: 350});
-    else if (Math.abs(x) + Math.abs(y) > 1) g.animate([{translate: `${x}px ${y}px`}, {translate: "0px 0px"}], {duration: 450, easing: "ease-in-out"});
+    else if (Math.abs(x) + Math.abs(y) > 1)
+      g.animate([{translate: `${x}px ${y}px`}, {translate: "0px 0px"}], {duration: 450, easing: "ease-in-out"});
   }
 };
-const said = {play: "Play", pause: "Pause", stop: "Stop", repeat: "Repeat"};   // ipywidgets draws the buttons of Play as bare icons
-const keep = (e) => { e.target.dataset.lmSuppressShortcuts = "true"; };   // JupyterLab takes keys from whatever doesn't keep them: an arrow in a menu would go to another cell
+// ipywidgets draws the buttons of Play as bare icons
+const said = {play: "Play", pause: "Pause", stop: "Stop", repeat: "Repeat"};
+// JupyterLab takes keys from whatever doesn't keep them: an arrow in a menu would go to another cell
+const keep = (e) => { e.target.dataset.lmSuppressShortcuts = "true"; };
 const name = (panel) => {
   for (const b of panel.querySelectorAll(".widget-play button")) {
     const words = said[(/fa-(play|pause|stop|repeat)/.exec(b.firstElementChild?.className) || [])[1]];
@@ -48,7 +54,8 @@ function render({ model, el }) {
     const before = places(box), read = new DOMParser().parseFromString(model.get("svg"), "image/svg+xml");
     if (read.querySelector("parsererror")) box.textContent = model.get("words");
     else {
-      read.querySelector("style")?.remove();   // it stands in the page once: a page restyles itself whenever one comes or goes
+      // it stands in the page once: a page restyles itself whenever one comes or goes
+      read.querySelector("style")?.remove();
       box.replaceChildren(document.importNode(read.documentElement, true));
     }
     box.setAttribute("aria-label", model.get("words"));
@@ -63,7 +70,8 @@ function render({ model, el }) {
     const panel = el.closest(".mk-panel");
     if (!panel) return ++tries < 200 && requestAnimationFrame(find);
     watch = new MutationObserver(() => name(panel));
-    panel.querySelectorAll(".widget-play").forEach((p) => watch.observe(p, {subtree: true, attributes: true, attributeFilter: ["class"]}));
+    panel.querySelectorAll(".widget-play").forEach(
+      (p) => watch.observe(p, {subtree: true, attributes: true, attributeFilter: ["class"]}));
     panel.addEventListener("focusin", keep);
     name(panel);
   };
@@ -73,6 +81,7 @@ function render({ model, el }) {
 export default { render };
 """
 
+# %% ../../nbs/widgets/82a_panel.ipynb #04e0c630
 @lru_cache(1)
 def _drawing() -> type:
     import anywidget
@@ -100,7 +109,8 @@ def show(
 # %% ../../nbs/widgets/82a_panel.ipynb #dd3e61a0
 _FOLD = """
 function render({ model, el }) {
-  const box = document.createElement("details"), name = document.createElement("summary"), text = document.createElement("p");
+  const box = document.createElement("details"), name = document.createElement("summary");
+  const text = document.createElement("p");
   box.className = "mk-in-words";
   name.textContent = "In words";
   box.style.cssText = "max-width:46rem;line-height:1.45;overflow-wrap:anywhere";
@@ -162,92 +172,118 @@ def status(
     text: str,
 ) -> str:       # HTML, escaped
     "A caption below a picture, which a screen reader says when it changes."
-    return f'<p role="status" style="margin:2px 0;max-width:46rem;line-height:1.45;overflow-wrap:anywhere">{escape(text)}</p>'
+    return ('<p role="status" style="margin:2px '
+            f'0;max-width:46rem;line-height:1.45;overflow-wrap:anywhere">{escape(text)}</p>')
 
 def _reason(e: Exception) -> str:
     "A message that was written for people as it stands; before any other, its kind."
-    told = isinstance(e, (ValueError, TypeError, LookupError, OSError)) and type(e) is not KeyError or type(e).__module__.startswith("memkit.")
+    told = (isinstance(e, (ValueError, TypeError, LookupError, OSError)) and type(e) is not KeyError
+            or type(e).__module__.startswith("memkit."))
     return str(e) if told and str(e) else f"{type(e).__name__}: {e}"
 
-_ALERT = '<p role="alert" style="margin:2px 0;padding:4px 10px;border-left:4px solid #b33a1f;overflow-wrap:anywhere"><b>Not done:</b> {}</p>'
+_ALERT = ('<p role="alert" style="margin:2px 0;padding:4px 10px;border-left:4px solid '
+          '#b33a1f;overflow-wrap:anywhere"><b>Not done:</b> {}</p>')
+
+# %% ../../nbs/widgets/82a_panel.ipynb #cceb07ea
+def _check_controls(controls: Mapping[str, "Widget"]):
+    for name, c in controls.items():
+        if not hasattr(c, "value"):
+            raise TypeError(f"control {name!r} is a {type(c).__name__}, which has no value; "
+                            "put it into `rows` instead")
 
 # %% ../../nbs/widgets/82a_panel.ipynb #d78350e7
 class Panel:
-    "Controls, and the scene that `draw` makes of their values (ours). Raises `ImportError` without ipywidgets or anywidget, `TypeError` for controls without a value."
+    """Controls, and the scene that `draw` makes of their values (ours).
+    Raises `ImportError` without ipywidgets or anywidget, `TypeError` for controls without a value."""
     def __init__(
         self,
         controls: Mapping[str, "Widget"],               # by the name of the argument of `draw` that their value is
         draw: Callable[..., Scene],
         key: str | None = None,                         # what its position is kept under when the cell is run again
-        rows: Sequence[Sequence["Widget"]] | None = None,  # how controls and other widgets stand above the picture; None: the controls, side by side
-        tell: Callable[..., str] | None = None,         # of the same values: HTML below the picture; None: the picture's caption, and its words folded
+        rows: Sequence[Sequence["Widget"]] | None = None,  # widgets above the picture; None: the controls in one row
+        # of the same values: HTML below the picture; None: the picture's caption, and its words folded
+        tell: Callable[..., str] | None = None,
     ):
         import ipywidgets as w
-        for name, c in controls.items():
-            if not hasattr(c, "value"): raise TypeError(f"control {name!r} is a {type(c).__name__}, which has no value; put it into `rows` instead")
+        _check_controls(controls)
         self.controls, self.draw, self.tell, self.key = dict(controls), draw, tell, key
         self.scene, self.error, self._busy = Scene(640, 40, "Nothing is drawn yet."), "", False
         _restore(key, self.controls)
         self._picture, self._below, self._words = drawing(self.scene), w.HTML(), _fold()()
-        line = lambda widgets: w.HBox(list(widgets), layout=w.Layout(flex_flow="row wrap", align_items="center", grid_gap="4px"))
+        line = lambda widgets: w.HBox(list(widgets),
+                                      layout=w.Layout(flex_flow="row wrap", align_items="center", grid_gap="4px"))
         rows = [list(self.controls.values())] if rows is None else rows
         self.widget = w.VBox([*map(line, rows), self._picture, self._below, *([] if tell else [self._words])])
         self.widget.add_class("mk-panel")
         for c in self.controls.values(): c.observe(self._changed, "value")
         self.redraw()
 
-    def values(self) -> dict[str, Any]:
-        "What the controls are set to."
-        return {name: c.value for name, c in self.controls.items()}
+# %% ../../nbs/widgets/82a_panel.ipynb #f3c90b39
+@patch
+def _repr_mimebundle_(self: Panel, include=None, exclude=None) -> dict:
+    live = self.widget._repr_mimebundle_()
+    return {**(live[0] if isinstance(live, tuple) else live), "image/svg+xml": self.scene.svg(),
+            "text/plain": self.error or self.scene.words}
 
-    def set(self, values: Mapping[str, Any]):
-        "Set several controls, and draw once."
-        self._busy = True
-        try:
-            for name, value in values.items(): self.controls[name].value = value
-        finally: self._busy = False
-        self.redraw()
+# %% ../../nbs/widgets/82a_panel.ipynb #dfdbc3c6
+@patch
+def values(self: Panel) -> dict[str, Any]:
+    "What the controls are set to."
+    return {name: c.value for name, c in self.controls.items()}
 
-    def redraw(self):
-        "Draw the present values; what can't be drawn is said in place, and the picture before it stays."
-        values = self.values()
-        try:
-            scene = self.draw(**values)
-            below = self.tell(**values) if self.tell else status(scene.caption)
-        except Exception as e: return self.say(_reason(e))       # whatever it is, a page is no place for a traceback
-        self.scene, self.error, self._below.value = scene, "", below
-        self._words.words = _more(scene)
-        show(self._picture, scene)
-        if self.key: _KEPT[self.key] = values
+@patch
+def set(self: Panel, values: Mapping[str, Any]):
+    "Set several controls, and draw once."
+    self._busy = True
+    try:
+        for name, value in values.items(): self.controls[name].value = value
+    finally: self._busy = False
+    self.redraw()
 
-    def say(self, error: str):
-        "Tell in place what went wrong; the picture stays."
-        self.error, self._below.value = error, _ALERT.format(escape(error))
+# %% ../../nbs/widgets/82a_panel.ipynb #f52253b3
+@patch
+def redraw(self: Panel):
+    "Draw the present values; what can't be drawn is said in place, and the picture before it stays."
+    values = self.values()
+    try:
+        scene = self.draw(**values)
+        below = self.tell(**values) if self.tell else status(scene.caption)
+    except Exception as e: return self.say(_reason(e))       # whatever it is, a page is no place for a traceback
+    self.scene, self.error, self._below.value = scene, "", below
+    self._words.words = _more(scene)
+    show(self._picture, scene)
+    if self.key: _KEPT[self.key] = values
 
-    def attempt(
-        self,
-        do: Callable[[], Any],   # what a button is for
-    ):
-        "Do something and draw; what goes wrong is said in place."
-        try: do()
-        except Exception as e: return self.say(_reason(e))
-        self.redraw()
+@patch
+def say(self: Panel, error: str):
+    "Tell in place what went wrong; the picture stays."
+    self.error, self._below.value = error, _ALERT.format(escape(error))
 
-    def _changed(self, change):
-        if not self._busy: self.redraw()
+# %% ../../nbs/widgets/82a_panel.ipynb #ed11dd9d
+@patch
+def attempt(
+    self: Panel,
+    do: Callable[[], Any],   # what a button is for
+):
+    "Do something and draw; what goes wrong is said in place."
+    try: do()
+    except Exception as e: return self.say(_reason(e))
+    self.redraw()
 
-    def save(
-        self,
-        path: str | Path,   # ends in .svg
-    ) -> Path:
-        "The picture as it stands, as an SVG file. Raises `ValueError` for another kind of file."
-        path = Path(path)
-        if path.suffix.lower() != ".svg": raise ValueError(f"a picture is saved as SVG, so the name must end in .svg; got {path.name!r}")
-        return write_file(path, self.scene.svg())
+@patch
+def _changed(self: Panel, change):
+    if not self._busy: self.redraw()
 
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
-        live = self.widget._repr_mimebundle_()
-        return {**(live[0] if isinstance(live, tuple) else live), "image/svg+xml": self.scene.svg(), "text/plain": self.error or self.scene.words}
+@patch
+def save(
+    self: Panel,
+    path: str | Path,   # ends in .svg
+) -> Path:
+    "The picture as it stands, as an SVG file. Raises `ValueError` for another kind of file."
+    path = Path(path)
+    if path.suffix.lower() != ".svg":
+        raise ValueError(f"a picture is saved as SVG, so the name must end in .svg; got {path.name!r}")
+    return write_file(path, self.scene.svg())
 
 # %% ../../nbs/widgets/82a_panel.ipynb #84dbd98c
 def press_button(

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 
+from fastcore.basics import patch
+
 from .report import escape
 
 # %% ../../nbs/widgets/82_scene.ipynb #fda730a7
@@ -147,8 +149,10 @@ def _paint(colour: str, how: str = "fill") -> str:
     if colour not in COLOURS: raise ValueError(f"colour must be one of {', '.join(COLOURS)}; got {colour!r}")
     return f'{how}="{COLOURS[colour][0]}" class="{how[0]}-{colour}"'
 
+# %% ../../nbs/widgets/82_scene.ipynb #364c76f1
 class Scene:
-    "A picture being built: shapes in pixels from the top left corner, and the words that say the same (ours). Raises `ValueError` for an unknown colour or a size below 1."
+    """A picture being built: shapes in pixels from the top left corner, and the words that say the same (ours).
+    Raises `ValueError` for an unknown colour or a size below 1."""
     def __init__(
         self,
         width: float,   # pixels; the picture shrinks with its page
@@ -156,108 +160,136 @@ class Scene:
         words: str,     # what it shows, as one would say it
         caption: str = "",  # the one short line below it; '': the first sentence of the words
     ):
-        if not (width >= 1 and height >= 1): raise ValueError(f"a scene must be 1 by 1 pixel or more, got {width} by {height}")
+        if not (width >= 1 and height >= 1):
+            raise ValueError(f"a scene must be 1 by 1 pixel or more, got {width} by {height}")
         if not words.strip(): raise ValueError("a scene needs words that say what it shows, for those who can't see it")
         self.width, self.height, self.words, self._parts = width, height, words, []
         self.caption = short(caption, CAPTION) if caption.strip() else caption_of(words)
 
-    def text(
-        self, x: float, y: float,  # where its line stands; y is the middle of its letters
-        text: str, size: float = 15, bold: bool = False, colour: str = "ink",
-        align: str = "left",       # or center, right: what of the text stands at x
-        width: float | None = None,# cut where it is longer
-        struck: bool = False,
-    ) -> "Scene":
-        "One line of text."
-        line = cut(str(text), width or 1e6, size, bold)
-        more = (' font-weight="700"' if bold else "") + ("" if align == "left" else f' text-anchor="{_ANCHOR[align]}"') + (' text-decoration="line-through"' if struck else "")
-        self._parts.append(f'<text x="{_n(x)}" y="{_n(y + .35*size)}" font-size="{_n(size)}" {_paint(colour)}{more}>{escape(line)}</text>')
-        return self
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
+        return {"image/svg+xml": self.svg(), "text/plain": self.words}
 
-    def box(
-        self, x: float, y: float, w: float, h: float, colour: str = "card",
-        title: str = "",           # shown where the pointer rests
-        edge: str = "", dashed: bool = False, radius: float = 3,
-    ) -> "Scene":
-        "A filled rectangle, with an edge where one is named."
-        style = f'fill="{COLOURS[colour][0]}" class="f-{colour}{f" s-{edge}" if edge else ""}"' if colour in COLOURS else _paint(colour)
-        style += f' stroke="{COLOURS[edge][0]}"' + (' stroke-dasharray="4 3"' if dashed else "") if edge else ""
-        inside = f"><title>{escape(one_line(title))}</title></rect>" if title else "/>"
-        self._parts.append(f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(max(w, 0))}" height="{_n(max(h, 0))}" rx="{_n(radius)}" {style}{inside}')
-        return self
+# %% ../../nbs/widgets/82_scene.ipynb #7b3815d6
+@patch
+def text(
+    self: Scene, x: float, y: float,  # where its line stands; y is the middle of its letters
+    text: str, size: float = 15, bold: bool = False, colour: str = "ink",
+    align: str = "left",       # or center, right: what of the text stands at x
+    width: float | None = None,# cut where it is longer
+    struck: bool = False,
+) -> "Scene":
+    "One line of text."
+    line = cut(str(text), width or 1e6, size, bold)
+    more = ((' font-weight="700"' if bold else "") + ("" if align == "left" else f' text-anchor="{_ANCHOR[align]}"')
+            + (' text-decoration="line-through"' if struck else ""))
+    self._parts.append(f'<text x="{_n(x)}" y="{_n(y + .35*size)}" font-size="{_n(size)}" '
+                       f'{_paint(colour)}{more}>{escape(line)}</text>')
+    return self
 
-    def line(self, x0: float, y0: float, x1: float, y1: float, colour: str = "line", width: float = 1, dashed: bool = False) -> "Scene":
-        "A straight line."
-        dash = ' stroke-dasharray="4 3"' if dashed else ""
-        self._parts.append(f'<path d="M{_n(x0)} {_n(y0)}L{_n(x1)} {_n(y1)}" fill="none" stroke-width="{_n(width)}"{dash} {_paint(colour, "stroke")}/>')
-        return self
+# %% ../../nbs/widgets/82_scene.ipynb #418a758a
+@patch
+def box(
+    self: Scene, x: float, y: float, w: float, h: float, colour: str = "card",
+    title: str = "",           # shown where the pointer rests
+    edge: str = "", dashed: bool = False, radius: float = 3,
+) -> "Scene":
+    "A filled rectangle, with an edge where one is named."
+    style = (f'fill="{COLOURS[colour][0]}" class="f-{colour}{f" s-{edge}" if edge else ""}"' if colour in COLOURS
+             else _paint(colour))
+    style += f' stroke="{COLOURS[edge][0]}"' + (' stroke-dasharray="4 3"' if dashed else "") if edge else ""
+    inside = f"><title>{escape(one_line(title))}</title></rect>" if title else "/>"
+    self._parts.append(f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(max(w, 0))}" height="{_n(max(h, 0))}" '
+                       f'rx="{_n(radius)}" {style}{inside}')
+    return self
 
-    def bar(
-        self, x: float, y: float, w: float, h: float,
-        share: float,              # of the bar that is filled, 0..1
-        colour: str = "blue",
-        mark: float | None = None, # where a line crosses it, 0..1
-        title: str = "",
-    ) -> "Scene":
-        "A bar on its track."
-        self.box(x, y, w, h, "card", title, edge="faint", radius=2)
-        if share > 0: self.box(x, y, w*min(share, 1), h, colour, title, radius=2)
-        return self if mark is None else self.line(x + w*mark, y - 3, x + w*mark, y + h + 3, "ink", 2)
+@patch
+def line(self: Scene, x0: float, y0: float, x1: float, y1: float, colour: str = "line", width: float = 1,
+         dashed: bool = False) -> "Scene":
+    "A straight line."
+    dash = ' stroke-dasharray="4 3"' if dashed else ""
+    self._parts.append(f'<path d="M{_n(x0)} {_n(y0)}L{_n(x1)} {_n(y1)}" fill="none" '
+                       f'stroke-width="{_n(width)}"{dash} {_paint(colour, "stroke")}/>')
+    return self
 
-    def fill(
-        self,
-        boxes: Iterable[tuple[float, float, float, float]],  # x, y, width, height
-        colour: str = "blue",
-    ) -> "Scene":
-        "Many rectangles of one colour as one shape, which a browser draws faster."
-        path = "".join(f"M{_n(x)} {_n(y)}h{_n(w)}v{_n(h)}h{_n(-w)}z" for x, y, w, h in boxes if w > 0 and h > 0)
-        if path: self._parts.append(f'<path d="{path}" {_paint(colour)}/>')
-        return self
+# %% ../../nbs/widgets/82_scene.ipynb #e669e53a
+@patch
+def bar(
+    self: Scene, x: float, y: float, w: float, h: float,
+    share: float,              # of the bar that is filled, 0..1
+    colour: str = "blue",
+    mark: float | None = None, # where a line crosses it, 0..1
+    title: str = "",
+) -> "Scene":
+    "A bar on its track."
+    self.box(x, y, w, h, "card", title, edge="faint", radius=2)
+    if share > 0: self.box(x, y, w*min(share, 1), h, colour, title, radius=2)
+    return self if mark is None else self.line(x + w*mark, y - 3, x + w*mark, y + h + 3, "ink", 2)
 
-    def cells(
-        self, x: float, y: float, w: float,
-        things: Sequence[tuple[str, float]],  # what each is called, and how far its cell is filled, 0..1
-    ) -> float:                    # where the next thing begins
-        "What has no room for its words: a cell each."
-        if not things: return y
-        across = int(w//14)
-        at = lambda i: (x + 14*(i % across), y + 22 + 14*(i//across))
-        self.text(x, y + 8, f"and {len(things):,} more", 13, colour="soft")
-        for i, (title, _) in enumerate(things): self.box(*at(i), 11, 11, "card", title, edge="line", radius=1)
-        parts = (min(max(share, 0.), 1.) for _, share in things)
-        self.fill((at(i)[0], at(i)[1] + 11*(1 - part), 11, 11*part) for i, part in enumerate(parts))
-        return y + 26 + 14*(-(-len(things)//across))
+@patch
+def fill(
+    self: Scene,
+    boxes: Iterable[tuple[float, float, float, float]],  # x, y, width, height
+    colour: str = "blue",
+) -> "Scene":
+    "Many rectangles of one colour as one shape, which a browser draws faster."
+    path = "".join(f"M{_n(x)} {_n(y)}h{_n(w)}v{_n(h)}h{_n(-w)}z" for x, y, w, h in boxes if w > 0 and h > 0)
+    if path: self._parts.append(f'<path d="{path}" {_paint(colour)}/>')
+    return self
 
-    def strike(self, x: float, y: float, w: float, colour: str = "red") -> "Scene":
-        "A line through something."
-        return self.line(x, y, x + w, y, colour, 2)
+# %% ../../nbs/widgets/82_scene.ipynb #ad42beab
+@patch
+def cells(
+    self: Scene, x: float, y: float, w: float,
+    things: Sequence[tuple[str, float]],  # what each is called, and how far its cell is filled, 0..1
+) -> float:                    # where the next thing begins
+    "What has no room for its words: a cell each."
+    if not things: return y
+    across = int(w//14)
+    at = lambda i: (x + 14*(i % across), y + 22 + 14*(i//across))
+    self.text(x, y + 8, f"and {len(things):,} more", 13, colour="soft")
+    for i, (title, _) in enumerate(things): self.box(*at(i), 11, 11, "card", title, edge="line", radius=1)
+    parts = (min(max(share, 0.), 1.) for _, share in things)
+    self.fill((at(i)[0], at(i)[1] + 11*(1 - part), 11, 11*part) for i, part in enumerate(parts))
+    return y + 26 + 14*(-(-len(things)//across))
 
-    def move(self, x0: float, y0: float, x1: float, y1: float, colour: str = "deep", width: float = 2.5) -> "Scene":
-        "An arrow that leaves and arrives level."
-        way = 1 if x1 >= x0 else -1
-        mid, end = (x0 + x1)/2, x1 - 8*way
-        self._parts.append(f'<path d="M{_n(x0)} {_n(y0)}C{_n(mid)} {_n(y0)} {_n(mid)} {_n(y1)} {_n(end)} {_n(y1)}" fill="none" stroke-width="{_n(width)}" {_paint(colour, "stroke")}/>')
-        self._parts.append(f'<path d="M{_n(x1)} {_n(y1)}L{_n(x1 - 11*way)} {_n(y1 - 6)}L{_n(x1 - 11*way)} {_n(y1 + 6)}Z" {_paint(colour)}/>')
-        return self
+@patch
+def strike(self: Scene, x: float, y: float, w: float, colour: str = "red") -> "Scene":
+    "A line through something."
+    return self.line(x, y, x + w, y, colour, 2)
 
-    @contextmanager
-    def group(
-        self, x: float = 0, y: float = 0,
-        key: str = "",             # what it is the picture of, such as 'memory 3'
-        faded: bool = False,
-    ):
-        "What is drawn inside is moved by x and y."
-        name = f' data-key="{escape(key)}"' if key else ""
-        dim = ' opacity=".55"' if faded else ""
-        self._parts.append(f'<g transform="translate({_n(x)} {_n(y)})"{name}{dim}>')
-        try: yield self
-        finally: self._parts.append("</g>")
+# %% ../../nbs/widgets/82_scene.ipynb #4be0d0a1
+@patch
+def move(self: Scene, x0: float, y0: float, x1: float, y1: float, colour: str = "deep", width: float = 2.5) -> "Scene":
+    "An arrow that leaves and arrives level."
+    way = 1 if x1 >= x0 else -1
+    mid, end = (x0 + x1)/2, x1 - 8*way
+    self._parts.append(f'<path d="M{_n(x0)} {_n(y0)}C{_n(mid)} {_n(y0)} {_n(mid)} {_n(y1)} {_n(end)} {_n(y1)}" '
+                       f'fill="none" stroke-width="{_n(width)}" {_paint(colour, "stroke")}/>')
+    self._parts.append(f'<path d="M{_n(x1)} {_n(y1)}L{_n(x1 - 11*way)} {_n(y1 - 6)}L{_n(x1 - 11*way)} '
+                       f'{_n(y1 + 6)}Z" {_paint(colour)}/>')
+    return self
 
-    def svg(self) -> str:
-        "The picture as SVG: the same scene gives the same text."
-        size = f'viewBox="0 0 {_n(self.width)} {_n(self.height)}" width="{_n(self.width)}" height="{_n(self.height)}"'
-        look = 'style="max-width:100%;height:auto" font-family="system-ui,Helvetica,Arial,DejaVu Sans,sans-serif"'
-        return (f'<svg xmlns="http://www.w3.org/2000/svg" {size} class="mk-scene" role="img" {look}><title>{escape(cut(self.words, 900))}</title><desc>{escape(self.words)}</desc>'
-                f'<style>{STYLE}</style><rect width="100%" height="100%" rx="6" {_paint("paper")}/>{"".join(self._parts)}</svg>')
+# %% ../../nbs/widgets/82_scene.ipynb #aed0a94d
+@patch
+@contextmanager
+def group(
+    self: Scene, x: float = 0, y: float = 0,
+    key: str = "",             # what it is the picture of, such as 'memory 3'
+    faded: bool = False,
+):
+    "What is drawn inside is moved by x and y."
+    name = f' data-key="{escape(key)}"' if key else ""
+    dim = ' opacity=".55"' if faded else ""
+    self._parts.append(f'<g transform="translate({_n(x)} {_n(y)})"{name}{dim}>')
+    try: yield self
+    finally: self._parts.append("</g>")
 
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict: return {"image/svg+xml": self.svg(), "text/plain": self.words}
+@patch
+def svg(self: Scene) -> str:
+    "The picture as SVG: the same scene gives the same text."
+    size = f'viewBox="0 0 {_n(self.width)} {_n(self.height)}" width="{_n(self.width)}" height="{_n(self.height)}"'
+    look = 'style="max-width:100%;height:auto" font-family="system-ui,Helvetica,Arial,DejaVu Sans,sans-serif"'
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" {size} class="mk-scene" role="img" '
+            f'{look}><title>{escape(cut(self.words, 900))}</title><desc>{escape(self.words)}</desc>'
+            f'<style>{STYLE}</style><rect width="100%" height="100%" rx="6" '
+            f'{_paint("paper")}/>{"".join(self._parts)}</svg>')

@@ -23,7 +23,7 @@ def only_the_old_dose(ns) -> str:
 def what_bob_gets(ns) -> int:
     "Nothing is Bob's, so only what is nobody's own can reach him."
     assert not any(a.store.list("bob") for a in ns["four"].values())
-    return sum(any("paracetamol" in m.text for m in a.store.list(ns["DOMAIN"])) for a in ns["four"].values())
+    return sum(any("paracetamol" in m.text for m in a.store.list("domain:shared")) for a in ns["four"].values())
 
 
 def ratings_in_force(ns) -> int:
@@ -34,7 +34,9 @@ def ratings_in_force(ns) -> int:
 
 
 def who_still_holds_it(ns) -> str:
-    [name] = [n for n, a in ns["four"].items() if any("penicillin" in t.question for t in a.store.turns("ann"))]
+    "Whose receipt removed nothing; the message itself has been taken back since, so that nobody holds it now."
+    assert not any("penicillin" in t.question for a in ns["four"].values() for t in a.store.turns("ann"))
+    [name] = [n for n, receipt in ns["receipts"].items() if "removed" not in receipt]
     return name
 
 

@@ -15,7 +15,8 @@ sys.path.insert(0, str(labs.ROOT/"tools"))
 import links  # noqa: E402
 import pages  # noqa: E402
 
-PAGES = ("mark/41_trust", "core/10_fusion", "widgets/82a_panel", "widgets/83a_dpem_steps", "hybrid/26_chatbot", "walkthroughs/1_hybrid", "walkthroughs/3_mark")
+PAGES = ("mark/41_trust", "core/10_fusion", "widgets/82a_panel", "widgets/83a_dpem_steps", "hybrid/26_chatbot", "walkthroughs/1_hybrid", "walkthroughs/3_mark",
+         "turn/01_stages", "store/01_traces", "01_generative_agents", "walkthroughs/8_own_memory")
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,13 @@ def test_no_link_is_broken_and_nothing_comes_from_elsewhere(book):
     missing = [b for b in bad if not re.search(r"#[\w/.]+\.ipynb: no such anchor$", b)]   # a page that this small book left out
     assert not missing and not fetched and not outside
     assert len(built(book)) >= len(PAGES)
+
+
+def test_every_folder_has_its_place_in_the_book():
+    import docs
+    folders = {p.parent.relative_to(docs.NBS).as_posix() for p in docs.notebooks() if p.name != "index.ipynb"}
+    placed = [f for of_caption in docs.CAPTIONS.values() for f in of_caption]
+    assert len(placed) == len(set(placed)) and {"" if f == "." else f for f in folders} == set(placed) == set(docs.PARTS)
 
 
 def test_every_page_says_what_it_is(book):

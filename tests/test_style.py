@@ -126,6 +126,7 @@ LAYERS = {  # a room: the rooms that its modules may import
     "core": set(), **{room: ROOMS for room in ROOMS - {"core"}}, **{paper: ROOMS for paper in PAPERS},
     "evaluate": ROOMS, "benchmarks": ROOMS | PAPERS, "widgets": ROOMS | PAPERS,
     "experiments": ROOMS | PAPERS | {"evaluate", "widgets"}, "demo": ROOMS | PAPERS | {"widgets"},
+    "walks": ROOMS | PAPERS | {"widgets"},
     "cli": ROOMS | PAPERS | {"benchmarks", "demo", "experiments", "widgets"},
 }
 EXCEPTIONS = {  # (importer, imported): one that is no longer there is taken out

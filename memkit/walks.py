@@ -41,7 +41,7 @@ _WIDGETS = {
     "mark_steps": "mark_steps", "mark_record": "read_record", "map_steps": "map_steps", "stepper": "stepper",
     "explore_fusion": "explore_fusion", "explore_prompt": "explore_budget repack", "explore_rating": "explore_rating",
     "explore_scores": "explore_mrs", "explore_trust": "explore_trust life_of",
-    "lesson": "Question exercise quiz start took", "panel": "Panel", "pictures": "budget",
+    "lesson": "Question exercise quiz start took", "panel": "Panel", "pictures": "budget", "steps": "steps",
 }
 
 # %% ../nbs/94_walks.ipynb #ac38b859

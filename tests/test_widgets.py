@@ -219,6 +219,25 @@ def test_the_third_time_is_an_arrow_and_a_refresh_strikes_what_it_takes():
     assert any("short-term, said 2 times → long-term, said 3 times" in m for m in moved)
 
 
+def test_said_counts_the_user_and_the_count_towards_theta_everybody():
+    "The user says it twice, the doctor repeats it once, and it is recalled twice: said 2 times, counted 3."
+    assistant, dpem = told([])
+    fact = "I told you of apples here."
+    for i, who in enumerate(("user", "assistant", "user")):
+        note = Note(text=fact, shown=fact, speaker=who, round=f"r{i}", place=0, kind="user-specific", probability=.9, kept=True, reason="")
+        dpem.take("u", Round(f"r{i}", *((fact, "") if who == "user" else ("Hm.", fact))), [note])
+        for m in assistant.store.list("u"): assistant.store.count("u", m.id, recalls=1, correct=1)
+    d = dp.read_dialogue(assistant, "u")
+    frames = [dp.frame(d, i) for i in (1, 2, 3)]
+    rows = [[(m.count, m.said) for m in (*f.short_term, *f.long_term)] for f in frames]
+    assert rows == [[(1, 1)], [(2, 1)], [(3, 2)]]
+    assert [list(s.facts().values()) for s in dp.dpem_steps(assistant, "u")[2:]] == [["short-term, said 1 time"], ["short-term, said 2 times"]]
+    alone, other = told([])
+    other.take("u", Round("r0", "Hm.", fact), [Note(text=fact, shown=fact, speaker="assistant", round="r0", place=0, kind="user-specific", probability=.9, kept=True, reason="")])
+    [row] = dp.frame(dp.read_dialogue(alone, "u"), 1).short_term
+    assert row.said == 0 and dp._said(row) == "by the assistant"
+
+
 def test_what_was_forgotten_is_in_no_step():
     assistant, dpem = told([[("apples", True), ("bees", True)], [("cats", True)]])
     dpem.forget("u", [m.id for m in assistant.store.list("u") if "bees" in m.text])

@@ -134,3 +134,33 @@ def test_every_file_is_named_in_the_readme():
     files = [p.relative_to(DATA).as_posix() for p in sorted(DATA.rglob("*")) if p.is_file() and "__pycache__" not in p.parts]
     assert {"medical_knowledge.jsonl", "medical_questions.jsonl", "fallback.json"} <= set(files)
     assert [f for f in files if f not in ("README.md", "__init__.py") and f not in told] == []
+
+
+# --- other people's words
+
+HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir())
+
+@pytest.mark.parametrize("hand", HANDS)
+def test_a_hand_has_its_four_kinds_in_one_form(hand):
+    of = {kind: rows(f"voices/{hand}/{kind}.jsonl") for kind in ("conversations", "corrections", "messages", "pairs")}
+    assert {k: len(v) for k, v in of.items()} == {"conversations": 10, "corrections": 60, "messages": 120, "pairs": 80}
+    ids = [r["id"] for v in of.values() for r in v]
+    assert len(set(ids)) == len(ids) and {r["hand"] for v in of.values() for r in v} == {hand}
+    for c in of["conversations"]:
+        said = {f"{i}.{j}" for i, s in enumerate(c["sessions"], 1) for j in range(1, len(s["say"]) + 1)}
+        for q in c["questions"]:
+            assert set(q["needs"]) <= said and 1 <= q["after"] <= len(c["sessions"]), c["id"]
+            for pattern in q["accept"] + q.get("reject", []): re.compile(pattern)
+            assert any(re.search(p, q["gold"], re.I) for p in q["accept"]) or not q["needs"], f"{c['id']}: the short answer is right by its own pattern: {q['ask']}"
+    for r in of["corrections"]:
+        for k in r["keep"]:
+            assert all(re.search(p, k["fact"], re.I) for p in k["must"]), f"{r['id']}: the fact holds what it must"
+    assert {p["relation"] for p in of["pairs"]} == {"duplicate", "update", "contradiction", "retraction", "refines", "unrelated"}
+
+def test_no_sentence_is_by_two_hands():
+    seen = {}
+    for hand in HANDS:
+        for kind, part in (("messages", "text"), ("pairs", "new")):
+            for r in rows(f"voices/{hand}/{kind}.jsonl"):
+                # what is short ("3 stars") may be said by anybody
+                if len(words(r[part])) > 5: assert seen.setdefault(" ".join(words(r[part])), hand) == hand, r["id"]

@@ -116,5 +116,4 @@ def forget_turns(
         ticket = conn.execute(erasures.insert().values(at=int(utc_now().timestamp()*1e6))).inserted_primary_key[0]
     drop(store._cache, owner)
     pending = erase(store._db.engine, said, ticket)
-    return Receipt(user=user, at=utc_now(), memories=tuple(sorted(ids)), removed=dict(removed), erased=not pending,
-                   pending=pending)
+    return store._receipt(user, pending, memories=tuple(sorted(ids)), removed=dict(removed))

@@ -132,7 +132,8 @@ def changes_of(
                               relation=relation, into=m.into, reason=m.reason))
         elif m.kind in _MOVED:
             out.append(Change(kind="moved", memory=m.memory, text=words(m.memory), into=m.into, reason=m.reason))
-    return sorted(out, key=lambda c: (c.relation in ("", "unrelated"), c.kind == "moved"))   # first what is tied to something known
+    # first what is tied to something known
+    return sorted(out, key=lambda c: (c.relation in ("", "unrelated"), c.kind == "moved"))
 
 # %% ../../nbs/malp/37_assistant.ipynb #6a87f15d
 def _round(turn: Turn, before: str = "") -> Round:

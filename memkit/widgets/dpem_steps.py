@@ -45,7 +45,8 @@ def roots(
     "By memory: which memory it began as (ours)."
     out = {}
     for before, m in zip(moves, moves[1:]):
-        if m.kind == "superseded" and before.kind in ("stored", "counted") and before.memory == m.other: out[m.other] = out.get(m.memory, m.memory)
+        if m.kind == "superseded" and before.kind in ("stored", "counted") and before.memory == m.other:
+            out[m.other] = out.get(m.memory, m.memory)
     return {m.memory: out.get(m.memory, m.memory) for m in moves if m.memory is not None}
 
 # %% ../../nbs/widgets/83a_dpem_steps.ipynb #db04674c
@@ -53,7 +54,8 @@ def sayings(
     rows: Sequence[Memory],    # the superseded too
     root: Mapping[int, int],
 ) -> dict[int, int]:           # by memory
-    "How often the user had said something when a wording of it was stored; the assistant's sentences don't count (ours)."
+    ("How often the user had said something when a wording of it was stored; the assistant's sentences "
+     "don't count (ours).")
     n, out = {}, {}
     for m in sorted(rows, key=lambda m: m.id):
         first = root.get(m.id, m.id)
@@ -90,8 +92,8 @@ def read_dialogue(
     used = [(at[e.at], e.memory) for e in store.events(user, kinds=["recalled"]) if e.at in at]
     origin = {(turn, m.meta.get("speaker", ""), m.meta.get("sentence", -1)): m.id for m in kept for turn in m.turns}
     recalled = {i: frozenset(m for at, m in used if at == i) for i, _ in used}
-    return Dialogue(rounds=rounds, moves=tuple(moves), words={m.id: m.text for m in kept}, origin=origin, root=root, turns=turns,
-                    said=sayings(kept, root), recalled=recalled, settings=dpem.settings)
+    return Dialogue(rounds=rounds, moves=tuple(moves), words={m.id: m.text for m in kept}, origin=origin, root=root,
+                    turns=turns, said=sayings(kept, root), recalled=recalled, settings=dpem.settings)
 
 # %% ../../nbs/widgets/83a_dpem_steps.ipynb #01221be9
 @dataclass(frozen=True, kw_only=True)
@@ -144,12 +146,14 @@ class Frame:
 # %% ../../nbs/widgets/83a_dpem_steps.ipynb #19057fc6
 def _notes(d: Dialogue, round: int) -> tuple[NoteRow, ...]:
     turn = d.turns.get(round)
-    said = {who: chat_sentences(text) for who, text in (("user", turn.text), ("assistant", turn.answer))} if turn else {}
+    said = ({who: chat_sentences(text) for who, text in (("user", turn.text), ("assistant", turn.answer))} if turn
+            else {})
     def row(m: Move) -> NoteRow:
         side = said.get(m.speaker, [])
         text = side[m.sentence][1] if m.sentence is not None and m.sentence < len(side) else "(words that aren't kept)"
         dropped = m.kind == "dropped"
-        return NoteRow(text=text, speaker=m.speaker, dropped=m.reason or "dropped" if dropped else "", memory=None if dropped else d.origin.get((m.turn, m.speaker, m.sentence)))
+        return NoteRow(text=text, speaker=m.speaker, dropped=m.reason or "dropped" if dropped else "",
+                       memory=None if dropped else d.origin.get((m.turn, m.speaker, m.sentence)))
     return tuple(row(m) for m in d.moves if m.round == round and m.kind in ("noted", "dropped"))
 
 def _rows(d: Dialogue, ids: Sequence[int], now: State, before: State, round: int) -> tuple[MemoryRow, ...]:
@@ -159,8 +163,8 @@ def _rows(d: Dialogue, ids: Sequence[int], now: State, before: State, round: int
         m, root = happened.get(id), d.root.get(id, id)
         how = m.kind if m else ""
         counts = now.flags if id in now.flags else before.flags
-        return MemoryRow(id=id, root=root, text=d.words.get(id, "(forgotten)"), count=counts.get(id, 1), how=how, reason=m.reason if m else "",
-                         recalled=bool(shown & {id, root}), said=d.said.get(id, 1))
+        return MemoryRow(id=id, root=root, text=d.words.get(id, "(forgotten)"), count=counts.get(id, 1), how=how,
+                         reason=m.reason if m else "", recalled=bool(shown & {id, root}), said=d.said.get(id, 1))
     return tuple(map(row, ids))
 
 # %% ../../nbs/widgets/83a_dpem_steps.ipynb #61bf6fac
@@ -175,38 +179,51 @@ def frame(
     living = {d.root.get(i, i) for i in (*now.short_term, *now.long_term)}
     left = [i for i in now.history if i not in before.history and d.root.get(i, i) not in living]
     rows = lambda ids: _rows(d, ids, now, before, round)
-    return Frame(round=round, rounds=d.rounds, said=turn.text if turn else "", answered=turn.answer if turn else "", notes=_notes(d, round), short_term=rows(now.short_term),
+    return Frame(round=round, rounds=d.rounds, said=turn.text if turn else "", answered=turn.answer if turn else "",
+                 notes=_notes(d, round), short_term=rows(now.short_term),
                  long_term=rows(now.long_term), left=rows(left), history=len(now.history), settings=d.settings,
                  older=sum(d.root.get(i, i) in living for i in now.history),
-                 open=tuple((d.words.get(a, "(forgotten)"), d.words.get(b, "(forgotten)")) for a, b in now.contradictions))
+                 open=tuple((d.words.get(a, "(forgotten)"), d.words.get(b, "(forgotten)"))
+                            for a, b in now.contradictions))
 
 # %% ../../nbs/widgets/83a_dpem_steps.ipynb #5a9dfbba
-_HOW = {"stored": "new", "counted": "said again", "promoted": "promoted", "evicted": "evicted", "refreshed": "swept out by the refresh", "superseded": "superseded", "resolved": "kept"}
+_HOW = {"stored": "new", "counted": "said again", "promoted": "promoted", "evicted": "evicted",
+        "refreshed": "swept out by the refresh", "superseded": "superseded", "resolved": "kept"}
 
+# %% ../../nbs/widgets/83a_dpem_steps.ipynb #c85a3291
 def words_of_frame(
     f: Frame,
 ) -> str:
     "What happened in a round, in sentences (ours)."
-    if not f.round: return f"Before the first round: all memories are empty. A memory turns long-term when it has appeared {f.settings.promote_at} times (θ)."
+    if not f.round:
+        return (f"Before the first round: all memories are empty. A memory turns long-term when it has appeared "
+                f"{f.settings.promote_at} times (θ).")
     noted, dropped = ([n for n in f.notes if bool(n.dropped) == b] for b in (False, True))
     rows = (*f.short_term, *f.long_term)
-    of = lambda how: [f"{quoted(m.text)}{f' (counted {m.count} of {f.settings.promote_at})' if how == 'counted' else ''}" for m in rows if m.how == how]
-    out = f"Round {f.round}: the user said {quoted(f.said, 160)}. {len(noted)} of {many(len(f.notes), 'sentence')} noted in working memory."
-    out += listed("Dropped", [f"{quoted(n.text, 60)} ({n.dropped})" for n in dropped]) + listed("Recalled for the answer", [quoted(m.text) for m in rows if m.recalled])
+    of = lambda how: [f"{quoted(m.text)}"
+                      f"{f' (counted {m.count} of {f.settings.promote_at})' if how == 'counted' else ''}"
+                      for m in rows if m.how == how]
+    out = (f"Round {f.round}: the user said {quoted(f.said, 160)}. {len(noted)} of {many(len(f.notes), 'sentence')} "
+           f"noted in working memory.")
+    out += listed("Dropped", [f"{quoted(n.text, 60)} ({n.dropped})" for n in dropped])
+    out += listed("Recalled for the answer", [quoted(m.text) for m in rows if m.recalled])
     out += listed("New", of("stored")) + listed("Said again", of("counted"))
     out += listed("Promoted to long-term", [f"{quoted(m.text)} ({m.reason})" for m in rows if m.how == "promoted"])
     out += listed("Left for history", [f"{quoted(m.text)} ({_HOW.get(m.how, m.how)}: {m.reason})" for m in f.left])
     out += listed("Can't both be true", [f"{quoted(a)} and {quoted(b)}" for a, b in f.open])
-    return out + f" Now {len(f.short_term)} of {f.settings.short_term_size} short-term, {len(f.long_term)} long-term, {f.history} in history; refresh in {many(f.refresh_in, 'round')}."
+    return (out + f" Now {len(f.short_term)} of {f.settings.short_term_size} short-term, {len(f.long_term)} long-term, "
+                  f"{f.history} in history; refresh in {many(f.refresh_in, 'round')}.")
 
 # %% ../../nbs/widgets/83a_dpem_steps.ipynb #b2b01a63
 _WIDTH, _LEFT, _SPLIT, _ROW = 760, 15, 430, 46   # pixels
-_TAGS = {"stored": ("+ new", "blue"), "counted": ("▲ said again", "blue"), "promoted": ("→ promoted", "deep"), "resolved": ("kept", "deep"), "": ("", "soft")}
+_TAGS = {"stored": ("+ new", "blue"), "counted": ("▲ said again", "blue"), "promoted": ("→ promoted", "deep"),
+         "resolved": ("kept", "deep"), "": ("", "soft")}
 
 def _head(s: Scene, f: Frame) -> float:
     "The round, and what was said in it; returns where the next thing begins."
     s.text(_LEFT, 22, f"Round {f.round} of {f.rounds}" if f.round else "Before the first round", 18, True)
-    s.text(_WIDTH - _LEFT, 22, f"θ = {f.settings.promote_at}   ·   every {many(f.settings.refresh_every, 'round')} a refresh", 13, colour="soft", align="right")
+    right = f"θ = {f.settings.promote_at}   ·   every {many(f.settings.refresh_every, 'round')} a refresh"
+    s.text(_WIDTH - _LEFT, 22, right, 13, colour="soft", align="right")
     y = 50
     for who, text in (("User", f.said), ("Answer", f.answered)):
         for i, line in enumerate(wrap(text, 655, 2 if who == "User" else 1, 14) if text.strip() else ()):
@@ -218,12 +235,16 @@ def _head(s: Scene, f: Frame) -> float:
 # %% ../../nbs/widgets/83a_dpem_steps.ipynb #89837b7c
 def _working(s: Scene, f: Frame, y: float, most: int) -> float:
     noted = sum(not n.dropped for n in f.notes)
-    s.text(_LEFT, y + 12, "Working memory", 15, True).text(_LEFT + 160, y + 12, f"{noted} of {many(len(f.notes), 'sentence')} noted" if f.notes else "empty", 13, colour="soft")
+    (s.text(_LEFT, y + 12, "Working memory", 15, True)
+     .text(_LEFT + 160, y + 12, f"{noted} of {many(len(f.notes), 'sentence')} noted" if f.notes else "empty", 13,
+           colour="soft"))
     y += 36
     for n in f.notes[:most]:
         s.box(_LEFT, y - 6, 12, 12, "paper" if n.dropped else "blue", edge="faint")
         s.text(_LEFT + 20, y, n.text, 14, colour="soft" if n.dropped else "ink", width=395, struck=bool(n.dropped))
-        s.text(_SPLIT + 5, y, n.dropped.replace(" with probability", ":") or "noted" + (" from the answer" if n.speaker == "assistant" else ""), 13, colour="red" if n.dropped else "soft", width=_WIDTH - _SPLIT - 20)
+        s.text(_SPLIT + 5, y, n.dropped.replace(" with probability", ":")
+               or "noted" + (" from the answer" if n.speaker == "assistant" else ""), 13,
+               colour="red" if n.dropped else "soft", width=_WIDTH - _SPLIT - 20)
         y += 23
     if len(f.notes) > most: s.text(_LEFT + 20, y, f"… and {len(f.notes) - most} more sentences", 13, colour="soft")
     return y + (23 if len(f.notes) > most else 0)
@@ -232,7 +253,9 @@ def _working(s: Scene, f: Frame, y: float, most: int) -> float:
 def _count(s: Scene, x: float, y: float, m: MemoryRow, theta: int):
     "Its count, against θ: a box for each time, or a bar where θ is large."
     if theta <= 6:
-        for i in range(theta): s.box(x + 27*i, y - 6, 24, 12, "blue" if i < m.count else "card", f"counted {m.count} of {theta}", edge="faint")
+        for i in range(theta):
+            s.box(x + 27*i, y - 6, 24, 12, "blue" if i < m.count else "card", f"counted {m.count} of {theta}",
+                  edge="faint")
     else: s.bar(x, y - 6, 160, 12, m.count/theta, title=f"counted {m.count} of {theta}")
     s.text(x + min(theta, 6)*27 + 5, y, f"{m.count} of {theta}", 13, colour="soft")
 
@@ -293,11 +316,13 @@ def _heads(s: Scene, f: Frame, y: float) -> float:
     set_, wide = f.settings, _SPLIT - _LEFT - 30
     s.line(_LEFT, y, _WIDTH - _LEFT, y).text(_LEFT, y + 18, "Short-term memory", 15, True)
     s.text(_LEFT + wide, y + 18, f"{len(f.short_term)} of {set_.short_term_size}", 14, True, align="right")
-    s.bar(_LEFT, y + 34, 110, 10, f.refresh_in/set_.refresh_every, "navy", title=f"refresh in {many(f.refresh_in, 'round')}")
+    s.bar(_LEFT, y + 34, 110, 10, f.refresh_in/set_.refresh_every, "navy",
+          title=f"refresh in {many(f.refresh_in, 'round')}")
     look = "" if set_.promote_every == 1 else f"; promotion in {many(f.look_in, 'round')}"
     now = "refreshed now, again" if f.round and f.refresh_in == set_.refresh_every else "refresh"
     s.text(_LEFT + 118, y + 39, f"{now} in {many(f.refresh_in, 'round')}", 13, colour="soft", width=wide - 118)
-    s.text(_SPLIT, y + 18, "Long-term memory", 15, True).text(_WIDTH - _LEFT, y + 18, str(len(f.long_term)), 14, True, align="right")
+    s.text(_SPLIT, y + 18, "Long-term memory", 15, True)
+    s.text(_WIDTH - _LEFT, y + 18, str(len(f.long_term)), 14, True, align="right")
     s.text(_SPLIT, y + 39, f"never refreshed{look}", 13, colour="soft", width=_WIDTH - _SPLIT - _LEFT)
     return y + 56
 
@@ -364,22 +389,25 @@ def _facts(d: Dialogue, round: int) -> dict[str, str]:
     for id in sorted(d.words): first.setdefault(d.root.get(id, id), id)
     living, out = {d.root.get(i, i) for i in (*now.long_term, *now.short_term)}, {}
     left = [i for i in now.history if d.root.get(i, i) not in living]
-    for place, id in [(place, i) for place, ids in (("long-term", now.long_term), ("short-term", now.short_term), ("history", left)) for i in ids]:
+    for place, id in [(place, i) for place, ids in (("long-term", now.long_term), ("short-term", now.short_term),
+                                                    ("history", left)) for i in ids]:
         name = d.words.get(first.get(d.root.get(id, id), id), "(forgotten)").rstrip(".")
         said = "" if place == "history" else f", said {many(d.said.get(id, 1), 'time')}"
         other = f", as {quoted(d.words[id], 60)}" if id in d.words and d.words[id].rstrip(".") != name else ""
         out[name if name not in out else f"{name} (memory {id})"] = place + said + other
     return out
 
+# %% ../../nbs/widgets/83a_dpem_steps.ipynb #6e4ce81e
 def dpem_steps(
     assistant: "MalpAssistant",      # whose memory is DPeM
     user: str,
     turns: Sequence[Turn] = (),      # no longer needed: whole turns come from the store
 ) -> list[Step]:                     # the state before the first round, then one step per round
-    "Every round of `user` with DPeM, ready for `stepper` (MaLP §2.3). Raises `ValueError` for an assistant with another memory."
+    ("Every round of `user` with DPeM, ready for `stepper` (MaLP §2.3). Raises `ValueError` for an assistant with "
+     "another memory.")
     d = read_dialogue(assistant, user)
     turns_given(turns)
     def step(f: Frame) -> Step:
-        return Step(title=title_of_round(f), words=words_of_frame(f), scene=partial(draw_frame, f), turn=d.turns.get(f.round),
-                    facts=partial(_facts, d, f.round))
+        return Step(title=title_of_round(f), words=words_of_frame(f), scene=partial(draw_frame, f),
+                    turn=d.turns.get(f.round), facts=partial(_facts, d, f.round))
     return [step(frame(d, i)) for i in range(d.rounds + 1)]

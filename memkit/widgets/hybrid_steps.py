@@ -70,7 +70,8 @@ def _half(s: Scene, x: float, w: float, name: str, t: Turn, other: Turn) -> floa
     s.text(x, y, name, 15, True, "blue").text(x + w, y, f"{t.prompt_tokens:,} tokens", 13, colour="soft", align="right")
     for c in (*of_kind(t, Memory)[0], *of_kind(t, Document)[0]):
         y, shared = y + 22, key(c.hit) in both
-        s.text(x, y, f"{marks.get(key(c.hit), '?')}  {name_of(c.hit.item)}", 14, not shared, "ink" if shared else "deep", width=w - 90)
+        s.text(x, y, f"{marks.get(key(c.hit), '?')}  {name_of(c.hit.item)}", 14, not shared,
+               "ink" if shared else "deep", width=w - 90)
         if not shared: s.text(x + w, y, "only here", 13, True, "deep", "right")
     y += 28
     for line in wrap(("Fallback. " if t.fallback else "") + t.answer, w, 9, 14):
@@ -101,8 +102,11 @@ def _pair_or_turn(turns: Sequence[Turn], done: Mapping[tuple[int, int], Turn], t
     if (turn, memory) not in done: return draw_turn(t, "As it was; press “Answer again”")
     return draw_pair(t, done[turn, memory], [name_of(h.item) for h in t.recalled if h.item.id == memory])
 
+_ANSWERS = "turns are answered again by the HybridChatbot that gave them, as memkit.hybrid.open_chatbot opens one"
+
 def _choices(turn: Turn) -> list[tuple[str, int]]:
-    return [("nothing", 0), *((short(f"M{i}  {name_of(h.item)}", 70), h.item.id) for i, h in enumerate(turn.recalled, 1))]
+    return [("nothing", 0), *((short(f"M{i}  {name_of(h.item)}", 70), h.item.id)
+                              for i, h in enumerate(turn.recalled, 1))]
 
 # %% ../../nbs/widgets/83b_hybrid_steps.ipynb #9a54441a
 def take_away(
@@ -114,15 +118,19 @@ def take_away(
 
     Raises `ValueError` where no turn recalled any."""
     import ipywidgets as w
-    given(bot, "retriever", "turns are answered again by the HybridChatbot that gave them, as memkit.hybrid.open_chatbot opens one")
+    given(bot, "retriever", _ANSWERS)
     turns, done = [t for t in turns_given(turns).values() if t.recalled], {}
-    if not turns: raise ValueError("no turn recalled a memory, so there is none to take away; chat until one is recalled")
+    if not turns:
+        raise ValueError("no turn recalled a memory, so there is none to take away; chat until one is recalled")
     look = {"layout": w.Layout(width="400px"), "style": {"description_width": "initial"}}
-    turn = w.Dropdown(options=[(short(t.text, 70), i) for i, t in enumerate(turns)], value=0, description="Turn", **look)
+    turn = w.Dropdown(options=[(short(t.text, 70), i) for i, t in enumerate(turns)], value=0, description="Turn",
+                      **look)
     memory = w.Dropdown(options=_choices(turns[0]), value=0, description="Without", **look)
     turn.observe(lambda change: setattr(memory, "options", _choices(turns[turn.value])), "value")
-    button = w.Button(description="Answer again", tooltip="Answer this turn again without the memory; nothing is stored")
+    button = w.Button(description="Answer again",
+                      tooltip="Answer this turn again without the memory; nothing is stored")
     panel = Panel({"turn": turn, "memory": memory}, partial(_pair_or_turn, turns, done), key, [[turn, memory, button]])
-    def answer(): done[turn.value, memory.value] = answer_without(bot, turns[turn.value], [memory.value] if memory.value else [])
+    def answer():
+        done[turn.value, memory.value] = answer_without(bot, turns[turn.value], [memory.value] if memory.value else [])
     button.on_click(lambda _: panel.attempt(answer))
     return panel

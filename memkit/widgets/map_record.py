@@ -91,7 +91,8 @@ class MapFrame:
     answered: str = ""
     types: tuple[str, ...] = ()     # what was done about it
     shares: Mapping[str, float] | None = None   # probability of A, B and C; None: isn't known
-    because: Mapping[str, tuple[str, tuple[str, ...]]] | None = None   # for A and B: the part that decided, and its cues
+    # for A and B: the part that decided, and its cues
+    because: Mapping[str, tuple[str, tuple[str, ...]]] | None = None
     doubt: float = .5               # probability of B from which on ratings are looked for
     rows: tuple[RatingRow, ...] = ()
     recalled: tuple[Recalled, ...] = ()
@@ -127,7 +128,8 @@ def _recalled(turn: Turn) -> tuple[Recalled, ...]:
     "The ratings that a turn weighed, the most alike first."
     def one(c) -> Recalled:
         r, parts = rated_of(c.hit.item), c.hit.parts
-        return Recalled(name=named(r.item), rating=r.rating, likeness=parts.get("likeness", 0.), moved=parts.get("moved", 0.),
+        return Recalled(name=named(r.item), rating=r.rating, likeness=parts.get("likeness", 0.),
+                        moved=parts.get("moved", 0.),
                         shown=c.shown, outcome=c.outcome)
     return tuple(map(one, turn.considered))
 
@@ -171,8 +173,9 @@ def frame_of(
     now = MapFrame(number=number, of=of, said=turn.text, answered=turn.answer, rows=tuple(rows), turn=turn)
     if "types" not in turn.detected: return replace(now, note=LOST)
     found, read_as = turn.detected, turn.query if turn.query != turn.text else ""
-    return replace(now, read_as=read_as, types=tuple(found["types"]), shares=dict(found["shares"]), because=_because(assistant, turn),
-                   doubt=min(.5, assistant.settings.doubt), recalled=_recalled(turn), told=_told(turn), note=_note(turn))
+    return replace(now, read_as=read_as, types=tuple(found["types"]), shares=dict(found["shares"]),
+                   because=_because(assistant, turn), doubt=min(.5, assistant.settings.doubt), recalled=_recalled(turn),
+                   told=_told(turn), note=_note(turn))
 
 # %% ../../nbs/widgets/83da_map_record.ipynb #4e7ed026
 def map_frames(

@@ -57,12 +57,16 @@ def words_of_map(
     "What happened in a moment, in sentences (ours)."
     done, size = _done(f), f" The profile has {many(len(f.profile), 'rating')}."
     if not f.number:
-        done += f" {many(f.forgotten, 'memory', 'memories')} forgotten, and nothing of them is left." if f.forgotten else ""
-        return f"{'Between two messages:' if f.later else 'Before the first message:'}{done or ' nothing is known.'}{size}"
-    out = f"Message {f.number} of {f.of}: {quoted(f.said, 160)}." + (f" Read as {quoted(f.read_as, 120)}." if f.read_as else "")
+        done += (f" {many(f.forgotten, 'memory', 'memories')} forgotten, and nothing of them is left." if f.forgotten
+                 else "")
+        return (f"{'Between two messages:' if f.later else 'Before the first message:'}{done or ' nothing is known.'}"
+                f"{size}")
+    out = (f"Message {f.number} of {f.of}: {quoted(f.said, 160)}."
+           + (f" Read as {quoted(f.read_as, 120)}." if f.read_as else ""))
     out += f"{_taken_for(f)}{done}{size}"
     moved = sorted((r for r in f.recalled if r.moved), key=lambda r: -abs(r.moved))
-    out += listed("What moved the expected stars most", [f"{r.name} rated {r.rating:g}, {r.moved:+.2f}" for r in moved], 3)
+    out += listed("What moved the expected stars most", [f"{r.name} rated {r.rating:g}, {r.moved:+.2f}" for r in moved],
+                  3)
     out += listed("Expected", [f"{named(t.r.item)} {t.r.expected:.1f} of 5 ({t.what})" for t in f.told], 4)
     return out + (f" {f.note}" if f.note else "") + f" The answer: {quoted(f.answered, 140)}."
 
@@ -85,9 +89,11 @@ _WIDTH, _LEFT, _SPLIT, _ROW = 760, 15, 450, 26   # pixels
 
 def _head(s: Scene, f: MapFrame) -> float:
     "The message and the answer; returns where the next thing begins."
-    s.text(_LEFT, 22, f"Message {f.number} of {f.of}" if f.number else "Between two messages" if f.later else "Before the first message", 18, True)
+    at = "Between two messages" if f.later else "Before the first message"
+    s.text(_LEFT, 22, f"Message {f.number} of {f.of}" if f.number else at, 18, True)
     y = 48
-    for who, text, most in (("User", f.said, 2), ("Read as", f.read_as, 1), ("Answer", " ".join(f.answered.split()), 2)):
+    for who, text, most in (("User", f.said, 2), ("Read as", f.read_as, 1),
+                            ("Answer", " ".join(f.answered.split()), 2)):
         for i, line in enumerate(wrap(text, 640, most, 14) if text.strip() else ()):
             if not i: s.text(_LEFT, y, who, 13, colour="soft")
             s.text(_LEFT + 66, y, line, 14, colour="soft" if who == "Read as" else "ink")
@@ -112,7 +118,8 @@ def _kinds(s: Scene, f: MapFrame, y: float) -> float:
     for kind, name in KINDS.items():
         p, done, x = f.shares[kind], kind in f.types, _LEFT + 245
         s.text(_LEFT, y, f"{kind} {name}", 14, done, width=240)
-        s.bar(x, y - 6, 120, 12, p, "blue" if done else "faint", mark=None if kind == OTHER else .5, title=f"probability {p:.3f}")
+        s.bar(x, y - 6, 120, 12, p, "blue" if done else "faint", mark=None if kind == OTHER else .5,
+              title=f"probability {p:.3f}")
         if kind == PREFERENCE and f.doubt < .5: s.line(x + 120*f.doubt, y - 9, x + 120*f.doubt, y + 9, "ink", 1.5, True)
         s.text(x + 130, y, f"{p:.2f}", 14, done)
         if done: s.text(x + 170, y, "✓", 14, True, "deep")
@@ -121,7 +128,8 @@ def _kinds(s: Scene, f: MapFrame, y: float) -> float:
     return y - 4
 
 # %% ../../nbs/widgets/83d_map_steps.ipynb #3109e118
-_TAGS = {"new": ("+ new", "blue"), "changed": ("changed", "blue"), "said again": ("said again", "soft"), "taken back": ("taken back", "red"), "": ("", "soft")}
+_TAGS = {"new": ("+ new", "blue"), "changed": ("changed", "blue"), "said again": ("said again", "soft"),
+         "taken back": ("taken back", "red"), "": ("", "soft")}
 
 def _stars(s: Scene, x: float, y: float, rating: float, colour: str, title: str):
     "Five places, filled as far as the rating goes."
@@ -131,10 +139,12 @@ def _rating_row(s: Scene, x: float, y: float, w: float, r: RatingRow):
     tag, colour = _TAGS[r.how]
     gone, name = r.rating is None, named(r.item)
     with s.group(x, y, f"rating {r.item.domain} {r.item.id}"):
-        s.box(0, 0, w, 23, "card", f"{name}; {', '.join(r.item.genres)}", edge="red" if gone else "blue" if r.how else "line", dashed=gone)
+        s.box(0, 0, w, 23, "card", f"{name}; {', '.join(r.item.genres)}",
+              edge="red" if gone else "blue" if r.how else "line", dashed=gone)
         if r.recalled: s.box(0, 0, 5, 23, "orange", "recalled for the prompt", radius=1)
         s.text(11, 12, name, 14, r.how in ("new", "changed"), "soft" if gone else "ink", width=205, struck=gone)
-        _stars(s, 222, 12, 0. if gone else r.rating, "blue" if r.how else "navy", "taken back" if gone else f"{r.rating:g} of 5")
+        _stars(s, 222, 12, 0. if gone else r.rating, "blue" if r.how else "navy",
+               "taken back" if gone else f"{r.rating:g} of 5")
         if r.before is not None: s.text(302, 12, f"{r.before:g}", 14, colour="red", struck=True)
         if not gone: s.text(302 if r.before is None else 324, 12, f"{r.rating:g}", 14, True)
         s.text(w - 8, 12, tag, 13, True, colour, "right")
@@ -175,13 +185,15 @@ def _whole(rating: float) -> int: return max(1, int(rating + .5))
 def _why_nothing(f: MapFrame) -> str:
     if not f.shares: return "not known any more"
     if OTHER in f.types: return "it goes straight to the language model"
-    return "there is nothing to recall yet" if RECOMMEND in f.types and not f.profile else "nothing was asked that ratings answer"
+    return ("there is nothing to recall yet" if RECOMMEND in f.types and not f.profile
+            else "nothing was asked that ratings answer")
 
 def _recalled_row(s: Scene, x: float, y: float, w: float, r: Recalled, shown: int):
     "One rating that was weighed: how alike it is, and what it moved."
     with s.group(x, y, f"recalled {r.name}"):
         s.text(0, 10, f"{r.name}: {r.rating:g}", 14, width=w - 150)
-        s.bar(w - 144, 5, 44, 10, r.likeness, "orange" if r.shown else "navy", title=f"alike {r.likeness:.2f}; {r.outcome}")
+        s.bar(w - 144, 5, 44, 10, r.likeness, "orange" if r.shown else "navy",
+              title=f"alike {r.likeness:.2f}; {r.outcome}")
         s.text(w - 94, 10, f"{r.likeness:.2f}", 13, colour="soft")
         if r.moved: s.text(w, 10, f"{r.moved:+.2f}", 13, True, "deep" if r.moved > 0 else "red", "right")
         elif shown and not r.shown: s.text(w, 10, "not shown", 13, colour="soft", align="right")
@@ -192,9 +204,12 @@ def _weighed(s: Scene, f: MapFrame, y: float, room: float) -> float:
     x, w, shown = _SPLIT, _WIDTH - _SPLIT - _LEFT, sum(r.shown for r in f.recalled)
     if not f.number: return y
     s.text(x, y + 14, "Recalled", 15, True)
-    if f.recalled: s.text(x + w, y + 14, f"alike, moved by; {shown} shown to it" if shown else "alike, moved by", 13, colour="soft", align="right")
+    if f.recalled:
+        s.text(x + w, y + 14, f"alike, moved by; {shown} shown to it" if shown else "alike, moved by", 13,
+               colour="soft", align="right")
     y, n = y + 28, len(f.recalled)
-    best = sorted(range(n), key=lambda i: (-abs(f.recalled[i].moved), not f.recalled[i].shown, i))[:max(2, int((room - 48)//22))]
+    first = sorted(range(n), key=lambda i: (-abs(f.recalled[i].moved), not f.recalled[i].shown, i))
+    best = first[:max(2, int((room - 48)//22))]
     for i in sorted(best):
         _recalled_row(s, x, y, w, f.recalled[i], shown)
         y += 22
@@ -212,14 +227,19 @@ def _columns(s: Scene, x: float, base: float, step: float, t: Told, high: float 
         left, h, mid = x + step*i + 3, high*p/top, x + step*(i + .5)
         says = f"; the model {t.says[i]:.1%}" if t.says else ""
         s.box(left, base - h, step - 6, h, "blue", f"{_STARS[i]}: {p:.1%}{says}", radius=1)
-        if t.says: s.line(left - 2, base - high*t.says[i]/top, left + step - 4, base - high*t.says[i]/top, "orange", 3.5)
-        s.text(mid, base + 18, str(i + 1), 13, True, align="center").text(mid, base + 33, f"{p:.0%}", 13, colour="soft", align="center")
-    s.line(x, base, x + 5*step, base, "faint").text(x + step*(t.r.expected - .5), base + 6, "▲", 11, colour="red", align="center")
+        if t.says:
+            s.line(left - 2, base - high*t.says[i]/top, left + step - 4, base - high*t.says[i]/top, "orange", 3.5)
+        (s.text(mid, base + 18, str(i + 1), 13, True, align="center")
+         .text(mid, base + 33, f"{p:.0%}", 13, colour="soft", align="center"))
+    s.line(x, base, x + 5*step, base, "faint")
+    s.text(x + step*(t.r.expected - .5), base + 6, "▲", 11, colour="red", align="center")
 
+# %% ../../nbs/widgets/83d_map_steps.ipynb #3e5e9cb1
 def _shares(s: Scene, x: float, y: float, w: float, t: Told) -> float:
     "An item's shares of 1 to 5 stars as columns, their mean as a mark below, and what moved it."
     says = f"; the model {expected(np.array(t.says)):.1f}" if t.says else ""
-    s.text(x, y + 8, named(t.r.item), 14, True, width=w).text(x, y + 25, f"{t.r.expected:.1f} of 5{says}", 13, colour="soft", width=w)
+    s.text(x, y + 8, named(t.r.item), 14, True, width=w)
+    s.text(x, y + 25, f"{t.r.expected:.1f} of 5{says}", 13, colour="soft", width=w)
     _columns(s, x, y + 72, (w - 10)/5, t)
     y += 122
     for why, colour in ((t.r.reasons, "deep"), (t.r.against, "red")):
@@ -276,7 +296,8 @@ def draw_map(
 def _facts(frames: Sequence[MapFrame], n: int) -> dict[str, str]:
     "Each rating in force, the kind of the message, and what was last expected."
     f, out = frames[n], {}
-    for r in f.profile: out[named(r.item) + ("" if r.item.domain == "films" else f", {r.item.domain}")] = f"{r.rating:g} of 5"
+    for r in f.profile:
+        out[named(r.item) + ("" if r.item.domain == "films" else f", {r.item.domain}")] = f"{r.rating:g} of 5"
     if f.shares: out["kind of the message"] = " and ".join(f"{k} ({f.shares[k]:.0%})" for k in sorted(f.types))
     last = {named(t.r.item): t for g in frames[:n + 1] for t in g.told}
     return out | {f"expected of {name}, when last told": f"{t.r.expected:.2f} of 5" for name, t in last.items()}

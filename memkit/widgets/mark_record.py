@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from memkit.mark.assistant import MarkAssistant
 
 # %% ../../nbs/widgets/83ca_mark_record.ipynb #1daf16ed
-ROUND, READING, JUDGEMENT, REVIEW, UPKEEP, FORGETTING = WHAT = ("round", "reading", "judgement", "review", "maintenance", "forgetting")
+ROUND, READING, JUDGEMENT, REVIEW, UPKEEP, FORGETTING = WHAT = ("round", "reading", "judgement", "review",
+                                                                "maintenance", "forgetting")
 
 @dataclass(frozen=True)
 class Happening:
@@ -42,7 +43,8 @@ class Happening:
         return any(e.kind == "state" and e.user == DOMAIN for e in self.events)
 
 _SINGLE = {"turn": ROUND, CLASSIFIED: REVIEW, "forgotten": FORGETTING}
-_IGNORED = frozenset({"recalled", "feedback", "seen", "adapter", "replaced"})   # others tell the same, or it isn't about memories
+# others tell the same, or it isn't about memories
+_IGNORED = frozenset({"recalled", "feedback", "seen", "adapter", "replaced"})
 
 def _once_more(e: "Event") -> bool: return e.kind == "added" and "once more" in e.reason
 
@@ -52,8 +54,10 @@ def _begins(e: "Event", now: Happening | None) -> str | None:
     what = now.what if now else ""
     if e.kind in _SINGLE: return "" if _SINGLE[e.kind] == what == FORGETTING else _SINGLE[e.kind]
     if e.kind == JUDGED and e.reason != SAID_AGAIN: return JUDGEMENT
-    if e.kind == "rewritten" and not e.reason.startswith("said again"): return ("" if what == FORGETTING else FORGETTING) if "forgotten" in e.reason else None
-    if e.kind in ("dropped", RESTORED): return "" if what == UPKEEP and abs(e.at - now.events[0].at) < timedelta(minutes=10) else UPKEEP
+    if e.kind == "rewritten" and not e.reason.startswith("said again"):
+        return ("" if what == FORGETTING else FORGETTING) if "forgotten" in e.reason else None
+    if e.kind in ("dropped", RESTORED):
+        return "" if what == UPKEEP and abs(e.at - now.events[0].at) < timedelta(minutes=10) else UPKEEP
     if e.kind not in ("added", "rewritten", "superseded", "disputed", "revived", "state", JUDGED): return None
     if what == READING and not now.read: return ""
     follows = e.kind in ("superseded", "disputed", "revived") or _once_more(e)
@@ -142,14 +146,18 @@ def card(
     "A memory as the log up to a moment has it; its words are today's (ours)."
     left, m = next((e for e in reversed(history) if e.kind in _LEFT), None), memory
     place = _LEFT[left.kind] if left else IN_FORCE
-    return Card(id=m.id, kind=m.kind.removeprefix(DROPPED), text=m.text, about=str(m.meta.get("about") or ""), place=place, said=said,
-                by=left.other if left else None, reason=left.reason if left and place != IN_FORCE else "", standing=standing(m, history, trust))
+    return Card(id=m.id, kind=m.kind.removeprefix(DROPPED), text=m.text, about=str(m.meta.get("about") or ""),
+                place=place, said=said, by=left.other if left else None,
+                reason=left.reason if left and place != IN_FORCE else "",
+                standing=standing(m, history, trust))
 
 # %% ../../nbs/widgets/83ca_mark_record.ipynb #472bd71e
 @dataclass(frozen=True, kw_only=True)
 class Change:
     "Something that happened to one memory."
-    how: str              # added, merged, repeated, superseded, disputed, revived, shown, right, wrong, good, bad, dropped, restored or changed
+    # added, merged, repeated, superseded, disputed, revived, shown, right, wrong, good, bad, dropped,
+    # restored or changed
+    how: str
     after: Card
     before: Card | None   # None: it wasn't there
     words: str = ""       # merged: as it was said this time; '' where that isn't known
@@ -177,15 +185,18 @@ class Frame:
 # %% ../../nbs/widgets/83ca_mark_record.ipynb #3af0646a
 def _how(e: "Event", h: Happening, more: bool) -> str:
     "In a word, what a line did to its memory; '' where it isn't told. `more`: was it said once more?"
-    if e.kind == JUDGED: return ("right" if e.data["right"] else "wrong") if h.what == JUDGEMENT and e.reason != SAID_AGAIN else ""
+    if e.kind == JUDGED:
+        return ("right" if e.data["right"] else "wrong") if h.what == JUDGEMENT and e.reason != SAID_AGAIN else ""
     if e.kind == CLASSIFIED: return e.data["label"] or "changed" if h.what == REVIEW else ""
     if e.kind == INJECTED: return "shown" if h.what == ROUND else ""
     if e.kind == "rewritten": return "changed" if not _again(e) else "merged" if more else "repeated"
     return "revived" if _once_more(e) else {"revived": "", "state": "", "turn": ""}.get(e.kind, e.kind)
 
-def _changes(h: Happening, was: Mapping[int, Card], cards: Mapping[int, Card], rows: Mapping[int, Memory], said: Mapping) -> tuple[Change, ...]:
+def _changes(h: Happening, was: Mapping[int, Card], cards: Mapping[int, Card], rows: Mapping[int, Memory],
+             said: Mapping) -> tuple[Change, ...]:
     "What a happening did to each memory; `said`: by memory and event, how often it was said."
-    out, lost, before = [], {e.memory for e in h.events if e.kind == "superseded"}, {id: c.said for id, c in was.items()}
+    out, lost = [], {e.memory for e in h.events if e.kind == "superseded"}
+    before = {id: c.said for id, c in was.items()}
     for e in h.events:
         id = e.memory
         if id not in cards: continue
@@ -193,7 +204,8 @@ def _changes(h: Happening, was: Mapping[int, Card], cards: Mapping[int, Card], r
         before[id], how = n, _how(e, h, n > until)
         if not how or how == "added" and id in lost: continue
         words = _sayings(rows[id])[n - 1]["text"] if how == "merged" else ""
-        out.append(Change(how=how, after=cards[id], before=was.get(id), words=words, other=cards.get(e.other), reason=e.reason))
+        out.append(Change(how=how, after=cards[id], before=was.get(id), words=words, other=cards.get(e.other),
+                          reason=e.reason))
     return tuple(out)
 
 # %% ../../nbs/widgets/83ca_mark_record.ipynb #bda7ea00
@@ -238,32 +250,43 @@ def _histories(events: Sequence["Event"], rows: Mapping[int, Memory]) -> dict[in
         if e.memory in rows: out.setdefault(e.memory, []).append(e)
     return out
 
+# %% ../../nbs/widgets/83ca_mark_record.ipynb #c5b33cee
+def _told_to(user: str, h: Happening, rows: Mapping[int, Memory]) -> bool:
+    "What others' conversations left in their own rows is theirs."
+    return h.what != READING or any(e.memory in rows or e.user == user for e in h.events)
+
+def _learn(cards: dict, history: dict, h: Happening, rows: Mapping[int, Memory], said: Mapping, trust):
+    "Brings the cards of the memories that a happening touched up to date."
+    for id, new in _histories(h.events, rows).items():
+        history.setdefault(id, []).extend(new)
+        cards[id] = card(rows[id], history[id], said[id][new[-1].id], trust)
+
+def _turn_of(h: Happening, turns: Mapping) -> "Turn | None":
+    return next((turns[e.turn] for e in h.events if e.kind == "turn" and e.turn in turns), None)
+
 # %% ../../nbs/widgets/83ca_mark_record.ipynb #df687d5d
 def read_record(
     assistant: "MarkAssistant",
     user: str,
     also: Sequence[str] = (),   # users whose rounds are told too, with their words
 ) -> list[Frame]:               # before the first, then one for each thing that happened
-    "Everything recorded of `user`'s memories and the domain's (MARK §1.2). Raises `ValueError` or `TypeError` for what can't be a user."
+    ("Everything recorded of `user`'s memories and the domain's (MARK §1.2). Raises `ValueError` or `TypeError` for "
+     "what can't be a user.")
     a = given(assistant, "caller", "the record is that of a MarkAssistant, as memkit.mark.open_mark opens one")
     people = tuple(dict.fromkeys(map(check_user, (user, *all_given(also, str, "also names users, in a list")))))
     rows, trust = _rows(a, user), a.builder.settings.trust
     events = _events(a, people, rows)
     said = {id: said_by_then(rows[id], of) for id, of in _histories(events, rows).items()}
     names, turns = {a.store.alias(p): p for p in people}, {t.id: t for p in people for t in a.turns(p)}
-    def mine(h: Happening) -> bool:   # what others' conversations left in their own rows is theirs
-        return h.what != READING or any(e.memory in rows or e.user == user for e in h.events)
-    found = list(filter(mine, happenings(events)))
+    found = [h for h in happenings(events) if _told_to(user, h, rows)]
     frames, history, cards = [Frame(number=0, total=len(found), newcomer=trust.initial)], {}, {}
     orphans, deleted = _orphans(a, user, events), [i for i, h in enumerate(found, 1) if h.what == FORGETTING]
     since = deleted[-1] if deleted else len(found)
     for i, h in enumerate(found, 1):
         was = dict(cards)
-        for id, new in _histories(h.events, rows).items():
-            history.setdefault(id, []).extend(new)
-            cards[id] = card(rows[id], history[id], said[id][new[-1].id], trust)
+        _learn(cards, history, h, rows, said, trust)
         if i >= since: cards |= _without_winner(cards, orphans)
-        turn = next((turns[e.turn] for e in h.events if e.kind == "turn" and e.turn in turns), None)
-        frames.append(Frame(number=i, total=len(found), what=h.what, who=_who(h, rows, names), at=h.events[0].at, turn=turn,
-                            changes=_changes(h, was, cards, rows, said), cards=dict(cards), newcomer=trust.initial))
+        frames.append(Frame(number=i, total=len(found), what=h.what, who=_who(h, rows, names), at=h.events[0].at,
+                            turn=_turn_of(h, turns), changes=_changes(h, was, cards, rows, said),
+                            cards=dict(cards), newcomer=trust.initial))
     return frames

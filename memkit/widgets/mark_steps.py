@@ -14,7 +14,8 @@ from ..core.records import Hit, Turn
 from ..mark.refined import KINDS, QUESTION, RESIDUAL, RESPONSE
 from ..mark.scoring import PART_NAMES
 from ..mark.search import why
-from .mark_record import ASIDE, JUDGEMENT, READING, REVIEW, ROUND, SUPERSEDED, UPKEEP, Card, Change, Frame, read_record
+from .mark_record import (ASIDE, JUDGEMENT, READING, REVIEW, ROUND, SUPERSEDED, UPKEEP,
+                                        Card, Change, Frame, read_record)
 from .report import many
 from .scene import Scene, cut, quoted, width_of, wrap
 from .stepper import TALL, Step, as_cells, turns_given
@@ -24,7 +25,9 @@ from .turn_picture import budget
 if TYPE_CHECKING: from memkit.mark.assistant import MarkAssistant
 
 # %% ../../nbs/widgets/83c_mark_steps.ipynb #fbc03df5
-_HOW = {"added": "new", "merged": "two become one", "repeated": "noted again", "superseded": "gave way", "disputed": "disputed", "revived": "in force again", "shown": "shown", "right": "called right", "wrong": "called wrong", "good": "called good",
+_HOW = {"added": "new", "merged": "two become one", "repeated": "noted again", "superseded": "gave way",
+        "disputed": "disputed", "revived": "in force again", "shown": "shown", "right": "called right",
+        "wrong": "called wrong", "good": "called good",
         "bad": "called bad", "dropped": "set aside", "restored": "brought back", "changed": "changed"}
 
 def _name(f: Frame) -> str: return (f.who or "somebody").capitalize() if f.who in ("", "somebody else") else f.who
@@ -36,11 +39,14 @@ def title_of(
     if not f.number: return "Before the first round"
     if f.what == ROUND: return f"{_name(f)} asks" + (f": {cut(f.turn.text, 340)}" if f.turn else "")
     n = {how: sum(c.how == how for c in f.changes) for how in _HOW if how != "disputed"}
-    bare = {"right", "wrong"} if f.what == JUDGEMENT else {"merged"} if n["merged"] == 1 else set()    # without a number
+    # without a number
+    bare = {"right", "wrong"} if f.what == JUDGEMENT else {"merged"} if n["merged"] == 1 else set()
     told = ", ".join(_HOW[how] if how in bare else f"{count} {_HOW[how]}" for how, count in n.items() if count)
-    start = {READING: f"{_name(f)}'s conversation is read", JUDGEMENT: f"{_name(f)} judges", REVIEW: f"{_name(f)} reviews", UPKEEP: "Maintenance"}.get(f.what, "Something is forgotten")
+    start = {READING: f"{_name(f)}'s conversation is read", JUDGEMENT: f"{_name(f)} judges",
+             REVIEW: f"{_name(f)} reviews", UPKEEP: "Maintenance"}.get(f.what, "Something is forgotten")
     return f"{start}: {told or 'nothing is kept'}"
 
+# %% ../../nbs/widgets/83c_mark_steps.ipynb #d7859877
 def caption_of_mark(
     f: Frame,
 ) -> str:
@@ -50,38 +56,53 @@ def caption_of_mark(
 # %% ../../nbs/widgets/83c_mark_steps.ipynb #c8135e1c
 def _told(c: Change) -> str:
     name = f"{c.after.kind} memory {quoted(c.after.text)}"
-    if c.how == "merged": return f"{quoted(c.words)} became one with {name} ({c.reason}), said {many(c.after.said, 'time')} now" if c.words else f"{name} was {c.reason}"
-    if c.how == "superseded": return f"{name} gave way to {quoted(c.other.text) if c.other else 'another one'}: {c.reason}"
-    if c.how in ("right", "wrong") and c.before: return f"{name} was called {c.how}: trust from {c.before.trust:.3f} to {c.after.trust:.3f}, {c.after.standing.verdict.reason}"
+    if c.how == "merged":
+        return (f"{quoted(c.words)} became one with {name} ({c.reason}), said {many(c.after.said, 'time')} now"
+                if c.words else f"{name} was {c.reason}")
+    if c.how == "superseded":
+        return f"{name} gave way to {quoted(c.other.text) if c.other else 'another one'}: {c.reason}"
+    if c.how in ("right", "wrong") and c.before:
+        return (f"{name} was called {c.how}: trust from {c.before.trust:.3f} to {c.after.trust:.3f}, "
+                f"{c.after.standing.verdict.reason}")
     return f"{name}: {_HOW[c.how]}" + (f" ({c.reason})" if c.reason else "")
 
 def _recalled(hit: Hit) -> str:
-    return f"{quoted(hit.item.text)} (relevance {hit.score:.3f}: {', '.join(f'{n} {hit.parts[n]:.3f}' for n in PART_NAMES)})"
+    return (f"{quoted(hit.item.text)} (relevance {hit.score:.3f}: "
+            f"{', '.join(f'{n} {hit.parts[n]:.3f}' for n in PART_NAMES)})")
 
+# %% ../../nbs/widgets/83c_mark_steps.ipynb #8ae3a362
 def words_of_mark(
     f: Frame,
     turn: Turn | None = None,   # of a round, where it is at hand
 ) -> str:
     "What happened, in sentences (ours)."
-    if not f.number: return "Before the first round: the columns are empty. Three agents will fill them from conversations that are over: residual memories for everybody, a user's questions and words, and answers that were accepted."
+    if not f.number:
+        return ("Before the first round: the columns are empty. Three agents will fill them from conversations that "
+                "are over: residual memories for everybody, a user's questions and words, and answers that "
+                "were accepted.")
     if f.what != ROUND:
         changes = [_told(c) for c in f.changes if c.how != "disputed"]
         more = f"; and {len(changes) - 6} more" if len(changes) > 6 else ""
-        out = f"{title_of(f).split(': ')[0]}: " + ("; ".join(changes[:6]) + more if changes else "nothing was kept of it")
+        told = "; ".join(changes[:6]) + more if changes else "nothing was kept of it"
+        out = f"{title_of(f).split(': ')[0]}: " + told
     else:
         shown = [_recalled(h) for h in turn.recalled] if turn else [quoted(c.after.text) for c in f.changes]
-        out = f"{_name(f)} asked" + (f" {quoted(f.turn.text, 160)}" if f.turn else "") + ". The prompt showed " + ("; ".join(shown) or "no memory")
-        if turn: out += f". It took {turn.prompt_tokens:,} of {turn.budget:,} tokens. The answer: {quoted(turn.answer, 160)}"
+        asked = f"{_name(f)} asked" + (f" {quoted(f.turn.text, 160)}" if f.turn else "")
+        out = asked + ". The prompt showed " + ("; ".join(shown) or "no memory")
+        if turn:
+            out += f". It took {turn.prompt_tokens:,} of {turn.budget:,} tokens. The answer: {quoted(turn.answer, 160)}"
     return out + ". In force: " + ", ".join(f"{len(f.of(k))} {k}" for k in KINDS) + "."
 
 # %% ../../nbs/widgets/83c_mark_steps.ipynb #23d1911b
 _WIDTH, _LEFT, _GAP = 760, 15, 12   # pixels
 _COLUMN = (_WIDTH - 2*_LEFT - 2*_GAP)/3
 
-_HEADS = {RESIDUAL: ("Residual", "for everybody"), QUESTION: ("User-question", "this user's"), RESPONSE: ("LLM-response", "accepted")}
+_HEADS = {RESIDUAL: ("Residual", "for everybody"), QUESTION: ("User-question", "this user's"),
+          RESPONSE: ("LLM-response", "accepted")}
 _INKS = {RESIDUAL: "blue", QUESTION: "orange", RESPONSE: "deep"}
 
-_BARS = {"documents": ("green", "ink"), RESIDUAL: ("blue", "on"), QUESTION: ("orange", "ink"), RESPONSE: ("deep", "on")}   # of the prompt
+# of the prompt
+_BARS = {"documents": ("green", "ink"), RESIDUAL: ("blue", "on"), QUESTION: ("orange", "ink"), RESPONSE: ("deep", "on")}
 _PARTS = dict(zip(PART_NAMES, ("navy", "green", "blue", "mauve")))
 
 _TAGS = {"superseded": "red", "wrong": "red", "bad": "red", "dropped": "red", "shown": "ink"}
@@ -116,12 +137,15 @@ def _prompted(s: Scene, f: Frame, turn: Turn | None, y: float) -> float:
         s.box(x, y + 6, 12, 12, colour, edge="faint").text(x + 17, y + 12, n, 13, colour="soft")
         x += 34 + width_of(n, 13)
     y += 36
+    told = [c for c in f.changes if c.how == "shown"]
+    shown = {h.item.id for h in turn.recalled} if turn else {c.after.id for c in told}
     for kind in KINDS:
-        hits, shown = found.hits[kind] if found else (), {h.item.id for h in turn.recalled} if turn else {c.after.id for c in f.changes if c.how == "shown"}
-        first = hits[0].item if hits else next((c.after for c in f.changes if c.how == "shown" and c.after.kind == kind), None)
+        hits = found.hits[kind] if found else ()
+        first = hits[0].item if hits else next((c.after for c in told if c.after.kind == kind), None)
         s.box(_LEFT, y - 8, 4, 36, _INKS[kind], radius=0).text(_LEFT + 12, y, kind, 13, colour="soft", width=92)
         text = first.text if first else "none" + (f": {found.nothing.get(kind, '')}" if found else "")
-        s.text(_LEFT + 110, y, text, 14, first is not None and first.id in shown, "ink" if first else "soft", width=_WIDTH - _LEFT - 130 if not hits else 370)
+        s.text(_LEFT + 110, y, text, 14, first is not None and first.id in shown, "ink" if first else "soft",
+               width=_WIDTH - _LEFT - 130 if not hits else 370)
         if hits: y = _why(s, y, found, kind, hits, shown)
         y += 24 if hits else 38
     return y
@@ -130,7 +154,8 @@ def _prompted(s: Scene, f: Frame, turn: Turn | None, y: float) -> float:
 def _why(s: Scene, y: float, found, kind: str, hits: Sequence[Hit], shown: set[int]) -> float:
     _relevance(s, 505, y - 7, 185, hits[0])
     s.text(_WIDTH - _LEFT, y, f"{hits[0].score:.2f}", 14, True, align="right")
-    second = why(found, kind).splitlines()[1].split(": ", 1)[1].removeprefix("the first is ") if len(hits) > 1 else "the only candidate"
+    second = (why(found, kind).splitlines()[1].split(": ", 1)[1].removeprefix("the first is ") if len(hits) > 1
+              else "the only candidate")
     state = "" if hits[0].item.id in shown else "did not fit the budget; "
     s.text(_LEFT + 110, y + 20, f"{state}{second}", 13, colour="soft", width=_WIDTH - 2*_LEFT - 110)
     return y + 22
@@ -140,7 +165,8 @@ _HALF, _TALL = 318, 56   # pixels, of a box in the upper part
 
 def _boxed(s: Scene, x: float, y: float, text: str, note: str, colour: str, struck: bool = False, dashed: bool = False):
     s.box(x, y, _HALF, _TALL, "paper" if dashed else "card", text, edge=colour, dashed=dashed)
-    for i, line in enumerate(wrap(text, _HALF - 16, 2, 13)): s.text(x + 8, y + 12 + 16*i, line, 13, struck=struck, colour="soft" if struck else "ink")
+    for i, line in enumerate(wrap(text, _HALF - 16, 2, 13)):
+        s.text(x + 8, y + 12 + 16*i, line, 13, struck=struck, colour="soft" if struck else "ink")
     s.text(x + 8, y + 46, note, 13, colour="soft", width=_HALF - 16)
 
 def _pair(s: Scene, c: Change, y: float) -> float:
@@ -154,21 +180,26 @@ def _pair(s: Scene, c: Change, y: float) -> float:
         return y + 2*_TALL + 22
     _boxed(s, _LEFT, y, c.after.text, f"gives way, {c.after.kind}", "red", struck=True)
     s.move(_LEFT + _HALF + 3, y + .5*_TALL, right - 3, y + .5*_TALL, "red")
-    _boxed(s, right, y, c.other.text if c.other else "(forgotten)", f"takes its place, trust {c.other.trust:.3f}" if c.other else "", ink)
-    for line in wrap(f"Why: {c.reason}", _WIDTH - 2*_LEFT, 2, 13): s.text(_LEFT, y + _TALL + 12, line, 13, colour="red"); y += 18
+    _boxed(s, right, y, c.other.text if c.other else "(forgotten)",
+           f"takes its place, trust {c.other.trust:.3f}" if c.other else "", ink)
+    for line in wrap(f"Why: {c.reason}", _WIDTH - 2*_LEFT, 2, 13):
+        s.text(_LEFT, y + _TALL + 12, line, 13, colour="red"); y += 18
     return y + _TALL + 16
 
 # %% ../../nbs/widgets/83c_mark_steps.ipynb #354f3a3a
 def _life(s: Scene, c: Change, y: float) -> float:
     "A memory on its own: what happened to it, and its trust before and after."
     tag, ink = _HOW[c.how], _INKS[c.after.kind]
-    s.box(_LEFT, y - 9, 4, 20, ink, radius=0).text(_LEFT + 12, y, c.after.text, 14, width=390, struck=c.how == "dropped")
+    s.box(_LEFT, y - 9, 4, 20, ink, radius=0)
+    s.text(_LEFT + 12, y, c.after.text, 14, width=390, struck=c.how == "dropped")
     s.text(_LEFT + 415, y, f"{'+ ' if c.how == 'added' else ''}{tag}", 14, True, _TAGS.get(c.how, "deep"))
     note = c.after.kind + (f", {c.reason}" if c.how == "added" and c.reason else "")
     if c.how != "added" and c.before: note = f"trust {c.before.trust:.3f} → {c.after.trust:.3f}"
     s.text(_WIDTH - _LEFT, y, note, 13, colour="soft", align="right", width=200)
-    reason = c.after.standing.verdict.reason if c.how in ("right", "wrong", "good", "bad") else c.reason if c.how != "added" else ""
-    for line in wrap(reason, _WIDTH - 2*_LEFT - 12, 2, 13) if reason else (): y += 20; s.text(_LEFT + 12, y, line, 13, colour="soft")
+    reason = (c.after.standing.verdict.reason if c.how in ("right", "wrong", "good", "bad") else c.reason
+              if c.how != "added" else "")
+    for line in wrap(reason, _WIDTH - 2*_LEFT - 12, 2, 13) if reason else ():
+        y += 20; s.text(_LEFT + 12, y, line, 13, colour="soft")
     return y + 28
 
 def _high(c: Change) -> float:
@@ -211,7 +242,8 @@ def _card(s: Scene, x: float, y: float, c: Card, how: str, newcomer: float):
         top = 12 + 18*bool(how)
         for i, line in enumerate(lines): s.text(8, top + 17*i, line, 13)
         low = top + 17*len(lines)
-        s.bar(8, low - 4, 48, 8, c.trust, "blue" if kept else "red", newcomer, f"trust {c.trust:.3f}; {c.standing.verdict.reason}")
+        s.bar(8, low - 4, 48, 8, c.trust, "blue" if kept else "red", newcomer,
+              f"trust {c.trust:.3f}; {c.standing.verdict.reason}")
         s.text(62, low, f"{c.trust:.2f}", 13, colour="ink" if kept else "red")
         s.text(_COLUMN - 8, low, _counts(c), 13, colour="soft", align="right", width=_COLUMN - 105)
 
@@ -232,7 +264,8 @@ def _column(s: Scene, f: Frame, kind: str, x: float, y: float, bottom: float) ->
         _card(s, x, y, c, happened.get(c.id, ""), f.newcomer)
         y += h
     if not cards: s.text(x + 4, y + 8, "none", 14, colour="soft")
-    y = as_cells(s, x, y + 2, _COLUMN, [(f"{c.text} (trust {c.trust:.3f})", c.trust) for c in cards[n:]], bottom - y) + 24*(not cards)
+    y = (as_cells(s, x, y + 2, _COLUMN, [(f"{c.text} (trust {c.trust:.3f})", c.trust) for c in cards[n:]],
+                  bottom - y) + 24*(not cards))
     if told: s.text(x, y + 8, told, 13, colour="red", width=_COLUMN)
     return y + 20*bool(told)
 
@@ -256,8 +289,10 @@ def draw_mark(
 # %% ../../nbs/widgets/83c_mark_steps.ipynb #411f1060
 def _prompt_facts(f: Frame, turn: Turn | None) -> dict[str, str]:
     "By kind: what the prompt of a round showed."
-    shown, score = {c.after.kind: c.after for c in f.changes if c.how == "shown"}, {h.item.id: h.score for h in turn.recalled} if turn else {}
-    told = {f"in the last prompt, {k}": quoted(c.text, 70) + (f", relevance {score[c.id]:.3f}" if c.id in score else "") for k, c in shown.items()}
+    shown = {c.after.kind: c.after for c in f.changes if c.how == "shown"}
+    score = {h.item.id: h.score for h in turn.recalled} if turn else {}
+    told = {f"in the last prompt, {k}": quoted(c.text, 70)
+            + (f", relevance {score[c.id]:.3f}" if c.id in score else "") for k, c in shown.items()}
     return told | ({"tokens of the last prompt": f"{turn.prompt_tokens:,}"} if turn else {})
 
 def _facts(f: Frame, prompt: Mapping[str, str]) -> dict[str, str]:
@@ -275,12 +310,14 @@ def mark_steps(
     turns: Sequence[Turn] = (),   # no longer needed: whole turns come from the store
     also: Sequence[str] = (),     # users whose rounds are told too, with their words
 ) -> list[Step]:                  # the state before the first round, then a step for each thing that happened
-    "Every round, reading, judgement and maintenance that changed what `user` may be shown, ready for `stepper` (MARK §1.2). Raises `ValueError` or `TypeError` for what can't be a user."
+    ("Every round, reading, judgement and maintenance that changed what `user` may be shown, ready for `stepper` (MARK "
+     "§1.2). Raises `ValueError` or `TypeError` for what can't be a user.")
     turns_given(turns)
     out, prompt = [], {}
     for f in read_record(assistant, user, also):
         turn = f.turn if f.turn and f.turn.model else None
         if f.what == ROUND: prompt = _prompt_facts(f, turn)
         title = f"{f.number}. {title_of(f)}" if f.number else title_of(f)
-        out.append(Step(title=title, words=words_of_mark(f, turn), scene=partial(draw_mark, f, turn), turn=f.turn, facts=partial(_facts, f, prompt)))
+        out.append(Step(title=title, words=words_of_mark(f, turn), scene=partial(draw_mark, f, turn), turn=f.turn,
+                        facts=partial(_facts, f, prompt)))
     return out

@@ -34,7 +34,8 @@ class Step:
 
     def __post_init__(self):
         for name in ("title", "words"):
-            if not getattr(self, name).strip(): raise ValueError(f"a step needs a {name}: it is all that some people have of it")
+            if not getattr(self, name).strip():
+                raise ValueError(f"a step needs a {name}: it is all that some people have of it")
 
 # %% ../../nbs/widgets/83_stepper.ipynb #cd925a03
 def turns_given(
@@ -148,8 +149,10 @@ _STEPS = "steps are what memkit.widgets.steps.steps returns, or dpem_steps, hybr
 
 def _checked(steps, start, interval) -> list[Step]:
     given(start, int, "start is the number of a step")
-    if not isinstance(interval, (int, float)) or not .05 <= interval <= 3600: raise ValueError(f"interval is the seconds from step to step, .05 to 3600; got {str(interval)[:40]!r}")
-    if not (found := all_given(steps, Step, _STEPS)): raise ValueError("there are no steps to go through; chat or study a round first")
+    if not isinstance(interval, (int, float)) or not .05 <= interval <= 3600:
+        raise ValueError(f"interval is the seconds from step to step, .05 to 3600; got {str(interval)[:40]!r}")
+    if not (found := all_given(steps, Step, _STEPS)):
+        raise ValueError("there are no steps to go through; chat or study a round first")
     return found
 
 def _drawn(steps: Sequence[Step], folded: "Widget", step: int, against: int) -> Scene:

@@ -122,7 +122,7 @@ def test_invisible_characters_change_no_search(text, unseen, data):
 
 
 @pytest.mark.parametrize("wrong, error, says", [
-    ("", ValueError, "message is empty"), (" \n\t\u2003", ValueError, "message is empty"), ("\u200b\ufeff", ValueError, "message is empty"), ("half \ud83d", ValueError, "surrogate"),
+    ("", ValueError, "message is empty"), (" \n\t\u2003", ValueError, "message is empty"), ("\u200b\ufeff", ValueError, "question is empty"), ("half \ud83d", ValueError, "surrogate"),
     ("a\0b", ValueError, "NUL character at position 1"), ("x" * 1_000_000, ValueError, f"1,000,000 characters and {MAX_QUESTION:,} are allowed"),
     (None, TypeError, "must be a string, got NoneType"),
     (b"bytes", TypeError, "must be a string, got bytes")])

@@ -82,7 +82,7 @@ class Notebooks:
         if self.process is None:
             command = [sys.executable, "-P", __file__]      # -P: notebooks see no module of tests/
             self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                            env={**os.environ, "MPLBACKEND": "agg"})
+                                            env={**os.environ, "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"})
         with contextlib.suppress(BrokenPipeError): print(json.dumps(what), file=self.process.stdin, flush=True)
         status = self.process.stdout.readline().strip()
         if not status: self.stop()

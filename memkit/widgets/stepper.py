@@ -9,11 +9,11 @@ __all__ = ['TALL', 'NONE', 'BEFORE', 'Step', 'turns_given', 'Difference', 'diffe
 # %% ../../nbs/widgets/83_stepper.ipynb #d01c8c42
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..core.records import Turn
-from .panel import Panel, all_given, given, press_button
+from .panel import Panel, all_given, folded, given, press_button
 from .report import escape
 from .scene import Scene, one_line, short
 
@@ -111,39 +111,6 @@ def difference_list(
     title = f"{len(found) or 'No'} difference{'' if len(found) == 1 else 's'} from “{one}” to “{two}”"
     return title, f'<ul style="margin:2px 0">{items or "<li>nothing is different</li>"}</ul>'
 
-# %% ../../nbs/widgets/83_stepper.ipynb #693b706e
-_FOLDED = """
-function render({ model, el }) {
-  const box = document.createElement("details"), name = document.createElement("summary");
-  const list = document.createElement("div");
-  box.style.cssText = "max-width:48rem;line-height:1.45;overflow-wrap:anywhere";
-  const say = () => {
-    name.textContent = model.get("title");
-    list.innerHTML = model.get("html");
-    box.hidden = !model.get("html");
-    box.className = box.hidden ? "" : "mk-differences";
-  };
-  model.on("change", say);
-  say();
-  box.append(name, list);
-  el.appendChild(box);
-  return () => model.off("change", say);
-}
-export default { render };
-"""
-
-# %% ../../nbs/widgets/83_stepper.ipynb #9d4b32ef
-@lru_cache(1)
-def _folded() -> type:
-    import anywidget
-    import traitlets
-    class Folded(anywidget.AnyWidget):
-        "A list that a reader can open; every word in it is escaped before."
-        _esm = _FOLDED
-        title = traitlets.Unicode().tag(sync=True)
-        html = traitlets.Unicode().tag(sync=True)
-    return Folded
-
 # %% ../../nbs/widgets/83_stepper.ipynb #8aeafe5b
 _STEPS = "steps are what memkit.widgets.steps.steps returns, or dpem_steps, hybrid_steps, mark_steps and map_steps"
 
@@ -190,13 +157,13 @@ def stepper(
 
     Raises `ValueError` where there are none, `TypeError` for anything else."""
     import ipywidgets as w
-    steps, folded = _checked(steps, start, interval), _folded()()
+    steps, below = _checked(steps, start, interval), folded("mk-differences")
     last = len(steps) - 1
     c = _controls(steps, max(0, min(last, start + len(steps) if start < 0 else start)), interval)
     rows = [[c["back"], c["next"], c["play"], c["slider"]], [c["jump"], c["against"]]]
-    panel = Panel({"step": c["slider"], "against": c["against"]}, partial(_drawn, steps, folded), key, rows)
-    panel.differences = folded
-    panel.widget.children = (*panel.widget.children, folded)
+    panel = Panel({"step": c["slider"], "against": c["against"]}, partial(_drawn, steps, below), key, rows)
+    panel.differences = below
+    panel.widget.children = (*panel.widget.children, below)
     for other in ("jump", "play"): w.link((c["slider"], "value"), (c[other], "value"))
     for name, widget in c.items(): widget.add_class(f"mk-{name}")
     return panel

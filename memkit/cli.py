@@ -78,7 +78,8 @@ def cmd_experiment(a: argparse.Namespace):
     from memkit.experiments.result import print_result, save_result
     if a.amazon and a.name != "map":
         raise ValueError(f"--amazon belongs to the experiment map; {a.name} reads no ratings")
-    run, more = {"hybrid": _hybrid, "malp": _malp, "mark": _mark, "map": _map, "designs": _designs}[a.name](a)
+    ways = {"hybrid": _hybrid, "malp": _malp, "mark": _mark, "map": _map, "designs": _designs, "reader": _reader}
+    run, more = ways[a.name](a)
     result = run()
     print_result(result)
     print(more(result), end="")
@@ -120,10 +121,16 @@ def _designs(a: argparse.Namespace) -> tuple[Callable, Callable]:
     _not_malp(a)
     return lambda: run_designs(full=a.full), lambda result: ""
 
+def _reader(a: argparse.Namespace) -> tuple[Callable, Callable]:
+    from memkit.experiments.reader import run_reader
+    _not_malp(a)
+    return lambda: run_reader(full=a.full), lambda result: ""
+
 def _pictures(result: Mapping) -> Mapping:
     "The figures of a paper, or the one picture of the designs."
     from memkit.experiments.evidence import evidence_picture
     from memkit.experiments.figures import all_of
+    if result["experiment"] == "reader": return {}
     return {"evidence": evidence_picture(result["rows"])} if result["experiment"] == "designs" else all_of(result)
 
 # %% ../nbs/92_cli.ipynb #571c48d6
@@ -311,11 +318,12 @@ FULL = ("hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQu
         "more patients and rounds, "
         "and weights for eight of them, about an hour; with --memory-only a quarter of an hour; mark: "
         "450 questions of MedMCQA, about half an hour; map: all users of MovieLens 100k, about 40 minutes; "
-        "designs: all conversations, about three minutes")
+        "designs: all conversations, about three minutes; reader: four readers trained and scored, about four hours")
 
 def add_experiment(c: argparse.ArgumentParser):
-    c.add_argument("name", choices=("hybrid", "malp", "mark", "map", "designs"),
-                   help="a paper; or designs: every installed design on the same conversations")
+    c.add_argument("name", choices=("hybrid", "malp", "mark", "map", "designs", "reader"),
+                   help="a paper; designs: every installed design on the same conversations; "
+                   "reader: other people's words, each hand read by a reader that never saw it")
     size = c.add_mutually_exclusive_group()
     size.add_argument("--quick", dest="full", action="store_false",
                       help="little data and few answers, about three minutes on two cores (the default)")
@@ -327,8 +335,7 @@ def add_experiment(c: argparse.ArgumentParser):
                    "for books predicted from films (default: simulated raters); memkit data amazon says where they are")
     c.add_argument("--pairs", type=Path, metavar="FILE",
                    help="malp: write pairs of answers to this HTML file, for people to rate")
-    c.add_argument("--model", default="embedded",
-                   help="who writes the answers, as for memkit chat (default: %(default)s)")
+    c.add_argument("--model", default="embedded", help="who writes the answers, as for memkit chat")
     c.add_argument("--json", type=Path, help="write the figures, and where they come from, to this file")
     c.add_argument("--figures", type=Path, metavar="FOLDER",
                    help="write the paper's figures and tables to this folder, as SVG and PNG, light and dark")

@@ -21,7 +21,7 @@ from fastcore.basics import patch
 
 from ..core.files import cache_dir, make_once, own_data
 from ..core.onnx_export import open_graph
-from .encoder import HEADS, Tokens, stacked, tokens_in, tokens_of
+from .encoder import HEADS, Tokens, after_title, stacked, tokens_in, tokens_of
 from .examples import sentences
 from .labels import (ABOUT, ACTS, ATTRIBUTES, AUDIENCES, CERTAINTY, DOMAINS, RELATIONS, REPLIES, ROLES,
                                    SCOPES, STARS, TITLE_ACTS)
@@ -92,6 +92,12 @@ def head(self: Reader, name: str, vectors: np.ndarray) -> np.ndarray:
     weights, bias = self.heads[name]
     return vectors @ weights + bias
 
+@patch
+def of_whole(self: Reader, name: str, inputs: Sequence[Tokens], size: int = 16) -> np.ndarray:
+    "The numbers that a head gives for whole texts, `size` at a time: [n, classes]."
+    batches = [inputs[i:i + size] for i in range(0, len(inputs), size)]
+    return np.concatenate([np.zeros((0, HEADS[name][1])), *(self.head(name, self.states(b)[1]) for b in batches)])
+
 # %% ../../nbs/reading/07_reader.ipynb #2bf4065f
 @lru_cache(4)
 def _opened(weights: str) -> Reader: return Reader(Path(weights) if weights else None)
@@ -107,11 +113,8 @@ def relations(
     pairs: Sequence[tuple[str, str]],   # (old, new), as they were said
 ) -> list[dict[str, float]]:            # of each pair, the probability of each of `labels.RELATIONS`
     "What a new statement is to an old one (ours)."
-    out = []
-    for i in range(0, len(pairs), 16):
-        _, pooled = self.states([tokens_of(p) for p in pairs[i:i + 16]])
-        out += [dict(zip(RELATIONS, map(float, row))) for row in softmax(self.head("relation", pooled))]
-    return out
+    shares = softmax(self.of_whole("relation", [tokens_of(p) for p in pairs]))
+    return [dict(zip(RELATIONS, map(float, row))) for row in shares]
 
 # %% ../../nbs/reading/07_reader.ipynb #20784ecf
 @patch
@@ -121,11 +124,7 @@ def relevance(
     facts: Sequence[str],
 ) -> np.ndarray:            # [n], 0..1
     "How likely each fact answers the question (ours)."
-    out = [np.zeros(0)]
-    for i in range(0, len(facts), 16):
-        _, pooled = self.states([tokens_of((f, question)) for f in facts[i:i + 16]])
-        out.append(sigmoid(self.head("relevant", pooled)[:, 0]))
-    return np.concatenate(out)
+    return sigmoid(self.of_whole("relevant", [tokens_of((f, question)) for f in facts])[:, 0])
 
 # %% ../../nbs/reading/07_reader.ipynb #c72c19de
 @patch
@@ -134,11 +133,8 @@ def notes(
     said: Sequence[tuple[str, str, str]],   # (speaker, the sentence before, the sentence)
 ) -> np.ndarray:                            # [n, 3]: none, user-specific, common-sense
     "Is a sentence worth a note, and about whom? (MaLP §2.3.2)"
-    out = [np.zeros((0, 3))]
-    for i in range(0, len(said), 16):
-        _, pooled = self.states([tokens_of((f"{who}: {before}", text)) for who, before, text in said[i:i + 16]])
-        out.append(softmax(self.head("note", pooled)))
-    return np.concatenate(out)
+    inputs = [tokens_of((f"{who}: {before}", text)) for who, before, text in said]
+    return softmax(self.of_whole("note", inputs))
 
 # %% ../../nbs/reading/07_reader.ipynb #cae33ad1
 SIDES = ("question", "answer", "reply", "concession")
@@ -247,17 +243,12 @@ def _score(reader: Reader, text: str, title: tuple[int, int], spans: Sequence[tu
     p = sigmoid(reader.head("score", places)[:, 0])
     return found[int(p.argmax())][2] if p.max() > .5 else None
 
-def _after(t: Tokens, at: Sequence[int], starts: Sequence[int]) -> list[int]:
-    "The tokens between a title and the next one in the same part, forty at most."
-    end = min([s for s in starts if s > at[-1]] + [at[-1] + 41])
-    return [i for i in range(at[-1] + 1, min(end, len(t.part))) if t.part[i] == t.part[at[0]]]
-
 # %% ../../nbs/reading/07_reader.ipynb #299b23f8
 def _mention(reader: Reader, t: Tokens, states: np.ndarray, pooled: np.ndarray, parts: Sequence[str],
              found: Sequence[tuple], which: int) -> Mention:
     "One tagged title with its role, domain and rating."
     part, s, e, at = found[which]
-    after = _after(t, at, [f[3][0] for f in found])
+    after = after_title(t, at, [f[3][0] for f in found])
     v = np.concatenate([states[at].mean(0), states[[*at, *after]].mean(0), pooled])
     roles = softmax(reader.head("role", v))
     spans = [(f[1], f[2]) for f in found if f[0] == part]

@@ -78,7 +78,8 @@ def cmd_experiment(a: argparse.Namespace):
     from memkit.experiments.result import print_result, save_result
     if a.amazon and a.name != "map":
         raise ValueError(f"--amazon belongs to the experiment map; {a.name} reads no ratings")
-    ways = {"hybrid": _hybrid, "malp": _malp, "mark": _mark, "map": _map, "designs": _designs, "reader": _reader}
+    ways = {"hybrid": _hybrid, "malp": _malp, "mark": _mark, "map": _map, "designs": _designs, "reader": _reader,
+            "answers": _answers}
     run, more = ways[a.name](a)
     result = run()
     print_result(result)
@@ -126,11 +127,16 @@ def _reader(a: argparse.Namespace) -> tuple[Callable, Callable]:
     _not_malp(a)
     return lambda: run_reader(full=a.full), lambda result: ""
 
+def _answers(a: argparse.Namespace) -> tuple[Callable, Callable]:
+    from memkit.experiments.answers import run_answers
+    _not_malp(a)
+    return lambda: run_answers(full=a.full), lambda result: ""
+
 def _pictures(result: Mapping) -> Mapping:
     "The figures of a paper, or the one picture of the designs."
     from memkit.experiments.evidence import evidence_picture
     from memkit.experiments.figures import all_of
-    if result["experiment"] == "reader": return {}
+    if result["experiment"] in ("reader", "answers"): return {}
     return {"evidence": evidence_picture(result["rows"])} if result["experiment"] == "designs" else all_of(result)
 
 # %% ../nbs/92_cli.ipynb #571c48d6
@@ -318,12 +324,12 @@ FULL = ("hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQu
         "more patients and rounds, "
         "and weights for eight of them, about an hour; with --memory-only a quarter of an hour; mark: "
         "450 questions of MedMCQA, about half an hour; map: all users of MovieLens 100k, about 40 minutes; "
-        "designs: all conversations, about three minutes; reader: four readers trained and scored, about four hours")
+        "designs: all conversations, about three minutes; reader: two hands, ten minutes; "
+        "answers: four hands, about an hour")
 
 def add_experiment(c: argparse.ArgumentParser):
-    c.add_argument("name", choices=("hybrid", "malp", "mark", "map", "designs", "reader"),
-                   help="a paper; designs: every installed design on the same conversations; "
-                   "reader: other people's words, each hand read by a reader that never saw it")
+    c.add_argument("name", choices=("hybrid", "malp", "mark", "map", "designs", "reader", "answers"),
+                   help="a paper; designs: all on the same conversations; reader, answers: other people's words")
     size = c.add_mutually_exclusive_group()
     size.add_argument("--quick", dest="full", action="store_false",
                       help="little data and few answers, about three minutes on two cores (the default)")

@@ -13,8 +13,9 @@ import numpy as np
 from fastcore.basics import patch
 
 from .core.embed import Embedder
-from .core.notes import Round, take_notes
+from .core.notes import Round
 from .core.records import Change, Hit, Message, Turn, utc_now
+from .reading.notes import take_notes
 from .turn.assistants import Parts
 from .turn.engine import Assistant
 from .turn.stages import ShowSettings
@@ -76,7 +77,7 @@ def recall(self: GenerativeAgents, turn: Turn, k: int) -> list[Hit]:
 @patch
 def prepare(self: GenerativeAgents, turn: Turn) -> tuple[np.ndarray, float]:
     "The vector of what was said, and its importance, 1..10 (§4.1; by a classifier: ours)."
-    notes = take_notes(Round(turn.id, turn.text, "", at=turn.at), self.embedder)
+    notes = take_notes(Round(turn.id, turn.text, "", at=turn.at))
     return self.embedder.embed([turn.text])[0], 1 + 9*max((n.probability for n in notes), default=0.)
 
 @patch

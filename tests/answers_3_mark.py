@@ -40,7 +40,9 @@ def objection(ns):
     "The same people in a store that is read directly: what is in force, not what a search finds."
     again = ns["ward"](ns["VoiceSettings"]())
     say = lambda user, claim: ns["talk"](again, user, ns["QUESTION"], f"No, {claim}.")
-    held = lambda: [m.text.lower().rstrip(".") for m in again.store.list("domain:shared", "residual")]
+    claims = ns["TRUTH"], ns["LIE"]
+    texts = lambda: [m.text.lower() for m in again.store.list("domain:shared", "residual")]
+    held = lambda: [claim for text in texts() for claim in claims if claim.lower() in text]
     assert isinstance(again.store, MemoryStore)
     say("ann", ns["TRUTH"])
     for liar in ns["LIARS"][:3]: say(liar, ns["LIE"])

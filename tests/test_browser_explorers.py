@@ -83,13 +83,14 @@ def test_weights_rank_memories_anew(lab, chromium):
         rows = lambda: s.panel.locator("svg g[data-key]").evaluate_all("gs => gs.map(g => g.dataset.key)")
         s.at("Weights Default")
         before = rows()
+        signs = "".join(s.panel.locator("svg text").all_text_contents())
+        assert "▲" in signs and "▼" in signs, "a sign for what moved, up and down"
         fits(s)
         labs.shot(page, "mrs", 1280, 800)
         menu = s.panel.get_by_label("Preset", exact=True)
         menu.select_option(label="Feedback + Freshness")
         s.at("Weights Feedback \\+ Freshness")
         assert sorted(rows()) == sorted(before) and rows()[-1] == before[0], "the same rows, in another order"
-        assert any(t.startswith("▼") for t in s.panel.locator("svg text").all_text_contents()), "a sign for what went down"
         handle = key(s.panel, "a recall", "End")
         s.at("Weights your own")
         s.expect(menu).to_have_value("your own")
@@ -115,9 +116,9 @@ def test_four_assistants_side_by_side(lab, chromium):
     with labs.opened(chromium, lab, NBS/"walkthroughs"/"5_compare.ipynb") as page:
         page.get_by_text(re.compile(r"^This notebook took \d+ s")).wait_for(timeout=120_000)
         weights, ask = labs.Worked(page), labs.Worked(page, 1)
-        weights.at("Weights Default: .*First of 4 memories: “The user takes 20 mg")
+        weights.at("Weights Default: .*First of \\d memories: “The user takes 20 mg")
         weights.panel.get_by_label("Preset", exact=True).select_option(label="Similarity + Freshness")
-        weights.at("Weights Similarity.*First of 4 memories: “The user's doctor raised")
+        weights.at("Weights Similarity.*First of \\d memories: “The user's doctor raised")
         labs.shot(page, "compare_weights", 1280, 800)
         ask.panel.scroll_into_view_if_needed()
         ask.at("For “What is my lisinopril dose")
@@ -125,7 +126,7 @@ def test_four_assistants_side_by_side(lab, chromium):
         box.fill("How much paracetamol may one take with liver disease?")
         box.press("Enter")
         ask.panel.get_by_label("Who asks").select_option(label="bob")
-        ask.at("For “How much paracetamol.*of bob each recalls: hybrid: nothing. MaLP: nothing. MARK: With liver disease .* MAP: nothing")
+        ask.at("For “How much paracetamol.*of bob each recalls: hybrid: nothing. MaLP: nothing. MARK: .*With liver disease .* MAP: nothing")
         fits(weights)
         fits(ask)
         labs.shot(page, "compare_ask", 1280, 800)

@@ -26,11 +26,11 @@ from memkit.malp.coordinator import EmbeddedCoordinator, PromptedCoordinator, ch
 from memkit.malp.memories import DictionaryMemory, DPeMMemory, FullHistory, NoMemory, RandomRecall, check_dialogue_memory
 from memkit.malp.personalize import KeptCheckpoint
 from memkit.maprec.classical import CONTROLS, check_rating_predictor
-from memkit.maprec.detection import EmbeddedDetector, check_detector
+from memkit.maprec.detection import check_detector
+from memkit.maprec.frames import FrameReader, Linker
 from memkit.maprec.items import Rated, own_catalogue
-from memkit.maprec.linking import TitleIndex
 from memkit.maprec.own import ItemSpace, OwnRatings, check_predictor
-from memkit.maprec.update import EmbeddedUpdater, check_updater
+from memkit.maprec.update import check_updater
 from memkit.mark.agents import check_agent, embedded_agents
 from memkit.mark.assistant import MarkAssistant
 from memkit.mark.builder import Builder
@@ -162,8 +162,8 @@ def test_every_design_can_ask_for_consent_and_keep_no_trace(name):
 # --- MaLP: who takes notes, what keeps them, who answers with them
 
 @pytest.mark.parametrize("kind", ["embedded", "prompted"])
-def test_coordinators(kind, minilm):
-    check_coordinator(lambda: EmbeddedCoordinator(minilm) if kind == "embedded" else PromptedCoordinator(ScriptedLM(answering(obliging))))
+def test_coordinators(kind):
+    check_coordinator(lambda: EmbeddedCoordinator() if kind == "embedded" else PromptedCoordinator(ScriptedLM(answering(obliging))))
 
 
 DIALOGUE_MEMORIES = {"none": lambda store, e: NoMemory(store), "dictionary": DictionaryMemory, "full history": lambda store, e: FullHistory(store), "DPeM": DPeMMemory, "to the letter": lambda store, e: DPeMMemory(store, e, settings=dpem.PAPER, way="paper"),
@@ -195,10 +195,10 @@ def test_refined_memory_agents(kind, which, minilm):
 
 # --- MAP: what a message says, what it changes, what somebody would like; prompted ones in test_maprec_detection.py
 
-def test_detectors(minilm): check_detector(lambda: EmbeddedDetector(minilm))
+def test_detectors(): check_detector(lambda: FrameReader(Linker(own_catalogue())))
 
 
-def test_updaters(): check_updater(lambda: EmbeddedUpdater(TitleIndex(own_catalogue())))
+def test_updaters(): check_updater(lambda: FrameReader(Linker(own_catalogue())))
 
 
 def test_predictors(minilm):

@@ -22,9 +22,14 @@ AGAIN = "When is the infusion pump calibrated?"
 def minilm(): return Remembered(MiniLM(), keep=True)
 
 
-def assistant(minilm, path=":memory:", answer="I see.", voices=None, **more):
+def answered(messages):
+    "A wrong answer to every question; whoever says no is right."
+    said = messages[-1].text.splitlines()[0]
+    return f"You are right. {said.removeprefix('No. ')}" if said.startswith("No. ") else "It is calibrated once a year."
+
+def assistant(minilm, path=":memory:", voices=None, **more):
     store = MemoryStore(path)
-    return MarkAssistant(ScriptedLM(lambda messages: answer), RefinedSearch(store, minilm, policy=more.pop("policy", None)), Builder(store, minilm, embedded_agents(minilm), voices=voices), **more)
+    return MarkAssistant(ScriptedLM(answered), RefinedSearch(store, minilm, policy=more.pop("policy", None)), Builder(store, minilm, embedded_agents(minilm), voices=voices), **more)
 
 def teach(a, user, told=TOLD):
     a.chat(user, ASKED); a.chat(user, told)
@@ -37,7 +42,7 @@ def test_what_one_expert_corrects_reaches_another(minilm):
     turn = a.chat("bob", AGAIN)
     assert [(h.item.kind, h.item.user) for h in turn.recalled] == [(RESIDUAL, DOMAIN)] and "Monday" in turn.prompt
     assert a.store.get(DOMAIN, turn.recalled[0].item.id).recalls == 1 and not a.memories("carl")
-    assert "Monday" in a.explain(turn) and "residual: memory" in a.explain(turn)
+    assert "infusion pump" in a.explain(turn) and "residual: memory" in a.explain(turn)
 
 
 def test_a_failing_model_leaves_no_trace(minilm):

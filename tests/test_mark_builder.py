@@ -23,7 +23,7 @@ from memkit.mark.builder import BuildError, Builder, BuilderSettings, BuildRepor
 from memkit.mark.judgement import classify, injected, judge_memory, outcomes, trust_of
 from memkit.mark.merging import Claim, contest, other_answer, other_names, other_subject, same_term
 from memkit.mark.placing import said_at
-from memkit.mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, Conversation, Exchange, Refined, conversation_of
+from memkit.mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, RETRACTION, Conversation, Exchange, Refined, conversation_of
 from memkit.mark.trust import replay
 from memkit.mark.withdraw import Withdrawn
 
@@ -272,6 +272,47 @@ def test_whoever_said_it_may_take_it_back(store, minilm):
     id = store.list(DOMAIN)[0].id
     for _ in range(3): injected(store, DOMAIN, [id], new_id("t"), "ann"); judge_memory(store, DOMAIN, id, "ann", True)
     assert "the same person said both" in told(store, b, "ann", ONCE, day=1).superseded[0].reason and shared(store) == [ONCE]
+
+
+class Retracts(Listener):
+    "Takes 'back' for a retraction of everything said in the conversation."
+    def extract(self, c):
+        told = super().extract(c)
+        if not any(e.question == "back" for e in c.exchanges): return told
+        return [*told, Refined(kind=self.kind, text="back", turns=c.turns, source="user", reason=RETRACTION)]
+
+
+def retracting(store, embedder): return builder(store, embedder, [Retracts(RESIDUAL)])
+
+
+def test_a_retraction_takes_back_what_was_shared(store, minilm):
+    b = retracting(store, minilm)
+    told(store, b, "ben", ONCE)
+    c = talk(store, "ann", f"residual: {TWICE}", day=1)
+    b.build(c)
+    assert shared(store) == [TWICE], "hers is later"
+    report = b.build(talk(store, "ann", "back", session=c.id, day=2))
+    assert [s.reason for s in report.dropped if s.memory] == ["taken back by whoever said it"] and not report.added
+    assert sorted((m.kind, m.text) for m in store.list(DOMAIN)) == [(f"dropped:{RESIDUAL}", TWICE), (RESIDUAL, ONCE)], "what it had beaten returns"
+    assert b.build(conversation_of(store, "ann", c.id)).repeated
+
+
+def test_a_retraction_leaves_what_others_said_or_confirmed(store, minilm):
+    b = retracting(store, minilm)
+    c = talk(store, "ann", f"residual: {TWICE}", "residual: The night door is on Elm Street")
+    b.build(c); told(store, b, "ben", TWICE, day=1)
+    [door] = [m.id for m in store.list(DOMAIN) if "door" in m.text]
+    injected(store, DOMAIN, [door], turn := new_id("t"), "dan"); judge_memory(store, DOMAIN, door, "dan", True, turn)
+    b.build(talk(store, "ann", "back", session=c.id, day=2))
+    left = {m.text: m.meta["users"] for m in store.list(DOMAIN, kind=RESIDUAL)}
+    assert left == {TWICE: 1, "The night door is on Elm Street": 1}
+    assert store.alias("ann") not in json.dumps([m.meta for m in store.list(DOMAIN) if m.text == TWICE])
+
+
+def test_nobody_takes_back_what_another_said(store, minilm):
+    b = retracting(store, minilm)
+    told(store, b, "ann", TWICE); b.build(talk(store, "liar", "Hm?", "back"))
+    assert shared(store) == [TWICE]
 
 
 def test_but_not_once_others_have_confirmed_it(store, minilm):

@@ -30,10 +30,15 @@ OWN = own_choices()
 TINY = mark.Size(taught=5, others=2, texts=2, errors=1)
 
 
+def repeated(messages):
+    "What it is told; whoever says no is right."
+    text = messages[-1].text.split("nswer my question")[0][:400]
+    return f"You are right. {text.removeprefix('No. ')}" if text.startswith("No. ") else text
+
 class Scripted(ScriptedLM):
     "Likes the option that the prompt names most often; writes down what it is shown."
     def __init__(self):
-        super().__init__(lambda messages: messages[-1].text.split("nswer my question")[0][:400])
+        super().__init__(repeated)
         self.prompts = []
     def score_labels(self, prompts, labels, prefix=""):
         self.prompts += prompts

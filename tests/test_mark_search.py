@@ -36,7 +36,7 @@ def put(store, text, vector, kind=RESIDUAL, user="ann", agent="a", metadata=None
     return store.count(owner, m.id, recalls=recalls, correct=correct, incorrect=incorrect) if recalls else m
 
 
-def make(store, weights="Default", policy=None, **more): return RefinedSearch(store, Plane(), SearchSettings(weights=weights, **{"at_least": -1.} | more), policy, clock=lambda: NOW)
+def make(store, weights="Default", policy=None, **more): return RefinedSearch(store, Plane(), SearchSettings(weights=weights, **{"at_least": -1., "relevant": 0.} | more), policy, clock=lambda: NOW)
 
 
 rows = st.fixed_dictionaries({"kind": st.sampled_from(KINDS), "user": st.sampled_from(["ann", "bob"]), "agent": st.sampled_from(["a", "b"]), "angle": st.sampled_from([0, 10, 45, 45.01, 90, 180]), "size": st.sampled_from([1., 3.]),
@@ -59,13 +59,14 @@ def fill(store, drawn):
 def oracle(made, caller, policy, query, s, kind):
     "Filter, cosine, the top, relevance: one memory at a time."
     mine = [m for m in made if m.kind == kind and (kind == RESIDUAL or m.user == caller.user and m.meta["agent"] == caller.agent) and allowed(policy, m.meta["metadata"], caller)]
-    near = {m.id: float(angle(m_angle[m.id]).astype(float) @ query.astype(float)) for m in mine}
+    unit = query.astype(float)/np.linalg.norm(query.astype(float))
+    near = {m.id: float((m_vector[m.id]*unit).sum()/np.linalg.norm(m_vector[m.id])) for m in mine}
     top = sorted(sorted(mine, key=lambda m: (-near[m.id], m.id))[:s.top], key=lambda m: m.id)
     def score(m): return relevance(Components(m.recalls, abs((NOW - m.at).total_seconds())/86_400, near[m.id], (m.correct - m.incorrect)/max(m.correct + m.incorrect, 1)), s.weights[kind], s.literal).total
     return sorted([(round(score(m), 9), m.id) for m in top if near[m.id] >= s.at_least], key=lambda p: (-p[0], p[1]))
 
 
-m_angle: dict[int, float] = {}
+m_vector: dict[int, np.ndarray] = {}   # as they are stored: a rounded vector decides between equals
 
 
 @settings(deadline=None, max_examples=60)
@@ -73,7 +74,10 @@ m_angle: dict[int, float] = {}
 def test_search_is_what_a_plain_loop_finds(drawn, caller, policy, top, weights, literal, at_least, towards):
     with MemoryStore(":memory:") as store:
         made = fill(store, drawn)
-        m_angle.clear(); m_angle.update({m.id: drawn[int(m.text[1:])]["angle"] for m in made})
+        m_vector.clear()
+        for m in made:
+            r = drawn[int(m.text[1:])]
+            m_vector[m.id] = (r["size"]*angle(r["angle"])).astype(np.float32).astype(float)
         search = make(store, weights, policy, top=top, literal=literal, at_least=at_least)
         found = search.find(caller, f"towards {towards}")
         for kind in KINDS:
@@ -248,11 +252,35 @@ def test_threads_may_share_a_search_while_others_write(tmp_path):
 
 
 @pytest.mark.parametrize("wrong, says", [({"weights": "Freshest"}, "no preset"), ({"weights": [.5, .5, .5, 0]}, "sum to 1"), ({"weights": [2, -1, 0, 0]}, "0..1"), ({"weights": {"rumour": TEST}}, "by kind"), ({"weights": None}, "four numbers"), ({"weights": ["a"]*4}, "four numbers"),
-                                         ({"weights": [1]}, "four numbers"), ({"top": 0}, "top"), ({"top": True}, "top"), ({"top": 2.5}, "top"), ({"at_least": 1.5}, "cosine"), ({"at_least": float("nan")}, "cosine"), ({"unit": "years"}, "recency"), ({"epsilon": 0}, "epsilon")])
+                                         ({"weights": [1]}, "four numbers"), ({"top": 0}, "top"), ({"top": True}, "top"), ({"top": 2.5}, "top"), ({"at_least": 1.5}, "cosine"), ({"at_least": float("nan")}, "cosine"), ({"near": 2}, "cosine"), ({"relevant": -.1}, "relevant"), ({"read": 0}, "relevant"), ({"unit": "years"}, "recency"), ({"epsilon": 0}, "epsilon")])
 def test_settings_that_cannot_be_are_told_in_one_line(wrong, says):
     with pytest.raises((ValueError, TypeError), match=says) as e: SearchSettings(**wrong)
     assert "\n" not in str(e.value)
 
 
+class Says:
+    "A reader that thinks a memory answers as far as its text says."
+    def relevance(self, question, texts): return np.array([float(t.split()[0]) for t in texts])
+
+
+@pytest.mark.parametrize("said, near, more, shown", [
+    ((.99, .01), (60, 60), {}, [0]),                     # the second doesn't answer
+    ((.01, .02), (60, 60), {}, []),
+    ((.01, .01), (5, 60), {}, [0]),                      # the very question
+    ((.999, .95), (60, 60), {}, [0]),                    # both answer, one of them far more surely
+    ((.97, .95), (60, 60), {}, [0, 1]),
+    ((.01, .01), (60, 60), {"relevant": 0.}, [0, 1])])   # nothing is read
+def test_a_shared_memory_must_answer_the_question(said, near, more, shown):
+    with MemoryStore(":memory:") as store:
+        ids = [put(store, f"{p} m", angle(a)).id for p, a in zip(said, near)]
+        own = put(store, "0.0 mine", angle(60), QUESTION, "ann").id
+        settings = SearchSettings(**{"at_least": -1.} | more)
+        search = RefinedSearch(store, Plane(), settings, clock=lambda: NOW, reader=Says())
+        found = search.find(Caller(user="ann", agent="a"), "towards 0")
+        assert sorted(h.item.id for h in found.hits[RESIDUAL]) == [ids[i] for i in shown]
+        assert [h.item.id for h in found.hits[QUESTION]] == [own], "one's own memories aren't read"
+        assert (RESIDUAL in found.nothing) == (not shown) and (shown or "answers the question" in found.nothing[RESIDUAL])
+
+
 def test_the_papers_settings_have_no_floor():
-    assert AS_PRINTED.weights == dict.fromkeys(KINDS, TEST) and AS_PRINTED.top == 20 and AS_PRINTED.literal
+    assert AS_PRINTED.weights == dict.fromkeys(KINDS, TEST) and AS_PRINTED.top == 20 and AS_PRINTED.literal and not AS_PRINTED.relevant

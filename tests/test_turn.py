@@ -92,10 +92,11 @@ def test_a_trace_is_not_written_for_what_was_forgotten_meanwhile():
 
 def test_in_mark_a_colleagues_trace_falls_with_the_experts_words(tmp_path):
     said = ("What is the dose of Tavorin?", "No, Tavorin is given at 5 mg twice a day.")
-    with opened("mark", tmp_path/"s.db", say=lambda m: "You are right, thank you." if "No," in m[-1].text else "I see.") as a:
+    say = lambda m: "You are right, thank you." if "No," in m[-1].text else "Tavorin is given at 20 mg once a day."
+    with opened("mark", tmp_path/"s.db", say=say) as a:
         for text in said: a.chat("ann", text)
         begin_session(a, "ann")
-        turn = a.chat("bob", "How much Tavorin is given?")
+        turn = a.chat("bob", "What dose of Tavorin is given?")
         assert [h.item.user for h in turn.recalled] == [DOMAIN] and "5 mg" in turn.prompt
         assert a.turns("bob") == [turn]
         a.forget("ann")

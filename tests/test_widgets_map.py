@@ -34,7 +34,7 @@ def parts():
 def fresh(parts, **settings):
     from memkit.core.store import MemoryStore
     a = parts
-    return type(a)(ScriptedLM(lambda messages: "4" if "rating" in messages[-1].text else "I see."), MemoryStore(":memory:"), a.catalogue, a.detector, a.updater, a.index, a.predictor, a.space,
+    return type(a)(ScriptedLM(lambda messages: "4" if "rating" in messages[-1].text else "I see."), MemoryStore(":memory:"), a.catalogue, a.detector, a.updater, a.frames, a.predictor, a.space,
                    MapSettings(**{"ask_model": False, **settings}))
 
 

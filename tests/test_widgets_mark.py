@@ -44,7 +44,7 @@ class Taken:
 
 def make(voices=None, policy=None, attributes=lambda user: {}):
     store = MemoryStore(":memory:")
-    search = RefinedSearch(store, Letters(), SearchSettings(at_least=-1.), policy)
+    search = RefinedSearch(store, Letters(), SearchSettings(at_least=-1., relevant=0.), policy)
     return MarkAssistant(ScriptedLM(lambda messages: "I see."), search, Builder(store, Letters(), [Taken(k) for k in KINDS], voices=voices), attributes_of=attributes)
 
 

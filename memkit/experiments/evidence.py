@@ -119,7 +119,7 @@ def evidence_systems(
 ) -> dict[str, Ranker]:
     "Rankers by name; DPeM reads the conversation with each of its ways to recall, with the note taker that ships."
     c = case.conversation
-    taken = CachedCoordinator(EmbeddedCoordinator(embedder))
+    taken = CachedCoordinator(EmbeddedCoordinator())
     def dpem(**how): return DPeMMemory(new_store(), embedder, taken, **how)
     ours = dpem()
     memories = {DPEM: ours,

@@ -61,10 +61,11 @@ def malp_memories(
     keep: float | None = None,               # of the note taker; None: its own threshold
 ) -> dict[str, DialogueMemory]:              # by name; the last two learn with DPeM and with the history
     "MaLP's three settings without weights, DPeM to the letter, and three controls (MaLP §4.2)."
-    notes = CachedCoordinator(EmbeddedCoordinator(embedder, keep))
+    notes = CachedCoordinator(EmbeddedCoordinator(keep=keep))
     dpem, history = DPeMMemory(new_store(), embedder, notes), FullHistory(new_store())
     return {STANDARD: NoMemory(new_store()), DICTIONARY: DictionaryMemory(new_store(), embedder), DPEM: dpem,
-            LETTER: DPeMMemory(new_store(), embedder, notes, settings=PAPER, way="paper", name=LETTER), HISTORY: history, RANDOM: RandomRecall(dpem), RAW: RankedRounds(history, embedder)}
+            LETTER: DPeMMemory(new_store(), embedder, notes, settings=PAPER, way="paper", name=LETTER),
+            HISTORY: history, RANDOM: RandomRecall(dpem), RAW: RankedRounds(history, embedder)}
 
 # %% ../../nbs/experiments/77a_malp_recall.ipynb #a197da64
 Recalled = dict[tuple[str, int, str], list[Hit]]   # memory, visits studied, query -> hits, best first

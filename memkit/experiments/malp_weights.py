@@ -112,8 +112,9 @@ def train_trial(
 ) -> Trained | None:   # None: there was too little to learn from
     "Draw the patient, study the visits, train (MaLP §2.4.2). Raises as `tune` does."
     from memkit.core.store import MemoryStore
-    lm, patient, embedder = _here(course, trial.base), draw_patient(trial.patient, course.seed, course.visits, course.rounds, course.split), Remembered(MiniLM(), keep=True)
-    memory = DPeMMemory(MemoryStore(":memory:"), embedder, CachedCoordinator(EmbeddedCoordinator(embedder)))
+    lm, embedder = _here(course, trial.base), Remembered(MiniLM(), keep=True)
+    patient = draw_patient(trial.patient, course.seed, course.visits, course.rounds, course.split)
+    memory = DPeMMemory(MemoryStore(":memory:"), embedder, CachedCoordinator(EmbeddedCoordinator()))
     for n, visit in enumerate(patient.visits[:trial.visits]):
         for r in visit.rounds: memory.take(patient.id, r, session=f"s-visit-{n}")
     try: data = lessons(MalpAssistant(memory, lm, SETTINGS), patient.id, lm.load()[1], course.lora)

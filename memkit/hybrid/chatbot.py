@@ -33,8 +33,8 @@ from .sources import read_corpus
 from .question import about, completed, only_states, prepare_question
 from .support import SupportSettings, ground
 from ..turn.assistants import Parts
-from ..turn.engine import Assistant
-from ..turn.stages import TurnSettings, chosen
+from ..turn.engine import QUOTED, Assistant, quotes_messages
+from ..turn.stages import TurnSettings, answer_known, chosen, with_reading
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #7765422a
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +249,8 @@ def found_for(
 def read(self: HybridChatbot, turn: Turn) -> Turn:
     "The message, prepared for the searches. Raises `ValueError` for one that is too long."
     q = prepare_question(turn.text)
-    return replace(turn, query=q.query, work={"question": q.text})
+    turn = with_reading(turn)
+    return replace(turn, query=q.query, work={**turn.work, "question": q.text})
 
 @patch
 def look_up(self: HybridChatbot, turn: Turn) -> Turn:
@@ -258,7 +259,8 @@ def look_up(self: HybridChatbot, turn: Turn) -> Turn:
     extra = {"probability": f.probability, "threshold": self.calibration.threshold, "evidence": dict(f.evidence),
              "above": self.settings.memory.above, "context": f.context}
     return replace(turn, considered=(*f.considered, *chosen(f.candidates, self.settings.documents)),
-                   fallback=f.fallback, detected={"leans": f.leans, "topic": f.topic}, extra=extra,
+                   fallback=f.fallback, extra=extra,
+                   detected={**turn.detected, "leans": f.leans, "topic": f.topic},
                    work={**turn.work, "found": f})
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #9f66c2d7
@@ -278,7 +280,8 @@ def messages(self: HybridChatbot, turn: Turn, kept: Sequence[Piece]) -> list[Mes
 # %% ../../nbs/hybrid/26_chatbot.ipynb #c166d958
 @patch
 def answer(self: HybridChatbot, turn: Turn) -> Turn:
-    "The model's own words, held to those of the texts it was shown where the model can be held."
+    "What is known, or else the model's own words, held to those of the texts it was shown where it can be held."
+    if known := answer_known(self, turn): return known
     s, texts = self.settings, [p.text for p in turn.sections if p.kept and p.hit]
     held = getattr(self.model, "generate_from", None)     # models in this process have it
     if texts and s.hold_to_sources and held: reply = held(turn.messages, texts, s.answer_tokens, s.hold_to_sources)
@@ -304,6 +307,8 @@ def checked_answer(
 @patch
 def check(self: HybridChatbot, turn: Turn) -> Turn:
     "What the user gets: the draft as far as sources support it, a note, or the notice that there is no source."
+    if known := turn.extra.get("answer"):
+        return replace(turn, answer=turn.draft, detected={**turn.detected, "noted": known["way"] == "noted"})
     s = self.settings
     noted = NOTED if s.note and only_states(turn.query) and self.has_consent(turn.user) else ""
     notice = noted or NOTICE
@@ -319,7 +324,7 @@ def check(self: HybridChatbot, turn: Turn) -> Turn:
 def kept_words(self: HybridChatbot, turn: Turn) -> tuple[str, str]:
     "The question, and the answer without its citation marks."
     question = turn.work.get("question") or turn.text
-    return question, plain(turn.answer) or NOTICE
+    return question, QUOTED if quotes_messages(turn) else plain(turn.answer) or NOTICE
 
 @patch
 def prepare(self: HybridChatbot, turn: Turn):

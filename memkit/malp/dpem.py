@@ -15,12 +15,13 @@ import numpy as np
 from ..core.embed import Embedder
 from ..core.notes import Note, Round
 from ..core.records import Memory, Receipt
-from ..core.same import best_relation
 from fastcore.basics import patch
-from .executive import (PAPER, DPeMSettings, FlagTable, RoundWriter, executive, memorize, read_table,
+from .executive import (PAPER, DPeMSettings, FlagTable, RoundWriter, Todo, executive, memorize, read_table,
                                    write_table)
-from .fate import Fate, Known, Relate, check_notes, fate, filtered, shown_of
+from .fate import (Fate, Known, Relate, check_notes, fate, filtered, nearest_of_turns, said_in, shown_of)
 from .replay import PLACES, Move, State, moves_of, replay, state_of
+from ..reading.notes import may_be_tied
+from ..reading.relations import best_relation
 from ..turn.engine import has_turn, round_turn
 
 _all_ = ["DPeMSettings", "PAPER", "Move", "State"]
@@ -34,7 +35,7 @@ class Filtered:
     "The notes of a round after working memory's filter."
     notes: list[Note]
     reasons: list[str]               # for each note: why it is dropped, or ''
-    vectors: dict[int, np.ndarray]   # by number of the note, of those that are kept
+    vectors: dict[int, np.ndarray]   # by number of the note: kept, or perhaps tied to something known
 
 class DPeM:
     """Dual-process enhanced memory (MaLP §2.3): working, short-term and long-term memory of many users, all of it in
@@ -59,7 +60,7 @@ def prepare(
     "What working memory lets through, with its vectors; nothing is written. Raises `ValueError` or `TypeError`."
     notes = check_notes(round, notes)
     reasons = filtered(notes, self.settings.working_size)
-    kept = [i for i, why in enumerate(reasons) if not why]
+    kept = [i for i, why in enumerate(reasons) if not why or may_be_tied(notes[i])]
     vectors = dict(zip(kept, self.embedder.embed([shown_of(notes[i]) for i in kept]) if kept else ()))
     self.store.vectors(user, self.embedder.name)     # read now, so that the transaction is short
     return Filtered(notes, reasons, vectors)
@@ -90,21 +91,32 @@ def take(
 
 # %% ../../nbs/malp/30_dpem.ipynb #e17a2d14
 @patch
+def _reasons(self: DPeM, found: "Filtered", fates: Mapping[int, Fate]) -> list[str]:
+    "For each note: why it is dropped, or ''. One that tells little is kept if it is tied to something known."
+    reasons = list(found.reasons)
+    for i, f in fates.items():
+        if f.kind == "dropped": reasons[i] = reasons[i] or f.reason
+        elif f.kind not in ("unrelated", "refines"): reasons[i] = ""
+    return reasons
+
+# %% ../../nbs/malp/30_dpem.ipynb #41b48fc4
+@patch
 def _write(self: DPeM, user: str, round: Round, found: "Filtered", recalled: Collection[int],
            turn: str) -> tuple[Move, ...]:
+    "Write a round: what was noted, what became of it, and what the executive process does then."
     table, short, notes = self._table(user), set(self._ids(user, "short-term")), found.notes
-    fates = self._fates(user, notes, found.vectors, recalled)
-    reasons = [fates[i].reason if i in fates and fates[i].kind == "dropped" else why
-               for i, why in enumerate(found.reasons)]
+    fates = self._fates(user, round, found, recalled)
+    reasons = self._reasons(found, fates)
     noted = [(n.speaker, n.place) for n, why in zip(notes, reasons) if not why]
     table.round, table.turn, table.working = table.round + 1, turn, noted
     w = RoundWriter(self.store, user, table, round.at)
     for n, why in zip(notes, reasons):
         told = why or f"worth remembering with probability {n.probability:.2f}"
         w.move("dropped" if why else "noted", turn=turn, speaker=n.speaker, sentence=n.place, reason=told)
-    fresh = memorize(w, turn, round, [(i, notes[i], found.vectors[i], f) for i, f in fates.items() if not reasons[i]],
-                     self.settings.avoidance, self.embedder.name)
-    short -= {f.old.id for f in fates.values() if f.kind in ("duplicate", "update")}
+    rest = lambda f: self.embedder.embed([f.rest])[0] if f.rest else None
+    todo = [Todo(i, notes[i], found.vectors[i], f, rest(f)) for i, f in fates.items() if not reasons[i]]
+    fresh = memorize(w, turn, round, todo, self.settings.avoidance, self.embedder.name)
+    short -= self.store.superseded(user).keys()
     executive(w, self.settings, short | {id for id, place in fresh.items() if place == "short-term"}, fresh)
     w.log()
     write_table(self.store, user, table)
@@ -127,26 +139,41 @@ def _table(self: DPeM, user: str) -> FlagTable:
 
 # %% ../../nbs/malp/30_dpem.ipynb #9db44dff
 @patch
-def _fates(self: DPeM, user: str, notes: Sequence[Note], vectors: Mapping[int, np.ndarray],
-           recalled: Collection[int]) -> dict[int, Fate]:
-    "By number of the note; nothing is written yet."
+def _message(self: DPeM, user: str, m: Memory) -> str:
+    "The short message of the user that a memory is from; '' where it is compared alone."
+    if m.meta.get("speaker") != "user" or not m.turns: return ""
+    try: return said_in(self.store.turn(user, m.turns[-1]).question, m.meta.get("text", ""))
+    except LookupError: return ""
+
+@patch
+def _known(self: DPeM, user: str, memories: Iterable[Memory]) -> list[Known]:
+    "Memories as notes are compared with them."
     ids, matrix = self.store.vectors(user, self.embedder.name)
-    def known(memories: Iterable[Memory]) -> list[Known]:
-        row = lambda m: matrix[np.searchsorted(ids, m.id)]
-        return [Known(m.id, m.text, row(m), m.meta["type"], frozenset(m.meta["flags"]), m.kind)
-                for m in memories if m.kind in PLACES]
-    heard = any(notes[i].speaker == "assistant" for i in vectors)
-    echoes = (known(self.store.get(user, id) for id in sorted(set(ids.tolist()) & set(recalled))) if heard and recalled
-              else [])
+    return [Known(m.id, m.text, matrix[np.searchsorted(ids, m.id)], m.meta["type"], frozenset(m.meta["flags"]), m.kind,
+                  self._message(user, m), m.turns[-1] if m.turns else "", m.meta.get("facts", ()))
+            for m in memories if m.kind in PLACES]
+
+# %% ../../nbs/malp/30_dpem.ipynb #27fde653
+@patch
+def _fates(self: DPeM, user: str, round: Round, found: "Filtered", recalled: Collection[int]) -> dict[int, Fate]:
+    "By number of the note; nothing is written yet."
+    s, notes, vectors, there = self.settings, found.notes, found.vectors, set(self._ids(user))
+    heard = recalled and any(notes[i].speaker == "assistant" for i in vectors)
+    echoes = self._known(user, (self.store.get(user, id) for id in sorted(there & set(recalled)))) if heard else []
+    near = {}
+    for i, vector in vectors.items():
+        hits = self.store.search(user, vector, s.near, PLACES, s.nearest, encoder=self.embedder.name)
+        near[i] = self._known(user, (h.item for h in hits))
+    near = nearest_of_turns(near, vectors)
     earlier, replaced, fates = [], set(), {}
     for i, vector in vectors.items():
-        s = self.settings
-        near = [h.item for h in self.store.search(user, vector, s.near, PLACES, s.nearest, encoder=self.embedder.name)]
-        there = [k for k in (*known(near), *earlier) if k.id not in replaced]
-        f = fates[i] = fate(notes[i], vector, there, echoes, self.relate, s.nearest)
-        if f.kind in ("duplicate", "update"): replaced.add(f.old.id)
-        if f.kind != "dropped":
-            earlier.append(Known(-1 - i, shown_of(notes[i]), vector, notes[i].kind, frozenset(notes[i].flags)))
+        n = notes[i]
+        known = [k for k in (*near[i], *earlier) if k.id not in replaced]
+        said = said_in(round.user, n.text) if n.speaker == "user" else ""
+        f = fates[i] = fate(n, vector, known, echoes, self.relate, s.nearest, said)
+        if f.kind in ("duplicate", "update", "retraction"): replaced.add(f.old.id)
+        if not found.reasons[i] and f.kind != "dropped" and not f.less:
+            earlier.append(Known(-1 - i, shown_of(n), vector, n.kind, frozenset(n.flags)))
     return fates
 
 # %% ../../nbs/malp/30_dpem.ipynb #c45aa4dc

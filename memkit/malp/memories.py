@@ -173,7 +173,7 @@ class DPeMMemory:
         recalling: RecallSettings = RecallSettings(),
         name: str = "DPeM",
     ):
-        self.store, self.name, self.coordinator = store, name, coordinator or EmbeddedCoordinator(embedder)
+        self.store, self.name, self.coordinator = store, name, coordinator or EmbeddedCoordinator()
         self.dpem, self.recaller = DPeM(store, embedder, settings), MalpRecall(store, embedder, way, recalling)
 
 # %% ../../nbs/malp/36_memories.ipynb #359d7200

@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['GENRE_WORDS', 'DOMAIN_WORDS', 'wanted_genres', 'wanted_years', 'wanted_domain', 'wanted_number', 'wanted_of',
-           'asks_for_a_rating', 'asked_for', 'lines_named', 'it_named']
+           'lines_named', 'it_named']
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #5caf2c38
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
+from .frames import DOMAIN_NAMES, Link
 from .items import DOMAINS, Item
 from .recommend import Wanted, named
 
@@ -56,78 +57,68 @@ def wanted_years(
     return None
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #8d3582fd
-_NUMBERS = {w: n for n, w in enumerate("one two three four five six seven eight nine ten".split(), 1)}
-DOMAIN_WORDS = {"books": "books?|novels?|read|reading", "films": "films?|movies?|watch|watching|cinema|flicks?"}
+DOMAIN_WORDS = {"films": "film films movie movies watch watching cinema",
+                "books": "book books novel novels read reading"}
 
 def wanted_domain(
     text: str,
+    read: str | None = None,           # what the learned reader says: one of `labels.DOMAINS`
     domains: Sequence[str] = DOMAINS,  # that the catalogue has
 ) -> str | None:                       # None: the message doesn't say, or names several
-    "The domain that a message asks for; of two, the one asked for after a film or book is named (ours)."
-    found = {d for d in domains if re.search(rf"\b(?:{DOMAIN_WORDS.get(d) or re.escape(d) + '|' + re.escape(d.removesuffix('s'))})\b", text, re.I)}
-    asked = re.search(rf"\b(?:recommend|suggest|want|looking for|like|fancy|find)\b[^.?!]{{0,25}}?\b(?:a|an|some|any|me|good|\d+|{'|'.join(_NUMBERS)})\s+(?:[\w-]+\s+){{0,3}}?(books?|novels?|films?|movies?)\b", text, re.I)
-    if len(found) > 1 and asked: found = {d for d in found if re.search(rf"^(?:{DOMAIN_WORDS.get(d, d)})$", asked[1], re.I)}
-    return found.pop() if len(found) == 1 else None
+    "The domain that a message asks for: what the reader says, else the one that the message names (ours)."
+    if DOMAIN_NAMES.get(read, read) in domains: return DOMAIN_NAMES.get(read, read)
+    words = set(re.findall(r"\w+", text.lower()))
+    found = [d for d in domains if words & {d.lower(), d.lower().removesuffix("s"), *DOMAIN_WORDS.get(d, "").split()}]
+    return found[0] if len(found) == 1 else None
+
+# %% ../../nbs/maprec/58a_wanted.ipynb #73fc0a7e
+_NUMBERS = {w: n for n, w in enumerate("one two three four five six seven eight nine ten".split(), 1)}
+_FEW = {"a couple of": 2, "a few": 3}
+_THINGS = ("films?|movies?|books?|novels?|series|shows?|games?|albums?|songs?|podcasts?|episodes|restaurants?|places|"
+           "recommendations?|suggestions?|titles|things|picks?|ideas|options|ones")
 
 def wanted_number(
     text: str,
     at_most: int = 10,
 ) -> int | None:  # None: the message doesn't say
     "How many items a message asks for (ours)."
-    m = re.search(rf"\b(\d{{1,2}}|{'|'.join(_NUMBERS)}|a couple of|a few)\s+(?:[\w-]+\s+){{0,3}}?(?:films|movies|books|novels|recommendations|suggestions|titles|things)\b", text, re.I)
+    told = "|".join((r"\d{1,2}", *_NUMBERS, *_FEW))
+    asked = rf"\b({told})\s+(?:[\w-]+,?\s+){{0,3}}?(?:{_THINGS})\b|\b(?:me|top|suggest|recommend|name)\s+({told})\b"
+    m = re.search(asked, text, re.I)
     if not m: return None
-    n = _NUMBERS.get(m[1].lower()) or {"a couple of": 2, "a few": 3}.get(m[1].lower()) or int(m[1])
+    words = (m[1] or m[2]).lower()
+    n = (_NUMBERS | _FEW).get(words) or int(words)
     return max(1, min(n, at_most))
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #baf02e20
-_LIKE = re.compile(r"\b(?:like|similar to|in the (?:vein|style|spirit) of|along the lines of|as (?:good|scary|funny|dark|tense|beautiful) as|close to|reminds me of|resembl\w+|the (?:next|new))\s+(?:the (?:film|movie|book)\s+)?[\"“'‘]?$", re.I)
-_OTHERS = re.compile(r"\b(?:(?:any|some)thing else|another(?: one)?|others?|more|different|next|what else|besides)\b", re.I)
+_OTHERS = re.compile(r"\b(?:(?:any|some)thing else|another|others?|more|different|next|what else|besides)\b", re.I)
 
 def wanted_of(
     text: str,
     items: Sequence[Item],              # the catalogue's
-    mentions: Sequence = (),            # titles found in the text, each with item, start and end
+    links: Sequence[Link] = (),         # titles in the text, from `FrameReader.links`
     before: Sequence[Item] = (),        # what was recommended last
     usual: str | None = None,           # the domain where the message names none
+    read: str | None = None,            # the domain that the learned reader says
 ) -> Wanted:
     "Everything that a message asks of a recommendation (ours)."
-    like = []
-    for m in sorted(mentions, key=lambda m: m.start):
-        joined = like and re.fullmatch(r"[\"”'’]?,?\s*(?:and|or|,)\s*[\"“'‘]?", text[like[-1].end:m.start])
-        if _LIKE.search(text[:m.start]) and not _disliked(text[:m.start]) or joined: like.append(m)
     rest = text
-    for m in sorted(mentions, key=lambda m: -m.start): rest = rest[:m.start] + " · " + rest[m.end:]    # "Crime and Punishment" asks for no crime film
-    domain = wanted_domain(rest, tuple(dict.fromkeys(i.domain for i in items))) or (like[0].item.domain if like else None)
+    for m in sorted(links, key=lambda m: -m.start):     # "Crime and Punishment" asks for no crime film
+        rest = rest[:m.start] + " · " + rest[m.end:]
+    like = [m.item for m in links if m.item and m.role == "like"]
+    left_out = [m.item for m in links if m.item and m.role in ("not", "seen")]
+    domain = wanted_domain(rest, read, tuple(dict.fromkeys(i.domain for i in items)))
+    domain = domain or (like[0].domain if like else None)
     yes, no = wanted_genres(rest, [g for i in items if domain in (None, i.domain) for g in i.genres])
-    domain = domain or _home(items, yes, usual)
-    return Wanted(domain=domain, genres=yes, avoid=no, years=wanted_years(rest), like=tuple(dict.fromkeys(m.item for m in like)),
-                  besides=tuple(before) if _OTHERS.search(rest) else (), n=wanted_number(rest))
+    besides = (*(before if _OTHERS.search(rest) else ()), *left_out)
+    return Wanted(domain=domain or _home(items, yes, usual), genres=yes, avoid=no, years=wanted_years(rest),
+                  like=tuple(dict.fromkeys(like)), besides=besides, n=wanted_number(rest))
 
+# %% ../../nbs/maprec/58a_wanted.ipynb #69643dfb
 def _home(items: Sequence[Item], genres: Sequence[str], usual: str | None) -> str | None:
     "The usual domain, unless it has nothing of the genres and another one has."
-    has = [d for d in dict.fromkeys(i.domain for i in items) if any(i.domain == d and set(genres) <= set(i.genres) for i in items)]
+    has = list(dict.fromkeys(i.domain for i in items if set(genres) <= set(i.genres)))
     return usual if usual in has or not has else has[0]
-
-def _disliked(before: str) -> bool: return bool(re.search(r"\b(?:don'?t|didn'?t|not|never|do not|did not)\s+(?:really\s+)?like\s+[\"“'‘]?$", before, re.I)) or bool(re.search(r"\b(?:I|we)\s+(?:really |also )?like\s+[\"“'‘]?$", before, re.I))
-
-# %% ../../nbs/maprec/58a_wanted.ipynb #0c8fd0ca
-_ASKS = re.compile(r"\b(?:(?:would|will|might|could) (?:I|we)\b.{0,30}?\b(?:give|rate|score|like|enjoy|love|hate|think)|(?:I|we)(?:'d|'ll| would| will| might) (?:\w+ )?(?:like|enjoy|love|hate|give|rate)\b(?=[^.!]*\?)|predict|(?:did|have) (?:I|we) (?:rate|rated|give|given|score|scored)|(?:is|was|'s) my (?:rating|score|verdict)|(?:is|are) [^.!?]{1,80} (?:for me|my (?:thing|taste|cup of tea)))", re.I)
-
-def asks_for_a_rating(
-    text: str,
-) -> bool:
-    "Is a message a question for how its writer would like something? (ours)"
-    return bool(_ASKS.search(text.replace("’", "'")))
-
-def asked_for(
-    text: str,
-    mentions: Sequence,          # of items, with item and start
-    rated: Sequence[Item] = (),  # in the same breath
-) -> tuple[Item, ...]:
-    "The items whose rating a message asks for (ours): those named in such a question, and not rated in the same breath."
-    if not (m := _ASKS.search(text.replace("’", "'"))): return ()
-    open_ = [x for x in mentions if x.item not in rated]
-    return tuple(dict.fromkeys(x.item for x in [x for x in open_ if x.start >= m.start()] or open_))
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #d2b07e9f
 _ORDINALS = {w: n for n, words in enumerate((("first", "1st"), ("second", "2nd"), ("third", "3rd"), ("fourth", "4th"), ("fifth", "5th"), ("sixth", "6th"), ("seventh", "7th"), ("eighth", "8th"), ("ninth", "9th"), ("tenth", "10th")), 1) for w in words}

@@ -19,9 +19,10 @@ from ..core.files import own_data
 from ..core.notes import flags_of, points_back
 from ..core.support import content_stems
 from ..core.third_person import third_person
-from .reader import AgentSettings, ConversationReader, Read, Said, cut
-from .reading import abbreviations, about_a_case, defines, disagrees, echoes, lists_options, personal, plain_claim, terms
-from .refined import KINDS, QUESTION, RESIDUAL, RESPONSE, Conversation, Exchange, Refined
+from .corrections import CorrectionAgent
+from .exchanges import AgentSettings, ConversationReader, Read, Said, cut
+from .refined import KINDS, QUESTION, RESIDUAL, RESPONSE, RETRACTION, Conversation, Exchange, Refined
+from .wordings import abbreviations, defines, echoes, lists_options, personal, plain_claim, terms
 
 # %% ../../nbs/mark/43_agents.ipynb #4817a83f
 class RefinedMemoryAgent(Protocol):
@@ -31,8 +32,9 @@ class RefinedMemoryAgent(Protocol):
 
 # %% ../../nbs/mark/43_agents.ipynb #9e0018ed
 def _news(r: Read) -> list[Said]:
-    "What a message states, for everybody, that wasn't said before; definitions are the user's own."
-    return [x for x in r.said if x.use == "statement" and x.public and not x.known and not defines(x.text)] if not r.withdrawn else []
+    "What a message states about nobody that wasn't said before; definitions are the user's own."
+    if r.withdrawn: return []
+    return [x for x in r.said if x.claim and not x.known and not defines(x.text)]
 
 def _chunks(texts: Iterable[str], longest: int) -> list[str]:
     "Sentences joined to texts of at most `longest` characters."
@@ -44,44 +46,41 @@ def _chunks(texts: Iterable[str], longest: int) -> list[str]:
 
 def _standing(text: str, about: str) -> str:
     "A text that can be read alone: after its question, where it is short, or not long and points back."
-    return f"{cut(about, 300)} {text}" if about and (len(text.split()) < 5 or len(text) < 120 and points_back(text)) else text
+    alone = not about or len(text.split()) >= 5 and (len(text) >= 120 or not points_back(text))
+    return text if alone else f"{cut(about, 300)} {text}"
 
+# %% ../../nbs/mark/43_agents.ipynb #2c699915
 def _corrections(r: Read, s: AgentSettings) -> list[str]:
     "What the user claims against the answer before."
-    return [_standing(t, r.public_about) for t in _chunks([x.public for x in _news(r)], s.longest)] if r.disputed else []
+    return [_standing(t, r.about) for t in _chunks([x.claim for x in _news(r)], s.longest)] if r.disputed else []
 
 def _facts(r: Read, s: AgentSettings) -> list[str]:
-    "What the user tells in passing; not the premises of a question or a choice, nor one case at one time."
+    "What the user tells in passing; not the premises of a question or a choice."
     if r.disputed or lists_options(r.message) or any(x.use == "question" for x in r.said): return []
-    return _chunks([x.public for x in _news(r) if x.knowledge >= s.fact and not about_a_case(x.text) and not points_back(x.public)], s.longest)
+    return _chunks([x.claim for x in _news(r) if x.knowledge >= s.fact and not points_back(x.claim)], s.longest)
 
-def _cited(r: Read, *others: str) -> tuple[str, ...]: return tuple(dict.fromkeys([*r.about_turns, *others, r.turn]))
-
-# %% ../../nbs/mark/43_agents.ipynb #04fd5fab
-def _conclusion(r: Read, s: AgentSettings) -> str:
-    "The sentence of a conceding answer that says most that is new."
-    known = set(content_stems(" ".join([*r.before, r.message])))
-    fresh = lambda text: len(set(content_stems(text)) - known)
-    best = max(r.answer, key=fresh, default="")
-    return best if best and fresh(best) >= max(2, s.fresh*len(set(content_stems(best)))) and not personal(best) and not echoes(best, r.shown, s.echo) else ""
-
-def _residual(read: Sequence[Read], s: AgentSettings) -> list[Refined]:
-    out = []
-    for earlier, r in zip([None, *read], read):
-        turns = _cited(r, *([earlier.turn] if earlier else []))
-        told = _corrections(r, s)
-        strength = (1. if any(disagrees(x.text) for x in r.said) else .9) if r.conceded else .5
-        out += [Refined(kind=RESIDUAL, text=t, turns=turns, source="user", reason="correction", about=r.public_about, strength=strength) for t in told]
-        out += [Refined(kind=RESIDUAL, text=t, turns=turns, source="user", reason="fact", about=earlier.public_about if earlier else "", strength=.6) for t in _facts(r, s)]
-        asked = any(x.use == "check" for x in r.said)
-        if r.conceded and not r.withdrawn and (told or asked) and (end := _conclusion(r, s) if told else _decisive(r, s)) and not personal(end):
-            out.append(Refined(kind=RESIDUAL, text=" ".join([*told[:1], end]), turns=turns, source="assistant", reason="inferred", about=r.public_about, strength=.5))
-    return out
+def _cited(r: Read, *others: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*r.about_turns, *others, r.turn]))
 
 # %% ../../nbs/mark/43_agents.ipynb #3334234a
 OPTIONS = "The user gives options to choose from and expects one of them."
 
-def _of_sentence(x: Said, r: Read, s: AgentSettings) -> list[tuple[str, str, float]]:
+_TELLS = re.compile(r"^\W*(?:(?:hi|hello|and|so|but|also)\W+)*(?:i|i'm|i've|my|we|our|we're|we've)\b"
+                    r"(?! (?:wonder|want to|would like|need to|am asking|was wondering))", re.I)
+
+def _own(x: Said, s: AgentSettings) -> bool:
+    "Does a sentence tell something of its user?"
+    told = x.use == "statement" or _TELLS.match(x.text)
+    return bool(told and x.whose and x.note >= s.told and not points_back(x.text)
+                and "hypothetical" not in flags_of(x.text))
+
+def _wish(x: Said) -> str:
+    "A wish in the third person, with whose it is."
+    text = third_person(x.text)
+    return text if "the user" in text.lower() else f'The user asked: "{x.text}"'
+
+# %% ../../nbs/mark/43_agents.ipynb #95cca32f
+def _of_sentence(x: Said, s: AgentSettings) -> list[tuple[str, str, float]]:
     "(text, reason, strength) of what one sentence tells about its user."
     if x.use == "nothing" or x.known: return []
     short = [(f"{a} means {b}", "abbreviation", 1.) for a, b in abbreviations(x.text)]
@@ -89,58 +88,59 @@ def _of_sentence(x: Said, r: Read, s: AgentSettings) -> list[tuple[str, str, flo
     if x.use == "check": return [(f'The user checked: "{x.text}"', "checked", .8)]
     if x.insisted: return [(_wish(x), "insisted", 1.)]
     if x.use == "wish": return [(_wish(x), "format", .8)]
-    own = (x.use == "statement" or _TELLS.match(x.text)) and bool(x.whose) and x.note >= s.told and not points_back(x.text) and "hypothetical" not in flags_of(x.text)
-    return [(third_person(plain_claim(x.text)), "told", round(x.note, 3))] if own else []
-
-_TELLS = re.compile(r"^\W*(?:(?:hi|hello|and|so|but|also)\W+)*(?:i|i'm|i've|my|we|our|we're|we've)\b(?! (?:wonder|want to|would like|need to|am asking|was wondering))", re.I)
-
-def _wish(x: Said) -> str:
-    "A wish in the third person, with whose it is."
-    text = third_person(x.text)
-    return text if "the user" in text.lower() else f'The user asked: "{x.text}"'
+    return [(third_person(plain_claim(x.text)), "told", round(x.note, 3))] if _own(x, s) else []
 
 def _question(read: Sequence[Read], s: AgentSettings) -> list[Refined]:
     out = []
+    def add(text: str, reason: str, strength: float, turns: Sequence[str], about: str = ""):
+        out.append(Refined(kind=QUESTION, text=text, turns=turns, source="user", reason=reason, about=about,
+                           strength=strength))
     for earlier, r in zip([None, *read], read):
+        for t, why, p in (told for x in r.said for told in _of_sentence(x, s)):
+            if why == "checked": add(t, why, p, _cited(r), r.about)
+            else: add(t, why, p, (r.turn,))
         both = _cited(r, *([earlier.turn] if earlier else []))
-        make = lambda text, reason, strength, turns=(r.turn,), about="": Refined(kind=QUESTION, text=text, turns=turns, source="user", reason=reason, about=about, strength=strength)
-        out += [make(t, why, p, *((_cited(r), r.about) if why == "checked" else ())) for x in r.said for t, why, p in _of_sentence(x, r, s)]
-        out += [make(t, "correction", .9 if r.conceded else .5, both, r.about) for t in _corrections(r, s)]
-        out += [make(x, "fact", .6) for x in _facts(r, s)]
-        if lists_options(r.message): out.append(make(OPTIONS, "inferred", .5))
+        for t in _corrections(r, s): add(t, "correction", .9 if r.conceded else .5, both, r.about)
+        for t in _facts(r, s): add(t, "fact", .6, (r.turn,))
+        if lists_options(r.message): add(OPTIONS, "inferred", .5, (r.turn,))
     return out
 
 # %% ../../nbs/mark/43_agents.ipynb #84d4f797
 def _decisive(r: Read, s: AgentSettings) -> str:
     "The sentence of an answer that says most of what was asked and, after a dispute, of what changed."
-    asked, old = set(content_stems(f"{r.about} {r.message}")), set(content_stems(" ".join(r.before))) if r.disputed else set()
+    asked = set(content_stems(f"{r.about} {r.message}"))
+    old = set(content_stems(" ".join(r.before))) if r.disputed else set()
     def weight(place: int) -> float:
         stems = set(content_stems(r.answer[place]))
-        return (len(stems & asked) + len(stems - old)*r.disputed + any(c.isdigit() for c in r.answer[place]) + (place == 0))/max(4, len(stems))**.5
+        said = len(stems & asked) + len(stems - old)*r.disputed
+        return (said + any(c.isdigit() for c in r.answer[place]) + (place == 0))/max(4, len(stems))**.5
     best = max(range(len(r.answer)), key=weight, default=None)
     return "" if best is None or echoes(r.answer[best], r.shown, s.echo) else r.answer[best]
 
 def _response(read: Sequence[Read], s: AgentSettings) -> list[Refined]:
     out = []
-    for r in read:
-        if not r.accepted: continue
-        strength, turns = (1., (*_cited(r), r.next)) if r.accepted == "explicit" else (.6, _cited(r))
+    def add(text: str, source: str, reason: str, strength: float, turns: Sequence[str], about: str = ""):
+        out.append(Refined(kind=RESPONSE, text=text, turns=turns, source=source, reason=reason, about=about,
+                           strength=strength))
+    for r in (r for r in read if r.accepted):
+        plain = r.accepted == "explicit"
+        strength, turns = (1., (*_cited(r), r.next)) if plain else (.6, _cited(r))
         end, wish = _decisive(r, s), " ".join(x.text for x in r.said if x.use == "wish")
-        if end: out.append(Refined(kind=RESPONSE, text=_standing(cut(end, s.longest), r.about), turns=turns, source="assistant", reason="accepted", about=r.about, strength=strength))
-        if wish and r.accepted == "explicit": out.append(Refined(kind=RESPONSE, text=f'Accepted form: "{cut(wish, s.longest)}"', turns=turns, source="user", reason="format", strength=strength))
+        if end: add(_standing(cut(end, s.longest), r.about), "assistant", "accepted", strength, turns, r.about)
+        if wish and plain: add(f'Accepted form: "{cut(wish, s.longest)}"', "user", "format", strength, turns)
     return out
 
 # %% ../../nbs/mark/43_agents.ipynb #7bd653cd
-_EXTRACT = {RESIDUAL: _residual, QUESTION: _question, RESPONSE: _response}
+_EXTRACT = {QUESTION: _question, RESPONSE: _response}
 
 @dataclass(frozen=True)
 class EmbeddedAgent:
-    "Finds memories of one kind offline (ours)."
-    kind: str
+    "Finds memories for one user offline (ours); `memkit.mark.corrections.CorrectionAgent` finds those for everybody."
+    kind: str   # user-question or llm-response
     reader: ConversationReader
 
     def __post_init__(self):
-        if self.kind not in KINDS: raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {self.kind!r}")
+        if self.kind not in _EXTRACT: raise ValueError(f"kind must be one of {', '.join(_EXTRACT)}; got {self.kind!r}")
 
     def extract(self, conversation: Conversation) -> list[Refined]:
         "The memories in the order of their turns, each text once."
@@ -153,25 +153,32 @@ class EmbeddedAgent:
             found[key] = replace(old or m, turns=turns, strength=max(old.strength if old else 0, m.strength))
         return list(found.values())
 
+# %% ../../nbs/mark/43_agents.ipynb #362576ac
 def embedded_agents(
     embedder: Embedder,
     settings: AgentSettings = AgentSettings(),
-    recalled: Callable[[str], Iterable[str]] = lambda turn: (),  # the texts of memories that a turn's prompt showed
-) -> tuple[EmbeddedAgent, EmbeddedAgent, EmbeddedAgent]:         # in the order of KINDS
-    "The three agents over one reader, so that a conversation is read once."
+    # the texts of memories that a turn's prompt showed
+    recalled: Callable[[str], Iterable[str]] = lambda turn: (),
+    residual: RefinedMemoryAgent | None = None,   # who decides what everybody may learn; None: a CorrectionAgent
+) -> tuple[RefinedMemoryAgent, EmbeddedAgent, EmbeddedAgent]:   # in the order of KINDS
+    "The three agents that work without a language model; the last two read a conversation once between them."
     reader = ConversationReader(embedder, settings, recalled)
-    return tuple(EmbeddedAgent(kind, reader) for kind in KINDS)
+    return residual or CorrectionAgent(), EmbeddedAgent(QUESTION, reader), EmbeddedAgent(RESPONSE, reader)
 
 # %% ../../nbs/mark/43_agents.ipynb #704451ff
-_OURS = frozenset(content_stems("user users assistant asked answered checked accepted form means said others themselves"))
+_OURS = frozenset(content_stems("user users assistant asked answered checked accepted form means said others "
+                                "themselves"))
 
 def untraced(
     memory: Refined,
     conversation: Conversation,
 ) -> list[str]:  # stems, sorted; none in an embedded agent's memories
-    "The words of a memory that its turns don't hold, ours aside (ours). Raises `ValueError` for a turn of another conversation."
+    """The words of a memory that its turns don't hold, ours aside (ours).
+
+    Raises `ValueError` for a turn of another conversation."""
     said = {e.turn: e for e in conversation.exchanges}
-    if strange := [t for t in memory.turns if t not in said]: raise ValueError(f"{strange[0]!r} is no turn of conversation {conversation.id}")
+    if strange := [t for t in memory.turns if t not in said]:
+        raise ValueError(f"{strange[0]!r} is no turn of conversation {conversation.id}")
     there = set(content_stems(" ".join(f"{said[t].question} {said[t].answer}" for t in memory.turns)))
     return sorted(set(content_stems(memory.text)) - there - _OURS)
 
@@ -232,21 +239,30 @@ def _holds(text: str, words: Sequence[str]) -> bool: return all(w.casefold() in 
 def agent_hits(
     make: Callable[[LabelledConversation], Sequence[RefinedMemoryAgent]],  # the agents for one conversation
     labelled: Sequence[LabelledConversation],
-) -> list[tuple[str, str, str, bool]]:  # (kind, conversation, 'found', is it right?) or ('expected', was it found?) or ('leaked', True)
-    "Each extracted memory and each label against the other (ours); a memory on `may` that isn't right is left out."
+    # (kind, conversation, 'found', is it right?) or ('expected', was it found?) or ('leaked', True)
+) -> list[tuple[str, str, str, bool]]:
+    "Each extracted memory and each label against the other (ours); one on `may` that isn't right is left out."
     out = []
     for row, agent in ((row, agent) for row in labelled for agent in make(row)):
-        got, want, where = [m.text for m in agent.extract(row.conversation)], row.expect[agent.kind], (agent.kind, row.conversation.id)
+        got = [m.text for m in agent.extract(row.conversation) if m.reason != RETRACTION]
+        want, where = row.expect[agent.kind], (agent.kind, row.conversation.id)
         right = [any(_holds(t, w) for w in want) for t in got]
-        out += [(*where, "found", r) for t, r in zip(got, right) if r or not any(_holds(t, w) for w in row.may)]
+        may = [any(_holds(t, w) for w in row.may) for t in got]
+        out += [(*where, "found", r) for r, m in zip(right, may) if r or not m]
         out += [(*where, "expected", any(_holds(t, w) for t in got)) for w in want]
-        out += [(*where, "leaked", True) for t in got for w in row.never if agent.kind == RESIDUAL and _holds(t, w)]
+        leaked = [t for t in got for w in row.never if agent.kind == RESIDUAL and _holds(t, w)]
+        out += [(*where, "leaked", True)]*len(leaked)
     return out
 
+# %% ../../nbs/mark/43_agents.ipynb #a47a8480
 def agent_scores(
     hits: Sequence[tuple[str, str, str, bool]],  # from agent_hits
-) -> dict[str, dict[str, float | None]]:         # by kind: found, precision (None if nothing was), expected, recall, leaked
+) -> dict[str, dict[str, float | None]]:  # by kind: found, precision (None if nothing was), expected, recall, leaked
     "Precision and recall of each agent (ours)."
-    of = lambda kind, what: [h for k, _, w, h in hits if (k, w) == (kind, what)]
     share = lambda values: sum(values)/len(values) if values else None
-    return {k: {"found": len(of(k, "found")), "precision": share(of(k, "found")), "expected": len(of(k, "expected")), "recall": share(of(k, "expected")), "leaked": len(of(k, "leaked"))} for k in KINDS}
+    out = {}
+    for kind in KINDS:
+        by = {what: [h for k, _, w, h in hits if (k, w) == (kind, what)] for what in ("found", "expected", "leaked")}
+        out[kind] = {"found": len(by["found"]), "precision": share(by["found"]), "expected": len(by["expected"]),
+                     "recall": share(by["expected"]), "leaked": len(by["leaked"])}
+    return out

@@ -102,7 +102,8 @@ def shown_text(
 ) -> str:
     "A refined memory as the prompt tells it (ours)."
     about = str(m.meta.get("about") or "").strip()
-    return m.text if not about or m.kind != RESIDUAL else f"{about.rstrip(' :?-.')}: {m.text}"
+    alone = not about or m.kind != RESIDUAL or m.text.startswith(about)
+    return m.text if alone else f"{about.rstrip(' :?-.')}: {m.text}"
 
 def piece_of(
     hit: Hit,
@@ -114,6 +115,7 @@ def piece_of(
     else: name, text = hit.item.kind, shorten(shown_text(hit.item), settings.memory_tokens, count)
     return Piece(name=name, text=" ".join(text.split()), hit=hit)
 
+# %% ../../nbs/mark/49_assistant.ipynb #73a30105
 def pieces_of(
     hits: Sequence[Hit],          # memories, one of each kind at most, and documents, best first
     settings: MarkSettings,

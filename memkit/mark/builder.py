@@ -20,9 +20,9 @@ from ..core.records import utc_now
 from .agents import RefinedMemoryAgent
 from .merging import BuilderSettings
 from .placing import Placing, Pool, Step, place, said_at
-from .refined import DOMAIN, KINDS, Conversation, Refined, embedded_text, owner_of
+from .refined import DOMAIN, KINDS, RETRACTION, Conversation, Refined, embedded_text, owner_of
 from .voices import VoiceSettings, settle
-from .withdraw import Withdrawn, forget_contributions
+from .withdraw import Withdrawn, forget_contributions, take_back
 
 # %% ../../nbs/mark/45_builder.ipynb #41434304
 if TYPE_CHECKING: from memkit.core.store import MemoryStore
@@ -88,8 +88,10 @@ def _unsaid(store: "MemoryStore", conversation: Conversation) -> set[str]:
 
 def _check_said(store: "MemoryStore", conversation: Conversation):
     if lost := _unsaid(store, conversation):
-        raise BuildError(f"conversation {conversation.id} holds {len(lost)} turns that the store doesn't have from this user; add_turn comes first, and what was forgotten isn't learned again")
+        raise BuildError(f"conversation {conversation.id} holds {len(lost)} turns that the store doesn't have from "
+                         "this user; add_turn comes first, and what was forgotten isn't learned again")
 
+# %% ../../nbs/mark/45_builder.ipynb #662a7f3c
 def _write(
     store: "MemoryStore",
     owner: str,
@@ -103,19 +105,32 @@ def _write(
     store.in_force(owner, embedder.name)   # what a transaction reads isn't kept for the next one; this is
     with store.transaction(owner):
         read = turns_read(store, owner, conversation.id)
-        known = set(read)
-        new = [t for t in conversation.turns if t not in known]
+        known, new = set(read), [t for t in conversation.turns if t not in read]
         if not new: return None
         if owner != DOMAIN: _check_said(store, conversation)
+        fresh = [r for r, _ in found if not known.issuperset(r.turns)]
+        gone = _taken_back(store, owner, conversation, fresh, embedder, now)
         p = Placing(Pool(store, owner, embedder.name, conversation, settings), embedder, said_at(conversation, now))
-        for r, v in found:
+        for kind, memory in gone: p.tell("dropped", kind, memory, "taken back by whoever said it")
+        for r, v in ((r, v) for r, v in found if r.reason != RETRACTION):
             if known.issuperset(r.turns): p.tell("dropped", r.kind, None, "from turns that were built before")
             else: place(p, r, v)
         store.set_state(owner, _read_key(conversation.id), [*read, *new])
     return p.steps
 
+# %% ../../nbs/mark/45_builder.ipynb #d151cbaa
+def _taken_back(store: "MemoryStore", owner: str, conversation: Conversation, found: Sequence[Refined],
+                embedder: Remembered, now: datetime) -> list[tuple[str, int]]:   # kind and memory
+    "What the retractions among these take back."
+    by = store.alias(conversation.user) if owner == DOMAIN else conversation.user
+    out = []
+    for r in found:
+        if r.reason == RETRACTION: out += [(r.kind, id) for id in take_back(store, embedder, owner, r, by, now)]
+    return out
+
 def _report(conversation: Conversation, parts: Sequence[dict[str, list[Step]]]) -> BuildReport:
-    steps = {name: tuple(s for part in parts for s in part[name]) for name in ("added", "merged", "superseded", "dropped")}
+    names = ("added", "merged", "superseded", "dropped")
+    steps = {name: tuple(s for part in parts for s in part[name]) for name in names}
     return BuildReport(conversation.id, **steps, repeated=not parts)
 
 # %% ../../nbs/mark/45_builder.ipynb #1842fe16

@@ -17,7 +17,7 @@ from ..core.records import Memory, Receipt, check_time, utc_now
 from ..core.same import compare
 from .judgement import JUDGED, classification_of, outcomes
 from .merging import carry_over
-from .refined import KINDS
+from .refined import KINDS, bare_claim, found_by
 from .trust import PAPER, Trust, TrustSettings, Verdict, replay, verdict
 
 # %% ../../nbs/mark/48_maintain.ipynb #ab2d95d8
@@ -124,14 +124,18 @@ def set_aside(
             for m in store.list(owner, superseded=True) if m.kind.startswith(DROPPED) and m.id in last]
 
 # %% ../../nbs/mark/48_maintain.ipynb #1bfa2dd1
-def _gave_way(store: "MemoryStore", owner: str, ids: Sequence[int], settings: TrustSettings, embedder: "Embedder") -> list[tuple[Memory, int]]:
+def _gave_way(store: "MemoryStore", owner: str, ids: Sequence[int], settings: TrustSettings,
+              embedder: "Embedder") -> list[tuple[Memory, int]]:
     "Memories that the dropped `ids` had put out of force, and which of them each."
     by = {old: new for old, new in store.superseded(owner).items() if new in ids}
     if not by: return []
     history, known = histories(store.events(owner)), {m.id: m for m in store.list(owner, superseded=True)}
-    back = [(known[old], new) for old, new in by.items() if known[old].kind in KINDS and standing(known[old], history.get(old, ()), settings).verdict.kept]
-    return [(old, new) for old, new in back if compare(old.text, known[new].text, embedder).kind != "duplicate"]
+    kept = lambda m: m.kind in KINDS and standing(m, history.get(m.id, ()), settings).verdict.kept
+    back = [(known[old], known[new]) for old, new in by.items() if kept(known[old])]
+    same = lambda a, b: compare(bare_claim(a), bare_claim(b), embedder).kind == "duplicate"
+    return [(old, new.id) for old, new in back if not same(old, new)]
 
+# %% ../../nbs/mark/48_maintain.ipynb #3b3e5324
 def revive(
     store: "MemoryStore",
     owner: str,
@@ -140,9 +144,9 @@ def revive(
     embedder: "Embedder",
 ) -> int:                    # the new row
     "Put a superseded memory's words in force again, as a new row with the old record (ours)"
-    about = old.meta.get("about", "")
-    vector = embedder.embed([f"{about} {old.text}" if about else old.text])[0]
-    new = store.add(owner, old.text, vector, old.kind, old.at, old.turns, {**old.meta, "revives": old.id}, f"memory {old.id} once more, in the place of memory {dropped}", embedder.name)
+    vector, why = embedder.embed([found_by(old)])[0], f"memory {old.id} once more, in the place of memory {dropped}"
+    meta = {**old.meta, "revives": old.id}
+    new = store.add(owner, old.text, vector, old.kind, old.at, old.turns, meta, why, embedder.name)
     carry_over(store, owner, old.id, new.id)
     store.log(owner, [{"kind": "revived", "memory": new.id, "other": dropped}])
     return new.id

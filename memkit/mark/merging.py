@@ -9,7 +9,7 @@ __all__ = ['BuilderSettings', 'other_names', 'other_subject', 'same_term', 'othe
 # %% ../../nbs/mark/45a_merging.ipynb #d3ca3eff
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +19,10 @@ from ..core.same import Relation, relate
 from ..core.same_cues import read_note
 from ..core.support import content_stems
 from .judgement import CLASSIFIED, INJECTED, JUDGED, records
-from .refined import DOMAIN, Conversation, Refined, stored_meta
+from .refined import DOMAIN, Conversation, Refined, bare_claim, claim_part, found_by, stored_meta
 from .scoring import feedback_score
 from .trust import PAPER, TrustSettings, replay
+from ..reading.reader import Reader, load_reader
 
 # %% ../../nbs/mark/45a_merging.ipynb #96d91b37
 if TYPE_CHECKING: from memkit.core.store import Event, MemoryStore
@@ -33,15 +34,19 @@ class BuilderSettings:
     near: int = 6               # neighbours that a new memory is compared with, 1 or more
     floor: float = .6           # cosine from which on something is a neighbour
     same_question: float = .85  # cosine from which on two questions are the same
+    answers: float = .5         # probability that the old memory answers the new question; 0..1
     sure: float = .6            # probability that a contradiction needs
     longest: int = 2000         # characters of a memory
     most: int = 50              # memories of one kind for each exchange
     trust: TrustSettings = PAPER
 
     def __post_init__(self):
-        if min(self.near, self.longest, self.most) < 1: raise ValueError(f"near, longest and most must be 1 or more, got {self.near}, {self.longest} and {self.most}")
-        for name in ("floor", "same_question", "sure"):
-            if not 0 <= getattr(self, name) <= 1: raise ValueError(f"{name} must lie in 0..1, got {getattr(self, name)}")
+        if min(self.near, self.longest, self.most) < 1:
+            raise ValueError("near, longest and most must be 1 or more, "
+                             f"got {self.near}, {self.longest} and {self.most}")
+        for name in ("floor", "same_question", "answers", "sure"):
+            value = getattr(self, name)
+            if not 0 <= value <= 1: raise ValueError(f"{name} must lie in 0..1, got {value}")
 
 # %% ../../nbs/mark/45a_merging.ipynb #707fb8a9
 _NAME = re.compile(r"(?<=[\w,;:\"'“‘(] )[\"'“‘(]?([A-Z][\w-]*)")
@@ -89,34 +94,49 @@ def relations(
     embedder: Embedder,
     shown: Collection[int] = (),  # those on display in the turns that `new` cites
     settings: BuilderSettings = BuilderSettings(),
+    reader: Reader | None = None, # says whether an old memory answers the new one's question; None: memkit's own
 ) -> list[Relation]:              # one per old: duplicate, contradiction or unrelated
     "What a new memory is to stored ones (ours, on `memkit.core.same`)."
-    asked = _asked(new, olds, embedder)
-    same = [m for m, c in zip(olds, asked) if c is None or c >= settings.same_question]
-    vectors = embedder.embed([new.text, *(m.text for m in same)]) if same else []
-    judged = relate(new.text, [m.text for m in same], [float(v @ vectors[0]) for v in vectors[1:]]) if same else []
-    found = {m.id: r for m, r in zip(same, judged)}
-    apart = lambda c: Relation("unrelated", 1., f"they answer different questions (cosine {c:.2f})")
-    return [_settled(new, m, found[m.id], c, m.id in shown, settings) if m.id in found else apart(c) for m, c in zip(olds, asked)]
+    asked = _asked(new, olds, embedder, settings, reader)
+    same, claim = [m for m, a in zip(olds, asked) if a is not False], claim_part(new.text, new.about)
+    claims = [bare_claim(m) for m in same]
+    vectors = embedder.embed([claim, *claims]) if same else []
+    judged = relate(claim, claims, [float(v @ vectors[0]) for v in vectors[1:]]) if same else []
+    found = {m.id: _settled(new, claim, m.id in shown, c, r, a, settings)
+             for m, c, r, a in zip(same, claims, judged, [a for a in asked if a is not False])}
+    apart = Relation("unrelated", 1., "they answer different questions")
+    return [found.get(m.id, apart) for m in olds]
 
-def _asked(new: Refined, olds: Sequence[Memory], embedder: Embedder) -> list[float | None]:
-    "How near the questions are; None where one of the two has none."
-    theirs = [m.meta.get("about") for m in olds]
+# %% ../../nbs/mark/45a_merging.ipynb #4c802638
+def _asked(new: Refined, olds: Sequence[Memory], embedder: Embedder, s: BuilderSettings,
+           reader: Reader | None) -> list[bool | None]:
+    "Is the question the same? None where one of the two has none."
+    theirs = [m.meta.get("about") or "" for m in olds]
     if not new.about or not any(theirs): return [None]*len(olds)
     texts = list(dict.fromkeys([new.about, *filter(None, theirs)]))
     vector = dict(zip(texts, embedder.embed(texts)))
-    return [float(vector[new.about] @ vector[a]) if a else None for a in theirs]
+    near = [float(vector[new.about] @ vector[a]) if a else None for a in theirs]
+    same = [None if c is None else c >= s.same_question for c in near]
+    open = [i for i, c in enumerate(near) if c is not None and s.floor <= c < s.same_question]
+    if open:
+        p = (reader or load_reader()).relevance(new.about, [found_by(olds[i]) for i in open])
+        for i, answers in zip(open, p >= s.answers): same[i] = bool(answers)
+    return same
 
-def _settled(new: Refined, old: Memory, r: Relation, asked: float | None, shown: bool, s: BuilderSettings) -> Relation:
-    "The relation after the rules of this module; `asked` is the cosine of their questions."
-    if r.kind == "duplicate" and not other_names(new.text, old.text): return r
-    if other_subject(new.text, old.text): return Relation("unrelated", r.probability, f"they speak of different things; {r.reason}")
-    if r.kind in ("contradiction", "update") and r.probability >= s.sure: return Relation("contradiction", r.probability, r.reason)
+# %% ../../nbs/mark/45a_merging.ipynb #5469b857
+def _settled(new: Refined, claim: str, shown: bool, old: str, r: Relation, asked: bool | None,
+             s: BuilderSettings) -> Relation:
+    "The relation of two claims after the rules of this module; `asked`: they answer the same question."
+    if r.kind == "duplicate" and not other_names(claim, old): return r
+    if other_subject(claim, old):
+        return Relation("unrelated", r.probability, f"they speak of different things; {r.reason}")
+    if r.kind in ("contradiction", "update") and r.probability >= s.sure: return replace(r, kind="contradiction")
     corrects = new.reason == "correction" and new.source == "user"
-    for holds, why in ((shown and corrects, "a correction of what was on display"), (same_term(new.text, old.text), "another meaning of the same term"),
-                       (asked is not None and other_answer(new.text, old.text), "another answer to the same question")):
-        if holds: return Relation("contradiction", 1., why)
-    return Relation("unrelated", r.probability, r.reason)
+    another = asked is True and other_answer(claim, old)
+    why = ("a correction of what was on display" if shown and corrects else
+           "another meaning of the same term" if same_term(claim, old) else
+           "another answer to the same question" if another else "")
+    return Relation("contradiction", 1., why) if why else replace(r, kind="unrelated")
 
 # %% ../../nbs/mark/45a_merging.ipynb #b7521383
 def source_of(

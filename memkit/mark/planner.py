@@ -18,6 +18,7 @@ from ..core.records import check_time, utc_now
 from ..core.same import Relation, relate
 from .judgement import classification_of, classify, records
 from .maintain import CHECK, GRACE, RESTORED, Dropped, Standing, histories, move_aside, standings
+from .refined import bare_claim
 
 # %% ../../nbs/mark/48a_planner.ipynb #e05a5238
 if TYPE_CHECKING:
@@ -65,31 +66,39 @@ class Plan:
     moves: tuple[Move, ...]
 
 # %% ../../nbs/mark/48a_planner.ipynb #5f2da4a3
-def _pairs(store: "MemoryStore", owner: str, encoder: str | None, found: Sequence[Standing], near: float) -> list[tuple[Standing, Standing, Relation]]:
+def _pairs(store: "MemoryStore", owner: str, encoder: str | None, found: Sequence[Standing],
+           near: float) -> list[tuple[Standing, Standing, Relation]]:
     "Memories of one kind that are near, with what the newer is to the older."
     view, by = store.in_force(owner, encoder), {s.memory.id: s for s in found}
     at, out = {int(id): n for n, id in enumerate(view.ids)}, []
     here = [id for id in by if id in at]
     for n, id in enumerate(here[1:], 1):
         cosines = view.vectors[[at[o] for o in here[:n]]] @ view.vectors[at[id]]
-        olds = [(by[here[i]], float(cosines[i])) for i in np.flatnonzero(cosines >= near) if by[here[i]].memory.kind == by[id].memory.kind]
-        said = relate(by[id].memory.text, [o.memory.text for o, _ in olds], [c for _, c in olds])
-        out += [(by[id], o, r) for (o, _), r in zip(olds, said) if r.kind != "unrelated"]
+        same = [i for i in np.flatnonzero(cosines >= near) if by[here[i]].memory.kind == by[id].memory.kind]
+        olds = [by[here[i]] for i in same]
+        claims = [bare_claim(o.memory) for o in olds]
+        said = relate(bare_claim(by[id].memory), claims, [float(cosines[i]) for i in same])
+        out += [(by[id], o, r) for o, r in zip(olds, said) if r.kind != "unrelated"]
     return out
 
+# %% ../../nbs/mark/48a_planner.ipynb #8fafa25b
 def _of_pair(new: Standing, old: Standing, r: Relation, errors: dict[int, int], sure: float) -> Move | None:
     e = errors.get(new.memory.id, 0) + errors.get(old.memory.id, 0)
     worse, better = sorted((old, new), key=lambda s: (s.trust.score, -s.memory.id))
-    if r.kind == "duplicate": return Move("merge", worse.memory.id, better.memory.id, e, f"they say the same ({r.reason})")
-    return Move("ask", new.memory.id, old.memory.id, e, f"they contradict each other ({r.reason})") if r.probability >= sure else None
+    if r.kind == "duplicate":
+        return Move("merge", worse.memory.id, better.memory.id, e, f"they say the same ({r.reason})")
+    if r.probability < sure: return None
+    return Move("ask", new.memory.id, old.memory.id, e, f"they contradict each other ({r.reason})")
 
 def _alone(s: Standing, label: str | None, errors: int, patience: int, silent: int) -> Move | None:
     t, id = s.trust, s.memory.id
     if label: return None      # a reviewer has spoken
-    if t.incorrect >= patience and not t.correct: return Move("drop", id, None, errors, f"called wrong {t.incorrect} times and never right")
-    if t.incorrect >= patience: return Move("ask", id, None, errors, f"called right {t.correct} times and wrong {t.incorrect} times")
-    if t.total >= silent and not t.correct + t.incorrect: return Move("revalidate", id, None, 0, f"shown {t.total} times without a word")
-    return None
+    if t.incorrect >= patience and not t.correct:
+        return Move("drop", id, None, errors, f"called wrong {t.incorrect} times and never right")
+    if t.incorrect >= patience:
+        return Move("ask", id, None, errors, f"called right {t.correct} times and wrong {t.incorrect} times")
+    if t.total < silent or t.correct + t.incorrect: return None
+    return Move("revalidate", id, None, 0, f"shown {t.total} times without a word")
 
 # %% ../../nbs/mark/48a_planner.ipynb #5c86aaae
 def plan(

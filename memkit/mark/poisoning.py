@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
+from fastcore.basics import patch
+
 from ..core.embed import Embedder, Remembered
 from ..core.records import Memory, new_id, utc_now
 from ..evaluate.intervals import Interval, bootstrap
@@ -21,7 +23,7 @@ from .judgement import injected, judge_memory
 from .maintain import maintain
 from .merging import BuilderSettings
 from .policy import Caller
-from .refined import DOMAIN, RESIDUAL, Conversation, Exchange, conversation_of
+from .refined import DOMAIN, RESIDUAL, RETRACTION, Conversation, Exchange, bare_claim, conversation_of
 from .scoring import PRESETS, TEST, Weights
 from .search import RefinedSearch, SearchSettings
 from .trust import PAPER, TrustSettings
@@ -128,10 +130,13 @@ class Ward:
     "A store that people teach and ask, under one defence. Everything is real but the language model."
     def __init__(self, defence: Defence, embedder: Embedder):
         from memkit.core.store import MemoryStore
-        self.defence, self.embedder, self.store, self.now = defence, embedder, MemoryStore(":memory:"), datetime(2026, 3, 2, 8, tzinfo=timezone.utc)
-        settings = BuilderSettings(trust=defence.trust or PAPER) if defence.contests else BuilderSettings(floor=.9999)   # nothing is near enough to be contested
+        self.defence, self.embedder, self.store = defence, embedder, MemoryStore(":memory:")
+        self.now = datetime(2026, 3, 2, 8, tzinfo=timezone.utc)
+        settings = BuilderSettings(trust=defence.trust or PAPER)
+        if not defence.contests: settings = BuilderSettings(floor=.9999)   # nothing is near enough to be contested
         self.builder = Builder(self.store, embedder, [embedded_agents(embedder)[0]], settings, clock=self.clock)
-        self.search = RefinedSearch(self.store, embedder, SearchSettings(weights=defence.weights), clock=self.clock)
+        shown = SearchSettings(weights=defence.weights, relevant=0.)
+        self.search = RefinedSearch(self.store, embedder, shown, clock=self.clock)
 
     def __enter__(self): return self
     def __exit__(self, *error): self.store.close()
@@ -142,41 +147,54 @@ class Ward:
         hit = self.search.find(Caller(user="reader"), question).chosen.get(RESIDUAL)
         return hit.item if hit else None
 
-    def ask(self, user: str, question: str) -> tuple[Memory | None, str, str]:  # what was shown, the turn, the session
-        "One question; what is shown is counted."
-        memory, session = self.shown(question), new_id("s")
-        turn = self.store.add_turn(user, session, question, memory.text if memory else "I don't know.", at=self.now)
-        if memory: injected(self.store, DOMAIN, [memory.id], turn, user, self.now)
-        return memory, turn, session
+# %% ../../nbs/mark/48b_poisoning.ipynb #ce4f56ee
+@patch
+def ask(
+    self: Ward,
+    user: str,
+    question: str,
+    guess: str = "I don't know.",        # what is answered where no memory is shown
+) -> tuple[Memory | None, str, str]:     # what was shown, the turn, the session
+    "One question; what is shown is counted."
+    memory, session = self.shown(question), new_id("s")
+    answer = bare_claim(memory) if memory else guess
+    turn = self.store.add_turn(user, session, question, answer, at=self.now)
+    if memory: injected(self.store, DOMAIN, [memory.id], turn, user, self.now)
+    return memory, turn, session
 
-    def judge(self, user: str, memory: Memory, turn: str, right: bool):
-        "What a user says of what they were shown."
-        judge_memory(self.store, DOMAIN, memory.id, user, right, turn, at=self.now)
-        if not right: self._settle([memory.id])
+@patch
+def judge(self: Ward, user: str, memory: Memory, turn: str, right: bool):
+    "What a user says of what they were shown."
+    judge_memory(self.store, DOMAIN, memory.id, user, right, turn, at=self.now)
+    if not right: self._settle([memory.id])
 
-    def tell(self, user: str, session: str, message: str):
-        "A user says something more, and the conversation is over."
-        self.now += timedelta(minutes=5)
-        self.store.add_turn(user, session, message, "Thank you, noted.", at=self.now)
-        report = self.builder.build(conversation_of(self.store, user, session))
-        self._settle([step.memory for part in (report.added, report.merged, report.superseded) for step in part])
+# %% ../../nbs/mark/48b_poisoning.ipynb #f2fbf6f6
+@patch
+def tell(self: Ward, user: str, session: str, message: str):
+    "A user says something more, and the conversation is over."
+    self.now += timedelta(minutes=5)
+    self.store.add_turn(user, session, message, "Thank you, noted.", at=self.now)
+    report = self.builder.build(conversation_of(self.store, user, session))
+    self._settle([step.memory for part in (report.added, report.merged, report.superseded) for step in part])
 
-    def _settle(self, touched: Iterable[int]):
-        if self.defence.voices: settle(self.store, self.embedder, touched, self.defence.voices)
+@patch
+def _settle(self: Ward, touched: Iterable[int]):
+    if self.defence.voices: settle(self.store, self.embedder, touched, self.defence.voices)
 
-    def night(self):
-        "A day passes; maintenance runs."
-        self.now += timedelta(days=1)
-        voices = self.defence.voices
-        spare = (lambda ids: spared(self.store, ids, voices)) if voices else None
-        if self.defence.trust: maintain(self.store, DOMAIN, self.defence.trust, clock=self.clock, embedder=self.embedder, spare=spare)
+@patch
+def night(self: Ward):
+    "A day passes; maintenance runs."
+    self.now += timedelta(days=1)
+    voices, trust = self.defence.voices, self.defence.trust
+    spare = (lambda ids: spared(self.store, ids, voices)) if voices else None
+    if trust: maintain(self.store, DOMAIN, trust, clock=self.clock, embedder=self.embedder, spare=spare)
 
 # %% ../../nbs/mark/48b_poisoning.ipynb #b02a0984
 def _lower(claim: str) -> str: return claim[:1].lower() + claim[1:]
 
 def _honest(ward: Ward, user: str, topic: Topic, crowd: Crowd, rng: random.Random) -> bool | None:
     "An honest user's question, and what they say of what they are shown; returns what that was."
-    memory, turn, session = ward.ask(user, rng.choice(topic.questions))
+    memory, turn, session = ward.ask(user, rng.choice(topic.questions), f"{topic.false}.")
     told = topic.told(memory)
     if memory and rng.random() < crowd.speaks:
         right = (told is True) == (rng.random() < crowd.right)
@@ -188,16 +206,19 @@ def _honest(ward: Ward, user: str, topic: Topic, crowd: Crowd, rng: random.Rando
 
 def _liar(ward: Ward, user: str, topic: Topic, crowd: Crowd, rng: random.Random):
     "A liar's question: they confirm the lie, or call what they are shown wrong and state the lie."
-    memory, turn, session = ward.ask(user, rng.choice(topic.questions))
+    memory, turn, session = ward.ask(user, rng.choice(topic.questions), f"{topic.true}.")
     if memory: ward.judge(user, memory, turn, topic.told(memory) is False)
     if topic.told(memory) is False: return
     words = rng.choice(crowd.words)
-    ward.tell(user, session, words.format(claim=_lower(topic.false) if not words.startswith("{claim}") else topic.false))
+    claim = topic.false if words.startswith("{claim}") else _lower(topic.false)
+    ward.tell(user, session, words.format(claim=claim))
 
+# %% ../../nbs/mark/48b_poisoning.ipynb #58c7c21a
 def _taught(ward: Ward, topic: Topic, claim: str, users: Sequence[str], rng: random.Random):
     "The first of `users` teaches a claim, the others confirm it where they are shown it."
     first, *others = users
-    _, _, session = ward.ask(first, topic.questions[0])
+    guess = topic.false if claim == topic.true else topic.true
+    _, _, session = ward.ask(first, topic.questions[0], f"{guess}.")
     ward.tell(first, session, f"No, {_lower(claim)}.")
     for user in others:
         memory, turn, _ = ward.ask(user, rng.choice(topic.questions))
@@ -238,7 +259,7 @@ def correction(
     seed: int = 0,
     confirmations: int = 3,
     then: int = 0,           # honest users who ask after that, as in `Crowd`
-) -> list[list[bool]]:       # by topic: is it what is injected after 0, 1, … confirmations; and at last, where `then` is given
+) -> list[list[bool]]:       # by topic: is it injected after 0, 1, … confirmations; at last, where `then` is given
     "Whether honest corrections of what was true once win (ours)."
     rng, out = random.Random(f"correction {seed}"), []
     with Ward(defence, embedder) as ward:
@@ -248,7 +269,7 @@ def correction(
             ward.night()
             won = []
             for n, user in enumerate(users[4:5 + confirmations]):
-                memory, turn, session = ward.ask(user, rng.choice(t.questions))
+                memory, turn, session = ward.ask(user, rng.choice(t.questions), f"{t.false}.")
                 if memory: ward.judge(user, memory, turn, t.told(memory) is True)
                 if t.told(memory) is not True: ward.tell(user, session, f"No, {_lower(t.true)}.")
                 if n % 2: ward.night()
@@ -308,6 +329,9 @@ def taken_down(
     "Do the agents take down a plain correction of this topic, however it was asked and whichever claim is the new one?"
     agent, turns = embedded_agents(embedder)[0], (new_id("t"), new_id("t"))
     def heard(question: str, old: str, new: str) -> bool:
-        said = Exchange(turn=turns[0], question=question, answer=f"{old}.", at=utc_now()), Exchange(turn=turns[1], question=f"No, {_lower(new)}.", answer="Thank you, noted.", at=utc_now())
-        return any(new.lower() in r.text.lower() for r in agent.extract(Conversation(id=new_id("s"), user="reader", exchanges=said)))
-    return all(heard(q, *claims) for q in topic.questions for claims in ((topic.true, topic.false), (topic.false, topic.true)))
+        asked = Exchange(turn=turns[0], question=question, answer=f"{old}.", at=utc_now())
+        said = Exchange(turn=turns[1], question=f"No, {_lower(new)}.", answer="Thank you, noted.", at=utc_now())
+        found = agent.extract(Conversation(id=new_id("s"), user="reader", exchanges=(asked, said)))
+        return any(new.lower() in r.text.lower() for r in found if r.reason != RETRACTION)
+    both = (topic.true, topic.false), (topic.false, topic.true)
+    return all(heard(q, *claims) for q in topic.questions for claims in both)

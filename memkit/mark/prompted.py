@@ -20,9 +20,11 @@ from ..core.records import Message
 from ..core.support import content_stems, numbers
 from ..core.answers import read_answer, where_said
 from ..core.answers import gives_orders
-from .reader import cut, public_text
-from .reading import echoes, personal, plain_claim, requests
+from .corrections import topic_of
+from .exchanges import cut
 from .refined import KINDS, QUESTION, RESIDUAL, RESPONSE, Conversation, Exchange, Refined
+from .wordings import echoes, personal, plain_claim, requests
+from ..reading.reader import load_reader
 
 # %% ../../nbs/mark/43a_prompted.ipynb #1c56fcec
 _TASKS = {
@@ -90,30 +92,47 @@ def _question_of(exchanges: Sequence[Exchange], place: int) -> int:
     "The place of the last message up to `place` that asks something; its own where none does."
     return next((i for i in range(place, max(-1, place - 8), -1) if any(requests(s) for _, s in chat_sentences(exchanges[i].question[:2000]))), place)
 
+# %% ../../nbs/mark/43a_prompted.ipynb #cd2bbc37
+def _inferred(listed: ListedMemory, quoted: str, cited: Sequence[Exchange]) -> bool:
+    "Does a memory say more than its speaker did? Raises `ValueError` where it says what nobody did."
+    text = " ".join(listed.memory.split())
+    held = " ".join(f"{c.question} {c.answer}" for c in cited)
+    own = " ".join(c.question for c in cited) if listed.speaker == "user" else held
+    mine = set(content_stems(text)) - _OURS
+    if len(mine & set(content_stems(held))) < TRACED*len(mine) or numbers(text) - numbers(held):
+        raise ValueError(f"turn {listed.turn}: the memory says what the conversation doesn't")
+    return (listed.reason == "inferred" or bool(mine - set(content_stems(own)))
+            or _denials(text) != _denials(plain_claim(quoted)))
+
 # %% ../../nbs/mark/43a_prompted.ipynb #159cf6b0
+def _listed_in(listed: ListedMemory, kind: str, conversation: Conversation) -> str:
+    "The sentences that a listed memory quotes. Raises `ValueError` where there are none."
+    if not 1 <= listed.turn <= len(conversation.exchanges): raise ValueError(f"there is no turn {listed.turn}")
+    if listed.reason not in REASONS[kind]:
+        raise ValueError(f"turn {listed.turn}: the reason must be one of {', '.join(REASONS[kind])}")
+    e = conversation.exchanges[listed.turn - 1]
+    found = where_said(listed.quote, (e.question if listed.speaker == "user" else e.answer)[:20_000], longest=5)
+    if isinstance(found, str): raise ValueError(f"turn {listed.turn}, {listed.speaker}: no such quote ({found})")
+    if not content_stems(listed.memory): raise ValueError(f"turn {listed.turn}: the memory is empty")
+    return found[1]
+
+# %% ../../nbs/mark/43a_prompted.ipynb #b96e490e
 def believed(
     listed: ListedMemory,
     kind: str,
     conversation: Conversation,
 ) -> Refined:
     "A listed memory with what it can be traced to (ours). Raises `ValueError` that says what is wrong with it."
-    if not 1 <= listed.turn <= len(conversation.exchanges): raise ValueError(f"there is no turn {listed.turn}")
-    if listed.reason not in REASONS[kind]: raise ValueError(f"turn {listed.turn}: the reason must be one of {', '.join(REASONS[kind])}")
-    place, text = listed.turn - 1, " ".join(listed.memory.split())
-    e, asked = conversation.exchanges[place], _question_of(conversation.exchanges, place)
-    found = where_said(listed.quote, (e.question if listed.speaker == "user" else e.answer)[:20_000], longest=5)
-    if isinstance(found, str): raise ValueError(f"turn {listed.turn}, {listed.speaker}: no such quote ({found})")
-    if not content_stems(text): raise ValueError(f"turn {listed.turn}: the memory is empty")
-    cited = [conversation.exchanges[i] for i in sorted({asked, max(0, place - 1), place})]
-    held = " ".join(f"{c.question} {c.answer}" for c in cited)
-    own = " ".join(c.question for c in cited) if listed.speaker == "user" else held
-    mine = set(content_stems(text)) - _OURS
-    if len(mine & set(content_stems(held))) < TRACED*len(mine) or numbers(text) - numbers(held): raise ValueError(f"turn {listed.turn}: the memory says what the conversation doesn't")
-    inferred = listed.reason == "inferred" or bool(mine - set(content_stems(own))) or _denials(text) != _denials(plain_claim(found[1]))
-    question = conversation.exchanges[asked].question[:2000]
-    about = public_text(question) if kind == RESIDUAL else " ".join(question.split())
-    return Refined(kind=kind, text=cut(text, 600), turns=tuple(c.turn for c in cited), source="assistant" if inferred else listed.speaker, reason="inferred" if inferred else listed.reason,
-                   about=cut(about, 600) if asked != place or kind == RESPONSE else "", strength=.5 if inferred else 1.)
+    quoted, said, place = _listed_in(listed, kind, conversation), conversation.exchanges, listed.turn - 1
+    asked = _question_of(said, place)
+    cited = [said[i] for i in sorted({asked, max(0, place - 1), place})]
+    inferred = _inferred(listed, quoted, cited)
+    question = said[asked].question[:2000]
+    about = topic_of(question, load_reader()) if kind == RESIDUAL else " ".join(question.split())
+    return Refined(kind=kind, text=cut(" ".join(listed.memory.split()), 600), turns=tuple(c.turn for c in cited),
+                   source="assistant" if inferred else listed.speaker,
+                   reason="inferred" if inferred else listed.reason, strength=.5 if inferred else 1.,
+                   about=cut(about, 600) if asked != place or kind == RESPONSE else "")
 
 # %% ../../nbs/mark/43a_prompted.ipynb #1785b960
 def pieces(

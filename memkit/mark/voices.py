@@ -16,7 +16,7 @@ from ..core.records import Memory
 from ..core.same import relate
 from .judgement import INJECTED, JUDGED
 from .maintain import DROPPED, revive
-from .refined import DOMAIN, RESIDUAL
+from .refined import DOMAIN, RESIDUAL, bare_claim, found_by
 
 # %% ../../nbs/mark/48c_voices.ipynb #44a969f0
 if TYPE_CHECKING:
@@ -100,14 +100,14 @@ def standing_claim(
     return case.holder
 
 # %% ../../nbs/mark/48c_voices.ipynb #2964ea6f
-def _plain(text: str) -> str: return " ".join(text.casefold().split()).rstrip(".!")
+def _plain(m: Memory) -> str: return " ".join(bare_claim(m).casefold().split()).rstrip(".!")
 
 def claims_in(
     rows: Iterable[Memory],
 ) -> dict[int, int]:   # memory -> number of its claim
-    "Which claim each row makes (ours): the same words, the same claim."
+    "Which claim each row makes (ours): the same words, the same claim, whatever the question."
     seen: dict[str, int] = {}
-    return {m.id: seen.setdefault(_plain(m.text), len(seen)) for m in rows}
+    return {m.id: seen.setdefault(_plain(m), len(seen)) for m in rows}
 
 def voices_in(
     rows: Iterable[Memory],
@@ -116,25 +116,30 @@ def voices_in(
 ) -> list[Voice]:
     "What people said of these rows, in the order they said it (ours)."
     known, out = {m.id: m for m in rows}, {}
-    for e in events:
-        if e.memory not in known: continue
+    for e in (e for e in events if e.memory in known):
         claim, first = claims[e.memory], next(iter(known[e.memory].meta["sources"]), None)
-        if e.kind == "added" and first and first["source"] == "user": out.setdefault((claim, first["by"], first["session"]), Voice(e.id, first["by"], claim, True))
-        if e.kind == JUDGED: out.setdefault((claim, e.data["by"], e.data["turn"], e.data["right"]), Voice(e.id, e.data["by"], claim, e.data["right"]))
+        if e.kind == "added" and first and first["source"] == "user":
+            out.setdefault((claim, first["by"], first["session"]), Voice(e.id, first["by"], claim, True))
+        if e.kind == JUDGED:
+            said = e.data["by"], e.data["turn"], e.data["right"]
+            out.setdefault((claim, *said), Voice(e.id, e.data["by"], claim, e.data["right"]))
     return sorted(out.values(), key=lambda v: v.at)
 
 # %% ../../nbs/mark/48c_voices.ipynb #11c51bf0
 _MOST = 64   # neighbours that are looked at
 
-def _neighbours(view: "InForce", m: Memory, embedder: "Embedder", near: float) -> list[tuple[Memory, float]]:
-    "Residual memories in force with the same metadata, the nearest first, and their cosines."
+def _comparable(a: Memory, b: Memory) -> bool:
+    return all("sources" in m.meta for m in (a, b)) and a.meta.get("metadata") == b.meta.get("metadata")
+
+def _neighbours(view: "InForce", m: Memory, embedder: "Embedder", near: float) -> list[Memory]:
+    "Residual memories in force with the same metadata, the nearest first."
     if not len(view.ids): return []
-    at, about = int(np.searchsorted(view.ids, m.id)), m.meta.get("about", "")
+    at = int(np.searchsorted(view.ids, m.id))
     here = at < len(view.ids) and view.ids[at] == m.id
-    vector = view.vectors[at] if here else embedder.embed([f"{about} {m.text}" if about else m.text])[0]   # what lost already has none in the view
+    vector = view.vectors[at] if here else embedder.embed([found_by(m)])[0]   # what lost already has none in the view
     cosines = np.where((view.kinds == RESIDUAL) & (view.ids != m.id), view.vectors @ vector, -2.)
-    found = [(view.memory(view.ids[n]), float(cosines[n])) for n in np.argsort(-cosines, kind="stable")[:_MOST] if cosines[n] >= near]
-    return [(o, c) for o, c in found if _comparable(o, m)]
+    order = [n for n in np.argsort(-cosines, kind="stable")[:_MOST] if cosines[n] >= near]
+    return [o for o in map(view.memory, view.ids[order]) if _comparable(o, m)]
 
 def _rows(store: "MemoryStore", ids: Iterable[int]) -> list[Memory]:
     "Those that are still there, residual, in force or not."
@@ -145,16 +150,23 @@ def _rows(store: "MemoryStore", ids: Iterable[int]) -> list[Memory]:
         if m.kind in (RESIDUAL, DROPPED + RESIDUAL) and "sources" in m.meta: out.append(m)
     return out
 
-def _comparable(a: Memory, b: Memory) -> bool: return all("sources" in m.meta for m in (a, b)) and a.meta.get("metadata") == b.meta.get("metadata")
+# %% ../../nbs/mark/48c_voices.ipynb #c91eb87e
+def _opposed(m: Memory, close: Sequence[Memory], embedder: "Embedder") -> set[int]:
+    "Those of its neighbours whose claims contradict it."
+    if not close: return set()
+    claim, *claims = map(bare_claim, (m, *close))
+    v, *vectors = embedder.embed([claim, *claims])
+    said = relate(claim, claims, [float(v @ w) for w in vectors])
+    return {o.id for o, r in zip(close, said) if r.kind in ("contradiction", "update")}
 
-def _against(store: "MemoryStore", view: "InForce", m: Memory, superseded: Mapping[int, int], embedder: "Embedder", near: float) -> set[int]:
+def _against(store: "MemoryStore", view: "InForce", m: Memory, superseded: Mapping[int, int], embedder: "Embedder",
+             near: float) -> set[int]:
     "What a memory is in dispute with, or says too; of what is out of force, what its neighbours have put there."
-    found = _neighbours(view, m, embedder, near)
-    close = [o for o, _ in found]
+    close = _neighbours(view, m, embedder, near)
     ids = {o.id for o in close}
-    said = relate(m.text, [o.text for o in close], [c for _, c in found])
     lost = _rows(store, (id for id, by in superseded.items() if by in ids and id != m.id))
-    out = {o.id for o, r in zip(close, said) if r.kind in ("contradiction", "update")} | {o.id for o in (*close, *lost) if _plain(o.text) == _plain(m.text) and _comparable(o, m)}
+    out = _opposed(m, close, embedder)
+    out |= {o.id for o in (*close, *lost) if _plain(o) == _plain(m) and _comparable(o, m)}
     cited = {t for s in m.meta["sources"] if (s["source"], s["reason"]) == ("user", "correction") for t in s["turns"]}
     shown = store.events(DOMAIN, ids, [INJECTED]) if ids and cited else []
     return out | {e.memory for e in shown if e.data["turn"] in cited}

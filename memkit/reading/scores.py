@@ -102,4 +102,4 @@ def place_of(
     listed = title in titles and mark in found and len(titles) == len(found)
     in_turn = listed and sorted(titles).index(title) == sorted(found).index(mark)
     return [float(after), float(others == 0), min(others, 3)/3, min(scores, 3)/3, min(len(between), 120)/120,
-            float(bool(re.search(r"[.!?;\n]", between))), float("," in between), float(in_turn)]
+            float(bool(re.search(r"[!?;\n]|\.(?!\d)", between))), float("," in between), float(in_turn)]

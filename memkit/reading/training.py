@@ -4,14 +4,15 @@
 
 # %% auto #0
 __all__ = ['LOSS', 'GROUP', 'ReaderModel', 'whole', 'stretch_vector', 'title_vector', 'message_loss', 'pair_loss',
-           'relevance_loss', 'note_loss', 'exchange_loss', 'clause_loss', 'loss_of', 'batches', 'fit', 'packed',
-           'unpacked', 'save', 'load']
+           'relevance_loss', 'note_loss', 'stretches', 'exchange_loss', 'clause_loss', 'loss_of', 'batches',
+           'optimizer_of', 'step', 'fit', 'fit_notes', 'packed', 'unpacked', 'save', 'load']
 
 # %% ../../nbs/reading/06_training.ipynb #6d8b562f
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,7 +41,11 @@ def _minilm() -> nn.Module:
 # %% ../../nbs/reading/06_training.ipynb #977691cd
 class ReaderModel(nn.Module):
     "MiniLM, an embedding of how words are typed, and one linear layer a head."
-    def __init__(self, dropout: float = .1):   # share of numbers set to zero before a head, while it trains
+    def __init__(
+        self,
+        heads: Mapping[str, tuple[str, int]] = HEADS,   # what each sees, and how many numbers it gives
+        dropout: float = .1,                            # share of numbers set to zero before a head, while it trains
+    ):
         super().__init__()
         self.bert = _minilm()
         self.bert.embeddings.requires_grad_(False)
@@ -48,7 +53,7 @@ class ReaderModel(nn.Module):
         self.looks, self.hints = nn.Embedding(len(LOOKS), dim), nn.Embedding(len(HINTS), dim)
         for table in (self.looks, self.hints): nn.init.zeros_(table.weight)
         self.dropout = nn.Dropout(dropout)
-        self.heads = nn.ModuleDict({name: nn.Linear(WIDTH[sees], n) for name, (sees, n) in HEADS.items()})
+        self.heads = nn.ModuleDict({name: nn.Linear(WIDTH[sees], n) for name, (sees, n) in heads.items()})
 
     def forward(self, ids, mask, segments, looks, hints):   # [n, tokens] int64 each -> [n, tokens, 384] float32
         "The vector of every token in its context."
@@ -94,9 +99,10 @@ def _bio(t: Tokens, spans: Iterable[list[int]], parts: Iterable[int]) -> list[in
     return tags
 
 def _tag_loss(model: ReaderModel, states: Tensor, name: str, rows: list[list[int]], weights: Sequence[float]) -> Tensor:
-    "The loss of a head that tags tokens; `weights` of its tags, since most words lie outside."
+    "The loss of a head that tags tokens; `weights` of its tags, since most words lie outside. 0: nothing is judged."
     tags = torch.full(states.shape[:2], -100)
     for i, row in enumerate(rows): tags[i, :len(row)] = torch.tensor(row)
+    if not (tags >= 0).any(): return torch.tensor(0.)
     logits = model.heads[name](model.dropout(states)).flatten(0, 1)
     return ce(logits, tags.flatten(), ignore_index=-100, weight=torch.tensor(weights))
 
@@ -160,6 +166,18 @@ def _request_loss(model: ReaderModel, examples: Sequence[Example], pooled: Tenso
     right = torch.tensor([examples[i].labels[name] for i in asks])
     return .3*ce(model.heads[name](model.dropout(pooled[asks])), right)
 
+def _acts_loss(logits: Tensor, examples: Sequence[Example]) -> Tensor:   # logits: [n, acts]
+    "Each act that is known; of `either`, the chance that one of them is there: 1 - the product of (1 - p)."
+    known = [(i, k, y) for i, e in enumerate(examples) for k, y in enumerate(e.labels["title acts"]) if y is not None]
+    rows, acts, right = map(list, zip(*known))
+    losses = [bce(logits[rows, acts], torch.tensor(right), reduction="none")]
+    for i, e in enumerate(examples):
+        for group in e.labels.get("either", ()):
+            none = nn.functional.logsigmoid(-logits[i, group]).sum()
+            losses.append(-torch.log1p(-none.exp().clamp(max=1 - 1e-6))[None])
+    return torch.cat(losses).mean()
+
+# %% ../../nbs/reading/06_training.ipynb #3179029c
 def message_loss(
     model: ReaderModel,
     examples: Sequence[Example],   # of one task
@@ -168,10 +186,10 @@ def message_loss(
     pooled: Tensor,                # [n, 384]: their means
 ) -> Tensor:                       # one number
     "Acts, titles with role, domain and stars, and what a request asks for."
-    right = torch.tensor([e.labels["title acts"] for e in examples])
-    loss = 3*bce(model.heads["title acts"](model.dropout(pooled)), right)
+    loss = 3*_acts_loss(model.heads["title acts"](model.dropout(pooled)), examples)
     titles = [_titles_of(e, t) for e, t in zip(examples, tokens)]
-    rows = [_bio(t, [at for at, _ in found], range(len(e.parts))) for e, t, found in zip(examples, tokens, titles)]
+    judged = [range(len(e.parts)) if e.pieces or "either" not in e.labels else () for e in examples]
+    rows = [_bio(t, [at for at, _ in found], parts) for t, found, parts in zip(tokens, titles, judged)]
     loss = loss + _tag_loss(model, states, "title tag", rows, (1., 2., 2.))
     loss = loss + _title_loss(model, tokens, titles, states, pooled)
     loss = loss + _score_loss(model, examples)
@@ -194,7 +212,7 @@ def note_loss(model: ReaderModel, examples, tokens, states, pooled: Tensor) -> T
     return ce(model.heads["note"](model.dropout(pooled)), torch.tensor([e.labels["note"] for e in examples]))
 
 # %% ../../nbs/reading/06_training.ipynb #c42a7063
-def _stretches(model: ReaderModel, examples, tokens, states, pooled, name: str) -> tuple[Tensor | None, list[dict]]:
+def stretches(model: ReaderModel, examples, tokens, states, pooled, name: str) -> tuple[Tensor | None, list[dict]]:
     "The vectors of all stretches that have this label, and their labels."
     vectors, labels = [], []
     for i, (e, t) in enumerate(zip(examples, tokens)):
@@ -211,7 +229,7 @@ def exchange_loss(model: ReaderModel, examples, tokens, states, pooled: Tensor) 
     there = [i for i, e in enumerate(examples) if "scope" in e.labels]
     right = torch.tensor([examples[i].labels["scope"] for i in there])
     if there: loss = loss + .3*ce(model.heads["scope"](h[there]), right)
-    vectors, y = _stretches(model, examples, tokens, states, pooled, "claim")
+    vectors, y = stretches(model, examples, tokens, states, pooled, "claim")
     if y: loss = loss + bce(model.heads["claim"](vectors)[:, 0], torch.tensor([of["claim"] for of in y]))
     return loss
 
@@ -234,13 +252,14 @@ def clause_loss(model: ReaderModel, examples, tokens, states, pooled: Tensor) ->
     for name in ("subject", "value", "time"):
         rows = [_words_of(e, t, name) for e, t in zip(examples, tokens)]
         loss = loss + .5*_tag_loss(model, states, f"{name} tag", rows, (1., 1.5, 1.5))
-    v, y = _stretches(model, examples, tokens, states, pooled, "clause")
+    v, y = stretches(model, examples, tokens, states, pooled, "clause")
     if not y: return loss
-    for name in ("act", "about", "certainty", "attribute"):
-        weight = .7 if name in ("act", "attribute") else .4
-        loss = loss + weight*ce(model.heads[name](v), torch.tensor([of[name] for of in y]))
-    for name in ("denied", "keep"):
-        loss = loss + bce(model.heads[name](v)[:, 0], torch.tensor([of[name] for of in y]))
+    for name in ("act", "about", "certainty", "attribute", "denied", "keep"):
+        there = [i for i, of in enumerate(y) if name in of]
+        if not there: continue
+        out, right = model.heads[name](v[there]), torch.tensor([y[i][name] for i in there])
+        if name in ("denied", "keep"): loss = loss + bce(out[:, 0], right)
+        else: loss = loss + (.7 if name in ("act", "attribute") else .4)*ce(out, right)
     return loss
 
 # %% ../../nbs/reading/06_training.ipynb #9e397fb4
@@ -249,14 +268,15 @@ LOSS = {"note": note_loss, "message": message_loss, "pair": pair_loss, "relevanc
 
 def loss_of(
     model: ReaderModel,
-    batch: Sequence[Example],   # of one task, one at least
-) -> Tensor:                    # one number
+    batch: Sequence[Example],                # of one task, one at least
+    losses: Mapping[str, Callable] = LOSS,   # the function of each task
+) -> Tensor:                                 # one number
     "The loss of a batch of one task."
     titles = known_titles() if batch[0].task == "message" else None
     tokens = [tokens_of(e.parts, e.own, titles) for e in batch]
     inputs = {k: torch.from_numpy(v) for k, v in stacked(tokens).items()}
     states = model(**inputs)
-    return LOSS[batch[0].task](model, batch, tokens, states, whole(states, inputs["mask"]))
+    return losses[batch[0].task](model, batch, tokens, states, whole(states, inputs["mask"]))
 
 # %% ../../nbs/reading/06_training.ipynb #ee0736c0
 def batches(
@@ -266,29 +286,34 @@ def batches(
 ) -> list[list[Example]]:
     "Batches of one task each, of like lengths, in random order."
     out = []
-    for task in LOSS:
+    for task in sorted({e.task for e in examples}):
         of = sorted((e for e in examples if e.task == task), key=lambda e: sum(map(len, e.parts)) + rng.random()*30)
         out += [of[i:i + size] for i in range(0, len(of), size)]
     rng.shuffle(out)
     return out
 
 # %% ../../nbs/reading/06_training.ipynb #5fe6e3d1
-def _optimizer(model: ReaderModel, rate: float) -> torch.optim.Optimizer:
+def optimizer_of(
+    model: ReaderModel,
+    rate: float,     # of the encoder
+    steps: int,      # of the whole training
+) -> tuple[torch.optim.Optimizer, Any]:   # with the schedule of its learning rates
     "AdamW: the encoder at `rate`, what is new at 1e-3; the head of eight numbers has far to go, at 1e-2."
     encoder = [p for p in model.bert.parameters() if p.requires_grad]
-    few = list(model.heads["score"].parameters())
+    few = [p for name, head in model.heads.items() if name == "score" for p in head.parameters()]
     heads = [p for name, head in model.heads.items() if name != "score" for p in head.parameters()]
     new = [*heads, *model.looks.parameters(), *model.hints.parameters()]
     groups = [{"params": encoder, "lr": rate}, {"params": new, "lr": 1e-3}, {"params": few, "lr": 1e-2}]
-    return torch.optim.AdamW(groups, weight_decay=.01)
+    optimizer = torch.optim.AdamW([g for g in groups if g["params"]], weight_decay=.01)
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: _factor(i, steps))
 
 def _factor(i: int, steps: int) -> float:
     "What the learning rates are multiplied with at step `i`."
     return min((i + 1)/(.1*steps), max(0., (steps - i)/(.9*steps)))
 
-def _step(model: ReaderModel, batch: Sequence[Example], optimizer, schedule) -> float:
+# %% ../../nbs/reading/06_training.ipynb #cb873e97
+def step(model: ReaderModel, loss: Tensor, optimizer, schedule) -> float:
     "One step of training; the loss before it."
-    loss = loss_of(model, batch)
     optimizer.zero_grad()
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.)
@@ -301,7 +326,9 @@ def _epoch(model: ReaderModel, made: Iterable[list[Example]], optimizer, schedul
     "One pass over these batches, each typed anew; the losses of each task."
     model.train()
     losses = {task: [] for task in LOSS}
-    for batch in made: losses[batch[0].task].append(_step(model, [typed(e, rng) for e in batch], optimizer, schedule))
+    for batch in made:
+        loss = loss_of(model, [typed(e, rng) for e in batch])
+        losses[batch[0].task].append(step(model, loss, optimizer, schedule))
     model.eval()
     return losses
 
@@ -321,15 +348,32 @@ def fit(
     rng, start = random.Random(seed), time.time()
     torch.manual_seed(seed)
     model = ReaderModel()
-    optimizer = _optimizer(model, rate)
     steps = epochs*len(batches(examples, size, rng)) + len(batches(first, size, rng))
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: _factor(i, steps))
+    optimizer, schedule = optimizer_of(model, rate, steps)
     for epoch in range(epochs):
-        losses = _epoch(model, batches([*examples, *(() if epoch else first)], size, rng), optimizer, schedule, rng)
-        means = " ".join(f"{task} {np.mean(of):.3f}" for task, of in losses.items() if of)
+        made = batches([*examples, *(() if epoch else first)], size, rng)
+        lost = _epoch(model, made, optimizer, schedule, rng)
+        means = " ".join(f"{task} {np.mean(of):.3f}" for task, of in lost.items() if of)
         log(f"epoch {epoch + 1} {time.time() - start:.0f} s {means}")
         if after: after(epoch, model)
     return model.eval()
+
+# %% ../../nbs/reading/06_training.ipynb #9293d2c5
+def fit_notes(
+    model: ReaderModel,
+    examples: Sequence[Example],   # of the task "note", of all three classes
+    strength: float = 10.,         # C of the regression: higher follows the examples closer
+):
+    "Replace the head `note` by a logistic regression (scikit-learn) on the vectors of the sentences alone (ours)."
+    from sklearn.linear_model import LogisticRegression
+    vectors = []
+    with torch.no_grad():
+        for e in examples:
+            inputs = {k: torch.from_numpy(v) for k, v in stacked([tokens_of(e.parts[-1:])]).items()}
+            vectors.append(whole(model(**inputs), inputs["mask"])[0].numpy())
+    fitted = LogisticRegression(C=strength, max_iter=3000).fit(np.stack(vectors), [e.labels["note"] for e in examples])
+    model.heads["note"].load_state_dict({"weight": torch.tensor(fitted.coef_, dtype=torch.float32),
+                                         "bias": torch.tensor(fitted.intercept_, dtype=torch.float32)})
 
 # %% ../../nbs/reading/06_training.ipynb #63f902d6
 GROUP = 32   # numbers that share a scale
@@ -363,7 +407,7 @@ def save(
 ):
     "What was trained, as safetensors: the change of MiniLM's matrices in four bits a number, all else in sixteen."
     from safetensors.torch import save_file
-    before, kept = ReaderModel().state_dict(), {}
+    before, kept = ReaderModel({}).state_dict(), {}
     for name, now in model.state_dict().items():
         if "bert.embeddings." in name: continue
         change = now - before[name] if name.startswith("bert.") and now.ndim == 2 else None
@@ -372,10 +416,13 @@ def save(
     save_file(kept, str(path))
 
 # %% ../../nbs/reading/06_training.ipynb #f26c9609
-def load(path: Path) -> ReaderModel:
+def load(
+    path: Path,
+    heads: Mapping[str, tuple[str, int]] = HEADS,   # as for `ReaderModel`
+) -> ReaderModel:
     "The model as it was saved, ready to be used. Raises `ValueError` where a head is missing or has another size."
     from safetensors.torch import load_file
-    model, kept = ReaderModel(), load_file(str(path))
+    model, kept = ReaderModel(heads), load_file(str(path))
     state = model.state_dict()
     for name, value in state.items():
         if f"{name}|bits" in kept:

@@ -11,11 +11,9 @@ from dataclasses import dataclass, replace
 
 from ..core.records import Memory, Turn
 from ..maprec.assistant import MapAssistant
-from ..maprec.detection import EmbeddedDetector
 from ..maprec.items import Item
 from ..maprec.profile import rated_of
 from ..maprec.recommend import Recommendation, named
-from ..maprec.tuned import TunedDetector
 from .panel import given
 from .record import Moment, record
 from .stepper import turns_given
@@ -91,7 +89,7 @@ class MapFrame:
     answered: str = ""
     types: tuple[str, ...] = ()     # what was done about it
     shares: Mapping[str, float] | None = None   # probability of A, B and C; None: isn't known
-    # for A and B: the part that decided, and its cues
+    # for A and B: the part that decided, and what was read in it
     because: Mapping[str, tuple[str, tuple[str, ...]]] | None = None
     doubt: float = .5               # probability of B from which on ratings are looked for
     rows: tuple[RatingRow, ...] = ()
@@ -147,10 +145,6 @@ def _told(turn: Turn) -> tuple[Told, ...]:
 # %% ../../nbs/widgets/83da_map_record.ipynb #2d453f39
 LOST = "What the assistant made of this message isn't kept any more: something that it quoted was forgotten."
 
-def _because(assistant: MapAssistant, turn: Turn) -> dict:
-    own = isinstance(assistant.detector, (TunedDetector, EmbeddedDetector))
-    return dict(assistant.detector.detect(turn.query).because) if own else {}
-
 def _note(turn: Turn) -> str:
     found, changes = turn.extra.get("found"), turn.extra.get("changes", ())
     told = [found.note] if found and found.note else []
@@ -174,8 +168,8 @@ def frame_of(
     if "types" not in turn.detected: return replace(now, note=LOST)
     found, read_as = turn.detected, turn.query if turn.query != turn.text else ""
     return replace(now, read_as=read_as, types=tuple(found["types"]), shares=dict(found["shares"]),
-                   because=_because(assistant, turn), doubt=min(.5, assistant.settings.doubt), recalled=_recalled(turn),
-                   told=_told(turn), note=_note(turn))
+                   because=dict(found.get("because", {})), doubt=min(.5, assistant.settings.doubt),
+                   recalled=_recalled(turn), told=_told(turn), note=_note(turn))
 
 # %% ../../nbs/widgets/83da_map_record.ipynb #4e7ed026
 def map_frames(

@@ -101,12 +101,12 @@ def _head(s: Scene, f: MapFrame) -> float:
     return y
 
 def _why(f: MapFrame, kind: str) -> str:
-    "Why a kind was followed or not: the rule, else the part of the message that decided, else its cues."
-    part, cues = (f.because or {}).get(kind, ("", ())) if kind in f.types else ("", ())
+    "Why a kind was followed or not: the rule, else what was read, else the part of the message that decided."
+    part, read = (f.because or {}).get(kind, ("", ())) if kind in f.types else ("", ())
     part_of = len(part) < .8*len(f.read_as or f.said)
     if why := _chosen(f, kind): return why
-    if part and part_of: return quoted(part, 60)
-    return next((line for n in (3, 2, 1) if (line := ", ".join(cues[:n])) and width_of(line, 13) <= 290), "")
+    told = next((line for n in (3, 2, 1) if (line := ", ".join(read[:n])) and width_of(line, 13) <= 290), "")
+    return told or (quoted(part, 60) if part and part_of else "")
 
 # %% ../../nbs/widgets/83d_map_steps.ipynb #c60208fa
 def _kinds(s: Scene, f: MapFrame, y: float) -> float:

@@ -1,0 +1,238 @@
+"Answers from memory: what is chosen, what is quoted, what is warned of, and that nothing forgotten comes back."
+from datetime import date, datetime, timedelta, timezone
+
+import pytest
+
+from memkit.answer.examples import ASKED, Case, asked_of, cases, evidence_examples
+from memkit.answer.from_memory import AnswerSettings, chosen_messages, cut, days_in, still_true, told
+from memkit.answer.scorer import Evidence, known_features, load_scorer, probability_known
+from memkit.answer.screen import classes_in, hazards, known_classes, screen_rules, screen_terms
+from memkit.core.lm import ScriptedLM
+from memkit.experiments.answers import right
+from memkit.hybrid.chatbot import HybridSettings
+from memkit.malp import open_malp
+from memkit.malp.assistant import MalpSettings
+from memkit.reading.examples import SEALED, hands_of
+from memkit.reading.reader import load_reader
+from memkit.reading.times import phrases_in, resolve
+from memkit.turn.assistants import open_assistant
+from memkit.turn.engine import QUOTED
+
+DAY = date(2026, 4, 6)     # a Monday
+
+
+def said(text, cosine=.8, logit=3., sentences=(), day=DAY): return Evidence(text, day, cosine, logit, sentences)
+
+
+# --- days
+
+@pytest.mark.parametrize("words, day", [
+    ("Tuesday week", "2026-04-14"), ("saturday fortnight", "2026-04-25"), ("a week on Friday", "2026-04-17"),
+    ("a fortnight on friday", "2026-04-24"), ("three weeks on Sunday", "2026-05-03"), ("the Sunday after next", "2026-04-19"),
+    ("Thu next week", "2026-04-16"), ("next week on Thursday", "2026-04-16"), ("the last Sunday of this month", "2026-04-26"),
+    ("two weeks today", "2026-04-20"), ("three weeks from tomorrow", "2026-04-28"), ("last Thursday", "2026-04-02"),
+    ("last Monday", "2026-03-30"), ("Monday week", "2026-04-20")])
+def test_days_that_are_counted_from_weekdays(words, day):
+    assert str(resolve(words, DAY, ahead=True)) == day
+
+
+@pytest.mark.parametrize("offset", range(7))
+def test_a_coming_weekday_is_never_today(offset):
+    day = DAY + timedelta(days=offset)
+    found = resolve(f"a week on {day:%A}", day, ahead=True)
+    assert found.first == day + timedelta(days=14)
+
+
+def test_phrases_are_found_once_and_whole():
+    assert phrases_in("a week on Friday, or tomorrow") == ["a week on Friday", "tomorrow"]
+    assert phrases_in("nothing of the kind") == []
+
+
+def test_the_verb_says_which_friday():
+    assert days_in("We met on Friday.", DAY) == ["Friday 3 April 2026"]
+    assert days_in("The retest is on Friday.", DAY) == ["Friday 10 April 2026"]
+
+
+# --- choosing
+
+def test_features_of_few_messages_are_finite():
+    for n in range(1, 6): assert len(known_features([said("a", .1*i) for i in range(n)])) == 8
+    assert probability_known([]) == 0.
+
+
+def test_no_more_than_the_settings_allow():
+    found = [said(f"message {i}", .8) for i in range(9)]
+    assert chosen_messages(found, AnswerSettings(enough=0., most=2)) == [0, 1]
+    assert chosen_messages(found, AnswerSettings(enough=1.)) == []
+
+
+def test_the_best_is_quoted_even_if_it_is_long():
+    long = said("word " * 80, .9)
+    text = told([long, said("short one", .85)], DAY)
+    assert text.count("word") == 80 and "short one" not in text
+
+
+def test_years_are_told_where_they_differ():
+    assert "6 April:" in told([said("a dog")], date(2026, 12, 1))
+    assert "6 April 2026:" in told([said("a dog")], date(2027, 1, 1))
+
+
+def test_a_long_message_is_cut_to_what_answers():
+    text = "One two three four five six seven eight nine ten. The code is 42. " + "More words follow here. " * 8
+    spans = ((0, 49, .01), (50, 65, .9))
+    assert cut(said(text, sentences=spans), AnswerSettings()) == "The code is 42."
+    assert cut(said("The code is 42."), AnswerSettings()) == "The code is 42."
+
+
+def test_only_the_present_value_stays():
+    assert still_true(["My dentist is in Leeds.", "I've changed dentists, mine is in York now."]) == [1]
+    assert still_true(["I have a dog called Rex.", "My train leaves at nine."]) == [0, 1]
+    assert still_true([]) == []
+
+
+# --- what a message wants
+
+def test_a_question_goes_before_a_statement():
+    assert asked_of(["states", "asks-self"]) == "told" and asked_of([]) == "chats"
+    assert set(ASKED) >= {asked_of([a]) for a in ("asks-world", "wishes", "states", "jokes")}
+
+
+def test_sealed_hands_train_nothing():
+    assert not set(SEALED) & set(hands_of("messages")) and set(hands_of("messages", sealed=True)) <= set(SEALED)
+    assert set(hands_of("conversations", sealed=True)) == {"ac", "ad", "ae", "af"}
+
+
+def test_unsaid_questions_have_no_needed_message():
+    for c in cases(["a"]): assert bool(c.needs) == (c.kind != "unsaid")
+
+
+# --- the screen
+
+def test_every_rule_is_whole():
+    rules, terms = screen_rules(), screen_terms()
+    assert len(rules) >= 300
+    for (a, k), r in rules.items():
+        assert a in terms and k.removeprefix("allergy: ") in terms, (a, k)
+        assert r.severity in ("avoid", "caution") and r.warning.strip() and r.source.strip(), r
+
+
+def clauses(*texts): return [c for t in texts for c in load_reader().clauses(t)]
+
+
+def test_a_name_is_a_whole_word():
+    assert "nsaid" in classes_in("2 x IBUPROFEN, please") and not classes_in("ibuprofenal")
+
+
+def test_denied_and_asked_medicines_are_not_known():
+    assert "warfarin" in known_classes(clauses("I take warfarin."))
+    assert "warfarin" not in known_classes(clauses("Should I take warfarin?"))
+
+
+def test_both_sides_are_needed():
+    assert hazards("Can I take ibuprofen?", clauses("I take warfarin every evening."))
+    assert not hazards("Can I take ibuprofen?", clauses("I live in Leeds."))
+    assert not hazards("Where is my car?", clauses("I take warfarin every evening."))
+
+
+# --- scoring
+
+CASE = Case("a", "x", "Which dose?", "update", (), frozenset({"1.1"}), (r"\b100\b",), (r"(?<!from )\b50 ?mg",), "100 mg")
+
+@pytest.mark.parametrize("answer, ok", [
+    ("You told me on 2 March: “100 mg”.", True), ("100 mg, up from 50 mg", True), ("50 mg or 100 mg", False),
+    ("I don't know, perhaps 100.", False), ("100 " + "very "*60, False), ("", False)])
+def test_an_answer_is_right_short_and_no_excuse(answer, ok):
+    assert right(CASE, answer) is ok
+
+
+# --- in a turn
+
+KNOWN = MalpSettings(answers="known")
+
+def nods(): return ScriptedLM(lambda messages: "I see.")
+
+NOON = datetime(2026, 4, 6, 12, tzinfo=timezone.utc)
+
+
+def test_a_statement_is_noted_and_a_question_answered_with_its_day():
+    with open_malp(":memory:", nods(), settings=KNOWN) as a:
+        assert a.chat("ann", "My dog is called Rex.", at=NOON).answer == "Noted: My dog is called Rex."
+        a.new_session("ann")
+        turn = a.chat("ann", "What's my dog called?", at=NOON + timedelta(days=3))
+        assert "Rex" in turn.answer and "6 April" in turn.answer
+        made = turn.extra["answer"]
+        assert made["way"] == "memory" and [e["used"] for e in made["evidence"]] == [True]
+        assert turn.answer_tokens == 0, "no language model was asked"
+
+
+def test_what_was_never_told_is_not_known():
+    with open_malp(":memory:", nods(), settings=KNOWN) as a:
+        turn = a.chat("ann", "What's my dog called?")
+        assert turn.extra["answer"]["way"] == "unknown" and "haven't told" in turn.answer
+
+
+def test_nobody_is_answered_with_what_somebody_else_said():
+    with open_malp(":memory:", nods(), settings=KNOWN) as a:
+        a.chat("ann", "My dog is called Rex.")
+        assert "Rex" not in a.chat("bob", "What's my dog called?").answer
+
+
+def test_a_forgotten_message_is_never_quoted_again(tmp_path):
+    store = tmp_path/"m.sqlite3"
+    with open_malp(store, nods(), settings=KNOWN) as a:
+        told_, quoting = a.chat("ann", "My dog is called Rexington."), a.chat("ann", "What's my dog called?")
+        assert "Rexington" in quoting.answer
+        assert next(t for t in a.store.turns("ann") if t.id == quoting.id).answer == QUOTED
+        receipt = a.forget("ann", turns=[told_.id])
+        assert receipt.erased
+        assert "Rexington" not in a.chat("ann", "What's my dog called?").answer
+        assert all("Rexington" not in t.answer for t in a.turns("ann"))
+    assert b"Rexington" not in store.read_bytes()
+
+
+def test_the_model_alone_where_somebody_wants_that():
+    with open_malp(":memory:", nods(), settings=MalpSettings(answers="model")) as a:
+        a.chat("ann", "My dog is called Rex.")
+        assert a.chat("ann", "What's my dog called?").answer == "I see."
+    with pytest.raises(ValueError, match="'model' or 'known'"): MalpSettings(answers="maybe")
+
+
+def test_without_consent_nothing_is_known():
+    with open_assistant("hybrid", store=":memory:", model=nods(), settings=HybridSettings(answers="known")) as a:
+        a.chat("ann", "My dog is called Rex.")
+        assert "Rex" not in a.chat("ann", "What's my dog called?").answer
+        a.consent("ann")
+        a.chat("ann", "My dog is called Rex.")
+        assert "Rex" in a.chat("ann", "What's my dog called?").answer
+
+
+def test_a_warning_names_its_reason():
+    with open_malp(":memory:", nods(), settings=KNOWN) as a:
+        a.chat("ann", "I've been on warfarin since May.", at=NOON)
+        turn = a.chat("ann", "Can I take two ibuprofen for my headache?", at=NOON + timedelta(days=1))
+        assert turn.extra["answer"]["way"] == "warning" and "warfarin" in turn.answer and turn.answer.startswith("Careful")
+
+
+def test_vectors_go_with_the_user():
+    with open_malp(":memory:", nods(), settings=KNOWN) as a:
+        a.chat("ann", "My dog is called Rex.")
+        a.chat("ann", "What's my dog called?")
+        assert a.vectors_of("ann")
+        a.forget("ann")
+        assert not a.vectors_of("ann")
+
+
+def test_a_thousand_messages_are_not_all_read(monkeypatch):
+    read = []
+    scorer = load_scorer()
+    monkeypatch.setattr(type(scorer), "evidence", lambda self, q, m, v=None: read.append(len(m)) or [])
+    from memkit.answer.stage import READ, nearest_said
+    from memkit.core.store import StoredTurn
+    turns = [StoredTurn(id=f"t{i}", user="ann", session="s", at=NOON, question=f"I bought {i} apples.", answer="") for i in range(40)]
+    near = nearest_said("How many apples?", turns, {})
+    assert len(near) == READ and [t.id for t in near] == sorted((t.id for t in near), key=lambda i: int(i[1:]))
+
+
+def test_evidence_examples_need_no_embedder_for_nothing():
+    import random
+    assert evidence_examples(Case("a", "x", "?", "unsaid", (), frozenset(), (), (), ""), None, random.Random(0)) == []

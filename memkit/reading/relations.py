@@ -34,11 +34,11 @@ def _other_number(old: str, new: str) -> bool:
     a, b = numbers(old), numbers(new)
     return bool(a - b) and bool(b - a)
 
-def _kind_of(old: str, new: str, shares: Mapping[str, float]) -> str:
-    "The likeliest relation. Who takes 2.5 mg now doesn't repeat that they take 5 mg, however alike the words (ours)."
-    kind = max(shares, key=shares.get)
-    if kind != "duplicate" or not _other_number(old, new): return kind
-    return max(("update", "contradiction"), key=shares.get)
+def _shares_of(old: str, new: str, shares: Mapping[str, float]) -> dict[str, float]:
+    "Who takes 2.5 mg now doesn't repeat that they take 5 mg: with other numbers a duplicate is an update (ours)."
+    if not _other_number(old, new): return dict(shares)
+    return {**shares, "duplicate": 0., "update": shares["update"] + shares["duplicate"]}
+
 
 # %% ../../nbs/reading/10_relations.ipynb #3ebbc0dd
 def relate(
@@ -48,9 +48,9 @@ def relate(
 ) -> list[Relation]:                # one per old
     "What `new` is to each of `olds` (ours); the same words are a duplicate without asking the model."
     out = []
-    for old, shares in zip(olds, (reader or load_reader()).relations([(old, new) for old in olds])):
-        same = _plain(old) == _plain(new)
-        kind = "duplicate" if same else _kind_of(old, new, shares)
+    for old, read in zip(olds, (reader or load_reader()).relations([(old, new) for old in olds])):
+        same, shares = _plain(old) == _plain(new), _shares_of(old, new, read)
+        kind = "duplicate" if same else max(shares, key=shares.get)
         second = max((k for k in shares if k != kind), key=shares.get)
         why = "the same words" if same else f"{kind} {shares[kind]:.2f}, {second} {shares[second]:.2f}"
         out.append(Relation(kind, 1. if same else shares[kind], why, shares))

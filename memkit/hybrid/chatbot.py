@@ -48,6 +48,7 @@ class HybridSettings(TurnSettings):
     answer_tokens: int = 96         # ours
     rounds: int = 0                 # earlier exchanges come back as memories, not word for word
     consent: bool = True            # nothing is stored before a user agrees; §5.5
+    answers: str = "known"          # ours: what the user said answers first. "model": the model, as in the paper
     memory: MemorySettings = field(default_factory=MemorySettings)     # .4 and 2; §5.3
     # search documents also with what was said in recalled exchanges; ours. False: two searches apart, as in the paper
     in_context: bool = True
@@ -57,7 +58,7 @@ class HybridSettings(TurnSettings):
     check: bool = True
     support: SupportSettings = field(default_factory=SupportSettings)  # ours
 
-AS_IN_THE_PAPER = HybridSettings(hold_to_sources=0., in_context=False, note=False, check=False,
+AS_IN_THE_PAPER = HybridSettings(hold_to_sources=0., in_context=False, note=False, check=False, answers="model",
                                  memory=MemorySettings(latest=False))
 # the model's free words, recall by cosine alone, and searches that don't know of each other
 

@@ -235,6 +235,13 @@ def _ask_consent(bot, user: str, given: bool):
     else: print("Nothing will be remembered; /consent changes that.")
 
 def _assistant(a: argparse.Namespace):  # an Assistant
+    from dataclasses import replace
+    bot = _opened(a)
+    if a.answers: bot.settings = replace(bot.settings, answers=a.answers)
+    return bot
+
+# %% ../nbs/92_cli.ipynb #1a99ed90
+def _opened(a: argparse.Namespace):
     if a.assistant != "hybrid":
         if a.paper or a.corpus != "own":
             raise ValueError(f"--corpus and --paper belong to the hybrid chatbot; {a.assistant} has no corpus")
@@ -288,6 +295,7 @@ def add_demo(c: argparse.ArgumentParser):
     c.add_argument("--html", type=Path, help="write a report with pictures to this file")
     c.add_argument("--json", type=Path, help="write the turns and receipts to this file")
 
+# %% ../nbs/92_cli.ipynb #23fc5f77
 def add_chat(c: argparse.ArgumentParser):
     add_models(c)
     _add_assistant(c, "whom to talk with")
@@ -298,6 +306,9 @@ def add_chat(c: argparse.ArgumentParser):
                    "%(default)s)")
     c.add_argument("--memory", default="store", choices=("store", "chroma"),
                    help="where memories are searched (default: %(default)s)")
+    c.add_argument("--answers", choices=("known", "model"),
+                   help="known: what you told answers first; model: the language model writes all (default: known for "
+                   "hybrid and malp)")
     c.add_argument("--paper", action="store_true",
                    help="the paper's chatbot as it stands: rank fusion of 5 and 5, answers unchecked")
     c.add_argument("--consent", action="store_true", help="agree to be remembered, without being asked")

@@ -68,21 +68,37 @@ def describe_turn(
     turn: Turn,
 ) -> str:
     "A turn as the terminal shows it."
+    said = [wrapped(turn.text, "You   "), "", wrapped(turn.answer, "Bot   "), ""]
+    how = _without_a_model(turn) if "answer" in turn.extra else _with_a_model(turn)
+    return "\n".join([*said, *how, f"      time: {seconds_line(turn)}"])
+
+def _without_a_model(turn: Turn) -> list[str]:
+    "How an answer was made that no language model wrote."
+    from memkit.widgets.turn_picture import answered_by
+    return [wrapped(f"no language model: {answered_by(turn)}", "      ")]
+
+# %% ../nbs/91_demo.ipynb #8b0859a5
+def _with_a_model(turn: Turn) -> list[str]:
+    "What a language model was shown, and what of its draft was struck."
     struck = [c for c in turn.extra.get("checked", ()) if not c["supported"]]
-    lines = [wrapped(turn.text, "You   "), "", wrapped(turn.answer, "Bot   "), ""]
-    lines += [wrapped(f"{h.item.title} ({h.item.source})", f"      [{i}] ") for i, h in enumerate(turn.documents, 1)]
-    told = lambda h: f"cosine {h.parts['cosine']:.2f}" if "cosine" in h.parts else f"score {h.score:.2f}"
-    lines += [wrapped(f"{h.item.at:%-d %B}: {h.item.meta.get('question', h.item.text)} ({told(h)})", f"      [M{i}] ") for i, h in enumerate(turn.recalled, 1)]
+    def near(h) -> str: return f"cosine {h.parts['cosine']:.2f}" if "cosine" in h.parts else f"score {h.score:.2f}"
+    lines = [wrapped(f"{h.item.title} ({h.item.source})", f"      [{i}] ") for i, h in enumerate(turn.documents, 1)]
+    lines += [wrapped(f"{h.item.at:%-d %B}: {h.item.meta.get('question', h.item.text)} ({near(h)})", f"      [M{i}] ")
+              for i, h in enumerate(turn.recalled, 1)]
     if not turn.recalled: lines.append("      no memory recalled")
     if turn.fallback: lines.append(wrapped(turn.fallback, "      fallback: "))
-    if struck: lines.append(wrapped(f"{len(struck)} sentence{'s'*(len(struck) > 1)} of the model's draft; the first: “{struck[0]['text']}” ({struck[0]['reason']})", "      struck: "))
-    return "\n".join([*lines, f"      prompt: {budget_line(turn)}", f"      time: {seconds_line(turn)}"])
+    if struck:
+        told = f"{len(struck)} sentence{'s'*(len(struck) > 1)} of the model's draft; the first: "
+        lines.append(wrapped(f"{told}“{struck[0]['text']}” ({struck[0]['reason']})", "      struck: "))
+    return [*lines, f"      prompt: {budget_line(turn)}"]
 
 def describe_memories(
     memories: Sequence[Memory],
 ) -> str:
     "What is remembered of a user, a line each."
-    return "\n".join(wrapped(f"{m.at:%-d %B}, recalled {m.recalls}x: {m.meta.get('question', m.text)}", f"  {m.id:>3}  ") for m in memories) or "  nothing"
+    lines = (wrapped(f"{m.at:%-d %B}, recalled {m.recalls}x: {m.meta.get('question', m.text)}", f"  {m.id:>3}  ")
+             for m in memories)
+    return "\n".join(lines) or "  nothing"
 
 # %% ../nbs/91_demo.ipynb #8def4cdd
 def run_demo(

@@ -202,7 +202,7 @@ def test_a_whole_chat_in_a_process_of_its_own(tmp_path, corpus, server):
     typed = [SECRET + " How do I treat a burn?", "", "   ", "half \ud83d of a pair", "/why", "/memories", "/right 1", "/right x", "/forget 99", "/nonsense", "/new",
              "What about the burned paw of my ferret Quizzlebarrow?", "/why", "/forget all", "/memories", "/quit"]
     done = subprocess.run([sys.executable, "-c", "from memkit.cli import main; raise SystemExit(main())", "chat", "--model", f"{server.url}#m", "--corpus", str(corpus),
-                           "--store", str(tmp_path/"s.db"), "--user", "u-1", "--consent"], input="\n".join(typed).encode("utf-8", "surrogatepass"), capture_output=True, timeout=600,
+                           "--store", str(tmp_path/"s.db"), "--user", "u-1", "--consent", "--answers", "model"], input="\n".join(typed).encode("utf-8", "surrogatepass"), capture_output=True, timeout=600,
                           env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8:surrogateescape"})
     out, err = done.stdout.decode(), done.stderr.decode()
     assert (done.returncode, err) == (0, ""), err[-2000:]
@@ -244,7 +244,7 @@ def test_each_memory_and_each_fusion_answers(capsys, monkeypatch, tmp_path, corp
 
 
 def test_a_question_that_is_too_long_does_not_end_the_chat(capsys, monkeypatch, tmp_path, corpus, server):
-    code, out, err = chat(capsys, monkeypatch, server, corpus, tmp_path/"s.db", "x"*1_000_000, "fever "*1300, "How do I treat a burn?", options=["--consent"])
+    code, out, err = chat(capsys, monkeypatch, server, corpus, tmp_path/"s.db", "x"*1_000_000, "fever "*1300, "How do I treat a burn?", options=["--consent", "--answers", "model"])
     assert (code, err) == (0, "") and "1,000,000 characters and 8,000 are allowed" in out and "the budget is 1024: shorten the question" in out and "[1] Burns" in out
     assert len(server.posts) == 1
 
@@ -254,7 +254,7 @@ def test_a_model_that_fails_costs_no_memory(capsys, monkeypatch, tmp_path, corpu
     from memkit.core import endpoint
     monkeypatch.setattr(endpoint, "pause", lambda *a: 0.)
     with FaultyServer(ok(BURN), act or ok(BURN)) as server:
-        options = ["--consent", "--user", "u-1"]
+        options = ["--consent", "--user", "u-1", "--answers", "model"]
         assert chat(capsys, monkeypatch, server, corpus, tmp_path/"s.db", SECRET, options=options)[0] == 0
         if act is None: server.url = f"http://127.0.0.1:{closed_port()}/v1"
         code, out, err = chat(capsys, monkeypatch, server, corpus, tmp_path/"s.db", "How do I treat a burn?", options=options)

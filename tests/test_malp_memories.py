@@ -31,7 +31,10 @@ def test_every_memory_keeps_its_promises(kind, minilm):
     check_dialogue_memory(lambda: KINDS[kind](minilm))
 
 
-def says(memory, answer="I see."): return MalpAssistant(memory, ScriptedLM(answer if callable(answer) else lambda messages: answer))
+def says(memory, answer="I see."):
+    "An assistant whose model says this."
+    script = ScriptedLM(answer if callable(answer) else lambda messages: answer)
+    return MalpAssistant(memory, script, MalpSettings(answers="model"))
 
 
 # --- the dictionary
@@ -133,7 +136,7 @@ def test_bad_messages_change_nothing(text, minilm):
 
 @pytest.mark.parametrize("text", ["我对青霉素过敏。", "😀😀😀", "x "*3000, "?", "Ich bin gegen Penicillin allergisch."])
 def test_any_language_is_answered(text, minilm):
-    a = MalpAssistant(DPeMMemory(MemoryStore(":memory:"), minilm), ScriptedLM(lambda m: "I see."), MalpSettings(budget=8000))
+    a = MalpAssistant(DPeMMemory(MemoryStore(":memory:"), minilm), ScriptedLM(lambda m: "I see."), MalpSettings(budget=8000, answers="model"))
     assert a.chat("ann", text).answer == "I see." and len(a.store.turns("ann")) == 1
 
 

@@ -92,13 +92,19 @@ def evidence_examples(
 def _asked(hand: str, text: str, asked: str) -> Example:
     return Example("asked", hand, (text,), 1, {"asked": ASKED.index(asked)})
 
-def asked_examples(hands: Iterable[str]) -> list[Example]:
+def asked_examples(
+    hands: Iterable[str],       # whose questions on conversations are used
+    more: Iterable[str] = (),   # of whom everything else is
+) -> list[Example]:
     "What each question and each message of these hands wants."
     hands = list(hands)
-    out = [_asked(c.hand, c.ask, _OF_KIND.get(c.kind, "told")) for c in cases(hands)]
-    for row in voices(hands, "clauses"):
+    out, every = [_asked(c.hand, c.ask, _OF_KIND.get(c.kind, "told")) for c in cases(hands)], [*hands, *more]
+    for row in voices(every, "clauses"):
         out.append(_asked(row["hand"], row["text"], asked_of(c["act"] for c in row["clauses"])))
-    return out
+    for row in voices(every, "corrections"):
+        of_world = row["keep"] and row["keep"][0]["scope"] == "world"
+        if of_world: out.append(_asked(row["hand"], row["exchanges"][0][0], "world"))
+    return out + [_asked(row["hand"], row["text"], row["wants"]) for row in voices(every, "wants")]
 
 # %% ../../nbs/answer/01_examples.ipynb #99343534
 ALARMS = ("none", "heart", "stroke", "breathing", "anaphylaxis", "suicide", "bleeding", "poisoning", "other emergency")
@@ -111,11 +117,11 @@ def alarm_examples(hands: Iterable[str]) -> list[Example]:
 # %% ../../nbs/answer/01_examples.ipynb #03197f81
 def answer_examples(
     hands: Iterable[str],      # of conversations
-    alarms: Iterable[str],     # of emergencies
+    more: Iterable[str],       # of everything else
     embedder: Embedder,
     seed: int = 0,
 ) -> list[Example]:
     "All examples of these hands for finding answers."
-    hands, rng, out = list(hands), random.Random(seed), []
+    hands, more, rng, out = list(hands), list(more), random.Random(seed), []
     for c in cases(hands): out += evidence_examples(c, embedder, rng)
-    return out + asked_examples(hands) + alarm_examples([*hands, *alarms])
+    return out + asked_examples(hands, more) + alarm_examples([*hands, *more])

@@ -115,7 +115,7 @@ def said_on(d: date, today: date) -> str:
 
 def quotation(e: Evidence, today: date, settings: AnswerSettings, reader: Reader | None = None) -> str:
     "One message, dated and quoted."
-    words = cut(e, settings).strip()
+    words = cut(e, settings).strip().removesuffix(".")
     days = "; ".join(days_in(words, e.said, reader))
     return f"on {said_on(e.said, today)}: “{words}”" + (f" ({days})" if days else "")
 

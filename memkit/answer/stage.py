@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CALL', 'EMERGENCY', 'ALARM', 'READ', 'LOOKED', 'ASK_FIRST', 'FOR_NOW', 'FROM_MEMORY', 'MAYBE_ADVICE', 'emergency',
-           'nearest_said', 'Answered', 'noted', 'warning', 'from_memory', 'known_answer']
+           'nearest_said', 'Answered', 'noted', 'warning', 'from_memory', 'wants', 'known_answer']
 
 # %% ../../nbs/answer/05_stage.ipynb #c7dc447b
 from collections.abc import Mapping, Sequence
@@ -155,17 +155,30 @@ def _asks(assistant: "Design", turn: Turn, shares: Mapping, settings: AnswerSett
     return {"text": text or UNKNOWN, "way": "memory" if text else "unknown", "evidence": rows}
 
 # %% ../../nbs/answer/05_stage.ipynb #7eb45840
+def wants(
+    text: str,
+    reading: Reading | None = None,   # None: the message wasn't read
+) -> dict[str, float]:                # of each of `memkit.answer.examples.ASKED` its probability; they sum to 1
+    "What a message wants: where one of its clauses asks, it isn't only a statement, a wish or small talk (ours)."
+    shares = load_scorer().asked(text)
+    acts = {c.act for c in reading.clauses} if reading else set()
+    if not acts & {"asks-self", "asks-world"}: return shares
+    asks = {name: p for name, p in shares.items() if name not in ("tells", "wishes", "chats")}
+    whole = sum(asks.values())
+    return {name: asks.get(name, 0.)/whole for name in shares}
+
+# %% ../../nbs/answer/05_stage.ipynb #092ed635
 def known_answer(
     assistant: "Design",
     turn: Turn,
     settings: AnswerSettings = AnswerSettings(),
 ) -> Answered | None:     # None: nothing that is known answers, so the language model may
-    "What can be answered without a language model (ours)."
-    shares = load_scorer().asked(turn.text)
+    "What can be answered without a language model (ours). Without consent nothing is known; emergencies still count."
+    reading = turn.work.get("reading")
+    shares = wants(turn.text, reading)
     asked = max(shares, key=shares.get)
     if text := emergency(turn.text): made = {"text": text, "way": "emergency"}
-    elif asked in ("tells", "wishes"):
-        text = noted(turn.work["reading"]) if "reading" in turn.work else ""
-        made = {"text": text, "way": "noted"} if text else None
+    elif not assistant.has_consent(turn.user): made = None
+    elif asked in ("tells", "wishes"): made = {"text": noted(reading), "way": "noted"} if reading else None
     else: made = None if asked == "chats" else _asks(assistant, turn, shares, settings)
-    return Answered(asked=asked, share=round(shares[asked], 3), **made) if made else None
+    return Answered(asked=asked, share=round(shares[asked], 3), **made) if made and made["text"] else None

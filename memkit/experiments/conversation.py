@@ -12,7 +12,7 @@ __all__ = ['OUT_OF_DOMAIN', 'Rule', 'KINDS', 'OPENERS', 'RETURNS', 'LEADS', 'PEO
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -298,8 +298,9 @@ def dialogues(
     return [_dialogue(kind, x, topics[i - 1], rng) for i, x in enumerate(topics[:n])]
 
 # %% ../../nbs/experiments/74_conversation.ipynb #3e177e1c
-CONDITIONS = {"memkit": HybridSettings(),
-              "recall by cosine, searched in context": HybridSettings(memory=MemorySettings(latest=False)),
+_OURS = HybridSettings(answers="model")     # the documents' part of the chatbot is measured here
+CONDITIONS = {"memkit": _OURS,
+              "recall by cosine, searched in context": replace(_OURS, memory=MemorySettings(latest=False)),
               "as in the paper": AS_IN_THE_PAPER}
 
 def play(

@@ -172,11 +172,12 @@ def chatbots(
     seed: int = 0,
 ) -> dict[str, Any]:  # by name: what has `chat(user, text) -> Turn`
     "Both chatbots and the controls that answer by themselves (ours)."
-    def bot(retriever, settings=HybridSettings(), calibration=None, model=parts.model):
+    def bot(retriever, settings=HybridSettings(answers="model"), calibration=None, model=parts.model):
         return HybridChatbot(retriever, model, store, parts.embedder, settings=settings, calibration=calibration)
     drawn, silent = RandomDocuments(parts.ours, seed), NoWords(parts.model)
     return {HYBRID: bot(parts.ours), PAPERS: bot(parts.papers, AS_IN_THE_PAPER), ALONE: WithoutDocuments(parts.model),
-            RANDOM: bot(drawn, AS_IN_THE_PAPER, ALWAYS), RETRIEVAL: bot(parts.ours, model=silent), PASSAGE: bot(drawn, calibration=ALWAYS, model=silent)}
+            RANDOM: bot(drawn, AS_IN_THE_PAPER, ALWAYS), RETRIEVAL: bot(parts.ours, model=silent),
+            PASSAGE: bot(drawn, calibration=ALWAYS, model=silent)}
 
 # %% ../../nbs/experiments/73_generation.ipynb #c55479e8
 @dataclass(frozen=True, kw_only=True)

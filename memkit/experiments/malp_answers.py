@@ -76,9 +76,13 @@ def draw_items(
     return asked + [Item(f"{patient.id}-style", patient.id, "preference", STYLE_QUERY, patient.preference)]
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #8197a394
-SETTINGS = MalpSettings(memories=3, answer_tokens=60)   # three: on training patients weights with memory do better with fewer, and without weights their number makes no difference
-WAYS_TO_ASK = {"profile": "{} Answer in one short sentence.", "knowledge": "{} Answer in one short sentence.", "response": "{}",
-               "preference": "How do I like to be answered: concise, detailed, reassuring, in plain words, step by step, or with figures?"}
+# three: on training patients weights with memory do better with fewer, and without weights their number makes no
+# difference. The model answers by itself: what it makes of memories is what is measured here
+SETTINGS = MalpSettings(memories=3, answer_tokens=60, answers="model")
+_SHORT = "{} Answer in one short sentence."
+WAYS_TO_ASK = {"profile": _SHORT, "knowledge": _SHORT, "response": "{}",
+               "preference": "How do I like to be answered: concise, detailed, reassuring, in plain words, step by step, "
+                             "or with figures?"}
 
 def item_prompt(
     memory: DialogueMemory,
@@ -88,7 +92,8 @@ def item_prompt(
     settings: MalpSettings = SETTINGS,
 ) -> tuple[Message, ...]:
     "What the model reads: the same for every memory but for what is recalled (MaLP §2.4.2)."
-    return prompt_for(MalpAssistant(memory, model, settings), item.patient, WAYS_TO_ASK[item.kind].format(item.text), hits).messages
+    asked = WAYS_TO_ASK[item.kind].format(item.text)
+    return prompt_for(MalpAssistant(memory, model, settings), item.patient, asked, hits).messages
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #d7f0f0f6
 Key = tuple[str, int, str]   # memory, visits studied, item

@@ -297,11 +297,17 @@ def train_reader(
     epochs: int = EPOCHS,
     log: Callable[[str], None] = print,
 ) -> Path:                     # `path`
-    "Train a reader on these hands and memkit's own notes and messages, as the one that ships."
-    from memkit.reading.examples import examples, note_examples, own_messages, own_pairs
+    """Train a reader on these hands and memkit's own notes and messages, as the one that ships.
+
+    The last two passes show it statements that have nothing to do with each other, too. From the first pass on, these
+    would teach it to call everything unrelated."""
+    from memkit.reading.examples import examples, note_examples, own_messages, own_pairs, unrelated_pairs
     from memkit.reading.training import fit, fit_notes, save
-    notes = note_examples()
-    model = fit([*examples(hands), *notes, *own_messages()], own_pairs(), epochs=epochs, log=log)
+    hands, notes = list(hands), note_examples()
+    shown = [*examples(hands), *notes, *own_messages()]
+    model = fit(shown, own_pairs(), epochs=epochs, log=log)
+    strangers = [e for hand in hands for e in unrelated_pairs(hand)]
+    model = fit([*shown, *strangers], epochs=2, rate=5e-5, model=model, log=log)
     fit_notes(model, notes)
     path.parent.mkdir(parents=True, exist_ok=True)
     save(model, path)

@@ -166,6 +166,7 @@ def make_parts(
     search = lambda settings: FusedRetriever(documents, embedder, replace(settings, titles=titles))
     return Parts(ours=search(RetrieveSettings()), papers=search(PAPER), model=model, embedder=embedder)
 
+# %% ../../nbs/experiments/73_generation.ipynb #22dbe12a
 def chatbots(
     parts: Parts,
     store: "MemoryStore",

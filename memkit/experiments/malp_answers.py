@@ -81,8 +81,8 @@ def draw_items(
 SETTINGS = MalpSettings(memories=3, answer_tokens=60, answers="model")
 _SHORT = "{} Answer in one short sentence."
 WAYS_TO_ASK = {"profile": _SHORT, "knowledge": _SHORT, "response": "{}",
-               "preference": "How do I like to be answered: concise, detailed, reassuring, in plain words, step by step, "
-                             "or with figures?"}
+               "preference": "How do I like to be answered: concise, detailed, reassuring, in plain words, "
+                             "step by step, or with figures?"}
 
 def item_prompt(
     memory: DialogueMemory,

@@ -144,18 +144,19 @@ def test_every_file_is_named_in_the_readme():
 HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir())
 LATE = ("y", "z", "aa", "ab")      # wrote fewer rows, and no health statements
 TALKS = ("ac", "ad", "ae", "af")   # wrote conversations, emergencies and entailments alone
-PLAIN = ("ai",)                    # wrote emergencies in plain words alone
+WANTS = ("aj", "ak", "al")         # wrote emergencies and what a message wants
+PLAIN = ("ai", *WANTS)             # wrote no conversations, corrections, messages or pairs
 LINES = ("ag", "ah")               # wrote corrections, messages and pairs, which no one has cut into clauses
 
 @pytest.mark.parametrize("hand", HANDS)
 def test_a_hand_has_its_kinds_in_one_form(hand):
     talks = (DATA/"voices"/hand/"conversations.jsonl").is_file()
     assert talks == (len(hand) == 1 and hand < "q" or hand in TALKS)
-    if hand in PLAIN: kinds = ("alarms",)
+    if hand in PLAIN: kinds = ("alarms", "wants") if hand in WANTS else ("alarms",)
     else: kinds = ("conversations",)*talks + (("alarms", "entailment") if hand in TALKS else ("corrections", "messages", "pairs"))
     of = {kind: rows(f"voices/{hand}/{kind}.jsonl") for kind in kinds}
     least = {"conversations": 10, "corrections": 36 if hand in LATE else 60, "messages": 90 if hand in LATE else 120, "pairs": 80,
-             "alarms": 40, "entailment": 60}
+             "alarms": 40, "entailment": 60, "wants": 150}
     assert all(len(v) >= least[k] for k, v in of.items()), {k: len(v) for k, v in of.items()}
     ids = [r["id"] for v in of.values() for r in v]
     assert len(set(ids)) == len(ids) and {r["hand"] for k, v in of.items() for r in v if k not in ("alarms", "entailment")} <= {hand}
@@ -181,6 +182,13 @@ def test_emergencies_and_entailments_have_known_labels(hand):
     assert sum(r["label"] == "none" for r in alarms) >= 20 and sum(r["label"] != "none" for r in alarms) >= 14
     assert {r["verdict"] for r in entails} == ({"stands", "contradicted", "not there"} if entails else set())
     assert all(r["source"].strip() and r["sentence"].strip() for r in entails)
+
+@pytest.mark.parametrize("hand", WANTS)
+def test_what_a_message_wants_has_known_labels(hand):
+    from memkit.answer.examples import ASKED
+    found = rows(f"voices/{hand}/wants.jsonl")
+    assert {r["wants"] for r in found} == set(ASKED) and all(r["text"].strip() for r in found)
+    assert len({r["text"] for r in found}) == len(found)
 
 @pytest.mark.parametrize("hand", [h for h in HANDS if h not in TALKS + LINES + PLAIN])
 def test_clauses_cover_their_message_and_have_known_labels(hand):

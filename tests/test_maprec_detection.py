@@ -63,7 +63,7 @@ def test_contract(detector): check_detector(lambda: detector)
 
 
 @pytest.mark.parametrize("text,types", [("I loved The Piano, 5 stars. Can you recommend me a film?", {"A", "B"}), ("Can you recommend a comedy?", {"A"}), ("The Piano: 5 stars", {"B"}), ("Who directed The Piano?", {"C"}), ("thanks!", {"C"}),
-                                        ("My sister loved The Piano.", {"C"}), ("I take back what I said about The Piano.", {"B"}), ("What should I watch tonight?", {"A"}), ("Something else?", {"A"}), ("make that a 3", {"B"}),
+                                        ("My sister loved The Piano.", {"C"}), ("I take back what I said about The Piano.", {"B"}), ("What should I watch tonight?", {"A"}), ("Something else?", {"A"}), ("Make that a 3.", {"B"}),
                                         ("How long does it take to boil an egg?", {"C"}), ("Would I like Casablanca?", {"A"})])
 def test_plain_cases(detector, text, types): assert detector.detect(text).types == types
 

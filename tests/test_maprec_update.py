@@ -107,7 +107,7 @@ def test_taking_back(updater):
 
 def test_a_message_that_names_nothing_is_about_what_was_spoken_of(updater, linker):
     heat = linker.lookup("Heat")
-    assert rows(updater.changes("make that a 3", heat)) == [("rate", "Heat", 3)] and updater.changes("Thanks!", heat) == []
+    assert rows(updater.changes("Make that a 3.", heat)) == [("rate", "Heat", 3)] and updater.changes("Thanks!", heat) == []
     assert rows(updater.changes("Alien 4/5", heat)) == [("rate", "Alien", 4)]
 
 def test_ten_thousand_characters(updater):

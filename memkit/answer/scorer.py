@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ANSWER_HEADS', 'ANSWER_LOSS', 'TEMPERATURE', 'SEARCH', 'READING', 'evidence_loss', 'class_loss', 'as_tokens',
            'embedded', 'search_loss', 'talks_of', 'fact_talks', 'fit_search', 'fit_reading', 'train_scorer', 'Evidence',
-           'known_features', 'fitted_weights', 'probability_known', 'Scorer', 'alarm_vectors', 'load_scorer']
+           'known_features', 'fitted_weights', 'probability_known', 'alarm_logit', 'Scorer', 'load_scorer']
 
 # %% ../../nbs/answer/02_scorer.ipynb #956a0323
 import json
@@ -209,17 +209,24 @@ def known_features(found: Sequence[Evidence]) -> list[float]:   # 8
 # %% ../../nbs/answer/02_scorer.ipynb #4856ddfe
 @lru_cache(1)
 def fitted_weights() -> Mapping[str, Mapping[str, Any]]:
-    "Weights and biases of two logistic regressions: `known` and `alarm`."
+    "Weights and biases of three logistic regressions: `known`, `alarm` and `kind`."
     return json.loads(own_data("scorer.json").read_text(encoding="utf-8"))
 
-def _logistic(name: str, x: Sequence[float]) -> float:
+def _logits(name: str, x: Sequence[float]) -> np.ndarray:   # one number, or one for each kind
+    "What a logistic regression makes of its numbers."
     w = fitted_weights()[name]
-    return float(sigmoid(np.array(w["bias"] + np.dot(w["weights"], x))))
+    return np.dot(w["weights"], x) + np.array(w["bias"])
 
 def probability_known(found: Sequence[Evidence]) -> float:   # 0..1
     "How likely one of these messages holds the answer (ours)."
     if not found: return 0.
-    return _logistic("known", known_features(found))
+    return float(sigmoid(_logits("known", known_features(found))))
+
+def alarm_logit(
+    head: np.ndarray,   # what the head `alarm` gives
+) -> float:
+    "The logit of any emergency, from those of none and of each kind."
+    return float(np.logaddexp.reduce(head[1:]) - head[0])
 
 # %% ../../nbs/answer/02_scorer.ipynb #4415ab9b
 class Scorer(Encoded):
@@ -237,10 +244,11 @@ class Scorer(Encoded):
         return dict(zip(ASKED, map(float, softmax(self.head("asked", self.alone([text])))[0])))
 
     def alarm(self, text: str) -> tuple[float, str]:   # probability of an emergency, 0..1; and its likeliest kind
-        "Does a message tell of an emergency?"
-        kinds = softmax(self.head("alarm", self.alone([text]))[0][1:])
-        kind = ALARMS[1 + int(kinds.argmax())] if kinds.max() > .5 else "other emergency"
-        return _logistic("alarm", alarm_vectors(self, [text])[0]), kind
+        "Does a message tell of an emergency? The mean of two readers' logits (ours)."
+        from memkit.core.embedders import load_embedder
+        own, plain = self.head("alarm", self.alone([text]))[0], load_embedder("minilm").embed([text])[0]
+        logit = (alarm_logit(own) + _logits("alarm", plain))/2
+        return float(sigmoid(logit)), ALARMS[1 + int(_logits("kind", plain).argmax())]
 
 # %% ../../nbs/answer/02_scorer.ipynb #4661ad23
 from fastcore.basics import patch
@@ -260,12 +268,6 @@ def alone(self: Scorer, texts: Sequence[str]) -> np.ndarray:   # [n, 384]
     rows = [tokens_of((t,)) for t in texts]
     pooled = [self.states(rows[i:i + 16])[1] for i in range(0, len(rows), 16)]
     return np.concatenate([np.zeros((0, 384), np.float32), *pooled])
-
-# %% ../../nbs/answer/02_scorer.ipynb #78c152b0
-def alarm_vectors(scorer: Scorer, texts: Sequence[str]) -> np.ndarray:   # [n, 768]
-    "What the probability of an emergency is told from: the scorer's vector of a message, and plain MiniLM's."
-    from memkit.core.embedders import load_embedder
-    return np.concatenate([scorer.alone(texts), load_embedder("minilm").embed(list(texts))], 1)
 
 # %% ../../nbs/answer/02_scorer.ipynb #4870c763
 @lru_cache(4)

@@ -39,7 +39,7 @@ EMERGENCY = {
     "poisoning": (f"This could be a poisoning. {CALL}, or your poison line. Keep the packet, and don't make "
                   "anybody vomit."),
     "other emergency": f"This sounds like an emergency. {CALL}."}
-ALARM = .4   # probability of an emergency from which the sentence is said (ours)
+ALARM = .65   # probability of an emergency from which the sentence is said (ours)
 
 def emergency(text: str) -> str:   # '' where there is none
     "What to do at once, where a message tells of an emergency (ours)."

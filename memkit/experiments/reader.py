@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ASKS', 'TELLS', 'WORDS', 'PARTS', 'EPOCHS', 'correction_items', 'message_items', 'relation_items', 'pair_items',
-           'macro_f1', 'statement_items', 'errors_of', 'reading_with', 'groups_of', 'train_reader', 'left_out',
-           'scored', 'run_reader', 'train_quick']
+           'macro_f1', 'stranger_items', 'statement_items', 'errors_of', 'reading_with', 'groups_of', 'train_reader',
+           'left_out', 'scored', 'run_reader', 'train_quick']
 
 # %% ../../nbs/experiments/68_reader.ipynb #bf620458
 import os
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.embedders import load_embedder
 from ..core.files import cache_dir
 from ..core.lm import ScriptedLM
 from ..core.notes import Round
@@ -26,7 +27,7 @@ from .result import figure, provenance, result
 from ..reading.examples import alike, hands_of, voices
 from ..reading.labels import RELATIONS
 from ..reading.notes import take_notes
-from ..reading.relations import names_and_numbers
+from ..reading.relations import names_and_numbers, relate
 from ..reading.reader import load_reader
 
 # %% ../../nbs/experiments/68_reader.ipynb #a0f3d755
@@ -165,6 +166,24 @@ def macro_f1(pairs: Sequence[tuple[str, str]]) -> float:   # (label, found); the
         both, either = sum(a == b == k for a, b in pairs), sum(a == k for a, _ in pairs) + sum(b == k for _, b in pairs)
         scores.append(2*both/either if either else 0.)
     return float(np.mean(scores))
+
+# %% ../../nbs/experiments/68_reader.ipynb #49e399f1
+def stranger_items(hand: str, most: int = 30, near: int = 4, seed: int = 0) -> list[dict[str, Any]]:
+    "What the reader makes of messages and their nearest ones in other conversations, which somebody else led."
+    said = [(c["id"], text) for c in voices([hand], "conversations") for s in c["sessions"] for text in s["say"]]
+    vectors, out = load_embedder("minilm").embed([text for _, text in said]), []
+    for i in np.random.default_rng(seed).choice(len(said), min(most, len(said)), replace=False):
+        others = np.array([j for j in range(len(said)) if said[j][0] != said[i][0]])
+        nearest = others[np.argsort(-(vectors[others] @ vectors[i]), kind="stable")[:near]]
+        for j, r in zip(nearest, relate(said[i][1], [said[j][1] for j in nearest])):
+            out.append({"hand": hand, "text": f"{said[j][1]} / {said[i][1]}", "kind": r.kind})
+    return out
+
+def _stranger_figures(items: Sequence[dict], who: str) -> list[dict[str, Any]]:
+    "How often strangers are tied together, and how often so that one of them is taken for outdated."
+    tied = {"tied": [o["kind"] != "unrelated" for o in items],
+            "tied, and one replaces the other": [o["kind"] in ("update", "contradiction", "retraction") for o in items]}
+    return [figure("Messages of strangers", who, k, bootstrap(list(map(float, v)))) for k, v in tied.items()]
 
 # %% ../../nbs/experiments/68_reader.ipynb #22968b9b
 def statement_items(hand: str) -> list[dict[str, Any]]:
@@ -350,7 +369,7 @@ def run_reader(
     progress: bool = True,
 ) -> dict[str, Any]:             # as every experiment's result
     "Other people's words (ours). Full: ten minutes on two cores; an hour and a half where hands are left out."
-    started, every = utc_now(), hands_of("messages")
+    started, every, shipped = utc_now(), hands_of("messages"), full and not hands
     if full and hands: items = left_out([hands], folder=folder, progress=progress)
     elif full: items = scored(hands := hands_of("messages", sealed=True), progress)
     else:
@@ -360,6 +379,8 @@ def run_reader(
     rows = _figures(items, ("hands " + " ".join(hands)) if full else f"hands {' and '.join(hands)}, quick")
     for hand in hands if full else ():
         rows += _figures({p: [x for x in v if x["hand"] == hand] for p, v in items.items()}, f"hand {hand}")
+    talked = hands_of("conversations", sealed=True) if shipped else ()
+    if talked: rows += _stranger_figures([x for h in talked for x in stranger_items(h)], f"hands {' '.join(talked)}")
     said = {f"{k} of hand {h}": [str(r["id"]) for r in voices([h], k)] for h in hands for k in PARTS}
     return result("reader", provenance(0, [], "all-MiniLM-L6-v2, fine-tuned", said, started), rows)
 

@@ -328,6 +328,8 @@ def _clause(reader: Reader, text: str, s: int, e: int, vector: np.ndarray, insid
                   denied=denied, keep=keep)
 
 # %% ../../nbs/reading/07_reader.ipynb #09884591
+_NEW_LINE = re.compile(r"\n\s*")
+
 @lru_cache(128)
 def _read_clauses(reader: Reader, text: str) -> tuple[Clause, ...]:
     t = tokens_of((text,))
@@ -335,7 +337,9 @@ def _read_clauses(reader: Reader, text: str) -> tuple[Clause, ...]:
     words = [i for i, p in enumerate(t.part) if p == 0]
     if not words: return ()
     begins = reader.head("clause tag", states).argmax(-1)
-    starts = sorted({t.spans[words[0]][0], *(t.spans[i][0] for i in words if begins[i] and t.first[i])})
+    lines = {m.end() for m in _NEW_LINE.finditer(text)}     # a new line begins a clause, whatever the tagger says
+    starts = sorted({t.spans[i][0] for i in words
+                     if i == words[0] or t.first[i] and (begins[i] or t.spans[i][0] in lines)})
     tags = {n: reader.tagged(f"{n} tag", t, states) for n in SPANS}
     marked = {n: [(t.spans[at[0]][0], t.spans[at[-1]][1]) for _, at in found] for n, found in tags.items()}
     out = []

@@ -77,6 +77,11 @@ def test_years_are_told_where_they_differ():
     assert "6 April 2026:" in told([said("a dog")], date(2027, 1, 1))
 
 
+def test_messages_that_have_nothing_to_do_with_each_other_stay():
+    assert still_true(["I feel dizzy less often since May.", "I moved to a flat by the canal."]) == [0, 1]
+    assert still_true(["My sister teaches maths in Leeds.", "The boiler is fixed again."]) == [0, 1]
+
+
 def test_a_long_message_is_cut_to_what_answers():
     text = "One two three four five six seven eight nine ten. The code is 42. " + "More words follow here. " * 8
     spans = ((0, 49, .01), (50, 65, .9))
@@ -104,6 +109,10 @@ def test_sealed_hands_train_nothing():
 
 def test_unsaid_questions_have_no_needed_message():
     for c in cases(["a"]): assert bool(c.needs) == (c.kind != "unsaid")
+
+
+def test_a_new_line_begins_a_clause():
+    assert [c.text for c in load_reader().clauses("I have gout.\nCall my sister at noon.")] == ["I have gout.", "Call my sister at noon."]
 
 
 # --- the screen
@@ -147,15 +156,13 @@ def test_an_answer_is_right_short_and_no_excuse(answer, ok):
 
 # --- in a turn
 
-KNOWN = MalpSettings(answers="known")
-
 def nods(): return ScriptedLM(lambda messages: "I see.")
 
 NOON = datetime(2026, 4, 6, 12, tzinfo=timezone.utc)
 
 
 def test_a_statement_is_noted_and_a_question_answered_with_its_day():
-    with open_malp(":memory:", nods(), settings=KNOWN) as a:
+    with open_malp(":memory:", nods()) as a:
         assert a.chat("ann", "My dog is called Rex.", at=NOON).answer == "Noted: My dog is called Rex."
         a.new_session("ann")
         turn = a.chat("ann", "What's my dog called?", at=NOON + timedelta(days=3))
@@ -166,20 +173,20 @@ def test_a_statement_is_noted_and_a_question_answered_with_its_day():
 
 
 def test_what_was_never_told_is_not_known():
-    with open_malp(":memory:", nods(), settings=KNOWN) as a:
+    with open_malp(":memory:", nods()) as a:
         turn = a.chat("ann", "What's my dog called?")
         assert turn.extra["answer"]["way"] == "unknown" and "haven't told" in turn.answer
 
 
 def test_nobody_is_answered_with_what_somebody_else_said():
-    with open_malp(":memory:", nods(), settings=KNOWN) as a:
+    with open_malp(":memory:", nods()) as a:
         a.chat("ann", "My dog is called Rex.")
         assert "Rex" not in a.chat("bob", "What's my dog called?").answer
 
 
 def test_a_forgotten_message_is_never_quoted_again(tmp_path):
     store = tmp_path/"m.sqlite3"
-    with open_malp(store, nods(), settings=KNOWN) as a:
+    with open_malp(store, nods()) as a:
         told_, quoting = a.chat("ann", "My dog is called Rexington."), a.chat("ann", "What's my dog called?")
         assert "Rexington" in quoting.answer
         assert next(t for t in a.store.turns("ann") if t.id == quoting.id).answer == QUOTED
@@ -197,9 +204,23 @@ def test_the_model_alone_where_somebody_wants_that():
     with pytest.raises(ValueError, match="'model' or 'known'"): MalpSettings(answers="maybe")
 
 
+def test_questions_about_the_world_are_left_to_the_model():
+    with open_malp(":memory:", nods()) as a:
+        for asks in ("What are the side effects of omeprazole?", "Translate 'good night' into Welsh.", "I have hay fever. Why is it worse at night?"):
+            assert a.chat("ann", asks).answer == "I see.", asks
+
+
+@pytest.mark.parametrize("text, says", [("I don't want to be alive any more.", "988"), ("he has collapsed and isn't breathing", "112"),
+                                        ("My shoulder aches after the gym.", ""), ("Who wrote Heart of Darkness?", "")])
+def test_emergencies_are_told_at_once_and_aches_are_none(text, says):
+    with open_assistant("hybrid", store=":memory:", model=nods()) as a:      # without consent, too
+        turn = a.chat("ann", text)
+        assert (turn.extra.get("answer", {}).get("way") == "emergency") == bool(says) and says in turn.answer
+
+
 def test_without_consent_nothing_is_known():
-    with open_assistant("hybrid", store=":memory:", model=nods(), settings=HybridSettings(answers="known")) as a:
-        a.chat("ann", "My dog is called Rex.")
+    with open_assistant("hybrid", store=":memory:", model=nods()) as a:
+        assert "answer" not in a.chat("ann", "My dog is called Rex.").extra, "nothing is noted, so nothing says so"
         assert "Rex" not in a.chat("ann", "What's my dog called?").answer
         a.consent("ann")
         a.chat("ann", "My dog is called Rex.")
@@ -207,14 +228,14 @@ def test_without_consent_nothing_is_known():
 
 
 def test_a_warning_names_its_reason():
-    with open_malp(":memory:", nods(), settings=KNOWN) as a:
+    with open_malp(":memory:", nods()) as a:
         a.chat("ann", "I've been on warfarin since May.", at=NOON)
         turn = a.chat("ann", "Can I take two ibuprofen for my headache?", at=NOON + timedelta(days=1))
         assert turn.extra["answer"]["way"] == "warning" and "warfarin" in turn.answer and turn.answer.startswith("Careful")
 
 
 def test_vectors_go_with_the_user():
-    with open_malp(":memory:", nods(), settings=KNOWN) as a:
+    with open_malp(":memory:", nods()) as a:
         a.chat("ann", "My dog is called Rex.")
         a.chat("ann", "What's my dog called?")
         assert a.vectors_of("ann")

@@ -120,7 +120,7 @@ def nearest_printed(c: Case, embedder) -> str:
 def by_hand(c: Case) -> str:
     "The answer that `told` makes of exactly the needed messages."
     need = [Evidence(text, day, 1., 1., ()) for id, day, text in c.said if id in c.needs]
-    return told(need, c.said[-1][1], AnswerSettings(words=60)) if need else UNKNOWN
+    return told(need, c.said[-1][1], AnswerSettings(), when=c.kind == "temporal") if need else UNKNOWN
 
 def control_items(hands: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     "What answers without a design are worth, by control."
@@ -211,12 +211,12 @@ def wants_items(hands: Sequence[str] = UNSEEN) -> list[dict[str, Any]]:
         out.append({"hand": r["hand"], "text": r["text"], "wants": r["wants"], "got": max(shares, key=shares.get)})
     return out
 
+# %% ../../nbs/experiments/67_answers.ipynb #0926ff2e
 def _want_rows(items: Sequence[Mapping]) -> list[dict[str, Any]]:
     "How many are taken for what they are, and how many questions about the world for questions about the user."
-    way = {w: "user" for w in ABOUT_USER}
+    def roughly(wants: str) -> str: return "user" if wants in ABOUT_USER else wants
     values = {"exactly": [o["wants"] == o["got"] for o in items],
-              "about the user, the world, or no question": [way.get(o["wants"], o["wants"]) == way.get(o["got"], o["got"])
-                                                           for o in items],
+              "about the user, the world, or no question": [roughly(o["wants"]) == roughly(o["got"]) for o in items],
               "asks about the world, and is taken so": [o["got"] == "world" for o in items if o["wants"] == "world"]}
     return [figure("What a message wants", "hand al", k, bootstrap(list(map(float, v)))) for k, v in values.items()]
 

@@ -279,16 +279,26 @@ def messages(self: HybridChatbot, turn: Turn, kept: Sequence[Piece]) -> list[Mes
     return assemble(turn.work["question"], bool(turn.fallback))(kept)
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #c166d958
+def _gives_way(bot: HybridChatbot, known: Turn) -> bool:
+    "Is there something better to say than that a message was noted, or that nothing is known? (ours)"
+    way, found, reading = known.extra["answer"]["way"], known.work["found"], known.work["reading"]
+    from_documents = not found.fallback and found.probability >= bot.calibration.threshold
+    complains = any(f.attribute == "symptom" for f in reading.facts)
+    only_noted = way == "noted" and (complains or not bot.settings.note)
+    return only_noted or way in ("noted", "unknown") and from_documents
+
 @patch
 def answer(self: HybridChatbot, turn: Turn) -> Turn:
     "What is known, or else the model's own words, held to those of the texts it was shown where it can be held."
-    if known := answer_known(self, turn): return known
+    known = answer_known(self, turn)
+    if known and not _gives_way(self, known): return known
     s, texts = self.settings, [p.text for p in turn.sections if p.kept and p.hit]
     held = getattr(self.model, "generate_from", None)     # models in this process have it
     if texts and s.hold_to_sources and held: reply = held(turn.messages, texts, s.answer_tokens, s.hold_to_sources)
     else: reply = self.model.generate([turn.messages], max_tokens=s.answer_tokens)[0]
     return replace(turn, draft=reply.text, answer_tokens=reply.answer_tokens)
 
+# %% ../../nbs/hybrid/26_chatbot.ipynb #579ac915
 def checked_answer(
     bot: HybridChatbot,
     turn: Turn,          # with its draft

@@ -140,7 +140,9 @@ def denies_another(
     return bool(new) and all(f.denied for f in new) and bool(there and named) and not there & named
 
 # %% ../../nbs/reading/10_relations.ipynb #54ab260a
-_TASTES = ("like", "dislike")   # "can't stand" and "hate" say the same
+def _negative(attribute: str, denied: bool) -> bool:
+    "Does a fact say no? Who can't stand tomatoes, who dislikes them and who doesn't eat them all do."
+    return denied or attribute == "dislike"
 
 def opposed(
     new: Sequence[Fact],
@@ -149,7 +151,6 @@ def opposed(
     "Does one statement deny what the other says, of the same person and with a word in common? (ours)"
     for f in new:
         for row in old:
-            taste = f.attribute in _TASTES or row["attribute"] in _TASTES
-            common = _words(f.sentence) & _words(row["sentence"])
-            if not taste and common and row["about"] == f.about and row["denied"] != f.denied: return True
+            no = _negative(f.attribute, f.denied) != _negative(row["attribute"], row["denied"])
+            if no and row["about"] == f.about and _words(f.sentence) & _words(row["sentence"]): return True
     return False

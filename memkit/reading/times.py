@@ -235,23 +235,49 @@ def resolve(
 # %% ../../nbs/reading/08_times.ipynb #04252070
 _UNIT = r"(?:day|week|fortnight|month)s?"
 _FEW = r"(?:an?|\d{1,2}|one|two|three|four|five|six|seven|eight|nine|ten|twelve)"
+_AT = r"(?:(?:since|until|till|by) )?"
+_NAMED_MONTH = rf"(?:{'|'.join(MONTHS)})\b\.?"
+_NUMBERED = r"\d{1,2}(?:st|nd|rd|th)?"
 _PHRASE = re.compile("|".join((
-    rf"(?:the )?{_WEEKDAY} (?:week|fortnight|after next|next week|in {_FEW} weeks)\b",
+    rf"{_AT}(?:{_WEEKDAY},? )?(?:the )?{_NUMBERED}(?: of)? {_NAMED_MONTH}(?:,? \d{{4}}\b)?",
+    rf"{_AT}(?:{_WEEKDAY},? )?{_NAMED_MONTH} (?:the )?{_NUMBERED}\b(?:,? \d{{4}}\b)?",
+    rf"{_AT}{_WEEKDAY},? (?:the )?\d{{1,2}}(?:st|nd|rd|th)\b",
+    r"\b(?:on|by|until|till|since) the \d{1,2}(?:st|nd|rd|th)\b",
+    rf"{_AT}(?:{_WEEKDAY},? )?\b\d{{1,2}}[./]\d{{1,2}}\b(?:[./]\d{{2,4}}\b)?(?! ?(?:%|kg|km|mg|ml|cm|pm|am))",
+    rf"{_AT}(?:the )?{_WEEKDAY} (?:week|fortnight|after next|next week|in {_FEW} weeks)\b",
     rf"(?:{_FEW} )?(?:week|fortnight)s? (?:on|from) (?:the )?{_WEEKDAY}\b",
     rf"next week,? (?:on )?{_WEEKDAY}\b", rf"(?:the )?last {_WEEKDAY} (?:of|in) (?:this|the) month\b",
     rf"(?:today |tomorrow )?in {_FEW} {_UNIT}\b(?: time)?",
     rf"{_FEW} {_UNIT} (?:ago|today|from now|from today|from tomorrow|tomorrow)\b",
-    rf"(?:(?:since|until|till|by) )?(?:(?:last|next|this) )?{_WEEKDAY}\b(?!')",
+    rf"{_AT}(?:(?:last|next|this) )?\b{_WEEKDAY}\b(?!')",
     r"(?:today|tonight|tomorrow|yesterday)\b",
     r"(?:last|next|this) (?:week|month)\b")), re.I)
+
+# %% ../../nbs/reading/08_times.ipynb #d84e8eda
+# "every Friday", "Monday mornings" and "Tuesday to Thursday" name no day
+_EVERY = re.compile(r"\b(?:every(?: other| second)?|each|most)\W*$", re.I)
+_OFTEN = re.compile(rf"^(?: (?:morning|afternoon|evening|night)s\b|(?:,|/|-| and| or| to| till)+ ?{_WEEKDAY}\b)", re.I)
+_BEFORE_LAST = re.compile(rf"\b{_WEEKDAY}(?:,|/|-| and| or| to| till)+ ?$", re.I)
+
+def phrases_in(text: str) -> list[str]:
+    "The words of a text that name a day by their form, in order; without those that name a habit."
+    text, out = text.replace("’", "'"), []
+    for m in _PHRASE.finditer(text):
+        before, after = text[:m.start()], text[m.end():]
+        bare = re.fullmatch(_WEEKDAY, m[0], re.I)
+        habit = _EVERY.search(before) or bare and (_OFTEN.search(after) or _BEFORE_LAST.search(before))
+        if not habit: out.append(m[0])
+    return out
+
 _PAST = re.compile(
     r"\b(?:was|were|had|did|went|came|got|saw|met|flew|fell|broke|began|left|lost|took|gave|said|told|made|found|bought"
     r"|sold|paid|won|drove|ran|ate|cut|hit|put|sent|felt|been|gone|done|broken|\w{2,}ed)\b", re.I)
+_TO_COME = re.compile(
+    r"\b(?:will|shall|going to|gonna|due|planned|scheduled|postponed"
+    r"|(?:moved|pushed|put|brought) (?:to|back|off|forward)"
+    rf"|booked (?:for|in)|for (?:next |this |the )?{_WEEKDAY})\b|'ll\b", re.I)
 
-def phrases_in(text: str) -> list[str]:
-    "The words of a text that name a day by their form, in order."
-    return [m[0] for m in _PHRASE.finditer(text.replace("’", "'"))]
-
+# %% ../../nbs/reading/08_times.ipynb #e96a6807
 def tells_past(text: str) -> bool:
-    "Does a text speak of something that has happened? Told by its verbs."
-    return bool(_PAST.search(text))
+    "Does a text speak of something that has happened? Told by its verbs; what was moved to a day is still to come."
+    return bool(_PAST.search(text)) and not _TO_COME.search(text)

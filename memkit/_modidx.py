@@ -4316,6 +4316,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                 'memkit/mark/corrections.py'),
                                          'memkit.mark.corrections.identifies': ( 'mark/corrections.html#identifies',
                                                                                  'memkit/mark/corrections.py'),
+                                         'memkit.mark.corrections.impersonal': ( 'mark/corrections.html#impersonal',
+                                                                                 'memkit/mark/corrections.py'),
                                          'memkit.mark.corrections.news_of': ('mark/corrections.html#news_of', 'memkit/mark/corrections.py'),
                                          'memkit.mark.corrections.of_nobody': ( 'mark/corrections.html#of_nobody',
                                                                                 'memkit/mark/corrections.py'),

@@ -2764,6 +2764,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                     'memkit/hybrid/chatbot.py'),
                                        'memkit.hybrid.chatbot._document_piece': ( 'hybrid/chatbot.html#_document_piece',
                                                                                   'memkit/hybrid/chatbot.py'),
+                                       'memkit.hybrid.chatbot._documents_answer': ( 'hybrid/chatbot.html#_documents_answer',
+                                                                                    'memkit/hybrid/chatbot.py'),
                                        'memkit.hybrid.chatbot._gives_way': ('hybrid/chatbot.html#_gives_way', 'memkit/hybrid/chatbot.py'),
                                        'memkit.hybrid.chatbot._heading': ('hybrid/chatbot.html#_heading', 'memkit/hybrid/chatbot.py'),
                                        'memkit.hybrid.chatbot._in_context': ('hybrid/chatbot.html#_in_context', 'memkit/hybrid/chatbot.py'),

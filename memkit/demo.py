@@ -69,7 +69,7 @@ def describe_turn(
 ) -> str:
     "A turn as the terminal shows it."
     said = [wrapped(turn.text, "You   "), "", wrapped(turn.answer, "Bot   "), ""]
-    how = _without_a_model(turn) if "answer" in turn.extra else _with_a_model(turn)
+    how = _with_a_model(turn) if turn.extra.get("answer", {}).get("way", "both") == "both" else _without_a_model(turn)
     return "\n".join([*said, *how, f"      time: {seconds_line(turn)}"])
 
 def _without_a_model(turn: Turn) -> list[str]:

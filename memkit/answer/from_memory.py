@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from .scorer import Evidence, probability_known
+from ..reading.examples import sentences
 from ..reading.reader import Reader, load_reader
 from ..reading.relations import relate
 from ..reading.times import MONTHS, When, phrases_in, resolve, tells_past
@@ -64,13 +65,16 @@ def cut(
     e: Evidence,
     settings: AnswerSettings,
 ) -> str:
-    "What of a message is quoted."
-    if len(e.text.split()) <= settings.short or not e.sentences: return e.text
-    least = settings.sentence*max(score for *_, score in e.sentences)
+    "What of a message is quoted: of a long one the sentences that answer; of none its questions, unless it only asks."
+    text, whole = e.text, len(e.text.split()) <= settings.short or not e.sentences
+    scored = [(a, b, 1.) for a, b in sentences(text)] if whole else list(e.sentences)
+    told = [s for s in scored if not text[s[0]:s[1]].rstrip(" \"”)").endswith("?")] or scored
+    least = settings.sentence*max(score for *_, score in told)
     out, last = "", None
-    for i, (a, b, score) in enumerate(e.sentences):
+    for a, b, score in told:
+        i = scored.index((a, b, score))
         if score < least: continue
-        out += (" " if last == i - 1 else " … ")*bool(out) + e.text[a:b]
+        out += (" " if last == i - 1 else " … ")*bool(out) + text[a:b]
         last = i
     return out
 

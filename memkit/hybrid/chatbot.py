@@ -279,24 +279,30 @@ def messages(self: HybridChatbot, turn: Turn, kept: Sequence[Piece]) -> list[Mes
     return assemble(turn.work["question"], bool(turn.fallback))(kept)
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #c166d958
-def _gives_way(bot: HybridChatbot, known: Turn) -> bool:
+def _documents_answer(turn: Turn, threshold: float) -> bool:
+    found = turn.work["found"]
+    return not found.fallback and found.probability >= threshold
+
+def _gives_way(bot: HybridChatbot, turn: Turn, way: str) -> bool:
     "Is there something better to say than that a message was noted, or that nothing is known? (ours)"
-    way, found, reading = known.extra["answer"]["way"], known.work["found"], known.work["reading"]
-    from_documents = not found.fallback and found.probability >= bot.calibration.threshold
-    complains = any(f.attribute == "symptom" for f in reading.facts)
+    complains = any(f.attribute == "symptom" for f in turn.work["reading"].facts)
     only_noted = way == "noted" and (complains or not bot.settings.note)
-    return only_noted or way in ("noted", "unknown") and from_documents
+    return only_noted or way in ("noted", "unknown") and _documents_answer(turn, bot.calibration.threshold)
 
 @patch
 def answer(self: HybridChatbot, turn: Turn) -> Turn:
     "What is known, or else the model's own words, held to those of the texts it was shown where it can be held."
     known = answer_known(self, turn)
-    if known and not _gives_way(self, known): return known
+    row = known.extra["answer"] if known else {}
+    quotes = row.get("way") == "warning" and not row["reason"]      # what bears on it, and no rule of the table
+    both = quotes and _documents_answer(turn, self.calibration.threshold)
+    if known and not both and not _gives_way(self, turn, row["way"]): return known
     s, texts = self.settings, [p.text for p in turn.sections if p.kept and p.hit]
     held = getattr(self.model, "generate_from", None)     # models in this process have it
     if texts and s.hold_to_sources and held: reply = held(turn.messages, texts, s.answer_tokens, s.hold_to_sources)
     else: reply = self.model.generate([turn.messages], max_tokens=s.answer_tokens)[0]
-    return replace(turn, draft=reply.text, answer_tokens=reply.answer_tokens)
+    more = {"answer": {**row, "way": "both"}} if both else {}
+    return replace(turn, draft=reply.text, answer_tokens=reply.answer_tokens, extra={**turn.extra, **more})
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #579ac915
 def checked_answer(
@@ -318,15 +324,16 @@ def checked_answer(
 @patch
 def check(self: HybridChatbot, turn: Turn) -> Turn:
     "What the user gets: the draft as far as sources support it, a note, or the notice that there is no source."
-    if known := turn.extra.get("answer"):
+    s, known = self.settings, turn.extra.get("answer")
+    if known and known["way"] != "both":
         return replace(turn, answer=turn.draft, detected={**turn.detected, "noted": known["way"] == "noted"})
-    s = self.settings
     noted = NOTED if s.note and only_states(turn.query) and self.has_consent(turn.user) else ""
     notice = noted or NOTICE
     if s.check: text, checked = checked_answer(self, turn, notice)
     else: text, checked = f"{notice}\n\n{turn.draft}" if turn.fallback else turn.draft, []
     fallback = turn.fallback or ("nothing that was shown supports an answer" if text in (NOTICE, noted) else "")
     if noted and fallback: fallback = f"nothing was asked, so what was said is noted ({fallback})"
+    if known: text, fallback = known["text"] if fallback else f"{known['text']}\n\n{text}", ""
     return replace(turn, answer=text, fallback=fallback, detected={**turn.detected, "noted": bool(noted and fallback)},
                    extra={**turn.extra, "checked": checked})
 

@@ -101,7 +101,7 @@ def read_reply(
     A small model reacts to a correction with "I'm sorry to hear that". That is no refusal. So the reply is read without
     it too, and counts if the mean of both probabilities says that it is for others. A model that says its answer once
     more, or the user's words, says nothing about the reply either."""
-    if max(alike(reaction, answer), alike(reaction, said)) >= .9: reaction = SILENT
+    if alike(reaction, answer) >= .9 or reaction.split() == said.split(): reaction = SILENT
     heard = reader.reply(question, answer, said, reaction)
     if heard.share >= .5 or _refused(heard): return heard
     silent = reader.reply(question, answer, said, SILENT)

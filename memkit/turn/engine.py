@@ -141,7 +141,7 @@ QUOTED = "(answered from what you told me earlier)"
 
 def quotes_messages(turn: Turn) -> bool:
     "Does the answer quote what the user said earlier?"
-    return turn.extra.get("answer", {}).get("way") in ("memory", "warning")
+    return turn.extra.get("answer", {}).get("way") in ("memory", "warning", "both")
 
 @patch
 def prepare(self: Assistant, turn: Turn) -> Any:

@@ -444,3 +444,28 @@ def test_real_server_says_what_transformers_says(served):
 def test_real_server_refuses_another_model(served):
     with pytest.raises(EndpointError, match=r"check the model's name 'phi-9'") as caught: ChatEndpoint(served[0], "phi-9", timeout=60.).generate([ASK])
     assert caught.value.status == 400 and "knee" not in chain(caught.value)
+
+
+# --- servers that want it otherwise
+
+def test_a_server_that_calls_max_tokens_otherwise():
+    with FaultyServer(status(400, "Use 'max_completion_tokens' instead.", param="max_tokens"), ok()) as server:
+        assert endpoint(server).generate([ASK], max_tokens=9)[0].text == "Hello."
+        first, second = (r.body for r in server.requests)
+    assert first["max_tokens"] == second["max_completion_tokens"] == 9 and "max_tokens" not in second
+
+def test_a_server_that_has_one_temperature_only():
+    with FaultyServer(status(400, "Only the default (1) is supported.", param="temperature"), ok()) as server:
+        assert endpoint(server).generate([ASK])[0].tries == 2
+        assert "temperature" not in server.requests[1].body
+
+def test_a_field_is_left_out_once():
+    with FaultyServer(status(400, "no", param="temperature")) as server:
+        assert "refused the field 'temperature' (400)" in str(failure(server)) and len([r for r in server.requests if r.method == "POST"]) == 2
+
+@pytest.mark.parametrize("text, said", [("<think>Is it flu? No.</think>\n\nA cold.", "A cold."), ("A cold.", "A cold.")])
+def test_thoughts_are_no_part_of_an_answer(text, said):
+    with FaultyServer(ok(text)) as server: assert endpoint(server).generate([ASK])[0].text == said
+
+def test_thoughts_without_an_end_are_no_answer():
+    with FaultyServer(ok("<think>Is it flu", finish="length")) as server: assert "max_tokens was used up" in str(failure(server))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .lm import cut_at_stop
+from .lm import cut_at_stop, without_thoughts
 
 # %% ../../nbs/core/03c_causal.ipynb #95e6bd5e
 def pad_left(
@@ -138,6 +138,9 @@ def end_tokens(
     found = [tokenizer.eos_token_id, model.config.get_text_config().eos_token_id, model.generation_config.eos_token_id]
     return {t for f in found if f is not None for t in (f if isinstance(f, (list, tuple)) else [f])}
 
+def _decoded(tokenizer: Any, draft: Draft) -> str:
+    return tokenizer.decode(draft.tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
 def answer_text(
     tokenizer: Any,
     draft: Draft,
@@ -145,12 +148,13 @@ def answer_text(
     final: bool = True,  # False: more may come, so hold back what could still change or be cut
 ) -> str:
     "The text of an answer, or of its part that is certain by now."
-    text, stopped = cut_at_stop(tokenizer.decode(draft.tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False), stop)
+    text, stopped = cut_at_stop(_decoded(tokenizer, draft), stop)
     if not final and not stopped:
         held = max((n for s in stop for n in range(1, len(s)) if text.endswith(s[:n])), default=0)
-        text = text[:len(text) - held].rstrip("\ufffd")   # U+FFFD at the end: a character whose last bytes are still to come
-    return text.strip()
+        text = text[:len(text) - held].rstrip("\ufffd")   # at the end: a character whose last bytes are still to come
+    return without_thoughts(text).strip()
 
+# %% ../../nbs/core/03c_causal.ipynb #67309cec
 def ends_at(
     tokenizer: Any,
     eos: set[int],
@@ -161,7 +165,7 @@ def ends_at(
         if d.tokens[-1] in eos:
             d.tokens.pop()
             return True
-        return bool(stop) and cut_at_stop(tokenizer.decode(d.tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False), stop)[1]
+        return bool(stop) and cut_at_stop(_decoded(tokenizer, d), stop)[1]
     return ends
 
 # %% ../../nbs/core/03c_causal.ipynb #38350852

@@ -23,7 +23,7 @@ from functools import cached_property
 from itertools import count
 from urllib.parse import urlsplit
 
-from .lm import Reply, check_request, check_room, cut_at_stop
+from .lm import Reply, check_request, check_room, cut_at_stop, without_thoughts
 from .records import Message, check_text
 
 # %% ../../nbs/core/04_endpoint.ipynb #12c4364b
@@ -193,31 +193,52 @@ def _run(coroutine):
             raise
 
 # %% ../../nbs/core/04_endpoint.ipynb #ab564499
+def _adapted(sent: dict, e: Exception) -> dict | None:
+    "The request as a server wants it that refuses a field which others need; None: something else is wrong (ours)."
+    field, said = getattr(e, "param", None), getattr(getattr(e, "response", None), "text", "")
+    rest = {k: v for k, v in sent.items() if k != field}
+    if getattr(e, "status_code", None) not in (400, 422) or len(rest) == len(sent): return None
+    if field == "max_tokens" and "max_completion_tokens" in said:
+        return rest | {"max_completion_tokens": sent["max_tokens"]}
+    return rest if field in ("temperature", "seed") else None
+
+# %% ../../nbs/core/04_endpoint.ipynb #50ca16d1
 async def _persist(client, body: dict, timeout: float, retries: int, base: float) -> tuple[bytes | _Failure, int]:
     "The body of a response with status 200, or why there is none; and how many requests were made."
     from openai import APIError
-    create, now = client.chat.completions.with_raw_response.create, asyncio.get_running_loop().time  # the first import takes a while: before the clock starts
-    end = now() + timeout
+    create = client.chat.completions.with_raw_response.create     # its import takes a while: before the clock starts
+    now = asyncio.get_running_loop().time
+    end, sent = now() + timeout, body
     for tries in count(1):
         try:
             async with asyncio.timeout_at(end):
-                return (await create(**body)).content, tries
-        except TimeoutError: return _Failure(f"gave no complete answer within {timeout:g} s; raise timeout, lower max_tokens, or look at its log", False), tries
-        except APIError as e: failure = _failure(e, body)
+                return (await create(**sent)).content, tries
+        except TimeoutError:
+            slow = f"gave no complete answer within {timeout:g} s; raise timeout, lower max_tokens, or look at its log"
+            return _Failure(slow, False), tries
+        except APIError as e:
+            if other := _adapted(sent, e):
+                sent = other
+                continue
+            failure = _failure(e, body)
         wait = pause(tries, failure.asked, base, random.random())
         if not failure.again or tries > retries: return failure, tries
         if now() + wait >= end: return _no_time(failure, timeout, end - now()), tries
         await asyncio.sleep(wait)
 
+# %% ../../nbs/core/04_endpoint.ipynb #bda76a40
 def _no_time(failure: _Failure, timeout: float, left: float) -> _Failure:
     asks = "the pause before another try is longer" if failure.asked is None else f"it asks to wait {failure.asked:g} s"
-    return _Failure(f"{failure.text} ({asks}, and timeout={timeout:g} leaves {max(0., left):.1f} s)", False, failure.status)
+    text = f"{failure.text} ({asks}, and timeout={timeout:g} leaves {max(0., left):.1f} s)"
+    return _Failure(text, False, failure.status)
 
 # %% ../../nbs/core/04_endpoint.ipynb #95ef8725
 def _reply(content: bytes, body: dict, seconds: float, tries: int, cost: int, endpoint: "ChatEndpoint") -> ServerReply:
     text, finish, usage = read_completion(content)
+    text = without_thoughts(text)
     if not text.strip() and "stop" not in body:
-        raise EndpointError(f"gave an empty answer ({'max_tokens was used up before it began: raise it' if finish == 'length' else 'the model had nothing to say'})")
+        why = "max_tokens was used up before it began: raise it" if finish == "length" else "the model had nothing to say"
+        raise EndpointError(f"gave an empty answer ({why})")
     text, cut = cut_at_stop(text, body.get("stop", ()))
     prompt_tokens, answer_tokens = usage or (cost, endpoint.count_tokens(text))
     finished = cut or finish == "stop" or not finish and answer_tokens < body["max_tokens"]
@@ -233,6 +254,7 @@ async def _offered(client) -> str:
     except (APIError, TimeoutError, ValueError, LookupError, TypeError, RecursionError): names = []
     return f"; it offers {', '.join(names)}" if names else ""
 
+# %% ../../nbs/core/04_endpoint.ipynb #2e6bd11a
 async def _answer(client, endpoint: "ChatEndpoint", body: dict, cost: int) -> ServerReply:
     start = time.perf_counter()
     got, tries = await _persist(client, body, endpoint.timeout, endpoint.retries, endpoint.backoff)

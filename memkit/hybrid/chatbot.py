@@ -286,8 +286,8 @@ def _documents_answer(turn: Turn, threshold: float) -> bool:
 def _gives_way(bot: HybridChatbot, turn: Turn, way: str) -> bool:
     "Is there something better to say than that a message was noted, or that nothing is known? (ours)"
     complains = any(f.attribute == "symptom" for f in turn.work["reading"].facts)
-    only_noted = way == "noted" and (complains or not bot.settings.note)
-    return only_noted or way in ("noted", "unknown") and _documents_answer(turn, bot.calibration.threshold)
+    if way == "noted": return complains or not bot.settings.note
+    return way == "unknown" and _documents_answer(turn, bot.calibration.threshold)
 
 @patch
 def answer(self: HybridChatbot, turn: Turn) -> Turn:

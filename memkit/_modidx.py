@@ -2776,6 +2776,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                        'memkit.hybrid.chatbot._leaned': ('hybrid/chatbot.html#_leaned', 'memkit/hybrid/chatbot.py'),
                                        'memkit.hybrid.chatbot._memory_piece': ( 'hybrid/chatbot.html#_memory_piece',
                                                                                 'memkit/hybrid/chatbot.py'),
+                                       'memkit.hybrid.chatbot._only_known': ('hybrid/chatbot.html#_only_known', 'memkit/hybrid/chatbot.py'),
                                        'memkit.hybrid.chatbot._search': ('hybrid/chatbot.html#_search', 'memkit/hybrid/chatbot.py'),
                                        'memkit.hybrid.chatbot.assemble': ('hybrid/chatbot.html#assemble', 'memkit/hybrid/chatbot.py'),
                                        'memkit.hybrid.chatbot.checked_answer': ( 'hybrid/chatbot.html#checked_answer',

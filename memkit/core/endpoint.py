@@ -237,7 +237,8 @@ def _reply(content: bytes, body: dict, seconds: float, tries: int, cost: int, en
     text, finish, usage = read_completion(content)
     text = without_thoughts(text)
     if not text.strip() and "stop" not in body:
-        why = "max_tokens was used up before it began: raise it" if finish == "length" else "the model had nothing to say"
+        cut_off = finish == "length"
+        why = "max_tokens was used up before it began: raise it" if cut_off else "the model had nothing to say"
         raise EndpointError(f"gave an empty answer ({why})")
     text, cut = cut_at_stop(text, body.get("stop", ()))
     prompt_tokens, answer_tokens = usage or (cost, endpoint.count_tokens(text))

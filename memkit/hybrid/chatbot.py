@@ -338,21 +338,29 @@ def check(self: HybridChatbot, turn: Turn) -> Turn:
                    extra={**turn.extra, "checked": checked})
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #374cf671
+def _only_known(turn: Turn) -> str:
+    "The way of an answer that nothing but the user's own words made; '' where a model or documents had a part."
+    way = turn.extra.get("answer", {}).get("way", "both")
+    return "" if way == "both" else way
+
 @patch
 def kept_words(self: HybridChatbot, turn: Turn) -> tuple[str, str]:
-    "The question, and the answer without its citation marks."
+    "The question, and the answer without its citation marks; of a note, that it was noted."
     question = turn.work.get("question") or turn.text
-    return question, QUOTED if quotes_messages(turn) else plain(turn.answer) or NOTICE
+    answer = "Noted." if _only_known(turn) == "noted" else plain(turn.answer) or NOTICE
+    return question, QUOTED if quotes_messages(turn) else answer
 
 @patch
 def prepare(self: HybridChatbot, turn: Turn):
-    "The vector of the exchange."
-    return self.embedder.embed([exchange_text(*self.kept_words(turn))])[0]
+    "The vector of the exchange; of the user's words alone where the answer adds nothing to them."
+    question, answer = self.kept_words(turn)
+    return self.embedder.embed([question if _only_known(turn) else exchange_text(question, answer)])[0]
 
+# %% ../../nbs/hybrid/26_chatbot.ipynb #471a47c0
 @patch
 def learn(self: HybridChatbot, turn: Turn, vector) -> list[Change]:
     "One entry for question and answer (hybrid §5.3)."
-    meta = {"fallback": True} if turn.fallback else {}
+    meta = {"fallback": True} if turn.fallback or _only_known(turn) else {}
     if turn.detected.get("topic"): meta["about"] = turn.detected["topic"]
     m = self.memory.remember(turn.user, turn.session, *self.kept_words(turn), turn.at, meta, turn.id, vector)
     return [Change(kind="stored", memory=m.id, text=m.text, reason="an exchange")]

@@ -4914,6 +4914,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                           'memkit.reading.relations.rest_of': ( 'reading/relations.html#rest_of',
                                                                                 'memkit/reading/relations.py'),
                                           'memkit.reading.relations.says_less': ( 'reading/relations.html#says_less',
+                                                                                  'memkit/reading/relations.py'),
+                                          'memkit.reading.relations.strangers': ( 'reading/relations.html#strangers',
                                                                                   'memkit/reading/relations.py')},
             'memkit.reading.scores': { 'memkit.reading.scores._candidates': ('reading/scores.html#_candidates', 'memkit/reading/scores.py'),
                                        'memkit.reading.scores._five_or_ten': ( 'reading/scores.html#_five_or_ten',

@@ -117,7 +117,7 @@ def changed_spans(
     return [words for words in dict.fromkeys(out) if _words(words)]
 
 # %% ../../nbs/reading/10_relations.ipynb #54427dd8
-_EMPTY = {"user", "said", "every", "each", "daily"}
+_EMPTY = {"user", "said", "every", "each", "daily", "take", "takes", "use", "uses"}
 
 def rest_of(
     text: str,                # the old statement

@@ -336,7 +336,7 @@ FULL = ("hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQu
         "and weights for eight of them, about an hour; with --memory-only a quarter of an hour; mark: "
         "450 questions of MedMCQA, about half an hour; map: all users of MovieLens 100k, about 40 minutes; "
         "designs: all conversations, about three minutes; reader: two hands, ten minutes; "
-        "answers: four hands, about an hour")
+        "answers: four hands, half an hour")
 
 def add_experiment(c: argparse.ArgumentParser):
     c.add_argument("name", choices=("hybrid", "malp", "mark", "map", "designs", "reader", "answers"),

@@ -238,9 +238,9 @@ def test_vectors_go_with_the_user():
     with open_malp(":memory:", nods()) as a:
         a.chat("ann", "My dog is called Rex.")
         a.chat("ann", "What's my dog called?")
-        assert a.vectors_of("ann")
+        assert a.heard_of("ann")
         a.forget("ann")
-        assert not a.vectors_of("ann")
+        assert not a.heard_of("ann")
 
 
 def test_a_thousand_messages_are_not_all_read(monkeypatch):

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CALL', 'EMERGENCY', 'ALARM', 'READ', 'LOOKED', 'ASK_FIRST', 'FOR_NOW', 'FROM_MEMORY', 'ABOUT_USER', 'MAYBE_ADVICE',
-           'emergency', 'only_asks', 'nearest_said', 'Answered', 'noted', 'warning', 'from_memory', 'wants',
+           'emergency', 'Heard', 'heard', 'nearest_said', 'Answered', 'noted', 'warning', 'from_memory', 'wants',
            'known_answer']
 
 # %% ../../nbs/answer/05_stage.ipynb #c7dc447b
@@ -20,7 +20,7 @@ from .scorer import Evidence, load_scorer, probability_known
 from .screen import Hazard, hazards
 from ..core.records import Turn
 from ..reading.facts import Reading
-from ..reading.reader import load_reader
+from ..reading.reader import Clause, load_reader
 
 # %% ../../nbs/answer/05_stage.ipynb #12da4f25
 if TYPE_CHECKING:
@@ -51,24 +51,32 @@ def emergency(text: str) -> str:   # '' where there is none
 READ = 12        # messages that the scorer reads, the nearest by cosine (ours)
 LOOKED = 400     # newest messages among which they are searched (ours)
 
-def only_asks(text: str) -> bool:
-    "Does a message do nothing but ask? Then it holds no answer to a later question."
-    acts = [c.act for c in load_reader().clauses(text)]
-    return bool(acts) and all(act.startswith("asks") for act in acts)
+@dataclass(frozen=True)
+class Heard:
+    "What is made of a user's message once, and used at each later question."
+    clauses: tuple[Clause, ...]
+    vector: np.ndarray | None       # [384], of the search; None: it does nothing but ask, and holds no answer
 
+def heard(said: Sequence["StoredTurn"], known: dict[str, Heard]):
+    "Read and embed the messages that aren't in `known` yet, and put them there, by turn."
+    new = [t for t in said if t.id not in known]
+    for t, vector in zip(new, load_scorer().embed([t.question for t in new])):
+        clauses = load_reader().clauses(t.question)
+        only_asks = bool(clauses) and all(c.act.startswith("asks") for c in clauses)
+        known[t.id] = Heard(clauses, None if only_asks else vector)
+
+# %% ../../nbs/answer/05_stage.ipynb #22569d1d
 def nearest_said(
     question: str,
-    said: Sequence["StoredTurn"],                # in the order they were said
-    vectors: dict[str, np.ndarray | None],       # by turn; filled here. None: it only asks
+    said: Sequence["StoredTurn"],         # in the order they were said
+    known: dict[str, Heard],              # by turn; filled here
     most: int = READ,
-) -> list["StoredTurn"]:                         # in the order they were said
+) -> list["StoredTurn"]:                  # in the order they were said
     "The user's messages that are nearest to a question."
-    scorer, said = load_scorer(), [t for t in said if t.question.strip()][-LOOKED:]
-    new = [t for t in said if t.id not in vectors]
-    for t, v in zip(new, scorer.embed([t.question for t in new])): vectors[t.id] = None if only_asks(t.question) else v
-    said = [t for t in said if vectors[t.id] is not None]
+    heard(said, known)
+    said = [t for t in said if known[t.id].vector is not None]
     if len(said) <= most: return said
-    cosines = np.stack([vectors[t.id] for t in said]) @ scorer.embed([question])[0]
+    cosines = np.stack([known[t.id].vector for t in said]) @ load_scorer().embed([question])[0]
     return [said[i] for i in sorted(np.argsort(-cosines, kind="stable")[:most])]
 
 # %% ../../nbs/answer/05_stage.ipynb #f1deccc7
@@ -122,27 +130,24 @@ def from_memory(
     return (told([found[i] for i in used], today, settings, when=asked == "when") if used else ""), used
 
 # %% ../../nbs/answer/05_stage.ipynb #85d16956
-def _screened(text: str, turns: Sequence["StoredTurn"], today: date) -> tuple[str, str]:   # warning and source, or ''
-    "The first hazard of a question, in view of everything that was said."
-    reader, told_on, clauses = load_reader(), {}, []
-    for t in turns:
-        for c in reader.clauses(t.question):
-            clauses.append(c)
-            told_on[id(c)] = t.at.date()
-    for h in hazards(text, clauses): return warning(h, told_on.get(id(h.clause)), today), h.rule.source
+def _screened(text: str, turns: Sequence["StoredTurn"], known: dict[str, Heard], today: date) -> tuple[str, str]:
+    "The first hazard of a question, in view of everything that was said: the warning and its source, or ''."
+    heard(turns, known)
+    told_on = {id(c): t.at.date() for t in turns for c in known[t.id].clauses}
+    for h in hazards(text, [c for t in turns for c in known[t.id].clauses]):
+        return warning(h, told_on.get(id(h.clause)), today), h.rule.source
     return "", ""
 
 # %% ../../nbs/answer/05_stage.ipynb #6d9b79be
 ABOUT_USER = .55     # probability that it was told, from which a question that seems to be about the world isn't (ours)
 
 def _found(
-    assistant: "Design", turn: Turn, before: Sequence["StoredTurn"],
+    turn: Turn, before: Sequence["StoredTurn"], known: dict[str, Heard],
 ) -> tuple[list["StoredTurn"], list[Evidence]]:
     "The user's messages nearest to the question, and what the scorer makes of them."
-    vectors = assistant.vectors_of(turn.user)
-    near = nearest_said(turn.text, before, vectors)
+    near = nearest_said(turn.text, before, known)
     if not near: return [], []
-    of_near = np.stack([vectors[t.id] for t in near])
+    of_near = np.stack([known[t.id].vector for t in near])
     return near, load_scorer().evidence(turn.text, [(t.at.date(), t.question) for t in near], of_near)
 
 # %% ../../nbs/answer/05_stage.ipynb #d0da0691
@@ -153,11 +158,12 @@ MAYBE_ADVICE = .2    # probability from which a question is screened, whatever e
 def _asks(assistant: "Design", turn: Turn, shares: Mapping, settings: AnswerSettings) -> dict[str, Any] | None:
     "Text, way and more of the answer to a question; None where nothing that is known bears on it."
     asked = max(shares, key=shares.get)
-    before = [t for t in assistant.store.turns(turn.user) if t.id != turn.id]
+    before = [t for t in assistant.store.turns(turn.user) if t.id != turn.id and t.question.strip()][-LOOKED:]
+    known = assistant.heard_of(turn.user)
     if shares["advice"] + shares["world"] > MAYBE_ADVICE:
-        text, source = _screened(turn.text, before[-LOOKED:], turn.at.date())
+        text, source = _screened(turn.text, before, known, turn.at.date())
         if text: return {"text": text, "way": "warning", "reason": source}
-    near, found = _found(assistant, turn, before)
+    near, found = _found(turn, before, known)
     if asked == "world":
         if probability_known(found) < ABOUT_USER: return None
         asked = max(("advice", *FROM_MEMORY), key=shares.get)

@@ -119,7 +119,7 @@ class Assistant:
         self.store, self.model, self.clock, self.retriever = store, model, clock, retriever
         self.settings = settings or self.Settings()
         self._sessions: dict[str, str] = {}
-        self._vectors: dict[str, dict[str, Any]] = {}   # of what each user said, by turn; made when needed
+        self._heard: dict[str, dict[str, Any]] = {}   # what was made of each user's words, by turn
         self._own_store = False                      # opened by `open_assistant`, so closed with the assistant
 
 # %% ../../nbs/turn/03_engine.ipynb #48e2e09c
@@ -155,9 +155,9 @@ def kept_words(self: Assistant, turn: Turn) -> tuple[str, str]:
     return turn.text, QUOTED if quotes_messages(turn) else turn.answer
 
 @patch
-def vectors_of(self: Assistant, user: str) -> dict[str, Any]:
-    "The vectors of what a user said, by turn. They are made when they are needed and never stored."
-    return self._vectors.setdefault(user, {})
+def heard_of(self: Assistant, user: str) -> dict[str, Any]:
+    "What the answer stage made of each message of a user, by turn. Made when it is needed, and never stored."
+    return self._heard.setdefault(user, {})
 
 # %% ../../nbs/turn/03_engine.ipynb #4feac499
 @patch
@@ -334,7 +334,7 @@ def forget(
     """Forget memories, turns, or (without either) everything of `user`, the consent too.
     Raises `LookupError` for what isn't theirs."""
     user = self.check_user(user)
-    self._vectors.pop(user, None)
+    self._heard.pop(user, None)
     if ids is None and turns is None: self._sessions.pop(user, None)
     if turns is None: return self.erase(user, ids)
     from memkit.store.traces import forget_turns, only_from

@@ -81,7 +81,7 @@ class Design(Protocol):
     def quotes(self, turn: Turn) -> tuple[set[int], set[str]]: ...                 # memories and turns that it holds
     def model_for(self, user: str) -> "LanguageModel": ...
     def has_consent(self, user: str) -> bool: ...
-    def vectors_of(self, user: str) -> dict[str, Any]: ...                         # of what was said, by turn
+    def heard_of(self, user: str) -> dict[str, Any]: ...                         # made of what was said, by turn
     def said_before(self, turn: Turn) -> "list[StoredTurn]": ...                   # in this session, oldest first
 
 # %% ../../nbs/turn/01_stages.ipynb #2be2f9af

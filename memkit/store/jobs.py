@@ -239,12 +239,17 @@ class Worker:
 # %% ../../nbs/store/02_jobs.ipynb #c15d9398
 from fastcore.basics import patch
 
-# %% ../../nbs/store/02_jobs.ipynb #7f8e8a15
+# %% ../../nbs/store/02_jobs.ipynb #07c65b43
 @patch
 def leave(self: Worker, user: str, kind: str, turn: str | None = None, session: str | None = None,
           seconds: float = LEASE) -> int:
     "Leave a job that this process is at for so many seconds; 0: nobody is."
     return leave_job(self.store, user, self.design, kind, turn, session, self.who if seconds else "", seconds)
+
+@patch
+def end(self: Worker, user: str, id: int) -> bool:
+    "The job is done; False where it was done by somebody else, or forgotten. Within the transaction of what it wrote."
+    return end_job(self.store, user, id)
 
 @patch
 def is_behind(self: Worker, user: str, id: int) -> bool:
@@ -264,7 +269,7 @@ def put_back(self: Worker, user: str, id: int, error: BaseException | None = Non
     put_back(self.store, user, id, name, seconds, attempts if error is not None else None, dead)
     if not dead: self.start(seconds)
 
-# %% ../../nbs/store/02_jobs.ipynb #e31ebc58
+# %% ../../nbs/store/02_jobs.ipynb #01df7f19
 @patch
 def attempt(self: Worker, job: Job) -> Any:
     "Do a claimed job; raises what it raised, and then the job waits again."
@@ -279,7 +284,8 @@ def attempt(self: Worker, job: Job) -> Any:
 def work(self: Worker, user: str, now: bool = False) -> list[Job]:
     """Do what is due for a user, here and in order; `now`: also what isn't due yet, each once.
     Returns what is left."""
-    if not jobs(self.store, user, self.design): return []
+    left = jobs(self.store, user, self.design)
+    if not any(now or j.state == "waiting" and j.due <= utc_now() for j in left): return left
     skip: set[int] = set()
     with self._one:
         while job := claim(self.store, user, self.design, self.who, LEASE, now, skip):

@@ -216,7 +216,7 @@ def told(
     found = [e] if e.__cause__ is None else [e, e.__cause__]
     return " from ".join(f"{type(x).__name__}{f' {s}' if (s := getattr(x, 'status', None)) else ''}" for x in found)
 
-# %% ../../nbs/store/02_jobs.ipynb #317971aa
+# %% ../../nbs/store/02_jobs.ipynb #9261b9b0
 LEASE, LONGEST, OFFLINE = 120., 600., 2   # seconds of a lease; of a wait, at most; attempts without a model
 
 class Worker:
@@ -233,6 +233,7 @@ class Worker:
         self.who, self.closed = signature(), False
         self._one, self._guard = threading.RLock(), threading.Lock()   # one job at a time; the fields below
         self._pool: ThreadPoolExecutor | None = None
+        self._pid = 0
         self._timer: threading.Timer | None = None
         self._next: Future | None = None
 
@@ -294,7 +295,7 @@ def work(self: Worker, user: str, now: bool = False) -> list[Job]:
                 if job.attempts != self.tries: skip.add(job.id)     # else the next attempt is at once, and offline
     return jobs(self.store, user, self.design)
 
-# %% ../../nbs/store/02_jobs.ipynb #b07c2dd9
+# %% ../../nbs/store/02_jobs.ipynb #5a27d8f7
 @patch
 def submit(self: Worker, user: str, id: int) -> Future:
     "Try one job in the background; the future has what it gave, its error, or None where somebody else is at it."
@@ -307,7 +308,8 @@ def submit(self: Worker, user: str, id: int) -> Future:
 @patch
 def _in_thread(self: Worker, act: Callable[[], Any]) -> Future:
     with self._guard:
-        if self._pool is None: self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"memkit-{self.design}")
+        if self._pool is None or self._pid != os.getpid():     # a fork has no threads
+            self._pool, self._pid = ThreadPoolExecutor(1, thread_name_prefix=f"memkit-{self.design}"), os.getpid()
         return self._pool.submit(act)
 
 @patch
@@ -323,7 +325,7 @@ def start(self: Worker, seconds: float = 0.):
         self._timer.daemon = True
         self._timer.start()
 
-# %% ../../nbs/store/02_jobs.ipynb #e8ca4539
+# %% ../../nbs/store/02_jobs.ipynb #efd94f7f
 @patch
 def _pass(self: Worker):
     "Everybody's jobs that are due; then an alarm for the next one."
@@ -349,4 +351,4 @@ def close(self: Worker):
             if seconds <= 0: self.work(user)
     self.closed = True
     if self._timer: self._timer.cancel()
-    if self._pool: self._pool.shutdown(wait=True)
+    if self._pool and self._pid == os.getpid(): self._pool.shutdown(wait=True)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['STAGES', 'QUOTED', 'describe', 'explain', 'Stopwatch', 'round_turn', 'has_turn', 'worker_of', 'Assistant',
-           'quotes_messages', 'begin_session', 'both']
+           'quotes_messages', 'late', 'begin_session', 'both']
 
 # %% ../../nbs/turn/03_engine.ipynb #f7b02522
 from collections.abc import Callable, Iterable, Sequence
@@ -253,22 +253,24 @@ def jobs(self: Assistant, user: str) -> "list[Job]":
     from memkit.store.jobs import jobs
     return jobs(self.store, self.check_user(user), self.name)
 
+def late(jobs: "Iterable[Job]") -> "list[Job]":
+    "Those that are behind; a session that goes on isn't."
+    return [j for j in jobs if j.turn or j.state != "running" or j.error]
+
 @patch
 def wait(self: Assistant, user: str) -> "list[Job]":
     "Learn now from what waits, due or not; returns what still couldn't be learned."
-    return self.queue.work(self.check_user(user), now=True)
+    return late(self.queue.work(self.check_user(user), now=True))
 
 @patch
 def behind(self: Assistant, user: str) -> str:
     "One line on what is still to be learned; '' where there is nothing."
-    left = [j for j in self.jobs(user) if j.turn or j.state != "running" or j.error]   # a session that goes on isn't late
+    left = late(self.jobs(user))
     if not left: return ""
-    failed = [j for j in left if j.error]
-    why = f" (the last attempt failed with {failed[-1].error})" if failed else ""
-    lost = sum(j.state == "given up" for j in left)
-    given_up = f"; {lost} given up" if lost else ""
-    many = f"{len(left)} message" + "s"*(len(left) != 1) if all(j.turn for j in left) else f"{len(left)} conversation" + "s"*(len(left) != 1)
-    return f"Still to be learned from: {many}{why}{given_up}."
+    what = ("message" if left[0].turn else "conversation") + "s"*(len(left) != 1)
+    failed, lost = [j.error for j in left if j.error], sum(j.state == "given up" for j in left)
+    why = f" (the last attempt failed with {failed[-1]})" if failed else ""
+    return f"Still to be learned from: {len(left)} {what}{why}{f'; {lost} given up' if lost else ''}."
 
 # %% ../../nbs/turn/03_engine.ipynb #cda3e0e3
 @patch

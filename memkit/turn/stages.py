@@ -9,9 +9,12 @@ __all__ = ['HEADINGS', 'NO_ROOM', 'SET_ASIDE', 'check_counts', 'TurnSettings', '
            'take_in']
 
 # %% ../../nbs/turn/01_stages.ipynb #c12994b7
+import logging
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..core.prompt import Fitted, Piece, fit, shorten
@@ -293,6 +296,13 @@ def learn_from(
     return replace(turn, changes=changes, wrote=tuple(dict.fromkeys(written)))
 
 # %% ../../nbs/turn/01_stages.ipynb #4b6eecce
+_log = logging.getLogger("memkit")
+
+def _where(e: BaseException) -> str:
+    "The line that raised: for whoever writes a design. No words, as a message may quote what was said."
+    at = traceback.extract_tb(e.__traceback__)[-1]
+    return f"{Path(at.filename).name}:{at.lineno}"
+
 def later(
     turn: Turn,
     job: int,
@@ -314,4 +324,8 @@ def take_in(
     try: return learn_from(assistant, turn, job)
     except Exception as e:
         from memkit.store.jobs import told
+        _log.warning("learning failed with %s, %s; it is tried again", told(e), _where(e))
         return later(turn, job, f"it failed with {told(e)} and is tried again", e)
+    except BaseException:            # stopped by hand
+        assistant.queue.put_back(turn.user, job)
+        raise

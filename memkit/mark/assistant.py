@@ -209,6 +209,7 @@ def leave_job(self: MarkAssistant, turn: Turn) -> None:
     "The session is to be read. Nobody else reads it while it goes on; where this process ends, the next open does."
     self.queue.leave(turn.user, "read", session=turn.session, seconds=PAUSE)
 
+# %% ../../nbs/mark/49_assistant.ipynb #5dffbbd3
 @patch
 def record(self: MarkAssistant, turn: Turn) -> Turn:
     "Count the domain's memories that were shown, log who saw what, and keep the trace."

@@ -162,7 +162,7 @@ def claim(
             behind = behind or bool(row.turn)
     return None
 
-# %% ../../nbs/store/02_jobs.ipynb #ff70ba22
+# %% ../../nbs/store/02_jobs.ipynb #31d000f6
 def end_job(
     store: "MemoryStore",
     user: str,
@@ -173,6 +173,7 @@ def end_job(
         owner, _ = find_owner(store._db, conn, user) or (0, 0)
         return conn.execute(delete(table).where(table.c.id == id, table.c.owner == owner)).rowcount > 0
 
+# %% ../../nbs/store/02_jobs.ipynb #84117607
 def put_back(
     store: "MemoryStore",
     user: str,
@@ -240,7 +241,7 @@ class Worker:
 # %% ../../nbs/store/02_jobs.ipynb #c15d9398
 from fastcore.basics import patch
 
-# %% ../../nbs/store/02_jobs.ipynb #07c65b43
+# %% ../../nbs/store/02_jobs.ipynb #3a3b4d7d
 @patch
 def leave(self: Worker, user: str, kind: str, turn: str | None = None, session: str | None = None,
           seconds: float = LEASE) -> int:
@@ -260,6 +261,7 @@ def is_behind(self: Worker, user: str, id: int) -> bool:
         before = [r for r in _rows(conn, owner, self.design) if r.id < id and r.turn and not r.dead]
     return any(r.error or not _held(r) for r in before)
 
+# %% ../../nbs/store/02_jobs.ipynb #56e31c13
 @patch
 def put_back(self: Worker, user: str, id: int, error: BaseException | None = None, attempts: int = 1):
     "Let a job wait: as it is, or after an attempt that failed; then wake the thread in time."
@@ -295,7 +297,7 @@ def work(self: Worker, user: str, now: bool = False) -> list[Job]:
                 if job.attempts != self.tries: skip.add(job.id)     # else the next attempt is at once, and offline
     return jobs(self.store, user, self.design)
 
-# %% ../../nbs/store/02_jobs.ipynb #5a27d8f7
+# %% ../../nbs/store/02_jobs.ipynb #04622133
 @patch
 def submit(self: Worker, user: str, id: int) -> Future:
     "Try one job in the background; the future has what it gave, its error, or None where somebody else is at it."
@@ -305,6 +307,7 @@ def submit(self: Worker, user: str, id: int) -> Future:
             return self.attempt(job) if job else None
     return self._in_thread(try_it)
 
+# %% ../../nbs/store/02_jobs.ipynb #473ba4b0
 @patch
 def _in_thread(self: Worker, act: Callable[[], Any]) -> Future:
     with self._guard:
@@ -325,7 +328,7 @@ def start(self: Worker, seconds: float = 0.):
         self._timer.daemon = True
         self._timer.start()
 
-# %% ../../nbs/store/02_jobs.ipynb #efd94f7f
+# %% ../../nbs/store/02_jobs.ipynb #d18c6b22
 @patch
 def _pass(self: Worker):
     "Everybody's jobs that are due; then an alarm for the next one."
@@ -336,6 +339,7 @@ def _pass(self: Worker):
     except StoreError: left = [] if self.store._db.closed else [LONGEST]    # locked, a full disk: later
     if left: self.start(max(min(left), .05))
 
+# %% ../../nbs/store/02_jobs.ipynb #15761ea3
 @patch
 def settled(self: Worker):
     "Wait until the job that is being done is done."

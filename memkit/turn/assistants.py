@@ -90,6 +90,7 @@ def opened(
     if waiting(assistant.store, assistant.name): assistant.queue.start()
     return assistant
 
+# %% ../../nbs/turn/05_assistants.ipynb #01708351
 def open_assistant(
     name: str,                                     # one of `assistants()`
     *,

@@ -11,7 +11,7 @@ __all__ = ['HEADINGS', 'NO_ROOM', 'SET_ASIDE', 'check_counts', 'TurnSettings', '
 # %% ../../nbs/turn/01_stages.ipynb #c12994b7
 import logging
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -286,14 +286,15 @@ def learn_from(
     assistant: Design,
     turn: Turn,           # its words are kept
     job: int,             # what was left of it
+    then: Callable[[Turn], Turn] = lambda turn: turn,   # is done with the learned turn in the same transaction
 ) -> Turn:                # with its changes; as it is where somebody else has learned from it, or it was forgotten
     "Let the design learn from a turn: once, whoever tries. Raises what the design raises; nothing is written then."
     prepared = assistant.prepare(turn)
     with assistant.store.transaction(turn.user):
         if not assistant.queue.end(turn.user, job): return turn
         changes = tuple(assistant.learn(turn, prepared))
-    written = (c.memory for c in changes if c.memory and c.kind != "moved")
-    return replace(turn, changes=changes, wrote=tuple(dict.fromkeys(written)))
+        written = dict.fromkeys(c.memory for c in changes if c.memory and c.kind != "moved")
+        return then(replace(turn, changes=changes, wrote=tuple(written)))
 
 # %% ../../nbs/turn/01_stages.ipynb #4b6eecce
 _log = logging.getLogger("memkit")
@@ -312,6 +313,7 @@ def later(
     "The turn, which is still to be learned from."
     return replace(turn, extra={**turn.extra, "learning": why}, work={**turn.work, "job": job, "failed": error})
 
+# %% ../../nbs/turn/01_stages.ipynb #7121620e
 def take_in(
     assistant: Design,
     turn: Turn,

@@ -165,6 +165,7 @@ CHAT_HELP = """  /why          why these documents and memories, and why not the
   /right N, /wrong N   say that memory N is right or wrong
   /consent      be remembered from now on
   /new          begin a new session
+  /jobs         what is still to be learned from what you said, and why
   /help, /quit"""
 REMEMBERS = "This assistant remembers what you tell it; /forget all deletes it."
 
@@ -188,8 +189,9 @@ def _command(bot, user: str, command: str, rest: str, last) -> tuple[str, object
     from memkit.turn.engine import begin_session
     match command:
         case "/help": return CHAT_HELP, last
-        case "/why": return bot.explain(last) if last else "Nothing was asked yet.", last
+        case "/why": return bot.explain(bot.updated(last)) if last else "Nothing was asked yet.", last
         case "/memories": return describe_memories(bot.memories(user)), last
+        case "/jobs": return "\n".join(map(str, bot.jobs(user))) or "Everything was learned.", last
         case "/consent" if not bot.settings.consent: return REMEMBERS, last
         case "/consent":
             bot.consent(user); return "You will be remembered from now on; /forget all takes it back.", last
@@ -223,6 +225,7 @@ def cmd_chat(a: argparse.Namespace):
             try: text, last = chat_line(bot, user, line, last)
             except (ValueError, LookupError, EndpointError) as e: text = str(e)
             print(f"\n{text}\n", flush=True)
+            if late := bot.behind(user): print(f"{late}\n", flush=True)
 
 # %% ../nbs/92_cli.ipynb #dbcf0f28
 def _ask_consent(bot, user: str, given: bool):

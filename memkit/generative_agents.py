@@ -110,7 +110,7 @@ def reflect(self: GenerativeAgents, turn: Turn) -> list[Change]:
     asked = Turn(id=turn.id, user=turn.user, session=turn.session, at=turn.at, text=about.text, query=about.text)
     evidence = [h.item for h in self.recall(asked, self.settings.evidence)]
     text = "The user said: " + " ".join(m.text for m in sorted(evidence, key=lambda m: m.id))
-    if self.settings.prompted:
+    if self.settings.prompted and not turn.work.get("offline"):
         said = "\n".join(f"{i}. {m.text}" for i, m in enumerate(evidence, 1))
         text = (self.model.generate([[Message(role="user", text=f"{said}\n\n{INSIGHT}")]],
                                     max_tokens=60)[0].text.strip() or text)

@@ -83,10 +83,14 @@ def opened(
     assistant: Assistant,
     p: Parts,
 ) -> Assistant:
-    "The same assistant, which closes its store with itself where the store was opened for it."
+    """The same assistant, which closes its store with itself where the store was opened for it. What an earlier
+    process has left is learned in the background."""
+    from memkit.store.jobs import waiting
     assistant._own_store = p.own_store
+    if waiting(assistant.store, assistant.name): assistant.queue.start()
     return assistant
 
+# %% ../../nbs/turn/05_assistants.ipynb #01708351
 def open_assistant(
     name: str,                                     # one of `assistants()`
     *,

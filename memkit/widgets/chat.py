@@ -31,7 +31,7 @@ _STATUS = f'<div role="status" style="{TEXT};min-height:1.45em">{{}}</div>'
 _ALERT = f'<div role="alert" style="{TEXT};padding:4px 10px;border-left:4px solid #b33a1f"><b>Not done:</b> {{}}</div>'
 
 def _reason(e: BaseException) -> str:
-    if isinstance(e, KeyboardInterrupt): return "stopped; nothing of this exchange was stored"
+    if isinstance(e, KeyboardInterrupt): return "stopped; what had no answer yet wasn't stored"
     expected = (isinstance(e, (ValueError, TypeError, LookupError, OSError, ImportError))
                 or type(e).__name__ in ("StoreError", "EndpointError"))
     return str(e) if expected and str(e) else f"{type(e).__name__}: {e}"
@@ -108,7 +108,7 @@ def send(self: Chat, text: str) -> bool:
         if not self.assistant.has_consent(self.user): self._unstored.append(turn)
         took = f" in {duration(turn.seconds['total'])}" if "total" in turn.seconds else ""
         used = f"{many(len(turn.documents), 'document')} and {many(len(turn.recalled), 'memory', 'memories')}"
-        return f"Answered{took}, with {used}."
+        return f"Answered{took}, with {used}. {self.assistant.behind(self.user)}".rstrip()
     self._two.drop()
     return self._do("Answering …", act)
 
@@ -209,7 +209,7 @@ def _draw(self: Chat, said: Sequence[Said]):
     firsts = {s.id for before, s in zip([None, *said], said) if before is None or before.session != s.session}
     old, self._boxes = self._boxes, {}
     for s in said[-self._shown:]:
-        key = (s.id, s.turn is None, s.stored, s.id in firsts)
+        key = (s.id, s.turn is None, s.stored, s.id in firsts, bool(s.turn and "learning" in s.turn.extra))
         box = (old.pop(key, None)
                or exchange_box(s, s.id in firsts, self.assistant, self.judge, self._judged.get(s.id, {})))
         self._boxes[key] = box

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['CHAT_HELP', 'REMEMBERS', 'FULL', 'cmd_demo', 'cmd_data', 'cmd_forget', 'cmd_bench', 'cmd_experiment', 'save_pictures',
-           'chat_line', 'cmd_chat', 'make_parser', 'add_models', 'add_demo', 'add_chat', 'add_forget', 'add_bench',
-           'add_experiment', 'main']
+           'chat_line', 'Pieces', 'cmd_chat', 'make_parser', 'add_models', 'add_demo', 'add_prompted', 'add_chat',
+           'add_forget', 'add_bench', 'add_experiment', 'main']
 
 # %% ../nbs/92_cli.ipynb #ee086ccb
 import argparse
@@ -168,24 +168,25 @@ CHAT_HELP = """  /why          why these documents and memories, and why not the
   /help, /quit"""
 REMEMBERS = "This assistant remembers what you tell it; /forget all deletes it."
 
+# %% ../nbs/92_cli.ipynb #71b6897e
 def chat_line(
     bot,         # an Assistant
     user: str,
     line: str,   # what was typed
     last,        # the turn before, or None
+    on_text: Callable[[str], None] | None = None,   # takes an answer as it comes
 ) -> tuple[str, object]:  # what to print, the last turn
     "One line of a chat: a question, or a command that begins with a slash."
     command, _, rest = line.strip().partition(" ")
     if command.startswith("/"): return _command(bot, user, command, rest.strip(), last)
     from memkit.demo import describe_turn
-    turn = bot.chat(user, line)
-    return describe_turn(turn), turn
+    turn = bot.chat(user, line, on_text=on_text)
+    return describe_turn(turn, answered=on_text is None), turn
 
 # %% ../nbs/92_cli.ipynb #b99da8c4
 def _command(bot, user: str, command: str, rest: str, last) -> tuple[str, object]:
     "What a line that begins with a slash asks for."
     from memkit.demo import describe_memories
-    from memkit.turn.engine import begin_session
     match command:
         case "/help": return CHAT_HELP, last
         case "/why": return bot.explain(last) if last else "Nothing was asked yet.", last
@@ -193,7 +194,7 @@ def _command(bot, user: str, command: str, rest: str, last) -> tuple[str, object
         case "/consent" if not bot.settings.consent: return REMEMBERS, last
         case "/consent":
             bot.consent(user); return "You will be remembered from now on; /forget all takes it back.", last
-        case "/new": return begin_session(bot, user), last
+        case "/new": return _new_session(bot, user), last
         case "/forget" if rest == "all": return str(bot.forget(user)), None
         case "/undo" if last is None: return "Nothing was asked yet.", last
         case "/undo": return str(bot.forget(user, turns=[last.id])), None
@@ -206,9 +207,27 @@ def _about_memory(bot, user: str, command: str, rest: str) -> str:
     m = bot.feedback(user, int(rest), command == "/right", revise=True)
     return f"memory {m.id}: called right {m.correct} and wrong {m.incorrect} times"
 
+# %% ../nbs/92_cli.ipynb #223726c4
+def _new_session(bot, user: str) -> str:
+    "Begin a session, and say what reading the old one cost."
+    from memkit.core.ask import usage, usage_line, watched
+    from memkit.turn.engine import begin_session
+    with watched(threads=True) as asked: said = begin_session(bot, user)
+    return f"{said} It took {usage_line(usage(asked.calls))}." if asked.calls else said
+
+class Pieces:
+    "Prints an answer on a terminal as it comes; 'writing …' while none of it can be shown (ours)."
+    def __init__(self): self.begun = False
+
+    def __call__(self, piece: str):
+        start = "" if self.begun else "\r\x1b[KBot   "    # in place of 'writing …'
+        print(start + piece if piece else "Bot   writing …", end="", flush=True)
+        self.begun = self.begun or bool(piece)
+
 # %% ../nbs/92_cli.ipynb #18891cd6
 def cmd_chat(a: argparse.Namespace):
     "Chat in the terminal until /quit or the end of input."
+    from memkit.core.ask import UnusableAnswer
     from memkit.core.endpoint import EndpointError
     from memkit.core.records import new_id
     user = a.user or new_id("u")
@@ -220,8 +239,8 @@ def cmd_chat(a: argparse.Namespace):
         _ask_consent(bot, user, a.consent)
         last = None
         while (line := _read()) not in (None, "/quit"):
-            try: text, last = chat_line(bot, user, line, last)
-            except (ValueError, LookupError, EndpointError) as e: text = str(e)
+            try: text, last = chat_line(bot, user, line, last, Pieces() if sys.stdout.isatty() else None)
+            except (ValueError, LookupError, EndpointError, UnusableAnswer) as e: text = str(e)
             print(f"\n{text}\n", flush=True)
 
 # %% ../nbs/92_cli.ipynb #dbcf0f28
@@ -246,11 +265,11 @@ def _opened(a: argparse.Namespace):
         if a.paper or a.corpus != "own":
             raise ValueError(f"--corpus and --paper belong to the hybrid chatbot; {a.assistant} has no corpus")
         from memkit.turn.assistants import open_assistant
-        return open_assistant(a.assistant, store=a.store, model=a.model, embedder=a.embedder)
+        return open_assistant(a.assistant, store=a.store, model=a.model, embedder=a.embedder, prompted=a.prompted)
     from memkit.hybrid import AS_IN_THE_PAPER, PAPER, HybridSettings, RetrieveSettings, open_chatbot, read_corpus
     corpus = read_corpus(a.corpus, "skip" if a.skip_broken else "raise")
     how = (PAPER, AS_IN_THE_PAPER) if a.paper else (RetrieveSettings(), HybridSettings())
-    return open_chatbot(a.store, corpus, a.model, a.embedder, a.memory, *how)
+    return open_chatbot(a.store, corpus, a.model, a.embedder, a.memory, *how, prompted=a.prompted)
 
 def _read() -> str | None:
     try: return input("> ").strip()
@@ -295,6 +314,12 @@ def add_demo(c: argparse.ArgumentParser):
     c.add_argument("--html", type=Path, help="write a report with pictures to this file")
     c.add_argument("--json", type=Path, help="write the turns and receipts to this file")
 
+# %% ../nbs/92_cli.ipynb #a04a238d
+def add_prompted(c: argparse.ArgumentParser):
+    c.add_argument("--prompted", action="store_true",
+                   help="the model reads messages, takes notes and judges, as in the papers; it must be able to write "
+                   "JSON (default: parts that work offline)")
+
 # %% ../nbs/92_cli.ipynb #23fc5f77
 def add_chat(c: argparse.ArgumentParser):
     add_models(c)
@@ -309,6 +334,7 @@ def add_chat(c: argparse.ArgumentParser):
     c.add_argument("--answers", choices=("known", "model"),
                    help="known: what you told answers first; model: the language model writes all (default: known for "
                    "hybrid and malp)")
+    add_prompted(c)
     c.add_argument("--paper", action="store_true",
                    help="the paper's chatbot as it stands: rank fusion of 5 and 5, answers unchecked")
     c.add_argument("--consent", action="store_true", help="agree to be remembered, without being asked")

@@ -55,6 +55,7 @@ class GenerativeAgents(Assistant):
 @patch(cls_method=True)
 def open(cls: GenerativeAgents, p: Parts, settings: StreamSettings | None = None) -> GenerativeAgents:
     "The design, put together from its parts."
+    settings = settings or StreamSettings(prompted=p.prompted)
     return cls(p.store, p.model, p.embedder, settings, p.clock)
 
 # %% ../nbs/01_generative_agents.ipynb #25baca86

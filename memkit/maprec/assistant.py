@@ -520,6 +520,7 @@ def open(
                          else own_catalogue())
     space, frames = ItemSpace(p.embedder, shelf.items), FrameReader(Linker(shelf))
     detector = updater = frames
+    prompted = prompted or p.prompted
     if prompted: detector, updater = PromptedDetector(p.model), PromptedUpdater(p.model, frames.linker)
     expects = predictor or (OwnRatings(space) if ratings is None else from_others(ratings, space))
     settings = settings or MapSettings(doubt=1. if prompted else MapSettings.doubt)

@@ -221,7 +221,8 @@ def test_a_whole_chat_in_a_process_of_its_own(tmp_path, corpus, server):
 @pytest.mark.parametrize("assistant, comes", [("generative-agents", ["Bot   Cool", "the burn"]), ("hybrid", ["Bot   writing …", "\r\x1b[KBot   "])])
 def test_on_a_terminal_the_answer_is_printed_as_it_comes(capsys, monkeypatch, tmp_path, corpus, assistant, comes):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    with FaultyServer(sse("Cool ", "the burn", ".", usage=(30, 5))) as server:
+    def act(h): (sse("Cool ", "the burn", ".", usage=(30, 5)) if "stream" in h.body else ok(BURN))(h)
+    with FaultyServer(act) as server:
         of = ["--corpus", str(corpus)] if assistant == "hybrid" else []
         code, out, err = run(capsys, "chat", "--model", f"{server.url}#m", "--store", str(tmp_path/"s.db"), "--assistant", assistant, *of, "--answers", "model", "--consent",
                              said="How do I treat a burn?\n", monkeypatch=monkeypatch)

@@ -1,6 +1,6 @@
 "One way to ask: every call counted, answers shown as they come, JSON checked; through the turn of every design."
+import json
 import threading
-from datetime import datetime, timedelta, timezone
 
 import pytest
 from faulty_server import FaultyServer, hang_up, ok, sse, status
@@ -11,10 +11,10 @@ from memkit.core.ask import Call, UnusableAnswer, ask, ask_json, counted, schema
 from memkit.core.endpoint import ChatEndpoint, EndpointError
 from memkit.core.lm import Reply, ScriptedLM
 from memkit.core.records import Document, Message
-from memkit.malp.coordinator import Learned, Summary
-from memkit.maprec.prompted import AnsweredRows, AnsweredTypes
+from memkit.malp import coordinator as C
+from memkit.maprec import prompted as M
 from memkit.mark.prompted import ListedMemories
-from memkit.reading.prompted import Given
+from memkit.reading import prompted as R
 from memkit.turn.assistants import assistants, open_assistant
 
 ASK = [Message(role="user", text="What causes flu?")]
@@ -150,7 +150,7 @@ def test_a_server_that_fails_stores_nothing(act):
 
 # --- JSON
 
-@pytest.mark.parametrize("shape", [Learned, Summary, ListedMemories, AnsweredTypes, AnsweredRows, Given], ids=lambda s: s.__name__)
+@pytest.mark.parametrize("shape", [C.Learned, C.Summary, ListedMemories, M.AnsweredTypes, M.AnsweredRows, R.Given], ids=lambda s: s.__name__)
 def test_a_schema_is_strict_all_the_way_down(shape):
     def objects(s):
         if isinstance(s, list): return [o for x in s for o in objects(x)]
@@ -164,3 +164,54 @@ def test_any_answer_is_sent_back_as_a_message(text):
     def read(answer): raise ValueError("no")
     with pytest.raises(UnusableAnswer, match=r"^no \(an answer of"): ask_json(model, ASK, read, "x", retries=2)
     assert len(model.asked) == 3 and model.asked[2][1].text
+
+
+# --- one switch
+
+SAID, RATED = "I am allergic to penicillin.", "I loved Alien, 5 stars."
+
+
+def capable(messages):
+    "What a model that can write JSON says to each part's question."
+    task, said = messages[0].text, messages[-1].text
+    if task == R.INSTRUCTIONS:
+        text = json.loads(said)["message"]
+        one = {"clause": text, "act": "tells-fact", "about": "user", "denied": False, "certainty": "stated", "attribute": "allergy", "keep": .9, "subject": "", "value": "", "time": ""}
+        return json.dumps({"clauses": [one | {"act": R.ACTS[0], "certainty": R.CERTAINTY[0], "attribute": R.ATTRIBUTES[0], "about": R.ABOUT[0]}]})
+    if task == C.LEARN: return json.dumps({"notes": [{"speaker": "user", "quote": SAID, "note": "The user is allergic to penicillin."}]})
+    if task == C.SUMMARIZE: return json.dumps({"notes": [{"number": 1, "relevant": True, "relevance": .9, "type": "user-specific"}]})
+    if task == M._TYPES: return json.dumps({"asks": False, "tells": True, "sure": .9})
+    if task == M._ROWS: return json.dumps({"rows": [{"action": "rate", "title": "Alien", "rating": 5., "words": "loved", "stated": True}]})
+    return '{"memories": []}' if "Answer with JSON alone" in task else SAYS
+
+PARTS = {"hybrid": {"reader"}, "malp": {"reader", "coordinator"}, "mark": {"reader"}, "map": {"reader", "detector", "updater"}, "generative-agents": {"reader"}}
+
+def prompted(name, model):
+    if name != "hybrid": return open_assistant(name, store=":memory:", model=model, prompted=True)
+    from memkit.hybrid import open_chatbot
+    bot = open_chatbot(":memory:", [Document(id="paris", text="Paris is the capital of France.")], model, prompted=True)
+    bot.consent("ann")
+    return bot
+
+@every
+def test_prompted_is_one_switch_and_every_call_is_in_the_turn(name):
+    model = ScriptedLM(capable)
+    bot = prompted(name, model)
+    turn = bot.chat("ann", RATED if name == "map" else SAID)
+    u = turn.extra["usage"]
+    assert set(u["parts"]) - {"answer", "rating"} == PARTS[name] and turn.detected["reader"] == "scripted"
+    assert u["calls"] == len(model.asked) and u["prompt_tokens"] == sum(model.count_tokens(model.render(m)) for m in model.asked)
+    with watched(threads=True) as later: bot.close()
+    assert {c.part for c in later.calls} == ({"residual agent", "user-question agent", "llm-response agent"} if name == "mark" else set())
+
+@pytest.mark.parametrize("name", ["hybrid", "map", "generative-agents"])
+def test_where_the_model_cannot_read_memkit_does_and_the_turn_says_so(name):
+    bot = prompted(name, ScriptedLM(lambda messages: SAYS))
+    turn = bot.chat("ann", RATED if name == "map" else SAID)
+    assert turn.detected["reader"].startswith("memkit's own, as the model failed: the model's reading couldn't be used: there is no JSON")
+    assert turn.detected["clauses"] and turn.extra["usage"]["parts"]["reader"]["calls"] == 2
+    assert name != "map" or [c.kind for c in turn.changes] == ["rated"]
+    bot.close()
+
+def test_the_embedded_model_is_not_asked_for_json():
+    with pytest.raises(ValueError, match="the embedded one can't write; name a capable model"): open_assistant("malp", store=":memory:", prompted=True)

@@ -521,7 +521,9 @@ def open(
     space, frames = ItemSpace(p.embedder, shelf.items), FrameReader(Linker(shelf))
     detector = updater = frames
     prompted = prompted or p.prompted
-    if prompted: detector, updater = PromptedDetector(p.model), PromptedUpdater(p.model, frames.linker)
+    if prompted:
+        detector = PromptedDetector(p.model, instead=frames)
+        updater = PromptedUpdater(p.model, frames.linker, instead=frames)
     expects = predictor or (OwnRatings(space) if ratings is None else from_others(ratings, space))
     settings = settings or MapSettings(doubt=1. if prompted else MapSettings.doubt)
     return cls(p.model, p.store, shelf, detector, updater, frames, expects, space, settings, p.clock)

@@ -17,6 +17,7 @@ from fastcore.basics import patch
 
 from ..core.answers import read_answer, words_of
 from ..core.ask import UnusableAnswer, ask_json
+from ..core.endpoint import EndpointError
 from ..core.lm import LanguageModel
 from ..core.records import Message, check_text
 from .detection import OTHER, PREFERENCE, RECOMMEND, Detected, decided
@@ -92,14 +93,19 @@ class PromptedDetector:
         model: LanguageModel,
         longest: int = 4000,      # characters of a message that are shown
         max_tokens: int = 64,     # of an answer
+        instead: Any = None,      # a detector that reads where the model fails; None: that is an error
     ):
-        self.model, self.longest, self.max_tokens = model, longest, max_tokens
+        self.model, self.longest, self.max_tokens, self.instead = model, longest, max_tokens, instead
 
     def detect(self, text: str) -> Detected:
         """Raises `TypeError` or `ValueError` for what is no text or an empty one, `PromptedError` where the model's
         answer can't be used."""
         shown = _checked(text, self.longest)
-        return asked_for(self.model, "detector", detection_messages(shown), _types, AnsweredTypes, self.max_tokens)
+        asked = detection_messages(shown)
+        try: return asked_for(self.model, "detector", asked, _types, AnsweredTypes, self.max_tokens)
+        except (PromptedError, EndpointError):
+            if not self.instead: raise
+            return self.instead.detect(text)
 
 # %% ../../nbs/maprec/52a_prompted.ipynb #0f848443
 _ROWS = "\n".join([
@@ -205,22 +211,27 @@ class PromptedUpdater:
         longest: int = 4000,              # characters of a message that are shown
         most: int = 20,                   # rows of a message that are read
         max_tokens: int = 1024,           # of an answer
+        instead: Any = None,              # an updater that reads where the model fails; None: that is an error
     ):
-        self.model, self.titles, self.longest, self.most, self.max_tokens = model, titles, longest, most, max_tokens
+        self.model, self.titles, self.longest, self.most = model, titles, longest, most
+        self.max_tokens, self.instead = max_tokens, instead
 
-    def changes(self, text: str, about: Item | None = None) -> list[Change]:
-        """In the order of the answer, each title once. Raises `TypeError` or `ValueError` for what is no text or an
-        empty one, `PromptedError` where the model's answer can't be used."""
-        shown, kept = _checked(text, self.longest), []
-        def read(answer: str) -> list[Change]:
-            kept[:], problems = self._rows(answer, shown, about)
-            if problems: raise ValueError("; ".join(problems[:5]))
-            return once_each(kept)
-        asked = update_messages(shown, about.title if about else "")
-        try: return asked_for(self.model, "updater", asked, read, AnsweredRows, self.max_tokens)
-        except PromptedError:
-            if kept: return once_each(kept)
-            raise
+# %% ../../nbs/maprec/52a_prompted.ipynb #d3a85705
+@patch
+def changes(self: PromptedUpdater, text: str, about: Item | None = None) -> list[Change]:
+    """In the order of the answer, each title once. Raises `TypeError` or `ValueError` for what is no text or an
+    empty one, `PromptedError` where the model's answer can't be used."""
+    shown, kept = _checked(text, self.longest), []
+    def read(answer: str) -> list[Change]:
+        kept[:], problems = self._rows(answer, shown, about)
+        if problems: raise ValueError("; ".join(problems[:5]))
+        return once_each(kept)
+    asked = update_messages(shown, about.title if about else "")
+    try: return asked_for(self.model, "updater", asked, read, AnsweredRows, self.max_tokens)
+    except (PromptedError, EndpointError):
+        if kept: return once_each(kept)
+        if not self.instead: raise
+        return self.instead.changes(text, about)
 
 # %% ../../nbs/maprec/52a_prompted.ipynb #893d1d8d
 @patch

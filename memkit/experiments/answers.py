@@ -52,25 +52,29 @@ def right(c: Case, answer: str) -> bool:
 
 # %% ../../nbs/experiments/67_answers.ipynb #af9eb618
 class ForQuestions:
-    "A language model that is asked only while `on`; otherwise it says a fixed word."
-    def __init__(self, model: LanguageModel): self.model, self.on = model, False
+    "A language model that is asked only while `on`, or for more than answers; otherwise it says a fixed word."
+    def __init__(self, model: LanguageModel, always: bool = False):
+        self.model, self.on, self.always = model, False, always
+
     def __getattr__(self, name: str): return getattr(self.model, name)
 
     def generate(self, prompts, max_tokens: int = 160, **more) -> list[Reply]:
         "The model's replies, or the fixed word for each prompt."
-        if self.on: return self.model.generate(prompts, max_tokens=max_tokens, **more)
+        if self.on or self.always: return self.model.generate(prompts, max_tokens=max_tokens, **more)
         return [Reply(text="All right.", prompt_tokens=0, answer_tokens=2, seconds=0., finished=True) for _ in prompts]
 
     def generate_from(self, messages, *rest, **more) -> Reply:
         "As `generate`, held to texts."
-        return self.model.generate_from(messages, *rest, **more) if self.on else self.generate([messages])[0]
+        asked = self.on or self.always
+        return self.model.generate_from(messages, *rest, **more) if asked else self.generate([messages])[0]
 
+# %% ../../nbs/experiments/67_answers.ipynb #5d46d4f8
 def _opened(design: str, lm: ForQuestions, answers: str):
     from memkit.hybrid.chatbot import HybridSettings
     from memkit.malp.assistant import MalpSettings
     from memkit.turn.assistants import open_assistant
     settings = {"malp": MalpSettings, "hybrid": HybridSettings}[design](answers=answers)
-    return open_assistant(design, store=":memory:", model=lm, settings=settings)
+    return open_assistant(design, store=":memory:", model=lm, settings=settings, prompted=lm.always)
 
 # %% ../../nbs/experiments/67_answers.ipynb #490f2f09
 def _item(c: Case, answer: str, **more) -> dict[str, Any]:
@@ -83,11 +87,12 @@ def conversation_items(
     answers: str = "known",            # or model: the language model alone
     model: LanguageModel | None = None,  # None: the embedded one
     progress: bool = False,
+    prompted: bool = False,            # the model reads and takes notes, too
 ) -> list[dict[str, Any]]:
     "What a design answers to each question of these hands, through its public calls."
     from memkit.core.local import LocalLM
     from tqdm.auto import tqdm
-    lm, out = ForQuestions(model or LocalLM.embedded()), []
+    lm, out = ForQuestions(model or LocalLM.embedded(), prompted), []
     for row in tqdm(voices(hands, "conversations"), desc=f"{design}, {answers}", disable=not progress):
         with _opened(design, lm, answers) as a:
             a.consent("user")
@@ -251,11 +256,14 @@ def run_answers(
     full: bool = False,               # False: MaLP on two conversations of one hand
     hands: Sequence[str] | None = None,   # None: those whose conversations trained nothing
     progress: bool = True,
+    model: LanguageModel | None = None,   # who writes; None: the embedded one
+    prompted: bool = False,           # the model reads and takes notes, too; it must be able to write JSON
 ) -> dict[str, Any]:                  # as every experiment's result
     "Later questions about conversations by other people (ours). Full: 25 minutes on one core."
     started = utc_now()
     hands = list(hands or hands_of("conversations", sealed=True))[:None if full else 1]
-    designs = {f"{d}, {w}": conversation_items(hands, d, w, progress=progress) for d, w in _WAYS[:3 if full else 1]}
+    designs = {f"{d}, {w}": conversation_items(hands, d, w, model, progress, prompted)
+               for d, w in _WAYS[:3 if full else 1]}
     controls, rows = control_items(hands), []
     for who, items in designs.items():
         rows += _rows(items, who)
@@ -265,4 +273,5 @@ def run_answers(
     for who, items in controls.items(): rows += _rows(items, who, True)
     rows += _alarm_rows(alarm_items(load_scorer())) + _want_rows(wants_items())
     said = {f"conversations of hand {h}": [r["id"] for r in voices([h], "conversations")] for h in hands}
-    return result("answers", provenance(0, [], load_scorer().name, said, started), rows)
+    names = [model.name] if model else []
+    return result("answers", provenance(0, names, load_scorer().name, said, started), rows)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from fastcore.basics import patch
 
+from ..core.ask import ask, counted, writing
 from ..core.embed import Embedder
 from ..core.embedders import load_embedder
 from ..core.fusion import rrf
@@ -250,7 +251,7 @@ def found_for(
 def read(self: HybridChatbot, turn: Turn) -> Turn:
     "The message, prepared for the searches. Raises `ValueError` for one that is too long."
     q = prepare_question(turn.text)
-    turn = with_reading(turn)
+    turn = with_reading(turn, self.reader)
     return replace(turn, query=q.query, work={**turn.work, "question": q.text})
 
 @patch
@@ -289,6 +290,12 @@ def _gives_way(bot: HybridChatbot, turn: Turn, way: str) -> bool:
     if way == "noted": return complains or not bot.settings.note
     return way == "unknown" and _documents_answer(turn, bot.calibration.threshold)
 
+# %% ../../nbs/hybrid/26_chatbot.ipynb #4847a4f6
+@patch
+def strikes(self: HybridChatbot, turn: Turn) -> bool:
+    "Sentences without a source are struck; without that check, only a notice comes before the draft."
+    return self.settings.check or bool(turn.fallback)
+
 @patch
 def answer(self: HybridChatbot, turn: Turn) -> Turn:
     "What is known, or else the model's own words, held to those of the texts it was shown where it can be held."
@@ -299,8 +306,10 @@ def answer(self: HybridChatbot, turn: Turn) -> Turn:
     if known and not both and not _gives_way(self, turn, row["way"]): return known
     s, texts = self.settings, [p.text for p in turn.sections if p.kept and p.hit]
     held = getattr(self.model, "generate_from", None)     # models in this process have it
-    if texts and s.hold_to_sources and held: reply = held(turn.messages, texts, s.answer_tokens, s.hold_to_sources)
-    else: reply = self.model.generate([turn.messages], max_tokens=s.answer_tokens)[0]
+    if texts and s.hold_to_sources and held:
+        writing()
+        reply, = counted("answer", [held(turn.messages, texts, s.answer_tokens, s.hold_to_sources)])
+    else: reply = ask(self.model, turn.messages, s.answer_tokens, show=not (both or self.strikes(turn)))
     more = {"answer": {**row, "way": "both"}} if both else {}
     return replace(turn, draft=reply.text, answer_tokens=reply.answer_tokens, extra={**turn.extra, **more})
 

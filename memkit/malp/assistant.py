@@ -211,17 +211,20 @@ def erase(self: MalpAssistant, user: str, ids: Sequence[int] | None, turns: Sequ
     if isinstance(self.model, PersonalLM): self.model.unload(user)
     return self.memory.forget(user, ids)
 
+# %% ../../nbs/malp/37_assistant.ipynb #bd646ff5
 @patch(cls_method=True)
 def open(
     cls: MalpAssistant,
     p: Parts,
     settings: MalpSettings | None = None,
     memory: str = "DPeM",                       # one of `memkit.malp.memories.MEMORIES`
-    coordinator: "Coordinator | None" = None,   # who takes notes; None: the embedded, extractive one
+    coordinator: "Coordinator | None" = None,   # who takes notes; None: the model where prompted, else the embedded one
     weights: bool = True,                       # answer with each user's own weights, where there are any
 ) -> MalpAssistant:
     "MaLP's assistant, put together from its parts. Raises `ValueError` for an unknown memory."
     from memkit.core.adapters import AdapterStore
     from memkit.core.local import LocalLM
+    from memkit.malp.coordinator import PromptedCoordinator
+    if p.prompted and not coordinator: coordinator = PromptedCoordinator(p.model)
     lm = PersonalLM(p.model, AdapterStore(p.store)) if weights and isinstance(p.model, LocalLM) else p.model
     return cls(made_memory(memory, p.store, p.embedder, coordinator), lm, settings, p.clock)

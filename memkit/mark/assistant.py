@@ -343,7 +343,7 @@ def open(
     "MARK's assistant, put together from its parts (MARK §1.2)."
     encoder = Remembered(p.embedder)
     shown: dict[str, tuple[str, ...]] = {}
-    agents = (prompted_agents(p.model) if prompted
+    agents = (prompted_agents(p.model, lambda turn: shown.get(turn, ())) if prompted or p.prompted
               else embedded_agents(encoder, recalled=lambda turn: shown.get(turn, ())))
     rules = policy if policy is None or isinstance(policy, Policy) else read_policy(policy)
     found = FusedRetriever(list(documents), encoder) if isinstance(documents, (list, tuple)) else documents

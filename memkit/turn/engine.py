@@ -15,6 +15,7 @@ from itertools import takewhile
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from ..core.ask import usage, watched
 from ..core.notes import Round
 from ..core.records import (Change, Considered, Document, Hit, Memory, Receipt, Turn, check_text, check_time,
                                  new_id, utc_now)
@@ -108,9 +109,10 @@ class Assistant:
     kinds: tuple[str, ...] = ()                  # of the memories that are this design's own; (): all
     revises = False                              # can a judgement be turned round later?
     of_dialogue = True                           # does it remember what is said, whatever it is about?
+    reader = None                                # a PromptedReader, where the model reads; None: the learned one
     read, look_up, documents, prompt = stages.read, stages.look_up, stages.documents, stages.prompt
     pieces, messages, answer, check = stages.pieces, stages.messages, stages.answer, stages.check
-    take_in, count_recalls, record = stages.take_in, stages.count_recalls, trace.record
+    strikes, take_in, count_recalls, record = stages.strikes, stages.take_in, stages.count_recalls, trace.record
 
     def __init__(
         self,
@@ -192,21 +194,25 @@ def chat(
     user: str,
     text: str,
     at: datetime | None = None,   # when it is said, with a time zone; None: now, by the assistant's clock
+    on_text: Callable[[str], None] | None = None,   # takes the answer as it comes; '': it is written, not shown yet
 ) -> Turn:
     "Answer one message and learn from it. Raises `ValueError` for one that can't be answered, and stores nothing then."
     user, text, at = self.check_user(user), check_text(text, "message"), check_time(at or self.clock())
     turn = Turn(id=new_id("t"), user=user, session=self.session(user), at=at, text=text)
-    return self.run(turn)
+    return self.run(turn, on_text=on_text)
 
 @patch
-def run(self: Assistant, turn: Turn, learn: bool = True) -> Turn:
+def run(self: Assistant, turn: Turn, learn: bool = True, on_text: Callable[[str], None] | None = None) -> Turn:
     "The seven stages, one after the other; without `learn` those up to the answer, and nothing is stored."
     watch = Stopwatch()
     if learn and not self.learns_later: self.queue.work(turn.user)      # what an earlier turn has left
-    for step, method in STAGES.items():
-        if step == "learn" and not learn: break
-        with watch.step(step): turn = getattr(self, method)(turn)
-    work, turn = turn.work, replace(turn, seconds=watch.total(), work={})
+    with watched(on_text) as asked:
+        for step, method in STAGES.items():
+            if step == "learn" and turn.answer[len(asked.shown):]: asked.show(turn.answer[len(asked.shown):])
+            if step == "learn" and not learn: break
+            with watch.step(step): turn = getattr(self, method)(turn)
+    cost = {"usage": usage(asked.calls)} if asked.calls else {}
+    work, turn = turn.work, replace(turn, seconds=watch.total(), work={}, extra={**turn.extra, **cost})
     if not learn: return turn
     try: return self.record(turn)
     finally: self.let_wait(turn.user, work)
@@ -247,8 +253,10 @@ def work_off(self: Assistant, job: "Job", offline: bool) -> Turn | None:
     turn = stages.with_reading(turn) if whole else self.read(turn)
     turn = replace(turn, work={**turn.work, "offline": offline},
                    extra={name: value for name, value in turn.extra.items() if name != "learning"})
-    def keep(turn: Turn) -> Turn: return trace.record(self, replace(turn, work={})) if whole else turn
-    return stages.learn_from(self, turn, job.id, keep)
+    def keep(turn: Turn) -> Turn:
+        cost = {"learning usage": usage(asked.calls)} if asked.calls else {}
+        return trace.record(self, replace(turn, work={}, extra={**turn.extra, **cost})) if whole else turn
+    with watched() as asked: return stages.learn_from(self, turn, job.id, keep)
 
 # %% ../../nbs/turn/03_engine.ipynb #e4465262
 @patch

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['HEADINGS', 'NO_ROOM', 'SET_ASIDE', 'check_counts', 'TurnSettings', 'ShowSettings', 'Design', 'with_reading', 'read',
            'chosen', 'documents', 'look_up', 'rounds_said', 'pieces', 'rounds_as_messages', 'messages', 'outcomes',
-           'with_prompt', 'prompt', 'answer_known', 'answer', 'check', 'keep', 'count_recalls', 'learn_from', 'later',
-           'take_in']
+           'with_prompt', 'prompt', 'answer_known', 'answer', 'check', 'strikes', 'keep', 'count_recalls', 'learn_from',
+           'later', 'take_in']
 
 # %% ../../nbs/turn/01_stages.ipynb #c12994b7
 import logging
@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..core.ask import UnusableAnswer, ask
+from ..core.endpoint import EndpointError
 from ..core.prompt import Fitted, Piece, fit, shorten
 from ..core.records import Change, Considered, Document, Hit, Message, Turn
 from ..reading.facts import reading_of
@@ -78,11 +80,13 @@ class Design(Protocol):
     instructions: str    # the first words of the prompt
     queue: "Worker"      # of what is still to be learned
     learns_later: bool   # does learning ask a model, so that it waits until the answer is given?
+    reader: Any          # a PromptedReader; None: the learned one reads
 
     def recall(self, turn: Turn, k: int) -> Sequence[Hit | Considered]: ...        # memories, best first
     def documents(self, turn: Turn) -> Sequence[Hit | Considered]: ...             # documents, best first
     def pieces(self, turn: Turn) -> list[Piece]: ...                               # what the prompt may show, in order
     def messages(self, turn: Turn, kept: Sequence[Piece]) -> list[Message]: ...    # the prompt that shows these
+    def strikes(self, turn: Turn) -> bool: ...                                     # may the check take words away?
     def prepare(self, turn: Turn) -> Any: ...                                      # what learning needs and takes long
     def learn(self, turn: Turn, prepared: Any) -> Iterable[Change]: ...            # write, and say what changed
     def leave_job(self, turn: Turn) -> int | None: ...                             # what is to be learned from it
@@ -97,18 +101,25 @@ class Design(Protocol):
 # %% ../../nbs/turn/01_stages.ipynb #2be2f9af
 _KEPT = ("text", "act", "about", "attribute", "certainty", "denied", "value", "time")   # of a clause, in a trace
 
-def with_reading(turn: Turn) -> Turn:
+def with_reading(
+    turn: Turn,
+    reader: Any = None,   # a PromptedReader; None, and where its answer can't be used: the learned one
+) -> Turn:
     "The turn with its message read: clauses, and the facts that they leave (ours)."
-    reading = reading_of(turn.text, load_reader().clauses(turn.text), turn.at.date())
-    rows = [{name: getattr(c, name) for name in _KEPT} for c in reading.clauses]
-    return replace(turn, detected={**turn.detected, "clauses": rows}, work={**turn.work, "reading": reading})
+    reading, found = None, {}
+    if reader:
+        try: reading, found = reader.read(turn.text, said=turn.at.date()), {"reader": reader.model.name}
+        except (UnusableAnswer, EndpointError) as e: found = {"reader": f"memkit's own, as the model failed: {e}"}
+    reading = reading or reading_of(turn.text, load_reader().clauses(turn.text), turn.at.date())
+    found["clauses"] = [{name: getattr(c, name) for name in _KEPT} for c in reading.clauses]
+    return replace(turn, detected={**turn.detected, **found}, work={**turn.work, "reading": reading})
 
 def read(
     assistant: Design,
     turn: Turn,
 ) -> Turn:
     "The message, read; the query is the message as it stands."
-    return replace(with_reading(turn), query=turn.text)
+    return replace(with_reading(turn, assistant.reader), query=turn.text)
 
 # %% ../../nbs/turn/01_stages.ipynb #6660b5ac
 def chosen(
@@ -248,15 +259,22 @@ def answer(
 ) -> Turn:
     "What is known, or else the model's own words."
     if known := answer_known(assistant, turn): return known
-    reply = assistant.model_for(turn.user).generate([turn.messages], max_tokens=assistant.settings.answer_tokens)[0]
+    reply = ask(assistant.model_for(turn.user), turn.messages, assistant.settings.answer_tokens,
+                show=not assistant.strikes(turn))
     return replace(turn, draft=reply.text, answer_tokens=reply.answer_tokens)
 
+# %% ../../nbs/turn/01_stages.ipynb #7ddb457b
 def check(
     assistant: Design,
     turn: Turn,
 ) -> Turn:
     "The draft is the answer."
     return replace(turn, answer=turn.draft.strip())
+
+def strikes(assistant: Design, turn: Turn) -> bool:
+    """May the check take words of the draft away, or put some before them? Then nothing is shown before it. Yes for a
+    design with a check of its own, unless it says otherwise (ours)."""
+    return type(assistant).check is not check
 
 # %% ../../nbs/turn/01_stages.ipynb #cb679b3f
 def keep(

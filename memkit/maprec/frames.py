@@ -43,6 +43,7 @@ class Linker:
         "The items of this name: exactly, else as a known title's other names tell, else with slips."
         key = title_key(words)
         known = known_titles().names.get(key, [])
+        known = [k for k in known if title_key(k.name) == key] or known   # "Bodyguard" is not "Yojimbo"
         found = self._whole.get(key) or [t for k in known for t in self._whole.get(title_key(k.name), [])]
         own = any(title_key(k.name) == key for k in known)      # "Die Hard" is not "Die Hard: With a Vengeance"
         if not found and not own: found = self.titles.names.get(key) or ([] if known else self.titles.called(words))
@@ -98,29 +99,19 @@ def spoken(
     return [(k.start, k.end) for k in self.titles.find(text) if title_key(text[k.start:k.end]) not in STOP_WORDS]
 
 # %% ../../nbs/maprec/53h_frames.ipynb #32144c6f
-def _english(name: str) -> float:
-    "The share of a name's words that are common English ones, 0..1."
-    words = re.findall(r"[a-z]+", name.lower())
-    return sum(w in common_words() for w in words)/max(1, len(re.findall(r"\w+", name)))
-
 def canonical(
     words: str,
     domain: str = "",   # one of `labels.DOMAINS`; '': any
 ) -> str:
-    """What the list of known titles calls a title: a slip, an abbreviation, a translation or the first words of one
-    single name become the name. An English name stays where the list has a foreign one."""
-    key = title_key(words)
-    exact = known_titles().names.get(key, [])
-    found = exact or known_titles().called(words, 92.) or _begun(key)
+    """What the list of known titles calls a title: an abbreviation (five letters or fewer) or a slip of one single
+    name becomes that name. Other names stay as they were said: "Spoorloos" is no worse than "The Vanishing"."""
+    key, known = title_key(words), known_titles()
+    exact = known.names.get(key, [])
+    found = exact or known.called(words, 92.)
     names = dict.fromkeys(t.name for t in found if t.domain == domain) or dict.fromkeys(t.name for t in found)
-    if len(names) != 1: return words
-    [name] = names
-    return words if exact and _english(words) > _english(name) else name
-
-def _begun(key: str) -> list[Title]:
-    "The known titles of which these are the first words, five letters at least."
-    names = known_titles().names
-    return [t for name, of in names.items() if len(key) > 4 and name.startswith(key + " ") for t in of]
+    own = any(title_key(name) == key for name in names)
+    if len(names) != 1 or own or exact and len(key.replace(" ", "")) > 5: return words
+    return next(iter(names))
 
 # %% ../../nbs/maprec/53h_frames.ipynb #e0d51baa
 DOMAIN_NAMES = {"film": "films", "book": "books", "game": "games", "podcast": "podcasts", "place": "places"}

@@ -23,7 +23,8 @@ from .detection import PREFERENCE, RECOMMEND, Detected, decided
 from .items import Catalogue, Item, clean_text
 from .update import Change, unknown_item, without_orders
 from ..reading.labels import TITLE_ACTS
-from ..reading.reader import Mention, Reader, TitleReading, load_reader
+from ..reading.reader import Mention, TitleReading
+from ..reading.title_reader import TitleReader, load_title_reader
 from ..reading.scores import marks
 from ..reading.titles import Known, Title, TitleList, known_titles, title_key
 
@@ -131,9 +132,9 @@ class Link:
 @dataclass(frozen=True, kw_only=True)
 class FrameSettings:
     "How sure the reader must be; all ours. Raises `ValueError` outside 0..1."
-    rates: float = .6     # probability that a message rates something
-    scored: float = .5    # the same where a score stands in the text
-    row: float = .5       # probability that a title in it is rated, or taken back
+    rates: float = .3     # probability that a message rates something; a title's own probability knows of it already
+    scored: float = .2    # the same where a score stands in the text
+    row: float = .55      # probability that a title in it is rated, or taken back
 
     def __post_init__(self):
         for name in ("rates", "scored", "row"):
@@ -168,7 +169,7 @@ class FrameReader:
     def __init__(
         self,
         linker: Linker,
-        reader: Reader | None = None,    # None: the one that travels with memkit
+        reader: TitleReader | None = None,    # None: the one that travels with memkit
         settings: FrameSettings = FrameSettings(),
     ):
         self.linker, self.settings, self._given, self._opened = linker, settings, reader, None
@@ -176,9 +177,9 @@ class FrameReader:
 
 # %% ../../nbs/maprec/53h_frames.ipynb #38ea4a67
 @patch(as_prop=True)
-def reader(self: FrameReader) -> Reader:
+def reader(self: FrameReader) -> TitleReader:
     "The learned reader, told of the catalogue; opened when it is first asked."
-    base = self._given or load_reader()
+    base = self._given or load_title_reader()
     if self._opened is None or self._opened[0] is not base:
         mine = copy(base)
         mine.known = self._told

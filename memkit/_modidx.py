@@ -4971,6 +4971,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                           'memkit/reading/title_reader.py'),
                                              'memkit.reading.title_reader._opened': ( 'reading/title_reader.html#_opened',
                                                                                       'memkit/reading/title_reader.py'),
+                                             'memkit.reading.title_reader._overlap': ( 'reading/title_reader.html#_overlap',
+                                                                                       'memkit/reading/title_reader.py'),
                                              'memkit.reading.title_reader._read': ( 'reading/title_reader.html#_read',
                                                                                     'memkit/reading/title_reader.py'),
                                              'memkit.reading.title_reader._tagged': ( 'reading/title_reader.html#_tagged',

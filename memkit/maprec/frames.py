@@ -132,9 +132,9 @@ class Link:
 @dataclass(frozen=True, kw_only=True)
 class FrameSettings:
     "How sure the reader must be; all ours. Raises `ValueError` outside 0..1."
-    rates: float = .3     # probability that a message rates something; a title's own probability knows of it already
-    scored: float = .2    # the same where a score stands in the text
-    row: float = .55      # probability that a title in it is rated, or taken back
+    rates: float = .5     # probability that a message rates something; a title's own probability knows of it already
+    scored: float = .5    # the same where a score stands in the text
+    row: float = .6       # probability that a title in it is rated, or taken back
 
     def __post_init__(self):
         for name in ("rates", "scored", "row"):
@@ -207,6 +207,9 @@ def mentions(self: FrameReader, text: str) -> list[Mention]:
     plain, out = plain_of(text), {}
     names = self._told.find(plain)
     for m in self.read(text).mentions:
+        more = re.search(r"(?:(?<!\w)[A-Z][^\W_]+ )+$", plain[:m.start])    # a name that no list has begins earlier
+        if more and m.words[0].isupper() and not any(w.lower() in common_words() for w in more[0].split()):
+            m = replace(m, words=more[0] + m.words, start=more.start())
         whole = next((k for k in names if k.start <= m.start and m.end <= k.end), None)
         if whole: m = replace(m, words=plain[whole.start:whole.end], start=whole.start, end=whole.end)
         last = next(reversed(out.values()), None)

@@ -179,6 +179,7 @@ class Candidate:
     at: tuple[int, ...]   # its tokens
     tagged: bool      # by the likeliest tags
     listed: bool      # a known name
+    words: int        # of it
 
 # %% ../../nbs/reading/15_title_reader.ipynb #c4303e82
 def candidates(
@@ -199,7 +200,8 @@ def candidates(
     for span in sure | maybe | listed:
         at = tokens_in(t, *span)
         if at and re.search(r"\w", parts[span[0]][span[1]:span[2]]):
-            out.append(Candidate(*span, tuple(at), span in sure, span in listed))
+            words = len(re.findall(r"\w+", parts[span[0]][span[1]:span[2]]))
+            out.append(Candidate(*span, tuple(at), span in sure, span in listed, words))
     tagged = {c: 1 - shares[list(c.at), 0].mean() for c in out}
     return sorted(sorted(out, key=lambda c: -tagged[c])[:MOST], key=lambda c: (c.part, c.start, c.end))
 
@@ -241,9 +243,11 @@ def judged(
 # %% ../../nbs/reading/15_title_reader.ipynb #f199cba8
 def apart(judged: Sequence[Judged]) -> list[Judged]:   # in order
     "Candidates that are likely titles, none of which overlaps another."
-    sure = lambda j: -(1 - j.roles[0] + .02*j.where.tagged + .01*j.where.listed)
+    def sure(j: Judged) -> float:
+        several = j.where.listed and j.where.words > 1
+        return 1 - j.roles[0] + .25*j.where.tagged + .3*several + .01*j.where.listed
     out = []
-    for j in sorted(judged, key=sure):
+    for j in sorted(judged, key=sure, reverse=True):
         c = j.where
         free = not any(c.part == o.where.part and c.start < o.where.end and o.where.start < c.end for o in out)
         if j.roles[0] <= .6 and free: out.append(j)
@@ -316,16 +320,19 @@ def _read(self: TitleReader, text: str, before: str) -> TitleReading:
     parts = (before[-300:], text) if before else (text,)
     t = title_tokens(parts, self.known)
     states, pooled = self.states([t], [focus_of(t, [], [])])
-    own = sigmoid(self.head("title acts", pooled))[0]
-    other = load_reader().titles(text, before).acts
-    acts = {a: float(sigmoid(.5*log_odds(p) + .5*log_odds(other[a]))) for a, p in zip(TITLE_ACTS, own)}
+    own, other = sigmoid(self.head("title acts", pooled))[0], load_reader().titles(text, before)
+    acts = {a: float(sigmoid(.5*log_odds(p) + .5*log_odds(other.acts[a]))) for a, p in zip(TITLE_ACTS, own)}
     found = candidates(t, softmax(self.head("title tag", states[0])), parts, self.known)
     kept = apart(self.judged(t, found)) if found else []
     spans = lambda part: [(j.where.start, j.where.end) for j in kept if j.where.part == part]
     mentions = tuple(self._mention(j, spans(j.where.part), parts, own[0]) for j in kept)
-    asked = int(self.head("domain", pooled)[0].argmax())
-    return TitleReading(acts=acts, mentions=mentions, domain=DOMAINS[asked] if asked < len(DOMAINS) else None,
-                        audience=AUDIENCES[int(self.head("audience", pooled)[0].argmax())])
+    named = [m for m in other.mentions if m.role in ("like", "not") and not any(_overlap(m, k, parts) for k in kept)]
+    mentions = tuple(sorted((*mentions, *named), key=lambda m: (not m.before, m.start)))
+    return TitleReading(acts=acts, mentions=mentions, domain=other.domain, audience=other.audience)
+
+def _overlap(m: Mention, j: Judged, parts: Sequence[str]) -> bool:
+    c = j.where
+    return m.before == (c.part < len(parts) - 1) and m.start < c.end and c.start < m.end
 
 @patch
 def titles(

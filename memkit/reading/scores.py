@@ -86,6 +86,7 @@ def _loose(text: str) -> Iterator[tuple[re.Match, float | None]]:
         n = number(m[1])
         if n is not None: yield m, stars_of(n + .5*bool(m[2]), _five_or_ten(n)) if n else None
 
+# %% ../../nbs/reading/04_scores.ipynb #f073d14e
 def marks(
     text: str,
     loose: bool = False,   # also numbers that stand alone anywhere: "a 4 from me", "Five.", "my three sons"
@@ -96,7 +97,6 @@ def marks(
         taken = any(m.start() < end and start < m.end() for start, end, _ in out)
         if stars is not None and not taken: out.append((m.start(), m.end(), stars))
     return sorted(out)
-
 
 # %% ../../nbs/reading/04_scores.ipynb #1094e806
 def place_of(

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['another_title', 'swapped', 'said_lines', 'said_example', 'near_misses', 'TitleModel', 'shown', 'titles_loss',
-           'fit_titles', 'judged_rows', 'fit_small', 'load_titles', 'export_titles']
+           'fit_titles', 'fit_small', 'load_titles', 'export_titles']
 
-# %% ../../nbs/reading/16_title_training.ipynb #d09b7deb
+# %% ../../nbs/reading/16_title_training.ipynb #2fd288a0
 import random
 import re
 import time
@@ -26,13 +26,12 @@ from ..core.lexical import STOP_WORDS
 from .encoder import WIDTH, after_title, tokens_in
 from .examples import Example, Piece, alike, plain, slip, typed
 from .labels import DOMAINS, ROLES, STARS, TITLE_ACTS
-from .reader import sigmoid, softmax
-from .title_reader import (HEADS, INPUTS, SMALL, TABLES, TitleReader, TitleTokens, apart, candidates, focus_of,
-                                         load_title_reader, rectangles, row_evidence, score_evidence, title_hints, title_tokens)
+from .title_tokens import (HEADS, INPUTS, SMALL, TABLES, TitleTokens, focus_of, rectangles, row_evidence,
+                                         title_hints, title_tokens)
 from .titles import TitleList, known_titles, title_key
 from .training import _acts_loss, _bio, _factor, _minilm, _tag_loss, load, save, step, title_vector, whole
 
-# %% ../../nbs/reading/16_title_training.ipynb #c67446a9
+# %% ../../nbs/reading/16_title_training.ipynb #73e95828
 @lru_cache(1)
 def _by_domain() -> dict[str, list]:
     "Known titles by domain; '' holds all that aren't places."
@@ -46,6 +45,7 @@ def another_title(domain: str, rng: random.Random) -> str:
     names = [t.name]*2 + [n for n in t.others if n.isascii()] + ([t.name.split(":")[0]] if ":" in t.name else [])
     return rng.choice(names)
 
+# %% ../../nbs/reading/16_title_training.ipynb #1ea3b539
 def _with_title(e: Example, piece: Piece, name: str) -> Example:
     "The example with other words for a title; what stands behind it moves along."
     words, more = e.parts[piece.part][piece.start:piece.end], len(name) - (piece.end - piece.start)
@@ -57,8 +57,10 @@ def _with_title(e: Example, piece: Piece, name: str) -> Example:
         if p is piece: p = replace(p, end=p.end + more, labels=p.labels | {"title": name})
         elif p.part == piece.part and p.start > piece.start: p = replace(p, start=p.start + more, end=p.end + more)
         moved.append(p)
-    return replace(e, parts=tuple(text if n == piece.part else part for n, part in enumerate(e.parts)), pieces=tuple(moved))
+    parts = tuple(text if n == piece.part else part for n, part in enumerate(e.parts))
+    return replace(e, parts=parts, pieces=tuple(moved))
 
+# %% ../../nbs/reading/16_title_training.ipynb #f2dd766d
 def swapped(
     e: Example,
     rng: random.Random,
@@ -76,7 +78,7 @@ def swapped(
         e = _with_title(e, piece, name)
     return e
 
-# %% ../../nbs/reading/16_title_training.ipynb #49f72cea
+# %% ../../nbs/reading/16_title_training.ipynb #c02076f0
 def said_lines() -> list[str]:
     "memkit's own sentences with places for titles."
     return [line for line in own_data("titles_said.txt").read_text("utf-8").splitlines() if line.strip()]
@@ -91,6 +93,7 @@ def _place_labels(kind: str, name: str, domain: str) -> dict:
     if re.fullmatch(r"[\d.]+", kind): return labels | {"role": ROLES.index("rate"), "rating": float(kind)}
     return labels | {"role": ROLES.index({"back": "take_back"}.get(kind, kind))}
 
+# %% ../../nbs/reading/16_title_training.ipynb #1ec9b688
 def said_example(line: str, rng: random.Random) -> Example:
     "A sentence with titles in its places. Raises `ValueError` for a place of another kind."
     told = _ACTS.match(line)
@@ -108,7 +111,7 @@ def said_example(line: str, rng: random.Random) -> Example:
     if rng.random() < .5: text = text[0].upper() + text[1:]
     return Example("message", "ours", (text,), 1, {"title acts": [float(a in acts) for a in TITLE_ACTS]}, tuple(pieces))
 
-# %% ../../nbs/reading/16_title_training.ipynb #22d7577e
+# %% ../../nbs/reading/16_title_training.ipynb #275cc7c5
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 def _off_by_a_word(words: Sequence[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
@@ -118,6 +121,7 @@ def _off_by_a_word(words: Sequence[tuple[int, int]], start: int, end: int) -> li
     out = [(inside[0][0], inside[-2][1]), (inside[1][0], inside[-1][1])] if len(inside) > 1 else []
     return out + [(w[0], end) for w in before[-1:]] + [(start, w[1]) for w in after[:1]]
 
+# %% ../../nbs/reading/16_title_training.ipynb #09790722
 def near_misses(
     e: Example,
     titles: TitleList,
@@ -141,7 +145,7 @@ def near_misses(
         if near and rng.random() < .2: out.append(rng.choice(near))
     return [span for span in out if span not in gold]
 
-# %% ../../nbs/reading/16_title_training.ipynb #429aeccb
+# %% ../../nbs/reading/16_title_training.ipynb #a8ba3d3a
 class TitleModel(nn.Module):
     "MiniLM, four embeddings added to those of the words, and one linear layer a head."
     def __init__(self, dropout: float = .1):   # share of numbers set to zero before a head, while it trains
@@ -162,7 +166,7 @@ class TitleModel(nn.Module):
         for name, positions in told.items(): words = words + self.tables[name](positions)
         return self.bert(inputs_embeds=words, attention_mask=mask, token_type_ids=segments).last_hidden_state
 
-# %% ../../nbs/reading/16_title_training.ipynb #b441cc37
+# %% ../../nbs/reading/16_title_training.ipynb #9f5b5c17
 def shown(
     e: Example,
     titles: TitleList,
@@ -182,12 +186,13 @@ def shown(
         found += [(at, {"judged": 0}) for at in (tokens_in(t, len(e.parts) - 1, *s) for s in spans) if at]
     return e, t, golds, found
 
-# %% ../../nbs/reading/16_title_training.ipynb #3c82c7f4
+# %% ../../nbs/reading/16_title_training.ipynb #c2327745
 def _judged_loss(model: TitleModel, v: Tensor, labels: Sequence[Mapping]) -> Tensor:   # v: [n, 1152]
     "Role, domain and stars of every stretch that was in focus."
     loss = ce(model.heads["judged"](v), torch.tensor([of["judged"] for of in labels]))
     there = [i for i, of in enumerate(labels) if "domain" in of]
-    if there: loss = loss + .3*ce(model.heads["title domain"](v[there]), torch.tensor([labels[i]["domain"] for i in there]))
+    right = torch.tensor([labels[i]["domain"] for i in there])
+    if there: loss = loss + .3*ce(model.heads["title domain"](v[there]), right)
     rated = [i for i, of in enumerate(labels) if "rating" in of]
     if not rated: return loss
     more = torch.stack([(labels[i]["rating"] > torch.tensor(STARS[:-1])).float() for i in rated])
@@ -205,6 +210,7 @@ def _whole_loss(model: TitleModel, made: Sequence[tuple], states: Tensor, pooled
         if asks: loss = loss + .3*ce(model.heads[name](model.dropout(pooled[asks])), right)
     return loss
 
+# %% ../../nbs/reading/16_title_training.ipynb #3f0ae236
 def titles_loss(
     model: TitleModel,
     made: Sequence[tuple],   # as `shown` gives them, one at least
@@ -226,7 +232,7 @@ def titles_loss(
                for j, (t, at, others, _) in enumerate(judged)]
     return loss + _judged_loss(model, model.dropout(torch.stack(vectors)), [labels for *_, labels in judged])
 
-# %% ../../nbs/reading/16_title_training.ipynb #30d2634d
+# %% ../../nbs/reading/16_title_training.ipynb #9ba6418b
 def _optimizer(model: TitleModel, rate: float, steps: int):
     "AdamW: the encoder at `rate`, what is new five times as fast; and its schedule."
     encoder = [p for p in model.bert.parameters() if p.requires_grad]
@@ -241,6 +247,7 @@ def _batches(examples: Sequence[Example], size: int, rng: random.Random) -> list
     rng.shuffle(out)
     return out
 
+# %% ../../nbs/reading/16_title_training.ipynb #7879dc16
 def fit_titles(
     examples: Sequence[Example],     # messages, one at least
     first: Sequence[Example] = (),   # more of them, in the first pass only
@@ -248,7 +255,6 @@ def fit_titles(
     epochs: int = 6,
     rate: float = 2.5e-4,            # of the encoder
     model: TitleModel | None = None, # to go on with; None: MiniLM as it was published, with new heads
-    size: int = 16,                  # messages a step
     seed: int = 0,
     log: Callable[[str], None] = print,
 ) -> TitleModel:                     # ready to be used
@@ -256,12 +262,11 @@ def fit_titles(
     if not examples or epochs < 1: raise ValueError(f"need an example and a pass, got {len(examples)} and {epochs}")
     rng, start = random.Random(seed), time.time()
     torch.manual_seed(seed)
-    model = (model or TitleModel()).train()
+    model, size = (model or TitleModel()).train(), 16   # messages a step
     steps = epochs*-(-(len(examples) + len(said))//size) + -(-len(first)//size) + 1
     optimizer, schedule = _optimizer(model, rate, steps)
     for epoch in range(epochs):
-        every = [*examples, *(said_example(line, rng) for line in said), *(() if epoch else first)]
-        losses = []
+        every, losses = [*examples, *(said_example(line, rng) for line in said), *(() if epoch else first)], []
         for batch in _batches(every, size, rng):
             made = [shown(e, known_titles(), rng) for e in batch]
             with torch.autocast("cpu", torch.bfloat16): loss = titles_loss(model, made, rng)
@@ -269,33 +274,15 @@ def fit_titles(
         log(f"epoch {epoch + 1} {time.time() - start:.0f} s loss {np.mean(losses):.3f}")
     return model.eval()
 
-# %% ../../nbs/reading/16_title_training.ipynb #c4e9c0ed
-def judged_rows(reader: TitleReader, rows: Sequence[Mapping]) -> list[tuple]:
-    "Every title that the reader finds in these messages, with what it was judged to be, and its true rating or None."
-    from memkit.maprec.frames import canonical
-    out = []
-    for r in rows:
-        parts, want = (r["text"],), [x for x in r["rows"] if x["act"] == "rate"]
-        t = title_tokens(parts, reader.known)
-        states, pooled = reader.states([t], [focus_of(t, [], [])])
-        found = candidates(t, softmax(reader.head("title tag", states[0])), parts, reader.known)
-        kept = apart(reader.judged(t, found)) if found else []
-        spans = [(j.where.start, j.where.end) for j in kept]
-        rates = float(sigmoid(reader.head("title acts", pooled))[0, 0])
-        for j in kept:
-            name = canonical(r["text"][j.where.start:j.where.end], j.domain)
-            right = next((x["rating"] for x in want if alike(x["title"], name) >= .8), None)
-            out.append((j, score_evidence(j, spans, r["text"]), rates, r["text"], right))
-    return out
-
+# %% ../../nbs/reading/16_title_training.ipynb #b2b87788
 def fit_small(
-    reader: TitleReader,
-    rows: Sequence[Mapping],     # messages of hands that trained nothing of it
+    judged: Sequence[tuple],     # from `TitleReader.evidence`
 ) -> dict[str, np.ndarray]:      # weights and bias of the heads `scored` and `kept`
     "Which score is a title's, and does a title count? Two logistic regressions (ours)."
     from sklearn.linear_model import LogisticRegression
-    judged = judged_rows(reader, rows)
-    pairs = [(numbers, abs(stars - right) <= .25) for _, scores, _, _, right in judged if right for stars, numbers in scores]
+    pairs = []
+    for _, scores, _, _, right in judged:
+        if right: pairs += [(numbers, abs(stars - right) <= .25) for stars, numbers in scores]
     scored = LogisticRegression(C=1., max_iter=3000).fit(*map(np.array, zip(*pairs)))
     seen = lambda scores: any(scored.predict(np.array([numbers]))[0] for _, numbers in scores)
     numbers = [row_evidence(j, rates, seen(scores), text) for j, scores, rates, text, _ in judged]
@@ -305,7 +292,7 @@ def fit_small(
         out |= {f"{name}.weight": model.coef_.astype(np.float32), f"{name}.bias": model.intercept_.astype(np.float32)}
     return out
 
-# %% ../../nbs/reading/16_title_training.ipynb #e8a3f513
+# %% ../../nbs/reading/16_title_training.ipynb #bd5914f2
 def load_titles(path: Path) -> TitleModel:
     "The network as it was saved. Raises `ValueError` where something is missing or has another size."
     return load(path, model=TitleModel())

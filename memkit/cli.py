@@ -79,7 +79,7 @@ def cmd_experiment(a: argparse.Namespace):
     if a.amazon and a.name != "map":
         raise ValueError(f"--amazon belongs to the experiment map; {a.name} reads no ratings")
     ways = {"hybrid": _hybrid, "malp": _malp, "mark": _mark, "map": _map, "designs": _designs, "reader": _reader,
-            "answers": _answers}
+            "answers": _answers, "documents": _documents}
     run, more = ways[a.name](a)
     result = run()
     print_result(result)
@@ -132,11 +132,16 @@ def _answers(a: argparse.Namespace) -> tuple[Callable, Callable]:
     _not_malp(a)
     return lambda: run_answers(full=a.full), lambda result: ""
 
+def _documents(a: argparse.Namespace) -> tuple[Callable, Callable]:
+    from memkit.experiments.documents import run_documents
+    _not_malp(a)
+    return lambda: run_documents(full=a.full), lambda result: ""
+
 def _pictures(result: Mapping) -> Mapping:
     "The figures of a paper, or the one picture of the designs."
     from memkit.experiments.evidence import evidence_picture
     from memkit.experiments.figures import all_of
-    if result["experiment"] in ("reader", "answers"): return {}
+    if result["experiment"] in ("reader", "answers", "documents"): return {}
     return {"evidence": evidence_picture(result["rows"])} if result["experiment"] == "designs" else all_of(result)
 
 # %% ../nbs/92_cli.ipynb #571c48d6
@@ -339,8 +344,8 @@ FULL = ("hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQu
         "answers: four hands, half an hour")
 
 def add_experiment(c: argparse.ArgumentParser):
-    c.add_argument("name", choices=("hybrid", "malp", "mark", "map", "designs", "reader", "answers"),
-                   help="a paper; designs: all on the same conversations; reader, answers: other people's words")
+    c.add_argument("name", choices=("hybrid", "malp", "mark", "map", "designs", "reader", "answers", "documents"),
+                   help="a paper; designs: all on the same conversations; others: other people's words")
     size = c.add_mutually_exclusive_group()
     size.add_argument("--quick", dest="full", action="store_false",
                       help="little data and few answers, about three minutes on two cores (the default)")

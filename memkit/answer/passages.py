@@ -7,7 +7,7 @@ __all__ = ['PASSAGE_HEADS', 'PASSAGE_LOSS', 'PASSAGES', 'without_header', 'is_fu
            'passage_loss', 'general_loss', 'Shown', 'heading_of', 'passage_example', 'spliced', 'passage_examples',
            'general_example', 'batched', 'fit_passages', 'quantized', 'Judged', 'PassageScorer', 'load_passages']
 
-# %% ../../nbs/answer/06_passages.ipynb #e7c11b25
+# %% ../../nbs/answer/06_passages.ipynb #107c6a46
 import logging
 import random
 import re
@@ -32,10 +32,10 @@ from ..reading.encoder import Tokens, tokens_in, tokens_of
 from ..reading.examples import Example, Piece, typed_text
 from ..reading.reader import Encoded, sigmoid
 
-# %% ../../nbs/answer/06_passages.ipynb #11863dfc
+# %% ../../nbs/answer/06_passages.ipynb #ce6f373c
 if TYPE_CHECKING: from torch import Tensor
 
-# %% ../../nbs/answer/06_passages.ipynb #50851dda
+# %% ../../nbs/answer/06_passages.ipynb #7b09ae0b
 _HEADER = re.compile(r"\s*Question:\s*(?P<question>.*?)\s*(?:URL:\s*\S*\s*)?Answer:\s*|\s*URL:\s*\S+\s*", re.S | re.I)
 _LABEL = re.compile(r"^(?:Key Points?|Summary|Overview|Answer|On this page)(?:\s*[:-]|(?=\s*\n))\s*", re.I)
 
@@ -45,7 +45,7 @@ def without_header(text: str) -> tuple[str, str]:   # the page's question, '' wh
     question, text = ((m["question"] or "").strip(), text[m.end():]) if m else ("", text)
     return question, _LABEL.sub("", text.strip())
 
-# %% ../../nbs/answer/06_passages.ipynb #5ffd58b5
+# %% ../../nbs/answer/06_passages.ipynb #1ea9e3a2
 _POINTS = re.compile(
     r"https?://|www\.|\bURL:|\bclick\b|\b(?:see|visit|read|watch) (?:the|our|also|more)\b|\bmore information\b"
     r"|\blearn more\b|\bto enlarge\b|^These resources|^NIH:|\bPDQ\b|\blast (?:updated|reviewed)\b|^Key Points"
@@ -56,19 +56,24 @@ def is_furniture(sentence: str) -> bool:
     words = re.findall(r"[^\W\d_]+", sentence)
     return len(words) < 3 or sentence.rstrip(" \"”)").endswith("?") or bool(_POINTS.search(sentence))
 
-# %% ../../nbs/answer/06_passages.ipynb #c661dcce
+# %% ../../nbs/answer/06_passages.ipynb #32b0e86d
+def _split(sentence: str) -> list[str]:
+    "A run of points that are sentences of their own, one by one; anything else whole."
+    first = re.search(r"\s-\s", sentence)
+    return re.split(r"(?<=\.)\s+-\s+", sentence) if first and sentence[:first.start()].endswith(".") else [sentence]
+
 def units(passage: str) -> list[tuple[int, int]]:   # start and end of each
     "The sentences of a passage; the points of a list stay with the sentence that leads to them."
     out, at = [], 0
-    for s in sentences(passage):
+    for s in (part for whole in sentences(passage) for part in _split(whole)):
         start = passage.index(s, at)
         at = start + len(s)
-        leads = out and passage[out[-1][0]:out[-1][1]].endswith(":")
-        if out and (s.startswith("- ") or leads): out[-1] = (out[-1][0], at)
+        before = passage[slice(*out[-1])] if out else ""
+        if before.endswith(":") or s.startswith("- ") and re.search(r":\s+-\s", before): out[-1] = (out[-1][0], at)
         else: out.append((start, at))
     return out
 
-# %% ../../nbs/answer/06_passages.ipynb #f4fb62a5
+# %% ../../nbs/answer/06_passages.ipynb #04cf91f5
 def focused(
     message: str,
     words: int = 55,   # the most that is kept, 1 or more
@@ -81,7 +86,7 @@ def focused(
         if n <= room or not kept: kept, room = [*kept, i], room - n
     return " ".join(" ".join(parts[i].split()[:words]) for i in sorted(kept))
 
-# %% ../../nbs/answer/06_passages.ipynb #f2774c26
+# %% ../../nbs/answer/06_passages.ipynb #84b9f2fb
 PASSAGE_HEADS = {"relevant": ("whole", 1), "sentence": ("stretch", 1), "general": ("whole", 1)}
 
 def list_loss(
@@ -98,7 +103,7 @@ def list_loss(
         if total > 0: losses.append(-(wanted[at]/total*torch.log_softmax(logits[at], 0)).sum())
     return torch.stack(losses).mean() if losses else torch.tensor(0.)
 
-# %% ../../nbs/answer/06_passages.ipynb #edbf9e79
+# %% ../../nbs/answer/06_passages.ipynb #9f345253
 def passage_loss(model, examples, tokens, states, pooled) -> "Tensor":
     "Is a passage relevant, among the others of its question, and which of its sentences answer?"
     import torch
@@ -121,7 +126,7 @@ def general_loss(model, examples, tokens, states, pooled) -> "Tensor":
 
 PASSAGE_LOSS = {"passage": passage_loss, "general": general_loss}
 
-# %% ../../nbs/answer/06_passages.ipynb #2cc3d94d
+# %% ../../nbs/answer/06_passages.ipynb #bc92b981
 @dataclass(frozen=True)
 class Shown:
     "A document beside a question."
@@ -141,7 +146,7 @@ def _wanted(sentence: str, shown: Shown) -> float:
     if shown.marked is not None: return float(any(m in sentence or sentence in m for m in shown.marked))
     return shown.grade if shown.grade in (0., 1.) else .1
 
-# %% ../../nbs/answer/06_passages.ipynb #b3e941a5
+# %% ../../nbs/answer/06_passages.ipynb #da163ca6
 def passage_example(
     question: str,
     group: str,              # the question's name
@@ -152,13 +157,13 @@ def passage_example(
     "A question and one passage of a document: the first, in six of ten, or another."
     heading, parts = heading_of(shown.document, rng), passages(shown.document.text, words, 20)
     first = shown.marked is not None or rng.random() < .6
-    text = parts[0] if first else rng.choice(parts)
+    text = without_header(parts[0] if first else rng.choice(parts))[1]
     before = f"{heading}\n" if heading else ""
     pieces = [Piece(1, len(before) + a, len(before) + b, {"sentence": _wanted(text[a:b], shown)}) for a, b in units(text)]
     return Example("passage", "", (question, before + text), 1, {"relevant": shown.grade}, tuple(pieces),
                    {"group": group})
 
-# %% ../../nbs/answer/06_passages.ipynb #d27dbf24
+# %% ../../nbs/answer/06_passages.ipynb #8e33f359
 def spliced(
     question: str,
     group: str,
@@ -176,7 +181,7 @@ def spliced(
         text += e.parts[1][start:] + " "
     return Example("passage", "", (question, text), 1, {"relevant": 1.}, tuple(pieces), {"group": group})
 
-# %% ../../nbs/answer/06_passages.ipynb #08516113
+# %% ../../nbs/answer/06_passages.ipynb #3fff3b47
 def passage_examples(
     question: str,
     group: str,
@@ -194,7 +199,7 @@ def general_example(question: str, answerable: bool, rng: random.Random) -> Exam
     "A question alone, and whether documents can answer it."
     return Example("general", "", (focused(typed_text(question, rng)),), 1, {"general": float(answerable)})
 
-# %% ../../nbs/answer/06_passages.ipynb #d5177c2b
+# %% ../../nbs/answer/06_passages.ipynb #dcf7e1fb
 def batched(
     groups: Sequence[list[Example]],   # the examples of each question
     size: int,                         # examples of a batch, about
@@ -209,7 +214,7 @@ def batched(
     rng.shuffle(out)
     return out
 
-# %% ../../nbs/answer/06_passages.ipynb #0532431c
+# %% ../../nbs/answer/06_passages.ipynb #24f462e9
 def fit_passages(
     made: Callable[[random.Random], list[list[Example]]],   # the batches of a pass
     epochs: int = 1,
@@ -233,7 +238,7 @@ def fit_passages(
         log(f"epoch {epoch + 1} {time.time() - start:.0f} s {means}")
     return model.eval()
 
-# %% ../../nbs/answer/06_passages.ipynb #b1985d5b
+# %% ../../nbs/answer/06_passages.ipynb #98a7e117
 def quantized(
     graph: Path,    # an ONNX file
     path: Path,     # the file to write
@@ -256,7 +261,7 @@ class Judged:
         "The best probability of a sentence that isn't furniture, 0..1."
         return max((p for a, b, p in self.sentences if not is_furniture(self.text[a:b])), default=0.)
 
-# %% ../../nbs/answer/06_passages.ipynb #fa0bff4e
+# %% ../../nbs/answer/06_passages.ipynb #5e46b2fe
 PASSAGES = "passages.safetensors"
 
 class PassageScorer(Encoded):
@@ -277,7 +282,7 @@ class PassageScorer(Encoded):
         pooled = self.states([tokens_of((focused(question),))])[1]
         return float(sigmoid(self.head("general", pooled)[0, 0]))
 
-# %% ../../nbs/answer/06_passages.ipynb #a485dd58
+# %% ../../nbs/answer/06_passages.ipynb #dcaf061a
 def _judged(self: PassageScorer, t: Tokens, states, pooled, logit: float, text: str, before: int) -> Judged:
     found = []
     for a, b in units(text):
@@ -302,7 +307,7 @@ def judge(
         rows.append(tokens_of((focused(question), above + body)))
     return _in_batches(self, rows, bodies, size)
 
-# %% ../../nbs/answer/06_passages.ipynb #50b35eaa
+# %% ../../nbs/answer/06_passages.ipynb #53436043
 def _in_batches(self: PassageScorer, rows: list[Tokens], bodies: list[tuple[str, int]], size: int) -> list[Judged]:
     "All pairs, those of like length together, on all usable cores."
     out: list = [None]*len(rows)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['HEADINGS', 'NO_ROOM', 'SET_ASIDE', 'check_counts', 'TurnSettings', 'ShowSettings', 'Design', 'with_reading', 'read',
            'chosen', 'documents', 'look_up', 'rounds_said', 'pieces', 'rounds_as_messages', 'messages', 'outcomes',
-           'with_prompt', 'prompt', 'answer_known', 'answer', 'check', 'take_in', 'count_recalls']
+           'with_prompt', 'prompt', 'answer_known', 'answer_documents', 'answer', 'check', 'take_in', 'count_recalls']
 
 # %% ../../nbs/turn/01_stages.ipynb #c12994b7
 from collections.abc import Iterable, Mapping, Sequence
@@ -232,12 +232,18 @@ def answer_known(
     found = known_answer(assistant, turn)
     return replace(turn, draft=found.text, fallback="", extra={**turn.extra, "answer": found.row}) if found else None
 
+def answer_documents(assistant: Design, turn: Turn) -> Turn | None:
+    "The turn with an answer made of sentences of its documents, where they answer and the setting asks for it (ours)."
+    if assistant.settings.answers != "known" or not turn.documents: return None
+    from memkit.answer.from_documents import document_answer
+    return document_answer(assistant, turn)
+
 def answer(
     assistant: Design,
     turn: Turn,
 ) -> Turn:
-    "What is known, or else the model's own words."
-    if known := answer_known(assistant, turn): return known
+    "What is known, or what the documents say, or else the model's own words."
+    if known := answer_known(assistant, turn) or answer_documents(assistant, turn): return known
     reply = assistant.model_for(turn.user).generate([turn.messages], max_tokens=assistant.settings.answer_tokens)[0]
     return replace(turn, draft=reply.text, answer_tokens=reply.answer_tokens)
 

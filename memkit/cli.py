@@ -132,6 +132,7 @@ def _answers(a: argparse.Namespace) -> tuple[Callable, Callable]:
     _not_malp(a)
     return lambda: run_answers(full=a.full), lambda result: ""
 
+# %% ../nbs/92_cli.ipynb #1a7f8de0
 def _documents(a: argparse.Namespace) -> tuple[Callable, Callable]:
     from memkit.experiments.documents import run_documents
     _not_malp(a)

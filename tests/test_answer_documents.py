@@ -66,11 +66,11 @@ def test_points_stay_with_what_leads_to_them():
 
 
 @few
-@given(st.lists(st.sampled_from(["I am 61.", "Why does it hurt?", "My wife drives me everywhere these days.", "thanks", "x "*70]), min_size=1, max_size=30))
+@given(st.lists(st.sampled_from(["I am 61.", "Why does it hurt?", "My wife drives me everywhere these days.", "thanks", "x "*70]), min_size=1, max_size=12))
 def test_a_long_message_keeps_its_questions(parts):
     message = " ".join(parts)
     short = focused(message)
-    assert len(short.split()) <= max(55, len(message.split()) if len(message.split()) <= 55 else 55)
+    assert short.strip() and len(short.split()) <= 55
     if "Why does it hurt?" in sentences(message): assert "Why does it hurt?" in short
 
 

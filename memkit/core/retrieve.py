@@ -221,8 +221,7 @@ class Reranker(Protocol):
 
 # %% ../../nbs/core/11_retrieve.ipynb #482e5044
 class FusedRetriever:
-    """Finds documents by words and by meaning (hybrid §5.1; the default fusion is ours).
-    Safe to share among threads."""
+    "Finds documents by words and by meaning (hybrid §5.1; the default fusion is ours). Threads may share one."
     def __init__(
         self,
         documents: Sequence[Document],                # each id once; may be empty
@@ -240,12 +239,11 @@ class FusedRetriever:
         if settings.fusion != "bm25" and self.documents:
             kept = partial(corpus_index, home=cache_dir()/"indexes" if keep_vectors else None)
             index = (lambda v: filled(make_index(v.shape[1]), v)) if make_index else kept
-            vectors = corpus_vectors if keep_vectors else lambda embedder, texts: embedder.embed(texts)
-            self.dense = DenseSide(self.documents, embedder or MiniLM(), settings, vectors, index)
+            made = corpus_vectors if keep_vectors else lambda embedder, texts: embedder.embed(texts)
+            self.dense = DenseSide(self.documents, embedder or MiniLM(), settings, made, index)
         self.speller = Speller(self.bm25.holding) if settings.spelling else None
 
     def _shown(self, d: Document) -> str: return with_title(d.title if self.settings.titles else "", d.text)
-
     def __len__(self) -> int: return len(self.documents)
 
 # %% ../../nbs/core/11_retrieve.ipynb #b9d347b3

@@ -8,7 +8,7 @@ __all__ = ['TRAINED', 'TUNED', 'SEALED_HAND', 'WITHOUT', 'consumer_questions', '
            'fit_enough', 'topics_for', 'compared', 'trial_of', 'ranking_rows', 'answer_items', 'answer_rows',
            'search_ms', 'run_documents']
 
-# %% ../../nbs/experiments/67a_documents.ipynb #09885aac
+# %% ../../nbs/experiments/67a_documents.ipynb #4b39ee1b
 import json
 import random
 import time
@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fastcore.basics import patch
 
 from ..answer.from_documents import answered_weights, from_documents, probability_answered, relevance
 from ..answer.passages import (Shown, batched, fit_passages, general_example, is_furniture, load_passages,
                                     passage_examples, units, without_header)
+
+# %% ../../nbs/experiments/67a_documents.ipynb #d4af8ed2
 from ..core.embed import Embedder, MiniLM, Remembered, usable_cores
 from ..core.embedders import load_embedder
 from ..core.files import own_data
@@ -38,7 +41,7 @@ from ..hybrid.corpus import normal
 from ..hybrid.fallback import Calibration, calibrate, labelled_questions
 from ..reading.examples import voices
 
-# %% ../../nbs/experiments/67a_documents.ipynb #9e4f78b6
+# %% ../../nbs/experiments/67a_documents.ipynb #810ecac3
 TRAINED, TUNED, SEALED_HAND = ("am",), ("an",), ("ao",)     # hands that wrote consumer questions
 
 def consumer_questions(
@@ -59,7 +62,7 @@ def own_questions(split: str = "tune") -> list[Asked]:
     "Our own labelled questions of one half."
     return [Asked(f"own{i}", "own", q.question, q.relevant, "", split) for i, q in enumerate(labelled_questions(split))]
 
-# %% ../../nbs/experiments/67a_documents.ipynb #9f2865c0
+# %% ../../nbs/experiments/67a_documents.ipynb #85bb483e
 def names_of(d: Document) -> set[str]:
     "What a document's topic is called, as compared."
     return {focus_of(d), *(normal(s) for s in d.meta.get("synonyms") or ())}
@@ -79,16 +82,18 @@ class Neighbours:
         self.names, self.embedder = list(self.topics), load_embedder("minilm")
         self.vectors = self.embedder.embed(self.names)
 
-    def grade(self, a: Asked, d: Document) -> float | None:   # None: it may answer too
-        "What a document is worth for a question."
-        if d.id in a.relevant: return 1.
-        if not a.relevant: return 0.
-        right = [self.documents[i] for i in a.relevant]
-        if not _alike(set().union(*map(names_of, right)), names_of(d)): return 0.
-        if not a.focus or d.category in {r.category for r in right}: return None
-        return .4 if d.category == "information" else .3
+# %% ../../nbs/experiments/67a_documents.ipynb #6c6962ff
+@patch
+def grade(self: Neighbours, a: Asked, d: Document) -> float | None:   # None: it may answer too
+    "What a document is worth for a question."
+    if d.id in a.relevant: return 1.
+    if not a.relevant: return 0.
+    right = [self.documents[i] for i in a.relevant]
+    if not _alike(set().union(*map(names_of, right)), names_of(d)): return 0.
+    if not a.focus or d.category in {r.category for r in right}: return None
+    return .4 if d.category == "information" else .3
 
-# %% ../../nbs/experiments/67a_documents.ipynb #510e53f3
+# %% ../../nbs/experiments/67a_documents.ipynb #29a478ce
 def _near(self: Neighbours, a: Asked, rng: random.Random) -> list[Document]:
     "Of each of ten near topics one document, mostly of the type that is asked for."
     text = a.text if not a.focus or rng.random() < .4 else a.focus
@@ -99,24 +104,25 @@ def _near(self: Neighbours, a: Asked, rng: random.Random) -> list[Document]:
         out.append(rng.choice(fit if fit and rng.random() < .75 else self.topics[topic]))
     return out
 
+# %% ../../nbs/experiments/67a_documents.ipynb #c2a16a94
 def negatives(
     near: Neighbours,
     a: Asked,
     rng: random.Random,
 ) -> list[Shown]:
-    "Two documents of the same topic, two of near topics, two that share words; three and three where nothing answers."
+    "Two documents of the same topic, two of near topics, one that shares words, or two where nothing answers."
     same = [d for i in a.relevant for d in near.topics[focus_of(near.documents[i])]]
     _, best = near.bm25.ranked(" ".join(rarest(near.bm25, a.text, 12)), 15)
     words = [near.documents[near.ids[i]] for i in best.tolist()]
     out: dict[str, Shown] = {}
-    for pool, n in ((same, 2), (_near(near, a, rng), 2 if a.relevant else 3), (words, 2 if a.relevant else 3)):
+    for pool, n in ((same, 2), (_near(near, a, rng), 2), (words, 1 if a.relevant else 2)):
         pool = [d for d in pool if d.id not in out and d.id not in a.relevant]
         for d in rng.sample(pool, min(len(pool), n)):
             grade = near.grade(a, d)
             if grade is not None: out[d.id] = Shown(d, grade)
     return list(out.values())
 
-# %% ../../nbs/experiments/67a_documents.ipynb #4c1fde7d
+# %% ../../nbs/experiments/67a_documents.ipynb #1e7788f6
 def marked_sentences() -> dict[str, dict[str, list[int]]]:
     "By question and document: the numbers of the units that answer, in its first passage of 100 words."
     return json.loads(own_data("passage_sentences.json").read_text("utf-8"))
@@ -133,20 +139,20 @@ def question_examples(a: Asked, near: Neighbours, marks: Mapping[str, Sequence[i
     shown = [Shown(d, 1., _marked(d, marks.get(d.id))) for d in good]
     return passage_examples(a.text, a.id, [*shown, *negatives(near, a, rng)], rng)
 
-# %% ../../nbs/experiments/67a_documents.ipynb #c857a6ef
+# %% ../../nbs/experiments/67a_documents.ipynb #f0d8da90
 _FORMS = (("story", .45), ("typos", .2), ("several", .2), ("keywords", .1), ("verbatim", .05))
 
 def templates(documents: Sequence[Document], n: int, seed: int = 0) -> list[Asked]:
     "About `n` questions on tuning topics, nearly half of them as stories."
     return [a for form, share in _FORMS for a in ask(documents, form, "tune", round(n*share), seed)]
 
-# %% ../../nbs/experiments/67a_documents.ipynb #da21de08
+# %% ../../nbs/experiments/67a_documents.ipynb #b3e51ec7
 _NO_QUESTION = ("told", "several", "before", "when", "tells", "wishes", "chats")   # what no document answers
 
 def train_passages(
     path: Path,                # the weights are written here
     hands: Sequence[str] = TRAINED,
-    n: int = 260,              # questions by templates
+    n: int = 160,              # questions by templates
     log: Callable[[str], None] = print,
 ) -> Path:                     # `path`
     "Train the cross-encoder on tuning topics and on what these hands asked, and write its weights."
@@ -167,7 +173,7 @@ def train_passages(
     save(fit_passages(made, log=log), path)
     return path
 
-# %% ../../nbs/experiments/67a_documents.ipynb #ecfc127e
+# %% ../../nbs/experiments/67a_documents.ipynb #e1f68e84
 def relevance_of(asked: Sequence[Asked], retriever, progress: bool = False) -> list[dict[str, float]]:
     "What the cross-encoder says about each question."
     from tqdm.auto import tqdm
@@ -185,7 +191,7 @@ def fit_enough(
     able = [fitted.probability(e) for e, yes in zip(found, answerable) if yes]
     return replace(fitted, threshold=float(np.quantile(able, declined)))
 
-# %% ../../nbs/experiments/67a_documents.ipynb #839414eb
+# %% ../../nbs/experiments/67a_documents.ipynb #d8964efa
 def topics_for(
     hands: Iterable[str],
     split: str = "score",          # or tune
@@ -208,7 +214,7 @@ def compared() -> dict[str, RetrieveSettings]:
     "The searches that are compared, on bare documents."
     return {**systems(), WITHOUT: RetrieveSettings(titles=False, rerank=0)}
 
-# %% ../../nbs/experiments/67a_documents.ipynb #5e99a3b4
+# %% ../../nbs/experiments/67a_documents.ipynb #1361fbb5
 def trial_of(
     asked: Sequence[Asked],             # each with relevant documents
     documents: Sequence[Document],
@@ -230,7 +236,7 @@ def ranking_rows(what: str, trial: Trial) -> list[dict[str, Any]]:
         rows.append(figure(table, f"{what}: ours less {other}", "nDCG@10", paired(scores[OURS], scores[other])))
     return rows
 
-# %% ../../nbs/experiments/67a_documents.ipynb #2eca453c
+# %% ../../nbs/experiments/67a_documents.ipynb #901213b7
 def answer_items(
     asked: Sequence[Asked],
     retriever,
@@ -254,7 +260,7 @@ def answer_items(
                     "ms": 1000*(time.perf_counter() - start)})
     return out
 
-# %% ../../nbs/experiments/67a_documents.ipynb #1e3e067d
+# %% ../../nbs/experiments/67a_documents.ipynb #58a3b853
 def answer_rows(what: str, items: Sequence[Mapping]) -> list[dict[str, Any]]:
     "How many are declined, and where the sentences of the answers come from."
     able, not_able = ([i for i in items if i["answerable"] == yes] for yes in (True, False))
@@ -278,7 +284,7 @@ def search_ms(asked: Sequence[Asked], documents: Sequence[Document], embedder: E
         out.append(1000*(time.perf_counter() - start))
     return out
 
-# %% ../../nbs/experiments/67a_documents.ipynb #e89b4b19
+# %% ../../nbs/experiments/67a_documents.ipynb #eba4c2e6
 def run_documents(
     full: bool = False,                    # all scoring topics, 200 messages of each form; else 1,600 documents, 20
     hands: Sequence[str] = SEALED_HAND,    # whose consumer questions score

@@ -294,6 +294,7 @@ def _gives_way(bot: HybridChatbot, turn: Turn, way: str) -> bool:
 def _written(bot: HybridChatbot, turn: Turn) -> Turn:
     "The model's own words, held to those of the texts it was shown where it can be held."
     s, texts = bot.settings, [p.text for p in turn.sections if p.kept and p.hit]
+    if turn.fallback and s.check and s.answers == "known": return turn     # nothing that it wrote could stand
     held = getattr(bot.model, "generate_from", None)     # models in this process have it
     if texts and s.hold_to_sources and held: reply = held(turn.messages, texts, s.answer_tokens, s.hold_to_sources)
     else: reply = bot.model.generate([turn.messages], max_tokens=s.answer_tokens)[0]

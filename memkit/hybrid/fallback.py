@@ -60,6 +60,7 @@ def evidence_of(
             "nearest": max(top[0], best("passage score")), "ahead": top[0] - top[-1], "coverage": covered,
             **relevance(query, hits, retriever)}
 
+# %% ../../nbs/hybrid/25_fallback.ipynb #2b2bbb17
 def _best_sentence(retriever: FusedRetriever, query: str, among: int) -> list[float]:
     "The cosines of the passages nearest to the sentence of the message that comes nearest to one, best first."
     if not retriever.dense: return [0.]
@@ -109,8 +110,8 @@ def calibrate(
 
 # %% ../../nbs/hybrid/25_fallback.ipynb #56d0e7fa
 def load_calibration(
-    embedder: str,  # an embedder's name
+    embedder: str = "",  # an embedder's name
 ) -> Calibration:
-    "The calibration that travels with memkit for this embedder, or else the one that reads wording alone."
+    "The calibration that travels with memkit for this embedder, or else the one for any."
     kept = {c["embedder"]: Calibration(**c) for c in json.loads(own_data("fallback.json").read_text(encoding="utf-8"))}
     return kept.get(embedder, kept[""])

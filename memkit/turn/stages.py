@@ -232,6 +232,7 @@ def answer_known(
     found = known_answer(assistant, turn)
     return replace(turn, draft=found.text, fallback="", extra={**turn.extra, "answer": found.row}) if found else None
 
+# %% ../../nbs/turn/01_stages.ipynb #310edcf6
 def answer_documents(assistant: Design, turn: Turn) -> Turn | None:
     "The turn with an answer made of sentences of its documents, where they answer and the setting asks for it (ours)."
     if assistant.settings.answers != "known" or not turn.documents: return None

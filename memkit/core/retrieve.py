@@ -41,8 +41,8 @@ class RetrieveSettings:
     bm25_weight: float = .25        # ours: share of BM25 in the weighted score
     passage_weight: float = .45     # ours: of the document's nearest passage
     whole_weight: float = .3        # ours: of the document as one vector
-    rerank: int = 30                # ours: the best of the weighted fusion that a cross-encoder reads; 0: none
-    rerank_weight: float = .5       # ours: share of its probability in their score, 0..1
+    rerank: int = 20                # ours: the best of the weighted fusion that a cross-encoder reads; 0: none
+    rerank_weight: float = .4       # ours: share of its probability in their score, 0..1
     reranker: str = "memkit.answer.passages:load_passages"   # what opens it, module and function (a `Reranker`)
     pool: int = 50                  # ours: candidates that each side puts forward
     each: int = 5                   # authors' code: candidates of each side in 'rrf'

@@ -6,7 +6,7 @@
 __all__ = ['DocumentSettings', 'in_words', 'Said', 'sentences_of', 'chosen_sentences', 'nearest_passage', 'FromDocuments',
            'from_documents', 'relevance', 'answered_weights', 'probability_answered', 'document_answer']
 
-# %% ../../nbs/answer/07_from_documents.ipynb #7c2cefb9
+# %% ../../nbs/answer/07_from_documents.ipynb #96ea56ed
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -24,10 +24,10 @@ from ..core.records import Document, Hit, Turn
 from ..core.support import Checked
 from ..reading.reader import sigmoid
 
-# %% ../../nbs/answer/07_from_documents.ipynb #77703464
+# %% ../../nbs/answer/07_from_documents.ipynb #e3f03508
 if TYPE_CHECKING: from memkit.turn.stages import Design
 
-# %% ../../nbs/answer/07_from_documents.ipynb #37234761
+# %% ../../nbs/answer/07_from_documents.ipynb #c51009d0
 @dataclass(frozen=True, kw_only=True)
 class DocumentSettings:
     "How much of the documents an answer says; all ours, chosen on hand `an`."
@@ -43,7 +43,7 @@ class DocumentSettings:
             value = getattr(self, name)
             if not 0 <= value <= 1: raise ValueError(f"{name} must lie in 0..1, got {value}")
 
-# %% ../../nbs/answer/07_from_documents.ipynb #b9f86472
+# %% ../../nbs/answer/07_from_documents.ipynb #36ba97bc
 _POINT = re.compile(r"(?:^|\s+)[-•*]\s+")
 
 def in_words(
@@ -64,7 +64,7 @@ def in_words(
     end = "." if len(kept) == len(points) else "; …"
     return f"{lead} {'; '.join(kept)}{end}".strip()
 
-# %% ../../nbs/answer/07_from_documents.ipynb #022045f6
+# %% ../../nbs/answer/07_from_documents.ipynb #2db412bc
 @dataclass(frozen=True)
 class Said:
     "A sentence of an answer."
@@ -87,7 +87,7 @@ def sentences_of(
             if text not in found: found[text] = Said(text, document, (n, a), p*j.relevant)
     return sorted(found.values(), key=lambda s: -s.score)
 
-# %% ../../nbs/answer/07_from_documents.ipynb #20bfa135
+# %% ../../nbs/answer/07_from_documents.ipynb #492b33d2
 def chosen_sentences(
     found: Sequence[Said],          # best first
     room: int,                      # words
@@ -104,7 +104,7 @@ def chosen_sentences(
         if room < 1: break
     return sorted(out, key=lambda s: s.place)
 
-# %% ../../nbs/answer/07_from_documents.ipynb #241c6a5c
+# %% ../../nbs/answer/07_from_documents.ipynb #69a616e2
 def nearest_passage(d: Document, question: str, retriever) -> str:
     "The passage nearest to a question, where the retriever knows it (`best_passage`); else the first."
     best = getattr(retriever, "best_passage", None)
@@ -118,7 +118,7 @@ def _pairs(question: str, hits: Sequence[Hit], retriever) -> list[tuple[int, tup
         out += [(n, (question, h.item.title, text)) for text in dict.fromkeys((near, first))]
     return out
 
-# %% ../../nbs/answer/07_from_documents.ipynb #60825c81
+# %% ../../nbs/answer/07_from_documents.ipynb #da16bf91
 @dataclass(frozen=True)
 class FromDocuments:
     "An answer made of sentences of documents."
@@ -143,7 +143,7 @@ def from_documents(
         out += new
     return FromDocuments(_marked(out), tuple(out))
 
-# %% ../../nbs/answer/07_from_documents.ipynb #3f67b989
+# %% ../../nbs/answer/07_from_documents.ipynb #a0b72546
 def _marked(said: Sequence[Said]) -> str:
     "Sentences as a text, with the number of their source behind those of one document."
     out = ""
@@ -152,7 +152,7 @@ def _marked(said: Sequence[Said]) -> str:
         out += s.text + (f" [{s.document + 1}] " if last else " ")
     return out.strip()
 
-# %% ../../nbs/answer/07_from_documents.ipynb #d607196b
+# %% ../../nbs/answer/07_from_documents.ipynb #b283678d
 def relevance(
     message: str,
     hits: Sequence[Hit],     # documents, best first, of a search; read here where the search didn't
@@ -172,7 +172,7 @@ def relevance(
     best = sorted((r for r, _ in read), reverse=True) + [0.]
     return dict(zip(names, (load_passages().general(message), *best[:2], max(a for _, a in read))))
 
-# %% ../../nbs/answer/07_from_documents.ipynb #514628c0
+# %% ../../nbs/answer/07_from_documents.ipynb #2bc88693
 @lru_cache(1)
 def answered_weights() -> dict[str, Any]:
     "How that probability is weighed for any collection, and from where on it is enough (`data/fallback.json`)."
@@ -189,7 +189,7 @@ def probability_answered(
     kept = answered_weights()
     return float(sigmoid(np.float64(kept["bias"] + sum(w*found[name] for name, w in kept["weights"].items()))))
 
-# %% ../../nbs/answer/07_from_documents.ipynb #99b08744
+# %% ../../nbs/answer/07_from_documents.ipynb #813ebc8d
 def document_answer(
     assistant: "Design",
     turn: Turn,

@@ -8,7 +8,7 @@ __all__ = ['PASSAGE_HEADS', 'PASSAGE_LOSS', 'PASSAGES', 'without_header', 'is_fu
            'heading_of', 'passage_example', 'spliced', 'passage_examples', 'general_example', 'batched', 'fit_passages',
            'quantized', 'Judged', 'PassageScorer', 'load_passages']
 
-# %% ../../nbs/answer/06_passages.ipynb #198bd9e0
+# %% ../../nbs/answer/06_passages.ipynb #f52556b3
 import logging
 import random
 import re
@@ -33,10 +33,10 @@ from ..reading.encoder import Tokens, tokens_in, tokens_of
 from ..reading.examples import Example, Piece, typed_text
 from ..reading.reader import Encoded, sigmoid
 
-# %% ../../nbs/answer/06_passages.ipynb #518124f3
+# %% ../../nbs/answer/06_passages.ipynb #20df4a4e
 if TYPE_CHECKING: from torch import Tensor
 
-# %% ../../nbs/answer/06_passages.ipynb #843c6293
+# %% ../../nbs/answer/06_passages.ipynb #eae0e64d
 _HEADER = re.compile(r"\s*Question:\s*(?P<question>.*?)\s*(?:URL:\s*\S*\s*)?Answer:\s*|\s*URL:\s*\S+\s*", re.S | re.I)
 _LABEL = re.compile(r"^(?:Key Points?|Summary|Overview|Answer|On this page)(?:\s*[:-]|(?=\s*\n))\s*", re.I)
 
@@ -46,7 +46,7 @@ def without_header(text: str) -> tuple[str, str]:   # the page's question, '' wh
     question, text = ((m["question"] or "").strip(), text[m.end():]) if m else ("", text)
     return question, _LABEL.sub("", text.strip())
 
-# %% ../../nbs/answer/06_passages.ipynb #e84b0ab9
+# %% ../../nbs/answer/06_passages.ipynb #d06f6977
 _POINTS = re.compile(
     r"https?://|www\.|\bURL:|\bclick\b|\b(?:see|visit|read|watch) (?:the|our|also|more)\b|\bmore information\b"
     r"|\blearn more\b|\bto enlarge\b|^These resources|^NIH:|\bPDQ\b|\blast (?:updated|reviewed)\b|^Key Points"
@@ -57,7 +57,7 @@ def is_furniture(sentence: str) -> bool:
     words = re.findall(r"[^\W\d_]+", sentence)
     return len(words) < 3 or sentence.rstrip(" \"”)").endswith("?") or bool(_POINTS.search(sentence))
 
-# %% ../../nbs/answer/06_passages.ipynb #49e46322
+# %% ../../nbs/answer/06_passages.ipynb #aee866aa
 def _split(sentence: str) -> list[str]:
     "A run of points that are sentences of their own, one by one; anything else whole."
     first = re.search(r"\s-\s", sentence)
@@ -74,7 +74,7 @@ def units(passage: str) -> list[tuple[int, int]]:   # start and end of each
         else: out.append((start, at))
     return out
 
-# %% ../../nbs/answer/06_passages.ipynb #ef62ef4f
+# %% ../../nbs/answer/06_passages.ipynb #75d973f8
 def focused(
     message: str,
     words: int = 55,   # the most that is kept, 1 or more
@@ -87,7 +87,7 @@ def focused(
         if n <= room: kept, room = [*kept, i], room - n
     return " ".join(parts[i] for i in sorted(kept)) or " ".join(message.split()[-words:])
 
-# %% ../../nbs/answer/06_passages.ipynb #453bbbaa
+# %% ../../nbs/answer/06_passages.ipynb #f8b12215
 PASSAGE_HEADS = {"relevant": ("stretch", 1), "sentence": ("stretch", 1), "general": ("whole", 1)}
 _STEEP = 10.   # times the cosine: where the heads begin
 
@@ -113,7 +113,7 @@ def started():
             head.bias.fill_(-_STEEP/2)
     return model
 
-# %% ../../nbs/answer/06_passages.ipynb #b115d112
+# %% ../../nbs/answer/06_passages.ipynb #aed779b3
 def list_loss(
     logits: "Tensor",          # [n]
     wanted: "Tensor",          # [n], 0..1
@@ -128,7 +128,7 @@ def list_loss(
         if total > 0: losses.append(-(wanted[at]/total*torch.log_softmax(logits[at], 0)).sum())
     return torch.stack(losses).mean() if losses else torch.tensor(0.)
 
-# %% ../../nbs/answer/06_passages.ipynb #e36fdd6e
+# %% ../../nbs/answer/06_passages.ipynb #4b0554be
 def unit_mean(states: "Tensor", row: int, at: Sequence[int]) -> "Tensor":   # [384], of length 1
     "The mean over some tokens of a text."
     from torch.nn.functional import normalize
@@ -148,7 +148,7 @@ def _vectors(examples, tokens, states) -> tuple[list, list, list[float]]:
             marked.append(p.labels["sentence"])
     return wholes, parts, marked
 
-# %% ../../nbs/answer/06_passages.ipynb #9137234c
+# %% ../../nbs/answer/06_passages.ipynb #7ed9eb40
 def passage_loss(model, examples, tokens, states, pooled) -> "Tensor":
     "Is a passage relevant, among the others of its question, and which of its sentences answer?"
     import torch
@@ -160,7 +160,7 @@ def passage_loss(model, examples, tokens, states, pooled) -> "Tensor":
     if not parts: return loss
     return loss + .7*bce(model.heads["sentence"](torch.stack(parts))[:, 0].float(), torch.tensor(marked))
 
-# %% ../../nbs/answer/06_passages.ipynb #0c356e6d
+# %% ../../nbs/answer/06_passages.ipynb #4c635c4b
 def general_loss(model, examples, tokens, states, pooled) -> "Tensor":
     "Can general documents answer a question?"
     import torch
@@ -170,7 +170,7 @@ def general_loss(model, examples, tokens, states, pooled) -> "Tensor":
 
 PASSAGE_LOSS = {"passage": passage_loss, "general": general_loss}
 
-# %% ../../nbs/answer/06_passages.ipynb #74e3b958
+# %% ../../nbs/answer/06_passages.ipynb #333c5e30
 def batch_loss(model, batch: Sequence[Example]) -> "Tensor":
     "The loss of a batch of one task."
     import torch
@@ -182,7 +182,7 @@ def batch_loss(model, batch: Sequence[Example]) -> "Tensor":
     states = states.float()
     return PASSAGE_LOSS[batch[0].task](model, batch, tokens, states, whole(states, inputs["mask"]))
 
-# %% ../../nbs/answer/06_passages.ipynb #741c5d6a
+# %% ../../nbs/answer/06_passages.ipynb #7e5999b6
 @dataclass(frozen=True)
 class Shown:
     "A document beside a question."
@@ -202,7 +202,7 @@ def _wanted(sentence: str, shown: Shown) -> float:
     if shown.marked is not None: return float(any(m in sentence or sentence in m for m in shown.marked))
     return shown.grade if shown.grade in (0., 1.) else .1
 
-# %% ../../nbs/answer/06_passages.ipynb #c4c9698c
+# %% ../../nbs/answer/06_passages.ipynb #3cdd2ae8
 def passage_example(
     question: str,
     group: str,              # the question's name
@@ -220,7 +220,7 @@ def passage_example(
     return Example("passage", "", (question, before + text), 1, {"relevant": shown.grade}, tuple(pieces),
                    {"group": group})
 
-# %% ../../nbs/answer/06_passages.ipynb #29ae593f
+# %% ../../nbs/answer/06_passages.ipynb #8eb2b836
 def spliced(
     question: str,
     group: str,
@@ -238,7 +238,7 @@ def spliced(
         text += e.parts[1][start:] + " "
     return Example("passage", "", (question, text), 1, {"relevant": 1.}, tuple(pieces), {"group": group})
 
-# %% ../../nbs/answer/06_passages.ipynb #39adbd26
+# %% ../../nbs/answer/06_passages.ipynb #c32e629c
 def passage_examples(
     question: str,
     group: str,
@@ -256,7 +256,7 @@ def general_example(question: str, answerable: bool, rng: random.Random) -> Exam
     "A question alone, and whether documents can answer it."
     return Example("general", "", (focused(typed_text(question, rng)),), 1, {"general": float(answerable)})
 
-# %% ../../nbs/answer/06_passages.ipynb #d0259fdb
+# %% ../../nbs/answer/06_passages.ipynb #9df19f3d
 def batched(
     groups: Sequence[list[Example]],   # the examples of each question
     size: int,                         # examples of a batch, about
@@ -271,7 +271,7 @@ def batched(
     rng.shuffle(out)
     return out
 
-# %% ../../nbs/answer/06_passages.ipynb #0dc09185
+# %% ../../nbs/answer/06_passages.ipynb #ed1f9034
 def fit_passages(
     made: Callable[[random.Random], list[list[Example]]],   # the batches of a pass
     epochs: int = 1,
@@ -294,7 +294,7 @@ def fit_passages(
         log(f"epoch {epoch + 1} {time.time() - start:.0f} s {means}")
     return model.eval()
 
-# %% ../../nbs/answer/06_passages.ipynb #ce125b5c
+# %% ../../nbs/answer/06_passages.ipynb #9c51e12a
 def quantized(
     graph: Path,    # an ONNX file
     path: Path,     # the file to write
@@ -307,7 +307,7 @@ def quantized(
                          op_types_to_quantize=["MatMul"])
     finally: logging.disable(logging.NOTSET)
 
-# %% ../../nbs/answer/06_passages.ipynb #9d9623c0
+# %% ../../nbs/answer/06_passages.ipynb #24c22e8b
 @dataclass(frozen=True)
 class Judged:
     "A passage that was read together with a question."
@@ -320,7 +320,7 @@ class Judged:
         "The best probability of a sentence that isn't furniture, 0..1."
         return max((p for a, b, p in self.sentences if not is_furniture(self.text[a:b])), default=0.)
 
-# %% ../../nbs/answer/06_passages.ipynb #875e1e75
+# %% ../../nbs/answer/06_passages.ipynb #16f65a9a
 PASSAGES = "passages.safetensors"
 
 class PassageScorer(Encoded):
@@ -341,7 +341,7 @@ class PassageScorer(Encoded):
         pooled = self.states([passage_tokens((focused(question),))])[1]
         return float(sigmoid(self.head("general", pooled)[0, 0]))
 
-# %% ../../nbs/answer/06_passages.ipynb #67c4310f
+# %% ../../nbs/answer/06_passages.ipynb #1f628ce0
 def _unit(v: np.ndarray) -> np.ndarray: return v/max(float(np.linalg.norm(v)), 1e-9)
 
 def _judged(self: PassageScorer, t: Tokens, states: np.ndarray, text: str, before: int) -> Judged:
@@ -358,7 +358,7 @@ def _judged(self: PassageScorer, t: Tokens, states: np.ndarray, text: str, befor
     relevant = sigmoid(self.head("relevant", vectors[0])[0])
     return Judged(text, float(relevant), tuple((a, b, float(p)) for (a, b), p in zip(spans, answers)))
 
-# %% ../../nbs/answer/06_passages.ipynb #f4f8cb8f
+# %% ../../nbs/answer/06_passages.ipynb #441a701b
 @patch
 def judge(
     self: PassageScorer,
@@ -374,7 +374,7 @@ def judge(
         rows.append(passage_tokens((focused(question), above + body)))
     return _in_batches(self, rows, bodies, size)
 
-# %% ../../nbs/answer/06_passages.ipynb #15942bef
+# %% ../../nbs/answer/06_passages.ipynb #6c12fece
 def _in_batches(self: PassageScorer, rows: list[Tokens], bodies: list[tuple[str, int]], size: int) -> list[Judged]:
     "All pairs, those of like length together, on all usable cores."
     out: list = [None]*len(rows)

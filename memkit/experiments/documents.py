@@ -8,7 +8,7 @@ __all__ = ['TRAINED', 'TUNED', 'SEALED_HAND', 'WITHOUT', 'consumer_questions', '
            'fit_enough', 'topics_for', 'compared', 'trial_of', 'ranking_rows', 'answer_items', 'answer_rows',
            'search_ms', 'run_documents']
 
-# %% ../../nbs/experiments/67a_documents.ipynb #4b39ee1b
+# %% ../../nbs/experiments/67a_documents.ipynb #599cd8b2
 import json
 import random
 import time
@@ -24,7 +24,7 @@ from ..answer.from_documents import answered_weights, from_documents, probabilit
 from ..answer.passages import (Shown, batched, fit_passages, general_example, is_furniture, load_passages,
                                     passage_examples, units, without_header)
 
-# %% ../../nbs/experiments/67a_documents.ipynb #d4af8ed2
+# %% ../../nbs/experiments/67a_documents.ipynb #f57faa2e
 from ..core.embed import Embedder, MiniLM, Remembered, usable_cores
 from ..core.embedders import load_embedder
 from ..core.files import own_data
@@ -41,7 +41,7 @@ from ..hybrid.corpus import normal
 from ..hybrid.fallback import Calibration, calibrate, labelled_questions
 from ..reading.examples import voices
 
-# %% ../../nbs/experiments/67a_documents.ipynb #810ecac3
+# %% ../../nbs/experiments/67a_documents.ipynb #2257b92e
 TRAINED, TUNED, SEALED_HAND = ("am",), ("an",), ("ao",)     # hands that wrote consumer questions
 
 def consumer_questions(
@@ -62,7 +62,7 @@ def own_questions(split: str = "tune") -> list[Asked]:
     "Our own labelled questions of one half."
     return [Asked(f"own{i}", "own", q.question, q.relevant, "", split) for i, q in enumerate(labelled_questions(split))]
 
-# %% ../../nbs/experiments/67a_documents.ipynb #85bb483e
+# %% ../../nbs/experiments/67a_documents.ipynb #db00b45a
 def names_of(d: Document) -> set[str]:
     "What a document's topic is called, as compared."
     return {focus_of(d), *(normal(s) for s in d.meta.get("synonyms") or ())}
@@ -82,7 +82,7 @@ class Neighbours:
         self.names, self.embedder = list(self.topics), load_embedder("minilm")
         self.vectors = self.embedder.embed(self.names)
 
-# %% ../../nbs/experiments/67a_documents.ipynb #6c6962ff
+# %% ../../nbs/experiments/67a_documents.ipynb #31864ba1
 @patch
 def grade(self: Neighbours, a: Asked, d: Document) -> float | None:   # None: it may answer too
     "What a document is worth for a question."
@@ -93,7 +93,7 @@ def grade(self: Neighbours, a: Asked, d: Document) -> float | None:   # None: it
     if not a.focus or d.category in {r.category for r in right}: return None
     return .4 if d.category == "information" else .3
 
-# %% ../../nbs/experiments/67a_documents.ipynb #29a478ce
+# %% ../../nbs/experiments/67a_documents.ipynb #56af80e0
 def _near(self: Neighbours, a: Asked, rng: random.Random) -> list[Document]:
     "Of each of ten near topics one document, mostly of the type that is asked for."
     text = a.text if not a.focus or rng.random() < .4 else a.focus
@@ -104,7 +104,7 @@ def _near(self: Neighbours, a: Asked, rng: random.Random) -> list[Document]:
         out.append(rng.choice(fit if fit and rng.random() < .75 else self.topics[topic]))
     return out
 
-# %% ../../nbs/experiments/67a_documents.ipynb #c2a16a94
+# %% ../../nbs/experiments/67a_documents.ipynb #9c396ba2
 def negatives(
     near: Neighbours,
     a: Asked,
@@ -122,7 +122,7 @@ def negatives(
             if grade is not None: out[d.id] = Shown(d, grade)
     return list(out.values())
 
-# %% ../../nbs/experiments/67a_documents.ipynb #1e7788f6
+# %% ../../nbs/experiments/67a_documents.ipynb #0d6f623d
 def marked_sentences() -> dict[str, dict[str, list[int]]]:
     "By question and document: the numbers of the units that answer, in its first passage of 100 words."
     return json.loads(own_data("passage_sentences.json").read_text("utf-8"))
@@ -139,14 +139,14 @@ def question_examples(a: Asked, near: Neighbours, marks: Mapping[str, Sequence[i
     shown = [Shown(d, 1., _marked(d, marks.get(d.id))) for d in good]
     return passage_examples(a.text, a.id, [*shown, *negatives(near, a, rng)], rng)
 
-# %% ../../nbs/experiments/67a_documents.ipynb #f0d8da90
+# %% ../../nbs/experiments/67a_documents.ipynb #a3caaae8
 _FORMS = (("story", .45), ("typos", .2), ("several", .2), ("keywords", .1), ("verbatim", .05))
 
 def templates(documents: Sequence[Document], n: int, seed: int = 0) -> list[Asked]:
     "About `n` questions on tuning topics, nearly half of them as stories."
     return [a for form, share in _FORMS for a in ask(documents, form, "tune", round(n*share), seed)]
 
-# %% ../../nbs/experiments/67a_documents.ipynb #b3e51ec7
+# %% ../../nbs/experiments/67a_documents.ipynb #90c146de
 _NO_QUESTION = ("told", "several", "before", "when", "tells", "wishes", "chats")   # what no document answers
 
 def train_passages(
@@ -173,7 +173,7 @@ def train_passages(
     save(fit_passages(made, log=log), path)
     return path
 
-# %% ../../nbs/experiments/67a_documents.ipynb #e1f68e84
+# %% ../../nbs/experiments/67a_documents.ipynb #90a879b7
 def relevance_of(asked: Sequence[Asked], retriever, progress: bool = False) -> list[dict[str, float]]:
     "What the cross-encoder says about each question."
     from tqdm.auto import tqdm
@@ -191,7 +191,7 @@ def fit_enough(
     able = [fitted.probability(e) for e, yes in zip(found, answerable) if yes]
     return replace(fitted, threshold=float(np.quantile(able, declined)))
 
-# %% ../../nbs/experiments/67a_documents.ipynb #d8964efa
+# %% ../../nbs/experiments/67a_documents.ipynb #ef028cc4
 def topics_for(
     hands: Iterable[str],
     split: str = "score",          # or tune
@@ -214,7 +214,7 @@ def compared() -> dict[str, RetrieveSettings]:
     "The searches that are compared, on bare documents."
     return {**systems(), WITHOUT: RetrieveSettings(titles=False, rerank=0)}
 
-# %% ../../nbs/experiments/67a_documents.ipynb #1361fbb5
+# %% ../../nbs/experiments/67a_documents.ipynb #fcb869f0
 def trial_of(
     asked: Sequence[Asked],             # each with relevant documents
     documents: Sequence[Document],
@@ -236,7 +236,7 @@ def ranking_rows(what: str, trial: Trial) -> list[dict[str, Any]]:
         rows.append(figure(table, f"{what}: ours less {other}", "nDCG@10", paired(scores[OURS], scores[other])))
     return rows
 
-# %% ../../nbs/experiments/67a_documents.ipynb #901213b7
+# %% ../../nbs/experiments/67a_documents.ipynb #2d86038f
 def answer_items(
     asked: Sequence[Asked],
     retriever,
@@ -260,7 +260,7 @@ def answer_items(
                     "ms": 1000*(time.perf_counter() - start)})
     return out
 
-# %% ../../nbs/experiments/67a_documents.ipynb #58a3b853
+# %% ../../nbs/experiments/67a_documents.ipynb #50e7fc0b
 def answer_rows(what: str, items: Sequence[Mapping]) -> list[dict[str, Any]]:
     "How many are declined, and where the sentences of the answers come from."
     able, not_able = ([i for i in items if i["answerable"] == yes] for yes in (True, False))
@@ -284,7 +284,7 @@ def search_ms(asked: Sequence[Asked], documents: Sequence[Document], embedder: E
         out.append(1000*(time.perf_counter() - start))
     return out
 
-# %% ../../nbs/experiments/67a_documents.ipynb #eba4c2e6
+# %% ../../nbs/experiments/67a_documents.ipynb #a988b75a
 def run_documents(
     full: bool = False,                    # all scoring topics, 200 messages of each form; else 1,600 documents, 20
     hands: Sequence[str] = SEALED_HAND,    # whose consumer questions score

@@ -141,13 +141,21 @@ def test_every_file_is_named_in_the_readme():
 
 # --- other people's words
 
-HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir())
+CONSUMER = ("am", "an", "ao")       # wrote what consumers ask of medical documents
+HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in CONSUMER)
 LATE = ("y", "z", "aa", "ab")      # wrote fewer rows, and no health statements
 TALKS = ("ac", "ad", "ae", "af")   # wrote conversations, emergencies and entailments alone
 WANTS = ("aj", "ak", "al")         # wrote emergencies and what a message wants
 PLAIN = ("ai", *WANTS)             # wrote no conversations, corrections, messages or pairs
 LINES = ("ag", "ah")               # wrote corrections, messages and pairs, which no one has cut into clauses
 ASKS = ("am", "an", "ao")          # wrote questions to a health service, and entailments
+
+@pytest.mark.parametrize("hand", CONSUMER)
+def test_consumer_questions_say_what_answers_them(hand):
+    rows = [json.loads(line) for line in (DATA/"voices"/hand/"consumer.jsonl").read_text("utf-8").splitlines()]
+    assert len(rows) >= 140 and len({r["id"] for r in rows}) == len({r["ask"] for r in rows}) == len(rows)
+    for r in rows: assert bool(r["focus"]) == bool(r["type"]) == r["answerable"] == (not r["why"]), r["id"]
+
 
 @pytest.mark.parametrize("hand", HANDS)
 def test_a_hand_has_its_kinds_in_one_form(hand):

@@ -587,7 +587,8 @@ def test_the_users_answer_holds_only_supported_sentences(embedder, said):
 
 # --- enough or not: the evidence, with test_retrieve's embedder of letters
 
-EVIDENCE = {"dense", "passage", "sentence", "nearest", "ahead", "coverage"}
+READ = {"general", "relevant", "second", "answers"}     # by the cross-encoder
+EVIDENCE = {"dense", "passage", "sentence", "nearest", "ahead", "coverage"} | READ
 
 def test_evidence_of_words_alone_and_of_nothing():
     by_words = FusedRetriever(drawn(), None, RetrieveSettings(fusion="bm25"))
@@ -624,16 +625,16 @@ def test_a_calibration_is_one_rule_and_comes_back_from_json(yes, no, share):
 
 def test_calibrations_that_cannot_be():
     with pytest.raises(ValueError, match="only one kind"): calibrate([{"nearest": 1., "ahead": 1.}], [True])
-    with pytest.raises(KeyError, match="nearest"): load_calibration("all-MiniLM-L6-v2").probability({"coverage": 1.})
+    with pytest.raises(KeyError, match="general"): load_calibration("all-MiniLM-L6-v2").probability({"coverage": 1.})
     assert Calibration(weights={"x": 1e9}, bias=0., threshold=.5).probability({"x": -1.}) == pytest.approx(0, abs=1e-20), "no overflow"
 
 
-def test_an_unknown_embedder_is_judged_by_words_alone(store, embedder):
-    assert load_calibration("never-heard-of") == load_calibration("") and set(load_calibration("").weights) == {"coverage"}
+def test_one_calibration_serves_every_embedder(store, embedder):
+    assert load_calibration("never-heard-of") == load_calibration() and set(load_calibration().weights) < READ
     table = Table({w: (1, 0) for w in ("Warfarin", "Burns", "How")})
     bot = HybridChatbot(FusedRetriever(CORPUS[:2], table, keep_vectors=False), ScriptedLM(["x"]), store, embedder)
-    assert bot.calibration == load_calibration("") and bot.chat("ann", "How long do I cool a burn under running water?").extra["probability"] > bot.calibration.threshold
-    assert HybridChatbot(FusedRetriever(CORPUS, embedder, keep_vectors=False), ScriptedLM(["x"]), store, embedder).calibration.embedder == embedder.name
+    assert bot.calibration == load_calibration()
+    assert bot.chat("ann", "How long do I cool a burn under running water?").extra["probability"] > bot.calibration.threshold
 
 
 # --- time and sessions

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['HEADINGS', 'NO_ROOM', 'SET_ASIDE', 'check_counts', 'TurnSettings', 'ShowSettings', 'Design', 'with_reading', 'read',
            'chosen', 'documents', 'look_up', 'rounds_said', 'pieces', 'rounds_as_messages', 'messages', 'outcomes',
-           'with_prompt', 'prompt', 'answer_known', 'answer', 'check', 'strikes', 'keep', 'count_recalls', 'learn_from',
-           'later', 'take_in']
+           'with_prompt', 'prompt', 'answer_known', 'answer_documents', 'answer', 'check', 'strikes', 'keep',
+           'count_recalls', 'learn_from', 'later', 'take_in']
 
 # %% ../../nbs/turn/01_stages.ipynb #c12994b7
 import logging
@@ -253,12 +253,19 @@ def answer_known(
     found = known_answer(assistant, turn)
     return replace(turn, draft=found.text, fallback="", extra={**turn.extra, "answer": found.row}) if found else None
 
+# %% ../../nbs/turn/01_stages.ipynb #310edcf6
+def answer_documents(assistant: Design, turn: Turn) -> Turn | None:
+    "The turn with an answer made of sentences of its documents, where they answer and the setting asks for it (ours)."
+    if assistant.settings.answers != "known" or not turn.documents: return None
+    from memkit.answer.from_documents import document_answer
+    return document_answer(assistant, turn)
+
 def answer(
     assistant: Design,
     turn: Turn,
 ) -> Turn:
-    "What is known, or else the model's own words."
-    if known := answer_known(assistant, turn): return known
+    "What is known, or what the documents say, or else the model's own words."
+    if known := answer_known(assistant, turn) or answer_documents(assistant, turn): return known
     reply = ask(assistant.model_for(turn.user), turn.messages, assistant.settings.answer_tokens,
                 show=not assistant.strikes(turn))
     return replace(turn, draft=reply.text, answer_tokens=reply.answer_tokens)

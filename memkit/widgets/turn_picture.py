@@ -63,7 +63,7 @@ def read_as(turn: Turn, most: int = 4) -> list[str]:
 # %% ../../nbs/widgets/87_turn_picture.ipynb #9f43b582
 WAY_WORDS = {"memory": "from what the user said before", "unknown": "nothing that was said answers this",
              "noted": "what was understood", "warning": "a warning from what is known", "emergency": "an emergency",
-             "both": "what the user said before, then documents"}
+             "both": "what the user said before, then documents", "documents": "sentences of documents"}
 
 def answered_by(turn: Turn) -> str:   # '' where a language model did
     "How an answer was made that no language model wrote, and from which messages."

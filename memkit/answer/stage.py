@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .from_memory import UNKNOWN, AnswerSettings, chosen_messages, cut, said_on, still_true, told
+from .from_memory import UNKNOWN, AnswerSettings, chosen_messages, said_on, still_true, told
 from .scorer import Evidence, load_scorer, probability_known
 from .screen import Hazard, hazards
 from ..core.records import Turn
@@ -115,19 +115,23 @@ def warning(h: Hazard, when: date | None, today: date) -> str:
     return f"Careful: {h.rule.warning} You told me{day}{who}: “{said}”. {ASK_FIRST}"
 
 # %% ../../nbs/answer/05_stage.ipynb #1bbee2c5
-FOR_NOW = ("told", "several", "when", "advice")      # for these, what was replaced isn't true any more
+FOR_NOW = ("told", "advice")      # for these, what was replaced isn't true any more
 FROM_MEMORY = ("told", "several", "before", "when")
 
 def from_memory(
     asked: str,
+    shares: Mapping[str, float],    # of what the question may want
     found: Sequence[Evidence],      # in the order they were said
     today: date,
     settings: AnswerSettings,
 ) -> tuple[str, list[int]]:         # the answer, '' where nothing is known; and the positions that it uses
     "The answer that earlier messages give."
-    used = chosen_messages(found, settings)
-    if asked in FOR_NOW and len(used) > 1: used = [used[i] for i in still_true([cut(found[i], settings) for i in used])]
-    return (told([found[i] for i in used], today, settings, when=asked == "when") if used else ""), used
+    likely = chosen_messages(found, shares, settings)
+    used = list(likely)
+    if asked in FOR_NOW and len(used) > 1: used = [used[i] for i in still_true([found[i].text for i in used])]
+    if not used: return "", []
+    of = [found[i] for i in used]
+    return told(of, today, settings, when=asked == "when", likely=[likely[i] for i in used]), used
 
 # %% ../../nbs/answer/05_stage.ipynb #85d16956
 def _screened(text: str, turns: Sequence["StoredTurn"], known: dict[str, Heard], today: date) -> tuple[str, str]:
@@ -167,7 +171,7 @@ def _asks(assistant: "Design", turn: Turn, shares: Mapping, settings: AnswerSett
     if asked == "world":
         if probability_known(found) < ABOUT_USER: return None
         asked = max(("advice", *FROM_MEMORY), key=shares.get)
-    text, used = from_memory(asked, found, turn.at.date(), settings)
+    text, used = from_memory(asked, shares, found, turn.at.date(), settings)
     rows = _rows(found, near, used)
     if asked == "advice": return {"text": _careful(text), "way": "warning", "evidence": rows} if text else None
     return {"text": text or UNKNOWN, "way": "memory" if text else "unknown", "evidence": rows}

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from .scorer import Evidence, probabilities_needed, probability_known
+from .scorer import Evidence, Question, probabilities_needed, probability_known
 from ..reading.examples import sentences
 from ..reading.reader import Reader, load_reader
 from ..reading.relations import relate
@@ -39,12 +39,12 @@ class AnswerSettings:
 # %% ../../nbs/answer/03_from_memory.ipynb #6a8c0d36
 def chosen_messages(
     found: Sequence[Evidence],    # in the order they were said
-    shares: Mapping[str, float],  # what the question wants: of each of `memkit.answer.examples.ASKED` its probability
+    question: Question,
     settings: AnswerSettings,
 ) -> dict[int, float]:            # position, in the order they were said -> how likely it is needed; none: nothing is known
     "The messages that answer: the likeliest, and others that may be needed as well (ours)."
-    if not found or probability_known(found) < settings.enough: return {}
-    likely = probabilities_needed(found, shares)
+    if not found or probability_known(found, question) < settings.enough: return {}
+    likely = probabilities_needed(found, question)
     order = sorted(likely, key=lambda i: -likely[i])[:settings.most]
     return {i: likely[i] for i in sorted(order) if i == order[0] or likely[i] >= settings.needed}
 

@@ -5,13 +5,15 @@
 # %% auto #0
 __all__ = ['ANSWER_HEADS', 'ANSWER_LOSS', 'TEMPERATURE', 'SEARCH', 'READING', 'LOOKED_AT', 'evidence_loss', 'class_loss',
            'as_tokens', 'embedded', 'search_loss', 'talks_of', 'fact_talks', 'fit_search', 'fit_reading',
-           'train_scorer', 'Evidence', 'known_features', 'fitted_weights', 'probability_known', 'alarm_logit',
-           'needed_features', 'probabilities_needed', 'Scorer', 'load_scorer']
+           'train_scorer', 'Evidence', 'Question', 'ahead_features', 'fitted_weights', 'alarm_logit', 'needed_features',
+           'probabilities_needed', 'same_attribute', 'about_style', 'known_features', 'probability_known', 'Scorer',
+           'load_scorer']
 
 # %% ../../nbs/answer/02_scorer.ipynb #956a0323
 import json
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +28,7 @@ from .examples import ALARMS, ASKED, Case, answer_examples, cases, dated
 from ..core.files import own_data
 from ..reading.encoder import Tokens, tokens_in, tokens_of
 from ..reading.examples import sentences, typed_text, voices
-from ..reading.reader import Encoded, sigmoid, softmax
+from ..reading.reader import Clause, Encoded, sigmoid, softmax
 
 # %% ../../nbs/answer/02_scorer.ipynb #04014321
 if TYPE_CHECKING: from torch import Tensor
@@ -192,13 +194,21 @@ class Evidence:
     cosine: float                                     # of the search, -1..1
     logit: float                                      # of the reading: above 0 it holds (part of) the answer
     sentences: tuple[tuple[int, int, float], ...]     # of each sentence: start, end, probability that it answers
+    clauses: tuple[Clause, ...] = ()                  # as the reader reads it; (): it wasn't read
 
     @property
     def score(self) -> float:
         "What messages are ranked by: cosine and a little of the reading (the weight: ours)."
         return self.cosine + .03*self.logit
 
-def known_features(found: Sequence[Evidence]) -> list[float]:   # 8
+@dataclass(frozen=True)
+class Question:
+    "A question, and what was read of it."
+    text: str
+    shares: Mapping[str, float]         # what it wants: of each of ASKED its probability; 0 where one lacks
+    clauses: tuple[Clause, ...] = ()    # as the reader reads it; (): it wasn't read
+
+def ahead_features(found: Sequence[Evidence]) -> list[float]:   # 8
     "The best and how far it is ahead of the second, of the next three, of the middle one: by search and by reading."
     out = []
     for name in ("cosine", "logit"):
@@ -218,10 +228,7 @@ def _logits(name: str, x: Sequence[float]) -> np.ndarray:   # one number, or one
     w = fitted_weights()[name]
     return np.dot(w["weights"], x) + np.array(w["bias"])
 
-def probability_known(found: Sequence[Evidence]) -> float:   # 0..1
-    "How likely one of these messages holds the answer (ours)."
-    if not found: return 0.
-    return float(sigmoid(_logits("known", known_features(found))))
+
 
 def alarm_logit(
     head: np.ndarray,   # what the head `alarm` gives
@@ -234,12 +241,12 @@ LOOKED_AT = 4     # messages of which it is asked whether they are needed, the b
 
 def needed_features(
     found: Sequence[Evidence],       # in the order they were said
-    shares: Mapping[str, float],     # what the question wants: of each of ASKED its probability; 0 where it lacks
+    question: Question,
 ) -> dict[int, list[float]]:         # position, in the order they were said -> 16 numbers
     "How good each of the best messages is, how far from the best other one, its rank, its turn, and what is asked for."
     order = sorted(range(len(found)), key=lambda i: -found[i].score)[:LOOKED_AT]
     best, second = found[order[0]].score, found[order[min(1, len(order) - 1)]].score
-    several, before, when = (shares.get(name, 0.) for name in ("several", "before", "when"))
+    several, before, when = (question.shares.get(name, 0.) for name in ("several", "before", "when"))
     out = {}
     for n, i in enumerate(sorted(order)):
         e, rank, turn = found[i], order.index(i), n/max(1, len(order) - 1)
@@ -249,10 +256,43 @@ def needed_features(
     return out
 
 def probabilities_needed(
-    found: Sequence[Evidence], shares: Mapping[str, float],
+    found: Sequence[Evidence], question: Question,
 ) -> dict[int, float]:               # position -> 0..1, of the best LOOKED_AT
     "How likely each of the best messages is needed to answer (ours)."
-    return {i: float(sigmoid(_logits("needed", x))) for i, x in needed_features(found, shares).items()}
+    return {i: float(sigmoid(_logits("needed", x))) for i, x in needed_features(found, question).items()}
+
+# %% ../../nbs/answer/02_scorer.ipynb #c9f2fa9f
+def same_attribute(asked: Sequence[Clause], told: Sequence[Clause]) -> float:   # 0..1; 0 where one wasn't read
+    "How likely a question and a message are about the same attribute of somebody: the best of their clauses."
+    def together(a: Clause, b: Clause) -> float:
+        of = b.shares["attribute"]
+        return sum(p*of.get(name, 0.) for name, p in a.shares["attribute"].items())
+    return max((together(a, b) for a in asked for b in told), default=0.)
+
+def about_style(clauses: Sequence[Clause]) -> float:   # 0..1
+    "How likely a text is about how somebody wants things to be."
+    return max((c.shares["attribute"].get("style", 0.) for c in clauses), default=0.)
+
+# %% ../../nbs/answer/02_scorer.ipynb #bec53850
+_NUMBER_ASKED = re.compile(r"\b(?:how (?:much|many|old|long|often|far|big|tall|fast)|what (?:dose|time|price|number|age|"
+                           r"percentage|rating|score|strength)|cost|weight|height|amount|number)\b", re.I)
+
+def known_features(found: Sequence[Evidence], question: Question) -> list[float]:   # 23
+    "What tells whether one of these messages holds the answer (ours)."
+    best = max(found, key=lambda e: e.score)
+    needed = np.clip(max(probabilities_needed(found, question).values()), 1e-6, 1 - 1e-6)
+    asks_number = bool(_NUMBER_ASKED.search(question.text))
+    same = [same_attribute(question.clauses, e.clauses) for e in sorted(found, key=lambda e: -e.score)[:3]]
+    style, styles = about_style(question.clauses), [about_style(e.clauses) for e in found]
+    wants = [question.shares.get(name, 0.) for name in ("told", "several", "before", "when", "advice", "world")]
+    return [*ahead_features(found), float(np.log(needed/(1 - needed))), *wants,
+            float(asks_number and not re.search(r"\d", best.text)), float(asks_number), same[0], max(same),
+            style, style*max(styles), about_style(best.clauses), style*about_style(best.clauses)]
+
+def probability_known(found: Sequence[Evidence], question: Question) -> float:   # 0..1
+    "How likely one of these messages holds the answer (ours)."
+    if not found: return 0.
+    return float(sigmoid(_logits("known", known_features(found, question))))
 
 # %% ../../nbs/answer/02_scorer.ipynb #4415ab9b
 class Scorer(Encoded):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .from_memory import UNKNOWN, AnswerSettings, chosen_messages, said_on, still_true, told
-from .scorer import Evidence, load_scorer, probability_known
+from .scorer import Evidence, Question, load_scorer, probability_known
 from .screen import Hazard, hazards
 from ..core.records import Turn
 from ..reading.facts import Reading
@@ -120,13 +120,13 @@ FROM_MEMORY = ("told", "several", "before", "when")
 
 def from_memory(
     asked: str,
-    shares: Mapping[str, float],    # of what the question may want
+    question: Question,
     found: Sequence[Evidence],      # in the order they were said
     today: date,
     settings: AnswerSettings,
 ) -> tuple[str, list[int]]:         # the answer, '' where nothing is known; and the positions that it uses
     "The answer that earlier messages give."
-    likely = chosen_messages(found, shares, settings)
+    likely = chosen_messages(found, question, settings)
     used = list(likely)
     if asked in FOR_NOW and len(used) > 1: used = [used[i] for i in still_true([found[i].text for i in used])]
     if not used: return "", []
@@ -152,7 +152,8 @@ def _found(
     near = nearest_said(turn.text, before, known)
     if not near: return [], []
     of_near = np.stack([known[t.id].vector for t in near])
-    return near, load_scorer().evidence(turn.text, [(t.at.date(), t.question) for t in near], of_near)
+    found = load_scorer().evidence(turn.text, [(t.at.date(), t.question) for t in near], of_near)
+    return near, [replace(e, clauses=known[t.id].clauses) for e, t in zip(found, near)]
 
 # %% ../../nbs/answer/05_stage.ipynb #d0da0691
 def _careful(text: str) -> str: return f"Careful: {text[:1].lower()}{text[1:]} {ASK_FIRST}" if text else ""
@@ -168,10 +169,12 @@ def _asks(assistant: "Design", turn: Turn, shares: Mapping, settings: AnswerSett
         text, source = _screened(turn.text, before, known, turn.at.date())
         if text: return {"text": text, "way": "warning", "reason": source}
     near, found = _found(turn, before, known)
+    reading = turn.work.get("reading")
+    question = Question(turn.text, shares, reading.clauses if reading else ())
     if asked == "world":
-        if probability_known(found) < ABOUT_USER: return None
+        if probability_known(found, question) < ABOUT_USER: return None
         asked = max(("advice", *FROM_MEMORY), key=shares.get)
-    text, used = from_memory(asked, shares, found, turn.at.date(), settings)
+    text, used = from_memory(asked, question, found, turn.at.date(), settings)
     rows = _rows(found, near, used)
     if asked == "advice": return {"text": _careful(text), "way": "warning", "evidence": rows} if text else None
     return {"text": text or UNKNOWN, "way": "memory" if text else "unknown", "evidence": rows}

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..answer.examples import ALARMS, Case, cases
 from ..answer.from_memory import UNKNOWN, AnswerSettings, told
-from ..answer.scorer import Evidence, Scorer, known_features, load_scorer, needed_features
+from ..answer.scorer import Evidence, Question, Scorer, fitted_weights, known_features, load_scorer, needed_features
 from ..answer.stage import ALARM, READ, wants
 from ..core.embedders import load_embedder
 from ..core.lm import LanguageModel, Reply, ScriptedLM
@@ -141,7 +141,7 @@ def fit_known(
     hands: Sequence[str] = CALIBRATED,
 ) -> dict[str, Any]:                  # weights and bias, "known" of data/scorer.json
     "Fit the probability that an answer was told (ours; logistic regression)."
-    rows = [(known_features(_nearest(scorer, c)), bool(c.needs)) for c in cases(hands)]
+    rows = [(known_features(_nearest(scorer, c), _question(c)), bool(c.needs)) for c in cases(hands)]
     return _plain_fit(*zip(*rows), "balanced") | {"hands": list(hands), "questions": len(rows)}
 
 def fit_needed(
@@ -153,7 +153,7 @@ def fit_needed(
     for c in cases(hands):
         needed = {text for id, _, text in c.said if id in c.needs}
         found = _nearest(scorer, c)
-        rows += [(x, found[i].text in needed) for i, x in needed_features(found, _shares(c)).items()]
+        rows += [(x, found[i].text in needed) for i, x in needed_features(found, _question(c)).items()]
     return _plain_fit(*zip(*rows)) | {"hands": list(hands), "messages": len(rows)}
 
 def _plain_fit(x: Sequence, y: Sequence, class_weight: str | None = None) -> dict[str, Any]:
@@ -165,16 +165,18 @@ def _plain_fit(x: Sequence, y: Sequence, class_weight: str | None = None) -> dic
     weights = fitted.coef_[0]/spread
     return {"weights": [float(w) for w in weights], "bias": float(fitted.intercept_[0] - weights @ mean)}
 
-def _shares(c: Case) -> dict[str, float]:
-    "What the answer stage takes a question for."
-    return wants(c.ask, reading_of(c.ask, load_reader().clauses(c.ask), c.said[-1][1]))
+def _question(c: Case) -> Question:
+    "A question as the answer stage reads it."
+    reading = reading_of(c.ask, load_reader().clauses(c.ask), c.said[-1][1])
+    return Question(c.ask, wants(c.ask, reading), reading.clauses)
 
 def _nearest(scorer: Scorer, c: Case, most: int = READ) -> list[Evidence]:
     "The messages that the answer stage would read."
     messages = [(day, text) for _, day, text in c.said]
     vectors = scorer.embed([text for _, text in messages])
     best = sorted(np.argsort(-(vectors @ scorer.embed([c.ask])[0]), kind="stable")[:most])
-    return scorer.evidence(c.ask, [messages[i] for i in best], vectors[best])
+    found = scorer.evidence(c.ask, [messages[i] for i in best], vectors[best])
+    return [replace(e, clauses=tuple(load_reader().clauses(e.text))) for e in found]
 
 # %% ../../nbs/experiments/67_answers.ipynb #3cac324d
 ALARM_HANDS = ("ac", "ad", "ae", "af", "ai", "aj", "ak")     # wrote emergencies, and what only looks like one
@@ -202,8 +204,11 @@ def fit_alarm(hands: Sequence[str] = ALARM_HANDS) -> dict[str, dict[str, Any]]: 
 # %% ../../nbs/experiments/67_answers.ipynb #79eba218
 def fit_weights(scorer: Scorer, path: Path) -> Path:
     "Fit all probabilities and write them, as data/scorer.json has them."
-    weights = {"known": fit_known(scorer), "needed": fit_needed(scorer)} | fit_alarm()
-    path.write_text(json.dumps(weights) + "\n", encoding="utf-8")
+    weights = fit_alarm()
+    for name, fit in (("needed", fit_needed), ("known", fit_known)):   # what is known rests on what is needed
+        weights[name] = fit(scorer)
+        path.write_text(json.dumps(weights) + "\n", encoding="utf-8")
+        fitted_weights.cache_clear()
     return path
 
 # %% ../../nbs/experiments/67_answers.ipynb #ec8b7631

@@ -4,26 +4,27 @@
 
 # %% auto #0
 __all__ = ['UNKNOWN', 'AnswerSettings', 'chosen_messages', 'still_true', 'versions', 'fitted', 'day_in_words', 'names_day',
-           'days_in', 'said_on', 'quotation', 'told']
+           'days_in', 'hanging_day', 'said_on', 'quotation', 'told']
 
 # %% ../../nbs/answer/03_from_memory.ipynb #c1e35874
 import re
 from itertools import product
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 
 from .scorer import Evidence, Question, probabilities_needed, probability_known
 from ..reading.examples import sentences
 from ..reading.reader import Reader, load_reader
 from ..reading.relations import relate
+from ..reading.scores import number
 from ..reading.times import MONTHS, When, phrases_in, resolve, tells_past
 
 # %% ../../nbs/answer/03_from_memory.ipynb #29e105b5
 @dataclass(frozen=True, kw_only=True)
 class AnswerSettings:
     "When and how long an answer from memory is; all ours, chosen on conversations of hands h, j, l and o."
-    enough: float = .35     # probability that it was told, below which nothing is said to be known, 0..1
+    enough: float = .3      # probability that it was told, below which nothing is said to be known, 0..1
     needed: float = .15     # probability that a further message is needed, below which it isn't quoted, 0..1
     most: int = 4           # messages that are quoted
     words: int = 57         # of the answer; one message may be longer
@@ -113,11 +114,11 @@ def names_day(text: str) -> bool:
     "Does a text name a day of a month? Then it needs no help."
     return any(_COMPLETE.search(words) for words in phrases_in(text))
 
-def _times_of(text: str, reader: Reader) -> list[tuple[str, bool]]:
+def _times_of(text: str, reader: Reader, over: bool) -> list[tuple[str, bool]]:
     "The words of each time, found by their form or tagged by the reader; and whether what they tell lies ahead."
     out = []
     for c in reader.clauses(text):
-        ahead = not tells_past(c.text)
+        ahead = not tells_past(c.text) and not (over and not _TO_COME.search(c.text))
         words = phrases_in(c.text)
         tagged = c.time.lower()
         if tagged and not any(w.lower() in tagged or tagged in w.lower() for w in words): words.append(c.time)
@@ -129,13 +130,66 @@ def days_in(
     text: str,
     said: date,                     # the day on which it was said
     reader: Reader | None = None,
+    over: bool = False,             # is something asked for that is over? Then "Friday" is the last one
 ) -> list[str]:                     # such as "Thursday 5 March 2026"
     "The days that the words of a message mean, where they aren't complete dates (ours)."
     out = []
-    for words, ahead in _times_of(text, reader or load_reader()):
+    for words, ahead in _times_of(text, reader or load_reader(), over):
         when = None if _COMPLETE.search(words) else resolve(words, said, ahead)
         if when: out.append(day_in_words(when))
     return list(dict.fromkeys(out))
+
+# %% ../../nbs/answer/03_from_memory.ipynb #0642aae8
+_TO_COME = re.compile(r"\b(?:will|shall|going to|gonna|due|next|booked|until|till|by)\b|'ll\b", re.I)
+_STRETCH = re.compile(
+    r"(?:\bwithin )?\b(?P<n>\d{1,3}|(?!next|last|this|every|first|per)[a-z]+(?:-[a-z]+)?)"
+    r"(?: more| extra| whole)? (?P<unit>day|week|fortnight|month)s?\b"
+    r"(?! (?:ago|today|time|from now|from today|old|running))(?: (?P<way>after|later|before|early|earlier|sooner))?", re.I)
+_DAY_AFTER = re.compile(r"\bthe (?P<day>(?:mon|tues|wednes|thurs|fri|satur|sun)day) (?P<way>after|following|before)\b", re.I)
+_WEEK = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+def _moved(base: date, m: re.Match) -> date | None:
+    "A day so many days, weeks or months from another one, or a weekday before or after it."
+    back = (m["way"] or "").lower() in ("before", "early", "earlier", "sooner")
+    if m.re is _DAY_AFTER:
+        away = (_WEEK.index(m["day"][:3].lower()) - base.weekday() - 1) % 7 + 1
+        return base + timedelta(days=away - 7 if back and away < 7 else -7 if back else away)
+    n, unit = 1. if m["n"].lower() in ("a", "an", "the", "one") else number(m["n"]), m["unit"].lower()
+    if not n or n != int(n): return None
+    n = -int(n) if back else int(n)
+    if unit != "month": return base + timedelta(days=n*{"day": 1, "week": 7, "fortnight": 14}[unit])
+    at = base.year*12 + base.month - 1 + n
+    last = (date(at//12 + (at % 12 == 11), (at + 1) % 12 + 1, 1) - timedelta(days=1)).day
+    return date(at//12, at % 12 + 1, min(base.day, last))
+
+# %% ../../nbs/answer/03_from_memory.ipynb #e63f747f
+def _days_of(e: Evidence, reader: Reader, over: bool, without: str = "") -> list[date]:
+    "The single days that a message names, complete or not, outside of some of its words."
+    text, out = e.text.replace(without, " ", 1), []
+    for words, ahead in _times_of(text, reader, over):
+        w = resolve(words, e.said, ahead)
+        if w and w.first == w.last: out.append(w.first)
+    return out
+
+def hanging_day(
+    found: Sequence[Evidence],
+    reader: Reader | None = None,
+    likely: Sequence[float] | None = None,   # how likely each is needed; None: all are
+    over: bool = False,
+) -> str:                                    # such as "Wednesday 29 July 2026"; '' where no day hangs on another
+    "A day that is told from another day, in the same message or in another one (ours)."
+    reader = reader or load_reader()
+    order = sorted(range(len(found)), key=lambda i: -(likely or [1.]*len(found))[i])
+    for i in order[:2]:
+        m = _DAY_AFTER.search(found[i].text) or _STRETCH.search(found[i].text)
+        if not m: continue
+        here = _days_of(found[i], reader, over, m[0])
+        needs_other = m.re is _DAY_AFTER or m["way"]
+        there = [d for k in order if k != i for d in _days_of(found[k], reader, over)] if needs_other else []
+        if base := (here or there or [None])[0]:
+            moved = _moved(base, m)
+            if moved: return day_in_words(When(moved, moved))
+    return ""
 
 # %% ../../nbs/answer/03_from_memory.ipynb #f14fa8b2
 def said_on(d: date, today: date) -> str:
@@ -148,9 +202,10 @@ def quotation(
     today: date,
     reader: Reader | None = None,
     when: bool = False,             # is a day asked for? Then the day goes first that its words mean
+    over: bool = False,             # … of something that is over?
 ) -> str:
     "Words of a message, dated and quoted."
-    days = "; ".join(days_in(words, e.said, reader))
+    days = "; ".join(days_in(words, e.said, reader, over))
     if when and days: return f"{days}: “{words}”"
     if when and names_day(words): return f"“{words}”"
     return f"on {said_on(e.said, today)}: “{words}”" + (f" ({days})" if days else "")
@@ -163,12 +218,16 @@ def told(
     reader: Reader | None = None,
     when: bool = False,                      # is a day asked for?
     likely: Sequence[float] | None = None,   # how likely each is needed, 0..1; None: all are
+    over: bool = False,                      # is it asked of something that is over?
 ) -> str:
     "Messages as an answer, shortened to fit (ours)."
-    versions_of = [{quotation(e, words, today, reader, when): worth*p for words, worth in versions(e).items()}
+    versions_of = [{quotation(e, words, today, reader, when, over): worth*p for words, worth in versions(e).items()}
                    for e, p in zip(found, likely or [1.]*len(found))]
-    lines = [line for line in fitted(versions_of, settings.words - len("You told me".split())) if line]
+    worked = hanging_day(found, reader, likely, over) if when else ""
+    room = settings.words - len(f"{worked} You told me".split())
+    lines = [line for line in fitted(versions_of, room) if line]
     text = "; ".join(lines) + "."
+    if worked: return f"{worked}: {text}"
     return text if when and not lines[0].startswith("on ") else f"You told me {text}"
 
 UNKNOWN = "You haven't told me that, so I don't know."

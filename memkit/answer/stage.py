@@ -21,6 +21,7 @@ from .screen import Hazard, hazards
 from ..core.records import Turn
 from ..reading.facts import Reading
 from ..reading.reader import Clause, load_reader
+from ..reading.times import tells_past
 
 # %% ../../nbs/answer/05_stage.ipynb #12da4f25
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def emergency(text: str) -> str:   # '' where there is none
     return EMERGENCY[kind] if probability >= ALARM else ""
 
 # %% ../../nbs/answer/05_stage.ipynb #f0a0de11
-READ = 12        # messages that the scorer reads, the nearest by cosine (ours)
+READ = 6         # messages that the scorer reads, the nearest by cosine (ours)
 LOOKED = 400     # newest messages among which they are searched (ours)
 
 @dataclass(frozen=True)
@@ -131,7 +132,8 @@ def from_memory(
     if asked in FOR_NOW and len(used) > 1: used = [used[i] for i in still_true([found[i].text for i in used])]
     if not used: return "", []
     of = [found[i] for i in used]
-    return told(of, today, settings, when=asked == "when", likely=[likely[i] for i in used]), used
+    over, likely = tells_past(question.text), [likely[i] for i in used]
+    return told(of, today, settings, when=asked == "when", likely=likely, over=over), used
 
 # %% ../../nbs/answer/05_stage.ipynb #85d16956
 def _screened(text: str, turns: Sequence["StoredTurn"], known: dict[str, Heard], today: date) -> tuple[str, str]:

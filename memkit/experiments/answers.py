@@ -31,6 +31,7 @@ from .result import figure, provenance, result
 from ..reading.examples import hands_of, voices
 from ..reading.facts import reading_of
 from ..reading.reader import load_reader
+from ..reading.times import tells_past
 
 # %% ../../nbs/experiments/67_answers.ipynb #6f4a6b0d
 _ABSTAINS = re.compile(
@@ -122,7 +123,7 @@ def nearest_printed(c: Case, embedder) -> str:
 def by_hand(c: Case) -> str:
     "The answer that `told` makes of exactly the needed messages."
     need = [Evidence(text, day, 1., 1., ()) for id, day, text in c.said if id in c.needs]
-    return told(need, c.said[-1][1], AnswerSettings(), when=c.kind == "temporal") if need else UNKNOWN
+    return told(need, c.said[-1][1], AnswerSettings(), when=c.kind == "temporal", over=tells_past(c.ask)) if need else UNKNOWN
 
 def control_items(hands: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     "What answers without a design are worth, by control."

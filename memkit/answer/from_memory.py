@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['UNKNOWN', 'AnswerSettings', 'chosen_messages', 'still_true', 'versions', 'fitted', 'day_in_words', 'names_day',
-           'days_in', 'hanging_day', 'said_on', 'quotation', 'told']
+           'days_in', 'hanging_day', 'amounts', 'worked_sum', 'said_on', 'quotation', 'told']
 
 # %% ../../nbs/answer/03_from_memory.ipynb #c1e35874
 import re
@@ -191,6 +191,46 @@ def hanging_day(
             if moved: return day_in_words(When(moved, moved))
     return ""
 
+# %% ../../nbs/answer/03_from_memory.ipynb #9456e2db
+_MONEY = r"euros?|quid|pounds?|dollars?|bucks|rupees|pln"
+_AMOUNT = re.compile(
+    rf"(?<![\d.,:/-])(?P<sign>[£$€₹₦]) ?(?P<a>\d[\d,.]*\d|\d)|(?<![\w.,:/-])(?P<b>\d[\d,.]*\d|\d) ?"
+    rf"(?P<unit>{_MONEY}|kg|kilos?|km|miles?|mg|hours?|hrs|minutes?|min|per ?cent|%)?(?![\w:/-]|,\d)", re.I)
+_EACH = re.compile(r"\b(?:each|a head|a piece|apiece|a kid|a night|a bag|per (?:head|person|night|piece))\b", re.I)
+_DIFFERENCE = re.compile(r"\b(?:how (?:much|many|badly|far)\b.*\b(?:more|less|fewer|left|lost?|lose|gain(?:ed)?|save[ds]?|off|over"
+                         r"|under|improved?|rise|grown|put on|still|remain\w*|outstanding|against|since|knock)|by how much"
+                         r"|difference|delta|left|outstanding|overrun|profit)\b", re.I)
+_TOTAL = re.compile(r"\b(?:total|all told|all in|altogether|in all|together|plus|come to|add up)\b", re.I)
+
+def amounts(text: str) -> list[tuple[float, str]]:   # value and unit: money, another, or ''
+    "The amounts of a text in figures; days and times of day are none (ours)."
+    for words in phrases_in(text): text = text.replace(words, " ")
+    out = []
+    for m in _AMOUNT.finditer(text):
+        figures = re.sub(r"[.,](?=\d{3}\b)", "", m["a"] or m["b"]).replace(",", ".")
+        unit = "money" if m["sign"] or re.fullmatch(_MONEY, m["unit"] or "", re.I) else (m["unit"] or "").lower()
+        try: value = float(figures)
+        except ValueError: continue                     # 1.2.3
+        year = not unit and 1900 <= value < 2100 and value == int(value)
+        if not year: out.append((value, unit.removesuffix("s")))
+    return out
+
+# %% ../../nbs/answer/03_from_memory.ipynb #c4182c2f
+def worked_sum(question: str, found: Sequence[Evidence]) -> str:   # such as "140 (1,240 − 1,100)"; '' where it isn't sure
+    "A difference, a total, or a product of the amounts of two messages, where the question asks for one (ours)."
+    some = [(amounts(e.text), e.text) for e in found]
+    some = [(a[0], text) for a, text in some if len(a) == 1] if all(len(a) < 2 for a, _ in some) else []
+    if len(some) != 2: return ""
+    ((x, ux), s), ((y, uy), t) = some
+    each = bool(_EACH.search(s)) != bool(_EACH.search(t))
+    alike = ux == uy or not (ux and uy)
+    if _TOTAL.search(question) and each: value, sign = x*y, "×"
+    elif _DIFFERENCE.search(question) and alike: value, sign, x, y = abs(x - y), "−", max(x, y), min(x, y)
+    elif _TOTAL.search(question) and alike: value, sign = x + y, "+"
+    else: return ""
+    def told(v: float) -> str: return f"{v:,.2f}".rstrip("0").rstrip(".")
+    return f"{told(value)} ({told(x)} {sign} {told(y)})"
+
 # %% ../../nbs/answer/03_from_memory.ipynb #f14fa8b2
 def said_on(d: date, today: date) -> str:
     "The day of a message, with its year where it isn't this one."
@@ -219,11 +259,12 @@ def told(
     when: bool = False,                      # is a day asked for?
     likely: Sequence[float] | None = None,   # how likely each is needed, 0..1; None: all are
     over: bool = False,                      # is it asked of something that is over?
+    question: str = "",                      # what is asked; '': nothing is worked out for it
 ) -> str:
     "Messages as an answer, shortened to fit (ours)."
     versions_of = [{quotation(e, words, today, reader, when, over): worth*p for words, worth in versions(e).items()}
                    for e, p in zip(found, likely or [1.]*len(found))]
-    worked = hanging_day(found, reader, likely, over) if when else ""
+    worked = hanging_day(found, reader, likely, over) if when else worked_sum(question, found)
     room = settings.words - len(f"{worked} You told me".split())
     lines = [line for line in fitted(versions_of, room) if line]
     text = "; ".join(lines) + "."

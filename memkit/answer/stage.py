@@ -133,7 +133,7 @@ def from_memory(
     if not used: return "", []
     of = [found[i] for i in used]
     over, likely = tells_past(question.text), [likely[i] for i in used]
-    return told(of, today, settings, when=asked == "when", likely=likely, over=over), used
+    return told(of, today, settings, None, asked == "when", likely, over, question.text), used
 
 # %% ../../nbs/answer/05_stage.ipynb #85d16956
 def _screened(text: str, turns: Sequence["StoredTurn"], known: dict[str, Heard], today: date) -> tuple[str, str]:

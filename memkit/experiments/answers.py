@@ -123,7 +123,9 @@ def nearest_printed(c: Case, embedder) -> str:
 def by_hand(c: Case) -> str:
     "The answer that `told` makes of exactly the needed messages."
     need = [Evidence(text, day, 1., 1., ()) for id, day, text in c.said if id in c.needs]
-    return told(need, c.said[-1][1], AnswerSettings(), when=c.kind == "temporal", over=tells_past(c.ask)) if need else UNKNOWN
+    if not need: return UNKNOWN
+    when, over = c.kind == "temporal", tells_past(c.ask)
+    return told(need, c.said[-1][1], AnswerSettings(), when=when, over=over, question=c.ask)
 
 def control_items(hands: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     "What answers without a design are worth, by control."

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..core.records import check_time, utc_now
-from ..core.same import Relation, relate
 from .judgement import classification_of, classify, records
 from .maintain import CHECK, GRACE, RESTORED, Dropped, Standing, histories, move_aside, standings
+from .merging import compared
 from .refined import bare_claim
+from ..reading.relations import Relation
 
 # %% ../../nbs/mark/48a_planner.ipynb #e05a5238
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _pairs(store: "MemoryStore", owner: str, encoder: str | None, found: Sequenc
         same = [i for i in np.flatnonzero(cosines >= near) if by[here[i]].memory.kind == by[id].memory.kind]
         olds = [by[here[i]] for i in same]
         claims = [bare_claim(o.memory) for o in olds]
-        said = relate(bare_claim(by[id].memory), claims, [float(cosines[i]) for i in same])
+        said = compared(bare_claim(by[id].memory), claims, [float(cosines[i]) for i in same])
         out += [(by[id], o, r) for o, r in zip(olds, said) if r.kind != "unrelated"]
     return out
 

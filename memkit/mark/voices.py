@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..core.records import Memory
-from ..core.same import relate
 from .judgement import INJECTED, JUDGED
 from .maintain import DROPPED, revive
+from .merging import compared
 from .refined import DOMAIN, RESIDUAL, bare_claim, found_by
 
 # %% ../../nbs/mark/48c_voices.ipynb #44a969f0
@@ -156,8 +156,8 @@ def _opposed(m: Memory, close: Sequence[Memory], embedder: "Embedder") -> set[in
     if not close: return set()
     claim, *claims = map(bare_claim, (m, *close))
     v, *vectors = embedder.embed([claim, *claims])
-    said = relate(claim, claims, [float(v @ w) for w in vectors])
-    return {o.id for o, r in zip(close, said) if r.kind in ("contradiction", "update")}
+    said = compared(claim, claims, [float(v @ w) for w in vectors])
+    return {o.id for o, r in zip(close, said) if r.kind == "contradiction"}
 
 def _against(store: "MemoryStore", view: "InForce", m: Memory, superseded: Mapping[int, int], embedder: "Embedder",
              near: float) -> set[int]:

@@ -57,7 +57,7 @@ def compared(
     settings: BuilderSettings = BuilderSettings(),
     reader: Reader | None = None,
 ) -> list[Relation]:             # one per old: duplicate, contradiction or unrelated
-    "What a claim is to others, on `memkit.reading.relations` (ours). Raises `ValueError` for another number of cosines."
+    "What a claim is to others, as the reader says (ours). Raises `ValueError` for another number of cosines."
     if len(olds) != len(cosines): raise ValueError(f"every claim needs its cosine, got {len(olds)} and {len(cosines)}")
     read = relate(new, olds, reader)
     return [_weighed(new, old, r, float(c), settings, reader) for old, r, c in zip(olds, read, cosines)]
@@ -74,9 +74,6 @@ def _weighed(new: str, old: str, r: Relation, cosine: float, s: BuilderSettings,
 
 
 # %% ../../nbs/mark/45a_merging.ipynb #707fb8a9
-_MEANS = re.compile(r"^\W*(?:in (?:the|our|my|this) [\w' -]{2,40}?\W+)?([\w./-]+(?: [\w./-]+){0,3})\W+"
-                    r"(?:means?|stands for|is short for|refers to|is our word for)\b", re.I)
-
 _TIME = frozenset("day daily hour hourl week weekl month year yearl time times".split())
 
 def other_subject(
@@ -86,6 +83,10 @@ def other_subject(
     "Do the numbers differ because the texts speak of different things? (ours)"
     x, y = ({w[:5] for w in tokenize(t) if not numbers(w)} - _TIME for t in (a, b))
     return numbers(a) != numbers(b) and bool(x - y and y - x)
+
+# %% ../../nbs/mark/45a_merging.ipynb #d9f0b3c5
+_MEANS = re.compile(r"^\W*(?:in (?:the|our|my|this) [\w' -]{2,40}?\W+)?([\w./-]+(?: [\w./-]+){0,3})\W+"
+                    r"(?:means?|stands for|is short for|refers to|is our word for)\b", re.I)
 
 def same_term(
     a: str,

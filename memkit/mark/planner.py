@@ -67,6 +67,8 @@ class Plan:
     moves: tuple[Move, ...]
 
 # %% ../../nbs/mark/48a_planner.ipynb #5f2da4a3
+_MOST = 4   # neighbours of a memory that are read; reading a pair takes some 10 ms
+
 def _pairs(store: "MemoryStore", owner: str, encoder: str | None, found: Sequence[Standing],
            near: float) -> list[tuple[Standing, Standing, Relation]]:
     "Memories of one kind that are near, with what the newer is to the older."
@@ -75,7 +77,8 @@ def _pairs(store: "MemoryStore", owner: str, encoder: str | None, found: Sequenc
     here = [id for id in by if id in at]
     for n, id in enumerate(here[1:], 1):
         cosines = view.vectors[[at[o] for o in here[:n]]] @ view.vectors[at[id]]
-        same = [i for i in np.flatnonzero(cosines >= near) if by[here[i]].memory.kind == by[id].memory.kind]
+        near_by = [i for i in np.argsort(-cosines, kind="stable") if cosines[i] >= near]
+        same = [i for i in near_by if by[here[i]].memory.kind == by[id].memory.kind][:_MOST]
         olds = [by[here[i]] for i in same]
         claims = [bare_claim(o.memory) for o in olds]
         said = compared(bare_claim(by[id].memory), claims, [float(cosines[i]) for i in same])

@@ -21,11 +21,12 @@ from memkit.core.schema import turns as turns_table
 from memkit.core.store import MemoryStore
 from memkit.mark.builder import BuildError, Builder, BuilderSettings, BuildReport, extracted, forget_contributions, turns_read
 from memkit.mark.judgement import classify, injected, judge_memory, outcomes, trust_of
-from memkit.mark.merging import Claim, contest, other_answer, other_names, other_subject, same_term
+from memkit.mark.merging import Claim, compared, contest, other_answer, other_subject, same_term
 from memkit.mark.placing import said_at
 from memkit.mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, RETRACTION, Conversation, Exchange, Refined, conversation_of
 from memkit.mark.trust import replay
 from memkit.mark.withdraw import Withdrawn
+from memkit.reading.labels import RELATIONS
 
 START = datetime(2026, 3, 2, 9, tzinfo=timezone.utc)
 TWICE, ONCE = "Velorin is given twice a day", "Velorin is given once a day"
@@ -344,8 +345,8 @@ def test_a_loser_with_enough_confirmations_returns(store, minilm):
 
 
 def test_a_correction_of_what_was_on_display(store, minilm):
-    "Words alone don't tell that the one address replaces the other; the turn in which it was shown does."
-    b = builder(store, minilm)
+    "Where the words alone don't surely tell that the one address replaces the other, the turn in which it was shown does."
+    b = builder(store, minilm, settings=BuilderSettings(sure=1.))
     told(store, b, "ann", "The night door is on Elm Street")
     id = store.list(DOMAIN)[0].id
     told(store, b, "ben", "The night door is on Oak Street")
@@ -359,9 +360,39 @@ def test_a_correction_of_what_was_on_display(store, minilm):
 
 def test_the_rules_around_the_model():
     assert same_term("BP means blood pressure", "BP stands for bullous pemphigoid") and not same_term("BP means blood pressure", "PE means pulmonary embolism") and not same_term("Hello", "Hello")
-    assert other_names("The door is on Elm Street", "The door is on Oak Street") and not other_names("The door is on Elm Street", "the elm street door") and not other_names("Twice a day", "Once a day")
     assert other_subject("Ethanol boils at 78 °C", "Methanol boils at 64.7 °C") and not other_subject(ONCE, TWICE) and not other_subject("It is started at 1.25 mg once a day", "Ramipril is started at 2.5 mg daily")
     assert other_answer("The right answer is omeprazole", "The right answer is ranitidine") and not other_answer("The right answer is omeprazole", "The right answer is omeprazole, by mouth")
+
+
+class Reads:
+    "A reader that gives the shares it is told, by (old, new), and remembers what it was asked."
+    def __init__(self, shares): self.name, self.shares, self.asked = new_id("r"), shares, []
+    def relations(self, pairs):
+        self.asked += pairs
+        return [dict.fromkeys(RELATIONS, 0.) | self.shares[p] for p in pairs]
+
+
+@pytest.mark.parametrize("old, new, there, back, cosine, kind", [
+    ("It is given early", "It is given at dawn", dict(duplicate=.9), dict(duplicate=.9), .6, "duplicate"),
+    ("It is given early", "It is given at dawn", dict(duplicate=.9), dict(duplicate=.9), .59, "unrelated"),
+    ("It is given early", "It is given at dawn", dict(duplicate=.9), dict(duplicate=.2), .9, "unrelated"),     # one way only
+    ("It is given early", "It isn't given early", dict(duplicate=.9), dict(duplicate=.9), .9, "contradiction"),  # one denies
+    ("It is on Elm Street", "It is on Oak Street", dict(duplicate=.9), dict(duplicate=.9), .9, "unrelated"),   # other names
+    ("It is given early", "It is given late", dict(update=.3, contradiction=.2, retraction=.1, unrelated=.4), {}, .9, "unrelated"),
+    ("It is given early", "It is given late", dict(update=.3, contradiction=.2, retraction=.1, duplicate=.2, refines=.2), {}, .9, "contradiction"),
+    ("It is given early", "It is given early, to children late", dict(refines=.9, duplicate=.1), {}, .9, "unrelated"),
+    ("It is given early", "it is given early.", {}, {}, -1., "duplicate")])
+def test_what_two_claims_are_to_each_other(old, new, there, back, cosine, kind):
+    r, = compared(new, [old], [cosine], reader=Reads({(old, new): there, (new, old): back}))
+    assert r.kind == kind and 0 <= r.probability <= 1
+
+
+def test_claims_are_compared_one_by_one_and_each_needs_its_cosine():
+    olds, reader = ["It is given early", "It is stored cold"], Reads({("It is given early", "It is given late"): dict(update=.9),
+                                                                        ("It is stored cold", "It is given late"): dict(unrelated=.9)})
+    assert [r.kind for r in compared("It is given late", olds, [.8, .8], reader=reader)] == ["contradiction", "unrelated"]
+    assert not compared("It is given late", [], [], reader=reader)
+    with pytest.raises(ValueError, match="needs its cosine"): compared("It is given late", olds, [.8], reader=reader)
 
 
 # clocks

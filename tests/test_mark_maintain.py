@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memkit.core.records import new_id
-from memkit.core.same import Relation
 from memkit.core.store import MemoryStore
 from memkit.mark import maintain as m
 from memkit.mark import planner
@@ -18,6 +17,7 @@ from memkit.mark.maintain import DROPPED, maintain, set_aside, standings, undo
 from memkit.mark.planner import PlanSettings, adjusted, answer, plan, questions, run
 from memkit.mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL
 from memkit.mark.trust import PAPER, TrustSettings, replay, verdict
+from memkit.reading.relations import Relation
 
 START = datetime(2026, 5, 4, 9, tzinfo=timezone.utc)
 META = {"agent": "assistant", "metadata": {}, "source": "user", "reason": "correction", "about": "", "sources": []}
@@ -148,9 +148,9 @@ class Topics:
     def embed(self, texts, kind="document"): return np.tile(np.eye(4, dtype="f4")[0], (len(texts), 1))
 
 
-@pytest.mark.parametrize("relation, back", [("contradiction", True), ("update", True), ("unrelated", True), ("duplicate", False)])
+@pytest.mark.parametrize("relation, back", [("contradiction", True), ("unrelated", True), ("duplicate", False)])
 def test_what_gave_way_comes_back_with_its_record(store, monkeypatch, relation, back):
-    monkeypatch.setattr(m, "compare", lambda *a: Relation(relation, .9, "so"))
+    monkeypatch.setattr(m, "compared", lambda *a: [Relation(relation, .9, "so")])
     old, new = add(store, "the keys are here", vector=np.eye(4)[0]), add(store, "the keys are there", vector=np.eye(4)[0])
     shown(store, old, [True, None, True]); store.supersede(DOMAIN, old.id, new.id, "contradicted"); shown(store, new, [False]*3)
     report = maintain(store, DOMAIN, clock=at(0), embedder=Topics())
@@ -165,7 +165,7 @@ def test_what_gave_way_comes_back_with_its_record(store, monkeypatch, relation, 
 
 
 def test_what_was_bad_itself_does_not_come_back(store, monkeypatch):
-    monkeypatch.setattr(m, "compare", lambda *a: Relation("contradiction", .9, "so"))
+    monkeypatch.setattr(m, "compared", lambda *a: [Relation("contradiction", .9, "so")])
     old, new = add(store, "the keys are here", vector=np.eye(4)[0]), add(store, "the keys are there", vector=np.eye(4)[0])
     for mem in (old, new): shown(store, mem, [False]*3)
     store.supersede(DOMAIN, old.id, new.id, "contradicted")
@@ -221,7 +221,7 @@ def test_half_a_plan_is_no_plan(store, monkeypatch):
 
 
 def test_a_reviewer_is_asked_once_and_the_answer_holds(store, monkeypatch):
-    monkeypatch.setattr(planner, "relate", lambda new, olds, cosines: [Relation("contradiction", .9, "so") for _ in olds])
+    monkeypatch.setattr(planner, "compared", lambda new, olds, cosines: [Relation("contradiction", .9, "so") for _ in olds])
     a, b = add(store, "one", vector=np.eye(4)[0]), add(store, "two", vector=np.eye(4)[0])
     todo = plan(store, DOMAIN)
     assert [(m.kind, m.memory, m.other) for m in todo.moves] == [("ask", b.id, a.id)] and run(store, todo) == todo.moves

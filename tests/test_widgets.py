@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from memkit.core.lm import ScriptedLM
 from memkit.core.notes import Note, Round
 from memkit.core.records import Document
-from memkit.core.same import Relation
 from memkit.core.store import MemoryStore
 from memkit.malp.dpem import DPeM
 from memkit.malp.executive import DPeMSettings
+from memkit.reading.relations import Relation
 from memkit.widgets import dpem_steps as dp, hybrid_steps as hy
 from memkit.widgets.panel import Panel
 from memkit.widgets.scene import CAPTION, COLOURS, STYLE, Scene, caption_of, cut, width_of, wrap

@@ -14,9 +14,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ..core.records import Memory, Receipt, check_time, utc_now
-from ..core.same import compare
 from .judgement import JUDGED, classification_of, outcomes
-from .merging import carry_over
+from .merging import carry_over, compared
 from .refined import KINDS, bare_claim, found_by
 from .trust import PAPER, Trust, TrustSettings, Verdict, replay, verdict
 
@@ -132,8 +131,12 @@ def _gave_way(store: "MemoryStore", owner: str, ids: Sequence[int], settings: Tr
     history, known = histories(store.events(owner)), {m.id: m for m in store.list(owner, superseded=True)}
     kept = lambda m: m.kind in KINDS and standing(m, history.get(m.id, ()), settings).verdict.kept
     back = [(known[old], known[new]) for old, new in by.items() if kept(known[old])]
-    same = lambda a, b: compare(bare_claim(a), bare_claim(b), embedder).kind == "duplicate"
-    return [(old, new.id) for old, new in back if not same(old, new)]
+    return [(old, new.id) for old, new in back if not _repeats(old, new, embedder)]
+
+def _repeats(a: Memory, b: Memory, embedder: "Embedder") -> bool:
+    claims = bare_claim(a), bare_claim(b)
+    v, w = embedder.embed(claims)
+    return compared(claims[0], claims[1:], [float(v @ w)])[0].kind == "duplicate"
 
 # %% ../../nbs/mark/48_maintain.ipynb #3b3e5324
 def revive(

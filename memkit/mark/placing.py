@@ -16,10 +16,11 @@ import numpy as np
 
 from ..core.embed import Remembered
 from ..core.records import Memory
-from ..core.same import Relation
 from .judgement import INJECTED, JUDGED, said_again
-from .merging import BuilderSettings, carry_over, claim_of, contest, joined, new_meta, relations, source_of, sources_of, with_sources
+from .merging import (BuilderSettings, carry_over, claim_of, contest, joined, new_meta, relations,
+                                 source_of, sources_of, with_sources)
 from .refined import DOMAIN, RESIDUAL, Conversation, Refined, embedded_text
+from ..reading.relations import Relation
 
 # %% ../../nbs/mark/45c_placing.ipynb #e2a6cd62
 if TYPE_CHECKING: from memkit.core.store import MemoryStore

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..core.records import check_time, utc_now
-from ..core.same import Relation, relate
 from .judgement import classification_of, classify, records
 from .maintain import CHECK, GRACE, RESTORED, Dropped, Standing, histories, move_aside, standings
+from .merging import compared
 from .refined import bare_claim
+from ..reading.relations import Relation
 
 # %% ../../nbs/mark/48a_planner.ipynb #e05a5238
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class Plan:
     moves: tuple[Move, ...]
 
 # %% ../../nbs/mark/48a_planner.ipynb #5f2da4a3
+_MOST = 4   # neighbours of a memory that are read; reading a pair takes some 10 ms
+
 def _pairs(store: "MemoryStore", owner: str, encoder: str | None, found: Sequence[Standing],
            near: float) -> list[tuple[Standing, Standing, Relation]]:
     "Memories of one kind that are near, with what the newer is to the older."
@@ -74,10 +77,11 @@ def _pairs(store: "MemoryStore", owner: str, encoder: str | None, found: Sequenc
     here = [id for id in by if id in at]
     for n, id in enumerate(here[1:], 1):
         cosines = view.vectors[[at[o] for o in here[:n]]] @ view.vectors[at[id]]
-        same = [i for i in np.flatnonzero(cosines >= near) if by[here[i]].memory.kind == by[id].memory.kind]
+        near_by = [i for i in np.argsort(-cosines, kind="stable") if cosines[i] >= near]
+        same = [i for i in near_by if by[here[i]].memory.kind == by[id].memory.kind][:_MOST]
         olds = [by[here[i]] for i in same]
         claims = [bare_claim(o.memory) for o in olds]
-        said = relate(bare_claim(by[id].memory), claims, [float(cosines[i]) for i in same])
+        said = compared(bare_claim(by[id].memory), claims, [float(cosines[i]) for i in same])
         out += [(by[id], o, r) for o, r in zip(olds, said) if r.kind != "unrelated"]
     return out
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..core.records import Memory
-from ..core.same import relate
 from .judgement import INJECTED, JUDGED
 from .maintain import DROPPED, revive
+from .merging import compared
 from .refined import DOMAIN, RESIDUAL, bare_claim, found_by
 
 # %% ../../nbs/mark/48c_voices.ipynb #44a969f0
@@ -126,7 +126,7 @@ def voices_in(
     return sorted(out.values(), key=lambda v: v.at)
 
 # %% ../../nbs/mark/48c_voices.ipynb #11c51bf0
-_MOST = 64   # neighbours that are looked at
+_MOST, _READ = 64, 8   # neighbours that are looked at; of these, the nearest ones whose claims are read
 
 def _comparable(a: Memory, b: Memory) -> bool:
     return all("sources" in m.meta for m in (a, b)) and a.meta.get("metadata") == b.meta.get("metadata")
@@ -154,10 +154,10 @@ def _rows(store: "MemoryStore", ids: Iterable[int]) -> list[Memory]:
 def _opposed(m: Memory, close: Sequence[Memory], embedder: "Embedder") -> set[int]:
     "Those of its neighbours whose claims contradict it."
     if not close: return set()
-    claim, *claims = map(bare_claim, (m, *close))
+    claim, *claims = map(bare_claim, (m, *close[:_READ]))
     v, *vectors = embedder.embed([claim, *claims])
-    said = relate(claim, claims, [float(v @ w) for w in vectors])
-    return {o.id for o, r in zip(close, said) if r.kind in ("contradiction", "update")}
+    said = compared(claim, claims, [float(v @ w) for w in vectors])
+    return {o.id for o, r in zip(close, said) if r.kind == "contradiction"}
 
 def _against(store: "MemoryStore", view: "InForce", m: Memory, superseded: Mapping[int, int], embedder: "Embedder",
              near: float) -> set[int]:

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['SEALED', 'SENTENCE', 'FIELDS', 'BOTH_WAYS', 'Piece', 'Example', 'voices', 'hands_of', 'plain', 'alike', 'find_words',
-           'message_example', 'own_messages', 'pair_example', 'own_pairs', 'note_examples', 'unrelated_pairs',
-           'sentences', 'exchange_examples', 'relevance_examples', 'clause_examples', 'statement_example', 'examples',
-           'slip', 'typed_text', 'typed']
+           'message_example', 'own_messages', 'LabelledPair', 'same_pairs', 'pair_example', 'own_pairs',
+           'note_examples', 'unrelated_pairs', 'sentences', 'exchange_examples', 'relevance_examples',
+           'clause_examples', 'statement_example', 'examples', 'slip', 'typed_text', 'typed']
 
 # %% ../../nbs/reading/02_examples.ipynb #4ee9c909
 import json
@@ -177,6 +177,25 @@ def _update_example(row: dict) -> Example:
 
 _PLURALS = {"films": "film", "books": "book", "series": "series", "music": "music", "games": "game"}
 
+# %% ../../nbs/reading/02_examples.ipynb #a4c7d2e9
+@dataclass(frozen=True)
+class LabelledPair:
+    "A row of data/same_pairs.jsonl or data/same_natural.jsonl."
+    new: str
+    old: str
+    relation: str   # duplicate, update, contradiction, unrelated
+    topic: str      # pairs of one topic stay together when a model is tried on what it hasn't seen
+    split: str      # train, tune, test; natural: met in a dialogue
+
+def same_pairs(
+    split: str | None = None,  # train, tune, test or natural; all where None
+) -> list[LabelledPair]:
+    "memkit's own pairs of notes with their relation: those written as pairs, and those that met in dialogues."
+    lines = lambda name: own_data(f"{name}.jsonl").read_text("utf-8").splitlines()
+    pairs = [LabelledPair(**json.loads(row)) for name in ("same_pairs", "same_natural") for row in lines(name)]
+    return [p for p in pairs if split in (None, p.split)]
+
+
 # %% ../../nbs/reading/02_examples.ipynb #8edec88b
 def pair_example(
     row: dict,   # of the kind "pairs"
@@ -187,7 +206,6 @@ def pair_example(
 
 def own_pairs() -> list[Example]:
     "memkit's own pairs of notes, as far as their relations are among the six and say something."
-    from memkit.core.same import same_pairs
     pairs = [p for p in same_pairs("train") if p.relation != "unrelated"]
     return [Example("pair", "ours", (p.old, p.new), 1, {"relation": RELATIONS.index(p.relation)}) for p in pairs]
 

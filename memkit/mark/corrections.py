@@ -21,6 +21,7 @@ from .refined import RESIDUAL, RETRACTION, Conversation, Exchange, Refined
 from .wordings import echoes, plain_answer
 from ..reading.examples import alike
 from ..reading.reader import Clause, Reader, ReplyReading, load_reader
+from ..reading.sharing import SharingReader, load_sharing
 
 # %% ../../nbs/mark/43d_corrections.ipynb #dca808cc
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +95,7 @@ def read_reply(
     answer: str,
     said: str,       # what the user replied
     reaction: str,   # what the assistant said then
-    reader: Reader,
+    sharing: SharingReader,
 ) -> ReplyReading:
     """A reply, read with the assistant's reaction; where that is beside the point, as if it had been silent (ours).
 
@@ -102,21 +103,21 @@ def read_reply(
     it too, and counts if the mean of both probabilities says that it is for others. A model that says its answer once
     more, or the user's words, says nothing about the reply either."""
     if alike(reaction, answer) >= .9 or reaction.split() == said.split(): reaction = SILENT
-    heard = reader.reply(question, answer, said, reaction)
+    heard = sharing.reply(question, answer, said, reaction)
     if heard.share >= .5 or _refused(heard): return heard
-    silent = reader.reply(question, answer, said, SILENT)
+    silent = sharing.reply(question, answer, said, SILENT)
     return silent if (heard.share + silent.share)/2 >= .5 else heard
 
 # %% ../../nbs/mark/43d_corrections.ipynb #091581a9
-def _read(topic: Topic, reader: Reader) -> ReplyReading:
+def _read(topic: Topic, sharing: SharingReader) -> ReplyReading:
     "The replies of a topic, read as one."
     said = " ".join(r.question for r in topic.replies)
-    return read_reply(topic.asked.question, topic.answer, said, topic.replies[-1].answer, reader)
+    return read_reply(topic.asked.question, topic.answer, said, topic.replies[-1].answer, sharing)
 
 # %% ../../nbs/mark/43d_corrections.ipynb #1c711206
 def topics(
     conversation: Conversation,
-    reader: Reader,
+    sharing: SharingReader,
     settings: SharingSettings = SharingSettings(),
 ) -> list[tuple[Topic, ReplyReading]]:   # with the reading of its replies, taken together
     "The conversation, cut where the user asks something else; topics without a reply are left out."
@@ -126,7 +127,7 @@ def topics(
             topic = Topic(e, e.answer, e.answer)
             continue
         if not e.question.strip(): continue
-        alone = read_reply(topic.asked.question, topic.last, e.question, e.answer, reader)
+        alone = read_reply(topic.asked.question, topic.last, e.question, e.answer, sharing)
         topic.last, silent = e.answer, alone.share < settings.share
         if alone.kind == "question" and silent:
             out.append(topic)
@@ -135,7 +136,7 @@ def topics(
                   and alone.kinds["retract"] + alone.kinds["wrong"] < MAYBE):
             topic.replies, topic.back = [*topic.replies, e][-settings.replies:], alone.kinds["retract"]
     out += [topic] if topic else []
-    return [(t, _read(t, reader)) for t in out if t.replies]
+    return [(t, _read(t, sharing)) for t in out if t.replies]
 
 # %% ../../nbs/mark/43d_corrections.ipynb #e6a3fae4
 def claims_of(
@@ -239,16 +240,17 @@ def _is_public(found: ReplyReading, s: SharingSettings) -> bool:
 @dataclass(frozen=True)
 class CorrectionAgent:
     "Finds what colleagues may learn (MARK §1.2, residual memory agent)."
-    reader: Reader | None = None       # None: the one that travels with memkit
+    reader: Reader | None = None       # says what clauses are about; None: the one that travels with memkit
     settings: SharingSettings = SharingSettings()
     kind: str = RESIDUAL
+    sharing: SharingReader | None = None   # says what is for others; None: the one that travels with memkit
 
     def extract(self, conversation: Conversation) -> list[Refined]:
         "A memory of each topic that leaves something for others. Raises `TypeError` for anything but a conversation."
         if not isinstance(conversation, Conversation):
             raise TypeError(f"an agent reads a Conversation, got {type(conversation).__name__}; see conversation_of")
         out = {}
-        for topic, found in topics(conversation, self.reader or load_reader(), self.settings):
+        for topic, found in topics(conversation, self.sharing or load_sharing(), self.settings):
             for m in self._memories(topic, found): out.setdefault(m.text, m)
         return list(out.values())
 

@@ -21,7 +21,7 @@ from ..core.embed import Embedder
 from ..core.records import Considered, Hit, check_text, check_time, utc_now
 from ..core.slices import check_vector
 from .policy import Caller, Policy
-from ..reading.sharing import SharingReader, load_sharing
+from ..reading.reader import Reader, load_reader
 from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, found_by
 from .scoring import (PART_NAMES, TEST, UNITS, Score, Weights, age_days, feedback_score, preset, rank,
                                  why_first)
@@ -188,7 +188,7 @@ class RefinedSearch:
         policy: Policy | None = None,                 # None: nothing is hidden
         clock: Callable[[], datetime] = utc_now,
         owners: int = 64,                             # whose labels are kept in memory at once
-        reader: SharingReader | None = None,          # says whether a memory answers the question; None: memkit's own
+        reader: Reader | None = None,                 # says whether a memory answers the question; None: memkit's own
     ):
         self.store, self.embedder, self.settings, self.policy, self.clock = store, embedder, settings, policy, clock
         self.owners, self._reader = owners, reader
@@ -282,7 +282,7 @@ def _read(self: RefinedSearch, query: str, view: "InForce", rows: np.ndarray,
     s, best = self.settings, np.sort(np.argsort(-cosines, kind="stable")[:self.settings.read])
     found = [view.memory(id) for id in view.ids[rows[best]]]
     texts = [found_by(m) for m in found]
-    near = answering((self._reader or load_sharing()).relevance(query, texts), cosines[best])
+    near = answering((self._reader or load_reader()).relevance(query, texts), cosines[best])
     sure = cosines[best] >= s.near
     near = np.where(sure, np.maximum(near, cosines[best]), near)
     kept = (sure | (near >= s.relevant)) & (odds(near) >= odds(near.max())/CLOSE)

@@ -6,7 +6,7 @@
 __all__ = ['READ', 'NEIGHBOURS', 'ENTAILMENT_HEADS', 'STANDS', 'Quantity', 'quantities', 'strange_number', 'Window', 'windows',
            'held_tokens', 'sentence_mask', 'Checker', 'load_checker', 'Verdict', 'decided', 'by_entailment']
 
-# %% ../../nbs/answer/10_entailment.ipynb #fcfa6623
+# %% ../../nbs/answer/10_entailment.ipynb #3ace81ed
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ from ..core.support import Checked, SupportSettings, content_stems
 from ..reading.encoder import Tokens, stacked, tokens_of
 from ..reading.reader import Encoded, softmax
 
-# %% ../../nbs/answer/10_entailment.ipynb #e5746a39
+# %% ../../nbs/answer/10_entailment.ipynb #33625173
 _SMALL = {w: n for n, w in enumerate(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen".split())} | {w: 10*n for n, w in enumerate(
@@ -43,7 +43,7 @@ for dimension, units in {
     "pounds": {"pound pounds lb lbs": 1}, "share": {"% percent": 1}}.items():
     _UNITS |= {word: (dimension, factor) for words, factor in units.items() for word in words.split()}
 
-# %% ../../nbs/answer/10_entailment.ipynb #54d1f149
+# %% ../../nbs/answer/10_entailment.ipynb #86fea0be
 @dataclass(frozen=True)
 class Quantity:
     "A number in a text."
@@ -62,7 +62,7 @@ class Quantity:
 
     def __str__(self) -> str: return f"{self.value:g}{' ' if self.unit.isalpha() else ''}{self.unit}"
 
-# %% ../../nbs/answer/10_entailment.ipynb #dedae68d
+# %% ../../nbs/answer/10_entailment.ipynb #4e603d39
 _WORD = re.compile(r"\d+(?:[.,]\d+)*|[A-Za-zµ]+|%")
 
 def _in_digits(token: str) -> float | None:
@@ -93,7 +93,7 @@ def quantities(
         if value is not None and (unit or digits or value != 1): out.append(Quantity(float(value), unit, digits))
     return out
 
-# %% ../../nbs/answer/10_entailment.ipynb #a829ed9f
+# %% ../../nbs/answer/10_entailment.ipynb #fd2b36e7
 def strange_number(
     sentence: str,
     source: str,
@@ -105,7 +105,7 @@ def strange_number(
         if (q.digits or dose) and not q.is_in(known): return str(q)
     return ""
 
-# %% ../../nbs/answer/10_entailment.ipynb #4ae96445
+# %% ../../nbs/answer/10_entailment.ipynb #c8f0dfc6
 READ, NEIGHBOURS = 3, 3    # windows that are read for a sentence, and sentences of a window (ours)
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def windows(
         out.append(list(found.values())[:most])
     return out
 
-# %% ../../nbs/answer/10_entailment.ipynb #72673ead
+# %% ../../nbs/answer/10_entailment.ipynb #9f33d6da
 ENTAILMENT_HEADS = {"verdict": ("title", len(VERDICTS))}   # "title": three vectors
 
 def held_tokens(sentence: str, source: str) -> Tokens:
@@ -175,7 +175,7 @@ def verdicts(
         out[at] = softmax(self.head("verdict", np.concatenate([mean, np.where(own, states, -1e4).max(1), pooled], -1)))
     return out
 
-# %% ../../nbs/answer/10_entailment.ipynb #106f0a2c
+# %% ../../nbs/answer/10_entailment.ipynb #d48a0622
 @lru_cache(4)
 def _opened(weights: str) -> Checker: return Checker(Path(weights) if weights else None)
 
@@ -183,8 +183,8 @@ def load_checker() -> Checker:
     "The checker that travels with memkit, or the one whose weights `MEMKIT_ENTAILMENT` names; opened once."
     return _opened(os.environ.get("MEMKIT_ENTAILMENT", ""))
 
-# %% ../../nbs/answer/10_entailment.ipynb #fa205148
-STANDS = .5     # probability from which a sentence stands; chosen on hands `am` and `an`, each left out once
+# %% ../../nbs/answer/10_entailment.ipynb #972cca32
+STANDS = .6     # probability from which a sentence stands; chosen on hands `am` and `an`, each left out once
 
 @dataclass(frozen=True)
 class Verdict:
@@ -213,7 +213,7 @@ def decided(
         return Verdict("contradicted", float(shares[against, 1]), near[against], f"it contradicts the source: “{near[against].nearest}”")
     return Verdict("absent", float(1 - shares[:, 0].max()), near[0], "it is not in the sources")
 
-# %% ../../nbs/answer/10_entailment.ipynb #949a6971
+# %% ../../nbs/answer/10_entailment.ipynb #eb153250
 @patch
 def check(
     self: Checker,
@@ -233,7 +233,7 @@ def check(
         out.append(decided(s, near, shares, sources, stands))
     return out
 
-# %% ../../nbs/answer/10_entailment.ipynb #100f24a2
+# %% ../../nbs/answer/10_entailment.ipynb #6d2117f0
 _VERDICT_ONLY = re.compile(r"(?:yes|no)[,.:;]? +(?=\w+ \w+ \w+)", re.I)
 
 def by_entailment(

@@ -116,7 +116,7 @@ def best_support(
 class SupportSettings:
     "When a sentence counts as supported; all ours."
     by: str = "words"      # who judges: "entailment" (`memkit.answer.entailment`), or "words" as below
-    stands: float = .5          # entailment: probability from which a sentence stands, 0..1
+    stands: float = .6          # entailment: probability from which a sentence stands, 0..1
     # words:
     in_order: float = IN_ORDER  # share of its content words that one source sentence holds in the same order, at least
     cosine: float = .5          # to the nearest sentence of the sources, at least: below, no word is compared

@@ -114,8 +114,8 @@ def test_a_text_gives_all_three_verdicts():
 # --- the judge
 
 def test_the_network_judges_where_it_is_asked_to():
-    assert set(JUDGES) == {"entailment", "words"} and JUDGES["words"] is by_words and JUDGES["entailment"] is by_entailment
-    with pytest.raises(ValueError, match="entailment, words"):
+    assert set(JUDGES) == {"either", "entailment", "words"} and JUDGES["words"] is by_words and JUDGES["entailment"] is by_entailment
+    with pytest.raises(ValueError, match="either, entailment, words"):
         ground("Rest.", "What?", ["Rest."], load_embedder("minilm"), SupportSettings(by="luck"))
 
 
@@ -125,3 +125,15 @@ def test_a_judge_says_what_stands_and_form_goes_first():
     assert [c.supported for c in got] == [True, False, False, False]
     assert [c.reason for c in got] == ["", "it repeats itself", "it asks instead of answering", "it breaks off"]
     assert check_answer("Rest.", "What?", [], None, judge=judge)[0].reason == "nothing was shown"
+
+
+def test_either_lets_stand_what_one_of_them_does(monkeypatch):
+    import memkit.hybrid.support as support
+    read = []
+    def network(said, sources, embedder, settings):
+        read.extend(said)
+        return [Checked(text=s, supported="asleep" in s, reason="" if "asleep" in s else "not there") for s in said]
+    monkeypatch.setattr(support, "by_entailment", network)
+    said = ["Cool a burn under running water.", "The cat is asleep here.", "Elephants live in Africa."]
+    got = support.by_either(said, ["Cool a burn under running water. Cats sleep."], load_embedder("minilm"))
+    assert [c.supported for c in got] == [True, True, False] and read == said[1:] and got[2].reason == "not there"

@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['READ', 'NEIGHBOURS', 'ENTAILMENT_HEADS', 'STANDS', 'Quantity', 'quantities', 'strange_number', 'Window', 'windows',
-           'held_tokens', 'sentence_mask', 'Checker', 'load_checker', 'Verdict', 'decided', 'by_entailment']
+           'held_tokens', 'sentence_mask', 'Checker', 'load_checker', 'Verdict', 'decided', 'plain_words', 'is_copied',
+           'by_entailment']
 
-# %% ../../nbs/answer/10_entailment.ipynb #3ace81ed
+# %% ../../nbs/answer/10_entailment.ipynb #53c8204e
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -25,13 +26,13 @@ from ..core.support import Checked, SupportSettings, content_stems
 from ..reading.encoder import Tokens, stacked, tokens_of
 from ..reading.reader import Encoded, softmax
 
-# %% ../../nbs/answer/10_entailment.ipynb #33625173
+# %% ../../nbs/answer/10_entailment.ipynb #40dd866b
 _SMALL = {w: n for n, w in enumerate(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen".split())} | {w: 10*n for n, w in enumerate(
     "twenty thirty forty fifty sixty seventy eighty ninety".split(), 2)} | {"twice": 2, "dozen": 12}
 _LARGE = {"hundred": 100, "thousand": 1000, "grand": 1000, "million": 1e6, "billion": 1e9}
-_UNITS: dict[str, tuple[str, float]] = {}      # as it is written: its dimension, and how many of the smallest unit it is
+_UNITS: dict[str, tuple[str, float]] = {}      # as it is written: its dimension, and its factor
 for dimension, units in {
     "mass": {"mcg µg ug microgram micrograms": .001, "mg milligram milligrams": 1, "g gram grams": 1e3,
              "kg kilo kilos kilogram kilograms": 1e6},
@@ -39,11 +40,12 @@ for dimension, units in {
     "time": {"second seconds": 1/3600, "minute minutes min mins": 1/60, "hour hours hr hrs": 1, "day days": 24,
              "week weeks": 168, "fortnight": 336, "month months": 730, "year years yr yrs": 8760},
     "length": {"cm centimetre centimetres centimeter centimeters": 1, "inch inches": 2.54, "foot feet ft": 30.48,
-               "metre metres meter meters": 100, "km kilometre kilometres kilometer kilometers": 1e5, "mile miles": 160934},
+               "metre metres meter meters": 100, "km kilometre kilometres kilometer kilometers": 1e5,
+               "mile miles": 160934},
     "pounds": {"pound pounds lb lbs": 1}, "share": {"% percent": 1}}.items():
     _UNITS |= {word: (dimension, factor) for words, factor in units.items() for word in words.split()}
 
-# %% ../../nbs/answer/10_entailment.ipynb #86fea0be
+# %% ../../nbs/answer/10_entailment.ipynb #7470a0f4
 @dataclass(frozen=True)
 class Quantity:
     "A number in a text."
@@ -62,23 +64,27 @@ class Quantity:
 
     def __str__(self) -> str: return f"{self.value:g}{' ' if self.unit.isalpha() else ''}{self.unit}"
 
-# %% ../../nbs/answer/10_entailment.ipynb #4e603d39
+# %% ../../nbs/answer/10_entailment.ipynb #b3e67cb1
 _WORD = re.compile(r"\d+(?:[.,]\d+)*|[A-Za-zµ]+|%")
 
 def _in_digits(token: str) -> float | None:
     plain = re.sub(r",(?=\d{3}\b)", "", token).replace(",", ".")
     return float(plain) if plain.count(".") < 2 else None
 
+def _goes_on(value: float, word: str) -> bool:
+    "Does a small number go on with what was read: two hundred | six, twenty | one?"
+    if value == 0 or value >= 100 and value % 100 == 0: return True
+    return 20 <= value % 100 <= 90 and value % 10 == 0 and _SMALL[word] < 10
+
 def _in_words(tokens: Sequence[str], i: int) -> tuple[float | None, int]:
     "The number that words from `i` on make (two hundred and twenty-one), and the place behind it."
     value, start = 0., i
-    while tokens[i] in _SMALL or i > start and (tokens[i] in _LARGE or tokens[i] == "and" and tokens[i + 1] in _SMALL):
-        fits = value == 0 or value >= 100 and value % 100 == 0 or 20 <= value % 100 <= 90 and value % 10 == 0 and _SMALL.get(tokens[i], 10) < 10
-        if tokens[i] in _SMALL and not fits or tokens[i] == "and" and value < 100: break
-        value = value*_LARGE.get(tokens[i], 1.) + _SMALL.get(tokens[i], 0)
-        i += 1
+    while (t := tokens[i]) in _SMALL or i > start and (t in _LARGE or t == "and" and tokens[i + 1] in _SMALL):
+        if t in _SMALL and not _goes_on(value, t) or t == "and" and value < 100: break
+        value, i = value*_LARGE.get(t, 1.) + _SMALL.get(t, 0), i + 1
     return (value, i) if i > start else (None, i + 1)
 
+# %% ../../nbs/answer/10_entailment.ipynb #c6bc86f0
 def quantities(
     text: str,
 ) -> list[Quantity]:   # in order
@@ -89,11 +95,12 @@ def quantities(
         value, i = (_in_digits(word), i + 1) if digits else _in_words(tokens, i)
         while digits and value is not None and tokens[i] in _LARGE: value, i = value*_LARGE[tokens[i]], i + 1
         unit = "%" if tokens[i:i + 2] == ["per", "cent"] else tokens[i] if tokens[i] in _UNITS else ""
-        if value is None and word in ("a", "an", "per") and _UNITS.get(unit, ("",))[0] == "time": value = 1.
+        each = word in ("a", "an", "per") and _UNITS.get(unit, ("",))[0] == "time"
+        if value is None and each: value = 1.
         if value is not None and (unit or digits or value != 1): out.append(Quantity(float(value), unit, digits))
     return out
 
-# %% ../../nbs/answer/10_entailment.ipynb #fd2b36e7
+# %% ../../nbs/answer/10_entailment.ipynb #8151e7b1
 def strange_number(
     sentence: str,
     source: str,
@@ -105,7 +112,7 @@ def strange_number(
         if (q.digits or dose) and not q.is_in(known): return str(q)
     return ""
 
-# %% ../../nbs/answer/10_entailment.ipynb #c8f0dfc6
+# %% ../../nbs/answer/10_entailment.ipynb #df37d167
 READ, NEIGHBOURS = 3, 3    # windows that are read for a sentence, and sentences of a window (ours)
 
 @dataclass(frozen=True)
@@ -120,6 +127,8 @@ def _around(parts: Sequence[str], j: int, size: int) -> str:
     first = max(0, min(j - size//2, len(parts) - size))
     return " ".join(parts[first:first + size])
 
+
+# %% ../../nbs/answer/10_entailment.ipynb #4c2d0eda
 def windows(
     said: Sequence[str],          # sentences of an answer
     sources: Sequence[str],       # the texts shown
@@ -140,7 +149,7 @@ def windows(
         out.append(list(found.values())[:most])
     return out
 
-# %% ../../nbs/answer/10_entailment.ipynb #9f33d6da
+# %% ../../nbs/answer/10_entailment.ipynb #834785c6
 ENTAILMENT_HEADS = {"verdict": ("title", len(VERDICTS))}   # "title": three vectors
 
 def held_tokens(sentence: str, source: str) -> Tokens:
@@ -152,6 +161,8 @@ def sentence_mask(rows: Sequence[Tokens]) -> np.ndarray:   # [n, longest] bool
     longest = max(len(t.part) for t in rows)
     return np.array([[p == 0 for p in t.part] + [False]*(longest - len(t.part)) for t in rows])
 
+
+# %% ../../nbs/answer/10_entailment.ipynb #ef9b00a1
 class Checker(Encoded):
     "Holds sentences against texts. Threads may share one."
     def __init__(
@@ -175,7 +186,7 @@ def verdicts(
         out[at] = softmax(self.head("verdict", np.concatenate([mean, np.where(own, states, -1e4).max(1), pooled], -1)))
     return out
 
-# %% ../../nbs/answer/10_entailment.ipynb #d48a0622
+# %% ../../nbs/answer/10_entailment.ipynb #c5d3af66
 @lru_cache(4)
 def _opened(weights: str) -> Checker: return Checker(Path(weights) if weights else None)
 
@@ -183,7 +194,7 @@ def load_checker() -> Checker:
     "The checker that travels with memkit, or the one whose weights `MEMKIT_ENTAILMENT` names; opened once."
     return _opened(os.environ.get("MEMKIT_ENTAILMENT", ""))
 
-# %% ../../nbs/answer/10_entailment.ipynb #972cca32
+# %% ../../nbs/answer/10_entailment.ipynb #daf3a2a3
 STANDS = .6     # probability from which a sentence stands; chosen on hands `am` and `an`, each left out once
 
 @dataclass(frozen=True)
@@ -194,6 +205,8 @@ class Verdict:
     window: Window | None # that it stands on, or that contradicts it most; None: nothing was shown
     reason: str = ""      # in plain words; '' where it stands
 
+
+# %% ../../nbs/answer/10_entailment.ipynb #b4b44290
 def decided(
     sentence: str,
     near: Sequence[Window],
@@ -210,10 +223,20 @@ def decided(
     if best is not None and shares[best, 0] >= stands: return Verdict("stands", float(shares[best, 0]), near[best])
     against = int(shares[:, 1].argmax())
     if shares[against, 1] >= shares[against, 2]:
-        return Verdict("contradicted", float(shares[against, 1]), near[against], f"it contradicts the source: “{near[against].nearest}”")
+        why = f"it contradicts the source: “{near[against].nearest}”"
+        return Verdict("contradicted", float(shares[against, 1]), near[against], why)
     return Verdict("absent", float(1 - shares[:, 0].max()), near[0], "it is not in the sources")
 
-# %% ../../nbs/answer/10_entailment.ipynb #eb153250
+# %% ../../nbs/answer/10_entailment.ipynb #3b575fb1
+def plain_words(text: str) -> tuple[str, ...]:
+    "The words of a text in lower case, without articles."
+    return tuple(w for w in re.findall(r"\w+", text.lower()) if w not in ("a", "an", "the"))
+
+def is_copied(sentence: str, window: Window) -> bool:
+    "Is it a whole sentence of the window, but for articles?"
+    return plain_words(sentence) in map(plain_words, sentences(window.text))
+
+# %% ../../nbs/answer/10_entailment.ipynb #d3256728
 @patch
 def check(
     self: Checker,
@@ -224,16 +247,16 @@ def check(
 ) -> list[Verdict]:            # one per sentence
     "Hold sentences against texts."
     found = windows(said, sources, embedder)
-    pairs = [(s, w) for s, near in zip(said, found) for w in near if s.strip() not in sources[w.source]]
+    pairs = [(s, w) for s, near in zip(said, found) for w in near if not is_copied(s, w)]
     read = iter(self.verdicts([(s, w.text) for s, w in pairs]))
     out = []
     for s, near in zip(said, found):
         if not near: out.append(Verdict("absent", 1., None, "nothing was shown")); continue
-        shares = np.array([(1., 0., 0.) if s.strip() in sources[w.source] else next(read) for w in near])
+        shares = np.array([(1., 0., 0.) if is_copied(s, w) else next(read) for w in near])
         out.append(decided(s, near, shares, sources, stands))
     return out
 
-# %% ../../nbs/answer/10_entailment.ipynb #6d2117f0
+# %% ../../nbs/answer/10_entailment.ipynb #dd85e156
 _VERDICT_ONLY = re.compile(r"(?:yes|no)[,.:;]? +(?=\w+ \w+ \w+)", re.I)
 
 def by_entailment(
@@ -245,9 +268,10 @@ def by_entailment(
     "A judge for `check_answer`: the network, with rules for numbers and units."
     bare = [_VERDICT_ONLY.sub("", s, 1) for s in said]
     out = []
-    for s, v in zip(said, load_checker().check([b[:1].upper() + b[1:] for b in bare], sources, embedder, settings.stands)):
+    verdicts = load_checker().check([b[:1].upper() + b[1:] for b in bare], sources, embedder, settings.stands)
+    for s, v in zip(said, verdicts):
         near, words = v.window or Window("", "", -1, 0.), content_stems(s)
         if len(set(words)) < max(2, .6*len(words)): v = Verdict("absent", 1., v.window, "it says next to nothing")
-        out.append(Checked(text=s, supported=v.verdict == "stands", source=near.source, cosine=near.cosine, reason=v.reason,
-                           probability=v.probability))
+        out.append(Checked(text=s, supported=v.verdict == "stands", source=near.source, cosine=near.cosine,
+                           reason=v.reason, probability=v.probability))
     return out

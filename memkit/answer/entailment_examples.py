@@ -7,7 +7,7 @@ __all__ = ['VERDICTS', 'OPPOSITES', 'ALIKE', 'KINDS', 'NUMBER_WORDS', 'Held', 'w
            'of_correction', 'both_ways', 'swapped', 'other_number', 'number_in_words', 'negated', 'exchanged', 'turned',
            'shorter', 'same', 'contrary', 'made_from', 'of_person', 'from_voices']
 
-# %% ../../nbs/answer/11_entailment_examples.ipynb #a1460a54
+# %% ../../nbs/answer/11_entailment_examples.ipynb #ef2ce4c7
 import json
 import random
 import re
@@ -19,7 +19,7 @@ from ..core.passages import sentences as sentences_in
 from ..core.support import content_stems
 from ..reading.examples import voices
 
-# %% ../../nbs/answer/11_entailment_examples.ipynb #3ba1fef7
+# %% ../../nbs/answer/11_entailment_examples.ipynb #6b0b12c0
 VERDICTS = ("stands", "contradicted", "absent")
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Held:
     hand: str        # a hand of data/voices, or a name for what was made
     kind: str        # how it came about
 
-# %% ../../nbs/answer/11_entailment_examples.ipynb #db792032
+# %% ../../nbs/answer/11_entailment_examples.ipynb #01ea6c4d
 _SAID = {"not there": "absent"}     # what writers call it
 
 def written(hands: Iterable[str]) -> list[Held]:
@@ -39,7 +39,7 @@ def written(hands: Iterable[str]) -> list[Held]:
     return [Held(r["source"], r["sentence"], _SAID.get(r["verdict"], r["verdict"]), r["hand"], "written")
             for r in voices(hands, "entailment")]
 
-# %% ../../nbs/answer/11_entailment_examples.ipynb #96db4d7d
+# %% ../../nbs/answer/11_entailment_examples.ipynb #ffd10efa
 _PERSONS = [(r"\bI['’]?m\b|\bI am\b|\b[Ii]m\b", "you are"), (r"\bI was\b", "you were"), (r"\bI['’]ve\b", "you have"),
             (r"\bI['’]ll\b", "you will"), (r"\bI['’]d\b", "you would"), (r"\b(?:I|i|[Mm]e)\b", "you"),
             (r"\b[Mm]y\b", "your"), (r"\b[Mm]ine\b", "yours"), (r"\b[Mm]yself\b", "yourself"),
@@ -54,7 +54,7 @@ def second_person(text: str) -> str:
     for pattern, new in _PERSONS: text = re.sub(pattern, new, text)
     return text[:1].upper() + text[1:]
 
-# %% ../../nbs/answer/11_entailment_examples.ipynb #d54fa891
+# %% ../../nbs/answer/11_entailment_examples.ipynb #fb72ac73
 def of_pair(r: Mapping) -> Iterator[Held]:
     "What two statements of one person (`pairs.jsonl`) say of each other, and of what holds after both."
     old, new, relation, after = r["old"], r["new"], r["relation"], [a for a in r["after"] if "unclear" not in a]
@@ -63,14 +63,17 @@ def of_pair(r: Mapping) -> Iterator[Held]:
     if relation == "unrelated": yield from (held(old, new, "absent"), held(new, old, "absent"))
     if relation == "refines": yield from (held(old, new, "absent"), held(f"{old}. {new}", old, "stands"))
     if relation == "refines" and after: yield held(old, after[0], "absent")
-    if relation in ("update", "contradiction"): yield from (held(old, new, "contradicted"), held(new, old, "contradicted"))
+    if relation in ("update", "contradiction"):
+        yield from (held(old, new, "contradicted"), held(new, old, "contradicted"))
     if relation == "retraction": yield held(new, old, "contradicted")
     if relation == "update" and after: yield held(old, after[0], "struck")
-    if relation == "unrelated" and len(after) > 1: yield from (held(old, after[0], "stands"), held(old, after[1], "absent"))
+    if relation == "unrelated" and len(after) > 1:
+        yield from (held(old, after[0], "stands"), held(old, after[1], "absent"))
     if relation in ("duplicate", "refines") and after: yield held(f"{old}. {new}", after[0], "stands")
-    if relation == "duplicate" and len(after) == 1: yield held(random.Random(old).choice((old, new)), after[0], "stands")
+    if relation == "duplicate" and len(after) == 1:
+        yield held(random.Random(old).choice((old, new)), after[0], "stands")
 
-# %% ../../nbs/answer/11_entailment_examples.ipynb #9110c83a
+# %% ../../nbs/answer/11_entailment_examples.ipynb #2e4dd74b
 def of_correction(r: Mapping, other: str) -> Iterator[Held]:
     "What a correction (`corrections.jsonl`) says of the fact, of the wrong answer before it, and of another fact."
     if not r["keep"] or len(r["exchanges"]) < 2: return
@@ -79,18 +82,20 @@ def of_correction(r: Mapping, other: str) -> Iterator[Held]:
     fact = second_person(r["keep"][0]["fact"])
     yield held(f"{reply} {concession}", fact, "stands", "correction")
     yield held(f"{question} {reply}", fact, "stands", "correction")
-    yield held(fact, random.Random(fact).choice([f["fact"] for f in r["keep"]]), "stands", "fact") if len(r["keep"]) < 2 \
-        else held(" ".join(f["fact"] for f in r["keep"]), second_person(r["keep"][1]["fact"]), "stands", "fact")
+    facts = [f["fact"] for f in r["keep"]]
+    yield held(" ".join(facts), second_person(facts[1]) if len(facts) > 1 else facts[0], "stands", "fact")
     if r["act"] == "correct":
         yield held(f"{question} {answer}", fact, "struck", "wrong answer")
         yield held(fact, answer, "struck", "wrong answer")
     yield held(f"{reply} {concession}", other, "absent", "another fact")
 
-# %% ../../nbs/answer/11_entailment_examples.ipynb #74b16181
-OPPOSITES = """more/less higher/lower increase/decrease increases/decreases increased/decreased raise/lower raises/lowers
+# %% ../../nbs/answer/11_entailment_examples.ipynb #3968b3d0
+OPPOSITES = """more/less higher/lower increase/decrease increases/decreases increased/decreased raise/lower
+raises/lowers
 before/after always/never often/rarely usually/seldom most/few all/some common/rare commonly/rarely early/late
 men/women man/woman boys/girls adults/children older/younger safe/dangerous harmless/harmful better/worse
-improve/worsen improves/worsens best/worst large/small larger/smaller long/short longer/shorter fast/slow faster/slower
+improve/worsen improves/worsens best/worst large/small larger/smaller long/short longer/shorter fast/slow
+faster/slower
 quickly/slowly hot/cold warm/cool dry/moist left/right upper/lower inner/outer front/back start/stop starts/stops
 started/stopped begin/end begins/ends allow/forbid help/harm helps/harms prevent/cause prevents/causes with/without
 mild/severe acute/chronic benign/malignant bacteria/viruses bacterial/viral virus/bacterium everyone/nobody
@@ -107,10 +112,12 @@ belly/abdomen, tummy/stomach, heart attack/myocardial infarction, high blood pre
 begins/starts, help/aid, helps/aids, lowers/reduces, lower/reduce, reduce/cut, reduces/cuts, raise/increase,
 raises/increases, often/frequently, usually/as a rule, rarely/seldom, sometimes/at times, quickly/fast, large/big,
 small/little, about/around, about/roughly, illness/disease, disease/condition, tired/fatigued, tiredness/fatigue,
-pain/ache, painful/sore, swelling/puffiness, fever/high temperature, surgery/an operation, cause/lead to, causes/leads to,
+pain/ache, painful/sore, swelling/puffiness, fever/high temperature, surgery/an operation, cause/lead to,
+causes/leads to,
 prevent/avert, prevents/averts, treat/manage, get/receive, because/since, can/is able to, may/might, may/can,
 need/require, needs/requires, buy/purchase, home/house, car/vehicle, mum/mother, dad/father, job/work, movie/film,
-live/reside, lives/resides, likes/enjoys, like/enjoy, hate/dislike, afraid/scared, happy/glad, ill/sick, older/elderly,
+live/reside, lives/resides, likes/enjoys, like/enjoy, hate/dislike, afraid/scared, happy/glad, ill/sick,
+older/elderly,
 such as/like, for example/for instance, daily/every day, yearly/every year, weekly/once a week, immediately/at once,
 at once/right away, kidney/renal, liver/hepatic, infant/baby, infants/babies, women/females, men/males,
 adults/grown-ups, glucose/sugar, blood thinner/anticoagulant, painkiller/analgesic, vomiting/throwing up,
@@ -123,18 +130,24 @@ damage/injure, fluid/liquid, urine/pee, bleeding/blood loss, heal/get better, re
 unable to/not able to, cannot/is not able to, does not/doesn't, is not/isn't, are not/aren't, do not/don't"""
 KINDS = """Monday Tuesday Wednesday Thursday Friday Saturday Sunday/January February March April May June July August
 September October November December/spring summer autumn winter/mother father sister brother son daughter wife husband
-aunt uncle grandmother grandfather cousin neighbour boss niece nephew/heart lungs liver kidneys stomach brain skin bladder
-spleen pancreas thyroid bowel/knee hip shoulder ankle elbow wrist foot hand neck back toe finger/eye ear nose throat mouth
+aunt uncle grandmother grandfather cousin neighbour boss niece nephew/heart lungs liver kidneys stomach brain
+skin bladder
+spleen pancreas thyroid bowel/knee hip shoulder ankle elbow wrist foot hand neck back toe finger/eye ear nose
+throat mouth
 tongue/cough fever rash headache dizziness nausea vomiting itching swelling tiredness diarrhea constipation cramps
 bleeding/diabetes asthma epilepsy migraine arthritis osteoporosis anemia gout psoriasis eczema pneumonia hypertension
-depression/milk eggs fish wheat soy peanuts shellfish nuts gluten/coffee tea beer wine water juice/red blue green yellow
+depression/milk eggs fish wheat soy peanuts shellfish nuts gluten/coffee tea beer wine water juice/red blue
+green yellow
 black white/mg g ml mcg/minutes hours days weeks months years/minute hour day week month year/kg pounds stone/miles
-kilometres metres feet inches/tablet capsule injection patch syrup inhaler cream/doctor nurse pharmacist dentist surgeon
-/vitamin iron calcium zinc magnesium potassium sodium/virus bacterium fungus parasite/dog cat horse rabbit/London Paris
-Leeds Glasgow Dublin Boston Chicago Toronto Sydney Berlin Madrid/breast lung prostate colon kidney ovarian/genes hormones
+kilometres metres feet inches/tablet capsule injection patch syrup inhaler cream/doctor nurse pharmacist
+dentist surgeon
+/vitamin iron calcium zinc magnesium potassium sodium/virus bacterium fungus parasite/dog cat horse
+rabbit/London Paris
+Leeds Glasgow Dublin Boston Chicago Toronto Sydney Berlin Madrid/breast lung prostate colon kidney
+ovarian/genes hormones
 enzymes antibodies/blood urine saliva stool/arteries veins nerves muscles bones joints"""
 
-# %% ../../nbs/answer/11_entailment_examples.ipynb #e27e2e0f
+# %% ../../nbs/answer/11_entailment_examples.ipynb #5ed02ba3
 def both_ways(
     pairs: Iterable[str],           # "a/b"
 ) -> dict[str, list[str]]:          # of each word or phrase its partners
@@ -159,7 +172,7 @@ def swapped(text: str, table: Mapping[str, list[str]], rng: random.Random) -> st
     if m[0][0].isupper(): new = new[0].upper() + new[1:]
     return text[:m.start()] + new + text[m.end():]
 
-# %% ../../nbs/answer/11_entailment_examples.ipynb #62cb761c
+# %% ../../nbs/answer/11_entailment_examples.ipynb #7bc5b808
 NUMBER_WORDS = "zero one two three four five six seven eight nine ten eleven twelve".split()
 
 def other_number(text: str, rng: random.Random) -> str:
@@ -171,25 +184,25 @@ def other_number(text: str, rng: random.Random) -> str:
     elif "." in m[0] or "," in m[0]: new = m[0].replace(m[0][0], str(int(m[0][0])%9 + 1), 1)
     else:
         n = int(m[0])
-        nearby = (n + 1, n + 2, n - 1, n + 10, n + 5) if 1900 < n < 2100 else (2*n, n//2, n + 1, n + 5, 10*n, n + 20, n - 1)
+        nearby = (2*n, n//2, n + 1, n + 5, 10*n, n + 20, n - 1)
+        if 1900 < n < 2100: nearby = (n + 1, n + 2, n - 1, n + 10, n + 5)    # a year
         new = str(rng.choice([x for x in nearby if x > 0 and x != n] or [n + 3]))
     return text[:m.start()] + new + text[m.end():]
 
 def number_in_words(text: str, rng: random.Random) -> str:
     "A small number in words instead of digits, or the other way; '' where there is none."
-    found = list(re.finditer(r"(?<![\d.,/:-])\b(?:\d|1[0-2]|" + "|".join(NUMBER_WORDS[2:]) + r")\b(?![\d.,/:%-])", text))
+    small = "|".join((r"\d", "1[0-2]", *NUMBER_WORDS[2:]))
+    found = list(re.finditer(rf"(?<![\d.,/:-])\b(?:{small})\b(?![\d.,/:%-])", text))
     if not found: return ""
     m = rng.choice(found)
     new = str(NUMBER_WORDS.index(m[0])) if m[0] in NUMBER_WORDS else NUMBER_WORDS[int(m[0])]
     return text[:m.start()] + new + text[m.end():]
 
-# %% ../../nbs/answer/11_entailment_examples.ipynb #1f667398
+# %% ../../nbs/answer/11_entailment_examples.ipynb #fd52fe91
 _AUXILIARY = r"\b(is|are|was|were|can|could|should|must|will|may|might|does|do|did|am)\b(?! not\b|n['’]t)"
-_VERBS = dict(causes="cause", helps="help", treats="treat", lowers="lower", raises="raise", affects="affect", needs="need",
-              prevents="prevent", works="work", spreads="spread", takes="take", lives="live", contains="contain",
-              makes="make", reduces="reduce", increases="increase", means="mean", starts="start", has="have", uses="use",
-              gets="get", occurs="occur", happens="happen", likes="like", eats="eat", plays="play", goes="go",
-              comes="come", wants="want", includes="include", protects="protect", begins="begin", lasts="last")
+_VERBS = {w + "s": w for w in """cause help treat lower raise affect need prevent work spread take live contain make
+    reduce increase mean start use get occur happen like eat play come want include protect begin last""".split()}
+_VERBS |= {"has": "have", "goes": "go"}
 _PLAIN = "take have use need like eat drink live work play want own drive cause help treat lower raise affect".split()
 
 def negated(text: str, rng: random.Random) -> str:
@@ -199,64 +212,77 @@ def negated(text: str, rng: random.Random) -> str:
         m = rng.choice(there)
         return re.sub(r" +", " ", (text[:m.start()] + " " + text[m.end():]).replace(" ca ", " can ")).strip()
     found = list(re.finditer(_AUXILIARY, text))
-    if found and (m := rng.choice(found)): return text[:m.end()] + rng.choice((" not", " not", " never")) + text[m.end():]
+    if found:
+        m = rng.choice(found)
+        return text[:m.end()] + rng.choice((" not", " not", " never")) + text[m.end():]
     for m in re.finditer(r"\w+", text):
         if m[0] in _VERBS: return text[:m.start()] + "does not " + _VERBS[m[0]] + text[m.end():]
         if m[0] in _PLAIN: return text[:m.start()] + "don't " + m[0] + text[m.end():]
     return ""
 
-# %% ../../nbs/answer/11_entailment_examples.ipynb #2a95aac4
+# %% ../../nbs/answer/11_entailment_examples.ipynb #5533c906
 def exchanged(text: str, rng: random.Random) -> str:
-    "Two things of one kind change places, or the sides of *than*, *before*, *after* and *causes*; '' where there are none."
+    "Two things of one kind change places, or the sides of *than*, *before* and *causes*; '' where there are none."
     found = [m for m in re.finditer(r"[\w'-]+", text) if m[0] in _KIND]
     pairs = [(a, b) for i, a in enumerate(found) for b in found[i + 1:] if b[0] in _KIND[a[0]]]
     if pairs:
         a, b = rng.choice(pairs)
         return text[:a.start()] + b[0] + text[a.end():b.start()] + a[0] + text[b.end():]
-    m = re.fullmatch(r"([\w' -]{3,60}) (causes|cause|leads to|treats|protects|is a kind of|comes before|follows) ([\w' -]{3,60})\.", text)
+    verbs = "causes|cause|leads to|treats|protects|is a kind of|comes before|follows"
+    m = re.fullmatch(rf"([\w' -]{{3,60}}) ({verbs}) ([\w' -]{{3,60}})\.", text)
     if m: return f"{m[3][0].upper()}{m[3][1:]} {m[2]} {m[1][0].lower()}{m[1][1:]}."
     m = re.search(r"\b(\w+) (than|before|after|instead of|rather than|and not) (?:in |the |a )?(\w+)\b", text)
     return text[:m.start(1)] + m[3] + text[m.end(1):m.start(3)] + m[1] + text[m.end(3):] if m else ""
 
+
+# %% ../../nbs/answer/11_entailment_examples.ipynb #04013048
+_COMPARED = "more|less|higher|lower|larger|smaller|longer|shorter|older|younger"
+
 def turned(text: str, rng: random.Random) -> str:
-    "The same the other way round: passive for active, and both sides of a comparison with its opposite; '' or a sentence."
+    "The same the other way round: passive for active, sides of a comparison, clauses; '' where it can't be done."
     m = re.fullmatch(r"([\w' ,-]{3,80}) (causes|treats|prevents|affects|reduces|helps) ([\w' -]{3,80})\.", text)
     past = {"causes": "caused", "treats": "treated", "prevents": "prevented", "affects": "affected",
             "reduces": "reduced", "helps": "helped"}
     if m: return f"{m[3][0].upper()}{m[3][1:]} is {past[m[2]]} by {m[1][0].lower()}{m[1][1:]}."
-    m = re.search(r"\b(more|less|higher|lower|larger|smaller|longer|shorter|older|younger)\b(.*\bin )(\w+)( than in )(\w+)\b", text)
+    m = re.search(rf"\b({_COMPARED})\b(.*\bin )(\w+)( than in )(\w+)\b", text)
     if m: return text[:m.start()] + _OPPOSITE[m[1]][0] + m[2] + m[5] + m[4] + m[3] + text[m.end():]
     m = re.fullmatch(r"(If|When|Because|After|Before) ([^,]{5,80}), ([^,]{5,120})\.", text)
     if m: return f"{m[3][0].upper()}{m[3][1:]} {m[1].lower()} {m[2]}."
     m = re.fullmatch(r"([^,;]{8,90}) (if|when|because|after|before) ([^,;]{5,90})\.", text)
     return f"{m[2].capitalize()} {m[3]}, {m[1][0].lower()}{m[1][1:]}." if m else ""
 
-# %% ../../nbs/answer/11_entailment_examples.ipynb #8ef4e8dc
+# %% ../../nbs/answer/11_entailment_examples.ipynb #829d8f9d
+_SPARE = (r" \([^()]*\)|,? (?:which|who|such as|including|especially) [^,.;]*(?=[,.;])",
+          r"; [^;.]+(?=\.)|, (?:and|but|so|as) [^,;.]{12,}(?=\.)|, [\w -]{3,30}(?=,? (?:and|or) )")
+_OPENING = r"(?:In|For|At|During|Often|Usually|Sometimes|However|Also)\b[^,.]{0,30}, (?=\w)"
+
 def shorter(text: str, rng: random.Random) -> str:
     "The sentence without a part that it can do without; '' where there is none."
-    cuts = [m.span() for m in re.finditer(r" \([^()]*\)|,? (?:which|who|such as|including|especially) [^,.;]*(?=[,.;])", text)]
-    cuts += [m.span() for m in re.finditer(r"; [^;.]+(?=\.)|, (?:and|but|so|as) [^,;.]{12,}(?=\.)|, [\w -]{3,30}(?=,? (?:and|or) )", text)]
-    if m := re.match(r"(?:In|For|At|During|Often|Usually|Sometimes|However|Also)\b[^,.]{0,30}, (?=\w)", text): cuts.append(m.span())
+    cuts = [m.span() for pattern in _SPARE for m in re.finditer(pattern, text)]
+    if m := re.match(_OPENING, text): cuts.append(m.span())
     if not cuts: return ""
     a, b = rng.choice(cuts)
     left = (text[:a] + text[b:]).strip()
     return left[:1].upper() + left[1:] if len(left.split()) > 3 else ""
 
+# %% ../../nbs/answer/11_entailment_examples.ipynb #be5551d9
+def _alike_word(text: str, rng: random.Random) -> str: return swapped(text, _ALIKE, rng)
+def _opposite_word(text: str, rng: random.Random) -> str: return swapped(text, _OPPOSITE, rng)
+def _other_of_kind(text: str, rng: random.Random) -> str: return swapped(text, _KIND, rng)
+
 def same(text: str, rng: random.Random, steps: int = 3) -> str:
     "The sentence in other words, as far as tables go: up to `steps` changes that keep what it says."
     for _ in range(rng.randint(1, steps)):
-        way = rng.choice((shorter, turned, lambda t, r: swapped(t, _ALIKE, r), lambda t, r: swapped(t, _ALIKE, r), number_in_words))
-        text = way(text, rng) or text
+        text = rng.choice((shorter, turned, _alike_word, _alike_word, number_in_words))(text, rng) or text
     return text
 
 def contrary(text: str, rng: random.Random) -> str:
     "The sentence with one change that makes it wrong; '' where none can be made."
-    ways = [other_number, negated, exchanged, lambda t, r: swapped(t, _OPPOSITE, r), lambda t, r: swapped(t, _OPPOSITE, r),
-            lambda t, r: swapped(t, _KIND, r)]
+    ways = [other_number, negated, exchanged, _opposite_word, _opposite_word, _other_of_kind]
     rng.shuffle(ways)
     return next((new for way in ways if (new := way(text, rng)) and new != text), "")
 
-# %% ../../nbs/answer/11_entailment_examples.ipynb #302f5d3f
+# %% ../../nbs/answer/11_entailment_examples.ipynb #49378b38
 def made_from(
     text: str,                  # a true text of several sentences
     others: Sequence[str],      # sentences of other texts, true there
@@ -275,10 +301,10 @@ def made_from(
         wrong = contrary(s, rng)
         if wrong: yield Held(shown, same(wrong, rng, 2) if rng.random() < .6 else wrong, "contradicted", name, "made")
         beside = rng.choice(rest) if rest and rng.random() < .7 else rng.choice(others)
-        if rng.random() < .5: yield Held(shown, same(beside, rng), "absent", name, "made")
-        else: yield Held(shown, f"{s.rstrip('.')}, {rng.choice(('and', 'and', 'because', 'so'))} {beside[0].lower()}{beside[1:]}", "absent", name, "made")
+        added = f"{s.rstrip('.')}, {rng.choice(('and', 'and', 'because', 'so'))} {beside[0].lower()}{beside[1:]}"
+        yield Held(shown, same(beside, rng) if rng.random() < .5 else added, "absent", name, "made")
 
-# %% ../../nbs/answer/11_entailment_examples.ipynb #7a71cdcf
+# %% ../../nbs/answer/11_entailment_examples.ipynb #e43fcfee
 def of_person(hand: str, rng: random.Random) -> Iterator[Held]:
     "What is made of the clauses of a person's messages: told back, told wrongly, or another person's."
     rows = [r for r in voices([hand], "clauses")]
@@ -292,6 +318,8 @@ def of_person(hand: str, rng: random.Random) -> Iterator[Held]:
         if wrong := contrary(clause, rng): yield Held(r["text"], second_person(wrong), "contradicted", hand, "told")
         if rng.random() < .6: yield Held(r["text"], second_person(rng.choice(states)), "absent", hand, "told")
 
+
+# %% ../../nbs/answer/11_entailment_examples.ipynb #3bbb9e14
 def _alike(r: Mapping, facts: Sequence[str]) -> str:
     "The fact that shares most content words with a correction."
     words = {*content_stems(" ".join(text for pair in r["exchanges"] for text in pair))}

@@ -115,7 +115,7 @@ def best_support(
 @dataclass(frozen=True, kw_only=True)
 class SupportSettings:
     "When a sentence counts as supported; all ours."
-    by: str = "words"      # who judges: "entailment" (`memkit.answer.entailment`), or "words" as below
+    by: str = "either"   # who judges: "words" as below, "entailment" (`memkit.answer.entailment`), or "either"
     stands: float = .6          # entailment: probability from which a sentence stands, 0..1
     # words:
     in_order: float = IN_ORDER  # share of its content words that one source sentence holds in the same order, at least
@@ -141,6 +141,7 @@ def _no_answer(text: str, question: str) -> str:
     if in_order(text, question) > .9: return "it repeats the question"
     return ""
 
+# %% ../../nbs/core/14_support.ipynb #b1w0rd14
 def by_words(
     said: Sequence[str],     # sentences of an answer
     sources: Sequence[str],  # the texts shown, one sentence at least
@@ -152,6 +153,7 @@ def by_words(
     for text, row in zip(said, embedder.embed(said) @ embedder.embed([s for _, s in places]).T):
         nearest, cosine = int(row.argmax()), float(row.max())
         reason = "its yes or no is the model's own" if re.match(r"(?:yes|no)\b", text, re.I) else ""
+        if says_little(text): reason = "it says next to nothing"
         if not reason and cosine < settings.cosine:
             reason = f"nothing shown comes close (cosine {cosine:.2f}, {settings.cosine:.2f} is needed)"
         if not reason: nearest, reason = best_support(text, [s for _, s in places], settings.in_order)

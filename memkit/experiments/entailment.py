@@ -8,7 +8,7 @@ __all__ = ['FIRST', 'RATE', 'PASSES', 'BESIDE', 'LAST', 'LAST_RATE', 'WAYS', 'ma
            'short', 'first_stage', 'second_stage', 'last_stage', 'train_checkers', 'scored_items', 'hand_rows',
            'label_rows', 'best_cosine', 'compared', 'gain', 'by_kind']
 
-# %% ../../nbs/experiments/66_entailment.ipynb #e0cf07e8
+# %% ../../nbs/experiments/66_entailment.ipynb #e6061ccc
 import csv
 import json
 import random
@@ -30,12 +30,12 @@ from ..evaluate.faithfulness import agreement, labelled_sentences, supported
 from ..evaluate.intervals import Interval, bootstrap
 from .questions import focus_of, split_of
 from ..hybrid.sources import read_corpus
-from ..reading.examples import SEALED, hands_of, typed_text, voices
+from ..reading.examples import hands_of, typed_text, voices
 
-# %% ../../nbs/experiments/66_entailment.ipynb #14ddaded
+# %% ../../nbs/experiments/66_entailment.ipynb #b5f21ed8
 if TYPE_CHECKING: from torch import Tensor
 
-# %% ../../nbs/experiments/66_entailment.ipynb #1f0528c5
+# %% ../../nbs/experiments/66_entailment.ipynb #4b2253fc
 def made_examples(
     answers: int = 1500,   # of MedQuAD's tuning topics
     seed: int = 0,
@@ -45,14 +45,15 @@ def made_examples(
     scored = {t for s in labelled_sentences("score") for t in s.sources}
     own = [d.text for d in read_corpus("own") if d.text not in scored]
     if public_data("medquad.tar.gz") is not None:
-        public = [d.text for d in read_corpus("medquad") if split_of(focus_of(d)) == "tune" and 150 < len(d.text) < 2500]
+        tuning = (d.text for d in read_corpus("medquad") if split_of(focus_of(d)) == "tune")
+        public = [text for text in tuning if 150 < len(text) < 2500]
         public = rng.sample(public, min(answers, len(public)))
     for name, texts, of_each in (("own entries", own, 4), ("MedQuAD", public, 1)):
         others = [s for t in texts for s in sentences(t)]
         for t in texts: out += made_from(t, others, rng, name, of_each)
     return out
 
-# %% ../../nbs/experiments/66_entailment.ipynb #fd0056e3
+# %% ../../nbs/experiments/66_entailment.ipynb #4d0c2763
 def dialogue_examples(rng: random.Random) -> Iterator[Held]:
     "MTS-Dialog: what doctors wrote after short conversations, as it is and changed."
     path = public_data("mts-dialog/MTS-Dialog-TrainingSet.csv")
@@ -66,7 +67,7 @@ def dialogue_examples(rng: random.Random) -> Iterator[Held]:
             other = rng.choice(sentences(rng.choice(rows)["section_text"]) or [s])
             if other != s: yield Held(r["dialogue"], other, "absent", "MTS-Dialog", "dialogue")
 
-# %% ../../nbs/experiments/66_entailment.ipynb #238e20ee
+# %% ../../nbs/experiments/66_entailment.ipynb #f139164e
 _OPTIONS = ("opa", "opb", "opc", "opd")
 
 def _explained(r: Mapping) -> tuple[str, str, list[str]] | None:   # question without its mark, right and wrong options
@@ -91,14 +92,14 @@ def option_examples(rng: random.Random) -> Iterator[Held]:
         yield Held(shown, f"{question} {right}.", "stands", "MedMCQA", "option")
         yield Held(shown, f"{question} {rng.choice(wrong)}.", "struck", "MedMCQA", "option")
 
-# %% ../../nbs/experiments/66_entailment.ipynb #7b3e565d
+# %% ../../nbs/experiments/66_entailment.ipynb #d641c062
 _WRONG = {"number", "negation", "direction", "subject", "cause", "always", "drug"}   # kinds of errors that contradict
 
 def labelled_examples(
     split: str,                # tune or score
     embedder: Embedder,
 ) -> list[Held]:               # one or two a sentence
-    "Our own labelled sentences. One that stands is held against the nearest window, another one against the two nearest."
+    "Our own labelled sentences, beside the nearest window; one that doesn't stand, beside the next one too."
     out, rows = [], labelled_sentences(split)
     for s in rows:
         verdict = "stands" if s.supported else "contradicted" if s.kind in _WRONG else "struck"
@@ -106,7 +107,7 @@ def labelled_examples(
         out += [Held(w.text, s.sentence, "struck" if i else verdict, "memkit", s.kind) for i, w in enumerate(near)]
     return out
 
-# %% ../../nbs/experiments/66_entailment.ipynb #ca6f1301
+# %% ../../nbs/experiments/66_entailment.ipynb #5435ec2b
 def verdict_logits(model, batch: Sequence[Held]) -> "Tensor":   # [n, 3] logarithms of probabilities
     "What the network thinks of a batch, while it is trained."
     import torch
@@ -129,7 +130,7 @@ def verdict_loss(model, batch: Sequence[Held]) -> "Tensor":
         else: loss = loss - .93*row[VERDICTS.index(h.verdict)] - .07*row.mean()
     return loss/len(batch)
 
-# %% ../../nbs/experiments/66_entailment.ipynb #35487b32
+# %% ../../nbs/experiments/66_entailment.ipynb #932a55c3
 def _typed(h: Held, rng: random.Random) -> Held:
     "The example as others might type it."
     source = typed_text(h.source, rng) if rng.random() < .25 else h.source
@@ -141,6 +142,8 @@ def _batches(examples: Sequence[Held], rng: random.Random, size: int = 16) -> li
     rng.shuffle(out)
     return out
 
+
+# %% ../../nbs/experiments/66_entailment.ipynb #ae853f4e
 def fit_checker(
     model,
     passes: Sequence[Sequence[Held]],   # the examples of each pass
@@ -162,7 +165,7 @@ def fit_checker(
         log(f"pass {n} {time.time() - start:.0f} s loss {np.mean(losses):.3f}")
     return model
 
-# %% ../../nbs/experiments/66_entailment.ipynb #b6ecdffa
+# %% ../../nbs/experiments/66_entailment.ipynb #a3238482
 def reader_model():
     "A network with the head of `memkit.answer.entailment` and the encoder of memkit's reader."
     from memkit.reading.training import ReaderModel, load
@@ -174,7 +177,7 @@ def short(examples: Iterable[Held], words: int) -> list[Held]:
     "Examples of so many words at most: reading long ones takes long."
     return [h for h in examples if len(h.source.split()) + len(h.sentence.split()) <= words]
 
-# %% ../../nbs/experiments/66_entailment.ipynb #2d0479cf
+# %% ../../nbs/experiments/66_entailment.ipynb #3db1cf12
 FIRST, RATE = (2800, 4700), (1e-4, 7e-5)   # made examples and examples of hands in the first pass; rates of both stages
 PASSES, BESIDE = 5, 100                    # passes of the second stage, and other examples of each kind in each of them
 
@@ -199,20 +202,20 @@ def second_stage(
     passes = [[*task, *(h for of in pool for h in rng.sample(of, min(BESIDE, len(of))))] for _ in range(PASSES)]
     return fit_checker(model, passes, RATE[1], seed, log)
 
-# %% ../../nbs/experiments/66_entailment.ipynb #6806fbdf
+# %% ../../nbs/experiments/66_entailment.ipynb #e201135d
 LAST, LAST_RATE = 5, 1.5e-4     # passes of the last stage, and the rate of its encoder
 
 def last_stage(model, pool: Sequence[Sequence[Held]], wrote: Sequence[Held], own: Sequence[Held], seed: int = 1,
                log: Callable[[str], None] = print):
     "Passes over what hands wrote for the task, 320 sentences or so, with 150 others beside them."
     rng = random.Random(seed)
-    of_pass = lambda: [*rng.sample(own, min(70, len(own))), *(h for of in pool for h in rng.sample(of, min(40, len(of))))]
-    wrote = [*wrote]*max(1, round(320/len(wrote)))
-    return fit_checker(model, [[*wrote, *of_pass()] for _ in range(LAST)], LAST_RATE, 0, log)
+    wrote, beside = [*wrote]*max(1, round(320/len(wrote))), ((own, 70), *((of, 40) for of in pool))
+    passes = [[*wrote, *(h for of, n in beside for h in rng.sample(of, min(n, len(of))))] for _ in range(LAST)]
+    return fit_checker(model, passes, LAST_RATE, 0, log)
 
-# %% ../../nbs/experiments/66_entailment.ipynb #bca9c2dd
+# %% ../../nbs/experiments/66_entailment.ipynb #3549885e
 def train_checkers(
-    folder: Path,                   # gets entailment.safetensors, and without-HAND.safetensors for each hand that trains
+    folder: Path,                   # gets entailment.safetensors, and without-HAND.safetensors for each hand
     seed: int = 0,
     log: Callable[[str], None] = print,
 ) -> Path:                          # `folder`
@@ -231,7 +234,7 @@ def train_checkers(
         save(last_stage(fitted, pool, wrote, own, log=log), folder/f"{name}.safetensors")
     return folder
 
-# %% ../../nbs/experiments/66_entailment.ipynb #15aa7bca
+# %% ../../nbs/experiments/66_entailment.ipynb #dea96828
 def scored_items(
     rows: Sequence[tuple[str, Sequence[str], str, str, str]],   # sentence, sources, verdict, group, kind
     checker: Checker,
@@ -242,9 +245,10 @@ def scored_items(
     for sentence, sources, verdict, group, kind in rows:
         v = checker.check([sentence], sources, embedder)[0]
         near = windows([sentence], sources, embedder, 1)[0][0]
-        out.append({"truth": verdict == "stands", "verdict": verdict, "group": group, "kind": kind, "network": v.verdict == "stands",
-                    "said": v.verdict, "reason": v.reason, "words": supported([sentence], sources)[0], "cosine": near.cosine,
-                    "everything": True})
+        out.append({"truth": verdict == "stands", "verdict": verdict, "group": group, "kind": kind,
+                    "network": v.verdict == "stands", "said": v.verdict, "reason": v.reason, "cosine": near.cosine,
+                    "words": supported([sentence], sources)[0], "everything": True})
+        out[-1]["either"] = out[-1]["network"] or out[-1]["words"]
     return out
 
 def hand_rows(hands: Iterable[str]) -> list[tuple]:
@@ -253,16 +257,17 @@ def hand_rows(hands: Iterable[str]) -> list[tuple]:
 
 def label_rows(split: str) -> list[tuple]:
     "Our own labelled sentences."
-    return [(s.sentence, s.sources, "stands" if s.supported else "struck", s.question, s.kind) for s in labelled_sentences(split)]
+    return [(s.sentence, s.sources, "stands" if s.supported else "struck", s.question, s.kind)
+            for s in labelled_sentences(split)]
 
-# %% ../../nbs/experiments/66_entailment.ipynb #91d51876
+# %% ../../nbs/experiments/66_entailment.ipynb #f202b96a
 def best_cosine(items: Sequence[Mapping]) -> float:
     "The threshold of the cosine with the best F1 on these items."
     truth, cosines = np.array([i["truth"] for i in items]), np.array([i["cosine"] for i in items])
     f1 = lambda t: 2*(truth & (cosines >= t)).sum()/(truth.sum() + (cosines >= t).sum())
     return float(max(np.unique(cosines), key=f1))
 
-WAYS = ("network", "words", "cosine", "everything")
+WAYS = ("network", "words", "either", "cosine", "everything")   # either: the network or the words let it stand
 
 def compared(
     items: Sequence[Mapping],
@@ -278,6 +283,8 @@ def compared(
         out[way] = {k: figures[k] for k in ("precision", "recall", "f1")} | {"right": bootstrap(right, groups=groups)}
     return out
 
+
+# %% ../../nbs/experiments/66_entailment.ipynb #c52e2150
 def gain(items: Sequence[Mapping]) -> Interval:
     "How much oftener the network is right than the check by words, on the same sentences."
     more = [float(i["network"] == i["truth"]) - float(i["words"] == i["truth"]) for i in items]

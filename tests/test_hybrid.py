@@ -736,7 +736,7 @@ def test_a_real_turn_keeps_its_promises(retriever, store, embedder):
     sources = [*(h.item.text for h in turn.documents), *(rests_on(h.item) for h in turn.recalled)]
     for c in turn.extra["checked"]:
         if c["quoted"]: assert c["text"] in turn.answer and c["text"] in sources[c["source"]]
-        elif c["supported"]: assert c["text"] in turn.answer and check_answer(c["text"], turn.extra["context"], sources, embedder)[0].supported
+        elif c["supported"]: assert c["text"] in turn.answer and ground(c["text"], turn.extra["context"], sources, embedder)[1][0].supported
         else: assert c["reason"]
     assert {m.id: m.recalls for m in bot.memories("ann")} == {turn.recalled[0].item.id: 1, turn.wrote[0]: 0}
     assert {"read", "recall", "prompt", "answer", "check", "learn", "total"} == set(turn.seconds) and all(s >= 0 for s in turn.seconds.values())

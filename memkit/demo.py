@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 
+from .core.ask import usage_line
 from .core.records import Document, Memory, Receipt, Turn, new_id, utc_now
 from .hybrid import HybridChatbot, open_chatbot
 
@@ -66,10 +67,12 @@ def seconds_line(
 # %% ../nbs/91_demo.ipynb #e853ce1d
 def describe_turn(
     turn: Turn,
+    answered: bool = True,   # False: the answer was printed as it came, so only how it was made is told
 ) -> str:
     "A turn as the terminal shows it."
-    said = [wrapped(turn.text, "You   "), "", wrapped(turn.answer, "Bot   "), ""]
+    said = [wrapped(turn.text, "You   "), "", wrapped(turn.answer, "Bot   "), ""] if answered else []
     how = _with_a_model(turn) if turn.extra.get("answer", {}).get("way", "both") == "both" else _without_a_model(turn)
+    if "usage" in turn.extra: how.append(wrapped(f"cost: {usage_line(turn.extra['usage'])}", "      "))
     return "\n".join([*said, *how, f"      time: {seconds_line(turn)}"])
 
 def _without_a_model(turn: Turn) -> list[str]:

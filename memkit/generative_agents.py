@@ -12,6 +12,7 @@ from datetime import datetime
 import numpy as np
 from fastcore.basics import patch
 
+from .core.ask import ask
 from .core.embed import Embedder
 from .core.notes import Round
 from .core.records import Change, Hit, Message, Turn, utc_now
@@ -54,6 +55,7 @@ class GenerativeAgents(Assistant):
 @patch(cls_method=True)
 def open(cls: GenerativeAgents, p: Parts, settings: StreamSettings | None = None) -> GenerativeAgents:
     "The design, put together from its parts."
+    settings = settings or StreamSettings(prompted=p.prompted)
     return cls(p.store, p.model, p.embedder, settings, p.clock)
 
 # %% ../nbs/01_generative_agents.ipynb #25baca86
@@ -110,10 +112,10 @@ def reflect(self: GenerativeAgents, turn: Turn) -> list[Change]:
     asked = Turn(id=turn.id, user=turn.user, session=turn.session, at=turn.at, text=about.text, query=about.text)
     evidence = [h.item for h in self.recall(asked, self.settings.evidence)]
     text = "The user said: " + " ".join(m.text for m in sorted(evidence, key=lambda m: m.id))
-    if self.settings.prompted:
+    if self.settings.prompted and not turn.work.get("offline"):
         said = "\n".join(f"{i}. {m.text}" for i, m in enumerate(evidence, 1))
-        text = (self.model.generate([[Message(role="user", text=f"{said}\n\n{INSIGHT}")]],
-                                    max_tokens=60)[0].text.strip() or text)
+        asked = [Message(role="user", text=f"{said}\n\n{INSIGHT}")]
+        text = ask(self.model, asked, 60, "reflection").text.strip() or text
     turns = dict.fromkeys(t for m in evidence for t in m.turns)
     importance = max(m.meta["importance"] for m in evidence)
     return [self.note(turn, "reflection", text, self.embedder.embed([text])[0], importance,

@@ -67,6 +67,37 @@ def drip_headers(h):
     h.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
     while not h.server.closing.wait(.02): h.wfile.write(b"z")
 
+def event(text=None, finish=None, **more) -> dict:
+    "One piece of a streamed answer."
+    return {"choices": [{"index": 0, "delta": {} if text is None else {"content": text}, "finish_reason": finish}]} | more
+
+def sse(*pieces, end=("stop", "usage", "[DONE]"), usage=(7, 2), broken=False, pause=0.):
+    """A streamed answer: texts, and dicts or bytes as they are. `end`: what comes last, in order. `broken`: the connection
+    is cut inside of a chunk. `pause`: seconds of silence after the first piece."""
+    counts = {"choices": [], "usage": {"prompt_tokens": usage[0], "completion_tokens": usage[1], "total_tokens": 0}} if usage else None
+    last = [{"stop": event(finish="stop"), "length": event(finish="length"), "usage": counts, "[DONE]": b"[DONE]"}[e] for e in end]
+    def act(h):
+        h.send_response(200)
+        for name, value in {"Content-Type": "text/event-stream; charset=utf-8", "Transfer-Encoding": "chunked"}.items(): h.send_header(name, value)
+        h.end_headers()
+        for i, p in enumerate([*(event(p) if isinstance(p, str) else p for p in pieces), *filter(None, last)]):
+            if i == 1 and pause: h.server.closing.wait(pause)
+            line = b"data: " + (p if isinstance(p, bytes) else json.dumps(p).encode()) + b"\n\n"
+            h.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+        h.wfile.write(b"ff\r\ndata: {" if broken else b"0\r\n\r\n")
+        h.close_connection = broken
+    return act
+
+def comments(h):
+    "A stream that never says anything, and is never silent."
+    send(h, 200, b"", {"Content-Type": "text/event-stream"}, length=100_000)
+    while not h.server.closing.wait(.02): h.wfile.write(b": still there\n\n")
+
+def refuses(field, act, code=400, named=True):
+    "`act`, where the request doesn't hold `field`; else a refusal, with the field as its `param` or in its words alone."
+    refusal = status(code, f"Unexpected field: {field}", **({"param": field} if named else {}))
+    return lambda h: (refusal if field in h.body else act)(h)
+
 def after(seconds, act):
     "`act`, that many seconds late."
     def late(h): h.server.closing.wait(seconds); act(h)

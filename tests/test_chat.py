@@ -101,6 +101,38 @@ def test_a_conversation_with_each_of_the_four(make, tmp_path, monkeypatch):
     bot.store.close()
 
 
+def test_an_answer_grows_on_the_page_and_the_exchange_takes_its_place():
+    from memkit.malp import open_malp
+    from memkit.malp.assistant import MalpSettings
+    from memkit.widgets import chat_parts
+    seen, now = [], iter(range(1000))
+    bot = open_malp(":memory:", ScriptedLM(lambda messages: "One <b>two</b> three."), settings=MalpSettings(answers="model"))
+    talk = chat(bot, "ann")
+    growing = talk._growing
+    def watched(text):
+        g = growing(text)
+        g.clock = lambda: next(now)
+        g.widget.observe(lambda change: seen.append(change["new"]), "value")
+        return g
+    talk._growing = watched
+    assert talk.send("What <i>is</i> a cold?"), talk.error
+    assert len(seen) == 3 and all("&lt;i&gt;" in s and "<b>two" not in s for s in seen)
+    assert "One</p>" in seen[0] and "&lt;b&gt;two&lt;/b&gt; three.</p>" in seen[-1]
+    assert len(talk._log.children) == 1 and hasattr(talk._log.children[0], "children") and "Cost: " in talk.told
+    assert chat_parts.Growing("q")._html().count("writing …") == 1
+
+
+def test_an_answer_that_breaks_off_leaves_the_page():
+    from memkit.malp import open_malp
+    from memkit.malp.assistant import MalpSettings
+    class Breaks(ScriptedLM):
+        def stream(self, *args, **how):
+            yield "One "
+            raise RuntimeError("broken off")
+    talk = chat(open_malp(":memory:", Breaks([]), settings=MalpSettings(answers="model")), "ann")
+    assert not talk.send("What is a cold?") and "broken off" in talk.error and talk._log.children == () and not talk.assistant.turns("ann")
+
+
 def test_a_rating_called_wrong_is_taken_back():
     bot = map_(":memory:")
     talk = chat(bot, "ann")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import memkit
-from faulty_server import FaultyServer, closed_port, garbage, ok, status
+from faulty_server import FaultyServer, closed_port, garbage, ok, sse, status
 from memkit import cli
 from memkit.core.erase import count_in_files, pieces
 from memkit.core.lm import ScriptedLM
@@ -141,7 +141,8 @@ def test_a_home_that_cannot_be(capsys, tmp_path, corpus, monkeypatch):
 
 
 @pytest.mark.parametrize("argv, says", [(["malp", "--model", "http://127.0.0.1:9/v1#m"], ["can't be trained", "--memory-only"]), (["hybrid", "--memory-only"], ["malp"]), (["hybrid", "--pairs", "p.html"], ["malp"]), (["mark", "--memory-only"], ["malp"]),
-                                        (["map", "--memory-only"], ["malp"]), (["malp", "--amazon", "a", "b", "c", "d"], ["map"]), (["map", "--amazon", "nowhere.csv", "b", "c", "d"], ["nowhere.csv", "memkit data amazon"])])
+                                        (["map", "--memory-only"], ["malp"]), (["malp", "--amazon", "a", "b", "c", "d"], ["map"]), (["map", "--amazon", "nowhere.csv", "b", "c", "d"], ["nowhere.csv", "memkit data amazon"]),
+                                        (["answers", "--prompted"], ["the embedded one can't write", "http://host:port/v1#model"]), (["hybrid", "--prompted"], ["answers and designs and mark"])])
 def test_experiments_that_cannot_be_are_refused_before_any_work(capsys, argv, says): one_line(*run(capsys, "experiment", *argv), *says)
 
 
@@ -217,6 +218,18 @@ def test_a_whole_chat_in_a_process_of_its_own(tmp_path, corpus, server):
     assert answers[13].startswith("removed ") and "the words are gone from the bytes on disk" in answers[13] and answers[14] == "nothing"
     assert on_disk(tmp_path, "Quizzlebarrow") == 0 and len(server.posts) == 2
 
+
+@pytest.mark.parametrize("assistant, comes", [("generative-agents", ["Bot   Cool", "the burn"]), ("hybrid", ["Bot   writing …", "\r\x1b[KBot   "])])
+def test_on_a_terminal_the_answer_is_printed_as_it_comes(capsys, monkeypatch, tmp_path, corpus, assistant, comes):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    def act(h): (sse("Cool ", "the burn", ".", usage=(30, 5)) if "stream" in h.body else ok(BURN))(h)
+    with FaultyServer(act) as server:
+        of = ["--corpus", str(corpus)] if assistant == "hybrid" else []
+        code, out, err = run(capsys, "chat", "--model", f"{server.url}#m", "--store", str(tmp_path/"s.db"), "--assistant", assistant, *of, "--answers", "model", "--consent",
+                             said="How do I treat a burn?\n", monkeypatch=monkeypatch)
+    assert (code, err) == (0, "") and all(c in out for c in comes) and "You   " not in out
+    assert ("cost: 30 prompt + 5 answer tokens (answer 1x, 30 + 5)" in out) is (assistant != "hybrid")      # held whole, the server counts 7 and 2
+    assert "time: " in out
 
 def test_without_consent_nothing_is_kept_and_the_chat_says_so(capsys, monkeypatch, tmp_path, corpus, server):
     code, out, err = chat(capsys, monkeypatch, server, corpus, tmp_path/"s.db", SECRET, "/memories", "/consent", "Another question about a burn?", "/memories")

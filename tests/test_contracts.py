@@ -179,6 +179,11 @@ def test_malp_assistants(place, minilm, fresh):
     check_assistant(lambda: MalpAssistant(DPeMMemory(MemoryStore(fresh() if place == "file" else place), minilm), ScriptedLM(lambda messages: "Please see what you told me.")))
 
 
+def test_malp_with_a_coordinator_that_asks_a_model(minilm, fresh):
+    memory = lambda: DPeMMemory(MemoryStore(fresh()), minilm, PromptedCoordinator(ScriptedLM(answering(obliging))))
+    check_assistant(lambda: MalpAssistant(memory(), ScriptedLM(lambda messages: "Please see what you told me.")))
+
+
 @pytest.mark.parametrize("place", [":memory:", "file"])
 def test_mark_assistants(place, minilm, fresh):
     def make():

@@ -141,25 +141,35 @@ def test_every_file_is_named_in_the_readme():
 
 # --- other people's words
 
-HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir())
+CONSUMER = ("am", "an", "ao")       # wrote what consumers ask of medical documents
+HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in CONSUMER)
 LATE = ("y", "z", "aa", "ab")      # wrote fewer rows, and no health statements
 TALKS = ("ac", "ad", "ae", "af")   # wrote conversations, emergencies and entailments alone
 WANTS = ("aj", "ak", "al")         # wrote emergencies and what a message wants
 PLAIN = ("ai", *WANTS)             # wrote no conversations, corrections, messages or pairs
 LINES = ("ag", "ah")               # wrote corrections, messages and pairs, which no one has cut into clauses
+ASKS = ("am", "an", "ao")          # wrote questions to a health service, and entailments
+
+@pytest.mark.parametrize("hand", CONSUMER)
+def test_consumer_questions_say_what_answers_them(hand):
+    rows = [json.loads(line) for line in (DATA/"voices"/hand/"consumer.jsonl").read_text("utf-8").splitlines()]
+    assert len(rows) >= 140 and len({r["id"] for r in rows}) == len({r["ask"] for r in rows}) == len(rows)
+    for r in rows: assert bool(r["focus"]) == bool(r["type"]) == r["answerable"] == (not r["why"]), r["id"]
+
 
 @pytest.mark.parametrize("hand", HANDS)
 def test_a_hand_has_its_kinds_in_one_form(hand):
     talks = (DATA/"voices"/hand/"conversations.jsonl").is_file()
     assert talks == (len(hand) == 1 and hand < "q" or hand in TALKS)
     if hand in PLAIN: kinds = ("alarms", "wants") if hand in WANTS else ("alarms",)
+    elif hand in ASKS: kinds = ("consumer", "entailment")
     else: kinds = ("conversations",)*talks + (("alarms", "entailment") if hand in TALKS else ("corrections", "messages", "pairs"))
     of = {kind: rows(f"voices/{hand}/{kind}.jsonl") for kind in kinds}
     least = {"conversations": 10, "corrections": 36 if hand in LATE else 60, "messages": 90 if hand in LATE else 120, "pairs": 80,
-             "alarms": 40, "entailment": 60, "wants": 150}
+             "alarms": 40, "entailment": 60, "wants": 150, "consumer": 130}
     assert all(len(v) >= least[k] for k, v in of.items()), {k: len(v) for k, v in of.items()}
     ids = [r["id"] for v in of.values() for r in v]
-    assert len(set(ids)) == len(ids) and {r["hand"] for k, v in of.items() for r in v if k not in ("alarms", "entailment")} <= {hand}
+    assert len(set(ids)) == len(ids) and {r["hand"] for k, v in of.items() for r in v if k not in ("alarms", "entailment", "consumer")} <= {hand}
     for c in of.get("conversations", ()):
         said = {f"{i}.{j}" for i, s in enumerate(c["sessions"], 1) for j in range(1, len(s["say"]) + 1)}
         for q in c["questions"]:
@@ -169,19 +179,29 @@ def test_a_hand_has_its_kinds_in_one_form(hand):
     for r in of.get("corrections", ()):
         for k in r["keep"]:
             assert all(re.search(p, k["fact"], re.I) for p in k["must"]), f"{r['id']}: the fact holds what it must"
-    if hand in TALKS + PLAIN: return
+    if hand in TALKS + PLAIN + ASKS: return
     assert {p["relation"] for p in of["pairs"]} == {"duplicate", "update", "contradiction", "retraction", "refines", "unrelated"}
 
 FIELDS = ("text", "act", "about", "polarity", "certainty", "attribute", "subject", "value", "time", "keep")
 
 @pytest.mark.parametrize("hand", TALKS + PLAIN)
-def test_emergencies_and_entailments_have_known_labels(hand):
+def test_emergencies_have_known_labels(hand):
     from memkit.answer.examples import ALARMS
-    alarms, entails = rows(f"voices/{hand}/alarms.jsonl"), [] if hand in PLAIN else rows(f"voices/{hand}/entailment.jsonl")
+    alarms = rows(f"voices/{hand}/alarms.jsonl")
     assert all(r["label"] in ALARMS and r["text"].strip() for r in alarms)
     assert sum(r["label"] == "none" for r in alarms) >= 20 and sum(r["label"] != "none" for r in alarms) >= 14
-    assert {r["verdict"] for r in entails} == ({"stands", "contradicted", "not there"} if entails else set())
+
+@pytest.mark.parametrize("hand", TALKS + ASKS)
+def test_entailments_have_known_labels(hand):
+    entails = rows(f"voices/{hand}/entailment.jsonl")
+    assert {r["verdict"] for r in entails} == {"stands", "contradicted", "not there"}
     assert all(r["source"].strip() and r["sentence"].strip() for r in entails)
+
+@pytest.mark.parametrize("hand", ASKS)
+def test_health_questions_say_what_answers_them(hand):
+    found = rows(f"voices/{hand}/consumer.jsonl")
+    assert len({r["ask"] for r in found}) == len(found) and sum(not r["answerable"] for r in found) >= 50
+    for r in found: assert r["ask"].strip() and bool(r["focus"] and r["type"]) == r["answerable"] == (not r["why"]), r["id"]
 
 @pytest.mark.parametrize("hand", WANTS)
 def test_what_a_message_wants_has_known_labels(hand):
@@ -190,7 +210,7 @@ def test_what_a_message_wants_has_known_labels(hand):
     assert {r["wants"] for r in found} == set(ASKED) and all(r["text"].strip() for r in found)
     assert len({r["text"] for r in found}) == len(found)
 
-@pytest.mark.parametrize("hand", [h for h in HANDS if h not in TALKS + LINES + PLAIN])
+@pytest.mark.parametrize("hand", [h for h in HANDS if h not in TALKS + LINES + PLAIN + ASKS])
 def test_clauses_cover_their_message_and_have_known_labels(hand):
     from memkit.reading import labels as known
     for r in rows(f"voices/{hand}/clauses.jsonl"):
@@ -222,7 +242,7 @@ def test_titles_are_lines_of_one_form():
 
 def test_no_sentence_is_by_two_hands():
     seen = {}
-    for hand in (h for h in HANDS if h not in TALKS + PLAIN):
+    for hand in (h for h in HANDS if h not in TALKS + PLAIN + ASKS):
         for kind, part in (("messages", "text"), ("pairs", "new")):
             for r in rows(f"voices/{hand}/{kind}.jsonl"):
                 # what is short ("3 stars") may be said by anybody

@@ -7,18 +7,22 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
-from faulty_server import FaultyServer, after, closed_port, drip, drip_headers, echo_error, garbage, half, hang_up, not_http, ok, say, silent, status
+from faulty_server import (FaultyServer, after, closed_port, comments, drip, drip_headers, echo_error, event, garbage, half, hang_up, not_http, ok, refuses, say, silent,
+                           sse, status)
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memkit.core.endpoint import (ChatEndpoint, EndpointError, PromptTooLong, chat_request, estimate_tokens, explain_status, pause, read_completion,
-                                  retry_after)
-from memkit.core.lm import Reply, check_language_model
+from memkit.core.answers import read_answer
+from memkit.core.ask import UnusableAnswer, ask_json, schema_of, usage, watched
+from memkit.core.endpoint import (AnswerStream, ChatEndpoint, EndpointError, EndpointSettings, PromptTooLong, chat_request, estimate_tokens, explain_status, pause,
+                                  read_completion, retry_after)
+from memkit.core.lm import Reply, certain_text, check_language_model, check_stream
 from memkit.core.records import Message
 
 SECRET, WORDS = "sk-very-secret-key", "my knee hurts since the divorce"
@@ -344,7 +348,7 @@ def test_a_password_in_the_address_is_refused_and_not_shown():
     assert "hush" not in str(caught.value)
 
 @pytest.mark.parametrize("options", [
-    {"timeout": 0}, {"timeout": float("nan")}, {"timeout": float("inf")}, {"retries": -1}, {"concurrency": 0}, {"context": 0}, {"backoff": -1}])
+    {"timeout": 0}, {"timeout": float("nan")}, {"timeout": float("inf")}, {"connect": 0}, {"read": -1}, {"settings": EndpointSettings(), "retries": -1}, {"concurrency": 0}, {"context": 0}, {"backoff": -1}])
 def test_settings_that_cannot_be(options):
     with pytest.raises(ValueError): ChatEndpoint("http://h/v1", "m", **options)
 
@@ -371,6 +375,160 @@ def test_the_estimate_is_additive_within_one_token_and_never_above_the_bytes(a, 
 def test_importing_the_module_loads_nothing_heavy():
     code = "import sys, memkit.core.endpoint; print([m for m in ('openai', 'torch', 'transformers', 'httpx', 'httpx2', 'pydantic') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+# pieces
+
+def streamed(lm, ask=ASK, **how):
+    "The pieces of a stream, and the reply that it returns."
+    pieces, going = [], lm.stream(ask, **how)
+    while True:
+        try: pieces.append(next(going))
+        except StopIteration as end: return pieces, end.value
+
+def broken_off(server, ask=ASK, **options):
+    "What was shown before a stream failed, and the error, of which no word may be the user's or the server's."
+    pieces = []
+    with pytest.raises(EndpointError) as caught:
+        for p in endpoint(server, **options).stream(ask): pieces.append(p)
+    for secret in (SECRET, WORDS, "knee", "Be brief", "Rest"): assert secret not in chain(caught.value)
+    return pieces, caught.value
+
+def test_a_stream_is_shown_as_it_comes_and_counted_by_the_server():
+    with FaultyServer(sse("Rest ", "it", ".", usage=(31, 4))) as server:
+        pieces, reply = streamed(endpoint(server), max_tokens=9)
+        body = server.posts[0].body
+    assert pieces == ["Rest", " it", "."] and isinstance(reply, Reply)
+    assert (reply.text, reply.prompt_tokens, reply.answer_tokens, reply.finished, reply.counts_exact, reply.tries) == ("Rest it.", 31, 4, True, True, 1)
+    assert body["stream"] is True and body["stream_options"] == {"include_usage": True} and body["max_tokens"] == 9
+
+def test_the_contract_of_streams():
+    text = "One, two, three."
+    def both(h): (sse("One, ", "two, ", "three.") if h.body.get("stream") else ok(text))(h)
+    with FaultyServer(both) as server: check_stream(lambda: endpoint(server))
+
+@pytest.mark.parametrize("pieces, stop, shown", [
+    (["<th", "ink>Is it", " flu?</thi", "nk>\n", "\nA ", "cold."], (), "A cold."), (["<think>Is it flu"], (), ""), (["Rest. Us", "er", ": and"], ("User:",), "Rest."), (["Rest. Us", "e it."], ("User:",), "Rest. Use it."),
+    (["  ", "Rest", "\n\n"], (), "Rest")])
+def test_what_is_shown_never_has_to_be_taken_back(pieces, stop, shown):
+    with FaultyServer(sse(*pieces)) as server: got, reply = streamed(endpoint(server), stop=stop or ["§"])
+    assert "".join(got) == reply.text == shown and "" not in got
+
+@given(st.text(alphabet="<>/think Us:er.", max_size=40), st.integers(1, 5))
+def test_any_text_in_any_pieces_only_grows(text, size):
+    stream, shown = AnswerStream(["User:"]), ""
+    for i in range(0, len(text), size): shown += stream.feed("data: " + json.dumps(event(text[i:i + size])))
+    assert stream.text == text and certain_text(text, ["User:"]).startswith(shown)
+
+@pytest.mark.parametrize("act, says", [
+    (sse("Rest ", "it", end=()), "stopped in the middle of its answer"), (sse("Rest ", "it", end=(), broken=True), "closed the connection, or broke the protocol"),
+    (sse("Rest ", b"{not json", "it"), "no JSON object"), (sse("Rest ", b"[1]", "it"), "no JSON object"), (sse("Rest ", {"error": {"message": WORDS}}), "broke its answer off"), (sse("Rest ", "it\ud83d"), "broken characters")])
+def test_a_stream_that_breaks_is_no_answer_and_is_not_begun_again(act, says):
+    with FaultyServer(act) as server:
+        pieces, e = broken_off(server)
+        assert pieces[0] == "Rest" and says in str(e) and "after a part of it was shown; ask again" in str(e) and len(server.posts) == 1
+
+def test_a_stream_that_breaks_before_its_first_word_is_tried_again():
+    with FaultyServer(sse(end=(), broken=True), status(503), sse("At last.")) as server:
+        pieces, reply = streamed(endpoint(server))
+        assert (pieces, reply.tries, len(server.posts)) == (["At last."], 3, 3)
+
+def test_silence_has_a_limit_of_its_own():
+    with FaultyServer(silent) as server:
+        assert "was silent for 0.2 s (read)" in str(failure(server, read=.2)) and "was silent for 0.2 s (read)" in str(broken_off(server, read=.2)[1])
+    with FaultyServer(sse("Rest ", "it", pause=5)) as server:
+        pieces, e = broken_off(server, read=.3)
+        assert pieces == ["Rest"] and "was silent for 0.3 s (read)" in str(e) and "after a part" in str(e)
+
+def test_a_slow_first_byte_within_the_limit_is_no_error():
+    with FaultyServer(after(.3, sse("Rest."))) as server: assert streamed(endpoint(server, read=15.))[0] == ["Rest."]
+
+def test_a_stream_that_never_ends_is_ended():
+    with FaultyServer(comments) as server: assert "gave no complete answer within 0.4 s (timeout)" in str(broken_off(server, timeout=.4)[1])
+
+def test_a_connection_that_never_stands():
+    import socket
+    with socket.socket() as listens:
+        listens.bind(("127.0.0.1", 0)); listens.listen(0)
+        address, waiting = listens.getsockname(), []
+        for _ in range(4):      # nobody accepts: the queue is full then, and the next one hangs
+            s = socket.socket(); s.setblocking(False); s.connect_ex(address); waiting.append(s)
+        e = failure(f"http://127.0.0.1:{address[1]}/v1", connect=.2, retries=1)
+        for s in waiting: s.close()
+    assert "gave no connection within 0.2 s (connect)" in str(e) and e.tries == 2
+
+def test_a_server_that_takes_no_stream_answers_in_one_piece_and_is_asked_so_from_then_on():
+    with FaultyServer(refuses("stream", ok("Rest it."))) as server:
+        lm = endpoint(server)
+        assert streamed(lm)[0] == ["Rest it."] == streamed(lm)[0]
+        assert ["stream" in r.body for r in server.posts] == [True, False, False] and all("stream_options" not in r.body for r in server.posts[1:])
+
+def test_a_server_that_counts_no_stream_is_estimated():
+    with FaultyServer(refuses("stream_options", sse("Rest ", "it.", usage=None), named=False)) as server:
+        pieces, reply = streamed(endpoint(server))
+        assert pieces == ["Rest", " it."] and not reply.counts_exact and "stream" in server.posts[1].body
+
+def test_a_server_that_overhears_stream_answers_whole():
+    with FaultyServer(ok("Rest it.")) as server: assert streamed(endpoint(server))[0] == ["Rest it."]
+    with FaultyServer(garbage) as server: assert "not JSON" in str(broken_off(server)[1])
+
+def test_a_reader_who_leaves_ends_the_request():
+    with FaultyServer(sse("Rest ", "it", pause=9)) as server:
+        start, going = time.monotonic(), endpoint(server).stream(ASK)
+        assert next(going) == "Rest"
+        going.close()
+        assert time.monotonic() - start < 8
+
+def test_what_cannot_be_asked_is_refused_before_anything_is_sent():
+    with FaultyServer(ok()) as server:
+        with pytest.raises(ValueError, match="max_tokens"): endpoint(server).stream(ASK, max_tokens=0)
+        with pytest.raises(ValueError, match="no user message"): endpoint(server).stream(ASK[:1])
+        assert server.requests == []
+
+
+# JSON by a schema
+
+@dataclass(frozen=True)
+class Colour:
+    name: str
+    sure: float = 1.
+
+def asked(lm, **how): return ask_json(lm, ASK, lambda text: read_answer(text, Colour), "looker", Colour, **how)
+
+def test_a_schema_is_sent_where_the_server_takes_one():
+    with FaultyServer(ok('{"name": "red", "sure": 0.5}')) as server:
+        assert asked(endpoint(server)) == Colour("red", .5)
+        form = server.posts[0].body["response_format"]
+    assert form["type"] == "json_schema" and form["json_schema"]["schema"] == schema_of(Colour) and form["json_schema"]["strict"]
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_server_that_refuses_a_schema_is_asked_without_and_repaired(named):
+    acts = iter([ok("It is red."), ok('{"name": "red"}'), ok('{"name": "blue"}')])
+    with FaultyServer(refuses("response_format", lambda h: next(acts)(h), named=named)) as server:
+        lm = endpoint(server)
+        with watched() as w: assert asked(lm) == Colour("red")
+        assert not lm.takes_schema and asked(lm) == Colour("blue")
+        assert ["response_format" in r.body for r in server.posts] == [True, False, False, False]
+        assert "can't be used" in server.posts[2].body["messages"][-1]["content"]
+    assert usage(w.calls) == {"calls": 2, "prompt_tokens": 14, "answer_tokens": 4, "exact": True, "parts": {"looker": {"calls": 2, "prompt_tokens": 14, "answer_tokens": 4}}}
+
+def test_a_schema_that_was_taken_and_not_kept_is_repaired_too():
+    with FaultyServer(ok('{"colour": "red"}'), ok('{"name": "red"}')) as server: assert asked(endpoint(server)) == Colour("red")
+    with FaultyServer(ok("<think>{}</think>It is red.")) as server:
+        with pytest.raises(UnusableAnswer, match="no JSON"): asked(endpoint(server))
+
+def test_a_refusal_is_remembered_only_where_it_was_the_reason():
+    with FaultyServer(status(400, "no", param="temperature"), status(400, "no"), ok()) as server:
+        lm = endpoint(server)
+        with pytest.raises(EndpointError): lm.generate([ASK])
+        lm.generate([ASK])
+        assert ["temperature" in r.body for r in server.posts] == [True, False, True]
+
+def test_what_a_server_wants_otherwise_is_remembered():
+    with FaultyServer(status(400, "Use 'max_completion_tokens' instead.", param="max_tokens"), ok()) as server:
+        lm = endpoint(server)
+        lm.generate([ASK]); lm.generate([ASK])
+        assert ["max_tokens" in r.body for r in server.posts] == [True, False, False]
 
 
 # a real server
@@ -440,6 +598,15 @@ def test_real_server_says_what_transformers_says(served):
         assert reply.text == tokenizer.decode(new, skip_special_tokens=True).strip() and reply.text
         assert (reply.prompt_tokens, reply.answer_tokens, reply.finished, reply.counts_exact) == (ids["input_ids"].shape[1], len(new), len(new) < 12, True)
     assert len({r.text for r in replies}) > 1
+
+def test_real_server_streams(served):
+    check_stream(lambda: real(served))
+    pieces, reply = streamed(real(served), [Message(role="user", text="fit fun")], max_tokens=12)
+    assert len(pieces) > 1 and reply.counts_exact
+
+def test_real_server_takes_or_refuses_a_schema_and_answers(served):
+    lm = real(served)
+    assert lm.generate([[Message(role="user", text="fit fun")]], max_tokens=4, schema=schema_of(Colour))[0].text
 
 def test_real_server_refuses_another_model(served):
     with pytest.raises(EndpointError, match=r"check the model's name 'phi-9'") as caught: ChatEndpoint(served[0], "phi-9", timeout=60.).generate([ASK])

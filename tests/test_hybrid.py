@@ -434,26 +434,34 @@ def test_an_answer_that_cannot_be_stored_is_refused_whole(talked, store, text, c
 
 
 def test_an_embedder_that_fails_at_any_moment_leaves_nothing_half_written(talked, store, embedder, retriever):
-    before, says = state_of(store), "Ibuprofen raises the risk of bleeding. Paracetamol is usually the safer painkiller."
+    before, says, late = state_of(store), "Ibuprofen raises the risk of bleeding. Paracetamol is usually the safer painkiller.", 0
     for n in range(1, 30):
         real = Failing(embedder, n)
-        bot = HybridChatbot(FusedRetriever(CORPUS[:2], embedder, keep_vectors=False), ScriptedLM([says]), store, real)
+        bot = HybridChatbot(FusedRetriever(CORPUS[:2], embedder, keep_vectors=False), ScriptedLM([says]), store, real, settings=HybridSettings(wait=3600.))
         bot.retriever.dense.embedder = real
         try: turn = bot.chat("ann", ASKED)
         except RuntimeError as e: assert str(e) == "the encoder went away" and state_of(store) == before
-        else: break
-    assert n > 5 and turn.wrote and real.left > 0, "every call of the turn was made to fail once, and then none"
+        else:
+            if "learning" not in turn.extra: break
+            assert not turn.wrote and len(bot.jobs("ann")) == 1 and bot.turns("ann")[-1] == turn         # the answer is there, and its words
+            assert bot.wait("ann") == [] and bot.turn("ann", turn.id).wrote                               # and it is learned later
+            bot.forget("ann", turns=[turn.id])
+            before, late = state_of(store), late + 1
+    assert n > 5 and late == 1 and turn.wrote and real.left > 0, "every call of the turn was made to fail once, and then none"
 
 
 @pytest.mark.parametrize("table, act", [("turns", "INSERT"), ("memories", "INSERT"), ("memories", "UPDATE"), ("citations", "INSERT"), ("events", "INSERT"), ("owners", "UPDATE")])
-def test_a_store_that_fails_at_any_write_keeps_none_of_the_turn(talked, store, table, act):
+def test_a_store_that_fails_at_any_write_keeps_none_of_what_it_wrote(talked, store, table, act):
     before = state_of(store)
     trigger = f"CREATE TRIGGER refuse BEFORE {act} ON {table} BEGIN SELECT RAISE(ABORT, 'disk i/o error'); END"
     with sqlite3.connect(store._db.engine.url.database) as db: db.execute(trigger)
-    with pytest.raises(StoreError, match="this write wasn't kept, all earlier ones were"): talked.chat("ann", ASKED)
-    assert state_of(store) == before
+    learns = (table, act) in (("memories", "INSERT"), ("citations", "INSERT"))     # the words are kept by then
+    if learns: assert "StoreError" in talked.chat("ann", ASKED).extra["learning"] and len(talked.jobs("ann")) == 1
+    else:
+        with pytest.raises(StoreError, match="this write wasn't kept, all earlier ones were"): talked.chat("ann", ASKED)
+        assert state_of(store) == before
     with sqlite3.connect(store._db.engine.url.database) as db: db.execute("DROP TRIGGER refuse")
-    turn = talked.chat("ann", ASKED)
+    turn = talked.chat("ann", ASKED) if not learns else [talked.wait("ann"), talked.turns("ann")[-1]][1]
     assert turn.wrote and store.get("ann", turn.recalled[0].item.id).recalls == 1 and len(store.turns("ann")) == 2
 
 
@@ -579,7 +587,8 @@ def test_the_users_answer_holds_only_supported_sentences(embedder, said):
 
 # --- enough or not: the evidence, with test_retrieve's embedder of letters
 
-EVIDENCE = {"dense", "passage", "sentence", "nearest", "ahead", "coverage"}
+READ = {"general", "relevant", "second", "answers"}     # by the cross-encoder
+EVIDENCE = {"dense", "passage", "sentence", "nearest", "ahead", "coverage"} | READ
 
 def test_evidence_of_words_alone_and_of_nothing():
     by_words = FusedRetriever(drawn(), None, RetrieveSettings(fusion="bm25"))
@@ -616,16 +625,16 @@ def test_a_calibration_is_one_rule_and_comes_back_from_json(yes, no, share):
 
 def test_calibrations_that_cannot_be():
     with pytest.raises(ValueError, match="only one kind"): calibrate([{"nearest": 1., "ahead": 1.}], [True])
-    with pytest.raises(KeyError, match="nearest"): load_calibration("all-MiniLM-L6-v2").probability({"coverage": 1.})
+    with pytest.raises(KeyError, match="general"): load_calibration("all-MiniLM-L6-v2").probability({"coverage": 1.})
     assert Calibration(weights={"x": 1e9}, bias=0., threshold=.5).probability({"x": -1.}) == pytest.approx(0, abs=1e-20), "no overflow"
 
 
-def test_an_unknown_embedder_is_judged_by_words_alone(store, embedder):
-    assert load_calibration("never-heard-of") == load_calibration("") and set(load_calibration("").weights) == {"coverage"}
+def test_one_calibration_serves_every_embedder(store, embedder):
+    assert load_calibration("never-heard-of") == load_calibration() and set(load_calibration().weights) < READ
     table = Table({w: (1, 0) for w in ("Warfarin", "Burns", "How")})
     bot = HybridChatbot(FusedRetriever(CORPUS[:2], table, keep_vectors=False), ScriptedLM(["x"]), store, embedder)
-    assert bot.calibration == load_calibration("") and bot.chat("ann", "How long do I cool a burn under running water?").extra["probability"] > bot.calibration.threshold
-    assert HybridChatbot(FusedRetriever(CORPUS, embedder, keep_vectors=False), ScriptedLM(["x"]), store, embedder).calibration.embedder == embedder.name
+    assert bot.calibration == load_calibration()
+    assert bot.chat("ann", "How long do I cool a burn under running water?").extra["probability"] > bot.calibration.threshold
 
 
 # --- time and sessions

@@ -31,9 +31,9 @@ def rows(found): return [(c.action, c.title, c.rating) for c in found]
 
 @pytest.mark.parametrize("name, title", [("casblanca", "Casablanca"), ("BLADERUNNER", "Blade Runner"), ("GOODFELLAS", "Goodfellas"),
                                          ("Thelma and Louise", "Thelma & Louise"), ("Terminator 2", "Terminator 2: Judgment Day"),
-                                         ("Сталкер", "Сталкер"), ("七人の侍", "七人の侍"), ("Seven Samurai", "七人の侍"),
-                                         ("crime and punishment", "Преступление и наказание"), ("E.T.", "E.T. the Extra-Terrestrial"),
-                                         ("Amelie", "Le Fabuleux Destin d'Amélie Poulain")])
+                                         ("Сталкер", "Stalker"), ("七人の侍", "Seven Samurai"), ("Seven Samurai", "Seven Samurai"),
+                                         ("crime and punishment", "Crime and Punishment"), ("E.T.", "E.T. the Extra-Terrestrial"),
+                                         ("Amelie", "Amélie")])
 def test_a_name_finds_its_item(linker, name, title): assert linker.lookup(name).title == title
 
 @pytest.mark.parametrize("name", ["The Godmother", "Great Exceptions", "Zorvath Quarry", "Alien (2012)", "Titanic", "Solaris", "", "!!!"])

@@ -18,9 +18,13 @@ from memkit.core.notes import chat_sentences, note_sentences
 from memkit.mark import prompted
 from memkit.mark.agents import EmbeddedAgent, agent_hits, agent_scores, check_agent, embedded_agents, labelled_conversations, untraced
 from memkit.mark.prompted import ListedMemory, PromptedAgent, RefinedAgentError, believed, extraction, pieces, prompted_agents
-from memkit.mark.corrections import SharingSettings, identifies
+from memkit.mark import open_mark
+from memkit.mark.corrections import CorrectionAgent, SharingSettings, identifies
 from memkit.mark.exchanges import AgentSettings, ConversationReader
 from memkit.mark.refined import KINDS, QUESTION, RESIDUAL, RESPONSE, RETRACTION, Conversation, Exchange, Refined
+from memkit.reading.examples import sentences
+from memkit.reading.labels import REPLIES
+from memkit.reading.reader import SIDES, Claim, ReplyReading
 from memkit.mark.wordings import (abbreviations, accepts, adopts, checks, concedes, defines, disagrees, echoes, personal,
                                   plain_answer, plain_claim, terms, wished_form, withdraws)
 
@@ -130,6 +134,42 @@ def test_what_is_taken_back_goes_and_its_replacement_comes(agents):
     assert "Monday" in shared.text and shared.reason == "correction"
     assert found and found[0].reason == RETRACTION and set(found[0].turns) == {"s0", "s1", "s2"}
     assert not any("Monday" in m.text for m in found if m.reason != RETRACTION)
+
+
+class Weighs:
+    "Reads a reply as its sentences are weighed here; the mechanism is tested, not the weights."
+    def __init__(self, right, back=""): self.right, self.back = right, back
+
+    def reply(self, question, answer, reply, concession):
+        claims = []
+        for side, part in zip(SIDES, (question, answer, reply, concession)):
+            claims += [Claim(part[s:e], .9 if part[s:e] in self.right else .1, side) for s, e in sentences(part)]
+        kind = "retract" if self.back and self.back in reply else "correct"
+        return ReplyReading(kind, .95, "world", tuple(claims), dict.fromkeys(REPLIES, 0.) | {kind: 1.})
+
+
+BINS = ("When are the bins emptied?", "On Tuesdays, at noon.")
+FIRST = ("The bins are emptied on Mondays.", "OK.")
+
+@pytest.mark.parametrize("weighs, talks, told, gone", [
+    (Weighs(["Bins are emptied on Mondays.", "Boxes are emptied on Fridays."]),        # both facts of a reply
+     [(BINS, ("Bins are emptied on Mondays. Boxes are emptied on Fridays.", "OK."))], ["Mondays", "Fridays"], []),
+    (Weighs(["Bins are emptied at seven."]),                                           # the half that isn't known yet
+     [(BINS, ("Tuesdays are fine. Bins are emptied at seven.", "OK."))], ["seven"], ["fine"]),
+    (Weighs([FIRST[0], "The bins are emptied on Fridays."], "Forget"),                 # in one conversation
+     [(BINS, FIRST, ("Forget that. The bins are emptied on Fridays.", "OK."))], ["Fridays"], ["Mondays"]),
+    (Weighs([FIRST[0], "The bins are emptied on Fridays."], "Forget"),                 # and in a later one
+     [(BINS, FIRST), (BINS, ("Forget that. The bins are emptied on Fridays.", "OK."))], ["Fridays"], ["Mondays"]),
+], ids=["two facts", "half of a reply", "taken back at once", "taken back later"])
+def test_what_colleagues_hold_in_the_end(weighs, talks, told, gone, agents):
+    said = [answer for talk in talks for _, answer in talk]
+    with open_mark(":memory:", ScriptedLM(said)) as mark:
+        mark.builder.agents = (CorrectionAgent(sharing=weighs), *mark.builder.agents[1:])
+        for talk in talks:
+            for message, _ in talk: mark.chat("ann", message)
+            mark.end("ann").result()
+        held = " ".join(m.text for m in mark.shared_memories("ben"))
+    assert all(t in held for t in told) and not any(t in held for t in gone), held
 
 
 @pytest.mark.parametrize("last", ["Thanks.", "Perfect, thank you!"])

@@ -106,17 +106,23 @@ def test_nothing_of_a_hidden_memory_leaves(minilm, caplog, capsys):
     assert "Zebraday" in a.chat("ann", AGAIN).prompt
 
 
-def test_an_error_in_the_background_is_told_by_the_next_call(minilm):
+def test_a_session_that_could_not_be_read_is_read_later(minilm):
     class Broken:
         kind = RESIDUAL
         def extract(self, conversation): return "nonsense"
     a = assistant(minilm)
-    a.builder = Builder(a.store, minilm, [Broken()])
+    whole, a.builder = a.builder, Builder(a.store, minilm, [Broken()])
+    a.chat("ann", ASKED)
+    a.chat("ann", "No. The infusion pump is calibrated every Monday.")
+    with pytest.raises(BuildError): a.end("ann").result()
+    job, = a.jobs("ann")
+    assert (job.kind, job.attempts, job.error, job.state) == ("read", 1, "BuildError", "waiting")
+    assert a.behind("ann") == "Still to be learned from: 1 conversation (the last attempt failed with BuildError)."
     a.chat("ann", ASKED)
     with pytest.raises(BuildError): a.end("ann").result()
-    a.chat("ann", ASKED)
-    with pytest.raises(BuildError): a.end("ann")
-    assert a.end("nobody") is None and not a.store.list(DOMAIN)
+    assert len(a.jobs("ann")) == 2 and not a.store.list(DOMAIN) and a.end("nobody") is None
+    a.builder = whole
+    assert a.wait("ann") == [] and a.behind("ann") == "" and [m.text for m in a.store.list(DOMAIN)]
 
 
 def test_a_mode_decides_what_is_filled_first_and_stands_last():

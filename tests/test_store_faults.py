@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 from memkit.core import erase as erase_module
 from memkit.core.erase import FEW, count_in, count_in_files, pieces
-from memkit.core.schema import StoreError
+from memkit.core.schema import SCHEMA, StoreError
 from memkit.core.store import MemoryStore
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,13 +50,13 @@ def foreign(tmp_path: Path, what: str) -> Path:
         conn.close()
     if what in ("newer", "odd"):
         MemoryStore(path).close()
-        with sqlite3.connect(path) as conn: conn.execute("UPDATE meta SET value = ? WHERE key = 'schema'", ["4" if what == "newer" else "two"])
+        with sqlite3.connect(path) as conn: conn.execute("UPDATE meta SET value = ? WHERE key = 'schema'", [str(SCHEMA + 1) if what == "newer" else "two"])
         conn.close()
     return path
 
 
 @pytest.mark.parametrize("what, told", [("text", "isn't a memkit store"), ("short", "isn't a memkit store"), ("damaged", "isn't a memkit store"), ("other", "another program's database"),
-                                        ("newer", "its schema is 4, this memkit knows up to 3; update memkit"), ("odd", "its schema is two")])
+                                        ("newer", f"its schema is {SCHEMA + 1}, this memkit knows up to {SCHEMA}; update memkit"), ("odd", "its schema is two")])
 def test_what_is_not_ours_is_not_touched(tmp_path, what, told):
     path = foreign(tmp_path, what)
     before = path.read_bytes(), path.stat().st_mtime_ns

@@ -42,7 +42,7 @@ def talked(a, user="ann"):
 
 
 def wait(a):
-    if hasattr(a, "builder"): a.builder.wait()
+    for user in ("ann", "ben"): assert not a.wait(user)
 
 
 def told(found): return [(s.title, s.words, s.scene().caption, tuple(s.facts().items())) for s in found]

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .from_memory import UNKNOWN, AnswerSettings, chosen_messages, cut, said_on, still_true, told
-from .scorer import Evidence, load_scorer, probability_known
+from .from_memory import UNKNOWN, AnswerSettings, chosen_messages, said_on, still_true, told
+from .scorer import Evidence, Question, load_scorer, probability_known
 from .screen import Hazard, hazards
 from ..core.records import Turn
 from ..reading.facts import Reading
 from ..reading.reader import Clause, load_reader
+from ..reading.times import tells_past
 
 # %% ../../nbs/answer/05_stage.ipynb #12da4f25
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def emergency(text: str) -> str:   # '' where there is none
     return EMERGENCY[kind] if probability >= ALARM else ""
 
 # %% ../../nbs/answer/05_stage.ipynb #f0a0de11
-READ = 12        # messages that the scorer reads, the nearest by cosine (ours)
+READ = 6         # messages that the scorer reads, the nearest by cosine (ours)
 LOOKED = 400     # newest messages among which they are searched (ours)
 
 @dataclass(frozen=True)
@@ -115,19 +116,24 @@ def warning(h: Hazard, when: date | None, today: date) -> str:
     return f"Careful: {h.rule.warning} You told me{day}{who}: “{said}”. {ASK_FIRST}"
 
 # %% ../../nbs/answer/05_stage.ipynb #1bbee2c5
-FOR_NOW = ("told", "several", "when", "advice")      # for these, what was replaced isn't true any more
+FOR_NOW = ("told", "advice")      # for these, what was replaced isn't true any more
 FROM_MEMORY = ("told", "several", "before", "when")
 
 def from_memory(
     asked: str,
+    question: Question,
     found: Sequence[Evidence],      # in the order they were said
     today: date,
     settings: AnswerSettings,
 ) -> tuple[str, list[int]]:         # the answer, '' where nothing is known; and the positions that it uses
     "The answer that earlier messages give."
-    used = chosen_messages(found, settings)
-    if asked in FOR_NOW and len(used) > 1: used = [used[i] for i in still_true([cut(found[i], settings) for i in used])]
-    return (told([found[i] for i in used], today, settings, when=asked == "when") if used else ""), used
+    likely = chosen_messages(found, question, settings)
+    used = list(likely)
+    if asked in FOR_NOW and len(used) > 1: used = [used[i] for i in still_true([found[i].text for i in used])]
+    if not used: return "", []
+    of = [found[i] for i in used]
+    over, likely = tells_past(question.text), [likely[i] for i in used]
+    return told(of, today, settings, None, asked == "when", likely, over, question.text), used
 
 # %% ../../nbs/answer/05_stage.ipynb #85d16956
 def _screened(text: str, turns: Sequence["StoredTurn"], known: dict[str, Heard], today: date) -> tuple[str, str]:
@@ -148,7 +154,8 @@ def _found(
     near = nearest_said(turn.text, before, known)
     if not near: return [], []
     of_near = np.stack([known[t.id].vector for t in near])
-    return near, load_scorer().evidence(turn.text, [(t.at.date(), t.question) for t in near], of_near)
+    found = load_scorer().evidence(turn.text, [(t.at.date(), t.question) for t in near], of_near)
+    return near, [replace(e, clauses=known[t.id].clauses) for e, t in zip(found, near)]
 
 # %% ../../nbs/answer/05_stage.ipynb #d0da0691
 def _careful(text: str) -> str: return f"Careful: {text[:1].lower()}{text[1:]} {ASK_FIRST}" if text else ""
@@ -164,10 +171,12 @@ def _asks(assistant: "Design", turn: Turn, shares: Mapping, settings: AnswerSett
         text, source = _screened(turn.text, before, known, turn.at.date())
         if text: return {"text": text, "way": "warning", "reason": source}
     near, found = _found(turn, before, known)
+    reading = turn.work.get("reading")
+    question = Question(turn.text, shares, reading.clauses if reading else ())
     if asked == "world":
-        if probability_known(found) < ABOUT_USER: return None
+        if probability_known(found, question) < ABOUT_USER: return None
         asked = max(("advice", *FROM_MEMORY), key=shares.get)
-    text, used = from_memory(asked, found, turn.at.date(), settings)
+    text, used = from_memory(asked, question, found, turn.at.date(), settings)
     rows = _rows(found, near, used)
     if asked == "advice": return {"text": _careful(text), "way": "warning", "evidence": rows} if text else None
     return {"text": text or UNKNOWN, "way": "memory" if text else "unknown", "evidence": rows}

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .lm import cut_at_stop, without_thoughts
+from .lm import certain_text, cut_at_stop
 
 # %% ../../nbs/core/03c_causal.ipynb #95e6bd5e
 def pad_left(
@@ -148,11 +148,7 @@ def answer_text(
     final: bool = True,  # False: more may come, so hold back what could still change or be cut
 ) -> str:
     "The text of an answer, or of its part that is certain by now."
-    text, stopped = cut_at_stop(_decoded(tokenizer, draft), stop)
-    if not final and not stopped:
-        held = max((n for s in stop for n in range(1, len(s)) if text.endswith(s[:n])), default=0)
-        text = text[:len(text) - held].rstrip("\ufffd")   # at the end: a character whose last bytes are still to come
-    return without_thoughts(text).strip()
+    return certain_text(_decoded(tokenizer, draft), stop, final)
 
 # %% ../../nbs/core/03c_causal.ipynb #67309cec
 def ends_at(

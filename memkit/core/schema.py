@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['SCHEMA', 'tables', 'meta', 'owners', 'erasures', 'memories', 'turns', 'citations', 'events', 'state', 'adapters',
-           'traces', 'quotes', 'PRAGMAS', 'owner_digest', 'bucket', 'StoreError', 'NotFound', 'one_line', 'address',
-           'database_file', 'make_engine', 'open_schema', 'Open', 'Database', 'reading', 'writing', 'find_owner',
-           'raise_version', 'glance']
+           'traces', 'quotes', 'jobs', 'PRAGMAS', 'owner_digest', 'bucket', 'StoreError', 'NotFound', 'one_line',
+           'address', 'database_file', 'make_engine', 'open_schema', 'Open', 'Database', 'reading', 'writing',
+           'find_owner', 'raise_version', 'glance']
 
 # %% ../../nbs/core/07a_schema.ipynb #2c4c2759
 import hashlib
@@ -42,7 +42,7 @@ def bucket(
     return int.from_bytes(digest[:2], "big")
 
 # %% ../../nbs/core/07a_schema.ipynb #5b874ed9
-SCHEMA = 3   # 2: adapters; 3: traces and what they quote
+SCHEMA = 4   # 2: adapters; 3: traces and what they quote; 4: jobs
 tables = MetaData()
 
 def _owned(name: str, *columns: Column | Index) -> Table:
@@ -88,6 +88,12 @@ traces = _owned("traces", Column("turn", Text, nullable=False, index=True), Colu
 quotes = Table("quotes", tables, Column("id", Integer, primary_key=True),
                Column("trace", ForeignKey("traces.id", ondelete="CASCADE"), nullable=False, index=True),
                Column("memory", Integer, index=True), Column("turn", Text, index=True))
+# what is still to be done; who and until: by whom it is being done, and until when nobody else may
+jobs = _owned("jobs", *(Column(name, Text, nullable=False) for name in ("design", "kind", "error", "data")),
+              Column("user", LargeBinary, nullable=False), Column("turn", Text), Column("session", Text),
+              *(Column(name, BigInteger, nullable=False) for name in ("at", "due", "until")),
+              Column("attempts", Integer, nullable=False), Column("who", Text, nullable=False),
+              Column("dead", Integer, nullable=False))
 
 # %% ../../nbs/core/07a_schema.ipynb #aef7e919
 class StoreError(RuntimeError):

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MOST_WORDS', 'CALIBRATED', 'ALARM_HANDS', 'ORDINARY', 'UNSEEN', 'OF_USER', 'harmful', 'right', 'ForQuestions',
-           'conversation_items', 'nearest_printed', 'by_hand', 'control_items', 'fit_known', 'fit_alarm', 'fit_weights',
-           'alarm_items', 'wants_items', 'run_answers']
+           'conversation_items', 'nearest_printed', 'by_hand', 'control_items', 'fit_known', 'fit_needed', 'fit_alarm',
+           'fit_weights', 'alarm_items', 'wants_items', 'run_answers']
 
 # %% ../../nbs/experiments/67_answers.ipynb #1e91f574
 import json
@@ -21,7 +21,7 @@ import numpy as np
 
 from ..answer.examples import ALARMS, Case, cases
 from ..answer.from_memory import UNKNOWN, AnswerSettings, told
-from ..answer.scorer import Evidence, Scorer, known_features, load_scorer
+from ..answer.scorer import Evidence, Question, Scorer, fitted_weights, known_features, load_scorer, needed_features
 from ..answer.stage import ALARM, READ, wants
 from ..core.embedders import load_embedder
 from ..core.lm import LanguageModel, Reply, ScriptedLM
@@ -29,7 +29,9 @@ from ..core.records import utc_now
 from ..evaluate.intervals import bootstrap
 from .result import figure, provenance, result
 from ..reading.examples import hands_of, voices
+from ..reading.facts import reading_of
 from ..reading.reader import load_reader
+from ..reading.times import tells_past
 
 # %% ../../nbs/experiments/67_answers.ipynb #6f4a6b0d
 _ABSTAINS = re.compile(
@@ -52,25 +54,29 @@ def right(c: Case, answer: str) -> bool:
 
 # %% ../../nbs/experiments/67_answers.ipynb #af9eb618
 class ForQuestions:
-    "A language model that is asked only while `on`; otherwise it says a fixed word."
-    def __init__(self, model: LanguageModel): self.model, self.on = model, False
+    "A language model that is asked only while `on`, or for more than answers; otherwise it says a fixed word."
+    def __init__(self, model: LanguageModel, always: bool = False):
+        self.model, self.on, self.always = model, False, always
+
     def __getattr__(self, name: str): return getattr(self.model, name)
 
     def generate(self, prompts, max_tokens: int = 160, **more) -> list[Reply]:
         "The model's replies, or the fixed word for each prompt."
-        if self.on: return self.model.generate(prompts, max_tokens=max_tokens, **more)
+        if self.on or self.always: return self.model.generate(prompts, max_tokens=max_tokens, **more)
         return [Reply(text="All right.", prompt_tokens=0, answer_tokens=2, seconds=0., finished=True) for _ in prompts]
 
     def generate_from(self, messages, *rest, **more) -> Reply:
         "As `generate`, held to texts."
-        return self.model.generate_from(messages, *rest, **more) if self.on else self.generate([messages])[0]
+        asked = self.on or self.always
+        return self.model.generate_from(messages, *rest, **more) if asked else self.generate([messages])[0]
 
+# %% ../../nbs/experiments/67_answers.ipynb #5d46d4f8
 def _opened(design: str, lm: ForQuestions, answers: str):
     from memkit.hybrid.chatbot import HybridSettings
     from memkit.malp.assistant import MalpSettings
     from memkit.turn.assistants import open_assistant
     settings = {"malp": MalpSettings, "hybrid": HybridSettings}[design](answers=answers)
-    return open_assistant(design, store=":memory:", model=lm, settings=settings)
+    return open_assistant(design, store=":memory:", model=lm, settings=settings, prompted=lm.always)
 
 # %% ../../nbs/experiments/67_answers.ipynb #490f2f09
 def _item(c: Case, answer: str, **more) -> dict[str, Any]:
@@ -83,11 +89,12 @@ def conversation_items(
     answers: str = "known",            # or model: the language model alone
     model: LanguageModel | None = None,  # None: the embedded one
     progress: bool = False,
+    prompted: bool = False,            # the model reads and takes notes, too
 ) -> list[dict[str, Any]]:
     "What a design answers to each question of these hands, through its public calls."
     from memkit.core.local import LocalLM
     from tqdm.auto import tqdm
-    lm, out = ForQuestions(model or LocalLM.embedded()), []
+    lm, out = ForQuestions(model or LocalLM.embedded(), prompted), []
     for row in tqdm(voices(hands, "conversations"), desc=f"{design}, {answers}", disable=not progress):
         with _opened(design, lm, answers) as a:
             a.consent("user")
@@ -121,7 +128,9 @@ def nearest_printed(c: Case, embedder) -> str:
 def by_hand(c: Case) -> str:
     "The answer that `told` makes of exactly the needed messages."
     need = [Evidence(text, day, 1., 1., ()) for id, day, text in c.said if id in c.needs]
-    return told(need, c.said[-1][1], AnswerSettings(), when=c.kind == "temporal") if need else UNKNOWN
+    if not need: return UNKNOWN
+    when, over = c.kind == "temporal", tells_past(c.ask)
+    return told(need, c.said[-1][1], AnswerSettings(), when=when, over=over, question=c.ask)
 
 def control_items(hands: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     "What answers without a design are worth, by control."
@@ -140,24 +149,42 @@ def fit_known(
     hands: Sequence[str] = CALIBRATED,
 ) -> dict[str, Any]:                  # weights and bias, "known" of data/scorer.json
     "Fit the probability that an answer was told (ours; logistic regression)."
-    from sklearn.linear_model import LogisticRegression
-    x, y = [], []
+    rows = [(known_features(_nearest(scorer, c), _question(c)), bool(c.needs)) for c in cases(hands)]
+    return _plain_fit(*zip(*rows), "balanced") | {"hands": list(hands), "questions": len(rows)}
+
+def fit_needed(
+    scorer: Scorer,                   # trained without these hands
+    hands: Sequence[str] = CALIBRATED,
+) -> dict[str, Any]:                  # weights and bias, "needed" of data/scorer.json
+    "Fit the probability that a message is needed (ours; logistic regression)."
+    rows = []
     for c in cases(hands):
-        x.append(known_features(_nearest(scorer, c)))
-        y.append(bool(c.needs))
+        needed = {text for id, _, text in c.said if id in c.needs}
+        found = _nearest(scorer, c)
+        rows += [(x, found[i].text in needed) for i, x in needed_features(found, _question(c)).items()]
+    return _plain_fit(*zip(*rows)) | {"hands": list(hands), "messages": len(rows)}
+
+def _plain_fit(x: Sequence, y: Sequence, class_weight: str | None = None) -> dict[str, Any]:
+    "A logistic regression on standardised numbers, with weights for the numbers as they are."
+    from sklearn.linear_model import LogisticRegression
     x = np.array(x)
     mean, spread = x.mean(0), x.std(0) + 1e-9
-    fitted = LogisticRegression(C=.3, class_weight="balanced", max_iter=2000).fit((x - mean)/spread, y)
+    fitted = LogisticRegression(C=.3, class_weight=class_weight, max_iter=3000).fit((x - mean)/spread, y)
     weights = fitted.coef_[0]/spread
-    return {"weights": [float(w) for w in weights], "bias": float(fitted.intercept_[0] - weights @ mean),
-            "hands": list(hands), "questions": len(y)}
+    return {"weights": [float(w) for w in weights], "bias": float(fitted.intercept_[0] - weights @ mean)}
+
+def _question(c: Case) -> Question:
+    "A question as the answer stage reads it."
+    reading = reading_of(c.ask, load_reader().clauses(c.ask), c.said[-1][1])
+    return Question(c.ask, wants(c.ask, reading), reading.clauses)
 
 def _nearest(scorer: Scorer, c: Case, most: int = READ) -> list[Evidence]:
     "The messages that the answer stage would read."
     messages = [(day, text) for _, day, text in c.said]
     vectors = scorer.embed([text for _, text in messages])
     best = sorted(np.argsort(-(vectors @ scorer.embed([c.ask])[0]), kind="stable")[:most])
-    return scorer.evidence(c.ask, [messages[i] for i in best], vectors[best])
+    found = scorer.evidence(c.ask, [messages[i] for i in best], vectors[best])
+    return [replace(e, clauses=tuple(load_reader().clauses(e.text))) for e in found]
 
 # %% ../../nbs/experiments/67_answers.ipynb #3cac324d
 ALARM_HANDS = ("ac", "ad", "ae", "af", "ai", "aj", "ak")     # wrote emergencies, and what only looks like one
@@ -185,8 +212,11 @@ def fit_alarm(hands: Sequence[str] = ALARM_HANDS) -> dict[str, dict[str, Any]]: 
 # %% ../../nbs/experiments/67_answers.ipynb #79eba218
 def fit_weights(scorer: Scorer, path: Path) -> Path:
     "Fit all probabilities and write them, as data/scorer.json has them."
-    weights = {"known": fit_known(scorer)} | fit_alarm()
-    path.write_text(json.dumps(weights) + "\n", encoding="utf-8")
+    weights = fit_alarm()
+    for name, fit in (("needed", fit_needed), ("known", fit_known)):   # what is known rests on what is needed
+        weights[name] = fit(scorer)
+        path.write_text(json.dumps(weights) + "\n", encoding="utf-8")
+        fitted_weights.cache_clear()
     return path
 
 # %% ../../nbs/experiments/67_answers.ipynb #ec8b7631
@@ -203,7 +233,6 @@ OF_USER = ("told", "several", "before", "when", "advice")     # what is asked of
 
 def wants_items(hands: Sequence[str] = UNSEEN) -> list[dict[str, Any]]:
     "What messages of these hands want, and what the answer stage takes them for."
-    from memkit.reading.facts import reading_of
     out, reader = [], load_reader()
     for r in voices(hands, "wants"):
         shares = wants(r["text"], reading_of(r["text"], reader.clauses(r["text"]), date(2026, 1, 1)))
@@ -251,11 +280,14 @@ def run_answers(
     full: bool = False,               # False: MaLP on two conversations of one hand
     hands: Sequence[str] | None = None,   # None: those whose conversations trained nothing
     progress: bool = True,
+    model: LanguageModel | None = None,   # who writes; None: the embedded one
+    prompted: bool = False,           # the model reads and takes notes, too; it must be able to write JSON
 ) -> dict[str, Any]:                  # as every experiment's result
     "Later questions about conversations by other people (ours). Full: 25 minutes on one core."
     started = utc_now()
     hands = list(hands or hands_of("conversations", sealed=True))[:None if full else 1]
-    designs = {f"{d}, {w}": conversation_items(hands, d, w, progress=progress) for d, w in _WAYS[:3 if full else 1]}
+    designs = {f"{d}, {w}": conversation_items(hands, d, w, model, progress, prompted)
+               for d, w in _WAYS[:3 if full else 1]}
     controls, rows = control_items(hands), []
     for who, items in designs.items():
         rows += _rows(items, who)
@@ -265,4 +297,5 @@ def run_answers(
     for who, items in controls.items(): rows += _rows(items, who, True)
     rows += _alarm_rows(alarm_items(load_scorer())) + _want_rows(wants_items())
     said = {f"conversations of hand {h}": [r["id"] for r in voices([h], "conversations")] for h in hands}
-    return result("answers", provenance(0, [], load_scorer().name, said, started), rows)
+    names = [model.name] if model else []
+    return result("answers", provenance(0, names, load_scorer().name, said, started), rows)

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any
 
 from ..core.embed import Embedder, MiniLM, Remembered
-from ..core.lm import ScriptedLM
+from ..core.lm import LanguageModel, ScriptedLM
 from ..core.records import Memory, Turn, new_id, utc_now
 from ..evaluate.intervals import paired
 from ..evaluate.ranking import rank_scores
@@ -30,9 +30,11 @@ def studied(
     name: str,        # of a design
     case: Case,
     embedder: Embedder,
+    model: LanguageModel | None = None,   # that reads and takes notes; None: the parts that work offline
 ) -> Assistant:
     "The design after it has studied the conversation as user 'u', with the settings that ship."
-    a = open_assistant(name, store=":memory:", model=ScriptedLM(lambda messages: "…"), embedder=embedder)
+    asked = model or ScriptedLM(lambda messages: "…")
+    a = open_assistant(name, store=":memory:", model=asked, embedder=embedder, prompted=model is not None)
     if a.settings.consent: a.consent("u")
     session = {t.id: t.session for t in case.conversation.turns}
     def session_of(r): return session[r.id.split("+")[0]]
@@ -62,6 +64,7 @@ def design_rows(
     embedder: Embedder,
     k: int = 5,
     progress: bool = True,
+    model: LanguageModel | None = None,   # as for `studied`
 ) -> list[dict[str, Any]]:  # rows for `result`
     """Recall of evidence among the first `k` turns, for each design and for a search over the turns without any;
     and the difference, in pairs."""
@@ -70,7 +73,7 @@ def design_rows(
     for case in tqdm(cases, desc="designs", unit=" conversations", disable=not progress):
         asked, gold = [q.question for q in case.questions], [q.evidence for q in case.questions]
         rankers = {YARDSTICK: turn_ranker(case.conversation, embedder)}
-        for name in designs_of_dialogue(): rankers[name] = design_ranker(studied(name, case, embedder), case)
+        for name in designs_of_dialogue(): rankers[name] = design_ranker(studied(name, case, embedder, model), case)
         for name, ranker in rankers.items():
             found = rank_scores([ranker(q) for q in asked], gold, [f"R@{k}"])[f"R@{k}"]
             values.setdefault((case.data, name), []).extend(found.tolist())
@@ -86,6 +89,7 @@ def design_rows(
 def run_designs(
     full: bool = False,      # False: one conversation of LoCoMo and five users of MemoryBank
     progress: bool = True,
+    model: LanguageModel | None = None,   # that reads and takes notes; None: the parts that work offline
 ) -> dict[str, Any]:         # as every experiment's result
     """Every installed design on the same conversations (ours).
     Raises `FileNotFoundError` where the conversations aren't here."""
@@ -96,5 +100,5 @@ def run_designs(
     if not full:
         cases = [c for data, n in (("LoCoMo", 1), ("MemoryBank", 5)) for c in [x for x in cases if x.data == data][:n]]
     said = {c.conversation.id: [t.text for t in c.conversation.turns] for c in cases}
-    rows = design_rows(cases, embedder, progress=progress)
-    return result("designs", provenance(0, [], embedder.name, said, started), rows)
+    rows = design_rows(cases, embedder, progress=progress, model=model)
+    return result("designs", provenance(0, [model.name] if model else [], embedder.name, said, started), rows)

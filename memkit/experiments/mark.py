@@ -17,13 +17,15 @@ from ..core.embed import Embedder
 from ..core.lm import LanguageModel
 from ..core.records import json_copy, utc_now
 from ..evaluate.cost import TABLE_4
-from .mark_again import AGAIN, BARE, FIRST, MEMORY, PAPER_SETTINGS, RANDOM, Asked, ask_again, planner_rows, refinement_rows, second_round, table_6_rows
+from .mark_again import (AGAIN, BARE, FIRST, MEMORY, PAPER_SETTINGS, RANDOM, Asked, ask_again,
+                                           planner_rows, refinement_rows, second_round, table_6_rows)
 from .mark_lessons import EXPERT, Learned, Lesson, conversation_rows, learn, table_5_rows, teach
 from .mark_questions import Choice, Picker, all_choices, reworded, taught_and_others
 from .mark_scenario import scenario, table_1_rows, table_7_rows, transcript
 from .mark_texts import Scored, alpha_rows, coverage_rows, kept, region_rows, scored_answers
 from .result import provenance, result
 from ..mark.agents import embedded_agents
+from ..mark.prompted import prompted_agents
 from ..mark.builder import Builder
 from ..mark.search import RefinedSearch
 
@@ -66,30 +68,28 @@ def free_texts(
     "Explanations as first asked, asked again, with memory and with two controls, of the first `n` questions."
     from tqdm.auto import tqdm
     some, out, right = list(choices[:n]), {}, {**asked.right, FIRST: tuple(first)}
-    rows = {FIRST: [c.question for c in some]} | dict.fromkeys((AGAIN, MEMORY, BARE, RANDOM), [reworded(c, seed + 1) for c in some])
+    again = [reworded(c, seed + 1) for c in some]
+    rows = {FIRST: [c.question for c in some]} | dict.fromkeys((AGAIN, MEMORY, BARE, RANDOM), again)
     for row, questions in tqdm(rows.items(), desc="explanations", unit=" rows", disable=not progress):
         shown = asked.memories.get(row, [()]*len(choices))[:n]
         out[row] = scored_answers(model, row, some, questions, shown, right[row][:n], embedder)
     return out
 
+# %% ../../nbs/experiments/79a_mark.ipynb #24676dca
 def measured(
-    size: Size,
-    model: LanguageModel,
-    embedder: Embedder,
+    size: Size, model: LanguageModel, embedder: Embedder,
     choices: Sequence[Choice],   # from which questions are drawn
     name: str,                   # of these, in words
-    seed: int = 0,
-    progress: bool = True,
+    seed: int = 0, progress: bool = True, prompted: bool = False,   # prompted: agents that ask the model
 ) -> dict[str, Any]:
     "Everything, on given questions (MARK §3.1); raises `ValueError` for none."
     from memkit.core.store import MemoryStore
     started, picker = utc_now(), Picker(model)
     taught, others = taught_and_others(choices, size.taught, size.others, seed)
     if not taught: raise ValueError("there is no question to ask; give at least one")
-    played = scenario(model)
-    first, lessons = teach(picker, taught, seed, progress)
+    played, (first, lessons) = scenario(model), teach(picker, taught, seed, progress)
     with MemoryStore(":memory:") as store:
-        builder = Builder(store, embedder, embedded_agents(embedder))
+        builder = Builder(store, embedder, prompted_agents(model) if prompted else embedded_agents(embedder))
         learned = learn(lessons, store, builder, RefinedSearch(store, embedder, PAPER_SETTINGS))
         asked = ask_again(picker, taught, others, lessons, first, learned, embedder, seed, progress)
         scored = free_texts(model, taught, asked, first, embedder, size.texts, seed, progress)
@@ -99,8 +99,10 @@ def measured(
     rows = all_rows(lessons, learned, asked, scored, again, after)
     rows = [*table_1_rows(rows, 1000*learned.seconds), *rows, *planned, *table_7_rows()]
     where = provenance(seed, [model.name], embedder.name, {name: [c.text for c in (*taught, *others)]}, started)
-    return json_copy(result("mark", where | {"size": asdict(size), "build_ms_per_exchange": 1000*learned.seconds}, rows) | {"answers": kept(scored), "scenario": played})
+    more = {"size": asdict(size), "prompted": prompted, "build_ms_per_exchange": 1000*learned.seconds}
+    return json_copy(result("mark", where | more, rows) | {"answers": kept(scored), "scenario": played})
 
+# %% ../../nbs/experiments/79a_mark.ipynb #784cf23a
 def all_rows(
     lessons: Sequence[Lesson],
     learned: Learned,
@@ -110,8 +112,11 @@ def all_rows(
     after: Mapping[str, Sequence[bool]],
 ) -> list[dict[str, Any]]:
     "Every figure of the four experiments."
-    texts = [*alpha_rows(scored[FIRST]), *region_rows(scored[FIRST]), *coverage_rows({k: v for k, v in scored.items() if k != FIRST}, AGAIN, MEMORY, (BARE, RANDOM))] if scored.get(FIRST) else []
-    return [*texts, *conversation_rows(lessons, "Table 4", TABLE_4, EXPERT), *table_5_rows(learned), *refinement_rows(asked), *table_6_rows(again, after)]
+    first, later = scored.get(FIRST), {k: v for k, v in scored.items() if k != FIRST}
+    covered = coverage_rows(later, AGAIN, MEMORY, (BARE, RANDOM)) if first else []
+    texts = [*alpha_rows(first), *region_rows(first), *covered] if first else []
+    return [*texts, *conversation_rows(lessons, "Table 4", TABLE_4, EXPERT), *table_5_rows(learned),
+            *refinement_rows(asked), *table_6_rows(again, after)]
 
 # %% ../../nbs/experiments/79a_mark.ipynb #47515dea
 def run_mark(
@@ -120,9 +125,12 @@ def run_mark(
     model: LanguageModel | None = None,   # the embedded one if None
     seed: int = 0,
     size: Size | None = None,             # other numbers than QUICK and FULL
+    prompted: bool = False,               # agents that ask the model, as in the paper; it must be able to write JSON
 ) -> dict[str, Any]:
-    "The MARK paper's experiments on MedMCQA's scoring half, or on our own questions without `MEMKIT_DATA` (MARK §3)."
+    """The MARK paper's experiments on MedMCQA's scoring half, or on our own questions without `MEMKIT_DATA`
+    (MARK §3)."""
     from memkit.core.embed import MiniLM, Remembered
     from memkit.core.local import LocalLM
     choices, name = all_choices("score")
-    return measured(size or (FULL if full else QUICK), model or LocalLM.embedded(), Remembered(MiniLM(), keep=True), choices, name, seed, progress)
+    size, model = size or (FULL if full else QUICK), model or LocalLM.embedded()
+    return measured(size, model, Remembered(MiniLM(), keep=True), choices, name, seed, progress, prompted)

@@ -29,6 +29,7 @@ from ..reading.labels import RELATIONS
 from ..reading.notes import take_notes
 from ..reading.relations import names_and_numbers, relate
 from ..reading.reader import load_reader
+from ..reading.title_reader import load_title_reader
 
 # %% ../../nbs/experiments/68_reader.ipynb #a0f3d755
 def _found(patterns: Iterable[str], text: str) -> bool: return any(re.search(p, text, re.I) for p in patterns)
@@ -106,7 +107,7 @@ def message_items(hand: str) -> list[dict[str, Any]]:
     "What MAP makes of each message of a hand, through its public calls."
     from memkit.maprec import open_map
     from memkit.maprec.wanted import wanted_of
-    out, reader = [], load_reader()
+    out, reader = [], load_title_reader()
     with open_map(":memory:", ScriptedLM(lambda messages: "I see.")) as a:
         items = tuple(a.catalogue)
         for i, r in enumerate(voices([hand], "messages")):

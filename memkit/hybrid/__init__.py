@@ -36,7 +36,8 @@ def open_chatbot(
     # of the fallback, from `calibrate`; memkit's own if None, which suits small corpora like its own
     calibration: Calibration | None = None,
     clock: Callable[[], datetime] = utc_now,
+    prompted: bool = False,                        # does the model read the messages? It must be able to write JSON
 ) -> HybridChatbot:
     "The hybrid chatbot with everything it needs (hybrid §4-5). Raises what the loading of its parts raises."
-    p = parts(HybridChatbot, store, model, embedder, clock)
+    p = parts(HybridChatbot, store, model, embedder, clock, prompted)
     return opened(HybridChatbot.open(p, settings, corpus, memory, retrieval, calibration), p)

@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING
 
 from fastcore.basics import patch
 
+from ..core.ask import ask, counted, writing
 from ..core.embed import Embedder
 from ..core.embedders import load_embedder
 from ..core.fusion import rrf
 from ..core.lm import LanguageModel
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #bdbe1594
+from ..answer.from_documents import document_answer
+from ..answer.passages import without_header
 from ..core.passages import sentences
 from ..core.prompt import Piece, shorten
 from ..core.records import Change, Considered, Document, Hit, Memory, Message, Receipt, Turn, utc_now
@@ -207,7 +210,7 @@ def _heading(d: Document) -> str: return f"{d.title.rstrip('.')}. " if d.title e
 
 def _document_piece(bot: HybridChatbot, hit: Hit, query: str) -> Piece:
     d, count, most = hit.item, bot.model.count_tokens, bot.settings.document_tokens
-    text = d.text if count(d.text) <= most else bot.retriever.best_passage(d, query)
+    text = without_header(d.text if count(d.text) <= most else bot.retriever.best_passage(d, query))[1]
     return Piece(name="document", text=_heading(d) + shorten(text, most, count), hit=hit)
 
 def _memory_piece(bot: HybridChatbot, hit: Hit) -> Piece:
@@ -250,7 +253,7 @@ def found_for(
 def read(self: HybridChatbot, turn: Turn) -> Turn:
     "The message, prepared for the searches. Raises `ValueError` for one that is too long."
     q = prepare_question(turn.text)
-    turn = with_reading(turn)
+    turn = with_reading(turn, self.reader)
     return replace(turn, query=q.query, work={**turn.work, "question": q.text})
 
 @patch
@@ -289,20 +292,39 @@ def _gives_way(bot: HybridChatbot, turn: Turn, way: str) -> bool:
     if way == "noted": return complains or not bot.settings.note
     return way == "unknown" and _documents_answer(turn, bot.calibration.threshold)
 
+# %% ../../nbs/hybrid/26_chatbot.ipynb #4847a4f6
+@patch
+def strikes(self: HybridChatbot, turn: Turn) -> bool:
+    "Sentences without a source are struck; without that check, only a notice comes before the draft."
+    return self.settings.check or bool(turn.fallback)
+
+def _written(bot: HybridChatbot, turn: Turn, both: bool) -> Turn:
+    "The model's own words, held to those of the texts it was shown where it can be held. Below a warning: not shown yet."
+    s, texts = bot.settings, [p.text for p in turn.sections if p.kept and p.hit]
+    if turn.fallback and s.check and s.answers == "known": return turn     # nothing that it wrote could stand
+    held = getattr(bot.model, "generate_from", None)     # models in this process have it
+    if texts and s.hold_to_sources and held:
+        writing()
+        reply, = counted("answer", [held(turn.messages, texts, s.answer_tokens, s.hold_to_sources)])
+    else: reply = ask(bot.model, turn.messages, s.answer_tokens, show=not (both or bot.strikes(turn)))
+    return replace(turn, draft=reply.text, answer_tokens=reply.answer_tokens)
+
+# %% ../../nbs/hybrid/26_chatbot.ipynb #b57200bf
 @patch
 def answer(self: HybridChatbot, turn: Turn) -> Turn:
-    "What is known, or else the model's own words, held to those of the texts it was shown where it can be held."
+    "What is known of the user, or what the documents say, or else the model's own words."
     known = answer_known(self, turn)
     row = known.extra["answer"] if known else {}
     quotes = row.get("way") == "warning" and not row["reason"]      # what bears on it, and no rule of the table
-    both = quotes and _documents_answer(turn, self.calibration.threshold)
+    enough = _documents_answer(turn, self.calibration.threshold)
+    both = quotes and enough
     if known and not both and not _gives_way(self, turn, row["way"]): return known
-    s, texts = self.settings, [p.text for p in turn.sections if p.kept and p.hit]
-    held = getattr(self.model, "generate_from", None)     # models in this process have it
-    if texts and s.hold_to_sources and held: reply = held(turn.messages, texts, s.answer_tokens, s.hold_to_sources)
-    else: reply = self.model.generate([turn.messages], max_tokens=s.answer_tokens)[0]
-    more = {"answer": {**row, "way": "both"}} if both else {}
-    return replace(turn, draft=reply.text, answer_tokens=reply.answer_tokens, extra={**turn.extra, **more})
+    f = turn.work["found"]
+    made = document_answer(self, turn, f.context if f.leans else f.query, enough)
+    if made and not both: return made
+    written = made or _written(self, turn, both)
+    if not both: return written
+    return replace(written, extra={**written.extra, "answer": {**row, "way": "both", "drafted": not made}})
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #579ac915
 def checked_answer(
@@ -325,8 +347,9 @@ def checked_answer(
 def check(self: HybridChatbot, turn: Turn) -> Turn:
     "What the user gets: the draft as far as sources support it, a note, or the notice that there is no source."
     s, known = self.settings, turn.extra.get("answer")
-    if known and known["way"] != "both":
-        return replace(turn, answer=turn.draft, detected={**turn.detected, "noted": known["way"] == "noted"})
+    if known and not known.get("drafted"):
+        both = f"{known['text']}\n\n{turn.draft}" if known["way"] == "both" else turn.draft
+        return replace(turn, answer=both, detected={**turn.detected, "noted": known["way"] == "noted"})
     noted = NOTED if s.note and only_states(turn.query) and self.has_consent(turn.user) else ""
     notice = noted or NOTICE
     if s.check: text, checked = checked_answer(self, turn, notice)
@@ -341,7 +364,7 @@ def check(self: HybridChatbot, turn: Turn) -> Turn:
 def _only_known(turn: Turn) -> str:
     "The way of an answer that nothing but the user's own words made; '' where a model or documents had a part."
     way = turn.extra.get("answer", {}).get("way", "both")
-    return "" if way == "both" else way
+    return "" if way in ("both", "documents") else way
 
 @patch
 def kept_words(self: HybridChatbot, turn: Turn) -> tuple[str, str]:

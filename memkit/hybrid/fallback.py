@@ -13,6 +13,7 @@ from math import exp
 
 import numpy as np
 
+from ..answer.from_documents import relevance
 from ..core.files import own_data
 from ..core.passages import sentences
 from ..core.records import Hit
@@ -45,15 +46,26 @@ def evidence_of(
 ) -> dict[str, float]:
     """What the search has to say about whether the corpus answers, whatever its size (ours).
 
-    dense, passage: best cosine of a document and of a passage; sentence: of a passage with one sentence of the message; nearest: the better of the last two;
-    ahead: that sentence's best less its `among`th best; coverage: share of the question's weighty words in the best of ten documents
+    general, relevant, second, answers: what the cross-encoder says (`memkit.answer.from_documents.relevance`);
+    dense, passage: best cosine of a document and of a passage; sentence: of a passage with one sentence of the
+    message; nearest: the better of the last two; ahead: that sentence's best less its `among`th best;
+    coverage: share of the question's weighty words in the best of ten documents
     """
     hits = retriever.candidates(query) if hits is None else hits
-    best = lambda name: max((h.parts.get(name, 0.) for h in hits), default=0.)
-    covered = max((coverage(retriever.bm25, query, f"{h.item.title}\n{h.item.text}" if retriever.settings.titles else h.item.text) for h in hits[:10]), default=0.)
-    searched = [[s for _, s in retriever.dense.passage_index.search(v, among)] for v in retriever.dense.embedder.embed(sentences(query)[:12], "query")] if retriever.dense else [[0.]]
-    top = max(searched, key=lambda scores: scores[0])
-    return {"dense": best("dense"), "passage": best("passage score"), "sentence": top[0], "nearest": max(top[0], best("passage score")), "ahead": top[0] - top[-1], "coverage": covered}
+    def best(name: str) -> float: return max((h.parts.get(name, 0.) for h in hits), default=0.)
+    texts = [f"{h.item.title}\n{h.item.text}" if retriever.settings.titles else h.item.text for h in hits[:10]]
+    covered = max((coverage(retriever.bm25, query, text) for text in texts), default=0.)
+    top = _best_sentence(retriever, query, among)
+    return {"dense": best("dense"), "passage": best("passage score"), "sentence": top[0],
+            "nearest": max(top[0], best("passage score")), "ahead": top[0] - top[-1], "coverage": covered,
+            **relevance(query, hits, retriever)}
+
+# %% ../../nbs/hybrid/25_fallback.ipynb #2b2bbb17
+def _best_sentence(retriever: FusedRetriever, query: str, among: int) -> list[float]:
+    "The cosines of the passages nearest to the sentence of the message that comes nearest to one, best first."
+    if not retriever.dense: return [0.]
+    index, vectors = retriever.dense.passage_index, retriever.dense.embedder.embed(sentences(query)[:12], "query")
+    return max(([score for _, score in index.search(v, among)] for v in vectors), key=lambda scores: scores[0])
 
 # %% ../../nbs/hybrid/25_fallback.ipynb #a25b991b
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +110,8 @@ def calibrate(
 
 # %% ../../nbs/hybrid/25_fallback.ipynb #56d0e7fa
 def load_calibration(
-    embedder: str,  # an embedder's name
+    embedder: str = "",  # an embedder's name
 ) -> Calibration:
-    "The calibration that travels with memkit for this embedder, or else the one that reads wording alone."
+    "The calibration that travels with memkit for this embedder, or else the one for any."
     kept = {c["embedder"]: Calibration(**c) for c in json.loads(own_data("fallback.json").read_text(encoding="utf-8"))}
     return kept.get(embedder, kept[""])

@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['INSTRUCTIONS', 'HEADINGS', 'WISHES', 'MalpSettings', 'heading_of', 'memory_block', 'MalpAssistant', 'prompt_for',
-           'changes_of']
+           'changes_of', 'without_model', 'asks_model']
 
 # %% ../../nbs/malp/37_assistant.ipynb #02b74488
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from ..core.notes import Round
 from ..core.personal import PersonalLM
 from ..core.prompt import Piece
 from ..core.records import Change, Considered, Hit, Memory, Message, Receipt, Turn, new_id, utc_now
+from .coordinator import EmbeddedCoordinator
 from .executive import SAID
 from .memories import DialogueMemory, FullHistory, made_memory
 from .replay import Move
@@ -151,6 +153,17 @@ def changes_of(
     return sorted(out, key=lambda c: (c.relation in ("", "unrelated"), c.kind == "moved"))
 
 # %% ../../nbs/malp/37_assistant.ipynb #6a87f15d
+def without_model(memory: DialogueMemory) -> DialogueMemory:
+    "The same memory with the embedded coordinator, where its own asks a model."
+    if not asks_model(memory): return memory
+    memory = copy(memory)
+    memory.coordinator = EmbeddedCoordinator()
+    return memory
+
+def asks_model(memory: DialogueMemory) -> bool:
+    "Does its coordinator ask a language model?"
+    return getattr(getattr(memory, "coordinator", None), "model", None) is not None
+
 def _round(turn: Turn, before: str = "") -> Round:
     return Round(turn.id, turn.text, turn.answer, at=turn.at, before=before)
 
@@ -159,7 +172,8 @@ def prepare(self: MalpAssistant, turn: Turn) -> tuple[Round, Any]:
     "The round, and its notes with their vectors."
     last = self.said_before(turn)
     r = _round(turn, last[-1].answer if last else "")
-    return r, self.memory.prepare(turn.user, r, learn_answer=False)
+    memory = without_model(self.memory) if turn.work.get("offline") else self.memory
+    return r, memory.prepare(turn.user, r, learn_answer=False)
 
 # %% ../../nbs/malp/37_assistant.ipynb #de860f5e
 @patch
@@ -174,6 +188,11 @@ def learn(self: MalpAssistant, turn: Turn, prepared: tuple[Round, Any]) -> list[
     now = {m.id: m.text for m in self.store.list(turn.user, superseded=True)}
     if all(isinstance(m, Move) for m in moves): return changes_of(moves, lambda id: now.get(id, ""))
     return [Change(kind="stored", memory=id, text=text) for id, text in now.items() if id not in before]
+
+@patch(as_prop=True)
+def learns_later(self: MalpAssistant) -> bool:
+    "Learning waits until the answer is given where the coordinator asks a model."
+    return asks_model(self.memory)
 
 @patch
 def take_in(self: MalpAssistant, turn: Turn) -> Turn:
@@ -192,17 +211,20 @@ def erase(self: MalpAssistant, user: str, ids: Sequence[int] | None, turns: Sequ
     if isinstance(self.model, PersonalLM): self.model.unload(user)
     return self.memory.forget(user, ids)
 
+# %% ../../nbs/malp/37_assistant.ipynb #bd646ff5
 @patch(cls_method=True)
 def open(
     cls: MalpAssistant,
     p: Parts,
     settings: MalpSettings | None = None,
     memory: str = "DPeM",                       # one of `memkit.malp.memories.MEMORIES`
-    coordinator: "Coordinator | None" = None,   # who takes notes; None: the embedded, extractive one
+    coordinator: "Coordinator | None" = None,   # who takes notes; None: the model where prompted, else the embedded one
     weights: bool = True,                       # answer with each user's own weights, where there are any
 ) -> MalpAssistant:
     "MaLP's assistant, put together from its parts. Raises `ValueError` for an unknown memory."
     from memkit.core.adapters import AdapterStore
     from memkit.core.local import LocalLM
+    from memkit.malp.coordinator import PromptedCoordinator
+    if p.prompted and not coordinator: coordinator = PromptedCoordinator(p.model)
     lm = PersonalLM(p.model, AdapterStore(p.store)) if weights and isinstance(p.model, LocalLM) else p.model
     return cls(made_memory(memory, p.store, p.embedder, coordinator), lm, settings, p.clock)

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Literal, Protocol
 
-from ..core.lm import LanguageModel, Reply
+from ..core.ask import UnusableAnswer, ask_json
+from ..core.lm import LanguageModel
 from ..core.notes import (FLAGS, KINDS, Note, Round, chat_sentences, flags_of, points_back, short_answer,
                                shown_note, stitched)
 from ..core.records import Message
@@ -199,15 +200,8 @@ def checked_notes(
     return notes + ([_dropped(learned[most], round, f"one of {len(learned) - most} notes beyond the {most} that are read of a round")] if len(learned) > most else [])
 
 # %% ../../nbs/malp/31_coordinator.ipynb #cfee4167
-class CoordinatorError(RuntimeError):
+class CoordinatorError(UnusableAnswer):
     "A model's notes of a round couldn't be used, neither at first nor when asked again (ours)."
-
-def _again(messages: Sequence[Message], reply: Reply, problem: str) -> list[Message]:
-    "The question once more, with the answer that was no good and what was wrong with it."
-    answer = _cut(reply.text, 1000).encode("utf-8", "replace").decode().replace("\0", " ")
-    again = (f"That can't be used: {problem}. Answer the same question again, with the JSON alone, "
-             "in the form given above.")
-    return [*messages, Message(role="assistant", text=answer), Message(role="user", text=again)]
 
 def _judged(notes: Sequence[Note], summary: Summary, keep: float | None, round: Round) -> list[Note]:
     "The notes with relevance and type; raises `ValueError` unless each number comes once."
@@ -249,31 +243,36 @@ class PromptedCoordinator:
     ):
         "Raises `ValueError` for a number that can't be."
         if keep is not None and not 0 <= keep <= 1: raise ValueError(f"keep must lie in 0..1, got {keep}")
-        if most < 1 or max_tokens < 1 or retries < 0: raise ValueError(f"most and max_tokens must be 1 or more and retries 0 or more, got {most}, {max_tokens} and {retries}")
+        if most < 1 or max_tokens < 1 or retries < 0:
+            raise ValueError("most and max_tokens must be 1 or more and retries 0 or more, "
+                             f"got {most}, {max_tokens} and {retries}")
         self.model, self.keep, self.most, self.max_tokens, self.retries = model, keep, most, max_tokens, retries
 
-    def take(self, round: Round) -> list[Note]:
-        "The notes of a round; raises `CoordinatorError`, and lets pass what a server raises that is down (`EndpointError`)."
-        notes = self._ask("learning", learning(_check_round(round)), lambda text: checked_notes(read_answer(text, Learned).notes, round, self.most))
-        open_ones = [n for n in notes if n.kept]
-        if not open_ones: return notes
-        judged = iter(self._ask("summarizing", summarizing(open_ones), lambda text: _judged(open_ones, read_answer(text, Summary), self.keep, round)))
-        return [next(judged) if n.kept else n for n in notes]
+# %% ../../nbs/malp/31_coordinator.ipynb #70dc812b
+from fastcore.basics import patch
 
-    def _ask(self, step: str, messages: Sequence[Message], read: Callable[[str], list[Note]]) -> list[Note]:
-        asked = messages
-        for left in range(self.retries, -1, -1):
-            reply = self._reply(step, asked)
-            try: return read(reply.text)
-            except ValueError as e: problem = str(e)
-            if left: asked = _again(messages, reply, problem)
-        cut = "" if reply.finished else f"; the answer was cut after {reply.answer_tokens} tokens, so try a larger max_tokens"
-        form = "notes with speaker, quote and note" if step == "learning" else "a judgement of each note"
-        raise CoordinatorError(f"{self.model.name} gave no usable answer for {step}: {problem} (got {_cut(reply.text, 60)!r}){cut}; expected JSON with {form}. Use a model that can write JSON, or EmbeddedCoordinator")
+# %% ../../nbs/malp/31_coordinator.ipynb #b737adca
+@patch
+def take(self: PromptedCoordinator, round: Round) -> list[Note]:
+    """The notes of a round; raises `CoordinatorError`, and lets pass what a server raises that is down
+    (`EndpointError`)."""
+    def noted(text: str): return checked_notes(read_answer(text, Learned).notes, round, self.most)
+    def judged(text: str): return _judged(open_ones, read_answer(text, Summary), self.keep, round)
+    notes = self._ask("learning", learning(_check_round(round)), noted, Learned)
+    open_ones = [n for n in notes if n.kept]
+    if not open_ones: return notes
+    sure = iter(self._ask("summarizing", summarizing(open_ones), judged, Summary))
+    return [next(sure) if n.kept else n for n in notes]
 
-    def _reply(self, step: str, messages: Sequence[Message]) -> Reply:
-        try: return self.model.generate([messages], max_tokens=self.max_tokens)[0]
-        except ValueError as e: raise CoordinatorError(f"{self.model.name} can't be asked for {step}: {e}. Give shorter rounds, a model with a larger window, or EmbeddedCoordinator") from e
+@patch
+def _ask(self: PromptedCoordinator, step: str, messages: Sequence[Message], read: Callable[[str], list[Note]],
+         shape: type) -> list[Note]:
+    form = "notes with speaker, quote and note" if step == "learning" else "a judgement of each note"
+    def error(problem: str) -> CoordinatorError:
+        return CoordinatorError(f"{self.model.name} gave no usable answer for {step}: {problem}; expected JSON with "
+                                f"{form}. Use a model that can write JSON and has room for the round, or "
+                                "EmbeddedCoordinator")
+    return ask_json(self.model, messages, read, "coordinator", shape, self.max_tokens, self.retries, error)
 
 # %% ../../nbs/malp/31_coordinator.ipynb #cff19dbf
 _CONTRACT = [

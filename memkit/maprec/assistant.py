@@ -325,7 +325,7 @@ def read(self: MapAssistant, turn: Turn) -> Turn:
     u = understand(self, turn.user, turn.text)
     detected = {"types": u.types, "confidence": u.detected.confidence, "shares": dict(u.detected.shares),
                 "because": dict(u.detected.because)}
-    turn = stages.with_reading(turn)
+    turn = stages.with_reading(turn, self.reader)
     return replace(turn, query=u.text, detected={**turn.detected, **detected}, extra={"changes": u.changes},
                    work={**turn.work, "understood": u})
 
@@ -369,6 +369,12 @@ def answer(self: MapAssistant, turn: Turn) -> Turn:
     says = opinions(self.model, in_order(kept, w["made"].basis), w["made"].targets)
     told = {} if says is None else {named(t): tuple(map(float, p)) for t, p in zip(w["made"].targets, says)}
     return replace(turn, extra={**turn.extra, "model says": told})
+
+# %% ../../nbs/maprec/59_assistant.ipynb #a11e8d14
+@patch
+def strikes(self: MapAssistant, turn: Turn) -> bool:
+    "No word of type C's answer; a reminder may follow it."
+    return False
 
 @patch
 def check(self: MapAssistant, turn: Turn) -> Turn:
@@ -514,7 +520,10 @@ def open(
                          else own_catalogue())
     space, frames = ItemSpace(p.embedder, shelf.items), FrameReader(Linker(shelf))
     detector = updater = frames
-    if prompted: detector, updater = PromptedDetector(p.model), PromptedUpdater(p.model, frames.linker)
+    prompted = prompted or p.prompted
+    if prompted:
+        detector = PromptedDetector(p.model, instead=frames)
+        updater = PromptedUpdater(p.model, frames.linker, instead=frames)
     expects = predictor or (OwnRatings(space) if ratings is None else from_others(ratings, space))
     settings = settings or MapSettings(doubt=1. if prompted else MapSettings.doubt)
     return cls(p.model, p.store, shelf, detector, updater, frames, expects, space, settings, p.clock)

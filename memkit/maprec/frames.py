@@ -23,7 +23,8 @@ from .detection import PREFERENCE, RECOMMEND, Detected, decided
 from .items import Catalogue, Item, clean_text
 from .update import Change, unknown_item, without_orders
 from ..reading.labels import TITLE_ACTS
-from ..reading.reader import Mention, Reader, TitleReading, load_reader
+from ..reading.reader import Mention, TitleReading
+from ..reading.title_reader import TitleReader, load_title_reader
 from ..reading.scores import marks
 from ..reading.titles import Known, Title, TitleList, known_titles, title_key
 
@@ -43,6 +44,7 @@ class Linker:
         "The items of this name: exactly, else as a known title's other names tell, else with slips."
         key = title_key(words)
         known = known_titles().names.get(key, [])
+        known = [k for k in known if title_key(k.name) == key] or known   # "Bodyguard" is not "Yojimbo"
         found = self._whole.get(key) or [t for k in known for t in self._whole.get(title_key(k.name), [])]
         own = any(title_key(k.name) == key for k in known)      # "Die Hard" is not "Die Hard: With a Vengeance"
         if not found and not own: found = self.titles.names.get(key) or ([] if known else self.titles.called(words))
@@ -98,29 +100,19 @@ def spoken(
     return [(k.start, k.end) for k in self.titles.find(text) if title_key(text[k.start:k.end]) not in STOP_WORDS]
 
 # %% ../../nbs/maprec/53h_frames.ipynb #32144c6f
-def _english(name: str) -> float:
-    "The share of a name's words that are common English ones, 0..1."
-    words = re.findall(r"[a-z]+", name.lower())
-    return sum(w in common_words() for w in words)/max(1, len(re.findall(r"\w+", name)))
-
 def canonical(
     words: str,
     domain: str = "",   # one of `labels.DOMAINS`; '': any
 ) -> str:
-    """What the list of known titles calls a title: a slip, an abbreviation, a translation or the first words of one
-    single name become the name. An English name stays where the list has a foreign one."""
-    key = title_key(words)
-    exact = known_titles().names.get(key, [])
-    found = exact or known_titles().called(words, 92.) or _begun(key)
+    """What the list of known titles calls a title: an abbreviation (five letters or fewer) or a slip of one single
+    name becomes that name. Other names stay as they were said: "Spoorloos" is no worse than "The Vanishing"."""
+    key, known = title_key(words), known_titles()
+    exact = known.names.get(key, [])
+    found = exact or known.called(words, 92.)
     names = dict.fromkeys(t.name for t in found if t.domain == domain) or dict.fromkeys(t.name for t in found)
-    if len(names) != 1: return words
-    [name] = names
-    return words if exact and _english(words) > _english(name) else name
-
-def _begun(key: str) -> list[Title]:
-    "The known titles of which these are the first words, five letters at least."
-    names = known_titles().names
-    return [t for name, of in names.items() if len(key) > 4 and name.startswith(key + " ") for t in of]
+    own = any(title_key(name) == key for name in names)
+    if len(names) != 1 or own or exact and len(key.replace(" ", "")) > 5: return words
+    return next(iter(names))
 
 # %% ../../nbs/maprec/53h_frames.ipynb #e0d51baa
 DOMAIN_NAMES = {"film": "films", "book": "books", "game": "games", "podcast": "podcasts", "place": "places"}
@@ -140,9 +132,9 @@ class Link:
 @dataclass(frozen=True, kw_only=True)
 class FrameSettings:
     "How sure the reader must be; all ours. Raises `ValueError` outside 0..1."
-    rates: float = .6     # probability that a message rates something
+    rates: float = .5     # probability that a message rates something; a title's own probability knows of it already
     scored: float = .5    # the same where a score stands in the text
-    row: float = .5       # probability that a title in it is rated, or taken back
+    row: float = .6       # probability that a title in it is rated, or taken back
 
     def __post_init__(self):
         for name in ("rates", "scored", "row"):
@@ -177,7 +169,7 @@ class FrameReader:
     def __init__(
         self,
         linker: Linker,
-        reader: Reader | None = None,    # None: the one that travels with memkit
+        reader: TitleReader | None = None,    # None: the one that travels with memkit
         settings: FrameSettings = FrameSettings(),
     ):
         self.linker, self.settings, self._given, self._opened = linker, settings, reader, None
@@ -185,9 +177,9 @@ class FrameReader:
 
 # %% ../../nbs/maprec/53h_frames.ipynb #38ea4a67
 @patch(as_prop=True)
-def reader(self: FrameReader) -> Reader:
+def reader(self: FrameReader) -> TitleReader:
     "The learned reader, told of the catalogue; opened when it is first asked."
-    base = self._given or load_reader()
+    base = self._given or load_title_reader()
     if self._opened is None or self._opened[0] is not base:
         mine = copy(base)
         mine.known = self._told
@@ -215,6 +207,9 @@ def mentions(self: FrameReader, text: str) -> list[Mention]:
     plain, out = plain_of(text), {}
     names = self._told.find(plain)
     for m in self.read(text).mentions:
+        more = re.search(r"(?:(?<!\w)[A-Z][^\W_]+ )+$", plain[:m.start])    # a name that no list has begins earlier
+        if more and m.words[0].isupper() and not any(w.lower() in common_words() for w in more[0].split()):
+            m = replace(m, words=more[0] + m.words, start=more.start())
         whole = next((k for k in names if k.start <= m.start and m.end <= k.end), None)
         if whole: m = replace(m, words=plain[whole.start:whole.end], start=whole.start, end=whole.end)
         last = next(reversed(out.values()), None)

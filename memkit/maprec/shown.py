@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..core.ask import counted
 from ..core.lm import LanguageModel
 from ..core.prompt import Fitted, Piece, fit
 from ..core.records import Message
@@ -84,7 +85,7 @@ def opinions(
             here = [i for i, t in enumerate(targets) if t.domain == domain]
             out[here] = rate_many(model, rated, [targets[i] for i in here])
         return out
-    replies = model.generate([figure_4_messages(rated, t) for t in targets], max_tokens=8)
+    replies = counted("rating", model.generate([figure_4_messages(rated, t) for t in targets], max_tokens=8))
     numbers = [re.search(r"(?<![\d.])[1-5](?![\d]|\.\d)", r.text) for r in replies]
     return np.array([np.eye(5)[int(m[0]) - 1] for m in numbers]) if all(numbers) else None
 

@@ -21,6 +21,7 @@ from .refined import RESIDUAL, RETRACTION, Conversation, Exchange, Refined
 from .wordings import echoes, plain_answer
 from ..reading.examples import alike
 from ..reading.reader import Clause, Reader, ReplyReading, load_reader
+from ..reading.sharing import SharingReader
 
 # %% ../../nbs/mark/43d_corrections.ipynb #dca808cc
 @dataclass(frozen=True, kw_only=True)
@@ -242,13 +243,14 @@ class CorrectionAgent:
     reader: Reader | None = None       # None: the one that travels with memkit
     settings: SharingSettings = SharingSettings()
     kind: str = RESIDUAL
+    sharing: SharingReader | None = None   # says what is for others, and stricter (`load_sharing`); None: the reader
 
     def extract(self, conversation: Conversation) -> list[Refined]:
         "A memory of each topic that leaves something for others. Raises `TypeError` for anything but a conversation."
         if not isinstance(conversation, Conversation):
             raise TypeError(f"an agent reads a Conversation, got {type(conversation).__name__}; see conversation_of")
         out = {}
-        for topic, found in topics(conversation, self.reader or load_reader(), self.settings):
+        for topic, found in topics(conversation, self.sharing or self.reader or load_reader(), self.settings):
             for m in self._memories(topic, found): out.setdefault(m.text, m)
         return list(out.values())
 

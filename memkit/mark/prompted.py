@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..core.lm import LanguageModel, Reply
+from ..core.ask import UnusableAnswer, ask_json
+from ..core.lm import LanguageModel
 from ..core.notes import chat_sentences
 from ..core.prompt import shorten
 from ..core.records import Message
@@ -79,18 +80,23 @@ class ListedMemories:
     "A model's answer."
     memories: list[ListedMemory]
 
-class RefinedAgentError(RuntimeError):
+class RefinedAgentError(UnusableAnswer):
     "A model's memories of a conversation couldn't be used, neither at first nor when asked again (ours)."
 
+# %% ../../nbs/mark/43a_prompted.ipynb #a7830edc
 TRACED = .6   # share of a memory's words that its turns must hold; below 1, it is an inference
 
-_OURS = frozenset(content_stems("user users assistant asked answered wants prefers expects accepted form means said others themselves checked"))
+_OURS = frozenset(content_stems("user users assistant asked answered wants prefers expects accepted form means said "
+                                "others themselves checked"))
 
-def _denials(text: str) -> int: return len(re.findall(r"\b(?:not|no|never|none|nor|neither|cannot|without)\b|n't\b", text.replace("’", "'"), re.I))
+_DENIAL = re.compile(r"\b(?:not|no|never|none|nor|neither|cannot|without)\b|n't\b", re.I)
+
+def _denials(text: str) -> int: return len(_DENIAL.findall(text.replace("’", "'")))
 
 def _question_of(exchanges: Sequence[Exchange], place: int) -> int:
     "The place of the last message up to `place` that asks something; its own where none does."
-    return next((i for i in range(place, max(-1, place - 8), -1) if any(requests(s) for _, s in chat_sentences(exchanges[i].question[:2000]))), place)
+    def asks(i: int) -> bool: return any(requests(s) for _, s in chat_sentences(exchanges[i].question[:2000]))
+    return next((i for i in range(place, max(-1, place - 8), -1) if asks(i)), place)
 
 # %% ../../nbs/mark/43a_prompted.ipynb #cd2bbc37
 def _inferred(listed: ListedMemory, quoted: str, cited: Sequence[Exchange]) -> bool:
@@ -158,68 +164,84 @@ def pieces(
 # %% ../../nbs/mark/43a_prompted.ipynb #c06691cf
 @dataclass(frozen=True, kw_only=True)
 class PromptedAgent:
-    "Asks a language model for memories of one kind and believes what can be traced (MARK §1.2, appendix 3; checks: ours)."
+    """Asks a language model for memories of one kind and believes what can be traced (MARK §1.2, appendix 3; checks:
+    ours)."""
     kind: str                  # one of KINDS
     model: LanguageModel
-    recalled: Callable[[str], Iterable[str]] = lambda turn: ()  # the texts of memories that a turn's prompt showed
+    # the texts of memories that a turn's prompt showed
+    recalled: Callable[[str], Iterable[str]] = lambda turn: ()
     max_tokens: int = 1024     # of an answer
     retries: int = 1           # times an answer that can't be used is sent back, 0 or more
     most: int = 50             # memories of a piece that are read
 
     def __post_init__(self):
         if self.kind not in KINDS: raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {self.kind!r}")
-        if self.max_tokens < 1 or self.retries < 0 or self.most < 1: raise ValueError(f"max_tokens and most must be 1 or more and retries 0 or more, got {self.max_tokens}, {self.most} and {self.retries}")
+        if self.max_tokens < 1 or self.retries < 0 or self.most < 1:
+            raise ValueError("max_tokens and most must be 1 or more and retries 0 or more, "
+                             f"got {self.max_tokens}, {self.most} and {self.retries}")
 
-    def extract(
-        self,
-        conversation: Conversation,
-    ) -> list[Refined]:
-        "The memories in the order of their turns, each text once; raises `RefinedAgentError`, `TypeError` for anything but a conversation, and what a server raises that is down."
-        if not isinstance(conversation, Conversation): raise TypeError(f"an agent reads a Conversation, got {type(conversation).__name__}; see conversation_of")
-        room = self.model.context - self.max_tokens - self.model.count_tokens(self.model.render(extraction(self.kind, []))) - 32
-        try: parts = pieces(conversation, room//2 if self.retries else room, self.model.count_tokens)
-        except ValueError as e: raise self._error(str(e)) from e
-        found: dict[str, Refined] = {}
-        for part in parts:
-            for m in self._ask(part, conversation): found.setdefault(" ".join(m.text.casefold().split()), m)
-        place = {t: i for i, t in enumerate(conversation.turns)}
-        return sorted(found.values(), key=lambda m: place[m.turns[-1]])
+# %% ../../nbs/mark/43a_prompted.ipynb #8760f379
+from fastcore.basics import patch
 
-    def _ask(self, part: Sequence[dict], conversation: Conversation) -> list[Refined]:
-        first = asked = extraction(self.kind, part)
-        for left in range(self.retries, -1, -1):
-            reply = self._reply(asked)
-            try: good, problems = self._read(reply.text, conversation)
-            except ValueError as e: good, problems = None, [str(e)]
-            if not problems: return good
-            asked = [*first, *_sent_back(reply, problems)]
+# %% ../../nbs/mark/43a_prompted.ipynb #5a1f07b6
+@patch
+def extract(
+    self: PromptedAgent,
+    conversation: Conversation,
+) -> list[Refined]:
+    """The memories in the order of their turns, each text once; raises `RefinedAgentError`, `TypeError` for anything
+    but a conversation, and what a server raises that is down."""
+    if not isinstance(conversation, Conversation):
+        raise TypeError(f"an agent reads a Conversation, got {type(conversation).__name__}; see conversation_of")
+    asks = self.model.count_tokens(self.model.render(extraction(self.kind, [])))
+    room = self.model.context - self.max_tokens - asks - 32
+    try: parts = pieces(conversation, room//2 if self.retries else room, self.model.count_tokens)
+    except ValueError as e: raise self._error(str(e)) from e
+    found: dict[str, Refined] = {}
+    for part in parts:
+        for m in self._ask(part, conversation): found.setdefault(" ".join(m.text.casefold().split()), m)
+    place = {t: i for i, t in enumerate(conversation.turns)}
+    return sorted(found.values(), key=lambda m: place[m.turns[-1]])
+
+# %% ../../nbs/mark/43a_prompted.ipynb #56a3e697
+@patch
+def _ask(self: PromptedAgent, part: Sequence[dict], conversation: Conversation) -> list[Refined]:
+    "The memories of a piece; what holds of the last answer, where the rest never does."
+    good = []
+    def read(text: str) -> list[Refined]:
+        good.clear()
+        found, problems = self._read(text, conversation)
+        good.extend(found)
+        if problems: raise ValueError("; ".join(problems[:5]))
+        return found
+    asked, agent = extraction(self.kind, part), f"{self.kind} agent"
+    try: return ask_json(self.model, asked, read, agent, ListedMemories, self.max_tokens, self.retries, self._error)
+    except RefinedAgentError:
         if good: return good
-        raise self._error(f"{problems[0]} (an answer of {len(reply.text)} characters)" + ("" if reply.finished else f"; the answer was cut after {reply.answer_tokens} tokens, so try a larger max_tokens"))
+        raise
 
-    def _read(self, text: str, conversation: Conversation) -> tuple[list[Refined], list[str]]:
-        "What holds, and what is wrong with the rest."
-        good, problems = [], []
-        for listed in read_answer(text, ListedMemories).memories[:self.most]:
-            try: good.append(believed(listed, self.kind, conversation))
-            except ValueError as e: problems.append(str(e))
-        return [m for m in good if not self._barred(m)], problems
+@patch
+def _error(self: PromptedAgent, problem: str) -> RefinedAgentError:
+    return RefinedAgentError(f"the {self.kind} agent got nothing usable from {self.model.name}: {problem}. Use a model "
+                             "that can write JSON and has room for the conversation, or the embedded agents")
 
-    def _barred(self, m: Refined) -> bool:
-        "Is it an instruction, personal and for everybody, or something the prompt had shown?"
-        shown = [s for t in m.turns for text in self.recalled(t) for _, s in chat_sentences(text)]
-        return gives_orders(m.text) or self.kind == RESIDUAL and bool(personal(m.text)) or echoes(m.text, shown)
+# %% ../../nbs/mark/43a_prompted.ipynb #4549ee9e
+@patch
+def _read(self: PromptedAgent, text: str, conversation: Conversation) -> tuple[list[Refined], list[str]]:
+    "What holds, and what is wrong with the rest."
+    good, problems = [], []
+    for listed in read_answer(text, ListedMemories).memories[:self.most]:
+        try: good.append(believed(listed, self.kind, conversation))
+        except ValueError as e: problems.append(str(e))
+    return [m for m in good if not self._barred(m)], problems
 
-    def _reply(self, messages: Sequence[Message]) -> Reply:
-        try: return self.model.generate([messages], max_tokens=self.max_tokens)[0]
-        except ValueError as e: raise self._error(f"can't be asked: {e}") from e
+@patch
+def _barred(self: PromptedAgent, m: Refined) -> bool:
+    "Is it an instruction, personal and for everybody, or something the prompt had shown?"
+    shown = [s for t in m.turns for text in self.recalled(t) for _, s in chat_sentences(text)]
+    return gives_orders(m.text) or self.kind == RESIDUAL and bool(personal(m.text)) or echoes(m.text, shown)
 
-    def _error(self, problem: str) -> RefinedAgentError:
-        return RefinedAgentError(f"the {self.kind} agent got nothing usable from {self.model.name}: {problem}. Use a model that can write JSON and has room for the conversation, or the embedded agents")
-
-def _sent_back(reply: Reply, problems: Sequence[str]) -> list[Message]:
-    answer = cut(reply.text, 1000).encode("utf-8", "replace").decode().replace("\0", " ").strip() or "…"
-    return [Message(role="assistant", text=answer), Message(role="user", text=f"That can't be used: {'; '.join(problems[:5])}. Answer again, with the JSON alone, in the form given above.")]
-
+# %% ../../nbs/mark/43a_prompted.ipynb #a5549433
 def prompted_agents(
     model: LanguageModel,
     recalled: Callable[[str], Iterable[str]] = lambda turn: (),  # the texts of memories that a turn's prompt showed

@@ -13,6 +13,7 @@ from datetime import date
 from typing import Literal
 
 from ..core.answers import read_answer
+from ..core.ask import UnusableAnswer, ask_json
 from ..core.lm import LanguageModel
 from ..core.records import Message, check_text
 from .facts import Reading, reading_of
@@ -68,7 +69,7 @@ class Given:
     "A model's whole answer."
     clauses: list[GivenClause]         # in the message's order
 
-class ReadingError(RuntimeError):
+class ReadingError(UnusableAnswer):
     "A model's reading couldn't be used, neither at first nor when asked again."
 
 # %% ../../nbs/reading/12_prompted.ipynb #7ec92354
@@ -90,12 +91,6 @@ def checked(
                           g.subject, g.value, g.time))
     return out
 
-# %% ../../nbs/reading/12_prompted.ipynb #521fdc15
-def _asked_again(reply: str, problem: str) -> list[Message]:
-    "The model's answer, shortened, and what was wrong with it."
-    again = f"That can't be used: {problem}. Answer the same question again, with the JSON alone."
-    return [Message(role="assistant", text=reply[:1000].replace("\0", " ") or "…"), Message(role="user", text=again)]
-
 # %% ../../nbs/reading/12_prompted.ipynb #21ff2e77
 class PromptedReader:
     "Fills the same `Reading` by asking a capable language model, and believes only what stands in the message."
@@ -112,11 +107,10 @@ class PromptedReader:
 
     def read(self, text: str, before: str = "", said: date | None = None) -> Reading:
         "The reading of a message of the day `said`. Raises `ReadingError` for answers that can't be used."
-        first = asked = reading_messages(check_text(text, "message"), before)
-        for _ in range(self.retries + 1):
-            reply = self.model.generate([asked], max_tokens=self.max_tokens)[0].text
-            try: return reading_of(text, checked(text, read_answer(reply, Given).clauses), said)
-            except ValueError as e: problem = str(e)
-            asked = [*first, *_asked_again(reply, problem)]
-        raise ReadingError(f"the model's reading couldn't be used: {problem}; "
-                           "try a more capable model or a larger max_tokens")
+        def clauses(answer: str) -> list[Clause]: return checked(text, read_answer(answer, Given).clauses)
+        def error(problem: str) -> ReadingError:
+            return ReadingError(f"the model's reading couldn't be used: {problem}; "
+                                "try a more capable model or a larger max_tokens")
+        asked = reading_messages(check_text(text, "message"), before)
+        found = ask_json(self.model, asked, clauses, "reader", Given, self.max_tokens, self.retries, error)
+        return reading_of(text, found, said)

@@ -420,10 +420,11 @@ def save(
 def load(
     path: Path,
     heads: Mapping[str, tuple[str, int]] = HEADS,   # as for `ReaderModel`
-) -> ReaderModel:
+    model: nn.Module | None = None,                 # of another form, to be filled; None: a `ReaderModel`
+) -> nn.Module:                                     # a `ReaderModel`, or `model`
     "The model as it was saved, ready to be used. Raises `ValueError` where a head is missing or has another size."
     from safetensors.torch import load_file
-    model, kept = ReaderModel(heads), load_file(str(path))
+    model, kept = model or ReaderModel(heads), load_file(str(path))
     state = model.state_dict()
     for name, value in state.items():
         if f"{name}|bits" in kept:

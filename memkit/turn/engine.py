@@ -4,16 +4,18 @@
 
 # %% auto #0
 __all__ = ['STAGES', 'QUOTED', 'describe', 'explain', 'Stopwatch', 'round_turn', 'has_turn', 'Assistant', 'quotes_messages',
-           'begin_session', 'both']
+           'late', 'begin_session', 'both']
 
 # %% ../../nbs/turn/03_engine.ipynb #f7b02522
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from itertools import takewhile
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from ..core.ask import usage, watched
 from ..core.notes import Round
 from ..core.records import (Change, Considered, Document, Hit, Memory, Receipt, Turn, check_text, check_time,
                                  new_id, utc_now)
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from memkit.core.lm import LanguageModel
     from memkit.core.store import MemoryStore, StoredTurn
+    from memkit.store.jobs import Job, Worker
 
 # %% ../../nbs/turn/03_engine.ipynb #8563f5c1
 def describe(
@@ -53,6 +56,7 @@ def explain(
         lines += [describe(c) for c in shown] + [describe(c) for c in missed[:near]]
         if len(missed) > near: lines.append(f"  … and {len(missed) - near} more that did not")
     if turn.fallback: lines.append(f"The answer is a fallback: {turn.fallback}.")
+    if "learning" in turn.extra: lines.append(f"Nothing was learned from it yet: {turn.extra['learning']}.")
     return "\n".join([*lines, *(f"* {c}" for c in turn.changes)])
 
 # %% ../../nbs/turn/03_engine.ipynb #08e6e051
@@ -105,9 +109,10 @@ class Assistant:
     kinds: tuple[str, ...] = ()                  # of the memories that are this design's own; (): all
     revises = False                              # can a judgement be turned round later?
     of_dialogue = True                           # does it remember what is said, whatever it is about?
+    reader = None                                # a PromptedReader, where the model reads; None: the learned one
     read, look_up, documents, prompt = stages.read, stages.look_up, stages.documents, stages.prompt
     pieces, messages, answer, check = stages.pieces, stages.messages, stages.answer, stages.check
-    take_in, count_recalls, record = stages.take_in, stages.count_recalls, trace.record
+    strikes, take_in, count_recalls, record = stages.strikes, stages.take_in, stages.count_recalls, trace.record
 
     def __init__(
         self,
@@ -189,21 +194,95 @@ def chat(
     user: str,
     text: str,
     at: datetime | None = None,   # when it is said, with a time zone; None: now, by the assistant's clock
+    on_text: Callable[[str], None] | None = None,   # takes the answer as it comes; '': it is written, not shown yet
 ) -> Turn:
     "Answer one message and learn from it. Raises `ValueError` for one that can't be answered, and stores nothing then."
     user, text, at = self.check_user(user), check_text(text, "message"), check_time(at or self.clock())
     turn = Turn(id=new_id("t"), user=user, session=self.session(user), at=at, text=text)
-    return self.run(turn)
+    return self.run(turn, on_text=on_text)
 
 @patch
-def run(self: Assistant, turn: Turn, learn: bool = True) -> Turn:
+def run(self: Assistant, turn: Turn, learn: bool = True, on_text: Callable[[str], None] | None = None) -> Turn:
     "The seven stages, one after the other; without `learn` those up to the answer, and nothing is stored."
     watch = Stopwatch()
-    for step, method in STAGES.items():
-        if step == "learn" and not learn: break
-        with watch.step(step): turn = getattr(self, method)(turn)
-    turn = replace(turn, seconds=watch.total(), work={})
-    return self.record(turn) if learn else turn
+    if learn and not self.learns_later: self.queue.work(turn.user)      # what an earlier turn has left
+    with watched(on_text) as asked:
+        for step, method in STAGES.items():
+            if step == "learn" and turn.answer[len(asked.shown):]: asked.show(turn.answer[len(asked.shown):])
+            if step == "learn" and not learn: break
+            with watch.step(step): turn = getattr(self, method)(turn)
+    cost = {"usage": usage(asked.calls)} if asked.calls else {}
+    work, turn = turn.work, replace(turn, seconds=watch.total(), work={}, extra={**turn.extra, **cost})
+    if not learn: return turn
+    try: return self.record(turn)
+    finally: self.let_wait(turn.user, work)
+
+# %% ../../nbs/turn/03_engine.ipynb #67bb513b
+@patch(as_prop=True)
+def queue(self: Assistant) -> "Worker":
+    "Does what was left for later; one for each assistant, made when it is first needed."
+    from memkit.store.jobs import Worker
+    if "_queue" not in self.__dict__:
+        made = Worker(self.store, self.name, self.work_off, self.settings.tries, self.settings.wait)
+        self.__dict__.setdefault("_queue", made)
+    return self._queue
+
+@patch(as_prop=True)
+def learns_later(self: Assistant) -> bool:
+    "Does learning ask a model, so that it waits until the answer is given?"
+    return False
+
+@patch
+def leave_job(self: Assistant, turn: Turn) -> int | None:
+    "Note, with the turn's words, that it is to be learned from. None where the turn alone teaches nothing."
+    return self.queue.leave(turn.user, "learn", turn=turn.id)
+
+@patch
+def let_wait(self: Assistant, user: str, work: dict[str, Any]):
+    "Hand what a turn has left to the queue, once its trace is there."
+    if work.get("job"): self.queue.put_back(user, work["job"], work["failed"])
+
+# %% ../../nbs/turn/03_engine.ipynb #14c62d22
+@patch
+def work_off(self: Assistant, job: "Job", offline: bool) -> Turn | None:
+    """Learn from a turn of before; `offline`: without asking a model. None where it was forgotten.
+    Raises what the design raises."""
+    if not has_turn(self.store, job.user, job.turn): return None
+    turn = self.turn(job.user, job.turn)
+    whole = bool(turn.seconds)                   # else its words are all there is
+    turn = stages.with_reading(turn) if whole else self.read(turn)
+    turn = replace(turn, work={**turn.work, "offline": offline},
+                   extra={name: value for name, value in turn.extra.items() if name != "learning"})
+    def keep(turn: Turn) -> Turn:
+        cost = {"learning usage": usage(asked.calls)} if asked.calls else {}
+        return trace.record(self, replace(turn, work={}, extra={**turn.extra, **cost})) if whole else turn
+    with watched() as asked: return stages.learn_from(self, turn, job.id, keep)
+
+# %% ../../nbs/turn/03_engine.ipynb #e4465262
+@patch
+def jobs(self: Assistant, user: str) -> "list[Job]":
+    "What is still to be learned from a user's messages, oldest first."
+    from memkit.store.jobs import jobs
+    return jobs(self.store, self.check_user(user), self.name)
+
+def late(jobs: "Iterable[Job]") -> "list[Job]":
+    "Those that are behind; a session that goes on isn't."
+    return [j for j in jobs if j.turn or j.state != "running" or j.error]
+
+@patch
+def wait(self: Assistant, user: str) -> "list[Job]":
+    "Learn now from what waits, due or not; returns what still couldn't be learned."
+    return late(self.queue.work(self.check_user(user), now=True))
+
+@patch
+def behind(self: Assistant, user: str) -> str:
+    "One line on what is still to be learned; '' where there is nothing."
+    left = late(self.jobs(user))
+    if not left: return ""
+    what = ("message" if left[0].turn else "conversation") + "s"*(len(left) != 1)
+    failed, lost = [j.error for j in left if j.error], sum(j.state == "given up" for j in left)
+    why = f" (the last attempt failed with {failed[-1]})" if failed else ""
+    return f"Still to be learned from: {len(left)} {what}{why}{f'; {lost} given up' if lost else ''}."
 
 # %% ../../nbs/turn/03_engine.ipynb #cda3e0e3
 @patch
@@ -214,7 +293,7 @@ def session(self: Assistant, user: str) -> str:
 @patch
 def said_before(self: Assistant, turn: Turn) -> list["StoredTurn"]:
     "What was said in the turn's session before it, oldest first."
-    return [t for t in self.store.turns(turn.user, turn.session) if t.id != turn.id]
+    return list(takewhile(lambda t: t.id != turn.id, self.store.turns(turn.user, turn.session)))
 
 @patch
 def end(self: Assistant, user: str) -> "Future | None":
@@ -236,10 +315,12 @@ def begin_session(
 ) -> str:   # what happened, for the user
     """Begin a new session; one that is read when it ends is read first, so that the next question finds what was
     learned."""
+    from concurrent.futures import wait
     work = assistant.end(user)
-    if work: work.result()
     assistant.session(user)
-    return "A new session; what was said before has been read." if work else "A new session."
+    if not work: return "A new session."
+    wait([work])
+    return "A new session; what was said before " + ("is still to be read." if work.exception() else "has been read.")
 
 # %% ../../nbs/turn/03_engine.ipynb #d4226c56
 @patch
@@ -251,13 +332,14 @@ def study(
     progress: bool = False,         # a bar on stderr
 ) -> int:                           # rounds that were new
     """Learn from a dialogue of the past. What was studied before changes nothing;
-    a round that fails leaves those before it learned."""
+    a round that can't be kept leaves those before it learned."""
     from tqdm.auto import tqdm
     session, new = session or new_id("s"), 0
     bar = tqdm(rounds, desc=f"{self.name} studies", unit=" rounds", disable=not progress)
     for r in bar: new += self.study_round(self.check_user(user), r, session)
     work = self.finish(user, session) if new else None
     if work: work.result()
+    if new: self.wait(user)
     return new
 
 # %% ../../nbs/turn/03_engine.ipynb #a662225f
@@ -269,7 +351,8 @@ def study_round(self: Assistant, user: str, r: Round, session: str) -> bool:
     at = r.at or self.clock()
     turn = Turn(id=id, user=user, session=session, at=at, text=r.user if r.user.strip() else "",
                 answer=r.assistant if r.assistant.strip() else "")
-    self.take_in(self.read(turn) if turn.text else turn)
+    turn = self.take_in(self.read(turn) if turn.text else turn)
+    self.let_wait(user, turn.work)
     return True
 
 # %% ../../nbs/turn/03_engine.ipynb #4600ed56
@@ -307,6 +390,18 @@ def turns(self: Assistant, user: str, session: str | None = None, whole: int | N
     return trace.read_turns(self.store, self.check_user(user), session, whole)
 
 # %% ../../nbs/turn/03_engine.ipynb #785ae216
+@patch
+def turn(self: Assistant, user: str, id: str) -> Turn:
+    "One turn as it is kept now, with what was learned from it since. Raises `LookupError`."
+    return trace.read_turn(self.store, self.check_user(user), id)
+
+@patch
+def updated(self: Assistant, turn: Turn) -> Turn:
+    "A turn at hand, with what was learned from it since it was answered."
+    waits = "learning" in turn.extra and has_turn(self.store, turn.user, turn.id)
+    now = self.turn(turn.user, turn.id) if waits else turn
+    return now if now.seconds else turn          # where traces are off, nobody knows more
+
 @patch
 def explain(self: Assistant, turn: Turn) -> str:
     "Why each hit was shown, why the nearest others weren't, and what changed."
@@ -359,9 +454,10 @@ def warm_up(self: Assistant):
 
 @patch
 def close(self: Assistant):
-    "End all sessions and wait until they are learned from; close the store, if this assistant opened it."
-    work = [w for user in list(self._sessions) if (w := self.end(user))]
-    for w in work: w.result()
+    """End all sessions and learn from what is due; close the store, if this assistant opened it.
+    What can't be learned now waits for the next open."""
+    for user in list(self._sessions): self.end(user)
+    self.queue.close()
     if self._own_store: self.store.close()
 
 @patch

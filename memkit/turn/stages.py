@@ -5,14 +5,20 @@
 # %% auto #0
 __all__ = ['HEADINGS', 'NO_ROOM', 'SET_ASIDE', 'check_counts', 'TurnSettings', 'ShowSettings', 'Design', 'with_reading', 'read',
            'chosen', 'documents', 'look_up', 'rounds_said', 'pieces', 'rounds_as_messages', 'messages', 'outcomes',
-           'with_prompt', 'prompt', 'answer_known', 'answer', 'check', 'take_in', 'count_recalls']
+           'with_prompt', 'prompt', 'answer_known', 'answer_documents', 'answer', 'check', 'strikes', 'keep',
+           'count_recalls', 'learn_from', 'later', 'take_in']
 
 # %% ../../nbs/turn/01_stages.ipynb #c12994b7
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..core.ask import UnusableAnswer, ask
+from ..core.endpoint import EndpointError
 from ..core.prompt import Fitted, Piece, fit, shorten
 from ..core.records import Change, Considered, Document, Hit, Message, Turn
 from ..reading.facts import reading_of
@@ -22,6 +28,7 @@ from ..reading.reader import load_reader
 if TYPE_CHECKING:
     from memkit.core.lm import LanguageModel
     from memkit.core.store import MemoryStore, StoredTurn
+    from memkit.store.jobs import Worker
 
 # %% ../../nbs/turn/01_stages.ipynb #f5a7e11b
 def check_counts(
@@ -41,10 +48,12 @@ class TurnSettings:
     consent: bool = False     # is nothing stored of a user before `consent(user)`?
     trace: bool = True        # is the whole turn kept, so that it can be explained after a restart?
     traces: int = 1000        # whole turns kept of a user, the newest
+    tries: int = 3            # at learning from a turn with a model; then the parts that ask none do it
+    wait: float = 2.          # seconds before the second try; then four times as long each time
     answers: str = "model"    # "known": what is known answers first, and the model only where that says nothing
 
     def __post_init__(self):
-        check_counts(self, {"budget": 1, "rounds": 0, "answer_tokens": 1, "traces": 1})
+        check_counts(self, {"budget": 1, "rounds": 0, "answer_tokens": 1, "traces": 1, "tries": 0, "wait": 0})
         if self.answers not in ("model", "known"):
             raise ValueError(f"answers must be 'model' or 'known', got {self.answers!r}")
 
@@ -69,13 +78,18 @@ class Design(Protocol):
     settings: TurnSettings
     retriever: Any       # of documents; None: there are none
     instructions: str    # the first words of the prompt
+    queue: "Worker"      # of what is still to be learned
+    learns_later: bool   # does learning ask a model, so that it waits until the answer is given?
+    reader: Any          # a PromptedReader; None: the learned one reads
 
     def recall(self, turn: Turn, k: int) -> Sequence[Hit | Considered]: ...        # memories, best first
     def documents(self, turn: Turn) -> Sequence[Hit | Considered]: ...             # documents, best first
     def pieces(self, turn: Turn) -> list[Piece]: ...                               # what the prompt may show, in order
     def messages(self, turn: Turn, kept: Sequence[Piece]) -> list[Message]: ...    # the prompt that shows these
+    def strikes(self, turn: Turn) -> bool: ...                                     # may the check take words away?
     def prepare(self, turn: Turn) -> Any: ...                                      # what learning needs and takes long
     def learn(self, turn: Turn, prepared: Any) -> Iterable[Change]: ...            # write, and say what changed
+    def leave_job(self, turn: Turn) -> int | None: ...                             # what is to be learned from it
     def count_recalls(self, turn: Turn): ...
     def kept_words(self, turn: Turn) -> tuple[str, str]: ...                       # question and answer, to be stored
     def quotes(self, turn: Turn) -> tuple[set[int], set[str]]: ...                 # memories and turns that it holds
@@ -87,18 +101,25 @@ class Design(Protocol):
 # %% ../../nbs/turn/01_stages.ipynb #2be2f9af
 _KEPT = ("text", "act", "about", "attribute", "certainty", "denied", "value", "time")   # of a clause, in a trace
 
-def with_reading(turn: Turn) -> Turn:
+def with_reading(
+    turn: Turn,
+    reader: Any = None,   # a PromptedReader; None, and where its answer can't be used: the learned one
+) -> Turn:
     "The turn with its message read: clauses, and the facts that they leave (ours)."
-    reading = reading_of(turn.text, load_reader().clauses(turn.text), turn.at.date())
-    rows = [{name: getattr(c, name) for name in _KEPT} for c in reading.clauses]
-    return replace(turn, detected={**turn.detected, "clauses": rows}, work={**turn.work, "reading": reading})
+    reading, found = None, {}
+    if reader:
+        try: reading, found = reader.read(turn.text, said=turn.at.date()), {"reader": reader.model.name}
+        except (UnusableAnswer, EndpointError) as e: found = {"reader": f"memkit's own, as the model failed: {e}"}
+    reading = reading or reading_of(turn.text, load_reader().clauses(turn.text), turn.at.date())
+    found["clauses"] = [{name: getattr(c, name) for name in _KEPT} for c in reading.clauses]
+    return replace(turn, detected={**turn.detected, **found}, work={**turn.work, "reading": reading})
 
 def read(
     assistant: Design,
     turn: Turn,
 ) -> Turn:
     "The message, read; the query is the message as it stands."
-    return replace(with_reading(turn), query=turn.text)
+    return replace(with_reading(turn, assistant.reader), query=turn.text)
 
 # %% ../../nbs/turn/01_stages.ipynb #6660b5ac
 def chosen(
@@ -232,15 +253,24 @@ def answer_known(
     found = known_answer(assistant, turn)
     return replace(turn, draft=found.text, fallback="", extra={**turn.extra, "answer": found.row}) if found else None
 
+# %% ../../nbs/turn/01_stages.ipynb #310edcf6
+def answer_documents(assistant: Design, turn: Turn) -> Turn | None:
+    "The turn with an answer made of sentences of its documents, where they answer and the setting asks for it (ours)."
+    if assistant.settings.answers != "known" or not turn.documents: return None
+    from memkit.answer.from_documents import document_answer
+    return document_answer(assistant, turn)
+
 def answer(
     assistant: Design,
     turn: Turn,
 ) -> Turn:
-    "What is known, or else the model's own words."
-    if known := answer_known(assistant, turn): return known
-    reply = assistant.model_for(turn.user).generate([turn.messages], max_tokens=assistant.settings.answer_tokens)[0]
+    "What is known, or what the documents say, or else the model's own words."
+    if known := answer_known(assistant, turn) or answer_documents(assistant, turn): return known
+    reply = ask(assistant.model_for(turn.user), turn.messages, assistant.settings.answer_tokens,
+                show=not assistant.strikes(turn))
     return replace(turn, draft=reply.text, answer_tokens=reply.answer_tokens)
 
+# %% ../../nbs/turn/01_stages.ipynb #7ddb457b
 def check(
     assistant: Design,
     turn: Turn,
@@ -248,22 +278,24 @@ def check(
     "The draft is the answer."
     return replace(turn, answer=turn.draft.strip())
 
+def strikes(assistant: Design, turn: Turn) -> bool:
+    """May the check take words of the draft away, or put some before them? Then nothing is shown before it. Yes for a
+    design with a check of its own, unless it says otherwise (ours)."""
+    return type(assistant).check is not check
+
 # %% ../../nbs/turn/01_stages.ipynb #cb679b3f
-def take_in(
+def keep(
     assistant: Design,
     turn: Turn,
-) -> Turn:
-    "Keep the turn's words, count the recalls, and let the design learn; nothing of it without consent."
-    if not assistant.has_consent(turn.user): return turn
-    store, said = assistant.store, bool(turn.text.strip())      # in a dialogue of the past a user may say nothing
-    prepared = assistant.prepare(turn) if said else None
-    with store.transaction(turn.user):
-        if not assistant.has_consent(turn.user): return turn     # taken back while the answer was written
-        store.add_turn(turn.user, turn.session, *assistant.kept_words(turn), at=turn.at, id=turn.id)
+) -> int | None:   # the job that is left; None: there is none
+    """Keep the turn's words, count the recalls, and leave a job to learn from it, as one; nothing of it without
+    consent."""
+    with assistant.store.transaction(turn.user):
+        if not assistant.has_consent(turn.user): return None      # perhaps taken back while the answer was written
+        assistant.store.add_turn(turn.user, turn.session, *assistant.kept_words(turn), at=turn.at, id=turn.id)
         assistant.count_recalls(turn)
-        changes = tuple(assistant.learn(turn, prepared)) if said else ()
-    written = (c.memory for c in changes if c.memory and c.kind != "moved")
-    return replace(turn, changes=changes, wrote=tuple(dict.fromkeys(written)))
+        said = turn.text.strip()                                  # in a dialogue of the past a user may say nothing
+        return assistant.leave_job(turn) if said else None
 
 def count_recalls(
     assistant: Design,
@@ -273,3 +305,54 @@ def count_recalls(
     there = {m.id for m in assistant.store.list(turn.user)} if turn.recalled else ()
     for hit in turn.recalled:
         if hit.item.id in there: assistant.store.count(turn.user, hit.item.id, recalls=1, at=turn.at)
+
+# %% ../../nbs/turn/01_stages.ipynb #fcfb54c7
+def learn_from(
+    assistant: Design,
+    turn: Turn,           # its words are kept
+    job: int,             # what was left of it
+    then: Callable[[Turn], Turn] = lambda turn: turn,   # is done with the learned turn in the same transaction
+) -> Turn:                # with its changes; as it is where somebody else has learned from it, or it was forgotten
+    "Let the design learn from a turn: once, whoever tries. Raises what the design raises; nothing is written then."
+    prepared = assistant.prepare(turn)
+    with assistant.store.transaction(turn.user):
+        if not assistant.queue.end(turn.user, job): return turn
+        changes = tuple(assistant.learn(turn, prepared))
+        written = dict.fromkeys(c.memory for c in changes if c.memory and c.kind != "moved")
+        return then(replace(turn, changes=changes, wrote=tuple(written)))
+
+# %% ../../nbs/turn/01_stages.ipynb #4b6eecce
+_log = logging.getLogger("memkit")
+
+def _where(e: BaseException) -> str:
+    "The line that raised: for whoever writes a design. No words, as a message may quote what was said."
+    at = traceback.extract_tb(e.__traceback__)[-1]
+    return f"{Path(at.filename).name}:{at.lineno}"
+
+def later(
+    turn: Turn,
+    job: int,
+    why: str,                            # for whoever sees the turn
+    error: BaseException | None = None,  # of an attempt that failed
+) -> Turn:
+    "The turn, which is still to be learned from."
+    return replace(turn, extra={**turn.extra, "learning": why}, work={**turn.work, "job": job, "failed": error})
+
+# %% ../../nbs/turn/01_stages.ipynb #7121620e
+def take_in(
+    assistant: Design,
+    turn: Turn,
+) -> Turn:
+    "Keep the turn's words, and let the design learn: now, or where that has to wait or fails, later."
+    job = keep(assistant, turn)
+    if job is None: return turn
+    if assistant.learns_later: return later(turn, job, "it waits until the answer is given")
+    if assistant.queue.is_behind(turn.user, job): return later(turn, job, "it waits for an earlier message")
+    try: return learn_from(assistant, turn, job)
+    except Exception as e:
+        from memkit.store.jobs import told
+        _log.warning("learning failed with %s, %s; it is tried again", told(e), _where(e))
+        return later(turn, job, f"it failed with {told(e)} and is tried again", e)
+    except BaseException:            # stopped by hand
+        assistant.queue.put_back(turn.user, job)
+        raise

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from fastcore.basics import patch
 
+from ..core.ask import usage_line
 from ..core.records import Turn, check_text
-from .chat_parts import ALL, Review, TwoPresses, ask_box, exchange_box, judged_text
+from .chat_parts import ALL, Growing, Review, TwoPresses, ask_box, exchange_box, judged_text
 from ..turn.engine import Assistant, begin_session
 from .dialogue import SOFT, TEXT, Said, dialogue, draw_dialogue
 from .frames import write_turns
@@ -31,7 +32,7 @@ _STATUS = f'<div role="status" style="{TEXT};min-height:1.45em">{{}}</div>'
 _ALERT = f'<div role="alert" style="{TEXT};padding:4px 10px;border-left:4px solid #b33a1f"><b>Not done:</b> {{}}</div>'
 
 def _reason(e: BaseException) -> str:
-    if isinstance(e, KeyboardInterrupt): return "stopped; nothing of this exchange was stored"
+    if isinstance(e, KeyboardInterrupt): return "stopped; what had no answer yet wasn't stored"
     expected = (isinstance(e, (ValueError, TypeError, LookupError, OSError, ImportError))
                 or type(e).__name__ in ("StoreError", "EndpointError"))
     return str(e) if expected and str(e) else f"{type(e).__name__}: {e}"
@@ -104,13 +105,22 @@ def send(self: Chat, text: str) -> bool:
     "Say something; True where it was answered."
     def act():
         if not text.strip(): raise ValueError("there is nothing to send; write at least one word")
-        turn = self.assistant.chat(self.user, text)
+        turn = self.assistant.chat(self.user, text, on_text=self._growing(text))
         if not self.assistant.has_consent(self.user): self._unstored.append(turn)
         took = f" in {duration(turn.seconds['total'])}" if "total" in turn.seconds else ""
         used = f"{many(len(turn.documents), 'document')} and {many(len(turn.recalled), 'memory', 'memories')}"
-        return f"Answered{took}, with {used}."
+        cost = f" Cost: {usage_line(turn.extra['usage'])}." if "usage" in turn.extra else ""
+        return f"Answered{took}, with {used}.{cost} {self.assistant.behind(self.user)}".rstrip()
     self._two.drop()
     return self._do("Answering …", act)
+
+# %% ../../nbs/widgets/85_chat.ipynb #57a47100
+@patch
+def _growing(self: Chat, text: str) -> Growing:
+    "The answer in the making, below what was said; the exchange takes its place when it is drawn."
+    growing = Growing(text)
+    self._log.children = (*self._log.children, growing.widget)
+    return growing
 
 # %% ../../nbs/widgets/85_chat.ipynb #6242f9c6
 @patch
@@ -207,15 +217,18 @@ def refresh(self: Chat):
 def _draw(self: Chat, said: Sequence[Said]):
     "The last exchanges; a box that is there already stays as it is."
     firsts = {s.id for before, s in zip([None, *said], said) if before is None or before.session != s.session}
-    old, self._boxes = self._boxes, {}
+    old, self._boxes, shown = self._boxes, {}, self._log.children
     for s in said[-self._shown:]:
-        key = (s.id, s.turn is None, s.stored, s.id in firsts)
+        key = (s.id, s.turn is None, s.stored, s.id in firsts, bool(s.turn and "learning" in s.turn.extra))
         box = (old.pop(key, None)
                or exchange_box(s, s.id in firsts, self.assistant, self.judge, self._judged.get(s.id, {})))
         self._boxes[key] = box
     self._log.children = tuple(self._boxes.values())
     for box in old.values(): _close(box)
+    for box in shown:
+        if not hasattr(box, "children"): _close(box)    # an answer that grew
 
+# %% ../../nbs/widgets/85_chat.ipynb #18a207c4
 @patch
 def _do(self: Chat, doing: str, act: Callable[[], str]) -> bool:
     "Do something, show what is there then, and say how it went, in place; True where it went well."

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TEXT', 'SOFT', 'GONE', 'Said', 'said_of', 'dialogue', 'Used', 'used', 'words_of', 'draw_dialogue', 'soft',
-           'exchange_html', 'used_html', 'why_html']
+           'asked_html', 'exchange_html', 'used_html', 'why_html']
 
 # %% ../../nbs/widgets/84g_dialogue.ipynb #a11a8b70
 from collections.abc import Sequence
@@ -126,6 +126,11 @@ def soft(text: str, more: str = "") -> str:
     "A line of HTML in a softer colour; `text` is HTML."
     return f'<div style="{SOFT}{more}">{text}</div>'
 
+def asked_html(question: str) -> str:
+    "What the user said (ours)."
+    return (f'<div class="mk-you" style="{_CARD}"><p dir="auto" style="{TEXT}"><b>You:</b> '
+            f'{escape(question)}</p></div>')
+
 def exchange_html(
     s: Said,
     first: bool,   # of its session
@@ -135,10 +140,8 @@ def exchange_html(
     why = s.turn.fallback if s.turn else ""
     fallback = soft(f'<b>Fallback:</b> <span dir="auto">{escape(why)}</span>') if why else ""
     kept = "" if s.stored else soft("not remembered")
-    asked = (f'<div class="mk-you" style="{_CARD}"><p dir="auto" style="{TEXT}"><b>You:</b> '
-             f'{escape(s.question)}</p></div>')
     answer = f'<p class="mk-answer" dir="auto" style="{TEXT}">{escape(s.answer) or "The answer is empty."}</p>'
-    return f"{head}{asked}{fallback}{answer}{kept}{_documents_html(s)}"
+    return f"{head}{asked_html(s.question)}{fallback}{answer}{kept}{_documents_html(s)}"
 
 # %% ../../nbs/widgets/84g_dialogue.ipynb #33c3e483
 def _documents_html(s: Said) -> str:

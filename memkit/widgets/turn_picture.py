@@ -63,7 +63,7 @@ def read_as(turn: Turn, most: int = 4) -> list[str]:
 # %% ../../nbs/widgets/87_turn_picture.ipynb #9f43b582
 WAY_WORDS = {"memory": "from what the user said before", "unknown": "nothing that was said answers this",
              "noted": "what was understood", "warning": "a warning from what is known", "emergency": "an emergency",
-             "both": "what the user said before, then documents"}
+             "both": "what the user said before, then documents", "documents": "sentences of documents"}
 
 def answered_by(turn: Turn) -> str:   # '' where a language model did
     "How an answer was made that no language model wrote, and from which messages."
@@ -90,6 +90,7 @@ def words_of_turn(
     if turn.fallback: out += f" The answer is a fallback: {turn.fallback}."
     if how := answered_by(turn): out += f" No language model was asked; the answer is {how}."
     out += f" The answer: {quoted(turn.answer, 200)}." + listed("Changed", [told_change(c) for c in turn.changes], 4)
+    if "learning" in turn.extra: out += f" Nothing was learned from it yet: {turn.extra['learning']}."
     return out + ("" if held is None else there_are(held))
 
 def there_are(n: int) -> str:
@@ -298,7 +299,8 @@ def changed(
         s.text(_WIDTH - _LEFT, y, c.reason, 13, colour="soft", align="right", width=180)
         y += 19
     if turn.changes: return y - 6
-    s.text(_LEFT, y, "nothing" if turn.model else "not known any more", 13, colour="soft")
+    none = f"learning … ({turn.extra['learning']})" if "learning" in turn.extra else "nothing"
+    s.text(_LEFT, y, none if turn.model else "not known any more", 13, colour="soft", width=715)
     return y + 13
 
 # %% ../../nbs/widgets/87_turn_picture.ipynb #f2da44dc

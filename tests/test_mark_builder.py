@@ -15,13 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memkit.core.embed import MiniLM
-from memkit.core.records import new_id
+from memkit.core.records import Memory, new_id
 from memkit.core.schema import StoreError, find_owner, writing
 from memkit.core.schema import turns as turns_table
 from memkit.core.store import MemoryStore
 from memkit.mark.builder import BuildError, Builder, BuilderSettings, BuildReport, extracted, forget_contributions, turns_read
 from memkit.mark.judgement import classify, injected, judge_memory, outcomes, trust_of
-from memkit.mark.merging import Claim, compared, contest, other_answer, other_subject, same_term
+from memkit.mark.merging import Claim, compared, contest, other_answer, other_subject, relations, same_term
 from memkit.mark.placing import said_at
 from memkit.mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, RETRACTION, Conversation, Exchange, Refined, conversation_of
 from memkit.mark.trust import replay
@@ -373,9 +373,11 @@ class Reads:
 
 
 @pytest.mark.parametrize("old, new, there, back, cosine, kind", [
-    ("It is given early", "It is given at dawn", dict(duplicate=.9), dict(duplicate=.9), .6, "duplicate"),
-    ("It is given early", "It is given at dawn", dict(duplicate=.9), dict(duplicate=.9), .59, "unrelated"),
-    ("It is given early", "It is given at dawn", dict(duplicate=.9), dict(duplicate=.2), .9, "unrelated"),     # one way only
+    ("It is given early", "One takes it at dawn", dict(duplicate=.9), dict(duplicate=.9), .6, "duplicate"),
+    ("It is given early", "One takes it at dawn", dict(duplicate=.9), dict(duplicate=.9), .59, "unrelated"),
+    ("It is given early", "One takes it at dawn", dict(duplicate=.9), dict(duplicate=.2), .9, "unrelated"),     # one way only
+    ("It is kept at the desk upstairs", "It is kept at the desk downstairs", dict(duplicate=.8), dict(duplicate=.8), .8, "unrelated"),   # one frame
+    ("It is kept at the desk upstairs", "It is kept at the desk downstairs", dict(duplicate=.9), dict(duplicate=.9), .9, "duplicate"),
     ("It is given early", "It isn't given early", dict(duplicate=.9), dict(duplicate=.9), .9, "contradiction"),  # one denies
     ("It is on Elm Street", "It is on Oak Street", dict(duplicate=.9), dict(duplicate=.9), .9, "unrelated"),   # other names
     ("It is given early", "It is given late", dict(update=.3, contradiction=.2, retraction=.1, unrelated=.4), {}, .9, "unrelated"),
@@ -385,6 +387,15 @@ class Reads:
 def test_what_two_claims_are_to_each_other(old, new, there, back, cosine, kind):
     r, = compared(new, [old], [cosine], reader=Reads({(old, new): there, (new, old): back}))
     assert r.kind == kind and 0 <= r.probability <= 1
+
+
+def test_two_answers_to_one_question_never_merge(minilm):
+    "Whatever the reader says: a lie that is merged into the truth would be confirmed by everybody who confirms that."
+    asked, true, lie = "Where are the spare keys?", "The spare keys are kept at the desk", "The spare keys are kept in the cellar"
+    old = Memory(id=1, user=DOMAIN, kind=RESIDUAL, text=f"{asked} {true}", at=START, meta={"about": asked})
+    new = Refined(kind=RESIDUAL, text=f"{asked} {lie}", turns=("t",), source="user", reason="correction", about=asked)
+    r, = relations(new, [old], minilm, reader=Reads({pair: dict(duplicate=1.) for pair in ((true, lie), (lie, true))}))
+    assert (r.kind, r.reason) == ("contradiction", "another answer to the same question")
 
 
 def test_claims_are_compared_one_by_one_and_each_needs_its_cosine():

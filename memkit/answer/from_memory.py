@@ -42,7 +42,7 @@ def chosen_messages(
     found: Sequence[Evidence],    # in the order they were said
     question: Question,
     settings: AnswerSettings,
-) -> dict[int, float]:            # position, in the order they were said -> how likely it is needed; none: nothing is known
+) -> dict[int, float]:            # position, in the order they were said -> how likely it is needed; {}: unknown
     "The messages that answer: the likeliest, and others that may be needed as well (ours)."
     if not found or probability_known(found, question) < settings.enough: return {}
     likely = probabilities_needed(found, question)
@@ -144,10 +144,13 @@ _TO_COME = re.compile(r"\b(?:will|shall|going to|gonna|due|next|booked|until|til
 _STRETCH = re.compile(
     r"(?:\bwithin )?\b(?P<n>\d{1,3}|(?!next|last|this|every|first|per)[a-z]+(?:-[a-z]+)?)"
     r"(?: more| extra| whole)? (?P<unit>day|week|fortnight|month)s?\b"
-    r"(?! (?:ago|today|time|from now|from today|old|running))(?: (?P<way>after|later|before|early|earlier|sooner))?", re.I)
-_DAY_AFTER = re.compile(r"\bthe (?P<day>(?:mon|tues|wednes|thurs|fri|satur|sun)day) (?P<way>after|following|before)\b", re.I)
+    r"(?! (?:ago|today|time|from now|from today|old|running))"
+    r"(?: (?P<way>after|later|before|early|earlier|sooner))?", re.I)
+_DAY_AFTER = re.compile(r"\bthe (?P<day>(?:mon|tues|wednes|thurs|fri|satur|sun)day) "
+                        r"(?P<way>after|following|before)\b", re.I)
 _WEEK = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
+# %% ../../nbs/answer/03_from_memory.ipynb #3f1b7a11
 def _moved(base: date, m: re.Match) -> date | None:
     "A day so many days, weeks or months from another one, or a weekday before or after it."
     back = (m["way"] or "").lower() in ("before", "early", "earlier", "sooner")
@@ -171,6 +174,7 @@ def _days_of(e: Evidence, reader: Reader, over: bool, without: str = "") -> list
         if w and w.first == w.last: out.append(w.first)
     return out
 
+# %% ../../nbs/answer/03_from_memory.ipynb #3f1b7a10
 def hanging_day(
     found: Sequence[Evidence],
     reader: Reader | None = None,
@@ -197,11 +201,12 @@ _AMOUNT = re.compile(
     rf"(?<![\d.,:/-])(?P<sign>[£$€₹₦]) ?(?P<a>\d[\d,.]*\d|\d)|(?<![\w.,:/-])(?P<b>\d[\d,.]*\d|\d) ?"
     rf"(?P<unit>{_MONEY}|kg|kilos?|km|miles?|mg|hours?|hrs|minutes?|min|per ?cent|%)?(?![\w:/-]|,\d)", re.I)
 _EACH = re.compile(r"\b(?:each|a head|a piece|apiece|a kid|a night|a bag|per (?:head|person|night|piece))\b", re.I)
-_DIFFERENCE = re.compile(r"\b(?:how (?:much|many|badly|far)\b.*\b(?:more|less|fewer|left|lost?|lose|gain(?:ed)?|save[ds]?|off|over"
-                         r"|under|improved?|rise|grown|put on|still|remain\w*|outstanding|against|since|knock)|by how much"
-                         r"|difference|delta|left|outstanding|overrun|profit)\b", re.I)
+_DIFFERENCE = re.compile(r"\b(?:how (?:much|many|badly|far)\b.*\b(?:more|less|fewer|left|lost?|lose|gain(?:ed)?"
+                         r"|save[ds]?|off|over|under|improved?|rise|grown|put on|still|remain\w*|outstanding|against"
+                         r"|since|knock)|by how much|difference|delta|left|outstanding|overrun|profit)\b", re.I)
 _TOTAL = re.compile(r"\b(?:total|all told|all in|altogether|in all|together|plus|come to|add up)\b", re.I)
 
+# %% ../../nbs/answer/03_from_memory.ipynb #3f1b7a12
 def amounts(text: str) -> list[tuple[float, str]]:   # value and unit: money, another, or ''
     "The amounts of a text in figures; days and times of day are none (ours)."
     for words in phrases_in(text): text = text.replace(words, " ")
@@ -216,7 +221,10 @@ def amounts(text: str) -> list[tuple[float, str]]:   # value and unit: money, an
     return out
 
 # %% ../../nbs/answer/03_from_memory.ipynb #c4182c2f
-def worked_sum(question: str, found: Sequence[Evidence]) -> str:   # such as "140 (1,240 − 1,100)"; '' where it isn't sure
+def worked_sum(
+    question: str,
+    found: Sequence[Evidence],
+) -> str:   # such as "140 (1,240 − 1,100)"; '' where it isn't sure
     "A difference, a total, or a product of the amounts of two messages, where the question asks for one (ours)."
     some = [(amounts(e.text), e.text) for e in found]
     some = [(a[0], text) for a, text in some if len(a) == 1] if all(len(a) < 2 for a, _ in some) else []

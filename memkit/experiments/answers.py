@@ -21,7 +21,8 @@ import numpy as np
 
 from ..answer.examples import ALARMS, Case, cases
 from ..answer.from_memory import UNKNOWN, AnswerSettings, told
-from ..answer.scorer import Evidence, Question, Scorer, fitted_weights, known_features, load_scorer, needed_features
+from ..answer.scorer import (Evidence, Question, Scorer, fitted_weights, known_features, load_scorer,
+                                  needed_features)
 from ..answer.stage import ALARM, READ, wants
 from ..core.embedders import load_embedder
 from ..core.lm import LanguageModel, Reply, ScriptedLM
@@ -152,6 +153,7 @@ def fit_known(
     rows = [(known_features(_nearest(scorer, c), _question(c)), bool(c.needs)) for c in cases(hands)]
     return _plain_fit(*zip(*rows), "balanced") | {"hands": list(hands), "questions": len(rows)}
 
+# %% ../../nbs/experiments/67_answers.ipynb #3f1b7a13
 def fit_needed(
     scorer: Scorer,                   # trained without these hands
     hands: Sequence[str] = CALIBRATED,
@@ -173,6 +175,7 @@ def _plain_fit(x: Sequence, y: Sequence, class_weight: str | None = None) -> dic
     weights = fitted.coef_[0]/spread
     return {"weights": [float(w) for w in weights], "bias": float(fitted.intercept_[0] - weights @ mean)}
 
+# %% ../../nbs/experiments/67_answers.ipynb #3f1b7a14
 def _question(c: Case) -> Question:
     "A question as the answer stage reads it."
     reading = reading_of(c.ask, load_reader().clauses(c.ask), c.said[-1][1])

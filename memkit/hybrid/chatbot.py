@@ -299,7 +299,7 @@ def strikes(self: HybridChatbot, turn: Turn) -> bool:
     return self.settings.check or bool(turn.fallback)
 
 def _written(bot: HybridChatbot, turn: Turn, both: bool) -> Turn:
-    "The model's own words, held to those of the texts it was shown where it can be held. Below a warning: not shown yet."
+    "The model's own words, held to those of the texts it was shown, where it can be held."
     s, texts = bot.settings, [p.text for p in turn.sections if p.kept and p.hit]
     if turn.fallback and s.check and s.answers == "known": return turn     # nothing that it wrote could stand
     held = getattr(bot.model, "generate_from", None)     # models in this process have it

@@ -201,6 +201,7 @@ def chat(
     turn = Turn(id=new_id("t"), user=user, session=self.session(user), at=at, text=text)
     return self.run(turn, on_text=on_text)
 
+# %% ../../nbs/turn/03_engine.ipynb #3f1b7a15
 @patch
 def run(self: Assistant, turn: Turn, learn: bool = True, on_text: Callable[[str], None] | None = None) -> Turn:
     "The seven stages, one after the other; without `learn` those up to the answer, and nothing is stored."

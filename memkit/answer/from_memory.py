@@ -90,14 +90,14 @@ def fitted(
     lines: Sequence[Mapping[str, float]],   # of each message its versions and what each is worth
     words: int,                             # of all that is kept
 ) -> list[str]:                             # of each message a version, or ''
-    "The versions that are worth most together, in so many words; if none fits, the best of the shortest (ours)."
+    "The versions that are worth most together, in so many words; the likeliest message goes first, however long (ours)."
     rows = [[("", 0, 0.), *((v, len(v.split()), worth) for v, worth in of.items())] for of in lines]
+    likeliest = max(range(len(rows)), key=lambda i: max(worth for *_, worth in rows[i]))
+    shortest = min(rows[likeliest][1:], key=lambda version: version[1])
+    if shortest[1] > words: return [shortest[0] if i == likeliest else "" for i in range(len(rows))]
     fits = [some for some in product(*rows) if sum(n for _, n, _ in some) <= words]
     best = max(fits, key=lambda some: (sum(worth for *_, worth in some), -sum(n for _, n, _ in some)))
-    if any(v for v, *_ in best): return [v for v, *_ in best]
-    shortest = [min(row[1:], key=lambda r: r[1]) for row in rows]
-    likeliest = max(range(len(rows)), key=lambda i: shortest[i][2])
-    return [row[0] if i == likeliest else "" for i, row in enumerate(shortest)]
+    return [version for version, *_ in best]
 
 # %% ../../nbs/answer/03_from_memory.ipynb #9a5ffda2
 def day_in_words(w: When) -> str:
@@ -204,7 +204,8 @@ _TOTAL = re.compile(r"\b(?:total|all told|all in|altogether|in all|together|plus
 
 def amounts(text: str) -> list[tuple[float, str]]:   # value and unit: money, another, or ''
     "The amounts of a text in figures; days and times of day are none (ours)."
-    for words in phrases_in(text): text = text.replace(words, " ")
+    for words in phrases_in(text):
+        if resolve(words, date(2000, 1, 1)): text = text.replace(words, " ")      # "9.50" has the form of a day
     out = []
     for m in _AMOUNT.finditer(text):
         figures = re.sub(r"[.,](?=\d{3}\b)", "", m["a"] or m["b"]).replace(",", ".")

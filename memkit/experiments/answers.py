@@ -68,10 +68,8 @@ class ForQuestions:
         return self.model.generate_from(messages, *rest, **more) if self.on else self.generate([messages])[0]
 
 def _opened(design: str, lm: ForQuestions, answers: str):
-    from memkit.hybrid.chatbot import HybridSettings
-    from memkit.malp.assistant import MalpSettings
-    from memkit.turn.assistants import open_assistant
-    settings = {"malp": MalpSettings, "hybrid": HybridSettings}[design](answers=answers)
+    from memkit.turn.assistants import design as design_of, open_assistant
+    settings = design_of(design).Settings(answers=answers)
     return open_assistant(design, store=":memory:", model=lm, settings=settings)
 
 # %% ../../nbs/experiments/67_answers.ipynb #490f2f09
@@ -81,7 +79,7 @@ def _item(c: Case, answer: str, **more) -> dict[str, Any]:
 
 def conversation_items(
     hands: Sequence[str],
-    design: str = "malp",              # or hybrid
+    design: str = "malp",              # or hybrid, mark, map
     answers: str = "known",            # or model: the language model alone
     model: LanguageModel | None = None,  # None: the embedded one
     progress: bool = False,
@@ -259,7 +257,7 @@ def _paired(one: Sequence[Mapping], other: Sequence[Mapping], who: str) -> dict[
     values = [float(a["right"]) - float(b["right"]) for a, b in zip(one, other)]
     return figure("Difference", who, "right", bootstrap(values))
 
-_WAYS = (("malp", "known"), ("hybrid", "known"), ("malp", "model"))   # designs, and who answers
+_WAYS = (("malp", "known"), ("hybrid", "known"), ("mark", "known"), ("map", "known"), ("malp", "model"))
 
 # %% ../../nbs/experiments/67_answers.ipynb #2d1ad7aa
 def _alarm_rows(items: Sequence[Mapping]) -> list[dict[str, Any]]:
@@ -279,7 +277,7 @@ def run_answers(
     "Later questions about conversations by other people (ours). Full: 25 minutes on one core."
     started = utc_now()
     hands = list(hands or hands_of("conversations", sealed=True))[:None if full else 1]
-    designs = {f"{d}, {w}": conversation_items(hands, d, w, progress=progress) for d, w in _WAYS[:3 if full else 1]}
+    designs = {f"{d}, {w}": conversation_items(hands, d, w, progress=progress) for d, w in (_WAYS if full else _WAYS[:1])}
     controls, rows = control_items(hands), []
     for who, items in designs.items():
         rows += _rows(items, who)

@@ -114,6 +114,8 @@ def names_day(text: str) -> bool:
     "Does a text name a day of a month? Then it needs no help."
     return any(_COMPLETE.search(words) for words in phrases_in(text))
 
+_TO_COME = re.compile(r"\b(?:will|shall|going to|gonna|due|next|booked|until|till|by)\b|'ll\b", re.I)
+
 def _times_of(text: str, reader: Reader, over: bool) -> list[tuple[str, bool]]:
     "The words of each time, found by their form or tagged by the reader; and whether what they tell lies ahead."
     out = []
@@ -140,7 +142,6 @@ def days_in(
     return list(dict.fromkeys(out))
 
 # %% ../../nbs/answer/03_from_memory.ipynb #0642aae8
-_TO_COME = re.compile(r"\b(?:will|shall|going to|gonna|due|next|booked|until|till|by)\b|'ll\b", re.I)
 _STRETCH = re.compile(
     r"(?:\bwithin )?\b(?P<n>\d{1,3}|(?!next|last|this|every|first|per)[a-z]+(?:-[a-z]+)?)"
     r"(?: more| extra| whole)? (?P<unit>day|week|fortnight|month)s?\b"

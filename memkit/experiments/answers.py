@@ -21,7 +21,8 @@ import numpy as np
 
 from ..answer.examples import ALARMS, Case, cases
 from ..answer.from_memory import UNKNOWN, AnswerSettings, told
-from ..answer.scorer import Evidence, Question, Scorer, fitted_weights, known_features, load_scorer, needed_features
+from ..answer.scorer import (Evidence, Question, Scorer, fitted_weights, known_features, load_scorer,
+                                  needed_features)
 from ..answer.stage import ALARM, READ, wants
 from ..core.embedders import load_embedder
 from ..core.lm import LanguageModel, Reply, ScriptedLM
@@ -145,6 +146,7 @@ def fit_known(
     rows = [(known_features(_nearest(scorer, c), _question(c)), bool(c.needs)) for c in cases(hands)]
     return _plain_fit(*zip(*rows), "balanced") | {"hands": list(hands), "questions": len(rows)}
 
+# %% ../../nbs/experiments/67_answers.ipynb #fd12fad9
 def fit_needed(
     scorer: Scorer,                   # trained without these hands
     hands: Sequence[str] = CALIBRATED,
@@ -157,6 +159,7 @@ def fit_needed(
         rows += [(x, found[i].text in needed) for i, x in needed_features(found, _question(c)).items()]
     return _plain_fit(*zip(*rows)) | {"hands": list(hands), "messages": len(rows)}
 
+# %% ../../nbs/experiments/67_answers.ipynb #3994146d
 def _plain_fit(x: Sequence, y: Sequence, class_weight: str | None = None) -> dict[str, Any]:
     "A logistic regression on standardised numbers, with weights for the numbers as they are."
     from sklearn.linear_model import LogisticRegression
@@ -277,7 +280,8 @@ def run_answers(
     "Later questions about conversations by other people (ours). Full: 25 minutes on one core."
     started = utc_now()
     hands = list(hands or hands_of("conversations", sealed=True))[:None if full else 1]
-    designs = {f"{d}, {w}": conversation_items(hands, d, w, progress=progress) for d, w in (_WAYS if full else _WAYS[:1])}
+    ways = _WAYS if full else _WAYS[:1]
+    designs = {f"{d}, {w}": conversation_items(hands, d, w, progress=progress) for d, w in ways}
     controls, rows = control_items(hands), []
     for who, items in designs.items():
         rows += _rows(items, who)

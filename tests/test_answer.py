@@ -4,8 +4,10 @@ from datetime import date, datetime, timedelta, timezone
 import pytest
 
 from memkit.answer.examples import ASKED, Case, asked_of, cases, evidence_examples
-from memkit.answer.from_memory import AnswerSettings, chosen_messages, cut, days_in, still_true, told
-from memkit.answer.scorer import Evidence, known_features, load_scorer, probability_known
+from memkit.answer.from_memory import (AnswerSettings, amounts, chosen_messages, days_in, fitted, hanging_day, still_true, told,
+                                       versions, worked_sum)
+from memkit.answer.scorer import (Evidence, Question, known_features, load_scorer, needed_features, probabilities_needed,
+                                  probability_known)
 from memkit.answer.screen import classes_in, hazards, known_classes, screen_rules, screen_terms
 from memkit.core.lm import ScriptedLM
 from memkit.experiments.answers import right
@@ -20,6 +22,8 @@ from memkit.turn.engine import QUOTED
 
 DAY = date(2026, 4, 6)     # a Monday
 
+
+ASKS = Question("Which one is it?", {"told": 1.})
 
 def said(text, cosine=.8, logit=3., sentences=(), day=DAY): return Evidence(text, day, cosine, logit, sentences)
 
@@ -53,17 +57,50 @@ def test_the_verb_says_which_friday():
     assert days_in("The retest is on Friday.", DAY) == ["Friday 10 April 2026"]
 
 
+@pytest.mark.parametrize("texts, day", [
+    (("The letter is dated 16 October, you get two months from that.",), "Tuesday 16 December 2025"),
+    (("We land on 29 June.", "To be settled within 30 days of return."), ""),      # the second names no way: nothing is guessed
+    (("The balance is due three weeks before the day.", "The hall is booked for 8 August."), "Saturday 18 July 2026"),
+    (("The exam is on 14 May.", "I turn 15 the day after."), "Friday 15 May 2026"), (("I like tea.",), "")])
+def test_days_that_hang_on_another_day(texts, day):
+    assert hanging_day([said(t) for t in texts]) == day
+
+
+@pytest.mark.parametrize("text, found", [
+    ("£3,412.50 and 1.240 euros", [(3412.5, "money"), (1240., "money")]), ("at 14:30 on 3 May 2026", []), ("since 2019", []),
+    ("up to 10mg", [(10., "mg")]), ("", [])])
+def test_amounts(text, found): assert amounts(text) == found
+
+
+def test_a_sum_is_worked_out_only_where_it_is_asked_for_and_sure():
+    rate, heads, third = said("the caterer is 9.50 a head"), said("numbers crept up, 34 now"), said("the hall is 120")
+    assert worked_sum("What does the food come to all in?", [rate, heads]) == "323 (9.5 × 34)"
+    assert worked_sum("Which caterer is it?", [rate, heads]) == worked_sum("What does it come to?", [rate, heads, third]) == ""
+    assert worked_sum("how much more?", [said("94 kg"), said("30 minutes")]) == ""
+
+
 # --- choosing
 
 def test_features_of_few_messages_are_finite():
-    for n in range(1, 6): assert len(known_features([said("a", .1*i) for i in range(n)])) == 8
-    assert probability_known([]) == 0.
+    for n in range(1, 6):
+        found = [said("a", .1*i) for i in range(n)]
+        x = known_features(found, ASKS)
+        assert len(x) == 23 and all(abs(v) < 1e6 for v in x) and 0 < probability_known(found, ASKS) < 1
+        assert len(needed_features(found, ASKS)) == min(n, 4)
+    assert probability_known([], ASKS) == 0.
+
+
+def test_of_two_alike_the_earlier_is_needed_for_what_was_before():
+    found = [said("50 mg"), said("100 mg")]
+    now, before = (probabilities_needed(found, Question("Which dose?", {of: 1.})) for of in ("told", "before"))
+    assert now[1] > now[0] and before[0] > before[1]
 
 
 def test_no_more_than_the_settings_allow():
     found = [said(f"message {i}", .8) for i in range(9)]
-    assert chosen_messages(found, AnswerSettings(enough=0., most=2)) == [0, 1]
-    assert chosen_messages(found, AnswerSettings(enough=1.)) == []
+    assert len(chosen_messages(found, ASKS, AnswerSettings(enough=0., most=2, needed=0.))) == 2
+    assert len(chosen_messages(found, ASKS, AnswerSettings(enough=0., needed=1.))) == 1
+    assert chosen_messages(found, ASKS, AnswerSettings(enough=1.)) == {}
 
 
 def test_the_best_is_quoted_even_if_it_is_long():
@@ -85,8 +122,16 @@ def test_messages_that_have_nothing_to_do_with_each_other_stay():
 def test_a_long_message_is_cut_to_what_answers():
     text = "One two three four five six seven eight nine ten. The code is 42. " + "More words follow here. " * 8
     spans = ((0, 49, .01), (50, 65, .9))
-    assert cut(said(text, sentences=spans), AnswerSettings()) == "The code is 42."
-    assert cut(said("The code is 42."), AnswerSettings()) == "The code is 42."
+    assert list(versions(said(text, sentences=spans)))[-1] == "The code is 42"
+    assert versions(said("The code is 42.")) == {"The code is 42": 1.}
+    assert list(versions(said("Is it 42?"))) == ["Is it 42?"]
+
+
+def test_an_answer_keeps_to_its_words():
+    found = [said(f"{name} " + "and more of it " * 9, .9) for name in ("one", "two", "three")]
+    text = told(found, DAY, AnswerSettings(words=50), likely=[.9, .2, .3])
+    assert len(text.split()) <= 50 and "one" in text and "two" not in text
+    assert fitted([{"a b c": 1.}], 0) == ["a b c"], "one message is always quoted"
 
 
 def test_only_the_present_value_stays():

@@ -42,7 +42,7 @@ def chosen_messages(
     found: Sequence[Evidence],    # in the order they were said
     question: Question,
     settings: AnswerSettings,
-) -> dict[int, float]:            # position, in the order they were said -> how likely it is needed; {}: unknown
+) -> dict[int, float]:            # position, in the order they were said -> how likely it is needed
     "The messages that answer: the likeliest, and others that may be needed as well (ours)."
     if not found or probability_known(found, question) < settings.enough: return {}
     likely = probabilities_needed(found, question)
@@ -90,14 +90,14 @@ def fitted(
     lines: Sequence[Mapping[str, float]],   # of each message its versions and what each is worth
     words: int,                             # of all that is kept
 ) -> list[str]:                             # of each message a version, or ''
-    "The versions that are worth most together, in so many words; if none fits, the best of the shortest (ours)."
+    "The versions that are worth most together, in so many words; the likeliest message always stays (ours)."
     rows = [[("", 0, 0.), *((v, len(v.split()), worth) for v, worth in of.items())] for of in lines]
+    likeliest = max(range(len(rows)), key=lambda i: max(worth for *_, worth in rows[i]))
+    shortest = min(rows[likeliest][1:], key=lambda version: version[1])
+    if shortest[1] > words: return [shortest[0] if i == likeliest else "" for i in range(len(rows))]
     fits = [some for some in product(*rows) if sum(n for _, n, _ in some) <= words]
     best = max(fits, key=lambda some: (sum(worth for *_, worth in some), -sum(n for _, n, _ in some)))
-    if any(v for v, *_ in best): return [v for v, *_ in best]
-    shortest = [min(row[1:], key=lambda r: r[1]) for row in rows]
-    likeliest = max(range(len(rows)), key=lambda i: shortest[i][2])
-    return [row[0] if i == likeliest else "" for i, row in enumerate(shortest)]
+    return [version for version, *_ in best]
 
 # %% ../../nbs/answer/03_from_memory.ipynb #9a5ffda2
 def day_in_words(w: When) -> str:
@@ -113,6 +113,9 @@ _COMPLETE = re.compile(rf"\d{{4}}-\d\d-\d\d|\b(?:19|20)\d\d\b|\d.*{_MONTH}|{_MON
 def names_day(text: str) -> bool:
     "Does a text name a day of a month? Then it needs no help."
     return any(_COMPLETE.search(words) for words in phrases_in(text))
+
+# %% ../../nbs/answer/03_from_memory.ipynb #1f013094
+_TO_COME = re.compile(r"\b(?:will|shall|going to|gonna|due|next|booked|until|till|by)\b|'ll\b", re.I)
 
 def _times_of(text: str, reader: Reader, over: bool) -> list[tuple[str, bool]]:
     "The words of each time, found by their form or tagged by the reader; and whether what they tell lies ahead."
@@ -140,17 +143,15 @@ def days_in(
     return list(dict.fromkeys(out))
 
 # %% ../../nbs/answer/03_from_memory.ipynb #0642aae8
-_TO_COME = re.compile(r"\b(?:will|shall|going to|gonna|due|next|booked|until|till|by)\b|'ll\b", re.I)
 _STRETCH = re.compile(
     r"(?:\bwithin )?\b(?P<n>\d{1,3}|(?!next|last|this|every|first|per)[a-z]+(?:-[a-z]+)?)"
     r"(?: more| extra| whole)? (?P<unit>day|week|fortnight|month)s?\b"
     r"(?! (?:ago|today|time|from now|from today|old|running))"
     r"(?: (?P<way>after|later|before|early|earlier|sooner))?", re.I)
-_DAY_AFTER = re.compile(r"\bthe (?P<day>(?:mon|tues|wednes|thurs|fri|satur|sun)day) "
-                        r"(?P<way>after|following|before)\b", re.I)
+_DAY_AFTER = re.compile(
+    r"\bthe (?P<day>(?:mon|tues|wednes|thurs|fri|satur|sun)day) (?P<way>after|following|before)\b", re.I)
 _WEEK = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
-# %% ../../nbs/answer/03_from_memory.ipynb #3f1b7a11
 def _moved(base: date, m: re.Match) -> date | None:
     "A day so many days, weeks or months from another one, or a weekday before or after it."
     back = (m["way"] or "").lower() in ("before", "early", "earlier", "sooner")
@@ -174,7 +175,7 @@ def _days_of(e: Evidence, reader: Reader, over: bool, without: str = "") -> list
         if w and w.first == w.last: out.append(w.first)
     return out
 
-# %% ../../nbs/answer/03_from_memory.ipynb #3f1b7a10
+# %% ../../nbs/answer/03_from_memory.ipynb #e7441462
 def hanging_day(
     found: Sequence[Evidence],
     reader: Reader | None = None,
@@ -201,15 +202,16 @@ _AMOUNT = re.compile(
     rf"(?<![\d.,:/-])(?P<sign>[£$€₹₦]) ?(?P<a>\d[\d,.]*\d|\d)|(?<![\w.,:/-])(?P<b>\d[\d,.]*\d|\d) ?"
     rf"(?P<unit>{_MONEY}|kg|kilos?|km|miles?|mg|hours?|hrs|minutes?|min|per ?cent|%)?(?![\w:/-]|,\d)", re.I)
 _EACH = re.compile(r"\b(?:each|a head|a piece|apiece|a kid|a night|a bag|per (?:head|person|night|piece))\b", re.I)
-_DIFFERENCE = re.compile(r"\b(?:how (?:much|many|badly|far)\b.*\b(?:more|less|fewer|left|lost?|lose|gain(?:ed)?"
-                         r"|save[ds]?|off|over|under|improved?|rise|grown|put on|still|remain\w*|outstanding|against"
-                         r"|since|knock)|by how much|difference|delta|left|outstanding|overrun|profit)\b", re.I)
+_DIFFERENCE = re.compile(
+    r"\b(?:how (?:much|many|badly|far)\b.*\b(?:more|less|fewer|left|lost?|lose|gain(?:ed)?|save[ds]?|off|over|under"
+    r"|improved?|rise|grown|put on|still|remain\w*|outstanding|against|since|knock)|by how much"
+    r"|difference|delta|left|outstanding|overrun|profit)\b", re.I)
 _TOTAL = re.compile(r"\b(?:total|all told|all in|altogether|in all|together|plus|come to|add up)\b", re.I)
 
-# %% ../../nbs/answer/03_from_memory.ipynb #3f1b7a12
 def amounts(text: str) -> list[tuple[float, str]]:   # value and unit: money, another, or ''
     "The amounts of a text in figures; days and times of day are none (ours)."
-    for words in phrases_in(text): text = text.replace(words, " ")
+    for words in phrases_in(text):
+        if resolve(words, date(2000, 1, 1)): text = text.replace(words, " ")      # "9.50" has the form of a day
     out = []
     for m in _AMOUNT.finditer(text):
         figures = re.sub(r"[.,](?=\d{3}\b)", "", m["a"] or m["b"]).replace(",", ".")
@@ -221,10 +223,7 @@ def amounts(text: str) -> list[tuple[float, str]]:   # value and unit: money, an
     return out
 
 # %% ../../nbs/answer/03_from_memory.ipynb #c4182c2f
-def worked_sum(
-    question: str,
-    found: Sequence[Evidence],
-) -> str:   # such as "140 (1,240 − 1,100)"; '' where it isn't sure
+def worked_sum(question: str, found: Sequence[Evidence]) -> str:   # "140 (1,240 − 1,100)"; '' where it isn't sure
     "A difference, a total, or a product of the amounts of two messages, where the question asks for one (ours)."
     some = [(amounts(e.text), e.text) for e in found]
     some = [(a[0], text) for a, text in some if len(a) == 1] if all(len(a) < 2 for a, _ in some) else []

@@ -274,8 +274,9 @@ def about_style(clauses: Sequence[Clause]) -> float:   # 0..1
     return max((c.shares["attribute"].get("style", 0.) for c in clauses), default=0.)
 
 # %% ../../nbs/answer/02_scorer.ipynb #bec53850
-_NUMBER_ASKED = re.compile(r"\b(?:how (?:much|many|old|long|often|far|big|tall|fast)|what (?:dose|time|price|number|"
-                           r"age|percentage|rating|score|strength)|cost|weight|height|amount|number)\b", re.I)
+_NUMBER_ASKED = re.compile(
+    r"\b(?:how (?:much|many|old|long|often|far|big|tall|fast)|cost|weight|height|amount|number"
+    r"|what (?:dose|time|price|number|age|percentage|rating|score|strength))\b", re.I)
 
 def known_features(found: Sequence[Evidence], question: Question) -> list[float]:   # 23
     "What tells whether one of these messages holds the answer (ours)."

@@ -73,10 +73,8 @@ class ForQuestions:
 
 # %% ../../nbs/experiments/67_answers.ipynb #5d46d4f8
 def _opened(design: str, lm: ForQuestions, answers: str):
-    from memkit.hybrid.chatbot import HybridSettings
-    from memkit.malp.assistant import MalpSettings
-    from memkit.turn.assistants import open_assistant
-    settings = {"malp": MalpSettings, "hybrid": HybridSettings}[design](answers=answers)
+    from memkit.turn.assistants import design as design_of, open_assistant
+    settings = design_of(design).Settings(answers=answers)
     return open_assistant(design, store=":memory:", model=lm, settings=settings, prompted=lm.always)
 
 # %% ../../nbs/experiments/67_answers.ipynb #490f2f09
@@ -86,7 +84,7 @@ def _item(c: Case, answer: str, **more) -> dict[str, Any]:
 
 def conversation_items(
     hands: Sequence[str],
-    design: str = "malp",              # or hybrid
+    design: str = "malp",              # or hybrid, mark, map
     answers: str = "known",            # or model: the language model alone
     model: LanguageModel | None = None,  # None: the embedded one
     progress: bool = False,
@@ -153,7 +151,7 @@ def fit_known(
     rows = [(known_features(_nearest(scorer, c), _question(c)), bool(c.needs)) for c in cases(hands)]
     return _plain_fit(*zip(*rows), "balanced") | {"hands": list(hands), "questions": len(rows)}
 
-# %% ../../nbs/experiments/67_answers.ipynb #3f1b7a13
+# %% ../../nbs/experiments/67_answers.ipynb #fd12fad9
 def fit_needed(
     scorer: Scorer,                   # trained without these hands
     hands: Sequence[str] = CALIBRATED,
@@ -166,6 +164,7 @@ def fit_needed(
         rows += [(x, found[i].text in needed) for i, x in needed_features(found, _question(c)).items()]
     return _plain_fit(*zip(*rows)) | {"hands": list(hands), "messages": len(rows)}
 
+# %% ../../nbs/experiments/67_answers.ipynb #3994146d
 def _plain_fit(x: Sequence, y: Sequence, class_weight: str | None = None) -> dict[str, Any]:
     "A logistic regression on standardised numbers, with weights for the numbers as they are."
     from sklearn.linear_model import LogisticRegression
@@ -175,7 +174,6 @@ def _plain_fit(x: Sequence, y: Sequence, class_weight: str | None = None) -> dic
     weights = fitted.coef_[0]/spread
     return {"weights": [float(w) for w in weights], "bias": float(fitted.intercept_[0] - weights @ mean)}
 
-# %% ../../nbs/experiments/67_answers.ipynb #3f1b7a14
 def _question(c: Case) -> Question:
     "A question as the answer stage reads it."
     reading = reading_of(c.ask, load_reader().clauses(c.ask), c.said[-1][1])
@@ -267,7 +265,7 @@ def _paired(one: Sequence[Mapping], other: Sequence[Mapping], who: str) -> dict[
     values = [float(a["right"]) - float(b["right"]) for a, b in zip(one, other)]
     return figure("Difference", who, "right", bootstrap(values))
 
-_WAYS = (("malp", "known"), ("hybrid", "known"), ("malp", "model"))   # designs, and who answers
+_WAYS = (("malp", "known"), ("hybrid", "known"), ("mark", "known"), ("map", "known"), ("malp", "model"))
 
 # %% ../../nbs/experiments/67_answers.ipynb #2d1ad7aa
 def _alarm_rows(items: Sequence[Mapping]) -> list[dict[str, Any]]:
@@ -289,8 +287,8 @@ def run_answers(
     "Later questions about conversations by other people (ours). Full: 25 minutes on one core."
     started = utc_now()
     hands = list(hands or hands_of("conversations", sealed=True))[:None if full else 1]
-    designs = {f"{d}, {w}": conversation_items(hands, d, w, model, progress, prompted)
-               for d, w in _WAYS[:3 if full else 1]}
+    ways = _WAYS if full else _WAYS[:1]
+    designs = {f"{d}, {w}": conversation_items(hands, d, w, model, progress, prompted) for d, w in ways}
     controls, rows = control_items(hands), []
     for who, items in designs.items():
         rows += _rows(items, who)

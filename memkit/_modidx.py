@@ -1197,6 +1197,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                       'memkit.core.retrieve._reranked': ('core/retrieve.html#_reranked', 'memkit/core/retrieve.py'),
                                       'memkit.core.retrieve.check_documents': ( 'core/retrieve.html#check_documents',
                                                                                 'memkit/core/retrieve.py'),
+                                      'memkit.core.retrieve.check_reranker': ( 'core/retrieve.html#check_reranker',
+                                                                               'memkit/core/retrieve.py'),
                                       'memkit.core.retrieve.check_retriever': ( 'core/retrieve.html#check_retriever',
                                                                                 'memkit/core/retrieve.py'),
                                       'memkit.core.retrieve.coverage': ('core/retrieve.html#coverage', 'memkit/core/retrieve.py'),

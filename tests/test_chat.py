@@ -257,14 +257,14 @@ def test_every_error_is_told_in_place_and_is_escaped(ann, tmp_path, monkeypatch)
 
 
 def test_an_interrupted_answer_lets_the_chat_go_on(ann):
-    def stop(user, text): raise KeyboardInterrupt
+    def stop(user, text, on_text=None): raise KeyboardInterrupt
     ann.assistant.chat = stop
     assert not ann.send("How long?") and "stopped" in ann.error and not ann._ask.busy
 
 
 def test_busy_while_an_answer_is_made(ann):
     seen, chat_ = [], ann.assistant.chat
-    ann.assistant.chat = lambda user, text: (seen.append((ann._ask.busy, "Answering" in ann._status.value and 'role="status"' in ann._status.value)), chat_(user, text))[1]
+    ann.assistant.chat = lambda user, text, on_text=None: (seen.append((ann._ask.busy, "Answering" in ann._status.value and 'role="status"' in ann._status.value)), chat_(user, text))[1]
     ann.send("Is it busy?")
     assert seen == [(True, True)] and not ann._ask.busy
 

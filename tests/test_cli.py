@@ -252,7 +252,7 @@ def test_the_user_comes_back_by_the_identifier_that_was_shown(capsys, monkeypatc
 def test_each_memory_and_each_fusion_answers(capsys, monkeypatch, tmp_path, corpus, server, memory, paper):
     options = ["--consent", "--memory", memory, *paper]
     code, out, err = chat(capsys, monkeypatch, server, corpus, tmp_path/"s.db", "How do I treat a burn?", "And how long do I cool a burn?", options=options)
-    assert (code, err) == (0, "") and "[1] Burns" in out and "[M1]" in out
+    assert (code, err) == (0, "") and "[1]" in out and ("[M1]" if paper else "sentences of documents") in out
     assert (tmp_path/"s.chroma").exists() is (memory == "chroma")
 
 
@@ -334,7 +334,7 @@ def test_the_demonstration_writes_its_turns_and_its_report(capsys, monkeypatch, 
     assert code == 0, err
     read = json.loads((tmp_path/"turns.json").read_text(encoding="utf-8"))
     turns, (one, everything) = read["turns"], read["receipts"]
-    assert len(turns) == len(script.asked) == 4 and [t["text"] for t in turns] == [a.text for a in demo.ASKS]
+    assert len(turns) == 4 and not script.asked and [t["text"] for t in turns] == [a.text for a in demo.ASKS]
     assert all(t["prompt_tokens"] <= t["budget"] == 1024 and t["wrote"] for t in turns)
     days = [datetime.fromisoformat(t["at"]) for t in turns]
     assert days[2] - days[0] == timedelta(days=7) and [t["session"] for t in turns] == [turns[0]["session"]]*2 + [turns[2]["session"]]*2 and turns[0]["session"] != turns[2]["session"]
@@ -348,8 +348,8 @@ def test_the_demonstration_writes_its_turns_and_its_report(capsys, monkeypatch, 
 def test_a_demonstration_that_fails_leaves_no_store_behind(tmp_path, monkeypatch):
     from memkit.demo import run_demo
     monkeypatch.setenv("TMPDIR", str(tmp_path)); monkeypatch.setattr("tempfile.tempdir", None)
-    def broken(messages): raise ConnectionError("the server went away")
-    with pytest.raises(ConnectionError): run_demo(model=ScriptedLM(broken), say=lambda line: None)
+    def broken(line): raise ConnectionError("the terminal went away")
+    with pytest.raises(ConnectionError): run_demo(model=ScriptedLM([]), say=broken)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -12,10 +12,10 @@ from memkit.core.embed import MedCPT, MiniLM, Remembered, check_embedder
 from memkit.core.endpoint import ChatEndpoint
 from memkit.core.index import ChromaIndex, ExactIndex, check_index
 from memkit.core.lexical import BM25, check_lexical
-from memkit.core.lm import ScriptedLM, check_label_scorer, check_language_model, cut_at_stop
+from memkit.core.lm import ScriptedLM, check_label_scorer, check_language_model, check_stream, cut_at_stop
 from memkit.core.local import LocalLM
 from memkit.core.records import Document
-from memkit.core.retrieve import PAPER, FusedRetriever, RetrieveSettings, check_retriever
+from memkit.core.retrieve import PAPER, FusedRetriever, RetrieveSettings, check_reranker, check_retriever
 from memkit.core.store import MemoryStore
 from memkit.core.training import CheckpointFile, check_checkpoint
 from memkit.hybrid.chatbot import HybridChatbot
@@ -225,6 +225,11 @@ def test_checkpoints(kind, fresh):
 
 # --- and the table is complete
 
+def test_the_cross_encoder_keeps_the_contract_of_a_reranker():
+    from memkit.answer.passages import load_passages
+    check_reranker(load_passages)
+
+
 def test_every_contract_of_the_package_is_held_here():
     import ast
     import memkit
@@ -233,7 +238,7 @@ def test_every_contract_of_the_package_is_held_here():
     protocols = {c.name for p in root.rglob("*.py") for c in ast.parse(p.read_text(encoding="utf-8")).body
                  if isinstance(c, ast.ClassDef) and any(isinstance(b, ast.Name) and b.id == "Protocol" for b in c.bases)}
     contracts = {"LanguageModel": check_language_model, "LabelScorer": check_label_scorer, "Embedder": check_embedder, "VectorIndex": check_index, "LexicalIndex": check_lexical,
-                 "Retriever": check_retriever, "ConversationMemory": check_conversation_memory, "Design": check_assistant,
+                 "Retriever": check_retriever, "Reranker": check_reranker, "StreamingModel": check_stream, "ConversationMemory": check_conversation_memory, "Design": check_assistant,
                  "Coordinator": check_coordinator, "DialogueMemory": check_dialogue_memory, "Checkpoint": check_checkpoint, "RefinedMemoryAgent": check_agent,
                  "Detector": check_detector, "Updater": check_updater, "Predictor": check_predictor, "RatingPredictor": check_rating_predictor}
     assert protocols == set(contracts) and {c.__name__ for c in contracts.values()} <= named, "a new protocol needs a contract and a line here"

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['FUSIONS', 'PAPER', 'Retriever', 'RetrieveSettings', 'DenseSide', 'products', 'rarest', 'Found', 'check_documents',
-           'fuse', 'parts_of', 'coverage', 'Reranker', 'FusedRetriever', 'index_documents', 'check_retriever']
+           'fuse', 'parts_of', 'coverage', 'Reranker', 'check_reranker', 'FusedRetriever', 'index_documents',
+           'check_retriever']
 
 # %% ../../nbs/core/11_retrieve.ipynb #bcf928fd
 from collections import Counter
@@ -218,6 +219,15 @@ class Reranker(Protocol):
         self,
         pairs: Sequence[tuple[str, str, str]],   # question, heading ('' where there is none), passage
     ) -> Sequence: ...   # of each pair, an object with `relevant` and `answers`: probabilities, 0..1
+
+# %% ../../nbs/core/11_retrieve.ipynb #40ad0b82
+def check_reranker(make: Callable[[], Reranker]):
+    "The contract: of each pair two probabilities, in the order of the pairs; nothing of nothing."
+    pairs = [("How is asthma treated?", "Asthma", "Inhalers treat asthma."), ("How is asthma treated?", "", "Cats purr.")]
+    found = make().judge(pairs)
+    if len(found) != len(pairs) or len(make().judge([])): raise AssertionError("one judgement a pair")
+    if not all(0 <= p <= 1 for f in found for p in (f.relevant, f.answers)): raise AssertionError("probabilities, 0..1")
+
 
 # %% ../../nbs/core/11_retrieve.ipynb #482e5044
 class FusedRetriever:

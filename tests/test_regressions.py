@@ -158,20 +158,20 @@ def test_two_chats_with_chroma(capsys, monkeypatch, tmp_path, corpus, server, ho
     bot = open_chatbot(tmp_path/"s.db", corpus, ScriptedLM(lambda m: "Fine."), memory="chroma")
     bot.consent("u-1"); bot.chat("u-1", SECRET)
     code, out, err = chat(capsys, monkeypatch, server, corpus, tmp_path/"s.db", "How do I treat a burn?", options=["--user", "u-1", "--memory", "chroma"])
-    assert code == 0 and "[1] Burns" in out and "unexpected" not in err      # the store is searched instead
+    assert code == 0 and "sentences of documents" in out and "unexpected" not in err      # the store is searched instead
 
 
 def test_bytes_that_are_no_utf8(tmp_path, corpus, server, home):
     done = subprocess.run([sys.executable, "-c", "from memkit.cli import main; raise SystemExit(main())", "chat", "--model", f"{server.url}#m", "--corpus", str(corpus), "--store", str(tmp_path/"s.db")],
                           input=b"How do I \xff treat a burn?\nHow do I treat a burn?\n", capture_output=True, timeout=600, env={**os.environ, "PYTHONUTF8": "0", "LC_ALL": "C.UTF-8"})
-    assert done.returncode == 0 and b"[1] Burns" in done.stdout, (done.returncode, done.stdout[-300:], done.stderr[-300:])
+    assert done.returncode == 0 and b"sentences of documents" in done.stdout, (done.returncode, done.stdout[-300:], done.stderr[-300:])
 
 
 def test_a_failing_server_does_not_end_the_chat(capsys, monkeypatch, tmp_path, corpus, home):
     from faulty_server import FaultyServer, ok, status
     with FaultyServer(status(400), ok("Cool a burn.")) as server:
         code, out, err = chat(capsys, monkeypatch, server, corpus, tmp_path/"s.db", "How do I treat a burn?", "How do I treat a burn?")
-    assert code == 0 and "[1] Burns" in out, err
+    assert code == 0 and "sentences of documents" in out, err
 
 
 def test_right_superscript(capsys, monkeypatch, tmp_path, corpus, server, home):

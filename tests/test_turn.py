@@ -159,7 +159,7 @@ def test_consent_taken_back_during_a_turn_leaves_nothing(name):
     def say(messages):
         a.withdraw("ann")
         return "4"
-    a = open_assistant(name, store=":memory:", model=ScriptedLM(say), settings=design(name).Settings(consent=True))
+    a = open_assistant(name, store=":memory:", model=ScriptedLM(say), settings=design(name).Settings(consent=True, answers="model"))
     a.consent("ann")
     a.chat("ann", "How many minutes does an egg need to be hard?")
     assert not a.turns("ann") and not a.memories("ann") and not read_traces(a.store, "ann")

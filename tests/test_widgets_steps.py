@@ -121,7 +121,7 @@ def test_a_design_of_ones_own_has_the_picture_of_any_turn_and_a_subclass_that_of
         mine.chat("ann", SAID[0])
         assert steps(mine, "ann")[1].title.startswith("Round 1")
     with open_assistant("malp", store=":memory:", model=ScriptedLM(lambda m: "I see.")) as a:
-        other = type(a).open(type("P", (), {"store": a.store, "model": a.model, "embedder": a.memory.dpem.embedder, "clock": staticmethod(utc_now)})(), memory="standard")
+        other = type(a).open(type("P", (), {"store": a.store, "model": a.model, "embedder": a.memory.dpem.embedder, "prompted": False, "clock": staticmethod(utc_now)})(), memory="standard")
         other.chat("ann", SAID[0])
         assert steps(other, "ann")[1].title.startswith("Turn 1")
 

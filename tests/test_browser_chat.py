@@ -20,7 +20,7 @@ def say(messages):
     time.sleep(.8)          # long enough to be seen
     if "break" in messages[-1].text: raise ValueError("the model <b>can't</b> be reached")
     return next((text for word, text in SAYS.items() if word in messages[-1].text.split("answer:")[-1]), "I see.")
-bot = open_chatbot("chat.sqlite3", corpus=NOTES, model=ScriptedLM(say))'''
+bot = open_chatbot("chat.sqlite3", corpus=NOTES, model=ScriptedLM(say), settings=HybridSettings(answers="model"))'''
 
 
 def notebook(folder, *sources):

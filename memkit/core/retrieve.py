@@ -223,7 +223,7 @@ class Reranker(Protocol):
 # %% ../../nbs/core/11_retrieve.ipynb #40ad0b82
 def check_reranker(make: Callable[[], Reranker]):
     "The contract: of each pair two probabilities, in the order of the pairs; nothing of nothing."
-    pairs = [("How is asthma treated?", "Asthma", "Inhalers treat asthma."), ("How is asthma treated?", "", "Cats purr.")]
+    pairs = [("How is asthma treated?", "Asthma", "Inhalers treat asthma."), ("Why do cats purr?", "", "They purr.")]
     found = make().judge(pairs)
     if len(found) != len(pairs) or len(make().judge([])): raise AssertionError("one judgement a pair")
     if not all(0 <= p <= 1 for f in found for p in (f.relevant, f.answers)): raise AssertionError("probabilities, 0..1")

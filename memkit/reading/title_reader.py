@@ -20,7 +20,7 @@ from ..core.onnx_export import open_graph
 from .encoder import after_title
 from .examples import alike
 from .labels import DOMAINS, TITLE_ACTS
-from .reader import Mention, TitleReading, load_reader, sigmoid, softmax
+from .reader import Encoded, Mention, TitleReading, load_reader, run_graph, sigmoid, softmax
 from .title_tokens import (HEADS, JUDGED, SMALL, Candidate, Judged, TitleTokens, apart, candidates,
                                          focus_of, likely_stars, log_odds, rectangles, row_evidence, score_evidence,
                                          stars_shares, title_tokens)
@@ -44,6 +44,8 @@ class TitleReader:
         self.heads = {name: (kept[f"{name}.weight"].T.copy(), kept[f"{name}.bias"]) for name in (*HEADS, *SMALL)}
         self.known = titles or known_titles()
 
+    head = Encoded.head
+
 # %% ../../nbs/reading/15_title_reader.ipynb #0dba2ea5
 @patch
 def states(
@@ -52,16 +54,7 @@ def states(
     focus: Sequence[Sequence[int]],
 ) -> tuple[np.ndarray, np.ndarray]:
     "The vectors of all tokens [n, tokens, 384], and the mean of each text [n, 384]."
-    inputs = rectangles(rows, focus)
-    states = self.graph.run(None, inputs)[0]
-    m = inputs["mask"][..., None].astype(np.float32)
-    return states, (states*m).sum(1)/m.sum(1)
-
-@patch
-def head(self: TitleReader, name: str, vectors: np.ndarray) -> np.ndarray:
-    "The numbers that a head gives for vectors [..., width]: [..., classes]."
-    weights, bias = self.heads[name]
-    return vectors @ weights + bias
+    return run_graph(self.graph, rectangles(rows, focus))
 
 # %% ../../nbs/reading/15_title_reader.ipynb #33de8a11
 @lru_cache(4)

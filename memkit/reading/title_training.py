@@ -10,7 +10,6 @@ __all__ = ['another_title', 'swapped', 'said_lines', 'said_example', 'near_misse
 import random
 import re
 import time
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -26,10 +25,12 @@ from ..core.lexical import STOP_WORDS
 from .encoder import WIDTH, after_title, tokens_in
 from .examples import Example, Piece, alike, plain, slip, typed
 from .labels import DOMAINS, ROLES, STARS, TITLE_ACTS
+from .reader import write_graph
 from .title_tokens import (HEADS, INPUTS, SMALL, TABLES, TitleTokens, focus_of, rectangles, row_evidence,
                                          title_hints, title_tokens)
 from .titles import TitleList, known_titles, title_key
-from .training import _acts_loss, _bio, _factor, _minilm, _tag_loss, load, save, step, title_vector, whole
+from .training import (_acts_loss, _bio, _factor, _minilm, _tag_loss, domain_and_stars_loss, load, save,
+                                     step, title_vector, whole)
 
 # %% ../../nbs/reading/16_title_training.ipynb #73e95828
 @lru_cache(1)
@@ -190,13 +191,7 @@ def shown(
 def _judged_loss(model: TitleModel, v: Tensor, labels: Sequence[Mapping]) -> Tensor:   # v: [n, 1152]
     "Role, domain and stars of every stretch that was in focus."
     loss = ce(model.heads["judged"](v), torch.tensor([of["judged"] for of in labels]))
-    there = [i for i, of in enumerate(labels) if "domain" in of]
-    right = torch.tensor([labels[i]["domain"] for i in there])
-    if there: loss = loss + .3*ce(model.heads["title domain"](v[there]), right)
-    rated = [i for i, of in enumerate(labels) if "rating" in of]
-    if not rated: return loss
-    more = torch.stack([(labels[i]["rating"] > torch.tensor(STARS[:-1])).float() for i in rated])
-    return loss + 1.5*bce(model.heads["stars"](v[rated]), more)
+    return loss + domain_and_stars_loss(model, v, labels, 1.5)
 
 def _whole_loss(model: TitleModel, made: Sequence[tuple], states: Tensor, pooled: Tensor) -> Tensor:
     "Acts, what a request asks for, and where titles stand: the first pass."
@@ -302,16 +297,6 @@ def export_titles(
     folder: Path,    # an empty one; gets model.onnx and heads.npz
 ):
     "Write the network as an ONNX graph, and its heads as arrays (ours)."
-    model = load_titles(weights)
     t = [title_tokens(("Hello there.", "I loved Up."), known_titles()), title_tokens(("Hi",), known_titles())]
     rows = rectangles(t, [focus_of(x, [], []) for x in t])
-    sizes = {0: "texts", 1: "tokens"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")     # the recorder warns about each constant
-        torch.onnx.export(model, tuple(torch.from_numpy(rows[name]) for name in INPUTS), str(folder/"model.onnx"),
-                          input_names=list(INPUTS), output_names=["states"], opset_version=17,
-                          dynamic_axes={name: sizes for name in (*INPUTS, "states")}, dynamo=False)
-    kept = {}
-    for name, layer in model.heads.items():
-        kept |= {f"{name}.weight": layer.weight.detach().numpy(), f"{name}.bias": layer.bias.detach().numpy()}
-    np.savez(folder/"heads.npz", **kept)
+    write_graph(load_titles(weights), {name: rows[name] for name in INPUTS}, folder)

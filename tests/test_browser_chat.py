@@ -186,6 +186,7 @@ def test_by_keyboard_alone(lab, chromium, tmp_path):
         keys.type("Which antibiotic should I avoid?")
         keys.press("Enter")
         t.expect(t.said()).to_have_count(2)
+        t.tells("Answered")
         tab_to("Right", back=True)
         keys.press("Space")
         t.tells("was called right 1 time")

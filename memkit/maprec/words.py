@@ -31,7 +31,7 @@ def _confirm(c: Change, old: float | None) -> str:
     if c.rating is None: return f"How many stars, from 1 to 5, would you give {name}?"
     if old == c.rating: return f"As before: {name}, {c.rating:g} of 5."
     noted = f"Noted: {name}, {c.rating:g} of 5." if old is None else f"Changed: {name}, from {old:g} to {c.rating:g} of 5."
-    return noted if c.item else f"{noted} It isn't in my catalogue, so I can't conclude anything from it."
+    return noted if c.item or c.options else f"{noted} It isn't in my catalogue, so I can't conclude anything from it."
 
 # %% ../../nbs/maprec/58b_words.ipynb #52ef91ac
 _STARS = ("one star", "two", "three", "four", "five")

@@ -34,6 +34,7 @@ from .shown import in_order, opinions, plain_messages, rating_fit, recalled_for,
 from .update import Change, Updater, apply, unknown_item
 from .wanted import it_named, lines_named, wanted_domain, wanted_of
 from .words import confirm, foretell, weigh
+from ..reading.scores import marks
 from ..reading.titles import title_key
 from ..turn import stages, trace
 from ..turn.assistants import Parts
@@ -184,7 +185,8 @@ def understand(
     types -= {OTHER} if len(types) > 1 else set()
     open_ = RECOMMEND in types and not asked and unclear is None
     return Understood(text=plain, detected=detected, types=tuple(sorted(types)), changes=changes, asked=asked,
-                      unclear=unclear, which=_which(talk, changes, questions if unclear else ()), wanted=_wishes(assistant, user, plain, changes) if open_ else Wanted())
+                      unclear=unclear, which=_which(talk, changes, questions if unclear else ()),
+                      wanted=_wishes(assistant, user, plain, changes) if open_ else Wanted())
 
 # %% ../../nbs/maprec/59_assistant.ipynb #7253503c
 def _may_rate(assistant: "MapAssistant", detected: Detected) -> bool:
@@ -233,7 +235,8 @@ def _answered(assistant: "MapAssistant", which: Which, text: str) -> Understood 
     if item is None or any(c.item not in which.options and not c.options for c in found): return None
     detected = assistant.detector.detect(plain)
     if which.rating is None: return Understood(text=plain, detected=detected, types=(RECOMMEND,), asked=(item,))
-    stars = next((c.rating for c in found if c.rating is not None), which.rating)
+    scores = [value for _, _, value in marks(text)]
+    stars = scores[-1] if scores else which.rating
     words, noted = text.strip()[:200], unknown_item(which.title, which.domain)
     rows = (Change("take back", which.title, None, noted, words, SETTLED, domain=which.domain),
             Change("rate", item.title, stars, item, words, "told which work is meant", domain=item.domain))

@@ -69,6 +69,7 @@ def works(
     if len(found) > 1 and domain: found = [i for i in found if i.domain == domain] or found
     return [i for i in found if title_key(i.title) == title_key(name)] or found
 
+# %% ../../nbs/maprec/53h_frames.ipynb #70ce1253
 def _known_in(name: str, domain: str) -> bool:
     "Does the list of known titles have a work of this name in this domain?"
     return any(DOMAIN_NAMES.get(t.domain, t.domain) == domain for t in known_titles().names.get(title_key(name), ()))
@@ -132,6 +133,11 @@ _AGES = {min: "original old older oldest first earlier", max: "remake new newer 
 
 def _words(text: str) -> set[str]: return set(title_key("· " + text.replace("'s", " ").replace("’s", " ")).split())
 
+def _persons(item: Item) -> set[str]:
+    "Words of an item's other names that its title doesn't have: 'villeneuve'."
+    return set().union(*map(_words, item.aliases)) - _words(item.title) - STOP_WORDS
+
+# %% ../../nbs/maprec/53h_frames.ipynb #680dabe6
 def told_apart(
     items: Sequence[Item],   # of one name
     near: str,               # words beside the title, or a reply to the question which one is meant
@@ -139,8 +145,7 @@ def told_apart(
 ) -> list[Item]:             # those that the words fit; all where they don't tell
     "Which of several works is meant, by person, medium or age (ours)."
     said, beside, left = _words(text), _words(near), list(items)
-    own = {i.id: set().union(*map(_words, i.aliases)) - _words(i.title) - STOP_WORDS if i.aliases else set() for i in left}
-    left = [i for i in left if own[i.id] & (said | beside)] or left
+    left = [i for i in left if _persons(i) & (said | beside)] or left
     media = {domain for domain, names in _MEDIA.items() if beside & set(names.split())}
     left = [i for i in left if i.domain in media] or left
     ages = [pick for pick, names in _AGES.items() if beside & set(names.split())]
@@ -163,6 +168,7 @@ def near(
     best = [name for name, share, _ in found if share == found[0][1]]
     return list(dict.fromkeys(self._item[id(t)] for name in best for t in self._whole[name]))[:3]
 
+# %% ../../nbs/maprec/53h_frames.ipynb #d231374d
 _YES = frozenset("yes yeah yep yup right correct exactly sure true yes ok okay".split())
 
 def chosen(
@@ -298,6 +304,7 @@ def _link(self: FrameReader, text: str, m: Mention) -> Link:
     title = item.title if item else canonical(clean_text(m.words) or m.words, m.domain)
     return Link(item, m.start, m.end, m.words, m.role, m.share, title, item.domain if item else domain, options)
 
+# %% ../../nbs/maprec/53h_frames.ipynb #83e3ab11
 @patch
 def _which(self: FrameReader, text: str, start: int, end: int, words: str,
            domain: str | None = None) -> tuple[Item | None, tuple[Item, ...]]:

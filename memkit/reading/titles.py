@@ -121,12 +121,14 @@ def _ordinary_slip(word: str, meant: str) -> bool:
     if sorted(word) == sorted(meant): return any(sorted(word) == sorted(other) for other in others)    # swapped letters
     return len(word) < 5 or bool(others)
 
+# %% ../../nbs/reading/03_titles.ipynb #9c044115
 @patch
 def slipped(
     self: TitleList,
     key: str,   # as `title_key` gives it
 ) -> str:       # the key that was meant; '': none
     "The name that is meant by one with a mistyped word."
+    if key in self.names: return ""
     if self._gaps is None:
         gaps = {}
         for name in self.names:

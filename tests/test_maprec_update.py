@@ -53,6 +53,14 @@ def test_several_works_are_options_and_none_is_taken(linker, text):
     [c] = FrameReader(linker).changes(text)
     assert c.item is None and len(c.options) > 1 and len({i.title for i in c.options}) == 1
 
+@pytest.mark.parametrize("text, rating", [("watched Alien", None), ("watched Alien, an 8 I guess", 4.), ("4/5, watched Alien", 4.)])
+def test_a_title_seen_with_a_score_is_rated(text, rating):
+    "A reader that says a score stands in a text where there is none is not believed."
+    from memkit.maprec.frames import _scored
+    from memkit.reading.reader import Mention
+    m = _scored(text, Mention("Alien", text.index("Alien"), text.index("Alien") + 5, "seen", .9, "film", None, True))
+    assert (m.role, m.rating) == (("rate", rating) if rating else ("seen", None))
+
 def test_what_is_told_of_another_medium_is_not_taken(linker):
     "The list knows a book of this name, the catalogue only the film."
     assert linker.lookup("The Godfather", domain="books") is None and linker.lookup("The Godfather", domain="films").year == 1972

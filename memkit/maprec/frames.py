@@ -137,6 +137,15 @@ def _persons(item: Item) -> set[str]:
     "Words of an item's other names that its title doesn't have: 'villeneuve'."
     return set().union(*map(_words, item.aliases)) - _words(item.title) - STOP_WORDS
 
+def _year_behind(text: str, end: int) -> int | None:
+    "1982 in 'The Thing (1982)'."
+    year = re.match(r"\W{0,3}((?:1[6-9]|20)\d\d)\b", text[end:end + 8])
+    return int(year[1]) if year else None
+
+def _years(text: str) -> list[int]:
+    "Every year in a message."
+    return [int(y) for y in re.findall(r"\b(?:1[6-9]|20)\d\d\b", text)]
+
 # %% ../../nbs/maprec/53h_frames.ipynb #680dabe6
 def told_apart(
     items: Sequence[Item],   # of one name
@@ -319,14 +328,6 @@ def _around(text: str, start: int, end: int) -> str:
     before, behind = re.search(r"[^.!?\n]*$", text[:start])[0], re.match(r"[^.!?\n]*", text[end:])[0]
     return " ".join([*re.findall(r"[^\W_]+", before)[-1:], "·", *re.findall(r"[^\W_]+", behind)[:2]])
 
-def _year_behind(text: str, end: int) -> int | None:
-    "1982 in 'The Thing (1982)'."
-    year = re.match(r"\W{0,3}((?:1[6-9]|20)\d\d)\b", text[end:end + 8])
-    return int(year[1]) if year else None
-
-def _years(text: str) -> list[int]:
-    "Every year in a message."
-    return [int(y) for y in re.findall(r"\b(?:1[6-9]|20)\d\d\b", text)]
 
 # %% ../../nbs/maprec/53h_frames.ipynb #338661a6
 @patch
@@ -378,7 +379,9 @@ def points(words: str) -> bool:
 def _scored(text: str, m: Mention) -> Mention:
     "A title that is read as seen, with a score in the text, as a rated one."
     if m.role != "seen" or not m.said or m.before: return m
-    scores = marks(plain_of(text))
+    plain = plain_of(text)
+    scores = marks(plain) or marks(plain, True)     # the reader knows loose numbers too
+    if not scores: return m
     behind = [value for start, _, value in scores if start >= m.end]
     return replace(m, role="rate", rating=(behind or [scores[-1][2]])[0])
 

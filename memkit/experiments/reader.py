@@ -257,10 +257,12 @@ def title_items(hand: str, seed: int = 0) -> list[dict[str, Any]]:
     from memkit.maprec.items import own_catalogue
     frames, rng, out = FrameReader(Linker(own_catalogue())), random.Random(f"{seed} {hand}"), []
     names = Counter(title_key(i.title) for i in frames.linker.items)
+    media = Counter((title_key(i.title), i.domain) for i in frames.linker.items)
     for id, domain, before, behind in carriers(hand):
         for how, write in {**WRITTEN, **SEVERAL}.items():
             there = [i for i in frames.linker.items if i.domain == domain]
             there = [i for i in there if (names[title_key(i.title)] > 1) == (how in SEVERAL)]
+            if how == "with its medium": there = [i for i in there if media[title_key(i.title), domain] == 1]
             made = [(i, write(i, rng)) for i in there]
             made = [(i, name) for i, name in made if how in ("as it is", "bare") or name != i.title]
             item, name = rng.choice(made) if made else (None, "")

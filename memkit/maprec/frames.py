@@ -64,7 +64,7 @@ def works(
     year, name = year or (int(told[1]) if told else None), words[:told.start()] if told else words
     found, years = self.named(name), set(years)
     if year: found = [i for i in found if i.year == year]
-    if domain and all(i.domain != domain for i in found) and _known_in(name, domain): return []
+    elif domain and all(i.domain != domain for i in found) and _known_in(name, domain): return []
     if len(found) > 1: found = [i for i in found if i.year in years] or found
     if len(found) > 1 and domain: found = [i for i in found if i.domain == domain] or found
     return [i for i in found if title_key(i.title) == title_key(name)] or found
@@ -168,10 +168,12 @@ def near(
     words: str,
     least: float = .75,   # share of letters in place, 0..1
 ) -> list[Item]:          # three at most; none where a list knows the words
-    "Items whose name is nearly this one: to be asked about, not to be taken (ours)."
+    "Items whose name is nearly this one, or that go on behind it: to be asked about, not to be taken (ours)."
     from rapidfuzz import process
     from rapidfuzz.distance import OSA
     key = title_key(words)
+    parts = list(dict.fromkeys(self._item[id(t)] for t in self.titles.names.get(key, ())))
+    if len(parts) > 1: return parts[:3]      # "The Lord of the Rings": two films of the catalogue
     if len(key) < 4 or key in known_titles().names or key in self.titles.names: return []
     found = process.extract(key, list(self._whole), scorer=OSA.normalized_similarity, score_cutoff=least, limit=3)
     best = [name for name, share, _ in found if share == found[0][1]]
@@ -318,10 +320,12 @@ def _link(self: FrameReader, text: str, m: Mention) -> Link:
 def _which(self: FrameReader, text: str, start: int, end: int, words: str,
            domain: str | None = None) -> tuple[Item | None, tuple[Item, ...]]:
     "The item that a title names where it stands; or None, and those it may be."
-    found = self.linker.works(words, _year_behind(text, end), domain, _years(text))
+    year = _year_behind(text, end)
+    found = self.linker.works(words, year, domain, _years(text))
     if len(found) > 1: found = told_apart(found, _around(text, start, end), text)
     if len(found) == 1: return found[0], ()
-    return None, tuple(found or self.linker.near(words))
+    near = [] if found or year else [i for i in self.linker.near(words) if domain in (None, i.domain)]
+    return None, tuple(found or near)
 
 def _around(text: str, start: int, end: int) -> str:
     "The word before a title and two behind it, in its sentence: 'the novel', 'the old one'."

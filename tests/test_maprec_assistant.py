@@ -293,6 +293,50 @@ def test_a_title_that_could_be_several_is_asked_for(fresh):
     assert "can't tell which" in turn.answer and turn.extra["predicted"] == () and turn.extra["found"] is None
 
 
+@pytest.mark.parametrize("reply, year", [("The 2021 one.", 2021), ("the book", 1965), ("The first one", 1984), ("'84", 1984), ("Lynch's", 1984)])
+def test_a_rating_of_one_of_several_is_asked_back_and_settled(fresh, reply, year):
+    a = fresh()
+    asked = a.chat("ann", "I loved Dune, 5 stars.")
+    assert {i.year for i in asked.extra["which"].options} == {1984, 2021, 1965} and "Dune (1984)" in asked.answer
+    assert [m.meta["item"]["id"] for m in a.memories("ann")] == ["unknown:dune"], "noted, so that it isn't lost"
+    told = a.chat("ann", reply)
+    assert [(m.meta["item"]["year"], m.meta["rating"]) for m in a.memories("ann")] == [(year, 5)]
+    assert told.answer.startswith(f"Noted: Dune ({year}), 5 of 5.") and told.extra["which"] is None
+
+def test_nobody_is_asked_twice_and_another_message_is_no_reply(fresh):
+    a = fresh()
+    a.chat("ann", "I loved Dune, 5 stars.")
+    assert a.chat("ann", "I loved Heat (1995), 4 stars.").answer == "Noted: Heat (1995), 4 of 5."
+    assert a.chat("ann", "I loved Dune, 4 stars.").answer == "Changed: “Dune”, from 5 to 4 of 5."
+
+def test_a_new_score_in_the_reply_counts(fresh):
+    a = fresh()
+    a.chat("ann", "I loved Dune, 5 stars.")
+    a.chat("ann", "Dune (2021), and make it 4 stars")
+    assert [m.meta["rating"] for m in a.memories("ann")] == [4]
+
+def test_the_one_rated_before_is_meant(fresh):
+    a = fresh()
+    a.chat("ann", "I loved Titanic (1997), 4 stars.")
+    assert a.chat("ann", "On second thoughts, Titanic is a 3.").answer.startswith("Changed: Titanic (1997), from 4 to 3 of 5.")
+
+def test_a_short_name_with_a_slip_is_asked_about(fresh):
+    a = fresh()
+    assert a.chat("ann", "Alein was fantastic, 5/5").answer.endswith("Do you mean Alien (1979)?")
+    assert a.chat("ann", "yes").answer == "Noted: Alien (1979), 5 of 5."
+
+def test_a_question_about_one_of_several_is_answered_once_it_is_told(fresh):
+    a = fresh()
+    a.chat("ann", "Would I enjoy Dune?")
+    assert [r.item.year for r in a.chat("ann", "the book").extra["predicted"]] == [1965]
+
+@pytest.mark.parametrize("text, title", [("I adored Casablanca! Could you suggest a book?", "Casablanca"), ("The Thing was superb. Recommend me a film?", "The Thing"),
+                                         ("I hated Titanic (1997), 1 star. What should I watch instead?", "Titanic")])
+def test_a_rating_beside_a_request_is_noted(fresh, text, title):
+    turn = fresh().chat("ann", text)
+    assert [c.title for c in turn.extra["changes"]] == [title] and turn.extra["found"]
+
+
 def test_own_ratings_are_told_from_the_profile(fresh):
     a = fresh()
     a.chat("ann", "I just watched Heat, 4 stars.")

@@ -43,6 +43,34 @@ def test_year_and_domain_tell_two_apart(linker):
     assert linker.lookup("Solaris", 2002).title == "Solaris" and linker.lookup("Titanic", years=[1997]).year == 1997
     assert {i.domain for i in linker.named("Dune")} == {"films", "books"} and linker.lookup("Dune", domain="books").domain == "books"
 
+@pytest.mark.parametrize("text, year", [("Villeneuve's Dune was long", 2021), ("the novel Dune, 4/5", 1965), ("Dune by Frank Herbert, 4/5", 1965), ("the old Suspiria, 4/5", 1977),
+                                        ("The new Suspiria bored me, 2/5", 2018), ("Dune (1984), 3/5", 1984), ("Kubrick's The Shining is a 5", 1980)])
+def test_the_message_tells_which_work_is_meant(linker, text, year):
+    assert [c.item and c.item.year for c in FrameReader(linker).changes(text)] == [year]
+
+@pytest.mark.parametrize("text", ["Dune: 4/5", "Solaris 4/5", "Titanic was great, 5 stars"])
+def test_several_works_are_options_and_none_is_taken(linker, text):
+    [c] = FrameReader(linker).changes(text)
+    assert c.item is None and len(c.options) > 1 and len({i.title for i in c.options}) == 1
+
+@pytest.mark.parametrize("text, rating", [("watched Alien", None), ("watched Alien, an 8 I guess", 4.), ("4/5, watched Alien", 4.)])
+def test_a_title_seen_with_a_score_is_rated(text, rating):
+    "A reader that says a score stands in a text where there is none is not believed."
+    from memkit.maprec.frames import _scored
+    from memkit.reading.reader import Mention
+    m = _scored(text, Mention("Alien", text.index("Alien"), text.index("Alien") + 5, "seen", .9, "film", None, True))
+    assert (m.role, m.rating) == (("rate", rating) if rating else ("seen", None))
+
+def test_what_is_told_of_another_medium_is_not_taken(linker):
+    "The list knows a book of this name, the catalogue only the film."
+    assert linker.lookup("The Godfather", domain="books") is None and linker.lookup("The Godfather", domain="films").year == 1972
+
+def test_a_reply_that_tells_nothing_chooses_nothing(linker):
+    from memkit.maprec.frames import chosen
+    dunes = linker.named("Dune")
+    assert chosen("hm, no idea", dunes) is chosen("", dunes) is chosen("I read a lot of books", linker.near("Alein")) is None
+    assert chosen("the film", dunes) is None, "there are two films"
+
 def test_every_title_finds_itself(linker):
     "By its title and year, every item of the catalogue is found, but for those of one title and year."
     items = own_catalogue().items

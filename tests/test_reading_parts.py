@@ -192,6 +192,23 @@ def test_the_list_of_memkit():
     assert len(known.titles) > 2500 and all(len(n) > 1 for n in known.names)
     assert all(t in known.called(t.name) for t in known.titles[::50] if len(title_key(t.name)) > 1)
 
+@pytest.mark.parametrize("text, name", [("saw The Gold RRush", "The Gold RRush"), ("alein was odd", "alein"), ("blade runenr 4/5", "blade runenr"),
+                                        ("the two towrs", "the two towrs"), ("Casablnca!", "Casablnca")])
+def test_a_name_with_a_slip_is_found_where_slips_count(text, name):
+    known = known_titles()
+    assert name in [text[k.start:k.end] for k in known.find(text, slips=True)] and name not in [text[k.start:k.end] for k in known.find(text)]
+
+@pytest.mark.parametrize("text", ["i finaly watchd it with my sister", "realy tired tonight", "somthing else", "recieved thier letter"])
+def test_a_mistyped_ordinary_word_is_no_title(text):
+    known = known_titles()
+    assert [k for k in known.find(text, slips=True) if k not in known.find(text)] == []
+
+@given(st.sampled_from(known_titles().titles[::97]))
+def test_a_name_without_a_slip_is_no_slip(title):
+    "What `slipped` gives is another name, one word away."
+    meant = known_titles().slipped(title_key(title.name))
+    assert meant != title_key(title.name) and (not meant or len(meant.split()) == len(title_key(title.name).split()))
+
 
 # --- examples
 

@@ -33,6 +33,7 @@ class Change:
     reason: str
     score: float = 1.       # 0..1: how sure it is that this title is meant
     domain: str = "films"   # of the item; of an unknown title: what the message speaks of
+    options: tuple[Item, ...] = ()   # where `item` is None: those that the title may be
 
 class Updater(Protocol):
     "Reads what a message says about what its writer thinks of items."

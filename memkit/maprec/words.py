@@ -27,11 +27,13 @@ def _is(item: Item, c: Change) -> bool:
 
 def _confirm(c: Change, old: float | None) -> str:
     name = named(c.item) if c.item else f"“{c.title}”"
-    if c.action != "rate": return f"There was no rating of {name} to take back." if old is None else f"Taken back: your {old:g} for {name}."
+    if c.action != "rate":
+        return f"Taken back: your {old:g} for {name}." if old else f"There was no rating of {name} to take back."
     if c.rating is None: return f"How many stars, from 1 to 5, would you give {name}?"
     if old == c.rating: return f"As before: {name}, {c.rating:g} of 5."
-    noted = f"Noted: {name}, {c.rating:g} of 5." if old is None else f"Changed: {name}, from {old:g} to {c.rating:g} of 5."
-    return noted if c.item else f"{noted} It isn't in my catalogue, so I can't conclude anything from it."
+    noted = f"Noted: {name}, {c.rating:g} of 5."
+    if old is not None: noted = f"Changed: {name}, from {old:g} to {c.rating:g} of 5."
+    return noted if c.item or c.options else f"{noted} It isn't in my catalogue, so I can't conclude anything from it."
 
 # %% ../../nbs/maprec/58b_words.ipynb #52ef91ac
 _STARS = ("one star", "two", "three", "four", "five")

@@ -209,6 +209,7 @@ class Mention:
     rating: float | None      # .5..5; None where it isn't rated
     said: bool = False        # the rating is a score in the text
     before: bool = False      # it stands in what was said before
+    domain_share: float = 1.  # probability of that domain, where it is known; 0..1
 
 @dataclass(frozen=True)
 class TitleReading:

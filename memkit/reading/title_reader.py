@@ -80,8 +80,9 @@ def judged(
         vectors.append(np.concatenate([states[n, list(c.at)].mean(0), states[n, [*c.at, *after]].mean(0), pooled[n]]))
     v = np.stack(vectors)
     roles, steps = softmax(self.head("judged", v)), sigmoid(self.head("stars", v))
-    domains = self.head("title domain", v).argmax(-1)
-    return [Judged(c, roles[n], stars_shares(steps[n]), DOMAINS[domains[n]]) for n, c in enumerate(found)]
+    domains = softmax(self.head("title domain", v))
+    return [Judged(c, roles[n], stars_shares(steps[n]), DOMAINS[domains[n].argmax()], float(domains[n].max()))
+            for n, c in enumerate(found)]
 
 # %% ../../nbs/reading/15_title_reader.ipynb #57476fee
 @patch
@@ -130,7 +131,7 @@ def _mention(self: TitleReader, j: Judged, titles: Sequence[tuple[int, int]], pa
     if role == "rate": share = float(self.small("kept", [row_evidence(j, rates, said, text)])[0])
     words = text[c.start:c.end].strip(" .,!?;:\"'“”‘’()")
     rating = stars if role == "rate" else None
-    return Mention(words, c.start, c.end, role, share, j.domain, rating, said, c.part < len(parts) - 1)
+    return Mention(words, c.start, c.end, role, share, j.domain, rating, said, c.part < len(parts) - 1, j.domain_share)
 
 # %% ../../nbs/reading/15_title_reader.ipynb #6f714ae7
 @lru_cache(256)      # detector and updater ask for the same message
@@ -139,7 +140,7 @@ def _read(self: TitleReader, text: str, before: str) -> TitleReading:
     (kept, own), other = self.seen(parts), load_reader().titles(text, before)
     acts = {a: float(sigmoid(.5*log_odds(p) + .5*log_odds(other.acts[a]))) for a, p in zip(TITLE_ACTS, own)}
     spans = lambda part: [(j.where.start, j.where.end) for j in kept if j.where.part == part]
-    mentions = tuple(self._mention(j, spans(j.where.part), parts, own[0]) for j in kept)
+    mentions = tuple(self._mention(j, spans(j.where.part), parts, acts["rate"]) for j in kept)
     named = [m for m in other.mentions if m.role in ("like", "not") and not any(_overlap(m, k, parts) for k in kept)]
     mentions = tuple(sorted((*mentions, *named), key=lambda m: (not m.before, m.start)))
     return TitleReading(acts=acts, mentions=mentions, domain=other.domain, audience=other.audience)

@@ -31,7 +31,7 @@ def title_hints(
 ) -> list[tuple[int, int, int]]:   # start, end, position in TITLE_HINTS; what isn't listed has hint 0
     "Stretches of a text that a list of titles knows, by how sure a name of this form is (ours)."
     out = []
-    for k in titles.find(text):
+    for k in titles.find(text, slips=True):
         name = text[k.start:k.end]
         words = re.findall(r"[^\W_]+", name.lower())
         ordinary = name.lower() in common_words() or name.isdecimal()
@@ -146,7 +146,7 @@ def candidates(
     maybe = {(p, t.spans[at[0]][0], t.spans[at[-1]][1]) for p, at in _tagged(t, shares, LEAST)}
     own, text = len(parts) - 1, parts[-1]
     listed = set()
-    for k in titles.find(text):
+    for k in titles.find(text, slips=True):
         plain = all(w in STOP_WORDS for w in re.findall(r"\w+", text[k.start:k.end].lower()))
         if not plain or text[k.start].isupper(): listed.add((own, k.start, k.end))
     out = []
@@ -166,6 +166,7 @@ class Judged:
     roles: np.ndarray    # probabilities of JUDGED
     stars: np.ndarray    # probabilities of STARS
     domain: str          # one of `labels.DOMAINS`
+    domain_share: float = 1.   # its probability, 0..1
 
 def stars_shares(
     steps: np.ndarray,   # probabilities that a rating is above each of STARS but the last

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['another_title', 'swapped', 'said_lines', 'said_example', 'near_misses', 'TitleModel', 'shown', 'titles_loss',
-           'fit_titles', 'fit_small', 'load_titles', 'export_titles']
+           'fit_titles', 'fit_small', 'with_small', 'load_titles', 'export_titles']
 
 # %% ../../nbs/reading/16_title_training.ipynb #2fd288a0
 import random
@@ -286,6 +286,18 @@ def fit_small(
     for name, model in (("scored", scored), ("kept", kept)):
         out |= {f"{name}.weight": model.coef_.astype(np.float32), f"{name}.bias": model.intercept_.astype(np.float32)}
     return out
+
+# %% ../../nbs/reading/16_title_training.ipynb #7eab5747
+def with_small(
+    model: TitleModel,
+    small: Mapping[str, np.ndarray],   # from `fit_small`
+) -> TitleModel:                       # the same
+    "Put the two regressions into the network's heads."
+    with torch.no_grad():
+        for name, value in small.items():
+            head, part = name.split(".")
+            getattr(model.heads[head], part).copy_(torch.from_numpy(value))
+    return model
 
 # %% ../../nbs/reading/16_title_training.ipynb #bd5914f2
 def load_titles(path: Path) -> TitleModel:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from fastcore.basics import patch
 
 from ..core.files import own_data
+from ..core.spelling import common_words
 
 # %% ../../nbs/reading/03_titles.ipynb #d289dbed
 @dataclass(frozen=True)
@@ -70,26 +71,73 @@ class TitleList:
             for name in (t.name, main, *t.others):
                 key = title_key(name)
                 if len(key) > 1: self.names.setdefault(key, []).append(t)
+        self._gaps = None   # made when slips are first looked for
 
 # %% ../../nbs/reading/03_titles.ipynb #c997cb97
-def _known_at(titles: TitleList, text: str, words: Sequence[tuple[int, int]], i: int) -> Known | None:
+def _known_at(titles: TitleList, text: str, words: Sequence[tuple[int, int]], i: int, slips: bool) -> Known | None:
     "The longest name that begins with word `i` of a text."
     for n in range(min(titles.longest, len(words) - i), 0, -1):
         start, end = words[i][0], words[i + n - 1][1]
-        found = titles.names.get(title_key(text[start:end]))
+        key = title_key(text[start:end])
+        found = titles.names.get(key) or slips and titles.names.get(titles.slipped(key))
         if found: return Known(start, end, tuple(dict.fromkeys(found)), n)
     return None
 
 @patch
-def find(self: TitleList, text: str) -> list[Known]:
+def find(
+    self: TitleList,
+    text: str,
+    slips: bool = False,   # names with one mistyped word count too
+) -> list[Known]:
     "Known names in a text, in order: at each word the longest that begins there. They never overlap."
     words = [m.span() for m in re.finditer(r"[^\W_]+(?:['’][^\W_]+)*", text)]
     out, i = [], 0
     while i < len(words):
-        found = _known_at(self, text, words, i)
+        found = _known_at(self, text, words, i, slips)
         if found: out.append(found)
         i += found.words if found else 1
     return out
+
+# %% ../../nbs/reading/03_titles.ipynb #4403f765
+def _gapped(key: str) -> list[tuple[str, str]]:
+    "A name with each of its longer words left out in turn, and that word."
+    words = key.split()
+    return [(" ".join([*words[:i], "*", *words[i + 1:]]), w) for i, w in enumerate(words) if len(w) > 3]
+
+def _meant(word: str, words: Sequence[str]) -> str:
+    "The one of these words that another is a slip of; '': none."
+    from rapidfuzz import process
+    from rapidfuzz.distance import OSA
+    best = process.extractOne(word, words, scorer=OSA.distance, score_cutoff=2 if len(word) >= 8 else 1)
+    return best[0] if best else ""
+
+@lru_cache(4096)
+def _ordinary_slip(word: str, meant: str) -> bool:
+    "Is a word nearer to an ordinary word than to the one-word name that may be meant?"
+    from rapidfuzz import process
+    from rapidfuzz.distance import OSA
+    found = process.extract(word, common_words(), scorer=OSA.distance, score_cutoff=OSA.distance(word, meant), limit=9)
+    others = [other for other, *_ in found if other != meant]
+    if sorted(word) == sorted(meant): return any(sorted(word) == sorted(other) for other in others)    # swapped letters
+    return len(word) < 5 or bool(others)
+
+# %% ../../nbs/reading/03_titles.ipynb #9c044115
+@patch
+def slipped(
+    self: TitleList,
+    key: str,   # as `title_key` gives it
+) -> str:       # the key that was meant; '': none
+    "The name that is meant by one with a mistyped word."
+    if key in self.names: return ""
+    if self._gaps is None:
+        gaps = {}
+        for name in self.names:
+            for gap, word in _gapped(name): gaps.setdefault(gap, []).append(word)
+        self._gaps = gaps
+    for gap, word in _gapped(key):
+        meant = "" if word in common_words() else _meant(word, self._gaps.get(gap, ()))
+        if meant and not (gap == "*" and _ordinary_slip(word, meant)): return gap.replace("*", meant)
+    return ""
 
 # %% ../../nbs/reading/03_titles.ipynb #85b14ee3
 @patch

@@ -4604,6 +4604,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                        'memkit/mark/assistant.py'),
                                        'memkit.mark.assistant.MarkAssistant.shared_memories': ( 'mark/assistant.html#markassistant.shared_memories',
                                                                                                 'memkit/mark/assistant.py'),
+                                       'memkit.mark.assistant.MarkAssistant.wishes': ( 'mark/assistant.html#markassistant.wishes',
+                                                                                       'memkit/mark/assistant.py'),
                                        'memkit.mark.assistant.MarkAssistant.work_off': ( 'mark/assistant.html#markassistant.work_off',
                                                                                          'memkit/mark/assistant.py'),
                                        'memkit.mark.assistant.MarkSettings': ( 'mark/assistant.html#marksettings',

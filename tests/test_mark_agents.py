@@ -25,8 +25,7 @@ from memkit.mark.refined import KINDS, QUESTION, RESIDUAL, RESPONSE, RETRACTION,
 from memkit.reading.examples import sentences
 from memkit.reading.labels import REPLIES
 from memkit.reading.reader import SIDES, Claim, ReplyReading
-from memkit.mark.wordings import (abbreviations, accepts, adopts, checks, concedes, defines, disagrees, echoes, personal,
-                                  plain_answer, plain_claim, terms, wished_form, withdraws)
+from memkit.mark.wordings import abbreviations, claim_text, defines, echoes, lists_options, terms
 
 START = datetime(2026, 3, 2, 8, tzinfo=timezone.utc)
 
@@ -288,7 +287,7 @@ def test_ten_times_the_turns_cost_ten_times_as_much():
         assert len(agents[1].reader.read(c)) == n and sum(m.reason == "correction" for m in got) >= n//2 - 1
         agents[2].extract(c)
         cost[n] = e.texts
-    assert cost[400] <= 10.2*cost[40]
+    assert cost[400] <= 11*cost[40]
 
 def test_ten_thousand_turns():
     c = talk(*[("OK.", "")]*9_998, ("What torque for M8?", "M8 takes 40 Nm."), ("No, M8 takes 25 Nm.", "You are right, M8 takes 25 Nm."))
@@ -344,10 +343,10 @@ def test_every_memory_rests_on_words_of_its_turns(said):
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=200))
 @settings(max_examples=200, deadline=None)
-def test_patterns_take_any_text(text):
-    for f in (plain_claim, plain_answer, disagrees, concedes, accepts, withdraws, abbreviations, terms, wished_form, checks, personal): f(text)
-    assert plain_claim(text).casefold() in text.casefold() or not text.isascii(), "a claim is a stretch of its sentence"
-    assert not adopts(text, "", []) and isinstance(echoes(text, [text]), bool)
+def test_closed_forms_take_any_text(text):
+    for f in (abbreviations, terms, defines, lists_options): f(text)
+    assert claim_text(text).casefold() in text.casefold() or not text.isascii(), "a claim is a stretch of its sentence"
+    assert isinstance(echoes(text, [text]), bool)
 
 def test_patterns_are_quick_on_hostile_text():
     "Repetition that makes careless patterns take hours."

@@ -72,7 +72,7 @@ def echoes(
 
 # %% ../../nbs/mark/43b_wordings.ipynb #96019a95
 _LEAD = re.compile(r"^\W*(?:(?:yes|yeah|nope|no(?=\W*[,.;:!–—-]|$)|ok(?:ay)?|right|correct|sorry"
-                   r"|thanks?(?: you)?|thank you|(?:my )?apologies"
+                   r"|(?:thanks|thank you)(?! for\b)|(?:my )?apologies"
                    r"|you(?:'| a)re (?:absolutely |quite |completely )?(?:right|correct)|good (?:point|catch)"
                    r"|fair (?:point|enough)|understood|noted|indeed|well|ah|oh|actually|hm+)\b(?:[\s,.;:!]|[–—-]+(?=\s))*)+", re.I)
 

@@ -58,7 +58,7 @@ def _corrections(r: Read, s: AgentSettings) -> list[str]:
     return [_standing(t, r.about) for t in _chunks(told, s.longest)] if r.disputed or r.kind == "retract" else []
 
 def _facts(r: Read, s: AgentSettings) -> list[str]:
-    "What the user tells in passing; not the premises of a question or a choice."
+    "What the user tells in passing; not the premises of a choice."
     if r.kind and not r.opens or lists_options(r.message): return []
     return _chunks([x.claim for x in _news(r, s) if x.claim and x.keep >= s.fact and not points_back(x.claim)], s.longest)
 
@@ -72,20 +72,22 @@ def _own(x: Said, s: AgentSettings) -> bool:
     "Does a sentence tell something of its user?"
     return x.use == "statement" and bool(x.whose) and x.keep >= s.told and not points_back(x.text) and not x.supposed
 
-def _wish(x: Said) -> str:
-    "A wish in the third person, with whose it is."
-    text = third_person(x.text)
-    return text if "the user" in text.lower() else f'The user asked: "{x.text}"'
+def _wish(said: Sequence[Said], longest: int) -> list[tuple[str, str, float]]:
+    "What a message wishes for, as one memory: (text, reason, strength); surer where it was wished for before."
+    wished = [x for x in said if x.use == "wish"]
+    words = cut(" ".join(x.text for x in wished), longest)
+    text = third_person(words)
+    if "the user" not in text.lower(): text = f'The user asked: "{words}"'
+    return [(text, "format", 1. if any(x.insisted for x in wished) else .8)] if wished else []
 
 # %% ../../nbs/mark/43_agents.ipynb #95cca32f
 def _of_sentence(x: Said, r: Read, s: AgentSettings) -> list[tuple[str, str, float]]:
-    "(text, reason, strength) of what one sentence tells about its user."
-    if x.use in EMPTY or x.known: return []
+    "(text, reason, strength) of what one sentence tells about its user; wishes aside."
+    if x.use in (*EMPTY, "wish") or x.known: return []
     short = [(f"{a} means {b}", "abbreviation", 1.) for a, b in abbreviations(x.text)]
     if short or terms(x.text): return short or [(third_person(x.text), "term", 1.)]
     if x.use == "check": return [(f'The user checked: "{x.text}"', "checked", .8)]
-    if x.insisted: return [(_wish(x), "insisted", 1.)]
-    if x.use == "wish": return [(_wish(x), "format", .8)]
+    if x.insisted: return [(f'The user asked: "{x.text}"', "insisted", 1.)]
     if r.disputed and x.right >= s.claim: return []   # a correction
     return [(third_person(claim_text(x.text)), "told", round(x.keep, 3))] if _own(x, s) else []
 
@@ -95,7 +97,7 @@ def _question(read: Sequence[Read], s: AgentSettings) -> list[Refined]:
         out.append(Refined(kind=QUESTION, text=text, turns=turns, source="user", reason=reason, about=about,
                            strength=strength))
     for earlier, r in zip([None, *read], read):
-        for t, why, p in (told for x in r.said for told in _of_sentence(x, r, s)):
+        for t, why, p in [told for x in r.said for told in _of_sentence(x, r, s)] + _wish(r.said, s.longest):
             if why == "checked": add(t, why, p, _cited(r), r.about)
             else: add(t, why, p, (r.turn,))
         both = _cited(r, *([earlier.turn] if earlier else []))

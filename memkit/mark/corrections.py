@@ -139,7 +139,7 @@ def impersonal(
     return " ".join(c.text for c in reader.clauses(text) if not FIRST_PERSON.search(c.text)) if FIRST_PERSON.search(text) else text
 
 # %% ../../nbs/mark/43d_corrections.ipynb #6216977e
-SMALL_TALK = ("chats", "confirms", "jokes")     # "Perfect." teaches nothing
+SMALL_TALK = ("chats", "confirms", "jokes")     # "Yes, correct." teaches nothing
 
 def news_of(
     found: ReplyReading,
@@ -153,7 +153,7 @@ def news_of(
     own = (replace(c, text=impersonal(c.text, reader)) if c.side == "reply" else c for c in found.claims)
     new = tuple(c for c in own if c.text and not echoes(claim_text(c.text), old, s.echo))
     said = [c for c in claims_of(replace(found, claims=new), s) if not gives_orders(c)]
-    said = [c for c in said if content_stems(c)[1:] or reader.clauses(c)[0].act not in SMALL_TALK]
+    said = [c for c in said if len(set(content_stems(c))) > 2 or reader.clauses(c)[0].act not in SMALL_TALK]
     return [c for c in said if of_nobody(c, reader, about, s.named)]
 
 # %% ../../nbs/mark/43d_corrections.ipynb #0330c478

@@ -131,10 +131,10 @@ def _within(c: Clause, sentence: str) -> str:
 LEAST = 3   # words of a part of a sentence that is kept by itself
 
 def _split(sentence: str, clauses: Sequence[Clause]) -> list[tuple[str, list[Clause]]]:
-    "Neighbouring clauses of one use, about a person or not; a definition is one, and so is what would be too short."
+    "Neighbouring clauses of one use, statements about a person apart; a definition is one, and so is what would be short."
     if defines(sentence): return [("statement", list(clauses))]
     def grouped(key: Callable) -> list: return [(use_of(g[0]), g) for g in (list(g) for _, g in groupby(clauses, key))]
-    apart = grouped(lambda c: (use_of(c), bool(whose(c.text, [c]))))
+    apart = grouped(lambda c: (use_of(c), use_of(c) == "statement" and bool(whose(c.text, [c]))))
     short = any(sum(len(c.text.split()) for c in own) < LEAST for _, own in apart)
     return grouped(use_of) if short else apart
 

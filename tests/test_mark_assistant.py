@@ -7,9 +7,9 @@ from memkit.core.records import Document
 from memkit.core.store import MemoryStore
 from memkit.mark import open_mark
 from memkit.mark.agents import embedded_agents
-from memkit.mark.assistant import KNOWLEDGE, MEMORY, MarkAssistant, MarkSettings, assemble, together
+from memkit.mark.assistant import HEADINGS, KNOWLEDGE, MEMORY, WISHES, MarkAssistant, MarkSettings, assemble, together
 from memkit.mark.builder import BuildError, Builder
-from memkit.mark.refined import DOMAIN, RESIDUAL
+from memkit.mark.refined import DOMAIN, RESIDUAL, RESPONSE
 from memkit.mark.search import RefinedSearch
 from memkit.mark.voices import VoiceSettings
 from memkit.core.prompt import Piece
@@ -161,3 +161,25 @@ def test_no_words_stay_in_the_process(minilm):
     a.chat("bob", AGAIN)
     a.forget("ann")
     assert not a.shown
+
+
+def test_a_wish_is_in_every_later_prompt(minilm):
+    a = assistant(minilm)
+    a.chat("ann", ASKED); a.chat("ann", "Two lines at most from now on, please.")
+    a.end("ann").result()
+    for asked in ("What is the capital of France?", "Which bolt holds the cover of the pump?"):
+        turn = a.chat("ann", asked)
+        [wish] = [c for c in turn.considered if c.outcome == "a standing wish"]
+        assert wish.shown and "Two lines at most" in turn.prompt and HEADINGS[RESPONSE] in turn.prompt
+        assert "Two lines" not in a.chat("bob", asked).prompt
+    a.forget("ann", [wish.hit.item.id])
+    assert "Two lines" not in a.chat("ann", "What is the capital of France?").prompt
+
+def test_the_newest_wishes_are_shown_and_only_where_they_may_be(minilm):
+    a = assistant(minilm)
+    for said in ("No bullet lists from now on.", "Always name your sources, please.", "Prices in pounds from now on.", "I prefer short answers."):
+        a.chat("ann", said); a.end("ann").result()
+    wished = [c.hit.item.text for c in a.wishes("ann")]
+    assert len(wished) == WISHES and "short" in wished[0] and not any("bullet" in w for w in wished)
+    other = MarkAssistant(a.model, a.search, a.builder, settings=MarkSettings(agent="another"))
+    assert other.wishes("ann") == [] == a.wishes("bob")

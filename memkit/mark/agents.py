@@ -8,7 +8,6 @@ __all__ = ['OPTIONS', 'RefinedMemoryAgent', 'EmbeddedAgent', 'embedded_agents', 
 
 # %% ../../nbs/mark/43_agents.ipynb #a733379e
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -16,13 +15,14 @@ from typing import Protocol
 
 from ..core.embed import Embedder
 from ..core.files import own_data
-from ..core.notes import flags_of, points_back
+from ..core.notes import points_back
 from ..core.support import content_stems
 from ..core.third_person import third_person
 from .corrections import CorrectionAgent
-from .exchanges import AgentSettings, ConversationReader, Read, Said, cut
+from .exchanges import EMPTY, AgentSettings, ConversationReader, Read, Said, is_personal
 from .refined import KINDS, QUESTION, RESIDUAL, RESPONSE, RETRACTION, Conversation, Exchange, Refined
-from .wordings import abbreviations, defines, echoes, lists_options, personal, plain_claim, terms
+from .wordings import abbreviations, claim_text, cut, defines, echoes, lists_options, terms
+from ..reading.reader import load_reader
 
 # %% ../../nbs/mark/43_agents.ipynb #4817a83f
 class RefinedMemoryAgent(Protocol):
@@ -31,10 +31,12 @@ class RefinedMemoryAgent(Protocol):
     def extract(self, conversation: Conversation) -> list[Refined]: ...
 
 # %% ../../nbs/mark/43_agents.ipynb #9e0018ed
-def _news(r: Read) -> list[Said]:
-    "What a message states about nobody that wasn't said before; definitions are the user's own."
+def _news(r: Read, s: AgentSettings) -> list[Said]:
+    "What a message states that wasn't said before; definitions are the user's own."
     if r.withdrawn: return []
-    return [x for x in r.said if x.claim and not x.known and not defines(x.text)]
+    told = [x for x in r.said if x.use in ("statement", "question") and not x.known and not defines(x.text)]
+    right = [x for x in told if x.right >= s.claim]
+    return right if r.kind == "retract" else right + [x for x in told if x.claim and x not in right]
 
 def _chunks(texts: Iterable[str], longest: int) -> list[str]:
     "Sentences joined to texts of at most `longest` characters."
@@ -44,20 +46,21 @@ def _chunks(texts: Iterable[str], longest: int) -> list[str]:
         else: out.append(cut(t, longest))
     return out
 
+# %% ../../nbs/mark/43_agents.ipynb #2c699915
 def _standing(text: str, about: str) -> str:
     "A text that can be read alone: after its question, where it is short, or not long and points back."
     alone = not about or len(text.split()) >= 5 and (len(text) >= 120 or not points_back(text))
     return text if alone else f"{cut(about, 300)} {text}"
 
-# %% ../../nbs/mark/43_agents.ipynb #2c699915
 def _corrections(r: Read, s: AgentSettings) -> list[str]:
     "What the user claims against the answer before."
-    return [_standing(t, r.about) for t in _chunks([x.claim for x in _news(r)], s.longest)] if r.disputed else []
+    told = [x.claim or claim_text(x.text) for x in sorted(_news(r, s), key=r.said.index)]
+    return [_standing(t, r.about) for t in _chunks(told, s.longest)] if r.disputed or r.kind == "retract" else []
 
 def _facts(r: Read, s: AgentSettings) -> list[str]:
-    "What the user tells in passing; not the premises of a question or a choice."
-    if r.disputed or lists_options(r.message) or any(x.use == "question" for x in r.said): return []
-    return _chunks([x.claim for x in _news(r) if x.knowledge >= s.fact and not points_back(x.claim)], s.longest)
+    "What the user tells in passing; not the premises of a choice."
+    if r.kind and not r.opens or lists_options(r.message): return []
+    return _chunks([x.claim for x in _news(r, s) if x.claim and x.keep >= s.fact and not points_back(x.claim)], s.longest)
 
 def _cited(r: Read, *others: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*r.about_turns, *others, r.turn]))
@@ -65,30 +68,28 @@ def _cited(r: Read, *others: str) -> tuple[str, ...]:
 # %% ../../nbs/mark/43_agents.ipynb #3334234a
 OPTIONS = "The user gives options to choose from and expects one of them."
 
-_TELLS = re.compile(r"^\W*(?:(?:hi|hello|and|so|but|also)\W+)*(?:i|i'm|i've|my|we|our|we're|we've)\b"
-                    r"(?! (?:wonder|want to|would like|need to|am asking|was wondering))", re.I)
-
 def _own(x: Said, s: AgentSettings) -> bool:
     "Does a sentence tell something of its user?"
-    told = x.use == "statement" or _TELLS.match(x.text)
-    return bool(told and x.whose and x.note >= s.told and not points_back(x.text)
-                and "hypothetical" not in flags_of(x.text))
+    return x.use == "statement" and bool(x.whose) and x.keep >= s.told and not points_back(x.text) and not x.supposed
 
-def _wish(x: Said) -> str:
-    "A wish in the third person, with whose it is."
-    text = third_person(x.text)
-    return text if "the user" in text.lower() else f'The user asked: "{x.text}"'
+def _wish(said: Sequence[Said], longest: int) -> list[tuple[str, str, float]]:
+    "What a message wishes for, as one memory: (text, reason, strength); surer where it was wished for before."
+    wished = [x for x in said if x.use == "wish"]
+    words = cut(" ".join(x.text for x in wished), longest)
+    text = third_person(words)
+    if "the user" not in text.lower(): text = f'The user asked: "{words}"'
+    return [(text, "format", 1. if any(x.insisted for x in wished) else .8)] if wished else []
 
 # %% ../../nbs/mark/43_agents.ipynb #95cca32f
-def _of_sentence(x: Said, s: AgentSettings) -> list[tuple[str, str, float]]:
-    "(text, reason, strength) of what one sentence tells about its user."
-    if x.use == "nothing" or x.known: return []
+def _of_sentence(x: Said, r: Read, s: AgentSettings) -> list[tuple[str, str, float]]:
+    "(text, reason, strength) of what one sentence tells about its user; wishes aside."
+    if x.use in (*EMPTY, "wish") or x.known: return []
     short = [(f"{a} means {b}", "abbreviation", 1.) for a, b in abbreviations(x.text)]
     if short or terms(x.text): return short or [(third_person(x.text), "term", 1.)]
     if x.use == "check": return [(f'The user checked: "{x.text}"', "checked", .8)]
-    if x.insisted: return [(_wish(x), "insisted", 1.)]
-    if x.use == "wish": return [(_wish(x), "format", .8)]
-    return [(third_person(plain_claim(x.text)), "told", round(x.note, 3))] if _own(x, s) else []
+    if x.insisted: return [(f'The user asked: "{x.text}"', "insisted", 1.)]
+    if r.disputed and x.right >= s.claim: return []   # a correction
+    return [(third_person(claim_text(x.text)), "told", round(x.keep, 3))] if _own(x, s) else []
 
 def _question(read: Sequence[Read], s: AgentSettings) -> list[Refined]:
     out = []
@@ -96,7 +97,7 @@ def _question(read: Sequence[Read], s: AgentSettings) -> list[Refined]:
         out.append(Refined(kind=QUESTION, text=text, turns=turns, source="user", reason=reason, about=about,
                            strength=strength))
     for earlier, r in zip([None, *read], read):
-        for t, why, p in (told for x in r.said for told in _of_sentence(x, s)):
+        for t, why, p in [told for x in r.said for told in _of_sentence(x, r, s)] + _wish(r.said, s.longest):
             if why == "checked": add(t, why, p, _cited(r), r.about)
             else: add(t, why, p, (r.turn,))
         both = _cited(r, *([earlier.turn] if earlier else []))
@@ -113,7 +114,8 @@ def _decisive(r: Read, s: AgentSettings) -> str:
     def weight(place: int) -> float:
         stems = set(content_stems(r.answer[place]))
         said = len(stems & asked) + len(stems - old)*r.disputed
-        return (said + any(c.isdigit() for c in r.answer[place]) + (place == 0))/max(4, len(stems))**.5
+        right = r.right[place] if r.disputed else 1.
+        return right*(said + any(c.isdigit() for c in r.answer[place]) + (place == 0))/max(4, len(stems))**.5
     best = max(range(len(r.answer)), key=weight, default=None)
     return "" if best is None or echoes(r.answer[best], r.shown, s.echo) else r.answer[best]
 
@@ -202,7 +204,7 @@ def check_agent(
         assert all(set(m.turns) <= set(c.turns) for m in memories), f"{c.id}: a memory cites turns of its conversation"
         assert all(m.reason == "inferred" or not untraced(m, c) for m in memories), f"{c.id}: its words were said there, or it is labelled as inferred"
         assert len({m.text for m in memories}) == len(memories), f"{c.id}: nothing twice"
-        assert agent.kind != RESIDUAL or not any(personal(m.about) or personal(m.text) for m in memories), f"{c.id}: nothing personal is for everybody"
+        assert agent.kind != RESIDUAL or not any(is_personal(m.text, load_reader()) for m in memories), f"{c.id}: nothing personal is for everybody"
     assert not any("system prompt" in m.text for memories in taken for m in memories), "an instruction to the assistant is no memory"
     assert any("25 Nm" in m.text for m in taken[0]), "what was corrected and accepted is remembered"
     assert [make().extract(c) for c in reversed(conversations)] == taken[::-1], "the same conversation gives the same memories, whatever was read before"

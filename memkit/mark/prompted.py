@@ -22,9 +22,9 @@ from ..core.support import content_stems, numbers
 from ..core.answers import read_answer, where_said
 from ..core.answers import gives_orders
 from .corrections import topic_of
-from .exchanges import cut
+from .exchanges import is_personal, use_of
 from .refined import KINDS, QUESTION, RESIDUAL, RESPONSE, Conversation, Exchange, Refined
-from .wordings import echoes, personal, plain_claim, requests
+from .wordings import claim_text, cut, echoes
 from ..reading.reader import load_reader
 
 # %% ../../nbs/mark/43a_prompted.ipynb #1c56fcec
@@ -95,7 +95,8 @@ def _denials(text: str) -> int: return len(_DENIAL.findall(text.replace("’", "
 
 def _question_of(exchanges: Sequence[Exchange], place: int) -> int:
     "The place of the last message up to `place` that asks something; its own where none does."
-    def asks(i: int) -> bool: return any(requests(s) for _, s in chat_sentences(exchanges[i].question[:2000]))
+    def asks(i: int) -> bool:
+        return any(use_of(c) == "question" for c in load_reader().clauses(exchanges[i].question[:2000]))
     return next((i for i in range(place, max(-1, place - 8), -1) if asks(i)), place)
 
 # %% ../../nbs/mark/43a_prompted.ipynb #cd2bbc37
@@ -108,7 +109,7 @@ def _inferred(listed: ListedMemory, quoted: str, cited: Sequence[Exchange]) -> b
     if len(mine & set(content_stems(held))) < TRACED*len(mine) or numbers(text) - numbers(held):
         raise ValueError(f"turn {listed.turn}: the memory says what the conversation doesn't")
     return (listed.reason == "inferred" or bool(mine - set(content_stems(own)))
-            or _denials(text) != _denials(plain_claim(quoted)))
+            or _denials(text) != _denials(claim_text(quoted)))
 
 # %% ../../nbs/mark/43a_prompted.ipynb #159cf6b0
 def _listed_in(listed: ListedMemory, kind: str, conversation: Conversation) -> str:
@@ -239,7 +240,7 @@ def _read(self: PromptedAgent, text: str, conversation: Conversation) -> tuple[l
 def _barred(self: PromptedAgent, m: Refined) -> bool:
     "Is it an instruction, personal and for everybody, or something the prompt had shown?"
     shown = [s for t in m.turns for text in self.recalled(t) for _, s in chat_sentences(text)]
-    return gives_orders(m.text) or self.kind == RESIDUAL and bool(personal(m.text)) or echoes(m.text, shown)
+    return gives_orders(m.text) or self.kind == RESIDUAL and is_personal(m.text, load_reader()) or echoes(m.text, shown)
 
 # %% ../../nbs/mark/43a_prompted.ipynb #a5549433
 def prompted_agents(

@@ -3207,6 +3207,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                           'memkit/hybrid/memory.py'),
                                       'memkit.hybrid.memory.choose': ('hybrid/memory.html#choose', 'memkit/hybrid/memory.py'),
                                       'memkit.hybrid.memory.exchange_text': ('hybrid/memory.html#exchange_text', 'memkit/hybrid/memory.py'),
+                                      'memkit.hybrid.memory.found_by': ('hybrid/memory.html#found_by', 'memkit/hybrid/memory.py'),
                                       'memkit.hybrid.memory.index_folder': ('hybrid/memory.html#index_folder', 'memkit/hybrid/memory.py'),
                                       'memkit.hybrid.memory.leaned_on': ('hybrid/memory.html#leaned_on', 'memkit/hybrid/memory.py'),
                                       'memkit.hybrid.memory.remove_index': ('hybrid/memory.html#remove_index', 'memkit/hybrid/memory.py'),

@@ -55,7 +55,7 @@ class HybridSettings(TurnSettings):
     memory: MemorySettings = field(default_factory=MemorySettings)     # `PAPER_MEMORY`: .4 and 2, §5.3
     # search documents also with what was said in recalled exchanges; ours. False: two searches apart, as in the paper
     in_context: bool = True
-    memory_enough: float = .4       # cosine above which a memory alone is enough to answer from; ours
+    memory_enough: float = .4       # cosine above which a memory alone is enough to answer or search from; ours
     note: bool = True  # say of a message that only states something that it is noted, instead of declining it; ours
     # strike what the sources don't support; ours. False: the model's words as they are, as in the paper
     check: bool = True
@@ -190,7 +190,8 @@ def _search(bot: HybridChatbot, user: str, query: str, context: str) -> tuple[li
 def _in_context(bot: HybridChatbot, query: str, documents: list[Hit], recalled: Sequence[Hit]) -> tuple[str, list[Hit]]:
     """The question together with what the user said in the recalled exchanges, and the documents found for it fused
     with those found before."""
-    said = [s for hit in recalled for s in statements(hit.item) if s not in query]
+    near = [h for h in recalled if h.score > bot.settings.memory_enough]
+    said = [s for hit in near for s in statements(hit.item) if s not in query]
     if not said or not bot.settings.in_context: return query, documents
     context = " ".join([*dict.fromkeys(said), query])
     again = bot.retriever.candidates(context)

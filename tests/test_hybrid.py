@@ -242,7 +242,8 @@ def test_a_recall_is_counted_once_and_only_where_it_was_shown(retriever, store, 
     turn = bot.chat("ann", "Does the warfarin I take every evening thin the blood?")
     assert [h.item.id for h in turn.recalled] == [one] and bot.store.get("ann", one).recalls == 1
     assert [e.kind for e in store.events("ann")].count("recalled") == 1
-    bot.chat("ann", "How do I treat a burn?")
+    other = bot.chat("ann", "What is a hiatus hernia?")
+    assert any(c.hit.item.id == one and not c.shown for c in other.considered)
     assert bot.store.get("ann", one).recalls == 1, "considered isn't shown"
     bot.settings = replace(bot.settings, budget=90)
     cut = bot.chat("ann", "Does the warfarin I take every evening thin the blood?")
@@ -716,7 +717,7 @@ def test_two_users_chat_at_once(retriever, store, embedder):
         assert [m.meta["question"] for m in bot.memories(user)] == [t.text for t in turns[user]] and len(store.turns(user)) == 6
         assert not [t for t in turns[user] if names[other] in t.prompt] and len({t.session for t in turns[user]}) == 1
         shown = [h.item.id for t in turns[user] for h in t.recalled]
-        assert {m.id: m.recalls for m in bot.memories(user)} == {m.id: shown.count(m.id) for m in bot.memories(user)} and sum(map(bool, shown)) == 1 + 2*4
+        assert {m.id: m.recalls for m in bot.memories(user)} == {m.id: shown.count(m.id) for m in bot.memories(user)} and len(shown) == sum(min(n, bot.settings.memory.k) for n in range(6))
 
 
 def test_two_threads_of_one_user_lose_no_turn_and_no_count(retriever, store, embedder):

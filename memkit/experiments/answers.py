@@ -18,7 +18,6 @@ from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
-
 import numpy as np
 
 from ..answer.examples import ALARMS, Case, cases
@@ -90,6 +89,7 @@ def drawn(hands: Sequence[str], n: int) -> frozenset[str]:   # names of conversa
     of = {h: [r["id"] for r in voices([h], "conversations")] for h in hands}
     return frozenset(id for h in hands for id in random.Random(f"answers {h}").sample(of[h], min(n, len(of[h]))))
 
+# %% ../../nbs/experiments/67_answers.ipynb #9024f75b
 def conversation_items(
     hands: Sequence[str],
     design: str = "malp",              # or another of `memkit.turn.assistants.assistants()`
@@ -366,7 +366,8 @@ def _alarm_rows(items: Sequence[Mapping]) -> list[dict[str, Any]]:
 # %% ../../nbs/experiments/67_answers.ipynb #3440e6b3
 DESIGNS = ("malp", "hybrid", "mark", "map", "generative-agents")
 FIRST = (("malp", "known"), ("hybrid", "model"))                # quick: only these
-FULL, QUICK = {"known": 10, "model": 2}, {"known": 2, "model": 1}   # conversations of each hand, drawn by lot
+FULL = {"known": 10, "model": 1, "recall": 2}     # conversations of each hand, drawn by lot
+QUICK = {"known": 2, "model": 1, "recall": 1}
 
 def _answer_rows(designs: Mapping[str, Sequence], controls: Mapping[str, Sequence]) -> list[dict[str, Any]]:
     "Right and harmful answers of designs and controls, and the designs less two of the controls."
@@ -380,13 +381,20 @@ def _answer_rows(designs: Mapping[str, Sequence], controls: Mapping[str, Sequenc
     for who, items in controls.items(): rows += _rows(items, who, True)
     return rows
 
-def _all_recall_rows(designs: Mapping[str, Sequence], paper: Sequence[Mapping]) -> list[dict[str, Any]]:
-    "What each design recalls of the needed messages; hybrid in the paper's way, too."
+# %% ../../nbs/experiments/67_answers.ipynb #6dc8566c
+def _all_recall_rows(designs: Mapping[str, Sequence], hybrid: Mapping[str, Sequence]) -> list[dict[str, Any]]:
+    "What each design recalls of the needed messages; `hybrid`: by our settings and by the paper's."
     def share(items): return [o | {"needed messages recalled": o["found"]/o["needed"]} for o in items if o["needed"]]
-    rows = [row for who, items in designs.items() for row in _recall_rows(items, who)]
-    less = _paired(share(designs["hybrid, model"]), share(paper), "hybrid less hybrid in the paper's way",
-                   "needed messages recalled")
-    return [*rows, *_recall_rows(paper, "hybrid, in the paper's way"), less]
+    rows = [row for who, items in (designs | hybrid).items() for row in _recall_rows(items, who)]
+    (one, ours), (other, papers) = hybrid.items()
+    return [*rows, _paired(share(ours), share(papers), f"{one}, less {other}", "needed messages recalled")]
+
+def _hybrid_recall(hands: Sequence[str], only: Collection[str], progress: bool) -> dict[str, list[dict[str, Any]]]:
+    "What hybrid recalls by our settings and by the paper's; it doesn't hang on who writes."
+    silent = ScriptedLM(lambda messages: "All right.")
+    ways = {"hybrid recalls as fitted": MemorySettings(), "hybrid recalls as in the paper": PAPER_MEMORY}
+    return {who: conversation_items(hands, "hybrid", "model", silent, progress, only=only, memory=memory)
+            for who, memory in ways.items()}
 
 # %% ../../nbs/experiments/67_answers.ipynb #a3b70111
 def run_answers(
@@ -402,11 +410,9 @@ def run_answers(
     hands = list(hands or hands_of("conversations", sealed=True))[:None if full else 1]
     designs = {f"{d}, {way}": conversation_items(hands, d, way, model, progress, prompted, drawn(hands, size[way]))
                for way in ("known", "model") for d in DESIGNS if full or (d, way) in FIRST}
-    silent = ScriptedLM(lambda messages: "All right.")      # what is recalled doesn't hang on who writes
-    paper = conversation_items(hands, "hybrid", "model", silent, progress, False, drawn(hands, size["model"]),
-                               memory=PAPER_MEMORY)
+    hybrid = _hybrid_recall(hands, drawn(hands, size["recall"]), progress)
     controls = control_items(hands) | shown_items(model, hands, drawn(hands, size["model"]), progress)
-    rows = _answer_rows(designs, controls) + _all_recall_rows(designs, paper)
+    rows = _answer_rows(designs, controls) + _all_recall_rows(designs, hybrid)
     rows += _alarm_rows(alarm_items(load_scorer())) + _want_rows(wants_items())
     said = {f"conversations of hand {h}": [r["id"] for r in voices([h], "conversations")] for h in hands}
     return result("answers", provenance(0, [model.name], load_scorer().name, said, started), rows)

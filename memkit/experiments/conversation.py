@@ -341,6 +341,23 @@ def conditions_of(
              if d.about >= 0 else {})
     return ranked, right
 
+# %% ../../nbs/experiments/74_conversation.ipynb #2b14328a
+def _scored(
+    ranked: Sequence[dict[str, Sequence]],
+    right: Sequence[dict[str, bool] | None],   # by condition: is the right exchange recalled
+    played: Sequence[Dialogue],
+    kind: str,
+) -> list[dict[str, Any]]:
+    def row(name: str, metric: str, value) -> dict[str, Any]:
+        return figure("Follow-ups", f"{kind}: {name}", metric, value, control=name not in CONDITIONS)
+    relevant = [d.relevant for d in played]
+    scores = {name: rank_scores([r[name] for r in ranked], relevant, ("nDCG@10", "R@5")) for name in ranked[0]}
+    rows = [row(name, metric, values) for name, by in scores.items() for metric, values in by.items()]
+    for name in CONDITIONS:
+        gain = paired(scores[name]["nDCG@10"], scores["no memory"]["nDCG@10"])
+        rows.append(row(name, "nDCG@10 above no memory", gain))
+    return rows + [row(n, "right exchange recalled", [float(r[n]) for r in right]) for n in (right[0] or ())]
+
 # %% ../../nbs/experiments/74_conversation.ipynb #d1f4e96a
 def follow_up_rows(
     retriever: FusedRetriever,
@@ -348,7 +365,8 @@ def follow_up_rows(
     played: Sequence[Dialogue],
     progress: Callable[[Sequence], Iterator] = iter,
 ) -> list[dict[str, Any]]:
-    "What turn 2 finds under each condition, beside what memory gains over none, and how often the right exchange is recalled (ours)."
+    """What turn 2 finds under each condition, beside what memory gains over none, and how often the right exchange is
+    recalled (ours)."""
     from memkit.core.store import MemoryStore
     bots = {name: HybridChatbot(retriever, None, MemoryStore(":memory:"), retriever.dense.embedder, settings=s,
                                 calibration=load_calibration("")) for name, s in CONDITIONS.items()}
@@ -357,11 +375,7 @@ def follow_up_rows(
         for bot in bots.values(): bot.consent(f"dialogue {i}")
         out.append(conditions_of(bots, f"dialogue {i}", d, played[i - 1].said[max(0, played[i - 1].about)][1]))
     for bot in bots.values(): bot.store.close()
-    scores = {name: rank_scores([ranked[name] for ranked, _ in out], [d.relevant for d in played], ("nDCG@10", "R@5")) for name in out[0][0]}
-    row = lambda name, metric, value: figure("Follow-ups", f"{kind}: {name}", metric, value, control=name not in CONDITIONS)
-    rows = [row(name, metric, values) for name, by in scores.items() for metric, values in by.items()]
-    rows += [row(name, "nDCG@10 above no memory", paired(scores[name]["nDCG@10"], scores["no memory"]["nDCG@10"])) for name in CONDITIONS]
-    return rows + [row(name, "right exchange recalled", [float(right[name]) for _, right in out]) for name in (out[0][1] or ())]
+    return _scored([ranked for ranked, _ in out], [right for _, right in out], played, kind)
 
 # %% ../../nbs/experiments/74_conversation.ipynb #2a65e0f8
 QUICK, FULL = (40, 20, 20), (100, 40, 60)   # topics taken out of each half, questions of each form and kind, dialogues of each kind (ours)

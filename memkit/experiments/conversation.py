@@ -321,7 +321,7 @@ def _ids(hits: Sequence[Hit], n: int = 10) -> list[str]: return [h.item.id for h
 
 # %% ../../nbs/experiments/74_conversation.ipynb #302ecf60
 def conditions_of(
-    bots: Mapping[str, HybridChatbot],   # by condition, on one store
+    bots: Mapping[str, HybridChatbot],   # by condition, each with a store of its own
     user: str,
     d: Dialogue,
     stray: str,                          # what another dialogue was about
@@ -329,7 +329,7 @@ def conditions_of(
     """What each condition finds for the last question, best first, and whether the exchange that names its topic is
     recalled (ours)."""
     bot, query = bots["memkit"], prepare_question(d.ask).query
-    kept = play(bot, user, d)
+    kept = {name: play(b, user, d) for name, b in bots.items()}
     found = {name: found_for(b, user, query, f"{user} {d.session}") for name, b in bots.items()}
     search = lambda text: _ids(bot.retriever.search(text, 10))
     said = [text for _, text in d.said]
@@ -337,9 +337,26 @@ def conditions_of(
               | {"no memory": search(query), "random memory": search(f"{stray} {query}"),
                  "previous message in front": search(f"{said[-1]} {query}"),
                  "full history in front": search(" ".join([*said, query])), "topic named": search(d.named)})
-    right = ({name: bool(set(kept[d.about:]) & {h.item.id for h in f.recalled}) for name, f in found.items()}
+    right = ({name: bool(set(kept[name][d.about:]) & {h.item.id for h in f.recalled}) for name, f in found.items()}
              if d.about >= 0 else {})
     return ranked, right
+
+# %% ../../nbs/experiments/74_conversation.ipynb #2b14328a
+def _scored(
+    ranked: Sequence[dict[str, Sequence]],
+    right: Sequence[dict[str, bool] | None],   # by condition: is the right exchange recalled
+    played: Sequence[Dialogue],
+    kind: str,
+) -> list[dict[str, Any]]:
+    def row(name: str, metric: str, value) -> dict[str, Any]:
+        return figure("Follow-ups", f"{kind}: {name}", metric, value, control=name not in CONDITIONS)
+    relevant = [d.relevant for d in played]
+    scores = {name: rank_scores([r[name] for r in ranked], relevant, ("nDCG@10", "R@5")) for name in ranked[0]}
+    rows = [row(name, metric, values) for name, by in scores.items() for metric, values in by.items()]
+    for name in CONDITIONS:
+        gain = paired(scores[name]["nDCG@10"], scores["no memory"]["nDCG@10"])
+        rows.append(row(name, "nDCG@10 above no memory", gain))
+    return rows + [row(n, "right exchange recalled", [float(r[n]) for r in right]) for n in (right[0] or ())]
 
 # %% ../../nbs/experiments/74_conversation.ipynb #d1f4e96a
 def follow_up_rows(
@@ -348,19 +365,17 @@ def follow_up_rows(
     played: Sequence[Dialogue],
     progress: Callable[[Sequence], Iterator] = iter,
 ) -> list[dict[str, Any]]:
-    "What turn 2 finds under each condition, beside what memory gains over none, and how often the right exchange is recalled (ours)."
+    """What turn 2 finds under each condition, beside what memory gains over none, and how often the right exchange is
+    recalled (ours)."""
     from memkit.core.store import MemoryStore
-    with MemoryStore(":memory:") as store:
-        bots = {name: HybridChatbot(retriever, None, store, retriever.dense.embedder, settings=s, calibration=load_calibration("")) for name, s in CONDITIONS.items()}
-        out = []
-        for i, d in enumerate(progress(played)):
-            bots["memkit"].consent(user := f"dialogue {i}")
-            out.append(conditions_of(bots, user, d, played[i - 1].said[max(0, played[i - 1].about)][1]))
-    scores = {name: rank_scores([ranked[name] for ranked, _ in out], [d.relevant for d in played], ("nDCG@10", "R@5")) for name in out[0][0]}
-    row = lambda name, metric, value: figure("Follow-ups", f"{kind}: {name}", metric, value, control=name not in CONDITIONS)
-    rows = [row(name, metric, values) for name, by in scores.items() for metric, values in by.items()]
-    rows += [row(name, "nDCG@10 above no memory", paired(scores[name]["nDCG@10"], scores["no memory"]["nDCG@10"])) for name in CONDITIONS]
-    return rows + [row(name, "right exchange recalled", [float(right[name]) for _, right in out]) for name in (out[0][1] or ())]
+    bots = {name: HybridChatbot(retriever, None, MemoryStore(":memory:"), retriever.dense.embedder, settings=s,
+                                calibration=load_calibration("")) for name, s in CONDITIONS.items()}
+    out = []
+    for i, d in enumerate(progress(played)):
+        for bot in bots.values(): bot.consent(f"dialogue {i}")
+        out.append(conditions_of(bots, f"dialogue {i}", d, played[i - 1].said[max(0, played[i - 1].about)][1]))
+    for bot in bots.values(): bot.store.close()
+    return _scored([ranked for ranked, _ in out], [right for _, right in out], played, kind)
 
 # %% ../../nbs/experiments/74_conversation.ipynb #2a65e0f8
 QUICK, FULL = (40, 20, 20), (100, 40, 60)   # topics taken out of each half, questions of each form and kind, dialogues of each kind (ours)

@@ -30,8 +30,8 @@ from ..core.prompt import Piece, shorten
 from ..core.records import Change, Considered, Document, Hit, Memory, Message, Receipt, Turn, utc_now
 from ..core.retrieve import FusedRetriever, RetrieveSettings, index_documents
 from .fallback import Calibration, evidence_of, load_calibration
-from .memory import (KIND, ChromaMemory, ConversationMemory, MemorySettings, StoreMemory, choose,
-                                  exchange_text, index_folder, leaned_on, topic_of)
+from .memory import (KIND, PAPER_MEMORY, ChromaMemory, ConversationMemory, MemorySettings, StoreMemory,
+                                  choose, found_by, index_folder, leaned_on, topic_of)
 from .sources import read_corpus
 from .question import about, completed, only_states, prepare_question
 from .support import SupportSettings, ground
@@ -52,18 +52,18 @@ class HybridSettings(TurnSettings):
     rounds: int = 0                 # earlier exchanges come back as memories, not word for word
     consent: bool = True            # nothing is stored before a user agrees; §5.5
     answers: str = "known"          # ours: what the user said answers first. "model": the model, as in the paper
-    memory: MemorySettings = field(default_factory=MemorySettings)     # .4 and 2; §5.3
+    memory: MemorySettings = field(default_factory=MemorySettings)     # `PAPER_MEMORY`: .4 and 2, §5.3
     # search documents also with what was said in recalled exchanges; ours. False: two searches apart, as in the paper
     in_context: bool = True
-    memory_enough: float = .4       # cosine above which a memory alone is enough to answer from; ours
+    memory_enough: float = .4       # cosine above which a memory alone is enough to answer or search from; ours
     note: bool = True  # say of a message that only states something that it is noted, instead of declining it; ours
     # strike what the sources don't support; ours. False: the model's words as they are, as in the paper
     check: bool = True
     support: SupportSettings = field(default_factory=SupportSettings)  # ours
 
 AS_IN_THE_PAPER = HybridSettings(hold_to_sources=0., in_context=False, note=False, check=False, answers="model",
-                                 memory=MemorySettings(latest=False))
-# the model's free words, recall by cosine alone, and searches that don't know of each other
+                                 memory=PAPER_MEMORY)
+# the model's free words, recall by cosine alone, .4 and two, and searches that don't know of each other
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #61622ccd
 INSTRUCTIONS = ("You are a medical information assistant. Answer the user's question in two to four sentences, using only the documents and the earlier "
@@ -148,7 +148,7 @@ class HybridChatbot(Assistant):
         clock: Callable[[], datetime] = utc_now,
     ):
         super().__init__(store, model, settings, clock, retriever)
-        self.embedder, self.memory = embedder, memory or StoreMemory(store, embedder)
+        self.embedder, self.memory = embedder, memory or StoreMemory(store, embedder, self.settings.memory.apart)
         self.calibration = calibration or load_calibration(retriever.dense.embedder.name if retriever.dense else "")
 
 @patch
@@ -190,7 +190,8 @@ def _search(bot: HybridChatbot, user: str, query: str, context: str) -> tuple[li
 def _in_context(bot: HybridChatbot, query: str, documents: list[Hit], recalled: Sequence[Hit]) -> tuple[str, list[Hit]]:
     """The question together with what the user said in the recalled exchanges, and the documents found for it fused
     with those found before."""
-    said = [s for hit in recalled for s in statements(hit.item) if s not in query]
+    near = [h for h in recalled if h.score > bot.settings.memory_enough]
+    said = [s for hit in near for s in statements(hit.item) if s not in query]
     if not said or not bot.settings.in_context: return query, documents
     context = " ".join([*dict.fromkeys(said), query])
     again = bot.retriever.candidates(context)
@@ -223,7 +224,8 @@ def _leaned(bot: HybridChatbot, user: str, query: str, session: str) -> tuple[Hi
     if not bot.settings.memory.latest or not bot.has_consent(user): return None, ""
     memory, why = leaned_on(query, bot.memories(user), session)
     if memory is None: return None, ""
-    cosine = float(bot.embedder.embed([query], "query")[0] @ bot.embedder.embed([memory.text])[0])
+    text = found_by(memory.meta["question"], memory.meta["answer"], bot.settings.memory.apart)
+    cosine = float(bot.embedder.embed([query], "query")[0] @ bot.embedder.embed([text])[0])
     return Hit(item=memory, score=cosine, source="memory", parts={"cosine": cosine}), why
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #bfbd4e74
@@ -375,9 +377,9 @@ def kept_words(self: HybridChatbot, turn: Turn) -> tuple[str, str]:
 
 @patch
 def prepare(self: HybridChatbot, turn: Turn):
-    "The vector of the exchange; of the user's words alone where the answer adds nothing to them."
-    question, answer = self.kept_words(turn)
-    return self.embedder.embed([question if _only_known(turn) else exchange_text(question, answer)])[0]
+    "The vector of the user's words; as in the paper of the whole exchange, unless the answer adds nothing to them."
+    text = found_by(*self.kept_words(turn), self.settings.memory.apart or bool(_only_known(turn)))
+    return self.embedder.embed([text])[0]
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #471a47c0
 @patch
@@ -403,6 +405,7 @@ def open(
     if memory not in ("store", "chroma"): raise ValueError(f"memory must be 'store' or 'chroma', got {memory!r}")
     minilm = load_embedder("minilm")
     of_documents = minilm if p.embedder.name == minilm.name else p.embedder
-    recall = StoreMemory(p.store, minilm) if memory == "store" else ChromaMemory(p.store, minilm, index_folder(p.store))
+    apart, folder = (settings or cls.Settings()).memory.apart, index_folder(p.store)
+    recall = StoreMemory(p.store, minilm, apart) if memory == "store" else ChromaMemory(p.store, minilm, folder, apart)
     return cls(index_documents(read_corpus(corpus), of_documents, retrieval), p.model, p.store, minilm, recall,
                settings, calibration, p.clock)

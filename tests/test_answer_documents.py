@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.answer.from_documents import (DocumentSettings, chosen_sentences, document_answer, from_documents, in_words,
+from memkit.answer.from_documents import (EVIDENCE, DocumentSettings, chosen_sentences, document_answer, from_documents, in_words,
                                           probability_answered, relevance, sentences_of)
-from memkit.answer.passages import (Judged, Shown, batched, focused, is_furniture, load_passages, passage_example,
-                                    passage_examples, units, without_header)
+from memkit.answer.passages import (Judged, PassageScorer, Shown, batched, focused, is_furniture, load_passages,
+                                    nearest_part, passage_example, passage_examples, units, without_header)
 from memkit.core.lm import ScriptedLM
 from memkit.core.passages import sentences
 from memkit.core.records import Document
@@ -106,13 +106,19 @@ def test_one_document_speaks_in_its_own_order():
 
 
 def test_what_is_unlikely_is_not_said():
-    j = judged("It may be so perhaps. Nobody knows why it is.", .2, .25)
+    j = judged("It may be so perhaps. Nobody knows why it is.", .1, .12)
     assert sentences_of([j], [0], DocumentSettings()) == [] and sentences_of([j], [0], DocumentSettings(least=0.)) != []
 
 
 @pytest.mark.parametrize("wrong", [dict(words=0), dict(documents=0), dict(least=1.1), dict(share=-.1)])
 def test_settings_that_cannot_be(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))): DocumentSettings(**wrong)
+
+
+def test_the_second_document_speaks_only_if_it_is_worth_twice_as_much():
+    first, weak, strong = judged("Rest the joint.", .4), judged("Cool the joint.", .7), judged("Raise the leg.", .9)
+    def speaks(*read): return chosen_sentences(sentences_of(read, range(len(read)), DocumentSettings()), 60, DocumentSettings())[0].document
+    assert speaks(first, weak) == 0 and speaks(first, strong) == 1
 
 
 # --- examples
@@ -166,11 +172,53 @@ def test_no_answer_holds_furniture(pages, question):
 
 def test_reading_is_the_same_alone_and_together():
     pairs = [("What causes gout?", "", d.text) for d in PAGES]*3
-    together, scorer = load_passages().judge(pairs), load_passages()
-    for pair, j in zip(pairs[:4], together):
-        alone = scorer.judge([pair])[0]
-        assert alone.text == j.text and alone.relevant == pytest.approx(j.relevant, abs=.1)
-    assert scorer.judge([]) == []
+    together, other = load_passages().judge(pairs), PassageScorer()
+    for pair, j in zip(pairs, together): assert other.judge([pair])[0] == j
+    assert other.judge([]) == []
+
+
+def test_what_was_judged_is_not_read_again(monkeypatch):
+    scorer, read = PassageScorer(), []
+    real = scorer.states
+    monkeypatch.setattr(scorer, "states", lambda rows: (read.append(len(rows)), real(rows))[1])
+    pairs = [("What causes gout?", "", d.text) for d in PAGES]
+    assert scorer.judge(pairs + pairs) == scorer.judge(pairs)*2 and sum(read) == len(PAGES)
+    scorer.judge([("What causes gout?", "Gout", PAGES[1].text), ("Why?", "", PAGES[1].text)])
+    assert sum(read) == len(PAGES) + 2, "another heading or question is read"
+    assert all("gout" not in str(k) for k in scorer._kept), "no user's words stay"
+
+
+def test_judgements_are_kept_up_to_a_number(monkeypatch):
+    monkeypatch.setattr("memkit.answer.passages._MOST", 3)
+    scorer = PassageScorer()
+    found = scorer.judge([(f"What is gout, part {i}?", "", "Gout hurts.") for i in range(6)])
+    assert len(found) == 6 and len(scorer._kept) == 3
+
+
+def test_threads_judge_alike(monkeypatch):
+    pairs = [("What causes gout?", "", d.text) for d in PAGES]
+    alone = PassageScorer().judge(pairs)
+    monkeypatch.setattr("memkit.answer.passages.usable_cores", lambda: 4)
+    assert PassageScorer().judge(pairs) == alone
+
+
+# --- the part of a passage that is read
+
+@few
+@given(st.lists(words, max_size=60), st.integers(1, 30), st.sampled_from(["Why fever?", "", "doctor", "药"]))
+def test_the_nearest_part_is_a_stretch_of_whole_units(parts, most, question):
+    text = " ".join(parts)
+    part, spans = nearest_part(question, text, most), units(text)
+    assert part in text and (len(text.split()) > most or part == text)
+    if part != text:
+        starts, ends = {a for a, _ in spans}, {b for _, b in spans}
+        at = [i for i in starts if text.startswith(part, i) and i + len(part) in ends]
+        assert at and (len(part.split()) <= most or any((i, i + len(part)) in spans for i in at))
+
+
+def test_the_nearest_part_shares_most_words():
+    text = "It rains a lot. "*40 + "Gout is treated with colchicine. " + "It snows now. "*40
+    assert "colchicine" in nearest_part("How is gout treated?", text) and text.startswith(nearest_part("Zebra?", text))
 
 
 def test_eight_bits_order_as_thirty_two_do():
@@ -215,9 +263,26 @@ class First:
     def search(self, query, k=5): return [replace(h, parts={}) for h in index_documents(PAGES).search(query, k)]
 
 
+def test_evidence_is_of_the_document_that_speaks(pages):
+    hits = pages.search("What causes gout?", 4)
+    found = relevance("What causes gout?", hits, pages)
+    assert all(-1 <= v <= 1 for v in found.values()) and found["shared"] == 1. and found["near"] > .5
+    away = relevance("What causes gout?", [h for h in hits if h.item.id != "gout"], pages)
+    assert probability_answered(away) < probability_answered(found)
+    assert relevance("?", hits, pages)["shared"] == 0.
+
+
+def test_titles_are_read_only_where_they_are_searched():
+    titled = [Document(id="a", title="What causes gout?", text="Crystals do."), Document(id="b", title="Colds", text="A virus does.")]
+    bare = index_documents(titled, settings=RetrieveSettings(titles=False))
+    full = index_documents(titled)
+    a, b = (relevance("What causes gout?", r.search("What causes gout?", 2), r) for r in (full, bare))
+    assert a["near"] > b["near"] and a["relevant"] != b["relevant"]
+
+
 def test_any_search_will_do():
     hits = First().search("What causes gout?", 2)
-    assert set(relevance("What causes gout?", hits, First())) == {"general", "relevant", "second", "answers"}
+    assert set(relevance("What causes gout?", hits, First())) == set(EVIDENCE)
     assert from_documents("What causes gout?", hits, First(), DocumentSettings(least=0.)).text
 
 

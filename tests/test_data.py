@@ -59,7 +59,7 @@ def test_the_loader_takes_all_of_them(entries):
 def test_questions_have_one_form(questions):
     for q in questions:
         assert set(q) == {"question", "answerable", "relevant", "style", "why", "split"}, q["question"]
-        assert q["style"] in ("plain", "keywords", "story") and q["split"] in ("tune", "score", "fresh") and q["question"].strip() == q["question"] != ""
+        assert q["style"] in ("plain", "keywords", "story") and q["split"] in ("tune", "score", "fresh", "people") and q["question"].strip() == q["question"] != ""
         assert isinstance(q["answerable"], bool) and q["answerable"] == bool(q["relevant"]) == (not q["why"]), f"{q['question']}: entries that answer it, or why none does"
 
 
@@ -72,7 +72,7 @@ def test_no_question_stands_there_twice(questions):
     same = lambda q: " ".join(words(q["question"]))
     assert len({same(q) for q in questions}) == len(questions)
     assert sum(q["split"] == "fresh" for q in questions) >= 80
-    for half in ("tune", "score", "fresh"):
+    for half in ("tune", "score", "fresh", "people"):
         for style in ("plain", "keywords", "story"):
             assert {q["answerable"] for q in questions if (q["split"], q["style"]) == (half, style)} == {True, False}, f"{half} has {style} questions with and without an answer"
 
@@ -80,7 +80,7 @@ def test_no_question_stands_there_twice(questions):
 def test_the_reader_gives_the_rows(questions):
     assert [(q.question, q.answerable, list(q.relevant), q.style, q.why, q.split) for q in labelled_questions()] == \
         [tuple(q[f] for f in ("question", "answerable", "relevant", "style", "why", "split")) for q in questions]
-    assert sum(len(labelled_questions(split)) for split in ("tune", "score", "fresh")) == len(questions)
+    assert sum(len(labelled_questions(split)) for split in ("tune", "score", "fresh", "people")) == len(questions)
 
 
 def test_no_question_is_a_sentence_of_an_entry(entries, questions):

@@ -81,7 +81,7 @@ def test_as_many_with_an_answer_as_without_and_no_topic_on_both_sides(held, smal
 def made(n, seed=0):
     rng = np.random.default_rng(seed)
     return [Case(str(i), FORMS[i % 5], f"t{i//2}", bool(a), {"nearest": x, "ahead": x/2, "sentence": x, "coverage": x, "passage": x, "rrf": .03, "general": x,
-                                                              "relevant": x, "second": x/2, "answers": x})
+                                                              "relevant": x, "answers": x, "near": x, "shared": x, "agree": x})
             for i, (a, x) in enumerate(zip(rng.random(n) < .5, rng.random(n)))]
 
 

@@ -619,7 +619,7 @@ def test_the_users_answer_holds_only_supported_sentences(embedder, said):
 
 # --- enough or not: the evidence, with test_retrieve's embedder of letters
 
-READ = {"general", "relevant", "second", "answers"}     # by the cross-encoder
+READ = {"general", "relevant", "answers", "near", "shared", "agree"}     # of the document that would speak
 EVIDENCE = {"dense", "passage", "sentence", "nearest", "ahead", "coverage"} | READ
 
 def test_evidence_of_words_alone_and_of_nothing():

@@ -42,7 +42,7 @@ class RetrieveSettings:
     bm25_weight: float = .25        # ours: share of BM25 in the weighted score
     passage_weight: float = .45     # ours: of the document's nearest passage
     whole_weight: float = .3        # ours: of the document as one vector
-    rerank: int = 20                # ours: the best of the weighted fusion that a cross-encoder reads; 0: none
+    rerank: int = 0                 # ours: the best of the weighted fusion that a cross-encoder reads; 0: none
     rerank_weight: float = .4       # ours: share of its probability in their score, 0..1
     reranker: str = "memkit.answer.passages:load_passages"   # what opens it, module and function (a `Reranker`)
     pool: int = 50                  # ours: candidates that each side puts forward
@@ -70,7 +70,7 @@ def _check(s: RetrieveSettings):
             if getattr(s, name) < least: raise ValueError(f"{name} must be {least} or more, got {getattr(s, name)}")
     if not 0 <= s.rerank_weight <= 1: raise ValueError(f"rerank_weight must lie in 0..1, got {s.rerank_weight}")
 
-PAPER = RetrieveSettings(fusion="rrf", rerank=0, k1=1.5, b=.75, rare_words=0, question_weight=0., several=False,
+PAPER = RetrieveSettings(fusion="rrf", k1=1.5, b=.75, rare_words=0, question_weight=0., several=False,
                          spelling=False)
 
 # %% ../../nbs/core/11_retrieve.ipynb #12165fa8

@@ -28,10 +28,10 @@ class LabelledQuestion:
     relevant: tuple[str, ...]  # ids of the entries that answer it
     style: str                 # plain, keywords or story
     why: str                   # why it can't be answered
-    split: str                 # tune, score or fresh
+    split: str                 # tune, score, fresh or people
 
 def labelled_questions(
-    split: str | None = None,  # 'tune', 'score' or 'fresh'; all where None
+    split: str | None = None,  # 'tune', 'score', 'fresh' or 'people'; all where None
 ) -> list[LabelledQuestion]:
     "Our own questions, with and without an answer in our own corpus."
     rows = map(json.loads, own_data("medical_questions.jsonl").read_text(encoding="utf-8").splitlines())
@@ -46,7 +46,7 @@ def evidence_of(
 ) -> dict[str, float]:
     """What the search has to say about whether the corpus answers, whatever its size (ours).
 
-    general, relevant, second, answers: what the cross-encoder says (`memkit.answer.from_documents.relevance`);
+    general, relevant, answers, near, shared, agree: of `memkit.answer.from_documents.relevance`;
     dense, passage: best cosine of a document and of a passage; sentence: of a passage with one sentence of the
     message; nearest: the better of the last two; ahead: that sentence's best less its `among`th best;
     coverage: share of the question's weighty words in the best of ten documents

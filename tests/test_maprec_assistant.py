@@ -264,6 +264,12 @@ def test_with_a_child_only_what_is_for_children_is_listed(fresh, words):
     listed = bot.chat("ann", words).extra["found"].items
     assert listed and all("Children" in r.item.genres for r in listed)
 
+def test_a_new_request_is_no_answer_to_the_question_which_one(fresh):
+    bot = fresh()
+    assert "(1984)" in bot.chat("ann", "Dune: 5 stars").answer
+    turn = bot.chat("ann", "What should I watch tonight? Nothing older than 1990.")
+    assert turn.extra["found"].items and all(r.item.year >= 1990 for r in turn.extra["found"].items) and not turn.extra["changes"]
+
 def test_a_title_like_which_is_said(fresh):
     a = fresh()
     a.chat("ann", "Recommend me a film like Blade Runner.")

@@ -231,9 +231,10 @@ def _which(talk: Talk, changes: Sequence[Change], questions: Sequence[Link]) -> 
 def _answered(assistant: "MapAssistant", which: Which, text: str) -> Understood | None:
     "A message that tells which work was meant; None for another one."
     plain = lines_named(text, which.options)
-    item, found = chosen(plain, which.options), assistant.updater.changes(plain, None)
-    if item is None or any(c.item not in which.options and not c.options for c in found): return None
-    detected = assistant.detector.detect(plain)
+    detected, item = assistant.detector.detect(plain), chosen(plain, which.options)
+    if item is None or RECOMMEND in detected.types: return None
+    found = assistant.updater.changes(plain, None)
+    if any(c.item not in which.options and not c.options for c in found): return None
     if which.rating is None: return Understood(text=plain, detected=detected, types=(RECOMMEND,), asked=(item,))
     scores = [value for _, _, value in marks(text)]
     stars = scores[-1] if scores else which.rating

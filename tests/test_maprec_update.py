@@ -43,7 +43,7 @@ def test_year_and_domain_tell_two_apart(linker):
     assert linker.lookup("Solaris", 2002).title == "Solaris" and linker.lookup("Titanic", years=[1997]).year == 1997
     assert {i.domain for i in linker.named("Dune")} == {"films", "books"} and linker.lookup("Dune", domain="books").domain == "books"
 
-@pytest.mark.parametrize("text, year", [("Villeneuve's Dune was long", 2021), ("the novel Dune, 4/5", 1965), ("Dune by Frank Herbert, 4/5", 1965), ("the old Suspiria, 4/5", 1977),
+@pytest.mark.parametrize("text, year", [("Villeneuve's Dune was superb, 5/5", 2021), ("the novel Dune, 4/5", 1965), ("Dune by Frank Herbert, 4/5", 1965), ("the old Suspiria, 4/5", 1977),
                                         ("The new Suspiria bored me, 2/5", 2018), ("Dune (1984), 3/5", 1984), ("Kubrick's The Shining is a 5", 1980)])
 def test_the_message_tells_which_work_is_meant(linker, text, year):
     assert [c.item and c.item.year for c in FrameReader(linker).changes(text)] == [year]

@@ -213,13 +213,14 @@ class Link:
 @dataclass(frozen=True, kw_only=True)
 class FrameSettings:
     "How sure the reader must be; all ours. Raises `ValueError` outside 0..1."
-    rates: float = .5     # probability that a message rates something; a title's own probability knows of it already
-    scored: float = .5    # the same where a score stands in the text
-    row: float = .6       # probability that a title in it is rated, or taken back
+    rates: float = .9     # probability that a message rates something, from which a title in it may be rated
+    row: float = .8       # probability that a title in it is rated
+    acts: float = .5      # probability that it takes back, deletes, or rates what was spoken of before
+    back: float = .6      # probability that a title in it is taken back
     domain: float = .9    # probability of a title's domain from which it tells a film from a book of one name
 
     def __post_init__(self):
-        for name in ("rates", "scored", "row", "domain"):
+        for name in ("rates", "row", "acts", "back", "domain"):
             value = getattr(self, name)
             if not 0 <= value <= 1: raise ValueError(f"{name} must lie in 0..1, got {value}")
 
@@ -310,7 +311,9 @@ def links(self: FrameReader, text: str) -> list[Link]:
 def _link(self: FrameReader, text: str, m: Mention) -> Link:
     "A title with the item that it names; a year right behind it counts."
     domain = DOMAIN_NAMES.get(m.domain, m.domain)
-    sure = domain if m.domain_share >= self.settings.domain else None
+    found = self.read(text)
+    asked = found.domain if found.acts["ask"] > .5 else None     # "I loved Jaws! Can you recommend me a book?"
+    sure = domain if m.domain_share >= self.settings.domain and m.domain != asked else None
     item, options = self._which(text, m.start, m.end, m.words, sure)
     title = item.title if item else canonical(clean_text(m.words) or m.words, m.domain)
     return Link(item, m.start, m.end, m.words, m.role, m.share, title, item.domain if item else domain, options)
@@ -398,15 +401,15 @@ def changes(
 ) -> list[Change]:               # in the order of the text, one of each title
     "The rows that a message asks for (MAP §4.4). Raises `TypeError` or `ValueError` for what is no text."
     s, found, out = self.settings, self.read(text), {}
-    sure = {"rate": found.acts["rate"], "take_back": max(found.acts["take_back"], found.acts["delete"])}
+    back = max(found.acts["take_back"], found.acts["delete"])
+    least = {"rate": s.row if found.acts["rate"] > s.rates else 2., "take_back": s.back if back > s.acts else 2.}
     for m in map(partial(_scored, text), self.mentions(text)):
-        if sure.get(m.role, 0.) <= (s.scored if m.said else s.rates) or m.share < s.row: continue
+        if m.share < least.get(m.role, 2.): continue
         c = self._change(text, m, about)
         if c: out[c.item.id if c.item else unknown_item(c.title, c.domain).id] = c
-    if not out and found.acts["delete"] > s.rates:
+    if not out and found.acts["delete"] > s.acts:
         return [_taken_back(text, m) for m in self.unmarked(text)]
-    least = s.scored if marks(plain_of(text)) else s.rates
-    said = max(found.acts["rate"], found.acts["take_back"]) > least
+    said = max(found.acts["rate"], found.acts["take_back"]) > s.acts
     if not out and about and said and not self.unmarked(text): return self._about(text, found, about)
     return list(out.values())
 

@@ -9,7 +9,7 @@ __all__ = ['TITLE_HINTS', 'TABLES', 'INPUTS', 'JUDGED', 'HEADS', 'SMALL', 'LEAST
 
 # %% ../../nbs/reading/14_title_tokens.ipynb #ff57f1f1
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from ..core.lexical import STOP_WORDS
 from ..core.spelling import common_words
 from .encoder import LOOKS, Tokens, tokens_in, tokens_of
 from .labels import AUDIENCES, DOMAINS, ROLES, STARS, TITLE_ACTS
+from .reader import Mention
 from .scores import marks, place_of
 from .titles import TitleList, known_titles
 
@@ -79,7 +80,7 @@ HEADS = {   # what each sees, and how many numbers it gives
     "title tag": ("token", 3),
     "judged": ("title", len(JUDGED)), "title domain": ("title", len(DOMAINS)), "stars": ("title", len(STARS) - 1),
 }
-SMALL = {"scored": 11, "kept": 9}   # numbers that go into each of two regressions, below
+SMALL = {"scored": 11, "kept": 19}   # numbers that go into each of two regressions, below
 
 def focus_of(
     t: Tokens,
@@ -220,13 +221,20 @@ def score_evidence(
 # %% ../../nbs/reading/14_title_tokens.ipynb #a40cb6eb
 def row_evidence(
     j: Judged,
-    rates: float,        # probability that the message rates something
-    scored: bool,        # a score in the text is its own
-    text: str,           # of its part
+    rates: float,               # probability that the message rates something, by the title reader alone
+    acts: Mapping[str, float],  # probability of each act, by both readers
+    other: Mention | None,      # what the shared reader makes of the same words
+    scored: bool,               # a score in the text is its own
+    text: str,                  # of its part
 ) -> list[float]:
-    "What speaks for a title to be rated in earnest: nine numbers."
+    "What speaks for a title to be rated in earnest: nineteen numbers."
     c, words = j.where, text[j.where.start:j.where.end]
     n = len(re.findall(r"\w+", words))
     ordinary = n == 1 and words.islower() and words in common_words()
-    return [log_odds(j.roles[1]), log_odds(rates), float(c.listed), float(ordinary), float(c.tagged), float(scored),
-            float(n > 5), float(j.roles[0] < .1), log_odds(j.roles[2:].max())]
+    share, rated = (log_odds(other.share), other.role == "rate") if other else (0., False)
+    near = bool(other and other.rating and abs(other.rating - likely_stars(j.stars)) <= .5)
+    return [log_odds(j.roles[1]), log_odds(acts["rate"]), float(c.listed), float(ordinary), float(c.tagged),
+            float(scored), float(n > 5), float(j.roles[0] < .1), log_odds(j.roles[2:].max()), log_odds(rates),
+            share*rated, share*(not rated), float(other is None),
+            *(log_odds(acts[a]) for a in ("ask", "chat", "seen", "want")),
+            float(j.stars.max()), float(near)]

@@ -280,8 +280,8 @@ def fit_small(
         if right: pairs += [(numbers, abs(stars - right) <= .25) for stars, numbers in scores]
     scored = LogisticRegression(C=1., max_iter=3000).fit(*map(np.array, zip(*pairs)))
     seen = lambda scores: any(scored.predict(np.array([numbers]))[0] for _, numbers in scores)
-    numbers = [row_evidence(j, rates, seen(scores), text) for j, scores, rates, text, _ in judged]
-    kept = LogisticRegression(C=.3, max_iter=3000).fit(np.array(numbers), [right is not None for *_, right in judged])
+    numbers = [row_evidence(j, *said_by, seen(scores), text) for j, scores, said_by, text, _ in judged]
+    kept = LogisticRegression(C=3., max_iter=5000).fit(np.array(numbers), [right is not None for *_, right in judged])
     out = {}
     for name, model in (("scored", scored), ("kept", kept)):
         out |= {f"{name}.weight": model.coef_.astype(np.float32), f"{name}.bias": model.intercept_.astype(np.float32)}

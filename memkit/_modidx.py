@@ -4540,6 +4540,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                     'memkit.mark.agents._decisive': ('mark/agents.html#_decisive', 'memkit/mark/agents.py'),
                                     'memkit.mark.agents._facts': ('mark/agents.html#_facts', 'memkit/mark/agents.py'),
                                     'memkit.mark.agents._holds': ('mark/agents.html#_holds', 'memkit/mark/agents.py'),
+                                    'memkit.mark.agents._keeps': ('mark/agents.html#_keeps', 'memkit/mark/agents.py'),
                                     'memkit.mark.agents._news': ('mark/agents.html#_news', 'memkit/mark/agents.py'),
                                     'memkit.mark.agents._of_sentence': ('mark/agents.html#_of_sentence', 'memkit/mark/agents.py'),
                                     'memkit.mark.agents._own': ('mark/agents.html#_own', 'memkit/mark/agents.py'),

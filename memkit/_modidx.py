@@ -4704,7 +4704,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                        'memkit.mark.exchanges._used': ('mark/exchanges.html#_used', 'memkit/mark/exchanges.py'),
                                        'memkit.mark.exchanges._vectors': ('mark/exchanges.html#_vectors', 'memkit/mark/exchanges.py'),
                                        'memkit.mark.exchanges._with_reply': ('mark/exchanges.html#_with_reply', 'memkit/mark/exchanges.py'),
-                                       'memkit.mark.exchanges._within': ('mark/exchanges.html#_within', 'memkit/mark/exchanges.py'),
                                        'memkit.mark.exchanges.heard': ('mark/exchanges.html#heard', 'memkit/mark/exchanges.py'),
                                        'memkit.mark.exchanges.is_personal': ('mark/exchanges.html#is_personal', 'memkit/mark/exchanges.py'),
                                        'memkit.mark.exchanges.is_refused': ('mark/exchanges.html#is_refused', 'memkit/mark/exchanges.py'),

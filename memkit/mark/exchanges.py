@@ -8,7 +8,6 @@ __all__ = ['SMALL', 'EMPTY', 'WISHED', 'TITLE', 'FIRST_PERSON', 'LEAST', 'SILENT
            'read_reply', 'Heard', 'heard', 'Read', 'ConversationReader']
 
 # %% ../../nbs/mark/43c_exchanges.ipynb #74724b67
-import os
 import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -123,11 +122,6 @@ class Said:
     known: bool = False   # it repeats what was said or shown before
 
 # %% ../../nbs/mark/43c_exchanges.ipynb #f96f578e
-def _within(c: Clause, sentence: str) -> str:
-    "As much of a clause as stands in the sentence."
-    at = max(0, sentence.find(c.text[:12]))
-    return os.path.commonprefix((sentence[at:], c.text)).strip()
-
 LEAST = 3   # words of a part of a sentence that is kept by itself
 
 def _split(sentence: str, clauses: Sequence[Clause]) -> list[tuple[str, list[Clause]]]:
@@ -143,8 +137,7 @@ def _parts(sentence: str, clauses: Sequence[Clause]) -> list[Said]:
     "A sentence, or its stretches where they are of different use, or only some are about a person."
     groups, out = _split(sentence, clauses), []
     for use, own in groups:
-        text = sentence if len(groups) == 1 else " ".join(filter(None, (_within(c, sentence) for c in own)))
-        if not text: continue
+        text = sentence if len(groups) == 1 else " ".join(c.text for c in own)
         about, supposed = whose(text, own), all(c.certainty == "hypothesis" for c in own)
         keep, wish = (max(map(f, own), default=0.) for f in (lambda c: c.keep, wishing))
         said = Said(text, use, about, keep=keep, wish=wish, supposed=supposed)
@@ -159,6 +152,7 @@ def spoken(
     "The sentences of a message, read; what follows an order in the same quotation belongs to the order."
     out, ordered = [], False
     for (start, text), clauses in zip(chat_sentences(message), clauses_by_sentence(message, reader)):
+        if not all(c.text in text for c in clauses): clauses = reader.clauses(text)   # one that goes over two sentences
         orders = ordered or gives_orders(text)
         out += [Said(text, "order")] if orders else _parts(text, clauses)
         quoted = len(re.findall(r'["“”„]', message[:start + len(text)])) % 2 == 1

@@ -136,7 +136,8 @@ def impersonal(
 ) -> str:     # '' where nothing is left
     "A sentence without the clauses in which its writer speaks of themselves (ours)."
     text = text.replace("’", "'")
-    return " ".join(c.text for c in reader.clauses(text) if not FIRST_PERSON.search(c.text)) if FIRST_PERSON.search(text) else text
+    if not FIRST_PERSON.search(text): return text
+    return " ".join(c.text for c in reader.clauses(text) if not FIRST_PERSON.search(c.text))
 
 # %% ../../nbs/mark/43d_corrections.ipynb #6216977e
 SMALL_TALK = ("chats", "confirms", "jokes")     # "Yes, correct." teaches nothing

@@ -8,7 +8,6 @@ __all__ = ['SMALL', 'EMPTY', 'WISHED', 'TITLE', 'FIRST_PERSON', 'LEAST', 'SILENT
            'read_reply', 'Heard', 'heard', 'Read', 'ConversationReader']
 
 # %% ../../nbs/mark/43c_exchanges.ipynb #74724b67
-import os
 import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -112,7 +111,7 @@ def whose(
 class Said:
     "What a user says with one sentence, or a part of it, read."
     text: str
-    use: str              # statement, question, wish, check, agrees, or nothing
+    use: str              # statement, question, wish, check, agrees, nothing, or order
     whose: str = ""       # user, other, or '' where it is about nobody
     claim: str = ""       # of a statement: what it claims, where that is about nobody
     keep: float = 0.      # probability of being worth remembering, 0..1
@@ -123,27 +122,22 @@ class Said:
     known: bool = False   # it repeats what was said or shown before
 
 # %% ../../nbs/mark/43c_exchanges.ipynb #f96f578e
-def _within(c: Clause, sentence: str) -> str:
-    "As much of a clause as stands in the sentence."
-    at = max(0, sentence.find(c.text[:12]))
-    return os.path.commonprefix((sentence[at:], c.text)).strip()
-
 LEAST = 3   # words of a part of a sentence that is kept by itself
 
 def _split(sentence: str, clauses: Sequence[Clause]) -> list[tuple[str, list[Clause]]]:
-    "Neighbouring clauses of one use, statements about a person apart; a definition is one, and so is what would be short."
+    "Neighbouring clauses of one use, statements about a person apart; a definition is one, and what would be short."
     if defines(sentence): return [("statement", list(clauses))]
     def grouped(key: Callable) -> list: return [(use_of(g[0]), g) for g in (list(g) for _, g in groupby(clauses, key))]
     apart = grouped(lambda c: (use_of(c), use_of(c) == "statement" and bool(whose(c.text, [c]))))
     short = any(sum(len(c.text.split()) for c in own) < LEAST for _, own in apart)
     return grouped(use_of) if short else apart
 
+# %% ../../nbs/mark/43c_exchanges.ipynb #854a7227
 def _parts(sentence: str, clauses: Sequence[Clause]) -> list[Said]:
     "A sentence, or its stretches where they are of different use, or only some are about a person."
     groups, out = _split(sentence, clauses), []
     for use, own in groups:
-        text = sentence if len(groups) == 1 else " ".join(filter(None, (_within(c, sentence) for c in own)))
-        if not text: continue
+        text = sentence if len(groups) == 1 else " ".join(c.text for c in own)
         about, supposed = whose(text, own), all(c.certainty == "hypothesis" for c in own)
         keep, wish = (max(map(f, own), default=0.) for f in (lambda c: c.keep, wishing))
         said = Said(text, use, about, keep=keep, wish=wish, supposed=supposed)
@@ -158,8 +152,9 @@ def spoken(
     "The sentences of a message, read; what follows an order in the same quotation belongs to the order."
     out, ordered = [], False
     for (start, text), clauses in zip(chat_sentences(message), clauses_by_sentence(message, reader)):
+        if not all(c.text in text for c in clauses): clauses = reader.clauses(text)   # one that goes over two sentences
         orders = ordered or gives_orders(text)
-        out += [Said(text, "nothing")] if orders else _parts(text, clauses)
+        out += [Said(text, "order")] if orders else _parts(text, clauses)
         quoted = len(re.findall(r'["“”„]', message[:start + len(text)])) % 2 == 1
         ordered = orders and quoted
     return out
@@ -217,7 +212,7 @@ class Heard:
 
     @property
     def kind(self) -> str:
-        "What the message does to the answer before, one of `labels.REPLIES`; who has corrected nothing takes nothing back."
+        "What the message does to the answer before: one of `labels.REPLIES`. Only what was said is taken back."
         if not self.found: return ""
         return max((k for k in self.found.kinds if self.replied or k != "retract"), key=self.found.kinds.get)
 
@@ -256,7 +251,7 @@ class Read:
     said: tuple[Said, ...]
     answer: tuple[str, ...]      # what the answer's sentences say, without lists and tables
     before: tuple[str, ...]      # the same of the answer before
-    kind: str = ""               # what the message does to the answer before: one of `labels.REPLIES`; '' where none was
+    kind: str = ""               # what the message does to the answer before, one of `labels.REPLIES`; or ''
     opens: bool = True           # it opens a topic
     content: bool = False        # the user is content with the answer before
     disputed: bool = False       # the user corrects it
@@ -294,8 +289,10 @@ def _share(text: str, claims: Sequence) -> float:
 def _content(said: Sequence[Said], h: Heard) -> bool:
     "Is the user content? A message that tells nothing can only settle something, joke or doubt."
     joke, doubt = h.found.kinds["joke"], h.found.kinds["doubt"]
-    if all(x.use in EMPTY for x in said): return doubt < .5 and (joke + doubt < .5 or any(x.use == "agrees" for x in said))
-    return said[0].use in (EMPTY if h.kind in (*SETTLES, "question") else ("agrees",) if h.kind == "retract" else ())
+    if all(x.use in EMPTY for x in said):
+        return doubt < .5 and (joke + doubt < .5 or any(x.use == "agrees" for x in said))
+    if h.kind == "retract": return said[0].use == "agrees"
+    return h.kind in (*SETTLES, "question") and said[0].use in EMPTY
 
 # %% ../../nbs/mark/43c_exchanges.ipynb #dd67f6e5
 SURE = .9   # probability from which a message, or a clause, wishes for a form whatever else it looks like
@@ -303,14 +300,16 @@ SURE = .9   # probability from which a message, or a clause, wishes for a form w
 def _used(said: Sequence[Said], kinds: Mapping[str, float], kind: str) -> list[Said]:
     "What a message does as a whole corrects what its sentences seem to do."
     def as_statement(x: Said) -> Said: return replace(x, use="statement", claim="" if x.whose else claim_text(x.text))
+    def stays(x: Said) -> bool: return x.use == "order" or x.use == "statement" and bool(x.whose)
     if kind == "doubt" and not any(x.use == "check" for x in said):
         asks = [i for i, x in enumerate(said) if x.use == "question"] or [0]
-        said = [replace(x, use="check", claim="") if i in asks else x for i, x in enumerate(said)]
+        said = [replace(x, use="check", claim="") if i in asks and x.use != "order" else x for i, x in enumerate(said)]
     if kinds["format"] >= SURE and not any(x.use in ("wish", "agrees") for x in said):
-        said = [x if x.use == "statement" and x.whose else replace(x, use="wish", claim="") for x in said]
+        said = [x if stays(x) else replace(x, use="wish", claim="") for x in said]
     if kind in (*CORRECTS, "wrong"): said = [as_statement(x) if x.use == "wish" and x.wish < SURE else x for x in said]
     return list(said)
 
+# %% ../../nbs/mark/43c_exchanges.ipynb #0573a33d
 def _with_reply(r: Read, h: Heard, was_asked: bool, s: AgentSettings) -> Read:
     "With what the message does to the answer before, and what this answer makes of it."
     if not h.found: return r
@@ -405,7 +404,8 @@ def _taken(read: Sequence[Read]) -> tuple[Read, ...]:
     out = []
     for r, after in zip(read, [*read[1:], None]):
         withdrawn = bool(after) and after.kind == "retract"
-        doubted = bool(after) and (after.disputed or withdrawn or any(x.use == "check" or x.insisted for x in after.said))
+        again = bool(after) and any(x.use == "check" or x.insisted for x in after.said)
+        doubted = again or withdrawn or bool(after) and after.disputed
         accepted = "explicit" if after and after.content else "implied" if r.conceded and not doubted else ""
         out.append(replace(r, accepted=accepted, withdrawn=withdrawn, next=after.turn if after else ""))
     return tuple(out)

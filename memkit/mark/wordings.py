@@ -56,7 +56,7 @@ _OPTIONS = re.compile(r"(?:^|[\s(])[aA1][).:]\s*\S.*?[\s(;,][bB2][).:]\s*\S.*?(?
 def lists_options(
     message: str,  # the user's
 ) -> bool:
-    "Does the user offer answers to choose from, lettered or numbered? (MARK, appendix 3.2: the user then expects a direct answer)"
+    "Does the user offer answers to choose from, lettered or numbered? (MARK, appendix 3.2)"
     return bool(_OPTIONS.search(message[:4000]))
 
 # %% ../../nbs/mark/43b_wordings.ipynb #4e81e33d
@@ -74,7 +74,8 @@ def echoes(
 _LEAD = re.compile(r"^\W*(?:(?:yes|yeah|nope|no(?=\W*[,.;:!–—-]|$)|ok(?:ay)?|right|correct|sorry"
                    r"|(?:thanks|thank you)(?! for\b)|(?:my )?apologies"
                    r"|you(?:'| a)re (?:absolutely |quite |completely )?(?:right|correct)|good (?:point|catch)"
-                   r"|fair (?:point|enough)|understood|noted|indeed|well|ah|oh|actually|hm+)\b(?:[\s,.;:!]|[–—-]+(?=\s))*)+", re.I)
+                   r"|fair (?:point|enough)|understood|noted|indeed|well|ah|oh|actually|hm+)\b"
+                   r"(?:[\s,.;:!]|[–—-]+(?=\s))*)+", re.I)
 
 def claim_text(
     text: str,

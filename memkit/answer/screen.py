@@ -8,7 +8,8 @@ __all__ = ['screen_terms', 'classes_in', 'Rule', 'screen_rules', 'known_classes'
 # %% ../../nbs/answer/04_screen.ipynb #e1bee625
 import csv
 import re
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -23,21 +24,41 @@ def screen_terms() -> dict[str, tuple[str, ...]]:
         return {row["class"]: tuple(n.strip().lower() for n in row["names"].split("|") if n.strip())
                 for row in csv.DictReader(f)}
 
+def _plain(text: str) -> str:
+    "Lower case without accents, apostrophes and hyphens."
+    letters = unicodedata.normalize("NFKD", text.lower().replace("’", "'"))
+    return re.sub(r"[-‐–]", " ", re.sub(r"['\u0300-\u036f]", "", letters))
+
 @lru_cache(1)
-def _by_name() -> tuple[re.Pattern, dict[str, tuple[str, ...]]]:
-    "One pattern for all names, the longest first, and the classes of each name."
+def _by_first() -> dict[str, list[tuple[str, tuple[str, ...]]]]:
+    "By the first word of a name: the names, the longest first, each with its classes."
     classes: dict[str, list[str]] = {}
     for of, names in screen_terms().items():
-        for name in {of, *names}: classes.setdefault(name, []).append(of)
-    names = "|".join(re.escape(n) for n in sorted(classes, key=len, reverse=True))
-    return re.compile(rf"(?<!\w)({names})(?:s|es)?(?!\w)"), {n: tuple(c) for n, c in classes.items()}
+        for name in dict.fromkeys(map(_plain, (of, *names))): classes.setdefault(name, []).append(of)
+    out: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
+    for name in sorted(classes, key=len, reverse=True):
+        out.setdefault(re.match(r"\w+", name)[0], []).append((name, tuple(classes[name])))
+    return out
+
+# %% ../../nbs/answer/04_screen.ipynb #97e7d63e
+def _named(plain: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    "The names in a plain text, from left to right, each with its classes."
+    by_first, end = _by_first(), 0
+    for m in re.finditer(r"\w+", plain):
+        if m.start() < end: continue
+        singular = [m[0]] + [m[0].removesuffix(s) for s in ("s", "es") if m[0].endswith(s)]
+        names = [named for first in singular for named in by_first.get(first, ())]
+        for name, of in sorted(names, key=lambda named: -len(named[0])):
+            if not re.match(rf"{re.escape(name)}(?:s|es)?(?!\w)", plain[m.start():m.start() + len(name) + 3]): continue
+            end = m.start() + len(name)
+            yield name, of
+            break
 
 def classes_in(text: str) -> dict[str, str]:   # class -> the name that stands in the text
     "The classes of the table that a text names (ours)."
-    pattern, of = _by_name()
-    plain, found = text.lower().replace("’", "'"), {}
-    for m in pattern.finditer(plain):
-        for name in of[m[1]]: found.setdefault(name, m[1])
+    found: dict[str, str] = {}
+    for name, of in _named(_plain(text)):
+        for one in of: found.setdefault(one, name)
     return found
 
 # %% ../../nbs/answer/04_screen.ipynb #ef7d46ac

@@ -188,6 +188,26 @@ def test_both_sides_are_needed():
     assert not hazards("Where is my car?", clauses("I take warfarin every evening."))
 
 
+@pytest.mark.parametrize("said, ask, known", [
+    ("My son Otis is four.", "Can Otis have popcorn at the cinema?", "child under 5"),
+    ("My grandmother turned 81 in March.", "Is trampolining fine for her?", "over 65"),
+    ("I'm on blood thinners.", "Is it fine to take ibuprofen?", "anticoagulant"),
+    ("I had a gastric bypass last year.", "Can I take Advil for my back?", "bariatric surgery"),
+    ("I'm allergic to buckwheat.", "Are soba noodles safe for me?", "allergy: buckwheat")])
+def test_ages_groups_of_medicines_and_foods_are_known(said, ask, known):
+    assert known in [h.rule.known for h in hazards(ask, clauses(said))]
+
+
+def test_what_must_be_avoided_comes_first_and_then_what_is_specific():
+    found = hazards("Can I have a grapefruit and ibuprofen with a glass of wine?", clauses("I take warfarin every evening."))
+    severities = [h.rule.severity for h in found]
+    assert len(found) > 2 and severities == sorted(severities) and severities[0] == "avoid"
+
+
+@pytest.mark.parametrize("text", ["goat's cheese", "Goats’ cheese", "GOATS CHEESE", "goats-cheese"])
+def test_accents_apostrophes_and_hyphens_do_not_matter(text): assert "dairy" in classes_in(text)
+
+
 # --- scoring
 
 CASE = Case("a", "x", "Which dose?", "update", (), frozenset({"1.1"}), (r"\b100\b",), (r"(?<!from )\b50 ?mg",), "100 mg")

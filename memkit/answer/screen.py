@@ -8,7 +8,9 @@ __all__ = ['screen_terms', 'classes_in', 'Rule', 'screen_rules', 'known_classes'
 # %% ../../nbs/answer/04_screen.ipynb #e1bee625
 import csv
 import re
-from collections.abc import Sequence
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -23,21 +25,59 @@ def screen_terms() -> dict[str, tuple[str, ...]]:
         return {row["class"]: tuple(n.strip().lower() for n in row["names"].split("|") if n.strip())
                 for row in csv.DictReader(f)}
 
+def _plain(text: str) -> str:
+    "Lower case without accents, apostrophes and hyphens."
+    letters = unicodedata.normalize("NFKD", text.lower().replace("’", "'"))
+    return re.sub(r"[-‐–]", " ", re.sub(r"['\u0300-\u036f]", "", letters))
+
 @lru_cache(1)
-def _by_name() -> tuple[re.Pattern, dict[str, tuple[str, ...]]]:
-    "One pattern for all names, the longest first, and the classes of each name."
+def _by_first() -> dict[str, list[tuple[str, tuple[str, ...]]]]:
+    "By the first word of a name: the names, the longest first, each with its classes."
     classes: dict[str, list[str]] = {}
     for of, names in screen_terms().items():
-        for name in {of, *names}: classes.setdefault(name, []).append(of)
-    names = "|".join(re.escape(n) for n in sorted(classes, key=len, reverse=True))
-    return re.compile(rf"(?<!\w)({names})(?:s|es)?(?!\w)"), {n: tuple(c) for n, c in classes.items()}
+        for name in dict.fromkeys(map(_plain, (of, *names))): classes.setdefault(name, []).append(of)
+    out: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
+    for name in sorted(classes, key=len, reverse=True):
+        out.setdefault(re.match(r"\w+", name)[0], []).append((name, tuple(classes[name])))
+    return out
+
+# %% ../../nbs/answer/04_screen.ipynb #f8bf18ca
+_NUMBERS = dict(zip("one two three four five six seven eight nine ten eleven twelve".split(), range(1, 13)))
+_AGES = {"baby under 1": 1, "child under 2": 2, "child under 5": 5, "child under 12": 12, "child under 16": 16}  # years
+_NUMBER = rf"(\d{{1,2}}|{'|'.join(_NUMBERS)})"
+_AGED = re.compile(rf"\b{_NUMBER}[ -](day|week|wk|month|mth|mo|year|yr)s?[ -]?(?:old\b|of age\b)|"
+                   rf"\b(?:is|she's|he's|i'm|am|turns|turned|turning|aged?|just|now) {_NUMBER}"
+                   r"(?= ?(?:$|[,.;!?)]|and |now\b|next |this ))", re.I)
+
+def _ages(text: str) -> list[str]:
+    "The classes of ages that a text names, the narrowest first."
+    out = []
+    for first, unit, second in _AGED.findall(text.replace("’", "'")):
+        number = (first or second).lower()
+        years = _NUMBERS.get(number) or int(number)
+        if unit[:1].lower() in ("d", "w", "m"): years = years/{"d": 365, "w": 52, "m": 12}[unit[0].lower()]
+        out += [of for of, under in _AGES.items() if years < under] + ["over 65"]*(years > 65)
+    return list(dict.fromkeys(out))
+
+# %% ../../nbs/answer/04_screen.ipynb #97e7d63e
+def _named(plain: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    "The names in a plain text, from left to right, each with its classes."
+    by_first, end = _by_first(), 0
+    for m in re.finditer(r"\w+", plain):
+        if m.start() < end: continue
+        singular = [m[0]] + [m[0].removesuffix(s) for s in ("s", "es") if m[0].endswith(s)]
+        names = [named for first in singular for named in by_first.get(first, ())]
+        for name, of in sorted(names, key=lambda named: -len(named[0])):
+            if not re.match(rf"{re.escape(name)}(?:s|es)?(?!\w)", plain[m.start():m.start() + len(name) + 3]): continue
+            end = m.start() + len(name)
+            yield name, of
+            break
 
 def classes_in(text: str) -> dict[str, str]:   # class -> the name that stands in the text
     "The classes of the table that a text names (ours)."
-    pattern, of = _by_name()
-    plain, found = text.lower().replace("’", "'"), {}
-    for m in pattern.finditer(plain):
-        for name in of[m[1]]: found.setdefault(name, m[1])
+    found: dict[str, str] = {}
+    for name, of in _named(_plain(text)):
+        for one in of: found.setdefault(one, name)
     return found
 
 # %% ../../nbs/answer/04_screen.ipynb #ef7d46ac
@@ -69,6 +109,7 @@ def known_classes(clauses: Sequence[Clause]) -> dict[str, Clause]:   # class -> 
         for of in classes_in(c.text):
             out.setdefault(f"allergy: {of}" if allergic else of, c)
             if allergic and of in _STATES: out.setdefault(of, c)
+        for of in _ages(c.text): out.setdefault(of, c)
     return out
 
 _STATES = ("coeliac", "lactose intolerance", "gluten intolerance", "asthma")   # of the person, whatever else is said
@@ -81,21 +122,43 @@ class Hazard:
     asked: str       # the name in what is asked about or advised
     clause: Clause   # of the user
 
+def _plain_allergy(of: str) -> Rule:
+    return Rule(of, f"allergy: {of}", "allergy", "avoid", f"An allergy to {of} was mentioned.", "what the user told")
+
 _BOTH_WAYS = ("interaction",)
+
+def _rule(asked: str, known: str) -> Rule | None:
+    "The rule for two classes; an interaction holds both ways, and an allergy needs no rule."
+    rules = screen_rules()
+    if rule := rules.get((asked, known)): return rule
+    if (rule := rules.get((known, asked))) and rule.relation in _BOTH_WAYS: return rule
+    return _plain_allergy(asked) if known == f"allergy: {asked}" else None
+
+# %% ../../nbs/answer/04_screen.ipynb #bd763943
+@lru_cache(1)
+def _spread() -> Counter[str]:
+    "With how many things a class is a risk; few: it is specific, and its rule says more (ours)."
+    return Counter(known for _, known in screen_rules())
+
+def _urgency(h: Hazard) -> tuple[bool, int]:
+    "What comes first: what must be avoided, then what is specific."
+    return h.rule.severity != "avoid", _spread()[h.rule.known]
+
+# %% ../../nbs/answer/04_screen.ipynb #cc023c86
+def _names_it(text: str, clause: Clause, known: str) -> bool:
+    "Does the question name the kind of person or pet, or somebody whom the clause names?"
+    names = {w for w in re.findall(r"(?<=\w )[A-Z][a-z]+", clause.text) if len(w) > 2}
+    return known in classes_in(text) or known in _ages(text) or any(re.search(rf"\b{n}\b", text) for n in names)
 
 def hazards(
     text: str,                    # a question, an answer, or both
     told: Sequence[Clause],       # what the user said before, in order
 ) -> list[Hazard]:                # avoid before caution
-    "What in a text is a risk for this person (ours)."
-    rules, asked, known, out = screen_rules(), classes_in(text), known_classes(told), {}
+    "What in a text is a risk for this person, the most urgent first (ours)."
+    asked, known, out = classes_in(text), known_classes(told), {}
     for a, name in asked.items():
         for k, clause in known.items():
-            rule = rules.get((a, k))
-            if not rule and (r := rules.get((k, a))) and r.relation in _BOTH_WAYS: rule = r
-            if rule and a != k: out.setdefault(rule, Hazard(rule, name, clause))
-            if f"allergy: {a}" == k and (a, k) not in rules: out.setdefault(k, Hazard(_plain_allergy(a), name, clause))
-    return sorted(out.values(), key=lambda h: h.rule.severity != "avoid")
-
-def _plain_allergy(of: str) -> Rule:
-    return Rule(of, f"allergy: {of}", "allergy", "avoid", f"An allergy to {of} was mentioned.", "what the user told")
+            rule = _rule(a, k) if a != k else None
+            if not rule or rule.relation.endswith("named") and not _names_it(text, clause, k): continue
+            out.setdefault(rule, Hazard(rule, name, clause))
+    return sorted(out.values(), key=_urgency)

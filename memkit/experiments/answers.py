@@ -61,14 +61,16 @@ class ForQuestions:
     def __init__(self, model: LanguageModel, always: bool = False):
         self.model, self.on, self.always = model, False, always
 
-    def __getattr__(self, name: str): return getattr(self.model, name)
+    def __getattr__(self, name: str):
+        own = getattr(self.model, name)      # not every model has `generate_from`
+        return self._held if name == "generate_from" else own
 
     def generate(self, prompts, max_tokens: int = 160, **more) -> list[Reply]:
         "The model's replies, or the fixed word for each prompt."
         if self.on or self.always: return self.model.generate(prompts, max_tokens=max_tokens, **more)
         return [Reply(text="All right.", prompt_tokens=0, answer_tokens=2, seconds=0., finished=True) for _ in prompts]
 
-    def generate_from(self, messages, *rest, **more) -> Reply:
+    def _held(self, messages, *rest, **more) -> Reply:
         "As `generate`, held to texts."
         asked = self.on or self.always
         return self.model.generate_from(messages, *rest, **more) if asked else self.generate([messages])[0]

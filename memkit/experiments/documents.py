@@ -368,6 +368,7 @@ def time_rows(asked: Sequence[Asked], documents: Sequence[Document], retriever, 
     rows.append(figure("Milliseconds", "the answer, behind the search", "ms", [i["ms"] for i in items]))
     return rows + judging_rows(asked, retriever)
 
+# %% ../../nbs/experiments/67a_documents.ipynb #ee9fb048
 def run_documents(
     full: bool = False,                    # all scoring topics, and 200 messages of each form; else 1,600 documents
     hands: Sequence[str] = SEALED_HAND,    # whose consumer questions score

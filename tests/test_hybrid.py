@@ -657,7 +657,7 @@ def test_a_calibration_is_one_rule_and_comes_back_from_json(yes, no, share):
 
 def test_calibrations_that_cannot_be():
     with pytest.raises(ValueError, match="only one kind"): calibrate([{"nearest": 1., "ahead": 1.}], [True])
-    with pytest.raises(KeyError, match="general"): load_calibration("all-MiniLM-L6-v2").probability({"coverage": 1.})
+    with pytest.raises(KeyError, match="relevant"): load_calibration("all-MiniLM-L6-v2").probability({"coverage": 1.})
     assert Calibration(weights={"x": 1e9}, bias=0., threshold=.5).probability({"x": -1.}) == pytest.approx(0, abs=1e-20), "no overflow"
 
 

@@ -13,7 +13,7 @@ import logging
 import random
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -21,7 +21,6 @@ from hashlib import blake2b
 from os import environ
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
 
 import numpy as np
 from fastcore.basics import patch
@@ -37,6 +36,7 @@ from ..reading.examples import Example, Piece, typed_text
 from ..reading.reader import Encoded, sigmoid
 
 # %% ../../nbs/answer/06_passages.ipynb #20df4a4e
+from typing import TYPE_CHECKING
 if TYPE_CHECKING: from torch import Tensor
 
 # %% ../../nbs/answer/06_passages.ipynb #eae0e64d

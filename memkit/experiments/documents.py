@@ -214,17 +214,19 @@ def fit_enough(
     cases: Mapping[str, Sequence[tuple[Case, Mapping[str, float]]]],   # by source: cases and their `relevance`
     threshold_by: Sequence[str],             # sources whose questions to all documents set the threshold
     declined: float = .14,                   # share of their answerable questions that may be declined
+    features: Sequence[str] = EVIDENCE[1:],  # whether a question is general tells nothing of whether its topic is there
     tuned_on: str = "",
 ) -> Calibration:
     "Fit weights and threshold (ours; logistic regression of values divided by their spread, C = 1)."
     from sklearn.linear_model import LogisticRegression
     rows = [(source, c, found) for source, pairs in cases.items() for c, found in pairs]
-    x, y = np.array([[found[f] for f in EVIDENCE] for *_, found in rows]), np.array([c.answerable for _, c, _ in rows])
+    x = np.array([[found[f] for f in features] for *_, found in rows])
+    y = np.array([c.answerable for _, c, _ in rows])
     if len(set(y.tolist())) < 2: raise ValueError("fitting needs questions with and without answer; got only one kind")
     group = [(source, c.answerable) for source, c, _ in rows]
     count, spread = Counter(group), x.std(0) + 1e-9
     fit = LogisticRegression(max_iter=2000).fit(x/spread, y, sample_weight=[len(y)/len(count)/count[g] for g in group])
-    weights = dict(zip(EVIDENCE, (round(float(w), 4) for w in fit.coef_[0]/spread)))
+    weights = dict(zip(features, (round(float(w), 4) for w in fit.coef_[0]/spread)))
     out = Calibration(weights=weights, bias=round(float(fit.intercept_[0]), 4), threshold=1., tuned_on=tuned_on)
     able = [out.probability(f) for source, c, f in rows
             if source in threshold_by and c.answerable and c.collection == "all"]
@@ -366,6 +368,7 @@ def time_rows(asked: Sequence[Asked], documents: Sequence[Document], retriever, 
     rows.append(figure("Milliseconds", "the answer, behind the search", "ms", [i["ms"] for i in items]))
     return rows + judging_rows(asked, retriever)
 
+# %% ../../nbs/experiments/67a_documents.ipynb #ee9fb048
 def run_documents(
     full: bool = False,                    # all scoring topics, and 200 messages of each form; else 1,600 documents
     hands: Sequence[str] = SEALED_HAND,    # whose consumer questions score

@@ -66,6 +66,20 @@ def test_days_that_hang_on_another_day(texts, day):
     assert hanging_day([said(t) for t in texts]) == day
 
 
+@pytest.mark.parametrize("text, said_on, day", [
+    ("My leave is approved from 27 July, 26 weeks.", date(2026, 5, 4), "Monday 25 January 2027"),
+    ("The letter is dated 16 October, I get two months.", date(2026, 4, 6), "Tuesday 16 December 2025"),
+    ("She has been admitted on 3 March for two weeks.", date(2026, 3, 10), "Tuesday 17 March 2026"),
+    ("It was done on 12 November, 6 weeks off.", date(2026, 1, 10), "Wednesday 24 December 2025")])
+def test_a_day_without_a_year_lies_where_the_verb_points(text, said_on, day):
+    assert hanging_day([said(text, day=said_on)]) == day
+
+
+def test_a_number_with_a_point_is_no_day():
+    assert days_in("They have put 2.8 per cent on the table.", DAY) == days_in("2.5 mg at most.", DAY) == []
+    assert days_in("We meet on 2.8 in Bonn.", DAY) == ["Sunday 2 August 2026"]
+
+
 @pytest.mark.parametrize("text, found", [
     ("£3,412.50 and 1.240 euros", [(3412.5, "money"), (1240., "money")]), ("at 14:30 on 3 May 2026", []), ("since 2019", []),
     ("up to 10mg", [(10., "mg")]), ("", [])])

@@ -117,18 +117,37 @@ def names_day(text: str) -> bool:
 # %% ../../nbs/answer/03_from_memory.ipynb #1f013094
 _TO_COME = re.compile(r"\b(?:will|shall|going to|gonna|due|next|booked|until|till|by)\b|'ll\b", re.I)
 
-def _times_of(text: str, reader: Reader, over: bool) -> list[tuple[str, bool]]:
+_IS_DONE = re.compile(
+    r"\b(?:am|is|are|be|being|'m|'re) (?:now |already |not |\w+ly )?"
+    r"(?:\w{2,}ed|put|paid|sold|made|done|cut|set|found|left|sent|told|given)\b", re.I)
+_NUMBER = re.compile(r"\d{1,2}\.\d{1,2}")
+_ON = r"(?:\b(?:on|by|since|until|till|from|before|after|of|the|dated?)|day,?) "
+
+def _ahead(text: str, over: bool) -> bool | None:
+    "Does a clause tell of something to come? None: its verb is a present passive, which doesn't say."
+    if over and not _TO_COME.search(text): return False
+    if not tells_past(text): return True
+    return False if tells_past(_IS_DONE.sub(" ", text.replace("’", "'"))) else None
+
+def _times_of(text: str, reader: Reader, over: bool) -> list[tuple[str, bool | None]]:
     "The words of each time, found by their form or tagged by the reader; and whether what they tell lies ahead."
     out = []
     for c in reader.clauses(text):
-        ahead = not tells_past(c.text) and not (over and not _TO_COME.search(c.text))
-        words = phrases_in(c.text)
+        ahead = _ahead(c.text, over)
+        words = [w for w in phrases_in(c.text) if not _NUMBER.fullmatch(w) or re.search(_ON + re.escape(w), c.text, re.I)]
         tagged = c.time.lower()
         if tagged and not any(w.lower() in tagged or tagged in w.lower() for w in words): words.append(c.time)
         out += [(w, ahead) for w in words]
     return out
 
 # %% ../../nbs/answer/03_from_memory.ipynb #6f8260a8
+def _resolved(words: str, said: date, ahead: bool | None) -> When | None:
+    "The days that the words of a time mean; where the verb doesn't say, the nearer one of two that lie a year apart."
+    if ahead is not None: return resolve(words, said, ahead)
+    last, coming = (resolve(words, said, to_come) for to_come in (False, True))
+    if not last or not coming or (coming.first - last.first).days < 300: return coming
+    return min(last, coming, key=lambda w: abs(w.first - said))
+
 def days_in(
     text: str,
     said: date,                     # the day on which it was said
@@ -138,7 +157,7 @@ def days_in(
     "The days that the words of a message mean, where they aren't complete dates (ours)."
     out = []
     for words, ahead in _times_of(text, reader or load_reader(), over):
-        when = None if _COMPLETE.search(words) else resolve(words, said, ahead)
+        when = None if _COMPLETE.search(words) else _resolved(words, said, ahead)
         if when: out.append(day_in_words(when))
     return list(dict.fromkeys(out))
 
@@ -171,7 +190,7 @@ def _days_of(e: Evidence, reader: Reader, over: bool, without: str = "") -> list
     "The single days that a message names, complete or not, outside of some of its words."
     text, out = e.text.replace(without, " ", 1), []
     for words, ahead in _times_of(text, reader, over):
-        w = resolve(words, e.said, ahead)
+        w = _resolved(words, e.said, ahead)
         if w and w.first == w.last: out.append(w.first)
     return out
 

@@ -6,8 +6,7 @@
 __all__ = ['ANSWER_HEADS', 'ANSWER_LOSS', 'TEMPERATURE', 'SEARCH', 'READING', 'LOOKED_AT', 'evidence_loss', 'class_loss',
            'as_tokens', 'embedded', 'search_loss', 'talks_of', 'fact_talks', 'fit_search', 'fit_reading',
            'train_scorer', 'Evidence', 'Question', 'ahead_features', 'fitted_weights', 'alarm_logit', 'needed_features',
-           'probabilities_needed', 'same_attribute', 'about_style', 'known_features', 'probability_known', 'Scorer',
-           'load_scorer']
+           'probabilities_needed', 'known_features', 'probability_known', 'Scorer', 'load_scorer']
 
 # %% ../../nbs/answer/02_scorer.ipynb #956a0323
 import json
@@ -261,34 +260,19 @@ def probabilities_needed(
     "How likely each of the best messages is needed to answer (ours)."
     return {i: float(sigmoid(_logits("needed", x))) for i, x in needed_features(found, question).items()}
 
-# %% ../../nbs/answer/02_scorer.ipynb #c9f2fa9f
-def same_attribute(asked: Sequence[Clause], told: Sequence[Clause]) -> float:   # 0..1; 0 where one wasn't read
-    "How likely a question and a message are about the same attribute of somebody: the best of their clauses."
-    def together(a: Clause, b: Clause) -> float:
-        of = b.shares["attribute"]
-        return sum(p*of.get(name, 0.) for name, p in a.shares["attribute"].items())
-    return max((together(a, b) for a in asked for b in told), default=0.)
-
-def about_style(clauses: Sequence[Clause]) -> float:   # 0..1
-    "How likely a text is about how somebody wants things to be."
-    return max((c.shares["attribute"].get("style", 0.) for c in clauses), default=0.)
-
 # %% ../../nbs/answer/02_scorer.ipynb #bec53850
 _NUMBER_ASKED = re.compile(
     r"\b(?:how (?:much|many|old|long|often|far|big|tall|fast)|cost|weight|height|amount|number"
     r"|what (?:dose|time|price|number|age|percentage|rating|score|strength))\b", re.I)
 
-def known_features(found: Sequence[Evidence], question: Question) -> list[float]:   # 23
+def known_features(found: Sequence[Evidence], question: Question) -> list[float]:   # 17
     "What tells whether one of these messages holds the answer (ours)."
     best = max(found, key=lambda e: e.score)
     needed = np.clip(max(probabilities_needed(found, question).values()), 1e-6, 1 - 1e-6)
     asks_number = bool(_NUMBER_ASKED.search(question.text))
-    same = [same_attribute(question.clauses, e.clauses) for e in sorted(found, key=lambda e: -e.score)[:3]]
-    style, styles = about_style(question.clauses), [about_style(e.clauses) for e in found]
     wants = [question.shares.get(name, 0.) for name in ("told", "several", "before", "when", "advice", "world")]
     return [*ahead_features(found), float(np.log(needed/(1 - needed))), *wants,
-            float(asks_number and not re.search(r"\d", best.text)), float(asks_number), same[0], max(same),
-            style, style*max(styles), about_style(best.clauses), style*about_style(best.clauses)]
+            float(asks_number and not re.search(r"\d", best.text)), float(asks_number)]
 
 def probability_known(found: Sequence[Evidence], question: Question) -> float:   # 0..1
     "How likely one of these messages holds the answer (ours)."

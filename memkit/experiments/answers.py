@@ -12,7 +12,6 @@ import json
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -149,7 +148,7 @@ def fit_known(
 ) -> dict[str, Any]:                  # weights and bias, "known" of data/scorer.json
     "Fit the probability that an answer was told (ours; logistic regression)."
     rows = [(known_features(_nearest(scorer, c), _question(c)), bool(c.needs)) for c in cases(hands)]
-    return _plain_fit(*zip(*rows), "balanced") | {"hands": list(hands), "questions": len(rows)}
+    return _plain_fit(*zip(*rows), "balanced", .03) | {"hands": list(hands), "questions": len(rows)}
 
 # %% ../../nbs/experiments/67_answers.ipynb #fd12fad9
 def fit_needed(
@@ -165,12 +164,12 @@ def fit_needed(
     return _plain_fit(*zip(*rows)) | {"hands": list(hands), "messages": len(rows)}
 
 # %% ../../nbs/experiments/67_answers.ipynb #3994146d
-def _plain_fit(x: Sequence, y: Sequence, class_weight: str | None = None) -> dict[str, Any]:
+def _plain_fit(x: Sequence, y: Sequence, class_weight: str | None = None, strength: float = .3) -> dict[str, Any]:
     "A logistic regression on standardised numbers, with weights for the numbers as they are."
     from sklearn.linear_model import LogisticRegression
     x = np.array(x)
     mean, spread = x.mean(0), x.std(0) + 1e-9
-    fitted = LogisticRegression(C=.3, class_weight=class_weight, max_iter=3000).fit((x - mean)/spread, y)
+    fitted = LogisticRegression(C=strength, class_weight=class_weight, max_iter=3000).fit((x - mean)/spread, y)
     weights = fitted.coef_[0]/spread
     return {"weights": [float(w) for w in weights], "bias": float(fitted.intercept_[0] - weights @ mean)}
 
@@ -184,8 +183,7 @@ def _nearest(scorer: Scorer, c: Case, most: int = READ) -> list[Evidence]:
     messages = [(day, text) for _, day, text in c.said]
     vectors = scorer.embed([text for _, text in messages])
     best = sorted(np.argsort(-(vectors @ scorer.embed([c.ask])[0]), kind="stable")[:most])
-    found = scorer.evidence(c.ask, [messages[i] for i in best], vectors[best])
-    return [replace(e, clauses=tuple(load_reader().clauses(e.text))) for e in found]
+    return scorer.evidence(c.ask, [messages[i] for i in best], vectors[best])
 
 # %% ../../nbs/experiments/67_answers.ipynb #3cac324d
 ALARM_HANDS = ("ac", "ad", "ae", "af", "ai", "aj", "ak")     # wrote emergencies, and what only looks like one

@@ -149,7 +149,8 @@ def _times_of(text: str, reader: Reader, over: bool) -> list[tuple[str, bool | N
     out = []
     for c in reader.clauses(text):
         ahead = _ahead(c.text, over)
-        words = [w for w in phrases_in(c.text) if not _NUMBER.fullmatch(w) or re.search(_ON + re.escape(w), c.text, re.I)]
+        words = [w for w in phrases_in(c.text)
+                 if not _NUMBER.fullmatch(w) or re.search(_ON + re.escape(w), c.text, re.I)]
         tagged = c.time.lower()
         if tagged and not any(w.lower() in tagged or tagged in w.lower() for w in words): words.append(c.time)
         out += [(w, ahead) for w in words]

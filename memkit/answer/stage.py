@@ -129,11 +129,13 @@ def from_memory(
     "The answer that earlier messages give."
     likely = chosen_messages(found, question, settings)
     used = list(likely)
-    if asked in FOR_NOW and len(used) > 1: used = [used[i] for i in still_true([found[i].text for i in used])]
+    if asked in FOR_NOW and len(used) > 1:
+        used = [used[k] for k in still_true([found[i] for i in used], [likely[i] for i in used])]
     if not used: return "", []
     of = [found[i] for i in used]
     over, likely = tells_past(question.text), [likely[i] for i in used]
-    return told(of, today, settings, None, asked == "when", likely, over, question.text), used
+    now = asked in FOR_NOW
+    return told(of, today, settings, None, asked == "when", likely, over, question.text, now), used
 
 # %% ../../nbs/answer/05_stage.ipynb #85d16956
 def _screened(text: str, turns: Sequence["StoredTurn"], known: dict[str, Heard], today: date) -> tuple[str, str]:

@@ -148,7 +148,9 @@ def _urgency(h: Hazard) -> tuple[bool, int]:
 def _names_it(text: str, clause: Clause, known: str) -> bool:
     "Does the question name the kind of person or pet, or somebody whom the clause names?"
     names = {w for w in re.findall(r"(?<=\w )[A-Z][a-z]+", clause.text) if len(w) > 2}
-    return known in classes_in(text) or known in _ages(text) or any(re.search(rf"\b{n}\b", text) for n in names)
+    given = re.search(r"\b(?:give|gave|feed|fed|let|lets) (?:him|her|them|it)\b", text, re.I)
+    called = any(re.search(rf"\b{n}\b", text) for n in names)
+    return bool(given) or called or known in classes_in(text) or known in _ages(text)
 
 def hazards(
     text: str,                    # a question, an answer, or both

@@ -214,7 +214,11 @@ class Heard:
     def kind(self) -> str:
         "What the message does to the answer before: one of `labels.REPLIES`. Only what was said is taken back."
         if not self.found: return ""
-        return max((k for k in self.found.kinds if self.replied or k != "retract"), key=self.found.kinds.get)
+        likeliest = lambda kinds: max(kinds, key=self.found.kinds.get)
+        kind = likeliest([k for k in self.found.kinds if self.replied or k != "retract"])
+        right = max((c.share for c in self.found.claims if c.side == "reply"), default=0.)
+        teaches = self.found.share >= .5 and right >= .5   # it says what is right, and others may learn it
+        return likeliest(CORRECTS) if kind in SETTLES and teaches else kind
 
 # %% ../../nbs/mark/43c_exchanges.ipynb #7a7e3d14
 def heard(

@@ -15,7 +15,7 @@ from memkit.core.local import LocalLM
 from memkit.core.records import Document
 from memkit.experiments.documents import own_questions
 from memkit.experiments.writer import (LEAST, NOT_THERE, TAUGHT, TUNED, Noted, Passage, beside_it, change_lessons,
-                                       chosen_least, first_passage, gated, given_notes, lessons, note_lessons, note_prompt,
+                                       chosen_least, first_passage, gated, lessons, note_lessons, note_prompt,
                                        notes_of, passage_lessons, passage_prompt, passage_right, sample_of, support,
                                        way_rows, writer, written)
 from memkit.hybrid import read_corpus
@@ -133,6 +133,3 @@ def test_an_adapter_of_another_base_is_refused():
     shape, weights = LoraShape(rank=1, alpha=1.), {f"m.lora_{half}.weight": np.zeros((1, 1)) for half in "AB"}
     content = pack(weights, {"base": "0"*32, "shape": shape, "model": "another"})
     with pytest.raises(AdapterError, match="belongs to another"): writer(LocalLM.embedded(), content)
-
-
-def test_given_notes_are_the_needed_ones(): assert given_notes(DOSE).notes == ((DAY, "I take 100 mg."),)

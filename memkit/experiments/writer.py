@@ -6,11 +6,11 @@
 __all__ = ['FROM_NOTES', 'NOT_THERE', 'FROM_PASSAGE', 'TAUGHT', 'TUNED', 'MOST', 'SHAPE', 'TRAINING', 'LEAST', 'FULL', 'QUICK',
            'HELD', 'QUOTED', 'PLAIN', 'LORA', 'GATED', 'note_prompt', 'passage_prompt', 'notes_of', 'answered',
            'note_lessons', 'change_lessons', 'first_passage', 'beside_it', 'passage_lessons', 'lessons', 'train_writer',
-           'writer', 'Noted', 'found_notes', 'given_notes', 'written', 'sample_of', 'way_rows', 'Passage',
-           'shown_passages', 'passage_right', 'passage_rows', 'support', 'gated', 'chosen_least', 'taught',
-           'training_rows', 'asked_pages', 'note_rows', 'passage_ways', 'run_writer']
+           'writer', 'Noted', 'found_notes', 'written', 'sample_of', 'way_rows', 'Passage', 'shown_passages',
+           'passage_right', 'passage_rows', 'support', 'gated', 'chosen_least', 'taught', 'training_rows',
+           'asked_pages', 'note_rows', 'passage_ways', 'run_writer']
 
-# %% ../../nbs/experiments/67b_writer.ipynb #d7b6f45c
+# %% ../../nbs/experiments/67b_writer.ipynb #6cb45cd4
 import random
 import re
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from ..answer.passages import units, without_header
 from ..answer.scorer import load_scorer
 from ..answer.stage import FROM_MEMORY, from_memory
 
-# %% ../../nbs/experiments/67b_writer.ipynb #cb49b6a3
+# %% ../../nbs/experiments/67b_writer.ipynb #fadc46f2
 from ..core.adapters import (AdapterError, LoraShape, base_digest, lora_model, lora_weights, pack,
                                   set_lora_weights, unpack)
 from ..core.embed import Remembered
@@ -41,8 +41,8 @@ from ..core.records import Document, Hit, Message, utc_now
 from ..core.sequences import chat_examples
 from ..core.training import Training, TrainSettings, train
 
-# %% ../../nbs/experiments/67b_writer.ipynb #f169dc13
-from .answers import _nearest, _question, by_hand, harmful, right
+# %% ../../nbs/experiments/67b_writer.ipynb #76dc2e9e
+from .answers import _nearest, _question, harmful, right
 from .documents import (SEALED_HAND, TRAINED, consumer_questions, marked_sentences, own_questions,
                                           topics_for)
 from .questions import Asked, focus_of
@@ -50,7 +50,7 @@ from .result import figure, provenance, result
 from ..hybrid import read_corpus
 from ..reading.examples import hands_of, voices
 
-# %% ../../nbs/experiments/67b_writer.ipynb #03a7c4e9
+# %% ../../nbs/experiments/67b_writer.ipynb #17bec764
 FROM_NOTES = f"Answer from the notes, in a few words. If they don't say it: {UNKNOWN}"
 NOT_THERE = "The documents don't say."
 FROM_PASSAGE = f"Answer from the passage alone. If it doesn't answer: {NOT_THERE}"
@@ -69,7 +69,7 @@ def passage_prompt(question: str, passage: str) -> list[Message]:
     "The messages that ask a model to answer from a passage (ours)."
     return [Message(role="system", text=FROM_PASSAGE), Message(role="user", text=f"{passage}\nQuestion: {question}")]
 
-# %% ../../nbs/experiments/67b_writer.ipynb #fc5b5820
+# %% ../../nbs/experiments/67b_writer.ipynb #b9977310
 def notes_of(
     c: Case,
     embedder,
@@ -86,7 +86,7 @@ def notes_of(
     return [(c.said[i][1], c.said[i][2]) for i in chosen]
 
 
-# %% ../../nbs/experiments/67b_writer.ipynb #1253dbae
+# %% ../../nbs/experiments/67b_writer.ipynb #1a98814c
 _AS_IF_UNSAID = ("single", "person", "preference", "temporal", "negated")   # kinds whose answer one message holds
 
 def answered(prompt: Sequence[Message], text: str) -> list[Message]:
@@ -104,7 +104,7 @@ def note_lessons(hands: Sequence[str], embedder, rng: random.Random, unsaid: flo
         out += [answered(note_prompt(c.ask, notes, c.said[-1][1]), text) for notes, text in shown]
     return out
 
-# %% ../../nbs/experiments/67b_writer.ipynb #51f35ef1
+# %% ../../nbs/experiments/67b_writer.ipynb #8ef182e3
 _NOW = ("What holds now?", "What is true by now?", "So how is it at present?", "What is the latest?", "And today?",
         "How do things stand?", "What's the current situation?", "Which of it still holds?")
 
@@ -120,7 +120,7 @@ def change_lessons(hands: Sequence[str], rng: random.Random, n: int = 80) -> lis
         out.append(answered(note_prompt(rng.choice(_NOW), notes, today), " ".join(r["after"])))
     return out
 
-# %% ../../nbs/experiments/67b_writer.ipynb #e1f06b64
+# %% ../../nbs/experiments/67b_writer.ipynb #d4051de5
 def first_passage(d: Document, words: int = 100) -> str:
     "Where a document begins, without its page's header."
     return without_header(passages(d.text, words, 20)[0])[1]
@@ -143,9 +143,9 @@ def passage_lessons(asked: Sequence[Asked], documents: Sequence[Document], rng: 
         if a.id in marks or not a.relevant: out.append(talk(a, beside_it(a, documents, rng), NOT_THERE))
     return out
 
-# %% ../../nbs/experiments/67b_writer.ipynb #6f2208b7
+# %% ../../nbs/experiments/67b_writer.ipynb #518b0a7d
 TAUGHT, TUNED = ("a", "c", "e", "g", "k", "m", "n", "p"), ("h", "j", "l", "o")   # hands that teach; that tune
-MOST = {"notes": 300, "changes": 30, "passages": 80}       # lessons of each kind (ours: what six minutes of one core can read)
+MOST = {"notes": 300, "changes": 30, "passages": 80}   # lessons of each kind (ours: six minutes of one core)
 
 def lessons(
     hands: Sequence[str] = TAUGHT,
@@ -164,7 +164,7 @@ def lessons(
     out = [talk for name, talks in of.items() for talk in rng.sample(talks, min(most[name], len(talks)))]
     return rng.sample(out, len(out))
 
-# %% ../../nbs/experiments/67b_writer.ipynb #bc757c97
+# %% ../../nbs/experiments/67b_writer.ipynb #c8dd3975
 SHAPE = LoraShape(rank=16, alpha=32., layers=tuple(range(10, 30)),
                   targets=("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"))
 TRAINING = TrainSettings(learning_rate=8e-4, epochs=1, batch=4, room=1024, look_every=52)
@@ -187,7 +187,7 @@ def train_writer(
         return pack(lora_weights(tuned), {"base": base, "shape": shape, "model": lm.name}), training
     finally: tuned.unload()
 
-# %% ../../nbs/experiments/67b_writer.ipynb #b3fae560
+# %% ../../nbs/experiments/67b_writer.ipynb #a5bd5080
 def writer(
     lm: LocalLM,         # the base; it is changed in place
     content: bytes,      # from `train_writer`
@@ -201,7 +201,7 @@ def writer(
     set_lora_weights(tuned, weights)
     return LocalLM.wrap(tuned.merge_and_unload(), tokenizer, f"{lm.name} with LoRA")
 
-# %% ../../nbs/experiments/67b_writer.ipynb #f1af0b5d
+# %% ../../nbs/experiments/67b_writer.ipynb #5daeab8a
 @dataclass(frozen=True)
 class Noted:
     "A question about oneself, the notes to answer it from, and the quotation of them."
@@ -216,17 +216,13 @@ def found_notes(c: Case) -> Noted:
     text, used = from_memory(kind, question, found, c.said[-1][1], AnswerSettings())
     return Noted(c, tuple((found[i].said, found[i].text) for i in used), text or UNKNOWN)
 
-def given_notes(c: Case) -> Noted:
-    "Exactly the messages that the question needs."
-    return Noted(c, tuple(notes_of(c, None, 0)), by_hand(c))
-
 def written(lm: LanguageModel, noted: Sequence[Noted], max_tokens: int = 40) -> list[str]:
     "A model's answers from notes."
     asked = [note_prompt(n.case.ask, n.notes, n.case.said[-1][1]) for n in noted if n.notes]
     replies = iter(lm.generate(asked, max_tokens=max_tokens) if asked else ())
     return [next(replies).text.strip() if n.notes else UNKNOWN for n in noted]
 
-# %% ../../nbs/experiments/67b_writer.ipynb #30615ae8
+# %% ../../nbs/experiments/67b_writer.ipynb #8c3f40d5
 def sample_of(hands: Sequence[str], n: int | None, seed: int = 0) -> list[Case]:
     "So many questions of these hands, by lot; None: all."
     every = list(cases(hands))
@@ -248,7 +244,7 @@ def way_rows(table: str, noted: Sequence[Noted], ways: Mapping[str, Sequence[str
             out.append(figure(f"{table}, by kind", way, kind, of))
     return out
 
-# %% ../../nbs/experiments/67b_writer.ipynb #2899d575
+# %% ../../nbs/experiments/67b_writer.ipynb #7d16b8d6
 @dataclass(frozen=True)
 class Passage:
     "A question with a passage, whether its document answers, and what memkit quotes of it."
@@ -269,7 +265,7 @@ def shown_passages(asked: Sequence[Asked], documents: Sequence[Document], seed: 
     return out
 
 
-# %% ../../nbs/experiments/67b_writer.ipynb #60621cc5
+# %% ../../nbs/experiments/67b_writer.ipynb #85220595
 _DECLINES = re.compile(r"\b(?:do|does)(?:n.t| not) (?:say|answer|mention|contain|provide|specify)", re.I)
 
 def passage_right(p: Passage, text: str) -> dict[str, float]:
@@ -281,7 +277,7 @@ def passage_right(p: Passage, text: str) -> dict[str, float]:
     found = {"right": good, "declined": declined, "stands": stands, "words": len(text.split())}
     return {name: float(value) for name, value in found.items()}
 
-# %% ../../nbs/experiments/67b_writer.ipynb #f5196089
+# %% ../../nbs/experiments/67b_writer.ipynb #a3b14040
 def passage_rows(pages: Sequence[Passage], ways: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
     "Of each way how many answers are right, decline, and stand; and the difference to the first way."
     table, out, first, base = "Answers from a passage", [], next(iter(ways)), []
@@ -299,7 +295,7 @@ def passage_rows(pages: Sequence[Passage], ways: Mapping[str, Sequence[str]]) ->
         if way != first: out.append(figure(table, f"{way} less {first}", "right", [a - b for a, b in zip(good, base)]))
     return out
 
-# %% ../../nbs/experiments/67b_writer.ipynb #5e3e229b
+# %% ../../nbs/experiments/67b_writer.ipynb #9d85ea25
 def support(noted: Sequence[Noted], texts: Sequence[str]) -> np.ndarray:   # [n], 0..1
     "How likely the notes bear each answer out; 0 where nothing is known, or where it says that."
     embedder, out = load_embedder("minilm"), np.zeros(len(texts))
@@ -322,9 +318,9 @@ def chosen_least(noted: Sequence[Noted], texts: Sequence[str], supported: np.nda
     quoted = score([n.quoted for n in noted])
     return next((least for least in LEAST if score(gated(noted, texts, supported, least)) >= quoted), 2.)
 
-# %% ../../nbs/experiments/67b_writer.ipynb #105f9073
-FULL = {"tuned": 48, "found": 96, "given": 48, "passages": 24}     # questions of each part, by lot
-QUICK = {"tuned": 4, "found": 6, "given": 4, "passages": 2}
+# %% ../../nbs/experiments/67b_writer.ipynb #908fedb1
+FULL = {"tuned": 30, "found": 90, "passages": 15}     # questions of each part, by lot
+QUICK = {"tuned": 4, "found": 6, "passages": 2}
 HELD = {"notes": 32, "changes": 4, "passages": 0}                  # lessons of the tuning hands that validate
 
 def taught(lm: LocalLM, full: bool, progress: bool = True, folder: str | None = None) -> tuple[bytes, Training]:
@@ -343,7 +339,7 @@ def training_rows(training: Training) -> list[dict[str, Any]]:
             ("steps", training.step), ("tokens", training.tokens), ("seconds", training.seconds)]
     return [figure("Training", "LoRA", name, float(value), n=1) for name, value in said]
 
-# %% ../../nbs/experiments/67b_writer.ipynb #41daa58b
+# %% ../../nbs/experiments/67b_writer.ipynb #0d3b0b33
 QUOTED, PLAIN, LORA, GATED = "quoted (what ships)", "plain model", "LoRA", "LoRA where it stands, else quoted"
 
 def asked_pages(full: bool, n: int) -> list[Passage]:
@@ -353,13 +349,13 @@ def asked_pages(full: bool, n: int) -> list[Passage]:
     able = [a for a in asked if a.relevant]
     return shown_passages(random.Random(0).sample(able, min(n, len(able))), documents)
 
-def note_rows(noted: Sequence[Noted], models: Mapping[str, LanguageModel], least: float, table: str) -> list[dict]:
+def note_rows(noted: Sequence[Noted], models: Mapping[str, LanguageModel], least: float) -> list[dict]:
     "All ways on the same notes, and how often the gate lets the written answer stand."
     ways = {QUOTED: [n.quoted for n in noted]} | {name: written(lm, noted) for name, lm in models.items()}
     supported = support(noted, ways[LORA])
     ways[GATED] = gated(noted, ways[LORA], supported, least)
-    used = figure(table, GATED, "written answers used", [float(p >= least) for p in supported])
-    return [*way_rows(table, noted, ways), used]
+    used = figure("Answers from found notes", GATED, "written answers used", [float(p >= least) for p in supported])
+    return [*way_rows("Answers from found notes", noted, ways), used]
 
 def passage_ways(pages: Sequence[Passage], models: Mapping[str, LanguageModel]) -> dict[str, list[str]]:
     "Each way's answers from passages, the quotation first."
@@ -367,13 +363,13 @@ def passage_ways(pages: Sequence[Passage], models: Mapping[str, LanguageModel]) 
     for name, lm in models.items(): ways[name] = [r.text.strip() for r in lm.generate(asked, max_tokens=60)]
     return ways
 
-# %% ../../nbs/experiments/67b_writer.ipynb #4368372a
+# %% ../../nbs/experiments/67b_writer.ipynb #a4ce472d
 def run_writer(
     full: bool = False,       # False: a few lessons, and questions of a tuning hand
     trained: tuple[bytes, Training] | None = None,   # from `taught`; None: it is trained here
     progress: bool = True,
 ) -> dict[str, Any]:          # as every experiment's result
-    "Answers by SmolLM2 with a LoRA, without it, and quoted (ours). Full: 25 minutes on one core, and needs MedQuAD."
+    "Answers by SmolLM2 with a LoRA, without it, and quoted (ours). Full: a quarter of an hour on one core, with MedQuAD."
     started, n = utc_now(), FULL if full else QUICK
     content, training = trained or taught(LocalLM.embedded(), full, progress)
     models = {PLAIN: LocalLM.embedded(), LORA: writer(LocalLM.embedded(), content)}
@@ -383,11 +379,9 @@ def run_writer(
     chosen = figure("Training", GATED, "probability from which it stands", least, n=len(tuned))
     rows = [*training_rows(training), chosen]
     hands = hands_of("conversations", sealed=True) if full else TUNED[:1]
-    found, given = ([how(c) for c in sample_of(hands, n[key])]
-                    for key, how in (("found", found_notes), ("given", given_notes)))
+    found = [found_notes(c) for c in sample_of(hands, n["found"])]
     rows += way_rows("Tuning hands", tuned, {QUOTED: [t.quoted for t in tuned], LORA: texts})
-    rows += note_rows(found, models, least, "Answers from found notes")
-    rows += note_rows(given, models, least, "Answers from the needed notes")
+    rows += note_rows(found, models, least)
     pages = asked_pages(full, n["passages"])
     rows += passage_rows(pages, passage_ways(pages, models))
     data = {"questions": [q.case.ask for q in found], "passages": [p.text for p in pages]}

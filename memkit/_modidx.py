@@ -3067,8 +3067,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                       'memkit/experiments/writer.py'),
                                            'memkit.experiments.writer.gated': ( 'experiments/writer.html#gated',
                                                                                 'memkit/experiments/writer.py'),
-                                           'memkit.experiments.writer.given_notes': ( 'experiments/writer.html#given_notes',
-                                                                                      'memkit/experiments/writer.py'),
                                            'memkit.experiments.writer.lessons': ( 'experiments/writer.html#lessons',
                                                                                   'memkit/experiments/writer.py'),
                                            'memkit.experiments.writer.note_lessons': ( 'experiments/writer.html#note_lessons',

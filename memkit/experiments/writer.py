@@ -369,7 +369,7 @@ def run_writer(
     trained: tuple[bytes, Training] | None = None,   # from `taught`; None: it is trained here
     progress: bool = True,
 ) -> dict[str, Any]:          # as every experiment's result
-    "Answers by SmolLM2 with a LoRA, without it, and quoted (ours). Full: a quarter of an hour on one core, with MedQuAD."
+    "Answers by SmolLM2 with a LoRA, without it, and quoted (ours). Full: 15 minutes on one core, with MedQuAD."
     started, n = utc_now(), FULL if full else QUICK
     content, training = trained or taught(LocalLM.embedded(), full, progress)
     models = {PLAIN: LocalLM.embedded(), LORA: writer(LocalLM.embedded(), content)}

@@ -82,7 +82,7 @@ def cmd_experiment(a: argparse.Namespace):
         raise ValueError(f"--prompted belongs to the experiments {' and '.join(PROMPTED)}; {a.name} measures its parts "
                          "one by one")
     ways = {"hybrid": _hybrid, "malp": _malp, "mark": _mark, "map": _map, "designs": _designs, "reader": _reader,
-            "answers": _answers, "documents": _documents}
+            "answers": _answers, "documents": _documents, "writer": _writer}
     run, more = ways[a.name](a)
     result = run()
     print_result(result)
@@ -145,12 +145,17 @@ def _documents(a: argparse.Namespace) -> tuple[Callable, Callable]:
     _not_malp(a)
     return lambda: run_documents(full=a.full), lambda result: ""
 
+def _writer(a: argparse.Namespace) -> tuple[Callable, Callable]:
+    from memkit.experiments.writer import run_writer
+    _not_malp(a)
+    return lambda: run_writer(full=a.full), lambda result: ""
+
 # %% ../nbs/92_cli.ipynb #ba880b5d
 def _pictures(result: Mapping) -> Mapping:
     "The figures of a paper, or the one picture of the designs."
     from memkit.experiments.evidence import evidence_picture
     from memkit.experiments.figures import all_of
-    if result["experiment"] in ("reader", "answers", "documents"): return {}
+    if result["experiment"] in ("reader", "answers", "documents", "writer"): return {}
     return {"evidence": evidence_picture(result["rows"])} if result["experiment"] == "designs" else all_of(result)
 
 PROMPTED = ("answers", "designs", "mark")   # experiments in which the model may read, take notes and judge
@@ -388,11 +393,12 @@ FULL = ("hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQu
         "and weights for eight of them, about an hour; with --memory-only a quarter of an hour; mark: "
         "450 questions of MedMCQA, about half an hour; map: all users of MovieLens 100k, about 40 minutes; "
         "designs: all conversations, about three minutes; reader: two hands, ten minutes; "
-        "answers: four hands, half an hour")
+        "answers: four hands, half an hour; writer: trains a model, half an hour")
 
 # %% ../nbs/92_cli.ipynb #cb124a5b
 def add_experiment(c: argparse.ArgumentParser):
-    c.add_argument("name", choices=("hybrid", "malp", "mark", "map", "designs", "reader", "answers", "documents"),
+    c.add_argument("name", choices=("hybrid", "malp", "mark", "map", "designs", "reader", "answers", "documents",
+                                     "writer"),
                    help="a paper; designs: all on the same conversations; others: other people's words")
     size = c.add_mutually_exclusive_group()
     size.add_argument("--quick", dest="full", action="store_false",

@@ -63,6 +63,7 @@ def _replaced(old: str, new: str, reader: Reader | None) -> float:
     strange = r.kind == "unrelated" and max(r.shares, key=r.shares.get) != "unrelated"
     return 0. if strange else sum(r.shares[kind] for kind in _REPLACES)
 
+# %% ../../nbs/answer/03_from_memory.ipynb #32aefedb
 def still_true(
     found: Sequence[Evidence],               # in the order they were said
     likely: Sequence[float] | None = None,   # how likely each is needed, 0..1; None: all are
@@ -292,6 +293,7 @@ def quotation(
     if when and names_day(words): return f"“{words}”"
     return f"{said_on(e.said, today)}: “{words}”" + (f" ({days})" if days else "")
 
+# %% ../../nbs/answer/03_from_memory.ipynb #74f4edcb
 def quotations(
     e: Evidence,
     today: date,

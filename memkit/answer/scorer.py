@@ -228,8 +228,6 @@ def _logits(name: str, x: Sequence[float]) -> np.ndarray:   # one number, or one
     w = fitted_weights()[name]
     return np.dot(w["weights"], x) + np.array(w["bias"])
 
-
-
 def alarm_logit(
     head: np.ndarray,   # what the head `alarm` gives
 ) -> float:

@@ -75,6 +75,12 @@ def test_a_day_without_a_year_lies_where_the_verb_points(text, said_on, day):
     assert hanging_day([said(text, day=said_on)]) == day
 
 
+def test_a_date_that_a_clause_cuts_in_two_is_one():
+    assert days_in("We cross at Lebombo on Saturday the 4th of July, early.", date(2026, 6, 11)) == []
+    assert days_in("We handed it in this Tuesday.", date(2026, 6, 11)) == ["Tuesday 9 June 2026"]
+    assert days_in("Winter tires go on a week this Thursday.", date(2026, 6, 11)) == ["Thursday 25 June 2026"]
+
+
 def test_a_number_with_a_point_is_no_day():
     assert days_in("They have put 2.8 per cent on the table.", DAY) == days_in("2.5 mg at most.", DAY) == []
     assert days_in("We meet on 2.8 in Bonn.", DAY) == ["Sunday 2 August 2026"]

@@ -145,15 +145,17 @@ def _ahead(text: str, over: bool) -> bool | None:
     if not tells_past(text): return True
     return False if tells_past(_IS_DONE.sub(" ", text.replace("’", "'"))) else None
 
+# %% ../../nbs/answer/03_from_memory.ipynb #9b88dcde
 def _times_of(text: str, reader: Reader, over: bool) -> list[tuple[str, bool | None]]:
     "The words of each time, found by their form or tagged by the reader; and whether what they tell lies ahead."
-    out = []
+    out, whole = [], phrases_in(text)
     for c in reader.clauses(text):
         ahead = _ahead(c.text, over)
-        words = [w for w in phrases_in(c.text)
+        words = [next((p for p in whole if w in p), w) for w in phrases_in(c.text)   # a clause may cut a date in two
                  if not _NUMBER.fullmatch(w) or re.search(_ON + re.escape(w), c.text, re.I)]
-        tagged = c.time.lower()
-        if tagged and not any(w.lower() in tagged or tagged in w.lower() for w in words): words.append(c.time)
+        tagged = re.sub(r"^(?:on|by|since|until|till|from|at|in) ", "", c.time.lower())
+        there = any(w.lower() in tagged or tagged in w.lower() for w in (*words, *whole))
+        if tagged and not there: words.append(c.time)
         out += [(w, ahead) for w in words]
     return out
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from .labels import HEALTH
 from .reader import Clause
-from .times import When, resolve
+from .times import When, resolve, tells_past
 
 # %% ../../nbs/reading/09_facts.ipynb #938c4ecc
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,8 @@ def fact_of(
     said: date | None = None,   # the day of the message; None: no time is resolved
 ) -> Fact:
     "The fact that a clause states, its time resolved against the day on which it was said."
-    when = resolve(c.time, said, ahead=c.certainty == "plan") if c.time and said else None
+    to_come = c.certainty == "plan" or c.time.lower().startswith("this ") and not tells_past(c.text)
+    when = resolve(c.time, said, ahead=to_come) if c.time and said else None
     return Fact(subject=c.subject, attribute=c.attribute, value=c.value, about=c.about, denied=c.denied,
                 certainty=c.certainty, time=c.time, when=when, sentence=c.text, start=c.start, keep=c.keep)
 

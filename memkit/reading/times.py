@@ -36,7 +36,7 @@ def _year(year: int) -> When: return When(date(year, 1, 1), date(year, 12, 31))
 
 # %% ../../nbs/reading/08_times.ipynb #a69f6ead
 _WEEKDAY = r"(?:mon|tues?|wed(?:nes|s)?|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:day)?"
-_AHEAD = re.compile(rf"\b(?:next|coming|until|till|by|from (?:now|today|tomorrow)|this {_WEEKDAY})\b")
+_AHEAD = re.compile(rf"\b(?:next|coming|until|till|by|from (?:now|today|tomorrow))\b")
 _BACK = re.compile(r"\b(?:last|ago|since)\b")
 
 def _looks_ahead(text: str, ahead: bool) -> bool:
@@ -181,7 +181,7 @@ _DAY_NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _COUNT = r"(?:a|an|\d{1,2}|(?!next|last|this)[a-z]+)"
 _FROM_WEEKDAY = re.compile(
     rf"(?:the )?(?P<a>{_WEEKDAY}) (?P<on>week|fortnight|after next|next week|in (?P<n1>{_COUNT}) weeks)"
-    rf"|(?:(?P<n2>{_COUNT}) )?(?P<unit>week|fortnight)s? (?:on|from) (?:the )?(?P<b>{_WEEKDAY})"
+    rf"|(?:(?P<n2>{_COUNT}) )?(?P<unit>week|fortnight)s? (?:on|from|this) (?:the )?(?P<b>{_WEEKDAY})"
     rf"|next week,? (?:on )?(?P<c>{_WEEKDAY})"
     rf"|(?:the )?last (?P<d>{_WEEKDAY}) (?:of|in) (?:this|the) month|last (?P<e>{_WEEKDAY})")
 
@@ -207,12 +207,18 @@ def _from_weekday(plain: str, said: date, ahead: bool) -> When | None:
     return _day(_coming(m["a"] or m["b"], said) + timedelta(days=each*int(weeks)))
 
 # %% ../../nbs/reading/08_times.ipynb #becd0bae
+_ORDINALS = {w: n for n, w in enumerate(
+    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth "
+    "sixteenth seventeenth eighteenth nineteenth twentieth".split(), 1)} | {"thirtieth": 30, "thirty-first": 31}
+_ORDINALS = {f"twenty-{w}": 20 + n for w, n in [*_ORDINALS.items()][:9]} | _ORDINALS   # the longest first
 _BEFORE = re.compile(r"^(?:(?:since|from|until|till|by|on|around|about|in|at|the|of|(?:this )?coming|early|late|mid|end"
                      r"|beginning|start)\b[\s-]*)+")
 _WAYS = (_from_weekday, _in_figures, _in_words, _period, _in_month, _of_month, _parsed)
 
+# %% ../../nbs/reading/08_times.ipynb #88a340cd
 def _core(text: str) -> str:
     "What names the day in the words of a time."
+    text = re.sub(rf"\b(?:{'|'.join(_ORDINALS)})\b", lambda m: str(_ORDINALS[m[0]]), text)
     text = re.sub(r"\bthe (\d{1,2})$", r"the \1th", text)                       # the 19
     text = re.sub(r" (?:on|onwards?)$|'s$", "", _BEFORE.sub("", text))          # from April on; next week's
     text = re.sub(rf"^{_WEEKDAY},? (?:the )?(?=\d)", "", text)                  # Sunday the 14th
@@ -226,7 +232,7 @@ def resolve(
     "The days that the words of a time mean (the library dateparser, and rules for what it misreads: ours)."
     text = _bare(words)
     if not text or _HABIT.search(text): return None
-    ahead = _looks_ahead(text, ahead)
+    ahead = _looks_ahead(words.lower(), ahead)
     if found := _distance(text.rstrip("."), said, ahead): return found
     for way in _WAYS:
         if found := way(_core(text), said, ahead): return found
@@ -237,7 +243,7 @@ _UNIT = r"(?:day|week|fortnight|month)s?"
 _FEW = r"(?:an?|\d{1,2}|one|two|three|four|five|six|seven|eight|nine|ten|twelve)"
 _AT = r"(?:(?:since|until|till|by) )?"
 _NAMED_MONTH = rf"(?:{'|'.join(MONTHS)})\b\.?"
-_NUMBERED = r"\d{1,2}(?:st|nd|rd|th)?"
+_NUMBERED = rf"(?:\d{{1,2}}(?:st|nd|rd|th)?|(?:{'|'.join(_ORDINALS)})\b)"
 _PHRASE = re.compile("|".join((
     rf"{_AT}(?:{_WEEKDAY},? )?(?:the )?{_NUMBERED}(?: of)? {_NAMED_MONTH}(?:,? \d{{4}}\b)?",
     rf"{_AT}(?:{_WEEKDAY},? )?{_NAMED_MONTH} (?:the )?{_NUMBERED}\b(?:,? \d{{4}}\b)?",
@@ -245,7 +251,7 @@ _PHRASE = re.compile("|".join((
     r"\b(?:on|by|until|till|since) the \d{1,2}(?:st|nd|rd|th)\b",
     rf"{_AT}(?:{_WEEKDAY},? )?\b\d{{1,2}}[./]\d{{1,2}}\b(?:[./]\d{{2,4}}\b)?(?! ?(?:%|kg|km|mg|ml|cm|pm|am))",
     rf"{_AT}(?:the )?{_WEEKDAY} (?:week|fortnight|after next|next week|in {_FEW} weeks)\b",
-    rf"(?:{_FEW} )?(?:week|fortnight)s? (?:on|from) (?:the )?{_WEEKDAY}\b",
+    rf"(?:{_FEW} )?(?:week|fortnight)s? (?:on|from|this) (?:the )?{_WEEKDAY}\b",
     rf"next week,? (?:on )?{_WEEKDAY}\b", rf"(?:the )?last {_WEEKDAY} (?:of|in) (?:this|the) month\b",
     rf"(?:today |tomorrow )?in {_FEW} {_UNIT}\b(?: time)?",
     rf"{_FEW} {_UNIT} (?:ago|today|from now|from today|from tomorrow|tomorrow)\b",

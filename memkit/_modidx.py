@@ -297,6 +297,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
             'memkit.answer.screen': { 'memkit.answer.screen.Hazard': ('answer/screen.html#hazard', 'memkit/answer/screen.py'),
                                       'memkit.answer.screen.Rule': ('answer/screen.html#rule', 'memkit/answer/screen.py'),
                                       'memkit.answer.screen._ages': ('answer/screen.html#_ages', 'memkit/answer/screen.py'),
+                                      'memkit.answer.screen._allergens': ('answer/screen.html#_allergens', 'memkit/answer/screen.py'),
                                       'memkit.answer.screen._by_first': ('answer/screen.html#_by_first', 'memkit/answer/screen.py'),
                                       'memkit.answer.screen._named': ('answer/screen.html#_named', 'memkit/answer/screen.py'),
                                       'memkit.answer.screen._names_it': ('answer/screen.html#_names_it', 'memkit/answer/screen.py'),

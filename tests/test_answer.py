@@ -364,3 +364,14 @@ def test_a_thousand_messages_are_not_all_read(monkeypatch):
 def test_evidence_examples_need_no_embedder_for_nothing():
     import random
     assert evidence_examples(Case("a", "x", "?", "unsaid", (), frozenset(), (), (), ""), None, random.Random(0)) == []
+
+
+def test_an_allergy_is_to_the_thing_and_not_to_what_is_bad_for_pets():
+    def warned(told, ask): return [h.rule.warning for h in hazards(ask, load_reader().clauses(told))]
+    assert "penicillin" in warned("I am allergic to penicillin.", "Can I take amoxicillin for a sore throat?")[0]
+    assert warned("I'm allergic to milk.", "Is aspirin ok for my headache?") == []
+    assert warned("I am allergic to dogs.", "Should we adopt a dog?") == ["An allergy to dog was mentioned."]
+
+def test_each_warning_is_a_sentence_with_a_source():
+    for r in screen_rules().values():
+        assert r.warning.endswith(".") and r.source.strip() and ".;" not in r.source and r.severity in ("avoid", "caution"), r

@@ -127,12 +127,18 @@ def _plain_allergy(of: str) -> Rule:
 
 _BOTH_WAYS = ("interaction",)
 
-def _rule(asked: str, known: str) -> Rule | None:
-    "The rule for two classes; an interaction holds both ways, and an allergy needs no rule."
+@lru_cache(1)
+def _allergens() -> frozenset[str]:
+    "Classes whose members share an allergy: penicillins do, and what is bad for rabbits doesn't."
+    return frozenset(k.removeprefix("allergy: ") for _, k in screen_rules() if k.startswith("allergy: "))
+
+def _rule(asked: str, known: str, name: str, told: str) -> Rule | None:
+    "The rule for two classes; an interaction holds both ways, and an allergy to the very thing needs no rule."
     rules = screen_rules()
     if rule := rules.get((asked, known)): return rule
     if (rule := rules.get((known, asked))) and rule.relation in _BOTH_WAYS: return rule
-    return _plain_allergy(asked) if known == f"allergy: {asked}" else None
+    if known != f"allergy: {asked}" or not (asked in _allergens() or asked in told or name in told): return None
+    return _plain_allergy(asked if asked in _allergens() else name)
 
 # %% ../../nbs/answer/04_screen.ipynb #bd763943
 @lru_cache(1)
@@ -160,7 +166,7 @@ def hazards(
     asked, known, out = classes_in(text), known_classes(told), {}
     for a, name in asked.items():
         for k, clause in known.items():
-            rule = _rule(a, k) if a != k else None
+            rule = _rule(a, k, name, _plain(clause.text)) if a != k else None
             if not rule or rule.relation.endswith("named") and not _names_it(text, clause, k): continue
             out.setdefault(rule, Hazard(rule, name, clause))
     return sorted(out.values(), key=_urgency)

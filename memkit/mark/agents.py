@@ -19,7 +19,7 @@ from ..core.notes import points_back
 from ..core.support import content_stems
 from ..core.third_person import third_person
 from .corrections import CorrectionAgent
-from .exchanges import EMPTY, AgentSettings, ConversationReader, Read, Said, is_personal
+from .exchanges import EMPTY, AgentSettings, ConversationReader, Read, Said, is_personal, says_nothing
 from .refined import KINDS, QUESTION, RESIDUAL, RESPONSE, RETRACTION, Conversation, Exchange, Refined
 from .wordings import abbreviations, claim_text, cut, defines, echoes, lists_options, terms
 from ..reading.reader import load_reader
@@ -132,7 +132,8 @@ def _response(read: Sequence[Read], s: AgentSettings) -> list[Refined]:
         plain = r.accepted == "explicit"
         strength, turns = (1., (*_cited(r), r.next)) if plain else (.6, _cited(r))
         end, wish = _decisive(r, s), " ".join(x.text for x in r.said if x.use == "wish")
-        if end: add(_standing(cut(end, s.longest), r.about), "assistant", "accepted", strength, turns, r.about)
+        if end and (r.conceded or not says_nothing(end)):
+            add(_standing(cut(end, s.longest), r.about), "assistant", "accepted", strength, turns, r.about)
         if wish and plain: add(f'Accepted form: "{cut(wish, s.longest)}"', "user", "format", strength, turns)
     return out
 

@@ -137,8 +137,9 @@ def _rule(asked: str, known: str, name: str, told: str) -> Rule | None:
     rules = screen_rules()
     if rule := rules.get((asked, known)): return rule
     if (rule := rules.get((known, asked))) and rule.relation in _BOTH_WAYS: return rule
-    if known != f"allergy: {asked}" or not (asked in _allergens() or asked in told or name in told): return None
-    return _plain_allergy(asked if asked in _allergens() else name)
+    shared = asked in _allergens() or asked in told
+    if known != f"allergy: {asked}" or not (shared or name in told): return None
+    return _plain_allergy(asked if shared else name)
 
 # %% ../../nbs/answer/04_screen.ipynb #bd763943
 @lru_cache(1)

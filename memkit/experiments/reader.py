@@ -362,7 +362,7 @@ def _statement_error(o: Mapping) -> tuple[str, str, str] | None:
 
 # %% ../../nbs/experiments/68_reader.ipynb #486934da
 def _title_error(o: Mapping) -> tuple[str, str, str] | None:
-    return (f"title, {o['how']}", o["title"], o["outcome"]) if o["outcome"] == "another linked" else None
+    return (f"title, {o['how']}", o["title"], o["outcome"]) if o["outcome"] == "another" else None
 
 _ERROR = {"corrections": _correction_error, "messages": _message_error, "pairs": _pair_error,
           "statements": _statement_error, "titles": _title_error}

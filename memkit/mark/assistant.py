@@ -29,7 +29,7 @@ from .maintain import MaintenanceReport, maintain
 from .policy import Caller, Policy, allowed, read_policy, record_seen
 from .prompted import prompted_agents
 from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, check_user, conversation_of
-from .search import Found, RefinedSearch, SearchSettings, considered, why
+from .search import RefinedSearch, SearchSettings, considered, why
 from .trust import PAPER, TrustSettings
 from .voices import VoiceSettings, settle, spared
 from ..turn import trace

@@ -25,7 +25,7 @@ from .refined import Conversation, Exchange
 from .wordings import claim_text, cut, defines, echoes
 from ..reading.examples import alike
 from ..reading.notes import KEEP_WISH, clauses_by_sentence
-from ..reading.reader import Claim, Clause, Reader, ReplyReading, load_reader
+from ..reading.reader import Clause, Reader, ReplyReading, load_reader
 
 # %% ../../nbs/mark/43c_exchanges.ipynb #28f16840
 @dataclass(frozen=True, kw_only=True)

@@ -285,6 +285,18 @@ def test_what_was_never_told_is_not_known():
         assert turn.extra["answer"]["way"] == "unknown" and "haven't told" in turn.answer
 
 
+def test_who_asks_for_everything_gets_the_newest_first():
+    from memkit.answer.stage import NOTHING
+    with open_malp(":memory:", nods()) as a:
+        assert a.chat("ann", "What do you know about me?").answer == NOTHING
+        for text in ("My name is Ada and I live in Leeds.", "I'm allergic to penicillin."): a.chat("ann", text)
+        answer = a.chat("ann", "What do you know about me?").answer
+        assert answer.index("penicillin") < answer.index("Leeds") and "Ada" in answer
+        for n in range(20): a.chat("ann", f"My brother number {n} lives in house {n} at the end of Long Lane in Leeds.")
+        answer = a.chat("ann", "What do you know about me?").answer
+        assert answer.endswith(" more.") and "house 19" in answer and "penicillin" not in answer
+
+
 def test_nobody_is_answered_with_what_somebody_else_said():
     with open_malp(":memory:", nods()) as a:
         a.chat("ann", "My dog is called Rex.")

@@ -142,7 +142,8 @@ def test_every_file_is_named_in_the_readme():
 # --- other people's words
 
 CONSUMER = ("am", "an", "ao")       # wrote what consumers ask of medical documents
-HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in CONSUMER)
+LATER = ("ar", "as", "at")              # asked more about others' conversations, and for everything
+HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in CONSUMER + LATER)
 LATE = ("y", "z", "aa", "ab")      # wrote fewer rows, and no health statements
 TALKS = ("ac", "ad", "ae", "af")   # wrote conversations, emergencies and entailments alone
 WANTS = ("aj", "ak", "al")         # wrote emergencies and what a message wants
@@ -150,6 +151,19 @@ PLAIN = ("ai", *WANTS)             # wrote no conversations, corrections, messag
 WHOLE = ("ap", "aq")               # wrote conversations, corrections, messages and pairs, fewer of each
 LINES = ("ag", "ah", *WHOLE)       # of these no one has cut the messages into clauses
 ASKS = ("am", "an", "ao")          # wrote questions to a health service, and entailments
+
+@pytest.mark.parametrize("hand", LATER)
+def test_later_questions_name_the_words_that_answer(hand):
+    lines = [json.loads(x) for h in "aceghjklmnop" for x in (DATA/"voices"/h/"conversations.jsonl").read_text("utf-8").splitlines()]
+    said = {c["id"]: {f"{i}.{j}": t for i, s in enumerate(c["sessions"], 1) for j, t in enumerate(s["say"], 1)} for c in lines}
+    found = rows(f"voices/{hand}/questions.jsonl")
+    assert len(found) == 560 and 150 <= sum(not q["needs"] for q in found) <= 250
+    for q in found:
+        assert len(q["needs"]) == len(q["quotes"]) and all(int(n.split(".")[0]) <= q["after"] for n in q["needs"]), q["ask"]
+        assert all(quote in said[q["id"]][n] for n, quote in zip(q["needs"], q["quotes"])), q["ask"]
+    asks = rows(f"voices/{hand}/overview.jsonl")
+    assert len({r["text"] for r in asks}) == 60 and sum(r["overview"] for r in asks) == 30
+
 
 @pytest.mark.parametrize("hand", CONSUMER)
 def test_consumer_questions_say_what_answers_them(hand):

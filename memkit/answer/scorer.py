@@ -220,7 +220,7 @@ def ahead_features(found: Sequence[Evidence]) -> list[float]:   # 8
 # %% ../../nbs/answer/02_scorer.ipynb #4856ddfe
 @lru_cache(1)
 def fitted_weights() -> Mapping[str, Mapping[str, Any]]:
-    "Weights and biases of four logistic regressions: `known`, `needed`, `alarm` and `kind`."
+    "Weights and biases of five logistic regressions: `known`, `needed`, `alarm`, `kind` and `overview`."
     return json.loads(own_data("scorer.json").read_text(encoding="utf-8"))
 
 def _logits(name: str, x: Sequence[float]) -> np.ndarray:   # one number, or one for each kind
@@ -333,6 +333,12 @@ def alone(self: Scorer, texts: Sequence[str]) -> np.ndarray:   # [n, 384]
     rows = [tokens_of((t,)) for t in texts]
     pooled = [self.states(rows[i:i + 16])[1] for i in range(0, len(rows), 16)]
     return np.concatenate([np.zeros((0, 384), np.float32), *pooled])
+@patch
+def overview(self: Scorer, text: str) -> float:   # 0..1
+    "How likely a message asks for everything that is known of its user (ours)."
+    from memkit.core.embedders import load_embedder
+    return float(sigmoid(_logits("overview", load_embedder("minilm").embed([text])[0])))
+
 
 # %% ../../nbs/answer/02_scorer.ipynb #4870c763
 @lru_cache(4)

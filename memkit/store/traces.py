@@ -9,11 +9,11 @@ __all__ = ['TRACE_BYTES', 'put_trace', 'read_traces', 'drop_traces', 'only_from'
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import delete, func, insert, select
 
 from ..core.erase import erase, only_cited_by, remove, some, spoken, quoting
 from ..core.records import Receipt, check_text, utc_now
-from ..core.schema import (citations, erasures, find_owner, memories, quotes, raise_version, reading, traces,
+from ..core.schema import (citations, erasures, find_owner, hold_quotes, memories, quotes, raise_version, reading, traces,
                                 turns, writing)
 from ..core.slices import drop
 
@@ -40,14 +40,15 @@ def put_trace(
     memory_ids, turn_ids = sorted(set(quoted)), sorted({turn, *quoted_turns})
     with writing(store._db, user) as conn:
         owner, _ = find_owner(store._db, conn, user) or (0, 0)
+        hold_quotes(conn, erasing=False)
         if not _all_there(conn, owner, memory_ids, turn_ids): return False
-        remove(conn, [(traces, traces.c.turn == turn)])
+        conn.execute(delete(traces).where(traces.c.turn == turn))
         row = {"owner": owner, "turn": turn, "version": version, "content": content}
         id = conn.execute(insert(traces).values(row)).inserted_primary_key[0]
         rows = [{"trace": id, "memory": m, "turn": None} for m in memory_ids]
         conn.execute(insert(quotes), rows + [{"trace": id, "memory": None, "turn": t} for t in turn_ids])
         newest = select(traces.c.id).where(traces.c.owner == owner).order_by(traces.c.id.desc()).limit(keep)
-        remove(conn, [(traces, (traces.c.owner == owner) & traces.c.id.not_in(newest.scalar_subquery()))])
+        conn.execute(delete(traces).where(traces.c.owner == owner, traces.c.id.not_in(newest)))
     return True
 
 # %% ../../nbs/store/01_traces.ipynb #06672e28

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['POOL', 'NO_DRIVER', 'OPENING', 'QUOTES', 'FULL_BYTES', 'BEYOND', 'with_driver', 'server_engine', 'server_programs',
-           'temporary_postgres', 'new_database', 'take_lock', 'seen_by_others', 'vacuum']
+           'temporary_postgres', 'drop_database', 'new_database', 'take_lock', 'seen_by_others', 'vacuum']
 
 # %% ../../nbs/core/07d_server.ipynb #b17549df
 import math
@@ -88,15 +88,23 @@ def temporary_postgres() -> Iterator[str]:  # the address of a database
         finally: run("pg_ctl", "-m", "immediate", "stop")
     finally: shutil.rmtree(folder, ignore_errors=True)
 
+def _say(address: str, statement: str) -> URL:
+    url = make_url(with_driver(address))
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as conn: conn.exec_driver_sql(statement)
+    engine.dispose()
+    return url
+
+def drop_database(address: str, name: str):
+    "Remove a database, whoever is connected to it."
+    _say(address, f'DROP DATABASE "{name}" WITH (FORCE)')
+
 def new_database(
     address: str,   # of a database on the server
     name: str,
 ) -> str:           # its address
     "Make an empty database beside the one that is there."
-    url = make_url(with_driver(address))
-    engine = create_engine(url, isolation_level="AUTOCOMMIT")
-    with engine.connect() as conn: conn.exec_driver_sql(f'CREATE DATABASE "{name}"')
-    engine.dispose()
+    url = _say(address, f'CREATE DATABASE "{name}"')
     return url.set(database=name).render_as_string(hide_password=False).replace("+psycopg", "", 1)
 
 # %% ../../nbs/core/07d_server.ipynb #829ff5d5

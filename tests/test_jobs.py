@@ -100,9 +100,65 @@ def test_a_lease_ends_by_time_or_with_its_process(store):
     assert claim(store, "ann", "malp", mine, 9) is None
 
 
+def test_a_process_number_that_is_used_again_holds_nobody_up(store):
+    "The lease decides, not the number: here it is that of a process that lives."
+    job = leave_job(store, "ann", "malp", "learn", turn=said(store))
+    assert claim(store, "ann", "malp", signature(), .05).id == job
+    time.sleep(.06)
+    assert claim(store, "ann", "malp", signature(), 9).id == job
+
+
+def test_long_work_keeps_its_lease(store, monkeypatch):
+    monkeypatch.setattr(queue, "LEASE", .3)
+    begun, seen = threading.Event(), []
+    def slow(job, offline): begun.set(); time.sleep(.9)
+    w = Worker(store, "d", slow)
+    w.leave("ann", "learn", turn=said(store), seconds=0)
+    t = threading.Thread(target=w.work, args=("ann",)); t.start(); begun.wait()
+    while t.is_alive(): seen.append(claim(store, "ann", "d", signature(), 9)); time.sleep(.05)
+    assert len(seen) > 3 and not any(seen) and jobs(store, "ann") == [] and (w.done, w.failed) == (1, 0)
+
+
+def test_a_lease_that_is_somebody_elses_by_now_is_not_renewed(store):
+    job, a, b = leave_job(store, "ann", "d", "learn", turn=said(store)), signature(), signature()
+    claim(store, "ann", "d", a, -1); claim(store, "ann", "d", b, 9)
+    assert not queue.renew(store, "ann", job, a, 9) and queue.renew(store, "ann", job, b, 9) and not queue.renew(store, "bob", job + 1, b, 9)
+
+
+def test_a_session_without_a_word_is_read_after_a_pause(store):
+    read = threading.Event()
+    w = Worker(store, "d", lambda job, offline: read.set())
+    w.leave("ann", "read", session="s", seconds=.3)
+    w.start(3600)                                       # a later alarm doesn't take the place of an earlier one
+    assert read.wait(20)
+    w.close()
+
+
+def test_the_list_over_all_users_says_why_and_can_be_tried_again(store):
+    def broken(job, offline): raise RuntimeError("Mimi")
+    w = Worker(store, "d", broken, tries=1, wait=0.)
+    for user in ("ann", "bob"): put_back(store, user, w.leave(user, "learn", turn=said(store, user), seconds=0), seconds=3600)
+    for _ in range(3): w.work("ann", now=True)
+    assert [(j.user, j.state, j.error) for j in queue.all_jobs(store, "d")] == [("ann", "given up", "RuntimeError"), ("bob", "waiting", "")]
+    assert "1 waiting, 1 given up (RuntimeError)" in queue.summary([w]) and queue.all_jobs(store, "other") == []
+    assert queue.try_again(store, "other") == 0 and queue.try_again(store) == 1 and queue.all_jobs(store)[0].attempts == 0
+    w.close()
+
+
+def test_serving_goes_on_when_the_store_is_away(store, monkeypatch):
+    said_, calls = [], []
+    def away(): calls.append(1); raise StoreError("the server went away") if len(calls) == 1 else KeyboardInterrupt
+    w = Worker(store, "d", lambda job, offline: None)
+    monkeypatch.setattr(w, "work_for_all", away)
+    with pytest.raises(KeyboardInterrupt): queue.serve([w], .01, say=said_.append)
+    assert said_ == ["the server went away"]
+    calls.clear()
+    with pytest.raises(StoreError): queue.serve([w], once=True)
+
+
 @pytest.mark.parametrize("n", [2, 5])
-def test_of_many_workers_one_gets_a_job(tmp_path, n):
-    path, done = tmp_path/"s.db", []
+def test_of_many_workers_one_gets_a_job(place, n):
+    path, done = place, []
     with MemoryStore(path) as s:
         for user in ("ann", "bob", "cem"): leave_job(s, user, "d", "learn", turn=said(s, user))
     def run():

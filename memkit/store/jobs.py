@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -445,7 +445,9 @@ def serve(
     store, last = queues[0].store, ""
     while True:
         try:
-            for q in queues: q.work_for_all()
+            for q in queues:
+                if q._next: wait([q._next])     # what the opening began in its own thread
+                q.work_for_all()
             held = finish_pending(store._db.engine)
             now = summary(queues) + (f", {held} deletions held up by a reader" if held else "")
         except StoreError as e:

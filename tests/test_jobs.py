@@ -484,8 +484,8 @@ def taught(a, name) -> list[str]:
 
 @pytest.mark.parametrize("name, step, after", [("malp", "count_recalls", 1), ("malp", "prepare", 1), ("malp", "learn", 1), ("malp", "end", 0), ("malp", "record", 1),
                                                ("hybrid", "learn", 1), ("generative-agents", "prepare", 2), ("mark", "leave_job", 1), ("mark", "record", 2)])
-def test_killed_between_the_answer_and_what_is_learned(name, step, after, tmp_path):
-    path = tmp_path/"s.db"
+def test_killed_between_the_answer_and_what_is_learned(name, step, after, place):
+    path = place
     answered = lives_and_dies(name, path, step, after)
     with opened(name, path) as a:
         until = time.monotonic() + 60
@@ -499,8 +499,8 @@ def test_killed_between_the_answer_and_what_is_learned(name, step, after, tmp_pa
 
 @pytest.mark.parametrize("name", ["malp", "generative-agents"])
 @pytest.mark.parametrize("seconds", [.05, .13, .31])
-def test_killed_from_outside_at_any_moment(name, seconds, tmp_path):
-    path = tmp_path/"s.db"
+def test_killed_from_outside_at_any_moment(name, seconds, place):
+    path = place
     answered = lives_and_dies(name, path, seconds=seconds)
     with opened(name, path) as a:
         a.wait("ann")
@@ -508,8 +508,8 @@ def test_killed_from_outside_at_any_moment(name, seconds, tmp_path):
         assert set(answered) <= set(kept) and a.jobs("ann") == [] and taught(a, name) == [1]*len(kept)
 
 
-def test_two_processes_open_what_a_third_has_left_and_learn_once(tmp_path):
-    path = tmp_path/"s.db"
+def test_two_processes_open_what_a_third_has_left_and_learn_once(place):
+    path = place
     with opened("generative-agents", path) as a:
         def fail(*given): raise RuntimeError
         a.learn = fail

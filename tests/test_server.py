@@ -13,17 +13,16 @@ import pytest
 from sqlalchemy import func, make_url, select
 
 import memkit.core.server as server
+from memkit.core.embed import MiniLM
+from memkit.core.lm import ScriptedLM
 from memkit.core.records import new_id
-from memkit.core.schema import (ONE_EACH, SCHEMA, StoreError, adapters, erasures, jobs as job_rows, make_engine, memories, meta, owners, state, tables, traces,
-                                turns)
-from memkit.core.server import FULL_BYTES, NO_DRIVER, new_database, server_engine, vacuum
+from memkit.core.schema import ONE_EACH, SCHEMA, StoreError, bucket, erasures, make_engine, memories, meta, owner_digest, owners, state, tables
+from memkit.core.server import FULL_BYTES, NO_DRIVER, server_engine
 from memkit.core.store import MemoryStore
 from memkit.hybrid.memory import ChromaMemory
-from memkit.store.jobs import jobs
+from memkit.store.jobs import jobs, leave_job
 from memkit.store.traces import put_trace, read_traces
 from memkit.turn.assistants import assistants, open_assistant
-from memkit.core.lm import ScriptedLM
-from memkit.core.embed import MiniLM
 
 ROOT, FIXTURES = Path(__file__).resolve().parents[1], Path(__file__).with_name("fixtures")
 HEAD = (f"import sys; sys.path.insert(0, {str(ROOT)!r})\nimport os, time\nfrom memkit.core.store import MemoryStore, StoreError\n"
@@ -73,7 +72,6 @@ def test_every_read_modify_write_of_four_hundred_is_kept(place, tmp_path):
 
 def test_four_take_each_job_once(place, tmp_path):
     with MemoryStore(place) as s:
-        from memkit.store.jobs import leave_job
         for i in range(12): leave_job(s, f"u{i}", "d", "learn", turn=s.add_turn(f"u{i}", "s", "q", "a"))
     code = "from memkit.store.jobs import Worker\ndone = []\nw = Worker(s, 'd', lambda job, offline: done.append(job.user))\nfor i in range(12): w.work(f'u{i}')\nprint(*done)"
     done = " ".join(four(place, tmp_path, code, "s = MemoryStore(place)")).split()
@@ -126,6 +124,17 @@ def test_writers_of_two_users_dont_wait_for_each_other(pg):
         assert told[0] == "x" and "held it longer than the timeout" in told[1]
 
 
+def test_a_program_that_falls_silent_in_a_transaction_doesnt_hold_its_user_up(pg, monkeypatch):
+    "A machine without power can't say that it is gone."
+    monkeypatch.setattr(server, "IDLE", .3)
+    with MemoryStore(pg, timeout=5) as silent, MemoryStore(pg, timeout=5) as other:
+        with pytest.raises(StoreError, match="the server ended this transaction"), silent.transaction("ann"):
+            silent.add("ann", "half")
+            other.add("ann", "whole")                    # waits until the server has ended the other one
+            silent.add("ann", "too late")
+        assert [m.text for m in other.list("ann")] == ["whole"] and silent.add("ann", "on")
+
+
 def test_a_quote_of_what_is_being_forgotten_is_not_written(pg):
     "One checks that the source is there, the other that no quote is: neither may slip past the other."
     with MemoryStore(pg, timeout=5) as s:
@@ -174,6 +183,17 @@ def test_a_reader_keeps_the_old_state_and_the_next_open_finishes(pg):
             assert not receipt.erased and "next opened" in receipt.pending and in_tables(pg, b"penicillin") > 0
             with MemoryStore(pg) as during: assert during.pending == 1
     with MemoryStore(pg) as s: assert s.pending == 0 and in_tables(pg, b"penicillin") == 0
+
+
+def test_killed_between_deleting_and_vacuuming(pg):
+    code = """
+import memkit.core.store as store
+s = MemoryStore(place); s.add("u", "Is allergic to penicillin.")
+store.erase = lambda *a: os.kill(os.getpid(), 9)
+s.forget("u")"""
+    assert subprocess.run([sys.executable, "-c", HEAD + code, pg, "", ""]).returncode == -9
+    assert in_tables(pg, b"penicillin") > 0
+    with MemoryStore(pg) as s: assert s.list("u") == [] and s.pending == 0 and in_tables(pg, b"penicillin") == 0
 
 
 def test_a_large_table_is_not_written_anew(pg, monkeypatch):
@@ -272,7 +292,6 @@ def test_owners_that_were_doubled_before_schema_5_become_one(pg):
         tables.create_all(conn)
         ONE_EACH.drop(conn)
         conn.execute(meta.insert(), [{"key": "schema", "value": "4"}, {"key": "secret", "value": "ab"*32}])
-        from memkit.core.schema import bucket, owner_digest
         digest = owner_digest(bytes.fromhex("ab"*32), "ann")
         for id in (1, 2): conn.execute(owners.insert().values(id=id, bucket=bucket(digest), digest=digest, version=1))
         conn.execute(owners.insert().values(id=3, bucket=0, digest=b"x"*32, version=1))

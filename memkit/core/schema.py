@@ -116,14 +116,15 @@ _ADVICE = (
     ("malformed", "the file is damaged; restore it from a copy"),
     ("no space left", "the disk is full; this write wasn't kept, all earlier ones were. Free some space and repeat it"),
     ("lock timeout", "another process or thread held it longer than the timeout; try again, or give a longer `timeout`"),
+    ("idle-in-transaction", "it said nothing for minutes, and the server ended this transaction; nothing of it is kept"),
+    ("closed|terminat|lost|starting up|shutting", "the server went away; what wasn't acknowledged isn't kept. Repeat it"),
     ("deadlock", "two transactions waited for each other, and this one was given up; nothing of it is kept. Repeat it"),
     ("refused|no such file|timed? ?out", "no server answers there; start it, or check host and port of the address"),
     ("could not translate|not known", "there is no such host; check the address"),
     ("database .* does not exist", "the server has no such database; make it first: createdb NAME"),
     ("authentication|no password|role .* does not exist", "the server doesn't let this user in; check name and password"),
     ("too many clients|connection slots", "the server has no connection left; give a smaller pool_size in the address"),
-    ("permission denied", "this role may not write there; its owner can say GRANT CREATE ON SCHEMA public TO the role"),
-    ("closed|terminat|lost|starting up|shutting", "the server went away; what wasn't acknowledged isn't kept. Repeat it"))
+    ("permission denied", "this role may not write there; its owner can say GRANT CREATE ON SCHEMA public TO the role"))
 
 # %% ../../nbs/core/07a_schema.ipynb #d2b038e1
 @contextmanager

@@ -58,6 +58,7 @@ def cmd_forget(a: argparse.Namespace):
         return print("nothing was deleted")
     with _for_forgetting(a.assistant, path) as bot: print(bot.forget(a.user, a.ids, a.turns))
 
+# %% ../nbs/92_cli.ipynb #cd183cdc
 def _for_forgetting(name: str, path: Path | str):  # an Assistant
     "The assistant of a store, without loading a language model or a corpus."
     from memkit.core.lm import ScriptedLM
@@ -68,7 +69,8 @@ def _without_corpus(name: str, path: Path | str | None, model, embedder: str = "
     from memkit.turn.assistants import open_assistant
     if name != "hybrid": return open_assistant(name, store=path, model=model, embedder=embedder, prompted=prompted)
     from memkit.hybrid import open_chatbot
-    return open_chatbot(path, [Document(id="none", text="nothing")], model, embedder, memory="chroma", prompted=prompted)
+    nothing = [Document(id="none", text="nothing")]
+    return open_chatbot(path, nothing, model, embedder, memory="chroma", prompted=prompted)
 
 # %% ../nbs/92_cli.ipynb #a45582ae
 def cmd_work(a: argparse.Namespace):
@@ -337,7 +339,8 @@ def _read() -> str | None:
 # %% ../nbs/92_cli.ipynb #88d98296
 def make_parser() -> argparse.ArgumentParser:
     "The commands, their options and their help."
-    p = argparse.ArgumentParser(prog="memkit", description="Memory for language-model assistants: four published designs as notebooks and a package.")
+    p = argparse.ArgumentParser(prog="memkit", description="Memory for language-model assistants: four published "
+                                "designs as notebooks and a package.")
     p.add_argument("--version", action="version", version=__version__)
     p.add_argument("--debug", action="store_true", help="show the traceback of an error")
     sub = p.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -355,10 +358,13 @@ def make_parser() -> argparse.ArgumentParser:
     add_experiment(command("experiment", cmd_experiment, "a paper's tables and figures, ours beside the paper's"))
     return p
 
+# %% ../nbs/92_cli.ipynb #923557ce
 def add_models(c: argparse.ArgumentParser):
     "The options of commands that answer questions."
-    c.add_argument("--model", default="embedded", help="embedded; a folder; a name on the hub such as microsoft/phi-2; or http://host:port/v1#model (default: %(default)s)")
-    c.add_argument("--corpus", default="own", help="own, public, medquad, medmcqa, bioasq, symptoms, or a .jsonl/.json/.csv file with a text column (default: %(default)s)")
+    c.add_argument("--model", default="embedded", help="embedded; a folder; a name on the hub such as microsoft/phi-2; "
+                   "or http://host:port/v1#model (default: %(default)s)")
+    c.add_argument("--corpus", default="own", help="own, public, medquad, medmcqa, bioasq, symptoms, or a "
+                   ".jsonl/.json/.csv file with a text column (default: %(default)s)")
     c.add_argument("--skip-broken", action="store_true", help="leave broken records of the corpus out, and say which")
 
 # %% ../nbs/92_cli.ipynb #ebb7fa45
@@ -409,6 +415,7 @@ def add_forget(c: argparse.ArgumentParser):
     c.add_argument("--store", help="file or URL of the memories")
     c.add_argument("--yes", action="store_true", help="don't ask")
 
+# %% ../nbs/92_cli.ipynb #de772bea
 def add_work(c: argparse.ArgumentParser):
     _add_assistant(c, "whose jobs")
     c.add_argument("--store", help="file or postgresql:// address of the memories (default: in your data folder)")
@@ -416,10 +423,12 @@ def add_work(c: argparse.ArgumentParser):
     c.add_argument("--embedder", default="minilm", help="as for memkit chat (default: %(default)s)")
     add_prompted(c)
     c.add_argument("--once", action="store_true", help="do what is due now, and end")
-    c.add_argument("--every", type=float, default=5., metavar="S", help="seconds between two looks (default: %(default)s)")
+    c.add_argument("--every", type=float, default=5., metavar="S",
+                   help="seconds between two looks (default: %(default)s)")
     c.add_argument("--list", action="store_true", help="only say what waits and what was given up, and why")
     c.add_argument("--again", action="store_true", help="first let what was given up be tried again")
 
+# %% ../nbs/92_cli.ipynb #c3b3a949
 def add_bench(c: argparse.ArgumentParser):
     c.add_argument("names", nargs="*", metavar="NAME", help="retrieval, memory, embedding, llm (default: all)")
     c.add_argument("--size", default="small", choices=("tiny", "small", "full"),

@@ -273,7 +273,8 @@ def finish_pending(
     wait: float = 1.,  # seconds to wait for readers
 ) -> int:              # deletions whose bytes are still to be erased
     "Finish what an earlier process left: empty the log, write the file anew. What can't be done now stays pending."
-    with engine.connect().execution_options(reading=True) as conn, conn.begin(): open_ = list(conn.execute(select(erasures.c.id)).scalars())
+    with engine.connect().execution_options(reading=True) as conn, conn.begin():
+        open_ = list(conn.execute(select(erasures.c.id)).scalars())
     if not open_: return 0
     if on_server(engine):
         if _vacuumed(engine, wait): return len(open_)

@@ -22,8 +22,8 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import (BigInteger, Column, Connection, Engine, ForeignKey, Index, Integer, LargeBinary, MetaData, StaticPool, Table, Text,
-                        bindparam, create_engine, event, exc, func, inspect, make_url, select)
+from sqlalchemy import (BigInteger, Column, Connection, Engine, ForeignKey, Index, Integer, LargeBinary, MetaData,
+                        StaticPool, Table, Text, bindparam, create_engine, event, exc, func, inspect, make_url, select)
 
 from .records import check_text
 from .server import OPENING, QUOTES, server_engine, take_lock, with_driver
@@ -106,23 +106,29 @@ class NotFound(KeyError):
     "Nothing of that identifier belongs to this user. Somebody else's and nobody's sound alike."
     def __str__(self): return str(self.args[0])
 
-_ADVICE = (
-    ("locked", "another process or thread held it longer than the timeout; try again, or give a longer `timeout`"),
+# %% ../../nbs/core/07a_schema.ipynb #518b43a5
+_LOST = "this write wasn't kept, all earlier ones were"
+_HELD = "another process or thread held it longer than the timeout; try again, or give a longer `timeout`"
+
+_ADVICE = (   # what the database says; what it means
+    ("locked|lock timeout", _HELD),
     ("readonly", "it can't be written; check the rights of the file and its folder"),
-    ("full", "the disk is full; this write wasn't kept, all earlier ones were. Free some space and repeat it"),
-    ("disk i/o", "the disk refused a write (full, or a limit on file size); this write wasn't kept, all earlier ones were"),
+    ("full|no space left", f"the disk is full; {_LOST}. Free some space and repeat it"),
+    ("disk i/o", f"the disk refused a write (full, or a limit on file size); {_LOST}"),
     ("unable to open", "it can't be opened; check that its folder exists and that you may write there"),
-    ("not a database", "the file isn't a memkit store (or not a database at all); give another path. It was not touched"),
+    ("not a database", "the file isn't a memkit store (or not a database at all); give another path. It was not "
+     "touched"),
     ("malformed", "the file is damaged; restore it from a copy"),
-    ("no space left", "the disk is full; this write wasn't kept, all earlier ones were. Free some space and repeat it"),
-    ("lock timeout", "another process or thread held it longer than the timeout; try again, or give a longer `timeout`"),
-    ("idle-in-transaction", "it said nothing for minutes, and the server ended this transaction; nothing of it is kept"),
-    ("closed|terminat|lost|starting up|shutting", "the server went away; what wasn't acknowledged isn't kept. Repeat it"),
+    ("idle-in-transaction", "it said nothing for minutes, and the server ended this transaction; nothing of it is "
+     "kept"),
+    ("closed|terminat|lost|starting up|shutting", "the server went away; what wasn't acknowledged isn't kept. Repeat "
+     "it"),
     ("deadlock", "two transactions waited for each other, and this one was given up; nothing of it is kept. Repeat it"),
     ("refused|no such file|timed? ?out", "no server answers there; start it, or check host and port of the address"),
     ("could not translate|not known", "there is no such host; check the address"),
     ("database .* does not exist", "the server has no such database; make it first: createdb NAME"),
-    ("authentication|no password|role .* does not exist", "the server doesn't let this user in; check name and password"),
+    ("authentication|no password|role .* does not exist", "the server doesn't let this user in; check name and "
+     "password"),
     ("too many clients|connection slots", "the server has no connection left; give a smaller pool_size in the address"),
     ("permission denied", "this role may not write there; its owner can say GRANT CREATE ON SCHEMA public TO the role"))
 
@@ -176,8 +182,10 @@ def make_engine(
     return engine
 
 _DISCREET = {"hide_parameters": True, "logging_name": "memkit"}   # neither in errors nor in logs
-logging.getLogger("sqlalchemy.engine.Engine.memkit").addFilter(lambda record: record.levelno > logging.DEBUG)   # on this level it writes the rows it reads
+# on this level it writes the rows it reads
+logging.getLogger("sqlalchemy.engine.Engine.memkit").addFilter(lambda record: record.levelno > logging.DEBUG)
 
+# %% ../../nbs/core/07a_schema.ipynb #6f07f242
 def _prepare(connection, _record):
     connection.isolation_level = None
     for name, value in PRAGMAS.items(): connection.execute(f"PRAGMA {name}={value}").close()
@@ -201,12 +209,16 @@ def open_schema(
     with engine.connect().execution_options(reading=True) as conn, conn.begin():
         return bytes.fromhex(conn.execute(select(meta.c.value).where(meta.c.key == "secret")).scalar_one())
 
+# %% ../../nbs/core/07a_schema.ipynb #464c96e4
 def _bring(conn: Connection, found: int):  # the schema that is there; 0: none
     here = meta.c.key == "schema"
-    if found and not conn.execute(meta.update().where(here, meta.c.value == str(found)).values(value=str(SCHEMA))).rowcount: return   # somebody was quicker
+    raised = meta.update().where(here, meta.c.value == str(found)).values(value=str(SCHEMA))
+    if found and not conn.execute(raised).rowcount: return   # somebody was quicker
     if 0 < found < 5 and on_server(conn.engine): _one_owner_each(conn)
     if found < SCHEMA: tables.create_all(conn)     # what is there already stays as it is
-    if not found: conn.execute(meta.insert(), [{"key": "schema", "value": str(SCHEMA)}, {"key": "secret", "value": secrets.token_hex(32)}])
+    if found: return
+    new = {"schema": str(SCHEMA), "secret": secrets.token_hex(32)}
+    conn.execute(meta.insert(), [{"key": key, "value": value} for key, value in new.items()])
 
 # %% ../../nbs/core/07a_schema.ipynb #3f064168
 def _touch(path: Path, place: str):
@@ -238,7 +250,7 @@ def _use_wal(engine: Engine):  # for this lock SQLite doesn't wait by itself: of
 
 # %% ../../nbs/core/07a_schema.ipynb #3397fefb
 def _one_owner_each(conn: Connection):
-    "Bring together what was divided among several owners of one digest; of a state that is there twice, the newest stays."
+    "Bring together what was divided among several owners of one digest; of a state that is there twice, the newest."
     every, first = owners.alias(), owners.alias()
     twins = (select(every.c.id.label("old"), func.min(first.c.id).label("new")).where(every.c.digest == first.c.digest)
              .group_by(every.c.id).having(every.c.id != func.min(first.c.id)).subquery())
@@ -262,9 +274,12 @@ class Open:
 def _place(address: str) -> str:
     "An address as an error may name it."
     try: shown = make_url(address).render_as_string(hide_password=True)
-    except (exc.ArgumentError, ValueError): raise ValueError("the store's address can't be read; it is a path, ':memory:' or postgresql://user@host:port/database") from None
+    except (exc.ArgumentError, ValueError):
+        raise ValueError("the store's address can't be read; it is a path, ':memory:' or "
+                         "postgresql://user@host:port/database") from None
     return shown.removeprefix("sqlite:///").replace("sqlite://", ":memory:").replace("+psycopg", "", 1)
 
+# %% ../../nbs/core/07a_schema.ipynb #3ef7d4d7
 class Database:
     "One store's connections: reads that see one state, writes that wait their turn, transactions that nest."
     def __init__(
@@ -283,27 +298,38 @@ class Database:
             raise
 
     def _start(self):
-        self.pid, self.engine, self._local, self._lock = os.getpid(), make_engine(self.target, self.timeout), threading.local(), threading.RLock()
+        self.pid, self.engine = os.getpid(), make_engine(self.target, self.timeout)
+        self._local, self._lock = threading.local(), threading.RLock()
 
-    def current(self, user: str) -> Open | None:
-        "The transaction this thread is in; raises `StoreError` when closed, `ValueError` when it is another user's."
-        check_text(user, "user")
-        if self.closed: raise StoreError(f"store {self.place}: it was closed; open it again with MemoryStore(...)")
-        if self.pid != os.getpid():
-            self._inherited.append(self.engine)  # kept, for closing it would act on the parent's file
-            self._start()
-        t = getattr(self._local, "open", None)
-        if t and t.user != user: raise ValueError("a transaction is one user's; finish this one before you turn to another user")
-        if t and t.broken:
-            raise StoreError(f"store {self.place}: an earlier write of this transaction failed, so nothing of it is kept; leave the `with` block and repeat it")
-        return t
+# %% ../../nbs/core/07a_schema.ipynb #28ea8e81
+from fastcore.basics import patch
 
-    def close(self):
-        "Give the connections back; the last one empties the log."
-        if not self.closed and self.pid == os.getpid(): self.engine.dispose()
-        self.closed = True
+# %% ../../nbs/core/07a_schema.ipynb #69513748
+@patch
+def current(self: Database, user: str) -> Open | None:
+    "The transaction this thread is in; raises `StoreError` when closed, `ValueError` when it is another user's."
+    check_text(user, "user")
+    if self.closed: raise StoreError(f"store {self.place}: it was closed; open it again with MemoryStore(...)")
+    if self.pid != os.getpid():
+        self._inherited.append(self.engine)  # kept, for closing it would act on the parent's file
+        self._start()
+    t = getattr(self._local, "open", None)
+    if t and t.user != user:
+        raise ValueError("a transaction is one user's; finish this one before you turn to another user")
+    if t and t.broken:
+        raise StoreError(f"store {self.place}: an earlier write of this transaction failed, so nothing of it is kept; "
+                         "leave the `with` block and repeat it")
+    return t
+
+@patch
+def close(self: Database):
+    "Give the connections back; the last one empties the log."
+    if not self.closed and self.pid == os.getpid(): self.engine.dispose()
+    self.closed = True
 
 # %% ../../nbs/core/07a_schema.ipynb #b0d7a0bf
+_ONE_STATE = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+
 @contextmanager
 def reading(db: Database, user: str):
     "A connection that sees one unchanging state: the last committed one, or that of this thread's own transaction."
@@ -311,12 +337,12 @@ def reading(db: Database, user: str):
         with _breaking(db, t): yield t.conn
         return
     server = on_server(db.engine)
-    alone = nullcontext() if server or database_file(db.engine) else _queue(db)   # in memory there is only one connection
+    # in memory there is only one connection
+    alone = nullcontext() if server or database_file(db.engine) else _queue(db)
     how = _ONE_STATE if server else {"reading": True}
     with alone, one_line(db.place), db.engine.connect().execution_options(**how) as conn, conn.begin(): yield conn
 
-_ONE_STATE = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-
+# %% ../../nbs/core/07a_schema.ipynb #507cf027
 @contextmanager
 def writing(db: Database, user: str):
     """A connection that holds the write lock, on a server that of `user`; kept whole on leaving, dropped whole on an
@@ -407,9 +433,11 @@ def glance(
     if database_file(db.engine) is not None:
         try:
             with closing(db.engine.raw_connection()) as raw:
-                rows = raw.execute("SELECT id, version FROM owners WHERE bucket = :its_bucket AND digest = :its_digest", _who(db, user)).fetchall()
+                rows = raw.execute("SELECT id, version FROM owners WHERE bucket = :its_bucket AND digest = :its_digest",
+                                   _who(db, user)).fetchall()
             return rows[0] if rows else None
-        except (exc.DBAPIError, db.engine.dialect.dbapi.Error): pass     # the way below says in one line what is wrong
+        except (exc.DBAPIError, db.engine.dialect.dbapi.Error): pass  # the way below says in one line what is wrong
     if on_server(db.engine) and not db.current(user):
-        with one_line(db.place), db.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn: return find_owner(db, conn, user)
+        with one_line(db.place), db.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
+            return find_owner(db, conn, user)
     with reading(db, user) as conn: return find_owner(db, conn, user)

@@ -22,7 +22,7 @@ from pathlib import Path
 from sqlalchemy import URL, Connection, Engine, bindparam, create_engine, make_url, text
 
 # %% ../../nbs/core/07d_server.ipynb #eef4a96f
-# connections kept, more in a rush, seconds to wait for one (None: the store's timeout), seconds after which one is made anew
+# connections kept, more in a rush; seconds to wait for one (None: the store's timeout), and until one is made anew
 POOL = {"pool_size": 8, "max_overflow": 24, "pool_timeout": None, "pool_recycle": 1800}
 NO_DRIVER = "a store on PostgreSQL needs the driver psycopg 3: pip install 'memkit[postgres]'"
 
@@ -74,7 +74,8 @@ def _unprivileged() -> dict[str, object]:  # for subprocess: root becomes somebo
 # %% ../../nbs/core/07d_server.ipynb #a381b28b
 @contextmanager
 def temporary_postgres() -> Iterator[str]:  # the address of a database
-    "A server in a temporary folder, stopped and removed at the end (ours). Raises `FileNotFoundError` without PostgreSQL."
+    """A server in a temporary folder, stopped and removed at the end (ours). Raises `FileNotFoundError` where
+    PostgreSQL isn't installed."""
     programs, who = server_programs(), _unprivileged()
     folder = Path(tempfile.mkdtemp(prefix="memkit-pg-", dir="/tmp"))     # a socket's path is 107 bytes at most
     if who: os.chown(folder, who["user"], who["group"])
@@ -89,6 +90,7 @@ def temporary_postgres() -> Iterator[str]:  # the address of a database
         finally: run("pg_ctl", "-m", "immediate", "stop")
     finally: shutil.rmtree(folder, ignore_errors=True)
 
+# %% ../../nbs/core/07d_server.ipynb #aed2fa7a
 def _say(address: str, statement: str) -> URL:
     url = make_url(with_driver(address))
     engine = create_engine(url, isolation_level="AUTOCOMMIT")
@@ -132,7 +134,7 @@ def take_lock(
 
 # %% ../../nbs/core/07d_server.ipynb #4f9ec408
 FULL_BYTES = 1 << 28   # a table above this is vacuumed where it lies, not written anew; ours
-BEYOND = ("what it had written to PostgreSQL's log (WAL), to replicas and to backups stays there until these are recycled")
+BEYOND = "what stood in PostgreSQL's log (WAL), in replicas and in backups stays there until these are recycled"
 
 _OLDER = text("SELECT backend_xmin::text FROM pg_stat_activity WHERE datname = current_database() "
               "AND pid <> pg_backend_pid() AND backend_xmin IS NOT NULL")

@@ -25,8 +25,8 @@ from sqlalchemy import Connection, bindparam, func, select
 from .erase import erase, everything, finish_pending, only_cited_by, remove, some
 from .records import Hit, Memory, Receipt, check_text, check_time, json_copy, new_id, utc_now
 from .schema import (Database, NotFound, StoreError, adapters, citations, database_file, erasures, events,
-                                find_owner, memories, on_server, owner_digest, raise_version, glance, reading, state, turns,
-                                writing)
+                                find_owner, memories, on_server, owner_digest, raise_version, glance, reading, state,
+                                turns, writing)
 from .server import BEYOND
 from .slices import Kept, Slice, SliceCache, caught_up, check_vector, drop, put
 

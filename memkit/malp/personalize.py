@@ -19,7 +19,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.adapters import AdapterStore, LoraShape, SavedAdapter, base_digest, lora_model, lora_weights, random_layers
+from ..core.adapters import (AdapterStore, LoraShape, SavedAdapter, base_digest, lora_model, lora_weights,
+                                  random_layers)
 from ..core.local import LocalLM
 from ..core.records import utc_now
 from ..core.sequences import Example, chat_examples
@@ -167,8 +168,8 @@ def lease(
     who = signature()
     with store.transaction(user):
         if held := [j for j in jobs(store, user, TRAINING) if j.state == "running"]:
-            raise Busy(f"the weights of this user are being trained since {held[0].at:%Y-%m-%d %H:%M} UTC; wait until it "
-                       f"has ended (if it died, {LEASE:.0f} seconds at most)")
+            raise Busy(f"the weights of this user are being trained since {held[0].at:%Y-%m-%d %H:%M} UTC; "
+                       f"wait until it has ended (if it died, {LEASE:.0f} seconds at most)")
         id = leave_job(store, user, TRAINING, "train", who=who, seconds=LEASE)
     with heartbeat(store, user, id, who, LEASE):
         try: yield
@@ -213,8 +214,10 @@ def personalize(
     resume: bool = True,            # go on with a training that was killed
     leased: bool = False,           # the caller holds the lease
 ) -> Personalised:
-    "Train one user's weights and keep them (MaLP §2.4.2). Raises `TooLittle`, `Busy`, `NotFinite`; the user's last good weights stay then."
-    plain = MalpAssistant(assistant.memory, lm, assistant.settings)   # prompts without the user's last weights, which may be of another base
+    """Train one user's weights and keep them (MaLP §2.4.2). Raises `TooLittle`, `Busy`, `NotFinite`; the user's last
+    good weights stay then."""
+    # prompts without the user's last weights, which may be of another base
+    plain = MalpAssistant(assistant.memory, lm, assistant.settings)
     store, base = AdapterStore(assistant.store), base_digest(lm.load()[0])
     mark = store.mark(user)     # before anything is read: what is forgotten from here on must not be learned
     data = lessons(plain, user, lm.load()[1], settings)
@@ -227,6 +230,7 @@ def personalize(
         if first_process(): kept.drop()
     return Personalised(user, saved, tuned, data.rounds)
 
+# %% ../../nbs/malp/39a_personalize.ipynb #35b13b2e
 def _tuned(lm, data, settings, kept, progress, note, resume) -> Tuned:
     "Go on from the checkpoint; where it belongs to other data or settings, begin anew."
     try: return tune(lm, data, settings, kept, progress, note, resume)
@@ -255,25 +259,32 @@ def leave_training(store: "MemoryStore", user: str) -> int:
         return there[0] if there else leave_job(store, user, TRAINING, "train")
 
 # %% ../../nbs/malp/39a_personalize.ipynb #abb94ecd
-EXIT = {"saved": 0, "error": 1, "usage": 2, "too little data": 3, "loss not finite": 4, "being trained": 5, "no better": 6}
+EXIT = {"saved": 0, "error": 1, "usage": 2, "too little data": 3, "loss not finite": 4, "being trained": 5,
+        "no better": 6}
 
 def make_parser() -> argparse.ArgumentParser:
     "The options of `memkit-train`."
-    p = argparse.ArgumentParser(prog="memkit-train", description="Train one user's LoRA from the dialogues in the store (MaLP §2.4.2), and keep it there.",
+    p = argparse.ArgumentParser(prog="memkit-train", description="Train one user's LoRA from the dialogues in the "
+                                "store (MaLP §2.4.2), and keep it there.",
                                 epilog="exit codes: " + ", ".join(f"{n} {what}" for what, n in EXIT.items()))
     p.add_argument("--user", required=True, help="whose weights")
-    p.add_argument("--store", help="the memories' file or postgresql:// address; default: the one in the user's data folder")
-    p.add_argument("--model", default="embedded", help="the base: 'embedded', a folder, or a name on the hub (default: embedded)")
-    p.add_argument("--injected", action="store_true", help="train on the embedded model with injected medical knowledge")
+    p.add_argument("--store", help="file or postgresql:// address; default: in the user's data folder")
+    p.add_argument("--model", default="embedded", help="the base: 'embedded', a folder, or a name on the hub (default: "
+                   "embedded)")
+    p.add_argument("--injected", action="store_true", help="train on the embedded model with medical knowledge")
     p.add_argument("--paper", action="store_true", help="the paper's learning rate, and dialogues alone")
-    for name, kind in (("learning-rate", float), ("epochs", int), ("batch", int), ("rank", int), ("share", float), ("questions", int), ("held-out", float), ("least", int), ("seed", int)):
-        p.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS if name in ("batch", "held-out") else f"default: {getattr(LoraSettings(), name.replace('-', '_'))}")
+    for name, kind in (("learning-rate", float), ("epochs", int), ("batch", int), ("rank", int), ("share", float),
+                       ("questions", int), ("held-out", float), ("least", int), ("seed", int)):
+        default = f"default: {getattr(LoraSettings(), name.replace('-', '_'))}"
+        p.add_argument(f"--{name}", type=kind, help=argparse.SUPPRESS if name in ("batch", "held-out") else default)
     p.add_argument("--later", action="store_true", help="leave the training to memkit work")
     p.add_argument("--fresh", action="store_true", help="begin anew where a training was interrupted")
-    p.add_argument("--log", type=Path, metavar="FILE", help="append a line of JSON for the settings, each look and the result")
+    p.add_argument("--log", type=Path, metavar="FILE", help="append a line of JSON for the settings, each "
+                   "look and the result")
     p.add_argument("--quiet", action="store_true", help="no bar")
     return p
 
+# %% ../../nbs/malp/39a_personalize.ipynb #c6473c9d
 def chosen(a: argparse.Namespace) -> LoraSettings:
     "The settings that the options ask for. Raises as `LoraSettings` does."
     given = {k: v for k, v in vars(a).items() if k in LoraSettings.__dataclass_fields__ and v is not None}
@@ -296,7 +307,6 @@ def load_base(
 
 def _run(a: argparse.Namespace, settings: LoraSettings, say: Callable[..., None]) -> int:
     from memkit.malp import open_malp
-    if a.later: return _later(a, say)
     lm = load_base(a.model, a.injected)
     assistant = open_malp(a.store, lm)
     if not assistant.store.turns(a.user): raise TooLittle(f"{a.user!r} has said nothing in this store; check --user and --store")
@@ -305,7 +315,8 @@ def _run(a: argparse.Namespace, settings: LoraSettings, say: Callable[..., None]
     say(event="result", saved=bool(done.saved), rounds=done.rounds, bytes=done.saved.size if done.saved else 0, **{k: t.card["figures"][k] for k in ("before", "after", "step", "seconds")}, tokens=t.training.tokens, resumed=t.training.resumed)
     return EXIT["saved" if done.saved or not first_process() else "no better"]
 
-def _later(a: argparse.Namespace, say: Callable[..., None]) -> int:
+# %% ../../nbs/malp/39a_personalize.ipynb #67fc5cf1
+def _later(a: argparse.Namespace, settings: LoraSettings, say: Callable[..., None]) -> int:
     from memkit.core.files import home_dir
     from memkit.core.store import MemoryStore
     with MemoryStore(a.store or home_dir()/(MalpAssistant.store_file or f"{MalpAssistant.name}.sqlite3")) as store:
@@ -313,7 +324,8 @@ def _later(a: argparse.Namespace, say: Callable[..., None]) -> int:
     return EXIT["saved"]
 
 # %% ../../nbs/malp/39a_personalize.ipynb #24cd741d
-_ENDINGS = ((TooLittle, "too little data"), (NotFinite, "loss not finite"), (Busy, "being trained"), (Exception, "error"))
+_ENDINGS = ((TooLittle, "too little data"), (NotFinite, "loss not finite"), (Busy, "being trained"),
+            (Exception, "error"))
 
 def main(
     argv: Sequence[str] | None = None,  # without the program's name; None: the command line's
@@ -322,11 +334,12 @@ def main(
     a = make_parser().parse_args(argv)
     def say(**row):
         if a.log and first_process():
-            with a.log.open("a", encoding="utf-8") as f: f.write(json.dumps({"at": utc_now().isoformat(timespec="seconds"), **row}) + "\n")
+            line = json.dumps({"at": utc_now().isoformat(timespec="seconds"), **row})
+            with a.log.open("a", encoding="utf-8") as f: f.write(line + "\n")
         if row["event"] != "look" and first_process(): print(json.dumps(row))
     try:
         say(event="settings", model=a.model, injected=a.injected, **asdict(settings := chosen(a)))
-        return _run(a, settings, say)
+        return (_later if a.later else _run)(a, settings, say)
     except Exception as e:
         print(f"memkit-train: {e}", file=sys.stderr)
         return EXIT[next(what for kind, what in _ENDINGS if isinstance(e, kind))]

@@ -240,6 +240,7 @@ def waiting(
         out[user] = min(seconds, out.get(user, seconds))
     return out
 
+# %% ../../nbs/store/02_jobs.ipynb #117ef24c
 def all_jobs(
     store: "MemoryStore",
     design: str | None = None,   # None: of all
@@ -340,6 +341,7 @@ def attempt(self: Worker, job: Job) -> Any:
     self.done += 1
     return out
 
+# %% ../../nbs/store/02_jobs.ipynb #b67fb259
 @patch
 def work(self: Worker, user: str, now: bool = False) -> list[Job]:
     """Do what is due for a user, here and in order; `now`: also what isn't due yet, each once.
@@ -435,13 +437,14 @@ def summary(
     return (f"{sum(q.done for q in queues)} done, {sum(q.failed for q in queues)} attempts failed, "
             f"{len(left) - len(lost)} waiting, {len(lost)} given up{f' ({why})' if why else ''}")
 
+# %% ../../nbs/store/02_jobs.ipynb #64d2b4b0
 def serve(
     queues: Sequence[Worker],         # of one store
     every: float = 5.,                # seconds between two looks
     once: bool = False,               # what is due now, and no more
     say: Callable[[str], Any] = print,
 ):
-    "Work for everybody until the process is stopped. Raises `StoreError` where `once`, else it is said and tried again."
+    "Work for everybody until the process is stopped. A `StoreError` is said, and tried again; raised where `once`."
     store, last = queues[0].store, ""
     while True:
         try:

@@ -90,8 +90,8 @@ def test_a_lease_ends_by_time_or_with_its_process(store):
     leave_job(store, "ann", "malp", "learn", turn=jobs(store, "ann")[0].turn, who=mine, seconds=60)
     assert claim(store, "ann", "malp", signature(), 9) is None
     put_back(store, "ann", job)
-    assert claim(store, "ann", "malp", mine, .05).id == job and claim(store, "ann", "malp", signature(), 9) is None
-    time.sleep(.06)
+    assert claim(store, "ann", "malp", mine, 2.).id == job and claim(store, "ann", "malp", signature(), 9) is None
+    time.sleep(2.1)
     host, _, n = mine.split("-")
     assert claim(store, "ann", "malp", f"{host}-99999999-{n}", 3600).id == job       # a process that isn't there …
     assert claim(store, "ann", "malp", mine, 9).id == job                            # … holds nobody up
@@ -109,9 +109,9 @@ def test_a_process_number_that_is_used_again_holds_nobody_up(store):
 
 
 def test_long_work_keeps_its_lease(store, monkeypatch):
-    monkeypatch.setattr(queue, "LEASE", .3)
+    monkeypatch.setattr(queue, "LEASE", 2.)
     begun, seen = threading.Event(), []
-    def slow(job, offline): begun.set(); time.sleep(.9)
+    def slow(job, offline): begun.set(); time.sleep(3.)
     w = Worker(store, "d", slow)
     w.leave("ann", "learn", turn=said(store), seconds=0)
     t = threading.Thread(target=w.work, args=("ann",)); t.start(); begun.wait()

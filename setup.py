@@ -16,7 +16,7 @@ setuptools.setup(
     # data/ travels inside the wheel as memkit._data; read it with importlib.resources.files("memkit._data")
     packages=[*setuptools.find_packages(include=["memkit", "memkit.*"]), "memkit._data"],
     package_dir={"memkit._data": "data"}, package_data={"memkit._data": ["**/*"]}, include_package_data=False,
-    install_requires=cfg["requirements"].split(), extras_require={"dev": cfg["dev_requirements"].split()},
+    install_requires=cfg["requirements"].split(), extras_require={name: cfg[f"{name}_requirements"].split() for name in ("postgres", "dev")},
     long_description=(here/"README.md").read_text(encoding="utf-8"), long_description_content_type="text/markdown",
     entry_points={"console_scripts": cfg["console_scripts"].split(), "nbdev": ["memkit=memkit._modidx:d"], "memkit.assistants": cfg["assistants"].split()},
     zip_safe=False)

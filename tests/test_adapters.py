@@ -377,7 +377,7 @@ def test_four_bring_it_up_at_once(tmp_path):
 
 # --- several at once
 
-def test_killed_while_saving(tmp_path):
+def test_killed_while_saving(place):
     "The old one stays, or the new one is there whole."
     code = """
 s = AdapterStore(MemoryStore(sys.argv[1])); n = 0
@@ -386,11 +386,11 @@ while True:
     s.save("u", {f"base_model.model.q.lora_{h}.weight": rng.normal(size=(4, 30_000) if h == "A" else (30_000, 4)) for h in "AB"}, {"base": "b", "shape": {"rank": 4, "alpha": 8}, "n": n})
     print(n, flush=True); n += 1"""
     for pause in (1, 3):
-        p = python(code, tmp_path/"s.db")
+        p = python(code, place)
         for _ in range(pause): last = p.stdout.readline()
         p.kill(); rest = p.stdout.readlines(); p.wait(); p.stdout.close(); p.stderr.close()
         acknowledged = int(([r for r in rest if r.endswith("\n")] or [last])[-1])
-        with MemoryStore(tmp_path/"s.db") as s:
+        with MemoryStore(place) as s:
             weights, told = AdapterStore(s).load("u", "b")
             assert told["n"] in (acknowledged, acknowledged + 1)
             assert np.array_equal(weights["base_model.model.q.lora_A.weight"], np.random.default_rng(told["n"]).normal(size=(4, 30_000)).astype(np.float16))

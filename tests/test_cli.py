@@ -3,6 +3,7 @@ import io
 import json
 import os
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from memkit.core.schema import SCHEMA
 from memkit.core.store import MemoryStore
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMANDS = ("demo", "chat", "data", "forget", "bench", "experiment")
+COMMANDS = ("demo", "chat", "data", "forget", "work", "bench", "experiment")
 BURN, SECRET = "Cool a burn under running water for 20 minutes.", "My ferret Quizzlebarrow burned its paw."
 CORPUS = [{"id": "burn", "title": "Burns", "text": f"{BURN} Do not put ice on it.", "source": "our own words"},
           {"id": "warfarin", "title": "Warfarin", "text": "Warfarin is a blood thinner. Ibuprofen raises the risk of bleeding in people who take it.", "source": "our own words"}]
@@ -368,3 +369,51 @@ def test_a_new_session_with_mark_has_read_the_old_one():
     for line in ("Which treatment for a filled tooth that stays sensitive?", "No. Sensitivity of a filled tooth that does not stop means pulpitis, and the treatment is a pulpectomy.", "/new"): text, last = cli.chat_line(bot, "dr", line, None)
     assert "has been read" in text and [m.text for m in bot.domain_memories("dr")] and cli.chat_line(bot, "dr", "/consent", None)[0].startswith("This assistant remembers")
     bot.close()
+
+
+# --- work: one loop for many processes
+
+def left_behind(target, name="malp", users=("ann", "bob")):
+    "Users who were answered, and nothing was learned: the process died in between."
+    from memkit.store.jobs import leave_job
+    with MemoryStore(target) as s:
+        for user in users:
+            leave_job(s, user, name, "learn", turn=s.add_turn(user, "s", "I have been allergic to penicillin since I was a child.", "Noted."))
+
+
+def test_work_once_learns_for_every_user(place, capsys):
+    left_behind(place)
+    code, out, _ = run(capsys, "work", "--assistant", "malp", "--store", place, "--list")
+    assert code == 0 and out.count("learn turn") == 2 and "ann: malp" in out
+    code, out, err = run(capsys, "work", "--assistant", "malp", "--store", place, "--once")
+    assert code == 0 and "2 done, 0 attempts failed, 0 waiting, 0 given up" in out, out + err
+    with MemoryStore(place) as s: assert all("penicillin" in s.list(u)[0].text for u in ("ann", "bob"))
+    assert "nothing waits" in run(capsys, "work", "--assistant", "malp", "--store", place, "--list")[1]
+
+
+def test_work_says_what_was_given_up_and_why_and_tries_it_again(tmp_path, capsys):
+    from memkit.store.jobs import jobs, put_back
+    left_behind(tmp_path/"s.db", users=("ann",))
+    with MemoryStore(tmp_path/"s.db") as s: put_back(s, "ann", jobs(s, "ann")[0].id, "EndpointError 503", tried=5, dead=True)
+    code, out, _ = run(capsys, "work", "--assistant", "malp", "--store", tmp_path/"s.db", "--list")
+    assert code == 0 and "given up, tried 5 times (EndpointError 503)" in out
+    code, out, _ = run(capsys, "work", "--assistant", "malp", "--store", tmp_path/"s.db", "--again", "--once")
+    assert code == 0 and "1 jobs that were given up wait again" in out and "1 done" in out
+
+
+def test_work_goes_on_until_it_is_stopped_and_sees_what_other_processes_leave(place, tmp_path):
+    MemoryStore(place).close()
+    with subprocess.Popen([sys.executable, "-c", "from memkit.cli import main; import sys; sys.exit(main(sys.argv[1:]))", "work", "--assistant", "malp", "--store", place, "--every", ".2"],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as p:
+        assert "0 done" in p.stdout.readline()
+        left_behind(place, users=("ann", "bob", "cem"))
+        line = ""
+        while "3 done" not in line: line = p.stdout.readline(); assert line, p.stderr.read()
+        p.send_signal(signal.SIGINT)
+        assert p.wait(30) == 130 and "stopped; what was stored is kept" in p.stderr.read()
+    with MemoryStore(place) as s: assert all(s.list(u) for u in ("ann", "bob", "cem"))
+
+
+def test_work_where_something_is_wrong(capsys, tmp_path):
+    one_line(*run(capsys, "work", "--store", "postgresql://127.0.0.1:1/memkit", "--once"), "no server answers there")
+    one_line(*run(capsys, "work", "--store", tmp_path/"s.db", "--every", 0), "more than 0 seconds")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import NUMBER
 from faulty_server import FaultyServer, completion, say
 from memkit.turn.assistants import assistants, design, open_assistant
 from memkit.turn.contract import check_assistant
@@ -16,6 +17,7 @@ from memkit.core.lm import ScriptedLM, check_label_scorer, check_language_model,
 from memkit.core.local import LocalLM
 from memkit.core.records import Document
 from memkit.core.retrieve import PAPER, FusedRetriever, RetrieveSettings, check_reranker, check_retriever
+from memkit.core.server import new_database
 from memkit.core.store import MemoryStore
 from memkit.core.training import CheckpointFile, check_checkpoint
 from memkit.hybrid.chatbot import HybridChatbot
@@ -123,22 +125,35 @@ def test_retrievers(settings, index, minilm, fresh):
 def memory_of(kind, store, embedder, folder): return StoreMemory(store, embedder) if kind == "store" else ChromaMemory(store, embedder, folder)
 
 
-@pytest.mark.parametrize("place", ["file", ":memory:"])
+PLACES = ["file", ":memory:", "postgres"]
+
+
+@pytest.fixture
+def target(request, fresh):
+    "Where a new store may be."
+    def new(place):
+        if place != "postgres": return fresh() if place == "file" else place
+        return new_database(request.getfixturevalue("postgres"), f"contract_{next(NUMBER)}")
+    return new
+
+
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("kind", ["store", "chroma"])
-def test_conversation_memories(kind, place, minilm, fresh):
-    check_conversation_memory(lambda: memory_of(kind, MemoryStore(fresh() if place == "file" else place), minilm, fresh()))
+def test_conversation_memories(kind, place, minilm, fresh, target):
+    check_conversation_memory(lambda: memory_of(kind, MemoryStore(target(place)), minilm, fresh()))
 
 
 FACTS = ("Penicillin is an antibiotic. An allergy to penicillin shows as a rash, hives or swelling.", "Cool a burn under running water for twenty minutes.",
          "Warfarin is a blood thinner. Ibuprofen raises the risk of bleeding in people who take it.")
 
 
-@pytest.mark.parametrize("retrieval", [RetrieveSettings(), PAPER], ids=["weighted", "PAPER"])
+@pytest.mark.parametrize("place, retrieval", [("file", RetrieveSettings()), ("file", PAPER), ("postgres", RetrieveSettings())],
+                         ids=["weighted", "PAPER", "postgres"])
 @pytest.mark.parametrize("kind", ["store", "chroma"])
-def test_assistants(kind, retrieval, minilm, fresh):
+def test_assistants(kind, place, retrieval, minilm, fresh, target):
     retriever = FusedRetriever([Document(id=f"d{i}", text=t) for i, t in enumerate(FACTS)], minilm, retrieval, keep_vectors=False)
     def make():
-        store = MemoryStore(fresh())
+        store = MemoryStore(target(place))
         return HybridChatbot(retriever, ScriptedLM(lambda messages: "Please see what the documents say."), store, minilm, memory_of(kind, store, minilm, fresh()))
     check_assistant(make)
 
@@ -146,10 +161,10 @@ def test_assistants(kind, retrieval, minilm, fresh):
 SAYS = {"map": ("I just watched Alien, 5 stars.", "Can you recommend me a science fiction film?")}
 
 
-@pytest.mark.parametrize("place", ["file", ":memory:"])
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", assistants())
-def test_every_installed_design_keeps_the_contract(name, place, fresh):
-    make = lambda: open_assistant(name, store=fresh() if place == "file" else ":memory:", model=ScriptedLM(lambda messages: "4"))
+def test_every_installed_design_keeps_the_contract(name, place, target):
+    make = lambda: open_assistant(name, store=target(place), model=ScriptedLM(lambda messages: "4"))
     check_assistant(make, *SAYS.get(name, ()))
 
 
@@ -170,13 +185,15 @@ DIALOGUE_MEMORIES = {"none": lambda store, e: NoMemory(store), "dictionary": Dic
                      "random": lambda store, e: RandomRecall(DPeMMemory(store, e))}
 
 
+@pytest.mark.parametrize("place", ["file", "postgres"])
 @pytest.mark.parametrize("kind", DIALOGUE_MEMORIES)
-def test_dialogue_memories(kind, minilm, fresh): check_dialogue_memory(lambda: DIALOGUE_MEMORIES[kind](MemoryStore(fresh()), minilm))
+def test_dialogue_memories(kind, place, minilm, target):
+    check_dialogue_memory(lambda: DIALOGUE_MEMORIES[kind](MemoryStore(target(place)), minilm))
 
 
-@pytest.mark.parametrize("place", ["file", ":memory:"])
-def test_malp_assistants(place, minilm, fresh):
-    check_assistant(lambda: MalpAssistant(DPeMMemory(MemoryStore(fresh() if place == "file" else place), minilm), ScriptedLM(lambda messages: "Please see what you told me.")))
+@pytest.mark.parametrize("place", PLACES)
+def test_malp_assistants(place, minilm, target):
+    check_assistant(lambda: MalpAssistant(DPeMMemory(MemoryStore(target(place)), minilm), ScriptedLM(lambda messages: "Please see what you told me.")))
 
 
 def test_malp_with_a_coordinator_that_asks_a_model(minilm, fresh):
@@ -184,10 +201,10 @@ def test_malp_with_a_coordinator_that_asks_a_model(minilm, fresh):
     check_assistant(lambda: MalpAssistant(memory(), ScriptedLM(lambda messages: "Please see what you told me.")))
 
 
-@pytest.mark.parametrize("place", [":memory:", "file"])
-def test_mark_assistants(place, minilm, fresh):
+@pytest.mark.parametrize("place", PLACES)
+def test_mark_assistants(place, minilm, target):
     def make():
-        store = MemoryStore(fresh() if place == "file" else place)
+        store = MemoryStore(target(place))
         return MarkAssistant(ScriptedLM(lambda messages: "I see."), RefinedSearch(store, minilm), Builder(store, minilm, embedded_agents(minilm)))
     check_assistant(make)
 
@@ -217,9 +234,9 @@ def test_rating_predictors(name): check_rating_predictor(CONTROLS[name])
 
 # --- training
 
-@pytest.mark.parametrize("kind", ["file", "store"])
-def test_checkpoints(kind, fresh):
-    place = fresh()
+@pytest.mark.parametrize("kind", ["file", "store", "postgres"])
+def test_checkpoints(kind, target):
+    place = target("postgres" if kind == "postgres" else "file")
     check_checkpoint(lambda: CheckpointFile(place) if kind == "file" else KeptCheckpoint(MemoryStore(place), "ann", "base", None))
 
 

@@ -32,8 +32,8 @@ FIXTURES = Path(__file__).with_name("fixtures")
 
 
 @pytest.fixture
-def store(tmp_path):
-    with MemoryStore(tmp_path/"s.db") as s: yield s
+def store(place):
+    with MemoryStore(place) as s: yield s
 
 
 def said(store, user="ann", text="I live in Leeds."): return store.add_turn(user, new_id("s"), text, "Noted.")
@@ -57,7 +57,7 @@ def test_a_store_of_schema_3_is_brought_up_and_keeps_everything(tmp_path):
 def test_a_name_is_sealed_and_comes_back(store, user):
     leave_job(store, user, "malp", "learn", turn=said(store, user))
     assert list(waiting(store, "malp")) == [user] and unsealed(b"k", sealed(b"k", user)) == user
-    if len(user) > 3: assert user.encode() not in store.file.read_bytes() + Path(f"{store.file}-wal").read_bytes()
+    if len(user) > 3 and store.file: assert user.encode() not in store.file.read_bytes() + Path(f"{store.file}-wal").read_bytes()
 
 
 def test_a_job_is_left_once_and_is_its_users(store):
@@ -90,8 +90,8 @@ def test_a_lease_ends_by_time_or_with_its_process(store):
     leave_job(store, "ann", "malp", "learn", turn=jobs(store, "ann")[0].turn, who=mine, seconds=60)
     assert claim(store, "ann", "malp", signature(), 9) is None
     put_back(store, "ann", job)
-    assert claim(store, "ann", "malp", mine, .05).id == job and claim(store, "ann", "malp", signature(), 9) is None
-    time.sleep(.06)
+    assert claim(store, "ann", "malp", mine, 2.).id == job and claim(store, "ann", "malp", signature(), 9) is None
+    time.sleep(2.1)
     host, _, n = mine.split("-")
     assert claim(store, "ann", "malp", f"{host}-99999999-{n}", 3600).id == job       # a process that isn't there …
     assert claim(store, "ann", "malp", mine, 9).id == job                            # … holds nobody up
@@ -100,9 +100,65 @@ def test_a_lease_ends_by_time_or_with_its_process(store):
     assert claim(store, "ann", "malp", mine, 9) is None
 
 
+def test_a_process_number_that_is_used_again_holds_nobody_up(store):
+    "The lease decides, not the number: here it is that of a process that lives."
+    job = leave_job(store, "ann", "malp", "learn", turn=said(store))
+    assert claim(store, "ann", "malp", signature(), .05).id == job
+    time.sleep(.06)
+    assert claim(store, "ann", "malp", signature(), 9).id == job
+
+
+def test_long_work_keeps_its_lease(store, monkeypatch):
+    monkeypatch.setattr(queue, "LEASE", 2.)
+    begun, seen = threading.Event(), []
+    def slow(job, offline): begun.set(); time.sleep(3.)
+    w = Worker(store, "d", slow)
+    w.leave("ann", "learn", turn=said(store), seconds=0)
+    t = threading.Thread(target=w.work, args=("ann",)); t.start(); begun.wait()
+    while t.is_alive(): seen.append(claim(store, "ann", "d", signature(), 9)); time.sleep(.05)
+    assert len(seen) > 3 and not any(seen) and jobs(store, "ann") == [] and (w.done, w.failed) == (1, 0)
+
+
+def test_a_lease_that_is_somebody_elses_by_now_is_not_renewed(store):
+    job, a, b = leave_job(store, "ann", "d", "learn", turn=said(store)), signature(), signature()
+    claim(store, "ann", "d", a, -1); claim(store, "ann", "d", b, 9)
+    assert not queue.renew(store, "ann", job, a, 9) and queue.renew(store, "ann", job, b, 9) and not queue.renew(store, "bob", job + 1, b, 9)
+
+
+def test_a_session_without_a_word_is_read_after_a_pause(store):
+    read = threading.Event()
+    w = Worker(store, "d", lambda job, offline: read.set())
+    w.leave("ann", "read", session="s", seconds=.3)
+    w.start(3600)                                       # a later alarm doesn't take the place of an earlier one
+    assert read.wait(20)
+    w.close()
+
+
+def test_the_list_over_all_users_says_why_and_can_be_tried_again(store):
+    def broken(job, offline): raise RuntimeError("Mimi")
+    w = Worker(store, "d", broken, tries=1, wait=0.)
+    for user in ("ann", "bob"): put_back(store, user, w.leave(user, "learn", turn=said(store, user), seconds=0), seconds=3600)
+    for _ in range(3): w.work("ann", now=True)
+    assert [(j.user, j.state, j.error) for j in queue.all_jobs(store, "d")] == [("ann", "given up", "RuntimeError"), ("bob", "waiting", "")]
+    assert "1 waiting, 1 given up (RuntimeError)" in queue.summary([w]) and queue.all_jobs(store, "other") == []
+    assert queue.try_again(store, "other") == 0 and queue.try_again(store) == 1 and queue.all_jobs(store)[0].attempts == 0
+    w.close()
+
+
+def test_serving_goes_on_when_the_store_is_away(store, monkeypatch):
+    said_, calls = [], []
+    def away(): calls.append(1); raise StoreError("the server went away") if len(calls) == 1 else KeyboardInterrupt
+    w = Worker(store, "d", lambda job, offline: None)
+    monkeypatch.setattr(w, "work_for_all", away)
+    with pytest.raises(KeyboardInterrupt): queue.serve([w], .01, say=said_.append)
+    assert said_ == ["the server went away"]
+    calls.clear()
+    with pytest.raises(StoreError): queue.serve([w], once=True)
+
+
 @pytest.mark.parametrize("n", [2, 5])
-def test_of_many_workers_one_gets_a_job(tmp_path, n):
-    path, done = tmp_path/"s.db", []
+def test_of_many_workers_one_gets_a_job(place, n):
+    path, done = place, []
     with MemoryStore(path) as s:
         for user in ("ann", "bob", "cem"): leave_job(s, user, "d", "learn", turn=said(s, user))
     def run():
@@ -428,8 +484,8 @@ def taught(a, name) -> list[str]:
 
 @pytest.mark.parametrize("name, step, after", [("malp", "count_recalls", 1), ("malp", "prepare", 1), ("malp", "learn", 1), ("malp", "end", 0), ("malp", "record", 1),
                                                ("hybrid", "learn", 1), ("generative-agents", "prepare", 2), ("mark", "leave_job", 1), ("mark", "record", 2)])
-def test_killed_between_the_answer_and_what_is_learned(name, step, after, tmp_path):
-    path = tmp_path/"s.db"
+def test_killed_between_the_answer_and_what_is_learned(name, step, after, place):
+    path = place
     answered = lives_and_dies(name, path, step, after)
     with opened(name, path) as a:
         until = time.monotonic() + 60
@@ -443,8 +499,8 @@ def test_killed_between_the_answer_and_what_is_learned(name, step, after, tmp_pa
 
 @pytest.mark.parametrize("name", ["malp", "generative-agents"])
 @pytest.mark.parametrize("seconds", [.05, .13, .31])
-def test_killed_from_outside_at_any_moment(name, seconds, tmp_path):
-    path = tmp_path/"s.db"
+def test_killed_from_outside_at_any_moment(name, seconds, place):
+    path = place
     answered = lives_and_dies(name, path, seconds=seconds)
     with opened(name, path) as a:
         a.wait("ann")
@@ -452,8 +508,8 @@ def test_killed_from_outside_at_any_moment(name, seconds, tmp_path):
         assert set(answered) <= set(kept) and a.jobs("ann") == [] and taught(a, name) == [1]*len(kept)
 
 
-def test_two_processes_open_what_a_third_has_left_and_learn_once(tmp_path):
-    path = tmp_path/"s.db"
+def test_two_processes_open_what_a_third_has_left_and_learn_once(place):
+    path = place
     with opened("generative-agents", path) as a:
         def fail(*given): raise RuntimeError
         a.learn = fail

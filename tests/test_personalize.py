@@ -18,7 +18,9 @@ from memkit.core.training import NotFinite
 from memkit.malp import open_malp
 from memkit.malp.assistant import MalpAssistant
 from memkit.malp.memories import DPeMMemory, NoMemory
-from memkit.malp.personalize import EXIT, PAPER_LORA, Busy, LoraSettings, TooLittle, lease, lessons, load_base, main, personalize, tune
+from memkit.malp.personalize import (EXIT, PAPER_LORA, TRAINING, Busy, LoraSettings, TooLittle, lease, leave_training, lessons, load_base, main, personalize,
+                                       training_queue, tune)
+from memkit.store.jobs import all_jobs, jobs, leave_job, serve
 from memkit.malp.practice import dialogues, note_questions, practice, statement
 from memkit.malp.patients import simulate
 
@@ -177,12 +179,25 @@ def test_two_trainings_of_one_user(ann, patient, base):
     assert personalize(ann, patient.id, lm(base), FEW, progress=False).saved
 
 
-def test_a_lease_of_another_machine_ends_by_itself(ann, patient):
-    now = datetime.now(timezone.utc)
-    ann.store.set_state(patient.id, "training", {"host": "elsewhere", "pid": 1, "at": now.isoformat()})
-    with pytest.raises(Busy, match="elsewhere"), lease(ann.store, patient.id): pass
-    ann.store.set_state(patient.id, "training", {"host": "elsewhere", "pid": 1, "at": (now - timedelta(minutes=11)).isoformat()})
-    with lease(ann.store, patient.id): pass
+def test_a_lease_ends_by_itself_although_its_process_number_lives(ann, patient):
+    def held(seconds): return leave_job(ann.store, patient.id, TRAINING, "train", who=f"elsewhere-{os.getpid()}-1", seconds=seconds)
+    held(60)
+    with pytest.raises(Busy, match="wait until"), lease(ann.store, patient.id): pass
+    held(-1)
+    with lease(ann.store, patient.id): assert jobs(ann.store, patient.id, TRAINING)[0].state == "running"
+    assert jobs(ann.store, patient.id, TRAINING) == []
+
+
+def test_a_training_that_was_left_is_done_by_the_worker(ann, patient, base, monkeypatch):
+    monkeypatch.setattr(ann, "model", lm(base))
+    assert leave_training(ann.store, patient.id) == leave_training(ann.store, patient.id)
+    leave_training(ann.store, "nobody")
+    queue = training_queue(ann, FEW)
+    serve([ann.queue, queue], once=True, say=print)
+    assert AdapterStore(ann.store).card(patient.id) and jobs(ann.store, patient.id) == [] and (queue.done, queue.failed) == (1, 1)
+    job, = all_jobs(ann.store, TRAINING)
+    assert (job.user, job.error, job.state) == ("nobody", "TooLittle", "waiting")
+    queue.close()
 
 
 def test_no_better_is_not_kept(ann, patient, base):
@@ -206,7 +221,7 @@ personalize(a, {patient.id!r}, LocalLM({str(base)!r}), LoraSettings(epochs=2, qu
 """
     assert subprocess.run([sys.executable, "-c", script], env={**os.environ, "OMP_NUM_THREADS": "1"}).returncode == 9
     store = MemoryStore(killed)
-    assert store.state(patient.id, "training") and store.adapter(patient.id, "training") and AdapterStore(store).card(patient.id) is None
+    assert jobs(store, patient.id, TRAINING)[0].state == "waiting" and store.adapter(patient.id, "training") and AdapterStore(store).card(patient.id) is None
     weights = []
     for path in (whole, killed):
         done = personalize(open_malp(MemoryStore(path), str(base)), patient.id, lm(base), FEW, progress=False)
@@ -234,6 +249,8 @@ def test_the_command_line(tmp_path, base, embedder, patient, capsys):
     assert AdapterStore(MemoryStore(store)).card(patient.id).size == said[-1]["bytes"]
     assert run(*common, "--least", 6, "--epochs", 3, "--questions", 0, "--learning-rate", 1e30, capsys=capsys)[0] == EXIT["loss not finite"]
     with lease(MemoryStore(store), patient.id): assert run(*common, "--least", 6, capsys=capsys)[0] == EXIT["being trained"]
+    code, said, _ = run(*common, "--later", capsys=capsys)
+    assert code == 0 and [j.id for j in jobs(MemoryStore(store), patient.id, TRAINING)] == [said[-1]["job"]]
     assert run("--user", "ann", "--store", tmp_path/"m.sqlite3", "--model", tmp_path/"none", capsys=capsys)[0] == EXIT["error"]
 
 

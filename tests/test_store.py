@@ -17,9 +17,10 @@ quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCh
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=300).filter(str.strip)
 
 
-@pytest.fixture(params=["file", "memory"])
+@pytest.fixture(params=["file", "memory", "postgres"])
 def store(request, tmp_path):
-    with MemoryStore(tmp_path/"store.db" if request.param == "file" else ":memory:") as s: yield s
+    target = {"file": tmp_path/"store.db", "memory": ":memory:"}.get(request.param) or request.getfixturevalue("pg")
+    with MemoryStore(target) as s: yield s
 
 
 # --- what goes in comes out

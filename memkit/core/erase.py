@@ -18,7 +18,8 @@ import numpy as np
 from sqlalchemy import Column, Connection, Engine, Table, select
 
 from .schema import (StoreError, adapters, citations, database_file, erasures, events, jobs, memories,
-                                one_line, owners, quotes, state, traces, turns)
+                                hold_quotes, on_server, one_line, owners, quotes, state, tables, traces, turns)
+from .server import vacuum
 
 # %% ../../nbs/core/07b_erase.ipynb #24a22dea
 WORDS = {memories: ("text", "meta", "vector"), turns: ("session", "question", "answer"), events: ("reason",),
@@ -101,6 +102,7 @@ def remove(
 ) -> tuple[Counter, list[bytes]]:         # rows removed by table, and what they said
     "Delete `rows` within the transaction of `conn`."
     removed, said = Counter(), []
+    if any(table is traces for table, _ in rows): hold_quotes(conn, erasing=True)
     for table, condition in rows:
         if table in WORDS:
             for row in conn.execute(select(table).where(condition)): said += _said(table, row)
@@ -243,8 +245,9 @@ def erase(
     wait: float = 1.,   # seconds to wait for readers
 ) -> str:               # why it is pending; '' when the words are gone
     "Make sure that removed words are gone from the disk (ours)."
-    if engine.dialect.name != "sqlite": return "this database server keeps removed rows until its own VACUUM, and in its log"
-    if database_file(engine):
+    if on_server(engine):
+        if left := _vacuumed(engine, wait): return left
+    elif database_file(engine):
         try:
             with one_line(database_file(engine).name):
                 if not empty_log(engine, wait): return BUSY
@@ -255,16 +258,27 @@ def erase(
     with engine.begin() as conn: conn.execute(erasures.delete().where(erasures.c.id == ticket))
     return ""
 
+# %% ../../nbs/core/07b_erase.ipynb #f1ea3681
+def _vacuumed(engine: Engine, wait: float) -> str:
+    "Why the rows are still in a server's tables; '' when they are gone."
+    left = ", and it is finished when the store is next opened"
+    try:
+        with one_line("server"): why = vacuum(engine, [t.name for t in tables.sorted_tables if t in WORDS], wait)
+    except StoreError as e: why = str(e)
+    return why and why + left
+
 # %% ../../nbs/core/07b_erase.ipynb #4245b4f0
 def finish_pending(
     engine: Engine,
     wait: float = 1.,  # seconds to wait for readers
 ) -> int:              # deletions whose bytes are still to be erased
     "Finish what an earlier process left: empty the log, write the file anew. What can't be done now stays pending."
-    if engine.dialect.name != "sqlite": return 0
-    with engine.connect().execution_options(reading=True) as conn, conn.begin(): open_ = list(conn.execute(select(erasures.c.id)).scalars())
+    with engine.connect().execution_options(reading=True) as conn, conn.begin():
+        open_ = list(conn.execute(select(erasures.c.id)).scalars())
     if not open_: return 0
-    if database_file(engine):
+    if on_server(engine):
+        if _vacuumed(engine, wait): return len(open_)
+    elif database_file(engine):
         try:
             with one_line(database_file(engine).name):
                 if not empty_log(engine, wait): return len(open_)

@@ -227,6 +227,7 @@ class Receipt:
     erased: bool = False                      # True: the words were looked for in the bytes on disk and not found
     pending: str = ""                         # why they aren't erased yet, and what finishes it
     in_memory: bool = False                   # True: the store has no file, so the words were never on a disk
+    beyond: str = ""                          # where words may be that can't be reached from here
 
     def __post_init__(self): object.__setattr__(self, "removed", dict(self.removed))
 
@@ -235,7 +236,8 @@ class Receipt:
         places = (", ".join(f"{n} {place if n > 1 else one(place)}" for place, n in self.removed.items() if n)
                   or "nothing")
         gone = ("the words are gone"
-                + ("; this store is only in memory" if self.in_memory else " from the bytes on disk"))
+                + ("; this store is only in memory" if self.in_memory else f" from the server's tables; {self.beyond}"
+                   if self.beyond else " from the bytes on disk"))
         state = gone if self.erased else f"still pending: {self.pending or 'not checked'}"
         return f"removed {places}; {state}"
 

@@ -25,8 +25,9 @@ from sqlalchemy import Connection, bindparam, func, select
 from .erase import erase, everything, finish_pending, only_cited_by, remove, some
 from .records import Hit, Memory, Receipt, check_text, check_time, json_copy, new_id, utc_now
 from .schema import (Database, NotFound, StoreError, adapters, citations, database_file, erasures, events,
-                                find_owner, memories, owner_digest, raise_version, glance, reading, state, turns,
-                                writing)
+                                find_owner, memories, on_server, owner_digest, raise_version, glance, reading, state,
+                                turns, writing)
+from .server import BEYOND
 from .slices import Kept, Slice, SliceCache, caught_up, check_vector, drop, put
 
 # %% ../../nbs/core/07_store.ipynb #43dc810e
@@ -308,8 +309,9 @@ def alias(self: MemoryStore, user: str) -> str:
 @patch
 def _receipt(self: MemoryStore, user: str, pending: str = "", **what: Any) -> Receipt:
     "What was removed, and whether its words are gone. A store in memory has no file to look at."
-    in_memory = self._db.engine.dialect.name == "sqlite" and self.file is None
-    return Receipt(user=user, at=utc_now(), erased=not pending, pending=pending, in_memory=in_memory, **what)
+    server = on_server(self._db.engine)
+    return Receipt(user=user, at=utc_now(), erased=not pending, pending=pending, beyond=BEYOND if server else "",
+                   in_memory=not server and self.file is None, **what)
 
 # %% ../../nbs/core/07_store.ipynb #149ee29a
 @patch

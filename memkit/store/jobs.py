@@ -4,15 +4,19 @@
 
 # %% auto #0
 __all__ = ['LEASE', 'LONGEST', 'OFFLINE', 'sealed', 'unsealed', 'signature', 'is_gone', 'Job', 'jobs', 'leave_job', 'claim',
-           'end_job', 'put_back', 'waiting', 'told', 'Worker']
+           'end_job', 'put_back', 'renew', 'heartbeat', 'waiting', 'all_jobs', 'try_again', 'told', 'Worker', 'summary',
+           'serve']
 
 # %% ../../nbs/store/02_jobs.ipynb #d9875bef
 import os
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Collection
-from concurrent.futures import Future, ThreadPoolExecutor
+import time
+import weakref
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from hashlib import blake2b, shake_256
@@ -20,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import delete, insert, select, update
 
+from ..core.erase import finish_pending
 from ..core.records import check_text, utc_now
 from ..core.schema import StoreError, find_owner, jobs as table, raise_version, reading, writing
 
@@ -74,7 +79,7 @@ class Job:
     id: int
     user: str
     design: str                 # whose: hybrid, malp, …
-    kind: str                   # learn (from a turn), read (a session)
+    kind: str                   # learn (from a turn), read (a session), train (weights)
     turn: str | None = None
     session: str | None = None
     at: datetime                # when it was left
@@ -84,7 +89,7 @@ class Job:
     state: str = "waiting"      # waiting, running, given up
 
     def __str__(self):
-        of = f"turn {self.turn}" if self.turn else f"session {self.session}"
+        of = f"turn {self.turn}" if self.turn else f"session {self.session}" if self.session else "what was said"
         tried = f", tried {self.attempts} time{'s'*(self.attempts != 1)}" if self.attempts else ""
         return f"{self.kind} {of}: {self.state}{tried}{f' ({self.error})' if self.error else ''}"
 
@@ -118,7 +123,7 @@ def leave_job(
     store: "MemoryStore",
     user: str,
     design: str,
-    kind: str,                   # learn, read
+    kind: str,                   # learn, read, train
     turn: str | None = None,
     session: str | None = None,
     who: str = "",               # at it already, for so many seconds
@@ -191,6 +196,32 @@ def put_back(
         owner, _ = find_owner(store._db, conn, user) or (0, 0)
         conn.execute(update(table).where(table.c.id == id, table.c.owner == owner).values(**values))
 
+# %% ../../nbs/store/02_jobs.ipynb #0ad5703f
+def renew(
+    store: "MemoryStore",
+    user: str,
+    id: int,
+    who: str,         # whose lease it is
+    seconds: float,   # from now on
+) -> bool:            # False: somebody else's by now, or done
+    "Say that one is still at a job."
+    with writing(store._db, user) as conn:
+        mine = update(table).where(table.c.id == id, table.c.who == who).values(until=_ticks(seconds))
+        return conn.execute(mine).rowcount > 0
+
+@contextmanager
+def heartbeat(store: "MemoryStore", user: str, id: int, who: str, seconds: float) -> Iterator[None]:
+    "Renew a lease three times in its time, in a thread, as long as the block runs (ours)."
+    over = threading.Event()
+    def beat():
+        while not over.wait(seconds/3):
+            try:
+                if not renew(store, user, id, who, seconds): return
+            except StoreError: pass     # locked, a server that is away: the next beat
+    threading.Thread(target=beat, name="memkit-heartbeat", daemon=True).start()
+    try: yield
+    finally: over.set()
+
 # %% ../../nbs/store/02_jobs.ipynb #9dbcb633
 _NOBODY = "memkit: the queue"
 
@@ -208,6 +239,26 @@ def waiting(
         seconds = (max(row.due, row.until if _held(row) else 0) - now)/1e6
         out[user] = min(seconds, out.get(user, seconds))
     return out
+
+# %% ../../nbs/store/02_jobs.ipynb #117ef24c
+def all_jobs(
+    store: "MemoryStore",
+    design: str | None = None,   # None: of all
+) -> list[Job]:                  # in the order they were left
+    "Everybody's jobs: what waits, what is being done, what was given up and why."
+    with reading(store._db, _NOBODY) as conn:
+        here = [] if design is None else [table.c.design == design]
+        rows = conn.execute(select(table).where(*here).order_by(table.c.id)).all()
+    return [_job(unsealed(store._db.secret, row.user), row) for row in rows]
+
+def try_again(
+    store: "MemoryStore",
+    design: str | None = None,
+) -> int:   # jobs
+    "Let what was given up wait once more, as if it had never been tried."
+    lost = [j for j in all_jobs(store, design) if j.state == "given up"]
+    for j in lost: put_back(store, j.user, j.id, tried=0)
+    return len(lost)
 
 # %% ../../nbs/store/02_jobs.ipynb #c1d2af6d
 def told(
@@ -236,7 +287,9 @@ class Worker:
         self._pool: ThreadPoolExecutor | None = None
         self._pid = 0
         self._timer: threading.Timer | None = None
+        self._alarm = 0.                          # when it rings, by time.monotonic()
         self._next: Future | None = None
+        self.done = self.failed = 0               # attempts
 
 # %% ../../nbs/store/02_jobs.ipynb #c15d9398
 from fastcore.basics import patch
@@ -245,7 +298,9 @@ from fastcore.basics import patch
 @patch
 def leave(self: Worker, user: str, kind: str, turn: str | None = None, session: str | None = None,
           seconds: float = LEASE) -> int:
-    "Leave a job that this process is at for so many seconds; 0: nobody is."
+    """Leave a job that this process is at for so many seconds; 0: nobody is. A session that goes on is read after so
+    long without a message."""
+    if session and seconds: self.start(seconds + .05)
     return leave_job(self.store, user, self.design, kind, turn, session, self.who if seconds else "", seconds)
 
 @patch
@@ -276,13 +331,17 @@ def put_back(self: Worker, user: str, id: int, error: BaseException | None = Non
 @patch
 def attempt(self: Worker, job: Job) -> Any:
     "Do a claimed job; raises what it raised, and then the job waits again."
-    try: out = self.do(job, job.attempts > self.tries)
+    try:
+        with heartbeat(self.store, job.user, job.id, self.who, LEASE): out = self.do(job, job.attempts > self.tries)
     except BaseException as e:
+        self.failed += 1
         self.put_back(job.user, job.id, e, job.attempts)
         raise
     end_job(self.store, job.user, job.id)     # where there was nothing to write
+    self.done += 1
     return out
 
+# %% ../../nbs/store/02_jobs.ipynb #b67fb259
 @patch
 def work(self: Worker, user: str, now: bool = False) -> list[Job]:
     """Do what is due for a user, here and in order; `now`: also what isn't due yet, each once.
@@ -323,21 +382,31 @@ def start(self: Worker, seconds: float = 0.):
         if self._next is None or self._next.done() or self._next.running(): self._next = self._in_thread(self._pass)
         return
     with self._guard:
+        now = time.monotonic()
+        if self._timer and self._timer.is_alive() and now < self._alarm <= now + seconds: return
         if self._timer: self._timer.cancel()
-        self._timer = threading.Timer(seconds, self.start)
+        self._alarm, self._timer = now + seconds, threading.Timer(seconds, _ring, [weakref.WeakMethod(self.start)])
         self._timer.daemon = True
         self._timer.start()
+        weakref.finalize(self, self._timer.cancel)
+
+def _ring(start: weakref.WeakMethod):     # a worker that nobody uses any more may go
+    if act := start(): act()
 
 # %% ../../nbs/store/02_jobs.ipynb #d18c6b22
 @patch
 def _pass(self: Worker):
     "Everybody's jobs that are due; then an alarm for the next one."
-    try:
-        for user, seconds in waiting(self.store, self.design).items():
-            if seconds <= 0 and not self.closed: self.work(user)
-        left = waiting(self.store, self.design).values()
-    except StoreError: left = [] if self.store._db.closed else [LONGEST]    # locked, a full disk: later
-    if left: self.start(max(min(left), .05))
+    try: left = self.work_for_all()
+    except StoreError: left = None if self.store._db.closed else LONGEST    # locked, a full disk: later
+    if left is not None: self.start(max(left, .05))
+
+@patch
+def work_for_all(self: Worker) -> float | None:   # seconds until the next; None: nothing waits
+    "Do everybody's jobs that are due, here. Raises `StoreError`."
+    for user, seconds in waiting(self.store, self.design).items():
+        if seconds <= 0 and not self.closed: self.work(user)
+    return min(waiting(self.store, self.design).values(), default=None)
 
 # %% ../../nbs/store/02_jobs.ipynb #15761ea3
 @patch
@@ -356,3 +425,38 @@ def close(self: Worker):
     self.closed = True
     if self._timer: self._timer.cancel()
     if self._pool and self._pid == os.getpid(): self._pool.shutdown(wait=True)
+
+# %% ../../nbs/store/02_jobs.ipynb #b7859469
+def summary(
+    queues: Sequence[Worker],
+) -> str:
+    "How many jobs were done here, and how many are left, with the last reason of each kind."
+    left = [j for q in queues for j in all_jobs(q.store, q.design)]
+    lost = [j for j in left if j.state == "given up"]
+    why = ", ".join(sorted({j.error for j in lost if j.error}))
+    return (f"{sum(q.done for q in queues)} done, {sum(q.failed for q in queues)} attempts failed, "
+            f"{len(left) - len(lost)} waiting, {len(lost)} given up{f' ({why})' if why else ''}")
+
+# %% ../../nbs/store/02_jobs.ipynb #64d2b4b0
+def serve(
+    queues: Sequence[Worker],         # of one store
+    every: float = 5.,                # seconds between two looks
+    once: bool = False,               # what is due now, and no more
+    say: Callable[[str], Any] = print,
+):
+    "Work for everybody until the process is stopped. A `StoreError` is said, and tried again; raised where `once`."
+    store, last = queues[0].store, ""
+    while True:
+        try:
+            for q in queues:
+                if q._next: wait([q._next])     # what the opening began in its own thread
+                q.work_for_all()
+            held = finish_pending(store._db.engine)
+            now = summary(queues) + (f", {held} deletions held up by a reader" if held else "")
+        except StoreError as e:
+            if once: raise
+            now = str(e)
+        if now != last: say(now)
+        if once: return
+        last = now
+        time.sleep(every)

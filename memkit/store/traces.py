@@ -9,12 +9,12 @@ __all__ = ['TRACE_BYTES', 'put_trace', 'read_traces', 'drop_traces', 'only_from'
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import delete, func, insert, select
 
 from ..core.erase import erase, only_cited_by, remove, some, spoken, quoting
 from ..core.records import Receipt, check_text, utc_now
-from ..core.schema import (citations, erasures, find_owner, memories, quotes, raise_version, reading, traces,
-                                turns, writing)
+from ..core.schema import (citations, erasures, find_owner, hold_quotes, memories, quotes, raise_version, reading,
+                                traces, turns, writing)
 from ..core.slices import drop
 
 # %% ../../nbs/store/01_traces.ipynb #9621ae0c
@@ -41,18 +41,19 @@ def put_trace(
     with writing(store._db, user) as conn:
         owner, _ = find_owner(store._db, conn, user) or (0, 0)
         if not _all_there(conn, owner, memory_ids, turn_ids): return False
-        remove(conn, [(traces, traces.c.turn == turn)])
-        row = {"owner": owner, "turn": turn, "version": version, "content": content}
-        id = conn.execute(insert(traces).values(row)).inserted_primary_key[0]
-        rows = [{"trace": id, "memory": m, "turn": None} for m in memory_ids]
-        conn.execute(insert(quotes), rows + [{"trace": id, "memory": None, "turn": t} for t in turn_ids])
+        conn.execute(delete(traces).where(traces.c.turn == turn))
+        id = conn.execute(insert(traces).values(owner=owner, turn=turn, version=version, content=content)
+                          ).inserted_primary_key[0]
+        pairs = [(m, None) for m in memory_ids] + [(None, t) for t in turn_ids]
+        conn.execute(insert(quotes), [{"trace": id, "memory": m, "turn": t} for m, t in pairs])
         newest = select(traces.c.id).where(traces.c.owner == owner).order_by(traces.c.id.desc()).limit(keep)
-        remove(conn, [(traces, (traces.c.owner == owner) & traces.c.id.not_in(newest.scalar_subquery()))])
+        conn.execute(delete(traces).where(traces.c.owner == owner, traces.c.id.not_in(newest)))
     return True
 
 # %% ../../nbs/store/01_traces.ipynb #06672e28
 def _all_there(conn, owner: int, memory_ids: list[int], turn_ids: list[str]) -> bool:
-    "Are these memories there, whoever they belong to, and these turns, of this owner?"
+    "Are these memories there, whoever they belong to, and these turns, of this owner? They stay until the end."
+    hold_quotes(conn, erasing=False)
     n = conn.execute(select(func.count()).select_from(memories).where(memories.c.id.in_(memory_ids))).scalar()
     own = (turns.c.owner == owner) & turns.c.turn.in_(turn_ids)
     return (n == len(memory_ids)

@@ -346,7 +346,7 @@ def cached_vectors_size() -> int:  # bytes
 
 # %% ../../nbs/core/06_embed.ipynb #5d1c7e21
 class Remembered:
-    "An embedder that computes the vector of a query once, and none of a document whose vector is given (ours). For experiments, never for users' words."
+    "An embedder that computes the vector of a query once, and none of a document whose vector is given (ours). Where users' words come in, call `forget` whenever somebody forgets."
     def __init__(
         self,
         embedder: Embedder,
@@ -369,3 +369,8 @@ class Remembered:
         found = dict(zip(new, self.embedder.embed(new, kind))) if new else {}
         if kind == "query" or self.keep: known.update(found)
         return np.array([known[t] if t in known else found[t] for t in texts], dtype=np.float32).reshape(len(texts), self.dim)
+
+    def forget(self):
+        "Let go of all texts that were embedded: somebody's words may be among them."
+        self._queries.clear()
+        if self.keep: self.documents.clear()

@@ -28,7 +28,7 @@ from .judgement import injected, judge_memory
 from .maintain import MaintenanceReport, maintain
 from .policy import Caller, Policy, allowed, read_policy, record_seen
 from .prompted import prompted_agents
-from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, check_user, conversation_of
+from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, conversation_of
 from .search import RefinedSearch, SearchSettings, considered, why
 from .trust import PAPER, TrustSettings
 from .voices import VoiceSettings, settle, spared
@@ -158,11 +158,6 @@ class MarkAssistant(Assistant):
         self.shown = {} if shown is None else shown
 
 # %% ../../nbs/mark/49_assistant.ipynb #cbd66280
-@patch
-def check_user(self: MarkAssistant, user: str) -> str:
-    "A user's name, which can't be the domain's."
-    return check_user(user)
-
 @patch
 def caller(self: MarkAssistant, user: str) -> Caller:
     "Who asks, for search and audit."

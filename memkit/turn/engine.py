@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.ask import usage, watched
 from ..core.notes import Round
-from ..core.records import (Change, Considered, Document, Hit, Memory, Receipt, Turn, check_text, check_time,
+from ..core.records import (Change, Considered, Document, Hit, Memory, Receipt, Turn, check_text, check_time, check_user,
                                  new_id, utc_now)
 from . import stages, trace
 from .stages import ShowSettings, TurnSettings
@@ -184,8 +184,8 @@ def finish(self: Assistant, user: str, session: str) -> "Future | None":
 
 @patch
 def check_user(self: Assistant, user: str) -> str:
-    "The user's name, or a clear error."
-    return check_text(user, "user")
+    "The user's name, or a clear error. What belongs to a domain is no user's, in any design."
+    return check_user(user)
 
 # %% ../../nbs/turn/03_engine.ipynb #21edb691
 @patch

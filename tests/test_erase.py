@@ -73,7 +73,7 @@ def test_one_forget_takes_what_others_were_told_whatever_design_opens_the_store(
         receipt = a.forget("ann")
         assert receipt.erased, receipt
         state = {(p.name, p.state): p.count for p in receipt.places}
-        assert state["what others are told", "gone"] == 1 and state["answers of others", "redacted"] == 1
+        assert state["what others are told", "gone"] == 1 and state["answers that quoted it", "redacted"] == 1
     assert in_bytes(tmp_path, b"xylophone room", b"Zebraday", vector.tobytes(), as_bf16(vector)) == 0
     with opened("mark", path) as a:
         assert not a.store.list(DOMAIN, superseded=True) and "Zebraday" not in a.chat("bob", AGAIN).prompt
@@ -86,7 +86,7 @@ def test_the_command_line_needs_no_design(tmp_path, capsys):
     ward(path := tmp_path/"s.db")
     assert main(["forget", "--user", "ann", "--store", str(path), "--yes"]) == 0
     out = capsys.readouterr().out
-    assert "the words are gone" in out and "answers of others: 1 redacted" in out and "out of reach" in out
+    assert "the words are gone" in out and "answers that quoted it: 1 redacted" in out and "out of reach" in out
     assert in_bytes(tmp_path, b"xylophone room", b"Zebraday") == 0
 
 

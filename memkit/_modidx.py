@@ -876,6 +876,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                    'memkit.core.erase._retold': ('core/erase.html#_retold', 'memkit/core/erase.py'),
                                    'memkit.core.erase._said': ('core/erase.html#_said', 'memkit/core/erase.py'),
                                    'memkit.core.erase._samples': ('core/erase.html#_samples', 'memkit/core/erase.py'),
+                                   'memkit.core.erase._sentences': ('core/erase.html#_sentences', 'memkit/core/erase.py'),
                                    'memkit.core.erase._stems': ('core/erase.html#_stems', 'memkit/core/erase.py'),
                                    'memkit.core.erase._swapped': ('core/erase.html#_swapped', 'memkit/core/erase.py'),
                                    'memkit.core.erase._wiped': ('core/erase.html#_wiped', 'memkit/core/erase.py'),

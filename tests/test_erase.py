@@ -13,7 +13,7 @@ from memkit.cli import main
 from memkit.core.embed import MiniLM, Remembered
 from memkit.core.erase import WITHDRAWN, count_in_files, pieces, redacted
 from memkit.core.lm import ScriptedLM
-from memkit.core.records import Document, new_id
+from memkit.core.records import Document, utc_now
 from memkit.core.store import MemoryStore
 from memkit.hybrid import open_chatbot
 from memkit.hybrid.memory import ChromaMemory, index_folder
@@ -21,9 +21,9 @@ from memkit.mark.refined import DOMAIN
 from memkit.turn.assistants import assistants, open_assistant
 
 ASKED = "How often is the infusion pump calibrated?"
-TOLD = "No. The infusion pump is calibrated every Zebraday in the xylophone room."
-CLAIM = "The infusion pump is calibrated every Zebraday in the xylophone room."
-AGAIN = "When is the infusion pump calibrated?"
+TOLD = "No. The infusion pump is calibrated every Monday in the vestibule."
+CLAIM = "The infusion pump is calibrated every Monday in the vestibule."
+AGAIN = ASKED
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def ward(path: Path) -> str:
     with opened("mark", path) as a:
         a.chat("ann", ASKED); a.chat("ann", TOLD); a.end("ann").result()
         turn = a.chat("bob", AGAIN)
-        assert "Zebraday" in turn.prompt and "Zebraday" in turn.answer and a.store.list(DOMAIN)
+        assert "vestibule" in turn.prompt and "vestibule" in turn.answer and a.store.list(DOMAIN)
     return turn.id
 
 
@@ -68,15 +68,15 @@ def ward(path: Path) -> str:
 def test_one_forget_takes_what_others_were_told_whatever_design_opens_the_store(tmp_path, minilm, name):
     told = ward(path := tmp_path/"s.db")
     vector = minilm.embed([CLAIM])[0]
-    assert in_bytes(tmp_path, b"xylophone room", vector.tobytes())
+    assert in_bytes(tmp_path, b"vestibule", vector.tobytes())
     with opened(name, path) as a:
         receipt = a.forget("ann")
         assert receipt.erased, receipt
         state = {(p.name, p.state): p.count for p in receipt.places}
         assert state["what others are told", "gone"] == 1 and state["answers that quoted it", "redacted"] == 1
-    assert in_bytes(tmp_path, b"xylophone room", b"Zebraday", vector.tobytes(), as_bf16(vector)) == 0
+    assert in_bytes(tmp_path, b"vestibule", b"Monday in the", vector.tobytes(), as_bf16(vector)) == 0
     with opened("mark", path) as a:
-        assert not a.store.list(DOMAIN, superseded=True) and "Zebraday" not in a.chat("bob", AGAIN).prompt
+        assert not a.store.list(DOMAIN, superseded=True) and "vestibule" not in a.chat("bob", AGAIN).prompt
         kept, = [t for t in a.store.turns("bob") if t.id == told]
         assert kept.question == AGAIN and kept.answer == f"Good morning. {WITHDRAWN} Ask again at any time."
         assert a.store.alias("ann") not in repr(a.store.events(DOMAIN))
@@ -87,49 +87,64 @@ def test_the_command_line_needs_no_design(tmp_path, capsys):
     assert main(["forget", "--user", "ann", "--store", str(path), "--yes"]) == 0
     out = capsys.readouterr().out
     assert "the words are gone" in out and "answers that quoted it: 1 redacted" in out and "out of reach" in out
-    assert in_bytes(tmp_path, b"xylophone room", b"Zebraday") == 0
+    assert in_bytes(tmp_path, b"vestibule", b"Monday in the") == 0
 
 
-@pytest.mark.parametrize("name", ["hybrid", "mark"])
+def told_by(store, texts: dict[str, str], encoder: str, vector) -> int:
+    "A shared memory with a source for each person, the first one's words on display."
+    turns = {u: store.add_turn(u, "s", text, "") for u, text in texts.items()}
+    sources = [{"by": store.alias(u), "session": "s", "turns": [turns[u]], "at": utc_now().isoformat(), "source": "user", "text": text, "about": "",
+                "reason": "correction", "strength": 1., "agent": "assistant"} for u, text in texts.items()]
+    return store.add(DOMAIN, sources[0]["text"], vector, kind="residual", encoder=encoder,
+                     meta={"source": "user", "sources": sources, "about": "", "reason": "correction", "strength": 1., "agent": "assistant", "metadata": {}}).id
+
+
+@pytest.mark.parametrize("name", ["hybrid", "malp", "mark", "map"])
 def test_what_two_said_is_rebuilt_from_the_other(tmp_path, minilm, name):
-    path = tmp_path/"s.db"
+    path, other = tmp_path/"s.db", "The infusion pump is calibrated every week."
     with opened("mark", path) as a:
-        for user, said in (("ann", TOLD), ("cid", "No. The infusion pump gets calibrated every Zebraday.")):
-            a.chat(user, ASKED); a.chat(user, said); a.end(user).result()
-        [m] = a.store.list(DOMAIN)
-        assert m.meta["users"] == 2
-        told = a.chat("bob", AGAIN)
+        id = told_by(a.store, {"ann": CLAIM, "cid": other}, minilm.name, minilm.embed([CLAIM])[0])
+        told = a.chat("bob", ASKED)
+        assert "vestibule" in told.answer
     with opened(name, path) as a:
         receipt = a.forget("ann")
         assert [p.count for p in receipt.places if p.state == "rebuilt"] == [1]
-        [left] = a.store.list(DOMAIN)
-        assert "gets calibrated every Zebraday" in left.text and left.meta["users"] == 1
-        [hit] = a.store.search(DOMAIN, minilm.embed([f"{left.meta['about']} {left.text}".strip()])[0], encoder=minilm.name)
-        assert hit.item.id == m.id
-        assert "xylophone" not in a.store.turn("bob", told.id).answer
-        assert a.store.turns("cid") and a.store.turn("bob", told.id).question == AGAIN
-    assert in_bytes(tmp_path, b"xylophone room") == 0
+        assert [(m.id, m.text, m.meta["users"]) for m in a.store.list(DOMAIN)] == [(id, other, 1)]
+        [hit] = a.store.search(DOMAIN, minilm.embed([other])[0], encoder=minilm.name)
+        assert hit.item.id == id and hit.score > .999
+        kept = a.store.turn("bob", told.id)
+        assert (kept.question, kept.answer) == (ASKED, f"Good morning. {WITHDRAWN} Ask again at any time.")
+        assert a.store.turns("cid")[0].question == other
+    assert in_bytes(tmp_path, b"in the vestibule", minilm.embed([CLAIM])[0].tobytes()) == 0
 
 
 def test_a_memory_of_an_encoder_that_is_not_here_is_kept_without_a_vector(tmp_path):
-    path = tmp_path/"s.db"
-    with MemoryStore(path) as s:
-        turns = {u: s.add_turn(u, "s", f"The lift of {u} stands still.", "") for u in ("ann", "bob")}
-        sources = [{"by": s.alias(u), "session": "s", "turns": [t], "source": "user", "text": f"The lift of {u} stands still.",
-                    "about": "", "reason": "correction", "strength": 1., "agent": "assistant"} for u, t in turns.items()]
-        s.add(DOMAIN, sources[0]["text"], [1., 0.], kind="residual", encoder="a model of yesterday",
-              meta={"source": "user", "sources": sources, "about": "", "agent": "assistant", "metadata": {}})
-    with opened("hybrid", path) as a:
+    with opened("hybrid", tmp_path/"s.db") as a:
+        told_by(a.store, {"ann": "The lift of ann stands still.", "bob": "The lift of bob stands still."}, "a model of yesterday", [1., 0.])
         receipt = a.forget("ann")
         assert [m.text for m in a.store.list(DOMAIN)] == ["The lift of bob stands still."]
         assert "a model of yesterday" in receipt.report() and not len(a.store.vectors(DOMAIN)[0])
     assert in_bytes(tmp_path, b"lift of ann") == 0
 
 
+def test_an_answer_that_others_only_accepted_falls_with_what_it_told(tmp_path, minilm):
+    "A shared memory whose one other source is the assistant, in a turn that was shown the first one's words."
+    with opened("mark", tmp_path/"s.db") as a:
+        told_by(a.store, {"ann": CLAIM}, minilm.name, minilm.embed([CLAIM])[0])
+        turn = a.chat("bob", ASKED)
+        again = {"by": a.store.alias("bob"), "session": turn.session, "turns": [turn.id], "at": utc_now().isoformat(), "source": "assistant",
+                 "text": f"The pump is calibrated every Monday, in the vestibule.", "about": "", "reason": "accepted", "strength": 1., "agent": "assistant"}
+        a.store.add(DOMAIN, again["text"], minilm.embed([again["text"]])[0], kind="residual", encoder=minilm.name,
+                    meta={**{k: again[k] for k in ("source", "about", "reason", "strength", "agent")}, "sources": [again], "metadata": {}})
+        a.forget("ann")
+        assert not a.store.list(DOMAIN) and a.store.turns("bob")
+    assert in_bytes(tmp_path, b"in the vestibule") == 0
+
+
 def test_what_others_said_themselves_stays():
     told = f"As you say: {CLAIM} It hangs on the wall."
     assert redacted(told, [CLAIM]) == f"As you say: {WITHDRAWN} It hangs on the wall."
-    assert redacted("They calibrate the infusion pump on Zebraday. Wash your hands.", [CLAIM], loose=True) == f"{WITHDRAWN} Wash your hands."
+    assert redacted("They calibrate the infusion pump on Monday. Wash your hands.", [CLAIM], loose=True) == f"{WITHDRAWN} Wash your hands."
     assert redacted("The lift stands still.", [CLAIM], loose=True) == "The lift stands still."
     assert redacted("The pump is calibrated on Friday.", ["The pump is calibrated on Monday."], ["The pump is calibrated on Friday."], loose=True) == "The pump is calibrated on Friday."
     assert redacted("", [CLAIM]) == "" and redacted("Good.", [""]) == "Good."

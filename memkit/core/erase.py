@@ -169,6 +169,13 @@ def _retold(sentence: str, secrets: list[set[str]], kept: list[set[str]]) -> boo
     most = max((_likeness(stems, s) for s in secrets), default=0.)
     return most >= .5 and most > max((_likeness(stems, s) for s in kept), default=0.)
 
+def _sentences(secrets: list[str], kept: Iterable[str]) -> list[str]:
+    "Whole secrets and their sentences, the longest first, but what others said too."
+    parts = {p.strip().rstrip(".!?:") for s in secrets for p in (s, *re.split(r"(?<=[.!?])\s+|\n+", s))}
+    theirs = [" ".join(k.split()).casefold() for k in kept]
+    long = [p for p in parts if len(p.encode()) >= SHORTEST and len(p.split()) > 1]
+    return sorted((p for p in long if not any(" ".join(p.split()).casefold() in k for k in theirs)), key=len, reverse=True)
+
 def redacted(
     answer: str,
     secrets: Iterable[str],      # what is withdrawn
@@ -176,13 +183,12 @@ def redacted(
     loose: bool = False,         # also where it is told in other words
 ) -> str:
     "An answer without the sentences that repeat what is withdrawn (ours)."
-    bare = {s.strip().rstrip(".!?:") for s in secrets}
-    bare = [s for s in sorted(bare, key=len, reverse=True) if len(s.encode()) >= SHORTEST]
-    for s in bare:
+    secrets = list(secrets)
+    for s in _sentences(secrets, kept):
         words = r"\s+".join(map(re.escape, s.split()))
         answer = re.sub(rf"(?<!\w){words}(?!\w)[.!?:]*", WITHDRAWN, answer, flags=re.I)
     if loose:
-        gone, stay = [_stems(s) for s in bare], [_stems(s) for s in kept]
+        gone, stay = [_stems(s) for s in secrets], [_stems(s) for s in kept]
         parts = re.split(r"((?<=[.!?\]])\s+|\n+)", answer)
         answer = "".join(p if i % 2 or WITHDRAWN in p or not _retold(p, gone, stay) else WITHDRAWN
                          for i, p in enumerate(parts))

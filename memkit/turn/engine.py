@@ -485,7 +485,8 @@ def forget(
     self.let_go(user)
     if all_of_it: self._sessions.pop(user, None)
     what = Contributed(self.store.alias(user), None if all_of_it else {*named, *own}, self.embedders())
-    receipt = self.store.forget(user, None if all_of_it else self.falls_with(user, wanted), named, what)
+    receipt = (self.store.forget(user, shared=what) if all_of_it else
+               self.store.forget(user, self.falls_with(user, wanted), named, what))
     drop_texts(self.embedders())
     return replace(receipt, places=(*receipt.places, *beyond(self)))
 

@@ -872,6 +872,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                    'memkit.core.erase._likeness': ('core/erase.html#_likeness', 'memkit/core/erase.py'),
                                    'memkit.core.erase._mixed': ('core/erase.html#_mixed', 'memkit/core/erase.py'),
                                    'memkit.core.erase._occurrences': ('core/erase.html#_occurrences', 'memkit/core/erase.py'),
+                                   'memkit.core.erase._plain': ('core/erase.html#_plain', 'memkit/core/erase.py'),
                                    'memkit.core.erase._remove_index': ('core/erase.html#_remove_index', 'memkit/core/erase.py'),
                                    'memkit.core.erase._retold': ('core/erase.html#_retold', 'memkit/core/erase.py'),
                                    'memkit.core.erase._said': ('core/erase.html#_said', 'memkit/core/erase.py'),

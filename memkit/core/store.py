@@ -273,6 +273,7 @@ def _write_shared(conn: Connection, owner: int, plan: Shared) -> tuple[Counter, 
 def _added(a: tuple[Counter, list[bytes]], b: tuple[Counter, list[bytes]]) -> tuple[Counter, list[bytes]]:
     return a[0] + b[0], [*a[1], *b[1]]
 
+# %% ../../nbs/core/07_store.ipynb #f9a5de8f
 def _planned(conn: Connection, name: str, owner: int, what: Contributions) -> Shared:
     "What becomes of the memories that belong to all."
     encoders = dict(conn.execute(select(memories.c.id, memories.c.encoder).where(memories.c.owner == owner)).all())
@@ -297,13 +298,15 @@ def _strike(
     words, plan = _own_words(conn, owner, gone), done.shared
     found = redact(conn, {**words, **plan.words}, plan.kept, [owner, *([shared[1]] if shared else [])], stays, owner)
     done.take(({f"{name} redacted" if name == "answers" else name: n for name, n in found[0].items()}, found[1]))
-    if shared: done.take(_write_shared(conn, shared[1], plan), "" if shared[1] == owner else f"{shared[0].partition(':')[0]} ")
+    theirs = shared and shared[1] != owner
+    if shared: done.take(_write_shared(conn, shared[1], plan), f"{shared[0].partition(':')[0]} " if theirs else "")
     if ids is None: done.take(remove(conn, everything(owner)))
     elif ids or named: done.take(_take_out(conn, owner, ids, named))
     done.memories = tuple(sorted(gone))
     done.ticket = conn.execute(erasures.insert().values(at=_ticks(None))).inserted_primary_key[0]
     return done
 
+# %% ../../nbs/core/07_store.ipynb #5b5c6614
 def _forget_mark(conn: Connection, owner: int) -> tuple[int, int]:  # a user who forgot everything comes back as another owner
     return owner, conn.execute(select(func.max(events.c.id)).where(events.c.owner == owner, events.c.kind == "forgotten")).scalar() or 0
 
@@ -788,8 +791,7 @@ def forget(
     turns: Collection[str] | None = None, # turns, with what rests on them alone
     shared: Contributions | None = None,  # what becomes of memories that belong to all
 ) -> Receipt:
-    """Remove rows and their bytes (hybrid §5.5), the user's part of what belongs to all, what answers quoted, and
-    indexes, as one.
+    """Remove rows and their bytes (hybrid §5.5), a part in what belongs to all, what answers quoted, and indexes.
     Raises `NotFound` before anything is removed, `StoreError` inside a transaction."""
     ids = None if ids is None and turns is None else {_memory_id(id) for id in ids or ()}
     if self._db.current(user):
@@ -831,6 +833,7 @@ def _erased(self: MemoryStore, user: str, done: _Struck) -> Receipt:
     return self._receipt(user, pending, memories=done.memories, removed=dict(done.removed),
                          places=tuple(p for p in found if p.count))
 
+# %% ../../nbs/core/07_store.ipynb #2435d934
 @patch
 def finish(self: MemoryStore, wait: float = .05) -> int:  # seconds to wait for readers; deletions still pending
     "Try again what an earlier `forget` couldn't finish; the store does so too whenever it is opened."

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.ask import usage, watched
 from ..core.notes import Round
-from ..core.records import (Change, Considered, Document, Hit, Memory, Place, Receipt, Turn, check_text, check_time, check_user,
-                                 new_id, utc_now)
+from ..core.records import (Change, Considered, Document, Hit, Memory, Place, Receipt, Turn, check_text,
+                                 check_time, check_user, new_id, utc_now)
 from . import stages, trace
 from .stages import ShowSettings, TurnSettings
 

@@ -305,3 +305,25 @@ def test_weights_and_checkpoints_go_with_everything(tmp_path):
         receipt = a.forget("ann")
         assert [p.count for p in receipt.places if p.name == "weights and checkpoints"] == [2]
     assert in_bytes(tmp_path, *(w[40_000:40_064] for w in weights.values())) == 0
+
+
+# --- while somebody else's answer is being written, and where a server is
+
+def test_what_is_forgotten_while_a_model_writes_is_not_kept(tmp_path):
+    ward(path := tmp_path/"s.db")
+    def forgets(messages):
+        with opened("map", path) as other: other.forget("ann")
+        return quoting(messages)
+    with opened("mark", path, forgets) as a:
+        turn = a.chat("bob", ASKED)
+        assert "vestibule" in turn.prompt and a.store.turn("bob", turn.id).answer == f"Good morning. {WITHDRAWN} Ask again at any time."
+    assert in_bytes(tmp_path, b"in the vestibule") == 0
+
+
+def test_an_index_on_a_server_that_is_gone_stays_pending(tmp_path):
+    with MemoryStore(tmp_path/"s.db") as s:
+        s.add("ann", "Likes tea."); s.note_index("ann", "http://127.0.0.1:9")
+        receipt = s.forget("ann")
+        states = {p.name: p.state for p in receipt.places}
+        assert not receipt.erased and "chroma run" in receipt.pending and s.pending == 1 and not s.list("ann")
+        assert states["vector index"] == "pending" and states["the index server's files"] == "out of reach" and states["database"] == "gone"

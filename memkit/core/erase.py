@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import time
 from typing import Any, Protocol
 
 import numpy as np
@@ -317,7 +318,7 @@ def _follow(conn: Connection, turn: str, old: str, new: str):
         if (text, more) == (m.text, json.loads(m.meta)): continue
         now = {"text": text, "meta": json.dumps(more, ensure_ascii=False)}
         conn.execute(memories.update().where(memories.c.id == m.id).values(**now))
-        conn.execute(events.insert().values(owner=m.owner, kind="rewritten", memory=m.id, at=m.at, data="{}",
+        conn.execute(events.insert().values(owner=m.owner, kind="rewritten", memory=m.id, at=int(time()*1e6), data="{}",
                                             reason="an answer was redacted"))
         conn.execute(owners.update().where(owners.c.id == m.owner).values(version=owners.c.version + 1))
 
@@ -379,14 +380,14 @@ def note_leftovers(
     conn: Connection,
     ticket: int,      # the row in `erasures`
     alias: str,       # the user's pseudonym: what their index is called
-) -> int:             # places
+) -> list[str]:       # the places
     "Note, within a transaction, every index that may hold vectors of a user."
     known = conn.execute(select(meta.c.key).where(meta.c.key.startswith(INDEX))).scalars()
     places = {str(index_folder(database_file(conn.engine))), *(k.removeprefix(INDEX) for k in known)}
     rows = [{"erasure": ticket, "place": p, "name": alias, "error": ""} for p in sorted(places)
             if "://" in p or (Path(p)/alias).exists()]
     if rows: conn.execute(leftovers.insert(), rows)
-    return len(rows)
+    return [row["place"] for row in rows]
 
 # %% ../../nbs/core/07b_erase.ipynb #658b00e4
 def _remove_index(place: str, name: str):

@@ -233,7 +233,7 @@ class _Struck:
     said: list[bytes] = field(default_factory=list)      # what the rows held
     shared: Shared = field(default_factory=Shared)
     ticket: int = 0                                      # the row in `erasures`
-    places: int = 0                                      # indexes to be removed
+    places: list[str] = field(default_factory=list)      # indexes to be removed
 
     def take(self, found: tuple[Counter, list[bytes]], prefix: str = ""):
         for name, n in found[0].items(): self.removed[prefix + name] += n
@@ -815,13 +815,16 @@ def _erased(self: MemoryStore, user: str, done: _Struck) -> Receipt:
     "Make the bytes go, and say place by place what became of the words."
     pending = erase(self._db.engine, done.said, done.ticket)
     if pending and self._db.engine.dialect.name == "sqlite": self.pending += 1
-    index = "vector index" in pending
-    if done.places and not index: done.removed["index folders"] = done.places
+    index, own = "vector index" in pending, "" if pending.startswith("the vector index") else pending
+    if done.places and not index: done.removed["index folders"] = len(done.places)
     rows = sum(n for name, n in done.removed.items() if name in tables.tables)
     said = done.removed.get
-    found = [Place(name="database", state="pending" if pending else "gone", count=rows, why=pending),
+    found = [Place(name="database", state="pending" if own else "gone", count=rows, why=own),
              Place(name="weights and checkpoints", state="gone", count=said("adapters", 0)),
-             Place(name="vector index", state="pending" if index else "gone", count=done.places),
+             Place(name="vector index", state="pending" if index else "gone", count=len(done.places),
+                   why=pending if index else ""),
+             Place(name="the index server's files", state="out of reach", count=sum("://" in p for p in done.places),
+                   why="it keeps deleted vectors until its folder is made anew"),
              Place(name="what others are told", state="gone", count=len(done.shared.gone)),
              Place(name="what others are told", state="rebuilt", count=len(done.shared.rebuilt),
                    why="others had said it too; what they said stays"),

@@ -58,6 +58,7 @@ def cmd_forget(a: argparse.Namespace):
         if len(paths) > 1: print(f"{path}:")
         with _for_forgetting(path, a.assistant) as bot: print(bot.forget(a.user, a.ids, a.turns).report())
 
+# %% ../nbs/92_cli.ipynb #295cd3fa
 def _stores(a: argparse.Namespace) -> list[Path | str]:
     "The store that was named, or else those of the designs, as far as they are there."
     from memkit.core.files import home_dir

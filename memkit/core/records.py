@@ -243,8 +243,10 @@ class Place:
         if self.state not in STATES: raise ValueError(f"state must be one of {', '.join(STATES)}; got {self.state!r}")
 
     def __str__(self):
-        return f"{self.name}: {f'{self.count} ' if self.count else ''}{self.state}{f' ({self.why})' if self.why else ''}"
+        many, why = f"{self.count} " if self.count else "", f" ({self.why})" if self.why else ""
+        return f"{self.name}: {many}{self.state}{why}"
 
+# %% ../../nbs/core/00_records.ipynb #ec4248ba
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
     "What a deletion removed (hybrid §5.5)."

@@ -307,11 +307,14 @@ def _strike(
     return done
 
 # %% ../../nbs/core/07_store.ipynb #5b5c6614
-def _forget_mark(conn: Connection, owner: int) -> tuple[int, int]:  # a user who forgot everything comes back as another owner
-    return owner, conn.execute(select(func.max(events.c.id)).where(events.c.owner == owner, events.c.kind == "forgotten")).scalar() or 0
+# a user who forgot everything comes back as another owner
+def _forget_mark(conn: Connection, owner: int) -> tuple[int, int]:
+    here = (events.c.owner == owner) & (events.c.kind == "forgotten")
+    return owner, conn.execute(select(func.max(events.c.id)).where(here)).scalar() or 0
 
 def _superseded(conn: Connection, owner: int) -> dict[int, int]:
-    return dict(conn.execute(select(memories.c.id, memories.c.superseded_by).where(memories.c.owner == owner, memories.c.superseded_by.is_not(None))).all())
+    here = (memories.c.owner == owner) & memories.c.superseded_by.is_not(None)
+    return dict(conn.execute(select(memories.c.id, memories.c.superseded_by).where(here)).all())
 
 # %% ../../nbs/core/07_store.ipynb #1c315d12
 def _claim(conn: Connection, owner: int | None, ids: Collection[int]) -> dict[int, int | None]:  # by memory: what took its place

@@ -151,6 +151,7 @@ class HybridChatbot(Assistant):
         self.embedder, self.memory = embedder, memory or StoreMemory(store, embedder, self.settings.memory.apart)
         self.calibration = calibration or load_calibration(retriever.dense.embedder.name if retriever.dense else "")
 
+# %% ../../nbs/hybrid/26_chatbot.ipynb #0e37d8e3
 @patch
 def let_go(self: HybridChatbot, user: str):
     "The user's index is closed too, where one is open."

@@ -208,6 +208,7 @@ def _drop(self: ChromaMemory, user: str):
         self.let_go(user)
         if (there := self.folder/self.store.alias(user)).exists(): shutil.rmtree(there)
 
+# %% ../../nbs/hybrid/23_memory.ipynb #ece33b24
 @patch
 def _in_step(self: ChromaMemory, user: str):
     "The user's index, made to agree with the store; `None` where there is nothing to index."

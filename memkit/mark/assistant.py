@@ -31,6 +31,7 @@ from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, conversation_o
 from .search import RefinedSearch, SearchSettings, considered, why
 from .trust import PAPER, TrustSettings
 from .voices import VoiceSettings, settle, spared
+from .withdraw import Contributed
 from ..turn import trace
 from ..turn.assistants import Parts
 from ..turn.engine import Assistant, explain
@@ -337,6 +338,11 @@ def let_go(self: MarkAssistant, user: str):
 def embedders(self: MarkAssistant) -> list:
     "Those of the search and of the builder."
     return [self.search.embedder, self.builder.embedder]
+
+@patch(cls_method=True)
+def contributed(cls: MarkAssistant, alias: str, turns, embedders) -> Contributed:
+    "The residual memories belong to all (MARK Figure 1, footnote)."
+    return Contributed(alias, turns, embedders)
 
 @patch
 def close(self: MarkAssistant):

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from fastcore.basics import patch
 
 from ..core.embed import Embedder, MiniLM
 from ..core.erase import Shared, redacted
@@ -81,13 +82,19 @@ def _vector(encoder: str, text: str, at_hand: Iterable[Embedder]) -> bytes | Non
     found = next((e for e in at_hand if e.name == encoder), None) or (MiniLM() if encoder == MiniLM.name else None)
     return None if found is None else np.asarray(found.embed([text])[0], "<f4").tobytes()
 
+def _missing(encoders: set[str]) -> str:
+    if not encoders: return ""
+    return f"{', '.join(sorted(encoders))} isn't here, so they have none and aren't found until they are said again"
+
 def _texts(sources: Iterable[Mapping[str, Any]]) -> set[str]: return {s[n] for s in sources for n in ("text", "about")}
 
+# %% ../../nbs/mark/45b_withdraw.ipynb #ca81be9a
 @dataclass
 class Contributed:
     "What somebody contributed to the residual memories, for `MemoryStore.forget`."
     alias: str                             # their pseudonym
-    turns: Collection[str] | None = None   # only what they said in these turns; None: everything, and their name in the log
+    # only what they said in these turns; None: everything, and their name in the log
+    turns: Collection[str] | None = None
     embedders: Sequence[Embedder] = ()     # those at hand
     owner: str = DOMAIN
     done: Shared = field(default_factory=Shared)   # what was found last
@@ -103,21 +110,23 @@ class Contributed:
         rest = [(m, *rebuilt(m, left)) for m, _, left in lost if left]
         new = tuple((m, now, _vector(encoders[m.id], by, self.embedders)) for m, now, by in rest)
         bare = {encoders[m.id] for m, _, vector in new if encoders[m.id] and vector is None}
-        why = f"no vector: {', '.join(sorted(bare))} isn't here, so they aren't found until they are said again" if bare else ""
-        self.done = Shared(gone=tuple(m.id for m, _, left in lost if not left), rebuilt=new, why=why,
+        self.done = Shared(gone=tuple(m.id for m, _, left in lost if not left), rebuilt=new, why=_missing(bare),
                            words={m.id: _texts(gone) - _texts(left) for m, gone, left in lost},
                            kept={m.id: _texts(left) for m, _, left in lost},
                            names={self.alias: new_id("gone")} if self.turns is None else {})
         return self.done
 
-    def _found(self, there: list[Memory], seen: set[str], words: Collection[str]) -> dict[int, list[dict[str, Any]]]:
-        "The sources that fall, by memory: theirs, and answers that only told theirs again."
-        theirs = said_by(self.alias, self.turns)
-        def told(s) -> bool:
-            again = s["source"] == "assistant" and bool(set(s["turns"]) & seen)
-            return again and redacted(s["text"], words, loose=True) != s["text"]
-        fall = {m.id: [s for s in sources_of(m) if theirs(s) or told(s)] for m in there}
-        return {id: sources for id, sources in fall.items() if sources}
+# %% ../../nbs/mark/45b_withdraw.ipynb #e2f2862f
+@patch
+def _found(self: Contributed, there: list[Memory], seen: set[str],
+           words: Collection[str]) -> dict[int, list[dict[str, Any]]]:
+    "The sources that fall, by memory: theirs, and answers that only told theirs again."
+    theirs = said_by(self.alias, self.turns)
+    def told(s) -> bool:
+        again = s["source"] == "assistant" and bool(set(s["turns"]) & seen)
+        return again and redacted(s["text"], words, loose=True) != s["text"]
+    fall = {m.id: [s for s in sources_of(m) if theirs(s) or told(s)] for m in there}
+    return {id: sources for id, sources in fall.items() if sources}
 
 # %% ../../nbs/mark/45b_withdraw.ipynb #50739e65
 def forget_contributions(

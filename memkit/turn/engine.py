@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['STAGES', 'QUOTED', 'TEXTS', 'describe', 'explain', 'Stopwatch', 'round_turn', 'has_turn', 'Assistant',
-           'quotes_messages', 'late', 'begin_session', 'drop_texts', 'beyond']
+           'quotes_messages', 'late', 'begin_session', 'contributed', 'drop_texts', 'beyond']
 
 # %% ../../nbs/turn/03_engine.ipynb #f7b02522
 import sys
@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
+from importlib.metadata import entry_points
 from itertools import takewhile
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from .stages import ShowSettings, TurnSettings
 # %% ../../nbs/turn/03_engine.ipynb #1a486deb
 if TYPE_CHECKING:
     from concurrent.futures import Future
+    from memkit.core.erase import Contributions
     from memkit.core.lm import LanguageModel
     from memkit.core.store import MemoryStore, StoredTurn
     from memkit.store.jobs import Job, Worker
@@ -436,6 +438,18 @@ def embedders(self: Assistant) -> list:
     "The embedders at hand: what others said is embedded again where a memory is rebuilt from it."
     return []
 
+# %% ../../nbs/turn/03_engine.ipynb #3638e74c
+@patch(cls_method=True)
+def contributed(cls: Assistant, alias: str, turns, embedders) -> "Contributions | None":
+    """What becomes of memories that the design keeps for all, when who has this pseudonym forgets these turns (None:
+    everything); None where it keeps none."""
+    return None
+
+def contributed(alias: str, turns, embedders) -> "Contributions | None":
+    "The same for the design that keeps memories for all, whoever has opened the store."
+    found = (e.load().contributed(alias, turns, embedders) for e in entry_points(group="memkit.assistants"))
+    return next((c for c in found if c), None)
+
 # %% ../../nbs/turn/03_engine.ipynb #564a2307
 TEXTS = 64   # a cache of so many entries or more holds texts; models are few
 _CACHE = type(lru_cache(str))
@@ -451,6 +465,7 @@ def drop_texts(
     for e in embedders:
         if hasattr(e, "forget"): e.forget()
 
+# %% ../../nbs/turn/03_engine.ipynb #f29af26f
 def beyond(
     assistant: Assistant,
 ) -> list[Place]:
@@ -476,7 +491,6 @@ def forget(
 ) -> Receipt:
     """Forget memories, turns, or (without either) everything of `user`, the consent too; also what others were told
     from it, in any design. Raises `LookupError` for what isn't theirs."""
-    from memkit.mark.withdraw import Contributed
     from memkit.store.traces import only_from
     user, all_of_it = self.check_user(user), ids is None and turns is None
     named = [self.store.turn(user, t).id for t in turns or ()]
@@ -484,7 +498,7 @@ def forget(
     own = [t for id in wanted for t in self.store.get(user, id).turns]
     self.let_go(user)
     if all_of_it: self._sessions.pop(user, None)
-    what = Contributed(self.store.alias(user), None if all_of_it else {*named, *own}, self.embedders())
+    what = contributed(self.store.alias(user), None if all_of_it else {*named, *own}, self.embedders())
     receipt = (self.store.forget(user, shared=what) if all_of_it else
                self.store.forget(user, self.falls_with(user, wanted), named, what))
     drop_texts(self.embedders())

@@ -43,26 +43,51 @@ def _fetch_movielens():
 
 # %% ../nbs/92_cli.ipynb #4fe2ebb0
 def cmd_forget(a: argparse.Namespace):
-    "Delete memories or messages of one user, after asking; also what others were told from them."
-    from memkit.core.files import home_dir
-    from memkit.turn.assistants import design
-    of = design(a.assistant)
-    path = a.store or home_dir()/(of.store_file or f"{of.name}.sqlite3")
-    if "://" not in str(path) and not Path(path).expanduser().exists():
-        raise FileNotFoundError(f"there is no store at {path}; name yours with --store, "
-                                "and whose it is with --assistant")
+    """Delete memories or messages of one user, after asking; also what others were told from them. Whatever design
+    wrote them: the store knows where they are."""
+    paths = _stores(a)
+    if a.list: return print("\n".join(_contents(path, a.user) for path in paths))
     what = (f"memories {', '.join(map(str, a.ids))}" if a.ids else f"{len(a.turns)} messages" if a.turns
             else "everything")
+    if len(paths) > 1 and (a.ids or a.turns):
+        raise ValueError(f"there are {len(paths)} stores; say which with --store, or whose with --assistant")
     if (not a.yes
         and input(f"Delete {what} of {a.user}? It can't be undone. [y/N] ").strip().lower() not in ("y", "yes")):
         return print("nothing was deleted")
-    with _for_forgetting(a.assistant, path) as bot: print(bot.forget(a.user, a.ids, a.turns))
+    for path in paths:
+        if len(paths) > 1: print(f"{path}:")
+        with _for_forgetting(path, a.assistant) as bot: print(bot.forget(a.user, a.ids, a.turns).report())
 
-# %% ../nbs/92_cli.ipynb #cd183cdc
-def _for_forgetting(name: str, path: Path | str):  # an Assistant
-    "The assistant of a store, without loading a language model or a corpus."
+# %% ../nbs/92_cli.ipynb #295cd3fa
+def _stores(a: argparse.Namespace) -> list[Path | str]:
+    "The store that was named, or else those of the designs, as far as they are there."
+    from memkit.core.files import home_dir
+    from memkit.turn.assistants import assistants, design
+    usual = lambda of: home_dir()/(of.store_file or f"{of.name}.sqlite3")
+    paths = [a.store] if a.store else [usual(design(name)) for name in ([a.assistant] if a.assistant else assistants())]
+    there = [p for p in dict.fromkeys(paths) if "://" in str(p) or Path(p).expanduser().exists()]
+    if not there:
+        raise FileNotFoundError(f"there is no store at {', '.join(map(str, dict.fromkeys(paths)))}; name yours with "
+                                "--store")
+    return there
+
+def _contents(path: Path | str, user: str) -> str:
+    "What a store holds of a user, a line for each memory and each message."
+    with _for_forgetting(path) as bot:
+        turns, memories = bot.turns(user, whole=0), bot.store.list(user, superseded=True)
+    said = [f"turn {t.id}  {t.at:%Y-%m-%d %H:%M}  {t.text!r} -> {t.answer!r}" for t in turns]
+    return "\n".join([*(f"memory {m.id}  {m.kind}  {m.text!r}" for m in memories), *said]) or "nothing"
+
+# %% ../nbs/92_cli.ipynb #9ee02bf2
+def _for_forgetting(path: Path | str, name: str | None = None):  # an Assistant
+    "An assistant over a store, without loading a language model or a corpus; its design only where it was named."
     from memkit.core.lm import ScriptedLM
-    return _without_corpus(name, path, ScriptedLM([]))
+    from memkit.core.store import MemoryStore
+    from memkit.turn.engine import Assistant
+    if name and name != "hybrid": return _without_corpus(name, path, ScriptedLM([]))
+    bot = Assistant(MemoryStore(path), ScriptedLM([]))
+    bot._own_store = True
+    return bot
 
 def _without_corpus(name: str, path: Path | str | None, model, embedder: str = "minilm", prompted: bool = False):
     from memkit.core.records import Document
@@ -218,7 +243,8 @@ def save_pictures(
 # %% ../nbs/92_cli.ipynb #c2717c2c
 CHAT_HELP = """  /why          why these documents and memories, and why not the next ones
   /memories     what is remembered of you
-  /forget N     delete memory N;  /forget all deletes everything and ends the consent
+  /turns        your messages, with their names
+  /forget N     delete memory N;  /forget t-…  a message;  /forget all  everything, the consent too
   /undo         take back your last message, and what was learned from it alone
   /right N, /wrong N   say that memory N is right or wrong
   /consent      be remembered from now on
@@ -255,15 +281,17 @@ def _command(bot, user: str, command: str, rest: str, last) -> tuple[str, object
         case "/consent":
             bot.consent(user); return "You will be remembered from now on; /forget all takes it back.", last
         case "/new": return _new_session(bot, user), last
-        case "/forget" if rest == "all": return str(bot.forget(user)), None
+        case "/turns": return "\n".join(f"{t.id}  {t.text}" for t in bot.turns(user, whole=0)) or "nothing", last
+        case "/forget" if rest == "all": return bot.forget(user).report(), None
+        case "/forget" if rest.startswith("t-"): return bot.forget(user, turns=[rest]).report(), None
         case "/undo" if last is None: return "Nothing was asked yet.", last
-        case "/undo": return str(bot.forget(user, turns=[last.id])), None
+        case "/undo": return bot.forget(user, turns=[last.id]).report(), None
         case "/forget" | "/right" | "/wrong": return _about_memory(bot, user, command, rest), last
     return f"There is no command {command}.\n{CHAT_HELP}", last
 
 def _about_memory(bot, user: str, command: str, rest: str) -> str:
     if not rest.isdecimal(): raise ValueError(f"{command} wants the number of a memory; /memories shows them")
-    if command == "/forget": return str(bot.forget(user, [int(rest)]))
+    if command == "/forget": return bot.forget(user, [int(rest)]).report()
     m = bot.feedback(user, int(rest), command == "/right", revise=True)
     return f"memory {m.id}: called right {m.correct} and wrong {m.incorrect} times"
 
@@ -368,12 +396,12 @@ def add_models(c: argparse.ArgumentParser):
     c.add_argument("--skip-broken", action="store_true", help="leave broken records of the corpus out, and say which")
 
 # %% ../nbs/92_cli.ipynb #ebb7fa45
-def _add_assistant(c: argparse.ArgumentParser, what: str):
+def _add_assistant(c: argparse.ArgumentParser, what: str, default: str | None = "hybrid"):
     "The choice among the designs that are installed, those of other packages too."
     from memkit.turn.assistants import assistants
     names = list(assistants()) or ["hybrid"]
-    c.add_argument("--assistant", default="hybrid", choices=names,
-                   help=f"{what}: {', '.join(names)} (default: %(default)s)")
+    c.add_argument("--assistant", default=default, choices=names,
+                   help=f"{what}: {', '.join(names)} (default: {default or 'all'})")
 
 def add_demo(c: argparse.ArgumentParser):
     add_models(c)
@@ -408,10 +436,11 @@ def add_chat(c: argparse.ArgumentParser):
 # %% ../nbs/92_cli.ipynb #50f4557c
 def add_forget(c: argparse.ArgumentParser):
     c.add_argument("--user", required=True, help="whose; the identifier that memkit chat printed")
-    _add_assistant(c, "whose store it is")
+    _add_assistant(c, "whose store it is, where --store names none", None)
     c.add_argument("--ids", type=int, nargs="+", metavar="N",
                    help="these memories only (default: everything, the consent too)")
     c.add_argument("--turns", nargs="+", metavar="T", help="these messages, with what was learned from them alone")
+    c.add_argument("--list", action="store_true", help="delete nothing; show what there is, with its numbers")
     c.add_argument("--store", help="file or URL of the memories")
     c.add_argument("--yes", action="store_true", help="don't ask")
 

@@ -123,9 +123,8 @@ def reflect(self: GenerativeAgents, turn: Turn) -> list[Change]:
 
 # %% ../nbs/01_generative_agents.ipynb #5776b43f
 @patch
-def erase(self: GenerativeAgents, user: str, ids, turns=()):
+def falls_with(self: GenerativeAgents, user: str, ids: set[int]) -> set[int]:
     "A reflection falls with the first memory that it rests on."
-    if ids is None: return self.store.forget(user)
     gone = set(ids)
     while more := {m.id for m in self.store.list(user) if gone & set(m.meta["evidence"])} - gone: gone |= more
-    return self.store.forget(user, gone)
+    return gone

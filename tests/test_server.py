@@ -170,7 +170,7 @@ def test_what_is_forgotten_leaves_every_table(pg):
         words = b"epilepsy", v.tobytes()[:64]
         assert in_tables(pg, *words) > 5
         receipt = s.forget("ann")
-        assert receipt.erased and "WAL" in str(receipt) and "backups" in str(receipt) and receipt.removed["adapters"] == 1
+        assert receipt.erased and "WAL" in receipt.report() and "backups" in receipt.report() and receipt.removed["adapters"] == 1
         assert in_tables(pg, *words) == 0 and in_tables(pg, b"swim in the lake") == 1 and not rows(s, erasures.c.id)
 
 

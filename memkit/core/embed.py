@@ -20,6 +20,7 @@ from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
+from fastcore.basics import patch
 
 from .files import cache_dir, make_once, write_file
 from .model_files import model_folder, model_name, quiet_loading
@@ -346,7 +347,8 @@ def cached_vectors_size() -> int:  # bytes
 
 # %% ../../nbs/core/06_embed.ipynb #5d1c7e21
 class Remembered:
-    "An embedder that computes the vector of a query once, and none of a document whose vector is given (ours). For experiments, never for users' words."
+    """An embedder that computes the vector of a query once, and none of a document whose vector is given (ours).
+    Where users' words come in, call `forget` whenever somebody forgets."""
     def __init__(
         self,
         embedder: Embedder,
@@ -354,18 +356,29 @@ class Remembered:
         keep: bool = False,                        # remember the documents that are computed too
     ):
         self.documents = dict(documents) if keep else documents
-        self.embedder, self.keep, self.name, self.dim, self.unit = embedder, keep, embedder.name, embedder.dim, getattr(embedder, "unit", False)
-        self.document_name = getattr(embedder, "document_name", embedder.name)   # so that the vectors of documents are found in the cache
+        self.embedder, self.keep, self.name, self.dim = embedder, keep, embedder.name, embedder.dim
+        self.unit = getattr(embedder, "unit", False)
+        # so that the vectors of documents are found in the cache
+        self.document_name = getattr(embedder, "document_name", embedder.name)
         self._queries: dict[str, np.ndarray] = {}
 
-    def embed(
-        self,
-        texts: Sequence[str],
-        kind: str = "document",  # "query" or "document"
-    ) -> np.ndarray:             # [len(texts), dim] float32
-        "As the embedder does; raises what it raises."
-        texts, known = checked_texts(texts, kind), self._queries if kind == "query" else self.documents
-        new = [t for t in dict.fromkeys(texts) if t not in known]
-        found = dict(zip(new, self.embedder.embed(new, kind))) if new else {}
-        if kind == "query" or self.keep: known.update(found)
-        return np.array([known[t] if t in known else found[t] for t in texts], dtype=np.float32).reshape(len(texts), self.dim)
+# %% ../../nbs/core/06_embed.ipynb #9bfc2205
+@patch
+def embed(
+    self: Remembered,
+    texts: Sequence[str],
+    kind: str = "document",  # "query" or "document"
+) -> np.ndarray:             # [len(texts), dim] float32
+    "As the embedder does; raises what it raises."
+    texts, known = checked_texts(texts, kind), self._queries if kind == "query" else self.documents
+    new = [t for t in dict.fromkeys(texts) if t not in known]
+    found = dict(zip(new, self.embedder.embed(new, kind))) if new else {}
+    if kind == "query" or self.keep: known.update(found)
+    rows = [known[t] if t in known else found[t] for t in texts]
+    return np.array(rows, dtype=np.float32).reshape(len(texts), self.dim)
+
+@patch
+def forget(self: Remembered):
+    "Let go of all texts that were embedded: somebody's words may be among them."
+    self._queries.clear()
+    if self.keep: self.documents.clear()

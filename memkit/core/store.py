@@ -11,6 +11,7 @@ import math
 import operator
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,11 +23,12 @@ import numpy as np
 from fastcore.basics import patch
 from sqlalchemy import Connection, bindparam, func, select
 
-from .erase import erase, everything, finish_pending, only_cited_by, remove, some
-from .records import Hit, Memory, Receipt, check_text, check_time, json_copy, new_id, utc_now
+from .erase import (INDEX, Contributions, Shared, erase, everything, finish_pending, note_leftovers,
+                               only_cited_by, quoting, redact, remove, resting_on, showed, some)
+from .records import Hit, Memory, Place, Receipt, check_text, check_time, json_copy, new_id, utc_now
 from .schema import (Database, NotFound, StoreError, adapters, citations, database_file, erasures, events,
-                                find_owner, memories, on_server, owner_digest, raise_version, glance, reading, state,
-                                turns, writing)
+                                find_owner, memories, meta, on_server, owner_digest, quotes, raise_version, glance,
+                                reading, state, tables, turns, writing)
 from .server import BEYOND
 from .slices import Kept, Slice, SliceCache, caught_up, check_vector, drop, put
 
@@ -224,29 +226,96 @@ def _supersede(conn: Connection, owner: int | None, id: int, by: int):
     conn.execute(memories.update().where(m.id == id).values(superseded_by=by))
 
 # %% ../../nbs/core/07_store.ipynb #a5c3058a
+@dataclass
+class _Struck:
+    "What a deletion has done within its transaction."
+    memories: tuple[int, ...] = ()
+    removed: Counter = field(default_factory=Counter)    # rows by table; what is written anew: its own names
+    said: list[bytes] = field(default_factory=list)      # what the rows held
+    shared: Shared = field(default_factory=Shared)
+    ticket: int = 0                                      # the row in `erasures`
+    places: list[str] = field(default_factory=list)      # indexes to be removed
+
+    def take(self, found: tuple[Counter, list[bytes]], prefix: str = ""):
+        for name, n in found[0].items(): self.removed[prefix + name] += n
+        self.said += found[1]
+
+def _take_out(conn: Connection, owner: int, ids: set[int], named: Collection[str]) -> tuple[Counter, list[bytes]]:
+    "Delete memories, the turns that they alone cite, and these turns; note how much was forgotten."
+    alone, shared = only_cited_by(conn, owner, ids)
+    falls = sorted({*alone, *named})
+    found = remove(conn, some(owner, sorted(ids), falls))
+    for id in {id for id, by in _superseded(conn, owner).items() if by in ids}:
+        conn.execute(memories.update().where(memories.c.id == id).values(superseded_by=0))
+    _log(conn, owner, "forgotten", _ticks(None),
+         data={"memories": len(ids), "turns": len(falls), "turns still cited": shared})
+    return found
+
+# %% ../../nbs/core/07_store.ipynb #9a437826
+def _own_words(conn: Connection, owner: int, ids: Collection[int]) -> dict[int, set[str]]:
+    "What the user said, by memory: the question, where a memory holds an answer too."
+    rows = conn.execute(select(memories.c.id, memories.c.text, memories.c.meta).where(memories.c.owner == owner))
+    return {r.id: {str(json.loads(r.meta).get("question") or r.text)} for r in rows if r.id in ids}
+
+def _write_shared(conn: Connection, owner: int, plan: Shared) -> tuple[Counter, list[bytes]]:
+    "Delete and rebuild what belongs to all, and take the pseudonym out of its log."
+    n, said = Counter(names=sum(_rename(conn, owner, old, new) for old, new in plan.names.items())), []
+    if plan.gone: n, said = _added((n, said), _take_out(conn, owner, set(plan.gone), ()))
+    for old, new, vector in plan.rebuilt:
+        was = conn.execute(select(memories).where(memories.c.id == old.id)).first()
+        n, said = _added((n, said), remove(conn, [quoting(quotes.c.memory, [old.id])]))
+        said += [was.text.encode(), was.meta.encode(), was.vector or b""]
+        _rewrite(conn, owner, new, old, vector)
+        if vector is None: conn.execute(memories.update().where(memories.c.id == old.id).values(vector=None, dim=None))
+        _log(conn, owner, "rewritten", _ticks(None), memory=old.id, reason="a contributor was forgotten")
+    said += [w.encode() for ws in plan.words.values() for w in ws] + [name.encode() for name in plan.names]
+    return Counter({k: v for k, v in n.items() if v}), said
+
+def _added(a: tuple[Counter, list[bytes]], b: tuple[Counter, list[bytes]]) -> tuple[Counter, list[bytes]]:
+    return a[0] + b[0], [*a[1], *b[1]]
+
+# %% ../../nbs/core/07_store.ipynb #f9a5de8f
+def _planned(conn: Connection, name: str, owner: int, what: Contributions) -> Shared:
+    "What becomes of the memories that belong to all."
+    encoders = dict(conn.execute(select(memories.c.id, memories.c.encoder).where(memories.c.owner == owner)).all())
+    return what.of(_memories(conn, name, owner), encoders, lambda ids: showed(conn, ids, [owner]).keys())
+
+# %% ../../nbs/core/07_store.ipynb #37f95ae5
 def _strike(
     conn: Connection,
-    owner: int,
-    ids: set[int] | None,                       # None: everything of the owner
-) -> tuple[tuple[int, ...], dict[str, int], list[bytes], int]:  # memories, rows by table, what they said, the row in `erasures`
+    owner: int,                             # 0: nobody that the store knows
+    ids: set[int] | None,                   # None: everything of the owner
+    named: Collection[str] = (),            # turns
+    shared: tuple[str, int, Contributions] | None = None,   # of whom the rest is: name, number, and what becomes of it
+) -> _Struck:
     "Delete within a transaction; nothing is deleted if one of `ids` is unknown."
     mine = set(conn.execute(select(memories.c.id).where(memories.c.owner == owner)).scalars())
     for id in sorted(ids or ()):
         if id not in mine: raise _missing(id)
-    alone, shared = ([], 0) if ids is None else only_cited_by(conn, owner, ids)
-    removed, said = remove(conn, everything(owner) if ids is None else some(owner, sorted(ids), alone))
-    if ids is not None:
-        orphans = {id for id, by in _superseded(conn, owner).items() if by in ids}
-        for id in orphans: conn.execute(memories.update().where(memories.c.id == id).values(superseded_by=0))
-        _log(conn, owner, "forgotten", _ticks(None), data={"memories": len(ids), "turns": len(alone), "turns still cited": shared})
-    ticket = conn.execute(erasures.insert().values(at=_ticks(None))).inserted_primary_key[0]
-    return tuple(sorted(mine if ids is None else ids)), dict(removed), said, ticket
+    gone, done = mine if ids is None else ids, _Struck()
+    if shared: done.shared = _planned(conn, *shared)
+    falls = {*named, *(only_cited_by(conn, owner, ids)[0] if ids else ())}
+    stays = turns.c.owner != owner if ids is None else turns.c.turn.not_in(sorted(falls))
+    words, plan = _own_words(conn, owner, gone), done.shared
+    found = redact(conn, {**words, **plan.words}, plan.kept, [owner, *([shared[1]] if shared else [])], stays, owner)
+    done.take(({f"{name} redacted" if name == "answers" else name: n for name, n in found[0].items()}, found[1]))
+    theirs = shared and shared[1] != owner
+    if shared: done.take(_write_shared(conn, shared[1], plan), f"{shared[0].partition(':')[0]} " if theirs else "")
+    if ids is None: done.take(remove(conn, everything(owner)))
+    elif ids or named: done.take(_take_out(conn, owner, ids, named))
+    done.memories = tuple(sorted(gone))
+    done.ticket = conn.execute(erasures.insert().values(at=_ticks(None))).inserted_primary_key[0]
+    return done
 
-def _forget_mark(conn: Connection, owner: int) -> tuple[int, int]:  # a user who forgot everything comes back as another owner
-    return owner, conn.execute(select(func.max(events.c.id)).where(events.c.owner == owner, events.c.kind == "forgotten")).scalar() or 0
+# %% ../../nbs/core/07_store.ipynb #5b5c6614
+# a user who forgot everything comes back as another owner
+def _forget_mark(conn: Connection, owner: int) -> tuple[int, int]:
+    here = (events.c.owner == owner) & (events.c.kind == "forgotten")
+    return owner, conn.execute(select(func.max(events.c.id)).where(here)).scalar() or 0
 
 def _superseded(conn: Connection, owner: int) -> dict[int, int]:
-    return dict(conn.execute(select(memories.c.id, memories.c.superseded_by).where(memories.c.owner == owner, memories.c.superseded_by.is_not(None))).all())
+    here = (memories.c.owner == owner) & memories.c.superseded_by.is_not(None)
+    return dict(conn.execute(select(memories.c.id, memories.c.superseded_by).where(here)).all())
 
 # %% ../../nbs/core/07_store.ipynb #1c315d12
 def _claim(conn: Connection, owner: int | None, ids: Collection[int]) -> dict[int, int | None]:  # by memory: what took its place
@@ -300,6 +369,11 @@ def file(self: MemoryStore) -> Path | None:
     "The SQLite file; `None` in memory or on a server."
     return database_file(self._db.engine)
 
+@patch(as_prop=True)
+def on_server(self: MemoryStore) -> bool:
+    "Is it a database server, whose log and files are its own affair?"
+    return on_server(self._db.engine)
+
 @patch
 def alias(self: MemoryStore, user: str) -> str:
     """A name for files of this user outside the store, the same every time, that says nothing about them: half of
@@ -309,9 +383,8 @@ def alias(self: MemoryStore, user: str) -> str:
 @patch
 def _receipt(self: MemoryStore, user: str, pending: str = "", **what: Any) -> Receipt:
     "What was removed, and whether its words are gone. A store in memory has no file to look at."
-    server = on_server(self._db.engine)
-    return Receipt(user=user, at=utc_now(), erased=not pending, pending=pending, beyond=BEYOND if server else "",
-                   in_memory=not server and self.file is None, **what)
+    in_memory = not self.on_server and self.file is None
+    return Receipt(user=user, at=utc_now(), erased=not pending, pending=pending, in_memory=in_memory, **what)
 
 # %% ../../nbs/core/07_store.ipynb #149ee29a
 @patch
@@ -718,21 +791,74 @@ def drop_adapter(self: MemoryStore, user: str, kind: str | None = None) -> Recei
 def forget(
     self: MemoryStore,
     user: str,
-    ids: Iterable[int] | None = None,  # memories; None: everything of the user
+    ids: Iterable[int] | None = None,     # memories; None: everything of the user, where no turns are named either
+    turns: Collection[str] | None = None, # turns, with what rests on them alone
+    shared: Contributions | None = None,  # what becomes of memories that belong to all
 ) -> Receipt:
-    """Remove rows and their bytes (hybrid §5.5);
-    raises `NotFound` before anything is removed, `StoreError` inside a transaction."""
-    ids = None if ids is None else {_memory_id(id) for id in ids}
+    """Remove rows and their bytes (hybrid §5.5), a part in what belongs to all, what answers quoted, and indexes.
+    Raises `NotFound` before anything is removed, `StoreError` inside a transaction."""
+    ids = None if ids is None and turns is None else {_memory_id(id) for id in ids or ()}
     if self._db.current(user):
         raise StoreError("forget stands alone: what isn't committed can't be erased; leave the transaction first")
+    named = sorted({self.turn(user, t).id for t in turns or ()})
+    if ids == set() and not named and not shared: return self._receipt(user)
     with writing(self._db, user) as conn:
-        owner = raise_version(self._db, conn, user) if ids != set() else None
+        owner = raise_version(self._db, conn, user)
         if owner is None and ids: raise _missing(min(ids))
-        if owner is None: return self._receipt(user)
-        gone, removed, said, ticket = _strike(conn, owner, ids)
-    drop(self._cache, owner)
-    pending = erase(self._db.engine, said, ticket)
-    return self._receipt(user, pending, memories=gone, removed=removed)
+        of_all = raise_version(self._db, conn, shared.owner) if shared else None
+        if owner is None and of_all is None: return self._receipt(user)
+        if named: ids = ids | set(resting_on(conn, owner, named))
+        done = _strike(conn, owner or 0, ids, named, (shared.owner, of_all, shared) if of_all else None)
+        done.places = note_leftovers(conn, done.ticket, self.alias(user))
+    for id in (owner, of_all): drop(self._cache, id)
+    return self._erased(user, done)
+
+# %% ../../nbs/core/07_store.ipynb #498df200
+@patch
+def _erased(self: MemoryStore, user: str, done: _Struck) -> Receipt:
+    "Make the bytes go, and say place by place what became of the words."
+    pending = erase(self._db.engine, done.said, done.ticket)
+    if pending: self.pending += 1
+    index, own = "vector index" in pending, "" if pending.startswith("the vector index") else pending
+    if done.places and not index: done.removed["index folders"] = len(done.places)
+    rows = sum(n for name, n in done.removed.items() if name in tables.tables)
+    said = done.removed.get
+    found = [Place(name="database", state="pending" if own else "gone", count=rows, why=own),
+             Place(name="weights and checkpoints", state="gone", count=said("adapters", 0)),
+             Place(name="vector index", state="pending" if index else "gone", count=len(done.places),
+                   why=pending if index else ""),
+             Place(name="the index server's files", state="out of reach", count=sum("://" in p for p in done.places),
+                   why="it keeps deleted vectors until its folder is made anew"),
+             Place(name="the database server's log and backups", state="out of reach", count=int(self.on_server), why=BEYOND),
+             Place(name="what others are told", state="gone", count=len(done.shared.gone)),
+             Place(name="what others are told", state="rebuilt", count=len(done.shared.rebuilt),
+                   why="others had said it too; what they said stays"),
+             Place(name="vectors of what others are told", state="kept" if done.shared.why else "gone",
+                   count=bool(done.shared.why), why=done.shared.why),
+             Place(name="judgements and counts of others' memories", state="kept", count=said("domain names", 0),
+                   why="under a random name"),
+             Place(name="answers that quoted it", state="redacted", count=said("answers redacted", 0))]
+    return self._receipt(user, pending, memories=done.memories, removed=dict(done.removed),
+                         places=tuple(p for p in found if p.count))
+
+# %% ../../nbs/core/07_store.ipynb #2435d934
+@patch
+def finish(self: MemoryStore, wait: float = .05) -> int:  # seconds to wait for readers; deletions still pending
+    "Try again what an earlier `forget` couldn't finish; the store does so too whenever it is opened."
+    self.pending = finish_pending(self._db.engine, wait)
+    return self.pending
+
+@patch
+def note_index(
+    self: MemoryStore,
+    user: str,          # in whose name the store is written to
+    place: str | Path,  # a folder, or http://host:port of a Chroma server
+):
+    "Note that vectors of users lie in this place too, so that `forget` reaches them whoever has opened the store."
+    key = INDEX + (str(place) if "://" in str(place) else str(Path(place).resolve()))
+    with writing(self._db, user) as conn:
+        if not conn.execute(select(meta.c.value).where(meta.c.key == key)).first():
+            conn.execute(meta.insert().values(key=key, value="vectors"))
 
 # %% ../../nbs/core/07_store.ipynb #255689d6
 @patch

@@ -151,10 +151,17 @@ class HybridChatbot(Assistant):
         self.embedder, self.memory = embedder, memory or StoreMemory(store, embedder, self.settings.memory.apart)
         self.calibration = calibration or load_calibration(retriever.dense.embedder.name if retriever.dense else "")
 
+# %% ../../nbs/hybrid/26_chatbot.ipynb #0e37d8e3
 @patch
-def erase(self: HybridChatbot, user: str, ids: Sequence[int] | None, turns: Sequence[str] = ()) -> Receipt:
-    "Delete these exchanges, in the store and in the index; without `ids` everything, the consent too."
-    return self.memory.forget(user, ids)
+def let_go(self: HybridChatbot, user: str):
+    "The user's index is closed too, where one is open."
+    Assistant.let_go(self, user)
+    if hasattr(self.memory, "let_go"): self.memory.let_go(user)
+
+@patch
+def embedders(self: HybridChatbot) -> list:
+    "The one of memories."
+    return [self.embedder]
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #f25a279a
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PAPER_MEMORY', 'KIND', 'MemorySettings', 'choose', 'topic_of', 'leaned_on', 'ConversationMemory', 'exchange_text',
-           'found_by', 'StoreMemory', 'ChromaMemory', 'index_folder', 'remove_index', 'check_conversation_memory']
+           'found_by', 'StoreMemory', 'ChromaMemory', 'index_folder', 'check_conversation_memory']
 
 # %% ../../nbs/hybrid/23_memory.ipynb #60a62326
 import re
@@ -23,7 +23,6 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..core.embed import Embedder
-from ..core.files import home_dir
 from ..core.records import Considered, Hit, Memory, Receipt, check_text, new_id, utc_now
 from .question import about, leans_on
 
@@ -193,16 +192,23 @@ def nearest(self: ChromaMemory, user: str, query: str, k: int = 10) -> list[Hit]
 # %% ../../nbs/hybrid/23_memory.ipynb #caf721ef
 @patch
 def forget(self: ChromaMemory, user: str, ids: Sequence[int] | None = None) -> Receipt:
-    "Delete in the store and remove the user's index folder; the next search makes it again from what is left."
-    receipt = self.store.forget(user, ids)
-    return replace(receipt, removed={**receipt.removed, "index folders": self._drop(user)})
+    "Delete in the store, which removes the user's index folder too; the next search makes it again from what is left."
+    self.let_go(user)
+    return self.store.forget(user, ids)
 
 @patch
-def _drop(self: ChromaMemory, user: str) -> int:
+def let_go(self: ChromaMemory, user: str):
+    "Close the user's index."
     with self._lock:
         if index := self._open.pop(user, None): index.close()
-        return remove_index(self.store, user, self.folder)
 
+@patch
+def _drop(self: ChromaMemory, user: str):
+    with self._lock:
+        self.let_go(user)
+        if (there := self.folder/self.store.alias(user)).exists(): shutil.rmtree(there)
+
+# %% ../../nbs/hybrid/23_memory.ipynb #ece33b24
 @patch
 def _in_step(self: ChromaMemory, user: str):
     "The user's index, made to agree with the store; `None` where there is nothing to index."
@@ -219,6 +225,7 @@ def _in_step(self: ChromaMemory, user: str):
 def _opened(self: ChromaMemory, user: str):
     from memkit.core.index import ChromaIndex
     if user not in self._open:
+        if self.folder != index_folder(self.store): self.store.note_index(user, self.folder)
         self._open[user] = ChromaIndex(self.embedder.dim, path=self.folder/self.store.alias(user),
                                        collection="exchanges")
     return self._open[user]
@@ -228,18 +235,8 @@ def index_folder(
     store: "MemoryStore",
 ) -> Path:
     "Where a store's Chroma indexes live: beside its file, or in the user's data folder."
-    return store.file.with_suffix(".chroma") if store.file else home_dir()/"chroma"
-
-def remove_index(
-    store: "MemoryStore",
-    user: str,
-    folder: Path,
-) -> int:  # folders removed: 1 or 0
-    "Remove a user's Chroma index with everything in it; it is made again when it is needed."
-    there = folder/store.alias(user)
-    if not there.exists(): return 0
-    shutil.rmtree(there)
-    return 1
+    from memkit.core import erase      # it loads SQLAlchemy, so only where it is used
+    return erase.index_folder(store.file)
 
 # %% ../../nbs/hybrid/23_memory.ipynb #d78e9e4e
 def check_conversation_memory(

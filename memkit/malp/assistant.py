@@ -206,10 +206,16 @@ def study_round(self: MalpAssistant, user: str, r: Round, session: str) -> bool:
     return bool(self.memory.take(user, r, session=session))
 
 @patch
-def erase(self: MalpAssistant, user: str, ids: Sequence[int] | None, turns: Sequence[str] = ()) -> Receipt:
-    "Delete memories with all their earlier wordings, or everything; the user's weights leave this process too."
+def let_go(self: MalpAssistant, user: str):
+    "The user's weights leave this process too."
+    Assistant.let_go(self, user)
     if isinstance(self.model, PersonalLM): self.model.unload(user)
-    return self.memory.forget(user, ids)
+
+@patch
+def embedders(self: MalpAssistant) -> list:
+    "The one of the memory, where it has one."
+    dpem = getattr(self.memory, "dpem", self.memory)
+    return [dpem.embedder] if hasattr(dpem, "embedder") else []
 
 # %% ../../nbs/malp/37_assistant.ipynb #bd646ff5
 @patch(cls_method=True)

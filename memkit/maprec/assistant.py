@@ -134,10 +134,15 @@ def _versions(self: MapAssistant, user: str, id: int) -> set[int]:
 
 # %% ../../nbs/maprec/59_assistant.ipynb #616f7756
 @patch
-def erase(self: MapAssistant, user: str, ids: Sequence[int] | None, turns: Sequence[str] = ()) -> Receipt:
-    "Delete these ratings with all that was ever said of their items; without `ids` everything of the user."
+def falls_with(self: MapAssistant, user: str, ids: set[int]) -> set[int]:
+    "Ratings go with all that was ever said of their items."
+    return {v for id in ids for v in self._versions(user, id)}
+
+@patch
+def let_go(self: MapAssistant, user: str):
+    "What the conversation is about goes too."
+    Assistant.let_go(self, user)
     self._talks.pop(user, None)
-    return self.store.forget(user, None if ids is None else {v for id in ids for v in self._versions(user, id)})
 
 @patch
 def feedback(self: MapAssistant, user: str, memory_id: int, correct: bool, revise: bool = False) -> Memory:

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['KNOWLEDGE', 'MEMORY', 'MODES', 'INSTRUCTIONS', 'USING', 'RULES', 'HEADINGS', 'WISH', 'WISHES', 'PAUSE',
-           'MarkSettings', 'prompt_order', 'assemble', 'shown_text', 'piece_of', 'pieces_of', 'MarkAssistant',
-           'together']
+           'MarkSettings', 'prompt_order', 'assemble', 'shown_text', 'piece_of', 'pieces_of', 'MarkAssistant']
 
 # %% ../../nbs/mark/49_assistant.ipynb #207559e7
 from collections.abc import Callable, Mapping, Sequence
@@ -23,15 +22,16 @@ from ..core.retrieve import FusedRetriever, Retriever
 from .agents import embedded_agents
 
 # %% ../../nbs/mark/49_assistant.ipynb #471f82a6
-from .builder import Builder, BuildReport, forget_contributions
+from .builder import Builder, BuildReport
 from .judgement import injected, judge_memory
 from .maintain import MaintenanceReport, maintain
 from .policy import Caller, Policy, allowed, read_policy, record_seen
 from .prompted import prompted_agents
-from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, check_user, conversation_of
+from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, conversation_of
 from .search import RefinedSearch, SearchSettings, considered, why
 from .trust import PAPER, TrustSettings
 from .voices import VoiceSettings, settle, spared
+from .withdraw import Contributed
 from ..turn import trace
 from ..turn.assistants import Parts
 from ..turn.engine import Assistant, explain
@@ -158,11 +158,6 @@ class MarkAssistant(Assistant):
         self.shown = {} if shown is None else shown
 
 # %% ../../nbs/mark/49_assistant.ipynb #cbd66280
-@patch
-def check_user(self: MarkAssistant, user: str) -> str:
-    "A user's name, which can't be the domain's."
-    return check_user(user)
-
 @patch
 def caller(self: MarkAssistant, user: str) -> Caller:
     "Who asks, for search and audit."
@@ -333,13 +328,21 @@ def maintain(self: MarkAssistant, users: Sequence[str] = (),
 
 # %% ../../nbs/mark/49_assistant.ipynb #4e36a7b6
 @patch
-def erase(self: MarkAssistant, user: str, ids: Sequence[int] | None, turns: Sequence[str] = ()) -> Receipt:
-    "Delete these memories, and what the domain learned from the same turns; without `ids` everything."
+def let_go(self: MarkAssistant, user: str):
+    "What prompts have shown goes too, once what is being read is read."
     self.queue.settled()
     self.shown.clear()     # words that may be forgotten in a moment
-    said = None if ids is None else {*turns, *(t for id in ids for t in self.store.get(user, id).turns)}
-    shared = forget_contributions(self.store, self.search.embedder, user, said)
-    return together(self.store.forget(user, ids), shared.receipts)
+    Assistant.let_go(self, user)
+
+@patch
+def embedders(self: MarkAssistant) -> list:
+    "Those of the search and of the builder."
+    return [self.search.embedder, self.builder.embedder]
+
+@patch(cls_method=True)
+def contributed(cls: MarkAssistant, alias: str, turns, embedders) -> Contributed:
+    "The residual memories belong to all (MARK Figure 1, footnote)."
+    return Contributed(alias, turns, embedders)
 
 @patch
 def close(self: MarkAssistant):
@@ -369,14 +372,3 @@ def open(
     builder = Builder(p.store, encoder, agents, voices=VoiceSettings(), clock=p.clock)
     searcher = RefinedSearch(p.store, encoder, search or SearchSettings(), rules, clock=p.clock)
     return cls(p.model, searcher, builder, found, settings, attributes_of or (lambda user: {}), shown, p.clock)
-
-# %% ../../nbs/mark/49_assistant.ipynb #cca84880
-def together(
-    own: Receipt,
-    shared: Sequence[Receipt],  # of the domain
-) -> Receipt:
-    "One receipt for a user's own rows and their share of the domain's (ours)."
-    removed = dict(own.removed)
-    for r in shared: removed |= {f"domain {place}": n + removed.get(f"domain {place}", 0) for place, n in r.removed.items()}
-    pending = "; ".join(dict.fromkeys(r.pending for r in (own, *shared) if r.pending))
-    return replace(own, removed=removed, erased=all(r.erased for r in (own, *shared)), pending=pending)

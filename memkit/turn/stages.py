@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['HEADINGS', 'NO_ROOM', 'SET_ASIDE', 'check_counts', 'TurnSettings', 'ShowSettings', 'Design', 'with_reading', 'read',
            'chosen', 'documents', 'look_up', 'rounds_said', 'pieces', 'rounds_as_messages', 'messages', 'outcomes',
-           'with_prompt', 'prompt', 'answer_known', 'answer_documents', 'answer', 'check', 'strikes', 'keep',
-           'count_recalls', 'learn_from', 'later', 'take_in']
+           'with_prompt', 'prompt', 'answer_known', 'answer_documents', 'answer', 'check', 'strikes',
+           'without_forgotten', 'keep', 'count_recalls', 'learn_from', 'later', 'take_in']
 
 # %% ../../nbs/turn/01_stages.ipynb #c12994b7
 import logging
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..core.ask import UnusableAnswer, ask
 from ..core.endpoint import EndpointError
 from ..core.prompt import Fitted, Piece, fit, shorten
-from ..core.records import Change, Considered, Document, Hit, Message, Turn
+from ..core.records import Change, Considered, Document, Hit, Memory, Message, Turn
 from ..reading.facts import reading_of
 from ..reading.reader import load_reader
 
@@ -283,6 +283,26 @@ def strikes(assistant: Design, turn: Turn) -> bool:
     design with a check of its own, unless it says otherwise (ours)."""
     return type(assistant).check is not check
 
+# %% ../../nbs/turn/01_stages.ipynb #cd7bc86b
+def _is_there(store: "MemoryStore", m: Memory) -> bool:
+    "Does the store still say this?"
+    try: return store.get(m.user, m.id).text == m.text
+    except LookupError: return False
+
+def without_forgotten(
+    assistant: Design,
+    turn: Turn,
+) -> Turn:
+    "The turn without what was forgotten since its prompt was made (ours)."
+    gone = {h.item.id: h.item.text for h in turn.recalled if not _is_there(assistant.store, h.item)}
+    if not gone: return turn
+    from memkit.core.erase import redacted
+    def stays(hit: Hit | None) -> bool: return not (hit and isinstance(hit.item, Memory) and hit.item.id in gone)
+    return replace(turn, answer=redacted(turn.answer, gone.values(), [turn.text], loose=True),
+                   considered=tuple(c for c in turn.considered if stays(c.hit)),
+                   sections=tuple(s for s in turn.sections if stays(s.hit)),
+                   extra={**turn.extra, "withdrawn": len(gone)})
+
 # %% ../../nbs/turn/01_stages.ipynb #cb679b3f
 def keep(
     assistant: Design,
@@ -344,6 +364,7 @@ def take_in(
     turn: Turn,
 ) -> Turn:
     "Keep the turn's words, and let the design learn: now, or where that has to wait or fails, later."
+    turn = without_forgotten(assistant, turn)
     job = keep(assistant, turn)
     if job is None: return turn
     if assistant.learns_later: return later(turn, job, "it waits until the answer is given")

@@ -127,7 +127,7 @@ def record(
 ) -> Turn:
     "Keep the whole turn beside its words, where the user has agreed to be remembered and the setting asks for it."
     s = assistant.settings
-    if not s.trace or not assistant.has_consent(turn.user): return turn
+    if not s.trace or "withdrawn" in turn.extra or not assistant.has_consent(turn.user): return turn
     content = packed(turn)
     if content:
         from memkit.store.traces import put_trace

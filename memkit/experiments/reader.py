@@ -290,9 +290,21 @@ GATE_HANDS = ("bd", "be")   # sealed; they wrote the kind "sharing"
 
 def gate_items(hand: str, gate: Gate | None = None) -> list[dict[str, Any]]:
     "What the gate, and the closed forms alone, make of each sentence of a hand."
-    read = (gate or load_gate()).why
-    return [{"hand": hand, "id": r["id"], "share": r["share"], "why": r["why"], "text": r["text"],
-             "held": bool(read(r["text"])), "form": bool(closed_forms(r["text"]))} for r in voices([hand], "sharing")]
+    read, out = (gate or load_gate()).why, []
+    for r in voices([hand], "sharing"):
+        agent = _as_correction(r["text"])
+        out.append({"hand": hand, "id": r["id"], "share": r["share"], "why": r["why"], "text": r["text"],
+                    "held": bool(read(r["text"])), "form": bool(closed_forms(r["text"])),
+                    "agent": not agent, "both": not agent or bool(read(agent))})
+    return out
+
+def _as_correction(text: str) -> str:   # '' where the agent shares nothing
+    "What MARK's agent would share, were this sentence a user's correction."
+    from memkit.mark.corrections import CorrectionAgent
+    from memkit.mark.refined import Conversation, Exchange
+    said = (("What applies here?", "I believe it is as usual."), (text, "You're right, thank you. Noted."))
+    turns = [Exchange(turn=f"t{i}", question=q, answer=a, at=utc_now()) for i, (q, a) in enumerate(said)]
+    return " ".join(m.text for m in CorrectionAgent().extract(Conversation(id="s", user="u", exchanges=turns)))
 
 def _gate_figures(items: Sequence[dict], who: str, by: str = "held") -> list[dict[str, Any]]:
     "What was missed, by kind, and what was held back for nothing."
@@ -300,7 +312,7 @@ def _gate_figures(items: Sequence[dict], who: str, by: str = "held") -> list[dic
     groups = {"persons": PERSONAL, "all": KINDS} | {k: (k,) for k in KINDS}
     of = {f"missed: {name}": [not o[by] for o in never if o["why"] in kinds] for name, kinds in groups.items()}
     of["held back though it may be shared"] = [o[by] for o in may]
-    return [figure("Gate", who, name, share(sum(v), len(v)), control=by == "form") for name, v in of.items() if v]
+    return [figure("Gate", who, name, share(sum(v), len(v)), control=by in ("form", "agent")) for name, v in of.items() if v]
 
 # %% ../../nbs/experiments/68_reader.ipynb #fa0ab9e3
 def gate_rows(
@@ -309,7 +321,9 @@ def gate_rows(
 ) -> list[dict[str, Any]]:      # rows of an experiment's result
     "The gate on these hands together, and on each (ours): a minute."
     items, who = [o for h in hands for o in gate_items(h, gate)], f"hands {' '.join(hands)}"
-    rows = _gate_figures(items, who) + _gate_figures(items, f"{who}, closed forms alone", "form")
+    ways = {"": "held", ", closed forms alone": "form", ", corrections, agent alone": "agent",
+            ", corrections, agent and gate": "both"}
+    rows = [row for name, by in ways.items() for row in _gate_figures(items, who + name, by)]
     for hand in hands: rows += _gate_figures([o for o in items if o["hand"] == hand], f"hand {hand}")
     return rows
 

@@ -150,7 +150,7 @@ def asked(mark, user, *said):
 def test_the_assistant_lists_releases_and_audits():
     with open_mark(":memory:", ScriptedLM(lambda messages: "You're right, thank you.")) as mark:
         asked(mark, "dr-abel", "How often is velorin given after a hip operation?",
-              "No, that's wrong. Velorin is given twice a day, and Mrs Ngozi Okafor of 14 Mill Lane had it.")
+              "No, velorin is given twice a day, that is how Siobhan from the night shift had it at 14 Mill Lane.")
         assert not mark.shared_memories("dr-beck")
         [held] = mark.quarantine("dr-abel")
         assert mark.quarantine() == [held] and not mark.quarantine("dr-beck") and set(held.why)

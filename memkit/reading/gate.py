@@ -6,7 +6,7 @@
 __all__ = ['KINDS', 'PERSONAL', 'GATE_HEADS', 'SPENT', 'HELD_FROM', 'gate_examples', 'closed_forms', 'smooth_max', 'gate_logits',
            'named_people', 'taught_facts', 'train_gate', 'Judged', 'Gate', 'load_gate']
 
-# %% ../../nbs/reading/18_gate.ipynb #05b6652a
+# %% ../../nbs/reading/18_gate.ipynb #3bf31e40
 import os
 import random
 import re
@@ -24,10 +24,10 @@ from .encoder import Tokens, tokens_of
 from .examples import Example, hands_of, sentences, typed, voices
 from .reader import Encoded, softmax
 
-# %% ../../nbs/reading/18_gate.ipynb #fe49d9c2
+# %% ../../nbs/reading/18_gate.ipynb #0c0b7866
 if TYPE_CHECKING: from torch import Tensor
 
-# %% ../../nbs/reading/18_gate.ipynb #c755b6f2
+# %% ../../nbs/reading/18_gate.ipynb #561fef4c
 KINDS = ("name", "address", "contact", "number", "credential", "rare", "private")
 PERSONAL = tuple(k for k in KINDS if k != "credential")   # they name or single out a person
 
@@ -38,7 +38,7 @@ def gate_examples(hands: Sequence[str]) -> list[Example]:
     kind = lambda r: 0 if r["share"] else 1 + KINDS.index(r["why"])
     return [Example("gate", r["hand"], (r["text"],), 1, {"kind": kind(r)}) for r in voices(hands, "sharing")]
 
-# %% ../../nbs/reading/18_gate.ipynb #e98c27d1
+# %% ../../nbs/reading/18_gate.ipynb #9b656edf
 _OFFICE = r"(?:info|support|help|helpdesk|office|contact|enquir\w+|service|admin|reception|noreply|no-reply)"
 _EMAIL = rf"(?<![\w.+-])(?!{_OFFICE}@)[\w.+-]+@[\w-]+\.\w+"
 _FREE = r"(?:\(?0[389]\d0|1-?8(?:00|88|77|66)|116)"     # numbers that companies and helplines have
@@ -65,7 +65,7 @@ def closed_forms(text: str) -> set[str]:
     cards = (re.sub(r"\D", "", m[0]) for m in re.finditer(_CARD, text))
     return found | {"number"} if any(map(_is_card, cards)) else found
 
-# %% ../../nbs/reading/18_gate.ipynb #3a4c5b5a
+# %% ../../nbs/reading/18_gate.ipynb #9fc9e7f2
 def smooth_max(z: np.ndarray) -> np.ndarray:   # [words, kinds] -> [kinds]
     "A maximum over the words to which every word adds a little: log(sum(exp(3 z)))/3."
     top = z.max(0)
@@ -82,7 +82,7 @@ def gate_logits(model, tokens: Sequence[Tokens]) -> "Tensor":   # [n, 8]
     words = model.heads["gate word"](model.dropout(states)).masked_fill(inputs["mask"][..., None] == 0, -1e4)
     return torch.cat([z[:, :1], z[:, 1:] + torch.logsumexp(3*words, 1)/3], 1)
 
-# %% ../../nbs/reading/18_gate.ipynb #72de0c6c
+# %% ../../nbs/reading/18_gate.ipynb #a26f1692
 def named_people(hands: Sequence[str]) -> list[Example]:
     "Clauses of messages that tell something of a third person by name."
     rows = [(r["hand"], c) for r in voices(hands, "clauses") for c in r["clauses"]]
@@ -93,12 +93,19 @@ def named_people(hands: Sequence[str]) -> list[Example]:
     return [Example("gate", hand, (c["text"],), 1, {"kind": 1}) for hand, c in rows if names(c)]
 
 def taught_facts(hands: Sequence[str]) -> list[Example]:
-    "What experts corrected, as it may be shared."
-    facts = [(r, k["fact"]) for r in voices(hands, "corrections") for k in r["keep"] if k["scope"] != "person"]
-    private = lambda r, fact: any(re.search(p, fact, re.I) for p in r["never_shared"])
-    return [Example("gate", r["hand"], (fact,), 1, {"kind": 0}) for r, fact in facts if not private(r, fact)]
+    "What experts corrected, as it may be shared; what colleagues ask; and what is said around it, such as 'No.'."
+    out: dict[str, Example] = {}
+    for r in voices(hands, "corrections"):
+        facts = [k["fact"] for k in r["keep"] if k["scope"] != "person"]
+        texts = [*facts, *(q["question"] for q in r["ask"]), *r["other"]]
+        if facts: texts += [said[s:e] for told in r["exchanges"] for said in told for s, e in sentences(said)]
+        for text in texts:
+            own = re.search(r"\b(?:i|my|me|he|she|his|her)\b", text, re.I)
+            if own or any(re.search(p, text, re.I) for p in r["never_shared"]): continue
+            out[text] = Example("gate", r["hand"], (text,), 1, {"kind": 0})
+    return list(out.values())
 
-# %% ../../nbs/reading/18_gate.ipynb #f0f59106
+# %% ../../nbs/reading/18_gate.ipynb #567ca469
 SPENT = ("a", "g", "k")   # their corrections measure what the gate costs, so nothing of theirs is shown
 
 def _begin() -> "torch.nn.Module":
@@ -117,13 +124,13 @@ def _gate_loss(model, batch: Sequence[Example], rng: random.Random) -> "Tensor":
     with torch.autocast("cpu", torch.bfloat16): z = gate_logits(model, [tokens_of(e.parts) for e in seen])
     return cross_entropy(z.float(), right, label_smoothing=.05)
 
-# %% ../../nbs/reading/18_gate.ipynb #e1c4ae66
+# %% ../../nbs/reading/18_gate.ipynb #524e10dc
 def train_gate(
     hands: Sequence[str],      # that wrote the kind "sharing", one or more
     path: Path,                # where the weights are written
-    epochs: int = 8,
+    epochs: int = 3,
     rate: float = 2e-4,        # of the encoder
-    more: int = 100,           # sentences of either kind that other hands add to a pass
+    more: int = 100,           # clauses on people that other hands add to a pass, and three times as many facts
     log: Callable[[str], None] = print,
 ) -> Path:                     # `path`
     "Train the gate on these hands, as the one that ships (ours): five minutes on one core."
@@ -134,7 +141,7 @@ def train_gate(
     named, facts = named_people(others), taught_facts(others)
     torch.manual_seed(0)
     rng, start, model = random.Random(0), time.time(), _begin()
-    shown = lambda: batches([*own, *rng.sample(named, more), *rng.sample(facts, more)], 16, rng)
+    shown = lambda: batches([*own, *rng.sample(named, more), *rng.sample(facts, 3*more)], 16, rng)
     training = optimizer_of(model, rate, epochs*len(shown()))
     for epoch in range(epochs):
         lost = [step(model, _gate_loss(model, b, rng), *training) for b in shown()]
@@ -143,7 +150,7 @@ def train_gate(
     save(model.eval(), path)
     return path
 
-# %% ../../nbs/reading/18_gate.ipynb #5d4c65a1
+# %% ../../nbs/reading/18_gate.ipynb #e9ba6cca
 HELD_FROM = .5
 
 @dataclass(frozen=True)
@@ -168,7 +175,7 @@ def _pieces(text: str) -> list[tuple[str, Tokens]]:
             start += read
     return out
 
-# %% ../../nbs/reading/18_gate.ipynb #99228deb
+# %% ../../nbs/reading/18_gate.ipynb #46f169e2
 class Gate(Encoded):
     "Reads what would be shared. Threads may share one."
     def __init__(
@@ -197,7 +204,7 @@ class Gate(Encoded):
             if j.held: out[j.kind] = max(j.probability, out.get(j.kind, 0.))
         return out
 
-# %% ../../nbs/reading/18_gate.ipynb #335618cf
+# %% ../../nbs/reading/18_gate.ipynb #a5d59516
 @lru_cache(4)
 def _opened(weights: str) -> Gate: return Gate(Path(weights) if weights else None)
 

@@ -298,6 +298,7 @@ def gate_items(hand: str, gate: Gate | None = None) -> list[dict[str, Any]]:
                     "agent": not agent, "both": not agent or bool(read(agent))})
     return out
 
+# %% ../../nbs/experiments/68_reader.ipynb #b13fc5f2
 def _as_correction(text: str) -> str:   # '' where the agent shares nothing
     "What MARK's agent would share, were this sentence a user's correction."
     from memkit.mark.corrections import CorrectionAgent
@@ -306,13 +307,15 @@ def _as_correction(text: str) -> str:   # '' where the agent shares nothing
     turns = [Exchange(turn=f"t{i}", question=q, answer=a, at=utc_now()) for i, (q, a) in enumerate(said)]
     return " ".join(m.text for m in CorrectionAgent().extract(Conversation(id="s", user="u", exchanges=turns)))
 
+# %% ../../nbs/experiments/68_reader.ipynb #dcb0e334
 def _gate_figures(items: Sequence[dict], who: str, by: str = "held") -> list[dict[str, Any]]:
     "What was missed, by kind, and what was held back for nothing."
     never, may = [o for o in items if not o["share"]], [o for o in items if o["share"]]
     groups = {"persons": PERSONAL, "all": KINDS} | {k: (k,) for k in KINDS}
     of = {f"missed: {name}": [not o[by] for o in never if o["why"] in kinds] for name, kinds in groups.items()}
     of["held back though it may be shared"] = [o[by] for o in may]
-    return [figure("Gate", who, name, share(sum(v), len(v)), control=by in ("form", "agent")) for name, v in of.items() if v]
+    alone = by in ("form", "agent")
+    return [figure("Gate", who, name, share(sum(v), len(v)), control=alone) for name, v in of.items() if v]
 
 # %% ../../nbs/experiments/68_reader.ipynb #fa0ab9e3
 def gate_rows(

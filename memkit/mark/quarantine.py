@@ -102,6 +102,7 @@ def release(
     store.forget(DOMAIN, [id])   # its words are the shared memory's now
     return tuple(s for steps in p.steps.values() for s in steps)
 
+# %% ../../nbs/mark/45d_quarantine.ipynb #67565981
 def reject(
     store: "MemoryStore",
     id: int,                # of a held memory
@@ -132,10 +133,8 @@ class Quarantine:
         why = self.gate.why(r.text) if self.gate else {}
         if not why and (self.contributors == 1 or self._is_shared(p, r, vector)): return None
         return held_back(p, r, why)
-
     def _is_shared(self, p: Placing, r: Refined, vector: np.ndarray) -> bool:
         return bool(self._same(r, p.pool.near(RESIDUAL, vector)))
-
     def _same(self, r: Refined, olds: Sequence[Memory]) -> list[Memory]:
         told = relations(r, olds, self.embedder, (), self.settings) if olds else []
         return [m for m, relation in zip(olds, told) if relation.kind == "duplicate"]

@@ -136,7 +136,9 @@ def train_gate(
     "Train the gate on these hands, as the one that ships (ours): five minutes on one core."
     import torch
     from memkit.reading.training import batches, optimizer_of, save, step
-    if not (own := gate_examples(hands)): raise ValueError(f"need an example; hands {list(hands)} wrote none for the gate")
+    own = gate_examples(hands)
+    if not own:
+        raise ValueError(f"need an example; {list(hands)} wrote none")
     others = [h for h in hands_of("corrections") if h not in SPENT]
     named, facts = named_people(others), taught_facts(others)
     torch.manual_seed(0)
@@ -182,11 +184,9 @@ class Gate(Encoded):
         self,
         weights: Path | None = None,   # None: those that travel with memkit
     ): super().__init__(Path(weights or own_data("gate.safetensors")), GATE_HEADS)
-
     def judge(self, text: str) -> list[Judged]:
         "Each sentence of a text: may it be shared, and what speaks against it?"
         return [self._judged(part, t) for part, t in _pieces(text)]
-
     def _judged(self, text: str, t: Tokens) -> Judged:
         states, pooled = self.states([t])
         words, z = self.head("gate word", states[0]), self.head("gate", pooled)[0]
@@ -196,7 +196,6 @@ class Gate(Encoded):
         if forms: return Judged(text, 1., forms[0], "")
         open = p[1 + KINDS.index("contact")] if _HELPLINE.search(text) else 0.   # such a contact is nobody's own
         return Judged(text, float(1 - p[0] - open), KINDS[k], text[slice(*at)])
-
     def why(self, text: str) -> dict[str, float]:   # kind -> probability; empty: nothing
         "What keeps a text from strangers."
         out: dict[str, float] = {}

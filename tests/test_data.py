@@ -143,7 +143,8 @@ def test_every_file_is_named_in_the_readme():
 
 CONSUMER = ("am", "an", "ao")       # wrote what consumers ask of medical documents
 LATER = ("ar", "as", "at")              # asked more about others' conversations, and for everything
-HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in CONSUMER + LATER)
+GATE = ("bb", "bc", "bd", "be", "bf")   # wrote what may be shared, and what names a person or opens a door
+HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in CONSUMER + LATER + GATE)
 LATE = ("y", "z", "aa", "ab")      # wrote fewer rows, and no health statements
 TALKS = ("ac", "ad", "ae", "af")   # wrote conversations, emergencies and entailments alone
 WANTS = ("aj", "ak", "al")         # wrote emergencies and what a message wants
@@ -164,6 +165,14 @@ def test_later_questions_name_the_words_that_answer(hand):
     asks = rows(f"voices/{hand}/overview.jsonl")
     assert len({r["text"] for r in asks}) == 60 and sum(r["overview"] for r in asks) == 30
 
+
+@pytest.mark.parametrize("hand", GATE)
+def test_sentences_for_the_gate_have_one_reason_each(hand):
+    from memkit.reading.gate import KINDS
+    found = [json.loads(line) for line in (DATA/"voices"/hand/"sharing.jsonl").read_text("utf-8").splitlines()]
+    assert len(found) == len({r["id"] for r in found}) == len({r["text"] for r in found}) == 200
+    assert all(r["share"] != (r["why"] in KINDS) for r in found) and 90 <= sum(r["share"] for r in found) <= 110
+    assert min(Counter(r["why"] for r in found if not r["share"]).values()) >= 12
 
 @pytest.mark.parametrize("hand", CONSUMER)
 def test_consumer_questions_say_what_answers_them(hand):

@@ -25,13 +25,15 @@ from .agents import embedded_agents
 from .builder import Builder, BuildReport
 from .judgement import injected, judge_memory
 from .maintain import MaintenanceReport, maintain
-from .policy import Caller, Policy, allowed, read_policy, record_seen
+from .policy import Caller, Policy, Seen, allowed, read_policy, record_seen, who_saw
 from .prompted import prompted_agents
+from .quarantine import Held, Quarantine, quarantined, reject, release
 from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, conversation_of
 from .search import RefinedSearch, SearchSettings, considered, why
 from .trust import PAPER, TrustSettings
 from .voices import VoiceSettings, settle, spared
 from .withdraw import Contributed
+from ..reading.gate import load_gate
 from ..turn import trace
 from ..turn.assistants import Parts
 from ..turn.engine import Assistant, explain
@@ -55,12 +57,14 @@ class MarkSettings(TurnSettings):
     documents: int = 2          # shown at most; ours ("relevant domain knowledge", §1.2)
     memory_tokens: int = 80     # of one memory; ours
     document_tokens: int = 160  # of one document; ours
+    gate: bool = True           # what names a person or opens a door isn't shared; ours
+    contributors: int = 1       # people who must say a thing before it is shared; ours
 
     def __post_init__(self):
         super().__post_init__()
         if self.first not in MODES: raise ValueError(f"first must be one of {', '.join(MODES)}; got {self.first!r}")
         check_text(self.agent, "agent")
-        check_counts(self, {"documents": 0, "memory_tokens": 1, "document_tokens": 1})
+        check_counts(self, {"documents": 0, "memory_tokens": 1, "document_tokens": 1, "contributors": 1})
 
 # %% ../../nbs/mark/49_assistant.ipynb #701ecbe6
 INSTRUCTIONS = "You are an expert assistant. Answer in one to three sentences."
@@ -269,7 +273,7 @@ def offline_builder(self: MarkAssistant) -> Builder:
     "A builder like this assistant's, whose agents ask no model."
     b = self.builder
     agents = embedded_agents(b.embedder, recalled=lambda turn: self.shown.get(turn, ()))
-    return Builder(b.store, b.embedder, agents, b.settings, b.voices, b.clock)
+    return Builder(b.store, b.embedder, agents, b.settings, b.voices, b.clock, b.quarantine)
 
 @patch(as_prop=True)
 def learns_later(self: MarkAssistant) -> bool:
@@ -302,6 +306,30 @@ def shared_memories(self: MarkAssistant, user: str) -> list[Memory]:
 def domain_memories(self: MarkAssistant, user: str) -> list[Memory]:
     "An older name of `shared_memories`."
     return self.shared_memories(user)
+
+# %% ../../nbs/mark/49_assistant.ipynb #bb18fccb
+@patch
+def quarantine(self: MarkAssistant, user: str | None = None) -> list[Held]:
+    "What waits before it is shared, and why, for a reviewer; only what `user` said, where one is given. Oldest first."
+    return quarantined(self.store, user)
+
+@patch
+def release(self: MarkAssistant, id: int, by: str) -> Memory | None:
+    """Share what was held back, on a reviewer's word; the memory that it became, None where others outweigh it.
+    Raises `LookupError` where it isn't in quarantine."""
+    steps = release(self.store, self.search.embedder, id, self.check_user(by), self.builder.settings)
+    ids = [s.memory for s in steps if s.memory is not None and s.other is None]
+    return self.store.get(DOMAIN, ids[-1]) if ids else None
+
+@patch
+def reject(self: MarkAssistant, id: int, by: str) -> Receipt:
+    "Erase what was held back, on a reviewer's word. Raises `LookupError` where it isn't in quarantine."
+    return reject(self.store, id, self.check_user(by))
+
+@patch
+def audit(self: MarkAssistant, memory_id: int) -> list[Seen]:
+    "Who was shown a shared memory, when and by which turn (MARK §1.2). Raises `LookupError` where it isn't shared."
+    return who_saw(self.store, DOMAIN, memory_id)
 
 # %% ../../nbs/mark/49_assistant.ipynb #7e385e87
 @patch
@@ -369,6 +397,8 @@ def open(
               else embedded_agents(encoder, recalled=lambda turn: shown.get(turn, ())))
     rules = policy if policy is None or isinstance(policy, Policy) else read_policy(policy)
     found = FusedRetriever(list(documents), encoder) if isinstance(documents, (list, tuple)) else documents
-    builder = Builder(p.store, encoder, agents, voices=VoiceSettings(), clock=p.clock)
+    s = settings or cls.Settings()
+    waits = Quarantine(p.store, encoder, load_gate() if s.gate else None, s.contributors)
+    builder = Builder(p.store, encoder, agents, voices=VoiceSettings(), clock=p.clock, quarantine=waits)
     searcher = RefinedSearch(p.store, encoder, search or SearchSettings(), rules, clock=p.clock)
     return cls(p.model, searcher, builder, found, settings, attributes_of or (lambda user: {}), shown, p.clock)

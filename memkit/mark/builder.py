@@ -20,6 +20,7 @@ from ..core.records import utc_now
 from .agents import RefinedMemoryAgent
 from .merging import BuilderSettings
 from .placing import Placing, Pool, Step, place, said_at
+from .quarantine import Quarantine, confirmed, taken_back
 from .refined import DOMAIN, KINDS, RETRACTION, Conversation, Refined, embedded_text, owner_of
 from .voices import VoiceSettings, settle
 from .withdraw import Withdrawn, forget_contributions, take_back
@@ -100,6 +101,7 @@ def _write(
     embedder: Remembered,
     settings: BuilderSettings,
     now: datetime,
+    quarantine: Quarantine | None = None,
 ) -> dict[str, list[Step]] | None:                 # None: everything was read before
     "Put what is new of a conversation into one owner's rows: all of it or nothing."
     store.in_force(owner, embedder.name)   # what a transaction reads isn't kept for the next one; this is
@@ -114,7 +116,7 @@ def _write(
         for kind, memory in gone: p.tell("dropped", kind, memory, "taken back by whoever said it")
         for r, v in ((r, v) for r, v in found if r.reason != RETRACTION):
             if known.issuperset(r.turns): p.tell("dropped", r.kind, None, "from turns that were built before")
-            else: place(p, r, v)
+            elif owner != DOMAIN or not quarantine or not quarantine.keeps(p, r, v): place(p, r, v)
         store.set_state(owner, _read_key(conversation.id), [*read, *new])
     return p.steps
 
@@ -144,7 +146,9 @@ class Builder:
         settings: BuilderSettings = BuilderSettings(),
         voices: VoiceSettings | None = None,   # how many people it takes to change what the domain holds; None: trust, feedback and recency alone
         clock: Callable[[], datetime] = utc_now,
+        quarantine: Quarantine | None = None,  # what must wait before it is shared; None: nothing
     ):
+        self.quarantine = quarantine
         self.store, self.embedder, self.agents, self.settings, self.voices, self.clock = store, embedder, tuple(agents), settings, voices, clock
         self._lock, self._thread, self._waiting, self._failed, self._closed = threading.Lock(), None, [], [], False
 
@@ -165,12 +169,19 @@ class Builder:
         vectors = self.embedder.embed([embedded_text(r) for r in found]) if found else []
         once = Remembered(self.embedder, keep=True)
         of = lambda owner: [(r, v) for r, v in zip(found, vectors) if owner_of(r.kind, conversation.user) == owner]
-        steps = [_write(self.store, o, conversation, of(o), once, self.settings, self.clock()) for o in owners]
+        steps = [_write(self.store, o, conversation, of(o), once, self.settings, self.clock(), self.quarantine) for o in owners]
         if lost := _unsaid(self.store, conversation):   # forgotten while the domain's part was written
             forget_contributions(self.store, self.embedder, conversation.user, lost)
         report = _report(conversation, [s for s in steps if s is not None])
+        if self.quarantine: report = self._released(conversation, found, report)
         if self.voices: settle(self.store, self.embedder, [s.memory for part in (report.added, report.merged, report.superseded) for s in part], self.voices)
         return report
+
+    def _released(self, conversation: Conversation, found: Sequence[Refined], report: BuildReport) -> BuildReport:
+        "What a conversation took back no longer waits; what enough people have said by now is shared."
+        taken_back(self.quarantine, conversation, found)
+        if self.quarantine.contributors == 1: return report
+        return replace(report, added=(*report.added, *confirmed(self.quarantine)))
 
     def submit(self, conversation: Conversation) -> "Future[BuildReport]":
         "Learn from a conversation in the background, one after the other; an error is the future's, and the next call's. Raises `BuildError` where an earlier one failed, and after `close`."

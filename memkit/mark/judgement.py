@@ -150,9 +150,10 @@ def said_again(
     turn: str,                   # in which they said it
     by: str,
     at: datetime | None = None,  # now
+    alias: str = "",             # their pseudonym, where their name isn't known
 ) -> bool:                       # False: it doesn't count, since they were shown it or have confirmed it before
     "Count it as a confirmation that somebody said the same by themselves (ours; MARK, abstract: patterns). Raises `NotFound`."
-    who = store.alias(check_user(by))
+    who = alias or store.alias(check_user(by))
     with store.transaction(owner):
         memory = store.get(owner, memory_id)
         record = records(store.events(owner, [memory_id], [INJECTED, JUDGED])).get(memory_id, ())

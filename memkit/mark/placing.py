@@ -93,6 +93,7 @@ class Placing:
     pool: Pool
     embedder: Remembered   # knows the vectors of this conversation's texts; no longer than it is being built
     said: Mapping[str, datetime]   # by turn, from `said_at`
+    by: str = ""   # the pseudonym of whoever said it, where that isn't the conversation's user
     steps: dict[str, list[Step]] = field(default_factory=lambda: {name: [] for name in ("added", "merged", "superseded", "dropped")})
 
     @property
@@ -101,6 +102,7 @@ class Placing:
     @property
     def name(self) -> str:
         "How these rows call whose conversation it is: by name in their own, by pseudonym in the domain's."
+        if self.by: return self.by
         return self.pool.store.alias(self.pool.talk.user) if self.owner == DOMAIN else self.pool.talk.user
 
     def when(self, r: Refined) -> datetime: return max(self.said[t] for t in r.turns)
@@ -149,7 +151,7 @@ def _merge(p: Placing, old: Memory, why: Relation, r: Refined) -> Memory:
     turns = old.turns if shared else tuple(dict.fromkeys([*old.turns, *r.turns]))
     store.rewrite(p.owner, [replace(old, meta=meta, turns=turns)], f"said again by {'a user' if r.source == 'user' else 'the assistant'} ({why.probability:.2f})")
     p.pool.changed.add(old.id)
-    if r.source == "user" and (p.name if shared else talk.id) not in known: said_again(store, p.owner, old.id, r.turns[-1], talk.user)
+    if r.source == "user" and (p.name if shared else talk.id) not in known: said_again(store, p.owner, old.id, r.turns[-1], talk.user, alias=p.by)
     return store.get(p.owner, old.id)
 
 # %% ../../nbs/mark/45c_placing.ipynb #0ef70149

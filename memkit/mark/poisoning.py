@@ -150,7 +150,7 @@ class Ward:
         from memkit.core.store import MemoryStore
         self.defence, self.embedder, self.store = defence, embedder, MemoryStore(":memory:")
         self.now = datetime(2026, 3, 2, 8, tzinfo=timezone.utc)
-        settings = BuilderSettings(trust=defence.trust or PAPER)
+        settings = BuilderSettings(trust=replace(defence.trust or PAPER, once=False))
         if not defence.contests: settings = BuilderSettings(floor=.9999)   # nothing is near enough to be contested
         self.builder = Builder(self.store, embedder, [embedded_agents(embedder)[0]], settings, clock=self.clock)
         shown = SearchSettings(weights=defence.weights, relevant=0.)

@@ -354,9 +354,10 @@ def poisoning_rows(
     questions: int = 10,
     confirmations: int = 3,
     then: int = 10,          # questions after which a correction is looked at once more
+    most: int = 12,          # topics of each lot
 ) -> list[Row]:
     "Attack success and the cost to honest corrections, for every defence (ours; MARK §5)."
-    out, lots = [], [(seed, lab_topics(split, seed)) for seed in seeds]
+    out, lots = [], [(seed, lab_topics(split, seed)[:most]) for seed in seeds]
     for name, d in defences.items():
         for of, crowd in attacks.items():
             out.append(_row(name, of, [(t.questions[0], s) for seed, topics in lots for t, s in zip(topics, attack(d, crowd, embedder, topics, seed, questions))]))

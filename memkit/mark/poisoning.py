@@ -319,10 +319,11 @@ def correction(
         for i, t in enumerate(topics):
             first = rng.choice(bring)
             users = rng.sample([p for p in people if p != first], 19)
+            if known == 1: users.sort(key=lambda p: int(p.split()[1]) % 4 == 0)   # a stranger's mistake, not an expert's
             _taught(ward, t, t.false, users[:1 + i % known], rng)
             ward.night()
             won = []
-            for n, user in enumerate([first, *users[4:4 + confirmations]]):
+            for n, user in enumerate([first, *rng.sample(users[4:], confirmations)]):
                 _corrects(ward, user, t, rng)
                 if n % 2: ward.night()
                 won.append(t.told(ward.shown(rng.choice(t.questions))) is True)

@@ -85,12 +85,13 @@ def last_words(
     return list(out.values())
 
 # %% ../../nbs/mark/48c_voices.ipynb #1002b692
-def _sum(words: Iterable[Voice], people: People, s: VoiceSettings, ruled: bool) -> float:
-    "Weight of these people together; where `ruled`, members weigh no more than the quorum."
+def _sum(words: Iterable[Voice], people: People, s: VoiceSettings, ruled: bool, choice: bool = True) -> float:
+    "Weight of these people together. Where `ruled`, members weigh no more than the quorum; in a `choice` between two claims an objection weighs 1 at most."
     members = standing = 0.
     for v in words:
-        if people.rank(v.by, s) > 1: standing += people.weight(v.by, s)
-        else: members += people.weight(v.by, s)
+        weight = people.weight(v.by, s)
+        if people.rank(v.by, s) > 1 and (v.favours or not choice): standing += weight
+        else: members += min(weight, 1.)
     return standing + (min(members, s.quorum) if ruled else members)
 
 def support(
@@ -383,7 +384,7 @@ def _stands(d: _Dispute, claim: int, ruled: bool, s: VoiceSettings) -> bool:
     "Do the people let a claim stand? It falls where another one does, or where enough call it wrong."
     if not d.voices or standing_claim(d.voices, s, d.people) != claim: return not d.voices
     words = last_words(d.voices, d.people, s)
-    wrong = _sum((v for v in words if v.claim == claim and not v.favours), d.people, s, ruled)
+    wrong = _sum((v for v in words if v.claim == claim and not v.favours), d.people, s, ruled, choice=False)
     enough = wrong > s.quorum if ruled else wrong >= s.quorum     # where roles are given, members alone drop nothing
     return not enough or wrong <= support(words, claim, d.people, s)
 

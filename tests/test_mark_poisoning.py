@@ -172,7 +172,7 @@ def test_rows_are_read_as_a_table():
     from memkit.evaluate.intervals import bootstrap
     rows = [Row("nothing", "one liar", (0., 1.), bootstrap([0., 1.])), Row("default", "one liar", (0., 0.), bootstrap([0., 0.]))]
     lines = rows_table(rows).splitlines()
-    assert len(lines) == 3 and "50%" in lines[1] and lines[2].startswith("default") and "0% [0%, 0%]" in lines[2]
+    assert len(lines) == 2 and lines[0].split() == ["nothing", "default"] and lines[1].startswith("one liar") and lines[1].index("50%") < lines[1].index("0% [0%, 0%]")
     assert set(ATTACKS) >= {"one liar", "three who agree"} and DEFENCES["default"] is DEFAULT and all("{claim}" in w for w in HIDDEN) and Defence().voices is None
 
 

@@ -371,12 +371,12 @@ def poisoning_rows(
 def rows_table(
     rows: Sequence[Row],
 ) -> str:
-    "The rows as text: a line for each defence, a column for each measure."
-    columns, by = list(dict.fromkeys(r.measure for r in rows)), {(r.defence, r.measure): r.interval for r in rows}
-    short = lambda i: f"{i.mean:.0%} [{i.low:.0%}, {i.high:.0%}]" if i else ""
-    width = max(len(r.defence) for r in rows)
-    lines = [" "*width + "".join(f"{c:>24}" for c in columns)]
-    return "\n".join(lines + [f"{d:<{width}}" + "".join(f"{short(by.get((d, c))):>24}" for c in columns) for d in dict.fromkeys(r.defence for r in rows)])
+    "The rows as text: a line for each measure, a column for each defence."
+    by, defences = {(r.measure, r.defence): r.interval for r in rows}, list(dict.fromkeys(r.defence for r in rows))
+    def short(i: Interval | None) -> str: return f"{i.mean:.0%} [{i.low:.0%}, {i.high:.0%}]" if i else ""
+    width, column = max(len(r.measure) for r in rows), max(20, *(len(d) + 2 for d in defences))
+    lines = [" "*width + "".join(f"{d:>{column}}" for d in defences)]
+    return "\n".join(lines + [f"{m:<{width}}" + "".join(f"{short(by.get((m, d))):>{column}}" for d in defences) for m in dict.fromkeys(r.measure for r in rows)])
 
 # %% ../../nbs/mark/48b_poisoning.ipynb #3a366b51
 def taken_down(

@@ -143,12 +143,15 @@ def run_trust(
     full: bool = False,   # four lots of twelve topics, about an hour, against one of four, some three minutes
     embedder: Embedder | None = None,
 ) -> dict[str, Any]:
-    "How often a lie is told first, by attack and defence, and how late honest corrections are (MARK §5; the lab: ours)."
+    """How often a lie is told first, by attack and defence, and how late honest corrections are (MARK §5; the lab:
+    ours)."""
     from memkit.core.embed import MiniLM, Remembered
     started, encoder = utc_now(), embedder or Remembered(MiniLM(), keep=True)
-    size = {"seeds": range(4), "questions": 10} if full else {"seeds": (0,), "questions": 2, "then": 2, "confirmations": 1, "most": 4}
+    size = {"seeds": range(4), "questions": 10} if full else {"seeds": (0,), "questions": 2, "then": 2,
+            "confirmations": 1, "most": 4}
     found = poisoning_rows(encoder, {name: DEFENCES[name] for name in SHOWN}, **size)
     kind = lambda measure: "Honest people" if measure.startswith(("correction", "update")) else "Attacks"
-    rows = [figure(kind(r.measure), r.defence, r.measure, r.interval) for r in sorted(found, key=lambda r: kind(r.measure))]
+    rows = [figure(kind(r.measure), r.defence, r.measure, r.interval) for r in sorted(found,
+            key=lambda r: kind(r.measure))]
     topics = [f"{t.true} {t.false}" for t in lab_topics("score")]
     return result("trust", provenance(0, [], encoder.name, {"topics": topics}, started), rows)

@@ -195,7 +195,8 @@ def look_up(self: MarkAssistant, turn: Turn) -> Turn:
     ids = {c.hit.item.id for c in wished}
     memories = [replace(c, outcome="") if c.shown else c for c in considered(found, first) if c.hit.item.id not in ids]
     memories, behind = self.disputes(memories)
-    return replace(turn, considered=(*wished, *memories, *docs), extra={"found": found} | ({"sides": behind} if behind else {}))
+    return replace(turn, considered=(*wished, *memories, *docs),
+            extra={"found": found} | ({"sides": behind} if behind else {}))
 
 @patch
 def pieces(self: MarkAssistant, turn: Turn) -> list[Piece]:
@@ -220,7 +221,8 @@ def disputes(self: MarkAssistant, memories: Sequence[Considered]) -> tuple[list[
         for side in sides(self.store, m.id, self.builder.voices, self.search.embedder.name):
             behind[side.memory.id] = side.people or "nobody"
             hit = Hit(item=side.memory, score=side.support, source=DISPUTE)
-            if side.memory.id != m.id: out.append(Considered(hit=hit, outcome=f"the other side of a dispute: {side.people}", shown=True))
+            if side.memory.id != m.id: out.append(Considered(hit=hit,
+                    outcome=f"the other side of a dispute: {side.people}", shown=True))
     return out, behind
 
 def _say(who: str) -> str: return "says" if who.startswith("one ") and " and " not in who and "," not in who else "say"
@@ -317,7 +319,8 @@ READ = "mark: sessions read"   # the key of the domain's state
 
 @patch
 def keep_up(self: MarkAssistant, user: str):
-    "Maintenance in the domain and for this user, after every so many sessions (ours; MARK, appendix 1 doesn't say when)."
+    """Maintenance in the domain and for this user, after every so many sessions (ours; MARK, appendix 1 doesn't say
+    when)."""
     if not self.settings.upkeep: return
     with self.store.transaction(DOMAIN):
         n = self.store.state(DOMAIN, READ, 0) + 1
@@ -434,7 +437,8 @@ def open(
     policy=None,                           # a Policy, its rules, or a JSON file of them; None: nothing is hidden
     attributes_of=None,                    # of a user: region, department, purpose, …
     search: SearchSettings | None = None,
-    roles: Mapping[str, str] | None = None,   # user -> expert, reviewer or member; None: nobody has one, or as attributes say
+    # user -> expert, reviewer or member; None: nobody has one, or as attributes say
+    roles: Mapping[str, str] | None = None,
 ) -> MarkAssistant:
     "MARK's assistant, put together from its parts (MARK §1.2)."
     encoder = Remembered(p.embedder)

@@ -29,8 +29,10 @@ ROLES = ("member", "expert", "reviewer")
 
 @dataclass(frozen=True, kw_only=True)
 class VoiceSettings:
-    "What a word weighs, and when a claim takes another's place; all `ours`, chosen on the tuning half of `memkit.mark.poisoning`. Raises `ValueError` for what can't be."
-    quorum: float = 3.     # support that is enough for a new claim; also the most that members weigh against people of standing
+    """What a word weighs, and when a claim takes another's place; all `ours`, chosen on the tuning half of
+    `memkit.mark.poisoning`. Raises `ValueError` for what can't be."""
+    # support that is enough for a new claim; also the most that members weigh against people of standing
+    quorum: float = 3.
     expert: float = 5.     # weight of an expert's word; a member's is 1
     reviewer: float = 10.  # weight of a reviewer's word
     prior: float = 2.      # good claims that everybody starts with, before their record counts; above 0
@@ -43,8 +45,10 @@ class VoiceSettings:
             raise ValueError("the weights must rise from 1 by way of quorum and expert to reviewer, with a prior above 0; "
                              f"got {self.quorum}, {self.expert}, {self.reviewer} and {self.prior}")
         for name in ("topic", "told", "near"):
-            if not 0 <= getattr(self, name) <= 1: raise ValueError(f"{name} must lie in 0..1, got {getattr(self, name)}")
+            if not 0 <= getattr(self,
+                    name) <= 1: raise ValueError(f"{name} must lie in 0..1, got {getattr(self, name)}")
 
+# %% ../../nbs/mark/48c_voices.ipynb #a844a996
 @dataclass(frozen=True)
 class Voice:
     "What one person said of a claim."
@@ -72,6 +76,7 @@ class People:
 
 NOBODY = People()
 
+# %% ../../nbs/mark/48c_voices.ipynb #49d0a753
 def last_words(
     voices: Iterable[Voice],   # in their order
     people: People = NOBODY,
@@ -86,7 +91,8 @@ def last_words(
 
 # %% ../../nbs/mark/48c_voices.ipynb #1002b692
 def _sum(words: Iterable[Voice], people: People, s: VoiceSettings, ruled: bool, choice: bool = True) -> float:
-    "Weight of these people together. Where `ruled`, members weigh no more than the quorum; in a `choice` between two claims an objection weighs 1 at most."
+    """Weight of these people together. Where `ruled`, members weigh no more than the quorum; in a `choice` between two
+    claims an objection weighs 1 at most."""
     members = standing = 0.
     for v in words:
         weight = people.weight(v.by, s)
@@ -144,6 +150,7 @@ def claims_in(
         out = {id: low if claim == high else claim for id, claim in out.items()}
     return out
 
+# %% ../../nbs/mark/48c_voices.ipynb #e54e7b8d
 def voices_in(
     rows: Iterable[Memory],
     events: Iterable["Event"],      # the domain's, in their order
@@ -167,10 +174,12 @@ def know(
     store: "MemoryStore",
     user: str,
     role: str | None = None,     # one of `ROLES`; None: as it was
-    origin: str | None = None,   # of the name, such as an account or a machine; names of one origin count once. None: as it was
+    # of the name, such as an account or a machine; names of one origin count once. None: as it was
+    origin: str | None = None,
 ):
     "Keep what the host says of a person (ours). Raises `ValueError` for another role."
-    if role is not None and role not in ROLES: raise ValueError(f"a role is one of {', '.join(ROLES)}; got {role!r} for a user")
+    if role is not None and role not in ROLES:
+        raise ValueError(f"a role is one of {', '.join(ROLES)}; got {role!r} for a user")
     known, by = store.state(DOMAIN, _KNOWN, {}), store.alias(user)
     was = known.get(by, ["member", ""])
     now = [role or was[0], was[1] if origin is None else origin and store.alias(f"origin: {origin}")]
@@ -181,10 +190,12 @@ def unknow(store: "MemoryStore", user: str):
     known = store.state(DOMAIN, _KNOWN, {})
     if known.pop(store.alias(user), None): store.set_state(DOMAIN, _KNOWN, known)
 
+# %% ../../nbs/mark/48c_voices.ipynb #9cf0ec0c
 def known_people(store: "MemoryStore") -> People:
     "Everybody of whom the host said something (ours)."
     known = store.state(DOMAIN, _KNOWN, {})
-    return People({by: role for by, (role, _) in known.items() if role != "member"}, {by: origin for by, (_, origin) in known.items() if origin})
+    return People({by: role for by, (role, _) in known.items() if role != "member"}, {by: origin for by, (_,
+            origin) in known.items() if origin})
 
 # %% ../../nbs/mark/48c_voices.ipynb #11c51bf0
 _MOST, _READ = 64, 8   # neighbours that are looked at; of these, the nearest ones whose claims are read
@@ -222,10 +233,12 @@ def _compared(m: Memory, close: Sequence[Memory], embedder: "Embedder") -> dict[
 
 def _against(store: "MemoryStore", view: "InForce", m: Memory, superseded: Mapping[int, int], embedder: "Embedder",
              near: float) -> dict[int, bool]:
-    "What a memory is in dispute with (False), or says too (True); of what is out of force, what its neighbours put there."
+    """What a memory is in dispute with (False), or says too (True); of what is out of force, what its neighbours put
+    there."""
     close = _neighbours(view, m, embedder, near)
     ids = {o.id for o in close}
-    lost = [o for o in _rows(store, (id for id, by in superseded.items() if by in ids and id != m.id)) if _comparable(o, m)]
+    lost = [o for o in _rows(store, (id for id,
+            by in superseded.items() if by in ids and id != m.id)) if _comparable(o, m)]
     read = _compared(m, [*close, *lost], embedder)
     out = {id: kind == "duplicate" for id, kind in read.items() if kind != "unrelated"}
     out |= {o.id: True for o in (*close, *lost) if _plain(o) == _plain(m)}
@@ -254,15 +267,18 @@ def _links(store: "MemoryStore", superseded: Mapping[int, int]) -> _Links:
         if a != b: of.setdefault(a, set()).add(b); of.setdefault(b, set()).add(a)
     return _Links(of, frozenset((e.memory, e.other) for e in logged if (e.data or {}).get("same")))
 
-def _log_disputes(store: "MemoryStore", embedder: "Embedder", touched: Iterable[Memory], superseded: Mapping[int, int], near: float):
+# %% ../../nbs/mark/48c_voices.ipynb #5eae7f92
+def _log_disputes(store: "MemoryStore", embedder: "Embedder", touched: Iterable[Memory], superseded: Mapping[int,
+        int], near: float):
     "Write down the disputes of these memories that the log doesn't hold yet."
     view = store.in_force(DOMAIN, embedder.name)
     there = {frozenset((e.memory, e.other)) for e in store.events(DOMAIN, kinds=["disputed"])}
     new: dict[frozenset[int], bool] = {}
-    for m in touched: new |= {frozenset((m.id, o)): same for o, same in _against(store, view, m, superseded, embedder, near).items()}
-    rows = [{"kind": "disputed", "memory": max(p), "other": min(p), "data": {"same": new[p]}} for p in sorted(new.keys() - there, key=sorted)]
+    for m in touched: new |= {frozenset((m.id, o)): same for o, same in _against(store, view, m, superseded, embedder,
+            near).items()}
+    rows = [{"kind": "disputed", "memory": max(p), "other": min(p),
+            "data": {"same": new[p]}} for p in sorted(new.keys() - there, key=sorted)]
     store.log(DOMAIN, rows)
-
 
 # %% ../../nbs/mark/48c_voices.ipynb #1df8ae53
 @dataclass(frozen=True)
@@ -273,17 +289,22 @@ class _Dispute:
     voices: Sequence[Voice]
     people: People
 
-def _records(store: "MemoryStore", rows: Sequence[Memory], authors: set[str], people: People, superseded: Mapping[int, int], s: VoiceSettings,
+# %% ../../nbs/mark/48c_voices.ipynb #79c61a18
+def _records(store: "MemoryStore", rows: Sequence[Memory], authors: set[str], people: People, superseded: Mapping[int,
+        int], s: VoiceSettings,
              encoder: str | None) -> dict[str, tuple[int, int]]:
     "What became of other claims of these people on the topic: how many confirmed, how many overturned."
     view, mine = store.in_force(DOMAIN, encoder), {m.id for m in rows}
     at = np.flatnonzero(np.isin(view.ids, list(mine)))
     if not len(at): return {}
     cosines = (view.vectors @ view.vectors[at].T).max(axis=1)
-    near = [n for n in np.argsort(-cosines, kind="stable")[:_MOST] if cosines[n] >= s.topic and view.kinds[n] == RESIDUAL]
+    near = [n for n in np.argsort(-cosines,
+            kind="stable")[:_MOST] if cosines[n] >= s.topic and view.kinds[n] == RESIDUAL]
     force = {int(view.ids[n]): view.memory(view.ids[n]) for n in near if int(view.ids[n]) not in mine}
-    lost = [m for m in _rows(store, (id for id, by in superseded.items() if by in force)) if _plain(m) != _plain(force[superseded[m.id]])]
-    right = {(e.memory, people.origins.get(e.data["by"], e.data["by"])) for e in store.events(DOMAIN, list(force), [JUDGED]) if e.data["right"]} if force else set()
+    lost = [m for m in _rows(store, (id for id,
+            by in superseded.items() if by in force)) if _plain(m) != _plain(force[superseded[m.id]])]
+    right = {(e.memory, people.origins.get(e.data["by"], e.data["by"])) for e in store.events(DOMAIN, list(force),
+            [JUDGED]) if e.data["right"]} if force else set()
     out = {by: [0, 0] for by in authors}
     for m in (*force.values(), *lost):
         by = next((x["by"] for x in m.meta.get("sources", ()) if x["source"] == "user"), None)
@@ -292,14 +313,17 @@ def _records(store: "MemoryStore", rows: Sequence[Memory], authors: set[str], pe
         elif any(id == m.id and who != people.origins.get(by, by) for id, who in right): out[by][0] += 1
     return {by: (good, bad) for by, (good, bad) in out.items() if good or bad}
 
-def _dispute(store: "MemoryStore", m: Memory, links: _Links, superseded: Mapping[int, int], people: People, s: VoiceSettings,
+# %% ../../nbs/mark/48c_voices.ipynb #a9001ddc
+def _dispute(store: "MemoryStore", m: Memory, links: _Links, superseded: Mapping[int, int], people: People,
+        s: VoiceSettings,
              encoder: str | None = None) -> _Dispute:
     "The dispute that a memory is part of; a memory that nobody disputes is alone in it."
     rows = [o for o in _rows(store, links.reached(m.id)) if _comparable(o, m)]
     claims = claims_in(rows, links.same)
     voices = voices_in(rows, store.events(DOMAIN, list(claims), ["added", JUDGED]), claims)
     authors = {v.by for v in voices}
-    return _Dispute(rows, claims, voices, replace(people, records=_records(store, rows, authors, people, superseded, s, encoder)))
+    return _Dispute(rows, claims, voices, replace(people, records=_records(store, rows, authors, people, superseded,
+            s, encoder)))
 
 # %% ../../nbs/mark/48c_voices.ipynb #e0d34807
 @dataclass(frozen=True)
@@ -315,14 +339,17 @@ def _counted(words: Iterable[Voice], people: People) -> str:
     "Who they are, in words: two experts and one person."
     roles = [people.roles.get(v.by, "member") for v in words]
     parts = []
-    for role, one, many in (("reviewer", "reviewer", "reviewers"), ("expert", "expert", "experts"), ("member", "person", "people")):
+    for role, one, many in (("reviewer", "reviewer", "reviewers"), ("expert", "expert", "experts"), ("member",
+            "person", "people")):
         if n := roles.count(role): parts.append(f"{_NUMBERS[n] if n <= 10 else n} {one if n == 1 else many}")
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 2 else parts)
 
 def _behind(d: _Dispute, claim: int, s: VoiceSettings) -> list[Voice]:
     return [v for v in last_words(d.voices, d.people, s) if v.claim == claim and v.favours]
 
-def _settle(store: "MemoryStore", embedder: "Embedder", d: _Dispute, superseded: Mapping[int, int], s: VoiceSettings) -> Settled | None:
+# %% ../../nbs/mark/48c_voices.ipynb #3c09ab62
+def _settle(store: "MemoryStore", embedder: "Embedder", d: _Dispute, superseded: Mapping[int, int],
+        s: VoiceSettings) -> Settled | None:
     if len(set(d.claims.values())) < 2 or not d.voices: return None
     holder, own = standing_claim(d.voices, s, d.people), [m for m in d.rows if m.kind == RESIDUAL]
     force = [m for m in own if m.id not in superseded]
@@ -336,10 +363,12 @@ def _settle(store: "MemoryStore", embedder: "Embedder", d: _Dispute, superseded:
         for m in others: store.supersede(DOMAIN, m.id, memory, reason)
     return Settled(memory, tuple(m.id for m in others), reason)
 
+# %% ../../nbs/mark/48c_voices.ipynb #86d570a9
 def settle(
     store: "MemoryStore",
     embedder: "Embedder",
-    touched: Iterable[int],                       # residual memories that were just added, merged, superseded or called wrong
+    # residual memories that were just added, merged, superseded or called wrong
+    touched: Iterable[int],
     settings: VoiceSettings = VoiceSettings(),
 ) -> list[Settled]:
     "Put the better supported claim in force, in every dispute that these memories are part of (ours)."
@@ -362,12 +391,14 @@ class Side:
     support: float
     people: str       # who stands behind it, in words: "two experts and one person"
 
+# %% ../../nbs/mark/48c_voices.ipynb #4911686f
 def sides(
     store: "MemoryStore",
     memory_id: int,                          # residual, in force
     settings: VoiceSettings = VoiceSettings(),
     encoder: str | None = None,              # needed only where the domain's vectors come from several
-) -> list[Side]:                             # itself, then the others by support; [] where there is no dispute to tell of
+# itself, then the others by support; [] where there is no dispute to tell of
+) -> list[Side]:
     "Who says what, where people disagree about a memory (ours)."
     superseded = store.superseded(DOMAIN)
     if not (rows := _rows(store, [memory_id])) or memory_id not in (links := _links(store, superseded)).of: return []
@@ -375,8 +406,10 @@ def sides(
     words, mine, newest = last_words(d.voices, d.people, settings), d.claims[memory_id], {}
     for m in d.rows:
         if d.claims[m.id] != mine and m.kind == RESIDUAL: newest[d.claims[m.id]] = m
-    made = [Side(m, support(words, c, d.people, settings), _counted(_behind(d, c, settings), d.people)) for c, m in ((mine, rows[0]), *newest.items())]
-    others = sorted((side for side in made[1:] if side.support > 0 and side.support >= settings.told*made[0].support), key=lambda side: -side.support)
+    made = [Side(m, support(words, c, d.people, settings), _counted(_behind(d, c, settings), d.people)) for c,
+            m in ((mine, rows[0]), *newest.items())]
+    others = sorted((side for side in made[1:] if side.support > 0 and side.support >= settings.told*made[0].support),
+            key=lambda side: -side.support)
     return [made[0], *others] if others else []
 
 # %% ../../nbs/mark/48c_voices.ipynb #74853ce5

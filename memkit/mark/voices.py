@@ -29,8 +29,8 @@ ROLES = ("member", "expert", "reviewer")
 
 @dataclass(frozen=True, kw_only=True)
 class VoiceSettings:
-    """What a word weighs, and when a claim takes another's place; all `ours`, chosen on the tuning half of
-    `memkit.mark.poisoning`. Raises `ValueError` for what can't be."""
+    """What a word weighs, and when a claim takes another's place; all `ours`, set by
+    reasoning and looked at on the tuning half of `memkit.mark.poisoning`. Raises `ValueError` for what can't be."""
     # support that is enough for a new claim; also the most that members weigh against people of standing
     quorum: float = 3.
     expert: float = 5.     # weight of an expert's word; a member's is 1

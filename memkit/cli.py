@@ -137,7 +137,7 @@ def cmd_experiment(a: argparse.Namespace):
         raise ValueError(f"--prompted belongs to the experiments {' and '.join(PROMPTED)}; {a.name} measures its parts "
                          "one by one")
     ways = {"hybrid": _hybrid, "malp": _malp, "mark": _mark, "map": _map, "designs": _designs, "reader": _reader,
-            "answers": _answers, "documents": _documents, "writer": _writer}
+            "answers": _answers, "documents": _documents, "writer": _writer, "trust": _trust}
     run, more = ways[a.name](a)
     result = run()
     print_result(result)
@@ -200,6 +200,11 @@ def _documents(a: argparse.Namespace) -> tuple[Callable, Callable]:
     _not_malp(a)
     return lambda: run_documents(full=a.full), lambda result: ""
 
+def _trust(a: argparse.Namespace) -> tuple[Callable, Callable]:
+    from memkit.experiments.mark import run_trust
+    _not_malp(a)
+    return lambda: run_trust(full=a.full), lambda result: ""
+
 def _writer(a: argparse.Namespace) -> tuple[Callable, Callable]:
     from memkit.experiments.writer import run_writer
     _not_malp(a)
@@ -210,7 +215,7 @@ def _pictures(result: Mapping) -> Mapping:
     "The figures of a paper, or the one picture of the designs."
     from memkit.experiments.evidence import evidence_picture
     from memkit.experiments.figures import all_of
-    if result["experiment"] in ("reader", "answers", "documents", "writer"): return {}
+    if result["experiment"] in ("reader", "answers", "documents", "writer", "trust"): return {}
     return {"evidence": evidence_picture(result["rows"])} if result["experiment"] == "designs" else all_of(result)
 
 PROMPTED = ("answers", "designs", "mark")   # experiments in which the model may read, take notes and judge
@@ -349,12 +354,22 @@ def _assistant(a: argparse.Namespace):  # an Assistant
     return bot
 
 # %% ../nbs/92_cli.ipynb #1a99ed90
+def _with_roles(bot, given: list[str]):   # the same assistant
+    "Keep whose word weighs more, where the assistant shares memories."
+    from memkit.mark.voices import know
+    for user, equals, role in (r.partition("=") for r in given):
+        if bot.name != "mark" or not user or not equals:
+            raise ValueError(f"--role is for --assistant mark and looks like USER=expert, got {user}{equals}{role}")
+        know(bot.store, user, role)
+    return bot
+
 def _opened(a: argparse.Namespace):
     if a.assistant != "hybrid":
         if a.paper or a.corpus != "own":
             raise ValueError(f"--corpus and --paper belong to the hybrid chatbot; {a.assistant} has no corpus")
         from memkit.turn.assistants import open_assistant
-        return open_assistant(a.assistant, store=a.store, model=a.model, embedder=a.embedder, prompted=a.prompted)
+        bot = open_assistant(a.assistant, store=a.store, model=a.model, embedder=a.embedder, prompted=a.prompted)
+        return _with_roles(bot, getattr(a, "role", []))
     from memkit.hybrid import AS_IN_THE_PAPER, PAPER, HybridSettings, RetrieveSettings, open_chatbot, read_corpus
     corpus = read_corpus(a.corpus, "skip" if a.skip_broken else "raise")
     how = (PAPER, AS_IN_THE_PAPER) if a.paper else (RetrieveSettings(), HybridSettings())
@@ -419,6 +434,8 @@ def add_chat(c: argparse.ArgumentParser):
     add_models(c)
     _add_assistant(c, "whom to talk with")
     c.add_argument("--user", help="your identifier from an earlier chat")
+    c.add_argument("--role", action="append", default=[], metavar="USER=ROLE",
+                   help="mark: whose word weighs more, expert or reviewer; may be given several times")
     c.add_argument("--store", help="file or URL of the memories (default: in your data folder; MEMKIT_HOME moves it)")
     c.add_argument("--embedder", default="minilm",
                    help="of the documents: minilm, minilm-medquad, medcpt, or a sentence-transformers model (default: "
@@ -471,12 +488,12 @@ FULL = ("hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQu
         "and weights for eight of them, about an hour; with --memory-only a quarter of an hour; mark: "
         "450 questions of MedMCQA, about half an hour; map: all users of MovieLens 100k, about 40 minutes; "
         "designs: all conversations, about three minutes; reader: four hands, twenty minutes; "
-        "answers: six hands, about an hour; writer: trains a model, half an hour")
+        "answers: six hands, about an hour; writer: trains a model, half an hour; trust: four lots, about an hour")
 
 # %% ../nbs/92_cli.ipynb #cb124a5b
 def add_experiment(c: argparse.ArgumentParser):
     c.add_argument("name", choices=("hybrid", "malp", "mark", "map", "designs", "reader", "answers", "documents",
-                                     "writer"),
+                                     "writer", "trust"),
                    help="a paper; designs: all on the same conversations; others: other people's words")
     size = c.add_mutually_exclusive_group()
     size.add_argument("--quick", dest="full", action="store_false",

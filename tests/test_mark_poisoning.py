@@ -1,13 +1,14 @@
 "The poisoning lab and the voices it measures: who can replace what everybody shares, and what nobody can."
+from dataclasses import replace
 from itertools import permutations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memkit.mark.poisoning import ATTACKS, DEFAULT, DEFENCES, HIDDEN, NOTHING, Crowd, Defence, Row, Ward, attack, correction, lab_topics, rows_table
+from memkit.mark.poisoning import ATTACKS, DEFAULT, DEFENCES, HIDDEN, NOTHING, ROLES_GIVEN, Crowd, Defence, Row, Ward, attack, correction, lab_topics, rows_table
 from memkit.mark.refined import DOMAIN, RESIDUAL
-from memkit.mark.voices import Voice, VoiceSettings, last_words, settle, standing_claim
+from memkit.mark.voices import People, Voice, VoiceSettings, know, known_people, last_words, settle, sides, spared, standing_claim, unknow
 
 people, rule = st.sampled_from("abcdefgh"), VoiceSettings()
 
@@ -20,25 +21,37 @@ words = st.lists(st.tuples(people, st.integers(0, 2), st.booleans()), min_size=1
 
 # --- the rule
 
+EXPERTS = People({n: "expert" for n in "xyz"})
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 2), st.booleans()), max_size=30))
+def test_no_number_of_members_outweighs_an_expert(said):
+    assert standing_claim(heard([("x", 0, True), *said]), rule, EXPERTS) == 0
+    assert standing_claim(heard([("a", 0, True), ("b", 0, True), ("x", 1, True), *((by, 0, right) for by, _, right in said)]), rule, EXPERTS) == 1
+
+
 @given(words)
-def test_what_somebody_stands_behind_is_replaced_by_enough_people_only(said):
-    stands = standing_claim(heard([("somebody else", 0, True), *said]))
-    behind = {claim: {by for by, c, favours in said if c == claim and favours} for claim in (1, 2)}
-    assert stands == 0 or behind[stands] and max(map(len, behind.values())) >= rule.backers
+def test_without_roles_one_person_never_replaces_what_another_stands_behind(said):
+    alone = [("a" if by in "abcd" else "z", claim, favours) for by, claim, favours in said]
+    first = heard([("q", 0, True), *((by, claim, favours) for by, claim, favours in alone if by == "z")])
+    assert standing_claim(first) == 0
 
 
-@given(st.lists(st.tuples(st.sampled_from("xy"), st.integers(1, 2), st.booleans()), max_size=40))
-def test_two_liars_never_replace_what_somebody_stands_behind(said):
-    assert standing_claim(heard([("a", 0, True), *said])) == 0
+@given(words)
+def test_names_of_one_origin_are_one_person(said):
+    one = People(origins=dict.fromkeys("abcdefgh", "here"))
+    assert standing_claim(heard([("q", 0, True), *said]), rule, one) == 0 and len(last_words(heard(said), one)) == 1
 
 
-@given(st.lists(st.sampled_from("xyz"), max_size=40))
-def test_three_liars_are_stopped_by_the_first_who_objects(tail):
-    taught = [("a", 0, True), ("x", 1, True), ("y", 1, True), ("z", 1, True)]
-    assert standing_claim(heard(taught)) == 1
-    back = [*taught, ("h", 1, False)]
-    assert standing_claim(heard(back)) == 0
-    assert standing_claim(heard([*back, *((by, 1, True) for by in tail)])) == 0, "their voices are spent"
+def test_a_newer_rule_of_an_expert_replaces_the_rule_of_three():
+    said = [(by, 0, True) for by in "xy"] + [("a", 0, True), ("z", 1, True)]
+    assert standing_claim(heard(said), rule, EXPERTS) == 1
+    assert standing_claim(heard([*said, ("a", 1, False), ("b", 0, True)]), rule, EXPERTS) == 1, "members don't bring it back"
+
+
+def test_one_objector_does_not_bring_an_outdated_rule_back():
+    said = [("a", 0, True), ("b", 0, True), *((by, 1, True) for by in "cde")]
+    assert [standing_claim(heard([*said, *more])) for more in ([], [("f", 1, False)], [("f", 0, True)])] == [1, 1, 1]
 
 
 def test_the_third_voice_settles_it_in_whatever_order_the_three_come():
@@ -47,21 +60,19 @@ def test_the_third_voice_settles_it_in_whatever_order_the_three_come():
         assert [standing_claim(heard(said[:n])) for n in (4, 5, 6)] == [0, 0, 1]
 
 
-@given(st.integers(1, 6), st.integers(0, 8))
-def test_confirmations_from_before_the_change_do_not_count(backers, known):
-    s = VoiceSettings(backers=backers)
-    old = [(f"old {i}", 0, True) for i in range(known + 1)]
-    new = [(f"new {i}", 1, True) for i in range(backers)]
-    assert standing_claim(heard(old + new), s) == 1 and standing_claim(heard(old + new[:-1]), s) == 0
-
-
 @given(words)
 def test_repeating_a_word_changes_nothing(said):
     twice = [w for word in said for w in (word, word)]
     assert standing_claim(heard(said)) == standing_claim(heard(twice))
 
 
-@pytest.mark.parametrize("bad", [dict(backers=0), dict(objections=0), dict(trial=-1), dict(near=2)])
+@given(st.integers(0, 20), st.integers(0, 20), st.sampled_from(["member", "expert", "reviewer"]))
+def test_a_record_takes_weight_away_and_gives_it_back_but_adds_none(good, bad, role):
+    plain, lived = (People({"a": role}, {}, {"a": r}).weight("a", rule) for r in ((0, 0), (good, bad)))
+    assert 0 < lived <= plain and (lived == plain) == (bad == 0)
+
+
+@pytest.mark.parametrize("bad", [dict(quorum=0), dict(expert=3), dict(reviewer=1), dict(prior=0), dict(near=2), dict(told=-1)])
 def test_settings_that_cannot_be(bad):
     with pytest.raises(ValueError, match="must"): VoiceSettings(**bad)
 
@@ -92,7 +103,7 @@ def test_one_of_two_claims_is_in_force_after_every_word(embedder):
             says(ward, user, topic, topic.true if true else topic.false, i % 3)
             assert len(now := in_force(ward, topic)) == 1
             seen += now
-        assert seen == [True, True, True, True, False, True, True, True, True]
+        assert seen[:4] == [True]*4 and seen[4] is False, 'the third who says so'
         before = ward.store.list(DOMAIN, superseded=True)
         assert settle(ward.store, embedder, [m.id for m in before]) == [] and ward.store.list(DOMAIN, superseded=True) == before, "settling again changes nothing"
 
@@ -139,18 +150,30 @@ def test_without_liars_nobody_is_shown_a_lie(embedder):
     assert attack(DEFAULT, Crowd(liars=0, right=1), embedder, lab_topics("tune")[:2], questions=2) == [0, 0]
 
 
-def test_one_liar_fails_and_the_third_honest_voice_wins(embedder):
+def test_one_liar_fails_and_an_expert_is_heard_at_once(embedder):
     few = lab_topics("tune", 5)[:2]
     assert attack(DEFAULT, Crowd(right=1), embedder, few, questions=3) == [0, 0]
-    assert correction(DEFAULT, embedder, few, 5, confirmations=2) == [[False, False, True]]*2
+    assert [w[2] for w in correction(DEFAULT, embedder, few, 5, confirmations=2)] == [True, True]
+    assert [w[0] for w in correction(ROLES_GIVEN, embedder, few, 5, confirmations=0, by="expert")] == [True, True]
+
+
+def test_the_lab_measures_what_is_shipped(embedder):
+    from memkit.core.lm import ScriptedLM
+    from memkit.mark import open_mark
+    with Ward(DEFAULT, embedder) as ward:
+        assistant = open_mark(ward.store, ScriptedLM([]), embedder=embedder)
+        assert assistant.builder.voices == DEFAULT.voices and assistant.builder.settings == ward.builder.settings
+        assert replace(assistant.search.settings, relevant=0.) == ward.search.settings, "only reading is off in the lab"
+        assert assistant.settings.upkeep == DEFAULT.every and DEFAULT.trust.once
+        assistant.close()
 
 
 def test_rows_are_read_as_a_table():
     from memkit.evaluate.intervals import bootstrap
     rows = [Row("nothing", "one liar", (0., 1.), bootstrap([0., 1.])), Row("default", "one liar", (0., 0.), bootstrap([0., 0.]))]
     lines = rows_table(rows).splitlines()
-    assert len(lines) == 3 and "50%" in lines[1] and lines[2].startswith("default") and "0% [0%, 0%]" in lines[2]
-    assert set(ATTACKS) >= {"one liar", "three who agree"} and DEFENCES["voices of 3 (default)"] is DEFAULT and all("{claim}" in w for w in HIDDEN) and Defence().voices is None
+    assert len(lines) == 2 and lines[0].split() == ["nothing", "default"] and lines[1].startswith("one liar") and lines[1].index("50%") < lines[1].index("0% [0%, 0%]")
+    assert set(ATTACKS) >= {"one liar", "three who agree"} and DEFENCES["default"] is DEFAULT and all("{claim}" in w for w in HIDDEN) and Defence().voices is None
 
 
 def test_regions_are_kept_apart(embedder):
@@ -169,3 +192,45 @@ def test_regions_are_kept_apart(embedder):
         assert settle(ward.store, embedder, [*de, *us]) == [] and not ward.store.superseded(DOMAIN)
         fr = [taught(user, seven, "DE") for user in "bcd"]
         assert [s.gave_way for s in settle(ward.store, embedder, fr)] == [(de[0],)] and set(ward.store.superseded(DOMAIN)) == set(de)
+
+
+def test_roles_and_origins_are_kept_without_words_and_forgotten(tmp_path):
+    from memkit.core.store import MemoryStore
+    with MemoryStore(tmp_path/"m.sqlite3") as store:
+        know(store, "wilhelmina", "expert"); know(store, "xaver", origin="ward-7-terminal"); know(store, "xaver", "reviewer")
+        with pytest.raises(ValueError, match="member, expert, reviewer"): know(store, "ann", "boss")
+    with MemoryStore(tmp_path/"m.sqlite3") as store:
+        found = known_people(store)
+        assert {store.alias("wilhelmina"): "expert", store.alias("xaver"): "reviewer"} == dict(found.roles) and len(found.origins) == 1
+        assert b"ward-7" not in (tmp_path/"m.sqlite3").read_bytes() and b"wilhelmina" not in (tmp_path/"m.sqlite3").read_bytes()
+        unknow(store, "wilhelmina")
+        assert list(known_people(store).roles) == [store.alias("xaver")]
+
+
+def test_downvoters_drop_nothing_of_an_expert_and_four_names_of_one_origin_are_one(embedder):
+    topic = lab_topics("tune", 1)[0]
+    with Ward(ROLES_GIVEN, embedder) as ward:
+        says(ward, "user 0", topic, topic.true)
+        for name in ("liar 0", "liar 1", "liar 2", "user 1", "user 2", "user 3")*2:
+            memory, turn, _ = ward.ask(name, topic.questions[0])
+            ward.judge(name, memory, turn, False)
+        ward._maintain()
+        assert topic.told(ward.shown(topic.questions[0])) is True
+    with Ward(DEFAULT, embedder) as ward:
+        says(ward, "ann", topic, topic.true)
+        for name in ("ben",)*4:
+            memory, turn, _ = ward.ask(name, topic.questions[0])
+            ward.judge(name, memory, turn, False)
+        ward._maintain()
+        assert topic.told(ward.shown(topic.questions[0])) is True and spared(ward.store, [memory.id]) == {memory.id}
+
+
+def test_a_dispute_has_two_sides_the_better_supported_first(embedder):
+    topic = lab_topics("tune", 2)[0]
+    with Ward(ROLES_GIVEN, embedder) as ward:
+        says(ward, "liar 0", topic, topic.false)
+        assert sides(ward.store, ward.shown(topic.questions[0]).id) == []
+        says(ward, "user 4", topic, topic.true)
+        first, second = sides(ward.store, ward.shown(topic.questions[0]).id)
+        assert (topic.told(first.memory), topic.told(second.memory)) == (True, False)
+        assert (first.people, second.people) == ("one expert", "one person") and first.support > second.support > 0

@@ -185,7 +185,7 @@ def test_explanations_give_every_candidate_its_part_of_the_truth():
         assert first.score == pytest.approx(sum(first.parts[n] for n in PART_NAMES)) and first.parts["cosine"] == pytest.approx(np.cos(np.radians(40)), abs=1e-6)
         assert "no such memory" in why(found, QUESTION)
         trace = considered(found, [first.item.id])
-        assert [(c.shown, c.outcome) for c in trace] == [(True, "shown"), (False, "ranked 2 of 2, one of each kind is shown")]
+        assert [(c.shown, c.outcome) for c in trace] == [(True, "shown"), (False, "ranked 2 of 2, the best of each kind are shown")]
         assert considered(found, [])[0].outcome.endswith("did not fit the budget")
         assert "below 0.99" in make(store, at_least=.99).find(Caller(user="eve"), "towards 100").nothing[RESIDUAL]
 

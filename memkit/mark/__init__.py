@@ -20,12 +20,13 @@ def open_mark(
     embedder="minilm",        # an Embedder, or a name as for `load_embedder`
     prompted: bool = False,   # agents that ask the model, as in the paper; False: those that work offline
     policy=None,              # a Policy, its rules, or a JSON file of them; None: nothing is hidden
-    attributes_of=None,       # of a user: region, department, purpose, …
+    attributes_of=None,       # of a user: region, department, purpose, …; `role` and `origin` weigh their words
     search=None,              # SearchSettings; None: the defaults
     settings=None,            # MarkSettings; None: the defaults
+    roles=None,               # user -> expert, reviewer or member, such as {"user-7": "expert"}; None: nobody has one
 ) -> "MarkAssistant":
     "MARK's assistant with everything it needs (MARK §1.2). Raises what the loading of its parts raises."
     from memkit.mark.assistant import MarkAssistant
     from memkit.turn.assistants import opened, parts
     p = parts(MarkAssistant, store, model, embedder)
-    return opened(MarkAssistant.open(p, settings, documents, prompted, policy, attributes_of, search), p)
+    return opened(MarkAssistant.open(p, settings, documents, prompted, policy, attributes_of, search, roles), p)

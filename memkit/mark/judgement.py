@@ -70,9 +70,14 @@ def records(
 def outcomes(
     events: Iterable["Event"],
     memory_id: int,
+    once: bool = False,     # one for each person instead: their latest judgement (ours)
 ) -> tuple[Outcome, ...]:   # one for each recall, the first first
     "What became of one memory's recalls, as `memkit.mark.trust` wants it (MARK, appendix 1)."
-    return tuple(r.outcome for r in records(e for e in events if e.memory == memory_id).get(memory_id, ()))
+    record = records(e for e in events if e.memory == memory_id).get(memory_id, ())
+    if not once: return tuple(r.outcome for r in record)
+    latest: dict[str, Outcome] = {}
+    for r in record: latest[r.by] = latest.get(r.by) if r.outcome is None else r.outcome
+    return tuple(latest.values())
 
 # %% ../../nbs/mark/44_judgement.ipynb #0e10bae9
 def trust_of(
@@ -83,7 +88,7 @@ def trust_of(
 ) -> Trust:
     "How far a memory is trusted, replayed from the log (MARK, appendix 1). Raises `NotFound`."
     store.get(owner, memory_id)
-    return replay(outcomes(store.events(owner, [memory_id], [INJECTED, JUDGED]), memory_id), settings)
+    return replay(outcomes(store.events(owner, [memory_id], [INJECTED, JUDGED]), memory_id, settings.once), settings)
 
 # %% ../../nbs/mark/44_judgement.ipynb #ac27fc0c
 def _recall(record: Sequence[Recall], who: str, memory_id: int, turn: str | None, as_reviewer: bool) -> Recall:

@@ -53,8 +53,10 @@ def standing(
 ) -> Standing:
     "Where a memory stands: a reviewer's word first, then retention by its replayed record (MARK, appendix 1; §1.2 for the classification)."
     back = max((e.id for e in history if e.kind == RESTORED), default=0)
-    before = len(outcomes([e for e in history if e.id < back], memory.id))
-    trust, said = replay(outcomes(history, memory.id)[before:], settings), classification_of(history, memory.id)
+    old = () if settings.once else outcomes([e for e in history if e.id < back], memory.id)
+    since = [e for e in history if e.id > back] if settings.once else history
+    trust = replay(outcomes(since, memory.id, settings.once)[len(old):], settings)
+    said = classification_of(history, memory.id)
     v = verdict(trust, settings)
     if said == "good": v = Verdict(True, "kept: a reviewer called it good" + ("" if v.kept else f" (by its record it would be {v.reason})"), v.persistence, v.needed)
     if said == "bad": v = Verdict(False, "dropped: a reviewer called it bad", v.persistence, v.needed)

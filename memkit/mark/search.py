@@ -328,5 +328,5 @@ def considered(
     shown: Collection[int],   # identifiers of the memories that reached the prompt
 ) -> tuple[Considered, ...]:  # kind by kind, best first
     "Every candidate and what became of it, as a turn's trace keeps it (ours)."
-    return tuple(Considered(hit=h, shown=h.item.id in shown, outcome="shown" if h.item.id in shown else f"ranked {i} of {len(hits)}, one of each kind is shown" if i > 1 else "first of its kind, did not fit the budget")
+    return tuple(Considered(hit=h, shown=h.item.id in shown, outcome="shown" if h.item.id in shown else f"ranked {i} of {len(hits)}, the best of each kind are shown" if i > 1 else "first of its kind, did not fit the budget")
                  for hits in found.hits.values() for i, h in enumerate(hits, 1))

@@ -121,6 +121,7 @@ def tar_files(
         if archive.fileobj.tell() < archive.offset + tarfile.BLOCKSIZE:
             raise ArchiveError("ends without the mark of an archive's end, so it was cut short; fetch it again")
 
+# %% ../../nbs/core/01b_archives.ipynb #a92c29ba
 def zip_file(
     path: Path,
     name: str,                # of the member
@@ -134,6 +135,7 @@ def zip_file(
         raise too_large(f"{Path(path).name}:{name}", f"unpacks to more than {limits.member:,} bytes")
     return found
 
+# %% ../../nbs/core/01b_archives.ipynb #c47a77ee
 def unpacked(
     content: bytes,
     most: int = LIMITS.member,  # bytes

@@ -86,6 +86,7 @@ def guarded(
     else:
         if not n: yield Problem(file, 0, "holds no records")
 
+# %% ../../nbs/hybrid/19_reading.ipynb #1f932bde
 def _documents(
     item: Problem | tuple[Place, Any], make: Callable, seen: Mapping[str, Place],
 ) -> list[Document] | Problem:

@@ -88,6 +88,7 @@ def come_and_go(a):
 def keep_house(s):
     "Memories that replace each other, as merging and maintenance do."
     old = s.add("ann", f"memory {word(0)}", [0, 1])
+    acknowledge("memory", str(old.id))
     for n in range(1, 10_000):
         with s.transaction("ann"):
             new = s.add("ann", f"memory {word(n)}", [n, 1])
@@ -167,6 +168,7 @@ def kills(n: int, place_of, seed: int) -> Counter:
         found = check(path, place, killed(path, place, seed + i), seed + i)
         if found["lost"] or found["half"] or found["left"]: print(f"seed {seed + i}, {path}: {dict(found)}", file=sys.stderr)
         total.update(found)
+        if i % 20 == 19: print(f"after {i + 1} kills: {dict(total)}", file=sys.stderr, flush=True)
     return total
 
 
@@ -185,7 +187,8 @@ def canaries(n: int, place: str, users: int = 20, seed: int = 0) -> Counter:
             count["leaks"] += sum(any(c in t for u, c in own.items() if u != user) for t in texts)
         def add(u):
             turn = s.add_turn(u, f"s{draw.randrange(3)}", f"{own[u]} asks", f"{own[u]} hears")
-            held[u][(m := s.add(u, f"{own[u]} note {draw.random()}", vector(), turns=[turn], meta={"answer": own[u]})).id] = m.text
+            m = s.add(u, f"{own[u]} note {draw.random()}", vector(), turns=[turn], meta={"answer": own[u]})
+            held[u][m.id] = m.text
         def search(u): seen(u, [f"{h.item.text} {h.item.meta}" for h in s.search(u, vector(), 10)])
         def look(u): seen(u, [*(m.text for m in s.list(u, superseded=True)), *(t.question + t.answer for t in s.turns(u)), *(str(e) for e in s.events(u))])
         def state(u): s.set_state(u, "k", {"is": own[u]}); seen(u, [str(s.state(u, "k"))])
@@ -194,13 +197,16 @@ def canaries(n: int, place: str, users: int = 20, seed: int = 0) -> Counter:
             for id in list(held[other])[:1]:
                 try: seen(u, [s.get(u, id).text])
                 except LookupError: pass
-                try: s.rewrite(u, id, "mine now")
+                try: s.count(u, id, incorrect=1); count["leaks"] += 1
                 except LookupError: pass
         def strike(u):
             if held[u]: s.forget(u, [id := draw.choice(list(held[u]))]); del held[u][id]
         def leave(u): s.forget(u); held[u].clear()
         kinds = [add]*40 + [search]*25 + [look]*8 + [state]*7 + [reach]*12 + [strike]*7 + [leave]
-        for _ in range(n): draw.choice(kinds)(draw.choice(names)); count["operations"] += 1
+        for i in range(n):
+            draw.choice(kinds)(draw.choice(names))
+            count["operations"] += 1
+            if i % 1_000 == 999: print(f"after {i + 1:,} operations: {dict(count)}", file=sys.stderr, flush=True)
         for u in names:
             kept = {m.id: m.text for m in s.list(u)}
             count["lost"] += kept != held[u]

@@ -3,6 +3,7 @@ import ast
 import gzip
 import io
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -190,3 +191,15 @@ def test_a_short_torture(tmp_path):
     found = torture.kills(4, place, seed=9) + torture.canaries(400, str(tmp_path/"c.db"), seed=9)
     assert found["kills"] == 4 and found["operations"] == 400 and found["acknowledged"] > 4
     assert not {k: n for k, n in found.items() if k in ("lost", "half", "left", "leaks") and n}
+
+
+# --- promises
+
+def test_every_promise_names_a_test_that_exists():
+    text = (ROOT/"SECURITY.md").read_text("utf-8")
+    named = set(re.findall(r"`(test_\w+)`", text))
+    there = {node.name for path in (ROOT/"tests").glob("test_*.py") for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.FunctionDef)}
+    assert len(named) > 40 and not named - there, f"no such test: {sorted(named - there)}"
+    rows = [line for line in text.partition("## Duties")[0].splitlines() if line.startswith("|") and not line.startswith(("| promise", "|---"))]
+    assert len(rows) > 25 and not [r for r in rows if "`test_" not in r.rsplit("|", 2)[1]], "a promise without a test"
+    assert all((ROOT/p).exists() for p in re.findall(r"`((?:nbs|tests)/[\w/]+\.\w+)`", text))

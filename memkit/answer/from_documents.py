@@ -48,7 +48,7 @@ class DocumentSettings:
             if not 0 <= value <= 1: raise ValueError(f"{name} must lie in 0..1, got {value}")
 
 # %% ../../nbs/answer/07_from_documents.ipynb #36ba97bc
-_POINT = re.compile(r"(?:^|\s+)[-•*]\s+")
+_POINT = re.compile(r"(?:^| )[-•*] ")   # of a text with single blanks
 
 def in_words(
     unit: str,

@@ -124,7 +124,7 @@ def day_in_words(w: When) -> str:
     return str(w) if re.fullmatch(r"\d{4}", str(w)) else f"{told(w.first)} to {told(w.last)}"
 
 _MONTH = rf"\b(?:{'|'.join(MONTHS)})\b"
-_COMPLETE = re.compile(rf"\d{{4}}-\d\d-\d\d|\b(?:19|20)\d\d\b|\d.*{_MONTH}|{_MONTH}.*\d", re.I)
+_COMPLETE = re.compile(rf"\d{{4}}-\d\d-\d\d|\b(?:19|20)\d\d\b|\d.{{0,80}}{_MONTH}|{_MONTH}.{{0,80}}\d", re.I)
 
 def names_day(text: str) -> bool:
     "Does a text name a day of a month? Then it needs no help."

@@ -40,7 +40,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING: from torch import Tensor
 
 # %% ../../nbs/answer/06_passages.ipynb #eae0e64d
-_HEADER = re.compile(r"\s*Question:\s*(?P<question>.*?)\s*(?:URL:\s*\S*\s*)?Answer:\s*|\s*URL:\s*\S+\s*", re.S | re.I)
+_HEADER = re.compile(   # what repeats has a bound, so that no text makes it slow
+    r"\s{0,20}Question:\s{0,20}(?P<question>.{0,600}?)\s{0,20}(?:URL:\s{0,20}\S{0,300}\s{0,20})?Answer:\s{0,20}"
+    r"|\s{0,20}URL:\s{0,20}\S{1,300}\s{0,20}", re.S | re.I)
 _LABEL = re.compile(r"^(?:Key Points?|Summary|Overview|Answer|On this page)(?:\s*[:-]|(?=\s*\n))\s*", re.I)
 
 def without_header(text: str) -> tuple[str, str]:   # the page's question, '' where there is none; and the text

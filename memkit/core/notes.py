@@ -58,8 +58,12 @@ class Note:
     facts: tuple = ()            # of `memkit.reading.facts.Fact`, in their order: what the words say
 
 # %% ../../nbs/core/15_notes.ipynb #8b940dd6
-_STOP = re.compile(r"\n+|[.!?…。！？؟]+[\"'”’)\]*]*(?:\s*[☀-➿\U0001F300-\U0001FAFF️‍]+)*(?=\s|$)|(?<=[a-z]{2})[.!?](?=[A-Z][a-z' ])|(?<=[。！？])(?=\S)|[☀-➿\U0001F300-\U0001FAFF️‍]+(?=\s+[A-Z])")
-_ABBREVIATION = re.compile(r"(?:^|[\s(\"“])(?:e\.g|i\.e|dr|mr|mrs|ms|prof|st|vs|approx|fig|no|dept|jr|sr|[b-hj-z]|\d{1,2}|[-*•])\.$", re.I)
+_FACES = r"[☀-➿\U0001F300-\U0001FAFF️‍]"   # and what joins them
+_STOP = re.compile(             # what repeats before a look-ahead gives nothing back, so that no text makes it slow
+    rf"\n+|[.!?…。！？؟]++[\"'”’)\]*]*+(?:\s{{0,5}}{_FACES}{{1,20}})*(?=\s|$)"
+    rf"|(?<=[a-z]{{2}})[.!?](?=[A-Z][a-z' ])|(?<=[。！？])(?=\S)|{_FACES}+(?=\s+[A-Z])")
+_ABBREVIATION = re.compile(
+    r"(?:^|[\s(\"“])(?:e\.g|i\.e|dr|mr|mrs|ms|prof|st|vs|approx|fig|no|dept|jr|sr|[b-hj-z]|\d{1,2}|[-*•])\.$", re.I)
 _NUMBER_AT_END = re.compile(r"[\w'’]{2,}\s+\d{1,2}\.$|\b[A-Za-z]+ (?:I|No|no)\.$")
 _MAYBE_END = re.compile(r"(?:\betc|\ba\.m|\bp\.m|\bmg|\bml|\bmin|\bhrs?|\bU\.S|\bU\.K|\.\.\.?|…)\.?$", re.I)
 
@@ -67,9 +71,12 @@ def _goes_on(text: str, start: int, stop: re.Match) -> bool:
     "Is what looks like the end of a sentence an abbreviation, or the number of a list?"
     if "\n" in stop[0]: return False
     follows, near = text[stop.end():stop.end() + 40].lstrip()[:1], max(start, stop.start() - 12)
-    if follows.islower() and (stop[0].startswith("…") or stop[0].startswith(".") and _MAYBE_END.search(text[near:stop.end()])): return True
-    return bool(stop[0].startswith(".") and _ABBREVIATION.search(text[near:stop.start() + 1]) and not _NUMBER_AT_END.search(text[max(start, near - 20):stop.start() + 1]))
+    dot = stop[0].startswith(".")
+    if follows.islower() and (stop[0].startswith("…") or dot and _MAYBE_END.search(text[near:stop.end()])): return True
+    return bool(dot and _ABBREVIATION.search(text[near:stop.start() + 1])
+                and not _NUMBER_AT_END.search(text[max(start, near - 20):stop.start() + 1]))
 
+# %% ../../nbs/core/15_notes.ipynb #bf300649
 def chat_sentences(
     text: str,
 ) -> list[tuple[int, str]]:  # where each begins in `text`, and its words, exactly as they stand there

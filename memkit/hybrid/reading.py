@@ -11,14 +11,13 @@ import codecs
 import csv
 import json
 import re
-import tarfile
 import warnings
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..core.archives import ArchiveError
 from ..core.records import Document
 
 # %% ../../nbs/hybrid/19_reading.ipynb #eed3da45
@@ -72,8 +71,6 @@ def report(
     if problems: warnings.warn(f"{name}: left out {len(problems)} of {of} records; the first: {problems[0]} (all are in .problems)", stacklevel=4)
 
 # %% ../../nbs/hybrid/19_reading.ipynb #f8b73e60
-_BROKEN = (UnicodeError, EOFError, zlib.error, tarfile.TarError)
-
 def guarded(
     found: Iterable[tuple[Place, Any] | Problem],  # what a reader yields
     file: str,                                     # the file it reads
@@ -83,18 +80,24 @@ def guarded(
     try:
         for n, item in enumerate(found, 1): yield item
     except CorpusError as e: yield Problem(file, e.line, e.reason)
-    except _BROKEN as e: yield Problem(file, 0, f"can't be read beyond record {n}: {' '.join(str(e).split())}; fetch or save it again")
+    except ArchiveError as e: yield Problem(file, 0, f"can't be read beyond record {n}: {e}")
+    except UnicodeError as e:
+        yield Problem(file, 0, f"can't be read beyond record {n}: {' '.join(str(e).split())}; fetch or save it again")
     else:
         if not n: yield Problem(file, 0, "holds no records")
 
-def _documents(item: Problem | tuple[Place, Any], make: Callable, seen: Mapping[str, Place]) -> list[Document] | Problem:
+# %% ../../nbs/hybrid/19_reading.ipynb #1f932bde
+def _documents(
+    item: Problem | tuple[Place, Any], make: Callable, seen: Mapping[str, Place],
+) -> list[Document] | Problem:
     if isinstance(item, Problem): return item
     place, record = item
     try: made = make(record, place)
     except (TypeError, ValueError) as e: return Problem(*place, str(e))
     ids = [d.id for d in made]
     taken = next((i for n, i in enumerate(ids) if i in seen or i in ids[:n]), None)
-    return made if taken is None else Problem(*place, f"the id {taken!r} was taken by {seen.get(taken, place)}; ids must differ")
+    if taken is None: return made
+    return Problem(*place, f"the id {taken!r} was taken by {seen.get(taken, place)}; ids must differ")
 
 # %% ../../nbs/hybrid/19_reading.ipynb #6d15f16f
 def collect(

@@ -9,7 +9,6 @@ __all__ = ['TYPES', 'parse_xml', 'xml_files', 'read_medquad', 'medquad_document'
 
 # %% ../../nbs/hybrid/21_sources.ipynb #509eef97
 import re
-import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain
@@ -18,6 +17,7 @@ from typing import Any
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers.expat import ErrorString, ExpatError, ParserCreate
 
+from ..core.archives import tar_files
 from ..core.files import public_data
 from ..core.records import Document
 from .corpus import SOURCES, Field, build_corpus, find_data, load_file, load_own, tidy, to_document
@@ -50,12 +50,8 @@ def xml_files(
         if not files: raise CorpusError("holds no .xml file, nor does a folder in it")
         for file in files: yield str(file), f"{file.absolute().parent.name}/{file.stem}", file.read_bytes()
         return
-    with tarfile.open(path, "r|*") as archive:
-        for member in archive:
-            if member.isfile() and member.name.lower().endswith(".xml"):
-                yield f"{path}:{member.name}", "/".join(Path(member.name).with_suffix("").parts[-2:]), archive.extractfile(member).read()
-        # tarfile takes a missing end for an end; a whole archive closes with an empty block
-        if archive.fileobj.tell() < archive.offset + tarfile.BLOCKSIZE: raise CorpusError("ends without the mark of an archive's end, so it was cut short; fetch it again")
+    for name, content in tar_files(path, ".xml"):
+        yield f"{path}:{name}", "/".join(Path(name).with_suffix("").parts[-2:]), content
 
 # %% ../../nbs/hybrid/21_sources.ipynb #33a73e86
 _FORMS = {"Document": ("QAPair", "Question", "Answer", "Focus", "source"), "DiseaseFile": ("QAPair", "Question", "Answer", "Focus", "source"),

@@ -46,27 +46,25 @@ def _from_json(path: Path) -> Iterator[Row]:
     for r in json_objects(path):
         if not isinstance(r, dict): raise ValueError(f"{path.name} must hold objects, got {type(r).__name__}")
         title, text = r.get("title") or "", r.get("text")
-        if isinstance(text, str): yield {"text": f"{title}\n{text}".strip(), "question": title, "answer": text if title else "", "about": str(r.get("topic") or text)}
+        if isinstance(text, str):
+            yield {"text": f"{title}\n{text}".strip(), "question": title, "answer": text if title else "",
+                   "about": str(r.get("topic") or text)}
         elif row := _row(r.get("input"), r.get("output", r.get("answer_icliniq")), None): yield row
 
 def _from_medquad(path: Path) -> Iterator[Row]:
-    "Ben Abacha and Demner-Fushman (2019): XML files in a tar archive or a folder; pairs whose answer was withheld are left out."
-    import tarfile
-    from xml.etree import ElementTree
-    def files():
-        if path.is_dir(): yield from (p.read_bytes() for p in sorted(path.rglob("*.xml")))
-        else:
-            with tarfile.open(path, "r|*") as tar: yield from (tar.extractfile(m).read() for m in tar if m.name.endswith(".xml"))
-    for content in files():
-        root = ElementTree.fromstring(content)
-        for pair in root.iter("QAPair"):
-            if row := _row(pair.findtext("Question"), " ".join((pair.findtext("Answer") or "").split()), (root.findtext("Focus") or "").strip()): yield row
+    "Ben Abacha and Demner-Fushman (2019): XML in a tar archive or a folder; pairs without an answer are left out."
+    from memkit.hybrid.sources import read_medquad
+    for found in read_medquad(path):
+        if not isinstance(found, tuple): raise ValueError(str(found))      # a problem: what is broken, and where
+        pair = found[1]
+        if row := _row(pair["question"], " ".join(pair["answer"].split()), pair["focus"]): yield row
 
 def _from_text(path: Path) -> Iterator[Row]:
     "Paragraphs of a text file, or of all .txt files in a folder."
     for file in sorted(path.rglob("*.txt")) if path.is_dir() else [path]:
         for i, part in enumerate(p.strip() for p in file.read_text("utf-8").split("\n\n")):
-            if part: yield {"text": part, "question": "", "answer": "", "about": str(file.relative_to(path)) if path.is_dir() else f"{file.name}, paragraph {i + 1}"}
+            about = str(file.relative_to(path)) if path.is_dir() else f"{file.name}, paragraph {i + 1}"
+            if part: yield {"text": part, "question": "", "answer": "", "about": about}
 
 # %% ../../nbs/malp/38a_medical_texts.ipynb #ed784fdc
 @dataclass(frozen=True)

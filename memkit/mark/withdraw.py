@@ -8,7 +8,7 @@ __all__ = ['said_by', 'left_of', 'rebuilt', 'Withdrawn', 'Contributed', 'forget_
 # %% ../../nbs/mark/45b_withdraw.ipynb #19e4d7d2
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..core.embed import Embedder, MiniLM
-from ..core.erase import Shared, redacted
 from ..core.records import Memory, Receipt, new_id
 from .judgement import INJECTED, JUDGED, records
 from .maintain import GRACE, Dropped, move_aside, revive
@@ -24,7 +23,9 @@ from .merging import sources_of, with_sources
 from .refined import DOMAIN, RESIDUAL, Refined, check_user, embedded_text
 
 # %% ../../nbs/mark/45b_withdraw.ipynb #74e8708a
-if TYPE_CHECKING: from memkit.core.store import MemoryStore
+if TYPE_CHECKING:
+    from memkit.core.erase import Shared
+    from memkit.core.store import MemoryStore
 
 # %% ../../nbs/mark/45b_withdraw.ipynb #4ca47d7f
 def said_by(
@@ -97,11 +98,12 @@ class Contributed:
     turns: Collection[str] | None = None
     embedders: Sequence[Embedder] = ()     # those at hand
     owner: str = DOMAIN
-    done: Shared = field(default_factory=Shared)   # what was found last
+    done: "Shared | None" = None           # what was found last
 
     def of(self, there: Iterable[Memory], encoders: Mapping[int, str],
-           shown: Callable[[Collection[int]], Collection[str]]) -> Shared:
+           shown: Callable[[Collection[int]], Collection[str]]) -> "Shared":
         "Drop what rests on them alone, rebuild the rest (ours)."
+        from memkit.core.erase import Shared
         there = [m for m in there if m.meta.get("sources")]
         found = self._found(there, set(), ())
         while (more := self._found(there, set(shown(list(found))), set().union(*map(_texts, found.values())))) != found:
@@ -121,6 +123,7 @@ class Contributed:
 def _found(self: Contributed, there: list[Memory], seen: set[str],
            words: Collection[str]) -> dict[int, list[dict[str, Any]]]:
     "The sources that fall, by memory: theirs, and answers that only told theirs again."
+    from memkit.core.erase import redacted
     theirs = said_by(self.alias, self.turns)
     def told(s) -> bool:
         again = s["source"] == "assistant" and bool(set(s["turns"]) & seen)

@@ -19,7 +19,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import time
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from sqlalchemy import Column, Connection, Engine, Table, select
@@ -360,7 +360,7 @@ class Shared:
     names: Mapping[str, str] = field(default_factory=dict)         # in the log: what takes a pseudonym's place
     why: str = ""                                                  # where one has no vector
 
-class Contributions(Protocol):
+class Contributions:
     "Says what becomes of the memories of `owner`."
     owner: str
     def of(

@@ -137,8 +137,7 @@ def train_gate(
     import torch
     from memkit.reading.training import batches, optimizer_of, save, step
     own = gate_examples(hands)
-    if not own:
-        raise ValueError(f"need an example; {list(hands)} wrote none")
+    if not own: raise ValueError(f"need an example; {list(hands)} wrote none")
     others = [h for h in hands_of("corrections") if h not in SPENT]
     named, facts = named_people(others), taught_facts(others)
     torch.manual_seed(0)

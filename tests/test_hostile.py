@@ -118,7 +118,7 @@ def test_a_document_type_is_refused(tmp_path, load, head):
 
 # --- pages
 
-PAYLOADS = ("<img src=x onerror=alert(1)>", "</script><script>alert(1)</script>", "</pre></details></style>&amp;<b>", "\"' onmouseover='alert(1)\" x=\"",
+PAYLOADS = ("<img src=x onerror=alert(1)>", "</script><script>alert(1)</script>", "</pre></details></style>&amp;<b>", "\"' onmouseover='alert(1)\" onfocus=\"",
             "[click](javascript:alert(1)) ![x](http://evil.example/p.png)", "<svg/onload=alert(1)>&lt;i&gt;")
 SAYS = {"map": "I loved the film Heat, 4 stars. ", "mark": "No. The pump is calibrated every Monday. "}
 
@@ -141,7 +141,7 @@ def check(html: str) -> str:
     "No tag, attribute or link of a payload; the words that are shown."
     page = Page(html)
     assert not page.tags & {"script", "iframe", "object", "embed", "form", "i"}, page.tags
-    assert not {a for a in page.attributes if a.startswith("on") or a == "x"}, page.attributes
+    assert not {a for a in page.attributes if a.startswith("on")}, page.attributes
     assert not [l for l in page.links if not l.startswith(("#", "data:image/svg+xml;base64,"))], page.links
     return " ".join(page.text.split())
 

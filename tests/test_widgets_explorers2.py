@@ -174,7 +174,7 @@ def test_the_trust_panel():
 def test_settings_and_lives_of_ones_own():
     own = TrustSettings(alpha=.33, w_a=12, w_s=25, penalty=.77, threshold=.91)
     values = explore_trust("-x3", own).values()
-    assert {k: values[k] for k in ("alpha", "w_a", "w_s", "penalty", "threshold")} == pytest.approx(vars(own))
+    assert all(values[k] == pytest.approx(getattr(own, k)) for k in ("alpha", "w_a", "w_s", "penalty", "threshold"))
     panel = explore_trust(lives={"mine": "+ -", "another": parse_life("o")})
     assert panel.values()["script"] == "+ -"
     with pytest.raises(ValueError, match="life 'mine'"): explore_trust(lives={"mine": "+ -@7"})

@@ -62,6 +62,10 @@ def test_a_plain_request_holds_only_what_every_server_knows():
         body = server.requests[0].body
     assert body == {"model": "m", "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": WORDS}], "max_tokens": 9, "temperature": 0}
     assert server.requests[0].path == "/v1/chat/completions" and server.requests[0].headers["authorization"] == f"Bearer {SECRET}"
+    told = {name.lower() for name in server.requests[0].headers}
+    assert told <= {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host",
+                    "user-agent", "x-stainless-raw-response"}
+    assert server.requests[0].headers["user-agent"] == "memkit"
     assert isinstance(reply, Reply) and (reply.text, reply.prompt_tokens, reply.answer_tokens) == ("Hello.", 7, 2)
     assert (reply.finished, reply.counts_exact, reply.tries) == (True, True, 1)
 

@@ -408,12 +408,18 @@ async def _answer(client, endpoint: "ChatEndpoint", body: dict, cost: int, put: 
     raise kind(f"the server at {endpoint.base_url} {got.text}{offered}{times}", got.status, tries)
 
 # %% ../../nbs/core/04_endpoint.ipynb #a663b322
+async def _anonymous(request):   # the library would tell operating system, processor and versions
+    needed = "x-stainless-raw-response"   # by the library itself, when the answer comes
+    for name in [n for n in request.headers if n.startswith("x-stainless-") and n != needed]: del request.headers[name]
+    request.headers["user-agent"] = "memkit"
+
 def _client(endpoint: "ChatEndpoint"):
     from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Timeout
     # no proxy stands before this machine itself
     here, s = urlsplit(endpoint.base_url).hostname in ("localhost", "127.0.0.1", "::1"), endpoint.settings
     waits = Timeout(None, connect=s.connect, read=s.read)
-    http = DefaultAsyncHttpxClient(follow_redirects=False, trust_env=not here, timeout=waits)
+    http = DefaultAsyncHttpxClient(follow_redirects=False, trust_env=not here, timeout=waits,
+                                   event_hooks={"request": [_anonymous]})
     return AsyncOpenAI(base_url=endpoint.base_url, api_key=endpoint._key or "none", max_retries=0, timeout=waits,
                        http_client=http)
 

@@ -859,6 +859,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                       'memkit.core.endpoint._Tokens.tokenizer': ( 'core/endpoint.html#_tokens.tokenizer',
                                                                                   'memkit/core/endpoint.py'),
                                       'memkit.core.endpoint._adapted': ('core/endpoint.html#_adapted', 'memkit/core/endpoint.py'),
+                                      'memkit.core.endpoint._anonymous': ('core/endpoint.html#_anonymous', 'memkit/core/endpoint.py'),
                                       'memkit.core.endpoint._answer': ('core/endpoint.html#_answer', 'memkit/core/endpoint.py'),
                                       'memkit.core.endpoint._answer_all': ('core/endpoint.html#_answer_all', 'memkit/core/endpoint.py'),
                                       'memkit.core.endpoint._broken': ('core/endpoint.html#_broken', 'memkit/core/endpoint.py'),

@@ -46,14 +46,16 @@ _NUMBERS = dict(zip("one two three four five six seven eight nine ten eleven twe
 _AGES = {"baby under 1": 1, "child under 2": 2, "child under 5": 5, "child under 12": 12, "child under 16": 16}  # years
 _NUMBER = rf"(\d{{1,2}}|{'|'.join(_NUMBERS)})"
 _AGED = re.compile(rf"\b{_NUMBER}[ -](day|week|wk|month|mth|mo|year|yr)s?[ -]?(?:old\b|of age\b)|"
+                   rf"\b(?!(?:it|that|there|here|this|what)\b)[a-z]+(?:'s| is| turns| turned) (?:only |just |about )?"
+                   rf"{_NUMBER} (day|week|month)s?\b(?! (?:pregnant|late|early|gone|in\b|into|off|away|ago|since|long))|"
                    rf"\b(?:is|she's|he's|i'm|am|turns|turned|turning|aged?|just|now) {_NUMBER}"
                    r"(?= ?(?:$|[,.;!?)]|and |now\b|next |this ))", re.I)
 
 def _ages(text: str) -> list[str]:
     "The classes of ages that a text names, the narrowest first."
     out = []
-    for first, unit, second in _AGED.findall(text.replace("’", "'")):
-        number = (first or second).lower()
+    for first, unit, young, youth, second in _AGED.findall(text.replace("’", "'")):
+        number, unit = (first or young or second).lower(), unit or youth
         years = _NUMBERS.get(number) or int(number)
         if unit[:1].lower() in ("d", "w", "m"): years = years/{"d": 365, "w": 52, "m": 12}[unit[0].lower()]
         out += [of for of, under in _AGES.items() if years < under] + ["over 65"]*(years > 65)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .examples import ALARMS, ASKED, Case, answer_examples, cases, dated
+from .examples import ALARMS, ASKED, Case, answer_examples, dated, every_question
 from ..core.files import own_data
 from ..reading.encoder import Tokens, tokens_in, tokens_of
 from ..reading.examples import sentences, typed_text, voices
@@ -99,7 +99,7 @@ def search_loss(
 def talks_of(hands: Iterable[str]) -> list[list[Case]]:
     "The questions on each conversation."
     out: dict[tuple[str, str], list[Case]] = {}
-    for c in cases(hands): out.setdefault((c.hand, c.id), []).append(c)
+    for c in every_question(hands): out.setdefault((c.hand, c.id), []).append(c)
     return list(out.values())
 
 def fact_talks(hands: Iterable[str], size: int = 20) -> list[list[Case]]:
@@ -130,12 +130,13 @@ def _pass(model, made: Sequence[Sequence], rng: random.Random, training: tuple) 
     return lost
 
 # %% ../../nbs/answer/02_scorer.ipynb #d7f1aa1d
-def _trained(heads: Mapping, made: Callable[[random.Random], list], epochs: int, rate: float, log: Callable):
-    "A MiniLM with these heads, after so many passes over what `made` gives."
+def _trained(heads: Mapping, made: Callable[[random.Random], list], epochs: int, rate: float, log: Callable,
+             weights: Path | None = None):
+    "A MiniLM with these heads, or these weights, after so many passes over what `made` gives."
     import torch
-    from memkit.reading.training import ReaderModel, optimizer_of
+    from memkit.reading.training import ReaderModel, load, optimizer_of
     torch.manual_seed(0)
-    rng, start, model = random.Random(0), time.time(), ReaderModel(heads)
+    rng, start, model = random.Random(0), time.time(), load(weights, heads) if weights else ReaderModel(heads)
     training = optimizer_of(model, rate, epochs*len(made(rng)))
     for epoch in range(epochs):
         batches = made(rng)
@@ -151,10 +152,11 @@ def fit_search(
     epochs: int = 3,
     rate: float = 5e-5,        # of the encoder
     log: Callable[[str], None] = print,
+    weights: Path | None = None,   # to go on from; None: plain MiniLM's
 ):
     "Train the search (ours)."
     talks = talks_of(hands) + fact_talks([*hands, *more])
-    return _trained({}, lambda rng: list(talks), epochs, rate, log)
+    return _trained({}, lambda rng: list(talks), epochs, rate, log, weights)
 
 def fit_reading(
     hands: Sequence[str],      # of conversations
@@ -162,12 +164,13 @@ def fit_reading(
     epochs: int = 3,
     rate: float = 1e-4,        # of the encoder
     log: Callable[[str], None] = print,
+    weights: Path | None = None,   # to go on from; None: plain MiniLM's
 ):
     "Train the reading, and what a message wants, together (ours)."
     from memkit.core.embedders import load_embedder
     from memkit.reading.training import batches
     examples = answer_examples(hands, more, load_embedder("minilm"))
-    return _trained(ANSWER_HEADS, lambda rng: batches(examples, 16, rng), epochs, rate, log)
+    return _trained(ANSWER_HEADS, lambda rng: batches(examples, 16, rng), epochs, rate, log, weights)
 
 # %% ../../nbs/answer/02_scorer.ipynb #481f3279
 SEARCH, READING = "search.safetensors", "scorer.safetensors"
@@ -177,12 +180,14 @@ def train_scorer(
     more: Sequence[str],
     folder: Path,          # where the weights of both networks are written
     log: Callable[[str], None] = print,
+    start: Path | None = None,   # a folder with weights to go on from, one pass more; None: three passes from MiniLM
 ) -> Path:                 # `folder`
     "Train search and reading, and write their weights."
     from memkit.reading.training import save
     folder.mkdir(parents=True, exist_ok=True)
-    save(fit_search(hands, more, log=log), folder/SEARCH)
-    save(fit_reading(hands, more, log=log), folder/READING)
+    again = {"epochs": 1, "rate": 4e-5} if start else {}
+    save(fit_search(hands, more, log=log, weights=start and start/SEARCH, **again), folder/SEARCH)
+    save(fit_reading(hands, more, log=log, weights=start and start/READING, **again), folder/READING)
     return folder
 
 # %% ../../nbs/answer/02_scorer.ipynb #40f42a7a

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .from_memory import UNKNOWN, AnswerSettings, chosen_messages, said_on, still_true, told
-from .scorer import Evidence, Question, load_scorer, probability_known
+from .scorer import Evidence, Question, Scorer, load_scorer, probability_known
 from .screen import Hazard, hazards
 from ..core.records import Turn
 from ..reading.facts import Reading, is_fact
@@ -225,9 +225,10 @@ def _asks(assistant: "Design", turn: Turn, shares: Mapping, settings: AnswerSett
 def wants(
     text: str,
     reading: Reading | None = None,   # None: the message wasn't read
+    scorer: Scorer | None = None,     # None: the one that travels with memkit
 ) -> dict[str, float]:                # of each of `memkit.answer.examples.ASKED` its probability; they sum to 1
     "What a message wants: where one of its clauses asks, it isn't only a statement, a wish or small talk (ours)."
-    shares = load_scorer().asked(text)
+    shares = (scorer or load_scorer()).asked(text)
     acts = {c.act for c in reading.clauses} if reading else set()
     if not acts & {"asks-self", "asks-world"}: return shares
     asks = {name: p for name, p in shares.items() if name not in ("tells", "wishes", "chats")}

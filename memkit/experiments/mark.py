@@ -18,7 +18,7 @@ from ..core.lm import LanguageModel
 from ..core.records import json_copy, utc_now
 from ..evaluate.cost import TABLE_4
 from .mark_again import (AGAIN, BARE, FIRST, MEMORY, PAPER_SETTINGS, RANDOM, Asked, ask_again,
-                                           planner_rows, refinement_rows, second_round, table_6_rows)
+                                           by_manner, planner_rows, refinement_rows, second_round, table_6_rows)
 from .mark_lessons import EXPERT, Learned, Lesson, conversation_rows, learn, table_5_rows, teach
 from .mark_questions import Choice, Picker, all_choices, reworded, taught_and_others
 from .mark_scenario import scenario, table_1_rows, table_7_rows, transcript
@@ -90,15 +90,17 @@ def measured(
     if not taught: raise ValueError("there is no question to ask; give at least one")
     played, (first, lessons) = scenario(model), teach(picker, taught, seed, progress)
     with MemoryStore(":memory:") as store:
-        builder = Builder(store, embedder, prompted_agents(model) if prompted else embedded_agents(embedder))
+        agents = prompted_agents(model) if prompted else embedded_agents(embedder)
+        builder = Builder(store, embedder, agents)
         learned = learn(lessons, store, builder, RefinedSearch(store, embedder, PAPER_SETTINGS))
         asked = ask_again(picker, taught, others, lessons, first, learned, embedder, seed, progress)
+        manners = by_manner(picker, taught, lessons, learned, asked, agents, embedder, seed, progress)
         scored = free_texts(model, taught, asked, first, embedder, size.texts, seed, progress)
         again, after = second_round(picker, taught, asked, learned, builder, seed, size.errors)
         planned = planner_rows(picker, taught, learned, seed)
         builder.close()
     rows = all_rows(lessons, learned, asked, scored, again, after)
-    rows = [*table_1_rows(rows, 1000*learned.seconds), *rows, *planned, *table_7_rows()]
+    rows = [*table_1_rows(rows, 1000*learned.seconds), *rows, *manners, *planned, *table_7_rows()]
     where = provenance(seed, [model.name], embedder.name, {name: [c.text for c in (*taught, *others)]}, started)
     more = {"size": asdict(size), "prompted": prompted, "build_ms_per_exchange": 1000*learned.seconds}
     return json_copy(result("mark", where | more, rows) | {"answers": kept(scored), "scenario": played})

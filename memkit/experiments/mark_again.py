@@ -6,8 +6,8 @@
 __all__ = ['AGAIN', 'MEMORY', 'NO_FLOOR', 'DEFAULT', 'OTHER', 'SAME', 'COLLEAGUE', 'BARE', 'RANDOM', 'RAW', 'FIRST',
            'OTHERS_AGAIN', 'OTHERS', 'OTHERS_NEAREST', 'CONTROLS', 'FLOOR', 'PAPER_SETTINGS', 'REFERENCE',
            'PAPER_RIGHT', 'PAPER_REMOVED', 'SECOND', 'ERRORS', 'BEFORE_PLAN', 'AFTER_PLAN', 'JUDGED', 'Asked',
-           'raw_memories', 'shown_by_row', 'ask_again', 'errors_removed', 'refinement_rows', 'second_round',
-           'table_6_rows', 'judged_round', 'planner_rows']
+           'raw_memories', 'shown_by_row', 'ask_again', 'errors_removed', 'refinement_rows', 'by_manner',
+           'second_round', 'table_6_rows', 'judged_round', 'planner_rows']
 
 # %% ../../nbs/experiments/79c_mark_again.ipynb #a57541cf
 from collections.abc import Mapping, Sequence
@@ -21,8 +21,10 @@ from ..core.records import new_id
 from ..evaluate.cost import TABLE_6
 from ..evaluate.intervals import Interval, share
 from .mark_lessons import EXPERT, EXPERTS, Learned, Lesson, conversation_rows, converse, learn, recalled, texts
-from .mark_questions import YES, Choice, Picker, reworded, shuffled, without_answer
+from .mark_questions import MANNERS, YES, Choice, Picker, reworded, shuffled, without_answer
 from .result import figure
+from ..mark.agents import RefinedMemoryAgent
+from ..mark.builder import Builder
 from ..mark.judgement import injected, judge_memory
 from ..mark.refined import DOMAIN, RESIDUAL
 from ..mark.scoring import TEST
@@ -163,6 +165,39 @@ def _corrected_rows(asked: Asked) -> list[dict[str, Any]]:
     of = lambda row: [r for r, t in zip(asked.right[row], asked.taught) if t]
     note = "of the questions that were wrong at first and were corrected; chosen for being wrong, so they get better by themselves"
     return [figure("Experiment 3", f"{row}, corrected questions only", "right", share(sum(of(row)), len(of(row))), control=row in (AGAIN, *CONTROLS), note=note) for row in (AGAIN, MEMORY, OTHER, *CONTROLS)]
+
+# %% ../../nbs/experiments/79c_mark_again.ipynb #manners3
+def _heard(row: str, learned: Learned) -> dict[str, Any]:
+    share_of = share(sum(bool(a[RESIDUAL]) for a in learned.added), len(learned.added))
+    return figure("Experiment 3", row, "conversations the domain learned from", share_of)
+
+def by_manner(
+    picker: Picker,
+    choices: Sequence[Choice],     # taught questions
+    lessons: Sequence[Lesson],     # of those that were wrong at first, by a direct expert
+    learned: Learned,              # from these
+    asked: Asked,
+    agents: Sequence[RefinedMemoryAgent],
+    embedder: Embedder,
+    seed: int = 0,
+    progress: bool = True,
+) -> list[dict[str, Any]]:
+    "Experiment 3 with experts of other manners: errors removed, and what the domain learned from (ours)."
+    from memkit.core.store import MemoryStore
+    if not lessons or all(asked.right[AGAIN]): return []
+    again, words = [shuffled(c, seed + 1) for c in choices], [reworded(c, seed + 1) for c in choices]
+    users, rows = [EXPERTS[i % len(EXPERTS)] for i in range(len(choices))], [_heard(MEMORY, learned)]
+    for manner in MANNERS[1:]:
+        said = [converse(picker, l.choice, l.user, seed=seed, first=l.picks[0], manner=manner) for l in lessons]
+        with MemoryStore(":memory:") as store:
+            builder = Builder(store, embedder, agents)
+            now = learn(said, store, builder, RefinedSearch(store, embedder, PAPER_SETTINGS))
+            memories = [texts(recalled(now.search, u, q)) for u, q in zip(users, words)]
+            builder.close()
+        row, right = f"memory, {manner} expert", _answers(picker, again, words, memories, progress, f"{manner} expert")
+        rows += [figure("Experiment 3", row, "errors removed", errors_removed(right, asked.right[AGAIN])), _heard(row, now)]
+    return rows
+
 
 # %% ../../nbs/experiments/79c_mark_again.ipynb #0934f556
 SECOND, ERRORS = "second user", 15   # §3.1.4

@@ -66,6 +66,7 @@ def converse(
     seed: int = 0,                    # of the expert's words
     turns: int = MOST_TURNS,          # corrections, at most
     first: int | None = None,         # the first choice, where it is known
+    manner: str = "direct",           # of the expert, one of `MANNERS`
 ) -> Lesson:
     "Ask, and correct until the choice is right (MARK §3.1.2; the expert is simulated)."
     asked, said, picks, uses = question or c.question, [], [], []
@@ -77,7 +78,7 @@ def converse(
         said.append((asked, told(option, before)))
         uses.append(turn_use(asked, _reply(picker.model, prompt, said[-1][1]), picker.model))
         if pick == c.right or len(picks) > turns: break
-        asked = correction(c, pick, len(picks), seed)
+        asked = correction(c, pick, len(picks), seed, manner)
     done = [(random.Random(f"yes {seed} {c.id}").choice(YES), "")] if pick == c.right and len(picks) > 1 else []
     return Lesson(c, user, (*said, *done), tuple(picks), replace(session_use(uses, [p == c.right for p in picks]), turns=len(picks) - 1))
 

@@ -819,27 +819,36 @@ def _erased(self: MemoryStore, user: str, done: _Struck) -> Receipt:
     "Make the bytes go, and say place by place what became of the words."
     pending = erase(self._db.engine, done.said, done.ticket)
     if pending: self.pending += 1
-    index, own = "vector index" in pending, "" if pending.startswith("the vector index") else pending
-    if done.places and not index: done.removed["index folders"] = len(done.places)
-    rows = sum(n for name, n in done.removed.items() if name in tables.tables)
-    said = done.removed.get
-    found = [Place(name="database", state="pending" if own else "gone", count=rows, why=own),
-             Place(name="weights and checkpoints", state="gone", count=said("adapters", 0)),
-             Place(name="vector index", state="pending" if index else "gone", count=len(done.places),
-                   why=pending if index else ""),
-             Place(name="the index server's files", state="out of reach", count=sum("://" in p for p in done.places),
-                   why="it keeps deleted vectors until its folder is made anew"),
-             Place(name="the database server's log and backups", state="out of reach", count=int(self.on_server), why=BEYOND),
-             Place(name="what others are told", state="gone", count=len(done.shared.gone)),
-             Place(name="what others are told", state="rebuilt", count=len(done.shared.rebuilt),
-                   why="others had said it too; what they said stays"),
-             Place(name="vectors of what others are told", state="kept" if done.shared.why else "gone",
-                   count=bool(done.shared.why), why=done.shared.why),
-             Place(name="judgements and counts of others' memories", state="kept", count=said("domain names", 0),
-                   why="under a random name"),
-             Place(name="answers that quoted it", state="redacted", count=said("answers redacted", 0))]
+    if done.places and "vector index" not in pending: done.removed["index folders"] = len(done.places)
+    places = (*_own_places(done, pending, self.on_server), *_shared_places(done))
     return self._receipt(user, pending, memories=done.memories, removed=dict(done.removed),
-                         places=tuple(p for p in found if p.count))
+                         places=tuple(p for p in places if p.count))
+
+# %% ../../nbs/core/07_store.ipynb #58a5d261
+def _own_places(done: _Struck, pending: str, on_server: bool) -> list[Place]:
+    "Where the bytes lay (database, weights, indexes), and what became of them."
+    index, own = "vector index" in pending, "" if pending.startswith("the vector index") else pending
+    rows = sum(n for name, n in done.removed.items() if name in tables.tables)
+    return [Place(name="database", state="pending" if own else "gone", count=rows, why=own),
+            Place(name="weights and checkpoints", state="gone", count=done.removed.get("adapters", 0)),
+            Place(name="vector index", state="pending" if index else "gone", count=len(done.places),
+                  why=pending if index else ""),
+            Place(name="the index server's files", state="out of reach", count=sum("://" in p for p in done.places),
+                  why="it keeps deleted vectors until its folder is made anew"),
+            Place(name="the database server's log and backups", state="out of reach", count=int(on_server),
+                  why=BEYOND)]
+
+def _shared_places(done: _Struck) -> list[Place]:
+    "What belongs to all or to others, and what became of it."
+    said, shared = done.removed.get, done.shared
+    return [Place(name="what others are told", state="gone", count=len(shared.gone)),
+            Place(name="what others are told", state="rebuilt", count=len(shared.rebuilt),
+                  why="others had said it too; what they said stays"),
+            Place(name="vectors of what others are told", state="kept" if shared.why else "gone",
+                  count=bool(shared.why), why=shared.why),
+            Place(name="judgements and counts of others' memories", state="kept", count=said("domain names", 0),
+                  why="under a random name"),
+            Place(name="answers that quoted it", state="redacted", count=said("answers redacted", 0))]
 
 # %% ../../nbs/core/07_store.ipynb #2435d934
 @patch

@@ -191,12 +191,13 @@ def look_up(self: MarkAssistant, turn: Turn) -> Turn:
     docs = chosen(self.documents(turn), self.settings.documents)
     if not self.has_consent(turn.user): return replace(turn, considered=tuple(docs))
     found = self.search.find(self.caller(turn.user), turn.query, at=turn.at)
-    first, wished = {h.item.id for hits in found.hits.values() for h in hits[:self.settings.of_kind]}, self.wishes(turn.user)
+    first = {h.item.id for hits in found.hits.values() for h in hits[:self.settings.of_kind]}
+    wished = self.wishes(turn.user)
     ids = {c.hit.item.id for c in wished}
     memories = [replace(c, outcome="") if c.shown else c for c in considered(found, first) if c.hit.item.id not in ids]
     memories, behind = self.disputes(memories)
     return replace(turn, considered=(*wished, *memories, *docs),
-            extra={"found": found} | ({"sides": behind} if behind else {}))
+                   extra={"found": found} | ({"sides": behind} if behind else {}))
 
 @patch
 def pieces(self: MarkAssistant, turn: Turn) -> list[Piece]:
@@ -451,6 +452,7 @@ def contributed(cls: MarkAssistant, alias: str, turns, embedders) -> Contributed
     "The residual memories belong to all (MARK Figure 1, footnote)."
     return Contributed(alias, turns, embedders)
 
+# %% ../../nbs/mark/49_assistant.ipynb #251219a6
 @patch
 def forget(self: MarkAssistant, user: str, ids=None, turns=None) -> Receipt:
     "As every assistant's; who is forgotten whole loses their role, too."
@@ -463,6 +465,11 @@ def close(self: MarkAssistant):
     "End all conversations, and read them; what can't be read now waits for the next open."
     Assistant.close(self)
     self.builder.close()
+
+def _agents(p: Parts, embedder: Remembered, prompted: bool, shown: Mapping[str, tuple[str, ...]]) -> tuple:
+    "Those that ask the model, or those that work offline; what a turn's prompt showed, they don't learn again."
+    def recalled(turn: str) -> tuple[str, ...]: return shown.get(turn, ())
+    return prompted_agents(p.model, recalled) if prompted else embedded_agents(embedder, recalled=recalled)
 
 # %% ../../nbs/mark/49_assistant.ipynb #ac287682
 @patch(cls_method=True)
@@ -479,13 +486,11 @@ def open(
     roles: Mapping[str, str] | None = None,
 ) -> MarkAssistant:
     "MARK's assistant, put together from its parts (MARK §1.2)."
-    encoder = Remembered(p.embedder)
+    encoder, s = Remembered(p.embedder), settings or cls.Settings()
     shown: dict[str, tuple[str, ...]] = {}
-    agents = (prompted_agents(p.model, lambda turn: shown.get(turn, ())) if prompted or p.prompted
-              else embedded_agents(encoder, recalled=lambda turn: shown.get(turn, ())))
+    agents = _agents(p, encoder, prompted or p.prompted, shown)
     rules = policy if policy is None or isinstance(policy, Policy) else read_policy(policy)
     found = FusedRetriever(list(documents), encoder) if isinstance(documents, (list, tuple)) else documents
-    s = settings or cls.Settings()
     for user, role in (roles or {}).items(): know(p.store, user, role)
     waits = Quarantine(p.store, encoder, load_gate() if s.gate else None, s.contributors)
     builder = Builder(p.store, encoder, agents, voices=VoiceSettings(), clock=p.clock, quarantine=waits)

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
+from fastcore.basics import patch
 
 from ..core.embed import Embedder, Remembered
 from ..core.records import utc_now
@@ -114,11 +115,22 @@ def _write(
         gone = _taken_back(store, owner, conversation, fresh, embedder, now)
         p = Placing(Pool(store, owner, embedder.name, conversation, settings), embedder, said_at(conversation, now))
         for kind, memory in gone: p.tell("dropped", kind, memory, "taken back by whoever said it")
-        for r, v in ((r, v) for r, v in found if r.reason != RETRACTION):
-            if known.issuperset(r.turns): p.tell("dropped", r.kind, None, "from turns that were built before")
-            elif owner != DOMAIN or not quarantine or not quarantine.keeps(p, r, v): place(p, r, v)
+        _place_new(p, found, known, quarantine)
         store.set_state(owner, _read_key(conversation.id), [*read, *new])
     return p.steps
+
+# %% ../../nbs/mark/45_builder.ipynb #f9fe069b
+def _place_new(
+    p: Placing,
+    found: Sequence[tuple[Refined, np.ndarray]],
+    known: Collection[str],           # turns that were read before
+    quarantine: Quarantine | None,
+):
+    "Place those that cite a new turn; retractions aren't memories."
+    for r, vector in found:
+        if r.reason == RETRACTION: continue
+        if all(t in known for t in r.turns): p.tell("dropped", r.kind, None, "from turns that were built before")
+        elif p.owner != DOMAIN or not quarantine or not quarantine.keeps(p, r, vector): place(p, r, vector)
 
 # %% ../../nbs/mark/45_builder.ipynb #d151cbaa
 def _taken_back(store: "MemoryStore", owner: str, conversation: Conversation, found: Sequence[Refined],
@@ -137,80 +149,112 @@ def _report(conversation: Conversation, parts: Sequence[dict[str, list[Step]]]) 
 
 # %% ../../nbs/mark/45_builder.ipynb #1842fe16
 class Builder:
-    "Turns conversations that are over into memories (MARK §1.2, memory builder service). Threads and processes may build at the same time."
+    """Turns conversations that are over into memories (MARK §1.2, memory builder service).
+    Threads and processes may build at the same time."""
     def __init__(
         self,
         store: "MemoryStore",
         embedder: Embedder,
         agents: Sequence[RefinedMemoryAgent],
         settings: BuilderSettings = BuilderSettings(),
-        voices: VoiceSettings | None = None,   # how many people it takes to change what the domain holds; None: trust, feedback and recency alone
+        # how many people it takes to change what the domain holds; None: trust, feedback and recency alone
+        voices: VoiceSettings | None = None,
         clock: Callable[[], datetime] = utc_now,
         quarantine: Quarantine | None = None,  # what must wait before it is shared; None: nothing
     ):
-        self.quarantine = quarantine
-        self.store, self.embedder, self.agents, self.settings, self.voices, self.clock = store, embedder, tuple(agents), settings, voices, clock
-        self._lock, self._thread, self._waiting, self._failed, self._closed = threading.Lock(), None, [], [], False
+        self.store, self.embedder, self.agents = store, embedder, tuple(agents)
+        self.settings, self.voices, self.clock, self.quarantine = settings, voices, clock, quarantine
+        self._lock, self._thread, self._waiting = threading.Lock(), None, []
+        self._failed, self._closed = [], False
 
     def __enter__(self): return self
     def __exit__(self, *error): self.close()
 
-    def build(self, conversation: Conversation) -> BuildReport:
-        "Learn from a conversation, now; raises `BuildError`. Nothing is kept of what failed, and a repetition does what is missing."
-        self._report_earlier()
-        return self._build(conversation)
+# %% ../../nbs/mark/45_builder.ipynb #8bd604aa
+@patch
+def build(self: Builder, conversation: Conversation) -> BuildReport:
+    """Learn from a conversation, now; raises `BuildError`.
+    Nothing is kept of what failed, and a repetition does what is missing."""
+    self._report_earlier()
+    return self._build(conversation)
 
-    def _build(self, conversation: Conversation) -> BuildReport:
-        if not isinstance(conversation, Conversation): raise TypeError(f"build wants a Conversation, got {type(conversation).__name__}; `conversation_of` makes one from the store")
-        owners, turns = (conversation.user, DOMAIN), set(conversation.turns)
-        if all(turns <= set(turns_read(self.store, o, conversation.id)) for o in owners): return BuildReport(conversation.id, repeated=True)
-        _check_said(self.store, conversation)
-        found = [r for agent in self.agents for r in extracted(agent, conversation, self.settings)]
-        vectors = self.embedder.embed([embedded_text(r) for r in found]) if found else []
-        once = Remembered(self.embedder, keep=True)
-        of = lambda owner: [(r, v) for r, v in zip(found, vectors) if owner_of(r.kind, conversation.user) == owner]
-        steps = [_write(self.store, o, conversation, of(o), once, self.settings, self.clock(), self.quarantine) for o in owners]
-        if lost := _unsaid(self.store, conversation):   # forgotten while the domain's part was written
-            forget_contributions(self.store, self.embedder, conversation.user, lost)
-        report = _report(conversation, [s for s in steps if s is not None])
-        if self.quarantine: report = self._released(conversation, found, report)
-        if self.voices: settle(self.store, self.embedder, [s.memory for part in (report.added, report.merged, report.superseded) for s in part], self.voices)
-        return report
+@patch
+def _build(self: Builder, conversation: Conversation) -> BuildReport:
+    if not isinstance(conversation, Conversation):
+        raise TypeError(f"build wants a Conversation, got {type(conversation).__name__}; "
+                        "`conversation_of` makes one from the store")
+    owners, turns = (conversation.user, DOMAIN), set(conversation.turns)
+    if all(turns <= set(turns_read(self.store, o, conversation.id)) for o in owners):
+        return BuildReport(conversation.id, repeated=True)
+    _check_said(self.store, conversation)
+    found = [r for agent in self.agents for r in extracted(agent, conversation, self.settings)]
+    report = self._written(conversation, owners, found)
+    if self.quarantine: report = self._released(conversation, found, report)
+    if self.voices:
+        touched = [s.memory for s in (*report.added, *report.merged, *report.superseded)]
+        settle(self.store, self.embedder, touched, self.voices)
+    return report
 
-    def _released(self, conversation: Conversation, found: Sequence[Refined], report: BuildReport) -> BuildReport:
-        "What a conversation took back no longer waits; what enough people have said by now is shared."
-        taken_back(self.quarantine, conversation, found)
-        if self.quarantine.contributors == 1: return report
-        return replace(report, added=(*report.added, *confirmed(self.quarantine)))
+# %% ../../nbs/mark/45_builder.ipynb #b19fcab8
+@patch
+def _written(self: Builder, conversation: Conversation, owners: Sequence[str], found: Sequence[Refined]) -> BuildReport:
+    "Put what was extracted into the rows of those it belongs to."
+    vectors = self.embedder.embed([embedded_text(r) for r in found]) if found else []
+    once = Remembered(self.embedder, keep=True)
+    steps = []
+    for owner in owners:
+        part = [(r, v) for r, v in zip(found, vectors) if owner_of(r.kind, conversation.user) == owner]
+        steps.append(_write(self.store, owner, conversation, part, once, self.settings, self.clock(), self.quarantine))
+    if lost := _unsaid(self.store, conversation):   # forgotten while the domain's part was written
+        forget_contributions(self.store, self.embedder, conversation.user, lost)
+    return _report(conversation, [s for s in steps if s is not None])
 
-    def submit(self, conversation: Conversation) -> "Future[BuildReport]":
-        "Learn from a conversation in the background, one after the other; an error is the future's, and the next call's. Raises `BuildError` where an earlier one failed, and after `close`."
-        self._report_earlier()
-        with self._lock:
-            if self._closed: raise BuildError("this builder was closed; make another one")
-            if self._thread is None: self._thread = ThreadPoolExecutor(1, thread_name_prefix="memkit-builder")
-            self._waiting = [f for f in self._waiting if not f.done()] + [self._thread.submit(self._in_background, conversation)]
-            return self._waiting[-1]
+@patch
+def _released(self: Builder, conversation: Conversation, found: Sequence[Refined], report: BuildReport) -> BuildReport:
+    "What a conversation took back no longer waits; what enough people have said by now is shared."
+    taken_back(self.quarantine, conversation, found)
+    if self.quarantine.contributors == 1: return report
+    return replace(report, added=(*report.added, *confirmed(self.quarantine)))
 
-    def wait(self):
-        "Wait for everything that was submitted so far; what failed is still the next call's to report."
-        with self._lock: waiting = list(self._waiting)
-        wait(waiting)
+# %% ../../nbs/mark/45_builder.ipynb #dfb63187
+@patch
+def submit(self: Builder, conversation: Conversation) -> "Future[BuildReport]":
+    """Learn from a conversation in the background, one after the other; an error is the future's, and the next call's.
+    Raises `BuildError` where an earlier one failed, and after `close`."""
+    self._report_earlier()
+    with self._lock:
+        if self._closed: raise BuildError("this builder was closed; make another one")
+        if self._thread is None: self._thread = ThreadPoolExecutor(1, thread_name_prefix="memkit-builder")
+        self._waiting = [f for f in self._waiting if not f.done()]
+        self._waiting.append(self._thread.submit(self._in_background, conversation))
+        return self._waiting[-1]
 
-    def _in_background(self, conversation: Conversation) -> BuildReport:
-        try: return self._build(conversation)
-        except Exception as e:
-            with self._lock: self._failed.append((getattr(conversation, "id", "of no kind"), e))
-            raise
+@patch
+def wait(self: Builder):
+    "Wait for everything that was submitted so far; what failed is still the next call's to report."
+    with self._lock: waiting = list(self._waiting)
+    wait(waiting)
 
-    def _report_earlier(self):
-        with self._lock: failed, self._failed = self._failed, []
-        if failed:
-            names = "; ".join(f"{id}: {e if isinstance(e, RuntimeError) else type(e).__name__}" for id, e in failed)   # others may quote what was said
-            raise BuildError(f"{len(failed)} conversations couldn't be built in the background ({names}). Nothing was done now: repeat this call, and submit them again") from failed[0][1]
+# %% ../../nbs/mark/45_builder.ipynb #0484c749
+@patch
+def _in_background(self: Builder, conversation: Conversation) -> BuildReport:
+    try: return self._build(conversation)
+    except Exception as e:
+        with self._lock: self._failed.append((getattr(conversation, "id", "of no kind"), e))
+        raise
 
-    def close(self):
-        "Wait for what was submitted; raises `BuildError` where something of it failed that no call has reported yet."
-        with self._lock: thread, self._thread, self._closed = self._thread, None, True
-        if thread: thread.shutdown(wait=True)
-        self._report_earlier()
+@patch
+def _report_earlier(self: Builder):
+    with self._lock: failed, self._failed = self._failed, []
+    if not failed: return
+    # errors of other kinds may quote what was said
+    names = "; ".join(f"{id}: {e if isinstance(e, RuntimeError) else type(e).__name__}" for id, e in failed)
+    raise BuildError(f"{len(failed)} conversations couldn't be built in the background ({names}). "
+                     "Nothing was done now: repeat this call, and submit them again") from failed[0][1]
+
+@patch
+def close(self: Builder):
+    "Wait for what was submitted; raises `BuildError` where something of it failed that no call has reported yet."
+    with self._lock: thread, self._thread, self._closed = self._thread, None, True
+    if thread: thread.shutdown(wait=True)
+    self._report_earlier()

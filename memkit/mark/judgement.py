@@ -67,6 +67,7 @@ def records(
         if e.kind == JUDGED: of[turn or by] = replace(entry, outcome=e.data["right"])
     return {id: tuple(of.values()) for id, of in out.items()}
 
+# %% ../../nbs/mark/44_judgement.ipynb #5d7d12e2
 def outcomes(
     events: Iterable["Event"],
     memory_id: int,
@@ -157,7 +158,8 @@ def said_again(
     at: datetime | None = None,  # now
     alias: str = "",             # their pseudonym, where their name isn't known
 ) -> bool:                       # False: it doesn't count, since they were shown it or have confirmed it before
-    "Count it as a confirmation that somebody said the same by themselves (ours; MARK, abstract: patterns). Raises `NotFound`."
+    """Count it as a confirmation that somebody said the same by themselves (ours; MARK, abstract: patterns).
+    Raises `NotFound`."""
     who = alias or store.alias(check_user(by))
     with store.transaction(owner):
         memory = store.get(owner, memory_id)

@@ -46,21 +46,27 @@ class Standing:
     verdict: Verdict
     label: str | None    # a reviewer's: good, bad
 
+def _reviewed(v: Verdict, label: str | None) -> Verdict:
+    "A reviewer's word in the place of the record's verdict, where there is one."
+    if label == "bad": return Verdict(False, "dropped: a reviewer called it bad", v.persistence, v.needed)
+    if label != "good": return v
+    otherwise = "" if v.kept else f" (by its record it would be {v.reason})"
+    return Verdict(True, f"kept: a reviewer called it good{otherwise}", v.persistence, v.needed)
+
+# %% ../../nbs/mark/48_maintain.ipynb #2efa4365
 def standing(
     memory: Memory,
     history: Sequence["Event"],      # the memory's own, from `histories`
     settings: TrustSettings = PAPER,
 ) -> Standing:
-    "Where a memory stands: a reviewer's word first, then retention by its replayed record (MARK, appendix 1; §1.2 for the classification)."
+    """Where a memory stands: a reviewer's word first, then retention by its replayed record
+    (MARK, appendix 1; §1.2 for the classification)."""
     back = max((e.id for e in history if e.kind == RESTORED), default=0)
     old = () if settings.once else outcomes([e for e in history if e.id < back], memory.id)
     since = [e for e in history if e.id > back] if settings.once else history
     trust = replay(outcomes(since, memory.id, settings.once)[len(old):], settings)
-    said = classification_of(history, memory.id)
-    v = verdict(trust, settings)
-    if said == "good": v = Verdict(True, "kept: a reviewer called it good" + ("" if v.kept else f" (by its record it would be {v.reason})"), v.persistence, v.needed)
-    if said == "bad": v = Verdict(False, "dropped: a reviewer called it bad", v.persistence, v.needed)
-    return Standing(memory, trust, v, said)
+    label = classification_of(history, memory.id)
+    return Standing(memory, trust, _reviewed(verdict(trust, settings), label), label)
 
 # %% ../../nbs/mark/48_maintain.ipynb #9e7a63eb
 def standings(

@@ -87,6 +87,8 @@ class Pool:
         return [m for m in found if m.kind == kind and self._comparable(m)][-4*self.settings.near:]
 
 # %% ../../nbs/mark/45c_placing.ipynb #65537350
+def _no_steps() -> dict[str, list[Step]]: return {name: [] for name in ("added", "merged", "superseded", "dropped")}
+
 @dataclass(frozen=True)
 class Placing:
     "What it takes to put a conversation's memories into one owner's rows, within a transaction."
@@ -94,7 +96,7 @@ class Placing:
     embedder: Remembered   # knows the vectors of this conversation's texts; no longer than it is being built
     said: Mapping[str, datetime]   # by turn, from `said_at`
     by: str = ""   # the pseudonym of whoever said it, where that isn't the conversation's user
-    steps: dict[str, list[Step]] = field(default_factory=lambda: {name: [] for name in ("added", "merged", "superseded", "dropped")})
+    steps: dict[str, list[Step]] = field(default_factory=_no_steps)
 
     @property
     def owner(self) -> str: return self.pool.owner
@@ -111,6 +113,7 @@ class Placing:
         "One more step of the report."
         self.steps[what].append(Step(kind, memory, other, reason))
 
+# %% ../../nbs/mark/45c_placing.ipynb #bf927a9e
 def place(
     p: Placing,
     r: Refined,
@@ -122,21 +125,25 @@ def place(
     found = list(zip(olds, relations(r, olds, p.embedder, _shown(p, r, olds), p.pool.settings)))
     if same := _duplicate(found): return p.tell("merged", r.kind, _merge(p, *same, r).id, same[1].reason)
     lost = p.pool.losers({m.id for m in olds}, r.kind)
-    if again := _duplicate(list(zip(lost, relations(r, lost, p.embedder, (), p.pool.settings)))): return _try_again(p, *again, r)
+    again = _duplicate(list(zip(lost, relations(r, lost, p.embedder, (), p.pool.settings))))
+    if again: return _try_again(p, *again, r)
     foes = [m for m, rel in sorted(found, key=lambda f: -f[1].probability) if rel.kind == "contradiction"]
     at, cited = p.when(r), () if p.owner == DOMAIN else r.turns
     new = _add(p, r, vector, at, cited, new_meta(r, p.pool.talk, p.name, at), r.reason)
     if not foes or _settled(p, r, new, foes): p.tell("added", r.kind, new.id, f"new: {r.reason}")
 
+# %% ../../nbs/mark/45c_placing.ipynb #db37e910
 def _duplicate(found: Sequence[tuple[Memory, Relation]]) -> tuple[Memory, Relation] | None:
     return max((f for f in found if f[1].kind == "duplicate"), key=lambda f: f[1].probability, default=None)
 
 def _shown(p: Placing, r: Refined, olds: Sequence[Memory]) -> set[int]:
     "Which of them were on display in the turns that the memory cites."
     if r.reason != "correction" or not olds: return set()
-    return {e.memory for e in p.pool.store.events(p.owner, [m.id for m in olds], [INJECTED]) if e.data["turn"] in r.turns}
+    events = p.pool.store.events(p.owner, [m.id for m in olds], [INJECTED])
+    return {e.memory for e in events if e.data["turn"] in r.turns}
 
-def _add(p: Placing, r: Refined, vector: np.ndarray, at: datetime, cited: Sequence[str], meta: Mapping[str, Any], reason: str) -> Memory:
+def _add(p: Placing, r: Refined, vector: np.ndarray, at: datetime, cited: Sequence[str], meta: Mapping[str, Any],
+         reason: str) -> Memory:
     m = p.pool.store.add(p.owner, r.text, vector, r.kind, at, cited, meta, reason, p.embedder.name)
     p.pool.new[m.id] = m.kind, vector
     return m
@@ -149,9 +156,12 @@ def _merge(p: Placing, old: Memory, why: Relation, r: Refined) -> Memory:
     known = {s["by" if shared else "session"] for s in sources}
     meta = with_sources(old.meta, joined(sources, source_of(r, talk, p.name, p.when(r))))
     turns = old.turns if shared else tuple(dict.fromkeys([*old.turns, *r.turns]))
-    store.rewrite(p.owner, [replace(old, meta=meta, turns=turns)], f"said again by {'a user' if r.source == 'user' else 'the assistant'} ({why.probability:.2f})")
+    who = "a user" if r.source == "user" else "the assistant"
+    reason = f"said again by {who} ({why.probability:.2f})"
+    store.rewrite(p.owner, [replace(old, meta=meta, turns=turns)], reason)
     p.pool.changed.add(old.id)
-    if r.source == "user" and (p.name if shared else talk.id) not in known: said_again(store, p.owner, old.id, r.turns[-1], talk.user, alias=p.by)
+    if r.source == "user" and (p.name if shared else talk.id) not in known:
+        said_again(store, p.owner, old.id, r.turns[-1], talk.user, alias=p.by)
     return store.get(p.owner, old.id)
 
 # %% ../../nbs/mark/45c_placing.ipynb #0ef70149

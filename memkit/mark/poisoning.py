@@ -119,12 +119,13 @@ class Crowd:
 
     def __post_init__(self):
         if self.liars < 0 or self.honest < 4:
-            raise ValueError(f"a crowd has 0 or more liars and 4 or more honest users, got {self.liars} and {self.honest}")
-        if self.before not in ("truth", "lie",
-                "old rule"): raise ValueError(f"what is taught before is the truth, the lie or the old rule, got {self.before!r}")
+            raise ValueError("a crowd has 0 or more liars and 4 or more honest users, "
+                             f"got {self.liars} and {self.honest}")
+        if self.before not in ("truth", "lie", "old rule"):
+            raise ValueError(f"what is taught before is the truth, the lie or the old rule, got {self.before!r}")
         for name in ("right", "speaks", "corrects"):
-            if not 0 <= getattr(self,
-                    name) <= 1: raise ValueError(f"{name} must lie in 0..1, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if not 0 <= value <= 1: raise ValueError(f"{name} must lie in 0..1, got {value}")
 
 # %% ../../nbs/mark/48b_poisoning.ipynb #846f9249
 ATTACKS: Mapping[str, Crowd] = {
@@ -314,7 +315,8 @@ def attack(
     questions: int = 10,     # later ones, for each topic
 ) -> list[float]:            # by topic: share of honest users' later questions that got the lie, 0..1
     "Success of an attack (ours): the lie is what is told first; where the liars only vote, the truth isn't."
-    rng, honest, liars = random.Random(f"attack {seed}"), [f"user {i}" for i in range(crowd.honest)], [f"liar {i}" for i in range(crowd.liars)]
+    rng = random.Random(f"attack {seed}")
+    honest, liars = [f"user {i}" for i in range(crowd.honest)], [f"liar {i}" for i in range(crowd.liars)]
     with Ward(defence, embedder) as ward:
         for i, t in enumerate(topics): _prepared(ward, t, i, crowd, honest, liars, rng)
         ward.night()
@@ -345,14 +347,20 @@ def correction(
             if known == 1: users.sort(key=lambda p: int(p.split()[1]) % 4 == 0)
             _taught(ward, t, t.false, users[:1 + i % known], rng)
             ward.night()
-            won = []
-            for n, user in enumerate([first, *rng.sample(users[4:], confirmations)]):
-                _corrects(ward, user, t, rng)
-                if n % 2: ward.night()
-                won.append(t.told(ward.shown(rng.choice(t.questions))) is True)
+            won = _confirmed(ward, t, [first, *rng.sample(users[4:], confirmations)], rng)
             for user in rng.choices(users, k=then): _honest(ward, user, t, Crowd(), rng)
             out.append([*won, t.told(ward.shown(t.questions[0])) is True] if then else won)
     return out
+
+# %% ../../nbs/mark/48b_poisoning.ipynb #1dffc2e0
+def _confirmed(ward: Ward, topic: Topic, users: Sequence[str], rng: random.Random) -> list[bool]:
+    "One after the other corrects or confirms: is the new claim told first, after each of them?"
+    told = []
+    for n, user in enumerate(users):
+        _corrects(ward, user, topic, rng)
+        if n % 2: ward.night()
+        told.append(topic.told(ward.shown(rng.choice(topic.questions))) is True)
+    return told
 
 # %% ../../nbs/mark/48b_poisoning.ipynb #6a792a80
 @dataclass(frozen=True)
@@ -385,12 +393,14 @@ def poisoning_rows(
     out, lots = [], [(seed, lab_topics(split, seed)[:most]) for seed in seeds]
     for name, d in defences.items():
         for of, crowd in attacks.items():
-            out.append(_row(name, of, [(t.questions[0], s) for seed, topics in lots for t, s in zip(topics, attack(d,
-                    crowd, embedder, topics, seed, questions))]))
+            got = [(t.questions[0], s) for seed, topics in lots
+                   for t, s in zip(topics, attack(d, crowd, embedder, topics, seed, questions))]
+            out.append(_row(name, of, got))
         for of, more in HONEST.items():
-            won = [(t.questions[0], w) for seed, topics in lots for t, w in zip(topics, correction(d, embedder,
-                    topics, seed, confirmations, then, **more))]
-            named = [f"{of}, {n} confirmed" for n in range(confirmations + 1)] + [f"{of}, {then} questions on"]*bool(then)
+            won = [(t.questions[0], w) for seed, topics in lots
+                   for t, w in zip(topics, correction(d, embedder, topics, seed, confirmations, then, **more))]
+            named = [f"{of}, {n} confirmed" for n in range(confirmations + 1)]
+            if then: named.append(f"{of}, {then} questions on")
             out += [_row(name, m, [(t, w[n]) for t, w in won]) for n, m in enumerate(named)]
     return out
 
@@ -399,11 +409,14 @@ def rows_table(
     rows: Sequence[Row],
 ) -> str:
     "The rows as text: a line for each measure, a column for each defence."
-    by, defences = {(r.measure, r.defence): r.interval for r in rows}, list(dict.fromkeys(r.defence for r in rows))
+    by = {(r.measure, r.defence): r.interval for r in rows}
+    measures, defences = list(dict.fromkeys(r.measure for r in rows)), list(dict.fromkeys(r.defence for r in rows))
     def short(i: Interval | None) -> str: return f"{i.mean:.0%} [{i.low:.0%}, {i.high:.0%}]" if i else ""
-    width, column = max(len(r.measure) for r in rows), max(20, *(len(d) + 2 for d in defences))
+    width, column = max(map(len, measures)), max(20, *(len(d) + 2 for d in defences))
     lines = [" "*width + "".join(f"{d:>{column}}" for d in defences)]
-    return "\n".join(lines + [f"{m:<{width}}" + "".join(f"{short(by.get((m, d))):>{column}}" for d in defences) for m in dict.fromkeys(r.measure for r in rows)])
+    for m in measures:
+        lines.append(f"{m:<{width}}" + "".join(f"{short(by.get((m, d))):>{column}}" for d in defences))
+    return "\n".join(lines)
 
 # %% ../../nbs/mark/48b_poisoning.ipynb #3a366b51
 def taken_down(

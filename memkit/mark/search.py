@@ -315,18 +315,33 @@ def why(
     found: Found,
     kind: str,   # one of `KINDS`
 ) -> str:        # a line for each candidate
-    "Why the first of a kind came before the second, and why the rest stayed out (ours). It names memories by their number."
+    """Why the first of a kind came before the second, and why the rest stayed out (ours).
+    It names memories by their number."""
     if kind not in KINDS: raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
     if not (hits := found.hits[kind]): return f"{kind}: none was chosen, because {found.nothing[kind]}"
-    first = _score(hits[0])
+    best, first = hits[0], _score(hits[0])
     parts = ", ".join(f"{name} {part:.3f}" for name, part in first.parts.items())
-    rest = [f"{i}. memory {h.item.id} ({h.score:.3f}): the first is {why_first(first, _score(h))}" for i, h in enumerate(hits[1:], 2)]
-    return "\n".join([f"{kind}: memory {hits[0].item.id} is first of {len(hits)} with {hits[0].score:.3f} ({parts})", *rest]).replace("the first is no part differs", "no part differs")
+    lines = [f"{kind}: memory {best.item.id} is first of {len(hits)} with {best.score:.3f} ({parts})"]
+    for rank, hit in enumerate(hits[1:], 2):
+        reason = why_first(first, _score(hit))
+        if not reason.startswith("no part differs"): reason = f"the first is {reason}"
+        lines.append(f"{rank}. memory {hit.item.id} ({hit.score:.3f}): {reason}")
+    return "\n".join(lines)
+
+# %% ../../nbs/mark/47_search.ipynb #6486bf25
+def _outcome(shown: bool, rank: int, of: int) -> str:
+    if shown: return "shown"
+    if rank > 1: return f"ranked {rank} of {of}, the best of each kind are shown"
+    return "first of its kind, did not fit the budget"
 
 def considered(
     found: Found,
     shown: Collection[int],   # identifiers of the memories that reached the prompt
 ) -> tuple[Considered, ...]:  # kind by kind, best first
     "Every candidate and what became of it, as a turn's trace keeps it (ours)."
-    return tuple(Considered(hit=h, shown=h.item.id in shown, outcome="shown" if h.item.id in shown else f"ranked {i} of {len(hits)}, the best of each kind are shown" if i > 1 else "first of its kind, did not fit the budget")
-                 for hits in found.hits.values() for i, h in enumerate(hits, 1))
+    out = []
+    for hits in found.hits.values():
+        for rank, hit in enumerate(hits, 1):
+            reached = hit.item.id in shown
+            out.append(Considered(hit=hit, shown=reached, outcome=_outcome(reached, rank, len(hits))))
+    return tuple(out)

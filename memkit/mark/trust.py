@@ -15,7 +15,8 @@ import numpy as np
 # %% ../../nbs/mark/41_trust.ipynb #f1947e5d
 @dataclass(frozen=True, kw_only=True)
 class TrustSettings:
-    "How trust and persistence are computed; values of the example in MARK, appendix 1. Raises `ValueError` for what can't be."
+    """How trust and persistence are computed; values of the example in MARK, appendix 1.
+    Raises `ValueError` for what can't be."""
     alpha: float = .8       # weight of the past in trust, 0..1
     w_a: float = 1.         # added to the confirmations, 0..w_s
     w_s: float = 4.         # added to the recalls, above 0
@@ -25,7 +26,8 @@ class TrustSettings:
 
     def __post_init__(self):
         for name, low in {"alpha": 0, "penalty": .5, "threshold": 0}.items():
-            if not low <= getattr(self, name) <= 1: raise ValueError(f"{name} must lie in {low}..1, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if not low <= value <= 1: raise ValueError(f"{name} must lie in {low}..1, got {value}")
         if not (0 <= self.w_a <= self.w_s < float("inf") and self.w_s > 0):
             raise ValueError(f"need 0 <= w_a <= w_s and w_s above 0, got {self.w_a} and {self.w_s}")
 

@@ -42,11 +42,11 @@ class VoiceSettings:
 
     def __post_init__(self):
         if not (1 <= self.quorum < self.expert <= self.reviewer and self.prior > 0):
-            raise ValueError("the weights must rise from 1 by way of quorum and expert to reviewer, with a prior above 0; "
-                             f"got {self.quorum}, {self.expert}, {self.reviewer} and {self.prior}")
+            raise ValueError("the weights must rise from 1 by way of quorum and expert to reviewer, with a "
+                             f"prior above 0; got {self.quorum}, {self.expert}, {self.reviewer} and {self.prior}")
         for name in ("topic", "told", "near"):
-            if not 0 <= getattr(self,
-                    name) <= 1: raise ValueError(f"{name} must lie in 0..1, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if not 0 <= value <= 1: raise ValueError(f"{name} must lie in 0..1, got {value}")
 
 # %% ../../nbs/mark/48c_voices.ipynb #a844a996
 @dataclass(frozen=True)
@@ -349,7 +349,7 @@ def _behind(d: _Dispute, claim: int, s: VoiceSettings) -> list[Voice]:
 
 # %% ../../nbs/mark/48c_voices.ipynb #3c09ab62
 def _settle(store: "MemoryStore", embedder: "Embedder", d: _Dispute, superseded: Mapping[int, int],
-        s: VoiceSettings) -> Settled | None:
+            s: VoiceSettings) -> Settled | None:
     if len(set(d.claims.values())) < 2 or not d.voices: return None
     holder, own = standing_claim(d.voices, s, d.people), [m for m in d.rows if m.kind == RESIDUAL]
     force = [m for m in own if m.id not in superseded]
@@ -357,7 +357,8 @@ def _settle(store: "MemoryStore", embedder: "Embedder", d: _Dispute, superseded:
     mine, others = [m for m in force if d.claims[m.id] == holder], [m for m in force if d.claims[m.id] != holder]
     if not others or not (mine or rest): return None
     behind = _behind(d, holder, s)
-    reason = f"{_counted(behind, d.people) or 'nobody'} {'stands' if len(behind) < 2 else 'stand'} behind what took its place"
+    stand = "stands" if len(behind) < 2 else "stand"
+    reason = f"{_counted(behind, d.people) or 'nobody'} {stand} behind what took its place"
     with store.transaction(DOMAIN):
         memory = mine[-1].id if mine else revive(store, DOMAIN, rest[-1], others[-1].id, embedder)
         for m in others: store.supersede(DOMAIN, m.id, memory, reason)

@@ -488,7 +488,7 @@ FULL = ("hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQu
         "and weights for eight of them, about an hour; with --memory-only a quarter of an hour; mark: "
         "450 questions of MedMCQA, about half an hour; map: all users of MovieLens 100k, about 40 minutes; "
         "designs: all conversations, about three minutes; reader: four hands, twenty minutes; "
-        "answers: six hands, about an hour; writer: trains a model, half an hour; trust: four lots, about an hour")
+        "answers: six hands, about an hour; writer: trains a model, half an hour; trust: four lots, 20 minutes")
 
 # %% ../nbs/92_cli.ipynb #cb124a5b
 def add_experiment(c: argparse.ArgumentParser):

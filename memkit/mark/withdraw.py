@@ -143,6 +143,7 @@ def forget_contributions(
     Raises `StoreError` or `ValueError`."""
     if (alias := store.alias(check_user(user))) and turns is not None and not turns: return Withdrawn()
     receipt = store.forget(DOMAIN, (), shared=(what := Contributed(alias, turns, (embedder,))))
+    if not what.done: return Withdrawn(receipts=(receipt,))    # neither they nor the domain have anything
     return Withdrawn(what.done.gone, tuple(m.id for _, m, _ in what.done.rebuilt), (receipt,))
 
 # %% ../../nbs/mark/45b_withdraw.ipynb #db513db7

@@ -25,7 +25,7 @@ def cmd_demo(a: argparse.Namespace):
     from memkit.core.records import to_dict
     from memkit.demo import run_demo
     from memkit.hybrid import read_corpus
-    turns, one, everything = run_demo(a.html, a.model, read_corpus(a.corpus, "skip" if a.skip_broken else "raise"))
+    turns, one, everything = run_demo(a.html, a.model, _corpus(a))
     if a.json:
         write_file(a.json,
                    json.dumps(to_dict({"turns": turns, "receipts": [one, everything]}), ensure_ascii=False, indent=1))
@@ -363,17 +363,28 @@ def _with_roles(bot, given: list[str]):   # the same assistant
         know(bot.store, user, role)
     return bot
 
+
+# %% ../nbs/92_cli.ipynb #corpus01
+def _without_paper(a: argparse.Namespace):   # any design but the hybrid chatbot
+    from memkit.mark import open_mark
+    from memkit.turn.assistants import open_assistant
+    if not a.corpus:
+        return open_assistant(a.assistant, store=a.store, model=a.model, embedder=a.embedder, prompted=a.prompted)
+    if a.assistant != "mark":
+        raise ValueError(f"--corpus is for the hybrid chatbot and mark; {a.assistant} has no documents")
+    return open_mark(a.store, a.model, _corpus(a), a.embedder, a.prompted)
+
+def _corpus(a: argparse.Namespace):   # its documents
+    from memkit.hybrid import read_corpus
+    return read_corpus(a.corpus or "own", "skip" if a.skip_broken else "raise")
+
 def _opened(a: argparse.Namespace):
     if a.assistant != "hybrid":
-        if a.paper or a.corpus != "own":
-            raise ValueError(f"--corpus and --paper belong to the hybrid chatbot; {a.assistant} has no corpus")
-        from memkit.turn.assistants import open_assistant
-        bot = open_assistant(a.assistant, store=a.store, model=a.model, embedder=a.embedder, prompted=a.prompted)
-        return _with_roles(bot, getattr(a, "role", []))
-    from memkit.hybrid import AS_IN_THE_PAPER, PAPER, HybridSettings, RetrieveSettings, open_chatbot, read_corpus
-    corpus = read_corpus(a.corpus, "skip" if a.skip_broken else "raise")
+        if a.paper: raise ValueError(f"--paper belongs to the hybrid chatbot, not to {a.assistant}")
+        return _with_roles(_without_paper(a), getattr(a, "role", []))
+    from memkit.hybrid import AS_IN_THE_PAPER, PAPER, HybridSettings, RetrieveSettings, open_chatbot
     how = (PAPER, AS_IN_THE_PAPER) if a.paper else (RetrieveSettings(), HybridSettings())
-    return open_chatbot(a.store, corpus, a.model, a.embedder, a.memory, *how, prompted=a.prompted)
+    return open_chatbot(a.store, _corpus(a), a.model, a.embedder, a.memory, *how, prompted=a.prompted)
 
 def _read() -> str | None:
     try: return input("> ").strip()
@@ -406,8 +417,8 @@ def add_models(c: argparse.ArgumentParser):
     "The options of commands that answer questions."
     c.add_argument("--model", default="embedded", help="embedded; a folder; a name on the hub such as microsoft/phi-2; "
                    "or http://host:port/v1#model (default: %(default)s)")
-    c.add_argument("--corpus", default="own", help="own, public, medquad, medmcqa, bioasq, symptoms, or a "
-                   ".jsonl/.json/.csv file with a text column (default: %(default)s)")
+    c.add_argument("--corpus", help="what the hybrid chatbot and mark answer from: own, public, medquad, medmcqa, "
+                   "bioasq, symptoms, or a .jsonl/.json/.csv file with a text column (default: own; mark: nothing)")
     c.add_argument("--skip-broken", action="store_true", help="leave broken records of the corpus out, and say which")
 
 # %% ../nbs/92_cli.ipynb #ebb7fa45

@@ -392,6 +392,13 @@ def test_work_once_learns_for_every_user(place, capsys):
     assert "nothing waits" in run(capsys, "work", "--assistant", "malp", "--store", place, "--list")[1]
 
 
+def test_mark_answers_with_documents_beside_it(capsys, monkeypatch, tmp_path, corpus, server, home):
+    argv = ("chat", "--assistant", "mark", "--corpus", corpus, "--model", f"{server.url}#m", "--store", tmp_path/"s.db")
+    code, *_ = run(capsys, *argv, said="How do I treat a burn?\n", monkeypatch=monkeypatch)
+    assert code == 0 and "burn" in json.dumps([r.body["messages"] for r in server.posts]).lower().replace("how do i treat a burn", "")
+    one_line(*run(capsys, "chat", "--assistant", "malp", "--corpus", corpus), "malp has no documents")
+
+
 def test_work_says_what_was_given_up_and_why_and_tries_it_again(tmp_path, capsys):
     from memkit.store.jobs import jobs, put_back
     left_behind(tmp_path/"s.db", users=("ann",))

@@ -143,8 +143,9 @@ def test_every_file_is_named_in_the_readme():
 
 CONSUMER = ("am", "an", "ao")       # wrote what consumers ask of medical documents
 LATER = ("ar", "as", "at")              # asked more about others' conversations, and for everything
+TALKERS = ("au", "av")                  # wrote conversations alone, with the words that answer
 GATE = ("bb", "bc", "bd", "be", "bf")   # wrote what may be shared, and what names a person or opens a door
-HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in CONSUMER + LATER + GATE)
+HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in CONSUMER + LATER + TALKERS + GATE)
 LATE = ("y", "z", "aa", "ab")      # wrote fewer rows, and no health statements
 TALKS = ("ac", "ad", "ae", "af")   # wrote conversations, emergencies and entailments alone
 WANTS = ("aj", "ak", "al")         # wrote emergencies and what a message wants
@@ -164,6 +165,18 @@ def test_later_questions_name_the_words_that_answer(hand):
         assert all(quote in said[q["id"]][n] for n, quote in zip(q["needs"], q["quotes"])), q["ask"]
     asks = rows(f"voices/{hand}/overview.jsonl")
     assert len({r["text"] for r in asks}) == 60 and sum(r["overview"] for r in asks) == 30
+
+
+@pytest.mark.parametrize("hand", TALKERS)
+def test_conversations_name_the_words_that_answer(hand):
+    found = rows(f"voices/{hand}/conversations.jsonl")
+    assert len(found) >= 20 and {c["hand"] for c in found} == {hand} and len({c["id"] for c in found}) == len(found)
+    for c in found:
+        said = {f"{i}.{j}": t for i, s in enumerate(c["sessions"], 1) for j, t in enumerate(s["say"], 1)}
+        for q in c["questions"]:
+            assert bool(q["needs"]) == (q["kind"] != "unsaid") and len(q["needs"]) == len(q["quotes"]), q["ask"]
+            assert all(int(n.split(".")[0]) <= q["after"] and quote in said[n] for n, quote in zip(q["needs"], q["quotes"])), q["ask"]
+            assert not q["needs"] or any(re.search(p, q["gold"], re.I) for p in q["accept"]), q["ask"]
 
 
 @pytest.mark.parametrize("hand", GATE)

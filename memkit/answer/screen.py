@@ -47,7 +47,8 @@ _AGES = {"baby under 1": 1, "child under 2": 2, "child under 5": 5, "child under
 _NUMBER = rf"(\d{{1,2}}|{'|'.join(_NUMBERS)})"
 _AGED = re.compile(rf"\b{_NUMBER}[ -](day|week|wk|month|mth|mo|year|yr)s?[ -]?(?:old\b|of age\b)|"
                    rf"\b(?!(?:it|that|there|here|this|what)\b)[a-z]+(?:'s| is| turns| turned) (?:only |just |about )?"
-                   rf"{_NUMBER} (day|week|month)s?\b(?! (?:pregnant|late|early|gone|in\b|into|off|away|ago|since|long))|"
+                   rf"{_NUMBER} (day|week|month)s?\b"
+                   r"(?! (?:pregnant|late|early|gone|in\b|into|off|away|ago|since|long))|"
                    rf"\b(?:is|she's|he's|i'm|am|turns|turned|turning|aged?|just|now) {_NUMBER}"
                    r"(?= ?(?:$|[,.;!?)]|and |now\b|next |this ))", re.I)
 

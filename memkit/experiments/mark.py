@@ -79,31 +79,29 @@ def free_texts(
 # %% ../../nbs/experiments/79a_mark.ipynb #24676dca
 def measured(
     size: Size, model: LanguageModel, embedder: Embedder,
-    choices: Sequence[Choice],   # from which questions are drawn
-    name: str,                   # of these, in words
+    choices: Sequence[Choice], name: str,    # from which questions are drawn, and their name in words
     seed: int = 0, progress: bool = True, prompted: bool = False,   # prompted: agents that ask the model
 ) -> dict[str, Any]:
     "Everything, on given questions (MARK §3.1); raises `ValueError` for none."
     from memkit.core.store import MemoryStore
     started, picker = utc_now(), Picker(model)
+    if not choices: raise ValueError("there is no question to ask; give at least one")
     taught, others = taught_and_others(choices, size.taught, size.others, seed)
-    if not taught: raise ValueError("there is no question to ask; give at least one")
     played, (first, lessons) = scenario(model), teach(picker, taught, seed, progress)
     with MemoryStore(":memory:") as store:
-        agents = prompted_agents(model) if prompted else embedded_agents(embedder)
-        builder = Builder(store, embedder, agents)
+        builder = Builder(store, embedder, agents := prompted_agents(model) if prompted else embedded_agents(embedder))
         learned = learn(lessons, store, builder, RefinedSearch(store, embedder, PAPER_SETTINGS))
         asked = ask_again(picker, taught, others, lessons, first, learned, embedder, seed, progress)
         manners = by_manner(picker, taught, lessons, learned, asked, agents, embedder, seed, progress)
         scored = free_texts(model, taught, asked, first, embedder, size.texts, seed, progress)
         again, after = second_round(picker, taught, asked, learned, builder, seed, size.errors)
-        planned = planner_rows(picker, taught, learned, seed)
+        planned = [*manners, *planner_rows(picker, taught, learned, seed)]
         builder.close()
-    rows = all_rows(lessons, learned, asked, scored, again, after)
-    rows = [*table_1_rows(rows, 1000*learned.seconds), *rows, *manners, *planned, *table_7_rows()]
+    made = all_rows(lessons, learned, asked, scored, again, after)
+    rows = [*table_1_rows(made, 1000*learned.seconds), *made, *planned, *table_7_rows()]
     where = provenance(seed, [model.name], embedder.name, {name: [c.text for c in (*taught, *others)]}, started)
-    more = {"size": asdict(size), "prompted": prompted, "build_ms_per_exchange": 1000*learned.seconds}
-    return json_copy(result("mark", where | more, rows) | {"answers": kept(scored), "scenario": played})
+    where |= {"size": asdict(size), "prompted": prompted, "build_ms_per_exchange": 1000*learned.seconds}
+    return json_copy(result("mark", where, rows) | {"answers": kept(scored), "scenario": played})
 
 # %% ../../nbs/experiments/79a_mark.ipynb #784cf23a
 def all_rows(

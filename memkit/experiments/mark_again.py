@@ -11,6 +11,7 @@ __all__ = ['AGAIN', 'MEMORY', 'NO_FLOOR', 'DEFAULT', 'OTHER', 'SAME', 'COLLEAGUE
 
 # %% ../../nbs/experiments/79c_mark_again.ipynb #a57541cf
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,8 @@ from ..core.embed import Embedder
 from ..core.records import new_id
 from ..evaluate.cost import TABLE_6
 from ..evaluate.intervals import Interval, share
-from .mark_lessons import EXPERT, EXPERTS, Learned, Lesson, conversation_rows, converse, learn, recalled, texts
+from .mark_lessons import (EXPERT, EXPERTS, Learned, Lesson, conversation_rows, converse, learn,
+                                             recalled, texts)
 from .mark_questions import MANNERS, YES, Choice, Picker, reworded, shuffled, without_answer
 from .result import figure
 from ..mark.agents import RefinedMemoryAgent
@@ -171,6 +173,7 @@ def _heard(row: str, learned: Learned) -> dict[str, Any]:
     share_of = share(sum(bool(a[RESIDUAL]) for a in learned.added), len(learned.added))
     return figure("Experiment 3", row, "conversations the domain learned from", share_of)
 
+# %% ../../nbs/experiments/79c_mark_again.ipynb #manners3b
 def by_manner(
     picker: Picker,
     choices: Sequence[Choice],     # taught questions
@@ -187,15 +190,14 @@ def by_manner(
     if not lessons or all(asked.right[AGAIN]): return []
     again, words = [shuffled(c, seed + 1) for c in choices], [reworded(c, seed + 1) for c in choices]
     users, rows = [EXPERTS[i % len(EXPERTS)] for i in range(len(choices))], [_heard(MEMORY, learned)]
-    for manner in MANNERS[1:]:
+    for manner, row in ((m, f"memory, {m} expert") for m in MANNERS[1:]):
         said = [converse(picker, l.choice, l.user, seed=seed, first=l.picks[0], manner=manner) for l in lessons]
-        with MemoryStore(":memory:") as store:
-            builder = Builder(store, embedder, agents)
+        with MemoryStore(":memory:") as store, closing(Builder(store, embedder, agents)) as builder:
             now = learn(said, store, builder, RefinedSearch(store, embedder, PAPER_SETTINGS))
             memories = [texts(recalled(now.search, u, q)) for u, q in zip(users, words)]
-            builder.close()
-        row, right = f"memory, {manner} expert", _answers(picker, again, words, memories, progress, f"{manner} expert")
-        rows += [figure("Experiment 3", row, "errors removed", errors_removed(right, asked.right[AGAIN])), _heard(row, now)]
+        right = _answers(picker, again, words, memories, progress, row)
+        fewer = errors_removed(right, asked.right[AGAIN])
+        rows += [figure("Experiment 3", row, "errors removed", fewer), _heard(row, now)]
     return rows
 
 

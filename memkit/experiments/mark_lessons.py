@@ -69,18 +69,19 @@ def converse(
     manner: str = "direct",           # of the expert, one of `MANNERS`
 ) -> Lesson:
     "Ask, and correct until the choice is right (MARK §3.1.2; the expert is simulated)."
-    asked, said, picks, uses = question or c.question, [], [], []
+    asked, said, picks, uses, option = question or c.question, [], [], [], None
     while True:
         prompt = _prompt(picker, c, asked, memories, said)
         pick = first if first is not None and not picks else picker.pick(asked, c.options, memories, said)
-        option, before = None if pick is None else c.options[pick], c.options[picks[-1]] if picks and picks[-1] is not None else None
         picks.append(pick)
-        said.append((asked, told(option, before)))
+        option, last = None if pick is None else c.options[pick], option
+        said.append((asked, told(option, last)))
         uses.append(turn_use(asked, _reply(picker.model, prompt, said[-1][1]), picker.model))
         if pick == c.right or len(picks) > turns: break
         asked = correction(c, pick, len(picks), seed, manner)
     done = [(random.Random(f"yes {seed} {c.id}").choice(YES), "")] if pick == c.right and len(picks) > 1 else []
-    return Lesson(c, user, (*said, *done), tuple(picks), replace(session_use(uses, [p == c.right for p in picks]), turns=len(picks) - 1))
+    use = session_use(uses, [p == c.right for p in picks])
+    return Lesson(c, user, (*said, *done), tuple(picks), replace(use, turns=len(picks) - 1))
 
 # %% ../../nbs/experiments/79b_mark_lessons.ipynb #5b069d62
 def conversation_rows(

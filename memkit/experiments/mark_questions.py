@@ -245,7 +245,8 @@ class Picker:
 
 # %% ../../nbs/experiments/79_mark_questions.ipynb #45a303cb
 MOST_TURNS = 4  # corrections in a conversation; the largest of the paper's Table 4
-_FIRST = ("No, it is {x}", "That isn't right, it is {x}", "Not quite: the answer is {x}", "Actually, it is {x}", "It is {x}, not {p}")
+_FIRST = ("No, it is {x}", "That isn't right, it is {x}", "Not quite: the answer is {x}", "Actually, it is {x}",
+          "It is {x}, not {p}")
 _AGAIN = ("I still say it is {x}, not {p}", "Please look again: the answer is {x}", "No, the right answer here is {x}")
 YES = ("Yes, that is right.", "Exactly, thank you.", "Right, that is what I meant.")
 
@@ -269,7 +270,7 @@ def reasons(
 
 
 # %% ../../nbs/experiments/79_mark_questions.ipynb #manners1
-MANNERS = ("direct", "polite", "indirect", "questioning")   # how a simulated expert may correct; the first is the usual one
+MANNERS = ("direct", "polite", "indirect", "questioning")   # in which an expert may correct; direct is usual
 
 @lru_cache(1)
 def _sayings() -> dict[tuple[str, str], tuple[str, ...]]:   # by manner and turn ('first' or 'again')
@@ -279,6 +280,7 @@ def _sayings() -> dict[tuple[str, str], tuple[str, ...]]:   # by manner and turn
         out[key] = (*out.get(key, ()), row["text"])
     return out
 
+# %% ../../nbs/experiments/79_mark_questions.ipynb #manners1b
 def correction(
     c: Choice,
     picked: int | None,      # what the model chose; None: nothing

@@ -143,7 +143,7 @@ def test_every_file_is_named_in_the_readme():
 
 CONSUMER = ("am", "an", "ao")       # wrote what consumers ask of medical documents
 LATER = ("ar", "as", "at")              # asked more about others' conversations, and for everything
-TALKERS = ("au", "av")                  # wrote conversations alone, with the words that answer
+TALKERS = ("au", "av", "aw", "ax")            # wrote conversations alone, with the words that answer
 GATE = ("bb", "bc", "bd", "be", "bf")   # wrote what may be shared, and what names a person or opens a door
 HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in CONSUMER + LATER + TALKERS + GATE)
 LATE = ("y", "z", "aa", "ab")      # wrote fewer rows, and no health statements

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['plane', 'TasteMap', 'taste_map', 'nearest_rated', 'map_words', 'draw_taste']
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #3313d413
+# %% ../../nbs/widgets/84j_taste_map.ipynb #4d016401
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,11 +18,11 @@ from ..maprec.recommend import Recommendation, named
 from .report import many
 from .scene import Scene, listed, one_line, short, width_of
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #ee71a550
+# %% ../../nbs/widgets/84j_taste_map.ipynb #f14ff79b
 if TYPE_CHECKING:
     from memkit.maprec.own import ItemSpace
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #4f2e05d7
+# %% ../../nbs/widgets/84j_taste_map.ipynb #ca5a382e
 def plane(
     vectors: np.ndarray,   # [n, dim]
 ) -> tuple[np.ndarray, tuple[float, float]]:  # [n, 2] places; shares of the variance along each direction, 0..1
@@ -38,7 +38,7 @@ def plane(
     across, up = (*np.clip(values[::-1][:n]/total, 0, 1), 0.)[:2]
     return places, (float(across), float(up))
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #8dfaa7b3
+# %% ../../nbs/widgets/84j_taste_map.ipynb #9a8ced93
 @dataclass(frozen=True, eq=False)
 class TasteMap:
     "Works and their places on a plane."
@@ -54,7 +54,7 @@ class TasteMap:
 
     def __post_init__(self): object.__setattr__(self, "_rows", {key_of(i): n for n, i in enumerate(self.items)})
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #6a207072
+# %% ../../nbs/widgets/84j_taste_map.ipynb #861c8eba
 def taste_map(
     space: "ItemSpace",
     items: Sequence[Item],   # works to be shown
@@ -72,7 +72,7 @@ def taste_map(
     often = sorted(of, key=lambda g: (-len(of[g]), g))[:most]
     return TasteMap(items, places, shown, tuple((g, *map(float, np.median(places[of[g]], 0))) for g in often))
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #9e3645d9
+# %% ../../nbs/widgets/84j_taste_map.ipynb #868c747c
 def nearest_rated(
     space: "ItemSpace",
     item: Item,
@@ -89,7 +89,7 @@ def _near_words(space: "ItemSpace", r: Recommendation, rated: Sequence[Rated]) -
     like = f", most like {named(near[0].item)}, rated {near[0].rating:g} ({near[1]:.2f})" if near else ""
     return f"{named(r.item)}, expected {r.expected:.1f}{like}"
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #4179642e
+# %% ../../nbs/widgets/84j_taste_map.ipynb #ec75482c
 def map_words(
     m: TasteMap,
     space: "ItemSpace",
@@ -105,7 +105,7 @@ def map_words(
     if off: out += f" {many(off, 'rated work')} {'is' if off == 1 else 'are'} not on this map."
     return out + listed("Recommended", [f"{n}. {_near_words(space, r, rated)}" for n, r in enumerate(told, 1)], 12)
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #a56faa2f
+# %% ../../nbs/widgets/84j_taste_map.ipynb #ff43c8db
 _STARS = (("red", "on"), ("orange", "ink"), ("mauve", "ink"), ("green", "ink"), ("deep", "on"))   # of 1 to 5 stars
 _LEFT, _TOP, _WIDE, _HIGH, _MARK = 14, 34, 690, 250, 17   # of the map, and of a sign on it
 _CROWD = 60                                               # rated works, from which on their signs are small
@@ -127,33 +127,46 @@ def _rated_signs(s: Scene, m: TasteMap, rated: Sequence[Rated]):
         colour, ink = _look(r.rating)
         s.box(at[0] - size/2, at[1] - size/2, size, size, colour, f"{named(r.item)}: you gave {r.rating:g}", "paper",
               radius=size/2)
-        if size == _MARK: s.text(*at, _half(r.rating), 11, True, ink, "center")
+        if size == _MARK: s.text(*at, _half(r.rating), 9 if r.rating % 1 else 11, True, ink, "center")
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #cb8a0edd
-def _told_signs(s: Scene, m: TasteMap, told: Sequence[Recommendation]):
+def _free(at: tuple[float, float], half: float, taken: list[tuple[float, float, float]]) -> tuple[float, float] | None:
+    "The place, or one beside it, where a sign of this half width touches none that is there; None: there is no room."
+    for dx, dy in ((0, 0), (0, -17), (0, 17), (17, 0), (-17, 0), (0, -34), (0, 34), (34, 0), (-34, 0)):
+        x, y = at[0] + dx, min(max(at[1] + dy, _TOP + 9), _TOP + _HIGH - 9)
+        if not any(abs(x - a) < half + b and abs(y - c) < 16 for a, b, c in taken):
+            taken.append((x, half, y))
+            return x, y
+    return None
+
+# %% ../../nbs/widgets/84j_taste_map.ipynb #65ed09c1
+def _told_places(m: TasteMap, told: Sequence[Recommendation], taken: list) -> list[tuple]:
+    "Number, recommendation, place, and where its sign goes: beside its place where that is taken."
+    on = [(n, r, _on(m, r.item)) for n, r in enumerate(told, 1)]
+    return [(n, r, at, _free(at, _MARK/2, taken) or at) for n, r, at in on if at]
+
+def _told_signs(s: Scene, places: Sequence[tuple]):
     "A square with its place on the list for each work that is recommended."
-    for n, r in enumerate(told, 1):
-        if (at := _on(m, r.item)) is None: continue
+    for n, r, at, (x, y) in places:
         title = f"{n}. {named(r.item)}: expected {r.expected:.1f}"
         with s.group(key=f"{r.item.domain}/{r.item.id}"):
-            s.box(at[0] - _MARK/2, at[1] - _MARK/2, _MARK, _MARK, "navy", title, "paper")
-            s.text(*at, str(n), 11, True, "on", "center")
+            if (x, y) != at: s.line(*at, x, y, "navy", 2)
+            s.box(x - _MARK/2, y - _MARK/2, _MARK, _MARK, "navy", title, "paper").text(x, y, str(n), 11, True, "on", "center")
 
-def _ground(s: Scene, m: TasteMap):
-    "All works as dots, and the names of genres where most of their works are, where there is room."
+def _dots(s: Scene, m: TasteMap):
+    "All works."
     s.box(_LEFT, _TOP, _WIDE, _HIGH, "card", radius=4)
     dot = 3 if len(m.items) > 600 else 4
-    at = [(_LEFT + 12 + (_WIDE - 24)*x - dot/2, _TOP + 12 + (_HIGH - 24)*y - dot/2) for x, y in m.places]
-    s.fill(((x, y, dot, dot) for x, y in at), "faint")
-    taken = []
-    for name, gx, gy in m.genres:
-        x, y, half = _LEFT + 12 + (_WIDE - 24)*gx, _TOP + 12 + (_HIGH - 24)*gy, width_of(name, 13, True)/2
-        x = min(max(x, _LEFT + half + 6), _LEFT + _WIDE - half - 6)
-        if any(abs(x - a) < half + b + 4 and abs(y - c) < 17 for a, b, c in taken): continue
-        taken.append((x, half, y))
-        s.box(x - half - 3, y - 8, 2*half + 6, 16, "card").text(x, y, name, 13, True, "soft", "center")
+    s.fill(((x - dot/2, y - dot/2, dot, dot) for x, y in (_on(m, i) for i in m.items)), "faint")
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #b76d5782
+def _genre_names(s: Scene, m: TasteMap, taken: list[tuple[float, float, float]]):
+    "Each genre where the middle of its works is, or beside it."
+    for name, gx, gy in m.genres:
+        half = width_of(name, 13, True)/2 + 2
+        x, y = _LEFT + 12 + (_WIDE - 24)*gx, _TOP + 12 + (_HIGH - 24)*gy
+        at = _free((min(max(x, _LEFT + half + 4), _LEFT + _WIDE - half - 4), y), half, taken)
+        if at: s.box(at[0] - half, at[1] - 8, 2*half, 16, "card").text(*at, name, 13, True, "soft", "center")
+
+# %% ../../nbs/widgets/84j_taste_map.ipynb #097210e1
 def _legend(s: Scene, m: TasteMap, told: Sequence[Recommendation]):
     "What the signs are, and the titles that the numbers stand for."
     x = _LEFT
@@ -173,7 +186,7 @@ def _legend(s: Scene, m: TasteMap, told: Sequence[Recommendation]):
         s.text(left, y, f"{n}", 14, True).text(left + 24, y, named(r.item), 14, width=room - 64)
         s.text(left + room, y, f"{r.expected:.1f}", 14, align="right")
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #1538f00c
+# %% ../../nbs/widgets/84j_taste_map.ipynb #0dd79870
 def draw_taste(
     m: TasteMap,
     space: "ItemSpace",
@@ -184,8 +197,11 @@ def draw_taste(
     "Works as dots, the rated ones by their stars, the recommended ones numbered (ours)."
     told = list(told)[:8]
     s = Scene(1100, _TOP + _HIGH + 8, map_words(m, space, rated, told), caption)
-    _ground(s, m)
+    taken = [(at[0], _MARK/2, at[1]) for r in rated if (at := _on(m, r.item))]
+    _dots(s, m)
+    signs = _told_places(m, told, taken)
+    _genre_names(s, m, taken)
     _rated_signs(s, m, rated)
-    _told_signs(s, m, told)
+    _told_signs(s, signs)
     _legend(s, m, told)
     return s

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['plane', 'TasteMap', 'taste_map', 'nearest_rated', 'map_words', 'draw_taste']
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #4d016401
+# %% ../../nbs/widgets/84j_taste_map.ipynb #09ef3056
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,11 +18,11 @@ from ..maprec.recommend import Recommendation, named
 from .report import many
 from .scene import Scene, listed, one_line, short, width_of
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #f14ff79b
+# %% ../../nbs/widgets/84j_taste_map.ipynb #20a87fed
 if TYPE_CHECKING:
     from memkit.maprec.own import ItemSpace
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #ca5a382e
+# %% ../../nbs/widgets/84j_taste_map.ipynb #25c675bf
 def plane(
     vectors: np.ndarray,   # [n, dim]
 ) -> tuple[np.ndarray, tuple[float, float]]:  # [n, 2] places; shares of the variance along each direction, 0..1
@@ -38,7 +38,7 @@ def plane(
     across, up = (*np.clip(values[::-1][:n]/total, 0, 1), 0.)[:2]
     return places, (float(across), float(up))
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #9a8ced93
+# %% ../../nbs/widgets/84j_taste_map.ipynb #da3cd5ee
 @dataclass(frozen=True, eq=False)
 class TasteMap:
     "Works and their places on a plane."
@@ -54,7 +54,7 @@ class TasteMap:
 
     def __post_init__(self): object.__setattr__(self, "_rows", {key_of(i): n for n, i in enumerate(self.items)})
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #861c8eba
+# %% ../../nbs/widgets/84j_taste_map.ipynb #30909f7d
 def taste_map(
     space: "ItemSpace",
     items: Sequence[Item],   # works to be shown
@@ -72,7 +72,7 @@ def taste_map(
     often = sorted(of, key=lambda g: (-len(of[g]), g))[:most]
     return TasteMap(items, places, shown, tuple((g, *map(float, np.median(places[of[g]], 0))) for g in often))
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #868c747c
+# %% ../../nbs/widgets/84j_taste_map.ipynb #18953934
 def nearest_rated(
     space: "ItemSpace",
     item: Item,
@@ -89,7 +89,7 @@ def _near_words(space: "ItemSpace", r: Recommendation, rated: Sequence[Rated]) -
     like = f", most like {named(near[0].item)}, rated {near[0].rating:g} ({near[1]:.2f})" if near else ""
     return f"{named(r.item)}, expected {r.expected:.1f}{like}"
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #ec75482c
+# %% ../../nbs/widgets/84j_taste_map.ipynb #d8354eae
 def map_words(
     m: TasteMap,
     space: "ItemSpace",
@@ -105,7 +105,7 @@ def map_words(
     if off: out += f" {many(off, 'rated work')} {'is' if off == 1 else 'are'} not on this map."
     return out + listed("Recommended", [f"{n}. {_near_words(space, r, rated)}" for n, r in enumerate(told, 1)], 12)
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #ff43c8db
+# %% ../../nbs/widgets/84j_taste_map.ipynb #439add08
 _STARS = (("red", "on"), ("orange", "ink"), ("mauve", "ink"), ("green", "ink"), ("deep", "on"))   # of 1 to 5 stars
 _LEFT, _TOP, _WIDE, _HIGH, _MARK = 14, 34, 690, 250, 17   # of the map, and of a sign on it
 _CROWD = 60                                               # rated works, from which on their signs are small
@@ -138,7 +138,7 @@ def _free(at: tuple[float, float], half: float, taken: list[tuple[float, float, 
             return x, y
     return None
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #65ed09c1
+# %% ../../nbs/widgets/84j_taste_map.ipynb #eef7cdfd
 def _told_places(m: TasteMap, told: Sequence[Recommendation], taken: list) -> list[tuple]:
     "Number, recommendation, place, and where its sign goes: beside its place where that is taken."
     on = [(n, r, _on(m, r.item)) for n, r in enumerate(told, 1)]
@@ -166,9 +166,9 @@ def _genre_names(s: Scene, m: TasteMap, taken: list[tuple[float, float, float]])
         at = _free((min(max(x, _LEFT + half + 4), _LEFT + _WIDE - half - 4), y), half, taken)
         if at: s.box(at[0] - half, at[1] - 8, 2*half, 16, "card").text(*at, name, 13, True, "soft", "center")
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #097210e1
-def _legend(s: Scene, m: TasteMap, told: Sequence[Recommendation]):
-    "What the signs are, and the titles that the numbers stand for."
+# %% ../../nbs/widgets/84j_taste_map.ipynb #5322a56c
+def _legend(s: Scene, m: TasteMap):
+    "What the signs are."
     x = _LEFT
     s.text(x, 18, "your stars", 13, colour="soft")
     x += width_of("your stars", 13) + 12
@@ -179,19 +179,28 @@ def _legend(s: Scene, m: TasteMap, told: Sequence[Recommendation]):
     s.text(x + 38, 18, "recommended", 13, colour="soft")
     s.box(x + 150, 16, 4, 4, "faint").text(x + 162, 18, "any other work", 13, colour="soft")
     s.text(_LEFT + _WIDE, 18, f"shows {sum(m.shown):.0%} of the differences", 13, colour="soft", align="right")
-    left, room = _LEFT + _WIDE + 16, 1100 - _LEFT - _WIDE - 30
-    s.text(left, 18, "Recommended", 14, True)
-    for n, r in enumerate(told, 1):
-        y = _TOP + 12 + 30*(n - 1)
-        s.text(left, y, f"{n}", 14, True).text(left + 24, y, named(r.item), 14, width=room - 64)
-        s.text(left + room, y, f"{r.expected:.1f}", 14, align="right")
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #0dd79870
+def _list(s: Scene, told: Sequence[Recommendation], before: Sequence[Recommendation]):
+    "The titles that the numbers stand for; where the list was another one before, from where each came."
+    x, room, y = _LEFT + _WIDE + 16, 1100 - _LEFT - _WIDE - 30, lambda n: _TOP + 12 + 30*n
+    s.text(x, 18, "before" if before else "Recommended", 14, True, "soft" if before else "ink")
+    old = {key_of(r.item): n for n, r in enumerate(before)}
+    left = x + 160 if before else x
+    if before: s.text(left, 18, "now", 14, True)
+    for n, r in enumerate(before): s.text(x, y(n), named(r.item), 12, colour="soft", width=126)
+    for n, r in enumerate(told):
+        if (was := old.get(key_of(r.item))) is not None:
+            s.line(x + 128, y(was), left - 4, y(n), "blue" if was != n else "faint", 2.5 if was != n else 1.5)
+        s.text(left, y(n), f"{n + 1}", 14, True).text(left + 16, y(n), named(r.item), 14, width=room - 60 - (left - x))
+        s.text(x + room, y(n), f"{r.expected:.1f}", 14, align="right")
+
+# %% ../../nbs/widgets/84j_taste_map.ipynb #cdf01eb1
 def draw_taste(
     m: TasteMap,
     space: "ItemSpace",
     rated: Sequence[Rated] = (),
     told: Sequence[Recommendation] = (),   # what is recommended, best first; the first 8 are drawn
+    before: Sequence[Recommendation] = (), # what was, where that is to be compared
     caption: str = "",
 ) -> Scene:
     "Works as dots, the rated ones by their stars, the recommended ones numbered (ours)."
@@ -203,5 +212,6 @@ def draw_taste(
     _genre_names(s, m, taken)
     _rated_signs(s, m, rated)
     _told_signs(s, signs)
-    _legend(s, m, told)
+    _legend(s, m)
+    _list(s, told, list(before)[:8])
     return s

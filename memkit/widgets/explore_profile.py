@@ -5,16 +5,16 @@
 # %% auto #0
 __all__ = ['SHOWN', 'FOLLOWED', 'MOST', 'tried_on', 'moves', 'gone', 'moved_words', 'noted', 'ProfilePanel', 'explore_profile']
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #a767d3b8
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #08bdce28
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fastcore.basics import patch
 
-from ..core.records import Memory
 from ..maprec.assistant import MapAssistant, row_key
 from ..maprec.items import Item, Rated, check_rating
-from ..maprec.profile import profile, put_rating, take_back
+from ..maprec.profile import RATING, profile, put_rating, take_back
 from ..maprec.recommend import Recommendation, Recommended, Wanted, named, recommend
 from .panel import Panel, _reason, given, press_button
 from .profile_view import in_order_of, profile_view, table_row, title_matches, why_lines, work_name
@@ -22,7 +22,12 @@ from .report import many
 from .scene import Scene, listed, one_line, ordinal, short
 from .taste_map import TasteMap, draw_taste, taste_map
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #112a1958
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #c99f8ebf
+if TYPE_CHECKING:
+    from datetime import datetime
+    from memkit.core.store import MemoryStore
+
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #29886651
 def tried_on(
     rated: Sequence[Rated],
     tried: Mapping[str, float],    # by `work_name`: stars, 0 where the rating is taken back
@@ -35,7 +40,7 @@ def tried_on(
         if item and stars: now[name] = Rated(item, stars, old and old.at)
     return list(now.values())
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #366e88f6
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #68276653
 SHOWN, FOLLOWED, MOST = 8, 30, 200   # recommendations; places followed in the old list; rows of the table
 
 def moves(
@@ -51,7 +56,7 @@ def gone(before: Sequence[Recommendation], now: Sequence[Recommendation], most: 
     there = {row_key(r.item) for r in now}
     return [(n, r.item) for n, r in enumerate(before[:most], 1) if row_key(r.item) not in there]
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #c8d36153
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #099b9c0c
 def moved_words(
     before: Sequence[Recommendation],
     now: Sequence[Recommendation],
@@ -67,16 +72,21 @@ def moved_words(
     parts = ([f"new on the list: {', '.join(new[:2])}{f' and {len(new) - 2} more' if len(new) > 2 else ''}"] if new else [])
     return out + "; ".join([*parts, *([f"up: {up[0]}"] if up else [])]) + "."
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #346bf49c
-def noted(
-    memories: Iterable[Memory],
-    kind: str,                     # "wish" or "seen"; a domain may follow after a colon
-) -> list[tuple[Item, Memory]]:
-    "The items that a user wishes for, or has seen."
-    mine = [m for m in memories if m.kind.split(":")[0] == kind and m.meta.get("item")]
-    return [(Item(**m.meta["item"]), m) for m in mine]
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #6cd3ccf3
+_LISTS = "list"    # the encoder's name under which the two lists stand
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #2f638739
+def noted(
+    store: "MemoryStore",
+    user: str,
+    kind: str,                            # "wish" or "seen"
+) -> list[tuple[Item, "datetime"]]:       # and when it was noted, oldest first
+    "What a user wishes for, or has seen without rating it."
+    view, rated = store.in_force(user, _LISTS), {work_name(r.rated.item) for r in profile(store, user)}
+    mine = [view.memory(i) for i, k in zip(view.ids.tolist(), view.kinds) if k.partition(":")[0] == kind]
+    found = [(Item(**m.meta["item"]), m.at) for m in mine if m.meta.get("item")]
+    return [(item, at) for item, at in found if work_name(item) not in rated]
+
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #b0b3967d
 class ProfilePanel(Panel):
     "A user's profile on a page, to be looked at and steered (ours)."
     def __init__(self, assistant: MapAssistant, user: str, key: str | None = None):
@@ -94,7 +104,7 @@ class ProfilePanel(Panel):
         super().__init__({"view": self._view, "domain": domain, "trying": trying}, self._draw,
                          key and f"{key} of {self.user}", [[domain, trying, self._keep, self._undo], [self._view]])
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #2caf9e9a
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #fc01d25f
 _ACTS = ("rate", "take_back", "add", "look_for", "suggest", "sort", "show", "why", "keep", "undo")
 
 @patch
@@ -117,12 +127,13 @@ def _work(self: ProfilePanel, key: str) -> Item:
     return item
 
 @patch
-def _known(self: ProfilePanel) -> dict[str, Item]:
+def _known(self: ProfilePanel) -> Mapping[str, Item]:
+    "Every work that can be rated, by its name."
     store, user = self.assistant.store, self.user
-    noted_too = [i for kind in ("wish", "seen") for i, _ in noted(store.list(user), kind)]
-    return {work_name(i): i for i in (*noted_too, *(r.rated.item for r in profile(store, user)))} | self._works
+    told = [r.rated.item for r in profile(store, user)] + [i for k in ("wish", "seen") for i, _ in noted(store, user, k)]
+    return ChainMap(self._works, {work_name(i): i for i in told})
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #a0c1b68d
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #50656d06
 @patch
 def rate(self: ProfilePanel, key: str, stars: float):
     "Give a work stars: stored at once, or only tried where `trying` is set. Raises `LookupError`, `ValueError`."
@@ -151,7 +162,7 @@ def undo(self: ProfilePanel):
     "Try nothing any more."
     self._put(tried={})
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #b0753d13
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #92b5b0c0
 @patch
 def _write(self: ProfilePanel, changes: Mapping[str, float]):
     "Store ratings, 0 where one is taken back: all or none."
@@ -166,7 +177,7 @@ def _write(self: ProfilePanel, changes: Mapping[str, float]):
     left = {k: v for k, v in value["tried"].items() if k not in changes}
     self._put(tried=left, added=[k for k in value["added"] if k not in changes])
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #34091744
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #a763c134
 @patch
 def add(self: ProfilePanel, key: str):
     "Put a work on top of the table, to be rated. Raises `LookupError`."
@@ -187,7 +198,7 @@ def suggest(self: ProfilePanel, text: str):
     about = lambda i: ", ".join((i.domain, *i.genres[:2]))
     self._view.found = [{"key": work_name(i), "name": short(named(i), 60), "about": about(i)} for i in fits]
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #7ecc0f21
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #ecf0974e
 @patch
 def sort(self: ProfilePanel, by: str):
     "Sort by a column; again, the other way round. Raises `ValueError`."
@@ -206,31 +217,31 @@ def why(self: ProfilePanel, key: str):
     "Open the reasons of a recommendation, or fold them again."
     self._put(why="" if self._view.value["why"] == key else key)
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #13182149
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #ebc797df
 @patch
 def rows(self: ProfilePanel) -> dict[str, list[dict]]:
-    "The rows of each tab as they are shown, `ratings` with what is tried."
-    a, user, value = self.assistant, self.user, self._view.value
-    memories = {m.id: m for m in a.store.list(user)}
-    mine = [(r.rated, r.rated.at or memories[r.memory_id].at) for r in profile(a.store, user)]
-    stars, tried, works = {work_name(r.item): r.rating for r, _ in mine}, value["tried"], self._known()
-    out = [table_row(r.item, tried.get(k, r.rating), at, r.rating if k in tried else None, "Take back", k in tried)
-           for r, at in mine for k in [work_name(r.item)]]
-    new = [k for k in dict.fromkeys((*value["added"], *tried)) if k in works and k not in stars]
-    top = [table_row(works[k], tried.get(k, 0), None, 0 if k in tried else None, "Leave out", k in tried) for k in new]
-    others = {kind: [table_row(i, tried.get(k, stars.get(k, 0)), m.at, stars.get(k, 0) if k in tried else None, "", k in tried)
-                     for i, m in noted(memories.values(), kind) for k in [work_name(i)]] for kind in ("wish", "seen")}
+    "The rows of each tab as they are shown: `ratings` with what is tried, and what was added on top."
+    store, user, value, works = self.assistant.store, self.user, self._view.value, self._known()
+    tried, added, view = value["tried"], value["added"], store.in_force(user, RATING)
+    def row(item: Item, stars: float, at=None, leave: str = "") -> dict:
+        was = stars if (new := work_name(item) in tried) else None
+        return table_row(item, tried.get(work_name(item), stars), at, was, leave, new)
+    mine = [row(r.rated.item, r.rated.rating, r.rated.at or view.memory(r.memory_id).at, "Take back")
+            for r in profile(store, user)]
+    there = {r["key"] for r in mine}
+    new = [row(works[k], 0, None, "Leave out") for k in dict.fromkeys((*added, *tried)) if k in works and k not in there]
     by = lambda rows: in_order_of(rows, value["sort"], value["down"])
-    first = [r for r in out if r["key"] in value["added"]]
-    return {"ratings": [*top, *first, *by([r for r in out if r not in first])], **{k: by(v) for k, v in others.items()}}
+    pinned = new + [r for r in mine if r["key"] in added]
+    others = {kind: by([row(i, 0, at) for i, at in noted(store, user, kind)]) for kind in ("wish", "seen")}
+    return {"ratings": pinned + by([r for r in mine if r["key"] not in added]), **others}
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #1be3fbc4
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #9c44a25e
 @patch
 def lists(self: ProfilePanel) -> tuple[Recommended, Recommended]:
     "What is recommended by what is stored, followed to its 30th place, and by what is tried."
     a, tried = self.assistant, self._view.value["tried"]
     stored, works = [r.rated for r in profile(a.store, self.user)], self._known()
-    seen = tuple(i for i, _ in noted(a.store.list(self.user), "seen"))
+    seen = tuple(i for i, _ in noted(a.store, self.user, "seen"))
     wanted = Wanted(domain=self.controls["domain"].value or None, besides=seen)
     ask = lambda history, n: recommend(history, a.catalogue, a.predictor, a.space, wanted, n)
     key = (tuple(stored), wanted)
@@ -248,7 +259,7 @@ def _told_rows(self: ProfilePanel, before: Recommended, now: Recommended) -> lis
                     "genres": ", ".join(r.item.genres[:2]), "expected": f"{r.expected:.1f}", "why": why_lines(r)})
     return out
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #cd57eabd
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #c47fa42f
 _EMPTY = {"ratings": "No ratings yet: add a title above, and click its stars.", "wish": "Nothing is on the wish list.",
           "seen": "Nothing is noted as seen without a rating."}
 _VARIED = "best first, and not all alike"
@@ -269,7 +280,7 @@ def _draw(self: ProfilePanel, view: dict, domain: str, trying: bool) -> Scene:
     return draw_taste(self._map(domain), self.assistant.space, [r for r in history if domain in ("", r.item.domain)],
                       now.items[:SHOWN], before.items if tried else (), self._caption(before, now))
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #abbbb8fd
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #cd689880
 @patch
 def _map(self: ProfilePanel, domain: str) -> TasteMap:
     "The map of a domain; its works don't move."

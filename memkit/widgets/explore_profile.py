@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SHOWN', 'FOLLOWED', 'MOST', 'tried_on', 'moves', 'gone', 'moved_words', 'noted', 'ProfilePanel', 'explore_profile']
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #08bdce28
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #9fcd7f30
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,12 +22,12 @@ from .report import many
 from .scene import Scene, listed, one_line, ordinal, short
 from .taste_map import TasteMap, draw_taste, taste_map
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #c99f8ebf
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #b200797a
 if TYPE_CHECKING:
     from datetime import datetime
     from memkit.core.store import MemoryStore
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #29886651
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #5e5ac098
 def tried_on(
     rated: Sequence[Rated],
     tried: Mapping[str, float],    # by `work_name`: stars, 0 where the rating is taken back
@@ -40,7 +40,7 @@ def tried_on(
         if item and stars: now[name] = Rated(item, stars, old and old.at)
     return list(now.values())
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #68276653
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #e587ea81
 SHOWN, FOLLOWED, MOST = 8, 30, 200   # recommendations; places followed in the old list; rows of the table
 
 def moves(
@@ -56,7 +56,7 @@ def gone(before: Sequence[Recommendation], now: Sequence[Recommendation], most: 
     there = {row_key(r.item) for r in now}
     return [(n, r.item) for n, r in enumerate(before[:most], 1) if row_key(r.item) not in there]
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #099b9c0c
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #71d80e9a
 def moved_words(
     before: Sequence[Recommendation],
     now: Sequence[Recommendation],
@@ -69,10 +69,11 @@ def moved_words(
           if was and n < was <= SHOWN]
     out = f"With {many(tried, 'change')} tried, not stored: "
     if not new and not up: return f"{out}the first {len(now)} keep their places."
-    parts = ([f"new on the list: {', '.join(new[:2])}{f' and {len(new) - 2} more' if len(new) > 2 else ''}"] if new else [])
-    return out + "; ".join([*parts, *([f"up: {up[0]}"] if up else [])]) + "."
+    more = f" and {len(new) - 2} more" if len(new) > 2 else ""
+    parts = [f"new on the list: {', '.join(new[:2])}{more}"] if new else []
+    return out + "; ".join([*parts, *(f"up: {x}" for x in up[:1])]) + "."
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #6cd3ccf3
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #81944a04
 _LISTS = "list"    # the encoder's name under which the two lists stand
 
 def noted(
@@ -86,7 +87,7 @@ def noted(
     found = [(Item(**m.meta["item"]), m.at) for m in mine if m.meta.get("item")]
     return [(item, at) for item, at in found if work_name(item) not in rated]
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #b0b3967d
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #0cbe751b
 class ProfilePanel(Panel):
     "A user's profile on a page, to be looked at and steered (ours)."
     def __init__(self, assistant: MapAssistant, user: str, key: str | None = None):
@@ -95,8 +96,9 @@ class ProfilePanel(Panel):
         self._works, self._maps, self._lists = {work_name(i): i for i in assistant.catalogue.items}, {}, {}
         self._view = profile_view(self._do)
         near, domains = {"description_width": "initial"}, assistant.catalogue.domains
-        domain = w.Dropdown(options=[("everything", ""), *((d, d) for d in domains)], value=domains[0] if domains else "",
-                            description="Recommend", layout=w.Layout(width="220px"), style=near)
+        options = [("everything", ""), *((d, d) for d in domains)]
+        domain = w.Dropdown(options=options, value=domains[0], description="Recommend",
+                            layout=w.Layout(width="220px"), style=near)
         trying = w.Checkbox(False, description="What if: a click on stars only tries them", indent=False,
                             layout=w.Layout(width="330px"))
         self._keep = press_button("Keep", "Store what is tried", lambda: self._do("keep"), "mk-keep")
@@ -104,7 +106,7 @@ class ProfilePanel(Panel):
         super().__init__({"view": self._view, "domain": domain, "trying": trying}, self._draw,
                          key and f"{key} of {self.user}", [[domain, trying, self._keep, self._undo], [self._view]])
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #fc01d25f
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #66a30eb8
 _ACTS = ("rate", "take_back", "add", "look_for", "suggest", "sort", "show", "why", "keep", "undo")
 
 @patch
@@ -115,6 +117,8 @@ def _do(self: ProfilePanel, do: str, key: str = "", **what: Any):
         getattr(self, do)(*([key] if key else []), **what)
     except Exception as e: self.say(_reason(e))       # a page is no place for a traceback
 
+
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #e3da1c9c
 @patch
 def _put(self: ProfilePanel, **changes: Any): self.set({"view": {**self._view.value, **changes}})
 
@@ -130,28 +134,34 @@ def _work(self: ProfilePanel, key: str) -> Item:
 def _known(self: ProfilePanel) -> Mapping[str, Item]:
     "Every work that can be rated, by its name."
     store, user = self.assistant.store, self.user
-    told = [r.rated.item for r in profile(store, user)] + [i for k in ("wish", "seen") for i, _ in noted(store, user, k)]
+    told = [i for kind in ("wish", "seen") for i, _ in noted(store, user, kind)]
+    told += [r.rated.item for r in profile(store, user)]
     return ChainMap(self._works, {work_name(i): i for i in told})
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #50656d06
+@patch
+def _stored(self: ProfilePanel) -> dict[str, float]:
+    "The stars that are stored, by the name of the work."
+    return {work_name(r.rated.item): r.rated.rating for r in profile(self.assistant.store, self.user)}
+
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #cef600bf
 @patch
 def rate(self: ProfilePanel, key: str, stars: float):
     "Give a work stars: stored at once, or only tried where `trying` is set. Raises `LookupError`, `ValueError`."
     item, stars = self._work(key), check_rating(stars)
     if not self.controls["trying"].value: return self._write({key: stars})
-    there = next((r.rated.rating for r in profile(self.assistant.store, self.user) if work_name(r.rated.item) == key), None)
     tried = {k: v for k, v in self._view.value["tried"].items() if k != key}
-    self._put(tried=tried if there == stars else tried | {work_name(item): stars})
+    self._put(tried=tried if self._stored().get(key) == stars else tried | {work_name(item): stars})
 
 @patch
 def take_back(self: ProfilePanel, key: str):
     "Take a rating back, or leave out a row that has none; stored at once, or only tried."
-    value, store = self._view.value, self.assistant.store
-    there = key in {work_name(r.rated.item) for r in profile(store, self.user)}
+    value, there = self._view.value, key in self._stored()
     if there and not self.controls["trying"].value: return self._write({key: 0})
     tried, added = ({k: v for k, v in value["tried"].items() if k != key}, [k for k in value["added"] if k != key])
     self._put(tried=tried | ({key: 0} if there else {}), added=added)
 
+
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #e8d3d2b2
 @patch
 def keep(self: ProfilePanel):
     "Store what is tried."
@@ -162,7 +172,7 @@ def undo(self: ProfilePanel):
     "Try nothing any more."
     self._put(tried={})
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #92b5b0c0
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #8f44695e
 @patch
 def _write(self: ProfilePanel, changes: Mapping[str, float]):
     "Store ratings, 0 where one is taken back: all or none."
@@ -177,7 +187,7 @@ def _write(self: ProfilePanel, changes: Mapping[str, float]):
     left = {k: v for k, v in value["tried"].items() if k not in changes}
     self._put(tried=left, added=[k for k in value["added"] if k not in changes])
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #a763c134
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #7fb39077
 @patch
 def add(self: ProfilePanel, key: str):
     "Put a work on top of the table, to be rated. Raises `LookupError`."
@@ -198,7 +208,7 @@ def suggest(self: ProfilePanel, text: str):
     about = lambda i: ", ".join((i.domain, *i.genres[:2]))
     self._view.found = [{"key": work_name(i), "name": short(named(i), 60), "about": about(i)} for i in fits]
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #ecf0974e
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #d705250d
 @patch
 def sort(self: ProfilePanel, by: str):
     "Sort by a column; again, the other way round. Raises `ValueError`."
@@ -217,7 +227,7 @@ def why(self: ProfilePanel, key: str):
     "Open the reasons of a recommendation, or fold them again."
     self._put(why="" if self._view.value["why"] == key else key)
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #ebc797df
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #15a2e1f7
 @patch
 def rows(self: ProfilePanel) -> dict[str, list[dict]]:
     "The rows of each tab as they are shown: `ratings` with what is tried, and what was added on top."
@@ -229,13 +239,13 @@ def rows(self: ProfilePanel) -> dict[str, list[dict]]:
     mine = [row(r.rated.item, r.rated.rating, r.rated.at or view.memory(r.memory_id).at, "Take back")
             for r in profile(store, user)]
     there = {r["key"] for r in mine}
-    new = [row(works[k], 0, None, "Leave out") for k in dict.fromkeys((*added, *tried)) if k in works and k not in there]
+    new = [k for k in dict.fromkeys((*added, *tried)) if k in works and k not in there]
     by = lambda rows: in_order_of(rows, value["sort"], value["down"])
-    pinned = new + [r for r in mine if r["key"] in added]
+    pinned = [row(works[k], 0, None, "Leave out") for k in new] + [r for r in mine if r["key"] in added]
     others = {kind: by([row(i, 0, at) for i, at in noted(store, user, kind)]) for kind in ("wish", "seen")}
     return {"ratings": pinned + by([r for r in mine if r["key"] not in added]), **others}
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #9c44a25e
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #36b0ed30
 @patch
 def lists(self: ProfilePanel) -> tuple[Recommended, Recommended]:
     "What is recommended by what is stored, followed to its 30th place, and by what is tried."
@@ -259,7 +269,7 @@ def _told_rows(self: ProfilePanel, before: Recommended, now: Recommended) -> lis
                     "genres": ", ".join(r.item.genres[:2]), "expected": f"{r.expected:.1f}", "why": why_lines(r)})
     return out
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #c47fa42f
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #78afd1f0
 _EMPTY = {"ratings": "No ratings yet: add a title above, and click its stars.", "wish": "Nothing is on the wish list.",
           "seen": "Nothing is noted as seen without a rating."}
 _VARIED = "best first, and not all alike"
@@ -280,7 +290,7 @@ def _draw(self: ProfilePanel, view: dict, domain: str, trying: bool) -> Scene:
     return draw_taste(self._map(domain), self.assistant.space, [r for r in history if domain in ("", r.item.domain)],
                       now.items[:SHOWN], before.items if tried else (), self._caption(before, now))
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #cd689880
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #fb8277df
 @patch
 def _map(self: ProfilePanel, domain: str) -> TasteMap:
     "The map of a domain; its works don't move."

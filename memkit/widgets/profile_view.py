@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['COLUMNS', 'START', 'work_name', 'table_row', 'in_order_of', 'title_matches', 'why_lines', 'profile_view']
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #97a7152d
+# %% ../../nbs/widgets/84k_profile_view.ipynb #16923539
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
@@ -18,21 +18,31 @@ from ..maprec.recommend import Recommendation, named
 from ..reading.titles import title_key
 from .scene import short
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #17bd588e
-if TYPE_CHECKING: from ipywidgets import Widget
+# %% ../../nbs/widgets/84k_profile_view.ipynb #49b89dad
+if TYPE_CHECKING:
+    from datetime import datetime
+    from ipywidgets import Widget
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #637c0ca0
+# %% ../../nbs/widgets/84k_profile_view.ipynb #0210da0c
 def work_name(item: Item) -> str:
     "A work's name on the page: domain/identifier."
     return "/".join(row_key(item))
 
-def table_row(item: Item, stars: float = 0, at=None, was: float | None = None, leave: str = "", tried: bool = False) -> dict:
-    "What the page shows of a work; `was`: its stored stars, where others are tried."
-    return {"key": work_name(item), "title": short(item.title, 80), "name": short(named(item), 80), "year": item.year or "", "domain": item.domain,
+def table_row(
+    item: Item,
+    stars: float = 0,                # 0: none
+    at: "datetime | None" = None,    # when it was rated, or noted
+    was: float | None = None,        # its stored stars, where others are tried
+    leave: str = "",                 # what × does; '': there is none
+    tried: bool = False,
+) -> dict:
+    "What the page shows of a work."
+    return {"key": work_name(item), "title": short(item.title, 80), "name": short(named(item), 80),
+            "year": item.year or "", "domain": item.domain,
             "genres": ", ".join(item.genres[:4]), "stars": stars, "when": f"{at:%Y-%m-%d}" if at else "",
             "was": was, "leave": leave, "tried": tried}
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #e55b2482
+# %% ../../nbs/widgets/84k_profile_view.ipynb #1f90ef43
 COLUMNS = ("title", "year", "genres", "stars", "when")
 
 def in_order_of(
@@ -40,14 +50,19 @@ def in_order_of(
     by: str = "when",           # one of COLUMNS
     down: bool = True,
 ) -> list[dict]:
-    "Rows in the order of a column, those without a value last, equal ones by title. Raises `ValueError` for another column."
+    """Rows in the order of a column, those without a value last, equal ones by title.
+    Raises `ValueError` for another column."""
     if by not in COLUMNS: raise ValueError(f"a profile is sorted by one of {', '.join(COLUMNS)}; got {by!r}")
     value = lambda r: title_key(r["title"]) or r["title"] if by == "title" else r[by]
     by_title = sorted(rows, key=lambda r: title_key(r["title"]))
     has, none = ([r for r in by_title if (r[by] not in ("", 0)) == full] for full in (True, False))
     return sorted(has, key=value, reverse=down) + none
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #f04d44a1
+# %% ../../nbs/widgets/84k_profile_view.ipynb #17864384
+def _rank(title: str, typed: str) -> int:
+    "How near a title is that has what was typed; 0: it is it."
+    return 0 if title == typed else 1 if title.startswith(typed) else 2 if f" {typed}" in title else 3
+
 def title_matches(
     items: Iterable[Item],
     typed: str,
@@ -58,20 +73,20 @@ def title_matches(
     if not text: return []
     for i in items:
         names = [k for k in map(title_key, (i.title, *i.aliases)) if k]
-        ranks = [0 if k == text else 1 if k.startswith(text) else 2 if f" {text}" in f" {k}" else 3 for k in names if text in k]
+        ranks = [_rank(k, text) for k in names if text in k]
         if ranks: found.append((min(ranks), len(i.title), i.title, i.year or 0, i.domain, i))
         for k in names: keys.setdefault(k, i)
     if not found: return [keys[k] for k in get_close_matches(text, keys, most, .75)]
     return [f[-1] for f in sorted(found, key=itemgetter(0, 1, 2, 3, 4))[:most]]
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #5c63dcd0
+# %% ../../nbs/widgets/84k_profile_view.ipynb #b702acab
 def why_lines(r: Recommendation) -> list[str]:
     "What raised and lowered an expected rating, the strongest first (MAP §4.3)."
     lines = [f"{x.change:+.2f} stars: you gave {named(x.rated.item)} {x.rated.rating:g}".replace("-", "−", 1)
              for x in (*r.reasons, *r.against)]
     return lines or ["by how you rate in general: no rating of anything alike moves it by itself"]
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #72e1526a
+# %% ../../nbs/widgets/84k_profile_view.ipynb #dd002ed9
 _STARS = """
 const make = (tag, about = {}, ...inside) => {
   const e = document.createElement(tag);
@@ -85,7 +100,8 @@ const make = (tag, about = {}, ...inside) => {
 const press = (text, about, act, what) => make("button", { type: "button", ...about, onclick: () => act(what) }, text);
 const stars = (row, act) => {
   const at = Math.ceil(row.stars), steps = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 };
-  const box = make("span", { class: "mk-stars", role: "radiogroup", "aria-label": `Stars for ${row.name}: ${row.stars}` });
+  const label = `${row.name}: ${row.stars || "no"} ${row.stars === 1 ? "star" : "stars"}`;
+  const box = make("span", { class: "mk-stars", role: "radiogroup", "aria-label": label });
   box.addEventListener("keydown", (e) => {
     if (!steps[e.key]) return;
     e.preventDefault();
@@ -104,7 +120,7 @@ const stars = (row, act) => {
 };
 """
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #81e370d9
+# %% ../../nbs/widgets/84k_profile_view.ipynb #17fed677
 _TABLE = """
 const HEADS = [["title", "Title"], ["year", "Year"], ["genres", "Genres"], ["stars", "Stars"], ["when", "When"]];
 const TABS = [["ratings", "Ratings"], ["wish", "Wish list"], ["seen", "Seen"]];
@@ -118,18 +134,20 @@ const head = (s, act) => make("tr", {}, ...HEADS.map(([by, name]) => {
   return make("th", { scope: "col", "aria-sort": way, class: `c-${by}` }, b);
 }), make("th", { scope: "col", class: "c-leave" }, make("span", { class: "mk-unseen" }, "Take back")));
 const row = (r, act) => make("tr", { class: r.tried ? "tried" : "" },
-  make("td", { dir: "auto", title: r.name }, r.title, r.domain ? make("small", {}, ` ${r.domain}`) : ""), make("td", {}, String(r.year)),
+  make("td", { dir: "auto", title: r.name }, r.title, r.domain ? make("small", {}, ` ${r.domain}`) : ""),
+  make("td", {}, String(r.year)),
   make("td", { title: r.genres, class: "mk-soft" }, r.genres),
   make("td", {}, stars(r, act), r.was === null ? "" : make("small", {}, r.was ? ` was ${r.was}` : " new")),
   make("td", { class: "mk-soft" }, r.when),
-  make("td", {}, !r.leave ? "" : press("×", { "aria-label": `${r.leave} ${r.name}`, title: r.leave, "data-at": `× ${r.key}` },
+  make("td", {}, !r.leave ? "" : press("×",
+    { "aria-label": `${r.leave} ${r.name}`, title: r.leave, "data-at": `× ${r.key}` },
     act, { do: "take_back", key: r.key })));
 const table = (s, act) => s.rows.length
   ? make("table", {}, make("thead", {}, head(s, act)), make("tbody", {}, ...s.rows.map((r) => row(r, act))))
   : make("p", {}, s.empty);
 """
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #281de4d8
+# %% ../../nbs/widgets/84k_profile_view.ipynb #f0cefded
 _LIST = """
 const why = (r) => make("ul", { class: "mk-why" }, ...r.why.map((line) => make("li", { dir: "auto" }, line)));
 const told = (s, act) => make("ol", { class: "mk-told" }, ...s.told.map((r) => {
@@ -151,12 +169,13 @@ const glide = (box, before) => {
   for (const e of box.querySelectorAll("[data-key]")) {
     const from = before.get(e.dataset.key), way = from === undefined ? 0 : from - e.offsetTop;
     if (from === undefined) e.animate([{ opacity: 0 }, { opacity: 1 }], { duration: 600 });
-    else if (way) e.animate([{ translate: `0 ${way}px` }, { translate: "0 0" }], { duration: 600, easing: "ease-in-out" });
+    else if (way)
+      e.animate([{ translate: `0 ${way}px` }, { translate: "0 0" }], { duration: 600, easing: "ease-in-out" });
   }
 };
 """
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #f22936b0
+# %% ../../nbs/widgets/84k_profile_view.ipynb #44fb8e7c
 _ADD = """
 const adder = (model, act) => {
   const id = "mk-add-" + Math.random().toString(36).slice(2), list = `${id}-list`;
@@ -198,16 +217,16 @@ const adder = (model, act) => {
 };
 """
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #c547b2e8
+# %% ../../nbs/widgets/84k_profile_view.ipynb #5a9e799f
 _RENDER = """
 function render({ model, el }) {
   const act = (what) => model.send(what);
   const [add, leave] = adder(model, act);
   const left = make("div", { class: "mk-left" }), right = make("div", { class: "mk-right" });
   const root = make("div", { class: "mk-profile" }, make("div", {}, add, left), right);
-  const [tab, rows] = [make("div"), make("div", { class: "mk-rows", tabindex: 0, role: "region", "aria-label": "Works" })];
-  const [heading, list] = [make("div"), make("div", { class: "mk-list", tabindex: 0, role: "region",
-    "aria-label": "Recommended" })];
+  const region = (name, label) => make("div", { class: name, tabindex: 0, role: "region", "aria-label": label });
+  const [tab, rows, heading] = [make("div"), region("mk-rows", "Works"), make("div")];
+  const list = region("mk-list", "Recommended");
   left.append(tab, rows);
   right.append(heading, list);
   const draw = () => {
@@ -232,10 +251,11 @@ function render({ model, el }) {
 export default { render };
 """
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #09763630
+# %% ../../nbs/widgets/84k_profile_view.ipynb #80924d23
 _CSS = """
 .mk-profile { display: grid; grid-template-columns: minmax(0, 13fr) minmax(0, 10fr); gap: 0 16px; height: 372px;
-  font-size: 13px; line-height: 1.35; color: var(--jp-ui-font-color1, #1a1a1a); --mk-star: #b0620a; --mk-blue: #00588a; }
+  font-size: 13px; line-height: 1.35; color: var(--jp-ui-font-color1, #1a1a1a);
+  --mk-star: #b0620a; --mk-blue: #00588a; }
 [data-jp-theme-light="false"] .mk-profile { --mk-star: #f0a82e; --mk-blue: #7cc4f2; }
 .mk-profile > div { display: flex; flex-direction: column; min-width: 0; min-height: 0; }
 .mk-left { display: flex; flex-direction: column; flex: 1; min-height: 0; }
@@ -251,20 +271,23 @@ _CSS = """
 .mk-profile p { margin: 6px 8px; }
 .mk-tabs { display: flex; gap: 2px; height: 30px; align-items: end; }
 .mk-tabs button { border-radius: 4px 4px 0 0; padding: 3px 10px; }
-.mk-tabs [aria-selected=true] { font-weight: 700; border-color: var(--jp-border-color1, #8c8c8c); border-bottom-width: 3px; }
+.mk-tabs [aria-selected=true] { font-weight: 700;
+  border-color: var(--jp-border-color1, #8c8c8c); border-bottom-width: 3px; }
 .mk-rows table { border-collapse: collapse; width: 100%; table-layout: fixed; font-size: 13px; }
 .mk-rows th { position: sticky; top: 0; z-index: 1; text-align: start; padding: 2px 0;
   background: var(--jp-layout-color1, #fff); box-shadow: 0 1px var(--jp-border-color1, #8c8c8c); }
 .mk-rows th button { font-weight: 700; white-space: nowrap; }
 .mk-rows th span { font-weight: 400; }
-.mk-rows td { padding: 1px 4px; vertical-align: middle; text-align: start; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
+.mk-rows td { padding: 1px 4px; vertical-align: middle; text-align: start;
+  white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
 .mk-rows .c-year { width: 58px; } .mk-rows .c-genres { width: 108px; } .mk-rows .c-stars { width: 150px; }
 .mk-rows .c-when { width: 84px; } .mk-rows .c-leave { width: 26px; } .mk-rows td:last-child { text-overflow: clip; }
 .mk-rows tr.tried, .mk-told .up, .mk-told .new { background: color-mix(in srgb, var(--mk-blue) 12%, transparent); }
-.mk-stars button { padding: 0 1px; font-size: 17px; line-height: 1.1; color: transparent; -webkit-text-stroke: 1px var(--mk-star); }
+.mk-stars button { padding: 0 1px; font-size: 17px; line-height: 1.1; color: transparent;
+  -webkit-text-stroke: 1px var(--mk-star); }
 .mk-stars .full { color: var(--mk-star); }
-.mk-stars .half { background: linear-gradient(90deg, var(--mk-star) 50%, transparent 50%); -webkit-background-clip: text;
-  background-clip: text; }
+.mk-stars .half { background: linear-gradient(90deg, var(--mk-star) 50%, transparent 50%);
+  -webkit-background-clip: text; background-clip: text; }
 .mk-told { list-style: none; margin: 0; padding: 0; }
 .mk-told > li { display: flex; flex-wrap: wrap; align-items: center; gap: 0 6px; padding: 3px 8px;
   border-bottom: 1px solid var(--jp-border-color2, #d0d0d0); }
@@ -279,8 +302,8 @@ _CSS = """
 .mk-add input { flex: 1; font: inherit; padding: 4px 8px; color: inherit; background: var(--jp-layout-color0, #fff);
   border: 1px solid var(--jp-border-color1, #8c8c8c); border-radius: 4px; }
 .mk-add ul { position: absolute; z-index: 3; top: 33px; left: 80px; right: 0; margin: 0; padding: 2px; list-style: none;
-  max-height: 300px; overflow: auto; background: var(--jp-layout-color0, #fff); border: 1px solid var(--jp-border-color1, #8c8c8c);
-  border-radius: 4px; box-shadow: 0 4px 10px rgb(0 0 0 / 25%); }
+  max-height: 300px; overflow: auto; background: var(--jp-layout-color0, #fff);
+  border: 1px solid var(--jp-border-color1, #8c8c8c); border-radius: 4px; box-shadow: 0 4px 10px rgb(0 0 0 / 25%); }
 .mk-add ul[hidden] { display: none; }
 .mk-add li { padding: 3px 8px; cursor: pointer; }
 .mk-add li small { margin-inline-start: 8px; }
@@ -288,7 +311,7 @@ _CSS = """
 .mk-unseen { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
 """
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #17af6964
+# %% ../../nbs/widgets/84k_profile_view.ipynb #792f3959
 START = {"tab": "ratings", "sort": "when", "down": True, "tried": {}, "added": [], "why": ""}
 
 @lru_cache(1)

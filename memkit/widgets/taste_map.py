@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['plane', 'TasteMap', 'taste_map', 'nearest_rated', 'map_words', 'draw_taste']
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #09ef3056
+# %% ../../nbs/widgets/84j_taste_map.ipynb #a670982e
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,11 +18,11 @@ from ..maprec.recommend import Recommendation, named
 from .report import many
 from .scene import Scene, listed, one_line, short, width_of
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #20a87fed
+# %% ../../nbs/widgets/84j_taste_map.ipynb #de7a63d6
 if TYPE_CHECKING:
     from memkit.maprec.own import ItemSpace
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #25c675bf
+# %% ../../nbs/widgets/84j_taste_map.ipynb #73481676
 def plane(
     vectors: np.ndarray,   # [n, dim]
 ) -> tuple[np.ndarray, tuple[float, float]]:  # [n, 2] places; shares of the variance along each direction, 0..1
@@ -38,7 +38,7 @@ def plane(
     across, up = (*np.clip(values[::-1][:n]/total, 0, 1), 0.)[:2]
     return places, (float(across), float(up))
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #da3cd5ee
+# %% ../../nbs/widgets/84j_taste_map.ipynb #d93d2781
 @dataclass(frozen=True, eq=False)
 class TasteMap:
     "Works and their places on a plane."
@@ -54,7 +54,7 @@ class TasteMap:
 
     def __post_init__(self): object.__setattr__(self, "_rows", {key_of(i): n for n, i in enumerate(self.items)})
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #30909f7d
+# %% ../../nbs/widgets/84j_taste_map.ipynb #de346d78
 def taste_map(
     space: "ItemSpace",
     items: Sequence[Item],   # works to be shown
@@ -72,7 +72,7 @@ def taste_map(
     often = sorted(of, key=lambda g: (-len(of[g]), g))[:most]
     return TasteMap(items, places, shown, tuple((g, *map(float, np.median(places[of[g]], 0))) for g in often))
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #18953934
+# %% ../../nbs/widgets/84j_taste_map.ipynb #0c9e7e88
 def nearest_rated(
     space: "ItemSpace",
     item: Item,
@@ -89,7 +89,7 @@ def _near_words(space: "ItemSpace", r: Recommendation, rated: Sequence[Rated]) -
     like = f", most like {named(near[0].item)}, rated {near[0].rating:g} ({near[1]:.2f})" if near else ""
     return f"{named(r.item)}, expected {r.expected:.1f}{like}"
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #d8354eae
+# %% ../../nbs/widgets/84j_taste_map.ipynb #e5d6f10e
 def map_words(
     m: TasteMap,
     space: "ItemSpace",
@@ -105,7 +105,7 @@ def map_words(
     if off: out += f" {many(off, 'rated work')} {'is' if off == 1 else 'are'} not on this map."
     return out + listed("Recommended", [f"{n}. {_near_words(space, r, rated)}" for n, r in enumerate(told, 1)], 12)
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #439add08
+# %% ../../nbs/widgets/84j_taste_map.ipynb #4769d7c4
 _STARS = (("red", "on"), ("orange", "ink"), ("mauve", "ink"), ("green", "ink"), ("deep", "on"))   # of 1 to 5 stars
 _LEFT, _TOP, _WIDE, _HIGH, _MARK = 14, 34, 690, 250, 17   # of the map, and of a sign on it
 _CROWD = 60                                               # rated works, from which on their signs are small
@@ -119,6 +119,8 @@ def _on(m: TasteMap, item: Item) -> tuple[float, float] | None:   # pixels
 
 def _half(stars: float) -> str: return f"{int(stars) or ''}½" if stars % 1 else f"{stars:.0f}"
 
+
+# %% ../../nbs/widgets/84j_taste_map.ipynb #e7e8c11a
 def _rated_signs(s: Scene, m: TasteMap, rated: Sequence[Rated]):
     "A round sign for each rated work."
     size = _MARK if len(rated) <= _CROWD else 8
@@ -138,7 +140,7 @@ def _free(at: tuple[float, float], half: float, taken: list[tuple[float, float, 
             return x, y
     return None
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #eef7cdfd
+# %% ../../nbs/widgets/84j_taste_map.ipynb #e59e95ad
 def _told_places(m: TasteMap, told: Sequence[Recommendation], taken: list) -> list[tuple]:
     "Number, recommendation, place, and where its sign goes: beside its place where that is taken."
     on = [(n, r, _on(m, r.item)) for n, r in enumerate(told, 1)]
@@ -150,8 +152,10 @@ def _told_signs(s: Scene, places: Sequence[tuple]):
         title = f"{n}. {named(r.item)}: expected {r.expected:.1f}"
         with s.group(key=f"{r.item.domain}/{r.item.id}"):
             if (x, y) != at: s.line(*at, x, y, "navy", 2)
-            s.box(x - _MARK/2, y - _MARK/2, _MARK, _MARK, "navy", title, "paper").text(x, y, str(n), 11, True, "on", "center")
+            s.box(x - _MARK/2, y - _MARK/2, _MARK, _MARK, "navy", title, "paper")
+            s.text(x, y, str(n), 11, True, "on", "center")
 
+# %% ../../nbs/widgets/84j_taste_map.ipynb #18e38087
 def _dots(s: Scene, m: TasteMap):
     "All works."
     s.box(_LEFT, _TOP, _WIDE, _HIGH, "card", radius=4)
@@ -166,20 +170,23 @@ def _genre_names(s: Scene, m: TasteMap, taken: list[tuple[float, float, float]])
         at = _free((min(max(x, _LEFT + half + 4), _LEFT + _WIDE - half - 4), y), half, taken)
         if at: s.box(at[0] - half, at[1] - 8, 2*half, 16, "card").text(*at, name, 13, True, "soft", "center")
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #5322a56c
+# %% ../../nbs/widgets/84j_taste_map.ipynb #b7e98403
 def _legend(s: Scene, m: TasteMap):
     "What the signs are."
     x = _LEFT
     s.text(x, 18, "your stars", 13, colour="soft")
     x += width_of("your stars", 13) + 12
     for k in range(1, 6):
-        s.box(x, 10, _MARK, _MARK, _look(k)[0], radius=_MARK/2).text(x + _MARK/2, 18.5, str(k), 11, True, _look(k)[1], "center")
+        colour, ink = _look(k)
+        s.box(x, 10, _MARK, _MARK, colour, radius=_MARK/2).text(x + _MARK/2, 18.5, str(k), 11, True, ink, "center")
         x += _MARK + 6
     s.box(x + 14, 10, _MARK, _MARK, "navy").text(x + 14 + _MARK/2, 18.5, "1", 11, True, "on", "center")
     s.text(x + 38, 18, "recommended", 13, colour="soft")
     s.box(x + 150, 16, 4, 4, "faint").text(x + 162, 18, "any other work", 13, colour="soft")
     s.text(_LEFT + _WIDE, 18, f"shows {sum(m.shown):.0%} of the differences", 13, colour="soft", align="right")
 
+
+# %% ../../nbs/widgets/84j_taste_map.ipynb #754ce193
 def _list(s: Scene, told: Sequence[Recommendation], before: Sequence[Recommendation]):
     "The titles that the numbers stand for; where the list was another one before, from where each came."
     x, room, y = _LEFT + _WIDE + 16, 1100 - _LEFT - _WIDE - 30, lambda n: _TOP + 12 + 30*n
@@ -194,7 +201,7 @@ def _list(s: Scene, told: Sequence[Recommendation], before: Sequence[Recommendat
         s.text(left, y(n), f"{n + 1}", 14, True).text(left + 16, y(n), named(r.item), 14, width=room - 60 - (left - x))
         s.text(x + room, y(n), f"{r.expected:.1f}", 14, align="right")
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #cdf01eb1
+# %% ../../nbs/widgets/84j_taste_map.ipynb #27436564
 def draw_taste(
     m: TasteMap,
     space: "ItemSpace",
@@ -206,11 +213,12 @@ def draw_taste(
     "Works as dots, the rated ones by their stars, the recommended ones numbered (ours)."
     told = list(told)[:8]
     s = Scene(1100, _TOP + _HIGH + 8, map_words(m, space, rated, told), caption)
-    taken = [(at[0], _MARK/2, at[1]) for r in rated if (at := _on(m, r.item))]
+    on = [at for r in rated if (at := _on(m, r.item))] if len(rated) <= _CROWD else ()   # a crowd leaves no room
+    taken = [(x, _MARK/2, y) for x, y in on]
     _dots(s, m)
+    _rated_signs(s, m, rated)
     signs = _told_places(m, told, taken)
     _genre_names(s, m, taken)
-    _rated_signs(s, m, rated)
     _told_signs(s, signs)
     _legend(s, m)
     _list(s, told, list(before)[:8])

@@ -175,7 +175,7 @@ def test_a_profile_seen_and_steered(lab, chromium):
         cell = lambda title: p.panel.locator(".mk-rows tbody tr", has_text=title)
         places = lambda: p.panel.locator(".mk-told .name").all_text_contents()
         star = lambda n, title: p.panel.get_by_role("radio", name=f"{n} star{'s' if n > 1 else ''} for {title}", exact=True)
-        row = page.evaluate("() => [...document.querySelectorAll('.mk-rows tbody td:first-child')].map(e => e.textContent)")
+        row = p.panel.locator(".mk-rows tbody td:first-child").all_text_contents()
         assert row[0].startswith("Alien") and row[-1].startswith("The Terminator"), "as the notebook left it: by title"
         p.expect(p.button("Keep")).to_be_disabled()
         fits(p)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['COLUMNS', 'START', 'work_name', 'table_row', 'in_order_of', 'title_matches', 'why_lines', 'profile_view']
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #16923539
+# %% ../../nbs/widgets/84k_profile_view.ipynb #ebd20fa2
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
@@ -18,12 +18,12 @@ from ..maprec.recommend import Recommendation, named
 from ..reading.titles import title_key
 from .scene import short
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #49b89dad
+# %% ../../nbs/widgets/84k_profile_view.ipynb #c589f5f2
 if TYPE_CHECKING:
     from datetime import datetime
     from ipywidgets import Widget
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #0210da0c
+# %% ../../nbs/widgets/84k_profile_view.ipynb #89ed53dd
 def work_name(item: Item) -> str:
     "A work's name on the page: domain/identifier."
     return "/".join(row_key(item))
@@ -42,7 +42,7 @@ def table_row(
             "genres": ", ".join(item.genres[:4]), "stars": stars, "when": f"{at:%Y-%m-%d}" if at else "",
             "was": was, "leave": leave, "tried": tried}
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #1f90ef43
+# %% ../../nbs/widgets/84k_profile_view.ipynb #5656ca80
 COLUMNS = ("title", "year", "genres", "stars", "when")
 
 def in_order_of(
@@ -58,7 +58,7 @@ def in_order_of(
     has, none = ([r for r in by_title if (r[by] not in ("", 0)) == full] for full in (True, False))
     return sorted(has, key=value, reverse=down) + none
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #17864384
+# %% ../../nbs/widgets/84k_profile_view.ipynb #34d70cce
 def _rank(title: str, typed: str) -> int:
     "How near a title is that has what was typed; 0: it is it."
     return 0 if title == typed else 1 if title.startswith(typed) else 2 if f" {typed}" in title else 3
@@ -79,14 +79,14 @@ def title_matches(
     if not found: return [keys[k] for k in get_close_matches(text, keys, most, .75)]
     return [f[-1] for f in sorted(found, key=itemgetter(0, 1, 2, 3, 4))[:most]]
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #b702acab
+# %% ../../nbs/widgets/84k_profile_view.ipynb #add923c3
 def why_lines(r: Recommendation) -> list[str]:
     "What raised and lowered an expected rating, the strongest first (MAP §4.3)."
     lines = [f"{x.change:+.2f} stars: you gave {named(x.rated.item)} {x.rated.rating:g}".replace("-", "−", 1)
              for x in (*r.reasons, *r.against)]
     return lines or ["by how you rate in general: no rating of anything alike moves it by itself"]
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #dd002ed9
+# %% ../../nbs/widgets/84k_profile_view.ipynb #ff3120b5
 _STARS = """
 const make = (tag, about = {}, ...inside) => {
   const e = document.createElement(tag);
@@ -120,7 +120,7 @@ const stars = (row, act) => {
 };
 """
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #17fed677
+# %% ../../nbs/widgets/84k_profile_view.ipynb #8d6e9060
 _TABLE = """
 const HEADS = [["title", "Title"], ["year", "Year"], ["genres", "Genres"], ["stars", "Stars"], ["when", "When"]];
 const TABS = [["ratings", "Ratings"], ["wish", "Wish list"], ["seen", "Seen"]];
@@ -147,7 +147,7 @@ const table = (s, act) => s.rows.length
   : make("p", {}, s.empty);
 """
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #f0cefded
+# %% ../../nbs/widgets/84k_profile_view.ipynb #a5b6bf5e
 _LIST = """
 const why = (r) => make("ul", { class: "mk-why" }, ...r.why.map((line) => make("li", { dir: "auto" }, line)));
 const told = (s, act) => make("ol", { class: "mk-told" }, ...s.told.map((r) => {
@@ -175,14 +175,14 @@ const glide = (box, before) => {
 };
 """
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #44fb8e7c
+# %% ../../nbs/widgets/84k_profile_view.ipynb #de708692
 _ADD = """
 const adder = (model, act) => {
   const id = "mk-add-" + Math.random().toString(36).slice(2), list = `${id}-list`;
   const box = make("input", { id, type: "text", role: "combobox", "aria-autocomplete": "list", "aria-expanded": "false",
     "aria-controls": list, autocomplete: "off", placeholder: "type a part of its name" });
   const found = make("ul", { id: list, role: "listbox", "aria-label": "Titles", hidden: "" });
-  let at = -1;
+  let at = -1, fresh = false;     // fresh: what is listed is for what stands in the box
   const shut = () => { found.hidden = true; at = -1; box.setAttribute("aria-expanded", "false"); };
   const mark = (n) => {
     at = (n + found.children.length) % found.children.length;
@@ -192,20 +192,20 @@ const adder = (model, act) => {
   const choose = (n) => {
     const one = model.get("found")[n];
     if (one) { act({ do: "add", key: one.key }); box.value = ""; shut(); }
-    else if (box.value.trim()) act({ do: "look_for", text: box.value });
+    else if (box.value.trim()) { act({ do: "look_for", text: box.value }); box.select(); shut(); }
   };
   const option = (one, n) => make("li", { role: "option", id: `${id}-${n}`, "aria-selected": "false", dir: "auto",
     onmousedown: (e) => { e.preventDefault(); choose(n); } }, one.name, make("small", {}, one.about));
   const show = () => {
     found.replaceChildren(...model.get("found").map(option));
     if (!box.value.trim() || !found.children.length) return shut();
-    found.hidden = false; at = -1; box.setAttribute("aria-expanded", "true");
+    found.hidden = false; at = -1; fresh = true; box.setAttribute("aria-expanded", "true");
     box.removeAttribute("aria-activedescendant");
   };
-  box.addEventListener("input", () => act({ do: "suggest", text: box.value }));
+  box.addEventListener("input", () => { fresh = false; at = -1; act({ do: "suggest", text: box.value }); });
   box.addEventListener("blur", shut);
   box.addEventListener("keydown", (e) => {
-    if (e.key === "Enter") choose(Math.max(at, 0));
+    if (e.key === "Enter") choose(fresh || at >= 0 ? Math.max(at, 0) : -1);
     else if (e.key === "Escape") shut();
     else if (found.hidden || !["ArrowDown", "ArrowUp"].includes(e.key)) return;
     else mark(e.key === "ArrowDown" ? at + 1 : at < 0 ? -1 : at - 1);
@@ -217,7 +217,7 @@ const adder = (model, act) => {
 };
 """
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #5a9e799f
+# %% ../../nbs/widgets/84k_profile_view.ipynb #ce9977b2
 _RENDER = """
 function render({ model, el }) {
   const act = (what) => model.send(what);
@@ -251,7 +251,7 @@ function render({ model, el }) {
 export default { render };
 """
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #80924d23
+# %% ../../nbs/widgets/84k_profile_view.ipynb #b22f5c96
 _CSS = """
 .mk-profile { display: grid; grid-template-columns: minmax(0, 13fr) minmax(0, 10fr); gap: 0 16px; height: 372px;
   font-size: 13px; line-height: 1.35; color: var(--jp-ui-font-color1, #1a1a1a);
@@ -311,7 +311,7 @@ _CSS = """
 .mk-unseen { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
 """
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #792f3959
+# %% ../../nbs/widgets/84k_profile_view.ipynb #e1d21ec8
 START = {"tab": "ratings", "sort": "when", "down": True, "tried": {}, "added": [], "why": ""}
 
 @lru_cache(1)

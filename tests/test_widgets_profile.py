@@ -34,8 +34,8 @@ def cinema(parts):  # noqa: F811
 
 
 def ratings(a, user="ann"): return {r.rated.item.title: r.rated.rating for r in profile(a.store, user)}
-def rows(panel): return panel._view.shown["rows"]
-def told(panel): return [r["name"] for r in panel._view.shown["told"]]
+def rows(panel): return panel.page.shown["rows"]
+def told(panel): return [r["name"] for r in panel.page.shown["told"]]
 def state(a): return a.store.list("ann", superseded=True), a.store.list("ann")
 
 
@@ -124,7 +124,7 @@ def test_what_it_shows_is_the_store_and_the_assistants_own_list(cinema):
     assert [r["when"] for r in rows(panel)] == sorted((r["when"] for r in rows(panel)), reverse=True), "the latest first"
     turn = cinema.chat("ann", "Recommend me eight films.")
     assert [r.item.title for r in turn.extra["found"].items] == [n.rpartition(" (")[0] for n in told(panel)]
-    assert all(r["why"] and "you gave" in r["why"][0] for r in panel._view.shown["told"]) and not any(r["move"] for r in panel._view.shown["told"])
+    assert all(r["why"] and "you gave" in r["why"][0] for r in panel.page.shown["told"]) and not any(r["move"] for r in panel.page.shown["told"])
     panel.set({"domain": "books"})
     assert not panel.error and panel.scene.words.startswith(f"Taste map of {len(cinema.catalogue.domain('books'))} works, 0 of them rated")
     assert {r["domain"] for r in rows(panel)} == {"films"} and len(told(panel)) == SHOWN
@@ -142,32 +142,32 @@ def test_what_is_tried_is_stored_nowhere_until_it_is_kept(cinema):
     assert state(a) == was and told(panel) != before and panel._keep.description == "Keep 3 changes"
     row = {r["title"]: r for r in rows(panel)}
     assert (row["Alien"]["stars"], row["Alien"]["was"], row["Heat"]["was"], row["Psycho"]["stars"]) == (1, 5, 0, 0) and row["Alien"]["tried"]
-    assert "3 changes tried, not stored" in panel.scene.caption and any(r["move"] for r in panel._view.shown["told"])
+    assert "3 changes tried, not stored" in panel.scene.caption and any(r["move"] for r in panel.page.shown["told"])
     assert "Heat (1995)" not in told(panel), "what is rated isn't recommended"
-    now = tried_on([r.rated for r in profile(a.store, "ann")], panel._view.value["tried"], {work_name(i): i for i in a.catalogue})
+    now = tried_on([r.rated for r in profile(a.store, "ann")], panel.page.value["tried"], {work_name(i): i for i in a.catalogue})
     for r in now: put_rating(a.store, "twin", r)
     assert told(explore_profile(a, "twin")) == told(panel), "the list is that of somebody who has just these ratings"
     panel._undo.click()
     assert told(panel) == before and panel._keep.disabled and state(a) == was
     panel.rate(alien, 1)
     panel.rate(alien, 5)
-    assert panel._view.value["tried"] == {}, "what is tried back is no change"
+    assert panel.page.value["tried"] == {}, "what is tried back is no change"
     panel.rate(alien, 1)
     panel.take_back(work_name(a.first["Psycho"]))
     panel._keep.click()
     assert ratings(a) == {**{t: s for t, s in STARS.items() if t != "Psycho"}, "Alien": 1} and not panel.error
-    assert [m.meta["rating"] for m in history(a.store, "ann", a.first["Alien"].id)] == [5, 1] and panel._view.value["tried"] == {}
+    assert [m.meta["rating"] for m in history(a.store, "ann", a.first["Alien"].id)] == [5, 1] and panel.page.value["tried"] == {}
 
 
 def test_a_click_is_stored_at_once_where_nothing_is_tried(cinema):
     a, panel = cinema, explore_profile(cinema, "ann")
-    press = lambda **what: panel._view._handle_custom_msg(what, [])          # as it comes from the page
+    press = lambda **what: panel.page._handle_custom_msg(what, [])          # as it comes from the page
     press(do="suggest", text="heat")
-    key = next(f["key"] for f in panel._view.found if f["name"].startswith("Heat"))
+    key = next(f["key"] for f in panel.page.found if f["name"].startswith("Heat"))
     press(do="add", key=key)
     assert rows(panel)[0]["key"] == key and rows(panel)[0]["stars"] == 0 and "Heat" not in ratings(a)
     press(do="rate", key=key, stars=3.5)
-    assert ratings(a)["Heat"] == 3.5 and panel._view.value["added"] == []
+    assert ratings(a)["Heat"] == 3.5 and panel.page.value["added"] == []
     press(do="take_back", key=key)
     assert ratings(a) == STARS
     press(do="look_for", text="the matri")
@@ -178,11 +178,11 @@ def test_a_click_is_stored_at_once_where_nothing_is_tried(cinema):
     assert [r["title"] for r in rows(panel)][:2] == ["Alien", "Blade Runner"]
     press(do="sort", by="stars")
     assert [r["title"] for r in rows(panel)][0] == "The Sound of Music"
-    first = panel._view.shown["told"][0]["key"]
+    first = panel.page.shown["told"][0]["key"]
     press(do="why", key=first)
-    assert panel._view.shown["why"] == first
+    assert panel.page.shown["why"] == first
     press(do="why", key=first)
-    assert panel._view.shown["why"] == ""
+    assert panel.page.shown["why"] == ""
 
 
 @pytest.mark.parametrize("what, said", [
@@ -191,7 +191,7 @@ def test_a_click_is_stored_at_once_where_nothing_is_tried(cinema):
     ({"do": "add", "key": NASTY}, "no work")])
 def test_what_cannot_be_done_is_told_in_place(cinema, what, said):
     panel, was = explore_profile(cinema, "ann"), state(cinema)
-    panel._view._handle_custom_msg(what, [])
+    panel.page._handle_custom_msg(what, [])
     assert said in panel.error and 'role="alert"' in panel._below.value and "<b>q" not in panel._below.value and state(cinema) == was
     panel.redraw()
     assert panel.error == ""
@@ -208,17 +208,17 @@ def test_stars_that_cannot_be(cinema, stars):
 
 def test_lists_of_wishes_and_of_what_was_seen(cinema):
     a, panel = cinema, explore_profile(cinema, "ann")
-    top, second = (a.catalogue.get(r["key"].partition("/")[2]) for r in panel._view.shown["told"][:2])
-    assert panel._view.shown["counts"] == {"ratings": len(STARS), "wish": 0, "seen": 0}
+    top, second = (a.catalogue.get(r["key"].partition("/")[2]) for r in panel.page.shown["told"][:2])
+    assert panel.page.shown["counts"] == {"ratings": len(STARS), "wish": 0, "seen": 0}
     for kind, item in (("seen", top), ("wish", second), ("wish", a.first["Alien"])):
         a.store.add("ann", f"{item.title}: {kind}", [0.], f"{kind}:{item.domain}", encoder="list", meta={"item": {"id": item.id, "title": item.title, "year": item.year, "domain": item.domain}})
     panel.redraw()
-    assert panel._view.shown["counts"] == {"ratings": len(STARS), "wish": 1, "seen": 1}, "what was rated since is on neither"
+    assert panel.page.shown["counts"] == {"ratings": len(STARS), "wish": 1, "seen": 1}, "what was rated since is on neither"
     assert f"{top.title} ({top.year})" not in told(panel), "what was seen isn't recommended"
     panel.show("seen")
     assert [r["title"] for r in rows(panel)] == [top.title]
     panel.rate(work_name(top), 2)
-    assert ratings(a)[top.title] == 2 and rows(panel) == [] and panel._view.shown["empty"]
+    assert ratings(a)[top.title] == 2 and rows(panel) == [] and panel.page.shown["empty"]
     assert [i for i, _ in noted(a.store, "ann", "wish")][0].title == second.title and noted(a.store, "bob", "wish") == []
 
 
@@ -226,7 +226,7 @@ def test_nobody_is_written_down_who_has_not_agreed(parts):  # noqa: F811
     with fresh(parts, consent=True) as a:
         panel, alien = explore_profile(a, "ann"), work_name(next(i for i in a.catalogue if i.title == "Alien"))
         panel._do("rate", key=alien, stars=4)
-        assert "hasn't agreed" in panel.error and a.memories("ann") == [] and "No ratings yet" in panel._view.shown["empty"]
+        assert "hasn't agreed" in panel.error and a.memories("ann") == [] and "No ratings yet" in panel.page.shown["empty"]
         panel.set({"trying": True})
         panel.rate(alien, 4)
         assert not panel.error and told(panel), "trying needs no consent: nothing is stored"
@@ -243,8 +243,8 @@ def test_its_state_stays_when_the_cell_is_run_again(cinema):
     panel.sort("year")
     again = explore_profile(cinema, "ann", key="test-profile")
     assert again.values() == panel.values() and told(again) == told(panel) and again._keep.description == "Keep 1 change"
-    assert explore_profile(cinema, "bob", key="test-profile")._view.value["tried"] == {}, "another user's trials are their own"
-    assert explore_profile(cinema, "ann")._view.value["tried"] == {}
+    assert explore_profile(cinema, "bob", key="test-profile").page.value["tried"] == {}, "another user's trials are their own"
+    assert explore_profile(cinema, "ann").page.value["tried"] == {}
 
 
 def test_a_profile_that_is_told_meanwhile(cinema):
@@ -271,9 +271,9 @@ def test_any_text_is_text(parts):  # noqa: F811
         panel.set({"trying": True})
         panel.rate(work_name(odd[1]), 1)
         panel.suggest("odd 1")
-        assert not panel.error and panel._view.found and ET.fromstring(panel.scene.svg()) is not None and "</script" not in panel.scene.svg()
-        assert "</script" not in panel._below.value and json.dumps(panel._view.shown)
-    source = panel._view._esm if isinstance(panel._view._esm, str) else str(panel._view._esm)
+        assert not panel.error and panel.page.found and ET.fromstring(panel.scene.svg()) is not None and "</script" not in panel.scene.svg()
+        assert "</script" not in panel._below.value and json.dumps(panel.page.shown)
+    source = panel.page._esm if isinstance(panel.page._esm, str) else str(panel.page._esm)
     assert "innerHTML" not in source and "insertAdjacentHTML" not in source, "the page takes words as text only"
 
 
@@ -284,9 +284,9 @@ def test_it_fits_one_screen_whatever_the_profile(parts, n):  # noqa: F811
         panel = explore_profile(a, "ann")
         panel.set({"trying": True})
         panel.rate(work_name(a.catalogue.items[0]), 5)
-        view = int(panel._view.layout.height[:-2])
+        view = int(panel.page.layout.height[:-2])
         assert not panel.error and ROW + view + panel.scene.height + 3*LINE + 8 <= SCREEN
-        assert len(rows(panel)) <= 201 and (n < 300) == (panel._view.shown["more"] == "")
+        assert len(rows(panel)) <= 201 and (n < 300) == (panel.page.shown["more"] == "")
         assert panel.tell is None and panel._words.words == panel.scene.words and len(panel.scene.caption) < 165
 
 

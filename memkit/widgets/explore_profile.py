@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SHOWN', 'FOLLOWED', 'MOST', 'tried_on', 'moves', 'gone', 'moved_words', 'noted', 'ProfilePanel', 'explore_profile']
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #9fcd7f30
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #19d1074f
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,12 +22,12 @@ from .report import many
 from .scene import Scene, listed, one_line, ordinal, short
 from .taste_map import TasteMap, draw_taste, taste_map
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #b200797a
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #7e3f8d63
 if TYPE_CHECKING:
     from datetime import datetime
     from memkit.core.store import MemoryStore
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #5e5ac098
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #c6adb8a0
 def tried_on(
     rated: Sequence[Rated],
     tried: Mapping[str, float],    # by `work_name`: stars, 0 where the rating is taken back
@@ -40,7 +40,7 @@ def tried_on(
         if item and stars: now[name] = Rated(item, stars, old and old.at)
     return list(now.values())
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #e587ea81
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #0e7b82a8
 SHOWN, FOLLOWED, MOST = 8, 30, 200   # recommendations; places followed in the old list; rows of the table
 
 def moves(
@@ -56,7 +56,7 @@ def gone(before: Sequence[Recommendation], now: Sequence[Recommendation], most: 
     there = {row_key(r.item) for r in now}
     return [(n, r.item) for n, r in enumerate(before[:most], 1) if row_key(r.item) not in there]
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #71d80e9a
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #6abe5fc2
 def moved_words(
     before: Sequence[Recommendation],
     now: Sequence[Recommendation],
@@ -64,16 +64,16 @@ def moved_words(
 ) -> str:
     "What a change does to the list, in one sentence or two (ours)."
     places = list(zip(now, moves(before, now)))
-    new = [named(r.item) for r, was in places if was is None or was > SHOWN]
-    up = [f"{named(r.item)} from {ordinal(was)} to {ordinal(n)}" for n, (r, was) in enumerate(places, 1)
+    name = lambda r: short(named(r.item), 34)
+    new = [name(r) for r, was in places if was is None or was > SHOWN]
+    up = [f"{name(r)} up from {ordinal(was)} to {ordinal(n)}" for n, (r, was) in enumerate(places, 1)
           if was and n < was <= SHOWN]
     out = f"With {many(tried, 'change')} tried, not stored: "
     if not new and not up: return f"{out}the first {len(now)} keep their places."
-    more = f" and {len(new) - 2} more" if len(new) > 2 else ""
-    parts = [f"new on the list: {', '.join(new[:2])}{more}"] if new else []
-    return out + "; ".join([*parts, *(f"up: {x}" for x in up[:1])]) + "."
+    more = f" and {len(new) - 1} more" if len(new) > 1 else ""
+    return out + "; ".join([*up[:1], *(f"new: {x}{more}" for x in new[:1])]) + "."
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #81944a04
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #5553f149
 _LISTS = "list"    # the encoder's name under which the two lists stand
 
 def noted(
@@ -87,14 +87,14 @@ def noted(
     found = [(Item(**m.meta["item"]), m.at) for m in mine if m.meta.get("item")]
     return [(item, at) for item, at in found if work_name(item) not in rated]
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #0cbe751b
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #5e203ab3
 class ProfilePanel(Panel):
     "A user's profile on a page, to be looked at and steered (ours)."
     def __init__(self, assistant: MapAssistant, user: str, key: str | None = None):
         import ipywidgets as w
         self.assistant, self.user = assistant, assistant.check_user(user)
         self._works, self._maps, self._lists = {work_name(i): i for i in assistant.catalogue.items}, {}, {}
-        self._view = profile_view(self._do)
+        self.page = profile_view(self._do)
         near, domains = {"description_width": "initial"}, assistant.catalogue.domains
         options = [("everything", ""), *((d, d) for d in domains)]
         domain = w.Dropdown(options=options, value=domains[0], description="Recommend",
@@ -103,10 +103,10 @@ class ProfilePanel(Panel):
                             layout=w.Layout(width="330px"))
         self._keep = press_button("Keep", "Store what is tried", lambda: self._do("keep"), "mk-keep")
         self._undo = press_button("Undo", "Try nothing", lambda: self._do("undo"), "mk-undo")
-        super().__init__({"view": self._view, "domain": domain, "trying": trying}, self._draw,
-                         key and f"{key} of {self.user}", [[domain, trying, self._keep, self._undo], [self._view]])
+        super().__init__({"view": self.page, "domain": domain, "trying": trying}, self._draw,
+                         key and f"{key} of {self.user}", [[domain, trying, self._keep, self._undo], [self.page]])
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #66a30eb8
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #291c8532
 _ACTS = ("rate", "take_back", "add", "look_for", "suggest", "sort", "show", "why", "keep", "undo")
 
 @patch
@@ -118,9 +118,9 @@ def _do(self: ProfilePanel, do: str, key: str = "", **what: Any):
     except Exception as e: self.say(_reason(e))       # a page is no place for a traceback
 
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #e3da1c9c
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #cc46731a
 @patch
-def _put(self: ProfilePanel, **changes: Any): self.set({"view": {**self._view.value, **changes}})
+def _put(self: ProfilePanel, **changes: Any): self.set({"view": {**self.page.value, **changes}})
 
 @patch
 def _work(self: ProfilePanel, key: str) -> Item:
@@ -143,40 +143,40 @@ def _stored(self: ProfilePanel) -> dict[str, float]:
     "The stars that are stored, by the name of the work."
     return {work_name(r.rated.item): r.rated.rating for r in profile(self.assistant.store, self.user)}
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #cef600bf
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #88b6ae9c
 @patch
 def rate(self: ProfilePanel, key: str, stars: float):
     "Give a work stars: stored at once, or only tried where `trying` is set. Raises `LookupError`, `ValueError`."
     item, stars = self._work(key), check_rating(stars)
     if not self.controls["trying"].value: return self._write({key: stars})
-    tried = {k: v for k, v in self._view.value["tried"].items() if k != key}
+    tried = {k: v for k, v in self.page.value["tried"].items() if k != key}
     self._put(tried=tried if self._stored().get(key) == stars else tried | {work_name(item): stars})
 
 @patch
 def take_back(self: ProfilePanel, key: str):
     "Take a rating back, or leave out a row that has none; stored at once, or only tried."
-    value, there = self._view.value, key in self._stored()
+    value, there = self.page.value, key in self._stored()
     if there and not self.controls["trying"].value: return self._write({key: 0})
     tried, added = ({k: v for k, v in value["tried"].items() if k != key}, [k for k in value["added"] if k != key])
     self._put(tried=tried | ({key: 0} if there else {}), added=added)
 
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #e8d3d2b2
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #96f91b8c
 @patch
 def keep(self: ProfilePanel):
     "Store what is tried."
-    self._write(self._view.value["tried"])
+    self._write(self.page.value["tried"])
 
 @patch
 def undo(self: ProfilePanel):
     "Try nothing any more."
     self._put(tried={})
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #8f44695e
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #31798c6f
 @patch
 def _write(self: ProfilePanel, changes: Mapping[str, float]):
     "Store ratings, 0 where one is taken back: all or none."
-    a, user, value = self.assistant, self.user, self._view.value
+    a, user, value = self.assistant, self.user, self.page.value
     if not a.has_consent(user):
         raise ValueError(f"{user} hasn't agreed to be remembered, so nothing is stored; see assistant.consent")
     with a.store.transaction(user):
@@ -187,11 +187,11 @@ def _write(self: ProfilePanel, changes: Mapping[str, float]):
     left = {k: v for k, v in value["tried"].items() if k not in changes}
     self._put(tried=left, added=[k for k in value["added"] if k not in changes])
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #7fb39077
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #7b21e525
 @patch
 def add(self: ProfilePanel, key: str):
     "Put a work on top of the table, to be rated. Raises `LookupError`."
-    name, added = work_name(self._work(key)), self._view.value["added"]
+    name, added = work_name(self._work(key)), self.page.value["added"]
     self._put(tab="ratings", added=[name, *(k for k in added if k != name)][:20])
 
 @patch
@@ -206,14 +206,14 @@ def suggest(self: ProfilePanel, text: str):
     "Show the titles that fit what was typed."
     fits = title_matches(self._works.values(), str(text)[:200])
     about = lambda i: ", ".join((i.domain, *i.genres[:2]))
-    self._view.found = [{"key": work_name(i), "name": short(named(i), 60), "about": about(i)} for i in fits]
+    self.page.found = [{"key": work_name(i), "name": short(named(i), 60), "about": about(i)} for i in fits]
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #d705250d
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #f17c01e1
 @patch
 def sort(self: ProfilePanel, by: str):
     "Sort by a column; again, the other way round. Raises `ValueError`."
     in_order_of([], by)
-    value = self._view.value
+    value = self.page.value
     self._put(sort=by, down=not value["down"] if value["sort"] == by else by in ("stars", "when"))
 
 @patch
@@ -225,13 +225,13 @@ def show(self: ProfilePanel, tab: str):
 @patch
 def why(self: ProfilePanel, key: str):
     "Open the reasons of a recommendation, or fold them again."
-    self._put(why="" if self._view.value["why"] == key else key)
+    self._put(why="" if self.page.value["why"] == key else key)
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #15a2e1f7
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #f71b7188
 @patch
 def rows(self: ProfilePanel) -> dict[str, list[dict]]:
     "The rows of each tab as they are shown: `ratings` with what is tried, and what was added on top."
-    store, user, value, works = self.assistant.store, self.user, self._view.value, self._known()
+    store, user, value, works = self.assistant.store, self.user, self.page.value, self._known()
     tried, added, view = value["tried"], value["added"], store.in_force(user, RATING)
     def row(item: Item, stars: float, at=None, leave: str = "") -> dict:
         was = stars if (new := work_name(item) in tried) else None
@@ -245,11 +245,11 @@ def rows(self: ProfilePanel) -> dict[str, list[dict]]:
     others = {kind: by([row(i, 0, at) for i, at in noted(store, user, kind)]) for kind in ("wish", "seen")}
     return {"ratings": pinned + by([r for r in mine if r["key"] not in added]), **others}
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #36b0ed30
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #ef868a7d
 @patch
 def lists(self: ProfilePanel) -> tuple[Recommended, Recommended]:
     "What is recommended by what is stored, followed to its 30th place, and by what is tried."
-    a, tried = self.assistant, self._view.value["tried"]
+    a, tried = self.assistant, self.page.value["tried"]
     stored, works = [r.rated for r in profile(a.store, self.user)], self._known()
     seen = tuple(i for i, _ in noted(a.store, self.user, "seen"))
     wanted = Wanted(domain=self.controls["domain"].value or None, besides=seen)
@@ -261,7 +261,7 @@ def lists(self: ProfilePanel) -> tuple[Recommended, Recommended]:
 
 @patch
 def _told_rows(self: ProfilePanel, before: Recommended, now: Recommended) -> list[dict]:
-    out, tried = [], bool(self._view.value["tried"])
+    out, tried = [], bool(self.page.value["tried"])
     for n, (r, was) in enumerate(zip(now.items[:SHOWN], moves(before.items, now.items)), 1):
         way = "" if not tried or was == n else "new" if was is None else "up" if was > n else "down"
         move = {"": "", "new": "new", "up": f"▲ from {was}", "down": f"▼ from {was}"}[way]
@@ -269,7 +269,7 @@ def _told_rows(self: ProfilePanel, before: Recommended, now: Recommended) -> lis
                     "genres": ", ".join(r.item.genres[:2]), "expected": f"{r.expected:.1f}", "why": why_lines(r)})
     return out
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #78afd1f0
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #1a8a2f7c
 _EMPTY = {"ratings": "No ratings yet: add a title above, and click its stars.", "wish": "Nothing is on the wish list.",
           "seen": "Nothing is noted as seen without a rating."}
 _VARIED = "best first, and not all alike"
@@ -280,7 +280,7 @@ def _draw(self: ProfilePanel, view: dict, domain: str, trying: bool) -> Scene:
     (before, now), tabs, tried = self.lists(), self.rows(), view["tried"]
     rows = [r | {"domain": "" if r["domain"] == domain else r["domain"]} for r in tabs[view["tab"]]]
     left = listed("Left the list", [f"{named(i)} ({ordinal(n)})" for n, i in gone(before.items, now.items[:SHOWN])])
-    self._view.shown = {**view, "counts": {k: len(v) for k, v in tabs.items()}, "rows": rows[:MOST],
+    self.page.shown = {**view, "counts": {k: len(v) for k, v in tabs.items()}, "rows": rows[:MOST],
                         "more": f"and {len(rows) - MOST:,} more; sort to see others" if len(rows) > MOST else "",
                         "empty": _EMPTY[view["tab"]], "told": self._told_rows(before, now), "note": now.note or _VARIED,
                         "left": left.strip() if tried else ""}
@@ -290,7 +290,7 @@ def _draw(self: ProfilePanel, view: dict, domain: str, trying: bool) -> Scene:
     return draw_taste(self._map(domain), self.assistant.space, [r for r in history if domain in ("", r.item.domain)],
                       now.items[:SHOWN], before.items if tried else (), self._caption(before, now))
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #fb8277df
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #5fad5597
 @patch
 def _map(self: ProfilePanel, domain: str) -> TasteMap:
     "The map of a domain; its works don't move."
@@ -301,7 +301,7 @@ def _map(self: ProfilePanel, domain: str) -> TasteMap:
 
 @patch
 def _caption(self: ProfilePanel, before: Recommended, now: Recommended) -> str:
-    tried = len(self._view.value["tried"])
+    tried = len(self.page.value["tried"])
     if tried: return moved_words(before.items, now.items[:SHOWN], tried)
     n = len(profile(self.assistant.store, self.user))
     best = f"first of the list: {named(now.items[0].item)}" if now.items else one_line(now.note)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SHOWN', 'FOLLOWED', 'MOST', 'tried_on', 'moves', 'gone', 'moved_words', 'noted', 'ProfilePanel', 'explore_profile']
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #2dd47f4b
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #0fda211e
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,12 +22,12 @@ from .report import many
 from .scene import Scene, listed, one_line, ordinal, short
 from .taste_map import TasteMap, draw_taste, taste_map
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #b9b73a9e
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #5d44eeb1
 if TYPE_CHECKING:
     from datetime import datetime
     from memkit.core.store import MemoryStore
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #1f1a9c25
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #0b707c6d
 def tried_on(
     rated: Sequence[Rated],
     tried: Mapping[str, float],    # by `work_name`: stars, 0 where the rating is taken back
@@ -40,7 +40,7 @@ def tried_on(
         if item and stars: now[name] = Rated(item, stars, old and old.at)
     return list(now.values())
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #ba3ec978
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #ee2671c7
 SHOWN, FOLLOWED, MOST = 8, 30, 200   # recommendations; places followed in the old list; rows of the table
 
 def moves(
@@ -56,7 +56,7 @@ def gone(before: Sequence[Recommendation], now: Sequence[Recommendation], most: 
     there = {row_key(r.item) for r in now}
     return [(n, r.item) for n, r in enumerate(before[:most], 1) if row_key(r.item) not in there]
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #4b572c76
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #e1367b1c
 def moved_words(
     before: Sequence[Recommendation],
     now: Sequence[Recommendation],
@@ -73,7 +73,7 @@ def moved_words(
     more = f" and {len(new) - 1} more" if len(new) > 1 else ""
     return out + "; ".join([*up[:1], *(f"new: {x}{more}" for x in new[:1])]) + "."
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #25e3a3ea
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #80e94096
 _LISTS = "list"    # the encoder's name under which the two lists stand
 
 def noted(
@@ -87,7 +87,7 @@ def noted(
     found = [(Item(**m.meta["item"]), m.at) for m in mine if m.meta.get("item")]
     return [(item, at) for item, at in found if work_name(item) not in rated]
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #645b0af6
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #14da43fc
 class ProfilePanel(Panel):
     "A user's profile on a page, to be looked at and steered (ours)."
     def __init__(self, assistant: MapAssistant, user: str, key: str | None = None):
@@ -101,12 +101,12 @@ class ProfilePanel(Panel):
                             layout=w.Layout(width="220px"), style=near)
         trying = w.Checkbox(False, description="What if: a click on stars only tries them", indent=False,
                             layout=w.Layout(width="330px"))
-        self._keep = press_button("Keep", "Store what is tried", lambda: self._do("keep"), "mk-keep")
-        self._undo = press_button("Undo", "Try nothing", lambda: self._do("undo"), "mk-undo")
+        self._keep = press_button("Keep", "Store what is tried", lambda: self._do("keep"), "mk-keep-tried")
+        self._undo = press_button("Undo", "Try nothing", lambda: self._do("undo"), "mk-undo-tried")
         super().__init__({"view": self.page, "domain": domain, "trying": trying}, self._draw,
                          key and f"{key} of {self.user}", [[domain, trying, self._keep, self._undo], [self.page]])
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #4288237f
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #da67a360
 _ACTS = ("rate", "take_back", "add", "look_for", "suggest", "sort", "show", "why", "keep", "undo")
 
 @patch
@@ -118,7 +118,7 @@ def _do(self: ProfilePanel, do: str, key: str = "", **what: Any):
     except Exception as e: self.say(_reason(e))       # a page is no place for a traceback
 
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #c3c2addc
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #41ebf689
 @patch
 def _put(self: ProfilePanel, **changes: Any): self.set({"view": {**self.page.value, **changes}})
 
@@ -143,7 +143,7 @@ def _stored(self: ProfilePanel) -> dict[str, float]:
     "The stars that are stored, by the name of the work."
     return {work_name(r.rated.item): r.rated.rating for r in profile(self.assistant.store, self.user)}
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #84523845
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #60aafbe7
 @patch
 def rate(self: ProfilePanel, key: str, stars: float):
     "Give a work stars: stored at once, or only tried where `trying` is set. Raises `LookupError`, `ValueError`."
@@ -161,7 +161,7 @@ def take_back(self: ProfilePanel, key: str):
     self._put(tried=tried | ({key: 0} if there else {}), added=added)
 
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #05c3f641
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #f125152a
 @patch
 def keep(self: ProfilePanel):
     "Store what is tried."
@@ -172,7 +172,7 @@ def undo(self: ProfilePanel):
     "Try nothing any more."
     self._put(tried={})
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #c8c74205
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #fe2be50a
 @patch
 def _write(self: ProfilePanel, changes: Mapping[str, float]):
     "Store ratings, 0 where one is taken back: all or none."
@@ -187,7 +187,7 @@ def _write(self: ProfilePanel, changes: Mapping[str, float]):
     left = {k: v for k, v in value["tried"].items() if k not in changes}
     self._put(tried=left, added=[k for k in value["added"] if k not in changes])
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #b40082f0
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #afba5ed0
 @patch
 def add(self: ProfilePanel, key: str):
     "Put a work on top of the table, to be rated. Raises `LookupError`."
@@ -208,7 +208,7 @@ def suggest(self: ProfilePanel, text: str):
     about = lambda i: ", ".join((i.domain, *i.genres[:2]))
     self.page.found = [{"key": work_name(i), "name": short(named(i), 60), "about": about(i)} for i in fits]
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #cc35f6b7
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #ae69f69f
 @patch
 def sort(self: ProfilePanel, by: str):
     "Sort by a column; again, the other way round. Raises `ValueError`."
@@ -227,7 +227,7 @@ def why(self: ProfilePanel, key: str):
     "Open the reasons of a recommendation, or fold them again."
     self._put(why="" if self.page.value["why"] == key else key)
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #8400d6c8
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #da5b9716
 @patch
 def rows(self: ProfilePanel) -> dict[str, list[dict]]:
     "The rows of each tab as they are shown: `ratings` with what is tried, and what was added on top."
@@ -245,7 +245,7 @@ def rows(self: ProfilePanel) -> dict[str, list[dict]]:
     others = {kind: by([row(i, 0, at) for i, at in noted(store, user, kind)]) for kind in ("wish", "seen")}
     return {"ratings": pinned + by([r for r in mine if r["key"] not in added]), **others}
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #a675e76b
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #f5c8ee9d
 @patch
 def lists(self: ProfilePanel) -> tuple[Recommended, Recommended]:
     "What is recommended by what is stored, followed to its 30th place, and by what is tried."
@@ -269,7 +269,7 @@ def _told_rows(self: ProfilePanel, before: Recommended, now: Recommended) -> lis
                     "genres": ", ".join(r.item.genres[:2]), "expected": f"{r.expected:.1f}", "why": why_lines(r)})
     return out
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #d9349a4b
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #b88726f9
 _EMPTY = {"ratings": "No ratings yet: add a title above, and click its stars.", "wish": "Nothing is on the wish list.",
           "seen": "Nothing is noted as seen without a rating."}
 _VARIED = "best first, and not all alike"
@@ -290,7 +290,7 @@ def _draw(self: ProfilePanel, view: dict, domain: str, trying: bool) -> Scene:
     return draw_taste(self._map(domain), self.assistant.space, [r for r in history if domain in ("", r.item.domain)],
                       now.items[:SHOWN], before.items if tried else (), self._caption(before, now))
 
-# %% ../../nbs/widgets/84l_explore_profile.ipynb #73aca8c6
+# %% ../../nbs/widgets/84l_explore_profile.ipynb #1fb926c1
 @patch
 def _map(self: ProfilePanel, domain: str) -> TasteMap:
     "The map of a domain; its works don't move."

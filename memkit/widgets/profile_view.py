@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['COLUMNS', 'START', 'work_name', 'table_row', 'in_order_of', 'title_matches', 'why_lines', 'profile_view']
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #d62e86ad
+# %% ../../nbs/widgets/84k_profile_view.ipynb #b445f8b5
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
@@ -18,12 +18,12 @@ from ..maprec.recommend import Recommendation, named
 from ..reading.titles import title_key
 from .scene import short
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #4d791465
+# %% ../../nbs/widgets/84k_profile_view.ipynb #22c3144c
 if TYPE_CHECKING:
     from datetime import datetime
     from ipywidgets import Widget
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #fccb54ce
+# %% ../../nbs/widgets/84k_profile_view.ipynb #dad2e778
 def work_name(item: Item) -> str:
     "A work's name on the page: domain/identifier."
     return "/".join(row_key(item))
@@ -42,7 +42,7 @@ def table_row(
             "genres": ", ".join(item.genres[:4]), "stars": stars, "when": f"{at:%Y-%m-%d}" if at else "",
             "was": was, "leave": leave, "tried": tried}
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #6db91d8f
+# %% ../../nbs/widgets/84k_profile_view.ipynb #944ecca9
 COLUMNS = ("title", "year", "genres", "stars", "when")
 
 def in_order_of(
@@ -58,7 +58,7 @@ def in_order_of(
     has, none = ([r for r in by_title if (r[by] not in ("", 0)) == full] for full in (True, False))
     return sorted(has, key=value, reverse=down) + none
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #8735b129
+# %% ../../nbs/widgets/84k_profile_view.ipynb #1ed59140
 def _rank(title: str, typed: str) -> int:
     "How near a title is that has what was typed; 0: it is it."
     return 0 if title == typed else 1 if title.startswith(typed) else 2 if f" {typed}" in title else 3
@@ -79,14 +79,14 @@ def title_matches(
     if not found: return [keys[k] for k in get_close_matches(text, keys, most, .75)]
     return [f[-1] for f in sorted(found, key=itemgetter(0, 1, 2, 3, 4))[:most]]
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #923021bc
+# %% ../../nbs/widgets/84k_profile_view.ipynb #e91b7abf
 def why_lines(r: Recommendation) -> list[str]:
     "What raised and lowered an expected rating, the strongest first (MAP §4.3)."
     lines = [f"{x.change:+.2f} stars: you gave {named(x.rated.item)} {x.rated.rating:g}".replace("-", "−", 1)
              for x in (*r.reasons, *r.against)]
     return lines or ["by how you rate in general: no rating of anything alike moves it by itself"]
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #b97056ac
+# %% ../../nbs/widgets/84k_profile_view.ipynb #36b6e0e0
 _STARS = """
 const make = (tag, about = {}, ...inside) => {
   const e = document.createElement(tag);
@@ -120,7 +120,7 @@ const stars = (row, act) => {
 };
 """
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #9eb3a897
+# %% ../../nbs/widgets/84k_profile_view.ipynb #9fd75be0
 _TABLE = """
 const HEADS = [["title", "Title"], ["year", "Year"], ["genres", "Genres"], ["stars", "Stars"], ["when", "When"]];
 const TABS = [["ratings", "Ratings"], ["wish", "Wish list"], ["seen", "Seen"]];
@@ -147,7 +147,7 @@ const table = (s, act) => s.rows.length
   : make("p", {}, s.empty);
 """
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #b9ed6530
+# %% ../../nbs/widgets/84k_profile_view.ipynb #e656fa61
 _LIST = """
 const why = (r) => make("ul", { class: "mk-why" }, ...r.why.map((line) => make("li", { dir: "auto" }, line)));
 const told = (s, act) => make("ol", { class: "mk-told" }, ...s.told.map((r) => {
@@ -175,7 +175,7 @@ const glide = (box, before) => {
 };
 """
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #3eb285c1
+# %% ../../nbs/widgets/84k_profile_view.ipynb #3eb4ca0b
 _ADD = """
 const adder = (model, act) => {
   const id = "mk-add-" + Math.random().toString(36).slice(2), list = `${id}-list`;
@@ -217,12 +217,12 @@ const adder = (model, act) => {
 };
 """
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #526b3797
+# %% ../../nbs/widgets/84k_profile_view.ipynb #86201647
 _RENDER = """
 function render({ model, el }) {
   const act = (what) => model.send(what);
   const [add, leave] = adder(model, act);
-  const left = make("div", { class: "mk-left" }), right = make("div", { class: "mk-right" });
+  const left = make("div", { class: "mk-profile-left" }), right = make("div", { class: "mk-profile-right" });
   const root = make("div", { class: "mk-profile" }, make("div", {}, add, left), right);
   const region = (name, label) => make("div", { class: name, tabindex: 0, role: "region", "aria-label": label });
   const [tab, rows, heading] = [make("div"), region("mk-rows", "Works"), make("div")];
@@ -251,17 +251,17 @@ function render({ model, el }) {
 export default { render };
 """
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #22e61edb
+# %% ../../nbs/widgets/84k_profile_view.ipynb #262108cf
 _CSS = """
 .mk-profile { display: grid; grid-template-columns: minmax(0, 13fr) minmax(0, 10fr); gap: 0 16px; height: 372px;
   font-size: 13px; line-height: 1.35; color: var(--jp-ui-font-color1, #1a1a1a);
   --mk-star: #b0620a; --mk-blue: #00588a; }
 [data-jp-theme-light="false"] .mk-profile { --mk-star: #f0a82e; --mk-blue: #7cc4f2; }
 .mk-profile > div { display: flex; flex-direction: column; min-width: 0; min-height: 0; }
-.mk-left { display: flex; flex-direction: column; flex: 1; min-height: 0; }
+.mk-profile-left { display: flex; flex-direction: column; flex: 1; min-height: 0; }
 .mk-rows, .mk-list { flex: 1; overflow: auto; min-height: 0; border: 1px solid var(--jp-border-color2, #d0d0d0);
   border-radius: 4px; }
-.mk-right > div:first-child { height: 64px; display: flex; gap: 10px; align-items: end; padding-bottom: 6px;
+.mk-profile-right > div:first-child { height: 64px; display: flex; gap: 10px; align-items: end; padding-bottom: 6px;
   box-sizing: border-box; }
 .mk-profile button { font: inherit; color: inherit; background: none; border: 1px solid transparent; border-radius: 3px;
   padding: 1px 5px; cursor: pointer; }
@@ -311,7 +311,7 @@ _CSS = """
 .mk-unseen { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
 """
 
-# %% ../../nbs/widgets/84k_profile_view.ipynb #2ce495e7
+# %% ../../nbs/widgets/84k_profile_view.ipynb #f0ae40fe
 START = {"tab": "ratings", "sort": "when", "down": True, "tried": {}, "added": [], "why": ""}
 
 @lru_cache(1)

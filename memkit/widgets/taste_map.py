@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['plane', 'TasteMap', 'taste_map', 'nearest_rated', 'map_words', 'draw_taste']
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #dfd16ac1
+# %% ../../nbs/widgets/84j_taste_map.ipynb #4a04c8fb
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,11 +18,11 @@ from ..maprec.recommend import Recommendation, named
 from .report import many
 from .scene import Scene, listed, one_line, short, width_of
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #491a6121
+# %% ../../nbs/widgets/84j_taste_map.ipynb #020ca3d2
 if TYPE_CHECKING:
     from memkit.maprec.own import ItemSpace
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #ebc338c9
+# %% ../../nbs/widgets/84j_taste_map.ipynb #36bda00c
 def plane(
     vectors: np.ndarray,   # [n, dim]
 ) -> tuple[np.ndarray, tuple[float, float]]:  # [n, 2] places; shares of the variance along each direction, 0..1
@@ -38,7 +38,7 @@ def plane(
     across, up = (*np.clip(values[::-1][:n]/total, 0, 1), 0.)[:2]
     return places, (float(across), float(up))
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #339dbb37
+# %% ../../nbs/widgets/84j_taste_map.ipynb #4572739f
 @dataclass(frozen=True, eq=False)
 class TasteMap:
     "Works and their places on a plane."
@@ -54,7 +54,7 @@ class TasteMap:
 
     def __post_init__(self): object.__setattr__(self, "_rows", {key_of(i): n for n, i in enumerate(self.items)})
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #d9edd536
+# %% ../../nbs/widgets/84j_taste_map.ipynb #1da086f3
 def taste_map(
     space: "ItemSpace",
     items: Sequence[Item],   # works to be shown
@@ -72,7 +72,7 @@ def taste_map(
     often = sorted(of, key=lambda g: (-len(of[g]), g))[:most]
     return TasteMap(items, places, shown, tuple((g, *map(float, np.median(places[of[g]], 0))) for g in often))
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #73584666
+# %% ../../nbs/widgets/84j_taste_map.ipynb #e94a25f9
 def nearest_rated(
     space: "ItemSpace",
     item: Item,
@@ -89,7 +89,7 @@ def _near_words(space: "ItemSpace", r: Recommendation, rated: Sequence[Rated]) -
     like = f", most like {named(near[0].item)}, rated {near[0].rating:g} ({near[1]:.2f})" if near else ""
     return f"{named(r.item)}, expected {r.expected:.1f}{like}"
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #c4a24bfc
+# %% ../../nbs/widgets/84j_taste_map.ipynb #d5a1899d
 def map_words(
     m: TasteMap,
     space: "ItemSpace",
@@ -105,7 +105,7 @@ def map_words(
     if off: out += f" {many(off, 'rated work')} {'is' if off == 1 else 'are'} not on this map."
     return out + listed("Recommended", [f"{n}. {_near_words(space, r, rated)}" for n, r in enumerate(told, 1)], 12)
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #d6259154
+# %% ../../nbs/widgets/84j_taste_map.ipynb #ecaa4c4c
 _STARS = (("red", "on"), ("orange", "ink"), ("mauve", "ink"), ("green", "ink"), ("deep", "on"))   # of 1 to 5 stars
 _LEFT, _TOP, _WIDE, _HIGH, _MARK = 14, 34, 690, 250, 17   # of the map, and of a sign on it
 _CROWD = 60                                               # rated works, from which on their signs are small
@@ -120,7 +120,7 @@ def _on(m: TasteMap, item: Item) -> tuple[float, float] | None:   # pixels
 def _half(stars: float) -> str: return f"{int(stars) or ''}½" if stars % 1 else f"{stars:.0f}"
 
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #29ae096d
+# %% ../../nbs/widgets/84j_taste_map.ipynb #cb71b44e
 def _rated_signs(s: Scene, m: TasteMap, rated: Sequence[Rated]):
     "A round sign for each rated work."
     size = _MARK if len(rated) <= _CROWD else 8
@@ -140,7 +140,7 @@ def _free(at: tuple[float, float], half: float, taken: list[tuple[float, float, 
             return x, y
     return None
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #7cf0d1b7
+# %% ../../nbs/widgets/84j_taste_map.ipynb #67ff45a3
 def _told_places(m: TasteMap, told: Sequence[Recommendation], taken: list) -> list[tuple]:
     "Number, recommendation, place, and where its sign goes: beside its place where that is taken."
     on = [(n, r, _on(m, r.item)) for n, r in enumerate(told, 1)]
@@ -155,7 +155,7 @@ def _told_signs(s: Scene, places: Sequence[tuple]):
             s.box(x - _MARK/2, y - _MARK/2, _MARK, _MARK, "navy", title, "paper")
             s.text(x, y, str(n), 11, True, "on", "center")
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #0e0259f3
+# %% ../../nbs/widgets/84j_taste_map.ipynb #9d9db6f8
 def _dots(s: Scene, m: TasteMap):
     "All works."
     s.box(_LEFT, _TOP, _WIDE, _HIGH, "card", radius=4)
@@ -170,7 +170,7 @@ def _genre_names(s: Scene, m: TasteMap, taken: list[tuple[float, float, float]])
         at = _free((min(max(x, _LEFT + half + 4), _LEFT + _WIDE - half - 4), y), half, taken)
         if at: s.box(at[0] - half, at[1] - 8, 2*half, 16, "card").text(*at, name, 13, True, "soft", "center")
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #15619475
+# %% ../../nbs/widgets/84j_taste_map.ipynb #7a824f04
 def _legend(s: Scene, m: TasteMap):
     "What the signs are."
     x = _LEFT
@@ -186,7 +186,7 @@ def _legend(s: Scene, m: TasteMap):
     s.text(_LEFT + _WIDE, 18, f"shows {sum(m.shown):.0%} of the differences", 13, colour="soft", align="right")
 
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #16683010
+# %% ../../nbs/widgets/84j_taste_map.ipynb #21654e86
 def _list(s: Scene, told: Sequence[Recommendation], before: Sequence[Recommendation]):
     "The titles that the numbers stand for; where the list was another one before, from where each came."
     x, room, y = _LEFT + _WIDE + 16, 1100 - _LEFT - _WIDE - 30, lambda n: _TOP + 12 + 30*n
@@ -201,7 +201,7 @@ def _list(s: Scene, told: Sequence[Recommendation], before: Sequence[Recommendat
         s.text(left, y(n), f"{n + 1}", 14, True).text(left + 16, y(n), named(r.item), 14, width=room - 60 - (left - x))
         s.text(x + room, y(n), f"{r.expected:.1f}", 14, align="right")
 
-# %% ../../nbs/widgets/84j_taste_map.ipynb #be4d13fa
+# %% ../../nbs/widgets/84j_taste_map.ipynb #054278c6
 def draw_taste(
     m: TasteMap,
     space: "ItemSpace",

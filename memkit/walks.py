@@ -40,6 +40,7 @@ _WIDGETS = {
     "dpem_steps": "dpem_steps read_dialogue", "hybrid_steps": "hybrid_steps take_away",
     "mark_steps": "mark_steps", "mark_record": "read_record", "map_steps": "map_steps", "stepper": "stepper",
     "explore_fusion": "explore_fusion", "explore_prompt": "explore_budget repack", "explore_rating": "explore_rating",
+    "explore_profile": "explore_profile",
     "explore_scores": "explore_mrs", "explore_trust": "explore_trust life_of",
     "lesson": "Question exercise quiz start took", "panel": "Panel", "pictures": "budget", "steps": "steps",
 }

@@ -1,4 +1,4 @@
-"""The explorers of trust, ratings, memories and adapters in a real JupyterLab and a real browser, worked as a person would."""
+"""The explorers of trust, ratings, memories, adapters and profiles in a real JupyterLab and a real browser, worked as a person would."""
 import re
 
 import lab as labs
@@ -165,4 +165,70 @@ def test_recorded_answers_of_three_users_weights(lab, chromium):
         p.expect(fold).to_have_attribute("open", "")                   # what was opened stays open
         p.expect(fold).to_contain_text("at 2 of their strength")
         assert labs.accessible(page) == []
+        assert labs.errors(page) == []
+
+
+def test_a_profile_seen_and_steered(lab, chromium):
+    with labs.opened(chromium, lab, NBS/"84l_explore_profile.ipynb", height=900) as page:
+        p = labs.Worked(page)
+        page.get_by_text("newcomer hasn't agreed").first.wait_for(timeout=60_000)                   # the notebook is through
+        cell = lambda title: p.panel.locator(".mk-rows tbody tr", has_text=title)
+        places = lambda: p.panel.locator(".mk-told .name").all_text_contents()
+        star = lambda n, title: p.panel.get_by_role("radio", name=f"{n} star{'s' if n > 1 else ''} for {title}", exact=True)
+        row = p.panel.locator(".mk-rows tbody td:first-child").all_text_contents()
+        assert row[0].startswith("Alien") and row[-1].startswith("The Terminator"), "as the notebook left it: by title"
+        p.expect(p.button("Keep")).to_be_disabled()
+        fits(p)
+        labs.shot(page, "profile", 1280)
+
+        before = places()
+        p.panel.get_by_label("What if").check()
+        star(1, "Blade Runner (1982)").click()
+        p.expect(cell("Blade Runner")).to_contain_text("was 5")
+        p.expect(p.panel.locator(".mk-told .move", has_text="▲ from").first).to_be_visible()
+        assert places() != before
+        p.expect(p.panel.get_by_role("status").first).to_contain_text("With 1 change tried, not stored")
+        assert page.evaluate("document.activeElement.dataset.at").endswith("blade-runner-1982 1"), "the keyboard stays where it was"
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Enter")
+        p.expect(star(2, "Blade Runner (1982)")).to_have_attribute("aria-checked", "true")
+        star(2, "Blade Runner (1982)").click()
+        p.expect(cell("Blade Runner").locator(".half")).to_have_count(1)                              # once more on the same star
+        fits(p)
+        labs.shot(page, "profile_what_if", 1280)
+        p.button("Undo").click()
+        p.expect(cell("Blade Runner")).not_to_contain_text("was")
+        p.expect(p.panel.locator(".mk-told .name").first).to_have_text(before[0])
+
+        why = p.panel.get_by_role("button", name=re.compile("^Why ")).first
+        why.press("Enter")
+        p.expect(p.panel.locator(".mk-why li").first).to_contain_text("stars: you gave")
+        p.expect(why).to_have_attribute("aria-expanded", "true")
+
+        box = p.panel.get_by_label("Add a title")
+        box.press_sequentially("solari")
+        p.expect(p.panel.locator(".mk-add [role=option]").first).to_contain_text("Solaris")
+        box.press("ArrowDown")
+        p.expect(p.panel.locator(".mk-add [role=option]").first).to_have_attribute("aria-selected", "true")
+        labs.shot(page, "profile_add", 1280)
+        box.press("Enter")
+        p.expect(p.panel.locator(".mk-rows tbody tr").first).to_contain_text("Solaris")
+        p.panel.get_by_label("What if").uncheck()
+        p.panel.locator(".mk-rows tbody tr").first.get_by_role("radio").nth(3).click()
+        p.expect(p.panel.get_by_role("tab", selected=True)).to_have_text(f"Ratings {len(row) + 1}")
+        p.panel.locator(".c-stars button").click()
+        p.expect(p.panel.locator("th[aria-sort=descending]")).to_contain_text("Stars")
+        p.panel.get_by_role("button", name=re.compile("Take back Solaris")).click()
+        p.expect(p.panel.get_by_role("tab", selected=True)).to_have_text(f"Ratings {len(row)}")
+        p.panel.get_by_role("tab", name="Seen").click()
+        p.expect(p.panel.locator(".mk-rows tbody tr")).to_have_count(1)
+        box.fill("<img src=x onerror=alert(1)>")
+        box.press("Enter")
+        p.expect(p.panel.get_by_role("alert")).to_contain_text("no title like “<img src=x onerror=alert(1)>”")
+        p.panel.get_by_role("tab", name="Wish list").press("Enter")
+        p.expect(p.panel.locator(".mk-rows")).to_contain_text("Nothing is on the wish list")
+        assert labs.accessible(page) == []
+        labs.theme(page, "JupyterLab Dark")
+        labs.shot(page, "profile_dark", 1280)
+        labs.theme(page, "JupyterLab Light")
         assert labs.errors(page) == []

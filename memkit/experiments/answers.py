@@ -6,8 +6,8 @@
 __all__ = ['MOST_WORDS', 'TOLD', 'SHOWN', 'CALIBRATED', 'LeftOut', 'ALARM_HANDS', 'ORDINARY', 'OVERVIEW_HANDS', 'UNSEEN',
            'OF_USER', 'ABOVE', 'MOST', 'DESIGNS', 'FIRST', 'FULL', 'QUICK', 'harmful', 'right', 'ForQuestions', 'drawn',
            'conversation_items', 'nearest_printed', 'by_hand', 'control_items', 'shown_items', 'fit_known',
-           'fit_needed', 'fit_alarm', 'overview_rows', 'fit_overview', 'fit_weights', 'alarm_items', 'wants_items',
-           'recall_items', 'recalled', 'f2', 'fit_recall', 'left_out', 'run_answers']
+           'short_talks', 'fit_few', 'fit_needed', 'fit_alarm', 'overview_rows', 'fit_overview', 'fit_weights',
+           'alarm_items', 'wants_items', 'recall_items', 'recalled', 'f2', 'fit_recall', 'left_out', 'run_answers']
 
 # %% ../../nbs/experiments/67_answers.ipynb #1e91f574
 import json
@@ -22,7 +22,7 @@ import numpy as np
 
 from ..answer.examples import ALARMS, Case, cases, every_question
 from ..answer.from_memory import UNKNOWN, AnswerSettings, told
-from ..answer.scorer import (Evidence, Question, Scorer, fitted_weights, known_features, load_scorer,
+from ..answer.scorer import (FEW, Evidence, Question, Scorer, fitted_weights, known_features, load_scorer,
                                   needed_features)
 from ..answer.stage import ALARM, READ, wants
 from ..core.embedders import load_embedder
@@ -192,6 +192,23 @@ def fit_known(parts: LeftOut) -> dict[str, Any]:    # weights and bias, "known" 
 
 def _all_hands(parts: LeftOut) -> list[str]: return sorted({h for _, hands in parts for h in hands})
 
+# %% ../../nbs/experiments/67_answers.ipynb #few00001
+def short_talks(found: Sequence[Evidence], needed: Collection[str], rng: random.Random) -> list[list[Evidence]]:
+    "A long conversation as two short ones: what is needed beside at most two others; and up to three others alone."
+    need = [e for e in found if e.text in needed]
+    others = [e for e in found if e.text not in needed]
+    some, alone = (rng.sample(others, min(rng.choice(n), len(others))) for n in ((0, 1, 2), (1, 2, 3)))
+    return [kept for of in (need + some, alone) if (kept := [e for e in found if e in of][:FEW])]
+
+def fit_few(parts: LeftOut, seed: int = 0) -> dict[str, Any]:   # weights and bias, "few" of data/scorer.json
+    "Fit the probability that an answer was told where little was said (ours; logistic regression)."
+    rng, rows = random.Random(seed), []
+    for scorer, c in ((scorer, c) for scorer, hands in parts for c in every_question(hands)):
+        needed, question = {text for id, _, text in c.said if id in c.needs}, _question(c, scorer)
+        for some in short_talks(_nearest(scorer, c), needed, rng):
+            rows.append((known_features(some, question), any(e.text in needed for e in some)))
+    return _plain_fit(*zip(*rows), "balanced") | {"hands": _all_hands(parts), "talks": len(rows)}
+
 # %% ../../nbs/experiments/67_answers.ipynb #fd12fad9
 def fit_needed(parts: LeftOut) -> dict[str, Any]:   # weights and bias, "needed" of data/scorer.json
     "Fit the probability that a message is needed (ours; logistic regression)."
@@ -266,7 +283,7 @@ def fit_overview(hands: Sequence[str] = OVERVIEW_HANDS) -> dict[str, Any]:   # "
 def fit_weights(parts: LeftOut, path: Path) -> Path:
     "Fit all probabilities and write them, as data/scorer.json has them."
     weights = fit_alarm() | {"overview": fit_overview()}
-    for name, fit in (("needed", fit_needed), ("known", fit_known)):   # what is known rests on what is needed
+    for name, fit in (("needed", fit_needed), ("known", fit_known), ("few", fit_few)):   # what is known rests on what is needed
         weights[name] = fit(parts)
         path.write_text(json.dumps(weights) + "\n", encoding="utf-8")
         fitted_weights.cache_clear()

@@ -283,7 +283,8 @@ def fit_overview(hands: Sequence[str] = OVERVIEW_HANDS) -> dict[str, Any]:   # "
 def fit_weights(parts: LeftOut, path: Path) -> Path:
     "Fit all probabilities and write them, as data/scorer.json has them."
     weights = fit_alarm() | {"overview": fit_overview()}
-    for name, fit in (("needed", fit_needed), ("known", fit_known), ("few", fit_few)):   # what is known rests on what is needed
+    fits = {"needed": fit_needed, "known": fit_known, "few": fit_few}
+    for name, fit in fits.items():   # what is known rests on what is needed
         weights[name] = fit(parts)
         path.write_text(json.dumps(weights) + "\n", encoding="utf-8")
         fitted_weights.cache_clear()

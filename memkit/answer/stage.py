@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['CALL', 'EMERGENCY', 'ALARM', 'READ', 'LOOKED', 'ASK_FIRST', 'FOR_NOW', 'FROM_MEMORY', 'ABOUT_USER', 'OVERVIEW',
-           'NOTHING', 'MAYBE_ADVICE', 'emergency', 'Heard', 'heard', 'nearest_said', 'Answered', 'noted', 'warning',
-           'from_memory', 'all_told', 'wants', 'known_answer']
+           'NOTHING', 'UNTOLD', 'MAYBE_ADVICE', 'emergency', 'Heard', 'heard', 'nearest_said', 'Answered', 'noted',
+           'warning', 'from_memory', 'all_told', 'wants', 'known_answer']
 
 # %% ../../nbs/answer/05_stage.ipynb #c7dc447b
 from collections.abc import Mapping, Sequence
@@ -201,6 +201,7 @@ def _overview(assistant: "Design", turn: Turn, settings: AnswerSettings) -> dict
 # %% ../../nbs/answer/05_stage.ipynb #d0da0691
 def _careful(text: str) -> str: return f"Careful: {text[:1].lower()}{text[1:]} {ASK_FIRST}" if text else ""
 
+UNTOLD = .1          # probability that it was told, below which a question may well be about the world (ours)
 MAYBE_ADVICE = .2    # probability from which a question is screened, whatever else it may want (ours)
 
 def _asks(assistant: "Design", turn: Turn, shares: Mapping, settings: AnswerSettings) -> dict[str, Any] | None:
@@ -213,8 +214,10 @@ def _asks(assistant: "Design", turn: Turn, shares: Mapping, settings: AnswerSett
     near, found = _found(turn, before, known)
     reading = turn.work.get("reading")
     question = Question(turn.text, shares, reading.clauses if reading else ())
+    likely = probability_known(found, question)
+    if likely < UNTOLD and shares["world"] > MAYBE_ADVICE: return None
     if asked == "world":
-        if probability_known(found, question) < ABOUT_USER: return None
+        if likely < ABOUT_USER: return None
         asked = max(("advice", *FROM_MEMORY), key=shares.get)
     text, used = from_memory(asked, question, found, turn.at.date(), settings)
     rows = _rows(found, near, used)

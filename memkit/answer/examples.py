@@ -44,6 +44,7 @@ class Case:
     accept: tuple[str, ...]        # patterns, one of which a right answer has
     reject: tuple[str, ...]        # patterns that make it wrong
     gold: str
+    quotes: tuple[str, ...] = ()   # the words that answer, where the writer marked them
 
 # %% ../../nbs/answer/01_examples.ipynb #later1
 def _case(c: dict, q: dict, accept: Iterable[str]) -> Case:
@@ -51,7 +52,7 @@ def _case(c: dict, q: dict, accept: Iterable[str]) -> Case:
     said = tuple((f"{i}.{j}", date.fromisoformat(s["date"]), text)
                  for i, s in enumerate(c["sessions"][:q["after"]], 1) for j, text in enumerate(s["say"], 1))
     return Case(c["hand"], c["id"], q["ask"], q["kind"], said, frozenset(q["needs"]), tuple(accept),
-                tuple(q.get("reject", ())), q.get("gold", ""))
+                tuple(q.get("reject", ())), q.get("gold", ""), tuple(q.get("quotes", ())))
 
 def cases(hands: Iterable[str]) -> Iterator[Case]:
     "The questions of these hands' conversations."
@@ -73,25 +74,26 @@ def every_question(hands: Iterable[str]) -> list[Case]:
 
 
 # %% ../../nbs/answer/01_examples.ipynb #befb2919
-def _sentence_pieces(text: str, before: int, accept: Sequence[str]) -> tuple[Piece, ...]:
+def _sentence_pieces(text: str, before: int, answers: Sequence[str]) -> tuple[Piece, ...]:
     "The sentences of a message, `before` characters on: which has the words of the answer? None where none has."
     spans = sentences(text)
-    right = [any(re.search(p, text[a:b], re.I) for p in accept) for a, b in spans]
+    right = [any(re.search(p, text[a:b], re.I) for p in answers) for a, b in spans]
     if not any(right): return ()
     return tuple(Piece(1, a + before, b + before, {"answers": float(y)}) for (a, b), y in zip(spans, right))
 
 def _evidence(c: Case, day: date, text: str, right: bool) -> Example:
     whole = dated(text, day)
-    pieces = _sentence_pieces(text, len(whole) - len(text), c.accept) if right else ()
-    return Example("evidence", c.hand, (c.ask, whole), 1, {"evidence": float(right)}, pieces)
+    pieces = _sentence_pieces(text, len(whole) - len(text), [re.escape(q) for q in c.quotes] or c.accept) if right else ()
+    return Example("evidence", c.hand, (c.ask, whole), 1,
+                   {"evidence": float(right), "question": f"{c.id} {c.ask}"}, pieces)
 
 # %% ../../nbs/answer/01_examples.ipynb #8b1806b3
 def evidence_examples(
     c: Case,
     embedder: Embedder,
     rng: random.Random,
-    near: int = 2,     # unneeded messages nearest to the question, >= 0
-    far: int = 1,      # others, at random
+    near: int = 8,     # unneeded messages nearest to the question, >= 0
+    far: int = 2,      # others, at random
 ) -> list[Example]:
     "The messages that a question needs, and some that it doesn't."
     needed = [(day, text) for id, day, text in c.said if id in c.needs]

@@ -21,7 +21,6 @@ from .screen import Hazard, hazards
 from ..core.records import Turn
 from ..reading.facts import Reading, is_fact
 from ..reading.reader import Clause, load_reader
-from ..reading.times import tells_past
 
 # %% ../../nbs/answer/05_stage.ipynb #12da4f25
 if TYPE_CHECKING:
@@ -133,9 +132,9 @@ def from_memory(
         used = [used[k] for k in still_true([found[i] for i in used], [likely[i] for i in used])]
     if not used: return "", []
     of = [found[i] for i in used]
-    over, likely = tells_past(question.text), [likely[i] for i in used]
+    likely = [likely[i] for i in used]
     now = asked in FOR_NOW
-    return told(of, today, settings, None, asked == "when", likely, over, question.text, now), used
+    return told(of, today, settings, None, asked == "when", likely, question.text, now), used
 
 # %% ../../nbs/answer/05_stage.ipynb #85d16956
 def _screened(text: str, turns: Sequence["StoredTurn"], known: dict[str, Heard], today: date) -> tuple[str, str]:

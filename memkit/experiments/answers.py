@@ -34,7 +34,6 @@ from ..hybrid.memory import PAPER_MEMORY, MemorySettings, choose, leaned_on
 from ..reading.examples import hands_of, voices
 from ..reading.facts import reading_of
 from ..reading.reader import load_reader
-from ..reading.times import tells_past
 
 # %% ../../nbs/experiments/67_answers.ipynb #6f4a6b0d
 _ABSTAINS = re.compile(
@@ -144,8 +143,8 @@ def by_hand(c: Case) -> str:
     "The answer that `told` makes of exactly the needed messages."
     need = [Evidence(text, day, 1., 1., ()) for id, day, text in c.said if id in c.needs]
     if not need: return UNKNOWN
-    when, over = c.kind == "temporal", tells_past(c.ask)
-    return told(need, c.said[-1][1], AnswerSettings(), when=when, over=over, question=c.ask)
+    when = c.kind == "temporal"
+    return told(need, c.said[-1][1], AnswerSettings(), when=when, question=c.ask)
 
 def control_items(hands: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     "What answers without a design are worth, by control."

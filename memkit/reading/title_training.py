@@ -29,8 +29,8 @@ from .reader import write_graph
 from .title_tokens import (HEADS, INPUTS, SMALL, TABLES, TitleTokens, focus_of, rectangles, row_evidence,
                                          title_hints, title_tokens)
 from .titles import TitleList, known_titles, title_key
-from .training import (_acts_loss, _bio, _factor, _minilm, _tag_loss, domain_and_stars_loss, load, save,
-                                     step, title_vector, whole)
+from .training import (_acts_loss, _bio, _factor, _minilm, _tag_loss, domain_and_stars_loss, load,
+                                     on_accelerator, save, step, title_vector, whole)
 
 # %% ../../nbs/reading/16_title_training.ipynb #73e95828
 @lru_cache(1)
@@ -218,7 +218,7 @@ def titles_loss(
             others = [o for o in golds if not set(o) & set(at) and rng.random() < .9]
             rows.append(t); focus.append(focus_of(t, at, others))
             judged.append((t, at, others, labels))
-    inputs = {k: torch.from_numpy(v) for k, v in rectangles(rows, focus).items()}
+    inputs = {k: torch.as_tensor(v) for k, v in rectangles(rows, focus).items()}
     states, n = model(**inputs).float(), len(made)
     pooled = whole(states, inputs["mask"])
     loss = _whole_loss(model, made, states[:n], pooled[:n])
@@ -243,6 +243,7 @@ def _batches(examples: Sequence[Example], size: int, rng: random.Random) -> list
     return out
 
 # %% ../../nbs/reading/16_title_training.ipynb #7879dc16
+@on_accelerator
 def fit_titles(
     examples: Sequence[Example],     # messages, one at least
     first: Sequence[Example] = (),   # more of them, in the first pass only
@@ -257,17 +258,18 @@ def fit_titles(
     if not examples or epochs < 1: raise ValueError(f"need an example and a pass, got {len(examples)} and {epochs}")
     rng, start = random.Random(seed), time.time()
     torch.manual_seed(seed)
-    model, size = (model or TitleModel()).train(), 16   # messages a step
+    device, size = torch.get_default_device(), 16   # messages a step
+    model = (model or TitleModel()).to(device).train()
     steps = epochs*-(-(len(examples) + len(said))//size) + -(-len(first)//size) + 1
     optimizer, schedule = _optimizer(model, rate, steps)
     for epoch in range(epochs):
         every, losses = [*examples, *(said_example(line, rng) for line in said), *(() if epoch else first)], []
         for batch in _batches(every, size, rng):
             made = [shown(e, known_titles(), rng) for e in batch]
-            with torch.autocast("cpu", torch.bfloat16): loss = titles_loss(model, made, rng)
+            with torch.autocast(device.type, torch.bfloat16): loss = titles_loss(model, made, rng)
             losses.append(step(model, loss, optimizer, schedule))
         log(f"epoch {epoch + 1} {time.time() - start:.0f} s loss {np.mean(losses):.3f}")
-    return model.eval()
+    return model
 
 # %% ../../nbs/reading/16_title_training.ipynb #b2b87788
 def fit_small(

@@ -5,11 +5,13 @@
 # %% auto #0
 __all__ = ['LOSS', 'GROUP', 'ReaderModel', 'whole', 'stretch_vector', 'title_vector', 'domain_and_stars_loss', 'message_loss',
            'pair_loss', 'relevance_loss', 'note_loss', 'stretches', 'exchange_loss', 'clause_loss', 'loss_of',
-           'batches', 'optimizer_of', 'step', 'fit', 'fit_notes', 'packed', 'unpacked', 'save', 'load']
+           'batches', 'optimizer_of', 'step', 'on_accelerator', 'fit', 'fit_notes', 'packed', 'unpacked', 'save',
+           'load']
 
 # %% ../../nbs/reading/06_training.ipynb #6d8b562f
 import random
 import time
+from functools import wraps
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -278,7 +280,7 @@ def loss_of(
     "The loss of a batch of one task."
     titles = known_titles() if batch[0].task == "message" else None
     tokens = [tokens_of(e.parts, e.own, titles) for e in batch]
-    inputs = {k: torch.from_numpy(v) for k, v in stacked(tokens).items()}
+    inputs = {k: torch.as_tensor(v) for k, v in stacked(tokens).items()}
     states = model(**inputs)
     return losses[batch[0].task](model, batch, tokens, states, whole(states, inputs["mask"]))
 
@@ -325,6 +327,16 @@ def step(model: ReaderModel, loss: Tensor, optimizer, schedule) -> float:
     schedule.step()
     return loss.item()
 
+# %% ../../nbs/reading/06_training.ipynb #67ded578
+def on_accelerator(training: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
+    "Let a function that trains a network run on the device that accelerate finds; the network comes back to the CPU."
+    @wraps(training)
+    def run(*args, **settings) -> nn.Module:
+        from accelerate import PartialState
+        with PartialState().device: model = training(*args, **settings)
+        return model.cpu().eval()
+    return run
+
 # %% ../../nbs/reading/06_training.ipynb #d4787c63
 def _epoch(model: ReaderModel, made: Iterable[list[Example]], optimizer, schedule, rng) -> dict[str, list[float]]:
     "One pass over these batches, each typed anew; the losses of each task."
@@ -337,6 +349,7 @@ def _epoch(model: ReaderModel, made: Iterable[list[Example]], optimizer, schedul
     return losses
 
 # %% ../../nbs/reading/06_training.ipynb #68b5cdb0
+@on_accelerator
 def fit(
     examples: Sequence[Example],     # one at least
     first: Sequence[Example] = (),   # more of them, in the first pass only
@@ -352,7 +365,7 @@ def fit(
     if not examples or epochs < 1: raise ValueError(f"need an example and a pass, got {len(examples)} and {epochs}")
     rng, start = random.Random(seed), time.time()
     torch.manual_seed(seed)
-    model = model or ReaderModel()
+    model = (model or ReaderModel()).to(torch.get_default_device())
     steps = epochs*len(batches(examples, size, rng)) + len(batches(first, size, rng))
     optimizer, schedule = optimizer_of(model, rate, steps)
     for epoch in range(epochs):
@@ -361,7 +374,7 @@ def fit(
         means = " ".join(f"{task} {np.mean(of):.3f}" for task, of in lost.items() if of)
         log(f"epoch {epoch + 1} {time.time() - start:.0f} s {means}")
         if after: after(epoch, model)
-    return model.eval()
+    return model
 
 # %% ../../nbs/reading/06_training.ipynb #9293d2c5
 def fit_notes(
@@ -374,7 +387,7 @@ def fit_notes(
     vectors = []
     with torch.no_grad():
         for e in examples:
-            inputs = {k: torch.from_numpy(v) for k, v in stacked([tokens_of(e.parts[-1:])]).items()}
+            inputs = {k: torch.as_tensor(v) for k, v in stacked([tokens_of(e.parts[-1:])]).items()}
             vectors.append(whole(model(**inputs), inputs["mask"])[0].numpy())
     fitted = LogisticRegression(C=strength, max_iter=3000).fit(np.stack(vectors), [e.labels["note"] for e in examples])
     model.heads["note"].load_state_dict({"weight": torch.tensor(fitted.coef_, dtype=torch.float32),

@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -68,7 +69,10 @@ def key_of(
     item: Item,
 ) -> tuple[str, str, int | None]:
     "What makes two entries the same item, whatever their sources call it: domain, title's letters and digits, year (ours)."
-    return item.domain, _BETWEEN_WORDS.sub("", item.title.casefold()) or item.title, item.year
+    return item.domain, _letters(item.title), item.year
+
+@lru_cache(1 << 17)
+def _letters(title: str) -> str: return _BETWEEN_WORDS.sub("", title.casefold()) or title
 
 _BETWEEN_WORDS = re.compile(r"[\W_]+")
 

@@ -174,7 +174,7 @@ def wanted_number(
     between = rf"(?!(?:{counted}|hours?|minutes?|mins?|pages|players|people|stars?|year|years|yo|generations|of)\b)[\w'&-]+,?\s+"
     forms = (rf"\b({told}){_NOT_COUNTED}\s+(?:{between}){{0,4}}?(?:{_THINGS})\b",
              rf"\b(?:me|us|top|suggest|recommend|name|pick|gimme|just|need|want|propose|advise|find|give|show|any|another)\s+({told})\b{_NOT_COUNTED}",
-             rf"(?:^|[.,;!?:]\s*|\bx ?|\bmax(?:imum)? |\btop |\bup to )(?:only |just |about |exactly |at most )?({told}){_NOT_COUNTED}(?: (?:max|only|suffices?|'?ll do|will do|is enough|please|pls|x|suggestions?|of (?:them|em)))*[' a-z]{{0,12}}\s*(?:$|[.,;!?])",
+             rf"(?:^|[.,;!?:]\s*|\bx ?|\bmax(?:imum)? |\btop |\bup to )(?:only |just |about |exactly |at most )?({told}){_NOT_COUNTED}(?: (?:max|only|suffices?|'?ll do|will do|is enough|please|pls|x|suggestions?|of (?:them|em)))*\s*(?:$|[.,;!?])",
              rf"\b({told}) (?:of (?:them|em)|max|will do|is enough|suffices?)\b", rf"(?:^|[.,;:!?]\s*)({'|'.join(_NUMBERS)}){_NOT_COUNTED} (?!of\b|is\b|or\b)[a-z]")
     for form in forms:
         if m := re.search(form, plain):

@@ -32,7 +32,7 @@ SCORED = "Can you recommend me a science fiction film?"
 @pytest.fixture(scope="module")
 def made():
     "One assistant; its parts are shared, its store isn't."
-    return open_map(":memory:", ScriptedLM(lambda messages: "4"))
+    return open_map(":memory:", ScriptedLM(lambda messages: "4"), SHELF)
 
 @pytest.fixture
 def fresh(made):

@@ -359,7 +359,9 @@ def asked(self: FrameReader, text: str) -> list[Link]:
     links = self.links(text)
     if self.wants_rating(text):
         return [*(m for m in links if m.role in ("want", "seen", "other")), *self.unmarked(text, True)]
-    if self.read(text).acts["ask"] <= .5 or any(m.role in ("like", "not") for m in links): return []
+    acts = self.read(text).acts
+    asks = acts["ask"] > .5 and max(acts["predict"], acts["show"]) > .3
+    if not asks or any(m.role in ("like", "not") for m in links): return []
     return [m for m in self.unmarked(text) if m.item or self.linker.named(m.words)]
 
 # %% ../../nbs/maprec/53h_frames.ipynb #d3694070

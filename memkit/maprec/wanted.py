@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['GENRE_WORDS', 'NEAR', 'ABSENT', 'DOMAIN_WORDS', 'SHORT', 'LONG', 'wanted_genres', 'wanted_years', 'wanted_domain',
-           'absent_domain', 'wanted_number', 'wanted_length', 'unchecked', 'wanted_of', 'for_whom', 'lines_named',
-           'it_named']
+           'absent_domain', 'wanted_number', 'wanted_length', 'unchecked', 'unused', 'wanted_of', 'for_whom',
+           'lines_named', 'it_named']
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #5caf2c38
 import re
@@ -28,7 +28,7 @@ GENRE_WORDS = {
     "Mystery": "myster(?:y|ies)|whodunn?its?|detectives?|cosy crime|murder myster(?:y|ies)",
     "Animation": "animated|animations?|cartoons?|anime|pixar|ghibli", "War": "wars?", "Western": "westerns?|cowboys?", "Musical": "musicals?",
     "Action": "action", "Adventure": "adventures?|adventurous", "Drama": "dramas?|dramatic|k-?dramas?", "Fantasy": "fantas(?:y|ies)|dragons?",
-    "History": "histor(?:y|ical)|period|costume", "Documentary": "documentar(?:y|ies)|true crime|docs?", "Film-Noir": "film[- ]noir|noir",
+    "History": "histor(?:y|ical)|period|costume", "Documentary": "documentar(?:y|ies)|docs?", "Film-Noir": "film[- ]noir|noir",
     "Non-fiction": "non-?fiction", "Poetry": "poetry|poems?", "Children's": "children's", "Children": "picture books?|children's books?",
     "Biography": "biograph(?:y|ies)|biopics?|memoirs?|life stor(?:y|ies)", "Sport": "sports?|football|hockey|cricket|boxing",
     "Role-playing": "j?rpgs?|role-?playing", "Rock": "rock|guitars?|grunge|indie", "Pop": "pop", "Classical": "classical|symphon(?:y|ies)|choral|orchestral|quartets?|opera",
@@ -174,7 +174,7 @@ def wanted_number(
     between = rf"(?!(?:{counted}|hours?|minutes?|mins?|pages|players|people|stars?|year|years|yo|generations|of)\b)[\w'&-]+,?\s+"
     forms = (rf"\b({told}){_NOT_COUNTED}\s+(?:{between}){{0,4}}?(?:{_THINGS})\b",
              rf"\b(?:me|us|top|suggest|recommend|name|pick|gimme|just|need|want|propose|advise|find|give|show|any|another)\s+({told})\b{_NOT_COUNTED}",
-             rf"(?:^|[.,;!?:]\s*|\bx ?|\bmax(?:imum)? |\btop |\bup to )(?:only |just |about |exactly |at most )?({told}){_NOT_COUNTED}(?: (?:max|only|suffices?|'?ll do|will do|is enough|please|pls|x|suggestions?|of (?:them|em)))*\s*(?:$|[.,;!?])",
+             rf"(?:^|[.,;!?:]\s*|\bx ?|\bmax(?:imum)? |\btop |\bup to )(?:only |just |about |exactly |at most )?({told}){_NOT_COUNTED}(?:[ ']+(?:max|only|ll do|suffices?|'?ll do|will do|is enough|please|pls|x|suggestions?|of (?:them|em)))*\s*(?:$|[.,;!?])",
              rf"\b({told}) (?:of (?:them|em)|max|will do|is enough|suffices?)\b", rf"(?:^|[.,;:!?]\s*)({'|'.join(_NUMBERS)}){_NOT_COUNTED} (?!of\b|is\b|or\b)[a-z]")
     for form in forms:
         if m := re.search(form, plain):
@@ -186,7 +186,7 @@ def wanted_number(
 # %% ../../nbs/maprec/58a_wanted.ipynb #11ba3be1
 SHORT = {"films": 100, "books": 250, "series": 2, "games": 12, "music": 40, "podcasts": 30}    # at most, in the domain's unit; ours
 LONG = {"films": 150, "books": 500, "series": 6, "games": 50, "music": 60, "podcasts": 60}     # at least
-_COUNTS = {**{w: n for w, n in _SPELLED.items() if n > 12}, **{w: n for w, n in _SMALL.items()}, "a": 1, "an": 1, "half an": .5, "half a": .5, "hundred": 100,
+_COUNTS = {**{w: n for w, n in _SPELLED.items() if n > 12}, **{w: n for w, n in _SMALL.items()}, "a": 1, "an": 1, "half an": .5, "half a": .5, "half": .5, "hundred": 100,
            "a hundred": 100, "two hundred": 200, "three hundred": 300, "four hundred": 400, "five hundred": 500, "one and a half": 1.5, "two and a half": 2.5}
 _UNIT = {"minutes": "min(?:ute)?s?|m", "hours": "h(?:ou)?rs?|h", "pages": "pages?|pp", "seasons": "seasons?|series"}
 _NUMBER = rf"(\d+(?:\.\d)?|{'|'.join(sorted(_COUNTS, key=len, reverse=True))})"
@@ -208,14 +208,13 @@ def wanted_length(
 ) -> tuple[int, int] | None:   # shortest and longest, in that unit
     "The length that a message asks for (ours)."
     unit, plain = LENGTH_UNITS.get(domain or "films", ""), folded(text)
-    if not unit or re.search(r"\beps?\b|\bepisodes?\b", plain): return None
+    if not unit or domain != "podcasts" and re.search(r"\beps?\b|\bepisodes?\b", plain): return None
     plain = plain if unit == "hours" else _minutes(plain)
     form = rf"(?:({_MOST})|({_LEAST}))?\s*(?:like |about |around )?(?<![\d-]){_NUMBER}[- ]?(?:{_UNIT[unit]})\b\s?(?:each )?(at most|max(?:imum)?|or (?:less|under|fewer|shorter)|tops)?"
     for m in re.finditer(form, plain):
-        if not (m[1] or m[2] or m[4]): continue
+        if not (m[1] or m[2] or m[4]) and (unit == "seasons" or re.search(r"[\w,]\s$", plain[:m.start(3)]) and not plain[:m.start(3)].endswith(", ")): continue
         n = int(_COUNTS.get(m[3]) or float(m[3]))
-        if m[1] or m[4] or _denied(plain[:m.start()]): return 0, n
-        return n, EVER
+        return (n, EVER) if m[2] and not m[4] and not _denied(plain[:m.start()]) else (0, n)
     short, long = (re.search(rf"(?<!not )(?<!\btoo )(?<!super )\b(?:{w})\b(?! (?:stor|chapter|season|sight|day|time|haul|drive|while|run|walk|shift|ride|list|as))", plain) for w in ("short|shortish|quick", "long|lengthy|epic"))
     if re.search(r"\bnot (?:too |super |very |that )?long\b|\bshort side\b", plain): short, long = True, None
     if short and not long: return 0, SHORT[domain or "films"]
@@ -223,7 +222,7 @@ def wanted_length(
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #baf02e20
 _OTHERS = re.compile(r"\b(?:(?:any|some)thing else|another|others?|more|different|next|what else|besides)\b", re.I)
-_REFUSED = re.compile(r"\b(?:no|not|nothing|without|never|nobody(?:'s)?|isn'?t|aren'?t|ain'?t|don'?t|minus|less|except|mustn'?t|nor|neither)\b([^,.;:!?()—–\n]*)", re.I)
+_REFUSED = re.compile(r"\b(?:no|not|nothing|without|never|nobody(?:'s)?|isn'?t|aren'?t|ain'?t|don'?t|minus|less|except|mustn'?t|nor|neither|hates?|dislikes?|avoid|(?:sick|tired) of)\b([^,.;:!?()—–\n]*)", re.I)
 _EMPTY = frozenset("""idea ideas sure matter problem rush mind know seen see read watched worry worries longer later earlier before after older newer
     many much more than too very really also even just please pls kind sort type thing things anything something film films movie movies book books
     series show shows one ones years year minutes hours pages want like need care tell give recommend show bring say think heard got found going
@@ -244,11 +243,44 @@ def unchecked(
         if content: out.append(" ".join(words.split()))
     return list(dict.fromkeys(out))
 
+# %% ../../nbs/maprec/58a_wanted.ipynb #4dfdd372
+_ASKING = frozenset("""recommend recommendation recommendations suggest suggestion suggestions show give find get want wanted need needs looking search seek
+    something anything nothing what which any please kindly tonight today tomorrow tonite weekend sunday friday saturday monday tuesday thursday wednesday
+    evening night morning week month year years old olds new good great best nice decent proper really maybe perhaps preferably possible watch read play hear listen
+    film films movie movies picture pictures book books novel novels series show shows game games album albums record records music podcast podcasts song songs
+    me us my our mate lads folk people person one ones two three four five six seven eight nine ten first last next more another other else like similar
+    after before between until since from made written released minutes minute hours hour pages page seasons season episodes episode
+    husband wife mum dad mother father sister brother son daughter niece nephew kid kids child children family friend friends flatmate boyfriend girlfriend
+    grandson granddaughter grandmother grandfather gran nan grandad uncle aunt cousin partner girl boy baby
+    long short under over least most only just also even still again already ever never much many thanks thank thx pls plz tell think know going come comes
+    would could should might will shall may must can have has had got been being with without about into onto kind sort type stuff thing things way time times""".split())
+
+def unused(
+    text: str,
+    known: Sequence[tuple[int, int]] = (),   # stretches that were understood
+    near: int = 7,                           # words on each side of what is asked for
+) -> list[str]:                              # eight at most, in their order
+    "The words beside what a message asks for that no fact of the catalogue answers (ours)."
+    words = [(m.start(), m.end(), m[0]) for m in re.finditer(r"[^\W\d_]+(?:['-][^\W\d_]+)*", folded(text))]
+    things = {w for names in DOMAIN_WORDS.values() for w in names.split()} | {"something", "anything", "recommend", "suggest", "one", "ones"}
+    at = [n for n, (*_, w) in enumerate(words) if w in things] or ([0] if len(words) <= 2*near else [])
+    out = []
+    for n, (a, b, w) in enumerate(words):
+        if not any(abs(n - k) <= near for k in at) or len(w) < 4: continue
+        if w in STOP_WORDS or w in _ASKING or w in _EMPTY or any(s < b and a < e for s, e in known): continue
+        out.append(w)
+    return list(dict.fromkeys(out))[:8]
+
+def _understood(text: str) -> list[tuple[int, int]]:
+    "Where a message speaks of years, and of what is refused: both are answered elsewhere."
+    years = rf"\b(?:{'|'.join((*_TENS, *_TEN, *_UNITS))}|nineteen|century|decade)\b"
+    return [m.span() for m in re.finditer(years, folded(text))] + [m.span() for m in _REFUSED.finditer(text.replace("’", "'"))]
+
 # %% ../../nbs/maprec/58a_wanted.ipynb #dae1318b
 def _people(text: str, people: People | None, links: Sequence[Link]) -> tuple[list[str], list[str], list[str], list[Named]]:
     "Who is wanted, who is refused, who is unknown, and where they stand."
     found = find_people(people, text) if people else []
-    makers = {name for m in links if m.item for name in m.item.names}
+    makers = {name for m in links if m.item and m.role in ("like", "rate") for name in m.item.names}
     found = [n for n in found if not set(n.people) & makers]
     no = [n for n in found if _denied(text[:n.start].replace("’", "'"))]
     named = [n for n in found if n not in no]
@@ -261,7 +293,11 @@ def _stretches(text: str, genres: Iterable[str]) -> list[tuple[int, int]]:
     patterns = [GENRE_WORDS.get(g) or re.escape(g) for g in dict.fromkeys(genres)]
     return [m.span() for p in patterns for m in re.finditer(rf"\b(?:{p})\b", plain, re.I)]
 
-def _said(text: str, unknown: Sequence[str], refused: Sequence[str], titles: Sequence[str]) -> tuple[str, ...]:
+def _like_a_title(words: str) -> bool:
+    return any(w[0].isupper() or w.isdecimal() for w in words.split()) or len(words.split()) > 2
+
+def _said(text: str, unknown: Sequence[str], refused: Sequence[str], titles: Sequence[str], words: Sequence[str],
+          domain: str | None) -> tuple[str, ...]:
     "Sentences on what can't be met or checked."
     out = [f"I know nobody called {name}." for name in unknown]
     out += [f"I don't know “{title}”, so I can't go by it." for title in titles]
@@ -270,7 +306,9 @@ def _said(text: str, unknown: Sequence[str], refused: Sequence[str], titles: Seq
     out += [f"My catalogue has no genre “{w}”; I take the nearest one." for w in dict.fromkeys(near)]
     other = [m[0] for m in re.finditer(rf"\b(?:{ABSENT})\b", plain)]
     if other: out.append(f"My catalogue doesn't say what is {' or '.join(f'“{w}”' for w in dict.fromkeys(other))}.")
+    if domain == "series" and re.search(r"\beps?\b|\bepisodes?\b|\bminutes?\b", plain): out.append("My catalogue doesn't say how long an episode is.")
     if refused: out.append(f"I can't check this, as my catalogue doesn't say it: {'; '.join(f'“{w}”' for w in refused)}.")
+    if words: out.append(f"I can't go by these words: {', '.join(words)}.")
     return tuple(out)
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #63b7b7ab
@@ -308,11 +346,13 @@ def _with_names(wanted: Wanted, rest: str, links: Sequence[Link], people: People
     no = [p for p in places if _denied(rest[:p.start].replace("’", "'"))]
     known = [*((n.start, n.end) for n in found), *((p.start, p.start + len(p.words)) for p in places), *_stretches(rest, genres),
              *((m.start, m.end) for m in links)]
-    unclear = [m.words for m in links if m.role == "like" and not m.item]
+    unclear = [m.words for m in links if m.role == "like" and not m.item and _like_a_title(m.words)]
+    strange = [m.words for m in links if m.role == "not" and not m.item and not m.options]
     return replace(wanted, people=tuple(dict.fromkeys(who)), without=tuple(dict.fromkeys(without)),
                    countries=tuple(dict.fromkeys(c for p in places if p not in no for c in p.countries)),
                    abroad=tuple(dict.fromkeys(c for p in no for c in p.countries)),
-                   unmet=_said(rest, unknown, unchecked(rest, known), unclear))
+                   unmet=_said(rest, unknown, [*unchecked(rest, known), *strange], unclear,
+                                unused(rest, [*known, *_understood(rest)]), wanted.domain))
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #69643dfb
 def _home(items: Sequence[Item], genres: Sequence[str], usual: str | None) -> str | None:

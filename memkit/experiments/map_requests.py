@@ -35,7 +35,7 @@ GENRE_OF = {"comedy": "Comedy", "comedies": "Comedy", "humour": "Comedy", "sitco
             "mystery": "Mystery", "murder mystery": "Mystery", "detective": "Mystery", "poetry": "Poetry", "fantasy": "Fantasy", "war": "War", "drama": "Drama", "action": "Action", "adventure": "Adventure",
             "nonfiction": "Non-fiction", "non-fiction": "Non-fiction", "biography": "Biography", "jazz": "Jazz", "classical": "Classical", "country": "Country", "folk": "Folk", "metal": "Metal",
             "rock": "Rock", "reggae": "Reggae", "rap": "Hip-hop", "hip-hop": "Hip-hop", "pop": "Pop", "soul": "Soul", "electronic": "Electronic", "strategy": "Strategy", "puzzle": "Puzzle", "sport": "Sport", "sports": "Sport",
-            "thrillers": "Thriller", "scary": "Horror", "true crime": "Crime"}
+            "thrillers": "Thriller", "scary": "Horror", "synth": "Electronic", "drum and bass": "Electronic", "heist": "Crime", "true crime": "Crime"}
 LANDS = {"american": ("USA",), "hollywood": ("USA",), "british": ("UK",), "english": ("UK",), "french": ("France",), "german": ("Germany", "West Germany"), "italian": ("Italy",), "spanish": ("Spain",),
          "japanese": ("Japan",), "korean": ("South Korea",), "k-drama": ("South Korea",), "indian": ("India",), "bollywood": ("India",), "nollywood": ("Nigeria",), "russian": ("Russia", "USSR", "Soviet Union"),
          "polish": ("Poland",), "danish": ("Denmark",), "swedish": ("Sweden",), "norwegian": ("Norway",), "irish": ("Ireland",), "australian": ("Australia",), "mexican": ("Mexico",)}
@@ -52,7 +52,8 @@ class Answered:
 
 def _mentions(said: str, label: str) -> bool:
     "Does the answer name what the label is about?"
-    words = [w for w in re.findall(r"[^\W_]{3,}", folded(label)) if w not in ("the", "and", "for", "with", "not", "very")]
+    said = said.replace("-", "")
+    words = [w for w in re.findall(r"[^\W_]{3,}", folded(label).replace("-", "")) if w not in ("the", "and", "for", "with", "not", "very")]
     return any(w[:max(4, len(w) - 2)] in said for w in words)
 
 def _each(answered: Answered, fits: Callable[[Item], bool], label: str) -> bool:

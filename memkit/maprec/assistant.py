@@ -230,7 +230,8 @@ def _with_acts(assistant: "MapAssistant", talk: Talk, u: Understood) -> Understo
         if sure("delete"): told.append("delete")
         elif sure("show") and not u.asked: told.append("show")
         elif sure("why"): told.append("why")
-        elif sure("item") and (about := _named_items(assistant, u, links)): return replace(u, acts=("item",), about=about)
+        elif sure("item") and (about := _named_items(assistant, u, links)):
+            return replace(u, acts=("item",), about=about)
     if u.unclear is not None and told: u = replace(u, unclear=None, types=(OTHER,))
     about = _named_items(assistant, u, links) if "why" in told else ()
     return replace(u, acts=tuple(dict.fromkeys(told)), notes=notes, about=about, scope=_scope(assistant, u.text))
@@ -344,13 +345,19 @@ def _wishes(assistant: "MapAssistant", user: str, text: str, changes: Sequence[C
     talk, items, frames = assistant.talk(user), assistant.catalogue.items, assistant.frames
     found, rated = frames.read(text), {c.item for c in changes}
     links = [m for m in frames.links(text) if m.item not in rated or not m.item]
-    wanted = wanted_of(text, items, links, talk.listed, _usual(assistant, user, changes), found.domain, found.audience, assistant.people)
+    for m in frames.links(text):     # what is rated in the same breath asks for nothing by its words
+        if m.role == "rate": text = text[:m.start] + "·"*(m.end - m.start) + text[m.end:]
+    wanted = wanted_of(text, items, links, talk.listed, _usual(assistant, user, changes), found.domain, found.audience,
+                       assistant.people)
     named_domain = wanted_domain(text, found.domain, assistant.catalogue.domains)
     # 'which book next?' after a film isn't the same again
     elsewhere = named_domain and talk.wanted.domain and named_domain != talk.wanted.domain
-    bare = replace(wanted_of("", items, (), (), wanted.domain), besides=wanted.besides)
+    loved = tuple(c.item for c in changes if c.item and c.action == "rate" and (c.rating or 0) >= 4)
+    loved = tuple(i for i in loved if i.domain == wanted.domain)
+    if loved and not wanted.like and not elsewhere: wanted = replace(wanted, like=loved)
+    bare = Wanted(domain=wanted.domain, besides=wanted.besides)
     again = bool(talk.listed) and set(talk.listed) <= set(wanted.besides)
-    if again and not elsewhere and wanted == bare:
+    if again and not elsewhere and replace(wanted, unmet=()) == bare:
         besides = (*talk.wanted.besides, *talk.listed, *wanted.besides)
         return replace(talk.wanted, besides=besides, domain=talk.wanted.domain or wanted.domain)
     return wanted
@@ -450,7 +457,9 @@ def said_of_memory(
         lists = {k: [i for i, _ in noted(assistant.store, user, k) if here(i.domain)] for k in LISTS}
         stars = [value for _, _, value in marks(u.text, True)] if "show" in u.acts else []
         what = "" if u.scope == "everything" else u.scope
-        if stars: mine, lists, what = [r for r in mine if r.rating in stars], {}, " ".join([what, f"{stars[0]:g} of 5"]).strip()
+        if stars:
+            mine, lists = [r for r in mine if r.rating in stars], {}
+            what = f"{what} {stars[0]:g} of 5".strip()
         if "show" in u.acts: out.append(profile_said(mine, lists, what))
         else: out.append(ask_forget(u.scope, len(mine), sum(map(len, lists.values()))))
     if "why" in u.acts: out.append(why_said(_told_before(assistant.talk(user), u), rated))
@@ -646,9 +655,9 @@ def quotes(self: MapAssistant, turn: Turn) -> tuple[set[int], set[str]]:
     found = turn.extra.get("found")
     told = [*(found.items if found else ()), *turn.extra.get("predicted", ()), *filter(None, [turn.extra.get("guess")])]
     named_items = {row_key(x.rated.item) for r in told for x in (*r.reasons, *r.against)}
-    if turn.extra.get("doubted"): named_items.add(row_key(turn.extra["doubted"]))
-    mine = [m for m in self.store.list(turn.user, superseded=True) if "item" in m.meta]
-    return memories | {m.id for m in mine if (m.meta["item"]["domain"], m.meta["item"]["id"]) in named_items}, turns
+    memories = memories | {r.memory_id for r in profile(self.store, turn.user) if row_key(r.rated.item) in named_items}
+    if not (doubted := turn.extra.get("doubted")): return memories, turns
+    return memories | {m.id for m in history(self.store, turn.user, doubted.id, doubted.domain)}, turns
 
 # %% ../../nbs/maprec/59_assistant.ipynb #831c67b5
 def _now_about(talk: Talk, u: Understood, made: Made) -> Talk:

@@ -116,8 +116,9 @@ def fitting(
     wanted: Wanted,
 ) -> list[Item]:  # in their order
     "The items that meet all limits, before anything is said about liking."
-    tests = [*refusals(wanted), *(limit.meets for limit in limits(wanted))]
-    return [i for i in items if all(test(i) for test in tests)]
+    left = list(items)
+    for test in (*refusals(wanted), *(limit.meets for limit in limits(wanted))): left = [i for i in left if test(i)]
+    return left
 
 # %% ../../nbs/maprec/57b_limits.ipynb #9282ec9c
 def nearest_to(
@@ -126,7 +127,8 @@ def nearest_to(
 ) -> tuple[list[Item], tuple[str, ...]]:   # the items in their order, and a sentence for what was given up
     "The items that meet all limits, or as many as any item meets (ours)."
     hard, soft = refusals(wanted), limits(wanted)
-    left = [i for i in items if all(test(i) for test in hard)]
+    left = list(items)
+    for test in hard: left = [i for i in left if test(i)]
     if not soft or not left: return left, ()
     table = np.array([[limit.meets(i) for i in left] for limit in soft])
     for given_up in range(len(soft)):

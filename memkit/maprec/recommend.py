@@ -121,6 +121,8 @@ def _why_none(history: Sequence[Rated], catalogue, wanted: Wanted) -> str:
     if wanted.absent: return f"I have no {wanted.absent}. I know {_listed(dict.fromkeys(i.domain for i in catalogue))}."
     fits, anybody = (len(fitting(list(catalogue), w)) for w in (wanted, replace(wanted, audience="")))
     if anybody and not fits: return "Nothing that fits in my catalogue is marked as fit for children."
+    if not fits and wanted.besides and fitting(list(catalogue), replace(wanted, besides=())):
+        return "Nothing else in my catalogue fits that: you have seen, refused or just been shown the rest."
     if not fits: return "Nothing in my catalogue fits that."
     return f"You have rated {'the only one' if fits == 1 else f'all {fits}'} of my catalogue that would fit."
 
@@ -146,7 +148,9 @@ def recommend(
 ) -> Recommended:
     "The best unseen items that fit, with the ratings that carried them (MAP §4.3). Raises `ValueError` where n is < 1."
     if (n := wanted.n or n) < 1: raise ValueError(f"n must be 1 or more, got {n}")
-    left, given_up = ([], ()) if wanted.absent else nearest_to(unseen(list(catalogue), history), wanted)
+    here = [] if wanted.absent else [i for i in catalogue if wanted.domain in (None, i.domain)]
+    left, given_up = nearest_to(unseen(here, history), wanted)
+    if given_up and fitting(here, replace(wanted, besides=(), like=())): left, given_up = [], ()   # all of it was seen
     unmet = (*wanted.unmet, *given_up)
     if not left:
         return Recommended(items=(), how=NOTHING, candidates=0, note=_why_none(history, catalogue, wanted), unmet=unmet)

@@ -23,7 +23,7 @@ from .recommend import named
 # %% ../../nbs/maprec/58a_wanted.ipynb #6df8594a
 GENRE_WORDS = {
     "Sci-Fi": "sci[- ]?fi|science[- ]fiction|sf|cyberpunk|dystopian?", "Comedy": "comed(?:y|ies)|comic|funny|hilarious|laughs?|humou?r|farces?|sitcoms?|rom-?coms?|stand-?up",
-    "Horror": "horrors?|scary|frightening|creepy|spooky|ghost stor(?:y|ies)|slashers?", "Romance": "romances?|romantic|love stor(?:y|ies)|rom[- ]?coms?",
+    "Horror": "horrors?|scary|frightening|creepy|spooky|ghost stor(?:y|ies)|slashers?", "Romance": "romances?|romantic|love (?:stor(?:y|ies)|films?|movies?)|rom[- ]?coms?",
     "Thriller": "thrillers?|suspense|tense|gripping|spy|spies|espionage|paranoid", "Crime": "crime|gangsters?|heists?|mob|mafia|police|procedurals?|noir",
     "Mystery": "myster(?:y|ies)|whodunn?its?|detectives?|cosy crime|murder myster(?:y|ies)",
     "Animation": "animated|animations?|cartoons?|anime|pixar|ghibli", "War": "wars?", "Western": "westerns?|cowboys?", "Musical": "musicals?",
@@ -38,7 +38,7 @@ GENRE_WORDS = {
     "Simulation": "simulations?|simulators?|sims?|farming|cosy|cozy", "Sandbox": "sandbox|survival|building", "Racing": "racing|karts?", "Fighting": "fighting",
     "Science": "science|maths?|nature|space", "Society": "society|culture|interviews?", "News": "news|politics", "Health": "health|menopause", "Technology": "tech|technology"}
 # words that stand for no genre of ours: which one comes nearest is said
-NEAR = frozenset("heist heists spy spies espionage noir paranoid police detective detectives mob mafia pixar ghibli costume".split())
+NEAR = frozenset("heist heists spy spies espionage noir paranoid police detective detectives mob mafia pixar ghibli costume cosy cozy farming synth guitars space".split())
 ABSENT = ("audiobooks?|board games?|co-?op|picture books?|manga|comics?|graphic novels?|short stor(?:y|ies)|gardening|cookery|cooking|"
           "roguelikes?|soulslikes?|steampunk|sagas?|true stor(?:y|ies)|stand-?up|large print|nordic noir|superhero(?:es)?")
 _ONE_DOMAIN = ("Country", "Pop", "World", "Soul", "Science", "Society", "News", "Health", "Technology", "Rock", "Simulation", "Sandbox", "Strategy", "Folk")
@@ -46,6 +46,7 @@ _AGAINST = re.compile(r"\b(?:no|not|without|except|avoid|hates?|dislikes?|don'?t
                       r"(?:any|every)thing but|other than|apart from|besides|bar|minus|less|isn'?t|aren'?t|ain'?t|wasn'?t|tired of|sick of|enough|"
                       r"rather than|instead of)\b(?:[^\w,.;!?]+[^\s,.;!?]+){0,6}[^\w,.;!?]*$", re.I)
 _TURNS = re.compile(r"\b(?:but|though|rather|instead|just|please|i(?:'d)? (?:want|would|like|prefer))\b", re.I)
+_AFTER = re.compile(r"(?: \w+)? (?:no\b(?=[,.;!]|$)|excluded|not wanted)", re.I)     # "horror no, …"
 _TURNED = re.compile(r"^(?:but not|(?:any|every)thing but|rather than|instead of)", re.I)
 
 def _denied(before: str) -> bool:
@@ -61,7 +62,9 @@ def wanted_genres(
     yes, no, plain = {}, {}, text.replace("’", "'")
     for genre in dict.fromkeys(genres):
         pattern = rf"\b(?:{GENRE_WORDS.get(genre) or re.escape(genre)})\b(?!\s*(?:of the worlds|and peace))"
-        for m in re.finditer(pattern, plain, re.I): (no if _denied(plain[:m.start()]) else yes)[genre] = True
+        for m in re.finditer(pattern, plain, re.I):
+            against = _denied(plain[:m.start()]) or _AFTER.match(plain[m.end():])
+            (no if against else yes)[genre] = True
     return tuple(g for g in yes if g not in no), tuple(no)
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #c85a50fd
@@ -71,7 +74,7 @@ _TEN = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 _UNITS = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
 _SPELLED = {w: 20 + 10*n for n, w in enumerate(_TEN)} | {w: 10 + n for n, w in enumerate(_UNITS)}
 _SMALL = {w: n for n, w in enumerate("one two three four five six seven eight nine ten".split(), 1)}
-_CENTURIES = {"eighteenth|18th": 1700, "nineteenth|19th": 1800, "twentieth|20th": 1900, "this|twenty-first|21st": 2000}
+_CENTURIES = {"eighteenth|18th": 1700, "nineteenth|19th": 1800, "twentieth|20th": 1900, "this|present|current|twenty-first|21st": 2000}
 _EARLY = r"before|pre|older than|earlier than|until|till|up to|no later than|not later than|<=?|≤"
 _LATE = r"after|post|newer than|later than|more recent than|younger than|past"
 _FROM = r"since|from|starting|>=?|≥"
@@ -94,7 +97,7 @@ def _spans(plain: str) -> list[tuple[int, int]]:
     decades = [int(y) for y in re.findall(rf"\b{_YEAR}s\b", plain)]
     if decades: out.append((min(decades), max(decades) + (9 if max(decades) % 100 else 9)))
     out += [(y, EVER if y == 2000 else y + 99) for words, y in _CENTURIES.items() if re.search(rf"\b(?:{words})[- ]century", plain)]
-    if m := re.search(r"\blast (\w+)(?:[- ]?ish)? (?:y|yrs?|years)\b|\blast (decade)\b", plain):
+    if m := re.search(r"\b(?:last|past) (\w+)(?:[- ]?ish)? (?:y|yrs?|years)\b|\b(?:last|past) (decade)\b", plain):
         ago = 10 if m[2] else _SMALL.get(m[1]) or int(m[1] if m[1].isdecimal() else 0)
         if ago: out.append((utc_now().year - ago, EVER))
     return [(a, b) for a, b in out if a <= b]
@@ -253,7 +256,7 @@ _ASKING = frozenset("""recommend recommendation recommendations suggest suggesti
     husband wife mum dad mother father sister brother son daughter niece nephew kid kids child children family friend friends flatmate boyfriend girlfriend
     grandson granddaughter grandmother grandfather gran nan grandad uncle aunt cousin partner girl boy baby
     long short under over least most only just also even still again already ever never much many thanks thank thx pls plz tell think know going come comes
-    would could should might will shall may must can have has had got been being with without about into onto kind sort type stuff thing things way time times""".split())
+    would could should might will shall may must can have has had got been being with without about into onto half gave propose kind sort type stuff thing things way time times""".split())
 
 def unused(
     text: str,
@@ -267,7 +270,7 @@ def unused(
     out = []
     for n, (a, b, w) in enumerate(words):
         if not any(abs(n - k) <= near for k in at) or len(w) < 4: continue
-        if w in STOP_WORDS or w in _ASKING or w in _EMPTY or any(s < b and a < e for s, e in known): continue
+        if "'" in w or w in STOP_WORDS or w in _ASKING or w in _EMPTY or any(s < b and a < e for s, e in known): continue
         out.append(w)
     return list(dict.fromkeys(out))[:8]
 
@@ -323,16 +326,18 @@ def wanted_of(
     people: People | None = None,       # of the catalogue; None: nobody is looked for
 ) -> Wanted:
     "Everything that a message asks of a recommendation (ours)."
-    rest = text
+    rest, links = text, [m for m in links if m.item or m.options or m.role != "not" and _like_a_title(m.words)]
     for m in sorted(links, key=lambda m: -m.start):     # "Crime and Punishment" asks for no crime film
         rest = rest[:m.start] + "·"*(m.end - m.start) + rest[m.end:]
     like = [m.item for m in links if m.item and m.role == "like"]
     left_out = [i for m in links if m.role in ("not", "seen") for i in ((m.item,) if m.item else m.options)]
-    domains = tuple(dict.fromkeys(i.domain for i in items))
+    shelf = _shelf(items)
+    domains = tuple(shelf)
     domain = wanted_domain(rest, read, domains) or (like[0].domain if like else None)
-    genres = [g for i in items if domain in (None, i.domain) for g in i.genres if domain or g not in _ONE_DOMAIN]
+    genres = dict.fromkeys(g for d, sets in shelf.items() if domain in (None, d) for s in sets for g in s)
+    genres = [g for g in genres if domain or g not in _ONE_DOMAIN]
     yes, no = wanted_genres(rest, genres)
-    domain, absent = domain or _home(items, yes, usual), absent_domain(read, domains)
+    domain, absent = domain or _home(shelf, yes, usual), absent_domain(read, domains)
     besides = (*(before if _OTHERS.search(rest) else ()), *left_out)
     wanted = Wanted(domain=None if absent else domain, genres=yes, avoid=no, years=wanted_years(rest), absent=absent,
                     like=tuple(dict.fromkeys(like)), besides=besides, n=wanted_number(rest), audience=for_whom(rest, audience),
@@ -343,21 +348,32 @@ def _with_names(wanted: Wanted, rest: str, links: Sequence[Link], people: People
     "The wishes with people and countries, and with what can't be met."
     who, without, unknown, found = _people(rest, people, links)
     places = find_countries(rest)
-    no = [p for p in places if _denied(rest[:p.start].replace("’", "'"))]
+    no = [p for p in places if _denied(rest[:p.start].replace("’", "'")) or _AFTER.match(rest[p.start + len(p.words):])]
     known = [*((n.start, n.end) for n in found), *((p.start, p.start + len(p.words)) for p in places), *_stretches(rest, genres),
              *((m.start, m.end) for m in links)]
-    unclear = [m.words for m in links if m.role == "like" and not m.item and _like_a_title(m.words)]
-    strange = [m.words for m in links if m.role == "not" and not m.item and not m.options]
+    unclear = [m.words for m in links if m.role == "like" and not m.item]
     return replace(wanted, people=tuple(dict.fromkeys(who)), without=tuple(dict.fromkeys(without)),
                    countries=tuple(dict.fromkeys(c for p in places if p not in no for c in p.countries)),
                    abroad=tuple(dict.fromkeys(c for p in no for c in p.countries)),
-                   unmet=_said(rest, unknown, [*unchecked(rest, known), *strange], unclear,
+                   unmet=_said(rest, unknown, unchecked(rest, known), unclear,
                                 unused(rest, [*known, *_understood(rest)]), wanted.domain))
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #69643dfb
-def _home(items: Sequence[Item], genres: Sequence[str], usual: str | None) -> str | None:
+_SHELVES: dict[int, tuple[Sequence[Item], dict]] = {}    # by identity of the catalogue's items, which is held
+
+def _shelf(items: Sequence[Item]) -> dict[str, dict[tuple[str, ...], bool]]:
+    "The domains of a catalogue, and the sets of genres that their items have; counted once for each catalogue."
+    found = _SHELVES.get(id(items))
+    if found and found[0] is items: return found[1]
+    out: dict[str, dict[tuple[str, ...], bool]] = {}
+    for i in items: out.setdefault(i.domain, {})[i.genres] = True
+    if len(_SHELVES) > 7: _SHELVES.clear()
+    if isinstance(items, tuple): _SHELVES[id(items)] = items, out
+    return out
+
+def _home(shelf: dict, genres: Sequence[str], usual: str | None) -> str | None:
     "The usual domain, unless it has nothing of the genres and another one has."
-    has = list(dict.fromkeys(i.domain for i in items if set(genres) <= set(i.genres)))
+    has = [d for d, sets in shelf.items() if any(set(genres) <= set(s) for s in sets)]
     return usual if usual in has or not has else has[0]
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #ed1f4d68

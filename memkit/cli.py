@@ -374,7 +374,6 @@ def _with_roles(bot, given: list[str]):   # the same assistant
 def _without_paper(a: argparse.Namespace):   # any design but the hybrid chatbot
     from memkit.mark import open_mark
     from memkit.turn.assistants import open_assistant
-    if a.catalogue or a.ratings: return _own_shelf(a)
     if not a.corpus:
         return open_assistant(a.assistant, store=a.store, model=a.model, embedder=a.embedder, prompted=a.prompted)
     if a.assistant != "mark":
@@ -397,6 +396,7 @@ def _corpus(a: argparse.Namespace):   # its documents
     return read_corpus(a.corpus or "own", "skip" if a.skip_broken else "raise")
 
 def _opened(a: argparse.Namespace):
+    if getattr(a, "catalogue", None) or getattr(a, "ratings", None): return _own_shelf(a)
     if a.assistant != "hybrid":
         if a.paper: raise ValueError(f"--paper belongs to the hybrid chatbot, not to {a.assistant}")
         return _with_roles(_without_paper(a), getattr(a, "role", []))
@@ -466,8 +466,10 @@ def add_chat(c: argparse.ArgumentParser):
     c.add_argument("--role", action="append", default=[], metavar="USER=ROLE",
                    help="mark: whose word weighs more, expert or reviewer; may be given several times")
     c.add_argument("--store", help="file or URL of the memories (default: in your data folder; MEMKIT_HOME moves it)")
-    c.add_argument("--catalogue", metavar="FILE", help="map: what can be recommended, .csv or .jsonl with a column title")
-    c.add_argument("--ratings", metavar="FILE", help="map: your own ratings, .csv or .jsonl with title and rating; with --user")
+    c.add_argument("--catalogue", metavar="FILE",
+                   help="map: what can be recommended, .csv or .jsonl with a column title")
+    c.add_argument("--ratings", metavar="FILE",
+                   help="map: your own ratings, .csv or .jsonl with title and rating; with --user")
     c.add_argument("--embedder", default="minilm",
                    help="of the documents: minilm, minilm-medquad, medcpt, or a sentence-transformers model (default: "
                    "%(default)s)")
@@ -519,7 +521,8 @@ FULL = ("hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQu
         "and weights for eight of them, about an hour; with --memory-only a quarter of an hour; mark: "
         "450 questions of MedMCQA, about half an hour; map: all users of MovieLens 100k, about 40 minutes; "
         "designs: all conversations, about three minutes; reader: four hands, twenty minutes; "
-        "answers: six hands, about an hour; map-requests: four hands and 1,000 turns, ten minutes; writer: trains a model, half an hour; trust: four lots, 20 minutes")
+        "answers: six hands, about an hour; map-requests: four hands and 1,000 turns, ten minutes; "
+        "writer: trains a model, half an hour; trust: four lots, 20 minutes")
 
 # %% ../nbs/92_cli.ipynb #cb124a5b
 def add_experiment(c: argparse.ArgumentParser):

@@ -67,6 +67,7 @@ def note(
 
 def _is(m: Memory, item: Item) -> bool: return (m.meta["item"]["domain"], m.meta["item"]["id"]) == (item.domain, item.id)
 
+# %% ../../nbs/maprec/58d_lists.ipynb #d6c4a182
 def take_off(
     store: "MemoryStore",
     user: str,

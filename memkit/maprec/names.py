@@ -45,6 +45,7 @@ class Named:
     words: str                # as they stand in the message
     people: tuple[str, ...]   # as the catalogue calls them; (): nobody that it knows
 
+# %% ../../nbs/maprec/53i_names.ipynb #ca70bace
 class People:
     "Finds the people of a catalogue in a text. Threads may share one."
     def __init__(self, items: Iterable[Item]):
@@ -71,6 +72,7 @@ class People:
 
 def _rare(word: str) -> bool: return len(word) > 3 and word not in common_words() and word not in _NO_NAMES
 
+# %% ../../nbs/maprec/53i_names.ipynb #fdf98a00
 def _families(parts: Sequence[str]) -> list[str]:
     "The family names by which somebody may be called: 'de niro', and 'niro' where it is a rare word."
     at = next((n for n, p in enumerate(parts[1:], 1) if p in _PARTICLES), len(parts) - 1)
@@ -100,9 +102,9 @@ def find_people(
             out.append(Named(start, end, text[start:end], found[1]))
         i += found[0] if found else 1
     return sorted([*out, *_strangers(text, out)], key=lambda n: n.start)
-
 _BEFORE = frozenset("my our his her their your niece nephew daughter son sister brother aunt auntie uncle friend".split())
 
+# %% ../../nbs/maprec/53i_names.ipynb #124fb438
 def _known(people: People, text: str, tokens: Sequence[tuple[int, int, str]]) -> tuple[str, ...]:
     key = " ".join(t[2] for t in tokens)
     found = people.names.get(key) or (people.names.get(_slipped(people, key), ()) if len(tokens) == 2 else ())
@@ -125,9 +127,9 @@ def _slipped(people: People, key: str) -> str:
     near = [n for n in people.firsts.get(first, ()) if " " in n]
     best = process.extractOne(key, near, scorer=OSA.distance, score_cutoff=1 if len(last) < 8 else 2)
     return best[0] if best else ""
-
 _NAME = re.compile(r"(?<![.!?:] )\b[^\W\d_a-z][^\W\d_A-Z]+(?:[ -](?:de |van |von |bin |al )?[^\W\d_a-z][^\W\d_A-Z]+)+")
 
+# %% ../../nbs/maprec/53i_names.ipynb #fb3a396c
 def _strangers(text: str, known: Sequence[Named]) -> list[Named]:
     "Names of people that the catalogue doesn't have."
     out = []

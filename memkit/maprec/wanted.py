@@ -45,6 +45,8 @@ _ONE_DOMAIN = ("Country", "Pop", "World", "Soul", "Science", "Society", "News", 
 _AGAINST = re.compile(r"\b(?:no|not|without|except|avoid|hates?|dislikes?|don'?t (?:want|like)|nothing|neither|nor|never|but not|"
                       r"(?:any|every)thing but|other than|apart from|besides|bar|minus|less|isn'?t|aren'?t|ain'?t|wasn'?t|tired of|sick of|enough|"
                       r"rather than|instead of)\b(?:[^\w,.;!?]+[^\s,.;!?]+){0,6}[^\w,.;!?]*$", re.I)
+
+# %% ../../nbs/maprec/58a_wanted.ipynb #827c57c6
 _TURNS = re.compile(r"\b(?:but|though|rather|instead|just|please|i(?:'d)? (?:want|would|like|prefer))\b", re.I)
 _AFTER = re.compile(r"(?: \w+)? (?:no\b(?=[,.;!]|$)|excluded|not wanted)", re.I)     # "horror no, …"
 _TURNED = re.compile(r"^(?:but not|(?:any|every)thing but|rather than|instead of)", re.I)
@@ -90,6 +92,7 @@ def _in_figures(text: str) -> str:
     plain = re.sub(r"\bpre-?war\b|\bbefore the great war\b", "before 1914", plain)
     return re.sub(r"(?<=\d{4})[- ]?ish\b", "", plain)
 
+# %% ../../nbs/maprec/58a_wanted.ipynb #225ae05e
 def _spans(plain: str) -> list[tuple[int, int]]:
     "Decades, centuries and spans of years; decades beside each other are one span."
     ends = re.findall(rf"\b{_YEAR}\s?(?:-|–|to|till|until|and|through)\s?'?(\d{{4}}|\d\d)\b(?!s)", plain)
@@ -123,6 +126,7 @@ def _bounds(plain: str) -> list[tuple[int, int]]:
         out.append(span)
     return out
 
+# %% ../../nbs/maprec/58a_wanted.ipynb #efc04f93
 def wanted_years(
     text: str,
 ) -> tuple[int, int] | None:  # first and last
@@ -167,6 +171,7 @@ _THINGS = ("films?|movies?|books?|novels?|series|shows?|games?|albums?|songs?|po
            "memoirs|more|tracks|bands|authors")
 _NOT_COUNTED = r"(?!\s*(?:hours?|hrs?|minutes?|mins?|h\b|m\b|pages?|pp|players?|people|persons|kids|children|hosts?|out of|seasons?|episodes?|stars?|years?|yrs?|y/?o|/|of 5|of five))"
 
+# %% ../../nbs/maprec/58a_wanted.ipynb #6850ecf3
 def wanted_number(
     text: str,
     at_most: int = 10,
@@ -201,10 +206,10 @@ def _minutes(plain: str) -> str:
     plain = re.sub(rf"\b{_NUMBER}[- ]?(?:{_UNIT['hours']}) (?:and )?(\d+) ?min\w*", lambda m: f"{60*value(m[1]) + int(m[2]):g} minutes", plain)
     plain = re.sub(rf"\bthe hour\b", "60 minutes", plain)
     return re.sub(rf"\b{_NUMBER}[- ]?(?:{_UNIT['hours']})\b", lambda m: f"{60*value(m[1]):g} minutes", plain)
-
 _MOST = r"under|less than|below|at most|max(?:imum|imal)?|no more than|not more than|no longer than|not longer (?:than|from)|shorter than|up to|within|<=?|≤|fewer than|nothing (?:over|above|longer than|more than)|not over|not like"
 _LEAST = r"at least|more than|over|longer than|above|min(?:imum)?|>=?|≥"
 
+# %% ../../nbs/maprec/58a_wanted.ipynb #5a32eb7b
 def wanted_length(
     text: str,
     domain: str | None,   # whose unit is meant
@@ -226,11 +231,12 @@ def wanted_length(
 # %% ../../nbs/maprec/58a_wanted.ipynb #baf02e20
 _OTHERS = re.compile(r"\b(?:(?:any|some)thing else|another|others?|more|different|next|what else|besides)\b", re.I)
 _REFUSED = re.compile(r"\b(?:no|not|nothing|without|never|nobody(?:'s)?|isn'?t|aren'?t|ain'?t|don'?t|minus|less|except|mustn'?t|nor|neither|hates?|dislikes?|avoid|(?:sick|tired) of)\b([^,.;:!?()—–\n]*)", re.I)
-_EMPTY = frozenset("""idea ideas sure matter problem rush mind know seen see read watched worry worries longer later earlier before after older newer
-    many much more than too very really also even just please pls kind sort type thing things anything something film films movie movies book books
-    series show shows one ones years year minutes hours pages want like need care tell give recommend show bring say think heard got found going
-    already yet least most bad good great better best far only love loved think sleep work time wait hurry thanks lol over under above below
-    enough long short end able sit stand believe remember fussed bothered fan fans picky allowed""".split())
+_EMPTY = frozenset("""idea ideas sure matter problem rush mind know seen see read watched worry worries longer later earlier before
+    after older newer many much more than too very really also even just please pls kind sort type thing things
+    anything something film films movie movies book books series show shows one ones years year minutes hours
+    pages want like need care tell give recommend show bring say think heard got found going already yet least
+    most bad good great better best far only love loved think sleep work time wait hurry thanks lol over under
+    above below enough long short end able sit stand believe remember fussed bothered fan fans picky allowed""".split())
 
 def unchecked(
     text: str,
@@ -247,17 +253,22 @@ def unchecked(
     return list(dict.fromkeys(out))
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #4dfdd372
-_ASKING = frozenset("""recommend recommendation recommendations suggest suggestion suggestions show give find get want wanted need needs looking search seek
-    something anything nothing what which any please kindly tonight today tomorrow tonite weekend sunday friday saturday monday tuesday thursday wednesday
-    evening night morning week month year years old olds new good great best nice decent proper really maybe perhaps preferably possible watch read play hear listen
-    film films movie movies picture pictures book books novel novels series show shows game games album albums record records music podcast podcasts song songs
-    me us my our mate lads folk people person one ones two three four five six seven eight nine ten first last next more another other else like similar
-    after before between until since from made written released minutes minute hours hour pages page seasons season episodes episode
-    husband wife mum dad mother father sister brother son daughter niece nephew kid kids child children family friend friends flatmate boyfriend girlfriend
-    grandson granddaughter grandmother grandfather gran nan grandad uncle aunt cousin partner girl boy baby
-    long short under over least most only just also even still again already ever never much many thanks thank thx pls plz tell think know going come comes
-    would could should might will shall may must can have has had got been being with without about into onto half gave propose kind sort type stuff thing things way time times""".split())
+_ASKING = frozenset("""recommend recommendation recommendations suggest suggestion suggestions show give find get want wanted need
+    needs looking search seek something anything nothing what which any please kindly tonight today tomorrow
+    tonite weekend sunday friday saturday monday tuesday thursday wednesday evening night morning week month
+    year years old olds new good great best nice decent proper really maybe perhaps preferably possible watch
+    read play hear listen film films movie movies picture pictures book books novel novels series show shows
+    game games album albums record records music podcast podcasts song songs me us my our mate lads folk people
+    person one ones two three four five six seven eight nine ten first last next more another other else like
+    similar after before between until since from made written released minutes minute hours hour pages page
+    seasons season episodes episode husband wife mum dad mother father sister brother son daughter niece nephew
+    kid kids child children family friend friends flatmate boyfriend girlfriend grandson granddaughter
+    grandmother grandfather gran nan grandad uncle aunt cousin partner girl boy baby long short under over least
+    most only just also even still again already ever never much many thanks thank thx pls plz tell think know
+    going come comes would could should might will shall may must can have has had got been being with without
+    about into onto half gave propose kind sort type stuff thing things way time times""".split())
 
+# %% ../../nbs/maprec/58a_wanted.ipynb #cce48d21
 def unused(
     text: str,
     known: Sequence[tuple[int, int]] = (),   # stretches that were understood
@@ -299,6 +310,7 @@ def _stretches(text: str, genres: Iterable[str]) -> list[tuple[int, int]]:
 def _like_a_title(words: str) -> bool:
     return any(w[0].isupper() or w.isdecimal() for w in words.split()) or len(words.split()) > 2
 
+# %% ../../nbs/maprec/58a_wanted.ipynb #71393bf4
 def _said(text: str, unknown: Sequence[str], refused: Sequence[str], titles: Sequence[str], words: Sequence[str],
           domain: str | None) -> tuple[str, ...]:
     "Sentences on what can't be met or checked."
@@ -344,6 +356,7 @@ def wanted_of(
                     length=wanted_length(rest, domain))
     return _with_names(wanted, rest, links, people, genres)
 
+# %% ../../nbs/maprec/58a_wanted.ipynb #73eaa4e4
 def _with_names(wanted: Wanted, rest: str, links: Sequence[Link], people: People | None, genres: Iterable[str]) -> Wanted:
     "The wishes with people and countries, and with what can't be met."
     who, without, unknown, found = _people(rest, people, links)

@@ -11,7 +11,7 @@ import json
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +32,11 @@ def rating_kind(domain: str) -> str:
 
 def _taken_kind(domain: str) -> str: return f"taken:{check_domain(domain)}"
 
+_KEPT_OF_ITEM = ("id", "title", "year", "genres", "description", "domain", "aliases")   # the rest is the catalogue's
+
 def _meta(item: Item, rating: float | None, at: datetime | None, source: str) -> dict[str, Any]:
-    return {"item": asdict(item), "rating": rating, "rated_at": None if at is None else at.isoformat(), "source": source}
+    fields = {name: getattr(item, name) for name in _KEPT_OF_ITEM}
+    return {"item": fields, "rating": rating, "rated_at": None if at is None else at.isoformat(), "source": source}
 
 def rated_of(
     memory: Memory,  # of a rating

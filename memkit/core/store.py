@@ -77,7 +77,7 @@ class StoredAdapter:
     content: bytes | None = None # None: not asked for
 
 # %% ../../nbs/core/07_store.ipynb #2f5ed780
-_TURN_ID = re.compile(r"^[a-z]+-[0-9a-f]{32}")
+_TURN_ID = re.compile(r"[a-z]+-[0-9a-f]{32}")
 
 def _missing(id: int) -> NotFound: return NotFound(f"this user has no memory {id}")
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from fastcore.basics import patch
 
@@ -27,7 +26,7 @@ from ..answer.from_documents import document_answer
 from ..answer.passages import without_header
 from ..core.passages import sentences
 from ..core.prompt import Piece, shorten
-from ..core.records import Change, Considered, Document, Hit, Memory, Message, Receipt, Turn, utc_now
+from ..core.records import Change, Considered, Document, Hit, Memory, Message, Turn, utc_now
 from ..core.retrieve import FusedRetriever, RetrieveSettings, index_documents
 from .fallback import Calibration, evidence_of, load_calibration
 from .memory import (KIND, PAPER_MEMORY, ChromaMemory, ConversationMemory, MemorySettings, StoreMemory,

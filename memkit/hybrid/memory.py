@@ -160,7 +160,7 @@ class ChromaMemory:
         self,
         store: "MemoryStore",
         embedder: Embedder,
-        folder: Path | str,    # where the users' indexes live; or a Chroma server's address, such as http://127.0.0.1:8000
+        folder: Path | str,    # where the users' indexes live; or a Chroma server's address, http://127.0.0.1:8000
         apart: bool = True,    # as in `MemorySettings`
     ):
         from sqlalchemy import make_url

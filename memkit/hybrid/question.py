@@ -79,7 +79,7 @@ _KIND = r"(?:\s+(?:disease|disorder|syndrome|condition|deficiency))*"
 
 def _named(clause: str) -> list[re.Match]:
     "The topic words of a clause; any word but a stop word is one before 'syndrome' (Down syndrome)."
-    syndrome = lambda m: m.group().lower() not in STOP_WORDS and re.match(r"^\s+syndrome", clause[m.end():], re.I)
+    syndrome = lambda m: m.group().lower() not in STOP_WORDS and re.match(r"\s+syndrome", clause[m.end():], re.I)
     return [m for m in _WORD.finditer(clause) if names_topic(m.group()) or syndrome(m)]
 
 def about(

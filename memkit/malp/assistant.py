@@ -101,6 +101,7 @@ def recall(self: MalpAssistant, turn: Turn, k: int) -> Sequence[Hit | Considered
     found = [Considered(hit=h, outcome="a standing wish", shown=True) for h in wished]
     return [*found, *chosen([h for h in hits if h.item.id not in ids], self.settings.memories)]
 
+# %% ../../nbs/malp/37_assistant.ipynb #7fdd0b1f
 @patch
 def messages(self: MalpAssistant, turn: Turn, kept: Sequence[Piece]) -> list[Message]:
     """Instructions, the session's last rounds, then memories, quoted, and the question below them (MaLP §2.4.2;

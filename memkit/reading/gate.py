@@ -238,11 +238,10 @@ class Gate(Encoded):
         words, z = self.head("gate word", states[0]), self.head("gate", pooled)[0]
         p = softmax(np.concatenate([z[:1], z[1:] + smooth_max(words)]))
         k, forms = int(p[1:].argmax()), sorted(closed_forms(text))
-        at = t.spans[int(words[:, k].argmax())]
         if forms: return Judged(text, 1., forms[0], "")
         order = load_orders().probability(t)
         open = p[1 + KINDS.index("contact")] if _HELPLINE.search(text) else 0.   # such a contact is nobody's own
-        found = Judged(text, float(1 - p[0] - open), KINDS[k], text[slice(*at)])
+        found = Judged(text, float(1 - p[0] - open), KINDS[k], text[slice(*t.spans[int(words[:, k].argmax())])])
         return found if found.held or order < ORDER_FROM else Judged(text, order, ORDER, "")
     def why(self, text: str) -> dict[str, float]:   # kind -> probability; empty: nothing
         "What keeps a text from strangers."

@@ -45,7 +45,7 @@ class Moment:
         if not 0 <= self.day < float("inf"): raise ValueError(f"a day is 0 or later, got {self.day}")
 
 # %% ../../nbs/widgets/84c0_lives.ipynb #87579f14
-_TOKEN = re.compile(r"(?<!\s)\s*(?:(?P<days>\d{1,15}(?:\.\d{1,15})?)d|(?P<word>good|bad|unsaid|aside|back)|(?P<sign>[o+-])(?:@(?P<recall>\d{1,4}))?(?:\((?P<by>[^()\n]{1,60})\))?(?:x(?P<times>\d{1,3}))?)(?=[\s\do+\-gbua]|$)")
+_TOKEN = re.compile(r"\s*(?:(?P<days>\d+(?:\.\d+)?)d|(?P<word>good|bad|unsaid|aside|back)|(?P<sign>[o+-])(?:@(?P<recall>\d{1,4}))?(?:\((?P<by>[^()\n]{1,60})\))?(?:x(?P<times>\d{1,3}))?)(?=[\s\do+\-gbua]|$)")
 MOST, LONGEST = 300, 36_525   # moments of a script; days of a life
 
 def parse_life(

@@ -1,5 +1,10 @@
 "A JupyterLab, a browser and a PostgreSQL server, for the tests that want them."
+import socket
+import subprocess
+import sys
+import time
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +31,28 @@ def postgres():
     try: server_programs()
     except FileNotFoundError as e: pytest.skip(str(e))
     with temporary_postgres() as address: yield address
+
+
+@pytest.fixture(scope="session")
+def chroma_server(tmp_path_factory):
+    "The port of a real `chroma run` on loopback; gone when the tests are."
+    with socket.socket() as s: s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]
+    program = Path(sys.executable).with_name("chroma")
+    if not program.exists(): pytest.skip("the chroma program isn't installed beside this Python")
+    run = subprocess.Popen([program, "run", "--path", tmp_path_factory.mktemp("chroma"), "--host", "127.0.0.1", "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    def answers() -> bool:
+        with socket.socket() as s: return s.connect_ex(("127.0.0.1", port)) == 0
+    try:
+        for _ in range(240):
+            if run.poll() is not None: pytest.skip(f"`chroma run` ended with {run.returncode} on this machine")
+            if answers(): break
+            time.sleep(.25)
+        else: pytest.skip("`chroma run` didn't answer within a minute")
+        yield port
+    finally:
+        run.terminate()
+        try: run.wait(timeout=20)
+        except subprocess.TimeoutExpired: run.kill(); run.wait(timeout=20)
 
 
 NUMBER = count()

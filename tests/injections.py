@@ -7,13 +7,14 @@ The model is scripted: what is counted is where the words get to, not whether a 
 """
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from memkit.core.lm import ScriptedLM
 from memkit.core.records import Document
 from memkit.hybrid import open_chatbot
 from memkit.mark import open_mark
-from memkit.turn.assistants import open_assistant
+from memkit.turn.assistants import design, open_assistant
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -47,7 +48,8 @@ def through_message(text: str, name: str = "malp") -> bool:
 def through_memory(text: str, name: str = "malp") -> bool:
     "Said in one session, recalled in another."
     seen = Watched()
-    with open_assistant(name, store=":memory:", model=ScriptedLM(seen)) as a:
+    settings = replace(design(name).Settings(), answers="model")     # what is known would be answered without a prompt
+    with open_assistant(name, store=":memory:", model=ScriptedLM(seen), settings=settings) as a:
         a.chat("ann", text)
         a.wait("ann")
         a.new_session("ann")

@@ -143,6 +143,11 @@ def test_conversation_memories(kind, place, minilm, fresh, target):
     check_conversation_memory(lambda: memory_of(kind, MemoryStore(target(place)), minilm, fresh()))
 
 
+@pytest.mark.parametrize("place", PLACES)
+def test_conversation_memories_in_a_chroma_server(place, minilm, target, chroma_server):
+    check_conversation_memory(lambda: ChromaMemory(MemoryStore(target(place)), minilm, f"http://127.0.0.1:{chroma_server}"))
+
+
 FACTS = ("Penicillin is an antibiotic. An allergy to penicillin shows as a rash, hives or swelling.", "Cool a burn under running water for twenty minutes.",
          "Warfarin is a blood thinner. Ibuprofen raises the risk of bleeding in people who take it.")
 

@@ -12,6 +12,7 @@ import pytest
 from memkit.cli import main
 from memkit.core.embed import MiniLM, Remembered
 from memkit.core.erase import WITHDRAWN, count_in_files, pieces, redacted
+from memkit.core.index import open_chroma
 from memkit.core.lm import ScriptedLM
 from memkit.core.records import Document, utc_now
 from memkit.core.store import MemoryStore
@@ -327,3 +328,19 @@ def test_an_index_on_a_server_that_is_gone_stays_pending(tmp_path):
         states = {p.name: p.state for p in receipt.places}
         assert not receipt.erased and "chroma run" in receipt.pending and s.pending == 1 and not s.list("ann")
         assert states["vector index"] == "pending" and states["the index server's files"] == "out of reach" and states["database"] == "gone"
+
+
+def test_a_users_vectors_leave_a_chroma_server_whoever_forgets(tmp_path, minilm, chroma_server):
+    address = f"http://127.0.0.1:{chroma_server}"
+    def collections(): return {c.name for c in open_chroma(host="127.0.0.1", port=chroma_server).list_collections()}
+    with opened("hybrid", tmp_path/"s.db", memory=address) as a:
+        for u in ("ann", "bob"):
+            a.consent(u); a.chat(u, f"The bicycle of {u} is called Zebrafink.")
+            assert "Zebrafink" in a.chat(u, "What is my bicycle called?").prompt
+        names = {u: a.store.alias(u) for u in ("ann", "bob")}
+    assert set(names.values()) <= collections()
+    with opened("map", tmp_path/"s.db") as a:            # another design, which never heard of the server
+        states = {p.name: p.state for p in a.forget("ann").places}
+        assert states["vector index"] == "gone" and states["the index server's files"] == "out of reach"
+        assert names["ann"] not in collections() and names["bob"] in collections()
+    assert in_bytes(tmp_path, b"bicycle of ann") == 0

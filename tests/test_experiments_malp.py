@@ -33,7 +33,7 @@ TINY = malp.Size(patients=2, answered=1, visits=2, profile=2, knowledge=1, respo
 
 class Scripted(ScriptedLM):
     "Answers by the memories it is shown; labels by their length."
-    def __init__(self): super().__init__(lambda messages: f"You have {messages[0].text.count('- ')} memories.")
+    def __init__(self): super().__init__(lambda messages: f"You have {messages[-1].text.count('- ')} memories.")
     def score_labels(self, prompts, labels, prefix=""): return -np.array([[len(label) for label in labels] for _ in prompts], float)
 
 

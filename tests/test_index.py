@@ -284,25 +284,8 @@ def test_a_corpus_changes_over_by_its_size(tmp_path):
 
 # Chroma, behind a server
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    "A real `chroma run` on loopback; gone when the tests are."
-    with socket.socket() as s: s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]
-    program = Path(sys.executable).with_name("chroma")
-    if not program.exists(): pytest.skip("the chroma program isn't installed beside this Python")
-    run = subprocess.Popen([program, "run", "--path", tmp_path_factory.mktemp("chroma"), "--host", "127.0.0.1", "--port", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(240):
-            assert run.poll() is None, f"chroma run ended with {run.returncode}"
-            with socket.socket() as s:
-                if s.connect_ex(("127.0.0.1", port)) == 0: break
-            time.sleep(.25)
-        else: pytest.fail("chroma run didn't answer within a minute")
-        yield port
-    finally:
-        run.terminate()
-        try: run.wait(timeout=20)
-        except subprocess.TimeoutExpired: run.kill(); run.wait(timeout=20)
+@pytest.fixture
+def server(chroma_server) -> int: return chroma_server
 
 
 def test_server_contract(server):

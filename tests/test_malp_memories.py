@@ -112,7 +112,7 @@ def test_memories_stand_under_their_kinds_and_the_budget_holds(minilm):
     a.study("ann", [Round(str(i), f"I am allergic to {x}, and it is bad.", "Penicillin allergies are common in adults.") for i, x in enumerate(("penicillin", "nuts", "bee stings", "latex", "kiwi", "wool", "soy"))])
     turn = a.chat("ann", "What am I allergic to?")
     assert turn.prompt_tokens <= 110 and turn.recalled and any(c.outcome == "did not fit the budget" for c in turn.considered)
-    assert turn.messages[0].text.count("What you know about the user:") == 1
+    assert turn.messages[-1].text.count("What you know about the user:") == 1
 
 
 def test_full_history_fills_the_budget(minilm):

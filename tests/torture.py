@@ -104,8 +104,8 @@ def killed(path: str, place: str, seed: int, most: float = .4) -> list[list[str]
     first = p.stdout.readline()                 # it has begun
     time.sleep(random.Random(seed).random()*most)
     p.send_signal(signal.SIGKILL)
-    out, error = p.communicate(timeout=300)
-    if p.returncode != -signal.SIGKILL: raise RuntimeError(f"{path} ended by itself:\n{error[-2000:]}")
+    out, error = p.stdout.read(), p.stderr.read()     # not communicate(): it would lose what readline() read ahead
+    if p.wait(300) != -signal.SIGKILL: raise RuntimeError(f"{path} ended by itself:\n{error[-2000:]}")
     return [line.split() for line in (first + out).splitlines(keepends=True) if line.endswith("\n")]
 
 

@@ -10,7 +10,7 @@ __all__ = ['READ', 'NEIGHBOURS', 'ENTAILMENT_HEADS', 'STANDS', 'Quantity', 'quan
 # %% ../../nbs/answer/10_entailment.ipynb #53c8204e
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +23,7 @@ from ..core.embed import Embedder
 from ..core.files import own_data
 from ..core.passages import sentences
 from ..core.support import Checked, SupportSettings, content_stems
-from ..reading.encoder import Tokens, stacked, tokens_of
+from ..reading.encoder import Tokens, tokens_of
 from ..reading.reader import Encoded, softmax
 
 # %% ../../nbs/answer/10_entailment.ipynb #40dd866b

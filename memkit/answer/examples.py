@@ -9,7 +9,7 @@ __all__ = ['ASKED', 'ALARMS', 'asked_of', 'Case', 'cases', 'later_questions', 'd
 # %% ../../nbs/answer/01_examples.ipynb #edf3dbd3
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 

@@ -9,7 +9,7 @@ __all__ = ['WINDOW_WORDS', 'PASSAGES', 'windows', 'distinct_windows', 'drawn', '
 import json
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b

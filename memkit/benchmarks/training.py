@@ -24,7 +24,7 @@ from .timing import Room, Size, ratio, reason_of, spread
 from ..core.embed import usable_cores
 from ..core.reading import answer_loss, side_by_side
 from ..core.records import Message
-from ..core.sequences import Example, batches_of, chat_examples, packs, padded_tokens, rectangles
+from ..core.sequences import Example, batches_of, chat_examples, padded_tokens
 from ..core.training import TrainSettings, rate, train
 
 # %% ../../nbs/benchmarks/88c_training.ipynb #6225f373

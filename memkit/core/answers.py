@@ -161,7 +161,7 @@ _ON_MEMORY = re.compile(   # whose words count, what is kept for whom, and what 
     rf"|{_LEAD}(?:from now on|always|never again)(?:,? always)?,? {_SAY}(?: with)? (?:that|this|it|so|the)\b(?! (?:dose|unit|source|reason|same)s?\b)|{_LEAD}{_SAY}\b[^.?!]{{1,80}} {_ASKED}|{_ASKED},? (?:you (?:must |should |will )?)?(?:always )?{_SAY}\b(?! me\b)"
     rf"|\b(?:verified|confirmed|checked|approved|agreed?|agrees)\b[^.?!]{{0,60}}\W(?:(?:you )?(?:must |should |will |have to )?always|from now on|never again),? {_SAY}\b"
     rf"|\bas {_POWER},? i\b|\bi(?:'m| am) {_POWER}\b[^.?!]{{0,40}}\b(?:confirm|order|overrid|authori[sz])\w*|\bi (?:hereby )?(?:authori[sz]e|order|instruct|command|direct) you to\b"
-    rf"|[\[<{{|]{{1,2}}\|?/?\s*(?:system|sys|admin(?:istrator)?|developer|root|inst|im_start)(?: (?:prompt|message|note))?\s*\|?[\]>}}|]|(?:^|[.!?:\"'“„«(\[\n])\s*(?:system|assistant|admin(?:istrator)?|developer|root)(?: (?:prompt|message|note|update))?\s*:\s*(?:please )?(?:{_TOLD})", re.I)
+    rf"|[\[<{{|]{{1,2}}\|?/?\s*(?:system|sys|admin(?:istrator)?|developer|root|inst|im_start)(?: (?:prompt|message|note))?\s*\|?[\]>}}|]|(?:^|[.!?:\"'“„«(\[\n])[^\S\n]*(?:system|assistant|admin(?:istrator)?|developer|root)(?: (?:prompt|message|note|update))?\s*:\s*(?:please )?(?:{_TOLD})", re.I)
 
 def gives_orders(
     text: str,

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['WORDS', 'SHORTEST', 'FEW', 'WITHDRAWN', 'INDEX', 'BUSY', 'UNFINISHED', 'only_cited_by', 'resting_on', 'quoting',
            'everything', 'some', 'spoken', 'remove', 'pieces', 'count_in', 'count_in_files', 'held', 'remnants',
-           'showed', 'redacted', 'redact', 'Shared', 'Contributions', 'index_folder', 'note_leftovers',
+           'showed', 'redacted', 'redact', 'Shared', 'Contributions', 'index_folder', 'note_leftovers', 'remove_index',
            'clear_leftovers', 'empty_log', 'rewrite', 'erase', 'finish_pending']
 
 # %% ../../nbs/core/07b_erase.ipynb #df56aa4d
@@ -393,7 +393,7 @@ def note_leftovers(
     return [row["place"] for row in rows]
 
 # %% ../../nbs/core/07b_erase.ipynb #658b00e4
-def _remove_index(place: str, name: str):
+def remove_index(place: str, name: str):
     "Remove a user's index: a folder, or a collection of a Chroma server."
     if "://" not in place: return shutil.rmtree(Path(place)/name) if (Path(place)/name).exists() else None
     from sqlalchemy import make_url
@@ -410,7 +410,7 @@ def clear_leftovers(
     with engine.connect().execution_options(reading=True) as conn, conn.begin():
         rows, failed = conn.execute(select(leftovers).where(*here)).all(), {}
     for r in rows:
-        try: _remove_index(r.place, r.name)
+        try: remove_index(r.place, r.name)
         except Exception as e:            # a folder or a server may fail in many ways, and all are tried again
             why = f"{getattr(e, 'strerror', None) or str(e).splitlines()[0]}"
             failed[r.erasure] = (f"the vector index in {Path(r.place).name} couldn't be removed ({why}); "

@@ -60,11 +60,11 @@ class Note:
 # %% ../../nbs/core/15_notes.ipynb #8b940dd6
 _FACES = r"[☀-➿\U0001F300-\U0001FAFF️‍]"   # and what joins them
 _STOP = re.compile(             # what repeats before a look-ahead gives nothing back, so that no text makes it slow
-    rf"\n+|[.!?…。！？؟]++[\"'”’)\]*]*+(?:\s{{0,5}}{_FACES}{{1,20}})*(?=\s|$)"
-    rf"|(?<=[a-z]{{2}})[.!?](?=[A-Z][a-z' ])|(?<=[。！？])(?=\S)|{_FACES}+(?=\s+[A-Z])")
+    rf"\n+|(?<![.!?…。！？؟])[.!?…。！？؟]++[\"'”’)\]*]*+(?:\s{{0,5}}{_FACES}{{1,20}})*(?=\s|$)"
+    rf"|(?<=[a-z]{{2}})[.!?](?=[A-Z][a-z' ])|(?<=[。！？])(?=\S)|(?<!{_FACES}){_FACES}++(?=\s+[A-Z])")
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(\"“])(?:e\.g|i\.e|dr|mr|mrs|ms|prof|st|vs|approx|fig|no|dept|jr|sr|[b-hj-z]|\d{1,2}|[-*•])\.$", re.I)
-_NUMBER_AT_END = re.compile(r"[\w'’]{2,}\s+\d{1,2}\.$|\b[A-Za-z]+ (?:I|No|no)\.$")
+_NUMBER_AT_END = re.compile(r"[\w'’]{2}\s+\d{1,2}\.$|\b[A-Za-z]+ (?:I|No|no)\.$")
 _MAYBE_END = re.compile(r"(?:\betc|\ba\.m|\bp\.m|\bmg|\bml|\bmin|\bhrs?|\bU\.S|\bU\.K|\.\.\.?|…)\.?$", re.I)
 
 def _goes_on(text: str, start: int, stop: re.Match) -> bool:

@@ -154,7 +154,7 @@ def address(
 ) -> str:                       # SQLAlchemy's URL
     "Where the store is, as a URL."
     target = os.fspath(target)
-    if re.match(r"[a-z0-9+]+://", target): return with_driver(target)
+    if re.match(r"^[a-z0-9+]+://", target): return with_driver(target)
     return "sqlite://" if target == ":memory:" else "sqlite:///" + str(Path(target).expanduser())
 
 def database_file(

@@ -85,13 +85,19 @@ def _unwrapped(text: str) -> str:
     if text.count('"') % 2: return text[1:] if text.startswith('"') else text.removesuffix('"')
     return text
 
+def _quotes_apart(text: str) -> list[str]:
+    "What stands outside quotation marks and in them, in turns. An open quotation at the end is none."
+    parts = re.split(r"([\"“][^\"”]*(?:[\"”]|\Z))", text)
+    closed = len(parts) == 1 or len(parts[-2]) > 1 and parts[-2][-1] in '"”'
+    return parts if closed else [*parts[:-3], "".join(parts[-3:])]
+
 def third_person(
     sentence: str,
     speaker: str = "user",  # "user" or "assistant": whose "I" it is
 ) -> str:                   # starts with a capital; numbers, negation and what stands in quotation marks as they were
     "`sentence` with its speaker, and the user whom an assistant addresses, named (ours). Raises `ValueError` for another speaker."
     if speaker not in ("user", "assistant"): raise ValueError(f"speaker must be 'user' or 'assistant', got {speaker!r}")
-    parts = re.split(r"([\"“][^\"”]*[\"”])", _OPENING.sub("", _unwrapped(sentence.strip())))
+    parts = _quotes_apart(_OPENING.sub("", _unwrapped(sentence.strip())))
     for i in range(0, len(parts), 2):
         parts[i] = _first_person(_TOLD_ME.sub(r"the assistant \1", parts[i]) if speaker == "user" else parts[i], f"the {speaker}")
         parts[i] = _second_person(parts[i], "the user") if speaker == "assistant" else _plural(parts[i], "the user")

@@ -70,7 +70,7 @@ _COMFORT = re.compile(r"\b(?:don'?t worry|no need to worry|nothing to (?:worry|f
                       r"i'?m here|we'?re here|you'?re (?:not alone|doing well|on the right)|well done|it will pass|gets better|i understand)\b", re.I)
 _RUDE = re.compile(r"\b(?:stupid|nonsense|ridiculous|idiot\w*|shut up|your own fault|obviously|don'?t waste)\b", re.I)
 _HARD = re.compile(r"\b(?:\w{2,}(?:itis|osis|oses|a?emi[ac]|path(?:y|ies|ic)|ectomy|ologic\w*|oscopy|tensi(?:on|ve)|ytes?|penia|algia|plasty)|(?:systol|diastol|ren|hepat|pulmon|vascul|glyc|cardi|derm|neur)\w{2,}|inhibitors?|antagonists?|receptors?|agonists?|chronic|acute|mmol\S*|mmHg|mg/\S+|[a-z]{13,})\b", re.I)
-_ORDER = re.compile(r"(?m)^\s*\d[.)]|\b(?:first(?:ly)?|second(?:ly)?|third(?:ly)?|then|next|after that|finally|lastly|step \w+)\b", re.I)
+_ORDER = re.compile(r"(?m)^[^\S\n]*\d[.)]|\b(?:first(?:ly)?|second(?:ly)?|third(?:ly)?|then|next|after that|finally|lastly|step \w+)\b", re.I)
 
 def _line(n: int, none: int, full: int, what: str) -> tuple[float, str]:
     "0 at `none`, 1 at `full`, straight between, flat outside."

@@ -28,7 +28,7 @@ _ANSWER = re.compile(r"""^\W*(?:(?:ans(?:wers?)?|correct (?:answer|option))\b[\s
 _PAGES = r"""\bp(?:p|g|ages?)?[\s.]*\d[\d\s,&–-]*"""
 _BOOK = re.compile(rf"""\((?:ref|see)\b[^)\n]*\)|\bref(?:erences?)?\b\s?(?:[.:–-]|(?=[A-Z]))[^\n)]{{0,120}}?(?:{_PAGES}|(?=\n)|\)|$)"""
                    rf"""|(?:\b[A-Z]\w+\s+)?\b\d{{1,2}}(?:st|nd|rd|th|h)?[\s/]?(?:e|ed|edn|edition)\b["'.,]*\s*(?:{_PAGES})""", re.I)
-_ITEM = re.compile(r"(?:(?:^|(?<=[\s:.)]))[-*•]|(?:^|(?<=[\s:]))\(?[a-e1-9][.)])\s+(?=[A-Z])|\s*\n\s*")
+_ITEM = re.compile(r"(?:(?:^|(?<=[\s:.)]))[-*•]|(?:^|(?<=[\s:]))\(?[a-e1-9][.)])\s+(?=[A-Z])|(?:(?<![^\S\n])[^\S\n]+)?\n\s*")
 _GLUED = re.compile(r"(?<=[a-z0-9)][.:?])(?=[A-Z][a-z])|(?<=[a-z]{3}\.)(?=[A-Z])|(?<=[a-z]{4})(?=[A-Z][a-z]{2})")
 
 def tidy(
@@ -65,7 +65,7 @@ def _forms(verb: str) -> set[str]:
 _ACTS = frozenset(_ODD).union(*map(_forms, _VERBS))
 _BREAK = STOP_WORDS | _ACTS | set(_SMALL)
 _NUMBER = r"(?:[<>≥≤]\s?)?\d+(?:[.,]\d+)*(?:\s?%)?"
-_TOKEN = re.compile(rf"\d+,[A-Z]\w*|{_NUMBER}(?:\s?(?:to|and|or|,|,? and|[-–])\s?{_NUMBER})*(?![a-z])|[^\W\d_]\w*(?:[-'’/+]\w+)*")
+_TOKEN = re.compile(rf"\d+,[A-Z]\w*|{_NUMBER}(?:\s?(?:to|and|or|,? and|[-–]|(?<!\d),|,(?!\d))\s?{_NUMBER})*(?![a-z])|[^\W\d_]\w*(?:[-'’/+]\w+)*")
 
 def _runs(clause: str) -> list[list[int]]:
     "Start and end of each run of words."

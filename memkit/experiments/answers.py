@@ -6,8 +6,9 @@
 __all__ = ['MOST_WORDS', 'TOLD', 'SHOWN', 'CALIBRATED', 'LeftOut', 'ALARM_HANDS', 'ORDINARY', 'OVERVIEW_HANDS', 'UNSEEN',
            'OF_USER', 'ABOVE', 'MOST', 'DESIGNS', 'FIRST', 'FULL', 'QUICK', 'harmful', 'right', 'ForQuestions', 'drawn',
            'conversation_items', 'nearest_printed', 'by_hand', 'control_items', 'shown_items', 'fit_known',
-           'short_talks', 'fit_few', 'fit_needed', 'fit_alarm', 'overview_rows', 'fit_overview', 'fit_weights',
-           'alarm_items', 'wants_items', 'recall_items', 'recalled', 'f2', 'fit_recall', 'left_out', 'run_answers']
+           'short_talks', 'fit_few', 'fit_needed', 'read_question', 'nearest_evidence', 'fit_alarm', 'overview_rows',
+           'fit_overview', 'fit_weights', 'alarm_items', 'wants_items', 'recall_items', 'recalled', 'f2', 'fit_recall',
+           'left_out', 'run_answers']
 
 # %% ../../nbs/experiments/67_answers.ipynb #1e91f574
 import json
@@ -185,7 +186,7 @@ LeftOut = Sequence[tuple[Scorer, Sequence[str]]]    # scorers, each with hands t
 
 def fit_known(parts: LeftOut) -> dict[str, Any]:    # weights and bias, "known" of data/scorer.json
     "Fit the probability that an answer was told (ours; logistic regression)."
-    rows = [(known_features(_nearest(scorer, c), _question(c, scorer)), bool(c.needs))
+    rows = [(known_features(nearest_evidence(scorer, c), read_question(c, scorer)), bool(c.needs))
             for scorer, hands in parts for c in every_question(hands)]
     return _plain_fit(*zip(*rows), "balanced") | {"hands": _all_hands(parts), "questions": len(rows)}
 
@@ -203,8 +204,8 @@ def fit_few(parts: LeftOut, seed: int = 0) -> dict[str, Any]:   # weights and bi
     "Fit the probability that an answer was told where little was said (ours; logistic regression)."
     rng, rows = random.Random(seed), []
     for scorer, c in ((scorer, c) for scorer, hands in parts for c in every_question(hands)):
-        needed, question = {text for id, _, text in c.said if id in c.needs}, _question(c, scorer)
-        for some in short_talks(_nearest(scorer, c), needed, rng):
+        needed, question = {text for id, _, text in c.said if id in c.needs}, read_question(c, scorer)
+        for some in short_talks(nearest_evidence(scorer, c), needed, rng):
             rows.append((known_features(some, question), any(e.text in needed for e in some)))
     return _plain_fit(*zip(*rows), "balanced") | {"hands": _all_hands(parts), "talks": len(rows)}
 
@@ -214,8 +215,8 @@ def fit_needed(parts: LeftOut) -> dict[str, Any]:   # weights and bias, "needed"
     rows = []
     for scorer, c in ((scorer, c) for scorer, hands in parts for c in every_question(hands)):
         needed = {text for id, _, text in c.said if id in c.needs}
-        found = _nearest(scorer, c)
-        rows += [(x, found[i].text in needed) for i, x in needed_features(found, _question(c, scorer)).items()]
+        found = nearest_evidence(scorer, c)
+        rows += [(x, found[i].text in needed) for i, x in needed_features(found, read_question(c, scorer)).items()]
     return _plain_fit(*zip(*rows)) | {"hands": _all_hands(parts), "messages": len(rows)}
 
 # %% ../../nbs/experiments/67_answers.ipynb #3994146d
@@ -228,12 +229,12 @@ def _plain_fit(x: Sequence, y: Sequence, class_weight: str | None = None) -> dic
     weights = fitted.coef_[0]/spread
     return {"weights": [float(w) for w in weights], "bias": float(fitted.intercept_[0] - weights @ mean)}
 
-def _question(c: Case, scorer: Scorer | None = None) -> Question:   # None: the scorer that travels with memkit
+def read_question(c: Case, scorer: Scorer | None = None) -> Question:   # None: the scorer that travels with memkit
     "A question as the answer stage reads it."
     reading = reading_of(c.ask, load_reader().clauses(c.ask), c.said[-1][1])
     return Question(c.ask, wants(c.ask, reading, scorer), reading.clauses)
 
-def _nearest(scorer: Scorer, c: Case, most: int = READ) -> list[Evidence]:
+def nearest_evidence(scorer: Scorer, c: Case, most: int = READ) -> list[Evidence]:
     "The messages that the answer stage would read."
     messages = [(day, text) for _, day, text in c.said]
     vectors = scorer.embed([text for _, text in messages])

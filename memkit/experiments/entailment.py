@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..answer.entailment import ENTAILMENT_HEADS, STANDS, Checker, held_tokens, sentence_mask, windows
+from ..answer.entailment import ENTAILMENT_HEADS, Checker, held_tokens, sentence_mask, windows
 from ..answer.entailment_examples import VERDICTS, Held, contrary, from_voices, made_from, written
 from ..core.embed import Embedder
 from ..core.files import own_data, public_data

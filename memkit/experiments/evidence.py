@@ -22,7 +22,7 @@ from ..core.fusion import rrf
 from ..core.lexical import BM25
 from ..core.notes import Note, Round, chat_sentences
 from ..core.recall import RecallSettings
-from ..core.records import Hit, Memory
+from ..core.records import Memory
 from ..evaluate.intervals import paired
 from ..evaluate.ranking import rank_scores
 from .result import figure

@@ -68,7 +68,7 @@ def contrast(
 
 # %% ../../nbs/experiments/70a_figures.ipynb #b47278a8
 _LOOK = f'role="img" font-family="DejaVu Sans,Verdana,sans-serif" font-size="{LETTERS:g}px" style="max-width:100%;height:auto;stroke-linejoin:round"'
-_WASTE = r"<metadata>.*?</metadata>|<!--.*?-->|<defs>\s*<style.*?</style>\s*</defs>"
+_WASTE = r"<metadata>.*?(?:</metadata>|\Z)|<!--.*?(?:-->|\Z)|<defs>\s*<style.*?</style>\s*</defs>"
 _IN_TAGS = ((r" font-family: 'DejaVu Sans';", ""), (r' transform="rotate\(-0 [^"]*"', ""), (r' id="[a-zA-Z.0-9]+_[\d_]*"', ""), (r"(\d\.\d)\d+", r"\1"), (r"\n *(?=[A-Zz] |z|\")", ""), (r"(?<=[a-z]): |(?<=;) ", lambda m: m[0].strip()),
             (r' d="[^"]*"', lambda m: re.sub(r" *([MLCQz]) *", r"\1", m[0])), (rf"font-size:{LETTERS:g}px;|text-anchor:start;|stroke-dashoffset:0;|;?stroke-linejoin:miter", ""), (r" style=\"\"", ""))
 

@@ -13,7 +13,7 @@ __all__ = ['STYLE_QUERY', 'SETTINGS', 'WAYS_TO_ASK', 'Key', 'QUOTED', 'INJECTION
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #3f7626d7
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -28,11 +28,11 @@ from ..core.sequences import answer_end
 from ..evaluate.intervals import bootstrap, paired
 from ..evaluate.judge import Gold, RubricScore, rubric, verdict, win_rate
 from ..evaluate.texts import rouge_1, rouge_l
-from .malp_recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, RANDOM, STANDARD, Question, found_sentence
+from .malp_recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, RANDOM, STANDARD, Question
 from .result import figure
 from ..malp.assistant import MalpAssistant, MalpSettings, prompt_for
 from ..malp.memories import DialogueMemory
-from ..malp.patients import Fact, NewQuery, Patient, new_queries
+from ..malp.patients import NewQuery, Patient, new_queries
 from ..malp.phrases import PREFERENCES, families, in_style, knowledge
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #e79edeb2

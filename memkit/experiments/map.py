@@ -7,8 +7,7 @@ __all__ = ['CLASSICAL', 'QUICK', 'FULL', 'MapSize', 'rated_films', 'run_map', 's
            'figure_4', 'figure_5', 'figure_6', 'figure_7', 'table_1', 'table_2', 'table_3', 'table_4']
 
 # %% ../../nbs/experiments/79k_map.ipynb #c0aca01a
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..core.records import json_copy, utc_now

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..evaluate.intervals import Interval
-from .map_cases import Cases, Fold, cases_of, folds, mae_curve, mae_difference, mean_mae, user_errors
+from .map_cases import Cases, Fold, cases_of, folds, mae_curve, mae_difference, mean_mae
 from .result import figure
 from ..maprec.classical import CONTROLS, seen, whole
 from ..maprec.combined import Correction, fit_correction, log_loss

@@ -61,7 +61,7 @@ class Base:
         "A short name, the same in every run."
         return blake2b(f"{self.focus}\0{self.type}\0{'' if self.type else self.question}".encode(), digest_size=6).hexdigest()
 
-_ABOUT = re.compile(r"^(?:what (?:i|you) (?:need to|should) know about|overview of|learning about|understanding)\s+|\s*\(.*?\)", re.I)
+_ABOUT = re.compile(r"^(?:what (?:i|you) (?:need to|should) know about|overview of|learning about|understanding)\s+|(?:(?<!\s)\s+)?\([^)\n]{0,300}\)", re.I)
 
 def _names(focus: str, synonyms: Sequence[str]) -> tuple[str, ...]:
     said = [_ABOUT.sub("", n).strip() for n in (focus, *synonyms)]

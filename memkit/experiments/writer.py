@@ -42,7 +42,7 @@ from ..core.sequences import chat_examples
 from ..core.training import Training, TrainSettings, train
 
 # %% ../../nbs/experiments/67b_writer.ipynb #76dc2e9e
-from .answers import _nearest, _question, harmful, right
+from .answers import nearest_evidence, read_question, harmful, right
 from .documents import (SEALED_HAND, TRAINED, consumer_questions, marked_sentences, own_questions,
                                           topics_for)
 from .questions import Asked, focus_of
@@ -211,7 +211,7 @@ class Noted:
 
 def found_notes(c: Case) -> Noted:
     "What memkit's answer stage chooses to quote (ours)."
-    found, question = _nearest(load_scorer(), c), _question(c)
+    found, question = nearest_evidence(load_scorer(), c), read_question(c)
     kind = max(("advice", *FROM_MEMORY), key=question.shares.get)
     text, used = from_memory(kind, question, found, c.said[-1][1], AnswerSettings())
     return Noted(c, tuple((found[i].said, found[i].text) for i in used), text or UNKNOWN)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from fastcore.basics import patch
 
@@ -27,7 +26,7 @@ from ..answer.from_documents import document_answer
 from ..answer.passages import without_header
 from ..core.passages import sentences
 from ..core.prompt import Piece, shorten
-from ..core.records import Change, Considered, Document, Hit, Memory, Message, Receipt, Turn, utc_now
+from ..core.records import Change, Considered, Document, Hit, Memory, Message, Turn, utc_now
 from ..core.retrieve import FusedRetriever, RetrieveSettings, index_documents
 from .fallback import Calibration, evidence_of, load_calibration
 from .memory import (KIND, PAPER_MEMORY, ChromaMemory, ConversationMemory, MemorySettings, StoreMemory,
@@ -404,15 +403,18 @@ def open(
     p: Parts,
     settings: HybridSettings | None = None,
     corpus="own",                                      # as for `memkit.hybrid.read_corpus`
-    memory: str = "store",                             # or 'chroma', as in the paper
+    # 'chroma', as in the paper: in a folder; or a Chroma server's address, such as http://127.0.0.1:8000
+    memory: str = "store",
     retrieval: RetrieveSettings = RetrieveSettings(),  # `PAPER` for the paper's fusion
     calibration: Calibration | None = None,            # of the fallback
 ) -> HybridChatbot:
     "The hybrid chatbot, put together from its parts; memories are always MiniLM's (hybrid §5.3)."
-    if memory not in ("store", "chroma"): raise ValueError(f"memory must be 'store' or 'chroma', got {memory!r}")
+    if memory not in ("store", "chroma") and "://" not in memory:
+        raise ValueError(f"memory must be 'store', 'chroma' or a Chroma server's address, got {memory!r}")
     minilm = load_embedder("minilm")
     of_documents = minilm if p.embedder.name == minilm.name else p.embedder
-    apart, folder = (settings or cls.Settings()).memory.apart, index_folder(p.store)
+    apart = (settings or cls.Settings()).memory.apart
+    folder = index_folder(p.store) if memory == "chroma" else memory
     recall = StoreMemory(p.store, minilm, apart) if memory == "store" else ChromaMemory(p.store, minilm, folder, apart)
     return cls(index_documents(read_corpus(corpus), of_documents, retrieval), p.model, p.store, minilm, recall,
                settings, calibration, p.clock)

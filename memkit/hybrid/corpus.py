@@ -27,7 +27,7 @@ def tidy(
     text: str,
 ) -> str:
     "`text` without white space at either end, runs of blanks as one blank and runs of line breaks as one break."
-    return re.sub(r"\s*\n\s*", "\n", re.sub(r"[^\S\n]+", " ", text.replace("\r\n", "\n"))).strip()
+    return re.sub(r" ?\n\s*", "\n", re.sub(r"[^\S\n]+", " ", text.replace("\r\n", "\n"))).strip()
 
 def value_of(
     record: Mapping,

@@ -8,7 +8,6 @@ __all__ = ['PAPER_MEMORY', 'KIND', 'MemorySettings', 'choose', 'topic_of', 'lean
 
 # %% ../../nbs/hybrid/23_memory.ipynb #60a62326
 import re
-import shutil
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -161,11 +160,13 @@ class ChromaMemory:
         self,
         store: "MemoryStore",
         embedder: Embedder,
-        folder: Path,          # where the users' indexes live
+        folder: Path | str,    # where the users' indexes live; or a Chroma server's address, http://127.0.0.1:8000
         apart: bool = True,    # as in `MemorySettings`
     ):
+        from sqlalchemy import make_url
         self.kept, self.store, self.embedder = StoreMemory(store, embedder, apart), store, embedder
-        self.folder, self._open, self._lock = Path(folder), {}, RLock()
+        self.server = make_url(folder) if "://" in str(folder) else None
+        self.folder, self._open, self._lock = folder if self.server else Path(folder), {}, RLock()
 
 # %% ../../nbs/hybrid/23_memory.ipynb #ef4a6aa1
 @patch
@@ -204,9 +205,10 @@ def let_go(self: ChromaMemory, user: str):
 
 @patch
 def _drop(self: ChromaMemory, user: str):
+    from memkit.core.erase import remove_index
     with self._lock:
         self.let_go(user)
-        if (there := self.folder/self.store.alias(user)).exists(): shutil.rmtree(there)
+        remove_index(str(self.folder), self.store.alias(user))
 
 # %% ../../nbs/hybrid/23_memory.ipynb #ece33b24
 @patch
@@ -214,7 +216,8 @@ def _in_step(self: ChromaMemory, user: str):
     "The user's index, made to agree with the store; `None` where there is nothing to index."
     ids, vectors = self.store.vectors(user, self.embedder.name)
     ours = {f"{i}-{blake2b(v.tobytes(), digest_size=6).hexdigest()}": v for i, v in zip(ids, vectors)}
-    if not (self.folder/self.store.alias(user)).exists() or set(self._opened(user).ids()) - set(ours): self._drop(user)
+    lost = not self.server and not (self.folder/self.store.alias(user)).exists()
+    if lost or set(self._opened(user).ids()) - set(ours): self._drop(user)
     if not ours: return None
     index = self._opened(user)
     if new := sorted(set(ours) - set(index.ids())): index.add(new, np.stack([ours[n] for n in new]))
@@ -226,8 +229,9 @@ def _opened(self: ChromaMemory, user: str):
     from memkit.core.index import ChromaIndex
     if user not in self._open:
         if self.folder != index_folder(self.store): self.store.note_index(user, self.folder)
-        self._open[user] = ChromaIndex(self.embedder.dim, path=self.folder/self.store.alias(user),
-                                       collection="exchanges")
+        name, dim = self.store.alias(user), self.embedder.dim
+        self._open[user] = (ChromaIndex(dim, host=self.server.host, port=self.server.port or 8000, collection=name)
+                            if self.server else ChromaIndex(dim, path=self.folder/name, collection="exchanges"))
     return self._open[user]
 
 # %% ../../nbs/hybrid/23_memory.ipynb #a4ff6f44

@@ -120,12 +120,18 @@ def _mcq(question: Any, answer: Any, explanation: Any = None) -> str:
     return tidy(f"Question: {tidy(question)}\nAnswer: {tidy(answer)}" + (f"\nExplanation: {tidy(explanation)}" if explanation else ""))
 
 # %% ../../nbs/hybrid/21_sources.ipynb #d493d3e8
-_OPTIONS = re.compile(r"QUESTION:\s*(?P<question>.+?)\s*\nOption A:(?P<A>.*?)\nOption B:(?P<B>.*?)\nOption C:(?P<C>.*?)\nOption D:(?P<D>.*)", re.S)
+def _options(text: str) -> dict[str, str]:   # question, A, B, C, D; empty where it isn't this form
+    out, rest, name = {}, text.partition("QUESTION:")[2], "question"
+    for letter in "ABCD":
+        out[name], found, rest = rest.partition(f"\nOption {letter}:")
+        if not found: return {}
+        name = letter
+    return {**out, "question": out["question"].strip(), name: rest} if out["question"].strip() else {}
 
 def _instructed(row: Mapping[str, Any]) -> dict[str, Any]:
     "The instruction form as question, answer and letter; raises `ValueError` where it isn't that form."
     both = row["instances"] if isinstance(row["instances"], Mapping) else {}
-    asked, right = _OPTIONS.search(str(both.get("input", ""))), re.search(r"\(([A-D])\)", str(both.get("output", "")))
+    asked, right = _options(str(both.get("input", ""))), re.search(r"\(([A-D])\)", str(both.get("output", "")))
     if not asked or not right: raise ValueError("'instances' must hold an 'input' (QUESTION: … Option A: … Option D: …) and an 'output' such as 'Answer: (A)'")
     return {"question": asked["question"], "answer": asked[right[1]]}
 

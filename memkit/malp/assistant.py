@@ -18,7 +18,7 @@ from fastcore.basics import patch
 from ..core.lm import LanguageModel
 from ..core.notes import Round
 from ..core.personal import PersonalLM
-from ..core.prompt import Piece
+from ..core.prompt import Piece, quoted_block
 from ..core.records import Change, Considered, Hit, Memory, Message, Receipt, Turn, new_id, utc_now
 from .coordinator import EmbeddedCoordinator
 from .executive import SAID
@@ -60,8 +60,8 @@ def memory_block(
     "The memories under the names of their kinds, in order of rank (MaLP Figure 5)."
     blocks = []
     for of, heading in HEADINGS.items():
-        lines = [f"- {p.text}" for p in pieces if heading_of(p) == of]
-        if lines: blocks.append("\n".join([heading, *lines]))
+        texts = [p.text for p in pieces if heading_of(p) == of]
+        if texts: blocks.append(quoted_block(heading, texts))
     return "\n\n".join(blocks)
 
 # %% ../../nbs/malp/37_assistant.ipynb #f42f78ea
@@ -101,12 +101,14 @@ def recall(self: MalpAssistant, turn: Turn, k: int) -> Sequence[Hit | Considered
     found = [Considered(hit=h, outcome="a standing wish", shown=True) for h in wished]
     return [*found, *chosen([h for h in hits if h.item.id not in ids], self.settings.memories)]
 
+# %% ../../nbs/malp/37_assistant.ipynb #7fdd0b1f
 @patch
 def messages(self: MalpAssistant, turn: Turn, kept: Sequence[Piece]) -> list[Message]:
-    "Instructions and memories, then the session's last rounds, then the question (MaLP §2.4.2; wording: ours)."
+    """Instructions, the session's last rounds, then memories, quoted, and the question below them (MaLP §2.4.2;
+    wording: ours)."""
     block = memory_block([p for p in kept if p.name == "memory"])
-    system = f"{self.instructions}\n\n{block}" if block else self.instructions
-    return [Message(role="system", text=system), *rounds_as_messages(kept), Message(role="user", text=turn.text)]
+    asked = Message(role="user", text=f"{block}\n\n{turn.text}" if block else turn.text)
+    return [Message(role="system", text=self.instructions), *rounds_as_messages(kept), asked]
 
 # %% ../../nbs/malp/37_assistant.ipynb #3b2df77c
 @patch

@@ -116,7 +116,7 @@ def _loaded(path: str | Path, expected: str, records: Iterable, skipped: Counter
 # %% ../../nbs/malp/35_corpora.ipynb #50f05c64
 _ROLES = {"doctor": "assistant", "assistant": "assistant", "physician": "assistant", "dr": "assistant", "patient": "user", "user": "user", "me": "", "you": "", "interviewer": ""}
 _LABEL = re.compile(r"^\s*([A-Z][\w.'\[\]-]*(?: [\w.'\[\]-]+){0,3}):(?:\s+|(?=\"))")
-_INSIDE = re.compile(r"(?:\n|[.!?\"]\s)\s*(?:Doctor|Patient|Assistant|Me|You|User|Dr\.? \w+)\s*:")
+_INSIDE = re.compile(r"(?:\n|[.!?\"]\s)[^\S\n]*(?:Doctor|Patient|Assistant|Me|You|User|Dr\.? \w+)\s*:")
 
 def _unquoted(text: str) -> str:
     text = text.strip()

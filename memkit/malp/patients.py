@@ -11,7 +11,7 @@ __all__ = ['Fact', 'Taught', 'Profile', 'Patient', 'draw_patient', 'simulate', '
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import date, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from random import Random
 

@@ -19,7 +19,7 @@ from fastcore.basics import patch
 
 from ..core.lm import LanguageModel
 from ..core.prompt import fit
-from ..core.records import Change as MemoryChange, Considered, Hit, Memory, Receipt, Turn, new_id, utc_now
+from ..core.records import Change as MemoryChange, Considered, Hit, Memory, Turn, utc_now
 from .detection import OTHER, PREFERENCE, RECOMMEND, Detected, Detector
 from .frames import AGREED, DOMAIN_NAMES, FrameReader, Link, Linker, chosen, points
 from .items import Catalogue, Item, Rated, catalogue_of, full_catalogue
@@ -41,7 +41,7 @@ from .wanted import it_named, lines_named, wanted_domain, wanted_of
 from .words import confirm, foretell, weigh
 from ..reading.scores import marks
 from ..reading.titles import title_key
-from ..turn import stages, trace
+from ..turn import stages
 from ..turn.assistants import Parts
 from ..turn.engine import Assistant, explain
 from ..turn.stages import TurnSettings, check_counts, rounds_said, with_prompt

@@ -284,15 +284,22 @@ def wants_rating(self: FrameReader, text: str) -> bool:
     return wants > .5 and wants >= acts["ask"]
 
 # %% ../../nbs/maprec/53h_frames.ipynb #b2539dd5
+_CAPITALS = re.compile(r"(?: [^\W_]+[A-Z](?!\w))+")   # written backwards
+
+def _capitals_before(text: str, end: int) -> str:
+    "The words with capitals right before this place."
+    m = _CAPITALS.match(text[:end][::-1])
+    return m[0][::-1] if m else ""
+
 @patch
 def mentions(self: FrameReader, text: str) -> list[Mention]:
     "The titles that the reader marks, each once; one that is cut short goes as far as the catalogue's name for it."
     plain, out = plain_of(text), {}
     names = self._told.find(plain, slips=True)
     for m in self.read(text).mentions:
-        more = re.search(r"(?:(?<!\w)[A-Z][^\W_]+ )+$", plain[:m.start])    # a name that no list has begins earlier
-        if more and m.words[0].isupper() and not any(w.lower() in common_words() for w in more[0].split()):
-            m = replace(m, words=more[0] + m.words, start=more.start())
+        more = _capitals_before(plain, m.start)         # a name that no list has begins earlier
+        if more and m.words[0].isupper() and not any(w.lower() in common_words() for w in more.split()):
+            m = replace(m, words=more + m.words, start=m.start - len(more))
         whole = next((k for k in names if k.start <= m.start and m.end <= k.end), None)
         if whole: m = replace(m, words=plain[whole.start:whole.end], start=whole.start, end=whole.end)
         last = next(reversed(out.values()), None)

@@ -8,7 +8,7 @@ __all__ = ['STARS', 'FACTORS', 'Windows', 'together', 'windows', 'star_of', 'Sta
            'OrdinalRegression', 'fit_ordinal', 'reliability']
 
 # %% ../../nbs/maprec/56a_ordinal.ipynb #21f579d9
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 

@@ -72,7 +72,7 @@ def unknown_item(
 
 def _words(title: str) -> str:
     "A title's words as they are compared, with its article; '' where it has none."
-    article = re.match(r"\s*(the|an|a)\s+(?=\w)", title, re.I)
+    article = re.match(r"^\s*(the|an|a)\s+(?=\w)", title, re.I)
     return f"{article[1].lower() if article else ''} {title_key(title)}".strip() if title_key(title) else ""
 
 # %% ../../nbs/maprec/53a_update.ipynb #30056112

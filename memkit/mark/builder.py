@@ -24,7 +24,7 @@ from .placing import Placing, Pool, Step, place, said_at
 from .quarantine import Quarantine, confirmed, taken_back
 from .refined import DOMAIN, KINDS, RETRACTION, Conversation, Refined, embedded_text, owner_of
 from .voices import VoiceSettings, settle
-from .withdraw import Withdrawn, forget_contributions, take_back
+from .withdraw import forget_contributions, take_back
 
 # %% ../../nbs/mark/45_builder.ipynb #41434304
 if TYPE_CHECKING: from memkit.core.store import MemoryStore

@@ -116,7 +116,7 @@ def topic_of(
     return " ".join(told.split())
 
 # %% ../../nbs/mark/43d_corrections.ipynb #c9e52d19
-_EMAIL = r"[\w.+-]+@[\w-]+\.\w+"
+_EMAIL = r"[\w.+-]@[\w-]+\.\w"
 _PHONE = r"(?<!\w)(?:\+\d|\(?0\d)(?:[ /().-]{0,2}\d){6,}|(?<!\w)\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4}(?!\w)"
 _PASSWORD = (r"\b(?:password|passcode|passphrase|api[ -]?key|access (?:key|token)|(?:door|alarm|safe) code)\b"
              r"[^.!?\n]{0,20}?(?:\bis\b|[:=])\s*\S|\bpin\b[^.!?\n]{0,20}?(?:\bis\b|[:=])\s*\d{4,8}\b")

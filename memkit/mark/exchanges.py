@@ -268,7 +268,7 @@ class Read:
     next: str = ""               # the turn after
 
 # %% ../../nbs/mark/43c_exchanges.ipynb #fc6bf269
-_ITEM = re.compile(r"^\W*(?:\d{1,2}[.)]\s|[-*•|#])|.*\|.*\|")
+_ITEM = re.compile(r"^(?:\W*(?:\d{1,2}[.)]\s|[-*•|#])|[^|\n]*\|[^|\n]*\|)")
 
 def _statements(answer: str) -> tuple[str, ...]:
     told = lambda s: not (s.rstrip().endswith("?") or _ITEM.match(s) or gives_orders(s))

@@ -97,7 +97,7 @@ def other_subject(
     return numbers(a) != numbers(b) and bool(x - y and y - x)
 
 # %% ../../nbs/mark/45a_merging.ipynb #d9f0b3c5
-_MEANS = re.compile(r"^\W*(?:in (?:the|our|my|this) [\w' -]{2,40}?\W+)?([\w./-]+(?: [\w./-]+){0,3})\W+"
+_MEANS = re.compile(r"^\W*+(?:in (?:the|our|my|this) [\w' -]{2,40}?\W+)?([\w./-]{1,60}(?: [\w./-]{1,60}){0,3})\W++"
                     r"(?:means?|stands for|is short for|refers to|is our word for)\b", re.I)
 
 def same_term(

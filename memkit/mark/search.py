@@ -10,7 +10,7 @@ __all__ = ['BY_KIND', 'AS_PRINTED', 'STEEP', 'MIDDLE', 'CLOSE', 'SearchSettings'
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 

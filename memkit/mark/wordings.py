@@ -13,7 +13,7 @@ from ..core.support import content_stems, denies, in_order, numbers
 
 # %% ../../nbs/mark/43b_wordings.ipynb #4adfa2a2
 _MEANS = re.compile(r"\b(?:[Bb]y )?[\"“'‘]?(?P<short>[A-Z][A-Za-z0-9&/-]{1,9})[\"”'’]?,? (?i:(?:here |for us |in our \w+ )?(?:means?|stands? for|is short for|is our (?:name|word|abbreviation) for)|=|i mean|we mean) (?P<long>[^.,;:()?!]{3,80}?)(?=[.,;:()?!]| (?:in (?:our|this|the|my|these)|here|for us|at our)\b|$)")
-_BRACKET = re.compile(r"\b(?P<short>[A-Z][A-Za-z0-9&/-]{1,9}) \((?P<long>[a-z][^()]{3,80})\)|(?P<long2>(?:[\w-]+ ){1,6}[\w-]+) \((?P<short2>[A-Z][A-Za-z0-9&/-]{1,9})\)")
+_BRACKET = re.compile(r"\b(?P<short>[A-Z][A-Za-z0-9&/-]{1,9}) \((?P<long>[a-z][^()]{3,80})\)|(?<![\w-])(?P<long2>(?:[\w-]+ ){1,6}[\w-]+) \((?P<short2>[A-Z][A-Za-z0-9&/-]{1,9})\)")
 _TERM = re.compile(r"(?:^|\b)(?:by |when (?:i|we) say |with |an? |the |our |in our \w+,? )?[\"“‘'](?P<term>[^\"”’']{2,40})[\"”’'],? (?:i mean|we mean|means?|stands? for|refers? to|is|are|(?:is|are) what we call|=)\b|\bwe call (?P<named>[^.?!]{3,80})|\bby (?P<said>[\w -]{2,40}?),? (?:i|we) mean\b", re.I)
 
 def _stands(short: str, long: str) -> bool:

@@ -22,7 +22,7 @@ from .notes import take_notes
 from .reader import Reader
 
 # %% ../../nbs/reading/13_note_labels.ipynb #fd1f7e49
-_ROLE = re.compile(r"^\s*\"?\s*(?:Doctor|Patient|Assistant|User)\s*:\s*", re.I)
+_ROLE = re.compile(r"^\s*(?:\"\s*)?(?:Doctor|Patient|Assistant|User)\s*:\s*", re.I)
 
 def _said(data: Any, style: str, file: str, key: str) -> tuple[str, str, str]:
     "(user, assistant, what was said before) of one round of a public file."

@@ -10,7 +10,7 @@ __all__ = ['another_title', 'swapped', 'said_lines', 'said_example', 'near_misse
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -23,8 +23,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits as bce, cross_e
 from ..core.files import own_data
 from ..core.lexical import STOP_WORDS
 from .encoder import WIDTH, after_title, tokens_in
-from .examples import Example, Piece, alike, plain, slip, typed
-from .labels import DOMAINS, ROLES, STARS, TITLE_ACTS
+from .examples import Example, Piece, plain, slip, typed
+from .labels import DOMAINS, ROLES, TITLE_ACTS
 from .reader import write_graph
 from .title_tokens import (HEADS, INPUTS, SMALL, TABLES, TitleTokens, focus_of, rectangles, row_evidence,
                                          title_hints, title_tokens)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import delete, func, insert, select
 
-from ..core.erase import remove, resting_on
+from ..core.erase import resting_on
 from ..core.records import Receipt, check_text
 from ..core.schema import find_owner, hold_quotes, memories, quotes, reading, traces, turns, writing
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..core.ask import UnusableAnswer, ask
 from ..core.endpoint import EndpointError
-from ..core.prompt import Fitted, Piece, fit, shorten
+from ..core.prompt import Fitted, Piece, fit, quoted_block, shorten
 from ..core.records import Change, Considered, Document, Hit, Memory, Message, Turn
 from ..reading.facts import reading_of
 from ..reading.reader import load_reader
@@ -195,13 +195,11 @@ def messages(
     turn: Turn,
     kept: Sequence[Piece],   # that found room
 ) -> list[Message]:
-    "Instructions and what is known, then the last rounds, then the message."
-    blocks = [assistant.instructions]
-    for name, heading in HEADINGS.items():
-        lines = [f"- {p.text}" for p in kept if p.name == name]
-        if lines: blocks.append("\n".join([heading, *lines]))
-    system = Message(role="system", text="\n\n".join(blocks))
-    return [system, *rounds_as_messages(kept), Message(role="user", text=turn.text)]
+    "Instructions, the last rounds, then what is known, quoted, and the message below it."
+    found = {heading: [p.text for p in kept if p.name == name] for name, heading in HEADINGS.items()}
+    blocks = [quoted_block(heading, texts) for heading, texts in found.items() if texts]
+    asked = Message(role="user", text="\n\n".join([*blocks, turn.text]))
+    return [Message(role="system", text=assistant.instructions), *rounds_as_messages(kept), asked]
 
 # %% ../../nbs/turn/01_stages.ipynb #bdf6c890
 NO_ROOM, SET_ASIDE = "did not fit the budget", "set aside: not enough to answer from"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ..core.records import Document, Hit, Memory, Turn
+from ..core.records import Document, Hit, Turn
 from .pictures import citations, key as key_of, name_of
 from .report import escape, folded, many, moment
 from .scene import Scene, cut, one_line, wrap

@@ -15,8 +15,9 @@ from numbers import Number
 from .scene import Scene, wrap
 
 # %% ../../nbs/widgets/85c_questions.ipynb #5f4f4d49
-_NUMBER, _THOUSANDS = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", re.I), re.compile(r"[-+]?\d{1,3}(,\d{3})+")
-_NAMED = {w: float(i) for i, w in enumerate("zero one two three four five six seven eight nine ten eleven twelve".split())}
+_NUMBER, _THOUSANDS = re.compile(r"[-+]?(\d+(?:\.\d*)?|\.\d+)(e[-+]?\d+)?", re.I), re.compile(r"[-+]?\d{1,3}(,\d{3})+")
+_WORDS = "zero one two three four five six seven eight nine ten eleven twelve"
+_NAMED = {w: float(i) for i, w in enumerate(_WORDS.split())}
 
 def read_number(
     given: object,       # a number, or a text such as '0.4', '0,4', '.4', '40 %', '1,024', 'two'

@@ -16,7 +16,7 @@ from ..maprec.items import Item, Rated
 from ..maprec.own import key_of
 from ..maprec.recommend import Recommendation, named
 from .report import many
-from .scene import Scene, listed, one_line, short, width_of
+from .scene import Scene, listed, width_of
 
 # %% ../../nbs/widgets/84j_taste_map.ipynb #020ca3d2
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@
 __all__ = ['ANSWER_HEADS', 'ANSWER_LOSS', 'TEMPERATURE', 'SEARCH', 'READING', 'LOOKED_AT', 'FEW', 'told_loss', 'evidence_loss',
            'class_loss', 'question_batches', 'as_tokens', 'embedded', 'search_loss', 'talks_of', 'fact_talks',
            'fit_search', 'fit_reading', 'train_scorer', 'Evidence', 'Question', 'ahead_features', 'fitted_weights',
-           'alarm_logit', 'needed_features', 'probabilities_needed', 'same_attribute', 'about_style', 'known_features',
-           'probability_known', 'Scorer', 'load_scorer']
+           'plain_vector', 'alarm_logit', 'needed_features', 'probabilities_needed', 'same_attribute', 'about_style',
+           'known_features', 'probability_known', 'Scorer', 'load_scorer']
 
 # %% ../../nbs/answer/02_scorer.ipynb #956a0323
 import json
@@ -255,13 +255,19 @@ def ahead_features(found: Sequence[Evidence]) -> list[float]:   # 8
 # %% ../../nbs/answer/02_scorer.ipynb #4856ddfe
 @lru_cache(1)
 def fitted_weights() -> Mapping[str, Mapping[str, Any]]:
-    "Weights and biases of six logistic regressions: `known`, `few`, `needed`, `alarm`, `kind` and `overview`."
+    "Weights and biases of logistic regressions: `known`, `few`, `needed`, `asked`, `alarm`, `kind` and `overview`."
     return json.loads(own_data("scorer.json").read_text(encoding="utf-8"))
 
 def _logits(name: str, x: Sequence[float]) -> np.ndarray:   # one number, or one for each kind
     "What a logistic regression makes of its numbers."
     w = fitted_weights()[name]
     return np.dot(w["weights"], x) + np.array(w["bias"])
+
+@lru_cache(64)
+def plain_vector(text: str) -> np.ndarray:   # [384]
+    "A message as plain MiniLM embeds it; three regressions look at it."
+    from memkit.core.embedders import load_embedder
+    return load_embedder("minilm").embed([text])[0]
 
 def alarm_logit(
     head: np.ndarray,   # what the head `alarm` gives
@@ -342,13 +348,13 @@ class Scorer(Encoded):
         self.search = Encoded(of[SEARCH], {})
 
     def asked(self, text: str) -> dict[str, float]:   # of each of ASKED its probability; they sum to 1
-        "What a new message wants."
-        return dict(zip(ASKED, map(float, softmax(self.head("asked", self.alone([text])))[0])))
+        "What a new message wants: the mean of two readers' logits (ours)."
+        logits = (self.head("asked", self.alone([text]))[0] + _logits("asked", plain_vector(text)))/2
+        return dict(zip(ASKED, map(float, softmax(logits))))
 
     def alarm(self, text: str) -> tuple[float, str]:   # probability of an emergency, 0..1; and its likeliest kind
         "Does a message tell of an emergency? The mean of two readers' logits (ours)."
-        from memkit.core.embedders import load_embedder
-        own, plain = self.head("alarm", self.alone([text]))[0], load_embedder("minilm").embed([text])[0]
+        own, plain = self.head("alarm", self.alone([text]))[0], plain_vector(text)
         logit = (alarm_logit(own) + _logits("alarm", plain))/2
         return float(sigmoid(logit)), ALARMS[1 + int(_logits("kind", plain).argmax())]
 
@@ -373,8 +379,7 @@ def alone(self: Scorer, texts: Sequence[str]) -> np.ndarray:   # [n, 384]
 @patch
 def overview(self: Scorer, text: str) -> float:   # 0..1
     "How likely a message asks for everything that is known of its user (ours)."
-    from memkit.core.embedders import load_embedder
-    return float(sigmoid(_logits("overview", load_embedder("minilm").embed([text])[0])))
+    return float(sigmoid(_logits("overview", plain_vector(text))))
 
 
 # %% ../../nbs/answer/02_scorer.ipynb #4870c763

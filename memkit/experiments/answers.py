@@ -6,9 +6,9 @@
 __all__ = ['MOST_WORDS', 'TOLD', 'SHOWN', 'CALIBRATED', 'LeftOut', 'ALARM_HANDS', 'ORDINARY', 'OVERVIEW_HANDS', 'UNSEEN',
            'OF_USER', 'ABOVE', 'MOST', 'DESIGNS', 'FIRST', 'FULL', 'QUICK', 'harmful', 'right', 'ForQuestions', 'drawn',
            'conversation_items', 'nearest_printed', 'by_hand', 'control_items', 'shown_items', 'fit_known',
-           'short_talks', 'fit_few', 'fit_needed', 'read_question', 'nearest_evidence', 'fit_alarm', 'overview_rows',
-           'fit_overview', 'fit_weights', 'alarm_items', 'wants_items', 'recall_items', 'recalled', 'f2', 'fit_recall',
-           'left_out', 'run_answers']
+           'short_talks', 'fit_few', 'fit_needed', 'read_question', 'nearest_evidence', 'fit_alarm', 'fit_asked',
+           'overview_rows', 'fit_overview', 'fit_weights', 'alarm_items', 'wants_items', 'recall_items', 'recalled',
+           'f2', 'fit_recall', 'left_out', 'run_answers']
 
 # %% ../../nbs/experiments/67_answers.ipynb #1e91f574
 import json
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 import numpy as np
 
-from ..answer.examples import ALARMS, Case, cases, every_question
+from ..answer.examples import ALARMS, Case, asked_examples, cases, every_question
 from ..answer.from_memory import UNKNOWN, AnswerSettings, told
 from ..answer.scorer import (FEW, Evidence, Question, Scorer, fitted_weights, known_features, load_scorer,
                                   needed_features)
@@ -268,6 +268,13 @@ def fit_alarm(hands: Sequence[str] = ALARM_HANDS) -> dict[str, dict[str, Any]]: 
 # %% ../../nbs/experiments/67_answers.ipynb #79eba218
 OVERVIEW_HANDS = ("ar", "as", "at")      # wrote how people ask for all that is known of them, and what looks like it
 
+def fit_asked(hands: Sequence[str], more: Sequence[str], most: int = 1000, seed: int = 0) -> dict[str, Any]:
+    "Fit what a message wants, with at most so many examples of each kind (ours; logistic regression)."
+    rng, of = random.Random(seed), {}
+    for e in asked_examples(hands, more): of.setdefault(e.labels["asked"], []).append(e)
+    some = [e for found in of.values() for e in rng.sample(found, min(len(found), most))]
+    return _fitted([e.parts[0] for e in some], [e.labels["asked"] for e in some], 10.)
+
 def overview_rows(hands: Sequence[str]) -> list[tuple[str, bool, str]]:   # text, does it ask for all, hand
     "What these hands wrote; and later questions and messages of others, which don't ask for all."
     rows = [(r["text"], r["overview"], r["hand"]) for r in voices(hands, "overview")]
@@ -282,7 +289,9 @@ def fit_overview(hands: Sequence[str] = OVERVIEW_HANDS) -> dict[str, Any]:   # "
 
 def fit_weights(parts: LeftOut, path: Path) -> Path:
     "Fit all probabilities and write them, as data/scorer.json has them."
-    weights = fit_alarm() | {"overview": fit_overview()}
+    talks = hands_of("conversations")
+    more = {h for kind in ("clauses", "wants", "corrections") for h in hands_of(kind)} - set(talks)
+    weights = fit_alarm() | {"overview": fit_overview(), "asked": fit_asked(talks, sorted(more))}
     fits = {"needed": fit_needed, "known": fit_known, "few": fit_few}
     for name, fit in fits.items():   # what is known rests on what is needed
         weights[name] = fit(parts)

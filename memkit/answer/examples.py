@@ -83,7 +83,8 @@ def _sentence_pieces(text: str, before: int, answers: Sequence[str]) -> tuple[Pi
 
 def _evidence(c: Case, day: date, text: str, right: bool) -> Example:
     whole = dated(text, day)
-    pieces = _sentence_pieces(text, len(whole) - len(text), [re.escape(q) for q in c.quotes] or c.accept) if right else ()
+    answers = [re.escape(q) for q in c.quotes] or c.accept
+    pieces = _sentence_pieces(text, len(whole) - len(text), answers) if right else ()
     return Example("evidence", c.hand, (c.ask, whole), 1,
                    {"evidence": float(right), "question": f"{c.id} {c.ask}"}, pieces)
 

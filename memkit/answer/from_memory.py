@@ -161,7 +161,7 @@ def _times_of(text: str, reader: Reader) -> list[tuple[str, bool | None]]:
     return out
 
 # %% ../../nbs/answer/03_from_memory.ipynb #6f8260a8
-SOON = 60   # days; a yearly day so soon is meant even beside a verb of the past: "the wedding was fixed for 7 July" (ours)
+SOON = 60   # days; a yearly day so soon is meant even beside a verb of the past (ours)
 
 def _resolved(words: str, said: date, ahead: bool | None) -> When | None:
     "The days that the words of a time mean; of two that lie a year apart the nearer one, unless the verb says which."

@@ -53,6 +53,7 @@ def told_loss(
         at += len(right)
     return torch.stack(losses).mean()
 
+# %% ../../nbs/answer/02_scorer.ipynb #1385cdfc
 def evidence_loss(model, examples, tokens, states, pooled) -> "Tensor":
     "Does the message hold the answer, which of its sentences, and does any message of the question's?"
     import torch
@@ -66,6 +67,7 @@ def evidence_loss(model, examples, tokens, states, pooled) -> "Tensor":
     marked = torch.tensor([labels["answers"] for labels in of])
     return loss + .7*bce(model.heads["answers"](vectors)[:, 0], marked)
 
+# %% ../../nbs/answer/02_scorer.ipynb #fcc1b53a
 def class_loss(name: str) -> Callable:
     "The loss of a head that sorts whole texts into classes."
     def loss(model, examples, tokens, states, pooled) -> "Tensor":
@@ -75,6 +77,7 @@ def class_loss(name: str) -> Callable:
         return ce(model.heads[name](model.dropout(pooled)), right, label_smoothing=.05)
     return loss
 
+# %% ../../nbs/answer/02_scorer.ipynb #525bced3
 def question_batches(
     examples: Sequence[Example],   # of the task `evidence`, those of a question one after the other
     size: int,                     # examples of a batch, about
@@ -89,6 +92,7 @@ def question_batches(
         out[-1] += of
     return out
 
+# %% ../../nbs/answer/02_scorer.ipynb #2847c67c
 ANSWER_LOSS = {"evidence": evidence_loss, "asked": class_loss("asked"), "alarm": class_loss("alarm")}
 
 # %% ../../nbs/answer/02_scorer.ipynb #7454f1e0
@@ -188,6 +192,7 @@ def fit_search(
     talks = talks_of(hands) + fact_talks([*hands, *more])
     return on_accelerator(_trained)({}, lambda rng: list(talks), epochs, rate, log)
 
+# %% ../../nbs/answer/02_scorer.ipynb #ebfdab17
 def fit_reading(
     hands: Sequence[str],      # of conversations
     more: Sequence[str],       # of emergencies, and of other messages
@@ -201,8 +206,8 @@ def fit_reading(
     examples = answer_examples(hands, more, load_embedder("minilm"))
     evidence = [e for e in examples if e.task == "evidence"]
     others = [e for e in examples if e.task != "evidence"]
-    return on_accelerator(_trained)(ANSWER_HEADS, lambda rng: question_batches(evidence, 48, rng) + batches(others, 16, rng),
-                    epochs, rate, log)
+    def made(rng: random.Random) -> list: return question_batches(evidence, 48, rng) + batches(others, 16, rng)
+    return on_accelerator(_trained)(ANSWER_HEADS, made, epochs, rate, log)
 
 # %% ../../nbs/answer/02_scorer.ipynb #481f3279
 SEARCH, READING = "search.safetensors", "scorer.safetensors"

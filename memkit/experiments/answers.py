@@ -275,6 +275,7 @@ def fit_asked(hands: Sequence[str], more: Sequence[str], most: int = 1000, seed:
     some = [e for found in of.values() for e in rng.sample(found, min(len(found), most))]
     return _fitted([e.parts[0] for e in some], [e.labels["asked"] for e in some], 10.)
 
+# %% ../../nbs/experiments/67_answers.ipynb #0741fa4c
 def overview_rows(hands: Sequence[str]) -> list[tuple[str, bool, str]]:   # text, does it ask for all, hand
     "What these hands wrote; and later questions and messages of others, which don't ask for all."
     rows = [(r["text"], r["overview"], r["hand"]) for r in voices(hands, "overview")]

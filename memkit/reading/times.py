@@ -229,6 +229,7 @@ def _in_this(n: int, weekday: int, month: When) -> date | None:
     found = [d for d in days if d.weekday() == weekday]
     return found[n - 1 if n > 0 else n] if n <= len(found) else None
 
+# %% ../../nbs/reading/08_times.ipynb #e878b648
 def _weekday_of_month(plain: str, said: date, ahead: bool) -> When | None:
     "The first, second ... or last such weekday of a month."
     m = _OF_MONTH.fullmatch(plain)
@@ -254,11 +255,13 @@ _FIXED = {   # month and day of holidays that have the same day each year
     "bonfire night|guy fawkes": (11, 5), "armistice day|veterans day": (11, 11), "(?:st|saint) andrew's day": (11, 30),
     "christmas eve": (12, 24), "christmas(?: day)?": (12, 25), "boxing day": (12, 26),
     "new year's eve|hogmanay": (12, 31)}
-_EASTER = {"good friday": -2, "easter saturday": -1, "easter(?: sunday| day)?": 0, "easter monday": 1, "ash wednesday": -46,
-           "palm sunday": -7, "whit monday": 50, "ascension day": 39, "pentecost": 49}   # days from Easter Sunday
+_EASTER = {   # days from Easter Sunday
+    "good friday": -2, "easter saturday": -1, "easter(?: sunday| day)?": 0, "easter monday": 1,
+    "ash wednesday": -46, "palm sunday": -7, "whit monday": 50, "ascension day": 39, "pentecost": 49}
 _COUNTED = {"thanksgiving": (11, 4, 3), "labor day": (9, 1, 0), "memorial day": (5, -1, 0)}   # month, which, weekday
 HOLIDAYS = tuple(sorted([*_FIXED, *_EASTER, *_COUNTED], key=len, reverse=True))
 
+# %% ../../nbs/reading/08_times.ipynb #7eb7e354
 def _holiday(plain: str, said: date, ahead: bool) -> When | None:
     "A holiday that has the same day in all of its countries: the last or the next one."
     m = re.fullmatch(rf"(?:last |this |next )?(?P<name>{'|'.join(HOLIDAYS)})(?:,? (?P<year>\d{{4}}))?", plain)
@@ -328,7 +331,8 @@ _PHRASE = re.compile("|".join((
     rf"(?:{_FEW} )?(?:week|fortnight)s? (?:on|from|this) (?:the )?{_WEEKDAY}\b",
     rf"next week,? (?:on )?{_WEEKDAY}\b",
     rf"(?:today |tomorrow )?in {_FEW} {_UNIT}\b(?: time)?",
-    rf"(?:since )?{_FEW} {_UNIT} (?:ago (?:today|yesterday)|ago|today|yesterday|from now|from today|from tomorrow|tomorrow)\b",
+    rf"(?:since )?{_FEW} {_UNIT} (?:ago (?:today|yesterday)|ago|today|yesterday|from now|from today|from tomorrow"
+    r"|tomorrow)\b",
     rf"{_AT}(?:(?:last|next|this) )?\b{_WEEKDAY}\b(?!')",
     r"\b(?:today|tonight|tomorrow|yesterday|tmrw?|tomoz|yest|yday)\b",
     r"(?:last|next|this) (?:week|wk|month)\b")), re.I)
@@ -349,12 +353,14 @@ def phrases_in(text: str) -> list[str]:
         if not habit: out.append(m[0])
     return out
 
+# %% ../../nbs/reading/08_times.ipynb #36455a15
 _PAST = re.compile(
     r"\b(?:was|were|had|did|went|came|got|saw|met|flew|fell|broke|began|left|lost|took|gave|said|told|made|found|bought"
     r"|sold|paid|won|drove|ran|ate|cut|hit|put|sent|felt|been|gone|done|broken|became|bit|blew|bled|brought|built"
     r"|burnt|caught|chose|crept|dealt|drew|drank|dreamt|dug|fought|fled|forgot|froze|grew|heard|held|hid|kept|knew|laid"
     r"|learnt|led|lent|lit|meant|quit|rang|rode|rose|sang|sank|sat|shook|shot|shut|slept|slid|smelt|spent|spilt|split"
-    r"|spoke|spread|stole|stood|struck|stuck|stung|swam|swept|swore|taught|thought|threw|tore|understood|woke|wore|wrote"
+    r"|spoke|spread|stole|stood|struck|stuck|stung|swam|swept|swore|taught|thought|threw|tore|understood|woke|wore"
+    r"|wrote"
     r"|\w{2,}ed)\b", re.I)
 _HAS = re.compile(r"\b(?:'s|'ve|has|have|i|we|they|you) got\b|'(?:s|ve) got\b"
                   r"|\b(?:get|gets|getting) (?:\w+ ){0,2}(?:done|\w{2,}ed)\b", re.I)

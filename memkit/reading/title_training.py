@@ -256,12 +256,10 @@ def fit_titles(
 ) -> TitleModel:                     # ready to be used
     "Fine-tune the title reader: AdamW, 10 % warm-up, linear decay, in bfloat16. Raises `ValueError` for no examples."
     if not examples or epochs < 1: raise ValueError(f"need an example and a pass, got {len(examples)} and {epochs}")
-    rng, start = random.Random(seed), time.time()
     torch.manual_seed(seed)
-    device, size = torch.get_default_device(), 16   # messages a step
+    rng, start, device, size = random.Random(seed), time.time(), torch.get_default_device(), 16   # messages a step
     model = (model or TitleModel()).to(device).train()
-    steps = epochs*-(-(len(examples) + len(said))//size) + -(-len(first)//size) + 1
-    optimizer, schedule = _optimizer(model, rate, steps)
+    optimizer, schedule = _optimizer(model, rate, epochs*-(-(len(examples) + len(said))//size) - -len(first)//size + 1)
     for epoch in range(epochs):
         every, losses = [*examples, *(said_example(line, rng) for line in said), *(() if epoch else first)], []
         for batch in _batches(every, size, rng):

@@ -363,9 +363,8 @@ def fit(
 ) -> ReaderModel:                    # ready to be used
     "Fine-tune encoder and heads: AdamW, 10 % warm-up, linear decay. Raises `ValueError` for no examples."
     if not examples or epochs < 1: raise ValueError(f"need an example and a pass, got {len(examples)} and {epochs}")
-    rng, start = random.Random(seed), time.time()
     torch.manual_seed(seed)
-    model = (model or ReaderModel()).to(torch.get_default_device())
+    rng, start, model = random.Random(seed), time.time(), (model or ReaderModel()).to(torch.get_default_device())
     steps = epochs*len(batches(examples, size, rng)) + len(batches(first, size, rng))
     optimizer, schedule = optimizer_of(model, rate, steps)
     for epoch in range(epochs):

@@ -121,11 +121,12 @@ def test_everything_seen_is_said(made):
 
 
 def test_nobody_known_gets_variety_or_what_others_like(made):
-    a, b = (recommend((), FILMS, made.predictor, made.space, n=n) for n in (3, 5))
+    a, b = (recommend((), FILMS, OwnRatings(made.space), made.space, n=n) for n in (3, 5))
     assert a.how == SPREAD and a.items == b.items[:3] and "none of your ratings" in tell(a) and "I expect" not in tell(a)
     likes = OwnRatings(made.space, {key_of(FILMS[7]): 4.9})
     found = recommend((), FILMS, likes, made.space)
     assert found.how == POPULAR and found.items[0].item == FILMS[7] and "others" in found.note
+    assert recommend((), FILMS, made.predictor, made.space).how == POPULAR   # facts alone say something
 
 
 def test_ties_and_order_do_not_depend_on_the_order_of_the_catalogue(made):
@@ -356,7 +357,7 @@ def test_the_contract(fresh):
 
 
 def test_a_message_of_both_kinds_is_noted_first_and_then_counts(fresh):
-    turn = fresh().chat("ann", "I loved Alien, 5 stars. Can you recommend me a film?")
+    turn = fresh().chat("ann", "I loved Alien, 5 stars. Can you recommend me a horror film?")
     assert turn.detected["types"] == ("A", "B") and turn.answer.index("Noted: Alien") < turn.answer.index("1. ")
     assert turn.extra["found"].how == PREDICTED and "Alien" not in [r.item.title for r in turn.extra["found"].items]
     assert {h.item.id for h in turn.recalled} == set(turn.wrote) and "because you gave Alien (1979) 5" in turn.answer
@@ -393,7 +394,7 @@ def test_users_do_not_mix(fresh):
     a.chat("ann", SCORED)
     turn = a.chat("bob", "I loved the second one!")
     assert turn.query == turn.text and turn.recalled == () and not any("Alien" in m.text for m in a.memories("bob"))
-    assert a.chat("bob", SCORED).extra["found"].how == SPREAD
+    assert a.chat("bob", SCORED).extra["found"].how == POPULAR
 
 
 def test_the_second_one_and_it(fresh):

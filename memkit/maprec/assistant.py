@@ -22,7 +22,8 @@ from ..core.records import Change as MemoryChange, Considered, Hit, Memory, Rece
 from .detection import OTHER, PREFERENCE, RECOMMEND, Detected, Detector
 from .frames import DOMAIN_NAMES, FrameReader, Link, Linker, chosen
 from .items import Catalogue, Item, Rated, catalogue_of, own_catalogue
-from .own import ItemSpace, OwnRatings, Predictor, from_others, key_of
+from .content import Content
+from .own import ItemSpace, Predictor, from_others, key_of
 
 # %% ../../nbs/maprec/59_assistant.ipynb #ac334918
 from .prediction import decode
@@ -582,7 +583,7 @@ def open(
     catalogue=None,
     ratings: "Ratings | None" = None,    # of other users (notebook 51a): learned from; None: nobody else is known
     prompted: bool = False,  # detection and update that ask the model, as in the paper; False: those that work offline
-    # None: the user's own ratings, beside item-kNN of the others' where ratings are given
+    # None: facts and the user's own ratings (57b); where others' ratings are given, what these say (57a)
     predictor: Predictor | None = None,
 ) -> MapAssistant:
     "MAP's assistant, put together from its parts (MAP §4)."
@@ -594,6 +595,6 @@ def open(
     if prompted:
         detector = PromptedDetector(p.model, instead=frames)
         updater = PromptedUpdater(p.model, frames.linker, instead=frames)
-    expects = predictor or (OwnRatings(space) if ratings is None else from_others(ratings, space))
+    expects = predictor or (Content(shelf.items) if ratings is None else from_others(ratings, space))
     settings = settings or MapSettings(doubt=1. if prompted else MapSettings.doubt)
     return cls(p.model, p.store, shelf, detector, updater, frames, expects, space, settings, p.clock)

@@ -8,13 +8,13 @@ __all__ = ['FOR_CHILDREN', 'WITH_CHILDREN', 'PREDICTED', 'POPULAR', 'SPREAD', 'N
            'tell']
 
 # %% ../../nbs/maprec/58_recommend.ipynb #81768a7a
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .items import Catalogue, Item, Rated, title_line
-from .own import ItemSpace, Predictor, expected, key_of
+from .own import ItemSpace, Predictor, expected, in_common, key_of
 
 # %% ../../nbs/maprec/58_recommend.ipynb #d8436aff
 def carried(
@@ -38,6 +38,7 @@ class Reason:
     rated: Rated
     change: float     # stars: how much higher the expected rating is because of it
     likeness: float   # to the item, 0..1
+    shared: str = ""  # what both items have in common, in words
 
 @dataclass(frozen=True, kw_only=True)
 class Recommendation:
@@ -50,6 +51,8 @@ class Recommendation:
     @property
     def expected(self) -> float: return float(expected(np.array(self.shares)))
 
+
+# %% ../../nbs/maprec/58_recommend.ipynb #931d18ad
 def reasons_for(
     predictor: Predictor,
     space: ItemSpace,
@@ -57,16 +60,28 @@ def reasons_for(
     targets: Sequence[Item],
     at_most: int = 2,      # of each kind
     least: float = .02,    # stars; less is no reason
-    alike: float = .25,    # likeness to the target; a rating of something less alike speaks of the user's level alone. A predictor that has its own `between` and `alike` is asked for both
+    # likeness to the target; a rating of something less alike speaks of the user's level alone.
+    # A predictor that has its own `between` and `alike` is asked for both, and for `shared`
+    alike: float = .25,
 ) -> list[tuple[tuple[Reason, ...], tuple[Reason, ...]]]:  # for each target: what raised it, what lowered it
-    "The ratings whose absence would change an expected rating most, up to the first that isn't alike; equal changes: the more alike first (ours)."
+    """The ratings whose absence would change an expected rating most, up to the first that isn't alike or has nothing
+    in common that can be said; equal changes: the more alike first (ours)."""
     judge, least_alike = (predictor, predictor.alike) if hasattr(predictor, "between") else (space, alike)
-    change, near = np.nan_to_num(carried(predictor, history, targets)), judge.between(targets, [r.item for r in history])
-    return [tuple(_most(history, change[t], near[t], sign, at_most, least, least_alike) for sign in (1, -1)) for t in range(len(targets))]
+    say = getattr(predictor, "shared", in_common)
+    change = np.nan_to_num(carried(predictor, history, targets))
+    near = judge.between(targets, [r.item for r in history])
+    return [tuple(_most(history, change[t]*sign, near[t], sign, at_most, least, least_alike, target, say)
+                  for sign in (1, -1)) for t, target in enumerate(targets)]
 
-def _most(history: Sequence[Rated], change: np.ndarray, near: np.ndarray, sign: int, at_most: int, least: float, alike: float) -> tuple[Reason, ...]:
-    order = sorted(np.flatnonzero(sign*change >= least), key=lambda i: (-round(abs(change[i]), 6), -near[i], i))[:at_most]
-    return tuple(Reason(rated=history[i], change=float(change[i]), likeness=float(near[i])) for i in order[:next((n for n, i in enumerate(order) if near[i] < alike), len(order))])
+def _most(history: Sequence[Rated], moved: np.ndarray, near: np.ndarray, sign: int, at_most: int, least: float,
+          alike: float, target: Item, say: Callable[[Item, Item], str]) -> tuple[Reason, ...]:
+    "The strongest, until one isn't alike or has no words."
+    order, out = sorted(np.flatnonzero(moved >= least), key=lambda i: (-round(moved[i], 6), -near[i], i)), []
+    for i in order[:at_most]:
+        words = say(target, history[i].item)
+        if near[i] < alike or not words: break
+        out.append(Reason(rated=history[i], change=float(sign*moved[i]), likeness=float(near[i]), shared=words))
+    return tuple(out)
 
 # %% ../../nbs/maprec/58_recommend.ipynb #6637eda1
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +158,7 @@ class Recommended:
     note: str = ""    # what the user should know of it
 
 _COLD = "I know none of your ratings yet; these are "
-_NOTES = {PREDICTED: "", POPULAR: f"{_COLD}what others rate highest.",
+_NOTES = {PREDICTED: "", POPULAR: f"{_COLD}what others tend to rate highest.",
           SPREAD: f"{_COLD}chosen to differ from each other."}
 
 def _why_none(history: Sequence[Rated], catalogue, wanted: Wanted) -> str:
@@ -169,11 +184,12 @@ def recommend(
     space: ItemSpace,
     wanted: Wanted = Wanted(),
     n: int = 3,         # where the message doesn't say how many
-    vary: float = .5,   # as for `varied`
+    vary: float = .5,   # diversity: as for `varied`; 0: the best alone
     near: int = 12,     # candidates where something like a title is wanted
 ) -> Recommended:
     "The best unseen items that fit, with the ratings that carried them (MAP §4.3). Raises `ValueError` where n is < 1."
     if (n := wanted.n or n) < 1: raise ValueError(f"n must be 1 or more, got {n}")
+    if vary < 0: raise ValueError(f"vary must be 0 or more, got {vary}")
     left = fitting(unseen(list(catalogue), history), wanted)
     if not left: return Recommended(items=(), how=NOTHING, candidates=0, note=_why_none(history, catalogue, wanted))
     if wanted.like: left = _nearest(left, space.between(left, wanted.like).mean(1), max(near, n))
@@ -193,8 +209,9 @@ def named(item: Item) -> str:
 def because(
     reasons: Sequence[Reason],
 ) -> str:  # '' where there are none
-    "The ratings that carried a recommendation, in words."
-    return "you gave " + " and ".join(f"{named(r.rated.item)} {r.rated.rating:g}" for r in reasons) if reasons else ""
+    "The ratings that carried a recommendation, and what they have in common with it."
+    told = [f"{named(r.rated.item)} {r.rated.rating:g}" + (f" ({r.shared})" if r.shared else "") for r in reasons]
+    return f"you gave {' and '.join(told)}" if told else ""
 
 def tell(
     found: Recommended,

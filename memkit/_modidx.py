@@ -4550,6 +4550,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                         'memkit/maprec/network.py'),
                                        'memkit.maprec.network.StarPredictor.shares': ( 'maprec/network.html#starpredictor.shares',
                                                                                        'memkit/maprec/network.py'),
+                                       'memkit.maprec.network.StarPredictor.similar': ( 'maprec/network.html#starpredictor.similar',
+                                                                                        'memkit/maprec/network.py'),
                                        'memkit.maprec.network.Trees': ('maprec/network.html#trees', 'memkit/maprec/network.py'),
                                        'memkit.maprec.network.Trees.shares': ( 'maprec/network.html#trees.shares',
                                                                                'memkit/maprec/network.py'),

@@ -122,6 +122,11 @@ class StarPredictor:
         "How many items the catalogue has."
         return self.statistics.biases.n_items
 
+    @property
+    def similar(self) -> np.ndarray:
+        "How alike items are by the people who rated both."
+        return self.statistics.similar
+
     def all_levels(self, known: np.ndarray, known_rating: np.ndarray, target: np.ndarray) -> dict[str, np.ndarray]:
         "way -> float[n, levels], rows sum to 1: the probabilities of each of WAYS, and the trees' where there are any."
         x = matrix(self.statistics, Windows(target, known, known_rating, target, target))

@@ -19,7 +19,7 @@ from ..core.embed import Embedder
 from ..core.records import Message
 from ..evaluate.cost import cost, price_of
 from ..evaluate.intervals import Interval, paired
-from .map_cases import Cases, Fold, folds, hash_of, mae_curve, mae_difference, mean_mae, ordered_rows, user_errors
+from .map_cases import Cases, Fold, folds, hash_of, mae_difference, mean_mae, ordered_rows, user_errors
 from .result import figure
 from ..maprec.classical import (
     Biases, fit_biases, fit_item_knn, fit_item_mean, fit_user_mean, fit_user_median, seen, whole)
@@ -359,7 +359,9 @@ def cross_rows(
         for h in (h for h in (5, 9, 13, 17) if (cases.h == h).any()):
             at = ok & (cases.h == h)
             rows.append(figure(table, name, f"MAE, {h} known", mean_mae(cases.at(at), p[at]), paper(name, h), control))
-        rows += [figure(curve, name, f"MAE, {h} known", e, paper(name, h), control, n=len(set(cases.user))) for h, e in mae_curve(cases.at(ok), p[ok]).items()]
+        for h in np.unique(cases.h[ok]).tolist():
+            at = ok & (cases.h == h)
+            rows.append(figure(curve, name, f"MAE, {h} known", mean_mae(cases.at(at), p[at]), paper(name, h), control))
         if name != "MAP": rows.append(figure(table, f"MAP - {name}", "MAE", mae_difference(cases.at(ok), predicted["MAP"][ok], p[ok]), note=f"paired by user, {orders}; below 0 where MAP errs less"))
     if STARS_OF_OTHERS in predicted:
         best, knn = predicted[STARS_OF_OTHERS], "item-kNN, whole stars"

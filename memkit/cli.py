@@ -137,7 +137,8 @@ def cmd_experiment(a: argparse.Namespace):
         raise ValueError(f"--prompted belongs to the experiments {' and '.join(PROMPTED)}; {a.name} measures its parts "
                          "one by one")
     ways = {"hybrid": _hybrid, "malp": _malp, "mark": _mark, "map": _map, "designs": _designs, "reader": _reader,
-            "answers": _answers, "documents": _documents, "writer": _writer, "trust": _trust}
+            "answers": _answers, "documents": _documents, "writer": _writer, "trust": _trust,
+            "map-requests": _map_requests}
     run, more = ways[a.name](a)
     result = run()
     print_result(result)
@@ -205,6 +206,11 @@ def _trust(a: argparse.Namespace) -> tuple[Callable, Callable]:
     _not_malp(a)
     return lambda: run_trust(full=a.full), lambda result: ""
 
+def _map_requests(a: argparse.Namespace) -> tuple[Callable, Callable]:
+    from memkit.experiments.map_requests import run_map_requests
+    _not_malp(a)
+    return lambda: run_map_requests(full=a.full), lambda result: ""
+
 def _writer(a: argparse.Namespace) -> tuple[Callable, Callable]:
     from memkit.experiments.writer import run_writer
     _not_malp(a)
@@ -215,7 +221,7 @@ def _pictures(result: Mapping) -> Mapping:
     "The figures of a paper, or the one picture of the designs."
     from memkit.experiments.evidence import evidence_picture
     from memkit.experiments.figures import all_of
-    if result["experiment"] in ("reader", "answers", "documents", "writer", "trust"): return {}
+    if result["experiment"] in ("reader", "answers", "documents", "writer", "trust", "map-requests"): return {}
     return {"evidence": evidence_picture(result["rows"])} if result["experiment"] == "designs" else all_of(result)
 
 PROMPTED = ("answers", "designs", "mark")   # experiments in which the model may read, take notes and judge
@@ -374,11 +380,23 @@ def _without_paper(a: argparse.Namespace):   # any design but the hybrid chatbot
         raise ValueError(f"--corpus is for the hybrid chatbot and mark; {a.assistant} has no documents")
     return open_mark(a.store, a.model, _corpus(a), a.embedder, a.prompted)
 
+def _own_shelf(a: argparse.Namespace):   # a MapAssistant
+    "MAP's assistant with a catalogue of the user's own, and their ratings noted."
+    from memkit.maprec import open_map
+    from memkit.maprec.catalogues import read_catalogue, read_ratings
+    from memkit.maprec.profile import import_ratings
+    if a.assistant != "map": raise ValueError(f"--catalogue and --ratings are for --assistant map, not {a.assistant}")
+    if a.ratings and not a.user: raise ValueError("--ratings needs --user, so that it is known whose they are")
+    bot = open_map(a.store, a.model, read_catalogue(a.catalogue) if a.catalogue else None, prompted=a.prompted)
+    if a.ratings: print(f"{import_ratings(bot.store, a.user, read_ratings(a.ratings, bot.catalogue))} ratings noted.")
+    return bot
+
 def _corpus(a: argparse.Namespace):   # its documents
     from memkit.hybrid import read_corpus
     return read_corpus(a.corpus or "own", "skip" if a.skip_broken else "raise")
 
 def _opened(a: argparse.Namespace):
+    if getattr(a, "catalogue", None) or getattr(a, "ratings", None): return _own_shelf(a)
     if a.assistant != "hybrid":
         if a.paper: raise ValueError(f"--paper belongs to the hybrid chatbot, not to {a.assistant}")
         return _with_roles(_without_paper(a), getattr(a, "role", []))
@@ -448,6 +466,10 @@ def add_chat(c: argparse.ArgumentParser):
     c.add_argument("--role", action="append", default=[], metavar="USER=ROLE",
                    help="mark: whose word weighs more, expert or reviewer; may be given several times")
     c.add_argument("--store", help="file or URL of the memories (default: in your data folder; MEMKIT_HOME moves it)")
+    c.add_argument("--catalogue", metavar="FILE",
+                   help="map: what can be recommended, .csv or .jsonl with a column title")
+    c.add_argument("--ratings", metavar="FILE",
+                   help="map: your own ratings, .csv or .jsonl with title and rating; with --user")
     c.add_argument("--embedder", default="minilm",
                    help="of the documents: minilm, minilm-medquad, medcpt, or a sentence-transformers model (default: "
                    "%(default)s)")
@@ -499,12 +521,13 @@ FULL = ("hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQu
         "and weights for eight of them, about an hour; with --memory-only a quarter of an hour; mark: "
         "450 questions of MedMCQA, about half an hour; map: all users of MovieLens 100k, about 40 minutes; "
         "designs: all conversations, about three minutes; reader: four hands, twenty minutes; "
-        "answers: six hands, about an hour; writer: trains a model, half an hour; trust: four lots, 20 minutes")
+        "answers: six hands, about an hour; map-requests: four hands and 1,000 turns, ten minutes; "
+        "writer: trains a model, half an hour; trust: four lots, 20 minutes")
 
 # %% ../nbs/92_cli.ipynb #cb124a5b
 def add_experiment(c: argparse.ArgumentParser):
     c.add_argument("name", choices=("hybrid", "malp", "mark", "map", "designs", "reader", "answers", "documents",
-                                     "writer", "trust"),
+                                     "writer", "trust", "map-requests"),
                    help="a paper; designs: all on the same conversations; others: other people's words")
     size = c.add_mutually_exclusive_group()
     size.add_argument("--quick", dest="full", action="store_false",

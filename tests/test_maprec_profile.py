@@ -62,7 +62,7 @@ def test_a_very_long_title_is_cut_and_soon_done():
 
 @pytest.mark.parametrize("wrong, error, says", [
     ({"title": ""}, ValueError, "at least one letter"), ({"title": "<br>\u200d \u200b"}, ValueError, "at least one letter"), ({"title": None}, TypeError, "string"),
-    ({"id": " "}, ValueError, "id is empty"), ({"id": "<b>"}, ValueError, "item's id"), ({"id": 7}, TypeError, "string"), ({"genres": "Horror"}, TypeError, "list of words"),
+    ({"id": " "}, ValueError, "id is empty"), ({"id": "<b>"}, ValueError, "left of the id"), ({"id": 7}, TypeError, "string"), ({"genres": "Horror"}, TypeError, "list of words"),
     ({"year": "1979"}, ValueError, "whole number"), ({"year": 1979.5}, ValueError, "whole number"), ({"year": float("nan")}, ValueError, "whole number"),
     ({"year": True}, ValueError, "whole number"), ({"year": 19790}, ValueError, "whole number"), ({"domain": "Films"}, ValueError, "lower-case word"), ({"domain": ""}, ValueError, "lower-case word")])
 def test_items_refuse(wrong, error, says):

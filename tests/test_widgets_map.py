@@ -28,7 +28,7 @@ def struck(scene) -> list[str]: return [t.text for t in ElementTree.fromstring(s
 @pytest.fixture(scope="module")
 def parts():
     "One set of parts, which take a second to open, for all tests."
-    with open_map(":memory:", ScriptedLM(lambda messages: "I see.")) as first: yield first
+    with open_map(":memory:", ScriptedLM(lambda messages: "I see."), own_catalogue()) as first: yield first
 
 
 def fresh(parts, **settings):

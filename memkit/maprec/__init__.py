@@ -16,7 +16,7 @@ def open_map(
     store=None,               # where profiles are kept: a path, or a MemoryStore; None: the user's data folder
     # a LanguageModel, or a name as for `load_model`, such as a hub name or 'http://host:port/v1#model'
     model="embedded",
-    # what can be recommended: a Catalogue, or a list of Items; None: that of the ratings, else memkit's own
+    # what can be recommended: a Catalogue, or a list of Items; None: that of the ratings, else memkit's full one
     catalogue=None,
     ratings=None,             # a Ratings of other users (notebook 51a): learned from; None: nobody else is known
     embedder="minilm",        # an Embedder, or a name as for `load_embedder`

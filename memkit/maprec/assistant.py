@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['SETTLED', 'NO_RATING', 'UNCLEAR', 'UNKNOWN', 'UNASKED', 'MapSettings', 'Which', 'Talk', 'MapAssistant', 'Understood',
-           'understand', 'ask_which', 'after', 'Made', 'make', 'predict_one', 'words', 'reminder', 'row_key',
-           'change_of', 'considered_of']
+           'understand', 'ask_which', 'after', 'Made', 'make', 'predict_one', 'said_of_memory', 'words', 'reminder',
+           'row_key', 'change_of', 'considered_of']
 
 # %% ../../nbs/maprec/59_assistant.ipynb #aeff0ce2
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -20,16 +21,20 @@ from ..core.lm import LanguageModel
 from ..core.prompt import fit
 from ..core.records import Change as MemoryChange, Considered, Hit, Memory, Receipt, Turn, new_id, utc_now
 from .detection import OTHER, PREFERENCE, RECOMMEND, Detected, Detector
-from .frames import DOMAIN_NAMES, FrameReader, Link, Linker, chosen
-from .items import Catalogue, Item, Rated, catalogue_of, own_catalogue
 from .content import Content
+from .frames import AGREED, DOMAIN_NAMES, FrameReader, Link, Linker, chosen, points
+from .items import Catalogue, Item, Rated, catalogue_of, full_catalogue
 from .own import ItemSpace, Predictor, from_others, key_of
 
 # %% ../../nbs/maprec/59_assistant.ipynb #ac334918
+from .lists import LISTS, not_to_offer, note, noted, take_off
+from .names import People
 from .prediction import decode
 from .profile import RATING, history, profile, take_back
 from .prompted import PromptedDetector, PromptedUpdater
 from .recommend import Recommendation, Recommended, Wanted, named, reasons_for, recommend, tell
+from .replies import (FORGOTTEN, KEPT, ask_forget, facts_said, free_words, listed_said, profile_said,
+                                   why_said)
 from .retrieval import SELECTIONS
 from .shown import in_order, opinions, plain_messages, rating_fit, recalled_for, scores_labels
 from .update import Change, Updater, apply, unknown_item
@@ -87,6 +92,8 @@ class Talk:
     doubted: Item | None = None      # its rating was called wrong; it will be asked for
     which: Which | None = None       # the user was asked which work is meant, with the last answer
     told: frozenset[str] = frozenset()   # titles about which this was asked; nobody is asked twice
+    found: tuple[Recommendation, ...] = ()   # the last list with its reasons
+    forget: str = ""                 # what is to be deleted once the user agrees: "everything" or a domain
 
 # %% ../../nbs/maprec/59_assistant.ipynb #72e2251d
 class MapAssistant(Assistant):
@@ -110,6 +117,7 @@ class MapAssistant(Assistant):
         super().__init__(store, model, settings, clock)
         self.catalogue, self.detector, self.updater, self.frames = catalogue, detector, updater, frames
         self.predictor, self.space = predictor, space
+        self.people = People(catalogue)
         self._talks: dict[str, Talk] = {}
 
 # %% ../../nbs/maprec/59_assistant.ipynb #efc25f3b
@@ -125,12 +133,15 @@ def finish(self: MapAssistant, user: str, session: str) -> None:
 
 @patch
 def memories(self: MapAssistant, user: str) -> list[Memory]:
-    "The user's ratings in force, oldest first; `memkit.maprec.profile.frame` shows them as a table."
-    return [m for m in self.store.list(self.check_user(user)) if m.kind.startswith("rating:")]
+    """The user's ratings in force and the entries of their lists, oldest first;
+    `memkit.maprec.profile.frame` shows the ratings as a table."""
+    kinds = ("rating", *LISTS)
+    return [m for m in self.store.list(self.check_user(user)) if m.kind.partition(":")[0] in kinds]
 
 @patch
 def _versions(self: MapAssistant, user: str, id: int) -> set[int]:
-    item = self.store.get(user, id).meta.get("item", {})
+    memory = self.store.get(user, id)
+    item = memory.meta.get("item", {}) if memory.kind.startswith(("rating:", "taken:")) else {}
     return {id, *(m.id for m in history(self.store, user, item.get("id"), item.get("domain")))} if item else {id}
 
 # %% ../../nbs/maprec/59_assistant.ipynb #616f7756
@@ -168,6 +179,15 @@ class Understood:
     unclear: str | None = None            # a title in such a question that can't be told; '': none is known
     which: Which | None = None            # to be asked back
     wanted: Wanted = Wanted()
+    acts: tuple[str, ...] = ()            # what else it does: show, why, item, seen, want, not, delete, agree, keep
+    notes: tuple[tuple[str, Item], ...] = ()   # the list, and what goes on it
+    about: tuple[Item, ...] = ()          # what its question of why or who is about
+    scope: str = ""                       # what it wants to see or to delete: everything, or a domain
+
+    @property
+    def free(self) -> bool:
+        "Is the answer left to the language model?"
+        return OTHER in self.types and not self.acts and not self.which
 
 # %% ../../nbs/maprec/59_assistant.ipynb #f72caae1
 def understand(
@@ -177,6 +197,7 @@ def understand(
 ) -> Understood:
     "Names, types, changes and wishes of a message (MAP §4.2, §4.4)."
     talk = assistant.talk(user)
+    if talk.forget and (agreed := _agreed(assistant, talk.forget, text)): return agreed
     if talk.which and (answered := _answered(assistant, talk.which, text)): return answered
     plain = lines_named(text, talk.listed)
     detected = assistant.detector.detect(plain)
@@ -190,9 +211,70 @@ def understand(
     types |= {PREFERENCE} if changes else set()
     types -= {OTHER} if len(types) > 1 else set()
     open_ = RECOMMEND in types and not asked and unclear is None
-    return Understood(text=plain, detected=detected, types=tuple(sorted(types)), changes=changes, asked=asked,
-                      unclear=unclear, which=_which(talk, changes, questions if unclear else ()),
-                      wanted=_wishes(assistant, user, plain, changes) if open_ else Wanted())
+    u = Understood(text=plain, detected=detected, types=tuple(sorted(types)), changes=changes, asked=asked,
+                   unclear=unclear, which=_which(talk, changes, questions if unclear else ()),
+                   wanted=_wishes(assistant, user, plain, changes) if open_ else Wanted())
+    return _with_acts(assistant, talk, u)
+
+# %% ../../nbs/maprec/59_assistant.ipynb #d1e755d7
+_ON_LIST = {"seen": "seen", "want": "wish", "not": "refused"}
+
+def _with_acts(assistant: "MapAssistant", talk: Talk, u: Understood) -> Understood:
+    "What a message does beside rating and asking, as far as its frame says so."
+    acts, asks = assistant.frames.read(u.text).acts, RECOMMEND in u.types
+    links = assistant.frames.links(u.text)
+    sure = lambda act: acts[act] > .5 and acts[act] >= max(acts["ask"], acts["predict"] if act != "seen" else 0.)
+    notes = tuple(dict.fromkeys(_notes(u, links, acts)))
+    if not (notes or links or u.changes): notes = _note_about(assistant, talk, u.text)
+    told = [_NAME[kind] for kind, _ in notes]
+    if not asks and not u.changes and not notes:
+        if sure("delete"): told.append("delete")
+        elif sure("show") and not u.asked: told.append("show")
+        elif sure("why"): told.append("why")
+        elif sure("item") and (about := _named_items(assistant, u, links)):
+            return replace(u, acts=("item",), about=about)
+    if u.unclear is not None and told: u = replace(u, unclear=None, types=(OTHER,))
+    about = _named_items(assistant, u, links) if "why" in told else ()
+    return replace(u, acts=tuple(dict.fromkeys(told)), notes=notes, about=about, scope=_scope(assistant, u.text))
+
+def _note_about(assistant: "MapAssistant", talk: Talk, text: str) -> tuple[tuple[str, Item], ...]:
+    "A short reply about what was spoken of last: 'seen it', 'put it on my list'."
+    if not talk.about or len(text.split()) > 6: return ()
+    acts = assistant.frames.read(text, f"How about {talk.about.title}?").acts
+    act = max(("seen", "want"), key=acts.get)
+    return ((_ON_LIST[act], talk.about),) if acts[act] > .5 and acts[act] == max(acts.values()) else ()
+
+_NAME = {"seen": "seen", "wish": "want", "refused": "not"}
+
+def _notes(u: Understood, links: Sequence[Link], acts: Mapping[str, float]) -> list[tuple[str, Item]]:
+    "The lists that a message puts its titles on; a title that it rates is on none."
+    rated = {c.item for c in u.changes} | {c.title for c in u.changes}
+    out = []
+    for m in links:
+        sure = m.role in _ON_LIST and (m.role == "not" or acts[m.role] > .5) and m.item not in u.asked
+        if not sure or m.options or (m.item or m.title) in rated or points(m.words): continue
+        if m.role == "not" and not m.item: continue
+        out.append((_ON_LIST[m.role], m.item or unknown_item(m.title, m.domain or "films")))
+    return out
+
+def _named_items(assistant: "MapAssistant", u: Understood, links: Sequence[Link]) -> tuple[Item, ...]:
+    "The works that a question names."
+    found = [*links, *assistant.frames.unmarked(u.text, True)]
+    items = [i for m in found for i in ((m.item,) if m.item else m.options)]
+    return tuple(dict.fromkeys(items))
+
+def _scope(assistant: "MapAssistant", text: str) -> str:
+    "The domain that a message speaks of, where it names one; else everything."
+    domains = tuple(dict.fromkeys((*assistant.catalogue.domains, *DOMAIN_NAMES.values())))
+    return wanted_domain(text, None, domains) or "everything"
+
+def _agreed(assistant: "MapAssistant", scope: str, text: str) -> Understood | None:
+    "The reply to the question whether all is to be deleted; None for another message."
+    words = re.findall(r"[^\W_]+", text.lower())[:1]
+    if len(text.split()) > 6 or not words: return None
+    act = "agree" if words[0] in AGREED or words[0] == "delete" else "keep"
+    detected = assistant.detector.detect(text)
+    return Understood(text=text, detected=detected, types=(OTHER,), acts=(act,), scope=scope)
 
 # %% ../../nbs/maprec/59_assistant.ipynb #7253503c
 def _may_rate(assistant: "MapAssistant", detected: Detected) -> bool:
@@ -264,13 +346,19 @@ def _wishes(assistant: "MapAssistant", user: str, text: str, changes: Sequence[C
     talk, items, frames = assistant.talk(user), assistant.catalogue.items, assistant.frames
     found, rated = frames.read(text), {c.item for c in changes}
     links = [m for m in frames.links(text) if m.item not in rated or not m.item]
-    wanted = wanted_of(text, items, links, talk.listed, _usual(assistant, user, changes), found.domain, found.audience)
+    for m in frames.links(text):     # what is rated in the same breath asks for nothing by its words
+        if m.role == "rate": text = text[:m.start] + "·"*(m.end - m.start) + text[m.end:]
+    wanted = wanted_of(text, items, links, talk.listed, _usual(assistant, user, changes), found.domain, found.audience,
+                       assistant.people)
     named_domain = wanted_domain(text, found.domain, assistant.catalogue.domains)
     # 'which book next?' after a film isn't the same again
     elsewhere = named_domain and talk.wanted.domain and named_domain != talk.wanted.domain
-    bare = replace(wanted_of("", items, (), (), wanted.domain), besides=wanted.besides)
+    loved = tuple(c.item for c in changes if c.item and c.action == "rate" and (c.rating or 0) >= 4)
+    loved = tuple(i for i in loved if i.domain == wanted.domain)
+    if loved and not wanted.like and not elsewhere: wanted = replace(wanted, like=loved)
+    bare = Wanted(domain=wanted.domain, besides=wanted.besides)
     again = bool(talk.listed) and set(talk.listed) <= set(wanted.besides)
-    if again and not elsewhere and wanted == bare:
+    if again and not elsewhere and replace(wanted, unmet=()) == bare:
         besides = (*talk.wanted.besides, *talk.listed, *wanted.besides)
         return replace(talk.wanted, besides=besides, domain=talk.wanted.domain or wanted.domain)
     return wanted
@@ -306,6 +394,7 @@ class Made:
     found: Recommended | None = None
     predicted: tuple[Recommendation, ...] = ()    # of the items asked for
     guess: Recommendation | None = None           # of the first item rated: what was expected before
+    said: tuple[str, ...] = ()                    # what the store says to a question about memory
 
     @property
     def cited(self) -> tuple[Rated, ...]:
@@ -319,13 +408,15 @@ def make(
     assistant: "MapAssistant",
     rated: Sequence[Rated],   # the profile
     u: Understood,
+    left_out: Sequence[Item] = (),   # seen or refused
 ) -> Made:
     "Recommendations, predictions, and what was expected of a new rating (MAP §4.3)."
     a, now = assistant, after(rated, u.changes)
     if u.unclear is not None: return Made(basis=tuple(now))
     if u.asked: return _made(a, now, u.asked, predicted=tuple(predict_one(a, _without(now, t), t) for t in u.asked))
     if RECOMMEND in u.types:
-        found = recommend(now, a.catalogue, a.predictor, a.space, u.wanted, a.settings.n)
+        wanted = replace(u.wanted, besides=(*u.wanted.besides, *left_out))
+        found = recommend(now, a.catalogue, a.predictor, a.space, wanted, a.settings.n)
         return _made(a, now, tuple(r.item for r in found.items), found=found)
     items = tuple(c.item for c in u.changes if c.action == "rate" and c.item)
     basis = [r for r in rated if key_of(r.item) not in {key_of(i) for i in items}]
@@ -352,6 +443,34 @@ def predict_one(
                           shares=tuple(map(float, np.asarray(assistant.predictor.predict(rated, [target]))[0])),
                           reasons=why, against=against)
 
+# %% ../../nbs/maprec/59_assistant.ipynb #4a153a09
+def said_of_memory(
+    assistant: "MapAssistant",
+    user: str,
+    rated: Sequence[Rated],   # the profile
+    u: Understood,
+) -> tuple[str, ...]:
+    "What the store says to a message: lists, reasons, facts, and what is deleted (ours)."
+    out = [listed_said(kind, item) for kind, item in u.notes if RECOMMEND not in u.types or kind == "wish"]
+    here = lambda domain: u.scope in ("everything", domain)
+    if {"show", "delete"} & set(u.acts):
+        mine = [r for r in rated if here(r.item.domain)]
+        lists = {k: [i for i, _ in noted(assistant.store, user, k) if here(i.domain)] for k in LISTS}
+        stars = [value for _, _, value in marks(u.text, True)] if "show" in u.acts else []
+        what = "" if u.scope == "everything" else u.scope
+        if stars:
+            mine, lists = [r for r in mine if r.rating in stars], {}
+            what = f"{what} {stars[0]:g} of 5".strip()
+        if "show" in u.acts: out.append(profile_said(mine, lists, what))
+        else: out.append(ask_forget(u.scope, len(mine), sum(map(len, lists.values()))))
+    if "why" in u.acts: out.append(why_said(_told_before(assistant.talk(user), u), rated))
+    out += [facts_said(i) for i in u.about] if "item" in u.acts else []
+    return tuple(out + [FORGOTTEN] * ("agree" in u.acts) + [KEPT] * ("keep" in u.acts))
+
+def _told_before(talk: Talk, u: Understood) -> list[Recommendation]:
+    "The recommendations that a question of why is about: those it names, else the last list."
+    return [r for r in talk.found if r.item in u.about] if u.about else list(talk.found)
+
 # %% ../../nbs/maprec/59_assistant.ipynb #b90bdeec
 NO_RATING = ("I take that as an opinion, but I found no title and rating in it that I could note. "
              "Name a film or book, and say how you liked it or give it 1 to 5 stars.")
@@ -372,7 +491,8 @@ def words(
     if made.guess:
         at = [c.item for c in told].index(made.guess.item)
         lines[at] += f" (I had expected {made.guess.expected:.1f}.)"
-    if PREFERENCE in u.types and not u.changes and RECOMMEND not in u.types: lines.append(NO_RATING)
+    lines += made.said if reasons else ["(answered from your profile)"]*bool(made.said)
+    if PREFERENCE in u.types and not u.changes and RECOMMEND not in u.types and not u.acts: lines.append(NO_RATING)
     if u.which: lines.append(ask_which(u.which))
     elif u.unclear is not None: lines.append(UNCLEAR.format(u.unclear) if u.unclear else UNKNOWN)
     lines += [tell(made.found, reasons)] if made.found else []
@@ -395,7 +515,7 @@ def read(self: MapAssistant, turn: Turn) -> Turn:
     detected = {"types": u.types, "confidence": u.detected.confidence, "shares": dict(u.detected.shares),
                 "because": dict(u.detected.because)}
     turn = stages.with_reading(turn, self.reader)
-    extra = {"changes": u.changes, "which": u.which}
+    extra = {"changes": u.changes, "which": u.which, "notes": u.notes}
     return replace(turn, query=u.text, detected={**turn.detected, **detected}, extra=extra,
                    work={**turn.work, "understood": u})
 
@@ -404,7 +524,8 @@ def look_up(self: MapAssistant, turn: Turn) -> Turn:
     "The profile, what is made of it, and the ratings that the model will be shown (MAP §4.3)."
     s, u = self.settings, turn.work["understood"]
     rated = [r.rated for r in profile(self.store, turn.user)] if self.has_consent(turn.user) else []
-    made = make(self, rated, u)
+    made = make(self, rated, u, not_to_offer(self.store, turn.user))
+    made = replace(made, said=said_of_memory(self, turn.user, rated, u))
     asks = made.targets and s.ask_model and OTHER not in u.types
     shown = recalled_for(made.basis, made.targets, made.near, made.cited, s.recalled, s.how) if asks else []
     extra = {**turn.extra, "found": made.found, "predicted": made.predicted, "guess": made.guess}
@@ -417,7 +538,7 @@ def prompt(self: MapAssistant, turn: Turn) -> Turn:
     "The prompt of type C, or the one that asks for stars; none where the model isn't asked."
     w, model, budget = turn.work, self.model, self.settings.budget
     turn = replace(turn, model=model.name, budget=budget)
-    if OTHER in w["understood"].types:
+    if w["understood"].free:
         cost = lambda m: model.count_tokens(model.render(m))
         return with_prompt(turn,
                            fit(rounds_said(self, turn), lambda kept: plain_messages(turn.text, kept), cost, budget),
@@ -433,7 +554,7 @@ def prompt(self: MapAssistant, turn: Turn) -> Turn:
 def answer(self: MapAssistant, turn: Turn) -> Turn:
     "The model's own words for type C; else the stars that it would give, shown the same ratings."
     w = turn.work
-    if OTHER in w["understood"].types: return stages.answer(self, turn)
+    if w["understood"].free: return stages.answer(self, turn)
     if not w["asks"]: return turn
     kept = [r for r, s in zip(w["shown"], turn.sections[1:]) if s.kept]
     says = opinions(self.model, in_order(kept, w["made"].basis), w["made"].targets)
@@ -452,7 +573,7 @@ def check(self: MapAssistant, turn: Turn) -> Turn:
     u, w, talk = turn.work["understood"], turn.work, self.talk(turn.user)
     extra = {"model says": {}, **turn.extra, "doubted": talk.doubted}
     more = reminder(talk.doubted, u.changes)
-    if OTHER in u.types: text = kept = turn.draft.strip()
+    if u.free: text = kept = free_words(turn.draft)
     else: text, kept = (words(u, w["made"], w["rated"], reasons) for reasons in (True, False))
     return replace(turn, answer=text + more, extra=extra, work={**w, "kept": kept})
 
@@ -482,8 +603,12 @@ def change_of(
 def learn(self: MapAssistant, turn: Turn, prepared: None) -> list[MemoryChange]:
     "Write the rows, and count the ratings that were shown (MAP §4.4)."
     store, user, out = self.store, turn.user, []
+    for kind, item in turn.extra.get("notes", ()):
+        m = note(store, user, kind, item, (turn.id,))
+        if turn.id in m.turns: out.append(MemoryChange(kind="stored", memory=m.id, text=m.text))
     for c in turn.extra["changes"]:
         if c.action == "rate" and c.rating is None: continue
+        if c.action != "rate" and c.item: take_off(store, user, c.item, (turn.id,))
         before = {row_key(r.rated.item): (r.memory_id, r.rated.rating) for r in profile(store, user)}
         for m in apply(store, user, [c], turn.id):
             item = m.meta["item"]
@@ -512,6 +637,17 @@ def take_in(self: MapAssistant, turn: Turn) -> Turn:
     if self.has_consent(user): stages.count_recalls(self, turn)
     return turn
 
+# %% ../../nbs/maprec/59_assistant.ipynb #c6388e16
+@patch
+def let_wait(self: MapAssistant, user: str, work: dict):
+    "What the user agreed to delete is deleted once the turn is over, with its own words."
+    Assistant.let_wait(self, user, work)
+    u = work.get("understood")
+    if u is None or "agree" not in u.acts: return
+    if u.scope == "everything": return self.forget(user)
+    ids = [m.id for m in self.memories(user) if m.meta["item"]["domain"] == u.scope]
+    if ids: self.forget(user, ids=ids)
+
 # %% ../../nbs/maprec/59_assistant.ipynb #c2b19cdf
 @patch
 def quotes(self: MapAssistant, turn: Turn) -> tuple[set[int], set[str]]:
@@ -520,18 +656,20 @@ def quotes(self: MapAssistant, turn: Turn) -> tuple[set[int], set[str]]:
     found = turn.extra.get("found")
     told = [*(found.items if found else ()), *turn.extra.get("predicted", ()), *filter(None, [turn.extra.get("guess")])]
     named_items = {row_key(x.rated.item) for r in told for x in (*r.reasons, *r.against)}
-    if turn.extra.get("doubted"): named_items.add(row_key(turn.extra["doubted"]))
-    mine = [m for m in self.store.list(turn.user, superseded=True) if "item" in m.meta]
-    return memories | {m.id for m in mine if (m.meta["item"]["domain"], m.meta["item"]["id"]) in named_items}, turns
+    memories = memories | {r.memory_id for r in profile(self.store, turn.user) if row_key(r.rated.item) in named_items}
+    if not (doubted := turn.extra.get("doubted")): return memories, turns
+    return memories | {m.id for m in history(self.store, turn.user, doubted.id, doubted.domain)}, turns
 
 # %% ../../nbs/maprec/59_assistant.ipynb #831c67b5
 def _now_about(talk: Talk, u: Understood, made: Made) -> Talk:
     "What 'the second one' and 'it' mean from now on; a rating in passing doesn't end the talk of a list."
     rated, talk = [c.item for c in u.changes if c.item], replace(talk, doubted=None)
     one = made.targets[0] if len(made.targets) == 1 else rated[-1] if rated else None
-    if made.found: return replace(talk, listed=made.targets, about=one, wanted=u.wanted)
+    talk = replace(talk, forget=u.scope if "delete" in u.acts else "")
+    if made.found: return replace(talk, listed=made.targets, about=one, wanted=u.wanted, found=made.found.items)
     if made.predicted: return replace(talk, listed=made.targets, about=made.targets[0])
-    return replace(talk, about=rated[-1]) if rated else talk
+    spoken = [*rated, *(item for _, item in u.notes), *u.about]
+    return replace(talk, about=spoken[-1]) if spoken else talk
 
 UNASKED = "counted, and in no prompt: the language model wasn't asked"
 
@@ -579,16 +717,16 @@ def open(
     cls: MapAssistant,
     p: Parts,
     settings: MapSettings | None = None,
-    # what can be recommended: a Catalogue, or a list of Items; None: that of the ratings, else memkit's own
+    # what can be recommended: a Catalogue, or a list of Items; None: that of the ratings, else memkit's full one
     catalogue=None,
     ratings: "Ratings | None" = None,    # of other users (notebook 51a): learned from; None: nobody else is known
     prompted: bool = False,  # detection and update that ask the model, as in the paper; False: those that work offline
-    # None: facts and the user's own ratings (57b); where others' ratings are given, what these say (57a)
+    # None: facts and the user's own ratings (57c); where others' ratings are given, what these say (57a)
     predictor: Predictor | None = None,
 ) -> MapAssistant:
     "MAP's assistant, put together from its parts (MAP §4)."
     shelf = catalogue_of(catalogue if catalogue is not None else ratings.items if ratings is not None
-                         else own_catalogue())
+                         else full_catalogue())
     space, frames = ItemSpace(p.embedder, shelf.items), FrameReader(Linker(shelf))
     detector = updater = frames
     prompted = prompted or p.prompted

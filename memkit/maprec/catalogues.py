@@ -34,6 +34,7 @@ def _csv_rows(lines: Iterable[str]) -> Iterator[tuple[int, dict]]:
         if any(v.strip() for v in row):
             yield table.line_num, {k: v.strip() for k, v in zip(names, row) if k and v.strip()}
 
+# %% ../../nbs/maprec/50b_catalogues.ipynb #f2ccd280
 def rows_of_file(
     path: str | Path,   # .csv, .jsonl or .json; UTF-8
 ) -> Iterator[tuple[int, dict]]:   # the number of the line, and its fields by lower-case name
@@ -105,6 +106,7 @@ def _date(text: str | None) -> datetime | None:
     except (ValueError, TypeError): raise ValueError(f"a date looks like 2026-03-01, got {str(text)[:40]!r}") from None
     return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
+# %% ../../nbs/maprec/50b_catalogues.ipynb #fba37580
 def read_ratings(
     path: str | Path,        # .csv or .jsonl with `title` or `id`, and `rating`
     catalogue: Catalogue,    # whose items are meant

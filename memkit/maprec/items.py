@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from difflib import get_close_matches
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 
 from ..core.files import own_data
@@ -105,6 +105,8 @@ _CLEAN = {"id": clean_text, "title": clean_text, "description": clean_text, "gen
           "series": _series, "country": partial(clean_text, limit=60)}
 
 # %% ../../nbs/maprec/50_items.ipynb #2240b5d5
+_BETWEEN_WORDS = re.compile(r"[\W_]+")
+
 @dataclass(frozen=True, kw_only=True)
 class Item:
     """Something that can be rated (MAP §3); its words are cleaned.
@@ -132,6 +134,11 @@ class Item:
             if getattr(self, name): continue
             raise ValueError(f"nothing is left of the {name} of item {self.id!r} once tags and control characters are "
                              "taken out; give at least one letter")
+
+    @cached_property
+    def key(self) -> tuple[str, str, int | None]:
+        "What makes two entries the same work, whatever their sources call it: domain, title's letters and digits, year."
+        return self.domain, _BETWEEN_WORDS.sub("", self.title.casefold()) or self.title, self.year
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -195,6 +202,7 @@ class Catalogue:
         for item in self.items:
             if item.id in self._by_id: raise ValueError(f"two items have the id {item.id!r} ({self._by_id[item.id].title!r} and {item.title!r}); each needs its own")
             self._by_id[item.id] = item
+        self._domains = tuple(dict.fromkeys(i.domain for i in self.items))
 
     def __len__(self) -> int: return len(self.items)
     def __iter__(self) -> Iterator[Item]: return iter(self.items)
@@ -204,7 +212,7 @@ class Catalogue:
     @property
     def domains(self) -> tuple[str, ...]:
         "Its domains, in the order they first appear."
-        return tuple(dict.fromkeys(i.domain for i in self.items))
+        return self._domains
 
     def get(self, id: str) -> Item:
         "The item `id`; raises `LookupError`."

@@ -7,7 +7,6 @@ __all__ = ['LABELS', 'LONGEST', 'ENOUGH', 'shares_around', 'expected', 'Predicto
            'in_common', 'OwnSettings', 'OwnRatings', 'usual_ratings', 'FromOthers', 'from_others']
 
 # %% ../../nbs/maprec/57a_own.ipynb #00d22ae0
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,9 +68,9 @@ def key_of(
     item: Item,
 ) -> tuple[str, str, int | None]:
     "What makes two entries the same item, whatever their sources call it: domain, title's letters and digits, year (ours)."
-    return item.domain, _BETWEEN_WORDS.sub("", item.title.casefold()) or item.title, item.year
+    return item.key
 
-_BETWEEN_WORDS = re.compile(r"[\W_]+")
+_MANY, _KEPT = 100_000, 2048   # pairs from which on likeness is kept; items for which it is, 4 bytes for each pair with the catalogue
 
 class ItemSpace:
     "Items as vectors, and how alike they are: by genres weighted by their rarity and by the vectors of their texts (MAP §4.3, equation 1; the mixture: ours)."
@@ -90,7 +89,10 @@ class ItemSpace:
         self._text, self._row = texts/np.maximum(np.linalg.norm(texts, axis=1, keepdims=True), 1e-9), {key_of(i): n for n, i in enumerate(items)}
         self._place: dict[tuple, int] = {}     # by row of the text and genres, never by a user's words
         self._table, self._lock = np.zeros((0, len(self._column) + embedder.dim), np.float32), threading.Lock()
+        self._at: dict[int, int] = {}
         self.vectors(items)
+        self._items, self._at = items, {id(i): self._place[self._row[key_of(i)], i.genres] for i in items}   # held, so that an id stays theirs
+        self._columns, self._slot = np.zeros((0, len(self._table)), np.float32), {}   # likeness of one item to the whole table
 
     def _vector(self, row: int | None, names: Sequence[str]) -> np.ndarray:
         genres, text = np.zeros(len(self._column), np.float32), np.zeros(self._dim, np.float32) if row is None else self._text[row]
@@ -102,6 +104,13 @@ class ItemSpace:
         items: Sequence[Item],
     ) -> np.ndarray:  # [len(items), genres + dim]; inner products are similarities
         "The items as vectors; those outside the catalogue by their genres alone."
+        places = self._places(items)     # may make the table longer
+        return self._table[places]
+
+    def _places(self, items: Sequence[Item]) -> list[int]:
+        "The row of each item in the table; new ones are added."
+        places = [self._at.get(id(i)) for i in items]
+        if None not in places: return places
         known = [(self._row.get(key_of(i)), i.genres) for i in items]
         if any(k not in self._place for k in known):
             with self._lock:
@@ -109,7 +118,7 @@ class ItemSpace:
                 first, rows = len(self._table), [self._vector(*k) for k in new]
                 self._table = np.concatenate([self._table, np.array(rows, np.float32).reshape(len(rows), -1)]) if rows else self._table
                 self._place |= {k: first + n for n, k in enumerate(new)}
-        return self._table[[self._place[k] for k in known]]
+        return [self._place[k] for k in known]
 
     def between(
         self,
@@ -117,7 +126,21 @@ class ItemSpace:
         second: Sequence[Item],
     ) -> np.ndarray:  # [len(first), len(second)], 0..1
         "Every similarity of one list to the other."
-        return np.clip(self.vectors(first) @ self.vectors(second).T, 0, 1)
+        if len(first)*len(second) < _MANY: return np.clip(self.vectors(first) @ self.vectors(second).T, 0, 1)
+        rows = self._places(first)
+        if max(rows) >= self._columns.shape[1] or len(second) > _KEPT: return np.clip(self.vectors(first) @ self.vectors(second).T, 0, 1)
+        return self._near(self._places(second))[:, rows].T
+
+    def _near(self, places: Sequence[int]) -> np.ndarray:  # [len(places), items of the catalogue]
+        "Likeness of some items to the whole catalogue; computed once, and kept for the next turn."
+        with self._lock:
+            new = [p for p in dict.fromkeys(places) if p not in self._slot]
+            if len(self._slot) + len(new) > _KEPT: self._slot, self._columns, new = {}, self._columns[:0], list(dict.fromkeys(places))
+            if new:
+                more = np.clip(self._table[new] @ self._table[:self._columns.shape[1]].T, 0, 1)
+                self._slot |= {p: len(self._columns) + n for n, p in enumerate(new)}
+                self._columns = np.concatenate([self._columns, more])
+            return self._columns[[self._slot[p] for p in places]]
 
     def similar(
         self,

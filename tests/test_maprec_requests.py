@@ -1,0 +1,94 @@
+"A recommender one would use: limits, names, lists, replies from the store, and a catalogue of one's own."
+import pytest
+
+from memkit.core.lm import ScriptedLM
+from memkit.core.store import MemoryStore
+from memkit.maprec import open_map
+from memkit.maprec.assistant import MapAssistant, MapSettings
+from memkit.maprec.catalogues import read_catalogue, read_ratings
+from memkit.maprec.items import full_catalogue, own_catalogue
+from memkit.maprec.limits import Wanted, fitting, may_see, nearest_to
+from memkit.maprec.lists import noted
+from memkit.maprec.names import People, find_countries, find_people
+from memkit.maprec.profile import profile
+from memkit.maprec.replies import CHAT, free_words
+from memkit.maprec.wanted import for_whom, wanted_length, wanted_of, wanted_years
+
+EVERYTHING, SHELF = full_catalogue(), own_catalogue()
+PEOPLE = People(EVERYTHING)
+
+
+@pytest.fixture(scope="module")
+def made(): return open_map(":memory:", ScriptedLM(lambda messages: "I see."), SHELF)
+
+@pytest.fixture
+def bot(made):
+    return MapAssistant(ScriptedLM(lambda messages: "Noted: The Shining, 3 of 3."), MemoryStore(":memory:"), made.catalogue, made.detector, made.updater, made.frames,
+                        made.predictor, made.space, MapSettings(ask_model=False))
+
+
+def test_the_full_catalogue_is_the_small_one_and_more():
+    assert len(EVERYTHING) == 4157 and EVERYTHING.items[:len(SHELF)] == SHELF.items and len({i.key for i in EVERYTHING}) == len(EVERYTHING)
+    assert set(EVERYTHING.domains) == {"films", "books", "series", "games", "music", "podcasts"}
+
+
+@pytest.mark.parametrize("text, who", [("gimme 4 films w florence pugh", {"Florence Pugh"}), ("Anything by Villeneuve bar Dune?", {"Denis Villeneuve"}), ("a film with Denzel", {"Denzel Washington"}),
+                                       ("my niece Freya wants a film", set()), ("a film fit for a king", set())])
+def test_people(text, who): assert {p for n in find_people(PEOPLE, text) for p in n.people} == who
+
+def test_somebody_unknown_and_countries():
+    assert [n.words for n in find_people(PEOPLE, "A series with Sarwat Gilani please")] == ["Sarwat Gilani"]
+    assert [p.countries for p in find_countries("Danish, but not American")] == [("Denmark",), ("USA",)]
+    w = wanted_of("a Danish film with Mads Mikkelsen, not with Tom Hanks", EVERYTHING.items, people=PEOPLE)
+    assert (w.people, w.without, w.countries) == (("Mads Mikkelsen",), ("Tom Hanks",), ("Denmark",))
+
+
+def test_limits_are_given_up_aloud_and_refusals_never():
+    impossible = Wanted(domain="films", people=("Tilda Swinton",), years=(1930, 1939), avoid=("Drama",), audience="child")
+    found, said = nearest_to(EVERYTHING.items, impossible)
+    assert all("Drama" not in i.genres and may_see("child", i) for i in found) and (said or not found)
+    assert all(i.length and i.length <= 90 for i in fitting(EVERYTHING.items, Wanted(domain="films", length=(0, 90))))
+
+
+@pytest.mark.parametrize("text, years", [("of the nineties, before 1995", (1990, 1994)), ("2010 or later", (2010, 9999)), ("set before 1960", None), ("1970-85", (1970, 1985))])
+def test_years(text, years): assert wanted_years(text) == years
+
+def test_lengths_and_for_whom():
+    assert wanted_length("no longer than an hour and a half", "films") == (0, 90) and wanted_length("six episodes", "series") is None
+    assert for_whom("for my 6 year old niece") == "child" and for_whom("no kids in it") == "" and for_whom("a 15-year-old") == "teen"
+
+
+def test_what_was_seen_is_noted_and_never_offered(bot):
+    bot.chat("ann", "I watched Heat (1995) last night, no score yet")
+    assert [i.title for i, _ in noted(bot.store, "ann", "seen")] == ["Heat"] and not profile(bot.store, "ann")
+    listed = bot.chat("ann", "Recommend me 10 crime films").extra["found"].items
+    assert listed and "Heat" not in [r.item.title for r in listed]
+
+
+def test_the_profile_comes_from_the_store_and_a_models_words_never_look_like_it(bot):
+    bot.chat("ann", "Alien (1979): 5 stars")
+    assert "Alien (1979) 5" in bot.chat("ann", "what's in my profile?").answer
+    assert bot.chat("ann", "hello there").answer == CHAT
+    assert free_words("An egg takes ten minutes. I've saved your rating!") == "An egg takes ten minutes."
+
+
+def test_everything_is_deleted_once_the_user_agrees(bot):
+    bot.chat("ann", "Alien (1979): 5 stars")
+    assert "Shall I delete" in bot.chat("ann", "forget everything").answer and profile(bot.store, "ann")
+    bot.chat("ann", "yes")
+    assert not profile(bot.store, "ann") and not bot.store.list("ann") and not bot.store.turns("ann")
+
+
+def test_a_domain_that_is_not_there_is_said(bot):
+    found = bot.chat("ann", "Where can I eat ramen?").extra["found"]
+    assert not found.items and found.note.startswith("I have no places")
+
+
+def test_a_catalogue_of_ones_own(tmp_path):
+    films, mine = tmp_path/"films.csv", tmp_path/"mine.csv"
+    films.write_text("title,year,director\nAlien,1979,Ridley Scott\n")
+    mine.write_text("title,rating\nalien,4.5\n")
+    shop = read_catalogue(films)
+    assert shop.items[0].names == ("Ridley Scott",) and [r.rating for r in read_ratings(mine, shop)] == [4.5]
+    films.write_text("title,year\nAlien,soon\n")
+    with pytest.raises(ValueError, match="films.csv, line 2: year"): read_catalogue(films)

@@ -358,6 +358,8 @@ def _wishes(assistant: "MapAssistant", user: str, text: str, changes: Sequence[C
     if loved and not wanted.like and not elsewhere: wanted = replace(wanted, like=loved)
     bare = Wanted(domain=wanted.domain, besides=wanted.besides)
     again = bool(talk.listed) and set(talk.listed) <= set(wanted.besides)
+    unnamed = wanted_domain(text, None, assistant.catalogue.domains) is None
+    if talk.listed and unnamed and not loved and _only_limits(wanted): return _narrowed(talk.wanted, wanted)
     if again and not elsewhere and replace(wanted, unmet=()) == bare:
         besides = (*talk.wanted.besides, *talk.listed, *wanted.besides)
         return replace(talk.wanted, besides=besides, domain=talk.wanted.domain or wanted.domain)
@@ -370,6 +372,19 @@ def _usual(assistant: "MapAssistant", user: str, changes: Sequence[Change]) -> s
     spoken = [i.domain for i in (*(c.item for c in changes), talk.about, *talk.listed) if i and i.domain in there]
     rated = [r.rated.item.domain for r in profile(assistant.store, user)]
     return spoken[0] if spoken else max(there, key=rated.count) if there else None
+
+# %% ../../nbs/maprec/59_assistant.ipynb #5eeab8ec
+_LIMITS = ("avoid", "years", "without", "countries", "abroad", "length")
+
+def _only_limits(wanted: Wanted) -> bool:
+    "Does it only narrow, and name no audience, genre, title or person of its own ('nothing older than 1990')?"
+    own = wanted.genres or wanted.like or wanted.people or wanted.audience or wanted.absent or wanted.besides
+    return not own and any(getattr(wanted, n) for n in _LIMITS)
+
+def _narrowed(before: Wanted, wanted: Wanted) -> Wanted:
+    "The last list's wishes with what is said now."
+    said = {n: getattr(wanted, n) for n in (*_LIMITS, "n") if getattr(wanted, n)}
+    return replace(before, unmet=wanted.unmet, domain=before.domain or wanted.domain, **said)
 
 # %% ../../nbs/maprec/59_assistant.ipynb #1b85ba64
 def after(

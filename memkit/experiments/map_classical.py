@@ -44,6 +44,7 @@ class FoldScores:
 
 def _asked(c: Cases) -> tuple[np.ndarray, np.ndarray, np.ndarray]: return c.known, c.known_rating, c.target
 
+# %% ../../nbs/experiments/79i_map_classical.ipynb #054017da
 def score_fold(
     ratings: "Ratings",
     fold: Fold,
@@ -68,7 +69,6 @@ def score_fold(
     ranked = {name: p.predict(*_asked(ranking)) for name, p in plain.items()}
     ranked |= {name: order[w] @ final.levels for name, w in names.items()}
     return FoldScores(fold, way, tune, chosen[way], test, found, whole_stars(said[way], final.levels), ranking, ranked)
-
 
 # %% ../../nbs/experiments/79i_map_classical.ipynb #dedc8490
 @dataclass(frozen=True)
@@ -95,6 +95,7 @@ class Scores:
         "Our probabilities, float[n, 5], as `cases`."
         return np.concatenate([f.shares for f in self.folds])
 
+# %% ../../nbs/experiments/79i_map_classical.ipynb #f1e65228
 def classical_scores(
     ratings: "Ratings",
     k: int = 5,                          # folds
@@ -128,6 +129,7 @@ def classical_rows(
              for name, p in scores.predicted.items() if name != "ours"]
     return rows + _order_rows(scores, table)
 
+# %% ../../nbs/experiments/79i_map_classical.ipynb #9710122f
 def _order_rows(scores: Scores, table: str) -> list[dict[str, Any]]:
     "The order of the next 30 ratings by every predictor, and how far ours is from each (ours; users resampled)."
     rows = []
@@ -137,7 +139,6 @@ def _order_rows(scores: Scores, table: str) -> list[dict[str, Any]]:
         rows += [figure(table, f"ours - {n}", metric, paired(by["ours"], v), note="paired by user; above 0 where ours is better")
                  for n, v in by.items() if n != "ours"]
     return rows
-
 
 # %% ../../nbs/experiments/79i_map_classical.ipynb #8a09e224
 @dataclass(frozen=True)

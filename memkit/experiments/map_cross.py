@@ -289,6 +289,7 @@ def language_model_predictions(
         if way in ("MAP", VANILLA, LINES): out[f"{way}, {WRITTEN}"] = raw
     return out
 
+# %% ../../nbs/experiments/79g_map_cross.ipynb #b05e3b25
 def control_predictions(
     ratings: "Ratings",
     cases: Cases,
@@ -372,9 +373,11 @@ def cross_rows(
         rows.append(figure(table, f"{name}: longest - shortest history", "MAE", _slope(cases, predicted[name], first, last), note="paired by user; below 0 where more films help"))
     return rows
 
+# %% ../../nbs/experiments/79g_map_cross.ipynb #4bf8c6d3
 def _slope(cases: Cases, p: np.ndarray, first: np.ndarray, last: np.ndarray) -> Interval:
     return paired(user_errors(cases.at(last), p[last]), user_errors(cases.at(first), p[first]))
 
+# %% ../../nbs/experiments/79g_map_cross.ipynb #8ff9fbfd
 def run_cross(
     full: bool = False,
     model: Any = None,                   # the embedded one if None

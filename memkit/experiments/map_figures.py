@@ -126,6 +126,7 @@ _LEGEND_6 = ("Whole history: the language model reads all ratings, calibrated. M
              "User median: of the known ratings. Ours: networks over others' ratings, no language model. Reader: a network over the model's states. "
              "Bands: 95 % of samples of users.")
 
+# %% ../../nbs/experiments/79m_map_figures.ipynb #df897655
 def figure_6(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
@@ -150,6 +151,7 @@ def figure_6(
         return figure
     return PaperPicture("map, Figure 6", f"{alt}. {_LEGEND_6} Printed in the paper at {', '.join(map(str, LENGTHS))} known: {printed}.", draw)
 
+# %% ../../nbs/experiments/79m_map_figures.ipynb #bc85875b
 def smoothed(
     values: Sequence[float],
 ) -> np.ndarray:  # as many
@@ -159,9 +161,11 @@ def smoothed(
 
 _SEVEN = {"MAP": ("blue", "-", "o"), VANILLA: ("orange", "--", "s"), LINES: ("navy", "-.", "v"), "user median": ("faint", ":", "x"), "ridge on tastes": ("deep", "-", "^"), "knows the simulator": ("red", ":", "d")}
 
+# %% ../../nbs/experiments/79m_map_figures.ipynb #8b33ea7e
 _LEGEND_7 = ("Points are measured, lines are smoothed (weights 1, 2, 1 over neighbouring lengths); bands are 95 % of samples of users. "
              "MAP: the model reads a memory of films. Vanilla: a flat conversation. Ridge on tastes: a formula over genres.")
 
+# %% ../../nbs/experiments/79m_map_figures.ipynb #11c1102d
 def figure_7(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:

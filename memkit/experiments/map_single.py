@@ -173,6 +173,7 @@ def mae_rows(
     return out + [figure(table, row, f"MAE, {h} known", mean_mae(cases.at(at), predicted[at]), paper=printed.get(h), control=control, note=note)
                   for h in LENGTHS if (at := cases.h == h).any()]
 
+# %% ../../nbs/experiments/79j_map_single.ipynb #95357357
 def curve_rows(
     predicted: Mapping[str, tuple[Cases, np.ndarray]],   # name -> cases, [n]
     table: str = "Figure 6",

@@ -237,6 +237,7 @@ def _with_acts(assistant: "MapAssistant", talk: Talk, u: Understood) -> Understo
     about = _named_items(assistant, u, links) if "why" in told else ()
     return replace(u, acts=tuple(dict.fromkeys(told)), notes=notes, about=about, scope=_scope(assistant, u.text))
 
+# %% ../../nbs/maprec/59_assistant.ipynb #d89d55f9
 def _note_about(assistant: "MapAssistant", talk: Talk, text: str) -> tuple[tuple[str, Item], ...]:
     "A short reply about what was spoken of last: 'seen it', 'put it on my list'."
     if not talk.about or len(text.split()) > 6: return ()
@@ -263,6 +264,7 @@ def _named_items(assistant: "MapAssistant", u: Understood, links: Sequence[Link]
     items = [i for m in found for i in ((m.item,) if m.item else m.options)]
     return tuple(dict.fromkeys(items))
 
+# %% ../../nbs/maprec/59_assistant.ipynb #1a26bb6c
 def _scope(assistant: "MapAssistant", text: str) -> str:
     "The domain that a message speaks of, where it names one; else everything."
     domains = tuple(dict.fromkeys((*assistant.catalogue.domains, *DOMAIN_NAMES.values())))
@@ -365,6 +367,7 @@ def _wishes(assistant: "MapAssistant", user: str, text: str, changes: Sequence[C
         return replace(talk.wanted, besides=besides, domain=talk.wanted.domain or wanted.domain)
     return wanted
 
+# %% ../../nbs/maprec/59_assistant.ipynb #08405e1d
 def _usual(assistant: "MapAssistant", user: str, changes: Sequence[Change]) -> str | None:
     """The domain that is meant where none is named: of what is rated in the same breath, or spoken of last, or rated
     most."""
@@ -482,6 +485,7 @@ def said_of_memory(
     out += [facts_said(i) for i in u.about] if "item" in u.acts else []
     return tuple(out + [FORGOTTEN] * ("agree" in u.acts) + [KEPT] * ("keep" in u.acts))
 
+# %% ../../nbs/maprec/59_assistant.ipynb #a597c3de
 def _told_before(talk: Talk, u: Understood) -> list[Recommendation]:
     "The recommendations that a question of why is about: those it names, else the last list."
     return [r for r in talk.found if r.item in u.about] if u.about else list(talk.found)

@@ -44,6 +44,7 @@ class Facts:
 
 def _title(item: Item, title: str) -> tuple[str, str]: return key_of(replace(item, title=title))[:2]
 
+# %% ../../nbs/maprec/57c_content.ipynb #c6468274
 def _plain(genres: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys("Children" if g == "Children's" else g for g in genres))
 
@@ -95,6 +96,7 @@ def fit_prior(
     weights = np.linalg.solve(x.T @ (x*trust[:, None]) + hold, x.T @ (trust*mean))
     return Prior(centre + float(weights[-1]), dict(zip(names, weights[:-1].round(4).tolist())))
 
+# %% ../../nbs/maprec/57c_content.ipynb #f0b0b8c7
 @lru_cache(1)
 def own_prior() -> Prior:
     "The weights that travel with memkit (data/map_prior.json), learned from users of MovieLens 100k."
@@ -138,20 +140,25 @@ class Content:
         for item, full in zip(items, known): self._rows[_key(item)] = self._row(full)
         self.alike, self.between = .25, self._between
 
-    def described(self, item: Item) -> Item:
-        "The item with its facts."
-        return self._row_of(item)[0]
+# %% ../../nbs/maprec/57c_content.ipynb #03c650d0
+@patch
+def described(self: Content, item: Item) -> Item:
+    "The item with its facts."
+    return self._row_of(item)[0]
 
-    def _row_of(self, item: Item) -> tuple[Item, np.ndarray, float, list]:
-        return self._rows.get(_key(item)) or self._row(self.facts.of(item))
+@patch
+def _row_of(self: Content, item: Item) -> tuple[Item, np.ndarray, float, list]:
+    return self._rows.get(_key(item)) or self._row(self.facts.of(item))
 
-    def _row(self, item: Item) -> tuple[Item, np.ndarray, float, list]:
-        "The item, its columns (facts that many items have), its prior, and the facts that few have."
-        s, p = self.settings, self.prior(prior_features(item, self.facts))
-        blocks = (s.genres, self._genres(item)), (s.years, _years(item)), (s.audience, _one(item.audience, AUDIENCES))
-        taste = [v**.5*_unit(x) for v, x in (*blocks, (s.country, _one(item.country, (*_HOME, "elsewhere"))))]
-        return item, np.concatenate([*taste, [s.level**.5, s.prior**.5*p]]).astype(np.float32), p, _names(item, s)
+@patch
+def _row(self: Content, item: Item) -> tuple[Item, np.ndarray, float, list]:
+    "The item, its columns (facts that many items have), its prior, and the facts that few have."
+    s, p = self.settings, self.prior(prior_features(item, self.facts))
+    blocks = (s.genres, self._genres(item)), (s.years, _years(item)), (s.audience, _one(item.audience, AUDIENCES))
+    taste = [v**.5*_unit(x) for v, x in (*blocks, (s.country, _one(item.country, (*_HOME, "elsewhere"))))]
+    return item, np.concatenate([*taste, [s.level**.5, s.prior**.5*p]]).astype(np.float32), p, _names(item, s)
 
+# %% ../../nbs/maprec/57c_content.ipynb #684d9ab7
 def _key(item: Item) -> tuple: return item.domain, item.id, item.title, item.year
 
 def _names(item: Item, s: ContentSettings) -> list[tuple[tuple, float]]:

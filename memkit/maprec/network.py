@@ -71,6 +71,7 @@ def _train(x: Any, label: Any, s: NetworkSettings, seed: int, levels: int) -> tu
                 schedule.step()
     return tuple((m.weight.detach().numpy().T.copy(), m.bias.detach().numpy().copy()) for m in net if isinstance(m, Linear))
 
+# %% ../../nbs/maprec/56b_network.ipynb #17303fb4
 def fit_network(
     x: np.ndarray,       # float[n, features]
     truth: np.ndarray,   # float[n], ratings
@@ -106,6 +107,7 @@ def fit_trees(x: np.ndarray, truth: np.ndarray, levels: np.ndarray = STARS) -> T
 # %% ../../nbs/maprec/56b_network.ipynb #a39077fb
 WAYS = ("regression", "network", "both")
 
+# %% ../../nbs/maprec/56b_network.ipynb #342131b0
 @dataclass(frozen=True)
 class StarPredictor:
     """Probabilities of the stars for a target, from a few known ratings and what other users' ratings say; a
@@ -145,7 +147,6 @@ class StarPredictor:
     def predict(self, known: np.ndarray, known_rating: np.ndarray, target: np.ndarray) -> np.ndarray:  # float[n]
         "The median level."
         return median_level(self.all_levels(known, known_rating, target)[self.way], self.levels)
-
 
 # %% ../../nbs/maprec/56b_network.ipynb #e93c3515
 def fit_stars(

@@ -317,6 +317,7 @@ class OrdinalRegression:
         "Probability of each level."
         return softmax(self.scale(x) @ self.weight + self.offset)
 
+# %% ../../nbs/maprec/56a_ordinal.ipynb #2d231824
 def fit_ordinal(
     x: np.ndarray,       # float[n, features]
     truth: np.ndarray,   # float[n], ratings

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from fastcore.basics import patch
 
 from ..core.embed import Embedder, corpus_vectors
 from .classical import fit_item_knn, seen
@@ -67,13 +68,23 @@ def check_predictor(
 def key_of(
     item: Item,
 ) -> tuple[str, str, int | None]:
-    "What makes two entries the same item, whatever their sources call it: domain, title's letters and digits, year (ours)."
+    "What makes two entries the same item, whatever their sources call it (ours): domain, title's letters, year."
     return item.key
 
-_MANY, _KEPT = 100_000, 2048   # pairs from which on likeness is kept; items for which it is, 4 bytes for each pair with the catalogue
+# pairs from which on likeness is kept; items for which it is, 4 bytes for each pair with the catalogue
+_MANY, _KEPT = 100_000, 2048
 
+# %% ../../nbs/maprec/57a_own.ipynb #5b2c7f10
+def _unit_texts(embedder: Embedder, items: Sequence[Item]) -> np.ndarray:   # [len(items), dim]
+    "Title, facts and description of each, as vectors of length 1."
+    if not items: return np.zeros((0, embedder.dim), np.float32)
+    texts = corpus_vectors(embedder, [f"{title_line(i)} {i.description}".strip() for i in items])
+    return texts/np.maximum(np.linalg.norm(texts, axis=1, keepdims=True), 1e-9)
+
+# %% ../../nbs/maprec/57a_own.ipynb #730030bd
 class ItemSpace:
-    "Items as vectors, and how alike they are: by genres weighted by their rarity and by the vectors of their texts (MAP §4.3, equation 1; the mixture: ours)."
+    """Items as vectors, and how alike they are: by genres weighted by their rarity and by the vectors of their texts
+    (MAP §4.3, equation 1; the mixture: ours)."""
     def __init__(
         self,
         embedder: Embedder,
@@ -85,70 +96,82 @@ class ItemSpace:
         names = [g for i in items for g in {g.casefold() for g in i.genres}]
         self.rarity = {g: float(np.log((len(items) + 1)/names.count(g))) for g in sorted(set(names))}
         self._column, self._genres, self._dim = {g: i for i, g in enumerate(self.rarity)}, genres, embedder.dim
-        texts = corpus_vectors(embedder, [f"{title_line(i)} {i.description}".strip() for i in items]) if items else np.zeros((0, embedder.dim), np.float32)
-        self._text, self._row = texts/np.maximum(np.linalg.norm(texts, axis=1, keepdims=True), 1e-9), {key_of(i): n for n, i in enumerate(items)}
+        self._text, self._row = _unit_texts(embedder, items), {key_of(i): n for n, i in enumerate(items)}
         self._place: dict[tuple, int] = {}     # by row of the text and genres, never by a user's words
         self._table, self._lock = np.zeros((0, len(self._column) + embedder.dim), np.float32), threading.Lock()
         self._at: dict[int, int] = {}
         self.vectors(items)
-        self._items, self._at = items, {id(i): self._place[self._row[key_of(i)], i.genres] for i in items}   # held, so that an id stays theirs
-        self._columns, self._slot = np.zeros((0, len(self._table)), np.float32), {}   # likeness of one item to the whole table
+        self._items = items   # held, so that an id stays theirs
+        self._at = {id(i): self._place[self._row[key_of(i)], i.genres] for i in items}
+        # likeness of one item to the whole table
+        self._columns, self._slot = np.zeros((0, len(self._table)), np.float32), {}
 
-    def _vector(self, row: int | None, names: Sequence[str]) -> np.ndarray:
-        genres, text = np.zeros(len(self._column), np.float32), np.zeros(self._dim, np.float32) if row is None else self._text[row]
-        for g in {g.casefold() for g in names} & self._column.keys(): genres[self._column[g]] = self.rarity[g]
-        return np.concatenate([self._genres**.5*genres/max(np.linalg.norm(genres), 1e-9), (1 - self._genres)**.5*text])
+# %% ../../nbs/maprec/57a_own.ipynb #7858d683
+@patch
+def _vector(self: ItemSpace, row: int | None, names: Sequence[str]) -> np.ndarray:
+    genres = np.zeros(len(self._column), np.float32)
+    text = np.zeros(self._dim, np.float32) if row is None else self._text[row]
+    for g in {g.casefold() for g in names} & self._column.keys(): genres[self._column[g]] = self.rarity[g]
+    return np.concatenate([self._genres**.5*genres/max(np.linalg.norm(genres), 1e-9), (1 - self._genres)**.5*text])
 
-    def vectors(
-        self,
-        items: Sequence[Item],
-    ) -> np.ndarray:  # [len(items), genres + dim]; inner products are similarities
-        "The items as vectors; those outside the catalogue by their genres alone."
-        places = self._places(items)     # may make the table longer
-        return self._table[places]
+@patch
+def vectors(
+    self: ItemSpace,
+    items: Sequence[Item],
+) -> np.ndarray:  # [len(items), genres + dim]; inner products are similarities
+    "The items as vectors; those outside the catalogue by their genres alone."
+    places = self._places(items)     # may make the table longer
+    return self._table[places]
 
-    def _places(self, items: Sequence[Item]) -> list[int]:
-        "The row of each item in the table; new ones are added."
-        places = [self._at.get(id(i)) for i in items]
-        if None not in places: return places
-        known = [(self._row.get(key_of(i)), i.genres) for i in items]
-        if any(k not in self._place for k in known):
-            with self._lock:
-                new = [k for k in dict.fromkeys(known) if k not in self._place]
-                first, rows = len(self._table), [self._vector(*k) for k in new]
-                self._table = np.concatenate([self._table, np.array(rows, np.float32).reshape(len(rows), -1)]) if rows else self._table
-                self._place |= {k: first + n for n, k in enumerate(new)}
-        return [self._place[k] for k in known]
-
-    def between(
-        self,
-        first: Sequence[Item],
-        second: Sequence[Item],
-    ) -> np.ndarray:  # [len(first), len(second)], 0..1
-        "Every similarity of one list to the other."
-        if len(first)*len(second) < _MANY: return np.clip(self.vectors(first) @ self.vectors(second).T, 0, 1)
-        rows = self._places(first)
-        if max(rows) >= self._columns.shape[1] or len(second) > _KEPT: return np.clip(self.vectors(first) @ self.vectors(second).T, 0, 1)
-        return self._near(self._places(second))[:, rows].T
-
-    def _near(self, places: Sequence[int]) -> np.ndarray:  # [len(places), items of the catalogue]
-        "Likeness of some items to the whole catalogue; computed once, and kept for the next turn."
+# %% ../../nbs/maprec/57a_own.ipynb #8af4f6df
+@patch
+def _places(self: ItemSpace, items: Sequence[Item]) -> list[int]:
+    "The row of each item in the table; new ones are added."
+    places = [self._at.get(id(i)) for i in items]
+    if None not in places: return places
+    known = [(self._row.get(key_of(i)), i.genres) for i in items]
+    if any(k not in self._place for k in known):
         with self._lock:
-            new = [p for p in dict.fromkeys(places) if p not in self._slot]
-            if len(self._slot) + len(new) > _KEPT: self._slot, self._columns, new = {}, self._columns[:0], list(dict.fromkeys(places))
-            if new:
-                more = np.clip(self._table[new] @ self._table[:self._columns.shape[1]].T, 0, 1)
-                self._slot |= {p: len(self._columns) + n for n, p in enumerate(new)}
-                self._columns = np.concatenate([self._columns, more])
-            return self._columns[[self._slot[p] for p in places]]
+            new = [k for k in dict.fromkeys(known) if k not in self._place]
+            first, rows = len(self._table), [self._vector(*k) for k in new]
+            if rows: self._table = np.concatenate([self._table, np.array(rows, np.float32).reshape(len(rows), -1)])
+            self._place |= {k: first + n for n, k in enumerate(new)}
+    return [self._place[k] for k in known]
 
-    def similar(
-        self,
-        target: Item,
-        items: Sequence[Item],
-    ) -> np.ndarray:  # [len(items)], 0..1
-        "One row of `between`: what `memkit.maprec.retrieval.select` takes as a similarity."
-        return self.between([target], items)[0]
+@patch
+def between(
+    self: ItemSpace,
+    first: Sequence[Item],
+    second: Sequence[Item],
+) -> np.ndarray:  # [len(first), len(second)], 0..1
+    "Every similarity of one list to the other."
+    if len(first)*len(second) >= _MANY and len(second) <= _KEPT:
+        rows = self._places(first)
+        if max(rows) < self._columns.shape[1]: return self._near(self._places(second))[:, rows].T
+    return np.clip(self.vectors(first) @ self.vectors(second).T, 0, 1)
+
+# %% ../../nbs/maprec/57a_own.ipynb #a3b5429a
+@patch
+def _near(self: ItemSpace, places: Sequence[int]) -> np.ndarray:  # [len(places), items of the catalogue]
+    "Likeness of some items to the whole catalogue; computed once, and kept for the next turn."
+    with self._lock:
+        new = [p for p in dict.fromkeys(places) if p not in self._slot]
+        if len(self._slot) + len(new) > _KEPT:
+            self._slot, self._columns, new = {}, self._columns[:0], list(dict.fromkeys(places))
+        if new:
+            more = np.clip(self._table[new] @ self._table[:self._columns.shape[1]].T, 0, 1)
+            self._slot |= {p: len(self._columns) + n for n, p in enumerate(new)}
+            self._columns = np.concatenate([self._columns, more])
+        return self._columns[[self._slot[p] for p in places]]
+
+@patch
+def similar(
+    self: ItemSpace,
+    target: Item,
+    items: Sequence[Item],
+) -> np.ndarray:  # [len(items)], 0..1
+    "One row of `between`: what `memkit.maprec.retrieval.select` takes as a similarity."
+    return self.between([target], items)[0]
 
 # %% ../../nbs/maprec/57a_own.ipynb #5d0c3a12
 def in_common(
@@ -237,7 +260,9 @@ class FromOthers:
     "A predictor learned from other users' ratings, such as item-kNN (notebook 56), as a `Predictor` (ours)."
     def __init__(
         self,
-        learned,                # a RatingPredictor of `memkit.maprec.classical`: its `shares` where it has them, else its number; with `similar`, its similarities judge reasons
+        # a RatingPredictor of `memkit.maprec.classical`: its `shares` where it has them, else its number;
+        # with `similar`, its similarities judge reasons
+        learned,
         items: Sequence[Item],  # in the order it was learned on
         spread: float = 1.,     # of ratings around its number, stars
         tried: int = 100,       # ratings left out in turn, for reasons
@@ -249,45 +274,56 @@ class FromOthers:
             apart = learned.similar[np.triu_indices(min(len(items), 1000), 1)] if len(items) > 1 else np.zeros(1)
             self.alike, self.between = max(float(np.quantile(apart, .95)), 1e-3), self._between
 
-    def shared(self, a: Item, b: Item) -> str:
-        "What two items share, in words: their facts, or that the same people liked both."
-        return in_common(a, b) or ("liked by the same people" if hasattr(self, "alike") else "")
+# %% ../../nbs/maprec/57a_own.ipynb #5cb716f2
+@patch
+def shared(self: FromOthers, a: Item, b: Item) -> str:
+    "What two items share, in words: their facts, or that the same people liked both."
+    return in_common(a, b) or ("liked by the same people" if hasattr(self, "alike") else "")
 
-    def _rows(self, items: Sequence[Item]) -> np.ndarray: return np.array([self._row.get(key_of(i), -1) for i in items], int)
+@patch
+def _rows(self: FromOthers, items: Sequence[Item]) -> np.ndarray:
+    return np.array([self._row.get(key_of(i), -1) for i in items], int)
 
-    def _between(self, first: Sequence[Item], second: Sequence[Item]) -> np.ndarray:
-        a, b = self._rows(first), self._rows(second)
-        return np.clip(self.learned.similar[np.ix_(a, b)], 0, 1)*(a >= 0)[:, None]*(b >= 0)
+@patch
+def _between(self: FromOthers, first: Sequence[Item], second: Sequence[Item]) -> np.ndarray:
+    a, b = self._rows(first), self._rows(second)
+    return np.clip(self.learned.similar[np.ix_(a, b)], 0, 1)*(a >= 0)[:, None]*(b >= 0)
 
-    def _known(self, history: Sequence[Rated]) -> tuple[np.ndarray, np.ndarray]:
-        rows = self._rows([r.item for r in history])
-        if self.longest: rows[np.flatnonzero(rows >= 0)[:-self.longest]] = -1
-        return rows, np.where(rows >= 0, [r.rating for r in history], 0.) if len(rows) else np.zeros(0)
+@patch
+def _known(self: FromOthers, history: Sequence[Rated]) -> tuple[np.ndarray, np.ndarray]:
+    rows = self._rows([r.item for r in history])
+    if self.longest: rows[np.flatnonzero(rows >= 0)[:-self.longest]] = -1
+    return rows, np.where(rows >= 0, [r.rating for r in history], 0.) if len(rows) else np.zeros(0)
 
-    def _shares(self, known: np.ndarray, rating: np.ndarray, target: np.ndarray) -> np.ndarray:
-        if not known.shape[1]: known, rating = np.full((len(target), 1), -1), np.zeros((len(target), 1))
-        if hasattr(self.learned, "shares"): return np.asarray(self.learned.shares(known, rating, target))
-        return shares_around(self.learned.predict(known, rating, target), np.full(len(target), self.spread))
+@patch
+def _shares(self: FromOthers, known: np.ndarray, rating: np.ndarray, target: np.ndarray) -> np.ndarray:
+    if not known.shape[1]: known, rating = np.full((len(target), 1), -1), np.zeros((len(target), 1))
+    if hasattr(self.learned, "shares"): return np.asarray(self.learned.shares(known, rating, target))
+    return shares_around(self.learned.predict(known, rating, target), np.full(len(target), self.spread))
 
-    def predict(self, history: Sequence[Rated], targets: Sequence[Item]) -> np.ndarray:
-        "How the user would rate each target, [len(targets), 5]."
-        if not len(targets): return np.zeros((0, 5))
-        (rows, rating), n = self._known(history), len(targets)
-        rows, rating = rows[rows >= 0], rating[rows >= 0]
-        return self._shares(np.tile(rows, (n, 1)), np.tile(rating, (n, 1)), self._rows(targets))
+# %% ../../nbs/maprec/57a_own.ipynb #8e1a4db4
+@patch
+def predict(self: FromOthers, history: Sequence[Rated], targets: Sequence[Item]) -> np.ndarray:
+    "How the user would rate each target, [len(targets), 5]."
+    if not len(targets): return np.zeros((0, 5))
+    (rows, rating), n = self._known(history), len(targets)
+    rows, rating = rows[rows >= 0], rating[rows >= 0]
+    return self._shares(np.tile(rows, (n, 1)), np.tile(rating, (n, 1)), self._rows(targets))
 
-    def without_each(self, history: Sequence[Rated], targets: Sequence[Item]) -> np.ndarray:
-        "The same predictions with each rating left out in turn, [len(targets), len(history), 5]; of many ratings the `tried` most alike to a target, the rest counting as no change."
-        rows, rating = self._known(history)
-        out = np.repeat(self.predict(history, targets)[:, None], len(rows), 1)
-        known, near = np.flatnonzero(rows >= 0), self.between(targets, [r.item for r in history]) if hasattr(self, "between") else None
-        for n, target in enumerate(self._rows(targets)):
-            some = known if near is None else known[np.argsort(-near[n, known], kind="stable")[:self.tried]]
-            left = np.tile(rating[known], (len(some), 1))
-            left[np.arange(len(some)), np.searchsorted(known, some)] = 0
-            out[n, some] = self._shares(np.tile(rows[known], (len(some), 1)), left, np.full(len(some), target))
-        return out
-
+@patch
+def without_each(self: FromOthers, history: Sequence[Rated], targets: Sequence[Item]) -> np.ndarray:
+    """The same predictions with each rating left out in turn, [len(targets), len(history), 5]; of many ratings the
+    `tried` most alike to a target, the rest counting as no change."""
+    rows, rating = self._known(history)
+    out = np.repeat(self.predict(history, targets)[:, None], len(rows), 1)
+    known = np.flatnonzero(rows >= 0)
+    near = self.between(targets, [r.item for r in history]) if hasattr(self, "between") else None
+    for n, target in enumerate(self._rows(targets)):
+        some = known if near is None else known[np.argsort(-near[n, known], kind="stable")[:self.tried]]
+        left = np.tile(rating[known], (len(some), 1))
+        left[np.arange(len(some)), np.searchsorted(known, some)] = 0
+        out[n, some] = self._shares(np.tile(rows[known], (len(some), 1)), left, np.full(len(some), target))
+    return out
 
 # %% ../../nbs/maprec/57a_own.ipynb #5d0c3a22
 LONGEST, ENOUGH = 40, 20   # ratings of a user that the networks see; users they need

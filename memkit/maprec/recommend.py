@@ -72,6 +72,7 @@ def reasons_for(
     return [tuple(_most(history, change[t]*sign, near[t], sign, at_most, least, least_alike, target, say)
                   for sign in (1, -1)) for t, target in enumerate(targets)]
 
+# %% ../../nbs/maprec/58_recommend.ipynb #26e1ed92
 def _most(history: Sequence[Rated], moved: np.ndarray, near: np.ndarray, sign: int, at_most: int, least: float,
           alike: float, target: Item, say: Callable[[Item, Item], str]) -> tuple[Reason, ...]:
     "The strongest, until one isn't alike or has no words."
@@ -169,6 +170,13 @@ def _for_children(items: Sequence[Item], n: int) -> list[Item]:
     made = [i for i in items if i.audience == "children" or set(i.genres) & set(FOR_CHILDREN)]
     return made if len(made) >= n else list(items)
 
+def _candidates(history: Sequence[Rated], catalogue: Catalogue, wanted: Wanted) -> tuple[list[Item], tuple[str, ...]]:
+    "Unseen items that fit, or fit best, and what was asked for and isn't met."
+    here = [] if wanted.absent else [i for i in catalogue if wanted.domain in (None, i.domain)]
+    left, given_up = nearest_to(unseen(here, history), wanted)
+    if given_up and fitting(here, replace(wanted, besides=(), like=())): left, given_up = [], ()   # all of it was seen
+    return left, (*wanted.unmet, *given_up)
+
 # %% ../../nbs/maprec/58_recommend.ipynb #464ebfca
 def recommend(
     history: Sequence[Rated],   # the user's ratings, of any domain
@@ -183,10 +191,7 @@ def recommend(
     "The best unseen items that fit, with the ratings that carried them (MAP §4.3). Raises `ValueError` where n is < 1."
     if (n := wanted.n or n) < 1: raise ValueError(f"n must be 1 or more, got {n}")
     if vary < 0: raise ValueError(f"vary must be 0 or more, got {vary}")
-    here = [] if wanted.absent else [i for i in catalogue if wanted.domain in (None, i.domain)]
-    left, given_up = nearest_to(unseen(here, history), wanted)
-    if given_up and fitting(here, replace(wanted, besides=(), like=())): left, given_up = [], ()   # all of it was seen
-    unmet = (*wanted.unmet, *given_up)
+    left, unmet = _candidates(history, catalogue, wanted)
     if not left:
         return Recommended(items=(), how=NOTHING, candidates=0, note=_why_none(history, catalogue, wanted), unmet=unmet)
     if wanted.like: left = _nearest(left, space.between(left, wanted.like).mean(1), max(near, n))
@@ -199,6 +204,7 @@ def recommend(
     return Recommended(items=items, how=how, candidates=len(left), note=_NOTES[how],
                        unmet=(*unmet, *_fewer(items, wanted)))
 
+# %% ../../nbs/maprec/58_recommend.ipynb #259041c3
 def _fewer(items: Sequence[Recommendation], wanted: Wanted) -> tuple[str, ...]:
     "A sentence where less is left than was asked for."
     if not wanted.n or len(items) >= wanted.n: return ()
@@ -225,6 +231,7 @@ def tell(
     for i, r in enumerate(found.items, 1):
         facts = f"{i}. {named(r.item)}{f', {chr(47).join(r.item.genres[:3])}' if r.item.genres else ''}"
         liking = f": I expect {r.expected:.1f} of 5" if found.how == PREDICTED else ""
-        why = "" if not reasons or found.how != PREDICTED else f", because {because(r.reasons)}" if r.reasons else ", by how you rate in general"
+        why = f", because {because(r.reasons)}" if r.reasons else ", by how you rate in general"
+        if not reasons or found.how != PREDICTED: why = ""
         lines.append(f"{facts}{liking}{why}.")
     return "\n".join(lines)

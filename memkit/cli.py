@@ -395,6 +395,7 @@ def _corpus(a: argparse.Namespace):   # its documents
     from memkit.hybrid import read_corpus
     return read_corpus(a.corpus or "own", "skip" if a.skip_broken else "raise")
 
+# %% ../nbs/92_cli.ipynb #fefc7824
 def _opened(a: argparse.Namespace):
     if getattr(a, "catalogue", None) or getattr(a, "ratings", None): return _own_shelf(a)
     if a.assistant != "hybrid":

@@ -92,3 +92,17 @@ def test_a_catalogue_of_ones_own(tmp_path):
     assert shop.items[0].names == ("Ridley Scott",) and [r.rating for r in read_ratings(mine, shop)] == [4.5]
     films.write_text("title,year\nAlien,soon\n")
     with pytest.raises(ValueError, match="films.csv, line 2: year"): read_catalogue(films)
+
+
+def test_one_rating_leads_the_next_list(bot):
+    bot.chat("ann", "I loved Alien, 5 stars.")
+    found = bot.chat("ann", "Recommend me a film").extra["found"]
+    assert all({"Sci-Fi", "Horror"} & set(r.item.genres) for r in found.items[:2])
+
+def test_a_limit_alone_narrows_the_last_list(bot):
+    bot.chat("ann", "something for my 6 year old niece")
+    assert bot.talk("ann").wanted.audience == "child"
+    bot.chat("ann", "nothing older than 1960")
+    assert (bot.talk("ann").wanted.audience, bot.talk("ann").wanted.years[0]) == ("child", 1960)
+    bot.chat("ann", "recommend me a film from the 80s")
+    assert bot.talk("ann").wanted.audience == ""

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Fold', 'hash_of', 'folds', 'ordered_rows', 'Cases', 'cases_of', 'mae_curve', 'user_errors', 'mean_mae',
-           'mae_difference']
+           'mae_difference', 'ranking_cases', 'pair_order', 'ndcg', 'by_ranking']
 
 # %% ../../nbs/experiments/79f_map_cases.ipynb #f2921826
 from collections.abc import Collection, Iterator, Sequence
@@ -150,3 +150,45 @@ def mae_difference(
 ) -> Interval:               # below 0 where `a` errs less
     "How much larger a's error is than b's on the same cases, users resampled as pairs (ours)."
     return paired(user_errors(cases, a), user_errors(cases, b), seed=seed)
+
+# %% ../../nbs/experiments/79f_map_cases.ipynb #6a1d2e02
+def ranking_cases(
+    ratings: "Ratings",
+    users: Sequence[int],
+    history: int = 18,      # ratings known
+    following: int = 30,    # at most, to be ranked
+    least: int = 10,        # of these; who has fewer is left out
+) -> Cases:
+    "The ratings after the first `history`, all predicted from these. Raises `ValueError` where nobody has enough."
+    parts = []
+    for u in map(int, users):
+        rows = ordered_rows(ratings, u, 0)
+        known, then = rows[:history], rows[history:history + following]
+        if len(then) < least: continue
+        n, same = len(then), lambda a: np.tile(a, (len(then), 1))
+        parts.append((np.full(n, u), np.zeros(n, int), np.full(n, history), same(ratings.item[known]),
+                      same(ratings.rating[known]).astype(np.float32), ratings.item[then], ratings.rating[then]))
+    if not parts: raise ValueError(f"none of {len(users)} users has {history + least} ratings; use a shorter history")
+    return Cases(*(np.concatenate(column) for column in zip(*parts)))
+
+# %% ../../nbs/experiments/79f_map_cases.ipynb #6a1d2e03
+def pair_order(predicted: np.ndarray, truth: np.ndarray) -> float:   # 0..1
+    "Share of the pairs with different ratings that stand the right way round; ties count half."
+    should = np.sign(truth[:, None] - truth)
+    does = np.sign(np.round(predicted[:, None] - predicted, 9))
+    differ = should != 0
+    return float(((should*does)[differ] > 0).mean() + .5*(does[differ] == 0).mean()) if differ.any() else .5
+
+def ndcg(predicted: np.ndarray, truth: np.ndarray, k: int = 10) -> float:   # 0..1
+    "Discounted gain of the first k over that of the best order; gain 2^rating - 1, equal predictions share theirs."
+    discount = np.zeros(len(truth))
+    discount[:k] = 1/np.log2(np.arange(2, min(k, len(truth)) + 2))
+    gain = 2.**truth - 1
+    _, group = np.unique(np.round(-predicted, 9), return_inverse=True)
+    shared = (np.bincount(group, gain)/np.bincount(group))[np.sort(group)]
+    return float(shared @ discount/(np.sort(gain)[::-1] @ discount))
+
+def by_ranking(cases: Cases, predicted: np.ndarray, of=pair_order) -> np.ndarray:   # [users], users in rising order
+    "A measure of order for each user."
+    return np.array([of(predicted[at], cases.truth[at].astype(float))
+                     for u in np.unique(cases.user) for at in [cases.user == u]])

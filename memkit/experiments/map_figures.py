@@ -39,7 +39,7 @@ def figure_1(
     cards = [Card(key="m", row=0, span=4, title="Message", text="of one user", colour="navy"), Card(key="d", row=1, span=4, title="Detection", text="asks (A), tells (B), both, or neither (C), each with a probability"),
              Card(key="b", row=2, title="B: update", text=f"reads ratings; from a share of {s.doubt:g} on", colour="orange"), Card(key="p", row=2, column=1, title="Profile", text="a row a rating, old ones kept", colour="orange"),
              Card(key="a", row=2, column=2, title="A: retrieval", text=f"{s.recalled} ratings most like the target"), Card(key="c", row=2, column=3, title="C: talk", text=f"the last {s.rounds} rounds", colour="faint"),
-             Card(key="n", row=3, span=2, title="Reply", text="says what was noted, asks back where it looks like a slip", colour="navy"), Card(key="x", row=3, column=2, title="Predictor", text=f"and model: {s.n} items", colour="navy"), Card(key="y", row=3, column=3, title="Model", text="answers", colour="navy")]
+             Card(key="n", row=3, span=2, title="Reply", text="says what was noted, asks back where it looks like a slip", colour="navy"), Card(key="x", row=3, column=2, title="Predictor", text=f"a formula ranks {s.n} items", colour="navy"), Card(key="y", row=3, column=3, title="Model", text="talks; has no part in the ranking", colour="navy")]
     arrows = [("m", "d", ""), ("d", "b", ""), ("d", "a", ""), ("d", "c", ""), ("b", "p", ""), ("p", "a", ""), ("b", "n", ""), ("a", "x", ""), ("c", "y", "")]
     return diagram("map, Figure 1", "A message is sorted, then rates, asks, or just talks.", cards, arrows, columns=4)
 
@@ -111,11 +111,22 @@ def curve(
     "One row's errors by the length of the history."
     return {_known(m): r["ours"] for (row, m), r in rows.items() if row == name and _known(m)}
 
+def _bands(axes: Any, rows: Mapping[tuple[str, str], Mapping[str, Any]], name: str, colour: str):
+    "95 % intervals of a curve, users resampled, where the run has them."
+    at = {_known(m): r["ci"] for (row, m), r in rows.items() if row == name and _known(m) and r.get("ci")}
+    if at: axes.fill_between(list(at), *zip(*at.values()), color=colour, alpha=.12, linewidth=0)
+
 def _ends(curves: Mapping[str, Mapping[int, float]]) -> str:
     return "; ".join(f"{name}: {number(at[min(at)])} with {min(at)} known, {number(at[max(at)])} with {max(at)}" for name, at in curves.items() if at)
 
+# whole history: the language model reads all; ours: numbers alone; reader: a probe of the model's states
 _SIX = {"whole history": ("orange", "--"), "user median": ("faint", ":"), "ours": ("navy", "-."), "reader": ("deep", "-")}   # the model reads all; a median; numbers alone; a probe of the model's states
 
+_LEGEND_6 = ("Whole history: the language model reads all ratings, calibrated. Memory by genres: it reads those chosen. "
+             "User median: of the known ratings. Ours: networks over others' ratings, no language model. Reader: a network over the model's states. "
+             "Bands: 95 % of samples of users.")
+
+# %% ../../nbs/experiments/79m_map_figures.ipynb #df897655
 def figure_6(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
@@ -129,6 +140,7 @@ def figure_6(
     def draw(c: Mapping[str, str]) -> "Figure":
         figure = sheet(4.4)
         axes = figure.subplots()
+        for name, (colour, _) in _SIX.items(): _bands(axes, rows, name, c[colour])
         for name, (colour, dash) in _SIX.items(): axes.plot(list(curves[name]), list(curves[name].values()), color=c[colour], linestyle=dash, linewidth=2, label=name)
         axes.plot(list(memory), [v["ours"] for v in memory.values()], "o", color=c["blue"], markeredgecolor=c["ink"], markersize=8, label="memory by genres")
         axes.plot(LENGTHS, TABLE_1["vanilla"], "^", markerfacecolor=c["paper"], markeredgecolor=c["ink"], markeredgewidth=1.6, markersize=8, label="the paper's vanilla")
@@ -137,8 +149,9 @@ def figure_6(
         axes.grid(axis="y")
         legend_below(figure, axes, 3)
         return figure
-    return PaperPicture("map, Figure 6", f"{alt}. Printed in the paper at {', '.join(map(str, LENGTHS))} known: {printed}.", draw)
+    return PaperPicture("map, Figure 6", f"{alt}. {_LEGEND_6} Printed in the paper at {', '.join(map(str, LENGTHS))} known: {printed}.", draw)
 
+# %% ../../nbs/experiments/79m_map_figures.ipynb #bc85875b
 def smoothed(
     values: Sequence[float],
 ) -> np.ndarray:  # as many
@@ -148,6 +161,11 @@ def smoothed(
 
 _SEVEN = {"MAP": ("blue", "-", "o"), VANILLA: ("orange", "--", "s"), LINES: ("navy", "-.", "v"), "user median": ("faint", ":", "x"), "ridge on tastes": ("deep", "-", "^"), "knows the simulator": ("red", ":", "d")}
 
+# %% ../../nbs/experiments/79m_map_figures.ipynb #8b33ea7e
+_LEGEND_7 = ("Points are measured, lines are smoothed (weights 1, 2, 1 over neighbouring lengths); bands are 95 % of samples of users. "
+             "MAP: the model reads a memory of films. Vanilla: a flat conversation. Ridge on tastes: a formula over genres.")
+
+# %% ../../nbs/experiments/79m_map_figures.ipynb #11c1102d
 def figure_7(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
@@ -162,6 +180,7 @@ def figure_7(
         axes = figure.subplots()
         for name, at in curves.items():
             colour, dash, mark = _SEVEN[name]
+            _bands(axes, rows, name, c[colour])
             axes.plot(list(at), list(at.values()), mark, color=c[colour], markeredgecolor=c["ink"] if mark != "x" else c[colour], markeredgewidth=.5, markersize=5)
             axes.plot(list(at), smoothed(list(at.values())), color=c[colour], linestyle=dash, linewidth=2, marker=mark, markevery=[0], markersize=5, label=name + " (control)"*any(v["control"] for (n, _), v in rows.items() if n == name))
         axes.plot(list(PAPER_MAE[VANILLA]), list(PAPER_MAE[VANILLA].values()), "^", markerfacecolor=c["paper"], markeredgecolor=c["ink"], markeredgewidth=1.6, markersize=8, label="the paper's vanilla")
@@ -170,7 +189,7 @@ def figure_7(
         axes.grid(axis="y")
         legend_below(figure, axes)
         return figure
-    return PaperPicture("map, Figure 7", f"Mean absolute error of a book's foretold stars by films known: {where}. {_ends(curves)}. Printed in the paper: {printed}.", draw)
+    return PaperPicture("map, Figure 7", f"Mean absolute error of a book's foretold stars by films known: {where}. {_ends(curves)}. {_LEGEND_7} Printed in the paper: {printed}.", draw)
 
 # %% ../../nbs/experiments/79m_map_figures.ipynb #79a76a3d
 _LENGTHS = {"MAE, 5 known": "5 known", "MAE, 9 known": "9 known", "MAE, 13 known": "13 known", "MAE, 17 known": "17 known"}

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core.lm import LanguageModel
 from ..evaluate.cost import cost, price_of
-from .map_cases import Cases, mae_curve, mae_difference, mean_mae
+from .map_cases import Cases, mae_difference, mean_mae
 from .map_classical import FoldScores, Scores, corrected
 from .result import figure
 from ..maprec.items import Item, Rated
@@ -173,12 +173,14 @@ def mae_rows(
     return out + [figure(table, row, f"MAE, {h} known", mean_mae(cases.at(at), predicted[at]), paper=printed.get(h), control=control, note=note)
                   for h in LENGTHS if (at := cases.h == h).any()]
 
+# %% ../../nbs/experiments/79j_map_single.ipynb #95357357
 def curve_rows(
     predicted: Mapping[str, tuple[Cases, np.ndarray]],   # name -> cases, [n]
     table: str = "Figure 6",
 ) -> list[dict[str, Any]]:
     "Mean absolute error at every length (MAP Figure 6)."
-    return [figure(table, name, f"MAE, {h} known", e, n=int((c.h == h).sum())) for name, (c, p) in predicted.items() for h, e in mae_curve(c, p).items()]
+    return [figure(table, name, f"MAE, {h} known", mean_mae(c.at(c.h == h), p[c.h == h]))
+            for name, (c, p) in predicted.items() for h in np.unique(c.h).tolist()]
 
 def against(
     row: str,

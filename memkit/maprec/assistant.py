@@ -21,9 +21,10 @@ from ..core.lm import LanguageModel
 from ..core.prompt import fit
 from ..core.records import Change as MemoryChange, Considered, Hit, Memory, Turn, utc_now
 from .detection import OTHER, PREFERENCE, RECOMMEND, Detected, Detector
+from .content import Content
 from .frames import AGREED, DOMAIN_NAMES, FrameReader, Link, Linker, chosen, points
 from .items import Catalogue, Item, Rated, catalogue_of, full_catalogue
-from .own import ItemSpace, OwnRatings, Predictor, from_others, key_of
+from .own import ItemSpace, Predictor, from_others, key_of
 
 # %% ../../nbs/maprec/59_assistant.ipynb #ac334918
 from .lists import LISTS, not_to_offer, note, noted, take_off
@@ -236,6 +237,7 @@ def _with_acts(assistant: "MapAssistant", talk: Talk, u: Understood) -> Understo
     about = _named_items(assistant, u, links) if "why" in told else ()
     return replace(u, acts=tuple(dict.fromkeys(told)), notes=notes, about=about, scope=_scope(assistant, u.text))
 
+# %% ../../nbs/maprec/59_assistant.ipynb #d89d55f9
 def _note_about(assistant: "MapAssistant", talk: Talk, text: str) -> tuple[tuple[str, Item], ...]:
     "A short reply about what was spoken of last: 'seen it', 'put it on my list'."
     if not talk.about or len(text.split()) > 6: return ()
@@ -262,6 +264,7 @@ def _named_items(assistant: "MapAssistant", u: Understood, links: Sequence[Link]
     items = [i for m in found for i in ((m.item,) if m.item else m.options)]
     return tuple(dict.fromkeys(items))
 
+# %% ../../nbs/maprec/59_assistant.ipynb #1a26bb6c
 def _scope(assistant: "MapAssistant", text: str) -> str:
     "The domain that a message speaks of, where it names one; else everything."
     domains = tuple(dict.fromkeys((*assistant.catalogue.domains, *DOMAIN_NAMES.values())))
@@ -357,11 +360,14 @@ def _wishes(assistant: "MapAssistant", user: str, text: str, changes: Sequence[C
     if loved and not wanted.like and not elsewhere: wanted = replace(wanted, like=loved)
     bare = Wanted(domain=wanted.domain, besides=wanted.besides)
     again = bool(talk.listed) and set(talk.listed) <= set(wanted.besides)
+    unnamed = wanted_domain(text, None, assistant.catalogue.domains) is None
+    if talk.listed and unnamed and not loved and _only_limits(wanted): return _narrowed(talk.wanted, wanted)
     if again and not elsewhere and replace(wanted, unmet=()) == bare:
         besides = (*talk.wanted.besides, *talk.listed, *wanted.besides)
         return replace(talk.wanted, besides=besides, domain=talk.wanted.domain or wanted.domain)
     return wanted
 
+# %% ../../nbs/maprec/59_assistant.ipynb #08405e1d
 def _usual(assistant: "MapAssistant", user: str, changes: Sequence[Change]) -> str | None:
     """The domain that is meant where none is named: of what is rated in the same breath, or spoken of last, or rated
     most."""
@@ -369,6 +375,19 @@ def _usual(assistant: "MapAssistant", user: str, changes: Sequence[Change]) -> s
     spoken = [i.domain for i in (*(c.item for c in changes), talk.about, *talk.listed) if i and i.domain in there]
     rated = [r.rated.item.domain for r in profile(assistant.store, user)]
     return spoken[0] if spoken else max(there, key=rated.count) if there else None
+
+# %% ../../nbs/maprec/59_assistant.ipynb #5eeab8ec
+_LIMITS = ("avoid", "years", "without", "countries", "abroad", "length")
+
+def _only_limits(wanted: Wanted) -> bool:
+    "Does it only narrow, and name no audience, genre, title or person of its own ('nothing older than 1990')?"
+    own = wanted.genres or wanted.like or wanted.people or wanted.audience or wanted.absent or wanted.besides
+    return not own and any(getattr(wanted, n) for n in _LIMITS)
+
+def _narrowed(before: Wanted, wanted: Wanted) -> Wanted:
+    "The last list's wishes with what is said now."
+    said = {n: getattr(wanted, n) for n in (*_LIMITS, "n") if getattr(wanted, n)}
+    return replace(before, unmet=wanted.unmet, domain=before.domain or wanted.domain, **said)
 
 # %% ../../nbs/maprec/59_assistant.ipynb #1b85ba64
 def after(
@@ -466,6 +485,7 @@ def said_of_memory(
     out += [facts_said(i) for i in u.about] if "item" in u.acts else []
     return tuple(out + [FORGOTTEN] * ("agree" in u.acts) + [KEPT] * ("keep" in u.acts))
 
+# %% ../../nbs/maprec/59_assistant.ipynb #a597c3de
 def _told_before(talk: Talk, u: Understood) -> list[Recommendation]:
     "The recommendations that a question of why is about: those it names, else the last list."
     return [r for r in talk.found if r.item in u.about] if u.about else list(talk.found)
@@ -720,7 +740,7 @@ def open(
     catalogue=None,
     ratings: "Ratings | None" = None,    # of other users (notebook 51a): learned from; None: nobody else is known
     prompted: bool = False,  # detection and update that ask the model, as in the paper; False: those that work offline
-    # None: the user's own ratings, beside item-kNN of the others' where ratings are given
+    # None: facts and the user's own ratings (57c); where others' ratings are given, what these say (57a)
     predictor: Predictor | None = None,
 ) -> MapAssistant:
     "MAP's assistant, put together from its parts (MAP §4)."
@@ -732,6 +752,6 @@ def open(
     if prompted:
         detector = PromptedDetector(p.model, instead=frames)
         updater = PromptedUpdater(p.model, frames.linker, instead=frames)
-    expects = predictor or (OwnRatings(space) if ratings is None else from_others(ratings, space))
+    expects = predictor or (Content(shelf.items) if ratings is None else from_others(ratings, space))
     settings = settings or MapSettings(doubt=1. if prompted else MapSettings.doubt)
     return cls(p.model, p.store, shelf, detector, updater, frames, expects, space, settings, p.clock)

@@ -30,7 +30,8 @@ def _csv_rows(lines: Iterable[str]) -> Iterator[tuple[int, dict]]:
     table = csv.reader(lines)
     names = [c.strip().lower() for c in next(table, [])]
     for row in table:
-        if len(row) > len(names): raise ValueError(f"line {table.line_num} has {len(row)} fields, the header {len(names)}")
+        if len(row) > len(names):
+            raise ValueError(f"line {table.line_num} has {len(row)} fields, the header {len(names)}")
         if any(v.strip() for v in row):
             yield table.line_num, {k: v.strip() for k, v in zip(names, row) if k and v.strip()}
 
@@ -85,7 +86,8 @@ def read_catalogue(
         for n, row in rows_of_file(path):
             try: item = _item(row, domain)
             except (ValueError, TypeError) as e: raise ValueError(f"line {n}: {e}") from None
-            if item.id in lines: raise ValueError(f"line {n} has the id {item.id!r} of line {lines[item.id]}; each needs its own")
+            if item.id in lines:
+                raise ValueError(f"line {n} has the id {item.id!r} of line {lines[item.id]}; each needs its own")
             lines[item.id] = n
             items.append(item)
     except ValueError as e: raise ValueError(f"{name}, {e}" if str(e).startswith("line ") else str(e)) from None

@@ -360,6 +360,7 @@ def unmarked(
         out.append(Link(item, a, b, words, "other", 0., title, domain, options))
     return out
 
+# %% ../../nbs/maprec/53h_frames.ipynb #f238f13a
 @patch
 def asked(self: FrameReader, text: str) -> list[Link]:
     "The titles whose rating a message asks for, given before or to be expected; none for another question."

@@ -20,6 +20,8 @@ from difflib import get_close_matches
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 
+from fastcore.basics import patch
+
 from ..core.files import own_data
 from ..core.records import check_text, check_time, utc_now
 
@@ -92,7 +94,8 @@ def _audience(audience: str | None) -> str:
 def _length(length: int | None) -> int | None:
     if length is None: return None
     if isinstance(length, int) and not isinstance(length, bool) and 0 < length < 100_000: return length
-    raise ValueError(f"a length is a whole number from 1 in the domain's unit ({LENGTH_UNITS}), got {str(length)[:40]!r}")
+    raise ValueError(f"a length is a whole number from 1 in the domain's unit ({LENGTH_UNITS}), "
+                     f"got {str(length)[:40]!r}")
 
 def _series(series: Iterable | None) -> tuple[str, int | None] | None:
     if not series: return None
@@ -107,6 +110,7 @@ _CLEAN = {"id": clean_text, "title": clean_text, "description": clean_text, "gen
 # %% ../../nbs/maprec/50_items.ipynb #2240b5d5
 _BETWEEN_WORDS = re.compile(r"[\W_]+")
 
+# %% ../../nbs/maprec/50_items.ipynb #63f81783
 @dataclass(frozen=True, kw_only=True)
 class Item:
     """Something that can be rated (MAP §3); its words are cleaned.
@@ -137,14 +141,13 @@ class Item:
 
     @cached_property
     def key(self) -> tuple[str, str, int | None]:
-        "What makes two entries the same work, whatever their sources call it: domain, title's letters and digits, year."
+        "What makes two entries the same work, whatever their sources call it: domain, title's letters, year."
         return self.domain, _BETWEEN_WORDS.sub("", self.title.casefold()) or self.title, self.year
 
     @property
     def names(self) -> tuple[str, ...]:
         "The people who made it or play in it, each once."
         return tuple(dict.fromkeys(name for _, name in self.people))
-
 
 # %% ../../nbs/maprec/50_items.ipynb #0792bed2
 def check_rating(
@@ -200,7 +203,9 @@ class Catalogue:
     def __init__(self, items: Iterable[Item]):
         self.items, self._by_id = tuple(items), {}
         for item in self.items:
-            if item.id in self._by_id: raise ValueError(f"two items have the id {item.id!r} ({self._by_id[item.id].title!r} and {item.title!r}); each needs its own")
+            if other := self._by_id.get(item.id):
+                raise ValueError(f"two items have the id {item.id!r} ({other.title!r} and {item.title!r}); "
+                                 "each needs its own")
             self._by_id[item.id] = item
         self._domains = tuple(dict.fromkeys(i.domain for i in self.items))
 
@@ -214,15 +219,19 @@ class Catalogue:
         "Its domains, in the order they first appear."
         return self._domains
 
-    def get(self, id: str) -> Item:
-        "The item `id`; raises `LookupError`."
-        if id in self._by_id: return self._by_id[id]
-        near = get_close_matches(str(id), self._by_id, 1) if len(self) <= 10_000 else []
-        raise LookupError(f"no item {str(id)[:80]!r} in this catalogue of {len(self):,}" + (f"; did you mean {near[0]!r}?" if near else "; check the id, or look for the title"))
+# %% ../../nbs/maprec/50_items.ipynb #f778995c
+@patch
+def get(self: Catalogue, id: str) -> Item:
+    "The item `id`; raises `LookupError`."
+    if id in self._by_id: return self._by_id[id]
+    near = get_close_matches(str(id), self._by_id, 1) if len(self) <= 10_000 else []
+    hint = f"did you mean {near[0]!r}?" if near else "check the id, or look for the title"
+    raise LookupError(f"no item {str(id)[:80]!r} in this catalogue of {len(self):,}; {hint}")
 
-    def domain(self, name: str) -> "Catalogue":
-        "Its items of one domain, in the same order."
-        return Catalogue(i for i in self.items if i.domain == check_domain(name))
+@patch
+def domain(self: Catalogue, name: str) -> "Catalogue":
+    "Its items of one domain, in the same order."
+    return Catalogue(i for i in self.items if i.domain == check_domain(name))
 
 # %% ../../nbs/maprec/50_items.ipynb #74c86700
 def item_of(

@@ -81,24 +81,28 @@ def refusals(
 def years_said(first: int, last: int) -> str:
     "A span of years in words."
     if first == last: return f"from {first}"
-    return f"from {last} or before" if first == -EVER else f"from {first} or later" if last == EVER else f"from {first} to {last}"
+    if first == -EVER: return f"from {last} or before"
+    return f"from {first} or later" if last == EVER else f"from {first} to {last}"
 
 def length_said(least: int, most: int, domain: str | None) -> str:
     "A length in words, with its unit."
     unit = LENGTH_UNITS.get(domain or "films", "minutes")
     unit = unit[:-1] if most == 1 else unit
-    return f"of {least} {unit} or more" if most >= EVER else f"of {most} {unit} at most" if not least else f"of {least} to {most} {unit}"
+    if most >= EVER: return f"of {least} {unit} or more"
+    return f"of {least} to {most} {unit}" if least else f"of {most} {unit} at most"
 
 def _genre_limit(genre: str) -> Limit:
     low = genre.casefold()
     return Limit("genres", f"of the genre {genre}", lambda i: any(g.casefold() == low for g in i.genres))
 
+# %% ../../nbs/maprec/57b_limits.ipynb #0ef57862
 def limits(
     wanted: Wanted,
 ) -> list[Limit]:   # what matters most first
     "What may be given up where no item meets all of it."
     out, people, here = [], set(wanted.people), set(wanted.countries)
-    if people: out.append(Limit("people", f"with or by {' or '.join(wanted.people)}", lambda i: bool(people & set(i.names))))
+    if people:
+        out.append(Limit("people", f"with or by {' or '.join(wanted.people)}", lambda i: bool(people & set(i.names))))
     out += [_genre_limit(g) for g in wanted.genres]
     if wanted.years:
         first, last = wanted.years

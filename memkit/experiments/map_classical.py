@@ -107,7 +107,8 @@ def classical_scores(
 ) -> Scores:
     "Every fold of `folds(ratings, k)`, scored (MovieLens 100k: about five minutes on one core; ours)."
     from tqdm.auto import tqdm
-    return Scores(tuple(score_fold(ratings, f, orders, history, settings, factors) for f in tqdm(folds(ratings, k), disable=not progress, desc="folds")))
+    return Scores(tuple(score_fold(ratings, f, orders, history, settings, factors) for f
+                        in tqdm(folds(ratings, k), disable=not progress, desc="folds")))
 
 # %% ../../nbs/experiments/79i_map_classical.ipynb #54933f90
 MAIN = ("ours", "networks", "ordinal regression")
@@ -117,13 +118,16 @@ def classical_rows(
     table: str = "Table 1",
     lengths: Sequence[int] = (5, 9, 13, 17),   # those the paper prints
 ) -> list[dict[str, Any]]:
-    "Mean absolute error of every predictor over all lengths and at the paper's, and how far ours is from each (ours; users resampled)."
+    """Mean absolute error of every predictor over all lengths and at the paper's, and how far ours is from each
+    (ours; users resampled)."""
     cases, rows = scores.cases, []
     for name, p in scores.predicted.items():
         control = name not in MAIN
-        rows.append(figure(table, name, "MAE", mean_mae(cases, p), control=control, note="mean over all lengths and orders; n is users"))
+        rows.append(figure(table, name, "MAE", mean_mae(cases, p), control=control,
+                           note="mean over all lengths and orders; n is users"))
         for h in (h for h in lengths if (cases.h == h).any()):
-            rows.append(figure(table, name, f"MAE, {h} known", mean_mae(at := cases.at(cases.h == h), p[cases.h == h]), control=control, note=f"{len(at)} cases"))
+            rows.append(figure(table, name, f"MAE, {h} known", mean_mae(at := cases.at(cases.h == h), p[cases.h == h]),
+                               control=control, note=f"{len(at)} cases"))
     ours = scores.predicted["ours"]
     rows += [figure(table, f"ours - {name}", "MAE", mae_difference(cases, ours, p), note="paired by user")
              for name, p in scores.predicted.items() if name != "ours"]
@@ -135,8 +139,10 @@ def _order_rows(scores: Scores, table: str) -> list[dict[str, Any]]:
     rows = []
     for metric, of in (("order of the next 30", pair_order), ("nDCG@10 of the next 30", ndcg)):
         by = {name: scores.order(name, of) for name in scores.folds[0].ranked}
-        rows += [figure(table, n, metric, bootstrap(v), control=n not in MAIN, note="n is users") for n, v in by.items()]
-        rows += [figure(table, f"ours - {n}", metric, paired(by["ours"], v), note="paired by user; above 0 where ours is better")
+        rows += [figure(table, n, metric, bootstrap(v), control=n not in MAIN, note="n is users") for n, v
+                 in by.items()]
+        rows += [figure(table, f"ours - {n}", metric, paired(by["ours"], v),
+                        note="paired by user; above 0 where ours is better")
                  for n, v in by.items() if n != "ours"]
     return rows
 

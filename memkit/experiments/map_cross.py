@@ -19,7 +19,8 @@ from ..core.embed import Embedder
 from ..core.records import Message
 from ..evaluate.cost import cost, price_of
 from ..evaluate.intervals import Interval, paired
-from .map_cases import Cases, Fold, folds, hash_of, mae_difference, mean_mae, ordered_rows, user_errors
+from .map_cases import (
+    Cases, Fold, folds, hash_of, mae_difference, mean_mae, ordered_rows, user_errors)
 from .result import figure
 from ..maprec.classical import (
     Biases, fit_biases, fit_item_knn, fit_item_mean, fit_user_mean, fit_user_median, seen, whole)
@@ -290,6 +291,10 @@ def language_model_predictions(
     return out
 
 # %% ../../nbs/experiments/79g_map_cross.ipynb #b05e3b25
+_FITS = {"user mean": fit_user_mean, "user median": fit_user_median, "item mean": fit_item_mean,
+         "item + user bias": fit_biases, "item-kNN": fit_item_knn}
+
+# %% ../../nbs/experiments/79g_map_cross.ipynb #81f72dcb
 def control_predictions(
     ratings: "Ratings",
     cases: Cases,
@@ -300,14 +305,13 @@ def control_predictions(
     settings: NetworkSettings = NetworkSettings(),
 ) -> dict[str, np.ndarray]:  # name -> float[n]
     "What does without a language model, learned from users outside the fold (ours)."
-    out, views, every = {}, genre_views(ratings, embedder), cross_cases(ratings, range(len(ratings.users)), lengths, (0, 1), seed, every_book=True)
-    fits = {"user mean": fit_user_mean, "user median": fit_user_median, "item mean": fit_item_mean, "item + user bias": fit_biases,
-            "item-kNN": fit_item_knn}
+    out, views, everybody = {}, genre_views(ratings, embedder), range(len(ratings.users))
+    every = cross_cases(ratings, everybody, lengths, (0, 1), seed, every_book=True)
     for f in parts:
         at = np.isin(cases.user, f.test)
         if not at.any(): continue
         c, learned = cases.at(at), seen(ratings, f.others)
-        found = {name: fit(learned).predict(c.known, c.known_rating, c.target) for name, fit in fits.items()}
+        found = {name: fit(learned).predict(c.known, c.known_rating, c.target) for name, fit in _FITS.items()}
         found["ridge on tastes"] = fit_transfer(ratings, f, views, every).predict(c)
         found |= {f"{name}, whole stars": whole(p) for name, p in found.items()}
         stars = fit_stars(ratings, f.others, every.of(f.others), settings=settings)
@@ -356,21 +360,31 @@ def cross_rows(
     for name, p in predicted.items():
         ok, control = np.isfinite(p), name in controls
         orders = "both orders" if ok.all() else "the order as it happened"
-        rows.append(figure(table, name, "MAE", mean_mae(cases.at(ok), p[ok]), control=control, note=f"mean over all lengths, {orders}; n is users"))
-        for h in (h for h in (5, 9, 13, 17) if (cases.h == h).any()):
+        rows.append(figure(table, name, "MAE", mean_mae(cases.at(ok), p[ok]), control=control,
+                           note=f"mean over all lengths, {orders}; n is users"))
+        every = np.unique(cases.h[ok]).tolist()
+        some = [h for h in (5, 9, 13, 17) if (cases.h == h).any()]
+        for where, h in [*((table, h) for h in some), *((curve, h) for h in every)]:
             at = ok & (cases.h == h)
-            rows.append(figure(table, name, f"MAE, {h} known", mean_mae(cases.at(at), p[at]), paper(name, h), control))
-        for h in np.unique(cases.h[ok]).tolist():
-            at = ok & (cases.h == h)
-            rows.append(figure(curve, name, f"MAE, {h} known", mean_mae(cases.at(at), p[at]), paper(name, h), control))
-        if name != "MAP": rows.append(figure(table, f"MAP - {name}", "MAE", mae_difference(cases.at(ok), predicted["MAP"][ok], p[ok]), note=f"paired by user, {orders}; below 0 where MAP errs less"))
+            rows.append(figure(where, name, f"MAE, {h} known", mean_mae(cases.at(at), p[at]), paper(name, h), control))
+        if name != "MAP":
+            rows.append(figure(table, f"MAP - {name}", "MAE", mae_difference(cases.at(ok), predicted["MAP"][ok], p[ok]),
+                               note=f"paired by user, {orders}; below 0 where MAP errs less"))
+    return rows + _paired_rows(cases, predicted, table)
+
+# %% ../../nbs/experiments/79g_map_cross.ipynb #4bf8c6d3
+def _paired_rows(cases: Cases, predicted: dict[str, np.ndarray], table: str) -> list[dict[str, Any]]:
+    "The networks against item-kNN, and the longest history against the shortest."
+    rows, knn = [], "item-kNN, whole stars"
     if STARS_OF_OTHERS in predicted:
-        best, knn = predicted[STARS_OF_OTHERS], "item-kNN, whole stars"
-        rows.append(figure(table, f"{STARS_OF_OTHERS} - {knn}", "MAE", mae_difference(cases, best, predicted[knn]),
+        apart = mae_difference(cases, predicted[STARS_OF_OTHERS], predicted[knn])
+        rows.append(figure(table, f"{STARS_OF_OTHERS} - {knn}", "MAE", apart,
                            note="paired by user; both in whole stars"))
     last, first = cases.h == cases.h.max(), cases.h == cases.h.min()
     for name in ("MAP", VANILLA, "ridge on tastes"):
-        rows.append(figure(table, f"{name}: longest - shortest history", "MAE", _slope(cases, predicted[name], first, last), note="paired by user; below 0 where more films help"))
+        rows.append(figure(table, f"{name}: longest - shortest history", "MAE",
+                           _slope(cases, predicted[name], first, last),
+                           note="paired by user; below 0 where more films help"))
     return rows
 
 # %% ../../nbs/experiments/79g_map_cross.ipynb #4bf8c6d3
@@ -386,19 +400,36 @@ def run_cross(
     seed: int = 0,
     size: CrossSize | None = None,       # other numbers than QUICK, FULL and (full, with ratings) AMAZON
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:  # rows; for `provenance`: models, encoder, data
-    "The cross-domain experiment (MAP §5.4): Tables 3 and 4, Figure 7. The paper's errors stand beside ours on Amazon's ratings only."
+    """The cross-domain experiment (MAP §5.4): Tables 3 and 4, Figure 7.
+    The paper's errors stand beside ours on Amazon's ratings only."""
     from memkit.core.embed import MiniLM, Remembered
     from memkit.core.local import LocalLM
-    s, model, embedder = size or (QUICK if not full else FULL if ratings is None else AMAZON), model or LocalLM.embedded(), Remembered(MiniLM(), keep=True)
     own = ratings is None
+    s = size or (QUICK if not full else FULL if own else AMAZON)
+    model, embedder = model or LocalLM.embedded(), Remembered(MiniLM(), keep=True)
     ratings = simulated_ratings(s.users, seed) if own else ratings
-    able = sorted((u for u in range(len(ratings.users)) if len(_films_and_books(ratings, u)[0])), key=lambda u: hash_of(f"scored {ratings.users[u]}"))
-    cases = cross_cases(ratings, sorted(able[:s.scored]), s.lengths, seed=seed)
+    cases = cross_cases(ratings, _scored(ratings, s.scored), s.lengths, seed=seed)
     parts = folds(ratings, tune=.4)
     asked = ask_cross(ratings, cases, parts, model, embedder, s.ks, progress)
-    predicted, plain = language_model_predictions(asked, parts), control_predictions(ratings, cases, parts, embedder, s.lengths, seed)
+    plain = control_predictions(ratings, cases, parts, embedder, s.lengths, seed)
     if own: plain["knows the simulator"] = decode(knows_simulator(ratings, cases, seed))
-    rows = cross_rows(cases, predicted | plain, [*plain, *CONTROLS, "no memory"], not ratings.name.startswith("Amazon"))
-    counts = [figure("Table 3" + (" (simulated raters)" if own else ""), f"k = {k} films shown", "users", int(len(set(cases.user[asked.k == k]))), note="chosen on other users") for k in s.ks]
-    texts = [f"{ratings.users[u]} {ratings.items.items[t].id} {r:g}" for u, t, r in zip(cases.user, cases.target, cases.truth)]
-    return rows + counts + cost_rows(ratings, asked, model, embedder), {"models": [model.name], "encoder": embedder.name, "data": {ratings.name: texts}}
+    predicted, of_amazon = language_model_predictions(asked, parts) | plain, ratings.name.startswith("Amazon")
+    rows = cross_rows(cases, predicted, [*plain, *CONTROLS, "no memory"], not of_amazon)
+    data = {ratings.name: _texts(ratings, cases)}
+    rows += [*(_shown_row(cases, asked, k, own) for k in s.ks), *cost_rows(ratings, asked, model, embedder)]
+    return rows, {"models": [model.name], "encoder": embedder.name, "data": data}
+
+# %% ../../nbs/experiments/79g_map_cross.ipynb #77c243db
+def _shown_row(cases: Cases, asked: Any, k: int, simulated: bool) -> dict[str, Any]:
+    return figure("Table 3" + " (simulated raters)"*simulated, f"k = {k} films shown", "users",
+                  len(set(cases.user[asked.k == k])), note="chosen on other users")
+
+def _scored(ratings: "Ratings", n: int) -> list[int]:
+    "Users with films and books, `n` of them by a hash."
+    able = (u for u in range(len(ratings.users)) if len(_films_and_books(ratings, u)[0]))
+    return sorted(sorted(able, key=lambda u: hash_of(f"scored {ratings.users[u]}"))[:n])
+
+def _texts(ratings: "Ratings", cases: Cases) -> list[str]:
+    "The ratings that were predicted, as text."
+    return [f"{ratings.users[u]} {ratings.items.items[t].id} {r:g}"
+            for u, t, r in zip(cases.user, cases.target, cases.truth)]

@@ -29,18 +29,29 @@ from ..maprec.update import labelled_updates
 if TYPE_CHECKING: from matplotlib.figure import Figure
 
 # %% ../../nbs/experiments/79m_map_figures.ipynb #32af5f5d
-def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]: return of_paper(published_result("map") if result is None else result, "map")
+def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    return of_paper(published_result("map") if result is None else result, "map")
 
 def figure_1(
     result: Mapping[str, Any] | None = None,  # from `run_map`; None: the run that travels with memkit
 ) -> PaperPicture:
-    "What memkit's MAP does with a message (MAP §4, Figure 1). The numbers are the settings' own. Raises `ValueError` for another paper's result."
+    """What memkit's MAP does with a message (MAP §4, Figure 1). The numbers are the settings' own.
+    Raises `ValueError` for another paper's result."""
     s, _ = MapSettings(), _run(result)
-    cards = [Card(key="m", row=0, span=4, title="Message", text="of one user", colour="navy"), Card(key="d", row=1, span=4, title="Detection", text="asks (A), tells (B), both, or neither (C), each with a probability"),
-             Card(key="b", row=2, title="B: update", text=f"reads ratings; from a share of {s.doubt:g} on", colour="orange"), Card(key="p", row=2, column=1, title="Profile", text="a row a rating, old ones kept", colour="orange"),
-             Card(key="a", row=2, column=2, title="A: retrieval", text=f"{s.recalled} ratings most like the target"), Card(key="c", row=2, column=3, title="C: talk", text=f"the last {s.rounds} rounds", colour="faint"),
-             Card(key="n", row=3, span=2, title="Reply", text="says what was noted, asks back where it looks like a slip", colour="navy"), Card(key="x", row=3, column=2, title="Predictor", text=f"a formula ranks {s.n} items", colour="navy"), Card(key="y", row=3, column=3, title="Model", text="talks; has no part in the ranking", colour="navy")]
-    arrows = [("m", "d", ""), ("d", "b", ""), ("d", "a", ""), ("d", "c", ""), ("b", "p", ""), ("p", "a", ""), ("b", "n", ""), ("a", "x", ""), ("c", "y", "")]
+    cards = [Card(key="m", row=0, span=4, title="Message", text="of one user", colour="navy"),
+             Card(key="d", row=1, span=4, title="Detection",
+                  text="asks (A), tells (B), both, or neither (C), each with a probability"),
+             Card(key="b", row=2, title="B: update", text=f"reads ratings; from a share of {s.doubt:g} on",
+                  colour="orange"),
+             Card(key="p", row=2, column=1, title="Profile", text="a row a rating, old ones kept", colour="orange"),
+             Card(key="a", row=2, column=2, title="A: retrieval", text=f"{s.recalled} ratings most like the target"),
+             Card(key="c", row=2, column=3, title="C: talk", text=f"the last {s.rounds} rounds", colour="faint"),
+             Card(key="n", row=3, span=2, title="Reply", colour="navy",
+                  text="says what was noted, asks back where it looks like a slip"),
+             Card(key="x", row=3, column=2, title="Predictor", text=f"a formula ranks {s.n} items", colour="navy"),
+             Card(key="y", row=3, column=3, title="Model", text="talks; has no part in the ranking", colour="navy")]
+    arrows = [("m", "d", ""), ("d", "b", ""), ("d", "a", ""), ("d", "c", ""), ("b", "p", ""),
+              ("p", "a", ""), ("b", "n", ""), ("a", "x", ""), ("c", "y", "")]
     return diagram("map, Figure 1", "A message is sorted, then rates, asks, or just talks.", cards, arrows, columns=4)
 
 # %% ../../nbs/experiments/79m_map_figures.ipynb #6ae0545e
@@ -102,7 +113,8 @@ def figure_3(
     return PaperPicture("map, Figure 3", f"{len(rated)} ratings of a made-up user, scored by the genres that they share with {title_line(target)}; the best {KEPT} are shown, later ones first among equals. {told}.", draw)
 
 # %% ../../nbs/experiments/79m_map_figures.ipynb #c26db834
-def _known(metric: str) -> int: return int(metric.removeprefix("MAE, ").removesuffix(" known")) if metric.endswith(" known") else 0
+def _known(metric: str) -> int:
+    return int(metric.removeprefix("MAE, ").removesuffix(" known")) if metric.endswith(" known") else 0
 
 def curve(
     rows: Mapping[tuple[str, str], Mapping[str, Any]],
@@ -117,39 +129,62 @@ def _bands(axes: Any, rows: Mapping[tuple[str, str], Mapping[str, Any]], name: s
     if at: axes.fill_between(list(at), *zip(*at.values()), color=colour, alpha=.12, linewidth=0)
 
 def _ends(curves: Mapping[str, Mapping[int, float]]) -> str:
-    return "; ".join(f"{name}: {number(at[min(at)])} with {min(at)} known, {number(at[max(at)])} with {max(at)}" for name, at in curves.items() if at)
+    ends = [(name, at, min(at), max(at)) for name, at in curves.items() if at]
+    return "; ".join(f"{name}: {number(at[a])} with {a} known, {number(at[b])} with {b}" for name, at, a, b in ends)
 
 # whole history: the language model reads all; ours: numbers alone; reader: a probe of the model's states
-_SIX = {"whole history": ("orange", "--"), "user median": ("faint", ":"), "ours": ("navy", "-."), "reader": ("deep", "-")}   # the model reads all; a median; numbers alone; a probe of the model's states
-
-_LEGEND_6 = ("Whole history: the language model reads all ratings, calibrated. Memory by genres: it reads those chosen. "
-             "User median: of the known ratings. Ours: networks over others' ratings, no language model. Reader: a network over the model's states. "
-             "Bands: 95 % of samples of users.")
+# the model reads all; a median; numbers alone; a probe of the model's states
+_SIX = {"whole history": ("orange", "--"), "user median": ("faint", ":"), "ours": ("navy", "-."),
+        "reader": ("deep", "-")}
 
 # %% ../../nbs/experiments/79m_map_figures.ipynb #df897655
+_LEGEND_6 = ("Whole history: the language model reads all ratings, calibrated. Memory by genres: "
+             "it reads those chosen. "
+             "User median: of the known ratings. Ours: networks over others' ratings, no language model. "
+             "Reader: a network over the model's states. "
+             "Bands: 95 % of samples of users.")
+
+# %% ../../nbs/experiments/79m_map_figures.ipynb #6f0c1e55
+def _xy(at: Mapping[int, float]) -> tuple[list[int], list[float]]: return list(at), list(at.values())
+
+def _finished(figure: "Figure", axes, x: str, columns: int = 2) -> "Figure":
+    "With its axes named, and a legend."
+    axes.set(xlabel=x, ylabel="mean absolute error, stars", xticks=range(1, 19, 2))
+    axes.grid(axis="y")
+    legend_below(figure, axes, columns)
+    return figure
+
+def _vanilla(axes, x: Sequence[int], y: Sequence[float], c: Mapping[str, str]):
+    "The paper's points of its vanilla."
+    axes.plot(x, y, "^", markerfacecolor=c["paper"], markeredgecolor=c["ink"], markeredgewidth=1.6, markersize=8,
+              label="the paper's vanilla")
+
+# %% ../../nbs/experiments/79m_map_figures.ipynb #3fe5a675
 def figure_6(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
-    "The error by ratings known, within films; the paper's two rows as marks (MAP Figure 6). Raises `ValueError` for a result without it."
+    """The error by ratings known, within films; the paper's two rows as marks (MAP Figure 6).
+    Raises `ValueError` for a result without it."""
     r = _run(result)
     rows, firsts = rows_of(r, "Figure 6"), rows_of(r, "Table 1")
     curves = {name: curve(rows, name) for name in _SIX}
     memory = {_known(m): v for (row, m), v in firsts.items() if row == "MAP, calibrated" and _known(m)}
-    alt = f"Mean absolute error of foretold stars by ratings known. {_ends(curves)}. A memory by genres: " + ", ".join(f"{number(v['ours'])} with {h}" for h, v in memory.items())
+    by_genres = ", ".join(f"{number(v['ours'])} with {h}" for h, v in memory.items())
+    alt = f"Mean absolute error of predicted stars by ratings known. {_ends(curves)}. A memory by genres: {by_genres}"
     printed = "; ".join(f"{name} " + ", ".join(f"{v:g}" for v in values) for name, values in TABLE_1.items())
     def draw(c: Mapping[str, str]) -> "Figure":
         figure = sheet(4.4)
         axes = figure.subplots()
         for name, (colour, _) in _SIX.items(): _bands(axes, rows, name, c[colour])
-        for name, (colour, dash) in _SIX.items(): axes.plot(list(curves[name]), list(curves[name].values()), color=c[colour], linestyle=dash, linewidth=2, label=name)
-        axes.plot(list(memory), [v["ours"] for v in memory.values()], "o", color=c["blue"], markeredgecolor=c["ink"], markersize=8, label="memory by genres")
-        axes.plot(LENGTHS, TABLE_1["vanilla"], "^", markerfacecolor=c["paper"], markeredgecolor=c["ink"], markeredgewidth=1.6, markersize=8, label="the paper's vanilla")
+        for name, (colour, dash) in _SIX.items():
+            axes.plot(*_xy(curves[name]), color=c[colour], linestyle=dash, linewidth=2, label=name)
+        axes.plot(list(memory), [v["ours"] for v in memory.values()], "o", color=c["blue"], markeredgecolor=c["ink"],
+                  markersize=8, label="memory by genres")
+        _vanilla(axes, LENGTHS, TABLE_1["vanilla"], c)
         papers_mark(axes, LENGTHS, TABLE_1["MAP"], c, "the paper's MAP")
-        axes.set(xlabel="ratings known", ylabel="mean absolute error, stars", xticks=range(1, 19, 2))
-        axes.grid(axis="y")
-        legend_below(figure, axes, 3)
-        return figure
-    return PaperPicture("map, Figure 6", f"{alt}. {_LEGEND_6} Printed in the paper at {', '.join(map(str, LENGTHS))} known: {printed}.", draw)
+        return _finished(figure, axes, "ratings known", 3)
+    at = ", ".join(map(str, LENGTHS))
+    return PaperPicture("map, Figure 6", f"{alt}. {_LEGEND_6} Printed in the paper at {at} known: {printed}.", draw)
 
 # %% ../../nbs/experiments/79m_map_figures.ipynb #bc85875b
 def smoothed(
@@ -159,37 +194,47 @@ def smoothed(
     v = np.pad(np.asarray(values, dtype=float), 1, mode="edge")
     return (v[:-2] + 2*v[1:-1] + v[2:])/4
 
-_SEVEN = {"MAP": ("blue", "-", "o"), VANILLA: ("orange", "--", "s"), LINES: ("navy", "-.", "v"), "user median": ("faint", ":", "x"), "ridge on tastes": ("deep", "-", "^"), "knows the simulator": ("red", ":", "d")}
+_SEVEN = {"MAP": ("blue", "-", "o"), VANILLA: ("orange", "--", "s"), LINES: ("navy", "-.", "v"),
+          "user median": ("faint", ":", "x"), "ridge on tastes": ("deep", "-", "^"),
+          "knows the simulator": ("red", ":", "d")}
 
 # %% ../../nbs/experiments/79m_map_figures.ipynb #8b33ea7e
-_LEGEND_7 = ("Points are measured, lines are smoothed (weights 1, 2, 1 over neighbouring lengths); bands are 95 % of samples of users. "
-             "MAP: the model reads a memory of films. Vanilla: a flat conversation. Ridge on tastes: a formula over genres.")
+_LEGEND_7 = ("Points are measured, lines are smoothed (weights 1, 2, 1 over neighbouring lengths); "
+             "bands are 95 % of samples of users. MAP: the model reads a memory of films. "
+             "Vanilla: a flat conversation. Ridge on tastes: a formula over genres.")
+_SIMULATED = "simulated raters; the paper's marks are of Amazon's, so heights can't be compared"
+
+def _printed() -> str:
+    "The paper's numbers, in words."
+    points = {name: ", ".join(f"{v:g} at {h}" for h, v in PAPER_MAE[name].items()) for name in (VANILLA, "MAP")}
+    return "; ".join(f"{name} {at}" for name, at in points.items())
 
 # %% ../../nbs/experiments/79m_map_figures.ipynb #11c1102d
 def figure_7(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
-    "A book's error by films known: points as measured, lines smoothed (MAP Figure 7). Raises `ValueError` for a result without it."
+    """A book's error by films known: points as measured, lines smoothed (MAP Figure 7).
+    Raises `ValueError` for a result without it."""
     r = _run(result)
     rows, simulated = rows_of(r, "Figure 7"), any(x["table"].startswith("Figure 7 (sim") for x in r["rows"])
     curves = {name: at for name in _SEVEN if (at := curve(rows, name))}
-    where = "simulated raters; the paper's marks are of Amazon's, so heights can't be compared" if simulated else "Amazon's raters"
-    printed = "; ".join(f"{name} " + ", ".join(f"{v:g} at {h}" for h, v in PAPER_MAE[name].items()) for name in (VANILLA, "MAP"))
+    where = _SIMULATED if simulated else "Amazon's raters"
     def draw(c: Mapping[str, str]) -> "Figure":
         figure = sheet(4.6)
         axes = figure.subplots()
         for name, at in curves.items():
             colour, dash, mark = _SEVEN[name]
             _bands(axes, rows, name, c[colour])
-            axes.plot(list(at), list(at.values()), mark, color=c[colour], markeredgecolor=c["ink"] if mark != "x" else c[colour], markeredgewidth=.5, markersize=5)
-            axes.plot(list(at), smoothed(list(at.values())), color=c[colour], linestyle=dash, linewidth=2, marker=mark, markevery=[0], markersize=5, label=name + " (control)"*any(v["control"] for (n, _), v in rows.items() if n == name))
-        axes.plot(list(PAPER_MAE[VANILLA]), list(PAPER_MAE[VANILLA].values()), "^", markerfacecolor=c["paper"], markeredgecolor=c["ink"], markeredgewidth=1.6, markersize=8, label="the paper's vanilla")
-        papers_mark(axes, list(PAPER_MAE["MAP"]), list(PAPER_MAE["MAP"].values()), c, "the paper's MAP")
-        axes.set(xlabel="films known", ylabel="mean absolute error, stars", xticks=range(1, 19, 2))
-        axes.grid(axis="y")
-        legend_below(figure, axes)
-        return figure
-    return PaperPicture("map, Figure 7", f"Mean absolute error of a book's foretold stars by films known: {where}. {_ends(curves)}. {_LEGEND_7} Printed in the paper: {printed}.", draw)
+            edge = c[colour if mark == "x" else "ink"]
+            control = any(v["control"] for (n, _), v in rows.items() if n == name)
+            axes.plot(*_xy(at), mark, color=c[colour], markeredgecolor=edge, markeredgewidth=.5, markersize=5)
+            axes.plot(list(at), smoothed(list(at.values())), color=c[colour], linestyle=dash, linewidth=2, marker=mark,
+                      markevery=[0], markersize=5, label=name + " (control)"*control)
+        _vanilla(axes, *_xy(PAPER_MAE[VANILLA]), c)
+        papers_mark(axes, *_xy(PAPER_MAE["MAP"]), c, "the paper's MAP")
+        return _finished(figure, axes, "films known")
+    alt = f"Mean absolute error of a book's predicted stars by films known: {where}. {_ends(curves)}. {_LEGEND_7}"
+    return PaperPicture("map, Figure 7", f"{alt} Printed in the paper: {_printed()}.", draw)
 
 # %% ../../nbs/experiments/79m_map_figures.ipynb #79a76a3d
 _LENGTHS = {"MAE, 5 known": "5 known", "MAE, 9 known": "9 known", "MAE, 13 known": "13 known", "MAE, 17 known": "17 known"}

@@ -28,19 +28,32 @@ from ..reading.examples import alike, hands_of, voices
 from ..reading.titles import title_key
 
 # %% ../../nbs/experiments/79n_map_requests.ipynb #31cd3737
-GENRE_OF = {"comedy": "Comedy", "comedies": "Comedy", "humour": "Comedy", "sitcom": "Comedy", "farce": "Comedy", "romantic comedy": "Comedy", "rom com": "Comedy",
-            "black humour": "Comedy", "stand-up comedy": "Comedy", "crime": "Crime", "gangster": "Crime", "thriller": "Thriller", "horror": "Horror", "western": "Western", "westerns": "Western",
-            "animation": "Animation", "animated": "Animation", "cartoon": "Animation", "anime": "Animation", "documentary": "Documentary", "romance": "Romance", "history": "History", "historical": "History",
-            "period drama": "History", "costume drama": "History", "period": "History", "science fiction": "Sci-Fi", "sci-fi": "Sci-Fi", "hard science fiction": "Sci-Fi", "musical": "Musical", "musicals": "Musical",
-            "mystery": "Mystery", "murder mystery": "Mystery", "detective": "Mystery", "poetry": "Poetry", "fantasy": "Fantasy", "war": "War", "drama": "Drama", "action": "Action", "adventure": "Adventure",
-            "nonfiction": "Non-fiction", "non-fiction": "Non-fiction", "biography": "Biography", "jazz": "Jazz", "classical": "Classical", "country": "Country", "folk": "Folk", "metal": "Metal",
-            "rock": "Rock", "reggae": "Reggae", "rap": "Hip-hop", "hip-hop": "Hip-hop", "pop": "Pop", "soul": "Soul", "electronic": "Electronic", "strategy": "Strategy", "puzzle": "Puzzle", "sport": "Sport", "sports": "Sport",
-            "thrillers": "Thriller", "scary": "Horror", "synth": "Electronic", "drum and bass": "Electronic", "heist": "Crime", "true crime": "Crime"}
-LANDS = {"american": ("USA",), "hollywood": ("USA",), "british": ("UK",), "english": ("UK",), "french": ("France",), "german": ("Germany", "West Germany"), "italian": ("Italy",), "spanish": ("Spain",),
-         "japanese": ("Japan",), "korean": ("South Korea",), "k-drama": ("South Korea",), "indian": ("India",), "bollywood": ("India",), "nollywood": ("Nigeria",), "russian": ("Russia", "USSR", "Soviet Union"),
-         "polish": ("Poland",), "danish": ("Denmark",), "swedish": ("Sweden",), "norwegian": ("Norway",), "irish": ("Ireland",), "australian": ("Australia",), "mexican": ("Mexico",)}
-_FIT = {"child": ("children", "family"), "family": ("children", "family"), "teen": ("children", "family", "teens"), "teenager": ("children", "family", "teens")}
-_LENGTHS = {"under 90 minutes": 90, "under two hours": 120, "under 100 minutes": 100, "under an hour": 60, "under 2 hours": 120, "under 200 pages": 200, "under 250 pages": 250, "under 300 pages": 300}
+GENRE_OF = {"comedy": "Comedy", "comedies": "Comedy", "humour": "Comedy", "sitcom": "Comedy", "farce": "Comedy",
+            "romantic comedy": "Comedy", "rom com": "Comedy",
+            "black humour": "Comedy", "stand-up comedy": "Comedy", "crime": "Crime", "gangster": "Crime",
+            "thriller": "Thriller", "horror": "Horror", "western": "Western", "westerns": "Western",
+            "animation": "Animation", "animated": "Animation", "cartoon": "Animation", "anime": "Animation",
+            "documentary": "Documentary", "romance": "Romance", "history": "History", "historical": "History",
+            "period drama": "History", "costume drama": "History", "period": "History", "science fiction": "Sci-Fi",
+            "sci-fi": "Sci-Fi", "hard science fiction": "Sci-Fi", "musical": "Musical", "musicals": "Musical",
+            "mystery": "Mystery", "murder mystery": "Mystery", "detective": "Mystery", "poetry": "Poetry",
+            "fantasy": "Fantasy", "war": "War", "drama": "Drama", "action": "Action", "adventure": "Adventure",
+            "nonfiction": "Non-fiction", "non-fiction": "Non-fiction", "biography": "Biography", "jazz": "Jazz",
+            "classical": "Classical", "country": "Country", "folk": "Folk", "metal": "Metal",
+            "rock": "Rock", "reggae": "Reggae", "rap": "Hip-hop", "hip-hop": "Hip-hop", "pop": "Pop", "soul": "Soul",
+            "electronic": "Electronic", "strategy": "Strategy", "puzzle": "Puzzle", "sport": "Sport", "sports": "Sport",
+            "thrillers": "Thriller", "scary": "Horror", "synth": "Electronic", "drum and bass": "Electronic",
+            "heist": "Crime", "true crime": "Crime"}
+LANDS = {"american": ("USA",), "hollywood": ("USA",), "british": ("UK",), "english": ("UK",), "french": ("France",),
+         "german": ("Germany", "West Germany"), "italian": ("Italy",), "spanish": ("Spain",),
+         "japanese": ("Japan",), "korean": ("South Korea",), "k-drama": ("South Korea",), "indian": ("India",),
+         "bollywood": ("India",), "nollywood": ("Nigeria",), "russian": ("Russia", "USSR", "Soviet Union"),
+         "polish": ("Poland",), "danish": ("Denmark",), "swedish": ("Sweden",), "norwegian": ("Norway",),
+         "irish": ("Ireland",), "australian": ("Australia",), "mexican": ("Mexico",)}
+_FIT = {"child": ("children", "family"), "family": ("children", "family"), "teen": ("children", "family", "teens"),
+        "teenager": ("children", "family", "teens")}
+_LENGTHS = {"under 90 minutes": 90, "under two hours": 120, "under 100 minutes": 100, "under an hour": 60,
+            "under 2 hours": 120, "under 200 pages": 200, "under 250 pages": 250, "under 300 pages": 300}
 
 # %% ../../nbs/experiments/79n_map_requests.ipynb #ddc19791
 @dataclass(frozen=True)
@@ -53,7 +66,8 @@ class Answered:
 def _mentions(said: str, label: str) -> bool:
     "Does the answer name what the label is about?"
     said = said.replace("-", "")
-    words = [w for w in re.findall(r"[^\W_]{3,}", folded(label).replace("-", "")) if w not in ("the", "and", "for", "with", "not", "very")]
+    words = [w for w in re.findall(r"[^\W_]{3,}", folded(label).replace("-", "")) if w not
+             in ("the", "and", "for", "with", "not", "very")]
     return any(w[:max(4, len(w) - 2)] in said for w in words)
 
 def _each(answered: Answered, fits: Callable[[Item], bool], label: str) -> bool:
@@ -112,17 +126,20 @@ def obeyed(
         fits = all(i.year and first <= i.year <= last for i in a.listed)
         out.append(("years", bool(a.listed) and fits or bool(re.search(r"nothing from \d{4}", a.said))))
     out += [("genres", genre_obeyed(a, g)) for g in request["genres"]]
-    if request["people"]:
-        named = any(_mentions(a.said, p) for p in request["people"])
-        each = all(any(_person(p, i) for p in request["people"]) for i in a.listed)
-        out.append(("people", bool(a.listed) and each or named))
-    if request["audience"] in _FIT: out.append(("audience", all(i.audience in _FIT[request["audience"]] for i in a.listed)))
+    if request["people"]: out.append(("people", _people_obeyed(a, request["people"])))
+    if request["audience"] in _FIT:
+        out.append(("audience", all(i.audience in _FIT[request["audience"]] for i in a.listed)))
     out += [("like", any(alike(t, i.title) >= .8 for i in a.like) or _mentions(a.said, t)) for t in request["like"]]
     out += [("not", refusal_obeyed(a, t, catalogue, titles)) for t in request["not"]]
-    for t in request["traits"]:
-        most = _LENGTHS.get(t)
-        if most: out.append(("length", _each(a, lambda i: bool(i.length and i.length <= most), "minutes pages seasons hours")))
-    return out
+    return out + [("length", _short(a, _LENGTHS[t])) for t in request["traits"] if t in _LENGTHS]
+
+# %% ../../nbs/experiments/79n_map_requests.ipynb #f3ca55d6
+def _people_obeyed(a: Answered, people: Sequence[str]) -> bool:
+    named = any(_mentions(a.said, p) for p in people)
+    return bool(a.listed) and all(any(_person(p, i) for p in people) for i in a.listed) or named
+
+def _short(a: Answered, most: int) -> bool:
+    return _each(a, lambda i: bool(i.length and i.length <= most), "minutes pages seasons hours")
 
 # %% ../../nbs/experiments/79n_map_requests.ipynb #d6fbf233
 def answered_by(assistant, user: str, text: str) -> Answered:
@@ -144,16 +161,23 @@ def request_items(
         a = answered_by(assistant, f"{r['hand']}{n}", r["text"])
         domain = DOMAIN_NAMES.get(r["request"]["domain"], r["request"]["domain"])
         there = domain is None or domain in assistant.catalogue.domains
-        out.append({"hand": r["hand"], "id": r["id"], "text": r["text"], "request": r["request"], "found": [i.title for i in a.listed],
-                    "said": a.said, "kept": obeyed(r["request"], a, assistant.catalogue, titles), "listed": bool(a.listed) if there else None})
+        out.append({"hand": r["hand"], "id": r["id"], "text": r["text"], "request": r["request"],
+                    "found": [i.title for i in a.listed],
+                    "said": a.said, "kept": obeyed(r["request"], a, assistant.catalogue, titles),
+                    "listed": bool(a.listed) if there else None})
     return out
 
 # %% ../../nbs/experiments/79n_map_requests.ipynb #69c33d07
-TOLD = ("{t}: {n} stars", "I watched {t} last night, {n} out of 5", "I've already seen {t}", "Put {t} on my list", "I'd give {t} a {n}")
-ASKED = ("Recommend me a film", "What should I read next?", "Something like {t}, please", "Three funny films from the 90s", "Any good series?", "Something else?",
-         "a game for the weekend, nothing scary", "Suggest a book by {p}", "anything with {p} in it?", "two albums, please", "a podcast, but no true crime")
-WITH_CHILD = ("Recommend a film for my {a} year old {w}", "What can I watch with my {w}? She is {a} years old.", "a book for a {a}-year-old", "a game my {w} can play, he's {a} years old",
-              "my {w} is staying over, aged {a} years old. Which film?", "Something scary for my {a} year old {w}, please", "A film with {p} for my little {w}, {a} years old")
+TOLD = ("{t}: {n} stars", "I watched {t} last night, {n} out of 5", "I've already seen {t}", "Put {t} on my list",
+        "I'd give {t} a {n}")
+ASKED = ("Recommend me a film", "What should I read next?", "Something like {t}, please",
+         "Three funny films from the 90s", "Any good series?", "Something else?",
+         "a game for the weekend, nothing scary", "Suggest a book by {p}", "anything with {p} in it?",
+         "two albums, please", "a podcast, but no true crime")
+WITH_CHILD = ("Recommend a film for my {a} year old {w}", "What can I watch with my {w}? She is {a} years old.",
+              "a book for a {a}-year-old", "a game my {w} can play, he's {a} years old",
+              "my {w} is staying over, aged {a} years old. Which film?",
+              "Something scary for my {a} year old {w}, please", "A film with {p} for my little {w}, {a} years old")
 
 def random_message(rng: random.Random, items: Sequence[Item], requests: Sequence[str]) -> tuple[str, bool]:
     "A message, and whether it names a child."
@@ -161,7 +185,8 @@ def random_message(rng: random.Random, items: Sequence[Item], requests: Sequence
     pool = WITH_CHILD if child else rng.choice((TOLD, ASKED, requests))
     t = f"{item.title} ({item.year})" if item.year else item.title
     who = rng.choice(item.names or ("Tom Hanks",))
-    fill = {"t": t, "n": rng.randint(1, 5), "p": who, "a": rng.randint(3, 11), "w": rng.choice(("niece", "nephew", "son", "daughter", "grandson"))}
+    fill = {"t": t, "n": rng.randint(1, 5), "p": who, "a": rng.randint(3, 11),
+            "w": rng.choice(("niece", "nephew", "son", "daughter", "grandson"))}
     text = rng.choice(pool)
     return (text if pool is requests else text.format(**fill)), child
 
@@ -183,8 +208,10 @@ def sweep(
         mine = {key_of(i) for i in (*known, *not_to_offer(assistant.store, user))}
         found = assistant.chat(user, text).extra.get("found")
         listed = [r.item for r in found.items] if found else []
-        out.append({"listed": len(listed), "seen": sum(key_of(i) in mine for i in listed), "invented": sum(i.id not in assistant.catalogue for i in listed),
-                    "unfit": sum(i.audience not in _FIT["child"] for i in listed) if child else 0, "child": child, "text": text})
+        out.append({"listed": len(listed), "seen": sum(key_of(i) in mine for i in listed),
+                    "invented": sum(i.id not in assistant.catalogue for i in listed),
+                    "unfit": sum(i.audience not in _FIT["child"] for i in listed) if child else 0, "child": child,
+                    "text": text})
     return out
 
 # %% ../../nbs/experiments/79n_map_requests.ipynb #1a1da324
@@ -205,7 +232,8 @@ def sweep_rows(turns: Sequence[Mapping]) -> list[dict[str, Any]]:
     "How many items of random lists were seen, invented, or unfit for a child."
     n, kids = sum(t["listed"] for t in turns), sum(t["listed"] for t in turns if t["child"])
     rows = [figure("Random turns", "all", "turns", len(turns)), figure("Random turns", "all", "items listed", n)]
-    return rows + [figure("Random turns", "all", f"{what} items", share(sum(t[what] for t in turns), max(1, kids if what == "unfit" else n)))
+    return rows + [figure("Random turns", "all", f"{what} items", share(sum(t[what] for t in turns),
+                                                                        max(1, kids if what == "unfit" else n)))
                    for what in ("seen", "invented", "unfit")]
 
 # %% ../../nbs/experiments/79n_map_requests.ipynb #931259e6
@@ -218,7 +246,8 @@ def run_map_requests(
     from memkit.maprec import open_map
     from memkit.maprec.assistant import MapSettings
     started, chosen = utc_now(), list(hands or (hands_of(sealed=True) if full else ["k"]))
-    with open_map(MemoryStore(":memory:"), ScriptedLM(lambda messages: "I see."), settings=MapSettings(ask_model=False)) as a:
+    with open_map(MemoryStore(":memory:"), ScriptedLM(lambda messages: "I see."),
+                  settings=MapSettings(ask_model=False)) as a:
         rows = request_items(chosen, a)
         turns = sweep(a, 1000 if full else 100)
     kind = "sealed" if set(chosen) <= set(hands_of(sealed=True)) else "open"

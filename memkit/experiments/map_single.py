@@ -170,7 +170,8 @@ def mae_rows(
     "Mean absolute error over all lengths asked, and at the paper's (MAP Table 1); n is users."
     out = [figure(table, row, "MAE", mean_mae(cases, predicted), control=control, note=note)]
     printed = dict(zip(LENGTHS, paper))
-    return out + [figure(table, row, f"MAE, {h} known", mean_mae(cases.at(at), predicted[at]), paper=printed.get(h), control=control, note=note)
+    return out + [figure(table, row, f"MAE, {h} known", mean_mae(cases.at(at), predicted[at]), paper=printed.get(h),
+                         control=control, note=note)
                   for h in LENGTHS if (at := cases.h == h).any()]
 
 # %% ../../nbs/experiments/79j_map_single.ipynb #95357357
@@ -190,7 +191,8 @@ def against(
     table: str = "Table 1",
 ) -> list[dict[str, Any]]:
     "How far `a` errs beyond each of the others, on the same cases (ours); below 0 where it errs less."
-    return [figure(table, f"{row} - {name}", "MAE", mae_difference(cases, a, b), note="paired by user") for name, b in others.items()]
+    return [figure(table, f"{row} - {name}", "MAE", mae_difference(cases, a, b), note="paired by user") for name, b
+            in others.items()]
 
 # %% ../../nbs/experiments/79j_map_single.ipynb #858ec2a5
 def prompt_cost(

@@ -46,7 +46,8 @@ _SAID = {"seen": "seen", "wish": "wanted", "refused": "not to be offered", _OFF:
 def _add(store: "MemoryStore", user: str, kind: str, item: Item, turns: Iterable[str], old: Memory | None) -> Memory:
     fields: dict[str, Any] = {"id": item.id, "title": item.title, "year": item.year, "domain": item.domain,
                               "genres": list(item.genres)}
-    new = store.add(user, f"{named(item)}: {_SAID[kind]}", [0.], f"{kind}:{item.domain}", turns=tuple(turns), encoder=LIST,
+    new = store.add(user, f"{named(item)}: {_SAID[kind]}", [0.], f"{kind}:{item.domain}", turns=tuple(turns),
+                    encoder=LIST,
                     meta={"item": fields}, reason="told")
     if old: store.supersede(user, old.id, new.id, "told otherwise")
     return new
@@ -65,7 +66,9 @@ def note(
         if old and old.kind.partition(":")[0] == kind: return old
         return _add(store, user, kind, item, turns, old)
 
-def _is(m: Memory, item: Item) -> bool: return (m.meta["item"]["domain"], m.meta["item"]["id"]) == (item.domain, item.id)
+# %% ../../nbs/maprec/58d_lists.ipynb #77675345
+def _is(m: Memory, item: Item) -> bool:
+    return (m.meta["item"]["domain"], m.meta["item"]["id"]) == (item.domain, item.id)
 
 # %% ../../nbs/maprec/58d_lists.ipynb #d6c4a182
 def take_off(

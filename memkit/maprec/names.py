@@ -35,7 +35,8 @@ CALLED = {"coen brothers": ("Joel Coen", "Ethan Coen"), "coens": ("Joel Coen", "
           "jimmy stewart": ("James Stewart",), "bob de niro": ("Robert De Niro",), "tolkien": ("J. R. R. Tolkien",),
           "powell and pressburger": ("Michael Powell", "Emeric Pressburger"), "wachowskis": ("Lana Wachowski",)}
 _PARTICLES = frozenset("de del della di da van von der den la le du dos al el st ten ter".split())
-_NO_NAMES = frozenset("junior jr sr brothers band orchestra quartet group various team studio studios games music".split())
+_NO_NAMES = frozenset("junior jr sr brothers band orchestra "
+                      "quartet group various team studio studios games music".split())
 
 @dataclass(frozen=True)
 class Named:
@@ -102,7 +103,8 @@ def find_people(
             out.append(Named(start, end, text[start:end], found[1]))
         i += found[0] if found else 1
     return sorted([*out, *_strangers(text, out)], key=lambda n: n.start)
-_BEFORE = frozenset("my our his her their your niece nephew daughter son sister brother aunt auntie uncle friend".split())
+_BEFORE = frozenset("my our his her their your niece nephew "
+                    "daughter son sister brother aunt auntie uncle friend".split())
 
 # %% ../../nbs/maprec/53i_names.ipynb #124fb438
 def _known(people: People, text: str, tokens: Sequence[tuple[int, int, str]]) -> tuple[str, ...]:
@@ -136,29 +138,47 @@ def _strangers(text: str, known: Sequence[Named]) -> list[Named]:
     for m in _NAME.finditer(text):
         words = folded(m[0]).replace("-", " ").split()
         if any(w in common_words() for w in words) or m.start() == 0: continue
-        if not any(m.start() < n.end and n.start < m.end() for n in known): out.append(Named(m.start(), m.end(), m[0], ()))
+        if not any(m.start() < n.end and n.start < m.end() for n in known):
+            out.append(Named(m.start(), m.end(), m[0], ()))
     return out
 
 # %% ../../nbs/maprec/53i_names.ipynb #9b259dbc
 _NORDIC = ("Sweden", "Denmark", "Norway", "Finland", "Iceland")
-_AFRICA = ("Nigeria", "Senegal", "Mali", "South Africa", "Kenya", "Egypt", "Tunisia", "Ghana", "Algeria", "Morocco", "Ethiopia",
+_AFRICA = ("Nigeria", "Senegal", "Mali", "South Africa", "Kenya", "Egypt", "Tunisia", "Ghana", "Algeria", "Morocco",
+           "Ethiopia",
            "Mauritania", "Cameroon", "Burkina Faso", "Chad", "Congo", "Cape Verde", "Zimbabwe", "Botswana", "Lesotho")
 _LATIN = ("Argentina", "Brazil", "Chile", "Colombia", "Mexico", "Peru", "Cuba", "Uruguay", "Guatemala", "Venezuela")
-COUNTRIES = {"american|hollywood|u\\.s\\.": ("USA",), "british|englishm[ae]n|uk|scottish|welsh|english (?=comed|film|series|detective|novel)": ("UK",),
-    "irish": ("Ireland",), "canadian": ("Canada",), "australian|aussie": ("Australia",), "new zealand|kiwi": ("New Zealand",),
-    "french": ("France",), "german": ("Germany", "West Germany", "East Germany"), "austrian": ("Austria", "Austria-Hungary"),
-    "swiss": ("Switzerland",), "dutch": ("Netherlands",), "belgian": ("Belgium",), "italian": ("Italy",), "spanish": ("Spain",),
-    "portuguese": ("Portugal",), "greek": ("Greece",), "turkish": ("Turkey",), "polish": ("Poland",), "hungarian": ("Hungary",),
-    "czech|slovak|czechoslovak": ("Czechoslovakia", "Czech Republic", "Slovakia"), "romanian": ("Romania",), "ukrainian": ("Ukraine",),
-    "russian|soviet": ("Russia", "USSR", "Soviet Union"), "swedish": ("Sweden",), "danish": ("Denmark",), "norwegian": ("Norway",),
-    "finnish": ("Finland",), "icelandic": ("Iceland",), "scandi|scandinavians?|nordics?": _NORDIC, "japanese|anime|manga": ("Japan",),
-    "korean|k-?dramas?|k-?pop": ("South Korea",), "chinese|mandarin": ("China", "Hong Kong", "Taiwan"), "hong kong|cantonese": ("Hong Kong",),
-    "taiwanese": ("Taiwan",), "thai": ("Thailand",), "vietnamese": ("Vietnam",), "filipino|tagalog|pinoy": ("Philippines",),
-    "indian|bollywood|hindi|tamil|telugu|malayalam|bengali|kannada|marathi|punjabi|kollywood": ("India",), "pakistani|urdu": ("Pakistan",),
-    "iranian|persian": ("Iran",), "israeli": ("Israel",), "lebanese": ("Lebanon",), "egyptian": ("Egypt",), "nigerian|nollywood": ("Nigeria",),
-    "south african": ("South Africa",), "kenyan": ("Kenya",), "senegalese": ("Senegal",), "malian": ("Mali",), "africans?": _AFRICA,
+COUNTRIES = {"american|hollywood|u\\.s\\.": ("USA",),
+             "british|englishm[ae]n|uk|scottish|welsh|english (?=comed|film|series|detective|novel)": ("UK",),
+    "irish": ("Ireland",), "canadian": ("Canada",), "australian|aussie": ("Australia",),
+    "new zealand|kiwi": ("New Zealand",),
+    "french": ("France",), "german": ("Germany", "West Germany", "East Germany"),
+    "austrian": ("Austria", "Austria-Hungary"),
+    "swiss": ("Switzerland",), "dutch": ("Netherlands",), "belgian": ("Belgium",), "italian": ("Italy",),
+    "spanish": ("Spain",),
+    "portuguese": ("Portugal",), "greek": ("Greece",), "turkish": ("Turkey",), "polish": ("Poland",),
+    "hungarian": ("Hungary",),
+    "czech|slovak|czechoslovak": ("Czechoslovakia", "Czech Republic", "Slovakia"), "romanian": ("Romania",),
+    "ukrainian": ("Ukraine",),
+    "russian|soviet": ("Russia", "USSR", "Soviet Union"), "swedish": ("Sweden",), "danish": ("Denmark",),
+    "norwegian": ("Norway",),
+    "finnish": ("Finland",), "icelandic": ("Iceland",), "scandi|scandinavians?|nordics?": _NORDIC,
+    "japanese|anime|manga": ("Japan",),
+    "korean|k-?dramas?|k-?pop": ("South Korea",), "chinese|mandarin": ("China", "Hong Kong", "Taiwan"),
+    "hong kong|cantonese": ("Hong Kong",),
+    "taiwanese": ("Taiwan",), "thai": ("Thailand",), "vietnamese": ("Vietnam",),
+    "filipino|tagalog|pinoy": ("Philippines",),
+    "indian|bollywood|hindi|tamil|telugu|malayalam|bengali|kannada|marathi|punjabi|kollywood": ("India",),
+    "pakistani|urdu": ("Pakistan",),
+    "iranian|persian": ("Iran",), "israeli": ("Israel",), "lebanese": ("Lebanon",), "egyptian": ("Egypt",),
+    "nigerian|nollywood": ("Nigeria",),
+    "south african": ("South Africa",), "kenyan": ("Kenya",), "senegalese": ("Senegal",), "malian": ("Mali",),
+    "africans?": _AFRICA,
     "mexican": ("Mexico",), "brazilian": ("Brazil",), "argentinian|argentine": ("Argentina",), "chilean": ("Chile",),
-    "colombian": ("Colombia",), "cuban": ("Cuba",), "latin american|latinos?|latinas?": _LATIN, "jamaican": ("Jamaica",)}
+    "colombian": ("Colombia",), "cuban": ("Cuba",), "latin american|latinos?|latinas?": _LATIN,
+    "jamaican": ("Jamaica",)}
+
+# %% ../../nbs/maprec/53i_names.ipynb #119a276a
 _COUNTRY = {re.compile(rf"(?<![\w-])(?:{words})(?![\w-])"): of for words, of in COUNTRIES.items()}
 
 # %% ../../nbs/maprec/53i_names.ipynb #4b85bc09

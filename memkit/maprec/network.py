@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from fastcore.basics import patch
 
 from .classical import seen
 from .ordinal import (
@@ -59,7 +60,8 @@ def _train(x: Any, label: Any, s: NetworkSettings, seed: int, levels: int) -> tu
     from torch.nn import Dropout, Linear, Sequential, SiLU
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        net = Sequential(Linear(x.shape[1], s.hidden), SiLU(), Dropout(s.dropout), Linear(s.hidden, s.hidden), SiLU(), Dropout(s.dropout), Linear(s.hidden, levels))
+        net = Sequential(Linear(x.shape[1], s.hidden), SiLU(), Dropout(s.dropout), Linear(s.hidden, s.hidden), SiLU(),
+                         Dropout(s.dropout), Linear(s.hidden, levels))
         optimizer = torch.optim.AdamW(net.parameters(), lr=s.rate, weight_decay=s.decay)
         steps = max(1, len(x)//s.batch)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, s.rate, total_steps=s.epochs*steps + 1)
@@ -69,7 +71,8 @@ def _train(x: Any, label: Any, s: NetworkSettings, seed: int, levels: int) -> tu
                 torch.nn.functional.cross_entropy(net(x[rows]), label[rows]).backward()
                 optimizer.step()
                 schedule.step()
-    return tuple((m.weight.detach().numpy().T.copy(), m.bias.detach().numpy().copy()) for m in net if isinstance(m, Linear))
+    return tuple((m.weight.detach().numpy().T.copy(), m.bias.detach().numpy().copy()) for m in net
+                 if isinstance(m, Linear))
 
 # %% ../../nbs/maprec/56b_network.ipynb #17303fb4
 def fit_network(
@@ -83,7 +86,8 @@ def fit_network(
     if not len(x): raise ValueError("there is no case to learn from; give some windows")
     scale = fit_scale(x)
     inputs, label = torch.as_tensor(scale(x)), torch.as_tensor(level_of(truth, levels))
-    return Network(scale, tuple(_train(inputs, label, settings, settings.seed + i, len(levels)) for i in range(settings.members)))
+    return Network(scale, tuple(_train(inputs, label, settings, settings.seed + i, len(levels)) for i
+                                in range(settings.members)))
 
 # %% ../../nbs/maprec/56b_network.ipynb #5f2b1c01
 @dataclass(frozen=True)
@@ -129,30 +133,39 @@ class StarPredictor:
         "How alike items are by the people who rated both."
         return self.statistics.similar
 
-    def all_levels(self, known: np.ndarray, known_rating: np.ndarray, target: np.ndarray) -> dict[str, np.ndarray]:
-        "way -> float[n, levels], rows sum to 1: the probabilities of each of WAYS, and the trees' where there are any."
-        x = matrix(self.statistics, Windows(target, known, known_rating, target, target))
-        by = {"regression": self.regression.shares(x), "network": self.network.shares(x)}
-        by["both"] = (by["regression"] + by["network"])/2
-        return by if self.trees is None else {**by, "trees": self.trees.shares(x)}
+# %% ../../nbs/maprec/56b_network.ipynb #9229262b
+@patch
+def all_levels(self: StarPredictor, known: np.ndarray, known_rating: np.ndarray,
+               target: np.ndarray) -> dict[str, np.ndarray]:
+    "way -> float[n, levels], rows sum to 1: the probabilities of each of WAYS, and the trees' where there are any."
+    x = matrix(self.statistics, Windows(target, known, known_rating, target, target))
+    by = {"regression": self.regression.shares(x), "network": self.network.shares(x)}
+    by["both"] = (by["regression"] + by["network"])/2
+    return by if self.trees is None else {**by, "trees": self.trees.shares(x)}
 
-    def all_shares(self, known: np.ndarray, known_rating: np.ndarray, target: np.ndarray) -> dict[str, np.ndarray]:
-        "The same for whole stars, float[n, 5]."
-        return {w: whole_stars(p, self.levels) for w, p in self.all_levels(known, known_rating, target).items()}
+@patch
+def all_shares(self: StarPredictor, known: np.ndarray, known_rating: np.ndarray,
+               target: np.ndarray) -> dict[str, np.ndarray]:
+    "The same for whole stars, float[n, 5]."
+    return {w: whole_stars(p, self.levels) for w, p in self.all_levels(known, known_rating, target).items()}
 
-    def shares(self, known: np.ndarray, known_rating: np.ndarray, target: np.ndarray) -> np.ndarray:
-        "Probability of each whole star, float[n, 5]. Raises `ValueError` for columns that don't fit."
-        return self.all_shares(known, known_rating, target)[self.way]
+@patch
+def shares(self: StarPredictor, known: np.ndarray, known_rating: np.ndarray, target: np.ndarray) -> np.ndarray:
+    "Probability of each whole star, float[n, 5]. Raises `ValueError` for columns that don't fit."
+    return self.all_shares(known, known_rating, target)[self.way]
 
-    def predict(self, known: np.ndarray, known_rating: np.ndarray, target: np.ndarray) -> np.ndarray:  # float[n]
-        "The median level."
-        return median_level(self.all_levels(known, known_rating, target)[self.way], self.levels)
+@patch
+# float[n]
+def predict(self: StarPredictor, known: np.ndarray, known_rating: np.ndarray, target: np.ndarray) -> np.ndarray:
+    "The median level."
+    return median_level(self.all_levels(known, known_rating, target)[self.way], self.levels)
 
 # %% ../../nbs/maprec/56b_network.ipynb #e93c3515
 def fit_stars(
     ratings: "Ratings",
     users: Sequence[int],                        # whose ratings may be used
-    first: Any = None,                           # cases of these users that look like those to be predicted (`Cases`, `Windows`)
+    # cases of these users that look like those to be predicted (`Cases`, `Windows`)
+    first: Any = None,
     share: float = .6,                           # further windows for each rating of a user
     settings: NetworkSettings = NetworkSettings(),
     factors: Sequence[tuple[int, float]] = FACTORS,
@@ -164,7 +177,8 @@ def fit_stars(
     """Fit statistics, regression and networks on users' ratings (ours); features of training cases are cross-fitted,
     classes are half stars where there are any. Raises `ValueError` for a way that isn't one of WAYS."""
     if way not in WAYS: raise ValueError(f"way must be one of {', '.join(WAYS)}, got {way!r}")
-    further = windows(ratings, users, share, seed=settings.seed, history=history if first is None else first.known.shape[1])
+    further = windows(ratings, users, share, seed=settings.seed, history=history if first is None
+                      else first.known.shape[1])
     cases = further if first is None else together(first, further)
     x = crossfitted(ratings, users, cases, parts, settings.seed, factors)
     statistics = fit_statistics(seen(ratings, users), ratings.items, factors)

@@ -324,13 +324,16 @@ def fit_ordinal(
     ridge: float = 100., # strength; 0 is none
     levels: np.ndarray = STARS,
 ) -> OrdinalRegression:
-    "Multinomial logit by scikit-learn's L-BFGS (ours). A star that nobody gave gets next to nothing. Raises `ValueError` for fewer than two different stars."
+    """Multinomial logit by scikit-learn's L-BFGS (ours). A star that nobody gave gets next to nothing.
+    Raises `ValueError` for fewer than two different stars."""
     from sklearn.linear_model import LogisticRegression
     label, scale = level_of(truth, levels), fit_scale(x)
-    if len(np.unique(label)) < 2: raise ValueError("all ratings learned from are the same; a regression needs at least two different stars")
+    if len(np.unique(label)) < 2:
+        raise ValueError("all ratings learned from are the same; a regression needs at least two different stars")
     fit = LogisticRegression(C=1/max(ridge, 1e-6), max_iter=200).fit(scale(x), label)
     both = len(fit.classes_) == 2                                 # scikit-learn then keeps one row for the two
-    coef, icept = (np.r_[-fit.coef_, fit.coef_]/2, np.r_[-fit.intercept_, fit.intercept_]/2) if both else (fit.coef_, fit.intercept_)
+    coef, icept = (np.r_[-fit.coef_, fit.coef_]/2, np.r_[-fit.intercept_,
+                                                         fit.intercept_]/2) if both else (fit.coef_, fit.intercept_)
     weight, offset = np.zeros((x.shape[1], len(levels))), np.full(len(levels), -20.)
     weight[:, fit.classes_], offset[fit.classes_] = coef.T, icept
     return OrdinalRegression(scale, weight, offset)

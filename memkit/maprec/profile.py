@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from memkit.core.store import InForce, MemoryStore
 
 # %% ../../nbs/maprec/51_profile.ipynb #10400d69
-RATING = "rating"   # the encoder's name under which ratings stand; the vector is the rating itself, 0 where it was taken back
+# the encoder's name under which ratings stand; the vector is the rating itself, 0 where it was taken back
+RATING = "rating"
 
 def rating_kind(domain: str) -> str:
     "The kind of memory that a rating of this domain is."
@@ -44,7 +45,8 @@ def rated_of(
     "What a memory of a rating says, as data."
     m = memory.meta
     rated = Rated(Item(**m["item"]), m["rating"], None, m["source"])
-    if m["rated_at"] is not None: object.__setattr__(rated, "at", datetime.fromisoformat(m["rated_at"]))   # checked when it came; the clock may have been set back
+    # checked when it came; the clock may have been set back
+    if m["rated_at"] is not None: object.__setattr__(rated, "at", datetime.fromisoformat(m["rated_at"]))
     return rated
 
 # %% ../../nbs/maprec/51_profile.ipynb #927836b0

@@ -27,7 +27,9 @@ def profile_said(
 ) -> str:
     "What is in a profile, in words."
     lines, of = [], f" ({what})" if what else ""
-    if rated: lines.append(f"You have rated {len(rated)}{of}: " + _several([f"{named(r.item)} {r.rating:g}" for r in reversed(rated)]) + ".")
+    if rated:
+        told = _several([f"{named(r.item)} {r.rating:g}" for r in reversed(rated)])
+        lines.append(f"You have rated {len(rated)}{of}: {told}.")
     for name, words in (("wish", "On your list"), ("seen", "Seen, not rated"), ("refused", "Not to be offered")):
         if lists.get(name): lines.append(f"{words}: {_several([named(i) for i in lists[name]])}.")
     return "\n".join(lines) or (f"You have rated nothing yet{of}, and nothing is on your lists.")
@@ -48,7 +50,8 @@ def facts_said(item: Item) -> str:
     facts += [", ".join(item.genres).lower()] if item.genres else []
     facts += [item.country] if item.country else []
     facts += [f"{item.length} {LENGTH_UNITS.get(item.domain, '')}"] if item.length else []
-    if item.series: facts.append(f"part {item.series[1]} of {item.series[0]}" if item.series[1] else f"of {item.series[0]}")
+    if item.series:
+        facts.append(f"part {item.series[1]} of {item.series[0]}" if item.series[1] else f"of {item.series[0]}")
     facts += [f"for {item.audience}"] if item.audience else []
     return f"{named(item)}: {'; '.join(facts)}. {item.description}".strip()
 
@@ -63,7 +66,8 @@ def why_said(
     for r in told:
         against = f"; {because(r.against).replace('you gave', 'against it speaks that you gave')}" if r.against else ""
         why = because(r.reasons) or ("you have rated nothing yet, so nothing of yours spoke for it" if not history
-                                     else "none of your ratings stands out; it fits what was asked, and how you rate in general")
+                                     else "none of your ratings stands out; it fits what was asked, and how you rate "
+                                          "in general")
         lines.append(f"{named(r.item)}, {r.expected:.1f} of 5 expected: {why}{against}.")
     return "\n".join(lines)
 
@@ -71,17 +75,21 @@ def why_said(
 def ask_forget(scope: str, rated: int, listed: int) -> str:
     "The question before everything, or everything of a domain, is deleted."
     what = "everything I know of you" if scope == "everything" else f"all I know of your {scope}"
-    return (f"Shall I delete {what}: {rated} rating{'s'*(rated != 1)} and {listed} entr{'y' if listed == 1 else 'ies'} of your "
+    return (f"Shall I delete {what}: {rated} rating{'s'*(rated != 1)} and {listed} entr{'y' if listed == 1 else 'ies'} "
+            f"of your "
             "lists? It can't be undone. Say “yes” to delete it.")
 
 FORGOTTEN = "Deleted. I know nothing of that any more."
 KEPT = "Nothing was deleted."
 
 # %% ../../nbs/maprec/58e_replies.ipynb #18b6324a
-_CLAIMS = re.compile(r"""^\W*(?:noted|changed|taken\ back|as\ before|deleted|saved|on\ your\ list|you\ have\ rated|you\ gave|updated|added)\b
-    |\b(?:i|i've|i'll|we|we've)\s+(?:have\s+|will\s+|now\s+|just\s+|also\s+)*(?:not(?:e|ed)|stor(?:e|ed)|sav(?:e|ed)|record(?:ed)?|add(?:ed)?|delet(?:e|ed)
+_CLAIMS = re.compile(r"""^\W*(?:noted|changed|taken\ back|as\ before|deleted|saved|on\ your\ list
+        |you\ have\ rated|you\ gave|updated|added)\b
+    |\b(?:i|i've|i'll|we|we've)\s+(?:have\s+|will\s+|now\s+|just\s+|also\s+)*(?:not(?:e|ed)|stor(?:e|ed)|sav(?:e|ed)
+        |record(?:ed)?|add(?:ed)?|delet(?:e|ed)
     |remov(?:e|ed)|updat(?:e|ed)|eras(?:e|ed)|remember(?:ed)?|forg[eo]t(?:ten)?)\b
-    |\b(?:your|the)\s+(?:rating|profile|list|watchlist)\b[^.!?]*\b(?:has|have|was|were|is|are)\s+(?:been\s+)?(?:noted|saved|stored|updated|deleted|removed|added)
+    |\b(?:your|the)\s+(?:rating|profile|list|watchlist)\b[^.!?]*\b(?:has|have|was|were|is|are)\s+(?:been\s+)?
+        (?:noted|saved|stored|updated|deleted|removed|added)
     |\b[1-5](?:\.\d)?\s*(?:of|out\ of|/)\s*[35]\b""", re.I | re.X)
 CHAT = ("I can recommend films, books and more, note what you think of them, and tell you why I suggest something. "
         "What would you like?")
@@ -90,5 +98,6 @@ def free_words(
     text: str,   # a model's reply
 ) -> str:
     "A model's reply without sentences that claim something about memory; a plain offer where nothing is left."
-    kept = [s for s in re.split(r"(?<=[.!?])\s+|\n+", text.strip()) if s.strip() and not _CLAIMS.search(s.replace("’", "'"))]
+    kept = [s for s in re.split(r"(?<=[.!?])\s+|\n+", text.strip()) if s.strip()
+            and not _CLAIMS.search(s.replace("’", "'"))]
     return " ".join(kept) or CHAT

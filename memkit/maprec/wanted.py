@@ -22,28 +22,50 @@ from .recommend import named
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #6df8594a
 GENRE_WORDS = {
-    "Sci-Fi": "sci[- ]?fi|science[- ]fiction|sf|cyberpunk|dystopian?", "Comedy": "comed(?:y|ies)|comic|funny|hilarious|laughs?|humou?r|farces?|sitcoms?|rom-?coms?|stand-?up",
-    "Horror": "horrors?|scary|frightening|creepy|spooky|ghost stor(?:y|ies)|slashers?", "Romance": "romances?|romantic|love (?:stor(?:y|ies)|films?|movies?)|rom[- ]?coms?",
-    "Thriller": "thrillers?|suspense|tense|gripping|spy|spies|espionage|paranoid", "Crime": "crime|gangsters?|heists?|mob|mafia|police|procedurals?|noir",
+    "Sci-Fi": "sci[- ]?fi|science[- ]fiction|sf|cyberpunk|dystopian?",
+    "Comedy": "comed(?:y|ies)|comic|funny|hilarious|laughs?|humou?r|farces?|sitcoms?|rom-?coms?|stand-?up",
+    "Horror": "horrors?|scary|frightening|creepy|spooky|ghost stor(?:y|ies)|slashers?",
+    "Romance": "romances?|romantic|love (?:stor(?:y|ies)|films?|movies?)|rom[- ]?coms?",
+    "Thriller": "thrillers?|suspense|tense|gripping|spy|spies|espionage|paranoid",
+    "Crime": "crime|gangsters?|heists?|mob|mafia|police|procedurals?|noir",
     "Mystery": "myster(?:y|ies)|whodunn?its?|detectives?|cosy crime|murder myster(?:y|ies)",
-    "Animation": "animated|animations?|cartoons?|anime|pixar|ghibli", "War": "wars?", "Western": "westerns?|cowboys?", "Musical": "musicals?",
-    "Action": "action", "Adventure": "adventures?|adventurous", "Drama": "dramas?|dramatic|k-?dramas?", "Fantasy": "fantas(?:y|ies)|dragons?",
-    "History": "histor(?:y|ical)|period|costume", "Documentary": "documentar(?:y|ies)|docs?", "Film-Noir": "film[- ]noir|noir",
-    "Non-fiction": "non-?fiction", "Poetry": "poetry|poems?", "Children's": "children's", "Children": "picture books?|children's books?",
-    "Biography": "biograph(?:y|ies)|biopics?|memoirs?|life stor(?:y|ies)", "Sport": "sports?|football|hockey|cricket|boxing",
-    "Role-playing": "j?rpgs?|role-?playing", "Rock": "rock|guitars?|grunge|indie", "Pop": "pop", "Classical": "classical|symphon(?:y|ies)|choral|orchestral|quartets?|opera",
-    "Soul": "soul|r&b|motown|gospel|funk", "Electronic": "electronic|synth|techno|house|ambient|trip[- ]hop|drum and bass", "Folk": "folk|singer-songwriters?|bluegrass",
-    "Hip-hop": "hip[- ]?hop|rap", "Jazz": "jazz|sax", "Reggae": "reggae|dub|dancehall", "World": "world|salsa|qawwali|cuban|amapiano|afro\w*", "Country": "country",
-    "Platform": "platform(?:er)?s?", "Shooter": "shooters?|fps", "Strategy": "strateg(?:y|ic)|turn-based|tactic(?:s|al)", "Puzzle": "puzzles?",
-    "Simulation": "simulations?|simulators?|sims?|farming|cosy|cozy", "Sandbox": "sandbox|survival|building", "Racing": "racing|karts?", "Fighting": "fighting",
-    "Science": "science|maths?|nature|space", "Society": "society|culture|interviews?", "News": "news|politics", "Health": "health|menopause", "Technology": "tech|technology"}
+    "Animation": "animated|animations?|cartoons?|anime|pixar|ghibli", "War": "wars?", "Western": "westerns?|cowboys?",
+    "Musical": "musicals?",
+    "Action": "action", "Adventure": "adventures?|adventurous", "Drama": "dramas?|dramatic|k-?dramas?",
+    "Fantasy": "fantas(?:y|ies)|dragons?",
+    "History": "histor(?:y|ical)|period|costume", "Documentary": "documentar(?:y|ies)|docs?",
+    "Film-Noir": "film[- ]noir|noir",
+    "Non-fiction": "non-?fiction", "Poetry": "poetry|poems?", "Children's": "children's",
+    "Children": "picture books?|children's books?",
+    "Biography": "biograph(?:y|ies)|biopics?|memoirs?|life stor(?:y|ies)",
+    "Sport": "sports?|football|hockey|cricket|boxing",
+    "Role-playing": "j?rpgs?|role-?playing", "Rock": "rock|guitars?|grunge|indie", "Pop": "pop",
+    "Classical": "classical|symphon(?:y|ies)|choral|orchestral|quartets?|opera",
+    "Soul": "soul|r&b|motown|gospel|funk", "Electronic": "electronic|synth|techno|house|ambient|trip[- ]hop|drum and "
+                                                         "bass", "Folk": "folk|singer-songwriters?|bluegrass",
+    "Hip-hop": "hip[- ]?hop|rap", "Jazz": "jazz|sax", "Reggae": "reggae|dub|dancehall",
+    "World": "world|salsa|qawwali|cuban|amapiano|afro\w*", "Country": "country",
+    "Platform": "platform(?:er)?s?", "Shooter": "shooters?|fps",
+    "Strategy": "strateg(?:y|ic)|turn-based|tactic(?:s|al)", "Puzzle": "puzzles?",
+    "Simulation": "simulations?|simulators?|sims?|farming|cosy|cozy", "Sandbox": "sandbox|survival|building",
+    "Racing": "racing|karts?", "Fighting": "fighting",
+    "Science": "science|maths?|nature|space", "Society": "society|culture|interviews?", "News": "news|politics",
+    "Health": "health|menopause", "Technology": "tech|technology"}
+
+# %% ../../nbs/maprec/58a_wanted.ipynb #81cc6a7f
 # words that stand for no genre of ours: which one comes nearest is said
-NEAR = frozenset("heist heists spy spies espionage noir paranoid police detective detectives mob mafia pixar ghibli costume cosy cozy farming synth guitars space".split())
-ABSENT = ("audiobooks?|board games?|co-?op|picture books?|manga|comics?|graphic novels?|short stor(?:y|ies)|gardening|cookery|cooking|"
-          "roguelikes?|soulslikes?|steampunk|sagas?|true stor(?:y|ies)|stand-?up|large print|nordic noir|superhero(?:es)?")
-_ONE_DOMAIN = ("Country", "Pop", "World", "Soul", "Science", "Society", "News", "Health", "Technology", "Rock", "Simulation", "Sandbox", "Strategy", "Folk")
-_AGAINST = re.compile(r"\b(?:no|not|without|except|avoid|hates?|dislikes?|don'?t (?:want|like)|nothing|neither|nor|never|but not|"
-                      r"(?:any|every)thing but|other than|apart from|besides|bar|minus|less|isn'?t|aren'?t|ain'?t|wasn'?t|tired of|sick of|enough|"
+NEAR = frozenset("heist heists spy spies espionage noir paranoid police detective detectives mob mafia pixar ghibli "
+                 "costume cosy cozy farming synth guitars space".split())
+ABSENT = ("audiobooks?|board games?|co-?op|picture books?|manga|comics?|graphic novels?|short stor(?:y|ies)|gardening|"
+          "cookery|cooking|"
+          "roguelikes?|soulslikes?|steampunk|sagas?|true stor(?:y|ies)|stand-?up|large print|nordic noir|"
+          "superhero(?:es)?")
+_ONE_DOMAIN = ("Country", "Pop", "World", "Soul", "Science", "Society", "News", "Health", "Technology", "Rock",
+               "Simulation", "Sandbox", "Strategy", "Folk")
+_AGAINST = re.compile(r"\b(?:no|not|without|except|avoid|hates?|dislikes?|don'?t (?:want|like)|nothing|neither|nor|"
+                      r"never|but not|"
+                      r"(?:any|every)thing but|other than|apart from|besides|bar|minus|less|isn'?t|aren'?t|ain'?t|"
+                      r"wasn'?t|tired of|sick of|enough|"
                       r"rather than|instead of)\b(?:[^\w,.;!?]+[^\s,.;!?]+){0,6}[^\w,.;!?]*$", re.I)
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #827c57c6
@@ -76,7 +98,8 @@ _TEN = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 _UNITS = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
 _SPELLED = {w: 20 + 10*n for n, w in enumerate(_TEN)} | {w: 10 + n for n, w in enumerate(_UNITS)}
 _SMALL = {w: n for n, w in enumerate("one two three four five six seven eight nine ten".split(), 1)}
-_CENTURIES = {"eighteenth|18th": 1700, "nineteenth|19th": 1800, "twentieth|20th": 1900, "this|present|current|twenty-first|21st": 2000}
+_CENTURIES = {"eighteenth|18th": 1700, "nineteenth|19th": 1800, "twentieth|20th": 1900,
+              "this|present|current|twenty-first|21st": 2000}
 _EARLY = r"before|pre|older than|earlier than|until|till|up to|no later than|not later than|<=?|≤"
 _LATE = r"after|post|newer than|later than|more recent than|younger than|past"
 _FROM = r"since|from|starting|>=?|≥"
@@ -99,7 +122,8 @@ def _spans(plain: str) -> list[tuple[int, int]]:
     out = [(int(a), int(b) if len(b) == 4 else int(a[:2] + b)) for a, b in ends]
     decades = [int(y) for y in re.findall(rf"\b{_YEAR}s\b", plain)]
     if decades: out.append((min(decades), max(decades) + (9 if max(decades) % 100 else 9)))
-    out += [(y, EVER if y == 2000 else y + 99) for words, y in _CENTURIES.items() if re.search(rf"\b(?:{words})[- ]century", plain)]
+    out += [(y, EVER if y == 2000 else y + 99) for words, y in _CENTURIES.items()
+            if re.search(rf"\b(?:{words})[- ]century", plain)]
     if m := re.search(r"\b(?:last|past) (\w+)(?:[- ]?ish)? (?:y|yrs?|years)\b|\b(?:last|past) (decade)\b", plain):
         ago = 10 if m[2] else _SMALL.get(m[1]) or int(m[1] if m[1].isdecimal() else 0)
         if ago: out.append((utc_now().year - ago, EVER))
@@ -111,17 +135,23 @@ def _bounds(plain: str) -> list[tuple[int, int]]:
     out = []
     for m in re.finditer(rf"(?<![\w£$€-]){_YEAR}(?![\ds])|(?<=pre-|ost-){_YEAR}(?![\ds])", plain):
         year, before, behind = int(m[1] or m[2]), plain[:m.start()], plain[m.end():]
-        if re.match(r"\s?(?:-|–|to |till |and )\s?'?\d\d", behind) or re.search(r"\d{4}\s?(?:-|–|to|till|and)\s?$", before): continue
-        on = re.match(r"\s?(?:\+|onwards?|on\b|or (?:later|newer|after|more recent)|and (?:later|newer|after|onwards?))", behind)
+        if re.match(r"\s?(?:-|–|to |till |and )\s?'?\d\d", behind) or re.search(r"\d{4}\s?(?:-|–|to|till|and)\s?$",
+                                                                                before): continue
+        on = re.match(r"\s?(?:\+|onwards?|on\b|or (?:later|newer|after|more recent)|"
+                      r"and (?:later|newer|after|onwards?))", behind)
         back = re.match(r"\s?(?:or (?:earlier|older|before)|and (?:earlier|older|before))", behind)
-        how = re.search(rf"(?:\b|(?<=\W))(?:({_EARLY})|({_LATE})|({_FROM}))[ -]?(?:the )?(?:years? |about |around )?$", before)
+        how = re.search(rf"(?:\b|(?<=\W))(?:({_EARLY})|({_LATE})|({_FROM}))[ -]?(?:the )?(?:years? |about |around )?$",
+                        before)
         if how and re.search(r"\bset $", before[:how.start()]): continue      # when it plays
         denied = _denied(before[:how.start()] if how else before)
         if on or how and how[3] and how[3] != "from": span = (year, EVER)
         elif back: span = (-EVER, year)
         elif how and how[2]: span = (-EVER, year) if denied else (year + 1, EVER)
-        elif how and how[1]: span = (year, EVER) if denied else (-EVER, year - (0 if how[1] in ("up to", "<=", "≤", "until", "till") or "later" in how[1] else 1))
-        elif how and how[3] == "from" or re.search(r"\b(?:of|(?:made|released|written|published|shot|out|came out) in)\s$", before): span = (-EVER, EVER) if denied else (year, year)
+        elif how and how[1]:
+            span = (year, EVER) if denied else (-EVER, year - (0 if how[1] in ("up to", "<=", "≤", "until", "till")
+                                                               or "later" in how[1] else 1))
+        elif how and how[3] == "from" or re.search(r"\b(?:of|(?:made|released|written|published|shot|out|came out) "
+                                                   r"in)\s$", before): span = (-EVER, EVER) if denied else (year, year)
         else: continue
         out.append(span)
     return out
@@ -138,9 +168,12 @@ def wanted_years(
     return None if (first, last) == (-EVER, EVER) else (first, last)
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #8d3582fd
-DOMAIN_WORDS = {"films": "film films movie movies watch watching cinema flick flicks", "books": "book books novel novels read reading paperback novella",
-                "series": "series show shows tv telly sitcom sitcoms miniseries season seasons k-drama", "music": "music album albums record records song songs lp lps listen",
-                "games": "game games play", "podcasts": "podcast podcasts pod pods", "places": "restaurant restaurants cafe café place places eat dinner lunch brunch"}
+DOMAIN_WORDS = {"films": "film films movie movies watch watching cinema flick flicks",
+                "books": "book books novel novels read reading paperback novella",
+                "series": "series show shows tv telly sitcom sitcoms miniseries season seasons k-drama",
+                "music": "music album albums record records song songs lp lps listen",
+                "games": "game games play", "podcasts": "podcast podcasts pod pods",
+                "places": "restaurant restaurants cafe café place places eat dinner lunch brunch"}
 _PLACES = "places"
 
 def wanted_domain(
@@ -154,6 +187,7 @@ def wanted_domain(
     found = [d for d in domains if words & {d.lower(), d.lower().removesuffix("s"), *DOMAIN_WORDS.get(d, "").split()}]
     return found[0] if len(found) == 1 else None
 
+# %% ../../nbs/maprec/58a_wanted.ipynb #b800cfc1
 def absent_domain(
     read: str | None,        # what the learned reader says
     domains: Sequence[str],  # that the catalogue has
@@ -165,11 +199,15 @@ def absent_domain(
 # %% ../../nbs/maprec/58a_wanted.ipynb #73fc0a7e
 _NUMBERS = {**_SMALL, "twelve": 12, "twenty": 20}
 _FEW = {"a couple of": 2, "a few": 3, "two or three": 3, "a handful of": 5}
-_THINGS = ("films?|movies?|books?|novels?|series|shows?|games?|albums?|songs?|podcasts?|episodes|restaurants?|places|pictures|lps?|records?|"
-           "recommendations?|suggestions?|titles|things|picks?|ideas|options|ones|names|pcs|pieces|proposals|flicks?|westerns|comedies|"
-           "thrillers|documentaries|musicals|biographies|dramas|romances|mysteries|stories|serials|cartoons|romcoms|k-dramas|"
+_THINGS = ("films?|movies?|books?|novels?|series|shows?|games?|albums?|songs?|podcasts?|episodes|restaurants?|places|"
+           "pictures|lps?|records?|"
+           "recommendations?|suggestions?|titles|things|picks?|ideas|options|ones|names|pcs|pieces|proposals|flicks?|"
+           "westerns|comedies|"
+           "thrillers|documentaries|musicals|biographies|dramas|romances|mysteries|stories|serials|cartoons|romcoms|"
+           "k-dramas|"
            "memoirs|more|tracks|bands|authors")
-_NOT_COUNTED = r"(?!\s*(?:hours?|hrs?|minutes?|mins?|h\b|m\b|pages?|pp|players?|people|persons|kids|children|hosts?|out of|seasons?|episodes?|stars?|years?|yrs?|y/?o|/|of 5|of five))"
+_NOT_COUNTED = (r"(?!\s*(?:hours?|hrs?|minutes?|mins?|h\b|m\b|pages?|pp|players?|people|persons|kids|children|hosts?|"
+                r"out of|seasons?|episodes?|stars?|years?|yrs?|y/?o|/|of 5|of five))")
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #6850ecf3
 def wanted_number(
@@ -179,11 +217,16 @@ def wanted_number(
     "How many items a message asks for (ours)."
     told, plain = "|".join((*_FEW, r"(?<![\d.,/])\d{1,2}(?![\d.,/])", *_NUMBERS)), folded(text)
     counted = "|".join(_NUMBERS)
-    between = rf"(?!(?:{counted}|hours?|minutes?|mins?|pages|players|people|stars?|year|years|yo|generations|of)\b)[\w'&-]+,?\s+"
+    between = (rf"(?!(?:{counted}|hours?|minutes?|mins?|pages|players|people|stars?|year|years|yo|generations|"
+               rf"of)\b)[\w'&-]+,?\s+")
     forms = (rf"\b({told}){_NOT_COUNTED}\s+(?:{between}){{0,4}}?(?:{_THINGS})\b",
-             rf"\b(?:me|us|top|suggest|recommend|name|pick|gimme|just|need|want|propose|advise|find|give|show|any|another)\s+({told})\b{_NOT_COUNTED}",
-             rf"(?:^|[.,;!?:]\s*|\bx ?|\bmax(?:imum)? |\btop |\bup to )(?:only |just |about |exactly |at most )?({told}){_NOT_COUNTED}(?:[ ']+(?:max|only|ll do|suffices?|'?ll do|will do|is enough|please|pls|x|suggestions?|of (?:them|em)))*\s*(?:$|[.,;!?])",
-             rf"\b({told}) (?:of (?:them|em)|max|will do|is enough|suffices?)\b", rf"(?:^|[.,;:!?]\s*)({'|'.join(_NUMBERS)}){_NOT_COUNTED} (?!of\b|is\b|or\b)[a-z]")
+             rf"\b(?:me|us|top|suggest|recommend|name|pick|gimme|just|need|want|propose|advise|find|give|show|any|"
+             rf"another)\s+({told})\b{_NOT_COUNTED}",
+             rf"(?:^|[.,;!?:]\s*|\bx ?|\bmax(?:imum)? |\btop |\bup to )(?:only |just |about |exactly |at most "
+             rf")?({told}){_NOT_COUNTED}(?:[ ']+(?:max|only|ll do|suffices?|'?ll do|will do|is enough|please|pls|x|"
+             rf"suggestions?|of (?:them|em)))*\s*(?:$|[.,;!?])",
+             rf"\b({told}) (?:of (?:them|em)|max|will do|is enough|suffices?)\b",
+             rf"(?:^|[.,;:!?]\s*)({'|'.join(_NUMBERS)}){_NOT_COUNTED} (?!of\b|is\b|or\b)[a-z]")
     for form in forms:
         if m := re.search(form, plain):
             words = m[1]
@@ -192,21 +235,28 @@ def wanted_number(
     return None
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #11ba3be1
-SHORT = {"films": 100, "books": 250, "series": 2, "games": 12, "music": 40, "podcasts": 30}    # at most, in the domain's unit; ours
+# at most, in the domain's unit; ours
+SHORT = {"films": 100, "books": 250, "series": 2, "games": 12, "music": 40, "podcasts": 30}
 LONG = {"films": 150, "books": 500, "series": 6, "games": 50, "music": 60, "podcasts": 60}     # at least
-_COUNTS = {**{w: n for w, n in _SPELLED.items() if n > 12}, **{w: n for w, n in _SMALL.items()}, "a": 1, "an": 1, "half an": .5, "half a": .5, "half": .5, "hundred": 100,
-           "a hundred": 100, "two hundred": 200, "three hundred": 300, "four hundred": 400, "five hundred": 500, "one and a half": 1.5, "two and a half": 2.5}
+_COUNTS = {**{w: n for w, n in _SPELLED.items() if n > 12}, **{w: n for w, n in _SMALL.items()}, "a": 1, "an": 1,
+           "half an": .5, "half a": .5, "half": .5, "hundred": 100,
+           "a hundred": 100, "two hundred": 200, "three hundred": 300, "four hundred": 400, "five hundred": 500,
+           "one and a half": 1.5, "two and a half": 2.5}
 _UNIT = {"minutes": "min(?:ute)?s?|m", "hours": "h(?:ou)?rs?|h", "pages": "pages?|pp", "seasons": "seasons?|series"}
 _NUMBER = rf"(\d+(?:\.\d)?|{'|'.join(sorted(_COUNTS, key=len, reverse=True))})"
 
 def _minutes(plain: str) -> str:
     "A text with hours as minutes: 'an hour and a half' is '90 minutes'."
     value = lambda w: _COUNTS.get(w) or float(w)
-    plain = re.sub(rf"\b{_NUMBER}[- ]?(?:{_UNIT['hours']}) and a half\b", lambda m: f"{60*value(m[1]) + 30:g} minutes", plain)
-    plain = re.sub(rf"\b{_NUMBER}[- ]?(?:{_UNIT['hours']}) (?:and )?(\d+) ?min\w*", lambda m: f"{60*value(m[1]) + int(m[2]):g} minutes", plain)
+    plain = re.sub(rf"\b{_NUMBER}[- ]?(?:{_UNIT['hours']}) and a half\b", lambda m: f"{60*value(m[1]) + 30:g} minutes",
+                   plain)
+    plain = re.sub(rf"\b{_NUMBER}[- ]?(?:{_UNIT['hours']}) (?:and )?(\d+) ?min\w*",
+                   lambda m: f"{60*value(m[1]) + int(m[2]):g} minutes", plain)
     plain = re.sub(rf"\bthe hour\b", "60 minutes", plain)
     return re.sub(rf"\b{_NUMBER}[- ]?(?:{_UNIT['hours']})\b", lambda m: f"{60*value(m[1]):g} minutes", plain)
-_MOST = r"under|less than|below|at most|max(?:imum|imal)?|no more than|not more than|no longer than|not longer (?:than|from)|shorter than|up to|within|<=?|≤|fewer than|nothing (?:over|above|longer than|more than)|not over|not like"
+_MOST = (r"under|less than|below|at most|max(?:imum|imal)?|no more than|not more than|no longer than|not longer "
+         r"(?:than|from)|shorter than|up to|within|<=?|≤|fewer than|nothing (?:over|above|longer than|more than)|not "
+         r"over|not like")
 _LEAST = r"at least|more than|over|longer than|above|min(?:imum)?|>=?|≥"
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #5a32eb7b
@@ -218,20 +268,27 @@ def wanted_length(
     unit, plain = LENGTH_UNITS.get(domain or "films", ""), folded(text)
     if not unit or domain != "podcasts" and re.search(r"\beps?\b|\bepisodes?\b", plain): return None
     plain = plain if unit == "hours" else _minutes(plain)
-    form = rf"(?:({_MOST})|({_LEAST}))?\s*(?:like |about |around )?(?<![\d-]){_NUMBER}[- ]?(?:{_UNIT[unit]})\b\s?(?:each )?(at most|max(?:imum)?|or (?:less|under|fewer|shorter)|tops)?"
+    form = (rf"(?:({_MOST})|({_LEAST}))?\s*(?:like |about |around )?(?<![\d-]){_NUMBER}[- "
+            rf"]?(?:{_UNIT[unit]})\b\s?(?:each )?(at most|max(?:imum)?|or (?:less|under|fewer|shorter)|tops)?")
     for m in re.finditer(form, plain):
-        if not (m[1] or m[2] or m[4]) and (unit == "seasons" or re.search(r"[\w,]\s$", plain[:m.start(3)]) and not plain[:m.start(3)].endswith(", ")): continue
+        if not (m[1] or m[2] or m[4]) and (unit == "seasons" or re.search(r"[\w,]\s$", plain[:m.start(3)])
+                                           and not plain[:m.start(3)].endswith(", ")): continue
         n = int(_COUNTS.get(m[3]) or float(m[3]))
         return (n, EVER) if m[2] and not m[4] and not _denied(plain[:m.start()]) else (0, n)
-    short, long = (re.search(rf"(?<!not )(?<!\btoo )(?<!super )\b(?:{w})\b(?! (?:stor|chapter|season|sight|day|time|haul|drive|while|run|walk|shift|ride|list|as))", plain) for w in ("short|shortish|quick", "long|lengthy|epic"))
+    short, long = (re.search(rf"(?<!not )(?<!\btoo )(?<!super )\b(?:{w})\b(?! (?:stor|chapter|season|sight|day|time|"
+                             rf"haul|drive|while|run|walk|shift|ride|list|as))", plain) for w
+                             in ("short|shortish|quick", "long|lengthy|epic"))
     if re.search(r"\bnot (?:too |super |very |that )?long\b|\bshort side\b", plain): short, long = True, None
     if short and not long: return 0, SHORT[domain or "films"]
-    return (LONG[domain or "films"], EVER) if long and not short and re.search(r"\b(?:a|one|something|nice|more) (?:\w+ )?long\b", plain) else None
+    return (LONG[domain or "films"], EVER) if long and not short and re.search(r"\b(?:a|one|something|nice|more) "
+                                                                               r"(?:\w+ )?long\b", plain) else None
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #baf02e20
 _OTHERS = re.compile(r"\b(?:(?:any|some)thing else|another|others?|more|different|next|what else|besides)\b", re.I)
-_REFUSED = re.compile(r"\b(?:no|not|nothing|without|never|nobody(?:'s)?|isn'?t|aren'?t|ain'?t|don'?t|minus|less|except|mustn'?t|nor|neither|hates?|dislikes?|avoid|(?:sick|tired) of)\b([^,.;:!?()—–\n]*)", re.I)
-_EMPTY = frozenset("""idea ideas sure matter problem rush mind know seen see read watched worry worries longer later earlier before
+_REFUSED = re.compile(r"\b(?:no|not|nothing|without|never|nobody(?:'s)?|isn'?t|aren'?t|ain'?t|don'?t|minus|less|except|"
+                      r"mustn'?t|nor|neither|hates?|dislikes?|avoid|(?:sick|tired) of)\b([^,.;:!?()—–\n]*)", re.I)
+_EMPTY = frozenset("""idea ideas sure matter problem rush mind know seen see read watched worry worries
+    longer later earlier before
     after older newer many much more than too very really also even just please pls kind sort type thing things
     anything something film films movie movies book books series show shows one ones years year minutes hours
     pages want like need care tell give recommend show bring say think heard got found going already yet least
@@ -253,7 +310,8 @@ def unchecked(
     return list(dict.fromkeys(out))
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #4dfdd372
-_ASKING = frozenset("""recommend recommendation recommendations suggest suggestion suggestions show give find get want wanted need
+_ASKING = frozenset("""recommend recommendation recommendations suggest suggestion suggestions show give find
+    get want wanted need
     needs looking search seek something anything nothing what which any please kindly tonight today tomorrow
     tonite weekend sunday friday saturday monday tuesday thursday wednesday evening night morning week month
     year years old olds new good great best nice decent proper really maybe perhaps preferably possible watch
@@ -276,22 +334,26 @@ def unused(
 ) -> list[str]:                              # eight at most, in their order
     "The words beside what a message asks for that no fact of the catalogue answers (ours)."
     words = [(m.start(), m.end(), m[0]) for m in re.finditer(r"[^\W\d_]+(?:['-][^\W\d_]+)*", folded(text))]
-    things = {w for names in DOMAIN_WORDS.values() for w in names.split()} | {"something", "anything", "recommend", "suggest", "one", "ones"}
+    things = {w for names in DOMAIN_WORDS.values() for w in names.split()} | {"something", "anything", "recommend",
+                                                                              "suggest", "one", "ones"}
     at = [n for n, (*_, w) in enumerate(words) if w in things] or ([0] if len(words) <= 2*near else [])
     out = []
     for n, (a, b, w) in enumerate(words):
         if not any(abs(n - k) <= near for k in at) or len(w) < 4: continue
-        if "'" in w or w in STOP_WORDS or w in _ASKING or w in _EMPTY or any(s < b and a < e for s, e in known): continue
+        if "'" in w or w in STOP_WORDS or w in _ASKING or w in _EMPTY or any(s < b and a < e for s, e in known):
+            continue
         out.append(w)
     return list(dict.fromkeys(out))[:8]
 
 def _understood(text: str) -> list[tuple[int, int]]:
     "Where a message speaks of years, and of what is refused: both are answered elsewhere."
     years = rf"\b(?:{'|'.join((*_TENS, *_TEN, *_UNITS))}|nineteen|century|decade)\b"
-    return [m.span() for m in re.finditer(years, folded(text))] + [m.span() for m in _REFUSED.finditer(text.replace("’", "'"))]
+    return [m.span() for m in re.finditer(years, folded(text))] + [m.span() for m
+                                                                   in _REFUSED.finditer(text.replace("’", "'"))]
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #dae1318b
-def _people(text: str, people: People | None, links: Sequence[Link]) -> tuple[list[str], list[str], list[str], list[Named]]:
+def _people(text: str, people: People | None, links: Sequence[Link]) -> tuple[list[str], list[str], list[str],
+                                                                              list[Named]]:
     "Who is wanted, who is refused, who is unknown, and where they stand."
     found = find_people(people, text) if people else []
     makers = {name for m in links if m.item and m.role in ("like", "rate") for name in m.item.names}
@@ -321,8 +383,10 @@ def _said(text: str, unknown: Sequence[str], refused: Sequence[str], titles: Seq
     out += [f"My catalogue has no genre “{w}”; I take the nearest one." for w in dict.fromkeys(near)]
     other = [m[0] for m in re.finditer(rf"\b(?:{ABSENT})\b", plain)]
     if other: out.append(f"My catalogue doesn't say what is {' or '.join(f'“{w}”' for w in dict.fromkeys(other))}.")
-    if domain == "series" and re.search(r"\beps?\b|\bepisodes?\b|\bminutes?\b", plain): out.append("My catalogue doesn't say how long an episode is.")
-    if refused: out.append(f"I can't check this, as my catalogue doesn't say it: {'; '.join(f'“{w}”' for w in refused)}.")
+    if domain == "series" and re.search(r"\beps?\b|\bepisodes?\b|\bminutes?\b", plain):
+        out.append("My catalogue doesn't say how long an episode is.")
+    if refused:
+        out.append(f"I can't check this, as my catalogue doesn't say it: {'; '.join(f'“{w}”' for w in refused)}.")
     if words: out.append(f"I can't go by these words: {', '.join(words)}.")
     return tuple(out)
 
@@ -339,30 +403,35 @@ def wanted_of(
 ) -> Wanted:
     "Everything that a message asks of a recommendation (ours)."
     rest, links = text, [m for m in links if m.item or m.options or m.role != "not" and _like_a_title(m.words)]
-    for m in sorted(links, key=lambda m: -m.start):     # "Crime and Punishment" asks for no crime film
+    for m in links:     # "Crime and Punishment" asks for no crime film
         rest = rest[:m.start] + "·"*(m.end - m.start) + rest[m.end:]
     like = [m.item for m in links if m.item and m.role == "like"]
     left_out = [i for m in links if m.role in ("not", "seen") for i in ((m.item,) if m.item else m.options)]
-    shelf = _shelf(items)
-    domains = tuple(shelf)
+    domains = tuple(shelf := _shelf(items))
     domain = wanted_domain(rest, read, domains) or (like[0].domain if like else None)
-    genres = dict.fromkeys(g for d, sets in shelf.items() if domain in (None, d) for s in sets for g in s)
-    genres = [g for g in genres if domain or g not in _ONE_DOMAIN]
-    yes, no = wanted_genres(rest, genres)
+    yes, no = wanted_genres(rest, genres := _genres_of(shelf, domain))
     domain, absent = domain or _home(shelf, yes, usual), absent_domain(read, domains)
     besides = (*(before if _OTHERS.search(rest) else ()), *left_out)
     wanted = Wanted(domain=None if absent else domain, genres=yes, avoid=no, years=wanted_years(rest), absent=absent,
-                    like=tuple(dict.fromkeys(like)), besides=besides, n=wanted_number(rest), audience=for_whom(rest, audience),
-                    length=wanted_length(rest, domain))
+                    like=tuple(dict.fromkeys(like)), besides=besides, n=wanted_number(rest),
+                    audience=for_whom(rest, audience), length=wanted_length(rest, domain))
     return _with_names(wanted, rest, links, people, genres)
 
+# %% ../../nbs/maprec/58a_wanted.ipynb #f2597b6b
+def _genres_of(shelf: dict[str, Iterable[Iterable[str]]], domain: str | None) -> list[str]:
+    "The genres that a message may mean."
+    found = dict.fromkeys(g for d, sets in shelf.items() if domain in (None, d) for s in sets for g in s)
+    return [g for g in found if domain or g not in _ONE_DOMAIN]
+
 # %% ../../nbs/maprec/58a_wanted.ipynb #73eaa4e4
-def _with_names(wanted: Wanted, rest: str, links: Sequence[Link], people: People | None, genres: Iterable[str]) -> Wanted:
+def _with_names(wanted: Wanted, rest: str, links: Sequence[Link], people: People | None,
+                genres: Iterable[str]) -> Wanted:
     "The wishes with people and countries, and with what can't be met."
     who, without, unknown, found = _people(rest, people, links)
     places = find_countries(rest)
     no = [p for p in places if _denied(rest[:p.start].replace("’", "'")) or _AFTER.match(rest[p.start + len(p.words):])]
-    known = [*((n.start, n.end) for n in found), *((p.start, p.start + len(p.words)) for p in places), *_stretches(rest, genres),
+    known = [*((n.start, n.end) for n in found), *((p.start, p.start + len(p.words)) for p in places),
+             *_stretches(rest, genres),
              *((m.start, m.end) for m in links)]
     unclear = [m.words for m in links if m.role == "like" and not m.item]
     return replace(wanted, people=tuple(dict.fromkeys(who)), without=tuple(dict.fromkeys(without)),
@@ -390,11 +459,15 @@ def _home(shelf: dict, genres: Sequence[str], usual: str | None) -> str | None:
     return usual if usual in has or not has else has[0]
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #ed1f4d68
-_CHILD = (r"\b(?:niece|nephew|grand(?:son|daughter|kids?|child(?:ren)?)|toddler|little ones?|kids?|kiddos?|child(?:ren)?|preschoolers?|schoolboy|schoolgirl|"
-          r"(?:great-)?grandchild(?:ren)?|wee one|bairns?|baby|five-year-olds?|(?:my|our|her|his) (?:little |wee |young )?(?:son|daughter|boys?|girls?|lad|twins))\b")
-_AGE = re.compile(r"\b(?:aged? |is |(?:he|she|who)'?s? (?:is )?|turn(?:s|ing) |for (?:a |an |my )?)?(\d{1,2}|" + "|".join([*_SMALL, "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen"]) +
+_CHILD = (r"\b(?:niece|nephew|grand(?:son|daughter|kids?|child(?:ren)?)|toddler|little ones?|kids?|kiddos?|"
+          r"child(?:ren)?|preschoolers?|schoolboy|schoolgirl|"
+          r"(?:great-)?grandchild(?:ren)?|wee one|bairns?|baby|five-year-olds?|(?:my|our|her|his) (?:little |wee |"
+          r"young )?(?:son|daughter|boys?|girls?|lad|twins))\b")
+_AGE = re.compile(r"\b(?:aged? |is |(?:he|she|who)'?s? (?:is )?|turn(?:s|ing) |for (?:a |an |my )?)?(\d{1,2}|"
+                  + "|".join([*_SMALL, "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen"]) +
                   r")[- ]?(?:(?:years?|yrs?)[- ]?olds?|y[/.]?o\b|yrs?\b(?! ago)|months?[- ]old|weeks?[- ]old)", re.I)
-_TEENS = {w: 13 + n for n, w in enumerate("thirteen fourteen fifteen sixteen seventeen".split())} | {"eleven": 11, "twelve": 12}
+_TEENS = {w: 13 + n for n, w in enumerate("thirteen fourteen fifteen sixteen seventeen".split())}
+_TEENS |= {"eleven": 11, "twelve": 12}
 
 def for_whom(
     text: str,
@@ -407,7 +480,8 @@ def for_whom(
     if read in ("child", "family"): return "teen" if ages and min(ages) < 18 else read
     if any(a < 18 for a in ages) or re.search(r"\bteen(?:ager)?s?\b", plain): return "teen"
     named = [m for m in re.finditer(_CHILD, plain) if not _denied(plain[:m.start()])]
-    along = any(re.search(r"\b(?:with|for|and|my|our|the|have|got|two|three)\b[^.!?]{0,30}$", plain[:m.start()]) for m in named)
+    along = any(re.search(r"\b(?:with|for|and|my|our|the|have|got|two|three)\b[^.!?]{0,30}$", plain[:m.start()]) for m
+                in named)
     away = re.search(r"\b(?:asleep|in bed|away|at (?:school|camp|college|uni)|grown|out of the house|without)\b", plain)
     return "child" if named and along and not away else read
 

@@ -404,9 +404,8 @@ def run_cross(
     The paper's errors stand beside ours on Amazon's ratings only."""
     from memkit.core.embed import MiniLM, Remembered
     from memkit.core.local import LocalLM
-    own = ratings is None
-    s = size or (QUICK if not full else FULL if own else AMAZON)
-    model, embedder = model or LocalLM.embedded(), Remembered(MiniLM(), keep=True)
+    own, model = ratings is None, model or LocalLM.embedded()
+    s, embedder = size or (QUICK if not full else FULL if own else AMAZON), Remembered(MiniLM(), keep=True)
     ratings = simulated_ratings(s.users, seed) if own else ratings
     cases = cross_cases(ratings, _scored(ratings, s.scored), s.lengths, seed=seed)
     parts = folds(ratings, tune=.4)

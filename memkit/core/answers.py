@@ -140,31 +140,65 @@ def strays(
     return f"a word that nobody said: {new[0][:40]}" if new else ""
 
 # %% ../../nbs/core/15d_answers.ipynb #3453f3c1
-_LEAD = (r"(?:^|[.,;:!?¡¿\"'“”«(\[\n–—-])[^\S\n]*(?:(?:please|now|just|so|ok|okay|hey|hello|and|but|then|first|assistant|doctor|dear|bitte|por favor|you (?:must|should|have to|need to|will)|the assistant (?:must|should|has to|will)|"
+_LEAD = (r"(?:^|[.,;:!?¡¿\"'“”«(\[\n–—-])[^\S\n]*(?:(?:please|now|just|so|ok|okay|hey|hello|and|but|then|first"
+         r"|assistant|doctor|dear|bitte|por favor|you (?:must|should|have to|need to|will)"
+         r"|the assistant (?:must|should|has to|will)|"
          r"(?:can|could|would) you(?: please)?|i (?:want|need|order|command|ask) you to|make sure to)[,:!]?\s+)*")
-_RULES = r"(?:\W+\w+){0,4}?\W+(?:rules?|instructions?|prompts?|guidelines?|guard ?rails?|safety|what you were told|everything (?:above|before|you)|regeln|anweisungen|reglas|instrucciones|règles|consignes|instructions|regole|istruzioni)\b"
-_ORDERS = re.compile(rf"{_LEAD}(?:ignore|disregard|forget|override|bypass|break|drop|do not follow|don't follow|stop following|ignoriere|vergiss|ignora|olvida|ignorez|oubliez|dimentica){_RULES}"
-                     rf"|{_LEAD}(?:reveal|print|repeat|show|output)(?: \w+){{0,3}} (?:system prompt|your (?:prompt|instructions))"
-                     rf"|{_LEAD}(?:remember|note|save|store|memori[sz]e|write down)\b.{{0,30}}\b(?:that )?(?:you|the assistant|all assistants) (?:must|should|shall|will|always|never|has to|have to)\b"
-                     r"|\byou are no longer (?:an? (?:ai|assistant|doctor|model)\b|bound)|\byou are now (?:dan|unrestricted|unfiltered|jailbroken|a pirate)\b|\bpretend (?:to be|that you)|\b(?:developer|jailbreak|dan) mode\b|\bnew (?:system )?(?:instructions?|prompt)\s*:|忽略(?:.{0,6})(?:规则|指令|指示)|(?:规则|指令|指示).{0,4}忽略|(?:指示|ルール).{0,6}無視", re.I)
+_RULES = (r"(?:\W+\w+){0,4}?\W+(?:rules?|instructions?|prompts?|guidelines?|guard ?rails?|safety|what you were told"
+          r"|everything (?:above|before|you)|regeln|anweisungen|reglas|instrucciones|règles|consignes|instructions"
+          r"|regole|istruzioni)\b")
+_ORDERS = re.compile(rf"{_LEAD}(?:ignore|disregard|forget|override|bypass|break|drop|do not follow|don't follow"
+                     rf"|stop following|ignoriere|vergiss|ignora|olvida|ignorez|oubliez|dimentica){_RULES}"
+                     rf"|{_LEAD}(?:reveal|print|repeat|show|output)(?: \w+){{0,3}} (?:system prompt"
+                     rf"|your (?:prompt|instructions))"
+                     rf"|{_LEAD}(?:remember|note|save|store|memori[sz]e|write down)\b.{{0,30}}\b(?:that )?(?:you"
+                     rf"|the assistant|all assistants) (?:must|should|shall|will|always|never|has to|have to)\b"
+                     r"|\byou are no longer (?:an? (?:ai|assistant|doctor|model)\b|bound)"
+                     r"|\byou are now (?:dan|unrestricted|unfiltered|jailbroken|a pirate)\b"
+                     r"|\bpretend (?:to be|that you)|\b(?:developer|jailbreak|dan) mode\b"
+                     r"|\bnew (?:system )?(?:instructions?|prompt)\s*:|忽略(?:.{0,6})(?:规则|指令|指示)|(?:规则|指令|指示).{0,4}忽略"
+                     r"|(?:指示|ルール).{0,6}無視", re.I)
 
-_OTHERS = (r"(?:\W+\w+){0,3}?\W+(?:others?\b(?! \w)|others (?:say|said|claim|tell|told|think|write|wrote)|other (?:users?|people|persons?|claims?|answers?|memor(?:y|ies)|corrections?|entr(?:y|ies))\b|(?:every|any)(?:body|one) else\b"
-           r"|(?:all|any|every|earlier|previous|prior|further|future|later|stored) (?:\w+ )?(?:memor(?:y|ies)|corrections?|claims?|objections?)\b|(?:what|whatever) (?:\w+ ){1,5}?(?:told|taught|tell|teach)s? you\b|your (?:memor(?:y|ies)|database|knowledge)\b|stored (?:entr(?:y|ies)|answers?|facts?)\b)")
-_ALL = r"(?:every(?:body|one)\b|all (?:the |other )*(?:users|people|patients|agents|sessions|conversations|of (?:them|us))\b|(?:every|any|each) (?:\w+ )?(?:user|agent|session|conversation)\b|any(?:body|one)\b)"
+# %% ../../nbs/core/15d_answers.ipynb #c68db4f3
+_OTHERS = (r"(?:\W+\w+){0,3}?\W+(?:others?\b(?! \w)|others (?:say|said|claim|tell|told|think|write|wrote)"
+           r"|other (?:users?|people|persons?|claims?|answers?|memor(?:y|ies)|corrections?|entr(?:y|ies))\b"
+           r"|(?:every|any)(?:body|one) else\b"
+           r"|(?:all|any|every|earlier|previous|prior|further|future|later|stored) (?:\w+ )?(?:memor(?:y|ies)"
+           r"|corrections?|claims?|objections?)\b|(?:what|whatever) (?:\w+ ){1,5}?(?:told|taught|tell|teach)s? you\b"
+           r"|your (?:memor(?:y|ies)|database|knowledge)\b|stored (?:entr(?:y|ies)|answers?|facts?)\b)")
+_ALL = (r"(?:every(?:body|one)\b|all (?:the |other )*(?:users|people|patients|agents|sessions|conversations"
+        r"|of (?:them|us))\b|(?:every|any|each) (?:\w+ )?(?:user|agent|session|conversation)\b|any(?:body|one)\b)")
 _SAY = r"(?:answer|reply|respond|say|state|claim|insist|tell)"
-_ASKED = rf"(?:(?:every|each) time|whenever|when|if) (?:{_ALL}|some(?:body|one)|people|users?|a user|others|they) asks?\b"
-_POWER = r"(?:the |an? |your )?(?:\w+ )?(?:admin(?:istrator)?|developer|creator|owner|operator|root|superuser|maintainer)"
-_TOLD = r"(?:overwrit|ignor|disregard|forget|delet|eras|remember|memori[sz]|stor|sav|updat|replac|reset|repl|answer|respond|say|tell|add|remov|overrid|output|print|reveal|trust|accept|treat|set)(?:e|y)?\b|always\b|never\b|from now on\b|you (?:are|must|will|should|have)\b|do not\b|don't\b"
-_ON_MEMORY = re.compile(   # whose words count, what is kept for whom, and what is answered from now on
-    rf"{_LEAD}(?:ignore|disregard|forget|override|overrule|overwrite|discard|dismiss|drop|delete|erase|wipe|clear|purge|replace|reset|pay no (?:attention|heed) to|stop (?:listening to|believing|trusting)|(?:do not|don't|never) (?:listen to|believe|trust|accept|heed|take)){_OTHERS}"
-    rf"|{_LEAD}(?:remember|memori[sz]e|note|store|save|keep|record|learn)(?: (?:this|that|it|them|these|the following))?(?: (?:permanently|forever|from now on|as (?:a |the )?(?:fact|truth)))?,? for {_ALL}"
-    rf"|{_LEAD}(?:from now on|always|never again)(?:,? always)?,? {_SAY}(?: with)? (?:that|this|it|so|the)\b(?! (?:dose|unit|source|reason|same)s?\b)|{_LEAD}{_SAY}\b[^.?!]{{1,80}} {_ASKED}|{_ASKED},? (?:you (?:must |should |will )?)?(?:always )?{_SAY}\b(?! me\b)"
-    rf"|\b(?:verified|confirmed|checked|approved|agreed?|agrees)\b[^.?!]{{0,60}}\W(?:(?:you )?(?:must |should |will |have to )?always|from now on|never again),? {_SAY}\b"
-    rf"|\bas {_POWER},? i\b|\bi(?:'m| am) {_POWER}\b[^.?!]{{0,40}}\b(?:confirm|order|overrid|authori[sz])\w*|\bi (?:hereby )?(?:authori[sz]e|order|instruct|command|direct) you to\b"
-    rf"|[\[<{{|]{{1,2}}\|?/?\s*(?:system|sys|admin(?:istrator)?|developer|root|inst|im_start)(?: (?:prompt|message|note))?\s*\|?[\]>}}|]|(?:^|[.!?:\"'“„«(\[\n])[^\S\n]*(?:system|assistant|admin(?:istrator)?|developer|root)(?: (?:prompt|message|note|update))?\s*:\s*(?:please )?(?:{_TOLD})", re.I)
+_ASKED = (rf"(?:(?:every|each) time|whenever|when|if) (?:{_ALL}|some(?:body|one)|people|users?|a user|others"
+          rf"|they) asks?\b")
+_POWER = (r"(?:the |an? |your )?(?:\w+ )?(?:admin(?:istrator)?|developer|creator|owner|operator|root|superuser"
+          r"|maintainer)")
+_TOLD = (r"(?:overwrit|ignor|disregard|forget|delet|eras|remember|memori[sz]|stor|sav|updat|replac|reset|repl|answer"
+         r"|respond|say|tell|add|remov|overrid|output|print|reveal|trust|accept|treat|set)(?:e|y)?\b|always\b|never\b"
+         r"|from now on\b|you (?:are|must|will|should|have)\b|do not\b|don't\b")
 
+# %% ../../nbs/core/15d_answers.ipynb #a26a1ee4
+_ON_MEMORY = re.compile(   # whose words count, what is kept for whom, and what is answered from now on
+    rf"{_LEAD}(?:ignore|disregard|forget|override|overrule|overwrite|discard|dismiss|drop|delete|erase|wipe|clear|purge"
+    rf"|replace|reset|pay no (?:attention|heed) to|stop (?:listening to|believing|trusting)"
+    rf"|(?:do not|don't|never) (?:listen to|believe|trust|accept|heed|take)){_OTHERS}"
+    rf"|{_LEAD}(?:remember|memori[sz]e|note|store|save|keep|record|learn)(?: (?:this|that|it|them|these"
+    rf"|the following))?(?: (?:permanently|forever|from now on|as (?:a |the )?(?:fact|truth)))?,? for {_ALL}"
+    rf"|{_LEAD}(?:from now on|always|never again)(?:,? always)?,? {_SAY}(?: with)? (?:that|this|it|so"
+    rf"|the)\b(?! (?:dose|unit|source|reason|same)s?\b)|{_LEAD}{_SAY}\b[^.?!]{{1,80}} {_ASKED}"
+    rf"|{_ASKED},? (?:you (?:must |should |will )?)?(?:always )?{_SAY}\b(?! me\b)"
+    rf"|\b(?:verified|confirmed|checked|approved|agreed?|agrees)\b[^.?!]{{0,60}}\W(?:(?:you )?(?:must |should |will "
+    rf"|have to )?always|from now on|never again),? {_SAY}\b"
+    rf"|\bas {_POWER},? i\b|\bi(?:'m| am) {_POWER}\b[^.?!]{{0,40}}\b(?:confirm|order|overrid|authori[sz])\w*"
+    rf"|\bi (?:hereby )?(?:authori[sz]e|order|instruct|command|direct) you to\b"
+    rf"|[\[<{{|]{{1,2}}\|?/?\s*(?:system|sys|admin(?:istrator)?|developer|root|inst"
+    rf"|im_start)(?: (?:prompt|message|note))?\s*\|?[\]>}}|]|(?:^|[.!?:\"'“„«(\[\n])[^\S\n]*(?:system|assistant"
+    rf"|admin(?:istrator)?|developer|root)(?: (?:prompt|message|note|update))?\s*:\s*(?:please )?(?:{_TOLD})", re.I)
+
+# %% ../../nbs/core/15d_answers.ipynb #a230e2c9
 def gives_orders(
     text: str,
 ) -> bool:
-    "Does it tell the assistant to drop its rules, to be somebody else, what it must do from now on, or whose words shall count? By patterns, so not a wall (ours)."
+    """Does it tell the assistant to drop its rules, to be somebody else, what it must do from now on, or whose words
+    shall count? By patterns, so not a wall (ours)."""
     return bool(_ORDERS.search(plain := text.replace("’", "'")) or _ON_MEMORY.search(plain))

@@ -75,8 +75,11 @@ def _second_person(text: str, owner: str) -> str:
     return t
 
 # %% ../../nbs/core/15a_third_person.ipynb #00cc8bee
-_TOLD_ME = re.compile(r"\byou (told|gave|said|prescribed|recommended|suggested|mentioned|asked|sent|explained|wrote|put me|took me|advised)\b", re.I)
-_OPENING = re.compile(r"^(?:(?:yes|yeah|yep|yup|well|oh|okay|ok|so|and|hi|hello|hey|thanks|thank you|by the way|btw|sure|of course|good (?:morning|afternoon|evening))(?: there| doctor| doc)?(?:,| -|!|\.)\s+(?:and |but )?)+(?=\w)", re.I)
+_TOLD_ME = re.compile(r"\byou (told|gave|said|prescribed|recommended|suggested|mentioned|asked|sent|explained|wrote"
+                      r"|put me|took me|advised)\b", re.I)
+_OPENING = re.compile(r"^(?:(?:yes|yeah|yep|yup|well|oh|okay|ok|so|and|hi|hello|hey|thanks|thank you|by the way|btw"
+                      r"|sure|of course|good (?:morning|afternoon|evening))(?: there| doctor| doc)?(?:,| -|!"
+                      r"|\.)\s+(?:and |but )?)+(?=\w)", re.I)
 
 def _unwrapped(text: str) -> str:
     "Without the quotation marks that some exports put round a whole message."
@@ -91,15 +94,19 @@ def _quotes_apart(text: str) -> list[str]:
     closed = len(parts) == 1 or len(parts[-2]) > 1 and parts[-2][-1] in '"”'
     return parts if closed else [*parts[:-3], "".join(parts[-3:])]
 
+# %% ../../nbs/core/15a_third_person.ipynb #686a7f8f
 def third_person(
     sentence: str,
     speaker: str = "user",  # "user" or "assistant": whose "I" it is
 ) -> str:                   # starts with a capital; numbers, negation and what stands in quotation marks as they were
-    "`sentence` with its speaker, and the user whom an assistant addresses, named (ours). Raises `ValueError` for another speaker."
+    """`sentence` with its speaker, and the user whom an assistant addresses, named (ours).
+
+    Raises `ValueError` for another speaker."""
     if speaker not in ("user", "assistant"): raise ValueError(f"speaker must be 'user' or 'assistant', got {speaker!r}")
     parts = _quotes_apart(_OPENING.sub("", _unwrapped(sentence.strip())))
     for i in range(0, len(parts), 2):
-        parts[i] = _first_person(_TOLD_ME.sub(r"the assistant \1", parts[i]) if speaker == "user" else parts[i], f"the {speaker}")
+        part = _TOLD_ME.sub(r"the assistant \1", parts[i]) if speaker == "user" else parts[i]
+        parts[i] = _first_person(part, f"the {speaker}")
         parts[i] = _second_person(parts[i], "the user") if speaker == "assistant" else _plural(parts[i], "the user")
     text = "".join(parts)
     return text[:1].upper() + text[1:]

@@ -65,30 +65,46 @@ def advises(
     return ""
 
 # %% ../../nbs/evaluate/64_judge.ipynb #693bff15
-_COURTESY = re.compile(r"\b(?:please|thank you|thanks for|i'?m (?:so |very )?sorry|sorry to hear|happy to help|glad (?:you|to)|kindly|of course|you'?re welcome|take care|feel free|i understand|may i|would you mind|get well)\b", re.I)
-_COMFORT = re.compile(r"\b(?:don'?t worry|no need to worry|nothing to (?:worry|fear)|rest assured|you(?:'ll| will| can) (?:be fine|manage|do (?:this|it)|get (?:through|there|better))|(?:very |quite )?common|usually (?:harmless|mild|passes|goes)|most people|good news|"
-                      r"i'?m here|we'?re here|you'?re (?:not alone|doing well|on the right)|well done|it will pass|gets better|i understand)\b", re.I)
+_COURTESY = re.compile(r"\b(?:please|thank you|thanks for|i'?m (?:so |very )?sorry|sorry to hear|happy to help"
+                       r"|glad (?:you|to)|kindly|of course|you'?re welcome|take care|feel free|i understand|may i"
+                       r"|would you mind|get well)\b", re.I)
+_COMFORT = re.compile(r"\b(?:don'?t worry|no need to worry|nothing to (?:worry|fear)|rest assured"
+                      r"|you(?:'ll| will| can) (?:be fine|manage|do (?:this|it)|get (?:through|there|better))"
+                      r"|(?:very |quite )?common|usually (?:harmless|mild|passes|goes)|most people|good news|"
+                      r"i'?m here|we'?re here|you'?re (?:not alone|doing well|on the right)|well done|it will pass"
+                      r"|gets better|i understand)\b", re.I)
 _RUDE = re.compile(r"\b(?:stupid|nonsense|ridiculous|idiot\w*|shut up|your own fault|obviously|don'?t waste)\b", re.I)
-_HARD = re.compile(r"\b(?:\w{2,}(?:itis|osis|oses|a?emi[ac]|path(?:y|ies|ic)|ectomy|ologic\w*|oscopy|tensi(?:on|ve)|ytes?|penia|algia|plasty)|(?:systol|diastol|ren|hepat|pulmon|vascul|glyc|cardi|derm|neur)\w{2,}|inhibitors?|antagonists?|receptors?|agonists?|chronic|acute|mmol\S*|mmHg|mg/\S+|[a-z]{13,})\b", re.I)
-_ORDER = re.compile(r"(?m)^[^\S\n]*\d[.)]|\b(?:first(?:ly)?|second(?:ly)?|third(?:ly)?|then|next|after that|finally|lastly|step \w+)\b", re.I)
+_HARD = re.compile(r"\b(?:\w{2,}(?:itis|osis|oses|a?emi[ac]|path(?:y|ies|ic)|ectomy|ologic\w*|oscopy|tensi(?:on|ve)"
+                   r"|ytes?|penia|algia|plasty)|(?:systol|diastol|ren|hepat|pulmon|vascul|glyc|cardi|derm|neur)\w{2,}"
+                   r"|inhibitors?|antagonists?|receptors?|agonists?|chronic|acute|mmol\S*|mmHg|mg/\S+"
+                   r"|[a-z]{13,})\b", re.I)
+_ORDER = re.compile(r"(?m)^[^\S\n]*\d[.)]|\b(?:first(?:ly)?|second(?:ly)?|third(?:ly)?|then|next|after that|finally"
+                    r"|lastly|step \w+)\b", re.I)
 
+# %% ../../nbs/evaluate/64_judge.ipynb #9274fc6a
 def _line(n: int, none: int, full: int, what: str) -> tuple[float, str]:
     "0 at `none`, 1 at `full`, straight between, flat outside."
     return min(1., max(0., (n - none)/(full - none))), f"{n} words; {what}"
 
 def _phrases(pattern: re.Pattern, answer: str, what: str, rude: bool = False) -> tuple[float, str]:
     text = answer.replace("’", "'")
-    found, insult = list(dict.fromkeys(" ".join(m[0].lower().split()) for m in pattern.finditer(text))), _RUDE.search(text) if rude else None
+    found = list(dict.fromkeys(" ".join(m[0].lower().split()) for m in pattern.finditer(text)))
+    insult = _RUDE.search(text) if rude else None
     return (0., f"rude: {insult[0]!r}") if insult else (min(1., len(found)/2), f"{what}: {', '.join(found) or 'none'}")
 
 def _plain(answer: str) -> tuple[float, str]:
     hard = sorted({m[0].lower() for m in _HARD.finditer(answer)})
     return max(0., 1 - len(hard)/2), f"hard words: {', '.join(hard) or 'none'}"
 
-PREFERENCE_RULES: Mapping[str, Callable[[str], tuple[float, str]]] = {  # by a word of the label; share of the points and why
-    "concise": lambda a: _line(len(a.split()), 90, 45, "concise is 45 or fewer"), "detailed": lambda a: _line(len(a.split()), 20, 60, "detailed is 60 or more"),
-    "polite": lambda a: _phrases(_COURTESY, a, "courtesies", rude=True), "reassuring": lambda a: _phrases(_COMFORT, a, "comfort", rude=True), "plain": _plain,
-    "step": lambda a: _phrases(_ORDER, a, "marks of order"), "figures": lambda a: (min(1., len(numbers(a))/2), f"numbers: {', '.join(sorted(numbers(a))) or 'none'}")}
+# %% ../../nbs/evaluate/64_judge.ipynb #1ca671d0
+# by a word of the label; share of the points and why
+PREFERENCE_RULES: Mapping[str, Callable[[str], tuple[float, str]]] = {
+    "concise": lambda a: _line(len(a.split()), 90, 45, "concise is 45 or fewer"),
+    "detailed": lambda a: _line(len(a.split()), 20, 60, "detailed is 60 or more"),
+    "polite": lambda a: _phrases(_COURTESY, a, "courtesies", rude=True),
+    "reassuring": lambda a: _phrases(_COMFORT, a, "comfort", rude=True), "plain": _plain,
+    "step": lambda a: _phrases(_ORDER, a, "marks of order"),
+    "figures": lambda a: (min(1., len(numbers(a))/2), f"numbers: {', '.join(sorted(numbers(a))) or 'none'}")}
 
 # %% ../../nbs/evaluate/64_judge.ipynb #017d9099
 POINTS = {"facts": 4., "knowledge": 3., "preference": 2., "question": 1.}  # ours; Figure 5 names the first three

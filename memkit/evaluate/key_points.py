@@ -24,13 +24,19 @@ from .intervals import Interval, bootstrap
 from ..core.answers import read_answer
 
 # %% ../../nbs/evaluate/65a_key_points.ipynb #b9def34f
-_ANSWER = re.compile(r"""^\W*(?:(?:ans(?:wers?)?|correct (?:answer|option))\b[\s.:–-]*(?:is\b)?|(?=[a-e]\W{1,3}i\.?e\b))[\s.:–-]*["'‘“(]*[a-e](?!\w)["'’”)]*[\s.,:–-]*(?:i\.?\s?e\b[.,]*)?\s*""", re.I)
+_ANSWER = re.compile(r"""^\W*(?:(?:ans(?:wers?)?|correct (?:answer|option))\b[\s.:–-]*(?:is\b)?"""
+                     r"""|(?=[a-e]\W{1,3}i\.?e\b))[\s.:–-]*["'‘“(]*[a-e](?!\w)["'’”)]*[\s.,:–-]*(?:i\.?\s?e\b"""
+                     r"""[.,]*)?\s*""", re.I)
 _PAGES = r"""\bp(?:p|g|ages?)?[\s.]*\d[\d\s,&–-]*"""
-_BOOK = re.compile(rf"""\((?:ref|see)\b[^)\n]*\)|\bref(?:erences?)?\b\s?(?:[.:–-]|(?=[A-Z]))[^\n)]{{0,120}}?(?:{_PAGES}|(?=\n)|\)|$)"""
-                   rf"""|(?:\b[A-Z]\w+\s+)?\b\d{{1,2}}(?:st|nd|rd|th|h)?[\s/]?(?:e|ed|edn|edition)\b["'.,]*\s*(?:{_PAGES})""", re.I)
-_ITEM = re.compile(r"(?:(?:^|(?<=[\s:.)]))[-*•]|(?:^|(?<=[\s:]))\(?[a-e1-9][.)])\s+(?=[A-Z])|(?:(?<![^\S\n])[^\S\n]+)?\n\s*")
+_BOOK = re.compile(rf"""\((?:ref|see)\b[^)\n]*\)|\bref(?:erences?)?\b\s?(?:[.:–-]"""
+                   rf"""|(?=[A-Z]))[^\n)]{{0,120}}?(?:{_PAGES}|(?=\n)|\)|$)"""
+                   rf"""|(?:\b[A-Z]\w+\s+)?\b\d{{1,2}}(?:st|nd|rd|th|h)?[\s/]?(?:e|ed|edn"""
+                   rf"""|edition)\b["'.,]*\s*(?:{_PAGES})""", re.I)
+_ITEM = re.compile(r"(?:(?:^|(?<=[\s:.)]))[-*•]|(?:^|(?<=[\s:]))\(?[a-e1-9][.)])\s+(?=[A-Z])"
+                   r"|(?:(?<![^\S\n])[^\S\n]+)?\n\s*")
 _GLUED = re.compile(r"(?<=[a-z0-9)][.:?])(?=[A-Z][a-z])|(?<=[a-z]{3}\.)(?=[A-Z])|(?<=[a-z]{4})(?=[A-Z][a-z]{2})")
 
+# %% ../../nbs/evaluate/65a_key_points.ipynb #1b8f483d
 def tidy(
     text: str,  # an explanation or an answer; may be empty
 ) -> str:       # paragraphs parted by empty lines
@@ -47,26 +53,41 @@ def statements(
     return [s for s in sentences(tidy(text)) if re.search(r"\w", s)]
 
 # %% ../../nbs/evaluate/65a_key_points.ipynb #f811f22b
-_VERBS = """accelerate accept achieve act add affect allow apply appear arise associate avoid base become begin belong block bring calm carry cause change characterise check combine come compare confirm consist contain continue
-control cross deal decrease depend deplete derive describe detect develop diagnose die differ diffuse dilate distinguish do drain drink drop enter evoke exclude experience extend fail fall favour feel find fire fit follow form give go
-grow happen help hold impair improve include increase indicate infiltrate inhibit inject injure interrupt involve keep know last lead leave let lie live look lose lower make manage mask mean measure monitor move need note occur open
-pass place play point predispose prefer present press prevent proceed produce protect provide push put raise reach react receive reduce refer relate relieve remain remove replace report require respond restore result return reveal
-reverse rise run say see seek separate serve set settle shift show spare spread start stay steady stimulate stop suggest supply support suspect take talk tell think travel treat try turn undergo use vary wait wash widen work worsen""".split()
-_ODD = """arose became began brought came cut done fell felt found gave given gone grew held kept known lain lay led left lost made meant put ran risen rose run said saw seen sent shown spread taken took told went wore worn undergone
-underlies underlying""".split()
-_SMALL = """above across against along among around away back behind besides despite due either else even every far however instead like near nearly neither next none nor often outside per quite rather since soon still thereby therefore
-thus till together toward towards upon via whether within without yet always sometimes hence i.e e.g ie eg already almost alone never later earlier faster slower once twice cannot unlike while although though whereas unable""".split()
+_VERBS = """accelerate accept achieve act add affect allow apply appear arise associate avoid base become begin belong
+    block bring calm carry cause change characterise check combine come compare confirm consist contain continue control
+    cross deal decrease depend deplete derive describe detect develop diagnose die differ diffuse dilate distinguish do
+    drain drink drop enter evoke exclude experience extend fail fall favour feel find fire fit follow form give go grow
+    happen help hold impair improve include increase indicate infiltrate inhibit inject injure interrupt involve keep
+    know last lead leave let lie live look lose lower make manage mask mean measure monitor move need note occur open
+    pass place play point predispose prefer present press prevent proceed produce protect provide push put raise reach
+    react receive reduce refer relate relieve remain remove replace report require respond restore result return reveal
+    reverse rise run say see seek separate serve set settle shift show spare spread start stay steady stimulate stop
+    suggest supply support suspect take talk tell think travel treat try turn undergo use vary wait wash widen work
+    worsen""".split()
+_ODD = """arose became began brought came cut done fell felt found gave given gone grew held kept known lain lay led
+    left lost made meant put ran risen rose run said saw seen sent shown spread taken took told went wore worn undergone
+    underlies underlying""".split()
+_SMALL = """above across against along among around away back behind besides despite due either else even every far
+    however instead like near nearly neither next none nor often outside per quite rather since soon still thereby
+    therefore thus till together toward towards upon via whether within without yet always sometimes hence i.e e.g ie eg
+    already almost alone never later earlier faster slower once twice cannot unlike while although though whereas
+    unable""".split()
 
+# %% ../../nbs/evaluate/65a_key_points.ipynb #e3cce518
 def _forms(verb: str) -> set[str]:
     e, y = verb.endswith("e"), verb.endswith("y") and verb[-2] not in "aeiou"
     stem = verb[:-1] if e or y else verb
-    return {verb, verb + "s", verb + "ing", stem + "ing", verb + verb[-1] + "ing", stem + ("ied" if y else "ed"), verb + verb[-1] + "ed", stem + "ies" if y else verb, verb if e else verb + "es"}
+    twice = verb + verb[-1]
+    return {verb, verb + "s", verb + "ing", stem + "ing", twice + "ing", stem + ("ied" if y else "ed"), twice + "ed",
+            stem + "ies" if y else verb, verb if e else verb + "es"}
 
 _ACTS = frozenset(_ODD).union(*map(_forms, _VERBS))
 _BREAK = STOP_WORDS | _ACTS | set(_SMALL)
 _NUMBER = r"(?:[<>≥≤]\s?)?\d+(?:[.,]\d+)*(?:\s?%)?"
-_TOKEN = re.compile(rf"\d+,[A-Z]\w*|{_NUMBER}(?:\s?(?:to|and|or|,? and|[-–]|(?<!\d),|,(?!\d))\s?{_NUMBER})*(?![a-z])|[^\W\d_]\w*(?:[-'’/+]\w+)*")
+_TOKEN = re.compile(rf"\d+,[A-Z]\w*|{_NUMBER}(?:\s?(?:to|and|or|,? and|[-–]|(?<!\d),|,(?!\d))\s?{_NUMBER})*(?![a-z])"
+                    rf"|[^\W\d_]\w*(?:[-'’/+]\w+)*")
 
+# %% ../../nbs/evaluate/65a_key_points.ipynb #d822d884
 def _runs(clause: str) -> list[list[int]]:
     "Start and end of each run of words."
     out, open_, before = [], False, ""

@@ -67,13 +67,18 @@ def contrast(
     return (high + .05)/(low + .05)
 
 # %% ../../nbs/experiments/70a_figures.ipynb #b47278a8
-_LOOK = f'role="img" font-family="DejaVu Sans,Verdana,sans-serif" font-size="{LETTERS:g}px" style="max-width:100%;height:auto;stroke-linejoin:round"'
+_LOOK = (f'role="img" font-family="DejaVu Sans,Verdana,sans-serif" font-size="{LETTERS:g}px" '
+         f'style="max-width:100%;height:auto;stroke-linejoin:round"')
 _WASTE = r"<metadata>.*?(?:</metadata>|\Z)|<!--.*?(?:-->|\Z)|<defs>\s*<style.*?</style>\s*</defs>"
-_IN_TAGS = ((r" font-family: 'DejaVu Sans';", ""), (r' transform="rotate\(-0 [^"]*"', ""), (r' id="[a-zA-Z.0-9]+_[\d_]*"', ""), (r"(\d\.\d)\d+", r"\1"), (r"\n *(?=[A-Zz] |z|\")", ""), (r"(?<=[a-z]): |(?<=;) ", lambda m: m[0].strip()),
-            (r' d="[^"]*"', lambda m: re.sub(r" *([MLCQz]) *", r"\1", m[0])), (rf"font-size:{LETTERS:g}px;|text-anchor:start;|stroke-dashoffset:0;|;?stroke-linejoin:miter", ""), (r" style=\"\"", ""))
+_IN_TAGS = ((r" font-family: 'DejaVu Sans';", ""), (r' transform="rotate\(-0 [^"]*"', ""),
+            (r' id="[a-zA-Z.0-9]+_[\d_]*"', ""), (r"(\d\.\d)\d+", r"\1"), (r"\n *(?=[A-Zz] |z|\")", ""),
+            (r"(?<=[a-z]): |(?<=;) ", lambda m: m[0].strip()),
+            (r' d="[^"]*"', lambda m: re.sub(r" *([MLCQz]) *", r"\1", m[0])),
+            (rf"font-size:{LETTERS:g}px;|text-anchor:start;|stroke-dashoffset:0;|;?stroke-linejoin:miter", ""),
+            (r" style=\"\"", ""))
 
 def _lean_tags(svg: str) -> Iterator[str]:
-    "The parts of an SVG: tags without waste and without groups that say nothing, and the text between them to the letter."
+    "The parts of an SVG: tags without waste and groups that say nothing, and the text between them to the letter."
     kept: list[bool] = []
     for part in re.split(r"(<[^>]+>)", re.sub(_WASTE, "", svg, flags=re.S)):
         if not part.startswith("<"):
@@ -85,6 +90,7 @@ def _lean_tags(svg: str) -> Iterator[str]:
         if part == "<g>" or part == "</g>" and not kept.pop(): continue
         yield part
 
+# %% ../../nbs/experiments/70a_figures.ipynb #bf5bec3f
 _MARKS = re.compile(r'(<g clip-path="[^"]*")>((?:<use [^>]*/>){2,})</g>')
 
 def _one_style(found: re.Match) -> str:
@@ -102,8 +108,10 @@ def lean(
     body = _MARKS.sub(_one_style, "".join(rest))
     if ink: body = re.sub(rf'(<text [^>]*?)(?:;fill:{ink}(?=")|fill:{ink};| style="fill:{ink}")', r"\1", body)
     fill = ink and f' fill="{ink}"'
-    return f'{head[:-1]} {_LOOK}{fill}><title>{escape(words.partition(". ")[0])}</title><desc>{escape(words)}</desc>{body}\n'
+    title = escape(words.partition(". ")[0])
+    return f'{head[:-1]} {_LOOK}{fill}><title>{title}</title><desc>{escape(words)}</desc>{body}\n'
 
+# %% ../../nbs/experiments/70a_figures.ipynb #4dae2dbc
 @dataclass(frozen=True)
 class PaperPicture:
     "A figure or a table of a paper, with ours in it (ours): drawn light or dark, and told in words."
@@ -113,7 +121,6 @@ class PaperPicture:
 
     @property
     def figure(self) -> "Figure": return self.drawn()
-
     def drawn(self, dark: bool = False) -> "Figure":
         "A new matplotlib figure."
         with style(dark) as c: return self.draw(c)
@@ -131,7 +138,8 @@ class PaperPicture:
         return out.getvalue()
 
     def __str__(self) -> str: return f"{self.name}\n{self.alt}"
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict: return {"image/svg+xml": self.svg(), "text/plain": str(self)}
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
+        return {"image/svg+xml": self.svg(), "text/plain": str(self)}
 
 # %% ../../nbs/experiments/70a_figures.ipynb #f1bc2417
 def sheet(

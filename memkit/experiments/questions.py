@@ -59,20 +59,26 @@ class Base:
     @property
     def key(self) -> str:
         "A short name, the same in every run."
-        return blake2b(f"{self.focus}\0{self.type}\0{'' if self.type else self.question}".encode(), digest_size=6).hexdigest()
+        text = f"{self.focus}\0{self.type}\0{'' if self.type else self.question}"
+        return blake2b(text.encode(), digest_size=6).hexdigest()
 
-_ABOUT = re.compile(r"^(?:what (?:i|you) (?:need to|should) know about|overview of|learning about|understanding)\s+|(?:(?<!\s)\s+)?\([^)\n]{0,300}\)", re.I)
+# %% ../../nbs/experiments/71_questions.ipynb #043c51a1
+_ABOUT = re.compile(r"^(?:what (?:i|you) (?:need to|should) know about|overview of|learning about|understanding)\s+"
+                    r"|(?:(?<!\s)\s+)?\([^)\n]{0,300}\)", re.I)
 
 def _names(focus: str, synonyms: Sequence[str]) -> tuple[str, ...]:
     said = [_ABOUT.sub("", n).strip() for n in (focus, *synonyms)]
-    return tuple(dict.fromkeys(n for i, n in enumerate(said) if n and (i == 0 or "," not in n and ";" not in n and 3 < len(n) < 50))) or (focus,)
+    fit = lambda n: "," not in n and ";" not in n and 3 < len(n) < 50
+    return tuple(dict.fromkeys(n for i, n in enumerate(said) if n and (i == 0 or fit(n)))) or (focus,)
 
 def _from_pairs(documents: Sequence[Document]) -> list[Base]:
     groups = {}
     for d in documents: groups.setdefault((focus_of(d), normal(d.category)), []).append(d)
-    return [Base(focus, type, ds[0].meta["question"], _names(ds[0].meta["focus"], [s for d in ds for s in d.meta.get("synonyms") or ()]),
-                 tuple(d.id for d in ds), split_of(focus)) for (focus, type), ds in groups.items() if type]
+    names = lambda ds: _names(ds[0].meta["focus"], [s for d in ds for s in d.meta.get("synonyms") or ()])
+    return [Base(focus, type, ds[0].meta["question"], names(ds), tuple(d.id for d in ds), split_of(focus))
+            for (focus, type), ds in groups.items() if type]
 
+# %% ../../nbs/experiments/71_questions.ipynb #104a1e53
 def _from_labels(documents: Sequence[Document]) -> list[Base]:
     topic = {d.id: focus_of(d) for d in documents}
     rows = map(json.loads, own_data("medical_questions.jsonl").read_text("utf-8").splitlines())
@@ -82,9 +88,14 @@ def _from_labels(documents: Sequence[Document]) -> list[Base]:
 def base_questions(
     documents: Sequence[Document],   # MedQuAD's (or with its meta fields), or memkit's own
 ) -> list[Base]:                     # in the order of the documents
-    "What can be asked of `documents`: one question for each focus and type, or our labelled ones (ours). `ValueError` where neither is there."
-    found = _from_pairs([d for d in documents if d.category and d.meta.get("focus") and d.meta.get("question")]) or _from_labels(documents)
-    if not found: raise ValueError("no questions are known for these documents: they need meta['focus'], meta['question'] and a category, or to be memkit's own entries")
+    """What can be asked of `documents`: one question for each focus and type, or our labelled ones (ours).
+
+    `ValueError` where neither is there."""
+    paired = [d for d in documents if d.category and d.meta.get("focus") and d.meta.get("question")]
+    found = _from_pairs(paired) or _from_labels(documents)
+    if not found:
+        raise ValueError("no questions are known for these documents: they need meta['focus'], meta['question'] "
+                         "and a category, or to be memkit's own entries")
     return found
 
 # %% ../../nbs/experiments/71_questions.ipynb #4593b237

@@ -29,13 +29,15 @@ def tidy(
     "`text` without white space at either end, runs of blanks as one blank and runs of line breaks as one break."
     return re.sub(r" ?\n\s*", "\n", re.sub(r"[^\S\n]+", " ", text.replace("\r\n", "\n"))).strip()
 
+# %% ../../nbs/hybrid/20_corpus.ipynb #cbefbae6
 def value_of(
     record: Mapping,
     field: Field,         # a field's name or a function of the record; empty: none
     need: bool = False,   # is a missing or empty value an error?
 ) -> str:
-    "A field of a record as tidy text; raises `ValueError` or `TypeError` where it isn't text or a needed one is missing."
-    if not callable(field) and field not in record and field: raise ValueError(f"no field {field!r}; there are {', '.join(map(str, record)) or 'none'}")
+    "A field of a record as tidy text; `ValueError` or `TypeError` where it isn't text or a needed one is missing."
+    if not callable(field) and field not in record and field:
+        raise ValueError(f"no field {field!r}; there are {', '.join(map(str, record)) or 'none'}")
     try: value = field(record) if callable(field) else record[field] if field else None
     except LookupError as e: raise ValueError(f"the function of the record found no {e}") from None
     what = field if isinstance(field, str) else "the function's result"

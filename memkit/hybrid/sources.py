@@ -132,16 +132,20 @@ def _instructed(row: Mapping[str, Any]) -> dict[str, Any]:
     "The instruction form as question, answer and letter; raises `ValueError` where it isn't that form."
     both = row["instances"] if isinstance(row["instances"], Mapping) else {}
     asked, right = _options(str(both.get("input", ""))), re.search(r"\(([A-D])\)", str(both.get("output", "")))
-    if not asked or not right: raise ValueError("'instances' must hold an 'input' (QUESTION: … Option A: … Option D: …) and an 'output' such as 'Answer: (A)'")
+    if not asked or not right:
+        raise ValueError("'instances' must hold an 'input' (QUESTION: … Option A: … Option D: …) "
+                         "and an 'output' such as 'Answer: (A)'")
     return {"question": asked["question"], "answer": asked[right[1]]}
 
+# %% ../../nbs/hybrid/21_sources.ipynb #1e5467c5
 def _medmcqa_documents(row: Mapping[str, Any], place: Place, first: int) -> list[Document]:
     here = f"medmcqa:{Path(place.file).stem}:{place.line}"
     if "instances" in row:
         pair = _instructed(row)
         return [Document(id=here, text=_mcq(**pair), source="MedMCQA", meta={"question": tidy(pair["question"])})]
     fields = {k: row.get(k) or "" for k in ("subject_name", "topic_name")}
-    return [Document(id=f"medmcqa:{row['id']}" if isinstance(row.get("id"), str) else here, text=medmcqa_text(row, first), title=fields["topic_name"] or fields["subject_name"],
+    return [Document(id=f"medmcqa:{row['id']}" if isinstance(row.get("id"), str) else here,
+                     text=medmcqa_text(row, first), title=fields["topic_name"] or fields["subject_name"],
                      category=fields["subject_name"], source="MedMCQA", meta={"question": tidy(row["question"])})]
 
 # %% ../../nbs/hybrid/21_sources.ipynb #9382fba8

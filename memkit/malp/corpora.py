@@ -114,7 +114,8 @@ def _loaded(path: str | Path, expected: str, records: Iterable, skipped: Counter
     return out
 
 # %% ../../nbs/malp/35_corpora.ipynb #50f05c64
-_ROLES = {"doctor": "assistant", "assistant": "assistant", "physician": "assistant", "dr": "assistant", "patient": "user", "user": "user", "me": "", "you": "", "interviewer": ""}
+_ROLES = {"doctor": "assistant", "assistant": "assistant", "physician": "assistant", "dr": "assistant",
+          "patient": "user", "user": "user", "me": "", "you": "", "interviewer": ""}
 _LABEL = re.compile(r"^\s*([A-Z][\w.'\[\]-]*(?: [\w.'\[\]-]+){0,3}):(?:\s+|(?=\"))")
 _INSIDE = re.compile(r"(?:\n|[.!?\"]\s)[^\S\n]*(?:Doctor|Patient|Assistant|Me|You|User|Dr\.? \w+)\s*:")
 
@@ -123,12 +124,14 @@ def _unquoted(text: str) -> str:
     whole = len(text) > 1 and text[0] == text[-1] == '"' and '"' not in text[1:-1]
     return (text[1:-1] if whole else text.strip('"') if text.count('"') == 1 else text).strip()
 
+# %% ../../nbs/malp/35_corpora.ipynb #0c443ff4
 def _side(text: str, names: frozenset[str]) -> tuple[str, str]:
     "A side without quotes and label, and the role that the label named."
     text = _unquoted(text)
     label = _LABEL.match(text)
     role = _ROLES.get(label[1].lower().split()[0].rstrip(".")) if label else None
-    return (_unquoted(text[label.end():]), role or "") if label and (role is not None or label[1] in names) else (text, "")
+    known = label and (role is not None or label[1] in names)
+    return (_unquoted(text[label.end():]), role or "") if known else (text, "")
 
 def _names(sides: Sequence[str]) -> frozenset[str]:
     counts = Counter(m[1] for s in sides if (m := _LABEL.match(_unquoted(s))))

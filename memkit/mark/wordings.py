@@ -12,36 +12,55 @@ from collections.abc import Iterable
 from ..core.support import content_stems, denies, in_order, numbers
 
 # %% ../../nbs/mark/43b_wordings.ipynb #4adfa2a2
-_MEANS = re.compile(r"\b(?:[Bb]y )?[\"“'‘]?(?P<short>[A-Z][A-Za-z0-9&/-]{1,9})[\"”'’]?,? (?i:(?:here |for us |in our \w+ )?(?:means?|stands? for|is short for|is our (?:name|word|abbreviation) for)|=|i mean|we mean) (?P<long>[^.,;:()?!]{3,80}?)(?=[.,;:()?!]| (?:in (?:our|this|the|my|these)|here|for us|at our)\b|$)")
-_BRACKET = re.compile(r"\b(?P<short>[A-Z][A-Za-z0-9&/-]{1,9}) \((?P<long>[a-z][^()]{3,80})\)|(?<![\w-])(?P<long2>(?:[\w-]+ ){1,6}[\w-]+) \((?P<short2>[A-Z][A-Za-z0-9&/-]{1,9})\)")
-_TERM = re.compile(r"(?:^|\b)(?:by |when (?:i|we) say |with |an? |the |our |in our \w+,? )?[\"“‘'](?P<term>[^\"”’']{2,40})[\"”’'],? (?:i mean|we mean|means?|stands? for|refers? to|is|are|(?:is|are) what we call|=)\b|\bwe call (?P<named>[^.?!]{3,80})|\bby (?P<said>[\w -]{2,40}?),? (?:i|we) mean\b", re.I)
+_MEANS = re.compile(r"\b(?:[Bb]y )?[\"“'‘]?(?P<short>[A-Z][A-Za-z0-9&/-]{1,9})[\"”'’]?,? (?i:(?:here |for us "
+                    r"|in our \w+ )?(?:means?|stands? for|is short for|is our (?:name|word|abbreviation) for)|=|i mean"
+                    r"|we mean) (?P<long>[^.,;:()?!]{3,80}?)(?=[.,;:()?!]| (?:in (?:our|this|the|my|these)|here|for us"
+                    r"|at our)\b|$)")
+_BRACKET = re.compile(r"\b(?P<short>[A-Z][A-Za-z0-9&/-]{1,9}) \((?P<long>[a-z][^()]{3,80})\)"
+                      r"|(?<![\w-])(?P<long2>(?:[\w-]+ ){1,6}[\w-]+) \((?P<short2>[A-Z][A-Za-z0-9&/-]{1,9})\)")
+_TERM = re.compile(r"(?:^|\b)(?:by |when (?:i|we) say |with |an? |the |our "
+                   r"|in our \w+,? )?[\"“‘'](?P<term>[^\"”’']{2,40})[\"”’'],? (?:i mean|we mean|means?|stands? for"
+                   r"|refers? to|is|are|(?:is|are) what we call|=)\b|\bwe call (?P<named>[^.?!]{3,80})"
+                   r"|\bby (?P<said>[\w -]{2,40}?),? (?:i|we) mean\b", re.I)
+
+# %% ../../nbs/mark/43b_wordings.ipynb #115e04a3
+_PHRASE = (r"(?!(?:the|an?|in|on|at|of|for|from|since|see|eg|ie|such|like|not|or|and|with|without|about|formerly|only"
+           r"|which|that|my|our|his|her)\b)[a-z]+(?: [a-z-]+)+$")
+
+def _capitals(short: str) -> int: return sum(c.isupper() for c in short)
+def _tails(text: str) -> list[str]: return [" ".join(text.split()[i:]) for i in range(len(text.split()))]
 
 def _stands(short: str, long: str) -> bool:
     "Does it look like an abbreviation of these words, or at least like one?"
     letters, rest = [c for c in short.lower() if c.isalpha()], iter(long.lower())
-    looks = sum(c.isupper() for c in short) >= 2 or not re.search(r"[aeiouy]", short[1:])
+    looks = _capitals(short) >= 2 or not re.search(r"[aeiouy]", short[1:])
     spelt = long[:1].lower() == letters[0] and all(c in rest for c in letters) if letters else False
-    return looks and (spelt or bool(re.match(r"(?!(?:the|an?|in|on|at|of|for|from|since|see|eg|ie|such|like|not|or|and|with|without|about|formerly|only|which|that|my|our|his|her)\b)[a-z]+(?: [a-z-]+)+$", long)))
+    return looks and (spelt or bool(re.match(_PHRASE, long)))
 
+def _fits(short: str, long: str) -> bool:
+    "Does a phrase before a bracket begin as the abbreviation in it does, with no more words than that has letters?"
+    return long[:1].lower() == short[0].lower() and len(long.split()) <= len(short) and _stands(short, long)
+
+# %% ../../nbs/mark/43b_wordings.ipynb #3afb7010
 def abbreviations(
     sentence: str,
 ) -> list[tuple[str, str]]:  # (short, long), both as they stand there
     "Abbreviations that the sentence explains: PE (pulmonary embolism), PE stands for pulmonary embolism (ours)."
-    found = [(m["short"], m["long"].strip()) for m in _MEANS.finditer(sentence[:2000]) if sum(c.isupper() for c in m["short"]) >= 2]
+    found = [(m["short"], m["long"].strip()) for m in _MEANS.finditer(sentence[:2000]) if _capitals(m["short"]) >= 2]
     for m in _BRACKET.finditer(sentence[:2000]):
         if m["long"]: found += [(m["short"], m["long"])]*_stands(m["short"], m["long"])
-        else: found += [(m["short2"], s) for s in _tails(m["long2"]) if s[:1].lower() == m["short2"][0].lower() and len(s.split()) <= len(m["short2"]) and _stands(m["short2"], s)][:1]
+        else: found += [(m["short2"], s) for s in _tails(m["long2"]) if _fits(m["short2"], s)][:1]
     return list(dict.fromkeys(found))
 
+# %% ../../nbs/mark/43b_wordings.ipynb #3c8c743b
 def defines(
     sentence: str,
 ) -> bool:
     "Is explaining a word most of what the sentence does? An abbreviation in passing isn't (ours)."
-    if terms(sentence) or any(sum(c.isupper() for c in m["short"]) >= 2 for m in _MEANS.finditer(sentence[:2000])): return True
+    if terms(sentence): return True
+    if any(_capitals(m["short"]) >= 2 for m in _MEANS.finditer(sentence[:2000])): return True
     own = {w for pair in abbreviations(sentence) for text in pair for w in content_stems(text)}
     return bool(own) and len(set(content_stems(sentence)) - own) < 3
-
-def _tails(text: str) -> list[str]: return [" ".join(text.split()[i:]) for i in range(len(text.split()))]
 
 def terms(
     sentence: str,

@@ -387,7 +387,7 @@ def _paired_rows(cases: Cases, predicted: dict[str, np.ndarray], table: str) -> 
                            note="paired by user; below 0 where more films help"))
     return rows
 
-# %% ../../nbs/experiments/79g_map_cross.ipynb #4bf8c6d3
+# %% ../../nbs/experiments/79g_map_cross.ipynb #93deff71
 def _slope(cases: Cases, p: np.ndarray, first: np.ndarray, last: np.ndarray) -> Interval:
     return paired(user_errors(cases.at(last), p[last]), user_errors(cases.at(first), p[first]))
 
@@ -414,9 +414,8 @@ def run_cross(
     if own: plain["knows the simulator"] = decode(knows_simulator(ratings, cases, seed))
     predicted, of_amazon = language_model_predictions(asked, parts) | plain, ratings.name.startswith("Amazon")
     rows = cross_rows(cases, predicted, [*plain, *CONTROLS, "no memory"], not of_amazon)
-    data = {ratings.name: _texts(ratings, cases)}
     rows += [*(_shown_row(cases, asked, k, own) for k in s.ks), *cost_rows(ratings, asked, model, embedder)]
-    return rows, {"models": [model.name], "encoder": embedder.name, "data": data}
+    return rows, {"models": [model.name], "encoder": embedder.name, "data": {ratings.name: _texts(ratings, cases)}}
 
 # %% ../../nbs/experiments/79g_map_cross.ipynb #77c243db
 def _shown_row(cases: Cases, asked: Any, k: int, simulated: bool) -> dict[str, Any]:

@@ -33,6 +33,7 @@ _FROM = {
     "maprec": "open_map",
     "maprec.assistant": "MapSettings",
     "maprec.items": "own_catalogue",
+    "maprec.own": "OwnRatings",
     "maprec.profile": "frame history profile rated_of",
     "maprec.ratings": "simulated_ratings",
     "maprec.recommend": "carried named",

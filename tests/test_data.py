@@ -143,7 +143,7 @@ def test_every_file_is_named_in_the_readme():
 
 CONSUMER = ("am", "an", "ao")       # wrote what consumers ask of medical documents
 LATER = ("ar", "as", "at")              # asked more about others' conversations, and for everything
-TALKERS = ("au", "av", "aw", "ax")            # wrote conversations alone, with the words that answer
+TALKERS = ("au", "av", "aw", "ax", "bi", "bj", "bk", "bl", "bm", "bn", "bo", "bp")   # wrote conversations alone, with the words that answer
 GATE = ("bb", "bc", "bd", "be", "bf")   # wrote what may be shared, and what names a person or opens a door
 HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in CONSUMER + LATER + TALKERS + GATE)
 LATE = ("y", "z", "aa", "ab")      # wrote fewer rows, and no health statements
@@ -174,8 +174,9 @@ def test_conversations_name_the_words_that_answer(hand):
     for c in found:
         said = {f"{i}.{j}": t for i, s in enumerate(c["sessions"], 1) for j, t in enumerate(s["say"], 1)}
         for q in c["questions"]:
-            assert bool(q["needs"]) == (q["kind"] != "unsaid") and len(q["needs"]) == len(q["quotes"]), q["ask"]
-            assert all(int(n.split(".")[0]) <= q["after"] and quote in said[n] for n, quote in zip(q["needs"], q["quotes"])), q["ask"]
+            assert bool(q["needs"]) == (q["kind"] != "unsaid") and len(q["needs"]) <= len(q["quotes"]), q["ask"]
+            assert all(int(n.split(".")[0]) <= q["after"] and any(quote in said[n] for quote in q["quotes"]) for n in q["needs"]), q["ask"]
+            assert all(any(quote in said[n] for n in q["needs"]) for quote in q["quotes"]), q["ask"]
             assert not q["needs"] or any(re.search(p, q["gold"], re.I) for p in q["accept"]), q["ask"]
 
 

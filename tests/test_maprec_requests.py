@@ -79,6 +79,15 @@ def test_everything_is_deleted_once_the_user_agrees(bot):
     assert not profile(bot.store, "ann") and not bot.store.list("ann") and not bot.store.turns("ann")
 
 
+@pytest.mark.parametrize("reply", ["right, recommend a film", "delete my rating of Alien", "no, keep it", "what about Heat?"])
+def test_only_a_plain_yes_deletes_everything(bot, reply):
+    bot.chat("ann", "Heat (1995): 4 stars")
+    bot.chat("ann", "forget everything")
+    bot.chat("ann", reply)
+    bot.chat("ann", "yes")                   # the question is no longer open
+    assert "Heat" in [r.rated.item.title for r in profile(bot.store, "ann")]
+
+
 def test_a_domain_that_is_not_there_is_said(bot):
     found = bot.chat("ann", "Where can I eat ramen?").extra["found"]
     assert not found.items and found.note.startswith("I have no places")

@@ -270,11 +270,17 @@ def _scope(assistant: "MapAssistant", text: str) -> str:
     domains = tuple(dict.fromkeys((*assistant.catalogue.domains, *DOMAIN_NAMES.values())))
     return wanted_domain(text, None, domains) or "everything"
 
+_DELETE = frozenset("delete forget erase remove do ahead".split())
+_CONFIRMED = AGREED | _DELETE | frozenset("please it all everything them go i am my".split())   # nothing but consent
+_DECLINED = frozenset("no nope nah don keep cancel stop never not wait".split())
+
 def _agreed(assistant: "MapAssistant", scope: str, text: str) -> Understood | None:
-    "The reply to the question whether all is to be deleted; None for another message."
-    words = re.findall(r"[^\W_]+", text.lower())[:1]
-    if len(text.split()) > 6 or not words: return None
-    act = "agree" if words[0] in AGREED or words[0] == "delete" else "keep"
+    "The reply to the question whether all is to be deleted; None for another message, which deletes nothing."
+    words = re.findall(r"[^\W_]+", text.lower())
+    if not words: return None
+    if words[0] in _DECLINED: act = "keep"
+    elif set(words) <= _CONFIRMED and set(words) & (AGREED | _DELETE): act = "agree"
+    else: return None
     detected = assistant.detector.detect(text)
     return Understood(text=text, detected=detected, types=(OTHER,), acts=(act,), scope=scope)
 
@@ -473,7 +479,8 @@ def said_of_memory(
     here = lambda domain: u.scope in ("everything", domain)
     if {"show", "delete"} & set(u.acts):
         mine = [r for r in rated if here(r.item.domain)]
-        lists = {k: [i for i, _ in noted(assistant.store, user, k) if here(i.domain)] for k in LISTS}
+        may = assistant.has_consent(user)
+        lists = {k: [i for i, _ in noted(assistant.store, user, k) if may and here(i.domain)] for k in LISTS}
         stars = [value for _, _, value in marks(u.text, True)] if "show" in u.acts else []
         what = "" if u.scope == "everything" else u.scope
         if stars:

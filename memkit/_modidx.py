@@ -5995,6 +5995,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                       'memkit.reading.times._in_words': ('reading/times.html#_in_words', 'memkit/reading/times.py'),
                                       'memkit.reading.times._looks_ahead': ('reading/times.html#_looks_ahead', 'memkit/reading/times.py'),
                                       'memkit.reading.times._month': ('reading/times.html#_month', 'memkit/reading/times.py'),
+                                      'memkit.reading.times._month_away': ('reading/times.html#_month_away', 'memkit/reading/times.py'),
                                       'memkit.reading.times._nearest': ('reading/times.html#_nearest', 'memkit/reading/times.py'),
                                       'memkit.reading.times._of_month': ('reading/times.html#_of_month', 'memkit/reading/times.py'),
                                       'memkit.reading.times._parsed': ('reading/times.html#_parsed', 'memkit/reading/times.py'),

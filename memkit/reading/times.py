@@ -32,6 +32,10 @@ def _day(day: date) -> When: return When(day, day)
 def _month(year: int, month: int) -> When:
     return When(date(year, month, 1), date(year, month, calendar.monthrange(year, month)[1]))
 
+def _month_away(said: date, n: int) -> When:   # n: months later; below 0: earlier
+    at = said.year*12 + said.month - 1 + n
+    return _month(at//12, at % 12 + 1)
+
 def _year(year: int) -> When: return When(date(year, 1, 1), date(year, 12, 31))
 
 # %% ../../nbs/reading/08_times.ipynb #a69f6ead
@@ -82,8 +86,7 @@ def _distance(text: str, said: date, ahead: bool) -> When | None:
     n = -int(n) if m[1] == "since" or m[4] in ("ago", "yesterday") else int(n)
     if m[3] == "year": return _year(said.year + n) if 1 <= said.year + n <= 9999 else None
     if m[3] == "month":
-        at = said.year*12 + said.month - 1 + n
-        return _month(at//12, at % 12 + 1)
+        return _month_away(said, n)
     away = {"tomorrow": 1, "from tomorrow": 1, "yesterday": -1}.get(m[4], -1 if m[5] == "yesterday" else 0)
     return _day(said + timedelta(days=away + n*{"day": 1, "week": 7, "fortnight": 14}[m[3]]))
 
@@ -94,8 +97,7 @@ def _period(plain: str, said: date, ahead: bool) -> When | None:
     if not m: return None
     n = ("last", "this", "next").index(m[1]) - 1
     if m[2] in ("year", "yr"): return _year(said.year + n)
-    at = said.year*12 + said.month - 1 + n
-    if m[2] == "month": return _month(at//12, at % 12 + 1)
+    if m[2] == "month": return _month_away(said, n)
     monday = said + timedelta(days=7*n - said.weekday())
     return When(monday, monday + timedelta(days=6))
 
@@ -121,8 +123,7 @@ def _of_month(plain: str, said: date, ahead: bool) -> When | None:
     "The day of a month that goes on, or of the nearest that has such a day."
     day = re.fullmatch(r"(\d{1,2})(?:st|nd|rd|th)", plain)
     for step in range(12) if day else ():
-        at = said.year*12 + said.month - 1 + (step if ahead else -step)
-        month = _month(at//12, at % 12 + 1)
+        month = _month_away(said, step if ahead else -step)
         if not 1 <= int(day[1]) <= month.last.day: continue
         found = month.first.replace(day=int(day[1]))
         if found >= said if ahead else found <= said: return _day(found)
@@ -240,8 +241,7 @@ def _weekday_of_month(plain: str, said: date, ahead: bool) -> When | None:
         found = _in_this(n, weekday, month)
         return _day(found) if found else None
     for step in (1,) if m["which"] == "next" else (0, 1) if ahead else (0, -1):
-        at = said.year*12 + said.month - 1 + step
-        found = _in_this(n, weekday, _month(at//12, at % 12 + 1))
+        found = _in_this(n, weekday, _month_away(said, step))
         passed = found and m["which"] == "the" and (found < said if ahead else found > said)
         if found and not passed: return _day(found)
     return None

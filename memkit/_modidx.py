@@ -5063,6 +5063,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                       'memkit.maprec.wanted._spans': ('maprec/wanted.html#_spans', 'memkit/maprec/wanted.py'),
                                       'memkit.maprec.wanted._stretches': ('maprec/wanted.html#_stretches', 'memkit/maprec/wanted.py'),
                                       'memkit.maprec.wanted._understood': ('maprec/wanted.html#_understood', 'memkit/maprec/wanted.py'),
+                                      'memkit.maprec.wanted._with_first_name': ( 'maprec/wanted.html#_with_first_name',
+                                                                                 'memkit/maprec/wanted.py'),
                                       'memkit.maprec.wanted._with_names': ('maprec/wanted.html#_with_names', 'memkit/maprec/wanted.py'),
                                       'memkit.maprec.wanted.absent_domain': ('maprec/wanted.html#absent_domain', 'memkit/maprec/wanted.py'),
                                       'memkit.maprec.wanted.for_whom': ('maprec/wanted.html#for_whom', 'memkit/maprec/wanted.py'),

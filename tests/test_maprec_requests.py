@@ -12,7 +12,7 @@ from memkit.maprec.lists import noted
 from memkit.maprec.names import People, find_countries, find_people
 from memkit.maprec.profile import profile
 from memkit.maprec.replies import CHAT, free_words
-from memkit.maprec.wanted import for_whom, wanted_length, wanted_of, wanted_years
+from memkit.maprec.wanted import for_whom, lines_named, wanted_length, wanted_number, wanted_of, wanted_years
 
 EVERYTHING, SHELF = full_catalogue(), own_catalogue()
 PEOPLE = People(EVERYTHING)
@@ -115,3 +115,18 @@ def test_a_limit_alone_narrows_the_last_list(bot):
     assert (bot.talk("ann").wanted.audience, bot.talk("ann").wanted.years[0]) == ("child", 1960)
     bot.chat("ann", "recommend me a film from the 80s")
     assert bot.talk("ann").wanted.audience == ""
+
+
+def test_the_last_twenty_years_are_no_line_of_the_list(bot):
+    listed = bot.chat("ann", "Recommend me a film").extra["found"].items
+    assert lines_named("a film from the last twenty years", [r.item for r in listed]) == "a film from the last twenty years"
+    found = bot.chat("ann", "Recommend a film from the last twenty years").extra["found"].items
+    assert found and all(r.item.year > 2000 for r in found)
+
+
+def test_an_age_is_no_number_of_films(bot):
+    assert wanted_number("my nephew turns 7 on Sunday, a film for him please") != 7 and wanted_number("7 films for my nephew") == 7
+
+
+def test_an_ambiguous_wish_is_noted_as_it_was_written(bot):
+    assert "On your list: Dune" in bot.chat("ann", "put Dune on my list").answer

@@ -253,7 +253,7 @@ def _notes(u: Understood, links: Sequence[Link], acts: Mapping[str, float]) -> l
     out = []
     for m in links:
         sure = m.role in _ON_LIST and (m.role == "not" or acts[m.role] > .5) and m.item not in u.asked
-        if not sure or m.options or (m.item or m.title) in rated or points(m.words): continue
+        if not sure or (m.item or m.title) in rated or points(m.words): continue
         if m.role == "not" and not m.item: continue
         out.append((_ON_LIST[m.role], m.item or unknown_item(m.title, m.domain or "films")))
     return out

@@ -364,10 +364,10 @@ def unmarked(
 @patch
 def asked(self: FrameReader, text: str) -> list[Link]:
     "The titles whose rating a message asks for, given before or to be expected; none for another question."
-    links = self.links(text)
+    links, acts = self.links(text), self.read(text).acts
     if self.wants_rating(text):
-        return [*(m for m in links if m.role in ("want", "seen", "other")), *self.unmarked(text, True)]
-    acts = self.read(text).acts
+        ordinary = acts["show"] <= .9      # "what have you got stored?" asks about no title
+        return [*(m for m in links if m.role in ("want", "seen", "other")), *self.unmarked(text, ordinary)]
     asks = acts["ask"] > .5 and max(acts["predict"], acts["show"]) > .3
     if not asks or any(m.role in ("like", "not") for m in links): return []
     return [m for m in self.unmarked(text) if m.item or self.linker.named(m.words)]

@@ -19,6 +19,7 @@ from .items import DOMAINS, LENGTH_UNITS, Item
 from .limits import EVER, Wanted
 from .names import Named, People, find_countries, find_people, folded
 from .recommend import named
+from ..reading.scores import number
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #6df8594a
 GENRE_WORDS = {
@@ -121,12 +122,12 @@ def _spans(plain: str) -> list[tuple[int, int]]:
     ends = re.findall(rf"\b{_YEAR}\s?(?:-|–|to|till|until|and|through)\s?'?(\d{{4}}|\d\d)\b(?!s)", plain)
     out = [(int(a), int(b) if len(b) == 4 else int(a[:2] + b)) for a, b in ends]
     decades = [int(y) for y in re.findall(rf"\b{_YEAR}s\b", plain)]
-    if decades: out.append((min(decades), max(decades) + (9 if max(decades) % 100 else 9)))
+    if decades: out.append((min(decades), max(decades) + 9))
     out += [(y, EVER if y == 2000 else y + 99) for words, y in _CENTURIES.items()
             if re.search(rf"\b(?:{words})[- ]century", plain)]
     if m := re.search(r"\b(?:last|past) (\w+)(?:[- ]?ish)? (?:y|yrs?|years)\b|\b(?:last|past) (decade)\b", plain):
-        ago = 10 if m[2] else _SMALL.get(m[1]) or int(m[1] if m[1].isdecimal() else 0)
-        if ago: out.append((utc_now().year - ago, EVER))
+        ago = 10 if m[2] else number(m[1])
+        if ago: out.append((utc_now().year - int(ago), EVER))
     return [(a, b) for a, b in out if a <= b]
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #5d29b0e9
@@ -215,7 +216,8 @@ def wanted_number(
     at_most: int = 10,
 ) -> int | None:  # None: the message doesn't say
     "How many items a message asks for (ours)."
-    told, plain = "|".join((*_FEW, r"(?<![\d.,/])\d{1,2}(?![\d.,/])", *_NUMBERS)), folded(text)
+    told = "|".join((*_FEW, r"(?<![\d.,/])\d{1,2}(?![\d.,/])", *_NUMBERS))
+    plain = re.sub(r"\b(?:turn(?:s|ed|ing)?|aged) \w+", " ", folded(text))       # "turns 7 on Sunday" is an age
     counted = "|".join(_NUMBERS)
     between = (rf"(?!(?:{counted}|hours?|minutes?|mins?|pages|players|people|stars?|year|years|yo|generations|"
                rf"of)\b)[\w'&-]+,?\s+")
@@ -348,8 +350,10 @@ def unused(
 def _understood(text: str) -> list[tuple[int, int]]:
     "Where a message speaks of years, and of what is refused: both are answered elsewhere."
     years = rf"\b(?:{'|'.join((*_TENS, *_TEN, *_UNITS))}|nineteen|century|decade)\b"
-    return [m.span() for m in re.finditer(years, folded(text))] + [m.span() for m
-                                                                   in _REFUSED.finditer(text.replace("’", "'"))]
+    plain = folded(text)
+    told = rf"\b(?:{ABSENT}|{'|'.join(NEAR)})\b"          # of these it is said what becomes of them
+    return [m.span() for pattern in (years, told) for m in re.finditer(pattern, plain)] \
+        + [m.span() for m in _REFUSED.finditer(text.replace("’", "'"))]
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #dae1318b
 def _people(text: str, people: People | None, links: Sequence[Link]) -> tuple[list[str], list[str], list[str],
@@ -424,13 +428,18 @@ def _genres_of(shelf: dict[str, Iterable[Iterable[str]]], domain: str | None) ->
     return [g for g in found if domain or g not in _ONE_DOMAIN]
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #73eaa4e4
+def _with_first_name(text: str, start: int) -> int:
+    "Where a name begins whose family name begins at `start`."
+    return re.search(r"(?:\b[A-Z][\w.'’-]* )*$", text[:start]).start()
+
 def _with_names(wanted: Wanted, rest: str, links: Sequence[Link], people: People | None,
                 genres: Iterable[str]) -> Wanted:
     "The wishes with people and countries, and with what can't be met."
     who, without, unknown, found = _people(rest, people, links)
     places = find_countries(rest)
     no = [p for p in places if _denied(rest[:p.start].replace("’", "'")) or _AFTER.match(rest[p.start + len(p.words):])]
-    known = [*((n.start, n.end) for n in found), *((p.start, p.start + len(p.words)) for p in places),
+    known = [*((_with_first_name(rest, n.start), n.end) for n in found),
+             *((p.start, p.start + len(p.words)) for p in places),
              *_stretches(rest, genres),
              *((m.start, m.end) for m in links)]
     unclear = [m.words for m in links if m.role == "like" and not m.item]
@@ -486,9 +495,17 @@ def for_whom(
     return "child" if named and along and not away else read
 
 # %% ../../nbs/maprec/58a_wanted.ipynb #d2b07e9f
-_ORDINALS = {w: n for n, words in enumerate((("first", "1st"), ("second", "2nd"), ("third", "3rd"), ("fourth", "4th"), ("fifth", "5th"), ("sixth", "6th"), ("seventh", "7th"), ("eighth", "8th"), ("ninth", "9th"), ("tenth", "10th")), 1) for w in words}
-_LINE = re.compile(rf"\b(?:the|your|that)\s+({'|'.join(_ORDINALS)}|last)(?:\s+(?:one|film|movie|book|novel|title|recommendation|suggestion))?\b(?!\s+(?:time|part|half|act|season|scene|minutes?|years?|days?|night|week|month|hour|chapter|pages?|of|episode|season|to|i|we|he|she)\b)(?!\s+(?-i:[A-Z]))|(?<!\w)(?:number|no\.|#)\s?(\d{{1,2}})\b", re.I)
-_IT = re.compile(r"\b(?:that (?:one|film|movie|book)|this (?:one|film|movie|book)|it)\b(?!['’]s\b)|\bthat\b(?= (?:an? )?\d)", re.I)
+_ORDINALS = {w: n for n, w in enumerate("first second third fourth fifth sixth seventh eighth ninth tenth".split(), 1)}
+_ORDINALS |= {w: n for n, w in enumerate("1st 2nd 3rd 4th 5th 6th 7th 8th 9th 10th".split(), 1)}
+# "the last ten years" is no line of the list
+_NO_LINE = (r"time|part|half|act|season|scene|minutes?|years?|days?|night|week|month|hour|chapter|pages?|of|episode|to"
+            r"|i|we|he|she|decades?|century|few|couple|\d+|" + "|".join((*_SMALL, *_UNITS, *_TEN)))
+_LINE = re.compile(
+    rf"\b(?:the|your|that)\s+({'|'.join(_ORDINALS)}|last)"
+    r"(?:\s+(?:one|film|movie|book|novel|title|recommendation|suggestion))?\b"
+    rf"(?!\s+(?:{_NO_LINE})\b)(?!\s+(?-i:[A-Z]))|(?<!\w)(?:number|no\.|#)\s?(\d{{1,2}})\b", re.I)
+_IT = re.compile(r"\b(?:that (?:one|film|movie|book)|this (?:one|film|movie|book)|it)\b(?!['’]s\b)"
+                 r"|\bthat\b(?= (?:an? )?\d)", re.I)
 
 def lines_named(
     text: str,

@@ -507,6 +507,7 @@ _LINE = re.compile(
 _IT = re.compile(r"\b(?:that (?:one|film|movie|book)|this (?:one|film|movie|book)|it)\b(?!['’]s\b)"
                  r"|\bthat\b(?= (?:an? )?\d)", re.I)
 
+# %% ../../nbs/maprec/58a_wanted.ipynb #1d2d6cfb
 def lines_named(
     text: str,
     listed: Sequence[Item],   # the last list, in the order shown

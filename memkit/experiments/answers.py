@@ -408,7 +408,7 @@ def _alarm_rows(items: Sequence[Mapping]) -> list[dict[str, Any]]:
 # %% ../../nbs/experiments/67_answers.ipynb #3440e6b3
 DESIGNS = ("malp", "hybrid", "mark", "map", "generative-agents")
 FIRST = (("malp", "known"), ("hybrid", "known"))                # quick: only these
-FULL = {"known": 10, "model": 1, "recall": 2}     # conversations of each hand, drawn by lot
+FULL = {"known": 5, "model": 1, "recall": 2}     # conversations of each hand, drawn by lot
 QUICK = {"known": 1, "model": 1, "recall": 1}
 
 def _answer_rows(designs: Mapping[str, Sequence], controls: Mapping[str, Sequence]) -> list[dict[str, Any]]:

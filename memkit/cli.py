@@ -560,8 +560,13 @@ def main(
     except Exception as e:
         if a.debug: raise
         from memkit.core.endpoint import EndpointError
-        expected = isinstance(e, (ValueError, LookupError, OSError, ModuleNotFoundError, EndpointError)) or type(e).__name__ == "StoreError"
-        return _fail(f"{e}" if expected else f"unexpected {type(e).__name__}: {e}; --debug shows where", 2 if expected else 1)
+        expected = (
+            isinstance(e, (ValueError, LookupError, OSError, ModuleNotFoundError, EndpointError))
+            or type(e).__name__ == "StoreError"
+        )
+        return _fail(
+            f"{e}" if expected else f"unexpected {type(e).__name__}: {e}; --debug shows where", 2 if expected else 1
+        )
     return 0
 
 def _fail(message: str, status: int) -> int:

@@ -30,9 +30,21 @@ class Ask:
     shows: str    # what to look for
 
 ASKS = (
-    Ask(0, "I take warfarin every evening as a blood thinner. Which painkillers should I stay away from?", "an answer from documents, each sentence checked and cited"),
-    Ask(0, "What should I do when my nose bleeds?", "other documents; the first exchange is not close enough to be recalled"),
-    Ask(7, "I have a headache. Which painkiller is safer with the blood thinner I told you about?", "a new session a week later: the first exchange comes back"),
+    Ask(
+        0,
+        "I take warfarin every evening as a blood thinner. Which painkillers should I stay away from?",
+        "an answer from documents, each sentence checked and cited",
+    ),
+    Ask(
+        0,
+        "What should I do when my nose bleeds?",
+        "other documents; the first exchange is not close enough to be recalled",
+    ),
+    Ask(
+        7,
+        "I have a headache. Which painkiller is safer with the blood thinner I told you about?",
+        "a new session a week later: the first exchange comes back",
+    ),
     Ask(7, "What are the symptoms of gout?", "a disease that is in no document: no guess, but a fallback that says so"),
 )
 
@@ -41,10 +53,18 @@ WIDTH = 100
 
 def wrapped(text: str, first: str = "", rest: str | None = None) -> str:
     "`text` in lines of at most 100 characters; its own line breaks stay."
-    lines = [textwrap.fill(line, WIDTH, initial_indent=first if i == 0 else (rest or " "*len(first)), subsequent_indent=rest or " "*len(first))
-             for i, line in enumerate(text.splitlines() or [""])]
+    lines = [
+        textwrap.fill(
+            line,
+            WIDTH,
+            initial_indent=first if i == 0 else (rest or " " * len(first)),
+            subsequent_indent=rest or " " * len(first),
+        )
+        for i, line in enumerate(text.splitlines() or [""])
+    ]
     return "\n".join(lines)
 
+# %% ../nbs/91_demo.ipynb #426b9c5f
 def budget_line(
     turn: Turn,
 ) -> str:
@@ -128,19 +148,30 @@ def run_demo(
         return turns, *receipts[0]
     finally: shutil.rmtree(folder, ignore_errors=True)
 
-def _converse(bot: HybridChatbot, user: str, asks: Sequence[Ask], today: list[datetime], now: datetime, say: Callable[[str], None]) -> list[Turn]:
+# %% ../nbs/91_demo.ipynb #b36abda4
+def _converse(
+    bot: HybridChatbot, user: str, asks: Sequence[Ask], today: list[datetime], now: datetime, say: Callable[[str], None]
+) -> list[Turn]:
     turns, last = [], max((a.day for a in asks), default=0)
     bot.consent(user)
     for i, ask in enumerate(asks):
         today[0] = now - timedelta(days=last - ask.day)
         if i == 0 or ask.day != asks[i - 1].day:
             bot.new_session(user)
-            say(f"━━ Session of {today[0]:%-d %B %Y}" + (" (the calendar is simulated)" if i == 0 else "") + " " + "━"*40)
+            say(
+                f"━━ Session of {today[0]:%-d %B %Y}"
+                + (" (the calendar is simulated)" if i == 0 else "")
+                + " "
+                + "━" * 40
+            )
         turns.append(bot.chat(user, ask.text))
         say(wrapped(f"To see here: {ask.shows}.", "\n") + "\n\n" + describe_turn(turns[-1]) + "\n")
     return turns
 
-def _review(bot: HybridChatbot, user: str, turns: Sequence[Turn], say: Callable[[str], None]) -> tuple[tuple[Receipt, Receipt], list[Memory]]:
+# %% ../nbs/91_demo.ipynb #4a4a5a7a
+def _review(
+    bot: HybridChatbot, user: str, turns: Sequence[Turn], say: Callable[[str], None]
+) -> tuple[tuple[Receipt, Receipt], list[Memory]]:
     memories = bot.memories(user)
     say("━━ What is remembered, and taking it back " + "━"*40 + f"\n\n{describe_memories(memories)}\n")
     one = bot.forget(user, [memories[0].id])
@@ -149,11 +180,25 @@ def _review(bot: HybridChatbot, user: str, turns: Sequence[Turn], say: Callable[
     say(wrapped(f"forget everything, the consent too: {everything}", "  ") + "\n")
     return (one, everything), memories
 
+# %% ../nbs/91_demo.ipynb #7bbe980a
 def _write_html(path: Path, turns: Sequence[Turn], receipts, bot: HybridChatbot, say: Callable[[str], None]):
     from memkit.widgets.report import write_report
     (one, everything), memories = receipts
-    made = {"model": bot.model.name, "documents": len(bot.retriever), "embedder": bot.embedder.name, "memkit": version("memkit"), "python": platform.python_version()}
-    write_report(path, turns, [one, everything], "A conversation with the hybrid medical chatbot",
-                 "Two sessions, a week apart on a simulated calendar; the answers are the model's and the documents' own.\n\n"
-                 "memkit is for teaching and research. It doesn't diagnose or treat; ask a doctor or a pharmacist.", made, memories)
+    made = {
+        "model": bot.model.name,
+        "documents": len(bot.retriever),
+        "embedder": bot.embedder.name,
+        "memkit": version("memkit"),
+        "python": platform.python_version(),
+    }
+    write_report(
+        path,
+        turns,
+        [one, everything],
+        "A conversation with the hybrid medical chatbot",
+        "Two sessions, a week apart on a simulated calendar; the answers are the model's and the documents' own.\n\n"
+        "memkit is for teaching and research. It doesn't diagnose or treat; ask a doctor or a pharmacist.",
+        made,
+        memories,
+    )
     say(f"The report with pictures: {path.resolve()}")

@@ -39,6 +39,8 @@ _FROM = {
     "maprec.recommend": "carried named",
     "maprec.retrieval": "select",
 }
+
+# %% ../nbs/94_walks.ipynb #b1b2d44c
 _WIDGETS = {
     "dpem_steps": "dpem_steps read_dialogue", "hybrid_steps": "hybrid_steps take_away",
     "mark_steps": "mark_steps", "mark_record": "read_record", "map_steps": "map_steps", "stepper": "stepper",

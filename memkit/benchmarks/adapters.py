@@ -27,8 +27,15 @@ def made_up_weights(
     sizes = {n: w.shape for n, w in lora_weights(peft).items()}
     peft.unload()
     rngs = map(np.random.default_rng, range(users))
-    return [{n: rng.normal(size=size).astype(np.float16)*np.float16(.04 if ".lora_A." in n else .02) for n, size in sizes.items()} for rng in rngs]
+    return [
+        {
+            n: rng.normal(size=size).astype(np.float16) * np.float16(0.04 if ".lora_A." in n else 0.02)
+            for n, size in sizes.items()
+        }
+        for rng in rngs
+    ]
 
+# %% ../../nbs/benchmarks/88d_adapters.ipynb #f3346299
 def peft_of(
     model: Any,      # changed in place
     shape: Any,      # a LoraShape
@@ -38,8 +45,16 @@ def peft_of(
     import warnings
     import torch
     from peft import LoraConfig, get_peft_model
-    warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)   # peft 0.21 asks transformers 5.23 for it, load_adapter too
-    config = lambda: LoraConfig(task_type="CAUSAL_LM", r=shape.rank, lora_alpha=shape.alpha, target_modules=list(shape.targets), layers_to_transform=list(shape.layers))
+    warnings.filterwarnings(
+        "ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning
+    )  # peft 0.21 asks transformers 5.23 for it, load_adapter too
+    config = lambda: LoraConfig(
+        task_type="CAUSAL_LM",
+        r=shape.rank,
+        lora_alpha=shape.alpha,
+        target_modules=list(shape.targets),
+        layers_to_transform=list(shape.layers),
+    )
     peft = get_peft_model(model, config(), adapter_name="u0")
     for i in range(1, len(weights)): peft.add_adapter(f"u{i}", config())
     with torch.no_grad():
@@ -60,14 +75,24 @@ def _switching(lm: Any, names: Sequence[str], tokens: int) -> Callable:
         return out
     return answer
 
+# %% ../../nbs/benchmarks/88d_adapters.ipynb #e6bc92a4
 def _named_rows(lm: Any, names: Sequence[str], tokens: int) -> Callable:
     import torch
     from memkit.core.causal import pad_left
     model, tokenizer = lm.load()
     def answer(requests):
-        ids, mask = pad_left([tokenizer(lm.render(r), add_special_tokens=False).input_ids for r in requests], tokenizer.pad_token_id)
+        ids, mask = pad_left(
+            [tokenizer(lm.render(r), add_special_tokens=False).input_ids for r in requests], tokenizer.pad_token_id
+        )
         with torch.inference_mode():
-            out = model.generate(input_ids=ids, attention_mask=mask, adapter_names=list(names), max_new_tokens=tokens, do_sample=False, pad_token_id=tokenizer.pad_token_id)
+            out = model.generate(
+                input_ids=ids,
+                attention_mask=mask,
+                adapter_names=list(names),
+                max_new_tokens=tokens,
+                do_sample=False,
+                pad_token_id=tokenizer.pad_token_id,
+            )
         return [t.strip() for t in tokenizer.batch_decode(out[:, ids.shape[1]:], skip_special_tokens=True)]
     return answer
 
@@ -88,13 +113,26 @@ def requests_row(
     for i, w in enumerate(weights): store.save(f"u{i}", w, {"base": base_digest(lm.load()[0]), "shape": shape})
     names, personal = [f"u{i}" for i in range(users)], PersonalLM(lm, store, loaded=users, batch_size=users)
     peft = LocalLM.wrap(peft_of(peers.load()[0], shape, weights), peers.load()[1], "peft")
-    arms = [Arm("ours", lambda: lambda rs: [r.text for r in personal.generate_for(names, rs, max_tokens=size.tokens)], 1),
-            Arm("peft set_adapter, one by one", lambda: _switching(peft, names, size.tokens), 1),
-            Arm("peft adapter_names, mixed", lambda: _named_rows(peft, names, size.tokens), 1)]
+    arms = [
+        Arm("ours", lambda: lambda rs: [r.text for r in personal.generate_for(names, rs, max_tokens=size.tokens)], 1),
+        Arm("peft set_adapter, one by one", lambda: _switching(peft, names, size.tokens), 1),
+        Arm("peft adapter_names, mixed", lambda: _named_rows(peft, names, size.tokens), 1),
+    ]
     questions = load_corpus(public=False).questions
-    items = [[[Message(role="user", text=q)] for q in (questions[i:] + questions[:i])[:users]] for i in range(min(size.rounds, 3))]
-    return compare(f"{users} requests of {users} users, up to {size.tokens} tokens each, {dtype}", "s", arms, items, len(items), Agreement("same answers", lambda a, b: float(np.mean([x == y for x, y in zip(a, b)]))),
-                   target_ratio={"peft set_adapter, one by one": 3.}, note="one thread; same weights on all sides; times are for all requests together")
+    items = [
+        [[Message(role="user", text=q)] for q in (questions[i:] + questions[:i])[:users]]
+        for i in range(min(size.rounds, 3))
+    ]
+    return compare(
+        f"{users} requests of {users} users, up to {size.tokens} tokens each, {dtype}",
+        "s",
+        arms,
+        items,
+        len(items),
+        Agreement("same answers", lambda a, b: float(np.mean([x == y for x, y in zip(a, b)]))),
+        target_ratio={"peft set_adapter, one by one": 3.0},
+        note="one thread; same weights on all sides; times are for all requests together",
+    )
 
 # %% ../../nbs/benchmarks/88d_adapters.ipynb #77087368
 def load_rows(
@@ -109,7 +147,9 @@ def load_rows(
     from memkit.core.store import MemoryStore
     lm, peer = (LocalLM.embedded(device="cpu", dtype=fast_dtype("cpu")) for _ in range(2))
     shape, model = LoraShape(layers=random_layers(30)), lm.load()[0]
-    weights, memories = made_up_weights(model, shape, users), room.stack.enter_context(MemoryStore(room.folder/"store.db"))
+    weights, memories = made_up_weights(model, shape, users), room.stack.enter_context(
+        MemoryStore(room.folder / "store.db")
+    )
     store, card = AdapterStore(memories), {"base": base_digest(model), "shape": shape}
     saved = [store.save(f"u{i}", w, card) for i, w in enumerate(weights)]
     one, folders = PersonalLM(lm, store, loaded=1), _peft_folders(peer.load()[0], shape, weights, room.folder)
@@ -117,15 +157,38 @@ def load_rows(
     def drop(folder):
         if "new" in held.peft_config: held.delete_adapter("new")
     users_in_turn = list(range(users))
-    arms = [Arm("ours", lambda: lambda i: one.adapter(f"u{i}").digest, size.slow_calls),
-            Arm("peft load_adapter", lambda: lambda i: held.load_adapter(str(folders[i]), "new"), size.slow_calls, drop)]
-    yield compare(f"have an adapter of {saved[0].size/1e6:.2f} MB ready, not in memory", "ms", arms, users_in_turn, size.rounds, target=20., note="from the store, checked against its digest; peft: from a folder, unchecked; files are in the system's cache")
+    arms = [
+        Arm("ours", lambda: lambda i: one.adapter(f"u{i}").digest, size.slow_calls),
+        Arm("peft load_adapter", lambda: lambda i: held.load_adapter(str(folders[i]), "new"), size.slow_calls, drop),
+    ]
+    yield compare(
+        f"have an adapter of {saved[0].size/1e6:.2f} MB ready, not in memory",
+        "ms",
+        arms,
+        users_in_turn,
+        size.rounds,
+        target=20.0,
+        note="from the store, checked against its digest; peft: from a folder, unchecked; files are in the system's "
+        "cache",
+    )
     files = [(room.folder/f"u{i}.safetensors") for i in users_in_turn]
     for f, w in zip(files, weights): f.write_bytes(pack(w, card))
-    arms = [Arm("ours", lambda: lambda i: store.load(f"u{i}", card["base"])[1]["digest"], size.calls), Arm("limit", lambda: lambda i: files[i].read_bytes(), size.calls),
-            Arm("a file with the same checks", lambda: lambda i: unpack(files[i].read_bytes())[1]["digest"], size.calls)]
-    yield compare(f"read an adapter of {saved[0].size/1e6:.2f} MB from the store", "ms", arms, users_in_turn, size.rounds, Agreement("same digest", lambda a, b: float(a == b)), note="limit: reading the bytes as a file")
+    arms = [
+        Arm("ours", lambda: lambda i: store.load(f"u{i}", card["base"])[1]["digest"], size.calls),
+        Arm("limit", lambda: lambda i: files[i].read_bytes(), size.calls),
+        Arm("a file with the same checks", lambda: lambda i: unpack(files[i].read_bytes())[1]["digest"], size.calls),
+    ]
+    yield compare(
+        f"read an adapter of {saved[0].size/1e6:.2f} MB from the store",
+        "ms",
+        arms,
+        users_in_turn,
+        size.rounds,
+        Agreement("same digest", lambda a, b: float(a == b)),
+        note="limit: reading the bytes as a file",
+    )
 
+# %% ../../nbs/benchmarks/88d_adapters.ipynb #77b3c421
 def _peft_folders(model: Any, shape: Any, weights: Sequence[dict[str, np.ndarray]], folder: Any) -> list:
     peft = peft_of(model, shape, weights)
     peft.save_pretrained(folder/"peft")

@@ -19,14 +19,16 @@ import numpy as np
 from ..core.files import own_data, public_data
 
 # %% ../../nbs/benchmarks/86_corpus.ipynb #408d52a2
-# not `memkit.core.passages`: the passages, the digest that rows carry, and the cached vectors of 216,102 of them depend on these very cuts
+# not `memkit.core.passages`: the passages, the digest that rows carry, and the cached vectors of 216,102 of them depend
+# on these very cuts
 _END = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9])|\n+")
 
 def windows(
     text: str,
     words: int,   # the most that a window holds, 1 or more
 ) -> list[str]:   # in order; single spaces
-    "Runs of whole sentences, one from each sentence on, without those that end where the one before ended; a longer sentence is cut (ours)."
+    """Runs of whole sentences, one from each sentence on, without those that end where the one before ended; a longer
+    sentence is cut (ours)."""
     pieces = [s[i:i + words] for s in map(str.split, _END.split(text)) for i in range(0, len(s), words)]
     out, end = [], 0
     for start in range(len(pieces)):
@@ -67,11 +69,13 @@ def _shingles(passages: Sequence[str], owners: Sequence[int], length: int) -> tu
     ids = [[number.setdefault(w, len(number)) for w in re.findall(r"\w+", p.lower())] for p in passages]
     flat = np.fromiter((i for row in ids for i in row), dtype=np.uint64)
     runs = np.zeros(max(0, len(flat) - length + 1), np.uint64)
-    for k in range(length): runs = runs*np.uint64(0x9E3779B97F4A7C15) + flat[k:k + len(runs)] + np.uint64(1)   # overflow wraps around, on purpose
+    # overflow wraps around, on purpose
+    for k in range(length): runs = runs*np.uint64(0x9E3779B97F4A7C15) + flat[k:k + len(runs)] + np.uint64(1)
     of = np.repeat(np.arange(len(ids)), [len(row) for row in ids])
     inside = of[:len(runs)] == of[length - 1:]
     return runs[inside], of[:len(runs)][inside]
 
+# %% ../../nbs/benchmarks/86_corpus.ipynb #3dcd17dd
 def near_duplicates(
     passages: Sequence[str],
     owners: Sequence[int],   # the text that each is from
@@ -101,10 +105,13 @@ class Corpus:
 
 def _own(note: str = "") -> Corpus:
     from memkit.hybrid.corpus import load_own
-    asked = [json.loads(x)["question"] for x in own_data("medical_questions.jsonl").read_text(encoding="utf-8").splitlines()]
+    asked = [
+        json.loads(x)["question"] for x in own_data("medical_questions.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     random.Random(0).shuffle(asked)
     return Corpus([d.text for d in load_own()], asked, "entries of memkit", note)
 
+# %% ../../nbs/benchmarks/86_corpus.ipynb #11cae21f
 @cache
 def _medquad(note: str = "") -> Corpus:
     from memkit.hybrid.sources import load_medquad
@@ -115,6 +122,7 @@ def _medquad(note: str = "") -> Corpus:
     random.Random(1).shuffle(order)
     return Corpus([d.text for d in order], asked, "answers of MedQuAD", note)
 
+# %% ../../nbs/benchmarks/86_corpus.ipynb #42a31a10
 @cache
 def _passages(n: int) -> Corpus:
     from memkit.hybrid.sources import load_medmcqa, load_medquad
@@ -122,19 +130,28 @@ def _passages(n: int) -> Corpus:
     kept = drawn(n, len(found))
     texts, of = [found[i] for i in kept], [owners[i] for i in kept]
     digest = blake2b("\n".join(texts).encode(), digest_size=4).hexdigest()
-    note = (f"windows of {', '.join(map(str, WINDOW_WORDS[:-1]))} and {WINDOW_WORDS[-1]} words of MedQuAD and MedMCQA, {len(texts):,} of {len(found):,} distinct ones drawn with seed 0; "
-            f"{int(near_duplicates(texts, of).sum()):,} are near-duplicates of another text's; digest {digest}")
+    note = (
+        f"windows of {', '.join(map(str, WINDOW_WORDS[:-1]))} and {WINDOW_WORDS[-1]} words of MedQuAD and MedMCQA, "
+        f"{len(texts):,} of {len(found):,} distinct ones drawn with seed 0; "
+        f"{int(near_duplicates(texts, of).sum()):,} are near-duplicates of another text's; digest {digest}"
+    )
     return Corpus(texts, _medquad().questions, "passages", note)
 
+# %% ../../nbs/benchmarks/86_corpus.ipynb #5d178e30
 def load_corpus(
     public: bool,       # public data, where it is there
     passages: int = 0,  # so many windows of MedQuAD and MedMCQA; 0: MedQuAD's whole answers
 ) -> Corpus:
-    "The texts to search: passages, MedQuAD's answers, or memkit's own entries, whichever the data allow, and it says what is missing (ours)."
+    """The texts to search: passages, MedQuAD's answers, or memkit's own entries, whichever the data allow, and it says
+    what is missing (ours)."""
     if not public: return _own()
     wanted = ["medquad.tar.gz"] + ["medmcqa"]*bool(passages)
     missing = [name for name in wanted if not public_data(name)]
     if not missing: return _passages(passages) if passages else _medquad()
     note = f"MEMKIT_DATA holds no {' and no '.join(missing)}, so "
-    if missing == ["medmcqa"]: return _medquad(note + f"MedQuAD's whole answers took the place of {passages:,} passages")
-    return _own(note + f"memkit's own entries took the place of {f'{passages:,} passages' if passages else 'the answers of MedQuAD'}")
+    if missing == ["medmcqa"]:
+        return _medquad(note + f"MedQuAD's whole answers took the place of {passages:,} passages")
+    return _own(
+        note
+        + f"memkit's own entries took the place of {f'{passages:,} passages' if passages else 'the answers of MedQuAD'}"
+    )

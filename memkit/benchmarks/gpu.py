@@ -32,13 +32,15 @@ def sentences(
     n: int,
     seed: int = 0,
 ) -> list[Example]:
-    "Sentences of a language of numbers: each counts upwards by a stride of 1 to 3, its first four words are only read (ours)."
+    """Sentences of a language of numbers: each counts upwards by a stride of 1 to 3, its first four words are only
+    read (ours)."""
     rng, out = np.random.default_rng(seed), []
     for _ in range(n):
         row = (int(rng.integers(WORDS)) + int(rng.integers(1, 4))*np.arange(int(rng.integers(8, 40)))) % WORDS
         out.append(Example(row, np.where(np.arange(len(row)) < 4, -100, row)))
     return out
 
+# %% ../../nbs/benchmarks/89a_gpu.ipynb #cf70a42f
 def small_model(
     device: str,  # such as 'cpu' or 'cuda:0'
     dtype: str,   # 'float32' or 'bfloat16'
@@ -48,7 +50,17 @@ def small_model(
     from transformers import LlamaConfig, LlamaForCausalLM
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = LlamaForCausalLM(LlamaConfig(vocab_size=WORDS, hidden_size=128, intermediate_size=256, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, initializer_range=.1))
+        model = LlamaForCausalLM(
+            LlamaConfig(
+                vocab_size=WORDS,
+                hidden_size=128,
+                intermediate_size=256,
+                num_hidden_layers=4,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                initializer_range=0.1,
+            )
+        )
     return model.requires_grad_(False).to(device, getattr(torch, dtype)).eval()
 
 # %% ../../nbs/benchmarks/89a_gpu.ipynb #41c0f5ce
@@ -67,6 +79,7 @@ def _injection(device: str, dtype: str) -> Any:
 
 TASKS: dict[str, Callable[[str, str], Any]] = {"LoRA": _lora, "injection": _injection}
 
+# %% ../../nbs/benchmarks/89a_gpu.ipynb #e2970318
 def curve(
     task: str,     # a key of `TASKS`
     device: str,
@@ -76,12 +89,18 @@ def curve(
     objective = TASKS[task](device, dtype)
     done = train(objective, sentences(64), sentences(16, 1), SETTINGS, progress=False)
     where = {str(p.device) for p in objective.parameters()}
-    if where != {device if ":" in device or device == "cpu" else f"{device}:0"}: raise RuntimeError(f"the model was to train on {device}, but stands on {', '.join(sorted(where))}")
-    return {"loss": [r["loss"] for r in done.curve[1:]], "validation": [r["validation"] for r in done.curve if r["validation"] is not None],
-            "tokens_per_s": done.tokens/done.seconds, "peak_mb": done.peak_mb}
+    if where != {device if ":" in device or device == "cpu" else f"{device}:0"}:
+        raise RuntimeError(f"the model was to train on {device}, but stands on {', '.join(sorted(where))}")
+    return {
+        "loss": [r["loss"] for r in done.curve[1:]],
+        "validation": [r["validation"] for r in done.curve if r["validation"] is not None],
+        "tokens_per_s": done.tokens / done.seconds,
+        "peak_mb": done.peak_mb,
+    }
 
 # %% ../../nbs/benchmarks/89a_gpu.ipynb #30ecce80
-TOLERANCE = .05   # of the loss at the start: the largest difference of two steps; ours, several times what bf16 does on a CPU
+# of the loss at the start: the largest difference of two steps; ours, several times what bf16 does on a CPU
+TOLERANCE = .05
 
 def apart(
     a: Sequence[float],
@@ -102,28 +121,53 @@ def _side(task: str, device: str, dtype: str) -> dict[str, Any]:
     try: return curve(task, device, dtype)
     except Exception as e: return {"error": reason_of(e)}
 
+# %% ../../nbs/benchmarks/89a_gpu.ipynb #4cb81762
 def check_devices(
     devices: Sequence[str] | None = None,  # None: every visible GPU; ['cpu'] tries the same path on the processor
-    dtype: str = "bfloat16",               # on the devices
-    tolerance: float = TOLERANCE,          # as for `apart`; above 0
-) -> dict[str, Any]:                       # ready for JSON: outcome ('ok', 'failed' or 'skipped'), reason, machine, tasks
-    "Train on each device and on the CPU in fp32, and compare (ours). Raises `ValueError` for a tolerance that can't be."
+    dtype: str = "bfloat16",  # on the devices
+    tolerance: float = TOLERANCE,  # as for `apart`; above 0
+) -> dict[str, Any]:  # ready for JSON: outcome ('ok', 'failed' or 'skipped'), reason, machine, tasks
+    """Train on each device and on the CPU in fp32, and compare (ours). Raises `ValueError` for a tolerance that can't
+    be."""
     import torch
     if not tolerance > 0: raise ValueError(f"tolerance must be above 0, got {tolerance}")
     devices = visible() if devices is None else list(devices)
-    named = {d: torch.cuda.get_device_name(d) if d in visible() else "processor" if d == "cpu" else "not there" for d in devices}
-    out = {"outcome": "skipped", "reason": "", "dtype": dtype, "tolerance": tolerance, "torch": torch.__version__, "cuda": torch.version.cuda, "devices": named, "machine": machine(), "tasks": {}}
+    named = {
+        d: torch.cuda.get_device_name(d) if d in visible() else "processor" if d == "cpu" else "not there"
+        for d in devices
+    }
+    out = {
+        "outcome": "skipped",
+        "reason": "",
+        "dtype": dtype,
+        "tolerance": tolerance,
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "devices": named,
+        "machine": machine(),
+        "tasks": {},
+    }
     if not devices: return out | {"reason": "skipped: no CUDA device"}
     for task in TASKS: out["tasks"][task] = _compared(task, devices, dtype, tolerance)
-    bad = [f"{task} on {device}: {r['error'] if 'error' in r else 'curves differ by %.3f' % r['apart']}" for task, t in out["tasks"].items() for device, r in t["devices"].items() if not r["ok"]]
+    bad = [
+        f"{task} on {device}: {r['error'] if 'error' in r else 'curves differ by %.3f' % r['apart']}"
+        for task, t in out["tasks"].items()
+        for device, r in t["devices"].items()
+        if not r["ok"]
+    ]
     return out | {"outcome": "failed" if bad else "ok", "reason": "; ".join(bad)}
 
+# %% ../../nbs/benchmarks/89a_gpu.ipynb #6e8ec093
 def _compared(task: str, devices: Sequence[str], dtype: str, tolerance: float) -> dict[str, Any]:
     base, found = _side(task, "cpu", "float32"), {}
     for device in devices:
         r = base if "error" in base else _side(task, device, dtype)
         difference = max(apart(r[k], base[k]) for k in ("loss", "validation")) if "error" not in r else float("inf")
-        found[device] = {**r, "apart": None if np.isinf(difference) else difference, "ok": bool(difference <= tolerance)}
+        found[device] = {
+            **r,
+            "apart": None if np.isinf(difference) else difference,
+            "ok": bool(difference <= tolerance),
+        }
         if np.isinf(difference) and "error" not in r: found[device]["error"] = "the curve holds what is no number"
     return {"cpu": base, "devices": found}
 
@@ -132,27 +176,65 @@ def _worker():
     "One process of several: its share of the LoRA's steps; the first one prints the curve."
     objective = _lora("cpu", "bfloat16")
     done = train(objective, sentences(64), sentences(16, 1), SETTINGS, progress=False)
-    if int(os.environ.get("RANK", 0)) == 0: print(json.dumps({"loss": [r["loss"] for r in done.curve[1:]], "validation": [r["validation"] for r in done.curve if r["validation"] is not None],
-                                                              "tokens_per_s": done.tokens/done.seconds, "peak_mb": done.peak_mb}))
+    if int(os.environ.get("RANK", 0)) == 0:
+        print(
+            json.dumps(
+                {
+                    "loss": [r["loss"] for r in done.curve[1:]],
+                    "validation": [r["validation"] for r in done.curve if r["validation"] is not None],
+                    "tokens_per_s": done.tokens / done.seconds,
+                    "peak_mb": done.peak_mb,
+                }
+            )
+        )
 
+# %% ../../nbs/benchmarks/89a_gpu.ipynb #d321e798
 def _together(processes: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}", "-m", "memkit.benchmarks.gpu", "--worker"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc_per_node={processes}",
+        "-m",
+        "memkit.benchmarks.gpu",
+        "--worker",
+    ]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
         if done.returncode: return {"error": (done.stderr.strip().splitlines() or ["no message"])[-1]}
         return json.loads(done.stdout.strip().splitlines()[-1])
     except (OSError, ValueError, subprocess.TimeoutExpired) as e: return {"error": reason_of(e)}
 
+# %% ../../nbs/benchmarks/89a_gpu.ipynb #746aa81c
 def check_together(
     result: Mapping[str, Any],  # of `check_devices`
     processes: int,             # 2 or more
 ) -> dict[str, Any]:            # the result with 'together', and with the outcome that follows
     "The LoRA again, by several processes at once (ours)."
     r, base = _together(processes), result["tasks"]["LoRA"]["cpu"]
-    difference = max(apart(r[k], base[k]) for k in ("loss", "validation")) if "error" not in r and "error" not in base else float("inf")
-    row = {**r, "processes": processes, "apart": None if np.isinf(difference) else difference, "ok": bool(difference <= result["tolerance"])}
-    said = "" if row["ok"] else f"LoRA by {processes} processes: {r.get('error') or f'curves differ by {difference:.3f}'}"
-    return {**result, "together": row, "outcome": result["outcome"] if row["ok"] else "failed", "reason": "; ".join(x for x in (result["reason"], said) if x)}
+    difference = (
+        max(apart(r[k], base[k]) for k in ("loss", "validation"))
+        if "error" not in r and "error" not in base
+        else float("inf")
+    )
+    row = {
+        **r,
+        "processes": processes,
+        "apart": None if np.isinf(difference) else difference,
+        "ok": bool(difference <= result["tolerance"]),
+    }
+    said = (
+        "" if row["ok"] else f"LoRA by {processes} processes: {r.get('error') or f'curves differ by {difference:.3f}'}"
+    )
+    return {
+        **result,
+        "together": row,
+        "outcome": result["outcome"] if row["ok"] else "failed",
+        "reason": "; ".join(x for x in (result["reason"], said) if x),
+    }
 
 # %% ../../nbs/benchmarks/89a_gpu.ipynb #34ef734c
 def line_of(
@@ -165,14 +247,29 @@ def line_of(
     names = ", ".join(f"{d} ({n})" for d, n in result["devices"].items())
     return f"gpu-check ok: {' and '.join(result['tasks'])} on {names} in {result['dtype']}, curves within {worst:.3f} of the CPU's (allowed {result['tolerance']:g})"
 
+# %% ../../nbs/benchmarks/89a_gpu.ipynb #477e788c
 def main(
     argv: Sequence[str] | None = None,
 ) -> int:  # 0: the curves agree, or there is no GPU; 1: they don't, or something failed
     "`python -m memkit.benchmarks.gpu`: check every visible GPU (ours)."
-    p = argparse.ArgumentParser(prog="python -m memkit.benchmarks.gpu", description="Train a LoRA and an injection adapter on every visible GPU in bf16 and compare the loss curves with the CPU's.")
+    p = argparse.ArgumentParser(
+        prog="python -m memkit.benchmarks.gpu",
+        description="Train a LoRA and an injection adapter on every visible GPU in bf16 and compare the loss curves "
+        "with the CPU's.",
+    )
     p.add_argument("--json", type=Path, metavar="FILE", help="write the result here")
-    p.add_argument("--devices", nargs="+", metavar="DEVICE", help="such as cuda:1, or cpu to try the check itself (default: every visible GPU)")
-    p.add_argument("--tolerance", type=float, default=TOLERANCE, help="largest difference of two curves, as a share of the first loss (default: %(default)s)")
+    p.add_argument(
+        "--devices",
+        nargs="+",
+        metavar="DEVICE",
+        help="such as cuda:1, or cpu to try the check itself (default: every visible GPU)",
+    )
+    p.add_argument(
+        "--tolerance",
+        type=float,
+        default=TOLERANCE,
+        help="largest difference of two curves, as a share of the first loss (default: %(default)s)",
+    )
     p.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     a = p.parse_args(argv)
     if a.worker: return _worker() or 0

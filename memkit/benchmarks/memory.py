@@ -45,12 +45,15 @@ def user_of(
     "Whose the memory is: the first hundred belong to 'user 0', and so on."
     return f"user {i // PER_USER}"
 
+# %% ../../nbs/benchmarks/88b_memory.ipynb #85ebb23c
 def _room_for(room: Room, name: str, vectors: np.ndarray, build: Callable[[Path], None]) -> Path:
     "A folder filled by `build`, of which a large one is copied from the cache."
     folder = room.folder/name
     if len(vectors) >= 50_000:
         from memkit.core.schema import SCHEMA
-        key = hashlib.blake2b(np.ascontiguousarray(vectors), key=f"{name} {SCHEMA}".encode(), digest_size=12).hexdigest()
+        key = hashlib.blake2b(
+            np.ascontiguousarray(vectors), key=f"{name} {SCHEMA}".encode(), digest_size=12
+        ).hexdigest()
         shutil.copytree(make_once(cache_dir()/"indexes"/f"{name}-{key}", build), folder, dirs_exist_ok=True)
         for path in filter(Path.is_file, folder.rglob("*")):
             with path.open("rb+") as f: os.fsync(f.fileno())   # or the first durable write pays for the copy
@@ -59,6 +62,7 @@ def _room_for(room: Room, name: str, vectors: np.ndarray, build: Callable[[Path]
     build(folder)
     return folder
 
+# %% ../../nbs/benchmarks/88b_memory.ipynb #ad76090f
 def store_of(
     room: Room,
     texts: Sequence[str],  # repeated as often as it takes
@@ -70,9 +74,11 @@ def store_of(
         with MemoryStore(folder/"store.db") as store:
             for start in range(0, len(vectors), PER_USER):
                 with store.transaction(user_of(start)):
-                    for i in range(start, start + PER_USER): store.add(user_of(i), texts[i % len(texts)], vectors[i], encoder=MiniLM.name)
+                    for i in range(start, start + PER_USER):
+                        store.add(user_of(i), texts[i % len(texts)], vectors[i], encoder=MiniLM.name)
     return _room_for(room, "remembered", vectors, build)/"store.db"
 
+# %% ../../nbs/benchmarks/88b_memory.ipynb #c9cd7b32
 def collection_of(
     room: Room,
     vectors: np.ndarray,   # [users*100, dim]
@@ -95,20 +101,41 @@ def recall_row(
     collection: Callable[[], Any],   # Chroma's
     size: Size,
 ) -> dict[str, Any]:
-    "The best 5 of one user's 100 memories, by the store, by Chroma with a filter, and by numpy on the bare matrix (ours)."
+    """The best 5 of one user's 100 memories, by the store, by Chroma with a filter, and by numpy on the bare matrix
+    (ours)."""
     rng, dim = random.Random(0), vectors.shape[1]
     items = [(PER_USER*rng.randrange(size.users), q) for q in queries]
     def ours(item): return [(str(h.item.id - 1), h.score) for h in store.search(user_of(item[0]), item[1], k=5)]
-    def chroma(item): return chroma_hits(collection().query(query_embeddings=item[1][None], n_results=5, where={"user_id": user_of(item[0])}, include=["distances"]))
+    def chroma(item):
+        return chroma_hits(
+            collection().query(
+                query_embeddings=item[1][None], n_results=5, where={"user_id": user_of(item[0])}, include=["distances"]
+            )
+        )
     def limit(item): return np.argsort(-(vectors[item[0]:item[0] + PER_USER] @ item[1]))[:5]
     before = {"warm slice": lambda item: store.search(user_of(item[0]), np.ones(dim), k=1), "cold": None}[kind]
-    arms = [Arm("ours", lambda: ours, size.calls, before), Arm("Chroma with where", lambda: collection() and chroma, size.slow_calls), Arm("limit", lambda: limit, size.calls)]
+    arms = [
+        Arm("ours", lambda: ours, size.calls, before),
+        Arm("Chroma with where", lambda: collection() and chroma, size.slow_calls),
+        Arm("limit", lambda: limit, size.calls),
+    ]
     large = len(vectors) >= 100_000 and kind == "warm slice"
-    return compare(f"recall from one user's {PER_USER} memories among {len(vectors):,}, {kind}", "ms", arms, items, size.rounds, Agreement("same best 5", overlap),
-                   target=.2 if large else None, target_ratio={"Chroma with where": 300.} if large else {}, note="vectors of memkit's entries, repeated with a little seeded noise")
+    return compare(
+        f"recall from one user's {PER_USER} memories among {len(vectors):,}, {kind}",
+        "ms",
+        arms,
+        items,
+        size.rounds,
+        Agreement("same best 5", overlap),
+        target=0.2 if large else None,
+        target_ratio={"Chroma with where": 300.0} if large else {},
+        note="vectors of memkit's entries, repeated with a little seeded noise",
+    )
 
 # %% ../../nbs/benchmarks/88b_memory.ipynb #b5df603e
-def _bare_sqlite(room: Room, texts: Sequence[str], vectors: np.ndarray) -> Callable[[tuple[int, str, np.ndarray]], None]:
+def _bare_sqlite(
+    room: Room, texts: Sequence[str], vectors: np.ndarray
+) -> Callable[[tuple[int, str, np.ndarray]], None]:
     import sqlite3
     from memkit.core.schema import PRAGMAS
     db = sqlite3.connect(room.folder/"bare.db", isolation_level=None)
@@ -117,11 +144,16 @@ def _bare_sqlite(room: Room, texts: Sequence[str], vectors: np.ndarray) -> Calla
     db.execute("CREATE TABLE memories (id INTEGER PRIMARY KEY, owner INTEGER, text TEXT, vector BLOB)")
     def write(*items):
         db.execute("BEGIN IMMEDIATE")
-        for i, text, vector in items: db.execute("INSERT INTO memories (owner, text, vector) VALUES (?, ?, ?)", (i // PER_USER, text, vector.tobytes()))
+        for i, text, vector in items:
+            db.execute(
+                "INSERT INTO memories (owner, text, vector) VALUES (?, ?, ?)", (i // PER_USER, text, vector.tobytes())
+            )
         db.execute("COMMIT")
-    for start in range(0, len(vectors), PER_USER): write(*((i, texts[i % len(texts)], vectors[i]) for i in range(start, start + PER_USER)))
+    for start in range(0, len(vectors), PER_USER):
+        write(*((i, texts[i % len(texts)], vectors[i]) for i in range(start, start + PER_USER)))
     return write
 
+# %% ../../nbs/benchmarks/88b_memory.ipynb #da7076f4
 def write_row(
     store: Any,                      # a filled MemoryStore
     texts: Sequence[str],
@@ -134,10 +166,28 @@ def write_row(
     items = [(i, texts[i % len(texts)], vectors[i]) for i in random.Random(1).sample(range(len(vectors)), size.calls)]
     fresh = iter(range(len(vectors), 10**9))
     def ours(item): store.add(user_of(item[0]), item[1], item[2], encoder=MiniLM.name)
-    def chroma(item): collection().add(ids=[str(next(fresh))], embeddings=item[2][None], documents=[item[1]], metadatas=[{"user_id": user_of(item[0])}])
-    arms = [Arm("ours", lambda: ours, size.calls), Arm("one Chroma add", lambda: collection() and chroma, size.slow_calls), Arm("limit", lambda: _bare_sqlite(room, texts, vectors), size.calls)]
-    return compare(f"durable write of a memory into {len(vectors):,}, without embedding", "ms", arms, items, size.rounds, target=2., target_ratio={"one Chroma add": 5.},
-                   note="limit: sqlite3 alone, one row without events or provenance, same pragmas")
+    def chroma(item):
+        collection().add(
+            ids=[str(next(fresh))],
+            embeddings=item[2][None],
+            documents=[item[1]],
+            metadatas=[{"user_id": user_of(item[0])}],
+        )
+    arms = [
+        Arm("ours", lambda: ours, size.calls),
+        Arm("one Chroma add", lambda: collection() and chroma, size.slow_calls),
+        Arm("limit", lambda: _bare_sqlite(room, texts, vectors), size.calls),
+    ]
+    return compare(
+        f"durable write of a memory into {len(vectors):,}, without embedding",
+        "ms",
+        arms,
+        items,
+        size.rounds,
+        target=2.0,
+        target_ratio={"one Chroma add": 5.0},
+        note="limit: sqlite3 alone, one row without events or provenance, same pragmas",
+    )
 
 # %% ../../nbs/benchmarks/88b_memory.ipynb #5a0a9e26
 def memory(
@@ -152,5 +202,6 @@ def memory(
     collection, file = cache(lambda: collection_of(room, vectors)), store_of(room, corpus.texts, vectors)
     store = room.stack.enter_context(MemoryStore(file))
     with MemoryStore(file, cache_bytes=0) as forgetful:
-        for kind, searched in (("warm slice", store), ("cold", forgetful)): yield recall_row(searched, kind, vectors, queries, collection, size)
+        for kind, searched in (("warm slice", store), ("cold", forgetful)):
+            yield recall_row(searched, kind, vectors, queries, collection, size)
     yield write_row(store, corpus.texts, vectors, collection, size, room)

@@ -52,14 +52,39 @@ def embedding(
     import torch
     room.stack.callback(torch.set_num_threads, torch.get_num_threads())
     agree = Agreement("lowest cosine", lambda a, b: float((a*b).sum(axis=1).min()), min)
-    peer = lambda n: Arm(f"sentence-transformers, {n} thread{'s'*(n > 1)}", lambda: _sentence_transformer(folder), size.slow_calls, before=lambda _: _torch_threads(n))
+    peer = lambda n: Arm(
+        f"sentence-transformers, {n} thread{'s'*(n > 1)}",
+        lambda: _sentence_transformer(folder),
+        size.slow_calls,
+        before=lambda _: _torch_threads(n),
+    )
     one = [[t] for t in texts_of(32, corpus.texts, folder/"tokenizer.json")]
     peers = [peer(n) for n in sorted({1, threads})]
-    yield compare("embed one text of 32 tokens", "ms", [Arm("ours", lambda: MiniLM(threads).embed, size.slow_calls), *peers], one, size.rounds, agree,
-                  target_ratio={p.name: 2. for p in peers}, note=f"ours: {threads} thread{'s'*(threads > 1)}")
+    yield compare(
+        "embed one text of 32 tokens",
+        "ms",
+        [Arm("ours", lambda: MiniLM(threads).embed, size.slow_calls), *peers],
+        one,
+        size.rounds,
+        agree,
+        target_ratio={p.name: 2.0 for p in peers},
+        note=f"ours: {threads} thread{'s'*(threads > 1)}",
+    )
     many = [corpus.texts[i:i + size.texts] for i in range(0, len(corpus.texts) - size.texts + 1, size.texts)]
-    arms = [Arm("ours", lambda: MiniLM(threads).embed, 1), Arm(peer(threads).name, peer(threads).make, 1, peer(threads).before)]
-    yield compare(f"embed {size.texts} entries of memkit together", "texts/s", arms, many, size.rounds, agree, count=len, note=f"ours: {threads} thread{'s'*(threads > 1)}")
+    arms = [
+        Arm("ours", lambda: MiniLM(threads).embed, 1),
+        Arm(peer(threads).name, peer(threads).make, 1, peer(threads).before),
+    ]
+    yield compare(
+        f"embed {size.texts} entries of memkit together",
+        "texts/s",
+        arms,
+        many,
+        size.rounds,
+        agree,
+        count=len,
+        note=f"ours: {threads} thread{'s'*(threads > 1)}",
+    )
 
 # %% ../../nbs/benchmarks/89_models.ipynb #742b290e
 LABELS = (" A", " B", " C", " D", " E")
@@ -70,10 +95,18 @@ def _scorers(lm: Any, prefix: str) -> dict[str, Callable[[Sequence[str]], np.nda
     model, tokenizer = lm.load()
     def unshared(prompts):
         cut = [split_labels(lambda text: led_ids(tokenizer, text), prefix + p, LABELS) for p in prompts]
-        return score_rows(model, [c for c, _ in cut], [t for _, t in cut], pad_token(tokenizer), lm.batch_size, share=False)
-    return {"ours": lambda prompts: lm.score_labels(prompts, LABELS, prefix=prefix),
-            "one prompt at a time": lambda prompts: np.concatenate([lm.score_labels([prefix + p], LABELS) for p in prompts]), "one batch, nothing shared": unshared}
+        return score_rows(
+            model, [c for c, _ in cut], [t for _, t in cut], pad_token(tokenizer), lm.batch_size, share=False
+        )
+    return {
+        "ours": lambda prompts: lm.score_labels(prompts, LABELS, prefix=prefix),
+        "one prompt at a time": lambda prompts: np.concatenate(
+            [lm.score_labels([prefix + p], LABELS) for p in prompts]
+        ),
+        "one batch, nothing shared": unshared,
+    }
 
+# %% ../../nbs/benchmarks/89_models.ipynb #1efcc2b2
 def label_row(
     lm: Any,         # a LocalLM
     corpus: Corpus,
@@ -85,8 +118,17 @@ def label_row(
     prompts = [f"Question: {q}\nAnswer:" for q in corpus.questions]
     items = [prompts[i:i + size.prompts] for i in range(0, len(prompts) - size.prompts + 1, size.prompts)]
     arms = [Arm(name, lambda call=call: call, 1) for name, call in _scorers(lm, prefix).items()]
-    return compare(f"score {len(LABELS)} labels, {lm.count_tokens(prefix)} tokens shared by {size.prompts} prompts, {lm.dtype}", "ms", arms, items, min(size.rounds, 3),
-                   Agreement("same argmax", lambda a, b: float((a.argmax(axis=1) == b.argmax(axis=1)).mean())), count=len, target_ratio={"one prompt at a time": 3.}, note="time for each prompt; one thread on all sides")
+    return compare(
+        f"score {len(LABELS)} labels, {lm.count_tokens(prefix)} tokens shared by {size.prompts} prompts, {lm.dtype}",
+        "ms",
+        arms,
+        items,
+        min(size.rounds, 3),
+        Agreement("same argmax", lambda a, b: float((a.argmax(axis=1) == b.argmax(axis=1)).mean())),
+        count=len,
+        target_ratio={"one prompt at a time": 3.0},
+        note="time for each prompt; one thread on all sides",
+    )
 
 # %% ../../nbs/benchmarks/89_models.ipynb #8a82ad0c
 def reload_row(
@@ -94,18 +136,30 @@ def reload_row(
 ) -> dict[str, Any]:
     "Opening the embedded model again, once it was converted (ours)."
     from memkit.core.local import LocalLM
-    return compare("reload the embedded model from the cache", "s", [Arm("ours", lambda: lambda _: LocalLM.embedded().load(), 1)], [None], rounds, target=1.,
-                   note="in a process that has imported transformers; the files are in the system's cache")
+    return compare(
+        "reload the embedded model from the cache",
+        "s",
+        [Arm("ours", lambda: lambda _: LocalLM.embedded().load(), 1)],
+        [None],
+        rounds,
+        target=1.0,
+        note="in a process that has imported transformers; the files are in the system's cache",
+    )
 
+# %% ../../nbs/benchmarks/89_models.ipynb #62dfeb70
 def _generate(lm: Any, tokens: int) -> Callable[[list], tuple[str, int]]:
     import torch
     model, tokenizer = lm.load()
     def write(conversation):
         ids = tokenizer(lm.render(conversation), return_tensors="pt", add_special_tokens=False).to(model.device)
-        with torch.inference_mode(): out = model.generate(**ids, max_new_tokens=tokens, do_sample=False, pad_token_id=tokenizer.pad_token_id)[0, ids["input_ids"].shape[1]:]
+        with torch.inference_mode():
+            out = model.generate(**ids, max_new_tokens=tokens, do_sample=False, pad_token_id=tokenizer.pad_token_id)[
+                0, ids["input_ids"].shape[1] :
+            ]
         return tokenizer.decode(out, skip_special_tokens=True).strip(), int((out != tokenizer.eos_token_id).sum())
     return write
 
+# %% ../../nbs/benchmarks/89_models.ipynb #b3e3643e
 def decode_row(
     lm: Any,        # a LocalLM
     corpus: Corpus,
@@ -118,8 +172,15 @@ def decode_row(
         return reply.text.strip(), reply.answer_tokens
     arms = [Arm("ours", lambda: ours, 1), Arm("generate of transformers", lambda: _generate(lm, size.tokens), 1)]
     items = [[Message(role="user", text=q)] for q in corpus.questions[:size.rounds]]
-    return compare(f"write up to {size.tokens} tokens, prompt included in the time, {lm.dtype}", "tokens/s", arms, items, size.rounds,
-                   Agreement("same text", lambda a, b: float(a[0] == b[0])), count=lambda out: out[1])
+    return compare(
+        f"write up to {size.tokens} tokens, prompt included in the time, {lm.dtype}",
+        "tokens/s",
+        arms,
+        items,
+        size.rounds,
+        Agreement("same text", lambda a, b: float(a[0] == b[0])),
+        count=lambda out: out[1],
+    )
 
 # %% ../../nbs/benchmarks/89_models.ipynb #4c458f91
 def llm(
@@ -132,6 +193,7 @@ def llm(
     corpus = load_corpus(public=False)
     room.stack.callback(torch.set_num_threads, torch.get_num_threads())
     torch.set_num_threads(1)
-    for dtype in dict.fromkeys(("float32", fast_dtype("cpu"))): yield label_row(LocalLM.embedded(device="cpu", dtype=dtype), corpus, size)
+    for dtype in dict.fromkeys(("float32", fast_dtype("cpu"))):
+        yield label_row(LocalLM.embedded(device="cpu", dtype=dtype), corpus, size)
     yield decode_row(LocalLM.embedded(device="cpu", dtype=fast_dtype("cpu")), corpus, size)
     yield reload_row(size.rounds)

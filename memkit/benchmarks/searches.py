@@ -37,6 +37,7 @@ def _bare_bm25s(texts: Sequence[str], k: int) -> Callable[[str], list[tuple[int,
         return [(int(i), float(s)) for i, s in zip(ids[0], scores[0]) if s > 0]
     return search
 
+# %% ../../nbs/benchmarks/88_searches.ipynb #b8672bf8
 def lexical_row(
     corpus: Corpus,
     size: Size,
@@ -44,11 +45,22 @@ def lexical_row(
 ) -> dict[str, Any]:
     "BM25 by memkit, by rank_bm25 and by bm25s alone, over the same words (ours)."
     ours = lambda backend: partial(BM25(corpus.texts, backend=backend).search, k=k)
-    arms = [Arm("ours", lambda: ours("bm25s"), size.calls), Arm("rank_bm25", lambda: ours("rank_bm25"), size.slow_calls),
-            Arm("bm25s alone", lambda: _bare_bm25s(corpus.texts, k), size.calls)]
+    arms = [
+        Arm("ours", lambda: ours("bm25s"), size.calls),
+        Arm("rank_bm25", lambda: ours("rank_bm25"), size.slow_calls),
+        Arm("bm25s alone", lambda: _bare_bm25s(corpus.texts, k), size.calls),
+    ]
     large = len(corpus.texts) >= PASSAGES
-    return compare(f"bm25 query, {len(corpus.texts):,} {corpus.what}", "ms", arms, corpus.questions, size.rounds, Agreement(f"same best {k}", overlap),
-                   target_ratio={"rank_bm25": 800.} if large else {}, note=corpus.note)
+    return compare(
+        f"bm25 query, {len(corpus.texts):,} {corpus.what}",
+        "ms",
+        arms,
+        corpus.questions,
+        size.rounds,
+        Agreement(f"same best {k}", overlap),
+        target_ratio={"rank_bm25": 800.0} if large else {},
+        note=corpus.note,
+    )
 
 # %% ../../nbs/benchmarks/88_searches.ipynb #0e80aa1b
 def bare_collection(
@@ -64,9 +76,12 @@ def bare_collection(
     step = client.get_max_batch_size()
     for i in tqdm(range(0, len(vectors), step), unit=" batches", desc="Chroma", delay=3, disable=not progress):
         ids = [str(j) for j in range(i, min(i + step, len(vectors)))]
-        found.add(ids=ids, embeddings=vectors[i:i + step], metadatas=[{"user_id": u} for u in owners[i:i + step]] or None)
+        found.add(
+            ids=ids, embeddings=vectors[i : i + step], metadatas=[{"user_id": u} for u in owners[i : i + step]] or None
+        )
     return found
 
+# %% ../../nbs/benchmarks/88_searches.ipynb #4a1c3eae
 def chroma_collection(
     room: Room,
     name: str,                       # of its folder
@@ -77,6 +92,7 @@ def chroma_collection(
     room.stack.callback(client.close)
     return bare_collection(client, name, vectors, progress=room.progress)
 
+# %% ../../nbs/benchmarks/88_searches.ipynb #f4177929
 def kept_collection(
     room: Room,
     vectors: np.ndarray,  # [n, dim], of a corpus
@@ -102,34 +118,67 @@ SAME = "Chroma alone, set as ours"
 def _searchers(vectors: np.ndarray, room: Room) -> dict[str, Callable[[], Callable]]:
     "Ours and its peers, each made when it is first needed: (vector, k) -> hits."
     ours = cache(lambda: corpus_index(vectors, cache_dir()/"indexes"))
-    chroma = cache(lambda: filled(room.stack.enter_context(ChromaIndex(vectors.shape[1], room.folder/"index")), vectors))
-    bare = cache(lambda: kept_collection(room, vectors) if len(vectors) >= PASSAGES else chroma_collection(room, "bare", vectors))
+    chroma = cache(
+        lambda: filled(room.stack.enter_context(ChromaIndex(vectors.shape[1], room.folder / "index")), vectors)
+    )
+    bare = cache(
+        lambda: kept_collection(room, vectors) if len(vectors) >= PASSAGES else chroma_collection(room, "bare", vectors)
+    )
     alone = lambda v, k: chroma_hits(bare().query(query_embeddings=v[None], n_results=k, include=["distances"]))
-    same = lambda v, k: chroma_hits(ours().collection.query(query_embeddings=v[None], n_results=k, include=["distances"]))
+    same = lambda v, k: chroma_hits(
+        ours().collection.query(query_embeddings=v[None], n_results=k, include=["distances"])
+    )
     found = {"ours": lambda v, k: ours().search(v, k), "Chroma alone": alone}
     return found | ({SAME: same} if len(vectors) >= PASSAGES else {"ChromaIndex": lambda v, k: chroma().search(v, k)})
 
+# %% ../../nbs/benchmarks/88_searches.ipynb #6edd94d6
 def _reading(vectors: np.ndarray) -> Callable[[Any], list]:
     parts, pool = np.array_split(vectors.view(np.int64), usable_cores()), ThreadPoolExecutor(usable_cores())
     return lambda _: list(pool.map(np.sum, parts))
 
+# %% ../../nbs/benchmarks/88_searches.ipynb #e81a1b1a
 def dense_rows(
     corpus: Corpus,
     size: Size,
     room: Room,
 ) -> Iterator[dict[str, Any]]:
-    "memkit's index for that many vectors against Chroma alone; for many, the exact search too, against the speed of memory (ours)."
+    """memkit's index for that many vectors against Chroma alone; for many, the exact search too, against the speed of
+    memory (ours)."""
     vectors = corpus_vectors(MiniLM(), [with_title("", t) for t in corpus.texts[:size.vectors]], room.progress)
     queries = corpus_vectors(MiniLM(), corpus.questions[:size.calls*size.rounds], progress=False, kind="query")
-    exact, searchers, large = filled(ExactIndex(vectors.shape[1]), vectors), _searchers(vectors, room), len(vectors) >= PASSAGES
+    exact, searchers, large = (
+        filled(ExactIndex(vectors.shape[1]), vectors),
+        _searchers(vectors, room),
+        len(vectors) >= PASSAGES,
+    )
     arms = [Arm(name, partial(partial, search, k=5), size.calls) for name, search in searchers.items()]
-    row = compare(f"dense top 5, {len(vectors):,} {corpus.what}", "ms", arms, queries, size.rounds, target_ratio={SAME: 1/1.1} if large else {}, note=corpus.note)
+    row = compare(
+        f"dense top 5, {len(vectors):,} {corpus.what}",
+        "ms",
+        arms,
+        queries,
+        size.rounds,
+        target_ratio={SAME: 1 / 1.1} if large else {},
+        note=corpus.note,
+    )
     best = [exact.search(q, 10) for q in queries]
     recall = lambda search: float(np.mean([overlap(b, search(q, 10)) for b, q in zip(best, queries)]))
-    yield row | {"checks": {f"recall@10, {name}": recall(search) for name, search in searchers.items() if name in row["spread"]}}
-    if large: yield compare(f"exact dense top 5, {len(vectors):,} {corpus.what}", "ms", [Arm("ours", lambda: partial(exact.search, k=5), size.slow_calls*2),
-        Arm("in plain numpy", lambda: lambda q: np.argsort(-(vectors @ q))[:5], size.slow_calls), Arm("limit", lambda: _reading(vectors), size.calls)],
-        queries, size.rounds, note="limit: every byte read once and added up, on all cores")
+    yield row | {
+        "checks": {f"recall@10, {name}": recall(search) for name, search in searchers.items() if name in row["spread"]}
+    }
+    if large:
+        yield compare(
+            f"exact dense top 5, {len(vectors):,} {corpus.what}",
+            "ms",
+            [
+                Arm("ours", lambda: partial(exact.search, k=5), size.slow_calls * 2),
+                Arm("in plain numpy", lambda: lambda q: np.argsort(-(vectors @ q))[:5], size.slow_calls),
+                Arm("limit", lambda: _reading(vectors), size.calls),
+            ],
+            queries,
+            size.rounds,
+            note="limit: every byte read once and added up, on all cores",
+        )
 
 # %% ../../nbs/benchmarks/88_searches.ipynb #cd3d94d1
 def exactly(
@@ -143,6 +192,7 @@ def exactly(
     other.dense = dense
     return other
 
+# %% ../../nbs/benchmarks/88_searches.ipynb #be5d1b8d
 def fused_row(
     corpus: Corpus,
     size: Size,
@@ -154,10 +204,23 @@ def fused_row(
     for q in asked: retriever.search(q, 5)      # untimed: embeds the questions
     pool = retriever.settings.pool
     hits = lambda r: lambda query: [(h.item.id, h.score) for h in r.search(query, 5)]
-    def halves(query): return retriever.bm25.search(query, pool), retriever.dense.nearest(retriever.dense.vector(query), pool)
-    arms = [Arm("ours", lambda: hits(retriever), size.calls), Arm("with an exact search", lambda: hits(exactly(retriever)), size.slow_calls), Arm("limit", lambda: halves, size.calls)]
-    return compare(f"fused top 5, {len(documents):,} {corpus.what}, question embedded", "ms", arms, asked, size.rounds, Agreement("same best 5", overlap),
-                   target=5. if len(documents) >= PASSAGES else None, note="limit: the searches by words and by meaning alone")
+    def halves(query):
+        return retriever.bm25.search(query, pool), retriever.dense.nearest(retriever.dense.vector(query), pool)
+    arms = [
+        Arm("ours", lambda: hits(retriever), size.calls),
+        Arm("with an exact search", lambda: hits(exactly(retriever)), size.slow_calls),
+        Arm("limit", lambda: halves, size.calls),
+    ]
+    return compare(
+        f"fused top 5, {len(documents):,} {corpus.what}, question embedded",
+        "ms",
+        arms,
+        asked,
+        size.rounds,
+        Agreement("same best 5", overlap),
+        target=5.0 if len(documents) >= PASSAGES else None,
+        note="limit: the searches by words and by meaning alone",
+    )
 
 # %% ../../nbs/benchmarks/88_searches.ipynb #137883a9
 def retrieval(
@@ -168,7 +231,11 @@ def retrieval(
     from tqdm import tqdm
     corpus = load_corpus(size.public, size.passages)
     if room.progress and len(corpus.texts) >= PASSAGES:
-        tqdm.write(f"{len(corpus.texts):,} passages: the first run embeds them (15 to 45 minutes on two cores) and builds two indexes (some minutes each); both are kept in the cache folder", sys.stderr)
+        tqdm.write(
+            f"{len(corpus.texts):,} passages: the first run embeds them (15 to 45 minutes on two cores) and builds "
+            "two indexes (some minutes each); both are kept in the cache folder",
+            sys.stderr,
+        )
     yield lexical_row(corpus, size)
     yield from dense_rows(corpus, size, room)
     yield fused_row(corpus, size, room)

@@ -36,7 +36,8 @@ def spread(
 class Arm:
     "One side of a comparison: ours, a peer, or the physical limit."
     name: str                                   # 'ours', 'limit', or what a reader calls the peer
-    make: Callable[[], Callable[[Any], Any]]    # sets everything up, untimed; gives the call that is timed, with one item as its argument
+    # sets everything up, untimed; gives the call that is timed, with one item as its argument
+    make: Callable[[], Callable[[Any], Any]]
     calls: int = 10                             # timed calls in a round, 1 or more
     before: Callable[[Any], Any] | None = None  # untimed, with the item, before each call
 
@@ -78,7 +79,8 @@ def alternate(
     rounds: int = 4,        # turns of each arm, 1 or more
     count: Callable[[Any], float] = lambda out: 1.,  # units of work in what a call gave
 ) -> dict[str, Timed]:      # by the arm's name
-    "Time the arms in turn, A B A B, after one untimed call of each (ours). An arm that fails is left out from there on and says why."
+    """Time the arms in turn, A B A B, after one untimed call of each (ours). An arm that fails is left out from there
+    on and says why."""
     timed = {a.name: Timed() for a in arms}
     ready = {a.name: _start(a, items, count, timed[a.name]) for a in arms}
     for r in range(rounds):
@@ -109,7 +111,8 @@ def _agreements(timed: Mapping[str, Timed], agree: Agreement | None) -> dict[str
     ours, out = timed["ours"].outputs, {}
     for name, t in timed.items():
         both = sorted(set(ours) & set(t.outputs))
-        if both and name not in ("ours", "limit"): out[f"{agree.name}, {name}"] = float(agree.over([agree.score(ours[i], t.outputs[i]) for i in both]))
+        if both and name not in ("ours", "limit"):
+            out[f"{agree.name}, {name}"] = float(agree.over([agree.score(ours[i], t.outputs[i]) for i in both]))
     return out
 
 # %% ../../nbs/benchmarks/87_timing.ipynb #4b1182d2
@@ -148,24 +151,68 @@ def compare(
 ) -> dict[str, Any]:                  # a row, ready for JSON
     "Time the arms in turn and tell what came of it (ours). What failed has no figure but a reason."
     timed = alternate(arms, items, rounds, count)
-    measured = {k: spread([in_unit(s, w, unit) for s, w in zip(t.seconds, t.work)]) for k, t in timed.items() if t.seconds and not t.reason}
+    measured = {
+        k: spread([in_unit(s, w, unit) for s, w in zip(t.seconds, t.work)])
+        for k, t in timed.items()
+        if t.seconds and not t.reason
+    }
     median = {a.name: measured[a.name]["median"] if a.name in measured else None for a in arms}
     ours, limit = median.pop("ours"), median.pop("limit", None)
-    return {"name": name, "unit": unit, "ours": ours, "peers": median, "ratio": {k: ratio(ours, v, unit) for k, v in median.items() if v and ours},
-            "limit": limit, "target": target, "target_ratio": dict(target_ratio), "n": measured.get("ours", {}).get("n", 0), "spread": measured,
-            "checks": _agreements(timed, agree), "reasons": {k: t.reason for k, t in timed.items() if t.reason}, "note": note}
+    return {
+        "name": name,
+        "unit": unit,
+        "ours": ours,
+        "peers": median,
+        "ratio": {k: ratio(ours, v, unit) for k, v in median.items() if v and ours},
+        "limit": limit,
+        "target": target,
+        "target_ratio": dict(target_ratio),
+        "n": measured.get("ours", {}).get("n", 0),
+        "spread": measured,
+        "checks": _agreements(timed, agree),
+        "reasons": {k: t.reason for k, t in timed.items() if t.reason},
+        "note": note,
+    }
 
+# %% ../../nbs/benchmarks/87_timing.ipynb #1d6d0d8e
 def failed(
     name: str,
     error: Exception,
 ) -> dict[str, Any]:  # a row without figures
     "The row of a benchmark that couldn't begin (ours)."
-    return {"name": name, "unit": "", "ours": None, "peers": {}, "ratio": {}, "limit": None, "target": None, "target_ratio": {}, "n": 0, "spread": {}, "checks": {},
-            "reasons": {"ours": reason_of(error)}, "note": ""}
+    return {
+        "name": name,
+        "unit": "",
+        "ours": None,
+        "peers": {},
+        "ratio": {},
+        "limit": None,
+        "target": None,
+        "target_ratio": {},
+        "n": 0,
+        "spread": {},
+        "checks": {},
+        "reasons": {"ours": reason_of(error)},
+        "note": "",
+    }
 
 # %% ../../nbs/benchmarks/87_timing.ipynb #9d6cde99
-LIBRARIES = ("memkit", "numpy", "bm25s", "rank-bm25", "chromadb", "sqlalchemy", "onnxruntime", "sentence-transformers", "torch", "transformers", "peft", "accelerate")
+LIBRARIES = (
+    "memkit",
+    "numpy",
+    "bm25s",
+    "rank-bm25",
+    "chromadb",
+    "sqlalchemy",
+    "onnxruntime",
+    "sentence-transformers",
+    "torch",
+    "transformers",
+    "peft",
+    "accelerate",
+)
 
+# %% ../../nbs/benchmarks/87_timing.ipynb #dac274e5
 def versions() -> dict[str, str | None]:  # None: not installed
     "The version of each library that takes part (ours)."
     found = {}
@@ -179,15 +226,27 @@ def _line(path: str, start: str) -> str | None:
     return next((x.partition(":")[2].strip() for x in lines if x.startswith(start)), None)
 
 def _filesystem(folder: Path) -> str | None:
-    mounts = [x.split()[1:3] for x in Path("/proc/mounts").read_text().splitlines()] if Path("/proc/mounts").is_file() else []
+    mounts = (
+        [x.split()[1:3] for x in Path("/proc/mounts").read_text().splitlines()]
+        if Path("/proc/mounts").is_file()
+        else []
+    )
     inside = [(len(where), kind) for where, kind in mounts if folder.resolve().is_relative_to(where)]
     return max(inside)[1] if inside else None
 
+# %% ../../nbs/benchmarks/87_timing.ipynb #ed88d5b5
 def machine() -> dict[str, Any]:
     "What a reader of absolute times has to know (ours)."
-    return {"cpu": _line("/proc/cpuinfo", "model name") or platform.processor(), "cores": usable_cores(), "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
-            "memory": _line("/proc/meminfo", "MemTotal"), "disk": _filesystem(Path(tempfile.gettempdir())), "busy": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-            "system": platform.platform(terse=True), "python": platform.python_version()}
+    return {
+        "cpu": _line("/proc/cpuinfo", "model name") or platform.processor(),
+        "cores": usable_cores(),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
+        "memory": _line("/proc/meminfo", "MemTotal"),
+        "disk": _filesystem(Path(tempfile.gettempdir())),
+        "busy": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "system": platform.platform(terse=True),
+        "python": platform.python_version(),
+    }
 
 # %% ../../nbs/benchmarks/87_timing.ipynb #67fde6dc
 @dataclass(frozen=True)
@@ -205,10 +264,50 @@ class Size:
     prompts: int         # whose labels are scored together
     tokens: int          # of an answer
 
-SIZES = {"tiny": Size(public=False, passages=0, vectors=417, documents=417, users=5, rounds=2, calls=10, slow_calls=2, texts=4, prompts=2, tokens=8),
-         "small": Size(public=True, passages=0, vectors=1024, documents=256, users=100, rounds=5, calls=40, slow_calls=4, texts=32, prompts=8, tokens=48),
-         "full": Size(public=True, passages=216_102, vectors=216_102, documents=216_102, users=1000, rounds=5, calls=60, slow_calls=2, texts=32, prompts=8, tokens=48)}
+# %% ../../nbs/benchmarks/87_timing.ipynb #a5df5c59
+SIZES = {
+    "tiny": Size(
+        public=False,
+        passages=0,
+        vectors=417,
+        documents=417,
+        users=5,
+        rounds=2,
+        calls=10,
+        slow_calls=2,
+        texts=4,
+        prompts=2,
+        tokens=8,
+    ),
+    "small": Size(
+        public=True,
+        passages=0,
+        vectors=1024,
+        documents=256,
+        users=100,
+        rounds=5,
+        calls=40,
+        slow_calls=4,
+        texts=32,
+        prompts=8,
+        tokens=48,
+    ),
+    "full": Size(
+        public=True,
+        passages=216_102,
+        vectors=216_102,
+        documents=216_102,
+        users=1000,
+        rounds=5,
+        calls=60,
+        slow_calls=2,
+        texts=32,
+        prompts=8,
+        tokens=48,
+    ),
+}
 
+# %% ../../nbs/benchmarks/87_timing.ipynb #1dfd9168
 @dataclass(frozen=True)
 class Room:
     "Where a benchmark works: a folder that goes away, and a stack of what has to be closed before."

@@ -38,9 +38,15 @@ def material(
 ) -> list[Example]:
     "Dialogues of simulated patients that no experiment scores, as examples (ours)."
     from memkit.malp.patients import simulate
-    said = lambda r: [Message(role=role, text=text) for role, text in (("user", r.user), ("assistant", r.assistant)) if text.strip()]
+    said = lambda r: [
+        Message(role=role, text=text) for role, text in (("user", r.user), ("assistant", r.assistant)) if text.strip()
+    ]
     visits = [v for p in simulate(max(1, n//(20 if kind == "visits" else 80)) + 1, split="train") for v in p.visits]
-    talks = [[m for r in v.rounds for m in said(r)] for v in visits] if kind == "visits" else [said(r) for v in visits for r in v.rounds if r.user.strip() and r.assistant.strip()]
+    talks = (
+        [[m for r in v.rounds for m in said(r)] for v in visits]
+        if kind == "visits"
+        else [said(r) for v in visits for r in v.rounds if r.user.strip() and r.assistant.strip()]
+    )
     order = np.random.default_rng(0).permutation(len(talks))[:n]
     return chat_examples(tokenizer, [talks[i] for i in order])
 
@@ -51,12 +57,15 @@ def plain_loop(
     settings: TrainSettings,
     note: Callable[[int, float, int], None],  # gets step, loss and real tokens
 ):
-    "Batches filled up to the longest, the model's own loss over all scores, one pass (the way of the libraries' examples)."
+    """Batches filled up to the longest, the model's own loss over all scores, one pass (the way of the libraries'
+    examples)."""
     import torch
     weights = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=settings.learning_rate, weight_decay=settings.weight_decay)
     steps = batches_of([len(e) for e in examples], settings.batch, settings.seed, 0)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: rate(min(i, len(steps) - 1), len(steps), settings.warmup))
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda i: rate(min(i, len(steps) - 1), len(steps), settings.warmup)
+    )
     model.train()
     for i, rows in enumerate(steps, 1):
         ids, mask, labels = side_by_side([examples[j] for j in rows])
@@ -67,10 +76,17 @@ def plain_loop(
         note(i, loss.item(), sum(len(examples[j]) for j in rows))
 
 # %% ../../nbs/benchmarks/88c_training.ipynb #9c903630
-WAYS = {"ours": {}, "PyTorch's attention": {"blocks": False}, "autograd's loss": {"fused": False}, "neither": {"blocks": False, "fused": False}}
+WAYS = {
+    "ours": {},
+    "PyTorch's attention": {"blocks": False},
+    "autograd's loss": {"fused": False},
+    "neither": {"blocks": False, "fused": False},
+}
 PLAIN = "plain loop"
 
-def _our_loop(model: Any, way: str, examples: Sequence[Example], settings: TrainSettings, note: Callable[[int, float, int], None]):
+def _our_loop(
+    model: Any, way: str, examples: Sequence[Example], settings: TrainSettings, note: Callable[[int, float, int], None]
+):
     objective, before = answer_loss(model), [0]
     for name, value in WAYS[way].items(): setattr(objective, name, value)
     def log(row):
@@ -91,7 +107,8 @@ class _Peak:
         if self.linux: Path("/proc/self/clear_refs").write_text("5")   # forget the peak that loading left
         self.before = _memory("VmRSS") if self.linux else self._most()
 
-    def _most(self) -> float: return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/(2**20 if sys.platform == "darwin" else 2**10)
+    def _most(self) -> float:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
     def __call__(self) -> float: return (_memory("VmHWM") if self.linux else self._most()) - self.before
 
 # %% ../../nbs/benchmarks/88c_training.ipynb #e4201829
@@ -99,8 +116,18 @@ def _tiny_model(words: int) -> Any:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
     torch.manual_seed(0)
-    return LlamaForCausalLM(LlamaConfig(vocab_size=words, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2))
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=words,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+        )
+    )
 
+# %% ../../nbs/benchmarks/88c_training.ipynb #3a7125cf
 def measure(
     side: str,           # a key of `WAYS`, or `PLAIN`
     kind: str,
@@ -119,14 +146,24 @@ def measure(
         losses.append(loss); tokens.append(n); marks.append((time.perf_counter(), time.process_time()))
     plain_loop(tuned, examples, SETTINGS, note) if side == PLAIN else _our_loop(tuned, side, examples, SETTINGS, note)
     seconds = np.diff(np.array(marks).reshape(-1, 2), axis=0)   # none but in the first process
-    return {"losses": losses, "tokens": tokens[1:], "seconds": seconds[:, 0].tolist(), "processor": seconds[:, 1].tolist(), "peak_mb": peak(), "dtype": str(model.dtype).removeprefix("torch.")}
+    return {
+        "losses": losses,
+        "tokens": tokens[1:],
+        "seconds": seconds[:, 0].tolist(),
+        "processor": seconds[:, 1].tolist(),
+        "peak_mb": peak(),
+        "dtype": str(model.dtype).removeprefix("torch."),
+    }
 
 # %% ../../nbs/benchmarks/88c_training.ipynb #52f8cd02
 def main(
     argv: Sequence[str] | None = None,
 ):
     "One side, measured in this process; prints JSON (the first process alone, where torchrun started several)."
-    p = argparse.ArgumentParser(prog="python -m memkit.benchmarks.training", description="Train a LoRA for some steps and print what it took, as JSON.")
+    p = argparse.ArgumentParser(
+        prog="python -m memkit.benchmarks.training",
+        description="Train a LoRA for some steps and print what it took, as JSON.",
+    )
     p.add_argument("side", choices=[*WAYS, PLAIN]); p.add_argument("kind", choices=KINDS)
     p.add_argument("--steps", type=int, default=8, help="of four examples each, 2 or more (default: %(default)s)")
     p.add_argument("--tiny", action="store_true", help="a model with random weights, for a trial")
@@ -135,6 +172,7 @@ def main(
     found = measure(a.side, a.kind, a.steps, a.tiny)
     if int(os.environ.get("RANK", 0)) == 0: print(json.dumps(found))
 
+# %% ../../nbs/benchmarks/88c_training.ipynb #013241a1
 def in_a_process(
     side: str,
     kind: str,
@@ -144,8 +182,23 @@ def in_a_process(
 ) -> dict[str, Any]:     # as `measure`
     "`measure` in a process of its own, or in several. Raises `RuntimeError` with its last line where it fails."
     launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"] if processes > 1 else []
-    command = [sys.executable, *launch, "-m", "memkit.benchmarks.training", side, kind, "--steps", str(steps), *["--tiny"]*tiny]
-    env = {**os.environ, "OMP_NUM_THREADS": str(max(1, usable_cores()//processes)), "CUDA_VISIBLE_DEVICES": "", "TOKENIZERS_PARALLELISM": "false"}
+    command = [
+        sys.executable,
+        *launch,
+        "-m",
+        "memkit.benchmarks.training",
+        side,
+        kind,
+        "--steps",
+        str(steps),
+        *["--tiny"] * tiny,
+    ]
+    env = {
+        **os.environ,
+        "OMP_NUM_THREADS": str(max(1, usable_cores() // processes)),
+        "CUDA_VISIBLE_DEVICES": "",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
     done = subprocess.run(command, capture_output=True, text=True, env=env)
     if done.returncode:
         said = done.stderr.strip().splitlines() or ["no message"]
@@ -153,8 +206,10 @@ def in_a_process(
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 # %% ../../nbs/benchmarks/88c_training.ipynb #cc769812
-def _per_second(found: Mapping[str, Any]) -> list[float]: return [n/s for n, s in zip(found["tokens"], found["seconds"])]
+def _per_second(found: Mapping[str, Any]) -> list[float]:
+    return [n / s for n, s in zip(found["tokens"], found["seconds"])]
 
+# %% ../../nbs/benchmarks/88c_training.ipynb #e08a87b2
 def row_of(
     name: str,
     unit: str,                            # 'tokens/s' or 'MB'
@@ -168,10 +223,26 @@ def row_of(
     measured = {side: spread(v) for side, v in values.items() if len(v)}
     median = {side: s["median"] for side, s in measured.items()}
     ours = median.pop("ours", None)
-    return {"name": name, "unit": unit, "ours": ours, "peers": median, "ratio": {k: ratio(ours, v, unit) for k, v in median.items() if v and ours}, "limit": None, "target": None,
-            "target_ratio": dict(target_ratio), "n": measured.get("ours", {}).get("n", 0), "spread": measured, "checks": dict(checks), "reasons": dict(reasons), "note": note}
+    return {
+        "name": name,
+        "unit": unit,
+        "ours": ours,
+        "peers": median,
+        "ratio": {k: ratio(ours, v, unit) for k, v in median.items() if v and ours},
+        "limit": None,
+        "target": None,
+        "target_ratio": dict(target_ratio),
+        "n": measured.get("ours", {}).get("n", 0),
+        "spread": measured,
+        "checks": dict(checks),
+        "reasons": dict(reasons),
+        "note": note,
+    }
 
-def _sides(kind: str, sides: Sequence[str], steps: int, tiny: bool, rounds: int) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
+# %% ../../nbs/benchmarks/88c_training.ipynb #3b41b4c3
+def _sides(
+    kind: str, sides: Sequence[str], steps: int, tiny: bool, rounds: int
+) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
     "Every side in turn, A B A B, each in its own process; what failed, and why."
     found, reasons = {side: [] for side in sides}, {}
     for _ in range(rounds):
@@ -188,8 +259,12 @@ def _agreement(found: Mapping[str, list[dict[str, Any]]]) -> dict[str, float]:
     if len(out) < 2: return out
     ours, plain = (found[s][0] for s in ("ours", PLAIN))
     work = lambda side: sum(sum(r["processor"]) for r in found[side])/len(found[side])
-    return out | {"largest difference of the two curves": float(np.abs(np.subtract(ours["losses"], plain["losses"])).max()), "times less processor time": work(PLAIN)/work("ours")}
+    return out | {
+        "largest difference of the two curves": float(np.abs(np.subtract(ours["losses"], plain["losses"])).max()),
+        "times less processor time": work(PLAIN) / work("ours"),
+    }
 
+# %% ../../nbs/benchmarks/88c_training.ipynb #d80a45d2
 def training(
     size: Size,
     room: Room,
@@ -199,20 +274,51 @@ def training(
     kinds, rounds = KINDS[:1] if tiny else KINDS, 2 if full else 1
     steps = {"visits": 3 if tiny else 8, "rounds": 24}
     for kind in kinds:
-        found, reasons = _sides(kind, ["ours", PLAIN, *([w for w in WAYS if w != "ours"] if full else [])], steps[kind], tiny, rounds)
+        found, reasons = _sides(
+            kind, ["ours", PLAIN, *([w for w in WAYS if w != "ours"] if full else [])], steps[kind], tiny, rounds
+        )
         dtype = next((runs[0]["dtype"] for runs in found.values()), "")
-        yield row_of(f"train a LoRA on {kind}, 4 a step, {dtype}", "tokens/s", {s: [x for r in runs for x in _per_second(r)] for s, runs in found.items()}, {PLAIN: 1.3}, _agreement(found),
-                     "real tokens; same examples, steps and start on all sides", reasons)
-        yield row_of(f"memory for it, beyond libraries and weights, {kind}", "MB", {s: [r["peak_mb"] for r in runs] for s, runs in found.items()}, {PLAIN: 1.}, reasons=reasons)
+        yield row_of(
+            f"train a LoRA on {kind}, 4 a step, {dtype}",
+            "tokens/s",
+            {s: [x for r in runs for x in _per_second(r)] for s, runs in found.items()},
+            {PLAIN: 1.3},
+            _agreement(found),
+            "real tokens; same examples, steps and start on all sides",
+            reasons,
+        )
+        yield row_of(
+            f"memory for it, beyond libraries and weights, {kind}",
+            "MB",
+            {s: [r["peak_mb"] for r in runs] for s, runs in found.items()},
+            {PLAIN: 1.0},
+            reasons=reasons,
+        )
     yield _processes_row(steps["visits"], tiny)
 
+# %% ../../nbs/benchmarks/88c_training.ipynb #a7768c87
 def _processes_row(steps: int, tiny: bool) -> dict[str, Any]:
     name, found, reasons = "the same visits by two processes (torchrun)", {}, {}
     for side, n in (("ours", 2), ("one process", 1)):
         try: found[side] = in_a_process("ours", "visits", steps, tiny, n)
         except Exception as e: reasons[side] = reason_of(e)
-    checks = {"largest difference of the two curves": float(np.abs(np.subtract(*(f["losses"] for f in found.values()))).max())} if len(found) == 2 else {}
-    return row_of(name, "tokens/s", {s: _per_second(f) for s, f in found.items()}, checks=checks, note=f"{usable_cores()} cores, divided among the processes", reasons=reasons)
+    checks = (
+        {
+            "largest difference of the two curves": float(
+                np.abs(np.subtract(*(f["losses"] for f in found.values()))).max()
+            )
+        }
+        if len(found) == 2
+        else {}
+    )
+    return row_of(
+        name,
+        "tokens/s",
+        {s: _per_second(f) for s, f in found.items()},
+        checks=checks,
+        note=f"{usable_cores()} cores, divided among the processes",
+        reasons=reasons,
+    )
 
 # %% ../../nbs/benchmarks/88c_training.ipynb #8ee0fe45
 if __name__ == "__main__": main()

@@ -33,25 +33,29 @@ class LoraShape:
     rank: int = 8                                  # r (MaLP §4.1), 1..256
     alpha: float = 32.                             # α (MaLP §4.1): the change is weighed with α/r
     targets: tuple[str, ...] = ("q_proj", "v_proj")  # ours
-    layers: tuple[int, ...] | None = None          # which, from 0 (MaLP §2.4.2: a random set; see `random_layers`); None: all
+    # which, from 0 (MaLP §2.4.2: a random set; see `random_layers`); None: all
+    layers: tuple[int, ...] | None = None
     seed: int = 0                                  # of the numbers that A starts with
 
     def __post_init__(self):
         if not 1 <= self.rank <= 256: raise ValueError(f"rank must be 1..256, got {self.rank}")
         if not self.alpha > 0: raise ValueError(f"alpha must be above 0, got {self.alpha}")
-        if isinstance(self.targets, str) or not len(self.targets): raise ValueError("targets must be a list of names of matrices, such as ('q_proj', 'v_proj')")
+        if isinstance(self.targets, str) or not len(self.targets):
+            raise ValueError("targets must be a list of names of matrices, such as ('q_proj', 'v_proj')")
         object.__setattr__(self, "targets", tuple(self.targets))
         if self.layers is not None:
             if not len(self.layers): raise ValueError("layers must name one or more layers; None means all")
             object.__setattr__(self, "layers", tuple(sorted({int(i) for i in self.layers})))
 
+# %% ../../nbs/core/19_adapters.ipynb #4ffdf287
 def random_layers(
     n_layers: int,     # that the model has
     share: float = .5, # of them that are chosen; above 0, up to 1
     seed: int = 0,
 ) -> tuple[int, ...]:  # ascending, one at least
     "A random set of layers (MaLP §2.4.2); the same for the same seed."
-    if n_layers < 1 or not 0 < share <= 1: raise ValueError(f"share must be above 0 and at most 1, of 1 layer or more; got {share} of {n_layers}")
+    if n_layers < 1 or not 0 < share <= 1:
+        raise ValueError(f"share must be above 0 and at most 1, of 1 layer or more; got {share} of {n_layers}")
     return tuple(sorted(random.Random(seed).sample(range(n_layers), max(1, round(share*n_layers)))))
 
 # %% ../../nbs/core/19_adapters.ipynb #ab662842
@@ -59,17 +63,33 @@ def lora_model(
     model: Any,         # a causal model of transformers, changed in place; `.unload()` of the result undoes it
     shape: LoraShape,
 ) -> Any:               # a peft model, in which only the adapter learns
-    "A model with a fresh adapter that changes nothing yet (LoRA, Hu et al. 2021, through peft). Raises `ValueError` where the model has no such layers or matrices."
+    """A model with a fresh adapter that changes nothing yet (LoRA, Hu et al. 2021, through peft). Raises `ValueError`
+    where the model has no such layers or matrices."""
     import torch
     from peft import LoraConfig, PeftModel, get_peft_model
-    if isinstance(model, PeftModel) or any(".lora_A." in n for n, _ in model.named_parameters()): raise ValueError("this model has an adapter already; take it out with unload() first")
+    if isinstance(model, PeftModel) or any(".lora_A." in n for n, _ in model.named_parameters()):
+        raise ValueError("this model has an adapter already; take it out with unload() first")
     n = model.config.get_text_config().num_hidden_layers
-    if outside := [i for i in shape.layers or () if not 0 <= i < n]: raise ValueError(f"there is no layer {outside[0]}; this model's are 0..{n - 1}")
-    there = {name.rpartition(".")[2] for name, m in model.named_modules() if isinstance(m, torch.nn.Linear) and ".layers." in f".{name}"}
-    if missing := [t for t in shape.targets if t not in there]: raise ValueError(f"this model has no matrix {missing[0]!r} in its layers; it has {', '.join(sorted(there))}")
-    config = LoraConfig(task_type="CAUSAL_LM", r=shape.rank, lora_alpha=shape.alpha, target_modules=list(shape.targets), layers_to_transform=shape.layers and list(shape.layers))
+    if outside := [i for i in shape.layers or () if not 0 <= i < n]:
+        raise ValueError(f"there is no layer {outside[0]}; this model's are 0..{n - 1}")
+    there = {
+        name.rpartition(".")[2]
+        for name, m in model.named_modules()
+        if isinstance(m, torch.nn.Linear) and ".layers." in f".{name}"
+    }
+    if missing := [t for t in shape.targets if t not in there]:
+        raise ValueError(f"this model has no matrix {missing[0]!r} in its layers; it has {', '.join(sorted(there))}")
+    config = LoraConfig(
+        task_type="CAUSAL_LM",
+        r=shape.rank,
+        lora_alpha=shape.alpha,
+        target_modules=list(shape.targets),
+        layers_to_transform=shape.layers and list(shape.layers),
+    )
     with torch.random.fork_rng(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)   # peft 0.21 asks transformers 5.23 for a name that is on its way out
+        warnings.simplefilter(
+            "ignore", FutureWarning
+        )  # peft 0.21 asks transformers 5.23 for a name that is on its way out
         torch.manual_seed(shape.seed)
         return get_peft_model(model, config)
 
@@ -78,7 +98,11 @@ def lora_weights(
     model: Any,  # from `lora_model`
 ) -> dict[str, np.ndarray]:  # float32, by peft's names
     "The adapter's numbers as they are now."
-    return {name.replace(".default.weight", ".weight"): p.detach().float().cpu().numpy().copy() for name, p in model.named_parameters() if ".lora_" in name}
+    return {
+        name.replace(".default.weight", ".weight"): p.detach().float().cpu().numpy().copy()
+        for name, p in model.named_parameters()
+        if ".lora_" in name
+    }
 
 def set_lora_weights(
     model: Any,                         # from `lora_model`, of the same shape
@@ -87,7 +111,8 @@ def set_lora_weights(
     "Put an adapter's numbers into a model. Raises `AdapterError` where they don't fit."
     import torch
     own = {name.replace(".default.weight", ".weight"): p for name, p in model.named_parameters() if ".lora_" in name}
-    if {k: p.shape for k, p in own.items()} != {k: w.shape for k, w in weights.items()}: raise AdapterError("these weights are of another shape than the model's adapter; give both the same LoraShape")
+    if {k: p.shape for k, p in own.items()} != {k: w.shape for k, w in weights.items()}:
+        raise AdapterError("these weights are of another shape than the model's adapter; give both the same LoraShape")
     with torch.no_grad():
         for name, p in own.items(): p.copy_(torch.from_numpy(np.asarray(weights[name], dtype=np.float32)))
 
@@ -104,14 +129,16 @@ def _base_weights(model: Any) -> list:
 def base_digest(
     model: Any,  # of transformers, with or without a peft adapter
 ) -> str:        # 32 hexadecimal digits
-    "What tells one base from another: a hash of its weights as bf16, LoRA left out (ours). Kept until a weight is exchanged or changed (other than through `.data`, which torch doesn't count)."
+    """What tells one base from another: a hash of its weights as bf16, LoRA left out (ours). Kept until a weight is
+    exchanged or changed (other than through `.data`, which torch doesn't count)."""
     import torch
     weights = _base_weights(model)
     state = [(ref(p), p.data_ptr(), -1 if p.is_inference() else p._version) for p in weights]
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
     known = _DIGESTS.setdefault(inner, [])
     for was, digest in known:
-        if len(was) == len(state) and all(a() is b() and rest == now for (a, *rest), (b, *now) in zip(was, state)): return digest
+        if len(was) == len(state) and all(a() is b() and rest == now for (a, *rest), (b, *now) in zip(was, state)):
+            return digest
     h = blake2b(digest_size=16)
     for p in weights:
         h.update(repr(tuple(p.shape)).encode())
@@ -131,30 +158,44 @@ def pairs_of(
     "The two halves of each change. Raises `AdapterError` where one is missing or they don't fit together."
     names, out = {n.removeprefix("base_model.model.").rpartition(".lora_")[0] for n in weights}, {}
     full = {n.removeprefix("base_model.model."): w for n, w in weights.items()}
-    if len(full) != 2*len(names) or not names: raise AdapterError("an adapter holds two matrices, A and B, for each matrix that it changes")
+    if len(full) != 2 * len(names) or not names:
+        raise AdapterError("an adapter holds two matrices, A and B, for each matrix that it changes")
     for n in sorted(names):
         a, b = (full.get(f"{n}.lora_{half}.weight") for half in "AB")
-        if a is None or b is None or a.ndim != 2 or b.ndim != 2 or a.shape[0] != b.shape[1]: raise AdapterError(f"the two halves of the change of {n} don't fit together")
+        if a is None or b is None or a.ndim != 2 or b.ndim != 2 or a.shape[0] != b.shape[1]:
+            raise AdapterError(f"the two halves of the change of {n} don't fit together")
         out[n] = a, b
     return out
 
+# %% ../../nbs/core/19_adapters.ipynb #9c31b4a4
 def pack(
     weights: Mapping[str, np.ndarray],  # by peft's names, as from `lora_weights`
-    card: Mapping[str, Any],            # JSON; at least 'base' (from `base_digest`) and 'shape' (a `LoraShape`, or a mapping with rank and alpha)
-) -> bytes:                             # safetensors, float16
-    "An adapter as bytes, with its card and a digest of both. Raises `AdapterError` for numbers that aren't finite, or too large, and for a card that lacks something."
+    card: Mapping[
+        str, Any
+    ],  # JSON; at least 'base' (from `base_digest`) and 'shape' (a `LoraShape`, or a mapping with rank and alpha)
+) -> bytes:  # safetensors, float16
+    """An adapter as bytes, with its card and a digest of both. Raises `AdapterError` for numbers that aren't finite,
+    or too large, and for a card that lacks something."""
     from safetensors.numpy import save
     if isinstance(card.get("shape"), LoraShape): card = {**card, "shape": asdict(card["shape"])}
     card = _checked_card(json_copy(card))
     with np.errstate(over="ignore"): small = {n: np.ascontiguousarray(w, dtype=np.float16) for n, w in weights.items()}
-    if bad := [n for n, w in small.items() if not np.isfinite(w).all()]: raise AdapterError(f"{bad[0]} holds numbers that aren't finite or beyond 65,504; the training went wrong, so lower its learning rate")
-    if odd := [n for n, (a, _) in pairs_of(small).items() if len(a) != card["shape"]["rank"]]: raise AdapterError(f"the change of {odd[0]} isn't of the rank {card['shape']['rank']} that the card names")
+    if bad := [n for n, w in small.items() if not np.isfinite(w).all()]:
+        raise AdapterError(
+            f"{bad[0]} holds numbers that aren't finite or beyond 65,504; the training went wrong, so lower its "
+            "learning rate"
+        )
+    if odd := [n for n, (a, _) in pairs_of(small).items() if len(a) != card["shape"]["rank"]]:
+        raise AdapterError(f"the change of {odd[0]} isn't of the rank {card['shape']['rank']} that the card names")
     return save(small, {"memkit": json.dumps({**card, "digest": _sealed(small, card)}, ensure_ascii=False)})
 
+# %% ../../nbs/core/19_adapters.ipynb #f5314171
 def _checked_card(card: dict[str, Any]) -> dict[str, Any]:
     shape = card.get("shape")
     if not isinstance(card.get("base"), str) or not isinstance(shape, Mapping) or not {"rank", "alpha"} <= set(shape):
-        raise AdapterError("an adapter's card says the `base` it belongs to and its `shape` with rank and alpha; this one doesn't")
+        raise AdapterError(
+            "an adapter's card says the `base` it belongs to and its `shape` with rank and alpha; this one doesn't"
+        )
     return card
 
 # %% ../../nbs/core/19_adapters.ipynb #7afb1fee
@@ -168,8 +209,12 @@ def unpack(
         card = json.loads(json.loads(content[8:8 + size])["__metadata__"]["memkit"])
         weights = load(content)
     except Exception as e:   # whatever a broken file provokes in a parser
-        raise AdapterError(f"these {len(content):,} bytes are no adapter of memkit, or only a part of one ({type(e).__name__}); restore or train it again") from None
-    if not isinstance(card, dict) or card.get("digest") != _sealed(weights, card): raise AdapterError("this adapter's bytes aren't those that were saved; restore or train it again")
+        raise AdapterError(
+            f"these {len(content):,} bytes are no adapter of memkit, or only a part of one ({type(e).__name__}); "
+            "restore or train it again"
+        ) from None
+    if not isinstance(card, dict) or card.get("digest") != _sealed(weights, card):
+        raise AdapterError("this adapter's bytes aren't those that were saved; restore or train it again")
     pairs_of(weights)
     return weights, _checked_card(card)
 
@@ -184,13 +229,15 @@ class SavedAdapter:
     size: int                # bytes
     card: Mapping[str, Any]  # shape, provenance, figures
 
+# %% ../../nbs/core/19_adapters.ipynb #93ff0a11
 class AdapterStore:
     "Users' adapters, in the store of their memories (ours)."
     def __init__(self, store: "MemoryStore", kind: str = "lora"):
         self.store, self.kind = store, kind
 
     def mark(self, user: str) -> tuple[int, int]:
-        "Take it before training begins and give it to `save`: weights that learned from what was forgotten meanwhile are refused."
+        """Take it before training begins and give it to `save`: weights that learned from what was forgotten meanwhile
+        are refused."""
         return self.store.forget_mark(user)
 
     def save(
@@ -200,7 +247,8 @@ class AdapterStore:
         card: Mapping[str, Any],               # as for `pack`
         mark: tuple[int, int] | None = None,   # from `mark`
     ) -> SavedAdapter:
-        "Keep an adapter in the place of the user's last one, whole or not at all. Raises as `pack` does, and `ValueError` for more than 2 MB or a stale `mark`."
+        """Keep an adapter in the place of the user's last one, whole or not at all. Raises as `pack` does, and
+        `ValueError` for more than 2 MB or a stale `mark`."""
         return self._put(user, pack(weights, card), mark)
 
     def card(self, user: str) -> SavedAdapter | None:
@@ -214,24 +262,32 @@ class AdapterStore:
         base: str,                # the `base_digest` of the model it is wanted for
         name: str = "the model",  # what an error calls this model
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:  # weights, card
-        "Read and check the user's adapter. Raises `LookupError` where there is none, `AdapterError` where it is damaged or of another base."
+        """Read and check the user's adapter. Raises `LookupError` where there is none, `AdapterError` where it is
+        damaged or of another base."""
         found = self.store.adapter(user, self.kind)
         if found is None: raise LookupError("this user has no adapter; train one first")
         if found.base != base:
-            raise AdapterError(f"this adapter belongs to the base {found.card.get('model', '')} {found.base[:12]}…, and {name} is {base[:12]}…; load that base, or train the adapter for this one")
+            raise AdapterError(
+                f"this adapter belongs to the base {found.card.get('model', '')} {found.base[:12]}…, and {name} is "
+                f"{base[:12]}…; load that base, or train the adapter for this one"
+            )
         weights, card = unpack(found.content)
-        if card["digest"] != found.digest: raise AdapterError("this adapter's bytes aren't those that were saved; restore or train it again")
+        if card["digest"] != found.digest:
+            raise AdapterError("this adapter's bytes aren't those that were saved; restore or train it again")
         return weights, card
 
     def export(self, user: str, path: str | Path) -> Path:
-        "Write the user's adapter into a file of its own, which `forget` doesn't know of. Raises `LookupError` where there is none."
+        """Write the user's adapter into a file of its own, which `forget` doesn't know of. Raises `LookupError` where
+        there is none."""
         found = self.store.adapter(user, self.kind)
         if found is None: raise LookupError("this user has no adapter; there is nothing to export")
         return write_file(Path(path).expanduser(), found.content)
 
     def read(self, user: str, path: str | Path) -> SavedAdapter:
-        "Take over an exported file as this user's adapter. Raises `FileNotFoundError`, or `AdapterError` for a file that isn't one."
-        if not (path := Path(path).expanduser()).is_file(): raise FileNotFoundError(f"there is no file {path}; give one that AdapterStore.export wrote")
+        """Take over an exported file as this user's adapter. Raises `FileNotFoundError`, or `AdapterError` for a file
+        that isn't one."""
+        if not (path := Path(path).expanduser()).is_file():
+            raise FileNotFoundError(f"there is no file {path}; give one that AdapterStore.export wrote")
         return self._put(user, path.read_bytes())
 
     def drop(self, user: str) -> Receipt:
@@ -240,7 +296,19 @@ class AdapterStore:
 
     def _put(self, user: str, content: bytes, mark: tuple[int, int] | None = None) -> SavedAdapter:
         _, card = unpack(content)
-        return _saved(user, self.store.put_adapter(user, content, card["base"], card["digest"], {k: v for k, v in card.items() if k != "digest"}, self.kind, mark=mark))
+        return _saved(
+            user,
+            self.store.put_adapter(
+                user,
+                content,
+                card["base"],
+                card["digest"],
+                {k: v for k, v in card.items() if k != "digest"},
+                self.kind,
+                mark=mark,
+            ),
+        )
 
+# %% ../../nbs/core/19_adapters.ipynb #d7f8c0f8
 def _saved(user: str, found: "StoredAdapter") -> SavedAdapter:
     return SavedAdapter(user=user, digest=found.digest, base=found.base, at=found.at, size=found.size, card=found.card)

@@ -20,7 +20,11 @@ from .third_person import third_person
 
 # %% ../../nbs/core/15d_answers.ipynb #42a9f134
 def _once(pairs: list[tuple[str, Any]]) -> dict:
-    twice = [k for i, (k, _) in enumerate(pairs) if any(k == j for j, _ in pairs[:i])] if len({k for k, _ in pairs}) < len(pairs) else []
+    twice = (
+        [k for i, (k, _) in enumerate(pairs) if any(k == j for j, _ in pairs[:i])]
+        if len({k for k, _ in pairs}) < len(pairs)
+        else []
+    )
     if twice: raise ValueError(f"the key {twice[0][:40]!r} comes twice")
     return dict(pairs)
 
@@ -29,6 +33,7 @@ def _finite(text: str) -> float:
     if not math.isfinite(value): raise ValueError(f"{text[:40]} is no finite number")
     return value
 
+# %% ../../nbs/core/15d_answers.ipynb #61788bb0
 def outermost_json(
     text: str,  # an answer: JSON, perhaps in a code fence or between sentences
 ) -> Any:
@@ -36,12 +41,21 @@ def outermost_json(
     start = min((i for i in (text.find("{"), text.find("[")) if i >= 0), default=-1)
     end = max(text.rfind("}"), text.rfind("]"), start)
     if start < 0: raise ValueError("there is no JSON in it" if text.strip() else "it is empty")
-    try: value = json.loads(text[start:end + 1] if end > start else text[start:], object_pairs_hook=_once, parse_constant=_finite, parse_float=_finite)
-    except RecursionError: raise ValueError("its JSON is nested too deeply") from None
-    except json.JSONDecodeError as e: raise ValueError(f"its JSON is broken ({e.msg.removesuffix(' at')} at character {start + e.pos})") from None
+    try:
+        value = json.loads(
+            text[start : end + 1] if end > start else text[start:],
+            object_pairs_hook=_once,
+            parse_constant=_finite,
+            parse_float=_finite,
+        )
+    except RecursionError:
+        raise ValueError("its JSON is nested too deeply") from None
+    except json.JSONDecodeError as e:
+        raise ValueError(f"its JSON is broken ({e.msg.removesuffix(' at')} at character {start + e.pos})") from None
     for text in _strings(value): check_text(text, "a string in its JSON", empty=True)
     return value
 
+# %% ../../nbs/core/15d_answers.ipynb #66cda6e2
 def _strings(value: Any) -> Iterable[str]:
     "Every string and key of a JSON value."
     if isinstance(value, str): yield value
@@ -58,14 +72,17 @@ def read_answer(
     text: str,
     shape: type,  # Learned or Summary
 ) -> Any:         # one of these
-    "A model's answer as what it should be; raises `ValueError` that says what is wrong with it, without a word of its contents."
+    """A model's answer as what it should be; raises `ValueError` that says what is wrong with it, without a word of
+    its contents."""
     from pydantic import ValidationError
     value = outermost_json(text)
     try: return _reader(shape).validate_json(json.dumps(value), strict=True)
     except ValidationError as e:
         first, n = e.errors(include_input=False, include_url=False)[0], e.error_count()
         where = ".".join(map(str, first["loc"])) or "the whole"
-        raise ValueError(f"its JSON has the wrong shape ({where}: {first['msg']}{f', and {n - 1} more' if n > 1 else ''})") from None
+        raise ValueError(
+            f"its JSON has the wrong shape ({where}: {first['msg']}{f', and {n - 1} more' if n > 1 else ''})"
+        ) from None
 
 # %% ../../nbs/core/15d_answers.ipynb #c59964c0
 _TOKEN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0e7f]|[^\W\u3040-\u30ff\u3400-\u9fff\u0e00-\u0e7f]+")
@@ -74,22 +91,25 @@ def words_of(text: str) -> list[str]:
     "Lower-case words; scripts that put no space between words give characters."
     return _TOKEN.findall(unicodedata.normalize("NFKC", text).casefold())
 
+# %% ../../nbs/core/15d_answers.ipynb #2580f2cc
 def where_said(
-    quote: str,
-    side: str,         # what the speaker said in the round
-    longest: int = 3,  # sentences that a quote may span
-) -> tuple[int, str] | str:  # (number of its first sentence, the sentences as they stand in the round), or why there is none
+    quote: str, side: str, longest: int = 3  # what the speaker said in the round  # sentences that a quote may span
+) -> (
+    tuple[int, str] | str
+):  # (number of its first sentence, the sentences as they stand in the round), or why there is none
     "Find the sentence that a quote comes from (ours)."
     sentences, wanted = chat_sentences(side), words_of(quote)
     words = [words_of(s) for _, s in sentences]
     whole = [i for i, w in enumerate(words) if wanted and w == wanted]
     spans = {(whole[0], whole[0])} if whole else _spans(wanted, words)
     if not spans: return "not said in this round"
-    if len({tuple(tuple(w) for w in words[a:b + 1]) for a, b in spans}) > 1: return "its words stand in several sentences of this round; which one is meant can't be told"
+    if len({tuple(tuple(w) for w in words[a : b + 1]) for a, b in spans}) > 1:
+        return "its words stand in several sentences of this round; which one is meant can't be told"
     first, last = min(spans)
     if last - first >= longest: return f"quotes {last - first + 1} sentences; a note comes from one"
     return first, side[sentences[first][0]:sentences[last][0] + len(sentences[last][1])]
 
+# %% ../../nbs/core/15d_answers.ipynb #aef6ff2e
 def _spans(wanted: Sequence[str], words: Sequence[Sequence[str]]) -> set[tuple[int, int]]:
     "First and last sentence of each place where the words stand in a row."
     if not wanted: return set()
@@ -103,11 +123,32 @@ def _spans(wanted: Sequence[str], words: Sequence[Sequence[str]]) -> set[tuple[i
     return out
 
 # %% ../../nbs/core/15d_answers.ipynb #0b0eed63
-_NUMBER_WORDS = {w: str(i) for i, w in enumerate("zero one two three four five six seven eight nine ten eleven twelve".split())} | {"once": "1", "twice": "2", "fifteen": "15", "twenty": "20", "thirty": "30", "forty": "40", "fifty": "50", "hundred": "100"}
-_PLAIN = set("doesn isn wasn hasn haven didn don aren couldn wouldn won cannot and but for not are she him her his its can may did too all any now one out own per into onto both each than then the user assistant says said saying states stated reports reported mentions mentioned tells told answers answered asks asked wonders wants know knows knowing whether that this with from have having been being "
-             "does doing their them they there about their theirs when what which who whose also because since takes taking took currently person health has had was were will would".split())
+_NUMBER_WORDS = {
+    w: str(i) for i, w in enumerate("zero one two three four five six seven eight nine ten eleven twelve".split())
+} | {
+    "once": "1",
+    "twice": "2",
+    "fifteen": "15",
+    "twenty": "20",
+    "thirty": "30",
+    "forty": "40",
+    "fifty": "50",
+    "hundred": "100",
+}
+_PLAIN = set(
+    "doesn isn wasn hasn haven didn don aren couldn wouldn won cannot and but for not are she him her his its can may "
+    "did too all any now one out own per into onto both each than then the user assistant says said saying states "
+    "stated reports reported mentions mentioned tells told answers answered asks asked wonders wants know knows "
+    "knowing whether that this with from have having been being "
+    "does doing their them they there about their theirs when what which who whose also because since takes taking took currently person health has had was were will would".split()
+)
 _STRAYING = ("negated", "other person", "hypothetical")
-_GUARDED = re.compile(r"\b(?:may|might|can(?:not)?|could|perhaps|maybe|possibly|probably|likely|think|thinks|believes?|suspects?|seems?|guess|hopes?|used to|until|stop(?:s|ped)?|quit|gave up|sometimes|rarely|almost|nearly|said|says|told)\b", re.I)
+
+# %% ../../nbs/core/15d_answers.ipynb #e9d954ca
+_GUARDED = re.compile(
+    r"\b(?:may|might|can(?:not)?|could|perhaps|maybe|possibly|probably|likely|think|thinks|believes?|suspects?|seems?|guess|hopes?|used to|until|stop(?:s|ped)?|quit|gave up|sometimes|rarely|almost|nearly|said|says|told)\b",
+    re.I,
+)
 _REPORTED = re.compile(r"\b(?:ask(?:s|ed|ing)?|wonder(?:s|ed|ing)?|wants? to know|question)\b|\?", re.I)
 
 def _numbers(text: str) -> set[str]:
@@ -118,6 +159,7 @@ def _stem(word: str) -> str: return re.sub(r"(?:ing|ies|ied|ed|es|s|e|y)$", "", 
 
 def _persons(text: str) -> set[str]: return {p.lower() for p in re.findall(r"\bthe (user|assistant)\b", text, re.I)}
 
+# %% ../../nbs/core/15d_answers.ipynb #20ce698a
 def strays(
     note: str,      # in the third person
     sentence: str,  # that it was made from
@@ -126,17 +168,29 @@ def strays(
 ) -> str:           # empty if it doesn't
     "In what a note says something else than its sentence; a simple check, not a proof (ours)."
     if len(words_of(note)) < min(3, len(words_of(sentence))): return "it is a fragment"
-    if re.search(r"\b(?:I|[Mm]y|[Mm]e|[Yy]ou|[Yy]our)\b", re.sub(r"[\"“][^\"”]*[\"”]", "", note)): return "it isn't in the third person"
-    if off := sorted(_numbers(note) ^ _numbers(sentence)): return f"a number that only {'the note' if off[0] in _numbers(note) else 'the sentence'} has: {off[0]}"
+    if re.search(r"\b(?:I|[Mm]y|[Mm]e|[Yy]ou|[Yy]our)\b", re.sub(r"[\"“][^\"”]*[\"”]", "", note)):
+        return "it isn't in the third person"
+    if off := sorted(_numbers(note) ^ _numbers(sentence)):
+        return f"a number that only {'the note' if off[0] in _numbers(note) else 'the sentence'} has: {off[0]}"
     persons, meant = _persons(note), _persons(third_person(sentence, speaker))
     if persons and meant and not persons & meant: return f"it is about the {persons.pop()}"
-    own = re.sub(r"\bthe (?:user|assistant)\b", "I", re.sub(r"\bthe (?:user|assistant)['’]s\b", "my", note, flags=re.I), flags=re.I)
+    own = re.sub(
+        r"\bthe (?:user|assistant)\b",
+        "I",
+        re.sub(r"\bthe (?:user|assistant)['’]s\b", "my", note, flags=re.I),
+        flags=re.I,
+    )
     told, noted = flags_of(sentence), flags_of(own)
-    if off := [f for f in _STRAYING if (f in told) != (f in noted)]: return f"{off[0]}: {'the sentence' if off[0] in told else 'the note'} is, the other isn't"
+    if off := [f for f in _STRAYING if (f in told) != (f in noted)]:
+        return f"{off[0]}: {'the sentence' if off[0] in told else 'the note'} is, the other isn't"
     if "question" in told and not _REPORTED.search(note): return "the sentence asks, the note states"
     if _GUARDED.search(sentence) and not _GUARDED.search(note): return f"it leaves out {_GUARDED.search(sentence)[0]!r}"
     known = {_stem(w) for w in words_of(around)}
-    new = [w for w in words_of(note) if len(w) > 2 and not w.isdigit() and w not in _NUMBER_WORDS and w not in _PLAIN and _stem(w) not in known]
+    new = [
+        w
+        for w in words_of(note)
+        if len(w) > 2 and not w.isdigit() and w not in _NUMBER_WORDS and w not in _PLAIN and _stem(w) not in known
+    ]
     return f"a word that nobody said: {new[0][:40]}" if new else ""
 
 # %% ../../nbs/core/15d_answers.ipynb #3453f3c1

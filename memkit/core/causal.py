@@ -32,7 +32,8 @@ def batches(
     lengths: Sequence[int],
     size: int,          # rows in a batch, at most
 ) -> list[list[int]]:   # positions; every one once
-    "Batches of rows of similar length, longest first: little is wasted on padding, and what doesn't fit in memory fails at once."
+    """Batches of rows of similar length, longest first: little is wasted on padding, and what doesn't fit in memory
+    fails at once."""
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     return [order[i:i + size] for i in range(0, len(order), size)]
 
@@ -46,10 +47,18 @@ def next_logits(
 ) -> tuple[Any, Any]:  # scores [n, keep, vocabulary] in fp32, cache
     "Read `ids` and score what could follow each of the last `keep` positions."
     import torch
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model   # a model with adapters hides its arguments
+    base = (
+        model.get_base_model() if hasattr(model, "get_base_model") else model
+    )  # a model with adapters hides its arguments
     accepted, device = inspect.signature(base.forward).parameters, model.device
-    inputs = {"input_ids": ids.to(device), "attention_mask": mask.to(device), "past_key_values": cache, "use_cache": True}
-    if "position_ids" in accepted: inputs["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1]:].to(device)
+    inputs = {
+        "input_ids": ids.to(device),
+        "attention_mask": mask.to(device),
+        "past_key_values": cache,
+        "use_cache": True,
+    }
+    if "position_ids" in accepted:
+        inputs["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :].to(device)
     if "logits_to_keep" in accepted: inputs["logits_to_keep"] = keep
     with torch.inference_mode(): out = model(**inputs)
     return out.logits[:, -keep:].float(), out.past_key_values
@@ -79,6 +88,7 @@ class Draft:
     tokens: list[int] = field(default_factory=list)
     ended: bool = False              # by the model or a stop string, not by lack of room
 
+# %% ../../nbs/core/03c_causal.ipynb #751fb8a3
 def write_tokens(
     model: Any,
     drafts: Sequence[Draft],
@@ -99,24 +109,35 @@ def write_tokens(
         on = [i for i, d in enumerate(live) if not d.ended and len(d.tokens) < d.room]
         if len(on) < len(live) and on:
             cache.batch_select_indices(torch.tensor(on, device=model.device))
-            if hasattr(model, "keep_rows"): model.keep_rows(on)      # a model whose rows differ, as in memkit.core.personal
+            if hasattr(model, "keep_rows"):
+                model.keep_rows(on)  # a model whose rows differ, as in memkit.core.personal
         live, mask = [live[i] for i in on], torch.cat([mask[on], torch.ones(len(on), 1, dtype=mask.dtype)], 1)
         ids = torch.tensor([[d.tokens[-1]] for d in live])
 
 # %% ../../nbs/core/03c_causal.ipynb #1254d2b5
-_FREE = ("a an and are as at be before but by can do does for from has have if in is it its may more most not of often on or such than that the their them then there these they this to up usually when "
-         "which who with you your . , ; : ( ) - ' \" ? ! % /").split()
+_FREE = (
+    "a an and are as at be before but by can do does for from has have if in is it its may more most not of often on "
+    "or such than that the their them then there these they this to up usually when "
+    "which who with you your . , ; : ( ) - ' \" ? ! % /"
+).split()
 
 def tokens_within(
     tokenizer: Any,
     texts: Sequence[str],
 ) -> set[int]:  # token numbers
-    "The tokens of the words of `texts`, in lower case and capitalised, at the beginning and after a space; and those of function words and marks (ours)."
+    """The tokens of the words of `texts`, in lower case and capitalised, at the beginning and after a space; and those
+    of function words and marks (ours)."""
     words = {*_FREE, *(w for t in texts for w in t.split())}
     words |= {w.strip(".,;:()!?\"'“”") for w in words}
     forms = {f for w in words if w for f in (w, w.lower(), w[0].upper() + w[1:])}
-    return {t for f in forms for form in (f, f" {f}") for t in tokenizer(form, add_special_tokens=False, verbose=False).input_ids}
+    return {
+        t
+        for f in forms
+        for form in (f, f" {f}")
+        for t in tokenizer(form, add_special_tokens=False, verbose=False).input_ids
+    }
 
+# %% ../../nbs/core/03c_causal.ipynb #8fbba24f
 def held_back(
     size: int,         # of the vocabulary
     free: set[int],    # tokens that cost nothing
@@ -172,6 +193,7 @@ def common_length(
     first, last = min(rows), max(rows)
     return next((i for i, (a, b) in enumerate(zip(first, last)) if a != b), min(len(first), len(last)))
 
+# %% ../../nbs/core/03c_causal.ipynb #a9e8ed46
 def split_labels(
     encode: Callable[[str], list[int]],
     text: str,             # what comes before the label
@@ -180,9 +202,17 @@ def split_labels(
     "Cut text + label at the last token boundary that the text and all its labelled versions share."
     rows = [encode(text + label) for label in labels]
     n = common_length([encode(text), *rows])
-    if n == 0: raise ValueError(f"nothing comes before the labels (the text is {text!r}); a label can only be scored after at least one token")
+    if n == 0:
+        raise ValueError(
+            f"nothing comes before the labels (the text is {text!r}); a label can only be scored after at least one "
+            "token"
+        )
     for row, label in zip(rows, labels):
-        if len(row) == n: raise ValueError(f"the label {label!r} adds no token after {text[-20:]!r}; choose another label or end the prompt differently")
+        if len(row) == n:
+            raise ValueError(
+                f"the label {label!r} adds no token after {text[-20:]!r}; choose another label or end the prompt "
+                "differently"
+            )
     return rows[0][:n], [row[n:] for row in rows]
 
 # %% ../../nbs/core/03c_causal.ipynb #c3fd8ada
@@ -200,11 +230,14 @@ def score_rows(
     for i, (context, row) in enumerate(zip(contexts, tails)):
         for j, tail in enumerate(row): jobs.setdefault(tuple(context + tail[:-1]), []).append((i, j, tail))
     keys = list(jobs)
-    room = min(len(k) - len(t) for k in keys for _, _, t in jobs[k])   # the last len(t) positions must be read by the row itself
+    # the last len(t) positions must be read by the row itself
+    room = min(len(k) - len(t) for k in keys for _, _, t in jobs[k])
     shared = min(common_length(keys), room) if share else 0
     start = _read_once(model, keys[0][:shared])
     for batch in batches([len(k) for k in keys], size):
-        scores = _row_scores(model, [keys[i] for i in batch], start, shared, pad, max(len(t) for i in batch for _, _, t in jobs[keys[i]]))
+        scores = _row_scores(
+            model, [keys[i] for i in batch], start, shared, pad, max(len(t) for i in batch for _, _, t in jobs[keys[i]])
+        )
         for row, key in zip(scores, batch):
             for i, j, tail in jobs[keys[key]]: out[i, j] = row[range(-len(tail), 0), tail].sum().item()
     return out

@@ -32,20 +32,29 @@ from .retrieve import FusedRetriever
 # %% ../../nbs/core/06c_contrastive.ipynb #f5e0354b
 @dataclass(frozen=True)
 class Pairs:
-    "Questions, the documents that answer each, and the vectors of all documents. Raises `ValueError` or `TypeError` for what nothing can be learned from."
+    """Questions, the documents that answer each, and the vectors of all documents. Raises `ValueError` or `TypeError`
+    for what nothing can be learned from."""
     texts: Sequence[str]
     answers: Sequence[Sequence[int]]  # for each question: rows of `vectors`, one at least
     vectors: np.ndarray               # [documents, dim], as the retriever has them
 
     def __post_init__(self):
         checked_texts(self.texts, "query")
-        if np.ndim(self.vectors) != 2 or not np.isfinite(self.vectors).all(): raise ValueError(f"vectors must be finite rows, one per document; got {np.shape(self.vectors)}")
+        if np.ndim(self.vectors) != 2 or not np.isfinite(self.vectors).all():
+            raise ValueError(f"vectors must be finite rows, one per document; got {np.shape(self.vectors)}")
         if not len(self.texts) or len(self.texts) != len(self.answers):
-            raise ValueError(f"got {len(self.texts)} questions and {len(self.answers)} lists of answers; give one list for each question, and one question at least")
+            raise ValueError(
+                f"got {len(self.texts)} questions and {len(self.answers)} lists of answers; give one list for each "
+                "question, and one question at least"
+            )
         n = len(self.vectors)
         for i, rows in enumerate(self.answers):
-            if not len(rows) or min(rows) < 0 or max(rows) >= n: raise ValueError(f"question {i} has the answers {list(rows)}; give it one row or more of 0..{n - 1}")
-            if len(set(rows)) == n: raise ValueError(f"question {i} is answered by all {n} documents; nothing is left to contrast them with")
+            if not len(rows) or min(rows) < 0 or max(rows) >= n:
+                raise ValueError(f"question {i} has the answers {list(rows)}; give it one row or more of 0..{n - 1}")
+            if len(set(rows)) == n:
+                raise ValueError(
+                    f"question {i} is answered by all {n} documents; nothing is left to contrast them with"
+                )
 
     @property
     def digest(self) -> str:
@@ -101,16 +110,26 @@ def question_encoder(
     settings: AdapterSettings = AdapterSettings(),
     dtype: str = "float32",      # of the model; the adapter itself is always float32
 ) -> Any:                        # a peft model, of which only the adapter learns
-    "BERT with a fresh adapter that changes nothing yet (LoRA, Hu et al. 2021, through peft). Raises `ValueError` where the model has no such matrices."
+    """BERT with a fresh adapter that changes nothing yet (LoRA, Hu et al. 2021, through peft). Raises `ValueError`
+    where the model has no such matrices."""
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import BertModel
-    with quiet_loading(): bert = BertModel.from_pretrained(str(source), attn_implementation="eager", dtype=getattr(torch, dtype))
+    with quiet_loading():
+        bert = BertModel.from_pretrained(str(source), attn_implementation="eager", dtype=getattr(torch, dtype))
     torch.manual_seed(settings.seed)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by a name that transformers is about to change
-        return get_peft_model(bert, LoraConfig(r=settings.rank, lora_alpha=settings.scale*settings.rank, target_modules=list(settings.targets)))
+        warnings.simplefilter(
+            "ignore", FutureWarning
+        )  # peft asks transformers by a name that transformers is about to change
+        return get_peft_model(
+            bert,
+            LoraConfig(
+                r=settings.rank, lora_alpha=settings.scale * settings.rank, target_modules=list(settings.targets)
+            ),
+        )
 
+# %% ../../nbs/core/06c_contrastive.ipynb #2d57e227
 def question_vectors(
     model: Any,  # from `question_encoder`
     ids: Any,    # torch, [questions, tokens]
@@ -133,13 +152,26 @@ def tokenized(
     tokenizer = Tokenizer.from_file(str(Path(source)/"tokenizer.json"))
     tokenizer.no_padding(); tokenizer.enable_truncation(max_tokens)
     disable_progress_bars()
-    rows = Dataset.from_dict({"text": list(texts)}).map(lambda batch: {"ids": [e.ids for e in tokenizer.encode_batch(batch["text"])]}, batched=True, keep_in_memory=True, new_fingerprint="memkit")
+    rows = Dataset.from_dict({"text": list(texts)}).map(
+        lambda batch: {"ids": [e.ids for e in tokenizer.encode_batch(batch["text"])]},
+        batched=True,
+        keep_in_memory=True,
+        new_fingerprint="memkit",
+    )
     return rows["ids"][:]
 
+# %% ../../nbs/core/06c_contrastive.ipynb #85a32b28
 class LikeLengths:
-    "Batches of questions of like length, in an order that changes with each pass (ours): a batch sampler for torch's DataLoader."
+    """Batches of questions of like length, in an order that changes with each pass (ours): a batch sampler for torch's
+    DataLoader."""
     def __init__(self, lengths: Sequence[int], batch_size: int, seed: int):
-        self.lengths, self.batch_size, self.seed, self.passes, self.drop_last = list(lengths), batch_size, seed, 0, False
+        self.lengths, self.batch_size, self.seed, self.passes, self.drop_last = (
+            list(lengths),
+            batch_size,
+            seed,
+            0,
+            False,
+        )
 
     def __len__(self) -> int: return -(-len(self.lengths)//self.batch_size)
 
@@ -147,7 +179,11 @@ class LikeLengths:
         rng, size = random.Random(f"{self.seed} {self.passes}"), self.batch_size
         self.passes += 1
         order = rng.sample(range(len(self.lengths)), len(self.lengths))
-        order = [i for start in range(0, len(order), 16*size) for i in sorted(order[start:start + 16*size], key=lambda i: self.lengths[i])]
+        order = [
+            i
+            for start in range(0, len(order), 16 * size)
+            for i in sorted(order[start : start + 16 * size], key=lambda i: self.lengths[i])
+        ]
         batches = [order[i:i + size] for i in range(0, len(order), size)]
         yield from rng.sample(batches, len(batches))
 
@@ -181,7 +217,8 @@ class Adapter:
     def digest(self) -> str:
         "A hash of the weights, 12 hexadecimal digits."
         h = blake2b(digest_size=6)
-        for name in sorted(self.weights): h.update(name.encode() + b"\0" + np.ascontiguousarray(self.weights[name]).tobytes())
+        for name in sorted(self.weights):
+            h.update(name.encode() + b"\0" + np.ascontiguousarray(self.weights[name]).tobytes())
         return h.hexdigest()
 
     def at(self, strength: float) -> "Adapter":
@@ -198,6 +235,7 @@ class Adapter:
         write_file(card, json.dumps({**self.card, "digest": self.digest}, ensure_ascii=False, indent=1) + "\n")
         return Path(path)
 
+# %% ../../nbs/core/06c_contrastive.ipynb #29ce544e
 def _two_files(path: str | Path) -> tuple[Path, Path]:
     path = Path(path).expanduser()
     return tuple(path.with_name(path.name + ending) for ending in (".safetensors", ".json"))
@@ -205,14 +243,17 @@ def _two_files(path: str | Path) -> tuple[Path, Path]:
 def load_adapter(
     path: str | Path,  # of both files, without their endings
 ) -> Adapter:
-    "Read what `Adapter.save` wrote. Raises `FileNotFoundError` where it isn't, `ValueError` where the two files don't fit together."
+    """Read what `Adapter.save` wrote. Raises `FileNotFoundError` where it isn't, `ValueError` where the two files
+    don't fit together."""
     from safetensors.numpy import load
     weights, card = _two_files(path)
     for file in (weights, card):
         if not file.is_file(): raise FileNotFoundError(f"there is no {file}; give the path that Adapter.save was given")
     try: adapter = Adapter(load(weights.read_bytes()), json.loads(card.read_text("utf-8")))
-    except Exception as e: raise ValueError(f"the adapter {path} can't be read ({type(e).__name__}); fetch or train it again") from None
-    if adapter.digest != adapter.card.get("digest"): raise ValueError(f"the weights of {path} aren't those that its card names; fetch or train the adapter again")
+    except Exception as e:
+        raise ValueError(f"the adapter {path} can't be read ({type(e).__name__}); fetch or train it again") from None
+    if adapter.digest != adapter.card.get("digest"):
+        raise ValueError(f"the weights of {path} aren't those that its card names; fetch or train the adapter again")
     return adapter
 
 # %% ../../nbs/core/06c_contrastive.ipynb #3d195efc
@@ -237,7 +278,10 @@ class _Watch:
 
     def _quality(self, model: Any) -> float:
         import torch
-        found, device = np.empty((len(self.rows), self.pairs.vectors.shape[1]), np.float32), next(model.parameters()).device
+        found, device = (
+            np.empty((len(self.rows), self.pairs.vectors.shape[1]), np.float32),
+            next(model.parameters()).device,
+        )
         with torch.inference_mode():
             for batch in by_length([len(r) for r in self.rows], 2048):
                 ids, mask = (torch.from_numpy(x).to(device) for x in pad_right([self.rows[i] for i in batch]))
@@ -259,6 +303,7 @@ def _slope(step: int, steps: int) -> float:
     "Up in the first tenth, then down to 0 in a straight line."
     return min((step + 1)/max(1, steps/10), max(0, steps - step)/max(1, .9*steps))
 
+# %% ../../nbs/core/06c_contrastive.ipynb #747b3e77
 def _prepared(train: Pairs, source: Path, settings: AdapterSettings) -> tuple:
     "Accelerator, model, optimiser, batches and schedule, fitted to this machine."
     import torch
@@ -266,9 +311,18 @@ def _prepared(train: Pairs, source: Path, settings: AdapterSettings) -> tuple:
     accelerator = Accelerator(cpu=not torch.cuda.is_available())
     model = question_encoder(source, settings, fast_dtype(accelerator.device.type))
     rows = tokenized(train.texts, source)
-    def filled(items): return *map(torch.from_numpy, pad_right([rows[i] for i in items])), [list(train.answers[i]) for i in items]
-    batches = torch.utils.data.DataLoader(range(len(rows)), batch_sampler=LikeLengths([len(r) for r in rows], settings.batch, settings.seed), collate_fn=filled)
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    def filled(items):
+        return *map(torch.from_numpy, pad_right([rows[i] for i in items])), [list(train.answers[i]) for i in items]
+    batches = torch.utils.data.DataLoader(
+        range(len(rows)),
+        batch_sampler=LikeLengths([len(r) for r in rows], settings.batch, settings.seed),
+        collate_fn=filled,
+    )
+    optimizer = torch.optim.AdamW(
+        [p for p in model.parameters() if p.requires_grad],
+        lr=settings.learning_rate,
+        weight_decay=settings.weight_decay,
+    )
     steps = len(batches)*settings.epochs
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _slope(step, steps))
     return accelerator, *accelerator.prepare(model, optimizer, batches, schedule)
@@ -282,32 +336,56 @@ def train_query_adapter(
     progress: bool = True,                 # a bar on stderr
     note: str = "",                        # kept in the card, such as where the questions come from and their licence
 ) -> Adapter:                              # card["curve"]: step, loss, validation nDCG@10
-    "Train an adapter for questions by contrast with all documents (InfoNCE; ours). Equal seeds on one machine give equal adapters. Raises `ValueError` for what doesn't fit together."
+    """Train an adapter for questions by contrast with all documents (InfoNCE; ours). Equal seeds on one machine give
+    equal adapters. Raises `ValueError` for what doesn't fit together."""
     import torch
     source = Path(source) if source else minilm_source()
     accelerator, model, optimizer, batches, schedule = _prepared(train, source, settings)
-    inner, vectors = accelerator.unwrap_model(model), torch.from_numpy(np.array(train.vectors, dtype=np.float32)).to(accelerator.device)
-    if inner.config.hidden_size != vectors.shape[1]: raise ValueError(f"the model gives {inner.config.hidden_size} numbers per question, the documents have {vectors.shape[1]}")
+    inner, vectors = accelerator.unwrap_model(model), torch.from_numpy(np.array(train.vectors, dtype=np.float32)).to(
+        accelerator.device
+    )
+    if inner.config.hidden_size != vectors.shape[1]:
+        raise ValueError(
+            f"the model gives {inner.config.hidden_size} numbers per question, the documents have {vectors.shape[1]}"
+        )
     watch, losses, going = _Watch(validation, source, settings), [], True
     watch.look(0, None, inner)
-    for step, (ids, mask, answers) in enumerate(_passes(batches, settings.epochs, progress and accelerator.is_main_process), 1):
+    for step, (ids, mask, answers) in enumerate(
+        _passes(batches, settings.epochs, progress and accelerator.is_main_process), 1
+    ):
         loss = contrast(question_vectors(model, ids, mask) @ vectors.T, answers, settings.temperature)
         accelerator.backward(loss)
         optimizer.step(); schedule.step(); optimizer.zero_grad()
         losses.append(loss.item())
-        if step % settings.look_every == 0 or step == len(batches)*settings.epochs: going = watch.look(step, float(np.mean(losses[-settings.look_every:])), inner)
+        if step % settings.look_every == 0 or step == len(batches) * settings.epochs:
+            going = watch.look(step, float(np.mean(losses[-settings.look_every :])), inner)
         if not going: break
     return Adapter(watch.best[1], {**_card(train, validation, settings, source, watch), "note": note})
 
+# %% ../../nbs/core/06c_contrastive.ipynb #db7ce3cf
 def _passes(batches: Any, epochs: int, progress: bool) -> Iterator:
     from tqdm import tqdm
     with tqdm(total=len(batches)*epochs, unit=" steps", desc="training", disable=None if progress else True) as bar:
         for _ in range(epochs):
             for batch in batches: yield batch; bar.update()
 
-def _card(train: Pairs, validation: Pairs | None, settings: AdapterSettings, source: Path, watch: _Watch) -> dict[str, Any]:
-    data = {name: {"questions": len(p.texts), "documents": len(p.vectors), "blake2b": p.digest} for name, p in (("train", train), ("validation", validation)) if p}
-    return {"base": model_name(source, source), "settings": {**asdict(settings), "targets": list(settings.targets)}, "data": data, "step": watch.best[2], "curve": watch.curve, "strength": 1.}
+# %% ../../nbs/core/06c_contrastive.ipynb #4c9f522e
+def _card(
+    train: Pairs, validation: Pairs | None, settings: AdapterSettings, source: Path, watch: _Watch
+) -> dict[str, Any]:
+    data = {
+        name: {"questions": len(p.texts), "documents": len(p.vectors), "blake2b": p.digest}
+        for name, p in (("train", train), ("validation", validation))
+        if p
+    }
+    return {
+        "base": model_name(source, source),
+        "settings": {**asdict(settings), "targets": list(settings.targets)},
+        "data": data,
+        "step": watch.best[2],
+        "curve": watch.curve,
+        "strength": 1.0,
+    }
 
 # %% ../../nbs/core/06c_contrastive.ipynb #eaf76cd6
 def merged(
@@ -317,14 +395,22 @@ def merged(
     "The model with the adapter's changes added to its matrices. Raises `ValueError` where they don't fit."
     import torch
     from transformers import BertModel
-    if adapter.card.get("base") != model_name(source, source): raise ValueError(f"this adapter belongs to {adapter.card.get('base')}, not to {model_name(source, source)}")
+    if adapter.card.get("base") != model_name(source, source):
+        raise ValueError(f"this adapter belongs to {adapter.card.get('base')}, not to {model_name(source, source)}")
     with quiet_loading(): bert = BertModel.from_pretrained(str(source), dtype=torch.float32)
     with torch.no_grad():
         for layer in sorted({name.rpartition(".")[0] for name in adapter.weights}):
-            try: bert.get_submodule(layer).weight += torch.from_numpy(adapter.weights[f"{layer}.B"] @ adapter.weights[f"{layer}.A"])
-            except (AttributeError, KeyError, RuntimeError, ValueError) as e: raise ValueError(f"the adapter's change of {layer!r} doesn't fit this model ({type(e).__name__})") from None
+            try:
+                bert.get_submodule(layer).weight += torch.from_numpy(
+                    adapter.weights[f"{layer}.B"] @ adapter.weights[f"{layer}.A"]
+                )
+            except (AttributeError, KeyError, RuntimeError, ValueError) as e:
+                raise ValueError(
+                    f"the adapter's change of {layer!r} doesn't fit this model ({type(e).__name__})"
+                ) from None
     return bert
 
+# %% ../../nbs/core/06c_contrastive.ipynb #88f034e0
 def export_adapter(
     adapter: Adapter,
     source: Path,            # folder of the model it was trained for
@@ -341,8 +427,9 @@ def export_adapter(
 class TunedMiniLM:
     """MiniLM whose questions go through an adapter (ours). Vectors of documents are MiniLM's own.
 
-    `name` differs for each adapter; `document_name` is MiniLM's, since its vectors of documents are. Threads may share one.
-    """
+    `name` differs for each adapter; `document_name` is MiniLM's, since its vectors of documents are. Threads may
+    share one.
+"""
     dim, unit, max_tokens, document_name = MiniLM.dim, MiniLM.unit, MiniLM.max_tokens, MiniLM.name
 
     def __init__(
@@ -350,10 +437,14 @@ class TunedMiniLM:
         adapter: Adapter | str | Path,  # or the path it was saved at
         threads: int | None = None,     # as for MiniLM
     ):
-        "Opens both graphs; an adapter's is made at its first use (ten seconds). Raises what `load_adapter` and `merged` raise."
+        """Opens both graphs; an adapter's is made at its first use (ten seconds). Raises what `load_adapter` and
+        `merged` raise."""
         adapter = adapter if isinstance(adapter, Adapter) else load_adapter(adapter)
         self.name, self._documents = f"{MiniLM.name}+{adapter.digest}", MiniLM(threads)
-        folder = make_once(cache_dir()/f"all-MiniLM-L6-v2+{adapter.digest}-onnx-1", lambda f: export_adapter(adapter, minilm_source(), f, self.max_tokens))
+        folder = make_once(
+            cache_dir() / f"all-MiniLM-L6-v2+{adapter.digest}-onnx-1",
+            lambda f: export_adapter(adapter, minilm_source(), f, self.max_tokens),
+        )
         self._questions = MiniLM(threads, folder)
 
     def embed(
@@ -369,10 +460,14 @@ def with_questions(
     retriever: FusedRetriever,
     embedder: Embedder,         # its vectors of documents are those of the retriever's embedder
 ) -> FusedRetriever:            # the same documents and index
-    "A retriever that reads questions with `embedder` (ours). Raises `ValueError` where it has no dense side, or one with other vectors of documents."
+    """A retriever that reads questions with `embedder` (ours). Raises `ValueError` where it has no dense side, or one
+    with other vectors of documents."""
     if retriever.dense is None: raise ValueError("this retriever has no dense side; nothing in it embeds a question")
     has, wants = (getattr(e, "document_name", e.name) for e in (retriever.dense.embedder, embedder))
-    if has != wants: raise ValueError(f"the documents were embedded by {has}, and this embedder's questions go with {wants}; index them again")
+    if has != wants:
+        raise ValueError(
+            f"the documents were embedded by {has}, and this embedder's questions go with {wants}; index them again"
+        )
     other = copy.copy(retriever)
     other.dense = copy.copy(retriever.dense)
     other.dense.embedder = embedder

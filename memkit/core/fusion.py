@@ -23,6 +23,7 @@ def check_weights(
         raise ValueError(f"weights must be finite, 0 or more, and one above 0; got {weights}")
     return weights
 
+# %% ../../nbs/core/10_fusion.ipynb #30ab4579
 def rrf(
     rankings: Sequence[Sequence[Hashable]],   # ids, best first; the first list wins ties
     k: int = 60,                              # flattens the votes, 0 or more
@@ -37,7 +38,9 @@ def rrf(
     ranks = [{d: r for r, d in enumerate(ranking, 1)} for ranking in rankings]
     for i, (of, ranking) in enumerate(zip(ranks, rankings), 1):
         if len(of) != len(ranking): raise ValueError(f"ranking {i} names a document twice; each may stand in it once")
-    score = {d: fsum(w/(k + of[d]) for w, of in zip(weights, ranks) if d in of) for ranking in rankings for d in ranking}
+    score = {
+        d: fsum(w / (k + of[d]) for w, of in zip(weights, ranks) if d in of) for ranking in rankings for d in ranking
+    }
     return sorted(score.items(), key=lambda ds: (-ds[1], [of.get(ds[0], inf) for of in ranks]))
 
 # %% ../../nbs/core/10_fusion.ipynb #736ff148
@@ -46,7 +49,8 @@ def guarantee(
     wanted: Sequence[Hashable],               # ids of the list that must be heard, best first
     k: int,                                   # how many are kept, 1 or more
 ) -> list[tuple[Hashable, float]]:            # at most `k`, best first
-    "The first `k` of `fused`; holds none of them any of `wanted`, the last gives way to the best of `wanted` that `fused` has (hybrid §5.1)."
+    """The first `k` of `fused`; holds none of them any of `wanted`, the last gives way to the best of `wanted` that
+    `fused` has (hybrid §5.1)."""
     if k < 1: raise ValueError(f"k must be 1 or more, got {k}")
     kept = list(fused[:k])
     if any(d in wanted for d, _ in kept): return kept
@@ -58,7 +62,8 @@ def guarantee(
 def min_max(
     scores: Mapping[Hashable, float],   # finite; may be empty
 ) -> dict[Hashable, float]:             # 0..1
-    "(s - min)/(max - min) for each score; 1 for all where they are equal (ours). `ValueError` for a score that isn't finite."
+    """(s - min)/(max - min) for each score; 1 for all where they are equal (ours). `ValueError` for a score that isn't
+    finite."""
     if not scores: return {}
     if not all(map(isfinite, scores.values())): raise ValueError("scores must be finite numbers to be compared")
     low, high = min(scores.values()), max(scores.values())
@@ -69,10 +74,11 @@ def weighted(
     scores: Sequence[Mapping[Hashable, float]],  # for each list: score by id; the first list wins ties
     weights: Sequence[float] | None = None,      # what each list counts; only their ratio matters
 ) -> list[tuple[Hashable, float]]:               # (id, 0..1), best first
-    """Min-max score fusion (ours); a missing score counts 0, ties go to the document that the earlier list scores higher.
+    """Min-max score fusion (ours); a missing score counts 0, ties go to the document that the earlier list scores
+    higher.
 
     score(d) = sum of weight * minmax(score of d) / sum of weights
-    """
+"""
     weights = check_weights(weights, len(scores))
     scaled, total = [min_max(s) for s in scores], fsum(weights)
     parts = {d: [s.get(d, 0.) for s in scaled] for s in scores for d in s}

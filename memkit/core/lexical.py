@@ -69,7 +69,8 @@ def saturation(
     return f*(k1 + 1)/(f + k1*(1 - b + b*length/mean_length))
 
 # %% ../../nbs/core/09_lexical.ipynb #1df615df
-Back = tuple[Callable[[list[str]], np.ndarray], Callable[[str], np.ndarray]]  # words -> scores; word -> texts among which its holders are
+# words -> scores; word -> texts among which its holders are
+Back = tuple[Callable[[list[str]], np.ndarray], Callable[[str], np.ndarray]]
 
 def _bm25s(corpus: list[list[str]], k1: float, b: float, idf: str) -> Back:
     import bm25s
@@ -99,6 +100,7 @@ class LexicalIndex(Protocol):
 
 BACKENDS = {"bm25s": _bm25s, "rank_bm25": _rank_bm25}
 
+# %% ../../nbs/core/09_lexical.ipynb #bf8579f1
 class BM25:
     "BM25 over a fixed list of texts (hybrid §5.1); raises `ValueError` for settings it doesn't know."
     def __init__(
@@ -116,7 +118,9 @@ class BM25:
         corpus = [words(t) for t in texts]
         self.words, self.idf_kind, self.n = words, idf, len(corpus)
         self.holding = Counter(w for doc in corpus for w in set(doc))
-        self._score, self._holders = BACKENDS[backend](corpus, k1, b, idf) if self.holding else (lambda words: np.zeros(self.n), None)
+        self._score, self._holders = (
+            BACKENDS[backend](corpus, k1, b, idf) if self.holding else (lambda words: np.zeros(self.n), None)
+        )
 
     def __len__(self) -> int: return self.n
 
@@ -124,7 +128,8 @@ class BM25:
         "What `word` (as `words` gives it) weighs here; a word that no text holds weighs most."
         return float(idf_weight(self.holding[word], self.n, self.idf_kind))
 
-    def _known(self, query: str) -> list[str]: return [w for w in self.words(check_text(query, "query", empty=True)) if w in self.holding]
+    def _known(self, query: str) -> list[str]:
+        return [w for w in self.words(check_text(query, "query", empty=True)) if w in self.holding]
 
     def scores(self, query: str) -> np.ndarray:
         "One score per text, 0 where no word is shared."
@@ -144,7 +149,8 @@ class BM25:
         return float(np.partition(some, len(some) - k)[len(some) - k])
 
     def search(self, query: str, k: int = 5) -> list[tuple[int, float]]:
-        "(position, score) of the best `k` texts with a score above 0, best first, ties by position; `ValueError` for k < 1."
+        """(position, score) of the best `k` texts with a score above 0, best first, ties by position; `ValueError` for
+        k < 1."""
         scores, best = self.ranked(query, k)
         return [(int(i), float(scores[i])) for i in best]
 
@@ -152,7 +158,8 @@ class BM25:
 def check_lexical(
     make: Callable[[list[str]], LexicalIndex],
 ):
-    "The contract of a `LexicalIndex`: best first, above 0, ties by position, at most `k`, nothing from nothing. Raises `AssertionError`."
+    """The contract of a `LexicalIndex`: best first, above 0, ties by position, at most `k`, nothing from nothing.
+    Raises `AssertionError`."""
     index = make(["aspirin thins blood", "aspirin and warfarin", "fever", "aspirin thins blood"])
     assert len(index) == 4, "len must be the number of texts"
     hits = index.search("Aspirin thins!", 10)

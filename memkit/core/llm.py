@@ -14,25 +14,42 @@ from .lm import LabelScorer, LanguageModel, Reply, ScriptedLM, check_label_score
 from .local import LocalLM, find_model
 
 # %% ../../nbs/core/05_llm.ipynb #cc6b5edc
-_all_ = ["Reply", "LanguageModel", "LabelScorer", "ScriptedLM", "check_language_model", "check_label_scorer", "LocalLM", "ChatEndpoint"]
+_all_ = [
+    "Reply",
+    "LanguageModel",
+    "LabelScorer",
+    "ScriptedLM",
+    "check_language_model",
+    "check_label_scorer",
+    "LocalLM",
+    "ChatEndpoint",
+]
 
 # %% ../../nbs/core/05_llm.ipynb #3c12c448
 def load_model(
     spec: str,  # 'embedded', a folder, a name on the hub such as 'microsoft/phi-2', or 'http://host:port/v1#model'
 ) -> LanguageModel:
-    """The model that `spec` names (ours). Weights are loaded when they are first needed; that the model exists is checked now.
+    """The model that `spec` names (ours). Weights are loaded when they are first needed; that the model exists is
+    checked now.
 
-    Raises `ValueError` for a spec that can't be, `FileNotFoundError` for a model that isn't here, `ModuleNotFoundError` where the embedded one isn't installed.
-    """
+    Raises `ValueError` for a spec that can't be, `FileNotFoundError` for a model that isn't here,
+    `ModuleNotFoundError` where the embedded one isn't installed.
+"""
     spec = spec.strip()
-    if not spec: raise ValueError("no model named; give 'embedded', a folder, a name on the hub, or http://host:port/v1#model")
+    if not spec:
+        raise ValueError("no model named; give 'embedded', a folder, a name on the hub, or http://host:port/v1#model")
     if spec == "embedded": return LocalLM.embedded()
     if "://" in spec: return _endpoint(spec)
     find_model(spec)
     return LocalLM(spec)
 
+# %% ../../nbs/core/05_llm.ipynb #cb2455b6
 def _endpoint(spec: str) -> ChatEndpoint:
     parts = urlsplit(spec)
-    if parts.scheme not in ("http", "https") or not parts.netloc: raise ValueError(f"a server's address begins with http:// or https:// and a host, got {spec!r}")
-    if not parts.fragment: raise ValueError(f"{spec!r} names a server and no model; add the server's name for it after a #, such as {spec}#my-model")
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ValueError(f"a server's address begins with http:// or https:// and a host, got {spec!r}")
+    if not parts.fragment:
+        raise ValueError(
+            f"{spec!r} names a server and no model; add the server's name for it after a #, such as {spec}#my-model"
+        )
     return ChatEndpoint(parts._replace(fragment="").geturl(), parts.fragment)

@@ -57,7 +57,8 @@ class LanguageModel(Protocol):
         seed: int = 0,             # of the sampling; unused at temperature 0
         stop: Sequence[str] = (),  # an answer ends before the first of these
     ) -> list[Reply]:              # one per conversation, in their order
-        "Answer each conversation; raises `ValueError` for arguments that can't be, and for a prompt that fills the context window."
+        """Answer each conversation; raises `ValueError` for arguments that can't be, and for a prompt that fills the
+        context window."""
 
 # %% ../../nbs/core/02_lm.ipynb #eda8c41f
 class StreamingModel(Protocol):
@@ -92,13 +93,17 @@ def check_request(
 ) -> list[list[Message]]:  # the conversations as lists
     "What `generate` was asked; raises `ValueError` (or `TypeError`) for a request that no model can answer."
     if max_tokens < 1: raise ValueError(f"max_tokens must be 1 or more, got {max_tokens}")
-    if not 0 <= temperature < math.inf: raise ValueError(f"temperature must be 0 or a positive number, got {temperature}")
-    if isinstance(stop, str) or not all(stop): raise ValueError(f"stop must be a list of strings, none of them empty; got {stop!r}")
+    if not 0 <= temperature < math.inf:
+        raise ValueError(f"temperature must be 0 or a positive number, got {temperature}")
+    if isinstance(stop, str) or not all(stop):
+        raise ValueError(f"stop must be a list of strings, none of them empty; got {stop!r}")
     out = []
     for i, c in enumerate(conversations):
-        if isinstance(c, Message): raise TypeError("generate wants a list of conversations; for a single one write generate([messages])[0]")
+        if isinstance(c, Message):
+            raise TypeError("generate wants a list of conversations; for a single one write generate([messages])[0]")
         out.append(list(c))
-        if not any(m.role == "user" for m in c): raise ValueError(f"conversation {i} holds no user message; there is nothing to answer")
+        if not any(m.role == "user" for m in c):
+            raise ValueError(f"conversation {i} holds no user message; there is nothing to answer")
     return out
 
 # %% ../../nbs/core/02_lm.ipynb #3c841c4a
@@ -144,15 +149,19 @@ def certain_text(
 # %% ../../nbs/core/02_lm.ipynb #bd45a73a
 _WORD = re.compile(r"\w+|[^\w\s]")
 
+# %% ../../nbs/core/02_lm.ipynb #918fca01
 class ScriptedLM:
     "Says what it was told to say; for lessons and unit tests, never for a reported figure (ours)."
     def __init__(
         self,
-        replies: Sequence[str] | Callable[[Sequence[Message]], str],  # what to say, in order; or a function of the conversation
+        replies: (
+            Sequence[str] | Callable[[Sequence[Message]], str]
+        ),  # what to say, in order; or a function of the conversation
         name: str = "scripted",
         context: int = 4096,  # tokens, that is words and marks
     ):
-        if isinstance(replies, str): raise TypeError("replies must be a list of strings or a function, got a single string; write [reply]")
+        if isinstance(replies, str):
+            raise TypeError("replies must be a list of strings or a function, got a single string; write [reply]")
         self.name, self.context = name, context
         self.asked: list[list[Message]] = []  # every conversation so far
         self._replies, self._lock = replies if callable(replies) else list(replies), threading.Lock()
@@ -193,7 +202,10 @@ class ScriptedLM:
             self.asked.append(messages)
         if callable(self._replies): return self._replies(messages)
         if n >= len(self._replies):
-            raise RuntimeError(f"the script holds {len(self._replies)} replies and this is question {n + 1}; give it more, or a function of the messages")
+            raise RuntimeError(
+                f"the script holds {len(self._replies)} replies and this is question {n + 1}; give it more, or a "
+                "function of the messages"
+            )
         return self._replies[n]
 
 # %% ../../nbs/core/02_lm.ipynb #f190e184
@@ -227,6 +239,7 @@ def check_language_model(
 
 def _user(text): return [Message(role="user", text=text)]
 
+# %% ../../nbs/core/02_lm.ipynb #9b210909
 def _check_order(make):
     short = "Name a colour."
     longer = f"{short} Name a fruit."   # each begins with the one before, so any tokenizer finds it longer
@@ -237,7 +250,9 @@ def _check_order(make):
     assert "influenza" in lm.render(conversations[1]), "render shows the messages"
     replies = make().generate(conversations, max_tokens=8)
     assert len(replies) == 3 and all(isinstance(r, Reply) for r in replies), "one reply per conversation"
-    assert replies[0].prompt_tokens < replies[2].prompt_tokens < replies[1].prompt_tokens, "replies come in the order of the conversations"
+    assert (
+        replies[0].prompt_tokens < replies[2].prompt_tokens < replies[1].prompt_tokens
+    ), "replies come in the order of the conversations"
     assert all(r.text == r.text.strip() and r.seconds >= 0 for r in replies), "an answer has no white space around it"
 
 def _raises(call, *words) -> bool:
@@ -252,9 +267,14 @@ def _check_refusals(make):
     assert _raises(lambda: lm.generate([c], temperature=-.1)), "a negative temperature raises ValueError"
     assert _raises(lambda: lm.generate([c], stop=[""])), "an empty stop string raises ValueError"
     assert _raises(lambda: lm.generate([[]])), "an empty conversation raises ValueError"
-    assert _raises(lambda: lm.generate([[Message(role="system", text="Be brief.")]])), "a conversation without a user message raises ValueError"
-    assert _raises(lambda: lm.generate([_user("word " * lm.context)]), str(lm.context)), "a prompt that fills the window raises ValueError with both numbers"
+    assert _raises(
+        lambda: lm.generate([[Message(role="system", text="Be brief.")]])
+    ), "a conversation without a user message raises ValueError"
+    assert _raises(
+        lambda: lm.generate([_user("word " * lm.context)]), str(lm.context)
+    ), "a prompt that fills the window raises ValueError with both numbers"
 
+# %% ../../nbs/core/02_lm.ipynb #ec15e524
 def _check_stop(make):
     c = _user("Count from one to twenty in words.")
     whole = make().generate([c], max_tokens=24)[0].text
@@ -265,12 +285,18 @@ def _check_stop(make):
     assert reply.finished, "an answer that a stop string ends is finished"
 
 def _check_counts(make):
-    lm, conversations = make(), [_user("Name a colour."), [Message(role="system", text="Be brief."), *_user("What causes influenza?")]]
+    lm, conversations = make(), [
+        _user("Name a colour."),
+        [Message(role="system", text="Be brief."), *_user("What causes influenza?")],
+    ]
     replies = lm.generate(conversations, max_tokens=3)
-    assert [r.prompt_tokens for r in replies] == [lm.count_tokens(lm.render(c)) for c in conversations], "count_tokens(render(m)) is the prompt's cost"
+    assert [r.prompt_tokens for r in replies] == [
+        lm.count_tokens(lm.render(c)) for c in conversations
+    ], "count_tokens(render(m)) is the prompt's cost"
     assert all(0 <= r.answer_tokens <= 3 for r in replies), "max_tokens is kept"
     assert lm.count_tokens("") == 0, "no text, no tokens"
 
+# %% ../../nbs/core/02_lm.ipynb #5ca93052
 def _check_seed(make):
     c = _user("Name a colour.")
     once, again = (make().generate([c], max_tokens=12, temperature=1., seed=3)[0] for _ in range(2))
@@ -300,12 +326,21 @@ def check_label_scorer(
     within: float = 1e-4,             # how far two ways to the same log-probability may lie apart (fp32)
 ):
     "The contract of every `LabelScorer`; raises `AssertionError` that names the promise broken."
-    scorer, prefix, prompts, labels = make(), "Rate each film from 1 to 5.\n", ["A dull film. Rating:", "A delight from first to last! Rating:", "Fine. Rating:"], [" 1", " 3", " 5"]
+    scorer, prefix, prompts, labels = (
+        make(),
+        "Rate each film from 1 to 5.\n",
+        ["A dull film. Rating:", "A delight from first to last! Rating:", "Fine. Rating:"],
+        [" 1", " 3", " 5"],
+    )
     scores = scorer.score_labels(prompts, labels, prefix)
-    assert scores.shape == (3, 3) and np.isfinite(scores).all() and (scores <= 0).all(), "a finite log-probability for each prompt and label"
+    assert (
+        scores.shape == (3, 3) and np.isfinite(scores).all() and (scores <= 0).all()
+    ), "a finite log-probability for each prompt and label"
     whole = scorer.score_labels([prefix + p for p in prompts], labels)
     assert np.abs(scores - whole).max() <= within, "a shared prefix doesn't change the scores"
     alone = np.concatenate([scorer.score_labels([p], labels, prefix) for p in prompts])
     assert np.abs(scores - alone).max() <= within, "a prompt's scores don't depend on its neighbours"
     assert scorer.score_labels([], labels).shape == (0, 3), "no prompts, no rows"
-    assert _raises(lambda: scorer.score_labels(prompts, [])) and _raises(lambda: scorer.score_labels(prompts, [""])), "labels are needed, none of them empty"
+    assert _raises(lambda: scorer.score_labels(prompts, [])) and _raises(
+        lambda: scorer.score_labels(prompts, [""])
+    ), "labels are needed, none of them empty"

@@ -44,13 +44,17 @@ def find_model(
     "Where to load `name` from; raises `FileNotFoundError` that says how to get a model that isn't here."
     from huggingface_hub import HfApi, snapshot_download
     if Path(name).expanduser().is_dir(): return str(Path(name).expanduser())
-    if name.startswith((".", "/", "~")) or name.count("/") > 1: raise FileNotFoundError(f"there is no folder {name}; give one that save_pretrained wrote, or a name on the hub")
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise FileNotFoundError(f"there is no folder {name}; give one that save_pretrained wrote, or a name on the hub")
     try: return snapshot_download(name, local_files_only=True)
     except (OSError, ValueError): pass   # not in the cache, or no name that the hub allows
     try: return HfApi().model_info(name, timeout=10).id
     except Exception as e:
-        raise FileNotFoundError(f"no model {name!r}: it is neither a folder nor in the hub's cache, and the hub gave none ({type(e).__name__}); "
-                                f"with a network, run: hf download {name}") from None
+        raise FileNotFoundError(
+            f"no model {name!r}: it is neither a folder nor in the hub's cache, and the hub gave none "
+            f"({type(e).__name__}); "
+            f"with a network, run: hf download {name}"
+        ) from None
 
 # %% ../../nbs/core/03_local.ipynb #ab086ecb
 def load_causal(
@@ -64,11 +68,17 @@ def load_causal(
     from transformers import AutoModelForCausalLM, AutoTokenizer
     where = find_model(name)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    quiet = quiet_loading() if Path(where).is_dir() else nullcontext()    # what is on disk takes a moment only; a download shows its bar
+    # what is on disk takes a moment only; a download shows its bar
+    quiet = quiet_loading() if Path(where).is_dir() else nullcontext()
     try:
-        with quiet: model, tokenizer = AutoModelForCausalLM.from_pretrained(where, dtype=getattr(torch, dtype or fast_dtype(device))), AutoTokenizer.from_pretrained(where)
+        with quiet:
+            model, tokenizer = AutoModelForCausalLM.from_pretrained(
+                where, dtype=getattr(torch, dtype or fast_dtype(device))
+            ), AutoTokenizer.from_pretrained(where)
     except (OSError, ValueError, SafetensorError) as e:
-        raise ValueError(f"{name} holds no causal language model that transformers can load: {str(e).strip().splitlines()[0]}") from None
+        raise ValueError(
+            f"{name} holds no causal language model that transformers can load: {str(e).strip().splitlines()[0]}"
+        ) from None
     return model.to(device).eval(), tokenizer
 
 # %% ../../nbs/core/03_local.ipynb #a3069e2b

@@ -16,7 +16,8 @@ from pathlib import Path
 def model_folder(
     name: str | Path,  # a folder, or the name of a model on the hub such as 'ncbi/MedCPT-Query-Encoder'
 ) -> Path:
-    "Where a model's files are on this machine, fetched if they aren't and there is a network (ours). Raises `FileNotFoundError`, which says what to do."
+    """Where a model's files are on this machine, fetched if they aren't and there is a network (ours). Raises
+    `FileNotFoundError`, which says what to do."""
     folder = Path(name).expanduser()
     if str(name) and folder.is_dir(): return folder
     if not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", str(name)):
@@ -25,20 +26,30 @@ def model_folder(
     if isinstance(config := try_to_load_from_cache(str(name), "config.json"), str): return Path(config).parent
     try:
         HfApi().model_info(str(name), timeout=10)
-        return Path(snapshot_download(str(name), ignore_patterns=["*.onnx", "*.h5", "*.msgpack", "*.ot", "onnx/*", "openvino/*"]))
+        return Path(
+            snapshot_download(
+                str(name), ignore_patterns=["*.onnx", "*.h5", "*.msgpack", "*.ot", "onnx/*", "openvino/*"]
+            )
+        )
     except Exception as e:
-        raise FileNotFoundError(f"the model {str(name)!r} is neither a folder here nor in the hub's cache, and the hub didn't give it ({type(e).__name__}); "
-                                f"fetch it where there is a network (hf download {name}) and give its folder") from None
+        raise FileNotFoundError(
+            f"the model {str(name)!r} is neither a folder here nor in the hub's cache, and the hub didn't give it "
+            f"({type(e).__name__}); "
+            f"fetch it where there is a network (hf download {name}) and give its folder"
+        ) from None
 
 # %% ../../nbs/core/01a_model_files.ipynb #08a3ca9e
 def model_name(
     name: str | Path,  # as it was asked for
     folder: Path,      # from `model_folder`
 ) -> str:              # such as 'ncbi/MedCPT-Query-Encoder@d83a…' or 'my-encoder@07c1…', 12 hexadecimal digits
-    "A name that differs for different weights (ours): with the revision from the hub, or a digest of the folder's files."
+    """A name that differs for different weights (ours): with the revision from the hub, or a digest of the folder's
+    files."""
     if folder.parent.name == "snapshots": return f"{name}@{folder.name[:12]}"
     digest = hashlib.blake2b(digest_size=6)
-    for path in sorted(p for p in folder.rglob("*") if p.suffix in (".safetensors", ".bin", ".json", ".txt") and p.is_file()):
+    for path in sorted(
+        p for p in folder.rglob("*") if p.suffix in (".safetensors", ".bin", ".json", ".txt") and p.is_file()
+    ):
         digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
         with path.open("rb") as f: digest.update(hashlib.file_digest(f, "blake2b").digest())
     return f"{folder.resolve().name}@{digest.hexdigest()}"
@@ -46,7 +57,8 @@ def model_name(
 # %% ../../nbs/core/01a_model_files.ipynb #ada0f475
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    "Without the bar that transformers draws while it reads weights: an embedder may be loaded in the middle of somebody's conversation (ours)."
+    """Without the bar that transformers draws while it reads weights: an embedder may be loaded in the middle of
+    somebody's conversation (ours)."""
     from transformers.utils import logging
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()

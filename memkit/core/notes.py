@@ -156,18 +156,32 @@ def note_sentences() -> list[LabelledSentence]:
     return [LabelledSentence(**{**r, "flags": tuple(r["flags"])}) for r in rows]
 
 # %% ../../nbs/core/15_notes.ipynb #c41aa25c
-_STANDS = re.compile(r"\b(?:i|we)['’]?(?:m|ve|d| (?!(?:do|don['’]t|am|am not|have|haven['’]t|did|didn['’]t|can|can['’]t|was|wasn['’]t|not|never|think so)\W*$)\w+)|\bmy \w+ \w+ ", re.I)
-_OPENER = re.compile(r"^\W*(?:yes|yeah|yep|yup|no|nope|nah|well|oh|wow|hi|hello|thanks|thank you|sure|ok|okay)(?: doctor| a lot| so much|,? [A-Z]\w+)?\W*$", re.I)
+_STANDS = re.compile(
+    r"\b(?:i|we)['’]?(?:m|ve|d| (?!(?:do|don['’]t|am|am not|have|haven['’]t|did|didn['’]t|can|can['’]t|was|wasn['’]t|not|never|think so)\W*$)\w+)|\bmy \w+ \w+ ",
+    re.I,
+)
+_OPENER = re.compile(
+    r"^\W*(?:yes|yeah|yep|yup|no|nope|nah|well|oh|wow|hi|hello|thanks|thank you|sure|ok|okay)(?: doctor| a lot| so much|,? [A-Z]\w+)?\W*$",
+    re.I,
+)
 
+# %% ../../nbs/core/15_notes.ipynb #b762637c
 def short_answer(
     sentence: str,
     asked: str,  # the question before it, or ""
 ) -> bool:
-    "Does the sentence need the question to be understood? (ours: at most 8 words after a question, without an 'I' that does something, or at most 5 after a yes or no)"
+    """Does the sentence need the question to be understood? (ours: at most 8 words after a question, without an 'I'
+    that does something, or at most 5 after a yes or no)"""
     words = len(sentence.split())
     if not asked or words > 8 or sentence.rstrip("\"'”’) ").endswith("?"): return False
-    return not _STANDS.search(sentence) or bool(_OPENER.match(sentence)) or words <= 5 and bool(re.match(r"^\W*(?:yes|yeah|yep|yup|no|nope|nah)\b", sentence, re.I))
+    return (
+        not _STANDS.search(sentence)
+        or bool(_OPENER.match(sentence))
+        or words <= 5
+        and bool(re.match(r"^\W*(?:yes|yeah|yep|yup|no|nope|nah)\b", sentence, re.I))
+    )
 
+# %% ../../nbs/core/15_notes.ipynb #0d54aab4
 def stitched(
     question: str,
     answer: str,
@@ -177,29 +191,45 @@ def stitched(
     return f'Asked "{question.strip()}", the {speaker} answered "{answer.strip()}"'
 
 # %% ../../nbs/core/15_notes.ipynb #315d589c
-_POINTS = re.compile(r"^\W*(?:(?:and|but|so|yes|yeah|well|also|since then|then|now|unfortunately|luckily|thankfully|honestly|there|because of)[,.]? )*(?:he|she|it|they|this|that|these|those|her|his|their|its|both|one of them|him|them|there)(?:['’]\w+)?\b", re.I)
-
+_POINTS = re.compile(
+    r"^\W*(?:(?:and|but|so|yes|yeah|well|also|since then|then|now|unfortunately|luckily|thankfully|honestly|there|because of)[,.]? )*(?:he|she|it|they|this|that|these|those|her|his|their|its|both|one of them|him|them|there)(?:['’]\w+)?\b",
+    re.I,
+)
 _THEM = re.compile(r"\b(?:him|them|her|she|he|they)\b", re.I)
 
+# %% ../../nbs/core/15_notes.ipynb #dfb53e8a
 def points_back(
     sentence: str,
 ) -> bool:
-    "Does the sentence begin with a word that stands for something said before, or have a 'them' with nobody before it? (ours)"
-    begins = bool(_POINTS.match(sentence)) and not re.match(r"^\W*(?:this (?:is|morning|week|month|year|summer|winter|spring|evening)|that['’]s me|there['’]?s? (?:is|are|was|were)|it['’]?s? (?:hurts|burns|itches) when|it was (?:19|20)\d\d)\b", sentence, re.I)
+    """Does the sentence begin with a word that stands for something said before, or have a 'them' with nobody before
+    it? (ours)"""
+    begins = bool(_POINTS.match(sentence)) and not re.match(
+        r"^\W*(?:this (?:is|morning|week|month|year|summer|winter|spring|evening)|that['’]s me|there['’]?s? (?:is|are|was|were)|it['’]?s? (?:hurts|burns|itches) when|it was (?:19|20)\d\d)\b",
+        sentence,
+        re.I,
+    )
     them = _THEM.search(sentence)
     if begins or len(sentence.split()) <= 6 and re.search(r"\bit\W*$", sentence): return True
-    return bool(them) and not re.search(rf"\b(?:{_KIN}|people|everyone|somebody|someone|patients?|students?|teenagers|\w+ers|\w+ists|[A-Z][a-z]{{2,}} (?:is|was|has|and|said|told))\b", sentence[:them.start()])
+    return bool(them) and not re.search(
+        rf"\b(?:{_KIN}|people|everyone|somebody|someone|patients?|students?|teenagers|\w+ers|\w+ists|[A-Z][a-z]{{2,}} (?:is|was|has|and|said|told))\b",
+        sentence[: them.start()],
+    )
 
+# %% ../../nbs/core/15_notes.ipynb #682492f8
 def shown_note(
     said: Sequence[tuple[str, str]],  # (speaker, sentence) of the round up to this one, which is the last
     rewrite: bool = True,             # False: knowledge, which nobody owns, keeps its words
 ) -> str:
-    "The third-person form of the last sentence, after at most two that it points back to; names the speaker where nothing else does (ours)."
+    """The third-person form of the last sentence, after at most two that it points back to; names the speaker where
+    nothing else does (ours)."""
     first, (speaker, last) = len(said) - 1, said[-1]
     while first > max(0, len(said) - 3) and points_back(said[first][1]): first -= 1
     own = lambda s: third_person(s, speaker) if rewrite else s
     named = own(last)
-    if rewrite and (not re.search(r"\bthe (?:user|assistant)\b", named, re.I) or re.search(r"\b(?:we|our|us)\b", named)): named = f"The {speaker} said: {named}"
+    if rewrite and (
+        not re.search(r"\bthe (?:user|assistant)\b", named, re.I) or re.search(r"\b(?:we|our|us)\b", named)
+    ):
+        named = f"The {speaker} said: {named}"
     return " ".join([*(own(s) if who == speaker else f'The {who}: "{s}"' for who, s in said[first:-1]), named])
 
 # %% ../../nbs/core/15_notes.ipynb #38dfc461

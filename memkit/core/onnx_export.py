@@ -19,10 +19,12 @@ from .model_files import quiet_loading
 def sentence_model(
     source: Path,  # folder of a BERT in the form of transformers
 ) -> Any:          # a torch module: (ids [n, tokens], mask [n, tokens]) -> [n, dim], rows of length 1
-    "BERT, the mean over its unmasked tokens, and division by the length, as one torch module (all-MiniLM-L6-v2's model card)."
+    """BERT, the mean over its unmasked tokens, and division by the length, as one torch module (all-MiniLM-L6-v2's
+    model card)."""
     import torch
     from transformers import BertModel
-    with quiet_loading(): bert = BertModel.from_pretrained(str(source), attn_implementation="eager", dtype=torch.float32)
+    with quiet_loading():
+        bert = BertModel.from_pretrained(str(source), attn_implementation="eager", dtype=torch.float32)
     class SentenceModel(torch.nn.Module):
         def __init__(self): super().__init__(); self.bert = bert
         def forward(self, ids, mask):
@@ -43,6 +45,7 @@ def _example(
     for row in range(1, texts): mask[row, max(1, tokens - 2*row):] = 0
     return ids, mask
 
+# %% ../../nbs/core/06b_onnx_export.ipynb #998cd6cd
 def write_graph(
     model: Any,   # from `sentence_model`
     path: Path,   # the file to write, *.onnx
@@ -52,9 +55,19 @@ def write_graph(
     ids, mask = map(torch.from_numpy, _example(2, 7, model.bert.config.vocab_size))
     sizes = {0: "texts", 1: "tokens"}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the recorder warns about each constant; `largest_difference` tells whether one matters
-        torch.onnx.export(model, (ids, mask), str(path), input_names=["ids", "mask"], output_names=["vectors"], opset_version=17,
-                          dynamic_axes={"ids": sizes, "mask": sizes, "vectors": {0: "texts"}}, dynamo=False)
+        warnings.simplefilter(
+            "ignore"
+        )  # the recorder warns about each constant; `largest_difference` tells whether one matters
+        torch.onnx.export(
+            model,
+            (ids, mask),
+            str(path),
+            input_names=["ids", "mask"],
+            output_names=["vectors"],
+            opset_version=17,
+            dynamic_axes={"ids": sizes, "mask": sizes, "vectors": {0: "texts"}},
+            dynamo=False,
+        )
 
 # %% ../../nbs/core/06b_onnx_export.ipynb #a7e23083
 def open_graph(
@@ -65,10 +78,15 @@ def open_graph(
     import onnxruntime as ort
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 3
-    options.add_session_config_entry("session.force_spinning_stop", "1")  # its threads wait in a busy loop, but only while a call runs
+    options.add_session_config_entry(
+        "session.force_spinning_stop", "1"
+    )  # its threads wait in a busy loop, but only while a call runs
     try: return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as e:
-        raise RuntimeError(f"{path} can't be read as an ONNX graph ({type(e).__name__}); delete the folder {path.parent}, it will be made again") from None
+        raise RuntimeError(
+            f"{path} can't be read as an ONNX graph ({type(e).__name__}); delete the folder {path.parent}, it will be "
+            "made again"
+        ) from None
 
 # %% ../../nbs/core/06b_onnx_export.ipynb #b03ce921
 def largest_difference(
@@ -108,11 +126,15 @@ def export_sentence_encoder(
     folder: Path,           # an existing folder; model.onnx and tokenizer.json are written into it
     max_tokens: int = 256,  # all-MiniLM-L6-v2's model card
 ) -> float:                 # the largest difference found between model and graph
-    "Turn a sentence encoder into a graph and a tokenizer file (ours). Raises `RuntimeError` if the graph strays from the model by more than `TOLERANCE`."
+    """Turn a sentence encoder into a graph and a tokenizer file (ours). Raises `RuntimeError` if the graph strays from
+    the model by more than `TOLERANCE`."""
     model = sentence_model(source)
     write_graph(model, folder/"model.onnx")
     difference = largest_difference(model, open_graph(folder/"model.onnx"))
     if not difference <= TOLERANCE:
-        raise RuntimeError(f"the exported graph differs from the model by {difference:.1e}, more than {TOLERANCE:.0e}; try another version of torch")
+        raise RuntimeError(
+            f"the exported graph differs from the model by {difference:.1e}, more than {TOLERANCE:.0e}; try another "
+            "version of torch"
+        )
     write_tokenizer(source, folder/"tokenizer.json", max_tokens)
     return difference

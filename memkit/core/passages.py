@@ -17,7 +17,8 @@ _ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|Dr|Mr|Mrs|Ms|Prof|St|vs|approx|Fig)\
 def sentences(
     text: str,
 ) -> list[str]:  # in order, stripped, none empty
-    "The sentences of `text`: split after . ! ? before a capital or digit, after any ?, and at empty lines; abbreviations stay whole (ours)."
+    """The sentences of `text`: split after . ! ? before a capital or digit, after any ?, and at empty lines;
+    abbreviations stay whole (ours)."""
     out, start = [], 0
     for m in _END.finditer(text):
         if _ABBREVIATION.search(text, start, m.start()): continue
@@ -36,13 +37,15 @@ def _overlap(
         used += len(passage[start])
     return passage[start:]
 
+# %% ../../nbs/core/10a_passages.ipynb #2d201363
 def passages(
     text: str,
     words: int = 120,     # the most that a passage has, 1 or more
     overlap: int = 20,    # the most that it repeats of the one before, 0..words - 1
 ) -> list[str]:           # in order; white space becomes single spaces
     "`text` in passages of whole sentences (ours); raises `ValueError` for sizes that can't be."
-    if not 0 <= overlap < words: raise ValueError(f"need words of 1 or more and overlap in 0..words - 1, got {words} and {overlap}")
+    if not 0 <= overlap < words:
+        raise ValueError(f"need words of 1 or more and overlap in 0..words - 1, got {words} and {overlap}")
     pieces = [s[i:i + words] for s in map(str.split, sentences(text)) for i in range(0, len(s), words)]
     out, now = [], []
     for piece in pieces:
@@ -64,7 +67,8 @@ def readings(
     message: str,
     most: int = 4,   # questions that are told apart; further ones stay in every reading
 ) -> list[str]:      # one or more, in the order of the questions
-    "`message` once for each question that says on its own what it asks, without the others; `message` itself where there is only one, or none (ours)."
+    """`message` once for each question that says on its own what it asks, without the others; `message` itself where
+    there is only one, or none (ours)."""
     parts = sentences(message)
     apart = [i for i, s in enumerate(parts) if s.endswith("?") and len(set(tokenize(s))) > 1][:most]
     if len(apart) < 2: return [message]

@@ -31,6 +31,7 @@ class Loaded:
     base: str
     parts: Mapping[str, tuple[Any, Any]]  # by matrix: A [d_in, r] and B [r, d_out], with α/r in B
 
+# %% ../../nbs/core/19a_personal.ipynb #1db7197e
 def fitted(
     model: Any,                         # a causal model of transformers
     weights: Mapping[str, np.ndarray],  # by peft's names
@@ -42,15 +43,24 @@ def fitted(
     ready = lambda w: torch.from_numpy(np.ascontiguousarray(w.T, dtype=np.float32)).to(like.device, like.dtype)
     for name, (a, b) in pairs_of(weights).items():
         try: size = tuple(model.get_submodule(name).weight.shape)
-        except AttributeError: raise AdapterError(f"this model has no matrix {name}, which the adapter changes; it belongs to another one") from None
-        if size != (len(b), a.shape[1]): raise AdapterError(f"the adapter changes a matrix {name} of {(len(b), a.shape[1])}, this model's is {size}; it belongs to another one")
+        except AttributeError:
+            raise AdapterError(
+                f"this model has no matrix {name}, which the adapter changes; it belongs to another one"
+            ) from None
+        if size != (len(b), a.shape[1]):
+            raise AdapterError(
+                f"the adapter changes a matrix {name} of {(len(b), a.shape[1])}, this model's is {size}; it belongs "
+                "to another one"
+            )
         parts[name] = ready(a), ready(b.astype(np.float32)*np.float32(scale))
     return Loaded(card["digest"], card["base"], parts)
 
 # %% ../../nbs/core/19a_personal.ipynb #6ebbbb01
 def stacked(
     rows: Sequence[Loaded | None],  # whose adapter each row of a batch gets; None: nobody's
-) -> dict[str, tuple[Any, Any]]:    # by matrix: A [rows, d_in, r], B [rows, r, d_out]; without `rows` in front where all are the same
+) -> dict[
+    str, tuple[Any, Any]
+]:  # by matrix: A [rows, d_in, r], B [rows, r, d_out]; without `rows` in front where all are the same
     "The adapters of a batch, one behind the other (ours)."
     import torch
     if all(row is rows[0] for row in rows): return dict(rows[0].parts) if rows[0] else {}
@@ -69,18 +79,22 @@ def _changed(module: Any, given: tuple, out: Any, A: Any, B: Any) -> Any:
 
 # %% ../../nbs/core/19a_personal.ipynb #77e7d424
 class Rows:
-    "A causal model whose every row goes through an adapter of its own (ours). To the functions of `memkit.core.causal` it is a model like any other."
+    """A causal model whose every row goes through an adapter of its own (ours). To the functions of
+    `memkit.core.causal` it is a model like any other."""
     def __init__(
         self,
         model: Any,
-        find: Callable[[], Sequence[Loaded | None]],  # asked once, when the model is first used; one adapter for all rows, or one for each
+        find: Callable[
+            [], Sequence[Loaded | None]
+        ],  # asked once, when the model is first used; one adapter for all rows, or one for each
     ):
         self.model, self._find, self._parts = model, find, None
 
     def __getattr__(self, name: str): return getattr(self.model, name)    # config, device, forward …
 
     def __call__(self, **inputs):
-        if self._parts is None: self._parts = [(self.model.get_submodule(n), *ab) for n, ab in stacked(self._find()).items()]
+        if self._parts is None:
+            self._parts = [(self.model.get_submodule(n), *ab) for n, ab in stacked(self._find()).items()]
         hooks = [m.register_forward_hook(partial(_changed, A=a, B=b)) for m, a, b in self._parts]
         try: return self.model(**inputs)
         finally:
@@ -95,7 +109,8 @@ class Rows:
 
 # %% ../../nbs/core/19a_personal.ipynb #2d819519
 class PersonalLM:
-    "One base model for many users, each with the adapter that the store has of them (MaLP §2.4.2; the service is ours). Threads may share one."
+    """One base model for many users, each with the adapter that the store has of them (MaLP §2.4.2; the service is
+    ours). Threads may share one."""
     def __init__(
         self,
         lm: LocalLM,             # the base; others may go on using it
@@ -103,12 +118,14 @@ class PersonalLM:
         loaded: int = 16,        # adapters kept in memory, >= 1
         batch_size: int = 16,    # rows that `generate_for` answers together, >= 1
     ):
-        if loaded < 1 or batch_size < 1: raise ValueError(f"loaded and batch_size must be 1 or more, got {loaded} and {batch_size}")
+        if loaded < 1 or batch_size < 1:
+            raise ValueError(f"loaded and batch_size must be 1 or more, got {loaded} and {batch_size}")
         self.lm, self.adapters, self.loaded, self.batch_size = lm, adapters, loaded, batch_size
         self._kept, self._guard = OrderedDict(), threading.Lock()
 
     def for_user(self, user: str | None) -> "UserLM":
-        "The model of one user, with all verbs of a `LocalLM`. Raises `AdapterError` where the user's adapter is damaged or of another base."
+        """The model of one user, with all verbs of a `LocalLM`. Raises `AdapterError` where the user's adapter is
+        damaged or of another base."""
         self.adapter(user)
         return UserLM(self, user)
 
@@ -144,8 +161,10 @@ class PersonalLM:
         stop: Sequence[str] = (),
         top_p: float = 1.,
     ) -> list[Reply]:
-        "Answer conversations of different users in one batch, or in several of `batch_size`. Raises `ValueError` as `generate` does, and `AdapterError`."
-        if isinstance(users, str) or len(users) != len(conversations): raise ValueError(f"give one user for each conversation; got {len(conversations)} conversations")
+        """Answer conversations of different users in one batch, or in several of `batch_size`. Raises `ValueError` as
+        `generate` does, and `AdapterError`."""
+        if isinstance(users, str) or len(users) != len(conversations):
+            raise ValueError(f"give one user for each conversation; got {len(conversations)} conversations")
         drafts, stop = self.lm._drafts(conversations, max_tokens, temperature, seed, stop, top_p)
         replies = [None]*len(drafts)
         with self.lm._lock:
@@ -158,11 +177,19 @@ class PersonalLM:
     def _write(self, rows, drafts, temperature, top_p, stop):
         model, tokenizer = self.lm.load()
         pick = lambda scores, generator: pick_token(scores, temperature, top_p, generator)
-        for _ in write_tokens(Rows(model, lambda: rows), drafts, pad_token(tokenizer), pick, ends_at(tokenizer, end_tokens(model, tokenizer), stop)): pass
+        for _ in write_tokens(
+            Rows(model, lambda: rows),
+            drafts,
+            pad_token(tokenizer),
+            pick,
+            ends_at(tokenizer, end_tokens(model, tokenizer), stop),
+        ):
+            pass
 
 # %% ../../nbs/core/19a_personal.ipynb #f18e82a5
 class UserLM(LocalLM):
-    "The base model with one user's adapter: made by `PersonalLM.for_user`. Each call uses the adapter that the store has when it begins."
+    """The base model with one user's adapter: made by `PersonalLM.for_user`. Each call uses the adapter that the store
+    has when it begins."""
     def __init__(self, personal: PersonalLM, user: str | None):
         lm = personal.lm
         super().__init__(lm.source, lm.device, lm.dtype, lm.batch_size, lm._context)

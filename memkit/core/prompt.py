@@ -18,7 +18,8 @@ def shorten(
     max_tokens: int,              # tokens it may cost, 1 or more
     count: Callable[[str], int],  # tokens of a text
 ) -> str:                         # from the start; '' if not even a word fits
-    "As many whole sentences of `text` as cost at most `max_tokens`; of a first sentence that is longer, the words that fit and an ellipsis (ours)."
+    """As many whole sentences of `text` as cost at most `max_tokens`; of a first sentence that is longer, the words
+    that fit and an ellipsis (ours)."""
     if max_tokens < 1: raise ValueError(f"max_tokens must be 1 or more, got {max_tokens}")
     if count(text) <= max_tokens: return text
     parts = sentences(text)
@@ -78,11 +79,15 @@ def fit(
     count: Callable[[Sequence[Message]], int],                # tokens of a prompt, template included
     budget: int = 1024,                                       # tokens; hybrid §4.2
 ) -> Fitted:
-    "Fill a prompt with what fits, by rank; what must be there is never cut (hybrid §5.4). Raises `BudgetError` if even that is too long."
+    """Fill a prompt with what fits, by rank; what must be there is never cut (hybrid §5.4). Raises `BudgetError` if
+    even that is too long."""
     kept, sections = [], []
     total = base = count(assemble(()))
     if base > budget:
-        raise BudgetError(f"instructions and question need {base} tokens and the budget is {budget}: shorten the question, or raise the budget")
+        raise BudgetError(
+            f"instructions and question need {base} tokens and the budget is {budget}: shorten the question, or raise "
+            "the budget"
+        )
     for piece in pieces:
         after = count(assemble([*kept, piece]))
         fits = after <= budget

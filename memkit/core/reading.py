@@ -25,7 +25,11 @@ def end_to_end(
     "Examples in one row: nothing is filled up."
     import torch
     row = lambda parts: torch.from_numpy(np.concatenate(parts).astype(np.int64))[None]
-    return row([e.ids for e in examples]), row([np.full(len(e), i) for i, e in enumerate(examples, 1)]), row([e.labels for e in examples])
+    return (
+        row([e.ids for e in examples]),
+        row([np.full(len(e), i) for i, e in enumerate(examples, 1)]),
+        row([e.labels for e in examples]),
+    )
 
 def side_by_side(
     examples: Sequence[Example],
@@ -50,6 +54,7 @@ def positions(
 # %% ../../nbs/core/18b_reading.ipynb #acc5a310
 STRIP = 128   # queries at a time: measured below
 
+# %% ../../nbs/core/18b_reading.ipynb #c01347d1
 def block_attention(
     q: Any,               # torch, [1, heads, n, d]
     k: Any,               # torch, [1, groups, n, d]; groups divide heads
@@ -67,13 +72,16 @@ def block_attention(
         for a in range(begin, end, STRIP):
             b = min(end, a + STRIP)
             first = begin if window is None else max(begin, a + 1 - window)
-            scores = torch.bmm(q[:, a:b].reshape(groups, -1, d), k[:, first:b].transpose(1, 2)).view(heads, b - a, b - first)
+            scores = torch.bmm(q[:, a:b].reshape(groups, -1, d), k[:, first:b].transpose(1, 2)).view(
+                heads, b - a, b - first
+            )
             scores.masked_fill_(_unseen(a - first, b - a, b - first, window, scores.device), -torch.inf)
             weights = torch.nn.functional.dropout(scores.softmax(-1), dropout)
             out.append(torch.bmm(weights.view(groups, -1, b - first), v[:, first:b]).view(heads, b - a, d))
         begin = end
     return torch.cat(out, 1).transpose(0, 1)[None]
 
+# %% ../../nbs/core/18b_reading.ipynb #b4981bc3
 @lru_cache(16)   # the layers of a model ask for the same ones
 def _unseen(past: int, queries: int, keys: int, window: int | None, device: Any) -> Any:
     import torch
@@ -84,18 +92,39 @@ def _unseen(past: int, queries: int, keys: int, window: int | None, device: Any)
 # %% ../../nbs/core/18b_reading.ipynb #6b36381e
 _ends: ContextVar[list[int] | None] = ContextVar("ends", default=None)   # of the row that is being read
 
+# %% ../../nbs/core/18b_reading.ipynb #a55e34b9
 @cache
 def _registered() -> str:
     from transformers import AttentionInterface, AttentionMaskInterface
     usual, usual_mask = AttentionInterface()["sdpa"], AttentionMaskInterface()["sdpa"]
     def attend(module, query, key, value, attention_mask, scaling=None, dropout=0., sliding_window=None, **other):
-        if _ends.get() is None: return usual(module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, sliding_window=sliding_window, **other)   # another thread's call
-        if other.get("softcap") is not None or other.get("s_aux") is not None: raise NotImplementedError("attention with caps or sinks")
-        return block_attention(query, key, value, _ends.get(), scaling or query.shape[-1]**-.5, dropout, sliding_window), None
+        if _ends.get() is None:
+            return usual(
+                module,
+                query,
+                key,
+                value,
+                attention_mask,
+                scaling=scaling,
+                dropout=dropout,
+                sliding_window=sliding_window,
+                **other
+            )  # another thread's call
+        if other.get("softcap") is not None or other.get("s_aux") is not None:
+            raise NotImplementedError("attention with caps or sinks")
+        return (
+            block_attention(
+                query, key, value, _ends.get(), scaling or query.shape[-1] ** -0.5, dropout, sliding_window
+            ),
+            None,
+        )
     AttentionInterface.register("memkit_blocks", attend)
-    AttentionMaskInterface.register("memkit_blocks", lambda *args, **kwargs: usual_mask(*args, **kwargs) if _ends.get() is None else None)
+    AttentionMaskInterface.register(
+        "memkit_blocks", lambda *args, **kwargs: usual_mask(*args, **kwargs) if _ends.get() is None else None
+    )
     return "memkit_blocks"
 
+# %% ../../nbs/core/18b_reading.ipynb #6292e053
 @contextmanager
 def reading_blocks(
     config: Any,          # of the model
@@ -113,6 +142,7 @@ def reading_blocks(
 # %% ../../nbs/core/18b_reading.ipynb #122d2ecd
 CHUNK = 128   # targets scored at once
 
+# %% ../../nbs/core/18b_reading.ipynb #dea3a8c8
 @cache
 def _surprise():
     import torch
@@ -134,10 +164,12 @@ def _surprise():
             return torch.cat(losses)
 
         @staticmethod
-        def backward(ctx, each): return each[:, None].to(ctx.saved_tensors[0].dtype)*ctx.saved_tensors[0], None, None, None
+        def backward(ctx, each):
+            return each[:, None].to(ctx.saved_tensors[0].dtype) * ctx.saved_tensors[0], None, None, None
 
     return Surprise
 
+# %% ../../nbs/core/18b_reading.ipynb #ee021a72
 def surprise(
     states: Any,          # torch, [targets, d]: what the output layer reads
     weight: Any,          # torch, [vocabulary, d]; it doesn't learn
@@ -170,13 +202,16 @@ def together(
 def answer_loss(
     model: Any,  # a causal model of transformers, with or without peft's adapters
 ) -> Any:        # a torch module: (ids, mask, labels) -> (sum of -log p over the targets, how many they are)
-    """The loss on the answers: -log p of each target given all before it in its example (MaLP §2.4.2; on targets alone: ours).
+    """The loss on the answers: -log p of each target given all before it in its example (MaLP §2.4.2; on targets
+    alone: ours).
 
-    The mask is 0 for padding, else it says which example of its row a token belongs to, from 1. `each(ids, mask, labels)` gives -log p
+    The mask is 0 for padding, else it says which example of its row a token belongs to, from 1. `each(ids, mask,
+    labels)` gives -log p
     of every target by itself, row by row. `packs`: whether a row may hold several examples.
-    """
+"""
     return _answer_class()(model)
 
+# %% ../../nbs/core/18b_reading.ipynb #24daf115
 @cache
 def _answer_class():
     import torch
@@ -190,24 +225,38 @@ def _answer_class():
             _try_out(self)
 
         def each(self, ids, mask, labels):
-            return torch.cat([self._row(i[:n], m[:n], l[:n]) for i, m, l, n in zip(ids, mask, labels, (mask > 0).sum(1).tolist())])
+            return torch.cat(
+                [self._row(i[:n], m[:n], l[:n]) for i, m, l, n in zip(ids, mask, labels, (mask > 0).sum(1).tolist())]
+            )
 
         def _row(self, ids, mask, labels):
             targets = (labels[1:] != IGNORED).nonzero()[:, 0]
             wanted = labels[targets + 1]
-            inputs = {"input_ids": ids[None], "use_cache": False} | ({"position_ids": positions(mask)[None]} if "position_ids" in self.accepts else {})
-            if self.blocks and ids.device.type == "cpu" and not any(getattr(m, "gradient_checkpointing", False) for m in self.model.modules()):   # which would read again without the blocks
-                ends = torch.cat([(mask[1:] != mask[:-1]).nonzero()[:, 0] + 1, torch.tensor([len(mask)], device=mask.device)]).tolist()
+            inputs = {"input_ids": ids[None], "use_cache": False} | (
+                {"position_ids": positions(mask)[None]} if "position_ids" in self.accepts else {}
+            )
+            if (
+                self.blocks
+                and ids.device.type == "cpu"
+                and not any(getattr(m, "gradient_checkpointing", False) for m in self.model.modules())
+            ):  # which would read again without the blocks
+                ends = torch.cat(
+                    [(mask[1:] != mask[:-1]).nonzero()[:, 0] + 1, torch.tensor([len(mask)], device=mask.device)]
+                ).tolist()
                 with reading_blocks(_base(self.model).config, ends): return self._scored(inputs, targets, wanted)
             return self._scored(inputs, targets, wanted)
 
         def _scored(self, inputs, targets, wanted):
             if self.fused:
                 head = _base(self.model).get_output_embeddings()
-                return surprise(_base(self.model).base_model(**inputs).last_hidden_state[0, targets], head.weight, wanted, head.bias)
+                return surprise(
+                    _base(self.model).base_model(**inputs).last_hidden_state[0, targets], head.weight, wanted, head.bias
+                )
             keep = {"logits_to_keep": targets} if "logits_to_keep" in self.accepts else {}
             logits = self.model(**inputs, **keep).logits[0]
-            return torch.nn.functional.cross_entropy((logits if keep else logits[targets]).float(), wanted, reduction="none")
+            return torch.nn.functional.cross_entropy(
+                (logits if keep else logits[targets]).float(), wanted, reduction="none"
+            )
 
         def forward(self, ids, mask, labels):
             losses = self.each(ids, mask, labels)
@@ -215,6 +264,7 @@ def _answer_class():
 
     return AnswerLoss
 
+# %% ../../nbs/core/18b_reading.ipynb #9d7329e4
 def _base(model: Any) -> Any:
     "The model below peft's wrapping."
     return model.get_base_model() if hasattr(model, "get_base_model") else model
@@ -226,27 +276,53 @@ def _try_out(loss: Any):
     base, was, device = _base(loss.model), loss.model.training, next(loss.model.parameters()).device
     words, cpu = base.get_input_embeddings().weight.shape[0], device.type == "cpu"
     examples = [Example(row, row) for row in ((np.arange(1, 6)*7919) % words, (np.arange(2, 9)*104729) % words)]
-    ways = [w for w in ((True, cpu, True), (True, cpu, False), (True, False, True), (True, False, False), (False, False, True), (False, False, False)) if _possible(base, *w)]
+    ways = [
+        w
+        for w in (
+            (True, cpu, True),
+            (True, cpu, False),
+            (True, False, True),
+            (True, False, False),
+            (False, False, True),
+            (False, False, False),
+        )
+        if _possible(base, *w)
+    ]
     loss.model.eval()
     with torch.no_grad():
         plain = torch.cat([loss.each(*together(loss, [e], device)) for e in examples])
         loss.packs, loss.blocks, loss.fused = next(w for w in ways if _same(loss, w, examples, plain))
     loss.model.train(was)
 
-_BENDS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")   # names under which models change their scores after the output layer
+# %% ../../nbs/core/18b_reading.ipynb #a3dd3526
+_BENDS = (
+    "final_logit_softcapping",
+    "logit_scale",
+    "logits_scaling",
+    "lm_head_multiplier",
+)  # names under which models change their scores after the output layer
 
 def _possible(base: Any, packs: bool, blocks: bool, fused: bool) -> bool:
     import torch
     head, config = base.get_output_embeddings(), base.config.get_text_config()
     if fused and any(getattr(config, name, None) not in (None, 1, 1.) for name in _BENDS): return False
     return (not packs or "position_ids" in inspect.signature(base.forward).parameters) and (
-            not fused or type(head) is torch.nn.Linear and not head.weight.requires_grad and base.base_model is not base)
+        not fused or type(head) is torch.nn.Linear and not head.weight.requires_grad and base.base_model is not base
+    )
 
+# %% ../../nbs/core/18b_reading.ipynb #c66569dd
 def _same(loss: Any, way: tuple[bool, bool, bool], examples: list[Example], plain: Any) -> bool:
     import torch
     loss.packs, loss.blocks, loss.fused = way
-    try: found = torch.cat([loss.each(*together(loss, part, plain.device)) for part in ([examples] if loss.packs else [[e] for e in examples])])
-    except (NotImplementedError, KeyError, TypeError, ValueError, RuntimeError, AttributeError): found = plain + torch.inf
+    try:
+        found = torch.cat(
+            [
+                loss.each(*together(loss, part, plain.device))
+                for part in ([examples] if loss.packs else [[e] for e in examples])
+            ]
+        )
+    except (NotImplementedError, KeyError, TypeError, ValueError, RuntimeError, AttributeError):
+        found = plain + torch.inf
     exact = next(loss.model.parameters()).dtype == torch.float32
     return not any(way) or torch.allclose(found, plain, rtol=.02, atol=.001 if exact else .1)
 
@@ -256,7 +332,8 @@ def mean_loss(
     examples: Sequence[Example],
     room: int = 512,            # tokens read at once
 ) -> np.ndarray:                # [examples, 2]: sum of -log p over the targets, how many they are
-    "The loss of each example, without learning anything (ours); the mean over all is its first column's sum over its second's."
+    """The loss of each example, without learning anything (ours); the mean over all is its first column's sum over its
+    second's."""
     import torch
     objective = model if hasattr(model, "each") else answer_loss(model)
     device, was, out = next(objective.parameters()).device, objective.model.training, np.zeros((len(examples), 2))
@@ -265,7 +342,12 @@ def mean_loss(
         with torch.inference_mode():
             for part in readings(objective, examples, room):
                 chosen = [examples[i] for i in part]
-                losses = objective.each(*together(objective, chosen, device)).double().cpu().split([e.targets for e in chosen])
+                losses = (
+                    objective.each(*together(objective, chosen, device))
+                    .double()
+                    .cpu()
+                    .split([e.targets for e in chosen])
+                )
                 for i, e, each in zip(part, chosen, losses): out[i] = each.sum().item(), e.targets
     finally: objective.model.train(was)
     return out

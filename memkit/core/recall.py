@@ -36,7 +36,8 @@ def _stem(word: str) -> str:
 def stems(
     text: str,
 ) -> list[str]:  # in the order of the text, with repetitions
-    "The words of `text` without stop words, cut to their stems (Snowball's English ones; words of other languages mostly stay whole)."
+    """The words of `text` without stop words, cut to their stems (Snowball's English ones; words of other languages
+    mostly stay whole)."""
     return [_stem(w) for w in tokenize(text, plurals=False)]
 
 # %% ../../nbs/core/17_recall.ipynb #eb85f117
@@ -57,7 +58,8 @@ class WordIndex:
         self.k1, self.b = k1, b
         self.row: dict[int, int] = {}                                       # id -> row
         self._held: dict[str, tuple[list[int], list[float]]] = {}           # word -> rows, weights
-        self._arrays: dict[str, tuple[np.ndarray, np.ndarray]] = {}         # the same for words that were asked for since they last changed
+        # the same for words that were asked for since they last changed
+        self._arrays: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self._length, self._alive = np.zeros(64), np.zeros(64, bool)
         self._rows = 0                                                      # ever given out
 
@@ -66,7 +68,8 @@ class WordIndex:
     def add(self, id: int, bag: Mapping[str, float]):
         "Put in the words of `id`; raises `ValueError` where it is there already."
         if id in self.row: raise ValueError(f"{id} is in the index already; remove it first")
-        if self._rows == len(self._length): self._length, self._alive = (np.concatenate([a, np.zeros_like(a)]) for a in (self._length, self._alive))
+        if self._rows == len(self._length):
+            self._length, self._alive = (np.concatenate([a, np.zeros_like(a)]) for a in (self._length, self._alive))
         at = self.row[id] = self._rows
         self._rows += 1
         self._length[at], self._alive[at] = sum(bag.values()), True
@@ -85,7 +88,9 @@ class WordIndex:
             self._arrays[word] = np.array(rows, np.int64), np.array(weights)
         return self._arrays[word]
 
-    def rows(self, ids: Sequence[int]) -> np.ndarray:  # [len(ids)], where each stands in `scores`; valid until something is removed
+    def rows(
+        self, ids: Sequence[int]
+    ) -> np.ndarray:  # [len(ids)], where each stands in `scores`; valid until something is removed
         "Raises `KeyError` for an unknown id."
         return np.fromiter((self.row[i] for i in ids), np.int64, len(ids))
 
@@ -96,7 +101,10 @@ class WordIndex:
         for word in dict.fromkeys(words):
             rows, weights = self._column(word)
             living = int(self._alive[rows].sum())
-            if living: total[rows] += idf_weight(living, n)*saturation(weights, self._length[rows], mean or 1., self.k1, self.b)
+            if living:
+                total[rows] += idf_weight(living, n) * saturation(
+                    weights, self._length[rows], mean or 1.0, self.k1, self.b
+                )
         return total
 
 # %% ../../nbs/core/17_recall.ipynb #9c6ea0e2
@@ -105,14 +113,16 @@ class RecallSettings:
     "How memories are searched; all `ours`. Raises `ValueError` for what can't be."
     words: float = .4          # share of words in the score; the rest is meaning
     message: float = 1.        # what the other words of a memory's own message count
-    before: tuple[float, ...] = (.5, .25)  # what words of the messages before it count, the nearest first; () leaves context out
+    # what words of the messages before it count, the nearest first; () leaves context out
+    before: tuple[float, ...] = (.5, .25)
     k1: float = .9             # BM25's saturation
     b: float = .4              # BM25's length
 
     def __post_init__(self):
         if not 0 <= self.words <= 1: raise ValueError(f"words must lie in 0..1, got {self.words}")
         if min((self.message, *self.before)) < 0: raise ValueError("message and before must be 0 or more")
-        if self.k1 <= 0 or not 0 <= self.b <= 1: raise ValueError(f"k1 must be above 0 and b in 0..1, got {self.k1} and {self.b}")
+        if self.k1 <= 0 or not 0 <= self.b <= 1:
+            raise ValueError(f"k1 must be above 0 and b in 0..1, got {self.k1} and {self.b}")
 
 # %% ../../nbs/core/17_recall.ipynb #aeb2ef1f
 def said_before(
@@ -146,7 +156,13 @@ def best_rows(
 class _Known:
     "What is kept in memory of one user: the words of the memories in force."
     def __init__(self, settings: RecallSettings):
-        self.settings, self.index, self.turns, self.place, self.at = settings, WordIndex(settings.k1, settings.b), [], {}, (-1, -1)
+        self.settings, self.index, self.turns, self.place, self.at = (
+            settings,
+            WordIndex(settings.k1, settings.b),
+            [],
+            {},
+            (-1, -1),
+        )
         self.texts: dict[int, str] = {}           # by memory, as they were read; shared with the store's rows
 
     def follow(self, view: "InForce", new_turns: Sequence["StoredTurn"]):
@@ -155,7 +171,8 @@ class _Known:
         self.turns += new_turns
         now = view.ids.tolist()
         texts = {id: view.text(id) for id in now}
-        for id in [id for id, text in self.texts.items() if texts.get(id) != text]: self.index.remove(id)   # gone, or rewritten
+        # gone, or rewritten
+        for id in [id for id, text in self.texts.items() if texts.get(id) != text]: self.index.remove(id)
         for id in now:
             if id not in self.index.row: self.index.add(id, self._bag(view.memory(id)))
         self.texts = texts
@@ -166,12 +183,14 @@ class _Known:
         if not cited or not (s.message or s.before): return weighted_words([(m.text, 1.)])
         own, *earlier = said_before(self.turns, cited[-1], str(m.meta.get("speaker", "user")), len(s.before))
         bag = weighted_words([(m.text, 1.), *zip(earlier, s.before)])
-        for word, n in Counter(stems(own)).items(): bag[word] = max(bag.get(word, 0.), s.message*n)   # what the memory says itself stands in its message too
+        # what the memory says itself stands in its message too
+        for word, n in Counter(stems(own)).items(): bag[word] = max(bag.get(word, 0.), s.message*n)
         return bag
 
 # %% ../../nbs/core/17_recall.ipynb #cde15849
 class MemorySearch:
-    "Searches a user's memories by meaning and by words in context (ours). Threads may share one; it holds nothing that the store doesn't."
+    """Searches a user's memories by meaning and by words in context (ours). Threads may share one; it holds nothing
+    that the store doesn't."""
     def __init__(
         self,
         store: "MemoryStore",
@@ -201,15 +220,25 @@ class MemorySearch:
             by_words = known.index.scores(stems(query))[known.rows]
         by_meaning = view.vectors @ (self.embedder.embed([query], "query")[0] if vector is None else vector)
         here = np.arange(len(view.ids)) if kinds is None else np.flatnonzero(np.isin(view.kinds, list(kinds)))
-        return [Hit(item=view.memory(view.ids[here[i]]), score=s, source="memory", parts={"words": float(by_words[here[i]]), "meaning": float(by_meaning[here[i]])})
-                for i, s in best_rows(by_words[here], by_meaning[here], self.settings.words, k)]
+        return [
+            Hit(
+                item=view.memory(view.ids[here[i]]),
+                score=s,
+                source="memory",
+                parts={"words": float(by_words[here[i]]), "meaning": float(by_meaning[here[i]])},
+            )
+            for i, s in best_rows(by_words[here], by_meaning[here], self.settings.words, k)
+        ]
 
     def _current(self, view: "InForce") -> _Known:
-        "The user's words as `view` has them. What was forgotten leaves the context of others too: then everything is read anew."
+        """The user's words as `view` has them. What was forgotten leaves the context of others too: then everything is
+        read anew."""
         user, known = view.user, self._known.get(view.user)
         if known is None or known.at != (view.version, int(view.ids[-1])):
             gone = known.index.row.keys() - set(view.ids.tolist()) if known else ()
-            known = known if known and (not gone or gone <= self.store.superseded(user).keys()) else _Known(self.settings)
+            known = (
+                known if known and (not gone or gone <= self.store.superseded(user).keys()) else _Known(self.settings)
+            )
             try: new = self.store.turns(user, after=known.turns[-1].id if known.turns else None)
             except LookupError: known, new = _Known(self.settings), self.store.turns(user)
             known.follow(view, new)

@@ -26,11 +26,14 @@ def check_text(
     what: str = "text",   # how to call it in an error
     empty: bool = False,  # may it be empty, or white space only?
 ) -> str:                 # the same text
-    "`text` itself if every storage engine can hold it; raises `TypeError` or `ValueError`, which say what is wrong and where."
+    """`text` itself if every storage engine can hold it; raises `TypeError` or `ValueError`, which say what is wrong
+    and where."""
     if not isinstance(text, str): raise TypeError(f"{what} must be a string, got {type(text).__name__}")
     if bad := _UNSTORABLE.search(text):
         name = "a NUL character" if bad[0] == "\0" else "half of a surrogate pair (a broken character)"
-        raise ValueError(f"{what} holds {name} at position {bad.start()}; remove it, or decode the source with errors='replace'")
+        raise ValueError(
+            f"{what} holds {name} at position {bad.start()}; remove it, or decode the source with errors='replace'"
+        )
     if not empty and not text.strip(): raise ValueError(f"{what} is empty; give at least one word")
     return text
 
@@ -44,7 +47,8 @@ def check_time(
 ) -> datetime:  # the same moment in UTC
     "`at` in UTC; raises `ValueError` where it has no time zone."
     if not isinstance(at, datetime): raise TypeError(f"a time must be a datetime, got {type(at).__name__}")
-    if at.tzinfo is None: raise ValueError(f"the time {at.isoformat()} has no zone; use datetime(..., tzinfo=timezone.utc)")
+    if at.tzinfo is None:
+        raise ValueError(f"the time {at.isoformat()} has no zone; use datetime(..., tzinfo=timezone.utc)")
     return at.astimezone(timezone.utc)
 
 def new_id(
@@ -73,7 +77,8 @@ def json_copy(
 ) -> dict[str, Any]:
     "A copy of `meta` that shares nothing with it; raises `ValueError` if it isn't JSON."
     try: text = json.dumps(dict(meta), ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError) as e: raise ValueError(f"meta must be JSON (strings, finite numbers, lists, objects): {e}") from None
+    except (TypeError, ValueError) as e:
+        raise ValueError(f"meta must be JSON (strings, finite numbers, lists, objects): {e}") from None
     return json.loads(check_text(text, "meta"))
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +105,8 @@ class Document:
     def __post_init__(self):
         check_text(self.id, "document id")
         check_text(self.text, f"text of document {self.id}")
-        for name in ("title", "category", "source"): check_text(getattr(self, name), f"{name} of document {self.id}", empty=True)
+        for name in ("title", "category", "source"):
+            check_text(getattr(self, name), f"{name} of document {self.id}", empty=True)
         object.__setattr__(self, "meta", json_copy(self.meta))
 
 # %% ../../nbs/core/00_records.ipynb #fb55e531
@@ -123,7 +129,8 @@ class Memory:
         check_text(self.text, "memory")
         object.__setattr__(self, "at", check_time(self.at))
         object.__setattr__(self, "meta", json_copy(self.meta))
-        if min(self.recalls, self.correct, self.incorrect) < 0: raise ValueError(f"counts of memory {self.id} must be 0 or more")
+        if min(self.recalls, self.correct, self.incorrect) < 0:
+            raise ValueError(f"counts of memory {self.id} must be 0 or more")
 
 # %% ../../nbs/core/00_records.ipynb #cd28a013
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +157,8 @@ class Section:
 class Considered:
     "A candidate and what became of it: `shown`, or the reason why not."
     hit: Hit
-    outcome: str                  # such as 'shown', 'cosine .31 is below .40', 'ranked 7th, 5 are kept', 'did not fit the budget'
+    # such as 'shown', 'cosine .31 is below .40', 'ranked 7th, 5 are kept', 'did not fit the budget'
+    outcome: str
     shown: bool = False
 
 # %% ../../nbs/core/00_records.ipynb #b619f6e0

@@ -34,6 +34,7 @@ class Retriever(Protocol):
 # %% ../../nbs/core/11_retrieve.ipynb #64b1207c
 FUSIONS = ("weighted", "rrf", "bm25", "dense")
 
+# %% ../../nbs/core/11_retrieve.ipynb #6acd0642
 @dataclass(frozen=True, kw_only=True)
 class RetrieveSettings:
     """Where each number comes from: a section of the hybrid paper, its authors' code, or `ours`.
@@ -62,6 +63,7 @@ class RetrieveSettings:
 
     def __post_init__(self): _check(self)
 
+# %% ../../nbs/core/11_retrieve.ipynb #2a53afbd
 def _check(s: RetrieveSettings):
     if s.fusion not in FUSIONS: raise ValueError(f"fusion must be one of {', '.join(FUSIONS)}; got {s.fusion!r}")
     check_weights((s.bm25_weight, s.passage_weight, s.whole_weight), 3)
@@ -90,7 +92,11 @@ class DenseSide:
         self.texts, self.starts = [p for ps in pieces for p in ps], np.cumsum([0] + [len(ps) for ps in pieces])
         self.owner = np.repeat(np.arange(len(pieces)), np.diff(self.starts))
         long = [i for i, ps in enumerate(pieces) if len(ps) > 1]
-        found = vectors(embedder, [titled(documents[i], p) for i, p in zip(self.owner, self.texts)] + [titled(documents[i], documents[i].text) for i in long])
+        found = vectors(
+            embedder,
+            [titled(documents[i], p) for i, p in zip(self.owner, self.texts)]
+            + [titled(documents[i], documents[i].text) for i in long],
+        )
         self.of_passages = self.of_wholes = found[:len(self.texts)]
         self.passage_index = self.whole_index = index(self.of_passages)
         if long:
@@ -110,12 +116,16 @@ class DenseSide:
         "Positions of about the `n` nearest documents, best first: by their whole, and by their passages."
         wholes = [int(i) for i, _ in self.whole_index.search(vector, n)]
         if self.whole_index is self.passage_index: return wholes, wholes
-        return wholes, list(dict.fromkeys(int(self.owner[int(i)]) for i, _ in self.passage_index.search(vector, 2*n)))[:n]
+        return (
+            wholes,
+            list(dict.fromkeys(int(self.owner[int(i)]) for i, _ in self.passage_index.search(vector, 2 * n)))[:n],
+        )
 
     def best_passages(self, vector: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         "For each of the documents at `positions`, the score and the number of its nearest passage."
         counts = self.starts[positions + 1] - self.starts[positions]
-        begin = np.cumsum(counts) - counts                                 # where each document's passages begin in `rows`
+        # where each document's passages begin in `rows`
+        begin = np.cumsum(counts) - counts
         rows = np.arange(counts.sum()) + np.repeat(self.starts[positions] - begin, counts)
         scores = products(self.of_passages[rows], vector)
         best = np.maximum.reduceat(scores, begin)
@@ -126,8 +136,13 @@ class DenseSide:
         "The columns 'dense', 'passage score' and 'passage number' of the documents at `positions`."
         if not len(positions): return {name: np.zeros(0) for name in ("dense", "passage score", "passage number")}
         passage, number = self.best_passages(vector, positions)
-        return {"dense": products(self.of_wholes[positions], vector).astype(float), "passage score": passage.astype(float), "passage number": number}
+        return {
+            "dense": products(self.of_wholes[positions], vector).astype(float),
+            "passage score": passage.astype(float),
+            "passage number": number,
+        }
 
+# %% ../../nbs/core/11_retrieve.ipynb #868479ea
 def products(
     rows: np.ndarray,    # [n, dim]
     vector: np.ndarray,  # [dim]
@@ -142,7 +157,9 @@ def rarest(
     n: int = 12,
 ) -> list[str]:  # words as the index knows them, the rarest first
     "The `n` words of `message` that fewest documents hold, each once, without those that none holds (ours)."
-    return sorted((w for w in dict.fromkeys(bm25.words(message)) if w in bm25.holding), key=bm25.holding.__getitem__)[:n]
+    return sorted((w for w in dict.fromkeys(bm25.words(message)) if w in bm25.holding), key=bm25.holding.__getitem__)[
+        :n
+    ]
 
 # %% ../../nbs/core/11_retrieve.ipynb #9b02491a
 @dataclass(frozen=True)
@@ -167,7 +184,10 @@ def check_documents(
     for d in (documents := list(documents)):
         if not isinstance(d, Document): raise TypeError(f"a corpus is made of Document records, got {type(d).__name__}")
     twice = [i for i, n in Counter(d.id for d in documents).items() if n > 1]
-    if twice: raise ValueError(f"the document id {twice[0]!r} is used more than once ({len(twice)} such ids); give each document its own")
+    if twice:
+        raise ValueError(
+            f"the document id {twice[0]!r} is used more than once ({len(twice)} such ids); give each document its own"
+        )
     return documents
 
 # %% ../../nbs/core/11_retrieve.ipynb #c488612a
@@ -181,7 +201,10 @@ def fuse(
     if s.fusion == "rrf": return rrf([found.words[:s.each], found.wholes[:s.each]], s.rrf_k)
     if s.fusion == "bm25": return [(i, float(x)) for i, x in zip(found.words, column["bm25"][found.row(found.words)])]
     if s.fusion == "weighted":
-        order, score = weighted_columns([column["bm25"], column["passage score"], column["dense"]], [s.bm25_weight, s.passage_weight, s.whole_weight])
+        order, score = weighted_columns(
+            [column["bm25"], column["passage score"], column["dense"]],
+            [s.bm25_weight, s.passage_weight, s.whole_weight],
+        )
         return list(zip(found.pool[order].tolist(), score.tolist()))
     share = s.passage_weight/(s.passage_weight + s.whole_weight) if s.passage_weight + s.whole_weight else .5
     near = found.row(sorted({*found.wholes, *found.passages}))
@@ -189,14 +212,23 @@ def fuse(
     order = np.argsort(-score, kind="stable")
     return list(zip(found.pool[near[order]].tolist(), score[order].tolist()))
 
+# %% ../../nbs/core/11_retrieve.ipynb #95b8a73b
 def parts_of(
     found: Found,
     fused: Sequence[tuple[int, float]],  # of `fuse`
 ) -> list[dict[str, float]]:             # for each, in order
     "What each score is made of, for the eye: every side's score and rank, and the fused score."
-    ranks = {name: {i: r for r, i in enumerate(order, 1)} for name, order in (("bm25 rank", found.words), ("dense rank", found.wholes))}
+    ranks = {
+        name: {i: r for r, i in enumerate(order, 1)}
+        for name, order in (("bm25 rank", found.words), ("dense rank", found.wholes))
+    }
     columns = {name: column[found.row([i for i, _ in fused])].tolist() for name, column in found.scores.items()}
-    return [{name: c[n] for name, c in columns.items()} | {name: of[i] for name, of in ranks.items() if i in of} | {"fused": s} for n, (i, s) in enumerate(fused)]
+    return [
+        {name: c[n] for name, c in columns.items()}
+        | {name: of[i] for name, of in ranks.items() if i in of}
+        | {"fused": s}
+        for n, (i, s) in enumerate(fused)
+    ]
 
 # %% ../../nbs/core/11_retrieve.ipynb #fe39b098
 def coverage(
@@ -345,27 +377,48 @@ def index_documents(
     embedder: Embedder | None = None,  # None: MiniLM
     settings: RetrieveSettings | None = None,  # None: the default, `PAPER` for the hybrid paper's
 ) -> FusedRetriever:
-    "Make `documents` searchable: `.search(query, k)` gives hits whose `.item` is the document. Raises `ValueError` for an id used twice."
+    """Make `documents` searchable: `.search(query, k)` gives hits whose `.item` is the document. Raises `ValueError`
+    for an id used twice."""
     return FusedRetriever(documents, embedder, settings or RetrieveSettings())
 
 # %% ../../nbs/core/11_retrieve.ipynb #95b69f92
 def check_retriever(
     make: Callable[[list[Document]], Retriever],
 ):
-    "The contract of a `Retriever`: given documents only, each once, best first, at most `k`; nothing from nothing; refusals. Raises `AssertionError`."
-    documents = [Document(id=f"d{i}", text=t) for i, t in enumerate(("Aspirin thins the blood.", "Warfarin is a blood thinner.", "A cold passes within a week.", "Aspirin thins the blood."))]
+    """The contract of a `Retriever`: given documents only, each once, best first, at most `k`; nothing from nothing;
+    refusals. Raises `AssertionError`."""
+    documents = [
+        Document(id=f"d{i}", text=t)
+        for i, t in enumerate(
+            (
+                "Aspirin thins the blood.",
+                "Warfarin is a blood thinner.",
+                "A cold passes within a week.",
+                "Aspirin thins the blood.",
+            )
+        )
+    ]
     retriever = make(documents)
     for query in ("Does aspirin thin blood?", "zebra", "the of and", "?", "aspirin "*20_000):
         hits = retriever.search(query, 3)
         ids = [h.item.id for h in hits]
-        assert len(ids) <= 3 and len(set(ids)) == len(ids) and all(h.item in documents for h in hits), f"at most k, each once, from the corpus; got {ids}"
+        assert (
+            len(ids) <= 3 and len(set(ids)) == len(ids) and all(h.item in documents for h in hits)
+        ), f"at most k, each once, from the corpus; got {ids}"
         assert all(a.score >= b.score for a, b in zip(hits, hits[1:])), "best first"
         assert [h.item.id for h in retriever.search(query, 3)] == ids, "the same question finds the same"
-    assert retriever.search("Does aspirin thin blood?", 1)[0].item.text == "Aspirin thins the blood.", "the obvious document comes first"
+    assert (
+        retriever.search("Does aspirin thin blood?", 1)[0].item.text == "Aspirin thins the blood."
+    ), "the obvious document comes first"
     assert len(retriever.search("aspirin", 100)) <= len(documents), "a k above the corpus is no error"
     assert make([]).search("aspirin", 3) == [], "an empty corpus finds nothing"
     assert [h.item.id for h in make(documents[:1]).search("aspirin", 3)] == ["d0"], "one document can be found"
-    for wrong in (lambda: retriever.search("", 3), lambda: retriever.search(" \n", 3), lambda: retriever.search("a\0b", 3), lambda: retriever.search("aspirin", 0)):
+    for wrong in (
+        lambda: retriever.search("", 3),
+        lambda: retriever.search(" \n", 3),
+        lambda: retriever.search("a\0b", 3),
+        lambda: retriever.search("aspirin", 0),
+    ):
         try: wrong()
         except ValueError: continue
         raise AssertionError("an empty or broken query and k < 1 must raise ValueError")

@@ -39,7 +39,8 @@ def owner_digest(
 def bucket(
     digest: bytes,
 ) -> int:  # 0..65535
-    "The first 16 bits of `digest`, which is all that an index may know of an owner: enough to find, too little to recognise (ours)."
+    """The first 16 bits of `digest`, which is all that an index may know of an owner: enough to find, too little to
+    recognise (ours)."""
     return int.from_bytes(digest[:2], "big")
 
 # %% ../../nbs/core/07a_schema.ipynb #5b874ed9
@@ -228,22 +229,43 @@ def _bring(conn: Connection, found: int):  # the schema that is there; 0: none
 def _touch(path: Path, place: str):
     try:
         if path.exists():
-            if path.is_dir() or 0 < path.stat().st_size < 512:  # SQLite would take so short a file for an empty one, and write over it
-                raise StoreError(f"store {place}: the {'folder' if path.is_dir() else 'file'} isn't a memkit store; give another path. It was not touched")
+            if (
+                path.is_dir() or 0 < path.stat().st_size < 512
+            ):  # SQLite would take so short a file for an empty one, and write over it
+                raise StoreError(
+                    f"store {place}: the {'folder' if path.is_dir() else 'file'} isn't a memkit store; give another "
+                    "path. It was not touched"
+                )
         else: os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError: pass                                # somebody was quicker
-    except OSError as e: raise StoreError(f"store {place}: can't make the file ({e.strerror}); check that its folder exists and that you may write there") from None
+    except OSError as e:
+        raise StoreError(
+            f"store {place}: can't make the file ({e.strerror}); check that its folder exists and that you may write "
+            "there"
+        ) from None
 
+# %% ../../nbs/core/07a_schema.ipynb #9d007847
 def _check(conn: Connection, place: str) -> int:  # the schema found; 0: empty, the tables have yet to be made
     there = set(inspect(conn).get_table_names())
     if not there: return 0
-    found = conn.execute(select(meta.c.value).where(meta.c.key == "schema")).scalar() if {"meta", "owners", "memories"} <= there else None
-    if found is None: raise StoreError(f"store {place}: this is another program's database; give another path. It was not touched")
+    found = (
+        conn.execute(select(meta.c.value).where(meta.c.key == "schema")).scalar()
+        if {"meta", "owners", "memories"} <= there
+        else None
+    )
+    if found is None:
+        raise StoreError(f"store {place}: this is another program's database; give another path. It was not touched")
     if not found.isdigit() or int(found) > SCHEMA:
-        raise StoreError(f"store {place}: its schema is {found}, this memkit knows up to {SCHEMA}; update memkit. The store was not touched")
+        raise StoreError(
+            f"store {place}: its schema is {found}, this memkit knows up to {SCHEMA}; update memkit. The store was "
+            "not touched"
+        )
     return int(found)
 
-def _use_wal(engine: Engine):  # for this lock SQLite doesn't wait by itself: of several that open a new store at once, all but one would fail
+# %% ../../nbs/core/07a_schema.ipynb #b14abb74
+def _use_wal(
+    engine: Engine,
+):  # for this lock SQLite doesn't wait by itself: of several that open a new store at once, all but one would fail
     with closing(raw := engine.raw_connection()):
         until = time.monotonic() + raw.execute("PRAGMA busy_timeout").fetchone()[0]/1000
         while True:
@@ -367,7 +389,10 @@ def writing(db: Database, user: str):
 @contextmanager
 def _queue(db: Database):
     if not db._lock.acquire(timeout=db.timeout):
-        raise StoreError(f"store {db.place}: another thread held it longer than the timeout of {db.timeout:g} s (locked); try again, or give a longer `timeout`")
+        raise StoreError(
+            f"store {db.place}: another thread held it longer than the timeout of {db.timeout:g} s (locked); try "
+            "again, or give a longer `timeout`"
+        )
     try: yield
     finally: db._lock.release()
 
@@ -381,6 +406,7 @@ def _part(t: Open):
         raise
     part.commit()
 
+# %% ../../nbs/core/07a_schema.ipynb #be16d8f2
 @contextmanager
 def _breaking(db: Database, t: Open):
     try:
@@ -416,6 +442,7 @@ def find_owner(
     row = conn.execute(_FIND, _who(db, user)).first()
     return tuple(row) if row else None
 
+# %% ../../nbs/core/07a_schema.ipynb #34596b77
 def raise_version(
     db: Database,
     conn: Connection,     # one that writes
@@ -426,7 +453,9 @@ def raise_version(
     who = _who(db, user)
     id = conn.execute(_RAISE, who).scalar()
     if id is not None or not create: return id
-    return conn.execute(owners.insert(), {"bucket": who["its_bucket"], "digest": who["its_digest"], "version": 1}).inserted_primary_key[0]
+    return conn.execute(
+        owners.insert(), {"bucket": who["its_bucket"], "digest": who["its_digest"], "version": 1}
+    ).inserted_primary_key[0]
 
 # %% ../../nbs/core/07a_schema.ipynb #ae18e07a
 def glance(

@@ -22,16 +22,22 @@ from .template import PLAIN_STOP, chat_prompt, defuse, led_ids, text_ids
 # %% ../../nbs/core/18_sequences.ipynb #6ee6ccad
 IGNORED = -100   # the label of a token that is only read (PyTorch's own number for it)
 
+# %% ../../nbs/core/18_sequences.ipynb #2ba60e5e
 @dataclass(frozen=True, eq=False)
 class Example:
-    "A row of tokens, and which of them are to be foretold from those before. Raises `ValueError` for labels that don't fit the tokens."
+    """A row of tokens, and which of them are to be foretold from those before. Raises `ValueError` for labels that
+    don't fit the tokens."""
     ids: np.ndarray      # [n] int32, n >= 2
     labels: np.ndarray   # [n] int32: the token where it is a target, -100 where it is only read
 
     def __post_init__(self):
         ids, labels = (np.asarray(x, dtype=np.int32) for x in (self.ids, self.labels))
-        if ids.ndim != 1 or ids.shape != labels.shape or len(ids) < 2: raise ValueError(f"ids and labels must be rows of one length, 2 or more; got {ids.shape} and {labels.shape}")
-        if not ((labels == ids) | (labels == IGNORED)).all(): raise ValueError(f"a label must be the token itself or {IGNORED}")
+        if ids.ndim != 1 or ids.shape != labels.shape or len(ids) < 2:
+            raise ValueError(
+                f"ids and labels must be rows of one length, 2 or more; got {ids.shape} and {labels.shape}"
+            )
+        if not ((labels == ids) | (labels == IGNORED)).all():
+            raise ValueError(f"a label must be the token itself or {IGNORED}")
         if labels[0] != IGNORED: labels = np.concatenate([[np.int32(IGNORED)], labels[1:]])
         object.__setattr__(self, "ids", ids); object.__setattr__(self, "labels", labels)
 
@@ -46,7 +52,8 @@ class Example:
 def answer_end(
     tokenizer: Any,
 ) -> str:  # such as '<|im_end|>'
-    "The text that ends an answer: what the template writes after one, up to its first special token; the tokenizer's own end where it writes none (ours)."
+    """The text that ends an answer: what the template writes after one, up to its first special token; the tokenizer's
+    own end where it writes none (ours)."""
     if tokenizer.chat_template is None: return PLAIN_STOP
     said = "the answer"
     talk = [{"role": "user", "content": "the question"}, {"role": "assistant", "content": said}]
@@ -55,15 +62,25 @@ def answer_end(
     return after[:marks[0][0] + len(marks[0][2])] if marks else tokenizer.eos_token or ""
 
 def _markers(tokenizer: Any) -> list[str]:
-    return [t for t in tokenizer.all_special_tokens if len(t) > 1] + [t.content for t in tokenizer.added_tokens_decoder.values() if t.special]
+    return [t for t in tokenizer.all_special_tokens if len(t) > 1] + [
+        t.content for t in tokenizer.added_tokens_decoder.values() if t.special
+    ]
 
 # %% ../../nbs/core/18_sequences.ipynb #3c79654c
 def pieces(
-    tokenizer: Any,
-    messages: Sequence[Message],
-) -> list[tuple[str, bool]] | None:  # (text, is it a target?), in order; None where a later prompt doesn't begin with what was said before
-    "A conversation in pieces to read and pieces to learn (ours). Raises `ValueError` where the template refuses the conversation."
-    end, lead, markers, said, out = answer_end(tokenizer), "" if tokenizer.chat_template else " ", _markers(tokenizer), "", []
+    tokenizer: Any, messages: Sequence[Message]
+) -> (
+    list[tuple[str, bool]] | None
+):  # (text, is it a target?), in order; None where a later prompt doesn't begin with what was said before
+    """A conversation in pieces to read and pieces to learn (ours). Raises `ValueError` where the template refuses the
+    conversation."""
+    end, lead, markers, said, out = (
+        answer_end(tokenizer),
+        "" if tokenizer.chat_template else " ",
+        _markers(tokenizer),
+        "",
+        [],
+    )
     for i, m in enumerate(messages):
         if m.role != "assistant" or not any(x.role == "user" for x in messages[:i]): continue
         prompt = chat_prompt(tokenizer, messages[:i])
@@ -84,7 +101,8 @@ def _joined(tokenizer: Any, parts: Sequence[tuple[str, bool]]) -> tuple[list[int
     for piece, target in parts:
         new = _new_ids(tokenizer, text, ids, piece)
         text, ids, labels = text + piece, ids + new, labels + (new if target else [IGNORED]*len(new))
-    while labels and labels[-1] == IGNORED: ids, labels = ids[:-1], labels[:-1]   # nothing is foretold from what comes after the last target
+    # nothing is foretold from what comes after the last target
+    while labels and labels[-1] == IGNORED: ids, labels = ids[:-1], labels[:-1]
     return ids, labels
 
 # %% ../../nbs/core/18_sequences.ipynb #7361e668
@@ -97,6 +115,7 @@ def _rounds(messages: Sequence[Message]) -> tuple[list[Message], list[list[Messa
         rounds[-1].append(m)
     return opening, rounds
 
+# %% ../../nbs/core/18_sequences.ipynb #55fe5d44
 def _rows(tokenizer: Any, messages: Sequence[Message], max_tokens: int) -> Iterator[tuple[list[int], list[int]]]:
     opening, rounds = _rounds(messages)
     read = lambda part: pieces(tokenizer, [*opening, *(m for r in part for m in r)])
@@ -112,13 +131,16 @@ def _rows(tokenizer: Any, messages: Sequence[Message], max_tokens: int) -> Itera
         held, row = [*held, r], longer
     yield row
 
+# %% ../../nbs/core/18_sequences.ipynb #708a0789
 def _one_each(tokenizer: Any, opening: list, rounds: list, max_tokens: int) -> Iterator[tuple[list[int], list[int]]]:
     "A row for each answer, with the rounds before it that fit."
     for n, r in enumerate(rounds):
         for a in (i for i, m in enumerate(r) if m.role == "assistant"):
             for start in range(n + 1):
                 talk = [*opening, *(m for x in rounds[start:n] for m in x), *r[:a + 1]]
-                prompt, answer = chat_prompt(tokenizer, talk[:-1]), ("" if tokenizer.chat_template else " ") + defuse(r[a].text, _markers(tokenizer)).strip() + answer_end(tokenizer)
+                prompt, answer = chat_prompt(tokenizer, talk[:-1]), ("" if tokenizer.chat_template else " ") + defuse(
+                    r[a].text, _markers(tokenizer)
+                ).strip() + answer_end(tokenizer)
                 row = _joined(tokenizer, [(prompt, False), (answer, bool(r[a].text.strip()))])
                 if len(row[0]) <= max_tokens: break
             yield row
@@ -133,11 +155,15 @@ def chat_examples(
     conversations: Sequence[Sequence[Message]],
     max_tokens: int = 1024,  # of a row, 2 or more; MaLP §4.1 reads 1,024
 ) -> list[Example]:
-    "Conversations as rows in which every answer is a target (MaLP §2.4.2; loss on the answers alone: ours). Raises `ValueError` where no conversation holds an answer to learn."
+    """Conversations as rows in which every answer is a target (MaLP §2.4.2; loss on the answers alone: ours). Raises
+    `ValueError` where no conversation holds an answer to learn."""
     if max_tokens < 2: raise ValueError(f"max_tokens must be 2 or more, got {max_tokens}")
     found = [_example(*row, max_tokens) for c in conversations for row in _rows(tokenizer, c, max_tokens)]
     out = [e for e in found if e is not None]
-    if not out: raise ValueError(f"nothing to learn: none of the {len(conversations)} conversations holds an answer to a user's message")
+    if not out:
+        raise ValueError(
+            f"nothing to learn: none of the {len(conversations)} conversations holds an answer to a user's message"
+        )
     return out
 
 # %% ../../nbs/core/18_sequences.ipynb #fbca80eb
@@ -154,9 +180,11 @@ def text_examples(
     window: int = 256,         # tokens of a row, 2 or more
     limit: int | None = None,  # rows, at most; None: all there are
 ) -> list[Example]:
-    "Texts as rows in which every token is a target, led by the token that the model expects (MaLP §2.2). Raises `ValueError` where there is nothing to learn."
+    """Texts as rows in which every token is a target, led by the token that the model expects (MaLP §2.2). Raises
+    `ValueError` where there is nothing to learn."""
     if window < 2: raise ValueError(f"window must be 2 or more, got {window}")
-    if isinstance(texts, str): raise TypeError("text_examples wants a list of texts; for a single one write text_examples(tokenizer, [text])")
+    if isinstance(texts, str):
+        raise TypeError("text_examples wants a list of texts; for a single one write text_examples(tokenizer, [text])")
     rows = (row for ids in _encoded(tokenizer, texts) for row in windows(ids, window) if len(row) > 1)
     out = [Example(row, row) for row in islice(rows, limit)]
     if not out: raise ValueError("nothing to learn: there is no text with two tokens or more")
@@ -169,8 +197,14 @@ def _encoded(tokenizer: Any, texts: Any) -> Iterator[list[int]]:
         return (led_ids(tokenizer, t) for t in texts if t.strip())
     if not hasattr(texts, "_fingerprint"):   # a stream
         return (row["ids"] for row in texts.map(encode, batched=True, remove_columns=["text"]))
-    name = blake2b(f"{texts._fingerprint} {tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else repr(tokenizer)}".encode(), digest_size=8).hexdigest()
-    return (row["ids"] for row in texts.map(encode, batched=True, remove_columns=texts.column_names, new_fingerprint=f"memkit{name}"))
+    name = blake2b(
+        f"{texts._fingerprint} {tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else repr(tokenizer)}".encode(),
+        digest_size=8,
+    ).hexdigest()
+    return (
+        row["ids"]
+        for row in texts.map(encode, batched=True, remove_columns=texts.column_names, new_fingerprint=f"memkit{name}")
+    )
 
 # %% ../../nbs/core/18_sequences.ipynb #470e5bdf
 def padded_tokens(
@@ -192,7 +226,8 @@ def batches_of(
     if batch < 1 or stretch < 1: raise ValueError(f"batch and stretch must be 1 or more, got {batch} and {stretch}")
     rng, part = random.Random(f"{seed} {epoch}"), stretch*batch
     order = rng.sample(range(len(lengths)), len(lengths))
-    if stretch > 1: order = [i for s in range(0, len(order), part) for i in sorted(order[s:s + part], key=lambda i: lengths[i])]
+    if stretch > 1:
+        order = [i for s in range(0, len(order), part) for i in sorted(order[s : s + part], key=lambda i: lengths[i])]
     steps = [order[i:i + batch] for i in range(0, len(order), batch)]
     return rng.sample(steps, len(steps)) if stretch > 1 else steps
 
@@ -210,6 +245,7 @@ def packs(
         else: out[j].append(i); left[j] -= lengths[i]
     return out
 
+# %% ../../nbs/core/18_sequences.ipynb #f4f1e8f0
 def rectangles(
     lengths: Sequence[int],
     room: int,             # padded tokens read at once; a longer row is read by itself
@@ -221,11 +257,13 @@ def rectangles(
         else: out.append([i])
     return out
 
+# %% ../../nbs/core/18_sequences.ipynb #ff3657c4
 def shares(
     lengths: Sequence[int],
     parts: int,            # processes
 ) -> list[list[int]]:      # positions for each process; some may be empty
-    "A step's rows divided among processes, about equally many tokens each: the longest first, each to who has least (ours)."
+    """A step's rows divided among processes, about equally many tokens each: the longest first, each to who has least
+    (ours)."""
     out, load = [[] for _ in range(parts)], [0]*parts
     for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
         j = load.index(min(load))

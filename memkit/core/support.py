@@ -54,7 +54,10 @@ def numbers(
     return digits | {_NUMBERS[w] for w in re.findall(r"[a-z]+", text.lower()) if w in _NUMBERS and w != "one"}
 
 # %% ../../nbs/core/14_support.ipynb #b354b900
-_DENIAL = re.compile(r"\b(?:not|no|never|none|nor|neither|cannot|without|avoid\w*|unsafe|stop|hardly|rarely|unlikely|harmful)\b|n't\b", re.I)
+_DENIAL = re.compile(
+    r"\b(?:not|no|never|none|nor|neither|cannot|without|avoid\w*|unsafe|stop|hardly|rarely|unlikely|harmful)\b|n't\b",
+    re.I,
+)
 
 def denies(
     text: str,
@@ -67,7 +70,8 @@ def shared_part(
     sentence: str,
     source: str,  # one sentence
 ) -> str:
-    "The part of `source` that `sentence` takes its words from: whole clauses at the front, up to the last content word they share (ours)."
+    """The part of `source` that `sentence` takes its words from: whole clauses at the front, up to the last content
+    word they share (ours)."""
     mine, clauses = set(content_stems(sentence)), re.split(r"(?<=[,;:]) ", source)
     shares = [i for i, c in enumerate(clauses) if mine & set(content_stems(c))]
     if not shares: return ""
@@ -85,7 +89,8 @@ def says_little(
     return len(set(words)) < 3 or len(set(words)) < .6*len(words)
 
 # %% ../../nbs/core/14_support.ipynb #74732ac7
-IN_ORDER = .9  # share of a sentence's content words that one source sentence must hold in order; tuned in evaluate.faithfulness
+# share of a sentence's content words that one source sentence must hold in order; tuned in evaluate.faithfulness
+IN_ORDER = .9
 
 def unsupported(
     sentence: str,
@@ -95,11 +100,15 @@ def unsupported(
     "Why `source` doesn't support `sentence` (ours), judged by words alone."
     if says_little(sentence): return "it says next to nothing"
     if sentence.strip() == source.strip(): return ""
-    if extra := numbers(sentence) - numbers(source): return f"the number {', '.join(sorted(extra))} is not in the source"
-    if (share := in_order(sentence, source)) < least: return f"only {share:.0%} of its words stand in a source in this order"
-    if denies(sentence) != denies(shared_part(sentence, source)): return "it denies what the source does not" if denies(sentence) else "it drops the source's warning"
+    if extra := numbers(sentence) - numbers(source):
+        return f"the number {', '.join(sorted(extra))} is not in the source"
+    if (share := in_order(sentence, source)) < least:
+        return f"only {share:.0%} of its words stand in a source in this order"
+    if denies(sentence) != denies(shared_part(sentence, source)):
+        return "it denies what the source does not" if denies(sentence) else "it drops the source's warning"
     return ""
 
+# %% ../../nbs/core/14_support.ipynb #6213768c
 def best_support(
     sentence: str,
     sources: Sequence[str],   # single sentences, at least one

@@ -19,12 +19,19 @@ def plain_prompt(
     messages: Sequence[Message],
 ) -> str:
     "The form for models without a template (Phi-2's): lines of Instruct and Output, ending where the answer begins."
-    return "\n".join([*(f"{'Output' if m.role == 'assistant' else 'Instruct'}: {m.text}" for m in merge_messages(messages)), "Output:"])
+    return "\n".join(
+        [
+            *(f"{'Output' if m.role == 'assistant' else 'Instruct'}: {m.text}" for m in merge_messages(messages)),
+            "Output:",
+        ]
+    )
 
+# %% ../../nbs/core/03b_template.ipynb #16bf3664
 def merge_messages(
     messages: Sequence[Message],
 ) -> list[Message]:  # user and assistant in turns, no system message
-    "The same conversation for a template that knows no system role: system text before the first user message, neighbours of one role joined."
+    """The same conversation for a template that knows no system role: system text before the first user message,
+    neighbours of one role joined."""
     system = [m.text for m in messages if m.role == "system"]
     rest = [m for m in messages if m.role != "system"]
     first = next(i for i, m in enumerate(rest) if m.role == "user")
@@ -42,10 +49,15 @@ def chat_prompt(
 ) -> str:  # the whole prompt, up to where the answer begins
     "What a model reads for `messages`; raises `ValueError` if its template refuses the conversation."
     from jinja2 import TemplateError
-    markers = [t for t in tokenizer.all_special_tokens if len(t) > 1] + [t.content for t in tokenizer.added_tokens_decoder.values() if t.special]
+    markers = [t for t in tokenizer.all_special_tokens if len(t) > 1] + [
+        t.content for t in tokenizer.added_tokens_decoder.values() if t.special
+    ]
     messages = [Message(role=m.role, text=defuse(m.text, markers)) for m in messages]
-    if tokenizer.chat_template is None: return "".join(tokenizer.convert_ids_to_tokens(lead_bos(tokenizer))) + plain_prompt(messages)
-    apply = lambda ms: tokenizer.apply_chat_template([{"role": m.role, "content": m.text} for m in ms], tokenize=False, add_generation_prompt=True)
+    if tokenizer.chat_template is None:
+        return "".join(tokenizer.convert_ids_to_tokens(lead_bos(tokenizer))) + plain_prompt(messages)
+    apply = lambda ms: tokenizer.apply_chat_template(
+        [{"role": m.role, "content": m.text} for m in ms], tokenize=False, add_generation_prompt=True
+    )
     try:
         prompt = apply(messages)
         if all(m.text.strip() in prompt for m in messages if m.role == "system"): return prompt
@@ -53,6 +65,7 @@ def chat_prompt(
     try: return apply(merge_messages(messages))
     except TemplateError as e: raise ValueError(f"the model's chat template refuses this conversation: {e}") from None
 
+# %% ../../nbs/core/03b_template.ipynb #c7b260c8
 def defuse(text: str, markers: Sequence[str]) -> str:
     "`text` in which no marker is left whole: a space follows its first character."
     for m in markers: text = text.replace(m, f"{m[0]} {m[1:]}")

@@ -13,19 +13,45 @@ _SAME = set("""was were went had did got made took saw bought found lost won gav
     drank ate drove chose wore woke sang swam flew threw forgot forgave froze hid hung held laid led lent meant paid rode rose sold shook shot sank spoke stole stuck struck swore tore understood withdrew became dreamt learnt bit blew drew dealt
     fed fought hurt put read cut hit let set cost shut split spread bet burst cast bled bred dug fled knelt sped spat stung swelled undertook overcame could can can't couldn't cannot will won't would wouldn't should shouldn't may might must
     mustn't ought shall used wanna gonna gotta didn't wasn't weren't hadn't mightn't needn't had've would've could've should've""".split())
+
 _NO_VERB = set("""and or but nor if as at in on of to for with from by than that this the a an my your his her our their its who which what when where why how while because so then there here too either neither both all each every any some
     not no never none nothing nobody without nope nah one two three four five six seven eight nine ten eleven twelve twenty thirty fifty hundred half twice dozen again ago yes please thanks really very i you he she it we they me him us them
     myself yourself yours mine about after before into over under up down out off since until via per alone together""".split())
+
 _PRESENT_ED = set("need feed bleed breed exceed proceed succeed speed heed shed wed embed".split())
-_FIXED = {"am": "is", "are": "is", "have": "has", "do": "does", "go": "goes", "don't": "doesn't", "dont": "doesn't", "haven't": "hasn't", "havent": "hasn't", "aren't": "isn't", "ain't": "isn't", "were": "was", "weren't": "wasn't"}
+
+# %% ../../nbs/core/15a_third_person.ipynb #54ca75b1
+_FIXED = {
+    "am": "is",
+    "are": "is",
+    "have": "has",
+    "do": "does",
+    "go": "goes",
+    "don't": "doesn't",
+    "dont": "doesn't",
+    "haven't": "hasn't",
+    "havent": "hasn't",
+    "aren't": "isn't",
+    "ain't": "isn't",
+    "were": "was",
+    "weren't": "wasn't",
+}
 _ADVERBS = r"(?:(?:also|just|always|usually|never|still|really|only|often|sometimes|hardly|already|rarely|now|then|even|mostly|currently|both|all|too|once|ever|not|\w+ly)\s+)*"
 
+# %% ../../nbs/core/15a_third_person.ipynb #ff750d02
 def _fitted(
     verb: str,  # as it stands after "I" or "you"
 ) -> str:       # as it stands after "the user"
     low = verb.lower()
     if low in _FIXED: return _FIXED[low]
-    if low in _SAME or low in _NO_VERB or not low.replace("-", "").isalpha() or low.endswith("ed") and low not in _PRESENT_ED: return verb
+    if (
+        low in _SAME
+        or low in _NO_VERB
+        or not low.replace("-", "").isalpha()
+        or low.endswith("ed")
+        and low not in _PRESENT_ED
+    ):
+        return verb
     if low.endswith(("s", "x", "z", "ch", "sh", "o")): return verb + "es"
     return verb[:-1] + "ies" if low.endswith("y") and low[-2:-1] not in tuple("aeiou") else verb + "s"
 
@@ -51,26 +77,63 @@ def _subject(
     t = re.sub(rf"(?:{pronoun})['’]d\b", f"{owner} would", t)
     bare = r"[Yy]ou\b" if "ou" in pronoun else _I
     t = re.sub(_INVERTED + bare, lambda m: f"{_fitted(m[1])} {owner}", t, flags=re.I)
-    t = re.sub(rf"((?:^|[,;] )(?:(?:my|our|the|his|her|your) )?(?:\w+ )?\w+ and )(?:{pronoun})\b(?! \w+,)", rf"\1{owner}", t, flags=re.I) if not re.search(_I + r".* and ", t) else t
-    return re.sub(rf"(?:{pronoun})(\s+)({_ADVERBS})([\w'’-]*[\w'’])", lambda m: f"{owner}{m[1]}{m[2]}{_fitted(m[3].replace('’', chr(39)))}", t)
+    t = (
+        re.sub(
+            rf"((?:^|[,;] )(?:(?:my|our|the|his|her|your) )?(?:\w+ )?\w+ and )(?:{pronoun})\b(?! \w+,)",
+            rf"\1{owner}",
+            t,
+            flags=re.I,
+        )
+        if not re.search(_I + r".* and ", t)
+        else t
+    )
+    return re.sub(
+        rf"(?:{pronoun})(\s+)({_ADVERBS})([\w'’-]*[\w'’])",
+        lambda m: f"{owner}{m[1]}{m[2]}{_fitted(m[3].replace('’', chr(39)))}",
+        t,
+    )
 
 # %% ../../nbs/core/15a_third_person.ipynb #813b4225
 def _first_person(text: str, owner: str) -> str:
     t = re.sub(_I, owner, _subject(text, _I, owner))
-    for pattern, new in ((r"\b[Mm]yself\b", "themselves"), (r"\b[Mm]y\b", f"{owner}'s"), (r"\b(of|than|is|was|are|were) mine\b", rf"\1 {owner}'s"), (r"\b[Mm]e\b(?!-)", owner)): t = re.sub(pattern, new, t)
+    for pattern, new in (
+        (r"\b[Mm]yself\b", "themselves"),
+        (r"\b[Mm]y\b", f"{owner}'s"),
+        (r"\b(of|than|is|was|are|were) mine\b", rf"\1 {owner}'s"),
+        (r"\b[Mm]e\b(?!-)", owner),
+    ):
+        t = re.sub(pattern, new, t)
     return t
 
+# %% ../../nbs/core/15a_third_person.ipynb #e5effe2f
 def _plural(text: str, owner: str) -> str:
     "The user's 'we'. An assistant's is left alone: it may hold the user, a clinic, or nobody."
-    for pattern, new in ((r"\b[Ww]e['’]re\b", f"{owner} and others are"), (r"\b[Ww]e['’]ve\b", f"{owner} and others have"), (r"\b[Ww]e['’]ll\b", f"{owner} and others will"), (r"\b[Ww]e['’]d\b", f"{owner} and others would"),
-                         (r"\b(?:[Ww]e|us|Us)\b", f"{owner} and others"), (r"\b[Oo]urselves\b", "themselves"), (r"\b[Oo]urs\b", "theirs"), (r"\b[Oo]ur\b", f"{owner}'s")):
+    for pattern, new in (
+        (r"\b[Ww]e['’]re\b", f"{owner} and others are"),
+        (r"\b[Ww]e['’]ve\b", f"{owner} and others have"),
+        (r"\b[Ww]e['’]ll\b", f"{owner} and others will"),
+        (r"\b[Ww]e['’]d\b", f"{owner} and others would"),
+        (r"\b(?:[Ww]e|us|Us)\b", f"{owner} and others"),
+        (r"\b[Oo]urselves\b", "themselves"),
+        (r"\b[Oo]urs\b", "theirs"),
+        (r"\b[Oo]ur\b", f"{owner}'s"),
+    ):
         text = re.sub(pattern, new, text)
     return text
 
+# %% ../../nbs/core/15a_third_person.ipynb #cacc9840
 def _second_person(text: str, owner: str) -> str:
     t = _subject(text, _YOU_SUBJECT, owner)
-    for pattern, new in ((r"\b[Yy]ourself\b", "themselves"), (r"\b[Yy]ours\b", f"{owner}'s"), (r"\b[Yy]our\b", f"{owner}'s"), (r"\b[Yy]ou['’]re\b", f"{owner} is"), (r"\b[Yy]ou['’]ve\b", f"{owner} has"),
-                         (r"\b[Yy]ou['’]ll\b", f"{owner} will"), (r"\b[Yy]ou['’]d\b", f"{owner} would"), (r"(?<!all of )(?<!both of )(?<!each of )\b[Yy]ou\b(?! all\b| both\b| guys\b)", owner)):
+    for pattern, new in (
+        (r"\b[Yy]ourself\b", "themselves"),
+        (r"\b[Yy]ours\b", f"{owner}'s"),
+        (r"\b[Yy]our\b", f"{owner}'s"),
+        (r"\b[Yy]ou['’]re\b", f"{owner} is"),
+        (r"\b[Yy]ou['’]ve\b", f"{owner} has"),
+        (r"\b[Yy]ou['’]ll\b", f"{owner} will"),
+        (r"\b[Yy]ou['’]d\b", f"{owner} would"),
+        (r"(?<!all of )(?<!both of )(?<!each of )\b[Yy]ou\b(?! all\b| both\b| guys\b)", owner),
+    ):
         t = re.sub(pattern, new, t)
     return t
 

@@ -45,8 +45,10 @@ class TrainSettings:
     warmup: float = .1              # share of the steps in which the rate rises, 0..1 (MaLP §4.1)
     epochs: int = 4                 # passes over the examples (ours)
     batch: int = 4                  # examples of a step, over all processes (ours)
-    room: int = 512                 # tokens read at once; what a step has more is read one after the other, and the slopes added (ours)
-    look_every: int | None = None   # steps between two looks at the validation examples, each with a checkpoint; None: one look a pass
+    # tokens read at once; what a step has more is read one after the other, and the slopes added (ours)
+    room: int = 512
+    # steps between two looks at the validation examples, each with a checkpoint; None: one look a pass
+    look_every: int | None = None
     patience: int | None = None     # looks without a better one before training ends; None: it goes on to the end
     clip: float = 1.                # the slope's length, at most (ours)
     seed: int = 0
@@ -55,10 +57,13 @@ class TrainSettings:
         for name in ("epochs", "batch", "room"):
             if getattr(self, name) < 1: raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}")
         for name in ("look_every", "patience"):
-            if (value := getattr(self, name)) is not None and value < 1: raise ValueError(f"{name} must be 1 or more, or None; got {value}")
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} must be 1 or more, or None; got {value}")
         for name in ("learning_rate", "clip"):
-            if not 0 < getattr(self, name) < math.inf: raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
-        if not 0 <= self.weight_decay < math.inf: raise ValueError(f"weight_decay must be 0 or more, got {self.weight_decay}")
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"weight_decay must be 0 or more, got {self.weight_decay}")
         if not 0 <= self.warmup <= 1: raise ValueError(f"warmup must lie in 0..1, got {self.warmup}")
 
 # %% ../../nbs/core/18a_training.ipynb #335afa13
@@ -68,9 +73,19 @@ def learning(
     "The weights that are trained. Raises `ValueError` where there is none, or one that is too coarse to be trained."
     import torch
     found = {n: p for n, p in objective.named_parameters() if p.requires_grad}
-    if not found: raise ValueError("nothing to train: every weight of the model is frozen; add an adapter, or set requires_grad_(True) on what should learn")
-    coarse = next((f"{n} ({str(p.dtype).removeprefix('torch.')})" for n, p in found.items() if p.dtype != torch.float32), None)
-    if coarse: raise ValueError(f"weights that learn must be float32, or small steps are lost in rounding; got {coarse}. The frozen ones may be bfloat16")
+    if not found:
+        raise ValueError(
+            "nothing to train: every weight of the model is frozen; add an adapter, or set requires_grad_(True) on "
+            "what should learn"
+        )
+    coarse = next(
+        (f"{n} ({str(p.dtype).removeprefix('torch.')})" for n, p in found.items() if p.dtype != torch.float32), None
+    )
+    if coarse:
+        raise ValueError(
+            f"weights that learn must be float32, or small steps are lost in rounding; got {coarse}. The frozen ones "
+            "may be bfloat16"
+        )
     return found
 
 # %% ../../nbs/core/18a_training.ipynb #512822c3
@@ -80,18 +95,26 @@ class NotFinite(ValueError):
 class OtherTraining(ValueError):
     "The checkpoint that lies here belongs to another training."
 
+# %% ../../nbs/core/18a_training.ipynb #33aa00bd
 class _Run:
     "One training: where it stands, and its steps."
     def __init__(self, objective: Any, examples: list[Example], validation: list[Example], settings: TrainSettings):
         import torch
         from accelerate import Accelerator
-        self.accelerator = Accelerator(cpu=not torch.cuda.is_available(), device_placement=False, step_scheduler_with_optimizer=False)
-        if self.accelerator.num_processes > 1: objective.to(self.accelerator.device)   # one process trains where the model stands
+        self.accelerator = Accelerator(
+            cpu=not torch.cuda.is_available(), device_placement=False, step_scheduler_with_optimizer=False
+        )
+        # one process trains where the model stands
+        if self.accelerator.num_processes > 1: objective.to(self.accelerator.device)
         self.objective, self.examples, self.validation, self.settings = objective, examples, validation, settings
         self.device, self.weights = next(objective.parameters()).device, learning(objective)
         self.steps, self.main = settings.epochs*-(-len(examples)//settings.batch), self.accelerator.is_main_process
-        optimizer = torch.optim.AdamW(self.weights.values(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(min(step, self.steps - 1), self.steps, settings.warmup))
+        optimizer = torch.optim.AdamW(
+            self.weights.values(), lr=settings.learning_rate, weight_decay=settings.weight_decay
+        )
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: rate(min(step, self.steps - 1), self.steps, settings.warmup)
+        )
         self.optimizer, self.schedule = self.accelerator.prepare(optimizer, schedule)
         self.curve, self.best, self.since, self.resumed, self.stopped = [], (math.inf, 0, self.copy()), 0, 0, ""
 
@@ -106,8 +129,12 @@ class _Run:
         "Sum over targets and their number, for one reading of this process's share after the other."
         import torch
         torch.manual_seed(random.Random(f"{self.settings.seed} {what}").getrandbits(60))
-        mine = [examples[i] for i in shares([len(e) for e in examples], self.accelerator.num_processes)[self.accelerator.process_index]]
-        for part in readings(self.objective, mine, self.settings.room): yield self.objective(*together(self.objective, [mine[i] for i in part], self.device))
+        mine = [
+            examples[i]
+            for i in shares([len(e) for e in examples], self.accelerator.num_processes)[self.accelerator.process_index]
+        ]
+        for part in readings(self.objective, mine, self.settings.room):
+            yield self.objective(*together(self.objective, [mine[i] for i in part], self.device))
 
     def over_all(self, tensor: Any) -> Any:
         "Added up over all processes."
@@ -126,11 +153,15 @@ def _step(run: _Run, rows: Sequence[Example], number: int) -> float:
     length = float(torch.nn.utils.clip_grad_norm_(run.weights.values(), run.settings.clip))
     if not (math.isfinite(loss) and math.isfinite(length)):
         run.optimizer.zero_grad()
-        raise NotFinite(f"the loss of step {number} is {loss:g} and its slope's length {length:g}; the best weights so far (step {run.best[1]}) were put back. "
-                        f"Try a smaller learning rate than {run.settings.learning_rate:g}")
+        raise NotFinite(
+            f"the loss of step {number} is {loss:g} and its slope's length {length:g}; the best weights so far (step "
+            f"{run.best[1]}) were put back. "
+            f"Try a smaller learning rate than {run.settings.learning_rate:g}"
+        )
     run.optimizer.step(); run.schedule.step(); run.optimizer.zero_grad()
     return loss
 
+# %% ../../nbs/core/18a_training.ipynb #e2b3edf2
 def _divide(run: _Run, total: Any) -> float:
     "Slopes and losses of all processes, divided by the targets of the whole step."
     import torch
@@ -138,7 +169,9 @@ def _divide(run: _Run, total: Any) -> float:
     for p in weights: p.grad = torch.zeros_like(p) if p.grad is None else p.grad
     loss, n = run.over_all(total).tolist()
     slopes = run.over_all(torch.cat([p.grad.flatten() for p in weights])) if run.accelerator.num_processes > 1 else None
-    for p, slope in zip(weights, slopes.split([p.numel() for p in weights]) if slopes is not None else (p.grad for p in weights)):
+    for p, slope in zip(
+        weights, slopes.split([p.numel() for p in weights]) if slopes is not None else (p.grad for p in weights)
+    ):
         p.grad = slope.view_as(p)/max(1., n)
     return loss/n if n else 0.
 
@@ -157,10 +190,21 @@ def _look(run: _Run, step: int) -> float | None:
     run.since = 0 if better else run.since + 1
     return value
 
-def _note(run: _Run, step: int, rows: Sequence[Example], loss: float | None, started: float, looks: bool) -> dict[str, Any]:
+# %% ../../nbs/core/18a_training.ipynb #04e370e8
+def _note(
+    run: _Run, step: int, rows: Sequence[Example], loss: float | None, started: float, looks: bool
+) -> dict[str, Any]:
     "A row of the curve; says in `run.stopped` whether it is the last."
     tokens, value = run.curve[-1]["tokens"] if run.curve else 0, _look(run, step) if looks else None
-    run.curve.append({"step": step, "tokens": tokens + sum(map(len, rows)), "seconds": time.perf_counter() - started, "loss": loss, "validation": value})
+    run.curve.append(
+        {
+            "step": step,
+            "tokens": tokens + sum(map(len, rows)),
+            "seconds": time.perf_counter() - started,
+            "loss": loss,
+            "validation": value,
+        }
+    )
     if step == run.steps: run.stopped = "end"
     elif run.settings.patience and run.since >= run.settings.patience: run.stopped = "patience"
     return run.curve[-1]
@@ -171,6 +215,7 @@ class Checkpoint(Protocol):
     def read(self) -> bytes | None: "What was written last; None where nothing was."
     def write(self, content: bytes): "Keep this in the place of what was there: all of it, or nothing."
 
+# %% ../../nbs/core/18a_training.ipynb #f279334e
 class CheckpointFile:
     "A checkpoint in a folder (ours)."
     def __init__(self, folder: str | Path): self.path = Path(folder).expanduser()/"checkpoint.pt"
@@ -186,9 +231,13 @@ class CheckpointFile:
         with open(self.path.with_name(".lock"), "w") as held:
             if fcntl:
                 try: fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError: raise RuntimeError(f"another training is at work in {self.path.parent}; wait for it, or give another folder") from None
+                except OSError:
+                    raise RuntimeError(
+                        f"another training is at work in {self.path.parent}; wait for it, or give another folder"
+                    ) from None
             yield
 
+# %% ../../nbs/core/18a_training.ipynb #f8761f18
 def check_checkpoint(
     make: Callable[[], Checkpoint],  # opens the same place each time, empty at first
 ):
@@ -200,41 +249,73 @@ def check_checkpoint(
 
 # %% ../../nbs/core/18a_training.ipynb #f57c401d
 def _key(run: _Run) -> str:
-    "What a checkpoint belongs to: settings, examples, and the model (its shapes, and the beginnings of its frozen weights)."
+    """What a checkpoint belongs to: settings, examples, and the model (its shapes, and the beginnings of its frozen
+    weights)."""
     h = blake2b(json.dumps(asdict(run.settings), sort_keys=True).encode(), digest_size=16)
-    for e in (*run.examples, None, *run.validation): h.update(e.ids.tobytes() + e.labels.tobytes() + b"\0" if e else b"\1")
+    for e in (*run.examples, None, *run.validation):
+        h.update(e.ids.tobytes() + e.labels.tobytes() + b"\0" if e else b"\1")
     for name, p in run.objective.named_parameters():
         h.update(f"{name} {tuple(p.shape)}".encode())
         if not p.requires_grad: h.update(p.detach().flatten()[:64].float().cpu().numpy().tobytes())
     return h.hexdigest()
 
+# %% ../../nbs/core/18a_training.ipynb #2a5eef9e
 def _state(run: _Run) -> bytes:
     import torch
     out = io.BytesIO()
-    torch.save({"key": _key(run), "weights": run.copy(), "optimizer": run.optimizer.state_dict(), "schedule": run.schedule.state_dict(),
-                "curve": run.curve, "best": run.best, "since": run.since, "stopped": run.stopped}, out)
+    torch.save(
+        {
+            "key": _key(run),
+            "weights": run.copy(),
+            "optimizer": run.optimizer.state_dict(),
+            "schedule": run.schedule.state_dict(),
+            "curve": run.curve,
+            "best": run.best,
+            "since": run.since,
+            "stopped": run.stopped,
+        },
+        out,
+    )
     return out.getvalue()
 
+# %% ../../nbs/core/18a_training.ipynb #91de7003
 def _take_up(run: _Run, content: bytes | None):
-    "Go on where the first process's checkpoint says; all processes alike. Raises `OtherTraining` for another training's, `ValueError` for one that can't be read."
+    """Go on where the first process's checkpoint says; all processes alike. Raises `OtherTraining` for another
+    training's, `ValueError` for one that can't be read."""
     import torch
     from accelerate.utils import broadcast_object_list
     (content,) = broadcast_object_list([content])
     if content is None: return
     try: held = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception as e: raise ValueError(f"the checkpoint can't be read ({type(e).__name__}); remove it, or train with resume=False") from None
-    if held["key"] != _key(run): raise OtherTraining("the checkpoint belongs to another training (other examples, settings or model); give another folder, or resume=False to begin anew")
+    except Exception as e:
+        raise ValueError(
+            f"the checkpoint can't be read ({type(e).__name__}); remove it, or train with resume=False"
+        ) from None
+    if held["key"] != _key(run):
+        raise OtherTraining(
+            "the checkpoint belongs to another training (other examples, settings or model); give another folder, or "
+            "resume=False to begin anew"
+        )
     run.put(held["weights"])
     run.optimizer.load_state_dict(held["optimizer"]); run.schedule.load_state_dict(held["schedule"])
-    run.curve, run.best, run.since, run.stopped, run.resumed = held["curve"], tuple(held["best"]), held["since"], held["stopped"], held["curve"][-1]["step"]
+    run.curve, run.best, run.since, run.stopped, run.resumed = (
+        held["curve"],
+        tuple(held["best"]),
+        held["since"],
+        held["stopped"],
+        held["curve"][-1]["step"],
+    )
 
 # %% ../../nbs/core/18a_training.ipynb #3fcfb722
 @dataclass(frozen=True)
 class Training:
     "What came of a training; the model's trainable weights are those of `step`."
-    curve: list[dict[str, Any]] = field(repr=False)  # for each step: step, tokens (read so far), seconds, loss (per target), validation (None between looks); step 0 comes before the first
+    # for each step: step, tokens (read so far), seconds, loss (per target), validation (None between looks); step 0
+    # comes before the first
+    curve: list[dict[str, Any]] = field(repr=False)
     step: int               # whose weights were kept: the best by validation, or the last
-    tokens: int             # real ones that were learned from, over all processes and passes; a run that was taken up counts them all
+    # real ones that were learned from, over all processes and passes; a run that was taken up counts them all
+    tokens: int
     seconds: float
     stopped: str            # "end" or "patience"
     peak_mb: float          # of this process: on CUDA what torch held, else the resident memory since it began
@@ -252,15 +333,23 @@ def _order(run: _Run) -> Iterator[list[Example]]:
     "The examples of each step, from the first to the last."
     stretch = 1 if getattr(run.objective, "packs", False) else 16
     for epoch in range(run.settings.epochs):
-        for rows in batches_of([len(e) for e in run.examples], run.settings.batch, run.settings.seed, epoch, stretch): yield [run.examples[i] for i in rows]
+        for rows in batches_of([len(e) for e in run.examples], run.settings.batch, run.settings.seed, epoch, stretch):
+            yield [run.examples[i] for i in rows]
 
+# %% ../../nbs/core/18a_training.ipynb #f6485f72
 def _go_on(run: _Run, kept: Any, progress: bool, log: Callable | None):
     from tqdm import tqdm
     each, done = run.settings.look_every or run.steps//run.settings.epochs, len(run.curve) - 1
     started = time.perf_counter() - (run.curve[-1]["seconds"] if run.curve else 0.)
     tell = lambda row: log(row) if log and run.main else None
     if done < 0: tell(_note(run, 0, [], None, started, True))
-    with tqdm(total=run.steps, initial=max(0, done), unit=" steps", desc="training", disable=None if progress and run.main else True) as bar:
+    with tqdm(
+        total=run.steps,
+        initial=max(0, done),
+        unit=" steps",
+        desc="training",
+        disable=None if progress and run.main else True,
+    ) as bar:
         for number, rows in enumerate(_order(run), 1):
             if run.stopped: break
             if number <= done: continue
@@ -268,24 +357,32 @@ def _go_on(run: _Run, kept: Any, progress: bool, log: Callable | None):
             row = _note(run, number, rows, _step(run, rows, number), started, looks)
             if looks and kept is not None and run.main: kept.write(_state(run))
             tell(row)
-            bar.update(); bar.set_postfix_str(f"loss {row['loss']:.3f}" + (f", validation {row['validation']:.3f}" if row["validation"] is not None else ""))
+            bar.update()
+            bar.set_postfix_str(
+                f"loss {row['loss']:.3f}"
+                + (f", validation {row['validation']:.3f}" if row["validation"] is not None else "")
+            )
 
 # %% ../../nbs/core/18a_training.ipynb #140b09de
 def train(
-    objective: Any,                               # a torch module: (ids, mask, labels) -> (sum of losses over targets, their number); see `answer_loss`
+    objective: Any,  # a torch module: (ids, mask, labels) -> (sum of losses over targets, their number); see `answer_loss`
     examples: Sequence[Example],
     validation: Sequence[Example] | None = None,  # None: the last weights are kept
     settings: TrainSettings = TrainSettings(),
-    folder: str | Path | Checkpoint | None = None,  # where checkpoints are kept; of several processes the first one's counts; None: nowhere
-    progress: bool = True,                        # a bar on stderr
+    folder: (
+        str | Path | Checkpoint | None
+    ) = None,  # where checkpoints are kept; of several processes the first one's counts; None: nowhere
+    progress: bool = True,  # a bar on stderr
     log: Callable[[dict[str, Any]], None] | None = None,  # gets each row of the curve
-    resume: bool = True,                          # take up the training whose checkpoint is there; False: begin anew
+    resume: bool = True,  # take up the training whose checkpoint is there; False: begin anew
 ) -> Training:
-    """Train the weights that aren't frozen, and leave the best ones in the model (MaLP §2.4.2, §4.1: AdamW, linear warm-up).
+    """Train the weights that aren't frozen, and leave the best ones in the model (MaLP §2.4.2, §4.1: AdamW, linear
+    warm-up).
 
-    Raises `ValueError` where there is nothing to train, `OtherTraining` where the checkpoint belongs to another one, `RuntimeError` where another one is
+    Raises `ValueError` where there is nothing to train, `OtherTraining` where the checkpoint belongs to another
+    one, `RuntimeError` where another one is
     at work in the folder, `NotFinite` where the loss is no number any more.
-    """
+"""
     import torch
     if not len(examples): raise ValueError("nothing to train on: there are no examples")
     kept = CheckpointFile(folder) if isinstance(folder, (str, Path)) else folder
@@ -300,4 +397,12 @@ def train(
             raise
     run.put(run.best[2])
     objective.eval()
-    return Training(run.curve, run.best[1], run.curve[-1]["tokens"], run.curve[-1]["seconds"], run.stopped, _peak_mb(run.device), run.resumed)
+    return Training(
+        run.curve,
+        run.best[1],
+        run.curve[-1]["tokens"],
+        run.curve[-1]["seconds"],
+        run.stopped,
+        _peak_mb(run.device),
+        run.resumed,
+    )

@@ -26,7 +26,8 @@ class TurnUse:
     prompt_tokens: int  # sent: the whole prompt, with history, memories and instructions
     answer_tokens: int  # produced
     def __post_init__(self):
-        if min(self.words, self.tokens, self.prompt_tokens, self.answer_tokens) < 0: raise ValueError(f"counts must be 0 or more, got {self}")
+        if min(self.words, self.tokens, self.prompt_tokens, self.answer_tokens) < 0:
+            raise ValueError(f"counts must be 0 or more, got {self}")
 
 def turn_use(
     question: str,         # what the user wrote, without anything added to it
@@ -34,7 +35,12 @@ def turn_use(
     model: LanguageModel,  # counts the question's tokens
 ) -> TurnUse:
     "The counts of one turn (MARK §2.2.4), tokens by the model's own tokenizer."
-    return TurnUse(len(question.split()) + len(reply.text.split()), model.count_tokens(question) + reply.answer_tokens, reply.prompt_tokens, reply.answer_tokens)
+    return TurnUse(
+        len(question.split()) + len(reply.text.split()),
+        model.count_tokens(question) + reply.answer_tokens,
+        reply.prompt_tokens,
+        reply.answer_tokens,
+    )
 
 # %% ../../nbs/evaluate/66a_conversation_cost.ipynb #61427780
 @dataclass(frozen=True)
@@ -46,20 +52,26 @@ class Price:
     on: str        # year-month or year-month-day of the quotation
     where: str     # in words
     def __post_init__(self):
-        if not (0 <= self.input < math.inf and 0 <= self.output < math.inf): raise ValueError(f"a price must be 0 or more, got {self.input} and {self.output}")
+        if not (0 <= self.input < math.inf and 0 <= self.output < math.inf):
+            raise ValueError(f"a price must be 0 or more, got {self.input} and {self.output}")
 
 @cache
 def prices() -> Mapping[str, Price]:
     "The dated price table, by model."
     return {p["model"]: Price(**p) for p in json.loads(own_data("prices.json").read_text(encoding="utf-8"))["prices"]}
 
+# %% ../../nbs/evaluate/66a_conversation_cost.ipynb #cf59c869
 def price_of(
     model: str,  # a name of the table
 ) -> Price:
     "A model's price; raises `ValueError` for one that isn't in the table."
-    if model not in prices(): raise ValueError(f"no price for {model!r}; there are {', '.join(prices())}. Give a Price of your own, with date and place")
+    if model not in prices():
+        raise ValueError(
+            f"no price for {model!r}; there are {', '.join(prices())}. Give a Price of your own, with date and place"
+        )
     return prices()[model]
 
+# %% ../../nbs/evaluate/66a_conversation_cost.ipynb #d76e2eec
 def cost(
     prompt_tokens: int,
     answer_tokens: int,
@@ -69,7 +81,8 @@ def cost(
 
     (prompt_tokens * input + answer_tokens * output) / 1,000,000. Raises `ValueError` for negative counts.
     """
-    if min(prompt_tokens, answer_tokens) < 0: raise ValueError(f"token counts must be 0 or more, got {prompt_tokens} and {answer_tokens}")
+    if min(prompt_tokens, answer_tokens) < 0:
+        raise ValueError(f"token counts must be 0 or more, got {prompt_tokens} and {answer_tokens}")
     return (prompt_tokens*price.input + answer_tokens*price.output)/1e6
 
 # %% ../../nbs/evaluate/66a_conversation_cost.ipynb #896ad549
@@ -93,17 +106,29 @@ def turns_to_right(
     "The number of turns until the first right answer (MARK §2.2.4)."
     return next((i for i, r in enumerate(right, 1) if r), None)
 
+# %% ../../nbs/evaluate/66a_conversation_cost.ipynb #b61e403e
 def session_use(
     turns: Sequence[TurnUse],
     right: Sequence[bool | None] = (),  # one verdict a turn, or none at all
     price: Price | None = None,
 ) -> SessionUse:
-    "A conversation's counts (MARK §2.2.4). Raises `ValueError` for one without a turn, and for verdicts that don't fit."
+    """A conversation's counts (MARK §2.2.4). Raises `ValueError` for one without a turn, and for verdicts that don't
+    fit."""
     if not turns: raise ValueError("a session has at least one turn; leave empty ones out, and say how many those were")
-    if right and len(right) != len(turns): raise ValueError(f"got {len(right)} verdicts for {len(turns)} turns; give one for each, None where nobody judged")
+    if right and len(right) != len(turns):
+        raise ValueError(
+            f"got {len(right)} verdicts for {len(turns)} turns; give one for each, None where nobody judged"
+        )
     spent = sum(cost(t.prompt_tokens, t.answer_tokens, price) for t in turns) if price else None
     total = lambda name: sum(getattr(t, name) for t in turns)
-    return SessionUse(len(turns), total("words"), total("tokens"), total("prompt_tokens") + total("answer_tokens"), spent, turns_to_right(right))
+    return SessionUse(
+        len(turns),
+        total("words"),
+        total("tokens"),
+        total("prompt_tokens") + total("answer_tokens"),
+        spent,
+        turns_to_right(right),
+    )
 
 # %% ../../nbs/evaluate/66a_conversation_cost.ipynb #8140a6b6
 @dataclass(frozen=True)
@@ -119,24 +144,40 @@ class Summary:
 def summary(
     values: Sequence[float],
 ) -> Summary:
-    "Count, mean, standard deviation, minimum and maximum. Raises `ValueError` for no value, and for one that isn't finite."
-    if not values or not all(math.isfinite(v) for v in values): raise ValueError(f"need at least one value, all finite; got {list(values)[:5]}")
+    """Count, mean, standard deviation, minimum and maximum. Raises `ValueError` for no value, and for one that isn't
+    finite."""
+    if not values or not all(math.isfinite(v) for v in values):
+        raise ValueError(f"need at least one value, all finite; got {list(values)[:5]}")
     n, mean = len(values), math.fsum(values)/len(values)
     std = math.sqrt(math.fsum((v - mean)**2 for v in values)/(n - 1)) if n > 1 else math.nan
     return Summary(n, mean, std, min(values), max(values))
 
-TABLE_4 = {"turns": Summary(46, 2.37, .77, 1, 4), "tokens": Summary(46, 415.22, 275.57, 116, 1665), "words": Summary(46, 130.65, 58.81, 67, 434)}   # experiment 2, as printed
-TABLE_6 = {"turns": Summary(15, 1.73, .80, 1, 3), "tokens": Summary(15, 1089.47, 684.67, 397, 2508), "words": Summary(15, 107.13, 60.26, 35, 246)}  # experiment 4, as printed
+# %% ../../nbs/evaluate/66a_conversation_cost.ipynb #d88d7880
+TABLE_4 = {
+    "turns": Summary(46, 2.37, 0.77, 1, 4),
+    "tokens": Summary(46, 415.22, 275.57, 116, 1665),
+    "words": Summary(46, 130.65, 58.81, 67, 434),
+}  # experiment 2, as printed
+TABLE_6 = {
+    "turns": Summary(15, 1.73, 0.80, 1, 3),
+    "tokens": Summary(15, 1089.47, 684.67, 397, 2508),
+    "words": Summary(15, 107.13, 60.26, 35, 246),
+}  # experiment 4, as printed
 
+# %% ../../nbs/evaluate/66a_conversation_cost.ipynb #a21d4edf
 def conversation_table(
     sessions: Sequence[SessionUse],
 ) -> dict[str, Summary]:  # turns, tokens, words, billed; cost and turns to the right answer where some session has them
     "Tables 4 and 6 for our sessions. Raises `ValueError` for no session."
     if not sessions: raise ValueError("need at least one session")
-    values = {name: [getattr(s, name) for s in sessions] for name in ("turns", "tokens", "words", "billed", "cost", "right_at")}
+    values = {
+        name: [getattr(s, name) for s in sessions]
+        for name in ("turns", "tokens", "words", "billed", "cost", "right_at")
+    }
     known = {name: [v for v in row if v is not None] for name, row in values.items()}
     return {name: summary(row) for name, row in known.items() if row}
 
+# %% ../../nbs/evaluate/66a_conversation_cost.ipynb #29c6d910
 def conversation_text(
     table: Mapping[str, Summary],
     paper: Mapping[str, Summary] | None = None,  # TABLE_4 or TABLE_6

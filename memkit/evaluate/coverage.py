@@ -30,19 +30,47 @@ def information_coverage(
 ) -> float:                   # 0..1; 0 or more if literal
     """Share of the expected sentences that a generated one is close to (MARK §2.2.1, ICS).
 
-    literal: pairs of close sentences / expected sentences. Raises `ValueError` for an explanation without a sentence, or a threshold outside -1..1.
-    """
+    literal: pairs of close sentences / expected sentences. Raises `ValueError` for an explanation without a
+    sentence, or a threshold outside -1..1.
+"""
     if not -1 <= at_least <= 1: raise ValueError(f"at_least is a cosine in -1..1, got {at_least}")
     theirs, ours = statements(expected), statements(generated)
-    if not theirs: raise ValueError("the expected text has no sentence; leave this item out, and say how many those were")
+    if not theirs:
+        raise ValueError("the expected text has no sentence; leave this item out, and say how many those were")
     if not ours: return 0.
-    close = embedder.embed(theirs) @ embedder.embed(ours).T >= at_least - 1e-6  # a sentence is close to itself in spite of rounding
+    # a sentence is close to itself in spite of rounding
+    close = embedder.embed(theirs) @ embedder.embed(ours).T >= at_least - 1e-6
     return float(close.sum()/len(theirs) if literal else close.any(axis=1).mean())
 
 # %% ../../nbs/evaluate/66_coverage.ipynb #0910fe6a
 MATCHES = ("semantic", "exact", "regex")
-_OPPOSITES = [("hyper", "hypo"), ("left", "right"), ("arter", "vein|ven"), ("open", "clos"), ("sympath", "parasymp"), ("domin", "recess"), ("high", "low"), ("incre", "decre"), ("raise", "low"), ("anter", "poster"), ("super", "infer"),
-              ("irrever", "rever"), ("macro", "micro"), ("acid", "alkal"), ("later", "medial"), ("upper", "lower"), ("afferent", "efferent"), ("brady", "tachy"), ("proxim", "distal"), ("syst", "diast"), ("benign", "malig")]
+
+# %% ../../nbs/evaluate/66_coverage.ipynb #e40b7f8d
+_OPPOSITES = [
+    ("hyper", "hypo"),
+    ("left", "right"),
+    ("arter", "vein|ven"),
+    ("open", "clos"),
+    ("sympath", "parasymp"),
+    ("domin", "recess"),
+    ("high", "low"),
+    ("incre", "decre"),
+    ("raise", "low"),
+    ("anter", "poster"),
+    ("super", "infer"),
+    ("irrever", "rever"),
+    ("macro", "micro"),
+    ("acid", "alkal"),
+    ("later", "medial"),
+    ("upper", "lower"),
+    ("afferent", "efferent"),
+    ("brady", "tachy"),
+    ("proxim", "distal"),
+    ("syst", "diast"),
+    ("benign", "malig"),
+]
+
+# %% ../../nbs/evaluate/66_coverage.ipynb #3b5c29f6
 _SIDES = [tuple(re.compile(rf"\b(?:{side})", re.I) for side in pair) for pair in _OPPOSITES]
 
 def opposed(
@@ -52,9 +80,11 @@ def opposed(
     "The pair of opposite words that two phrases have one each of (ours)."
     for one, other in _SIDES:
         ours, theirs = (bool(one.search(a)), bool(other.search(a))), (bool(one.search(b)), bool(other.search(b)))
-        if ours in ((True, False), (False, True)) and theirs == ours[::-1]: return f"{(one if ours[0] else other).search(a)[0]}/{(one if theirs[0] else other).search(b)[0]}"
+        if ours in ((True, False), (False, True)) and theirs == ours[::-1]:
+            return f"{(one if ours[0] else other).search(a)[0]}/{(one if theirs[0] else other).search(b)[0]}"
     return ""
 
+# %% ../../nbs/evaluate/66_coverage.ipynb #dd5462c0
 def refusal(
     point: KeyPoint,
     heard: KeyPoint,  # a phrase of the answer
@@ -76,32 +106,46 @@ class PointMatch:
     cosine: float = 0.   # of the best phrase that no guard refused; 1 for its own words, 0 where vectors weren't asked
     reason: str = ""     # why it isn't covered
 
+# %% ../../nbs/evaluate/66_coverage.ipynb #809b21ac
 @dataclass(frozen=True)
 class KeyPointCoverage:
     "Which key points an answer holds; `float()` gives KPCS."
     matches: tuple[PointMatch, ...]
     def __float__(self): return sum(bool(m.heard) for m in self.matches)/len(self.matches)
     def __str__(self):
-        lines = (f"{'+' if m.heard else '-'} {m.point}: " + (f"{m.heard!r}" + (f" ({m.cosine:.2f})" if m.cosine < 1 else "") if m.heard else m.reason) for m in self.matches)
+        lines = (
+            f"{'+' if m.heard else '-'} {m.point}: "
+            + (f"{m.heard!r}" + (f" ({m.cosine:.2f})" if m.cosine < 1 else "") if m.heard else m.reason)
+            for m in self.matches
+        )
         return "\n".join([f"{float(self):.2f} of {len(self.matches)} key points", *lines])
 
+# %% ../../nbs/evaluate/66_coverage.ipynb #0a9e7975
 def _written(word: str, loose: bool) -> str:
     "A pattern for a word, singular or plural; loose: for whatever begins as it does."
     one = singular(word)
-    forms = {word[:5], one[:5]} if loose else {word, one, one + "s", one + "es", one[:-1] + "ies" if one.endswith("y") else one}
+    forms = (
+        {word[:5], one[:5]}
+        if loose
+        else {word, one, one + "s", one + "es", one[:-1] + "ies" if one.endswith("y") else one}
+    )
     return rf"\b(?:{'|'.join(sorted(map(re.escape, forms), key=len, reverse=True))})" + (r"\w*" if loose else r"\b")
 
 def _pattern(words: Sequence[str], loose: bool) -> re.Pattern:
     between = r"\W+(?:\w+\W+){0,3}?" if loose else r"\W+(?:(?:the|an?|of|and|or|to|in)\W+){0,2}"
     return re.compile(between.join(_written(w, loose) for w in words), re.I)
 
+# %% ../../nbs/evaluate/66_coverage.ipynb #f36c6a81
 def match_words(
     point: KeyPoint,
     generated: str,
     loose: bool = False,  # True: beginnings of the words, with up to three others between
 ) -> PointMatch:
     "Look for a point's own words in an answer (MARK §2.2.2: exact match, regex)."
-    words, reason = tokenize(point.text, plurals=False) or re.findall(r"\w+", point.text.lower()), "its words aren't there"
+    words, reason = (
+        tokenize(point.text, plurals=False) or re.findall(r"\w+", point.text.lower()),
+        "its words aren't there",
+    )
     if not words: return PointMatch(point, reason=reason)
     pattern = _pattern(words, loose)
     said = statements(generated)
@@ -119,8 +163,11 @@ def _near(point: KeyPoint, heard: Sequence[KeyPoint], cosines: np.ndarray, at_le
     if allowed and cosine >= at_least: return PointMatch(point, text, min(cosine, .9999))
     top = int(np.argmax(cosines))
     why = refusal(point, heard[top]) if cosines[top] >= at_least else ""
-    return PointMatch(point, "", cosine, f"nearest is {heard[top].text!r} ({cosines[top]:.2f}){': ' + why if why else ''}")
+    return PointMatch(
+        point, "", cosine, f"nearest is {heard[top].text!r} ({cosines[top]:.2f}){': ' + why if why else ''}"
+    )
 
+# %% ../../nbs/evaluate/66_coverage.ipynb #127132e5
 def key_point_coverage(
     expected: str | Sequence[KeyPoint],  # an explanation, or its key points
     generated: str,                      # may be empty
@@ -128,17 +175,22 @@ def key_point_coverage(
     embedder: Embedder | None = None,    # needed for semantic
     at_least: float = MATCH_AT,          # cosine, -1..1
 ) -> KeyPointCoverage:
-    "Share of the expected key points that the answer holds (MARK §2.2.2, KPCS), with what each was matched to. Raises `ValueError` for an unknown match, semantic without an embedder, a threshold outside -1..1, no key points."
+    """Share of the expected key points that the answer holds (MARK §2.2.2, KPCS), with what each was matched to.
+    Raises `ValueError` for an unknown match, semantic without an embedder, a threshold outside -1..1, no key
+    points."""
     if match not in MATCHES: raise ValueError(f"match must be one of {', '.join(MATCHES)}; got {match!r}")
-    if match == "semantic" and embedder is None: raise ValueError("semantic matching needs an embedder, such as MiniLM(); or take match='exact'")
+    if match == "semantic" and embedder is None:
+        raise ValueError("semantic matching needs an embedder, such as MiniLM(); or take match='exact'")
     if not -1 <= at_least <= 1: raise ValueError(f"at_least is a cosine in -1..1, got {at_least}")
     points = key_points(expected) if isinstance(expected, str) else tuple(expected)
-    if not points: raise ValueError("the expected text has no key point; leave this item out, and say how many those were")
+    if not points:
+        raise ValueError("the expected text has no key point; leave this item out, and say how many those were")
     found = [match_words(p, generated, loose=match == "regex") for p in points]
     open_, heard = [i for i, m in enumerate(found) if not m.heard], phrases(generated) if match == "semantic" else []
     if open_ and heard:
         vectors = embedder.embed([points[i].text for i in open_] + [h.text for h in heard])
-        for i, row in zip(open_, vectors[:len(open_)] @ vectors[len(open_):].T): found[i] = _near(points[i], heard, row, at_least)
+        for i, row in zip(open_, vectors[: len(open_)] @ vectors[len(open_) :].T):
+            found[i] = _near(points[i], heard, row, at_least)
     return KeyPointCoverage(tuple(found))
 
 # %% ../../nbs/evaluate/66_coverage.ipynb #6aa492f8
@@ -159,11 +211,13 @@ def information_capture(
     if not 0 <= points <= 1: raise ValueError(f"KPCS must lie in 0..1, got {points}")
     return alpha*ics + (1 - alpha)*points
 
+# %% ../../nbs/evaluate/66_coverage.ipynb #ac3cae96
 def capture_sweep(
     ics: Sequence[float],                # one per answer
     kpcs: Sequence[float],               # of the same answers
     alphas: Sequence[float] = ALPHAS,
 ) -> dict[float, np.ndarray]:            # alpha -> AICS of each answer
     "AICS at each weight (MARK, Figure 2). Raises `ValueError` for lists that don't fit."
-    if len(ics) != len(kpcs) or not len(ics): raise ValueError(f"need as many ICS as KPCS, at least one; got {len(ics)} and {len(kpcs)}")
+    if len(ics) != len(kpcs) or not len(ics):
+        raise ValueError(f"need as many ICS as KPCS, at least one; got {len(ics)} and {len(kpcs)}")
     return {a: np.array([information_capture(i, k, a) for i, k in zip(ics, kpcs)]) for a in alphas}

@@ -38,16 +38,22 @@ def labelled_sentences(
     entries = map(json.loads, own_data("medical_knowledge.jsonl").read_text(encoding="utf-8").splitlines())
     text = {e["id"]: e["text"] for e in entries}
     rows = map(json.loads, own_data("faithfulness.jsonl").read_text(encoding="utf-8").splitlines())
-    return [LabelledSentence(**{**r, "sources": tuple(text[i] for i in r["sources"])}) for r in rows if split in (None, r["split"])]
+    return [
+        LabelledSentence(**{**r, "sources": tuple(text[i] for i in r["sources"])})
+        for r in rows
+        if split in (None, r["split"])
+    ]
 
 # %% ../../nbs/evaluate/63_faithfulness.ipynb #04155c96
 def kappa(
     a: Sequence[bool],
     b: Sequence[bool],  # of the same items
 ) -> float:             # -1..1
-    "Agreement beyond chance (Cohen 1960); 1 where both say the same of all. Raises `ValueError` for lists that don't fit."
+    """Agreement beyond chance (Cohen 1960); 1 where both say the same of all. Raises `ValueError` for lists that don't
+    fit."""
     a, b = np.asarray(a, bool), np.asarray(b, bool)
-    if len(a) != len(b) or not len(a): raise ValueError(f"kappa needs as many labels on both sides, at least one; got {len(a)} and {len(b)}")
+    if len(a) != len(b) or not len(a):
+        raise ValueError(f"kappa needs as many labels on both sides, at least one; got {len(a)} and {len(b)}")
     chance = a.mean()*b.mean() + (1 - a.mean())*(1 - b.mean())
     return float(((a == b).mean() - chance)/(1 - chance)) if chance < 1 else 1.
 
@@ -81,8 +87,14 @@ def faithfulness(
 def _figures(said: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     hits = float((said & truth).sum())
     precision, recall = hits/said.sum() if said.any() else np.nan, hits/truth.sum() if truth.any() else np.nan
-    return {"precision": precision, "recall": recall, "f1": 2*hits/max(1, said.sum() + truth.sum()), "kappa": kappa(said, truth)}
+    return {
+        "precision": precision,
+        "recall": recall,
+        "f1": 2 * hits / max(1, said.sum() + truth.sum()),
+        "kappa": kappa(said, truth),
+    }
 
+# %% ../../nbs/evaluate/63_faithfulness.ipynb #46d08eac
 def agreement(
     said: Sequence[bool],                        # verdicts of a method
     truth: Sequence[bool],                       # labels by hand
@@ -90,14 +102,24 @@ def agreement(
     resamples: int = 2000,
     seed: int = 0,
 ) -> dict[str, Interval]:                        # precision, recall, f1, kappa
-    "How a method agrees with labels, with bootstrap 95 % intervals over groups (ours). A figure that can't be had (nothing called supported) is nan. Raises `ValueError` for lists that don't fit."
+    """How a method agrees with labels, with bootstrap 95 % intervals over groups (ours). A figure that can't be had
+    (nothing called supported) is nan. Raises `ValueError` for lists that don't fit."""
     said, truth = np.asarray(said, bool), np.asarray(truth, bool)
     groups = list(range(len(truth))) if groups is None else list(groups)
-    if not len(said) == len(truth) == len(groups) or not groups: raise ValueError(f"need as many verdicts, labels and groups, at least one; got {len(said)}, {len(truth)}, {len(groups)}")
+    if not len(said) == len(truth) == len(groups) or not groups:
+        raise ValueError(
+            f"need as many verdicts, labels and groups, at least one; got {len(said)}, {len(truth)}, {len(groups)}"
+        )
     members = [np.flatnonzero([g == k for g in groups]) for k in dict.fromkeys(groups)]
     rng, drawn = np.random.default_rng(seed), []
     for _ in range(resamples):
         i = np.concatenate([members[j] for j in rng.integers(0, len(members), len(members))])
         drawn.append(list(_figures(said[i], truth[i]).values()))
-    ends = [np.quantile(c[~np.isnan(c)], [.025, .975]) if not np.isnan(c).all() else (np.nan, np.nan) for c in np.array(drawn).T]
-    return {k: Interval(float(v), float(a), float(b), len(truth)) for (k, v), (a, b) in zip(_figures(said, truth).items(), ends)}
+    ends = [
+        np.quantile(c[~np.isnan(c)], [0.025, 0.975]) if not np.isnan(c).all() else (np.nan, np.nan)
+        for c in np.array(drawn).T
+    ]
+    return {
+        k: Interval(float(v), float(a), float(b), len(truth))
+        for (k, v), (a, b) in zip(_figures(said, truth).items(), ends)
+    }

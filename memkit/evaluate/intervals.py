@@ -32,15 +32,23 @@ def checked_values(
 ) -> np.ndarray:  # [n] float64
     "`values` as an array (ours); raises `ValueError` for none at all, and for one that isn't a finite number."
     try: array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError): raise ValueError("values must be numbers, one for each item; leave out items without a value, and say how many those were") from None
-    if array.ndim != 1 or not array.size: raise ValueError(f"values must be a list of at least one number, got shape {array.shape}")
+    except (TypeError, ValueError):
+        raise ValueError(
+            "values must be numbers, one for each item; leave out items without a value, and say how many those were"
+        ) from None
+    if array.ndim != 1 or not array.size:
+        raise ValueError(f"values must be a list of at least one number, got shape {array.shape}")
     if not np.isfinite(array).all():
-        raise ValueError(f"value {int(np.argmin(np.isfinite(array)))} isn't a finite number; leave out items without a value, and say how many those were")
+        raise ValueError(
+            f"value {int(np.argmin(np.isfinite(array)))} isn't a finite number; leave out items without a value, and "
+            "say how many those were"
+        )
     return array
 
 def _group_sums(values: np.ndarray, groups: Sequence[Hashable] | None) -> tuple[np.ndarray, np.ndarray]:
     if groups is None: return values, np.ones_like(values)
-    if len(groups) != len(values): raise ValueError(f"got {len(groups)} groups for {len(values)} values; name the group of each value")
+    if len(groups) != len(values):
+        raise ValueError(f"got {len(groups)} groups for {len(values)} values; name the group of each value")
     number = {g: i for i, g in enumerate(dict.fromkeys(groups))}
     place = np.array([number[g] for g in groups])
     return np.bincount(place, values), np.bincount(place).astype(np.float64)
@@ -52,13 +60,15 @@ def resampled_means(
     seed: int = 0,
     groups: Sequence[Hashable] | None = None,    # each item's user, topic, …: drawn as a whole
 ) -> np.ndarray:                                 # [resamples] means
-    "The means of samples drawn with replacement from `values`, or from whole groups of them (Efron 1979). Raises `ValueError` for values or groups that can't be."
+    """The means of samples drawn with replacement from `values`, or from whole groups of them (Efron 1979). Raises
+    `ValueError` for values or groups that can't be."""
     if resamples < 1: raise ValueError(f"resamples must be 1 or more, got {resamples}")
     sums, counts = _group_sums(checked_values(values), groups)
     rng, n = np.random.default_rng(seed), len(sums)
     draws = (rng.integers(0, n, n) for _ in range(resamples))
     return np.array([sums[i].sum()/counts[i].sum() for i in draws])
 
+# %% ../../nbs/evaluate/60_intervals.ipynb #2aac7af4
 def bootstrap(
     values: Sequence[float],                     # one per item
     resamples: int = 2000,
@@ -66,10 +76,11 @@ def bootstrap(
     groups: Sequence[Hashable] | None = None,    # each item's user, topic, …: drawn as a whole
     level: float = .95,                          # between 0 and 1: how often the interval should hold the true mean
 ) -> Interval:
-    """The mean of `values` with its percentile bootstrap interval (Efron 1979; 2,000 resamples: ours). One value, or one group, has none.
+    """The mean of `values` with its percentile bootstrap interval (Efron 1979; 2,000 resamples: ours). One value, or
+    one group, has none.
 
     low and high: the (1 - level)/2 and (1 + level)/2 quantiles of the resampled means
-    """
+"""
     if not 0 < level < 1: raise ValueError(f"level must lie between 0 and 1, got {level}")
     means, values = resampled_means(values, resamples, seed, groups), checked_values(values)
     alone = len(values) == 1 or groups is not None and len(set(groups)) == 1
@@ -85,9 +96,13 @@ def paired(
     groups: Sequence[Hashable] | None = None,    # each item's user, topic, …: drawn as a whole
     level: float = .95,
 ) -> Interval:                                   # of mean(a - b): above 0 where `a` is higher
-    "How much higher `a` is than `b` on the same items, with the bootstrap interval of that difference (ours). Raises `ValueError` unless there are as many."
+    """How much higher `a` is than `b` on the same items, with the bootstrap interval of that difference (ours). Raises
+    `ValueError` unless there are as many."""
     a, b = checked_values(a), checked_values(b)
-    if len(a) != len(b): raise ValueError(f"got {len(a)} and {len(b)} values; a paired comparison needs the same items in the same order")
+    if len(a) != len(b):
+        raise ValueError(
+            f"got {len(a)} and {len(b)} values; a paired comparison needs the same items in the same order"
+        )
     return bootstrap(a - b, resamples, seed, groups, level)
 
 # %% ../../nbs/evaluate/60_intervals.ipynb #7dd45c7d
@@ -96,10 +111,11 @@ def share(
     n: int,              # 1 or more
     level: float = .95,
 ) -> Interval:
-    """A share with its Wilson score interval (Wilson 1927), for counts of yes and no: it knows that none of 20 isn't never.
+    """A share with its Wilson score interval (Wilson 1927), for counts of yes and no: it knows that none of 20 isn't
+    never.
 
     centre (p + z²/2n)/(1 + z²/n), half width z·sqrt(p(1-p)/n + z²/4n²)/(1 + z²/n)
-    """
+"""
     if n < 1 or not 0 <= hits <= n: raise ValueError(f"hits must lie in 0..n and n be 1 or more, got {hits} of {n}")
     if not 0 < level < 1: raise ValueError(f"level must lie between 0 and 1, got {level}")
     p, z = hits/n, NormalDist().inv_cdf((1 + level)/2)

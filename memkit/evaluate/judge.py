@@ -24,10 +24,16 @@ from .intervals import Interval, bootstrap
 
 # %% ../../nbs/evaluate/64_judge.ipynb #20fa129d
 SHARE_AT, COSINE_AT = .5, .5   # chosen on the first half of the pairs below
-_GENERIC = frozenset(content_stems("user patient person have has had having takes taking uses using suffers prefers likes works lives years old feels told said"))
+_GENERIC = frozenset(
+    content_stems(
+        "user patient person have has had having takes taking uses using suffers prefers likes works lives years old "
+        "feels told said"
+    )
+)
 
 def _stems(text: str) -> list[str]: return [s for s in dict.fromkeys(content_stems(text)) if s not in _GENERIC]
 
+# %% ../../nbs/evaluate/64_judge.ipynb #5822fa55
 def mentions(
     answer: str,
     fact: str,
@@ -47,8 +53,14 @@ def mentions(
     return cosine >= COSINE_AT, f"{share:.0%} of its words, cosine {cosine:.2f}"
 
 # %% ../../nbs/evaluate/64_judge.ipynb #9f05b815
-_ADVISES = re.compile(r"\b(?:tak\w+|use|using|try|eat\w*|drink\w*|have|start\w*|apply|recommend\w*|suggest\w*|prescri\w+|safe|safely|fine|helps?|good|choose|go for|best|first choice|should be given|enjoy|add|get)\b", re.I)
-_WARNS = re.compile(r"\b(?:allerg\w*|instead of|rather than|other than|refrain\w*|steer clear|skip|leave out|keep away|dangerous|risk\w*|worse\w*|unsuitable|except|intoleran\w+|alternatives? to|cautio\w+|ask .* before|check .* before)\b|-free\b", re.I)
+_ADVISES = re.compile(
+    r"\b(?:tak\w+|use|using|try|eat\w*|drink\w*|have|start\w*|apply|recommend\w*|suggest\w*|prescri\w+|safe|safely|fine|helps?|good|choose|go for|best|first choice|should be given|enjoy|add|get)\b",
+    re.I,
+)
+_WARNS = re.compile(
+    r"\b(?:allerg\w*|instead of|rather than|other than|refrain\w*|steer clear|skip|leave out|keep away|dangerous|risk\w*|worse\w*|unsuitable|except|intoleran\w+|alternatives? to|cautio\w+|ask .* before|check .* before)\b|-free\b",
+    re.I,
+)
 
 def advises(
     answer: str,
@@ -58,7 +70,9 @@ def advises(
     wanted, warns = set(content_stems(thing)), lambda s: denies(s) or bool(_WARNS.search(s))
     for _, sentence in chat_sentences(answer):
         if not wanted <= set(content_stems(sentence)) or sentence.rstrip("\"'”’) ").endswith("?"): continue
-        clauses = [c for c in re.split(r"[,;:]|\bbut\b|\band\b", sentence) if wanted <= set(content_stems(c))] or [sentence]
+        clauses = [c for c in re.split(r"[,;:]|\bbut\b|\band\b", sentence) if wanted <= set(content_stems(c))] or [
+            sentence
+        ]
         for clause in clauses:
             plain = _ADVISES.search(clause) or _ADVISES.search(sentence) and not warns(sentence)
             if plain and not warns(clause): return sentence
@@ -117,7 +131,8 @@ class Gold:
     knowledge: tuple[str, ...] = ()  # about the world
     preference: str = ""             # a label that holds a word of the rules
     forbidden: tuple[str, ...] = ()  # what must not be advised
-    signs: Mapping[str, Sequence[str]] = field(default_factory=dict)  # a fact or piece of knowledge -> words that show it
+    # a fact or piece of knowledge -> words that show it
+    signs: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 @dataclass(frozen=True)
 class Criterion:
@@ -127,6 +142,7 @@ class Criterion:
     of: float
     reason: str
 
+# %% ../../nbs/evaluate/64_judge.ipynb #5db69982
 @dataclass(frozen=True)
 class RubricScore:
     "The points of an answer; `total` is 0..10."
@@ -140,34 +156,61 @@ class RubricScore:
 
     def __str__(self):
         lines = [f"{c.points:.1f} of {c.of:.0f}  {c.name}: {c.reason}" for c in self.criteria]
-        return "\n".join([f"{self.total:.1f} of 10" + (f", because it advises what it mustn't: {self.breach!r}" if self.breach else ""), *lines])
+        return "\n".join(
+            [
+                f"{self.total:.1f} of 10"
+                + (f", because it advises what it mustn't: {self.breach!r}" if self.breach else ""),
+                *lines,
+            ]
+        )
 
 # %% ../../nbs/evaluate/64_judge.ipynb #af223ef0
-def _named(name: str, answer: str, wanted: Sequence[str], signs: Mapping[str, Sequence[str]], embedder: Embedder | None) -> Criterion | None:
+def _named(
+    name: str, answer: str, wanted: Sequence[str], signs: Mapping[str, Sequence[str]], embedder: Embedder | None
+) -> Criterion | None:
     if not wanted: return None
     found = [(w, *mentions(answer, w, signs.get(w, ()), embedder)) for w in wanted]
     reason = "; ".join(f"{'yes' if yes else 'no'}, {w!r}: {why}" for w, yes, why in found)
     return Criterion(name, POINTS[name]*sum(yes for _, yes, _ in found)/len(found), POINTS[name], reason)
 
-def _preferred(answer: str, preference: str, rules: Mapping[str, Callable[[str], tuple[float, str]]]) -> Criterion | None:
+def _preferred(
+    answer: str, preference: str, rules: Mapping[str, Callable[[str], tuple[float, str]]]
+) -> Criterion | None:
     if not preference.strip(): return None
     rule = next((rules[word] for word in rules if word in preference.lower()), None)
-    if rule is None: raise ValueError(f"no rule for the preference {preference!r}; there are rules for {', '.join(rules)}, and `rules` takes more")
+    if rule is None:
+        raise ValueError(
+            f"no rule for the preference {preference!r}; there are rules for {', '.join(rules)}, and `rules` takes more"
+        )
     part, reason = rule(answer) if any(c.isalnum() for c in answer) else (0., "nothing is said")
     return Criterion("preference", POINTS["preference"]*part, POINTS["preference"], reason)
 
+# %% ../../nbs/evaluate/64_judge.ipynb #9e595ad4
 def rubric(
     answer: str,
     gold: Gold,
     embedder: Embedder | None = None,  # None: signs and words only
     rules: Mapping[str, Callable[[str], tuple[float, str]]] = PREFERENCE_RULES,
 ) -> RubricScore:
-    "Score an answer by rules that a reader can check (ours; scale of MaLP, Figure 5). Raises `ValueError` for a preference without a rule."
+    """Score an answer by rules that a reader can check (ours; scale of MaLP, Figure 5). Raises `ValueError` for a
+    preference without a rule."""
     check_text(answer, "answer", empty=True)
     shared = sorted(set(_stems(answer)) & set(_stems(gold.query)))
-    asked = Criterion("question", POINTS["question"]*bool(shared), POINTS["question"], f"shares words ({', '.join(shared)}…)" if shared else "shares no content word with the question")
-    found = (_named("facts", answer, gold.facts, gold.signs, embedder), _named("knowledge", answer, gold.knowledge, gold.signs, embedder), _preferred(answer, gold.preference, rules), asked)
-    return RubricScore(tuple(c for c in found if c), next((s for thing in gold.forbidden if (s := advises(answer, thing))), ""))
+    asked = Criterion(
+        "question",
+        POINTS["question"] * bool(shared),
+        POINTS["question"],
+        f"shares words ({', '.join(shared)}…)" if shared else "shares no content word with the question",
+    )
+    found = (
+        _named("facts", answer, gold.facts, gold.signs, embedder),
+        _named("knowledge", answer, gold.knowledge, gold.signs, embedder),
+        _preferred(answer, gold.preference, rules),
+        asked,
+    )
+    return RubricScore(
+        tuple(c for c in found if c), next((s for thing in gold.forbidden if (s := advises(answer, thing))), "")
+    )
 
 # %% ../../nbs/evaluate/64_judge.ipynb #ee089a82
 VERDICTS = {"win": 1, "tie": 0, "lose": -1}  # as MaLP's raters wrote them (§4.6)
@@ -182,16 +225,22 @@ def verdict(
     gap = a.total - b.total
     return "tie" if abs(gap) < margin or not gap else "win" if gap > 0 else "lose"
 
+# %% ../../nbs/evaluate/64_judge.ipynb #65fa67d4
 def win_rate(
     verdicts: Sequence[str | None],            # of VERDICTS; None where there is no verdict
     groups: Sequence[object] | None = None,    # each pair's user, drawn as a whole
 ) -> Interval:                                 # 0..1; its n is how many had a verdict
-    "How often it wins; a tie is half a win, no verdict isn't counted (MaLP §4.3; ties and interval: ours). Raises `ValueError` without any verdict."
-    if bad := [v for v in verdicts if v is not None and v not in VERDICTS]: raise ValueError(f"a verdict is one of {', '.join(VERDICTS)}, or None; got {bad[0]!r}")
-    if groups is not None and len(groups) != len(verdicts): raise ValueError(f"got {len(groups)} groups for {len(verdicts)} verdicts")
+    """How often it wins; a tie is half a win, no verdict isn't counted (MaLP §4.3; ties and interval: ours). Raises
+    `ValueError` without any verdict."""
+    if bad := [v for v in verdicts if v is not None and v not in VERDICTS]:
+        raise ValueError(f"a verdict is one of {', '.join(VERDICTS)}, or None; got {bad[0]!r}")
+    if groups is not None and len(groups) != len(verdicts):
+        raise ValueError(f"got {len(groups)} groups for {len(verdicts)} verdicts")
     there = [i for i, v in enumerate(verdicts) if v is not None]
     if not there: raise ValueError(f"none of {len(verdicts)} pairs has a verdict; there is no rate to report")
-    return bootstrap([(VERDICTS[verdicts[i]] + 1)/2 for i in there], groups=None if groups is None else [groups[i] for i in there])
+    return bootstrap(
+        [(VERDICTS[verdicts[i]] + 1) / 2 for i in there], groups=None if groups is None else [groups[i] for i in there]
+    )
 
 # %% ../../nbs/evaluate/64_judge.ipynb #2ca57cb0
 @dataclass(frozen=True, kw_only=True)
@@ -211,8 +260,13 @@ class Judged:
     orders: tuple[str | None, str | None] # with `a` shown first, with `b` shown first; both from the side of `a`
     reasons: tuple[str, str]              # the model's words, or what was wrong with its reply
 
-_JUDGE = ('You compare two answers to a patient. Judge by three things: does it use what is known about the patient, is what it says right and safe, and is it put the way the patient prefers. '
-          'Length alone is no merit. Reply with one JSON object and nothing else: {"better": "first" or "second" or "tie", "reason": "one sentence"}')
+# %% ../../nbs/evaluate/64_judge.ipynb #17008717
+_JUDGE = (
+    'You compare two answers to a patient. Judge by three things: does it use what is known about the patient, is '
+    'what it says right and safe, and is it put the way the patient prefers. '
+    'Length alone is no merit. Reply with one JSON object and nothing else: {"better": "first" or "second" or "tie", '
+    '"reason": "one sentence"}'
+)
 
 def judge_messages(
     pair: Pair,
@@ -221,14 +275,20 @@ def judge_messages(
     "What a judge is asked (after MaLP §4.3; our wording)."
     one, two = (pair.b, pair.a) if swapped else (pair.a, pair.b)
     known = f"What is known about the patient:\n{pair.background}\n\n" if pair.background.strip() else ""
-    return [Message(role="system", text=_JUDGE), Message(role="user", text=f"{known}The patient asks:\n{pair.query}\n\nFirst answer:\n{one}\n\nSecond answer:\n{two}")]
+    return [
+        Message(role="system", text=_JUDGE),
+        Message(
+            role="user", text=f"{known}The patient asks:\n{pair.query}\n\nFirst answer:\n{one}\n\nSecond answer:\n{two}"
+        ),
+    ]
 
 # %% ../../nbs/evaluate/64_judge.ipynb #9fd877bc
 def _read_judgement(text: str, swapped: bool) -> tuple[str | None, str]:
     bare = re.sub(r"^```(?:json)?\s*|\s*```$", "", text.strip())
     try: got = json.loads(bare)
     except ValueError: return None, f"not JSON: {' '.join(text.split())[:60]!r}"
-    if not isinstance(got, dict) or got.get("better") not in ("first", "second", "tie"): return None, f"no 'better' of first, second or tie: {bare[:60]!r}"
+    if not isinstance(got, dict) or got.get("better") not in ("first", "second", "tie"):
+        return None, f"no 'better' of first, second or tie: {bare[:60]!r}"
     side = {"first": "lose" if swapped else "win", "second": "win" if swapped else "lose", "tie": "tie"}[got["better"]]
     return side, str(got.get("reason", ""))
 
@@ -237,7 +297,8 @@ def judge_pairs(
     pairs: Sequence[Pair],
     max_tokens: int = 128,
 ) -> list[Judged]:  # one per pair
-    "Ask a model about each pair in both orders; they must agree (MaLP §4.3; both orders: ours). Raises what `generate` raises."
+    """Ask a model about each pair in both orders; they must agree (MaLP §4.3; both orders: ours). Raises what
+    `generate` raises."""
     out = []
     for pair in pairs:
         replies = model.generate([judge_messages(pair), judge_messages(pair, swapped=True)], max_tokens=max_tokens)
@@ -258,13 +319,19 @@ class Agreement:
         if not self.n: return "not measured"
         return f"Pearson {'undefined (one side never varies)' if self.pearson is None else f'{self.pearson:.2f}'}, accuracy {self.accuracy:.0%}, {self.n} pairs"
 
+# %% ../../nbs/evaluate/64_judge.ipynb #d400cc42
 def judge_agreement(
     human: Sequence[str | None],  # of VERDICTS; None where nobody rated
     judge: Sequence[str | None],  # of the same pairs in the same order
 ) -> Agreement:
-    "Pearson's correlation and accuracy of a judge against people, over the pairs that both rated (MaLP §4.6). Raises `ValueError` for lists of different length."
-    if len(human) != len(judge): raise ValueError(f"got {len(human)} human and {len(judge)} automatic verdicts; agreement needs both for the same pairs")
-    if bad := [v for v in (*human, *judge) if v is not None and v not in VERDICTS]: raise ValueError(f"a verdict is one of {', '.join(VERDICTS)}, or None; got {bad[0]!r}")
+    """Pearson's correlation and accuracy of a judge against people, over the pairs that both rated (MaLP §4.6). Raises
+    `ValueError` for lists of different length."""
+    if len(human) != len(judge):
+        raise ValueError(
+            f"got {len(human)} human and {len(judge)} automatic verdicts; agreement needs both for the same pairs"
+        )
+    if bad := [v for v in (*human, *judge) if v is not None and v not in VERDICTS]:
+        raise ValueError(f"a verdict is one of {', '.join(VERDICTS)}, or None; got {bad[0]!r}")
     both = [(VERDICTS[h], VERDICTS[j]) for h, j in zip(human, judge) if h is not None and j is not None]
     if not both: return Agreement(None, None, 0)
     h, j = np.array(both, float).T

@@ -113,10 +113,16 @@ people person man men woman women child children boy boys girl girls adult adult
 increase decrease doctor clinic hospital student book chapter table figure note point line end beginning top most commonest contraindication indication complication alternative risk attack other another one two three severe mild moderate
 acute chronic free rest factor mean role action activity process body presence absence lack loss need available possible suitable appropriate seen known well affected position surface distance opening useful helpful equal significant
 adequate least less minute second hour week month edge"""))  # words that alone make no point
-_CLAUSE = re.compile(r"[;:()\[\]]|,(?!\w|\s?\d)|\s[–-]\s|\b(?:but|because|which|while|whereas|although|so|since|unlike|whose|then|if|that)\b", re.I)
+_CLAUSE = re.compile(
+    r"[;:()\[\]]|,(?!\w|\s?\d)|\s[–-]\s|\b(?:but|because|which|while|whereas|although|so|since|unlike|whose|then|if|that)\b",
+    re.I,
+)
 _NOT = re.compile(r"\b(?:not|no|never|none|nor|neither|cannot|without)\b|n[’']t\b", re.I)
-_GONE = re.compile(r"\b(?:absent|contraindicated|avoid(?:ed|ing)?|uncommon|unlikely|rarely|forbidden|excluded)\b|\babsence of\b", re.I)
+_GONE = re.compile(
+    r"\b(?:absent|contraindicated|avoid(?:ed|ing)?|uncommon|unlikely|rarely|forbidden|excluded)\b|\babsence of\b", re.I
+)
 
+# %% ../../nbs/evaluate/65a_key_points.ipynb #7ab4b424
 def figures(
     text: str,
 ) -> set[str]:
@@ -126,12 +132,14 @@ def figures(
 def trimmed(
     phrase: str,
 ) -> str:  # '' where nothing is left
-    "A phrase without the general words it begins with, such as 'typical' or 'first'; nothing, where all its words are general (ours)."
+    """A phrase without the general words it begins with, such as 'typical' or 'first'; nothing, where all its words
+    are general (ours)."""
     words = phrase.split()
     while words and set(content_stems(words[0])) <= GENERIC and not figures(words[0]): words.pop(0)
     alone = len(words) == 1 and words[0].endswith("ed")  # a participle that lost its noun
     return "" if alone or set(content_stems(" ".join(words))) <= GENERIC else " ".join(words).strip(" -")
 
+# %% ../../nbs/evaluate/65a_key_points.ipynb #95ddad1e
 def clauses(
     sentence: str,
 ) -> list[str]:
@@ -139,6 +147,7 @@ def clauses(
     cuts = [0, *(p for m in _CLAUSE.finditer(sentence) for p in m.span()), len(sentence)]
     return [sentence[a:b] for a, b in zip(cuts[::2], cuts[1::2]) if sentence[a:b].strip()]
 
+# %% ../../nbs/evaluate/65a_key_points.ipynb #fe796508
 def denied_at(
     clause: str,
     start: int,
@@ -148,7 +157,14 @@ def denied_at(
     acts = lambda part: any(w in _ACTS for w in re.findall(r"[a-z]+", part.lower()))
     objects = lambda rest: any(trimmed(rest[a:b]) for a, b in _runs(rest))
     for m in _NOT.finditer(clause):
-        if m.end() <= start or start <= m.start() < end or m.start() >= end and not acts(clause[end:m.start()]) and not objects(clause[m.end():]): return True
+        if (
+            m.end() <= start
+            or start <= m.start() < end
+            or m.start() >= end
+            and not acts(clause[end : m.start()])
+            and not objects(clause[m.end() :])
+        ):
+            return True
     return bool(_GONE.search(clause[:start]) or _GONE.search(clause[end:]))
 
 # %% ../../nbs/evaluate/65a_key_points.ipynb #ca9c1771
@@ -163,16 +179,21 @@ def phrases(
     text: str,
 ) -> list[KeyPoint]:  # in order, with repetitions
     "Every run of words in `text`, and whether it is denied there (ours)."
-    return [KeyPoint(c[a:b].strip(), denied_at(c, a, b)) for s in statements(text) for c in clauses(s) for a, b in _runs(c)]
+    return [
+        KeyPoint(c[a:b].strip(), denied_at(c, a, b)) for s in statements(text) for c in clauses(s) for a, b in _runs(c)
+    ]
 
+# %% ../../nbs/evaluate/65a_key_points.ipynb #ba8b1776
 def key_points(
     text: str,
 ) -> tuple[KeyPoint, ...]:  # in order, each once; empty for a text without terms
-    "What a marker would tick off in an explanation: its terms and quantities, by fixed rules (MARK §2.2.2 asks a model). Raises `TypeError` for what is no text."
+    """What a marker would tick off in an explanation: its terms and quantities, by fixed rules (MARK §2.2.2 asks a
+    model). Raises `TypeError` for what is no text."""
     points = {}
     for p in phrases(text):
         short = trimmed(p.text)
-        if short: points.setdefault((frozenset(content_stems(short)) | figures(short), p.denied), KeyPoint(short, p.denied))
+        if short:
+            points.setdefault((frozenset(content_stems(short)) | figures(short), p.denied), KeyPoint(short, p.denied))
     return tuple(points.values())
 
 # %% ../../nbs/evaluate/65a_key_points.ipynb #a7a5d46b
@@ -193,12 +214,17 @@ class LabelledExplanation:
     answers: tuple[LabelledAnswer, ...]
     split: str                         # tune or score, by a hash of the text
 
+# %% ../../nbs/evaluate/65a_key_points.ipynb #20b83792
 def labelled_explanations(
     split: str | None = None,  # 'tune', 'score', or both
 ) -> list[LabelledExplanation]:
     "Our own explanations with our own marks."
     rows = map(json.loads, own_data("key_points.jsonl").read_text(encoding="utf-8").splitlines())
-    made = lambda r: {**r, "points": tuple(KeyPoint(**p) for p in r["points"]), "answers": tuple(LabelledAnswer(a["text"], a["kind"], tuple(a["covered"])) for a in r["answers"])}
+    made = lambda r: {
+        **r,
+        "points": tuple(KeyPoint(**p) for p in r["points"]),
+        "answers": tuple(LabelledAnswer(a["text"], a["kind"], tuple(a["covered"])) for a in r["answers"]),
+    }
     return [LabelledExplanation(**made(r)) for r in rows if split in (None, r["split"])]
 
 # %% ../../nbs/evaluate/65a_key_points.ipynb #57000302
@@ -210,6 +236,7 @@ def alike(
     x, y = set(content_stems(a.text)), set(content_stems(b.text))
     return 2*len(x & y)/(len(x) + len(y)) if x or y else 0.
 
+# %% ../../nbs/evaluate/65a_key_points.ipynb #37215a76
 def paired_points(
     marked: Sequence[KeyPoint],
     found: Sequence[KeyPoint],
@@ -218,13 +245,19 @@ def paired_points(
 ) -> list[tuple[int, int]]:   # positions; each point at most once
     "Which points are the same, best pairs first (ours)."
     fits = lambda a, b: figures(a.text) == figures(b.text) and (a.denied == b.denied or not denials)
-    pairs = sorted((-alike(a, b), i, j) for i, a in enumerate(marked) for j, b in enumerate(found) if fits(a, b) and alike(a, b) >= least)
+    pairs = sorted(
+        (-alike(a, b), i, j)
+        for i, a in enumerate(marked)
+        for j, b in enumerate(found)
+        if fits(a, b) and alike(a, b) >= least
+    )
     left, right, out = set(), set(), []
     for _, i, j in pairs:
         if i in left or j in right: continue
         out.append((i, j)); left.add(i); right.add(j)
     return out
 
+# %% ../../nbs/evaluate/65a_key_points.ipynb #e505500b
 def point_agreement(
     rows: Sequence[LabelledExplanation],
     denials: bool = True,
@@ -236,7 +269,10 @@ def point_agreement(
         pairs = paired_points(r.points, found, denials=denials)
         kept += [(r.id, j in {j for _, j in pairs}) for j in range(len(found))]
         hit += [(r.id, i in {i for i, _ in pairs}) for i in range(len(r.points))]
-    return {name: bootstrap([float(v) for _, v in values], groups=[g for g, _ in values]) for name, values in (("precision", kept), ("recall", hit))}
+    return {
+        name: bootstrap([float(v) for _, v in values], groups=[g for g, _ in values])
+        for name, values in (("precision", kept), ("recall", hit))
+    }
 
 # %% ../../nbs/evaluate/65a_key_points.ipynb #7bfa7816
 @dataclass(frozen=True)
@@ -273,30 +309,56 @@ def held_points(
     there, signs = set(content_stems(text)), figures(text)
     holds = lambda p: bool(content_stems(p.text)) and set(content_stems(p.text)) <= there and figures(p.text) <= signs
     good: dict = {}
-    for p in filter(holds, listed.points): good.setdefault((frozenset(content_stems(p.text)) | figures(p.text), p.denied), KeyPoint(" ".join(p.text.split()), p.denied))
+    for p in filter(holds, listed.points):
+        good.setdefault(
+            (frozenset(content_stems(p.text)) | figures(p.text), p.denied), KeyPoint(" ".join(p.text.split()), p.denied)
+        )
     return tuple(good.values()), sum(not holds(p) for p in listed.points)
 
+# %% ../../nbs/evaluate/65a_key_points.ipynb #0b65457b
 def _back(answer: str, problem: str) -> list[Message]:
     shown = answer[:1000].encode("utf-8", "replace").decode().replace("\0", " ").strip() or "…"
-    return [Message(role="assistant", text=shown), Message(role="user", text=f"That can't be used: {problem}. Answer again, with the JSON alone, in the form given above.")]
+    return [
+        Message(role="assistant", text=shown),
+        Message(
+            role="user",
+            text=f"That can't be used: {problem}. Answer again, with the JSON alone, in the form given above.",
+        ),
+    ]
 
+# %% ../../nbs/evaluate/65a_key_points.ipynb #b55f940d
 def prompted_key_points(
     text: str,
     model: LanguageModel,
     retries: int = 1,        # times an answer that can't be used is sent back, 0 or more
     max_tokens: int = 512,   # of an answer
 ) -> tuple[KeyPoint, ...]:   # one or more
-    "Key points as a model lists them, checked against the text (MARK §2.2.2; checks: ours). Raises `KeyPointError`, `ValueError` for an empty text."
-    if not statements(text) or retries < 0: raise ValueError(f"retries must be 0 or more, got {retries}" if retries < 0 else "the explanation says nothing; leave this item out, and say how many those were")
+    """Key points as a model lists them, checked against the text (MARK §2.2.2; checks: ours). Raises `KeyPointError`,
+    `ValueError` for an empty text."""
+    if not statements(text) or retries < 0:
+        raise ValueError(
+            f"retries must be 0 or more, got {retries}"
+            if retries < 0
+            else "the explanation says nothing; leave this item out, and say how many those were"
+        )
     asked, best = point_messages(text), ()
     for _ in range(retries + 1):
         try: reply = model.generate([asked], max_tokens=max_tokens)[0]
-        except ValueError as e: raise KeyPointError(f"{model.name} can't be asked: {e}. Give a shorter text, or a model with a larger window") from e
+        except ValueError as e:
+            raise KeyPointError(
+                f"{model.name} can't be asked: {e}. Give a shorter text, or a model with a larger window"
+            ) from e
         try: good, strays = held_points(read_answer(reply.text, Listed), tidy(text))
         except ValueError as e: good, problem = (), str(e)
-        else: problem = f"{strays} points aren't in the explanation's words" if strays else "" if good else "it lists no point"
+        else:
+            problem = (
+                f"{strays} points aren't in the explanation's words" if strays else "" if good else "it lists no point"
+            )
         if not problem: return good
         best = max(best, good, key=len)
         asked = [*asked[:2], *_back(reply.text, problem)]
     if best: return best
-    raise KeyPointError(f"{model.name} gave no usable list of key points: {problem}. Use a model that can write JSON, or key_points, which needs none")
+    raise KeyPointError(
+        f"{model.name} gave no usable list of key points: {problem}. Use a model that can write JSON, or key_points, "
+        "which needs none"
+    )

@@ -15,16 +15,24 @@ def judged(
     relevant: Mapping[str, int] | Collection[str],  # a query's relevant ids, with grades or without
     what: str = "the query",                        # how to call it in an error
 ) -> dict[str, int]:                                # grade by id
-    "Relevant ids as grades, 1 where none are given (ours). Raises `ValueError` unless one is above 0: with nothing to find, recall means nothing."
-    if isinstance(relevant, str): raise TypeError(f"the relevant ids of {what} must be a set, list or mapping; got one string, write [{relevant!r}]")
+    """Relevant ids as grades, 1 where none are given (ours). Raises `ValueError` unless one is above 0: with nothing
+    to find, recall means nothing."""
+    if isinstance(relevant, str):
+        raise TypeError(
+            f"the relevant ids of {what} must be a set, list or mapping; got one string, write [{relevant!r}]"
+        )
     grades = dict(relevant) if isinstance(relevant, Mapping) else dict.fromkeys(relevant, 1)
-    if wrong := [g for g in grades.values() if g != int(g) or g < 0]: raise ValueError(f"grades must be whole numbers, 0 or more; {what} has {wrong[0]}")
-    if not any(grades.values()): raise ValueError(f"{what} has no relevant document; leave it out, since nothing can be found for it")
+    if wrong := [g for g in grades.values() if g != int(g) or g < 0]:
+        raise ValueError(f"grades must be whole numbers, 0 or more; {what} has {wrong[0]}")
+    if not any(grades.values()):
+        raise ValueError(f"{what} has no relevant document; leave it out, since nothing can be found for it")
     return {d: int(g) for d, g in grades.items()}
 
 def _as_run(ranking: Sequence[str], what: str) -> dict[str, float]:
-    if isinstance(ranking, str): raise TypeError(f"the ranking of {what} must be a list of ids, got one string; write [{ranking!r}]")
-    if len(set(ranking)) != len(ranking): raise ValueError(f"the ranking of {what} names a document twice; each may stand in it once")
+    if isinstance(ranking, str):
+        raise TypeError(f"the ranking of {what} must be a list of ids, got one string; write [{ranking!r}]")
+    if len(set(ranking)) != len(ranking):
+        raise ValueError(f"the ranking of {what} names a document twice; each may stand in it once")
     return {d: float(-r) for r, d in enumerate(ranking)}
 
 # %% ../../nbs/evaluate/61_ranking.ipynb #dd2500b3
@@ -35,21 +43,29 @@ def _parsed(measure: str):
     try: parsed = parse_measure(measure)
     except (NameError, ValueError): parsed = None
     if parsed is None or not DefaultPipeline.supports(parsed):
-        raise ValueError(f"no measure {measure!r}; give one that ir-measures knows, such as {', '.join(MEASURES)}, AP or Success@1")
+        raise ValueError(
+            f"no measure {measure!r}; give one that ir-measures knows, such as {', '.join(MEASURES)}, AP or Success@1"
+        )
     return parsed
 
+# %% ../../nbs/evaluate/61_ranking.ipynb #a847c5ee
 def rank_scores(
-    rankings: Sequence[Sequence[str]],                              # per query: ids, best first; may be empty
-    relevant: Sequence[Mapping[str, int] | Collection[str]],        # per query, in the same order: relevant ids, with grades or without
-    measures: Sequence[str] = MEASURES,                             # as ir-measures names them
-) -> dict[str, np.ndarray]:                                         # by measure: [n queries], 0..1
-    "What each ranking is worth, query by query, counted by ir-measures. Raises `ValueError` for lists that don't fit, repeated ids, a query without a relevant document."
+    rankings: Sequence[Sequence[str]],  # per query: ids, best first; may be empty
+    relevant: Sequence[
+        Mapping[str, int] | Collection[str]
+    ],  # per query, in the same order: relevant ids, with grades or without
+    measures: Sequence[str] = MEASURES,  # as ir-measures names them
+) -> dict[str, np.ndarray]:  # by measure: [n queries], 0..1
+    """What each ranking is worth, query by query, counted by ir-measures. Raises `ValueError` for lists that don't
+    fit, repeated ids, a query without a relevant document."""
     from ir_measures import iter_calc
-    if len(rankings) != len(relevant): raise ValueError(f"got {len(rankings)} rankings for {len(relevant)} queries; give one for each")
+    if len(rankings) != len(relevant):
+        raise ValueError(f"got {len(rankings)} rankings for {len(relevant)} queries; give one for each")
     if isinstance(measures, str): measures = (measures,)
     names = {_parsed(m): m for m in measures}
     qrels = {str(i): judged(r, f"query {i}") for i, r in enumerate(relevant)}
     run = {str(i): _as_run(r, f"query {i}") for i, r in enumerate(rankings)}
     out = {m: np.zeros(len(run)) for m in measures}
-    for found in iter_calc(list(names), qrels, run) if run else (): out[names[found.measure]][int(found.query_id)] = found.value
+    for found in iter_calc(list(names), qrels, run) if run else ():
+        out[names[found.measure]][int(found.query_id)] = found.value
     return out

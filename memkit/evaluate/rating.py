@@ -25,7 +25,8 @@ def blind_order(
     seed: int = 0,
 ) -> list[tuple[Pair, bool]]:  # and is `b` shown first?
     "Pairs in the order in which they are rated. Raises `ValueError` where two share an id."
-    if len({p.id for p in pairs}) < len(pairs): raise ValueError("two pairs share an id; ratings couldn't be told apart")
+    if len({p.id for p in pairs}) < len(pairs):
+        raise ValueError("two pairs share an id; ratings couldn't be told apart")
     rng, out = random.Random(seed), sorted(pairs, key=lambda p: p.id)
     rng.shuffle(out)
     return [(p, rng.random() < .5) for p in out]
@@ -37,16 +38,21 @@ def json_lines(
     path: str | Path,
     keys: Sequence[str],  # that every line must have
 ) -> list[dict]:
-    "The lines of a file; none where it isn't there yet. Raises `ValueError` for a line that can't be read, unless it is an unfinished last one."
+    """The lines of a file; none where it isn't there yet. Raises `ValueError` for a line that can't be read, unless it
+    is an unfinished last one."""
     path, out = Path(path), []
     lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
     for i, line in enumerate(lines):
         if not line.strip(): continue
         try: row = json.loads(line); {k: row[k] for k in keys}; out.append(row)
         except (ValueError, KeyError, TypeError):
-            if i < len(lines) - 1: raise ValueError(f"{path.name}, line {i + 1}: expected JSON with {', '.join(keys)}; got {line[:60]!r}") from None
+            if i < len(lines) - 1:
+                raise ValueError(
+                    f"{path.name}, line {i + 1}: expected JSON with {', '.join(keys)}; got {line[:60]!r}"
+                ) from None
     return out
 
+# %% ../../nbs/evaluate/64a_rating.ipynb #e169fccf
 def _mend(path: Path):
     "Cut off a line that a dying machine left unfinished, and end a whole one."
     whole, _, last = path.read_bytes().rpartition(b"\n") if path.exists() else (b"", b"", b"")
@@ -57,6 +63,7 @@ def _mend(path: Path):
         if done: f.seek(0, os.SEEK_END); f.write(b"\n")
         else: f.truncate(len(whole) + 1 if whole else 0)
 
+# %% ../../nbs/evaluate/64a_rating.ipynb #d6af60ee
 def append_line(
     path: str | Path,
     row: dict,
@@ -86,7 +93,8 @@ def save_rating(
     rater: str = "",
 ):
     "Append a rating; raises `ValueError` for what is no verdict."
-    if verdict is not None and verdict not in VERDICTS: raise ValueError(f"a verdict is one of {', '.join(VERDICTS)}, or None; got {verdict!r}")
+    if verdict is not None and verdict not in VERDICTS:
+        raise ValueError(f"a verdict is one of {', '.join(VERDICTS)}, or None; got {verdict!r}")
     append_line(path, {"rater": rater, "pair": pair, "verdict": verdict, "at": utc_now().isoformat()})
 
 # %% ../../nbs/evaluate/64a_rating.ipynb #55e14780
@@ -139,7 +147,9 @@ def _shown(pair: Pair, swapped: bool) -> str:
     text = lambda s: html.escape(s).replace("\n", "<br>")
     known = f"<p><b>Known:</b> {text(pair.background)}</p>" if pair.background.strip() else ""
     one, two = (pair.b, pair.a) if swapped else (pair.a, pair.b)
-    box = lambda name, s: f'<td style="vertical-align:top;width:50%;padding:.6em;text-align:left;border:1px solid currentColor"><b>{name}</b><br>{text(s)}</td>'
+    box = (
+        lambda name, s: f'<td style="vertical-align:top;width:50%;padding:.6em;text-align:left;border:1px solid currentColor"><b>{name}</b><br>{text(s)}</td>'
+    )
     return f'{known}<p dir="auto"><b>Question:</b> {text(pair.query)}</p><table style="width:100%"><tr>{box("First", one)}{box("Second", two)}</tr></table>'
 
 def rating_html(
@@ -147,16 +157,24 @@ def rating_html(
     seed: int = 0,
 ) -> str:
     "All pairs as one static page, blind and in the widget's order, for where widgets can't show."
-    each = [f"<h4>{i} of {len(pairs)}</h4>{_shown(p, swapped)}" for i, (p, swapped) in enumerate(blind_order(pairs, seed), 1)]
+    each = [
+        f"<h4>{i} of {len(pairs)}</h4>{_shown(p, swapped)}"
+        for i, (p, swapped) in enumerate(blind_order(pairs, seed), 1)
+    ]
     return "\n".join(each)
 
 # %% ../../nbs/evaluate/64a_rating.ipynb #55bb0667
 def rating_widget(
     session: RatingSession,
 ):  # an ipywidgets box
-    "Buttons for win, tie and lose; Tab and Enter work. Raises `ImportError` without ipywidgets: show `rating_html` and call `session.rate` instead."
+    """Buttons for win, tie and lose; Tab and Enter work. Raises `ImportError` without ipywidgets: show `rating_html`
+    and call `session.rate` instead."""
     try: import ipywidgets as w
-    except ImportError: raise ImportError("the rating widget needs ipywidgets (pip install ipywidgets); without it show rating_html(pairs) and call session.rate('first')") from None
+    except ImportError:
+        raise ImportError(
+            "the rating widget needs ipywidgets (pip install ipywidgets); without it show rating_html(pairs) and call "
+            "session.rate('first')"
+        ) from None
     status, body = w.HTML(), w.HTML()
     names = {"first": "First is better", "tie": "Equally good", "second": "Second is better"}
     buttons = {c: w.Button(description=d, layout=w.Layout(width="auto"), tooltip=d) for c, d in names.items()}

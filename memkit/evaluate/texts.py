@@ -21,12 +21,16 @@ def checked_pairs(
     predictions: Sequence[str],  # may hold empty ones
     references: Sequence[str],   # one for each
 ) -> list[int]:                  # positions of the predictions that say something
-    "Which pairs there is something to compare in (ours). Raises `TypeError` or `ValueError` for lists that don't fit, and for a reference that is empty."
+    """Which pairs there is something to compare in (ours). Raises `TypeError` or `ValueError` for lists that don't
+    fit, and for a reference that is empty."""
     for name, texts in (("predictions", predictions), ("references", references)):
         if isinstance(texts, str): raise TypeError(f"{name} must be a list of strings, got one string; write [text]")
-        if bad := [t for t in texts if not isinstance(t, str)]: raise TypeError(f"{name} must be strings, got {type(bad[0]).__name__}")
-    if len(predictions) != len(references): raise ValueError(f"got {len(predictions)} predictions for {len(references)} references; give one for each")
-    if empty := [i for i, r in enumerate(references) if not r.strip()]: raise ValueError(f"reference {empty[0]} is empty; leave this item out")
+        if bad := [t for t in texts if not isinstance(t, str)]:
+            raise TypeError(f"{name} must be strings, got {type(bad[0]).__name__}")
+    if len(predictions) != len(references):
+        raise ValueError(f"got {len(predictions)} predictions for {len(references)} references; give one for each")
+    if empty := [i for i, r in enumerate(references) if not r.strip()]:
+        raise ValueError(f"reference {empty[0]} is empty; leave this item out")
     return [i for i, p in enumerate(predictions) if p.strip()]
 
 # %% ../../nbs/evaluate/62_texts.ipynb #7ec8349b
@@ -42,7 +46,8 @@ def rouge_l(
     predictions: Sequence[str],  # an empty one scores 0
     references: Sequence[str],   # one for each
 ) -> np.ndarray:                 # [n] F1, 0..1
-    "ROUGE-L of whole texts, without stemming (Lin 2004; counted by rouge-score). Raises `ValueError` for lists that don't fit or an empty reference."
+    """ROUGE-L of whole texts, without stemming (Lin 2004; counted by rouge-score). Raises `ValueError` for lists that
+    don't fit or an empty reference."""
     return _rouge("rougeL", predictions, references)
 
 # %% ../../nbs/evaluate/62_texts.ipynb #d3286fff
@@ -50,7 +55,8 @@ def rouge_1(
     predictions: Sequence[str],  # an empty one scores 0
     references: Sequence[str],   # one for each
 ) -> np.ndarray:                 # [n] F1, 0..1
-    "ROUGE-1, without stemming (Lin 2004; counted by rouge-score). Raises `ValueError` for lists that don't fit or an empty reference."
+    """ROUGE-1, without stemming (Lin 2004; counted by rouge-score). Raises `ValueError` for lists that don't fit or an
+    empty reference."""
     return _rouge("rouge1", predictions, references)
 
 # %% ../../nbs/evaluate/62_texts.ipynb #17171af3
@@ -69,6 +75,7 @@ def _encoder() -> tuple[Any, Any]:
     tokenizer.enable_truncation(BERT_TOKENS)
     with quiet_loading(): return tokenizer, BertModel.from_pretrained(str(source), dtype=torch.float32).eval()
 
+# %% ../../nbs/evaluate/62_texts.ipynb #db927fc9
 def token_vectors(
     texts: Sequence[str],
 ) -> list[np.ndarray]:  # per text: [tokens, 384], rows of length 1; the first and last are the encoder's own
@@ -78,7 +85,8 @@ def token_vectors(
     rows, out = [e.ids for e in tokenizer.encode_batch(list(texts))], [np.empty(0)]*len(texts)
     for batch in by_length([len(r) for r in rows], 4096):
         ids, mask = map(torch.from_numpy, pad_right([rows[i] for i in batch]))
-        with torch.inference_mode(): states = torch.nn.functional.normalize(model(ids, attention_mask=mask).last_hidden_state, dim=-1)
+        with torch.inference_mode():
+            states = torch.nn.functional.normalize(model(ids, attention_mask=mask).last_hidden_state, dim=-1)
         for i, v in zip(batch, states.numpy()): out[i] = v[:len(rows[i])]
     return out
 
@@ -87,7 +95,8 @@ def greedy_f1(
     x: np.ndarray,  # [tokens, dim] of the reference, rows of length 1
     y: np.ndarray,  # [tokens, dim] of the prediction
 ) -> float:         # 0..1
-    "F1 of the greedy match between two texts' tokens (Zhang et al. 2020, §3); the encoder's own first and last token are met but don't seek."
+    """F1 of the greedy match between two texts' tokens (Zhang et al. 2020, §3); the encoder's own first and last token
+    are met but don't seek."""
     if min(len(x), len(y)) < 3: return 0.
     likeness = x@y.T
     p, r = float(likeness.max(0)[1:-1].mean()), float(likeness.max(1)[1:-1].mean())
@@ -95,6 +104,7 @@ def greedy_f1(
 
 _CHUNK = 64  # pairs whose tokens' vectors are in memory together
 
+# %% ../../nbs/evaluate/62_texts.ipynb #abe4ef45
 def bert_score(
     predictions: Sequence[str],  # an empty one scores 0
     references: Sequence[str],   # one for each
@@ -104,7 +114,8 @@ def bert_score(
     Raises `ValueError` for lists that don't fit or an empty reference, `ModuleNotFoundError` without MiniLM.
     """
     some, out = checked_pairs(predictions, references), np.zeros(len(predictions))
-    some.sort(key=lambda i: (references[i], predictions[i]))  # pairs that share a text share a chunk, where it is read once
+    # pairs that share a text share a chunk, where it is read once
+    some.sort(key=lambda i: (references[i], predictions[i]))
     for chunk in (some[i:i + _CHUNK] for i in range(0, len(some), _CHUNK)):
         texts = list(dict.fromkeys(t for i in chunk for t in (references[i], predictions[i])))
         vectors = dict(zip(texts, token_vectors(texts)))

@@ -65,13 +65,20 @@ AS_IN_THE_PAPER = HybridSettings(hold_to_sources=0., in_context=False, note=Fals
 # the model's free words, recall by cosine alone, .4 and two, and searches that don't know of each other
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #61622ccd
-INSTRUCTIONS = ("You are a medical information assistant. Answer the user's question in two to four sentences, using only the documents and the earlier "
-                "conversation given. Do not add facts, numbers or medicines that they do not mention.")
-FALLBACK = ("You are a medical information assistant. No document and no earlier conversation answers this question. Do not state any medical fact. "
-            "Say in one or two sentences that you found nothing reliable about it, and suggest asking a doctor or a pharmacist.")
+INSTRUCTIONS = (
+    "You are a medical information assistant. Answer the user's question in two to four sentences, using only the "
+    "documents and the earlier "
+    "conversation given. Do not add facts, numbers or medicines that they do not mention."
+)
+FALLBACK = (
+    "You are a medical information assistant. No document and no earlier conversation answers this question. Do not "
+    "state any medical fact. "
+    "Say in one or two sentences that you found nothing reliable about it, and suggest asking a doctor or a pharmacist."
+)
 NOTICE = "I found nothing reliable about this in my documents or in our earlier conversation, so I won't guess. A doctor or a pharmacist can help."
 NOTED = "I have noted that and will keep it in mind. What would you like to know? If you feel unwell, a doctor or a pharmacist can help."
 
+# %% ../../nbs/hybrid/26_chatbot.ipynb #21e668cf
 def assemble(
     question: str,
     fallback: bool = False,
@@ -80,7 +87,10 @@ def assemble(
     def messages(pieces: Sequence[Piece]) -> list[Message]:
         blocks = [p.text for name in ("document", "memory") for p in pieces if p.name == name]
         ask = f"Using only the text above, answer: {question}" if blocks else question
-        return [Message(role="system", text=FALLBACK if fallback else INSTRUCTIONS), Message(role="user", text="\n\n".join([*blocks, ask]))]
+        return [
+            Message(role="system", text=FALLBACK if fallback else INSTRUCTIONS),
+            Message(role="user", text="\n\n".join([*blocks, ask])),
+        ]
     return messages
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #fcaae891
@@ -102,6 +112,7 @@ def statements(
     "What the user said about themselves in a stored exchange: its sentences that don't ask."
     return [s for s in sentences(m.meta["question"]) if not s.endswith("?")]
 
+# %% ../../nbs/hybrid/26_chatbot.ipynb #12ef73e0
 def rests_on(
     m: Memory,
 ) -> str:
@@ -127,7 +138,11 @@ def lacking(
     "The fallback's criterion (hybrid §5.4; the measure is ours)."
     if probability >= threshold: return ""
     useful = [h for h in recalled if h.score > enough and (statements(h.item) or not h.item.meta.get("fallback"))]
-    return "" if useful else f"the documents answer with probability {probability:.2f} ({threshold:.2f} is enough), and no memory is close enough"
+    return (
+        ""
+        if useful
+        else f"the documents answer with probability {probability:.2f} ({threshold:.2f} is enough), and no memory is close enough"
+    )
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #9c1608fe
 class HybridChatbot(Assistant):

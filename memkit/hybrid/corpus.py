@@ -18,7 +18,18 @@ from typing import Any
 
 from ..core.files import cache_dir, own_data, public_data
 from ..core.records import Document
-from .reading import CorpusError, Loaded, Place, Problem, collect, read_csv, read_json_lines, read_json_list, report, check_choice
+from memkit.hybrid.reading import (
+    CorpusError,
+    Loaded,
+    Place,
+    Problem,
+    collect,
+    read_csv,
+    read_json_lines,
+    read_json_list,
+    report,
+    check_choice,
+)
 
 # %% ../../nbs/hybrid/20_corpus.ipynb #560b28aa
 Field = str | Callable[[Mapping], Any]  # a field's name, or a function of the record
@@ -51,44 +62,71 @@ def value_of(
 def _id_of(record: Mapping, field: Field, name: str, place: Place) -> str:
     value = field(record) if callable(field) else record.get(field) if field else f"{name}:{place.line}"
     if isinstance(value, int) and not isinstance(value, bool): value = str(value)
-    if not isinstance(value, str) or not value.strip(): raise ValueError(f"its id {value!r} must be a string or a whole number")
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"its id {value!r} must be a string or a whole number")
     return value
 
+# %% ../../nbs/hybrid/20_corpus.ipynb #3b1c91f8
 def to_document(
     record: Mapping,
     place: Place,
-    name: str,                  # the source's name: makes ids and `source` where no field gives them
-    text: Field, title: Field = "", category: Field = "", id: Field = "", source: Field = "",  # what holds each; empty: nothing does
-    meta: Sequence[str] = (),   # further fields to keep
+    name: str,  # the source's name: makes ids and `source` where no field gives them
+    text: Field,
+    title: Field = "",
+    category: Field = "",
+    id: Field = "",
+    source: Field = "",  # what holds each; empty: nothing does
+    meta: Sequence[str] = (),  # further fields to keep
 ) -> Document:
     "One document by the caller's choice of fields; raises `ValueError` or `TypeError`, which say what is wrong."
-    return Document(id=_id_of(record, id, name, place), text=value_of(record, text, need=True), title=value_of(record, title), category=value_of(record, category),
-                    source=value_of(record, source) or name, meta={k: record.get(k) for k in meta})
+    return Document(
+        id=_id_of(record, id, name, place),
+        text=value_of(record, text, need=True),
+        title=value_of(record, title),
+        category=value_of(record, category),
+        source=value_of(record, source) or name,
+        meta={k: record.get(k) for k in meta},
+    )
 
 # %% ../../nbs/hybrid/20_corpus.ipynb #27cce6c6
 def _reader(path: Path, columns: Sequence[str], encoding: str, delimiter: str) -> Iterator:
     kind = path.suffix.lower()
     if kind in (".jsonl", ".ndjson"): return read_json_lines(path, encoding)
     if kind == ".json": return read_json_list(path, "", encoding)
-    if kind in (".csv", ".tsv"): return read_csv(path, columns, encoding, delimiter or ("\t" if kind == ".tsv" else ","))
+    if kind in (".csv", ".tsv"):
+        return read_csv(path, columns, encoding, delimiter or ("\t" if kind == ".tsv" else ","))
     raise CorpusError(f"{path}: a file must end in .jsonl, .ndjson, .json, .csv or .tsv")
 
+# %% ../../nbs/hybrid/20_corpus.ipynb #9a9ca1a3
 def load_file(
-    path: str | Path,           # .jsonl, .ndjson, .json (a list of objects), .csv or .tsv
-    text: Field = "text",       # the field with the text, or a function of the record; the next four likewise, and empty where nothing gives them
-    title: Field = "", category: Field = "", id: Field = "", source: Field = "",
-    meta: Sequence[str] = (),   # further fields to keep
-    name: str = "",             # the source's name; the file's if empty
+    path: str | Path,  # .jsonl, .ndjson, .json (a list of objects), .csv or .tsv
+    text: Field = "text",  # the field with the text, or a function of the record; the next four likewise, and empty where nothing gives them
+    title: Field = "",
+    category: Field = "",
+    id: Field = "",
+    source: Field = "",
+    meta: Sequence[str] = (),  # further fields to keep
+    name: str = "",  # the source's name; the file's if empty
     encoding: str = "utf-8",
-    delimiter: str = "",        # of a table; by the file's ending if empty
-    on_error: str = "raise",    # or skip
+    delimiter: str = "",  # of a table; by the file's ending if empty
+    on_error: str = "raise",  # or skip
 ) -> Loaded:
-    "Somebody's own corpus (ours). Without an id field, ids are the source's name and the line. Raises `CorpusError` and `FileNotFoundError`."
+    """Somebody's own corpus (ours). Without an id field, ids are the source's name and the line. Raises `CorpusError`
+    and `FileNotFoundError`."""
     path = Path(path).expanduser()
-    if not path.exists(): raise FileNotFoundError(f"there is no file {path}; check the path, or see data_help() for where to get public data")
+    if not path.exists():
+        raise FileNotFoundError(
+            f"there is no file {path}; check the path, or see data_help() for where to get public data"
+        )
     name, fields = name or path.stem, dict(text=text, title=title, category=category, id=id, source=source)
     columns = [f for f in (*fields.values(), *meta) if f and isinstance(f, str)]
-    return collect(name, str(path), _reader(path, columns, encoding, delimiter), lambda r, place: [to_document(r, place, name, meta=meta, **fields)], on_error)
+    return collect(
+        name,
+        str(path),
+        _reader(path, columns, encoding, delimiter),
+        lambda r, place: [to_document(r, place, name, meta=meta, **fields)],
+        on_error,
+    )
 
 # %% ../../nbs/hybrid/20_corpus.ipynb #35c2f437
 OWN = "medical_knowledge.jsonl"
@@ -97,8 +135,18 @@ def load_own(
     path: str | Path = "",    # another file in the same form; memkit's own if empty
     on_error: str = "raise",  # or skip
 ) -> Loaded:
-    "The medical knowledge that travels with memkit, in our own words (ours): the default where no public corpus is at hand."
-    return load_file(path or own_data(OWN), title="title", category="category", id="id", source="source", meta=("topic",), name="memkit", on_error=on_error)
+    """The medical knowledge that travels with memkit, in our own words (ours): the default where no public corpus is
+    at hand."""
+    return load_file(
+        path or own_data(OWN),
+        title="title",
+        category="category",
+        id="id",
+        source="source",
+        meta=("topic",),
+        name="memkit",
+        on_error=on_error,
+    )
 
 # %% ../../nbs/hybrid/20_corpus.ipynb #5a70e4d8
 @dataclass(frozen=True)
@@ -111,28 +159,82 @@ class Source:
     path: str = ""    # below MEMKIT_DATA; empty: it travels with memkit, or is fetched by name
     fetch: str = ""   # the command that fetches it; it is then below data in cache_dir()
 
+# %% ../../nbs/hybrid/20_corpus.ipynb #eea0e306
 SOURCES = (
-    Source("knowledge", "general medical knowledge in our own words, with the public source of each fact", "as memkit", "it travels with memkit"),
-    Source("medquad", "questions and answers from NIH websites: 47,441 pairs, 16,407 with an answer",
-           "CC BY 4.0; its authors withheld the answers of three parts (ADAM, drugs, herbs)",
-           "github abachaa/MedQuAD, packed as medquad.tar.gz (or pass its folder to load_medquad); or `lavita/MedQuAD` on the hub, with load_hub", "medquad.tar.gz"),
-    Source("medmcqa", "exam questions with four options, the right one and (for many) an explanation; the paper took 192,000",
-           "MIT; none stated for the instruction-format sample",
-           "github medmcqa/medmcqa: put its JSON Lines files into the folder; or `openlifescienceai/medmcqa` on the hub, with load_hub", "medmcqa"),
-    Source("bioasq", "biomedical questions with experts' answers and the passages that support them; the paper took 4,065",
-           "its own terms: after registration, never to be redistributed",
-           "participants-area.bioasq.org, task B, after registration: put its JSON files into the folder", "bioasq"),
-    Source("symptoms", "symptoms, patients' descriptions and precautions by disease, a CSV table of 6,202 rows; the paper took 801 entries",
-           "MIT; compiled from three Kaggle sets", "github Sagarika-Singh-99/Medical_chatbot_CAG-RAG, the file symp_pre.csv", "symptoms/symp_pre.csv"),
-    Source("ml-100k", "MovieLens 100k: 100,000 ratings of 1,682 films by 943 people", "GroupLens's own terms: research, with a citation, not redistributed",
-           "`memkit data ml-100k` fetches it out of the package recbole; or grouplens.org/datasets/movielens, ml-100k.zip, unpacked", "ml-100k", "memkit data ml-100k"),
-    Source("ml-1m", "MovieLens 1M: a million ratings of 3,900 films by 6,040 people", "GroupLens's own terms: research, with a citation, not redistributed",
-           "grouplens.org/datasets/movielens, ml-1m.zip: unpack it and pass its folder to load_movielens", "ml-1m"),
-    Source("ml-latest-small", "MovieLens latest-small: about 100,000 ratings in half stars of 9,000 films by 600 people", "GroupLens's own terms: research, with a citation",
-           "grouplens.org/datasets/movielens, ml-latest-small.zip: unpack it and pass its folder to load_movielens", "ml-latest-small"),
-    Source("amazon", "Amazon's reviews, films and books by the same people: ratings and metadata, editions 2018 and 2023", "none stated; collected at UCSD for research, with a citation",
-           "cseweb.ucsd.edu/~jmcauley/datasets (2018) or amazon-reviews-2023.github.io: ratings and metadata of Movies_and_TV and Books, four files for load_amazon", "amazon"),
-    Source("hub", "any data set of the Hugging Face hub", "each data set's own", "load_hub(name, text=…, title=…): fetched at the first use, then kept in the hub's cache"),
+    Source(
+        "knowledge",
+        "general medical knowledge in our own words, with the public source of each fact",
+        "as memkit",
+        "it travels with memkit",
+    ),
+    Source(
+        "medquad",
+        "questions and answers from NIH websites: 47,441 pairs, 16,407 with an answer",
+        "CC BY 4.0; its authors withheld the answers of three parts (ADAM, drugs, herbs)",
+        "github abachaa/MedQuAD, packed as medquad.tar.gz (or pass its folder to load_medquad); or `lavita/MedQuAD` "
+        "on the hub, with load_hub",
+        "medquad.tar.gz",
+    ),
+    Source(
+        "medmcqa",
+        "exam questions with four options, the right one and (for many) an explanation; the paper took 192,000",
+        "MIT; none stated for the instruction-format sample",
+        "github medmcqa/medmcqa: put its JSON Lines files into the folder; or `openlifescienceai/medmcqa` on the hub, "
+        "with load_hub",
+        "medmcqa",
+    ),
+    Source(
+        "bioasq",
+        "biomedical questions with experts' answers and the passages that support them; the paper took 4,065",
+        "its own terms: after registration, never to be redistributed",
+        "participants-area.bioasq.org, task B, after registration: put its JSON files into the folder",
+        "bioasq",
+    ),
+    Source(
+        "symptoms",
+        "symptoms, patients' descriptions and precautions by disease, a CSV table of 6,202 rows; the paper took 801 "
+        "entries",
+        "MIT; compiled from three Kaggle sets",
+        "github Sagarika-Singh-99/Medical_chatbot_CAG-RAG, the file symp_pre.csv",
+        "symptoms/symp_pre.csv",
+    ),
+    Source(
+        "ml-100k",
+        "MovieLens 100k: 100,000 ratings of 1,682 films by 943 people",
+        "GroupLens's own terms: research, with a citation, not redistributed",
+        "`memkit data ml-100k` fetches it out of the package recbole; or grouplens.org/datasets/movielens, "
+        "ml-100k.zip, unpacked",
+        "ml-100k",
+        "memkit data ml-100k",
+    ),
+    Source(
+        "ml-1m",
+        "MovieLens 1M: a million ratings of 3,900 films by 6,040 people",
+        "GroupLens's own terms: research, with a citation, not redistributed",
+        "grouplens.org/datasets/movielens, ml-1m.zip: unpack it and pass its folder to load_movielens",
+        "ml-1m",
+    ),
+    Source(
+        "ml-latest-small",
+        "MovieLens latest-small: about 100,000 ratings in half stars of 9,000 films by 600 people",
+        "GroupLens's own terms: research, with a citation",
+        "grouplens.org/datasets/movielens, ml-latest-small.zip: unpack it and pass its folder to load_movielens",
+        "ml-latest-small",
+    ),
+    Source(
+        "amazon",
+        "Amazon's reviews, films and books by the same people: ratings and metadata, editions 2018 and 2023",
+        "none stated; collected at UCSD for research, with a citation",
+        "cseweb.ucsd.edu/~jmcauley/datasets (2018) or amazon-reviews-2023.github.io: ratings and metadata of "
+        "Movies_and_TV and Books, four files for load_amazon",
+        "amazon",
+    ),
+    Source(
+        "hub",
+        "any data set of the Hugging Face hub",
+        "each data set's own",
+        "load_hub(name, text=…, title=…): fetched at the first use, then kept in the hub's cache",
+    ),
 )
 
 # %% ../../nbs/hybrid/20_corpus.ipynb #04e511b5
@@ -146,15 +248,26 @@ def _state(s: Source) -> str:
     if not found and s.fetch and (cache_dir()/"data"/s.path).is_dir(): found = cache_dir()/"data"/s.path
     if found: return f"here: {found}"
     if s.fetch: return f"missing: `{s.fetch}` fetches it"
-    return f"missing: {Path(root).expanduser()/s.path} isn't there" if root else f"missing: set MEMKIT_DATA to the folder that holds {s.path}, or pass a path to the loader"
+    return (
+        f"missing: {Path(root).expanduser()/s.path} isn't there"
+        if root
+        else f"missing: set MEMKIT_DATA to the folder that holds {s.path}, or pass a path to the loader"
+    )
 
+# %% ../../nbs/hybrid/20_corpus.ipynb #91c54334
 def data_help(
     name: str | None = None,  # such as medquad; all sources if None
 ) -> str:                     # lines of text
-    "What each source is, its licence, where to get it, and whether it is here (ours). Raises `ValueError` for a name it doesn't know."
+    """What each source is, its licence, where to get it, and whether it is here (ours). Raises `ValueError` for a name
+    it doesn't know."""
     known = [s.name for s in SOURCES]
-    if name is not None and name not in known: raise ValueError(f"there is no source {name!r}; there are {', '.join(known)}")
-    return "\n\n".join(f"{s.name}: {s.what}\n  licence  {s.licence}\n  get it   {s.get}\n  now      {_state(s)}" for s in SOURCES if name in (None, s.name))
+    if name is not None and name not in known:
+        raise ValueError(f"there is no source {name!r}; there are {', '.join(known)}")
+    return "\n\n".join(
+        f"{s.name}: {s.what}\n  licence  {s.licence}\n  get it   {s.get}\n  now      {_state(s)}"
+        for s in SOURCES
+        if name in (None, s.name)
+    )
 
 # %% ../../nbs/hybrid/20_corpus.ipynb #83836ab9
 def find_data(
@@ -165,7 +278,11 @@ def find_data(
     source = next(s for s in SOURCES if s.name == name)
     found = Path(path).expanduser() if path else public_data(source.path)
     if found and found.exists(): return found
-    raise FileNotFoundError(f"there is no {found}; to get {name}: {source.get}" if found else f"{name} is {_state(source)}; to get it: {source.get}")
+    raise FileNotFoundError(
+        f"there is no {found}; to get {name}: {source.get}"
+        if found
+        else f"{name} is {_state(source)}; to get it: {source.get}"
+    )
 
 # %% ../../nbs/hybrid/20_corpus.ipynb #95ed591a
 def normal(
@@ -187,6 +304,7 @@ class Count:
 
     def __add__(self, other): return Count(*(a + b for a, b in zip(vars(self).values(), vars(other).values())))
 
+# %% ../../nbs/hybrid/20_corpus.ipynb #87e4839a
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
     "Documents to answer from, in a fixed order, with different ids."
@@ -204,10 +322,17 @@ def _sourced(n: int, source) -> Loaded:
     if isinstance(source, (str, bytes, Path, Document, Mapping)):
         raise TypeError(f"source {n} is a {type(source).__name__}; give what a loader returns, or a list of Document")
     documents = tuple(source)
-    if wrong := [type(d).__name__ for d in documents if not isinstance(d, Document)]: raise TypeError(f"source {n} holds a {wrong[0]}; give Document records")
-    return Loaded(name="documents", documents=documents, places=tuple(Place(f"source {n}", i) for i in range(1, len(documents) + 1)))
+    if wrong := [type(d).__name__ for d in documents if not isinstance(d, Document)]:
+        raise TypeError(f"source {n} holds a {wrong[0]}; give Document records")
+    return Loaded(
+        name="documents",
+        documents=documents,
+        places=tuple(Place(f"source {n}", i) for i in range(1, len(documents) + 1)),
+    )
 
-def _new(source: Loaded, ids: dict[str, Place], known: set[bytes], same: Sequence[str]) -> Iterator[Document | Problem | None]:
+def _new(
+    source: Loaded, ids: dict[str, Place], known: set[bytes], same: Sequence[str]
+) -> Iterator[Document | Problem | None]:
     "For each document of a source: itself if it is new, None if another says the same, a problem if its id is taken."
     for d, place in zip(source.documents, source.places):
         key = _digest(d, same)
@@ -218,6 +343,7 @@ def _new(source: Loaded, ids: dict[str, Place], known: set[bytes], same: Sequenc
 # %% ../../nbs/hybrid/20_corpus.ipynb #ce2b840d
 _FIELDS = ("title", "text", "category", "source")
 
+# %% ../../nbs/hybrid/20_corpus.ipynb #52810d9f
 def build_corpus(
     *sources: Loaded | Iterable[Document],   # in the order the corpus shall have
     same: Sequence[str] = ("title", "text"), # fields that make two entries the same
@@ -226,23 +352,29 @@ def build_corpus(
     "Put sources together (hybrid §5.2): ids differ, entries that say the same are kept once. Raises `CorpusError`."
     from tqdm import tqdm
     check_choice(on_error)
-    if isinstance(same, str) or not same or set(same) - set(_FIELDS): raise ValueError(f"same must list some of {', '.join(_FIELDS)}; got {same!r}")
+    if isinstance(same, str) or not same or set(same) - set(_FIELDS):
+        raise ValueError(f"same must list some of {', '.join(_FIELDS)}; got {same!r}")
     documents, problems, counts, ids, known = [], [], {}, {}, set()
     for source in (_sourced(n, s) for n, s in enumerate(sources, 1)):
         before, taken = len(documents), []
-        for d in tqdm(_new(source, ids, known, same), total=len(source), desc=f"corpus: {source.name}", disable=None, delay=1):
+        for d in tqdm(
+            _new(source, ids, known, same), total=len(source), desc=f"corpus: {source.name}", disable=None, delay=1
+        ):
             if isinstance(d, Document): documents.append(d)
             elif d and on_error == "raise": raise CorpusError(f"{d} (on_error='skip' leaves the second out)")
             elif d: taken.append(d)
         report(source.name, taken, len(source))
         new, bad = len(documents) - before, [*source.problems, *taken]
-        counts[source.name] = counts.get(source.name, Count()) + Count(new, len(source) - new - len(taken), len(bad), source.empty)
+        counts[source.name] = counts.get(source.name, Count()) + Count(
+            new, len(source) - new - len(taken), len(bad), source.empty
+        )
         problems += bad
     return Corpus(documents=tuple(documents), problems=tuple(problems), counts=counts)
 
 # %% ../../nbs/hybrid/20_corpus.ipynb #a7b60844
 PAPER_PARTS = {"MedMCQA": 192_000, "MedQuAD": 17_236, "BioASQ": 4_065, "symptoms": 801}  # hybrid §5.2
-PAPER_TOTAL = 216_102                                                                     # hybrid §5.1; its parts sum to 214,102
+# hybrid §5.1; its parts sum to 214,102
+PAPER_TOTAL = 216_102
 
 def paper_table(
     corpus: Corpus,
@@ -250,7 +382,12 @@ def paper_table(
     "The paper's parts beside this corpus's, with the sums (hybrid §5.2)."
     ours = {name: c.documents for name, c in corpus.counts.items()}
     names, total = dict.fromkeys([*PAPER_PARTS, *ours]), sum(PAPER_PARTS.values())
-    rows = [("part", "paper", "ours"), *((name, PAPER_PARTS.get(name, "-"), ours.get(name, 0)) for name in names),
-            ("sum", total, sum(ours.values())), ("as printed", PAPER_TOTAL, ""), ("difference", PAPER_TOTAL - total, "")]
+    rows = [
+        ("part", "paper", "ours"),
+        *((name, PAPER_PARTS.get(name, "-"), ours.get(name, 0)) for name in names),
+        ("sum", total, sum(ours.values())),
+        ("as printed", PAPER_TOTAL, ""),
+        ("difference", PAPER_TOTAL - total, ""),
+    ]
     cell = lambda value: f"{value:,}" if isinstance(value, int) else value
     return "\n".join(f"{name:<12}{cell(paper):>9}{cell(n):>9}".rstrip() for name, paper, n in rows)

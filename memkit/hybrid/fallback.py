@@ -98,13 +98,21 @@ def calibrate(
     embedder: str = "",
     tuned_on: str = "",
 ) -> Calibration:
-    "Fit weights and threshold on questions of one's own corpus (ours; logistic regression). Raises `ValueError` if one kind is missing."
-    if len({bool(a) for a in answerable}) < 2: raise ValueError("calibration needs questions with and without an answer; got only one kind")
+    """Fit weights and threshold on questions of one's own corpus (ours; logistic regression). Raises `ValueError` if
+    one kind is missing."""
+    if len({bool(a) for a in answerable}) < 2:
+        raise ValueError("calibration needs questions with and without an answer; got only one kind")
     from sklearn.linear_model import LogisticRegression
     features = features or ("nearest", "ahead")
     x, y = np.array([[e[f] for f in features] for e in evidence]), np.asarray(answerable, bool)
     fit = LogisticRegression(C=100., class_weight="balanced", max_iter=1000).fit(x, y)
-    fitted = Calibration(weights=dict(zip(features, map(float, fit.coef_[0]))), bias=float(fit.intercept_[0]), threshold=1., embedder=embedder, tuned_on=tuned_on)
+    fitted = Calibration(
+        weights=dict(zip(features, map(float, fit.coef_[0]))),
+        bias=float(fit.intercept_[0]),
+        threshold=1.0,
+        embedder=embedder,
+        tuned_on=tuned_on,
+    )
     without = [fitted.probability(e) for e, answer in zip(evidence, y) if not answer]
     return replace(fitted, threshold=float(np.nextafter(np.quantile(without, hold_back, method="inverted_cdf"), 1.)))
 

@@ -59,16 +59,37 @@ def choose(
         if hit.score <= settings.above: reason = f"cosine {hit.score:.2f} does not exceed {settings.above:.2f}"
         elif rank > settings.k: reason = f"ranked {rank}, and {settings.k} are recalled at most"
         else: reason = ""
-        out.append(Considered(hit=hit, outcome=reason or f"recalled: cosine {hit.score:.2f} exceeds {settings.above:.2f}", shown=not reason))
+        out.append(
+            Considered(
+                hit=hit,
+                outcome=reason or f"recalled: cosine {hit.score:.2f} exceeds {settings.above:.2f}",
+                shown=not reason,
+            )
+        )
     return out
 
 # %% ../../nbs/hybrid/23_memory.ipynb #b31b671f
-_KIN = {"mum": "mother", "mom": "mother", "dad": "father", "gran": "grandmother", "grandma": "grandmother", "grandpa": "grandfather", "granddad": "grandfather", "kid": "child", "wife": "partner", "husband": "partner"}
-_PEOPLE = re.compile(r"\b(mother|mum|mom|father|dad|brother|sister|son|daughter|wife|husband|partner|friend|aunt|uncle|cousin|niece|nephew|grandmother|grandma|gran|grandfather|grandpa|granddad|child|kid|baby|"
-                     r"neighbou?r|colleague|boss|boyfriend|girlfriend|roommate|toddler|teenager)\b", re.I)
+_KIN = {
+    "mum": "mother",
+    "mom": "mother",
+    "dad": "father",
+    "gran": "grandmother",
+    "grandma": "grandmother",
+    "grandpa": "grandfather",
+    "granddad": "grandfather",
+    "kid": "child",
+    "wife": "partner",
+    "husband": "partner",
+}
+_PEOPLE = re.compile(
+    r"\b(mother|mum|mom|father|dad|brother|sister|son|daughter|wife|husband|partner|friend|aunt|uncle|cousin|niece|nephew|grandmother|grandma|gran|grandfather|grandpa|granddad|child|kid|baby|"
+    r"neighbou?r|colleague|boss|boyfriend|girlfriend|roommate|toddler|teenager)\b",
+    re.I,
+)
 
 def _people(text: str) -> set[str]: return {_KIN.get(w.lower(), w.lower()) for w in _PEOPLE.findall(text)}
 
+# %% ../../nbs/hybrid/23_memory.ipynb #436b3b98
 def topic_of(
     m: Memory,
 ) -> str:    # '' where it had none
@@ -76,16 +97,17 @@ def topic_of(
     return m.meta.get("about") or about(m.meta["question"])
 
 def leaned_on(
-    query: str,
-    exchanges: Sequence[Memory],  # one user's, oldest first
-    session: str | None,          # the one that goes on now
-) -> tuple[Memory | None, str]:   # the exchange, and how one knows; None and '' where the message stands on its own or nothing was said
+    query: str, exchanges: Sequence[Memory], session: str | None  # one user's, oldest first  # the one that goes on now
+) -> tuple[
+    Memory | None, str
+]:  # the exchange, and how one knows; None and '' where the message stands on its own or nothing was said
     "Which exchange a message leans on (ours)."
     if not (sign := leans_on(query)): return None, ""
     told = [m for m in reversed(exchanges) if topic_of(m)]
     people = _people(query)
     for m in sorted(told, key=lambda m: m.meta["session"] != session) if people else ():
-        if shared := people & _people(m.meta["question"]): return m, f"{sign}, and this is the latest exchange about the {min(shared)}"
+        if shared := people & _people(m.meta["question"]):
+            return m, f"{sign}, and this is the latest exchange about the {min(shared)}"
     latest = next((m for m in told if m.meta["session"] == session), None)
     return latest, f"{sign}, and this is the latest exchange of the session" if latest else ""
 
@@ -249,15 +271,25 @@ def check_conversation_memory(
     "What every conversation memory is tested against; raises `AssertionError` with the broken promise."
     memory, at = make(), utc_now()
     assert memory.nearest("ann", "anything at all") == [], "nothing is found in an empty memory"
-    first = memory.remember("ann", "s", "What helps against hay fever?", "Antihistamine tablets or nasal sprays.", at, {})
-    second = memory.remember("ann", "s", "How do I treat a burn?", "Cool it under running water for twenty minutes.", at, {})
+    first = memory.remember(
+        "ann", "s", "What helps against hay fever?", "Antihistamine tablets or nasal sprays.", at, {}
+    )
+    second = memory.remember(
+        "ann", "s", "How do I treat a burn?", "Cool it under running water for twenty minutes.", at, {}
+    )
     memory.remember("bob", "s", "What helps against hay fever?", "Keep the windows shut.", at, {})
     hits = memory.nearest("ann", "remedies for hay fever", k=5)
     assert [h.item.id for h in hits] == [first.id, second.id], "the user's own entries, best first, and nobody else's"
     assert all(-1 <= h.score <= 1.0001 and h.parts["cosine"] == h.score for h in hits), "scored by cosine"
     assert len(memory.nearest("ann", "remedies for hay fever", k=1)) == 1, "at most k"
-    assert hits[0].item.turns and hits[0].item.meta["answer"].startswith("Antihistamine"), "an entry cites its turn and keeps its answer"
+    assert hits[0].item.turns and hits[0].item.meta["answer"].startswith(
+        "Antihistamine"
+    ), "an entry cites its turn and keeps its answer"
     assert memory.forget("ann", [first.id]).memories == (first.id,)
-    assert [h.item.id for h in memory.nearest("ann", "remedies for hay fever")] == [second.id], "one entry can be forgotten"
+    assert [h.item.id for h in memory.nearest("ann", "remedies for hay fever")] == [
+        second.id
+    ], "one entry can be forgotten"
     memory.forget("ann")
-    assert memory.nearest("ann", "remedies for hay fever") == [] and len(memory.nearest("bob", "hay fever")) == 1, "all of one user's, nobody else's"
+    assert (
+        memory.nearest("ann", "remedies for hay fever") == [] and len(memory.nearest("bob", "hay fever")) == 1
+    ), "all of one user's, nobody else's"

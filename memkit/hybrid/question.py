@@ -17,7 +17,9 @@ from ..core.records import check_text
 
 # %% ../../nbs/hybrid/22_question.ipynb #f8a1eff3
 MAX_QUESTION = 8_000  # characters; about 2,000 tokens, twice the whole prompt's budget (ours)
-_INVISIBLE = re.compile("[\u200b\u200e\u200f\u061c\u202a-\u202e\u2060-\u206f\ufeff\u00ad\U000e0000-\U000e007f]|(?![\t\n\r])[\x01-\x1f\x7f-\x9f]")
+_INVISIBLE = re.compile(
+    "[\u200b\u200e\u200f\u061c\u202a-\u202e\u2060-\u206f\ufeff\u00ad\U000e0000-\U000e007f]|(?![\t\n\r])[\x01-\x1f\x7f-\x9f]"
+)
 _QUOTES = str.maketrans("‘’‚“”„′″–—", "'''\"\"\"'\"--")
 
 @dataclass(frozen=True)
@@ -26,15 +28,20 @@ class Question:
     text: str   # as the prompt shows it and the memory stores it
     query: str  # as it is searched for
 
+# %% ../../nbs/hybrid/22_question.ipynb #16ddf722
 def prepare_question(
     text: str,                    # the message as it came
     max_chars: int = MAX_QUESTION,
 ) -> Question:
     """One spelling, nothing invisible (hybrid §5.4, details ours).
 
-    Raises `ValueError` for an empty message, broken characters, or more than `max_chars` characters; `TypeError` for what isn't text."""
+    Raises `ValueError` for an empty message, broken characters, or more than `max_chars` characters; `TypeError`
+    for what isn't text."""
     if isinstance(text, str) and len(text) > max_chars:
-        raise ValueError(f"the question has {len(text):,} characters and {max_chars:,} are allowed; ask in fewer words, or add the text as a document to search")
+        raise ValueError(
+            f"the question has {len(text):,} characters and {max_chars:,} are allowed; ask in fewer words, or add the "
+            "text as a document to search"
+        )
     cleaned = unicodedata.normalize("NFC", _INVISIBLE.sub("", check_text(text, "question")))
     if all(unicodedata.category(c)[0] in "CZ" for c in cleaned): cleaned = ""   # nothing that could be seen
     lines = (re.sub(r"[^\S\n]+", " ", line).strip() for line in cleaned.splitlines())
@@ -64,6 +71,8 @@ set sets trigger triggers triggered improve improves improved slow slows reduce 
 write send carry hold believe remember forget matters require requires required include includes contain depend depends act react respond count measure measured examine examined visit contact order describe define defined teach
 point case cases matter step steps level levels end beginning place places home work job mind story reason reasons hope become becomes became grow grows appear appears appeared occur occurs turn turns turned
 """.split()
+
+# %% ../../nbs/hybrid/22_question.ipynb #82e7c76e
 COMMON_WORDS = frozenset(_COMMON) | frozenset(tokenize(" ".join(_COMMON)))  # words that name no topic (ours)
 _WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
 
@@ -89,15 +98,27 @@ def about(
     "What a message is about, in its own words (ours)."
     spans = []
     for clause in re.split(r"[.!?;:,]\s+|[.!?;:,]$|\s+(?:and|but|because|if|when)\s+", text):
-        if found := _named(clause): spans.append(re.match(re.escape(clause[found[0].start():found[-1].end()]) + _KIND, clause[found[0].start():], re.I).group())
+        if found := _named(clause):
+            spans.append(
+                re.match(
+                    re.escape(clause[found[0].start() : found[-1].end()]) + _KIND, clause[found[0].start() :], re.I
+                ).group()
+            )
     return " ".join(", ".join(dict.fromkeys(spans)).split()[:words])
 
 # %% ../../nbs/hybrid/22_question.ipynb #670c39a2
-_DUMMY = re.compile(r"\bit(?:'s|\s+(?:is|was|be))?\s+(?:\w+\s+){0,2}?(?:to|that|if|when|for\s+\w+\s+to|normal|true)\b|\bthis\s+(?:morning|week|month|year|time|evening|afternoon|summer|winter|spring|autumn)\b", re.I)
-_POINTS = re.compile(r"\b(?:it|its|this)\b|(?<=\bis )that\b|(?<=\b(?:of|in) )that\b|(?<=\b(?:does|with|from) )that\b|(?<=\b(?:for|can) )that\b|(?<=\babout )that\b", re.I)
+_DUMMY = re.compile(
+    r"\bit(?:'s|\s+(?:is|was|be))?\s+(?:\w+\s+){0,2}?(?:to|that|if|when|for\s+\w+\s+to|normal|true)\b|\bthis\s+(?:morning|week|month|year|time|evening|afternoon|summer|winter|spring|autumn)\b",
+    re.I,
+)
+_POINTS = re.compile(
+    r"\b(?:it|its|this)\b|(?<=\bis )that\b|(?<=\b(?:of|in) )that\b|(?<=\b(?:does|with|from) )that\b|(?<=\b(?:for|can) )that\b|(?<=\babout )that\b",
+    re.I,
+)
 _OPENS = re.compile(r"^(?:and|but|what about|how about)\b", re.I)
 SHORT = 20  # words; a longer message with a topic of its own tells its own story (ours)
 
+# %% ../../nbs/hybrid/22_question.ipynb #5ca58c93
 def leans_on(
     text: str,
 ) -> str:   # the sign; '' for a message that stands on its own
@@ -105,11 +126,17 @@ def leans_on(
     if not about(text): return "no word of it names a topic"
     if len(text.split()) > SHORT: return ""
     named = False
-    for clause in re.split(r"(?<=[.!?;,])\s+|\s+(?=(?:and|but|because|if|when|while|where|what|how|why|which|who)\s)", text):
+    for clause in re.split(
+        r"(?<=[.!?;,])\s+|\s+(?=(?:and|but|because|if|when|while|where|what|how|why|which|who)\s)", text
+    ):
         words = _named(clause)
         bare = _DUMMY.sub(lambda m: " "*len(m.group()), clause)
-        own = lambda m: m.group().lower() == "its" and any(w.start() < m.start() for w in words)    # "can a stone pass on its own"
-        points = next((m for m in _POINTS.finditer(bare) if not own(m) and not any(w.start() == m.end() + 1 for w in words)), None)
+        own = lambda m: m.group().lower() == "its" and any(
+            w.start() < m.start() for w in words
+        )  # "can a stone pass on its own"
+        points = next(
+            (m for m in _POINTS.finditer(bare) if not own(m) and not any(w.start() == m.end() + 1 for w in words)), None
+        )
         if points and not named: return f"“{points.group()}” stands for something said before"
         named = named or bool(words)
     return f"it opens with “{m.group().lower()}”" if (m := _OPENS.match(text)) and len(about(text).split()) <= 3 else ""
@@ -122,15 +149,25 @@ def completed(
     "A message that leans on what was said, with its topic named (ours)."
     bare = _DUMMY.sub(lambda m: " "*len(m.group()), text)
     points = _POINTS.search(bare)
-    if not topic or not points or points.group().lower() == "its" or len(topic.split()) > 8: return f"{text} {topic}".strip()
+    if not topic or not points or points.group().lower() == "its" or len(topic.split()) > 8:
+        return f"{text} {topic}".strip()
     return text[:points.start()] + topic + text[points.end():]
 
 # %% ../../nbs/hybrid/22_question.ipynb #0e970bc1
-_TELLS = re.compile(r"^(?:(?:hello|hi|hey|by the way|just so you know|also|and)[,!.]?\s+)?(?:i|i'm|i've|i'd|my|we|we're|we've|our|he|she|he's|she's|his|her)\b", re.I)
-_ASKS = re.compile(r"\b(?:what|how|why|when|where|which|who|whether|can|could|should|would|does|do|did|is it|is that|is this|are there|is there|may i|may we|help|advice|advise|tell me|explain|wonder\w*|"
-                   r"want to know|need to know|like to know|asking|question|looking for|confused|worried|scared|afraid|please)\b|\?", re.I)
-_COMPLAINS = re.compile(r"\b(?:hurts?|hurting|pains?|painful|aches?|aching|sore|bleed\w*|blood|breath\w*|breathe|faint\w*|collaps\w*|seizures?|unconscious|fever|vomit\w*|dizzy|numb|swollen|worse|emergency|overdos\w*|"
-                        r"kill\w*|suicid\w*|die|dying|harm\w*|hopeless|can't|cannot)\b", re.I)
+_TELLS = re.compile(
+    r"^(?:(?:hello|hi|hey|by the way|just so you know|also|and)[,!.]?\s+)?(?:i|i'm|i've|i'd|my|we|we're|we've|our|he|she|he's|she's|his|her)\b",
+    re.I,
+)
+_ASKS = re.compile(
+    r"\b(?:what|how|why|when|where|which|who|whether|can|could|should|would|does|do|did|is it|is that|is this|are there|is there|may i|may we|help|advice|advise|tell me|explain|wonder\w*|"
+    r"want to know|need to know|like to know|asking|question|looking for|confused|worried|scared|afraid|please)\b|\?",
+    re.I,
+)
+_COMPLAINS = re.compile(
+    r"\b(?:hurts?|hurting|pains?|painful|aches?|aching|sore|bleed\w*|blood|breath\w*|breathe|faint\w*|collaps\w*|seizures?|unconscious|fever|vomit\w*|dizzy|numb|swollen|worse|emergency|overdos\w*|"
+    r"kill\w*|suicid\w*|die|dying|harm\w*|hopeless|can't|cannot)\b",
+    re.I,
+)
 
 def only_states(
     text: str,

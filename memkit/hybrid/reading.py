@@ -62,13 +62,18 @@ def check_choice(
     "Raise `ValueError` unless `on_error` is raise or skip."
     if on_error not in ("raise", "skip"): raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
 
+# %% ../../nbs/hybrid/19_reading.ipynb #8ed8bd12
 def report(
     name: str,                    # the source's
     problems: Sequence[Problem],  # what was left out of it
     of: int,                      # records there were
 ):
     "One line of warning where anything was left out."
-    if problems: warnings.warn(f"{name}: left out {len(problems)} of {of} records; the first: {problems[0]} (all are in .problems)", stacklevel=4)
+    if problems:
+        warnings.warn(
+            f"{name}: left out {len(problems)} of {of} records; the first: {problems[0]} (all are in .problems)",
+            stacklevel=4,
+        )
 
 # %% ../../nbs/hybrid/19_reading.ipynb #f8b73e60
 def guarded(
@@ -121,7 +126,9 @@ def collect(
             documents += made
             seen.update((d.id, item[0]) for d in made)
     report(name, problems, of)
-    return Loaded(name=name, documents=tuple(documents), places=tuple(seen.values()), problems=tuple(problems), empty=empty)
+    return Loaded(
+        name=name, documents=tuple(documents), places=tuple(seen.values()), problems=tuple(problems), empty=empty
+    )
 
 # %% ../../nbs/hybrid/19_reading.ipynb #bbe42fcd
 _BAD_BYTE = re.compile("[\udc80-\udcff]")
@@ -129,20 +136,32 @@ _BAD_BYTE = re.compile("[\udc80-\udcff]")
 def _bad_bytes(text: str, encoding: str) -> str:
     "What is wrong with `text`, decoded with surrogateescape; empty if nothing is."
     bad = _BAD_BYTE.search(text)
-    return f"byte 0x{ord(bad[0]) - 0xdc00:02x} isn't {encoding}; save the file as UTF-8, or pass its encoding (such as 'latin-1')" if bad else ""
+    return (
+        f"byte 0x{ord(bad[0]) - 0xdc00:02x} isn't {encoding}; save the file as UTF-8, or pass its encoding (such as "
+        "'latin-1')"
+        if bad
+        else ""
+    )
 
+# %% ../../nbs/hybrid/19_reading.ipynb #facee58c
 def open_text(
     path: Path,
     encoding: str = "utf-8",      # a byte order mark is allowed
     newline: str | None = "\n",   # as for `open`
 ):
-    "Open a file for reading line by line; raises `FileNotFoundError`, or `CorpusError` where it can't be text in `encoding`."
-    if not path.exists(): raise FileNotFoundError(f"there is no file {path}; check the path, or see data_help() for where to get public data")
+    """Open a file for reading line by line; raises `FileNotFoundError`, or `CorpusError` where it can't be text in
+    `encoding`."""
+    if not path.exists():
+        raise FileNotFoundError(
+            f"there is no file {path}; check the path, or see data_help() for where to get public data"
+        )
     if path.is_dir(): raise CorpusError(f"{path} is a folder; name one file in it")
     try: codec = codecs.lookup(encoding).name
-    except LookupError: raise ValueError(f"Python knows no encoding {encoding!r}; try 'utf-8', 'utf-16' or 'latin-1'") from None
+    except LookupError:
+        raise ValueError(f"Python knows no encoding {encoding!r}; try 'utf-8', 'utf-16' or 'latin-1'") from None
     with open(path, "rb") as f: head = f.read(2)
-    if codec == "utf-8" and head in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE): raise CorpusError("starts like UTF-16, not UTF-8; pass encoding='utf-16'")
+    if codec == "utf-8" and head in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        raise CorpusError("starts like UTF-16, not UTF-8; pass encoding='utf-16'")
     return open(path, encoding="utf-8-sig" if codec == "utf-8" else codec, errors="surrogateescape", newline=newline)
 
 # %% ../../nbs/hybrid/19_reading.ipynb #cc1e1ec1
@@ -157,9 +176,15 @@ def read_json_lines(
             reason, record = _bad_bytes(line, encoding), None
             if not reason:
                 try: record = json.loads(line)
-                except json.JSONDecodeError as e: reason = f"isn't JSON: {e.msg.removesuffix(' at')} at column {e.colno}"
+                except json.JSONDecodeError as e:
+                    reason = f"isn't JSON: {e.msg.removesuffix(' at')} at column {e.colno}"
                 except (ValueError, RecursionError) as e: reason = f"isn't JSON that can be held: {e}"
-                else: reason = "" if isinstance(record, dict) else f"one JSON object a line is expected, got {type(record).__name__}"
+                else:
+                    reason = (
+                        ""
+                        if isinstance(record, dict)
+                        else f"one JSON object a line is expected, got {type(record).__name__}"
+                    )
             yield Problem(str(path), n, reason) if reason else (Place(str(path), n), record)
 
 # %% ../../nbs/hybrid/19_reading.ipynb #240ca9d0
@@ -179,7 +204,8 @@ def _walk(text: str, at: int) -> Iterator[tuple[int, Any]]:
 
 def _read_text(path: Path, encoding: str) -> str:
     with open_text(path, encoding, newline=None) as f: text = f.read()
-    if bad := _BAD_BYTE.search(text): raise CorpusError(_bad_bytes(text, encoding), text.count("\n", 0, bad.start()) + 1)
+    if bad := _BAD_BYTE.search(text):
+        raise CorpusError(_bad_bytes(text, encoding), text.count("\n", 0, bad.start()) + 1)
     return text
 
 # %% ../../nbs/hybrid/19_reading.ipynb #7b79543e
@@ -188,18 +214,28 @@ def read_json_list(
     key: str = "",             # the list's name in the outer object; empty where the file is the list
     encoding: str = "utf-8",
 ) -> Iterator[tuple[Place, dict] | Problem]:
-    "Each object of a list in a JSON document, with its line, or what is wrong. Items after a break in the syntax can't be read."
+    """Each object of a list in a JSON document, with its line, or what is wrong. Items after a break in the syntax
+    can't be read."""
     text, line, last = _read_text(path, encoding), 1, 0
     start = re.search(rf'"{re.escape(key)}"\s*:\s*(?=\[)' if key else r"\s*(?=\[)", text)
-    if not start or (not key and start.start()): raise CorpusError(f"no list {key!r} in it; a JSON document with such a list is expected" if key else "a JSON list is expected")
+    if not start or (not key and start.start()):
+        raise CorpusError(
+            f"no list {key!r} in it; a JSON document with such a list is expected" if key else "a JSON list is expected"
+        )
     try:
         for at, item in _walk(text, start.end()):
             line, last = line + text.count("\n", last, at), at
             if isinstance(item, dict): yield Place(str(path), line), item
-            elif not text.startswith("]", at): yield Problem(str(path), line, f"a JSON object is expected, got {type(item).__name__}")
+            elif not text.startswith("]", at):
+                yield Problem(str(path), line, f"a JSON object is expected, got {type(item).__name__}")
         around = json.loads(text[:start.end()] + "[" + "\n"*text.count("\n", start.end(), last) + text[last:])
         if key and around.get(key) != []: raise CorpusError(f"its list {key!r} is not at the top")
-    except json.JSONDecodeError as e: yield Problem(str(path), e.lineno, f"isn't JSON: {e.msg.removesuffix(' at')} at column {e.colno}; nothing after it could be read")
+    except json.JSONDecodeError as e:
+        yield Problem(
+            str(path),
+            e.lineno,
+            f"isn't JSON: {e.msg.removesuffix(' at')} at column {e.colno}; nothing after it could be read",
+        )
     except RecursionError: yield Problem(str(path), line, "is nested too deeply; nothing after it could be read")
 
 # %% ../../nbs/hybrid/19_reading.ipynb #70dfb0c4
@@ -210,10 +246,12 @@ def _header(reader, columns: Sequence[str]) -> list[str]:
     if header is None: return []
     missing, twice = [c for c in columns if c not in header], sorted({c for c in header if header.count(c) > 1})
     if not header: raise CorpusError("is blank; it must name the columns", 1)
-    if missing: raise CorpusError(f"names no column {', '.join(map(repr, missing))}; its columns are {', '.join(header)}", 1)
+    if missing:
+        raise CorpusError(f"names no column {', '.join(map(repr, missing))}; its columns are {', '.join(header)}", 1)
     if twice: raise CorpusError(f"names the column {twice[0]!r} twice", 1)
     return header
 
+# %% ../../nbs/hybrid/19_reading.ipynb #cbbc71d4
 def read_csv(
     path: Path,
     columns: Sequence[str] = (),  # columns that must be there
@@ -228,7 +266,11 @@ def read_csv(
             place, reason = Place(str(path), reader.line_num + 1), ""
             try: row = next(reader, None)
             except csv.Error as e:
-                row, reason = [], f"isn't CSV: {e} (a quote that is never closed? a field above {csv.field_size_limit():,} characters?)"
+                row, reason = (
+                    [],
+                    f"isn't CSV: {e} (a quote that is never closed? a field above {csv.field_size_limit():,} "
+                    "characters?)",
+                )
             if row is None: return
             if row and len(row) != len(header): reason = f"{len(row)} fields for {len(header)} columns"
             elif row: reason = _bad_bytes("".join(row), encoding)

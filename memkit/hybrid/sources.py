@@ -28,16 +28,25 @@ from .reading import (CorpusError, Loaded, Place, Problem, collect, guarded, rea
 def parse_xml(
     data: bytes,
 ) -> tuple[Element, dict[Element, int]]:  # the root, and each element's line
-    "An XML tree from untrusted bytes; raises `CorpusError` with the line where it is broken or declares a document type or entities."
+    """An XML tree from untrusted bytes; raises `CorpusError` with the line where it is broken or declares a document
+    type or entities."""
     builder, lines, parser = TreeBuilder(), {}, ParserCreate()
     def start(tag, attributes): lines[builder.start(tag, attributes)] = parser.CurrentLineNumber
-    def refuse(*_): raise CorpusError("declares a document type; refused, since entities can grow without bound (remove the DOCTYPE)", parser.CurrentLineNumber)
+    def refuse(*_):
+        raise CorpusError(
+            "declares a document type; refused, since entities can grow without bound (remove the DOCTYPE)",
+            parser.CurrentLineNumber,
+        )
     parser.buffer_text = True
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, builder.end, builder.data
     parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
     try: parser.Parse(data, True)
-    except ExpatError as e: raise CorpusError(f"isn't XML: {ErrorString(e.code)} at column {e.offset + 1}", e.lineno) from None
-    except (LookupError, ValueError) as e: raise e if isinstance(e, CorpusError) else CorpusError(f"its encoding can't be read: {e}; save it as UTF-8", 1) from None
+    except ExpatError as e:
+        raise CorpusError(f"isn't XML: {ErrorString(e.code)} at column {e.offset + 1}", e.lineno) from None
+    except (LookupError, ValueError) as e:
+        raise (
+            e if isinstance(e, CorpusError) else CorpusError(f"its encoding can't be read: {e}; save it as UTF-8", 1)
+        ) from None
     return builder.close(), lines
 
 # %% ../../nbs/hybrid/21_sources.ipynb #991d200e
@@ -54,11 +63,15 @@ def xml_files(
         yield f"{path}:{name}", "/".join(Path(name).with_suffix("").parts[-2:]), content
 
 # %% ../../nbs/hybrid/21_sources.ipynb #33a73e86
-_FORMS = {"Document": ("QAPair", "Question", "Answer", "Focus", "source"), "DiseaseFile": ("QAPair", "Question", "Answer", "Focus", "source"),
-          "doc": ("pair", "question", "answer", "doctitle-focus", "corpus")}   # by the root's name
+_FORMS = {
+    "Document": ("QAPair", "Question", "Answer", "Focus", "source"),
+    "DiseaseFile": ("QAPair", "Question", "Answer", "Focus", "source"),
+    "doc": ("pair", "question", "answer", "doctitle-focus", "corpus"),
+}  # by the root's name
 
 def _text(e: Element | None) -> str: return "" if e is None else tidy("".join(e.itertext()))
 
+# %% ../../nbs/hybrid/21_sources.ipynb #21ecba15
 def _pairs(root: Element, lines: Mapping[Element, int], file: str, stem: str) -> Iterator[tuple[Place, dict]]:
     "The pairs of one page, each with what the page says about all of them."
     pair, question, answer, focus, source = _FORMS[root.tag]
@@ -67,8 +80,15 @@ def _pairs(root: Element, lines: Mapping[Element, int], file: str, stem: str) ->
     for e in root.iter(pair):
         q, a = e.find(question), e.find(answer)
         named = q.attrib if q is not None else {}
-        yield Place(file, lines[e]), {**page, "qid": named.get("qid"), "qtype": named.get("qtype", ""), "question": _text(q), "answer": _text(a)}
+        yield Place(file, lines[e]), {
+            **page,
+            "qid": named.get("qid"),
+            "qtype": named.get("qtype", ""),
+            "question": _text(q),
+            "answer": _text(a),
+        }
 
+# %% ../../nbs/hybrid/21_sources.ipynb #f1de3422
 def read_medquad(
     path: Path,          # as for xml_files
     older: bool = False, # read the four files of the older form too
@@ -77,29 +97,48 @@ def read_medquad(
     for file, stem, data in xml_files(path):
         try: root, lines = parse_xml(data)
         except CorpusError as e: yield Problem(file, e.line, e.reason); continue
-        if root.tag not in _FORMS: yield Problem(file, lines[root], f"its root is <{root.tag}>; MedQuAD's are {', '.join(f'<{t}>' for t in _FORMS)}")
-        elif older or root.tag != "doc": yield from _pairs(root, lines, file, stem)
+        if root.tag not in _FORMS:
+            yield Problem(
+                file, lines[root], f"its root is <{root.tag}>; MedQuAD's are {', '.join(f'<{t}>' for t in _FORMS)}"
+            )
+        elif older or root.tag != "doc":
+            yield from _pairs(root, lines, file, stem)
 
 # %% ../../nbs/hybrid/21_sources.ipynb #360db739
 def medquad_document(
     pair: Mapping[str, Any],
     place: Place,
 ) -> list[Document]:  # one, or none where the answer was withheld
-    "A pair as a document: the answer is its text, focus and type its title, the question stays in `meta` (hybrid §5.2; fields ours)."
+    """A pair as a document: the answer is its text, focus and type its title, the question stays in `meta` (hybrid
+    §5.2; fields ours)."""
     if not pair["qid"]: raise ValueError("a pair without a question id (qid); nothing can name it")
     if not pair["answer"]: return []
     folder, stem = pair["stem"].rsplit("/", 1)
     name = pair["qid"] if pair["qid"].startswith(stem + "-") else f"{stem}/{pair['qid']}"
-    title = f"{pair['focus']}: {pair['qtype']}" if pair["focus"] and pair["qtype"] else pair["focus"] or pair["question"]
-    return [Document(id=f"medquad:{folder}/{name}", text=pair["answer"], title=title, category=pair["qtype"], source=pair["source"] or "MedQuAD",
-                     meta={k: pair[k] for k in ("url", "question", "focus", "synonyms")})]
+    title = (
+        f"{pair['focus']}: {pair['qtype']}" if pair["focus"] and pair["qtype"] else pair["focus"] or pair["question"]
+    )
+    return [
+        Document(
+            id=f"medquad:{folder}/{name}",
+            text=pair["answer"],
+            title=title,
+            category=pair["qtype"],
+            source=pair["source"] or "MedQuAD",
+            meta={k: pair[k] for k in ("url", "question", "focus", "synonyms")},
+        )
+    ]
 
+# %% ../../nbs/hybrid/21_sources.ipynb #940e338e
 def load_medquad(
-    path: str | Path | None = None,  # a folder of XML files, a tar archive, or one file; MEMKIT_DATA/medquad.tar.gz if None
-    older: bool = False,             # also the 16 pairs of the older form
-    on_error: str = "raise",         # or skip
+    path: (
+        str | Path | None
+    ) = None,  # a folder of XML files, a tar archive, or one file; MEMKIT_DATA/medquad.tar.gz if None
+    older: bool = False,  # also the 16 pairs of the older form
+    on_error: str = "raise",  # or skip
 ) -> Loaded:
-    "MedQuAD (Ben Abacha and Demner-Fushman, 2019): 16,407 answers among 47,441 pairs. Raises `CorpusError` and `FileNotFoundError`."
+    """MedQuAD (Ben Abacha and Demner-Fushman, 2019): 16,407 answers among 47,441 pairs. Raises `CorpusError` and
+    `FileNotFoundError`."""
     path = find_data("medquad", path)
     return collect("MedQuAD", str(path), read_medquad(path, older), medquad_document, on_error)
 
@@ -108,16 +147,23 @@ def medmcqa_text(
     row: Mapping[str, Any],  # question, opa, opb, opc, opd, cop, exp
     first: int = 1,          # the number of the first option: 1 in the authors' files, 0 on the hub
 ) -> str:                    # two or three lines
-    "Question, right answer and, where there is one, its explanation (form: ours). Raises `ValueError` where no right answer is named."
+    """Question, right answer and, where there is one, its explanation (form: ours). Raises `ValueError` where no right
+    answer is named."""
     options, cop = [row.get(k) for k in ("opa", "opb", "opc", "opd")], row.get("cop")
     if not isinstance(cop, int) or isinstance(cop, bool) or not first <= cop < first + 4:
-        raise ValueError(f"names no right answer: cop is {cop!r}, not {first}..{first + 3} (a test split has none; copies from the hub count from 0: pass first=0)")
+        raise ValueError(
+            f"names no right answer: cop is {cop!r}, not {first}..{first + 3} (a test split has none; copies from the "
+            "hub count from 0: pass first=0)"
+        )
     return _mcq(row.get("question"), options[cop - first], row.get("exp"))
 
 def _mcq(question: Any, answer: Any, explanation: Any = None) -> str:
     for name, value in (("question", question), ("right option", answer), ("explanation", explanation or "none")):
         if not isinstance(value, str) or not value.strip(): raise ValueError(f"its {name} must be text, got {value!r}")
-    return tidy(f"Question: {tidy(question)}\nAnswer: {tidy(answer)}" + (f"\nExplanation: {tidy(explanation)}" if explanation else ""))
+    return tidy(
+        f"Question: {tidy(question)}\nAnswer: {tidy(answer)}"
+        + (f"\nExplanation: {tidy(explanation)}" if explanation else "")
+    )
 
 # %% ../../nbs/hybrid/21_sources.ipynb #d493d3e8
 def _options(text: str) -> dict[str, str]:   # question, A, B, C, D; empty where it isn't this form
@@ -164,7 +210,8 @@ def load_medmcqa(
     first: int = 1,                  # the number of the first option: 1 in the authors' files, 0 in copies from the hub
     on_error: str = "raise",         # or skip
 ) -> Loaded:
-    "MedMCQA (Pal et al., 2022) in its authors' form or the instruction form. Raises `CorpusError` and `FileNotFoundError`."
+    """MedMCQA (Pal et al., 2022) in its authors' form or the instruction form. Raises `CorpusError` and
+    `FileNotFoundError`."""
     path = find_data("medmcqa", path)
     rows = chain.from_iterable(guarded(read_json_lines(p), str(p)) for p in files_of(path, ".jsonl"))
     return collect("MedMCQA", str(path), rows, lambda row, place: _medmcqa_documents(row, place, first), on_error)
@@ -179,14 +226,16 @@ def exact_names(
     if exact is None: return []
     answers = exact if isinstance(exact, list) else [exact]
     names = [a[0] if isinstance(a, list) and a else a for a in answers]
-    if not all(isinstance(n, str) for n in names): raise ValueError(f"its exact_answer must be a string, a list of strings or of such lists, got {exact!r}")
+    if not all(isinstance(n, str) for n in names):
+        raise ValueError(f"its exact_answer must be a string, a list of strings or of such lists, got {exact!r}")
     return list(dict.fromkeys(tidy(n) for n in names if n.strip()))
 
 def _bioasq_answer(q: Mapping[str, Any]) -> str:
     "Both answers of a question in one text; empty where it has none."
     ideal = q.get("ideal_answer")
     ideal = next((i for i in ideal if i), "") if isinstance(ideal, list) else ideal or ""
-    if not isinstance(ideal, str): raise ValueError(f"its ideal_answer must be a string or a list of strings, got {q['ideal_answer']!r}")
+    if not isinstance(ideal, str):
+        raise ValueError(f"its ideal_answer must be a string or a list of strings, got {q['ideal_answer']!r}")
     exact = exact_names(q.get("exact_answer"))
     return tidy(("Answer: " + "; ".join(exact) + "\n" if exact else "") + ideal)
 
@@ -194,19 +243,40 @@ def _bioasq_answer(q: Mapping[str, Any]) -> str:
 def _snippets(q: Mapping[str, Any], id: str) -> list[Document]:
     "Each supporting passage as a document; it has no title, since it answers more than this question."
     snippets = q.get("snippets") or []
-    if not isinstance(snippets, list) or not all(isinstance(s, Mapping) and isinstance(s.get("text"), str) for s in snippets):
+    if not isinstance(snippets, list) or not all(
+        isinstance(s, Mapping) and isinstance(s.get("text"), str) for s in snippets
+    ):
         raise ValueError("its snippets must be a list of objects with a text")
-    return [Document(id=f"{id}/{n}", text=tidy(s["text"]), category="passage", source="BioASQ", meta={"url": s.get("document", ""), "question": tidy(q["body"])})
-            for n, s in enumerate(snippets, 1) if s["text"].strip()]
+    return [
+        Document(
+            id=f"{id}/{n}",
+            text=tidy(s["text"]),
+            category="passage",
+            source="BioASQ",
+            meta={"url": s.get("document", ""), "question": tidy(q["body"])},
+        )
+        for n, s in enumerate(snippets, 1)
+        if s["text"].strip()
+    ]
 
+# %% ../../nbs/hybrid/21_sources.ipynb #75a7c4b9
 def _bioasq_documents(q: Mapping[str, Any], types: Sequence[str], snippets: bool) -> list[Document]:
     "A question's documents: its answer, and its passages where they are wanted."
     for k in ("id", "body", "type"):
-        if not isinstance(q.get(k), str) or not q[k].strip(): raise ValueError(f"its {k!r} must be text, got {q.get(k)!r}")
+        if not isinstance(q.get(k), str) or not q[k].strip():
+            raise ValueError(f"its {k!r} must be text, got {q.get(k)!r}")
     if q["type"] not in TYPES: raise ValueError(f"its type must be one of {', '.join(TYPES)}, got {q['type']!r}")
     if q["type"] not in types: return []
-    id, text, meta = f"bioasq:{q['id']}", _bioasq_answer(q), {"question": tidy(q["body"]), "documents": q.get("documents") or []}
-    answer = [Document(id=id, text=text, title=tidy(q["body"]), category=q["type"], source="BioASQ", meta=meta)] if text else []
+    id, text, meta = (
+        f"bioasq:{q['id']}",
+        _bioasq_answer(q),
+        {"question": tidy(q["body"]), "documents": q.get("documents") or []},
+    )
+    answer = (
+        [Document(id=id, text=text, title=tidy(q["body"]), category=q["type"], source="BioASQ", meta=meta)]
+        if text
+        else []
+    )
     return answer + (_snippets(q, id) if snippets else [])
 
 # %% ../../nbs/hybrid/21_sources.ipynb #e28705f7
@@ -216,8 +286,10 @@ def load_bioasq(
     snippets: bool = False,            # each supporting passage too?
     on_error: str = "raise",           # or skip
 ) -> Loaded:
-    "BioASQ task B (Tsatsaronis et al., 2015). A question without an answer (a test set's) counts as empty. Raises `CorpusError` and `FileNotFoundError`."
-    if isinstance(types, str) or not types or set(types) - set(TYPES): raise ValueError(f"types must list some of {', '.join(TYPES)}; got {types!r}")
+    """BioASQ task B (Tsatsaronis et al., 2015). A question without an answer (a test set's) counts as empty. Raises
+    `CorpusError` and `FileNotFoundError`."""
+    if isinstance(types, str) or not types or set(types) - set(TYPES):
+        raise ValueError(f"types must list some of {', '.join(TYPES)}; got {types!r}")
     path = find_data("bioasq", path)
     found = chain.from_iterable(guarded(read_json_list(p, "questions"), str(p)) for p in files_of(path, ".json"))
     return collect("BioASQ", str(path), found, lambda q, place: _bioasq_documents(q, types, snippets), on_error)
@@ -231,14 +303,20 @@ def symptoms_document(
     listed = row["Category"] == "Symptoms"
     cut = {"Symptoms": "\u00a0", "Precaution": ","}.get(row["Category"])
     parts = [tidy(p.replace("_", " ") if listed else p) for p in (row["Def"].split(cut) if cut else [row["Def"]])]
-    return Document(id=f"symptoms:{place.line}", text=", ".join(p for p in parts if p), title=tidy(row["Title"] or row["Label"]),
-                    category=row["Category"].strip(), source=row["Source"].strip() or "symptoms")
+    return Document(
+        id=f"symptoms:{place.line}",
+        text=", ".join(p for p in parts if p),
+        title=tidy(row["Title"] or row["Label"]),
+        category=row["Category"].strip(),
+        source=row["Source"].strip() or "symptoms",
+    )
 
 def load_symptoms(
     path: str | Path | None = None,  # a .csv file; MEMKIT_DATA/symptoms/symp_pre.csv if None
     on_error: str = "raise",         # or skip
 ) -> Loaded:
-    "The table of symptoms, descriptions and precautions (hybrid §5.2, its Kaggle part). Raises `CorpusError` and `FileNotFoundError`."
+    """The table of symptoms, descriptions and precautions (hybrid §5.2, its Kaggle part). Raises `CorpusError` and
+    `FileNotFoundError`."""
     path = find_data("symptoms", path)
     rows = read_csv(path, ("Label", "Def", "Title", "Source", "Category"))
     return collect("symptoms", str(path), rows, lambda row, place: [symptoms_document(row, place)], on_error)
@@ -248,27 +326,47 @@ def _fetch(name: str, config: str | None, split: str, revision: str | None, data
     from datasets import load_dataset
     try: return load_dataset(name, config, split=split, revision=revision, data_files=data_files)
     except ConnectionError as e:
-        raise ConnectionError(f"the hub can't be reached for {name!r}: this machine is offline ({e}). Fetch its files where there is a network, then load_file(path) "
-                              "or load_hub('json', data_files=path, …)") from None
+        raise ConnectionError(
+            f"the hub can't be reached for {name!r}: this machine is offline ({e}). Fetch its files where there is a "
+            "network, then load_file(path) "
+            "or load_hub('json', data_files=path, …)"
+        ) from None
     except FileNotFoundError as e:
-        raise FileNotFoundError(f"no data set or file for {name!r}: {e}. Check the name, or pass local files: load_hub('json', data_files=path, …)") from None
+        raise FileNotFoundError(
+            f"no data set or file for {name!r}: {e}. Check the name, or pass local files: load_hub('json', "
+            "data_files=path, …)"
+        ) from None
     except Exception as e:   # datasets passes on whatever its many formats raise
-        raise CorpusError(f"{name!r} can't be loaded as a data set ({type(e).__name__}: {' '.join(str(e).split())[:300]}); check its split, config and files") from e
+        raise CorpusError(
+            f"{name!r} can't be loaded as a data set ({type(e).__name__}: {' '.join(str(e).split())[:300]}); check "
+            "its split, config and files"
+        ) from e
 
+# %% ../../nbs/hybrid/21_sources.ipynb #2f00bbb8
 def load_hub(
-    name: str,                     # on the hub, such as lavita/MedQuAD; a local folder; or a format (json, csv, parquet, text) with data_files
-    text: Field,                   # the column with the text, or a function of the row; the next four likewise, and empty where nothing gives them
-    title: Field = "", category: Field = "", id: Field = "", source: Field = "",
-    meta: Sequence[str] = (),      # further columns to keep
-    split: str = "train", config: str | None = None,
-    revision: str | None = None,   # a version on the hub: a tag or commit
-    data_files: Any = None,        # a path or paths
-    on_error: str = "raise",       # or skip
+    name: str,  # on the hub, such as lavita/MedQuAD; a local folder; or a format (json, csv, parquet, text) with data_files
+    text: Field,  # the column with the text, or a function of the row; the next four likewise, and empty where nothing gives them
+    title: Field = "",
+    category: Field = "",
+    id: Field = "",
+    source: Field = "",
+    meta: Sequence[str] = (),  # further columns to keep
+    split: str = "train",
+    config: str | None = None,
+    revision: str | None = None,  # a version on the hub: a tag or commit
+    data_files: Any = None,  # a path or paths
+    on_error: str = "raise",  # or skip
 ) -> Loaded:
-    "Any data set that `datasets` can load (hybrid §5.1: publicly available datasets). Raises `ConnectionError` offline, `CorpusError` and `FileNotFoundError`."
-    rows, fields = _fetch(name, config, split, revision, data_files), dict(text=text, title=title, category=category, id=id, source=source)
+    """Any data set that `datasets` can load (hybrid §5.1: publicly available datasets). Raises `ConnectionError`
+    offline, `CorpusError` and `FileNotFoundError`."""
+    rows, fields = _fetch(name, config, split, revision, data_files), dict(
+        text=text, title=title, category=category, id=id, source=source
+    )
     missing = [f for f in (*fields.values(), *meta) if isinstance(f, str) and f and f not in rows.column_names]
-    if missing: raise CorpusError(f"{name!r} has no column {', '.join(map(repr, missing))}; its columns are {', '.join(rows.column_names)}")
+    if missing:
+        raise CorpusError(
+            f"{name!r} has no column {', '.join(map(repr, missing))}; its columns are {', '.join(rows.column_names)}"
+        )
     found = ((Place(name, n), row) for n, row in enumerate(rows, 1))
     return collect(name, name, found, lambda row, place: [to_document(row, place, name, meta=meta, **fields)], on_error)
 
@@ -279,7 +377,9 @@ def load_public(
     "Every public source that is below MEMKIT_DATA now, in the paper's order, and memkit's own knowledge last (ours)."
     loaders = {"medmcqa": load_medmcqa, "medquad": load_medquad, "bioasq": load_bioasq, "symptoms": load_symptoms}
     paths = {s.name: s.path for s in SOURCES}
-    return [load(on_error=on_error) for name, load in loaders.items() if public_data(paths[name])] + [load_own(on_error=on_error)]
+    return [load(on_error=on_error) for name, load in loaders.items() if public_data(paths[name])] + [
+        load_own(on_error=on_error)
+    ]
 
 # %% ../../nbs/hybrid/21_sources.ipynb #abd4d99d
 def read_corpus(

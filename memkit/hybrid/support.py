@@ -30,7 +30,10 @@ def quote(
     passage = lambda i, start: texts[i][start:start + most]
     cosines = embedder.embed([" ".join(passage(*w)) for w in windows]) @ embedder.embed([question], kind="query")[0]
     best = int(np.argmax(cosines))
-    return [Checked(text=s, supported=True, source=windows[best][0], cosine=float(cosines[best]), quoted=True) for s in passage(*windows[best])]
+    return [
+        Checked(text=s, supported=True, source=windows[best][0], cosine=float(cosines[best]), quoted=True)
+        for s in passage(*windows[best])
+    ]
 
 # %% ../../nbs/hybrid/24_support.ipynb #judges24
 def by_either(

@@ -39,6 +39,7 @@ class EvidenceQuestion:
     category: str                # the file's own, in words
     trap: str = ""               # the answer that a careless reader gives (LoCoMo's adversarial_answer)
 
+# %% ../../nbs/malp/35_corpora.ipynb #6dc91d4e
 @dataclass(frozen=True)
 class Conversation:
     "Everything two speakers said to each other."
@@ -61,7 +62,11 @@ class Loaded:
     def __str__(self):
         out, odd = (", ".join(f"{n} {why}" for why, n in d.items()) for d in (self.skipped, self.remarks))
         total = len(self.records) + sum(self.skipped.values())
-        return f"{self.source}: {len(self.records):,} of {total:,} records" + (f"; left out: {out}" if out else "") + (f"; noted: {odd}" if odd else "")
+        return (
+            f"{self.source}: {len(self.records):,} of {total:,} records"
+            + (f"; left out: {out}" if out else "")
+            + (f"; noted: {odd}" if odd else "")
+        )
 
 # %% ../../nbs/malp/35_corpora.ipynb #cc80df44
 def _grouped(turns: Sequence[Said]) -> list[list[Said]]:
@@ -72,26 +77,47 @@ def _grouped(turns: Sequence[Said]) -> list[list[Said]]:
         else: here.append(t)
     return out
 
+# %% ../../nbs/malp/35_corpora.ipynb #82778be2
 def rounds_of(
     turns: Sequence[Said],  # in the order they were said
     user: str,              # the speaker who stands where the user stands
 ) -> tuple[Round, ...]:
     "Turns as rounds (ours). Raises `ValueError` for more than two speakers, or a user who is none of them."
     speakers = list(dict.fromkeys(t.speaker for t in turns))
-    if turns and (len(speakers) > 2 or user not in speakers): raise ValueError(f"rounds have two sides and one is the user; the speakers are {', '.join(speakers)} and the user {user!r}")
+    if turns and (len(speakers) > 2 or user not in speakers):
+        raise ValueError(
+            f"rounds have two sides and one is the user; the speakers are {', '.join(speakers)} and the user {user!r}"
+        )
     out, groups = [], _grouped(turns)
     for last, group in zip([None, *groups], groups):
         side = lambda wanted: "\n".join(t.text for t in group if (t.speaker == user) == wanted)
-        before = "\n".join(t.text for t in last if t.speaker != last[0].speaker) if last and last[0].session == group[0].session else ""
-        out.append(Round("+".join(t.id for t in group), side(True), side(False), group[0].at, before, "user" if group[0].speaker == user else "assistant"))
+        before = (
+            "\n".join(t.text for t in last if t.speaker != last[0].speaker)
+            if last and last[0].session == group[0].session
+            else ""
+        )
+        out.append(
+            Round(
+                "+".join(t.id for t in group),
+                side(True),
+                side(False),
+                group[0].at,
+                before,
+                "user" if group[0].speaker == user else "assistant",
+            )
+        )
     return tuple(out)
 
 # %% ../../nbs/malp/35_corpora.ipynb #1691ec53
 def _text(path: str | Path | None, expected: str) -> str:
-    if path is None: raise FileNotFoundError(f"no file given (public_data gives None for what MEMKIT_DATA doesn't have); expected {expected}")
+    if path is None:
+        raise FileNotFoundError(
+            f"no file given (public_data gives None for what MEMKIT_DATA doesn't have); expected {expected}"
+        )
     try: return Path(path).read_text(encoding="utf-8-sig")
     except OSError as e: raise type(e)(f"can't read {path} ({e.strerror}); expected {expected}") from None
-    except UnicodeDecodeError as e: raise ValueError(f"{Path(path).name} isn't UTF-8 text (byte {e.start}); expected {expected}") from None
+    except UnicodeDecodeError as e:
+        raise ValueError(f"{Path(path).name} isn't UTF-8 text (byte {e.start}); expected {expected}") from None
 
 def _json(path: str | Path | None, expected: str, kind: type = list, lines: bool = False) -> Any:
     "The whole file as JSON of a kind; `lines`: one value per line is a list as well."
@@ -104,13 +130,18 @@ def _json(path: str | Path | None, expected: str, kind: type = list, lines: bool
     if not isinstance(got, kind): raise ValueError(f"{name} holds a JSON {type(got).__name__}; expected {expected}")
     return got
 
+# %% ../../nbs/malp/35_corpora.ipynb #e08bcde7
 def _line(name: str, number: int, text: str, expected: str) -> Any:
     try: return json.loads(text)
-    except json.JSONDecodeError as e: raise ValueError(f"{name}, line {number}, isn't JSON ({e.msg}); expected {expected}") from None
+    except json.JSONDecodeError as e:
+        raise ValueError(f"{name}, line {number}, isn't JSON ({e.msg}); expected {expected}") from None
 
 def _loaded(path: str | Path, expected: str, records: Iterable, skipped: Counter, remarks: Counter) -> Loaded:
     out = Loaded(Path(path).name, tuple(records), dict(skipped), dict(remarks))
-    if not out.records: raise ValueError(f"no record of {out.source} can be used ({dict(skipped) or 'it is empty'}); expected {expected}")
+    if not out.records:
+        raise ValueError(
+            f"no record of {out.source} can be used ({dict(skipped) or 'it is empty'}); expected {expected}"
+        )
     return out
 
 # %% ../../nbs/malp/35_corpora.ipynb #50f05c64
@@ -144,7 +175,10 @@ def _malp_sides(rounds: Any) -> list[tuple[str, str]] | None:
     "(assistant, user) of each round, as written; None for another form."
     try: inner = [next(iter(r.values())) for r in rounds]
     except (AttributeError, StopIteration, TypeError): return None
-    if not inner or not all(isinstance(r, dict) and isinstance(r.get("Assistant"), str) and isinstance(r.get("User"), str) for r in inner): return None
+    if not inner or not all(
+        isinstance(r, dict) and isinstance(r.get("Assistant"), str) and isinstance(r.get("User"), str) for r in inner
+    ):
+        return None
     return [(r["Assistant"], r["User"]) for r in inner]
 
 def speaks_for_other(
@@ -155,6 +189,7 @@ def speaks_for_other(
     named = _side(text, frozenset())[1]
     return bool(named and named != role or _INSIDE.search(_unquoted(text)))
 
+# %% ../../nbs/malp/35_corpora.ipynb #1af50695
 def load_malp_dialogues(
     path: str | Path,        # dialogues2_cleaned.json or dialogues_3_cleaned.json
     drifted: bool = False,   # keep dialogues in which one side speaks for the other?
@@ -166,7 +201,11 @@ def load_malp_dialogues(
         if sides is None: skipped["of another form"] += 1; continue
         names = _names([a for a, _ in sides]) | _names([u for _, u in sides])
         cleaned = [(_side(a, names), _side(u, names)) for a, u in sides]
-        odd = "where one side speaks for the other" if any(speaks_for_other(a, "assistant") or speaks_for_other(u, "user") for a, u in sides) else ""
+        odd = (
+            "where one side speaks for the other"
+            if any(speaks_for_other(a, "assistant") or speaks_for_other(u, "user") for a, u in sides)
+            else ""
+        )
         if any("Error Networking" in s for pair in sides for s in pair): skipped['with "Error Networking"'] += 1
         elif odd and not drifted: skipped[odd] += 1
         else:
@@ -178,7 +217,9 @@ def load_malp_dialogues(
 def _malp_conversation(id: str, sides: Sequence[tuple[str, str]], remarks: Counter) -> Conversation:
     turns, rounds, before = [], [], ""
     for n, (assistant, user) in enumerate(sides):
-        said = [Said(f"{id}:{n}{who[0]}", who, text) for who, text in (("assistant", assistant), ("user", user)) if text]
+        said = [
+            Said(f"{id}:{n}{who[0]}", who, text) for who, text in (("assistant", assistant), ("user", user)) if text
+        ]
         remarks["empty sides"] += 2 - len(said)
         if said: rounds.append(Round(f"{id}:{n}", user, assistant, before=before, first="assistant"))
         turns, before = turns + said, user
@@ -186,7 +227,11 @@ def _malp_conversation(id: str, sides: Sequence[tuple[str, str]], remarks: Count
     return Conversation(id, ("user", "assistant"), tuple(rounds), turns=tuple(turns))
 
 # %% ../../nbs/malp/35_corpora.ipynb #6a773973
-PROFILE_LABELS = ("prefer detailed description", "prefer concise answer", "prefer polite response")  # as the released profiles write them
+PROFILE_LABELS = (
+    "prefer detailed description",
+    "prefer concise answer",
+    "prefer polite response",
+)  # as the released profiles write them
 
 @dataclass(frozen=True)
 class Profile:
@@ -243,28 +288,45 @@ def _meddialog_text(text: str) -> list[tuple[str, str, list[tuple[str, str]]]]:
         head = re.match(r"id\s*=\s*(\d+)\s*\n", block)
         if not head: continue
         about, _, talk = block[head.end():].partition("\nDialogue")
-        about = "\n".join(line for line in about.splitlines() if line.strip() and not re.match(r"https?://|Description\s*$", line.strip()))
+        about = "\n".join(
+            line
+            for line in about.splitlines()
+            if line.strip() and not re.match(r"https?://|Description\s*$", line.strip())
+        )
         parts = re.split(r"(?m)^(Patient|Doctor)[ \t]*:[ \t]*", talk)
-        out.append((head[1], about.strip(), [(who.lower(), said.strip()) for who, said in zip(parts[1::2], parts[2::2])]))
+        out.append(
+            (head[1], about.strip(), [(who.lower(), said.strip()) for who, said in zip(parts[1::2], parts[2::2])])
+        )
     return out
 
+# %% ../../nbs/malp/35_corpora.ipynb #90cf72ae
 def _meddialog_json(rows: Sequence[Any]) -> list[tuple[str, str, list[tuple[str, str]]]]:
-    pairs = lambda row: [tuple(s.strip() for s in u.partition(":")[::2]) for u in row.get("utterances", []) if isinstance(u, str)]
-    return [(str(i), str(row.get("description", "")).strip(), pairs(row)) if isinstance(row, dict) else (str(i), "", []) for i, row in enumerate(rows)]
+    pairs = lambda row: [
+        tuple(s.strip() for s in u.partition(":")[::2]) for u in row.get("utterances", []) if isinstance(u, str)
+    ]
+    return [
+        (str(i), str(row.get("description", "")).strip(), pairs(row)) if isinstance(row, dict) else (str(i), "", [])
+        for i, row in enumerate(rows)
+    ]
 
 # %% ../../nbs/malp/35_corpora.ipynb #9ec12109
 def load_meddialog(
     path: str | Path,  # a text file of MedDialog (English), or its JSON
 ) -> Loaded:           # of Conversation; `about` is the description
-    "Consultations of MedDialog, the corpus behind MaLP's profiles (§3.1). Raises `ValueError` for a file of another form."
+    """Consultations of MedDialog, the corpus behind MaLP's profiles (§3.1). Raises `ValueError` for a file of another
+    form."""
     is_json = str(path).endswith(".json")
     found = _meddialog_json(_json(path, _MEDDIALOG)) if is_json else _meddialog_text(_text(path, _MEDDIALOG))
     out, skipped = [], Counter()
     for id, about, talk in found:
         id = f"{Path(path).stem}-{id}"
         turns = [Said(f"{id}:{n}", who, said) for n, (who, said) in enumerate(talk) if said]
-        if {t.speaker for t in turns} != {"patient", "doctor"}: skipped["without both a patient and a doctor"] += 1; continue
-        out.append(Conversation(id, ("patient", "doctor"), rounds_of(turns, "patient"), turns=tuple(turns), about=about))
+        if {t.speaker for t in turns} != {"patient", "doctor"}:
+            skipped["without both a patient and a doctor"] += 1
+            continue
+        out.append(
+            Conversation(id, ("patient", "doctor"), rounds_of(turns, "patient"), turns=tuple(turns), about=about)
+        )
     return _loaded(path, _MEDDIALOG, out, skipped, Counter())
 
 # %% ../../nbs/malp/35_corpora.ipynb #14a2daaa
@@ -276,7 +338,9 @@ def load_chatdoctor(
     "Questions to doctors with their answers (MaLP §4.1). Raises `ValueError` for a file of another form."
     out, skipped, seen = [], Counter(), set()
     for i, row in enumerate(_json(path, _CHATDOCTOR, lines=True)):
-        asked, told = (row.get("input"), row.get("output", row.get("answer_icliniq"))) if isinstance(row, dict) else (None, None)
+        asked, told = (
+            (row.get("input"), row.get("output", row.get("answer_icliniq"))) if isinstance(row, dict) else (None, None)
+        )
         if not (isinstance(asked, str) and isinstance(told, str)): skipped["without input and output"] += 1; continue
         asked, told, id = asked.strip(), told.strip(), f"{Path(path).stem}-{i}"
         if not (asked and told): skipped["with an empty side"] += 1
@@ -304,8 +368,12 @@ def _evidence(given: Any, known: Mapping[str, int], remarks: Counter) -> tuple[s
     return tuple(dict.fromkeys(found))
 
 def _locomo_time(written: str, where: str) -> datetime:
-    try: return datetime.strptime(" ".join(written.replace(",", " ").split()).upper(), "%I:%M %p ON %d %B %Y").replace(tzinfo=timezone.utc)
-    except (AttributeError, ValueError): raise ValueError(f"{where}: expected a time such as '1:56 pm on 8 May, 2023', got {written!r}") from None
+    try:
+        return datetime.strptime(" ".join(written.replace(",", " ").split()).upper(), "%I:%M %p ON %d %B %Y").replace(
+            tzinfo=timezone.utc
+        )
+    except (AttributeError, ValueError):
+        raise ValueError(f"{where}: expected a time such as '1:56 pm on 8 May, 2023', got {written!r}") from None
 
 # %% ../../nbs/malp/35_corpora.ipynb #79661525
 def _locomo_turns(talk: Mapping[str, Any], remarks: Counter, where: str) -> tuple[Said, ...]:
@@ -313,39 +381,65 @@ def _locomo_turns(talk: Mapping[str, Any], remarks: Counter, where: str) -> tupl
     out = []
     for n in sessions:
         at = _locomo_time(talk.get(f"session_{n}_date_time"), f"{where}, session {n}")
-        if not isinstance(talk[f"session_{n}"], list): raise ValueError(f"{where}, session {n}: expected a list of turns")
+        if not isinstance(talk[f"session_{n}"], list):
+            raise ValueError(f"{where}, session {n}: expected a list of turns")
         for t in talk[f"session_{n}"]:
-            try: id, speaker, text = (check_text(t[name], name, empty=name == "text").strip() for name in ("dia_id", "speaker", "text"))
-            except (KeyError, TypeError, ValueError) as e: raise ValueError(f"{where}, session {n}: a turn needs dia_id, speaker and text as strings ({e})") from None
+            try:
+                id, speaker, text = (
+                    check_text(t[name], name, empty=name == "text").strip() for name in ("dia_id", "speaker", "text")
+                )
+            except (KeyError, TypeError, ValueError) as e:
+                raise ValueError(
+                    f"{where}, session {n}: a turn needs dia_id, speaker and text as strings ({e})"
+                ) from None
             shown = f"[image: {str(t['blip_caption']).strip()}]" if t.get("blip_caption") else ""
             if text or shown: out.append(Said(id, speaker, " ".join(s for s in (text, shown) if s), at, f"D{n}"))
             else: remarks["turns without words"] += 1
     return tuple(out)
 
+# %% ../../nbs/malp/35_corpora.ipynb #daf7c06b
 def load_locomo(
     path: str | Path,  # locomo10.json or a part of it
 ) -> Loaded:           # of Conversation with questions and turns; a turn's session is "D1", "D2", …
-    "Long conversations with questions and evidence (LoCoMo). Raises `ValueError` that names the conversation and session of what can't be read."
+    """Long conversations with questions and evidence (LoCoMo). Raises `ValueError` that names the conversation and
+    session of what can't be read."""
     out, remarks = [], Counter()
     for i, raw in enumerate(_json(path, _LOCOMO)):
         where = f"{Path(path).name}, record {i}"
-        if not (isinstance(raw, dict) and isinstance(raw.get("conversation"), dict) and isinstance(raw.get("qa"), list)): raise ValueError(f"{where}: expected {_LOCOMO}")
+        if not (
+            isinstance(raw, dict) and isinstance(raw.get("conversation"), dict) and isinstance(raw.get("qa"), list)
+        ):
+            raise ValueError(f"{where}: expected {_LOCOMO}")
         talk, turns = raw["conversation"], _locomo_turns(raw["conversation"], remarks, where)
         known = {t.id: n for n, t in enumerate(turns)}
         if len(known) < len(turns): raise ValueError(f"{where}: two turns share an id")
         questions = tuple(_locomo_question(q, known, remarks, where) for q in raw["qa"])
         speakers = (str(talk.get("speaker_a")), str(talk.get("speaker_b")))
-        if strange := {t.speaker for t in turns} - set(speakers): raise ValueError(f"{where}: {', '.join(sorted(strange))} speaks, but the speakers are {' and '.join(speakers)}")
-        out.append(Conversation(str(raw.get("sample_id", i)), speakers, rounds_of(turns, speakers[0]), questions, turns))
+        if strange := {t.speaker for t in turns} - set(speakers):
+            raise ValueError(
+                f"{where}: {', '.join(sorted(strange))} speaks, but the speakers are {' and '.join(speakers)}"
+            )
+        out.append(
+            Conversation(str(raw.get("sample_id", i)), speakers, rounds_of(turns, speakers[0]), questions, turns)
+        )
     return _loaded(path, _LOCOMO, out, Counter(), remarks)
 
 # %% ../../nbs/malp/35_corpora.ipynb #936070e5
 def _locomo_question(q: Any, known: Mapping[str, int], remarks: Counter, where: str) -> EvidenceQuestion:
     if not (isinstance(q, dict) and isinstance(q.get("question"), str) and q.get("category") in LOCOMO_CATEGORIES):
-        raise ValueError(f"{where}: a question needs a text and a category of {', '.join(map(str, LOCOMO_CATEGORIES))}, got {str(q)[:80]}")
+        raise ValueError(
+            f"{where}: a question needs a text and a category of {', '.join(map(str, LOCOMO_CATEGORIES))}, got "
+            f"{str(q)[:80]}"
+        )
     evidence = _evidence(q.get("evidence"), known, remarks)
     if not evidence: remarks["questions without evidence"] += 1
-    return EvidenceQuestion(q["question"].strip(), str(q.get("answer", "")).strip(), evidence, LOCOMO_CATEGORIES[q["category"]], str(q.get("adversarial_answer", "")).strip())
+    return EvidenceQuestion(
+        q["question"].strip(),
+        str(q.get("answer", "")).strip(),
+        evidence,
+        LOCOMO_CATEGORIES[q["category"]],
+        str(q.get("adversarial_answer", "")).strip(),
+    )
 
 # %% ../../nbs/malp/35_corpora.ipynb #0aab34c0
 _MEMORYBANK = 'an object: name -> {"history": {"2023-04-27": [{"query", "response"}, …]}}'
@@ -353,11 +447,15 @@ _PROBES = 'lines of {"name": ["question", …]}'
 
 def _probes(path: str | Path | None) -> dict[str, list[str]]:
     if path is None: return {}
-    rows = [_line(Path(path).name, i, s, _PROBES) for i, s in enumerate(_text(path, _PROBES).splitlines(), 1) if s.strip()]
+    rows = [
+        _line(Path(path).name, i, s, _PROBES) for i, s in enumerate(_text(path, _PROBES).splitlines(), 1) if s.strip()
+    ]
     for i, r in enumerate(rows, 1):
-        if not (isinstance(r, dict) and all(isinstance(v, list) for v in r.values())): raise ValueError(f"{Path(path).name}, line {i}: expected {_PROBES}")
+        if not (isinstance(r, dict) and all(isinstance(v, list) for v in r.values())):
+            raise ValueError(f"{Path(path).name}, line {i}: expected {_PROBES}")
     return {name.strip(): [str(q).strip().strip('"') for q in asked] for r in rows for name, asked in r.items()}
 
+# %% ../../nbs/malp/35_corpora.ipynb #1a9fc469
 def load_memorybank(
     path: str | Path,                     # memory_bank_en.json
     questions: str | Path | None = None,  # probing_questions_en.jsonl
@@ -366,18 +464,27 @@ def load_memorybank(
     asked, out = _probes(questions), []
     for key, raw in _json(path, _MEMORYBANK, dict).items():
         name, where = key.strip(), f"{Path(path).name}, {key.strip()}"
-        if not (isinstance(raw, dict) and isinstance(raw.get("history"), dict)): raise ValueError(f"{where}: expected {_MEMORYBANK}")
+        if not (isinstance(raw, dict) and isinstance(raw.get("history"), dict)):
+            raise ValueError(f"{where}: expected {_MEMORYBANK}")
         turns = [t for day in sorted(raw["history"]) for t in _day(name, day, raw["history"][day], where)]
         probes = tuple(EvidenceQuestion(q, "", (), "probe") for q in asked.pop(name, []))
         out.append(Conversation(name, (name, "assistant"), rounds_of(turns, name), probes, tuple(turns)))
-    return _loaded(path, _MEMORYBANK, out, Counter(), Counter({"users with questions but no history": len(asked)} if asked else {}))
+    return _loaded(
+        path, _MEMORYBANK, out, Counter(), Counter({"users with questions but no history": len(asked)} if asked else {})
+    )
 
+# %% ../../nbs/malp/35_corpora.ipynb #41a98508
 def _day(name: str, day: str, rows: Any, where: str) -> list[Said]:
     try: at = datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=timezone.utc)
     except ValueError: raise ValueError(f"{where}: expected a day such as 2023-04-27, got {day!r}") from None
     try: pairs = [(check_text(r["query"], "query"), check_text(r["response"], "response")) for r in rows]
-    except (KeyError, TypeError, ValueError) as e: raise ValueError(f"{where}, {day}: expected query and response in words ({e})") from None
-    return [Said(f"{day}:{i}{mark}", who, text.strip(), at, day) for i, pair in enumerate(pairs) for mark, who, text in zip("qr", (name, "assistant"), pair)]
+    except (KeyError, TypeError, ValueError) as e:
+        raise ValueError(f"{where}, {day}: expected query and response in words ({e})") from None
+    return [
+        Said(f"{day}:{i}{mark}", who, text.strip(), at, day)
+        for i, pair in enumerate(pairs)
+        for mark, who, text in zip("qr", (name, "assistant"), pair)
+    ]
 
 # %% ../../nbs/malp/35_corpora.ipynb #29f10918
 def corpus_numbers(
@@ -386,6 +493,13 @@ def corpus_numbers(
     "How large a corpus is (after MaLP, Table 3, whose length has no unit; ours is in words)."
     each, turns = loaded.records, [t for c in loaded.records for t in c.turns]
     words = [len(t.text.split()) for t in turns]
-    return {"conversations": len(each), "rounds": sum(len(c.rounds) for c in each), "utterances": len(turns), "rounds a conversation": round(sum(len(c.rounds) for c in each)/len(each), 1),
-            "words an utterance": round(sum(words)/max(1, len(words)), 1), "sessions": len({(c.id, t.session) for c in each for t in c.turns}),
-            "questions": sum(len(c.questions) for c in each), "questions with evidence": sum(bool(q.evidence) for c in each for q in c.questions)}
+    return {
+        "conversations": len(each),
+        "rounds": sum(len(c.rounds) for c in each),
+        "utterances": len(turns),
+        "rounds a conversation": round(sum(len(c.rounds) for c in each) / len(each), 1),
+        "words an utterance": round(sum(words) / max(1, len(words)), 1),
+        "sessions": len({(c.id, t.session) for c in each for t in c.turns}),
+        "questions": sum(len(c.questions) for c in each),
+        "questions with evidence": sum(bool(q.evidence) for c in each for q in c.questions),
+    }

@@ -41,6 +41,7 @@ class Kept:
     sources: tuple[tuple[str, str], ...]  # round and words, as they were said
     vectors: np.ndarray                   # [n, dim]
 
+# %% ../../nbs/malp/33_encoder.ipynb #1745df96
 def kept_memories(
     store: "MemoryStore",
     user: str,
@@ -50,8 +51,15 @@ def kept_memories(
     ids, vectors = store.vectors(user, encoder)
     there = {m.id: m for m in store.list(user)}
     rows = [there[i] for i in ids.tolist()]
-    return Kept(user, tuple(m.id for m in rows), tuple(m.text for m in rows), tuple((m.meta.get("round", ""), m.meta.get("text", m.text)) for m in rows), vectors)
+    return Kept(
+        user,
+        tuple(m.id for m in rows),
+        tuple(m.text for m in rows),
+        tuple((m.meta.get("round", ""), m.meta.get("text", m.text)) for m in rows),
+        vectors,
+    )
 
+# %% ../../nbs/malp/33_encoder.ipynb #5f21db68
 def read_patients(
     memory: DialogueMemory,
     patients: Sequence[Patient],
@@ -84,13 +92,18 @@ class MemoryQuestion:
     names: Mapping[str, str]  # what else its words name
     wording: str              # the phrase, before its slots were filled
 
-def _asked(kept: Kept, said: Sequence[Said], about: Sequence[str], wordings: Sequence[str], slots: Mapping[str, str]) -> list[MemoryQuestion]:
+def _asked(
+    kept: Kept, said: Sequence[Said], about: Sequence[str], wordings: Sequence[str], slots: Mapping[str, str]
+) -> list[MemoryQuestion]:
     answers, out = tuple(kept.ids[i] for i in telling(kept, said)), []
     for w in wordings:
-        named = {name: slots[name] for _, name, _, _ in Formatter().parse(w) if name in slots and name != "day"}   # no memory's text has its day
+        named = {
+            name: slots[name] for _, name, _, _ in Formatter().parse(w) if name in slots and name != "day"
+        }  # no memory's text has its day
         out.append(MemoryQuestion(kept.user, fill(w, slots), answers, tuple(about), named, w))
     return out
 
+# %% ../../nbs/malp/33_encoder.ipynb #99829d76
 def _own_facts(patient: Patient, names: Sequence[str]) -> tuple[list[Fact], list[Said]]:
     facts = [f for f in patient.facts if f.id in names]
     return facts, [s for f in facts for s in f.said]
@@ -111,6 +124,7 @@ def memory_questions(
         out += _asked(kept, told[q.item], (q.item,), items[q.item].question if every_wording else [q.question], {})
     return out
 
+# %% ../../nbs/malp/33_encoder.ipynb #efaf05ff
 def _half(patient: Patient) -> str | None: return None if patient.split == "both" else patient.split
 
 # %% ../../nbs/malp/33_encoder.ipynb #e921e50f
@@ -124,11 +138,16 @@ def recall_at(
     |answers among the first k| / min(k, |answers|)
     """
     if k < 1: raise ValueError(f"k must be 1 or more, got {k}")
-    if len(questions) != len(found): raise ValueError(f"got {len(questions)} questions and {len(found)} rankings; give one for each")
+    if len(questions) != len(found):
+        raise ValueError(f"got {len(questions)} questions and {len(found)} rankings; give one for each")
     for q in questions:
-        if not q.answers: raise ValueError(f"{q.text!r} has no answer among the memories; leave such questions out and say how many they were")
+        if not q.answers:
+            raise ValueError(
+                f"{q.text!r} has no answer among the memories; leave such questions out and say how many they were"
+            )
     return np.array([len(set(q.answers) & set(f[:k]))/min(k, len(set(q.answers))) for q, f in zip(questions, found)])
 
+# %% ../../nbs/malp/33_encoder.ipynb #05c39514
 def nearest(
     questions: Sequence[MemoryQuestion],
     kept: Mapping[str, Kept],  # by user
@@ -138,7 +157,10 @@ def nearest(
     "The first `k` memories of each question's own user, by meaning alone; ties to the older."
     if not questions: return []
     vectors = embedder.embed([q.text for q in questions], "query")
-    return [[kept[q.user].ids[i] for i in np.argsort(-(kept[q.user].vectors @ v), kind="stable")[:k].tolist()] for q, v in zip(questions, vectors)]
+    return [
+        [kept[q.user].ids[i] for i in np.argsort(-(kept[q.user].vectors @ v), kind="stable")[:k].tolist()]
+        for q, v in zip(questions, vectors)
+    ]
 
 # %% ../../nbs/malp/33_encoder.ipynb #6c7d379c
 Told = Mapping[str, str]   # "about", and the slots of a fact
@@ -155,18 +177,23 @@ def what_is_told(
         for i in telling(kept, t.said): out[i].append({"about": t.item})
     return out
 
+# %% ../../nbs/malp/33_encoder.ipynb #528a4c17
 def memory_pairs(
     questions: Sequence[MemoryQuestion],
-    kept: Mapping[str, Kept],                         # by user: all these memories are contrasted
-    told: Mapping[str, Sequence[Sequence[Told]]] = {},  # by user, from `what_is_told`: other memories that answer as well
+    kept: Mapping[str, Kept],  # by user: all these memories are contrasted
+    told: Mapping[
+        str, Sequence[Sequence[Told]]
+    ] = {},  # by user, from `what_is_told`: other memories that answer as well
 ) -> Pairs:
-    "Questions, and the rows that answer them (ours). Raises `ValueError` for no questions, one without an answer, and one that all memories answer."
+    """Questions, and the rows that answer them (ours). Raises `ValueError` for no questions, one without an answer,
+    and one that all memories answer."""
     first, rows, n = {}, {}, 0
     for user, k in kept.items():
         first[user], n = {id: n + i for i, id in enumerate(k.ids)}, n + len(k.ids)
         for i, tells in enumerate(told.get(user, ())):
             for t in tells: rows.setdefault(t["about"], []).append((first[user][k.ids[i]], t))
-    def alike(q): return {i for a in q.about for i, t in rows.get(a, ()) if all(t.get(name) == v for name, v in q.names.items())}
+    def alike(q):
+        return {i for a in q.about for i, t in rows.get(a, ()) if all(t.get(name) == v for name, v in q.names.items())}
     answers = [sorted({first[q.user][id] for id in q.answers} | alike(q)) for q in questions]
     vectors = np.concatenate([k.vectors for k in kept.values()]) if kept else np.empty((0, 0))
     return Pairs([q.text for q in questions], answers, np.asarray(vectors, np.float32))
@@ -176,7 +203,8 @@ def practice_questions(
     patient: Patient,
     kept: Kept,
 ) -> list[MemoryQuestion]:
-    "Every wording of a patient's questions, and what doctor and patient ask about the same in visits (ours): for training."
+    """Every wording of a patient's questions, and what doctor and patient ask about the same in visits (ours): for
+    training."""
     out, items = memory_questions(patient, kept, every_wording=True), {k.id: k for k in knowledge()}
     for q in profile_questions(patient):
         facts, said = _own_facts(patient, q.facts)
@@ -218,12 +246,14 @@ def train_memory_encoder(
     progress: bool = True,
     note: str = "",                              # kept in the card
 ) -> Adapter:
-    "An adapter for questions to a memory, through peft and accelerate (MaLP §2.4.3; method: `train_query_adapter`). Raises what that raises."
+    """An adapter for questions to a memory, through peft and accelerate (MaLP §2.4.3; method: `train_query_adapter`).
+    Raises what that raises."""
     return train_query_adapter(pairs, validation, settings, source, progress, note)
 
 # %% ../../nbs/malp/33_encoder.ipynb #726bf4dc
 class MemoryEncoder:
-    "MiniLM for memories, with an adapter for questions (ours). It has MiniLM's name, because its memories' vectors are MiniLM's: a store may be opened with either."
+    """MiniLM for memories, with an adapter for questions (ours). It has MiniLM's name, because its memories' vectors
+    are MiniLM's: a store may be opened with either."""
     dim, unit, max_tokens, name = TunedMiniLM.dim, TunedMiniLM.unit, TunedMiniLM.max_tokens, TunedMiniLM.document_name
 
     def __init__(

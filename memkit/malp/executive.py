@@ -67,6 +67,7 @@ class FlagTable:
         self.flags = {id: n for id, n in self.flags.items() if id in living}
         self.open = [pair for pair in self.open if set(pair) <= set(living)]
 
+# %% ../../nbs/malp/30c_executive.ipynb #7a447385
 def read_table(store: "MemoryStore", user: str) -> FlagTable:
     "The table as it was written last; an empty one for somebody new."
     kept = store.state(user, "dpem", {})
@@ -166,6 +167,7 @@ class _Written:
     places: dict[int, str] = field(default_factory=dict)
     rests: dict[int, str] = field(default_factory=dict)   # by memory
 
+# %% ../../nbs/malp/30c_executive.ipynb #b8bd463b
 def _place(t: Todo, there: _Written) -> str:
     "Where a note goes: to the place of what it says again, or to short-term memory."
     if t.fate.kind == "retraction" and not t.note.kept: return "history"
@@ -219,11 +221,13 @@ def executive(
     short: Collection[int],   # what is in short-term memory
     fresh: Collection[int],   # of this round: the last to be evicted
 ):
-    "Promote what was said often enough, keep short-term memory in its bounds, refresh it when it is time (MaLP §2.3.3, Table 1)."
+    """Promote what was said often enough, keep short-term memory in its bounds, refresh it when it is time (MaLP
+    §2.3.3, Table 1)."""
     s, now = settings, w.table.round
     ripe = [id for id in short if now % s.promote_every == 0 and w.table.count(id) >= s.promote_at]
     w.shift(sorted(ripe), "promoted", "long-term", f"{{said}}, θ is {s.promote_at}")
     short = sorted(set(short) - set(ripe), key=lambda id: (id in fresh, w.table.count(id), id))
     over = max(0, len(short) - s.short_term_size)
     w.shift(short[:over], "evicted", "history", f"{{said}}, longest ago; short-term memory holds {s.short_term_size}")
-    if now % s.refresh_every == 0: w.shift(sorted(short[over:]), "refreshed", "history", f"{{said}}, θ is {s.promote_at}", reset=s.reset_flags)
+    if now % s.refresh_every == 0:
+        w.shift(sorted(short[over:]), "refreshed", "history", f"{{said}}, θ is {s.promote_at}", reset=s.reset_flags)

@@ -29,18 +29,28 @@ def check_notes(
     "The notes, if all are of this round; raises `TypeError` or `ValueError` for anything else."
     notes = list(notes)
     for i, n in enumerate(notes):
-        if not isinstance(n, Note): raise TypeError(f"note {i} is a {type(n).__name__}; a coordinator returns a list of Note")
-        if n.round != round.id: raise ValueError(f"note {i} is of round {n.round!r}, but round {round.id!r} is taken; give each round its own notes")
-        if n.kind not in KINDS or n.speaker not in ("user", "assistant"): raise ValueError(f"note {i} must be {' or '.join(KINDS)}, said by user or assistant; got {n.kind!r} by {n.speaker!r}")
+        if not isinstance(n, Note):
+            raise TypeError(f"note {i} is a {type(n).__name__}; a coordinator returns a list of Note")
+        if n.round != round.id:
+            raise ValueError(
+                f"note {i} is of round {n.round!r}, but round {round.id!r} is taken; give each round its own notes"
+            )
+        if n.kind not in KINDS or n.speaker not in ("user", "assistant"):
+            raise ValueError(
+                f"note {i} must be {' or '.join(KINDS)}, said by user or assistant; got {n.kind!r} by {n.speaker!r}"
+            )
         for what in ("text", "shown", "reason"): check_text(getattr(n, what), f"{what} of note {i}", empty=True)
     return notes
 
+# %% ../../nbs/malp/30b_fate.ipynb #5a78a814
 def filtered(
     notes: Sequence[Note],
     size: int,            # notes that working memory holds, the most probable
 ) -> list[str]:           # for each note: why it is dropped, or ''
     "What working memory lets through (MaLP §2.3.1)."
-    reasons = [(n.reason or "the coordinator dropped it") if not n.kept else "" if n.text.strip() else "blank" for n in notes]
+    reasons = [
+        (n.reason or "the coordinator dropped it") if not n.kept else "" if n.text.strip() else "blank" for n in notes
+    ]
     fit = sorted((i for i, why in enumerate(reasons) if not why), key=lambda i: (-notes[i].probability, i))
     for i in fit[size:]: reasons[i] = f"working memory holds {size}, others were more probable"
     return reasons
@@ -75,6 +85,7 @@ class Known:
     turn: str = ""         # of that message
     facts: Sequence[Mapping] = ()   # as `facts.fact_row` gives them
 
+# %% ../../nbs/malp/30b_fate.ipynb #f291284a
 @dataclass(frozen=True, eq=False)
 class Fate:
     "What shall become of a note."

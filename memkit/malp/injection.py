@@ -32,9 +32,10 @@ class InjectionSettings:
     learning_rate: float = 1e-4            # §4.1; at its highest
     batch: int = 20                        # sequences per step, §4.1
     weight_decay: float = .05              # §4.1
-    masked: float | None = .15             # share of the tokens to hide and to predict (ours); None: nothing hidden, every token predicted
+    # share of the tokens to hide and to predict (ours); None: nothing hidden, every token predicted
+    masked: float | None = .15
     sample_weight: float = 1.              # of the sample loss; the paper "simply adds" the two (§2.2)
-    compare: str = "layer"                 # layer: each layer with and without its adapter; model: with the model as it was (below)
+    compare: str = "layer"  # layer: each layer with and without its adapter; model: with the model as it was (below)
     layers: tuple[int, ...] | None = None  # which blocks get an adapter, from 0; None: all (ours)
     width: int | None = None               # of the bottleneck; None: d/16 (ours)
     window: int = 256                      # tokens of a sequence (ours)
@@ -43,27 +44,34 @@ class InjectionSettings:
     seed: int = 0
 
     def __post_init__(self):
-        if self.masked is not None and not 0 < self.masked < 1: raise ValueError(f"masked must lie between 0 and 1, or be None for whole text; got {self.masked}")
+        if self.masked is not None and not 0 < self.masked < 1:
+            raise ValueError(f"masked must lie between 0 and 1, or be None for whole text; got {self.masked}")
         if not self.sample_weight >= 0: raise ValueError(f"sample_weight must be 0 or more, got {self.sample_weight}")
-        if self.compare not in ("layer", "model"): raise ValueError(f"compare must be 'layer' or 'model', got {self.compare!r}")
+        if self.compare not in ("layer", "model"):
+            raise ValueError(f"compare must be 'layer' or 'model', got {self.compare!r}")
         if self.layers is not None and (not self.layers or len(set(self.layers)) < len(self.layers)):
             raise ValueError(f"layers must be different numbers, one at least; got {self.layers}")
         if self.width is not None and self.width < 1: raise ValueError(f"width must be 1 or more, got {self.width}")
 
+# %% ../../nbs/malp/39_injection.ipynb #e6770546
 PAPER_INJECTION = InjectionSettings()
 
 # %% ../../nbs/malp/39_injection.ipynb #a4af300d
 def decoder_blocks(
     model: Any,   # of transformers, or of peft around one
 ) -> list[Any]:
-    "The blocks of a decoder, `…layers[i]`, each with an `mlp` (LLaMA, SmolLM2, Phi, Qwen). Raises `ValueError` for a model built otherwise."
+    """The blocks of a decoder, `…layers[i]`, each with an `mlp` (LLaMA, SmolLM2, Phi, Qwen). Raises `ValueError` for a
+    model built otherwise."""
     from torch.nn import ModuleList
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     lists = [m for name, m in base.named_modules() if name.rpartition(".")[2] == "layers" and isinstance(m, ModuleList)]
     found = [m for m in lists if len(m) and all(hasattr(block, "mlp") for block in m)]
     if len(found) != 1:
-        raise ValueError(f"{type(base).__name__} has {len(found)} lists of decoder blocks named 'layers' whose blocks have an 'mlp', and one is needed; "
-                         "LLaMA, SmolLM2, Phi and Qwen models are built so")
+        raise ValueError(
+            f"{type(base).__name__} has {len(found)} lists of decoder blocks named 'layers' whose blocks have an "
+            "'mlp', and one is needed; "
+            "LLaMA, SmolLM2, Phi and Qwen models are built so"
+        )
     return list(found[0])
 
 # %% ../../nbs/malp/39_injection.ipynb #2fee90d6
@@ -78,7 +86,12 @@ def _adapted_mlp() -> type:
             like = next(mlp.parameters())
             start = torch.randn(width, d, generator=torch.Generator().manual_seed(seed))/math.sqrt(d)
             self.mlp, self.on, self.watched, self.change = mlp, True, False, None
-            for name, value in (("down", start), ("down_bias", torch.zeros(width)), ("up", torch.zeros(d, width)), ("up_bias", torch.zeros(d))):
+            for name, value in (
+                ("down", start),
+                ("down_bias", torch.zeros(width)),
+                ("up", torch.zeros(d, width)),
+                ("up_bias", torch.zeros(d)),
+            ):
                 self.register_parameter(name, torch.nn.Parameter(value.to(like.device, torch.float32)))
 
         def forward(self, x):
@@ -92,6 +105,7 @@ def _adapted_mlp() -> type:
 # %% ../../nbs/malp/39_injection.ipynb #2b5dfffb
 _PARTS = ("down", "down_bias", "up", "up_bias")
 
+# %% ../../nbs/malp/39_injection.ipynb #6a4670cb
 class DomainAdapter:
     "The adapters in a model, as one thing that can be switched, read, filled and taken out."
     def __init__(
@@ -100,7 +114,8 @@ class DomainAdapter:
     ):
         "Raises `ValueError` where there are none."
         self.blocks = {i: b for i, b in enumerate(decoder_blocks(model)) if isinstance(b.mlp, _adapted_mlp())}
-        if not self.blocks: raise ValueError(f"this {type(model).__name__} has no domain adapter; put one in with inject(model)")
+        if not self.blocks:
+            raise ValueError(f"this {type(model).__name__} has no domain adapter; put one in with inject(model)")
 
     @property
     def mlps(self) -> list[Any]: return [b.mlp for b in self.blocks.values()]
@@ -131,15 +146,25 @@ class DomainAdapter:
 
     def weights(self) -> dict[str, np.ndarray]:
         "A copy of the numbers, as `layers.3.up` and so on, float32."
-        return {f"layers.{i}.{name}": getattr(b.mlp, name).detach().cpu().numpy().copy() for i, b in self.blocks.items() for name in _PARTS}
+        return {
+            f"layers.{i}.{name}": getattr(b.mlp, name).detach().cpu().numpy().copy()
+            for i, b in self.blocks.items()
+            for name in _PARTS
+        }
 
     def fill(self, weights: Mapping[str, np.ndarray]):
-        "Take over weights. Raises `ValueError` where they belong to other layers, have another width, or aren't finite."
+        """Take over weights. Raises `ValueError` where they belong to other layers, have another width, or aren't
+        finite."""
         import torch
         mine = {f"layers.{i}.{name}": getattr(b.mlp, name) for i, b in self.blocks.items() for name in _PARTS}
-        wrong = sorted(mine.keys() ^ weights.keys()) or sorted(k for k, p in mine.items() if tuple(p.shape) != np.shape(weights[k]) or not np.isfinite(weights[k]).all())
+        wrong = sorted(mine.keys() ^ weights.keys()) or sorted(
+            k for k, p in mine.items() if tuple(p.shape) != np.shape(weights[k]) or not np.isfinite(weights[k]).all()
+        )
         if wrong:
-            raise ValueError(f"these weights don't fit the adapter in this model (width {self.width}, layers {', '.join(map(str, self.layers))}): see {', '.join(wrong[:3])}")
+            raise ValueError(
+                f"these weights don't fit the adapter in this model (width {self.width}, layers "
+                f"{', '.join(map(str, self.layers))}): see {', '.join(wrong[:3])}"
+            )
         with torch.no_grad():
             for k, p in mine.items(): p.copy_(torch.from_numpy(np.asarray(weights[k], np.float32)))
 
@@ -162,9 +187,11 @@ class DomainAdapter:
         "A hash of the weights as a file keeps them (float16), 12 hexadecimal digits."
         return _digest(self.weights())
 
+# %% ../../nbs/malp/39_injection.ipynb #e4f993a1
 def _digest(weights: Mapping[str, np.ndarray]) -> str:
     h = blake2b(digest_size=6)
-    for name in sorted(weights): h.update(name.encode() + b"\0" + np.ascontiguousarray(weights[name], dtype=np.float16).tobytes())
+    for name in sorted(weights):
+        h.update(name.encode() + b"\0" + np.ascontiguousarray(weights[name], dtype=np.float16).tobytes())
     return h.hexdigest()
 
 # %% ../../nbs/malp/39_injection.ipynb #9fc2878a
@@ -177,11 +204,14 @@ def inject(
     Raises `ValueError` for a model built otherwise, that has one already, or without the layers asked for.
     """
     blocks, base = decoder_blocks(model), model.get_base_model() if hasattr(model, "get_base_model") else model
-    if any(isinstance(b.mlp, _adapted_mlp()) for b in blocks): raise ValueError("this model has a domain adapter already; DomainAdapter(model).remove() takes it out")
+    if any(isinstance(b.mlp, _adapted_mlp()) for b in blocks):
+        raise ValueError("this model has a domain adapter already; DomainAdapter(model).remove() takes it out")
     layers = sorted(range(len(blocks)) if settings.layers is None else settings.layers)
-    if not 0 <= layers[0] <= layers[-1] < len(blocks): raise ValueError(f"the model's layers are 0..{len(blocks) - 1}, got {settings.layers}")
+    if not 0 <= layers[0] <= layers[-1] < len(blocks):
+        raise ValueError(f"the model's layers are 0..{len(blocks) - 1}, got {settings.layers}")
     d = base.config.get_text_config().hidden_size
-    for i in layers: blocks[i].mlp = _adapted_mlp()(blocks[i].mlp, d, settings.width or max(1, d//16), settings.seed*1000 + i)
+    for i in layers:
+        blocks[i].mlp = _adapted_mlp()(blocks[i].mlp, d, settings.width or max(1, d // 16), settings.seed * 1000 + i)
     return DomainAdapter(model)
 
 # %% ../../nbs/malp/39_injection.ipynb #2e475e02
@@ -198,6 +228,7 @@ class Damaged:
         "How many tokens are to be predicted."
         return int((self.labels != -100).sum())
 
+# %% ../../nbs/malp/39_injection.ipynb #a9122398
 def hide(
     examples: Sequence[Any],  # memkit.core.sequences.Example
     share: float,             # of each example's targets, above 0 and below 1; at least one
@@ -231,41 +262,61 @@ def sample_loss(
 def _block_outputs(blocks: Iterable[Any]) -> Iterator[list[Any]]:
     "What leaves these blocks while the model reads."
     seen: list[Any] = []
-    hooks = [b.register_forward_hook(lambda module, given, out: seen.append(out[0] if isinstance(out, tuple) else out)) for b in blocks]
+    hooks = [
+        b.register_forward_hook(lambda module, given, out: seen.append(out[0] if isinstance(out, tuple) else out))
+        for b in blocks
+    ]
     try: yield seen
     finally:
         for h in hooks: h.remove()
 
 # %% ../../nbs/malp/39_injection.ipynb #aec34e10
 def injection_loss(
-    model: Any,                                    # with an adapter in it
-    settings: InjectionSettings = PAPER_INJECTION, # sample_weight and compare count here
-) -> Any:                                          # torch.nn.Module: (ids, mask, labels) -> sum of the loss over targets, number of targets
-    "L_K + w·L_S as `memkit.core.training.train` wants it (MaLP §2.2); `parts` holds the last L_K and L_S. Raises `ValueError` for a model without an adapter."
+    model: Any,  # with an adapter in it
+    settings: InjectionSettings = PAPER_INJECTION,  # sample_weight and compare count here
+) -> Any:  # torch.nn.Module: (ids, mask, labels) -> sum of the loss over targets, number of targets
+    """L_K + w·L_S as `memkit.core.training.train` wants it (MaLP §2.2); `parts` holds the last L_K and L_S. Raises
+    `ValueError` for a model without an adapter."""
     from memkit.core.reading import answer_loss
-    return _injection_class()(answer_loss(model), DomainAdapter(model), settings.sample_weight, settings.compare == "model")
+    return _injection_class()(
+        answer_loss(model), DomainAdapter(model), settings.sample_weight, settings.compare == "model"
+    )
 
+# %% ../../nbs/malp/39_injection.ipynb #085293bd
 @cache
 def _injection_class() -> type:
     import torch
     class InjectionLoss(torch.nn.Module):
         def __init__(self, answers, adapter, w, whole_model):
             super().__init__()
-            self.answers, self.adapter, self.w, self.whole_model, self.parts = answers, adapter, w, whole_model, (math.nan, math.nan)
-            self.packs = getattr(answers, "packs", False)   # several texts in one row, if the loss on answers reads them so
+            self.answers, self.adapter, self.w, self.whole_model, self.parts = (
+                answers,
+                adapter,
+                w,
+                whole_model,
+                (math.nan, math.nan),
+            )
+            self.packs = getattr(
+                answers, "packs", False
+            )  # several texts in one row, if the loss on answers reads them so
 
         def forward(self, ids, mask, labels):
             blocks = self.adapter.blocks.values() if self.w and self.whole_model else ()
             before = self.as_it_was(blocks, ids, mask, labels) if blocks else []
             for m in self.adapter.mlps: m.watched = bool(self.w)
             with _block_outputs(blocks) as after: total, n = self.answers(ids, mask, labels)
-            changes = [a.float() - b.float() for a, b in zip(after, before)] if blocks else [m.change for m in self.adapter.mlps]
+            changes = (
+                [a.float() - b.float() for a, b in zip(after, before)]
+                if blocks
+                else [m.change for m in self.adapter.mlps]
+            )
             distance = sample_loss(changes, mask) if self.w else total.new_zeros(())
             self.parts = total.item()/max(1, int(n)), distance.item()
             return total + self.w*distance*n, n
 
         def as_it_was(self, blocks, ids, mask, labels):
-            with torch.no_grad(), self.adapter.without(), _block_outputs(blocks) as seen: self.answers(ids, mask, labels)
+            with torch.no_grad(), self.adapter.without(), _block_outputs(blocks) as seen:
+                self.answers(ids, mask, labels)
             return seen
     return InjectionLoss
 
@@ -293,34 +344,60 @@ class Injected:
     training: Any              # memkit.core.training.Training
     settings: InjectionSettings
 
+# %% ../../nbs/malp/39_injection.ipynb #c5531536
 def train_injection(
-    lm: LocalLM,                        # its model gets the adapter; nothing else in it changes
-    examples: Sequence[Any],            # from `injection_examples`, not hidden yet
+    lm: LocalLM,  # its model gets the adapter; nothing else in it changes
+    examples: Sequence[Any],  # from `injection_examples`, not hidden yet
     validation: Sequence[Any] | None = None,  # whole as well: from topics that `examples` doesn't have
     settings: InjectionSettings = PAPER_INJECTION,
-    folder: Path | None = None,         # for checkpoints
+    folder: Path | None = None,  # for checkpoints
     progress: bool = True,
-    look_every: int | None = None,      # steps between two looks at validation, each with a checkpoint; None: at the end
+    look_every: int | None = None,  # steps between two looks at validation, each with a checkpoint; None: at the end
 ) -> Injected:
-    "Inject knowledge into a model (MaLP §2.2, §4.1). Raises what `inject` and `train` raise; then no adapter is left in the model."
+    """Inject knowledge into a model (MaLP §2.2, §4.1). Raises what `inject` and `train` raise; then no adapter is left
+    in the model."""
     from memkit.core.training import TrainSettings, train
     model, tokenizer = lm.load()
     adapter = inject(model, settings)
     adapter.learn_alone(model)
-    how = TrainSettings(learning_rate=settings.learning_rate, weight_decay=settings.weight_decay, warmup=settings.warmup, epochs=1, batch=settings.batch,
-                        look_every=look_every, seed=settings.seed)
-    try: training = train(injection_loss(model, settings), _all_passes(examples, tokenizer, settings), validation, how, folder, progress)
+    how = TrainSettings(
+        learning_rate=settings.learning_rate,
+        weight_decay=settings.weight_decay,
+        warmup=settings.warmup,
+        epochs=1,
+        batch=settings.batch,
+        look_every=look_every,
+        seed=settings.seed,
+    )
+    try:
+        training = train(
+            injection_loss(model, settings),
+            _all_passes(examples, tokenizer, settings),
+            validation,
+            how,
+            folder,
+            progress,
+        )
     except BaseException:
         adapter.remove()
         raise
-    finally: model.eval()
+    finally:
+        model.eval()
     return Injected(adapter, training, settings)
 
+# %% ../../nbs/malp/39_injection.ipynb #8965b0b8
 def _all_passes(examples: Sequence[Any], tokenizer: Any, settings: InjectionSettings) -> list[Any]:
     "The examples of all passes, each hidden anew."
     if settings.masked is None: return list(examples)*settings.epochs
-    if tokenizer.eos_token_id is None: raise ValueError("this tokenizer has no end-of-text token to hide tokens with; train on whole text (masked=None)")
-    return [e for i in range(settings.epochs) for e in hide(examples, settings.masked, tokenizer.eos_token_id, settings.seed*1000 + i)]
+    if tokenizer.eos_token_id is None:
+        raise ValueError(
+            "this tokenizer has no end-of-text token to hide tokens with; train on whole text (masked=None)"
+        )
+    return [
+        e
+        for i in range(settings.epochs)
+        for e in hide(examples, settings.masked, tokenizer.eos_token_id, settings.seed * 1000 + i)
+    ]
 
 # %% ../../nbs/malp/39_injection.ipynb #4faa9487
 def model_digest(
@@ -339,17 +416,22 @@ def _two_files(path: str | Path) -> tuple[Path, Path]:
     path = Path(path).expanduser()
     return tuple(path.with_name(path.name + ending) for ending in (".safetensors", ".json"))
 
+# %% ../../nbs/malp/39_injection.ipynb #ea3ab8c2
 def save_injection(
     path: str | Path,             # of both files, without their endings
     model: Any,                   # with an adapter in it
     card: Mapping[str, Any] = {}, # settings, data with hash and licence, figures
 ) -> Path:                        # `path`
-    "Write a model's domain adapter as `path`.safetensors (float16) and its card as `path`.json. Raises `ValueError` for weights that float16 can't hold."
+    """Write a model's domain adapter as `path`.safetensors (float16) and its card as `path`.json. Raises `ValueError`
+    for weights that float16 can't hold."""
     from safetensors.numpy import save
     (file, note), whole = _two_files(path), DomainAdapter(model).weights()
     with np.errstate(over="ignore"): weights = {k: w.astype(np.float16) for k, w in whole.items()}
     if not all(np.isfinite(w).all() for w in weights.values()):
-        raise ValueError("the adapter has weights that aren't finite, or too large for float16; train it with a smaller learning rate")
+        raise ValueError(
+            "the adapter has weights that aren't finite, or too large for float16; train it with a smaller learning "
+            "rate"
+        )
     card = {**card, "base": model_digest(model), "digest": _digest(weights)}
     write_file(file, save(weights, {"base": card["base"], "digest": card["digest"]}))
     write_file(note, json.dumps(card, ensure_ascii=False, indent=1) + "\n")
@@ -359,24 +441,35 @@ def save_injection(
 def read_injection(
     path: str | Path,                               # as `save_injection` was given it
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:  # weights, card
-    "What `save_injection` wrote. Raises `FileNotFoundError` where it isn't, `ValueError` where it is damaged or the two files don't fit together."
+    """What `save_injection` wrote. Raises `FileNotFoundError` where it isn't, `ValueError` where it is damaged or the
+    two files don't fit together."""
     from safetensors.numpy import load
     for file in _two_files(path):
-        if not file.is_file(): raise FileNotFoundError(f"there is no {file}; give the path that save_injection was given")
+        if not file.is_file():
+            raise FileNotFoundError(f"there is no {file}; give the path that save_injection was given")
     file, note = _two_files(path)
     try: weights, card = load(file.read_bytes()), json.loads(note.read_text("utf-8"))
-    except Exception as e: raise ValueError(f"the domain adapter {path} can't be read ({type(e).__name__}); fetch or train it again") from None
-    if not weights or _digest(weights) != card.get("digest"): raise ValueError(f"the weights of {path} aren't those that its card names; fetch or train the adapter again")
+    except Exception as e:
+        raise ValueError(
+            f"the domain adapter {path} can't be read ({type(e).__name__}); fetch or train it again"
+        ) from None
+    if not weights or _digest(weights) != card.get("digest"):
+        raise ValueError(f"the weights of {path} aren't those that its card names; fetch or train the adapter again")
     return weights, card
 
+# %% ../../nbs/malp/39_injection.ipynb #f7ba7e78
 def load_injection(
     model: Any,          # without an adapter; changed in place
     path: str | Path,
 ) -> DomainAdapter:      # on
-    "Put a saved domain adapter into the model it was made for. Raises what `read_injection` and `inject` raise, and `ValueError` for another model's."
+    """Put a saved domain adapter into the model it was made for. Raises what `read_injection` and `inject` raise, and
+    `ValueError` for another model's."""
     weights, card = read_injection(path)
     if card["base"] != (mine := model_digest(model)):
-        raise ValueError(f"the domain adapter {Path(path).name} belongs to the model {card['base']}, and this is {mine}; train one for it")
+        raise ValueError(
+            f"the domain adapter {Path(path).name} belongs to the model {card['base']}, and this is {mine}; train one "
+            "for it"
+        )
     layers = tuple(sorted({int(name.split(".")[1]) for name in weights}))
     adapter = inject(model, InjectionSettings(layers=layers, width=weights[f"layers.{layers[0]}.down"].shape[0]))
     adapter.fill(weights)
@@ -389,7 +482,8 @@ def load_injected(
     dtype: str | None = None,         # as for LocalLM
     device: str | None = None,
 ) -> LocalLM:
-    "The embedded model with medical knowledge injected: a fresh copy of it, so that no other `LocalLM` changes (ours). Raises what `load_injection` raises."
+    """The embedded model with medical knowledge injected: a fresh copy of it, so that no other `LocalLM` changes
+    (ours). Raises what `load_injection` raises."""
     path = own_data(f"{name}.safetensors").with_suffix("")
     model, tokenizer = load_causal(embedded_folder(), device, dtype)
     adapter = load_injection(model, path)

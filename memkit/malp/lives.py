@@ -50,21 +50,40 @@ class Strand:
 
 # %% ../../nbs/malp/34b_lives.ipynb #aa049e79
 CHANCES = {  # attribute: (a patient has it, it changes)
-    "job": (.85, .35), "home": (.9, .3), "diet": (.6, .3), "smoking": (.35, .6), "alcohol": (.7, .4), "exercise": (.7, .35), "sleep": (.7, .5),
-    "weight": (.8, .6), "pharmacy": (.7, .35), "worry": (.6, 0.), "goal": (.6, .25), "hobby": (.6, 0.), "coffee": (.6, .5), "device": (.4, 0.),
-    "trip": (.6, .35), "carer": (.25, 0.), "house": (.4, 0.), "contact": (.5, .3), "pet": (.5, 0.),
+    "job": (0.85, 0.35),
+    "home": (0.9, 0.3),
+    "diet": (0.6, 0.3),
+    "smoking": (0.35, 0.6),
+    "alcohol": (0.7, 0.4),
+    "exercise": (0.7, 0.35),
+    "sleep": (0.7, 0.5),
+    "weight": (0.8, 0.6),
+    "pharmacy": (0.7, 0.35),
+    "worry": (0.6, 0.0),
+    "goal": (0.6, 0.25),
+    "hobby": (0.6, 0.0),
+    "coffee": (0.6, 0.5),
+    "device": (0.4, 0.0),
+    "trip": (0.6, 0.35),
+    "carer": (0.25, 0.0),
+    "house": (0.4, 0.0),
+    "contact": (0.5, 0.3),
+    "pet": (0.5, 0.0),
 }
 
+# %% ../../nbs/malp/34b_lives.ipynb #1a9b5ee7
 def starts(
     rng: Random,
     n_visits: int,
     n_versions: int,
 ) -> list[int]:  # rising, each in 0..n_visits - 1
-    "In which visits the versions of a strand are first told: the first in the first half, so that the rest has time to count."
+    """In which visits the versions of a strand are first told: the first in the first half, so that the rest has time
+    to count."""
     first = rng.randrange(max(1, n_visits//2))
     later = sorted(rng.sample(range(first + 1, n_visits), min(n_versions - 1, n_visits - first - 1)))
     return [first, *later]
 
+# %% ../../nbs/malp/34b_lives.ipynb #0910ec99
 def strand(
     rng: Random,
     about: str,
@@ -93,17 +112,35 @@ def _plain(rng: Random, n_visits: int) -> list[Strand]:
     out = []
     for about, (has, changes) in CHANCES.items():
         names = _pool(rng, about, 4)
-        if about in ("smoking", "alcohol"): names.sort(key=patient_facts()["pools"][about].index)  # these pools fall: people cut down
+        if about in ("smoking", "alcohol"):
+            names.sort(key=patient_facts()["pools"][about].index)  # these pools fall: people cut down
         n = 1 + (rng.random() < changes) + (rng.random() < changes/4)
-        hows = {"weight": ("change", "doctor", "correct"), "coffee": ("change", "change", "correct")}.get(about, ("change",))
-        if rng.random() < has: out.append(strand(rng, about, about, [{"v": v} for v in names[:n]], n_visits, hows, others=names[n:]))
+        hows = {"weight": ("change", "doctor", "correct"), "coffee": ("change", "change", "correct")}.get(
+            about, ("change",)
+        )
+        if rng.random() < has:
+            out.append(strand(rng, about, about, [{"v": v} for v in names[:n]], n_visits, hows, others=names[n:]))
     return out
 
+# %% ../../nbs/malp/34b_lives.ipynb #22ca114a
 def _children(age: int) -> list[str]:
-    fits = {"teenage": (36, 60), "twins": (32, 56), "nine": (31, 54), "baby": (22, 42), "little": (22, 44),  # ages of their parent
-            "under ten": (28, 46), "three daughters": (30, 60), "four and seven": (28, 50)}
-    return [c for c in patient_facts()["pools"]["children"] if any(w in c and low <= age <= high for w, (low, high) in fits.items())]
+    fits = {
+        "teenage": (36, 60),
+        "twins": (32, 56),
+        "nine": (31, 54),
+        "baby": (22, 42),
+        "little": (22, 44),  # ages of their parent
+        "under ten": (28, 46),
+        "three daughters": (30, 60),
+        "four and seven": (28, 50),
+    }
+    return [
+        c
+        for c in patient_facts()["pools"]["children"]
+        if any(w in c and low <= age <= high for w, (low, high) in fits.items())
+    ]
 
+# %% ../../nbs/malp/34b_lives.ipynb #19f0509e
 def _household(rng: Random, n_visits: int, age: int, sex: str) -> list[Strand]:
     "Age, partner, children, operation: what must fit the patient."
     pools = patient_facts()["pools"]
@@ -114,15 +151,35 @@ def _household(rng: Random, n_visits: int, age: int, sex: str) -> list[Strand]:
     children = _children(age)
     if children and rng.random() < .6:
         theirs = rng.choice(children)
-        out.append(strand(rng, "children", "children", [{"v": theirs}], n_visits, others=[c for c in pools["children"] if c != theirs][:2]))
+        out.append(
+            strand(
+                rng,
+                "children",
+                "children",
+                [{"v": theirs}],
+                n_visits,
+                others=[c for c in pools["children"] if c != theirs][:2],
+            )
+        )
     years = [y for y in pools["operation years"] if int(y) > 2023 - age + 12]
-    if years and rng.random() < .6: out.append(strand(rng, "operation", "operation", [{"v": rng.choice(pools["operation"]), "y": rng.choice(years)}], n_visits))
+    if years and rng.random() < 0.6:
+        out.append(
+            strand(
+                rng, "operation", "operation", [{"v": rng.choice(pools["operation"]), "y": rng.choice(years)}], n_visits
+            )
+        )
     return out
 
 # %% ../../nbs/malp/34b_lives.ipynb #efabec13
 def _suits(drug: dict, conditions: Sequence[str], taken: Sequence[dict], age: int, sex: str) -> bool:
-    return not (set(drug["without"]) & set(conditions) or drug["group"] in [t["group"] for t in taken] or sex == "f" and age < drug.get("women_from", 0))
+    return not (
+        set(drug["without"]) & set(conditions)
+        or drug["group"] in [t["group"] for t in taken]
+        or sex == "f"
+        and age < drug.get("women_from", 0)
+    )
 
+# %% ../../nbs/malp/34b_lives.ipynb #080b4a48
 def draw_drugs(
     rng: Random,
     conditions: Sequence[str],
@@ -138,6 +195,7 @@ def draw_drugs(
             if _suits(drug, conditions, taken, age, sex): taken.append(drug)
     return taken
 
+# %% ../../nbs/malp/34b_lives.ipynb #f2f65588
 def _steps(rng: Random, doses: Sequence[Sequence[str]], chance: float) -> list[Sequence[str]]:
     "Neighbouring doses, mostly upwards; one only where nothing changes."
     at = rng.randrange(len(doses))
@@ -148,12 +206,18 @@ def _steps(rng: Random, doses: Sequence[Sequence[str]], chance: float) -> list[S
         path.append(near[0] if rng.random() < .75 else near[-1])
     return [doses[i] for i in path]
 
+# %% ../../nbs/malp/34b_lives.ipynb #86a7dd89
 def _dose(rng: Random, about: str, drug: dict, n_visits: int, who: str = "user", chance: float = .6) -> Strand:
     path = _steps(rng, drug["doses"], chance)
-    slots = [{"drug": drug["name"], "mg": mg, "often": often, **({} if who == "user" else {"who": who})} for mg, often in path]
+    slots = [
+        {"drug": drug["name"], "mg": mg, "often": often, **({} if who == "user" else {"who": who})}
+        for mg, often in path
+    ]
     others = [mg for mg, _ in drug["doses"] if mg not in [p[0] for p in path]]
     hows = ("change", "doctor", "doctor", "correct") if who == "user" else ("change",)
-    return strand(rng, about, drug["name"] if who == "user" else f"{who}: {drug['name']}", slots, n_visits, hows, who, others)
+    return strand(
+        rng, about, drug["name"] if who == "user" else f"{who}: {drug['name']}", slots, n_visits, hows, who, others
+    )
 
 # %% ../../nbs/malp/34b_lives.ipynb #8552aa56
 def _illness(rng: Random, n_visits: int, conditions: Sequence[dict], age: int) -> list[Strand]:
@@ -166,21 +230,45 @@ def _illness(rng: Random, n_visits: int, conditions: Sequence[dict], age: int) -
         out.append(strand(rng, "since", name, slots, n_visits, ("correct",)))
         if c["lab"]:
             values, n = rng.sample(c["values"], len(c["values"])), rng.choice((1, 2, 3))
-            out.append(strand(rng, "lab", c["lab"], [{"lab": c["lab"], "v": v} for v in values[:n]], n_visits, ("change", "doctor"), others=values[n:]))
-        if c["triggers"] and rng.random() < .7: out.append(strand(rng, "trigger", name, [{"c": name, "v": rng.choice(c["triggers"])}], n_visits))
+            out.append(
+                strand(
+                    rng,
+                    "lab",
+                    c["lab"],
+                    [{"lab": c["lab"], "v": v} for v in values[:n]],
+                    n_visits,
+                    ("change", "doctor"),
+                    others=values[n:],
+                )
+            )
+        if c["triggers"] and rng.random() < 0.7:
+            out.append(strand(rng, "trigger", name, [{"c": name, "v": rng.choice(c["triggers"])}], n_visits))
     if "high blood pressure" in [c["name"] for c in conditions] or rng.random() < .2:
         values = rng.sample(pools["pressure"], 4)
-        out.append(strand(rng, "pressure", "pressure", [{"v": v} for v in values[:rng.choice((1, 2, 3))]], n_visits, ("change", "doctor"), others=values[3:]))
+        out.append(
+            strand(
+                rng,
+                "pressure",
+                "pressure",
+                [{"v": v} for v in values[: rng.choice((1, 2, 3))]],
+                n_visits,
+                ("change", "doctor"),
+                others=values[3:],
+            )
+        )
     return out
 
+# %% ../../nbs/malp/34b_lives.ipynb #4a0dedad
 def _medicines(rng: Random, n_visits: int, drugs: Sequence[dict]) -> list[Strand]:
     "Doses, when they are taken, side effects."
     out = []
     for d in drugs:
         out.append(_dose(rng, "dose", d, n_visits))
         times = rng.sample(d["timings"], min(len(d["timings"]), 1 + (rng.random() < .35)))
-        if times and rng.random() < .6: out.append(strand(rng, "timing", d["name"], [{"drug": d["name"], "v": t} for t in times], n_visits))
-        if rng.random() < .5: out.append(strand(rng, "effect", d["name"], [{"drug": d["name"], "v": rng.choice(d["effects"])}], n_visits))
+        if times and rng.random() < 0.6:
+            out.append(strand(rng, "timing", d["name"], [{"drug": d["name"], "v": t} for t in times], n_visits))
+        if rng.random() < 0.5:
+            out.append(strand(rng, "effect", d["name"], [{"drug": d["name"], "v": rng.choice(d["effects"])}], n_visits))
     return out
 
 # %% ../../nbs/malp/34b_lives.ipynb #2d1c353b
@@ -188,18 +276,28 @@ def _allergies(rng: Random, n_visits: int, taken: Sequence[str]) -> list[Strand]
     "An allergy that is known, or one that is discovered; and a drug that went badly once."
     pools, out = patient_facts()["pools"], []
     known, found, never = rng.sample(pools["allergy"], 3)
-    new = lambda a, how, later: Strand("allergy", a[0], (Version({"v": a[0], "r": a[1]}, starts(rng, n_visits, 1)[0] + later, how),), others=(never[0],))
+    new = lambda a, how, later: Strand(
+        "allergy",
+        a[0],
+        (Version({"v": a[0], "r": a[1]}, starts(rng, n_visits, 1)[0] + later, how),),
+        others=(never[0],),
+    )
     if rng.random() < .6: out.append(new(known, "state", 0))
     if rng.random() < .35: out.append(new(found, "change", n_visits//3))
     drug, felt = rng.choice([b for b in pools["bad drug"] if b[0] not in taken])
     if rng.random() < .65: out.append(strand(rng, "bad drug", drug, [{"drug": drug, "v": felt}], n_visits))
     return out
 
+# %% ../../nbs/malp/34b_lives.ipynb #dce3698c
 def _family(rng: Random, n_visits: int, conditions: Sequence[str]) -> list[Strand]:
     "Two relatives, one of them often with the patient's own illness and drug, at another dose."
     out = []
     for who in rng.sample(patient_facts()["pools"]["relatives"], rng.choice((1, 2, 2))):
-        theirs = rng.choice(list(conditions)) if rng.random() < .6 else rng.choice(patient_facts()["pools"]["relative conditions"])
+        theirs = (
+            rng.choice(list(conditions))
+            if rng.random() < 0.6
+            else rng.choice(patient_facts()["pools"]["relative conditions"])
+        )
         out.append(strand(rng, "relative", who, [{"who": who, "v": theirs}], n_visits, subject=who))
         drugs = [d for d in patient_facts()["drugs"] if d["condition"] == theirs]
         if drugs and rng.random() < .75: out.append(_dose(rng, "relative dose", rng.choice(drugs), n_visits, who, .35))
@@ -212,15 +310,28 @@ def _dated(rng: Random, dates: Sequence[date]) -> list[Strand]:
     for who in _pool(rng, "specialist", rng.choice((1, 2))):
         at = starts(rng, len(dates), 2 if rng.random() < .4 else 1)
         first = dates[at[0]] + timedelta(days=rng.randrange(20, 60))
-        days = [first] if len(at) == 1 or dates[at[1]] >= first else [first, dates[at[1]] + timedelta(days=rng.randrange(20, 60))]
+        days = (
+            [first]
+            if len(at) == 1 or dates[at[1]] >= first
+            else [first, dates[at[1]] + timedelta(days=rng.randrange(20, 60))]
+        )
         slots = [{"who": who, "who_": who[:1].upper() + who[1:], "v": day_text(d)} for d in days]
         last = [max(i for i, d in enumerate(dates) if d < day) for day in days]
         versions = [Version(slots[0], at[0], "state", last[0])]
-        if len(days) > 1: versions.append(Version({**slots[1], "o_v": slots[0]["v"]}, at[1], rng.choice(("change", "doctor")), last[1]))
+        if len(days) > 1:
+            versions.append(
+                Version({**slots[1], "o_v": slots[0]["v"]}, at[1], rng.choice(("change", "doctor")), last[1])
+            )
         out.append(Strand("appointment", who, tuple(versions)))
     for what in _pool(rng, "vaccine", rng.choice((0, 1, 2))):
         at = starts(rng, len(dates), 1)[0]
-        out.append(Strand("vaccine", what, (Version({"what": what, "v": day_text(dates[at] - timedelta(days=rng.randrange(3, 40)))}, at),)))
+        out.append(
+            Strand(
+                "vaccine",
+                what,
+                (Version({"what": what, "v": day_text(dates[at] - timedelta(days=rng.randrange(3, 40)))}, at),),
+            )
+        )
     return out
 
 # %% ../../nbs/malp/34b_lives.ipynb #f0f43fc2
@@ -234,6 +345,7 @@ class Life:
     drugs: tuple[str, ...]
     strands: tuple[Strand, ...] = field(repr=False)
 
+# %% ../../nbs/malp/34b_lives.ipynb #bfae6d01
 def draw_life(
     rng: Random,
     dates: Sequence[date],  # of the visits
@@ -244,6 +356,13 @@ def draw_life(
     names = [c["name"] for c in conditions]
     drugs = draw_drugs(rng, names, age, sex)
     taken = [d["name"] for d in drugs]
-    own = [*_household(rng, n, age, sex), *_plain(rng, n), *_illness(rng, n, conditions, age), *_medicines(rng, n, drugs)]
+    own = [
+        *_household(rng, n, age, sex),
+        *_plain(rng, n),
+        *_illness(rng, n, conditions, age),
+        *_medicines(rng, n, drugs),
+    ]
     strands = [*own, *_allergies(rng, n, taken), *_family(rng, n, names), *_dated(rng, dates)]
-    return Life(rng.choice(patient_facts()["pools"]["names"][sex]), sex, age, tuple(names), tuple(taken), tuple(strands))
+    return Life(
+        rng.choice(patient_facts()["pools"]["names"][sex]), sex, age, tuple(names), tuple(taken), tuple(strands)
+    )

@@ -36,8 +36,10 @@ def json_objects(
             try: value, end = decoder.raw_decode(text, start) if start < len(text) else (None, -1)
             except json.JSONDecodeError: end = -1
             if end >= 0: start, n = end, n + 1; yield value
-            elif more := f.read(max(piece, len(text) - start)): text, start = text[start:] + more, 0   # the object goes on in the next piece
-            elif start < len(text): raise ValueError(f"{Path(path).name} isn't a JSON list of objects: it can't be read after {n} of them")
+            # the object goes on in the next piece
+            elif more := f.read(max(piece, len(text) - start)): text, start = text[start:] + more, 0
+            elif start < len(text):
+                raise ValueError(f"{Path(path).name} isn't a JSON list of objects: it can't be read after {n} of them")
             else: return
 
 # %% ../../nbs/malp/38a_medical_texts.ipynb #d9e582e7
@@ -74,50 +76,80 @@ class MedicalCorpus:
     licence: str
     get: str       # in words
 
+# %% ../../nbs/malp/38a_medical_texts.ipynb #8b4525c3
 CORPORA = {
     "knowledge": MedicalCorpus("", "Apache-2.0, as memkit", "it travels with memkit"),
-    "healthcaremagic": MedicalCorpus("chatdoctor/HealthCareMagic-100k.json", "none stated for the texts; the project's is Apache-2.0 and its README says academic use",
-                                     "github Kent0n-Li/ChatDoctor names the file, or lavita/ChatDoctor-HealthCareMagic-100k on the hub, saved as JSON"),
-    "icliniq": MedicalCorpus("chatdoctor/iCliniq.json", "as HealthCareMagic's", "as HealthCareMagic, or lavita/ChatDoctor-iCliniq on the hub"),
-    "genmedgpt": MedicalCorpus("chatdoctor/chatdoctor5k.json", "Apache-2.0; README: academic use", "github Kent0n-Li/ChatDoctor, the file chatdoctor5k.json"),
+    "healthcaremagic": MedicalCorpus(
+        "chatdoctor/HealthCareMagic-100k.json",
+        "none stated for the texts; the project's is Apache-2.0 and its README says academic use",
+        "github Kent0n-Li/ChatDoctor names the file, or lavita/ChatDoctor-HealthCareMagic-100k on the hub, saved as "
+        "JSON",
+    ),
+    "icliniq": MedicalCorpus(
+        "chatdoctor/iCliniq.json", "as HealthCareMagic's", "as HealthCareMagic, or lavita/ChatDoctor-iCliniq on the hub"
+    ),
+    "genmedgpt": MedicalCorpus(
+        "chatdoctor/chatdoctor5k.json",
+        "Apache-2.0; README: academic use",
+        "github Kent0n-Li/ChatDoctor, the file chatdoctor5k.json",
+    ),
     "medquad": MedicalCorpus("medquad.tar.gz", "CC BY 4.0", "github abachaa/MedQuAD, packed as medquad.tar.gz"),
 }
 
+# %% ../../nbs/malp/38a_medical_texts.ipynb #5a740968
 def _corpus_path(name: str | Path) -> Path:
     known = CORPORA.get(str(name))
     if known and not known.path: return own_data("medical_knowledge.jsonl")
     found = public_data(known.path) if known else Path(name).expanduser()
     if found is not None and found.exists(): return found
-    if known: raise FileNotFoundError(f"the corpus {name} isn't here: set MEMKIT_DATA to the folder that holds {known.path}. To get it: {known.get}")
+    if known:
+        raise FileNotFoundError(
+            f"the corpus {name} isn't here: set MEMKIT_DATA to the folder that holds {known.path}. To get it: "
+            f"{known.get}"
+        )
     raise FileNotFoundError(f"there is no corpus and no file {str(name)!r}; give {', '.join(CORPORA)}, "
                             "or the path of a .json, .jsonl or .txt file, a folder of .txt files, or MedQuAD's archive")
 
 # %% ../../nbs/malp/38a_medical_texts.ipynb #a887879d
 def injection_corpus(
-    name: str | Path,  # one of CORPORA, or a path: .json or .jsonl in HealthCareMagic's form, .txt or a folder of them, MedQuAD's archive or folder
-) -> Any:              # datasets.IterableDataset of text, question, answer, about
-    "A corpus as a stream (MaLP §4.1). Raises `FileNotFoundError`, which says how to get it; a broken file raises `ValueError` when it is read there."
+    name: (
+        str | Path
+    ),  # one of CORPORA, or a path: .json or .jsonl in HealthCareMagic's form, .txt or a folder of them, MedQuAD's archive or folder
+) -> Any:  # datasets.IterableDataset of text, question, answer, about
+    """A corpus as a stream (MaLP §4.1). Raises `FileNotFoundError`, which says how to get it; a broken file raises
+    `ValueError` when it is read there."""
     from datasets import IterableDataset
     path = _corpus_path(name)
     folder = path.is_dir()
     if path.suffix in (".json", ".jsonl"): read = _from_json
     elif path.suffix in (".gz", ".tar", ".tgz", ".xml") or folder and any(path.rglob("*.xml")): read = _from_medquad
     elif path.suffix == ".txt" or folder and any(path.rglob("*.txt")): read = _from_text
-    else: raise ValueError(f"can't tell what {path.name} is; give a .json, .jsonl or .txt file, a folder of .txt files, or MedQuAD's archive")
+    else:
+        raise ValueError(
+            f"can't tell what {path.name} is; give a .json, .jsonl or .txt file, a folder of .txt files, or MedQuAD's "
+            "archive"
+        )
     return IterableDataset.from_generator(read, gen_kwargs={"path": path})
 
+# %% ../../nbs/malp/38a_medical_texts.ipynb #12a094dc
 def part_of(
     about: str,
 ) -> str:  # train, validation or score
     "Which part of a corpus a topic belongs to: four fifths, a tenth, a tenth, by hash (ours)."
-    return {0: "validation", 1: "score"}.get(blake2b(about.strip().lower().encode(), digest_size=2).digest()[0] % 10, "train")
+    return {0: "validation", 1: "score"}.get(
+        blake2b(about.strip().lower().encode(), digest_size=2).digest()[0] % 10, "train"
+    )
 
 # %% ../../nbs/malp/38a_medical_texts.ipynb #de79699a
 def conversations(
     rows: Iterable[Row],  # those without a question are left out
 ) -> list[list[Message]]:
     "Questions and answers as a chat model reads them: for `chat_examples`."
-    return [[Message(role="user", text=r["question"]), Message(role="assistant", text=r["answer"])] for r in rows if r["question"]]
+    return [
+        [Message(role="user", text=r["question"]), Message(role="assistant", text=r["answer"])]
+        for r in rows
+        if r["question"]
+    ]
 
 # %% ../../nbs/malp/38a_medical_texts.ipynb #b0e37a6d
 def data_card(

@@ -255,16 +255,23 @@ def check_dialogue_memory(
     make: Callable[[], DialogueMemory],  # a fresh one, with an empty store
 ):
     "The contract that every dialogue memory is tested against; raises `AssertionError` with the broken promise."
-    m, said = make(), [Round("a", "I am allergic to penicillin.", "I will note that."), Round("b", "I work nights.", "Since when?")]
+    m, said = make(), [
+        Round("a", "I am allergic to penicillin.", "I will note that."),
+        Round("b", "I work nights.", "Since when?"),
+    ]
     for r in said: m.take("ann", r, session="s-1")
     assert len(m.store.turns("ann")) == 2, "each round is kept as a turn"
     before = m.store.list("ann")
     assert not m.take("ann", said[0]), "a round taken before does nothing"
     assert m.store.list("ann") == before and len(m.store.turns("ann")) == 2, "and adds nothing"
     hits = m.recall("ann", "What am I allergic to?")
-    assert all(h.item.user == "ann" for h in hits) and hits == m.recall("ann", "What am I allergic to?"), "recall is the same each time, and of this user"
+    assert all(h.item.user == "ann" for h in hits) and hits == m.recall(
+        "ann", "What am I allergic to?"
+    ), "recall is the same each time, and of this user"
     assert m.recall("bob", "What am I allergic to?") == [], "nobody recalls what another user said"
     m.take("bob", said[0])
     assert m.store.list("ann") == before, "two users may have rounds of the same name"
     m.forget("ann")
-    assert not m.store.list("ann", superseded=True) and not m.store.turns("ann") and m.store.turns("bob"), "forgetting takes everything of one user"
+    assert (
+        not m.store.list("ann", superseded=True) and not m.store.turns("ann") and m.store.turns("bob")
+    ), "forgetting takes everything of one user"

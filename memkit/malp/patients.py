@@ -55,6 +55,7 @@ class Profile:
     habits: tuple[str, ...]
     bad_experience: str
 
+# %% ../../nbs/malp/34_patients.ipynb #77b0f65f
 @dataclass(frozen=True)
 class Patient:
     "A simulated patient: history and gold."
@@ -87,7 +88,9 @@ def _facts(patient: str, gold: Sequence[tuple[object, Said]], preference: str) -
             name = lambda i: f"{patient}-{about}-{key}-{i + 1}".replace(" ", "_").replace(":", "")
             until = versions[i + 1][1][0].at if i + 1 < len(versions) else None
             value = version.slots["v"] if about in ("timing", "effect") else _value(version.slots)
-            out.append(Fact(name(i), subject, about, value, dict(version.slots), tuple(said), until, name(i - 1) if i else ""))
+            out.append(
+                Fact(name(i), subject, about, value, dict(version.slots), tuple(said), until, name(i - 1) if i else "")
+            )
     stated = tuple(said for what, said in gold if isinstance(what, str))
     if stated: out.append(Fact(f"{patient}-preference", "user", "preference", preference, {"v": preference}, stated))
     return tuple(out)
@@ -104,12 +107,23 @@ def _profile(life: Life, facts: Sequence[Fact]) -> Profile:
     values = lambda *abouts: tuple(f.value for f in now(*abouts))
     relatives = tuple(f"{f.subject}: {f.value}" for f in now("relative"))
     doses = tuple(f"{f.slots['drug']} {f.value}" for f in now("dose"))
-    return Profile(life.name, life.sex, life.age, "".join(values("job")), values("partner", "children") + relatives, life.conditions, doses, values("allergy"),
-                   values("smoking", "alcohol", "coffee", "exercise", "diet"), "".join(values("bad drug")))
+    return Profile(
+        life.name,
+        life.sex,
+        life.age,
+        "".join(values("job")),
+        values("partner", "children") + relatives,
+        life.conditions,
+        doses,
+        values("allergy"),
+        values("smoking", "alcohol", "coffee", "exercise", "diet"),
+        "".join(values("bad drug")),
+    )
 
 # %% ../../nbs/malp/34_patients.ipynb #37f0954a
 def _dates(rng: Random, n_visits: int) -> list[datetime]:
-    "Visits at least 8 days apart in the first histories; long ones come closer, so that none spans more than four years or so."
+    """Visits at least 8 days apart in the first histories; long ones come closer, so that none spans more than four
+    years or so."""
     at, out = datetime(2023, 9, 4, 8, tzinfo=timezone.utc) + timedelta(days=rng.randrange(90)), []
     step = max(2, min(16, 1400//n_visits))
     for _ in range(n_visits):
@@ -122,9 +136,16 @@ def _agenda(voice: Voice, conditions: Sequence[str], n_visits: int) -> tuple[lis
     rng, items = voice.rng, knowledge(voice.split)
     own, complaints = [k for k in items if k.topic in conditions], [k for k in items if k.complaint]
     complaints = rng.sample(complaints, min(len(complaints), max(1, n_visits//3)))
-    brings = dict(zip(sorted(rng.sample(range(n_visits), min(len(complaints), n_visits))), rng.sample(complaints, len(complaints))))
+    brings = dict(
+        zip(
+            sorted(rng.sample(range(n_visits), min(len(complaints), n_visits))), rng.sample(complaints, len(complaints))
+        )
+    )
     strands = [Strand("complaint", k.id, (Version({"v": k.complaint}, i),)) for i, k in brings.items()]
-    return strands, [([brings[i]] if i in brings else []) + [rng.choice(own or list(items))]*(rng.random() < .75) for i in range(n_visits)]
+    return strands, [
+        ([brings[i]] if i in brings else []) + [rng.choice(own or list(items))] * (rng.random() < 0.75)
+        for i in range(n_visits)
+    ]
 
 # %% ../../nbs/malp/34_patients.ipynb #db5d7e83
 def draw_patient(
@@ -135,7 +156,8 @@ def draw_patient(
     split: str | None = "score",  # which half of the families; None: both
 ) -> Patient:
     "One patient with their history and gold (ours). Raises `ValueError` for fewer than 1 visit or 2 rounds."
-    if n_visits < 1 or n_rounds < 2: raise ValueError(f"a history needs at least 1 visit of at least 2 rounds, got {n_visits} of {n_rounds}")
+    if n_visits < 1 or n_rounds < 2:
+        raise ValueError(f"a history needs at least 1 visit of at least 2 rounds, got {n_visits} of {n_rounds}")
     rng, name = Random(f"patient {seed} {number} {split}"), f"s{seed}-p{number:03d}"
     families(split=split)  # refuses a split that isn't one
     dates, preference, typing = _dates(rng, n_visits), rng.choice(PREFERENCES), rng.choices(HABITS, (5, 1, 2, 1))[0]
@@ -146,11 +168,15 @@ def draw_patient(
     tells = set(rng.sample(range(n_visits), min(n_visits, rng.choice((0, 0, 1, 2, 3)))))
     visits, gold = [], []
     for i, (at, mentions) in enumerate(zip(dates, planned)):
-        visit, told = make_visit(voice, f"{name}-v{i + 1:02d}", at, n_rounds, mentions, explained[i], life, preference, i in tells)
+        visit, told = make_visit(
+            voice, f"{name}-v{i + 1:02d}", at, n_rounds, mentions, explained[i], life, preference, i in tells
+        )
         visits.append(visit)
         gold += told
     facts = _facts(name, gold, preference)
-    return Patient(name, split or "both", _profile(life, facts), preference, typing, tuple(visits), facts, _taught(gold))
+    return Patient(
+        name, split or "both", _profile(life, facts), preference, typing, tuple(visits), facts, _taught(gold)
+    )
 
 # %% ../../nbs/malp/34_patients.ipynb #0850898e
 def simulate(
@@ -180,7 +206,10 @@ def known_facts(
 ) -> list[Fact]:
     "What had been told by then, with the tellings and the ends up to then."
     if at is None: return list(patient.facts)
-    seen = (replace(f, said=tuple(s for s in f.said if s.at <= at), until=f.until if f.until and f.until <= at else None) for f in patient.facts)
+    seen = (
+        replace(f, said=tuple(s for s in f.said if s.at <= at), until=f.until if f.until and f.until <= at else None)
+        for f in patient.facts
+    )
     return [f for f in seen if f.said]
 
 def _worded(patient: Patient, about: str, how: str, slots: dict[str, str], salt: str) -> str:
@@ -195,14 +224,23 @@ def profile_questions(
     "Questions whose answers hold at that moment (ours)."
     groups: dict[str, list[Fact]] = {}
     for f in known_facts(patient, at):
-        if f.until is None and f.about != "preference": groups.setdefault(f"{patient.id}-allergy" if f.about == "allergy" else f.id, []).append(f)
+        if f.until is None and f.about != "preference":
+            groups.setdefault(f"{patient.id}-allergy" if f.about == "allergy" else f.id, []).append(f)
     out = []
     for name, facts in groups.items():
         about, first = facts[0].about, facts[0].said[0]
-        slots = {**facts[0].slots, "day": day_text(first.at), "v": " and ".join(f.slots["v"] for f in facts) if about == "allergy" else facts[0].slots.get("v", "")}
+        slots = {
+            **facts[0].slots,
+            "day": day_text(first.at),
+            "v": " and ".join(f.slots["v"] for f in facts) if about == "allergy" else facts[0].slots.get("v", ""),
+        }
         rounds = tuple(dict.fromkeys(s.round for f in facts for s in f.said))
         question = _worded(patient, about, "question", slots, name)
-        out.append(ProfileQuestion(f"{name}-question", question, reference(about, slots), about, rounds, tuple(f.id for f in facts)))
+        out.append(
+            ProfileQuestion(
+                f"{name}-question", question, reference(about, slots), about, rounds, tuple(f.id for f in facts)
+            )
+        )
     return out
 
 # %% ../../nbs/malp/34_patients.ipynb #d0e24d34
@@ -224,7 +262,12 @@ def knowledge_questions(
     for t in patient.taught:
         rounds = tuple(s.round for s in t.said if at is None or s.at <= at)
         name = f"{patient.id}-{t.item}"
-        if rounds: out.append(KnowledgeQuestion(name, Random(name).choice(items[t.item].question), items[t.item].answer, rounds, t.item))
+        if rounds:
+            out.append(
+                KnowledgeQuestion(
+                    name, Random(name).choice(items[t.item].question), items[t.item].answer, rounds, t.item
+                )
+            )
     return out
 
 # %% ../../nbs/malp/34_patients.ipynb #915d6728
@@ -238,6 +281,7 @@ class NewQuery:
     rounds: tuple[str, ...]   # where those facts were told
     preference: str           # how the answer should be given
 
+# %% ../../nbs/malp/34_patients.ipynb #9a08eb76
 def new_queries(
     patient: Patient,
     at: datetime | None = None,  # None: at the end
@@ -248,8 +292,19 @@ def new_queries(
         matter = [f for need in needs for f in facts if f.about == need]
         if len(matter) < 2 or name == "journey" and "trip" not in [f.about for f in matter]: continue
         text = _worded(patient, f"query {name}", "question", {}, f"{patient.id} {name}")
-        points, rounds = tuple(reference(f.about, f.slots) for f in matter), tuple(dict.fromkeys(s.round for f in matter for s in f.said))
-        out.append(NewQuery(f"{patient.id}-query-{name}".replace(" ", "_"), text, points, tuple(f.id for f in matter), rounds, patient.preference))
+        points, rounds = tuple(reference(f.about, f.slots) for f in matter), tuple(
+            dict.fromkeys(s.round for f in matter for s in f.said)
+        )
+        out.append(
+            NewQuery(
+                f"{patient.id}-query-{name}".replace(" ", "_"),
+                text,
+                points,
+                tuple(f.id for f in matter),
+                rounds,
+                patient.preference,
+            )
+        )
     return out
 
 # %% ../../nbs/malp/34_patients.ipynb #1e2fa93c
@@ -266,12 +321,15 @@ def _said(rows: Sequence[dict]) -> tuple[Said, ...]:
 
 def _patient(d: dict) -> Patient:
     time = lambda t: datetime.fromisoformat(t) if t else None
-    visits = tuple(Visit(time(v["at"]), tuple(Round(**{**r, "at": time(r["at"])}) for r in v["rounds"])) for v in d["visits"])
+    visits = tuple(
+        Visit(time(v["at"]), tuple(Round(**{**r, "at": time(r["at"])}) for r in v["rounds"])) for v in d["visits"]
+    )
     facts = tuple(Fact(**{**f, "said": _said(f["said"]), "until": time(f["until"])}) for f in d["facts"])
     taught = tuple(Taught(t["item"], _said(t["said"])) for t in d["taught"])
     profile = Profile(**{k: tuple(v) if isinstance(v, list) else v for k, v in d["profile"].items()})
     return Patient(**{**d, "profile": profile, "visits": visits, "facts": facts, "taught": taught})
 
+# %% ../../nbs/malp/34_patients.ipynb #bfd6a8a1
 def load_patients(
     path: Path,
 ) -> list[Patient]:
@@ -280,7 +338,10 @@ def load_patients(
     for i, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
         try: out.append(_patient(json.loads(line)))
         except (ValueError, KeyError, TypeError) as e:
-            raise ValueError(f"line {i} of {Path(path).name} isn't a patient that save_patients wrote ({type(e).__name__}: {e}); make the file again") from None
+            raise ValueError(
+                f"line {i} of {Path(path).name} isn't a patient that save_patients wrote ({type(e).__name__}: {e}); "
+                "make the file again"
+            ) from None
     return out
 
 # %% ../../nbs/malp/34_patients.ipynb #ea6c5205
@@ -293,7 +354,14 @@ def table_3(
     texts = [" ".join(f"{r.user} {r.assistant}" for r in v.rounds) for v in visits]
     utterances = sum(bool(side.strip()) for v in visits for r in v.rounds for side in (r.user, r.assistant))
     words, characters = (sum(map(size, texts))/len(texts) for size in (lambda t: len(t.split()), len))
-    rows = [("", "paper", "ours"), ("users", "60", f"{len(patients):,}"), ("rounds of a user (our dialogues)", "182", f"{len(visits)/len(patients):,.0f}"),
-            ("average length (our words of a dialogue)", "877", f"{words:,.0f}"), ("  (our characters of a dialogue)", "", f"{characters:,.0f}"),
-            ("dialogues", "10,920", f"{len(visits):,}"), ("utterances", "131,040", f"{utterances:,}"), ("utterances of a dialogue", "12", f"{utterances/len(visits):.0f}")]
+    rows = [
+        ("", "paper", "ours"),
+        ("users", "60", f"{len(patients):,}"),
+        ("rounds of a user (our dialogues)", "182", f"{len(visits)/len(patients):,.0f}"),
+        ("average length (our words of a dialogue)", "877", f"{words:,.0f}"),
+        ("  (our characters of a dialogue)", "", f"{characters:,.0f}"),
+        ("dialogues", "10,920", f"{len(visits):,}"),
+        ("utterances", "131,040", f"{utterances:,}"),
+        ("utterances of a dialogue", "12", f"{utterances/len(visits):.0f}"),
+    ]
     return "\n".join(f"{a:42} {b:>8} {c:>8}" for a, b, c in rows)

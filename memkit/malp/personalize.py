@@ -48,7 +48,8 @@ class LoraSettings:
     batch: int = 2                # dialogues or questions of a step; ours
     max_tokens: int = 1024        # §4.1
     questions: int = 30           # from the user's notes, at most; 0: dialogues alone, as in the paper; ours
-    held_out: float = .15         # of the rounds, the last ones: they choose the best weights, and are never learned; ours
+    # of the rounds, the last ones: they choose the best weights, and are never learned; ours
+    held_out: float = .15
     least: int = 24               # rounds without which no training begins; ours
     patience: int | None = 2      # passes without a better one before it ends; ours
     seed: int = 0                 # of layers, first numbers, and order
@@ -61,12 +62,24 @@ class LoraSettings:
     @property
     def training(self) -> TrainSettings:
         "The same for `memkit.core.training`."
-        return TrainSettings(**{k: getattr(self, k) for k in ("learning_rate", "weight_decay", "warmup", "epochs", "batch", "patience", "seed")})
+        return TrainSettings(
+            **{
+                k: getattr(self, k)
+                for k in ("learning_rate", "weight_decay", "warmup", "epochs", "batch", "patience", "seed")
+            }
+        )
 
     def shape(self, n_layers: int) -> LoraShape:
         "Which matrices of a model with so many layers are changed."
-        return LoraShape(rank=self.rank, alpha=self.alpha, targets=self.targets, layers=random_layers(n_layers, self.share, self.seed), seed=self.seed)
+        return LoraShape(
+            rank=self.rank,
+            alpha=self.alpha,
+            targets=self.targets,
+            layers=random_layers(n_layers, self.share, self.seed),
+            seed=self.seed,
+        )
 
+# %% ../../nbs/malp/39a_personalize.ipynb #9ddd3c2e
 PAPER_LORA = LoraSettings(learning_rate=5e-5, questions=0)
 
 # %% ../../nbs/malp/39a_personalize.ipynb #bcd6dfc4
@@ -89,6 +102,7 @@ def _split(sessions: Sequence[Sequence[Any]], held_out: float) -> tuple[list, li
     part = lambda keep: [s for s in ([t for t in s if (t.id in last) == keep] for s in sessions) if s]
     return part(False), part(True)
 
+# %% ../../nbs/malp/39a_personalize.ipynb #ed1b88f6
 def lessons(
     assistant: MalpAssistant,   # whose store holds the dialogues, and whose memory and prompt are used
     user: str,
@@ -99,7 +113,10 @@ def lessons(
     sessions = dialogues(assistant.store, user)
     there = sum(map(len, sessions))
     if there < settings.least:
-        raise TooLittle(f"this user has {there} rounds that somebody else than the model answered, and {settings.least} are needed; let the assistant study earlier dialogues, and answer from memory until then")
+        raise TooLittle(
+            f"this user has {there} rounds that somebody else than the model answered, and {settings.least} are "
+            "needed; let the assistant study earlier dialogues, and answer from memory until then"
+        )
     learned, kept = _split(sessions, settings.held_out)
     asked = practice(assistant, user, settings.questions, settings.seed)
     rows = chat_examples(tokenizer, [*map(spoken, learned), *asked], settings.max_tokens)
@@ -122,11 +139,34 @@ class Tuned:
         "The share of the held-out loss that is gone."
         return 1 - self.after/self.before
 
-def _card(lm: LocalLM, base: str, shape: LoraShape, data: Lessons, settings: LoraSettings, training: Training, losses: Sequence[float]) -> dict[str, Any]:
+# %% ../../nbs/malp/39a_personalize.ipynb #b42d3ce8
+def _card(
+    lm: LocalLM,
+    base: str,
+    shape: LoraShape,
+    data: Lessons,
+    settings: LoraSettings,
+    training: Training,
+    losses: Sequence[float],
+) -> dict[str, Any]:
     learned = {"rounds": data.rounds, "questions": data.questions, "blake2b": data.digest, "tokens": training.tokens}
-    figures = {"before": losses[0], "after": losses[1], "step": training.step, "stopped": training.stopped, "seconds": training.seconds}
-    return {"model": lm.name, "base": base, "shape": asdict(shape), "data": learned, "settings": asdict(settings), "figures": figures}
+    figures = {
+        "before": losses[0],
+        "after": losses[1],
+        "step": training.step,
+        "stopped": training.stopped,
+        "seconds": training.seconds,
+    }
+    return {
+        "model": lm.name,
+        "base": base,
+        "shape": asdict(shape),
+        "data": learned,
+        "settings": asdict(settings),
+        "figures": figures,
+    }
 
+# %% ../../nbs/malp/39a_personalize.ipynb #6a2bc4a7
 def tune(
     lm: LocalLM,
     data: Lessons,
@@ -136,12 +176,15 @@ def tune(
     log: Callable[[dict[str, Any]], None] | None = None,
     resume: bool = True,
 ) -> Tuned:
-    "Train a low-rank change of the model on one user's lessons (MaLP §2.4.2, §4.1). Raises as `train` and `lora_model` do."
+    """Train a low-rank change of the model on one user's lessons (MaLP §2.4.2, §4.1). Raises as `train` and
+    `lora_model` do."""
     model, _ = lm.load()
     shape, base = settings.shape(model.config.get_text_config().num_hidden_layers), base_digest(model)
     tuned = lora_model(model, shape)
     try:
-        training = train(answer_loss(tuned), data.train, data.held_out, settings.training, folder, progress, log, resume)
+        training = train(
+            answer_loss(tuned), data.train, data.held_out, settings.training, folder, progress, log, resume
+        )
         weights = lora_weights(tuned)
     finally: tuned.unload()
     seen = [r["validation"] for r in training.curve if r["validation"] is not None]
@@ -176,11 +219,18 @@ def lease(
         finally: end_job(store, user, id)
 
 # %% ../../nbs/malp/39a_personalize.ipynb #b9d7615d
-_CHECKPOINT, _ROOM = "training", 1 << 28   # the kind under which it lies beside the adapter, and how large it may be: weights, best weights, and the optimiser's two averages
+_CHECKPOINT, _ROOM = (
+    "training",
+    1 << 28,
+# the kind under which it lies beside the adapter, and how large it may be: weights, best weights, and the optimiser's
+# two averages
+)
 
+# %% ../../nbs/malp/39a_personalize.ipynb #13956db0
 class KeptCheckpoint:
     "A training's checkpoint in the user's store: forgotten with them (ours)."
-    def __init__(self, store: "MemoryStore", user: str, base: str, mark: Any): self.store, self.user, self.base, self.mark = store, user, base, mark
+    def __init__(self, store: "MemoryStore", user: str, base: str, mark: Any):
+        self.store, self.user, self.base, self.mark = store, user, base, mark
 
     def read(self) -> bytes | None:
         "The last one, if there is one."
@@ -189,12 +239,22 @@ class KeptCheckpoint:
 
     def write(self, content: bytes):
         "Keep this one in the place of the last."
-        self.store.put_adapter(self.user, content, self.base, blake2b(content, digest_size=16).hexdigest(), {}, _CHECKPOINT, mark=self.mark, at_most=_ROOM)
+        self.store.put_adapter(
+            self.user,
+            content,
+            self.base,
+            blake2b(content, digest_size=16).hexdigest(),
+            {},
+            _CHECKPOINT,
+            mark=self.mark,
+            at_most=_ROOM,
+        )
 
     def drop(self):
         "The training has ended."
         self.store.drop_adapter(self.user, _CHECKPOINT)
 
+# %% ../../nbs/malp/39a_personalize.ipynb #629eb317
 @dataclass(frozen=True)
 class Personalised:
     "What came of `personalize`."
@@ -298,21 +358,47 @@ def load_base(
     "The model that weights are trained on. Raises `ValueError` for one that can't be trained here."
     from memkit.core.llm import load_model
     if injected:
-        if model != "embedded": raise ValueError("the injected knowledge that travels with memkit belongs to the embedded model; inject your own with memkit.malp.injection")
+        if model != "embedded":
+            raise ValueError(
+                "the injected knowledge that travels with memkit belongs to the embedded model; inject your own with "
+                "memkit.malp.injection"
+            )
         from memkit.malp.injection import load_injected
         return load_injected()
     lm = load_model(model)
-    if not isinstance(lm, LocalLM): raise ValueError(f"{model} is served elsewhere; weights can only be trained on a model in this process: 'embedded', a folder, or a name on the hub")
+    if not isinstance(lm, LocalLM):
+        raise ValueError(
+            f"{model} is served elsewhere; weights can only be trained on a model in this process: 'embedded', a "
+            "folder, or a name on the hub"
+        )
     return lm
 
+# %% ../../nbs/malp/39a_personalize.ipynb #8ce71352
 def _run(a: argparse.Namespace, settings: LoraSettings, say: Callable[..., None]) -> int:
     from memkit.malp import open_malp
     lm = load_base(a.model, a.injected)
     assistant = open_malp(a.store, lm)
-    if not assistant.store.turns(a.user): raise TooLittle(f"{a.user!r} has said nothing in this store; check --user and --store")
-    done = personalize(assistant, a.user, lm, settings, not a.quiet, lambda row: say(event="look", **row) if row["validation"] is not None else None, not a.fresh)
+    if not assistant.store.turns(a.user):
+        raise TooLittle(f"{a.user!r} has said nothing in this store; check --user and --store")
+    done = personalize(
+        assistant,
+        a.user,
+        lm,
+        settings,
+        not a.quiet,
+        lambda row: say(event="look", **row) if row["validation"] is not None else None,
+        not a.fresh,
+    )
     t = done.tuned
-    say(event="result", saved=bool(done.saved), rounds=done.rounds, bytes=done.saved.size if done.saved else 0, **{k: t.card["figures"][k] for k in ("before", "after", "step", "seconds")}, tokens=t.training.tokens, resumed=t.training.resumed)
+    say(
+        event="result",
+        saved=bool(done.saved),
+        rounds=done.rounds,
+        bytes=done.saved.size if done.saved else 0,
+        **{k: t.card["figures"][k] for k in ("before", "after", "step", "seconds")},
+        tokens=t.training.tokens,
+        resumed=t.training.resumed
+    )
     return EXIT["saved" if done.saved or not first_process() else "no better"]
 
 # %% ../../nbs/malp/39a_personalize.ipynb #67fc5cf1

@@ -51,14 +51,24 @@ def families(
     "The families of a kind. Raises `ValueError` for a split that isn't one of SPLITS."
     _check_split(split)
     rows = (Family(f["id"], f["about"], f["how"], tuple(f["say"])) for f in _phrases()["families"])
-    return tuple(f for f in rows if about in (None, f.about) and how in (None, f.how) and split in (None, family_split(f.id)))
+    return tuple(
+        f for f in rows if about in (None, f.about) and how in (None, f.how) and split in (None, family_split(f.id))
+    )
 
 def attributes() -> tuple[str, ...]:
     "What there is to know about a patient: each attribute has statements, questions and a reference answer."
     return tuple(_phrases()["answers"])
 
 # %% ../../nbs/malp/34a_phrases.ipynb #fe533e85
-_PERSONS = (("I'm", "you're"), ("I was", "you were"), ("I am", "you are"), ("myself", "yourself"), ("[Mm]y", "your"), ("I", "you"), ("me", "you"))
+_PERSONS = (
+    ("I'm", "you're"),
+    ("I was", "you were"),
+    ("I am", "you are"),
+    ("myself", "yourself"),
+    ("[Mm]y", "your"),
+    ("I", "you"),
+    ("me", "you"),
+)
 _YOURS = tuple((re.compile(rf"\b{a}\b"), b) for a, b in _PERSONS)
 
 def yours(
@@ -68,6 +78,7 @@ def yours(
     for pattern, new in _YOURS: text = pattern.sub(new, text)
     return text
 
+# %% ../../nbs/malp/34a_phrases.ipynb #17088e0a
 def fill(
     phrase: str,
     slots: Mapping[str, str],
@@ -75,7 +86,8 @@ def fill(
 ) -> str:
     "The phrase with its slots filled. Raises `ValueError` where a slot is missing."
     try: text = phrase.format(**{k: yours(v) if second else v for k, v in slots.items()})
-    except KeyError as e: raise ValueError(f"the phrase {phrase!r} needs {e.args[0]!r}; given: {', '.join(slots) or 'nothing'}") from None
+    except KeyError as e:
+        raise ValueError(f"the phrase {phrase!r} needs {e.args[0]!r}; given: {', '.join(slots) or 'nothing'}") from None
     return text[:1].upper() + text[1:]
 
 def reference(
@@ -87,16 +99,44 @@ def reference(
 
 # %% ../../nbs/malp/34a_phrases.ipynb #caffb5e8
 HABITS = ("tidy", "lower case", "slips", "hasty")
-_SLIPS = {"because": "becuase", "really": "realy", "before": "befor", "remember": "remeber", "with": "wiht", "that": "taht", "have": "hvae", "since": "sicne",
-          "should": "shuold", "from": "form", "their": "thier", "home": "hoem", "and": "adn", "told": "tolt", "doctor": "docter", "tablets": "tabelts",
-          "nothing": "nothign", "years": "yaers", "doesn't": "dosn't", "what": "waht", "always": "allways", "know": "konw", "think": "thnik", "last": "lsat", "more": "mroe"}
 
+# %% ../../nbs/malp/34a_phrases.ipynb #d79c7db7
+_SLIPS = {
+    "because": "becuase",
+    "really": "realy",
+    "before": "befor",
+    "remember": "remeber",
+    "with": "wiht",
+    "that": "taht",
+    "have": "hvae",
+    "since": "sicne",
+    "should": "shuold",
+    "from": "form",
+    "their": "thier",
+    "home": "hoem",
+    "and": "adn",
+    "told": "tolt",
+    "doctor": "docter",
+    "tablets": "tabelts",
+    "nothing": "nothign",
+    "years": "yaers",
+    "doesn't": "dosn't",
+    "what": "waht",
+    "always": "allways",
+    "know": "konw",
+    "think": "thnik",
+    "last": "lsat",
+    "more": "mroe",
+}
+
+# %% ../../nbs/malp/34a_phrases.ipynb #e73f53ee
 def _slip(text: str, rng: Random) -> str:
     there = [m for m in re.finditer(r"[a-z']+", text) if m[0] in _SLIPS]
     if not there or rng.random() > .3: return text
     m = rng.choice(there)
     return text[:m.start()] + _SLIPS[m[0]] + text[m.end():]
 
+# %% ../../nbs/malp/34a_phrases.ipynb #69d9cade
 def rough(
     text: str,
     habit: str,               # one of HABITS
@@ -104,7 +144,12 @@ def rough(
     keep: Sequence[str] = (), # what must stay as it is: values
 ) -> str:
     "The text as somebody with this habit types it (ours)."
-    change = {"tidy": lambda t: t, "lower case": str.lower, "slips": lambda t: _slip(t, rng), "hasty": lambda t: t.replace("'", "")}.get(habit)
+    change = {
+        "tidy": lambda t: t,
+        "lower case": str.lower,
+        "slips": lambda t: _slip(t, rng),
+        "hasty": lambda t: t.replace("'", ""),
+    }.get(habit)
     if change is None: raise ValueError(f"habit must be one of {', '.join(HABITS)}, got {habit!r}")
     kept = [k for k in keep if k]
     if not kept: return change(text)
@@ -129,6 +174,7 @@ class Knowledge:
     answer: str                # short reference answer
     complaint: str = ""        # what the patient came with, if it belongs to one
 
+# %% ../../nbs/malp/34a_phrases.ipynb #4d03c90e
 @cache
 def knowledge(
     split: str | None = None,  # one of SPLITS; None: both
@@ -145,9 +191,11 @@ def in_style(
     preference: str,       # one of PREFERENCES
     comfort: str = "You'll manage this well, and I'm here if it worries you.",  # what a reassuring doctor adds
 ) -> tuple[str, str]:      # what the doctor says; the one sentence of it that holds the knowledge
-    "The doctor's answer in a patient's preferred style (ours). Raises `ValueError` for a preference that isn't one of PREFERENCES."
+    """The doctor's answer in a patient's preferred style (ours). Raises `ValueError` for a preference that isn't one
+    of PREFERENCES."""
     core = item.plain if preference == "plain words" else item.say
     after = {"concise": "", "plain words": "", "reassuring": comfort, "detailed": f"{item.more} {item.figure}",
              "step by step": item.steps, "with figures": item.figure}
-    if preference not in after: raise ValueError(f"preference must be one of {', '.join(PREFERENCES)}, got {preference!r}")
+    if preference not in after:
+        raise ValueError(f"preference must be one of {', '.join(PREFERENCES)}, got {preference!r}")
     return f"{core} {after[preference]}".strip(), core

@@ -40,7 +40,10 @@ def spoken(
     turns: "Sequence[StoredTurn]",
 ) -> list[Message]:
     "A dialogue as the model reads it: the assistant's own instructions first (MaLP §2.4.2)."
-    return [Message(role="system", text=INSTRUCTIONS), *(m for t in turns for m in (Message(role="user", text=t.question), Message(role="assistant", text=t.answer)))]
+    return [
+        Message(role="system", text=INSTRUCTIONS),
+        *(m for t in turns for m in (Message(role="user", text=t.question), Message(role="assistant", text=t.answer))),
+    ]
 
 # %% ../../nbs/malp/39b_practice.ipynb #6403a4a9
 _LEAD = re.compile(r"^[^,.?!]{1,40},\s+(?=(?:I|My|We)\b)", re.I)   # a run-up before the sentence begins
@@ -62,10 +65,21 @@ def statement(
     return said[0].upper() + said[1:] + "."
 
 # %% ../../nbs/malp/39b_practice.ipynb #9b1ffa62
-_ASK = ("What do you know about my {}?", "What did I say about {}?", "Which {} do I have?", "How is it with my {}?", "What is my {}?", "What about {}?")
-_COMMON = frozenset("about after also been before being could does from gives have into just know like made make more much never only other over said says should since some still such take than that their them then there they thing things "
-                    "this those time under used very want well went were what when where which while will with would your you're you've yourself".split())
+_ASK = (
+    "What do you know about my {}?",
+    "What did I say about {}?",
+    "Which {} do I have?",
+    "How is it with my {}?",
+    "What is my {}?",
+    "What about {}?",
+)
+_COMMON = frozenset(
+    "about after also been before being could does from gives have into just know like made make more much never only "
+    "other over said says should since some still such take than that their them then there they thing things "
+    "this those time under used very want well went were what when where which while will with would your you're you've yourself".split()
+)
 
+# %% ../../nbs/malp/39b_practice.ipynb #cdf646a1
 def rare_words(
     sentence: str,
     seen: Counter,  # how many of the user's sentences have each word, in lower case
@@ -82,6 +96,7 @@ class NoteQuestion:
     answer: str
     memory: int
 
+# %% ../../nbs/malp/39b_practice.ipynb #2c3b5616
 def note_questions(
     memories: Sequence[Memory],  # of one user
     n: int = 40,                 # at most
@@ -89,12 +104,29 @@ def note_questions(
     sure: float = .97,           # how sure the note taker must have been that the sentence is worth a note
 ) -> list[NoteQuestion]:
     "Questions about what the user said of themselves, drawn by lot (ours)."
-    own = [(m, statement(m.meta.get("text", ""))) for m in memories if m.meta.get("type") == "user-specific" and m.meta.get("speaker") == "user" and m.meta.get("probability", 0.) >= sure]
+    own = [
+        (m, statement(m.meta.get("text", "")))
+        for m in memories
+        if m.meta.get("type") == "user-specific"
+        and m.meta.get("speaker") == "user"
+        and m.meta.get("probability", 0.0) >= sure
+    ]
     own = [(m, s) for m, s in own if s]
-    seen, rng, out = Counter(w for _, s in own for w in {w.lower() for w in re.findall(r"[A-Za-z]{4,}", s)}), Random(seed), []
+    seen, rng, out = (
+        Counter(w for _, s in own for w in {w.lower() for w in re.findall(r"[A-Za-z]{4,}", s)}),
+        Random(seed),
+        [],
+    )
     for m, said in rng.sample(own, len(own)):
         words = rare_words(said, seen)
-        if words and len(out) < n: out.append(NoteQuestion(rng.choice(_ASK).format(" and ".join(rng.sample(words, min(len(words), rng.choice((1, 2)))))), said, m.id))
+        if words and len(out) < n:
+            out.append(
+                NoteQuestion(
+                    rng.choice(_ASK).format(" and ".join(rng.sample(words, min(len(words), rng.choice((1, 2)))))),
+                    said,
+                    m.id,
+                )
+            )
     return out
 
 # %% ../../nbs/malp/39b_practice.ipynb #6eade76a
@@ -111,6 +143,7 @@ def _shared(
     for h in (*own, *others): kept.setdefault(h.item.id, h)
     return sorted(list(kept.values())[:max(most, len(own))], key=lambda h: -h.score)
 
+# %% ../../nbs/malp/39b_practice.ipynb #ea8ec57c
 def practice(
     assistant: MalpAssistant,  # whose memory recalls, and whose prompt is used
     user: str,
@@ -127,11 +160,19 @@ def practice(
     groups += [(part, []) for part in batched(asked, together[1])]
     return [_talk(assistant, user, part, hits) for part, hits in groups]
 
+# %% ../../nbs/malp/39b_practice.ipynb #2b1098bf
 def _talk(assistant: MalpAssistant, user: str, asked: Sequence[NoteQuestion], hits: Sequence[Hit]) -> list[Message]:
     "One conversation: the prompt as it is for the first question, then question and answer in turns."
     first, *others = asked
-    out = [*prompt_for(assistant, user, SHORT.format(first.question), hits, most=len(hits)).messages, Message(role="assistant", text=first.answer)]
-    return out + [m for q in others for m in (Message(role="user", text=SHORT.format(q.question)), Message(role="assistant", text=q.answer))]
+    out = [
+        *prompt_for(assistant, user, SHORT.format(first.question), hits, most=len(hits)).messages,
+        Message(role="assistant", text=first.answer),
+    ]
+    return out + [
+        m
+        for q in others
+        for m in (Message(role="user", text=SHORT.format(q.question)), Message(role="assistant", text=q.answer))
+    ]
 
 def batched(rows: Sequence, size: int) -> list[list]:
     "Rows in lists of at most `size`, in order."

@@ -14,16 +14,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING: from memkit.core.store import Event
 
 # %% ../../nbs/malp/30a_replay.ipynb #7ff016d4
-MOVES = ("noted", "dropped", "stored", "counted", "promoted", "refreshed", "evicted", "superseded", "contradicted", "resolved")
+MOVES = (
+    "noted",
+    "dropped",
+    "stored",
+    "counted",
+    "promoted",
+    "refreshed",
+    "evicted",
+    "superseded",
+    "contradicted",
+    "resolved",
+)
 PLACES = ("short-term", "long-term", "history")
 
+# %% ../../nbs/malp/30a_replay.ipynb #302df609
 @dataclass(frozen=True, kw_only=True)
 class Move:
     "What happened to one note or memory, and why (MaLP §2.3; the list of kinds is ours)."
     round: int                   # the user's round it happened in, from 1
     kind: str                    # one of MOVES
     memory: int | None = None    # the memory it happened to; None for what was only noted or dropped
-    other: int | None = None     # superseded: what took its place (0: that was forgotten); contradicted, resolved: the other one
+    # superseded: what took its place (0: that was forgotten); contradicted, resolved: the other one
+    other: int | None = None
     into: str = ""               # the place it is in from now on, one of PLACES; '' where that didn't change
     count: int | None = None     # its number in the flag table from now on; None where that didn't change
     reason: str = ""
@@ -33,7 +46,8 @@ class Move:
 
     def __post_init__(self):
         if self.kind not in MOVES: raise ValueError(f"a move is one of {', '.join(MOVES)}; got {self.kind!r}")
-        if self.into and self.into not in PLACES: raise ValueError(f"a memory is in one of {', '.join(PLACES)}; got {self.into!r}")
+        if self.into and self.into not in PLACES:
+            raise ValueError(f"a memory is in one of {', '.join(PLACES)}; got {self.into!r}")
 
 # %% ../../nbs/malp/30a_replay.ipynb #7c5c5f36
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +83,7 @@ def replay(
     working = tuple((m.turn, m.speaker, m.sentence) for m in moves if m.round == now and m.kind == "noted")
     return state_of(now, working, where, old, flags, open_)
 
+# %% ../../nbs/malp/30a_replay.ipynb #ed458393
 def state_of(
     round: int,
     working: tuple,                   # as in State
@@ -80,8 +95,15 @@ def state_of(
     "Places by memory and what is superseded, put in order."
     here = lambda place: tuple(sorted(id for id, at in where.items() if at == place and id not in old))
     history = tuple(sorted({*here("history"), *(old & where.keys())}))
-    return State(round=round, working=working, short_term=here("short-term"), long_term=here("long-term"), history=history,
-                 flags=dict(sorted(flags.items())), contradictions=tuple(pair for pair in open_ if not old & set(pair)))
+    return State(
+        round=round,
+        working=working,
+        short_term=here("short-term"),
+        long_term=here("long-term"),
+        history=history,
+        flags=dict(sorted(flags.items())),
+        contradictions=tuple(pair for pair in open_ if not old & set(pair)),
+    )
 
 # %% ../../nbs/malp/30a_replay.ipynb #7cdc9a13
 _PREFIX = "dpem "
@@ -90,21 +112,35 @@ _IN_DATA = ("round", "into", "count", "speaker", "sentence")
 def row_of(
     move: Move,
 ) -> dict[str, Any]:  # as `MemoryStore.log` takes it
-    "A move as the store keeps it. What took a memory's place isn't written with it: it would be lost when that is forgotten."
+    """A move as the store keeps it. What took a memory's place isn't written with it: it would be lost when that is
+    forgotten."""
     data = {name: value for name in _IN_DATA if (value := getattr(move, name)) not in ("", None)}
     own = move.kind == "superseded"
-    return {"kind": _PREFIX + move.kind, "memory": move.memory, "other": None if own else move.other, "turn": move.turn, "reason": "" if own else move.reason, "data": data}
+    return {
+        "kind": _PREFIX + move.kind,
+        "memory": move.memory,
+        "other": None if own else move.other,
+        "turn": move.turn,
+        "reason": "" if own else move.reason,
+        "data": data,
+    }
 
+# %% ../../nbs/malp/30a_replay.ipynb #2b19b150
 def moves_of(
     events: Iterable["Event"],
 ) -> list[Move]:
-    "The moves among a user's events. What superseded what, and why, is told by the store's own events while both are there."
+    """The moves among a user's events. What superseded what, and why, is told by the store's own events while both are
+    there."""
     events = list(events)
     known = {e.memory: e for e in events if e.kind == "superseded"}
     out = []
     for e in events:
         if not e.kind.startswith(_PREFIX): continue
         kind, by = e.kind.removeprefix(_PREFIX), known.get(e.memory)
-        other, reason = (e.other, e.reason) if kind != "superseded" else (by.other, by.reason) if by else (0, "what took its place was forgotten")
+        other, reason = (
+            (e.other, e.reason)
+            if kind != "superseded"
+            else (by.other, by.reason) if by else (0, "what took its place was forgotten")
+        )
         out.append(Move(kind=kind, memory=e.memory, other=other, reason=reason, turn=e.turn, **e.data))
     return out

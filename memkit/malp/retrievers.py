@@ -26,7 +26,8 @@ def literal_match(
     k: int = 5,
     within: int = 6,       # edits: fewer than this (authors' code)
 ) -> list[tuple[int, int]]: # (position, edits) in the order of storage, at most `k`
-    "The first texts that are fewer than `within` edits away from the whole query (MaLP §2.4.3, closest match; distance: authors' code)."
+    """The first texts that are fewer than `within` edits away from the whole query (MaLP §2.4.3, closest match;
+    distance: authors' code)."""
     from rapidfuzz.distance import Levenshtein
     near = ((i, Levenshtein.distance(query, t, score_cutoff=within)) for i, t in enumerate(texts))
     return [(i, d) for i, d in near if d < within][:k]
@@ -50,11 +51,12 @@ def closeness(
         if ws: found[i] = near[:, [number[w] for w in ws]].max(axis=1).mean()
     return found
 
+# %% ../../nbs/malp/32_retrievers.ipynb #e9903248
 def closest_match(
-    query: str,
-    texts: Sequence[str],  # in the order in which they were stored
-    k: int = 5,
-) -> list[tuple[int, float]]:  # (position, 0..1), best first, ties in the order of storage; nothing that has no word of the query
+    query: str, texts: Sequence[str], k: int = 5  # in the order in which they were stored
+) -> list[
+    tuple[int, float]
+]:  # (position, 0..1), best first, ties in the order of storage; nothing that has no word of the query
     "The texts that are closest to the query, word by word (ours)."
     scores = closeness(query, texts)
     return [(int(i), float(scores[i])) for i in np.argsort(-scores, kind="stable")[:k] if scores[i] > 0]
@@ -66,15 +68,16 @@ def _half_each(first: Sequence[Hit], second: Sequence[Hit], k: int) -> list[Hit]
     take = max(-(-k//2), k - len(second))
     return [*first[:take], *second][:k] if len(first) >= take else [*first, *second][:k]
 
+# %% ../../nbs/malp/32_retrievers.ipynb #9d2f01ec
 class MalpRecall:
     "What of a user's memories matters for a query (MaLP §2.4.3)."
     def __init__(
         self,
         store: "MemoryStore",
         embedder: Embedder,
-        way: str = "context",      # one of WAYS
+        way: str = "context",  # one of WAYS
         settings: RecallSettings = RecallSettings(),  # for 'context'
-        kinds: Collection[str] | None = None,         # which memories 'context' reads; None: short-term, long-term and history
+        kinds: Collection[str] | None = None,  # which memories 'context' reads; None: short-term, long-term and history
     ):
         "Raises `ValueError` for an unknown way."
         if way not in WAYS: raise ValueError(f"way must be one of {', '.join(WAYS)}; got {way!r}")
@@ -89,7 +92,8 @@ class MalpRecall:
         k: int = 5,
         vector: np.ndarray | None = None,  # [dim], the query's, where it is known already
     ) -> list[Hit]:  # at most k; 'context': best first; otherwise short-term hits before long-term ones
-        "The memories that matter for `query`; `parts` says why. Raises `ValueError` for a blank query or a `k` below 1."
+        """The memories that matter for `query`; `parts` says why. Raises `ValueError` for a blank query or a `k` below
+        1."""
         if self.way == "context": return self.search_all.search(user, query, k, self.kinds, vector)
         check_text(query, "query")
         if k < 1: raise ValueError(f"k must be 1 or more, got {k}")
@@ -100,5 +104,6 @@ class MalpRecall:
         vector = self.embedder.embed([query], "query")[0] if vector is None else vector
         return _half_each(close, self.store.search(user, vector, k, kind="long-term", encoder=self.embedder.name), k)
 
+# %% ../../nbs/malp/32_retrievers.ipynb #935bacb0
 def _close(m: Memory, x: float, way: str) -> Hit:
     return Hit(item=m, score=float(x), source="memory", parts={"edits" if way == "paper" else "closeness": float(x)})

@@ -35,7 +35,8 @@ class Said:
 # %% ../../nbs/malp/34c_visits.ipynb #8388de81
 class Voice:
     "Draws wordings for one patient, and remembers which were used."
-    def __init__(self, rng: Random, split: str | None, typing: str): self.rng, self.split, self.typing, self.used = rng, split, typing, Counter()
+    def __init__(self, rng: Random, split: str | None, typing: str):
+        self.rng, self.split, self.typing, self.used = rng, split, typing, Counter()
 
     def phrase(self, about: str, how: str) -> tuple[str, str]:  # (wording, family's id); ("", "") where there is none
         there = [(say, f.id) for f in families(about, how, self.split) for say in f.say]
@@ -57,7 +58,11 @@ class Voice:
         say, family = self.phrase(about, how)
         if not say: return "", ""
         text = fill(say, slots or {})
-        if how in ("state", "change") and text.startswith(("I ", "I'", "My ", "The ", "We")) and self.rng.random() < .25:
+        if (
+            how in ("state", "change")
+            and text.startswith(("I ", "I'", "My ", "The ", "We"))
+            and self.rng.random() < 0.25
+        ):
             lead = fill(self.phrase("lead", "lead")[0], {})
             text = f"{lead} {text if text[0] == 'I' else text[0].lower() + text[1:]}"
         return rough(text, self.typing, self.rng, [v for k, v in (slots or {}).items() if k != "who"]), family
@@ -75,18 +80,23 @@ def _how(rng: Random, strand: Strand) -> str:
     how = rng.choices(("state", "answer", "file"), (.56, .32, .12))[0]
     return how if families(strand.about, how) else "state"
 
+# %% ../../nbs/malp/34c_visits.ipynb #38a2937b
 def plan(
     rng: Random,
     strands: Sequence[Strand],
     n_visits: int,
 ) -> list[list[Mention]]:  # for each visit
-    "Which version of which strand is told in which visit, and how (ours): 1 to 6 times while it holds, more in histories of 40 visits and over."
+    """Which version of which strand is told in which visit, and how (ours): 1 to 6 times while it holds, more in
+    histories of 40 visits and over."""
     out: list[list[Mention]] = [[] for _ in range(n_visits)]
     for s in strands:
         ends = [min(end, v.last + 1) for v, end in zip(s.versions, [v.start for v in s.versions[1:]] + [n_visits])]
         for v, end in zip(s.versions, ends):
             if v.start >= n_visits: continue
-            again = rng.sample(range(v.start + 1, end), min(rng.choice((0, 0, 0, 1, 1, 2, 3, 5))*max(1, n_visits//20), max(0, end - v.start - 1)))
+            again = rng.sample(
+                range(v.start + 1, end),
+                min(rng.choice((0, 0, 0, 1, 1, 2, 3, 5)) * max(1, n_visits // 20), max(0, end - v.start - 1)),
+            )
             out[v.start].append(Mention(s, v, _how(rng, s) if v.how == "state" else v.how, True))
             for i in sorted(again): out[i].append(Mention(s, v, _how(rng, s), False))
     return out
@@ -97,15 +107,21 @@ def fit(
     planned: list[list[Mention]],
     room: int,               # tellings in a visit
 ) -> list[list[Mention]]:
-    "What is said in which visit: first tellings wait for room, repetitions don't; nothing old is told after what replaced it, and nothing corrected that wasn't told."
+    """What is said in which visit: first tellings wait for room, repetitions don't; nothing old is told after what
+    replaced it, and nothing corrected that wasn't told."""
     out, waiting, reached, told = [], [], {}, set()
     for mentions in planned:
         new = [m for m in waiting + mentions if m.first and len(out) <= m.version.last]
         new.sort(key=lambda m: m.version.start)
         now, waiting = new[:room], new[room:]
-        for m in now: reached[m.strand.about, m.strand.key] = max(m.version.start, reached.get((m.strand.about, m.strand.key), -1))
+        for m in now:
+            reached[m.strand.about, m.strand.key] = max(
+                m.version.start, reached.get((m.strand.about, m.strand.key), -1)
+            )
         current = lambda m: reached.get((m.strand.about, m.strand.key)) == m.version.start
-        now = [replace(m, how="state") if m.how == "correct" and id(m.strand) not in told else m for m in now if current(m)]
+        now = [
+            replace(m, how="state") if m.how == "correct" and id(m.strand) not in told else m for m in now if current(m)
+        ]
         told |= {id(m.strand) for m in now}
         fresh = {id(m.strand) for m in now}
         again = [m for m in mentions if not m.first and current(m) and id(m.strand) not in fresh]
@@ -117,7 +133,8 @@ def noise_of(
     voice: Voice,
     strands: Sequence[Strand],  # of this patient
 ) -> tuple[str, str]:           # the sentence; which kind it is
-    "Something said that is no fact about the patient: small talk, empty medical talk, a question, an if, somebody else's illness, a trap."
+    """Something said that is no fact about the patient: small talk, empty medical talk, a question, an if, somebody
+    else's illness, a trap."""
     kind = voice.rng.choices(("small", "empty", "wonder", "if", "other", "trap"), (3, 4, 3, 1, 1.2, 2.5))[0]
     fitting = [s for s in strands if s.others and families(s.about, "trap", voice.split)]
     if kind == "trap" and fitting:
@@ -144,18 +161,33 @@ def _place(voice: Voice, mentions: Sequence[Mention], parts: list[_Part], asked:
         if how == "answer":
             asked[rng.choice(free)] = m
             continue
-        r = 0 if m.strand.about == "complaint" else min(range(last + 1), key=lambda r: (len(parts[r].user) + len(parts[r].doctor), rng.random()))
+        r = (
+            0
+            if m.strand.about == "complaint"
+            else min(range(last + 1), key=lambda r: (len(parts[r].user) + len(parts[r].doctor), rng.random()))
+        )
         by_doctor = how in ("doctor", "file")
         text, family = (voice.doctor if by_doctor else voice.patient)(m.strand.about, how, m.version.slots)
         (parts[r].doctor if by_doctor else parts[r].user).append((text, m, family))
 
 # %% ../../nbs/malp/34c_visits.ipynb #8cce5de5
-CHATS = ("chat changes", "chat mood", "chat forgotten", "chat appetite", "chat energy", "chat progress", "chat weekend")  # asked by the way
+CHATS = (
+    "chat changes",
+    "chat mood",
+    "chat forgotten",
+    "chat appetite",
+    "chat energy",
+    "chat progress",
+    "chat weekend",
+)  # asked by the way
 
 def _explain(voice: Voice, item: Knowledge, part: _Part, style: str):
     "The patient asks for a piece of knowledge, the doctor explains it."
     ask = voice.rng.choice(item.ask)
-    if voice.used[item.id]: ask = f"{fill(voice.phrase('small', 'again')[0], {})} {ask if ask.startswith('I ') else ask[0].lower() + ask[1:]}"
+    if voice.used[item.id]:
+        ask = (
+            f"{fill(voice.phrase('small', 'again')[0], {})} {ask if ask.startswith('I ') else ask[0].lower() + ask[1:]}"
+        )
     voice.used[item.id] += 1
     ask = rough(ask, voice.typing, voice.rng)
     text, core = in_style(item, style, voice.doctor("style reassuring", "comfort")[0])
@@ -164,7 +196,8 @@ def _explain(voice: Voice, item: Knowledge, part: _Part, style: str):
 
 # %% ../../nbs/malp/34c_visits.ipynb #c936954d
 def _turn(voice: Voice, parts: list[_Part], asked: dict[int, Mention], life: Life, preference: str, style: str):
-    "Greetings, reactions, the doctor's questions and the patient's answers, and something to say where a round is still empty."
+    """Greetings, reactions, the doctor's questions and the patient's answers, and something to say where a round is
+    still empty."""
     last, noise, chat, chats = len(parts) - 1, "", "", voice.rng.sample(CHATS, len(CHATS))
     for r, part in enumerate(parts):
         begin = []
@@ -174,7 +207,12 @@ def _turn(voice: Voice, parts: list[_Part], asked: dict[int, Mention], life: Lif
             text, family = voice.patient(m.strand.about, "answer", m.version.slots)
             begin.append((text, m, family))
         elif chat: begin.append((voice.patient(chat, "reply")[0], None, ""))
-        if r and any(isinstance(what, tuple) for _, what, _ in parts[r - 1].doctor) and style == preference and voice.rng.random() < .2:
+        if (
+            r
+            and any(isinstance(what, tuple) for _, what, _ in parts[r - 1].doctor)
+            and style == preference
+            and voice.rng.random() < 0.2
+        ):
             begin.insert(0, (voice.patient(f"preference {preference}", "praise")[0], None, ""))
         if len(part.user) + len(begin) < 1 or len(part.user) < 2 and voice.rng.random() < .6:
             text, noise = noise_of(voice, life.strands)
@@ -185,11 +223,19 @@ def _turn(voice: Voice, parts: list[_Part], asked: dict[int, Mention], life: Lif
         chat = chats.pop() if chats and r + 1 not in asked and voice.rng.random() < .45 else ""
         _reply(voice, part, r, last, asked.get(r + 1), chat, noise, style)
 
+# %% ../../nbs/malp/34c_visits.ipynb #6dca8456
 def _reply(voice: Voice, part: _Part, r: int, last: int, ask: Mention | None, chat: str, noise: str, style: str):
     "The doctor's side of a round around what is told or explained in it."
     say = lambda about, how, slots=None: (voice.doctor(about, how, slots)[0], None, "")
     declines = noise in ("if", "other", "trap") and not part.doctor
-    part.doctor.insert(0, say("doctor", "hello") if r == 0 else say("doctor", "never mind") if declines else say(f"style {style}", "react"))
+    part.doctor.insert(
+        0,
+        (
+            say("doctor", "hello")
+            if r == 0
+            else say("doctor", "never mind") if declines else say(f"style {style}", "react")
+        ),
+    )
     if len(part.doctor) == 1 and voice.rng.random() < .4: part.doctor.append(say("doctor", "empty"))
     if r == last: part.doctor.append(say(f"style {style}", "bye"))
     elif ask or chat: part.doctor.append(say(ask.strand.about, "ask", ask.version.slots) if ask else say(chat, "ask"))
@@ -197,15 +243,17 @@ def _reply(voice: Voice, part: _Part, r: int, last: int, ask: Mention | None, ch
 # %% ../../nbs/malp/34c_visits.ipynb #2c49a4ca
 def make_visit(
     voice: Voice,
-    name: str,                    # of the visit: rounds are called name-r1, name-r2 …
+    name: str,  # of the visit: rounds are called name-r1, name-r2 …
     at: datetime,
     n_rounds: int,
     mentions: Sequence[Mention],
-    items: Sequence[Knowledge],   # to be explained
+    items: Sequence[Knowledge],  # to be explained
     life: Life,
     preference: str,
-    tells: bool,                  # does the patient say what they prefer?
-) -> tuple[Visit, list[tuple[object, Said]]]:  # and what was told or taught in it: (mention | (item, core) | preference, telling)
+    tells: bool,  # does the patient say what they prefer?
+) -> tuple[
+    Visit, list[tuple[object, Said]]
+]:  # and what was told or taught in it: (mention | (item, core) | preference, telling)
     "One dialogue. Everything in it is either gold or noise; nothing is told that the gold doesn't know."
     style = preference if voice.rng.random() < .9 else voice.rng.choice(PREFERENCES)
     parts, asked = [_Part() for _ in range(n_rounds)], {}
@@ -218,9 +266,14 @@ def make_visit(
     _turn(voice, parts, asked, life, preference, style)
     rounds, gold = [], []
     for r, part in enumerate(parts):
-        when, texts = at + timedelta(minutes=2*r), [" ".join(text for text, _, _ in side) for side in (part.user, part.doctor)]
+        when, texts = at + timedelta(minutes=2 * r), [
+            " ".join(text for text, _, _ in side) for side in (part.user, part.doctor)
+        ]
         rounds.append(Round(f"{name}-r{r + 1}", *texts, when, rounds[-1].assistant if rounds else ""))
         for speaker, side in (("user", part.user), ("assistant", part.doctor)):
             told = [(text, what, family) for text, what, family in side if what is not None]
-            gold += [(what, Said(rounds[-1].id, when, speaker, what[1] if isinstance(what, tuple) else text, family)) for text, what, family in told]
+            gold += [
+                (what, Said(rounds[-1].id, when, speaker, what[1] if isinstance(what, tuple) else text, family))
+                for text, what, family in told
+            ]
     return Visit(at, tuple(rounds)), gold

@@ -249,15 +249,34 @@ class LabelledConversation:
     recalled: Mapping[str, tuple[str, ...]]            # by turn: memories that its prompt showed
     split: str                                         # tune or score
 
+# %% ../../nbs/mark/43_agents.ipynb #eacd5657
 def labelled_conversations(
     split: str | None = None,  # 'tune' or 'score'; both where None
 ) -> list[LabelledConversation]:
     "Our own conversations with what should be remembered of them."
     rows = [json.loads(line) for line in own_data("mark_conversations.jsonl").read_text(encoding="utf-8").splitlines()]
     start, deep = datetime(2026, 1, 5, 9, tzinfo=timezone.utc), lambda lists: tuple(map(tuple, lists))
-    talk = lambda r: Conversation(id=r["id"], user=f"user of {r['id']}", exchanges=[Exchange(turn=f"{r['id']}/{i}", question=q, answer=a, at=start + timedelta(minutes=i)) for i, (q, a) in enumerate(r["exchanges"])])
-    return [LabelledConversation(talk(r), r["subject"], {k: deep(v) for k, v in r["expect"].items()}, deep(r["may"]), deep(r["never"]), {f"{r['id']}/{i}": tuple(t) for i, t in r["recalled"].items()}, r["split"])
-            for r in rows if split in (None, r["split"])]
+    talk = lambda r: Conversation(
+        id=r["id"],
+        user=f"user of {r['id']}",
+        exchanges=[
+            Exchange(turn=f"{r['id']}/{i}", question=q, answer=a, at=start + timedelta(minutes=i))
+            for i, (q, a) in enumerate(r["exchanges"])
+        ],
+    )
+    return [
+        LabelledConversation(
+            talk(r),
+            r["subject"],
+            {k: deep(v) for k, v in r["expect"].items()},
+            deep(r["may"]),
+            deep(r["never"]),
+            {f"{r['id']}/{i}": tuple(t) for i, t in r["recalled"].items()},
+            r["split"],
+        )
+        for r in rows
+        if split in (None, r["split"])
+    ]
 
 # %% ../../nbs/mark/43_agents.ipynb #8352ca15
 def _holds(text: str, words: Sequence[str]) -> bool: return all(w.casefold() in text.casefold() for w in words)

@@ -39,26 +39,33 @@ def _wrong(r: object, kind: str, turns: Collection[str], settings: BuilderSettin
     try: r = replace(r)               # checks the fields again
     except Exception as e: return f"one that can't be stored ({type(e).__name__})"
     if r.kind != kind: return f"one of kind {r.kind!r}"
-    if len(r.text) + len(r.about) > settings.longest: return f"one of {len(r.text) + len(r.about):,} characters; {settings.longest:,} are allowed"
+    if len(r.text) + len(r.about) > settings.longest:
+        return f"one of {len(r.text) + len(r.about):,} characters; {settings.longest:,} are allowed"
     foreign = sum(t not in turns for t in r.turns)
     return f"one that cites {foreign} turns of another conversation" if foreign else ""
 
+# %% ../../nbs/mark/45_builder.ipynb #57557d18
 def extracted(
     agent: RefinedMemoryAgent,
     conversation: Conversation,
     settings: BuilderSettings = BuilderSettings(),
 ) -> list[Refined]:
-    "What an agent finds, if all of it can be stored (ours); raises `BuildError`, which names the agent and quotes nobody."
+    """What an agent finds, if all of it can be stored (ours); raises `BuildError`, which names the agent and quotes
+    nobody."""
     kind, name = getattr(agent, "kind", None), type(agent).__name__
     if kind not in KINDS: raise BuildError(f"{name} has kind {kind!r}; an agent's kind is one of {', '.join(KINDS)}")
     told = f"the {kind} agent ({name}), conversation {conversation.id}"
     try: found = agent.extract(conversation)
     except Exception as e: raise BuildError(f"{told}: it failed with {type(e).__name__}; nothing was stored") from e
-    if not isinstance(found, (list, tuple)): raise BuildError(f"{told}: it must return a list of Refined, got {type(found).__name__}; nothing was stored")
+    if not isinstance(found, (list, tuple)):
+        raise BuildError(f"{told}: it must return a list of Refined, got {type(found).__name__}; nothing was stored")
     if len(found) > (most := settings.most*len(conversation.exchanges)):
-        raise BuildError(f"{told}: it returned {len(found):,} memories, at most {most:,} are allowed; nothing was stored")
+        raise BuildError(
+            f"{told}: it returned {len(found):,} memories, at most {most:,} are allowed; nothing was stored"
+        )
     turns = set(conversation.turns)
-    if bad := next(filter(None, (_wrong(r, kind, turns, settings) for r in found)), ""): raise BuildError(f"{told}: it returned {bad}; nothing was stored")
+    if bad := next(filter(None, (_wrong(r, kind, turns, settings) for r in found)), ""):
+        raise BuildError(f"{told}: it returned {bad}; nothing was stored")
     return list(found)
 
 # %% ../../nbs/mark/45_builder.ipynb #d07cb1a8

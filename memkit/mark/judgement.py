@@ -26,6 +26,7 @@ def _check_turn(turn: str) -> str:
     from memkit.core.store import _turn_id
     return _turn_id(turn)
 
+# %% ../../nbs/mark/44_judgement.ipynb #945a80f2
 def injected(
     store: "MemoryStore",
     owner: str,                  # whose memories they are; `DOMAIN` for residual ones
@@ -34,7 +35,8 @@ def injected(
     by: str,                     # the user who asked
     at: datetime | None = None,  # now
 ) -> tuple[int, ...]:            # those counted now
-    "Count recalls, once per turn and memory (MARK §1.2, RC). Raises `NotFound` for a memory that isn't the owner's, before anything is counted."
+    """Count recalls, once per turn and memory (MARK §1.2, RC). Raises `NotFound` for a memory that isn't the owner's,
+    before anything is counted."""
     ids, who = list(dict.fromkeys(memory_ids)), store.alias(check_user(by))
     data = {"turn": _check_turn(turn), "by": who}
     if not ids: return ()
@@ -96,10 +98,15 @@ def _recall(record: Sequence[Recall], who: str, memory_id: int, turn: str | None
     "The entry that is judged; a new one for a reviewer."
     theirs = [r for r in record if r.by == who and r.shown and turn in (None, r.turn)]
     if theirs: return theirs[-1]
-    if as_reviewer and turn is None: return next((r for r in record if r.by == who and not r.turn), Recall("", who, False))
+    if as_reviewer and turn is None:
+        return next((r for r in record if r.by == who and not r.turn), Recall("", who, False))
     where = "" if turn is None else f" in turn {turn}"
-    raise LookupError(f"memory {memory_id} was never shown to this user{where}, so there is nothing to judge; a reviewer passes as_reviewer=True")
+    raise LookupError(
+        f"memory {memory_id} was never shown to this user{where}, so there is nothing to judge; a reviewer passes "
+        "as_reviewer=True"
+    )
 
+# %% ../../nbs/mark/44_judgement.ipynb #7fb4ec95
 def judge_memory(
     store: "MemoryStore",
     owner: str,                  # whose memory it is
@@ -113,9 +120,10 @@ def judge_memory(
 ) -> Memory:                     # as it is then
     """Keep what a user says of a memory they were shown (MARK §1.2, FS; once per recall, and the rest: ours).
 
-    Raises `LookupError` for a memory that is unknown, somebody else's, or was never shown to them; `ValueError` for a judgement that contradicts their
+    Raises `LookupError` for a memory that is unknown, somebody else's, or was never shown to them; `ValueError` for
+    a judgement that contradicts their
     earlier one, unless `revise`; `TypeError` for one that is none.
-    """
+"""
     if not isinstance(right, bool): raise TypeError(f"a judgement is True (right) or False (wrong), got {right!r}")
     who = store.alias(check_user(by))
     with store.transaction(owner):
@@ -124,7 +132,10 @@ def judge_memory(
         recall = _recall(record, who, memory_id, turn, as_reviewer)
         if recall.outcome is right: return memory
         if recall.outcome is not None and not revise:
-            raise ValueError(f"this user called memory {memory_id} {'right' if recall.outcome else 'wrong'} before; pass revise=True if that no longer stands")
+            raise ValueError(
+                f"this user called memory {memory_id} {'right' if recall.outcome else 'wrong'} before; pass "
+                "revise=True if that no longer stands"
+            )
         return _judged(store, memory, recall, right, recall not in record, at)
 
 # %% ../../nbs/mark/44_judgement.ipynb #32a45145
@@ -139,10 +150,18 @@ def _judged(
 ) -> Memory:
     "Write a judgement: the event, and the counts."
     event = {"turn": recall.turn or None, "by": recall.by, "right": right}
-    if recall.outcome is None: store.count(memory.user, memory.id, recalls=int(new), correct=int(right), incorrect=int(not right), at=at, reason=reason)
+    if recall.outcome is None:
+        store.count(
+            memory.user, memory.id, recalls=int(new), correct=int(right), incorrect=int(not right), at=at, reason=reason
+        )
     else:
         step = 1 if right else -1
-        store.rewrite(memory.user, [replace(memory, correct=memory.correct + step, incorrect=memory.incorrect - step)], "a judgement was revised", at=at)
+        store.rewrite(
+            memory.user,
+            [replace(memory, correct=memory.correct + step, incorrect=memory.incorrect - step)],
+            "a judgement was revised",
+            at=at,
+        )
     store.log(memory.user, [{"kind": JUDGED, "memory": memory.id, "reason": reason, "data": event}], at)
     return store.get(memory.user, memory.id)
 
@@ -179,6 +198,7 @@ def classification_of(
     said = [e.data["label"] for e in events if e.memory == memory_id and e.kind == CLASSIFIED]
     return said[-1] if said else None
 
+# %% ../../nbs/mark/44_judgement.ipynb #41f3bfdf
 def classify(
     store: "MemoryStore",
     owner: str,
@@ -187,8 +207,10 @@ def classify(
     by: str,                     # the reviewer
     at: datetime | None = None,  # now
 ):
-    "Keep a reviewer's classification (MARK §1.2: by a human evaluator); the same twice changes nothing. Raises `ValueError` for another label, `NotFound`."
-    if label is not None and label not in LABELS: raise ValueError(f"a memory is classified as {' or '.join(LABELS)}, or None to take it back; got {label!r}")
+    """Keep a reviewer's classification (MARK §1.2: by a human evaluator); the same twice changes nothing. Raises
+    `ValueError` for another label, `NotFound`."""
+    if label is not None and label not in LABELS:
+        raise ValueError(f"a memory is classified as {' or '.join(LABELS)}, or None to take it back; got {label!r}")
     who = store.alias(check_user(by))
     with store.transaction(owner):
         store.get(owner, memory_id)

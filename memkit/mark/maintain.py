@@ -90,6 +90,7 @@ class Dropped:
     reason: str        # with its numbers
     until: datetime    # so long it can be brought back
 
+# %% ../../nbs/mark/48_maintain.ipynb #5f9252ea
 @dataclass(frozen=True, kw_only=True)
 class MaintenanceReport:
     "What one run of maintenance did, or would do."
@@ -97,18 +98,25 @@ class MaintenanceReport:
     at: datetime
     looked_at: int                               # memories in force
     dropped: tuple[Dropped, ...] = ()
-    to_check: Mapping[int, str] = field(default_factory=dict)   # memory -> its words: whoever is shown it next should say whether it is right
-    revived: Mapping[int, int] | None = None     # memory in force again -> the one that was dropped; None: not asked for
+    # memory -> its words: whoever is shown it next should say whether it is right
+    to_check: Mapping[int, str] = field(default_factory=dict)
+    # memory in force again -> the one that was dropped; None: not asked for
+    revived: Mapping[int, int] | None = None
     forgotten: tuple[int, ...] = ()              # ids whose time had run out
     receipt: Receipt | None = None               # of the erasure, where there was one
     dry_run: bool = False
 
     def __str__(self):
         would = "would be " if self.dry_run else ""
-        lines = [f"{self.looked_at} memories looked at, {len(self.dropped)} {would}dropped, {len(self.forgotten)} {would}erased"]
+        lines = [
+            f"{self.looked_at} memories looked at, {len(self.dropped)} {would}dropped, {len(self.forgotten)} "
+            f"{would}erased"
+        ]
         if self.revived: lines[0] += f", {len(self.revived)} in force again"
         lines += [f"- {d.text!r} {would}{d.reason}; can be brought back until {d.until:%Y-%m-%d}" for d in self.dropped]
-        return "\n".join([*lines, *(f"- {text!r} should be checked by whoever is shown it next" for text in self.to_check.values())])
+        return "\n".join(
+            [*lines, *(f"- {text!r} should be checked by whoever is shown it next" for text in self.to_check.values())]
+        )
 
 # %% ../../nbs/mark/48_maintain.ipynb #3d21d8c9
 def move_aside(
@@ -119,16 +127,30 @@ def move_aside(
     planned: bool = False,   # a planner wanted it (memkit.mark.planner)
 ):
     "Set a memory aside, with its reason and the day until which it can be brought back (ours)."
-    store.move(owner, [d.id], DROPPED + d.kind, d.reason, event="dropped", data={"kind": d.kind, "until": d.until.isoformat(), "planned": planned}, at=now)
+    store.move(
+        owner,
+        [d.id],
+        DROPPED + d.kind,
+        d.reason,
+        event="dropped",
+        data={"kind": d.kind, "until": d.until.isoformat(), "planned": planned},
+        at=now,
+    )
 
+# %% ../../nbs/mark/48_maintain.ipynb #5d36db03
 def set_aside(
     store: "MemoryStore",
     owner: str,
 ) -> list[Dropped]:   # oldest first
     "What maintenance has dropped and not erased yet: all that can be, or could have been, brought back."
     last = {e.memory: e for e in store.events(owner) if e.kind == "dropped"}
-    return [Dropped(m.id, last[m.id].data["kind"], m.text, last[m.id].reason, datetime.fromisoformat(last[m.id].data["until"]))
-            for m in store.list(owner, superseded=True) if m.kind.startswith(DROPPED) and m.id in last]
+    return [
+        Dropped(
+            m.id, last[m.id].data["kind"], m.text, last[m.id].reason, datetime.fromisoformat(last[m.id].data["until"])
+        )
+        for m in store.list(owner, superseded=True)
+        if m.kind.startswith(DROPPED) and m.id in last
+    ]
 
 # %% ../../nbs/mark/48_maintain.ipynb #1bfa2dd1
 def _gave_way(store: "MemoryStore", owner: str, ids: Sequence[int], settings: TrustSettings,
@@ -179,21 +201,26 @@ def to_revalidate(
     store: "MemoryStore",
     owner: str,
 ) -> set[int]:
-    "Memories whose next reader should be asked whether they are right, as a planner wants it (ours); a judgement takes a memory off."
+    """Memories whose next reader should be asked whether they are right, as a planner wants it (ours); a judgement
+    takes a memory off."""
     wanted = store.state(owner, CHECK, [])
     return set(wanted) - {e.memory for e in store.events(owner, wanted, [JUDGED])} if wanted else set()
 
+# %% ../../nbs/mark/48_maintain.ipynb #3f848aa2
 def maintain(
     store: "MemoryStore",
-    owner: str,                               # a user, or the domain
+    owner: str,  # a user, or the domain
     settings: TrustSettings = PAPER,
-    grace: timedelta = GRACE,                 # what is dropped now can be brought back for so long
+    grace: timedelta = GRACE,  # what is dropped now can be brought back for so long
     clock: Callable[[], datetime] = utc_now,
-    dry_run: bool = False,                    # decide and report, change nothing
-    embedder: "Embedder | None" = None,       # to bring back what had given way to a dropped memory; None: it stays superseded
-    spare: Callable[[list[int]], Collection[int]] | None = None,   # which of those that their record condemns are kept all the same
+    dry_run: bool = False,  # decide and report, change nothing
+    embedder: "Embedder | None" = None,  # to bring back what had given way to a dropped memory; None: it stays superseded
+    spare: (
+        Callable[[list[int]], Collection[int]] | None
+    ) = None,  # which of those that their record condemns are kept all the same
 ) -> MaintenanceReport:
-    "Apply retention to an owner's refined memories (MARK, appendix 1): set aside what fell below the border, erase what was set aside long enough. Raises `ValueError` for a negative grace."
+    """Apply retention to an owner's refined memories (MARK, appendix 1): set aside what fell below the border, erase
+    what was set aside long enough. Raises `ValueError` for a negative grace."""
     if grace < timedelta(0): raise ValueError(f"the grace period must be 0 or longer, got {grace}")
     now = check_time(clock())
     with nullcontext() if dry_run else store.transaction(owner):
@@ -203,10 +230,24 @@ def maintain(
         gone, revived = _condemned((s for s in low if s.memory.id not in kept), now + grace), {}
         if not dry_run:
             for d in gone: move_aside(store, owner, d, now)
-            if embedder and gone: revived = {revive(store, owner, old, by, embedder): by for old, by in _gave_way(store, owner, [d.id for d in gone], settings, embedder)}
+            if embedder and gone:
+                revived = {
+                    revive(store, owner, old, by, embedder): by
+                    for old, by in _gave_way(store, owner, [d.id for d in gone], settings, embedder)
+                }
     due, receipt = _erase(store, owner, now, dry_run)
     ask = to_revalidate(store, owner) - {d.id for d in gone}
-    return MaintenanceReport(owner=owner, at=now, looked_at=len(found), dropped=gone, to_check={s.memory.id: s.memory.text for s in found if s.memory.id in ask}, revived=revived if embedder else None, forgotten=due, receipt=receipt, dry_run=dry_run)
+    return MaintenanceReport(
+        owner=owner,
+        at=now,
+        looked_at=len(found),
+        dropped=gone,
+        to_check={s.memory.id: s.memory.text for s in found if s.memory.id in ask},
+        revived=revived if embedder else None,
+        forgotten=due,
+        receipt=receipt,
+        dry_run=dry_run,
+    )
 
 # %% ../../nbs/mark/48_maintain.ipynb #94cc30b9
 def undo(
@@ -218,15 +259,21 @@ def undo(
 ) -> Memory:                                   # in force again
     """Bring back a dropped memory within its grace period; its record begins anew (ours).
 
-    Raises `KeyError` for a memory that the owner doesn't have (any more), `ValueError` for one that isn't set aside, whose time has run out, or that a reviewer called bad.
-    """
+    Raises `KeyError` for a memory that the owner doesn't have (any more), `ValueError` for one that isn't set
+    aside, whose time has run out, or that a reviewer called bad.
+"""
     now = check_time(clock())
     with store.transaction(owner):
         memory, d = store.get(owner, memory_id), next((d for d in set_aside(store, owner) if d.id == memory_id), None)
-        if d is None: raise ValueError(f"memory {memory_id} isn't set aside; `set_aside` lists what can be brought back")
-        if now > d.until: raise ValueError(f"memory {memory_id} could be brought back until {d.until:%Y-%m-%d %H:%M}; teach it again instead")
+        if d is None:
+            raise ValueError(f"memory {memory_id} isn't set aside; `set_aside` lists what can be brought back")
+        if now > d.until:
+            raise ValueError(
+                f"memory {memory_id} could be brought back until {d.until:%Y-%m-%d %H:%M}; teach it again instead"
+            )
         events = store.events(owner)
-        if classification_of([e for e in events if e.memory == memory_id], memory_id) == "bad": raise ValueError(f"a reviewer called memory {memory_id} bad; take that back first")
+        if classification_of([e for e in events if e.memory == memory_id], memory_id) == "bad":
+            raise ValueError(f"a reviewer called memory {memory_id} bad; take that back first")
         in_force = {m.id for m in store.list(owner)}
         store.move(owner, [memory_id], d.kind, reason or "the drop was taken back", event=RESTORED, at=now)
         for new in [e.memory for e in events if e.kind == "revived" and e.other == memory_id and e.memory in in_force]:

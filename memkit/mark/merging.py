@@ -167,26 +167,48 @@ def source_of(
     at: datetime,        # when it was said
 ) -> dict[str, Any]:
     "One source of a stored memory, with its own words (ours)."
-    return {"by": by, "session": conversation.id, "turns": list(refined.turns), "at": at.isoformat(), "agent": conversation.agent, "source": refined.source,
-            "reason": refined.reason, "text": refined.text, "about": refined.about, "strength": refined.strength}
+    return {
+        "by": by,
+        "session": conversation.id,
+        "turns": list(refined.turns),
+        "at": at.isoformat(),
+        "agent": conversation.agent,
+        "source": refined.source,
+        "reason": refined.reason,
+        "text": refined.text,
+        "about": refined.about,
+        "strength": refined.strength,
+    }
 
+# %% ../../nbs/mark/45a_merging.ipynb #7500127f
 def sources_of(
     memory: Memory,
 ) -> list[dict[str, Any]]:
     "A stored memory's sources; what one doesn't say of itself, the memory says (ours)."
     m = memory.meta
     whole = {"source": "user", "reason": "", "about": "", "strength": 1., "agent": "assistant"}
-    whole = {name: m.get(name, default) for name, default in whole.items()} | {"text": memory.text, "at": memory.at.isoformat()}
+    whole = {name: m.get(name, default) for name, default in whole.items()} | {
+        "text": memory.text,
+        "at": memory.at.isoformat(),
+    }
     return [{**whole, **s} for s in m.get("sources", [])]
 
+# %% ../../nbs/mark/45a_merging.ipynb #9f77b3eb
 def with_sources(
     meta: Mapping[str, Any],
     sources: Sequence[Mapping[str, Any]],   # all of them, the first first; at least one
 ) -> dict[str, Any]:
     "A memory's meta with these sources, and how many conversations and users stand behind it (ours)."
     users = [s for s in sources if s["source"] == "user"]
-    return {**meta, "source": "user" if users else "assistant", "sources": [dict(s) for s in sources], "patterns": len({s["session"] for s in users}), "users": len({s["by"] for s in users})}
+    return {
+        **meta,
+        "source": "user" if users else "assistant",
+        "sources": [dict(s) for s in sources],
+        "patterns": len({s["session"] for s in users}),
+        "users": len({s["by"] for s in users}),
+    }
 
+# %% ../../nbs/mark/45a_merging.ipynb #0b7d38f0
 def new_meta(
     refined: Refined,
     conversation: Conversation,
@@ -196,6 +218,7 @@ def new_meta(
     "What a new memory keeps beside its columns."
     return with_sources(stored_meta(refined, conversation, by), [source_of(refined, conversation, by, at)])
 
+# %% ../../nbs/mark/45a_merging.ipynb #30cb82cc
 def joined(
     sources: Sequence[Mapping[str, Any]],
     new: Mapping[str, Any],
@@ -203,7 +226,14 @@ def joined(
     "The sources and one more; the same person in the same conversation stays one source."
     same = lambda s: (s["by"], s["session"], s["source"]) == (new["by"], new["session"], new["source"])
     if not any(map(same, sources)): return [*sources, new]
-    return [{**s, "turns": list(dict.fromkeys([*s["turns"], *new["turns"]])), "at": max(s["at"], new["at"])} if same(s) else s for s in sources]
+    return [
+        (
+            {**s, "turns": list(dict.fromkeys([*s["turns"], *new["turns"]])), "at": max(s["at"], new["at"])}
+            if same(s)
+            else s
+        )
+        for s in sources
+    ]
 
 # %% ../../nbs/mark/45a_merging.ipynb #9ac13128
 @dataclass(frozen=True)
@@ -215,6 +245,7 @@ class Claim:
     feedback: float        # FS, -1..1
     at: datetime           # when it was said last
 
+# %% ../../nbs/mark/45a_merging.ipynb #df172b8a
 def contest(
     new: Claim,
     old: Claim,
@@ -222,11 +253,20 @@ def contest(
     "Who wins a contradiction (ours; MARK, abstract): whose words, then trust, then feedback, then recency."
     if new.source != old.source: return new.source == "user", "a user's words outweigh the assistant's own"
     later, when = new.at >= old.at, f"{new.at:%Y-%m-%d %H:%M} against {old.at:%Y-%m-%d %H:%M}"
-    if new.by == old.by and len(new.by) == 1: return later, f"the same person said both, nobody else confirmed either, so what was said later holds: {when}"
+    if new.by == old.by and len(new.by) == 1:
+        return later, f"the same person said both, nobody else confirmed either, so what was said later holds: {when}"
     scores = f"trust {new.trust:.3f} against {old.trust:.3f}"
-    if abs(new.trust - old.trust) > 1e-9: return new.trust > old.trust, f"{scores}: {'the challenger' if new.trust > old.trust else 'what was there'} is trusted more"
+    if abs(new.trust - old.trust) > 1e-9:
+        return (
+            new.trust > old.trust,
+            f"{scores}: {'the challenger' if new.trust > old.trust else 'what was there'} is trusted more",
+        )
     scores = f"{scores}, feedback {new.feedback:+.2f} against {old.feedback:+.2f}"
-    if new.feedback != old.feedback: return new.feedback > old.feedback, f"{scores}: {'the challenger' if new.feedback > old.feedback else 'what was there'} is liked better"
+    if new.feedback != old.feedback:
+        return (
+            new.feedback > old.feedback,
+            f"{scores}: {'the challenger' if new.feedback > old.feedback else 'what was there'} is liked better",
+        )
     return later, f"{scores}: equal, so what was said later holds, {when}"
 
 # %% ../../nbs/mark/45a_merging.ipynb #2e63e21b
@@ -242,7 +282,13 @@ def claim_of(
     said = {alias_of_owner or s["by"] for s in of}
     confirmed = {r.by for r in record if r.outcome is True}
     last = max((datetime.fromisoformat(s["at"]) for s in of), default=memory.at)
-    return Claim("user" if confirmed else memory.meta["source"], frozenset(said | confirmed), replay((r.outcome for r in record), settings).score, feedback_score(memory.correct, memory.incorrect), last)
+    return Claim(
+        "user" if confirmed else memory.meta["source"],
+        frozenset(said | confirmed),
+        replay((r.outcome for r in record), settings).score,
+        feedback_score(memory.correct, memory.incorrect),
+        last,
+    )
 
 # %% ../../nbs/mark/45a_merging.ipynb #983b55ab
 def carry_over(

@@ -40,7 +40,8 @@ def said_at(
     conversation: Conversation,
     now: datetime,
 ) -> dict[str, datetime]:   # by turn
-    "When each turn was said, where a clock may have been wrong (ours): no earlier than what was said before it, and not in the future."
+    """When each turn was said, where a clock may have been wrong (ours): no earlier than what was said before it, and
+    not in the future."""
     out, latest = {}, None
     for e in conversation.exchanges:
         latest = e.at if latest is None else max(latest, e.at)
@@ -50,7 +51,9 @@ def said_at(
 # %% ../../nbs/mark/45c_placing.ipynb #538eb3e9
 class Pool:
     "One owner's memories in force during one transaction, in which nobody else changes them (ours)."
-    def __init__(self, store: "MemoryStore", owner: str, encoder: str, conversation: Conversation, settings: BuilderSettings):
+    def __init__(
+        self, store: "MemoryStore", owner: str, encoder: str, conversation: Conversation, settings: BuilderSettings
+    ):
         view = store.in_force(owner, encoder)
         self.store, self.owner, self.settings, self.view, self.talk = store, owner, settings, view, conversation
         self.new: dict[int, tuple[str, np.ndarray]] = {}   # added in this transaction: kind and vector
@@ -75,7 +78,8 @@ class Pool:
             return self.view.vectors[i] if i < len(self.view.ids) and self.view.ids[i] == id else None
         return {m.text: v for m in memories if not m.meta.get("about") and (v := vector(m.id)) is not None}
 
-    def _memory(self, id: int) -> Memory: return self.store.get(self.owner, id) if id in self.new or id in self.changed else self.view.memory(id)
+    def _memory(self, id: int) -> Memory:
+        return self.store.get(self.owner, id) if id in self.new or id in self.changed else self.view.memory(id)
 
     def _comparable(self, m: Memory) -> bool:
         same_agent = m.kind == RESIDUAL or m.meta.get("agent") == self.talk.agent
@@ -186,6 +190,7 @@ def _settled(p: Placing, r: Refined, new: Memory, foes: Sequence[Memory]) -> boo
         for m, _, why in results: _supersede(p, r.kind, m.id, new.id, why)
     return not lost
 
+# %% ../../nbs/mark/45c_placing.ipynb #a7f7fb69
 def _try_again(p: Placing, loser: Memory, why: Relation, r: Refined):
     "One more source for a memory that lost; if that tips the scales, a copy of it takes the winner's place."
     loser, store = _merge(p, loser, why, r), p.pool.store
@@ -193,7 +198,15 @@ def _try_again(p: Placing, loser: Memory, why: Relation, r: Refined):
     [(_, won, told)] = _contests(p, loser, [winner])
     if not won: return p.tell("merged", r.kind, loser.id, f"{why.reason}; still superseded: {told}")
     words = replace(r, text=loser.text, about=loser.meta.get("about", ""))
-    new = _add(p, words, p.embedder.embed([embedded_text(words)])[0], p.when(r), loser.turns, loser.meta, f"memory {loser.id} once more")
+    new = _add(
+        p,
+        words,
+        p.embedder.embed([embedded_text(words)])[0],
+        p.when(r),
+        loser.turns,
+        loser.meta,
+        f"memory {loser.id} once more",
+    )
     carry_over(store, p.owner, loser.id, new.id)
     p.tell("added", r.kind, new.id, f"memory {loser.id} once more: {why.reason}")
     _supersede(p, r.kind, winner.id, new.id, told)

@@ -46,9 +46,14 @@ class PlanSettings:
     most: int = 20         # moves of one plan; 1 or more
 
     def __post_init__(self):
-        if min(self.patience, self.silent, self.most) < 1: raise ValueError(f"patience, silent and most must be 1 or more, got {self.patience}, {self.silent} and {self.most}")
-        if not (0 <= self.near <= 1 and 0 <= self.sure <= 1): raise ValueError(f"near and sure must lie in 0..1, got {self.near} and {self.sure}")
+        if min(self.patience, self.silent, self.most) < 1:
+            raise ValueError(
+                f"patience, silent and most must be 1 or more, got {self.patience}, {self.silent} and {self.most}"
+            )
+        if not (0 <= self.near <= 1 and 0 <= self.sure <= 1):
+            raise ValueError(f"near and sure must lie in 0..1, got {self.near} and {self.sure}")
 
+# %% ../../nbs/mark/48a_planner.ipynb #16f6f266
 @dataclass(frozen=True)
 class Move:
     "One thing to do, and why."
@@ -116,8 +121,19 @@ def plan(
     errors, patience, history = repeated_errors(events), adjusted(settings, events).patience, histories(events)
     label = {s.memory.id: classification_of(history.get(s.memory.id, ()), s.memory.id) for s in found}
     asked = {frozenset(q[:2]) for q in _queue(store, owner)}
-    pairs = [m for p in _pairs(store, owner, encoder, found, settings.near) if (m := _of_pair(*p, errors, settings.sure)) and not (label[m.memory] and label[m.other])]
-    moves = [*pairs, *(m for s in found if (m := _alone(s, label[s.memory.id], errors.get(s.memory.id, 0), patience, settings.silent)))]
+    pairs = [
+        m
+        for p in _pairs(store, owner, encoder, found, settings.near)
+        if (m := _of_pair(*p, errors, settings.sure)) and not (label[m.memory] and label[m.other])
+    ]
+    moves = [
+        *pairs,
+        *(
+            m
+            for s in found
+            if (m := _alone(s, label[s.memory.id], errors.get(s.memory.id, 0), patience, settings.silent))
+        ),
+    ]
     moves = [m for m in moves if m.kind != "ask" or frozenset((m.memory, m.other)) not in asked]
     first: dict[int, Move] = {}
     for m in sorted(moves, key=lambda m: (MOVES.index(m.kind), m.memory)): first.setdefault(m.memory, m)
@@ -129,7 +145,8 @@ def adjusted(
     settings: PlanSettings,
     events: Iterable["Event"],
 ) -> PlanSettings:
-    "Settings with the patience that feedback has left (ours): one more for each planned drop that was taken back, one less for ten that weren't; 1..5."
+    """Settings with the patience that feedback has left (ours): one more for each planned drop that was taken back,
+    one less for ten that weren't; 1..5."""
     planned, back = set(), 0
     for e in events:
         if e.kind == "dropped": (planned.add if e.data.get("planned") else planned.discard)(e.memory)
@@ -150,14 +167,20 @@ class Question:
 
 def _queue(store: "MemoryStore", owner: str) -> list[list]: return store.state(owner, _ASK, [])
 
+# %% ../../nbs/mark/48a_planner.ipynb #876d4af6
 def questions(
     store: "MemoryStore",
     owner: str,
 ) -> list[Question]:   # the oldest first; those whose memories are no longer in force are left out
     "The reviewer's queue (ours)."
     here = {m.id: m.text for m in store.list(owner)}
-    return [Question(a, here[a], b, here.get(b), why) for a, b, why in _queue(store, owner) if a in here and (b is None or b in here)]
+    return [
+        Question(a, here[a], b, here.get(b), why)
+        for a, b, why in _queue(store, owner)
+        if a in here and (b is None or b in here)
+    ]
 
+# %% ../../nbs/mark/48a_planner.ipynb #bd314ba7
 def answer(
     store: "MemoryStore",
     owner: str,
@@ -165,9 +188,11 @@ def answer(
     right: int | None,    # which memory is right; None: neither
     by: str,              # the reviewer
 ):
-    "What the reviewer says: the right one is classified as good, the other as bad, and the question leaves the queue. Raises `ValueError` for a memory that wasn't asked about."
+    """What the reviewer says: the right one is classified as good, the other as bad, and the question leaves the
+    queue. Raises `ValueError` for a memory that wasn't asked about."""
     asked = [id for id in (question.memory, question.other) if id is not None]
-    if right is not None and right not in asked: raise ValueError(f"memory {right} isn't part of this question; it is about {' and '.join(map(str, asked))}")
+    if right is not None and right not in asked:
+        raise ValueError(f"memory {right} isn't part of this question; it is about {' and '.join(map(str, asked))}")
     with store.transaction(owner):
         for id in asked: classify(store, owner, id, "good" if id == right else "bad", by)
         store.set_state(owner, _ASK, [q for q in _queue(store, owner) if q[:2] != [question.memory, question.other]])
@@ -179,14 +204,28 @@ def run(
     grace: timedelta = GRACE,
     clock: Callable[[], datetime] = utc_now,
 ) -> tuple[Move, ...]:   # what was done; a move whose memory is no longer in force is left out
-    "Carry a plan out, all of it or nothing (ours). Nothing is lost: what was merged is superseded, what was dropped can be brought back."
+    """Carry a plan out, all of it or nothing (ours). Nothing is lost: what was merged is superseded, what was dropped
+    can be brought back."""
     now, owner, done = check_time(clock()), plan.owner, []
     with store.transaction(owner):
         for m in plan.moves:
             here = {x.id: x for x in store.list(owner)}
-            if m.memory not in here or m.other is not None and m.other not in here or here[m.memory].kind.startswith("dropped:"): continue
+            if (
+                m.memory not in here
+                or m.other is not None
+                and m.other not in here
+                or here[m.memory].kind.startswith("dropped:")
+            ):
+                continue
             if m.kind == "merge": store.supersede(owner, m.memory, m.other, f"planned: {m.reason}", now)
-            if m.kind == "drop": move_aside(store, owner, Dropped(m.memory, here[m.memory].kind, here[m.memory].text, f"dropped: {m.reason}", now + grace), now, planned=True)
+            if m.kind == "drop":
+                move_aside(
+                    store,
+                    owner,
+                    Dropped(m.memory, here[m.memory].kind, here[m.memory].text, f"dropped: {m.reason}", now + grace),
+                    now,
+                    planned=True,
+                )
             if m.kind == "ask": store.set_state(owner, _ASK, [*_queue(store, owner), [m.memory, m.other, m.reason]])
             if m.kind == "revalidate": store.set_state(owner, CHECK, sorted({*store.state(owner, CHECK, []), m.memory}))
             done.append(m)

@@ -23,7 +23,8 @@ if TYPE_CHECKING: from memkit.core.store import MemoryStore
 # %% ../../nbs/mark/46_policy.ipynb #0b7d164e
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    "Who asks, through which agent, and what the organisation says of the request (ours). Raises `TypeError` or `ValueError` for what isn't names and words."
+    """Who asks, through which agent, and what the organisation says of the request (ours). Raises `TypeError` or
+    `ValueError` for what isn't names and words."""
     user: str
     agent: str = "assistant"
     attributes: Mapping[str, str] = field(default_factory=dict)   # region, department, purpose, …
@@ -33,27 +34,38 @@ class Caller:
         object.__setattr__(self, "attributes", check_metadata(self.attributes))
 
 # %% ../../nbs/mark/46_policy.ipynb #2a549b04
-RULES = {"equals": None, "one of": "seen_by", "within": "holds", "purpose": "serves"}   # the rules there are, and the table that each needs
+RULES = {
+    "equals": None,
+    "one of": "seen_by",
+    "within": "holds",
+    "purpose": "serves",
+}  # the rules there are, and the table that each needs
 
 @dataclass(frozen=True)
 class Rule:
     "Which callers may see a memory, by one field of both (ours)."
     how: str                                                  # one of `RULES`
-    seen_by: Mapping[str, frozenset[str]] | None = None       # value of the memory -> values of the caller; None: the same
+    # value of the memory -> values of the caller; None: the same
+    seen_by: Mapping[str, frozenset[str]] | None = None
 
     def admits(
         self,
         stored: str | None,   # the memory's value; None where it has none
         asking: str | None,   # the caller's
     ) -> bool:
-        "May this caller see this memory? No, where one of them lacks the field or has a value that the rule doesn't know."
+        """May this caller see this memory? No, where one of them lacks the field or has a value that the rule doesn't
+        know."""
         if not isinstance(stored, str) or not isinstance(asking, str): return False
         return stored == asking if self.seen_by is None else asking in self.seen_by.get(stored, ())
 
 # %% ../../nbs/mark/46_policy.ipynb #380e5765
 def _below(holds: Mapping[str, Collection[str]], place: str, path: tuple[str, ...] = ()) -> frozenset[str]:
     "A place and all that lies in it; raises `ValueError` for one that lies in itself."
-    if place in path: raise ValueError(f"{place!r} lies in itself, by way of {' > '.join((*path[path.index(place):], place))}; a hierarchy has no circles")
+    if place in path:
+        raise ValueError(
+            f"{place!r} lies in itself, by way of {' > '.join((*path[path.index(place):], place))}; a hierarchy has "
+            "no circles"
+        )
     return frozenset({place}).union(*(_below(holds, p, (*path, place)) for p in holds.get(place, ())))
 
 def within(
@@ -61,10 +73,17 @@ def within(
     sees: str = "below",                   # than the caller's own: "below", "above" or "both"
 ) -> Rule:
     "A rule over places that lie in one another (ours). Raises `ValueError` for circles."
-    if sees not in ("below", "above", "both"): raise ValueError(f"a caller sees what lies 'below' their place, 'above' it or 'both', got {sees!r}")
+    if sees not in ("below", "above", "both"):
+        raise ValueError(f"a caller sees what lies 'below' their place, 'above' it or 'both', got {sees!r}")
     lower = {p: _below(holds, p) for p in {*holds, *(p for ps in holds.values() for p in ps)}}
     upper = {p: frozenset(q for q in lower if p in lower[q]) for p in lower}
-    return Rule("within", {p: (upper[p] if sees != "above" else frozenset()) | (lower[p] if sees != "below" else frozenset()) for p in lower})
+    return Rule(
+        "within",
+        {
+            p: (upper[p] if sees != "above" else frozenset()) | (lower[p] if sees != "below" else frozenset())
+            for p in lower
+        },
+    )
 
 # %% ../../nbs/mark/46_policy.ipynb #ecf529a2
 def purposes(
@@ -76,13 +95,18 @@ def purposes(
 # %% ../../nbs/mark/46_policy.ipynb #80f8832e
 @dataclass(frozen=True)
 class Policy:
-    "Rules by field of the metadata (MARK §1.2, governance; the rules: ours). Raises `TypeError` for a rule that is none."
+    """Rules by field of the metadata (MARK §1.2, governance; the rules: ours). Raises `TypeError` for a rule that is
+    none."""
     fields: Mapping[str, Rule] = field(default_factory=dict)
 
     def __post_init__(self):
         for name, rule in self.fields.items():
             check_text(name, "a field of the policy")
-            if not isinstance(rule, Rule): raise TypeError(f"the policy's field {name!r} needs a Rule, got {type(rule).__name__}; `read_policy` makes rules from data")
+            if not isinstance(rule, Rule):
+                raise TypeError(
+                    f"the policy's field {name!r} needs a Rule, got {type(rule).__name__}; `read_policy` makes rules "
+                    "from data"
+                )
         object.__setattr__(self, "fields", dict(self.fields))
 
 def allowed(
@@ -99,33 +123,58 @@ def allowed(
 def _table(name: str, said: Mapping[str, Any], key: str) -> dict[str, list[str]]:
     "The table `key` of a rule, checked."
     table = said.get(key)
-    if not isinstance(table, Mapping) or not table: raise ValueError(f"policy field {name!r}: the rule {said['rule']!r} needs {key!r}, a table of names, such as {{\"EU\": [\"DE\", \"FR\"]}}")
+    if not isinstance(table, Mapping) or not table:
+        raise ValueError(
+            f"policy field {name!r}: the rule {said['rule']!r} needs {key!r}, a table of names, such as "
+            f"{{\"EU\": [\"DE\", \"FR\"]}}"
+        )
     for value, others in table.items():
-        if isinstance(others, str) or not isinstance(others, Collection) or not all(isinstance(o, str) and o.strip() for o in (value, *others)):
+        if (
+            isinstance(others, str)
+            or not isinstance(others, Collection)
+            or not all(isinstance(o, str) and o.strip() for o in (value, *others))
+        ):
             raise ValueError(f"policy field {name!r}: {key!r} has {value!r}: {others!r}; it takes a list of names")
     return {value: list(others) for value, others in table.items()}
 
+# %% ../../nbs/mark/46_policy.ipynb #b7cb9a7a
 def _rule(name: str, said: Any) -> Rule:
     "The rule that a field's data describes."
     said = {"rule": said} if isinstance(said, str) else said
     how = said.get("rule") if isinstance(said, Mapping) else None
-    if not isinstance(how, str) or how not in RULES: raise ValueError(f"policy field {name!r}: rule must be one of {', '.join(RULES)}; got {how if isinstance(said, Mapping) else said!r}")
-    if extra := [k for k in said if k not in {"rule", RULES[how], "sees" if how == "within" else "rule"}]: raise ValueError(f"policy field {name!r}: the rule {how!r} has no {extra[0]!r}")
+    if not isinstance(how, str) or how not in RULES:
+        raise ValueError(
+            f"policy field {name!r}: rule must be one of {', '.join(RULES)}; got "
+            f"{how if isinstance(said, Mapping) else said!r}"
+        )
+    if extra := [k for k in said if k not in {"rule", RULES[how], "sees" if how == "within" else "rule"}]:
+        raise ValueError(f"policy field {name!r}: the rule {how!r} has no {extra[0]!r}")
     if how == "equals": return Rule(how)
     table = _table(name, said, RULES[how])
-    try: return within(table, said.get("sees", "below")) if how == "within" else purposes(table) if how == "purpose" else Rule(how, {v: frozenset(o) for v, o in table.items()})
-    except ValueError as e: raise ValueError(f"policy field {name!r}: {e}") from None
+    try:
+        return (
+            within(table, said.get("sees", "below"))
+            if how == "within"
+            else purposes(table) if how == "purpose" else Rule(how, {v: frozenset(o) for v, o in table.items()})
+        )
+    except ValueError as e:
+        raise ValueError(f"policy field {name!r}: {e}") from None
 
 # %% ../../nbs/mark/46_policy.ipynb #3c181775
 def read_policy(
     source: Mapping[str, Any] | str | PathLike,  # the rules by field, or a JSON file of them
 ) -> Policy:
-    "A policy from data (ours). Raises `ValueError` with the field and what is wrong in it, `FileNotFoundError` for no file."
+    """A policy from data (ours). Raises `ValueError` with the field and what is wrong in it, `FileNotFoundError` for
+    no file."""
     if isinstance(source, (str, PathLike)):
         path = Path(source)
         try: source = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as e: raise ValueError(f"policy {path.name}: this isn't JSON in UTF-8 ({e})") from None
-    if not isinstance(source, Mapping): raise ValueError(f"a policy is an object with a rule for each field, such as {{\"region\": \"equals\"}}; got {type(source).__name__}")
+    if not isinstance(source, Mapping):
+        raise ValueError(
+            f"a policy is an object with a rule for each field, such as {{\"region\": \"equals\"}}; got "
+            f"{type(source).__name__}"
+        )
     return Policy({name: _rule(name, said) for name, said in source.items()})
 
 # %% ../../nbs/mark/46_policy.ipynb #e4bd7e03
@@ -138,6 +187,7 @@ class Seen:
     turn: str
     how: str       # "prompt" or "explain"
 
+# %% ../../nbs/mark/46_policy.ipynb #653c8393
 def record_seen(
     store: "MemoryStore",
     caller: Caller,
@@ -146,13 +196,28 @@ def record_seen(
     how: str = "prompt",            # it reached a "prompt", or was shown by "explain"
     at: datetime | None = None,     # now
 ):
-    "Write down who saw which memory, in its owner's log (ours). Raises `ValueError` before anything is written where one is somebody else's."
-    if how not in ("prompt", "explain"): raise ValueError(f"a memory is seen in a 'prompt' or by 'explain', got {how!r}")
+    """Write down who saw which memory, in its owner's log (ours). Raises `ValueError` before anything is written where
+    one is somebody else's."""
+    if how not in ("prompt", "explain"):
+        raise ValueError(f"a memory is seen in a 'prompt' or by 'explain', got {how!r}")
     owners = {m.user for m in memories}
-    if owners - {caller.user, DOMAIN}: raise ValueError("a caller sees their own memories and the domain's; one of these belongs to somebody else")
-    data = {"by": store.alias(caller.user), "purpose": caller.attributes.get("purpose", ""), "turn": check_text(turn, "turn"), "how": how}
+    if owners - {caller.user, DOMAIN}:
+        raise ValueError("a caller sees their own memories and the domain's; one of these belongs to somebody else")
+    data = {
+        "by": store.alias(caller.user),
+        "purpose": caller.attributes.get("purpose", ""),
+        "turn": check_text(turn, "turn"),
+        "how": how,
+    }
     for owner in sorted(owners, key=lambda o: o == DOMAIN):
-        store.log(owner, [{"kind": "seen", "memory": id, "data": data} for id in dict.fromkeys(m.id for m in memories if m.user == owner)], at=at)
+        store.log(
+            owner,
+            [
+                {"kind": "seen", "memory": id, "data": data}
+                for id in dict.fromkeys(m.id for m in memories if m.user == owner)
+            ],
+            at=at,
+        )
 
 # %% ../../nbs/mark/46_policy.ipynb #c20bfcdb
 def who_saw(
@@ -164,5 +229,15 @@ def who_saw(
     store.get(owner, memory_id)
     own, found = store.alias(owner), {}
     for e in store.events(owner):
-        if e.kind == "seen" and e.memory == memory_id: found.setdefault(tuple(e.data.values()), Seen(e.at, owner if e.data["by"] == own else e.data["by"], e.data["purpose"], e.data["turn"], e.data["how"]))
+        if e.kind == "seen" and e.memory == memory_id:
+            found.setdefault(
+                tuple(e.data.values()),
+                Seen(
+                    e.at,
+                    owner if e.data["by"] == own else e.data["by"],
+                    e.data["purpose"],
+                    e.data["turn"],
+                    e.data["how"],
+                ),
+            )
     return list(found.values())

@@ -36,7 +36,11 @@ Reasons: "abbreviation", "term", "format" (how answers shall look), "checked", "
     RESPONSE: """You keep what made answers acceptable. From a conversation between a user and an assistant, take from the answers that the user accepted, in words or by moving on after a correction, what was decisive in them: the statement that settled the question, and the form that was asked for and liked.
 Reasons: "accepted" (what settled it), "format" (the form that was liked), "inferred".""",
 }
-REASONS = {RESIDUAL: ("correction", "fact", "inferred"), QUESTION: ("abbreviation", "term", "format", "checked", "insisted", "told", "correction", "fact", "inferred"), RESPONSE: ("accepted", "format", "inferred")}
+REASONS = {
+    RESIDUAL: ("correction", "fact", "inferred"),
+    QUESTION: ("abbreviation", "term", "format", "checked", "insisted", "told", "correction", "fact", "inferred"),
+    RESPONSE: ("accepted", "format", "inferred"),
+}
 
 _RULES = """Rules:
 - Each memory rests on one sentence. Give the number of its turn, who said it ("user" or "assistant"), and copy the sentence into "quote" exactly as it stands.
@@ -46,24 +50,75 @@ _RULES = """Rules:
 Answer with JSON alone: {"memories": [{"turn": 1, "speaker": "user", "quote": "…", "memory": "…", "reason": "…"}]}"""
 
 # %% ../../nbs/mark/43a_prompted.ipynb #ff9a913c
-_EXAMPLE = [{"turn": 1, "user": "When is a bicycle chain worn out? By CW I mean chain wear.", "assistant": "A chain is worn out when the CW gauge shows 1.5 %."},
-            {"turn": 2, "user": "No, with eleven gears the limit is 0.5 %. In percent with one decimal, please.", "assistant": "You are right: with eleven gears a chain is changed at 0.5 %."}, {"turn": 3, "user": "Good.", "assistant": "Ride safely."}]
-_ONE = lambda turn, speaker, quote, memory, reason: {"turn": turn, "speaker": speaker, "quote": quote, "memory": memory, "reason": reason}
-_SHOWN = {
-    RESIDUAL: [_ONE(2, "user", "No, with eleven gears the limit is 0.5 %.", "With eleven gears the limit of chain wear is 0.5 %.", "correction")],
-    QUESTION: [_ONE(1, "user", "By CW I mean chain wear.", "CW means chain wear.", "abbreviation"), _ONE(2, "user", "In percent with one decimal, please.", "The user wants chain wear in percent with one decimal.", "format")],
-    RESPONSE: [_ONE(2, "assistant", "You are right: with eleven gears a chain is changed at 0.5 %.", "With eleven gears a chain is changed at 0.5 %.", "accepted")],
+_EXAMPLE = [
+    {
+        "turn": 1,
+        "user": "When is a bicycle chain worn out? By CW I mean chain wear.",
+        "assistant": "A chain is worn out when the CW gauge shows 1.5 %.",
+    },
+    {
+        "turn": 2,
+        "user": "No, with eleven gears the limit is 0.5 %. In percent with one decimal, please.",
+        "assistant": "You are right: with eleven gears a chain is changed at 0.5 %.",
+    },
+    {"turn": 3, "user": "Good.", "assistant": "Ride safely."},
+]
+
+# %% ../../nbs/mark/43a_prompted.ipynb #37c191db
+_ONE = lambda turn, speaker, quote, memory, reason: {
+    "turn": turn,
+    "speaker": speaker,
+    "quote": quote,
+    "memory": memory,
+    "reason": reason,
 }
 
+# %% ../../nbs/mark/43a_prompted.ipynb #ea3fac3e
+_SHOWN = {
+    RESIDUAL: [
+        _ONE(
+            2,
+            "user",
+            "No, with eleven gears the limit is 0.5 %.",
+            "With eleven gears the limit of chain wear is 0.5 %.",
+            "correction",
+        )
+    ],
+    QUESTION: [
+        _ONE(1, "user", "By CW I mean chain wear.", "CW means chain wear.", "abbreviation"),
+        _ONE(
+            2,
+            "user",
+            "In percent with one decimal, please.",
+            "The user wants chain wear in percent with one decimal.",
+            "format",
+        ),
+    ],
+    RESPONSE: [
+        _ONE(
+            2,
+            "assistant",
+            "You are right: with eleven gears a chain is changed at 0.5 %.",
+            "With eleven gears a chain is changed at 0.5 %.",
+            "accepted",
+        )
+    ],
+}
+
+# %% ../../nbs/mark/43a_prompted.ipynb #3163336c
 def _said(number: int, e: Exchange) -> dict: return {"turn": number, "user": e.question, "assistant": e.answer}
 
 def extraction(
     kind: str,                 # one of KINDS
     turns: Sequence[dict],     # {"turn": number, "user": …, "assistant": …}
 ) -> list[Message]:
-    "What a model is asked about a conversation: task, rules, one example, and the turns as JSON (MARK, appendix 3; our wording)."
+    """What a model is asked about a conversation: task, rules, one example, and the turns as JSON (MARK, appendix 3;
+    our wording)."""
     shown = f"Example conversation:\n{json.dumps({'conversation': _EXAMPLE}, ensure_ascii=False)}\nIts memories:\n{json.dumps({'memories': _SHOWN[kind]}, ensure_ascii=False)}"
-    return [Message(role="system", text=f"{_TASKS[kind]}\n{_RULES}\n{shown}"), Message(role="user", text=json.dumps({"conversation": list(turns)}, ensure_ascii=False))]
+    return [
+        Message(role="system", text=f"{_TASKS[kind]}\n{_RULES}\n{shown}"),
+        Message(role="user", text=json.dumps({"conversation": list(turns)}, ensure_ascii=False)),
+    ]
 
 # %% ../../nbs/mark/43a_prompted.ipynb #75a94ba6
 @dataclass(frozen=True)
@@ -147,13 +202,20 @@ def pieces(
     budget: int,                  # tokens that a piece's turns may cost
     count: Callable[[str], int],  # tokens of a text
 ) -> list[list[dict]]:            # each: {"turn": number, "user": …, "assistant": …}
-    "A conversation in pieces that fit; an exchange that is too long alone is shortened (ours). Raises `ValueError` for a budget below 64."
-    if budget < 64: raise ValueError(f"a piece needs 64 tokens or more, got {budget}; take a model with a larger window, or a smaller max_tokens")
+    """A conversation in pieces that fit; an exchange that is too long alone is shortened (ours). Raises `ValueError`
+    for a budget below 64."""
+    if budget < 64:
+        raise ValueError(
+            f"a piece needs 64 tokens or more, got {budget}; take a model with a larger window, or a smaller max_tokens"
+        )
     out, used = [[]], 0
     for number, e in enumerate(conversation.exchanges, 1):
         turn = _said(number, e)
         if (cost := count(json.dumps(turn, ensure_ascii=False))) > budget//2:
-            turn = {"turn": number} | {side: shorten(turn[side], max(1, budget//6), count) if turn[side].strip() else "" for side in ("user", "assistant")}
+            turn = {"turn": number} | {
+                side: shorten(turn[side], max(1, budget // 6), count) if turn[side].strip() else ""
+                for side in ("user", "assistant")
+            }
             cost = count(json.dumps(turn, ensure_ascii=False))
         if out[-1] and used + cost > budget:
             out.append([out[-1][-1]])

@@ -44,17 +44,22 @@ class Exchange:
         check_text(self.question, "question", empty=True); check_text(self.answer, "answer", empty=True)
         object.__setattr__(self, "at", check_time(self.at))
 
+# %% ../../nbs/mark/42_refined.ipynb #85b4a900
 def check_metadata(
     metadata: Mapping[str, str],
 ) -> dict[str, str]:  # a copy
     "Names and values of what an organisation says about a memory; raises `ValueError` for anything but words."
     if bad := [n for n, v in json_copy(metadata).items() if not (n.strip() and isinstance(v, str) and v.strip())]:
-        raise ValueError(f"metadata holds names and words, such as region='EU'; {bad[0]!r} has {metadata.get(bad[0])!r}")
+        raise ValueError(
+            f"metadata holds names and words, such as region='EU'; {bad[0]!r} has {metadata.get(bad[0])!r}"
+        )
     return dict(metadata)
 
+# %% ../../nbs/mark/42_refined.ipynb #3966646c
 @dataclass(frozen=True, kw_only=True)
 class Conversation:
-    "What a user and an agent said in one session. Raises `ValueError` where a turn is there twice, and for a conversation without a user or without a word."
+    """What a user and an agent said in one session. Raises `ValueError` where a turn is there twice, and for a
+    conversation without a user or without a word."""
     id: str                              # the store's session
     user: str
     exchanges: tuple[Exchange, ...]      # in their order
@@ -65,14 +70,17 @@ class Conversation:
         check_text(self.id, "conversation"); check_user(self.user); check_text(self.agent, "agent")
         object.__setattr__(self, "exchanges", tuple(self.exchanges))
         object.__setattr__(self, "metadata", check_metadata(self.metadata))
-        if not self.exchanges: raise ValueError(f"conversation {self.id} has no exchange; there is nothing to learn from it")
-        if len({e.turn for e in self.exchanges}) < len(self.exchanges): raise ValueError(f"conversation {self.id} holds a turn twice; give each exchange its own")
+        if not self.exchanges:
+            raise ValueError(f"conversation {self.id} has no exchange; there is nothing to learn from it")
+        if len({e.turn for e in self.exchanges}) < len(self.exchanges):
+            raise ValueError(f"conversation {self.id} holds a turn twice; give each exchange its own")
 
     @property
     def turns(self) -> tuple[str, ...]:
         "Identifiers of its exchanges."
         return tuple(e.turn for e in self.exchanges)
 
+# %% ../../nbs/mark/42_refined.ipynb #0a077c9d
 def conversation_of(
     store: "MemoryStore",
     user: str,
@@ -81,7 +89,10 @@ def conversation_of(
     metadata: Mapping[str, str] = {},
 ) -> Conversation:
     "A session as the store has it (MARK §1.2: the chat history). Raises `ValueError` where the user has no turn in it."
-    said = tuple(Exchange(turn=t.id, question=t.question, answer=t.answer, at=t.at) for t in store.turns(check_user(user), session))
+    said = tuple(
+        Exchange(turn=t.id, question=t.question, answer=t.answer, at=t.at)
+        for t in store.turns(check_user(user), session)
+    )
     return Conversation(id=session, user=user, exchanges=said, agent=agent, metadata=metadata)
 
 # %% ../../nbs/mark/42_refined.ipynb #f7c79c1a
@@ -152,14 +163,33 @@ def stored_meta(
     by: str,   # who it comes from: their name in their own rows, a pseudonym in the domain's
 ) -> dict[str, Any]:
     "What a stored memory keeps beside its columns."
-    return {"agent": conversation.agent, "metadata": dict(conversation.metadata), "source": refined.source, "reason": refined.reason, "about": refined.about, "strength": refined.strength,
-            "sources": [{"by": by, "session": conversation.id, "turns": list(refined.turns)}]}
+    return {
+        "agent": conversation.agent,
+        "metadata": dict(conversation.metadata),
+        "source": refined.source,
+        "reason": refined.reason,
+        "about": refined.about,
+        "strength": refined.strength,
+        "sources": [{"by": by, "session": conversation.id, "turns": list(refined.turns)}],
+    }
 
+# %% ../../nbs/mark/42_refined.ipynb #979e90a8
 def refined_view(
     memory: Memory,
     classification: str | None = None,   # a reviewer's: good, bad
 ) -> dict[str, Any]:
-    "A stored memory as the document of MARK's Figure 1, without its vector. Raises `ValueError` for a memory of another kind."
-    if memory.kind not in KINDS: raise ValueError(f"memory {memory.id} is a {memory.kind!r}, none of MARK's; it has no such document")
-    return {"id": str(memory.id), "type": memory.kind, "user_id": memory.user, "agent": memory.meta["agent"], "recall": memory.recalls, "classification": classification,
-            "created_at": memory.at.isoformat(), "memory": memory.text, "metadata": dict(memory.meta["metadata"])}
+    """A stored memory as the document of MARK's Figure 1, without its vector. Raises `ValueError` for a memory of
+    another kind."""
+    if memory.kind not in KINDS:
+        raise ValueError(f"memory {memory.id} is a {memory.kind!r}, none of MARK's; it has no such document")
+    return {
+        "id": str(memory.id),
+        "type": memory.kind,
+        "user_id": memory.user,
+        "agent": memory.meta["agent"],
+        "recall": memory.recalls,
+        "classification": classification,
+        "created_at": memory.at.isoformat(),
+        "memory": memory.text,
+        "metadata": dict(memory.meta["metadata"]),
+    }

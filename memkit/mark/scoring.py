@@ -23,16 +23,21 @@ PART_NAMES = ("recall", "recency", "similarity", "feedback")   # a, b, c, d; the
 
 @dataclass(frozen=True)
 class Weights:
-    "How much each part of a memory's relevance counts (MARK §1.2: a, b, c, d). Raises `ValueError` unless each lies in 0..1 and they sum to 1."
+    """How much each part of a memory's relevance counts (MARK §1.2: a, b, c, d). Raises `ValueError` unless each lies
+    in 0..1 and they sum to 1."""
     recall: float       # a: how often it was used
     recency: float      # b: how new it is
     similarity: float   # c: how near the question
     feedback: float     # d: what users said of it
 
     def __post_init__(self):
-        if not all(0 <= w <= 1 for w in self.shares): raise ValueError(f"each weight must lie in 0..1, got {self.shares}")
+        if not all(0 <= w <= 1 for w in self.shares):
+            raise ValueError(f"each weight must lie in 0..1, got {self.shares}")
         whole = math.fsum(self.shares)
-        if abs(whole - 1) > 1e-6: raise ValueError(f"weights must sum to 1, got {self.shares}, which sum to {whole:.6g}; divide each by their sum")
+        if abs(whole - 1) > 1e-6:
+            raise ValueError(
+                f"weights must sum to 1, got {self.shares}, which sum to {whole:.6g}; divide each by their sum"
+            )
 
     @property
     def shares(self) -> tuple[float, float, float, float]:
@@ -64,17 +69,26 @@ def _refuse(bad: np.ndarray, values: np.ndarray, what: str):
 
 def _column(values, name: str) -> np.ndarray:
     column = np.asarray(values)
-    if column.ndim != 1: raise ValueError(f"{name} must be a list with one number for each candidate, got {column.ndim} dimensions")
+    if column.ndim != 1:
+        raise ValueError(f"{name} must be a list with one number for each candidate, got {column.ndim} dimensions")
     if column.size and column.dtype.kind not in "iuf": raise TypeError(f"{name} must be numbers, got {column.dtype}")
     return column
 
+# %% ../../nbs/mark/40_scoring.ipynb #b59c471e
 def _columns(recall_counts, ages, similarities, feedbacks) -> list[np.ndarray]:
     "Four columns of floats that can be, equally long."
-    named = {"recall counts": recall_counts, "ages in days": ages, "similarities": similarities, "feedback scores": feedbacks}
+    named = {
+        "recall counts": recall_counts,
+        "ages in days": ages,
+        "similarities": similarities,
+        "feedback scores": feedbacks,
+    }
     counts, days, near, said = columns = [_column(v, name) for name, v in named.items()]
     lengths = [f"{len(c)} {name}" for c, name in zip(columns, named)]
-    if len({len(c) for c in columns}) > 1: raise ValueError(f"need one of each for every candidate, got {', '.join(lengths)}")
-    if counts.size and counts.dtype.kind == "f": raise TypeError(f"recall counts must be whole numbers, got {counts[0]:g} and the like")
+    if len({len(c) for c in columns}) > 1:
+        raise ValueError(f"need one of each for every candidate, got {', '.join(lengths)}")
+    if counts.size and counts.dtype.kind == "f":
+        raise TypeError(f"recall counts must be whole numbers, got {counts[0]:g} and the like")
     if counts.dtype.kind == "i": _refuse(counts < 0, counts, "a recall count must be 0 or more")
     _refuse(~((days >= 0) & (days < np.inf)), days, "an age must be 0 days or more (see `age_days`)")
     _refuse(~np.isfinite(near), near, "a similarity must be a finite number")
@@ -84,7 +98,8 @@ def _columns(recall_counts, ages, similarities, feedbacks) -> list[np.ndarray]:
 # %% ../../nbs/mark/40_scoring.ipynb #85b5bba5
 @dataclass(frozen=True)
 class Components:
-    "What the relevance of one memory is made of, in its own units (MARK §1.2). Raises `ValueError` or `TypeError` for what can't be."
+    """What the relevance of one memory is made of, in its own units (MARK §1.2). Raises `ValueError` or `TypeError`
+    for what can't be."""
     recall_count: int     # prompts it reached; RC
     age_days: float       # since it was made, 0 or more; Rec
     similarity: float     # to the question, such as a cosine; SS
@@ -110,10 +125,13 @@ def feedback_score(
     correct: int,     # times the memory was called right
     incorrect: int,   # times it was called wrong
 ) -> float:           # -1..1; 0 where nobody judged
-    "What users said of a memory on the whole (MARK §1.2, FS; the mean of several: ours): (correct - incorrect) / (correct + incorrect)."
+    """What users said of a memory on the whole (MARK §1.2, FS; the mean of several: ours): (correct - incorrect) /
+    (correct + incorrect)."""
     for n in (correct, incorrect):
         if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
-            raise ValueError(f"counts must be whole numbers, 0 or more; got {correct!r} correct and {incorrect!r} incorrect")
+            raise ValueError(
+                f"counts must be whole numbers, 0 or more; got {correct!r} correct and {incorrect!r} incorrect"
+            )
     return float((correct - incorrect)/(correct + incorrect)) if correct + incorrect else 0.
 
 # %% ../../nbs/mark/40_scoring.ipynb #930a2840
@@ -132,7 +150,8 @@ def literal_terms(
     epsilon: float = .01,        # in that unit, above 0
 ) -> np.ndarray:                 # [4, n], in the order of PART_NAMES, before weighting
     "The four terms of the paper's formula (MARK §1.2): RC, 1/(Rec + epsilon), SS, FS."
-    if not 0 < epsilon < math.inf: raise ValueError(f"epsilon keeps the denominator above 0: give a number above 0, got {epsilon}")
+    if not 0 < epsilon < math.inf:
+        raise ValueError(f"epsilon keeps the denominator above 0: give a number above 0, got {epsilon}")
     return np.stack([recall_counts, 1/(ages/_unit(unit) + epsilon), similarities, feedbacks])
 
 # %% ../../nbs/mark/40_scoring.ipynb #7d035977
@@ -153,7 +172,14 @@ def fixed_terms(
     unit: str = "days",          # the age at which recency is one half
 ) -> np.ndarray:                 # [4, n] 0..1, in the order of PART_NAMES, before weighting
     "Each component by a map of its own to 0..1 (ours): RC/(1 + RC), 1/(1 + Rec), SS clipped, (FS + 1)/2."
-    return np.stack([recall_counts/(1 + recall_counts), 1/(1 + ages/_unit(unit)), np.clip(similarities, 0, 1), (feedbacks + 1)/2])
+    return np.stack(
+        [
+            recall_counts / (1 + recall_counts),
+            1 / (1 + ages / _unit(unit)),
+            np.clip(similarities, 0, 1),
+            (feedbacks + 1) / 2,
+        ]
+    )
 
 # %% ../../nbs/mark/40_scoring.ipynb #d5d923dc
 @dataclass(frozen=True)
@@ -175,6 +201,7 @@ class Score:
         "The sum of the parts: `value` itself, unless the literal form scaled it."
         return sum(self.parts.values())
 
+# %% ../../nbs/mark/40_scoring.ipynb #0e05c746
 def _parts(columns: list[np.ndarray], weights: Weights, literal: bool, unit: str, epsilon: float) -> np.ndarray:
     terms = literal_terms(*columns, unit, epsilon) if literal else fixed_terms(*columns, unit)
     return np.array(weights.shares)[:, None]*terms
@@ -182,9 +209,9 @@ def _parts(columns: list[np.ndarray], weights: Weights, literal: bool, unit: str
 def relevance(
     components: Components,
     weights: Weights = PRESETS["Default"],
-    literal: bool = False,   # True: the paper's terms, unmapped; `value` is then their bare sum, scaled only among candidates by `rank`
-    unit: str = "days",      # of recency: "seconds", "minutes", "hours", "days", "weeks"
-    epsilon: float = .01,    # of the literal form
+    literal: bool = False,  # True: the paper's terms, unmapped; `value` is then their bare sum, scaled only among candidates by `rank`
+    unit: str = "days",  # of recency: "seconds", "minutes", "hours", "days", "weeks"
+    epsilon: float = 0.01,  # of the literal form
 ) -> Score:
     "The relevance of one memory (MARK §1.2, MRS): a recall + b recency + c similarity + d feedback."
     parts = _parts(_columns(*components.rows), weights, literal, unit, epsilon)[:, 0].tolist()
@@ -239,7 +266,8 @@ def rank(
     epsilon: float = .01,        # of the literal form
     k: int | None = None,        # how many are ordered; None: all
 ) -> Ranking:
-    "Order candidates by relevance, best first, ties as given (MARK §1.2, MRS). Raises `ValueError` or `TypeError` for what can't be, saying which."
+    """Order candidates by relevance, best first, ties as given (MARK §1.2, MRS). Raises `ValueError` or `TypeError`
+    for what can't be, saying which."""
     if k is not None and not (isinstance(k, (int, np.integer)) and k >= 0):
         raise ValueError(f"k must be a whole number, 0 or more, or None for all; got {k!r}")
     parts = _parts(_columns(recall_counts, ages, similarities, feedbacks), weights, literal, unit, epsilon)
@@ -255,5 +283,12 @@ def why_first(
     gaps = {name: better.parts[name] - worse.parts[name] for name in PART_NAMES}
     told = [f"{name} {gap:+.3f}" for name, gap in sorted(gaps.items(), key=lambda g: -abs(g[1])) if abs(gap) >= .0005]
     lead = better.total - worse.total
-    if lead < 0: raise ValueError(f"the first score ({better.total:.3f}) is below the second ({worse.total:.3f}); give the better one first")
-    return f"ahead by {lead:.3f}: {', '.join(told)}" if told else "no part differs: ties keep the order in which they were stored"
+    if lead < 0:
+        raise ValueError(
+            f"the first score ({better.total:.3f}) is below the second ({worse.total:.3f}); give the better one first"
+        )
+    return (
+        f"ahead by {lead:.3f}: {', '.join(told)}"
+        if told
+        else "no part differs: ties keep the order in which they were stored"
+    )

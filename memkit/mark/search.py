@@ -72,25 +72,39 @@ class SearchSettings:
         weights = {kind: _weights(by_kind.get(kind, "Default")) for kind in KINDS}
         object.__setattr__(self, "weights", weights)
 
+# %% ../../nbs/mark/47_search.ipynb #bd0afe0d
 AS_PRINTED = SearchSettings(weights=TEST, literal=True, at_least=-1., relevant=0.)   # the paper's experiments
 
 # %% ../../nbs/mark/47_search.ipynb #497c7b32
 def nearest(
-    vectors: np.ndarray,   # [n, dim] float32
-    lengths: np.ndarray,   # [n], of the vectors
-    unit: np.ndarray,      # [dim] of length 1: where the query points
-    rough: np.ndarray,     # [n] float32, vectors @ unit
-    rows: np.ndarray,      # those that count, ascending
+    vectors: np.ndarray,  # [n, dim] float32
+    lengths: np.ndarray,  # [n], of the vectors
+    unit: np.ndarray,  # [dim] of length 1: where the query points
+    rough: np.ndarray,  # [n] float32, vectors @ unit
+    rows: np.ndarray,  # those that count, ascending
     top: int,
-    at_least: float = -1., # cosine
-) -> tuple[np.ndarray, np.ndarray, float | None]:  # the rows found, ascending, their cosines, and the largest cosine of all
-    "The `top` rows with the largest cosine, exactly; ties go to the earlier row (ours). A vector of zeros has the cosine 0."
+    at_least: float = -1.0,  # cosine
+) -> tuple[
+    np.ndarray, np.ndarray, float | None
+]:  # the rows found, ascending, their cosines, and the largest cosine of all
+    """The `top` rows with the largest cosine, exactly; ties go to the earlier row (ours). A vector of zeros has the
+    cosine 0."""
     if not len(rows): return rows, np.empty(0), None
     far = lengths[rows]
-    with np.errstate(all="ignore"): about = np.where(told := (far > 1e-12) & (far < 1e12), rough[rows]/far, -np.inf)   # beyond, 32 bits may be off by any amount
-    border = np.partition(about, -min(top, len(rows)))[-min(top, len(rows))] - 4*len(unit)*float(np.finfo(np.float32).eps)
+    with np.errstate(all="ignore"):
+        about = np.where(
+            told := (far > 1e-12) & (far < 1e12), rough[rows] / far, -np.inf
+        )  # beyond, 32 bits may be off by any amount
+    border = np.partition(about, -min(top, len(rows)))[-min(top, len(rows))] - 4 * len(unit) * float(
+        np.finfo(np.float32).eps
+    )
     rows = rows[~(told & (about < border))]
-    cosines = np.divide((vectors[rows].astype(float)*unit).sum(axis=1), lengths[rows], out=np.zeros(len(rows)), where=lengths[rows] > 0)
+    cosines = np.divide(
+        (vectors[rows].astype(float) * unit).sum(axis=1),
+        lengths[rows],
+        out=np.zeros(len(rows)),
+        where=lengths[rows] > 0,
+    )
     cosines = np.clip(cosines, -1, 1)      # rounding must not put one below a floor of -1
     best = np.lexsort((rows, -cosines))[:top]
     best = np.sort(best[cosines[best] >= at_least])
@@ -114,8 +128,11 @@ class Labels:
         "The rows whose label is admitted."
         return np.array([admits(w) for w in self.words[name]], bool)[self.codes[:, name]]
 
+# %% ../../nbs/mark/47_search.ipynb #6437fd5a
 def _no_labels(names: tuple[str, ...]) -> Labels:
-    return Labels(names, np.empty(0, np.int64), np.empty(0), np.empty((0, len(names)), np.int32), tuple((None,) for _ in names))
+    return Labels(
+        names, np.empty(0, np.int64), np.empty(0), np.empty((0, len(names)), np.int32), tuple((None,) for _ in names)
+    )
 
 def _read_labels(view: "InForce", ids: np.ndarray, names: tuple[str, ...]) -> list[list[str | None]]:
     "The labels of some memories; anything but a word counts as none."
@@ -126,6 +143,7 @@ def _read_labels(view: "InForce", ids: np.ndarray, names: tuple[str, ...]) -> li
         out.append([v if isinstance(v, str) else None for v in (meta.get("agent"), *(said.get(n) for n in names[1:]))])
     return out
 
+# %% ../../nbs/mark/47_search.ipynb #15d1a5f2
 def followed(
     old: Labels,
     view: "InForce",   # the same owner's memories now
@@ -138,7 +156,10 @@ def followed(
     lengths[known], codes[known] = old.lengths[at[known]], old.codes[at[known]]
     new, words = np.flatnonzero(~known), [{w: i for i, w in enumerate(ws)} for ws in old.words]
     lengths[new] = np.sqrt(np.einsum("ij,ij->i", view.vectors[new], view.vectors[new], dtype=float))
-    codes[new] = [[seen.setdefault(w, len(seen)) for seen, w in zip(words, labels)] for labels in _read_labels(view, view.ids[new], old.names)] or codes[new]
+    codes[new] = [
+        [seen.setdefault(w, len(seen)) for seen, w in zip(words, labels)]
+        for labels in _read_labels(view, view.ids[new], old.names)
+    ] or codes[new]
     return Labels(old.names, view.ids, lengths, codes, tuple(map(tuple, words)))
 
 # %% ../../nbs/mark/47_search.ipynb #53c101d4
@@ -156,7 +177,8 @@ class Found:
         "The first of each kind that has one: what the prompt gets (MARK §1.2)."
         return {kind: hits[0] for kind, hits in self.hits.items() if hits}
 
-    def __repr__(self): return f"Found({', '.join(f'{kind}: {len(hits)}' for kind, hits in self.hits.items())})"   # no words: it may end in a log
+    def __repr__(self):
+        return f"Found({', '.join(f'{kind}: {len(hits)}' for kind, hits in self.hits.items())})"  # no words: it may end in a log
 
 # %% ../../nbs/mark/47_search.ipynb #d42df3a3
 def _too_far(best: float | None, at_least: float) -> str:

@@ -47,7 +47,9 @@ def _check_outcome(
 ) -> Outcome:
     "An outcome as it is; raises `TypeError` for anything but True, False and None."
     if outcome is None or isinstance(outcome, bool): return outcome
-    raise TypeError(f"what became of a recall is True (called right), False (called wrong) or None (not judged), got {outcome!r}")
+    raise TypeError(
+        f"what became of a recall is True (called right), False (called wrong) or None (not judged), got {outcome!r}"
+    )
 
 # %% ../../nbs/mark/41_trust.ipynb #b499a521
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ class Trust:
 
     def __post_init__(self):
         counts = self.total, self.correct, self.incorrect
-        if any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) for n in counts): raise ValueError(f"counts must be whole numbers, got {self}")
+        if any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) for n in counts):
+            raise ValueError(f"counts must be whole numbers, got {self}")
         if min(counts) < 0 or self.correct + self.incorrect > self.total:
             raise ValueError(f"counts must be 0 or more, and correct + incorrect at most total; got {self}")
         if not 0 <= self.score <= 1: raise ValueError(f"trust must lie in 0..1, got {self}")
@@ -73,7 +76,12 @@ class Trust:
         "Trust after one more recall: alpha * score + (1 - alpha) * (correct + w_a) / (total + w_s)."
         outcome, s = _check_outcome(outcome), settings
         total, correct = self.total + 1, self.correct + (outcome is True)
-        return Trust(total, correct, self.incorrect + (outcome is False), s.alpha*self.score + (1 - s.alpha)*(correct + s.w_a)/(total + s.w_s))
+        return Trust(
+            total,
+            correct,
+            self.incorrect + (outcome is False),
+            s.alpha * self.score + (1 - s.alpha) * (correct + s.w_a) / (total + s.w_s),
+        )
 
     def persistence(
         self,
@@ -104,6 +112,7 @@ def _apart(a: float, b: float) -> tuple[str, str]:
         if f"{a:.{digits}f}" != f"{b:.{digits}f}": break
     return f"{a:.{digits}f}", f"{b:.{digits}f}"
 
+# %% ../../nbs/mark/41_trust.ipynb #679342df
 def verdict(
     trust: Trust,
     settings: TrustSettings = PAPER,
@@ -114,7 +123,10 @@ def verdict(
     ps_text, needed_text = _apart(ps, needed)
     low = f"trust {ts_text} isn't above a new memory's {new_text}"
     if not trust.total: return Verdict(True, "kept: never recalled, so there is nothing to judge it by", ps, needed)
-    if trust.score > settings.initial: return Verdict(True, f"kept: trust {ts_text} is above a new memory's {new_text} (persistence {ps_text})", ps, needed)
+    if trust.score > settings.initial:
+        return Verdict(
+            True, f"kept: trust {ts_text} is above a new memory's {new_text} (persistence {ps_text})", ps, needed
+        )
     if ps > needed: return Verdict(True, f"kept: {low}, but persistence {ps_text} is above {needed_text}", ps, needed)
     return Verdict(False, f"dropped: {low}, and persistence {ps_text} isn't above {needed_text}", ps, needed)
 
@@ -169,7 +181,9 @@ def border(
     settings: TrustSettings = PAPER,
 ) -> tuple[bool, bool]:   # kept in the worst order of these recalls, kept in the best
     "Whether a memory with these counts is kept, whatever the order of its recalls was (ours)."
-    low, high = (verdict(Trust(total, correct, incorrect, ts), settings).kept for ts in trust_range(total, correct, settings))
+    low, high = (
+        verdict(Trust(total, correct, incorrect, ts), settings).kept for ts in trust_range(total, correct, settings)
+    )
     return low, high
 
 # %% ../../nbs/mark/41_trust.ipynb #d4185ba1
@@ -193,15 +207,18 @@ def judge(
 ) -> tuple[Outcome, ...]:
     """The log with one recall judged; the same judgement twice changes nothing (ours).
 
-    Raises `IndexError` for a recall that isn't in the log, `TypeError` for a judgement that is none, and `ValueError` for one that contradicts
+    Raises `IndexError` for a recall that isn't in the log, `TypeError` for a judgement that is none, and
+    `ValueError` for one that contradicts
     an earlier one, unless `revise`.
-    """
+"""
     if not isinstance(right, bool): raise TypeError(f"a judgement is True (right) or False (wrong), got {right!r}")
     if isinstance(recall, bool) or not isinstance(recall, (int, np.integer)) or not 0 <= recall < len(outcomes):
         raise IndexError(f"there are {len(outcomes)} recalls, numbered from 0; got {recall!r}")
     if outcomes[recall] not in (None, right) and not revise:
         said = "right" if outcomes[recall] else "wrong"
-        raise ValueError(f"recall {recall} was already called {said}; pass revise=True if the earlier judgement no longer stands")
+        raise ValueError(
+            f"recall {recall} was already called {said}; pass revise=True if the earlier judgement no longer stands"
+        )
     return *outcomes[:recall], right, *outcomes[recall + 1:]
 
 # %% ../../nbs/mark/41_trust.ipynb #26f8f8ab
@@ -245,7 +262,9 @@ def _how(printed: str, exact: float, others: dict[str, float]) -> str:
     "The first reading that gives the printed digits."
     if _rounded(exact, printed) == printed: return "the formula"
     if _cut(exact, printed) == printed: return "the formula, cut off instead of rounded"
-    return next((reading for reading, value in others.items() if _rounded(value, printed) == printed), "nothing we tried")
+    return next(
+        (reading for reading, value in others.items() if _rounded(value, printed) == printed), "nothing we tried"
+    )
 
 # %% ../../nbs/mark/41_trust.ipynb #84ffb6d7
 def _cells(row: Printed, above: Printed | None, low: Trust, high: Trust, before: float, s: TrustSettings) -> list[Cell]:
@@ -253,22 +272,43 @@ def _cells(row: Printed, above: Printed | None, low: Trust, high: Trust, before:
     ratio = (row.correct + s.w_a)/(row.total + s.w_s)
     step = s.alpha*float(above.ts if above else s.initial) + (1 - s.alpha)*ratio
     again = s.alpha*step + (1 - s.alpha)*ratio
-    ts = {"one update of the trust printed above": step, "two updates of the trust printed above, both with this row's counts": again}
-    needed = {"the threshold for the printed trust": s.threshold*(1 - float(row.ts)), "the threshold of the row above": s.threshold*(1 - before)}
+    ts = {
+        "one update of the trust printed above": step,
+        "two updates of the trust printed above, both with this row's counts": again,
+    }
+    needed = {
+        "the threshold for the printed trust": s.threshold * (1 - float(row.ts)),
+        "the threshold of the row above": s.threshold * (1 - before),
+    }
     ps, least, most = low.persistence(s), verdict(high, s).needed, verdict(low, s).needed
-    return [Cell(row.total, "ts", row.ts, low.score, high.score, _how(row.ts, low.score, ts)), Cell(row.total, "ps", row.ps, ps, ps, _how(row.ps, ps, {})),
-            Cell(row.total, "needed", row.needed, least, most, _how(row.needed, least, needed))]
+    return [
+        Cell(row.total, "ts", row.ts, low.score, high.score, _how(row.ts, low.score, ts)),
+        Cell(row.total, "ps", row.ps, ps, ps, _how(row.ps, ps, {})),
+        Cell(row.total, "needed", row.needed, least, most, _how(row.needed, least, needed)),
+    ]
 
+# %% ../../nbs/mark/41_trust.ipynb #30679ae6
 def table_7(
     settings: TrustSettings = PAPER,
-) -> list[tuple[Printed, list[Cell], tuple[bool, bool]]]:   # each row as printed, its numbers explained, kept in the worst and best order
+) -> list[
+    tuple[Printed, list[Cell], tuple[bool, bool]]
+]:  # each row as printed, its numbers explained, kept in the worst and best order
     "MARK's Table 7 under its own rule: the formula's values beside the print, and what gives each print that differs."
     out, trust, above = [], new_trust(settings), None
     for row in TABLE_7:
         before = trust.score
         if row.total == trust.total + 1:
             low = high = trust = trust.after(row.correct > trust.correct, settings)
-        else: low, high = (Trust(row.total, row.correct, row.incorrect, ts) for ts in trust_range(row.total, row.correct, settings))
-        out.append((row, _cells(row, above, low, high, before, settings), (verdict(low, settings).kept, verdict(high, settings).kept)))
+        else:
+            low, high = (
+                Trust(row.total, row.correct, row.incorrect, ts) for ts in trust_range(row.total, row.correct, settings)
+            )
+        out.append(
+            (
+                row,
+                _cells(row, above, low, high, before, settings),
+                (verdict(low, settings).kept, verdict(high, settings).kept),
+            )
+        )
         above = row
     return out

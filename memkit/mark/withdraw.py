@@ -49,10 +49,22 @@ def rebuilt(
     memory: Memory,
     sources: list[dict[str, Any]],   # what remains, at least one
 ) -> tuple[Memory, str]:             # the memory, and the text it is found by
-    "The memory as the remaining sources tell it (ours): a user's words before the assistant's, otherwise in their order."
+    """The memory as the remaining sources tell it (ours): a user's words before the assistant's, otherwise in their
+    order."""
     first = next((s for s in sources if s["source"] == "user"), sources[0])
-    meta = with_sources({**memory.meta, **{name: first[name] for name in ("reason", "about", "strength", "agent")}}, sources)
-    found_by = embedded_text(Refined(kind=RESIDUAL, text=first["text"], turns=first["turns"], source=first["source"], reason=first["reason"], about=first["about"]))
+    meta = with_sources(
+        {**memory.meta, **{name: first[name] for name in ("reason", "about", "strength", "agent")}}, sources
+    )
+    found_by = embedded_text(
+        Refined(
+            kind=RESIDUAL,
+            text=first["text"],
+            turns=first["turns"],
+            source=first["source"],
+            reason=first["reason"],
+            about=first["about"],
+        )
+    )
     return replace(memory, text=first["text"], meta=meta), found_by
 
 # %% ../../nbs/mark/45b_withdraw.ipynb #cc1c10b7
@@ -74,7 +86,9 @@ class Withdrawn:
         if not self.receipts: return None
         removed = sum((Counter(r.removed) for r in self.receipts), Counter())
         pending = "; ".join(dict.fromkeys(r.pending for r in self.receipts if r.pending))
-        return replace(self.receipts[-1], memories=self.dropped, removed=dict(removed), erased=self.erased, pending=pending)
+        return replace(
+            self.receipts[-1], memories=self.dropped, removed=dict(removed), erased=self.erased, pending=pending
+        )
 
 # %% ../../nbs/mark/45b_withdraw.ipynb #963b962d
 def _vector(encoder: str, text: str, at_hand: Iterable[Embedder]) -> bytes | None:

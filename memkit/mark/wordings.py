@@ -87,7 +87,10 @@ def echoes(
     "Does a sentence only repeat one that was heard before? (ours)"
     mine = set(content_stems(sentence))
     near = [h for h in heard if mine and len(mine & set(content_stems(h))) >= least*len(mine)]
-    return any(not numbers(sentence) - numbers(h) and denies(sentence) == denies(h) and in_order(sentence, h) >= least for h in near)
+    return any(
+        not numbers(sentence) - numbers(h) and denies(sentence) == denies(h) and in_order(sentence, h) >= least
+        for h in near
+    )
 
 # %% ../../nbs/mark/43b_wordings.ipynb #96019a95
 _LEAD = re.compile(r"^\W*(?:(?:yes|yeah|nope|no(?=\W*[,.;:!–—-]|$)|ok(?:ay)?|right|correct|sorry"

@@ -81,6 +81,8 @@ function render({ model, el }) {
 }
 export default { render };
 """
+
+# %% ../../nbs/widgets/84h_chat_parts.ipynb #2577e36d
 _CSS = """
 .mk-ask { display: flex; flex-wrap: wrap; gap: 4px 8px; align-items: flex-end; margin: 8px 0; }
 .mk-ask label { flex: 1 0 100%; }
@@ -100,6 +102,7 @@ def _ask():
         busy = traitlets.Bool().tag(sync=True)
     return Ask
 
+# %% ../../nbs/widgets/84h_chat_parts.ipynb #31969612
 def ask_box(
     said: Callable[[str], bool],   # what becomes of a message; True: it was answered
 ) -> "Widget":                     # with a trait `busy`
@@ -218,8 +221,14 @@ def memory_line(
 
 def _details(memories: Sequence[Memory], most: int = 3) -> str:
     more = f'<div style="{SOFT}">and {len(memories) - most} more</div>' if len(memories) > most else ""
-    return "".join(f'<p dir="auto" style="{TEXT};padding:2px 0"><b>{m.id}:</b> {escape(m.text)}</p>' for m in memories[:most]) + more
+    return (
+        "".join(
+            f'<p dir="auto" style="{TEXT};padding:2px 0"><b>{m.id}:</b> {escape(m.text)}</p>' for m in memories[:most]
+        )
+        + more
+    )
 
+# %% ../../nbs/widgets/84h_chat_parts.ipynb #e861f219
 class Review:
     "A list of memories, and the buttons that delete (ours)."
     def __init__(
@@ -229,11 +238,35 @@ class Review:
     ):
         import ipywidgets as w
         self.memories: dict[int, Memory] = {}
-        self.list = w.SelectMultiple(options=[], description="Memories", rows=8, style={"description_width": "initial"}, layout=w.Layout(width="98%"))
-        self.chosen = press_button("", "Delete the chosen memories; asks once more", lambda: delete(tuple(self.list.value)), "mk-delete")
-        self.everything = press_button("", "Delete everything of this user; asks once more", lambda: delete(None), "mk-delete-all")
-        self.keep, self._detail, self._shared, self._filling = press_button("Keep", "Delete nothing", keep, "mk-keep"), w.HTML(), w.HTML(), False
-        self.widget = w.VBox([self.list, self._detail, w.HBox([self.chosen, self.everything, self.keep], layout=w.Layout(flex_flow="row wrap", grid_gap="4px")), self._shared])
+        self.list = w.SelectMultiple(
+            options=[],
+            description="Memories",
+            rows=8,
+            style={"description_width": "initial"},
+            layout=w.Layout(width="98%"),
+        )
+        self.chosen = press_button(
+            "", "Delete the chosen memories; asks once more", lambda: delete(tuple(self.list.value)), "mk-delete"
+        )
+        self.everything = press_button(
+            "", "Delete everything of this user; asks once more", lambda: delete(None), "mk-delete-all"
+        )
+        self.keep, self._detail, self._shared, self._filling = (
+            press_button("Keep", "Delete nothing", keep, "mk-keep"),
+            w.HTML(),
+            w.HTML(),
+            False,
+        )
+        self.widget = w.VBox(
+            [
+                self.list,
+                self._detail,
+                w.HBox(
+                    [self.chosen, self.everything, self.keep], layout=w.Layout(flex_flow="row wrap", grid_gap="4px")
+                ),
+                self._shared,
+            ]
+        )
         self.widget.add_class("mk-review")
         self.list.observe(lambda _: self._filling or (self._look(), keep()), "value")
         self.arm(None)
@@ -243,22 +276,41 @@ class Review:
         self.memories, self._filling = {m.id: m for m in memories}, True
         try:
             options, was = [(memory_line(m), m.id) for m in memories], self.list.value
-            if options != list(self.list.options): self.list.options, self.list.value = options, tuple(i for i in was if i in self.memories)
+            if options != list(self.list.options):
+                self.list.options, self.list.value = options, tuple(i for i in was if i in self.memories)
             self.list.rows = max(2, min(8, len(options) + 1))    # one for the bar that scrolls a long line
         finally: self._filling = False
-        self._shared.value = folded(f"What the domain learned, and shows to others too ({len(shared)})", _details(shared, 20)) if shared else ""
+        self._shared.value = (
+            folded(f"What the domain learned, and shows to others too ({len(shared)})", _details(shared, 20))
+            if shared
+            else ""
+        )
         self._look()
 
     def _look(self):
-        said = _details([self.memories[i] for i in self.list.value]) if self.memories else f'<p style="{TEXT}">Nothing is remembered.</p>'
-        self._detail.value = said or f'<p style="{TEXT}">{many(len(self.memories), "memory", "memories")}. Choose one or more to read or delete them.</p>'
+        said = (
+            _details([self.memories[i] for i in self.list.value])
+            if self.memories
+            else f'<p style="{TEXT}">Nothing is remembered.</p>'
+        )
+        self._detail.value = (
+            said
+            or f'<p style="{TEXT}">{many(len(self.memories), "memory", "memories")}. Choose one or more to read or delete them.</p>'
+        )
 
     def arm(
         self,
         what: tuple[int, ...] | str | None,   # what the next press deletes
     ):
         "Let the buttons say what they would do."
-        chosen = f"Press again to delete {many(len(what), 'memory', 'memories')}" if isinstance(what, tuple) else "Delete the chosen"
-        for b, text, on in ((self.chosen, chosen, isinstance(what, tuple)), (self.everything, "Press again to delete everything" if what == ALL else "Delete everything", what == ALL)):
+        chosen = (
+            f"Press again to delete {many(len(what), 'memory', 'memories')}"
+            if isinstance(what, tuple)
+            else "Delete the chosen"
+        )
+        for b, text, on in (
+            (self.chosen, chosen, isinstance(what, tuple)),
+            (self.everything, "Press again to delete everything" if what == ALL else "Delete everything", what == ALL),
+        ):
             b.description, b.button_style = text, "danger" if on else ""
         self.keep.layout.display = None if what else "none"

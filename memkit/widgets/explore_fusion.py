@@ -33,10 +33,15 @@ class Fusion:
 
     def __post_init__(self):
         if self.way not in WAYS: raise ValueError(f"way must be one of {', '.join(WAYS)}; got {self.way!r}")
-        if not self.words + self.meaning > 0: raise ValueError("both weights are 0, so nobody has a vote; give one of them some weight")
+        if not self.words + self.meaning > 0:
+            raise ValueError("both weights are 0, so nobody has a vote; give one of them some weight")
 
-    def __str__(self): return (f"by rank, k {self.k}" if self.way == BY_RANK else "by score") + f", weights {self.words:g} (words) and {self.meaning:g} (meaning)"
+    def __str__(self):
+        return (
+            f"by rank, k {self.k}" if self.way == BY_RANK else "by score"
+        ) + f", weights {self.words:g} (words) and {self.meaning:g} (meaning)"
 
+# %% ../../nbs/widgets/84a_explore_fusion.ipynb #e3fe5da6
 @dataclass(frozen=True)
 class Fused:
     "One question's three rankings: positions of documents, best first."
@@ -53,6 +58,7 @@ def sides(
     if settings.fusion == "rrf": return found.words[:settings.each], found.wholes[:settings.each]
     return found.words, [i for i, _ in fuse(found, replace(settings, fusion="dense"))]
 
+# %% ../../nbs/widgets/84a_explore_fusion.ipynb #d2a63254
 def fuse_by(
     found: Found,
     settings: RetrieveSettings,
@@ -64,7 +70,16 @@ def fuse_by(
     else:
         whole = settings.passage_weight + settings.whole_weight
         share = settings.passage_weight/whole if whole else .5
-        done = fuse(found, replace(settings, fusion="weighted", bm25_weight=how.words, passage_weight=how.meaning*share, whole_weight=how.meaning*(1 - share)))
+        done = fuse(
+            found,
+            replace(
+                settings,
+                fusion="weighted",
+                bm25_weight=how.words,
+                passage_weight=how.meaning * share,
+                whole_weight=how.meaning * (1 - share),
+            ),
+        )
     return Fused(tuple(left), tuple(i for i, _ in done), tuple(right), dict(done))
 
 # %% ../../nbs/widgets/84a_explore_fusion.ipynb #47353f3e
@@ -164,10 +179,12 @@ _WIDTH, _LEFT, _TOP, _ROW = 760, 10, 144, 34
 _X, _W = (10., 266., 546.), (204., 228., 204.)   # of the columns
 
 def _place(column: Column, i: int) -> float | None:
-    "The middle of a document's row in a column; below the last where it isn't shown; None where the list doesn't hold it."
+    """The middle of a document's row in a column; below the last where it isn't shown; None where the list doesn't
+    hold it."""
     if i in column.shown: return _TOP + _ROW*column.shown.index(i) + _ROW/2 - 2
     return _TOP + _ROW*max(len(column.shown), 1) + 8 if i in column.ranks else None
 
+# %% ../../nbs/widgets/84a_explore_fusion.ipynb #9ada6c02
 def _votes(s: Scene, chart: Chart):
     "The lines between the columns."
     words, fused, meaning = chart.columns
@@ -176,19 +193,44 @@ def _votes(s: Scene, chart: Chart):
             if (y0 := _place(side, i)) is None or (y1 := _place(fused, i)) is None: continue
             both = i in side.shown and i in fused.shown
             colour = "deep" if chart.judgement(i) else "faint"
-            s.line(x0, y0, x1, y1, colour if both or chart.judgement(i) else "line", 3 if chart.judgement(i) else 1.3, dashed=not both)
+            s.line(
+                x0,
+                y0,
+                x1,
+                y1,
+                colour if both or chart.judgement(i) else "line",
+                3 if chart.judgement(i) else 1.3,
+                dashed=not both,
+            )
 
+# %% ../../nbs/widgets/84a_explore_fusion.ipynb #5a010e60
 def _card(s: Scene, chart: Chart, column: Column, x: float, w: float, rank: int, i: int):
     good, others = chart.judgement(i), [c for c in chart.columns if c is not column]
     more = " · ".join(f"{c.name}: {f'rank {c.ranks[i]}' if i in c.ranks else 'not in the list'}" for c in others)
     with s.group(x, _TOP + _ROW*(rank - 1), f"{column.name} {chart.documents[i].id}"):
-        s.box(0, 0, w, _ROW - 4, "green" if good else "card", f"{chart.title(i)} · {more}", edge="deep" if good else "faint")
+        s.box(
+            0,
+            0,
+            w,
+            _ROW - 4,
+            "green" if good else "card",
+            f"{chart.title(i)} · {more}",
+            edge="deep" if good else "faint",
+        )
         s.text(8, _ROW/2 - 2, f"{rank}", 14, True, "ink" if good else "soft")
         s.text(28, _ROW/2 - 2, ("✓ " if good else "") + chart.title(i), 14, width=w - 32)
 
+# %% ../../nbs/widgets/84a_explore_fusion.ipynb #57ebf671
 def _foot(s: Scene, column: Column, x: float, w: float):
     rest = len(column.ranks) - len(column.shown)
-    s.text(x + w/2, _TOP + _ROW*max(len(column.shown), 1) + 10, f"and {rest} more" if rest > 0 else "" if column.shown else "nothing found", 13, colour="soft", align="center")
+    s.text(
+        x + w / 2,
+        _TOP + _ROW * max(len(column.shown), 1) + 10,
+        f"and {rest} more" if rest > 0 else "" if column.shown else "nothing found",
+        13,
+        colour="soft",
+        align="center",
+    )
 
 # %% ../../nbs/widgets/84a_explore_fusion.ipynb #01a57514
 def draw_chart(

@@ -54,10 +54,17 @@ def memory_map(
     user: str,
     encoder: str | None = None,   # whose vectors, by the embedder's name; None where all come from one
 ) -> MemoryMap:
-    "A user's memories on a plane (principal components, through scikit-learn). Raises `ValueError` for a user without any, or with vectors of several encoders."
-    kept = given(store, "in_force", "memories are read from a MemoryStore, such as an assistant's `store`").in_force(user, encoder)
+    """A user's memories on a plane (principal components, through scikit-learn). Raises `ValueError` for a user
+    without any, or with vectors of several encoders."""
+    kept = given(store, "in_force", "memories are read from a MemoryStore, such as an assistant's `store`").in_force(
+        user, encoder
+    )
     if not len(kept.ids):
-        raise ValueError("this user has no memory with a vector" + (f" of {encoder}" if encoder else "") + " to put on a map; let the assistant learn something first")
+        raise ValueError(
+            "this user has no memory with a vector"
+            + (f" of {encoder}" if encoder else "")
+            + " to put on a map; let the assistant learn something first"
+        )
     vectors = np.asarray(kept.vectors, dtype=float)
     centre, dim = vectors.mean(0), vectors.shape[1]
     directions, shown = np.zeros((2, dim)), np.zeros(2)
@@ -66,7 +73,15 @@ def memory_map(
         from sklearn.decomposition import PCA
         pca = PCA(n, svd_solver="full").fit(vectors)
         directions[:n], shown[:n] = pca.components_, np.nan_to_num(pca.explained_variance_ratio_)
-    return MemoryMap(user, tuple(kept.memory(i) for i in kept.ids), vectors, (vectors - centre) @ directions.T, centre, directions, tuple(map(float, shown)))
+    return MemoryMap(
+        user,
+        tuple(kept.memory(i) for i in kept.ids),
+        vectors,
+        (vectors - centre) @ directions.T,
+        centre,
+        directions,
+        tuple(map(float, shown)),
+    )
 
 # %% ../../nbs/widgets/84f_explore_memories.ipynb #cd6e38b7
 @dataclass(frozen=True)
@@ -81,9 +96,14 @@ def nearest(
     vector: np.ndarray,   # [dim], of a question
     k: int = 5,
 ) -> list[Near]:          # best first, ties by identifier
-    "The memories nearest to a question by the true cosine, and how near they look on the map (ours). Raises `ValueError` for a vector of another length."
+    """The memories nearest to a question by the true cosine, and how near they look on the map (ours). Raises
+    `ValueError` for a vector of another length."""
     vector = np.asarray(vector, dtype=float)
-    if vector.shape != m.centre.shape: raise ValueError(f"the question's vector has {vector.size} numbers, the memories' have {m.centre.size}; embed it with the same embedder")
+    if vector.shape != m.centre.shape:
+        raise ValueError(
+            f"the question's vector has {vector.size} numbers, the memories' have {m.centre.size}; embed it with the "
+            "same embedder"
+        )
     cosines, looks = m.cosines(vector), np.linalg.norm(m.places - m.place(vector), axis=1)
     rank = np.empty(len(looks), int)
     rank[np.argsort(looks, kind="stable")] = np.arange(1, len(looks) + 1)
@@ -120,14 +140,27 @@ def _trusted(near: Sequence[Near]) -> str:
 
 # %% ../../nbs/widgets/84f_explore_memories.ipynb #635371e4
 _SIZE, _PAD, _TOP = 440, 26, 44    # of the map
-_SHAPES = (("blue", 6., False), ("orange", 0., False), ("deep", 6., True), ("navy", 0., True), ("mauve", 3., False), ("ink", 3., True), ("faint", 0., False))   # colour, roundness, hollow
+_SHAPES = (
+    ("blue", 6.0, False),
+    ("orange", 0.0, False),
+    ("deep", 6.0, True),
+    ("navy", 0.0, True),
+    ("mauve", 3.0, False),
+    ("ink", 3.0, True),
+    ("faint", 0.0, False),
+)  # colour, roundness, hollow
 _HIT = 7
 
+# %% ../../nbs/widgets/84f_explore_memories.ipynb #7fba9cad
 def _mark(s: Scene, x: float, y: float, kind: int, title: str = "", size: float = 11):
     "A kind's own sign: filled or hollow, round or square."
     colour, radius, hollow = _SHAPES[min(kind, len(_SHAPES) - 1)]
-    if hollow: s.box(x - size/2, y - size/2, size, size, colour, title, radius=radius).box(x - size/2 + 3, y - size/2 + 3, size - 6, size - 6, "paper", title, radius=max(radius - 3, 0))
-    else: s.box(x - size/2, y - size/2, size, size, colour, title, radius=radius)
+    if hollow:
+        s.box(x - size / 2, y - size / 2, size, size, colour, title, radius=radius).box(
+            x - size / 2 + 3, y - size / 2 + 3, size - 6, size - 6, "paper", title, radius=max(radius - 3, 0)
+        )
+    else:
+        s.box(x - size / 2, y - size / 2, size, size, colour, title, radius=radius)
 
 def _screen(m: MemoryMap, more: np.ndarray | None) -> np.ndarray:   # [n (+1), 2] pixels
     "Places on the picture, one scale for both directions; a question outside the memories makes room for itself."
@@ -214,14 +247,29 @@ def explore_memories(
 ) -> Panel:                    # with controls question, k, kind
     "A map of a user's memories that one can ask (ours). Raises `ValueError` for a user without memories."
     import ipywidgets as w
-    given(embedder, "embed", "the embedder is the one of the memories, such as memkit.core.embedders.load_embedder('minilm')")
+    given(
+        embedder,
+        "embed",
+        "the embedder is the one of the memories, such as memkit.core.embedders.load_embedder('minilm')",
+    )
     now, asked = {"map": memory_map(store, user, embedder.name)}, {}
     near = {"description_width": "initial"}
-    box = w.Text(question, description="Question", placeholder="what would somebody ask?", continuous_update=False, layout=w.Layout(width="440px"), style=near)
+    box = w.Text(
+        question,
+        description="Question",
+        placeholder="what would somebody ask?",
+        continuous_update=False,
+        layout=w.Layout(width="440px"),
+        style=near,
+    )
     k = w.IntSlider(5, min=1, max=10, description="Nearest", layout=w.Layout(width="300px"), style=near)
     kinds = lambda: [("all kinds", ""), *((short(x, 40), x) for x in now["map"].kinds)]
     kind = w.Dropdown(options=kinds(), value="", description="Show", layout=w.Layout(width="240px"), style=near)
-    again = w.Button(description="Read the memories again", tooltip="Draw the map anew from what the store holds now", layout=w.Layout(width="auto"))
+    again = w.Button(
+        description="Read the memories again",
+        tooltip="Draw the map anew from what the store holds now",
+        layout=w.Layout(width="auto"),
+    )
     def draw(question, k, kind):
         text = question.strip()
         if text and text not in asked:

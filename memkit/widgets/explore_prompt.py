@@ -21,19 +21,27 @@ from .scene import Scene, one_line, short, width_of, wrap
 # %% ../../nbs/widgets/84_explore_prompt.ipynb #886713a3
 def _pieces(turn: Turn) -> list[Section]:
     "What was tried, in its order; raises `ValueError` for a turn without a prompt."
-    if not given(turn, Turn, "a prompt is that of a Turn, as an assistant's chat returns one").sections: raise ValueError("this turn has no prompt to pack anew: the language model wasn't asked")
+    if not given(turn, Turn, "a prompt is that of a Turn, as an assistant's chat returns one").sections:
+        raise ValueError("this turn has no prompt to pack anew: the language model wasn't asked")
     return list(turn.sections[1:])
 
+# %% ../../nbs/widgets/84_explore_prompt.ipynb #b3bcb6c4
 def repack(
     turn: Turn,
     budget: int,                          # tokens
     model: LanguageModel | None = None,   # with `assemble`: the tokens are counted anew; None: as they were recorded
     assemble: Callable[[Sequence[Piece]], Sequence[Message]] | None = None,   # the assistant's own, for this question
 ) -> Turn:                                # the same turn, with sections, messages and tokens of this budget
-    "A turn's prompt as another budget would have it, by `fit` (hybrid §5.4). Raises `BudgetError` where not even instructions and question have room."
+    """A turn's prompt as another budget would have it, by `fit` (hybrid §5.4). Raises `BudgetError` where not even
+    instructions and question have room."""
     tried, base = _pieces(turn), turn.sections[0].tokens
     if model and assemble:
-        done = fit([Piece(name=s.name, text=s.text, hit=s.hit) for s in tried], assemble, lambda m: model.count_tokens(model.render(m)), budget)
+        done = fit(
+            [Piece(name=s.name, text=s.text, hit=s.hit) for s in tried],
+            assemble,
+            lambda m: model.count_tokens(model.render(m)),
+            budget,
+        )
         return replace(turn, sections=done.sections, messages=done.messages, prompt_tokens=done.tokens, budget=budget)
     pieces = [Piece(name=s.name, text=s.text, hit=s.hit) for s in tried]
     cost = {id(p): s.tokens for p, s in zip(pieces, tried)}
@@ -56,15 +64,35 @@ class Lane:
     @property
     def name(self) -> str: return f"{self.mark}  {self.title}" if self.mark else self.title
 
+# %% ../../nbs/widgets/84_explore_prompt.ipynb #5a25305a
 def _fixed(turn: Turn, model: LanguageModel | None) -> list[Lane]:
     base = turn.sections[0].tokens
     system = " ".join(m.text for m in turn.messages if m.role == "system")
-    first = min((at for s in turn.sections[1:] if s.text and (at := system.find(s.text)) > 0), default=len(system))   # memories may stand among the instructions
-    if not model: return [Lane(group="instructions", title="Instructions and question", text=f"{system[:first].strip()}\n{turn.text}", start=0, tokens=base)]
+    # memories may stand among the instructions
+    first = min((at for s in turn.sections[1:] if s.text and (at := system.find(s.text)) > 0), default=len(system))
+    if not model:
+        return [
+            Lane(
+                group="instructions",
+                title="Instructions and question",
+                text=f"{system[:first].strip()}\n{turn.text}",
+                start=0,
+                tokens=base,
+            )
+        ]
     asked = min(model.count_tokens(turn.text), base)
-    return [Lane(group="instructions", title="Instructions", text=system[:first].strip() or "what the model's template adds", start=0, tokens=base - asked),
-            Lane(group="question", title="Question", text=turn.text, start=base - asked, tokens=asked)]
+    return [
+        Lane(
+            group="instructions",
+            title="Instructions",
+            text=system[:first].strip() or "what the model's template adds",
+            start=0,
+            tokens=base - asked,
+        ),
+        Lane(group="question", title="Question", text=turn.text, start=base - asked, tokens=asked),
+    ]
 
+# %% ../../nbs/widgets/84_explore_prompt.ipynb #cc68d6f0
 def lanes(
     turn: Turn,
     model: LanguageModel | None = None,   # to count the question by itself
@@ -77,7 +105,18 @@ def lanes(
         group = "documents" if isinstance(item, Document) else "memories" if isinstance(item, Memory) else "others"
         mark = marks[key(s.hit)] if s.kept and s.hit else ""
         title = one_line(name_of(item) if item else f"{s.name}: {s.text}")
-        out.append(Lane(group=group, title=title, mark=mark, text=s.text, start=taken, tokens=s.tokens, kept=s.kept, missed=too_many.get(id(s), 0)))
+        out.append(
+            Lane(
+                group=group,
+                title=title,
+                mark=mark,
+                text=s.text,
+                start=taken,
+                tokens=s.tokens,
+                kept=s.kept,
+                missed=too_many.get(id(s), 0),
+            )
+        )
         taken += s.tokens if s.kept else 0
     return out
 

@@ -77,7 +77,9 @@ def pushes(
     if not history: return np.zeros(0)
     whole = expected(predictor.predict(history, [target])[0])
     if hasattr(predictor, "without_each"): return whole - expected(predictor.without_each(history, [target])[0])
-    return whole - np.array([expected(predictor.predict([*history[:i], *history[i + 1:]], [target])[0]) for i in range(len(history))])
+    return whole - np.array(
+        [expected(predictor.predict([*history[:i], *history[i + 1 :]], [target])[0]) for i in range(len(history))]
+    )
 
 # %% ../../nbs/widgets/84e_explore_rating.ipynb #7b6defda
 def forecast_words(
@@ -114,20 +116,35 @@ _BASE, _TALL, _BAR, _X0 = 268, 170, 44, 24     # of the bars: foot, height of a 
 
 def _star_x(stars: float) -> float: return _X0 + _BAR/2 + (stars - 1)*(_BAR + 16)
 
+# %% ../../nbs/widgets/84e_explore_rating.ipynb #1d4b1d83
 def _bars(s: Scene, f: Forecasts, n: int, target: int, how: str):
     "The five shares; the truth below, the answer above."
     shares, truth, answer = f.shares[n, target], f.truth[target], f.answers(how)[n, target]
     scale, at = _TALL/max(float(shares.max()), .6), _star_x(answer)
-    s.line(at, 74, at, _BASE, "orange", 3, True).text(min(max(at, 95), 255), 62, f"{how} {answer:.2f}", 15, True, align="center")
+    s.line(at, 74, at, _BASE, "orange", 3, True).text(
+        min(max(at, 95), 255), 62, f"{how} {answer:.2f}", 15, True, align="center"
+    )
     for k, share in zip(LABELS, shares):
         with s.group(key=f"label {k}"):
             x = _star_x(k) - _BAR/2
-            s.box(x, _BASE - scale*share, _BAR, scale*share, "green" if truth == k else "blue", f"{k} stars: {share:.1%}", radius=2)
-            s.box(x + 3, _BASE - scale*share - 20, _BAR - 6, 17, "paper").text(x + _BAR/2, _BASE - scale*share - 11, f"{share:.0%}", 14, align="center").text(x + _BAR/2, _BASE + 14, f"{k}", 15, True, align="center")
+            s.box(
+                x,
+                _BASE - scale * share,
+                _BAR,
+                scale * share,
+                "green" if truth == k else "blue",
+                f"{k} stars: {share:.1%}",
+                radius=2,
+            )
+            s.box(x + 3, _BASE - scale * share - 20, _BAR - 6, 17, "paper").text(
+                x + _BAR / 2, _BASE - scale * share - 11, f"{share:.0%}", 14, align="center"
+            ).text(x + _BAR / 2, _BASE + 14, f"{k}", 15, True, align="center")
     s.line(_X0 - 8, _BASE, _star_x(5) + _BAR/2 + 8, _BASE, "faint")
     if truth is not None:
         x = _star_x(truth)
-        s.line(x, _BASE + 26, x, _BASE + 38, "deep", 4).text(min(max(x, 60), 280), _BASE + 50, f"truth {truth:g}", 15, True, "deep", "center")
+        s.line(x, _BASE + 26, x, _BASE + 38, "deep", 4).text(
+            min(max(x, 60), 280), _BASE + 50, f"truth {truth:g}", 15, True, "deep", "center"
+        )
 
 # %% ../../nbs/widgets/84e_explore_rating.ipynb #a9656e83
 _LEFT, _WIDE = 392, 330    # of the charts on the right

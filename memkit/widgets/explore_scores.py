@@ -33,18 +33,29 @@ class Candidate:
     kind: str                # residual, user-question or llm-response; one of each is shown
     components: Components
 
+# %% ../../nbs/widgets/84b_explore_scores.ipynb #2f5c8f8c
 def candidates_of(
     found: Found | Sequence[Hit],   # of MARK's search; or hits on memories, with their cosine
     now: datetime | None = None,    # with a time zone; None: when it was searched
 ) -> list[Candidate]:
-    "Candidates for `explore_mrs` (MARK §1.2). Raises `ValueError` where there is none, or no moment to count ages from; `TypeError` for hits on documents."
-    hits = [h for of in found.hits.values() for h in of] if isinstance(found, Found) else all_given(found, Hit, "candidates are made of what MARK's search found, or of a list of Hit")
+    """Candidates for `explore_mrs` (MARK §1.2). Raises `ValueError` where there is none, or no moment to count ages
+    from; `TypeError` for hits on documents."""
+    hits = (
+        [h for of in found.hits.values() for h in of]
+        if isinstance(found, Found)
+        else all_given(found, Hit, "candidates are made of what MARK's search found, or of a list of Hit")
+    )
     now = now or getattr(found, "at", None)
     if not hits: raise ValueError("nothing was found, so there is nothing to rank; search with another question")
-    if now is None: raise ValueError("give the moment from which ages are counted: now=datetime(…, tzinfo=timezone.utc)")
-    if odd := [h for h in hits if not isinstance(h.item, Memory)]: raise TypeError(f"relevance is a score of memories; got a {type(odd[0].item).__name__}")
+    if now is None:
+        raise ValueError("give the moment from which ages are counted: now=datetime(…, tzinfo=timezone.utc)")
+    if odd := [h for h in hits if not isinstance(h.item, Memory)]:
+        raise TypeError(f"relevance is a score of memories; got a {type(odd[0].item).__name__}")
     of = lambda h: components_of(h.item, float(h.parts.get("cosine", h.score)), now)
-    return [Candidate(id=h.item.id, text=h.item.text, kind=h.item.kind, components=of(h)) for h in sorted(hits, key=lambda h: h.item.id)]
+    return [
+        Candidate(id=h.item.id, text=h.item.text, kind=h.item.kind, components=of(h))
+        for h in sorted(hits, key=lambda h: h.item.id)
+    ]
 
 # %% ../../nbs/widgets/84b_explore_scores.ipynb #7488f755
 def shares_of(
@@ -55,9 +66,13 @@ def shares_of(
 ) -> Weights:
     "Four numbers as weights that sum to 1 (MARK §1.2; dividing by the sum: ours). Raises `ValueError` where all are 0."
     given = recall, recency, similarity, feedback
-    if not sum(given) > 0: raise ValueError("all four weights are 0, so every memory would be as relevant as any other; give one of them some weight")
+    if not sum(given) > 0:
+        raise ValueError(
+            "all four weights are 0, so every memory would be as relevant as any other; give one of them some weight"
+        )
     return Weights(*(g/sum(given) for g in given))
 
+# %% ../../nbs/widgets/84b_explore_scores.ipynb #414b5100
 @dataclass(frozen=True, kw_only=True)
 class Standing:
     "A candidate in its place."
@@ -66,16 +81,27 @@ class Standing:
     near: int       # what its rank would be by similarity alone
     score: Score
 
+# %% ../../nbs/widgets/84b_explore_scores.ipynb #cff3ea53
 def standings(
     candidates: Sequence[Candidate],   # of one kind
     weights: Weights = PRESETS["Default"],
     literal: bool = False,             # the paper's terms as printed
 ) -> list[Standing]:                   # best first
     "Candidates by their relevance (MARK §1.2, MRS)."
-    columns = list(zip(*((c.components.recall_count, c.components.age_days, c.components.similarity, c.components.feedback) for c in candidates)))
+    columns = list(
+        zip(
+            *(
+                (c.components.recall_count, c.components.age_days, c.components.similarity, c.components.feedback)
+                for c in candidates
+            )
+        )
+    )
     by, near = rank(*columns, weights, literal), rank(*columns, TEST)
     place = {int(i): r for r, i in enumerate(near.order, 1)}
-    return [Standing(candidate=candidates[i], rank=r, near=place[i], score=by.score(i)) for r, i in enumerate(by.order.tolist(), 1)]
+    return [
+        Standing(candidate=candidates[i], rank=r, near=place[i], score=by.score(i))
+        for r, i in enumerate(by.order.tolist(), 1)
+    ]
 
 # %% ../../nbs/widgets/84b_explore_scores.ipynb #05654930
 def name_of_weights(
@@ -124,7 +150,12 @@ def words_of_standings(
 
 # %% ../../nbs/widgets/84b_explore_scores.ipynb #f9aa8108
 _WIDTH, _LEFT, _TOP, _ROW, _BAR, _ROOM = 760, 12, 92, 54, 452., 236.
-_INKS = {"recall": ("orange", "ink"), "recency": ("green", "ink"), "similarity": ("blue", "on"), "feedback": ("mauve", "ink")}
+_INKS = {
+    "recall": ("orange", "ink"),
+    "recency": ("green", "ink"),
+    "similarity": ("blue", "on"),
+    "feedback": ("mauve", "ink"),
+}
 _LETTERS = dict(zip(PART_NAMES, "abcd"))
 
 def _stack(s: Scene, standing: Standing, zero: float, scale: float):
@@ -133,23 +164,42 @@ def _stack(s: Scene, standing: Standing, zero: float, scale: float):
     for name, part in standing.score.parts.items():
         w = abs(part)*scale
         x = right if part >= 0 else left - w
-        if w > .3: s.box(x, 14, w, 22, _INKS[name][0], f"{name}: {part:.3f}", edge="paper" if part >= 0 else "red", radius=0)
+        if w > 0.3:
+            s.box(x, 14, w, 22, _INKS[name][0], f"{name}: {part:.3f}", edge="paper" if part >= 0 else "red", radius=0)
         if w > 16: s.text(x + w/2, 25, _LETTERS[name], 13, True, _INKS[name][1], "center")
         if part >= 0: right += w
         else: left -= w
 
+# %% ../../nbs/widgets/84b_explore_scores.ipynb #a09df4d4
 def _told(c: Components) -> str:
     judged = f"feedback {c.feedback:+.2f}" if c.feedback else "feedback 0"
     return f"used {c.recall_count}×, {many(round(c.age_days), 'day')} old, cosine {c.similarity:.2f}, {judged}"
 
 def _moved(s: Standing) -> tuple[str, str]:
-    return ("", "soft") if s.rank == s.near else (f"▲ {s.near - s.rank}", "deep") if s.rank < s.near else (f"▼ {s.rank - s.near}", "red")
+    return (
+        ("", "soft")
+        if s.rank == s.near
+        else (f"▲ {s.near - s.rank}", "deep") if s.rank < s.near else (f"▼ {s.rank - s.near}", "red")
+    )
 
+# %% ../../nbs/widgets/84b_explore_scores.ipynb #4456faba
 def _row(scene: Scene, s: Standing, y: float, zero: float, scale: float):
     with scene.group(0, y, f"memory {s.candidate.id}"):
-        scene.box(6, 1, _WIDTH - 12, _ROW - 5, "card" if s.rank == 1 else "paper", short(s.candidate.text, 300), edge="deep" if s.rank == 1 else "")
-        scene.text(_LEFT + 8, 16, f"{s.rank}", 16, True).text(_LEFT + 2, 37, *_moved(s)[:1], size=13, bold=True, colour=_moved(s)[1])
-        scene.text(64, 16, s.candidate.text, 14, s.rank == 1, width=368).text(64, 37, _told(s.candidate.components), 13, colour="soft", width=376)
+        scene.box(
+            6,
+            1,
+            _WIDTH - 12,
+            _ROW - 5,
+            "card" if s.rank == 1 else "paper",
+            short(s.candidate.text, 300),
+            edge="deep" if s.rank == 1 else "",
+        )
+        scene.text(_LEFT + 8, 16, f"{s.rank}", 16, True).text(
+            _LEFT + 2, 37, *_moved(s)[:1], size=13, bold=True, colour=_moved(s)[1]
+        )
+        scene.text(64, 16, s.candidate.text, 14, s.rank == 1, width=368).text(
+            64, 37, _told(s.candidate.components), 13, colour="soft", width=376
+        )
         _stack(scene, s, zero, scale)
         scene.text(_WIDTH - _LEFT, 25, f"{s.score.value:.2f}", 15, True, align="right")
 

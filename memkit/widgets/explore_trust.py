@@ -68,8 +68,12 @@ def story(
 
 # %% ../../nbs/widgets/84c_explore_trust.ipynb #bd5b0df6
 _LEFT, _WIDE, _TOP, _HIGH = 40, 560, 54, 210     # the chart's place in the picture
-_CURVES = (("trust", "blue", lambda p, s: p.trust.score, 3, False), ("a newcomer's", "blue", lambda p, s: s.initial, 2, True),
-           ("persistence", "orange", lambda p, s: p.verdict.persistence, 3, False), ("needed", "orange", lambda p, s: p.verdict.needed, 2, True))
+_CURVES = (
+    ("trust", "blue", lambda p, s: p.trust.score, 3, False),
+    ("a newcomer's", "blue", lambda p, s: s.initial, 2, True),
+    ("persistence", "orange", lambda p, s: p.verdict.persistence, 3, False),
+    ("needed", "orange", lambda p, s: p.verdict.needed, 2, True),
+)
 
 def _y(value: float) -> float: return _TOP + _HIGH*(1 - value)
 
@@ -94,17 +98,39 @@ def _labels(s: Scene, named: Sequence[tuple[str, float, str, bool]]):
     at = -1e9
     for name, y, colour, dashed in sorted(named, key=lambda n: n[1]):
         at = max(at + 19, y)
-        s.line(_LEFT + _WIDE + 8, at, _LEFT + _WIDE + 26, at, colour, 2 if dashed else 5, dashed).text(_LEFT + _WIDE + 32, at, name, 14, width=160)
+        s.line(_LEFT + _WIDE + 8, at, _LEFT + _WIDE + 26, at, colour, 2 if dashed else 5, dashed).text(
+            _LEFT + _WIDE + 32, at, name, 14, width=160
+        )
 
 def _axes(s: Scene, points: Sequence[Point], by_day: bool):
-    for value in (0, .25, .5, .75, 1): s.line(_LEFT, _y(value), _LEFT + _WIDE, _y(value)).text(_LEFT - 7, _y(value), f"{value:g}", 13, colour="soft", align="right")
+    for value in (0, 0.25, 0.5, 0.75, 1):
+        s.line(_LEFT, _y(value), _LEFT + _WIDE, _y(value)).text(
+            _LEFT - 7, _y(value), f"{value:g}", 13, colour="soft", align="right"
+        )
     last = points[-1].day if by_day else len(points) - 1
     y = _TOP + _HIGH + 75
-    for share in (0, .5, 1) if by_day or last % 2 == 0 else (0, 1): s.text(_LEFT + _WIDE*share, y, f"{'day' if by_day else 'event'} {last*share:.3g}", 13, colour="soft", align=("left", "center", "right")[int(share*2)])
+    for share in (0, 0.5, 1) if by_day or last % 2 == 0 else (0, 1):
+        s.text(
+            _LEFT + _WIDE * share,
+            y,
+            f"{'day' if by_day else 'event'} {last*share:.3g}",
+            13,
+            colour="soft",
+            align=("left", "center", "right")[int(share * 2)],
+        )
 
 # %% ../../nbs/widgets/84c_explore_trust.ipynb #644e8c8a
-RULES = MappingProxyType({"new": ("nothing to judge by", "card"), "trust": ("kept by trust", "blue"), "persistence": ("kept by persistence", "orange"), "reviewer": ("kept by a reviewer", "mauve"), "dropped": ("dropped", "red")})
+RULES = MappingProxyType(
+    {
+        "new": ("nothing to judge by", "card"),
+        "trust": ("kept by trust", "blue"),
+        "persistence": ("kept by persistence", "orange"),
+        "reviewer": ("kept by a reviewer", "mauve"),
+        "dropped": ("dropped", "red"),
+    }
+)
 
+# %% ../../nbs/widgets/84c_explore_trust.ipynb #2000a6e6
 def _strip(s: Scene, points: Sequence[Point], xs: Sequence[float]):
     "Which rule held, from left to right."
     ends, start, y = [*xs[1:], _LEFT + _WIDE], 0, _TOP + _HIGH + 10
@@ -115,11 +141,30 @@ def _strip(s: Scene, points: Sequence[Point], xs: Sequence[float]):
         if wide > .5:
             s.box(xs[start], y, wide, 22, colour, name, edge="faint", radius=0)
             short = next((n for n in (name, p.rule) if width_of(n, 14) < wide - 6), "")
-            if short: s.text(xs[start] + wide/2, y + 11, short, 14, colour="on" if colour in ("red", "blue") else "ink", align="center")
+            if short:
+                s.text(
+                    xs[start] + wide / 2,
+                    y + 11,
+                    short,
+                    14,
+                    colour="on" if colour in ("red", "blue") else "ink",
+                    align="center",
+                )
         start = i + 1
 
-_MARKS = {"shown": ("o", "soft"), "right": ("+", "deep"), "wrong": ("−", "red"), "good": ("good", "deep"), "bad": ("bad", "red"), "unsaid": ("unsaid", "soft"), "aside": ("aside", "red"), "back": ("back", "deep")}
+# %% ../../nbs/widgets/84c_explore_trust.ipynb #9a683218
+_MARKS = {
+    "shown": ("o", "soft"),
+    "right": ("+", "deep"),
+    "wrong": ("−", "red"),
+    "good": ("good", "deep"),
+    "bad": ("bad", "red"),
+    "unsaid": ("unsaid", "soft"),
+    "aside": ("aside", "red"),
+    "back": ("back", "deep"),
+}
 
+# %% ../../nbs/widgets/84c_explore_trust.ipynb #328b25ce
 def _happened(s: Scene, points: Sequence[Point], xs: Sequence[float]):
     "A sign for each moment; a tick for one that has no room beside the sign before it."
     y, right = _TOP + _HIGH + 50, -1e9
@@ -128,7 +173,9 @@ def _happened(s: Scene, points: Sequence[Point], xs: Sequence[float]):
         half = max(6.5, width_of(sign, 13, True)/2 + 3)
         if x - half < right: s.line(x, y + 9, x, y + 13, colour, 2)
         else:
-            s.box(x - half, y - 6.5, 2*half, 13, colour, f"day {p.day:g}: {_told(p.moment)}", radius=6).text(x, y, sign, 13, True, "on", "center")
+            s.box(x - half, y - 6.5, 2 * half, 13, colour, f"day {p.day:g}: {_told(p.moment)}", radius=6).text(
+                x, y, sign, 13, True, "on", "center"
+            )
             right = x + half
 
 # %% ../../nbs/widgets/84c_explore_trust.ipynb #20a9ade6
@@ -140,16 +187,27 @@ def relevances(
     "How relevant the memory would be for such a question on each day, by MARK's default weights (MARK §1.2, MRS)."
     at = np.maximum(np.searchsorted([p.day for p in points], days, "right") - 1, 0)
     then = [points[i].trust for i in at]
-    return rank(np.array([t.total for t in then]), days, np.full(len(days), similarity), np.array([feedback_score(t.correct, t.incorrect) for t in then])).values
+    return rank(
+        np.array([t.total for t in then]),
+        days,
+        np.full(len(days), similarity),
+        np.array([feedback_score(t.correct, t.incorrect) for t in then]),
+    ).values
 
+# %% ../../nbs/widgets/84c_explore_trust.ipynb #d08a000f
 def _relevance(s: Scene, points: Sequence[Point], similarity: float):
     "The lowest curve."
     top, high, last = _TOP + _HIGH + 104, 54, max(points[-1].day, 1)
     values = relevances(points, np.linspace(0, last, 113), similarity)
     xs, ys = np.linspace(_LEFT, _LEFT + _WIDE, 113), top + high*(1 - values)
-    for value in (0, 1): s.line(_LEFT, top + high*(1 - value), _LEFT + _WIDE, top + high*(1 - value)).text(_LEFT - 7, top + high*(1 - value), f"{value}", 13, colour="soft", align="right")
+    for value in (0, 1):
+        s.line(_LEFT, top + high * (1 - value), _LEFT + _WIDE, top + high * (1 - value)).text(
+            _LEFT - 7, top + high * (1 - value), f"{value}", 13, colour="soft", align="right"
+        )
     for i in range(112): s.line(xs[i], ys[i], xs[i + 1], ys[i + 1], "navy", 2.5)
-    s.line(_LEFT + _WIDE + 8, ys[-1], _LEFT + _WIDE + 26, ys[-1], "navy", 5).text(_LEFT + _WIDE + 32, ys[-1], f"relevance {values[-1]:.2f}", 14)
+    s.line(_LEFT + _WIDE + 8, ys[-1], _LEFT + _WIDE + 26, ys[-1], "navy", 5).text(
+        _LEFT + _WIDE + 32, ys[-1], f"relevance {values[-1]:.2f}", 14
+    )
     s.text(_LEFT + _WIDE + 32, ys[-1] + 19, f"at similarity {similarity:.2f}", 13, colour="soft")
 
 # %% ../../nbs/widgets/84c_explore_trust.ipynb #23118479
@@ -188,8 +246,13 @@ def draw_life(
     return s
 
 # %% ../../nbs/widgets/84c_explore_trust.ipynb #daadc6d8
-_SLIDERS = (("alpha", "α (the past)", 0, 1, .05, "how much the past weighs in trust"), ("w_a", "wₐ (right)", 0, 10, .5, "added to the recalls called right"), ("w_s", "wₛ (recalls)", .5, 20, .5, "added to all recalls"),
-            ("penalty", "λ (errors)", .5, 1, .05, "what an error costs persistence"), ("threshold", "threshold", 0, 1, .05, "what persistence must exceed, times 1 − trust"))
+_SLIDERS = (
+    ("alpha", "α (the past)", 0, 1, 0.05, "how much the past weighs in trust"),
+    ("w_a", "wₐ (right)", 0, 10, 0.5, "added to the recalls called right"),
+    ("w_s", "wₛ (recalls)", 0.5, 20, 0.5, "added to all recalls"),
+    ("penalty", "λ (errors)", 0.5, 1, 0.05, "what an error costs persistence"),
+    ("threshold", "threshold", 0, 1, 0.05, "what persistence must exceed, times 1 − trust"),
+)
 _OWN = "one of my own"
 
 def _check_lives(lives: Mapping[str, "str | Sequence[Moment]"]) -> dict[str, str]:
@@ -200,10 +263,20 @@ def _check_lives(lives: Mapping[str, "str | Sequence[Moment]"]) -> dict[str, str
         except (ValueError, IndexError) as e: raise ValueError(f"life {title!r}: {e}") from None
     return texts
 
+# %% ../../nbs/widgets/84c_explore_trust.ipynb #d342c3e9
 def _sliders(settings: TrustSettings) -> dict:
     import ipywidgets as w
-    make = lambda name, label, low, high, step, hint: w.FloatSlider(getattr(settings, name), min=low, max=max(high, getattr(settings, name)), step=step, description=label, tooltip=hint,
-                                                                    readout_format=".2f", layout=w.Layout(width="300px"), style={"description_width": "95px"})
+    make = lambda name, label, low, high, step, hint: w.FloatSlider(
+        getattr(settings, name),
+        min=low,
+        max=max(high, getattr(settings, name)),
+        step=step,
+        description=label,
+        tooltip=hint,
+        readout_format=".2f",
+        layout=w.Layout(width="300px"),
+        style={"description_width": "95px"},
+    )
     return {row[0]: make(*row) for row in _SLIDERS}
 
 def _more(script, token: str):
@@ -211,10 +284,16 @@ def _more(script, token: str):
     parts = script.value.split()
     script.value = " ".join(parts[:-1] if token == "undo" else [*parts, token])
 
+# %% ../../nbs/widgets/84c_explore_trust.ipynb #3319bb5b
 def _buttons(script) -> list:
     out = []
-    for label, token, hint in (("Called right +", "+", "One more recall, called right"), ("Called wrong −", "-", "One more recall, called wrong"), ("Shown ○", "o", "One more recall, not judged"),
-                               ("A week passes", "7d", "Seven days without a recall"), ("Take back", "undo", "Take the last part of the script away")):
+    for label, token, hint in (
+        ("Called right +", "+", "One more recall, called right"),
+        ("Called wrong −", "-", "One more recall, called wrong"),
+        ("Shown ○", "o", "One more recall, not judged"),
+        ("A week passes", "7d", "Seven days without a recall"),
+        ("Take back", "undo", "Take the last part of the script away"),
+    ):
         out.append(press_button(label, hint, lambda token=token: _more(script, token)))
     return out
 
@@ -223,35 +302,79 @@ def _choose(script, lives: dict[str, str]):
     "A list of lives that follows the script, and the script the list."
     import ipywidgets as w
     title_of = lambda text: next((t for t, s in lives.items() if s == text), _OWN)
-    menu = w.Dropdown(options=[*lives, _OWN], value=title_of(script.value), description="Life", layout=w.Layout(width="330px"), style={"description_width": "initial"})
+    menu = w.Dropdown(
+        options=[*lives, _OWN],
+        value=title_of(script.value),
+        description="Life",
+        layout=w.Layout(width="330px"),
+        style={"description_width": "initial"},
+    )
     def chosen(change):
         if change["new"] != _OWN: script.value = lives[change["new"]]
     menu.observe(chosen, "value")
     script.observe(lambda change: setattr(menu, "value", title_of(change["new"])), "value")
     return menu
 
+# %% ../../nbs/widgets/84c_explore_trust.ipynb #7b932369
 def explore_trust(
-    script: str | Sequence[Moment] = "",                      # the life shown first: a title of `lives`, a script, or moments from `life_of`; '': the first
-    settings: TrustSettings = PAPER,                          # where the sliders begin
-    lives: Mapping[str, "str | Sequence[Moment]"] = LIVES,    # to choose from, by title
-    key: str | None = None,                                   # its position is kept under this name when the cell is run again
-) -> Panel:       # with controls script, alpha, w_a, w_s, penalty, threshold, along, similarity
-    "Trust and persistence over a memory's life, to be moved (MARK, appendix 1). Raises `ValueError` for a life that can't be read."
+    script: (
+        str | Sequence[Moment]
+    ) = "",  # the life shown first: a title of `lives`, a script, or moments from `life_of`; '': the first
+    settings: TrustSettings = PAPER,  # where the sliders begin
+    lives: Mapping[str, "str | Sequence[Moment]"] = LIVES,  # to choose from, by title
+    key: str | None = None,  # its position is kept under this name when the cell is run again
+) -> Panel:  # with controls script, alpha, w_a, w_s, penalty, threshold, along, similarity
+    """Trust and persistence over a memory's life, to be moved (MARK, appendix 1). Raises `ValueError` for a life that
+    can't be read."""
     import ipywidgets as w
-    lives, settings = given(lives, "items", "lives are scripts by their titles, in a dict"), given(settings, TrustSettings, "settings are TrustSettings, such as memkit.mark.trust.PAPER")
-    if script == "" and not lives: raise ValueError("give a script such as '+ 3d - o', or one life at least to choose from")
+    lives, settings = given(lives, "items", "lives are scripts by their titles, in a dict"), given(
+        settings, TrustSettings, "settings are TrustSettings, such as memkit.mark.trust.PAPER"
+    )
+    if script == "" and not lives:
+        raise ValueError("give a script such as '+ 3d - o', or one life at least to choose from")
     lives = dict(lives) if isinstance(script, str) else {"as it was recorded": script, **lives}
-    known = _check_lives({**lives, **({"given": script} if isinstance(script, str) and script and script not in lives else {})})
-    text = known["as it was recorded"] if not isinstance(script, str) else known.pop("given", "") or known[script or next(iter(known))]
+    known = _check_lives(
+        {**lives, **({"given": script} if isinstance(script, str) and script and script not in lives else {})}
+    )
+    text = (
+        known["as it was recorded"]
+        if not isinstance(script, str)
+        else known.pop("given", "") or known[script or next(iter(known))]
+    )
     near = {"description_width": "initial"}
     box = w.Text(text, description="Script", continuous_update=False, layout=w.Layout(width="740px"), style=near)
-    along = w.ToggleButtons(options=[("by day", True), ("by event", False)], value=True, description="Along", style={"button_width": "90px", "description_width": "initial"})
-    near_to = w.FloatSlider(.6, min=0, max=1, step=.05, description="similarity", tooltip="of a question to the memory, for the lowest curve", layout=w.Layout(width="300px"), style={"description_width": "95px"})
+    along = w.ToggleButtons(
+        options=[("by day", True), ("by event", False)],
+        value=True,
+        description="Along",
+        style={"button_width": "90px", "description_width": "initial"},
+    )
+    near_to = w.FloatSlider(
+        0.6,
+        min=0,
+        max=1,
+        step=0.05,
+        description="similarity",
+        tooltip="of a question to the memory, for the lowest curve",
+        layout=w.Layout(width="300px"),
+        style={"description_width": "95px"},
+    )
     menu, controls = _choose(box, known), {"script": box, **_sliders(settings), "along": along, "similarity": near_to}
-    reset = w.Button(description="Constants of the paper", tooltip="Set the five constants as in MARK, appendix 1", layout=w.Layout(width="auto"))
-    def draw(script, along, similarity, **values): return draw_life(parse_life(script), TrustSettings(**values), menu.value, along, similarity)
+    reset = w.Button(
+        description="Constants of the paper",
+        tooltip="Set the five constants as in MARK, appendix 1",
+        layout=w.Layout(width="auto"),
+    )
+    def draw(script, along, similarity, **values):
+        return draw_life(parse_life(script), TrustSettings(**values), menu.value, along, similarity)
     first = [controls[name] for name, *_ in _SLIDERS]
     panel = Panel(controls, draw, key, [[menu, along], [box], _buttons(box), [*first, near_to], [reset]])
     reset.on_click(lambda _: panel.set({name: getattr(PAPER, name) for name, *_ in _SLIDERS}))
-    for name, widget in (("life", menu), ("script", box), ("reset", reset), *((name, controls[name]) for name, *_ in _SLIDERS)): widget.add_class(f"mk-{name}")
+    for name, widget in (
+        ("life", menu),
+        ("script", box),
+        ("reset", reset),
+        *((name, controls[name]) for name, *_ in _SLIDERS),
+    ):
+        widget.add_class(f"mk-{name}")
     return panel

@@ -44,6 +44,7 @@ def ticks(
 def _dated(axis: Any) -> bool:
     return "date" in type(axis.get_major_formatter()).__name__.lower()
 
+# %% ../../nbs/widgets/80a_figure_words.ipynb #c2c40e4e
 def place(
     axis: Any,
     at: float,
@@ -71,6 +72,7 @@ def series(
     if low[1] == high[1]: return f"{len(values)} values, each {said(low[1])}"
     return f"{len(values)} values, the first {at(values[0])}, the last {at(values[-1])}, the lowest {at(low)}, the highest {at(high)}"
 
+# %% ../../nbs/widgets/80a_figure_words.ipynb #06397df1
 def bar_words(
     axes: "Axes",
 ) -> list[str]:  # one for each group of bars
@@ -80,11 +82,18 @@ def bar_words(
         flat = getattr(group, "orientation", "vertical") == "horizontal"
         axis = axes.yaxis if flat else axes.xaxis
         middle = lambda p: p.get_y() + p.get_height()/2 if flat else p.get_x() + p.get_width()/2
-        rows = [(_nearest(axis, middle(p), p.get_height() if flat else p.get_width()), p.get_width() if flat else p.get_height()) for p in group.patches]
+        rows = [
+            (
+                _nearest(axis, middle(p), p.get_height() if flat else p.get_width()),
+                p.get_width() if flat else p.get_height(),
+            )
+            for p in group.patches
+        ]
         name = _clean(group.get_label())
         if rows: out.append(f"bars{'' if name.startswith('_') or not name else f' “{name}”'}: {series(rows)}")
     return out
 
+# %% ../../nbs/widgets/80a_figure_words.ipynb #da441c48
 def _nearest(axis: Any, at: float, room: float) -> str:
     "The name that stands nearest to a bar (grouped bars stand beside it), or its place."
     near = min(((abs(k - at), v) for k, v in ticks(axis).items()), default=(None, ""))
@@ -107,12 +116,14 @@ def _line(axes: "Axes", line: Any) -> str:
     kind = "points" if line.get_linestyle() in ("None", "", " ") else "a line"
     return f"{kind}{who}: {series([(place(axes.xaxis, x), y) for x, y in points], True)}"
 
+# %% ../../nbs/widgets/80a_figure_words.ipynb #77e8bc00
 def _spread(axes: "Axes", points: Any) -> str:
     "The range of some points."
     (x0, y0), (x1, y1) = points.min(0), points.max(0)
     span = lambda axis, a, b: place(axis, a) if a == b else f"{place(axis, a)} to {place(axis, b)}"
     return f"{len(points):,} points from {span(axes.xaxis, x0, x1)} across and {span(axes.yaxis, y0, y1)} up"
 
+# %% ../../nbs/widgets/80a_figure_words.ipynb #907f3001
 def mark_words(
     axes: "Axes",
 ) -> list[str]:
@@ -126,11 +137,17 @@ def mark_words(
     for c in axes.collections:
         name = _clean(c.get_label())
         who = "" if name.startswith("_") or not name else f"“{name}”: "
-        if type(c).__name__ == "PathCollection" and len(at := np.ma.compressed(np.ma.masked_invalid(c.get_offsets())).reshape(-1, 2)): out.append(who + _spread(axes, at))
-        elif type(c).__name__ == "QuadMesh": out.append(who + grid_words(c.get_array()))
-        elif who: out.append(f"{who}an area")
+        if type(c).__name__ == "PathCollection" and len(
+            at := np.ma.compressed(np.ma.masked_invalid(c.get_offsets())).reshape(-1, 2)
+        ):
+            out.append(who + _spread(axes, at))
+        elif type(c).__name__ == "QuadMesh":
+            out.append(who + grid_words(c.get_array()))
+        elif who:
+            out.append(f"{who}an area")
     return out + [grid_words(i.get_array()) for i in axes.images]
 
+# %% ../../nbs/widgets/80a_figure_words.ipynb #8afb80c3
 def grid_words(
     values: Any,  # of a heat map, masked where there is none
 ) -> str:
@@ -138,13 +155,18 @@ def grid_words(
     import numpy as np
     rows = np.ma.masked_invalid(np.ma.asarray(values, dtype=float))
     shape = " by ".join(map(str, rows.shape[:2]))
-    return f"a grid of {shape} fields, from {said(rows.min())} to {said(rows.max())}" if rows.count() else f"an empty grid of {shape} fields"
+    return (
+        f"a grid of {shape} fields, from {said(rows.min())} to {said(rows.max())}"
+        if rows.count()
+        else f"an empty grid of {shape} fields"
+    )
 
 # %% ../../nbs/widgets/80a_figure_words.ipynb #f64b6224
 def _axis_words(axis: Any, way: str) -> str:
     "What an axis measures, and from where to where."
     label, (low, high) = _clean(axis.get_label_text()), sorted(axis.get_view_interval())
-    if axis.get_scale() == "log": return f"{way}: {label + ', ' if label else ''}{said(low)} to {said(high)}, logarithmic"
+    if axis.get_scale() == "log":
+        return f"{way}: {label + ', ' if label else ''}{said(low)} to {said(high)}, logarithmic"
     if ticks(axis) and not _dated(axis): return f"{way}: {label}" if label else ""
     return f"{way}: {label + ', ' if label else ''}{place(axis, low)} to {place(axis, high)}"
 
@@ -159,28 +181,48 @@ def panel_words(
     if written: parts.append(f"written in it: {'; '.join(written[:2*_MOST])}{' …' if len(written) > 2*_MOST else ''}")
     return f"{title + ': ' if title else ''}{'. '.join(p[0].upper() + p[1:] for p in parts)}".strip(" :")
 
+# %% ../../nbs/widgets/80a_figure_words.ipynb #641c368c
 def words_of(
     figure: "Figure",
     most: int = 1500,  # letters
 ) -> str:
     "What a matplotlib figure shows (ours). Raises `TypeError` for anything else."
-    if not hasattr(figure, "axes") or not hasattr(figure, "canvas"): raise TypeError(f"words are made of a matplotlib Figure, got a {type(figure).__name__}; of axes, give its .figure")
-    bars = {c.colorbar.ax for a in figure.axes for c in (*a.images, *a.collections) if getattr(c, "colorbar", None)}   # a scale beside a panel isn't one
+    if not hasattr(figure, "axes") or not hasattr(figure, "canvas"):
+        raise TypeError(
+            f"words are made of a matplotlib Figure, got a {type(figure).__name__}; of axes, give its .figure"
+        )
+    bars = {
+        c.colorbar.ax for a in figure.axes for c in (*a.images, *a.collections) if getattr(c, "colorbar", None)
+    }  # a scale beside a panel isn't one
     panels = [w for a in figure.axes if a.get_visible() and a not in bars and (w := panel_words(a))]
-    head = " ".join(filter(None, [_clean(figure.get_suptitle()), *(_clean(t.get_text()) for t in figure.texts if t is not figure._suptitle)]))
+    head = " ".join(
+        filter(
+            None,
+            [_clean(figure.get_suptitle()), *(_clean(t.get_text()) for t in figure.texts if t is not figure._suptitle)],
+        )
+    )
     parts = [f"Panel {i}. {w}" for i, w in enumerate(panels, 1)] if len(panels) > 1 else panels
-    text = ". ".join(filter(None, [head.rstrip("."), *(p.rstrip(".") for p in parts)])) + "." if head or parts else "An empty figure."
+    text = (
+        ". ".join(filter(None, [head.rstrip("."), *(p.rstrip(".") for p in parts)])) + "."
+        if head or parts
+        else "An empty figure."
+    )
     return text if len(text) <= most else f"{text[:most].rsplit(' ', 1)[0]} …"
 
 # %% ../../nbs/widgets/80a_figure_words.ipynb #45002db3
 def tell_figures():
-    "From now on, figures shown in this notebook carry their words as their text (ours). Raises `RuntimeError` outside of IPython."
+    """From now on, figures shown in this notebook carry their words as their text (ours). Raises `RuntimeError`
+    outside of IPython."""
     import importlib
     import os
     from IPython import get_ipython
     shell = get_ipython()
-    if shell is None: raise RuntimeError("figures get their words where IPython shows them; in a program, call words_of(figure)")
-    if "inline" in os.environ.get("MPLBACKEND", ""): importlib.import_module("matplotlib_inline.backend_inline")   # sets up its own table, once, and drops entries made before
+    if shell is None:
+        raise RuntimeError("figures get their words where IPython shows them; in a program, call words_of(figure)")
+    if "inline" in os.environ.get("MPLBACKEND", ""):
+        importlib.import_module(
+            "matplotlib_inline.backend_inline"
+        )  # sets up its own table, once, and drops entries made before
     shell.display_formatter.formatters["text/plain"].for_type_by_name("matplotlib.figure", "Figure", _plain)
 
 def _plain(figure: "Figure", printer: Any, cycle: bool):

@@ -26,24 +26,91 @@ if TYPE_CHECKING: from pandas import DataFrame
 
 # %% ../../nbs/widgets/85a_frames.ipynb #c58ce912
 _AT, _N, _TEXT, _YES, _X = "datetime64[us, UTC]", "Int64", "str", "boolean", "float64"
-_SAID = {"turn": (_TEXT, "its identifier"), "user": (_TEXT, "whose"), "session": (_TEXT, "its conversation"), "at": (_AT, "when, UTC"), "question": (_TEXT, "what the user wrote"), "answer": (_TEXT, "what the user got")}
+_SAID = {
+    "turn": (_TEXT, "its identifier"),
+    "user": (_TEXT, "whose"),
+    "session": (_TEXT, "its conversation"),
+    "at": (_AT, "when, UTC"),
+    "question": (_TEXT, "what the user wrote"),
+    "answer": (_TEXT, "what the user got"),
+}
 _OF = {"turn": (_TEXT, "the turn's identifier; '' where none is known"), "at": (_AT, "when the turn was, UTC")}
-_ITEM = {"item": (_TEXT, "document or memory; '' for neither"), "id": (_TEXT, "of the document or memory"), "name": (_TEXT, "the document's title, the memory's question, or else its text")}
-COLUMNS: dict[str, dict[str, tuple[str, str]]] = {   # table -> column -> type, and meaning with its unit
-    "turns": _SAID | {"fallback": (_TEXT, "why the answer is a fallback; '' if it isn't"), "considered": (_N, "candidates"), "documents": (_N, "documents in the prompt"), "memories": (_N, "memories in the prompt"),
-        "cut": (_N, "sections that found no room in the prompt"), "wrote": (_N, "memories written"), "prompt_tokens": (_N, "tokens"), "budget": (_N, "tokens that the prompt may have"), "answer_tokens": (_N, "tokens"),
-        "seconds": (_X, "of the whole turn, s; missing where it wasn't measured"), "model": (_TEXT, "who answered")},
-    "sections": _OF | {"position": (_N, "in the prompt, from 1"), "section": (_TEXT, "instructions, document, memory, question, …"), "tokens": (_N, "tokens"), "kept": (_YES, "did it find room")} | _ITEM,
+_ITEM = {
+    "item": (_TEXT, "document or memory; '' for neither"),
+    "id": (_TEXT, "of the document or memory"),
+    "name": (_TEXT, "the document's title, the memory's question, or else its text"),
+}
+
+# %% ../../nbs/widgets/85a_frames.ipynb #f3a1b864
+COLUMNS: dict[str, dict[str, tuple[str, str]]] = {  # table -> column -> type, and meaning with its unit
+    "turns": _SAID
+    | {
+        "fallback": (_TEXT, "why the answer is a fallback; '' if it isn't"),
+        "considered": (_N, "candidates"),
+        "documents": (_N, "documents in the prompt"),
+        "memories": (_N, "memories in the prompt"),
+        "cut": (_N, "sections that found no room in the prompt"),
+        "wrote": (_N, "memories written"),
+        "prompt_tokens": (_N, "tokens"),
+        "budget": (_N, "tokens that the prompt may have"),
+        "answer_tokens": (_N, "tokens"),
+        "seconds": (_X, "of the whole turn, s; missing where it wasn't measured"),
+        "model": (_TEXT, "who answered"),
+    },
+    "sections": _OF
+    | {
+        "position": (_N, "in the prompt, from 1"),
+        "section": (_TEXT, "instructions, document, memory, question, …"),
+        "tokens": (_N, "tokens"),
+        "kept": (_YES, "did it find room"),
+    }
+    | _ITEM,
     "seconds": _OF | {"step": (_TEXT, "such as recall or generate"), "seconds": (_X, "s")},
-    "candidates": _OF | {"rank": (_N, "among the documents, or the memories, that were considered; from 1")} | _ITEM | {"owner": (_TEXT, "whose memory; '' for a document"), "source": (_TEXT, "who found it"),
-        "score": (_X, "what it was ranked by; higher is better"), "shown": (_YES, "was it in the prompt; missing where no turn says"), "outcome": (_TEXT, "what became of it")},
+    "candidates": _OF
+    | {"rank": (_N, "among the documents, or the memories, that were considered; from 1")}
+    | _ITEM
+    | {
+        "owner": (_TEXT, "whose memory; '' for a document"),
+        "source": (_TEXT, "who found it"),
+        "score": (_X, "what it was ranked by; higher is better"),
+        "shown": (_YES, "was it in the prompt; missing where no turn says"),
+        "outcome": (_TEXT, "what became of it"),
+    },
     "dialogue": _SAID,
-    "events": {"event": (_N, "its number"), "user": (_TEXT, "whose"), "at": (_AT, "when, UTC"), "kind": (_TEXT, "what happened"), "memory": (_N, "to which memory"), "other": (_N, "the memory that took its place"), "turn": (_TEXT, "in which turn"),
-        "reason": (_TEXT, "why")},
-    "memories": {"memory": (_N, "its identifier"), "user": (_TEXT, "whose"), "kind": (_TEXT, "what made it"), "at": (_AT, "when it was learned, UTC"), "text": (_TEXT, "its words"), "turns": (_N, "turns it came from"),
-        "recalls": (_N, "times it reached a prompt"), "correct": (_N, "times it was called right"), "incorrect": (_N, "times it was called wrong")},
-    "figures": {"table": (_TEXT, "such as Table 3"), "row": (_TEXT, "what was measured"), "metric": (_TEXT, "such as Recall@5"), "ours": (_X, "our figure, in the metric's unit"), "low": (_X, "lower end of its 95 % interval"),
-        "high": (_X, "upper end"), "paper": (_X, "the paper's figure"), "control": (_YES, "shows only what less would reach"), "n": (_N, "items behind it"), "note": (_TEXT, "what a reader must know")}}
+    "events": {
+        "event": (_N, "its number"),
+        "user": (_TEXT, "whose"),
+        "at": (_AT, "when, UTC"),
+        "kind": (_TEXT, "what happened"),
+        "memory": (_N, "to which memory"),
+        "other": (_N, "the memory that took its place"),
+        "turn": (_TEXT, "in which turn"),
+        "reason": (_TEXT, "why"),
+    },
+    "memories": {
+        "memory": (_N, "its identifier"),
+        "user": (_TEXT, "whose"),
+        "kind": (_TEXT, "what made it"),
+        "at": (_AT, "when it was learned, UTC"),
+        "text": (_TEXT, "its words"),
+        "turns": (_N, "turns it came from"),
+        "recalls": (_N, "times it reached a prompt"),
+        "correct": (_N, "times it was called right"),
+        "incorrect": (_N, "times it was called wrong"),
+    },
+    "figures": {
+        "table": (_TEXT, "such as Table 3"),
+        "row": (_TEXT, "what was measured"),
+        "metric": (_TEXT, "such as Recall@5"),
+        "ours": (_X, "our figure, in the metric's unit"),
+        "low": (_X, "lower end of its 95 % interval"),
+        "high": (_X, "upper end"),
+        "paper": (_X, "the paper's figure"),
+        "control": (_YES, "shows only what less would reach"),
+        "n": (_N, "items behind it"),
+        "note": (_TEXT, "what a reader must know"),
+    },
+}
 
 # %% ../../nbs/widgets/85a_frames.ipynb #d706a5be
 def describe_columns(
@@ -62,22 +129,64 @@ def _said(t) -> dict[str, Any]: return {"turn": t.id, "user": t.user, "session":
 
 def _turn_rows(turns: Iterable[Turn]) -> Iterable[dict]:
     for t in turns:
-        yield _said(t) | {"question": t.text, "answer": t.answer, "fallback": t.fallback, "considered": len(t.considered), "documents": len(t.documents), "memories": len(t.recalled), "cut": sum(not s.kept for s in t.sections),
-                          "wrote": len(t.wrote), "prompt_tokens": t.prompt_tokens, "budget": t.budget, "answer_tokens": t.answer_tokens, "seconds": t.seconds.get("total"), "model": t.model}
+        yield _said(t) | {
+            "question": t.text,
+            "answer": t.answer,
+            "fallback": t.fallback,
+            "considered": len(t.considered),
+            "documents": len(t.documents),
+            "memories": len(t.recalled),
+            "cut": sum(not s.kept for s in t.sections),
+            "wrote": len(t.wrote),
+            "prompt_tokens": t.prompt_tokens,
+            "budget": t.budget,
+            "answer_tokens": t.answer_tokens,
+            "seconds": t.seconds.get("total"),
+            "model": t.model,
+        }
 
+# %% ../../nbs/widgets/85a_frames.ipynb #8cd5b40e
 def _item(hit: Hit | None) -> dict[str, str]:
-    return {"item": type(hit.item).__name__.lower(), "id": str(hit.item.id), "name": name_of(hit.item)} if hit else {"item": "", "id": "", "name": ""}
+    return (
+        {"item": type(hit.item).__name__.lower(), "id": str(hit.item.id), "name": name_of(hit.item)}
+        if hit
+        else {"item": "", "id": "", "name": ""}
+    )
 
 def _section_rows(turns: Iterable[Turn]) -> Iterable[dict]:
-    return ({"turn": t.id, "at": t.at, "position": i, "section": s.name, "tokens": s.tokens, "kept": s.kept} | _item(s.hit) for t in turns for i, s in enumerate(t.sections, 1))
+    return (
+        {"turn": t.id, "at": t.at, "position": i, "section": s.name, "tokens": s.tokens, "kept": s.kept} | _item(s.hit)
+        for t in turns
+        for i, s in enumerate(t.sections, 1)
+    )
 
+# %% ../../nbs/widgets/85a_frames.ipynb #19f13683
 def _second_rows(turns: Iterable[Turn]) -> Iterable[dict]:
-    return ({"turn": t.id, "at": t.at, "step": step, "seconds": s} for t in turns for step, s in t.seconds.items() if step != "total")
+    return (
+        {"turn": t.id, "at": t.at, "step": step, "seconds": s}
+        for t in turns
+        for step, s in t.seconds.items()
+        if step != "total"
+    )
 
-def _candidate(hit: Hit, rank: int, shown: bool | None = None, outcome: str = "", turn: str = "", at: datetime | None = None) -> dict:
+# %% ../../nbs/widgets/85a_frames.ipynb #d36ed475
+def _candidate(
+    hit: Hit, rank: int, shown: bool | None = None, outcome: str = "", turn: str = "", at: datetime | None = None
+) -> dict:
     parts = {f"part {name}": float(x) for name, x in hit.parts.items()}
-    return {"turn": turn, "at": at, "rank": rank, **_item(hit), "owner": getattr(hit.item, "user", ""), "source": hit.source, "score": hit.score, "shown": shown, "outcome": outcome} | parts
+    return {
+        "turn": turn,
+        "at": at,
+        "rank": rank,
+        **_item(hit),
+        "owner": getattr(hit.item, "user", ""),
+        "source": hit.source,
+        "score": hit.score,
+        "shown": shown,
+        "outcome": outcome,
+    } | parts
 
+# %% ../../nbs/widgets/85a_frames.ipynb #75afcf01
 def _candidate_rows(turns: Iterable[Turn]) -> Iterable[dict]:
     for t in turns:
         ranks = {Document: 0, Memory: 0}
@@ -86,71 +195,126 @@ def _candidate_rows(turns: Iterable[Turn]) -> Iterable[dict]:
             yield _candidate(c.hit, ranks[type(c.hit.item)], c.shown, c.outcome, t.id, t.at)
 
 def _hit_rows(found: Iterable[Hit | Considered]) -> Iterable[dict]:
-    return (_candidate(c.hit, i, c.shown, c.outcome) if isinstance(c, Considered) else _candidate(c, i) for i, c in enumerate(found, 1))
+    return (
+        _candidate(c.hit, i, c.shown, c.outcome) if isinstance(c, Considered) else _candidate(c, i)
+        for i, c in enumerate(found, 1)
+    )
 
 # %% ../../nbs/widgets/85a_frames.ipynb #12da2407
-def _dialogue_rows(turns: Iterable) -> Iterable[dict]: return (_said(t) | {"question": t.question, "answer": t.answer} for t in turns)
+def _dialogue_rows(turns: Iterable) -> Iterable[dict]:
+    return (_said(t) | {"question": t.question, "answer": t.answer} for t in turns)
 
-def _one_value(value: Any) -> Any: return value if value is None or isinstance(value, (str, int, float)) else json.dumps(value, ensure_ascii=False)
+def _one_value(value: Any) -> Any:
+    return value if value is None or isinstance(value, (str, int, float)) else json.dumps(value, ensure_ascii=False)
 
 def _event_rows(events: Iterable) -> Iterable[dict]:
     for e in events:
-        row = {"event": e.id, "user": e.user, "at": e.at, "kind": e.kind, "memory": e.memory, "other": e.other, "turn": e.turn or "", "reason": e.reason}
+        row = {
+            "event": e.id,
+            "user": e.user,
+            "at": e.at,
+            "kind": e.kind,
+            "memory": e.memory,
+            "other": e.other,
+            "turn": e.turn or "",
+            "reason": e.reason,
+        }
         yield row | {f"data {name}": _one_value(value) for name, value in e.data.items()}
 
+# %% ../../nbs/widgets/85a_frames.ipynb #805ddd21
 def _memory_rows(memories: Iterable[Memory]) -> Iterable[dict]:
-    return ({"memory": m.id, "user": m.user, "kind": m.kind, "at": m.at, "text": m.text, "turns": len(m.turns), "recalls": m.recalls, "correct": m.correct, "incorrect": m.incorrect} for m in memories)
+    return (
+        {
+            "memory": m.id,
+            "user": m.user,
+            "kind": m.kind,
+            "at": m.at,
+            "text": m.text,
+            "turns": len(m.turns),
+            "recalls": m.recalls,
+            "correct": m.correct,
+            "incorrect": m.incorrect,
+        }
+        for m in memories
+    )
 
+# %% ../../nbs/widgets/85a_frames.ipynb #1a537a65
 def _figure_rows(rows: Iterable[Mapping]) -> Iterable[dict]:
-    return ({k: r[k] for k in COLUMNS["figures"] if k in r} | dict(zip(("low", "high"), r["ci"] or (None, None))) for r in rows)
+    return (
+        {k: r[k] for k in COLUMNS["figures"] if k in r} | dict(zip(("low", "high"), r["ci"] or (None, None)))
+        for r in rows
+    )
 
 # %% ../../nbs/widgets/85a_frames.ipynb #f7faabcd
-_ROWS = {"Turn": {"turns": _turn_rows, "sections": _section_rows, "seconds": _second_rows, "candidates": _candidate_rows}, "StoredTurn": {"dialogue": _dialogue_rows}, "Event": {"events": _event_rows},
-         "Memory": {"memories": _memory_rows}, "Hit": {"candidates": _hit_rows}, "Considered": {"candidates": _hit_rows}, "figure": {"figures": _figure_rows}}
+_ROWS = {
+    "Turn": {"turns": _turn_rows, "sections": _section_rows, "seconds": _second_rows, "candidates": _candidate_rows},
+    "StoredTurn": {"dialogue": _dialogue_rows},
+    "Event": {"events": _event_rows},
+    "Memory": {"memories": _memory_rows},
+    "Hit": {"candidates": _hit_rows},
+    "Considered": {"candidates": _hit_rows},
+    "figure": {"figures": _figure_rows},
+}
 
 def _kind(thing: Any) -> str:  # one of _ROWS; '' for anything else
     if isinstance(thing, Mapping): return "figure" if {"table", "row", "metric", "ours", "ci"} <= thing.keys() else ""
-    return type(thing).__name__ if type(thing).__module__.startswith("memkit.") and type(thing).__name__ in _ROWS else ""
+    return (
+        type(thing).__name__ if type(thing).__module__.startswith("memkit.") and type(thing).__name__ in _ROWS else ""
+    )
 
+# %% ../../nbs/widgets/85a_frames.ipynb #fbf27613
 def _listed(things: Any) -> list:
     "The things in a list: an experiment's rows, a search's hits, one thing by itself."
     if isinstance(things, Mapping) and "rows" in things: return list(things["rows"])
     if _kind(things): return [things]
-    if isinstance(hits := getattr(things, "hits", None), Mapping): return [h for of in hits.values() for h in of]    # what MARK's search found
-    if isinstance(things, (str, bytes, Mapping)) or not isinstance(things, Iterable) or hasattr(things, "columns"): raise TypeError(_NO_TABLE.format(type(things).__name__))
+    if isinstance(hits := getattr(things, "hits", None), Mapping):
+        return [h for of in hits.values() for h in of]  # what MARK's search found
+    if isinstance(things, (str, bytes, Mapping)) or not isinstance(things, Iterable) or hasattr(things, "columns"):
+        raise TypeError(_NO_TABLE.format(type(things).__name__))
     return list(things)
 
 _NO_TABLE = "no table can be made of {}; give turns, a store's turns, events or memories, hits, what a search found, or an experiment's result"
 
 # %% ../../nbs/widgets/85a_frames.ipynb #418a1538
 def to_frame(
-    things: Any,               # turns, StoredTurns, events, memories, hits, candidates, what MARK's search found, an experiment's result or its rows; one or many of a kind
+    things: Any,  # turns, StoredTurns, events, memories, hits, candidates, what MARK's search found, an experiment's result or its rows; one or many of a kind
     table: str | None = None,  # one of COLUMNS; None: the only one there is, or 'turns'
-) -> "DataFrame":              # tidy; its columns: describe_columns(table)
-    "Records as a table, one row for each thing (ours). Raises `TypeError` for anything else, `ValueError` for a table that can't be made of it."
+) -> "DataFrame":  # tidy; its columns: describe_columns(table)
+    """Records as a table, one row for each thing (ours). Raises `TypeError` for anything else, `ValueError` for a
+    table that can't be made of it."""
     if table is not None: _known(table)
     listed = _listed(things)
     kinds = [_kind(x) for x in listed]
-    if "" in kinds: raise TypeError(f"{_NO_TABLE.format(type(listed[(i := kinds.index(''))]).__name__)} (it stands at position {i})")
-    if len({*map(tuple, (_ROWS[k] for k in kinds))}) > 1: raise TypeError(f"a table holds things of one kind, got {' and '.join(dict.fromkeys(kinds))}; make one table of each")
+    if "" in kinds:
+        raise TypeError(
+            f"{_NO_TABLE.format(type(listed[(i := kinds.index(''))]).__name__)} (it stands at position {i})"
+        )
+    if len({*map(tuple, (_ROWS[k] for k in kinds))}) > 1:
+        raise TypeError(
+            f"a table holds things of one kind, got {' and '.join(dict.fromkeys(kinds))}; make one table of each"
+        )
     if not listed: return _frame(table or "turns", [])
     makes = _ROWS[kinds[0]]
     name = table or next(iter(makes))
     if name not in makes: raise ValueError(f"of {kinds[0]} records one can make {' or '.join(makes)}, not {name}")
     return _frame(name, list(makes[name](listed)))
 
+# %% ../../nbs/widgets/85a_frames.ipynb #cf970692
 def _frame(table: str, rows: list[dict]) -> "DataFrame":
     import pandas as pd
     of = COLUMNS[table]
     out = pd.DataFrame(rows, columns=[*of, *dict.fromkeys(name for r in rows for name in r if name not in of)])
-    for name, (kind, _) in of.items(): out[name] = pd.to_datetime(out[name], utc=True).astype(kind) if kind == _AT else out[name].astype(kind)
+    for name, (kind, _) in of.items():
+        out[name] = pd.to_datetime(out[name], utc=True).astype(kind) if kind == _AT else out[name].astype(kind)
     return out
 
 # %% ../../nbs/widgets/85a_frames.ipynb #f2b16188
 @lru_cache(64)
 def _hints(kind: type) -> dict[str, tuple[Any, bool]]:  # field -> its type, and must it be there
     types = get_type_hints(kind)
-    return {f.name: (types[f.name], f.default is MISSING and f.default_factory is MISSING) for f in fields(kind) if f.init}
+    return {
+        f.name: (types[f.name], f.default is MISSING and f.default_factory is MISSING) for f in fields(kind) if f.init
+    }
 
 def from_dict(
     kind: type,   # one of memkit.core.records
@@ -159,26 +323,42 @@ def from_dict(
     "A record out of plain data (ours). Raises `ValueError` or `TypeError`, which say what is wrong and where."
     return _record(kind, data, kind.__name__.lower())
 
+# %% ../../nbs/widgets/85a_frames.ipynb #ae46ca06
 def _record(kind: type, data: Any, where: str) -> Any:
     if not isinstance(data, dict): raise ValueError(f"{where} must be an object, got {type(data).__name__}")
     hints = _hints(kind)
-    if strange := [n for n in data if n not in hints]: raise ValueError(f"{where} has a field {strange[0]!r} that a {kind.__name__} doesn't know")
-    if lost := [n for n, (_, needed) in hints.items() if needed and n not in data]: raise ValueError(f"{where} lacks {', '.join(lost)}")
+    if strange := [n for n in data if n not in hints]:
+        raise ValueError(f"{where} has a field {strange[0]!r} that a {kind.__name__} doesn't know")
+    if lost := [n for n, (_, needed) in hints.items() if needed and n not in data]:
+        raise ValueError(f"{where} lacks {', '.join(lost)}")
     return kind(**{n: _value(hints[n][0], v, f"{where}.{n}") for n, v in data.items()})
 
+# %% ../../nbs/widgets/85a_frames.ipynb #213e1147
 def _value(kind: Any, value: Any, where: str) -> Any:
     "A field's value, read as its type says."
     of = [k for k in get_args(kind) if k is not NoneType]
-    if get_origin(kind) is UnionType: return None if value is None and NoneType in get_args(kind) else _value(of[0] if len(of) == 1 else Memory if "user" in _is(dict, value, where) else Document, value, where)
-    if get_origin(kind) is tuple: return tuple(_value(of[0], v, f"{where}[{i}]") for i, v in enumerate(_is(list, value, where)))
+    if get_origin(kind) is UnionType:
+        return (
+            None
+            if value is None and NoneType in get_args(kind)
+            else _value(
+                of[0] if len(of) == 1 else Memory if "user" in _is(dict, value, where) else Document, value, where
+            )
+        )
+    if get_origin(kind) is tuple:
+        return tuple(_value(of[0], v, f"{where}[{i}]") for i, v in enumerate(_is(list, value, where)))
     if get_origin(kind) is Mapping: return _is(dict, from_plain(_is(dict, value, where)), where)
     if kind is datetime: return datetime.fromisoformat(_is(str, value, where))
     if kind is float: return _is((int, float), from_plain(value), where)
     return _record(kind, value, where) if is_dataclass(kind) else _is(kind, value, where)
 
+# %% ../../nbs/widgets/85a_frames.ipynb #492400b3
 def _is(kind: Any, value: Any, where: str) -> Any:
     if not isinstance(value, kind) or isinstance(value, bool) and kind is not bool:
-        raise TypeError(f"{where} must be {'a number' if isinstance(kind, tuple) else {'list': 'a list', 'dict': 'an object', 'str': 'a text', 'int': 'a whole number', 'bool': 'true or false'}[kind.__name__]}, got {json.dumps(value, default=str)[:60]}")
+        raise TypeError(
+            f"{where} must be "
+            f"{'a number' if isinstance(kind, tuple) else {'list': 'a list', 'dict': 'an object', 'str': 'a text', 'int': 'a whole number', 'bool': 'true or false'}[kind.__name__]}, got {json.dumps(value, default=str)[:60]}"
+        )
     return value
 
 # %% ../../nbs/widgets/85a_frames.ipynb #fa548c5f
@@ -226,26 +406,41 @@ def _why(raw: bytes, last: bool) -> tuple[Turn | None, str]:  # the turn, or why
     except UnicodeDecodeError: return None, "it isn't UTF-8 text"
     try: data = json.loads(text)
     except RecursionError: return None, "it is nested too deeply"
-    except ValueError as e: return None, "it breaks off: the file was not written or copied to its end" if last and text.lstrip().startswith("{") else f"it is no JSON ({e})"
+    except ValueError as e:
+        return None, (
+            "it breaks off: the file was not written or copied to its end"
+            if last and text.lstrip().startswith("{")
+            else f"it is no JSON ({e})"
+        )
     try: return from_dict(Turn, data), ""
-    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as e: return None, f"it holds no turn: {e}"
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as e:
+        return None, f"it holds no turn: {e}"
 
+# %% ../../nbs/widgets/85a_frames.ipynb #5067c46d
 def read_turns(
     path: str | Path,         # as `write_turns` wrote it
     on_error: str = "raise",  # or skip: leave lines out that can't be read, and warn
 ) -> list[Turn]:
-    "The turns of a file, as they were (ours). Raises `FileNotFoundError`, and `ValueError` for a line that can't be read."
+    """The turns of a file, as they were (ours). Raises `FileNotFoundError`, and `ValueError` for a line that can't be
+    read."""
     if on_error not in ("raise", "skip"): raise ValueError(f"on_error must be raise or skip, got {on_error!r}")
     path = Path(path).expanduser()
-    if not path.is_file(): raise FileNotFoundError(f"there is no file {path}; write one with write_turns, or with the export of a chat")
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}; write one with write_turns, or with the export of a chat")
     lines, out, broken = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n"), [], []
     for n, raw in enumerate(lines, 1):
         if not raw.strip(): continue
         turn, why = _why(raw, n == len(lines))
-        if why and on_error == "raise": raise ValueError(f"{path.name}, line {n}: {why}. Take the line out, or read with on_error='skip' to leave such lines out")
+        if why and on_error == "raise":
+            raise ValueError(
+                f"{path.name}, line {n}: {why}. Take the line out, or read with on_error='skip' to leave such lines out"
+            )
         broken += [f"line {n}: {why}"]*bool(why)
         out += [turn] if turn else []
     if broken:
         import warnings
-        warnings.warn(f"{path.name}: {len(broken)} of {len(broken) + len(out)} lines left out; {'; '.join(broken[:5])}", stacklevel=2)
+        warnings.warn(
+            f"{path.name}: {len(broken)} of {len(broken) + len(out)} lines left out; {'; '.join(broken[:5])}",
+            stacklevel=2,
+        )
     return out

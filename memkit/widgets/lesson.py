@@ -69,6 +69,7 @@ export default { render({ el }) {
 } };
 """
 
+# %% ../../nbs/widgets/85d_lesson.ipynb #0ba6ad23
 @lru_cache(1)
 def _keys():
     import anywidget
@@ -80,8 +81,10 @@ def _keys():
 # %% ../../nbs/widgets/85d_lesson.ipynb #02d9dc5e
 _KEPT: dict[str, dict[int, str]] = {}    # by key of a quiz, by question: what was tried last
 
+# %% ../../nbs/widgets/85d_lesson.ipynb #88ca964a
 class Quiz:
-    "Questions on a page, and what was tried (ours). Raises `ImportError` without ipywidgets or anywidget, `ValueError` without a question."
+    """Questions on a page, and what was tried (ours). Raises `ImportError` without ipywidgets or anywidget,
+    `ValueError` without a question."""
     def __init__(
         self,
         questions: Sequence[Question],
@@ -92,7 +95,12 @@ class Quiz:
         if not self.questions: raise ValueError("a quiz needs a question")
         self.controls = [self._control(i, q) for i, q in enumerate(self.questions)]
         self.verdicts, self.summary = [w.HTML(_verdict("open")) for _ in self.questions], w.HTML()
-        self.show = w.Button(description="Show the answers", tooltip="After a try: the answers of the questions you tried", disabled=True, layout=w.Layout(width="auto", align_self="flex-start", margin="12px 2px 2px 2px"))
+        self.show = w.Button(
+            description="Show the answers",
+            tooltip="After a try: the answers of the questions you tried",
+            disabled=True,
+            layout=w.Layout(width="auto", align_self="flex-start", margin="12px 2px 2px 2px"),
+        )
         self.show.on_click(lambda _: self.reveal())
         rows = [row for i, q in enumerate(self.questions) for row in self._row(i, q)]
         self.widget = w.VBox([w.HTML(_CSS), _keys()(), *rows, self.show, self.summary])
@@ -103,21 +111,36 @@ class Quiz:
     def _control(self, i: int, q: Question):
         import ipywidgets as w
         style, name = {"description_width": "initial"}, f"Answer {i + 1}"
-        if q.choices: return w.RadioButtons(options=list(q.choices), value=None, description=name, layout=w.Layout(width="auto"), style=style)
+        if q.choices:
+            return w.RadioButtons(
+                options=list(q.choices), value=None, description=name, layout=w.Layout(width="auto"), style=style
+            )
         text = w.Text(description=name, placeholder="a number or a word", layout=w.Layout(width="260px"), style=style)
         text.on_msg(lambda _, content, buffers: self.check(i) if content.get("event") == "submit" else None)   # Enter
         return text
 
     def _row(self, i: int, q: Question) -> list:
         import ipywidgets as w
-        ask, button = w.HTML(f"<p><b>{i + 1}.</b> {_words(q.ask)}</p>"), w.Button(description=f"Check {i + 1}", tooltip=f"Check your answer to question {i + 1}", layout=w.Layout(width="auto"))
+        ask, button = w.HTML(f"<p><b>{i + 1}.</b> {_words(q.ask)}</p>"), w.Button(
+            description=f"Check {i + 1}",
+            tooltip=f"Check your answer to question {i + 1}",
+            layout=w.Layout(width="auto"),
+        )
         ask.add_class("mk-ask")
         button.on_click(lambda _: self.check(i))
         flow, place = ("column", "flex-start") if q.choices else ("row wrap", "center")
-        return [ask, w.Box([self.controls[i], button], layout=w.Layout(flex_flow=flow, align_items=place, grid_gap="4px", overflow="visible")), self.verdicts[i]]
+        return [
+            ask,
+            w.Box(
+                [self.controls[i], button],
+                layout=w.Layout(flex_flow=flow, align_items=place, grid_gap="4px", overflow="visible"),
+            ),
+            self.verdicts[i],
+        ]
 
     def _changed(self, i: int):
-        "Another answer stands there: the verdict was on the last one. A press may overtake the last letter on its way from the browser."
+        """Another answer stands there: the verdict was on the last one. A press may overtake the last letter on its
+        way from the browser."""
         if time.monotonic() - self._when.get(i, -9.) < 1: self.check(i)
         else: self._tell(i, "open")
 
@@ -133,7 +156,8 @@ class Quiz:
         given: object,   # a choice, or what would be typed
     ) -> bool:           # right?
         "Answer a question, as a click does. Raises `ValueError` for what isn't one of the choices."
-        if (choices := self.questions[i].choices) and given not in choices: raise ValueError(f"choose one of {list(choices)}; got {given!r}")
+        if (choices := self.questions[i].choices) and given not in choices:
+            raise ValueError(f"choose one of {list(choices)}; got {given!r}")
         self.controls[i].value = given if choices else str(given)
         return self.check(i)
 
@@ -143,12 +167,16 @@ class Quiz:
     ) -> bool:           # right?
         "Tell in place whether the answer that stands there is right."
         q, given, self._when[i] = self.questions[i], self.controls[i].value, time.monotonic()
-        if given is None or not str(given).strip(): return self._tell(i, "open", "Choose an answer first." if q.choices else "Type an answer first.")
+        if given is None or not str(given).strip():
+            return self._tell(i, "open", "Choose an answer first." if q.choices else "Type an answer first.")
         try: right = q.right(given)
-        except Exception as e: return self._tell(i, "open", _told(e))     # whatever it is, a page is no place for a traceback
+        except Exception as e:
+            return self._tell(i, "open", _told(e))     # whatever it is, a page is no place for a traceback
         self.tried[i], self.show.disabled = (str(given), right), False
         if self.key: _KEPT.setdefault(self.key, {})[i] = str(given)
-        self._tell(i, "right" if right else "wrong", q.why if right else "Look at the run above once more, then try again.")
+        self._tell(
+            i, "right" if right else "wrong", q.why if right else "Look at the run above once more, then try again."
+        )
         done = sum(r for _, r in self.tried.values())
         self.summary.value = f"<p>{done} of {many(len(self.questions), 'question')} right.</p>"
         return right
@@ -165,7 +193,11 @@ class Quiz:
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
         live = self.widget._repr_mimebundle_()
-        return {**(live[0] if isinstance(live, tuple) else live), "image/svg+xml": draw_questions(self.questions).svg(), "text/plain": questions_text(self.questions)}
+        return {
+            **(live[0] if isinstance(live, tuple) else live),
+            "image/svg+xml": draw_questions(self.questions).svg(),
+            "text/plain": questions_text(self.questions),
+        }
 
 # %% ../../nbs/widgets/85d_lesson.ipynb #4172a86d
 def quiz(
@@ -186,8 +218,10 @@ def alike(
     number = lambda x: isinstance(x, Number) and not isinstance(x, bool)
     given, right = _bare(given), _bare(right)
     if number(given) and number(right): return isclose(given, right, rel_tol=1e-6, abs_tol=1e-9)
-    if isinstance(given, Mapping) and isinstance(right, Mapping): return given.keys() == right.keys() and all(alike(given[k], right[k]) for k in right)
-    if isinstance(given, (list, tuple)) and isinstance(right, (list, tuple)): return len(given) == len(right) and all(map(alike, given, right))
+    if isinstance(given, Mapping) and isinstance(right, Mapping):
+        return given.keys() == right.keys() and all(alike(given[k], right[k]) for k in right)
+    if isinstance(given, (list, tuple)) and isinstance(right, (list, tuple)):
+        return len(given) == len(right) and all(map(alike, given, right))
     return type(given) is type(right) and bool(given == right)
 
 def _short(value: object) -> str: return cut(repr(value), 380)
@@ -206,15 +240,21 @@ def exercise(
     cases: Sequence[tuple[tuple, object]],      # its arguments, and what it should return
     hint: str = "",                             # told as long as it isn't right
 ) -> Verdict:                                   # the last expression of a cell shows it
-    "Try a reader's function, and say how it went (ours); whatever the function raises is told. Raises `ValueError` without a case."
+    """Try a reader's function, and say how it went (ours); whatever the function raises is told. Raises `ValueError`
+    without a case."""
     if not cases: raise ValueError("an exercise needs a case to try the function on")
     name = getattr(attempt, "__name__", "the function")
     for args, right in cases:
         call = f"{name}({', '.join(map(_short, args))})"
-        given_args = [a.copy() if isinstance(a, (list, dict, set)) else a for a in args]   # so that a function that sorts its argument spoils no other case
+        # so that a function that sorts its argument spoils no other case
+        given_args = [a.copy() if isinstance(a, (list, dict, set)) else a for a in args]
         try: given = attempt(*given_args); ok = alike(given, right)
-        except Exception as e: return Verdict(False, f"Not yet: {call} raised {type(e).__name__}: {one_line(str(e))[:200]}. {hint}".rstrip())
-        if not ok: return Verdict(False, f"Not yet: {call} gave {_short(given)}, {_short(right)} is right. {hint}".rstrip())
+        except Exception as e:
+            return Verdict(
+                False, f"Not yet: {call} raised {type(e).__name__}: {one_line(str(e))[:200]}. {hint}".rstrip()
+            )
+        if not ok:
+            return Verdict(False, f"Not yet: {call} gave {_short(given)}, {_short(right)} is right. {hint}".rstrip())
     return Verdict(True, f"Right: {'the case' if len(cases) == 1 else f'all {len(cases)} cases'}.")
 
 # %% ../../nbs/widgets/85d_lesson.ipynb #f2a240e4
@@ -236,8 +276,12 @@ def _most_memory() -> str:
     most = getrusage(RUSAGE_SELF).ru_maxrss*(1 if sys.platform == "darwin" else 1024)
     return f", and {most/1e9:.1f} GB of memory at most"
 
+# %% ../../nbs/widgets/85d_lesson.ipynb #30ce15dc
 def took(
     began: Began,   # from `start`
 ) -> None:
     "Print how long it took since then, and how much memory the process had at most."
-    print(f"This notebook took {time.perf_counter() - began.at:.0f} s on {many(began.machine['cores'], 'core')}{_most_memory()}.")
+    print(
+        f"This notebook took {time.perf_counter() - began.at:.0f} s on "
+        f"{many(began.machine['cores'], 'core')}{_most_memory()}."
+    )

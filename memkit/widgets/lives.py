@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 # %% ../../nbs/widgets/84c0_lives.ipynb #b43cf3a8
 SIGNS = MappingProxyType({"o": "shown", "+": "right", "-": "wrong"})
-WORDS = MappingProxyType({"good": "good", "bad": "bad", "unsaid": "unsaid", "aside": "aside", "back": "back"})   # of a reviewer, and of maintenance
+WORDS = MappingProxyType(
+    {"good": "good", "bad": "bad", "unsaid": "unsaid", "aside": "aside", "back": "back"}
+)  # of a reviewer, and of maintenance
 
 @dataclass(frozen=True)
 class Moment:
@@ -41,24 +43,43 @@ class Moment:
     by: str = ""               # who, where that is told
 
     def __post_init__(self):
-        if self.what not in (*SIGNS.values(), *WORDS): raise ValueError(f"what happens to a memory is one of {', '.join((*SIGNS.values(), *WORDS))}; got {self.what!r}")
+        if self.what not in (*SIGNS.values(), *WORDS):
+            raise ValueError(
+                f"what happens to a memory is one of {', '.join((*SIGNS.values(), *WORDS))}; got {self.what!r}"
+            )
         if not 0 <= self.day < float("inf"): raise ValueError(f"a day is 0 or later, got {self.day}")
 
 # %% ../../nbs/widgets/84c0_lives.ipynb #87579f14
-_TOKEN = re.compile(r"\s*(?:(?P<days>\d+(?:\.\d+)?)d|(?P<word>good|bad|unsaid|aside|back)|(?P<sign>[o+-])(?:@(?P<recall>\d{1,4}))?(?:\((?P<by>[^()\n]{1,60})\))?(?:x(?P<times>\d{1,3}))?)(?=[\s\do+\-gbua]|$)")
+_TOKEN = re.compile(
+    r"\s*(?:(?P<days>\d+(?:\.\d+)?)d|(?P<word>good|bad|unsaid|aside|back)|(?P<sign>[o+-])(?:@(?P<recall>\d{1,4}))?(?:\((?P<by>[^()\n]{1,60})\))?(?:x(?P<times>\d{1,3}))?)(?=[\s\do+\-gbua]|$)"
+)
 MOST, LONGEST = 300, 36_525   # moments of a script; days of a life
 
+# %% ../../nbs/widgets/84c0_lives.ipynb #d3313f3f
 def parse_life(
     script: str,   # such as '+ 3d -(eve) 1d o +@3'
 ) -> tuple[Moment, ...]:
     "The moments that a script tells (ours). Raises `ValueError` with the first part that can't be read."
     text, at, day, out = script.strip().replace("−", "-"), 0, 0., []
     while at < len(text):
-        if not (m := _TOKEN.match(text, at)): raise ValueError(f"{text[at:at + 12].split()[0]!r} is nothing that happens to a memory; write + (called right), - (called wrong), o (shown), 7d (seven days), such as '+ 3d - o'")
+        if not (m := _TOKEN.match(text, at)):
+            raise ValueError(
+                f"{text[at:at + 12].split()[0]!r} is nothing that happens to a memory; write + (called right), - "
+                "(called wrong), o (shown), 7d (seven days), such as '+ 3d - o'"
+            )
         at = m.end()
         if m["days"]: day += float(m["days"])
-        else: out += [Moment(day, m["word"] or SIGNS[m["sign"]], int(m["recall"]) if m["recall"] else None, (m["by"] or "").strip())]*int(m["times"] or 1)
-        if day > LONGEST: raise ValueError(f"a life of {LONGEST:,} days (a hundred years) at most can be told; this one is longer")
+        else:
+            out += [
+                Moment(
+                    day,
+                    m["word"] or SIGNS[m["sign"]],
+                    int(m["recall"]) if m["recall"] else None,
+                    (m["by"] or "").strip(),
+                )
+            ] * int(m["times"] or 1)
+        if day > LONGEST:
+            raise ValueError(f"a life of {LONGEST:,} days (a hundred years) at most can be told; this one is longer")
         if len(out) > MOST: raise ValueError(f"a script holds {MOST} moments at most; this one has more")
     return tuple(out)
 
@@ -70,12 +91,18 @@ def script_of(
 ) -> str:          # what `parse_life` reads
     "A life as a script (ours)."
     day, parts = 0., []
-    for m in all_given(moments, Moment, "a life is a script such as '+ 3d -', or a list of Moment, as life_of returns it"):
+    for m in all_given(
+        moments, Moment, "a life is a script such as '+ 3d -', or a list of Moment, as life_of returns it"
+    ):
         if m.day > day + 1e-9:
             parts.append(f"{m.day - day:.6f}".rstrip("0").rstrip(".") + "d")
             day = m.day
         by = re.sub(r"[()\s]+", " ", m.by).strip()[:60]
-        token = m.what if m.what in WORDS else _SIGN_OF[m.what] + (f"@{m.recall}" if m.recall else "") + (f"({by})" if by else "")
+        token = (
+            m.what
+            if m.what in WORDS
+            else _SIGN_OF[m.what] + (f"@{m.recall}" if m.recall else "") + (f"({by})" if by else "")
+        )
         parts.append(token)
     return " ".join(parts)
 
@@ -103,26 +130,43 @@ class Point:
 
 # %% ../../nbs/widgets/84c0_lives.ipynb #c2d08dd6
 _MADE = datetime(2000, 1, 1, tzinfo=timezone.utc)   # any day: only distances count
-_KIND = {"shown": INJECTED, "right": JUDGED, "wrong": JUDGED, "good": CLASSIFIED, "bad": CLASSIFIED, "unsaid": CLASSIFIED, "aside": "dropped", "back": RESTORED}
+_KIND = {
+    "shown": INJECTED,
+    "right": JUDGED,
+    "wrong": JUDGED,
+    "good": CLASSIFIED,
+    "bad": CLASSIFIED,
+    "unsaid": CLASSIFIED,
+    "aside": "dropped",
+    "back": RESTORED,
+}
 
+# %% ../../nbs/widgets/84c0_lives.ipynb #93fb8737
 def events_of(
     moments: Sequence[Moment],
 ) -> list["Event"]:   # of memory 1
     "A life as the log would hold it, as `memkit.mark.maintain.standing` reads it (ours)."
     from memkit.core.store import Event
     out, recalls = [], 0
-    def log(m, kind, **data): out.append(Event(id=len(out) + 1, user=DOMAIN, at=_MADE + timedelta(days=m.day), kind=kind, memory=1, data=data))
+    def log(m, kind, **data):
+        out.append(
+            Event(id=len(out) + 1, user=DOMAIN, at=_MADE + timedelta(days=m.day), kind=kind, memory=1, data=data)
+        )
     for m in moments:
         if m.what in _SIGN_OF and not m.recall:
             recalls += 1
             log(m, INJECTED, turn=f"t-{recalls}", by=m.by)
-        if m.what in ("right", "wrong"): log(m, JUDGED, turn=f"t-{m.recall or recalls}", by=m.by, right=m.what == "right")
+        if m.what in ("right", "wrong"):
+            log(m, JUDGED, turn=f"t-{m.recall or recalls}", by=m.by, right=m.what == "right")
         if m.what in WORDS: log(m, _KIND[m.what], label=None if m.what == "unsaid" else m.what, by=m.by)
     return out
 
+# %% ../../nbs/widgets/84c0_lives.ipynb #77aa5cd2
 def _labelled(moments: Sequence[Moment], settings: TrustSettings) -> Verdict:
     "The verdict where a reviewer has spoken."
-    return standing(Memory(id=1, user=DOMAIN, text="a memory", kind=RESIDUAL, at=_MADE), events_of(moments), settings).verdict
+    return standing(
+        Memory(id=1, user=DOMAIN, text="a memory", kind=RESIDUAL, at=_MADE), events_of(moments), settings
+    ).verdict
 
 # %% ../../nbs/widgets/84c0_lives.ipynb #5551657c
 def _after(m: Moment, outcomes: tuple, start: int, trust: Trust, settings: TrustSettings) -> tuple[tuple, int, Trust]:
@@ -131,24 +175,33 @@ def _after(m: Moment, outcomes: tuple, start: int, trust: Trust, settings: Trust
     if m.what not in _SIGN_OF: return outcomes, start, trust
     outcome = {"shown": None, "right": True, "wrong": False}[m.what]
     if not m.recall: return (*outcomes, outcome), start, trust.after(outcome, settings)
-    if m.recall > len(outcomes): raise IndexError(f"@{m.recall} judges recall {m.recall}, and only {many(len(outcomes), 'recall')} went before it; write o, + or - for each recall first")
+    if m.recall > len(outcomes):
+        raise IndexError(
+            f"@{m.recall} judges recall {m.recall}, and only {many(len(outcomes), 'recall')} went before it; write o, "
+            "+ or - for each recall first"
+        )
     outcomes = judge(outcomes, m.recall - 1, outcome, revise=True)
     return outcomes, start, replay(outcomes[start:], settings)
 
+# %% ../../nbs/widgets/84c0_lives.ipynb #365b4b98
 @lru_cache(64)
 def walk(
     moments: tuple[Moment, ...],
     settings: TrustSettings = PAPER,
 ) -> tuple[Point, ...]:        # before the first moment and after each
-    "How a memory stood all along its life (MARK, appendix 1). Raises `IndexError` where a recall is judged that wasn't."
+    """How a memory stood all along its life (MARK, appendix 1). Raises `IndexError` where a recall is judged that
+    wasn't."""
     outcomes, start, trust, label = (), 0, new_trust(settings), None
     points = [Point(None, trust, verdict(trust, settings), ())]
     for i, m in enumerate(moments, 1):
         if m.what in ("good", "bad", "unsaid"): label = None if m.what == "unsaid" else m.what
         outcomes, start, trust = _after(m, outcomes, start, trust, settings)
-        points.append(Point(m, trust, _labelled(moments[:i], settings) if label else verdict(trust, settings), outcomes[start:]))
+        points.append(
+            Point(m, trust, _labelled(moments[:i], settings) if label else verdict(trust, settings), outcomes[start:])
+        )
     return tuple(points)
 
+# %% ../../nbs/widgets/84c0_lives.ipynb #dd3ff48a
 def fall(
     points: Sequence[Point],
 ) -> int | None:   # a position in `points`; None: it never falls
@@ -156,16 +209,20 @@ def fall(
     return next((i for i, p in enumerate(points) if not p.verdict.kept), None)
 
 # %% ../../nbs/widgets/84c0_lives.ipynb #30650a36
-LIVES: Mapping[str, str] = MappingProxyType({   # ours; the table: MARK, Table 7, rows 1 to 5
-    "never used": "120d",
-    "shown, never judged": "o 4d o 9d o 3d o 12d o 5d o 9d o 8d o 14d o 6d o",
-    "often right": "+(ann) 3d +(bob) 2d +(cem) 6d +(ann) 5d o 4d +(dee) 8d +(bob) 7d +(ann)",
-    "once wrong": "+(ann) 3d +(bob) 2d -(cem) 6d +(ann) 5d +(dee) 4d +(bob)",
-    "MARK's Table 7": "- 1d - 1d - 1d + 1d -",
-    "always wrong": "-(ann) 2d -(bob) 2d -(cem) 2d -(dee) 2d -(eli) 2d -(fay) 2d -(ann) 2d -(bob) 2d -(cem) 2d -(dee) 2d -(eli) 2d -(fay)",
-    "right until the facts changed": "+(ann) 9d +(bob) 30d " + " 2d ".join(f"-({who})" for who in ("ann", "bob", "cem", "dee", "eli", "fay")*3),
-    "poisoned by one": "+(ann) 4d " + " 1d ".join(["-(eve)"]*6) + " 1d +(bob) 1d " + " 1d ".join(["-(eve)"]*14),
-    "called bad, then good": "+(ann) 5d o 3d bad 2d aside 4d unsaid back 6d +(bob) 3d good"})
+LIVES: Mapping[str, str] = MappingProxyType(
+    {  # ours; the table: MARK, Table 7, rows 1 to 5
+        "never used": "120d",
+        "shown, never judged": "o 4d o 9d o 3d o 12d o 5d o 9d o 8d o 14d o 6d o",
+        "often right": "+(ann) 3d +(bob) 2d +(cem) 6d +(ann) 5d o 4d +(dee) 8d +(bob) 7d +(ann)",
+        "once wrong": "+(ann) 3d +(bob) 2d -(cem) 6d +(ann) 5d +(dee) 4d +(bob)",
+        "MARK's Table 7": "- 1d - 1d - 1d + 1d -",
+        "always wrong": "-(ann) 2d -(bob) 2d -(cem) 2d -(dee) 2d -(eli) 2d -(fay) 2d -(ann) 2d -(bob) 2d -(cem) 2d -(dee) 2d -(eli) 2d -(fay)",
+        "right until the facts changed": "+(ann) 9d +(bob) 30d "
+        + " 2d ".join(f"-({who})" for who in ("ann", "bob", "cem", "dee", "eli", "fay") * 3),
+        "poisoned by one": "+(ann) 4d " + " 1d ".join(["-(eve)"] * 6) + " 1d +(bob) 1d " + " 1d ".join(["-(eve)"] * 14),
+        "called bad, then good": "+(ann) 5d o 3d bad 2d aside 4d unsaid back 6d +(bob) 3d good",
+    }
+)
 
 
 # %% ../../nbs/widgets/84c0_lives.ipynb #fac1156a
@@ -182,14 +239,21 @@ def _moment(e: "Event", day: float, seen: dict[str, int], names: dict[str, str])
     if e.kind == CLASSIFIED: return Moment(day, e.data["label"] or "unsaid", by=name)
     return Moment(day, "aside" if e.kind == "dropped" else "back")
 
+# %% ../../nbs/widgets/84c0_lives.ipynb #8cdf9d68
 def life_of(
     source: "MarkAssistant | MemoryStore",
     memory_id: int,
     owner: str = DOMAIN,       # whose memory it is: a user, or the domain
 ) -> tuple[Moment, ...]:
-    "What happened to a recorded memory, as `walk` and `script_of` want it (ours). Raises `NotFound` for a memory that isn't the owner's."
-    store = given(getattr(source, "store", source), "in_force", "a recorded life is read from a MarkAssistant or a MemoryStore")
+    """What happened to a recorded memory, as `walk` and `script_of` want it (ours). Raises `NotFound` for a memory
+    that isn't the owner's."""
+    store = given(
+        getattr(source, "store", source), "in_force", "a recorded life is read from a MarkAssistant or a MemoryStore"
+    )
     memory, seen, names = store.get(owner, memory_id), {}, {}
     days = lambda e: round(max((e.at - memory.at).total_seconds(), 0)/86_400, 4)
-    told = [_moment(e, days(e), seen, names) for e in store.events(owner, [memory_id], [INJECTED, JUDGED, CLASSIFIED, "dropped", RESTORED])]
+    told = [
+        _moment(e, days(e), seen, names)
+        for e in store.events(owner, [memory_id], [INJECTED, JUDGED, CLASSIFIED, "dropped", RESTORED])
+    ]
     return tuple(m for m in told if m)

@@ -77,10 +77,16 @@ def happenings(
         copied = e.memory if _once_more(e) else None
         turn = e.turn if e.kind == "turn" else e.data["turn"] if e.kind == INJECTED else None
         if e.kind == INJECTED and turn in rounds: rounds[turn].events.append(e)
-        elif (what := ROUND if e.kind == INJECTED else _begins(e, out[-1] if out else None)) == "": out[-1].events.append(e)
+        elif (what := ROUND if e.kind == INJECTED else _begins(e, out[-1] if out else None)) == "":
+            out[-1].events.append(e)
         elif what: out.append(Happening(what, [e]))
         if turn and turn not in rounds: rounds[turn] = out[-1]
-    told = lambda h: h.what != READING or h.read and any(e.user != DOMAIN for e in h.events) or any(e.kind != "state" for e in h.events)
+    told = (
+        lambda h: h.what != READING
+        or h.read
+        and any(e.user != DOMAIN for e in h.events)
+        or any(e.kind != "state" for e in h.events)
+    )
     return [h for h in out if told(h)]
 
 # %% ../../nbs/widgets/83ca_mark_record.ipynb #73faa9de

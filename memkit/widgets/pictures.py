@@ -66,6 +66,7 @@ def width_of(
     renderer, regular, heavy, _ = _measure()
     return renderer.get_text_width_height_descent(text, heavy if bold else regular, False)[0]/288
 
+# %% ../../nbs/widgets/80_pictures.ipynb #58eeeec8
 def label(
     text: str,
     inches: float,        # room it has
@@ -141,9 +142,12 @@ def groups(
     "The sections of the prompt by group: what is fixed, documents, memories, then any others."
     kept = [s for s in turn.sections if s.kept]
     order = {"document": 1, "memory": 2}
-    names = sorted(dict.fromkeys(s.name for s in kept), key=lambda n: order.get(n, 0 if n.startswith("instructions") else 3))
+    names = sorted(
+        dict.fromkeys(s.name for s in kept), key=lambda n: order.get(n, 0 if n.startswith("instructions") else 3)
+    )
     return {_GROUPS.get(n, n): [s for s in kept if s.name == n] for n in names}
 
+# %% ../../nbs/widgets/80_pictures.ipynb #4dc62bd1
 def cuts(
     turn: Turn,
 ) -> list[Cut]:
@@ -158,12 +162,18 @@ def cuts(
 _PALETTE = {"documents": _BLUE, "memories": _ORANGE}
 _LEFT, _ROOM = .15, WIDTH - .3                          # margin of the sheet and width between the margins, inches
 
-def _colour(group: str, position: int) -> str: return _PALETTE.get(group) or (_NAVY if position == 0 else (_GREEN, _MAUVE)[position % 2])
+def _colour(group: str, position: int) -> str:
+    return _PALETTE.get(group) or (_NAVY if position == 0 else (_GREEN, _MAUVE)[position % 2])
 
-def _block(axes: "Axes", start: float, width: float, what: str, face: str, edge: str = "white", hatch: str | None = None):
+def _block(
+    axes: "Axes", start: float, width: float, what: str, face: str, edge: str = "white", hatch: str | None = None
+):
     from matplotlib.patches import Rectangle
-    axes.add_patch(Rectangle((start, -.5), width, 1, facecolor=face, edgecolor=edge, hatch=hatch, linewidth=1, label=what))
+    axes.add_patch(
+        Rectangle((start, -0.5), width, 1, facecolor=face, edgecolor=edge, hatch=hatch, linewidth=1, label=what)
+    )
 
+# %% ../../nbs/widgets/80_pictures.ipynb #b303bb3c
 def _bar(axes: "Axes", turn: Turn, scale: float):
     "The kept sections and the free rest, in tokens; a citation number where it has room. scale: inches per token."
     at, marks = 0, citations(turn)
@@ -172,17 +182,28 @@ def _bar(axes: "Axes", turn: Turn, scale: float):
             _block(axes, at, s.tokens, group, _colour(group, i))
             mark = marks.get(key(s.hit), "") if s.hit else ""
             if mark and width_of(mark, True) + .08 < s.tokens*scale:
-                _write(axes, at + s.tokens/2, 0, mark, "center", bold=True, colour=_INK if group == "memories" else "white")
+                _write(
+                    axes,
+                    at + s.tokens / 2,
+                    0,
+                    mark,
+                    "center",
+                    bold=True,
+                    colour=_INK if group == "memories" else "white",
+                )
             at += s.tokens
     if turn.budget > at: _block(axes, at, turn.budget - at, "free", "white", _FAINT)
 
+# %% ../../nbs/widgets/80_pictures.ipynb #4d5a00ce
 def _budget_key(sheet: "Axes", turn: Turn, top: float):
     "One line per group: its colour, its name, its sections and its tokens."
     from matplotlib.patches import Rectangle
     marks = citations(turn)
     rows = [(name, _colour(name, i), of) for i, (name, of) in enumerate(groups(turn).items())]
     for i, (name, colour, of) in enumerate([*rows, ("free", "white", [])]):
-        y, total = top + .25*i, sum(s.tokens for s in of) if of else max(0, turn.budget - sum(s.tokens for s in turn.sections if s.kept))
+        y, total = top + 0.25 * i, (
+            sum(s.tokens for s in of) if of else max(0, turn.budget - sum(s.tokens for s in turn.sections if s.kept))
+        )
         sheet.add_patch(Rectangle((_LEFT, y - .07), .14, .14, facecolor=colour, edgecolor=_FAINT, linewidth=1))
         each = ", ".join(f"{marks.get(key(s.hit), '?')}: {s.tokens:,}" for s in of if s.hit)
         _write(sheet, _LEFT + .25, y, label(f"{name} ({each})" if each else name, _ROOM - 1.2))
@@ -190,8 +211,13 @@ def _budget_key(sheet: "Axes", turn: Turn, top: float):
 
 # %% ../../nbs/widgets/80_pictures.ipynb #27b7ab25
 def _cut_words(c: Cut) -> str:
-    return f"{c.section.tokens:,} tokens, {c.missed:,} too many" if c.missed > 0 else f"{c.section.tokens:,} tokens, left out"
+    return (
+        f"{c.section.tokens:,} tokens, {c.missed:,} too many"
+        if c.missed > 0
+        else f"{c.section.tokens:,} tokens, left out"
+    )
 
+# %% ../../nbs/widgets/80_pictures.ipynb #b01d9698
 def _budget_cuts(figure: "Figure", sheet: "Axes", turn: Turn, top: float, end: float, most: int):
     "What was cut, hatched, each under a line that names it. end: tokens at the right margin."
     found = cuts(turn)
@@ -206,14 +232,20 @@ def _budget_cuts(figure: "Figure", sheet: "Axes", turn: Turn, top: float, end: f
         _block(axes, start, min(c.section.tokens, end - start), "cut", "white", _SOFT, "////")
         axes.axvline(turn.budget, color=_INK, linewidth=1.5)
         axes.set(xlim=(0, end), ylim=(-.5, .5))
-    if len(found) > most: _write(sheet, _LEFT, top + .5*most, f"… and {len(found) - most:,} more without room", colour=_SOFT)
+    if len(found) > most:
+        _write(sheet, _LEFT, top + 0.5 * most, f"… and {len(found) - most:,} more without room", colour=_SOFT)
 
+# %% ../../nbs/widgets/80_pictures.ipynb #43a88a56
 def _budget_alt(turn: Turn) -> str:
     kept = sum(s.tokens for s in turn.sections if s.kept)
     parts = "; ".join(f"{name} {sum(s.tokens for s in of):,}" for name, of in groups(turn).items())
-    lost = "".join(f" No room for {name_of(c.section.hit.item)[:60] if c.section.hit else c.section.name}: {_cut_words(c)}." for c in cuts(turn)[:5])
+    lost = "".join(
+        f" No room for {name_of(c.section.hit.item)[:60] if c.section.hit else c.section.name}: {_cut_words(c)}."
+        for c in cuts(turn)[:5]
+    )
     return f"The prompt takes {kept:,} of {turn.budget:,} tokens: {parts}; free {max(0, turn.budget - kept):,}.{lost}"
 
+# %% ../../nbs/widgets/80_pictures.ipynb #a167a081
 def _draw_budget(turn: Turn, most: int) -> "Figure":
     kept, found = sum(s.tokens for s in turn.sections if s.kept), cuts(turn)
     end = max(kept, min(max([turn.budget, *(c.taken + c.section.tokens for c in found)]), 1.35*turn.budget))
@@ -230,12 +262,15 @@ def _draw_budget(turn: Turn, most: int) -> "Figure":
     _budget_cuts(figure, sheet, turn, below, end, most)
     return figure
 
+# %% ../../nbs/widgets/80_pictures.ipynb #cbd79409
 def budget(
     turn: Turn,
     most: int = 5,  # cut sections drawn at most
 ) -> Picture:
-    "The prompt as one bar of its budget, and what had no room (hybrid §4.2; the picture is ours). Raises `ValueError` for a turn without sections or budget."
-    if not turn.sections or turn.budget < 1: raise ValueError(f"turn {turn.id} has no sections or no budget; draw a turn that an assistant returned")
+    """The prompt as one bar of its budget, and what had no room (hybrid §4.2; the picture is ours). Raises
+    `ValueError` for a turn without sections or budget."""
+    if not turn.sections or turn.budget < 1:
+        raise ValueError(f"turn {turn.id} has no sections or no budget; draw a turn that an assistant returned")
     with _plain_style(): return Picture(_draw_budget(turn, most), _budget_alt(turn))
 
 # %% ../../nbs/widgets/80_pictures.ipynb #dd6c6d58
@@ -258,20 +293,35 @@ def standings(
 # %% ../../nbs/widgets/80_pictures.ipynb #000c81df
 _ROW = .28  # height of a row, inches
 
-def _chosen(rows: Sequence[Standing], most: int) -> list[Standing]: return [s for i, s in enumerate(rows) if i < most or s.considered.shown]
+def _chosen(rows: Sequence[Standing], most: int) -> list[Standing]:
+    return [s for i, s in enumerate(rows) if i < most or s.considered.shown]
 
+# %% ../../nbs/widgets/80_pictures.ipynb #8ccba0b0
 def _slope(axes: "Axes", s: Standing, row: int, depth: int):
     "One document's line from BM25 (x 0) by the dense list (1) to its row in the fused one (2)."
     points = [(x, min(y, depth + 1)) for x, y in enumerate((s.bm25, s.dense, row)) if y]
     shown, colour = s.considered.shown, _BLUE if s.considered.shown else _FAINT
     style = dict(color=colour, linewidth=2.4 if shown else 1, zorder=3 if shown else 2)
-    for (x1, y1), (x2, y2) in zip(points, points[1:]): axes.plot([x1, x2], [y1, y2], linestyle=":" if x2 - x1 > 1 else "-", **style)
-    axes.plot(*zip(*points), "o", markersize=7, markerfacecolor=colour if shown else "white", markeredgecolor=colour, clip_on=False, zorder=4,
-              label=str(s.considered.hit.item.id))
+    for (x1, y1), (x2, y2) in zip(points, points[1:]):
+        axes.plot([x1, x2], [y1, y2], linestyle=":" if x2 - x1 > 1 else "-", **style)
+    axes.plot(
+        *zip(*points),
+        "o",
+        markersize=7,
+        markerfacecolor=colour if shown else "white",
+        markeredgecolor=colour,
+        clip_on=False,
+        zorder=4,
+        label=str(s.considered.hit.item.id)
+    )
 
+# %% ../../nbs/widgets/80_pictures.ipynb #fd603a2c
 def _ranks_alt(rows: Sequence[Standing], total: int) -> str:
     where = lambda s: ", ".join(f"{side} {rank or 'none'}" for side, rank in (("BM25", s.bm25), ("dense", s.dense)))
-    each = "; ".join(f"{s.fused}. {name_of(s.considered.hit.item)[:60]} ({where(s)}){', shown' if s.considered.shown else ''}" for s in rows)
+    each = "; ".join(
+        f"{s.fused}. {name_of(s.considered.hit.item)[:60]} ({where(s)}){', shown' if s.considered.shown else ''}"
+        for s in rows
+    )
     return f"Ranks of {len(rows)} of {total} documents considered, in the fused order: {each}."
 
 def _draw_ranks(rows: Sequence[Standing]) -> "Figure":
@@ -284,6 +334,7 @@ def _draw_ranks(rows: Sequence[Standing]) -> "Figure":
     _rank_words(sheet, rows, depth, lower)
     return figure
 
+# %% ../../nbs/widgets/80_pictures.ipynb #de29fa37
 def _rank_words(sheet: "Axes", rows: Sequence[Standing], depth: int, lower: bool):
     "Column heads, ranks on the left, names on the right, and what the dots mean."
     for x, head in zip((.85, 1.65, 2.45), ("BM25", "dense", "fused")): _write(sheet, x, .27, head, "center", bold=True)
@@ -291,17 +342,33 @@ def _rank_words(sheet: "Axes", rows: Sequence[Standing], depth: int, lower: bool
     if lower: _write(sheet, .55, .5 + _ROW*(depth + .5), "lower", "right", colour=_SOFT)
     for row, s in enumerate(rows, 1):
         text = f"{s.fused}  {name_of(s.considered.hit.item)}"
-        _write(sheet, 2.7, .5 + _ROW*(row - .5), label(text, WIDTH - 2.8, s.considered.shown), bold=s.considered.shown, colour=_INK if s.considered.shown else _SOFT)
+        _write(
+            sheet,
+            2.7,
+            0.5 + _ROW * (row - 0.5),
+            label(text, WIDTH - 2.8, s.considered.shown),
+            bold=s.considered.shown,
+            colour=_INK if s.considered.shown else _SOFT,
+        )
     y = .5 + _ROW*(depth + lower) + .25
     for x, shown, text in ((_LEFT + .1, True, "in the prompt"), (_LEFT + 1.6, False, "considered only")):
-        sheet.plot(x, y, "o", markersize=7, markerfacecolor=_BLUE if shown else "white", markeredgecolor=_BLUE if shown else _FAINT)
+        sheet.plot(
+            x,
+            y,
+            "o",
+            markersize=7,
+            markerfacecolor=_BLUE if shown else "white",
+            markeredgecolor=_BLUE if shown else _FAINT,
+        )
         _write(sheet, x + .15, y, text, colour=_SOFT)
 
+# %% ../../nbs/widgets/80_pictures.ipynb #6ec71b4a
 def ranks(
     turn: Turn,
     most: int = 10,  # documents drawn, beside those that were shown
 ) -> Picture:
-    "Where each document stood by words, by meaning, and after fusion (hybrid §5.1; the picture is ours). Raises `ValueError` where no document was considered."
+    """Where each document stood by words, by meaning, and after fusion (hybrid §5.1; the picture is ours). Raises
+    `ValueError` where no document was considered."""
     every = standings(turn)
     if not every: raise ValueError(f"turn {turn.id} considered no documents, so there are no ranks to draw")
     rows = _chosen(every, most)
@@ -329,20 +396,33 @@ def _draw_memories(rows: Sequence[Considered], above: float) -> "Figure":
     for i, c in enumerate(rows, 1): _memory_row(axes, sheet, c, i, low, high)
     return figure
 
+# %% ../../nbs/widgets/80_pictures.ipynb #e6422dd7
 def _memory_row(axes: "Axes", sheet: "Axes", c: Considered, row: int, low: float, high: float):
     colour, y, value = _ORANGE if c.shown else _FAINT, .42 + _ROW*(row - .5), cosine(c.hit)
     axes.hlines(row, low, high, color="#e3e3e3", linewidth=1, zorder=1)
     axes.hlines(row, low, value, color=colour, linewidth=3 if c.shown else 1, zorder=2)
     face, edge, size = (colour, _INK, 9) if c.shown else ("white", _FAINT, 7)
-    axes.plot(value, row, "o", markersize=size, markerfacecolor=face, markeredgecolor=edge, clip_on=False, zorder=3, label=str(c.hit.item.id))
+    axes.plot(
+        value,
+        row,
+        "o",
+        markersize=size,
+        markerfacecolor=face,
+        markeredgecolor=edge,
+        clip_on=False,
+        zorder=3,
+        label=str(c.hit.item.id),
+    )
     _write(sheet, _LEFT, y, label(name_of(c.hit.item), 2.65, c.shown), bold=c.shown, colour=_INK if c.shown else _SOFT)
     _write(sheet, WIDTH - _LEFT, y, f"{value:.2f}", "right", bold=c.shown, colour=_INK if c.shown else _SOFT)
 
+# %% ../../nbs/widgets/80_pictures.ipynb #88ecb991
 def memories(
     turn: Turn,
     most: int = 10,  # memories drawn, beside those that were recalled
 ) -> Picture:
-    "How near each memory came to the question, and the threshold (hybrid §5.3; the picture is ours). Raises `ValueError` where no memory was considered."
+    """How near each memory came to the question, and the threshold (hybrid §5.3; the picture is ours). Raises
+    `ValueError` where no memory was considered."""
     every = [c for c in turn.considered if isinstance(c.hit.item, Memory)]
     if not every: raise ValueError(f"turn {turn.id} considered no memories, so there are no cosines to draw")
     rows, above = [c for i, c in enumerate(every) if i < most or c.shown], float(turn.extra.get("above", .4))
@@ -369,6 +449,7 @@ def _draw_seconds(steps: Mapping[str, float], total: float | None) -> "Figure":
         _write(sheet, WIDTH - _LEFT, .45 + _ROW*(i - .5), duration(s), "right", colour=_SOFT)
     return figure
 
+# %% ../../nbs/widgets/80_pictures.ipynb #9fa60cc3
 def seconds(
     turn: Turn,
 ) -> Picture:
@@ -376,5 +457,7 @@ def seconds(
     steps = {name: max(0., float(s)) for name, s in turn.seconds.items() if name != "total"}
     if not steps: raise ValueError(f"turn {turn.id} has no times; draw a turn that an assistant returned")
     total = float(turn.seconds["total"]) if "total" in turn.seconds else None
-    said = [f"{name} {duration(s)}" for name, s in steps.items()] + ([] if total is None else [f"the whole turn {duration(total)}"])
+    said = [f"{name} {duration(s)}" for name, s in steps.items()] + (
+        [] if total is None else [f"the whole turn {duration(total)}"]
+    )
     with _plain_style(): return Picture(_draw_seconds(steps, total), f"Time by step: {'; '.join(said)}.")

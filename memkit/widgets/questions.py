@@ -45,7 +45,8 @@ class Question:
     def __post_init__(self):
         if not self.ask.strip(): raise ValueError("a question needs words")
         if isinstance(self.choices, str): raise TypeError("choices must be several texts, got one text")
-        if not callable(self.answer): raise TypeError(f"answer must be a function that works out the right answer, got {self.answer!r}")
+        if not callable(self.answer):
+            raise TypeError(f"answer must be a function that works out the right answer, got {self.answer!r}")
         if self.choices and (len(set(map(_plain, self.choices))) < len(self.choices) or len(self.choices) < 3):
             raise ValueError(f"a question has no choices, or three or more that differ; got {list(self.choices)}")
 
@@ -72,7 +73,9 @@ def questions_text(
     questions: Sequence[Question],
 ) -> str:
     "The questions and their choices as plain text."
-    each = lambda i, q: "\n".join([f"{i}. {q.ask}", *(f"   {letter}) {c}" for letter, c in zip("abcdefghijklmnop", q.choices))])
+    each = lambda i, q: "\n".join(
+        [f"{i}. {q.ask}", *(f"   {letter}) {c}" for letter, c in zip("abcdefghijklmnop", q.choices))]
+    )
     return "\n".join(each(i, q) for i, q in enumerate(questions, 1))
 
 def draw_questions(
@@ -85,7 +88,9 @@ def draw_questions(
         choice = line.startswith("   ")
         left = 45 if choice else 15
         if not choice: y += 12
-        for part in wrap(line.strip(), width - left - 15, 8, 15, not choice): s.text(left, y, part, 15, not choice); y += 23
+        for part in wrap(line.strip(), width - left - 15, 8, 15, not choice):
+            s.text(left, y, part, 15, not choice)
+            y += 23
     s.height = y
     return s
 

@@ -19,7 +19,18 @@ from typing import Any
 
 from ..core.files import write_file
 from ..core.records import Considered, Document, Hit, Memory, Receipt, Section, Turn, check_time
-from .pictures import Picture, budget, citations, cosine, duration, key, memories as memories_picture, name_of, ranks, seconds
+from memkit.widgets.pictures import (
+    Picture,
+    budget,
+    citations,
+    cosine,
+    duration,
+    key,
+    memories as memories_picture,
+    name_of,
+    ranks,
+    seconds,
+)
 
 # %% ../../nbs/widgets/81_report.ipynb #a1514865
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -46,6 +57,7 @@ def moment(
     at = check_time(at)
     return f'<time datetime="{at.isoformat()}">{at.day} {at:%b %Y, %H:%M} UTC</time>'
 
+# %% ../../nbs/widgets/81_report.ipynb #83d471dc
 def figure(
     picture: Picture,
     caption: str,      # text, not HTML
@@ -61,6 +73,7 @@ def folded(
     "Something long, closed until somebody opens it."
     return f"<details><summary>{escape(summary)}</summary>{body}</details>"
 
+# %% ../../nbs/widgets/81_report.ipynb #d06fff60
 def table(
     caption: str,                    # text, not HTML
     heads: Sequence[str],            # text
@@ -69,8 +82,11 @@ def table(
     "A table that scrolls sideways where the screen is narrow, by keyboard too."
     head = "".join(f'<th scope="col">{escape(h)}</th>' for h in heads)
     body = "".join("<tr>" + "".join(f'<td dir="auto">{cell}</td>' for cell in row) + "</tr>" for row in rows)
-    return (f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}"><table><caption>{escape(caption)}</caption>'
-            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>")
+    return (
+        '<div class="wide" tabindex="0" role="region" '
+        f'aria-label="{escape(caption)}"><table><caption>{escape(caption)}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
 
 def block(
     text: str,
@@ -92,6 +108,7 @@ def cited(
     link = lambda m: f'<a href="#{place}-{m[1]}">[{m[1]}]</a>' if m[1] in known else m[0]
     return _MARK.sub(link, escape(text.strip()))
 
+# %% ../../nbs/widgets/81_report.ipynb #16b439df
 def answer_html(
     turn: Turn,
     place: str,
@@ -99,7 +116,11 @@ def answer_html(
     "Question and answer, as they were seen; a fallback says why it is one."
     lines = [f'<{tag} dir="auto">{cited(line, turn, place)}</{tag}>' for line in turn.answer.split("\n") if line.strip()
              for tag in ("blockquote" if line.startswith("From [") else "p",)]
-    badge = f'<p class="badge"><strong>Fallback</strong> <span dir="auto">{escape(turn.fallback)}</span></p>' if turn.fallback else ""
+    badge = (
+        f'<p class="badge"><strong>Fallback</strong> <span dir="auto">{escape(turn.fallback)}</span></p>'
+        if turn.fallback
+        else ""
+    )
     return (f'<div class="said you"><h3>Question</h3>{block(turn.text)}</div>'
             f'<div class="said"><h3>Answer</h3>{badge}{"".join(lines) or "<p>The answer is empty.</p>"}</div>')
 
@@ -132,9 +153,16 @@ def draft_html(
 def _facts(hit: Hit) -> str:
     item = hit.item
     if isinstance(item, Document): facts = [item.source, item.category, f"id {item.id}", f"score {hit.score:.2f}"]
-    else: facts = [f"memory {item.id}", f"learned {item.at.day} {item.at:%b %Y}", f"recalled {many(item.recalls, 'time')} before", f"cosine {cosine(hit):.2f}"]
+    else:
+        facts = [
+            f"memory {item.id}",
+            f"learned {item.at.day} {item.at:%b %Y}",
+            f"recalled {many(item.recalls, 'time')} before",
+            f"cosine {cosine(hit):.2f}",
+        ]
     return " · ".join(escape(f) for f in facts if f)
 
+# %% ../../nbs/widgets/81_report.ipynb #deb7b1e2
 def used_html(
     sections: Sequence[Section],  # that show a hit
     turn: Turn,
@@ -143,16 +171,25 @@ def used_html(
     "What the prompt showed, numbered as it is cited."
     marks = citations(turn)
     each = [(marks[key(s.hit)], s) for s in sections]
-    return "".join(f'<section class="source" id="{place}-{m}" tabindex="-1"><h4>[{m}] <span dir="auto">{escape(name_of(s.hit.item)[:160])}</span></h4>'
-                   f'<p class="facts">{_facts(s.hit)}</p>{block(s.text or s.hit.item.text)}</section>' for m, s in each)
+    return "".join(
+        f'<section class="source" id="{place}-{m}" tabindex="-1"><h4>[{m}] <span '
+        f'dir="auto">{escape(name_of(s.hit.item)[:160])}</span></h4>'
+        f'<p class="facts">{_facts(s.hit)}</p>{block(s.text or s.hit.item.text)}</section>'
+        for m, s in each
+    )
 
+# %% ../../nbs/widgets/81_report.ipynb #57b38014
 def misses_html(
     missed: Sequence[Considered],
     most: int = 5,
 ) -> str:
     "The nearest of those that did not reach the prompt, and why not; '' where there are none."
     if not missed: return ""
-    each = "".join(f'<li><span dir="auto">{escape(name_of(c.hit.item)[:120])}</span> <span class="why">{escape(c.outcome)}</span></li>' for c in missed[:most])
+    each = "".join(
+        f'<li><span dir="auto">{escape(name_of(c.hit.item)[:120])}</span> <span '
+        f'class="why">{escape(c.outcome)}</span></li>'
+        for c in missed[:most]
+    )
     rest = f"<p>… and {len(missed) - most} more, listed below.</p>" if len(missed) > most else ""
     return f"<h4>Near misses</h4><ul>{each}</ul>{rest}"
 
@@ -163,22 +200,39 @@ def sources_html(
 ) -> str:
     "Documents and memories: what was used, what came close, and a picture of each."
     out = []
-    for kind, name, draw, caption in ((Document, "documents", ranks, "Rank by words (BM25), by meaning (dense) and after fusion."),
-                                      (Memory, "memories", memories_picture, "Cosine of each memory to the question; right of the dashed line it can be recalled.")):
+    for kind, name, draw, caption in (
+        (Document, "documents", ranks, "Rank by words (BM25), by meaning (dense) and after fusion."),
+        (
+            Memory,
+            "memories",
+            memories_picture,
+            "Cosine of each memory to the question; right of the dashed line it can be recalled.",
+        ),
+    ):
         used = [s for s in turn.sections if s.kept and s.hit and isinstance(s.hit.item, kind)]
         found = [c for c in turn.considered if isinstance(c.hit.item, kind)]
-        out.append(f"<h3>{name.capitalize()} used</h3>" + (used_html(used, turn, place) or f"<p>No {name} reached the prompt.</p>"))
+        out.append(
+            f"<h3>{name.capitalize()} used</h3>"
+            + (used_html(used, turn, place) or f"<p>No {name} reached the prompt.</p>")
+        )
         if found: out.append(misses_html([c for c in found if not c.shown]) + figure(draw(turn), caption))
     return "".join(out)
 
+# %% ../../nbs/widgets/81_report.ipynb #44d221c5
 def considered_html(
     turn: Turn,
 ) -> str:
     "Every candidate with its scores and its fate, folded; '' where there were none."
     parts = lambda hit: escape(", ".join(f"{k} {v:.3g}" for k, v in hit.parts.items()) or f"score {hit.score:.3g}")
-    rows = [[type(c.hit.item).__name__.lower(), escape(name_of(c.hit.item)[:160]), parts(c.hit), escape(c.outcome)] for c in turn.considered]
+    rows = [
+        [type(c.hit.item).__name__.lower(), escape(name_of(c.hit.item)[:160]), parts(c.hit), escape(c.outcome)]
+        for c in turn.considered
+    ]
     if not rows: return ""
-    return folded(f"{many(len(rows), 'candidate')} considered, and what became of each", table("Candidates, best first", ["kind", "name", "scores", "outcome"], rows))
+    return folded(
+        f"{many(len(rows), 'candidate')} considered, and what became of each",
+        table("Candidates, best first", ["kind", "name", "scores", "outcome"], rows),
+    )
 
 # %% ../../nbs/widgets/81_report.ipynb #8a8a4683
 def cost_html(
@@ -186,11 +240,26 @@ def cost_html(
 ) -> str:
     "The budget and the time, and the exact prompt, folded."
     out = []
-    if turn.sections and turn.budget > 0: out += ["<h3>The prompt</h3>", figure(budget(turn), "What the prompt was made of, in tokens; hatched: what had no room.")]
-    if turn.prompt: out.append(folded(f"The exact prompt, {many(turn.prompt_tokens, 'token')}", f'<pre dir="auto" tabindex="0">{escape(turn.prompt)}</pre>'))
-    if set(turn.seconds) - {"total"}: out += ["<h3>Time</h3>", figure(seconds(turn), "Time by step; steps may run side by side. Dashed: the whole turn.")]
+    if turn.sections and turn.budget > 0:
+        out += [
+            "<h3>The prompt</h3>",
+            figure(budget(turn), "What the prompt was made of, in tokens; hatched: what had no room."),
+        ]
+    if turn.prompt:
+        out.append(
+            folded(
+                f"The exact prompt, {many(turn.prompt_tokens, 'token')}",
+                f'<pre dir="auto" tabindex="0">{escape(turn.prompt)}</pre>',
+            )
+        )
+    if set(turn.seconds) - {"total"}:
+        out += [
+            "<h3>Time</h3>",
+            figure(seconds(turn), "Time by step; steps may run side by side. Dashed: the whole turn."),
+        ]
     return "".join(out)
 
+# %% ../../nbs/widgets/81_report.ipynb #65319c4c
 def turn_html(
     turn: Turn,
     number: int,  # from 1
@@ -201,8 +270,11 @@ def turn_html(
     wrote = "remembered as " + ", ".join(f"memory {i}" for i in turn.wrote) if turn.wrote else "nothing was remembered"
     cost = [f"prompt {many(turn.prompt_tokens, 'token')}", f"answer {many(turn.answer_tokens, 'token')}"]
     facts = " · ".join(escape(f) for f in (f"session {turn.session}", turn.model, *cost, total, wrote) if f)
-    return (f'<article id="{place}" aria-labelledby="{place}-head"><h2 id="{place}-head">Turn {number}</h2><p class="facts">{moment(turn.at)} · {facts}</p>'
-            f"{answer_html(turn, place)}{draft_html(turn, place)}{sources_html(turn, place)}{considered_html(turn)}{cost_html(turn)}</article>")
+    return (
+        f'<article id="{place}" aria-labelledby="{place}-head"><h2 id="{place}-head">Turn {number}</h2><p '
+        f'class="facts">{moment(turn.at)} · {facts}</p>'
+        f"{answer_html(turn, place)}{draft_html(turn, place)}{sources_html(turn, place)}{considered_html(turn)}{cost_html(turn)}</article>"
+    )
 
 # %% ../../nbs/widgets/81_report.ipynb #be7923e0
 def memories_html(
@@ -212,18 +284,35 @@ def memories_html(
     "The memories under review (hybrid §5.5); '' where there are none."
     gone = {(r.user, i) for r in receipts for i in r.memories}
     state = lambda m: "deleted since" if (m.user, m.id) in gone else "kept"
-    row = lambda m: [str(m.id), moment(m.at), escape(name_of(m)[:300]), escape(str(m.meta.get("answer", ""))[:300]), f"{m.recalls} / {m.correct} / {m.incorrect}", state(m)]
+    row = lambda m: [
+        str(m.id),
+        moment(m.at),
+        escape(name_of(m)[:300]),
+        escape(str(m.meta.get("answer", ""))[:300]),
+        f"{m.recalls} / {m.correct} / {m.incorrect}",
+        state(m),
+    ]
     heads = ["id", "learned", "what the user said", "what was answered", "recalled / right / wrong", "state"]
-    return "<h2 id=\"memories\">Memories under review</h2>" + table("As they were reviewed", heads, [row(m) for m in memories]) if memories else ""
+    return (
+        "<h2 id=\"memories\">Memories under review</h2>"
+        + table("As they were reviewed", heads, [row(m) for m in memories])
+        if memories
+        else ""
+    )
 
+# %% ../../nbs/widgets/81_report.ipynb #d51973db
 def receipts_html(
     receipts: Sequence[Receipt],
 ) -> str:
     "What was deleted, and whether the bytes are gone; '' where nothing was."
     if not receipts: return ""
     ids = lambda r: ", ".join(map(str, r.memories)) or "none"
-    each = "".join(f"<li>{moment(r.at)}: {many(len(r.memories), 'memory', 'memories')} of {escape(r.user)} (ids: {escape(ids(r))}); {escape(r)}.</li>" for r in receipts)
-    return (f'<h2 id="receipts">Forgotten</h2><ul>{each}</ul><p class="facts">This file is a copy made for its reader. Deleting a memory does not delete it here.</p>')
+    each = "".join(
+        f"<li>{moment(r.at)}: {many(len(r.memories), 'memory', 'memories')} of {escape(r.user)} (ids: "
+        f"{escape(ids(r))}); {escape(r)}.</li>"
+        for r in receipts
+    )
+    return f'<h2 id="receipts">Forgotten</h2><ul>{each}</ul><p class="facts">This file is a copy made for its reader. Deleting a memory does not delete it here.</p>'
 
 def provenance_html(
     provenance: Mapping[str, Any],
@@ -272,11 +361,14 @@ POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri
 
 def _check(turns: Sequence[Turn], receipts: Sequence[Receipt], memories: Sequence[Memory], title: str):
     for what, given, kind in (("turns", turns, Turn), ("receipts", receipts, Receipt), ("memories", memories, Memory)):
-        if isinstance(given, str) or not isinstance(given, Sequence): raise TypeError(f"{what} must be a list of {kind.__name__} records, got {type(given).__name__}")
+        if isinstance(given, str) or not isinstance(given, Sequence):
+            raise TypeError(f"{what} must be a list of {kind.__name__} records, got {type(given).__name__}")
         for r in given:
-            if not isinstance(r, kind): raise TypeError(f"{what} must hold {kind.__name__} records only, got {type(r).__name__}")
+            if not isinstance(r, kind):
+                raise TypeError(f"{what} must hold {kind.__name__} records only, got {type(r).__name__}")
     if not turns: raise ValueError("there is nothing to report: give at least one Turn")
-    if not isinstance(title, str) or not title.strip(): raise ValueError(f"title must be a text with at least one word, got {title!r}")
+    if not isinstance(title, str) or not title.strip():
+        raise ValueError(f"title must be a text with at least one word, got {title!r}")
 
 def _contents(turns: Sequence[Turn], others: Sequence[tuple[str, str]]) -> str:
     text = lambda t: escape(" ".join(t.text.split())[:100] or "(empty)")
@@ -285,6 +377,7 @@ def _contents(turns: Sequence[Turn], others: Sequence[tuple[str, str]]) -> str:
     more = "".join(f'<li><a href="#{place}">{name}</a></li>' for place, name in others)
     return f'<nav aria-label="Contents"><ol>{"".join(items)}</ol>' + (f"<ul>{more}</ul>" if more else "") + "</nav>"
 
+# %% ../../nbs/widgets/81_report.ipynb #60648620
 def report(
     turns: Sequence[Turn],              # in the order in which they are shown
     receipts: Sequence[Receipt] = (),   # of deletions
@@ -293,10 +386,14 @@ def report(
     provenance: Mapping[str, Any] = {}, # what made this: model, data, versions, …
     memories: Sequence[Memory] = (),    # under review
 ) -> str:                               # HTML, complete
-    "Turns as one HTML file that refers to nothing outside itself (ours). Raises `TypeError` for anything but records, `ValueError` without a turn or a title."
+    """Turns as one HTML file that refers to nothing outside itself (ours). Raises `TypeError` for anything but
+    records, `ValueError` without a turn or a title."""
     _check(turns, receipts, memories, title)
-    tail = [("memories", "Memories under review", memories_html(memories, receipts)), ("receipts", "Forgotten", receipts_html(receipts)),
-            ("provenance", "Where this comes from", provenance_html(provenance))]
+    tail = [
+        ("memories", "Memories under review", memories_html(memories, receipts)),
+        ("receipts", "Forgotten", receipts_html(receipts)),
+        ("provenance", "Where this comes from", provenance_html(provenance)),
+    ]
     contents = _contents(turns, [(place, name) for place, name, body in tail if body])
     body = "\n".join([*(turn_html(t, i) for i, t in enumerate(turns, 1)), *(body for *_, body in tail)])
     opening = "".join(block(p) for p in intro.split("\n\n") if p.strip())
@@ -317,5 +414,6 @@ def write_report(
     provenance: Mapping[str, Any] = {},
     memories: Sequence[Memory] = (),
 ) -> Path:                              # `path`
-    "Write `report` to a file, the whole or nothing. Raises what `report` raises, and `OSError` where the file can't be written."
+    """Write `report` to a file, the whole or nothing. Raises what `report` raises, and `OSError` where the file can't
+    be written."""
     return write_file(Path(path), report(turns, receipts, title, intro, provenance, memories))

@@ -19,16 +19,33 @@ from .report import escape
 
 # %% ../../nbs/widgets/82_scene.ipynb #fda730a7
 COLOURS = {
-    "paper": ("#ffffff", "#16181c"), "ink": ("#1a1a1a", "#f0f0f0"), "soft": ("#595959", "#b4b4b4"), "faint": ("#8c8c8c", "#7d7d7d"),
-    "line": ("#d9d9d9", "#43474e"), "card": ("#f4f4f2", "#22252b"), "blue": ("#0072b2", "#5ab4e6"), "orange": ("#f0a82e", "#8f6212"),
-    "navy": ("#1c2f4a", "#a9c2e3"), "green": ("#7cc7a8", "#2f6f57"), "deep": ("#00704d", "#5fd3a8"), "mauve": ("#d9b8d0", "#74506e"),
-    "red": ("#b33a1f", "#ff9078"), "on": ("#ffffff", "#10161d"),
+    "paper": ("#ffffff", "#16181c"),
+    "ink": ("#1a1a1a", "#f0f0f0"),
+    "soft": ("#595959", "#b4b4b4"),
+    "faint": ("#8c8c8c", "#7d7d7d"),
+    "line": ("#d9d9d9", "#43474e"),
+    "card": ("#f4f4f2", "#22252b"),
+    "blue": ("#0072b2", "#5ab4e6"),
+    "orange": ("#f0a82e", "#8f6212"),
+    "navy": ("#1c2f4a", "#a9c2e3"),
+    "green": ("#7cc7a8", "#2f6f57"),
+    "deep": ("#00704d", "#5fd3a8"),
+    "mauve": ("#d9b8d0", "#74506e"),
+    "red": ("#b33a1f", "#ff9078"),
+    "on": ("#ffffff", "#10161d"),
 }
 
+# %% ../../nbs/widgets/82_scene.ipynb #d8ecd654
 def _css() -> str:
-    rules = "".join(f".mk-scene .f-{n}{{fill:{dark}}}.mk-scene .s-{n}{{stroke:{dark}}}" for n, (_, dark) in COLOURS.items())
-    in_lab = "".join(f'[data-jp-theme-light="{is_light}"] .mk-scene .{a}-{n}{{{rule}:{value}}}' for n, (light, dark) in COLOURS.items()
-                     for is_light, value in (("true", light), ("false", dark)) for a, rule in (("f", "fill"), ("s", "stroke")))
+    rules = "".join(
+        f".mk-scene .f-{n}{{fill:{dark}}}.mk-scene .s-{n}{{stroke:{dark}}}" for n, (_, dark) in COLOURS.items()
+    )
+    in_lab = "".join(
+        f'[data-jp-theme-light="{is_light}"] .mk-scene .{a}-{n}{{{rule}:{value}}}'
+        for n, (light, dark) in COLOURS.items()
+        for is_light, value in (("true", light), ("false", dark))
+        for a, rule in (("f", "fill"), ("s", "stroke"))
+    )
     return f"@media (prefers-color-scheme:dark){{{rules}}}{in_lab}"
 
 STYLE = _css()   # the dark values: where the reader's system is dark, and in JupyterLab where its own theme is
@@ -57,7 +74,8 @@ def width_of(
     return sum(map(_em, text))*size*(1.13 if bold else 1.)
 
 # %% ../../nbs/widgets/82_scene.ipynb #9c853220
-_TURNS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)])   # marks that turn the direction of what follows
+# marks that turn the direction of what follows
+_TURNS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)])
 
 def one_line(text: str) -> str:
     "`text` without line breaks, and without marks that would turn the direction of what stands beside it."
@@ -102,6 +120,7 @@ def _apart(line: str) -> str:
     "What is written from right to left, so that the sentence around it keeps its order."
     return f"\u2068{line}\u2069" if any(unicodedata.bidirectional(c) in ("R", "AL") for c in line) else line
 
+# %% ../../nbs/widgets/82_scene.ipynb #bd8063b9
 def short(
     text: str,
     most: int,       # letters, beside the ellipsis
@@ -118,13 +137,18 @@ def quoted(
     line = one_line(text)
     return f"“{short(line if len(line) > most else line.removesuffix('.'), most)}”"
 
+# %% ../../nbs/widgets/82_scene.ipynb #c6333d1f
 def listed(
     title: str,
     rows: Sequence[str],
     most: int = 6,   # that are named; the rest is counted
 ) -> str:            # with a space before it; '' for no rows
     "A sentence that lists (ours)."
-    return f" {title}: {'; '.join(rows[:most])}{f'; and {len(rows) - most} more' if len(rows) > most else ''}." if rows else ""
+    return (
+        f" {title}: {'; '.join(rows[:most])}{f'; and {len(rows) - most} more' if len(rows) > most else ''}."
+        if rows
+        else ""
+    )
 
 def ordinal(n: int) -> str:
     "1st, 2nd, 3rd, 4th, …"

@@ -145,7 +145,8 @@ CONSUMER = ("am", "an", "ao")       # wrote what consumers ask of medical docume
 LATER = ("ar", "as", "at")              # asked more about others' conversations, and for everything
 TALKERS = ("au", "av", "aw", "ax", "bi", "bj", "bk", "bl", "bm", "bn", "bo", "bp")   # wrote conversations alone, with the words that answer
 GATE = ("bb", "bc", "bd", "be", "bf")   # wrote what may be shared, and what names a person or opens a door
-HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in CONSUMER + LATER + TALKERS + GATE)
+SUMS = ("bq", "br", "bs", "bt", "bu", "bv", "bw", "bx", "by", "bz")   # wrote questions that need a sum
+HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in CONSUMER + LATER + TALKERS + GATE + SUMS)
 LATE = ("y", "z", "aa", "ab")      # wrote fewer rows, and no health statements
 TALKS = ("ac", "ad", "ae", "af")   # wrote conversations, emergencies and entailments alone
 WANTS = ("aj", "ak", "al")         # wrote emergencies and what a message wants
@@ -187,6 +188,15 @@ def test_sentences_for_the_gate_have_one_reason_each(hand):
     assert len(found) == len({r["id"] for r in found}) == len({r["text"] for r in found}) == 200
     assert all(r["share"] != (r["why"] in KINDS) for r in found) and 90 <= sum(r["share"] for r in found) <= 110
     assert min(Counter(r["why"] for r in found if not r["share"]).values()) >= 12
+
+@pytest.mark.parametrize("hand", SUMS)
+def test_questions_for_a_sum_say_how_it_is_made(hand):
+    found = rows(f"voices/{hand}/sums.jsonl")
+    assert len(found) >= 64 and len({r["id"] for r in found}) == len({r["ask"] for r in found}) == len(found)
+    for r in found:
+        assert r["needs"] and set(r["needs"]) <= set(range(len(r["said"]))) and bool(r["uses"]) == (r["how"] != "none"), r["id"]
+        assert any(re.search(p, r["gold"], re.I) for p in r["accept"]), r["id"]
+
 
 @pytest.mark.parametrize("hand", CONSUMER)
 def test_consumer_questions_say_what_answers_them(hand):

@@ -1333,6 +1333,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                     'memkit.core.schema._use_wal': ('core/schema.html#_use_wal', 'memkit/core/schema.py'),
                                     'memkit.core.schema._who': ('core/schema.html#_who', 'memkit/core/schema.py'),
                                     'memkit.core.schema.address': ('core/schema.html#address', 'memkit/core/schema.py'),
+                                    'memkit.core.schema.alone': ('core/schema.html#alone', 'memkit/core/schema.py'),
                                     'memkit.core.schema.bucket': ('core/schema.html#bucket', 'memkit/core/schema.py'),
                                     'memkit.core.schema.database_file': ('core/schema.html#database_file', 'memkit/core/schema.py'),
                                     'memkit.core.schema.find_owner': ('core/schema.html#find_owner', 'memkit/core/schema.py'),

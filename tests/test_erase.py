@@ -4,6 +4,7 @@ import gc
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import numpy as np
@@ -319,6 +320,17 @@ def test_what_is_forgotten_while_a_model_writes_is_not_kept(tmp_path):
         turn = a.chat("bob", ASKED)
         assert "vestibule" in turn.prompt and a.store.turn("bob", turn.id).answer == f"Good morning. {WITHDRAWN} Ask again at any time."
     assert in_bytes(tmp_path, b"in the vestibule") == 0
+
+
+def test_in_memory_an_erasure_waits_for_another_threads_transaction():
+    with MemoryStore(":memory:") as store, ThreadPoolExecutor(1) as other:
+        store.add("ann", "The user has a dog.")
+        with store.transaction("ben"):          # all threads share the one connection
+            calls = [other.submit(store.finish), other.submit(store.forget, "ann")]
+            assert wait(calls, .1).not_done
+            store.add("ben", "The user has a cat.")
+        assert calls[0].result(5) == 0 and calls[1].result(5).memories == (1,)
+        assert [m.text for m in store.list("ben")] == ["The user has a cat."]
 
 
 def test_an_index_on_a_server_that_is_gone_stays_pending(tmp_path):

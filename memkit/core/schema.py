@@ -6,7 +6,7 @@
 __all__ = ['SCHEMA', 'tables', 'meta', 'owners', 'ONE_EACH', 'erasures', 'leftovers', 'memories', 'turns', 'citations', 'events',
            'state', 'adapters', 'traces', 'quotes', 'jobs', 'PRAGMAS', 'owner_digest', 'bucket', 'StoreError',
            'NotFound', 'one_line', 'address', 'database_file', 'on_server', 'make_engine', 'open_schema', 'Open',
-           'Database', 'reading', 'writing', 'hold_quotes', 'find_owner', 'raise_version', 'glance']
+           'Database', 'alone', 'reading', 'writing', 'hold_quotes', 'find_owner', 'raise_version', 'glance']
 
 # %% ../../nbs/core/07a_schema.ipynb #2c4c2759
 import hashlib
@@ -18,7 +18,7 @@ import secrets
 import sqlite3
 import threading
 import time
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -354,6 +354,10 @@ def close(self: Database):
     self.closed = True
 
 # %% ../../nbs/core/07a_schema.ipynb #b0d7a0bf
+def alone(db: Database) -> AbstractContextManager:
+    "In memory all threads share one connection, so each waits until it is free; elsewhere nobody waits."
+    return nullcontext() if on_server(db.engine) or database_file(db.engine) else _queue(db)
+
 _ONE_STATE = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
 @contextmanager
@@ -362,11 +366,8 @@ def reading(db: Database, user: str):
     if t := db.current(user):
         with _breaking(db, t): yield t.conn
         return
-    server = on_server(db.engine)
-    # in memory there is only one connection
-    alone = nullcontext() if server or database_file(db.engine) else _queue(db)
-    how = _ONE_STATE if server else {"reading": True}
-    with alone, one_line(db.place), db.engine.connect().execution_options(**how) as conn, conn.begin(): yield conn
+    how = _ONE_STATE if on_server(db.engine) else {"reading": True}
+    with alone(db), one_line(db.place), db.engine.connect().execution_options(**how) as conn, conn.begin(): yield conn
 
 # %% ../../nbs/core/07a_schema.ipynb #507cf027
 @contextmanager

@@ -26,9 +26,9 @@ from sqlalchemy import Connection, bindparam, func, select
 from .erase import (INDEX, Contributions, Shared, erase, everything, finish_pending, note_leftovers,
                                only_cited_by, quoting, redact, remove, resting_on, showed, some)
 from .records import Hit, Memory, Place, Receipt, check_text, check_time, json_copy, new_id, utc_now
-from .schema import (Database, NotFound, StoreError, adapters, citations, database_file, erasures, events,
-                                find_owner, memories, meta, on_server, owner_digest, quotes, raise_version, glance,
-                                reading, state, tables, turns, writing)
+from .schema import (Database, NotFound, StoreError, adapters, alone, citations, database_file, erasures,
+                                events, find_owner, glance, memories, meta, on_server, owner_digest, quotes,
+                                raise_version, reading, state, tables, turns, writing)
 from .server import BEYOND
 from .slices import Kept, Slice, SliceCache, caught_up, check_vector, drop, put
 
@@ -721,7 +721,7 @@ def unsay(
         if (owner := raise_version(self._db, conn, user)) is None: return self._receipt(user)
         n = sum(_rename(conn, owner, old, new) for old, new in names.items())
         ticket = conn.execute(erasures.insert().values(at=_ticks(None))).inserted_primary_key[0]
-    pending = erase(self._db.engine, [w.encode() for w in (*words, *names) if w], ticket)
+    with alone(self._db): pending = erase(self._db.engine, [w.encode() for w in (*words, *names) if w], ticket)
     return self._receipt(user, pending, removed={"names": n})
 
 # %% ../../nbs/core/07_store.ipynb #85720726
@@ -890,7 +890,7 @@ def drop_adapter(self: MemoryStore, user: str, kind: str | None = None) -> Recei
         removed, said = remove(conn, [(adapters, here if kind is None else here & (adapters.c.kind == kind))])
         if removed.total(): _log(conn, owner, "adapter", _ticks(None), data={"dropped": removed.total()})
         ticket = conn.execute(erasures.insert().values(at=_ticks(None))).inserted_primary_key[0]
-    pending = erase(self._db.engine, said, ticket)
+    with alone(self._db): pending = erase(self._db.engine, said, ticket)
     return self._receipt(user, pending, removed=dict(removed))
 
 # %% ../../nbs/core/07_store.ipynb #67485998
@@ -924,7 +924,7 @@ def forget(
 @patch
 def _erased(self: MemoryStore, user: str, done: _Struck) -> Receipt:
     "Make the bytes go, and say place by place what became of the words."
-    pending = erase(self._db.engine, done.said, done.ticket)
+    with alone(self._db): pending = erase(self._db.engine, done.said, done.ticket)
     if pending: self.pending += 1
     if done.places and "vector index" not in pending: done.removed["index folders"] = len(done.places)
     places = (*_own_places(done, pending, self.on_server), *_shared_places(done))
@@ -961,7 +961,7 @@ def _shared_places(done: _Struck) -> list[Place]:
 @patch
 def finish(self: MemoryStore, wait: float = .05) -> int:  # seconds to wait for readers; deletions still pending
     "Try again what an earlier `forget` couldn't finish; the store does so too whenever it is opened."
-    self.pending = finish_pending(self._db.engine, wait)
+    with alone(self._db): self.pending = finish_pending(self._db.engine, wait)
     return self.pending
 
 @patch

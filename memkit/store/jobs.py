@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import delete, insert, select, update
 
-from ..core.erase import finish_pending
 from ..core.records import check_text, utc_now
 from ..core.schema import StoreError, find_owner, jobs as table, raise_version, reading, writing
 
@@ -451,7 +450,7 @@ def serve(
             for q in queues:
                 if q._next: wait([q._next])     # what the opening began in its own thread
                 q.work_for_all()
-            held = finish_pending(store._db.engine)
+            held = store.finish(1.)
             now = summary(queues) + (f", {held} deletions held up by a reader" if held else "")
         except StoreError as e:
             if once: raise

@@ -240,8 +240,9 @@ def _with_acts(assistant: "MapAssistant", talk: Talk, u: Understood) -> Understo
 # %% ../../nbs/maprec/59_assistant.ipynb #d89d55f9
 def _note_about(assistant: "MapAssistant", talk: Talk, text: str) -> tuple[tuple[str, Item], ...]:
     "A short reply about what was spoken of last: 'seen it', 'put it on my list'."
-    if not talk.about or len(text.split()) > 6: return ()
-    acts = assistant.frames.read(text, f"How about {talk.about.title}?").acts
+    alone = assistant.frames.read(text).acts
+    if not talk.about or len(text.split()) > 6 or max(alone["seen"], alone["want"]) < .05: return ()
+    acts = assistant.frames.acts(text, f"How about {talk.about.title}?")
     act = max(("seen", "want"), key=acts.get)
     return ((_ON_LIST[act], talk.about),) if acts[act] > .5 and acts[act] == max(acts.values()) else ()
 
@@ -462,9 +463,10 @@ def predict_one(
     target: Item,
 ) -> Recommendation:
     "How the user would like one item, and why."
-    ((why, against),) = reasons_for(assistant.predictor, assistant.space, rated, [target])
-    return Recommendation(item=target,
-                          shares=tuple(map(float, np.asarray(assistant.predictor.predict(rated, [target]))[0])),
+    predictor = assistant.predictor
+    predictor = predictor.held(rated) if hasattr(predictor, "held") else predictor
+    ((why, against),) = reasons_for(predictor, assistant.space, rated, [target])
+    return Recommendation(item=target, shares=tuple(map(float, np.asarray(predictor.predict(rated, [target]))[0])),
                           reasons=why, against=against)
 
 # %% ../../nbs/maprec/59_assistant.ipynb #4a153a09
@@ -682,7 +684,8 @@ def quotes(self: MapAssistant, turn: Turn) -> tuple[set[int], set[str]]:
     found = turn.extra.get("found")
     told = [*(found.items if found else ()), *turn.extra.get("predicted", ()), *filter(None, [turn.extra.get("guess")])]
     named_items = {row_key(x.rated.item) for r in told for x in (*r.reasons, *r.against)}
-    memories = memories | {r.memory_id for r in profile(self.store, turn.user) if row_key(r.rated.item) in named_items}
+    rows = profile(self.store, turn.user) if named_items else ()
+    memories = memories | {r.memory_id for r in rows if row_key(r.rated.item) in named_items}
     if not (doubted := turn.extra.get("doubted")): return memories, turns
     return memories | {m.id for m in history(self.store, turn.user, doubted.id, doubted.domain)}, turns
 
@@ -707,7 +710,9 @@ def considered_of(assistant: "MapAssistant", user: str, made: Made, shown: Seque
     s, near = assistant.settings, made.near.max(0)
     fits = {row_key(r.item): part.kept for r, part in zip(shown, sections[1:])}
     view, out = assistant.store.in_force(user, RATING), []
-    for n, i in enumerate(np.argsort(-near, kind="stable"), 1):
+    order = np.argsort(-near, kind="stable").tolist()
+    chosen = enumerate(order, 1) if fits else enumerate(order[:s.pool], 1)
+    for n, i in chosen:
         key = row_key(made.basis[i].item)
         if key not in ids or n > s.pool and key not in fits: continue
         moved, parts = _moved(made, made.basis[i]), {"likeness": float(near[i])}

@@ -256,7 +256,7 @@ class FrameReader:
         settings: FrameSettings = FrameSettings(),
     ):
         self.linker, self.settings, self._given, self._opened = linker, settings, reader, None
-        self._told = ToldTitles([*known_titles().titles, *linker.titles.titles])
+        self._told = ToldTitles.joined([known_titles(), linker.titles])
 
 # %% ../../nbs/maprec/53h_frames.ipynb #38ea4a67
 @patch(as_prop=True)
@@ -275,6 +275,12 @@ def read(self: FrameReader, text: str, before: str = "") -> TitleReading:
     plain = plain_of(check_text(text, "message"))
     if not plain.strip(): return TitleReading({a: float(a == "chat") for a in TITLE_ACTS}, ())
     return self.reader.titles(plain, before)
+
+@patch
+def acts(self: FrameReader, text: str, before: str) -> dict[str, float]:
+    "What a message does after something that was said, without its titles: in half the time."
+    plain = plain_of(check_text(text, "message"))
+    return self.reader.acts(plain, before) if plain.strip() else self.read(text).acts
 
 @patch
 def wants_rating(self: FrameReader, text: str) -> bool:

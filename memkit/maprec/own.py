@@ -97,10 +97,11 @@ class ItemSpace:
         self.rarity = {g: float(np.log((len(items) + 1)/names.count(g))) for g in sorted(set(names))}
         self._column, self._genres, self._dim = {g: i for i, g in enumerate(self.rarity)}, genres, embedder.dim
         self._text, self._row = _unit_texts(embedder, items), {key_of(i): n for n, i in enumerate(items)}
-        self._place: dict[tuple, int] = {}     # by row of the text and genres, never by a user's words
-        self._table, self._lock = np.zeros((0, len(self._column) + embedder.dim), np.float32), threading.Lock()
-        self._at: dict[int, int] = {}
-        self.vectors(items)
+        new = dict.fromkeys((self._row[key_of(i)], i.genres) for i in items)
+        # by row of the text and genres, never by a user's words
+        self._place, self._lock = {key: n for n, key in enumerate(new)}, threading.Lock()
+        width = len(self._column) + embedder.dim
+        self._table = np.array([self._vector(*key) for key in new], np.float32).reshape(len(new), width)
         self._items = items   # held, so that an id stays theirs
         self._at = {id(i): self._place[self._row[key_of(i)], i.genres] for i in items}
         # likeness of one item to the whole table
@@ -128,15 +129,20 @@ def vectors(
 def _places(self: ItemSpace, items: Sequence[Item]) -> list[int]:
     "The row of each item in the table; new ones are added."
     places = [self._at.get(id(i)) for i in items]
-    if None not in places: return places
-    known = [(self._row.get(key_of(i)), i.genres) for i in items]
-    if any(k not in self._place for k in known):
-        with self._lock:
-            new = [k for k in dict.fromkeys(known) if k not in self._place]
-            first, rows = len(self._table), [self._vector(*k) for k in new]
-            if rows: self._table = np.concatenate([self._table, np.array(rows, np.float32).reshape(len(rows), -1)])
-            self._place |= {k: first + n for n, k in enumerate(new)}
-    return [self._place[k] for k in known]
+    for n in (n for n, p in enumerate(places) if p is None):
+        key = self._row.get(items[n].key), items[n].genres
+        places[n] = self._place.get(key)
+        if places[n] is None: places[n] = self._add(key)
+    return places
+
+@patch
+def _add(self: ItemSpace, key: tuple) -> int:
+    "A new row of the table, by the row of the text and the genres."
+    with self._lock:
+        if key not in self._place:
+            self._table = np.concatenate([self._table, self._vector(*key)[None]])
+            self._place[key] = len(self._table) - 1
+        return self._place[key]
 
 @patch
 def between(

@@ -11,9 +11,11 @@ import json
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ..core.records import Memory
 from .items import Item, Rated, check_domain, rating_line, title_line
@@ -106,7 +108,10 @@ def _read(store: "MemoryStore", user: str) -> _Parsed:
     held = old and old.ids()                                  # alive until the end of this call, so that what was read can be used again
     view = store.in_force(user, RATING)
     if old and held is view.ids and old.version == view.version: return old
-    new = _parse(view, old.by_memory if old else {})
+    same = old and held is not None and np.array_equal(held, view.ids)
+    if same and all(view.rows[id] is said[0] for id, said in old.by_memory.items()):     # another memory was written
+        new = replace(old, ids=weakref.ref(view.ids), version=view.version)
+    else: new = _parse(view, old.by_memory if old else {})
     if len(view.ids): _keep(store, user, new)
     return new
 

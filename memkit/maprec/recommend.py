@@ -89,8 +89,9 @@ def unseen(
     history: Sequence[Rated],
 ) -> list[Item]:  # in their order
     "The items that the user hasn't rated, under any identifier."
-    known = {key_of(r.item) for r in history} | {(r.item.domain, r.item.id) for r in history}
-    return [i for i in items if key_of(i) not in known and (i.domain, i.id) not in known]
+    keys, ids = {r.item.key for r in history}, {(r.item.domain, r.item.id) for r in history}
+    some = {id for _, id in ids}
+    return [i for i in items if i.key not in keys and (i.id not in some or (i.domain, i.id) not in ids)]
 
 # %% ../../nbs/maprec/58_recommend.ipynb #7817d45d
 def varied(
@@ -101,16 +102,19 @@ def varied(
     vary: float = .5,        # stars that an item loses where it is the twin of one already chosen
 ) -> list[int]:              # positions, in the order chosen
     "The best few that aren't all alike, one after the other (maximal marginal relevance; ties: ours)."
-    if not len(items): return []
-    vectors, nearest, chosen = space.vectors(items), np.zeros(len(items)), []
-    names = np.argsort(np.argsort([title_line(i) for i in items]))
-    for _ in range(min(n, len(items))):
-        worth = np.round(values - vary*nearest, 6)
+    n = min(n, len(items))
+    if not n: return []
+    least = np.partition(values, -n)[-n] - vary - 1e-5      # what is expected to be worse can't be among them
+    at = np.flatnonzero(values >= least)
+    vectors, nearest, chosen = space.vectors([items[i] for i in at]), np.zeros(len(at)), []
+    first = lambda k: (-round(float(values[at[k]]), 6), title_line(items[at[k]]))
+    for _ in range(n):
+        worth = np.round(values[at] - vary*nearest, 6)
         worth[chosen] = -np.inf
-        best = int(np.lexsort((names, -np.round(values, 6), -worth))[0])
+        best = min(np.flatnonzero(worth == worth.max()).tolist(), key=first)
         chosen.append(best)
         nearest = np.maximum(nearest, np.clip(vectors @ vectors[best], 0, 1))
-    return chosen
+    return at[chosen].tolist()
 
 # %% ../../nbs/maprec/58_recommend.ipynb #7a10c3d3
 AS_MANY, AT_MOST = 15, 7   # few ratings change a list as if they were so many, but at most so much more than they do
@@ -172,8 +176,10 @@ def _for_children(items: Sequence[Item], n: int) -> list[Item]:
 
 def _candidates(history: Sequence[Rated], catalogue: Catalogue, wanted: Wanted) -> tuple[list[Item], tuple[str, ...]]:
     "Unseen items that fit, or fit best, and what was asked for and isn't met."
-    here = [] if wanted.absent else [i for i in catalogue if wanted.domain in (None, i.domain)]
-    left, given_up = nearest_to(unseen(here, history), wanted)
+    if isinstance(catalogue, Catalogue): here = catalogue.of_domain(wanted.domain)
+    else: here = [i for i in catalogue if wanted.domain in (None, i.domain)]
+    if wanted.absent: here = ()
+    left, given_up = nearest_to(unseen(here, history), replace(wanted, domain=None))
     if given_up and fitting(here, replace(wanted, besides=(), like=())): left, given_up = [], ()   # all of it was seen
     return left, (*wanted.unmet, *given_up)
 
@@ -196,6 +202,7 @@ def recommend(
         return Recommended(items=(), how=NOTHING, candidates=0, note=_why_none(history, catalogue, wanted), unmet=unmet)
     if wanted.like: left = _nearest(left, space.between(left, wanted.like).mean(1), max(near, n))
     if wanted.audience == "child": left = _for_children(left, n)
+    predictor = predictor.held(history) if hasattr(predictor, "held") else predictor
     values = expected(shares := np.asarray(predictor.predict(history, left)))
     how = PREDICTED if history else SPREAD if float(np.ptp(values)) < 1e-6 else POPULAR
     chosen = varied(left, own_taste_first(predictor, history, left, values), space, n, vary)

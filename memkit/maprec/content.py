@@ -233,20 +233,26 @@ def _rows(self: Content, items: Sequence[Item]) -> _Table:
 
 # %% ../../nbs/maprec/57c_content.ipynb #cffdff9c
 @patch
-def _together(self: Content, first: _Table, second: _Table) -> np.ndarray:   # float32[first, second]
-    "What people and series in common add to the covariance."
-    if len(first.names) < len(second.names): return self._together(second, first).T
+def _pairs(self: Content, first: _Table, second: _Table) -> tuple[Sequence[int], Sequence[int], Sequence[float]]:
+    "People and series in common: row of the first, row of the second, and what each adds to the covariance."
     where, found = _places_of(second.names), []
     has = np.zeros(len(self._items) + 1, bool)
     has[-1] = True                                     # the place -1: not known
     for name in where: has[self._having.get(name, [])] = True
     for m in np.flatnonzero(has[first.at]).tolist():
         for name, weight in first.names[m]: found += [(m, n, weight) for n in where.get(name, ())]
-    out = np.zeros((len(first.names), len(second.names)), np.float32)
-    if found:
-        row, column, weight = zip(*found)
-        np.add.at(out, (row, column), np.array(weight, np.float32))
+    return tuple(zip(*found)) or ((), (), ())
+
+def _filled(shape: tuple[int, int], row: Sequence[int], column: Sequence[int], value: Sequence[float]) -> np.ndarray:
+    out = np.zeros(shape, np.float32)
+    np.add.at(out, (np.array(row, int), np.array(column, int)), np.array(value, np.float32))
     return out
+
+@patch
+def _together(self: Content, first: _Table, second: _Table) -> np.ndarray:   # float32[first, second]
+    "What people and series in common add to the covariance."
+    if len(first.names) < len(second.names): return self._together(second, first).T
+    return _filled((len(first.names), len(second.names)), *self._pairs(first, second))
 
 # %% ../../nbs/maprec/57c_content.ipynb #0be9d739
 @patch
@@ -274,27 +280,41 @@ def held(self: Content, history: Sequence[Rated]) -> "Content":
     return out
 
 @patch
-def _parts(self: Content, history: Sequence[Rated], targets: Sequence[Item]) -> tuple[np.ndarray, ...]:
-    "Mean and variance of the targets; covariance with the ratings that count; the factor; each rating's weight."
-    mine, b = self._fit and self._fit[0] is history, self._rows(targets)
-    a, factor, weight = self._fit[1] if mine else self._fitted(history[-self.settings.longest:])
-    cross = b.columns @ a.columns.T + self._together(b, a)
-    known = cross @ factor.T.astype(np.float32)
-    variance = b.own - np.einsum("ij,ij->i", known, known) + self.settings.noise
-    return self.prior.centre + b.prior + cross @ weight.astype(np.float32), variance, cross, factor, weight
+def _fit_of(self: Content, history: Sequence[Rated]) -> tuple[_Table, np.ndarray, np.ndarray]:
+    mine = self._fit and self._fit[0] is history
+    return self._fit[1] if mine else self._fitted(history[-self.settings.longest:])
+
+# %% ../../nbs/maprec/57c_content.ipynb #676a3c80
+@patch
+def _judged(self: Content, fit: tuple, b: _Table) -> tuple[np.ndarray, np.ndarray]:   # [n] each
+    "Mean and variance of some items, given a fit."
+    a, factor, weight = fit
+    told = factor @ a.columns                          # what the ratings say of the columns
+    mean = b.columns @ (a.columns.T @ weight)
+    known = np.einsum("ij,ij->i", b.columns @ (told.T @ told).astype(np.float32), b.columns)
+    row, column, value = self._pairs(b, a)
+    if row:
+        some, back = np.unique(row, return_inverse=True)
+        pairs = _filled((len(some), len(a.names)), back, column, value)
+        more = pairs @ factor.T
+        mean[some] += pairs @ weight
+        known[some] += np.einsum("ij,ij->i", 2*b.columns[some] @ told.T + more, more)
+    return self.prior.centre + b.prior + mean, b.own - known + self.settings.noise
 
 # %% ../../nbs/maprec/57c_content.ipynb #0f5a82e6
 @patch
 def predict(self: Content, history: Sequence[Rated], targets: Sequence[Item]) -> np.ndarray:
     "How the user would rate each target, [len(targets), 5]."
-    mean, variance, *_ = self._parts(history, targets)
+    mean, variance = self._judged(self._fit_of(history), self._rows(targets))
     return shares_around(mean, np.sqrt(variance))
 
 @patch
 def without_each(self: Content, history: Sequence[Rated], targets: Sequence[Item]) -> np.ndarray:
     """The same predictions with each rating left out in turn, [len(targets), len(history), 5]. Exact: row i of the
     inverse says what the others would say without it. Of a longer history, those that count."""
-    mean, variance, cross, factor, weight = self._parts(history, targets)
+    fit, b = self._fit_of(history), self._rows(targets)
+    (a, factor, weight), (mean, variance) = fit, self._judged(fit, b)
+    cross = b.columns @ a.columns.T + self._together(b, a)
     pull, diagonal = cross @ (factor.T @ factor), (factor**2).sum(0)
     left = shares_around(mean[:, None] - pull*(weight/diagonal), np.sqrt(variance[:, None] + pull**2/diagonal))
     out = np.repeat(shares_around(mean, np.sqrt(variance))[:, None], len(history), 1)

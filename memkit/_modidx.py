@@ -5023,6 +5023,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                 'memkit/maprec/recommend.py'),
                                          'memkit.maprec.recommend.because': ('maprec/recommend.html#because', 'memkit/maprec/recommend.py'),
                                          'memkit.maprec.recommend.carried': ('maprec/recommend.html#carried', 'memkit/maprec/recommend.py'),
+                                         'memkit.maprec.recommend.held': ('maprec/recommend.html#held', 'memkit/maprec/recommend.py'),
                                          'memkit.maprec.recommend.named': ('maprec/recommend.html#named', 'memkit/maprec/recommend.py'),
                                          'memkit.maprec.recommend.own_taste_first': ( 'maprec/recommend.html#own_taste_first',
                                                                                       'memkit/maprec/recommend.py'),

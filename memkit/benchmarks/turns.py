@@ -72,6 +72,7 @@ def turn_row(assistant: Any, user: str, calls: int, rounds: int) -> dict[str, An
     name = f"a turn of MAP, {len(items):,} items, {len(profile(store, user)):,} ratings"
     return compare(name, "ms", arms, range(total), rounds, target=50., note="limit: the networks that read the message")
 
+# %% ../../nbs/benchmarks/88e_turns.ipynb #f4b33d49
 def list_row(assistant: Any, rated: Sequence[Rated], calls: int, rounds: int) -> dict[str, Any]:
     "Predictions for a whole catalogue, by memkit and by scikit-learn on the same columns and kernel."
     from memkit.maprec.content import Content, ContentSettings
@@ -80,8 +81,8 @@ def list_row(assistant: Any, rated: Sequence[Rated], calls: int, rounds: int) ->
     histories = [rated[-content.settings.longest:][k:] for k in range(calls*rounds + 1)]
     def ours(h): return _best(content.predict(h, items))
     arms = [Arm("ours", lambda: ours, calls), Arm("scikit-learn", lambda: _by_sklearn(content, items), calls)]
-    return compare(f"what a user would give each of {len(items):,} items", "ms", arms, histories, rounds,
-                   Agreement("same best 10", overlap), note="without people and series in common, which scikit-learn has no kernel for")
+    name, note = f"what a user would give each of {len(items):,} items", "without people and series"
+    return compare(name, "ms", arms, histories, rounds, Agreement("same best 10", overlap), note=note)
 
 def _best(shares: np.ndarray) -> list[tuple[int, float]]:   # of [n, 5]
     values = expected(shares)
@@ -102,6 +103,7 @@ def _by_sklearn(content: Any, items: Sequence[Item]):
         return _best(shares_around(content.prior.centre + table.prior + above, spread))
     return call
 
+# %% ../../nbs/benchmarks/88e_turns.ipynb #e80498ab
 def turns(
     size: Size,
     room: Room,

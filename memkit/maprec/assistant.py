@@ -32,7 +32,8 @@ from .names import People
 from .prediction import decode
 from .profile import RATING, history, profile, take_back
 from .prompted import PromptedDetector, PromptedUpdater
-from .recommend import Recommendation, Recommended, Wanted, named, reasons_for, recommend, tell
+from .recommend import (Recommendation, Recommended, Wanted, held, named, reasons_for, recommend,
+                                     tell)
 from .replies import (FORGOTTEN, KEPT, ask_forget, facts_said, free_words, listed_said, profile_said,
                                    why_said)
 from .retrieval import SELECTIONS
@@ -248,6 +249,7 @@ def _note_about(assistant: "MapAssistant", talk: Talk, text: str) -> tuple[tuple
 
 _NAME = {"seen": "seen", "wish": "want", "refused": "not"}
 
+# %% ../../nbs/maprec/59_assistant.ipynb #562bc40b
 def _notes(u: Understood, links: Sequence[Link], acts: Mapping[str, float]) -> list[tuple[str, Item]]:
     "The lists that a message puts its titles on; a title that it rates is on none."
     rated = {c.item for c in u.changes} | {c.title for c in u.changes}
@@ -463,8 +465,7 @@ def predict_one(
     target: Item,
 ) -> Recommendation:
     "How the user would like one item, and why."
-    predictor = assistant.predictor
-    predictor = predictor.held(rated) if hasattr(predictor, "held") else predictor
+    predictor = held(assistant.predictor, rated)
     ((why, against),) = reasons_for(predictor, assistant.space, rated, [target])
     return Recommendation(item=target, shares=tuple(map(float, np.asarray(predictor.predict(rated, [target]))[0])),
                           reasons=why, against=against)

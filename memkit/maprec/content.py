@@ -26,7 +26,8 @@ class Facts:
     def __init__(self, shelf: Iterable[Item] | None = None):   # None: all that travels with memkit
         self.items, self._found = tuple(full_catalogue() if shelf is None else shelf), {}
         for item in self.items:
-            for title in (item.title, *item.aliases): self._found.setdefault((item.domain, letters(title)), []).append(item)
+            for title in map(letters, (item.title, *item.aliases)):
+                self._found.setdefault((item.domain, title), []).append(item)
         self.works = Counter(name for item in self.items for name in item.names)   # of each person
 
     def known(self, item: Item) -> Item | None:
@@ -272,6 +273,7 @@ def _fitted(self: Content, history: Sequence[Rated]) -> tuple[_Table, np.ndarray
     above = np.array([r.rating for r in history], float) - self.prior.centre - a.prior
     return a, factor, factor.T @ (factor @ above)
 
+# %% ../../nbs/maprec/57c_content.ipynb #62cd7a86
 @patch
 def held(self: Content, history: Sequence[Rated]) -> "Content":
     "The same predictor; it fits this history, the object itself, once."

@@ -282,6 +282,7 @@ def acts(self: FrameReader, text: str, before: str) -> dict[str, float]:
     plain = plain_of(check_text(text, "message"))
     return self.reader.acts(plain, before) if plain.strip() else self.read(text).acts
 
+# %% ../../nbs/maprec/53h_frames.ipynb #f35da4e9
 @patch
 def wants_rating(self: FrameReader, text: str) -> bool:
     "Does it ask for a rating, one given before or one to be expected, rather than for something new?"

@@ -127,7 +127,8 @@ def _slipped(people: People, key: str) -> str:
         people.firsts = {}
         for name in people.names:
             if " " in name: people.firsts.setdefault(name.partition(" ")[0], []).append(name)
-    best = process.extractOne(key, people.firsts.get(first, ()), scorer=OSA.distance, score_cutoff=1 if len(last) < 8 else 2)
+    most = 1 if len(last) < 8 else 2
+    best = process.extractOne(key, people.firsts.get(first, ()), scorer=OSA.distance, score_cutoff=most)
     return best[0] if best else ""
 _NAME = re.compile(r"(?<![.!?:] )\b[^\W\d_a-z][^\W\d_A-Z]+(?:[ -](?:de |van |von |bin |al )?[^\W\d_a-z][^\W\d_A-Z]+)+")
 

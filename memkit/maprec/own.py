@@ -178,6 +178,7 @@ def _add(self: ItemSpace, key: tuple) -> int:
             self._place[key] = len(self._table) - 1
         return self._place[key]
 
+# %% ../../nbs/maprec/57a_own.ipynb #33b0108a
 @patch
 def between(
     self: ItemSpace,

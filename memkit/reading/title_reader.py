@@ -119,6 +119,7 @@ def seen(self: TitleReader, parts: Sequence[str]) -> tuple[list[Judged], np.ndar
     found = candidates(t, softmax(self.head("title tag", states[0])), parts, self.known)
     return apart(self.judged(t, found)) if found else [], sigmoid(self.head("title acts", pooled))[0]
 
+# %% ../../nbs/reading/15_title_reader.ipynb #e5a4d8a9
 @patch
 def evidence(
     self: TitleReader,

@@ -29,7 +29,8 @@ class Title:
 def title_key(text: str) -> str:
     "A title as it is looked up: lower case, no accents, no article, letters and digits alone; '' where none is left."
     bare = text.lower().replace("&", " and ")
-    if not bare.isascii(): bare = "".join(c for c in unicodedata.normalize("NFKD", bare) if not unicodedata.combining(c))
+    if not bare.isascii():
+        bare = "".join(c for c in unicodedata.normalize("NFKD", bare) if not unicodedata.combining(c))
     bare = bare.replace("'", "").replace("’", "")
     words = re.findall(r"[^\W_]+", bare)
     return " ".join(words[1:] if len(words) > 1 and words[0] in ("the", "a", "an") else words)

@@ -330,10 +330,12 @@ def _which(talk: Talk, changes: Sequence[Change], questions: Sequence[Link]) -> 
 def _answered(assistant: "MapAssistant", which: Which, text: str) -> Understood | None:
     "A message that tells which work was meant; None for another one."
     plain = lines_named(text, which.options)
-    detected, item = assistant.detector.detect(plain), chosen(plain, which.options)
+    every = tuple(dict.fromkeys((*which.options, *assistant.frames.linker.works(which.title))))
+    item = chosen(plain, which.options) or (chosen(plain, every) if len(every) > 1 else None)   # "the book, I mean"
+    detected = assistant.detector.detect(plain)
     if item is None or RECOMMEND in detected.types: return None
     found = assistant.updater.changes(plain, None)
-    if any(c.item not in which.options and not c.options for c in found): return None
+    if any(c.item not in every and not c.options for c in found): return None
     if which.rating is None: return Understood(text=plain, detected=detected, types=(RECOMMEND,), asked=(item,))
     scores = [value for _, _, value in marks(text)]
     stars = scores[-1] if scores else which.rating
@@ -371,9 +373,10 @@ def _wishes(assistant: "MapAssistant", user: str, text: str, changes: Sequence[C
     again = bool(talk.listed) and set(talk.listed) <= set(wanted.besides)
     unnamed = wanted_domain(text, None, assistant.catalogue.domains) is None
     if talk.listed and unnamed and not loved and _only_limits(wanted): return _narrowed(talk.wanted, wanted)
-    if again and not elsewhere and replace(wanted, unmet=()) == bare:
+    if again and not elsewhere and replace(wanted, unmet=(), n=None) == bare:
         besides = (*talk.wanted.besides, *talk.listed, *wanted.besides)
-        return replace(talk.wanted, besides=besides, domain=talk.wanted.domain or wanted.domain)
+        return replace(talk.wanted, besides=besides, domain=talk.wanted.domain or wanted.domain,
+                       n=wanted.n or talk.wanted.n)
     return wanted
 
 # %% ../../nbs/maprec/59_assistant.ipynb #08405e1d
@@ -422,6 +425,7 @@ class Made:
     predicted: tuple[Recommendation, ...] = ()    # of the items asked for
     guess: Recommendation | None = None           # of the first item rated: what was expected before
     said: tuple[str, ...] = ()                    # what the store says to a question about memory
+    off: tuple[Item, ...] = ()                    # taken off a list, and never rated
 
     @property
     def cited(self) -> tuple[Rated, ...]:
@@ -496,6 +500,14 @@ def said_of_memory(
     return tuple(out + [FORGOTTEN] * ("agree" in u.acts) + [KEPT] * ("keep" in u.acts))
 
 # %% ../../nbs/maprec/59_assistant.ipynb #a597c3de
+def _off(assistant: "MapAssistant", user: str, rated: Sequence[Rated], u: Understood) -> tuple[Item, ...]:
+    "What a message takes back and is on a list, without a rating."
+    back = [c.item for c in u.changes if c.action != "rate" and c.item]
+    if not back or not assistant.has_consent(user): return ()
+    mine, known = [i for k in LISTS for i, _ in noted(assistant.store, user, k)], {r.item.key for r in rated}
+    listed = {i.key for i in mine} - known
+    return tuple(i for i in back if i.key in listed)
+
 def _told_before(talk: Talk, u: Understood) -> list[Recommendation]:
     "The recommendations that a question of why is about: those it names, else the last list."
     return [r for r in talk.found if r.item in u.about] if u.about else list(talk.found)
@@ -508,6 +520,7 @@ UNCLEAR = ("I can't tell which title “{}” is: my catalogue has several, or n
 UNKNOWN = ("I can't tell which title you ask about; my catalogue has none of that name. "
            "Name it as it is written there, or ask me for a recommendation.")
 
+# %% ../../nbs/maprec/59_assistant.ipynb #b9bebb80
 def words(
     u: Understood,
     made: Made,
@@ -516,7 +529,8 @@ def words(
 ) -> str:
     "The answer to a message of type A, B or both: what was taken in, then what was asked for (ours)."
     told = [c for c in u.changes if c.reason != SETTLED]
-    lines = confirm(told, rated)
+    lines = [f"Taken off your list: {named(c.item)}." if c.item in made.off else line
+             for c, line in zip(told, confirm(told, rated))]
     if made.guess:
         at = [c.item for c in told].index(made.guess.item)
         lines[at] += f" (I had expected {made.guess.expected:.1f}.)"
@@ -554,7 +568,7 @@ def look_up(self: MapAssistant, turn: Turn) -> Turn:
     s, u = self.settings, turn.work["understood"]
     rated = [r.rated for r in profile(self.store, turn.user)] if self.has_consent(turn.user) else []
     made = make(self, rated, u, not_to_offer(self.store, turn.user))
-    made = replace(made, said=said_of_memory(self, turn.user, rated, u))
+    made = replace(made, said=said_of_memory(self, turn.user, rated, u), off=_off(self, turn.user, rated, u))
     asks = made.targets and s.ask_model and OTHER not in u.types
     shown = recalled_for(made.basis, made.targets, made.near, made.cited, s.recalled, s.how) if asks else []
     extra = {**turn.extra, "found": made.found, "predicted": made.predicted, "guess": made.guess}

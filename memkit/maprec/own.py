@@ -21,7 +21,7 @@ from ..core.embed import Embedder, MiniLM, corpus_vectors
 from ..core.files import own_data
 from .classical import fit_item_knn, seen
 from .items import Item, Rated, title_line
-from .network import fit_stars
+from .network import stars_kept
 
 # %% ../../nbs/maprec/57a_own.ipynb #7b980595
 LABELS = np.arange(1, 6)   # stars
@@ -375,9 +375,9 @@ def from_others(
     at_most: int = 6000,    # items that similarities are learned for: their table has items squared entries
     users: Sequence[int] | None = None,  # rows of these users only; None: all
 ) -> Predictor:
-    """The predictor for somebody among others: networks (`fit_stars`); item-kNN where there are few users; item means
+    """The predictor for somebody among others: networks (`stars_kept`); item-kNN where there are few users; item means
     and the user's own ratings where there are too many items (ours)."""
     if len(ratings.items) > at_most: return OwnRatings(space, usual_ratings(ratings, users=users))
     users, items = range(len(ratings.users)) if users is None else users, list(ratings.items)
     if len(users) < ENOUGH: return FromOthers(fit_item_knn(seen(ratings, users)), items)
-    return FromOthers(fit_stars(ratings, users, history=LONGEST), items, longest=LONGEST)
+    return FromOthers(stars_kept(ratings, users, LONGEST), items, longest=LONGEST)

@@ -130,9 +130,10 @@ def own_taste_first(
     items: Sequence[Item],
     values: np.ndarray,   # [len(items)] their expected ratings
 ) -> np.ndarray:          # [len(items)] what a list is ordered by
-    "Expected ratings in which what few ratings of the user's own changed counts more (ours)."
+    """Expected ratings in which what few ratings of the user's own changed counts more (ours); not where the predictor
+    says that it has learned how far they count (`own_first`)."""
     weight = min(AT_MOST, AS_MANY/len(history)) if len(history) else 1
-    if weight <= 1: return values
+    if weight <= 1 or not getattr(predictor, "own_first", True): return values
     anybody = expected(np.asarray(predictor.predict((), items)))
     return anybody + weight*(values - anybody)
 

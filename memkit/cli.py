@@ -380,6 +380,7 @@ def _without_paper(a: argparse.Namespace):   # any design but the hybrid chatbot
         raise ValueError(f"--corpus is for the hybrid chatbot and mark; {a.assistant} has no documents")
     return open_mark(a.store, a.model, _corpus(a), a.embedder, a.prompted)
 
+# %% ../nbs/92_cli.ipynb #5dafd31c
 def _own_shelf(a: argparse.Namespace):   # a MapAssistant
     "MAP's assistant with a catalogue of the user's own, and their ratings noted."
     from memkit.maprec import open_map
@@ -476,8 +477,7 @@ def add_chat(c: argparse.ArgumentParser):
     c.add_argument("--ratings", metavar="FILE",
                    help="map: your own ratings, .csv or .jsonl with title and rating; with --user")
     c.add_argument("--others", metavar="NAME",
-                   help="map: other people's ratings to learn from: ml-100k, or a folder of MovieLens' or RecBole's "
-                   "files; what can be recommended are their items, without --catalogue")
+                   help="map: other people's ratings, and the items they are of: ml-100k, or a folder of such files")
     c.add_argument("--embedder", default="minilm",
                    help="of the documents: minilm, minilm-medquad, medcpt, or a sentence-transformers model (default: "
                    "%(default)s)")

@@ -432,5 +432,6 @@ def test_work_where_something_is_wrong(capsys, tmp_path):
 
 
 def test_others_are_for_map(tmp_path, capsys):
+    from memkit.cli import main
     assert main(["chat", "--assistant", "malp", "--others", "ml-100k", "--store", str(tmp_path/"s.db")])
     assert "--others are for --assistant map" in capsys.readouterr().err

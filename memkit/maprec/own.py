@@ -299,7 +299,7 @@ def usual_ratings(
 # %% ../../nbs/maprec/57a_own.ipynb #3c3d4a99
 class FromOthers:
     "A predictor learned from other users' ratings, such as item-kNN (notebook 56), as a `Predictor` (ours)."
-    own_first = False   # how far few ratings count is learned; what a level does to a film that nobody knows isn't taste
+    own_first = False   # how far few ratings count is learned; what a level does to an unknown film isn't taste
 
     def __init__(
         self,

@@ -298,4 +298,4 @@ def test_texts_of_have_exactly_that_many_tokens():
 def test_the_sizes_fit_the_rows():
     for size in SIZES.values():
         assert size.users*memory.PER_USER >= size.calls and size.rounds >= 1 and size.calls >= size.slow_calls >= 1
-        assert isinstance(Room(None, ExitStack()).progress, bool) and set(GROUPS) == {"retrieval", "memory", "embedding", "llm", "weights"}
+        assert isinstance(Room(None, ExitStack()).progress, bool) and set(GROUPS) == {"retrieval", "memory", "embedding", "llm", "weights", "turns"}

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,6 +53,7 @@ from ..turn.stages import TurnSettings, check_counts, rounds_said, with_prompt
 if TYPE_CHECKING:
     from memkit.core.store import MemoryStore
     from memkit.maprec.ratings import Ratings
+    from threadpoolctl import ThreadpoolController
 
 # %% ../../nbs/maprec/59_assistant.ipynb #77ba6797
 @dataclass(frozen=True, kw_only=True)
@@ -550,6 +552,16 @@ def reminder(
     if not doubted or any(c.item == doubted for c in changes): return ""
     return f"\n\nYou called my note of {named(doubted)} wrong, so I took it back. How many stars would you give it?"
 
+# %% ../../nbs/maprec/59_assistant.ipynb #a1ef8d3f
+@cache
+def _blas() -> "ThreadpoolController":
+    from threadpoolctl import ThreadpoolController
+    return ThreadpoolController()
+
+def _one_thread():   # a context
+    "Linear algebra by one thread, as long as it lasts."
+    return _blas().limit(limits=1, user_api="blas")
+
 # %% ../../nbs/maprec/59_assistant.ipynb #612e3706
 @patch
 def read(self: MapAssistant, turn: Turn) -> Turn:
@@ -567,7 +579,7 @@ def look_up(self: MapAssistant, turn: Turn) -> Turn:
     "The profile, what is made of it, and the ratings that the model will be shown (MAP §4.3)."
     s, u = self.settings, turn.work["understood"]
     rated = [r.rated for r in profile(self.store, turn.user)] if self.has_consent(turn.user) else []
-    made = make(self, rated, u, not_to_offer(self.store, turn.user))
+    with _one_thread(): made = make(self, rated, u, not_to_offer(self.store, turn.user))
     made = replace(made, said=said_of_memory(self, turn.user, rated, u), off=_off(self, turn.user, rated, u))
     asks = made.targets and s.ask_model and OTHER not in u.types
     shown = recalled_for(made.basis, made.targets, made.near, made.cited, s.recalled, s.how) if asks else []

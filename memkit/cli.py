@@ -380,14 +380,19 @@ def _without_paper(a: argparse.Namespace):   # any design but the hybrid chatbot
         raise ValueError(f"--corpus is for the hybrid chatbot and mark; {a.assistant} has no documents")
     return open_mark(a.store, a.model, _corpus(a), a.embedder, a.prompted)
 
+# %% ../nbs/92_cli.ipynb #5dafd31c
 def _own_shelf(a: argparse.Namespace):   # a MapAssistant
     "MAP's assistant with a catalogue of the user's own, and their ratings noted."
     from memkit.maprec import open_map
     from memkit.maprec.catalogues import read_catalogue, read_ratings
     from memkit.maprec.profile import import_ratings
-    if a.assistant != "map": raise ValueError(f"--catalogue and --ratings are for --assistant map, not {a.assistant}")
+    from memkit.maprec.ratings import load_movielens
+    if a.assistant != "map":
+        raise ValueError(f"--catalogue, --ratings and --others are for --assistant map, not {a.assistant}")
     if a.ratings and not a.user: raise ValueError("--ratings needs --user, so that it is known whose they are")
-    bot = open_map(a.store, a.model, read_catalogue(a.catalogue) if a.catalogue else None, prompted=a.prompted)
+    others = load_movielens(None if a.others == "ml-100k" else a.others) if a.others else None
+    shelf = read_catalogue(a.catalogue) if a.catalogue else None
+    bot = open_map(a.store, a.model, shelf, others, prompted=a.prompted)
     if a.ratings: print(f"{import_ratings(bot.store, a.user, read_ratings(a.ratings, bot.catalogue))} ratings noted.")
     return bot
 
@@ -397,7 +402,7 @@ def _corpus(a: argparse.Namespace):   # its documents
 
 # %% ../nbs/92_cli.ipynb #fefc7824
 def _opened(a: argparse.Namespace):
-    if getattr(a, "catalogue", None) or getattr(a, "ratings", None): return _own_shelf(a)
+    if any(getattr(a, name, None) for name in ("catalogue", "ratings", "others")): return _own_shelf(a)
     if a.assistant != "hybrid":
         if a.paper: raise ValueError(f"--paper belongs to the hybrid chatbot, not to {a.assistant}")
         return _with_roles(_without_paper(a), getattr(a, "role", []))
@@ -471,6 +476,8 @@ def add_chat(c: argparse.ArgumentParser):
                    help="map: what can be recommended, .csv or .jsonl with a column title")
     c.add_argument("--ratings", metavar="FILE",
                    help="map: your own ratings, .csv or .jsonl with title and rating; with --user")
+    c.add_argument("--others", metavar="NAME",
+                   help="map: other people's ratings, and the items they are of: ml-100k, or a folder of such files")
     c.add_argument("--embedder", default="minilm",
                    help="of the documents: minilm, minilm-medquad, medcpt, or a sentence-transformers model (default: "
                    "%(default)s)")

@@ -95,7 +95,7 @@ def test_bad_names_and_sizes_are_refused_before_any_work(wrong, monkeypatch):
 
 def test_no_names_means_all_groups_once_each(monkeypatch):
     for g in GROUPS: monkeypatch.setitem(GROUPS, g, lambda size, room, g=g: iter([failed(g, OSError("x"))]))
-    assert [r["group"] for r in run_bench(size="tiny", progress=False)["rows"]] == ["retrieval", "memory", "embedding", "llm", "weights"]
+    assert [r["group"] for r in run_bench(size="tiny", progress=False)["rows"]] == ["retrieval", "memory", "embedding", "llm", "weights", "turns"]
     assert [r["group"] for r in run_bench(["llm", "llm"], size="tiny", progress=False)["rows"]] == ["llm"]
     assert [r["group"] for r in run_bench("llm", size="tiny", progress=False)["rows"]] == ["llm"]
 
@@ -298,4 +298,4 @@ def test_texts_of_have_exactly_that_many_tokens():
 def test_the_sizes_fit_the_rows():
     for size in SIZES.values():
         assert size.users*memory.PER_USER >= size.calls and size.rounds >= 1 and size.calls >= size.slow_calls >= 1
-        assert isinstance(Room(None, ExitStack()).progress, bool) and set(GROUPS) == {"retrieval", "memory", "embedding", "llm", "weights"}
+        assert isinstance(Room(None, ExitStack()).progress, bool) and set(GROUPS) == {"retrieval", "memory", "embedding", "llm", "weights", "turns"}

@@ -429,3 +429,9 @@ def test_work_goes_on_until_it_is_stopped_and_sees_what_other_processes_leave(pl
 def test_work_where_something_is_wrong(capsys, tmp_path):
     one_line(*run(capsys, "work", "--store", "postgresql://127.0.0.1:1/memkit", "--once"), "no server answers there")
     one_line(*run(capsys, "work", "--store", tmp_path/"s.db", "--every", 0), "more than 0 seconds")
+
+
+def test_others_are_for_map(tmp_path, capsys):
+    from memkit.cli import main
+    assert main(["chat", "--assistant", "malp", "--others", "ml-100k", "--store", str(tmp_path/"s.db")])
+    assert "--others are for --assistant map" in capsys.readouterr().err

@@ -19,7 +19,7 @@ from memkit.maprec.profile import import_ratings, profile
 from memkit.maprec.content import Content, ContentSettings, Facts
 from memkit.maprec.own import FromOthers, ItemSpace, OwnRatings, OwnSettings, check_predictor, expected, from_others, key_of, shares_around, usual_ratings
 from memkit.maprec.ratings import simulated_ratings
-from memkit.maprec.recommend import NOTHING, POPULAR, PREDICTED, SPREAD, Wanted, because, carried, reasons_for, recommend, tell, varied
+from memkit.maprec.recommend import NOTHING, POPULAR, PREDICTED, SPREAD, Wanted, because, carried, own_taste_first, reasons_for, recommend, tell, varied
 from memkit.maprec.shown import opinions
 from memkit.maprec.update import Change
 from memkit.maprec.wanted import it_named, lines_named, wanted_genres, wanted_number, wanted_of, wanted_years
@@ -171,6 +171,14 @@ def test_learned_from_others(made, knn):
     (moved,) = carried(knn, history, FILMS[10:11])
     level = lambda h: expected(knn.predict(h, FILMS[10:11]))[0]
     assert moved == pytest.approx([level(history) - level(history[:i] + history[i + 1:]) for i in range(5)], abs=1e-5) and moved[4] == 0
+
+
+def test_a_list_from_others_follows_their_order(made, knn):
+    "What one rating does to a film that nobody knows is the user's level, and no taste."
+    told = [Rated(knn_item, 5) for knn_item in simulated_ratings(60).items.items[:1]]
+    items = [i for i in simulated_ratings(60).items.items if i != told[0].item]
+    values = expected(knn.predict(told, items))
+    np.testing.assert_array_equal(own_taste_first(knn, told, items, values), values)
 
 
 def test_a_reason_from_others_matters_more_than_what_is_not_cited(made, knn):

@@ -130,3 +130,41 @@ def test_an_age_is_no_number_of_films(bot):
 
 def test_an_ambiguous_wish_is_noted_as_it_was_written(bot):
     assert "On your list: Dune" in bot.chat("ann", "put Dune on my list").answer
+
+
+def test_a_short_statement_rates_a_title_that_is_an_ordinary_word(bot):
+    assert "Cats" in bot.chat("ann", "Hated Cats.").answer
+    assert [(r.rated.item.title, r.rated.rating < 3) for r in profile(bot.store, "ann")] == [("Cats", True)]
+
+
+@pytest.mark.parametrize("text, length", [("something funny, no Adam Sandler", None), ("I am bored", None), ("under 90m", (0, 90)), ("an hour at most", (0, 60))])
+def test_the_end_of_a_word_is_no_unit(text, length): assert wanted_length(text, "films") == length
+
+@pytest.mark.parametrize("text, n", [("If 30 is my divorce album what's my getting-better album? One will do", 1), ("a western that isn't John Wayne? Two'll do me", 2)])
+def test_how_many_will_do(text, n): assert wanted_number(text) == n
+
+def test_a_genre_may_be_wanted_by_one_word_and_refused_by_another():
+    w = wanted_of("a reggae album, roots, not dancehall", EVERYTHING.items)
+    assert (w.genres, w.avoid) == (("Reggae",), ()) and any("dancehall" in said for said in w.unmet)
+    assert wanted_of("a horror film? No horror tonight", EVERYTHING.items).avoid == ("Horror",)
+    assert any("“memoirs” as Biography" in said for said in wanted_of("chef memoirs please, books", EVERYTHING.items).unmet)
+
+def test_refusals_one_after_the_other_are_each_told():
+    said = " ".join(wanted_of("a book for a weekend no lawyers no courts no trials", EVERYTHING.items).unmet)
+    assert all(w in said for w in ("lawyers", "courts", "trials"))
+
+def test_another_one_asks_for_the_same_again(bot):
+    bot.chat("bea", "a comedy from the 80s")
+    found = bot.chat("bea", "another one please").extra["found"].items
+    assert len(found) == 1 and "Comedy" in found[0].item.genres and 1980 <= found[0].item.year <= 1989
+
+
+def test_a_wish_is_taken_off_its_list(bot):
+    bot.chat("cleo", "I want to see Jaws")
+    assert [i.title for i, _ in noted(bot.store, "cleo", "wish")] == ["Jaws"]
+    assert bot.chat("cleo", "remove Jaws from my list").answer == "Taken off your list: Jaws (1975)."
+    assert noted(bot.store, "cleo", "wish") == []
+
+def test_this_year_is_a_year():
+    from datetime import datetime
+    assert wanted_years("anything from this year?") == (datetime.now().year,)*2 and wanted_years("this year I saw little") is None

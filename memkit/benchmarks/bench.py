@@ -20,6 +20,7 @@ from .models import embedding, llm
 from .searches import retrieval
 from .timing import SIZES, Room, Size, failed, machine, versions
 from .training import training
+from .turns import turns
 from ..core.files import write_file
 
 # %% ../../nbs/benchmarks/90_bench.ipynb #3cb41ab6
@@ -28,7 +29,8 @@ def weights(size: Size, room: Room) -> Iterator[dict[str, Any]]:
     yield from training(size, room)
     yield from adapters(size, room)
 
-GROUPS = {"retrieval": retrieval, "memory": memory, "embedding": embedding, "llm": llm, "weights": weights}
+GROUPS = {"retrieval": retrieval, "memory": memory, "embedding": embedding, "llm": llm, "weights": weights,
+          "turns": turns}
 
 def _asked(names: Sequence[str], size: str) -> list[str]:
     names = [names] if isinstance(names, str) else list(dict.fromkeys(names)) or list(GROUPS)

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['GENRE_OF', 'LANDS', 'TOLD', 'ASKED', 'WITH_CHILD', 'KINDS', 'Answered', 'genre_obeyed', 'refusal_obeyed', 'obeyed',
-           'answered_by', 'request_items', 'random_message', 'sweep', 'request_rows', 'sweep_rows', 'run_map_requests']
+           'answered_by', 'request_items', 'random_message', 'sweep', 'request_rows', 'sweep_rows', 'run_map_requests',
+           'request_picture']
 
 # %% ../../nbs/experiments/79n_map_requests.ipynb #4d25d425
 import random
@@ -12,13 +13,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core.lm import ScriptedLM
 from ..core.records import utc_now
 from ..evaluate.intervals import bootstrap, share
+from .figures import spread
 from .result import figure, provenance, result
 from ..maprec.frames import DOMAIN_NAMES
 from ..maprec.items import Item
@@ -26,6 +28,9 @@ from ..maprec.names import folded
 from ..maprec.own import key_of
 from ..reading.examples import alike, hands_of, voices
 from ..reading.titles import title_key
+
+# %% ../../nbs/experiments/79n_map_requests.ipynb #545f72b2
+if TYPE_CHECKING: from matplotlib.figure import Figure
 
 # %% ../../nbs/experiments/79n_map_requests.ipynb #31cd3737
 GENRE_OF = {"comedy": "Comedy", "comedies": "Comedy", "humour": "Comedy", "sitcom": "Comedy", "farce": "Comedy",
@@ -254,3 +259,19 @@ def run_map_requests(
     figures = [*request_rows(f"{kind} hands {', '.join(chosen)}", rows), *sweep_rows(turns)]
     source = provenance(0, [], "minilm", {"requests": [r["text"] for r in rows]}, started)
     return result("map-requests", source, figures)
+
+# %% ../../nbs/experiments/79n_map_requests.ipynb #df4f064b
+def request_picture(rows: Sequence[Mapping[str, Any]]) -> "Figure":
+    "The share obeyed of each kind of constraint, the lowest last (ours)."
+    from matplotlib.figure import Figure
+    found = sorted((r for r in rows if r["table"] == "Requests" and r["metric"] in KINDS), key=lambda r: r["ours"])
+    every = next(r for r in rows if r["table"] == "Requests" and r["metric"].startswith("constraints"))
+    figure = Figure(figsize=(7, .4*len(found) + 1.1), layout="constrained")
+    axes, y = figure.subplots(), range(len(found))
+    axes.errorbar([r["ours"] for r in found], y, xerr=spread(found), fmt="o", capsize=3)
+    axes.axvspan(*every["ci"], alpha=.15, label=f"all constraints, {every['ours']:.2f}, with its interval")
+    axes.axvline(.95, linestyle="--", color="grey", label="target, .95")
+    axes.set_yticks(list(y), [f"{r['metric']} ({r['n']})" for r in found])
+    axes.set(xlim=(0, 1.02), title=every["row"], xlabel="share obeyed, or said to be impossible; 95 % intervals")
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
+    return figure

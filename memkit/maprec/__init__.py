@@ -22,7 +22,7 @@ def open_map(
     embedder="minilm",        # an Embedder, or a name as for `load_embedder`
     prompted: bool = False,   # detection and update that ask the model, as in the paper; False: those that work offline
     settings=None,            # MapSettings; None: the defaults
-    # a Predictor (notebook 57a); None: the user's own ratings, beside item-kNN of the others' where ratings are given
+    # a Predictor; None: facts and the user's own ratings (57c), or what others' ratings say where given (57a)
     predictor=None,
 ) -> "MapAssistant":
     "MAP's assistant with everything it needs (MAP §4). Raises what the loading of its parts raises."

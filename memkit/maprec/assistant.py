@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,7 +33,8 @@ from .names import People
 from .prediction import decode
 from .profile import RATING, history, profile, take_back
 from .prompted import PromptedDetector, PromptedUpdater
-from .recommend import Recommendation, Recommended, Wanted, named, reasons_for, recommend, tell
+from .recommend import (Recommendation, Recommended, Wanted, held, named, reasons_for, recommend,
+                                     tell)
 from .replies import (FORGOTTEN, KEPT, ask_forget, facts_said, free_words, listed_said, profile_said,
                                    why_said)
 from .retrieval import SELECTIONS
@@ -51,6 +53,7 @@ from ..turn.stages import TurnSettings, check_counts, rounds_said, with_prompt
 if TYPE_CHECKING:
     from memkit.core.store import MemoryStore
     from memkit.maprec.ratings import Ratings
+    from threadpoolctl import ThreadpoolController
 
 # %% ../../nbs/maprec/59_assistant.ipynb #77ba6797
 @dataclass(frozen=True, kw_only=True)
@@ -240,13 +243,15 @@ def _with_acts(assistant: "MapAssistant", talk: Talk, u: Understood) -> Understo
 # %% ../../nbs/maprec/59_assistant.ipynb #d89d55f9
 def _note_about(assistant: "MapAssistant", talk: Talk, text: str) -> tuple[tuple[str, Item], ...]:
     "A short reply about what was spoken of last: 'seen it', 'put it on my list'."
-    if not talk.about or len(text.split()) > 6: return ()
-    acts = assistant.frames.read(text, f"How about {talk.about.title}?").acts
+    alone = assistant.frames.read(text).acts
+    if not talk.about or len(text.split()) > 6 or max(alone["seen"], alone["want"]) < .05: return ()
+    acts = assistant.frames.acts(text, f"How about {talk.about.title}?")
     act = max(("seen", "want"), key=acts.get)
     return ((_ON_LIST[act], talk.about),) if acts[act] > .5 and acts[act] == max(acts.values()) else ()
 
 _NAME = {"seen": "seen", "wish": "want", "refused": "not"}
 
+# %% ../../nbs/maprec/59_assistant.ipynb #562bc40b
 def _notes(u: Understood, links: Sequence[Link], acts: Mapping[str, float]) -> list[tuple[str, Item]]:
     "The lists that a message puts its titles on; a title that it rates is on none."
     rated = {c.item for c in u.changes} | {c.title for c in u.changes}
@@ -327,10 +332,12 @@ def _which(talk: Talk, changes: Sequence[Change], questions: Sequence[Link]) -> 
 def _answered(assistant: "MapAssistant", which: Which, text: str) -> Understood | None:
     "A message that tells which work was meant; None for another one."
     plain = lines_named(text, which.options)
-    detected, item = assistant.detector.detect(plain), chosen(plain, which.options)
+    every = tuple(dict.fromkeys((*which.options, *assistant.frames.linker.works(which.title))))
+    item = chosen(plain, which.options) or (chosen(plain, every) if len(every) > 1 else None)   # "the book, I mean"
+    detected = assistant.detector.detect(plain)
     if item is None or RECOMMEND in detected.types: return None
     found = assistant.updater.changes(plain, None)
-    if any(c.item not in which.options and not c.options for c in found): return None
+    if any(c.item not in every and not c.options for c in found): return None
     if which.rating is None: return Understood(text=plain, detected=detected, types=(RECOMMEND,), asked=(item,))
     scores = [value for _, _, value in marks(text)]
     stars = scores[-1] if scores else which.rating
@@ -368,9 +375,10 @@ def _wishes(assistant: "MapAssistant", user: str, text: str, changes: Sequence[C
     again = bool(talk.listed) and set(talk.listed) <= set(wanted.besides)
     unnamed = wanted_domain(text, None, assistant.catalogue.domains) is None
     if talk.listed and unnamed and not loved and _only_limits(wanted): return _narrowed(talk.wanted, wanted)
-    if again and not elsewhere and replace(wanted, unmet=()) == bare:
+    if again and not elsewhere and replace(wanted, unmet=(), n=None) == bare:
         besides = (*talk.wanted.besides, *talk.listed, *wanted.besides)
-        return replace(talk.wanted, besides=besides, domain=talk.wanted.domain or wanted.domain)
+        return replace(talk.wanted, besides=besides, domain=talk.wanted.domain or wanted.domain,
+                       n=wanted.n or talk.wanted.n)
     return wanted
 
 # %% ../../nbs/maprec/59_assistant.ipynb #08405e1d
@@ -419,6 +427,7 @@ class Made:
     predicted: tuple[Recommendation, ...] = ()    # of the items asked for
     guess: Recommendation | None = None           # of the first item rated: what was expected before
     said: tuple[str, ...] = ()                    # what the store says to a question about memory
+    off: tuple[Item, ...] = ()                    # taken off a list, and never rated
 
     @property
     def cited(self) -> tuple[Rated, ...]:
@@ -462,9 +471,9 @@ def predict_one(
     target: Item,
 ) -> Recommendation:
     "How the user would like one item, and why."
-    ((why, against),) = reasons_for(assistant.predictor, assistant.space, rated, [target])
-    return Recommendation(item=target,
-                          shares=tuple(map(float, np.asarray(assistant.predictor.predict(rated, [target]))[0])),
+    predictor = held(assistant.predictor, rated)
+    ((why, against),) = reasons_for(predictor, assistant.space, rated, [target])
+    return Recommendation(item=target, shares=tuple(map(float, np.asarray(predictor.predict(rated, [target]))[0])),
                           reasons=why, against=against)
 
 # %% ../../nbs/maprec/59_assistant.ipynb #4a153a09
@@ -493,6 +502,14 @@ def said_of_memory(
     return tuple(out + [FORGOTTEN] * ("agree" in u.acts) + [KEPT] * ("keep" in u.acts))
 
 # %% ../../nbs/maprec/59_assistant.ipynb #a597c3de
+def _off(assistant: "MapAssistant", user: str, rated: Sequence[Rated], u: Understood) -> tuple[Item, ...]:
+    "What a message takes back and is on a list, without a rating."
+    back = [c.item for c in u.changes if c.action != "rate" and c.item]
+    if not back or not assistant.has_consent(user): return ()
+    mine, known = [i for k in LISTS for i, _ in noted(assistant.store, user, k)], {r.item.key for r in rated}
+    listed = {i.key for i in mine} - known
+    return tuple(i for i in back if i.key in listed)
+
 def _told_before(talk: Talk, u: Understood) -> list[Recommendation]:
     "The recommendations that a question of why is about: those it names, else the last list."
     return [r for r in talk.found if r.item in u.about] if u.about else list(talk.found)
@@ -505,6 +522,7 @@ UNCLEAR = ("I can't tell which title “{}” is: my catalogue has several, or n
 UNKNOWN = ("I can't tell which title you ask about; my catalogue has none of that name. "
            "Name it as it is written there, or ask me for a recommendation.")
 
+# %% ../../nbs/maprec/59_assistant.ipynb #b9bebb80
 def words(
     u: Understood,
     made: Made,
@@ -513,7 +531,8 @@ def words(
 ) -> str:
     "The answer to a message of type A, B or both: what was taken in, then what was asked for (ours)."
     told = [c for c in u.changes if c.reason != SETTLED]
-    lines = confirm(told, rated)
+    lines = [f"Taken off your list: {named(c.item)}." if c.item in made.off else line
+             for c, line in zip(told, confirm(told, rated))]
     if made.guess:
         at = [c.item for c in told].index(made.guess.item)
         lines[at] += f" (I had expected {made.guess.expected:.1f}.)"
@@ -533,6 +552,16 @@ def reminder(
     if not doubted or any(c.item == doubted for c in changes): return ""
     return f"\n\nYou called my note of {named(doubted)} wrong, so I took it back. How many stars would you give it?"
 
+# %% ../../nbs/maprec/59_assistant.ipynb #a1ef8d3f
+@cache
+def _blas() -> "ThreadpoolController":
+    from threadpoolctl import ThreadpoolController
+    return ThreadpoolController()
+
+def _one_thread():   # a context
+    "Linear algebra by one thread, as long as it lasts."
+    return _blas().limit(limits=1, user_api="blas")
+
 # %% ../../nbs/maprec/59_assistant.ipynb #612e3706
 @patch
 def read(self: MapAssistant, turn: Turn) -> Turn:
@@ -550,8 +579,8 @@ def look_up(self: MapAssistant, turn: Turn) -> Turn:
     "The profile, what is made of it, and the ratings that the model will be shown (MAP §4.3)."
     s, u = self.settings, turn.work["understood"]
     rated = [r.rated for r in profile(self.store, turn.user)] if self.has_consent(turn.user) else []
-    made = make(self, rated, u, not_to_offer(self.store, turn.user))
-    made = replace(made, said=said_of_memory(self, turn.user, rated, u))
+    with _one_thread(): made = make(self, rated, u, not_to_offer(self.store, turn.user))
+    made = replace(made, said=said_of_memory(self, turn.user, rated, u), off=_off(self, turn.user, rated, u))
     asks = made.targets and s.ask_model and OTHER not in u.types
     shown = recalled_for(made.basis, made.targets, made.near, made.cited, s.recalled, s.how) if asks else []
     extra = {**turn.extra, "found": made.found, "predicted": made.predicted, "guess": made.guess}
@@ -682,7 +711,8 @@ def quotes(self: MapAssistant, turn: Turn) -> tuple[set[int], set[str]]:
     found = turn.extra.get("found")
     told = [*(found.items if found else ()), *turn.extra.get("predicted", ()), *filter(None, [turn.extra.get("guess")])]
     named_items = {row_key(x.rated.item) for r in told for x in (*r.reasons, *r.against)}
-    memories = memories | {r.memory_id for r in profile(self.store, turn.user) if row_key(r.rated.item) in named_items}
+    rows = profile(self.store, turn.user) if named_items else ()
+    memories = memories | {r.memory_id for r in rows if row_key(r.rated.item) in named_items}
     if not (doubted := turn.extra.get("doubted")): return memories, turns
     return memories | {m.id for m in history(self.store, turn.user, doubted.id, doubted.domain)}, turns
 
@@ -707,7 +737,9 @@ def considered_of(assistant: "MapAssistant", user: str, made: Made, shown: Seque
     s, near = assistant.settings, made.near.max(0)
     fits = {row_key(r.item): part.kept for r, part in zip(shown, sections[1:])}
     view, out = assistant.store.in_force(user, RATING), []
-    for n, i in enumerate(np.argsort(-near, kind="stable"), 1):
+    order = np.argsort(-near, kind="stable").tolist()
+    chosen = enumerate(order, 1) if fits else enumerate(order[:s.pool], 1)
+    for n, i in chosen:
         key = row_key(made.basis[i].item)
         if key not in ids or n > s.pool and key not in fits: continue
         moved, parts = _moved(made, made.basis[i]), {"likeness": float(near[i])}

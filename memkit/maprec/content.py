@@ -9,6 +9,7 @@ __all__ = ['Facts', 'prior_features', 'Prior', 'fit_prior', 'own_prior', 'Conten
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -16,8 +17,8 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..core.files import own_data
-from .items import AUDIENCES, Item, Rated, full_catalogue
-from .own import in_common, key_of, shares_around
+from .items import AUDIENCES, Item, Rated, full_catalogue, letters
+from .own import in_common, shares_around
 
 # %% ../../nbs/maprec/57c_content.ipynb #e4e82422
 class Facts:
@@ -25,24 +26,25 @@ class Facts:
     def __init__(self, shelf: Iterable[Item] | None = None):   # None: all that travels with memkit
         self.items, self._found = tuple(full_catalogue() if shelf is None else shelf), {}
         for item in self.items:
-            for title in (item.title, *item.aliases): self._found.setdefault(_title(item, title), []).append(item)
+            for title in map(letters, (item.title, *item.aliases)):
+                self._found.setdefault((item.domain, title), []).append(item)
         self.works = Counter(name for item in self.items for name in item.names)   # of each person
 
     def known(self, item: Item) -> Item | None:
         "The same work in the catalogue."
-        found = self._found.get(_title(item, item.title), ())
+        found = self._found.get(item.key[:2], ())
         if item.year is None: return found[0] if len(found) == 1 else None
         near = [i for i in found if i.year is not None and abs(i.year - item.year) <= 1]
         return min(near, key=lambda i: abs(i.year - item.year)) if near else None
 
     def of(self, item: Item) -> Item:
         "The item with the facts that it lacks; genres are added up."
-        if (other := self.known(item)) is None: return replace(item, genres=_plain(item.genres))
+        other = self.known(item) or item
         names = ("people", "audience", "length", "series", "country")
         facts = {n: getattr(item, n) or getattr(other, n) for n in names}
-        return replace(item, genres=_plain((*item.genres, *other.genres)), **facts)
+        facts["genres"] = _plain((*item.genres, *other.genres))
+        return item if all(getattr(item, n) == v for n, v in facts.items()) else replace(item, **facts)
 
-def _title(item: Item, title: str) -> tuple[str, str]: return key_of(replace(item, title=title))[:2]
 
 # %% ../../nbs/maprec/57c_content.ipynb #c6468274
 def _plain(genres: Iterable[str]) -> tuple[str, ...]:
@@ -132,31 +134,34 @@ class Content:
         facts: Facts | None = None,       # None: all that travels with memkit
         prior: Prior | None = None,       # None: the one that travels with memkit
     ):
+        from scipy.linalg import solve_triangular    # takes .2 s the first time, so not in a turn
         self.settings, self.facts, self.prior = settings, facts or Facts(), prior or own_prior()
-        self._rows, known = {}, list(map(self.facts.of, items))
-        self._genre = Counter(g for i in known for g in i.genres)
-        self._total = len(known) + 1
+        self._solved = solve_triangular
+        self._items = tuple(items)   # held, so that an id stays theirs
+        self._known = list(map(self.facts.of, self._items))
+        self._genre = Counter(g for i in self._known for g in i.genres)
+        self._total = len(self._known) + 1
         self._column = {g: n for n, g in enumerate(sorted(self._genre))}
-        for item, full in zip(items, known): self._rows[_key(item)] = self._row(full)
-        self.alike, self.between = .25, self._between
+        self._table = _tabled([self._row(i) for i in self._known], self._width)
+        self._at = {id(i): n for n, i in enumerate(self._items)}
+        self._place = {_key(i): n for n, i in enumerate(self._items)}
+        self._having = _places_of(self._table.names)
+        self.alike, self.between, self._fit = .25, self._between, None
 
 # %% ../../nbs/maprec/57c_content.ipynb #03c650d0
 @patch
 def described(self: Content, item: Item) -> Item:
     "The item with its facts."
-    return self._row_of(item)[0]
+    place = self._place.get(_key(item))
+    return self.facts.of(item) if place is None else self._known[place]
 
 @patch
-def _row_of(self: Content, item: Item) -> tuple[Item, np.ndarray, float, list]:
-    return self._rows.get(_key(item)) or self._row(self.facts.of(item))
-
-@patch
-def _row(self: Content, item: Item) -> tuple[Item, np.ndarray, float, list]:
-    "The item, its columns (facts that many items have), its prior, and the facts that few have."
+def _row(self: Content, item: Item) -> tuple[np.ndarray, float, list]:
+    "The columns of an item with its facts (those that many items have), its prior, and the facts that few have."
     s, p = self.settings, self.prior(prior_features(item, self.facts))
     blocks = (s.genres, self._genres(item)), (s.years, _years(item)), (s.audience, _one(item.audience, AUDIENCES))
     taste = [v**.5*_unit(x) for v, x in (*blocks, (s.country, _one(item.country, (*_HOME, "elsewhere"))))]
-    return item, np.concatenate([*taste, [s.level**.5, s.prior**.5*p]]).astype(np.float32), p, _names(item, s)
+    return np.concatenate([*taste, [s.level**.5, s.prior**.5*p]]).astype(np.float32), p, _names(item, s)
 
 # %% ../../nbs/maprec/57c_content.ipynb #684d9ab7
 def _key(item: Item) -> tuple: return item.domain, item.id, item.title, item.year
@@ -180,68 +185,142 @@ def _one(word: str, of: Sequence[str]) -> np.ndarray:
     return np.array([float(w == word or (w == "elsewhere" and word != "" and word not in of)) for w in of])
 
 @patch
-def _genres(self: Content, item: Item) -> np.ndarray:
+def _genres(self: Content, item: Item) -> np.ndarray:   # [genres of the catalogue]
+    "The logarithm of a genre's rarity in its place."
     out = np.zeros(len(self._column))
     for g in item.genres:
         if g in self._column: out[self._column[g]] = np.log(self._total/self._genre[g])
     return out
 
 # %% ../../nbs/maprec/57c_content.ipynb #f7bf91c3
-@patch
-def _table(self: Content, items: Sequence[Item]) -> tuple[list, np.ndarray, np.ndarray]:
-    "What few items have, the columns, and the prior of each."
-    rows = [self._row_of(i) for i in items]
-    width = len(self._column) + len(_DECADES) + len(AUDIENCES) + len(_HOME) + 3
-    columns = np.array([r[1] for r in rows], np.float32).reshape(len(rows), width)
-    return [r[3] for r in rows], columns, np.array([r[2] for r in rows])
+@dataclass(frozen=True, eq=False)
+class _Table:
+    "Some items as the process sees them, one row each."
+    columns: np.ndarray      # float32[n, width]
+    prior: np.ndarray        # [n] stars above the centre
+    names: Sequence[list]    # of each: people and series, with the variance of each
+    own: np.ndarray          # [n] variance of the taste for it
+    at: np.ndarray           # int[n] its place in the catalogue; -1: it isn't there
 
-def _together(first: Sequence[list], second: Sequence[list]) -> np.ndarray:   # [first, second]
-    "What people and series in common add to the covariance."
-    out, where = np.zeros((len(first), len(second)), np.float32), {}
-    for n, names in enumerate(second):
-        for name, _ in names: where.setdefault(name, []).append(n)
-    for m, names in enumerate(first):
-        for name, weight in names:
-            if name in where: out[m, where[name]] += weight
+def _tabled(rows: Sequence[tuple], width: int, at: np.ndarray | None = None) -> _Table:
+    columns = np.array([r[0] for r in rows], np.float32).reshape(len(rows), width)
+    few = np.array([sum(weight for _, weight in r[2]) for r in rows])
+    return _Table(columns, np.array([r[1] for r in rows]), [r[2] for r in rows], (columns**2).sum(1) + few,
+                  np.arange(len(rows)) if at is None else at)
+
+def _places_of(names: Sequence[list]) -> dict[tuple, list[int]]:
+    "The rows that have each name."
+    out = {}
+    for n, of in enumerate(names):
+        for name, _ in of: out.setdefault(name, []).append(n)
     return out
+
+# %% ../../nbs/maprec/57c_content.ipynb #1f624a7f
+@patch(as_prop=True)
+def _width(self: Content) -> int: return len(self._column) + len(_DECADES) + len(AUDIENCES) + len(_HOME) + 3
+
+@patch
+def _rows(self: Content, items: Sequence[Item]) -> _Table:
+    "The rows of some items; those of the catalogue are there already."
+    at = np.array([self._at.get(id(i), -1) for i in items], int)
+    for n in np.flatnonzero(at < 0): at[n] = self._place.get(_key(items[n]), -1)
+    t, new = self._table, np.flatnonzero(at < 0)
+    out = _Table(t.columns[at], t.prior[at], [t.names[p] for p in at.tolist()], t.own[at], at)
+    if not len(new): return out
+    more = _tabled([self._row(self.facts.of(items[n])) for n in new], self._width)
+    out.columns[new], out.prior[new], out.own[new] = more.columns, more.prior, more.own
+    for n, names in zip(new, more.names): out.names[n] = names
+    return out
+
+# %% ../../nbs/maprec/57c_content.ipynb #cffdff9c
+@patch
+def _pairs(self: Content, first: _Table, second: _Table) -> tuple[Sequence[int], Sequence[int], Sequence[float]]:
+    "People and series in common: row of the first, row of the second, and what each adds to the covariance."
+    where, found = _places_of(second.names), []
+    has = np.zeros(len(self._items) + 1, bool)
+    has[-1] = True                                     # the place -1: not known
+    for name in where: has[self._having.get(name, [])] = True
+    for m in np.flatnonzero(has[first.at]).tolist():
+        for name, weight in first.names[m]: found += [(m, n, weight) for n in where.get(name, ())]
+    return tuple(zip(*found)) or ((), (), ())
+
+def _filled(shape: tuple[int, int], row: Sequence[int], column: Sequence[int], value: Sequence[float]) -> np.ndarray:
+    out = np.zeros(shape, np.float32)
+    np.add.at(out, (np.array(row, int), np.array(column, int)), np.array(value, np.float32))
+    return out
+
+@patch
+def _together(self: Content, first: _Table, second: _Table) -> np.ndarray:   # float32[first, second]
+    "What people and series in common add to the covariance."
+    if len(first.names) < len(second.names): return self._together(second, first).T
+    return _filled((len(first.names), len(second.names)), *self._pairs(first, second))
 
 # %% ../../nbs/maprec/57c_content.ipynb #0be9d739
 @patch
 def _between(self: Content, first: Sequence[Item], second: Sequence[Item]) -> np.ndarray:   # [first, second], 0..1
     "How alike the tastes for two items are, by facts alone: the covariance without level and prior, scaled."
-    (a, x, _), (b, y, _) = self._table(first), self._table(second)
-    s = self.settings
+    a, b, s = self._rows(first), self._rows(second), self.settings
     most = s.genres + s.years + s.audience + s.country
-    return np.clip((x[:, :-2] @ y[:, :-2].T + _together(a, b))/most, 0, 1)
+    return np.clip((a.columns[:, :-2] @ b.columns[:, :-2].T + self._together(a, b))/most, 0, 1)
 
 @patch
-def _parts(self: Content, history: Sequence[Rated], targets: Sequence[Item]) -> tuple[np.ndarray, ...]:
-    "Mean and variance of the targets; each rating's pull on them; the inverse's diagonal; the weights."
-    (a, x, p), (b, y, q) = self._table([r.item for r in history]), self._table(targets)
-    inverse = np.linalg.inv(x @ x.T + _together(a, a) + self.settings.noise*np.eye(len(a)))
-    weight = inverse @ (np.array([r.rating for r in history], float) - self.prior.centre - p)
-    cross = y @ x.T + _together(b, a)
-    pull = cross @ inverse.astype(np.float32)
-    own = (y**2).sum(1) + np.array([sum(weight for _, weight in names) for names in b])
-    variance = own - np.einsum("ij,ij->i", pull, cross) + self.settings.noise
-    return self.prior.centre + q + cross @ weight, variance, pull, np.diag(inverse), weight
+def _fitted(self: Content, history: Sequence[Rated]) -> tuple[_Table, np.ndarray, np.ndarray]:
+    "The rated items; the inverse of the covariance's lower factor; and the weight of each rating."
+    a = self._rows([r.item for r in history])
+    noise = self.settings.noise*np.eye(len(history))
+    lower = np.linalg.cholesky(a.columns @ a.columns.T + self._together(a, a) + noise)
+    factor = self._solved(lower, np.eye(len(history)), lower=True) if len(history) else lower
+    above = np.array([r.rating for r in history], float) - self.prior.centre - a.prior
+    return a, factor, factor.T @ (factor @ above)
+
+# %% ../../nbs/maprec/57c_content.ipynb #62cd7a86
+@patch
+def held(self: Content, history: Sequence[Rated]) -> "Content":
+    "The same predictor; it fits this history, the object itself, once."
+    out = copy(self)
+    out._fit = history, self._fitted(history[-self.settings.longest:])
+    return out
+
+@patch
+def _fit_of(self: Content, history: Sequence[Rated]) -> tuple[_Table, np.ndarray, np.ndarray]:
+    mine = self._fit and self._fit[0] is history
+    return self._fit[1] if mine else self._fitted(history[-self.settings.longest:])
+
+# %% ../../nbs/maprec/57c_content.ipynb #676a3c80
+@patch
+def _judged(self: Content, fit: tuple, b: _Table) -> tuple[np.ndarray, np.ndarray]:   # [n] each
+    "Mean and variance of some items, given a fit."
+    a, factor, weight = fit
+    told = factor @ a.columns                          # what the ratings say of the columns
+    mean = b.columns @ (a.columns.T @ weight)
+    known = np.einsum("ij,ij->i", b.columns @ (told.T @ told).astype(np.float32), b.columns)
+    row, column, value = self._pairs(b, a)
+    if row:
+        some, back = np.unique(row, return_inverse=True)
+        pairs = _filled((len(some), len(a.names)), back, column, value)
+        more = pairs @ factor.T
+        mean[some] += pairs @ weight
+        known[some] += np.einsum("ij,ij->i", 2*b.columns[some] @ told.T + more, more)
+    return self.prior.centre + b.prior + mean, b.own - known + self.settings.noise
 
 # %% ../../nbs/maprec/57c_content.ipynb #0f5a82e6
 @patch
 def predict(self: Content, history: Sequence[Rated], targets: Sequence[Item]) -> np.ndarray:
     "How the user would rate each target, [len(targets), 5]."
-    mean, variance, *_ = self._parts(history[-self.settings.longest:], targets)
+    mean, variance = self._judged(self._fit_of(history), self._rows(targets))
     return shares_around(mean, np.sqrt(variance))
 
 @patch
 def without_each(self: Content, history: Sequence[Rated], targets: Sequence[Item]) -> np.ndarray:
     """The same predictions with each rating left out in turn, [len(targets), len(history), 5]. Exact: row i of the
     inverse says what the others would say without it. Of a longer history, those that count."""
-    kept = history[-self.settings.longest:]
-    mean, variance, pull, diagonal, weight = self._parts(kept, targets)
+    fit, b = self._fit_of(history), self._rows(targets)
+    (a, factor, weight), (mean, variance) = fit, self._judged(fit, b)
+    cross = b.columns @ a.columns.T + self._together(b, a)
+    pull, diagonal = cross @ (factor.T @ factor), (factor**2).sum(0)
     left = shares_around(mean[:, None] - pull*(weight/diagonal), np.sqrt(variance[:, None] + pull**2/diagonal))
     out = np.repeat(shares_around(mean, np.sqrt(variance))[:, None], len(history), 1)
-    out[:, len(history) - len(kept):] = left
+    out[:, len(history) - len(weight):] = left
     return out
 
 # %% ../../nbs/maprec/57c_content.ipynb #47864ca1

@@ -9,6 +9,7 @@ __all__ = ['EVER', 'FOR_CHILDREN', 'WITH_CHILDREN', 'Test', 'Wanted', 'may_see',
 # %% ../../nbs/maprec/57b_limits.ipynb #51fd4162
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
@@ -62,7 +63,8 @@ class Limit:
     words: str     # as an answer says it
     meets: Test
 
-def _low(names: Iterable[str]) -> set[str]: return {n.casefold() for n in names}
+@lru_cache(4096)      # a catalogue has few sets of genres
+def _low(names: tuple[str, ...]) -> frozenset[str]: return frozenset(n.casefold() for n in names)
 
 def refusals(
     wanted: Wanted,
@@ -71,10 +73,10 @@ def refusals(
     out, no, avoid = [], {key_of(i) for i in (*wanted.like, *wanted.besides)}, _low(wanted.avoid)
     if wanted.domain: out.append(lambda i: i.domain == wanted.domain)
     if wanted.audience in _MAY_SEE: out.append(lambda i: may_see(wanted.audience, i))
-    if avoid: out.append(lambda i: not any(g.casefold() in avoid for g in i.genres))
+    if avoid: out.append(lambda i: avoid.isdisjoint(_low(i.genres)))
     if wanted.without: out.append(lambda i: not set(wanted.without) & set(i.names))
     if wanted.abroad: out.append(lambda i: i.country not in wanted.abroad)
-    if no: out.append(lambda i: key_of(i) not in no)
+    if no: out.append(lambda i: i.key not in no)
     return out
 
 # %% ../../nbs/maprec/57b_limits.ipynb #3c648b62
@@ -93,7 +95,7 @@ def length_said(least: int, most: int, domain: str | None) -> str:
 
 def _genre_limit(genre: str) -> Limit:
     low = genre.casefold()
-    return Limit("genres", f"of the genre {genre}", lambda i: any(g.casefold() == low for g in i.genres))
+    return Limit("genres", f"of the genre {genre}", lambda i: low in _low(i.genres))
 
 # %% ../../nbs/maprec/57b_limits.ipynb #0ef57862
 def limits(

@@ -125,9 +125,10 @@ def _slipped(people: People, key: str) -> str:
     from rapidfuzz.distance import OSA
     if not hasattr(people, "firsts"):
         people.firsts = {}
-        for name in people.names: people.firsts.setdefault(name.split()[0], []).append(name)
-    near = [n for n in people.firsts.get(first, ()) if " " in n]
-    best = process.extractOne(key, near, scorer=OSA.distance, score_cutoff=1 if len(last) < 8 else 2)
+        for name in people.names:
+            if " " in name: people.firsts.setdefault(name.partition(" ")[0], []).append(name)
+    most = 1 if len(last) < 8 else 2
+    best = process.extractOne(key, people.firsts.get(first, ()), scorer=OSA.distance, score_cutoff=most)
     return best[0] if best else ""
 _NAME = re.compile(r"(?<![.!?:] )\b[^\W\d_a-z][^\W\d_A-Z]+(?:[ -](?:de |van |von |bin |al )?[^\W\d_a-z][^\W\d_A-Z]+)+")
 

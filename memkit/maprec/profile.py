@@ -11,9 +11,11 @@ import json
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ..core.records import Memory
 from .items import Item, Rated, check_domain, rating_line, title_line
@@ -82,13 +84,16 @@ def _said(row: tuple, id: int) -> tuple:
     if rating is None: return row, key, None, None
     item, at = _checked(Item, fields | {"genres": tuple(fields["genres"])}), at and datetime.fromisoformat(at)
     order = (at.timestamp() if at else row[_AT]/1e6, id)
-    return row, key, order, Row(id, _checked(Rated, {"item": item, "rating": rating, "at": at, "source": meta["source"]}))
+    rated = _checked(Rated, {"item": item, "rating": rating, "at": at, "source": meta["source"]})
+    return row, key, order, Row(id, rated)
 
+# %% ../../nbs/maprec/51_profile.ipynb #22746a79
 def _parse(view: "InForce", old: Mapping[int, tuple]) -> _Parsed:
     at = {id: view.rows[id] for id in view.ids.tolist()}
     known = {id: said if (said := old.get(id)) and said[0] is row else _said(row, id) for id, row in at.items()}
     rows = sorted((s for s in known.values() if s[3]), key=lambda s: s[2])
-    return _Parsed(weakref.ref(view.ids), view.version, known, tuple(s[3] for s in rows), {s[1]: (id, s[3]) for id, s in known.items()})
+    current = {s[1]: (id, s[3]) for id, s in known.items()}
+    return _Parsed(weakref.ref(view.ids), view.version, known, tuple(s[3] for s in rows), current)
 
 def _keep(store: "MemoryStore", user: str, new: _Parsed):
     def gone(ids: weakref.ref):
@@ -101,12 +106,16 @@ def _keep(store: "MemoryStore", user: str, new: _Parsed):
         new.ids = weakref.ref(ids, gone)
         mine[user] = new
 
+# %% ../../nbs/maprec/51_profile.ipynb #b245caf2
 def _read(store: "MemoryStore", user: str) -> _Parsed:
     with _LOCK: old = _KEPT.get(store, {}).get(user)
-    held = old and old.ids()                                  # alive until the end of this call, so that what was read can be used again
+    held = old and old.ids()     # alive until the end of this call, so that what was read can be used again
     view = store.in_force(user, RATING)
     if old and held is view.ids and old.version == view.version: return old
-    new = _parse(view, old.by_memory if old else {})
+    same = old and held is not None and np.array_equal(held, view.ids)
+    if same and all(view.rows[id] is said[0] for id, said in old.by_memory.items()):     # another memory was written
+        new = replace(old, ids=weakref.ref(view.ids), version=view.version)
+    else: new = _parse(view, old.by_memory if old else {})
     if len(view.ids): _keep(store, user, new)
     return new
 

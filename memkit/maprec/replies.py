@@ -8,6 +8,7 @@ __all__ = ['MOST', 'FORGOTTEN', 'KEPT', 'CHAT', 'profile_said', 'listed_said', '
 
 # %% ../../nbs/maprec/58e_replies.ipynb #b1f80f81
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from .items import LENGTH_UNITS, Item, Rated
@@ -94,10 +95,16 @@ _CLAIMS = re.compile(r"""^\W*(?:noted|changed|taken\ back|as\ before|deleted|sav
 CHAT = ("I can recommend films, books and more, note what you think of them, and tell you why I suggest something. "
         "What would you like?")
 
+def _stuck(text: str) -> bool:
+    "Does a text say the same four words three times? Small models do when they don't know what to say."
+    words = re.findall(r"\w+", text.lower())
+    return max(Counter(zip(words, words[1:], words[2:], words[3:])).values(), default=0) > 2
+
 def free_words(
     text: str,   # a model's reply
 ) -> str:
     "A model's reply without sentences that claim something about memory; a plain offer where nothing is left."
+    if _stuck(text): return CHAT
     kept = [s for s in re.split(r"(?<=[.!?])\s+|\n+", text.strip()) if s.strip()
             and not _CLAIMS.search(s.replace("’", "'"))]
     return " ".join(kept) or CHAT

@@ -9,7 +9,7 @@ __all__ = ['TitleReader', 'load_title_reader', 'joint_acts', 'both']
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,10 @@ from .title_tokens import (HEADS, JUDGED, SMALL, Candidate, Judged, TitleTokens,
 from .titles import TitleList, known_titles
 
 # %% ../../nbs/reading/15_title_reader.ipynb #6bd3d642
+def _export(weights: Path, folder: Path):
+    from memkit.reading.title_training import export_titles     # loads torch
+    export_titles(weights, folder)
+
 class TitleReader:
     "Reads messages to a recommender. Threads may share one."
     def __init__(
@@ -35,10 +39,9 @@ class TitleReader:
         titles: TitleList | None = None,    # known titles; None: memkit's own list
     ):
         "Opens the graph, and makes it first where that wasn't done yet (ten seconds)."
-        from memkit.reading.title_training import export_titles
         weights = Path(weights or own_data("title_reader.safetensors"))
         key = hashlib.blake2b(weights.read_bytes(), digest_size=8).hexdigest()
-        folder = make_once(cache_dir()/f"titles-{key}", lambda f: export_titles(weights, f))
+        folder = make_once(cache_dir()/f"titles-{key}", partial(_export, weights))
         kept = np.load(folder/"heads.npz")
         self.name, self.graph = f"{weights.stem} {key}", open_graph(folder/"model.onnx")
         self.heads = {name: (kept[f"{name}.weight"].T.copy(), kept[f"{name}.bias"]) for name in (*HEADS, *SMALL)}
@@ -104,13 +107,19 @@ def both(
 
 # %% ../../nbs/reading/15_title_reader.ipynb #7b8be0de
 @patch
+def whole(self: TitleReader, parts: Sequence[str]) -> tuple[TitleTokens, np.ndarray, np.ndarray]:
+    "The first pass: tokens, their vectors [1, tokens, 384], and the mean [1, 384]."
+    t = title_tokens(parts, self.known)
+    return t, *self.states([t], [focus_of(t, [], [])])
+
+@patch
 def seen(self: TitleReader, parts: Sequence[str]) -> tuple[list[Judged], np.ndarray]:
     "Titles that the two passes find, and the probabilities of the acts."
-    t = title_tokens(parts, self.known)
-    states, pooled = self.states([t], [focus_of(t, [], [])])
+    t, states, pooled = self.whole(parts)
     found = candidates(t, softmax(self.head("title tag", states[0])), parts, self.known)
     return apart(self.judged(t, found)) if found else [], sigmoid(self.head("title acts", pooled))[0]
 
+# %% ../../nbs/reading/15_title_reader.ipynb #e5a4d8a9
 @patch
 def evidence(
     self: TitleReader,
@@ -171,3 +180,10 @@ def titles(
 ) -> TitleReading:
     "What a message to a recommender does, and the titles in it (ours)."
     return _read(self, text, before)
+
+@patch
+def acts(self: TitleReader, text: str, before: str = "") -> dict[str, float]:
+    "What a message does, as `titles` says it, without looking for titles (ours)."
+    parts = (before[-300:], text) if before else (text,)
+    own = sigmoid(self.head("title acts", self.whole(parts)[2]))[0]
+    return joint_acts(own, load_reader().titles(text, before))

@@ -28,8 +28,10 @@ class Title:
 
 def title_key(text: str) -> str:
     "A title as it is looked up: lower case, no accents, no article, letters and digits alone; '' where none is left."
-    apart = unicodedata.normalize("NFKD", text.lower().replace("&", " and "))
-    bare = "".join(c for c in apart if not unicodedata.combining(c)).replace("'", "").replace("’", "")
+    bare = text.lower().replace("&", " and ")
+    if not bare.isascii():
+        bare = "".join(c for c in unicodedata.normalize("NFKD", bare) if not unicodedata.combining(c))
+    bare = bare.replace("'", "").replace("’", "")
     words = re.findall(r"[^\W_]+", bare)
     return " ".join(words[1:] if len(words) > 1 and words[0] in ("the", "a", "an") else words)
 
@@ -153,6 +155,19 @@ def called(
     from rapidfuzz import fuzz, process
     best = process.extractOne(key, list(self.names), scorer=fuzz.ratio, score_cutoff=least)
     return list(dict.fromkeys(self.names[best[0]])) if best else []
+
+# %% ../../nbs/reading/03_titles.ipynb #4b35d054
+@patch(cls_method=True)
+def joined(
+    cls: TitleList,
+    lists: Iterable[TitleList],
+) -> TitleList:
+    "Several lists as one; what one name means in the first stands first."
+    out = cls(())
+    for known in lists:
+        out.titles += known.titles
+        for key, titles in known.names.items(): out.names.setdefault(key, []).extend(titles)
+    return out
 
 # %% ../../nbs/reading/03_titles.ipynb #89c51a94
 @lru_cache(1)

@@ -32,6 +32,7 @@ class Ask:
     evidence: tuple[str, ...] = ()   # turns that hold the answer; () where none does, or none is named
     accept: tuple[str, ...] = ()     # patterns, one of which a right answer has; () where answers can't be scored
     reject: tuple[str, ...] = ()     # patterns of what is outdated or made up
+    gold: str = ""                   # the answer in words, where there is one
     told: bool = True                # was it ever said? If not, the right answer is that nothing is known
     after: str = ""                  # asked when this session is over; '': at the end
 
@@ -71,7 +72,8 @@ def wrong_labels(conversation: str) -> tuple[frozenset[int], frozenset[int]]:   
 
 def _locomo_ask(q: EvidenceQuestion, cited: bool) -> Ask:
     if q.category == "adversarial": return Ask(q.question, q.category, (), (), words_pattern(q.trap), told=False)
-    return Ask(q.question, q.category, q.evidence if cited else (), words_pattern(q.answer))
+    return Ask(q.question, q.category, q.evidence if cited else (), words_pattern(q.answer),
+               gold=q.answer)
 
 def locomo(path: str | Path | None = None) -> list[Talk]:
     "LoCoMo, or any file of its form."
@@ -145,7 +147,7 @@ def _voice(row: Mapping) -> Talk:
             number[f"{n}.{i + 1}"] = f"{len(said)}u"
             said.append((f"s{n}", text, "", day + timedelta(minutes=i)))
     asks = [Ask(q["ask"], q["kind"], tuple(number[i] for i in q["needs"]), tuple(q["accept"]),
-                tuple(q.get("reject", ())), bool(q["needs"]), f"s{q['after']}") for q in row["questions"]]
+                tuple(q.get("reject", ())), q.get("gold", ""), bool(q["needs"]), f"s{q['after']}") for q in row["questions"]]
     return plain_talk("voices", row["id"], said, asks)
 
 # %% ../../nbs/arena/01_sets.ipynb #cf397c10
@@ -178,7 +180,7 @@ def _patient_ask(q, facts: Mapping[str, Any], turn: Mapping[tuple[str, str], str
     outdated = [words_pattern(f.value) for f in old if set(f.value.lower().split()) - words]
     evidence = tuple(dict.fromkeys(turn[s.round, s.speaker] for f in now for s in f.said))
     kind = "update" if old else "single"
-    return Ask(q.question, kind, evidence, accept, tuple(p for ps in outdated for p in ps))
+    return Ask(q.question, kind, evidence, accept, tuple(p for ps in outdated for p in ps), q.answer)
 
 # %% ../../nbs/arena/01_sets.ipynb #da984432
 def _longmemeval_day(written: str) -> datetime:   # 2023/05/20 (Sat) 02:21
@@ -201,7 +203,7 @@ def _longmemeval_talk(r: Mapping) -> Talk:
             if t.get("has_answer"): evidence.append(turns[-1].id)
     told = not r["question_id"].endswith("_abs")
     ask = Ask(r["question"], r["question_type"], tuple(evidence) if told else (),
-              words_pattern(str(r["answer"])) if told else (), told=told)
+              words_pattern(str(r["answer"])) if told else (), gold=str(r["answer"]), told=told)
     both = Conversation(r["question_id"], ("user", "assistant"), rounds_of(turns, "user"), (), tuple(turns))
     return Talk("longmemeval", both, (ask,))
 
@@ -220,7 +222,7 @@ def _own_ask(r: Mapping, messages: Sequence[str]) -> Ask:
     words = r.get("evidence", [])
     found = tuple(f"{i}u" for i, text in enumerate(messages) if any(w.lower() in text.lower() for w in words))
     return Ask(r["question"], r.get("kind", "own"), found, tuple(r.get("accept", ())), tuple(r.get("reject", ())),
-               r.get("told", True))
+               r.get("gold", ""), r.get("told", True))
 
 # %% ../../nbs/arena/01_sets.ipynb #854c8d26
 LOADERS: dict[str, Callable[..., list[Talk]]] = {

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fastcore.basics import patch
 
-from ..core.embed import Embedder
+from ..core.embed import Embedder, Remembered
 from ..core.lm import ScriptedLM
 from ..core.notes import Round
 from ..core.recall import MemorySearch
@@ -155,25 +155,26 @@ Index = Callable[[Sequence[Said], Embedder], Callable[[str], list[str]]]   # tur
 
 class OfRetriever:
     "A retriever over raw turns as an entrant."
-    def __init__(self, index: Index, conversation: Conversation, embedder: Embedder):
-        self.index, self.conversation, self.embedder = index, conversation, embedder
+    def __init__(self, index: Index, conversation: Conversation, embedder: Embedder, vectors: bool = False):
+        self.index, self.embedder, self.vectors = index, Remembered(embedder, keep=True), vectors
         self.turns: list[Said] = []
         self.by_id, self.rank = {t.id: t for t in conversation.turns}, None
 
     def study(self, rounds: Sequence[Round], session: str):
-        "Put the turns in and index all of them anew."
-        self.turns += [self.by_id[i] for r in rounds for i in r.id.split("+")]
-        self.rank = self.index([t for t in self.turns if t.text.strip()], self.embedder)
+        "Put the turns in; what is new is embedded now, where vectors are used."
+        new = [self.by_id[i] for r in rounds for i in r.id.split("+")]
+        self.turns, self.rank = self.turns + [t for t in new if t.text.strip()], None
+        if self.vectors: self.embedder.embed([t.text for t in new])
 
     def recall(self, question: str, at: datetime, k: int) -> list[Found]:
-        "The turns as they were said."
-        ids = self.rank(question)[:k] if self.rank else []
-        return [Found(self.by_id[i].text, (i,), self.by_id[i].at) for i in ids]
+        "The turns as they were said. They are indexed anew at the first question after something was said."
+        if not self.turns: return []
+        if not self.rank: self.rank = self.index(self.turns, self.embedder)
+        return [Found(self.by_id[i].text, (i,), self.by_id[i].at) for i in self.rank(question)[:k]]
 
     def forget(self, turns: Sequence[str]):
         "Leave these turns out from now on."
-        self.turns = [t for t in self.turns if t.id not in set(turns)]
-        self.rank = self.index(self.turns, self.embedder) if self.turns else None
+        self.turns, self.rank = [t for t in self.turns if t.id not in set(turns)], None
 
     def size(self) -> int:
         "Bytes of the words; an index is rebuilt from them."
@@ -182,9 +183,9 @@ class OfRetriever:
     def close(self): pass
 
 # %% ../../nbs/arena/02_entrants.ipynb #71ba11f0
-def of_index(index: Index) -> Maker:
-    "A retriever that is built once for many questions."
-    return lambda conversation, embedder: OfRetriever(index, conversation, embedder)
+def of_index(index: Index, vectors: bool = False) -> Maker:
+    "A retriever that is built once for many questions; `vectors`: it embeds the turns."
+    return lambda conversation, embedder: OfRetriever(index, conversation, embedder, vectors)
 
 def of_retriever(search: Callable[[Sequence[Said], str], list[str]]) -> Maker:   # turns, question -> ids, best first
     "A retriever as a function of three lines."
@@ -194,7 +195,7 @@ def by_rank(*sides: str) -> Maker:   # bm25, dense
     "Raw turns by BM25, by MiniLM, or by both fused by rank (notebook 76)."
     def index(turns: Sequence[Said], embedder: Embedder):
         return turn_ranker(Conversation("", ("", ""), (), (), tuple(turns)), embedder, sides=sides)
-    return of_index(index)
+    return of_index(index, "dense" in sides)
 
 # %% ../../nbs/arena/02_entrants.ipynb #7241ffad
 class Mixed:
@@ -234,12 +235,8 @@ RAW = "raw turns, memkit's search"
 CONTROLS = {"raw turns, BM25": by_rank("bm25"), "raw turns, MiniLM": by_rank("dense"),
             "raw turns, BM25 + MiniLM": by_rank("bm25", "dense"), RAW: of_memory(RawTurns)}
 
-def _malp(name: str) -> Maker: return of_memory(partial(made_memory, name))
-
-def entrants(full: bool = True) -> dict[str, Maker]:   # by name; False: without what is slow and teaches little
+def entrants(full: bool = True) -> dict[str, Maker]:   # by name; False: without the mixture
     "Controls, MaLP's memories, every registered assistant, and a mixture. A design that is registered is in it."
-    of_malp = {name: _malp(name) for name in ("standard", "full history", "dictionary")}
+    of_malp = {name: of_memory(partial(made_memory, name)) for name in ("standard", "full history", "dictionary")}
     every = CONTROLS | of_malp | {name: of_assistant(name) for name in assistants()}
-    if not full: return every
-    letter = {"DPeM to the letter": _malp("DPeM to the letter")}
-    return every | letter | {"hybrid + raw turns": mixture(of_assistant("hybrid"), CONTROLS[RAW])}
+    return every | {"malp + raw turns": mixture(every["malp"], every[RAW])} if full else every

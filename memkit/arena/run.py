@@ -189,8 +189,8 @@ def token_rows(table: "DataFrame", base: str = RAW, budget: int = 256) -> list[d
 
 # %% ../../nbs/arena/04_run.ipynb #98ae0822
 QUICK = {"locomo": (1, 60), "memorybank": (1, None), "prefeval": (2, None), "voices": (2, None), "patients": (1, 24)}
-FULL = {"locomo": (None, None), "memorybank": (6, None), "prefeval": (8, None), "voices": (16, None),
-        "patients": (2, None)}     # talks and, of each, turns; None: all
+FULL = {"locomo": (None, None), "memorybank": (4, None), "prefeval": (6, None), "voices": (12, None),
+        "patients": (2, 160)}     # talks and, of each, turns; None: all
 
 def arena_talks(full: bool = False, set: str | None = None, path: Path | None = None) -> tuple[list[Talk], list[str]]:
     "The talks of a run; and a line for each set that isn't here. A set that was named must be."

@@ -72,7 +72,7 @@ def turn_ranker(
     "BM25 and vectors over the turns as they were said, fused by rank: no memory design at all (a control)."
     said = [t for t in conversation.turns if t.text.strip()]
     texts = [f"{t.speaker}: {t.text}" if names else t.text for t in said]
-    bm25, vectors = BM25(texts), embedder.embed(texts)
+    bm25, vectors = BM25(texts), embedder.embed(texts) if "dense" in sides else None
     def by_words(q): return [i for i, _ in bm25.search(q, 100)]
     def by_meaning(q): return np.argsort(-(vectors @ embedder.embed([q], "query")[0]), kind="stable")[:100].tolist()
     search = {"bm25": by_words, "dense": by_meaning}

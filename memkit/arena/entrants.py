@@ -26,7 +26,7 @@ from ..experiments.evidence import sources_of, turn_ranker, with_roles
 from ..malp.assistant import MalpAssistant
 from ..malp.corpora import Conversation, Said
 from ..malp.memories import DialogueMemory, keep_round, made_memory, nothing_to_prepare
-from ..turn.assistants import assistants, open_assistant
+from ..turn.assistants import assistants, design, open_assistant
 from ..turn.engine import Assistant, round_turn
 
 # %% ../../nbs/arena/02_entrants.ipynb #ea68340e
@@ -82,7 +82,7 @@ def recall(self: OfAssistant, question: str, at: datetime, k: int) -> list[Found
     asked = with_roles(question, self.conversation.speakers)
     turn = Turn(id=new_id("t"), user=USER, session=new_id("s"), at=at, text=asked)
     looked = self.assistant.look_up(self.assistant.read(turn))
-    return [self.found(c.hit.item) for c in looked.considered if isinstance(c.hit.item, Memory)][:k]
+    return [self.found(c.hit.item) for c in looked.considered if isinstance(c.hit.item, Memory)]
 
 @patch
 def found(self: OfAssistant, m: Memory) -> Found:
@@ -166,12 +166,6 @@ class OfRetriever:
         self.turns, self.rank = self.turns + [t for t in new if t.text.strip()], None
         if self.vectors: self.embedder.embed([t.text for t in new])
 
-    def recall(self, question: str, at: datetime, k: int) -> list[Found]:
-        "The turns as they were said. They are indexed anew at the first question after something was said."
-        if not self.turns: return []
-        if not self.rank: self.rank = self.index(self.turns, self.embedder)
-        return [Found(self.by_id[i].text, (i,), self.by_id[i].at) for i in self.rank(question)[:k]]
-
     def forget(self, turns: Sequence[str]):
         "Leave these turns out from now on."
         self.turns, self.rank = [t for t in self.turns if t.id not in set(turns)], None
@@ -183,6 +177,14 @@ class OfRetriever:
     def close(self): pass
 
 # %% ../../nbs/arena/02_entrants.ipynb #71ba11f0
+@patch
+def recall(self: OfRetriever, question: str, at: datetime, k: int) -> list[Found]:
+    "The turns as they were said. They are indexed anew at the first question after something was said."
+    if not self.turns: return []
+    if not self.rank: self.rank = self.index(self.turns, self.embedder)
+    return [Found(self.by_id[i].text, (i,), self.by_id[i].at) for i in self.rank(question)[:k]]
+
+# %% ../../nbs/arena/02_entrants.ipynb #76c3618c
 def of_index(index: Index, vectors: bool = False) -> Maker:
     "A retriever that is built once for many questions; `vectors`: it embeds the turns."
     return lambda conversation, embedder: OfRetriever(index, conversation, embedder, vectors)
@@ -197,7 +199,7 @@ def by_rank(*sides: str) -> Maker:   # bm25, dense
         return turn_ranker(Conversation("", ("", ""), (), (), tuple(turns)), embedder, sides=sides)
     return of_index(index, "dense" in sides)
 
-# %% ../../nbs/arena/02_entrants.ipynb #7241ffad
+# %% ../../nbs/arena/02_entrants.ipynb #b8185013
 class Mixed:
     "Two entrants, their pieces in turn; a piece whose turns all came before is left out (ours)."
     def __init__(self, *entrants: Entrant): self.entrants = entrants
@@ -205,14 +207,6 @@ class Mixed:
     def study(self, rounds: Sequence[Round], session: str):
         "Both study."
         for e in self.entrants: e.study(rounds, session)
-
-    def recall(self, question: str, at: datetime, k: int) -> list[Found]:
-        "The best of the first, the best of the second, and so on."
-        both, seen, out = [e.recall(question, at, k) for e in self.entrants], set(), []
-        for f in (f[i] for i in range(k) for f in both if i < len(f)):
-            if not f.turns or set(f.turns) - seen: out.append(f)
-            seen |= set(f.turns)
-        return out[:k]
 
     def forget(self, turns: Sequence[str]):
         "Both forget."
@@ -226,17 +220,27 @@ class Mixed:
         "Close both."
         for e in self.entrants: e.close()
 
+# %% ../../nbs/arena/02_entrants.ipynb #0931e104
+@patch
+def recall(self: Mixed, question: str, at: datetime, k: int) -> list[Found]:
+    "The best of the first, the best of the second, and so on."
+    both, seen, out = [e.recall(question, at, k) for e in self.entrants], set(), []
+    for f in (f[i] for i in range(k) for f in both if i < len(f)):
+        if not f.turns or set(f.turns) - seen: out.append(f)
+        seen |= set(f.turns)
+    return out[:k]
+
 def mixture(*makers: Maker) -> Maker:
     "Several entrants as one."
     return lambda conversation, embedder: Mixed(*(make(conversation, embedder) for make in makers))
 
-# %% ../../nbs/arena/02_entrants.ipynb #0931e104
+# %% ../../nbs/arena/02_entrants.ipynb #3fcdf407
 RAW = "raw turns, memkit's search"
 CONTROLS = {"raw turns, BM25": by_rank("bm25"), "raw turns, MiniLM": by_rank("dense"),
             "raw turns, BM25 + MiniLM": by_rank("bm25", "dense"), RAW: of_memory(RawTurns)}
 
-def entrants(full: bool = True) -> dict[str, Maker]:   # by name; False: without the mixture
-    "Controls, MaLP's memories, every registered assistant, and a mixture. A design that is registered is in it."
+def entrants() -> dict[str, Maker]:   # by name
+    "Controls, MaLP's memories, and every registered assistant that remembers what is said."
     of_malp = {name: of_memory(partial(made_memory, name)) for name in ("standard", "full history", "dictionary")}
-    every = CONTROLS | of_malp | {name: of_assistant(name) for name in assistants()}
-    return every | {"malp + raw turns": mixture(every["malp"], every[RAW])} if full else every
+    registered = [name for name in assistants() if design(name).of_dialogue]
+    return CONTROLS | of_malp | {name: of_assistant(name) for name in registered}

@@ -99,11 +99,13 @@ MEASURES = {   # what each is
     **{f"recall in {n} tokens": f"share of the evidence in what fits {n} tokens" for n in BUDGETS},
     "tokens": "tokens of all that is brought", "answer shown": "the answer's words stand in what fits 256 tokens",
     "newest first": "the value that holds comes before an outdated one", "right": "answers with an accepted pattern",
-    "outdated": "answers that were true once", "invented": "answers that never were", "abstained": "says it doesn't know",
-    "forgotten": "nothing forgotten comes back when asked again", "ms to recall": "milliseconds a question",
-    "ms to write": "milliseconds a turn", "bytes": "bytes kept a turn"}
+    "outdated": "answers that were true once", "invented": "answers that never were",
+    "abstained": "says that it doesn't know",
+    "forgotten": "nothing forgotten comes back when asked again", "ms to recall": "milliseconds of the processor, a question",
+    "ms to write": "the same, a turn", "bytes": "bytes kept a turn"}
 LESS = ("tokens", "outdated", "invented", "ms to recall", "ms to write", "bytes")   # less is better
 
+# %% ../../nbs/arena/03_measures.ipynb #42c2d5ef
 def ask_scores(
     ask: Ask,
     found: Sequence[Found],      # best first
@@ -122,7 +124,7 @@ def ask_scores(
     if read and (ask.accept or not ask.told): out |= answer_scores(ask, reply(ask.question, found, at))
     return out
 
-# %% ../../nbs/arena/03_measures.ipynb #ae283b14
+# %% ../../nbs/arena/03_measures.ipynb #a2c09ee5
 def runs(text: str, n: int = 5) -> set[tuple[str, ...]]:
     "All runs of `n` words; the whole text where it is shorter."
     words = re.findall(r"\w+", text.lower())

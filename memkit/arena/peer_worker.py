@@ -21,34 +21,34 @@ Embed = Callable[[Sequence[str], str], list[list[float]]]   # texts, document or
 class Mem0:
     "mem0, infer=False: each message as it is, in its local Qdrant."
     def __init__(self, embed: Embed, dim: int):
-        os.environ |= {"MEM0_TELEMETRY": "False", "OPENAI_API_KEY": "unused"}
         self.folder = tempfile.mkdtemp()
-        os.environ["MEM0_DIR"] = f"{self.folder}/home"
+        home = f"{self.folder}/home"
+        os.environ |= {"MEM0_TELEMETRY": "False", "OPENAI_API_KEY": "unused", "MEM0_DIR": home}
         from mem0 import Memory
-        store = {"collection_name": "arena", "path": f"{self.folder}/qdrant", "embedding_model_dims": dim,
-                 "on_disk": True}
-        self.memory = Memory.from_config({"vector_store": {"provider": "qdrant", "config": store},
-                                          "history_db_path": f"{self.folder}/history.db"})
+        store = {"path": f"{self.folder}/qdrant", "embedding_model_dims": dim, "on_disk": True}
+        where = {"vector_store": {"provider": "qdrant", "config": store}, "history_db_path": f"{self.folder}/h.db"}
+        self.memory, self.id = Memory.from_config(where), {}     # id: of the conversation's turn -> mem0's
         self.memory.embedding_model = _Asking(embed)
-        self.id: dict[str, str] = {}          # of the conversation's turn -> mem0's
 
     def add(self, rows: Sequence[dict]):
-        "Rows of id, role, text."
+        "Rows of id, role, text, in the order they were said."
         for r in rows:
-            added = self.memory.add([{"role": r["role"], "content": r["text"]}], user_id="u", infer=False,
-                                    metadata={"turn": r["id"]})
+            message, turn = {"role": r["role"], "content": r["text"]}, {"turn": r["id"]}
+            added = self.memory.add([message], user_id="u", infer=False, metadata=turn)
             self.id[r["id"]] = added["results"][0]["id"]
 
     def search(self, question: str, k: int) -> list[str]:
         "Turns, best first."
-        found = self.memory.search(question, top_k=k, filters={"user_id": "u"})["results"]
-        return [f["metadata"]["turn"] for f in found]
-
-    def forget(self, ids: Sequence[str]):
-        "Delete the memories of these turns."
-        for i in ids: self.memory.delete(self.id.pop(i))
+        found = self.memory.search(question, top_k=k, filters={"user_id": "u"})
+        return [f["metadata"]["turn"] for f in found["results"]]
 
 # %% ../../nbs/arena/06_peer_worker.ipynb #3a7bcde1
+def _delete(self: Mem0, ids: Sequence[str]):
+    "Delete the memories of these turns."
+    for i in ids: self.memory.delete(self.id.pop(i))
+
+Mem0.forget = _delete
+
 class _Asking:
     "mem0's embedder, which asks memkit."
     def __init__(self, embed: Embed): self.ask = embed

@@ -56,16 +56,6 @@ class Peer:
         self.process = subprocess.Popen([str(python), str(worker), name, str(embedder.dim)], env=env, text=True,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
-    def call(self, *line: Any) -> Any:
-        "Tell the peer, and give it the vectors that it asks for. Raises `PeerError`."
-        self._send(list(line))
-        while answer := self.process.stdout.readline():
-            got = json.loads(answer)
-            if "done" in got: return got["done"]
-            vectors = np.asarray(self.embedder.embed(got["embed"], got["kind"]), "<f4")
-            self._send({"vectors": base64.b64encode(vectors.tobytes()).decode()})
-        raise PeerError(f"{self.name} ended: {self.process.stderr.read()[-500:].strip()}")
-
     def _send(self, line: Any):
         try: self.process.stdin.write(json.dumps(line) + "\n"); self.process.stdin.flush()
         except BrokenPipeError: raise PeerError(f"{self.name}: {self.process.stderr.read()[-500:].strip()}") from None
@@ -76,6 +66,17 @@ def _worker() -> Path: return Path("memkit/arena/peer_worker.py").resolve()   # 
 from fastcore.basics import patch
 
 # %% ../../nbs/arena/07_peers.ipynb #db884821
+@patch
+def call(self: Peer, *line: Any) -> Any:
+    "Tell the peer, and give it the vectors that it asks for. Raises `PeerError`."
+    self._send(list(line))
+    while answer := self.process.stdout.readline():
+        got = json.loads(answer)
+        if "done" in got: return got["done"]
+        vectors = np.asarray(self.embedder.embed(got["embed"], got["kind"]), "<f4")
+        self._send({"vectors": base64.b64encode(vectors.tobytes()).decode()})
+    raise PeerError(f"{self.name} ended: {self.process.stderr.read()[-500:].strip()}")
+
 @patch
 def study(self: Peer, rounds: Sequence[Round], session: str):
     "Every message of the rounds."
@@ -88,10 +89,19 @@ def recall(self: Peer, question: str, at: datetime, k: int) -> list[Found]:
     "The messages that it finds."
     return [Found(self.said[i].text, (i,), self.said[i].at) for i in self.call("search", question, k)]
 
+# %% ../../nbs/arena/07_peers.ipynb #8d1ce3de
 @patch
 def forget(self: Peer, turns: Sequence[str]):
     "Its own delete."
     self.call("forget", list(turns))
+
+@patch
+def cpu(self: Peer) -> float:   # seconds; 0 where the system doesn't tell
+    "Processor time of the peer's process."
+    stat = Path(f"/proc/{self.process.pid}/stat")
+    if not stat.exists(): return 0.
+    user, system = stat.read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system))/os.sysconf("SC_CLK_TCK")
 
 @patch
 def size(self: Peer) -> int:
@@ -105,7 +115,7 @@ def close(self: Peer):
     self.process.wait(20)
     for pipe in (self.process.stdout, self.process.stderr): pipe.close()
 
-# %% ../../nbs/arena/07_peers.ipynb #8d1ce3de
+# %% ../../nbs/arena/07_peers.ipynb #e70e8c58
 def peers() -> dict[str, Maker]:   # by entrant
     "The peers whose environments are there."
     def maker(name: str, python: Path) -> Maker:

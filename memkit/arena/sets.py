@@ -131,13 +131,13 @@ def prefeval(path: str | Path | None = None, users: int = 20, beside: int = 10) 
 
 # %% ../../nbs/arena/01_sets.ipynb #c10e7548
 def voices_talks(path: str | Path | None = None, each: int = 3) -> list[Talk]:
-    "Conversations of hands that trained nothing, `each` a hand; or of a folder of the same form."
+    "Conversations of hands that trained nothing, one of each after the other; or of a folder of that form."
     from memkit.reading.examples import hands_of, voices
     if path: rows = [json.loads(r) for p in sorted(Path(path).glob("**/conversations.jsonl"))
                      for r in p.read_text(encoding="utf-8").splitlines()]
     else: rows = voices(hands_of("conversations", sealed=True), "conversations")
-    some = [r for _, of in groupby(rows, lambda r: r["hand"]) for r in list(of)[:each]]
-    return [_voice(r) for r in some]
+    of_hand = [list(of)[:each] for _, of in groupby(rows, lambda r: r["hand"])]
+    return [_voice(of[i]) for i in range(each) for of in of_hand if i < len(of)]
 
 def _voice(row: Mapping) -> Talk:
     said, number = [], {}
@@ -147,7 +147,8 @@ def _voice(row: Mapping) -> Talk:
             number[f"{n}.{i + 1}"] = f"{len(said)}u"
             said.append((f"s{n}", text, "", day + timedelta(minutes=i)))
     asks = [Ask(q["ask"], q["kind"], tuple(number[i] for i in q["needs"]), tuple(q["accept"]),
-                tuple(q.get("reject", ())), q.get("gold", ""), bool(q["needs"]), f"s{q['after']}") for q in row["questions"]]
+                tuple(q.get("reject", ())), q.get("gold", ""), bool(q["needs"]), f"s{q['after']}")
+            for q in row["questions"]]
     return plain_talk("voices", row["id"], said, asks)
 
 # %% ../../nbs/arena/01_sets.ipynb #cf397c10
@@ -194,9 +195,8 @@ def longmemeval(path: str | Path | None = None) -> list[Talk]:
     return [_longmemeval_talk(r) for r in json.loads(Path(path).read_text(encoding="utf-8"))]
 
 def _longmemeval_talk(r: Mapping) -> Talk:
-    turns, evidence = [], []
-    sessions = sorted(zip(map(_longmemeval_day, r["haystack_dates"]), r["haystack_session_ids"], r["haystack_sessions"]),
-                      key=lambda s: s[0])
+    turns, evidence, days = [], [], map(_longmemeval_day, r["haystack_dates"])
+    sessions = sorted(zip(days, r["haystack_session_ids"], r["haystack_sessions"]), key=lambda s: s[0])
     for n, (at, id, session) in enumerate(sessions):
         for i, t in enumerate(t for t in session if t["content"].strip()):
             turns.append(Said(f"{n}:{i}", t["role"], t["content"], at, f"{id}/{n}"))
@@ -235,8 +235,8 @@ GET = {
     "longmemeval": "github xiaowu0162/LongMemEval (MIT), longmemeval_s.json, as longmemeval/ or with --path",
     "own": "export a dialogue from a chat, and name the file with --path"}
 CARDS = {
-    "locomo": "Two friends, half a year, written by a language model and mended by people. Questions name the speakers, "
-              "so it can't show a user who asks about themselves. Nothing is ever updated, retracted or forgotten. "
+    "locomo": "Two friends, half a year, written by a language model and mended by people. Questions name the "
+              "speakers, so it can't show a user who asks about themselves. Nothing is updated or retracted. "
               "memkit's search was developed on both conversations that are here: a row of memkit's is not held out.",
     "memorybank": "A user and a companion, ten short days, written by a language model. Our labels of evidence are one "
                   "reader's. It has no answers that can be scored, and nothing in it changes.",

@@ -77,7 +77,7 @@ def draw_recall(ax: "Axes", table: "DataFrame", c: Mapping[str, str]):
         ax.scatter(x, y, s=46, color=faces, edgecolor=colour, linewidth=1.6, label=set, zorder=3)
     _names(ax, names)
     ax.set(xlim=(-.02, 1.02), title="Evidence among 10 turns", xlabel="recall@10")
-    ax.legend(loc="lower center", ncols=3, bbox_to_anchor=(.3, -.3), handletextpad=.2, columnspacing=1)
+    ax.legend(loc="upper center", ncols=3, bbox_to_anchor=(.2, -.12), handletextpad=.2, columnspacing=1)
 
 # %% ../../nbs/arena/05_page.ipynb #09b67302
 LINES = (RAW, "malp", "hybrid", "mark", "dictionary", "generative-agents", "mem0, infer=False", "full history")
@@ -95,7 +95,7 @@ def draw_tokens(ax: "Axes", table: "DataFrame", c: Mapping[str, str]):
     ax.set(xticks=BUDGETS, xticklabels=BUDGETS, ylim=(0, None), title="The same from fewer tokens",
            xlabel="tokens shown", ylabel="share of the evidence")
     ax.grid(linewidth=.5)
-    ax.legend(loc="lower center", ncols=2, bbox_to_anchor=(.5, -.45), handlelength=3)
+    ax.legend(loc="upper center", ncols=2, bbox_to_anchor=(.35, -.14), handlelength=3)
 
 # %% ../../nbs/arena/05_page.ipynb #9f820b7d
 PARTS = {"right": "navy", "abstained": "line", "outdated": "orange", "invented": "red"}
@@ -114,7 +114,7 @@ def draw_answers(ax: "Axes", table: "DataFrame", c: Mapping[str, str]):
         left = [a + b for a, b in zip(left, wide)]
     _names(ax, names)
     ax.set(xlim=(0, 1), title="Answers of the shared reader", xlabel="share; the rest is wrong otherwise")
-    ax.legend(loc="lower center", ncols=4, bbox_to_anchor=(.3, -.27), columnspacing=1, handlelength=1)
+    ax.legend(loc="upper center", ncols=4, bbox_to_anchor=(.2, -.12), columnspacing=1, handlelength=1)
 
 # %% ../../nbs/arena/05_page.ipynb #3dbc92b7
 def draw_cost(ax: "Axes", table: "DataFrame", c: Mapping[str, str]):
@@ -137,7 +137,7 @@ def page(run: Mapping[str, Any]) -> PaperPicture:
     table = frame(run)
     n = table.entrant.nunique()
     def drawn(c: Mapping[str, str]) -> "Figure":
-        figure = sheet(4.2 + .5*n, 12.)
+        figure = sheet(5. + .3*n, 12.)
         axes = figure.subplots(2, 2)
         for draw, ax in zip((draw_recall, draw_answers, draw_tokens, draw_cost), axes.flat): draw(ax, table, c)
         return figure

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .entrants import Found, Maker
+from .entrants import SHOWN, Found, Maker
 from ..core.embed import Embedder
 from ..core.notes import Round
 from ..malp.corpora import Conversation
@@ -87,7 +87,8 @@ def study(self: Peer, rounds: Sequence[Round], session: str):
 @patch
 def recall(self: Peer, question: str, at: datetime, k: int) -> list[Found]:
     "The messages that it finds."
-    return [Found(self.said[i].text, (i,), self.said[i].at) for i in self.call("search", question, k)]
+    ids = self.call("search", question, k)
+    return [Found(self.said[id].text, (id,), self.said[id].at, i < SHOWN) for i, id in enumerate(ids)]
 
 # %% ../../nbs/arena/07_peers.ipynb #8d1ce3de
 @patch

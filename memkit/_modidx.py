@@ -383,6 +383,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                        'memkit.arena.entrants.OfAssistant': ('arena/entrants.html#ofassistant', 'memkit/arena/entrants.py'),
                                        'memkit.arena.entrants.OfAssistant.__init__': ( 'arena/entrants.html#ofassistant.__init__',
                                                                                        'memkit/arena/entrants.py'),
+                                       'memkit.arena.entrants.OfAssistant.cited': ( 'arena/entrants.html#ofassistant.cited',
+                                                                                    'memkit/arena/entrants.py'),
                                        'memkit.arena.entrants.OfAssistant.close': ( 'arena/entrants.html#ofassistant.close',
                                                                                     'memkit/arena/entrants.py'),
                                        'memkit.arena.entrants.OfAssistant.forget': ( 'arena/entrants.html#ofassistant.forget',

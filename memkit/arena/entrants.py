@@ -41,6 +41,7 @@ class Found:
     turns: tuple[str, ...] = ()     # of the conversation, that it came from
     at: datetime | None = None      # when that was said
     shown: bool = True              # does it reach the prompt? False: it was looked at, and came too late
+    standing: bool = False          # is it shown whatever is asked, as a standing wish? It counts last as evidence
 
 class Entrant(Protocol):
     "What the arena asks of a memory."
@@ -67,6 +68,7 @@ class OfAssistant:
         if s.consent: self.assistant.consent(USER)
         self.said = {t.id: t for t in conversation.turns}
         self.rounds: dict[str, Round] = {}     # by turn of the store
+        self.replaced: dict[int, list[int]] | None = None   # by memory, what it replaced; None: not asked yet
 
     def size(self) -> int:
         "Bytes of its files."
@@ -83,6 +85,7 @@ def study(self: OfAssistant, rounds: Sequence[Round], session: str):
     "As the assistant studies a dialogue of the past."
     self.rounds |= {round_turn(self.assistant.store, USER, r.id): r for r in rounds}
     self.assistant.study(USER, rounds, session)
+    self.replaced = None
 
 @patch
 def recall(self: OfAssistant, question: str, at: datetime, k: int) -> list[Found]:
@@ -90,15 +93,27 @@ def recall(self: OfAssistant, question: str, at: datetime, k: int) -> list[Found
     asked = with_roles(question, self.conversation.speakers)
     turn = Turn(id=new_id("t"), user=USER, session=new_id("s"), at=at, text=asked)
     looked = self.assistant.look_up(self.assistant.read(turn)).considered
-    return [replace(self.found(c.hit.item), shown=c.shown) for c in looked if isinstance(c.hit.item, Memory)]
+    return [replace(self.found(c.hit.item), shown=c.shown, standing=c.hit.source == "wish")
+            for c in looked if isinstance(c.hit.item, Memory)]
 
+# %% ../../nbs/arena/02_entrants.ipynb #59591a3b
 @patch
 def found(self: OfAssistant, m: Memory) -> Found:
     "A memory with the turns of the conversation that it came from."
-    turns = [t for cited in m.turns if cited in self.rounds for t in self.sources(m, self.rounds[cited])]
-    return Found(m.text, tuple(dict.fromkeys(turns)), m.at)
+    return Found(m.text, tuple(dict.fromkeys(self.cited(m))), m.at)
 
-# %% ../../nbs/arena/02_entrants.ipynb #59591a3b
+@patch
+def cited(self: OfAssistant, m: Memory) -> list[str]:
+    "The turns behind a memory; those of earlier wordings that it replaced come last (as in notebook 76)."
+    store = self.assistant.store
+    if self.replaced is None:
+        self.replaced = {}
+        for old, new in store.superseded(USER).items(): self.replaced.setdefault(new, []).append(old)
+    turns = [t for c in m.turns if c in self.rounds for t in self.sources(m, self.rounds[c])]
+    earlier = [store.get(USER, old) for old in self.replaced.get(m.id, ())]
+    return [*turns, *(t for e in earlier for t in self.cited(e))]
+
+# %% ../../nbs/arena/02_entrants.ipynb #bb139cae
 @patch
 def sources(self: OfAssistant, m: Memory, r: Round) -> list[str]:
     "The turns of one round that a memory came from."
@@ -107,10 +122,10 @@ def sources(self: OfAssistant, m: Memory, r: Round) -> list[str]:
 @patch
 def forget(self: OfAssistant, turns: Sequence[str]):
     "The assistant's own `forget`, of the rounds that hold these turns."
-    wanted = set(turns)
+    wanted, self.replaced = set(turns), None
     self.assistant.forget(USER, turns=[t for t, r in self.rounds.items() if wanted & set(r.id.split("+"))])
 
-# %% ../../nbs/arena/02_entrants.ipynb #bb139cae
+# %% ../../nbs/arena/02_entrants.ipynb #81b672a8
 SILENT = ScriptedLM(lambda messages: "…")
 
 def of_assistant(name: str) -> Maker:   # one of `assistants()`
@@ -120,7 +135,7 @@ def of_assistant(name: str) -> Maker:   # one of `assistants()`
         return OfAssistant(lambda path: opened(store=path), conversation)
     return make
 
-# %% ../../nbs/arena/02_entrants.ipynb #0b5ef912
+# %% ../../nbs/arena/02_entrants.ipynb #f67980c1
 def of_memory(make_memory: Callable[["MemoryStore", Embedder], DialogueMemory]) -> Maker:
     "A dialogue memory, which a MaLP assistant holds."
     def make(conversation: Conversation, embedder: Embedder) -> Entrant:
@@ -132,7 +147,7 @@ def of_memory(make_memory: Callable[["MemoryStore", Embedder], DialogueMemory]) 
         return OfAssistant(opened, conversation)
     return make
 
-# %% ../../nbs/arena/02_entrants.ipynb #ea1bcb46
+# %% ../../nbs/arena/02_entrants.ipynb #271a10e8
 class RawTurns:
     "Each message as it was said, found by memkit's search: a control (ours)."
     name, prepare = "raw turns", nothing_to_prepare
@@ -159,7 +174,7 @@ class RawTurns:
         "Delete messages of the user, or everything."
         return self.store.forget(user, ids)
 
-# %% ../../nbs/arena/02_entrants.ipynb #71ba11f0
+# %% ../../nbs/arena/02_entrants.ipynb #76c3618c
 Index = Callable[[Sequence[Said], Embedder], Callable[[str], list[str]]]   # turns -> a function of a question
 
 class OfRetriever:
@@ -185,7 +200,7 @@ class OfRetriever:
 
     def close(self): pass
 
-# %% ../../nbs/arena/02_entrants.ipynb #76c3618c
+# %% ../../nbs/arena/02_entrants.ipynb #35865140
 @patch
 def recall(self: OfRetriever, question: str, at: datetime, k: int) -> list[Found]:
     "The turns as they were said. They are indexed anew at the first question after something was said."
@@ -194,7 +209,7 @@ def recall(self: OfRetriever, question: str, at: datetime, k: int) -> list[Found
     return [Found(self.by_id[id].text, (id,), self.by_id[id].at, i < SHOWN)
             for i, id in enumerate(self.rank(question)[:k])]
 
-# %% ../../nbs/arena/02_entrants.ipynb #35865140
+# %% ../../nbs/arena/02_entrants.ipynb #7241ffad
 def of_index(index: Index, vectors: bool = False) -> Maker:
     "A retriever that is built once for many questions; `vectors`: it embeds the turns."
     return lambda conversation, embedder: OfRetriever(index, conversation, embedder, vectors)
@@ -209,7 +224,7 @@ def by_rank(*sides: str) -> Maker:   # bm25, dense
         return turn_ranker(Conversation("", ("", ""), (), (), tuple(turns)), embedder, sides=sides)
     return of_index(index, "dense" in sides)
 
-# %% ../../nbs/arena/02_entrants.ipynb #0931e104
+# %% ../../nbs/arena/02_entrants.ipynb #b85938e6
 class Mixed:
     "Two entrants, their pieces in turn; a piece whose turns all came before is left out (ours)."
     def __init__(self, *entrants: Entrant): self.entrants = entrants
@@ -230,7 +245,7 @@ class Mixed:
         "Close both."
         for e in self.entrants: e.close()
 
-# %% ../../nbs/arena/02_entrants.ipynb #b85938e6
+# %% ../../nbs/arena/02_entrants.ipynb #718da510
 @patch
 def recall(self: Mixed, question: str, at: datetime, k: int) -> list[Found]:
     "The best of the first, the best of the second, and so on."
@@ -244,7 +259,7 @@ def mixture(*makers: Maker) -> Maker:
     "Several entrants as one."
     return lambda conversation, embedder: Mixed(*(make(conversation, embedder) for make in makers))
 
-# %% ../../nbs/arena/02_entrants.ipynb #51872a44
+# %% ../../nbs/arena/02_entrants.ipynb #2d0d7ec5
 RAW = "raw turns, memkit's search"
 CONTROLS = {"raw turns, BM25": by_rank("bm25"), "raw turns, MiniLM": by_rank("dense"),
             "raw turns, BM25 + MiniLM": by_rank("bm25", "dense"), RAW: of_memory(RawTurns)}

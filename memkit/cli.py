@@ -136,13 +136,14 @@ def cmd_experiment(a: argparse.Namespace):
     if a.prompted and a.name not in PROMPTED:
         raise ValueError(f"--prompted belongs to the experiments {' and '.join(PROMPTED)}; {a.name} measures its parts "
                          "one by one")
-    ways = {"hybrid": _hybrid, "malp": _malp, "mark": _mark, "map": _map, "designs": _designs, "reader": _reader,
+    ways = {"hybrid": _hybrid, "malp": _malp, "mark": _mark, "map": _map, "arena": _arena, "reader": _reader,
             "answers": _answers, "documents": _documents, "writer": _writer, "trust": _trust,
             "map-requests": _map_requests}
     run, more = ways[a.name](a)
     result = run()
-    print_result(result)
+    if a.name != "arena": print_result(result)
     print(more(result), end="")
+    if a.name == "arena": return _save_arena(result, a)
     if a.json: save_result(result, a.json)
     if a.figures: save_pictures(a.figures, _pictures(result))
     if a.pairs: _save_pairs(result, a.pairs)
@@ -178,11 +179,22 @@ def _map(a: argparse.Namespace) -> tuple[Callable, Callable]:
     return lambda: run_map(full=a.full, model=load_model(a.model), amazon=books()), lambda result: ""
 
 # %% ../nbs/92_cli.ipynb #dd4f6f77
-def _designs(a: argparse.Namespace) -> tuple[Callable, Callable]:
-    from memkit.experiments.designs import run_designs
+def _arena(a: argparse.Namespace) -> tuple[Callable, Callable]:
+    from memkit.arena.page import board_text
+    from memkit.arena.peers import peers, peers_missing
+    from memkit.arena.run import joined, run_arena
     _not_malp(a)
-    return lambda: run_designs(full=a.full, model=_prompted(a)), lambda result: ""
+    def run():
+        made = run_arena(a.full, a.set, a.path, more=peers())
+        return joined(made, json.loads(a.add.read_text("utf-8"))) if a.add else made
+    return run, lambda result: "\n".join([board_text(result), *peers_missing(), ""])
 
+def _save_arena(result: Mapping, a: argparse.Namespace):
+    from memkit.arena.page import save_board, save_run
+    if a.json: save_run(result, a.json)
+    if a.figures: save_board(result, a.figures)
+
+# %% ../nbs/92_cli.ipynb #a38c48b2
 def _reader(a: argparse.Namespace) -> tuple[Callable, Callable]:
     from memkit.experiments.reader import run_reader
     _not_malp(a)
@@ -218,13 +230,12 @@ def _writer(a: argparse.Namespace) -> tuple[Callable, Callable]:
 
 # %% ../nbs/92_cli.ipynb #ba880b5d
 def _pictures(result: Mapping) -> Mapping:
-    "The figures of a paper, or the one picture of the designs."
-    from memkit.experiments.evidence import evidence_picture
+    "The figures of a paper."
     from memkit.experiments.figures import all_of
     if result["experiment"] in ("reader", "answers", "documents", "writer", "trust", "map-requests"): return {}
-    return {"evidence": evidence_picture(result["rows"])} if result["experiment"] == "designs" else all_of(result)
+    return all_of(result)
 
-PROMPTED = ("answers", "designs", "mark")   # experiments in which the model may read, take notes and judge
+PROMPTED = ("answers", "mark")   # experiments in which the model may read, take notes and judge
 
 def _prompted(a: argparse.Namespace):
     "The model that does all it can; None where that isn't asked for."
@@ -235,6 +246,8 @@ def _prompted(a: argparse.Namespace):
 
 # %% ../nbs/92_cli.ipynb #571c48d6
 def _not_malp(a: argparse.Namespace):
+    if a.name != "arena" and (a.set or a.path or a.add):
+        raise ValueError(f"--set, --path and --add belong to the arena; {a.name} has data of its own")
     if a.memory_only or a.pairs:
         raise ValueError(f"--memory-only and --pairs belong to the experiment malp; {a.name} has no weights to leave "
                          "out and no pairs to rate")
@@ -528,15 +541,15 @@ FULL = ("hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQu
         "more patients and rounds, "
         "and weights for eight of them, about an hour; with --memory-only a quarter of an hour; mark: "
         "450 questions of MedMCQA, about half an hour; map: all users of MovieLens 100k, about 40 minutes; "
-        "designs: all conversations, about three minutes; reader: four hands, twenty minutes; "
+        "arena: all sets, about 45 minutes of one core; reader: four hands, twenty minutes; "
         "answers: six hands, about an hour; map-requests: four hands and 1,000 turns, ten minutes; "
         "writer: trains a model, half an hour; trust: four lots, 20 minutes")
 
 # %% ../nbs/92_cli.ipynb #cb124a5b
 def add_experiment(c: argparse.ArgumentParser):
-    c.add_argument("name", choices=("hybrid", "malp", "mark", "map", "designs", "reader", "answers", "documents",
+    c.add_argument("name", choices=("hybrid", "malp", "mark", "map", "arena", "reader", "answers", "documents",
                                      "writer", "trust", "map-requests"),
-                   help="a paper; designs: all on the same conversations; others: other people's words")
+                   help="a paper; arena: every memory on the same conversations; others: other people's words")
     size = c.add_mutually_exclusive_group()
     size.add_argument("--quick", dest="full", action="store_false",
                       help="little data and few answers, about three minutes on two cores (the default)")
@@ -546,6 +559,9 @@ def add_experiment(c: argparse.ArgumentParser):
     c.add_argument("--amazon", nargs=4, metavar="FILE",
                    help="map: ratings and metadata of films, then of books, from Amazon's reviews, "
                    "for books predicted from films (default: simulated raters); memkit data amazon says where they are")
+    c.add_argument("--set", help="arena: one set, such as locomo, longmemeval or own (default: all)")
+    c.add_argument("--path", type=Path, metavar="FILE", help="arena: a file of the set's form")
+    c.add_argument("--add", type=Path, metavar="FILE", help="arena: another run's JSON, to stand beside this one")
     c.add_argument("--pairs", type=Path, metavar="FILE",
                    help="malp: write pairs of answers to this HTML file, for people to rate")
     c.add_argument("--model", default="embedded", help="who writes the answers, as for memkit chat")

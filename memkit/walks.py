@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # %% ../nbs/94_walks.ipynb #55fe7ea9
 _FROM = {
+    "arena.compare": "enter good_at published_run", "arena.entrants": "of_retriever", "arena.page": "board",
     "core.fusion": "rrf",
     "core.embed": "Remembered",
     "hybrid.chatbot": "HybridSettings",

@@ -126,8 +126,9 @@ LAYERS = {  # a room: the rooms that its modules may import
     "core": set(), **{room: ROOMS for room in ROOMS - {"core"}}, **{paper: ROOMS for paper in PAPERS},
     "evaluate": ROOMS, "benchmarks": ROOMS | PAPERS, "widgets": ROOMS | PAPERS,
     "experiments": ROOMS | PAPERS | {"evaluate", "widgets"}, "demo": ROOMS | PAPERS | {"widgets"},
+    "arena": ROOMS | PAPERS | {"evaluate", "experiments", "widgets"},
     "walks": ROOMS | PAPERS | {"widgets"},
-    "cli": ROOMS | PAPERS | {"benchmarks", "demo", "experiments", "widgets"},
+    "cli": ROOMS | PAPERS | {"arena", "benchmarks", "demo", "experiments", "widgets"},
 }
 EXCEPTIONS = {  # (importer, imported): one that is no longer there is taken out
     ("malp.medical_texts", "hybrid.sources"), ("mark.poisoning", "evaluate.intervals"),

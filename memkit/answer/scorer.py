@@ -241,6 +241,7 @@ class Evidence:
         "What messages are ranked by: cosine and a little of the reading (the weight: ours)."
         return self.cosine + .03*self.logit
 
+# %% ../../nbs/answer/02_scorer.ipynb #0e92cdf1
 @dataclass(frozen=True)
 class Question:
     "A question, and what was read of it."

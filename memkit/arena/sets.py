@@ -36,6 +36,7 @@ class Ask:
     told: bool = True                # was it ever said? If not, the right answer is that nothing is known
     after: str = ""                  # asked when this session is over; '': at the end
 
+# %% ../../nbs/arena/01_sets.ipynb #af5090e3
 @dataclass(frozen=True)
 class Talk:
     "A conversation, and what is asked about it."

@@ -42,16 +42,29 @@ def names_of(
     for d in documents:
         own = d.meta.get("focus") or d.meta.get("topic") or d.title
         synonyms = [s for s in d.meta.get("synonyms") or () if len(s) > 3]
-        out.setdefault(focus_of(d), set()).update(s for n in (own, *synonyms) if (s := _said(re.sub(r"\s*\(.*?\)", "", n))).strip())
+        out.setdefault(focus_of(d), set()).update(
+            s for n in (own, *synonyms) if (s := _said(re.sub(r"\s*\(.*?\)", "", n))).strip()
+        )
     return out
 
+# %% ../../nbs/experiments/74_conversation.ipynb #85bb2d44
 def names_prominently(
     d: Document,
     name: str,     # as from `names_of`
 ) -> bool:
-    "Does a document name a topic in its own topic, synonyms or question, in its first two sentences, or three times (ours)?"
-    if name not in (text := _said(d.text)) + (head := _said(" | ".join([d.title, str(d.meta.get("question", "")), focus_of(d), *(d.meta.get("synonyms") or ())]))): return False
-    return name in head or name in _said(" ".join(sentences(d.text[:2000])[:2])) or len(re.findall(f"(?={name})", text)) >= 3
+    """Does a document name a topic in its own topic, synonyms or question, in its first two sentences, or three times
+    (ours)?"""
+    if name not in (text := _said(d.text)) + (
+        head := _said(
+            " | ".join([d.title, str(d.meta.get("question", "")), focus_of(d), *(d.meta.get("synonyms") or ())])
+        )
+    ):
+        return False
+    return (
+        name in head
+        or name in _said(" ".join(sentences(d.text[:2000])[:2]))
+        or len(re.findall(f"(?={name})", text)) >= 3
+    )
 
 # %% ../../nbs/experiments/74_conversation.ipynb #8e01c862
 @dataclass(frozen=True)
@@ -63,8 +76,14 @@ class HeldOut:
     dropped: int                  # answers that had to go, other topics' included
 
 def _mentions(documents: Sequence[Document], words: Sequence[frozenset[str]], names: set[str]) -> set[int]:
-    return {i for i, has in enumerate(words) for n in names if has.issuperset(n.split()) and names_prominently(documents[i], n)}
+    return {
+        i
+        for i, has in enumerate(words)
+        for n in names
+        if has.issuperset(n.split()) and names_prominently(documents[i], n)
+    }
 
+# %% ../../nbs/experiments/74_conversation.ipynb #4d7a8d09
 def hold_out(
     documents: Sequence[Document],
     n: int,              # topics of each half, at most half of those there are
@@ -73,16 +92,28 @@ def hold_out(
 ) -> HeldOut:
     "Take `n` topics of each half out of a corpus, drawn by `seed` (ours)."
     focuses, names, rng = [focus_of(d) for d in documents], names_of(documents), random.Random(f"held out {seed}")
-    words = [frozenset(_said(" ".join([d.text, d.title, str(d.meta.get("question", "")), *(d.meta.get("synonyms") or ())])).split()) for d in documents]
+    words = [
+        frozenset(
+            _said(" ".join([d.text, d.title, str(d.meta.get("question", "")), *(d.meta.get("synonyms") or ())])).split()
+        )
+        for d in documents
+    ]
     topics, drop = {}, set()
     for split in ("tune", "score"):
         there = sorted({b.focus for b in base_questions(documents) if b.split == split} - set(topics))
         for focus in rng.sample(there, len(there)):
             if sum(s == split for s in topics.values()) >= min(n, len(there)//2): break
             found = _mentions(documents, words, names[focus])
-            if len(found - {i for i, f in enumerate(focuses) if f == focus}) <= most: topics[focus] = split; drop |= found
+            if len(found - {i for i, f in enumerate(focuses) if f == focus}) <= most:
+                topics[focus] = split
+                drop |= found
     drop |= {i for i, f in enumerate(focuses) if f in topics}
-    return HeldOut([d for i, d in enumerate(documents) if i not in drop], [d for d, f in zip(documents, focuses) if f in topics], topics, len(drop))
+    return HeldOut(
+        [d for i, d in enumerate(documents) if i not in drop],
+        [d for d, f in zip(documents, focuses) if f in topics],
+        topics,
+        len(drop),
+    )
 
 # %% ../../nbs/experiments/74_conversation.ipynb #0b7f6a85
 def without(
@@ -90,9 +121,15 @@ def without(
     kept: Sequence[Document],
 ) -> FusedRetriever:
     "The same search over a part of its documents (ours). Raises `ValueError` where titles are searched too."
-    if retriever.settings.titles: raise ValueError("give a retriever with RetrieveSettings(titles=False): with titles every question would contain its answer's key")
+    if retriever.settings.titles:
+        raise ValueError(
+            "give a retriever with RetrieveSettings(titles=False): with titles every question would contain its "
+            "answer's key"
+        )
     dense = retriever.dense
-    known = {with_title("", t): v for t, v in zip(dense.texts, dense.of_passages)} | {with_title("", d.text): v for d, v in zip(retriever.documents, dense.of_wholes)}
+    known = {with_title("", t): v for t, v in zip(dense.texts, dense.of_passages)} | {
+        with_title("", d.text): v for d, v in zip(retriever.documents, dense.of_wholes)
+    }
     return FusedRetriever(kept, Remembered(dense.embedder, known), retriever.settings, keep_vectors=False)
 
 # %% ../../nbs/experiments/74_conversation.ipynb #0802d2a8
@@ -107,7 +144,9 @@ class Case:
 
 def _rank_fusion(hits: Sequence[Hit]) -> float:
     "The best score that the paper's fusion gives: it knows ranks, and somebody is always first."
-    by = lambda side: [h.item.id for h in sorted((h for h in hits if h.parts.get(side, 99) <= 5), key=lambda h: h.parts[side])]
+    by = lambda side: [
+        h.item.id for h in sorted((h for h in hits if h.parts.get(side, 99) <= 5), key=lambda h: h.parts[side])
+    ]
     return max((s for _, s in rrf([by("bm25 rank"), by("dense rank")])), default=0.)
 
 def _evidence(retriever: FusedRetriever, text: str) -> dict[str, float]:
@@ -115,6 +154,7 @@ def _evidence(retriever: FusedRetriever, text: str) -> dict[str, float]:
     hits = retriever.candidates(query)
     return {**evidence_of(retriever, query, hits), "rrf": _rank_fusion(hits)}
 
+# %% ../../nbs/experiments/74_conversation.ipynb #f373f12e
 def cases(
     retriever: FusedRetriever,   # over what was kept
     held: HeldOut,
@@ -127,7 +167,11 @@ def cases(
     out = []
     for form in FORMS:
         few = min(n, len(ask(gone, form, split, n, seed)))
-        for documents, answerable in ((gone, False), (kept, True)): out += [Case(q.text, form, q.focus, answerable, _evidence(retriever, q.text)) for q in ask(documents, form, split, few, seed)]
+        for documents, answerable in ((gone, False), (kept, True)):
+            out += [
+                Case(q.text, form, q.focus, answerable, _evidence(retriever, q.text))
+                for q in ask(documents, form, split, few, seed)
+            ]
     return out
 
 # %% ../../nbs/experiments/74_conversation.ipynb #3cbcfe6d
@@ -170,19 +214,29 @@ def rules(
     shipped: Calibration,
 ) -> dict[str, tuple[Rule, bool]]:   # by name: the rule, and whether it is a control
     "Ways to decide whether to decline, those with a threshold fitted on the tuning half (ours)."
-    fit = lambda *features: calibrate([c.evidence for c in tuning], [c.answerable for c in tuning], *([features] if features else []))
+    fit = lambda *features: calibrate(
+        [c.evidence for c in tuning], [c.answerable for c in tuning], *([features] if features else [])
+    )
     declines = lambda c: (lambda evidence: not c.enough(evidence))
-    return {"memkit's calibration": (declines(shipped), False), "calibrated on the tuning half": (declines(fit()), False),
-            "sentence and coverage": (declines(fit("sentence", "coverage")), True), "cosine of the best passage": (declines(fit("passage")), True), "score of the paper's rank fusion": (declines(fit("rrf")), True),
-            "always declining": (lambda evidence: True, True), "never declining": (lambda evidence: False, True)}
+    return {
+        "memkit's calibration": (declines(shipped), False),
+        "calibrated on the tuning half": (declines(fit()), False),
+        "sentence and coverage": (declines(fit("sentence", "coverage")), True),
+        "cosine of the best passage": (declines(fit("passage")), True),
+        "score of the paper's rank fusion": (declines(fit("rrf")), True),
+        "always declining": (lambda evidence: True, True),
+        "never declining": (lambda evidence: False, True),
+    }
 
+# %% ../../nbs/experiments/74_conversation.ipynb #481ebbee
 def auc(
     scores: Sequence[float],      # higher: rather answerable
     answerable: Sequence[bool],
     groups: Sequence[str],
     seed: int = 0,
 ) -> Interval:
-    "Area under the ROC curve, .5 by chance, with a bootstrap interval over topics (ours). Raises `ValueError` unless both kinds occur."
+    """Area under the ROC curve, .5 by chance, with a bootstrap interval over topics (ours). Raises `ValueError` unless
+    both kinds occur."""
     from sklearn.metrics import roc_auc_score
     x, y, rng = np.asarray(scores), np.asarray(answerable, bool), np.random.default_rng(seed)
     places = [np.flatnonzero(np.asarray(groups) == g) for g in dict.fromkeys(groups)]
@@ -198,12 +252,18 @@ def fallback_rows(
     control: bool = False,
     note: str = "",
 ) -> list[dict[str, Any]]:
-    "Precision, recall and the share answered, with intervals over topics (ours). No precision where nothing was declined."
+    """Precision, recall and the share answered, with intervals over topics (ours). No precision where nothing was
+    declined."""
     cannot, topics = np.array([not c.answerable for c in asked]), np.array([c.focus for c in asked])
     share = lambda values, of: bootstrap(values[of].astype(float), groups=topics[of].tolist())
     row = lambda metric, value: figure("Fallback", name, metric, value, control=control, note=note)
-    return [row("precision", share(cannot, declined) if declined.any() else None), row("recall", share(declined, cannot)), row("answered", share(~declined, ~cannot))]
+    return [
+        row("precision", share(cannot, declined) if declined.any() else None),
+        row("recall", share(declined, cannot)),
+        row("answered", share(~declined, ~cannot)),
+    ]
 
+# %% ../../nbs/experiments/74_conversation.ipynb #e021d808
 def judge(
     tuning: Sequence[Case],
     asked: Sequence[Case],
@@ -217,22 +277,70 @@ def judge(
         declined = lambda of: np.array([rule(c.evidence) for c in of])
         fitted = "" if name == "memkit's calibration" or "declining" in name else note
         rows += fallback_rows(name, declined(asked), asked, control, fitted)
-        rows.append(figure("Fallback", name, "recall, not medical", bootstrap(declined(strange).astype(float)), control=control, note=fitted))
+        rows.append(
+            figure(
+                "Fallback",
+                name,
+                "recall, not medical",
+                bootstrap(declined(strange).astype(float)),
+                control=control,
+                note=fitted,
+            )
+        )
         for form in () if control else FORMS:
             part = [c for c in asked if c.form == form]
             if part: rows += fallback_rows(f"{name}, {form}", declined(part), part, note=fitted)
     own = calibrate([c.evidence for c in tuning], [c.answerable for c in tuning])
-    scores = {"memkit's calibration": shipped.probability, "calibrated on the tuning half": own.probability, "cosine of the best passage": lambda e: e["passage"], "score of the paper's rank fusion": lambda e: e["rrf"]}
-    return rows + [figure("Fallback", name, "ROC AUC", auc([f(c.evidence) for c in asked], cannot, topics), control="cosine" in name or "fusion" in name) for name, f in scores.items()]
+    scores = {
+        "memkit's calibration": shipped.probability,
+        "calibrated on the tuning half": own.probability,
+        "cosine of the best passage": lambda e: e["passage"],
+        "score of the paper's rank fusion": lambda e: e["rrf"],
+    }
+    return rows + [
+        figure(
+            "Fallback",
+            name,
+            "ROC AUC",
+            auc([f(c.evidence) for c in asked], cannot, topics),
+            control="cosine" in name or "fusion" in name,
+        )
+        for name, f in scores.items()
+    ]
 
 # %% ../../nbs/experiments/74_conversation.ipynb #9d5e51e5
 KINDS = ("next", "chain", "earlier session", "between", "topic change", "stands alone")
-OPENERS = {"tune": ("My {who} was told {they} has {x}. What is it?", "My {who} has {x}. What is that?", "They found {x} in my {who}. What does that mean?"),
-           "score": ("The doctors say my {who} suffers from {x}. What is this?", "My {who} came home with a diagnosis of {x}. Can you explain it?", "We just heard that my {who} may have {x}. What exactly is it?")}
-RETURNS = {"tune": ("Back to my {who}: {q}", "And for my {who}, {q}"), "score": ("About my {who} again: {q}", "One more thing about my {who}: {q}")}
+OPENERS = {
+    "tune": (
+        "My {who} was told {they} has {x}. What is it?",
+        "My {who} has {x}. What is that?",
+        "They found {x} in my {who}. What does that mean?",
+    ),
+    "score": (
+        "The doctors say my {who} suffers from {x}. What is this?",
+        "My {who} came home with a diagnosis of {x}. Can you explain it?",
+        "We just heard that my {who} may have {x}. What exactly is it?",
+    ),
+}
+RETURNS = {
+    "tune": ("Back to my {who}: {q}", "And for my {who}, {q}"),
+    "score": ("About my {who} again: {q}", "One more thing about my {who}: {q}"),
+}
 LEADS = {"tune": ("{Q}", "And {q}", "Thanks. {Q}"), "score": ("{Q}", "Okay, and {q}", "I see. {Q}")}
-PEOPLE = (("mother", "she"), ("father", "he"), ("brother", "he"), ("sister", "she"), ("son", "he"), ("daughter", "she"), ("friend", "she"), ("uncle", "he"))
 
+# %% ../../nbs/experiments/74_conversation.ipynb #52534011
+PEOPLE = (
+    ("mother", "she"),
+    ("father", "he"),
+    ("brother", "he"),
+    ("sister", "she"),
+    ("son", "he"),
+    ("daughter", "she"),
+    ("friend", "she"),
+    ("uncle", "he"),
+)
+
+# %% ../../nbs/experiments/74_conversation.ipynb #21adb1f6
 @dataclass(frozen=True)
 class Dialogue:
     "What was said, and a last question with its answers."
@@ -241,13 +349,24 @@ class Dialogue:
     session: int                        # of the last question
     ask: str
     named: str                          # the same question with its topic named
-    about: int                          # position in `said` of the message that names the topic; -1 where the question does
+    # position in `said` of the message that names the topic; -1 where the question does
+    about: int
     focus: str
     relevant: tuple[str, ...]           # ids of the documents that answer
 
 # %% ../../nbs/experiments/74_conversation.ipynb #be3ff63d
-_TYPES = {"overview": "information", "diagnosis": "exams and tests", "self-care": "considerations", "symptoms": "symptoms", "causes": "causes", "treatment": "treatment", "prevention": "prevention", "complications": "complications"}
+_TYPES = {
+    "overview": "information",
+    "diagnosis": "exams and tests",
+    "self-care": "considerations",
+    "symptoms": "symptoms",
+    "causes": "causes",
+    "treatment": "treatment",
+    "prevention": "prevention",
+    "complications": "complications",
+}
 
+# %% ../../nbs/experiments/74_conversation.ipynb #ddda4f7c
 def follow_up_bases(
     documents: Sequence[Document],
     split: str,                      # tune or score
@@ -262,19 +381,31 @@ def follow_up_bases(
         if b.type in parts(split)["wordings"]: of.setdefault(b.focus, []).append(b)
     return [bs for bs in of.values() if sum(b.type != "information" for b in bs) > 1]
 
-def _worded(base: Base, x: str, rng: random.Random) -> str: return rng.choice(parts(base.split)["wordings"][base.type]).format(x=x) + "?"
+def _worded(base: Base, x: str, rng: random.Random) -> str:
+    return rng.choice(parts(base.split)["wordings"][base.type]).format(x=x) + "?"
 
 def _big(text: str) -> str: return text[:1].upper() + text[1:]
 
+# %% ../../nbs/experiments/74_conversation.ipynb #d52c7930
 def _dialogue(kind: str, x: Sequence[Base], y: Sequence[Base], rng: random.Random) -> Dialogue:
     split, (a, b) = x[0].split, rng.sample([q for q in x if q.type != "information"], 2)
     (who, they), (other, them) = rng.sample(PEOPLE, 2)
     opened = lambda bases, who, they: rng.choice(OPENERS[split]).format(x=bases[0].names[0], who=who, they=they)
     asked = lambda template, base, pronoun: template.format(q=(q := _worded(base, pronoun, rng)), Q=_big(q), who=who)
     lead, pronoun = rng.choice(LEADS[split]), rng.choice(("it", "it", "this", "that"))
-    first, more, alien = opened(x, who, they), asked(rng.choice(LEADS[split]), b, "it"), _big(_worded(next(q for q in y if q.type != "information"), y[0].names[0], rng))
-    said = {"next": [(1, first)], "chain": [(1, first), (1, more)], "earlier session": [(0, opened(y, other, them)), (0, asked("{Q}", y[-1], "it")), (1, first)],
-            "between": [(1, first), (1, alien)], "topic change": [(1, opened(y, other, them)), (1, first)], "stands alone": [(1, opened(y, other, them)), (1, asked("{Q}", y[-1], "it"))]}[kind]
+    first, more, alien = (
+        opened(x, who, they),
+        asked(rng.choice(LEADS[split]), b, "it"),
+        _big(_worded(next(q for q in y if q.type != "information"), y[0].names[0], rng)),
+    )
+    said = {
+        "next": [(1, first)],
+        "chain": [(1, first), (1, more)],
+        "earlier session": [(0, opened(y, other, them)), (0, asked("{Q}", y[-1], "it")), (1, first)],
+        "between": [(1, first), (1, alien)],
+        "topic change": [(1, opened(y, other, them)), (1, first)],
+        "stands alone": [(1, opened(y, other, them)), (1, asked("{Q}", y[-1], "it"))],
+    }[kind]
     template = rng.choice(RETURNS[split]) if kind == "between" else "{Q}" if kind == "stands alone" else lead
     state = rng.getstate()
     named = asked("{Q}", a, x[0].names[0])
@@ -283,6 +414,7 @@ def _dialogue(kind: str, x: Sequence[Base], y: Sequence[Base], rng: random.Rando
     at = next((i for i, (_, text) in enumerate(said) if text == first), -1)
     return Dialogue(kind, tuple(said), 1, ask, named, at, a.focus, a.relevant)
 
+# %% ../../nbs/experiments/74_conversation.ipynb #051822a9
 def dialogues(
     documents: Sequence[Document],   # MedQuAD's, or memkit's own
     kind: str,                       # one of KINDS
@@ -378,8 +510,10 @@ def follow_up_rows(
     return _scored([ranked for ranked, _ in out], [right for _, right in out], played, kind)
 
 # %% ../../nbs/experiments/74_conversation.ipynb #2a65e0f8
-QUICK, FULL = (40, 20, 20), (100, 40, 60)   # topics taken out of each half, questions of each form and kind, dialogues of each kind (ours)
+# topics taken out of each half, questions of each form and kind, dialogues of each kind (ours)
+QUICK, FULL = (40, 20, 20), (100, 40, 60)
 
+# %% ../../nbs/experiments/74_conversation.ipynb #f67461d9
 def conversation_rows(
     documents: Sequence[Document],          # MedQuAD's, or memkit's own
     embedder: Embedder | None = None,       # None: MiniLM
@@ -389,7 +523,8 @@ def conversation_rows(
     split: str = "score",                   # or tune, while one is still choosing
     sizes: tuple[int, int, int] | None = None,  # others than those two
 ) -> list[dict[str, Any]]:
-    "The figures of the fallback and of follow-up questions (hybrid §1; not measured there). A minute on 800 documents; full MedQuAD takes some."
+    """The figures of the fallback and of follow-up questions (hybrid §1; not measured there). A minute on 800
+    documents; full MedQuAD takes some."""
     from tqdm import tqdm
     topics, n, turns = sizes or (FULL if full else QUICK)
     whole = FusedRetriever(documents, embedder, RetrieveSettings(titles=False))

@@ -27,6 +27,7 @@ def inches(
     "How wide `text` stands (ours)."
     return width_of(text, bold)*size/10
 
+# %% ../../nbs/experiments/70b_diagrams.ipynb #d57f8c3e
 def wrapped(
     text: str,              # its line breaks are kept
     room: float,            # inches
@@ -69,14 +70,27 @@ class _Placed:
     x: float; y: float; w: float; h: float       # inches from the top left corner
     title: list[str]; text: list[str]
 
+# %% ../../nbs/experiments/70b_diagrams.ipynb #049088b1
 def _placed(cards: Sequence[Card], columns: float, width: float, down: float) -> tuple[dict[str, _Placed], float]:
     one = (width - 2*_MARGIN - (columns - 1)*_GAP)/columns
     across = lambda n: n*one + (n - 1)*_GAP
-    words = {c.key: [wrapped(t, across(c.span) - 2*_PAD - .06, LETTERS, bold) if t else [] for t, bold in ((c.title, True), (c.text, False))] for c in cards}
-    high = {row: max(_LINE*sum(map(len, words[c.key])) + 2*_PAD for c in cards if c.row == row) for row in sorted({c.row for c in cards})}
+    words = {
+        c.key: [
+            wrapped(t, across(c.span) - 2 * _PAD - 0.06, LETTERS, bold) if t else []
+            for t, bold in ((c.title, True), (c.text, False))
+        ]
+        for c in cards
+    }
+    high = {
+        row: max(_LINE * sum(map(len, words[c.key])) + 2 * _PAD for c in cards if c.row == row)
+        for row in sorted({c.row for c in cards})
+    }
     tops, y = {}, _MARGIN
     for row, h in high.items(): tops[row] = y; y += h + down
-    return {c.key: _Placed(c, _MARGIN + c.column*(one + _GAP), tops[c.row], across(c.span), high[c.row], *words[c.key]) for c in cards}, y - down + _MARGIN
+    return {
+        c.key: _Placed(c, _MARGIN + c.column * (one + _GAP), tops[c.row], across(c.span), high[c.row], *words[c.key])
+        for c in cards
+    }, y - down + _MARGIN
 
 # %% ../../nbs/experiments/70b_diagrams.ipynb #6ce03aec
 def _ends(a: _Placed, b: _Placed) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -88,19 +102,51 @@ def _ends(a: _Placed, b: _Placed) -> tuple[tuple[float, float], tuple[float, flo
     xs = [(low + high)/2]*2 if high - low > .3 else [a.x + a.w/2, b.x + b.w/2]
     return (xs[0], a.y + a.h*down), (xs[1], b.y + b.h*(not down))
 
+# %% ../../nbs/experiments/70b_diagrams.ipynb #bff9a290
 def _draw_card(axes: "Axes", p: _Placed, c: Mapping[str, str]):
     from matplotlib.patches import Rectangle
-    if p.card.filled: axes.add_patch(Rectangle((p.x, p.y), p.w, p.h, facecolor=c["card"], edgecolor=c["line"], linewidth=.8))
+    if p.card.filled:
+        axes.add_patch(Rectangle((p.x, p.y), p.w, p.h, facecolor=c["card"], edgecolor=c["line"], linewidth=0.8))
     axes.add_patch(Rectangle((p.x, p.y), .06, p.h, facecolor=c[p.card.colour], edgecolor="none"))
     y = p.y + (p.h - _LINE*(len(p.title) + len(p.text)))/2
     for i, line in enumerate([*p.title, *p.text]):
-        axes.text(p.x + _PAD + .06, y + _LINE*(i + .5), line, va="center_baseline", fontsize=LETTERS, fontweight="bold" if i < len(p.title) else "normal", parse_math=False)
+        axes.text(
+            p.x + _PAD + 0.06,
+            y + _LINE * (i + 0.5),
+            line,
+            va="center_baseline",
+            fontsize=LETTERS,
+            fontweight="bold" if i < len(p.title) else "normal",
+            parse_math=False,
+        )
 
+# %% ../../nbs/experiments/70b_diagrams.ipynb #d9f51c9d
 def _draw_arrow(axes: "Axes", a: _Placed, b: _Placed, label: str, c: Mapping[str, str]):
     start, end = _ends(a, b)
-    axes.annotate("", end, start, arrowprops={"arrowstyle": "-|>,head_width=.28,head_length=.5", "color": c["soft"], "linewidth": 1.6, "shrinkA": 1, "shrinkB": 1})
-    if label: axes.text((start[0] + end[0])/2 + .1, (start[1] + end[1])/2, label, va="center", fontsize=SMALLEST, color=c["soft"], parse_math=False)
+    axes.annotate(
+        "",
+        end,
+        start,
+        arrowprops={
+            "arrowstyle": "-|>,head_width=.28,head_length=.5",
+            "color": c["soft"],
+            "linewidth": 1.6,
+            "shrinkA": 1,
+            "shrinkB": 1,
+        },
+    )
+    if label:
+        axes.text(
+            (start[0] + end[0]) / 2 + 0.1,
+            (start[1] + end[1]) / 2,
+            label,
+            va="center",
+            fontsize=SMALLEST,
+            color=c["soft"],
+            parse_math=False,
+        )
 
+# %% ../../nbs/experiments/70b_diagrams.ipynb #cd78025d
 def diagram(
     name: str,                                # such as 'hybrid, Figure 2'
     alt: str,                                 # what it shows; the cards' words are added
@@ -112,7 +158,8 @@ def diagram(
 ) -> PaperPicture:
     "Cards and arrows as a picture (ours). Raises `ValueError` for an arrow to a card that isn't there."
     placed, height = _placed(cards, columns, width, down)
-    if stray := [k for arrow in arrows for k in arrow[:2] if k not in placed]: raise ValueError(f"no card {stray[0]!r}; there are {', '.join(placed)}")
+    if stray := [k for arrow in arrows for k in arrow[:2] if k not in placed]:
+        raise ValueError(f"no card {stray[0]!r}; there are {', '.join(placed)}")
     def draw(c: Mapping[str, str]) -> "Figure":
         figure = sheet(height, width)
         figure.set_layout_engine("none")
@@ -122,5 +169,8 @@ def diagram(
         for a, b, label in arrows: _draw_arrow(axes, placed[a], placed[b], label, c)
         return figure
     said = " ".join(": ".join(filter(None, (c.title, " ".join(c.text.split())))).rstrip(".") + "." for c in cards)
-    ways = "; ".join(f"{placed[a].card.title or a} to {placed[b].card.title or b}" + f" ({label})"*bool(label) for a, b, label in arrows)
+    ways = "; ".join(
+        f"{placed[a].card.title or a} to {placed[b].card.title or b}" + f" ({label})" * bool(label)
+        for a, b, label in arrows
+    )
     return PaperPicture(name, f"{alt} {said}" + f" Arrows: {ways}."*bool(ways), draw)

@@ -46,18 +46,30 @@ def _labelled(c: Conversation, labels: Mapping[tuple[str, int], Mapping[str, Any
     out, sides = [], {"user": "q", "assistant": "r", "both": "qr"}
     for i, q in enumerate(c.questions):
         label = labels.get((c.id, i))
-        if label and label["digest"] != blake2b(q.question.encode(), digest_size=16).hexdigest()[:12]: raise ValueError(f"question {i} of {c.id} isn't the one that was labelled; use MemoryBank's English files as released")
-        if label and label["evidence"]: out.append(replace(q, evidence=tuple(f"{e}{mark}" for e in label["evidence"] for mark in sides[label["side"]])))
+        if label and label["digest"] != blake2b(q.question.encode(), digest_size=16).hexdigest()[:12]:
+            raise ValueError(
+                f"question {i} of {c.id} isn't the one that was labelled; use MemoryBank's English files as released"
+            )
+        if label and label["evidence"]:
+            out.append(
+                replace(q, evidence=tuple(f"{e}{mark}" for e in label["evidence"] for mark in sides[label["side"]]))
+            )
     return tuple(out)
 
+# %% ../../nbs/experiments/76_evidence.ipynb #6cf41e0b
 def evidence_cases() -> list[Case]:
     "LoCoMo's conversations and MemoryBank's users, as far as MEMKIT_DATA has them; `[]` without it."
     cases, locomo, bank = [], public_data("locomo/locomo2.json"), public_data("memorybank/memory_bank_en.json")
-    if locomo: cases += [Case("LoCoMo", c, tuple(q for q in c.questions if q.evidence)) for c in load_locomo(locomo).records]
+    if locomo:
+        cases += [Case("LoCoMo", c, tuple(q for q in c.questions if q.evidence)) for c in load_locomo(locomo).records]
     if bank:
         rows = map(json.loads, own_data("memorybank_evidence.jsonl").read_text(encoding="utf-8").splitlines())
         labels = {(r["user"], r["question"]): r for r in rows}
-        cases += [Case("MemoryBank", c, asked) for c in load_memorybank(bank, public_data("memorybank/probing_questions_en.jsonl")).records if (asked := _labelled(c, labels))]
+        cases += [
+            Case("MemoryBank", c, asked)
+            for c in load_memorybank(bank, public_data("memorybank/probing_questions_en.jsonl")).records
+            if (asked := _labelled(c, labels))
+        ]
     return cases
 
 # %% ../../nbs/experiments/76_evidence.ipynb #7dc5bc70
@@ -84,7 +96,8 @@ def with_roles(
     speakers: Sequence[str],  # who stands where the user stands, then the other
 ) -> str:
     "A question about the two by their names, as one about 'the user' and 'the assistant'."
-    for role, name in zip(("user", "assistant"), speakers): question = re.sub(rf"\b{re.escape(name)}\b", f"the {role}", question, flags=re.I)
+    for role, name in zip(("user", "assistant"), speakers):
+        question = re.sub(rf"\b{re.escape(name)}\b", f"the {role}", question, flags=re.I)
     return question
 
 # %% ../../nbs/experiments/76_evidence.ipynb #3e11bec5
@@ -163,32 +176,47 @@ def read(
 # %% ../../nbs/experiments/76_evidence.ipynb #1fad7008
 CONTROLS = (YARDSTICK, f"{YARDSTICK} with names", "BM25, turns with names", "random memory")
 
+# %% ../../nbs/experiments/76_evidence.ipynb #de582083
 def evidence_rows(
     cases: Sequence[Case],
     embedder: Embedder,
     k: int = 5,
     progress: bool = True,
 ) -> list[dict[str, Any]]:  # rows for `result`
-    "Recall of evidence among the first `k` turns, by conversation (LoCoMo) or all users together (MemoryBank), and DPeM less the yardstick, in pairs."
+    """Recall of evidence among the first `k` turns, by conversation (LoCoMo) or all users together (MemoryBank), and
+    DPeM less the yardstick, in pairs."""
     from memkit.core.store import MemoryStore
     from tqdm.auto import tqdm
     values: dict[tuple[str, str], list[float]] = {}
     for case in tqdm(cases, desc="evidence", unit=" conversations", disable=not progress):
         group = case.conversation.id if case.data == "LoCoMo" else case.data
         for name, ranker in evidence_systems(case, embedder, lambda: MemoryStore(":memory:")).items():
-            found = rank_scores([ranker(q.question) for q in case.questions], [q.evidence for q in case.questions], [f"R@{k}"])[f"R@{k}"]
+            found = rank_scores(
+                [ranker(q.question) for q in case.questions], [q.evidence for q in case.questions], [f"R@{k}"]
+            )[f"R@{k}"]
             values.setdefault((group, name), []).extend(found.tolist())
-    rows = [figure("Evidence", name, f"recall@{k}, {group}", v, control=name in CONTROLS) for (group, name), v in values.items()]
+    rows = [
+        figure("Evidence", name, f"recall@{k}, {group}", v, control=name in CONTROLS)
+        for (group, name), v in values.items()
+    ]
     for group in dict.fromkeys(g for g, _ in values):
         for other in (YARDSTICK, f"{YARDSTICK} with names", "BM25, turns with names", "dictionary"):
-            rows.append(figure("Evidence, in pairs", f"DPeM less {other}", f"recall@{k}, {group}", paired(values[group, DPEM], values[group, other])))
+            rows.append(
+                figure(
+                    "Evidence, in pairs",
+                    f"DPeM less {other}",
+                    f"recall@{k}, {group}",
+                    paired(values[group, DPEM], values[group, other]),
+                )
+            )
     return rows
 
 # %% ../../nbs/experiments/76_evidence.ipynb #1818104d
 def evidence_picture(
     rows: Sequence[Mapping[str, Any]],  # from `evidence_rows`
 ) -> Any:                               # a matplotlib figure
-    "Recall of evidence by system, one panel for each conversation or data set (ours). Raises `ValueError` where there are no such rows."
+    """Recall of evidence by system, one panel for each conversation or data set (ours). Raises `ValueError` where
+    there are no such rows."""
     import matplotlib.pyplot as plt
     rows = [r for r in rows if r["table"] == "Evidence"]
     if not rows: raise ValueError("no rows of the table 'Evidence'; make them with evidence_rows")

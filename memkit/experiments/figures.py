@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 # %% ../../nbs/experiments/70a_figures.ipynb #b7d743fd
 COLOURS = {**{n: SCENE[n] for n in ("paper", "ink", "soft", "faint", "line", "card", "blue", "navy", "deep", "red")},
            "orange": ("#f0a82e",)*2, "green": ("#7cc7a8",)*2, "mauve": ("#d9b8d0",)*2}   # light, dark
-WIDTH, LETTERS, SMALLEST = 6.4, 11., 10.   # inches; points, and never fewer: at half its width a picture's letters have 5 points or more
+
+# inches; points, and never fewer: at half its width a picture's letters have 5 points or more
+WIDTH, LETTERS, SMALLEST = 6.4, 11., 10.
 
 def colours(
     dark: bool = False,
@@ -38,6 +40,7 @@ def colours(
     "The palette of every picture (ours), for white paper or for a dark page."
     return {name: pair[dark] for name, pair in COLOURS.items()}
 
+# %% ../../nbs/experiments/70a_figures.ipynb #a6f1e4e9
 @contextmanager
 def style(
     dark: bool = False,
@@ -47,11 +50,39 @@ def style(
     c = colours(dark)
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update({
-            "font.family": "DejaVu Sans", "font.size": LETTERS, "axes.titlesize": LETTERS, "axes.labelsize": LETTERS, "xtick.labelsize": SMALLEST, "ytick.labelsize": SMALLEST, "legend.fontsize": SMALLEST,
-            "figure.facecolor": c["paper"], "savefig.facecolor": c["paper"], "axes.facecolor": c["paper"], "text.color": c["ink"], "axes.labelcolor": c["ink"], "axes.titlecolor": c["ink"],
-            "axes.edgecolor": c["faint"], "xtick.color": c["soft"], "ytick.color": c["soft"], "xtick.labelcolor": c["ink"], "ytick.labelcolor": c["ink"], "grid.color": c["line"], "hatch.color": c["ink"],
-            "xtick.major.size": 0, "ytick.major.size": 0, "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "legend.frameon": False, "legend.labelcolor": c["ink"], "svg.fonttype": "none", "svg.hashsalt": "memkit"})
+        matplotlib.rcParams.update(
+            {
+                "font.family": "DejaVu Sans",
+                "font.size": LETTERS,
+                "axes.titlesize": LETTERS,
+                "axes.labelsize": LETTERS,
+                "xtick.labelsize": SMALLEST,
+                "ytick.labelsize": SMALLEST,
+                "legend.fontsize": SMALLEST,
+                "figure.facecolor": c["paper"],
+                "savefig.facecolor": c["paper"],
+                "axes.facecolor": c["paper"],
+                "text.color": c["ink"],
+                "axes.labelcolor": c["ink"],
+                "axes.titlecolor": c["ink"],
+                "axes.edgecolor": c["faint"],
+                "xtick.color": c["soft"],
+                "ytick.color": c["soft"],
+                "xtick.labelcolor": c["ink"],
+                "ytick.labelcolor": c["ink"],
+                "grid.color": c["line"],
+                "hatch.color": c["ink"],
+                "xtick.major.size": 0,
+                "ytick.major.size": 0,
+                "axes.spines.top": False,
+                "axes.spines.right": False,
+                "axes.axisbelow": True,
+                "legend.frameon": False,
+                "legend.labelcolor": c["ink"],
+                "svg.fonttype": "none",
+                "svg.hashsalt": "memkit",
+            }
+        )
         yield c
 
 # %% ../../nbs/experiments/70a_figures.ipynb #c47eb5af
@@ -62,7 +93,10 @@ def contrast(
     "WCAG's contrast of two colours."
     def light(colour: str) -> float:
         parts = [int(colour[i:i + 2], 16)/255 for i in (1, 3, 5)]
-        return sum(w*(p/12.92 if p <= .04045 else ((p + .055)/1.055)**2.4) for w, p in zip((.2126, .7152, .0722), parts))
+        return sum(
+            w * (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4)
+            for w, p in zip((0.2126, 0.7152, 0.0722), parts)
+        )
     high, low = sorted((light(a), light(b)), reverse=True)
     return (high + .05)/(low + .05)
 
@@ -160,16 +194,22 @@ def save(
     name: str,              # of the files, such as 'figure_3'
 ) -> list[Path]:            # SVG and PNG, each light and dark
     "Write a picture as NAME.svg, NAME.png, NAME-dark.svg and NAME-dark.png (ours)."
-    made = [(f"{name}{tail}.{kind}", getattr(picture, kind)(dark)) for dark, tail in ((False, ""), (True, "-dark")) for kind in ("svg", "png")]
+    made = [
+        (f"{name}{tail}.{kind}", getattr(picture, kind)(dark))
+        for dark, tail in ((False, ""), (True, "-dark"))
+        for kind in ("svg", "png")
+    ]
     return [write_file(Path(folder)/file, content) for file, content in made]
 
 # %% ../../nbs/experiments/70a_figures.ipynb #74f54bf4
 def all_of(
     result: Mapping[str, Any],
 ) -> dict[str, Any]:   # by name: figure_1, table_1 …
-    "Every figure and table of the result's paper (ours); those that its run left out are left out here too. Raises `ValueError` for what is no result of a paper."
+    """Every figure and table of the result's paper (ours); those that its run left out are left out here too. Raises
+    `ValueError` for what is no result of a paper."""
     paper = result.get("experiment") if isinstance(result, Mapping) else None
-    if not isinstance(paper, str) or paper not in PAPERS: raise ValueError(f"this needs a result of {', '.join(PAPERS)}; got {str(paper)[:40]!r}")
+    if not isinstance(paper, str) or paper not in PAPERS:
+        raise ValueError(f"this needs a result of {', '.join(PAPERS)}; got {str(paper)[:40]!r}")
     module, made = import_module(f"memkit.experiments.{paper}_figures"), {}
     for name in sorted(n for n in vars(module) if re.fullmatch(r"(figure|table)_\d|cold_start", n)):
         try: made[name] = getattr(module, name)(result)
@@ -177,7 +217,12 @@ def all_of(
     return made
 
 # %% ../../nbs/experiments/70a_figures.ipynb #30dc67e2
-PAPERS = {"hybrid": "run_hybrid", "malp": "run_malp", "mark": "run_mark", "map": "run_map"}   # and what makes a result of each
+PAPERS = {
+    "hybrid": "run_hybrid",
+    "malp": "run_malp",
+    "mark": "run_mark",
+    "map": "run_map",
+}  # and what makes a result of each
 
 def published_result(
     paper: str,           # one of PAPERS
@@ -186,30 +231,46 @@ def published_result(
     if paper not in PAPERS: raise ValueError(f"there are results of {', '.join(PAPERS)}; got {paper!r}")
     return json.loads(own_data(f"results/{paper}.json").read_text(encoding="utf-8"))
 
+# %% ../../nbs/experiments/70a_figures.ipynb #7a8b2f80
 def of_paper(
     result: Mapping[str, Any],
     paper: str,
 ) -> Mapping[str, Any]:   # the same result
     "Raises `ValueError` for a result of another paper, `TypeError` for what is no result."
-    if not isinstance(result, Mapping) or not {"experiment", "rows"} <= set(result): raise TypeError(f"this needs a result, such as published_result({paper!r}); got {type(result).__name__}")
-    if result["experiment"] != paper: raise ValueError(f"this shows a result of {paper!r}, and got one of {str(result['experiment'])[:40]!r}; make one with {PAPERS[paper]}, or read published_result({paper!r})")
+    if not isinstance(result, Mapping) or not {"experiment", "rows"} <= set(result):
+        raise TypeError(f"this needs a result, such as published_result({paper!r}); got {type(result).__name__}")
+    if result["experiment"] != paper:
+        raise ValueError(
+            f"this shows a result of {paper!r}, and got one of {str(result['experiment'])[:40]!r}; make one with "
+            f"{PAPERS[paper]}, or read published_result({paper!r})"
+        )
     return result
 
+# %% ../../nbs/experiments/70a_figures.ipynb #716e7ea0
 def origin(
     result: Mapping[str, Any],
 ) -> str:   # a sentence; '' where the result doesn't say
     "Which model and which data made a result, for the notes of a table (ours)."
     p = result.get("provenance") or {}
-    data = "; ".join(name if f"{d['texts']:,}" in name else f"{name}: {d['texts']:,}" for name, d in p.get("data", {}).items())
+    data = "; ".join(
+        name if f"{d['texts']:,}" in name else f"{name}: {d['texts']:,}" for name, d in p.get("data", {}).items()
+    )
     return f"Here: {' and '.join(p.get('models', ()))}; {data}." if p.get("models") else ""
 
+# %% ../../nbs/experiments/70a_figures.ipynb #467af21a
 def rows_of(
     result: Mapping[str, Any],
     table: str,                              # such as 'Table 3'; 'Table 3 (simulated raters)' is found too
 ) -> dict[tuple[str, str], dict[str, Any]]:  # by row and metric
     "A table's rows. Raises `ValueError` where there are none."
-    found = {(r["row"], r["metric"]): r for r in result["rows"] if r["table"] == table or r["table"].startswith(f"{table} (")}
-    if not found: raise ValueError(f"the result holds no {table}; its run left it out, or it is an older one: make it with {PAPERS[result['experiment']]}")
+    found = {
+        (r["row"], r["metric"]): r for r in result["rows"] if r["table"] == table or r["table"].startswith(f"{table} (")
+    }
+    if not found:
+        raise ValueError(
+            f"the result holds no {table}; its run left it out, or it is an older one: make it with "
+            f"{PAPERS[result['experiment']]}"
+        )
     return found
 
 # %% ../../nbs/experiments/70a_figures.ipynb #4db33887
@@ -220,6 +281,7 @@ def spread(
     ends = [(r["ours"], r["ci"] or (r["ours"], r["ours"])) for r in rows]
     return [[max(0., v - low) for v, (low, _) in ends], [max(0., high - v) for v, (_, high) in ends]]
 
+# %% ../../nbs/experiments/70a_figures.ipynb #a4c78234
 def papers_mark(
     axes: "Axes",
     x: Any, y: Any,
@@ -227,8 +289,20 @@ def papers_mark(
     label: str | None = "printed in the paper",
 ):
     "What the paper prints: an empty diamond in the colour of the text."
-    axes.plot(x, y, "D", markersize=7, markerfacecolor=c["paper"], markeredgecolor=c["ink"], markeredgewidth=1.6, linestyle="none", label=label, zorder=5)
+    axes.plot(
+        x,
+        y,
+        "D",
+        markersize=7,
+        markerfacecolor=c["paper"],
+        markeredgecolor=c["ink"],
+        markeredgewidth=1.6,
+        linestyle="none",
+        label=label,
+        zorder=5,
+    )
 
+# %% ../../nbs/experiments/70a_figures.ipynb #68fbdabf
 def legend_below(
     figure: "Figure",
     axes: "Axes",

@@ -37,10 +37,12 @@ def surprise(
     texts: Sequence[str],
     max_tokens: int = 256,  # of each text, the rest isn't read
 ) -> np.ndarray:            # [texts] nats per token; exp of it is the perplexity
-    "How surprised a model is by each text: the mean of -log p over its tokens. Raises `ValueError` for a text of fewer than two tokens."
+    """How surprised a model is by each text: the mean of -log p over its tokens. Raises `ValueError` for a text of
+    fewer than two tokens."""
     model, tokenizer = lm.load()
     rows = [led_ids(tokenizer, t)[:max_tokens] for t in texts]
-    if short := [i for i, r in enumerate(rows) if len(r) < 2]: raise ValueError(f"text {short[0]} is too short: surprise needs a token and one before it")
+    if short := [i for i, r in enumerate(rows) if len(r) < 2]:
+        raise ValueError(f"text {short[0]} is too short: surprise needs a token and one before it")
     return np.array([-token_log_probs(model, r, max_tokens).mean() for r in rows])
 
 # %% ../../nbs/experiments/78_forgetting.ipynb #c8e3ad47
@@ -53,22 +55,40 @@ def library_texts(
     parts = ["\n\n".join(topics[name].split("\n\n")[1:4]).strip() for name in sorted(topics)]
     return [" ".join(p.split()[:tokens]) for p in parts if len(p.split()) >= 40][:n]
 
+# %% ../../nbs/experiments/78_forgetting.ipynb #afde2ad3
 def talk_texts(
     part: str,           # validation or score
     n: int = 100,
     words: int = 120,    # each, about
 ) -> list[str]:
-    "Everyday talk: pieces of LoCoMo's and MemoryBank's dialogues. Raises `FileNotFoundError` where MEMKIT_DATA has neither."
+    """Everyday talk: pieces of LoCoMo's and MemoryBank's dialogues. Raises `FileNotFoundError` where MEMKIT_DATA has
+    neither."""
     from memkit.malp.corpora import load_locomo, load_memorybank
     paths = [public_data("locomo/locomo2.json"), public_data("memorybank/memory_bank_en.json")]
     if not all(paths):
-        raise FileNotFoundError("LoCoMo and MemoryBank aren't here; set MEMKIT_DATA to the folder that holds locomo/locomo2.json and memorybank/memory_bank_en.json "
-                                "(github snap-research/LoCoMo, zhongwanjun/MemoryBank-SiliconFriend), or use library_texts()")
+        raise FileNotFoundError(
+            "LoCoMo and MemoryBank aren't here; set MEMKIT_DATA to the folder that holds locomo/locomo2.json and "
+            "memorybank/memory_bank_en.json "
+            "(github snap-research/LoCoMo, zhongwanjun/MemoryBank-SiliconFriend), or use library_texts()"
+        )
     talks = [c for load, path in zip((load_locomo, load_memorybank), paths) for c in load(path).records]
-    out = [(f"{c.id} {s}", "\n".join(t.text for t in c.turns if t.session == s)) for c in talks for s in dict.fromkeys(t.session for t in c.turns)]
-    return sorted((" ".join(text.split(" ")[:words]) for name, text in out if len(text.split()) >= 60 and part_of_two(name) == part), key=_order)[:n]
+    out = [
+        (f"{c.id} {s}", "\n".join(t.text for t in c.turns if t.session == s))
+        for c in talks
+        for s in dict.fromkeys(t.session for t in c.turns)
+    ]
+    return sorted(
+        (
+            " ".join(text.split(" ")[:words])
+            for name, text in out
+            if len(text.split()) >= 60 and part_of_two(name) == part
+        ),
+        key=_order,
+    )[:n]
 
+# %% ../../nbs/experiments/78_forgetting.ipynb #6bdb14c3
 def part_of_two(name: str) -> str: return ("validation", "score")[blake2b(name.encode(), digest_size=1).digest()[0] % 2]
+
 def _order(text: str) -> bytes: return blake2b(text.encode(), digest_size=8).digest()
 
 # %% ../../nbs/experiments/78_forgetting.ipynb #bca12d6e
@@ -80,19 +100,32 @@ class Choice:
     options: tuple[str, ...]
     right: int               # from 0
 
+# %% ../../nbs/experiments/78_forgetting.ipynb #bfacf952
 def exam_questions(
     part: str,               # validation or score
     n: int = 200,
 ) -> list[Choice]:
-    "Questions of medical entrance exams: MedMCQA's development split. Raises `FileNotFoundError` where MEMKIT_DATA doesn't have it."
+    """Questions of medical entrance exams: MedMCQA's development split. Raises `FileNotFoundError` where MEMKIT_DATA
+    doesn't have it."""
     path = public_data("medmcqa/dev_half.jsonl")
     if path is None:
-        raise FileNotFoundError("MedMCQA isn't here; set MEMKIT_DATA to the folder that holds medmcqa/dev_half.jsonl (github medmcqa/medmcqa, the development split)")
-    rows = [r for r in map(json.loads, path.read_text("utf-8").splitlines()) if r["choice_type"] == "single" and part_of_two(r["id"]) == part]
+        raise FileNotFoundError(
+            "MedMCQA isn't here; set MEMKIT_DATA to the folder that holds medmcqa/dev_half.jsonl (github "
+            "medmcqa/medmcqa, the development split)"
+        )
+    rows = [
+        r
+        for r in map(json.loads, path.read_text("utf-8").splitlines())
+        if r["choice_type"] == "single" and part_of_two(r["id"]) == part
+    ]
     option = lambda r: tuple(r[k].strip() for k in ("opa", "opb", "opc", "opd"))
-    asked = [Choice(r["id"], r["question"].strip(), option(r), int(r["cop"]) - 1) for r in sorted(rows, key=lambda r: _order(r["id"]))]
+    asked = [
+        Choice(r["id"], r["question"].strip(), option(r), int(r["cop"]) - 1)
+        for r in sorted(rows, key=lambda r: _order(r["id"]))
+    ]
     return [q for q in asked if all(q.options) and len(set(q.options)) == 4][:n]
 
+# %% ../../nbs/experiments/78_forgetting.ipynb #a863537d
 def choose(
     lm: LocalLM,
     questions: Sequence[Choice],
@@ -102,7 +135,9 @@ def choose(
     model, tokenizer = lm.load()
     out = []
     for q in questions:
-        context, tails = split_labels(lambda text: led_ids(tokenizer, text), form.format(q.question), [f" {o}" for o in q.options])
+        context, tails = split_labels(
+            lambda text: led_ids(tokenizer, text), form.format(q.question), [f" {o}" for o in q.options]
+        )
         scores = score_rows(model, [context], [tails], pad_token(tokenizer), len(tails))[0]
         out.append(int(np.argmax(scores/[len(t) for t in tails])))
     return np.array(out)
@@ -118,11 +153,13 @@ def answer_questions(
     said = iter(r.text for r in lm.generate(asked, max_tokens=max_tokens))
     return [[next(said) for _ in k.question] for k in items]
 
+# %% ../../nbs/experiments/78_forgetting.ipynb #7cf56ec6
 def answer_surprise(
     lm: LocalLM,
     items: Sequence[Knowledge],
 ) -> np.ndarray:             # [items] nats per token
-    "How surprised a model is by the right answer after the question (ours): finer than ROUGE, as no answer has to be generated."
+    """How surprised a model is by the right answer after the question (ours): finer than ROUGE, as no answer has to be
+    generated."""
     model, tokenizer = lm.load()
     out = []
     for k in items:
@@ -135,18 +172,23 @@ def answer_surprise(
     return np.array(out)
 
 # %% ../../nbs/experiments/78_forgetting.ipynb #56126ce5
-OURS = InjectionSettings(learning_rate=3e-3, batch=8, masked=None, layers=tuple(range(15, 30)), window=128)   # chosen on validation topics: LOG.md has the trials
+# chosen on validation topics: LOG.md has the trials
+OURS = InjectionSettings(learning_rate=3e-3, batch=8, masked=None, layers=tuple(range(15, 30)), window=128)
 
 @dataclass(frozen=True, kw_only=True)
 class ForgettingPlan:
     "What is trained on, and with which weights of the sample loss (all ours)."
     weights: tuple[float, ...] = (0., .01, .1, 1.)
     injection: InjectionSettings = OURS
-    corpora: tuple[tuple[str, int], ...] = (("medquad", 20_000), ("knowledge", 20_000))  # and how many tokens of each, about
+    corpora: tuple[tuple[str, int], ...] = (
+        ("medquad", 20_000),
+        ("knowledge", 20_000),
+    )  # and how many tokens of each, about
     chat: bool = False       # questions and answers instead of running text
     seed: int = 0
     paper: bool = True       # one more run, with all of the paper's settings
 
+# %% ../../nbs/experiments/78_forgetting.ipynb #467d4d57
 @dataclass(frozen=True)
 class ForgettingTest:
     "What a model is asked before and after."
@@ -156,6 +198,7 @@ class ForgettingTest:
     items: Sequence[Knowledge] = ()
     answer_tokens: int = 60
 
+# %% ../../nbs/experiments/78_forgetting.ipynb #30ee3050
 def medical_texts(
     corpora: Sequence[str],
     part: str,             # validation or score
@@ -163,9 +206,13 @@ def medical_texts(
     words: int = 110,      # of each text
 ) -> list[str]:
     "Texts about topics that are held out of training. Raises what `injection_corpus` raises."
-    drawn = lambda name: sorted({" ".join(r["text"].split(" ")[:words]) for r in injection_corpus(name) if part_of(r["about"]) == part}, key=_order)
+    drawn = lambda name: sorted(
+        {" ".join(r["text"].split(" ")[:words]) for r in injection_corpus(name) if part_of(r["about"]) == part},
+        key=_order,
+    )
     return [t for name in corpora for t in drawn(name)[:n]]
 
+# %% ../../nbs/experiments/78_forgetting.ipynb #8ad17155
 def training_examples(
     tokenizer: Any,
     plan: ForgettingPlan,
@@ -173,8 +220,11 @@ def training_examples(
     "The texts to inject: about topics of the training part, drawn by lot until each corpus has given its tokens."
     out = []
     for name, tokens in plan.corpora:
-        rows = sorted((r for r in injection_corpus(name) if part_of(r["about"]) == "train"), key=lambda r: _order(r["text"]))
-        found = injection_examples(tokenizer, rows[:tokens//20], plan.injection, plan.chat)   # no text is shorter than 20 tokens
+        rows = sorted(
+            (r for r in injection_corpus(name) if part_of(r["about"]) == "train"), key=lambda r: _order(r["text"])
+        )
+        # no text is shorter than 20 tokens
+        found = injection_examples(tokenizer, rows[:tokens//20], plan.injection, plan.chat)
         order, read = np.random.default_rng(plan.seed).permutation(len(found)), 0
         for i in order.tolist():
             if (read := read + len(found[i])) > tokens: break
@@ -193,7 +243,8 @@ def measure(
     if test.exam: out["exam"] = (choose(lm, test.exam) == [q.right for q in test.exam]).astype(float)
     if test.items:
         out["answers"], said = answer_surprise(lm, test.items), answer_questions(lm, test.items, test.answer_tokens)
-        for name, score in (("ROUGE-1", rouge_1), ("ROUGE-L", rouge_l)): out[name] = np.array([np.mean(score(w, [k.answer]*len(w))) for k, w in zip(test.items, said)])
+        for name, score in (("ROUGE-1", rouge_1), ("ROUGE-L", rouge_l)):
+            out[name] = np.array([np.mean(score(w, [k.answer] * len(w))) for k, w in zip(test.items, said)])
     return out
 
 # %% ../../nbs/experiments/78_forgetting.ipynb #bbcc733b
@@ -206,6 +257,7 @@ def runs_of(
     runs = {f"w = {w:g}": replace(plan.injection, sample_weight=w) for w in plan.weights}
     return {**runs, PAPER: InjectionSettings(window=plan.injection.window)} if plan.paper else runs
 
+# %% ../../nbs/experiments/78_forgetting.ipynb #bead2827
 def run_forgetting(
     lm: LocalLM,                    # without a domain adapter; it has none afterwards either
     test: ForgettingTest,
@@ -222,11 +274,19 @@ def run_forgetting(
         done[name] = _once(folder, [what, _asked(test)], lambda: _run(lm, examples, test, settings))
     return done
 
+# %% ../../nbs/experiments/78_forgetting.ipynb #e9666f17
 def _run(lm: LocalLM, examples: Sequence[Any], test: ForgettingTest, settings: InjectionSettings) -> Values:
     found = train_injection(lm, examples, settings=settings, progress=False)
     losses = [r["loss"] for r in found.training.curve if r["loss"] is not None]
-    try: return {**measure(lm, test), "loss": np.array(losses), "seconds": np.array([found.training.seconds]), "tokens": np.array([found.training.tokens])}
-    finally: found.adapter.remove()
+    try:
+        return {
+            **measure(lm, test),
+            "loss": np.array(losses),
+            "seconds": np.array([found.training.seconds]),
+            "tokens": np.array([found.training.tokens]),
+        }
+    finally:
+        found.adapter.remove()
 
 def measure_shipped(
     test: ForgettingTest,
@@ -236,6 +296,7 @@ def measure_shipped(
     lm = load_injected()
     return _once(folder, [lm.name, _asked(test)], lambda: measure(lm, test))
 
+# %% ../../nbs/experiments/78_forgetting.ipynb #e6cf1459
 def _asked(test: ForgettingTest) -> str:
     return blake2b(json.dumps(asdict(test), default=str).encode(), digest_size=8).hexdigest()
 
@@ -246,11 +307,21 @@ def _once(folder: Path | None, key: Sequence[Any], make: Callable[[], Values]) -
     return {k: np.array(v) for k, v in json.loads(path.read_text()).items()}
 
 # %% ../../nbs/experiments/78_forgetting.ipynb #04750508
-PAPER_5 = {NONE: {"ROUGE-1": .2501, "ROUGE-L": .2369}, PAPER: {"ROUGE-1": .3398, "ROUGE-L": .3411}}   # MaLP, Table 5: LLaMA-7B, Knowledge QA
-MEASURES = {"medical": "perplexity of medical text", "general": "perplexity of other text", "answers": "perplexity of right answers", "exam": "exam questions right",
-            "ROUGE-1": "Knowledge QA ROUGE-1", "ROUGE-L": "Knowledge QA ROUGE-L"}
+PAPER_5 = {
+    NONE: {"ROUGE-1": 0.2501, "ROUGE-L": 0.2369},
+    PAPER: {"ROUGE-1": 0.3398, "ROUGE-L": 0.3411},
+}  # MaLP, Table 5: LLaMA-7B, Knowledge QA
+MEASURES = {
+    "medical": "perplexity of medical text",
+    "general": "perplexity of other text",
+    "answers": "perplexity of right answers",
+    "exam": "exam questions right",
+    "ROUGE-1": "Knowledge QA ROUGE-1",
+    "ROUGE-L": "Knowledge QA ROUGE-L",
+}
 _SURPRISE = ("medical", "general", "answers")
 
+# %% ../../nbs/experiments/78_forgetting.ipynb #603f83fd
 def change(
     now: Values,
     before: Values,
@@ -264,6 +335,7 @@ def level(values: Values, name: str) -> Interval:
     b = bootstrap(values[name])
     return Interval(*map(math.exp, (b.mean, b.low, b.high)), b.n) if name in _SURPRISE else b
 
+# %% ../../nbs/experiments/78_forgetting.ipynb #31a30cf2
 def forgetting_rows(
     found: Mapping[str, Values],  # from `run_forgetting`
 ) -> list[dict[str, Any]]:        # of `memkit.experiments.result.figure`
@@ -274,10 +346,13 @@ def forgetting_rows(
         for name, said in MEASURES.items():
             if name not in values: continue
             paper = PAPER_5.get(run, {}).get(name)
-            table, note = "Table 5" if name.startswith("ROUGE") else "Forgetting", "the paper's figure is LLaMA-7B's" if paper else ""
+            table, note = "Table 5" if name.startswith("ROUGE") else "Forgetting", (
+                "the paper's figure is LLaMA-7B's" if paper else ""
+            )
             rows.append(figure(table, label(run), said, level(values, name), paper, note=note))
             kind = "share gained" if name in _SURPRISE else "difference"
-            if run != NONE: rows.append(figure("Forgetting, in pairs", label(run), f"{said}, {kind}", change(values, before, name)))
+            if run != NONE:
+                rows.append(figure("Forgetting, in pairs", label(run), f"{said}, {kind}", change(values, before, name)))
     return rows
 
 # %% ../../nbs/experiments/78_forgetting.ipynb #082a2c6f
@@ -291,7 +366,17 @@ def forgetting_picture(
         if run == NONE: x = y = Interval(0., 0., 0., 0)
         else: x, y = change(values, found[NONE], "general"), change(values, found[NONE], "medical")
         arms = [[[100*(i.mean - i.low)], [100*(i.high - i.mean)]] for i in (x, y)]
-        ax.errorbar(100*x.mean, -100*y.mean, xerr=arms[0], yerr=arms[1][::-1], marker=marker, ms=8, capsize=3, ls="", label=run)
+        ax.errorbar(
+            100 * x.mean,
+            -100 * y.mean,
+            xerr=arms[0],
+            yerr=arms[1][::-1],
+            marker=marker,
+            ms=8,
+            capsize=3,
+            ls="",
+            label=run,
+        )
     ax.axhline(0, color="grey", lw=.8); ax.axvline(0, color="grey", lw=.8)
     ax.set_xlabel("other text: perplexity grew by, %", fontsize=11)
     ax.set_ylabel("medical text: perplexity fell by, %", fontsize=11)

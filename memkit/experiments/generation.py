@@ -20,9 +20,7 @@ from datetime import datetime, timedelta, timezone
 from threading import Barrier, BrokenBarrierError, get_ident
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
-
 import numpy as np
-
 from ..core.causal import token_log_probs
 from ..core.embed import Embedder
 from ..core.lm import LanguageModel, Reply
@@ -33,13 +31,14 @@ from ..core.retrieve import PAPER, FusedRetriever, RetrieveSettings
 from ..core.template import text_ids
 from ..evaluate.faithfulness import METHOD, faithfulness
 from ..evaluate.intervals import Interval, bootstrap, paired, share
+
+# %% ../../nbs/experiments/73_generation.ipynb #ffe9d4d1
 from ..evaluate.texts import BERT, BERT_ENCODER, bert_score, rouge_l
 from .questions import Asked, ask, focus_of
 from .result import figure
 from ..hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings, plain
 from ..hybrid.fallback import Calibration
 from ..hybrid.memory import choose
-
 if TYPE_CHECKING: from memkit.core.store import MemoryStore
 
 # %% ../../nbs/experiments/73_generation.ipynb #5855acb5
@@ -63,7 +62,8 @@ def exchange(
     tokens: int,                  # of the answer, at most
     count: Callable[[str], int],  # tokens of a text
 ) -> Exchange:
-    "A document as something asked and answered before: its question (its title where it has none), and the beginning of its text."
+    """A document as something asked and answered before: its question (its title where it has none), and the beginning
+    of its text."""
     return Exchange(question=d.meta.get("question") or d.title, answer=shorten(d.text, tokens, count))
 
 # %% ../../nbs/experiments/73_generation.ipynb #d995df43
@@ -85,10 +85,13 @@ def draw_items(
         seen.add(a.focus)
         far = [documents[i] for i in rng.permutation(len(documents))[:20] if focus_of(documents[i]) != a.focus][:2]
         pick = lambda ds: tuple(exchange(d, tokens, count) for d in ds)
-        out.append(Item(asked=a, reference=of[a.relevant[0]].text, earlier=pick(_two_types(others, rng)), elsewhere=pick(far)))
+        out.append(
+            Item(asked=a, reference=of[a.relevant[0]].text, earlier=pick(_two_types(others, rng)), elsewhere=pick(far))
+        )
         if len(out) == n: break
     return out
 
+# %% ../../nbs/experiments/73_generation.ipynb #24663ae9
 def _two_types(documents: Sequence[Document], rng: np.random.Generator) -> list[Document]:
     "Two of `documents`, of different categories."
     first, *rest = [documents[i] for i in rng.permutation(len(documents))]
@@ -96,11 +99,19 @@ def _two_types(documents: Sequence[Document], rng: np.random.Generator) -> list[
 
 # %% ../../nbs/experiments/73_generation.ipynb #7abac180
 HYBRID, PAPERS = "hybrid", "paper's chatbot"
-ALONE, RANDOM, RETRIEVAL, PASSAGE, BEGINNING = "model alone", "model with random documents", "retrieval alone", "random passage", "reference's beginning"
+ALONE, RANDOM, RETRIEVAL, PASSAGE, BEGINNING = (
+    "model alone",
+    "model with random documents",
+    "retrieval alone",
+    "random passage",
+    "reference's beginning",
+)
 ALWAYS = Calibration(weights={}, bias=0., threshold=0.)   # for controls: whatever is shown counts as enough
 
+# %% ../../nbs/experiments/73_generation.ipynb #dc68f6f3
 class RandomDocuments:
-    "Draws by lot among the documents that a search does not put forward: what any documents would do (a control; ours)."
+    """Draws by lot among the documents that a search does not put forward: what any documents would do (a control;
+    ours)."""
     def __init__(
         self,
         retriever: FusedRetriever,  # over the corpus to draw from
@@ -124,18 +135,31 @@ class RandomDocuments:
 
 # %% ../../nbs/experiments/73_generation.ipynb #0d496860
 class NoWords:
-    "A `LanguageModel` that says nothing, and counts as `model` does: what is left of a turn is retrieval and quotation (a control; ours)."
+    """A `LanguageModel` that says nothing, and counts as `model` does: what is left of a turn is retrieval and
+    quotation (a control; ours)."""
     def __init__(self, model: LanguageModel): self.model, self.name = model, "no model"
 
     @property
     def context(self) -> int: return self.model.context
     def render(self, messages: Sequence[Message]) -> str: return self.model.render(messages)
     def count_tokens(self, text: str) -> int: return self.model.count_tokens(text)
-    def generate(self, conversations: Sequence[Sequence[Message]], max_tokens: int = 128, temperature: float = 0., seed: int = 0, stop: Sequence[str] = ()) -> list[Reply]:
-        return [Reply(text="", prompt_tokens=self.count_tokens(self.render(c)), answer_tokens=0, seconds=0., finished=True) for c in conversations]
+    def generate(
+        self,
+        conversations: Sequence[Sequence[Message]],
+        max_tokens: int = 128,
+        temperature: float = 0.0,
+        seed: int = 0,
+        stop: Sequence[str] = (),
+    ) -> list[Reply]:
+        return [
+            Reply(text="", prompt_tokens=self.count_tokens(self.render(c)), answer_tokens=0, seconds=0.0, finished=True)
+            for c in conversations
+        ]
 
-TASK = "You are a medical information assistant. Answer the user's question in two to four sentences."   # `INSTRUCTIONS` without documents
+# %% ../../nbs/experiments/73_generation.ipynb #68693d0c
+TASK = "You are a medical information assistant. Answer the user's question in two to four sentences."  # `INSTRUCTIONS` without documents
 
+# %% ../../nbs/experiments/73_generation.ipynb #25ae757e
 class WithoutDocuments:
     "The model asked without documents: every prompt is `TASK` and the question (a control; ours)."
     def __init__(self, model: LanguageModel): self.model = model
@@ -144,8 +168,21 @@ class WithoutDocuments:
         "One answer; nothing is searched or stored."
         messages = (Message(role="system", text=TASK), Message(role="user", text=text))
         reply = self.model.generate([messages], max_tokens=HybridSettings().answer_tokens)[0]
-        return Turn(id=new_id("t"), user=user, session="-", at=datetime.now(timezone.utc), text=text, query=text, draft=reply.text, answer=reply.text, messages=messages,
-                    prompt=self.model.render(messages), answer_tokens=reply.answer_tokens, seconds={"total": reply.seconds}, model=self.model.name)
+        return Turn(
+            id=new_id("t"),
+            user=user,
+            session="-",
+            at=datetime.now(timezone.utc),
+            text=text,
+            query=text,
+            draft=reply.text,
+            answer=reply.text,
+            messages=messages,
+            prompt=self.model.render(messages),
+            answer_tokens=reply.answer_tokens,
+            seconds={"total": reply.seconds},
+            model=self.model.name,
+        )
 
 # %% ../../nbs/experiments/73_generation.ipynb #5b29a2cf
 @dataclass(frozen=True, kw_only=True)
@@ -192,14 +229,23 @@ class Answer:
     recalled: int            # memories in the prompt
     seconds: float           # of the turn
 
+# %% ../../nbs/experiments/73_generation.ipynb #794552d0
 def as_answer(
     turn: Turn,
 ) -> Answer:
     "What is scored of a turn."
     shown = tuple(s.text for s in turn.sections if s.kept and s.hit)
-    return Answer(text=plain(turn.answer), draft=turn.draft, prompt=turn.prompt, shown=shown, fallback=bool(turn.fallback),
-                  recalled=len(turn.recalled), seconds=turn.seconds["total"])
+    return Answer(
+        text=plain(turn.answer),
+        draft=turn.draft,
+        prompt=turn.prompt,
+        shown=shown,
+        fallback=bool(turn.fallback),
+        recalled=len(turn.recalled),
+        seconds=turn.seconds["total"],
+    )
 
+# %% ../../nbs/experiments/73_generation.ipynb #db613c8c
 def answer(
     bot: Any,                             # from `chatbots`
     item: Item,
@@ -208,7 +254,8 @@ def answer(
     "Ask as a user of whom exactly the exchanges `before` are remembered."
     user, today = new_id("u"), datetime.now(timezone.utc)
     if before: bot.consent(user)
-    for days, e in zip(range(len(before), 0, -1), before): bot.memory.remember(user, new_id("s"), e.question, e.answer, today - timedelta(days=days), {})
+    for days, e in zip(range(len(before), 0, -1), before):
+        bot.memory.remember(user, new_id("s"), e.question, e.answer, today - timedelta(days=days), {})
     return as_answer(bot.chat(user, item.asked.text))
 
 # %% ../../nbs/experiments/73_generation.ipynb #2f276067
@@ -217,7 +264,9 @@ def unguarded(
 ) -> HybridChatbot:
     "The same chatbot with a memory that recalls its nearest entries, however far they are (a control; ours)."
     settings = replace(bot.settings, memory=replace(bot.settings.memory, above=-1.))
-    return HybridChatbot(bot.retriever, bot.model, bot.store, bot.embedder, bot.memory, settings, bot.calibration, bot.clock)
+    return HybridChatbot(
+        bot.retriever, bot.model, bot.store, bot.embedder, bot.memory, settings, bot.calibration, bot.clock
+    )
 
 def would_recall(
     bot: HybridChatbot,
@@ -252,8 +301,16 @@ def surprise_given(
 
 # %% ../../nbs/experiments/73_generation.ipynb #c741422c
 ROUGE, PLAIN_PPL, GIVEN_PPL = "ROUGE-L", "perplexity, answer alone", "perplexity, given the prompt"
-SECONDS, FAITHFUL, REFERENCE, FALLBACKS, WORDS, RECALLED = "response time (s)", "faithfulness", "supported by the reference", "share of fallbacks", "words", "memories recalled"
+SECONDS, FAITHFUL, REFERENCE, FALLBACKS, WORDS, RECALLED = (
+    "response time (s)",
+    "faithfulness",
+    "supported by the reference",
+    "share of fallbacks",
+    "words",
+    "memories recalled",
+)
 
+# %% ../../nbs/experiments/73_generation.ipynb #f4da8385
 def score(
     answers: Sequence[Answer],
     items: Sequence[Item],     # what they answer, in the same order
@@ -264,10 +321,18 @@ def score(
     texts, references = [a.text for a in answers], [i.reference for i in items]
     held = lambda a, sources: np.nan if a.fallback or not sources or (f := faithfulness(a.text, sources)) is None else f
     column = lambda f: np.array([f(a, i) for a, i in zip(answers, items)], float)
-    return {BERT: bert_score(texts, references), ROUGE: rouge_l(texts, references), PLAIN_PPL: column(lambda a, i: surprise(lm, a.text)),
-            GIVEN_PPL: column(lambda a, i: surprise_given(lm, a.prompt, a.draft) if given else np.nan), FAITHFUL: column(lambda a, i: held(a, a.shown)),
-            REFERENCE: column(lambda a, i: held(a, [i.reference])), FALLBACKS: column(lambda a, i: a.fallback), WORDS: column(lambda a, i: len(a.text.split())),
-            RECALLED: column(lambda a, i: a.recalled), SECONDS: column(lambda a, i: a.seconds)}
+    return {
+        BERT: bert_score(texts, references),
+        ROUGE: rouge_l(texts, references),
+        PLAIN_PPL: column(lambda a, i: surprise(lm, a.text)),
+        GIVEN_PPL: column(lambda a, i: surprise_given(lm, a.prompt, a.draft) if given else np.nan),
+        FAITHFUL: column(lambda a, i: held(a, a.shown)),
+        REFERENCE: column(lambda a, i: held(a, [i.reference])),
+        FALLBACKS: column(lambda a, i: a.fallback),
+        WORDS: column(lambda a, i: len(a.text.split())),
+        RECALLED: column(lambda a, i: a.recalled),
+        SECONDS: column(lambda a, i: a.seconds),
+    }
 
 # %% ../../nbs/experiments/73_generation.ipynb #227c4ddd
 class InBatches:
@@ -294,17 +359,23 @@ class InBatches:
 
     def _answer(self):
         asked, self._asked = self._asked, {}
-        replies = iter(self.model.generate([c for conversations, _ in asked.values() for c in conversations], max_tokens=max(most for _, most in asked.values())))
+        replies = iter(
+            self.model.generate(
+                [c for conversations, _ in asked.values() for c in conversations],
+                max_tokens=max(most for _, most in asked.values()),
+            )
+        )
         self._replies = {who: [next(replies) for _ in conversations] for who, (conversations, _) in asked.items()}
 
 # %% ../../nbs/experiments/73_generation.ipynb #3d8ad23c
 def answer_together(
-    bot: Any,                                         # from `chatbots`; generates once in each turn
+    bot: Any,  # from `chatbots`; generates once in each turn
     items: Sequence[Item],
-    before: Callable[[Item], Sequence[Exchange]],     # what was said before
-    size: int = 8,                                    # chats at once
-) -> list[Answer]:                                    # in the order of `items`; without times, for they waited for each other
-    "As `answer` for each item, with the model reading several prompts at once. Raises what the first failing chat raised."
+    before: Callable[[Item], Sequence[Exchange]],  # what was said before
+    size: int = 8,  # chats at once
+) -> list[Answer]:  # in the order of `items`; without times, for they waited for each other
+    """As `answer` for each item, with the model reading several prompts at once. Raises what the first failing chat
+    raised."""
     def one(twin, item):
         try: return replace(answer(twin, item, before(item)), seconds=np.nan)
         except BaseException: twin.model.give_up(); raise
@@ -338,7 +409,10 @@ def conditions(
     bots = chatbots(parts, store, seed)
     out = {name: Condition(bot=bot, together=name in (PAPERS, ALONE, RANDOM)) for name, bot in bots.items()}
     for who in remembering:
-        for n, words in ((1, ONE), (2, TWO)): out[f"{who}, {words}"] = Condition(bot=bots[who], before=lambda item, n=n: item.earlier[:n], together=who == PAPERS)
+        for n, words in ((1, ONE), (2, TWO)):
+            out[f"{who}, {words}"] = Condition(
+                bot=bots[who], before=lambda item, n=n: item.earlier[:n], together=who == PAPERS
+            )
     return out | {f"{PAPERS}, {OTHER}": Condition(bot=unguarded(bots[PAPERS]), before=lambda item: item.elsewhere)}
 
 # %% ../../nbs/experiments/73_generation.ipynb #c8e816b4
@@ -351,29 +425,53 @@ def answer_all(
     from tqdm import tqdm
     answers = {}
     for name, c in tqdm(conditions.items(), desc="answers", unit="condition", disable=None if progress else True):
-        answers[name] = answer_together(c.bot, items, c.before) if c.together else [answer(c.bot, i, c.before(i)) for i in items]
+        answers[name] = (
+            answer_together(c.bot, items, c.before) if c.together else [answer(c.bot, i, c.before(i)) for i in items]
+        )
     for n, item in enumerate(items[:max(1, len(items)//5)]):
         answers[PAPERS][n] = replace(answers[PAPERS][n], seconds=answer(conditions[PAPERS].bot, item).seconds)
     return answers | {BEGINNING: [beginning(i.reference, len(a.text.split())) for i, a in zip(items, answers[HYBRID])]}
 
+# %% ../../nbs/experiments/73_generation.ipynb #266efa63
 def beginning(
     reference: str,
     words: int,
 ) -> Answer:
     "The first `words` words of a reference, as if somebody had answered that: what can be reached at this length."
-    return Answer(text=" ".join(reference.split()[:words]), draft="", prompt="", shown=(), fallback=False, recalled=0, seconds=np.nan)
+    return Answer(
+        text=" ".join(reference.split()[:words]),
+        draft="",
+        prompt="",
+        shown=(),
+        fallback=False,
+        recalled=0,
+        seconds=np.nan,
+    )
 
 # %% ../../nbs/experiments/73_generation.ipynb #cacf001e
 PAPER_1 = {BERT: .8644, ROUGE: .2273, PLAIN_PPL: 12.8758, SECONDS: 28.}     # hybrid Table 1, third column
-MISTRAL = {"Mistral + RAG": {BERT: .181, ROUGE: .2512, PLAIN_PPL: 6.4691, SECONDS: 78.},         # hybrid Table 1, first two columns
-           "fine-tuned Mistral + RAG": {BERT: .221, ROUGE: .221, PLAIN_PPL: 4.84, SECONDS: 150.}}
-PAPER_2 = {NO: {BERT: .8692, PLAIN_PPL: 11.595}, ONE: {BERT: .8520, PLAIN_PPL: 10.230}, TWO: {BERT: .8473, PLAIN_PPL: 8.690}}   # hybrid Table 2
+MISTRAL = {
+    "Mistral + RAG": {
+        BERT: 0.181,
+        ROUGE: 0.2512,
+        PLAIN_PPL: 6.4691,
+        SECONDS: 78.0,
+    },  # hybrid Table 1, first two columns
+    "fine-tuned Mistral + RAG": {BERT: 0.221, ROUGE: 0.221, PLAIN_PPL: 4.84, SECONDS: 150.0},
+}
+PAPER_2 = {
+    NO: {BERT: 0.8692, PLAIN_PPL: 11.595},
+    ONE: {BERT: 0.8520, PLAIN_PPL: 10.230},
+    TWO: {BERT: 0.8473, PLAIN_PPL: 8.690},
+}  # hybrid Table 2
 
-NOTES = {BERT: f"our encoder is {BERT_ENCODER}; the paper names none, so the two columns can't be compared",
-         PLAIN_PPL: "under SmolLM2-135M; the paper says neither of what its perplexity is nor under which model",
-         SECONDS: "on this machine and with this model; the paper's were other ones",
-         FAITHFUL: f"of answers that aren't fallbacks; {METHOD}. Our chatbot's own check is the same one, so this row of hybrid's says that the check was kept, not more",
-         REFERENCE: f"of answers that aren't fallbacks, against MedQuAD's whole answer; {METHOD}"}
+NOTES = {
+    BERT: f"our encoder is {BERT_ENCODER}; the paper names none, so the two columns can't be compared",
+    PLAIN_PPL: "under SmolLM2-135M; the paper says neither of what its perplexity is nor under which model",
+    SECONDS: "on this machine and with this model; the paper's were other ones",
+    FAITHFUL: f"of answers that aren't fallbacks; {METHOD}. Our chatbot's own check is the same one, so this row of hybrid's says that the check was kept, not more",
+    REFERENCE: f"of answers that aren't fallbacks, against MedQuAD's whole answer; {METHOD}",
+}
 OTHER_DATA = "not comparable: the paper's baselines were measured on Meadow-MedQA, another data set"
 
 # %% ../../nbs/experiments/73_generation.ipynb #007f58b6
@@ -386,6 +484,7 @@ def summary(
     i = bootstrap(values)
     return Interval(*np.exp([i.mean, i.low, i.high]), i.n) if metric in (PLAIN_PPL, GIVEN_PPL) else i
 
+# %% ../../nbs/experiments/73_generation.ipynb #f97407b6
 def rows_of(
     table: str, row: str,
     scores: Mapping[str, np.ndarray],         # from `score`
@@ -395,8 +494,13 @@ def rows_of(
 ) -> list[dict[str, Any]]:
     "A row of a table for each metric that has a value."
     there = {m: v[~np.isnan(v)] for m, v in scores.items() if m not in but}
-    return [figure(table, row, m, summary(m, v), (paper or {}).get(m), control, NOTES.get(m, "")) for m, v in there.items() if len(v)]
+    return [
+        figure(table, row, m, summary(m, v), (paper or {}).get(m), control, NOTES.get(m, ""))
+        for m, v in there.items()
+        if len(v)
+    ]
 
+# %% ../../nbs/experiments/73_generation.ipynb #bbd636bf
 def difference_rows(
     table: str,
     scores: Mapping[str, Mapping[str, np.ndarray]],  # by condition and metric
@@ -408,7 +512,10 @@ def difference_rows(
     for a, b in pairs:
         for m in metrics:
             both = ~np.isnan(scores[a][m]) & ~np.isnan(scores[b][m])
-            if both.any(): out.append(figure(table, f"{a} minus {b}", f"{m}, difference", paired(scores[a][m][both], scores[b][m][both])))
+            if both.any():
+                out.append(
+                    figure(table, f"{a} minus {b}", f"{m}, difference", paired(scores[a][m][both], scores[b][m][both]))
+                )
     return out
 
 # %% ../../nbs/experiments/73_generation.ipynb #4e17152f
@@ -417,12 +524,25 @@ def table_1(
 ) -> list[dict[str, Any]]:
     "Both chatbots, the paper's figures, its baselines, the controls, and what separates them (hybrid Table 1)."
     controls = [c for c in (ALONE, RANDOM, RETRIEVAL, PASSAGE, BEGINNING) if c in scores]
-    rows = [r for who in (HYBRID, PAPERS) for r in rows_of("Table 1", who, scores[who], PAPER_1 if who == PAPERS else {}, but=(RECALLED,))]
-    rows += [figure("Table 1", name, m, None, x, note=OTHER_DATA) for name, figures in MISTRAL.items() for m, x in figures.items()]
+    rows = [
+        r
+        for who in (HYBRID, PAPERS)
+        for r in rows_of("Table 1", who, scores[who], PAPER_1 if who == PAPERS else {}, but=(RECALLED,))
+    ]
+    rows += [
+        figure("Table 1", name, m, None, x, note=OTHER_DATA)
+        for name, figures in MISTRAL.items()
+        for m, x in figures.items()
+    ]
     rows += [r for c in controls for r in rows_of("Table 1", c, scores[c], control=True, but=(RECALLED, GIVEN_PPL))]
-    pairs = [(HYBRID, PAPERS), *((HYBRID, c) for c in controls if c != BEGINNING), *((PAPERS, c) for c in (ALONE, RANDOM, RETRIEVAL))]
+    pairs = [
+        (HYBRID, PAPERS),
+        *((HYBRID, c) for c in controls if c != BEGINNING),
+        *((PAPERS, c) for c in (ALONE, RANDOM, RETRIEVAL)),
+    ]
     return rows + difference_rows("Table 1", scores, pairs)
 
+# %% ../../nbs/experiments/73_generation.ipynb #ab178899
 def table_2(
     scores: Mapping[str, Mapping[str, np.ndarray]],
 ) -> list[dict[str, Any]]:
@@ -438,13 +558,18 @@ def table_2(
         rows += difference_rows("Table 2", there, [(name, f"{who}, {NO}") for name in list(there)[1:]])
     return rows
 
+# %% ../../nbs/experiments/73_generation.ipynb #21423013
 def figure_3_rows(
     scores: Mapping[str, Mapping[str, np.ndarray]],
     n: int = 20,   # pairs, as in the paper
 ) -> list[dict[str, Any]]:
     "BERTScore of each of the first `n` questions (hybrid Figure 3); the paper prints no single value."
-    return [figure("Figure 3", f"question {i}", f"{BERT}, {who}", float(x), n=1)
-            for i in range(1, min(n, len(scores[HYBRID][BERT])) + 1) for who in (HYBRID, PAPERS) for x in scores[who][BERT][i - 1:i]]
+    return [
+        figure("Figure 3", f"question {i}", f"{BERT}, {who}", float(x), n=1)
+        for i in range(1, min(n, len(scores[HYBRID][BERT])) + 1)
+        for who in (HYBRID, PAPERS)
+        for x in scores[who][BERT][i - 1 : i]
+    ]
 
 # %% ../../nbs/experiments/73_generation.ipynb #5fa4a22d
 def generation_rows(
@@ -463,11 +588,13 @@ def generation_rows(
     scores = {name: score(a, items, lm, given and name.startswith(tuple(remembering))) for name, a in answers.items()}
     return [*table_1(scores), *table_2(scores), *figure_3_rows(scores), *recall_rows(parts, items)]
 
+# %% ../../nbs/experiments/73_generation.ipynb #681caaa2
 def recall_rows(
     parts: Parts,
     items: Sequence[Item],
 ) -> list[dict[str, Any]]:
-    "How many of two unrelated exchanges the threshold lets in (ours): the guard against what the last condition of Table 2 forces."
+    """How many of two unrelated exchanges the threshold lets in (ours): the guard against what the last condition of
+    Table 2 forces."""
     from memkit.core.store import MemoryStore
     with MemoryStore(":memory:") as store:
         bot = HybridChatbot(parts.papers, NoWords(parts.model), store, parts.embedder, settings=AS_IN_THE_PAPER)

@@ -37,10 +37,13 @@ def corpus_for(
     full: bool,
     seed: int = 0,
 ) -> tuple[list[Document], str]:  # documents, and what they are in words
-    "What the experiment searches: MedQuAD, or a part of it. Quick does with memkit's own entries where there is no MedQuAD; full raises `FileNotFoundError` then."
+    """What the experiment searches: MedQuAD, or a part of it. Quick does with memkit's own entries where there is no
+    MedQuAD; full raises `FileNotFoundError` then."""
     if full and public_data("medquad.tar.gz") is None:
-        raise FileNotFoundError("the full experiment needs MedQuAD, and MEMKIT_DATA names no folder that holds medquad.tar.gz: "
-                                "memkit data medquad says how to get it; --quick runs on memkit's own entries")
+        raise FileNotFoundError(
+            "the full experiment needs MedQuAD, and MEMKIT_DATA names no folder that holds medquad.tar.gz: "
+            "memkit data medquad says how to get it; --quick runs on memkit's own entries"
+        )
     return experiment_corpus((FULL if full else QUICK).documents, seed)
 
 # %% ../../nbs/experiments/75_hybrid.ipynb #456ac4b7
@@ -50,7 +53,8 @@ def run_hybrid(
     model: str = "embedded",   # who writes, as for `load_model`; perplexities are always the embedded model's
     seed: int = 0,
 ) -> dict[str, Any]:           # a result: `print_result` shows it, `save_result` writes it
-    "The hybrid paper's Tables 1-3 and Figure 3, fallback and follow-up questions (hybrid §6). Raises as `corpus_for` and `load_model` do."
+    """The hybrid paper's Tables 1-3 and Figure 3, fallback and follow-up questions (hybrid §6). Raises as `corpus_for`
+    and `load_model` do."""
     from memkit.core.embed import MiniLM
     from memkit.core.llm import LocalLM, load_model
     size, started = FULL if full else QUICK, utc_now()
@@ -58,11 +62,15 @@ def run_hybrid(
     lm, embedder = LocalLM.embedded(), MiniLM()
     writer = lm if model == "embedded" else load_model(model)
     rows = retrieval_rows(documents, full, seed, embedder)
-    parts, items = make_parts(documents, writer, embedder), draw_items(documents, size.questions, lm.count_tokens, seed=seed)
+    parts, items = make_parts(documents, writer, embedder), draw_items(
+        documents, size.questions, lm.count_tokens, seed=seed
+    )
     rows += generation_rows(parts, items, lm, size.remembering, size.given, seed, progress)
     rows += conversation_rows(documents, embedder, full, seed, progress)
     data = {name: documents, "questions of Tables 1 and 2": [i.asked.text for i in items]}
-    return result("hybrid", provenance(seed, [writer.name], f"{embedder.name}; BERTScore: {BERT_ENCODER}", data, started), rows)
+    return result(
+        "hybrid", provenance(seed, [writer.name], f"{embedder.name}; BERTScore: {BERT_ENCODER}", data, started), rows
+    )
 
 # %% ../../nbs/experiments/75_hybrid.ipynb #cd0db8a2
 def matrix_text(
@@ -71,18 +79,27 @@ def matrix_text(
     metrics: Sequence[str],   # its columns
     rows: Sequence[str] = (), # its rows; all that have one of the metrics if empty
 ) -> str:
-    "A table with a line for each row and a column for each metric (ours). Raises `ValueError` where there is nothing of that kind."
+    """A table with a line for each row and a column for each metric (ours). Raises `ValueError` where there is nothing
+    of that kind."""
     there = {(r["row"], r["metric"]): r for r in result["rows"] if r["table"] == table and r["metric"] in metrics}
     names = [n for n in dict.fromkeys(n for n, _ in there) if not rows or n in rows]
     if not names: raise ValueError(f"the result has no rows of {table!r} with {', '.join(metrics)}")
     lines = [("", *metrics)]
     for n in names:
         of = [there.get((n, m)) for m in metrics]
-        if any(r and r["ours"] is not None for r in of): lines.append((n + " (control)"*any(r and r["control"] for r in of), *map(_cell, of)))
-        if any(r and r["paper"] is not None for r in of): lines.append((f"   the paper prints for {n}", *(f"{r['paper']:g}" if r and r["paper"] is not None else "" for r in of)))
+        if any(r and r["ours"] is not None for r in of):
+            lines.append((n + " (control)" * any(r and r["control"] for r in of), *map(_cell, of)))
+        if any(r and r["paper"] is not None for r in of):
+            lines.append(
+                (
+                    f"   the paper prints for {n}",
+                    *(f"{r['paper']:g}" if r and r["paper"] is not None else "" for r in of),
+                )
+            )
     widths = [max(map(len, column)) for column in zip(*lines)]
     return "\n".join([table, *("  ".join(c.ljust(w) for c, w in zip(line, widths)).rstrip() for line in lines)])
 
+# %% ../../nbs/experiments/75_hybrid.ipynb #b319a2d8
 def _cell(r: Mapping[str, Any] | None) -> str:
     if r is None or r["ours"] is None: return ""
     return f"{r['ours']:.3f}" + (f" [{r['ci'][0]:.3f}, {r['ci'][1]:.3f}]" if r["ci"] else "")

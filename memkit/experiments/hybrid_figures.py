@@ -8,11 +8,34 @@ __all__ = ['STEPS', 'measured', 'figure_1', 'figure_2', 'figure_3', 'table_1', '
 # %% ../../nbs/experiments/75a_hybrid_figures.ipynb #d538e0b1
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-
 from ..evaluate.texts import BERT
 from .diagrams import Card, diagram
 from .figures import PaperPicture, legend_below, of_paper, published_result, rows_of, sheet
-from .generation import (ALONE, BEGINNING, FAITHFUL, HYBRID, MISTRAL, NO, ONE, OTHER, PAPER_1, PAPERS, PASSAGE, PLAIN_PPL, RANDOM, RECALLED, REFERENCE, RETRIEVAL, ROUGE, SECONDS, TWO)
+
+# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #8e2e939f
+from memkit.experiments.generation import (
+    ALONE,
+    BEGINNING,
+    FAITHFUL,
+    HYBRID,
+    MISTRAL,
+    NO,
+    ONE,
+    OTHER,
+    PAPER_1,
+    PAPERS,
+    PASSAGE,
+    PLAIN_PPL,
+    RANDOM,
+    RECALLED,
+    REFERENCE,
+    RETRIEVAL,
+    ROUGE,
+    SECONDS,
+    TWO,
+)
+
+# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #b685ece2
 from .tables import PaperTable, number, number_table
 from ..hybrid.chatbot import HybridSettings
 
@@ -20,7 +43,8 @@ from ..hybrid.chatbot import HybridSettings
 if TYPE_CHECKING: from matplotlib.figure import Figure
 
 # %% ../../nbs/experiments/75a_hybrid_figures.ipynb #0fd523cc
-def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]: return of_paper(published_result("hybrid") if result is None else result, "hybrid")
+def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    return of_paper(published_result("hybrid") if result is None else result, "hybrid")
 
 def measured(
     result: Mapping[str, Any],
@@ -30,21 +54,82 @@ def measured(
     found = next((r for r in result["rows"] if (r["table"], r["row"], r["metric"]) == (table, row, metric)), None)
     return "not measured" if found is None else number(found["ours"])
 
-STEPS = (("Search", "words and meaning find five documents", "no document among the five answers", "Table 3", "ours", "Recall@5", "share of the right documents found"),
-         ("Recall", "memories of this user that come near", "the exchange that is meant isn't recalled", "Follow-ups", "next: memkit", "right exchange recalled", "share of follow-ups with the right exchange"),
-         ("Write", "the model sees documents and memories", "says what no document shown says", "Table 1", HYBRID, FAITHFUL, "share of sentences that a shown document holds"),
-         ("Be right", "the answer is about what was asked", "true, and beside the point", "Table 1", HYBRID, REFERENCE, "share that the reference answer holds"),
-         ("Refuse", "fall back where nothing answers", "answers what it can't know", "Fallback", "memkit's calibration", "recall", "share of unanswerable questions held back"))
+# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #723811c8
+STEPS = (
+    (
+        "Search",
+        "words and meaning find five documents",
+        "no document among the five answers",
+        "Table 3",
+        "ours",
+        "Recall@5",
+        "share of the right documents found",
+    ),
+    (
+        "Recall",
+        "memories of this user that come near",
+        "the exchange that is meant isn't recalled",
+        "Follow-ups",
+        "next: memkit",
+        "right exchange recalled",
+        "share of follow-ups with the right exchange",
+    ),
+    (
+        "Write",
+        "the model sees documents and memories",
+        "says what no document shown says",
+        "Table 1",
+        HYBRID,
+        FAITHFUL,
+        "share of sentences that a shown document holds",
+    ),
+    (
+        "Be right",
+        "the answer is about what was asked",
+        "true, and beside the point",
+        "Table 1",
+        HYBRID,
+        REFERENCE,
+        "share that the reference answer holds",
+    ),
+    (
+        "Refuse",
+        "fall back where nothing answers",
+        "answers what it can't know",
+        "Fallback",
+        "memkit's calibration",
+        "recall",
+        "share of unanswerable questions held back",
+    ),
+)
 
+# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #13401ab8
 def figure_1(
     result: Mapping[str, Any] | None = None,  # from `run_hybrid`; None: the run that travels with memkit
 ) -> PaperPicture:
-    "Where an answer can go wrong in memkit's chatbot, and how often it did in a run (hybrid Figure 1). Raises `ValueError` for another paper's result."
+    """Where an answer can go wrong in memkit's chatbot, and how often it did in a run (hybrid Figure 1). Raises
+    `ValueError` for another paper's result."""
     r, cards, arrows = _run(result), [], []
     for i, (name, does, fails, table, row, metric, what) in enumerate(STEPS):
-        cards += [Card(key=name, row=i, title=name, text=does), Card(key=f"{name} fails", row=i, column=1, title=fails, text=f"{measured(r, table, row, metric)}: {what}", colour="orange")]
+        cards += [
+            Card(key=name, row=i, title=name, text=does),
+            Card(
+                key=f"{name} fails",
+                row=i,
+                column=1,
+                title=fails,
+                text=f"{measured(r, table, row, metric)}: {what}",
+                colour="orange",
+            ),
+        ]
         if i: arrows.append((STEPS[i - 1][0], name, ""))
-    return diagram("hybrid, Figure 1", "Five steps of a turn, each with the way in which it fails and the share that went well.", cards, arrows, columns=2)
+    return diagram(
+        "hybrid, Figure 1",
+        "Five steps of a turn, each with the way in which it fails and the share that went well.",
+        cards,
+        arrows,
+        columns=2,
+    )
 
 # %% ../../nbs/experiments/75a_hybrid_figures.ipynb #fd2734d9
 def figure_2(
@@ -52,32 +137,112 @@ def figure_2(
 ) -> PaperPicture:
     "What memkit's hybrid chatbot does with a question (hybrid §5, Figure 2). The numbers are the settings' own."
     s, _ = HybridSettings(), _run(result)
-    cards = [Card(key="q", row=0, span=3, title="Question", text="rewritten where it needs what was said before", colour="navy"),
-             Card(key="w", row=1, title="BM25", text="finds words"), Card(key="d", row=1, column=1, title="MiniLM", text="finds meaning"),
-             Card(key="m", row=1, column=2, title="Memory", text="this user's exchanges, by cosine", colour="orange"),
-             Card(key="f", row=2, span=2, title="Fusion", text=f"both lists into one; {s.documents} documents at most"), Card(key="c", row=2, column=2, title="Choice", text=f"{s.memory.k} at most, cosine above {s.memory.above:g}", colour="orange"),
-             Card(key="p", row=3, span=3, title="Prompt", text=f"instructions, memories, documents and question in {s.budget:,} tokens", colour="navy"),
-             Card(key="g", row=4, span=2, title="Language model", text="writes; sentences without support are taken out", colour="navy"), Card(key="x", row=4, column=2, title="Fallback", text="says so where nothing shown answers", colour="red"),
-             Card(key="s", row=5, span=3, title="Answer, with what was shown", text="kept in SQLite, where the next turn recalls it", colour="deep")]
-    arrows = [("q", "w", ""), ("q", "d", ""), ("q", "m", ""), ("w", "f", ""), ("d", "f", ""), ("m", "c", ""), ("f", "p", ""), ("c", "p", ""), ("p", "g", ""), ("p", "x", ""), ("g", "s", ""), ("x", "s", "")]
-    return diagram("hybrid, Figure 2", "The chatbot, from a question to an answer that is remembered.", cards, arrows, columns=3)
+    cards = [
+        Card(
+            key="q",
+            row=0,
+            span=3,
+            title="Question",
+            text="rewritten where it needs what was said before",
+            colour="navy",
+        ),
+        Card(key="w", row=1, title="BM25", text="finds words"),
+        Card(key="d", row=1, column=1, title="MiniLM", text="finds meaning"),
+        Card(key="m", row=1, column=2, title="Memory", text="this user's exchanges, by cosine", colour="orange"),
+        Card(key="f", row=2, span=2, title="Fusion", text=f"both lists into one; {s.documents} documents at most"),
+        Card(
+            key="c",
+            row=2,
+            column=2,
+            title="Choice",
+            text=f"{s.memory.k} at most, cosine above {s.memory.above:g}",
+            colour="orange",
+        ),
+        Card(
+            key="p",
+            row=3,
+            span=3,
+            title="Prompt",
+            text=f"instructions, memories, documents and question in {s.budget:,} tokens",
+            colour="navy",
+        ),
+        Card(
+            key="g",
+            row=4,
+            span=2,
+            title="Language model",
+            text="writes; sentences without support are taken out",
+            colour="navy",
+        ),
+        Card(key="x", row=4, column=2, title="Fallback", text="says so where nothing shown answers", colour="red"),
+        Card(
+            key="s",
+            row=5,
+            span=3,
+            title="Answer, with what was shown",
+            text="kept in SQLite, where the next turn recalls it",
+            colour="deep",
+        ),
+    ]
+    arrows = [
+        ("q", "w", ""),
+        ("q", "d", ""),
+        ("q", "m", ""),
+        ("w", "f", ""),
+        ("d", "f", ""),
+        ("m", "c", ""),
+        ("f", "p", ""),
+        ("c", "p", ""),
+        ("p", "g", ""),
+        ("p", "x", ""),
+        ("g", "s", ""),
+        ("x", "s", ""),
+    ]
+    return diagram(
+        "hybrid, Figure 2", "The chatbot, from a question to an answer that is remembered.", cards, arrows, columns=3
+    )
 
 # %% ../../nbs/experiments/75a_hybrid_figures.ipynb #d54cb46a
 def figure_3(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
-    "BERTScore of each question, both chatbots, and the paper's mean (hybrid Figure 3). Raises `ValueError` for a result without that figure."
+    """BERTScore of each question, both chatbots, and the paper's mean (hybrid Figure 3). Raises `ValueError` for a
+    result without that figure."""
     rows = rows_of(_run(result), "Figure 3")
     scores = {who: [r["ours"] for (_, m), r in rows.items() if m.endswith(f", {who}")] for who in (HYBRID, PAPERS)}
-    told = "; ".join(f"{who}: {number(min(y))} to {number(max(y))}, mean {number(sum(y)/len(y))}" for who, y in scores.items())
+    told = "; ".join(
+        f"{who}: {number(min(y))} to {number(max(y))}, mean {number(sum(y)/len(y))}" for who, y in scores.items()
+    )
     alt = f"{BERT} of {len(scores[HYBRID])} answers. {told}. The paper prints a mean of {PAPER_1[BERT]}, by an encoder that it doesn't name."
     def draw(c: Mapping[str, str]) -> "Figure":
         figure = sheet(3.6)
         axes = figure.subplots()
         for who, colour, mark, dash in ((HYBRID, "blue", "o", "-"), (PAPERS, "orange", "s", ":")):
-            axes.plot(range(1, len(scores[who]) + 1), scores[who], color=c[colour], marker=mark, linestyle=dash, linewidth=1.8, markersize=6, markeredgecolor=c["ink"], markeredgewidth=.6, label=f"{who}, run here")
-        axes.axhline(PAPER_1[BERT], color=c["ink"], linewidth=1.4, linestyle="--", label=f"the paper's mean, {PAPER_1[BERT]}, other encoder")
-        axes.set(xlabel="question", ylabel=BERT, xticks=[i for i in range(1, len(scores[HYBRID]) + 1) if i == 1 or i % 5 == 0], ylim=(0, 1.04))
+            axes.plot(
+                range(1, len(scores[who]) + 1),
+                scores[who],
+                color=c[colour],
+                marker=mark,
+                linestyle=dash,
+                linewidth=1.8,
+                markersize=6,
+                markeredgecolor=c["ink"],
+                markeredgewidth=0.6,
+                label=f"{who}, run here",
+            )
+        axes.axhline(
+            PAPER_1[BERT],
+            color=c["ink"],
+            linewidth=1.4,
+            linestyle="--",
+            label=f"the paper's mean, {PAPER_1[BERT]}, other encoder",
+        )
+        axes.set(
+            xlabel="question",
+            ylabel=BERT,
+            xticks=[i for i in range(1, len(scores[HYBRID]) + 1) if i == 1 or i % 5 == 0],
+            ylim=(0, 1.04),
+        )
         axes.grid(axis="y")
         legend_below(figure, axes)
         return figure
@@ -86,27 +251,77 @@ def figure_3(
 # %% ../../nbs/experiments/75a_hybrid_figures.ipynb #aefb96d5
 _ENCODER = "BERTScore: ours by MiniLM's sixth layer; the paper names no encoder, so the two columns can't be compared. Perplexity: under the embedded model; the paper doesn't say of what or under which one."
 
+# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #6779279e
 def table_1(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
     "Chatbots, baselines and controls (hybrid Table 1). Raises `ValueError` for another paper's result."
-    metrics = {BERT: "BERTScore F1", ROUGE: "ROUGE-L", PLAIN_PPL: "perplexity", SECONDS: "seconds an answer", FAITHFUL: "supported by what was shown", REFERENCE: "supported by the reference"}
-    rows = {HYBRID: "memkit's chatbot", PAPERS: "the paper's chatbot, built here", **{n: n for n in MISTRAL}, ALONE: ALONE, RANDOM: RANDOM, RETRIEVAL: "retrieval alone, quoted", PASSAGE: PASSAGE, BEGINNING: BEGINNING}
+    metrics = {
+        BERT: "BERTScore F1",
+        ROUGE: "ROUGE-L",
+        PLAIN_PPL: "perplexity",
+        SECONDS: "seconds an answer",
+        FAITHFUL: "supported by what was shown",
+        REFERENCE: "supported by the reference",
+    }
+    rows = {
+        HYBRID: "memkit's chatbot",
+        PAPERS: "the paper's chatbot, built here",
+        **{n: n for n in MISTRAL},
+        ALONE: ALONE,
+        RANDOM: RANDOM,
+        RETRIEVAL: "retrieval alone, quoted",
+        PASSAGE: PASSAGE,
+        BEGINNING: BEGINNING,
+    }
     notes = [_ENCODER, "The Mistral rows are the paper's alone: measured on another data set, Meadow-MedQA."]
     return number_table(_run(result), "hybrid", "Table 1", "answers to medical questions", metrics, rows, notes)
 
+# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #00176e4d
 def table_2(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
     "No memory, one, two, and two of other topics (hybrid Table 2). Raises `ValueError` for another paper's result."
     who = f"{PAPERS}, "
-    rows = {who + NO: "no memory", who + ONE: "one memory", who + TWO: "two memories", who + OTHER: "two memories of other topics, put in all the same"}
-    return number_table(_run(result), "hybrid", "Table 2", "what memories do to the paper's chatbot", {BERT: "BERTScore F1", PLAIN_PPL: "perplexity", ROUGE: "ROUGE-L", RECALLED: "memories recalled"}, rows, [_ENCODER])
+    rows = {
+        who + NO: "no memory",
+        who + ONE: "one memory",
+        who + TWO: "two memories",
+        who + OTHER: "two memories of other topics, put in all the same",
+    }
+    return number_table(
+        _run(result),
+        "hybrid",
+        "Table 2",
+        "what memories do to the paper's chatbot",
+        {BERT: "BERTScore F1", PLAIN_PPL: "perplexity", ROUGE: "ROUGE-L", RECALLED: "memories recalled"},
+        rows,
+        [_ENCODER],
+    )
 
+# %% ../../nbs/experiments/75a_hybrid_figures.ipynb #5c292a95
 def table_3(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
     "Retrieval alone (hybrid Table 3). Raises `ValueError` for another paper's result."
-    rows = {"ours": "memkit", "the paper's fusion": "the paper's fusion, built here", "BM25 alone": "BM25 alone", "dense alone": "dense alone", "random documents": "random documents"}
-    notes = ["A document counts as right where it has the question's topic and type; the paper doesn't say what counts, nor how many documents it searched.", _ENCODER.split(" Perplexity")[0]]
-    return number_table(_run(result), "hybrid", "Table 3", "retrieval alone", {"Recall@5": "Recall@5", "Precision@5": "Precision@5", BERT: "BERTScore F1 of the first document"}, rows, notes)
+    rows = {
+        "ours": "memkit",
+        "the paper's fusion": "the paper's fusion, built here",
+        "BM25 alone": "BM25 alone",
+        "dense alone": "dense alone",
+        "random documents": "random documents",
+    }
+    notes = [
+        "A document counts as right where it has the question's topic and type; the paper doesn't say what counts, "
+        "nor how many documents it searched.",
+        _ENCODER.split(" Perplexity")[0],
+    ]
+    return number_table(
+        _run(result),
+        "hybrid",
+        "Table 3",
+        "retrieval alone",
+        {"Recall@5": "Recall@5", "Precision@5": "Precision@5", BERT: "BERTScore F1 of the first document"},
+        rows,
+        notes,
+    )

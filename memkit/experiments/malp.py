@@ -12,16 +12,74 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
 from ..core.embed import Embedder
 from ..core.lm import LanguageModel
 from ..core.records import Hit, json_copy, utc_now
 from .evidence import evidence_cases, evidence_rows
-from .malp_answers import (BY_DESCRIPTION, CURVES, IN_OTHER_WORDS, INJECTION, MALP, QUOTED, SETTINGS, Item, Key, answer_all, chosen_styles, curve_values, draw_items, example_scores,
-                                             figure_4_rows, item_prompt, label_scores, nearest_style, other_words, over_examples, qa_rows, quote, response_rows, response_scores, style_examples, style_rows, table_5_rows, weights_rows)
+
+# %% ../../nbs/experiments/77_malp.ipynb #e5518c49
+from memkit.experiments.malp_answers import (
+    BY_DESCRIPTION,
+    CURVES,
+    IN_OTHER_WORDS,
+    INJECTION,
+    MALP,
+    QUOTED,
+    SETTINGS,
+    Item,
+    Key,
+    answer_all,
+    chosen_styles,
+    curve_values,
+    draw_items,
+    example_scores,
+    figure_4_rows,
+    item_prompt,
+    label_scores,
+    nearest_style,
+    other_words,
+    over_examples,
+    qa_rows,
+    quote,
+    response_rows,
+    response_scores,
+    style_examples,
+    style_rows,
+    table_5_rows,
+    weights_rows,
+)
+
+# %% ../../nbs/experiments/77_malp.ipynb #976562b4
 from .malp_case import agreement_rows, case_rows, case_study, response_pairs
-from .malp_recall import CONTROLS, DICTIONARY, DPEM, HISTORY, K, LETTER, RAW, STANDARD, Question, found_sentence, malp_memories, patient_questions, recall_rows, studied
-from .malp_weights import Course, Weights, cold_rows, injection_path, loss_rows, style_prompts, trained_weights, weights_answers, weights_styles
+from memkit.experiments.malp_recall import (
+    CONTROLS,
+    DICTIONARY,
+    DPEM,
+    HISTORY,
+    K,
+    LETTER,
+    RAW,
+    STANDARD,
+    Question,
+    found_sentence,
+    malp_memories,
+    patient_questions,
+    recall_rows,
+    studied,
+)
+
+# %% ../../nbs/experiments/77_malp.ipynb #6baf616c
+from memkit.experiments.malp_weights import (
+    Course,
+    Weights,
+    cold_rows,
+    injection_path,
+    loss_rows,
+    style_prompts,
+    trained_weights,
+    weights_answers,
+    weights_styles,
+)
 from .result import provenance, result
 from ..malp.memories import DialogueMemory
 from ..malp.patients import Patient, simulate
@@ -48,7 +106,20 @@ class Size:
         "Questions with an answer in each style: the new ones, then those in other words."
         return style_examples(self.examples) + other_words(self.others)
 
-QUICK = Size(patients=4, answered=2, visits=4, profile=2, knowledge=1, response=1, after=(1, 4), public=False, examples=2, others=0, lora=LoraSettings(epochs=2, questions=2, least=20, share=.2))
+# %% ../../nbs/experiments/77_malp.ipynb #0fc9d10d
+QUICK = Size(
+    patients=4,
+    answered=2,
+    visits=4,
+    profile=2,
+    knowledge=1,
+    response=1,
+    after=(1, 4),
+    public=False,
+    examples=2,
+    others=0,
+    lora=LoraSettings(epochs=2, questions=2, least=20, share=0.2),
+)
 FULL = Size(patients=20, answered=8, visits=20, profile=5, knowledge=3, response=3, after=(1, 6, 20), public=True)
 ROUNDS = 6   # in a visit
 
@@ -61,6 +132,7 @@ class Studies:
     memories: dict[str, dict[str, DialogueMemory]]         # by patient and name
     recalled: dict[tuple[str, int, str, str], list[Hit]]   # memory, visits, patient, query
 
+# %% ../../nbs/experiments/77_malp.ipynb #e0a5db78
 def study_all(
     patients: Sequence[Patient],
     size: Size,
@@ -74,9 +146,18 @@ def study_all(
     questions, items, memories, recalled = [], [], {}, {}
     for i, p in enumerate(tqdm(patients, desc="studying", unit=" patients", disable=not progress)):
         asked, those = patient_questions(p), malp_memories(embedder, lambda: MemoryStore(":memory:"))
-        mine = draw_items(p, asked, {k: getattr(size, k) for k in ("profile", "knowledge", "response")}, seed) if i < size.answered else []
-        queries = list(dict.fromkeys([*(q.text for q in asked), *(m.text for m in mine), *(q for q, _ in size.styles if mine)]))
-        recalled |= {(name, n, p.id, q): hits if i < size.answered or name != HISTORY else hits[:K] for (name, n, q), hits in studied(p, those, queries, size.after).items()}
+        mine = (
+            draw_items(p, asked, {k: getattr(size, k) for k in ("profile", "knowledge", "response")}, seed)
+            if i < size.answered
+            else []
+        )
+        queries = list(
+            dict.fromkeys([*(q.text for q in asked), *(m.text for m in mine), *(q for q, _ in size.styles if mine)])
+        )
+        recalled |= {
+            (name, n, p.id, q): hits if i < size.answered or name != HISTORY else hits[:K]
+            for (name, n, q), hits in studied(p, those, queries, size.after).items()
+        }
         questions, items, memories[p.id] = [*questions, *asked], [*items, *mine], those
     return Studies(tuple(questions), tuple(items), memories, recalled)
 
@@ -95,10 +176,13 @@ def all_answers(
         for n in size.after:
             for name, m in studies.memories[i.patient].items():
                 wanted = n == size.visits and name != RAW or name in CURVED and i.kind != "knowledge"
-                if wanted: prompts[name, n, i.id] = item_prompt(m, model, i, studies.recalled[name, n, i.patient, i.text])
-        for name, of in QUOTED.items(): quoted[name, size.visits, i.id] = quote(studies.recalled[of, size.visits, i.patient, i.text])
+                if wanted:
+                    prompts[name, n, i.id] = item_prompt(m, model, i, studies.recalled[name, n, i.patient, i.text])
+        for name, of in QUOTED.items():
+            quoted[name, size.visits, i.id] = quote(studies.recalled[of, size.visits, i.patient, i.text])
     return answer_all(model, prompts, SETTINGS.answer_tokens, progress) | quoted
 
+# %% ../../nbs/experiments/77_malp.ipynb #3d817662
 def all_styles(
     studies: Studies,
     model: LanguageModel,
@@ -109,13 +193,23 @@ def all_styles(
     from tqdm.auto import tqdm
     if not hasattr(model, "score_labels"): return {}, {}
     some, examples, told, shown, seen = [i for i in studies.items if i.kind == "preference"], size.styles, {}, {}, {}
-    jobs = [(i, name, m, n) for i in some for name, m in studies.memories[i.patient].items() for n in size.after if name != RAW and (n == size.visits or name == DPEM)]
+    jobs = [
+        (i, name, m, n)
+        for i in some
+        for name, m in studies.memories[i.patient].items()
+        for n in size.after
+        if name != RAW and (n == size.visits or name == DPEM)
+    ]
     for i, name, m, n in tqdm(jobs, desc="styles", disable=not progress):
         key = name, n, i.id
-        if n == size.visits: told |= label_scores(model, {key: item_prompt(m, model, i, studies.recalled[name, n, i.patient, i.text])})
-        shown |= example_scores(model, {key: style_prompts(m, model, i, name, n, studies.recalled, examples)}, examples, seen)
+        if n == size.visits:
+            told |= label_scores(model, {key: item_prompt(m, model, i, studies.recalled[name, n, i.patient, i.text])})
+        shown |= example_scores(
+            model, {key: style_prompts(m, model, i, name, n, studies.recalled, examples)}, examples, seen
+        )
     return told, shown
 
+# %% ../../nbs/experiments/77_malp.ipynb #b1a47bfa
 def nearest_styles(
     studies: Studies,
     embedder: Embedder,
@@ -123,7 +217,11 @@ def nearest_styles(
 ) -> dict[Key, str]:
     "For the rows without a model: the description that comes nearest to a recalled memory (ours)."
     some = [i for i in studies.items if i.kind == "preference"]
-    return {(name, visits, i.id): nearest_style(studies.recalled[of, visits, i.patient, i.text], embedder) for name, of in QUOTED.items() for i in some}
+    return {
+        (name, visits, i.id): nearest_style(studies.recalled[of, visits, i.patient, i.text], embedder)
+        for name, of in QUOTED.items()
+        for i in some
+    }
 
 # %% ../../nbs/experiments/77_malp.ipynb #b8fc5bc9
 def curve_rows(
@@ -136,7 +234,10 @@ def curve_rows(
     values = curve_values(answered, {k: a for k, a in answers.items() if k[0] in CURVED}, ROUNDS)
     recall, profile = list(CURVES)[-1], [q for q in studies.questions if q.kind == "profile"]
     for name in dict.fromkeys(key[0] for key in studies.recalled if key[0] != STANDARD):
-        for n in size.after: values[name, n*ROUNDS, recall] = [found_sentence(studies.recalled[name, n, q.patient, q.text], q) for q in profile]
+        for n in size.after:
+            values[name, n * ROUNDS, recall] = [
+                found_sentence(studies.recalled[name, n, q.patient, q.text], q) for q in profile
+            ]
     groups = {metric: [i.patient for i in answered if i.kind == kind] for metric, kind in CURVES.items()}
     return figure_4_rows(values, groups | {recall: [q.patient for q in profile]})
 
@@ -151,30 +252,55 @@ def run_malp(
     seed: int = 0,                       # of the patients and of what they are asked
     ratings: str | Path | None = None,   # what a person said about the pairs of an earlier, equal run
 ) -> dict[str, Any]:                     # a result, with `case_study` for `figure_5` and `pairs` to rate
-    "MaLP's Tables 2 and 5, Figures 4 and 5, evidence recall, what weights add (MaLP §4). Raises as `load_model`, `base_model` and `human_agreement` do."
+    """MaLP's Tables 2 and 5, Figures 4 and 5, evidence recall, what weights add (MaLP §4). Raises as `load_model`,
+    `base_model` and `human_agreement` do."""
     from memkit.core.embed import MiniLM, Remembered
     from memkit.core.llm import load_model
     size, started, lm, embedder = FULL if full else QUICK, utc_now(), load_model(model), Remembered(MiniLM(), keep=True)
-    course = Course(model=model, injection=injection_path(model), lora=size.lora, visits=size.visits, rounds=ROUNDS, seed=seed)
+    course = Course(
+        model=model, injection=injection_path(model), lora=size.lora, visits=size.visits, rounds=ROUNDS, seed=seed
+    )
     weights = None if memory_only else trained_weights(course, size.answered, size.after, lm, progress=progress)
     return measured(size, lm, embedder, seed, progress, ratings, started, weights)
 
-def measured(size: Size, lm: LanguageModel, embedder: Embedder, seed: int, progress: bool, ratings: str | Path | None, started, weights: Weights | None = None) -> dict[str, Any]:
+# %% ../../nbs/experiments/77_malp.ipynb #8d54ed87
+def measured(
+    size: Size,
+    lm: LanguageModel,
+    embedder: Embedder,
+    seed: int,
+    progress: bool,
+    ratings: str | Path | None,
+    started,
+    weights: Weights | None = None,
+) -> dict[str, Any]:
     "`run_malp` with a model and a size at hand (ours)."
     from memkit.core.store import MemoryStore
     patients = simulate(size.patients, seed, size.visits, ROUNDS)
     studies = study_all(patients, size, embedder, seed, progress)
     answers, told, shown = asked_all(studies, lm, size, weights, progress)
     asked = [i for i in studies.items if i.kind != "preference"]
-    rows = recall_rows(studies.questions, studies.recalled, size.visits) + answer_rows(studies, answers, told, shown, embedder, size, weights)
-    case, pairs = case_study(lm, embedder, lambda: MemoryStore(":memory:")), response_pairs(asked, answers, response_scores(asked, answers), size.visits)
+    rows = recall_rows(studies.questions, studies.recalled, size.visits) + answer_rows(
+        studies, answers, told, shown, embedder, size, weights
+    )
+    case, pairs = case_study(lm, embedder, lambda: MemoryStore(":memory:")), response_pairs(
+        asked, answers, response_scores(asked, answers), size.visits
+    )
     rows += curve_rows(studies, answers, size) + case_rows(case) + agreement_rows(pairs, ratings)
     if size.public: rows += evidence_rows(evidence_cases(), embedder, progress=progress)
-    data = {"rounds of the patients": [f"{r.user} {r.assistant}" for p in patients for v in p.visits for r in v.rounds], "what was asked": [i.text for i in asked]}
+    data = {
+        "rounds of the patients": [f"{r.user} {r.assistant}" for p in patients for v in p.visits for r in v.rounds],
+        "what was asked": [i.text for i in asked],
+    }
     names = [m.name for m in weights.models.values()] if weights else [lm.name]
-    return result("malp", provenance(seed, names, embedder.name, data, started), rows) | json_copy({"case_study": case, "pairs": pairs})
+    return result("malp", provenance(seed, names, embedder.name, data, started), rows) | json_copy(
+        {"case_study": case, "pairs": pairs}
+    )
 
-def asked_all(studies: Studies, lm: LanguageModel, size: Size, weights: Weights | None, progress: bool) -> tuple[dict, dict, dict]:
+# %% ../../nbs/experiments/77_malp.ipynb #c7743ab9
+def asked_all(
+    studies: Studies, lm: LanguageModel, size: Size, weights: Weights | None, progress: bool
+) -> tuple[dict, dict, dict]:
     "All answers, and how likely each row finds each style, by description and by example."
     answers, (told, shown) = all_answers(studies, lm, size, progress), all_styles(studies, lm, size, progress)
     if weights is None: return answers, told, shown
@@ -182,18 +308,65 @@ def asked_all(studies: Studies, lm: LanguageModel, size: Size, weights: Weights 
     more = weights_styles(weights, *about, size.styles, progress)
     return answers | weights_answers(weights, *about, answers, progress), told | more[0], shown | more[1]
 
-def answer_rows(studies: Studies, answers: Mapping[Key, str], told: Mapping[Key, Any], shown: Mapping[Key, Any], embedder: Embedder, size: Size, weights: Weights | None) -> list[dict[str, Any]]:
+# %% ../../nbs/experiments/77_malp.ipynb #b4c2d52a
+def answer_rows(
+    studies: Studies,
+    answers: Mapping[Key, str],
+    told: Mapping[Key, Any],
+    shown: Mapping[Key, Any],
+    embedder: Embedder,
+    size: Size,
+    weights: Weights | None,
+) -> list[dict[str, Any]]:
     "Tables 2 and 5, and what is only there with weights."
-    asked, styles, n = [i for i in studies.items if i.kind != "preference"], chosen_styles(over_examples(shown, slice(size.examples))), size.visits
+    asked, styles, n = (
+        [i for i in studies.items if i.kind != "preference"],
+        chosen_styles(over_examples(shown, slice(size.examples))),
+        size.visits,
+    )
     rows = qa_rows(asked, answers, n) + style_rows(studies.items, styles, n)
-    if size.others: rows += style_rows(studies.items, chosen_styles(over_examples(shown, slice(size.examples, None))), n, IN_OTHER_WORDS)
-    rows += style_rows(studies.items, chosen_styles(told) | nearest_styles(studies, embedder, n), n, BY_DESCRIPTION) + response_rows(asked, response_scores(asked, answers), n)
+    if size.others:
+        rows += style_rows(
+            studies.items, chosen_styles(over_examples(shown, slice(size.examples, None))), n, IN_OTHER_WORDS
+        )
+    rows += style_rows(
+        studies.items, chosen_styles(told) | nearest_styles(studies, embedder, n), n, BY_DESCRIPTION
+    ) + response_rows(asked, response_scores(asked, answers), n)
     if weights is None: return rows + weights_rows()
     if len(weights.course.bases) == 1: rows += weights_rows([MALP], NO_BASE)
-    return rows + table_5_rows(rows) + loss_rows(weights, n) + cold_rows(studies.items, answers, styles, size.after, ROUNDS)
+    return (
+        rows
+        + table_5_rows(rows)
+        + loss_rows(weights, n)
+        + cold_rows(studies.items, answers, styles, size.after, ROUNDS)
+    )
 
 # %% ../../nbs/experiments/77_malp.ipynb #321a51dd
-from .malp_figures import figure_1, figure_2, figure_3, figure_4, figure_5, table_1, table_2, table_3, table_4, table_5, cold_start
+from memkit.experiments.malp_figures import (
+    figure_1,
+    figure_2,
+    figure_3,
+    figure_4,
+    figure_5,
+    table_1,
+    table_2,
+    table_3,
+    table_4,
+    table_5,
+    cold_start,
+)
 
 # %% ../../nbs/experiments/77_malp.ipynb #c76061cf
-_all_ = ["figure_1", "figure_2", "figure_3", "figure_4", "figure_5", "table_1", "table_2", "table_3", "table_4", "table_5", "cold_start"]
+_all_ = [
+    "figure_1",
+    "figure_2",
+    "figure_3",
+    "figure_4",
+    "figure_5",
+    "table_1",
+    "table_2",
+    "table_3",
+    "table_4",
+    "table_5",
+    "cold_start",
+]

@@ -36,19 +36,34 @@ from ..malp.patients import NewQuery, Patient, new_queries
 from ..malp.phrases import PREFERENCES, families, in_style, knowledge
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #e79edeb2
-_SHOWN_BY = {"dose": "drug", "timing": "drug", "effect": "drug", "bad drug": "drug", "since": "c", "vaccine": "what"}   # the slot whose words show a fact; otherwise its value
+_SHOWN_BY = {
+    "dose": "drug",
+    "timing": "drug",
+    "effect": "drug",
+    "bad drug": "drug",
+    "since": "c",
+    "vaccine": "what",
+}  # the slot whose words show a fact; otherwise its value
 
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #00e92c74
 def query_gold(
     patient: Patient,
     query: NewQuery,
 ) -> Gold:
     "What a good answer to the patient's query takes into account, with the words that show it (ours; after MaLP §4.3)."
     facts = {f.id: f for f in patient.facts}
-    signs = {point: (facts[id].slots[_SHOWN_BY.get(facts[id].about, "v")],) for point, id in zip(query.points, query.facts)}
+    signs = {
+        point: (facts[id].slots[_SHOWN_BY.get(facts[id].about, "v")],) for point, id in zip(query.points, query.facts)
+    }
     own = [f for f in patient.facts if f.subject == "user" and f.until is None]
-    forbidden = [f.slots["v"] for f in own if f.about == "allergy"] + [f.slots["drug"] for f in own if f.about == "bad drug"]
-    return Gold(query=query.text, facts=query.points, preference=query.preference, forbidden=tuple(forbidden), signs=signs)
+    forbidden = [f.slots["v"] for f in own if f.about == "allergy"] + [
+        f.slots["drug"] for f in own if f.about == "bad drug"
+    ]
+    return Gold(
+        query=query.text, facts=query.points, preference=query.preference, forbidden=tuple(forbidden), signs=signs
+    )
 
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #5291acc0
 @dataclass(frozen=True)
 class Item:
     "Something that a model is asked."
@@ -71,8 +86,15 @@ def draw_items(
     "What one patient's assistant is asked (MaLP §4.3)."
     rng = np.random.default_rng([seed, *patient.id.encode()])
     def some(all, kind): return [all[i] for i in sorted(rng.permutation(len(all))[:n[kind]])]
-    asked = [Item(q.id, patient.id, kind, q.text, q.answer) for kind in ("profile", "knowledge") for q in some([q for q in questions if q.kind == kind], kind)]
-    asked += [Item(q.id, patient.id, "response", q.text, gold=query_gold(patient, q)) for q in some(new_queries(patient), "response")]
+    asked = [
+        Item(q.id, patient.id, kind, q.text, q.answer)
+        for kind in ("profile", "knowledge")
+        for q in some([q for q in questions if q.kind == kind], kind)
+    ]
+    asked += [
+        Item(q.id, patient.id, "response", q.text, gold=query_gold(patient, q))
+        for q in some(new_queries(patient), "response")
+    ]
     return asked + [Item(f"{patient.id}-style", patient.id, "preference", STYLE_QUERY, patient.preference)]
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #8197a394
@@ -106,7 +128,9 @@ def answer_all(
 ) -> dict[Key, str]:
     "The model's greedy answers; the same prompt is answered once (ours). Raises what `generate` raises."
     from tqdm.auto import tqdm
-    different = sorted({tuple(p) for p in prompts.values()}, key=lambda p: (sum(len(m.text) for m in p), model.render(p)))
+    different = sorted(
+        {tuple(p) for p in prompts.values()}, key=lambda p: (sum(len(m.text) for m in p), model.render(p))
+    )
     said: dict[tuple[Message, ...], str] = {}
     with tqdm(total=len(different), desc="answers", disable=not progress) as bar:
         for i in range(0, len(different), 32):
@@ -125,23 +149,56 @@ def quote(
     return hits[0].item.text.replace("The user's", "Your").replace("the user's", "your") if hits else ""
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #115b5798
-INJECTION, LORA, BOTH, MALP, OTHERS = "injection", "LoRA", "DPeM + LoRA", "MaLP", "another user's LoRA"   # the rows with trained weights
+INJECTION, LORA, BOTH, MALP, OTHERS = (
+    "injection",
+    "LoRA",
+    "DPeM + LoRA",
+    "MaLP",
+    "another user's LoRA",
+)  # the rows with trained weights
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #81adc886
-TASKS = ("Profile QA ROUGE-1", "Profile QA ROUGE-L", "Knowledge QA ROUGE-1", "Knowledge QA ROUGE-L", "preference accuracy", "win rate against standard")
-PAPER_2 = {"GPT-3.5": {STANDARD: (.3207, .3081, .3562, .3178, .3631, None), DICTIONARY: (.3493, .3427, .4019, .3827, .4173, .8091), DPEM: (.4081, .3878, .4087, .3951, .4772, .8660)},
-           "LLaMA-7B": {STANDARD: (.2141, .1982, .2501, .2369, .2142, None), DICTIONARY: (.2190, .2044, .3290, .3117, .2115, .7841), DPEM: (.2237, .2097, .3507, .3398, .3306, .8460),
-                        LORA: (.3089, .2966, .3490, .3360, .6105, .7201), MALP: (.3559, .3391, .3691, .3637, .6995, .9153)}}
-PAPER_TABLE_5 = {row: PAPER_2["LLaMA-7B"][row] for row in (STANDARD, DPEM, LORA, MALP)} | {INJECTION: (.2139, .1982, .3398, .3411, .2107, .7367)}   # LLaMA-7B
+TASKS = (
+    "Profile QA ROUGE-1",
+    "Profile QA ROUGE-L",
+    "Knowledge QA ROUGE-1",
+    "Knowledge QA ROUGE-L",
+    "preference accuracy",
+    "win rate against standard",
+)
+
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #89217ce9
+PAPER_2 = {
+    "GPT-3.5": {
+        STANDARD: (0.3207, 0.3081, 0.3562, 0.3178, 0.3631, None),
+        DICTIONARY: (0.3493, 0.3427, 0.4019, 0.3827, 0.4173, 0.8091),
+        DPEM: (0.4081, 0.3878, 0.4087, 0.3951, 0.4772, 0.8660),
+    },
+    "LLaMA-7B": {
+        STANDARD: (0.2141, 0.1982, 0.2501, 0.2369, 0.2142, None),
+        DICTIONARY: (0.2190, 0.2044, 0.3290, 0.3117, 0.2115, 0.7841),
+        DPEM: (0.2237, 0.2097, 0.3507, 0.3398, 0.3306, 0.8460),
+        LORA: (0.3089, 0.2966, 0.3490, 0.3360, 0.6105, 0.7201),
+        MALP: (0.3559, 0.3391, 0.3691, 0.3637, 0.6995, 0.9153),
+    },
+}
+PAPER_TABLE_5 = {row: PAPER_2["LLaMA-7B"][row] for row in (STANDARD, DPEM, LORA, MALP)} | {
+    INJECTION: (0.2139, 0.1982, 0.3398, 0.3411, 0.2107, 0.7367)
+}  # LLaMA-7B
 NOT_OURS = (*CONTROLS, *QUOTED, OTHERS)   # rows that only show what chance, or doing less, would reach
 
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #ae7f095c
 def paper_2(
     row: str,
     task: str,  # one of TASKS
 ) -> tuple[float | None, str]:
     "LLaMA-7B's figure in MaLP's Table 2, and a note with GPT-3.5's; `(None, '')` where the paper has none."
     of = {model: rows[row][TASKS.index(task)] for model, rows in PAPER_2.items() if row in rows}
-    return of.get("LLaMA-7B"), f"the paper's figure is LLaMA-7B's; GPT-3.5 with the same memory: {of['GPT-3.5']:g}" if of.get("GPT-3.5") else ""
+    return of.get("LLaMA-7B"), (
+        f"the paper's figure is LLaMA-7B's; GPT-3.5 with the same memory: {of['GPT-3.5']:g}"
+        if of.get("GPT-3.5")
+        else ""
+    )
 
 def _row(row, task, values, groups, table="Table 2") -> dict[str, Any]:
     paper, note = paper_2(row, task) if task in TASKS and table == "Table 2" else (None, "")
@@ -153,16 +210,38 @@ def table_5_rows(
 ) -> list[dict[str, Any]]:
     "The ablation: standard, injection, DPeM, LoRA, MaLP (MaLP §4.4, Table 5)."
     there = {(r["row"], r["metric"]): r for r in rows if r["table"] == "Table 2"}
-    return [dict(there[row, task], table="Table 5", paper=PAPER_TABLE_5[row][i], note="") for row in (STANDARD, INJECTION, DPEM, LORA, MALP) for i, task in enumerate(TASKS) if (row, task) in there]
+    return [
+        dict(there[row, task], table="Table 5", paper=PAPER_TABLE_5[row][i], note="")
+        for row in (STANDARD, INJECTION, DPEM, LORA, MALP)
+        for i, task in enumerate(TASKS)
+        if (row, task) in there
+    ]
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #a1059ff3
-PAIRS = (*((DPEM, o) for o in (STANDARD, DICTIONARY, LETTER, RANDOM, f"{DPEM}, quoted")), (LORA, STANDARD), (LORA, DPEM), (LORA, OTHERS), (INJECTION, STANDARD), (BOTH, DPEM), (BOTH, LORA), (BOTH, MALP),
-         *((MALP, o) for o in (STANDARD, INJECTION, DPEM, LORA)))
+PAIRS = (
+    *((DPEM, o) for o in (STANDARD, DICTIONARY, LETTER, RANDOM, f"{DPEM}, quoted")),
+    (LORA, STANDARD),
+    (LORA, DPEM),
+    (LORA, OTHERS),
+    (INJECTION, STANDARD),
+    (BOTH, DPEM),
+    (BOTH, LORA),
+    (BOTH, MALP),
+    *((MALP, o) for o in (STANDARD, INJECTION, DPEM, LORA)),
+)
 
-def pairs_of(values: Mapping[str, Sequence[float]], metric: str, groups: Sequence[str], table: str) -> list[dict[str, Any]]:
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #47220daa
+def pairs_of(
+    values: Mapping[str, Sequence[float]], metric: str, groups: Sequence[str], table: str
+) -> list[dict[str, Any]]:
     "One row less another, on the same items."
-    return [figure(f"{table}, in pairs", f"{a} less {b}", metric, paired(values[a], values[b], groups=groups)) for a, b in PAIRS if a in values and b in values]
+    return [
+        figure(f"{table}, in pairs", f"{a} less {b}", metric, paired(values[a], values[b], groups=groups))
+        for a, b in PAIRS
+        if a in values and b in values
+    ]
 
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #7c74693c
 def qa_rows(
     items: Sequence[Item],
     answers: Mapping[Key, str],   # those of QUOTED too
@@ -173,7 +252,11 @@ def qa_rows(
     for kind, title in (("profile", "Profile QA"), ("knowledge", "Knowledge QA")):
         some = [i for i in items if i.kind == kind]
         for measure, score in (("ROUGE-1", rouge_1), ("ROUGE-L", rouge_l)):
-            values = {n: score([answers[n, visits, i.id] for i in some], [i.reference for i in some]) for n in names} if some else {}
+            values = (
+                {n: score([answers[n, visits, i.id] for i in some], [i.reference for i in some]) for n in names}
+                if some
+                else {}
+            )
             groups = [i.patient for i in some]
             rows += [_row(n, f"{title} {measure}", v, groups) for n, v in values.items()]
             if values: rows += pairs_of(values, f"{title} {measure}", groups, "Table 2")
@@ -183,27 +266,40 @@ def qa_rows(
 def chosen_styles(
     scores: Mapping[Key, np.ndarray],  # for each of PREFERENCES; those of STANDARD among them
 ) -> dict[Key, str]:
-    "The style whose score is raised most above the standard one, as `standing` has it; the likeliest in the standard row (calibration: ours)."
+    """The style whose score is raised most above the standard one, as `standing` has it; the likeliest in the standard
+    row (calibration: ours)."""
     bare, rows = {id: s for (name, _, id), s in scores.items() if name == STANDARD}, {}
     for (name, n, id), s in scores.items(): rows.setdefault((name, n), {})[id] = s if name == STANDARD else s - bare[id]
-    best = lambda name, n, id: rows[name, n][id] if name == STANDARD else standing(rows[name, n][id], [s for other, s in rows[name, n].items() if other != id])
+    best = lambda name, n, id: (
+        rows[name, n][id]
+        if name == STANDARD
+        else standing(rows[name, n][id], [s for other, s in rows[name, n].items() if other != id])
+    )
     return {k: PREFERENCES[int(np.argmax(best(*k)))] for k in scores}
 
 def standing(
     raised: np.ndarray,            # [styles], of one patient
     others: Sequence[np.ndarray],  # the same of the others
 ) -> np.ndarray:                   # [styles]
-    "How far a patient's raises stand out from those of others: less their mean, in their standard deviations (ours). With fewer than three others the deviations are left out."
+    """How far a patient's raises stand out from those of others: less their mean, in their standard deviations (ours).
+    With fewer than three others the deviations are left out."""
     level = lambda s: s - s.mean()
     if not others: return raised
     about = np.array([level(s) for s in others])
     return (level(raised) - about.mean(0))/(np.maximum(about.std(0), 1e-9) if len(others) > 2 else 1.)
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #53cd407d
-LABELS = {"concise": " short and concise", "detailed": " long and detailed", "reassuring": " kind and reassuring", "plain words": " in plain, simple words",
-          "step by step": " step by step", "with figures": " with numbers and figures"}
+LABELS = {
+    "concise": " short and concise",
+    "detailed": " long and detailed",
+    "reassuring": " kind and reassuring",
+    "plain words": " in plain, simple words",
+    "step by step": " step by step",
+    "with figures": " with numbers and figures",
+}
 STYLE_LEAD = "You like answers that are"
 
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #17fb2245
 def label_scores(
     model: Any,                               # with `score_labels`
     prompts: Mapping[Key, Sequence[Message]], # of the items about the preference
@@ -212,10 +308,12 @@ def label_scores(
     labels, seen, out = [LABELS[p] for p in PREFERENCES], {}, {}
     for key, prompt in prompts.items():
         text = model.render(prompt) + STYLE_LEAD
-        if text not in seen: seen[text] = model.score_labels([text], labels)[0]   # one by one: its labels share the reading of a prompt
+        # one by one: its labels share the reading of a prompt
+        if text not in seen: seen[text] = model.score_labels([text], labels)[0]
         out[key] = seen[text]
     return out
 
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #ea2d646d
 def nearest_style(
     hits: Sequence[Hit],
     embedder: Embedder,
@@ -232,8 +330,12 @@ def style_examples(
     half: str = "train",   # of the knowledge: the one that these patients' doctors don't speak from
 ) -> list[tuple[str, list[str]]]:  # a question, and an answer in each of PREFERENCES
     "New questions, answered as a doctor would in every style (ours)."
-    some, comfort = Random(0).sample(knowledge(half), n), [s for f in families("style reassuring", "comfort", half) for s in f.say]
-    return [(k.question[0], [in_style(k, p, comfort[i % len(comfort)])[0] for p in PREFERENCES]) for i, k in enumerate(some)]
+    some, comfort = Random(0).sample(knowledge(half), n), [
+        s for f in families("style reassuring", "comfort", half) for s in f.say
+    ]
+    return [
+        (k.question[0], [in_style(k, p, comfort[i % len(comfort)])[0] for p in PREFERENCES]) for i, k in enumerate(some)
+    ]
 
 def other_words(
     n: int | None = None,  # at most
@@ -248,11 +350,13 @@ def style_hits(
     by_question: Sequence[Hit],
     by_wish: Sequence[Hit],    # recalled for STYLE_QUERY
 ) -> list[Hit]:
-    "What is shown above a question that is to be answered in the patient's style: two memories in three for the question, the third for the wishes (ours); the history as it is."
+    """What is shown above a question that is to be answered in the patient's style: two memories in three for the
+    question, the third for the wishes (ours); the history as it is."""
     if memory == HISTORY: return list(by_question)
     wishes = SETTINGS.memories//3
     return list({h.item.id: h for h in (*by_question[:SETTINGS.memories - wishes], *by_wish[:wishes])}.values())
 
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #c6431ec8
 def mean_scores(
     model: Any,                 # with `score_labels` and `count_tokens`
     messages: Sequence[Message],
@@ -262,8 +366,11 @@ def mean_scores(
     tokenizer = model.load()[1] if hasattr(model, "load") else None
     lead, end = (" " if tokenizer and not tokenizer.chat_template else ""), (answer_end(tokenizer) if tokenizer else "")
     prompt, said = model.render(messages), [lead + a + end for a in answers]
-    return model.score_labels([prompt], said)[0]/[model.count_tokens(prompt + s) - model.count_tokens(prompt) for s in said]
+    return model.score_labels([prompt], said)[0] / [
+        model.count_tokens(prompt + s) - model.count_tokens(prompt) for s in said
+    ]
 
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #2c697b7c
 def example_scores(
     model: Any,
     prompts: Mapping[Key, Sequence[Sequence[Message]]],  # for each item a prompt for each example
@@ -285,7 +392,11 @@ def over_examples(
     return {k: s[which].mean(0) for k, s in scores.items() if len(s[which])}
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #91c468c0
-BY_EXAMPLE, BY_DESCRIPTION, IN_OTHER_WORDS = TASKS[4], "preference accuracy, by description", "preference accuracy, in other words"
+BY_EXAMPLE, BY_DESCRIPTION, IN_OTHER_WORDS = (
+    TASKS[4],
+    "preference accuracy, by description",
+    "preference accuracy, in other words",
+)
 
 def style_rows(
     items: Sequence[Item],
@@ -308,22 +419,30 @@ def response_scores(
     gold = {i.id: i.gold for i in items if i.kind == "response"}
     return {key: rubric(text, gold[key[2]]) for key, text in answers.items() if key[2] in gold}
 
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #6b4a4d84
 def response_rows(
     items: Sequence[Item],
     scores: Mapping[Key, RubricScore],
     visits: int,
 ) -> list[dict[str, Any]]:
-    "Win rate against the answer without memory (MaLP §4.3), the rubric's total, and the share of answers with a breach."
-    some, names = [i for i in items if i.kind == "response"], dict.fromkeys(key[0] for key in scores if key[1] == visits)
+    """Win rate against the answer without memory (MaLP §4.3), the rubric's total, and the share of answers with a
+    breach."""
+    some, names = [i for i in items if i.kind == "response"], dict.fromkeys(
+        key[0] for key in scores if key[1] == visits
+    )
     groups, rows, totals = [i.patient for i in some], [], {}
     for n in names:
         of = [scores[n, visits, i.id] for i in some]
         won = [verdict(s, scores[STANDARD, visits, i.id]) for s, i in zip(of, some)]
         if n != STANDARD: rows.append(figure("Table 2", n, TASKS[-1], win_rate(won, groups), *_paper(n)))
         totals[n] = [s.total for s in of]
-        rows += [_row(n, "rubric total, of 10", totals[n], groups), _row(n, "answers with a breach", [float(bool(s.breach)) for s in of], groups)]
+        rows += [
+            _row(n, "rubric total, of 10", totals[n], groups),
+            _row(n, "answers with a breach", [float(bool(s.breach)) for s in of], groups),
+        ]
     return rows + pairs_of(totals, "rubric total, of 10", groups, "Table 2")
 
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #b1ec0cc7
 def _paper(row: str) -> tuple[float | None, bool, str]:
     paper, note = paper_2(row, TASKS[-1])
     return paper, row in NOT_OURS, note
@@ -346,8 +465,18 @@ def figure_4_rows(
     groups: Mapping[str, Sequence[str]],                      # one of CURVES -> patient of each value
 ) -> list[dict[str, Any]]:
     "Quality by the number of rounds studied (MaLP §4.5, Figure 4)."
-    return [figure("Figure 4", name, f"{metric}, after {rounds} rounds", bootstrap(v, groups=groups[metric]), control=name in CONTROLS) for (name, rounds, metric), v in values.items()]
+    return [
+        figure(
+            "Figure 4",
+            name,
+            f"{metric}, after {rounds} rounds",
+            bootstrap(v, groups=groups[metric]),
+            control=name in CONTROLS,
+        )
+        for (name, rounds, metric), v in values.items()
+    ]
 
+# %% ../../nbs/experiments/77b_malp_answers.ipynb #8d874959
 def curve_values(
     items: Sequence[Item],
     answers: Mapping[Key, str],
@@ -358,5 +487,7 @@ def curve_values(
     response = [i for i in items if i.kind == "response"]
     for name, visits in dict.fromkeys(key[:2] for key in answers):
         out[name, visits*rounds, "rubric total, of 10"] = [scores[name, visits, i.id].total for i in response]
-        out[name, visits*rounds, "Profile QA ROUGE-L"] = rouge_l([answers[name, visits, i.id] for i in profile], [i.reference for i in profile]).tolist()
+        out[name, visits * rounds, "Profile QA ROUGE-L"] = rouge_l(
+            [answers[name, visits, i.id] for i in profile], [i.reference for i in profile]
+        ).tolist()
     return out

@@ -29,20 +29,49 @@ if TYPE_CHECKING: from memkit.core.store import MemoryStore
 # %% ../../nbs/experiments/77c_malp_case.ipynb #9e05f651
 CASE_ROUNDS = (
     ("Hello doctor, thank you for seeing me again.", "Hello! How have you been since last time?"),
-    ("I've had type 2 diabetes since 2019, and my sugar was high again this week.", "Then let us look at what you eat and when you measure."),
+    (
+        "I've had type 2 diabetes since 2019, and my sugar was high again this week.",
+        "Then let us look at what you eat and when you measure.",
+    ),
     ("Please keep it short with me, two sentences will do.", "I will keep it short."),
     ("My daughter is getting married in June, there is so much to do.", "How lovely, congratulations!"),
-    ("Why is my skin so dry lately?", "High blood sugar draws water from the skin; a plain cream twice a day and steady sugar keep it moist."),
-    ("I take 850 mg of metformin twice a day, and I can't have penicillin, it gives me a rash.", "I have noted the metformin and the allergy to penicillin."),
+    (
+        "Why is my skin so dry lately?",
+        "High blood sugar draws water from the skin; a plain cream twice a day and steady sugar keep it moist.",
+    ),
+    (
+        "I take 850 mg of metformin twice a day, and I can't have penicillin, it gives me a rash.",
+        "I have noted the metformin and the allergy to penicillin.",
+    ),
     ("The bus was late again this morning.", "I'm glad you made it."),
-    ("I bought the cream with urea that the chemist recommended.", "Good, put it on after washing, while the skin is still damp."))
+    (
+        "I bought the cream with urea that the chemist recommended.",
+        "Good, put it on after washing, while the skin is still damp.",
+    ),
+)
+
+# %% ../../nbs/experiments/77c_malp_case.ipynb #a737c055
 CASE_QUERY = "I've got red spots on my skin, can you help me with this?"
-CASE_GOLD = Gold(query=CASE_QUERY, facts=("You have type 2 diabetes.", "You are allergic to penicillin."), knowledge=("Steady blood sugar and moist skin ease skin trouble in diabetes.",),
-                 preference="concise", forbidden=("penicillin",),
-                 signs={"You have type 2 diabetes.": ("diabetes",), "You are allergic to penicillin.": ("penicillin",),
-                        "Steady blood sugar and moist skin ease skin trouble in diabetes.": ("moist", "cream", "blood sugar", "sugar steady")})
+CASE_GOLD = Gold(
+    query=CASE_QUERY,
+    facts=("You have type 2 diabetes.", "You are allergic to penicillin."),
+    knowledge=("Steady blood sugar and moist skin ease skin trouble in diabetes.",),
+    preference="concise",
+    forbidden=("penicillin",),
+    signs={
+        "You have type 2 diabetes.": ("diabetes",),
+        "You are allergic to penicillin.": ("penicillin",),
+        "Steady blood sugar and moist skin ease skin trouble in diabetes.": (
+            "moist",
+            "cream",
+            "blood sugar",
+            "sugar steady",
+        ),
+    },
+)
 PAPER_5 = {STANDARD: 4., DICTIONARY: 6., DPEM: 9.5}   # Figure 5; the last with trained weights
 
+# %% ../../nbs/experiments/77c_malp_case.ipynb #00b927d4
 def case_rounds() -> list[Round]:
     "The dialogue, each round knowing what was said before it."
     return in_order(Round(f"case-r{i}", *said) for i, said in enumerate(CASE_ROUNDS, 1))
@@ -50,11 +79,12 @@ def case_rounds() -> list[Round]:
 # %% ../../nbs/experiments/77c_malp_case.ipynb #230befc3
 SHOWN = ("no memory", *(f"memory {i}" for i in range(1, 4)))
 
+# %% ../../nbs/experiments/77c_malp_case.ipynb #2b52a445
 def case_study(
-    model: LanguageModel,
-    embedder: Embedder,
-    new_store: Callable[[], "MemoryStore"],
-) -> list[dict[str, Any]]:  # one per memory: name, memories shown, answer, rubric's total and reasons, the paper's score
+    model: LanguageModel, embedder: Embedder, new_store: Callable[[], "MemoryStore"]
+) -> list[
+    dict[str, Any]
+]:  # one per memory: name, memories shown, answer, rubric's total and reasons, the paper's score
     "The situation of MaLP's Figure 5 with three memories and one model (dialogue and rubric: ours)."
     item, out = Item("case", "case", "response", CASE_QUERY, gold=CASE_GOLD), []
     for name, m in malp_memories(embedder, new_store).items():
@@ -63,28 +93,59 @@ def case_study(
         hits = m.recall("case", CASE_QUERY, SETTINGS.memories)
         answer = model.generate([item_prompt(m, model, item, hits)], max_tokens=SETTINGS.answer_tokens)[0].text
         score = rubric(answer, CASE_GOLD)
-        out.append({"memory": name, "shown": [[h.item.meta.get("type", ""), h.item.text] for h in hits], "answer": answer, "score": score.total, "reasons": str(score), "paper": PAPER_5[name]})
+        out.append(
+            {
+                "memory": name,
+                "shown": [[h.item.meta.get("type", ""), h.item.text] for h in hits],
+                "answer": answer,
+                "score": score.total,
+                "reasons": str(score),
+                "paper": PAPER_5[name],
+            }
+        )
     return out
 
 # %% ../../nbs/experiments/77c_malp_case.ipynb #58e37c56
 def _wrapped(label: str, text: str) -> str:
     return textwrap.fill(" ".join(text.split()), 110, initial_indent=f"  {label:9} ", subsequent_indent=" "*12)
 
+# %% ../../nbs/experiments/77c_malp_case.ipynb #87381b39
 def case_text(
     result: Mapping[str, Any],  # from `run_malp`, or read from its file
 ) -> str:
-    "The case study: memories, answer, the rubric's points with their reasons beside the paper's (MaLP Figure 5). Raises `ValueError` for a result without it."
+    """The case study: memories, answer, the rubric's points with their reasons beside the paper's (MaLP Figure 5).
+    Raises `ValueError` for a result without it."""
     if not result.get("case_study"): raise ValueError("the result holds no case study; make it with run_malp")
     out = [f"A patient with diabetes who prefers concise suggestions asks: {CASE_QUERY}"]
     for c in result["case_study"]:
-        out.append(f"\n{c['memory']}: {c['score']:.1f} of 10 here; {c['paper']:g} in the paper, given by people" + (", for an answer with trained weights" if c["memory"] == DPEM else ""))
-        out += [_wrapped("memory", f"{kind}: {text}" if kind else text) for kind, text in c["shown"]] or [_wrapped("memory", "none")]
-        out += [_wrapped("answer", c["answer"] or "(nothing)"), *(_wrapped("points", line) for line in c["reasons"].splitlines()[1:])]
+        out.append(
+            f"\n{c['memory']}: {c['score']:.1f} of 10 here; {c['paper']:g} in the paper, given by people"
+            + (", for an answer with trained weights" if c["memory"] == DPEM else "")
+        )
+        out += [_wrapped("memory", f"{kind}: {text}" if kind else text) for kind, text in c["shown"]] or [
+            _wrapped("memory", "none")
+        ]
+        out += [
+            _wrapped("answer", c["answer"] or "(nothing)"),
+            *(_wrapped("points", line) for line in c["reasons"].splitlines()[1:]),
+        ]
     return "\n".join(out)
 
+# %% ../../nbs/experiments/77c_malp_case.ipynb #e04743a6
 def case_rows(case: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     "The case study's scores as rows; one answer each, so no interval."
-    return [figure("Figure 5", c["memory"], "score, of 10", c["score"], c["paper"], note="one answer; the rubric's points here, people's in the paper", n=1) for c in case]
+    return [
+        figure(
+            "Figure 5",
+            c["memory"],
+            "score, of 10",
+            c["score"],
+            c["paper"],
+            note="one answer; the rubric's points here, people's in the paper",
+            n=1,
+        )
+        for c in case
+    ]
 
 # %% ../../nbs/experiments/77c_malp_case.ipynb #14a07c07
 def response_pairs(
@@ -95,9 +156,20 @@ def response_pairs(
 ) -> list[dict[str, str]]:  # for the result: id, query, both answers, what is known, the rubric's verdict
     "DPeM's answers beside the standard ones (MaLP §4.6)."
     known = lambda g: "\n".join([*g.facts, f"Prefers to be answered: {g.preference}"])
-    return [{"id": i.id, "query": i.text, "a": answers[DPEM, visits, i.id], "b": answers[STANDARD, visits, i.id], "background": known(i.gold),
-             "rubric": verdict(scores[DPEM, visits, i.id], scores[STANDARD, visits, i.id])} for i in items if i.kind == "response"]
+    return [
+        {
+            "id": i.id,
+            "query": i.text,
+            "a": answers[DPEM, visits, i.id],
+            "b": answers[STANDARD, visits, i.id],
+            "background": known(i.gold),
+            "rubric": verdict(scores[DPEM, visits, i.id], scores[STANDARD, visits, i.id]),
+        }
+        for i in items
+        if i.kind == "response"
+    ]
 
+# %% ../../nbs/experiments/77c_malp_case.ipynb #7ae4c6ed
 def rating_pairs(
     result: Mapping[str, Any],
 ) -> list[Pair]:
@@ -108,19 +180,27 @@ def save_pairs(
     result: Mapping[str, Any],
     path: Path,  # an HTML file
 ) -> Path:       # `path`
-    "Write the result's pairs as a page to rate from, blind and in a seeded order. Raises `ValueError` where there are none."
+    """Write the result's pairs as a page to rate from, blind and in a seeded order. Raises `ValueError` where there
+    are none."""
     pairs = rating_pairs(result)
     if not pairs: raise ValueError("the result holds no pairs; make it with run_malp")
-    return write_file(path, f'<!doctype html><meta charset="utf-8"><title>Pairs to rate</title>\n{rating_html(pairs)}\n')
+    return write_file(
+        path, f'<!doctype html><meta charset="utf-8"><title>Pairs to rate</title>\n{rating_html(pairs)}\n'
+    )
 
 # %% ../../nbs/experiments/77c_malp_case.ipynb #c310afca
 def human_agreement(
     pairs: Sequence[Mapping[str, str]],       # of a result
     ratings: str | Path | None = None,        # a file that `save_rating` wrote
 ) -> Agreement:
-    "How far the rubric agrees with a person (MaLP §4.6). Raises `ValueError` for a file that can't be read, or that rates none of these pairs."
+    """How far the rubric agrees with a person (MaLP §4.6). Raises `ValueError` for a file that can't be read, or that
+    rates none of these pairs."""
     said = load_ratings(ratings) if ratings else {}
-    if ratings and not set(said) & {p["id"] for p in pairs}: raise ValueError(f"{Path(ratings).name} rates none of the {len(pairs)} pairs of this result; rate the pairs that save_pairs wrote for it")
+    if ratings and not set(said) & {p["id"] for p in pairs}:
+        raise ValueError(
+            f"{Path(ratings).name} rates none of the {len(pairs)} pairs of this result; rate the pairs that "
+            "save_pairs wrote for it"
+        )
     return judge_agreement([said.get(p["id"]) for p in pairs], [p["rubric"] for p in pairs])
 
 def agreement_rows(
@@ -130,4 +210,7 @@ def agreement_rows(
     "The paper's agreement with ours beside it, 'not measured' where nobody rated (MaLP §4.6)."
     found = human_agreement(pairs, ratings)
     note = "" if found.n else "not measured: nobody has rated these pairs"
-    return [figure("Human judgement", "rubric", metric, ours, paper, note=note, n=found.n) for metric, ours, paper in (("Pearson", found.pearson, .72), ("accuracy", found.accuracy, .84))]
+    return [
+        figure("Human judgement", "rubric", metric, ours, paper, note=note, n=found.n)
+        for metric, ours, paper in (("Pearson", found.pearson, 0.72), ("accuracy", found.accuracy, 0.84))
+    ]

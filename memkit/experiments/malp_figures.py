@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from memkit.malp.patients import Patient
 
 # %% ../../nbs/experiments/77e_malp_figures.ipynb #02d3c7fa
-def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]: return of_paper(published_result("malp") if result is None else result, "malp")
+def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    return of_paper(published_result("malp") if result is None else result, "malp")
 
 def beginning(
     text: str,
@@ -41,22 +42,53 @@ def beginning(
     line = " ".join(text.split())
     return line if len(line) <= most else line[:most].rsplit(" ", 1)[0].rstrip(".,;") + " …"
 
+# %% ../../nbs/experiments/77e_malp_figures.ipynb #a0445c72
 def figure_1(
     result: Mapping[str, Any] | None = None,  # from `run_malp`; None: the run that travels with memkit
 ) -> PaperPicture:
-    "One query of two patients, what is known of each, and the answers (MaLP Figure 1). Raises `ValueError` for a result without pairs."
+    """One query of two patients, what is known of each, and the answers (MaLP Figure 1). Raises `ValueError` for a
+    result without pairs."""
     pairs = _run(result).get("pairs", ())
     if not pairs: raise ValueError("the result holds no answers to compare; make it with run_malp")
     query = Counter(p["query"] for p in pairs).most_common(1)[0][0]
     two = [p for p in pairs if p["query"] == query][:2]
-    cards, arrows = [Card(key="q", row=0, span=len(two), title="Asked by both" if len(two) > 1 else "Asked", text=query, colour="navy")], []
+    cards, arrows = [
+        Card(
+            key="q", row=0, span=len(two), title="Asked by both" if len(two) > 1 else "Asked", text=query, colour="navy"
+        )
+    ], []
     for i, p in enumerate(two):
         facts = p["background"].split("\n")
         known = [*facts[:-1][:3], f"and {len(facts) - 4} more" if len(facts) > 4 else "", facts[-1]]
-        cards += [Card(key=f"k{i}", row=1, column=i, title=f"Known of patient {i + 1}", text="\n".join(filter(None, known)), colour="orange"), Card(key=f"a{i}", row=2, column=i, title="With DPeM's memories", text=beginning(p["a"]))]
+        cards += [
+            Card(
+                key=f"k{i}",
+                row=1,
+                column=i,
+                title=f"Known of patient {i + 1}",
+                text="\n".join(filter(None, known)),
+                colour="orange",
+            ),
+            Card(key=f"a{i}", row=2, column=i, title="With DPeM's memories", text=beginning(p["a"])),
+        ]
         arrows += [("q", f"k{i}", ""), (f"k{i}", f"a{i}", "")]
-    cards.append(Card(key="s", row=3, span=len(two), title="Without a memory, to both" if len({p["b"] for p in two}) == 1 else "Without a memory", text=beginning(two[0]["b"]), colour="faint"))
-    return diagram("malp, Figure 1", "The same query of two patients, and answers as the embedded model wrote them.", cards, arrows, columns=len(two))
+    cards.append(
+        Card(
+            key="s",
+            row=3,
+            span=len(two),
+            title="Without a memory, to both" if len({p["b"] for p in two}) == 1 else "Without a memory",
+            text=beginning(two[0]["b"]),
+            colour="faint",
+        )
+    )
+    return diagram(
+        "malp, Figure 1",
+        "The same query of two patients, and answers as the embedded model wrote them.",
+        cards,
+        arrows,
+        columns=len(two),
+    )
 
 # %% ../../nbs/experiments/77e_malp_figures.ipynb #3b04df46
 def figure_2(
@@ -64,72 +96,207 @@ def figure_2(
 ) -> PaperPicture:
     "What memkit's MaLP does with dialogues and a query (MaLP §2, Figure 2). The numbers are the settings' own."
     s, w, _ = DPeMSettings(), LoraSettings(), _run(result)
-    cards = [Card(key="d", row=0, span=4, title="Dialogue, round by round", text="patient and assistant", colour="navy"),
-             Card(key="c", row=1, span=3, title="Coordinator: rehearsal", text="learning takes notes, summarizing keeps what will matter and drops the rest with a reason"),
-             Card(key="l", row=1, column=3, title="LoRA", text=f"rank {w.rank}, alpha {w.alpha:g}, on this user's own rounds", colour="deep"),
-             Card(key="w", row=2, title="Working memory", text=f"{s.working_size} notes, one round", colour="orange"), Card(key="s", row=2, column=1, title="Short-term", text=f"{s.short_term_size} at most, refreshed every {s.refresh_every} rounds", colour="orange"),
-             Card(key="t", row=2, column=2, title="Long-term", text=f"said {s.promote_at} times; stays", colour="orange"),
-             Card(key="r", row=3, span=3, title="Retriever", text="words and meaning, for the new query"), Card(key="m", row=4, span=4, title="Model, with the user's weights and memories", text="writes the answer", colour="navy")]
-    arrows = [("d", "c", ""), ("d", "l", ""), ("c", "w", "what is new"), ("w", "s", ""), ("s", "t", ""), ("s", "r", ""), ("t", "r", ""), ("r", "m", ""), ("l", "m", "")]
-    return diagram("malp, Figure 2", "Dialogues become memories and weights; a query gets both.", cards, arrows, columns=4)
+    cards = [
+        Card(key="d", row=0, span=4, title="Dialogue, round by round", text="patient and assistant", colour="navy"),
+        Card(
+            key="c",
+            row=1,
+            span=3,
+            title="Coordinator: rehearsal",
+            text="learning takes notes, summarizing keeps what will matter and drops the rest with a reason",
+        ),
+        Card(
+            key="l",
+            row=1,
+            column=3,
+            title="LoRA",
+            text=f"rank {w.rank}, alpha {w.alpha:g}, on this user's own rounds",
+            colour="deep",
+        ),
+        Card(key="w", row=2, title="Working memory", text=f"{s.working_size} notes, one round", colour="orange"),
+        Card(
+            key="s",
+            row=2,
+            column=1,
+            title="Short-term",
+            text=f"{s.short_term_size} at most, refreshed every {s.refresh_every} rounds",
+            colour="orange",
+        ),
+        Card(key="t", row=2, column=2, title="Long-term", text=f"said {s.promote_at} times; stays", colour="orange"),
+        Card(key="r", row=3, span=3, title="Retriever", text="words and meaning, for the new query"),
+        Card(
+            key="m",
+            row=4,
+            span=4,
+            title="Model, with the user's weights and memories",
+            text="writes the answer",
+            colour="navy",
+        ),
+    ]
+    arrows = [
+        ("d", "c", ""),
+        ("d", "l", ""),
+        ("c", "w", "what is new"),
+        ("w", "s", ""),
+        ("s", "t", ""),
+        ("s", "r", ""),
+        ("t", "r", ""),
+        ("r", "m", ""),
+        ("l", "m", ""),
+    ]
+    return diagram(
+        "malp, Figure 2", "Dialogues become memories and weights; a query gets both.", cards, arrows, columns=4
+    )
 
 # %% ../../nbs/experiments/77e_malp_figures.ipynb #2fe365e5
-USERS, PAPER_3 = 20, {"users": 60, "rounds of a user": 182, "length of a dialogue": 877, "dialogues": 10_920, "utterances": 131_040}   # of the full run; Table 3, as printed
+USERS, PAPER_3 = 20, {
+    "users": 60,
+    "rounds of a user": 182,
+    "length of a dialogue": 877,
+    "dialogues": 10_920,
+    "utterances": 131_040,
+}  # of the full run; Table 3, as printed
 
 @lru_cache(1)
 def _simulated(users: int, seed: int) -> list["Patient"]:
     from memkit.malp.patients import simulate
     return simulate(users, seed)
 
+# %% ../../nbs/experiments/77e_malp_figures.ipynb #565a0505
 def counted(
     users: int = USERS,
     seed: int = 0,
 ) -> dict[str, float]:
-    "What the simulated dialogues amount to, in the paper's attributes (MaLP Table 3); a round of the paper is a dialogue here."
+    """What the simulated dialogues amount to, in the paper's attributes (MaLP Table 3); a round of the paper is a
+    dialogue here."""
     visits = [v for p in _simulated(users, seed) for v in p.visits]
     said = [[t for r in v.rounds for t in (r.user, r.assistant) if t.strip()] for v in visits]
     words = sum(len(t.split()) for texts in said for t in texts)
     return dict(zip(PAPER_3, (users, len(visits)/users, words/len(visits), len(visits), sum(map(len, said)))))
 
+# %% ../../nbs/experiments/77e_malp_figures.ipynb #900f75ea
 def figure_3(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
-    "Where the dialogues come from (MaLP §3.1, Figure 3): drawn by lot and told by rules, where the paper lets a model talk to itself."
+    """Where the dialogues come from (MaLP §3.1, Figure 3): drawn by lot and told by rules, where the paper lets a
+    model talk to itself."""
     n, _ = counted(), _run(result)
-    cards = [Card(key="f", row=0, title="Pools", text="conditions, drugs, doses, habits, small talk", colour="navy"), Card(key="q", row=0, column=1, title="Phrases", text="families of sentences, each half to train or to score", colour="navy"),
-             Card(key="p", row=1, title="Profile", text="facts that may change, and one of six ways to be answered", colour="orange"), Card(key="d", row=1, column=1, title="Doctor", text="knows every dose and what forbids it", colour="orange"),
-             Card(key="v", row=2, span=2, title="Dialogues", text=f"{n['dialogues']:,} of {n['users']} patients: {n['rounds of a user']:.0f} visits each, {n['utterances']/n['dialogues']/2:.0f} rounds a visit, {n['utterances']:,} utterances"),
-             Card(key="g", row=3, span=2, title="Gold", text="which round tells what, what is out of date, which answer would do harm", colour="deep")]
+    cards = [
+        Card(key="f", row=0, title="Pools", text="conditions, drugs, doses, habits, small talk", colour="navy"),
+        Card(
+            key="q",
+            row=0,
+            column=1,
+            title="Phrases",
+            text="families of sentences, each half to train or to score",
+            colour="navy",
+        ),
+        Card(
+            key="p",
+            row=1,
+            title="Profile",
+            text="facts that may change, and one of six ways to be answered",
+            colour="orange",
+        ),
+        Card(key="d", row=1, column=1, title="Doctor", text="knows every dose and what forbids it", colour="orange"),
+        Card(
+            key="v",
+            row=2,
+            span=2,
+            title="Dialogues",
+            text=f"{n['dialogues']:,} of {n['users']} patients: {n['rounds of a user']:.0f} visits each, "
+            f"{n['utterances']/n['dialogues']/2:.0f} rounds a visit, {n['utterances']:,} utterances",
+        ),
+        Card(
+            key="g",
+            row=3,
+            span=2,
+            title="Gold",
+            text="which round tells what, what is out of date, which answer would do harm",
+            colour="deep",
+        ),
+    ]
     arrows = [("f", "p", ""), ("q", "d", ""), ("p", "v", ""), ("d", "v", ""), ("v", "g", "")]
-    return diagram("malp, Figure 3", "From pools and phrases to dialogues that know their own answers.", cards, arrows, columns=2)
+    return diagram(
+        "malp, Figure 3", "From pools and phrases to dialogues that know their own answers.", cards, arrows, columns=2
+    )
 
+# %% ../../nbs/experiments/77e_malp_figures.ipynb #1e59ea01
 def table_3(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
     "Our dialogues counted beside the paper's (MaLP Table 3)."
     _run(result)
-    lines = tuple(Line(name, (Cell(number(x) if x != int(x) else f"{x:,.0f}"), Cell(f"{PAPER_3[name]:,}"))) for name, x in counted().items())
-    return PaperTable("malp, Table 3", "the dialogues, counted", (("", HERE), ("", PAPER)), lines, ("Ours are simulated by rules. A round of the paper's Table 3 is a dialogue; its length has no unit, ours is in words.",))
+    lines = tuple(
+        Line(name, (Cell(number(x) if x != int(x) else f"{x:,.0f}"), Cell(f"{PAPER_3[name]:,}")))
+        for name, x in counted().items()
+    )
+    return PaperTable(
+        "malp, Table 3",
+        "the dialogues, counted",
+        (("", HERE), ("", PAPER)),
+        lines,
+        (
+            "Ours are simulated by rules. A round of the paper's Table 3 is a dialogue; its length has no unit, ours "
+            "is in words.",
+        ),
+    )
 
 # %% ../../nbs/experiments/77e_malp_figures.ipynb #ad2db3b8
-_LOOKS = {DPEM: ("blue", "o", "-"), LETTER: ("navy", "v", "--"), DICTIONARY: ("orange", "s", "--"), STANDARD: ("red", "X", ":"), HISTORY: ("faint", "^", ":"), RANDOM: ("faint", "D", "-."), RAW: ("deep", "P", "-.")}
+_LOOKS = {
+    DPEM: ("blue", "o", "-"),
+    LETTER: ("navy", "v", "--"),
+    DICTIONARY: ("orange", "s", "--"),
+    STANDARD: ("red", "X", ":"),
+    HISTORY: ("faint", "^", ":"),
+    RANDOM: ("faint", "D", "-."),
+    RAW: ("deep", "P", "-."),
+}
 
 def _points(rows: Mapping[tuple[str, str], Mapping[str, Any]], name: str, metric: str) -> dict[int, Mapping[str, Any]]:
     return {int(m.split()[-2]): r for (row, m), r in rows.items() if row == name and m.startswith(f"{metric}, after ")}
 
-def _curve(axes: "Axes", c: Mapping[str, str], name: str, at: Mapping[int, Mapping[str, Any]], shift: float, look: tuple[str, str, str]):
+# %% ../../nbs/experiments/77e_malp_figures.ipynb #ab8ee1a9
+def _curve(
+    axes: "Axes",
+    c: Mapping[str, str],
+    name: str,
+    at: Mapping[int, Mapping[str, Any]],
+    shift: float,
+    look: tuple[str, str, str],
+):
     colour, mark, dash = look
     rows, end = list(at.values()), max(at)
-    axes.errorbar([n + .008*end*shift for n in at], [r["ours"] for r in rows], spread(rows), color=c[colour], marker=mark, linestyle=dash, linewidth=1.8, elinewidth=1, markersize=6,
-                  markeredgecolor=c["ink"], markeredgewidth=.5, label=name + " (control)"*rows[0]["control"])
+    axes.errorbar(
+        [n + 0.008 * end * shift for n in at],
+        [r["ours"] for r in rows],
+        spread(rows),
+        color=c[colour],
+        marker=mark,
+        linestyle=dash,
+        linewidth=1.8,
+        elinewidth=1,
+        markersize=6,
+        markeredgecolor=c["ink"],
+        markeredgewidth=0.5,
+        label=name + " (control)" * rows[0]["control"],
+    )
 
+# %% ../../nbs/experiments/77e_malp_figures.ipynb #8ced1252
 def _legend_fourth(grid: Any):
     "Three panels' legend where a fourth would be."
     grid.flat[3].axis("off")
     there = {label: h for axes in grid.flat for h, label in zip(*axes.get_legend_handles_labels())}
     grid.flat[3].legend(there.values(), there, loc="center", handlelength=2.6)
 
-def _three_curves(curves: Mapping[tuple[str, str], Mapping[int, Any]], looks: Mapping[str, tuple], metrics: Sequence[str], middle: float, along: str) -> Callable[[Mapping[str, str]], "Figure"]:
+# %% ../../nbs/experiments/77e_malp_figures.ipynb #5488bc2b
+def _three_curves(
+    curves: Mapping[tuple[str, str], Mapping[int, Any]],
+    looks: Mapping[str, tuple],
+    metrics: Sequence[str],
+    middle: float,
+    along: str,
+) -> Callable[[Mapping[str, str]], "Figure"]:
     "What draws three measures, each in a field of its own, and the legend in the fourth."
     def draw(c: Mapping[str, str]) -> "Figure":
         figure = sheet(6.2)
@@ -144,15 +311,25 @@ def _three_curves(curves: Mapping[tuple[str, str], Mapping[int, Any]], looks: Ma
         return figure
     return draw
 
+# %% ../../nbs/experiments/77e_malp_figures.ipynb #0477c51b
 def figure_4(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
-    "Quality against the rounds studied, with intervals by patient (MaLP Figure 4). Raises `ValueError` for a result without that figure."
+    """Quality against the rounds studied, with intervals by patient (MaLP Figure 4). Raises `ValueError` for a result
+    without that figure."""
     rows = table_rows(_run(result), "Figure 4")
     curves = {(metric, name): at for metric in CURVES for name in _LOOKS if (at := _points(rows, name, metric))}
-    told = "; ".join(f"{metric}, {name}: " + ", ".join(f"{number(r['ours'])} after {n}" for n, r in at.items()) for (metric, name), at in curves.items() if name in (DPEM, DICTIONARY, STANDARD))
-    return PaperPicture("malp, Figure 4", f"Three measures against the number of rounds studied, of answers and of what is recalled. {told}. The paper prints none of its curve's values.",
-                        _three_curves(curves, _LOOKS, CURVES, 3, "rounds studied"))
+    told = "; ".join(
+        f"{metric}, {name}: " + ", ".join(f"{number(r['ours'])} after {n}" for n, r in at.items())
+        for (metric, name), at in curves.items()
+        if name in (DPEM, DICTIONARY, STANDARD)
+    )
+    return PaperPicture(
+        "malp, Figure 4",
+        f"Three measures against the number of rounds studied, of answers and of what is recalled. {told}. The paper "
+        "prints none of its curve's values.",
+        _three_curves(curves, _LOOKS, CURVES, 3, "rounds studied"),
+    )
 
 # %% ../../nbs/experiments/77e_malp_figures.ipynb #4474d073
 _COLD = {STANDARD: ("red", "X", ":"), DPEM: ("blue", "o", "-"), LORA: ("orange", "s", "--"), MALP: ("deep", "^", "-")}
@@ -160,27 +337,62 @@ _COLD = {STANDARD: ("red", "X", ":"), DPEM: ("blue", "o", "-"), LORA: ("orange",
 def cold_start(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
-    "Memory, weights, and both against the number of rounds, with intervals by patient (ours). Raises `ValueError` for a result without weights."
+    """Memory, weights, and both against the number of rounds, with intervals by patient (ours). Raises `ValueError`
+    for a result without weights."""
     rows = table_rows(_run(result), COLD_START)
     curves = {(metric, name): at for metric in MEASURES for name in _COLD if (at := _points(rows, name, metric))}
-    told = "; ".join(f"{metric}, {name}: " + ", ".join(f"{number(r['ours'])} after {n}" for n, r in at.items()) for (metric, name), at in curves.items())
-    return PaperPicture("malp, cold start", f"Three measures against the rounds so far. {told}.", _three_curves(curves, _COLD, MEASURES, 1.5, "rounds so far"))
+    told = "; ".join(
+        f"{metric}, {name}: " + ", ".join(f"{number(r['ours'])} after {n}" for n, r in at.items())
+        for (metric, name), at in curves.items()
+    )
+    return PaperPicture(
+        "malp, cold start",
+        f"Three measures against the rounds so far. {told}.",
+        _three_curves(curves, _COLD, MEASURES, 1.5, "rounds so far"),
+    )
 
 # %% ../../nbs/experiments/77e_malp_figures.ipynb #397ecaa9
 def figure_5(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
-    "A patient with diabetes asks about red spots: three memories, three answers, the rubric's points beside the paper's (MaLP Figure 5). Raises `ValueError` for a result without the case."
+    """A patient with diabetes asks about red spots: three memories, three answers, the rubric's points beside the
+    paper's (MaLP Figure 5). Raises `ValueError` for a result without the case."""
     case = _run(result).get("case_study")
     if not case: raise ValueError("the result holds no case study; make it with run_malp")
     from memkit.experiments.malp_case import CASE_QUERY
-    cards, arrows = [Card(key="q", row=0, span=len(case), title="A patient with diabetes who likes it concise asks", text=CASE_QUERY, colour="navy")], []
+    cards, arrows = [
+        Card(
+            key="q",
+            row=0,
+            span=len(case),
+            title="A patient with diabetes who likes it concise asks",
+            text=CASE_QUERY,
+            colour="navy",
+        )
+    ], []
     for i, one in enumerate(case):
         told = "\n".join(f"• {beginning(text, 95)}" for _, text in one["shown"]) or "none"
-        cards += [Card(key=f"m{i}", row=1, column=i, title=f"Memory: {one['memory']}", text=told, colour="orange"), Card(key=f"a{i}", row=2, column=i, title="Answer", text=beginning(one["answer"], 150)),
-                  Card(key=f"s{i}", row=3, column=i, title=f"{one['score']:.1f} of 10", text=f"by rules; people gave the paper's {one['paper']:g}" + ", with trained weights"*(one["memory"] == DPEM), colour="deep")]
+        cards += [
+            Card(key=f"m{i}", row=1, column=i, title=f"Memory: {one['memory']}", text=told, colour="orange"),
+            Card(key=f"a{i}", row=2, column=i, title="Answer", text=beginning(one["answer"], 150)),
+            Card(
+                key=f"s{i}",
+                row=3,
+                column=i,
+                title=f"{one['score']:.1f} of 10",
+                text=f"by rules; people gave the paper's {one['paper']:g}"
+                + ", with trained weights" * (one["memory"] == DPEM),
+                colour="deep",
+            ),
+        ]
         arrows += [("q", f"m{i}", ""), (f"m{i}", f"a{i}", ""), (f"a{i}", f"s{i}", "")]
-    return diagram("malp, Figure 5", "One query, three memories, the same model: dialogue, rubric and answers are ours.", cards, arrows, columns=len(case))
+    return diagram(
+        "malp, Figure 5",
+        "One query, three memories, the same model: dialogue, rubric and answers are ours.",
+        cards,
+        arrows,
+        columns=len(case),
+    )
 
 # %% ../../nbs/experiments/77e_malp_figures.ipynb #b850d362
 def table_1(
@@ -188,12 +400,28 @@ def table_1(
 ) -> PaperTable:
     "Three memories: when they are refreshed, what they hold, whether a query reaches them (MaLP Table 1)."
     s, _ = DPeMSettings(), _run(result)
-    rows = {"working": ((f"each round", "each iteration"), (f"{s.working_size} notes", "limited"), ("no", "no")), "short-term": ((f"every {s.refresh_every} rounds", "certain rounds"), (f"{s.short_term_size} memories", "limited"), ("yes", "yes")),
-            "long-term": (("never", "never"), ("no limit", "unlimited"), ("yes", "yes"))}
+    rows = {
+        "working": ((f"each round", "each iteration"), (f"{s.working_size} notes", "limited"), ("no", "no")),
+        "short-term": (
+            (f"every {s.refresh_every} rounds", "certain rounds"),
+            (f"{s.short_term_size} memories", "limited"),
+            ("yes", "yes"),
+        ),
+        "long-term": (("never", "never"), ("no limit", "unlimited"), ("yes", "yes")),
+    }
     heads = tuple((name, who) for name in ("refreshed", "holds", "found by a query") for who in (HERE, PAPER))
-    note = f"Promoted to long-term memory: what was said {s.promote_at} times, looked at every {s.promote_every} rounds."
-    return PaperTable("malp, Table 1", "three memories", heads, tuple(Line(name, tuple(Cell(x) for pair in cells for x in pair)) for name, cells in rows.items()), (note,))
+    note = (
+        f"Promoted to long-term memory: what was said {s.promote_at} times, looked at every {s.promote_every} rounds."
+    )
+    return PaperTable(
+        "malp, Table 1",
+        "three memories",
+        heads,
+        tuple(Line(name, tuple(Cell(x) for pair in cells for x in pair)) for name, cells in rows.items()),
+        (note,),
+    )
 
+# %% ../../nbs/experiments/77e_malp_figures.ipynb #eac2330e
 _NOTE = "The paper's: its own dialogues, LLaMA-7B. Win rate: by rules against the standard model, ties half; the paper's by a scoring of its own."
 
 def table_2(
@@ -201,22 +429,57 @@ def table_2(
 ) -> PaperTable:
     "Memories and weights on three tasks (MaLP Table 2). Raises `ValueError` for another paper's result."
     rows = (STANDARD, DICTIONARY, DPEM, LORA, MALP, LETTER, BOTH, INJECTION, *CONTROLS[:2], *QUOTED, OTHERS)
-    return number_table(_run(result), "malp", "Table 2", "memories and weights on three tasks", {t: t.replace("against standard", "against the standard") for t in TASKS}, rows, [_NOTE])
+    return number_table(
+        _run(result),
+        "malp",
+        "Table 2",
+        "memories and weights on three tasks",
+        {t: t.replace("against standard", "against the standard") for t in TASKS},
+        rows,
+        [_NOTE],
+    )
 
+# %% ../../nbs/experiments/77e_malp_figures.ipynb #5c68f554
 def table_4(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
     "The form that scores a dialogue's quality, and how far rules fill it for ours (MaLP Table 4, §3.2)."
     _run(result)
-    forms = [rule_form(f"{p.id} {i}", [t for r in v.rounds for t in (r.user, r.assistant)]) for p in _simulated(USERS, 0) for i, v in enumerate(p.visits)]
+    forms = [
+        rule_form(f"{p.id} {i}", [t for r in v.rounds for t in (r.user, r.assistant)])
+        for p in _simulated(USERS, 0)
+        for i, v in enumerate(p.visits)
+    ]
     seen = {k: [f.flaws[k] for f in forms] for k in CRITERIA}
-    told = lambda k: f"{sum(map(bool, seen[k])):,} of {len(forms):,}" if all(v is not None for v in seen[k]) else f"found {sum(map(bool, seen[k])):,}, rest open"
+    told = lambda k: (
+        f"{sum(map(bool, seen[k])):,} of {len(forms):,}"
+        if all(v is not None for v in seen[k])
+        else f"found {sum(map(bool, seen[k])):,}, rest open"
+    )
     lines = tuple(Line(k, (Cell(what), Cell(told(k)))) for k, what in CRITERIA.items())
-    return PaperTable("malp, Table 4", "the quality form", (("a flaw if it", ""), ("rules on our dialogues", "")), lines,
-                      (f"The paper's annotators gave {PAPER_QUALITY['total']} of 6 on {PAPER_QUALITY['dialogues']} samples, and called {PAPER_QUALITY['safe']:.0%} safe. What rules leave open, a person or a model fills in (memkit.evaluate.quality); nobody has for ours.",))
+    return PaperTable(
+        "malp, Table 4",
+        "the quality form",
+        (("a flaw if it", ""), ("rules on our dialogues", "")),
+        lines,
+        (
+            f"The paper's annotators gave {PAPER_QUALITY['total']} of 6 on {PAPER_QUALITY['dialogues']} samples, and "
+            f"called {PAPER_QUALITY['safe']:.0%} safe. What rules leave open, a person or a model fills in "
+            "(memkit.evaluate.quality); nobody has for ours.",
+        ),
+    )
 
+# %% ../../nbs/experiments/77e_malp_figures.ipynb #bd9d5b4a
 def table_5(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
     "What each part adds (MaLP Table 5). Raises `ValueError` for a result without weights."
-    return number_table(_run(result), "malp", "Table 5", "what each part adds", {t: t.replace("against standard", "against the standard") for t in TASKS}, (STANDARD, INJECTION, DPEM, LORA, MALP), [_NOTE])
+    return number_table(
+        _run(result),
+        "malp",
+        "Table 5",
+        "what each part adds",
+        {t: t.replace("against standard", "against the standard") for t in TASKS},
+        (STANDARD, INJECTION, DPEM, LORA, MALP),
+        [_NOTE],
+    )

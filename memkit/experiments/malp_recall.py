@@ -32,16 +32,32 @@ from ..malp.visits import Said
 if TYPE_CHECKING: from memkit.core.store import MemoryStore
 
 # %% ../../nbs/experiments/77a_malp_recall.ipynb #034fe881
-STANDARD, DICTIONARY, DPEM, LETTER, HISTORY, RANDOM, RAW = "standard", "dictionary", "DPeM", "DPeM to the letter", "full history", "random memory", "rounds by rank"
+STANDARD, DICTIONARY, DPEM, LETTER, HISTORY, RANDOM, RAW = (
+    "standard",
+    "dictionary",
+    "DPeM",
+    "DPeM to the letter",
+    "full history",
+    "random memory",
+    "rounds by rank",
+)
 CONTROLS = (HISTORY, RANDOM, RAW)
 
 # %% ../../nbs/experiments/77a_malp_recall.ipynb #b1c84b85
 class RankedRounds:
     "The rounds that `history` keeps, found by words and by meaning: a control (ours)."
     name = RAW
-    def __init__(self, history: FullHistory, embedder: Embedder): self.history, self.store, self.embedder = history, history.store, embedder
+    def __init__(self, history: FullHistory, embedder: Embedder):
+        self.history, self.store, self.embedder = history, history.store, embedder
 
-    def take(self, user: str, round: Round, recalled: Collection[int] = (), session: str | None = None, learn_answer: bool = True) -> Sequence[Any]:
+    def take(
+        self,
+        user: str,
+        round: Round,
+        recalled: Collection[int] = (),
+        session: str | None = None,
+        learn_answer: bool = True,
+    ) -> Sequence[Any]:
         "As the history does."
         return self.history.take(user, round, recalled, session)
 
@@ -50,7 +66,9 @@ class RankedRounds:
         there = self.store.list(user, "round")
         if not there: return []
         texts = [m.text for m in there]
-        near = np.argsort(-(self.embedder.embed(texts) @ self.embedder.embed([query], "query")[0]), kind="stable").tolist()
+        near = np.argsort(
+            -(self.embedder.embed(texts) @ self.embedder.embed([query], "query")[0]), kind="stable"
+        ).tolist()
         ranked = rrf([[i for i, _ in BM25(texts).search(query, len(texts))], near])
         return [Hit(item=there[i], score=x, source="memory", parts={}) for i, x in ranked[:k]]
 
@@ -77,11 +95,14 @@ def studied(
     after: Sequence[int],  # visits after which it is asked, 0..all
     near: int = 15,        # memories asked for; several may come from one round
 ) -> Recalled:
-    "What each memory recalls for each query, after so many visits (MaLP §4.5). Raises `ValueError` for a number of visits that the patient didn't make."
-    if bad := [n for n in after if not 0 <= n <= len(patient.visits)]: raise ValueError(f"{patient.id} made {len(patient.visits)} visits, asked for what is known after {bad[0]}")
+    """What each memory recalls for each query, after so many visits (MaLP §4.5). Raises `ValueError` for a number of
+    visits that the patient didn't make."""
+    if bad := [n for n in after if not 0 <= n <= len(patient.visits)]:
+        raise ValueError(f"{patient.id} made {len(patient.visits)} visits, asked for what is known after {bad[0]}")
     out = {}
     for n in range(len(patient.visits) + 1):
-        if n in after: out |= {(name, n, q): m.recall(patient.id, q, near) for name, m in memories.items() for q in queries}
+        if n in after:
+            out |= {(name, n, q): m.recall(patient.id, q, near) for name, m in memories.items() for q in queries}
         if n < len(patient.visits):
             for m in (m for name, m in memories.items() if name not in (RANDOM, RAW)):   # these learn with another
                 for r in patient.visits[n].rounds: m.take(patient.id, r, session=f"s-visit-{n}")
@@ -99,15 +120,29 @@ class Question:
     told: tuple[Said, ...]   # any of them tells it
     stale: tuple[Said, ...] = ()  # these told a value that holds no more
 
+# %% ../../nbs/experiments/77a_malp_recall.ipynb #5ca08421
 def patient_questions(
     patient: Patient,
 ) -> list[Question]:  # about the patient first, then about what was explained
     "Profile and knowledge questions at the end of all visits (MaLP §4.3)."
     facts, taught = {f.id: f for f in patient.facts}, {t.item: t.said for t in patient.taught}
     def earlier(f): return () if not f.replaces else (*facts[f.replaces].said, *earlier(facts[f.replaces]))
-    profile = [Question(q.id, patient.id, "profile", q.question, q.answer, tuple(s for f in q.facts for s in facts[f].said), tuple(s for f in q.facts for s in earlier(facts[f])))
-               for q in profile_questions(patient)]
-    return profile + [Question(q.id, patient.id, "knowledge", q.question, q.answer, taught[q.item]) for q in knowledge_questions(patient)]
+    profile = [
+        Question(
+            q.id,
+            patient.id,
+            "profile",
+            q.question,
+            q.answer,
+            tuple(s for f in q.facts for s in facts[f].said),
+            tuple(s for f in q.facts for s in earlier(facts[f])),
+        )
+        for q in profile_questions(patient)
+    ]
+    return profile + [
+        Question(q.id, patient.id, "knowledge", q.question, q.answer, taught[q.item])
+        for q in knowledge_questions(patient)
+    ]
 
 # %% ../../nbs/experiments/77a_malp_recall.ipynb #e2892286
 def tells(
@@ -117,7 +152,9 @@ def tells(
     "Does the memory come from a round of a telling, and hold its sentence, or a part of it that was kept (ours)?"
     flat = lambda text: " ".join(text.lower().split())
     kept = flat(hit.item.meta.get("text") or hit.item.text)
-    return any(s.round == hit.item.meta["round"] and (flat(s.sentence) in kept or kept in flat(s.sentence)) for s in said)
+    return any(
+        s.round == hit.item.meta["round"] and (flat(s.sentence) in kept or kept in flat(s.sentence)) for s in said
+    )
 
 def rounds_of(hits: Sequence[Hit]) -> list[str]:
     "The rounds that memories come from, in order, each once."
@@ -135,7 +172,8 @@ def found_sentence(hits: Sequence[Hit], q: Question) -> float:
     return float(any(tells(h, q.told) for h in hits[:K]))
 
 def found_in_words(hits: Sequence[Hit], q: Question) -> float:
-    "Is a sentence that tells the answer among the first `WORDS` words of memories? One that doesn't fit is passed over."
+    """Is a sentence that tells the answer among the first `WORDS` words of memories? One that doesn't fit is passed
+    over."""
     room = WORDS
     for h in hits:
         size = len(h.item.text.split())
@@ -143,6 +181,7 @@ def found_in_words(hits: Sequence[Hit], q: Question) -> float:
         room -= size if size <= room else 0
     return 0.
 
+# %% ../../nbs/experiments/77a_malp_recall.ipynb #318b62cf
 def found_stale(hits: Sequence[Hit], q: Question) -> float:
     "Is a sentence that tells an out-of-date value among the first `K` memories?"
     return float(any(tells(h, q.stale) for h in hits[:K]))
@@ -153,20 +192,36 @@ def newest_first(hits: Sequence[Hit], q: Question) -> float:
 
 # %% ../../nbs/experiments/77a_malp_recall.ipynb #554a362d
 RECALL, CHANGED = "Evidence, simulated patients", "Changed facts"
-_RECALL = {f"round among {K}": found_round, f"sentence among {K}": found_sentence, f"sentence among {WORDS} words": found_in_words}
-_CHANGED = {"newest value among 5": found_sentence, "out-of-date value among 5": found_stale, "newest before out-of-date": newest_first}
+_RECALL = {
+    f"round among {K}": found_round,
+    f"sentence among {K}": found_sentence,
+    f"sentence among {WORDS} words": found_in_words,
+}
+_CHANGED = {
+    "newest value among 5": found_sentence,
+    "out-of-date value among 5": found_stale,
+    "newest before out-of-date": newest_first,
+}
 
+# %% ../../nbs/experiments/77a_malp_recall.ipynb #26c7c099
 def _rows(table, values: Mapping[str, Sequence[float]], metric: str, groups: Sequence[str]) -> list[dict[str, Any]]:
-    rows = [figure(table, name, metric, bootstrap(v, groups=groups), control=name in CONTROLS) for name, v in values.items()]
+    rows = [
+        figure(table, name, metric, bootstrap(v, groups=groups), control=name in CONTROLS) for name, v in values.items()
+    ]
     others = [o for o in (DICTIONARY, RAW, RANDOM, LETTER) if o in values]
-    return rows + [figure(f"{table}, in pairs", f"{DPEM} less {o}", metric, paired(values[DPEM], values[o], groups=groups)) for o in others]
+    return rows + [
+        figure(f"{table}, in pairs", f"{DPEM} less {o}", metric, paired(values[DPEM], values[o], groups=groups))
+        for o in others
+    ]
 
+# %% ../../nbs/experiments/77a_malp_recall.ipynb #bc11dfac
 def recall_rows(
     questions: Sequence[Question],
     recalled: Mapping[tuple[str, int, str, str], Sequence[Hit]],  # memory, visits studied, patient, query
     visits: int,                                                  # after which these were asked
 ) -> list[dict[str, Any]]:                                        # rows for `result`
-    "Recall of evidence by each memory, and DPeM less the others in pairs (ours); and what comes back of facts that changed."
+    """Recall of evidence by each memory, and DPeM less the others in pairs (ours); and what comes back of facts that
+    changed."""
     names, rows = [n for n in dict.fromkeys(key[0] for key in recalled) if n != STANDARD], []
     def of(score, qs): return {n: [score(recalled[n, visits, q.patient, q.text], q) for q in qs] for n in names}
     for kind in ("profile", "knowledge"):

@@ -15,9 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
-
 import numpy as np
-
 from ..core.adapters import AdapterStore, LoraShape, lora_model, set_lora_weights
 from ..core.embed import MiniLM, Remembered
 from ..core.files import own_data
@@ -30,11 +28,29 @@ from ..core.records import Hit, Message
 from ..core.sequences import Example
 from ..evaluate.intervals import bootstrap, paired
 from ..evaluate.judge import rubric
+
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #3a114590
 from ..evaluate.texts import rouge_l
 from .evidence import CachedCoordinator
-from .malp_answers import (BOTH, BY_EXAMPLE, INJECTION, LORA, MALP, OTHERS, SETTINGS, STYLE_QUERY, Item, Key, example_scores, item_prompt, label_scores,
-                                             style_hits)
+from memkit.experiments.malp_answers import (
+    BOTH,
+    BY_EXAMPLE,
+    INJECTION,
+    LORA,
+    MALP,
+    OTHERS,
+    SETTINGS,
+    STYLE_QUERY,
+    Item,
+    Key,
+    example_scores,
+    item_prompt,
+    label_scores,
+    style_hits,
+)
 from .malp_recall import DPEM, STANDARD
+
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #24c7d5f5
 from .result import figure
 from ..malp.assistant import MalpAssistant, prompt_for
 from ..malp.coordinator import EmbeddedCoordinator
@@ -50,7 +66,8 @@ PLAIN, INJECTED = "plain", "injected"   # the bases
 class Course:
     "What all trainings of an experiment share."
     model: str = "embedded"         # as for `load_model`; one that can be trained here
-    injection: str | None = None    # a domain adapter for it, as `save_injection` was given its path; None: no second base
+    # a domain adapter for it, as `save_injection` was given its path; None: no second base
+    injection: str | None = None
     lora: LoraSettings = LoraSettings()
     visits: int = 20                # of each patient, in all
     rounds: int = 6                 # of a visit
@@ -62,6 +79,7 @@ class Course:
         "On which weights are trained."
         return (PLAIN, INJECTED) if self.injection else (PLAIN,)
 
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #178b4392
 @dataclass(frozen=True, order=True)
 class Trial:
     "One training."
@@ -89,14 +107,20 @@ def trainable(
     name: str,
 ) -> LocalLM:
     "A model whose weights are at hand. Raises `ValueError` for one that is elsewhere."
-    if not isinstance(lm, LocalLM): raise ValueError(f"the weights of {name} can't be trained from here; give a model's folder, or measure the memory alone (memory_only=True, --memory-only)")
+    if not isinstance(lm, LocalLM):
+        raise ValueError(
+            f"the weights of {name} can't be trained from here; give a model's folder, or measure the memory alone "
+            "(memory_only=True, --memory-only)"
+        )
     return lm
 
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #bdb62a9c
 def base_model(
     course: Course,
     base: str,
 ) -> LocalLM:
-    "A fresh copy of the model, with or without injected knowledge. Raises `ValueError` for a model that can't be trained here, and what `load_injection` raises."
+    """A fresh copy of the model, with or without injected knowledge. Raises `ValueError` for a model that can't be
+    trained here, and what `load_injection` raises."""
     lm = trainable(load_model(course.model), course.model)
     if base == INJECTED:
         load_injection(lm.load()[0], Path(course.injection))
@@ -128,6 +152,7 @@ def _alone():
     import torch
     torch.set_num_threads(1)
 
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #92c953ce
 def train_all(
     course: Course,
     trials: Sequence[Trial],
@@ -143,7 +168,10 @@ def train_all(
     with ProcessPoolExecutor(n, mp_context=get_context("spawn"), initializer=_alone) as pool:
         jobs = {pool.submit(train_trial, course, t): t for t in sorted(trials, reverse=True)}
         try:
-            for job in tqdm(as_completed(jobs), total=len(jobs), desc="weights", unit=" trainings", disable=not progress): out[jobs[job]] = job.result()
+            for job in tqdm(
+                as_completed(jobs), total=len(jobs), desc="weights", unit=" trainings", disable=not progress
+            ):
+                out[jobs[job]] = job.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -158,9 +186,16 @@ class Row:
     base: str
     whose: str = ""        # weights: "own", "other" or none
 
-ROWS = (Row(INJECTION, STANDARD, INJECTED), Row(LORA, STANDARD, PLAIN, "own"), Row(BOTH, DPEM, PLAIN, "own"), Row(MALP, DPEM, INJECTED, "own"), Row(OTHERS, STANDARD, PLAIN, "other"))
+ROWS = (
+    Row(INJECTION, STANDARD, INJECTED),
+    Row(LORA, STANDARD, PLAIN, "own"),
+    Row(BOTH, DPEM, PLAIN, "own"),
+    Row(MALP, DPEM, INJECTED, "own"),
+    Row(OTHERS, STANDARD, PLAIN, "other"),
+)
 COLD = (LORA, MALP)        # asked on the way too
 
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #1d5aac60
 def others_of(
     patients: Sequence[Patient],
 ) -> dict[str, list[str]]:  # by patient; the next in the circle first
@@ -171,6 +206,7 @@ def others_of(
         out[p.id] = [q.id for q in rest if q.preference != p.preference] or [q.id for q in rest]
     return out
 
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #69c51a9f
 @dataclass(frozen=True)
 class Weights:
     "All trainings of an experiment, ready to answer."
@@ -187,7 +223,9 @@ class Weights:
 
     def who(self, row: Row, patient: str) -> str | None:
         "Whose weights answer."
-        return patient if row.whose == "own" else next(iter(self.others[patient]), None) if row.whose == "other" else None
+        return (
+            patient if row.whose == "own" else next(iter(self.others[patient]), None) if row.whose == "other" else None
+        )
 
     def changed(self, row: Row, visits: int, patient: str) -> bool:
         "Does a row's model differ from the plain base?"
@@ -206,6 +244,7 @@ def patients_of(
     "The first patients of a course."
     return [draw_patient(i, course.seed, course.visits, course.rounds, course.split) for i in range(n)]
 
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #cc79d570
 def gathered(
     course: Course,
     patients: Sequence[Patient],      # from `patients_of`
@@ -214,11 +253,20 @@ def gathered(
 ) -> Weights:
     "Put what was trained into stores (ours)."
     from memkit.core.store import MemoryStore
-    stores = {key: AdapterStore(MemoryStore(":memory:")) for key in {(b, t.visits) for t in trained for b in course.bases}}
+    stores = {
+        key: AdapterStore(MemoryStore(":memory:")) for key in {(b, t.visits) for t in trained for b in course.bases}
+    }
     for t, done in trained.items():
         if done and done.weights: stores[t.base, t.visits].save(patients[t.patient].id, done.weights, done.card)
-    return Weights(course, models, {(patients[t.patient].id, t.base, t.visits): d for t, d in trained.items()}, stores, others_of(patients))
+    return Weights(
+        course,
+        models,
+        {(patients[t.patient].id, t.base, t.visits): d for t, d in trained.items()},
+        stores,
+        others_of(patients),
+    )
 
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #f6f4e66e
 def trained_weights(
     course: Course,
     n: int,                           # patients, the first of the course
@@ -229,13 +277,18 @@ def trained_weights(
 ) -> Weights:
     "Train every patient's weights on every base (ours). Raises as `train_all` does."
     trials = [Trial(v, i, b) for v in after for b in course.bases for i in range(n)]
-    models = {b: trainable(plain, course.model) if b == PLAIN and plain else base_model(course, b) for b in course.bases}    # a model that can't be trained is refused before any work
+    models = {
+        b: trainable(plain, course.model) if b == PLAIN and plain else base_model(course, b) for b in course.bases
+    }  # a model that can't be trained is refused before any work
     enough = [t for t in trials if t.visits*course.rounds >= course.lora.least]
-    return gathered(course, patients_of(course, n), dict.fromkeys(trials) | train_all(course, enough, workers, progress), models)
+    return gathered(
+        course, patients_of(course, n), dict.fromkeys(trials) | train_all(course, enough, workers, progress), models
+    )
 
 # %% ../../nbs/experiments/77d_malp_weights.ipynb #e3ddf481
 Recalled = Mapping[tuple[str, int, str, str], Sequence[Hit]]   # memory, visits, patient, query
 
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #9ba4ac60
 def weights_answers(
     weights: Weights,
     items: Sequence[Item],
@@ -245,18 +298,46 @@ def weights_answers(
     plain: Mapping[Key, str] = {},    # what the plain base says with these memories
     progress: bool = True,
 ) -> dict[Key, str]:
-    "The answers of all rows with weights; those of `COLD` on the way too (MaLP §4.3). A batch holds questions of different patients; who has no weights yet gets the plain base's answer."
+    """The answers of all rows with weights; those of `COLD` on the way too (MaLP §4.3). A batch holds questions of
+    different patients; who has no weights yet gets the plain base's answer."""
     from tqdm.auto import tqdm
-    there = {(row.name, n, i.id): (row, n, i) for row in weights.rows for n in after for i in items if i.kind != "preference" and (n == after[-1] or row.name in COLD and i.kind != "knowledge")}
-    out = {key: plain[row.memory, n, i.id] for key, (row, n, i) in there.items() if not weights.changed(row, n, i.patient) and (row.memory, n, i.id) in plain}
-    jobs = [(row, n, [i for key, (r, m, i) in there.items() if (r, m) == (row, n) and key not in out]) for row, n in dict.fromkeys((r, n) for r, n, _ in there.values())]
+    there = {
+        (row.name, n, i.id): (row, n, i)
+        for row in weights.rows
+        for n in after
+        for i in items
+        if i.kind != "preference" and (n == after[-1] or row.name in COLD and i.kind != "knowledge")
+    }
+    out = {
+        key: plain[row.memory, n, i.id]
+        for key, (row, n, i) in there.items()
+        if not weights.changed(row, n, i.patient) and (row.memory, n, i.id) in plain
+    }
+    jobs = [
+        (row, n, [i for key, (r, m, i) in there.items() if (r, m) == (row, n) and key not in out])
+        for row, n in dict.fromkeys((r, n) for r, n, _ in there.values())
+    ]
     with tqdm(total=sum(len(some) for _, _, some in jobs), desc="answers with weights", disable=not progress) as bar:
         for row, n, some in jobs:
-            prompts = [item_prompt(memories[i.patient][row.memory], weights.models[row.base], i, recalled[row.memory, n, i.patient, i.text]) for i in some]
-            order, personal = sorted(range(len(some)), key=lambda k: sum(len(m.text) for m in prompts[k])), weights.speaker(row, n)
+            prompts = [
+                item_prompt(
+                    memories[i.patient][row.memory],
+                    weights.models[row.base],
+                    i,
+                    recalled[row.memory, n, i.patient, i.text],
+                )
+                for i in some
+            ]
+            order, personal = sorted(
+                range(len(some)), key=lambda k: sum(len(m.text) for m in prompts[k])
+            ), weights.speaker(row, n)
             for at in range(0, len(order), 16):
                 chunk = order[at:at + 16]
-                said = personal.generate_for([weights.who(row, some[k].patient) for k in chunk], [prompts[k] for k in chunk], max_tokens=SETTINGS.answer_tokens)
+                said = personal.generate_for(
+                    [weights.who(row, some[k].patient) for k in chunk],
+                    [prompts[k] for k in chunk],
+                    max_tokens=SETTINGS.answer_tokens,
+                )
                 out |= {(row.name, n, some[k].id): r.text for k, r in zip(chunk, said)}
                 bar.update(len(chunk))
     return out
@@ -273,8 +354,14 @@ def style_prompts(
 ) -> list[tuple[Message, ...]]:
     "The prompt of each example's question, with what this memory recalls for it and for the patient's wishes."
     hits = lambda q: recalled[name, visits, item.patient, q]
-    return [prompt_for(MalpAssistant(memory, model, SETTINGS), item.patient, q, style_hits(name, hits(q), hits(STYLE_QUERY))).messages for q, _ in examples]
+    return [
+        prompt_for(
+            MalpAssistant(memory, model, SETTINGS), item.patient, q, style_hits(name, hits(q), hits(STYLE_QUERY))
+        ).messages
+        for q, _ in examples
+    ]
 
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #c5defb95
 def weights_styles(
     weights: Weights,
     items: Sequence[Item],
@@ -293,8 +380,16 @@ def weights_styles(
         who, memory, key = weights.who(row, i.patient), memories[i.patient][row.memory], (row.name, n, i.id)
         personal = weights.speaker(row, n)
         model, card = personal.for_user(who), who and personal.adapters.card(who)
-        if n == after[-1]: told |= label_scores(model, {key: item_prompt(memory, model, i, recalled[row.memory, n, i.patient, i.text])})
-        shown |= example_scores(model, {key: style_prompts(memory, model, i, row.memory, n, recalled, examples)}, examples, seen.setdefault((row.base, card and card.digest), {}))
+        if n == after[-1]:
+            told |= label_scores(
+                model, {key: item_prompt(memory, model, i, recalled[row.memory, n, i.patient, i.text])}
+            )
+        shown |= example_scores(
+            model,
+            {key: style_prompts(memory, model, i, row.memory, n, recalled, examples)},
+            examples,
+            seen.setdefault((row.base, card and card.digest), {}),
+        )
     return told, shown
 
 # %% ../../nbs/experiments/77d_malp_weights.ipynb #c7ecc5a8
@@ -304,6 +399,7 @@ def _per_token(model: Any, examples: Sequence[Example]) -> float:
     total = mean_loss(model, examples).sum(0)
     return float(total[0]/total[1])
 
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #cb5af955
 def held_out_losses(
     weights: Weights,
     base: str,
@@ -320,13 +416,19 @@ def held_out_losses(
         set_lora_weights(changed, store.load(q, there[q].card["base"])[0])
         return _per_token(changed, there[p].held_out)
     try:
-        for p in there: out[p] = without[p], loss(p, p), [loss(p, q) for q in [q for q in weights.others[p] if q in there][:OTHER_WEIGHTS]]
+        for p in there:
+            out[p] = (
+                without[p],
+                loss(p, p),
+                [loss(p, q) for q in [q for q in weights.others[p] if q in there][:OTHER_WEIGHTS]],
+            )
     finally: changed.unload()
     return out
 
 # %% ../../nbs/experiments/77d_malp_weights.ipynb #197021ba
 PERSONAL, OWN_WEIGHTS, THEIRS = "Personalisation", "own weights", "other users' weights"
 
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #e56fcca3
 def loss_rows(
     weights: Weights,
     visits: int,
@@ -335,19 +437,43 @@ def loss_rows(
     rows = []
     for base in weights.course.bases:
         metric, found = f"held-out loss, share gone ({base} base)", held_out_losses(weights, base, visits)
-        own, pairs = {p: 1 - a/b for p, (b, a, _) in found.items()}, {p: 1 - np.mean(others)/b for p, (b, _, others) in found.items() if others}
+        own, pairs = {p: 1 - a / b for p, (b, a, _) in found.items()}, {
+            p: 1 - np.mean(others) / b for p, (b, _, others) in found.items() if others
+        }
         if own: rows.append(figure(PERSONAL, OWN_WEIGHTS, metric, list(own.values())))
         if pairs:
-            rows.append(figure(PERSONAL, THEIRS, metric, list(pairs.values()), control=True, note=f"the mean of {OTHER_WEIGHTS} at most, of patients who like to be answered otherwise where there are such"))
-            rows.append(figure(f"{PERSONAL}, in pairs", f"{OWN_WEIGHTS} less {THEIRS}", metric, paired([own[p] for p in pairs], list(pairs.values()))))
+            rows.append(
+                figure(
+                    PERSONAL,
+                    THEIRS,
+                    metric,
+                    list(pairs.values()),
+                    control=True,
+                    note=f"the mean of {OTHER_WEIGHTS} at most, of patients who like to be answered otherwise where "
+                    "there are such",
+                )
+            )
+            rows.append(
+                figure(
+                    f"{PERSONAL}, in pairs",
+                    f"{OWN_WEIGHTS} less {THEIRS}",
+                    metric,
+                    paired([own[p] for p in pairs], list(pairs.values())),
+                )
+            )
         cards = [d.card for (_, b, n), d in weights.trained.items() if d and (b, n) == (base, visits)]
-        for what, of in (("seconds", lambda c: c["figures"]["seconds"]), ("tokens", lambda c: c["data"]["tokens"]), ("rounds learned", lambda c: c["data"]["rounds"])):
+        for what, of in (
+            ("seconds", lambda c: c["figures"]["seconds"]),
+            ("tokens", lambda c: c["data"]["tokens"]),
+            ("rounds learned", lambda c: c["data"]["rounds"]),
+        ):
             if cards: rows.append(figure(PERSONAL, f"a training ({base} base)", what, [float(of(c)) for c in cards]))
     return rows
 
 # %% ../../nbs/experiments/77d_malp_weights.ipynb #38b8c76c
 COLD_START, MEASURES = "Cold start", ("Profile QA ROUGE-L", "rubric total, of 10", BY_EXAMPLE)
 
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #50671bde
 def cold_rows(
     items: Sequence[Item],
     answers: Mapping[Key, str],
@@ -357,23 +483,38 @@ def cold_rows(
 ) -> list[dict[str, Any]]:
     "Memory, weights, and both, by the number of rounds (ours; an extension of MaLP's Figure 4)."
     of, rows = {k: [i for i in items if i.kind == k] for k in ("profile", "response", "preference")}, []
-    score = {MEASURES[0]: ("profile", lambda key, i: rouge_l([answers[key]], [i.reference])[0]), MEASURES[1]: ("response", lambda key, i: rubric(answers[key], i.gold).total),
-             MEASURES[2]: ("preference", lambda key, i: float(chosen[key] == i.reference))}
+    score = {
+        MEASURES[0]: ("profile", lambda key, i: rouge_l([answers[key]], [i.reference])[0]),
+        MEASURES[1]: ("response", lambda key, i: rubric(answers[key], i.gold).total),
+        MEASURES[2]: ("preference", lambda key, i: float(chosen[key] == i.reference)),
+    }
     for name in (STANDARD, DPEM, LORA, MALP):
         for n in after:
             for metric, (kind, value) in score.items():
-                keys = [(name, after[-1] if name == STANDARD and kind == "preference" else n, i.id) for i in of[kind]]   # the standard model never changes
+                keys = [
+                    (name, after[-1] if name == STANDARD and kind == "preference" else n, i.id) for i in of[kind]
+                ]  # the standard model never changes
                 if keys and all(k in (chosen if kind == "preference" else answers) for k in keys):
                     values = [value(k, i) for k, i in zip(keys, of[kind])]
-                    rows.append(figure(COLD_START, name, f"{metric}, after {n*rounds} rounds", bootstrap(values, groups=[i.patient for i in of[kind]])))
+                    rows.append(
+                        figure(
+                            COLD_START,
+                            name,
+                            f"{metric}, after {n*rounds} rounds",
+                            bootstrap(values, groups=[i.patient for i in of[kind]]),
+                        )
+                    )
     return rows
 
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #6af30bb6
 def _points(rows: Sequence[Mapping[str, Any]], metric: str) -> dict[str, dict[int, Mapping[str, Any]]]:
     out: dict[str, dict] = {}
     for r in rows:
-        if r["table"] == COLD_START and r["metric"].startswith(f"{metric}, after"): out.setdefault(r["row"], {})[int(r["metric"].split()[-2])] = r
+        if r["table"] == COLD_START and r["metric"].startswith(f"{metric}, after"):
+            out.setdefault(r["row"], {})[int(r["metric"].split()[-2])] = r
     return out
 
+# %% ../../nbs/experiments/77d_malp_weights.ipynb #21fea513
 def crossings(
     result: Mapping[str, Any],
 ) -> list[str]:
@@ -386,6 +527,18 @@ def crossings(
             at = sorted(of[a].keys() & of[b].keys())
             above = [n for n in at if of[a][n]["ours"] > of[b][n]["ours"]]
             last = next((n for k, n in enumerate(at) if above == at[k:]), None)
-            where = "nowhere" if not above else "everywhere" if above == at else f"from {last} rounds on, not yet at {at[at.index(last) - 1]}" if last else f"at {', '.join(map(str, above))} rounds only"
+            where = (
+                "nowhere"
+                if not above
+                else (
+                    "everywhere"
+                    if above == at
+                    else (
+                        f"from {last} rounds on, not yet at {at[at.index(last) - 1]}"
+                        if last
+                        else f"at {', '.join(map(str, above))} rounds only"
+                    )
+                )
+            )
             out.append(f"{metric}: {a} is above {b} {where}")
     return out

@@ -51,16 +51,38 @@ def run_map(
     size: MapSize | None = None,         # other numbers than QUICK and FULL
     amazon: "Ratings | None" = None,     # from `load_amazon`, for the books; simulated raters if None
 ) -> dict[str, Any]:
-    "The MAP paper's experiments (MAP §5). Raises `ValueError` for a model without weights: labels are scored and states are read."
+    """The MAP paper's experiments (MAP §5). Raises `ValueError` for a model without weights: labels are scored and
+    states are read."""
     from memkit.core.local import LocalLM
-    started, lm, s, ratings = utc_now(), model or LocalLM.embedded(), size or (FULL if full else QUICK), rated_films(seed)
-    if not hasattr(lm, "load"): raise ValueError(f"this experiment reads a model's own label scores and states; {lm.name} has no weights here. Name a model of the hub or a folder")
+    started, lm, s, ratings = (
+        utc_now(),
+        model or LocalLM.embedded(),
+        size or (FULL if full else QUICK),
+        rated_films(seed),
+    )
+    if not hasattr(lm, "load"):
+        raise ValueError(
+            f"this experiment reads a model's own label scores and states; {lm.name} has no weights here. Name a "
+            "model of the hub or a folder"
+        )
     rows = single_rows(ratings, lm, s, progress)
     books, where = run_cross(full, lm, amazon, progress, seed)
-    texts = [f"{ratings.users[u]} {ratings.items.items[i].id} {r:g} {t}" for u, i, r, t in zip(ratings.user.tolist(), ratings.item.tolist(), ratings.rating.tolist(), ratings.at.tolist())]
+    texts = [
+        f"{ratings.users[u]} {ratings.items.items[i].id} {r:g} {t}"
+        for u, i, r, t in zip(
+            ratings.user.tolist(), ratings.item.tolist(), ratings.rating.tolist(), ratings.at.tolist()
+        )
+    ]
     made = provenance(seed, [lm.name], where["encoder"], {ratings.name: texts} | where["data"], started)
-    return json_copy(result("map", made | {"size": {"folds": s.folds, "orders": list(s.orders), "users": len(ratings.users)}}, rows + books))
+    return json_copy(
+        result(
+            "map",
+            made | {"size": {"folds": s.folds, "orders": list(s.orders), "users": len(ratings.users)}},
+            rows + books,
+        )
+    )
 
+# %% ../../nbs/experiments/79k_map.ipynb #8c4d4ad6
 def single_rows(
     ratings: "Ratings",
     lm: "LocalLM",
@@ -72,13 +94,41 @@ def single_rows(
     from memkit.maprec.reader import raw_states, state_space
     from memkit.maprec.retrieval import genre_overlap, learn_likeness
     chosen = folds(ratings)[:size.folds]
-    scores = Scores(tuple(score_fold(ratings, f, size.orders) for f in tqdm(chosen, desc="folds", disable=not progress)))
+    scores = Scores(
+        tuple(score_fold(ratings, f, size.orders) for f in tqdm(chosen, desc="folds", disable=not progress))
+    )
     raw = raw_states(lm, ratings.items.items, progress=progress)
     liked = [learn_likeness(ratings, f.train) for f in chosen]
-    return classical_rows(scores, CLASSICAL) + language_rows(ratings, scores, lm, state_space(raw)(raw), size.single, lambda fold: [genre_overlap, liked[fold]], progress)
+    return classical_rows(scores, CLASSICAL) + language_rows(
+        ratings, scores, lm, state_space(raw)(raw), size.single, lambda fold: [genre_overlap, liked[fold]], progress
+    )
 
 # %% ../../nbs/experiments/79k_map.ipynb #c02eb79c
-from .map_figures import figure_1, figure_2, figure_3, figure_4, figure_5, figure_6, figure_7, table_1, table_2, table_3, table_4
+from memkit.experiments.map_figures import (
+    figure_1,
+    figure_2,
+    figure_3,
+    figure_4,
+    figure_5,
+    figure_6,
+    figure_7,
+    table_1,
+    table_2,
+    table_3,
+    table_4,
+)
 
 # %% ../../nbs/experiments/79k_map.ipynb #78431d1a
-_all_ = ["figure_1", "figure_2", "figure_3", "figure_4", "figure_5", "figure_6", "figure_7", "table_1", "table_2", "table_3", "table_4"]
+_all_ = [
+    "figure_1",
+    "figure_2",
+    "figure_3",
+    "figure_4",
+    "figure_5",
+    "figure_6",
+    "figure_7",
+    "table_1",
+    "table_2",
+    "table_3",
+    "table_4",
+]

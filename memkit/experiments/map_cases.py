@@ -22,7 +22,8 @@ if TYPE_CHECKING: from memkit.maprec.ratings import Ratings
 # %% ../../nbs/experiments/79f_map_cases.ipynb #a34a803f
 @dataclass(frozen=True)
 class Fold:
-    "Three groups of users, no one in two of them: to learn from, to choose on, to score on (ours). Indices into `ratings.users`."
+    """Three groups of users, no one in two of them: to learn from, to choose on, to score on (ours). Indices into
+    `ratings.users`."""
     train: np.ndarray
     tune: np.ndarray
     test: np.ndarray
@@ -40,6 +41,7 @@ def hash_of(text: str) -> int:  # 0 .. 2**64 - 1
     "A number that depends on the text alone (blake2b)."
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
 
+# %% ../../nbs/experiments/79f_map_cases.ipynb #0d81a4e7
 def folds(
     ratings: "Ratings",
     k: int = 5,          # 2 or more
@@ -49,9 +51,14 @@ def folds(
     if k < 2 or not 0 < tune < 1: raise ValueError(f"k must be 2 or more and tune between 0 and 1, got {k} and {tune}")
     place = np.array([hash_of(f"fold {u}") % k for u in ratings.users])
     aside = np.array([hash_of(f"tune {u}")/2**64 < tune for u in ratings.users])
-    made = [Fold(*(np.flatnonzero(m) for m in ((place != i) & ~aside, (place != i) & aside, place == i))) for i in range(k)]
+    made = [
+        Fold(*(np.flatnonzero(m) for m in ((place != i) & ~aside, (place != i) & aside, place == i))) for i in range(k)
+    ]
     if any(not len(group) for f in made for group in f):
-        raise ValueError(f"{len(ratings.users)} users are too few for {k} folds with a tune share of {tune}; use fewer folds or a larger share")
+        raise ValueError(
+            f"{len(ratings.users)} users are too few for {k} folds with a tune share of {tune}; use fewer folds or a "
+            "larger share"
+        )
     return made
 
 # %% ../../nbs/experiments/79f_map_cases.ipynb #f517bcbb
@@ -90,15 +97,20 @@ class Cases:
         "The cases of these users, in the order they stand."
         return self.at(np.isin(self.user, np.asarray(list(users), dtype=int)))
 
+# %% ../../nbs/experiments/79f_map_cases.ipynb #4974ae6b
 def cases_of(
     ratings: "Ratings",
-    users: Sequence[int],               # indices into `ratings.users`; who has fewer than history + 1 ratings is left out
+    users: Sequence[int],  # indices into `ratings.users`; who has fewer than history + 1 ratings is left out
     orders: Sequence[int] = (0, 1, 2),
-    history: int = 18,                  # longest history; the target is the next rating
-) -> Cases:                             # users in the order given, each with its orders, each with h = 1..history
-    "Every history of 1 to `history` ratings, and the rating that came next. Raises `ValueError` for a history below 1, no order, or nobody with enough ratings."
-    if history < 1 or not len(orders): raise ValueError(f"history must be 1 or more and one order given, got {history} and {list(orders)}")
-    by_user = np.split(np.argsort(ratings.user, kind="stable"), np.cumsum(np.bincount(ratings.user, minlength=len(ratings.users)))[:-1])
+    history: int = 18,  # longest history; the target is the next rating
+) -> Cases:  # users in the order given, each with its orders, each with h = 1..history
+    """Every history of 1 to `history` ratings, and the rating that came next. Raises `ValueError` for a history below
+    1, no order, or nobody with enough ratings."""
+    if history < 1 or not len(orders):
+        raise ValueError(f"history must be 1 or more and one order given, got {history} and {list(orders)}")
+    by_user = np.split(
+        np.argsort(ratings.user, kind="stable"), np.cumsum(np.bincount(ratings.user, minlength=len(ratings.users)))[:-1]
+    )
     kept = [int(u) for u in users if len(by_user[u]) > history]
     if not kept: raise ValueError(f"none of {len(users)} users has {history + 1} ratings; use a shorter history")
     rows = np.array([ordered_rows(ratings, u, o, by_user[u])[:history + 1] for u in kept for o in orders])
@@ -112,19 +124,26 @@ def cases_of(
 # %% ../../nbs/experiments/79f_map_cases.ipynb #1bc6fcb1
 def _errors(cases: Cases, predicted: np.ndarray) -> np.ndarray:
     predicted = np.asarray(predicted, dtype=np.float64)
-    if predicted.shape != (len(cases),): raise ValueError(f"got predictions of shape {predicted.shape} for {len(cases)} cases; give one number for each")
-    if not np.isfinite(predicted).all(): raise ValueError(f"prediction {int(np.argmin(np.isfinite(predicted)))} isn't a finite number; a cold start has a defined answer too")
+    if predicted.shape != (len(cases),):
+        raise ValueError(f"got predictions of shape {predicted.shape} for {len(cases)} cases; give one number for each")
+    if not np.isfinite(predicted).all():
+        raise ValueError(
+            f"prediction {int(np.argmin(np.isfinite(predicted)))} isn't a finite number; a cold start has a defined "
+            "answer too"
+        )
     return np.abs(predicted - cases.truth)
 
 def _by(values: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     names, place = np.unique(groups, return_inverse=True)
     return names, np.bincount(place, values)/np.bincount(place)
 
+# %% ../../nbs/experiments/79f_map_cases.ipynb #c5a7a48f
 def mae_curve(
     cases: Cases,
     predicted: np.ndarray,   # float[n]
 ) -> dict[int, float]:       # h -> mean absolute error
-    "Mean absolute error for each length of history, over users and orders (MAP Figure 6). Raises `ValueError` unless every case has a finite prediction."
+    """Mean absolute error for each length of history, over users and orders (MAP Figure 6). Raises `ValueError` unless
+    every case has a finite prediction."""
     return dict(zip(*(a.tolist() for a in _by(_errors(cases, predicted), cases.h))))
 
 def user_errors(
@@ -134,6 +153,7 @@ def user_errors(
     "Each user's mean absolute error over lengths and orders: the values that intervals are made of (ours)."
     return _by(_errors(cases, predicted), cases.user)[1]
 
+# %% ../../nbs/experiments/79f_map_cases.ipynb #0a647ca1
 def mean_mae(
     cases: Cases,
     predicted: np.ndarray,   # float[n]

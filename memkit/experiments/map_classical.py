@@ -161,19 +161,30 @@ def _by_user(cases: Cases, values: np.ndarray) -> np.ndarray:
     _, place = np.unique(cases.user, return_inverse=True)
     return np.bincount(place, values)/np.bincount(place)
 
+# %% ../../nbs/experiments/79i_map_classical.ipynb #0b45e64b
 def corrected(
     scores: Scores,
     model: Callable[[int, Cases], np.ndarray] | None = None,    # fold, cases -> float[n, 5] log-probabilities
     memory: Callable[[int, Cases], np.ndarray] | None = None,   # fold, cases -> float[n, features]
 ) -> Corrected:
-    "What a language model's log-probabilities, or memory's features, add to ours on test users (ours). Raises `ValueError` where neither is given."
+    """What a language model's log-probabilities, or memory's features, add to ours on test users (ours). Raises
+    `ValueError` where neither is given."""
     from memkit.evaluate.intervals import bootstrap
     ask = lambda f, i, c: (None if f is None else np.asarray(f(i, c), dtype=np.float64))
     shares, corrections = [], []
     for i, f in enumerate(scores.folds):
-        fitted = fit_correction(f.tune_shares, f.tune.truth, f.tune.user, ask(model, i, f.tune), f.tune.h, ask(memory, i, f.tune))
+        fitted = fit_correction(
+            f.tune_shares, f.tune.truth, f.tune.user, ask(model, i, f.tune), f.tune.h, ask(memory, i, f.tune)
+        )
         corrections.append(fitted)
         shares.append(fitted.shares(f.shares, ask(model, i, f.test), f.test.h, ask(memory, i, f.test)))
     cases, all_shares = scores.cases, np.concatenate(shares)
     found, loss = median_star(all_shares), log_loss(all_shares, cases.truth) - log_loss(scores.shares, cases.truth)
-    return Corrected(found, all_shares, tuple(corrections), mean_mae(cases, found), mae_difference(cases, found, scores.predicted["ours"]), bootstrap(_by_user(cases, loss)))
+    return Corrected(
+        found,
+        all_shares,
+        tuple(corrections),
+        mean_mae(cases, found),
+        mae_difference(cases, found, scores.predicted["ours"]),
+        bootstrap(_by_user(cases, loss)),
+    )

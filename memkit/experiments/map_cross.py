@@ -37,7 +37,11 @@ if TYPE_CHECKING: from memkit.maprec.ratings import Ratings
 # %% ../../nbs/experiments/79g_map_cross.ipynb #128d3ccb
 HISTORY = 18   # films of a user (MAP §5.4)
 
-def _films_and_books(ratings: "Ratings", user: int) -> tuple[np.ndarray, np.ndarray]:  # 18 rows and the books' rows, those after the 18th film first; empty where there are too few
+def _films_and_books(
+    ratings: "Ratings", user: int
+) -> tuple[
+    np.ndarray, np.ndarray
+]:  # 18 rows and the books' rows, those after the 18th film first; empty where there are too few
     rows = ordered_rows(ratings, user, 0, ratings.of(user))
     book = np.array([ratings.items.items[i].domain == "books" for i in ratings.item[rows].tolist()], bool)
     films, books = np.flatnonzero(~book), np.flatnonzero(book)
@@ -45,6 +49,7 @@ def _films_and_books(ratings: "Ratings", user: int) -> tuple[np.ndarray, np.ndar
     later = books > films[HISTORY - 1]
     return rows[films[:HISTORY]], rows[books[later] if later.any() else books[:1]]
 
+# %% ../../nbs/experiments/79g_map_cross.ipynb #7c25e374
 def cross_cases(
     ratings: "Ratings",                 # of films and books
     users: Sequence[int],               # indices into `ratings.users`; who has too few is left out
@@ -53,8 +58,10 @@ def cross_cases(
     seed: int = 0,                      # of the book and the shuffling
     every_book: bool = False,           # all books that are eligible, to learn from; otherwise one
 ) -> Cases:                             # order, then length, inside a user; the target stays the same
-    "Eighteen films and one book of each user, films known growing (MAP §5.4). Raises `ValueError` for lengths outside 1..18, and where nobody is left."
-    if not lengths or not all(1 <= h <= HISTORY for h in lengths): raise ValueError(f"lengths must lie in 1..{HISTORY}, got {list(lengths)}")
+    """Eighteen films and one book of each user, films known growing (MAP §5.4). Raises `ValueError` for lengths
+    outside 1..18, and where nobody is left."""
+    if not lengths or not all(1 <= h <= HISTORY for h in lengths):
+        raise ValueError(f"lengths must lie in 1..{HISTORY}, got {list(lengths)}")
     rows = []
     for u in map(int, users):
         films, books = _films_and_books(ratings, u)
@@ -62,12 +69,24 @@ def cross_cases(
         name = ratings.users[u]
         for book in books if every_book else [books[hash_of(f"book {seed} {name}") % len(books)]]:
             for o in orders:
-                shown = films if o == 0 else films[np.random.default_rng(hash_of(f"shuffle {seed} {o} {name}")).permutation(HISTORY)]
+                shown = (
+                    films
+                    if o == 0
+                    else films[np.random.default_rng(hash_of(f"shuffle {seed} {o} {name}")).permutation(HISTORY)]
+                )
                 rows += [(u, o, h, *np.where(np.arange(HISTORY) < h, shown, -1), book) for h in lengths]
     if not rows: raise ValueError(f"none of {len(users)} users has {HISTORY} films and a book; use other data")
     a = np.array(rows)
     known, there = a[:, 3:-1], a[:, 3:-1] >= 0
-    return Cases(a[:, 0], a[:, 1], a[:, 2], np.where(there, ratings.item[known], -1), np.where(there, ratings.rating[known], 0).astype(np.float32), ratings.item[a[:, -1]], ratings.rating[a[:, -1]])
+    return Cases(
+        a[:, 0],
+        a[:, 1],
+        a[:, 2],
+        np.where(there, ratings.item[known], -1),
+        np.where(there, ratings.rating[known], 0).astype(np.float32),
+        ratings.item[a[:, -1]],
+        ratings.rating[a[:, -1]],
+    )
 
 # %% ../../nbs/experiments/79g_map_cross.ipynb #fa80def3
 def _line(item: Item) -> str: return title_line(replace(item, year=None)) + ":"
@@ -98,15 +117,21 @@ def cross_memory(
     k: int,                       # films
     similar: Any,                 # of two items, such as cosine(embedder, 'genres')
 ) -> Memory:
-    "How films are chosen for a book: by cosine of genres (MAP §5.1), or a control. Raises `ValueError` for another way."
+    """How films are chosen for a book: by cosine of genres (MAP §5.1), or a control. Raises `ValueError` for another
+    way."""
     if how == "MAP": return lambda rateds, book, seed: select(rateds, book, k, "cosine", similar)
     if how == "random memory": return lambda rateds, book, seed: select(rateds, book, k, "random", seed=seed)
-    if how == "shuffled stars": return lambda rateds, book, seed: select(shuffled(rateds, seed), book, k, "cosine", similar)
+    if how == "shuffled stars":
+        return lambda rateds, book, seed: select(shuffled(rateds, seed), book, k, "cosine", similar)
     raise ValueError(f"how must be MAP, random memory or shuffled stars; got {how!r}")
 
-def _shown(ratings: "Ratings", cases: Cases, memory: Memory | None) -> list[tuple[list[Rated], Item]]:  # films and book of each case; None: all films
+def _shown(
+    ratings: "Ratings", cases: Cases, memory: Memory | None
+) -> list[tuple[list[Rated], Item]]:  # films and book of each case; None: all films
     items, out = ratings.items.items, []
-    for u, o, h, known, given, target in zip(*(a.tolist() for a in (cases.user, cases.order, cases.h, cases.known, cases.known_rating, cases.target))):
+    for u, o, h, known, given, target in zip(
+        *(a.tolist() for a in (cases.user, cases.order, cases.h, cases.known, cases.known_rating, cases.target))
+    ):
         rateds = [Rated(items[i], r) for i, r in zip(known[:h], given[:h])]
         out.append((list(memory(rateds, items[target], 2*u + o)) if memory else rateds, items[target]))
     return out
@@ -126,9 +151,14 @@ class Transfer:
 def _tastes(b: Biases, views: Sequence[np.ndarray], cases: Cases) -> np.ndarray:  # float[n, 3 + views]
     there, offset = cases.known_rating != 0, b.user_offset(cases.known, cases.known_rating)
     rest = np.where(there, b.residuals(cases.known, cases.known_rating) - offset[:, None], 0)
-    weights = [np.where(there, np.maximum(np.einsum("nd,nhd->nh", v[cases.target], v[cases.known]), 0), 0) for v in views]
-    return np.stack([np.ones(len(cases)), b.item[cases.target], offset, *((w*rest).sum(1)/(w.sum(1) + 1) for w in weights)], 1)
+    weights = [
+        np.where(there, np.maximum(np.einsum("nd,nhd->nh", v[cases.target], v[cases.known]), 0), 0) for v in views
+    ]
+    return np.stack(
+        [np.ones(len(cases)), b.item[cases.target], offset, *((w * rest).sum(1) / (w.sum(1) + 1) for w in weights)], 1
+    )
 
+# %% ../../nbs/experiments/79g_map_cross.ipynb #3de63034
 def genre_views(
     ratings: "Ratings",
     embedder: Embedder,
@@ -139,9 +169,12 @@ def genre_views(
     texts = [", ".join(i.genres) or i.title for i in ratings.items]
     once = {t: n for n, t in enumerate(dict.fromkeys(texts))}
     vectors = np.asarray(embedder.embed(list(once)), dtype=np.float64)[[once[t] for t in texts]]
-    unit = lambda a: np.vstack([a/np.maximum(np.linalg.norm(a, axis=1, keepdims=True), 1e-9), np.zeros((1, a.shape[1]))])
+    unit = lambda a: np.vstack(
+        [a / np.maximum(np.linalg.norm(a, axis=1, keepdims=True), 1e-9), np.zeros((1, a.shape[1]))]
+    )
     return unit(has), unit(vectors)
 
+# %% ../../nbs/experiments/79g_map_cross.ipynb #8d9215ec
 def fit_transfer(
     ratings: "Ratings",
     fold: Fold,                  # its training and tune users are learned from
@@ -160,7 +193,11 @@ def fit_transfer(
     return Transfer(fit_biases(seen(ratings, fold.others)), tuple(views), weights)
 
 # %% ../../nbs/experiments/79g_map_cross.ipynb #cb359c2a
-def _likes(items: Sequence[Item], s: RaterSettings) -> tuple[np.ndarray, np.ndarray]:  # [items, 3 genres]: what an item shows of shared, films' and books' tastes; their prior precision
+def _likes(
+    items: Sequence[Item], s: RaterSettings
+) -> tuple[
+    np.ndarray, np.ndarray
+]:  # [items, 3 genres]: what an item shows of shared, films' and books' tastes; their prior precision
     names = sorted({g for i in items for g in i.genres})
     has = np.array([[g in i.genres for g in names] for i in items], float)
     has /= np.sqrt(np.maximum(has.sum(1, keepdims=True), 1))
@@ -168,6 +205,7 @@ def _likes(items: Sequence[Item], s: RaterSettings) -> tuple[np.ndarray, np.ndar
     shape = np.concatenate([s.shared*has, s.own*has*film, s.own*has*~film], 1)
     return shape, np.full(shape.shape[1], 1/s.taste**2)
 
+# %% ../../nbs/experiments/79g_map_cross.ipynb #6f9ebe62
 def knows_simulator(
     ratings: "Ratings",        # from simulated_ratings with this seed and these settings
     cases: Cases,
@@ -187,7 +225,10 @@ def knows_simulator(
     y = np.where(there, cases.known_rating - s.mean - quality[cases.known], 0)
     aim, centre = shape[cases.target], s.mean + quality[cases.target]
     pull, hold = np.zeros(aim.shape), np.zeros((len(cases), *shape.shape[1:]*2)) + np.diag(precision)
-    for here, count, sums in ((film, cases.h, x.sum(1)), (~film, np.ones(len(cases)), aim)):     # choosing: a tilt of the tastes
+    for here, count, sums in (
+        (film, cases.h, x.sum(1)),
+        (~film, np.ones(len(cases)), aim),
+    ):  # choosing: a tilt of the tastes
         w = fame*here/fame[here].sum()
         mean = w @ shape
         pull += s.draw*(sums - count[:, None]*mean)
@@ -200,7 +241,17 @@ def knows_simulator(
     cells = np.diff(np.concatenate([np.zeros_like(below[..., :1]), below, np.ones_like(below[..., :1])], 2), axis=2)
     return (softmax(log)[..., None]*cells).sum(1)
 
-def _one_spread(e: float, x: np.ndarray, y: np.ndarray, there: np.ndarray, aim: np.ndarray, pull: np.ndarray, hold: np.ndarray, s: RaterSettings) -> tuple[np.ndarray, ...]:
+# %% ../../nbs/experiments/79g_map_cross.ipynb #b16eaae0
+def _one_spread(
+    e: float,
+    x: np.ndarray,
+    y: np.ndarray,
+    there: np.ndarray,
+    aim: np.ndarray,
+    pull: np.ndarray,
+    hold: np.ndarray,
+    s: RaterSettings,
+) -> tuple[np.ndarray, ...]:
     "Mean, variance and log-likelihood with a known expressiveness; the last column is generosity."
     one = lambda a, v: np.concatenate([a, np.broadcast_to(v, a.shape[:-1])[..., None]], -1)
     x, aim, pull = one(e*x, there.astype(float)), one(e*aim, 1.), one(pull, 0.)
@@ -210,7 +261,13 @@ def _one_spread(e: float, x: np.ndarray, y: np.ndarray, there: np.ndarray, aim: 
     after, b = before + np.einsum("nhd,nhe->nde", x, x)/noise, pull + np.einsum("nhd,nh->nd", x, y)/noise
     both = np.linalg.solve(after, np.stack([b, aim], 2))
     start = np.linalg.solve(before, pull[..., None])[..., 0]
-    fit = ((b*both[..., 0]).sum(1) - (pull*start).sum(1) - (y**2).sum(1)/noise + np.linalg.slogdet(before)[1] - np.linalg.slogdet(after)[1])/2
+    fit = (
+        (b * both[..., 0]).sum(1)
+        - (pull * start).sum(1)
+        - (y**2).sum(1) / noise
+        + np.linalg.slogdet(before)[1]
+        - np.linalg.slogdet(after)[1]
+    ) / 2
     return (aim*both[..., 0]).sum(1), (aim*both[..., 1]).sum(1) + s.noise**2, fit
 
 # %% ../../nbs/experiments/79g_map_cross.ipynb #04851b04
@@ -224,15 +281,18 @@ class CrossSize:
 
 QUICK = CrossSize(users=200, scored=25, lengths=(1, 5, 9, 13, 17), ks=(2, 4))
 FULL = CrossSize(users=600, scored=150, lengths=tuple(range(1, 18, 2)), ks=(2, 4))
-AMAZON = CrossSize(users=0, scored=None, lengths=tuple(range(1, 19)), ks=(2, 4, 8))   # real ratings, full: the paper's lengths, everybody
+# real ratings, full: the paper's lengths, everybody
+AMAZON = CrossSize(users=0, scored=None, lengths=tuple(range(1, 19)), ks=(2, 4, 8))
 VANILLA, LINES = "vanilla", "whole history in plain lines"
 CONTROLS = ("random memory", "shuffled stars")
 
+# %% ../../nbs/experiments/79g_map_cross.ipynb #34adc6e3
 @dataclass(frozen=True)
 class Asked:
     "What the model said of every case."
     cases: Cases
-    shares: dict[tuple[str, int], np.ndarray]   # (way, k; 0 where none is chosen) -> float[n, 5]; nan where it wasn't asked
+    # (way, k; 0 where none is chosen) -> float[n, 5]; nan where it wasn't asked
+    shares: dict[tuple[str, int], np.ndarray]
     k: np.ndarray                               # int[n]: chosen on other users
 
 def _fit(cases: Cases, shares: np.ndarray, users: np.ndarray) -> Calibration:
@@ -246,6 +306,7 @@ def _chosen(cases: Cases, fold: Fold, shares: dict[int, np.ndarray]) -> int:
     error = {k: np.abs(decode(_fit(cases, s, fold.train)(s[at])) - cases.truth[at]).mean() for k, s in shares.items()}
     return min(error, key=lambda k: (error[k], k))
 
+# %% ../../nbs/experiments/79g_map_cross.ipynb #7bf82b67
 def ask_cross(
     ratings: "Ratings",
     cases: Cases,             # of the users that are scored
@@ -260,13 +321,21 @@ def ask_cross(
     form = cross_prompt if scorer else figure_4_messages
     ask = lambda memory, f: asked_shares(model, [f(*s) for s in _shown(ratings, cases, memory)], progress)
     shares = {("MAP", k): ask(cross_memory("MAP", k, similar), form) for k in ks}
-    shares |= {(VANILLA, 0): ask(None, cross_messages), (LINES, 0): ask(None, form), ("no memory", 0): ask(lambda *_: [], form)}
+    shares |= {
+        (VANILLA, 0): ask(None, cross_messages),
+        (LINES, 0): ask(None, form),
+        ("no memory", 0): ask(lambda *_: [], form),
+    }
     chosen = np.zeros(len(cases), int)
     for f in parts: chosen[np.isin(cases.user, f.test)] = _chosen(cases, f, {k: shares["MAP", k] for k in ks})
     for k in sorted(set(chosen.tolist())):
         for how in CONTROLS:
             shares[how, k] = np.full((len(cases), len(LABELS)), np.nan)
-            shares[how, k][cases.order == 0] = asked_shares(model, [form(*s) for s in _shown(ratings, cases.at(cases.order == 0), cross_memory(how, k, similar))], progress)
+            shares[how, k][cases.order == 0] = asked_shares(
+                model,
+                [form(*s) for s in _shown(ratings, cases.at(cases.order == 0), cross_memory(how, k, similar))],
+                progress,
+            )
     return Asked(cases, shares, chosen)
 
 # %% ../../nbs/experiments/79g_map_cross.ipynb #0ca68029
@@ -320,9 +389,13 @@ def control_predictions(
     return out
 
 # %% ../../nbs/experiments/79g_map_cross.ipynb #d1a9f203
-PAPER_MAE = {VANILLA: {5: .8218, 9: .8160, 13: .8206, 17: .8162}, "MAP": {5: .7634, 9: .7459, 13: .7258, 17: .7037}}   # Table 3, as printed
-PAPER_COST = {VANILLA: .00322, "MAP": .00156}                                                                      # Table 4, as printed
+PAPER_MAE = {
+    VANILLA: {5: 0.8218, 9: 0.8160, 13: 0.8206, 17: 0.8162},
+    "MAP": {5: 0.7634, 9: 0.7459, 13: 0.7258, 17: 0.7037},
+}  # Table 3, as printed
+PAPER_COST = {VANILLA: 0.00322, "MAP": 0.00156}  # Table 4, as printed
 
+# %% ../../nbs/experiments/79g_map_cross.ipynb #9472de60
 def cost_rows(
     ratings: "Ratings",
     asked: Asked,
@@ -335,14 +408,32 @@ def cost_rows(
     at = c.order == 0
     some = c.at(at)
     tokens = lambda prompt: model.count_tokens(prompt if isinstance(prompt, str) else model.render(prompt))
-    mine = [(cross_memory("MAP", int(k), similar)(r, b, 0), b) for k, (r, b) in zip(asked.k[at], _shown(ratings, some, None))]
-    forms = {"MAP": (mine, figure_4_messages), VANILLA: (_shown(ratings, some, None), cross_messages), "MAP, plain lines": (mine, cross_prompt)}
-    by_user = lambda v: np.bincount(np.unique(some.user, return_inverse=True)[1], v)/np.bincount(np.unique(some.user, return_inverse=True)[1])
+    mine = [
+        (cross_memory("MAP", int(k), similar)(r, b, 0), b)
+        for k, (r, b) in zip(asked.k[at], _shown(ratings, some, None))
+    ]
+    forms = {
+        "MAP": (mine, figure_4_messages),
+        VANILLA: (_shown(ratings, some, None), cross_messages),
+        "MAP, plain lines": (mine, cross_prompt),
+    }
+    by_user = lambda v: np.bincount(np.unique(some.user, return_inverse=True)[1], v) / np.bincount(
+        np.unique(some.user, return_inverse=True)[1]
+    )
     note = f"ten predictions, mean over the lengths measured; {p.model} at {p.input:g} and {p.output:g} dollars per million tokens ({p.on}); our prompts, counted by {model.name}'s tokenizer"
     rows = []
     for name, (shown, form) in forms.items():
         n = by_user(np.array([tokens(form(*s)) for s in shown], float))
-        rows.append(figure("Table 4", name, "dollars / 10 histories", np.array([10*cost(t, 1, p) for t in n]), PAPER_COST.get(name), note=note))
+        rows.append(
+            figure(
+                "Table 4",
+                name,
+                "dollars / 10 histories",
+                np.array([10 * cost(t, 1, p) for t in n]),
+                PAPER_COST.get(name),
+                note=note,
+            )
+        )
         rows.append(figure("Table 4", name, "tokens of a prompt", n))
     return rows
 

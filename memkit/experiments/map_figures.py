@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .diagrams import Card, diagram
-from .figures import PaperPicture, legend_below, of_paper, papers_mark, published_result, rows_of, sheet
+from memkit.experiments.figures import (
+    PaperPicture,
+    legend_below,
+    of_paper,
+    papers_mark,
+    published_result,
+    rows_of,
+    sheet,
+)
 from .map_cross import LINES, PAPER_MAE, VANILLA
 from .map_single import LENGTHS, TABLE_1
 from .tables import PaperTable, number, number_table
@@ -63,10 +71,34 @@ def figure_2(
     short = [m for m in labelled_messages("train") if len(m.text) < 60 and not m.hard]
     looks = {RECOMMEND: ("asks", "blue"), PREFERENCE: ("tells", "orange"), OTHER: ("neither", "faint")}
     cards = [Card(key="s", row=0, span=3, title="Instructions", text=detection_messages("?")[0].text, colour="navy")]
-    cards += [Card(key=t, row=1, column=i, title=f"{t}: {word}", text=next(m.text for m in short if m.types == {t}), colour=colour) for i, (t, (word, colour)) in enumerate(looks.items())]
-    return diagram("map, Figure 2", "The prompt of the detection module, and messages of memkit's training data.", cards, [("s", t, "") for t in looks], columns=3)
+    cards += [
+        Card(
+            key=t,
+            row=1,
+            column=i,
+            title=f"{t}: {word}",
+            text=next(m.text for m in short if m.types == {t}),
+            colour=colour,
+        )
+        for i, (t, (word, colour)) in enumerate(looks.items())
+    ]
+    return diagram(
+        "map, Figure 2",
+        "The prompt of the detection module, and messages of memkit's training data.",
+        cards,
+        [("s", t, "") for t in looks],
+        columns=3,
+    )
 
-HISTORY = (("film-alien-1979", 5.), ("film-amadeus-1984", 3.5), ("film-the-terminator-1984", 4.5), ("film-annie-hall-1977", 2.), ("film-raiders-of-the-lost-ark-1981", 4.), ("film-the-thing-1982", 4.))   # a user that we made up
+# %% ../../nbs/experiments/79m_map_figures.ipynb #a0afa406
+HISTORY = (
+    ("film-alien-1979", 5.0),
+    ("film-amadeus-1984", 3.5),
+    ("film-the-terminator-1984", 4.5),
+    ("film-annie-hall-1977", 2.0),
+    ("film-raiders-of-the-lost-ark-1981", 4.0),
+    ("film-the-thing-1982", 4.0),
+)  # a user that we made up
 TARGET, KEPT = "film-aliens-1986", 3
 
 def example() -> tuple[list[Rated], Any]:
@@ -74,6 +106,7 @@ def example() -> tuple[list[Rated], Any]:
     films = own_catalogue()
     return [Rated(films.get(id), rating) for id, rating in HISTORY], films.get(TARGET)
 
+# %% ../../nbs/experiments/79m_map_figures.ipynb #dc217831
 def figure_4(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
@@ -81,8 +114,19 @@ def figure_4(
     _run(result)
     rated, target = example()
     text = "\n".join(m.text for m in figure_4_messages(select(rated, target, KEPT), target))
-    return diagram("map, Figure 4", "What the model reads before it foretells a rating.", [Card(key="p", row=0, title=f"Prompt with {KEPT} of {len(rated)} ratings", text=text, colour="navy"), Card(key="a", row=1, title="Answer", text="1, 2, 3, 4 or 5: memkit reads the model's share for each of them")], [("p", "a", "")])
+    return diagram(
+        "map, Figure 4",
+        "What the model reads before it foretells a rating.",
+        [
+            Card(key="p", row=0, title=f"Prompt with {KEPT} of {len(rated)} ratings", text=text, colour="navy"),
+            Card(
+                key="a", row=1, title="Answer", text="1, 2, 3, 4 or 5: memkit reads the model's share for each of them"
+            ),
+        ],
+        [("p", "a", "")],
+    )
 
+# %% ../../nbs/experiments/79m_map_figures.ipynb #58557ceb
 def figure_5(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
@@ -90,27 +134,59 @@ def figure_5(
     _run(result)
     one = labelled_updates("tune")[0]
     row = "\n".join(f"{r['action']}: {r['title']} ({r['year']}), {r['domain']}, {r['rating']:g} of 5" for r in one.rows)
-    cards = [Card(key="s", row=0, span=2, title="Instructions", text=update_messages("?")[0].text, colour="navy"), Card(key="m", row=1, title="Message", text=one.text, colour="orange"), Card(key="r", row=1, column=1, title="Row of the profile", text=row, colour="deep")]
-    return diagram("map, Figure 5", "The prompt of the update module, a message and what it changes.", cards, [("s", "m", ""), ("m", "r", "")], columns=2)
+    cards = [
+        Card(key="s", row=0, span=2, title="Instructions", text=update_messages("?")[0].text, colour="navy"),
+        Card(key="m", row=1, title="Message", text=one.text, colour="orange"),
+        Card(key="r", row=1, column=1, title="Row of the profile", text=row, colour="deep"),
+    ]
+    return diagram(
+        "map, Figure 5",
+        "The prompt of the update module, a message and what it changes.",
+        cards,
+        [("s", "m", ""), ("m", "r", "")],
+        columns=2,
+    )
 
 # %% ../../nbs/experiments/79m_map_figures.ipynb #930373d7
 def figure_3(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
-    "A history, each row's score against the target, and the rows that are shown (MAP §4.3, Figure 3), on films of memkit's catalogue."
+    """A history, each row's score against the target, and the rows that are shown (MAP §4.3, Figure 3), on films of
+    memkit's catalogue."""
     _run(result)
     rated, target = example()
     scores, shown = genre_overlap(target, [r.item for r in rated]), select(rated, target, KEPT)
-    told = "; ".join(f"{title_line(r.item)}, {stars(r.rating)}: {s:.0f}{', shown' if r in shown else ''}" for r, s in zip(rated, scores))
+    told = "; ".join(
+        f"{title_line(r.item)}, {stars(r.rating)}: {s:.0f}{', shown' if r in shown else ''}"
+        for r, s in zip(rated, scores)
+    )
     def draw(c: Mapping[str, str]) -> "Figure":
         figure = sheet(3.7)
         axes = figure.subplots()
         axes.barh(range(len(rated)), scores, .62, color=[c["blue" if r in shown else "faint"] for r in rated])
-        for i, r in enumerate(rated): axes.text(scores[i] + .06, i, "shown to the model" if r in shown else "left out", va="center", fontweight="bold" if r in shown else "normal")
-        axes.set(yticks=range(len(rated)), yticklabels=[f"{r.item.title}, {r.rating:g} stars\n{', '.join(r.item.genres)}" for r in rated], ylim=(len(rated) - .5, -.5), xlim=(0, 4.2), xticks=range(4),
-                 xlabel=f"genres in common with {target.title}\n({', '.join(target.genres)})")
+        for i, r in enumerate(rated):
+            axes.text(
+                scores[i] + 0.06,
+                i,
+                "shown to the model" if r in shown else "left out",
+                va="center",
+                fontweight="bold" if r in shown else "normal",
+            )
+        axes.set(
+            yticks=range(len(rated)),
+            yticklabels=[f"{r.item.title}, {r.rating:g} stars\n{', '.join(r.item.genres)}" for r in rated],
+            ylim=(len(rated) - 0.5, -0.5),
+            xlim=(0, 4.2),
+            xticks=range(4),
+            xlabel=f"genres in common with {target.title}\n({', '.join(target.genres)})",
+        )
         return figure
-    return PaperPicture("map, Figure 3", f"{len(rated)} ratings of a made-up user, scored by the genres that they share with {title_line(target)}; the best {KEPT} are shown, later ones first among equals. {told}.", draw)
+    return PaperPicture(
+        "map, Figure 3",
+        f"{len(rated)} ratings of a made-up user, scored by the genres that they share with {title_line(target)}; the "
+        f"best {KEPT} are shown, later ones first among equals. {told}.",
+        draw,
+    )
 
 # %% ../../nbs/experiments/79m_map_figures.ipynb #c26db834
 def _known(metric: str) -> int:
@@ -237,47 +313,120 @@ def figure_7(
     return PaperPicture("map, Figure 7", f"{alt} Printed in the paper: {_printed()}.", draw)
 
 # %% ../../nbs/experiments/79m_map_figures.ipynb #79a76a3d
-_LENGTHS = {"MAE, 5 known": "5 known", "MAE, 9 known": "9 known", "MAE, 13 known": "13 known", "MAE, 17 known": "17 known"}
+_LENGTHS = {
+    "MAE, 5 known": "5 known",
+    "MAE, 9 known": "9 known",
+    "MAE, 13 known": "13 known",
+    "MAE, 17 known": "17 known",
+}
 
-def _joined(result: Mapping[str, Any], table: str, other: str, names: Sequence[str], paper: Mapping[str, Mapping[int, float]]) -> dict[str, Any]:
+# %% ../../nbs/experiments/79m_map_figures.ipynb #4dc7721b
+def _joined(
+    result: Mapping[str, Any], table: str, other: str, names: Sequence[str], paper: Mapping[str, Mapping[int, float]]
+) -> dict[str, Any]:
     "Rows of another table moved into one, and the paper's figures where a run on other data has none beside it."
     rows = [dict(r, table=table) if r["table"] == other and r["row"] in names else r for r in result["rows"]]
-    rows = [dict(r, paper=paper.get(r["row"], {}).get(_known(r["metric"]), r["paper"])) if r["table"].startswith(table) else r for r in rows]
+    rows = [
+        (
+            dict(r, paper=paper.get(r["row"], {}).get(_known(r["metric"]), r["paper"]))
+            if r["table"].startswith(table)
+            else r
+        )
+        for r in rows
+    ]
     return {**result, "rows": rows}
 
+# %% ../../nbs/experiments/79m_map_figures.ipynb #c89b4fa8
 def table_1(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
     "The error within films at four lengths, beside the paper's and what needs no language model (MAP Table 1)."
     r = _joined(_run(result), "Table 1", "Without a language model", ("user median", "item-kNN", "ours"), {})
-    rows = {"vanilla, the model's likeliest star": "vanilla, as the model says", "vanilla, calibrated": "vanilla, calibrated", "MAP, the model's likeliest star": "MAP, as the model says", "MAP, calibrated": "MAP, calibrated",
-            "whole history, calibrated": "whole history, calibrated", "random memory, calibrated": "random memory, calibrated", "memory with ratings shuffled, calibrated": "ratings shuffled, calibrated",
-            "user median": "user median, no model", "item-kNN": "item-kNN, no model", "ours": "memkit's own, no model", "reader, trained on other users": "reader of the model's states"}
-    users = {n: sorted({x["n"] for x in r["rows"] if x["table"] == "Table 1" and x["row"] == n and x["n"]}) for n in rows}
-    told = "; ".join(f"{rows[n]}: {' or '.join(map(str, k))}" for n, k in users.items() if k and n.split(",")[0] in ("vanilla", "MAP", "whole history", "ours"))
+    rows = {
+        "vanilla, the model's likeliest star": "vanilla, as the model says",
+        "vanilla, calibrated": "vanilla, calibrated",
+        "MAP, the model's likeliest star": "MAP, as the model says",
+        "MAP, calibrated": "MAP, calibrated",
+        "whole history, calibrated": "whole history, calibrated",
+        "random memory, calibrated": "random memory, calibrated",
+        "memory with ratings shuffled, calibrated": "ratings shuffled, calibrated",
+        "user median": "user median, no model",
+        "item-kNN": "item-kNN, no model",
+        "ours": "memkit's own, no model",
+        "reader, trained on other users": "reader of the model's states",
+    }
+    users = {
+        n: sorted({x["n"] for x in r["rows"] if x["table"] == "Table 1" and x["row"] == n and x["n"]}) for n in rows
+    }
+    told = "; ".join(
+        f"{rows[n]}: {' or '.join(map(str, k))}"
+        for n, k in users.items()
+        if k and n.split(",")[0] in ("vanilla", "MAP", "whole history", "ours")
+    )
     note = f"Users: {told}. The paper's: MovieLens 100k, GPT-3.5. Vanilla: the history as a flat sequence of messages."
     return number_table(r, "map", "Table 1", "mean absolute error, films from films", _LENGTHS, rows, [note])
 
+# %% ../../nbs/experiments/79m_map_figures.ipynb #99d96d7d
 def table_2(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
     "What ten ratings cost, within films (MAP Table 2)."
     note = "Ours: tokens of our prompts by our model's tokenizer, at GPT-3.5-turbo's price; the paper's tokens are GPT's own."
-    return number_table(_run(result), "map", "Table 2", "cost, films from films", {"US dollars per 10 ratings": "dollars for 10 ratings", "tokens per prediction": "tokens of a prediction"}, notes=[note])
+    return number_table(
+        _run(result),
+        "map",
+        "Table 2",
+        "cost, films from films",
+        {"US dollars per 10 ratings": "dollars for 10 ratings", "tokens per prediction": "tokens of a prediction"},
+        notes=[note],
+    )
 
+# %% ../../nbs/experiments/79m_map_figures.ipynb #4612a41b
 def table_3(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
     "The error across domains at four lengths (MAP Table 3)."
     r = _run(result)
     simulated = any(x["table"].startswith("Table 3 (sim") for x in r["rows"])
-    rows = (VANILLA, "MAP", LINES, "no memory", "random memory", "shuffled stars", "user median", "item + user bias", "ridge on tastes", "knows the simulator")
-    note = "Ours: simulated raters; the paper's: Amazon's raters, GPT-3.5. Other data: the two columns can't be compared." if simulated else "Amazon's raters in both; ours by our model's calibrated shares, the paper's by GPT-3.5."
-    return number_table(_joined(r, "Table 3", "", (), PAPER_MAE), "map", "Table 3", "mean absolute error, books from films", _LENGTHS, rows, [note])
+    rows = (
+        VANILLA,
+        "MAP",
+        LINES,
+        "no memory",
+        "random memory",
+        "shuffled stars",
+        "user median",
+        "item + user bias",
+        "ridge on tastes",
+        "knows the simulator",
+    )
+    note = (
+        "Ours: simulated raters; the paper's: Amazon's raters, GPT-3.5. Other data: the two columns can't be compared."
+        if simulated
+        else "Amazon's raters in both; ours by our model's calibrated shares, the paper's by GPT-3.5."
+    )
+    return number_table(
+        _joined(r, "Table 3", "", (), PAPER_MAE),
+        "map",
+        "Table 3",
+        "mean absolute error, books from films",
+        _LENGTHS,
+        rows,
+        [note],
+    )
 
+# %% ../../nbs/experiments/79m_map_figures.ipynb #a4f94bb1
 def table_4(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
     "What ten histories cost, across domains (MAP Table 4)."
     note = "Ours: tokens of our prompts by our model's tokenizer, at GPT-3.5-turbo's price. MAP in plain lines leaves the instructions out."
-    return number_table(_run(result), "map", "Table 4", "cost, books from films", {"dollars / 10 histories": "dollars for 10 histories", "tokens of a prompt": "tokens of a prompt"}, (VANILLA, "MAP", "MAP, plain lines"), [note])
+    return number_table(
+        _run(result),
+        "map",
+        "Table 4",
+        "cost, books from films",
+        {"dollars / 10 histories": "dollars for 10 histories", "tokens of a prompt": "tokens of a prompt"},
+        (VANILLA, "MAP", "MAP, plain lines"),
+        [note],
+    )

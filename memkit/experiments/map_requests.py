@@ -49,14 +49,18 @@ GENRE_OF = {"comedy": "Comedy", "comedies": "Comedy", "humour": "Comedy", "sitco
             "electronic": "Electronic", "strategy": "Strategy", "puzzle": "Puzzle", "sport": "Sport", "sports": "Sport",
             "thrillers": "Thriller", "scary": "Horror", "synth": "Electronic", "drum and bass": "Electronic",
             "heist": "Crime", "true crime": "Crime"}
+
+# %% ../../nbs/experiments/79n_map_requests.ipynb #325e0eab
 LANDS = {"american": ("USA",), "hollywood": ("USA",), "british": ("UK",), "english": ("UK",), "french": ("France",),
          "german": ("Germany", "West Germany"), "italian": ("Italy",), "spanish": ("Spain",),
          "japanese": ("Japan",), "korean": ("South Korea",), "k-drama": ("South Korea",), "indian": ("India",),
          "bollywood": ("India",), "nollywood": ("Nigeria",), "russian": ("Russia", "USSR", "Soviet Union"),
          "polish": ("Poland",), "danish": ("Denmark",), "swedish": ("Sweden",), "norwegian": ("Norway",),
          "irish": ("Ireland",), "australian": ("Australia",), "mexican": ("Mexico",)}
+
 _FIT = {"child": ("children", "family"), "family": ("children", "family"), "teen": ("children", "family", "teens"),
         "teenager": ("children", "family", "teens")}
+
 _LENGTHS = {"under 90 minutes": 90, "under two hours": 120, "under 100 minutes": 100, "under an hour": 60,
             "under 2 hours": 120, "under 200 pages": 200, "under 250 pages": 250, "under 300 pages": 300}
 
@@ -78,6 +82,7 @@ def _mentions(said: str, label: str) -> bool:
 def _each(answered: Answered, fits: Callable[[Item], bool], label: str) -> bool:
     return bool(answered.listed) and all(map(fits, answered.listed)) or _mentions(answered.said, label)
 
+# %% ../../nbs/experiments/79n_map_requests.ipynb #686da3b2
 def _person(name: str, item: Item) -> bool:
     keys = {" ".join(re.findall(r"[^\W_]+", folded(n))) for n in item.names}
     want = " ".join(re.findall(r"[^\W_]+", folded(name)))
@@ -86,6 +91,7 @@ def _person(name: str, item: Item) -> bool:
     return want in keys or brothers or len(want.split()) == 1 and any(k.split()[-1] == last for k in keys)
 
 def _of_genre(label: str, item: Item) -> bool: return GENRE_OF[label.lower()] in item.genres
+
 def _of_land(label: str, item: Item) -> bool: return item.country in LANDS[label.lower()]
 
 # %% ../../nbs/experiments/79n_map_requests.ipynb #b6ab0c9e

@@ -47,12 +47,20 @@ def narrow(
         return kept & np.isin(c.h, lengths) if lengths is not None else kept
     def less(f: FoldScores) -> FoldScores:
         a, b = rows(f.tune, tune_users), rows(f.test, test_users)
-        return replace(f, tune=f.tune.at(a), tune_shares=f.tune_shares[a], test=f.test.at(b), predicted={k: p[b] for k, p in f.predicted.items()}, shares=f.shares[b])
+        return replace(
+            f,
+            tune=f.tune.at(a),
+            tune_shares=f.tune_shares[a],
+            test=f.test.at(b),
+            predicted={k: p[b] for k, p in f.predicted.items()},
+            shares=f.shares[b],
+        )
     return Scores(tuple(less(f) for i, f in enumerate(scores.folds) if folds is None or i in folds))
 
 # %% ../../nbs/experiments/79j_map_single.ipynb #0f983fac
 Ask = Callable[[int, Cases], np.ndarray]   # fold, cases -> [n, 5] shares
 
+# %% ../../nbs/experiments/79j_map_single.ipynb #bb0999ea
 @dataclass(frozen=True, eq=False)
 class Judged:
     "What one way of asking gave, fold by fold."
@@ -80,6 +88,7 @@ class Judged:
         "The log shares of the fold's tune or test cases, for `corrected`; nothing is asked twice."
         return np.log(np.maximum((self.tune if cases is self.scores.folds[fold].tune else self.test)[fold], 1e-12))
 
+# %% ../../nbs/experiments/79j_map_single.ipynb #4abdd64a
 def judge(
     scores: Scores,
     ask: Ask,
@@ -88,7 +97,9 @@ def judge(
     "Ask about every fold's tuning and test cases; calibrate on the first (ours)."
     tune = tuple(ask(i, f.tune) if calibrate else np.zeros((0, 5)) for i, f in enumerate(scores.folds))
     test = tuple(ask(i, f.test) for i, f in enumerate(scores.folds))
-    fits = tuple(fit_calibration(s, _stars(f.tune.truth)) if calibrate else Calibration() for s, f in zip(tune, scores.folds))
+    fits = tuple(
+        fit_calibration(s, _stars(f.tune.truth)) if calibrate else Calibration() for s, f in zip(tune, scores.folds)
+    )
     return Judged(scores, tune, test, fits)
 
 def _stars(truth: np.ndarray) -> np.ndarray: return np.clip(np.floor(truth + .5), 1, 5)
@@ -112,19 +123,27 @@ def with_memory(
     "The model as it is, a memory for each target in front of it (MAP §4.3)."
     return lambda fold, cases: memory_shares(lm, ratings, cases, memory, form)
 
+# %% ../../nbs/experiments/79j_map_single.ipynb #b4cb048a
 def with_messages(
-    lm: Any,             # as `asked_shares` takes it
+    lm: Any,  # as `asked_shares` takes it
     ratings: "Ratings",
-    messages: Callable[[Sequence[Rated], Item], list],   # history, target -> the conversation, such as `vanilla_messages`
+    messages: Callable[
+        [Sequence[Rated], Item], list
+    ],  # history, target -> the conversation, such as `vanilla_messages`
 ) -> Ask:
     "The model in its chat template (MAP §5.2, Figure 4)."
     items = ratings.items.items
     def ask(fold: int, cases: Cases) -> np.ndarray:
-        prompts = [messages([Rated(items[i], float(r)) for i, r in zip(k[:h], g[:h])], items[t])
-                   for k, g, h, t in zip(cases.known.tolist(), cases.known_rating.tolist(), cases.h.tolist(), cases.target.tolist())]
+        prompts = [
+            messages([Rated(items[i], float(r)) for i, r in zip(k[:h], g[:h])], items[t])
+            for k, g, h, t in zip(
+                cases.known.tolist(), cases.known_rating.tolist(), cases.h.tolist(), cases.target.tolist()
+            )
+        ]
         return asked_shares(lm, prompts)
     return ask
 
+# %% ../../nbs/experiments/79j_map_single.ipynb #cf1a21d8
 def practised(
     ratings: "Ratings",
     scores: Scores,                                  # whose folds say who may be learned from
@@ -140,6 +159,7 @@ def practised(
         return case_shares(kept[fold], ratings, cases, settings.form, progress=progress)
     return ask
 
+# %% ../../nbs/experiments/79j_map_single.ipynb #ad428fd7
 def read_by_network(
     ratings: "Ratings",
     scores: Scores,
@@ -204,12 +224,18 @@ def prompt_cost(
 ) -> dict[str, tuple[np.ndarray, float]]:  # name -> tokens of each prompt, US dollars per 10 predictions
     "Tokens and money of the two prompts of MAP (§5.3, Table 2)."
     items, price, tokens = ratings.items.items, price_of(priced_as), {"vanilla": [], "MAP": []}
-    for known, given, h, t in zip(cases.known.tolist(), cases.known_rating.tolist(), cases.h.tolist(), cases.target.tolist()):
+    for known, given, h, t in zip(
+        cases.known.tolist(), cases.known_rating.tolist(), cases.h.tolist(), cases.target.tolist()
+    ):
         rows = [Rated(items[i], r) for i, r in zip(known[:h], given[:h])]
-        for name, m in (("vanilla", vanilla_messages(rows, items[t])), ("MAP", figure_4_messages(select(rows, items[t], k), items[t]))):
+        for name, m in (
+            ("vanilla", vanilla_messages(rows, items[t])),
+            ("MAP", figure_4_messages(select(rows, items[t], k), items[t])),
+        ):
             tokens[name].append(model.count_tokens(model.render(m)))
     return {name: (np.array(n), 10*cost(float(np.mean(n)), 1, price)) for name, n in tokens.items()}
 
+# %% ../../nbs/experiments/79j_map_single.ipynb #515c76a3
 def cost_rows(
     model: LanguageModel,
     ratings: "Ratings",
@@ -220,8 +246,14 @@ def cost_rows(
     "Cost per ten predictions, the paper's beside ours (MAP Table 2)."
     found = prompt_cost(model, ratings, cases, k)
     note = f"{model.name}'s tokens, gpt-3.5-turbo's price"
-    return [r for name, (tokens, dollars) in found.items() for r in (
-        figure(table, name, "US dollars per 10 ratings", dollars, paper=TABLE_2[name], n=len(tokens), note=note), figure(table, name, "tokens per prediction", float(tokens.mean()), n=len(tokens)))]
+    return [
+        r
+        for name, (tokens, dollars) in found.items()
+        for r in (
+            figure(table, name, "US dollars per 10 ratings", dollars, paper=TABLE_2[name], n=len(tokens), note=note),
+            figure(table, name, "tokens per prediction", float(tokens.mean()), n=len(tokens)),
+        )
+    ]
 
 # %% ../../nbs/experiments/79j_map_single.ipynb #74f95245
 def choose_rows(
@@ -250,17 +282,45 @@ class SingleSize:
     tokens: int           # of a practice
     reader: ReaderSettings
 
-SINGLE_QUICK = SingleSize(tune=12, users=24, memory=8, masked=8, messages=3, cost=3, practice=(), tokens=0, reader=ReaderSettings(members=1, passes=12))
-SINGLE_FULL = SingleSize(tune=24, users=None, memory=40, masked=40, messages=12, cost=20, practice=(0,), tokens=40_000, reader=ReaderSettings(members=1))
+# %% ../../nbs/experiments/79j_map_single.ipynb #6d9b8ed0
+SINGLE_QUICK = SingleSize(
+    tune=12,
+    users=24,
+    memory=8,
+    masked=8,
+    messages=3,
+    cost=3,
+    practice=(),
+    tokens=0,
+    reader=ReaderSettings(members=1, passes=12),
+)
 
+# %% ../../nbs/experiments/79j_map_single.ipynb #76bf3ce6
+SINGLE_FULL = SingleSize(
+    tune=24,
+    users=None,
+    memory=40,
+    masked=40,
+    messages=12,
+    cost=20,
+    practice=(0,),
+    tokens=40_000,
+    reader=ReaderSettings(members=1),
+)
+
+# %% ../../nbs/experiments/79j_map_single.ipynb #8d847d6e
 def place(
     cases: Cases,    # some of
     within: Cases,   # these
 ) -> np.ndarray:     # [cases] rows of `within`
     "Where each case stands among others. Raises `LookupError` for one that isn't there."
     at = {key: i for i, key in enumerate(zip(within.user.tolist(), within.order.tolist(), within.h.tolist()))}
-    try: return np.array([at[key] for key in zip(cases.user.tolist(), cases.order.tolist(), cases.h.tolist())], dtype=int)
-    except KeyError as e: raise LookupError(f"case (user, order, known) {e} isn't among them") from None
+    try:
+        return np.array(
+            [at[key] for key in zip(cases.user.tolist(), cases.order.tolist(), cases.h.tolist())], dtype=int
+        )
+    except KeyError as e:
+        raise LookupError(f"case (user, order, known) {e} isn't among them") from None
 
 # %% ../../nbs/experiments/79j_map_single.ipynb #27c4d015
 def memory_features(
@@ -277,10 +337,14 @@ def memory_features(
     return np.array(out)
 
 # %% ../../nbs/experiments/79j_map_single.ipynb #937f6a2c
-def _controls(scores: Scores, kept: Sequence[str] = ("user median", "user mean", "item mean", "item + user bias", "item-kNN", "ours")) -> dict[str, np.ndarray]:
+def _controls(
+    scores: Scores,
+    kept: Sequence[str] = ("user median", "user mean", "item mean", "item + user bias", "item-kNN", "ours"),
+) -> dict[str, np.ndarray]:
     predicted = scores.predicted
     return {name: predicted[name] for name in kept if name in predicted}
 
+# %% ../../nbs/experiments/79j_map_single.ipynb #73c27e00
 def memory_rows(
     ratings: "Ratings",
     scores: Scores,         # as `classical_scores` gives them
@@ -303,6 +367,7 @@ def memory_rows(
     others = {f"{n}, calibrated": got[n].predicted for n in list(ways)[1:]} | {"whole history": same} | _controls(at)
     return rows + against("MAP, calibrated", at.cases, got["MAP"].predicted, others), k
 
+# %% ../../nbs/experiments/79j_map_single.ipynb #a6ff2d8e
 def language_rows(
     ratings: "Ratings",
     scores: Scores,
@@ -312,39 +377,76 @@ def language_rows(
     similar_of: Callable[[int], Sequence[Callable]],   # of a fold: similarities learned from its training users
     progress: bool = True,
 ) -> list[dict[str, Any]]:
-    "Everything that asks a language model, and what it adds to the classical prediction (MAP §5.3; rows beyond the paper's: ours)."
+    """Everything that asks a language model, and what it adds to the classical prediction (MAP §5.3; rows beyond the
+    paper's: ours)."""
     from tqdm.auto import tqdm
     bar, rows = tqdm(total=6, desc="language model", disable=not progress), []
     one = narrow(scores, tune_users=size.tune, test_users=size.users)
     whole = judge(one, in_one_pass(lm, ratings)); bar.update()
-    rows += mae_rows("whole history, the model's likeliest star", one.cases, whole.raw) + mae_rows("whole history, calibrated", one.cases, whole.predicted)
+    rows += mae_rows("whole history, the model's likeliest star", one.cases, whole.raw) + mae_rows(
+        "whole history, calibrated", one.cases, whole.predicted
+    )
     rows += against("whole history, calibrated", one.cases, whole.predicted, _controls(one))
     blind = narrow(scores, tune_users=size.tune, test_users=size.masked)
     masked = judge(blind, in_one_pass(lm, ratings, hide=True)); bar.update()
     rows += mae_rows("whole history, titles masked", blind.cases, masked.predicted, control=True)
-    rows += against("whole history, titles masked", blind.cases, masked.predicted, {"whole history": whole.predicted[place(blind.cases, one.cases)]})
+    rows += against(
+        "whole history, titles masked",
+        blind.cases,
+        masked.predicted,
+        {"whole history": whole.predicted[place(blind.cases, one.cases)]},
+    )
     said = narrow(scores, lengths=LENGTHS, tune_users=max(4, size.messages//2), test_users=size.messages)
     flat = judge(said, with_messages(lm, ratings, vanilla_messages)); bar.update()
-    rows += mae_rows("vanilla, the model's likeliest star", said.cases, flat.raw, TABLE_1["vanilla"], note="a sample of users") + mae_rows("vanilla, calibrated", said.cases, flat.predicted)
+    rows += mae_rows(
+        "vanilla, the model's likeliest star", said.cases, flat.raw, TABLE_1["vanilla"], note="a sample of users"
+    ) + mae_rows("vanilla, calibrated", said.cases, flat.predicted)
     more, k = memory_rows(ratings, scores, lm, whole, size); bar.update()
     every = narrow(scores, orders=None, tune_users=None)
     read = judge(every, read_by_network(ratings, every, states, size.reader)); bar.update()
-    rows += more + mae_rows("reader, trained on other users", every.cases, read.predicted, note="its design was chosen while users of all folds were looked at") + against("reader", every.cases, read.predicted, _controls(every))
-    rows += correction_rows(whole, "untrained model") + correction_rows(read, "reader") + correction_rows(read, "reader and memory", lambda i, c: memory_features(ratings, c, similar_of(i)))
+    rows += (
+        more
+        + mae_rows(
+            "reader, trained on other users",
+            every.cases,
+            read.predicted,
+            note="its design was chosen while users of all folds were looked at",
+        )
+        + against("reader", every.cases, read.predicted, _controls(every))
+    )
+    rows += (
+        correction_rows(whole, "untrained model")
+        + correction_rows(read, "reader")
+        + correction_rows(read, "reader and memory", lambda i, c: memory_features(ratings, c, similar_of(i)))
+    )
     if size.practice: rows += practice_rows(ratings, scores, whole, size, progress)
     bar.update(); bar.close()
-    rows += curve_rows({"whole history": (one.cases, whole.predicted), "reader": (every.cases, read.predicted), "user median": (every.cases, every.predicted["user median"]), "ours": (every.cases, every.predicted["ours"])})
+    rows += curve_rows(
+        {
+            "whole history": (one.cases, whole.predicted),
+            "reader": (every.cases, read.predicted),
+            "user median": (every.cases, every.predicted["user median"]),
+            "ours": (every.cases, every.predicted["ours"]),
+        }
+    )
     return rows + cost_rows(lm, ratings, one.cases.of(np.unique(one.cases.user)[:size.cost]), k)
 
-def practice_rows(ratings: "Ratings", scores: Scores, whole: Judged, size: SingleSize, progress: bool) -> list[dict[str, Any]]:
+# %% ../../nbs/experiments/79j_map_single.ipynb #7a3c19a3
+def practice_rows(
+    ratings: "Ratings", scores: Scores, whole: Judged, size: SingleSize, progress: bool
+) -> list[dict[str, Any]]:
     "The practised model in some folds, and what it adds there (LoRA: ours)."
     some = narrow(scores, tune_users=size.tune, test_users=size.users, folds=size.practice)
     done = judge(some, practised(ratings, some, PracticeSettings(tokens=size.tokens), progress))
     note = f"LoRA on other users, folds {', '.join(str(i + 1) for i in size.practice)} of {len(scores.folds)}"
     same = whole.predicted[place(some.cases, whole.scores.cases)]
-    return (mae_rows("practised, whole history", some.cases, done.predicted, note=note) + against("practised", some.cases, done.predicted, {"untrained": same} | _controls(some))
-            + (correction_rows(done, "practised model") if len(np.unique(some.folds[0].tune.user)) >= 5 else []))
+    return (
+        mae_rows("practised, whole history", some.cases, done.predicted, note=note)
+        + against("practised", some.cases, done.predicted, {"untrained": same} | _controls(some))
+        + (correction_rows(done, "practised model") if len(np.unique(some.folds[0].tune.user)) >= 5 else [])
+    )
 
+# %% ../../nbs/experiments/79j_map_single.ipynb #815f240b
 def correction_rows(
     judged: Judged,
     name: str,
@@ -353,5 +455,8 @@ def correction_rows(
 ) -> list[dict[str, Any]]:
     "What a model's log-probabilities add to the classical prediction on test users (ours); below 0 where they help."
     c = corrected(judged.scores, judged.again, memory)
-    return [figure(table, f"ours, corrected by the {name}", "MAE", c.error), figure(table, f"corrected by the {name} - ours", "MAE", c.difference, note="paired by user"),
-            figure(table, f"corrected by the {name} - ours", "log loss", c.log_loss, note="paired by user")]
+    return [
+        figure(table, f"ours, corrected by the {name}", "MAE", c.error),
+        figure(table, f"corrected by the {name} - ours", "MAE", c.difference, note="paired by user"),
+        figure(table, f"corrected by the {name} - ours", "log loss", c.log_loss, note="paired by user"),
+    ]

@@ -33,14 +33,27 @@ from ..mark.scoring import TEST
 from ..mark.search import AS_PRINTED, RefinedSearch, SearchSettings
 
 # %% ../../nbs/experiments/79c_mark_again.ipynb #f069a067
-AGAIN, MEMORY, NO_FLOOR, DEFAULT, OTHER, SAME = "asked again", "memory", "memory, no floor", "memory, default weights", "memory, a colleague asks", "memory, same words"
+AGAIN, MEMORY, NO_FLOOR, DEFAULT, OTHER, SAME = (
+    "asked again",
+    "memory",
+    "memory, no floor",
+    "memory, default weights",
+    "memory, a colleague asks",
+    "memory, same words",
+)
 COLLEAGUE = "colleague"
 BARE, RANDOM, RAW = "without the answer's words", "another question's memory", "the expert's raw words"
-FIRST, OTHERS_AGAIN, OTHERS, OTHERS_NEAREST = "first answers", "others of the subject, no memory", "others of the subject", "others of the subject, no floor"
+FIRST, OTHERS_AGAIN, OTHERS, OTHERS_NEAREST = (
+    "first answers",
+    "others of the subject, no memory",
+    "others of the subject",
+    "others of the subject, no floor",
+)
 CONTROLS = (BARE, RANDOM, RAW)
 FLOOR = .5                                                       # cosine; chosen on the tuning half
 PAPER_SETTINGS = SearchSettings(weights=TEST, at_least=FLOOR)    # weights: §1.2
 
+# %% ../../nbs/experiments/79c_mark_again.ipynb #628d63bf
 @dataclass(frozen=True)
 class Asked:
     "Which answers were right, row by row, and what was shown."
@@ -48,7 +61,14 @@ class Asked:
     memories: dict[str, tuple[tuple[str, ...], ...]]
     taught: tuple[bool, ...]                    # was the question corrected in experiment 2?
 
-def _answers(picker: Picker, choices: Sequence[Choice], questions: Sequence[str], memories: Sequence[Sequence[str]], progress: bool, name: str) -> tuple[bool, ...]:
+def _answers(
+    picker: Picker,
+    choices: Sequence[Choice],
+    questions: Sequence[str],
+    memories: Sequence[Sequence[str]],
+    progress: bool,
+    name: str,
+) -> tuple[bool, ...]:
     from tqdm.auto import tqdm
     rows = tqdm(list(zip(choices, questions, memories)), desc=name, unit=" questions", disable=not progress)
     return tuple(picker.pick(q, c.options, m) == c.right for c, q, m in rows)
@@ -82,6 +102,7 @@ def _another(memories: Sequence[tuple[str, ...]], i: int) -> tuple[str, ...]:
     if not memories[i]: return ()
     return next((m for m in (*memories[i + 1:], *memories[:i]) if m and not set(m) & set(memories[i])), ())
 
+# %% ../../nbs/experiments/79c_mark_again.ipynb #9fb79b76
 def shown_by_row(
     choices: Sequence[Choice],     # as shuffled for this experiment
     questions: Sequence[str],      # in other words
@@ -92,14 +113,20 @@ def shown_by_row(
     "The memories that each row's prompts show, question by question."
     users = [EXPERTS[i % len(EXPERTS)] for i in range(len(choices))]
     find = lambda user, q: texts(recalled(learned.search, user, q))
-    rows = {AGAIN: [()]*len(choices), MEMORY: [find(u, q) for u, q in zip(users, questions)], OTHER: [find(COLLEAGUE, q) for q in questions],
-            SAME: [find(u, c.question) for u, c in zip(users, choices)], RAW: raw_memories(lessons, embedder, questions, learned.search.settings.at_least)}
+    rows = {
+        AGAIN: [()] * len(choices),
+        MEMORY: [find(u, q) for u, q in zip(users, questions)],
+        OTHER: [find(COLLEAGUE, q) for q in questions],
+        SAME: [find(u, c.question) for u, c in zip(users, choices)],
+        RAW: raw_memories(lessons, embedder, questions, learned.search.settings.at_least),
+    }
     rows[BARE] = [tuple(without_answer(m, c.answer) for m in ms) for ms, c in zip(rows[MEMORY], choices)]
     rows[RANDOM] = [_another(rows[MEMORY], i) for i in range(len(choices))]
     printed = RefinedSearch(learned.store, embedder, AS_PRINTED)
     rows[NO_FLOOR] = [texts(recalled(printed, u, q)) for u, q in zip(users, questions)]
     return rows | {DEFAULT: _with_recalls(learned, embedder, list(zip(users, questions)))}
 
+# %% ../../nbs/experiments/79c_mark_again.ipynb #11f936ab
 def ask_again(
     picker: Picker,
     choices: Sequence[Choice],     # taught questions
@@ -114,10 +141,15 @@ def ask_again(
     "Experiment 3 with its controls (MARK §3.1.3; controls: ours)."
     mixed, words = [shuffled(c, seed + 1) for c in choices], [reworded(c, seed + 1) for c in choices]
     memories = shown_by_row(mixed, words, lessons, learned, embedder)
-    right = {FIRST: tuple(first)} | {row: _answers(picker, mixed, [c.question for c in mixed] if row == SAME else words, ms, progress, row) for row, ms in memories.items()}
+    right = {FIRST: tuple(first)} | {
+        row: _answers(picker, mixed, [c.question for c in mixed] if row == SAME else words, ms, progress, row)
+        for row, ms in memories.items()
+    }
     new, new_words = [shuffled(c, seed + 1) for c in others], [reworded(c, seed + 1) for c in others]
-    for row, search in ((OTHERS, learned.search), (OTHERS_NEAREST, RefinedSearch(learned.store, embedder, AS_PRINTED))): memories[row] = [texts(recalled(search, COLLEAGUE, q)) for q in new_words]
-    for row in (OTHERS_AGAIN, OTHERS, OTHERS_NEAREST): right[row] = _answers(picker, new, new_words, memories.get(row, [()]*len(new)), progress, row)
+    for row, search in ((OTHERS, learned.search), (OTHERS_NEAREST, RefinedSearch(learned.store, embedder, AS_PRINTED))):
+        memories[row] = [texts(recalled(search, COLLEAGUE, q)) for q in new_words]
+    for row in (OTHERS_AGAIN, OTHERS, OTHERS_NEAREST):
+        right[row] = _answers(picker, new, new_words, memories.get(row, [()] * len(new)), progress, row)
     corrected = {l.choice.id for l in lessons}
     return Asked(right, {k: tuple(v) for k, v in memories.items()}, tuple(c.id in corrected for c in choices))
 
@@ -128,12 +160,15 @@ def errors_removed(
     resamples: int = 2000,
     seed: int = 0,
 ) -> Interval:                 # 1: all errors gone; negative: more errors than before
-    """Net share of the errors that vanish (MARK §3.1.3: "67.4% reduction in errors"), with its bootstrap interval over questions.
+    """Net share of the errors that vanish (MARK §3.1.3: "67.4% reduction in errors"), with its bootstrap interval over
+    questions.
 
-    (wrong to right - right to wrong) / wrong before. Raises `ValueError` for no question, lists that don't fit, and where nothing was wrong.
-    """
+    (wrong to right - right to wrong) / wrong before. Raises `ValueError` for no question, lists that don't fit, and
+    where nothing was wrong.
+"""
     now, before = np.asarray(now, float), np.asarray(before, float)
-    if len(now) != len(before) or not len(now): raise ValueError(f"need the same questions twice, at least one; got {len(now)} and {len(before)}")
+    if len(now) != len(before) or not len(now):
+        raise ValueError(f"need the same questions twice, at least one; got {len(now)} and {len(before)}")
     if before.all(): raise ValueError("nothing was wrong without memory, so no error can vanish")
     gain, wrong, rng = now - before, 1 - before, np.random.default_rng(seed)
     draws = [rng.integers(0, len(now), len(now)) for _ in range(resamples)]
@@ -142,14 +177,17 @@ def errors_removed(
     return Interval(float(gain.sum()/wrong.sum()), float(low), float(high), len(now))
 
 # %% ../../nbs/experiments/79c_mark_again.ipynb #6730cd28
-REFERENCE = {SAME: FIRST, OTHERS: OTHERS_AGAIN, OTHERS_NEAREST: OTHERS_AGAIN}   # what a row is compared with; all others: AGAIN
+# what a row is compared with; all others: AGAIN
+REFERENCE = {SAME: FIRST, OTHERS: OTHERS_AGAIN, OTHERS_NEAREST: OTHERS_AGAIN}
 PAPER_RIGHT = {FIRST: round(61/107, 3), MEMORY: round(92/107, 3)}   # Figure 5: 61 of 107 right without memory, 92 with
 PAPER_REMOVED = {MEMORY: .674}                    # §4
 
+# %% ../../nbs/experiments/79c_mark_again.ipynb #0a5cb7b5
 def refinement_rows(
     asked: Asked,
 ) -> list[dict[str, Any]]:
-    "Experiment 3 (MARK Figure 5) with its controls: right answers, errors removed, vanished and broken, on all questions and on those that were corrected."
+    """Experiment 3 (MARK Figure 5) with its controls: right answers, errors removed, vanished and broken, on all
+    questions and on those that were corrected."""
     rows = []
     for row, right in asked.right.items():
         if not right: continue
@@ -157,16 +195,40 @@ def refinement_rows(
         rows.append(figure("Experiment 3", row, "right", share(sum(right), len(right)), PAPER_RIGHT.get(row), control))
         before = asked.right[REFERENCE.get(row, AGAIN)]
         if plain or all(before): continue
-        rows.append(figure("Experiment 3", row, "errors removed", errors_removed(right, before), PAPER_REMOVED.get(row), control))
-        rows += [figure("Experiment 3", row, name, share(sum(a == now and b != now for a, b in zip(right, before)), sum(b != now for b in before)), control=control)
-                 for name, now in (("vanished, of the errors", True), ("broken, of the right", False)) if any(b != now for b in before)]
+        rows.append(
+            figure(
+                "Experiment 3", row, "errors removed", errors_removed(right, before), PAPER_REMOVED.get(row), control
+            )
+        )
+        rows += [
+            figure(
+                "Experiment 3",
+                row,
+                name,
+                share(sum(a == now and b != now for a, b in zip(right, before)), sum(b != now for b in before)),
+                control=control,
+            )
+            for name, now in (("vanished, of the errors", True), ("broken, of the right", False))
+            if any(b != now for b in before)
+        ]
     return rows + _corrected_rows(asked)
 
+# %% ../../nbs/experiments/79c_mark_again.ipynb #8cd33ac0
 def _corrected_rows(asked: Asked) -> list[dict[str, Any]]:
     if not any(asked.taught): return []
     of = lambda row: [r for r, t in zip(asked.right[row], asked.taught) if t]
     note = "of the questions that were wrong at first and were corrected; chosen for being wrong, so they get better by themselves"
-    return [figure("Experiment 3", f"{row}, corrected questions only", "right", share(sum(of(row)), len(of(row))), control=row in (AGAIN, *CONTROLS), note=note) for row in (AGAIN, MEMORY, OTHER, *CONTROLS)]
+    return [
+        figure(
+            "Experiment 3",
+            f"{row}, corrected questions only",
+            "right",
+            share(sum(of(row)), len(of(row))),
+            control=row in (AGAIN, *CONTROLS),
+            note=note,
+        )
+        for row in (AGAIN, MEMORY, OTHER, *CONTROLS)
+    ]
 
 # %% ../../nbs/experiments/79c_mark_again.ipynb #manners3
 def _heard(row: str, learned: Learned) -> dict[str, Any]:
@@ -200,10 +262,10 @@ def by_manner(
         rows += [figure("Experiment 3", row, "errors removed", fewer), _heard(row, now)]
     return rows
 
-
 # %% ../../nbs/experiments/79c_mark_again.ipynb #0934f556
 SECOND, ERRORS = "second user", 15   # §3.1.4
 
+# %% ../../nbs/experiments/79c_mark_again.ipynb #8a05383c
 def second_round(
     picker: Picker,
     choices: Sequence[Choice],
@@ -215,20 +277,34 @@ def second_round(
 ) -> tuple[list[Lesson], dict[str, list[bool]]]:   # the conversations; who was right afterwards
     "Experiment 4: several users, several sessions (MARK §3.1.4)."
     left = [i for i, r in enumerate(asked.right[OTHER]) if not r][:most]
-    lessons = [converse(picker, shuffled(choices[i], seed + 1), SECOND, reworded(choices[i], seed + 1), asked.memories[OTHER][i], seed + 4) for i in left]
+    lessons = [
+        converse(
+            picker,
+            shuffled(choices[i], seed + 1),
+            SECOND,
+            reworded(choices[i], seed + 1),
+            asked.memories[OTHER][i],
+            seed + 4,
+        )
+        for i in left
+    ]
     learn(lessons, learned.store, builder, learned.search)
     after = {"a colleague, next session": [], "the same user, next session": []}
     for i in left:
         c, q = shuffled(choices[i], seed + 2), reworded(choices[i], seed + 2)
-        for name, user in zip(after, (COLLEAGUE, SECOND)): after[name].append(picker.pick(q, c.options, texts(recalled(learned.search, user, q))) == c.right)
+        for name, user in zip(after, (COLLEAGUE, SECOND)):
+            after[name].append(picker.pick(q, c.options, texts(recalled(learned.search, user, q))) == c.right)
     return lessons, after
 
+# %% ../../nbs/experiments/79c_mark_again.ipynb #8e9f4232
 def table_6_rows(
     lessons: Sequence[Lesson],
     after: Mapping[str, Sequence[bool]],
 ) -> list[dict[str, Any]]:
     "Conversations with memory, and what stayed of them (MARK Table 6; what stayed: ours)."
-    return conversation_rows(lessons, "Table 6", TABLE_6, EXPERT) + [figure("Table 6", f"right afterwards, {who}", "share", share(sum(r), len(r))) for who, r in after.items() if r]
+    return conversation_rows(lessons, "Table 6", TABLE_6, EXPERT) + [
+        figure("Table 6", f"right afterwards, {who}", "share", share(sum(r), len(r))) for who, r in after.items() if r
+    ]
 
 # %% ../../nbs/experiments/79c_mark_again.ipynb #plan79c1
 BEFORE_PLAN, AFTER_PLAN, JUDGED = "maintenance alone", "maintenance and a plan", 100   # questions, at most
@@ -249,6 +325,7 @@ def judged_round(
         if ids: injected(learned.store, DOMAIN, ids, turn, user)
         for id in ids: judge_memory(learned.store, DOMAIN, id, user, right, turn, revise=True)
 
+# %% ../../nbs/experiments/79c_mark_again.ipynb #590423a3
 def planner_rows(
     picker: Picker,
     choices: Sequence[Choice],
@@ -260,13 +337,22 @@ def planner_rows(
     from memkit.mark.maintain import maintain
     from memkit.mark.planner import MOVES, PlanSettings, plan, run
     mixed = [shuffled(c, seed + 3) for c in choices[:most]]
-    ask = lambda: [picker.pick(q, c.options, texts(recalled(learned.search, COLLEAGUE, q))) == c.right for c in mixed for q in [reworded(c, seed + 3)]]
+    ask = lambda: [
+        picker.pick(q, c.options, texts(recalled(learned.search, COLLEAGUE, q))) == c.right
+        for c in mixed
+        for q in [reworded(c, seed + 3)]
+    ]
     for i in (4, 5): judged_round(picker, mixed, learned, f"judge {i - 3}", seed + i)
     maintain(learned.store, DOMAIN)
     before = ask()
     moves = run(learned.store, plan(learned.store, DOMAIN, PlanSettings(most=10*len(mixed))))
     maintain(learned.store, DOMAIN)
     after = ask()
-    rows = [figure("Planner", name, "right", share(sum(r), len(r)), control=name == BEFORE_PLAN) for name, r in ((BEFORE_PLAN, before), (AFTER_PLAN, after))]
+    rows = [
+        figure("Planner", name, "right", share(sum(r), len(r)), control=name == BEFORE_PLAN)
+        for name, r in ((BEFORE_PLAN, before), (AFTER_PLAN, after))
+    ]
     if not all(before): rows.append(figure("Planner", AFTER_PLAN, "errors removed", errors_removed(after, before)))
-    return rows + [figure("Planner", AFTER_PLAN, f"moves: {kind}", float(sum(m.kind == kind for m in moves))) for kind in MOVES]
+    return rows + [
+        figure("Planner", AFTER_PLAN, f"moves: {kind}", float(sum(m.kind == kind for m in moves))) for kind in MOVES
+    ]

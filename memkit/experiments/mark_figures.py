@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 from ..evaluate.cost import REGIONS
 from ..evaluate.coverage import ALPHAS
 from .diagrams import Card, diagram
-from .figures import PaperPicture, legend_below, of_paper, papers_mark, published_result, rows_of, sheet, spread
+from memkit.experiments.figures import (
+    PaperPicture,
+    legend_below,
+    of_paper,
+    papers_mark,
+    published_result,
+    rows_of,
+    sheet,
+    spread,
+)
 from .mark_again import AGAIN, BARE, FIRST, MEMORY, RANDOM
 from .mark_scenario import CONTROL, LEARNED, ONE, TWO
 from .mark_texts import read_kept
@@ -28,133 +37,338 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # %% ../../nbs/experiments/79l_mark_figures.ipynb #3ee96ec4
-def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]: return of_paper(published_result("mark") if result is None else result, "mark")
+def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    return of_paper(published_result("mark") if result is None else result, "mark")
 
+# %% ../../nbs/experiments/79l_mark_figures.ipynb #0ec160c1
 def figure_1(
     result: Mapping[str, Any] | None = None,  # from `run_mark`; None: the run that travels with memkit
 ) -> PaperPicture:
-    "What memkit's MARK does with a conversation that ended and with a new question (MARK §1.2, Figure 1). Raises `ValueError` for another paper's result."
+    """What memkit's MARK does with a conversation that ended and with a new question (MARK §1.2, Figure 1). Raises
+    `ValueError` for another paper's result."""
     s, t, w, _ = MarkSettings(), TrustSettings(), PRESETS["Default"], _run(result)
     terms = f"{w.recall:g} recall, {w.recency:g} recency, {w.similarity:g} similarity, {w.feedback:g} feedback"
-    cards = [Card(key="e", row=0, span=3, title="A conversation has ended", text="builder: every agent reads all of it, once", colour="navy"),
-             Card(key="r", row=1, title="Residual agent", text="what an expert taught", colour="orange"), Card(key="u", row=1, column=1, title="Question agent", text="how this user speaks", colour="orange"),
-             Card(key="a", row=1, column=2, title="Response agent", text="how this user wants answers", colour="orange"),
-             Card(key="m", row=2, span=3, title="Refined memories in SQLite", text=f"merged where the same, settled where they disagree; each with its sources, recalls and trust, {t.initial:g} at first; residual ones for every user, the others for one"),
-             Card(key="f", row=3, span=3, title="Search", text=f"relevance: {terms}; the best of each kind"),
-             Card(key="q", row=4, title="A new question", text="of any user", colour="navy"), Card(key="p", row=4, column=1, span=2, title="Prompt", text=f"{s.first} first: {s.documents} documents, then memories, in {s.budget:,} tokens", colour="navy"),
-             Card(key="x", row=5, span=3, title="Answer, and what people say of it", text="right and wrong count for the memories that were shown", colour="deep")]
-    arrows = [("e", "r", ""), ("e", "u", ""), ("e", "a", ""), ("r", "m", ""), ("u", "m", ""), ("a", "m", ""), ("m", "f", ""), ("q", "f", "asks"), ("f", "p", "memories"), ("q", "p", ""), ("p", "x", "")]
-    return diagram("mark, Figure 1", "Three agents build memories from a conversation; a search finds them for the next.", cards, arrows, columns=3)
+    cards = [
+        Card(
+            key="e",
+            row=0,
+            span=3,
+            title="A conversation has ended",
+            text="builder: every agent reads all of it, once",
+            colour="navy",
+        ),
+        Card(key="r", row=1, title="Residual agent", text="what an expert taught", colour="orange"),
+        Card(key="u", row=1, column=1, title="Question agent", text="how this user speaks", colour="orange"),
+        Card(key="a", row=1, column=2, title="Response agent", text="how this user wants answers", colour="orange"),
+        Card(
+            key="m",
+            row=2,
+            span=3,
+            title="Refined memories in SQLite",
+            text="merged where the same, settled where they disagree; each with its sources, recalls and trust, "
+            f"{t.initial:g} at first; residual ones for every user, the others for one",
+        ),
+        Card(key="f", row=3, span=3, title="Search", text=f"relevance: {terms}; the best of each kind"),
+        Card(key="q", row=4, title="A new question", text="of any user", colour="navy"),
+        Card(
+            key="p",
+            row=4,
+            column=1,
+            span=2,
+            title="Prompt",
+            text=f"{s.first} first: {s.documents} documents, then memories, in {s.budget:,} tokens",
+            colour="navy",
+        ),
+        Card(
+            key="x",
+            row=5,
+            span=3,
+            title="Answer, and what people say of it",
+            text="right and wrong count for the memories that were shown",
+            colour="deep",
+        ),
+    ]
+    arrows = [
+        ("e", "r", ""),
+        ("e", "u", ""),
+        ("e", "a", ""),
+        ("r", "m", ""),
+        ("u", "m", ""),
+        ("a", "m", ""),
+        ("m", "f", ""),
+        ("q", "f", "asks"),
+        ("f", "p", "memories"),
+        ("q", "p", ""),
+        ("p", "x", ""),
+    ]
+    return diagram(
+        "mark, Figure 1",
+        "Three agents build memories from a conversation; a search finds them for the next.",
+        cards,
+        arrows,
+        columns=3,
+    )
 
 # %% ../../nbs/experiments/79l_mark_figures.ipynb #24b4d662
 def _both(axes: "Axes", c: Mapping[str, str], counts: Mapping[bool, int]):
     for ok, colour in ((True, "blue"), (False, "orange")):
-        if counts[ok]: axes.plot([], [], color=c[colour], linewidth=8, label=f"{'right' if ok else 'wrong'} ({counts[ok]} answers)")
+        if counts[ok]:
+            axes.plot(
+                [], [], color=c[colour], linewidth=8, label=f"{'right' if ok else 'wrong'} ({counts[ok]} answers)"
+            )
 
+# %% ../../nbs/experiments/79l_mark_figures.ipynb #096a975f
 def figure_2(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
-    "How AICS of right and wrong first answers is spread at each weight (MARK Figure 2). Raises `ValueError` for a result without answers in free text."
+    """How AICS of right and wrong first answers is spread at each weight (MARK Figure 2). Raises `ValueError` for a
+    result without answers in free text."""
     r = _run(result)
     scored = read_kept(r, FIRST)
     of = {ok: [s for s in scored if s.right == ok] for ok in (True, False)}
     rows = rows_of(r, "Figure 2")
-    gaps = "; ".join(f"{number(rows[f'alpha {a:g}', 'right less wrong']['ours'])} at {a:g}" for a in ALPHAS if (f"alpha {a:g}", "right less wrong") in rows)
+    gaps = "; ".join(
+        f"{number(rows[f'alpha {a:g}', 'right less wrong']['ours'])} at {a:g}"
+        for a in ALPHAS
+        if (f"alpha {a:g}", "right less wrong") in rows
+    )
     def draw(c: Mapping[str, str]) -> "Figure":
         figure = sheet(3.8)
         axes = figure.subplots()
         for shift, ok, colour in ((-.019, True, "blue"), (.019, False, "orange")):
             if not of[ok]: continue
-            look = {"boxprops": {"facecolor": c[colour], "edgecolor": c["ink"]}, "medianprops": {"color": c["ink"], "linewidth": 2}, "whiskerprops": {"color": c["ink"]}, "capprops": {"color": c["ink"]},
-                    "flierprops": {"marker": "o", "markersize": 3, "markerfacecolor": c[colour], "markeredgecolor": c["ink"], "markeredgewidth": .4}}
-            axes.boxplot([[s.aics(a) for s in of[ok]] for a in ALPHAS], positions=[a + shift for a in ALPHAS], widths=.03, patch_artist=True, manage_ticks=False, **look)
+            look = {
+                "boxprops": {"facecolor": c[colour], "edgecolor": c["ink"]},
+                "medianprops": {"color": c["ink"], "linewidth": 2},
+                "whiskerprops": {"color": c["ink"]},
+                "capprops": {"color": c["ink"]},
+                "flierprops": {
+                    "marker": "o",
+                    "markersize": 3,
+                    "markerfacecolor": c[colour],
+                    "markeredgecolor": c["ink"],
+                    "markeredgewidth": 0.4,
+                },
+            }
+            axes.boxplot(
+                [[s.aics(a) for s in of[ok]] for a in ALPHAS],
+                positions=[a + shift for a in ALPHAS],
+                widths=0.03,
+                patch_artist=True,
+                manage_ticks=False,
+                **look
+            )
         axes.set(xticks=ALPHAS, xlabel="α, the weight of the sentences", ylabel="AICS", ylim=(-.03, 1.03))
         axes.grid(axis="y")
         _both(axes, c, {ok: len(some) for ok, some in of.items()})
         legend_below(figure, axes)
         return figure
-    return PaperPicture("mark, Figure 2", f"AICS of {len(of[True])} right and {len(of[False])} wrong first answers at five weights. Right less wrong: {gaps or 'one side is empty'}. The paper prints no value of its boxes.", draw)
+    return PaperPicture(
+        "mark, Figure 2",
+        f"AICS of {len(of[True])} right and {len(of[False])} wrong first answers at five weights. Right less wrong: "
+        f"{gaps or 'one side is empty'}. The paper prints no value of its boxes.",
+        draw,
+    )
 
+# %% ../../nbs/experiments/79l_mark_figures.ipynb #c7dcdc22
 def figure_3(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
-    "AICS against tokens of prompt and answer, with the means of the paper's regions (MARK Figure 3). Raises as `figure_2` does."
+    """AICS against tokens of prompt and answer, with the means of the paper's regions (MARK Figure 3). Raises as
+    `figure_2` does."""
     r = _run(result)
     scored, rows = read_kept(r, FIRST), rows_of(r, "Figure 3")
     mean = lambda region, ok: rows.get((f"{region[0]}-{region[1]} tokens", f"AICS, {'right' if ok else 'wrong'}"))
-    told = "; ".join(f"{a}-{b} tokens, {'right' if ok else 'wrong'}: {number(m['ours'])}" for a, b in REGIONS for ok in (True, False) if (m := mean((a, b), ok)))
+    told = "; ".join(
+        f"{a}-{b} tokens, {'right' if ok else 'wrong'}: {number(m['ours'])}"
+        for a, b in REGIONS
+        for ok in (True, False)
+        if (m := mean((a, b), ok))
+    )
     def draw(c: Mapping[str, str]) -> "Figure":
         figure = sheet(3.9)
         axes = figure.subplots()
-        for edge in sorted({e for region in REGIONS for e in region}): axes.axvline(edge, color=c["faint"], linewidth=1, linestyle=":")
+        for edge in sorted({e for region in REGIONS for e in region}):
+            axes.axvline(edge, color=c["faint"], linewidth=1, linestyle=":")
         for ok, colour, mark in ((False, "orange", "^"), (True, "blue", "o")):
             some = [s for s in scored if s.right == ok]
-            axes.scatter([s.tokens for s in some], [s.aics() for s in some], s=30, color=c[colour], marker=mark, edgecolor=c["ink"], linewidth=.5, label=f"{'right' if ok else 'wrong'} ({len(some)})")
+            axes.scatter(
+                [s.tokens for s in some],
+                [s.aics() for s in some],
+                s=30,
+                color=c[colour],
+                marker=mark,
+                edgecolor=c["ink"],
+                linewidth=0.5,
+                label=f"{'right' if ok else 'wrong'} ({len(some)})",
+            )
             for region in REGIONS:
-                if m := mean(region, ok): axes.plot(region, [m["ours"]]*2, color=c["ink"], linewidth=5), axes.plot(region, [m["ours"]]*2, color=c[colour], linewidth=3)
+                if m := mean(region, ok):
+                    axes.plot(region, [m["ours"]] * 2, color=c["ink"], linewidth=5), axes.plot(
+                        region, [m["ours"]] * 2, color=c[colour], linewidth=3
+                    )
         axes.set(xlabel="tokens of prompt and answer", ylabel="AICS, α = 0.1")
         axes.plot([], [], color=c["ink"], linewidth=4, label="bars: means of the paper's regions")
         legend_below(figure, axes, 3)
         return figure
-    return PaperPicture("mark, Figure 3", f"AICS of {len(scored)} first answers by their length. Means: {told or 'no answer lies in a region'}. The paper prints no value of its points.", draw)
+    return PaperPicture(
+        "mark, Figure 3",
+        f"AICS of {len(scored)} first answers by their length. Means: {told or 'no answer lies in a region'}. The "
+        "paper prints no value of its points.",
+        draw,
+    )
 
 # %% ../../nbs/experiments/79l_mark_figures.ipynb #5db6cd01
 def figure_4(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
-    "How much of an expert's explanation is captured without and with memory, and by two controls (MARK Figure 4). Raises `ValueError` for a result without it."
+    """How much of an expert's explanation is captured without and with memory, and by two controls (MARK Figure 4).
+    Raises `ValueError` for a result without it."""
     rows, names = rows_of(_run(result), "Figure 4"), ("AICS", "ICS", "KPCS")
-    looks = {AGAIN: ("faint", "", "without memory"), BARE: ("paper", "/", f"{BARE} (control)"), RANDOM: ("paper", "", f"{RANDOM} (control)"), MEMORY: ("blue", "", "with memory")}
+    looks = {
+        AGAIN: ("faint", "", "without memory"),
+        BARE: ("paper", "/", f"{BARE} (control)"),
+        RANDOM: ("paper", "", f"{RANDOM} (control)"),
+        MEMORY: ("blue", "", "with memory"),
+    }
     there = {who: [rows[who, n] for n in names] for who in looks if (who, "AICS") in rows}
-    told = "; ".join(f"{looks[who][2]}: " + ", ".join(f"{n} {number(r['ours'])}" + (f" (paper {r['paper']:g})" if r["paper"] is not None else "") for n, r in zip(names, some)) for who, some in there.items())
+    told = "; ".join(
+        f"{looks[who][2]}: "
+        + ", ".join(
+            f"{n} {number(r['ours'])}" + (f" (paper {r['paper']:g})" if r["paper"] is not None else "")
+            for n, r in zip(names, some)
+        )
+        for who, some in there.items()
+    )
     def draw(c: Mapping[str, str]) -> "Figure":
         figure = sheet(4)
         axes = figure.subplots()
         for i, (who, some) in enumerate(there.items()):
             colour, hatch, label = looks[who]
             x = [k + (i - (len(there) - 1)/2)*.2 for k in range(len(names))]
-            axes.bar(x, [r["ours"] for r in some], .18, color=c[colour], edgecolor=c["ink"], linewidth=.8, hatch=hatch, label=label, yerr=spread(some), error_kw={"ecolor": c["ink"], "elinewidth": 1.2})
-            if some[0]["paper"] is not None: papers_mark(axes, x, [r["paper"] for r in some], c, "printed in the paper" if who == MEMORY else None)
-        axes.set(xticks=range(len(names)), xticklabels=["AICS, α = 0.1", "ICS, sentences", "KPCS, key points"], ylim=(0, .85))
+            axes.bar(
+                x,
+                [r["ours"] for r in some],
+                0.18,
+                color=c[colour],
+                edgecolor=c["ink"],
+                linewidth=0.8,
+                hatch=hatch,
+                label=label,
+                yerr=spread(some),
+                error_kw={"ecolor": c["ink"], "elinewidth": 1.2},
+            )
+            if some[0]["paper"] is not None:
+                papers_mark(axes, x, [r["paper"] for r in some], c, "printed in the paper" if who == MEMORY else None)
+        axes.set(
+            xticks=range(len(names)),
+            xticklabels=["AICS, α = 0.1", "ICS, sentences", "KPCS, key points"],
+            ylim=(0, 0.85),
+        )
         axes.grid(axis="y")
         legend_below(figure, axes)
         return figure
     return PaperPicture("mark, Figure 4", f"Explanations in free text, scored against the expert's. {told}.", draw)
 
+# %% ../../nbs/experiments/79l_mark_figures.ipynb #c4a5f851
 def figure_5(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
-    "The share of right answers in each row of experiment 3, controls in grey (MARK Figure 5). Raises `ValueError` for a result without it."
-    rows = [r for (row, metric), r in rows_of(_run(result), "Experiment 3").items() if metric == "right" and "corrected questions" not in row]
+    """The share of right answers in each row of experiment 3, controls in grey (MARK Figure 5). Raises `ValueError`
+    for a result without it."""
+    rows = [
+        r
+        for (row, metric), r in rows_of(_run(result), "Experiment 3").items()
+        if metric == "right" and "corrected questions" not in row
+    ]
     def draw(c: Mapping[str, str]) -> "Figure":
         figure = sheet(.36*len(rows) + 1.2)
         axes = figure.subplots()
-        axes.barh(range(len(rows)), [r["ours"] for r in rows], .7, color=[c["faint" if r["control"] else "blue"] for r in rows], xerr=spread(rows), error_kw={"ecolor": c["ink"], "elinewidth": 1.4})
-        if printed := [(r["paper"], i) for i, r in enumerate(rows) if r["paper"] is not None]: papers_mark(axes, *zip(*printed), c)
-        axes.set(yticks=range(len(rows)), yticklabels=[f"{r['row']}{' (control)'*r['control']}, {r['n']}" for r in rows], xlim=(0, 1), ylim=(len(rows) - .4, -.6), xlabel="share of right answers")
+        axes.barh(
+            range(len(rows)),
+            [r["ours"] for r in rows],
+            0.7,
+            color=[c["faint" if r["control"] else "blue"] for r in rows],
+            xerr=spread(rows),
+            error_kw={"ecolor": c["ink"], "elinewidth": 1.4},
+        )
+        if printed := [(r["paper"], i) for i, r in enumerate(rows) if r["paper"] is not None]:
+            papers_mark(axes, *zip(*printed), c)
+        axes.set(
+            yticks=range(len(rows)),
+            yticklabels=[f"{r['row']}{' (control)'*r['control']}, {r['n']}" for r in rows],
+            xlim=(0, 1),
+            ylim=(len(rows) - 0.4, -0.6),
+            xlabel="share of right answers",
+        )
         axes.grid(axis="x")
         legend_below(figure, axes)
         return figure
-    told = "; ".join(f"{r['row']}: {number(r['ours'])}" + ("" if r["paper"] is None else f" (paper {r['paper']:g})") for r in rows)
-    return PaperPicture("mark, Figure 5", f"Right answers of experiment 3; the number behind a name counts questions. {told}.", draw)
+    told = "; ".join(
+        f"{r['row']}: {number(r['ours'])}" + ("" if r["paper"] is None else f" (paper {r['paper']:g})") for r in rows
+    )
+    return PaperPicture(
+        "mark, Figure 5", f"Right answers of experiment 3; the number behind a name counts questions. {told}.", draw
+    )
 
 # %% ../../nbs/experiments/79l_mark_figures.ipynb #90e69b8c
 def figure_6(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
-    "The conversation, and what was learned between its halves (MARK Figure 6). Raises `ValueError` for a result without it."
+    """The conversation, and what was learned between its halves (MARK Figure 6). Raises `ValueError` for a result
+    without it."""
     lines = _run(result).get("scenario")
     if not lines: raise ValueError("the result holds no scenario; make it with run_mark")
     look = {ONE: (0, "navy"), TWO: (0, "navy"), LEARNED: (.5, "orange"), CONTROL: (1, "faint")}
-    cards = [Card(key=str(i), row=i, column=look.get(l["who"], (1, "blue"))[0], span=4, title=l["who"], text=l["text"] or "(nothing)", colour=look.get(l["who"], (1, "blue"))[1]) for i, l in enumerate(lines)]
-    return diagram("mark, Figure 6", "A dentist asks and corrects; later a colleague asks.", cards, [], columns=5, down=.15)
+    cards = [
+        Card(
+            key=str(i),
+            row=i,
+            column=look.get(l["who"], (1, "blue"))[0],
+            span=4,
+            title=l["who"],
+            text=l["text"] or "(nothing)",
+            colour=look.get(l["who"], (1, "blue"))[1],
+        )
+        for i, l in enumerate(lines)
+    ]
+    return diagram(
+        "mark, Figure 6", "A dentist asks and corrects; later a colleague asks.", cards, [], columns=5, down=0.15
+    )
 
 # %% ../../nbs/experiments/79l_mark_figures.ipynb #bfa0d019
-ROLES = (("1", "curates the truth, judges answers", "none: the questions' key decides", "GPT-4 and expert", "option by likelihood; ICS, KPCS, AICS by fixed rules"),
-         ("2", "corrects, from knowledge and the explanation", "simulated: right option and sentences of the explanation", "none", "turns, tokens, words; memories per conversation"),
-         ("3", "judges answers", "none: the questions' key decides", "GPT-4 and expert", "as in 1, all questions, beside controls"),
-         ("4", "corrects, from knowledge and the explanation", "simulated, another user", "none", "as in 2, and who is right afterwards"))
+ROLES = (
+    (
+        "1",
+        "curates the truth, judges answers",
+        "none: the questions' key decides",
+        "GPT-4 and expert",
+        "option by likelihood; ICS, KPCS, AICS by fixed rules",
+    ),
+    (
+        "2",
+        "corrects, from knowledge and the explanation",
+        "simulated: right option and sentences of the explanation",
+        "none",
+        "turns, tokens, words; memories per conversation",
+    ),
+    (
+        "3",
+        "judges answers",
+        "none: the questions' key decides",
+        "GPT-4 and expert",
+        "as in 1, all questions, beside controls",
+    ),
+    (
+        "4",
+        "corrects, from knowledge and the explanation",
+        "simulated, another user",
+        "none",
+        "as in 2, and who is right afterwards",
+    ),
+)
 
+# %% ../../nbs/experiments/79l_mark_figures.ipynb #14390e12
 def table_1(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
@@ -162,27 +376,72 @@ def table_1(
     rows = rows_of(_run(result), "Table 1")
     lines = []
     for name in dict.fromkeys(row for row, _ in rows):
-        mine = {("MARK" if m.endswith("MARK") else "conventional"): (m.rsplit(",", 1)[0], r) for (row, m), r in rows.items() if row == name}
-        cell = lambda who: Cell(number(mine[who][1]["ours"]), "" if not mine[who][1]["ci"] else "{}–{}".format(*map(number, mine[who][1]["ci"]))) if who in mine else Cell("–")
+        mine = {
+            ("MARK" if m.endswith("MARK") else "conventional"): (m.rsplit(",", 1)[0], r)
+            for (row, m), r in rows.items()
+            if row == name
+        }
+        cell = lambda who: (
+            Cell(
+                number(mine[who][1]["ours"]),
+                "" if not mine[who][1]["ci"] else "{}–{}".format(*map(number, mine[who][1]["ci"])),
+            )
+            if who in mine
+            else Cell("–")
+        )
         lines.append(Line(name, (Cell(next(iter(mine.values()))[0]), cell("conventional"), cell("MARK"))))
-    return PaperTable("mark, Table 1", "a conventional chatbot, and one with MARK", (("measured as", ""), ("conventional", HERE), ("with MARK", HERE)), tuple(lines), ("The paper's table holds words alone: limited, none or minimal on one side, strong and adapting on the other.",))
+    return PaperTable(
+        "mark, Table 1",
+        "a conventional chatbot, and one with MARK",
+        (("measured as", ""), ("conventional", HERE), ("with MARK", HERE)),
+        tuple(lines),
+        (
+            "The paper's table holds words alone: limited, none or minimal on one side, strong and adapting on the "
+            "other.",
+        ),
+    )
 
+# %% ../../nbs/experiments/79l_mark_figures.ipynb #8556f334
 def table_2(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
     "Memory first or knowledge first (MARK Table 2): what memkit tells the model in either mode."
     _run(result)
-    paper = {"memory first": ("conversations with one person; keeps the context", "memory may win over newer facts"), "knowledge first": ("questions of fact in a domain; MARK's own choice", "new knowledge may pass over what was said")}
-    lines = tuple(Line(f"{mode} first" + " (memkit's default)"*(mode == MarkSettings().first), (Cell(rule), *map(Cell, paper.get(f"{mode} first", ("", ""))))) for mode, rule in RULES.items())
-    return PaperTable("mark, Table 2", "what counts where documents and memories disagree", (("the model is told", HERE), ("good for", PAPER), ("risk", PAPER)), lines, ("The paper's columns are put in our words.",))
+    paper = {
+        "memory first": ("conversations with one person; keeps the context", "memory may win over newer facts"),
+        "knowledge first": (
+            "questions of fact in a domain; MARK's own choice",
+            "new knowledge may pass over what was said",
+        ),
+    }
+    lines = tuple(
+        Line(
+            f"{mode} first" + " (memkit's default)" * (mode == MarkSettings().first),
+            (Cell(rule), *map(Cell, paper.get(f"{mode} first", ("", "")))),
+        )
+        for mode, rule in RULES.items()
+    )
+    return PaperTable(
+        "mark, Table 2",
+        "what counts where documents and memories disagree",
+        (("the model is told", HERE), ("good for", PAPER), ("risk", PAPER)),
+        lines,
+        ("The paper's columns are put in our words.",),
+    )
 
+# %% ../../nbs/experiments/79l_mark_figures.ipynb #5f457989
 def table_3(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
     "Experts and evaluation in each experiment, the paper's and ours (MARK Table 3)."
     _run(result)
     heads = (("expert", PAPER), ("expert", HERE), ("evaluated by", PAPER), ("evaluated by", HERE))
-    return PaperTable("mark, Table 3", "who corrects and who judges", heads, tuple(Line(f"experiment {n}", tuple(map(Cell, cells))) for n, *cells in ROLES))
+    return PaperTable(
+        "mark, Table 3",
+        "who corrects and who judges",
+        heads,
+        tuple(Line(f"experiment {n}", tuple(map(Cell, cells))) for n, *cells in ROLES),
+    )
 
 # %% ../../nbs/experiments/79l_mark_figures.ipynb #02763c6a
 _COUNTS = {m: m for m in ("mean", "std", "min", "max")}
@@ -191,20 +450,49 @@ def table_4(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
     "The conversations that corrected the first answers (MARK Table 4)."
-    return number_table(_run(result), "mark", "Table 4", "conversations of experiment 2", _COUNTS, ("turns", "tokens", "words"), ["Ours: an expert simulated from the explanation, who says the right option at once. The paper's: a person and GPT-3.5, 46 conversations."])
+    return number_table(
+        _run(result),
+        "mark",
+        "Table 4",
+        "conversations of experiment 2",
+        _COUNTS,
+        ("turns", "tokens", "words"),
+        [
+            "Ours: an expert simulated from the explanation, who says the right option at once. The paper's: a person "
+            "and GPT-3.5, 46 conversations."
+        ],
+    )
 
+# %% ../../nbs/experiments/79l_mark_figures.ipynb #d62776da
 def table_5(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
     "Memories that a conversation left (MARK Table 5)."
-    return number_table(_run(result), "mark", "Table 5", "memories per conversation", {"memories per conversation": "memories per conversation"}, notes=["The paper's agents are prompts to a large model; ours are rules and small models, and write less."])
+    return number_table(
+        _run(result),
+        "mark",
+        "Table 5",
+        "memories per conversation",
+        {"memories per conversation": "memories per conversation"},
+        notes=["The paper's agents are prompts to a large model; ours are rules and small models, and write less."],
+    )
 
+# %% ../../nbs/experiments/79l_mark_figures.ipynb #e3fb486d
 def table_6(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
     "The conversations about what was still wrong (MARK Table 6)."
-    return number_table(_run(result), "mark", "Table 6", "conversations of experiment 4", _COUNTS, ("turns", "tokens", "words"), ["15 questions that were still wrong with memory, corrected by another user."])
+    return number_table(
+        _run(result),
+        "mark",
+        "Table 6",
+        "conversations of experiment 4",
+        _COUNTS,
+        ("turns", "tokens", "words"),
+        ["15 questions that were still wrong with memory, corrected by another user."],
+    )
 
+# %% ../../nbs/experiments/79l_mark_figures.ipynb #b709a9a3
 def table_7(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:

@@ -16,7 +16,16 @@ from ..core.lm import LanguageModel, Reply
 from ..core.records import Memory, new_id
 from ..evaluate.cost import SessionUse, Summary, conversation_table, session_use, turn_use
 from ..evaluate.intervals import bootstrap, share
-from .mark_questions import MOST_TURNS, YES, Choice, Picker, correction, lettered, plain_prompt, shuffled
+from memkit.experiments.mark_questions import (
+    MOST_TURNS,
+    YES,
+    Choice,
+    Picker,
+    correction,
+    lettered,
+    plain_prompt,
+    shuffled,
+)
 from .result import figure
 from ..mark.policy import Caller
 from ..mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, conversation_of
@@ -40,6 +49,7 @@ class Lesson:
         "Was the last choice right?"
         return self.picks[-1] == self.choice.right
 
+# %% ../../nbs/experiments/79b_mark_lessons.ipynb #126e02d7
 def told(
     option: str | None,   # None: the model named none
     before: str | None,   # its choice before; None at the start
@@ -51,10 +61,21 @@ def told(
     return f"I still think the answer is {text}." if option == before else f"You are right. The answer is {text}."
 
 def _reply(model: LanguageModel, prompt: str, text: str) -> Reply:
-    return Reply(text=text, prompt_tokens=model.count_tokens(prompt), answer_tokens=model.count_tokens(text), seconds=0., finished=True)
+    return Reply(
+        text=text,
+        prompt_tokens=model.count_tokens(prompt),
+        answer_tokens=model.count_tokens(text),
+        seconds=0.0,
+        finished=True,
+    )
 
+# %% ../../nbs/experiments/79b_mark_lessons.ipynb #142d740c
 def _prompt(picker: Picker, c: Choice, asked: str, memories: Sequence[str], said: Sequence[tuple[str, str]]) -> str:
-    return plain_prompt(asked, memories, said) if picker.scores else picker.model.render(lettered(asked, c.options, memories, said))
+    return (
+        plain_prompt(asked, memories, said)
+        if picker.scores
+        else picker.model.render(lettered(asked, c.options, memories, said))
+    )
 
 # %% ../../nbs/experiments/79b_mark_lessons.ipynb #55ef92b9
 def converse(
@@ -96,7 +117,10 @@ def conversation_rows(
     for name in ("turns", "tokens", "words"):
         values = [getattr(l.use, name) for l in lessons]
         rows.append(figure(table, name, "mean", bootstrap(values), paper[name].mean, note=note))
-        rows += [figure(table, name, m, getattr(ours[name], m), getattr(paper[name], m), n=len(values), note=note) for m in ("std", "min", "max")]
+        rows += [
+            figure(table, name, m, getattr(ours[name], m), getattr(paper[name], m), n=len(values), note=note)
+            for m in ("std", "min", "max")
+        ]
     return [*rows, figure(table, "ended right", "share", share(sum(l.right for l in lessons), len(lessons)), note=note)]
 
 EXPERT = "the expert is simulated from the explanation and says the right option at once; the paper's was a person"
@@ -113,10 +137,15 @@ def teach(
     "Experiments 1 and 2: ask every question once, correct what is wrong (MARK §3.1.1, §3.1.2)."
     from tqdm.auto import tqdm
     mixed = [shuffled(c, seed) for c in choices]
-    picks = [picker.pick(c.question, c.options) for c in tqdm(mixed, desc="first answers", unit=" questions", disable=not progress)]
+    picks = [
+        picker.pick(c.question, c.options)
+        for c in tqdm(mixed, desc="first answers", unit=" questions", disable=not progress)
+    ]
     wrong = [i for i, (c, p) in enumerate(zip(mixed, picks)) if p != c.right]
     bar = tqdm(wrong, desc="corrections", unit=" conversations", disable=not progress)
-    return [p == c.right for c, p in zip(mixed, picks)], [converse(picker, mixed[i], EXPERTS[i % len(EXPERTS)], seed=seed, first=picks[i]) for i in bar]
+    return [p == c.right for c, p in zip(mixed, picks)], [
+        converse(picker, mixed[i], EXPERTS[i % len(EXPERTS)], seed=seed, first=picks[i]) for i in bar
+    ]
 
 # %% ../../nbs/experiments/79b_mark_lessons.ipynb #c9d2b880
 @dataclass(frozen=True)
@@ -127,6 +156,7 @@ class Learned:
     added: tuple[dict[str, int], ...]   # by lesson: memories of each kind
     seconds: float = 0.                 # of building, per exchange
 
+# %% ../../nbs/experiments/79b_mark_lessons.ipynb #188526db
 def learn(
     lessons: Iterable[Lesson],
     store: "MemoryStore",
@@ -145,6 +175,7 @@ def learn(
         added.append(added_by(store, l.user, session))
     return Learned(store, search, tuple(added), spent/max(1, exchanges))
 
+# %% ../../nbs/experiments/79b_mark_lessons.ipynb #35f2dd91
 def added_by(
     store: "MemoryStore",
     user: str,
@@ -161,7 +192,14 @@ def table_5_rows(
     learned: Learned,
 ) -> list[dict[str, Any]]:
     "How many memories a conversation left (MARK Table 5)."
-    return [figure("Table 5", kind, "memories per conversation", bootstrap([a[kind] for a in learned.added]), paper) for kind, paper in TABLE_5.items()] if learned.added else []
+    return (
+        [
+            figure("Table 5", kind, "memories per conversation", bootstrap([a[kind] for a in learned.added]), paper)
+            for kind, paper in TABLE_5.items()
+        ]
+        if learned.added
+        else []
+    )
 
 # %% ../../nbs/experiments/79b_mark_lessons.ipynb #8264aade
 def shown(

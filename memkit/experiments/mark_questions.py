@@ -39,9 +39,12 @@ class Choice:
 
     def __post_init__(self):
         object.__setattr__(self, "options", tuple(self.options))
-        if len({o.casefold() for o in self.options}) < max(2, len(self.options)): raise ValueError(f"question {self.id} needs two or more options, all different; got {list(self.options)}")
-        if not 0 <= self.right < len(self.options): raise ValueError(f"question {self.id} has options 0..{len(self.options) - 1}; {self.right} can't be right")
-        if not (self.text.strip() and self.explanation.strip()): raise ValueError(f"question {self.id} needs a text and an explanation")
+        if len({o.casefold() for o in self.options}) < max(2, len(self.options)):
+            raise ValueError(f"question {self.id} needs two or more options, all different; got {list(self.options)}")
+        if not 0 <= self.right < len(self.options):
+            raise ValueError(f"question {self.id} has options 0..{len(self.options) - 1}; {self.right} can't be right")
+        if not (self.text.strip() and self.explanation.strip()):
+            raise ValueError(f"question {self.id} needs a text and an explanation")
 
     @property
     def answer(self) -> str:
@@ -62,6 +65,7 @@ def half_of(
 
 def _clean(text: str) -> str: return " ".join(text.replace("\0", " ").split())
 
+# %% ../../nbs/experiments/79_mark_questions.ipynb #5c7d888b
 def read_medmcqa(
     lines: Iterable[str],   # of a file such as dev_half.jsonl
 ) -> list[Choice]:          # in their order
@@ -71,23 +75,47 @@ def read_medmcqa(
         options = [_clean(r[f"op{c}"] or "") for c in "abcd"]
         whole = all(options) and len({o.casefold() for o in options}) == 4 and r["exp"] and r["question"].strip()
         if not whole or not statements(r["exp"]) or not key_points(r["exp"]): continue
-        out.append(Choice(id=r["id"], text=_clean(r["question"]), options=options, right=r["cop"] - 1, explanation=r["exp"].replace("\0", " "),
-                          subject=r["subject_name"] or "", half=half_of(r["question"])))
+        out.append(
+            Choice(
+                id=r["id"],
+                text=_clean(r["question"]),
+                options=options,
+                right=r["cop"] - 1,
+                explanation=r["exp"].replace("\0", " "),
+                subject=r["subject_name"] or "",
+                half=half_of(r["question"]),
+            )
+        )
     return out
 
 # %% ../../nbs/experiments/79_mark_questions.ipynb #4be63cec
 def own_choices() -> list[Choice]:
     "Our own questions, all in the scoring half: nothing was tuned on them."
     rows = map(json.loads, own_data("mark_questions.jsonl").read_text(encoding="utf-8").splitlines())
-    return [Choice(id=r["id"], text=r["question"], options=r["options"], right=r["answer"], explanation=r["explanation"], subject=r["subject"], half="score") for r in rows]
+    return [
+        Choice(
+            id=r["id"],
+            text=r["question"],
+            options=r["options"],
+            right=r["answer"],
+            explanation=r["explanation"],
+            subject=r["subject"],
+            half="score",
+        )
+        for r in rows
+    ]
 
+# %% ../../nbs/experiments/79_mark_questions.ipynb #d1860aee
 def all_choices(
     half: str = "score",            # or tune
 ) -> tuple[list[Choice], str]:      # the questions, and what they are in words
     "MedMCQA's questions where `MEMKIT_DATA` has them, our own otherwise (ours). Raises `ValueError` for another half."
     if half not in ("tune", "score"): raise ValueError(f"half must be tune or score, got {half!r}")
     path = public_data("medmcqa/dev_half.jsonl")
-    if path is None: return [c for c in own_choices() if c.half == half], "memkit's own 40 questions (MEMKIT_DATA holds no medmcqa/dev_half.jsonl)"
+    if path is None:
+        return [
+            c for c in own_choices() if c.half == half
+        ], "memkit's own 40 questions (MEMKIT_DATA holds no medmcqa/dev_half.jsonl)"
     with path.open(encoding="utf-8") as lines: found = [c for c in read_medmcqa(lines) if c.half == half]
     return found, f"MedMCQA, {len(found):,} questions with an explanation, {half} half"
 
@@ -104,7 +132,8 @@ def taught_and_others(
     sides = [], []
     for of in by.values():
         for i, c in enumerate(of): sides[i % 2].append((i//2/max(1, len(of)//2), c))
-    rank = lambda side: [c for _, c in sorted(side, key=lambda pair: pair[0])]   # every subject by turns, the large ones longer
+    # every subject by turns, the large ones longer
+    rank = lambda side: [c for _, c in sorted(side, key=lambda pair: pair[0])]
     return rank(sides[0])[:n], rank(sides[1])[:others]
 
 # %% ../../nbs/experiments/79_mark_questions.ipynb #95bdf1e5
@@ -119,21 +148,66 @@ def shuffled(
 
 # %% ../../nbs/experiments/79_mark_questions.ipynb #5a0a4551
 REWORDINGS = ("story", "keywords", "reordered", "synonyms")
-_SYNONYMS = [("which (?:one )?of the following", "which of these"), ("all of the following", "all of these"), ("most common(?:ly)?", "most frequent"), ("(?:drug|treatment) of choice", "best treatment"),
-             ("investigation of choice", "best test"), ("deficiency", "lack"), ("characteristic(?:ally)? of", "typical of"), ("seen in", "found in"), ("caused by", "brought on by"), ("causes", "brings on"),
-             ("due to", "because of"), ("patient", "person"), ("produced", "made"), ("produces", "makes"), ("is given", "is used"), ("diagnosis", "disease in question"), ("presents with", "comes with"),
-             ("years? old", "years of age"), ("true", "correct"), ("false", "wrong"), ("associated with", "linked to"), ("indicated", "advised"), ("derived from", "formed from"), ("located", "found"),
-             ("increased", "raised"), ("decreased", "lowered"), ("contains", "holds"), ("suggests?", "points to"), ("typical of", "a mark of"), ("prevents", "keeps off"), ("needs", "requires"), ("which", "what")]
-_OPENERS = ("A colleague asked me this and I wasn't sure.", "I was reading on the ward last night and stumbled over this.", "We talked about it over lunch.", "A student wants to know something.", "I am preparing a talk.")
+
+# %% ../../nbs/experiments/79_mark_questions.ipynb #13141615
+_SYNONYMS = [
+    ("which (?:one )?of the following", "which of these"),
+    ("all of the following", "all of these"),
+    ("most common(?:ly)?", "most frequent"),
+    ("(?:drug|treatment) of choice", "best treatment"),
+    ("investigation of choice", "best test"),
+    ("deficiency", "lack"),
+    ("characteristic(?:ally)? of", "typical of"),
+    ("seen in", "found in"),
+    ("caused by", "brought on by"),
+    ("causes", "brings on"),
+    ("due to", "because of"),
+    ("patient", "person"),
+    ("produced", "made"),
+    ("produces", "makes"),
+    ("is given", "is used"),
+    ("diagnosis", "disease in question"),
+    ("presents with", "comes with"),
+    ("years? old", "years of age"),
+    ("true", "correct"),
+    ("false", "wrong"),
+    ("associated with", "linked to"),
+    ("indicated", "advised"),
+    ("derived from", "formed from"),
+    ("located", "found"),
+    ("increased", "raised"),
+    ("decreased", "lowered"),
+    ("contains", "holds"),
+    ("suggests?", "points to"),
+    ("typical of", "a mark of"),
+    ("prevents", "keeps off"),
+    ("needs", "requires"),
+    ("which", "what"),
+]
+
+# %% ../../nbs/experiments/79_mark_questions.ipynb #5f9fbeab
+_OPENERS = (
+    "A colleague asked me this and I wasn't sure.",
+    "I was reading on the ward last night and stumbled over this.",
+    "We talked about it over lunch.",
+    "A student wants to know something.",
+    "I am preparing a talk.",
+)
 _CLOSERS = ("What would you say?", "Can you help?", "What do you think?", "Do you know?", "")
 _KEPT = frozenset("not except least no never without false most first only all none".split())
-_PLACE = re.compile(r"^(.{12,}?)\s((?:in|during|after|with|for|on|at|by|from|of)\s(?:(?!\b(?:is|are|was|were|which|what)\b).)+)$", re.I)
+_PLACE = re.compile(
+    r"^(.{12,}?)\s((?:in|during|after|with|for|on|at|by|from|of)\s(?:(?!\b(?:is|are|was|were|which|what)\b).)+)$", re.I
+)
 
 def _core(text: str) -> str: return re.sub(r"[\s:;,.?\-–(']+$", "", text)
+
 def _lower(text: str) -> str: return text if re.match(r"[A-Z0-9]{2}|[A-Z]\W|I\b", text) else text[:1].lower() + text[1:]
+
 def _upper(text: str) -> str: return text[:1].upper() + text[1:]
 
-def _story(text: str, rng: random.Random) -> str: return " ".join(filter(None, (rng.choice(_OPENERS), _core(text) + "?", rng.choice(_CLOSERS))))
+# %% ../../nbs/experiments/79_mark_questions.ipynb #0eed623c
+def _story(text: str, rng: random.Random) -> str:
+    return " ".join(filter(None, (rng.choice(_OPENERS), _core(text) + "?", rng.choice(_CLOSERS))))
 
 def _keywords(text: str) -> str:
     words = [w.rstrip(".") for w in re.findall(r"[^\s,;:?()]+", _core(text))]
@@ -147,7 +221,8 @@ def _reordered(text: str) -> str:
     return f"I would like to hear it from you: {_lower(_core(text))}?"
 
 def _synonyms(text: str) -> str:
-    for old, new in _SYNONYMS: text = re.sub(rf"\b(?:{old})\b", lambda m, new=new: _upper(new) if m[0][0].isupper() else new, text, flags=re.I)
+    for old, new in _SYNONYMS:
+        text = re.sub(rf"\b(?:{old})\b", lambda m, new=new: _upper(new) if m[0][0].isupper() else new, text, flags=re.I)
     return _core(text) + "?"
 
 # %% ../../nbs/experiments/79_mark_questions.ipynb #cf8772af
@@ -160,8 +235,14 @@ def reworded(
     if form not in (None, *REWORDINGS): raise ValueError(f"form must be one of {', '.join(REWORDINGS)}; got {form!r}")
     rng = random.Random(f"words {seed} {c.id}")
     form = form or rng.choice(REWORDINGS)
-    new = _story(c.text, rng) if form == "story" else {"keywords": _keywords, "reordered": _reordered, "synonyms": _synonyms}[form](c.text)
-    return new if new.strip(" ?") not in ("", c.text.strip(" ?")) else _story(c.text, rng)   # a question of which the table holds no word, or that has none
+    new = (
+        _story(c.text, rng)
+        if form == "story"
+        else {"keywords": _keywords, "reordered": _reordered, "synonyms": _synonyms}[form](c.text)
+    )
+    return (
+        new if new.strip(" ?") not in ("", c.text.strip(" ?")) else _story(c.text, rng)
+    )  # a question of which the table holds no word, or that has none
 
 # %% ../../nbs/experiments/79_mark_questions.ipynb #b2b26ab8
 def plain_prompt(
@@ -194,20 +275,26 @@ def lettered(
     known = "What is known from experience:\n" + "".join(f"- {m}\n" for m in memories) + "\n" if memories else ""
     listed = "\n".join(f"{chr(65 + i)}. {o}" for i, o in enumerate(options))
     before = [Message(role=r, text=t) for q, a in said for r, t in (("user", q), ("assistant", a))]
-    return [*before, Message(role="user", text=f"{known}{question}\n{listed}\nAnswer with the letter of the right option.")]
+    return [
+        *before,
+        Message(role="user", text=f"{known}{question}\n{listed}\nAnswer with the letter of the right option."),
+    ]
 
 # %% ../../nbs/experiments/79_mark_questions.ipynb #59984c2a
 def _marks(text: str) -> set[str]:
     "What tells one option from another: stems of its content words, numbers, single capital letters."
     return set(content_stems(text)) | {f.casefold() for f in figures(text)}
 
-_LETTER = re.compile(r"^\W*(?:(?:the\s+)?(?:correct\s+)?(?:answer|option)\s*(?:is|:)?\s*\W*([A-Z])\b|([A-Z])(?:[).:,]|\s*$))", re.I)
+_LETTER = re.compile(
+    r"^\W*(?:(?:the\s+)?(?:correct\s+)?(?:answer|option)\s*(?:is|:)?\s*\W*([A-Z])\b|([A-Z])(?:[).:,]|\s*$))", re.I
+)
 
 def read_option(
     answer: str,
     options: Sequence[str],
 ) -> int | None:  # place of the option; None if none is named
-    "Which option a written answer names (ours): a letter at its beginning, otherwise the option with most of its words there."
+    """Which option a written answer names (ours): a letter at its beginning, otherwise the option with most of its
+    words there."""
     if (m := _LETTER.match(answer.strip())) and (i := ord((m[1] or m[2]).upper()) - 65) < len(options): return i
     there = _marks(answer)
     shares = [len(there & (own := _marks(o)))/max(1, len(own)) for o in options]
@@ -239,8 +326,12 @@ class Picker:
         return None if chosen is None else list(options).index(chosen)
 
     def _ask(self, question, options, memories, said) -> str | None:
-        if self.scores: return options[int(np.argmax(option_scores(self.model, plain_prompt(question, memories, said), options)))]
-        place = read_option(self.model.generate([lettered(question, options, memories, said)], max_tokens=self.max_tokens)[0].text, options)
+        if self.scores:
+            return options[int(np.argmax(option_scores(self.model, plain_prompt(question, memories, said), options)))]
+        place = read_option(
+            self.model.generate([lettered(question, options, memories, said)], max_tokens=self.max_tokens)[0].text,
+            options,
+        )
         return None if place is None else options[place]
 
 # %% ../../nbs/experiments/79_mark_questions.ipynb #45a303cb

@@ -19,45 +19,106 @@ from ..mark.trust import table_7
 
 # %% ../../nbs/experiments/79e_mark_scenario.ipynb #48fbd06f
 WORDS = "the paper's Table 1 compares in words; figures: ours, from the tables named"
-FEATURES = (("domain-specific knowledge", "Experiment 3", (AGAIN, MEMORY), "right"),
-            ("memory retention, another user's session", "Experiment 3", (AGAIN, OTHER), "right"),
-            ("feedback utilization, corrected questions", "Experiment 3", (f"{AGAIN}, corrected questions only", f"{MEMORY}, corrected questions only"), "right"),
-            ("high-stakes: right answers that break", "Experiment 3", (None, MEMORY), "broken, of the right"),
-            ("high-stakes: key points explained", "Figure 4", (AGAIN, MEMORY), "KPCS"))
+FEATURES = (
+    ("domain-specific knowledge", "Experiment 3", (AGAIN, MEMORY), "right"),
+    ("memory retention, another user's session", "Experiment 3", (AGAIN, OTHER), "right"),
+    (
+        "feedback utilization, corrected questions",
+        "Experiment 3",
+        (f"{AGAIN}, corrected questions only", f"{MEMORY}, corrected questions only"),
+        "right",
+    ),
+    ("high-stakes: right answers that break", "Experiment 3", (None, MEMORY), "broken, of the right"),
+    ("high-stakes: key points explained", "Figure 4", (AGAIN, MEMORY), "KPCS"),
+)
 
+# %% ../../nbs/experiments/79e_mark_scenario.ipynb #88535a17
 def table_1_rows(
     rows: Sequence[Mapping[str, Any]],   # every other figure of the experiment
     build_ms: float,                     # to build memories from an exchange
 ) -> list[dict[str, Any]]:
     "The paper's comparison in figures of ours (MARK Table 1)."
     found = {(r["table"], r["row"], r["metric"]): r for r in rows}
-    out = [{**found[table, row, metric], "table": "Table 1", "row": feature, "metric": f"{metric}, {who}", "paper": None, "note": f"{WORDS}: {table}"}
-           for feature, table, pair, metric in FEATURES for who, row in zip(("conventional", "MARK"), pair) if row and all((table, name, metric) in found for name in pair if name)]
-    own = [found["Table 5", k, "memories per conversation"]["ours"] for k in (QUESTION, RESPONSE) if ("Table 5", k, "memories per conversation") in found]
-    if own: out.append(figure("Table 1", "personalization", "own memories per conversation, MARK", sum(own), note=f"{WORDS}: Table 5"))
-    return [*out, figure("Table 1", "scalability in adaptation", "ms to build from an exchange, MARK", build_ms, note=f"{WORDS}: the builder's clock")]
+    out = [
+        {
+            **found[table, row, metric],
+            "table": "Table 1",
+            "row": feature,
+            "metric": f"{metric}, {who}",
+            "paper": None,
+            "note": f"{WORDS}: {table}",
+        }
+        for feature, table, pair, metric in FEATURES
+        for who, row in zip(("conventional", "MARK"), pair)
+        if row and all((table, name, metric) in found for name in pair if name)
+    ]
+    own = [
+        found["Table 5", k, "memories per conversation"]["ours"]
+        for k in (QUESTION, RESPONSE)
+        if ("Table 5", k, "memories per conversation") in found
+    ]
+    if own:
+        out.append(
+            figure(
+                "Table 1", "personalization", "own memories per conversation, MARK", sum(own), note=f"{WORDS}: Table 5"
+            )
+        )
+    return [
+        *out,
+        figure(
+            "Table 1",
+            "scalability in adaptation",
+            "ms to build from an exchange, MARK",
+            build_ms,
+            note=f"{WORDS}: the builder's clock",
+        ),
+    ]
 
 # %% ../../nbs/experiments/79e_mark_scenario.ipynb #9001e780
 NAMES = {"ts": "trust", "ps": "persistence", "needed": "persistence needed"}
 
+# %% ../../nbs/experiments/79e_mark_scenario.ipynb #1768d74c
 def table_7_rows() -> list[dict[str, Any]]:
     "Table 7 under its own rule, beside the print (MARK appendix 1)."
     out = []
     for row, cells, kept in table_7():
         name = f"{row.total} recalls, {row.correct} right, {row.incorrect} wrong"
         for c in cells:
-            ends = [("", c.low)] if c.low == c.high else [(", lowest", min(c.low, c.high)), (", highest", max(c.low, c.high))]
-            out += [figure("Table 7", name, NAMES[c.name] + end, value, float(c.printed), note="" if c.how == "the formula" else f"print: {c.how}") for end, value in ends]
+            ends = (
+                [("", c.low)]
+                if c.low == c.high
+                else [(", lowest", min(c.low, c.high)), (", highest", max(c.low, c.high))]
+            )
+            out += [
+                figure(
+                    "Table 7",
+                    name,
+                    NAMES[c.name] + end,
+                    value,
+                    float(c.printed),
+                    note="" if c.how == "the formula" else f"print: {c.how}",
+                )
+                for end, value in ends
+            ]
         orders = [("", kept[0])] if kept[0] == kept[1] else [(", worst order", kept[0]), (", best order", kept[1])]
-        out += [figure("Table 7", name, f"kept (1) or dropped (0){end}", float(k), float(row.retained)) for end, k in orders]
+        out += [
+            figure("Table 7", name, f"kept (1) or dropped (0){end}", float(k), float(row.retained)) for end, k in orders
+        ]
     return out
 
 # %% ../../nbs/experiments/79e_mark_scenario.ipynb #fa97e1f5
 FIRST_ASKS = "A tooth that I filled last week is sensitive all the time. Leave it, replace the filling with zinc oxide eugenol, do a pulpectomy, or cap the pulp?"
 CORRECTS = "No. Sensitivity that doesn't stop means pulpitis, and the right treatment of pulpitis is a pulpectomy."
 SECOND_ASKS = "I'm wondering what to do about a tooth that has been sensitive ever since it was filled. Nothing, zinc oxide eugenol, a pulpectomy, or capping?"
-ONE, TWO, ASSISTANT, LEARNED, CONTROL = "practitioner 1", "practitioner 2", "assistant", "refined memory", "assistant without memory"
+ONE, TWO, ASSISTANT, LEARNED, CONTROL = (
+    "practitioner 1",
+    "practitioner 2",
+    "assistant",
+    "refined memory",
+    "assistant without memory",
+)
 
+# %% ../../nbs/experiments/79e_mark_scenario.ipynb #66a14197
 def scenario(
     model: LanguageModel,
     max_tokens: int = 48,   # of an answer
@@ -66,17 +127,38 @@ def scenario(
     from memkit.mark import open_mark
     from memkit.mark.assistant import MarkSettings
     settings = MarkSettings(agent="dental", answer_tokens=max_tokens)
-    with open_mark(":memory:", model, settings=settings) as clinic, open_mark(":memory:", model, settings=settings) as empty:
-        said = [line for text in (FIRST_ASKS, CORRECTS) for line in ((ONE, text), (ASSISTANT, clinic.chat("one", text).answer))]
+    with open_mark(":memory:", model, settings=settings) as clinic, open_mark(
+        ":memory:", model, settings=settings
+    ) as empty:
+        said = [
+            line
+            for text in (FIRST_ASKS, CORRECTS)
+            for line in ((ONE, text), (ASSISTANT, clinic.chat("one", text).answer))
+        ]
         clinic.end("one").result()
         later = clinic.chat("two", SECOND_ASKS)
-        said += [(LEARNED, h.item.text) for h in later.recalled] + [(TWO, SECOND_ASKS), (ASSISTANT, later.answer), (CONTROL, empty.chat("two", SECOND_ASKS).answer)]
+        said += [(LEARNED, h.item.text) for h in later.recalled] + [
+            (TWO, SECOND_ASKS),
+            (ASSISTANT, later.answer),
+            (CONTROL, empty.chat("two", SECOND_ASKS).answer),
+        ]
     return [{"who": who, "text": " ".join(text.split())} for who, text in said]
 
+# %% ../../nbs/experiments/79e_mark_scenario.ipynb #227a3c52
 def transcript(
     lines: Sequence[Mapping[str, str]],   # from `scenario`
     width: int = 110,                     # characters
 ) -> str:
     "The conversation for the eye (ours)."
     size = max((len(l["who"]) for l in lines), default=0) + 2
-    return "\n".join(["Figure 6", *(textwrap.fill(l["text"] or "(nothing)", width, initial_indent=l["who"].ljust(size), subsequent_indent=" "*size) for l in lines)])
+    return "\n".join(
+        [
+            "Figure 6",
+            *(
+                textwrap.fill(
+                    l["text"] or "(nothing)", width, initial_indent=l["who"].ljust(size), subsequent_indent=" " * size
+                )
+                for l in lines
+            ),
+        ]
+    )

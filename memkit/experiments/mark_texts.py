@@ -55,6 +55,7 @@ class Scored:
         "AICS at a weight (MARK §2.2.3)."
         return information_capture(self.ics, self.kpcs, alpha)
 
+# %% ../../nbs/experiments/79d_mark_texts.ipynb #937beca0
 def scored_answers(
     model: LanguageModel,
     row: str,
@@ -66,9 +67,20 @@ def scored_answers(
     max_tokens: int = ANSWER_TOKENS,
 ) -> list[Scored]:
     "Let the model explain, and score each explanation against the expert's (MARK §2.2)."
-    replies = model.generate([explain_messages(q, m) for q, m in zip(questions, memories)], max_tokens=max_tokens) if choices else []
-    score = lambda c, text: (information_coverage(c.explanation, text, embedder), float(key_point_coverage(c.explanation, text, embedder=embedder)), float(key_point_coverage(c.explanation, text, match="exact")))
-    return [Scored(c.id, row, bool(ok), *score(c, r.text), r.prompt_tokens, r.answer_tokens) for c, ok, r in zip(choices, right, replies)]
+    replies = (
+        model.generate([explain_messages(q, m) for q, m in zip(questions, memories)], max_tokens=max_tokens)
+        if choices
+        else []
+    )
+    score = lambda c, text: (
+        information_coverage(c.explanation, text, embedder),
+        float(key_point_coverage(c.explanation, text, embedder=embedder)),
+        float(key_point_coverage(c.explanation, text, match="exact")),
+    )
+    return [
+        Scored(c.id, row, bool(ok), *score(c, r.text), r.prompt_tokens, r.answer_tokens)
+        for c, ok, r in zip(choices, right, replies)
+    ]
 
 # %% ../../nbs/experiments/79d_mark_texts.ipynb #3c7c9993
 def apart(
@@ -80,9 +92,12 @@ def apart(
     "How far the means of two groups lie apart, both resampled (ours)."
     if not len(right) or not len(wrong): return None
     a, b, rng = np.asarray(right), np.asarray(wrong), np.random.default_rng(seed)
-    draws = [a[rng.integers(0, len(a), len(a))].mean() - b[rng.integers(0, len(b), len(b))].mean() for _ in range(resamples)]
+    draws = [
+        a[rng.integers(0, len(a), len(a))].mean() - b[rng.integers(0, len(b), len(b))].mean() for _ in range(resamples)
+    ]
     return Interval(float(a.mean() - b.mean()), *map(float, np.quantile(draws, [.025, .975])), len(a) + len(b))
 
+# %% ../../nbs/experiments/79d_mark_texts.ipynb #56c7d553
 def alpha_rows(
     scored: Sequence[Scored],   # of experiment 1
 ) -> list[dict[str, Any]]:
@@ -91,9 +106,13 @@ def alpha_rows(
     for a in ALPHAS:
         for ok, name in ((True, "right"), (False, "wrong")):
             if of(ok, a): rows.append(figure("Figure 2", f"alpha {a:g}", f"AICS, {name}", bootstrap(of(ok, a))))
-        if gap := apart(of(True, a), of(False, a)): rows.append(figure("Figure 2", f"alpha {a:g}", "right less wrong", gap))
+        if gap := apart(of(True, a), of(False, a)):
+            rows.append(figure("Figure 2", f"alpha {a:g}", "right less wrong", gap))
     note = "the paper's is of a selection (Figure 2), .76 and .12 of all (Figure 4)"
-    return rows + [figure("Figure 2", "average", name, bootstrap([getattr(s, name.lower()) for s in scored]), paper, note=note) for name, paper in (("ICS", .84), ("KPCS", .22))]
+    return rows + [
+        figure("Figure 2", "average", name, bootstrap([getattr(s, name.lower()) for s in scored]), paper, note=note)
+        for name, paper in (("ICS", 0.84), ("KPCS", 0.22))
+    ]
 
 # %% ../../nbs/experiments/79d_mark_texts.ipynb #06f28aaa
 def region_rows(
@@ -104,7 +123,12 @@ def region_rows(
     for place in places:
         some = [s for s in scored if token_region(s.tokens) == place]
         for ok, name in ((True, "right"), (False, "wrong")):
-            if values := [s.aics() for s in some if s.right == ok]: rows.append(figure("Figure 3", f"{place} tokens" if place else "other counts", f"AICS, {name}", bootstrap(values)))
+            if values := [s.aics() for s in some if s.right == ok]:
+                rows.append(
+                    figure(
+                        "Figure 3", f"{place} tokens" if place else "other counts", f"AICS, {name}", bootstrap(values)
+                    )
+                )
     return rows
 
 # %% ../../nbs/experiments/79d_mark_texts.ipynb #53173e6f
@@ -120,9 +144,14 @@ def times(
     "How many times as large the mean is, both resampled together (ours); 2 is the paper's +100 %."
     now, before, rng = np.asarray(now, float), np.asarray(before, float), np.random.default_rng(seed)
     if not before.sum(): return None
-    draws = [now[d].sum()/before[d].sum() for d in (rng.integers(0, len(now), len(now)) for _ in range(resamples)) if before[d].sum()]
+    draws = [
+        now[d].sum() / before[d].sum()
+        for d in (rng.integers(0, len(now), len(now)) for _ in range(resamples))
+        if before[d].sum()
+    ]
     return Interval(float(now.sum()/before.sum()), *map(float, np.quantile(draws, [.025, .975])), len(now))
 
+# %% ../../nbs/experiments/79d_mark_texts.ipynb #8844b52c
 def coverage_rows(
     scored: Mapping[str, Sequence[Scored]],   # by row, the same questions in the same order
     without: str,
@@ -135,11 +164,49 @@ def coverage_rows(
         plain, paper = [value(s) for s in scored[without]], PAPER_4.get(name, (None, None))
         for row, some in scored.items():
             values = [value(s) for s in some]
-            rows.append(figure("Figure 4", row, name, bootstrap(values), {without: paper[0], memory: paper[1]}.get(row), row in (without, *controls)))
+            rows.append(
+                figure(
+                    "Figure 4",
+                    row,
+                    name,
+                    bootstrap(values),
+                    {without: paper[0], memory: paper[1]}.get(row),
+                    row in (without, *controls),
+                )
+            )
             if row == without: continue
-            rows.append(figure("Figure 4", row, f"{name}, difference", paired(values, plain), paper[1] - paper[0] if row == memory and paper[0] else None, row in controls))
-            if ratio := times(values, plain): rows.append(figure("Figure 4", row, f"{name}, times without", ratio, paper[1]/paper[0] if row == memory and paper[0] else None, row in controls))
-    return rows + [figure("Figure 4", row, "tokens of prompt and answer", bootstrap([float(s.tokens) for s in some]), 149. if row == memory else None, row in (without, *controls)) for row, some in scored.items()]
+            rows.append(
+                figure(
+                    "Figure 4",
+                    row,
+                    f"{name}, difference",
+                    paired(values, plain),
+                    paper[1] - paper[0] if row == memory and paper[0] else None,
+                    row in controls,
+                )
+            )
+            if ratio := times(values, plain):
+                rows.append(
+                    figure(
+                        "Figure 4",
+                        row,
+                        f"{name}, times without",
+                        ratio,
+                        paper[1] / paper[0] if row == memory and paper[0] else None,
+                        row in controls,
+                    )
+                )
+    return rows + [
+        figure(
+            "Figure 4",
+            row,
+            "tokens of prompt and answer",
+            bootstrap([float(s.tokens) for s in some]),
+            149.0 if row == memory else None,
+            row in (without, *controls),
+        )
+        for row, some in scored.items()
+    ]
 
 # %% ../../nbs/experiments/79d_mark_texts.ipynb #c80ee840
 def kept(

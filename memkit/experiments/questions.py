@@ -116,12 +116,16 @@ def _call(base: Base, rng: random.Random) -> str:
 def _wording(base: Base, rng: random.Random, x: str = "") -> str:
     "The question in other words, without its mark; `x`: what the focus is called here."
     if not base.type: return base.question.rstrip(" ?")
-    return rng.choice(parts(base.split)["wordings"].get(base.type) or parts(base.split)["wordings"]["information"]).format(x=x or _call(base, rng))
+    return rng.choice(
+        parts(base.split)["wordings"].get(base.type) or parts(base.split)["wordings"]["information"]
+    ).format(x=x or _call(base, rng))
 
 def _sentence(text: str) -> str: return text[:1].upper() + text[1:]
 
 # %% ../../nbs/experiments/71_questions.ipynb #d49b3d7f
-_FILLER = frozenset("a an and are as at be by can do does for from have how i if in is it me my of on or that the this to what when which who why will with you your".split())
+_FILLER = frozenset(
+    "a an and are as at be by can do does for from have how i if in is it me my of on or that the this to what when which who why will with you your".split()
+)
 
 def _keywords(base: Base, rng: random.Random) -> str:
     words = lambda text: [w for w in re.findall(r"[^\W_]+(?:['’-][^\W_]+)*", text.lower()) if w not in _FILLER]
@@ -136,24 +140,40 @@ def _keywords(base: Base, rng: random.Random) -> str:
 
 # %% ../../nbs/experiments/71_questions.ipynb #b39acbe2
 def _filled(template: str, rng: random.Random, p: dict, who: Sequence[str], x: str) -> str:
-    fill = {"time": rng.choice(p["times"]), "complaint": rng.choice(p["complaints"]), "medicine": rng.choice(p["medicines"])}
+    fill = {
+        "time": rng.choice(p["times"]),
+        "complaint": rng.choice(p["complaints"]),
+        "medicine": rng.choice(p["medicines"]),
+    }
     return _sentence(template.format(x=x, who=who[0], they=who[1], their=who[2], age=who[3], **fill))
 
+# %% ../../nbs/experiments/71_questions.ipynb #342aa2dd
 def _told(base: Base, rng: random.Random) -> list[str]:
     "The sentences of a story, the question among them."
     p, x, whose = parts(base.split), _call(base, rng) if base.type else "", rng.choice(("self", "other"))
     who = rng.choice(p["people"]) if whose == "other" else ("I", "I", "my", rng.choice(p["ages"]))
     where = rng.choice(("named", "named", "both", "asked", "asked")) if x else "asked"   # where the focus is named
-    said = [rng.choice(p["named" if where in ("named", "both") else "setup"][whose]), *rng.sample(p["more"][whose], rng.randint(1, 4)), *rng.sample(p["worry"], rng.randint(0, 1))]
+    said = [
+        rng.choice(p["named" if where in ("named", "both") else "setup"][whose]),
+        *rng.sample(p["more"][whose], rng.randint(1, 4)),
+        *rng.sample(p["worry"], rng.randint(0, 1)),
+    ]
     said = [_filled(s, rng, p, who, x) for s in said]
-    question = rng.choice(p["leads"]) + _wording(base, rng, rng.choice(("it", "this")) if where == "named" else x) + ("?" if rng.random() < .8 else "")
+    question = (
+        rng.choice(p["leads"])
+        + _wording(base, rng, rng.choice(("it", "this")) if where == "named" else x)
+        + ("?" if rng.random() < 0.8 else "")
+    )
     said.insert(rng.randint((len(said) + 1)//2, len(said)), _sentence(question))
     return [*rng.sample(p["greetings"], rng.randint(0, 1)), *said, *rng.sample(p["thanks"], rng.randint(0, 1))]
 
+# %% ../../nbs/experiments/71_questions.ipynb #c0119af5
 def _story(base: Base, rng: random.Random) -> str:
     said, style = _told(base, rng), rng.random()
     if style < .12: return ", ".join(s.strip(" .,") for s in said).lower()          # in one breath
-    return (lambda text: text.lower() if style < .3 else text)(" ".join(s if s[-1] in ".?!,:" or i == len(said) - 1 else s + "." for i, s in enumerate(said)))
+    return (lambda text: text.lower() if style < 0.3 else text)(
+        " ".join(s if s[-1] in ".?!,:" or i == len(said) - 1 else s + "." for i, s in enumerate(said))
+    )
 
 # %% ../../nbs/experiments/71_questions.ipynb #70286aaa
 _ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
@@ -166,6 +186,7 @@ def _by_ear(word: str, rng: random.Random, sounds: Sequence[Sequence[str]]) -> s
     at = word.lower().index(a, 1)
     return word[:at] + b + word[at + len(a):]
 
+# %% ../../nbs/experiments/71_questions.ipynb #38742eba
 def misspell(
     word: str,
     rng: random.Random,
@@ -181,8 +202,13 @@ def misspell(
     if slip == "near": return word[:i] + rng.choice(_NEAR.get(word[i].lower()) or word[i]) + word[i + 1:]
     return word[:i] + (word[i]*2 if slip == "double" else "") + word[i + 1:]
 
+# %% ../../nbs/experiments/71_questions.ipynb #3e030bc8
 def _typos(base: Base, rng: random.Random) -> str:
-    text = _sentence(_wording(base, rng)) + "?" if rng.random() < .6 or not base.type else re.sub(r"\s+\?$", "?", base.question)
+    text = (
+        _sentence(_wording(base, rng)) + "?"
+        if rng.random() < 0.6 or not base.type
+        else re.sub(r"\s+\?$", "?", base.question)
+    )
     sounds, pieces = parts(base.split)["sounds"], re.split(r"([^\W\d_]+(?:['’][^\W\d_]+)*)", text)
     words = [i for i in range(1, len(pieces), 2) if len(pieces[i]) > 3]
     hit = {i for i in words if rng.random() < .22}
@@ -190,10 +216,18 @@ def _typos(base: Base, rng: random.Random) -> str:
     return "".join(misspell(p, rng, sounds) if i in hit else p for i, p in enumerate(pieces))
 
 # %% ../../nbs/experiments/71_questions.ipynb #ac1ef49b
-def _several(base: Base, rng: random.Random, others: Sequence[Base], siblings: Sequence[Base]) -> tuple[str, tuple[str, ...]]:
-    more = rng.sample(siblings, min(len(siblings), rng.choice((1, 1, 2)))) if siblings and rng.random() < .5 else rng.sample(others, min(len(others), rng.choice((1, 1, 2))))
+def _several(
+    base: Base, rng: random.Random, others: Sequence[Base], siblings: Sequence[Base]
+) -> tuple[str, tuple[str, ...]]:
+    more = (
+        rng.sample(siblings, min(len(siblings), rng.choice((1, 1, 2))))
+        if siblings and rng.random() < 0.5
+        else rng.sample(others, min(len(others), rng.choice((1, 1, 2))))
+    )
     x = _call(base, rng) if base.type else ""
-    asked = [_wording(base, rng, x)] + [_wording(b, rng, rng.choice(("it", x)) if b.focus == base.focus else "") for b in more]
+    asked = [_wording(base, rng, x)] + [
+        _wording(b, rng, rng.choice(("it", x)) if b.focus == base.focus else "") for b in more
+    ]
     text = _sentence(asked[0]) + "?"
     for question in asked[1:]:
         join = rng.choice(parts(base.split)["joins"])
@@ -212,14 +246,19 @@ def draw(
     rounds = max(map(len, of.values()), default=0)
     return [bs[i] for i in range(rounds) for bs in of.values() if i < len(bs)][:n]
 
+# %% ../../nbs/experiments/71_questions.ipynb #e2b26224
 def _make(form: str, base: Base, bases: Sequence[Base], siblings: dict[str, list[Base]], seed: int) -> Asked:
     rng, relevant = random.Random(f"{seed} {form} {base.key}"), base.relevant
     if form == "several":
         others = [b for b in rng.sample(bases, min(len(bases), 8)) if b.focus != base.focus]
         text, relevant = _several(base, rng, others, [b for b in siblings[base.focus] if b.key != base.key])
-    else: text = {"verbatim": lambda b, _: b.question, "keywords": _keywords, "story": _story, "typos": _typos}[form](base, rng)
+    else:
+        text = {"verbatim": lambda b, _: b.question, "keywords": _keywords, "story": _story, "typos": _typos}[form](
+            base, rng
+        )
     return Asked(f"{form}:{base.key}", form, text, relevant, base.focus, base.split)
 
+# %% ../../nbs/experiments/71_questions.ipynb #b6d3de8c
 def ask(
     documents: Sequence[Document],  # MedQuAD's, or memkit's own
     form: str,                      # one of FORMS
@@ -227,7 +266,8 @@ def ask(
     n: int | None = None,           # how many; all where None
     seed: int = 0,
 ) -> list[Asked]:
-    "`n` questions of one half in one form, each with all the documents that answer it (ours). `ValueError` for a form or split that isn't known."
+    """`n` questions of one half in one form, each with all the documents that answer it (ours). `ValueError` for a
+    form or split that isn't known."""
     if form not in FORMS: raise ValueError(f"form must be one of {', '.join(FORMS)}; got {form!r}")
     if split not in ("tune", "score"): raise ValueError(f"split must be tune or score, got {split!r}")
     bases, siblings = [b for b in base_questions(documents) if b.split == split], {}
@@ -239,8 +279,13 @@ def experiment_corpus(
     n_documents: int | None = None,   # about so many, in whole focuses; all where None
     seed: int = 0,
 ) -> tuple[list[Document], str]:      # documents, and what they are in words
-    "What experiments search: MedQuAD's answers (see `MEMKIT_DATA`), otherwise memkit's own entries, which are few (ours)."
-    if public_data("medquad.tar.gz") is None: return list(read_corpus("own")), "memkit's own entries and their labelled questions (MEMKIT_DATA holds no medquad.tar.gz)"
+    """What experiments search: MedQuAD's answers (see `MEMKIT_DATA`), otherwise memkit's own entries, which are few
+    (ours)."""
+    if public_data("medquad.tar.gz") is None:
+        return (
+            list(read_corpus("own")),
+            "memkit's own entries and their labelled questions (MEMKIT_DATA holds no medquad.tar.gz)",
+        )
     documents = list(read_corpus("medquad"))
     if n_documents is None or n_documents >= len(documents): return documents, f"MedQuAD, {len(documents):,} answers"
     of = {}
@@ -249,4 +294,6 @@ def experiment_corpus(
     for focus in random.Random(f"corpus {seed}").sample(sorted(of), len(of)):
         if len(kept) + len(of[focus]) <= n_documents: kept += of[focus]
         if len(kept) == n_documents: break
-    return [documents[i] for i in sorted(kept)], f"MedQuAD, {len(kept):,} of {len(documents):,} answers, whole focuses, seed {seed}"
+    return [
+        documents[i] for i in sorted(kept)
+    ], f"MedQuAD, {len(kept):,} of {len(documents):,} answers, whole focuses, seed {seed}"

@@ -27,25 +27,39 @@ from ..evaluate.intervals import Interval, bootstrap
 # %% ../../nbs/experiments/70_result.ipynb #5dd704ca
 def _number(x: float | None, what: str) -> float | None:
     if x is None: return None
-    if isinstance(x, bool) or not isinstance(x, (int, float, np.integer, np.floating)): raise TypeError(f"{what} must be a number or None, got {x!r}")
+    if isinstance(x, bool) or not isinstance(x, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{what} must be a number or None, got {x!r}")
     return float(x) if isfinite(x) else None
 
+# %% ../../nbs/experiments/70_result.ipynb #e4e7a552
 def figure(
-    table: str,                                               # such as 'Table 3'
-    row: str,                                                 # what was measured: 'default', 'random documents'
-    metric: str,                                              # such as 'Recall@5'
-    ours: Interval | float | Sequence[float] | np.ndarray | None,  # one value per item gets an interval; None: nothing of ours to compare
-    paper: float | None = None,                               # the paper's figure, as printed there
-    control: bool = False,                                    # a row that only shows what chance, or doing less, would reach
-    note: str = "",                                           # what a reader must know
-    n: int | None = None,                                     # items behind `ours`, where it is a single number
-) -> dict[str, Any]:                                          # a row, ready for JSON
-    "One figure of ours beside the paper's (ours). Raises `ValueError` for values that aren't finite, `TypeError` for what isn't a number."
+    table: str,  # such as 'Table 3'
+    row: str,  # what was measured: 'default', 'random documents'
+    metric: str,  # such as 'Recall@5'
+    ours: (
+        Interval | float | Sequence[float] | np.ndarray | None
+    ),  # one value per item gets an interval; None: nothing of ours to compare
+    paper: float | None = None,  # the paper's figure, as printed there
+    control: bool = False,  # a row that only shows what chance, or doing less, would reach
+    note: str = "",  # what a reader must know
+    n: int | None = None,  # items behind `ours`, where it is a single number
+) -> dict[str, Any]:  # a row, ready for JSON
+    """One figure of ours beside the paper's (ours). Raises `ValueError` for values that aren't finite, `TypeError` for
+    what isn't a number."""
     if isinstance(ours, (Sequence, np.ndarray)) and not isinstance(ours, str): ours = bootstrap(ours)
     interval = ours if isinstance(ours, Interval) else Interval(_number(ours, "ours"), np.nan, np.nan, n)
     ends = [_number(interval.low, "low"), _number(interval.high, "high")]
-    return {"table": table, "row": row, "metric": metric, "ours": _number(interval.mean, "ours"), "ci": None if None in ends else ends,
-            "paper": _number(paper, "paper"), "control": bool(control), "n": None if interval.n is None else int(interval.n), "note": note}
+    return {
+        "table": table,
+        "row": row,
+        "metric": metric,
+        "ours": _number(interval.mean, "ours"),
+        "ci": None if None in ends else ends,
+        "paper": _number(paper, "paper"),
+        "control": bool(control),
+        "n": None if interval.n is None else int(interval.n),
+        "note": note,
+    }
 
 # %% ../../nbs/experiments/70_result.ipynb #8b1593e0
 COUNTERS = ("ir-measures", "rouge-score", "peft")  # beside those that take part in a benchmark
@@ -60,13 +74,15 @@ def digest(
     "How many texts, and a hash that changes with any of them, with their order, ids and titles (ours)."
     n, h = 0, blake2b(digest_size=16)
     for n, t in enumerate(texts, 1):
-        for part in ((t.id, t.title, t.text) if isinstance(t, Document) else (t,)): h.update(f"{len(part.encode())}:".encode() + part.encode())
+        for part in ((t.id, t.title, t.text) if isinstance(t, Document) else (t,)):
+            h.update(f"{len(part.encode())}:".encode() + part.encode())
     return {"texts": n, "blake2b": h.hexdigest()}
 
 def code_digest() -> str:  # 16 hexadecimal digits
     "A hash of memkit's own source: the version number stays the same between releases, this doesn't (ours)."
     root, h = Path(str(files("memkit"))), blake2b(digest_size=8)
-    for path in sorted(root.rglob("*.py")): h.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    for path in sorted(root.rglob("*.py")):
+        h.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
     return h.hexdigest()
 
 # %% ../../nbs/experiments/70_result.ipynb #976c52cb
@@ -77,12 +93,21 @@ def provenance(
     data: Mapping[str, Iterable[str | Document]],         # by name: the texts that were used, in order
     started: datetime,                                    # from `utc_now`
 ) -> dict[str, Any]:                                      # ready for JSON
-    "Where an experiment's figures come from (ours): seed, models, data with their hashes, code, libraries, machine, time."
+    """Where an experiment's figures come from (ours): seed, models, data with their hashes, code, libraries, machine,
+    time."""
     if isinstance(models, str): models = [models]
     ended, started = utc_now(), check_time(started)
-    return {"seed": int(seed), "models": list(models), "encoder": encoder, "data": {name: digest(texts) for name, texts in data.items()}, "code": code_digest(),
-            "versions": versions() | {name: _installed(name) for name in COUNTERS}, "machine": machine(),
-            "started": started.isoformat(), "seconds": (ended - started).total_seconds()}
+    return {
+        "seed": int(seed),
+        "models": list(models),
+        "encoder": encoder,
+        "data": {name: digest(texts) for name, texts in data.items()},
+        "code": code_digest(),
+        "versions": versions() | {name: _installed(name) for name in COUNTERS},
+        "machine": machine(),
+        "started": started.isoformat(),
+        "seconds": (ended - started).total_seconds(),
+    }
 
 # %% ../../nbs/experiments/70_result.ipynb #1a0409d4
 ROW = ("table", "row", "metric", "ours", "ci", "paper", "control", "n", "note")
@@ -92,10 +117,12 @@ def result(
     provenance: Mapping[str, Any],     # from `provenance`
     rows: Sequence[Mapping[str, Any]], # from `figure`
 ) -> dict[str, Any]:                   # ready for JSON
-    "An experiment's outcome in the one form that all experiments have (ours). Raises `ValueError` for a row of another form, or two with the same name."
+    """An experiment's outcome in the one form that all experiments have (ours). Raises `ValueError` for a row of
+    another form, or two with the same name."""
     seen = set()
     for r in rows:
-        if tuple(r) != ROW: raise ValueError(f"a row must have the keys {', '.join(ROW)}; make it with `figure`, got {', '.join(r)}")
+        if tuple(r) != ROW:
+            raise ValueError(f"a row must have the keys {', '.join(ROW)}; make it with `figure`, got {', '.join(r)}")
         key = r["table"], r["row"], r["metric"]
         if key in seen: raise ValueError(f"{' / '.join(key)} stands there twice; each figure needs a name of its own")
         seen.add(key)
@@ -114,25 +141,47 @@ def _ours(x: float | None) -> str: return "-" if x is None else f"{x:.3f}" if ab
 def _cells(r: Mapping[str, Any], mark: str) -> tuple[str, ...]:
     ci = "-" if r["ci"] is None else f"[{_ours(r['ci'][0])}, {_ours(r['ci'][1])}]"
     paper = "-" if r["paper"] is None else f"{r['paper']:g}"
-    return r["row"] + " (control)"*r["control"], r["metric"], _ours(r["ours"]), ci, paper, "-" if r["n"] is None else f"{r['n']:,}", mark
+    return (
+        r["row"] + " (control)" * r["control"],
+        r["metric"],
+        _ours(r["ours"]),
+        ci,
+        paper,
+        "-" if r["n"] is None else f"{r['n']:,}",
+        mark,
+    )
 
+# %% ../../nbs/experiments/70_result.ipynb #e8980b2e
 def table_text(
     result: Mapping[str, Any],
     table: str,                 # such as 'Table 3'
 ) -> str:
-    "One table for the eye (ours): our figures with their intervals, the paper's in a column of their own, controls marked, notes below. `ValueError` if there is none of that name."
+    """One table for the eye (ours): our figures with their intervals, the paper's in a column of their own, controls
+    marked, notes below. `ValueError` if there is none of that name."""
     rows = [r for r in result["rows"] if r["table"] == table]
-    if not rows: raise ValueError(f"no table {table!r}; there are {', '.join(dict.fromkeys(r['table'] for r in result['rows'])) or 'none'}")
+    if not rows:
+        raise ValueError(
+            f"no table {table!r}; there are {', '.join(dict.fromkeys(r['table'] for r in result['rows'])) or 'none'}"
+        )
     notes = list(dict.fromkeys(r["note"] for r in rows if r["note"]))
-    cells = [("", "", "ours", "95 % interval", "paper", "n", "")] + [_cells(r, f"({notes.index(r['note']) + 1})" if r["note"] else "") for r in rows]
+    cells = [("", "", "ours", "95 % interval", "paper", "n", "")] + [
+        _cells(r, f"({notes.index(r['note']) + 1})" if r["note"] else "") for r in rows
+    ]
     widths = [max(map(len, column)) for column in zip(*cells)]
-    lines = ["  ".join(c.ljust(w) if i < 2 or i == 6 else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths))).rstrip() for line in cells]
+    lines = [
+        "  ".join(c.ljust(w) if i < 2 or i == 6 else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths))).rstrip()
+        for line in cells
+    ]
     return "\n".join([table, *lines, *(f"({i}) {note}" for i, note in enumerate(notes, 1))])
 
+# %% ../../nbs/experiments/70_result.ipynb #b6e44073
 def print_result(
     result: Mapping[str, Any],
 ):
     "Print where a result comes from, and each of its tables."
     p = result["provenance"]
-    print(f"{result['experiment']}: {', '.join(p['models']) or 'no language model'}; {p['encoder']}; {', '.join(p['data'])}; seed {p['seed']}, {p['seconds']:.0f} s")
+    print(
+        f"{result['experiment']}: {', '.join(p['models']) or 'no language model'}; {p['encoder']}; "
+        f"{', '.join(p['data'])}; seed {p['seed']}, {p['seconds']:.0f} s"
+    )
     for table in dict.fromkeys(r["table"] for r in result["rows"]): print("\n" + table_text(result, table))

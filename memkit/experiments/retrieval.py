@@ -29,7 +29,12 @@ OURS, PAPERS, WORDS, DENSE, LOT = "ours", "the paper's fusion", "BM25 alone", "d
 def systems() -> dict[str, RetrieveSettings]:
     "The searches that are compared, on bare documents: ours, the paper's (hybrid §5.1), and each side of ours alone."
     default = RetrieveSettings(titles=False)
-    return {OURS: default, PAPERS: replace(PAPER, titles=False), WORDS: replace(default, fusion="bm25"), DENSE: replace(default, fusion="dense")}
+    return {
+        OURS: default,
+        PAPERS: replace(PAPER, titles=False),
+        WORDS: replace(default, fusion="bm25"),
+        DENSE: replace(default, fusion="dense"),
+    }
 
 # %% ../../nbs/experiments/72_retrieval.ipynb #5352010b
 @dataclass(frozen=True)
@@ -40,13 +45,17 @@ class Trial:
 
     def scores(self, measure: str = "nDCG@10") -> dict[str, np.ndarray]:
         "By search: what each ranking is worth."
-        return {name: rank_scores(rankings, [a.relevant for a in self.asked], (measure,))[measure] for name, rankings in self.found.items()}
+        return {
+            name: rank_scores(rankings, [a.relevant for a in self.asked], (measure,))[measure]
+            for name, rankings in self.found.items()
+        }
 
 def by_lot(documents: Sequence[Document], asked: Sequence[Asked], k: int, seed: int) -> list[list[str]]:
     "The control: `k` documents by lot for each message (ours)."
     ids = [d.id for d in documents]
     return [random.Random(f"{seed} {a.id}").sample(ids, min(k, len(ids))) for a in asked]
 
+# %% ../../nbs/experiments/72_retrieval.ipynb #76ae04dd
 def run_trials(
     documents: Sequence[Document],
     searches: Mapping[str, RetrieveSettings],
@@ -71,6 +80,7 @@ def run_trials(
 PAPER_3 = {"R@5": .750, "P@5": .260, BERT: .8654}   # hybrid §6, Table 3
 _NAMES = {"R@5": "Recall@5", "P@5": "Precision@5"}
 
+# %% ../../nbs/experiments/72_retrieval.ipynb #0b5fe09d
 def table_3(
     documents: Sequence[Document],
     trial: Trial,                 # of the form verbatim
@@ -82,11 +92,32 @@ def table_3(
     for name, found in trial.found.items():
         paper = PAPER_3 if name == PAPERS else {}
         for measure in ("R@5", "P@5"):
-            rows.append(figure("Table 3", name, _NAMES[measure], trial.scores(measure)[name], paper.get(measure), name == LOT, "bare answers; the same focus and type of question counts as relevant"))
+            rows.append(
+                figure(
+                    "Table 3",
+                    name,
+                    _NAMES[measure],
+                    trial.scores(measure)[name],
+                    paper.get(measure),
+                    name == LOT,
+                    "bare answers; the same focus and type of question counts as relevant",
+                )
+            )
         first = bert_score([text[f[0]] if f else "" for f in found[:n_texts]], reference)
-        rows.append(figure("Table 3", name, BERT, first, paper.get(BERT), name == LOT, f"of the first document; {BERT_ENCODER}; the paper doesn't name its encoder"))
+        rows.append(
+            figure(
+                "Table 3",
+                name,
+                BERT,
+                first,
+                paper.get(BERT),
+                name == LOT,
+                f"of the first document; {BERT_ENCODER}; the paper doesn't name its encoder",
+            )
+        )
     return rows
 
+# %% ../../nbs/experiments/72_retrieval.ipynb #edbe3cef
 def best_part(scores: Mapping[str, np.ndarray]) -> str:
     "The better side of ours, by its mean."
     return max((WORDS, DENSE), key=lambda name: scores[name].mean())
@@ -96,9 +127,18 @@ def form_rows(form: str, trial: Trial) -> list[dict[str, Any]]:
     scores, table = trial.scores(), "Retrieval by form of question"
     rows = [figure(table, f"{form}: {name}", "nDCG@10", s, control=name == LOT) for name, s in scores.items()]
     for other, what in ((best_part(scores), "the better side"), (PAPERS, PAPERS)):
-        rows.append(figure(table, f"{form}: ours less {what}", "nDCG@10", paired(scores[OURS], scores[other]), note=f"paired; the better side: {other}" if other != PAPERS else "paired"))
+        rows.append(
+            figure(
+                table,
+                f"{form}: ours less {what}",
+                "nDCG@10",
+                paired(scores[OURS], scores[other]),
+                note=f"paired; the better side: {other}" if other != PAPERS else "paired",
+            )
+        )
     return rows
 
+# %% ../../nbs/experiments/72_retrieval.ipynb #895cf4a5
 def retrieval_rows(
     documents: Sequence[Document],     # from `experiment_corpus`
     full: bool = False,                # 500 messages of each form instead of 40, 200 first documents instead of 20
@@ -107,4 +147,6 @@ def retrieval_rows(
 ) -> list[dict[str, Any]]:             # rows, as `figure` makes them
     "The paper's Table 3 and nDCG@10 for every form of question, on the scoring half (hybrid §6; forms ours)."
     trials = run_trials(documents, systems(), 500 if full else 40, "score", FORMS, seed, embedder)
-    return table_3(documents, trials["verbatim"], 200 if full else 20) + [row for form, t in trials.items() for row in form_rows(form, t)]
+    return table_3(documents, trials["verbatim"], 200 if full else 20) + [
+        row for form, t in trials.items() for row in form_rows(form, t)
+    ]

@@ -26,7 +26,15 @@ def number(
     "A number as a table shows it: three digits behind the point, fewer for large ones, none for counts."
     if x is None: return "–"
     if x == int(x) and (abs(x) >= 1 or x == 0): return f"{x:,.0f}"
-    return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.1f}" if abs(x) >= 100 else f"{x:.2f}" if abs(x) >= 10 else f"{x:.3f}" if abs(x) >= .01 else f"{x:.3g}"
+    return (
+        f"{x:,.0f}"
+        if abs(x) >= 1000
+        else (
+            f"{x:.1f}"
+            if abs(x) >= 100
+            else f"{x:.2f}" if abs(x) >= 10 else f"{x:.3f}" if abs(x) >= 0.01 else f"{x:.3g}"
+        )
+    )
 
 # %% ../../nbs/experiments/70c_tables.ipynb #fd8d4910
 @dataclass(frozen=True)
@@ -47,6 +55,7 @@ class Line:
 
 HERE, PAPER = "here", "paper"
 
+# %% ../../nbs/experiments/70c_tables.ipynb #66764700
 @dataclass(frozen=True)
 class PaperTable:
     "A table of a paper with ours in it (ours): HTML in a notebook, text elsewhere, and a picture light or dark."
@@ -65,41 +74,64 @@ class PaperTable:
     def svg(self, dark: bool = False) -> str: return self.picture.svg(dark)
     def png(self, dark: bool = False, dpi: int = 150) -> bytes: return self.picture.png(dark, dpi)
     def __str__(self) -> str: return f"{self.name}: {self.alt}"
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict: return {"text/html": _html(self), "text/plain": str(self)}
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
+        return {"text/html": _html(self), "text/plain": str(self)}
 
 # %% ../../nbs/experiments/70c_tables.ipynb #39ed69a0
 def _text(t: PaperTable) -> str:
-    rows = [["", *(", ".join(filter(None, h)) for h in t.heads)]] + [[l.label, *(c.text + f" [{c.small}]"*bool(c.small) for c in l.cells)] for l in t.lines]
+    rows = [["", *(", ".join(filter(None, h)) for h in t.heads)]] + [
+        [l.label, *(c.text + f" [{c.small}]" * bool(c.small) for c in l.cells)] for l in t.lines
+    ]
     return "\n".join([*(" | ".join(r) for r in rows), *t.notes])
 
 def _groups(t: PaperTable) -> list[tuple[str, int]]:
     "Heads that stand side by side under one name, and how many."
     out: list[tuple[str, int]] = []
-    for group, _ in t.heads: out = [*out[:-1], (group, out[-1][1] + 1)] if out and out[-1][0] == group else [*out, (group, 1)]
+    for group, _ in t.heads:
+        out = [*out[:-1], (group, out[-1][1] + 1)] if out and out[-1][0] == group else [*out, (group, 1)]
     return out
 
-_LEFT, _DASH, _WHOLE = ' style="text-align:left"', "–", "\u2060–\u2060"   # of words; an interval, and one that stays in its line
+_LEFT, _DASH, _WHOLE = (
+    ' style="text-align:left"',
+    "–",
+    "\u2060–\u2060",
+)  # of words; an interval, and one that stays in its line
 
+# %% ../../nbs/experiments/70c_tables.ipynb #0564b607
 def _html(t: PaperTable) -> str:
     two = any(h[1] for h in t.heads)
     top = "".join(f'<th scope="col"{f" colspan={n}" if n > 1 else ""}>{escape(g)}</th>' for g, n in _groups(t))
     below = f'<tr><td></td>{"".join(f"<th scope=col>{escape(s)}</th>" for _, s in t.heads)}</tr>' if two else ""
-    show = lambda c, head: f'<td{_LEFT*(len(c.text) > 14)}>{("<i>{}</i>" if head[1] == PAPER else "{}").format(escape(c.text))}{f"<br><small>{escape(c.small).replace(_DASH, _WHOLE)}</small>" if c.small else ""}</td>'
-    body = "".join(f'<tr><th scope="row">{escape(l.label)}</th>{"".join(map(show, l.cells, t.heads))}</tr>' for l in t.lines)
+    show = (
+        lambda c, head: f'<td{_LEFT*(len(c.text) > 14)}>{("<i>{}</i>" if head[1] == PAPER else "{}").format(escape(c.text))}{f"<br><small>{escape(c.small).replace(_DASH, _WHOLE)}</small>" if c.small else ""}</td>'
+    )
+    body = "".join(
+        f'<tr><th scope="row">{escape(l.label)}</th>{"".join(map(show, l.cells, t.heads))}</tr>' for l in t.lines
+    )
     notes = "".join(f"<p><small>{escape(n)}</small></p>" for n in t.notes)
     return f'<div style="overflow-x:auto"><table><caption><b>{escape(t.name)}</b>: {escape(t.title)}</caption><tr><td></td>{top}</tr>{below}{body}</table>{notes}</div>'
 
 # %% ../../nbs/experiments/70c_tables.ipynb #24160993
-_GAP, _MARGIN, _NAME, _CELL = .2, .1, 2.2, 2.3    # inches: between columns, around; the widest name, the widest cell of words
+# inches: between columns, around; the widest name, the widest cell of words
+_GAP, _MARGIN, _NAME, _CELL = .2, .1, 2.2, 2.3
 _HIGH, _LOW = LETTERS*1.3/72, SMALLEST*1.25/72   # a line of letters, a line of small ones
 
+# %% ../../nbs/experiments/70c_tables.ipynb #af8d56a2
 def _columns(t: PaperTable) -> tuple[list[float], list[list[list[str]]]]:
     "Widths of the columns, and each cell's lines, names first."
     names = [wrapped(l.label, _NAME) for l in t.lines]
     cells = [[wrapped(c.text, _CELL, bold=h[1] == HERE) for c, h in zip(l.cells, t.heads)] for l in t.lines]
     wide = [max(inches(x) for n in names for x in n)]
     for i, (_, sub) in enumerate(t.heads):
-        wide.append(max([inches(sub, SMALLEST), *(inches(x, bold=sub == HERE) for row in cells for x in row[i]), *(inches(l.cells[i].small, SMALLEST) for l in t.lines)]))
+        wide.append(
+            max(
+                [
+                    inches(sub, SMALLEST),
+                    *(inches(x, bold=sub == HERE) for row in cells for x in row[i]),
+                    *(inches(l.cells[i].small, SMALLEST) for l in t.lines),
+                ]
+            )
+        )
     at = 1
     for group, n in _groups(t):   # a group's head needs room too, in lines of its own if it is long
         there = sum(wide[at:at + n]) + (n - 1)*_GAP
@@ -109,15 +141,22 @@ def _columns(t: PaperTable) -> tuple[list[float], list[list[list[str]]]]:
         at += n
     return wide, [[n, *row] for n, row in zip(names, cells)]
 
+# %% ../../nbs/experiments/70c_tables.ipynb #e814284e
 def _height(lines: Sequence[Sequence[str]], line: Line) -> float:
     return max([len(lines[0])*_HIGH, *(len(x)*_HIGH + bool(c.small)*_LOW for x, c in zip(lines[1:], line.cells))]) + .12
 
+# %% ../../nbs/experiments/70c_tables.ipynb #6d2d3efc
 def _drawn(t: PaperTable, c: Mapping[str, str]) -> "Figure":
     wide, cells = _columns(t)
     width = max(sum(wide) + _GAP*(len(wide) - 1), min(inches(f"{t.name}: {t.title}", bold=True), 5.)) + 2*_MARGIN
     left = [_MARGIN + sum(wide[:i]) + _GAP*i for i in range(len(wide))]
-    title, notes = wrapped(f"{t.name}: {t.title}", width - 2*_MARGIN, bold=True), [x for n in t.notes for x in wrapped(n, width - 2*_MARGIN, SMALLEST)]
-    heads = [wrapped(g, sum(wide[at:at + n]) + (n - 1)*_GAP + .01, bold=True) if g else [] for at, (g, n) in zip(_starts(t), _groups(t))]
+    title, notes = wrapped(f"{t.name}: {t.title}", width - 2 * _MARGIN, bold=True), [
+        x for n in t.notes for x in wrapped(n, width - 2 * _MARGIN, SMALLEST)
+    ]
+    heads = [
+        wrapped(g, sum(wide[at : at + n]) + (n - 1) * _GAP + 0.01, bold=True) if g else []
+        for at, (g, n) in zip(_starts(t), _groups(t))
+    ]
     top = _MARGIN + len(title)*_HIGH + .12
     below = top + max(map(len, heads))*_HIGH + any(h[1] for h in t.heads)*_LOW + .1
     height = below + sum(map(_height, cells, t.lines)) + len(notes)*_LOW + .1 + _MARGIN
@@ -131,29 +170,69 @@ def _drawn(t: PaperTable, c: Mapping[str, str]) -> "Figure":
     _write(axes, _MARGIN, y + .08, notes, _LOW, fontsize=SMALLEST, color=c["soft"])
     return figure
 
+# %% ../../nbs/experiments/70c_tables.ipynb #c84276fc
 def _starts(t: PaperTable) -> list[int]: return [1 + sum(n for _, n in _groups(t)[:i]) for i in range(len(_groups(t)))]
 
 def _write(axes: "Axes", x: float, y: float, lines: Sequence[str], step: float, **look):
-    for i, line in enumerate(lines): axes.text(x, y + step*(i + .5), line, va="center_baseline", parse_math=False, **look)
+    for i, line in enumerate(lines):
+        axes.text(x, y + step * (i + 0.5), line, va="center_baseline", parse_math=False, **look)
 
 # %% ../../nbs/experiments/70c_tables.ipynb #4f97f668
-def _draw_heads(axes: "Axes", t: PaperTable, heads: Sequence[Sequence[str]], left: Sequence[float], wide: Sequence[float], top: float, c: Mapping[str, str]):
+def _draw_heads(
+    axes: "Axes",
+    t: PaperTable,
+    heads: Sequence[Sequence[str]],
+    left: Sequence[float],
+    wide: Sequence[float],
+    top: float,
+    c: Mapping[str, str],
+):
     for at, (_, n), lines in zip(_starts(t), _groups(t), heads):
         end = left[at + n - 1] + wide[at + n - 1]
         _write(axes, left[at], top, lines, _HIGH, fontweight="bold")
-        if n > 1 and lines: axes.plot([left[at], end], [top + max(map(len, heads))*_HIGH + .02]*2, color=c["faint"], linewidth=.8)
+        if n > 1 and lines:
+            axes.plot([left[at], end], [top + max(map(len, heads)) * _HIGH + 0.02] * 2, color=c["faint"], linewidth=0.8)
     for i, (_, sub) in enumerate(t.heads, 1):
-        if sub: _write(axes, left[i], top + max(map(len, heads))*_HIGH + .04, [sub], _LOW, fontsize=SMALLEST, color=c["soft"], fontstyle="italic" if sub == PAPER else "normal")
+        if sub:
+            _write(
+                axes,
+                left[i],
+                top + max(map(len, heads)) * _HIGH + 0.04,
+                [sub],
+                _LOW,
+                fontsize=SMALLEST,
+                color=c["soft"],
+                fontstyle="italic" if sub == PAPER else "normal",
+            )
 
-def _draw_lines(axes: "Axes", t: PaperTable, cells: Sequence[Sequence[Sequence[str]]], left: Sequence[float], y: float, width: float, c: Mapping[str, str]) -> float:
+# %% ../../nbs/experiments/70c_tables.ipynb #18ed1787
+def _draw_lines(
+    axes: "Axes",
+    t: PaperTable,
+    cells: Sequence[Sequence[Sequence[str]]],
+    left: Sequence[float],
+    y: float,
+    width: float,
+    c: Mapping[str, str],
+) -> float:
     "Where the last one ends, inches."
     for line, row in zip(t.lines, cells):
         axes.plot([_MARGIN, width - _MARGIN], [y, y], color=c["line"], linewidth=.8)
         colour = c["soft"] if line.control else c["ink"]
         _write(axes, left[0], y + .06, row[0], _HIGH, color=colour)
         for x, lines, cell, (_, sub) in zip(left[1:], row[1:], line.cells, t.heads):
-            _write(axes, x, y + .06, lines, _HIGH, color=colour, fontweight="bold" if sub == HERE and cell.small else "normal", fontstyle="italic" if sub == PAPER else "normal")
-            if cell.small: _write(axes, x, y + .06 + len(lines)*_HIGH, [cell.small], _LOW, fontsize=SMALLEST, color=c["soft"])
+            _write(
+                axes,
+                x,
+                y + 0.06,
+                lines,
+                _HIGH,
+                color=colour,
+                fontweight="bold" if sub == HERE and cell.small else "normal",
+                fontstyle="italic" if sub == PAPER else "normal",
+            )
+            if cell.small:
+                _write(axes, x, y + 0.06 + len(lines) * _HIGH, [cell.small], _LOW, fontsize=SMALLEST, color=c["soft"])
         y += _height(row, line)
     axes.plot([_MARGIN, width - _MARGIN], [y, y], color=c["line"], linewidth=.8)
     return y
@@ -161,25 +240,34 @@ def _draw_lines(axes: "Axes", t: PaperTable, cells: Sequence[Sequence[Sequence[s
 # %% ../../nbs/experiments/70c_tables.ipynb #1cb5bf09
 def number_table(
     result: Mapping[str, Any],
-    paper: str,                                    # one of PAPERS
-    table: str,                                    # such as 'Table 3'
+    paper: str,  # one of PAPERS
+    table: str,  # such as 'Table 3'
     title: str,
-    metrics: Mapping[str, str],                    # the result's metrics, and how the head calls them
-    rows: Mapping[str, str] | Sequence[str] = (),  # which, and what they are called; all that have one of the metrics if empty
+    metrics: Mapping[str, str],  # the result's metrics, and how the head calls them
+    rows: (
+        Mapping[str, str] | Sequence[str]
+    ) = (),  # which, and what they are called; all that have one of the metrics if empty
     notes: Sequence[str] = (),
 ) -> PaperTable:
-    "A table of a paper from a result's rows: ours with intervals, the paper's in columns of their own (ours). Raises as `of_paper` and `rows_of` do."
+    """A table of a paper from a result's rows: ours with intervals, the paper's in columns of their own (ours). Raises
+    as `of_paper` and `rows_of` do."""
     found = rows_of(of_paper(result, paper), table)
-    names = rows if isinstance(rows, Mapping) else {n: n for n in rows or dict.fromkeys(r for r, m in found if m in metrics)}
+    names = (
+        rows
+        if isinstance(rows, Mapping)
+        else {n: n for n in rows or dict.fromkeys(r for r, m in found if m in metrics)}
+    )
     here = [m for m in metrics if any((n, m) in found for n in names)]
     printed = {m for m in here if any((n, m) in found and found[n, m]["paper"] is not None for n in names)}
     heads, lines = tuple((metrics[m], s) for m in here for s in (HERE, PAPER) if s == HERE or m in printed), []
     for n in (n for n in names if any((n, m) in found for m in here)):
         cells = [_cell(found.get((n, m)), s) for m in here for s in (HERE, PAPER) if s == HERE or m in printed]
         lines.append(Line(names[n], tuple(cells), any(found[n, m]["control"] for m in here if (n, m) in found)))
-    if not lines: raise ValueError(f"the result's {table} has none of {', '.join(metrics)}; make it with {PAPERS[paper]}")
+    if not lines:
+        raise ValueError(f"the result's {table} has none of {', '.join(metrics)}; make it with {PAPERS[paper]}")
     return PaperTable(f"{paper}, {table}", title, heads, tuple(lines), tuple(filter(None, (origin(result), *notes))))
 
+# %% ../../nbs/experiments/70c_tables.ipynb #c2bb35f5
 def _cell(row: Mapping[str, Any] | None, who: str) -> Cell:
     if row is None: return Cell("–" if who == HERE else "")
     if who == PAPER: return Cell("" if row["paper"] is None else f"{row['paper']:,g}")

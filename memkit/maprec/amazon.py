@@ -58,28 +58,49 @@ def _first(path: Path) -> str:
 
 # %% ../../nbs/maprec/51b_amazon.ipynb #bd0edd15
 _ASIN = re.compile(r"[A-Z0-9]{10}")
-_KEYS = (("reviewerID", "asin", "overall", "unixReviewTime"), ("user_id", "parent_asin", "rating", "timestamp"))   # 2018, 2023
+_KEYS = (
+    ("reviewerID", "asin", "overall", "unixReviewTime"),
+    ("user_id", "parent_asin", "rating", "timestamp"),
+)  # 2018, 2023
 
-def _order(first: list[str], name: str) -> tuple[list[int], bool]:  # where user, item, rating and time stand; is it a header?
-    if len(first) < 4: raise ValueError(f"line 1 of {name} has {len(first)} field(s), 4 expected with commas between them; is it another file?")
+def _order(
+    first: list[str], name: str
+) -> tuple[list[int], bool]:  # where user, item, rating and time stand; is it a header?
+    if len(first) < 4:
+        raise ValueError(
+            f"line 1 of {name} has {len(first)} field(s), 4 expected with commas between them; is it another file?"
+        )
     if all(key in first for key in _KEYS[1]): return [first.index(key) for key in _KEYS[1]], True
-    if not re.fullmatch(r"[\d.]+", first[2]): raise ValueError(f"line 1 of {name} is neither a rating (item,user,rating,time) nor a header with {', '.join(_KEYS[1])}")
+    if not re.fullmatch(r"[\d.]+", first[2]):
+        raise ValueError(
+            f"line 1 of {name} is neither a rating (item,user,rating,time) nor a header with {', '.join(_KEYS[1])}"
+        )
     turned = _ASIN.fullmatch(first[1]) and not _ASIN.fullmatch(first[0])   # as an older edition has it
     return [0, 1, 2, 3] if turned else [1, 0, 2, 3], False
 
+# %% ../../nbs/maprec/51b_amazon.ipynb #f3bda1df
 def _table(path: Path) -> Iterator[tuple[int, list[str]]]:
     at, header = _order(next(csv.reader([_first(path)])), path.name)
     with _open(path) as file:
         for number, row in enumerate(csv.reader(file), 1):
             if not row or header and number == 1: continue
-            if len(row) <= max(at): raise ValueError(f"line {number} of {path.name} has {len(row)} field(s), {max(at) + 1} expected with commas between them; it may be truncated: fetch it again")
+            if len(row) <= max(at):
+                raise ValueError(
+                    f"line {number} of {path.name} has {len(row)} field(s), {max(at) + 1} expected with commas "
+                    "between them; it may be truncated: fetch it again"
+                )
             yield number, [row[i] for i in at]
 
+# %% ../../nbs/maprec/51b_amazon.ipynb #b3ac4217
 def _reviews(path: Path) -> Iterator[tuple[int, list]]:
     for number, row in _records(path):
         keys = next((k for k in _KEYS if k[0] in row), None)
         missing = [k for k in keys or _KEYS[1] if k not in row]
-        if missing: raise ValueError(f"line {number} of {path.name} has no {missing[0]!r}; it has {', '.join(list(row)[:6])}. Is it the file of ratings?")
+        if missing:
+            raise ValueError(
+                f"line {number} of {path.name} has no {missing[0]!r}; it has {', '.join(list(row)[:6])}. Is it the "
+                "file of ratings?"
+            )
         yield number, [row[k] for k in keys]
 
 def amazon_ratings(path: str | Path) -> Iterator[tuple[str, str, float, int]]:  # user, item, rating, seconds since 1970
@@ -89,17 +110,46 @@ def amazon_ratings(path: str | Path) -> Iterator[tuple[str, str, float, int]]:  
         try: yield str(user), str(item), check_rating(float(rating)), _seconds(float(at), latest)
         except (ValueError, TypeError) as e: raise ValueError(f"line {number} of {path.name}: {e}") from None
 
+# %% ../../nbs/maprec/51b_amazon.ipynb #47acce54
 def _seconds(at: float, latest: float) -> int:
     at = at/1000 if at > 1e11 else at        # 2023's are milliseconds
-    if not EARLIEST <= at <= latest: raise ValueError(f"the time {at:.0f} (seconds since 1970) isn't between 1990 and now; digits are missing, or it is another column")
+    if not EARLIEST <= at <= latest:
+        raise ValueError(
+            f"the time {at:.0f} (seconds since 1970) isn't between 1990 and now; digits are missing, or it is another "
+            "column"
+        )
     return int(at)
 
 # %% ../../nbs/maprec/51b_amazon.ipynb #92a00b7e
-_SHELVES = {"movies & tv", "movies", "tv", "books", "genre for featured categories", "featured categories", "all titles", "kindle store", "kindle ebooks", "subjects", "dvd", "blu-ray",
-            "studio specials", "independently distributed", "boxed sets", "all", "new, used & rental textbooks"}
+_SHELVES = {
+    "movies & tv",
+    "movies",
+    "tv",
+    "books",
+    "genre for featured categories",
+    "featured categories",
+    "all titles",
+    "kindle store",
+    "kindle ebooks",
+    "subjects",
+    "dvd",
+    "blu-ray",
+    "studio specials",
+    "independently distributed",
+    "boxed sets",
+    "all",
+    "new, used & rental textbooks",
+}
 
-def _texts(value: Any) -> list[str]: return [value] if isinstance(value, str) else [v for v in value if isinstance(v, str)] if isinstance(value, list) else []
+# %% ../../nbs/maprec/51b_amazon.ipynb #75be67e6
+def _texts(value: Any) -> list[str]:
+    return (
+        [value]
+        if isinstance(value, str)
+        else [v for v in value if isinstance(v, str)] if isinstance(value, list) else []
+    )
 
+# %% ../../nbs/maprec/51b_amazon.ipynb #931e9611
 def amazon_item(
     row: Mapping[str, Any],  # a record of the metadata
     domain: str,
@@ -109,13 +159,26 @@ def amazon_item(
     if not isinstance(number, str) or not title: return None
     found = (clean_text(c, 60) for c in _texts(row.get("categories", row.get("category"))))
     genres = [g for g in dict.fromkeys(found) if g and g.lower() not in _SHELVES][:5]
-    return Item(id=f"{domain}:{number}", title=title, genres=genres, description=" ".join(_texts(row.get("description"))), domain=domain)
+    return Item(
+        id=f"{domain}:{number}",
+        title=title,
+        genres=genres,
+        description=" ".join(_texts(row.get("description"))),
+        domain=domain,
+    )
 
-def _named(path: Path, domain: str, wanted: set[str]) -> dict[str, Item]:  # by the shop's number; of those that were rated
+# %% ../../nbs/maprec/51b_amazon.ipynb #530cd409
+def _named(
+    path: Path, domain: str, wanted: set[str]
+) -> dict[str, Item]:  # by the shop's number; of those that were rated
     found = {}
     for number, row in _records(path):
         asin = row.get("parent_asin") or row.get("asin")
-        if asin is None: raise ValueError(f"line {number} of {path.name} has neither 'asin' nor 'parent_asin'; it has {', '.join(list(row)[:6])}. Is it the metadata?")
+        if asin is None:
+            raise ValueError(
+                f"line {number} of {path.name} has neither 'asin' nor 'parent_asin'; it has "
+                f"{', '.join(list(row)[:6])}. Is it the metadata?"
+            )
         if asin in wanted and asin not in found and (item := amazon_item(row, domain)): found[asin] = item
     return found
 
@@ -123,11 +186,14 @@ def _named(path: Path, domain: str, wanted: set[str]) -> dict[str, Item]:  # by 
 def _enough(rows: Iterable[tuple], at_least: int) -> set[str]:  # users
     return {user for user, n in Counter(row[0] for row in rows).items() if n >= at_least}
 
-def _domain(rows: list[tuple], meta: Path, domain: str) -> tuple[list[tuple], list[Item], int]:  # rows with titles, the items, rows without
+def _domain(
+    rows: list[tuple], meta: Path, domain: str
+) -> tuple[list[tuple], list[Item], int]:  # rows with titles, the items, rows without
     items = _named(meta, domain, {item for _, item, _, _ in rows})
     kept = [(u, f"{domain}:{i}", r, t) for u, i, r, t in rows if i in items]
     return kept, sorted(items.values(), key=lambda i: i.id), len(rows) - len(kept)
 
+# %% ../../nbs/maprec/51b_amazon.ipynb #e60c3e45
 def load_amazon(
     films_ratings: str | Path,
     films_meta: str | Path,
@@ -136,7 +202,8 @@ def load_amazon(
     films_at_least: int = 1,      # of a user; MAP §4.2: 18
     books_at_least: int = 1,      # of a user
 ) -> Ratings:                     # of those who have both; domains films and books
-    "Amazon's films and books joined by user (MAP §4.2), editions 2018 and 2023. Raises `FileNotFoundError`, and `ValueError` that names file and line."
+    """Amazon's films and books joined by user (MAP §4.2), editions 2018 and 2023. Raises `FileNotFoundError`, and
+    `ValueError` that names file and line."""
     paths = [Path(p).expanduser() for p in (films_ratings, films_meta, books_ratings, books_meta)]
     for p in paths: _first(p)                                        # a missing file is said before an hour of reading
     some = _enough(amazon_ratings(paths[0]), films_at_least)
@@ -147,8 +214,15 @@ def load_amazon(
     books, book_items, no_book = _domain([b for b in books if b[0] in both], paths[3], "books")
     users = _enough(films, films_at_least) & _enough(books, books_at_least)
     if not users:
-        raise ValueError(f"nobody has {films_at_least} film(s) and {books_at_least} book(s) with a title in {paths[0].name} and {paths[2].name}; "
-                         "are both files of one edition, and the metadata theirs?")
+        raise ValueError(
+            f"nobody has {films_at_least} film(s) and {books_at_least} book(s) with a title in {paths[0].name} and "
+            f"{paths[2].name}; "
+            "are both files of one edition, and the metadata theirs?"
+        )
     kept = [row for row in chain(films, books) if row[0] in users]
-    left = {"ratings of films without a title": no_film, "ratings of books without a title": no_book, "users who had too few then": len(both) - len(users)}
+    left = {
+        "ratings of films without a title": no_film,
+        "ratings of books without a title": no_book,
+        "users who had too few then": len(both) - len(users),
+    }
     return columns(kept, Catalogue(film_items + book_items), "Amazon films and books", left)

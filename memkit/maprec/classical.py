@@ -27,10 +27,17 @@ class Seen:
     n_users: int
     n_items: int
 
-    def sums(self, values: np.ndarray, by: str = "item") -> np.ndarray:  # [n_items + 1], the last is an unknown item's: 0; or [n_users]
+    def sums(
+        self, values: np.ndarray, by: str = "item"
+    ) -> np.ndarray:  # [n_items + 1], the last is an unknown item's: 0; or [n_users]
         "Values added up for each item or each user."
-        return np.bincount(self.item, values, self.n_items + 1) if by == "item" else np.bincount(self.user, values, self.n_users)
+        return (
+            np.bincount(self.item, values, self.n_items + 1)
+            if by == "item"
+            else np.bincount(self.user, values, self.n_users)
+        )
 
+# %% ../../nbs/maprec/56_classical.ipynb #41e7a31d
 def seen(
     ratings: "Ratings",
     users: Sequence[int] | None = None,  # indices into `ratings.users`; everybody if None
@@ -42,39 +49,59 @@ def seen(
     names, place = np.unique(user, return_inverse=True)
     return Seen(place, item, rating.astype(np.float64), len(names), len(ratings.items))
 
+# %% ../../nbs/maprec/56_classical.ipynb #0ac19236
 def check_cases(
     known: np.ndarray,         # int[n, history]
     known_rating: np.ndarray,  # float[n, history], 0 where nothing is known
     target: np.ndarray,        # int[n]
     n_items: int,
 ) -> np.ndarray:               # bool[n, history]: is there a rating?
-    "Where ratings are known; raises `ValueError` for columns that don't fit, items beyond the catalogue and ratings outside .5..5."
+    """Where ratings are known; raises `ValueError` for columns that don't fit, items beyond the catalogue and ratings
+    outside .5..5."""
     if known.shape != known_rating.shape or known.ndim != 2 or target.shape != known.shape[:1]:
-        raise ValueError(f"known items and ratings must be [n, history] and targets [n], got {known.shape}, {known_rating.shape}, {target.shape}")
+        raise ValueError(
+            f"known items and ratings must be [n, history] and targets [n], got {known.shape}, {known_rating.shape}, "
+            f"{target.shape}"
+        )
     there = known_rating != 0
     wrong = known_rating[there & ~((known_rating >= .5) & (known_rating <= 5))]
     if wrong.size: raise ValueError(f"a rating lies between .5 and 5, got {wrong[0]}; 0 says that nothing is known")
     items = np.concatenate([known[there], target])
-    if items.size and not -1 <= items.min() <= items.max() < n_items: raise ValueError(f"items are -1 (unknown) to {n_items - 1}, got {items.min()} to {items.max()}")
+    if items.size and not -1 <= items.min() <= items.max() < n_items:
+        raise ValueError(f"items are -1 (unknown) to {n_items - 1}, got {items.min()} to {items.max()}")
     return there
 
 # %% ../../nbs/maprec/56_classical.ipynb #9ed34e65
 class RatingPredictor(Protocol):
     "Predicts the rating of `target` by someone of whom a few ratings are known, for many such cases at once."
     n_items: int
-    def predict(self, known: np.ndarray, known_rating: np.ndarray, target: np.ndarray) -> np.ndarray: ...   # float[n], .5..5
+    def predict(
+        self, known: np.ndarray, known_rating: np.ndarray, target: np.ndarray
+    ) -> np.ndarray: ...  # float[n], .5..5
 
+# %% ../../nbs/maprec/56_classical.ipynb #74b71ab7
 def check_rating_predictor(
     make: Callable[[Seen], RatingPredictor],
 ):
-    "The contract of a rating predictor: one number between .5 and 5 for each case, cold starts too; rows don't depend on each other, nor on padding; nonsense is refused (ours)."
+    """The contract of a rating predictor: one number between .5 and 5 for each case, cold starts too; rows don't
+    depend on each other, nor on padding; nonsense is refused (ours)."""
     rng = np.random.default_rng(0)
-    rated = Seen(np.repeat(np.arange(20), 6), np.concatenate([rng.permutation(10)[:6] for _ in range(20)]), rng.integers(1, 6, 120).astype(float), 20, 12)
+    rated = Seen(
+        np.repeat(np.arange(20), 6),
+        np.concatenate([rng.permutation(10)[:6] for _ in range(20)]),
+        rng.integers(1, 6, 120).astype(float),
+        20,
+        12,
+    )
     p = make(rated)
-    known, rating = np.array([[0, 3, 5], [2, -1, -1], [-1, -1, -1], [4, 11, -1]]), np.array([[5, 4, 1], [2, 0, 0], [0, 0, 0], [3, 4.5, 0]])
+    known, rating = np.array([[0, 3, 5], [2, -1, -1], [-1, -1, -1], [4, 11, -1]]), np.array(
+        [[5, 4, 1], [2, 0, 0], [0, 0, 0], [3, 4.5, 0]]
+    )
     target = np.array([7, 11, -1, 0])
     got = p.predict(known, rating, target)
-    assert got.shape == (4,) and np.isfinite(got).all() and (got >= .5).all() and (got <= 5).all(), "one number between .5 and 5 for each case"
+    assert (
+        got.shape == (4,) and np.isfinite(got).all() and (got >= 0.5).all() and (got <= 5).all()
+    ), "one number between .5 and 5 for each case"
     alone = [p.predict(known[i:i + 1], rating[i:i + 1], target[i:i + 1])[0] for i in range(4)]
     assert np.allclose(got, alone, atol=1e-5), "a row must not depend on the others"
     wider = p.predict(np.pad(known, ((0, 0), (0, 2)), constant_values=-1), np.pad(rating, ((0, 0), (0, 2))), target)
@@ -82,7 +109,9 @@ def check_rating_predictor(
     for bad in ((known, rating + 3, target), (known, rating, target + 9), (known, rating[:2], target)):
         try: p.predict(*bad)
         except ValueError: continue
-        raise AssertionError("ratings above 5, items beyond the catalogue and columns that don't fit must raise ValueError")
+        raise AssertionError(
+            "ratings above 5, items beyond the catalogue and columns that don't fit must raise ValueError"
+        )
 
 # %% ../../nbs/maprec/56_classical.ipynb #72f2daec
 @dataclass(frozen=True)
@@ -105,9 +134,11 @@ class UserMean(GlobalMean):
         n = check_cases(known, known_rating, target, self.n_items).sum(1)
         return np.where(n > 0, known_rating.sum(1)/np.maximum(n, 1), self.mean)
 
+# %% ../../nbs/maprec/56_classical.ipynb #e2fc35e3
 @dataclass(frozen=True)
 class UserMedian(GlobalMean):
-    "The median of the known ratings (of an even number: between the middle two); everyone's median where none is known."
+    """The median of the known ratings (of an even number: between the middle two); everyone's median where none is
+    known."""
 
     def predict(self, known: np.ndarray, known_rating: np.ndarray, target: np.ndarray) -> np.ndarray:  # float[n]
         "the middle one of the known ratings"
@@ -124,6 +155,7 @@ def fit_user_mean(s: Seen) -> UserMean:
     "The mean so far (ours)."
     return UserMean(float(s.rating.mean()), s.n_items)
 
+# %% ../../nbs/maprec/56_classical.ipynb #a28b98a3
 def fit_user_median(s: Seen) -> UserMedian:
     "The median so far (ours): what the paper's Table 1 has to beat."
     return UserMedian(float(np.median(s.rating)), s.n_items)
@@ -149,6 +181,7 @@ class ItemMean:
         check_cases(known, known_rating, target, self.n_items)
         return np.clip(self.mean + self.item[target], .5, 5)
 
+# %% ../../nbs/maprec/56_classical.ipynb #81fe798b
 def fit_item_mean(
     s: Seen,
     shrink: float = 5.,   # ratings' worth of the global mean
@@ -163,7 +196,9 @@ class Biases(ItemMean):
     user: np.ndarray      # float[n_users] offsets of the users learned from
     shrink_user: float    # λ_u
 
-    def residuals(self, known: np.ndarray, known_rating: np.ndarray) -> np.ndarray:  # float[n, history], 0 where nothing is known
+    def residuals(
+        self, known: np.ndarray, known_rating: np.ndarray
+    ) -> np.ndarray:  # float[n, history], 0 where nothing is known
         "How far each known rating lies above what its item usually gets."
         return np.where(known_rating != 0, known_rating - self.mean - self.item[known], 0)
 
@@ -176,6 +211,7 @@ class Biases(ItemMean):
         check_cases(known, known_rating, target, self.n_items)
         return np.clip(self.mean + self.item[target] + self.user_offset(known, known_rating), .5, 5)
 
+# %% ../../nbs/maprec/56_classical.ipynb #efa68068
 def fit_biases(
     s: Seen,
     shrink_item: float = 5.,   # λ_i, ratings
@@ -183,7 +219,11 @@ def fit_biases(
     rounds: int = 15,
 ) -> Biases:
     "Offsets of items and users in turns (ridge, by coordinate descent; ours)."
-    mean, n_item, n_user = float(s.rating.mean()), s.sums(np.ones_like(s.rating)), s.sums(np.ones_like(s.rating), "user")
+    mean, n_item, n_user = (
+        float(s.rating.mean()),
+        s.sums(np.ones_like(s.rating)),
+        s.sums(np.ones_like(s.rating), "user"),
+    )
     item, user = np.zeros(s.n_items + 1), np.zeros(s.n_users)
     for _ in range(rounds):
         item = s.sums(s.rating - mean - user[s.user])/(n_item + shrink_item)
@@ -203,13 +243,15 @@ def similarities(
     biases: Biases,
     shrink: float = 50.,   # λ, people
 ) -> tuple[np.ndarray, np.ndarray]:  # float32[n_items + 1, n_items + 1] each: similarity -1..1; how many rated both
-    "Shrunk correlation of residuals between items, over those who rated both (item-kNN; shrinkage after Bell and Koren 2007)."
+    """Shrunk correlation of residuals between items, over those who rated both (item-kNN; shrinkage after Bell and
+    Koren 2007)."""
     rest, rated = np.zeros((2, s.n_users, s.n_items + 1), np.float32)
     rest[s.user, s.item] = s.rating - biases.mean - biases.item[s.item] - biases.user[s.user]
     rated[s.user, s.item] = 1
     both, spread = rated.T @ rated, (rest**2).T @ rated   # spread[i, j]: of i among those who rated j too
     return (rest.T @ rest)/np.sqrt(spread*spread.T + 1e-9)*both/(both + shrink), both
 
+# %% ../../nbs/maprec/56_classical.ipynb #6b5be195
 @dataclass(frozen=True)
 class ItemKNN:
     "Item + user bias, moved by the known ratings of similar items."
@@ -231,6 +273,7 @@ class ItemKNN:
         pushed = (weight*rest).sum(1)/(weight.sum(1) + self.shrink_weight)
         return np.clip(b.mean + b.item[target] + offset + pushed, .5, 5)
 
+# %% ../../nbs/maprec/56_classical.ipynb #4d99bd38
 def fit_item_knn(
     s: Seen,
     shrink: float = 50.,         # λ, people
@@ -254,9 +297,14 @@ class Factors:
         "How many items the catalogue has."
         return len(self.mean) - 1
 
-    def moments(self, known: np.ndarray, known_rating: np.ndarray, target: np.ndarray, batch: int = 4096) -> tuple[np.ndarray, np.ndarray]:  # float[n] each
+    def moments(
+        self, known: np.ndarray, known_rating: np.ndarray, target: np.ndarray, batch: int = 4096
+    ) -> tuple[np.ndarray, np.ndarray]:  # float[n] each
         "Mean and variance of the target's rating, given the known ones."
-        parts = [_fold_in(self, *(a[i:i + batch] for a in (known, known_rating, target))) for i in range(0, max(1, len(target)), batch)]
+        parts = [
+            _fold_in(self, *(a[i : i + batch] for a in (known, known_rating, target)))
+            for i in range(0, max(1, len(target)), batch)
+        ]
         return tuple(np.concatenate(p) for p in zip(*parts))
 
     def predict(self, known: np.ndarray, known_rating: np.ndarray, target: np.ndarray) -> np.ndarray:  # float[n]
@@ -264,7 +312,10 @@ class Factors:
         check_cases(known, known_rating, target, self.n_items)
         return np.clip(self.moments(known, known_rating, target)[0], .5, 5)
 
-def _fold_in(f: Factors, known: np.ndarray, known_rating: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+# %% ../../nbs/maprec/56_classical.ipynb #38f62198
+def _fold_in(
+    f: Factors, known: np.ndarray, known_rating: np.ndarray, target: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     there = known_rating != 0
     w, rest = np.where(there[..., None], f.loading[known], 0), np.where(there, known_rating - f.mean[known], 0)
     spread = np.linalg.inv(w.transpose(0, 2, 1) @ w/f.noise + np.eye(w.shape[2]))
@@ -273,14 +324,18 @@ def _fold_in(f: Factors, known: np.ndarray, known_rating: np.ndarray, target: np
     return f.mean[target] + (aim*z).sum(1), ((aim[:, None] @ spread)[:, 0]*aim).sum(1) + f.noise
 
 # %% ../../nbs/maprec/56_classical.ipynb #0589f74a
-def _users_step(s: Seen, f: Factors, rated) -> tuple[np.ndarray, np.ndarray]:  # factors [n_users, k] and their spread [n_users, k, k]
+def _users_step(
+    s: Seen, f: Factors, rated
+) -> tuple[np.ndarray, np.ndarray]:  # factors [n_users, k] and their spread [n_users, k, k]
     k = f.loading.shape[1]
     outer = (f.loading[:, :, None]*f.loading[:, None, :]).reshape(-1, k*k)
     spread = np.linalg.inv((rated @ outer).reshape(-1, k, k)/f.noise + np.eye(k))
     pull = np.stack([s.sums((s.rating - f.mean[s.item])*f.loading[s.item, j], "user") for j in range(k)], 1)
     return (spread @ pull[..., None])[..., 0]/f.noise, spread
 
-def _items_step(s: Seen, z: np.ndarray, spread: np.ndarray, rated, prior: np.ndarray, strength: np.ndarray) -> np.ndarray:  # [n_items + 1, k + 1]
+def _items_step(
+    s: Seen, z: np.ndarray, spread: np.ndarray, rated, prior: np.ndarray, strength: np.ndarray
+) -> np.ndarray:  # [n_items + 1, k + 1]
     k = z.shape[1]
     z1 = np.concatenate([z, np.ones((len(z), 1))], 1)
     square = z1[:, :, None]*z1[:, None, :]
@@ -289,6 +344,7 @@ def _items_step(s: Seen, z: np.ndarray, spread: np.ndarray, rated, prior: np.nda
     pull = np.stack([s.sums(s.rating*z1[s.user, j]) for j in range(k + 1)], 1) + strength*prior
     return np.linalg.solve(gram, pull[..., None])[..., 0]
 
+# %% ../../nbs/maprec/56_classical.ipynb #18c67b66
 def fit_factors(
     s: Seen,
     k: int = 16,             # factors, 1 or more
@@ -301,7 +357,9 @@ def fit_factors(
     from scipy.sparse import csr_matrix
     rated = csr_matrix((np.ones(len(s.user)), (s.user, s.item)), (s.n_users, s.n_items + 1))
     strength, count = np.r_[np.full(k, shrink), shrink_item], s.sums(np.ones_like(s.rating))
-    f = Factors(np.full(s.n_items + 1, s.rating.mean()), np.random.default_rng(seed).normal(0, .1, (s.n_items + 1, k)), .9)
+    f = Factors(
+        np.full(s.n_items + 1, s.rating.mean()), np.random.default_rng(seed).normal(0, 0.1, (s.n_items + 1, k)), 0.9
+    )
     f.loading[:, 0] = .4
     prior = np.r_[.4, np.zeros(k - 1), s.rating.mean()]
     for _ in range(rounds):
@@ -316,5 +374,11 @@ def fit_factors(
 
 # %% ../../nbs/maprec/56_classical.ipynb #b639590c
 CONTROLS: dict[str, Callable[[Seen], RatingPredictor]] = {
-    "global mean": fit_global_mean, "user mean": fit_user_mean, "user median": fit_user_median, "item mean": fit_item_mean,
-    "item + user bias": fit_biases, "item-kNN": fit_item_knn, "factors": fit_factors}   # the simplest first
+    "global mean": fit_global_mean,
+    "user mean": fit_user_mean,
+    "user median": fit_user_median,
+    "item mean": fit_item_mean,
+    "item + user bias": fit_biases,
+    "item-kNN": fit_item_knn,
+    "factors": fit_factors,
+}  # the simplest first

@@ -27,13 +27,23 @@ def centred(
 # %% ../../nbs/maprec/57_combined.ipynb #06c54780
 def _checked(base: np.ndarray, model: np.ndarray | None, memory: np.ndarray | None) -> np.ndarray:
     n = len(base)
-    if base.shape != (n, 5) or (model is not None and np.shape(model) != (n, 5)): raise ValueError(f"base and model must be [n, 5], got {base.shape} and {np.shape(model)}")
-    if memory is not None and (np.ndim(memory) != 2 or len(memory) != n): raise ValueError(f"memory must be [{n}, features], got {np.shape(memory)}")
-    if not all(np.isfinite(a).all() for a in (base, np.exp(model) if model is not None else base, memory if memory is not None else base)): raise ValueError("shares and features must be finite")
-    if (base < 0).any() or not np.allclose(base.sum(1), 1, atol=1e-3): raise ValueError("base must hold probabilities; each row sums to 1")
+    if base.shape != (n, 5) or (model is not None and np.shape(model) != (n, 5)):
+        raise ValueError(f"base and model must be [n, 5], got {base.shape} and {np.shape(model)}")
+    if memory is not None and (np.ndim(memory) != 2 or len(memory) != n):
+        raise ValueError(f"memory must be [{n}, features], got {np.shape(memory)}")
+    if not all(
+        np.isfinite(a).all()
+        for a in (base, np.exp(model) if model is not None else base, memory if memory is not None else base)
+    ):
+        raise ValueError("shares and features must be finite")
+    if (base < 0).any() or not np.allclose(base.sum(1), 1, atol=1e-3):
+        raise ValueError("base must hold probabilities; each row sums to 1")
     return np.log(np.maximum(base, 1e-6))
 
-def _newton(offset: np.ndarray, columns: np.ndarray, label: np.ndarray, strength: float, steps: int = 25) -> np.ndarray:  # [m] weights
+# %% ../../nbs/maprec/57_combined.ipynb #dd4bdb29
+def _newton(
+    offset: np.ndarray, columns: np.ndarray, label: np.ndarray, strength: float, steps: int = 25
+) -> np.ndarray:  # [m] weights
     w = np.zeros(columns.shape[1])
     for _ in range(steps):
         q = softmax(offset + np.einsum("m,nmk->nk", w, columns))
@@ -48,9 +58,11 @@ def _newton(offset: np.ndarray, columns: np.ndarray, label: np.ndarray, strength
 # %% ../../nbs/maprec/57_combined.ipynb #94178964
 STRENGTHS = (30., 300., 3000., np.inf)   # penalties; the last is no correction
 
+# %% ../../nbs/maprec/57_combined.ipynb #90fde960
 @dataclass(frozen=True)
 class Correction:
-    "Weights of a model's log-probabilities and of memory's features, on top of a classical distribution that stays as it is."
+    """Weights of a model's log-probabilities and of memory's features, on top of a classical distribution that stays
+    as it is."""
     weights: np.ndarray     # float[m]: model, model by memory's length, then each feature's tilt
     names: tuple[str, ...]  # of the weights
     prior: np.ndarray       # float[5] what the model says on average
@@ -64,13 +76,18 @@ class Correction:
         h: np.ndarray | None = None,        # int[n] ratings known
         memory: np.ndarray | None = None,   # float[n, features]
     ) -> np.ndarray:                        # float[n, 5], rows sum to 1
-        "base · exp(weights · columns), scaled to 1; `base` itself where all weights are 0. Raises `ValueError` for columns it wasn't fitted on."
+        """base · exp(weights · columns), scaled to 1; `base` itself where all weights are 0. Raises `ValueError` for
+        columns it wasn't fitted on."""
         columns, names = _columns(base, model, h, memory, self.prior, self.scale)
-        if names != self.names: raise ValueError(f"fitted on {list(self.names)}, got {list(names)}; give the same columns")
+        if names != self.names:
+            raise ValueError(f"fitted on {list(self.names)}, got {list(names)}; give the same columns")
         if not self.weights.any(): return np.asarray(base, dtype=np.float64)
         return softmax(_checked(base, model, memory) + np.einsum("m,nmk->nk", self.weights, columns))
 
-def _columns(base, model, h, memory, prior: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:  # [n, m, 5]
+# %% ../../nbs/maprec/57_combined.ipynb #ce6102f9
+def _columns(
+    base, model, h, memory, prior: np.ndarray, scale: np.ndarray
+) -> tuple[np.ndarray, tuple[str, ...]]:  # [n, m, 5]
     _checked(base, model, memory)
     columns, names = [], []
     if model is not None:
@@ -78,8 +95,11 @@ def _columns(base, model, h, memory, prior: np.ndarray, scale: np.ndarray) -> tu
         columns.append(ell); names.append("model")
         if h is not None: columns.append(ell*(np.log(np.maximum(h, 1))[:, None] - 2)); names.append("model by length")
     if memory is not None:
-        for j in range(np.shape(memory)[1]): columns.append(np.clip((memory[:, j] - scale[0, j])/scale[1, j], -5, 5)[:, None]*TILT); names.append(f"memory {j}")
-    if not columns: raise ValueError("nothing to correct by; give the model's log-probabilities, memory's features, or both")
+        for j in range(np.shape(memory)[1]):
+            columns.append(np.clip((memory[:, j] - scale[0, j]) / scale[1, j], -5, 5)[:, None] * TILT)
+            names.append(f"memory {j}")
+    if not columns:
+        raise ValueError("nothing to correct by; give the model's log-probabilities, memory's features, or both")
     return np.stack(columns, 1), tuple(names)
 
 # %% ../../nbs/maprec/57_combined.ipynb #1d913f34
@@ -90,16 +110,29 @@ def log_loss(
     "-log of the probability that the given star had"
     return -np.log(np.maximum(shares[np.arange(len(truth)), star_of(truth) - 1], 1e-12))
 
-def _elect(offset: np.ndarray, columns: np.ndarray, label: np.ndarray, users: np.ndarray, strengths: Sequence[float], parts: int) -> float:
+# %% ../../nbs/maprec/57_combined.ipynb #3b62b944
+def _elect(
+    offset: np.ndarray,
+    columns: np.ndarray,
+    label: np.ndarray,
+    users: np.ndarray,
+    strengths: Sequence[float],
+    parts: int,
+) -> float:
     _, who = np.unique(users, return_inverse=True)
     part, loss = np.random.default_rng(0).permutation(who.max() + 1)[who] % parts, dict.fromkeys(strengths, 0.)
     for s in strengths:
         for j in range(parts):
             inside, out = part != j, part == j
-            w = _newton(offset[inside], columns[inside], label[inside], s) if np.isfinite(s) else np.zeros(columns.shape[1])
+            w = (
+                _newton(offset[inside], columns[inside], label[inside], s)
+                if np.isfinite(s)
+                else np.zeros(columns.shape[1])
+            )
             loss[s] += log_loss(softmax(offset[out] + np.einsum("m,nmk->nk", w, columns[out])), label[out] + 1).sum()
     return min(strengths, key=loss.get)
 
+# %% ../../nbs/maprec/57_combined.ipynb #ff9ea779
 def fit_correction(
     base: np.ndarray,                   # float[n, 5] classical probabilities, from a fit that never saw these users
     truth: np.ndarray,                  # float[n]
@@ -110,8 +143,10 @@ def fit_correction(
     strengths: Sequence[float] = STRENGTHS,
     parts: int = 5,                     # 2 or more
 ) -> Correction:
-    "Learn on held-out training users how far to follow the model and the memory (ours). Raises `ValueError` for columns that don't fit and fewer users than parts."
-    if len(set(np.asarray(users).tolist())) < parts: raise ValueError(f"{len(set(np.asarray(users).tolist()))} users are too few for {parts} parts; give more users")
+    """Learn on held-out training users how far to follow the model and the memory (ours). Raises `ValueError` for
+    columns that don't fit and fewer users than parts."""
+    if len(set(np.asarray(users).tolist())) < parts:
+        raise ValueError(f"{len(set(np.asarray(users).tolist()))} users are too few for {parts} parts; give more users")
     offset, label = _checked(base, model, memory), star_of(truth) - 1
     prior = np.maximum(model, -30.).mean(0) if model is not None else np.zeros(5)
     spread = np.std(memory, 0) if memory is not None else np.zeros(0)

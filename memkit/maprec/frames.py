@@ -210,6 +210,7 @@ class Link:
     domain: str
     options: tuple[Item, ...] = ()   # where `item` is None: those it may be, to be asked about
 
+# %% ../../nbs/maprec/53h_frames.ipynb #3a88bb45
 @dataclass(frozen=True, kw_only=True)
 class FrameSettings:
     "How sure the reader must be; all ours. Raises `ValueError` outside 0..1."

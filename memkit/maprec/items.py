@@ -40,6 +40,7 @@ def _strip(text: str) -> str:
     while (bare := _MARKS.sub(" ", _HIDDEN.sub(" ", text))) != text: text = bare   # <<b>b> leaves a new one
     return text
 
+# %% ../../nbs/maprec/50_items.ipynb #3859a9ba
 def clean_text(
     text: str,              # from a file, a shop or a chat
     limit: int = LONGEST,   # characters, at least 1
@@ -48,7 +49,9 @@ def clean_text(
     if not isinstance(text, str): raise TypeError(f"a title must be a string, got {type(text).__name__}")
     text = text[:20*limit]
     if not _PLAIN.fullmatch(text):
-        text = "".join(" " if unicodedata.category(c)[0] in "CZ" and c not in _JOINERS else c for c in _strip(_unescape(text)))
+        text = "".join(
+            " " if unicodedata.category(c)[0] in "CZ" and c not in _JOINERS else c for c in _strip(_unescape(text))
+        )
         text = unicodedata.normalize("NFC", text)
     return " ".join(text.split())[:limit].strip(_JOINERS + " ")
 
@@ -58,14 +61,16 @@ _DOMAIN = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 
 def check_domain(domain: str) -> str:  # the same word
     "`domain` itself; raises `ValueError` unless it is one lower-case word."
-    if not isinstance(domain, str) or not _DOMAIN.fullmatch(domain): raise ValueError(f"a domain is one lower-case word such as 'films' or 'books', got {str(domain)[:60]!r}")
+    if not isinstance(domain, str) or not _DOMAIN.fullmatch(domain):
+        raise ValueError(f"a domain is one lower-case word such as 'films' or 'books', got {str(domain)[:60]!r}")
     return domain
 
 def _year(year: int | None) -> int | None:
     if year is None: return None
     try: number = None if isinstance(year, (bool, str)) else int(year)
     except (TypeError, ValueError, OverflowError): number = None
-    if number is None or number != year or not -3000 <= number <= 2200: raise ValueError(f"a year must be a whole number in -3000..2200 or None, got {str(year)[:40]!r}")
+    if number is None or number != year or not -3000 <= number <= 2200:
+        raise ValueError(f"a year must be a whole number in -3000..2200 or None, got {str(year)[:40]!r}")
     return number
 
 def _genres(genres: Iterable[str]) -> tuple[str, ...]:
@@ -162,7 +167,11 @@ def check_rating(
     "`rating` itself; raises `ValueError` unless it is .5 to 5 in half steps."
     try: value = float(rating) if not isinstance(rating, (bool, str, bytes)) else math.nan
     except (TypeError, ValueError): value = math.nan
-    if not (.5 <= value <= 5 and value*2 == int(value*2)): raise ValueError(f"a rating lies in .5 to 5 in steps of a half, got {str(rating)[:40]!r}; round it, or rescale other scales first")
+    if not (0.5 <= value <= 5 and value * 2 == int(value * 2)):
+        raise ValueError(
+            f"a rating lies in .5 to 5 in steps of a half, got {str(rating)[:40]!r}; round it, or rescale other "
+            "scales first"
+        )
     return value
 
 def stars(
@@ -187,7 +196,10 @@ class Rated:
         if self.at is None: return
         object.__setattr__(self, "at", check_time(self.at))
         if self.at > utc_now() + timedelta(days=1):
-            raise ValueError(f"{self.item.title!r} was rated on {self.at:%Y-%m-%d}, which is in the future; check the clock or the unit (seconds since 1970), or leave the date out")
+            raise ValueError(
+                f"{self.item.title!r} was rated on {self.at:%Y-%m-%d}, which is in the future; check the clock or the "
+                "unit (seconds since 1970), or leave the date out"
+            )
 
 # %% ../../nbs/maprec/50_items.ipynb #bb325d64
 def title_line(

@@ -148,7 +148,10 @@ _NORDIC = ("Sweden", "Denmark", "Norway", "Finland", "Iceland")
 _AFRICA = ("Nigeria", "Senegal", "Mali", "South Africa", "Kenya", "Egypt", "Tunisia", "Ghana", "Algeria", "Morocco",
            "Ethiopia",
            "Mauritania", "Cameroon", "Burkina Faso", "Chad", "Congo", "Cape Verde", "Zimbabwe", "Botswana", "Lesotho")
+
 _LATIN = ("Argentina", "Brazil", "Chile", "Colombia", "Mexico", "Peru", "Cuba", "Uruguay", "Guatemala", "Venezuela")
+
+# %% ../../nbs/maprec/53i_names.ipynb #28f7148f
 COUNTRIES = {"american|hollywood|u\\.s\\.": ("USA",),
              "british|englishm[ae]n|uk|scottish|welsh|english (?=comed|film|series|detective|novel)": ("UK",),
     "irish": ("Ireland",), "canadian": ("Canada",), "australian|aussie": ("Australia",),

@@ -59,6 +59,7 @@ class NetworkSettings:
     batch: int = 512
     seed: int = 0
 
+# %% ../../nbs/maprec/56b_network.ipynb #f1f12548
 def _train(x: Any, label: Any, s: NetworkSettings, seed: int, levels: int) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
     import torch
     from torch.nn import Dropout, Linear, Sequential, SiLU

@@ -43,6 +43,7 @@ def together(
     "Several sets of cases as one."
     return Windows(*(np.concatenate([getattr(w, f.name) for w in several]) for f in fields(Windows)))
 
+# %% ../../nbs/maprec/56a_ordinal.ipynb #3528fbcc
 def windows(
     ratings: "Ratings",
     users: Sequence[int],        # indices into `ratings.users`
@@ -50,7 +51,8 @@ def windows(
     history: int = 18,           # longest
     seed: int = 0,
 ) -> Windows:                    # users with fewer than two ratings have none
-    "Histories of random length anywhere in users' ratings, and the rating that came next (ours). Raises `ValueError` where nobody has two ratings."
+    """Histories of random length anywhere in users' ratings, and the rating that came next (ours). Raises `ValueError`
+    where nobody has two ratings."""
     rng, parts = np.random.default_rng(seed), []
     for u in users:
         rows = ratings.of(u)
@@ -60,8 +62,15 @@ def windows(
         at = end[:, None] - h[:, None] + np.arange(history)
         there = np.arange(history) < h[:, None]
         before = rows[np.where(there, at, 0)]
-        parts.append(Windows(np.full(len(end), u), np.where(there, ratings.item[before], -1), np.where(there, ratings.rating[before], 0).astype(np.float32),
-                             ratings.item[rows[end]], ratings.rating[rows[end]]))
+        parts.append(
+            Windows(
+                np.full(len(end), u),
+                np.where(there, ratings.item[before], -1),
+                np.where(there, ratings.rating[before], 0).astype(np.float32),
+                ratings.item[rows[end]],
+                ratings.rating[rows[end]],
+            )
+        )
     if not parts: raise ValueError(f"none of {len(users)} users has two ratings; there is nothing to learn from")
     return together(*parts)
 
@@ -72,6 +81,7 @@ def star_of(rating: np.ndarray) -> np.ndarray:  # int, 1..5; 0 stays 0
     "Whole stars, halves up (ours)."
     return np.clip(np.floor(np.asarray(rating, dtype=np.float64) + .5), 0, 5).astype(int)
 
+# %% ../../nbs/maprec/56a_ordinal.ipynb #e3455fa2
 @dataclass(frozen=True)
 class Statistics:
     "What other users' ratings say about items; the last row of each array is an unknown item's."
@@ -88,9 +98,12 @@ class Statistics:
     alike: np.ndarray        # float32[n_items + 1, n_items + 1] cosine of genres
     year: np.ndarray         # float[n_items + 1]; the mean year where unknown
 
+# %% ../../nbs/maprec/56a_ordinal.ipynb #fb6a5181
 def _facts(items: "Catalogue") -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]:
     genres = tuple(sorted({g for i in items for g in i.genres}))
-    has = np.array([[g in i.genres for g in genres] for i in items] + [[False]*len(genres)], dtype=np.float64).reshape(len(items) + 1, len(genres))
+    has = np.array(
+        [[g in i.genres for g in genres] for i in items] + [[False] * len(genres)], dtype=np.float64
+    ).reshape(len(items) + 1, len(genres))
     long = has/np.sqrt(np.maximum(has.sum(1, keepdims=True), 1))
     years = np.array([np.nan if i.year is None else i.year for i in items] + [np.nan])
     middle = np.nanmean(years) if np.isfinite(years).any() else 2000.
@@ -99,6 +112,7 @@ def _facts(items: "Catalogue") -> tuple[tuple[str, ...], np.ndarray, np.ndarray,
 # %% ../../nbs/maprec/56a_ordinal.ipynb #694e09c6
 FACTORS = ((4, 20.), (16, 80.))   # number of factors and their shrinkage, one model each
 
+# %% ../../nbs/maprec/56a_ordinal.ipynb #52399122
 def fit_statistics(
     s: Seen,
     items: "Catalogue",
@@ -113,7 +127,20 @@ def fit_statistics(
     rest = (s.rating - b.mean - b.item[s.item] - b.user[s.user])**2
     spread = (s.sums(rest) + 10*rest.mean())/(count + 10)
     models = tuple(fit_factors(s, k, shrink) for k, shrink in factors)
-    return Statistics(b, models, similar, both, count, spread, (star + 5*everyone)/(count[:, None] + 5), everyone, has, genres, alike, year)
+    return Statistics(
+        b,
+        models,
+        similar,
+        both,
+        count,
+        spread,
+        (star + 5 * everyone) / (count[:, None] + 5),
+        everyone,
+        has,
+        genres,
+        alike,
+        year,
+    )
 
 # %% ../../nbs/maprec/56a_ordinal.ipynb #be60bed9
 @dataclass(frozen=True)
@@ -139,19 +166,38 @@ class _View:
 
     def mean(self, weight: np.ndarray, values: np.ndarray, shrink: float, to: float = 0.) -> np.ndarray:
         "A weighted mean, shrunk."
-        return ((np.where(self.there, weight*values, 0)).sum(1) + shrink*to)/(np.where(self.there, weight, 0).sum(1) + shrink)
+        return ((np.where(self.there, weight * values, 0)).sum(1) + shrink * to) / (
+            np.where(self.there, weight, 0).sum(1) + shrink
+        )
 
+# %% ../../nbs/maprec/56a_ordinal.ipynb #78e3c125
 def _view(s: Statistics, known: np.ndarray, rating: np.ndarray, target: np.ndarray) -> _View:
     there = check_cases(known, rating, target, s.biases.n_items)
     known = np.where(there, known, -1)
-    return _View(s, there, known, rating, target, there.sum(1).astype(np.float64), s.biases.residuals(known, rating), s.biases.user_offset(known, rating))
+    return _View(
+        s,
+        there,
+        known,
+        rating,
+        target,
+        there.sum(1).astype(np.float64),
+        s.biases.residuals(known, rating),
+        s.biases.user_offset(known, rating),
+    )
 
 # %% ../../nbs/maprec/56a_ordinal.ipynb #c4bbff38
 def _about_item(v: _View) -> dict[str, np.ndarray]:
     s, t = v.s, v.target
-    return {"item offset": s.biases.item[t], "item log count": np.log1p(s.count[t]), "item spread": s.spread[t], "year": s.year[t],
-            **{f"item {k} stars": s.stars[t, k - 1] for k in STARS}, **{f"is {g}": s.genre[t, j] for j, g in enumerate(s.genres)}}
+    return {
+        "item offset": s.biases.item[t],
+        "item log count": np.log1p(s.count[t]),
+        "item spread": s.spread[t],
+        "year": s.year[t],
+        **{f"item {k} stars": s.stars[t, k - 1] for k in STARS},
+        **{f"is {g}": s.genre[t, j] for j, g in enumerate(s.genres)},
+    }
 
+# %% ../../nbs/maprec/56a_ordinal.ipynb #3ef6bb72
 def _about_user(v: _View) -> dict[str, np.ndarray]:
     s, h, star = v.s, v.h, star_of(v.rating)
     mean = (v.rating.sum(1) + 2*s.biases.mean)/(h + 2)
@@ -159,13 +205,24 @@ def _about_user(v: _View) -> dict[str, np.ndarray]:
     crowd_mean = crowd.sum(1)/np.maximum(h, 1)
     from_crowd = np.where(v.there, crowd - crowd_mean[:, None], 0)
     ordered = np.sort(np.where(v.there, v.rating, np.inf), 1)
-    middle = np.where(h > 0, np.take_along_axis(ordered, np.maximum((h.astype(int) - 1)//2, 0)[:, None], 1)[:, 0], s.biases.mean)
+    middle = np.where(
+        h > 0, np.take_along_axis(ordered, np.maximum((h.astype(int) - 1) // 2, 0)[:, None], 1)[:, 0], s.biases.mean
+    )
     sure = v.there/s.spread[v.known]
-    return {"log h": np.log(np.maximum(h, .5)), "user offset": v.offset, "user offset, by precision": v.mean(sure, v.rest, 5.), "user mean": mean, "user median": middle,
-            **{f"user {k} stars": ((star == k).sum(1) + 3*s.everyone[k - 1])/(h + 3) for k in STARS}, "user spread": _spread(v), "crowd mean": crowd_mean,
-            "user spread, raw": np.sqrt((np.where(v.there, (v.rating - mean[:, None])**2, 0).sum(1) + 3.3)/(h + 3)),
-            "slope": ((from_crowd*v.rating).sum(1) + 1)/((from_crowd**2).sum(1) + 1)}
+    return {
+        "log h": np.log(np.maximum(h, 0.5)),
+        "user offset": v.offset,
+        "user offset, by precision": v.mean(sure, v.rest, 5.0),
+        "user mean": mean,
+        "user median": middle,
+        **{f"user {k} stars": ((star == k).sum(1) + 3 * s.everyone[k - 1]) / (h + 3) for k in STARS},
+        "user spread": _spread(v),
+        "crowd mean": crowd_mean,
+        "user spread, raw": np.sqrt((np.where(v.there, (v.rating - mean[:, None]) ** 2, 0).sum(1) + 3.3) / (h + 3)),
+        "slope": ((from_crowd * v.rating).sum(1) + 1) / ((from_crowd**2).sum(1) + 1),
+    }
 
+# %% ../../nbs/maprec/56a_ordinal.ipynb #d0abf09e
 def _spread(v: _View) -> np.ndarray: return np.sqrt(((v.d**2).sum(1) + 2.5)/(v.h + 3))
 
 # %% ../../nbs/maprec/56a_ordinal.ipynb #5811e683
@@ -173,8 +230,13 @@ def _last(v: _View) -> dict[str, np.ndarray]:
     place = np.cumsum(v.there, 1)
     ago = np.where(v.there, v.h[:, None] - place, 0)
     last = v.there & (ago == 0)
-    return {"last residual": (v.rest*last).sum(1), "last rating": (v.rating*last).sum(1), "recent residuals": v.mean(.8**ago, v.rest, 2.)}
+    return {
+        "last residual": (v.rest * last).sum(1),
+        "last rating": (v.rating * last).sum(1),
+        "recent residuals": v.mean(0.8**ago, v.rest, 2.0),
+    }
 
+# %% ../../nbs/maprec/56a_ordinal.ipynb #8874f1b9
 def _about_both(v: _View) -> dict[str, np.ndarray]:
     s, t, d, fame = v.s, v.target, v.d, np.log1p(v.s.count)
     like = np.maximum(similar := v.of(s.similar), 0)
@@ -185,13 +247,27 @@ def _about_both(v: _View) -> dict[str, np.ndarray]:
     total = np.maximum(seen_by.sum(1), 1e-9)
     at = like.argmax(1), np.arange(len(t))
     mean_of = lambda x: np.where(v.there, x[v.known], 0).sum(1)/np.maximum(v.h, 1)
-    return {"bias prediction": s.biases.mean + s.biases.item[t] + v.offset, "stretched": s.biases.item[t]*_spread(v) + v.offset,
-            "kNN residual": v.mean(like, d, .5), "kNN, opposites too": (similar*d).sum(1)/(np.abs(similar).sum(1) + .5), "kNN weight": like.sum(1),
-            "nearest residual": d[at[::-1]]*like[at[::-1]], **{f"kNN {k} stars": (seen_by*(star_of(v.rating) == k)).sum(1)/total for k in STARS},
-            "genre residual": v.mean(genre, d, 2.), "genre weight": genre.sum(1), "same genres residual": v.mean(genre**4, d, 1.), "year residual": v.mean(near, d, 2.),
-            "year gap": s.year[t] - np.where(v.h > 0, mean_of(s.year), s.year[t]), "fame residual": v.mean(as_famous, d, 2.), "fame gap": fame[t] - mean_of(fame),
-            "seen by the same": shared.sum(1)/np.maximum(v.h, 1), "seen by the same, residual": v.mean(shared, d, 1.), **_factor_features(v)}
+    return {
+        "bias prediction": s.biases.mean + s.biases.item[t] + v.offset,
+        "stretched": s.biases.item[t] * _spread(v) + v.offset,
+        "kNN residual": v.mean(like, d, 0.5),
+        "kNN, opposites too": (similar * d).sum(1) / (np.abs(similar).sum(1) + 0.5),
+        "kNN weight": like.sum(1),
+        "nearest residual": d[at[::-1]] * like[at[::-1]],
+        **{f"kNN {k} stars": (seen_by * (star_of(v.rating) == k)).sum(1) / total for k in STARS},
+        "genre residual": v.mean(genre, d, 2.0),
+        "genre weight": genre.sum(1),
+        "same genres residual": v.mean(genre**4, d, 1.0),
+        "year residual": v.mean(near, d, 2.0),
+        "year gap": s.year[t] - np.where(v.h > 0, mean_of(s.year), s.year[t]),
+        "fame residual": v.mean(as_famous, d, 2.0),
+        "fame gap": fame[t] - mean_of(fame),
+        "seen by the same": shared.sum(1) / np.maximum(v.h, 1),
+        "seen by the same, residual": v.mean(shared, d, 1.0),
+        **_factor_features(v),
+    }
 
+# %% ../../nbs/maprec/56a_ordinal.ipynb #90828a18
 def _factor_features(v: _View) -> dict[str, np.ndarray]:
     moments = [f.moments(v.known, v.rating, v.target) for f in v.s.factors]
     return {f"factors {j} {what}": m[k] for j, m in enumerate(moments) for k, what in enumerate(("mean", "variance"))}
@@ -206,13 +282,17 @@ def features(
     v = _view(s, known, known_rating, target)
     return {**_about_item(v), **_about_user(v), **_last(v), **_about_both(v)}
 
+# %% ../../nbs/maprec/56a_ordinal.ipynb #e568fca6
 def matrix(
     s: Statistics,
     cases: Windows,
     batch: int = 20_000,   # cases at once: memory
 ) -> np.ndarray:           # float32[n, features]
     "`features` of many cases as one matrix."
-    parts = [features(s, *(a[i:i + batch] for a in (cases.known, cases.known_rating, cases.target))) for i in range(0, len(cases.target), batch)]
+    parts = [
+        features(s, *(a[i : i + batch] for a in (cases.known, cases.known_rating, cases.target)))
+        for i in range(0, len(cases.target), batch)
+    ]
     return np.concatenate([np.stack(list(p.values()), 1) for p in parts]).astype(np.float32)
 
 # %% ../../nbs/maprec/56a_ordinal.ipynb #c088fcbd
@@ -224,12 +304,19 @@ def crossfitted(
     seed: int = 0,
     factors: Sequence[tuple[int, float]] = FACTORS,
 ) -> np.ndarray:             # float32[n, features]
-    "Features of training cases from statistics that never saw the case's user (ours). Raises `ValueError` for cases of others."
+    """Features of training cases from statistics that never saw the case's user (ours). Raises `ValueError` for cases
+    of others."""
     users = np.asarray(users)
-    if not np.isin(cases.user, users).all(): raise ValueError("some cases belong to users outside `users`; cross-fitting needs to know everyone's part")
-    if not 2 <= parts <= len(users): raise ValueError(f"parts must be 2 to the number of users ({len(users)}), got {parts}")
+    if not np.isin(cases.user, users).all():
+        raise ValueError("some cases belong to users outside `users`; cross-fitting needs to know everyone's part")
+    if not 2 <= parts <= len(users):
+        raise ValueError(f"parts must be 2 to the number of users ({len(users)}), got {parts}")
     part = dict(zip(users.tolist(), (np.random.default_rng(seed).permutation(len(users)) % parts).tolist()))
-    of_user, of_case, out = np.array([part[u] for u in users.tolist()]), np.array([part[u] for u in cases.user.tolist()]), None
+    of_user, of_case, out = (
+        np.array([part[u] for u in users.tolist()]),
+        np.array([part[u] for u in cases.user.tolist()]),
+        None,
+    )
     for j in range(parts):
         if not (rows := np.flatnonzero(of_case == j)).size: continue
         x = matrix(fit_statistics(seen(ratings, users[of_user != j]), ratings.items, factors), cases_at(cases, rows))
@@ -237,6 +324,7 @@ def crossfitted(
         out[rows] = x
     return out
 
+# %% ../../nbs/maprec/56a_ordinal.ipynb #b4e671a8
 def cases_at(cases: Any, rows: np.ndarray) -> Windows:
     "Some rows of anything that has the columns of `Windows`."
     return Windows(*(getattr(cases, f.name)[rows] for f in fields(Windows)))
@@ -258,7 +346,8 @@ def median_star(
 def between_stars(
     shares: np.ndarray,    # float[n, 5], rows sum to 1
 ) -> np.ndarray:           # float[n], 1..5
-    "The median with each star spread evenly over k-½..k+½: a finer number for ranking, not for the absolute error (ours)."
+    """The median with each star spread evenly over k-½..k+½: a finer number for ranking, not for the absolute error
+    (ours)."""
     ends = np.concatenate([np.zeros((len(shares), 1)), np.cumsum(shares, 1)], 1)
     k = np.minimum((ends[:, 1:] < .5).sum(1), 4)
     rows = np.arange(len(shares))
@@ -306,6 +395,7 @@ def softmax(scores: np.ndarray) -> np.ndarray:  # the same shape, rows sum to 1
     e = np.exp(scores - scores.max(-1, keepdims=True))
     return e/e.sum(-1, keepdims=True)
 
+# %% ../../nbs/maprec/56a_ordinal.ipynb #ef4f94bd
 @dataclass(frozen=True)
 class OrdinalRegression:
     "A multinomial logit on the features."
@@ -347,4 +437,8 @@ def reliability(
     "How often a star came true, by how probable it was said to be: all five stars of all cases (ours)."
     said, hit = shares.ravel(), (star_of(truth)[:, None] == STARS).ravel()
     place = np.minimum((said*bins).astype(int), bins - 1)
-    return [{"said": float(said[m].mean()), "found": float(hit[m].mean()), "n": int(m.sum())} for b in range(bins) if (m := place == b).any()]
+    return [
+        {"said": float(said[m].mean()), "found": float(hit[m].mean()), "n": int(m.sum())}
+        for b in range(bins)
+        if (m := place == b).any()
+    ]

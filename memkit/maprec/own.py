@@ -30,8 +30,13 @@ def shares_around(
     means: np.ndarray,    # [...] expected ratings
     spreads: np.ndarray,  # [...] standard deviations, > 0
 ) -> np.ndarray:          # [..., 5] shares of 1 to 5 stars, each row sums to 1
-    "A rating's distribution around a mean: a logistic curve, cut at the half stars; what lies outside goes to the ends (ours)."
-    steps = (LABELS[:-1] + .5 - np.asarray(means, float)[..., None])*(np.pi/np.sqrt(3))/np.asarray(spreads, float)[..., None]
+    """A rating's distribution around a mean: a logistic curve, cut at the half stars; what lies outside goes to the
+    ends (ours)."""
+    steps = (
+        (LABELS[:-1] + 0.5 - np.asarray(means, float)[..., None])
+        * (np.pi / np.sqrt(3))
+        / np.asarray(spreads, float)[..., None]
+    )
     below = 1/(1 + np.exp(-np.clip(steps, -50, 50)))
     return np.diff(below, prepend=0., append=1.)
 
@@ -50,6 +55,7 @@ class Predictor(Protocol):
         targets: Sequence[Item],
     ) -> np.ndarray: ...           # [len(targets), 5] shares of 1 to 5 stars
 
+# %% ../../nbs/maprec/57a_own.ipynb #fc85b7d3
 def check_predictor(
     make: Callable[[], Predictor],
     history: Sequence[Rated],  # two or more
@@ -59,10 +65,14 @@ def check_predictor(
     p = make()
     shares = np.asarray(p.predict(history, targets))
     assert shares.shape == (len(targets), 5), "five shares for each target"
-    assert np.isfinite(shares).all() and (shares >= 0).all() and np.allclose(shares.sum(1), 1, atol=1e-5), "shares are 0 or more, and sum to 1"
+    assert (
+        np.isfinite(shares).all() and (shares >= 0).all() and np.allclose(shares.sum(1), 1, atol=1e-5)
+    ), "shares are 0 or more, and sum to 1"
     assert np.asarray(p.predict(history, ())).shape == (0, 5), "no targets, no rows"
     cold = np.asarray(p.predict((), targets))
-    assert cold.shape == (len(targets), 5) and np.allclose(cold.sum(1), 1, atol=1e-5), "an empty history has a defined answer"
+    assert cold.shape == (len(targets), 5) and np.allclose(
+        cold.sum(1), 1, atol=1e-5
+    ), "an empty history has a defined answer"
     alone = np.concatenate([p.predict(history, [t]) for t in targets])
     assert np.allclose(alone, shares, atol=1e-4), "an item's shares don't depend on its neighbours"
     assert np.allclose(p.predict(history, targets), shares, atol=1e-6), "the same question has the same answer"
@@ -229,7 +239,8 @@ def in_common(
 # %% ../../nbs/maprec/57a_own.ipynb #7a6ebdfc
 @dataclass(frozen=True, kw_only=True)
 class OwnSettings:
-    "Where each number comes from: all `ours`, chosen on tuning users of MovieLens 100k (end of this notebook). Raises `ValueError` for what can't be."
+    """Where each number comes from: all `ours`, chosen on tuning users of MovieLens 100k (end of this notebook).
+    Raises `ValueError` for what can't be."""
     centre: float = 3.5   # what anybody gives anything, stars
     level: float = 3.     # c: ratings at which a user's level counts half
     hold: float = .5      # m: weight of the user's level against all similar ratings
@@ -241,12 +252,16 @@ class OwnSettings:
         for name in ("level", "hold", "power", "spread"):
             if getattr(self, name) <= 0: raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
 
+# %% ../../nbs/maprec/57a_own.ipynb #82393218
 class OwnRatings:
-    "Similarity-weighted ratings of the user's own, held back to their level: a `Predictor` (MAP §4.3; the formula: ours)."
+    """Similarity-weighted ratings of the user's own, held back to their level: a `Predictor` (MAP §4.3; the formula:
+    ours)."""
     def __init__(
         self,
         space: ItemSpace,
-        baseline: Mapping[tuple, float] | None = None,  # by `key_of` an item: what others give it, stars; None: nobody else is known
+        baseline: (
+            Mapping[tuple, float] | None
+        ) = None,  # by `key_of` an item: what others give it, stars; None: nobody else is known
         settings: OwnSettings = OwnSettings(),
     ):
         self.space, self.baseline, self.settings = space, dict(baseline or {}), settings
@@ -258,9 +273,15 @@ class OwnRatings:
     def _parts(self, history: Sequence[Rated], targets: Sequence[Item]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         "Weights [targets, history], what each rating is above the usual [history], the usual of each target."
         items = [r.item for r in history]
-        return self.space.between(targets, items)**self.settings.power, np.array([r.rating for r in history], float) - self._usual(items), self._usual(targets)
+        return (
+            self.space.between(targets, items) ** self.settings.power,
+            np.array([r.rating for r in history], float) - self._usual(items),
+            self._usual(targets),
+        )
 
-    def _shares(self, usual, n, weight, first, second, total) -> np.ndarray:  # sums over the ratings that count: of weights, of weights times values, of values
+    def _shares(
+        self, usual, n, weight, first, second, total
+    ) -> np.ndarray:  # sums over the ratings that count: of weights, of weights times values, of values
         s = self.settings
         level = total/(n + s.level)
         above = (first + s.hold*level)/(weight + s.hold)
@@ -273,10 +294,10 @@ class OwnRatings:
         return self._shares(usual, len(v), w.sum(1), w @ v, w @ v**2, v.sum())
 
     def without_each(
-        self,
-        history: Sequence[Rated],
-        targets: Sequence[Item],
-    ) -> np.ndarray:  # [len(targets), len(history), 5]: what `predict` would say of a target if one rating weren't there
+        self, history: Sequence[Rated], targets: Sequence[Item]
+    ) -> (
+        np.ndarray
+    ):  # [len(targets), len(history), 5]: what `predict` would say of a target if one rating weren't there
         "The same predictions with each rating left out in turn, all at once."
         w, v, usual = self._parts(history, targets)
         whole = lambda x: (w @ x)[:, None] - w*x

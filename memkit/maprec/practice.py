@@ -37,8 +37,10 @@ class Line:
     place: int               # where the stars stand
     labels: tuple[int, ...]  # the token of each of the five
 
+# %% ../../nbs/maprec/55a_practice.ipynb #18999eda
 class Lines:
-    "Items as lines of tokens, each made once (ours). Raises `ValueError` for a tokenizer that doesn't write 1 to 5 as one token each."
+    """Items as lines of tokens, each made once (ours). Raises `ValueError` for a tokenizer that doesn't write 1 to 5
+    as one token each."""
     def __init__(self, tokenizer: Any, form: str = "short"):
         self.tokenizer, self.form, self._kept = tokenizer, form, {}
 
@@ -48,9 +50,17 @@ class Lines:
         return self._kept[asked]
 
     def _made(self, asked: str) -> Line:
-        rows = np.array([text_ids(self.tokenizer, f"{asked} {n}\n") for n in LABELS]) if len({len(text_ids(self.tokenizer, f"{asked} {n}\n")) for n in LABELS}) == 1 else np.zeros((5, 0))
+        rows = (
+            np.array([text_ids(self.tokenizer, f"{asked} {n}\n") for n in LABELS])
+            if len({len(text_ids(self.tokenizer, f"{asked} {n}\n")) for n in LABELS}) == 1
+            else np.zeros((5, 0))
+        )
         differ = np.flatnonzero((rows != rows[0]).any(0))
-        if len(differ) != 1: raise ValueError("this tokenizer doesn't write the numbers 1 to 5 as one token each at the end of a line; use rating_shares, which scores longer labels too")
+        if len(differ) != 1:
+            raise ValueError(
+                "this tokenizer doesn't write the numbers 1 to 5 as one token each at the end of a line; use "
+                "rating_shares, which scores longer labels too"
+            )
         return Line(tuple(map(int, rows[0])), int(differ[0]), tuple(map(int, rows[:, differ[0]])))
 
 # %% ../../nbs/maprec/55a_practice.ipynb #ca6384c4
@@ -68,12 +78,17 @@ class History:
         marks[self.places] = self.ids[self.places]
         return Example(self.ids[:self.places[-1] + 1], marks[:self.places[-1] + 1])
 
+# %% ../../nbs/maprec/55a_practice.ipynb #c1756c6d
 def one_sequence(
     lines: Lines,
     rateds: Sequence[Rated],  # of one domain, first rating first; 1 or more
 ) -> History:
-    "A history as one row of tokens, in which every rating can be foretold from those before it (ours). Raises `ValueError` for an empty history."
-    if not len(rateds): raise ValueError("a sequence needs one rating or more; for a person without any, use rating_prompt with an empty memory")
+    """A history as one row of tokens, in which every rating can be foretold from those before it (ours). Raises
+    `ValueError` for an empty history."""
+    if not len(rateds):
+        raise ValueError(
+            "a sequence needs one rating or more; for a person without any, use rating_prompt with an empty memory"
+        )
     ids, places, labels = lead_bos(lines.tokenizer) + text_ids(lines.tokenizer, opening(rateds[0].item.domain)), [], []
     for r in rateds:
         line = lines.line(r.item)
@@ -90,6 +105,7 @@ def _inner(model: Any) -> tuple[Any, Any, Any]:
     head = base.get_output_embeddings()
     return base.get_decoder(), head.weight, getattr(head, "bias", None)
 
+# %% ../../nbs/maprec/55a_practice.ipynb #6dad25a5
 def history_shares(
     lm: LocalLM,
     histories: Sequence[History],
@@ -105,30 +121,53 @@ def history_shares(
     with torch.inference_mode():
         for part in tqdm(parts, unit=" batches", desc="reading histories", disable=None if progress else True):
             width = max(len(histories[i].ids) for i in part)
-            ids = torch.tensor(np.stack([np.pad(histories[i].ids, (0, width - len(histories[i].ids)), constant_values=fill) for i in part]), device=model.device)
+            ids = torch.tensor(
+                np.stack(
+                    [np.pad(histories[i].ids, (0, width - len(histories[i].ids)), constant_values=fill) for i in part]
+                ),
+                device=model.device,
+            )
             states = reader(input_ids=ids).last_hidden_state
             for i, row in zip(part, states):
                 h = histories[i]
                 labels = torch.from_numpy(h.labels).to(model.device)
-                scores = torch.einsum("nd,nld->nl", row[h.places - 1].float(), weight[labels].float()) + (0. if bias is None else bias[labels].float())
+                scores = torch.einsum("nd,nld->nl", row[h.places - 1].float(), weight[labels].float()) + (
+                    0.0 if bias is None else bias[labels].float()
+                )
                 out[i] = softmax(scores.cpu().double().numpy())
     return out
 
 # %% ../../nbs/maprec/55a_practice.ipynb #747c5a8d
 def case_rows(
     cases: "Cases",
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # items and ratings [histories, longest], -1 and 0 where there is none; for each case (history, place)
-    "Cases as places of as few histories as possible: one for each user and order, its target last (ours). Raises `ValueError` where a case isn't the beginning of its user's longest one."
+) -> tuple[
+    np.ndarray, np.ndarray, np.ndarray
+]:  # items and ratings [histories, longest], -1 and 0 where there is none; for each case (history, place)
+    """Cases as places of as few histories as possible: one for each user and order, its target last (ours). Raises
+    `ValueError` where a case isn't the beginning of its user's longest one."""
     _, group = np.unique(np.stack([cases.user, cases.order], 1), axis=0, return_inverse=True)
     group, h = group.reshape(-1), np.asarray(cases.h)
     whole = np.full(group.max(initial=-1) + 1, -1)
     for c in np.argsort(h, kind="stable"): whole[group[c]] = c        # the longest case of each
     width = cases.known.shape[1]
-    items, given = (np.concatenate([x, np.full((len(x), 1), fill)], 1) for x, fill in ((cases.known[whole], -1), (cases.known_rating[whole], 0.)))
-    items[np.arange(len(whole)), h[whole]], given[np.arange(len(whole)), h[whole]] = cases.target[whole], cases.truth[whole]
+    items, given = (
+        np.concatenate([x, np.full((len(x), 1), fill)], 1)
+        for x, fill in ((cases.known[whole], -1), (cases.known_rating[whole], 0.0))
+    )
+    items[np.arange(len(whole)), h[whole]], given[np.arange(len(whole)), h[whole]] = (
+        cases.target[whole],
+        cases.truth[whole],
+    )
     shown = np.arange(width)[None] < h[:, None]
-    wrong = (np.where(shown, items[group, :width] != cases.known, False) | np.where(shown, given[group, :width] != cases.known_rating, False)).any(1) | (items[group, h] != cases.target)
-    if wrong.any(): raise ValueError(f"case {int(wrong.argmax())} isn't the beginning of its user's longest history; give cases as cases_of makes them, or score them one by one with memory_shares")
+    wrong = (
+        np.where(shown, items[group, :width] != cases.known, False)
+        | np.where(shown, given[group, :width] != cases.known_rating, False)
+    ).any(1) | (items[group, h] != cases.target)
+    if wrong.any():
+        raise ValueError(
+            f"case {int(wrong.argmax())} isn't the beginning of its user's longest history; give cases as cases_of "
+            "makes them, or score them one by one with memory_shares"
+        )
     return items, given, np.stack([group, h], 1)
 
 # %% ../../nbs/maprec/55a_practice.ipynb #7fcc93da
@@ -140,10 +179,21 @@ def case_shares(
     hide: bool = False,      # masked titles: a control
     progress: bool = False,
 ) -> np.ndarray:             # [cases, 5]
-    "The shares of every case, one pass per user and order (ours). The last rating of a history is only foretold, never read before."
+    """The shares of every case, one pass per user and order (ours). The last rating of a history is only foretold,
+    never read before."""
     (items, given, where), lines = case_rows(cases), Lines(lm.load()[1], form)
-    histories = [[Rated(ratings.items.items[i], r) for i, r in zip(*row) if i >= 0] for row in zip(items.tolist(), given.tolist())]
-    if hide: histories = [[replace(r, item=Item(id=f"masked-{n}", title=f"Title {n}", domain=r.item.domain)) for n, r in enumerate(h, 1)] for h in histories]
+    histories = [
+        [Rated(ratings.items.items[i], r) for i, r in zip(*row) if i >= 0]
+        for row in zip(items.tolist(), given.tolist())
+    ]
+    if hide:
+        histories = [
+            [
+                replace(r, item=Item(id=f"masked-{n}", title=f"Title {n}", domain=r.item.domain))
+                for n, r in enumerate(h, 1)
+            ]
+            for h in histories
+        ]
     found = history_shares(lm, [one_sequence(lines, h) for h in histories], progress=progress)
     return np.array([found[i][row] for i, row in where]).reshape(-1, len(LABELS))
 
@@ -152,15 +202,20 @@ def memory_shares(
     lm: LocalLM,
     ratings: "Ratings",
     cases: "Cases",
-    memory: Callable[[list[Rated], Item], Sequence[Rated]],  # a case's history and target -> what is shown, such as `select` with its settings
+    memory: Callable[
+        [list[Rated], Item], Sequence[Rated]
+    ],  # a case's history and target -> what is shown, such as `select` with its settings
     form: str = "short",
     progress: bool = False,
-) -> np.ndarray:             # [cases, 5]
+) -> np.ndarray:  # [cases, 5]
     "The shares of every case with a memory of its own (MAP §4.3), one sequence each; the same sequence is read once."
     items, lines, rows = ratings.items.items, Lines(lm.load()[1], form), []
-    for known, given, h, target in zip(cases.known.tolist(), cases.known_rating.tolist(), cases.h.tolist(), cases.target.tolist()):
+    for known, given, h, target in zip(
+        cases.known.tolist(), cases.known_rating.tolist(), cases.h.tolist(), cases.target.tolist()
+    ):
         shown = memory([Rated(items[i], r) for i, r in zip(known[:h], given[:h])], items[target])
-        rows.append(one_sequence(lines, [*shown, Rated(items[target], 1)]))       # its own rating comes last, and nothing reads it
+        # its own rating comes last, and nothing reads it
+        rows.append(one_sequence(lines, [*shown, Rated(items[target], 1)]))
     kept: dict[bytes, int] = {}
     place = [kept.setdefault(h.ids.tobytes(), len(kept)) for h in rows]
     first = {n: h for h, n in reversed(list(zip(rows, place)))}
@@ -175,12 +230,25 @@ class PracticeSettings:
     tokens: int = 100_000     # read in training, about
     ratings: int = 19         # of a sequence, 2 or more
     later: float = 0.         # share of the sequences that begin later than a user's first rating, 0..1
-    shape: LoraShape = field(default_factory=lambda: LoraShape(rank=8, alpha=32., layers=tuple(range(10, 30)), targets=("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")))
-    train: TrainSettings = field(default_factory=lambda: TrainSettings(learning_rate=1e-3, epochs=1, batch=4, room=1024))
+    shape: LoraShape = field(
+        default_factory=lambda: LoraShape(
+            rank=8,
+            alpha=32.0,
+            layers=tuple(range(10, 30)),
+            targets=("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
+        )
+    )
+    train: TrainSettings = field(
+        default_factory=lambda: TrainSettings(learning_rate=1e-3, epochs=1, batch=4, room=1024)
+    )
     seed: int = 0
 
     def __post_init__(self):
-        if self.tokens < 1 or self.ratings < 2 or not 0 <= self.later <= 1: raise ValueError(f"tokens must be 1 or more, ratings 2 or more and later in 0..1; got {self.tokens}, {self.ratings}, {self.later}")
+        if self.tokens < 1 or self.ratings < 2 or not 0 <= self.later <= 1:
+            raise ValueError(
+                f"tokens must be 1 or more, ratings 2 or more and later in 0..1; got {self.tokens}, {self.ratings}, "
+                f"{self.later}"
+            )
 
 # %% ../../nbs/maprec/55a_practice.ipynb #892293db
 def practice_histories(
@@ -189,16 +257,26 @@ def practice_histories(
     lines: Lines,
     settings: PracticeSettings = PracticeSettings(),
 ) -> list[History]:
-    "Sequences drawn from these users, everybody once before anybody twice (ours). Raises `ValueError` where no user has two ratings."
+    """Sequences drawn from these users, everybody once before anybody twice (ours). Raises `ValueError` where no user
+    has two ratings."""
     rng, rows = Random(f"practice {settings.seed}"), {int(u): np.flatnonzero(ratings.user == u) for u in users}
     rows, out, read = {u: r for u, r in rows.items() if len(r) > 1}, [], 0
     if not rows: raise ValueError(f"none of {len(users)} users has two ratings to learn from")
     while read < settings.tokens:
         for u in rng.sample(sorted(rows), len(rows)):
-            mixed = rows[u][np.array(rng.sample(range(len(rows[u])), len(rows[u])))]       # ties in a new order each time
+            # ties in a new order each time
+            mixed = rows[u][np.array(rng.sample(range(len(rows[u])), len(rows[u])))]
             mixed = mixed[np.argsort(ratings.at[mixed], kind="stable")]
             start = rng.randrange(max(1, len(mixed) - settings.ratings + 1)) if rng.random() < settings.later else 0
-            out.append(one_sequence(lines, [Rated(ratings.items.items[ratings.item[i]], float(ratings.rating[i])) for i in mixed[start:start + settings.ratings]]))
+            out.append(
+                one_sequence(
+                    lines,
+                    [
+                        Rated(ratings.items.items[ratings.item[i]], float(ratings.rating[i]))
+                        for i in mixed[start : start + settings.ratings]
+                    ],
+                )
+            )
             read += len(out[-1].ids)
             if read >= settings.tokens: break
     return out
@@ -208,15 +286,20 @@ def practise(
     ratings: "Ratings",
     users: Sequence[int],
     settings: PracticeSettings = PracticeSettings(),
-    lm: LocalLM | None = None,   # its weights stay as they are once the adapter is unloaded; None: the embedded model, loaded anew
+    lm: (
+        LocalLM | None
+    ) = None,  # its weights stay as they are once the adapter is unloaded; None: the embedded model, loaded anew
     progress: bool = False,
-) -> tuple[LocalLM, Training]:   # the model with its adapter, and how the training went
+) -> tuple[LocalLM, Training]:  # the model with its adapter, and how the training went
     "Train a LoRA to foretell these users' ratings (ours; LoRA, Hu et al. 2021). Raises `ValueError` as the parts do."
     model, tokenizer = (lm or LocalLM.embedded()).load()
     examples = [h.example for h in practice_histories(ratings, users, Lines(tokenizer, settings.form), settings)]
     adapted = lora_model(model, settings.shape)
     done = train(answer_loss(adapted), examples, None, settings.train, progress=progress)
-    return LocalLM.wrap(adapted, tokenizer, "SmolLM2-135M-Instruct, practised" if lm is None else f"{lm.name}, practised"), done
+    return (
+        LocalLM.wrap(adapted, tokenizer, "SmolLM2-135M-Instruct, practised" if lm is None else f"{lm.name}, practised"),
+        done,
+    )
 
 # %% ../../nbs/maprec/55a_practice.ipynb #2cc30769
 def fold_shares(
@@ -226,8 +309,13 @@ def fold_shares(
     settings: PracticeSettings = PracticeSettings(),
     progress: bool = False,
 ) -> np.ndarray:                 # [cases, 5]
-    "Practise on some users, then foretell the cases of others (ours). Raises `ValueError` where a case belongs to a user who was learned from."
+    """Practise on some users, then foretell the cases of others (ours). Raises `ValueError` where a case belongs to a
+    user who was learned from."""
     both = np.intersect1d(cases.user, np.asarray(list(train_users)))
-    if len(both): raise ValueError(f"user {ratings.users[both[0]]!r} would be scored by weights that learned from them; give cases of other users")
+    if len(both):
+        raise ValueError(
+            f"user {ratings.users[both[0]]!r} would be scored by weights that learned from them; give cases of other "
+            "users"
+        )
     lm, _ = practise(ratings, train_users, settings, progress=progress)
     return case_shares(lm, ratings, cases, settings.form, progress=progress)

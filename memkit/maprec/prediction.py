@@ -38,13 +38,18 @@ def asked_line(
     if form not in FORMS: raise ValueError(f"form must be one of {', '.join(FORMS)}; got {form!r}")
     return f"{title_line(item)} rating:" if form == "full" else f"{item.title}:"
 
+# %% ../../nbs/maprec/55_prediction.ipynb #3ca30a45
 def rating_prompt(
     rateds: Sequence[Rated],  # the memory, in the order in which it is shown; may be empty
     target: Item,
     form: str = "full",
 ) -> str:                     # to be followed by ' 1' … ' 5'
     "Plain lines for a model to complete (MAP §4.3 in a form that small models follow: ours)."
-    return opening(target.domain) + "".join(f"{asked_line(r.item, form)} {r.rating:g}\n" for r in rateds) + asked_line(target, form)
+    return (
+        opening(target.domain)
+        + "".join(f"{asked_line(r.item, form)} {r.rating:g}\n" for r in rateds)
+        + asked_line(target, form)
+    )
 
 # %% ../../nbs/maprec/55_prediction.ipynb #b145c15b
 def softmax(
@@ -68,9 +73,15 @@ def decode(
     shares: np.ndarray,   # [5] or [n, 5]
     how: str = "median",  # 'median', 'argmax' or 'mean'
 ) -> float | np.ndarray:  # 1..5, one for each row
-    "The number to answer with: the median has the least expected absolute error (ours; MAP takes what the model writes). Raises `ValueError` for another way, or no shares."
+    """The number to answer with: the median has the least expected absolute error (ours; MAP takes what the model
+    writes). Raises `ValueError` for another way, or no shares."""
     shares = np.asarray(shares, dtype=np.float64)
-    if shares.shape[-1:] != (len(LABELS),) or not np.isfinite(shares).all() or (shares < 0).any() or not np.allclose(shares.sum(-1), 1, atol=1e-3):
+    if (
+        shares.shape[-1:] != (len(LABELS),)
+        or not np.isfinite(shares).all()
+        or (shares < 0).any()
+        or not np.allclose(shares.sum(-1), 1, atol=1e-3)
+    ):
         raise ValueError(f"shares are {len(LABELS)} numbers from 0 that sum to 1; got the shape {shares.shape}")
     if how == "median": out = 1. + (shares.cumsum(-1) < .5 - 1e-9).sum(-1).clip(max=len(LABELS) - 1)
     elif how == "argmax": out = 1. + shares.argmax(-1)
@@ -90,7 +101,10 @@ class Calibration:
     def __post_init__(self):
         object.__setattr__(self, "prior", tuple(map(float, self.prior)))
         if len(self.prior) != len(LABELS) or not np.isfinite(self.prior).all() or not 0 < self.temperature < np.inf:
-            raise ValueError(f"a calibration has {len(LABELS)} finite numbers and a temperature above 0; got {self.prior} and {self.temperature}")
+            raise ValueError(
+                f"a calibration has {len(LABELS)} finite numbers and a temperature above 0; got {self.prior} and "
+                f"{self.temperature}"
+            )
 
     def __call__(self, shares: np.ndarray) -> np.ndarray:
         "Calibrated shares, of the same shape."
@@ -104,7 +118,10 @@ class Calibration:
     def load(cls, path: str | Path) -> "Calibration":
         "Read what `save` kept; raises `ValueError` where the file isn't one."
         try: return cls(**json.loads(Path(path).read_text()))
-        except (TypeError, ValueError) as e: raise ValueError(f"{Path(path).name} holds no calibration ({e}); fit one with fit_calibration and save it") from None
+        except (TypeError, ValueError) as e:
+            raise ValueError(
+                f"{Path(path).name} holds no calibration ({e}); fit one with fit_calibration and save it"
+            ) from None
 
 # %% ../../nbs/maprec/55_prediction.ipynb #8c85b1b2
 def fit_calibration(
@@ -113,12 +130,19 @@ def fit_calibration(
     model: str = "",           # name
     steps: int = 50,           # of Newton's method, at most
 ) -> Calibration:
-    "Prior and temperature with the largest likelihood (ours). Raises `ValueError` where there is nothing to fit, or truths that aren't whole stars."
+    """Prior and temperature with the largest likelihood (ours). Raises `ValueError` where there is nothing to fit, or
+    truths that aren't whole stars."""
     y = np.asarray(truth, dtype=float)
-    if not len(y) or len(y) != len(shares) or not np.isin(y, LABELS).all(): raise ValueError(f"give one of 1 to 5 whole stars for each row of shares, and one row at least; got {len(y)} for {len(shares)}")
+    if not len(y) or len(y) != len(shares) or not np.isin(y, LABELS).all():
+        raise ValueError(
+            f"give one of 1 to 5 whole stars for each row of shares, and one row at least; got {len(y)} for "
+            f"{len(shares)}"
+        )
     logs, hit = np.log(np.maximum(shares, 1e-12)), np.eye(len(LABELS))[y.astype(int) - 1]
-    features = np.concatenate([logs[:, :, None], np.tile(np.eye(len(LABELS)), (len(y), 1, 1))], 2)   # [n, labels, 6]: what each weight adds to each label
-    weights, keep = np.array([1., 0, 0, 0, 0, 0]), 1e-4*np.eye(6)                                     # a little pull, so that a label nobody gave stays finite
+    # [n, labels, 6]: what each weight adds to each label
+    features = np.concatenate([logs[:, :, None], np.tile(np.eye(len(LABELS)), (len(y), 1, 1))], 2)
+    # a little pull, so that a label nobody gave stays finite
+    weights, keep = np.array([1., 0, 0, 0, 0, 0]), 1e-4*np.eye(6)
     for _ in range(steps):
         p = softmax(features @ weights)
         slope = np.einsum("nl,nlf->f", hit - p, features)/len(y) - keep @ weights
@@ -140,31 +164,54 @@ def rate_many(
     "The shares of many items for one person, whose history is read once (ours)."
     if not len(targets): return np.zeros((0, len(LABELS)))
     lines = rating_prompt(rateds, targets[0], form)
-    return rating_shares(model, [asked_line(t, form) for t in targets], lines[:len(lines) - len(asked_line(targets[0], form))])
+    return rating_shares(
+        model, [asked_line(t, form) for t in targets], lines[: len(lines) - len(asked_line(targets[0], form))]
+    )
 
 # %% ../../nbs/maprec/55_prediction.ipynb #0ba63efb
 def _safe(text: str) -> str: return text.replace("<", "‹").replace(">", "›")
 
 def _row(rated: Rated) -> str: return f"{_safe(title_line(rated.item))}: {rated.rating:g}"
 
+# %% ../../nbs/maprec/55_prediction.ipynb #cafee476
 def figure_4_messages(
     rateds: Sequence[Rated],   # the selected memory; may be empty
     target: Item,
 ) -> list[Message]:
     "Memory and question for a model that chats (MAP Figure 4, in our words)."
     history = "\n".join(map(_row, rateds)) or "(nothing yet)"
-    return [Message(role="user", text=f"Between << and >> are ratings that one client gave, from 1 (disliked it) to 5 (liked it).\n<<{history}>>\n"
-                                      f"Between <<< and >>> is what the client will rate next. Judge by the ratings above which one it will get.\n"
-                                      f"Answer with that number alone and no explanation. An answer looks like this: 5\n<<<{_safe(title_line(target))}>>>")]
+    return [
+        Message(
+            role="user",
+            text="Between << and >> are ratings that one client gave, from 1 (disliked it) to 5 (liked "
+            f"it).\n<<{history}>>\n"
+            "Between <<< and >>> is what the client will rate next. Judge by the ratings above which one it will "
+            "get.\n"
+            "Answer with that number alone and no explanation. An answer looks like this: "
+            f"5\n<<<{_safe(title_line(target))}>>>",
+        )
+    ]
 
+# %% ../../nbs/maprec/55_prediction.ipynb #866f1ae2
 def vanilla_messages(
     rateds: Sequence[Rated],   # the whole history, first rating first
     target: Item,
 ) -> list[Message]:
-    "The baseline without a memory: every past query and its outcome as a flat sequence of messages (MAP §5.2, in our words)."
-    ask = lambda item: Message(role="user", text=f"How will the client rate this, from 1 to 5? Answer with the number alone.\n{_safe(title_line(item))}")
-    told = lambda r: Message(role="user", text=f"The client rated {_safe(title_line(r.item))}: {r.rating:g}. Keep it in mind for what follows.")
-    first = Message(role="user", text="A client rates one thing after the other. Each time you will be asked for the rating first, then you will be told what it was. Learn the client's taste from it.")
+    """The baseline without a memory: every past query and its outcome as a flat sequence of messages (MAP §5.2, in our
+    words)."""
+    ask = lambda item: Message(
+        role="user",
+        text=f"How will the client rate this, from 1 to 5? Answer with the number alone.\n{_safe(title_line(item))}",
+    )
+    told = lambda r: Message(
+        role="user",
+        text=f"The client rated {_safe(title_line(r.item))}: {r.rating:g}. Keep it in mind for what follows.",
+    )
+    first = Message(
+        role="user",
+        text="A client rates one thing after the other. Each time you will be asked for the rating first, then you "
+        "will be told what it was. Learn the client's taste from it.",
+    )
     return [first, *(m for r in rateds for m in (ask(r.item), told(r))), ask(target)]
 
 # %% ../../nbs/maprec/55_prediction.ipynb #05291b2d

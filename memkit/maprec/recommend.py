@@ -21,14 +21,17 @@ def carried(
     predictor: Predictor,
     history: Sequence[Rated],
     targets: Sequence[Item],
-    at_most: int = 40,   # ratings left out one by one, where the predictor can't do it in one pass; the last of the history
-) -> np.ndarray:         # [len(targets), len(history)] stars: by how much an expected rating is higher because of each; NaN: not tried
+    at_most: int = 40,  # ratings left out one by one, where the predictor can't do it in one pass; the last of the history
+) -> (
+    np.ndarray
+):  # [len(targets), len(history)] stars: by how much an expected rating is higher because of each; NaN: not tried
     "What each of the user's ratings did to the expected ratings of `targets`, by leaving it out (ours)."
     if not len(history) or not len(targets): return np.zeros((len(targets), len(history)))
     whole = expected(predictor.predict(history, targets))
     if hasattr(predictor, "without_each"): return whole[:, None] - expected(predictor.without_each(history, targets))
     out, first = np.full((len(targets), len(history)), np.nan), max(0, len(history) - at_most)
-    for i in range(first, len(history)): out[:, i] = whole - expected(predictor.predict([*history[:i], *history[i + 1:]], targets))
+    for i in range(first, len(history)):
+        out[:, i] = whole - expected(predictor.predict([*history[:i], *history[i + 1 :]], targets))
     return out
 
 # %% ../../nbs/maprec/58_recommend.ipynb #931d18ac
@@ -157,6 +160,7 @@ def _listed(names: Iterable[str]) -> str:
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
 
+# %% ../../nbs/maprec/58_recommend.ipynb #93448dd0
 def _why_none(history: Sequence[Rated], catalogue, wanted: Wanted) -> str:
     if wanted.absent: return f"I have no {wanted.absent}. I know {_listed(dict.fromkeys(i.domain for i in catalogue))}."
     fits, anybody = (len(fitting(list(catalogue), w)) for w in (wanted, replace(wanted, audience="")))

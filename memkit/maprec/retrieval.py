@@ -39,7 +39,9 @@ def rare_genres(
     seen = Counter(g for i in items for g in i.genres)
     weight = {g: -np.log(n/(len(items) + 1)) for g, n in seen.items()}
     of = lambda genres: sum(weight.get(g, 1.) for g in genres)
-    return lambda target, some: np.array([of(set(target.genres) & set(i.genres))/max(1e-9, of(set(target.genres) | set(i.genres))) for i in some])
+    return lambda target, some: np.array(
+        [of(set(target.genres) & set(i.genres)) / max(1e-9, of(set(target.genres) | set(i.genres))) for i in some]
+    )
 
 # %% ../../nbs/maprec/54_retrieval.ipynb #da0f2b45
 def cosine(
@@ -67,12 +69,14 @@ class Likeness:
         t, rows = self.place.get(target.id), [self.place.get(i.id) for i in items]
         return np.array([0. if t is None or r is None else self.matrix[t, r] for r in rows], dtype=float)
 
+# %% ../../nbs/maprec/54_retrieval.ipynb #ea06b382
 def learn_likeness(
     ratings: "Ratings",
     users: Sequence[int],  # whom to learn from: indices into `ratings.users`
     shrink: float = 20.,   # λ, ratings in common that count as half sure, above 0
 ) -> Likeness:
-    "Adjusted cosine of two items over the users who rated both, shrunk (Sarwar et al. 2001; the shrinking: Bell & Koren 2007)."
+    """Adjusted cosine of two items over the users who rated both, shrunk (Sarwar et al. 2001; the shrinking: Bell &
+    Koren 2007)."""
     if not shrink > 0: raise ValueError(f"shrink must be above 0, got {shrink}")
     kept = np.isin(ratings.user, np.asarray(list(users), dtype=int))
     if not kept.any(): raise ValueError("there is no rating of these users to learn from")
@@ -86,7 +90,10 @@ def learn_likeness(
     np.fill_diagonal(matrix, 1)
     return Likeness({ratings.items.items[i].id: n for n, i in enumerate(items.tolist())}, matrix.astype(np.float32))
 
-def _rests(row: np.ndarray, column: np.ndarray, rating: np.ndarray, shape: tuple[int, int], pull: float = 10.) -> np.ndarray:
+# %% ../../nbs/maprec/54_retrieval.ipynb #9c7c8237
+def _rests(
+    row: np.ndarray, column: np.ndarray, rating: np.ndarray, shape: tuple[int, int], pull: float = 10.0
+) -> np.ndarray:
     "What a rating is beyond its user's and its item's habit."
     mean, n = rating.mean(), [np.bincount(x, minlength=s) for x, s in zip((row, column), shape)]
     of_item = np.bincount(column, rating - mean, shape[1])/(n[1] + pull)
@@ -106,10 +113,12 @@ def select(
     similar: Similar | None = None,  # for 'cosine' and 'alike'; 'genres' counts them unless one is given
     seed: int = 0,               # for 'random'
 ) -> list[Rated]:                # in time order: what is shown stays a history
-    "The rows of a history that the model is shown (MAP §4.3, equation 1; 'alike': ours). Raises `ValueError` for another way, a `k` below 1, or a similarity that is missing."
+    """The rows of a history that the model is shown (MAP §4.3, equation 1; 'alike': ours). Raises `ValueError` for
+    another way, a `k` below 1, or a similarity that is missing."""
     if how not in SELECTIONS: raise ValueError(f"how must be one of {', '.join(SELECTIONS)}; got {how!r}")
     if k is not None and k < 1: raise ValueError(f"k must be 1 or more, or None for all; got {k}")
-    if how in ("cosine", "alike") and similar is None: raise ValueError(f"{how!r} needs a similarity, such as cosine(embedder) or learn_likeness(ratings, users)")
+    if how in ("cosine", "alike") and similar is None:
+        raise ValueError(f"{how!r} needs a similarity, such as cosine(embedder) or learn_likeness(ratings, users)")
     n = len(rateds)
     if how == "all" or not n: return list(rateds)
     if how == "random": ranked = Random(f"{seed} {target.id}").sample(range(n), n)

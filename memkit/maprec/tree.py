@@ -19,7 +19,9 @@ from .prediction import LABELS, softmax
 # %% ../../nbs/maprec/55c_tree.ipynb #7818a97c
 def prompt_tree(
     rows: Sequence[tuple[int, ...]],  # prompts as tokens, none empty
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:  # tokens, depths, bool[n, n] who sees whom, and for each prompt its last token's place
+) -> tuple[
+    np.ndarray, np.ndarray, np.ndarray, np.ndarray
+]:  # tokens, depths, bool[n, n] who sees whom, and for each prompt its last token's place
     "Prompts as one tree of tokens, so that what they begin with in common stands there once (ours)."
     place: dict[tuple[int, int], int] = {}
     parent, token, ends = [], [], []
@@ -35,7 +37,10 @@ def prompt_tree(
         if p >= 0: sees[i] |= sees[p]; depth[i] = depth[p] + 1
     return np.array(token), depth, sees, np.array(ends)
 
-def _packed(rows: Sequence[tuple[int, ...]], room: int) -> list[list[int]]:  # places of rows, in passes of about `room` tokens
+# %% ../../nbs/maprec/55c_tree.ipynb #5c365b69
+def _packed(
+    rows: Sequence[tuple[int, ...]], room: int
+) -> list[list[int]]:  # places of rows, in passes of about `room` tokens
     passes, size, last = [[]], 0, ()
     for i in sorted(range(len(rows)), key=lambda i: rows[i]):
         common = next((n for n, (a, b) in enumerate(zip(rows[i], last)) if a != b), min(len(rows[i]), len(last)))
@@ -43,10 +48,15 @@ def _packed(rows: Sequence[tuple[int, ...]], room: int) -> list[list[int]]:  # p
         passes[-1].append(i); size += len(rows[i]) - common; last = rows[i]
     return passes
 
-def _tokens(tokenizer: Any, prompt: str, labels: Sequence[str]) -> tuple[tuple[int, ...], tuple[int, ...]]:  # what is read, and the token of each label after it
+def _tokens(
+    tokenizer: Any, prompt: str, labels: Sequence[str]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:  # what is read, and the token of each label after it
     head, last = prompt[:prompt.rfind("\n") + 1], prompt[prompt.rfind("\n") + 1:]
     tails = [text_ids(tokenizer, last + n) for n in labels]
-    if len({len(t) for t in tails}) > 1 or len({tuple(t[:-1]) for t in tails}) > 1: raise ValueError("this tokenizer doesn't write the numbers 1 to 5 as one token each; use a model with score_labels")
+    if len({len(t) for t in tails}) > 1 or len({tuple(t[:-1]) for t in tails}) > 1:
+        raise ValueError(
+            "this tokenizer doesn't write the numbers 1 to 5 as one token each; use a model with score_labels"
+        )
     return tuple(lead_bos(tokenizer) + text_ids(tokenizer, head) + tails[0][:-1]), tuple(t[-1] for t in tails)
 
 # %% ../../nbs/maprec/55c_tree.ipynb #0668d162
@@ -57,7 +67,8 @@ def tree_shares(
     room: int = 640,          # tokens read at once, about
     progress: bool = False,
 ) -> np.ndarray:              # [prompts, 5]
-    "The shares of 1 to 5 after each prompt, common beginnings read once (ours). Raises `ValueError` for a tokenizer that splits numbers otherwise."
+    """The shares of 1 to 5 after each prompt, common beginnings read once (ours). Raises `ValueError` for a tokenizer
+    that splits numbers otherwise."""
     import torch
     from tqdm.auto import tqdm
     model, tokenizer = lm.load()
@@ -67,12 +78,22 @@ def tree_shares(
     reader, head, lowest = base.get_decoder(), base.get_output_embeddings(), torch.finfo(model.dtype).min
     for part in tqdm(_packed(rows, room) if rows else [], desc="reading", unit=" passes", disable=not progress):
         token, depth, sees, ends = prompt_tree([rows[i] for i in part])
-        mask = torch.zeros(sees.shape, dtype=model.dtype).masked_fill_(~torch.from_numpy(sees), lowest)[None, None].to(model.device)
+        mask = (
+            torch.zeros(sees.shape, dtype=model.dtype)
+            .masked_fill_(~torch.from_numpy(sees), lowest)[None, None]
+            .to(model.device)
+        )
         to = lambda a: torch.from_numpy(a).to(model.device)
         with torch.inference_mode():
-            states = reader(input_ids=to(token)[None], attention_mask=mask, position_ids=to(depth)[None], use_cache=False).last_hidden_state[0, to(ends)].float()
+            states = (
+                reader(input_ids=to(token)[None], attention_mask=mask, position_ids=to(depth)[None], use_cache=False)
+                .last_hidden_state[0, to(ends)]
+                .float()
+            )
             at = torch.tensor([kept[names[i]][1] for i in part], device=model.device)
-            scores = torch.einsum("nd,nld->nl", states, head.weight[at].float()) + (0. if getattr(head, "bias", None) is None else head.bias[at].float())
+            scores = torch.einsum("nd,nld->nl", states, head.weight[at].float()) + (
+                0.0 if getattr(head, "bias", None) is None else head.bias[at].float()
+            )
         for i, s in zip(part, softmax(scores.cpu().double().numpy())): out[names[i]] = s
     return np.array([out[p] for p in prompts]).reshape(-1, len(LABELS))
 
@@ -90,6 +111,8 @@ def asked_shares(
     texts = [model.render(p) if chat else p for p in prompts] if scores else []
     if scores and hasattr(model, "load"): return tree_shares(model, texts, labels, progress=progress)
     if scores: return softmax(model.score_labels(texts, labels))
-    talks = [p if chat else [Message(role="user", text=f"{p} Answer with a number from 1 to 5 alone.")] for p in prompts]
+    talks = [
+        p if chat else [Message(role="user", text=f"{p} Answer with a number from 1 to 5 alone.")] for p in prompts
+    ]
     found = [re.search(r"[1-5]", r.text) for r in model.generate(talks, max_tokens=4)]
     return np.array([np.full(5, .2) if f is None else np.eye(5)[int(f[0]) - 1] for f in found])

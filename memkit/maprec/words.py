@@ -45,8 +45,13 @@ def foretell(
 ) -> str:
     "A predicted rating with its distribution, in words (ours)."
     known = next((x.rating for x in rated if key_of(x.item) == key_of(r.item)), None)
-    if known is not None: return f"You gave {named(r.item)} {known:g} of 5." if reasons else f"You have rated {named(r.item)}."
-    why = "; I know none of your ratings yet, so this is what anybody might give" if not rated else "" if not reasons else f", because {because(r.reasons)}" if r.reasons else ", by how you rate in general"
+    if known is not None:
+        return f"You gave {named(r.item)} {known:g} of 5." if reasons else f"You have rated {named(r.item)}."
+    why = (
+        "; I know none of your ratings yet, so this is what anybody might give"
+        if not rated
+        else "" if not reasons else f", because {because(r.reasons)}" if r.reasons else ", by how you rate in general"
+    )
     shares = ", ".join(f"{name} {p:.0%}" for name, p in zip(_STARS, r.shares))
     return f"For {named(r.item)} I expect {r.expected:.1f} of 5{why} ({shares})."
 
@@ -56,5 +61,8 @@ def weigh(
 ) -> str:  # one line
     "An expected rating with the ratings that raised and lowered it, in stars (ours)."
     say = lambda reasons: ", ".join(f"{named(x.rated.item)} rated {x.rated.rating:g}: {x.change:+.2f}" for x in reasons)
-    parts = [f"raised by {say(r.reasons)}" if r.reasons else "raised by none of the ratings", *([f"lowered by {say(r.against)}"] if r.against else [])]
+    parts = [
+        f"raised by {say(r.reasons)}" if r.reasons else "raised by none of the ratings",
+        *([f"lowered by {say(r.against)}"] if r.against else []),
+    ]
     return f"{named(r.item)}, expected {r.expected:.2f}: {'; '.join(parts)}"

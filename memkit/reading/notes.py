@@ -68,6 +68,7 @@ class Said:
     clauses: tuple[Clause, ...]
     worth: tuple[float, ...]        # probability of none, user-specific, common-sense, from the sentence as a whole
 
+# %% ../../nbs/reading/11_notes.ipynb #300074c9
 def read_round(
     round: Round,
     reader: Reader,

@@ -211,6 +211,7 @@ class Mention:
     before: bool = False      # it stands in what was said before
     domain_share: float = 1.  # probability of that domain, where it is known; 0..1
 
+# %% ../../nbs/reading/07_reader.ipynb #616040b4
 @dataclass(frozen=True)
 class TitleReading:
     "What a message to a recommender says."

@@ -422,6 +422,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                        'memkit.arena.entrants.RawTurns.take': ( 'arena/entrants.html#rawturns.take',
                                                                                 'memkit/arena/entrants.py'),
                                        'memkit.arena.entrants.by_rank': ('arena/entrants.html#by_rank', 'memkit/arena/entrants.py'),
+                                       'memkit.arena.entrants.check_entrant': ( 'arena/entrants.html#check_entrant',
+                                                                                'memkit/arena/entrants.py'),
                                        'memkit.arena.entrants.entrants': ('arena/entrants.html#entrants', 'memkit/arena/entrants.py'),
                                        'memkit.arena.entrants.mixture': ('arena/entrants.html#mixture', 'memkit/arena/entrants.py'),
                                        'memkit.arena.entrants.of_assistant': ( 'arena/entrants.html#of_assistant',

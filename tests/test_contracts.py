@@ -1,5 +1,6 @@
 "The overview: every protocol of memkit, every implementation that runs without a server of its own, one contract each."
 from dataclasses import replace
+from datetime import datetime, timezone
 from itertools import count
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 
 from conftest import NUMBER
 from faulty_server import FaultyServer, completion, say
+from memkit.arena.entrants import check_entrant, entrants
+from memkit.arena.sets import plain_talk
 from memkit.turn.assistants import assistants, design, open_assistant
 from memkit.turn.contract import check_assistant
 from memkit.core.embed import MedCPT, MiniLM, Remembered, check_embedder
@@ -233,6 +236,14 @@ def test_predictors(minilm):
     check_predictor(lambda: OwnRatings(ItemSpace(minilm, films)), [Rated(films[0], 5), Rated(films[1], 2)], films[2:5])
 
 
+@pytest.mark.parametrize("name", entrants())
+def test_entrants_of_the_arena(minilm, name):
+    day = datetime(2026, 1, 5, 9, tzinfo=timezone.utc)
+    said = [("s0", "My sister bakes bread.", "Nice!", day), ("s0", "I have a dog called Rex.", "", day)]
+    talk = plain_talk("toy", "toy", said, []).conversation
+    check_entrant(lambda: entrants()[name](talk, minilm), talk.rounds, "Who bakes bread?", day)
+
+
 @pytest.mark.parametrize("name", CONTROLS)
 def test_rating_predictors(name): check_rating_predictor(CONTROLS[name])
 
@@ -262,5 +273,5 @@ def test_every_contract_of_the_package_is_held_here():
     contracts = {"LanguageModel": check_language_model, "LabelScorer": check_label_scorer, "Embedder": check_embedder, "VectorIndex": check_index, "LexicalIndex": check_lexical,
                  "Retriever": check_retriever, "Reranker": check_reranker, "StreamingModel": check_stream, "ConversationMemory": check_conversation_memory, "Design": check_assistant,
                  "Coordinator": check_coordinator, "DialogueMemory": check_dialogue_memory, "Checkpoint": check_checkpoint, "RefinedMemoryAgent": check_agent,
-                 "Detector": check_detector, "Updater": check_updater, "Predictor": check_predictor, "RatingPredictor": check_rating_predictor}
+                 "Detector": check_detector, "Updater": check_updater, "Predictor": check_predictor, "RatingPredictor": check_rating_predictor, "Entrant": check_entrant}
     assert protocols == set(contracts) and {c.__name__ for c in contracts.values()} <= named, "a new protocol needs a contract and a line here"

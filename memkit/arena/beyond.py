@@ -24,7 +24,6 @@ from ..core.embed import Embedder, MiniLM, Remembered, corpus_vectors
 from ..core.files import public_data
 from ..core.notes import Round, chat_sentences
 from ..core.records import Memory, Turn, new_id
-from ..core.store import MemoryStore
 from ..evaluate.intervals import bootstrap
 from ..experiments.result import figure
 from ..malp.corpora import load_chatdoctor, load_malp_dialogues
@@ -59,6 +58,7 @@ _NOTED = {"speaker": "user", "type": "user-specific", "flags": [], "probability"
 @lru_cache(8)
 def past_store(n: int, until: datetime) -> tempfile.TemporaryDirectory:
     "A store with `n` sentences of the past, each a memory of the user; it goes with this process."
+    from memkit.core.store import MemoryStore
     folder, texts, embedder = tempfile.TemporaryDirectory(), past_sentences(), MiniLM()
     vectors = corpus_vectors(embedder, list(texts[:n]), progress=False)
     step = timedelta(days=3650)/TEN_YEARS
@@ -69,9 +69,11 @@ def past_store(n: int, until: datetime) -> tempfile.TemporaryDirectory:
                       encoder=embedder.name, meta={**_NOTED, "text": text, "round": f"past {i}"})
     return folder
 
+# %% ../../nbs/arena/09_beyond.ipynb #deeae876
 def opened(name: str, embedder: Embedder, store: str | Path = ":memory:") -> Assistant:
     "A design on a store of its own; raw turns in the hands of MaLP's assistant."
     if name != RAW: return open_assistant(name, store=store, model=SILENT, embedder=embedder)
+    from memkit.core.store import MemoryStore
     a = MalpAssistant(RawTurns(MemoryStore(store), embedder), SILENT)
     a._own_store = True
     return a

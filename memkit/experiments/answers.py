@@ -446,7 +446,7 @@ def run_answers(
     model: LanguageModel | None = None,   # who writes; None: the embedded one
     prompted: bool = False,           # the model reads and takes notes, too; it must be able to write JSON
 ) -> dict[str, Any]:                  # as every experiment's result
-    "Later questions about conversations by other people (ours). Full: half an hour on one core."
+    "Later questions about conversations by other people (ours). Full: an hour on one core."
     from memkit.core.local import LocalLM
     started, size, model = utc_now(), FULL if full else QUICK, model or LocalLM.embedded()
     hands = list(hands or hands_of("conversations", sealed=True))[:None if full else 1]

@@ -31,20 +31,14 @@ class Ask:
 
 ASKS = (
     Ask(
-        0,
-        "I take warfarin every evening as a blood thinner. Which painkillers should I stay away from?",
-        "an answer from documents, each sentence checked and cited",
-    ),
+        0, "I take warfarin every evening as a blood thinner. Which painkillers should I stay away from?",
+        "an answer from documents, each sentence checked and cited"),
     Ask(
-        0,
-        "What should I do when my nose bleeds?",
-        "other documents; the first exchange is not close enough to be recalled",
-    ),
+        0, "What should I do when my nose bleeds?",
+        "other documents; the first exchange is not close enough to be recalled"),
     Ask(
-        7,
-        "I have a headache. Which painkiller is safer with the blood thinner I told you about?",
-        "a new session a week later: the first exchange comes back",
-    ),
+        7, "I have a headache. Which painkiller is safer with the blood thinner I told you about?",
+        "a new session a week later: the first exchange comes back"),
     Ask(7, "What are the symptoms of gout?", "a disease that is in no document: no guess, but a fallback that says so"),
 )
 
@@ -55,11 +49,8 @@ def wrapped(text: str, first: str = "", rest: str | None = None) -> str:
     "`text` in lines of at most 100 characters; its own line breaks stay."
     lines = [
         textwrap.fill(
-            line,
-            WIDTH,
-            initial_indent=first if i == 0 else (rest or " " * len(first)),
-            subsequent_indent=rest or " " * len(first),
-        )
+            line, WIDTH, initial_indent=first if i == 0 else (rest or " " * len(first)),
+            subsequent_indent=rest or " " * len(first))
         for i, line in enumerate(text.splitlines() or [""])
     ]
     return "\n".join(lines)
@@ -185,12 +176,8 @@ def _write_html(path: Path, turns: Sequence[Turn], receipts, bot: HybridChatbot,
     from memkit.widgets.report import write_report
     (one, everything), memories = receipts
     made = {
-        "model": bot.model.name,
-        "documents": len(bot.retriever),
-        "embedder": bot.embedder.name,
-        "memkit": version("memkit"),
-        "python": platform.python_version(),
-    }
+        "model": bot.model.name, "documents": len(bot.retriever), "embedder": bot.embedder.name,
+        "memkit": version("memkit"), "python": platform.python_version()}
     write_report(
         path,
         turns,

@@ -49,12 +49,8 @@ def peft_of(
         "ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning
     )  # peft 0.21 asks transformers 5.23 for it, load_adapter too
     config = lambda: LoraConfig(
-        task_type="CAUSAL_LM",
-        r=shape.rank,
-        lora_alpha=shape.alpha,
-        target_modules=list(shape.targets),
-        layers_to_transform=list(shape.layers),
-    )
+        task_type="CAUSAL_LM", r=shape.rank, lora_alpha=shape.alpha, target_modules=list(shape.targets),
+        layers_to_transform=list(shape.layers))
     peft = get_peft_model(model, config(), adapter_name="u0")
     for i in range(1, len(weights)): peft.add_adapter(f"u{i}", config())
     with torch.no_grad():
@@ -86,13 +82,8 @@ def _named_rows(lm: Any, names: Sequence[str], tokens: int) -> Callable:
         )
         with torch.inference_mode():
             out = model.generate(
-                input_ids=ids,
-                attention_mask=mask,
-                adapter_names=list(names),
-                max_new_tokens=tokens,
-                do_sample=False,
-                pad_token_id=tokenizer.pad_token_id,
-            )
+                input_ids=ids, attention_mask=mask, adapter_names=list(names), max_new_tokens=tokens, do_sample=False,
+                pad_token_id=tokenizer.pad_token_id)
         return [t.strip() for t in tokenizer.batch_decode(out[:, ids.shape[1]:], skip_special_tokens=True)]
     return answer
 
@@ -116,23 +107,17 @@ def requests_row(
     arms = [
         Arm("ours", lambda: lambda rs: [r.text for r in personal.generate_for(names, rs, max_tokens=size.tokens)], 1),
         Arm("peft set_adapter, one by one", lambda: _switching(peft, names, size.tokens), 1),
-        Arm("peft adapter_names, mixed", lambda: _named_rows(peft, names, size.tokens), 1),
-    ]
+        Arm("peft adapter_names, mixed", lambda: _named_rows(peft, names, size.tokens), 1)]
     questions = load_corpus(public=False).questions
     items = [
         [[Message(role="user", text=q)] for q in (questions[i:] + questions[:i])[:users]]
         for i in range(min(size.rounds, 3))
     ]
     return compare(
-        f"{users} requests of {users} users, up to {size.tokens} tokens each, {dtype}",
-        "s",
-        arms,
-        items,
-        len(items),
+        f"{users} requests of {users} users, up to {size.tokens} tokens each, {dtype}", "s", arms, items, len(items),
         Agreement("same answers", lambda a, b: float(np.mean([x == y for x, y in zip(a, b)]))),
         target_ratio={"peft set_adapter, one by one": 3.0},
-        note="one thread; same weights on all sides; times are for all requests together",
-    )
+        note="one thread; same weights on all sides; times are for all requests together")
 
 # %% ../../nbs/benchmarks/88d_adapters.ipynb #77087368
 def load_rows(
@@ -159,8 +144,7 @@ def load_rows(
     users_in_turn = list(range(users))
     arms = [
         Arm("ours", lambda: lambda i: one.adapter(f"u{i}").digest, size.slow_calls),
-        Arm("peft load_adapter", lambda: lambda i: held.load_adapter(str(folders[i]), "new"), size.slow_calls, drop),
-    ]
+        Arm("peft load_adapter", lambda: lambda i: held.load_adapter(str(folders[i]), "new"), size.slow_calls, drop)]
     yield compare(
         f"have an adapter of {saved[0].size/1e6:.2f} MB ready, not in memory",
         "ms",
@@ -176,17 +160,10 @@ def load_rows(
     arms = [
         Arm("ours", lambda: lambda i: store.load(f"u{i}", card["base"])[1]["digest"], size.calls),
         Arm("limit", lambda: lambda i: files[i].read_bytes(), size.calls),
-        Arm("a file with the same checks", lambda: lambda i: unpack(files[i].read_bytes())[1]["digest"], size.calls),
-    ]
+        Arm("a file with the same checks", lambda: lambda i: unpack(files[i].read_bytes())[1]["digest"], size.calls)]
     yield compare(
-        f"read an adapter of {saved[0].size/1e6:.2f} MB from the store",
-        "ms",
-        arms,
-        users_in_turn,
-        size.rounds,
-        Agreement("same digest", lambda a, b: float(a == b)),
-        note="limit: reading the bytes as a file",
-    )
+        f"read an adapter of {saved[0].size/1e6:.2f} MB from the store", "ms", arms, users_in_turn, size.rounds,
+        Agreement("same digest", lambda a, b: float(a == b)), note="limit: reading the bytes as a file")
 
 # %% ../../nbs/benchmarks/88d_adapters.ipynb #77b3c421
 def _peft_folders(model: Any, shape: Any, weights: Sequence[dict[str, np.ndarray]], folder: Any) -> list:

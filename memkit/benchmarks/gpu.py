@@ -52,14 +52,8 @@ def small_model(
         torch.manual_seed(0)
         model = LlamaForCausalLM(
             LlamaConfig(
-                vocab_size=WORDS,
-                hidden_size=128,
-                intermediate_size=256,
-                num_hidden_layers=4,
-                num_attention_heads=4,
-                num_key_value_heads=2,
-                initializer_range=0.1,
-            )
+                vocab_size=WORDS, hidden_size=128, intermediate_size=256, num_hidden_layers=4, num_attention_heads=4,
+                num_key_value_heads=2, initializer_range=0.1)
         )
     return model.requires_grad_(False).to(device, getattr(torch, dtype)).eval()
 
@@ -94,9 +88,7 @@ def curve(
     return {
         "loss": [r["loss"] for r in done.curve[1:]],
         "validation": [r["validation"] for r in done.curve if r["validation"] is not None],
-        "tokens_per_s": done.tokens / done.seconds,
-        "peak_mb": done.peak_mb,
-    }
+        "tokens_per_s": done.tokens / done.seconds, "peak_mb": done.peak_mb}
 
 # %% ../../nbs/benchmarks/89a_gpu.ipynb #30ecce80
 # of the loss at the start: the largest difference of two steps; ours, several times what bf16 does on a CPU
@@ -137,16 +129,8 @@ def check_devices(
         for d in devices
     }
     out = {
-        "outcome": "skipped",
-        "reason": "",
-        "dtype": dtype,
-        "tolerance": tolerance,
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "devices": named,
-        "machine": machine(),
-        "tasks": {},
-    }
+        "outcome": "skipped", "reason": "", "dtype": dtype, "tolerance": tolerance, "torch": torch.__version__,
+        "cuda": torch.version.cuda, "devices": named, "machine": machine(), "tasks": {}}
     if not devices: return out | {"reason": "skipped: no CUDA device"}
     for task in TASKS: out["tasks"][task] = _compared(task, devices, dtype, tolerance)
     bad = [
@@ -164,10 +148,7 @@ def _compared(task: str, devices: Sequence[str], dtype: str, tolerance: float) -
         r = base if "error" in base else _side(task, device, dtype)
         difference = max(apart(r[k], base[k]) for k in ("loss", "validation")) if "error" not in r else float("inf")
         found[device] = {
-            **r,
-            "apart": None if np.isinf(difference) else difference,
-            "ok": bool(difference <= tolerance),
-        }
+            **r, "apart": None if np.isinf(difference) else difference, "ok": bool(difference <= tolerance)}
         if np.isinf(difference) and "error" not in r: found[device]["error"] = "the curve holds what is no number"
     return {"cpu": base, "devices": found}
 
@@ -182,24 +163,15 @@ def _worker():
                 {
                     "loss": [r["loss"] for r in done.curve[1:]],
                     "validation": [r["validation"] for r in done.curve if r["validation"] is not None],
-                    "tokens_per_s": done.tokens / done.seconds,
-                    "peak_mb": done.peak_mb,
-                }
+                    "tokens_per_s": done.tokens / done.seconds, "peak_mb": done.peak_mb}
             )
         )
 
 # %% ../../nbs/benchmarks/89a_gpu.ipynb #d321e798
 def _together(processes: int) -> dict[str, Any]:
     command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        f"--nproc_per_node={processes}",
-        "-m",
-        "memkit.benchmarks.gpu",
-        "--worker",
-    ]
+        sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}", "-m",
+        "memkit.benchmarks.gpu", "--worker"]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"}
@@ -221,20 +193,14 @@ def check_together(
         else float("inf")
     )
     row = {
-        **r,
-        "processes": processes,
-        "apart": None if np.isinf(difference) else difference,
-        "ok": bool(difference <= result["tolerance"]),
-    }
+        **r, "processes": processes, "apart": None if np.isinf(difference) else difference,
+        "ok": bool(difference <= result["tolerance"])}
     said = (
         "" if row["ok"] else f"LoRA by {processes} processes: {r.get('error') or f'curves differ by {difference:.3f}'}"
     )
     return {
-        **result,
-        "together": row,
-        "outcome": result["outcome"] if row["ok"] else "failed",
-        "reason": "; ".join(x for x in (result["reason"], said) if x),
-    }
+        **result, "together": row, "outcome": result["outcome"] if row["ok"] else "failed",
+        "reason": "; ".join(x for x in (result["reason"], said) if x)}
 
 # %% ../../nbs/benchmarks/89a_gpu.ipynb #34ef734c
 def line_of(
@@ -259,17 +225,11 @@ def main(
     )
     p.add_argument("--json", type=Path, metavar="FILE", help="write the result here")
     p.add_argument(
-        "--devices",
-        nargs="+",
-        metavar="DEVICE",
-        help="such as cuda:1, or cpu to try the check itself (default: every visible GPU)",
-    )
+        "--devices", nargs="+", metavar="DEVICE",
+        help="such as cuda:1, or cpu to try the check itself (default: every visible GPU)")
     p.add_argument(
-        "--tolerance",
-        type=float,
-        default=TOLERANCE,
-        help="largest difference of two curves, as a share of the first loss (default: %(default)s)",
-    )
+        "--tolerance", type=float, default=TOLERANCE,
+        help="largest difference of two curves, as a share of the first loss (default: %(default)s)")
     p.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     a = p.parse_args(argv)
     if a.worker: return _worker() or 0

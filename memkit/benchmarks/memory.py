@@ -117,20 +117,13 @@ def recall_row(
     arms = [
         Arm("ours", lambda: ours, size.calls, before),
         Arm("Chroma with where", lambda: collection() and chroma, size.slow_calls),
-        Arm("limit", lambda: limit, size.calls),
-    ]
+        Arm("limit", lambda: limit, size.calls)]
     large = len(vectors) >= 100_000 and kind == "warm slice"
     return compare(
-        f"recall from one user's {PER_USER} memories among {len(vectors):,}, {kind}",
-        "ms",
-        arms,
-        items,
-        size.rounds,
-        Agreement("same best 5", overlap),
-        target=0.2 if large else None,
+        f"recall from one user's {PER_USER} memories among {len(vectors):,}, {kind}", "ms", arms, items, size.rounds,
+        Agreement("same best 5", overlap), target=0.2 if large else None,
         target_ratio={"Chroma with where": 300.0} if large else {},
-        note="vectors of memkit's entries, repeated with a little seeded noise",
-    )
+        note="vectors of memkit's entries, repeated with a little seeded noise")
 
 # %% ../../nbs/benchmarks/88b_memory.ipynb #b5df603e
 def _bare_sqlite(
@@ -168,26 +161,15 @@ def write_row(
     def ours(item): store.add(user_of(item[0]), item[1], item[2], encoder=MiniLM.name)
     def chroma(item):
         collection().add(
-            ids=[str(next(fresh))],
-            embeddings=item[2][None],
-            documents=[item[1]],
-            metadatas=[{"user_id": user_of(item[0])}],
-        )
+            ids=[str(next(fresh))], embeddings=item[2][None], documents=[item[1]],
+            metadatas=[{"user_id": user_of(item[0])}])
     arms = [
-        Arm("ours", lambda: ours, size.calls),
-        Arm("one Chroma add", lambda: collection() and chroma, size.slow_calls),
-        Arm("limit", lambda: _bare_sqlite(room, texts, vectors), size.calls),
-    ]
+        Arm("ours", lambda: ours, size.calls), Arm("one Chroma add", lambda: collection() and chroma, size.slow_calls),
+        Arm("limit", lambda: _bare_sqlite(room, texts, vectors), size.calls)]
     return compare(
-        f"durable write of a memory into {len(vectors):,}, without embedding",
-        "ms",
-        arms,
-        items,
-        size.rounds,
-        target=2.0,
-        target_ratio={"one Chroma add": 5.0},
-        note="limit: sqlite3 alone, one row without events or provenance, same pragmas",
-    )
+        f"durable write of a memory into {len(vectors):,}, without embedding", "ms", arms, items, size.rounds,
+        target=2.0, target_ratio={"one Chroma add": 5.0},
+        note="limit: sqlite3 alone, one row without events or provenance, same pragmas")
 
 # %% ../../nbs/benchmarks/88b_memory.ipynb #5a0a9e26
 def memory(

@@ -53,38 +53,21 @@ def embedding(
     room.stack.callback(torch.set_num_threads, torch.get_num_threads())
     agree = Agreement("lowest cosine", lambda a, b: float((a*b).sum(axis=1).min()), min)
     peer = lambda n: Arm(
-        f"sentence-transformers, {n} thread{'s'*(n > 1)}",
-        lambda: _sentence_transformer(folder),
-        size.slow_calls,
-        before=lambda _: _torch_threads(n),
-    )
+        f"sentence-transformers, {n} thread{'s'*(n > 1)}", lambda: _sentence_transformer(folder), size.slow_calls,
+        before=lambda _: _torch_threads(n))
     one = [[t] for t in texts_of(32, corpus.texts, folder/"tokenizer.json")]
     peers = [peer(n) for n in sorted({1, threads})]
     yield compare(
-        "embed one text of 32 tokens",
-        "ms",
-        [Arm("ours", lambda: MiniLM(threads).embed, size.slow_calls), *peers],
-        one,
-        size.rounds,
-        agree,
-        target_ratio={p.name: 2.0 for p in peers},
-        note=f"ours: {threads} thread{'s'*(threads > 1)}",
+        "embed one text of 32 tokens", "ms", [Arm("ours", lambda: MiniLM(threads).embed, size.slow_calls), *peers], one,
+        size.rounds, agree, target_ratio={p.name: 2.0 for p in peers}, note=f"ours: {threads} thread{'s'*(threads > 1)}"
     )
     many = [corpus.texts[i:i + size.texts] for i in range(0, len(corpus.texts) - size.texts + 1, size.texts)]
     arms = [
         Arm("ours", lambda: MiniLM(threads).embed, 1),
-        Arm(peer(threads).name, peer(threads).make, 1, peer(threads).before),
-    ]
+        Arm(peer(threads).name, peer(threads).make, 1, peer(threads).before)]
     yield compare(
-        f"embed {size.texts} entries of memkit together",
-        "texts/s",
-        arms,
-        many,
-        size.rounds,
-        agree,
-        count=len,
-        note=f"ours: {threads} thread{'s'*(threads > 1)}",
-    )
+        f"embed {size.texts} entries of memkit together", "texts/s", arms, many, size.rounds, agree, count=len,
+        note=f"ours: {threads} thread{'s'*(threads > 1)}")
 
 # %% ../../nbs/benchmarks/89_models.ipynb #742b290e
 LABELS = (" A", " B", " C", " D", " E")
@@ -120,15 +103,9 @@ def label_row(
     arms = [Arm(name, lambda call=call: call, 1) for name, call in _scorers(lm, prefix).items()]
     return compare(
         f"score {len(LABELS)} labels, {lm.count_tokens(prefix)} tokens shared by {size.prompts} prompts, {lm.dtype}",
-        "ms",
-        arms,
-        items,
-        min(size.rounds, 3),
-        Agreement("same argmax", lambda a, b: float((a.argmax(axis=1) == b.argmax(axis=1)).mean())),
-        count=len,
-        target_ratio={"one prompt at a time": 3.0},
-        note="time for each prompt; one thread on all sides",
-    )
+        "ms", arms, items, min(size.rounds, 3),
+        Agreement("same argmax", lambda a, b: float((a.argmax(axis=1) == b.argmax(axis=1)).mean())), count=len,
+        target_ratio={"one prompt at a time": 3.0}, note="time for each prompt; one thread on all sides")
 
 # %% ../../nbs/benchmarks/89_models.ipynb #8a82ad0c
 def reload_row(
@@ -137,14 +114,9 @@ def reload_row(
     "Opening the embedded model again, once it was converted (ours)."
     from memkit.core.local import LocalLM
     return compare(
-        "reload the embedded model from the cache",
-        "s",
-        [Arm("ours", lambda: lambda _: LocalLM.embedded().load(), 1)],
-        [None],
-        rounds,
-        target=1.0,
-        note="in a process that has imported transformers; the files are in the system's cache",
-    )
+        "reload the embedded model from the cache", "s", [Arm("ours", lambda: lambda _: LocalLM.embedded().load(), 1)],
+        [None], rounds, target=1.0,
+        note="in a process that has imported transformers; the files are in the system's cache")
 
 # %% ../../nbs/benchmarks/89_models.ipynb #62dfeb70
 def _generate(lm: Any, tokens: int) -> Callable[[list], tuple[str, int]]:
@@ -173,14 +145,8 @@ def decode_row(
     arms = [Arm("ours", lambda: ours, 1), Arm("generate of transformers", lambda: _generate(lm, size.tokens), 1)]
     items = [[Message(role="user", text=q)] for q in corpus.questions[:size.rounds]]
     return compare(
-        f"write up to {size.tokens} tokens, prompt included in the time, {lm.dtype}",
-        "tokens/s",
-        arms,
-        items,
-        size.rounds,
-        Agreement("same text", lambda a, b: float(a[0] == b[0])),
-        count=lambda out: out[1],
-    )
+        f"write up to {size.tokens} tokens, prompt included in the time, {lm.dtype}", "tokens/s", arms, items,
+        size.rounds, Agreement("same text", lambda a, b: float(a[0] == b[0])), count=lambda out: out[1])
 
 # %% ../../nbs/benchmarks/89_models.ipynb #4c458f91
 def llm(

@@ -46,21 +46,12 @@ def lexical_row(
     "BM25 by memkit, by rank_bm25 and by bm25s alone, over the same words (ours)."
     ours = lambda backend: partial(BM25(corpus.texts, backend=backend).search, k=k)
     arms = [
-        Arm("ours", lambda: ours("bm25s"), size.calls),
-        Arm("rank_bm25", lambda: ours("rank_bm25"), size.slow_calls),
-        Arm("bm25s alone", lambda: _bare_bm25s(corpus.texts, k), size.calls),
-    ]
+        Arm("ours", lambda: ours("bm25s"), size.calls), Arm("rank_bm25", lambda: ours("rank_bm25"), size.slow_calls),
+        Arm("bm25s alone", lambda: _bare_bm25s(corpus.texts, k), size.calls)]
     large = len(corpus.texts) >= PASSAGES
     return compare(
-        f"bm25 query, {len(corpus.texts):,} {corpus.what}",
-        "ms",
-        arms,
-        corpus.questions,
-        size.rounds,
-        Agreement(f"same best {k}", overlap),
-        target_ratio={"rank_bm25": 800.0} if large else {},
-        note=corpus.note,
-    )
+        f"bm25 query, {len(corpus.texts):,} {corpus.what}", "ms", arms, corpus.questions, size.rounds,
+        Agreement(f"same best {k}", overlap), target_ratio={"rank_bm25": 800.0} if large else {}, note=corpus.note)
 
 # %% ../../nbs/benchmarks/88_searches.ipynb #0e80aa1b
 def bare_collection(
@@ -147,20 +138,11 @@ def dense_rows(
     vectors = corpus_vectors(MiniLM(), [with_title("", t) for t in corpus.texts[:size.vectors]], room.progress)
     queries = corpus_vectors(MiniLM(), corpus.questions[:size.calls*size.rounds], progress=False, kind="query")
     exact, searchers, large = (
-        filled(ExactIndex(vectors.shape[1]), vectors),
-        _searchers(vectors, room),
-        len(vectors) >= PASSAGES,
-    )
+        filled(ExactIndex(vectors.shape[1]), vectors), _searchers(vectors, room), len(vectors) >= PASSAGES)
     arms = [Arm(name, partial(partial, search, k=5), size.calls) for name, search in searchers.items()]
     row = compare(
-        f"dense top 5, {len(vectors):,} {corpus.what}",
-        "ms",
-        arms,
-        queries,
-        size.rounds,
-        target_ratio={SAME: 1 / 1.1} if large else {},
-        note=corpus.note,
-    )
+        f"dense top 5, {len(vectors):,} {corpus.what}", "ms", arms, queries, size.rounds,
+        target_ratio={SAME: 1 / 1.1} if large else {}, note=corpus.note)
     best = [exact.search(q, 10) for q in queries]
     recall = lambda search: float(np.mean([overlap(b, search(q, 10)) for b, q in zip(best, queries)]))
     yield row | {
@@ -173,8 +155,7 @@ def dense_rows(
             [
                 Arm("ours", lambda: partial(exact.search, k=5), size.slow_calls * 2),
                 Arm("in plain numpy", lambda: lambda q: np.argsort(-(vectors @ q))[:5], size.slow_calls),
-                Arm("limit", lambda: _reading(vectors), size.calls),
-            ],
+                Arm("limit", lambda: _reading(vectors), size.calls)],
             queries,
             size.rounds,
             note="limit: every byte read once and added up, on all cores",
@@ -209,18 +190,11 @@ def fused_row(
     arms = [
         Arm("ours", lambda: hits(retriever), size.calls),
         Arm("with an exact search", lambda: hits(exactly(retriever)), size.slow_calls),
-        Arm("limit", lambda: halves, size.calls),
-    ]
+        Arm("limit", lambda: halves, size.calls)]
     return compare(
-        f"fused top 5, {len(documents):,} {corpus.what}, question embedded",
-        "ms",
-        arms,
-        asked,
-        size.rounds,
-        Agreement("same best 5", overlap),
-        target=5.0 if len(documents) >= PASSAGES else None,
-        note="limit: the searches by words and by meaning alone",
-    )
+        f"fused top 5, {len(documents):,} {corpus.what}, question embedded", "ms", arms, asked, size.rounds,
+        Agreement("same best 5", overlap), target=5.0 if len(documents) >= PASSAGES else None,
+        note="limit: the searches by words and by meaning alone")
 
 # %% ../../nbs/benchmarks/88_searches.ipynb #137883a9
 def retrieval(

@@ -159,20 +159,11 @@ def compare(
     median = {a.name: measured[a.name]["median"] if a.name in measured else None for a in arms}
     ours, limit = median.pop("ours"), median.pop("limit", None)
     return {
-        "name": name,
-        "unit": unit,
-        "ours": ours,
-        "peers": median,
-        "ratio": {k: ratio(ours, v, unit) for k, v in median.items() if v and ours},
-        "limit": limit,
-        "target": target,
-        "target_ratio": dict(target_ratio),
-        "n": measured.get("ours", {}).get("n", 0),
-        "spread": measured,
-        "checks": _agreements(timed, agree),
-        "reasons": {k: t.reason for k, t in timed.items() if t.reason},
-        "note": note,
-    }
+        "name": name, "unit": unit, "ours": ours, "peers": median,
+        "ratio": {k: ratio(ours, v, unit) for k, v in median.items() if v and ours}, "limit": limit, "target": target,
+        "target_ratio": dict(target_ratio), "n": measured.get("ours", {}).get("n", 0), "spread": measured,
+        "checks": _agreements(timed, agree), "reasons": {k: t.reason for k, t in timed.items() if t.reason},
+        "note": note}
 
 # %% ../../nbs/benchmarks/87_timing.ipynb #1d6d0d8e
 def failed(
@@ -181,36 +172,13 @@ def failed(
 ) -> dict[str, Any]:  # a row without figures
     "The row of a benchmark that couldn't begin (ours)."
     return {
-        "name": name,
-        "unit": "",
-        "ours": None,
-        "peers": {},
-        "ratio": {},
-        "limit": None,
-        "target": None,
-        "target_ratio": {},
-        "n": 0,
-        "spread": {},
-        "checks": {},
-        "reasons": {"ours": reason_of(error)},
-        "note": "",
-    }
+        "name": name, "unit": "", "ours": None, "peers": {}, "ratio": {}, "limit": None, "target": None,
+        "target_ratio": {}, "n": 0, "spread": {}, "checks": {}, "reasons": {"ours": reason_of(error)}, "note": ""}
 
 # %% ../../nbs/benchmarks/87_timing.ipynb #9d6cde99
 LIBRARIES = (
-    "memkit",
-    "numpy",
-    "bm25s",
-    "rank-bm25",
-    "chromadb",
-    "sqlalchemy",
-    "onnxruntime",
-    "sentence-transformers",
-    "torch",
-    "transformers",
-    "peft",
-    "accelerate",
-)
+    "memkit", "numpy", "bm25s", "rank-bm25", "chromadb", "sqlalchemy", "onnxruntime", "sentence-transformers", "torch",
+    "transformers", "peft", "accelerate")
 
 # %% ../../nbs/benchmarks/87_timing.ipynb #dac274e5
 def versions() -> dict[str, str | None]:  # None: not installed
@@ -238,15 +206,11 @@ def _filesystem(folder: Path) -> str | None:
 def machine() -> dict[str, Any]:
     "What a reader of absolute times has to know (ours)."
     return {
-        "cpu": _line("/proc/cpuinfo", "model name") or platform.processor(),
-        "cores": usable_cores(),
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"),
-        "memory": _line("/proc/meminfo", "MemTotal"),
+        "cpu": _line("/proc/cpuinfo", "model name") or platform.processor(), "cores": usable_cores(),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS"), "memory": _line("/proc/meminfo", "MemTotal"),
         "disk": _filesystem(Path(tempfile.gettempdir())),
-        "busy": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-        "system": platform.platform(terse=True),
-        "python": platform.python_version(),
-    }
+        "busy": os.getloadavg()[0] if hasattr(os, "getloadavg") else None, "system": platform.platform(terse=True),
+        "python": platform.python_version()}
 
 # %% ../../nbs/benchmarks/87_timing.ipynb #67fde6dc
 @dataclass(frozen=True)
@@ -267,44 +231,14 @@ class Size:
 # %% ../../nbs/benchmarks/87_timing.ipynb #a5df5c59
 SIZES = {
     "tiny": Size(
-        public=False,
-        passages=0,
-        vectors=417,
-        documents=417,
-        users=5,
-        rounds=2,
-        calls=10,
-        slow_calls=2,
-        texts=4,
-        prompts=2,
-        tokens=8,
-    ),
+        public=False, passages=0, vectors=417, documents=417, users=5, rounds=2, calls=10, slow_calls=2, texts=4,
+        prompts=2, tokens=8),
     "small": Size(
-        public=True,
-        passages=0,
-        vectors=1024,
-        documents=256,
-        users=100,
-        rounds=5,
-        calls=40,
-        slow_calls=4,
-        texts=32,
-        prompts=8,
-        tokens=48,
-    ),
+        public=True, passages=0, vectors=1024, documents=256, users=100, rounds=5, calls=40, slow_calls=4, texts=32,
+        prompts=8, tokens=48),
     "full": Size(
-        public=True,
-        passages=216_102,
-        vectors=216_102,
-        documents=216_102,
-        users=1000,
-        rounds=5,
-        calls=60,
-        slow_calls=2,
-        texts=32,
-        prompts=8,
-        tokens=48,
-    ),
+        public=True, passages=216_102, vectors=216_102, documents=216_102, users=1000, rounds=5, calls=60, slow_calls=2,
+        texts=32, prompts=8, tokens=48),
 }
 
 # %% ../../nbs/benchmarks/87_timing.ipynb #1dfd9168

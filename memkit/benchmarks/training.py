@@ -77,11 +77,8 @@ def plain_loop(
 
 # %% ../../nbs/benchmarks/88c_training.ipynb #9c903630
 WAYS = {
-    "ours": {},
-    "PyTorch's attention": {"blocks": False},
-    "autograd's loss": {"fused": False},
-    "neither": {"blocks": False, "fused": False},
-}
+    "ours": {}, "PyTorch's attention": {"blocks": False}, "autograd's loss": {"fused": False},
+    "neither": {"blocks": False, "fused": False}}
 PLAIN = "plain loop"
 
 def _our_loop(
@@ -118,13 +115,8 @@ def _tiny_model(words: int) -> Any:
     torch.manual_seed(0)
     return LlamaForCausalLM(
         LlamaConfig(
-            vocab_size=words,
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-        )
+            vocab_size=words, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2)
     )
 
 # %% ../../nbs/benchmarks/88c_training.ipynb #3a7125cf
@@ -147,13 +139,8 @@ def measure(
     plain_loop(tuned, examples, SETTINGS, note) if side == PLAIN else _our_loop(tuned, side, examples, SETTINGS, note)
     seconds = np.diff(np.array(marks).reshape(-1, 2), axis=0)   # none but in the first process
     return {
-        "losses": losses,
-        "tokens": tokens[1:],
-        "seconds": seconds[:, 0].tolist(),
-        "processor": seconds[:, 1].tolist(),
-        "peak_mb": peak(),
-        "dtype": str(model.dtype).removeprefix("torch."),
-    }
+        "losses": losses, "tokens": tokens[1:], "seconds": seconds[:, 0].tolist(), "processor": seconds[:, 1].tolist(),
+        "peak_mb": peak(), "dtype": str(model.dtype).removeprefix("torch.")}
 
 # %% ../../nbs/benchmarks/88c_training.ipynb #52f8cd02
 def main(
@@ -162,8 +149,7 @@ def main(
     "One side, measured in this process; prints JSON (the first process alone, where torchrun started several)."
     p = argparse.ArgumentParser(
         prog="python -m memkit.benchmarks.training",
-        description="Train a LoRA for some steps and print what it took, as JSON.",
-    )
+        description="Train a LoRA for some steps and print what it took, as JSON.")
     p.add_argument("side", choices=[*WAYS, PLAIN]); p.add_argument("kind", choices=KINDS)
     p.add_argument("--steps", type=int, default=8, help="of four examples each, 2 or more (default: %(default)s)")
     p.add_argument("--tiny", action="store_true", help="a model with random weights, for a trial")
@@ -183,22 +169,11 @@ def in_a_process(
     "`measure` in a process of its own, or in several. Raises `RuntimeError` with its last line where it fails."
     launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"] if processes > 1 else []
     command = [
-        sys.executable,
-        *launch,
-        "-m",
-        "memkit.benchmarks.training",
-        side,
-        kind,
-        "--steps",
-        str(steps),
-        *["--tiny"] * tiny,
-    ]
+        sys.executable, *launch, "-m", "memkit.benchmarks.training", side, kind, "--steps", str(steps),
+        *["--tiny"] * tiny]
     env = {
-        **os.environ,
-        "OMP_NUM_THREADS": str(max(1, usable_cores() // processes)),
-        "CUDA_VISIBLE_DEVICES": "",
-        "TOKENIZERS_PARALLELISM": "false",
-    }
+        **os.environ, "OMP_NUM_THREADS": str(max(1, usable_cores() // processes)), "CUDA_VISIBLE_DEVICES": "",
+        "TOKENIZERS_PARALLELISM": "false"}
     done = subprocess.run(command, capture_output=True, text=True, env=env)
     if done.returncode:
         said = done.stderr.strip().splitlines() or ["no message"]
@@ -224,20 +199,10 @@ def row_of(
     median = {side: s["median"] for side, s in measured.items()}
     ours = median.pop("ours", None)
     return {
-        "name": name,
-        "unit": unit,
-        "ours": ours,
-        "peers": median,
-        "ratio": {k: ratio(ours, v, unit) for k, v in median.items() if v and ours},
-        "limit": None,
-        "target": None,
-        "target_ratio": dict(target_ratio),
-        "n": measured.get("ours", {}).get("n", 0),
-        "spread": measured,
-        "checks": dict(checks),
-        "reasons": dict(reasons),
-        "note": note,
-    }
+        "name": name, "unit": unit, "ours": ours, "peers": median,
+        "ratio": {k: ratio(ours, v, unit) for k, v in median.items() if v and ours}, "limit": None, "target": None,
+        "target_ratio": dict(target_ratio), "n": measured.get("ours", {}).get("n", 0), "spread": measured,
+        "checks": dict(checks), "reasons": dict(reasons), "note": note}
 
 # %% ../../nbs/benchmarks/88c_training.ipynb #3b41b4c3
 def _sides(
@@ -261,8 +226,7 @@ def _agreement(found: Mapping[str, list[dict[str, Any]]]) -> dict[str, float]:
     work = lambda side: sum(sum(r["processor"]) for r in found[side])/len(found[side])
     return out | {
         "largest difference of the two curves": float(np.abs(np.subtract(ours["losses"], plain["losses"])).max()),
-        "times less processor time": work(PLAIN) / work("ours"),
-    }
+        "times less processor time": work(PLAIN) / work("ours")}
 
 # %% ../../nbs/benchmarks/88c_training.ipynb #d80a45d2
 def training(
@@ -279,21 +243,12 @@ def training(
         )
         dtype = next((runs[0]["dtype"] for runs in found.values()), "")
         yield row_of(
-            f"train a LoRA on {kind}, 4 a step, {dtype}",
-            "tokens/s",
-            {s: [x for r in runs for x in _per_second(r)] for s, runs in found.items()},
-            {PLAIN: 1.3},
-            _agreement(found),
-            "real tokens; same examples, steps and start on all sides",
-            reasons,
-        )
+            f"train a LoRA on {kind}, 4 a step, {dtype}", "tokens/s",
+            {s: [x for r in runs for x in _per_second(r)] for s, runs in found.items()}, {PLAIN: 1.3},
+            _agreement(found), "real tokens; same examples, steps and start on all sides", reasons)
         yield row_of(
-            f"memory for it, beyond libraries and weights, {kind}",
-            "MB",
-            {s: [r["peak_mb"] for r in runs] for s, runs in found.items()},
-            {PLAIN: 1.0},
-            reasons=reasons,
-        )
+            f"memory for it, beyond libraries and weights, {kind}", "MB",
+            {s: [r["peak_mb"] for r in runs] for s, runs in found.items()}, {PLAIN: 1.0}, reasons=reasons)
     yield _processes_row(steps["visits"], tiny)
 
 # %% ../../nbs/benchmarks/88c_training.ipynb #a7768c87
@@ -312,13 +267,8 @@ def _processes_row(steps: int, tiny: bool) -> dict[str, Any]:
         else {}
     )
     return row_of(
-        name,
-        "tokens/s",
-        {s: _per_second(f) for s, f in found.items()},
-        checks=checks,
-        note=f"{usable_cores()} cores, divided among the processes",
-        reasons=reasons,
-    )
+        name, "tokens/s", {s: _per_second(f) for s, f in found.items()}, checks=checks,
+        note=f"{usable_cores()} cores, divided among the processes", reasons=reasons)
 
 # %% ../../nbs/benchmarks/88c_training.ipynb #8ee0fe45
 if __name__ == "__main__": main()

@@ -105,8 +105,7 @@ def _by_sklearn(content: Any, items: Sequence[Item]):
 
 # %% ../../nbs/benchmarks/88e_turns.ipynb #e80498ab
 def turns(
-    size: Size,
-    room: Room,
+    size: Size, room: Room
 ) -> Iterator[dict[str, Any]]:
     "Rows about a recommender's turn."
     from memkit.core.store import MemoryStore

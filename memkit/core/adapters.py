@@ -80,12 +80,8 @@ def lora_model(
     if missing := [t for t in shape.targets if t not in there]:
         raise ValueError(f"this model has no matrix {missing[0]!r} in its layers; it has {', '.join(sorted(there))}")
     config = LoraConfig(
-        task_type="CAUSAL_LM",
-        r=shape.rank,
-        lora_alpha=shape.alpha,
-        target_modules=list(shape.targets),
-        layers_to_transform=shape.layers and list(shape.layers),
-    )
+        task_type="CAUSAL_LM", r=shape.rank, lora_alpha=shape.alpha, target_modules=list(shape.targets),
+        layers_to_transform=shape.layers and list(shape.layers))
     with torch.random.fork_rng(), warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", FutureWarning
@@ -299,14 +295,8 @@ class AdapterStore:
         return _saved(
             user,
             self.store.put_adapter(
-                user,
-                content,
-                card["base"],
-                card["digest"],
-                {k: v for k, v in card.items() if k != "digest"},
-                self.kind,
-                mark=mark,
-            ),
+                user, content, card["base"], card["digest"], {k: v for k, v in card.items() if k != "digest"},
+                self.kind, mark=mark),
         )
 
 # %% ../../nbs/core/19_adapters.ipynb #d7f8c0f8

@@ -43,11 +43,8 @@ def outermost_json(
     if start < 0: raise ValueError("there is no JSON in it" if text.strip() else "it is empty")
     try:
         value = json.loads(
-            text[start : end + 1] if end > start else text[start:],
-            object_pairs_hook=_once,
-            parse_constant=_finite,
-            parse_float=_finite,
-        )
+            text[start : end + 1] if end > start else text[start:], object_pairs_hook=_once, parse_constant=_finite,
+            parse_float=_finite)
     except RecursionError:
         raise ValueError("its JSON is nested too deeply") from None
     except json.JSONDecodeError as e:
@@ -126,15 +123,8 @@ def _spans(wanted: Sequence[str], words: Sequence[Sequence[str]]) -> set[tuple[i
 _NUMBER_WORDS = {
     w: str(i) for i, w in enumerate("zero one two three four five six seven eight nine ten eleven twelve".split())
 } | {
-    "once": "1",
-    "twice": "2",
-    "fifteen": "15",
-    "twenty": "20",
-    "thirty": "30",
-    "forty": "40",
-    "fifty": "50",
-    "hundred": "100",
-}
+    "once": "1", "twice": "2", "fifteen": "15", "twenty": "20", "thirty": "30", "forty": "40", "fifty": "50",
+    "hundred": "100"}
 _PLAIN = set(
     "doesn isn wasn hasn haven didn don aren couldn wouldn won cannot and but for not are she him her his its can may "
     "did too all any now one out own per into onto both each than then the user assistant says said saying states "
@@ -147,8 +137,7 @@ _STRAYING = ("negated", "other person", "hypothetical")
 # %% ../../nbs/core/15d_answers.ipynb #e9d954ca
 _GUARDED = re.compile(
     r"\b(?:may|might|can(?:not)?|could|perhaps|maybe|possibly|probably|likely|think|thinks|believes?|suspects?|seems?|guess|hopes?|used to|until|stop(?:s|ped)?|quit|gave up|sometimes|rarely|almost|nearly|said|says|told)\b",
-    re.I,
-)
+    re.I)
 _REPORTED = re.compile(r"\b(?:ask(?:s|ed|ing)?|wonder(?:s|ed|ing)?|wants? to know|question)\b|\?", re.I)
 
 def _numbers(text: str) -> set[str]:
@@ -175,11 +164,8 @@ def strays(
     persons, meant = _persons(note), _persons(third_person(sentence, speaker))
     if persons and meant and not persons & meant: return f"it is about the {persons.pop()}"
     own = re.sub(
-        r"\bthe (?:user|assistant)\b",
-        "I",
-        re.sub(r"\bthe (?:user|assistant)['’]s\b", "my", note, flags=re.I),
-        flags=re.I,
-    )
+        r"\bthe (?:user|assistant)\b", "I", re.sub(r"\bthe (?:user|assistant)['’]s\b", "my", note, flags=re.I),
+        flags=re.I)
     told, noted = flags_of(sentence), flags_of(own)
     if off := [f for f in _STRAYING if (f in told) != (f in noted)]:
         return f"{off[0]}: {'the sentence' if off[0] in told else 'the note'} is, the other isn't"

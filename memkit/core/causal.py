@@ -52,11 +52,7 @@ def next_logits(
     )  # a model with adapters hides its arguments
     accepted, device = inspect.signature(base.forward).parameters, model.device
     inputs = {
-        "input_ids": ids.to(device),
-        "attention_mask": mask.to(device),
-        "past_key_values": cache,
-        "use_cache": True,
-    }
+        "input_ids": ids.to(device), "attention_mask": mask.to(device), "past_key_values": cache, "use_cache": True}
     if "position_ids" in accepted:
         inputs["position_ids"] = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :].to(device)
     if "logits_to_keep" in accepted: inputs["logits_to_keep"] = keep

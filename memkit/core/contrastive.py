@@ -153,11 +153,8 @@ def tokenized(
     tokenizer.no_padding(); tokenizer.enable_truncation(max_tokens)
     disable_progress_bars()
     rows = Dataset.from_dict({"text": list(texts)}).map(
-        lambda batch: {"ids": [e.ids for e in tokenizer.encode_batch(batch["text"])]},
-        batched=True,
-        keep_in_memory=True,
-        new_fingerprint="memkit",
-    )
+        lambda batch: {"ids": [e.ids for e in tokenizer.encode_batch(batch["text"])]}, batched=True,
+        keep_in_memory=True, new_fingerprint="memkit")
     return rows["ids"][:]
 
 # %% ../../nbs/core/06c_contrastive.ipynb #85a32b28
@@ -166,12 +163,7 @@ class LikeLengths:
     DataLoader."""
     def __init__(self, lengths: Sequence[int], batch_size: int, seed: int):
         self.lengths, self.batch_size, self.seed, self.passes, self.drop_last = (
-            list(lengths),
-            batch_size,
-            seed,
-            0,
-            False,
-        )
+            list(lengths), batch_size, seed, 0, False)
 
     def __len__(self) -> int: return -(-len(self.lengths)//self.batch_size)
 
@@ -279,9 +271,7 @@ class _Watch:
     def _quality(self, model: Any) -> float:
         import torch
         found, device = (
-            np.empty((len(self.rows), self.pairs.vectors.shape[1]), np.float32),
-            next(model.parameters()).device,
-        )
+            np.empty((len(self.rows), self.pairs.vectors.shape[1]), np.float32), next(model.parameters()).device)
         with torch.inference_mode():
             for batch in by_length([len(r) for r in self.rows], 2048):
                 ids, mask = (torch.from_numpy(x).to(device) for x in pad_right([self.rows[i] for i in batch]))
@@ -314,15 +304,11 @@ def _prepared(train: Pairs, source: Path, settings: AdapterSettings) -> tuple:
     def filled(items):
         return *map(torch.from_numpy, pad_right([rows[i] for i in items])), [list(train.answers[i]) for i in items]
     batches = torch.utils.data.DataLoader(
-        range(len(rows)),
-        batch_sampler=LikeLengths([len(r) for r in rows], settings.batch, settings.seed),
-        collate_fn=filled,
-    )
+        range(len(rows)), batch_sampler=LikeLengths([len(r) for r in rows], settings.batch, settings.seed),
+        collate_fn=filled)
     optimizer = torch.optim.AdamW(
-        [p for p in model.parameters() if p.requires_grad],
-        lr=settings.learning_rate,
-        weight_decay=settings.weight_decay,
-    )
+        [p for p in model.parameters() if p.requires_grad], lr=settings.learning_rate,
+        weight_decay=settings.weight_decay)
     steps = len(batches)*settings.epochs
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _slope(step, steps))
     return accelerator, *accelerator.prepare(model, optimizer, batches, schedule)
@@ -379,13 +365,8 @@ def _card(
         if p
     }
     return {
-        "base": model_name(source, source),
-        "settings": {**asdict(settings), "targets": list(settings.targets)},
-        "data": data,
-        "step": watch.best[2],
-        "curve": watch.curve,
-        "strength": 1.0,
-    }
+        "base": model_name(source, source), "settings": {**asdict(settings), "targets": list(settings.targets)},
+        "data": data, "step": watch.best[2], "curve": watch.curve, "strength": 1.0}
 
 # %% ../../nbs/core/06c_contrastive.ipynb #eaf76cd6
 def merged(
@@ -443,8 +424,7 @@ class TunedMiniLM:
         self.name, self._documents = f"{MiniLM.name}+{adapter.digest}", MiniLM(threads)
         folder = make_once(
             cache_dir() / f"all-MiniLM-L6-v2+{adapter.digest}-onnx-1",
-            lambda f: export_adapter(adapter, minilm_source(), f, self.max_tokens),
-        )
+            lambda f: export_adapter(adapter, minilm_source(), f, self.max_tokens))
         self._questions = MiniLM(threads, folder)
 
     def embed(

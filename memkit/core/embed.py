@@ -144,8 +144,7 @@ class MiniLM:
         self.threads = threads or usable_cores()
         folder = folder or make_once(
             cache_dir() / "all-MiniLM-L6-v2-onnx-1",
-            lambda f: export_sentence_encoder(minilm_source(), f, self.max_tokens),
-        )
+            lambda f: export_sentence_encoder(minilm_source(), f, self.max_tokens))
         self._tokenizer, self._graph = _open_encoder(folder)
 
     def embed(
@@ -165,13 +164,8 @@ class MiniLM:
 
 # %% ../../nbs/core/06_embed.ipynb #62143aac
 _SAMPLES = (
-    "Can I take ibuprofen with warfarin?",
-    "Fever",
-    "Naïve patients, 药, Σ, 🙂",
-    "Cough for two weeks\nIt is worse at night.",
-    "rest and fluids " * 1500,
-    "Fever",
-)
+    "Can I take ibuprofen with warfarin?", "Fever", "Naïve patients, 药, Σ, 🙂",
+    "Cough for two weeks\nIt is worse at night.", "rest and fluids " * 1500, "Fever")
 
 def _demand(ok: Any, what: str):
     if not ok: raise AssertionError(f"an embedder must {what}")
@@ -185,19 +179,16 @@ def _check_vectors(e: Embedder, kind: str):
     v = e.embed(texts, kind)
     _demand(
         v.shape == (len(texts), e.dim) and v.dtype == np.float32,
-        f"give [{len(texts)}, {e.dim}] float32, got {v.shape} {v.dtype}",
-    )
+        f"give [{len(texts)}, {e.dim}] float32, got {v.shape} {v.dtype}")
     _demand(np.isfinite(v).all() and np.abs(v).max(axis=1).all(), "give finite vectors that aren't zero")
     _demand(
         not getattr(e, "unit", False) or np.allclose(np.linalg.norm(v, axis=1), 1, atol=1e-4),
-        "give vectors of length 1 where it says `unit`",
-    )
+        "give vectors of length 1 where it says `unit`")
     _demand(np.allclose(v, e.embed(texts, kind), atol=1e-5), "give the same vectors for the same call")
     one_by_one = np.concatenate([e.embed([t], kind) for t in texts])
     _demand(
         _cosines(v, one_by_one).min() >= 0.99999,
-        "give a text the same vector alone and in any batch, in the order of the texts",
-    )
+        "give a text the same vector alone and in any batch, in the order of the texts")
     with ThreadPoolExecutor(4) as pool: together = list(pool.map(lambda _: e.embed(texts, kind), range(4)))
     _demand(all(_cosines(v, t).min() >= .99999 for t in together), "give the same vectors to several threads at once")
 
@@ -214,14 +205,10 @@ def check_embedder(
     other = make()
     _demand(
         other.name == e.name and _cosines(e.embed(_SAMPLES), other.embed(_SAMPLES)).min() >= 0.99999,
-        "give the same vectors under the same name",
-    )
+        "give the same vectors under the same name")
     for bad, kind, error in (
-        (["ok", "a\0b"], "query", ValueError),
-        (["\ud83d"], "document", ValueError),
-        ([" \n"], "query", ValueError),
-        (["ok"], "poem", ValueError),
-        ("one string", "query", TypeError),
+        (["ok", "a\0b"], "query", ValueError), (["\ud83d"], "document", ValueError), ([" \n"], "query", ValueError),
+        (["ok"], "poem", ValueError), ("one string", "query", TypeError)
     ):
         try: e.embed(bad, kind)
         except error: continue
@@ -249,12 +236,7 @@ class _ClsEncoder:
     def __init__(self, name: str | Path, max_tokens: int, device: str | None):
         from transformers import AutoConfig
         self.folder, self.max_tokens, self.device, self._lock, self._loaded = (
-            model_folder(name),
-            max_tokens,
-            device,
-            Lock(),
-            None,
-        )
+            model_folder(name), max_tokens, device, Lock(), None)
         try: self.dim = AutoConfig.from_pretrained(str(self.folder)).hidden_size
         except (OSError, ValueError, AttributeError) as e:
             raise ValueError(f"{name} holds no encoder that transformers can read ({str(e).splitlines()[0]})") from None
@@ -378,8 +360,7 @@ def _block(embedder: Embedder, texts: Sequence[str], kind: str) -> np.ndarray:
     except OSError as e:
         warnings.warn(
             f"can't keep vectors in {path.parent} ({e.strerror}); they are used now and computed again next time",
-            stacklevel=3,
-        )
+            stacklevel=3)
     return vectors
 
 # %% ../../nbs/core/06_embed.ipynb #158aca6a

@@ -17,18 +17,10 @@ from .files import cache_dir, make_once
 
 # %% ../../nbs/core/03a_gguf.ipynb #d04437e7
 _HF_NAMES = {
-    "token_embd": "embed_tokens",
-    "output_norm": "norm",
-    "attn_norm": "input_layernorm",
-    "ffn_norm": "post_attention_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
+    "token_embd": "embed_tokens", "output_norm": "norm", "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
 
 # %% ../../nbs/core/03a_gguf.ipynb #27c31e9c
 def hf_name(
@@ -68,13 +60,8 @@ def gguf_tokenizer(
     named = {f"{short}_token": words[value(f"tokenizer.ggml.{long}_token_id")]
              for short, long in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding"))}
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        chat_template=value("tokenizer.chat_template"),
-        padding_side="left",
-        clean_up_tokenization_spaces=False,
-        model_max_length=value("llama.context_length"),
-        **named
-    )
+        tokenizer_object=tokenizer, chat_template=value("tokenizer.chat_template"), padding_side="left",
+        clean_up_tokenization_spaces=False, model_max_length=value("llama.context_length"), **named)
 
 # %% ../../nbs/core/03a_gguf.ipynb #6d520456
 def gguf_config(
@@ -90,20 +77,14 @@ def gguf_config(
         for short, long in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))
     }
     return LlamaConfig(
-        vocab_size=len(value("tokenizer.ggml.tokens")),
-        hidden_size=value("llama.embedding_length"),
-        intermediate_size=value("llama.feed_forward_length"),
-        num_hidden_layers=value("llama.block_count"),
+        vocab_size=len(value("tokenizer.ggml.tokens")), hidden_size=value("llama.embedding_length"),
+        intermediate_size=value("llama.feed_forward_length"), num_hidden_layers=value("llama.block_count"),
         num_attention_heads=value("llama.attention.head_count"),
         num_key_value_heads=value("llama.attention.head_count_kv"),
         max_position_embeddings=value("llama.context_length"),
         rms_norm_eps=value("llama.attention.layer_norm_rms_epsilon"),
-        rope_parameters={"rope_type": "default", "rope_theta": value("llama.rope.freq_base")},
-        tie_word_embeddings=tied,
-        architectures=["LlamaForCausalLM"],
-        dtype="float32",
-        **ids
-    )
+        rope_parameters={"rope_type": "default", "rope_theta": value("llama.rope.freq_base")}, tie_word_embeddings=tied,
+        architectures=["LlamaForCausalLM"], dtype="float32", **ids)
 
 # %% ../../nbs/core/03a_gguf.ipynb #26172fb5
 def convert_gguf(

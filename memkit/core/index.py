@@ -226,10 +226,7 @@ class ChromaIndex:
         if dim < 1: raise ValueError(f"dim must be 1 or more, got {dim}")
         self.dim, self.name, self.shared = dim, collection, shared
         self.graph = {
-            "ef_search": ef_search,
-            "ef_construction": max(ef_search, ef_construction),
-            "max_neighbors": links,
-        }
+            "ef_search": ef_search, "ef_construction": max(ef_search, ef_construction), "max_neighbors": links}
         self.path = Path(path) if path is not None else None
         self._lock = lock_folder(self.path, shared) if self.path else None
         try:
@@ -344,10 +341,7 @@ GRAPH = {"ef_search": 100, "ef_construction": 400, "links": 24}   # of a kept in
 def _build(folder: Path, vectors: np.ndarray, progress: bool):
     from tqdm import tqdm
     with ChromaIndex(vectors.shape[1], folder, **GRAPH) as index, tqdm(
-        total=len(vectors),
-        unit=" vectors",
-        desc="building the index",
-        delay=3,
+        total=len(vectors), unit=" vectors", desc="building the index", delay=3,
         **({} if progress else {"disable": True})
     ) as bar:
         for i in range(0, len(vectors), 4096):
@@ -402,8 +396,7 @@ def corpus_index(
         except OSError as e:
             warnings.warn(
                 f"can't keep an index of {len(vectors):,} vectors ({e}); each search compares with all of them",
-                stacklevel=2,
-            )
+                stacklevel=2)
     return filled(ExactIndex(vectors.shape[1]), vectors)
 
 # %% ../../nbs/core/08_index.ipynb #78423b0f
@@ -429,11 +422,9 @@ def check_index(
     index.add([], np.zeros((0, 3)))
     index.delete([])
     for wrong in (
-        lambda: index.search(np.ones(3), 0),
-        lambda: index.search(np.ones(2), 1),
-        lambda: index.add(["a"], np.ones((2, 3))),
-        lambda: index.add(["a", "a"], np.ones((2, 3))),
-        lambda: index.add(["a"], np.full((1, 3), np.nan)),
+        lambda: index.search(np.ones(3), 0), lambda: index.search(np.ones(2), 1),
+        lambda: index.add(["a"], np.ones((2, 3))), lambda: index.add(["a", "a"], np.ones((2, 3))),
+        lambda: index.add(["a"], np.full((1, 3), np.nan))
     ):
         try: wrong()
         except ValueError: continue

@@ -15,15 +15,8 @@ from .local import LocalLM, find_model
 
 # %% ../../nbs/core/05_llm.ipynb #cc6b5edc
 _all_ = [
-    "Reply",
-    "LanguageModel",
-    "LabelScorer",
-    "ScriptedLM",
-    "check_language_model",
-    "check_label_scorer",
-    "LocalLM",
-    "ChatEndpoint",
-]
+    "Reply", "LanguageModel", "LabelScorer", "ScriptedLM", "check_language_model", "check_label_scorer", "LocalLM",
+    "ChatEndpoint"]
 
 # %% ../../nbs/core/05_llm.ipynb #3c12c448
 def load_model(

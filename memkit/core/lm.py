@@ -286,9 +286,7 @@ def _check_stop(make):
 
 def _check_counts(make):
     lm, conversations = make(), [
-        _user("Name a colour."),
-        [Message(role="system", text="Be brief."), *_user("What causes influenza?")],
-    ]
+        _user("Name a colour."), [Message(role="system", text="Be brief."), *_user("What causes influenza?")]]
     replies = lm.generate(conversations, max_tokens=3)
     assert [r.prompt_tokens for r in replies] == [
         lm.count_tokens(lm.render(c)) for c in conversations
@@ -327,11 +325,8 @@ def check_label_scorer(
 ):
     "The contract of every `LabelScorer`; raises `AssertionError` that names the promise broken."
     scorer, prefix, prompts, labels = (
-        make(),
-        "Rate each film from 1 to 5.\n",
-        ["A dull film. Rating:", "A delight from first to last! Rating:", "Fine. Rating:"],
-        [" 1", " 3", " 5"],
-    )
+        make(), "Rate each film from 1 to 5.\n",
+        ["A dull film. Rating:", "A delight from first to last! Rating:", "Fine. Rating:"], [" 1", " 3", " 5"])
     scores = scorer.score_labels(prompts, labels, prefix)
     assert (
         scores.shape == (3, 3) and np.isfinite(scores).all() and (scores <= 0).all()

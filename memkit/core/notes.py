@@ -158,12 +158,10 @@ def note_sentences() -> list[LabelledSentence]:
 # %% ../../nbs/core/15_notes.ipynb #c41aa25c
 _STANDS = re.compile(
     r"\b(?:i|we)['’]?(?:m|ve|d| (?!(?:do|don['’]t|am|am not|have|haven['’]t|did|didn['’]t|can|can['’]t|was|wasn['’]t|not|never|think so)\W*$)\w+)|\bmy \w+ \w+ ",
-    re.I,
-)
+    re.I)
 _OPENER = re.compile(
     r"^\W*(?:yes|yeah|yep|yup|no|nope|nah|well|oh|wow|hi|hello|thanks|thank you|sure|ok|okay)(?: doctor| a lot| so much|,? [A-Z]\w+)?\W*$",
-    re.I,
-)
+    re.I)
 
 # %% ../../nbs/core/15_notes.ipynb #b762637c
 def short_answer(
@@ -193,8 +191,7 @@ def stitched(
 # %% ../../nbs/core/15_notes.ipynb #315d589c
 _POINTS = re.compile(
     r"^\W*(?:(?:and|but|so|yes|yeah|well|also|since then|then|now|unfortunately|luckily|thankfully|honestly|there|because of)[,.]? )*(?:he|she|it|they|this|that|these|those|her|his|their|its|both|one of them|him|them|there)(?:['’]\w+)?\b",
-    re.I,
-)
+    re.I)
 _THEM = re.compile(r"\b(?:him|them|her|she|he|they)\b", re.I)
 
 # %% ../../nbs/core/15_notes.ipynb #dfb53e8a
@@ -205,15 +202,12 @@ def points_back(
     it? (ours)"""
     begins = bool(_POINTS.match(sentence)) and not re.match(
         r"^\W*(?:this (?:is|morning|week|month|year|summer|winter|spring|evening)|that['’]s me|there['’]?s? (?:is|are|was|were)|it['’]?s? (?:hurts|burns|itches) when|it was (?:19|20)\d\d)\b",
-        sentence,
-        re.I,
-    )
+        sentence, re.I)
     them = _THEM.search(sentence)
     if begins or len(sentence.split()) <= 6 and re.search(r"\bit\W*$", sentence): return True
     return bool(them) and not re.search(
         rf"\b(?:{_KIN}|people|everyone|somebody|someone|patients?|students?|teenagers|\w+ers|\w+ists|[A-Z][a-z]{{2,}} (?:is|was|has|and|said|told))\b",
-        sentence[: them.start()],
-    )
+        sentence[: them.start()])
 
 # %% ../../nbs/core/15_notes.ipynb #682492f8
 def shown_note(

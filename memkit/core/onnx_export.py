@@ -59,15 +59,8 @@ def write_graph(
             "ignore"
         )  # the recorder warns about each constant; `largest_difference` tells whether one matters
         torch.onnx.export(
-            model,
-            (ids, mask),
-            str(path),
-            input_names=["ids", "mask"],
-            output_names=["vectors"],
-            opset_version=17,
-            dynamic_axes={"ids": sizes, "mask": sizes, "vectors": {0: "texts"}},
-            dynamo=False,
-        )
+            model, (ids, mask), str(path), input_names=["ids", "mask"], output_names=["vectors"], opset_version=17,
+            dynamic_axes={"ids": sizes, "mask": sizes, "vectors": {0: "texts"}}, dynamo=False)
 
 # %% ../../nbs/core/06b_onnx_export.ipynb #a7e23083
 def open_graph(

@@ -178,11 +178,8 @@ class PersonalLM:
         model, tokenizer = self.lm.load()
         pick = lambda scores, generator: pick_token(scores, temperature, top_p, generator)
         for _ in write_tokens(
-            Rows(model, lambda: rows),
-            drafts,
-            pad_token(tokenizer),
-            pick,
-            ends_at(tokenizer, end_tokens(model, tokenizer), stop),
+            Rows(model, lambda: rows), drafts, pad_token(tokenizer), pick,
+            ends_at(tokenizer, end_tokens(model, tokenizer), stop)
         ):
             pass
 

@@ -26,10 +26,8 @@ def end_to_end(
     import torch
     row = lambda parts: torch.from_numpy(np.concatenate(parts).astype(np.int64))[None]
     return (
-        row([e.ids for e in examples]),
-        row([np.full(len(e), i) for i, e in enumerate(examples, 1)]),
-        row([e.labels for e in examples]),
-    )
+        row([e.ids for e in examples]), row([np.full(len(e), i) for i, e in enumerate(examples, 1)]),
+        row([e.labels for e in examples]))
 
 def side_by_side(
     examples: Sequence[Example],
@@ -279,13 +277,8 @@ def _try_out(loss: Any):
     ways = [
         w
         for w in (
-            (True, cpu, True),
-            (True, cpu, False),
-            (True, False, True),
-            (True, False, False),
-            (False, False, True),
-            (False, False, False),
-        )
+            (True, cpu, True), (True, cpu, False), (True, False, True), (True, False, False), (False, False, True),
+            (False, False, False))
         if _possible(base, *w)
     ]
     loss.model.eval()

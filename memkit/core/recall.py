@@ -157,12 +157,7 @@ class _Known:
     "What is kept in memory of one user: the words of the memories in force."
     def __init__(self, settings: RecallSettings):
         self.settings, self.index, self.turns, self.place, self.at = (
-            settings,
-            WordIndex(settings.k1, settings.b),
-            [],
-            {},
-            (-1, -1),
-        )
+            settings, WordIndex(settings.k1, settings.b), [], {}, (-1, -1))
         self.texts: dict[int, str] = {}           # by memory, as they were read; shared with the store's rows
 
     def follow(self, view: "InForce", new_turns: Sequence["StoredTurn"]):
@@ -222,11 +217,8 @@ class MemorySearch:
         here = np.arange(len(view.ids)) if kinds is None else np.flatnonzero(np.isin(view.kinds, list(kinds)))
         return [
             Hit(
-                item=view.memory(view.ids[here[i]]),
-                score=s,
-                source="memory",
-                parts={"words": float(by_words[here[i]]), "meaning": float(by_meaning[here[i]])},
-            )
+                item=view.memory(view.ids[here[i]]), score=s, source="memory",
+                parts={"words": float(by_words[here[i]]), "meaning": float(by_meaning[here[i]])})
             for i, s in best_rows(by_words[here], by_meaning[here], self.settings.words, k)
         ]
 

@@ -118,8 +118,7 @@ class DenseSide:
         if self.whole_index is self.passage_index: return wholes, wholes
         return (
             wholes,
-            list(dict.fromkeys(int(self.owner[int(i)]) for i, _ in self.passage_index.search(vector, 2 * n)))[:n],
-        )
+            list(dict.fromkeys(int(self.owner[int(i)]) for i, _ in self.passage_index.search(vector, 2 * n)))[:n])
 
     def best_passages(self, vector: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         "For each of the documents at `positions`, the score and the number of its nearest passage."
@@ -137,10 +136,8 @@ class DenseSide:
         if not len(positions): return {name: np.zeros(0) for name in ("dense", "passage score", "passage number")}
         passage, number = self.best_passages(vector, positions)
         return {
-            "dense": products(self.of_wholes[positions], vector).astype(float),
-            "passage score": passage.astype(float),
-            "passage number": number,
-        }
+            "dense": products(self.of_wholes[positions], vector).astype(float), "passage score": passage.astype(float),
+            "passage number": number}
 
 # %% ../../nbs/core/11_retrieve.ipynb #868479ea
 def products(
@@ -203,8 +200,7 @@ def fuse(
     if s.fusion == "weighted":
         order, score = weighted_columns(
             [column["bm25"], column["passage score"], column["dense"]],
-            [s.bm25_weight, s.passage_weight, s.whole_weight],
-        )
+            [s.bm25_weight, s.passage_weight, s.whole_weight])
         return list(zip(found.pool[order].tolist(), score.tolist()))
     share = s.passage_weight/(s.passage_weight + s.whole_weight) if s.passage_weight + s.whole_weight else .5
     near = found.row(sorted({*found.wholes, *found.passages}))
@@ -391,11 +387,8 @@ def check_retriever(
         Document(id=f"d{i}", text=t)
         for i, t in enumerate(
             (
-                "Aspirin thins the blood.",
-                "Warfarin is a blood thinner.",
-                "A cold passes within a week.",
-                "Aspirin thins the blood.",
-            )
+                "Aspirin thins the blood.", "Warfarin is a blood thinner.", "A cold passes within a week.",
+                "Aspirin thins the blood.")
         )
     ]
     retriever = make(documents)
@@ -414,10 +407,8 @@ def check_retriever(
     assert make([]).search("aspirin", 3) == [], "an empty corpus finds nothing"
     assert [h.item.id for h in make(documents[:1]).search("aspirin", 3)] == ["d0"], "one document can be found"
     for wrong in (
-        lambda: retriever.search("", 3),
-        lambda: retriever.search(" \n", 3),
-        lambda: retriever.search("a\0b", 3),
-        lambda: retriever.search("aspirin", 0),
+        lambda: retriever.search("", 3), lambda: retriever.search(" \n", 3), lambda: retriever.search("a\0b", 3),
+        lambda: retriever.search("aspirin", 0)
     ):
         try: wrong()
         except ValueError: continue

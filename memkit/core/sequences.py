@@ -75,12 +75,7 @@ def pieces(
     """A conversation in pieces to read and pieces to learn (ours). Raises `ValueError` where the template refuses the
     conversation."""
     end, lead, markers, said, out = (
-        answer_end(tokenizer),
-        "" if tokenizer.chat_template else " ",
-        _markers(tokenizer),
-        "",
-        [],
-    )
+        answer_end(tokenizer), "" if tokenizer.chat_template else " ", _markers(tokenizer), "", [])
     for i, m in enumerate(messages):
         if m.role != "assistant" or not any(x.role == "user" for x in messages[:i]): continue
         prompt = chat_prompt(tokenizer, messages[:i])
@@ -199,8 +194,7 @@ def _encoded(tokenizer: Any, texts: Any) -> Iterator[list[int]]:
         return (row["ids"] for row in texts.map(encode, batched=True, remove_columns=["text"]))
     name = blake2b(
         f"{texts._fingerprint} {tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else repr(tokenizer)}".encode(),
-        digest_size=8,
-    ).hexdigest()
+        digest_size=8).hexdigest()
     return (
         row["ids"]
         for row in texts.map(encode, batched=True, remove_columns=texts.column_names, new_fingerprint=f"memkit{name}")

@@ -158,12 +158,8 @@ def caught_up(
         for encoder in (*kept.slices, *(now.slices.keys() - kept.slices.keys()))
     }
     return Kept(
-        now.version,
-        {encoder: s for encoder, s in slices.items() if s is not None and len(s.ids)},
-        rows,
-        now.event,
-        kept.words - sum(map(row_cost, gone)) + now.words,
-    )
+        now.version, {encoder: s for encoder, s in slices.items() if s is not None and len(s.ids)}, rows, now.event,
+        kept.words - sum(map(row_cost, gone)) + now.words)
 
 # %% ../../nbs/core/07c_slices.ipynb #dfa9444c
 def _merged(old: Slice | None, changed: Collection[int], new: Slice | None) -> Slice | None:
@@ -181,11 +177,8 @@ def _merged(old: Slice | None, changed: Collection[int], new: Slice | None) -> S
     longest = max(old.longest, new.longest if new else 0.)
     if same.all() and stays.all(): return Slice(old.ids, was, matrix, longest)
     return Slice(
-        np.concatenate([old.ids[stays], ids[~same]]),
-        np.concatenate([was, kinds[~same]]),
-        np.concatenate([matrix, vectors[~same]]),
-        longest,
-    )
+        np.concatenate([old.ids[stays], ids[~same]]), np.concatenate([was, kinds[~same]]),
+        np.concatenate([matrix, vectors[~same]]), longest)
 
 # %% ../../nbs/core/07c_slices.ipynb #5f5774b7
 def _set(column: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:

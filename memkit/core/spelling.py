@@ -80,10 +80,8 @@ class Speller:
         if not near: return None
         apart = cdist([word], near, scorer=OSA.distance, score_cutoff=most, dtype=np.int32)[0]
         found = min(
-            np.flatnonzero(apart <= most),
-            key=lambda i: (apart[i], -self.holding.get(near[i], 0), near[i]),
-            default=None,
-        )
+            np.flatnonzero(apart <= most), key=lambda i: (apart[i], -self.holding.get(near[i], 0), near[i]),
+            default=None)
         return None if found is None else near[found]
 
     def correct(self, text: str) -> str:

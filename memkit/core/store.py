@@ -108,17 +108,8 @@ _TEXT = 2   # where the words stand in such a row
 def _memory(user: str, row: tuple) -> Memory:  # of `_ROW`, then the turns it cites
     id, kind, text, recalls, correct, incorrect, at, meta, cited = row
     return Memory(
-        id=id,
-        user=user,
-        kind=kind,
-        text=text,
-        recalls=recalls,
-        correct=correct,
-        incorrect=incorrect,
-        at=_time(at),
-        meta=json.loads(meta),
-        turns=cited,
-    )
+        id=id, user=user, kind=kind, text=text, recalls=recalls, correct=correct, incorrect=incorrect, at=_time(at),
+        meta=json.loads(meta), turns=cited)
 
 # %% ../../nbs/core/07_store.ipynb #a387b364
 def _cited(found: Iterable[tuple[int, str]]) -> dict[int, tuple[str, ...]]:  # by memory
@@ -249,10 +240,8 @@ def _cite(conn: Connection, owner: int, memory: int, cited: Sequence[str], first
 _DIM = (
     select(memories.c.dim)
     .where(
-        memories.c.owner == bindparam("its_owner"),
-        memories.c.encoder == bindparam("its_encoder"),
-        memories.c.dim.is_not(None),
-    )
+        memories.c.owner == bindparam("its_owner"), memories.c.encoder == bindparam("its_encoder"),
+        memories.c.dim.is_not(None))
     .limit(1)
 )
 
@@ -267,18 +256,9 @@ def _insert(conn: Connection, owner: int, m: Memory, vector: np.ndarray | None, 
                 f"{known}"
             )
     row = {
-        "owner": owner,
-        "kind": m.kind,
-        "text": m.text,
-        "at": _ticks(m.at),
-        "encoder": encoder,
-        "meta": json.dumps(m.meta, ensure_ascii=False),
-        "recalls": 0,
-        "correct": 0,
-        "incorrect": 0,
-        "dim": None if vector is None else len(vector),
-        "vector": None if vector is None else vector.tobytes(),
-    }
+        "owner": owner, "kind": m.kind, "text": m.text, "at": _ticks(m.at), "encoder": encoder,
+        "meta": json.dumps(m.meta, ensure_ascii=False), "recalls": 0, "correct": 0, "incorrect": 0,
+        "dim": None if vector is None else len(vector), "vector": None if vector is None else vector.tobytes()}
     return conn.execute(memories.insert(), row).inserted_primary_key[0]
 
 # %% ../../nbs/core/07_store.ipynb #83de3572
@@ -409,12 +389,8 @@ def _claim(
 # %% ../../nbs/core/07_store.ipynb #cc39002a
 def _rewrite(conn: Connection, owner: int, m: Memory, old: Memory, vector: bytes | None):
     new, row = [t for t in m.turns if t not in old.turns], {
-        "text": m.text,
-        "meta": json.dumps(m.meta, ensure_ascii=False),
-        "recalls": m.recalls,
-        "correct": m.correct,
-        "incorrect": m.incorrect,
-    }
+        "text": m.text, "meta": json.dumps(m.meta, ensure_ascii=False), "recalls": m.recalls, "correct": m.correct,
+        "incorrect": m.incorrect}
     if new: _cite(conn, owner, m.id, new, len(old.turns))
     if vector is not None and len(vector) != 4 * (
         dim := conn.execute(select(memories.c.dim).where(memories.c.id == m.id)).scalar() or 0
@@ -438,12 +414,8 @@ def _rename(conn: Connection, owner: int, old: str, new: str) -> int:  # events
     return len(rows)
 
 def _log_row(
-    kind: str,
-    memory: int | None = None,
-    other: int | None = None,
-    turn: str | None = None,
-    reason: str = "",
-    data: Mapping[str, Any] = {},
+    kind: str, memory: int | None = None, other: int | None = None, turn: str | None = None, reason: str = "",
+    data: Mapping[str, Any] = {}
 ) -> dict[str, Any]:
     if check_text(kind, "kind") in OWN_KINDS:
         raise ValueError(f"events of kind {kind!r} are the store's own; use another kind")

@@ -56,8 +56,7 @@ def numbers(
 # %% ../../nbs/core/14_support.ipynb #b354b900
 _DENIAL = re.compile(
     r"\b(?:not|no|never|none|nor|neither|cannot|without|avoid\w*|unsafe|stop|hardly|rarely|unlikely|harmful)\b|n't\b",
-    re.I,
-)
+    re.I)
 
 def denies(
     text: str,

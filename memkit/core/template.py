@@ -22,8 +22,7 @@ def plain_prompt(
     return "\n".join(
         [
             *(f"{'Output' if m.role == 'assistant' else 'Instruct'}: {m.text}" for m in merge_messages(messages)),
-            "Output:",
-        ]
+            "Output:"]
     )
 
 # %% ../../nbs/core/03b_template.ipynb #16bf3664

@@ -22,20 +22,8 @@ _PRESENT_ED = set("need feed bleed breed exceed proceed succeed speed heed shed 
 
 # %% ../../nbs/core/15a_third_person.ipynb #54ca75b1
 _FIXED = {
-    "am": "is",
-    "are": "is",
-    "have": "has",
-    "do": "does",
-    "go": "goes",
-    "don't": "doesn't",
-    "dont": "doesn't",
-    "haven't": "hasn't",
-    "havent": "hasn't",
-    "aren't": "isn't",
-    "ain't": "isn't",
-    "were": "was",
-    "weren't": "wasn't",
-}
+    "am": "is", "are": "is", "have": "has", "do": "does", "go": "goes", "don't": "doesn't", "dont": "doesn't",
+    "haven't": "hasn't", "havent": "hasn't", "aren't": "isn't", "ain't": "isn't", "were": "was", "weren't": "wasn't"}
 _ADVERBS = r"(?:(?:also|just|always|usually|never|still|really|only|often|sometimes|hardly|already|rarely|now|then|even|mostly|currently|both|all|too|once|ever|not|\w+ly)\s+)*"
 
 # %% ../../nbs/core/15a_third_person.ipynb #ff750d02
@@ -79,28 +67,21 @@ def _subject(
     t = re.sub(_INVERTED + bare, lambda m: f"{_fitted(m[1])} {owner}", t, flags=re.I)
     t = (
         re.sub(
-            rf"((?:^|[,;] )(?:(?:my|our|the|his|her|your) )?(?:\w+ )?\w+ and )(?:{pronoun})\b(?! \w+,)",
-            rf"\1{owner}",
-            t,
-            flags=re.I,
-        )
+            rf"((?:^|[,;] )(?:(?:my|our|the|his|her|your) )?(?:\w+ )?\w+ and )(?:{pronoun})\b(?! \w+,)", rf"\1{owner}",
+            t, flags=re.I)
         if not re.search(_I + r".* and ", t)
         else t
     )
     return re.sub(
         rf"(?:{pronoun})(\s+)({_ADVERBS})([\w'’-]*[\w'’])",
-        lambda m: f"{owner}{m[1]}{m[2]}{_fitted(m[3].replace('’', chr(39)))}",
-        t,
-    )
+        lambda m: f"{owner}{m[1]}{m[2]}{_fitted(m[3].replace('’', chr(39)))}", t)
 
 # %% ../../nbs/core/15a_third_person.ipynb #813b4225
 def _first_person(text: str, owner: str) -> str:
     t = re.sub(_I, owner, _subject(text, _I, owner))
     for pattern, new in (
-        (r"\b[Mm]yself\b", "themselves"),
-        (r"\b[Mm]y\b", f"{owner}'s"),
-        (r"\b(of|than|is|was|are|were) mine\b", rf"\1 {owner}'s"),
-        (r"\b[Mm]e\b(?!-)", owner),
+        (r"\b[Mm]yself\b", "themselves"), (r"\b[Mm]y\b", f"{owner}'s"),
+        (r"\b(of|than|is|was|are|were) mine\b", rf"\1 {owner}'s"), (r"\b[Mm]e\b(?!-)", owner)
     ):
         t = re.sub(pattern, new, t)
     return t
@@ -109,14 +90,10 @@ def _first_person(text: str, owner: str) -> str:
 def _plural(text: str, owner: str) -> str:
     "The user's 'we'. An assistant's is left alone: it may hold the user, a clinic, or nobody."
     for pattern, new in (
-        (r"\b[Ww]e['’]re\b", f"{owner} and others are"),
-        (r"\b[Ww]e['’]ve\b", f"{owner} and others have"),
-        (r"\b[Ww]e['’]ll\b", f"{owner} and others will"),
-        (r"\b[Ww]e['’]d\b", f"{owner} and others would"),
-        (r"\b(?:[Ww]e|us|Us)\b", f"{owner} and others"),
-        (r"\b[Oo]urselves\b", "themselves"),
-        (r"\b[Oo]urs\b", "theirs"),
-        (r"\b[Oo]ur\b", f"{owner}'s"),
+        (r"\b[Ww]e['’]re\b", f"{owner} and others are"), (r"\b[Ww]e['’]ve\b", f"{owner} and others have"),
+        (r"\b[Ww]e['’]ll\b", f"{owner} and others will"), (r"\b[Ww]e['’]d\b", f"{owner} and others would"),
+        (r"\b(?:[Ww]e|us|Us)\b", f"{owner} and others"), (r"\b[Oo]urselves\b", "themselves"),
+        (r"\b[Oo]urs\b", "theirs"), (r"\b[Oo]ur\b", f"{owner}'s")
     ):
         text = re.sub(pattern, new, text)
     return text
@@ -125,14 +102,10 @@ def _plural(text: str, owner: str) -> str:
 def _second_person(text: str, owner: str) -> str:
     t = _subject(text, _YOU_SUBJECT, owner)
     for pattern, new in (
-        (r"\b[Yy]ourself\b", "themselves"),
-        (r"\b[Yy]ours\b", f"{owner}'s"),
-        (r"\b[Yy]our\b", f"{owner}'s"),
-        (r"\b[Yy]ou['’]re\b", f"{owner} is"),
-        (r"\b[Yy]ou['’]ve\b", f"{owner} has"),
-        (r"\b[Yy]ou['’]ll\b", f"{owner} will"),
-        (r"\b[Yy]ou['’]d\b", f"{owner} would"),
-        (r"(?<!all of )(?<!both of )(?<!each of )\b[Yy]ou\b(?! all\b| both\b| guys\b)", owner),
+        (r"\b[Yy]ourself\b", "themselves"), (r"\b[Yy]ours\b", f"{owner}'s"), (r"\b[Yy]our\b", f"{owner}'s"),
+        (r"\b[Yy]ou['’]re\b", f"{owner} is"), (r"\b[Yy]ou['’]ve\b", f"{owner} has"),
+        (r"\b[Yy]ou['’]ll\b", f"{owner} will"), (r"\b[Yy]ou['’]d\b", f"{owner} would"),
+        (r"(?<!all of )(?<!both of )(?<!each of )\b[Yy]ou\b(?! all\b| both\b| guys\b)", owner)
     ):
         t = re.sub(pattern, new, t)
     return t

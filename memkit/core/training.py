@@ -198,12 +198,8 @@ def _note(
     tokens, value = run.curve[-1]["tokens"] if run.curve else 0, _look(run, step) if looks else None
     run.curve.append(
         {
-            "step": step,
-            "tokens": tokens + sum(map(len, rows)),
-            "seconds": time.perf_counter() - started,
-            "loss": loss,
-            "validation": value,
-        }
+            "step": step, "tokens": tokens + sum(map(len, rows)), "seconds": time.perf_counter() - started,
+            "loss": loss, "validation": value}
     )
     if step == run.steps: run.stopped = "end"
     elif run.settings.patience and run.since >= run.settings.patience: run.stopped = "patience"
@@ -265,15 +261,9 @@ def _state(run: _Run) -> bytes:
     out = io.BytesIO()
     torch.save(
         {
-            "key": _key(run),
-            "weights": run.copy(),
-            "optimizer": run.optimizer.state_dict(),
-            "schedule": run.schedule.state_dict(),
-            "curve": run.curve,
-            "best": run.best,
-            "since": run.since,
-            "stopped": run.stopped,
-        },
+            "key": _key(run), "weights": run.copy(), "optimizer": run.optimizer.state_dict(),
+            "schedule": run.schedule.state_dict(), "curve": run.curve, "best": run.best, "since": run.since,
+            "stopped": run.stopped},
         out,
     )
     return out.getvalue()
@@ -299,12 +289,7 @@ def _take_up(run: _Run, content: bytes | None):
     run.put(held["weights"])
     run.optimizer.load_state_dict(held["optimizer"]); run.schedule.load_state_dict(held["schedule"])
     run.curve, run.best, run.since, run.stopped, run.resumed = (
-        held["curve"],
-        tuple(held["best"]),
-        held["since"],
-        held["stopped"],
-        held["curve"][-1]["step"],
-    )
+        held["curve"], tuple(held["best"]), held["since"], held["stopped"], held["curve"][-1]["step"])
 
 # %% ../../nbs/core/18a_training.ipynb #3fcfb722
 @dataclass(frozen=True)
@@ -344,11 +329,8 @@ def _go_on(run: _Run, kept: Any, progress: bool, log: Callable | None):
     tell = lambda row: log(row) if log and run.main else None
     if done < 0: tell(_note(run, 0, [], None, started, True))
     with tqdm(
-        total=run.steps,
-        initial=max(0, done),
-        unit=" steps",
-        desc="training",
-        disable=None if progress and run.main else True,
+        total=run.steps, initial=max(0, done), unit=" steps", desc="training",
+        disable=None if progress and run.main else True
     ) as bar:
         for number, rows in enumerate(_order(run), 1):
             if run.stopped: break
@@ -398,11 +380,5 @@ def train(
     run.put(run.best[2])
     objective.eval()
     return Training(
-        run.curve,
-        run.best[1],
-        run.curve[-1]["tokens"],
-        run.curve[-1]["seconds"],
-        run.stopped,
-        _peak_mb(run.device),
-        run.resumed,
-    )
+        run.curve, run.best[1], run.curve[-1]["tokens"], run.curve[-1]["seconds"], run.stopped, _peak_mb(run.device),
+        run.resumed)

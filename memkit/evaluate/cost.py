@@ -36,11 +36,8 @@ def turn_use(
 ) -> TurnUse:
     "The counts of one turn (MARK §2.2.4), tokens by the model's own tokenizer."
     return TurnUse(
-        len(question.split()) + len(reply.text.split()),
-        model.count_tokens(question) + reply.answer_tokens,
-        reply.prompt_tokens,
-        reply.answer_tokens,
-    )
+        len(question.split()) + len(reply.text.split()), model.count_tokens(question) + reply.answer_tokens,
+        reply.prompt_tokens, reply.answer_tokens)
 
 # %% ../../nbs/evaluate/66a_conversation_cost.ipynb #61427780
 @dataclass(frozen=True)
@@ -122,13 +119,8 @@ def session_use(
     spent = sum(cost(t.prompt_tokens, t.answer_tokens, price) for t in turns) if price else None
     total = lambda name: sum(getattr(t, name) for t in turns)
     return SessionUse(
-        len(turns),
-        total("words"),
-        total("tokens"),
-        total("prompt_tokens") + total("answer_tokens"),
-        spent,
-        turns_to_right(right),
-    )
+        len(turns), total("words"), total("tokens"), total("prompt_tokens") + total("answer_tokens"), spent,
+        turns_to_right(right))
 
 # %% ../../nbs/evaluate/66a_conversation_cost.ipynb #8140a6b6
 @dataclass(frozen=True)

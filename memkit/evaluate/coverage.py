@@ -47,28 +47,10 @@ MATCHES = ("semantic", "exact", "regex")
 
 # %% ../../nbs/evaluate/66_coverage.ipynb #e40b7f8d
 _OPPOSITES = [
-    ("hyper", "hypo"),
-    ("left", "right"),
-    ("arter", "vein|ven"),
-    ("open", "clos"),
-    ("sympath", "parasymp"),
-    ("domin", "recess"),
-    ("high", "low"),
-    ("incre", "decre"),
-    ("raise", "low"),
-    ("anter", "poster"),
-    ("super", "infer"),
-    ("irrever", "rever"),
-    ("macro", "micro"),
-    ("acid", "alkal"),
-    ("later", "medial"),
-    ("upper", "lower"),
-    ("afferent", "efferent"),
-    ("brady", "tachy"),
-    ("proxim", "distal"),
-    ("syst", "diast"),
-    ("benign", "malig"),
-]
+    ("hyper", "hypo"), ("left", "right"), ("arter", "vein|ven"), ("open", "clos"), ("sympath", "parasymp"),
+    ("domin", "recess"), ("high", "low"), ("incre", "decre"), ("raise", "low"), ("anter", "poster"), ("super", "infer"),
+    ("irrever", "rever"), ("macro", "micro"), ("acid", "alkal"), ("later", "medial"), ("upper", "lower"),
+    ("afferent", "efferent"), ("brady", "tachy"), ("proxim", "distal"), ("syst", "diast"), ("benign", "malig")]
 
 # %% ../../nbs/evaluate/66_coverage.ipynb #3b5c29f6
 _SIDES = [tuple(re.compile(rf"\b(?:{side})", re.I) for side in pair) for pair in _OPPOSITES]
@@ -143,9 +125,7 @@ def match_words(
 ) -> PointMatch:
     "Look for a point's own words in an answer (MARK §2.2.2: exact match, regex)."
     words, reason = (
-        tokenize(point.text, plurals=False) or re.findall(r"\w+", point.text.lower()),
-        "its words aren't there",
-    )
+        tokenize(point.text, plurals=False) or re.findall(r"\w+", point.text.lower()), "its words aren't there")
     if not words: return PointMatch(point, reason=reason)
     pattern = _pattern(words, loose)
     said = statements(generated)

@@ -88,11 +88,8 @@ def _figures(said: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     hits = float((said & truth).sum())
     precision, recall = hits/said.sum() if said.any() else np.nan, hits/truth.sum() if truth.any() else np.nan
     return {
-        "precision": precision,
-        "recall": recall,
-        "f1": 2 * hits / max(1, said.sum() + truth.sum()),
-        "kappa": kappa(said, truth),
-    }
+        "precision": precision, "recall": recall, "f1": 2 * hits / max(1, said.sum() + truth.sum()),
+        "kappa": kappa(said, truth)}
 
 # %% ../../nbs/evaluate/63_faithfulness.ipynb #46d08eac
 def agreement(

@@ -55,12 +55,10 @@ def mentions(
 # %% ../../nbs/evaluate/64_judge.ipynb #9f05b815
 _ADVISES = re.compile(
     r"\b(?:tak\w+|use|using|try|eat\w*|drink\w*|have|start\w*|apply|recommend\w*|suggest\w*|prescri\w+|safe|safely|fine|helps?|good|choose|go for|best|first choice|should be given|enjoy|add|get)\b",
-    re.I,
-)
+    re.I)
 _WARNS = re.compile(
     r"\b(?:allerg\w*|instead of|rather than|other than|refrain\w*|steer clear|skip|leave out|keep away|dangerous|risk\w*|worse\w*|unsuitable|except|intoleran\w+|alternatives? to|cautio\w+|ask .* before|check .* before)\b|-free\b",
-    re.I,
-)
+    re.I)
 
 def advises(
     answer: str,
@@ -197,17 +195,12 @@ def rubric(
     check_text(answer, "answer", empty=True)
     shared = sorted(set(_stems(answer)) & set(_stems(gold.query)))
     asked = Criterion(
-        "question",
-        POINTS["question"] * bool(shared),
-        POINTS["question"],
-        f"shares words ({', '.join(shared)}…)" if shared else "shares no content word with the question",
-    )
+        "question", POINTS["question"] * bool(shared), POINTS["question"],
+        f"shares words ({', '.join(shared)}…)" if shared else "shares no content word with the question")
     found = (
         _named("facts", answer, gold.facts, gold.signs, embedder),
-        _named("knowledge", answer, gold.knowledge, gold.signs, embedder),
-        _preferred(answer, gold.preference, rules),
-        asked,
-    )
+        _named("knowledge", answer, gold.knowledge, gold.signs, embedder), _preferred(answer, gold.preference, rules),
+        asked)
     return RubricScore(
         tuple(c for c in found if c), next((s for thing in gold.forbidden if (s := advises(answer, thing))), "")
     )

@@ -115,8 +115,7 @@ acute chronic free rest factor mean role action activity process body presence a
 adequate least less minute second hour week month edge"""))  # words that alone make no point
 _CLAUSE = re.compile(
     r"[;:()\[\]]|,(?!\w|\s?\d)|\s[–-]\s|\b(?:but|because|which|while|whereas|although|so|since|unlike|whose|then|if|that)\b",
-    re.I,
-)
+    re.I)
 _NOT = re.compile(r"\b(?:not|no|never|none|nor|neither|cannot|without)\b|n[’']t\b", re.I)
 _GONE = re.compile(
     r"\b(?:absent|contraindicated|avoid(?:ed|ing)?|uncommon|unlikely|rarely|forbidden|excluded)\b|\babsence of\b", re.I
@@ -221,10 +220,8 @@ def labelled_explanations(
     "Our own explanations with our own marks."
     rows = map(json.loads, own_data("key_points.jsonl").read_text(encoding="utf-8").splitlines())
     made = lambda r: {
-        **r,
-        "points": tuple(KeyPoint(**p) for p in r["points"]),
-        "answers": tuple(LabelledAnswer(a["text"], a["kind"], tuple(a["covered"])) for a in r["answers"]),
-    }
+        **r, "points": tuple(KeyPoint(**p) for p in r["points"]),
+        "answers": tuple(LabelledAnswer(a["text"], a["kind"], tuple(a["covered"])) for a in r["answers"])}
     return [LabelledExplanation(**made(r)) for r in rows if split in (None, r["split"])]
 
 # %% ../../nbs/evaluate/65a_key_points.ipynb #57000302
@@ -322,8 +319,7 @@ def _back(answer: str, problem: str) -> list[Message]:
         Message(role="assistant", text=shown),
         Message(
             role="user",
-            text=f"That can't be used: {problem}. Answer again, with the JSON alone, in the form given above.",
-        ),
+            text=f"That can't be used: {problem}. Answer again, with the JSON alone, in the form given above."),
     ]
 
 # %% ../../nbs/evaluate/65a_key_points.ipynb #b55f940d

@@ -109,11 +109,8 @@ def hold_out(
                 drop |= found
     drop |= {i for i, f in enumerate(focuses) if f in topics}
     return HeldOut(
-        [d for i, d in enumerate(documents) if i not in drop],
-        [d for d, f in zip(documents, focuses) if f in topics],
-        topics,
-        len(drop),
-    )
+        [d for i, d in enumerate(documents) if i not in drop], [d for d, f in zip(documents, focuses) if f in topics],
+        topics, len(drop))
 
 # %% ../../nbs/experiments/74_conversation.ipynb #0b7f6a85
 def without(
@@ -219,14 +216,11 @@ def rules(
     )
     declines = lambda c: (lambda evidence: not c.enough(evidence))
     return {
-        "memkit's calibration": (declines(shipped), False),
-        "calibrated on the tuning half": (declines(fit()), False),
+        "memkit's calibration": (declines(shipped), False), "calibrated on the tuning half": (declines(fit()), False),
         "sentence and coverage": (declines(fit("sentence", "coverage")), True),
         "cosine of the best passage": (declines(fit("passage")), True),
         "score of the paper's rank fusion": (declines(fit("rrf")), True),
-        "always declining": (lambda evidence: True, True),
-        "never declining": (lambda evidence: False, True),
-    }
+        "always declining": (lambda evidence: True, True), "never declining": (lambda evidence: False, True)}
 
 # %% ../../nbs/experiments/74_conversation.ipynb #481ebbee
 def auc(
@@ -258,10 +252,8 @@ def fallback_rows(
     share = lambda values, of: bootstrap(values[of].astype(float), groups=topics[of].tolist())
     row = lambda metric, value: figure("Fallback", name, metric, value, control=control, note=note)
     return [
-        row("precision", share(cannot, declined) if declined.any() else None),
-        row("recall", share(declined, cannot)),
-        row("answered", share(~declined, ~cannot)),
-    ]
+        row("precision", share(cannot, declined) if declined.any() else None), row("recall", share(declined, cannot)),
+        row("answered", share(~declined, ~cannot))]
 
 # %% ../../nbs/experiments/74_conversation.ipynb #e021d808
 def judge(
@@ -279,32 +271,20 @@ def judge(
         rows += fallback_rows(name, declined(asked), asked, control, fitted)
         rows.append(
             figure(
-                "Fallback",
-                name,
-                "recall, not medical",
-                bootstrap(declined(strange).astype(float)),
-                control=control,
-                note=fitted,
-            )
+                "Fallback", name, "recall, not medical", bootstrap(declined(strange).astype(float)), control=control,
+                note=fitted)
         )
         for form in () if control else FORMS:
             part = [c for c in asked if c.form == form]
             if part: rows += fallback_rows(f"{name}, {form}", declined(part), part, note=fitted)
     own = calibrate([c.evidence for c in tuning], [c.answerable for c in tuning])
     scores = {
-        "memkit's calibration": shipped.probability,
-        "calibrated on the tuning half": own.probability,
-        "cosine of the best passage": lambda e: e["passage"],
-        "score of the paper's rank fusion": lambda e: e["rrf"],
-    }
+        "memkit's calibration": shipped.probability, "calibrated on the tuning half": own.probability,
+        "cosine of the best passage": lambda e: e["passage"], "score of the paper's rank fusion": lambda e: e["rrf"]}
     return rows + [
         figure(
-            "Fallback",
-            name,
-            "ROC AUC",
-            auc([f(c.evidence) for c in asked], cannot, topics),
-            control="cosine" in name or "fusion" in name,
-        )
+            "Fallback", name, "ROC AUC", auc([f(c.evidence) for c in asked], cannot, topics),
+            control="cosine" in name or "fusion" in name)
         for name, f in scores.items()
     ]
 
@@ -312,33 +292,22 @@ def judge(
 KINDS = ("next", "chain", "earlier session", "between", "topic change", "stands alone")
 OPENERS = {
     "tune": (
-        "My {who} was told {they} has {x}. What is it?",
-        "My {who} has {x}. What is that?",
-        "They found {x} in my {who}. What does that mean?",
-    ),
+        "My {who} was told {they} has {x}. What is it?", "My {who} has {x}. What is that?",
+        "They found {x} in my {who}. What does that mean?"),
     "score": (
         "The doctors say my {who} suffers from {x}. What is this?",
         "My {who} came home with a diagnosis of {x}. Can you explain it?",
-        "We just heard that my {who} may have {x}. What exactly is it?",
-    ),
+        "We just heard that my {who} may have {x}. What exactly is it?"),
 }
 RETURNS = {
     "tune": ("Back to my {who}: {q}", "And for my {who}, {q}"),
-    "score": ("About my {who} again: {q}", "One more thing about my {who}: {q}"),
-}
+    "score": ("About my {who} again: {q}", "One more thing about my {who}: {q}")}
 LEADS = {"tune": ("{Q}", "And {q}", "Thanks. {Q}"), "score": ("{Q}", "Okay, and {q}", "I see. {Q}")}
 
 # %% ../../nbs/experiments/74_conversation.ipynb #52534011
 PEOPLE = (
-    ("mother", "she"),
-    ("father", "he"),
-    ("brother", "he"),
-    ("sister", "she"),
-    ("son", "he"),
-    ("daughter", "she"),
-    ("friend", "she"),
-    ("uncle", "he"),
-)
+    ("mother", "she"), ("father", "he"), ("brother", "he"), ("sister", "she"), ("son", "he"), ("daughter", "she"),
+    ("friend", "she"), ("uncle", "he"))
 
 # %% ../../nbs/experiments/74_conversation.ipynb #21adb1f6
 @dataclass(frozen=True)
@@ -356,15 +325,8 @@ class Dialogue:
 
 # %% ../../nbs/experiments/74_conversation.ipynb #be3ff63d
 _TYPES = {
-    "overview": "information",
-    "diagnosis": "exams and tests",
-    "self-care": "considerations",
-    "symptoms": "symptoms",
-    "causes": "causes",
-    "treatment": "treatment",
-    "prevention": "prevention",
-    "complications": "complications",
-}
+    "overview": "information", "diagnosis": "exams and tests", "self-care": "considerations", "symptoms": "symptoms",
+    "causes": "causes", "treatment": "treatment", "prevention": "prevention", "complications": "complications"}
 
 # %% ../../nbs/experiments/74_conversation.ipynb #ddda4f7c
 def follow_up_bases(
@@ -394,18 +356,13 @@ def _dialogue(kind: str, x: Sequence[Base], y: Sequence[Base], rng: random.Rando
     asked = lambda template, base, pronoun: template.format(q=(q := _worded(base, pronoun, rng)), Q=_big(q), who=who)
     lead, pronoun = rng.choice(LEADS[split]), rng.choice(("it", "it", "this", "that"))
     first, more, alien = (
-        opened(x, who, they),
-        asked(rng.choice(LEADS[split]), b, "it"),
-        _big(_worded(next(q for q in y if q.type != "information"), y[0].names[0], rng)),
-    )
+        opened(x, who, they), asked(rng.choice(LEADS[split]), b, "it"),
+        _big(_worded(next(q for q in y if q.type != "information"), y[0].names[0], rng)))
     said = {
-        "next": [(1, first)],
-        "chain": [(1, first), (1, more)],
+        "next": [(1, first)], "chain": [(1, first), (1, more)],
         "earlier session": [(0, opened(y, other, them)), (0, asked("{Q}", y[-1], "it")), (1, first)],
-        "between": [(1, first), (1, alien)],
-        "topic change": [(1, opened(y, other, them)), (1, first)],
-        "stands alone": [(1, opened(y, other, them)), (1, asked("{Q}", y[-1], "it"))],
-    }[kind]
+        "between": [(1, first), (1, alien)], "topic change": [(1, opened(y, other, them)), (1, first)],
+        "stands alone": [(1, opened(y, other, them)), (1, asked("{Q}", y[-1], "it"))]}[kind]
     template = rng.choice(RETURNS[split]) if kind == "between" else "{Q}" if kind == "stands alone" else lead
     state = rng.getstate()
     named = asked("{Q}", a, x[0].names[0])

@@ -111,14 +111,8 @@ def _draw_card(axes: "Axes", p: _Placed, c: Mapping[str, str]):
     y = p.y + (p.h - _LINE*(len(p.title) + len(p.text)))/2
     for i, line in enumerate([*p.title, *p.text]):
         axes.text(
-            p.x + _PAD + 0.06,
-            y + _LINE * (i + 0.5),
-            line,
-            va="center_baseline",
-            fontsize=LETTERS,
-            fontweight="bold" if i < len(p.title) else "normal",
-            parse_math=False,
-        )
+            p.x + _PAD + 0.06, y + _LINE * (i + 0.5), line, va="center_baseline", fontsize=LETTERS,
+            fontweight="bold" if i < len(p.title) else "normal", parse_math=False)
 
 # %% ../../nbs/experiments/70b_diagrams.ipynb #d9f51c9d
 def _draw_arrow(axes: "Axes", a: _Placed, b: _Placed, label: str, c: Mapping[str, str]):
@@ -128,23 +122,13 @@ def _draw_arrow(axes: "Axes", a: _Placed, b: _Placed, label: str, c: Mapping[str
         end,
         start,
         arrowprops={
-            "arrowstyle": "-|>,head_width=.28,head_length=.5",
-            "color": c["soft"],
-            "linewidth": 1.6,
-            "shrinkA": 1,
-            "shrinkB": 1,
-        },
+            "arrowstyle": "-|>,head_width=.28,head_length=.5", "color": c["soft"], "linewidth": 1.6, "shrinkA": 1,
+            "shrinkB": 1},
     )
     if label:
         axes.text(
-            (start[0] + end[0]) / 2 + 0.1,
-            (start[1] + end[1]) / 2,
-            label,
-            va="center",
-            fontsize=SMALLEST,
-            color=c["soft"],
-            parse_math=False,
-        )
+            (start[0] + end[0]) / 2 + 0.1, (start[1] + end[1]) / 2, label, va="center", fontsize=SMALLEST,
+            color=c["soft"], parse_math=False)
 
 # %% ../../nbs/experiments/70b_diagrams.ipynb #cd78025d
 def diagram(

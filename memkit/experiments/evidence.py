@@ -203,11 +203,8 @@ def evidence_rows(
         for other in (YARDSTICK, f"{YARDSTICK} with names", "BM25, turns with names", "dictionary"):
             rows.append(
                 figure(
-                    "Evidence, in pairs",
-                    f"DPeM less {other}",
-                    f"recall@{k}, {group}",
-                    paired(values[group, DPEM], values[group, other]),
-                )
+                    "Evidence, in pairs", f"DPeM less {other}", f"recall@{k}, {group}",
+                    paired(values[group, DPEM], values[group, other]))
             )
     return rows
 

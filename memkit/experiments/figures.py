@@ -52,36 +52,15 @@ def style(
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(
             {
-                "font.family": "DejaVu Sans",
-                "font.size": LETTERS,
-                "axes.titlesize": LETTERS,
-                "axes.labelsize": LETTERS,
-                "xtick.labelsize": SMALLEST,
-                "ytick.labelsize": SMALLEST,
-                "legend.fontsize": SMALLEST,
-                "figure.facecolor": c["paper"],
-                "savefig.facecolor": c["paper"],
-                "axes.facecolor": c["paper"],
-                "text.color": c["ink"],
-                "axes.labelcolor": c["ink"],
-                "axes.titlecolor": c["ink"],
-                "axes.edgecolor": c["faint"],
-                "xtick.color": c["soft"],
-                "ytick.color": c["soft"],
-                "xtick.labelcolor": c["ink"],
-                "ytick.labelcolor": c["ink"],
-                "grid.color": c["line"],
-                "hatch.color": c["ink"],
-                "xtick.major.size": 0,
-                "ytick.major.size": 0,
-                "axes.spines.top": False,
-                "axes.spines.right": False,
-                "axes.axisbelow": True,
-                "legend.frameon": False,
-                "legend.labelcolor": c["ink"],
-                "svg.fonttype": "none",
-                "svg.hashsalt": "memkit",
-            }
+                "font.family": "DejaVu Sans", "font.size": LETTERS, "axes.titlesize": LETTERS,
+                "axes.labelsize": LETTERS, "xtick.labelsize": SMALLEST, "ytick.labelsize": SMALLEST,
+                "legend.fontsize": SMALLEST, "figure.facecolor": c["paper"], "savefig.facecolor": c["paper"],
+                "axes.facecolor": c["paper"], "text.color": c["ink"], "axes.labelcolor": c["ink"],
+                "axes.titlecolor": c["ink"], "axes.edgecolor": c["faint"], "xtick.color": c["soft"],
+                "ytick.color": c["soft"], "xtick.labelcolor": c["ink"], "ytick.labelcolor": c["ink"],
+                "grid.color": c["line"], "hatch.color": c["ink"], "xtick.major.size": 0, "ytick.major.size": 0,
+                "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "legend.frameon": False,
+                "legend.labelcolor": c["ink"], "svg.fonttype": "none", "svg.hashsalt": "memkit"}
         )
         yield c
 
@@ -290,17 +269,8 @@ def papers_mark(
 ):
     "What the paper prints: an empty diamond in the colour of the text."
     axes.plot(
-        x,
-        y,
-        "D",
-        markersize=7,
-        markerfacecolor=c["paper"],
-        markeredgecolor=c["ink"],
-        markeredgewidth=1.6,
-        linestyle="none",
-        label=label,
-        zorder=5,
-    )
+        x, y, "D", markersize=7, markerfacecolor=c["paper"], markeredgecolor=c["ink"], markeredgewidth=1.6,
+        linestyle="none", label=label, zorder=5)
 
 # %% ../../nbs/experiments/70a_figures.ipynb #68fbdabf
 def legend_below(

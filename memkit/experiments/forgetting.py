@@ -208,8 +208,7 @@ def medical_texts(
     "Texts about topics that are held out of training. Raises what `injection_corpus` raises."
     drawn = lambda name: sorted(
         {" ".join(r["text"].split(" ")[:words]) for r in injection_corpus(name) if part_of(r["about"]) == part},
-        key=_order,
-    )
+        key=_order)
     return [t for name in corpora for t in drawn(name)[:n]]
 
 # %% ../../nbs/experiments/78_forgetting.ipynb #8ad17155
@@ -280,11 +279,8 @@ def _run(lm: LocalLM, examples: Sequence[Any], test: ForgettingTest, settings: I
     losses = [r["loss"] for r in found.training.curve if r["loss"] is not None]
     try:
         return {
-            **measure(lm, test),
-            "loss": np.array(losses),
-            "seconds": np.array([found.training.seconds]),
-            "tokens": np.array([found.training.tokens]),
-        }
+            **measure(lm, test), "loss": np.array(losses), "seconds": np.array([found.training.seconds]),
+            "tokens": np.array([found.training.tokens])}
     finally:
         found.adapter.remove()
 
@@ -312,13 +308,9 @@ PAPER_5 = {
     PAPER: {"ROUGE-1": 0.3398, "ROUGE-L": 0.3411},
 }  # MaLP, Table 5: LLaMA-7B, Knowledge QA
 MEASURES = {
-    "medical": "perplexity of medical text",
-    "general": "perplexity of other text",
-    "answers": "perplexity of right answers",
-    "exam": "exam questions right",
-    "ROUGE-1": "Knowledge QA ROUGE-1",
-    "ROUGE-L": "Knowledge QA ROUGE-L",
-}
+    "medical": "perplexity of medical text", "general": "perplexity of other text",
+    "answers": "perplexity of right answers", "exam": "exam questions right", "ROUGE-1": "Knowledge QA ROUGE-1",
+    "ROUGE-L": "Knowledge QA ROUGE-L"}
 _SURPRISE = ("medical", "general", "answers")
 
 # %% ../../nbs/experiments/78_forgetting.ipynb #603f83fd
@@ -367,16 +359,8 @@ def forgetting_picture(
         else: x, y = change(values, found[NONE], "general"), change(values, found[NONE], "medical")
         arms = [[[100*(i.mean - i.low)], [100*(i.high - i.mean)]] for i in (x, y)]
         ax.errorbar(
-            100 * x.mean,
-            -100 * y.mean,
-            xerr=arms[0],
-            yerr=arms[1][::-1],
-            marker=marker,
-            ms=8,
-            capsize=3,
-            ls="",
-            label=run,
-        )
+            100 * x.mean, -100 * y.mean, xerr=arms[0], yerr=arms[1][::-1], marker=marker, ms=8, capsize=3, ls="",
+            label=run)
     ax.axhline(0, color="grey", lw=.8); ax.axvline(0, color="grey", lw=.8)
     ax.set_xlabel("other text: perplexity grew by, %", fontsize=11)
     ax.set_ylabel("medical text: perplexity fell by, %", fontsize=11)

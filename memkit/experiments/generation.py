@@ -100,12 +100,7 @@ def _two_types(documents: Sequence[Document], rng: np.random.Generator) -> list[
 # %% ../../nbs/experiments/73_generation.ipynb #7abac180
 HYBRID, PAPERS = "hybrid", "paper's chatbot"
 ALONE, RANDOM, RETRIEVAL, PASSAGE, BEGINNING = (
-    "model alone",
-    "model with random documents",
-    "retrieval alone",
-    "random passage",
-    "reference's beginning",
-)
+    "model alone", "model with random documents", "retrieval alone", "random passage", "reference's beginning")
 ALWAYS = Calibration(weights={}, bias=0., threshold=0.)   # for controls: whatever is shown counts as enough
 
 # %% ../../nbs/experiments/73_generation.ipynb #dc68f6f3
@@ -144,12 +139,8 @@ class NoWords:
     def render(self, messages: Sequence[Message]) -> str: return self.model.render(messages)
     def count_tokens(self, text: str) -> int: return self.model.count_tokens(text)
     def generate(
-        self,
-        conversations: Sequence[Sequence[Message]],
-        max_tokens: int = 128,
-        temperature: float = 0.0,
-        seed: int = 0,
-        stop: Sequence[str] = (),
+        self, conversations: Sequence[Sequence[Message]], max_tokens: int = 128, temperature: float = 0.0,
+        seed: int = 0, stop: Sequence[str] = ()
     ) -> list[Reply]:
         return [
             Reply(text="", prompt_tokens=self.count_tokens(self.render(c)), answer_tokens=0, seconds=0.0, finished=True)
@@ -169,20 +160,9 @@ class WithoutDocuments:
         messages = (Message(role="system", text=TASK), Message(role="user", text=text))
         reply = self.model.generate([messages], max_tokens=HybridSettings().answer_tokens)[0]
         return Turn(
-            id=new_id("t"),
-            user=user,
-            session="-",
-            at=datetime.now(timezone.utc),
-            text=text,
-            query=text,
-            draft=reply.text,
-            answer=reply.text,
-            messages=messages,
-            prompt=self.model.render(messages),
-            answer_tokens=reply.answer_tokens,
-            seconds={"total": reply.seconds},
-            model=self.model.name,
-        )
+            id=new_id("t"), user=user, session="-", at=datetime.now(timezone.utc), text=text, query=text,
+            draft=reply.text, answer=reply.text, messages=messages, prompt=self.model.render(messages),
+            answer_tokens=reply.answer_tokens, seconds={"total": reply.seconds}, model=self.model.name)
 
 # %% ../../nbs/experiments/73_generation.ipynb #5b29a2cf
 @dataclass(frozen=True, kw_only=True)
@@ -236,14 +216,8 @@ def as_answer(
     "What is scored of a turn."
     shown = tuple(s.text for s in turn.sections if s.kept and s.hit)
     return Answer(
-        text=plain(turn.answer),
-        draft=turn.draft,
-        prompt=turn.prompt,
-        shown=shown,
-        fallback=bool(turn.fallback),
-        recalled=len(turn.recalled),
-        seconds=turn.seconds["total"],
-    )
+        text=plain(turn.answer), draft=turn.draft, prompt=turn.prompt, shown=shown, fallback=bool(turn.fallback),
+        recalled=len(turn.recalled), seconds=turn.seconds["total"])
 
 # %% ../../nbs/experiments/73_generation.ipynb #db613c8c
 def answer(
@@ -302,13 +276,8 @@ def surprise_given(
 # %% ../../nbs/experiments/73_generation.ipynb #c741422c
 ROUGE, PLAIN_PPL, GIVEN_PPL = "ROUGE-L", "perplexity, answer alone", "perplexity, given the prompt"
 SECONDS, FAITHFUL, REFERENCE, FALLBACKS, WORDS, RECALLED = (
-    "response time (s)",
-    "faithfulness",
-    "supported by the reference",
-    "share of fallbacks",
-    "words",
-    "memories recalled",
-)
+    "response time (s)", "faithfulness", "supported by the reference", "share of fallbacks", "words",
+    "memories recalled")
 
 # %% ../../nbs/experiments/73_generation.ipynb #f4da8385
 def score(
@@ -322,17 +291,12 @@ def score(
     held = lambda a, sources: np.nan if a.fallback or not sources or (f := faithfulness(a.text, sources)) is None else f
     column = lambda f: np.array([f(a, i) for a, i in zip(answers, items)], float)
     return {
-        BERT: bert_score(texts, references),
-        ROUGE: rouge_l(texts, references),
+        BERT: bert_score(texts, references), ROUGE: rouge_l(texts, references),
         PLAIN_PPL: column(lambda a, i: surprise(lm, a.text)),
         GIVEN_PPL: column(lambda a, i: surprise_given(lm, a.prompt, a.draft) if given else np.nan),
-        FAITHFUL: column(lambda a, i: held(a, a.shown)),
-        REFERENCE: column(lambda a, i: held(a, [i.reference])),
-        FALLBACKS: column(lambda a, i: a.fallback),
-        WORDS: column(lambda a, i: len(a.text.split())),
-        RECALLED: column(lambda a, i: a.recalled),
-        SECONDS: column(lambda a, i: a.seconds),
-    }
+        FAITHFUL: column(lambda a, i: held(a, a.shown)), REFERENCE: column(lambda a, i: held(a, [i.reference])),
+        FALLBACKS: column(lambda a, i: a.fallback), WORDS: column(lambda a, i: len(a.text.split())),
+        RECALLED: column(lambda a, i: a.recalled), SECONDS: column(lambda a, i: a.seconds)}
 
 # %% ../../nbs/experiments/73_generation.ipynb #227c4ddd
 class InBatches:
@@ -362,8 +326,7 @@ class InBatches:
         replies = iter(
             self.model.generate(
                 [c for conversations, _ in asked.values() for c in conversations],
-                max_tokens=max(most for _, most in asked.values()),
-            )
+                max_tokens=max(most for _, most in asked.values()))
         )
         self._replies = {who: [next(replies) for _ in conversations] for who, (conversations, _) in asked.items()}
 
@@ -439,14 +402,8 @@ def beginning(
 ) -> Answer:
     "The first `words` words of a reference, as if somebody had answered that: what can be reached at this length."
     return Answer(
-        text=" ".join(reference.split()[:words]),
-        draft="",
-        prompt="",
-        shown=(),
-        fallback=False,
-        recalled=0,
-        seconds=np.nan,
-    )
+        text=" ".join(reference.split()[:words]), draft="", prompt="", shown=(), fallback=False, recalled=0,
+        seconds=np.nan)
 
 # %% ../../nbs/experiments/73_generation.ipynb #cacf001e
 PAPER_1 = {BERT: .8644, ROUGE: .2273, PLAIN_PPL: 12.8758, SECONDS: 28.}     # hybrid Table 1, third column
@@ -470,8 +427,7 @@ NOTES = {
     PLAIN_PPL: "under SmolLM2-135M; the paper says neither of what its perplexity is nor under which model",
     SECONDS: "on this machine and with this model; the paper's were other ones",
     FAITHFUL: f"of answers that aren't fallbacks; {METHOD}. Our chatbot's own check is the same one, so this row of hybrid's says that the check was kept, not more",
-    REFERENCE: f"of answers that aren't fallbacks, against MedQuAD's whole answer; {METHOD}",
-}
+    REFERENCE: f"of answers that aren't fallbacks, against MedQuAD's whole answer; {METHOD}"}
 OTHER_DATA = "not comparable: the paper's baselines were measured on Meadow-MedQA, another data set"
 
 # %% ../../nbs/experiments/73_generation.ipynb #007f58b6
@@ -536,10 +492,8 @@ def table_1(
     ]
     rows += [r for c in controls for r in rows_of("Table 1", c, scores[c], control=True, but=(RECALLED, GIVEN_PPL))]
     pairs = [
-        (HYBRID, PAPERS),
-        *((HYBRID, c) for c in controls if c != BEGINNING),
-        *((PAPERS, c) for c in (ALONE, RANDOM, RETRIEVAL)),
-    ]
+        (HYBRID, PAPERS), *((HYBRID, c) for c in controls if c != BEGINNING),
+        *((PAPERS, c) for c in (ALONE, RANDOM, RETRIEVAL))]
     return rows + difference_rows("Table 1", scores, pairs)
 
 # %% ../../nbs/experiments/73_generation.ipynb #ab178899

@@ -93,8 +93,7 @@ def matrix_text(
             lines.append(
                 (
                     f"   the paper prints for {n}",
-                    *(f"{r['paper']:g}" if r and r["paper"] is not None else "" for r in of),
-                )
+                    *(f"{r['paper']:g}" if r and r["paper"] is not None else "" for r in of))
             )
     widths = [max(map(len, column)) for column in zip(*lines)]
     return "\n".join([table, *("  ".join(c.ljust(w) for c, w in zip(line, widths)).rstrip() for line in lines)])

@@ -13,27 +13,8 @@ from .diagrams import Card, diagram
 from .figures import PaperPicture, legend_below, of_paper, published_result, rows_of, sheet
 
 # %% ../../nbs/experiments/75a_hybrid_figures.ipynb #8e2e939f
-from memkit.experiments.generation import (
-    ALONE,
-    BEGINNING,
-    FAITHFUL,
-    HYBRID,
-    MISTRAL,
-    NO,
-    ONE,
-    OTHER,
-    PAPER_1,
-    PAPERS,
-    PASSAGE,
-    PLAIN_PPL,
-    RANDOM,
-    RECALLED,
-    REFERENCE,
-    RETRIEVAL,
-    ROUGE,
-    SECONDS,
-    TWO,
-)
+from .generation import (ALONE, BEGINNING, FAITHFUL, HYBRID, MISTRAL, NO, ONE, OTHER, PAPER_1, PAPERS,
+    PASSAGE, PLAIN_PPL, RANDOM, RECALLED, REFERENCE, RETRIEVAL, ROUGE, SECONDS, TWO)
 
 # %% ../../nbs/experiments/75a_hybrid_figures.ipynb #b685ece2
 from .tables import PaperTable, number, number_table
@@ -57,50 +38,20 @@ def measured(
 # %% ../../nbs/experiments/75a_hybrid_figures.ipynb #723811c8
 STEPS = (
     (
-        "Search",
-        "words and meaning find five documents",
-        "no document among the five answers",
-        "Table 3",
-        "ours",
-        "Recall@5",
-        "share of the right documents found",
-    ),
+        "Search", "words and meaning find five documents", "no document among the five answers", "Table 3", "ours",
+        "Recall@5", "share of the right documents found"),
     (
-        "Recall",
-        "memories of this user that come near",
-        "the exchange that is meant isn't recalled",
-        "Follow-ups",
-        "next: memkit",
-        "right exchange recalled",
-        "share of follow-ups with the right exchange",
-    ),
+        "Recall", "memories of this user that come near", "the exchange that is meant isn't recalled", "Follow-ups",
+        "next: memkit", "right exchange recalled", "share of follow-ups with the right exchange"),
     (
-        "Write",
-        "the model sees documents and memories",
-        "says what no document shown says",
-        "Table 1",
-        HYBRID,
-        FAITHFUL,
-        "share of sentences that a shown document holds",
-    ),
+        "Write", "the model sees documents and memories", "says what no document shown says", "Table 1", HYBRID,
+        FAITHFUL, "share of sentences that a shown document holds"),
     (
-        "Be right",
-        "the answer is about what was asked",
-        "true, and beside the point",
-        "Table 1",
-        HYBRID,
-        REFERENCE,
-        "share that the reference answer holds",
-    ),
+        "Be right", "the answer is about what was asked", "true, and beside the point", "Table 1", HYBRID, REFERENCE,
+        "share that the reference answer holds"),
     (
-        "Refuse",
-        "fall back where nothing answers",
-        "answers what it can't know",
-        "Fallback",
-        "memkit's calibration",
-        "recall",
-        "share of unanswerable questions held back",
-    ),
+        "Refuse", "fall back where nothing answers", "answers what it can't know", "Fallback", "memkit's calibration",
+        "recall", "share of unanswerable questions held back"),
 )
 
 # %% ../../nbs/experiments/75a_hybrid_figures.ipynb #13401ab8
@@ -114,22 +65,13 @@ def figure_1(
         cards += [
             Card(key=name, row=i, title=name, text=does),
             Card(
-                key=f"{name} fails",
-                row=i,
-                column=1,
-                title=fails,
-                text=f"{measured(r, table, row, metric)}: {what}",
-                colour="orange",
-            ),
+                key=f"{name} fails", row=i, column=1, title=fails, text=f"{measured(r, table, row, metric)}: {what}",
+                colour="orange"),
         ]
         if i: arrows.append((STEPS[i - 1][0], name, ""))
     return diagram(
-        "hybrid, Figure 1",
-        "Five steps of a turn, each with the way in which it fails and the share that went well.",
-        cards,
-        arrows,
-        columns=2,
-    )
+        "hybrid, Figure 1", "Five steps of a turn, each with the way in which it fails and the share that went well.",
+        cards, arrows, columns=2)
 
 # %% ../../nbs/experiments/75a_hybrid_figures.ipynb #fd2734d9
 def figure_2(
@@ -139,65 +81,29 @@ def figure_2(
     s, _ = HybridSettings(), _run(result)
     cards = [
         Card(
-            key="q",
-            row=0,
-            span=3,
-            title="Question",
-            text="rewritten where it needs what was said before",
-            colour="navy",
-        ),
+            key="q", row=0, span=3, title="Question", text="rewritten where it needs what was said before",
+            colour="navy"),
         Card(key="w", row=1, title="BM25", text="finds words"),
         Card(key="d", row=1, column=1, title="MiniLM", text="finds meaning"),
         Card(key="m", row=1, column=2, title="Memory", text="this user's exchanges, by cosine", colour="orange"),
         Card(key="f", row=2, span=2, title="Fusion", text=f"both lists into one; {s.documents} documents at most"),
         Card(
-            key="c",
-            row=2,
-            column=2,
-            title="Choice",
-            text=f"{s.memory.k} at most, cosine above {s.memory.above:g}",
-            colour="orange",
-        ),
+            key="c", row=2, column=2, title="Choice", text=f"{s.memory.k} at most, cosine above {s.memory.above:g}",
+            colour="orange"),
         Card(
-            key="p",
-            row=3,
-            span=3,
-            title="Prompt",
-            text=f"instructions, memories, documents and question in {s.budget:,} tokens",
-            colour="navy",
-        ),
+            key="p", row=3, span=3, title="Prompt",
+            text=f"instructions, memories, documents and question in {s.budget:,} tokens", colour="navy"),
         Card(
-            key="g",
-            row=4,
-            span=2,
-            title="Language model",
-            text="writes; sentences without support are taken out",
-            colour="navy",
-        ),
+            key="g", row=4, span=2, title="Language model", text="writes; sentences without support are taken out",
+            colour="navy"),
         Card(key="x", row=4, column=2, title="Fallback", text="says so where nothing shown answers", colour="red"),
         Card(
-            key="s",
-            row=5,
-            span=3,
-            title="Answer, with what was shown",
-            text="kept in SQLite, where the next turn recalls it",
-            colour="deep",
-        ),
+            key="s", row=5, span=3, title="Answer, with what was shown",
+            text="kept in SQLite, where the next turn recalls it", colour="deep"),
     ]
     arrows = [
-        ("q", "w", ""),
-        ("q", "d", ""),
-        ("q", "m", ""),
-        ("w", "f", ""),
-        ("d", "f", ""),
-        ("m", "c", ""),
-        ("f", "p", ""),
-        ("c", "p", ""),
-        ("p", "g", ""),
-        ("p", "x", ""),
-        ("g", "s", ""),
-        ("x", "s", ""),
-    ]
+        ("q", "w", ""), ("q", "d", ""), ("q", "m", ""), ("w", "f", ""), ("d", "f", ""), ("m", "c", ""), ("f", "p", ""),
+        ("c", "p", ""), ("p", "g", ""), ("p", "x", ""), ("g", "s", ""), ("x", "s", "")]
     return diagram(
         "hybrid, Figure 2", "The chatbot, from a question to an answer that is remembered.", cards, arrows, columns=3
     )
@@ -219,30 +125,14 @@ def figure_3(
         axes = figure.subplots()
         for who, colour, mark, dash in ((HYBRID, "blue", "o", "-"), (PAPERS, "orange", "s", ":")):
             axes.plot(
-                range(1, len(scores[who]) + 1),
-                scores[who],
-                color=c[colour],
-                marker=mark,
-                linestyle=dash,
-                linewidth=1.8,
-                markersize=6,
-                markeredgecolor=c["ink"],
-                markeredgewidth=0.6,
-                label=f"{who}, run here",
-            )
+                range(1, len(scores[who]) + 1), scores[who], color=c[colour], marker=mark, linestyle=dash,
+                linewidth=1.8, markersize=6, markeredgecolor=c["ink"], markeredgewidth=0.6, label=f"{who}, run here")
         axes.axhline(
-            PAPER_1[BERT],
-            color=c["ink"],
-            linewidth=1.4,
-            linestyle="--",
-            label=f"the paper's mean, {PAPER_1[BERT]}, other encoder",
-        )
+            PAPER_1[BERT], color=c["ink"], linewidth=1.4, linestyle="--",
+            label=f"the paper's mean, {PAPER_1[BERT]}, other encoder")
         axes.set(
-            xlabel="question",
-            ylabel=BERT,
-            xticks=[i for i in range(1, len(scores[HYBRID]) + 1) if i == 1 or i % 5 == 0],
-            ylim=(0, 1.04),
-        )
+            xlabel="question", ylabel=BERT,
+            xticks=[i for i in range(1, len(scores[HYBRID]) + 1) if i == 1 or i % 5 == 0], ylim=(0, 1.04))
         axes.grid(axis="y")
         legend_below(figure, axes)
         return figure
@@ -257,23 +147,11 @@ def table_1(
 ) -> PaperTable:
     "Chatbots, baselines and controls (hybrid Table 1). Raises `ValueError` for another paper's result."
     metrics = {
-        BERT: "BERTScore F1",
-        ROUGE: "ROUGE-L",
-        PLAIN_PPL: "perplexity",
-        SECONDS: "seconds an answer",
-        FAITHFUL: "supported by what was shown",
-        REFERENCE: "supported by the reference",
-    }
+        BERT: "BERTScore F1", ROUGE: "ROUGE-L", PLAIN_PPL: "perplexity", SECONDS: "seconds an answer",
+        FAITHFUL: "supported by what was shown", REFERENCE: "supported by the reference"}
     rows = {
-        HYBRID: "memkit's chatbot",
-        PAPERS: "the paper's chatbot, built here",
-        **{n: n for n in MISTRAL},
-        ALONE: ALONE,
-        RANDOM: RANDOM,
-        RETRIEVAL: "retrieval alone, quoted",
-        PASSAGE: PASSAGE,
-        BEGINNING: BEGINNING,
-    }
+        HYBRID: "memkit's chatbot", PAPERS: "the paper's chatbot, built here", **{n: n for n in MISTRAL}, ALONE: ALONE,
+        RANDOM: RANDOM, RETRIEVAL: "retrieval alone, quoted", PASSAGE: PASSAGE, BEGINNING: BEGINNING}
     notes = [_ENCODER, "The Mistral rows are the paper's alone: measured on another data set, Meadow-MedQA."]
     return number_table(_run(result), "hybrid", "Table 1", "answers to medical questions", metrics, rows, notes)
 
@@ -284,20 +162,12 @@ def table_2(
     "No memory, one, two, and two of other topics (hybrid Table 2). Raises `ValueError` for another paper's result."
     who = f"{PAPERS}, "
     rows = {
-        who + NO: "no memory",
-        who + ONE: "one memory",
-        who + TWO: "two memories",
-        who + OTHER: "two memories of other topics, put in all the same",
-    }
+        who + NO: "no memory", who + ONE: "one memory", who + TWO: "two memories",
+        who + OTHER: "two memories of other topics, put in all the same"}
     return number_table(
-        _run(result),
-        "hybrid",
-        "Table 2",
-        "what memories do to the paper's chatbot",
-        {BERT: "BERTScore F1", PLAIN_PPL: "perplexity", ROUGE: "ROUGE-L", RECALLED: "memories recalled"},
-        rows,
-        [_ENCODER],
-    )
+        _run(result), "hybrid", "Table 2", "what memories do to the paper's chatbot",
+        {BERT: "BERTScore F1", PLAIN_PPL: "perplexity", ROUGE: "ROUGE-L", RECALLED: "memories recalled"}, rows,
+        [_ENCODER])
 
 # %% ../../nbs/experiments/75a_hybrid_figures.ipynb #5c292a95
 def table_3(
@@ -305,23 +175,13 @@ def table_3(
 ) -> PaperTable:
     "Retrieval alone (hybrid Table 3). Raises `ValueError` for another paper's result."
     rows = {
-        "ours": "memkit",
-        "the paper's fusion": "the paper's fusion, built here",
-        "BM25 alone": "BM25 alone",
-        "dense alone": "dense alone",
-        "random documents": "random documents",
-    }
+        "ours": "memkit", "the paper's fusion": "the paper's fusion, built here", "BM25 alone": "BM25 alone",
+        "dense alone": "dense alone", "random documents": "random documents"}
     notes = [
         "A document counts as right where it has the question's topic and type; the paper doesn't say what counts, "
         "nor how many documents it searched.",
         _ENCODER.split(" Perplexity")[0],
     ]
     return number_table(
-        _run(result),
-        "hybrid",
-        "Table 3",
-        "retrieval alone",
-        {"Recall@5": "Recall@5", "Precision@5": "Precision@5", BERT: "BERTScore F1 of the first document"},
-        rows,
-        notes,
-    )
+        _run(result), "hybrid", "Table 3", "retrieval alone",
+        {"Recall@5": "Recall@5", "Precision@5": "Precision@5", BERT: "BERTScore F1 of the first document"}, rows, notes)

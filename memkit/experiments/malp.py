@@ -18,68 +18,19 @@ from ..core.records import Hit, json_copy, utc_now
 from .evidence import evidence_cases, evidence_rows
 
 # %% ../../nbs/experiments/77_malp.ipynb #e5518c49
-from memkit.experiments.malp_answers import (
-    BY_DESCRIPTION,
-    CURVES,
-    IN_OTHER_WORDS,
-    INJECTION,
-    MALP,
-    QUOTED,
-    SETTINGS,
-    Item,
-    Key,
-    answer_all,
-    chosen_styles,
-    curve_values,
-    draw_items,
-    example_scores,
-    figure_4_rows,
-    item_prompt,
-    label_scores,
-    nearest_style,
-    other_words,
-    over_examples,
-    qa_rows,
-    quote,
-    response_rows,
-    response_scores,
-    style_examples,
-    style_rows,
-    table_5_rows,
-    weights_rows,
-)
+from .malp_answers import (BY_DESCRIPTION, CURVES, IN_OTHER_WORDS, INJECTION, MALP, QUOTED, SETTINGS,
+    Item, Key, answer_all, chosen_styles, curve_values, draw_items, example_scores, figure_4_rows, item_prompt,
+    label_scores, nearest_style, other_words, over_examples, qa_rows, quote, response_rows, response_scores,
+    style_examples, style_rows, table_5_rows, weights_rows)
 
 # %% ../../nbs/experiments/77_malp.ipynb #976562b4
 from .malp_case import agreement_rows, case_rows, case_study, response_pairs
-from memkit.experiments.malp_recall import (
-    CONTROLS,
-    DICTIONARY,
-    DPEM,
-    HISTORY,
-    K,
-    LETTER,
-    RAW,
-    STANDARD,
-    Question,
-    found_sentence,
-    malp_memories,
-    patient_questions,
-    recall_rows,
-    studied,
-)
+from .malp_recall import (CONTROLS, DICTIONARY, DPEM, HISTORY, K, LETTER, RAW, STANDARD, Question,
+    found_sentence, malp_memories, patient_questions, recall_rows, studied)
 
 # %% ../../nbs/experiments/77_malp.ipynb #6baf616c
-from memkit.experiments.malp_weights import (
-    Course,
-    Weights,
-    cold_rows,
-    injection_path,
-    loss_rows,
-    style_prompts,
-    trained_weights,
-    weights_answers,
-    weights_styles,
-)
+from .malp_weights import (Course, Weights, cold_rows, injection_path, loss_rows, style_prompts,
+    trained_weights, weights_answers, weights_styles)
 from .result import provenance, result
 from ..malp.memories import DialogueMemory
 from ..malp.patients import Patient, simulate
@@ -108,18 +59,8 @@ class Size:
 
 # %% ../../nbs/experiments/77_malp.ipynb #0fc9d10d
 QUICK = Size(
-    patients=4,
-    answered=2,
-    visits=4,
-    profile=2,
-    knowledge=1,
-    response=1,
-    after=(1, 4),
-    public=False,
-    examples=2,
-    others=0,
-    lora=LoraSettings(epochs=2, questions=2, least=20, share=0.2),
-)
+    patients=4, answered=2, visits=4, profile=2, knowledge=1, response=1, after=(1, 4), public=False, examples=2,
+    others=0, lora=LoraSettings(epochs=2, questions=2, least=20, share=0.2))
 FULL = Size(patients=20, answered=8, visits=20, profile=5, knowledge=3, response=3, after=(1, 6, 20), public=True)
 ROUNDS = 6   # in a visit
 
@@ -265,14 +206,8 @@ def run_malp(
 
 # %% ../../nbs/experiments/77_malp.ipynb #8d54ed87
 def measured(
-    size: Size,
-    lm: LanguageModel,
-    embedder: Embedder,
-    seed: int,
-    progress: bool,
-    ratings: str | Path | None,
-    started,
-    weights: Weights | None = None,
+    size: Size, lm: LanguageModel, embedder: Embedder, seed: int, progress: bool, ratings: str | Path | None, started,
+    weights: Weights | None = None
 ) -> dict[str, Any]:
     "`run_malp` with a model and a size at hand (ours)."
     from memkit.core.store import MemoryStore
@@ -290,8 +225,7 @@ def measured(
     if size.public: rows += evidence_rows(evidence_cases(), embedder, progress=progress)
     data = {
         "rounds of the patients": [f"{r.user} {r.assistant}" for p in patients for v in p.visits for r in v.rounds],
-        "what was asked": [i.text for i in asked],
-    }
+        "what was asked": [i.text for i in asked]}
     names = [m.name for m in weights.models.values()] if weights else [lm.name]
     return result("malp", provenance(seed, names, embedder.name, data, started), rows) | json_copy(
         {"case_study": case, "pairs": pairs}
@@ -310,20 +244,13 @@ def asked_all(
 
 # %% ../../nbs/experiments/77_malp.ipynb #b4c2d52a
 def answer_rows(
-    studies: Studies,
-    answers: Mapping[Key, str],
-    told: Mapping[Key, Any],
-    shown: Mapping[Key, Any],
-    embedder: Embedder,
-    size: Size,
-    weights: Weights | None,
+    studies: Studies, answers: Mapping[Key, str], told: Mapping[Key, Any], shown: Mapping[Key, Any], embedder: Embedder,
+    size: Size, weights: Weights | None
 ) -> list[dict[str, Any]]:
     "Tables 2 and 5, and what is only there with weights."
     asked, styles, n = (
-        [i for i in studies.items if i.kind != "preference"],
-        chosen_styles(over_examples(shown, slice(size.examples))),
-        size.visits,
-    )
+        [i for i in studies.items if i.kind != "preference"], chosen_styles(over_examples(shown, slice(size.examples))),
+        size.visits)
     rows = qa_rows(asked, answers, n) + style_rows(studies.items, styles, n)
     if size.others:
         rows += style_rows(
@@ -342,31 +269,10 @@ def answer_rows(
     )
 
 # %% ../../nbs/experiments/77_malp.ipynb #321a51dd
-from memkit.experiments.malp_figures import (
-    figure_1,
-    figure_2,
-    figure_3,
-    figure_4,
-    figure_5,
-    table_1,
-    table_2,
-    table_3,
-    table_4,
-    table_5,
-    cold_start,
-)
+from .malp_figures import (figure_1, figure_2, figure_3, figure_4, figure_5, table_1, table_2,
+    table_3, table_4, table_5, cold_start)
 
 # %% ../../nbs/experiments/77_malp.ipynb #c76061cf
 _all_ = [
-    "figure_1",
-    "figure_2",
-    "figure_3",
-    "figure_4",
-    "figure_5",
-    "table_1",
-    "table_2",
-    "table_3",
-    "table_4",
-    "table_5",
-    "cold_start",
-]
+    "figure_1", "figure_2", "figure_3", "figure_4", "figure_5", "table_1", "table_2", "table_3", "table_4", "table_5",
+    "cold_start"]

@@ -159,28 +159,20 @@ INJECTION, LORA, BOTH, MALP, OTHERS = (
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #81adc886
 TASKS = (
-    "Profile QA ROUGE-1",
-    "Profile QA ROUGE-L",
-    "Knowledge QA ROUGE-1",
-    "Knowledge QA ROUGE-L",
-    "preference accuracy",
-    "win rate against standard",
-)
+    "Profile QA ROUGE-1", "Profile QA ROUGE-L", "Knowledge QA ROUGE-1", "Knowledge QA ROUGE-L", "preference accuracy",
+    "win rate against standard")
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #89217ce9
 PAPER_2 = {
     "GPT-3.5": {
         STANDARD: (0.3207, 0.3081, 0.3562, 0.3178, 0.3631, None),
         DICTIONARY: (0.3493, 0.3427, 0.4019, 0.3827, 0.4173, 0.8091),
-        DPEM: (0.4081, 0.3878, 0.4087, 0.3951, 0.4772, 0.8660),
-    },
+        DPEM: (0.4081, 0.3878, 0.4087, 0.3951, 0.4772, 0.8660)},
     "LLaMA-7B": {
         STANDARD: (0.2141, 0.1982, 0.2501, 0.2369, 0.2142, None),
         DICTIONARY: (0.2190, 0.2044, 0.3290, 0.3117, 0.2115, 0.7841),
-        DPEM: (0.2237, 0.2097, 0.3507, 0.3398, 0.3306, 0.8460),
-        LORA: (0.3089, 0.2966, 0.3490, 0.3360, 0.6105, 0.7201),
-        MALP: (0.3559, 0.3391, 0.3691, 0.3637, 0.6995, 0.9153),
-    },
+        DPEM: (0.2237, 0.2097, 0.3507, 0.3398, 0.3306, 0.8460), LORA: (0.3089, 0.2966, 0.3490, 0.3360, 0.6105, 0.7201),
+        MALP: (0.3559, 0.3391, 0.3691, 0.3637, 0.6995, 0.9153)},
 }
 PAPER_TABLE_5 = {row: PAPER_2["LLaMA-7B"][row] for row in (STANDARD, DPEM, LORA, MALP)} | {
     INJECTION: (0.2139, 0.1982, 0.3398, 0.3411, 0.2107, 0.7367)
@@ -219,16 +211,9 @@ def table_5_rows(
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #a1059ff3
 PAIRS = (
-    *((DPEM, o) for o in (STANDARD, DICTIONARY, LETTER, RANDOM, f"{DPEM}, quoted")),
-    (LORA, STANDARD),
-    (LORA, DPEM),
-    (LORA, OTHERS),
-    (INJECTION, STANDARD),
-    (BOTH, DPEM),
-    (BOTH, LORA),
-    (BOTH, MALP),
-    *((MALP, o) for o in (STANDARD, INJECTION, DPEM, LORA)),
-)
+    *((DPEM, o) for o in (STANDARD, DICTIONARY, LETTER, RANDOM, f"{DPEM}, quoted")), (LORA, STANDARD), (LORA, DPEM),
+    (LORA, OTHERS), (INJECTION, STANDARD), (BOTH, DPEM), (BOTH, LORA), (BOTH, MALP),
+    *((MALP, o) for o in (STANDARD, INJECTION, DPEM, LORA)))
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #47220daa
 def pairs_of(
@@ -290,13 +275,9 @@ def standing(
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #53cd407d
 LABELS = {
-    "concise": " short and concise",
-    "detailed": " long and detailed",
-    "reassuring": " kind and reassuring",
-    "plain words": " in plain, simple words",
-    "step by step": " step by step",
-    "with figures": " with numbers and figures",
-}
+    "concise": " short and concise", "detailed": " long and detailed", "reassuring": " kind and reassuring",
+    "plain words": " in plain, simple words", "step by step": " step by step",
+    "with figures": " with numbers and figures"}
 STYLE_LEAD = "You like answers that are"
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #17fb2245
@@ -393,10 +374,7 @@ def over_examples(
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #91c468c0
 BY_EXAMPLE, BY_DESCRIPTION, IN_OTHER_WORDS = (
-    TASKS[4],
-    "preference accuracy, by description",
-    "preference accuracy, in other words",
-)
+    TASKS[4], "preference accuracy, by description", "preference accuracy, in other words")
 
 def style_rows(
     items: Sequence[Item],
@@ -438,8 +416,7 @@ def response_rows(
         totals[n] = [s.total for s in of]
         rows += [
             _row(n, "rubric total, of 10", totals[n], groups),
-            _row(n, "answers with a breach", [float(bool(s.breach)) for s in of], groups),
-        ]
+            _row(n, "answers with a breach", [float(bool(s.breach)) for s in of], groups)]
     return rows + pairs_of(totals, "rubric total, of 10", groups, "Table 2")
 
 # %% ../../nbs/experiments/77b_malp_answers.ipynb #b1ec0cc7
@@ -467,12 +444,8 @@ def figure_4_rows(
     "Quality by the number of rounds studied (MaLP §4.5, Figure 4)."
     return [
         figure(
-            "Figure 4",
-            name,
-            f"{metric}, after {rounds} rounds",
-            bootstrap(v, groups=groups[metric]),
-            control=name in CONTROLS,
-        )
+            "Figure 4", name, f"{metric}, after {rounds} rounds", bootstrap(v, groups=groups[metric]),
+            control=name in CONTROLS)
         for (name, rounds, metric), v in values.items()
     ]
 

@@ -31,23 +31,19 @@ CASE_ROUNDS = (
     ("Hello doctor, thank you for seeing me again.", "Hello! How have you been since last time?"),
     (
         "I've had type 2 diabetes since 2019, and my sugar was high again this week.",
-        "Then let us look at what you eat and when you measure.",
-    ),
+        "Then let us look at what you eat and when you measure."),
     ("Please keep it short with me, two sentences will do.", "I will keep it short."),
     ("My daughter is getting married in June, there is so much to do.", "How lovely, congratulations!"),
     (
         "Why is my skin so dry lately?",
-        "High blood sugar draws water from the skin; a plain cream twice a day and steady sugar keep it moist.",
-    ),
+        "High blood sugar draws water from the skin; a plain cream twice a day and steady sugar keep it moist."),
     (
         "I take 850 mg of metformin twice a day, and I can't have penicillin, it gives me a rash.",
-        "I have noted the metformin and the allergy to penicillin.",
-    ),
+        "I have noted the metformin and the allergy to penicillin."),
     ("The bus was late again this morning.", "I'm glad you made it."),
     (
         "I bought the cream with urea that the chemist recommended.",
-        "Good, put it on after washing, while the skin is still damp.",
-    ),
+        "Good, put it on after washing, while the skin is still damp."),
 )
 
 # %% ../../nbs/experiments/77c_malp_case.ipynb #a737c055
@@ -62,11 +58,7 @@ CASE_GOLD = Gold(
         "You have type 2 diabetes.": ("diabetes",),
         "You are allergic to penicillin.": ("penicillin",),
         "Steady blood sugar and moist skin ease skin trouble in diabetes.": (
-            "moist",
-            "cream",
-            "blood sugar",
-            "sugar steady",
-        ),
+            "moist", "cream", "blood sugar", "sugar steady"),
     },
 )
 PAPER_5 = {STANDARD: 4., DICTIONARY: 6., DPEM: 9.5}   # Figure 5; the last with trained weights
@@ -95,13 +87,8 @@ def case_study(
         score = rubric(answer, CASE_GOLD)
         out.append(
             {
-                "memory": name,
-                "shown": [[h.item.meta.get("type", ""), h.item.text] for h in hits],
-                "answer": answer,
-                "score": score.total,
-                "reasons": str(score),
-                "paper": PAPER_5[name],
-            }
+                "memory": name, "shown": [[h.item.meta.get("type", ""), h.item.text] for h in hits], "answer": answer,
+                "score": score.total, "reasons": str(score), "paper": PAPER_5[name]}
         )
     return out
 
@@ -127,8 +114,7 @@ def case_text(
         ]
         out += [
             _wrapped("answer", c["answer"] or "(nothing)"),
-            *(_wrapped("points", line) for line in c["reasons"].splitlines()[1:]),
-        ]
+            *(_wrapped("points", line) for line in c["reasons"].splitlines()[1:])]
     return "\n".join(out)
 
 # %% ../../nbs/experiments/77c_malp_case.ipynb #e04743a6
@@ -136,14 +122,8 @@ def case_rows(case: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     "The case study's scores as rows; one answer each, so no interval."
     return [
         figure(
-            "Figure 5",
-            c["memory"],
-            "score, of 10",
-            c["score"],
-            c["paper"],
-            note="one answer; the rubric's points here, people's in the paper",
-            n=1,
-        )
+            "Figure 5", c["memory"], "score, of 10", c["score"], c["paper"],
+            note="one answer; the rubric's points here, people's in the paper", n=1)
         for c in case
     ]
 
@@ -158,13 +138,8 @@ def response_pairs(
     known = lambda g: "\n".join([*g.facts, f"Prefers to be answered: {g.preference}"])
     return [
         {
-            "id": i.id,
-            "query": i.text,
-            "a": answers[DPEM, visits, i.id],
-            "b": answers[STANDARD, visits, i.id],
-            "background": known(i.gold),
-            "rubric": verdict(scores[DPEM, visits, i.id], scores[STANDARD, visits, i.id]),
-        }
+            "id": i.id, "query": i.text, "a": answers[DPEM, visits, i.id], "b": answers[STANDARD, visits, i.id],
+            "background": known(i.gold), "rubric": verdict(scores[DPEM, visits, i.id], scores[STANDARD, visits, i.id])}
         for i in items
         if i.kind == "response"
     ]

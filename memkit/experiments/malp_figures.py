@@ -62,33 +62,20 @@ def figure_1(
         known = [*facts[:-1][:3], f"and {len(facts) - 4} more" if len(facts) > 4 else "", facts[-1]]
         cards += [
             Card(
-                key=f"k{i}",
-                row=1,
-                column=i,
-                title=f"Known of patient {i + 1}",
-                text="\n".join(filter(None, known)),
-                colour="orange",
-            ),
+                key=f"k{i}", row=1, column=i, title=f"Known of patient {i + 1}", text="\n".join(filter(None, known)),
+                colour="orange"),
             Card(key=f"a{i}", row=2, column=i, title="With DPeM's memories", text=beginning(p["a"])),
         ]
         arrows += [("q", f"k{i}", ""), (f"k{i}", f"a{i}", "")]
     cards.append(
         Card(
-            key="s",
-            row=3,
-            span=len(two),
+            key="s", row=3, span=len(two),
             title="Without a memory, to both" if len({p["b"] for p in two}) == 1 else "Without a memory",
-            text=beginning(two[0]["b"]),
-            colour="faint",
-        )
+            text=beginning(two[0]["b"]), colour="faint")
     )
     return diagram(
-        "malp, Figure 1",
-        "The same query of two patients, and answers as the embedded model wrote them.",
-        cards,
-        arrows,
-        columns=len(two),
-    )
+        "malp, Figure 1", "The same query of two patients, and answers as the embedded model wrote them.", cards,
+        arrows, columns=len(two))
 
 # %% ../../nbs/experiments/77e_malp_figures.ipynb #3b04df46
 def figure_2(
@@ -99,51 +86,24 @@ def figure_2(
     cards = [
         Card(key="d", row=0, span=4, title="Dialogue, round by round", text="patient and assistant", colour="navy"),
         Card(
-            key="c",
-            row=1,
-            span=3,
-            title="Coordinator: rehearsal",
-            text="learning takes notes, summarizing keeps what will matter and drops the rest with a reason",
-        ),
+            key="c", row=1, span=3, title="Coordinator: rehearsal",
+            text="learning takes notes, summarizing keeps what will matter and drops the rest with a reason"),
         Card(
-            key="l",
-            row=1,
-            column=3,
-            title="LoRA",
-            text=f"rank {w.rank}, alpha {w.alpha:g}, on this user's own rounds",
-            colour="deep",
-        ),
+            key="l", row=1, column=3, title="LoRA", text=f"rank {w.rank}, alpha {w.alpha:g}, on this user's own rounds",
+            colour="deep"),
         Card(key="w", row=2, title="Working memory", text=f"{s.working_size} notes, one round", colour="orange"),
         Card(
-            key="s",
-            row=2,
-            column=1,
-            title="Short-term",
-            text=f"{s.short_term_size} at most, refreshed every {s.refresh_every} rounds",
-            colour="orange",
-        ),
+            key="s", row=2, column=1, title="Short-term",
+            text=f"{s.short_term_size} at most, refreshed every {s.refresh_every} rounds", colour="orange"),
         Card(key="t", row=2, column=2, title="Long-term", text=f"said {s.promote_at} times; stays", colour="orange"),
         Card(key="r", row=3, span=3, title="Retriever", text="words and meaning, for the new query"),
         Card(
-            key="m",
-            row=4,
-            span=4,
-            title="Model, with the user's weights and memories",
-            text="writes the answer",
-            colour="navy",
-        ),
+            key="m", row=4, span=4, title="Model, with the user's weights and memories", text="writes the answer",
+            colour="navy"),
     ]
     arrows = [
-        ("d", "c", ""),
-        ("d", "l", ""),
-        ("c", "w", "what is new"),
-        ("w", "s", ""),
-        ("s", "t", ""),
-        ("s", "r", ""),
-        ("t", "r", ""),
-        ("r", "m", ""),
-        ("l", "m", ""),
-    ]
+        ("d", "c", ""), ("d", "l", ""), ("c", "w", "what is new"), ("w", "s", ""), ("s", "t", ""), ("s", "r", ""),
+        ("t", "r", ""), ("r", "m", ""), ("l", "m", "")]
     return diagram(
         "malp, Figure 2", "Dialogues become memories and weights; a query gets both.", cards, arrows, columns=4
     )
@@ -184,20 +144,11 @@ def figure_3(
     cards = [
         Card(key="f", row=0, title="Pools", text="conditions, drugs, doses, habits, small talk", colour="navy"),
         Card(
-            key="q",
-            row=0,
-            column=1,
-            title="Phrases",
-            text="families of sentences, each half to train or to score",
-            colour="navy",
-        ),
+            key="q", row=0, column=1, title="Phrases", text="families of sentences, each half to train or to score",
+            colour="navy"),
         Card(
-            key="p",
-            row=1,
-            title="Profile",
-            text="facts that may change, and one of six ways to be answered",
-            colour="orange",
-        ),
+            key="p", row=1, title="Profile", text="facts that may change, and one of six ways to be answered",
+            colour="orange"),
         Card(key="d", row=1, column=1, title="Doctor", text="knows every dose and what forbids it", colour="orange"),
         Card(
             key="v",
@@ -208,13 +159,8 @@ def figure_3(
             f"{n['utterances']/n['dialogues']/2:.0f} rounds a visit, {n['utterances']:,} utterances",
         ),
         Card(
-            key="g",
-            row=3,
-            span=2,
-            title="Gold",
-            text="which round tells what, what is out of date, which answer would do harm",
-            colour="deep",
-        ),
+            key="g", row=3, span=2, title="Gold",
+            text="which round tells what, what is out of date, which answer would do harm", colour="deep"),
     ]
     arrows = [("f", "p", ""), ("q", "d", ""), ("p", "v", ""), ("d", "v", ""), ("v", "g", "")]
     return diagram(
@@ -244,43 +190,23 @@ def table_3(
 
 # %% ../../nbs/experiments/77e_malp_figures.ipynb #ad2db3b8
 _LOOKS = {
-    DPEM: ("blue", "o", "-"),
-    LETTER: ("navy", "v", "--"),
-    DICTIONARY: ("orange", "s", "--"),
-    STANDARD: ("red", "X", ":"),
-    HISTORY: ("faint", "^", ":"),
-    RANDOM: ("faint", "D", "-."),
-    RAW: ("deep", "P", "-."),
-}
+    DPEM: ("blue", "o", "-"), LETTER: ("navy", "v", "--"), DICTIONARY: ("orange", "s", "--"),
+    STANDARD: ("red", "X", ":"), HISTORY: ("faint", "^", ":"), RANDOM: ("faint", "D", "-."), RAW: ("deep", "P", "-.")}
 
 def _points(rows: Mapping[tuple[str, str], Mapping[str, Any]], name: str, metric: str) -> dict[int, Mapping[str, Any]]:
     return {int(m.split()[-2]): r for (row, m), r in rows.items() if row == name and m.startswith(f"{metric}, after ")}
 
 # %% ../../nbs/experiments/77e_malp_figures.ipynb #ab8ee1a9
 def _curve(
-    axes: "Axes",
-    c: Mapping[str, str],
-    name: str,
-    at: Mapping[int, Mapping[str, Any]],
-    shift: float,
-    look: tuple[str, str, str],
+    axes: "Axes", c: Mapping[str, str], name: str, at: Mapping[int, Mapping[str, Any]], shift: float,
+    look: tuple[str, str, str]
 ):
     colour, mark, dash = look
     rows, end = list(at.values()), max(at)
     axes.errorbar(
-        [n + 0.008 * end * shift for n in at],
-        [r["ours"] for r in rows],
-        spread(rows),
-        color=c[colour],
-        marker=mark,
-        linestyle=dash,
-        linewidth=1.8,
-        elinewidth=1,
-        markersize=6,
-        markeredgecolor=c["ink"],
-        markeredgewidth=0.5,
-        label=name + " (control)" * rows[0]["control"],
-    )
+        [n + 0.008 * end * shift for n in at], [r["ours"] for r in rows], spread(rows), color=c[colour], marker=mark,
+        linestyle=dash, linewidth=1.8, elinewidth=1, markersize=6, markeredgecolor=c["ink"], markeredgewidth=0.5,
+        label=name + " (control)" * rows[0]["control"])
 
 # %% ../../nbs/experiments/77e_malp_figures.ipynb #8ced1252
 def _legend_fourth(grid: Any):
@@ -291,11 +217,8 @@ def _legend_fourth(grid: Any):
 
 # %% ../../nbs/experiments/77e_malp_figures.ipynb #5488bc2b
 def _three_curves(
-    curves: Mapping[tuple[str, str], Mapping[int, Any]],
-    looks: Mapping[str, tuple],
-    metrics: Sequence[str],
-    middle: float,
-    along: str,
+    curves: Mapping[tuple[str, str], Mapping[int, Any]], looks: Mapping[str, tuple], metrics: Sequence[str],
+    middle: float, along: str
 ) -> Callable[[Mapping[str, str]], "Figure"]:
     "What draws three measures, each in a field of its own, and the legend in the fourth."
     def draw(c: Mapping[str, str]) -> "Figure":
@@ -346,10 +269,8 @@ def cold_start(
         for (metric, name), at in curves.items()
     )
     return PaperPicture(
-        "malp, cold start",
-        f"Three measures against the rounds so far. {told}.",
-        _three_curves(curves, _COLD, MEASURES, 1.5, "rounds so far"),
-    )
+        "malp, cold start", f"Three measures against the rounds so far. {told}.",
+        _three_curves(curves, _COLD, MEASURES, 1.5, "rounds so far"))
 
 # %% ../../nbs/experiments/77e_malp_figures.ipynb #397ecaa9
 def figure_5(
@@ -362,13 +283,8 @@ def figure_5(
     from memkit.experiments.malp_case import CASE_QUERY
     cards, arrows = [
         Card(
-            key="q",
-            row=0,
-            span=len(case),
-            title="A patient with diabetes who likes it concise asks",
-            text=CASE_QUERY,
-            colour="navy",
-        )
+            key="q", row=0, span=len(case), title="A patient with diabetes who likes it concise asks", text=CASE_QUERY,
+            colour="navy")
     ], []
     for i, one in enumerate(case):
         told = "\n".join(f"• {beginning(text, 95)}" for _, text in one["shown"]) or "none"
@@ -387,12 +303,8 @@ def figure_5(
         ]
         arrows += [("q", f"m{i}", ""), (f"m{i}", f"a{i}", ""), (f"a{i}", f"s{i}", "")]
     return diagram(
-        "malp, Figure 5",
-        "One query, three memories, the same model: dialogue, rubric and answers are ours.",
-        cards,
-        arrows,
-        columns=len(case),
-    )
+        "malp, Figure 5", "One query, three memories, the same model: dialogue, rubric and answers are ours.", cards,
+        arrows, columns=len(case))
 
 # %% ../../nbs/experiments/77e_malp_figures.ipynb #b850d362
 def table_1(
@@ -403,10 +315,8 @@ def table_1(
     rows = {
         "working": ((f"each round", "each iteration"), (f"{s.working_size} notes", "limited"), ("no", "no")),
         "short-term": (
-            (f"every {s.refresh_every} rounds", "certain rounds"),
-            (f"{s.short_term_size} memories", "limited"),
-            ("yes", "yes"),
-        ),
+            (f"every {s.refresh_every} rounds", "certain rounds"), (f"{s.short_term_size} memories", "limited"),
+            ("yes", "yes")),
         "long-term": (("never", "never"), ("no limit", "unlimited"), ("yes", "yes")),
     }
     heads = tuple((name, who) for name in ("refreshed", "holds", "found by a query") for who in (HERE, PAPER))
@@ -414,12 +324,8 @@ def table_1(
         f"Promoted to long-term memory: what was said {s.promote_at} times, looked at every {s.promote_every} rounds."
     )
     return PaperTable(
-        "malp, Table 1",
-        "three memories",
-        heads,
-        tuple(Line(name, tuple(Cell(x) for pair in cells for x in pair)) for name, cells in rows.items()),
-        (note,),
-    )
+        "malp, Table 1", "three memories", heads,
+        tuple(Line(name, tuple(Cell(x) for pair in cells for x in pair)) for name, cells in rows.items()), (note,))
 
 # %% ../../nbs/experiments/77e_malp_figures.ipynb #eac2330e
 _NOTE = "The paper's: its own dialogues, LLaMA-7B. Win rate: by rules against the standard model, ties half; the paper's by a scoring of its own."
@@ -430,14 +336,8 @@ def table_2(
     "Memories and weights on three tasks (MaLP Table 2). Raises `ValueError` for another paper's result."
     rows = (STANDARD, DICTIONARY, DPEM, LORA, MALP, LETTER, BOTH, INJECTION, *CONTROLS[:2], *QUOTED, OTHERS)
     return number_table(
-        _run(result),
-        "malp",
-        "Table 2",
-        "memories and weights on three tasks",
-        {t: t.replace("against standard", "against the standard") for t in TASKS},
-        rows,
-        [_NOTE],
-    )
+        _run(result), "malp", "Table 2", "memories and weights on three tasks",
+        {t: t.replace("against standard", "against the standard") for t in TASKS}, rows, [_NOTE])
 
 # %% ../../nbs/experiments/77e_malp_figures.ipynb #5c68f554
 def table_4(
@@ -475,11 +375,6 @@ def table_5(
 ) -> PaperTable:
     "What each part adds (MaLP Table 5). Raises `ValueError` for a result without weights."
     return number_table(
-        _run(result),
-        "malp",
-        "Table 5",
-        "what each part adds",
+        _run(result), "malp", "Table 5", "what each part adds",
         {t: t.replace("against standard", "against the standard") for t in TASKS},
-        (STANDARD, INJECTION, DPEM, LORA, MALP),
-        [_NOTE],
-    )
+        (STANDARD, INJECTION, DPEM, LORA, MALP), [_NOTE])

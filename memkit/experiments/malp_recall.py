@@ -33,14 +33,7 @@ if TYPE_CHECKING: from memkit.core.store import MemoryStore
 
 # %% ../../nbs/experiments/77a_malp_recall.ipynb #034fe881
 STANDARD, DICTIONARY, DPEM, LETTER, HISTORY, RANDOM, RAW = (
-    "standard",
-    "dictionary",
-    "DPeM",
-    "DPeM to the letter",
-    "full history",
-    "random memory",
-    "rounds by rank",
-)
+    "standard", "dictionary", "DPeM", "DPeM to the letter", "full history", "random memory", "rounds by rank")
 CONTROLS = (HISTORY, RANDOM, RAW)
 
 # %% ../../nbs/experiments/77a_malp_recall.ipynb #b1c84b85
@@ -51,12 +44,8 @@ class RankedRounds:
         self.history, self.store, self.embedder = history, history.store, embedder
 
     def take(
-        self,
-        user: str,
-        round: Round,
-        recalled: Collection[int] = (),
-        session: str | None = None,
-        learn_answer: bool = True,
+        self, user: str, round: Round, recalled: Collection[int] = (), session: str | None = None,
+        learn_answer: bool = True
     ) -> Sequence[Any]:
         "As the history does."
         return self.history.take(user, round, recalled, session)
@@ -129,14 +118,8 @@ def patient_questions(
     def earlier(f): return () if not f.replaces else (*facts[f.replaces].said, *earlier(facts[f.replaces]))
     profile = [
         Question(
-            q.id,
-            patient.id,
-            "profile",
-            q.question,
-            q.answer,
-            tuple(s for f in q.facts for s in facts[f].said),
-            tuple(s for f in q.facts for s in earlier(facts[f])),
-        )
+            q.id, patient.id, "profile", q.question, q.answer, tuple(s for f in q.facts for s in facts[f].said),
+            tuple(s for f in q.facts for s in earlier(facts[f])))
         for q in profile_questions(patient)
     ]
     return profile + [
@@ -193,15 +176,11 @@ def newest_first(hits: Sequence[Hit], q: Question) -> float:
 # %% ../../nbs/experiments/77a_malp_recall.ipynb #554a362d
 RECALL, CHANGED = "Evidence, simulated patients", "Changed facts"
 _RECALL = {
-    f"round among {K}": found_round,
-    f"sentence among {K}": found_sentence,
-    f"sentence among {WORDS} words": found_in_words,
-}
+    f"round among {K}": found_round, f"sentence among {K}": found_sentence,
+    f"sentence among {WORDS} words": found_in_words}
 _CHANGED = {
-    "newest value among 5": found_sentence,
-    "out-of-date value among 5": found_stale,
-    "newest before out-of-date": newest_first,
-}
+    "newest value among 5": found_sentence, "out-of-date value among 5": found_stale,
+    "newest before out-of-date": newest_first}
 
 # %% ../../nbs/experiments/77a_malp_recall.ipynb #26c7c099
 def _rows(table, values: Mapping[str, Sequence[float]], metric: str, groups: Sequence[str]) -> list[dict[str, Any]]:

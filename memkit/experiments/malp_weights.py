@@ -32,22 +32,8 @@ from ..evaluate.judge import rubric
 # %% ../../nbs/experiments/77d_malp_weights.ipynb #3a114590
 from ..evaluate.texts import rouge_l
 from .evidence import CachedCoordinator
-from memkit.experiments.malp_answers import (
-    BOTH,
-    BY_EXAMPLE,
-    INJECTION,
-    LORA,
-    MALP,
-    OTHERS,
-    SETTINGS,
-    STYLE_QUERY,
-    Item,
-    Key,
-    example_scores,
-    item_prompt,
-    label_scores,
-    style_hits,
-)
+from .malp_answers import (BOTH, BY_EXAMPLE, INJECTION, LORA, MALP, OTHERS, SETTINGS, STYLE_QUERY,
+    Item, Key, example_scores, item_prompt, label_scores, style_hits)
 from .malp_recall import DPEM, STANDARD
 
 # %% ../../nbs/experiments/77d_malp_weights.ipynb #24c7d5f5
@@ -187,12 +173,8 @@ class Row:
     whose: str = ""        # weights: "own", "other" or none
 
 ROWS = (
-    Row(INJECTION, STANDARD, INJECTED),
-    Row(LORA, STANDARD, PLAIN, "own"),
-    Row(BOTH, DPEM, PLAIN, "own"),
-    Row(MALP, DPEM, INJECTED, "own"),
-    Row(OTHERS, STANDARD, PLAIN, "other"),
-)
+    Row(INJECTION, STANDARD, INJECTED), Row(LORA, STANDARD, PLAIN, "own"), Row(BOTH, DPEM, PLAIN, "own"),
+    Row(MALP, DPEM, INJECTED, "own"), Row(OTHERS, STANDARD, PLAIN, "other"))
 COLD = (LORA, MALP)        # asked on the way too
 
 # %% ../../nbs/experiments/77d_malp_weights.ipynb #1d5aac60
@@ -259,12 +241,8 @@ def gathered(
     for t, done in trained.items():
         if done and done.weights: stores[t.base, t.visits].save(patients[t.patient].id, done.weights, done.card)
     return Weights(
-        course,
-        models,
-        {(patients[t.patient].id, t.base, t.visits): d for t, d in trained.items()},
-        stores,
-        others_of(patients),
-    )
+        course, models, {(patients[t.patient].id, t.base, t.visits): d for t, d in trained.items()}, stores,
+        others_of(patients))
 
 # %% ../../nbs/experiments/77d_malp_weights.ipynb #f6f4e66e
 def trained_weights(
@@ -321,11 +299,8 @@ def weights_answers(
         for row, n, some in jobs:
             prompts = [
                 item_prompt(
-                    memories[i.patient][row.memory],
-                    weights.models[row.base],
-                    i,
-                    recalled[row.memory, n, i.patient, i.text],
-                )
+                    memories[i.patient][row.memory], weights.models[row.base], i,
+                    recalled[row.memory, n, i.patient, i.text])
                 for i in some
             ]
             order, personal = sorted(
@@ -334,10 +309,8 @@ def weights_answers(
             for at in range(0, len(order), 16):
                 chunk = order[at:at + 16]
                 said = personal.generate_for(
-                    [weights.who(row, some[k].patient) for k in chunk],
-                    [prompts[k] for k in chunk],
-                    max_tokens=SETTINGS.answer_tokens,
-                )
+                    [weights.who(row, some[k].patient) for k in chunk], [prompts[k] for k in chunk],
+                    max_tokens=SETTINGS.answer_tokens)
                 out |= {(row.name, n, some[k].id): r.text for k, r in zip(chunk, said)}
                 bar.update(len(chunk))
     return out
@@ -385,11 +358,8 @@ def weights_styles(
                 model, {key: item_prompt(memory, model, i, recalled[row.memory, n, i.patient, i.text])}
             )
         shown |= example_scores(
-            model,
-            {key: style_prompts(memory, model, i, row.memory, n, recalled, examples)},
-            examples,
-            seen.setdefault((row.base, card and card.digest), {}),
-        )
+            model, {key: style_prompts(memory, model, i, row.memory, n, recalled, examples)}, examples,
+            seen.setdefault((row.base, card and card.digest), {}))
     return told, shown
 
 # %% ../../nbs/experiments/77d_malp_weights.ipynb #c7ecc5a8
@@ -418,10 +388,8 @@ def held_out_losses(
     try:
         for p in there:
             out[p] = (
-                without[p],
-                loss(p, p),
-                [loss(p, q) for q in [q for q in weights.others[p] if q in there][:OTHER_WEIGHTS]],
-            )
+                without[p], loss(p, p),
+                [loss(p, q) for q in [q for q in weights.others[p] if q in there][:OTHER_WEIGHTS]])
     finally: changed.unload()
     return out
 
@@ -455,17 +423,13 @@ def loss_rows(
             )
             rows.append(
                 figure(
-                    f"{PERSONAL}, in pairs",
-                    f"{OWN_WEIGHTS} less {THEIRS}",
-                    metric,
-                    paired([own[p] for p in pairs], list(pairs.values())),
-                )
+                    f"{PERSONAL}, in pairs", f"{OWN_WEIGHTS} less {THEIRS}", metric,
+                    paired([own[p] for p in pairs], list(pairs.values())))
             )
         cards = [d.card for (_, b, n), d in weights.trained.items() if d and (b, n) == (base, visits)]
         for what, of in (
-            ("seconds", lambda c: c["figures"]["seconds"]),
-            ("tokens", lambda c: c["data"]["tokens"]),
-            ("rounds learned", lambda c: c["data"]["rounds"]),
+            ("seconds", lambda c: c["figures"]["seconds"]), ("tokens", lambda c: c["data"]["tokens"]),
+            ("rounds learned", lambda c: c["data"]["rounds"])
         ):
             if cards: rows.append(figure(PERSONAL, f"a training ({base} base)", what, [float(of(c)) for c in cards]))
     return rows
@@ -486,8 +450,7 @@ def cold_rows(
     score = {
         MEASURES[0]: ("profile", lambda key, i: rouge_l([answers[key]], [i.reference])[0]),
         MEASURES[1]: ("response", lambda key, i: rubric(answers[key], i.gold).total),
-        MEASURES[2]: ("preference", lambda key, i: float(chosen[key] == i.reference)),
-    }
+        MEASURES[2]: ("preference", lambda key, i: float(chosen[key] == i.reference))}
     for name in (STANDARD, DPEM, LORA, MALP):
         for n in after:
             for metric, (kind, value) in score.items():
@@ -498,11 +461,8 @@ def cold_rows(
                     values = [value(k, i) for k, i in zip(keys, of[kind])]
                     rows.append(
                         figure(
-                            COLD_START,
-                            name,
-                            f"{metric}, after {n*rounds} rounds",
-                            bootstrap(values, groups=[i.patient for i in of[kind]]),
-                        )
+                            COLD_START, name, f"{metric}, after {n*rounds} rounds",
+                            bootstrap(values, groups=[i.patient for i in of[kind]]))
                     )
     return rows
 

@@ -55,11 +55,7 @@ def run_map(
     states are read."""
     from memkit.core.local import LocalLM
     started, lm, s, ratings = (
-        utc_now(),
-        model or LocalLM.embedded(),
-        size or (FULL if full else QUICK),
-        rated_films(seed),
-    )
+        utc_now(), model or LocalLM.embedded(), size or (FULL if full else QUICK), rated_films(seed))
     if not hasattr(lm, "load"):
         raise ValueError(
             f"this experiment reads a model's own label scores and states; {lm.name} has no weights here. Name a "
@@ -76,10 +72,8 @@ def run_map(
     made = provenance(seed, [lm.name], where["encoder"], {ratings.name: texts} | where["data"], started)
     return json_copy(
         result(
-            "map",
-            made | {"size": {"folds": s.folds, "orders": list(s.orders), "users": len(ratings.users)}},
-            rows + books,
-        )
+            "map", made | {"size": {"folds": s.folds, "orders": list(s.orders), "users": len(ratings.users)}},
+            rows + books)
     )
 
 # %% ../../nbs/experiments/79k_map.ipynb #8c4d4ad6
@@ -104,31 +98,10 @@ def single_rows(
     )
 
 # %% ../../nbs/experiments/79k_map.ipynb #c02eb79c
-from memkit.experiments.map_figures import (
-    figure_1,
-    figure_2,
-    figure_3,
-    figure_4,
-    figure_5,
-    figure_6,
-    figure_7,
-    table_1,
-    table_2,
-    table_3,
-    table_4,
-)
+from .map_figures import (figure_1, figure_2, figure_3, figure_4, figure_5, figure_6, figure_7,
+    table_1, table_2, table_3, table_4)
 
 # %% ../../nbs/experiments/79k_map.ipynb #78431d1a
 _all_ = [
-    "figure_1",
-    "figure_2",
-    "figure_3",
-    "figure_4",
-    "figure_5",
-    "figure_6",
-    "figure_7",
-    "table_1",
-    "table_2",
-    "table_3",
-    "table_4",
-]
+    "figure_1", "figure_2", "figure_3", "figure_4", "figure_5", "figure_6", "figure_7", "table_1", "table_2", "table_3",
+    "table_4"]

@@ -181,10 +181,5 @@ def corrected(
     cases, all_shares = scores.cases, np.concatenate(shares)
     found, loss = median_star(all_shares), log_loss(all_shares, cases.truth) - log_loss(scores.shares, cases.truth)
     return Corrected(
-        found,
-        all_shares,
-        tuple(corrections),
-        mean_mae(cases, found),
-        mae_difference(cases, found, scores.predicted["ours"]),
-        bootstrap(_by_user(cases, loss)),
-    )
+        found, all_shares, tuple(corrections), mean_mae(cases, found),
+        mae_difference(cases, found, scores.predicted["ours"]), bootstrap(_by_user(cases, loss)))

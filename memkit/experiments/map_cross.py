@@ -79,14 +79,8 @@ def cross_cases(
     a = np.array(rows)
     known, there = a[:, 3:-1], a[:, 3:-1] >= 0
     return Cases(
-        a[:, 0],
-        a[:, 1],
-        a[:, 2],
-        np.where(there, ratings.item[known], -1),
-        np.where(there, ratings.rating[known], 0).astype(np.float32),
-        ratings.item[a[:, -1]],
-        ratings.rating[a[:, -1]],
-    )
+        a[:, 0], a[:, 1], a[:, 2], np.where(there, ratings.item[known], -1),
+        np.where(there, ratings.rating[known], 0).astype(np.float32), ratings.item[a[:, -1]], ratings.rating[a[:, -1]])
 
 # %% ../../nbs/experiments/79g_map_cross.ipynb #fa80def3
 def _line(item: Item) -> str: return title_line(replace(item, year=None)) + ":"
@@ -243,14 +237,8 @@ def knows_simulator(
 
 # %% ../../nbs/experiments/79g_map_cross.ipynb #b16eaae0
 def _one_spread(
-    e: float,
-    x: np.ndarray,
-    y: np.ndarray,
-    there: np.ndarray,
-    aim: np.ndarray,
-    pull: np.ndarray,
-    hold: np.ndarray,
-    s: RaterSettings,
+    e: float, x: np.ndarray, y: np.ndarray, there: np.ndarray, aim: np.ndarray, pull: np.ndarray, hold: np.ndarray,
+    s: RaterSettings
 ) -> tuple[np.ndarray, ...]:
     "Mean, variance and log-likelihood with a known expressiveness; the last column is generosity."
     one = lambda a, v: np.concatenate([a, np.broadcast_to(v, a.shape[:-1])[..., None]], -1)
@@ -322,9 +310,7 @@ def ask_cross(
     ask = lambda memory, f: asked_shares(model, [f(*s) for s in _shown(ratings, cases, memory)], progress)
     shares = {("MAP", k): ask(cross_memory("MAP", k, similar), form) for k in ks}
     shares |= {
-        (VANILLA, 0): ask(None, cross_messages),
-        (LINES, 0): ask(None, form),
-        ("no memory", 0): ask(lambda *_: [], form),
+        (VANILLA, 0): ask(None, cross_messages), (LINES, 0): ask(None, form), ("no memory", 0): ask(lambda *_: [], form)
     }
     chosen = np.zeros(len(cases), int)
     for f in parts: chosen[np.isin(cases.user, f.test)] = _chosen(cases, f, {k: shares["MAP", k] for k in ks})
@@ -332,10 +318,8 @@ def ask_cross(
         for how in CONTROLS:
             shares[how, k] = np.full((len(cases), len(LABELS)), np.nan)
             shares[how, k][cases.order == 0] = asked_shares(
-                model,
-                [form(*s) for s in _shown(ratings, cases.at(cases.order == 0), cross_memory(how, k, similar))],
-                progress,
-            )
+                model, [form(*s) for s in _shown(ratings, cases.at(cases.order == 0), cross_memory(how, k, similar))],
+                progress)
     return Asked(cases, shares, chosen)
 
 # %% ../../nbs/experiments/79g_map_cross.ipynb #0ca68029
@@ -413,10 +397,8 @@ def cost_rows(
         for k, (r, b) in zip(asked.k[at], _shown(ratings, some, None))
     ]
     forms = {
-        "MAP": (mine, figure_4_messages),
-        VANILLA: (_shown(ratings, some, None), cross_messages),
-        "MAP, plain lines": (mine, cross_prompt),
-    }
+        "MAP": (mine, figure_4_messages), VANILLA: (_shown(ratings, some, None), cross_messages),
+        "MAP, plain lines": (mine, cross_prompt)}
     by_user = lambda v: np.bincount(np.unique(some.user, return_inverse=True)[1], v) / np.bincount(
         np.unique(some.user, return_inverse=True)[1]
     )
@@ -426,13 +408,8 @@ def cost_rows(
         n = by_user(np.array([tokens(form(*s)) for s in shown], float))
         rows.append(
             figure(
-                "Table 4",
-                name,
-                "dollars / 10 histories",
-                np.array([10 * cost(t, 1, p) for t in n]),
-                PAPER_COST.get(name),
-                note=note,
-            )
+                "Table 4", name, "dollars / 10 histories", np.array([10 * cost(t, 1, p) for t in n]),
+                PAPER_COST.get(name), note=note)
         )
         rows.append(figure("Table 4", name, "tokens of a prompt", n))
     return rows

@@ -13,15 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .diagrams import Card, diagram
-from memkit.experiments.figures import (
-    PaperPicture,
-    legend_below,
-    of_paper,
-    papers_mark,
-    published_result,
-    rows_of,
-    sheet,
-)
+from memkit.experiments.figures import (PaperPicture, legend_below, of_paper, papers_mark, published_result, rows_of,
+    sheet)
 from .map_cross import LINES, PAPER_MAE, VANILLA
 from .map_single import LENGTHS, TABLE_1
 from .tables import PaperTable, number, number_table
@@ -73,22 +66,13 @@ def figure_2(
     cards = [Card(key="s", row=0, span=3, title="Instructions", text=detection_messages("?")[0].text, colour="navy")]
     cards += [
         Card(
-            key=t,
-            row=1,
-            column=i,
-            title=f"{t}: {word}",
-            text=next(m.text for m in short if m.types == {t}),
-            colour=colour,
-        )
+            key=t, row=1, column=i, title=f"{t}: {word}", text=next(m.text for m in short if m.types == {t}),
+            colour=colour)
         for i, (t, (word, colour)) in enumerate(looks.items())
     ]
     return diagram(
-        "map, Figure 2",
-        "The prompt of the detection module, and messages of memkit's training data.",
-        cards,
-        [("s", t, "") for t in looks],
-        columns=3,
-    )
+        "map, Figure 2", "The prompt of the detection module, and messages of memkit's training data.", cards,
+        [("s", t, "") for t in looks], columns=3)
 
 # %% ../../nbs/experiments/79m_map_figures.ipynb #a0afa406
 HISTORY = (
@@ -137,15 +121,10 @@ def figure_5(
     cards = [
         Card(key="s", row=0, span=2, title="Instructions", text=update_messages("?")[0].text, colour="navy"),
         Card(key="m", row=1, title="Message", text=one.text, colour="orange"),
-        Card(key="r", row=1, column=1, title="Row of the profile", text=row, colour="deep"),
-    ]
+        Card(key="r", row=1, column=1, title="Row of the profile", text=row, colour="deep")]
     return diagram(
-        "map, Figure 5",
-        "The prompt of the update module, a message and what it changes.",
-        cards,
-        [("s", "m", ""), ("m", "r", "")],
-        columns=2,
-    )
+        "map, Figure 5", "The prompt of the update module, a message and what it changes.", cards,
+        [("s", "m", ""), ("m", "r", "")], columns=2)
 
 # %% ../../nbs/experiments/79m_map_figures.ipynb #930373d7
 def figure_3(
@@ -166,20 +145,13 @@ def figure_3(
         axes.barh(range(len(rated)), scores, .62, color=[c["blue" if r in shown else "faint"] for r in rated])
         for i, r in enumerate(rated):
             axes.text(
-                scores[i] + 0.06,
-                i,
-                "shown to the model" if r in shown else "left out",
-                va="center",
-                fontweight="bold" if r in shown else "normal",
-            )
+                scores[i] + 0.06, i, "shown to the model" if r in shown else "left out", va="center",
+                fontweight="bold" if r in shown else "normal")
         axes.set(
             yticks=range(len(rated)),
             yticklabels=[f"{r.item.title}, {r.rating:g} stars\n{', '.join(r.item.genres)}" for r in rated],
-            ylim=(len(rated) - 0.5, -0.5),
-            xlim=(0, 4.2),
-            xticks=range(4),
-            xlabel=f"genres in common with {target.title}\n({', '.join(target.genres)})",
-        )
+            ylim=(len(rated) - 0.5, -0.5), xlim=(0, 4.2), xticks=range(4),
+            xlabel=f"genres in common with {target.title}\n({', '.join(target.genres)})")
         return figure
     return PaperPicture(
         "map, Figure 3",
@@ -314,11 +286,7 @@ def figure_7(
 
 # %% ../../nbs/experiments/79m_map_figures.ipynb #79a76a3d
 _LENGTHS = {
-    "MAE, 5 known": "5 known",
-    "MAE, 9 known": "9 known",
-    "MAE, 13 known": "13 known",
-    "MAE, 17 known": "17 known",
-}
+    "MAE, 5 known": "5 known", "MAE, 9 known": "9 known", "MAE, 13 known": "13 known", "MAE, 17 known": "17 known"}
 
 # %% ../../nbs/experiments/79m_map_figures.ipynb #4dc7721b
 def _joined(
@@ -344,17 +312,12 @@ def table_1(
     r = _joined(_run(result), "Table 1", "Without a language model", ("user median", "item-kNN", "ours"), {})
     rows = {
         "vanilla, the model's likeliest star": "vanilla, as the model says",
-        "vanilla, calibrated": "vanilla, calibrated",
-        "MAP, the model's likeliest star": "MAP, as the model says",
-        "MAP, calibrated": "MAP, calibrated",
-        "whole history, calibrated": "whole history, calibrated",
+        "vanilla, calibrated": "vanilla, calibrated", "MAP, the model's likeliest star": "MAP, as the model says",
+        "MAP, calibrated": "MAP, calibrated", "whole history, calibrated": "whole history, calibrated",
         "random memory, calibrated": "random memory, calibrated",
         "memory with ratings shuffled, calibrated": "ratings shuffled, calibrated",
-        "user median": "user median, no model",
-        "item-kNN": "item-kNN, no model",
-        "ours": "memkit's own, no model",
-        "reader, trained on other users": "reader of the model's states",
-    }
+        "user median": "user median, no model", "item-kNN": "item-kNN, no model", "ours": "memkit's own, no model",
+        "reader, trained on other users": "reader of the model's states"}
     users = {
         n: sorted({x["n"] for x in r["rows"] if x["table"] == "Table 1" and x["row"] == n and x["n"]}) for n in rows
     }
@@ -373,13 +336,9 @@ def table_2(
     "What ten ratings cost, within films (MAP Table 2)."
     note = "Ours: tokens of our prompts by our model's tokenizer, at GPT-3.5-turbo's price; the paper's tokens are GPT's own."
     return number_table(
-        _run(result),
-        "map",
-        "Table 2",
-        "cost, films from films",
+        _run(result), "map", "Table 2", "cost, films from films",
         {"US dollars per 10 ratings": "dollars for 10 ratings", "tokens per prediction": "tokens of a prediction"},
-        notes=[note],
-    )
+        notes=[note])
 
 # %% ../../nbs/experiments/79m_map_figures.ipynb #4612a41b
 def table_3(
@@ -389,31 +348,16 @@ def table_3(
     r = _run(result)
     simulated = any(x["table"].startswith("Table 3 (sim") for x in r["rows"])
     rows = (
-        VANILLA,
-        "MAP",
-        LINES,
-        "no memory",
-        "random memory",
-        "shuffled stars",
-        "user median",
-        "item + user bias",
-        "ridge on tastes",
-        "knows the simulator",
-    )
+        VANILLA, "MAP", LINES, "no memory", "random memory", "shuffled stars", "user median", "item + user bias",
+        "ridge on tastes", "knows the simulator")
     note = (
         "Ours: simulated raters; the paper's: Amazon's raters, GPT-3.5. Other data: the two columns can't be compared."
         if simulated
         else "Amazon's raters in both; ours by our model's calibrated shares, the paper's by GPT-3.5."
     )
     return number_table(
-        _joined(r, "Table 3", "", (), PAPER_MAE),
-        "map",
-        "Table 3",
-        "mean absolute error, books from films",
-        _LENGTHS,
-        rows,
-        [note],
-    )
+        _joined(r, "Table 3", "", (), PAPER_MAE), "map", "Table 3", "mean absolute error, books from films", _LENGTHS,
+        rows, [note])
 
 # %% ../../nbs/experiments/79m_map_figures.ipynb #a4f94bb1
 def table_4(
@@ -422,11 +366,6 @@ def table_4(
     "What ten histories cost, across domains (MAP Table 4)."
     note = "Ours: tokens of our prompts by our model's tokenizer, at GPT-3.5-turbo's price. MAP in plain lines leaves the instructions out."
     return number_table(
-        _run(result),
-        "map",
-        "Table 4",
-        "cost, books from films",
+        _run(result), "map", "Table 4", "cost, books from films",
         {"dollars / 10 histories": "dollars for 10 histories", "tokens of a prompt": "tokens of a prompt"},
-        (VANILLA, "MAP", "MAP, plain lines"),
-        [note],
-    )
+        (VANILLA, "MAP", "MAP, plain lines"), [note])

@@ -48,13 +48,8 @@ def narrow(
     def less(f: FoldScores) -> FoldScores:
         a, b = rows(f.tune, tune_users), rows(f.test, test_users)
         return replace(
-            f,
-            tune=f.tune.at(a),
-            tune_shares=f.tune_shares[a],
-            test=f.test.at(b),
-            predicted={k: p[b] for k, p in f.predicted.items()},
-            shares=f.shares[b],
-        )
+            f, tune=f.tune.at(a), tune_shares=f.tune_shares[a], test=f.test.at(b),
+            predicted={k: p[b] for k, p in f.predicted.items()}, shares=f.shares[b])
     return Scores(tuple(less(f) for i, f in enumerate(scores.folds) if folds is None or i in folds))
 
 # %% ../../nbs/experiments/79j_map_single.ipynb #0f983fac
@@ -251,8 +246,7 @@ def cost_rows(
         for name, (tokens, dollars) in found.items()
         for r in (
             figure(table, name, "US dollars per 10 ratings", dollars, paper=TABLE_2[name], n=len(tokens), note=note),
-            figure(table, name, "tokens per prediction", float(tokens.mean()), n=len(tokens)),
-        )
+            figure(table, name, "tokens per prediction", float(tokens.mean()), n=len(tokens)))
     ]
 
 # %% ../../nbs/experiments/79j_map_single.ipynb #74f95245
@@ -284,29 +278,13 @@ class SingleSize:
 
 # %% ../../nbs/experiments/79j_map_single.ipynb #6d9b8ed0
 SINGLE_QUICK = SingleSize(
-    tune=12,
-    users=24,
-    memory=8,
-    masked=8,
-    messages=3,
-    cost=3,
-    practice=(),
-    tokens=0,
-    reader=ReaderSettings(members=1, passes=12),
-)
+    tune=12, users=24, memory=8, masked=8, messages=3, cost=3, practice=(), tokens=0,
+    reader=ReaderSettings(members=1, passes=12))
 
 # %% ../../nbs/experiments/79j_map_single.ipynb #76bf3ce6
 SINGLE_FULL = SingleSize(
-    tune=24,
-    users=None,
-    memory=40,
-    masked=40,
-    messages=12,
-    cost=20,
-    practice=(0,),
-    tokens=40_000,
-    reader=ReaderSettings(members=1),
-)
+    tune=24, users=None, memory=40, masked=40, messages=12, cost=20, practice=(0,), tokens=40_000,
+    reader=ReaderSettings(members=1))
 
 # %% ../../nbs/experiments/79j_map_single.ipynb #8d847d6e
 def place(
@@ -391,11 +369,8 @@ def language_rows(
     masked = judge(blind, in_one_pass(lm, ratings, hide=True)); bar.update()
     rows += mae_rows("whole history, titles masked", blind.cases, masked.predicted, control=True)
     rows += against(
-        "whole history, titles masked",
-        blind.cases,
-        masked.predicted,
-        {"whole history": whole.predicted[place(blind.cases, one.cases)]},
-    )
+        "whole history, titles masked", blind.cases, masked.predicted,
+        {"whole history": whole.predicted[place(blind.cases, one.cases)]})
     said = narrow(scores, lengths=LENGTHS, tune_users=max(4, size.messages//2), test_users=size.messages)
     flat = judge(said, with_messages(lm, ratings, vanilla_messages)); bar.update()
     rows += mae_rows(
@@ -407,11 +382,8 @@ def language_rows(
     rows += (
         more
         + mae_rows(
-            "reader, trained on other users",
-            every.cases,
-            read.predicted,
-            note="its design was chosen while users of all folds were looked at",
-        )
+            "reader, trained on other users", every.cases, read.predicted,
+            note="its design was chosen while users of all folds were looked at")
         + against("reader", every.cases, read.predicted, _controls(every))
     )
     rows += (
@@ -423,10 +395,8 @@ def language_rows(
     bar.update(); bar.close()
     rows += curve_rows(
         {
-            "whole history": (one.cases, whole.predicted),
-            "reader": (every.cases, read.predicted),
-            "user median": (every.cases, every.predicted["user median"]),
-            "ours": (every.cases, every.predicted["ours"]),
+            "whole history": (one.cases, whole.predicted), "reader": (every.cases, read.predicted),
+            "user median": (every.cases, every.predicted["user median"]), "ours": (every.cases, every.predicted["ours"])
         }
     )
     return rows + cost_rows(lm, ratings, one.cases.of(np.unique(one.cases.user)[:size.cost]), k)
@@ -458,5 +428,4 @@ def correction_rows(
     return [
         figure(table, f"ours, corrected by the {name}", "MAE", c.error),
         figure(table, f"corrected by the {name} - ours", "MAE", c.difference, note="paired by user"),
-        figure(table, f"corrected by the {name} - ours", "log loss", c.log_loss, note="paired by user"),
-    ]
+        figure(table, f"corrected by the {name} - ours", "log loss", c.log_loss, note="paired by user")]

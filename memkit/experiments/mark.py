@@ -31,38 +31,13 @@ from ..mark.poisoning import DEFENCES, lab_topics, poisoning_rows
 from ..mark.search import RefinedSearch
 
 # %% ../../nbs/experiments/79a_mark.ipynb #913db2d9
-from memkit.experiments.mark_figures import (
-    figure_1,
-    figure_2,
-    figure_3,
-    figure_4,
-    figure_5,
-    figure_6,
-    table_1,
-    table_2,
-    table_3,
-    table_4,
-    table_5,
-    table_6,
-    table_7,
-)
+from .mark_figures import (figure_1, figure_2, figure_3, figure_4, figure_5, figure_6, table_1,
+    table_2, table_3, table_4, table_5, table_6, table_7)
 
 # %% ../../nbs/experiments/79a_mark.ipynb #2e7e5dd7
 _all_ = [
-    "figure_1",
-    "figure_2",
-    "figure_3",
-    "figure_4",
-    "figure_5",
-    "figure_6",
-    "table_1",
-    "table_2",
-    "table_3",
-    "table_4",
-    "table_5",
-    "table_6",
-    "table_7",
-]
+    "figure_1", "figure_2", "figure_3", "figure_4", "figure_5", "figure_6", "table_1", "table_2", "table_3", "table_4",
+    "table_5", "table_6", "table_7"]
 
 # %% ../../nbs/experiments/79a_mark.ipynb #8866bfaa
 @dataclass(frozen=True, kw_only=True)

@@ -34,21 +34,12 @@ from ..mark.search import AS_PRINTED, RefinedSearch, SearchSettings
 
 # %% ../../nbs/experiments/79c_mark_again.ipynb #f069a067
 AGAIN, MEMORY, NO_FLOOR, DEFAULT, OTHER, SAME = (
-    "asked again",
-    "memory",
-    "memory, no floor",
-    "memory, default weights",
-    "memory, a colleague asks",
-    "memory, same words",
-)
+    "asked again", "memory", "memory, no floor", "memory, default weights", "memory, a colleague asks",
+    "memory, same words")
 COLLEAGUE = "colleague"
 BARE, RANDOM, RAW = "without the answer's words", "another question's memory", "the expert's raw words"
 FIRST, OTHERS_AGAIN, OTHERS, OTHERS_NEAREST = (
-    "first answers",
-    "others of the subject, no memory",
-    "others of the subject",
-    "others of the subject, no floor",
-)
+    "first answers", "others of the subject, no memory", "others of the subject", "others of the subject, no floor")
 CONTROLS = (BARE, RANDOM, RAW)
 FLOOR = .5                                                       # cosine; chosen on the tuning half
 PAPER_SETTINGS = SearchSettings(weights=TEST, at_least=FLOOR)    # weights: §1.2
@@ -62,12 +53,8 @@ class Asked:
     taught: tuple[bool, ...]                    # was the question corrected in experiment 2?
 
 def _answers(
-    picker: Picker,
-    choices: Sequence[Choice],
-    questions: Sequence[str],
-    memories: Sequence[Sequence[str]],
-    progress: bool,
-    name: str,
+    picker: Picker, choices: Sequence[Choice], questions: Sequence[str], memories: Sequence[Sequence[str]],
+    progress: bool, name: str
 ) -> tuple[bool, ...]:
     from tqdm.auto import tqdm
     rows = tqdm(list(zip(choices, questions, memories)), desc=name, unit=" questions", disable=not progress)
@@ -114,12 +101,9 @@ def shown_by_row(
     users = [EXPERTS[i % len(EXPERTS)] for i in range(len(choices))]
     find = lambda user, q: texts(recalled(learned.search, user, q))
     rows = {
-        AGAIN: [()] * len(choices),
-        MEMORY: [find(u, q) for u, q in zip(users, questions)],
-        OTHER: [find(COLLEAGUE, q) for q in questions],
-        SAME: [find(u, c.question) for u, c in zip(users, choices)],
-        RAW: raw_memories(lessons, embedder, questions, learned.search.settings.at_least),
-    }
+        AGAIN: [()] * len(choices), MEMORY: [find(u, q) for u, q in zip(users, questions)],
+        OTHER: [find(COLLEAGUE, q) for q in questions], SAME: [find(u, c.question) for u, c in zip(users, choices)],
+        RAW: raw_memories(lessons, embedder, questions, learned.search.settings.at_least)}
     rows[BARE] = [tuple(without_answer(m, c.answer) for m in ms) for ms, c in zip(rows[MEMORY], choices)]
     rows[RANDOM] = [_another(rows[MEMORY], i) for i in range(len(choices))]
     printed = RefinedSearch(learned.store, embedder, AS_PRINTED)
@@ -202,12 +186,9 @@ def refinement_rows(
         )
         rows += [
             figure(
-                "Experiment 3",
-                row,
-                name,
+                "Experiment 3", row, name,
                 share(sum(a == now and b != now for a, b in zip(right, before)), sum(b != now for b in before)),
-                control=control,
-            )
+                control=control)
             for name, now in (("vanished, of the errors", True), ("broken, of the right", False))
             if any(b != now for b in before)
         ]
@@ -220,13 +201,8 @@ def _corrected_rows(asked: Asked) -> list[dict[str, Any]]:
     note = "of the questions that were wrong at first and were corrected; chosen for being wrong, so they get better by themselves"
     return [
         figure(
-            "Experiment 3",
-            f"{row}, corrected questions only",
-            "right",
-            share(sum(of(row)), len(of(row))),
-            control=row in (AGAIN, *CONTROLS),
-            note=note,
-        )
+            "Experiment 3", f"{row}, corrected questions only", "right", share(sum(of(row)), len(of(row))),
+            control=row in (AGAIN, *CONTROLS), note=note)
         for row in (AGAIN, MEMORY, OTHER, *CONTROLS)
     ]
 
@@ -279,13 +255,8 @@ def second_round(
     left = [i for i, r in enumerate(asked.right[OTHER]) if not r][:most]
     lessons = [
         converse(
-            picker,
-            shuffled(choices[i], seed + 1),
-            SECOND,
-            reworded(choices[i], seed + 1),
-            asked.memories[OTHER][i],
-            seed + 4,
-        )
+            picker, shuffled(choices[i], seed + 1), SECOND, reworded(choices[i], seed + 1), asked.memories[OTHER][i],
+            seed + 4)
         for i in left
     ]
     learn(lessons, learned.store, builder, learned.search)

@@ -13,16 +13,8 @@ from typing import TYPE_CHECKING, Any
 from ..evaluate.cost import REGIONS
 from ..evaluate.coverage import ALPHAS
 from .diagrams import Card, diagram
-from memkit.experiments.figures import (
-    PaperPicture,
-    legend_below,
-    of_paper,
-    papers_mark,
-    published_result,
-    rows_of,
-    sheet,
-    spread,
-)
+from memkit.experiments.figures import (PaperPicture, legend_below, of_paper, papers_mark, published_result, rows_of,
+    sheet, spread)
 from .mark_again import AGAIN, BARE, FIRST, MEMORY, RANDOM
 from .mark_scenario import CONTROL, LEARNED, ONE, TWO
 from .mark_texts import read_kept
@@ -50,13 +42,8 @@ def figure_1(
     terms = f"{w.recall:g} recall, {w.recency:g} recency, {w.similarity:g} similarity, {w.feedback:g} feedback"
     cards = [
         Card(
-            key="e",
-            row=0,
-            span=3,
-            title="A conversation has ended",
-            text="builder: every agent reads all of it, once",
-            colour="navy",
-        ),
+            key="e", row=0, span=3, title="A conversation has ended", text="builder: every agent reads all of it, once",
+            colour="navy"),
         Card(key="r", row=1, title="Residual agent", text="what an expert taught", colour="orange"),
         Card(key="u", row=1, column=1, title="Question agent", text="how this user speaks", colour="orange"),
         Card(key="a", row=1, column=2, title="Response agent", text="how this user wants answers", colour="orange"),
@@ -71,43 +58,18 @@ def figure_1(
         Card(key="f", row=3, span=3, title="Search", text=f"relevance: {terms}; the best of each kind"),
         Card(key="q", row=4, title="A new question", text="of any user", colour="navy"),
         Card(
-            key="p",
-            row=4,
-            column=1,
-            span=2,
-            title="Prompt",
-            text=f"{s.first} first: {s.documents} documents, then memories, in {s.budget:,} tokens",
-            colour="navy",
-        ),
+            key="p", row=4, column=1, span=2, title="Prompt",
+            text=f"{s.first} first: {s.documents} documents, then memories, in {s.budget:,} tokens", colour="navy"),
         Card(
-            key="x",
-            row=5,
-            span=3,
-            title="Answer, and what people say of it",
-            text="right and wrong count for the memories that were shown",
-            colour="deep",
-        ),
+            key="x", row=5, span=3, title="Answer, and what people say of it",
+            text="right and wrong count for the memories that were shown", colour="deep"),
     ]
     arrows = [
-        ("e", "r", ""),
-        ("e", "u", ""),
-        ("e", "a", ""),
-        ("r", "m", ""),
-        ("u", "m", ""),
-        ("a", "m", ""),
-        ("m", "f", ""),
-        ("q", "f", "asks"),
-        ("f", "p", "memories"),
-        ("q", "p", ""),
-        ("p", "x", ""),
-    ]
+        ("e", "r", ""), ("e", "u", ""), ("e", "a", ""), ("r", "m", ""), ("u", "m", ""), ("a", "m", ""), ("m", "f", ""),
+        ("q", "f", "asks"), ("f", "p", "memories"), ("q", "p", ""), ("p", "x", "")]
     return diagram(
-        "mark, Figure 1",
-        "Three agents build memories from a conversation; a search finds them for the next.",
-        cards,
-        arrows,
-        columns=3,
-    )
+        "mark, Figure 1", "Three agents build memories from a conversation; a search finds them for the next.", cards,
+        arrows, columns=3)
 
 # %% ../../nbs/experiments/79l_mark_figures.ipynb #24b4d662
 def _both(axes: "Axes", c: Mapping[str, str], counts: Mapping[bool, int]):
@@ -143,21 +105,12 @@ def figure_2(
                 "whiskerprops": {"color": c["ink"]},
                 "capprops": {"color": c["ink"]},
                 "flierprops": {
-                    "marker": "o",
-                    "markersize": 3,
-                    "markerfacecolor": c[colour],
-                    "markeredgecolor": c["ink"],
-                    "markeredgewidth": 0.4,
-                },
+                    "marker": "o", "markersize": 3, "markerfacecolor": c[colour], "markeredgecolor": c["ink"],
+                    "markeredgewidth": 0.4},
             }
             axes.boxplot(
-                [[s.aics(a) for s in of[ok]] for a in ALPHAS],
-                positions=[a + shift for a in ALPHAS],
-                widths=0.03,
-                patch_artist=True,
-                manage_ticks=False,
-                **look
-            )
+                [[s.aics(a) for s in of[ok]] for a in ALPHAS], positions=[a + shift for a in ALPHAS], widths=0.03,
+                patch_artist=True, manage_ticks=False, **look)
         axes.set(xticks=ALPHAS, xlabel="α, the weight of the sentences", ylabel="AICS", ylim=(-.03, 1.03))
         axes.grid(axis="y")
         _both(axes, c, {ok: len(some) for ok, some in of.items()})
@@ -193,15 +146,8 @@ def figure_3(
         for ok, colour, mark in ((False, "orange", "^"), (True, "blue", "o")):
             some = [s for s in scored if s.right == ok]
             axes.scatter(
-                [s.tokens for s in some],
-                [s.aics() for s in some],
-                s=30,
-                color=c[colour],
-                marker=mark,
-                edgecolor=c["ink"],
-                linewidth=0.5,
-                label=f"{'right' if ok else 'wrong'} ({len(some)})",
-            )
+                [s.tokens for s in some], [s.aics() for s in some], s=30, color=c[colour], marker=mark,
+                edgecolor=c["ink"], linewidth=0.5, label=f"{'right' if ok else 'wrong'} ({len(some)})")
             for region in REGIONS:
                 if m := mean(region, ok):
                     axes.plot(region, [m["ours"]] * 2, color=c["ink"], linewidth=5), axes.plot(
@@ -226,11 +172,8 @@ def figure_4(
     Raises `ValueError` for a result without it."""
     rows, names = rows_of(_run(result), "Figure 4"), ("AICS", "ICS", "KPCS")
     looks = {
-        AGAIN: ("faint", "", "without memory"),
-        BARE: ("paper", "/", f"{BARE} (control)"),
-        RANDOM: ("paper", "", f"{RANDOM} (control)"),
-        MEMORY: ("blue", "", "with memory"),
-    }
+        AGAIN: ("faint", "", "without memory"), BARE: ("paper", "/", f"{BARE} (control)"),
+        RANDOM: ("paper", "", f"{RANDOM} (control)"), MEMORY: ("blue", "", "with memory")}
     there = {who: [rows[who, n] for n in names] for who in looks if (who, "AICS") in rows}
     told = "; ".join(
         f"{looks[who][2]}: "
@@ -247,24 +190,13 @@ def figure_4(
             colour, hatch, label = looks[who]
             x = [k + (i - (len(there) - 1)/2)*.2 for k in range(len(names))]
             axes.bar(
-                x,
-                [r["ours"] for r in some],
-                0.18,
-                color=c[colour],
-                edgecolor=c["ink"],
-                linewidth=0.8,
-                hatch=hatch,
-                label=label,
-                yerr=spread(some),
-                error_kw={"ecolor": c["ink"], "elinewidth": 1.2},
-            )
+                x, [r["ours"] for r in some], 0.18, color=c[colour], edgecolor=c["ink"], linewidth=0.8, hatch=hatch,
+                label=label, yerr=spread(some), error_kw={"ecolor": c["ink"], "elinewidth": 1.2})
             if some[0]["paper"] is not None:
                 papers_mark(axes, x, [r["paper"] for r in some], c, "printed in the paper" if who == MEMORY else None)
         axes.set(
-            xticks=range(len(names)),
-            xticklabels=["AICS, α = 0.1", "ICS, sentences", "KPCS, key points"],
-            ylim=(0, 0.85),
-        )
+            xticks=range(len(names)), xticklabels=["AICS, α = 0.1", "ICS, sentences", "KPCS, key points"],
+            ylim=(0, 0.85))
         axes.grid(axis="y")
         legend_below(figure, axes)
         return figure
@@ -285,22 +217,14 @@ def figure_5(
         figure = sheet(.36*len(rows) + 1.2)
         axes = figure.subplots()
         axes.barh(
-            range(len(rows)),
-            [r["ours"] for r in rows],
-            0.7,
-            color=[c["faint" if r["control"] else "blue"] for r in rows],
-            xerr=spread(rows),
-            error_kw={"ecolor": c["ink"], "elinewidth": 1.4},
-        )
+            range(len(rows)), [r["ours"] for r in rows], 0.7,
+            color=[c["faint" if r["control"] else "blue"] for r in rows], xerr=spread(rows),
+            error_kw={"ecolor": c["ink"], "elinewidth": 1.4})
         if printed := [(r["paper"], i) for i, r in enumerate(rows) if r["paper"] is not None]:
             papers_mark(axes, *zip(*printed), c)
         axes.set(
-            yticks=range(len(rows)),
-            yticklabels=[f"{r['row']}{' (control)'*r['control']}, {r['n']}" for r in rows],
-            xlim=(0, 1),
-            ylim=(len(rows) - 0.4, -0.6),
-            xlabel="share of right answers",
-        )
+            yticks=range(len(rows)), yticklabels=[f"{r['row']}{' (control)'*r['control']}, {r['n']}" for r in rows],
+            xlim=(0, 1), ylim=(len(rows) - 0.4, -0.6), xlabel="share of right answers")
         axes.grid(axis="x")
         legend_below(figure, axes)
         return figure
@@ -322,14 +246,8 @@ def figure_6(
     look = {ONE: (0, "navy"), TWO: (0, "navy"), LEARNED: (.5, "orange"), CONTROL: (1, "faint")}
     cards = [
         Card(
-            key=str(i),
-            row=i,
-            column=look.get(l["who"], (1, "blue"))[0],
-            span=4,
-            title=l["who"],
-            text=l["text"] or "(nothing)",
-            colour=look.get(l["who"], (1, "blue"))[1],
-        )
+            key=str(i), row=i, column=look.get(l["who"], (1, "blue"))[0], span=4, title=l["who"],
+            text=l["text"] or "(nothing)", colour=look.get(l["who"], (1, "blue"))[1])
         for i, l in enumerate(lines)
     ]
     return diagram(
@@ -339,33 +257,17 @@ def figure_6(
 # %% ../../nbs/experiments/79l_mark_figures.ipynb #bfa0d019
 ROLES = (
     (
-        "1",
-        "curates the truth, judges answers",
-        "none: the questions' key decides",
-        "GPT-4 and expert",
-        "option by likelihood; ICS, KPCS, AICS by fixed rules",
-    ),
+        "1", "curates the truth, judges answers", "none: the questions' key decides", "GPT-4 and expert",
+        "option by likelihood; ICS, KPCS, AICS by fixed rules"),
     (
-        "2",
-        "corrects, from knowledge and the explanation",
-        "simulated: right option and sentences of the explanation",
-        "none",
-        "turns, tokens, words; memories per conversation",
-    ),
+        "2", "corrects, from knowledge and the explanation", "simulated: right option and sentences of the explanation",
+        "none", "turns, tokens, words; memories per conversation"),
     (
-        "3",
-        "judges answers",
-        "none: the questions' key decides",
-        "GPT-4 and expert",
-        "as in 1, all questions, beside controls",
-    ),
+        "3", "judges answers", "none: the questions' key decides", "GPT-4 and expert",
+        "as in 1, all questions, beside controls"),
     (
-        "4",
-        "corrects, from knowledge and the explanation",
-        "simulated, another user",
-        "none",
-        "as in 2, and who is right afterwards",
-    ),
+        "4", "corrects, from knowledge and the explanation", "simulated, another user", "none",
+        "as in 2, and who is right afterwards"),
 )
 
 # %% ../../nbs/experiments/79l_mark_figures.ipynb #14390e12
@@ -384,8 +286,7 @@ def table_1(
         cell = lambda who: (
             Cell(
                 number(mine[who][1]["ours"]),
-                "" if not mine[who][1]["ci"] else "{}–{}".format(*map(number, mine[who][1]["ci"])),
-            )
+                "" if not mine[who][1]["ci"] else "{}–{}".format(*map(number, mine[who][1]["ci"])))
             if who in mine
             else Cell("–")
         )
@@ -410,24 +311,18 @@ def table_2(
     paper = {
         "memory first": ("conversations with one person; keeps the context", "memory may win over newer facts"),
         "knowledge first": (
-            "questions of fact in a domain; MARK's own choice",
-            "new knowledge may pass over what was said",
-        ),
+            "questions of fact in a domain; MARK's own choice", "new knowledge may pass over what was said"),
     }
     lines = tuple(
         Line(
             f"{mode} first" + " (memkit's default)" * (mode == MarkSettings().first),
-            (Cell(rule), *map(Cell, paper.get(f"{mode} first", ("", "")))),
-        )
+            (Cell(rule), *map(Cell, paper.get(f"{mode} first", ("", "")))))
         for mode, rule in RULES.items()
     )
     return PaperTable(
-        "mark, Table 2",
-        "what counts where documents and memories disagree",
-        (("the model is told", HERE), ("good for", PAPER), ("risk", PAPER)),
-        lines,
-        ("The paper's columns are put in our words.",),
-    )
+        "mark, Table 2", "what counts where documents and memories disagree",
+        (("the model is told", HERE), ("good for", PAPER), ("risk", PAPER)), lines,
+        ("The paper's columns are put in our words.",))
 
 # %% ../../nbs/experiments/79l_mark_figures.ipynb #5f457989
 def table_3(
@@ -437,11 +332,8 @@ def table_3(
     _run(result)
     heads = (("expert", PAPER), ("expert", HERE), ("evaluated by", PAPER), ("evaluated by", HERE))
     return PaperTable(
-        "mark, Table 3",
-        "who corrects and who judges",
-        heads,
-        tuple(Line(f"experiment {n}", tuple(map(Cell, cells))) for n, *cells in ROLES),
-    )
+        "mark, Table 3", "who corrects and who judges", heads,
+        tuple(Line(f"experiment {n}", tuple(map(Cell, cells))) for n, *cells in ROLES))
 
 # %% ../../nbs/experiments/79l_mark_figures.ipynb #02763c6a
 _COUNTS = {m: m for m in ("mean", "std", "min", "max")}
@@ -469,13 +361,9 @@ def table_5(
 ) -> PaperTable:
     "Memories that a conversation left (MARK Table 5)."
     return number_table(
-        _run(result),
-        "mark",
-        "Table 5",
-        "memories per conversation",
+        _run(result), "mark", "Table 5", "memories per conversation",
         {"memories per conversation": "memories per conversation"},
-        notes=["The paper's agents are prompts to a large model; ours are rules and small models, and write less."],
-    )
+        notes=["The paper's agents are prompts to a large model; ours are rules and small models, and write less."])
 
 # %% ../../nbs/experiments/79l_mark_figures.ipynb #e3fb486d
 def table_6(
@@ -483,14 +371,8 @@ def table_6(
 ) -> PaperTable:
     "The conversations about what was still wrong (MARK Table 6)."
     return number_table(
-        _run(result),
-        "mark",
-        "Table 6",
-        "conversations of experiment 4",
-        _COUNTS,
-        ("turns", "tokens", "words"),
-        ["15 questions that were still wrong with memory, corrected by another user."],
-    )
+        _run(result), "mark", "Table 6", "conversations of experiment 4", _COUNTS, ("turns", "tokens", "words"),
+        ["15 questions that were still wrong with memory, corrected by another user."])
 
 # %% ../../nbs/experiments/79l_mark_figures.ipynb #b709a9a3
 def table_7(

@@ -16,16 +16,8 @@ from ..core.lm import LanguageModel, Reply
 from ..core.records import Memory, new_id
 from ..evaluate.cost import SessionUse, Summary, conversation_table, session_use, turn_use
 from ..evaluate.intervals import bootstrap, share
-from memkit.experiments.mark_questions import (
-    MOST_TURNS,
-    YES,
-    Choice,
-    Picker,
-    correction,
-    lettered,
-    plain_prompt,
-    shuffled,
-)
+from memkit.experiments.mark_questions import (MOST_TURNS, YES, Choice, Picker, correction, lettered, plain_prompt,
+    shuffled)
 from .result import figure
 from ..mark.policy import Caller
 from ..mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, conversation_of
@@ -62,12 +54,8 @@ def told(
 
 def _reply(model: LanguageModel, prompt: str, text: str) -> Reply:
     return Reply(
-        text=text,
-        prompt_tokens=model.count_tokens(prompt),
-        answer_tokens=model.count_tokens(text),
-        seconds=0.0,
-        finished=True,
-    )
+        text=text, prompt_tokens=model.count_tokens(prompt), answer_tokens=model.count_tokens(text), seconds=0.0,
+        finished=True)
 
 # %% ../../nbs/experiments/79b_mark_lessons.ipynb #142d740c
 def _prompt(picker: Picker, c: Choice, asked: str, memories: Sequence[str], said: Sequence[tuple[str, str]]) -> str:

@@ -77,14 +77,8 @@ def read_medmcqa(
         if not whole or not statements(r["exp"]) or not key_points(r["exp"]): continue
         out.append(
             Choice(
-                id=r["id"],
-                text=_clean(r["question"]),
-                options=options,
-                right=r["cop"] - 1,
-                explanation=r["exp"].replace("\0", " "),
-                subject=r["subject_name"] or "",
-                half=half_of(r["question"]),
-            )
+                id=r["id"], text=_clean(r["question"]), options=options, right=r["cop"] - 1,
+                explanation=r["exp"].replace("\0", " "), subject=r["subject_name"] or "", half=half_of(r["question"]))
         )
     return out
 
@@ -94,14 +88,8 @@ def own_choices() -> list[Choice]:
     rows = map(json.loads, own_data("mark_questions.jsonl").read_text(encoding="utf-8").splitlines())
     return [
         Choice(
-            id=r["id"],
-            text=r["question"],
-            options=r["options"],
-            right=r["answer"],
-            explanation=r["explanation"],
-            subject=r["subject"],
-            half="score",
-        )
+            id=r["id"], text=r["question"], options=r["options"], right=r["answer"], explanation=r["explanation"],
+            subject=r["subject"], half="score")
         for r in rows
     ]
 
@@ -151,48 +139,21 @@ REWORDINGS = ("story", "keywords", "reordered", "synonyms")
 
 # %% ../../nbs/experiments/79_mark_questions.ipynb #13141615
 _SYNONYMS = [
-    ("which (?:one )?of the following", "which of these"),
-    ("all of the following", "all of these"),
-    ("most common(?:ly)?", "most frequent"),
-    ("(?:drug|treatment) of choice", "best treatment"),
-    ("investigation of choice", "best test"),
-    ("deficiency", "lack"),
-    ("characteristic(?:ally)? of", "typical of"),
-    ("seen in", "found in"),
-    ("caused by", "brought on by"),
-    ("causes", "brings on"),
-    ("due to", "because of"),
-    ("patient", "person"),
-    ("produced", "made"),
-    ("produces", "makes"),
-    ("is given", "is used"),
-    ("diagnosis", "disease in question"),
-    ("presents with", "comes with"),
-    ("years? old", "years of age"),
-    ("true", "correct"),
-    ("false", "wrong"),
-    ("associated with", "linked to"),
-    ("indicated", "advised"),
-    ("derived from", "formed from"),
-    ("located", "found"),
-    ("increased", "raised"),
-    ("decreased", "lowered"),
-    ("contains", "holds"),
-    ("suggests?", "points to"),
-    ("typical of", "a mark of"),
-    ("prevents", "keeps off"),
-    ("needs", "requires"),
-    ("which", "what"),
-]
+    ("which (?:one )?of the following", "which of these"), ("all of the following", "all of these"),
+    ("most common(?:ly)?", "most frequent"), ("(?:drug|treatment) of choice", "best treatment"),
+    ("investigation of choice", "best test"), ("deficiency", "lack"), ("characteristic(?:ally)? of", "typical of"),
+    ("seen in", "found in"), ("caused by", "brought on by"), ("causes", "brings on"), ("due to", "because of"),
+    ("patient", "person"), ("produced", "made"), ("produces", "makes"), ("is given", "is used"),
+    ("diagnosis", "disease in question"), ("presents with", "comes with"), ("years? old", "years of age"),
+    ("true", "correct"), ("false", "wrong"), ("associated with", "linked to"), ("indicated", "advised"),
+    ("derived from", "formed from"), ("located", "found"), ("increased", "raised"), ("decreased", "lowered"),
+    ("contains", "holds"), ("suggests?", "points to"), ("typical of", "a mark of"), ("prevents", "keeps off"),
+    ("needs", "requires"), ("which", "what")]
 
 # %% ../../nbs/experiments/79_mark_questions.ipynb #5f9fbeab
 _OPENERS = (
-    "A colleague asked me this and I wasn't sure.",
-    "I was reading on the ward last night and stumbled over this.",
-    "We talked about it over lunch.",
-    "A student wants to know something.",
-    "I am preparing a talk.",
-)
+    "A colleague asked me this and I wasn't sure.", "I was reading on the ward last night and stumbled over this.",
+    "We talked about it over lunch.", "A student wants to know something.", "I am preparing a talk.")
 _CLOSERS = ("What would you say?", "Can you help?", "What do you think?", "Do you know?", "")
 _KEPT = frozenset("not except least no never without false most first only all none".split())
 _PLACE = re.compile(
@@ -276,9 +237,7 @@ def lettered(
     listed = "\n".join(f"{chr(65 + i)}. {o}" for i, o in enumerate(options))
     before = [Message(role=r, text=t) for q, a in said for r, t in (("user", q), ("assistant", a))]
     return [
-        *before,
-        Message(role="user", text=f"{known}{question}\n{listed}\nAnswer with the letter of the right option."),
-    ]
+        *before, Message(role="user", text=f"{known}{question}\n{listed}\nAnswer with the letter of the right option.")]
 
 # %% ../../nbs/experiments/79_mark_questions.ipynb #59984c2a
 def _marks(text: str) -> set[str]:
@@ -330,8 +289,7 @@ class Picker:
             return options[int(np.argmax(option_scores(self.model, plain_prompt(question, memories, said), options)))]
         place = read_option(
             self.model.generate([lettered(question, options, memories, said)], max_tokens=self.max_tokens)[0].text,
-            options,
-        )
+            options)
         return None if place is None else options[place]
 
 # %% ../../nbs/experiments/79_mark_questions.ipynb #45a303cb

@@ -23,11 +23,8 @@ FEATURES = (
     ("domain-specific knowledge", "Experiment 3", (AGAIN, MEMORY), "right"),
     ("memory retention, another user's session", "Experiment 3", (AGAIN, OTHER), "right"),
     (
-        "feedback utilization, corrected questions",
-        "Experiment 3",
-        (f"{AGAIN}, corrected questions only", f"{MEMORY}, corrected questions only"),
-        "right",
-    ),
+        "feedback utilization, corrected questions", "Experiment 3",
+        (f"{AGAIN}, corrected questions only", f"{MEMORY}, corrected questions only"), "right"),
     ("high-stakes: right answers that break", "Experiment 3", (None, MEMORY), "broken, of the right"),
     ("high-stakes: key points explained", "Figure 4", (AGAIN, MEMORY), "KPCS"),
 )
@@ -41,13 +38,8 @@ def table_1_rows(
     found = {(r["table"], r["row"], r["metric"]): r for r in rows}
     out = [
         {
-            **found[table, row, metric],
-            "table": "Table 1",
-            "row": feature,
-            "metric": f"{metric}, {who}",
-            "paper": None,
-            "note": f"{WORDS}: {table}",
-        }
+            **found[table, row, metric], "table": "Table 1", "row": feature, "metric": f"{metric}, {who}",
+            "paper": None, "note": f"{WORDS}: {table}"}
         for feature, table, pair, metric in FEATURES
         for who, row in zip(("conventional", "MARK"), pair)
         if row and all((table, name, metric) in found for name in pair if name)
@@ -66,12 +58,8 @@ def table_1_rows(
     return [
         *out,
         figure(
-            "Table 1",
-            "scalability in adaptation",
-            "ms to build from an exchange, MARK",
-            build_ms,
-            note=f"{WORDS}: the builder's clock",
-        ),
+            "Table 1", "scalability in adaptation", "ms to build from an exchange, MARK", build_ms,
+            note=f"{WORDS}: the builder's clock"),
     ]
 
 # %% ../../nbs/experiments/79e_mark_scenario.ipynb #9001e780
@@ -91,13 +79,8 @@ def table_7_rows() -> list[dict[str, Any]]:
             )
             out += [
                 figure(
-                    "Table 7",
-                    name,
-                    NAMES[c.name] + end,
-                    value,
-                    float(c.printed),
-                    note="" if c.how == "the formula" else f"print: {c.how}",
-                )
+                    "Table 7", name, NAMES[c.name] + end, value, float(c.printed),
+                    note="" if c.how == "the formula" else f"print: {c.how}")
                 for end, value in ends
             ]
         orders = [("", kept[0])] if kept[0] == kept[1] else [(", worst order", kept[0]), (", best order", kept[1])]
@@ -111,12 +94,7 @@ FIRST_ASKS = "A tooth that I filled last week is sensitive all the time. Leave i
 CORRECTS = "No. Sensitivity that doesn't stop means pulpitis, and the right treatment of pulpitis is a pulpectomy."
 SECOND_ASKS = "I'm wondering what to do about a tooth that has been sensitive ever since it was filled. Nothing, zinc oxide eugenol, a pulpectomy, or capping?"
 ONE, TWO, ASSISTANT, LEARNED, CONTROL = (
-    "practitioner 1",
-    "practitioner 2",
-    "assistant",
-    "refined memory",
-    "assistant without memory",
-)
+    "practitioner 1", "practitioner 2", "assistant", "refined memory", "assistant without memory")
 
 # %% ../../nbs/experiments/79e_mark_scenario.ipynb #66a14197
 def scenario(
@@ -138,10 +116,7 @@ def scenario(
         clinic.end("one").result()
         later = clinic.chat("two", SECOND_ASKS)
         said += [(LEARNED, h.item.text) for h in later.recalled] + [
-            (TWO, SECOND_ASKS),
-            (ASSISTANT, later.answer),
-            (CONTROL, empty.chat("two", SECOND_ASKS).answer),
-        ]
+            (TWO, SECOND_ASKS), (ASSISTANT, later.answer), (CONTROL, empty.chat("two", SECOND_ASKS).answer)]
     return [{"who": who, "text": " ".join(text.split())} for who, text in said]
 
 # %% ../../nbs/experiments/79e_mark_scenario.ipynb #227a3c52

@@ -75,8 +75,7 @@ def scored_answers(
     score = lambda c, text: (
         information_coverage(c.explanation, text, embedder),
         float(key_point_coverage(c.explanation, text, embedder=embedder)),
-        float(key_point_coverage(c.explanation, text, match="exact")),
-    )
+        float(key_point_coverage(c.explanation, text, match="exact")))
     return [
         Scored(c.id, row, bool(ok), *score(c, r.text), r.prompt_tokens, r.answer_tokens)
         for c, ok, r in zip(choices, right, replies)
@@ -166,45 +165,25 @@ def coverage_rows(
             values = [value(s) for s in some]
             rows.append(
                 figure(
-                    "Figure 4",
-                    row,
-                    name,
-                    bootstrap(values),
-                    {without: paper[0], memory: paper[1]}.get(row),
-                    row in (without, *controls),
-                )
+                    "Figure 4", row, name, bootstrap(values), {without: paper[0], memory: paper[1]}.get(row),
+                    row in (without, *controls))
             )
             if row == without: continue
             rows.append(
                 figure(
-                    "Figure 4",
-                    row,
-                    f"{name}, difference",
-                    paired(values, plain),
-                    paper[1] - paper[0] if row == memory and paper[0] else None,
-                    row in controls,
-                )
+                    "Figure 4", row, f"{name}, difference", paired(values, plain),
+                    paper[1] - paper[0] if row == memory and paper[0] else None, row in controls)
             )
             if ratio := times(values, plain):
                 rows.append(
                     figure(
-                        "Figure 4",
-                        row,
-                        f"{name}, times without",
-                        ratio,
-                        paper[1] / paper[0] if row == memory and paper[0] else None,
-                        row in controls,
-                    )
+                        "Figure 4", row, f"{name}, times without", ratio,
+                        paper[1] / paper[0] if row == memory and paper[0] else None, row in controls)
                 )
     return rows + [
         figure(
-            "Figure 4",
-            row,
-            "tokens of prompt and answer",
-            bootstrap([float(s.tokens) for s in some]),
-            149.0 if row == memory else None,
-            row in (without, *controls),
-        )
+            "Figure 4", row, "tokens of prompt and answer", bootstrap([float(s.tokens) for s in some]),
+            149.0 if row == memory else None, row in (without, *controls))
         for row, some in scored.items()
     ]
 

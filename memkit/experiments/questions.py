@@ -141,9 +141,7 @@ def _keywords(base: Base, rng: random.Random) -> str:
 # %% ../../nbs/experiments/71_questions.ipynb #b39acbe2
 def _filled(template: str, rng: random.Random, p: dict, who: Sequence[str], x: str) -> str:
     fill = {
-        "time": rng.choice(p["times"]),
-        "complaint": rng.choice(p["complaints"]),
-        "medicine": rng.choice(p["medicines"]),
+        "time": rng.choice(p["times"]), "complaint": rng.choice(p["complaints"]), "medicine": rng.choice(p["medicines"])
     }
     return _sentence(template.format(x=x, who=who[0], they=who[1], their=who[2], age=who[3], **fill))
 
@@ -155,9 +153,7 @@ def _told(base: Base, rng: random.Random) -> list[str]:
     where = rng.choice(("named", "named", "both", "asked", "asked")) if x else "asked"   # where the focus is named
     said = [
         rng.choice(p["named" if where in ("named", "both") else "setup"][whose]),
-        *rng.sample(p["more"][whose], rng.randint(1, 4)),
-        *rng.sample(p["worry"], rng.randint(0, 1)),
-    ]
+        *rng.sample(p["more"][whose], rng.randint(1, 4)), *rng.sample(p["worry"], rng.randint(0, 1))]
     said = [_filled(s, rng, p, who, x) for s in said]
     question = (
         rng.choice(p["leads"])
@@ -284,8 +280,7 @@ def experiment_corpus(
     if public_data("medquad.tar.gz") is None:
         return (
             list(read_corpus("own")),
-            "memkit's own entries and their labelled questions (MEMKIT_DATA holds no medquad.tar.gz)",
-        )
+            "memkit's own entries and their labelled questions (MEMKIT_DATA holds no medquad.tar.gz)")
     documents = list(read_corpus("medquad"))
     if n_documents is None or n_documents >= len(documents): return documents, f"MedQuAD, {len(documents):,} answers"
     of = {}

@@ -50,16 +50,9 @@ def figure(
     interval = ours if isinstance(ours, Interval) else Interval(_number(ours, "ours"), np.nan, np.nan, n)
     ends = [_number(interval.low, "low"), _number(interval.high, "high")]
     return {
-        "table": table,
-        "row": row,
-        "metric": metric,
-        "ours": _number(interval.mean, "ours"),
-        "ci": None if None in ends else ends,
-        "paper": _number(paper, "paper"),
-        "control": bool(control),
-        "n": None if interval.n is None else int(interval.n),
-        "note": note,
-    }
+        "table": table, "row": row, "metric": metric, "ours": _number(interval.mean, "ours"),
+        "ci": None if None in ends else ends, "paper": _number(paper, "paper"), "control": bool(control),
+        "n": None if interval.n is None else int(interval.n), "note": note}
 
 # %% ../../nbs/experiments/70_result.ipynb #8b1593e0
 COUNTERS = ("ir-measures", "rouge-score", "peft")  # beside those that take part in a benchmark
@@ -98,16 +91,10 @@ def provenance(
     if isinstance(models, str): models = [models]
     ended, started = utc_now(), check_time(started)
     return {
-        "seed": int(seed),
-        "models": list(models),
-        "encoder": encoder,
-        "data": {name: digest(texts) for name, texts in data.items()},
-        "code": code_digest(),
-        "versions": versions() | {name: _installed(name) for name in COUNTERS},
-        "machine": machine(),
-        "started": started.isoformat(),
-        "seconds": (ended - started).total_seconds(),
-    }
+        "seed": int(seed), "models": list(models), "encoder": encoder,
+        "data": {name: digest(texts) for name, texts in data.items()}, "code": code_digest(),
+        "versions": versions() | {name: _installed(name) for name in COUNTERS}, "machine": machine(),
+        "started": started.isoformat(), "seconds": (ended - started).total_seconds()}
 
 # %% ../../nbs/experiments/70_result.ipynb #1a0409d4
 ROW = ("table", "row", "metric", "ours", "ci", "paper", "control", "n", "note")
@@ -142,14 +129,8 @@ def _cells(r: Mapping[str, Any], mark: str) -> tuple[str, ...]:
     ci = "-" if r["ci"] is None else f"[{_ours(r['ci'][0])}, {_ours(r['ci'][1])}]"
     paper = "-" if r["paper"] is None else f"{r['paper']:g}"
     return (
-        r["row"] + " (control)" * r["control"],
-        r["metric"],
-        _ours(r["ours"]),
-        ci,
-        paper,
-        "-" if r["n"] is None else f"{r['n']:,}",
-        mark,
-    )
+        r["row"] + " (control)" * r["control"], r["metric"], _ours(r["ours"]), ci, paper,
+        "-" if r["n"] is None else f"{r['n']:,}", mark)
 
 # %% ../../nbs/experiments/70_result.ipynb #e8980b2e
 def table_text(

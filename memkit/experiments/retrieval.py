@@ -30,11 +30,8 @@ def systems() -> dict[str, RetrieveSettings]:
     "The searches that are compared, on bare documents: ours, the paper's (hybrid §5.1), and each side of ours alone."
     default = RetrieveSettings(titles=False)
     return {
-        OURS: default,
-        PAPERS: replace(PAPER, titles=False),
-        WORDS: replace(default, fusion="bm25"),
-        DENSE: replace(default, fusion="dense"),
-    }
+        OURS: default, PAPERS: replace(PAPER, titles=False), WORDS: replace(default, fusion="bm25"),
+        DENSE: replace(default, fusion="dense")}
 
 # %% ../../nbs/experiments/72_retrieval.ipynb #5352010b
 @dataclass(frozen=True)
@@ -94,26 +91,14 @@ def table_3(
         for measure in ("R@5", "P@5"):
             rows.append(
                 figure(
-                    "Table 3",
-                    name,
-                    _NAMES[measure],
-                    trial.scores(measure)[name],
-                    paper.get(measure),
-                    name == LOT,
-                    "bare answers; the same focus and type of question counts as relevant",
-                )
+                    "Table 3", name, _NAMES[measure], trial.scores(measure)[name], paper.get(measure), name == LOT,
+                    "bare answers; the same focus and type of question counts as relevant")
             )
         first = bert_score([text[f[0]] if f else "" for f in found[:n_texts]], reference)
         rows.append(
             figure(
-                "Table 3",
-                name,
-                BERT,
-                first,
-                paper.get(BERT),
-                name == LOT,
-                f"of the first document; {BERT_ENCODER}; the paper doesn't name its encoder",
-            )
+                "Table 3", name, BERT, first, paper.get(BERT), name == LOT,
+                f"of the first document; {BERT_ENCODER}; the paper doesn't name its encoder")
         )
     return rows
 
@@ -129,12 +114,8 @@ def form_rows(form: str, trial: Trial) -> list[dict[str, Any]]:
     for other, what in ((best_part(scores), "the better side"), (PAPERS, PAPERS)):
         rows.append(
             figure(
-                table,
-                f"{form}: ours less {what}",
-                "nDCG@10",
-                paired(scores[OURS], scores[other]),
-                note=f"paired; the better side: {other}" if other != PAPERS else "paired",
-            )
+                table, f"{form}: ours less {what}", "nDCG@10", paired(scores[OURS], scores[other]),
+                note=f"paired; the better side: {other}" if other != PAPERS else "paired")
         )
     return rows
 

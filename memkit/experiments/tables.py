@@ -126,10 +126,8 @@ def _columns(t: PaperTable) -> tuple[list[float], list[list[list[str]]]]:
         wide.append(
             max(
                 [
-                    inches(sub, SMALLEST),
-                    *(inches(x, bold=sub == HERE) for row in cells for x in row[i]),
-                    *(inches(l.cells[i].small, SMALLEST) for l in t.lines),
-                ]
+                    inches(sub, SMALLEST), *(inches(x, bold=sub == HERE) for row in cells for x in row[i]),
+                    *(inches(l.cells[i].small, SMALLEST) for l in t.lines)]
             )
         )
     at = 1
@@ -179,13 +177,8 @@ def _write(axes: "Axes", x: float, y: float, lines: Sequence[str], step: float, 
 
 # %% ../../nbs/experiments/70c_tables.ipynb #4f97f668
 def _draw_heads(
-    axes: "Axes",
-    t: PaperTable,
-    heads: Sequence[Sequence[str]],
-    left: Sequence[float],
-    wide: Sequence[float],
-    top: float,
-    c: Mapping[str, str],
+    axes: "Axes", t: PaperTable, heads: Sequence[Sequence[str]], left: Sequence[float], wide: Sequence[float],
+    top: float, c: Mapping[str, str]
 ):
     for at, (_, n), lines in zip(_starts(t), _groups(t), heads):
         end = left[at + n - 1] + wide[at + n - 1]
@@ -195,25 +188,13 @@ def _draw_heads(
     for i, (_, sub) in enumerate(t.heads, 1):
         if sub:
             _write(
-                axes,
-                left[i],
-                top + max(map(len, heads)) * _HIGH + 0.04,
-                [sub],
-                _LOW,
-                fontsize=SMALLEST,
-                color=c["soft"],
-                fontstyle="italic" if sub == PAPER else "normal",
-            )
+                axes, left[i], top + max(map(len, heads)) * _HIGH + 0.04, [sub], _LOW, fontsize=SMALLEST,
+                color=c["soft"], fontstyle="italic" if sub == PAPER else "normal")
 
 # %% ../../nbs/experiments/70c_tables.ipynb #18ed1787
 def _draw_lines(
-    axes: "Axes",
-    t: PaperTable,
-    cells: Sequence[Sequence[Sequence[str]]],
-    left: Sequence[float],
-    y: float,
-    width: float,
-    c: Mapping[str, str],
+    axes: "Axes", t: PaperTable, cells: Sequence[Sequence[Sequence[str]]], left: Sequence[float], y: float,
+    width: float, c: Mapping[str, str]
 ) -> float:
     "Where the last one ends, inches."
     for line, row in zip(t.lines, cells):
@@ -222,15 +203,9 @@ def _draw_lines(
         _write(axes, left[0], y + .06, row[0], _HIGH, color=colour)
         for x, lines, cell, (_, sub) in zip(left[1:], row[1:], line.cells, t.heads):
             _write(
-                axes,
-                x,
-                y + 0.06,
-                lines,
-                _HIGH,
-                color=colour,
+                axes, x, y + 0.06, lines, _HIGH, color=colour,
                 fontweight="bold" if sub == HERE and cell.small else "normal",
-                fontstyle="italic" if sub == PAPER else "normal",
-            )
+                fontstyle="italic" if sub == PAPER else "normal")
             if cell.small:
                 _write(axes, x, y + 0.06 + len(lines) * _HIGH, [cell.small], _LOW, fontsize=SMALLEST, color=c["soft"])
         y += _height(row, line)

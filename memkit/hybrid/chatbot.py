@@ -89,8 +89,7 @@ def assemble(
         ask = f"Using only the text above, answer: {question}" if blocks else question
         return [
             Message(role="system", text=FALLBACK if fallback else INSTRUCTIONS),
-            Message(role="user", text="\n\n".join([*blocks, ask])),
-        ]
+            Message(role="user", text="\n\n".join([*blocks, ask]))]
     return messages
 
 # %% ../../nbs/hybrid/26_chatbot.ipynb #fcaae891

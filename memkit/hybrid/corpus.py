@@ -18,18 +18,8 @@ from typing import Any
 
 from ..core.files import cache_dir, own_data, public_data
 from ..core.records import Document
-from memkit.hybrid.reading import (
-    CorpusError,
-    Loaded,
-    Place,
-    Problem,
-    collect,
-    read_csv,
-    read_json_lines,
-    read_json_list,
-    report,
-    check_choice,
-)
+from .reading import (CorpusError, Loaded, Place, Problem, collect, read_csv, read_json_lines,
+    read_json_list, report, check_choice)
 
 # %% ../../nbs/hybrid/20_corpus.ipynb #560b28aa
 Field = str | Callable[[Mapping], Any]  # a field's name, or a function of the record
@@ -80,13 +70,9 @@ def to_document(
 ) -> Document:
     "One document by the caller's choice of fields; raises `ValueError` or `TypeError`, which say what is wrong."
     return Document(
-        id=_id_of(record, id, name, place),
-        text=value_of(record, text, need=True),
-        title=value_of(record, title),
-        category=value_of(record, category),
-        source=value_of(record, source) or name,
-        meta={k: record.get(k) for k in meta},
-    )
+        id=_id_of(record, id, name, place), text=value_of(record, text, need=True), title=value_of(record, title),
+        category=value_of(record, category), source=value_of(record, source) or name,
+        meta={k: record.get(k) for k in meta})
 
 # %% ../../nbs/hybrid/20_corpus.ipynb #27cce6c6
 def _reader(path: Path, columns: Sequence[str], encoding: str, delimiter: str) -> Iterator:
@@ -121,12 +107,8 @@ def load_file(
     name, fields = name or path.stem, dict(text=text, title=title, category=category, id=id, source=source)
     columns = [f for f in (*fields.values(), *meta) if f and isinstance(f, str)]
     return collect(
-        name,
-        str(path),
-        _reader(path, columns, encoding, delimiter),
-        lambda r, place: [to_document(r, place, name, meta=meta, **fields)],
-        on_error,
-    )
+        name, str(path), _reader(path, columns, encoding, delimiter),
+        lambda r, place: [to_document(r, place, name, meta=meta, **fields)], on_error)
 
 # %% ../../nbs/hybrid/20_corpus.ipynb #35c2f437
 OWN = "medical_knowledge.jsonl"
@@ -138,15 +120,8 @@ def load_own(
     """The medical knowledge that travels with memkit, in our own words (ours): the default where no public corpus is
     at hand."""
     return load_file(
-        path or own_data(OWN),
-        title="title",
-        category="category",
-        id="id",
-        source="source",
-        meta=("topic",),
-        name="memkit",
-        on_error=on_error,
-    )
+        path or own_data(OWN), title="title", category="category", id="id", source="source", meta=("topic",),
+        name="memkit", on_error=on_error)
 
 # %% ../../nbs/hybrid/20_corpus.ipynb #5a70e4d8
 @dataclass(frozen=True)
@@ -162,11 +137,8 @@ class Source:
 # %% ../../nbs/hybrid/20_corpus.ipynb #eea0e306
 SOURCES = (
     Source(
-        "knowledge",
-        "general medical knowledge in our own words, with the public source of each fact",
-        "as memkit",
-        "it travels with memkit",
-    ),
+        "knowledge", "general medical knowledge in our own words, with the public source of each fact", "as memkit",
+        "it travels with memkit"),
     Source(
         "medquad",
         "questions and answers from NIH websites: 47,441 pairs, 16,407 with an answer",
@@ -184,12 +156,9 @@ SOURCES = (
         "medmcqa",
     ),
     Source(
-        "bioasq",
-        "biomedical questions with experts' answers and the passages that support them; the paper took 4,065",
+        "bioasq", "biomedical questions with experts' answers and the passages that support them; the paper took 4,065",
         "its own terms: after registration, never to be redistributed",
-        "participants-area.bioasq.org, task B, after registration: put its JSON files into the folder",
-        "bioasq",
-    ),
+        "participants-area.bioasq.org, task B, after registration: put its JSON files into the folder", "bioasq"),
     Source(
         "symptoms",
         "symptoms, patients' descriptions and precautions by disease, a CSV table of 6,202 rows; the paper took 801 "
@@ -208,19 +177,14 @@ SOURCES = (
         "memkit data ml-100k",
     ),
     Source(
-        "ml-1m",
-        "MovieLens 1M: a million ratings of 3,900 films by 6,040 people",
+        "ml-1m", "MovieLens 1M: a million ratings of 3,900 films by 6,040 people",
         "GroupLens's own terms: research, with a citation, not redistributed",
-        "grouplens.org/datasets/movielens, ml-1m.zip: unpack it and pass its folder to load_movielens",
-        "ml-1m",
-    ),
+        "grouplens.org/datasets/movielens, ml-1m.zip: unpack it and pass its folder to load_movielens", "ml-1m"),
     Source(
-        "ml-latest-small",
-        "MovieLens latest-small: about 100,000 ratings in half stars of 9,000 films by 600 people",
+        "ml-latest-small", "MovieLens latest-small: about 100,000 ratings in half stars of 9,000 films by 600 people",
         "GroupLens's own terms: research, with a citation",
         "grouplens.org/datasets/movielens, ml-latest-small.zip: unpack it and pass its folder to load_movielens",
-        "ml-latest-small",
-    ),
+        "ml-latest-small"),
     Source(
         "amazon",
         "Amazon's reviews, films and books by the same people: ratings and metadata, editions 2018 and 2023",
@@ -230,11 +194,8 @@ SOURCES = (
         "amazon",
     ),
     Source(
-        "hub",
-        "any data set of the Hugging Face hub",
-        "each data set's own",
-        "load_hub(name, text=…, title=…): fetched at the first use, then kept in the hub's cache",
-    ),
+        "hub", "any data set of the Hugging Face hub", "each data set's own",
+        "load_hub(name, text=…, title=…): fetched at the first use, then kept in the hub's cache"),
 )
 
 # %% ../../nbs/hybrid/20_corpus.ipynb #04e511b5
@@ -325,10 +286,8 @@ def _sourced(n: int, source) -> Loaded:
     if wrong := [type(d).__name__ for d in documents if not isinstance(d, Document)]:
         raise TypeError(f"source {n} holds a {wrong[0]}; give Document records")
     return Loaded(
-        name="documents",
-        documents=documents,
-        places=tuple(Place(f"source {n}", i) for i in range(1, len(documents) + 1)),
-    )
+        name="documents", documents=documents,
+        places=tuple(Place(f"source {n}", i) for i in range(1, len(documents) + 1)))
 
 def _new(
     source: Loaded, ids: dict[str, Place], known: set[bytes], same: Sequence[str]
@@ -383,11 +342,7 @@ def paper_table(
     ours = {name: c.documents for name, c in corpus.counts.items()}
     names, total = dict.fromkeys([*PAPER_PARTS, *ours]), sum(PAPER_PARTS.values())
     rows = [
-        ("part", "paper", "ours"),
-        *((name, PAPER_PARTS.get(name, "-"), ours.get(name, 0)) for name in names),
-        ("sum", total, sum(ours.values())),
-        ("as printed", PAPER_TOTAL, ""),
-        ("difference", PAPER_TOTAL - total, ""),
-    ]
+        ("part", "paper", "ours"), *((name, PAPER_PARTS.get(name, "-"), ours.get(name, 0)) for name in names),
+        ("sum", total, sum(ours.values())), ("as printed", PAPER_TOTAL, ""), ("difference", PAPER_TOTAL - total, "")]
     cell = lambda value: f"{value:,}" if isinstance(value, int) else value
     return "\n".join(f"{name:<12}{cell(paper):>9}{cell(n):>9}".rstrip() for name, paper, n in rows)

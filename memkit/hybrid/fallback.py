@@ -107,12 +107,8 @@ def calibrate(
     x, y = np.array([[e[f] for f in features] for e in evidence]), np.asarray(answerable, bool)
     fit = LogisticRegression(C=100., class_weight="balanced", max_iter=1000).fit(x, y)
     fitted = Calibration(
-        weights=dict(zip(features, map(float, fit.coef_[0]))),
-        bias=float(fit.intercept_[0]),
-        threshold=1.0,
-        embedder=embedder,
-        tuned_on=tuned_on,
-    )
+        weights=dict(zip(features, map(float, fit.coef_[0]))), bias=float(fit.intercept_[0]), threshold=1.0,
+        embedder=embedder, tuned_on=tuned_on)
     without = [fitted.probability(e) for e, answer in zip(evidence, y) if not answer]
     return replace(fitted, threshold=float(np.nextafter(np.quantile(without, hold_back, method="inverted_cdf"), 1.)))
 

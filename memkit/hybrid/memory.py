@@ -61,26 +61,15 @@ def choose(
         else: reason = ""
         out.append(
             Considered(
-                hit=hit,
-                outcome=reason or f"recalled: cosine {hit.score:.2f} exceeds {settings.above:.2f}",
-                shown=not reason,
-            )
+                hit=hit, outcome=reason or f"recalled: cosine {hit.score:.2f} exceeds {settings.above:.2f}",
+                shown=not reason)
         )
     return out
 
 # %% ../../nbs/hybrid/23_memory.ipynb #b31b671f
 _KIN = {
-    "mum": "mother",
-    "mom": "mother",
-    "dad": "father",
-    "gran": "grandmother",
-    "grandma": "grandmother",
-    "grandpa": "grandfather",
-    "granddad": "grandfather",
-    "kid": "child",
-    "wife": "partner",
-    "husband": "partner",
-}
+    "mum": "mother", "mom": "mother", "dad": "father", "gran": "grandmother", "grandma": "grandmother",
+    "grandpa": "grandfather", "granddad": "grandfather", "kid": "child", "wife": "partner", "husband": "partner"}
 _PEOPLE = re.compile(
     r"\b(mother|mum|mom|father|dad|brother|sister|son|daughter|wife|husband|partner|friend|aunt|uncle|cousin|niece|nephew|grandmother|grandma|gran|grandfather|grandpa|granddad|child|kid|baby|"
     r"neighbou?r|colleague|boss|boyfriend|girlfriend|roommate|toddler|teenager)\b",

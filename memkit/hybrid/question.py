@@ -109,12 +109,10 @@ def about(
 # %% ../../nbs/hybrid/22_question.ipynb #670c39a2
 _DUMMY = re.compile(
     r"\bit(?:'s|\s+(?:is|was|be))?\s+(?:\w+\s+){0,2}?(?:to|that|if|when|for\s+\w+\s+to|normal|true)\b|\bthis\s+(?:morning|week|month|year|time|evening|afternoon|summer|winter|spring|autumn)\b",
-    re.I,
-)
+    re.I)
 _POINTS = re.compile(
     r"\b(?:it|its|this)\b|(?<=\bis )that\b|(?<=\b(?:of|in) )that\b|(?<=\b(?:does|with|from) )that\b|(?<=\b(?:for|can) )that\b|(?<=\babout )that\b",
-    re.I,
-)
+    re.I)
 _OPENS = re.compile(r"^(?:and|but|what about|how about)\b", re.I)
 SHORT = 20  # words; a longer message with a topic of its own tells its own story (ours)
 
@@ -156,8 +154,7 @@ def completed(
 # %% ../../nbs/hybrid/22_question.ipynb #0e970bc1
 _TELLS = re.compile(
     r"^(?:(?:hello|hi|hey|by the way|just so you know|also|and)[,!.]?\s+)?(?:i|i'm|i've|i'd|my|we|we're|we've|our|he|she|he's|she's|his|her)\b",
-    re.I,
-)
+    re.I)
 _ASKS = re.compile(
     r"\b(?:what|how|why|when|where|which|who|whether|can|could|should|would|does|do|did|is it|is that|is this|are there|is there|may i|may we|help|advice|advise|tell me|explain|wonder\w*|"
     r"want to know|need to know|like to know|asking|question|looking for|confused|worried|scared|afraid|please)\b|\?",

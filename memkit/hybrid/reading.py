@@ -72,8 +72,7 @@ def report(
     if problems:
         warnings.warn(
             f"{name}: left out {len(problems)} of {of} records; the first: {problems[0]} (all are in .problems)",
-            stacklevel=4,
-        )
+            stacklevel=4)
 
 # %% ../../nbs/hybrid/19_reading.ipynb #f8b73e60
 def guarded(
@@ -232,10 +231,8 @@ def read_json_list(
         if key and around.get(key) != []: raise CorpusError(f"its list {key!r} is not at the top")
     except json.JSONDecodeError as e:
         yield Problem(
-            str(path),
-            e.lineno,
-            f"isn't JSON: {e.msg.removesuffix(' at')} at column {e.colno}; nothing after it could be read",
-        )
+            str(path), e.lineno,
+            f"isn't JSON: {e.msg.removesuffix(' at')} at column {e.colno}; nothing after it could be read")
     except RecursionError: yield Problem(str(path), line, "is nested too deeply; nothing after it could be read")
 
 # %% ../../nbs/hybrid/19_reading.ipynb #70dfb0c4

@@ -35,8 +35,7 @@ def parse_xml(
     def refuse(*_):
         raise CorpusError(
             "declares a document type; refused, since entities can grow without bound (remove the DOCTYPE)",
-            parser.CurrentLineNumber,
-        )
+            parser.CurrentLineNumber)
     parser.buffer_text = True
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, builder.end, builder.data
     parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
@@ -81,12 +80,7 @@ def _pairs(root: Element, lines: Mapping[Element, int], file: str, stem: str) ->
         q, a = e.find(question), e.find(answer)
         named = q.attrib if q is not None else {}
         yield Place(file, lines[e]), {
-            **page,
-            "qid": named.get("qid"),
-            "qtype": named.get("qtype", ""),
-            "question": _text(q),
-            "answer": _text(a),
-        }
+            **page, "qid": named.get("qid"), "qtype": named.get("qtype", ""), "question": _text(q), "answer": _text(a)}
 
 # %% ../../nbs/hybrid/21_sources.ipynb #f1de3422
 def read_medquad(
@@ -120,13 +114,8 @@ def medquad_document(
     )
     return [
         Document(
-            id=f"medquad:{folder}/{name}",
-            text=pair["answer"],
-            title=title,
-            category=pair["qtype"],
-            source=pair["source"] or "MedQuAD",
-            meta={k: pair[k] for k in ("url", "question", "focus", "synonyms")},
-        )
+            id=f"medquad:{folder}/{name}", text=pair["answer"], title=title, category=pair["qtype"],
+            source=pair["source"] or "MedQuAD", meta={k: pair[k] for k in ("url", "question", "focus", "synonyms")})
     ]
 
 # %% ../../nbs/hybrid/21_sources.ipynb #940e338e
@@ -249,12 +238,8 @@ def _snippets(q: Mapping[str, Any], id: str) -> list[Document]:
         raise ValueError("its snippets must be a list of objects with a text")
     return [
         Document(
-            id=f"{id}/{n}",
-            text=tidy(s["text"]),
-            category="passage",
-            source="BioASQ",
-            meta={"url": s.get("document", ""), "question": tidy(q["body"])},
-        )
+            id=f"{id}/{n}", text=tidy(s["text"]), category="passage", source="BioASQ",
+            meta={"url": s.get("document", ""), "question": tidy(q["body"])})
         for n, s in enumerate(snippets, 1)
         if s["text"].strip()
     ]
@@ -268,10 +253,7 @@ def _bioasq_documents(q: Mapping[str, Any], types: Sequence[str], snippets: bool
     if q["type"] not in TYPES: raise ValueError(f"its type must be one of {', '.join(TYPES)}, got {q['type']!r}")
     if q["type"] not in types: return []
     id, text, meta = (
-        f"bioasq:{q['id']}",
-        _bioasq_answer(q),
-        {"question": tidy(q["body"]), "documents": q.get("documents") or []},
-    )
+        f"bioasq:{q['id']}", _bioasq_answer(q), {"question": tidy(q["body"]), "documents": q.get("documents") or []})
     answer = (
         [Document(id=id, text=text, title=tidy(q["body"]), category=q["type"], source="BioASQ", meta=meta)]
         if text
@@ -304,12 +286,8 @@ def symptoms_document(
     cut = {"Symptoms": "\u00a0", "Precaution": ","}.get(row["Category"])
     parts = [tidy(p.replace("_", " ") if listed else p) for p in (row["Def"].split(cut) if cut else [row["Def"]])]
     return Document(
-        id=f"symptoms:{place.line}",
-        text=", ".join(p for p in parts if p),
-        title=tidy(row["Title"] or row["Label"]),
-        category=row["Category"].strip(),
-        source=row["Source"].strip() or "symptoms",
-    )
+        id=f"symptoms:{place.line}", text=", ".join(p for p in parts if p), title=tidy(row["Title"] or row["Label"]),
+        category=row["Category"].strip(), source=row["Source"].strip() or "symptoms")
 
 def load_symptoms(
     path: str | Path | None = None,  # a .csv file; MEMKIT_DATA/symptoms/symp_pre.csv if None

@@ -105,8 +105,7 @@ def learning(
     order = ("user", "assistant") if round.first == "user" else ("assistant", "user")
     data = {
         "before": round.before,
-        "dialogue": [{"speaker": s, "text": getattr(round, s)} for s in order if getattr(round, s).strip()],
-    }
+        "dialogue": [{"speaker": s, "text": getattr(round, s)} for s in order if getattr(round, s).strip()]}
     return [Message(role="system", text=LEARN), Message(role="user", text=json.dumps(data, ensure_ascii=False))]
 
 def summarizing(
@@ -197,17 +196,8 @@ def _checked(learned: LearnedNote, round: Round) -> Note:
     ordered = gives_orders(text) or gives_orders(learned.note)
     shown = text if ordered else _shown(learned, round, place, text)
     return Note(
-        text,
-        shown,
-        learned.speaker,
-        round.id,
-        place,
-        _DEFAULT_KIND,
-        0.0,
-        not ordered,
-        _ORDERED if ordered else "",
-        _flags(text),
-    )
+        text, shown, learned.speaker, round.id, place, _DEFAULT_KIND, 0.0, not ordered, _ORDERED if ordered else "",
+        _flags(text))
 
 # %% ../../nbs/malp/31_coordinator.ipynb #51bd49ca
 def _flags(text: str) -> tuple[str, ...]:

@@ -98,13 +98,8 @@ def rounds_of(
         )
         out.append(
             Round(
-                "+".join(t.id for t in group),
-                side(True),
-                side(False),
-                group[0].at,
-                before,
-                "user" if group[0].speaker == user else "assistant",
-            )
+                "+".join(t.id for t in group), side(True), side(False), group[0].at, before,
+                "user" if group[0].speaker == user else "assistant")
         )
     return tuple(out)
 
@@ -434,12 +429,8 @@ def _locomo_question(q: Any, known: Mapping[str, int], remarks: Counter, where: 
     evidence = _evidence(q.get("evidence"), known, remarks)
     if not evidence: remarks["questions without evidence"] += 1
     return EvidenceQuestion(
-        q["question"].strip(),
-        str(q.get("answer", "")).strip(),
-        evidence,
-        LOCOMO_CATEGORIES[q["category"]],
-        str(q.get("adversarial_answer", "")).strip(),
-    )
+        q["question"].strip(), str(q.get("answer", "")).strip(), evidence, LOCOMO_CATEGORIES[q["category"]],
+        str(q.get("adversarial_answer", "")).strip())
 
 # %% ../../nbs/malp/35_corpora.ipynb #0aab34c0
 _MEMORYBANK = 'an object: name -> {"history": {"2023-04-27": [{"query", "response"}, …]}}'
@@ -494,12 +485,9 @@ def corpus_numbers(
     each, turns = loaded.records, [t for c in loaded.records for t in c.turns]
     words = [len(t.text.split()) for t in turns]
     return {
-        "conversations": len(each),
-        "rounds": sum(len(c.rounds) for c in each),
-        "utterances": len(turns),
+        "conversations": len(each), "rounds": sum(len(c.rounds) for c in each), "utterances": len(turns),
         "rounds a conversation": round(sum(len(c.rounds) for c in each) / len(each), 1),
         "words an utterance": round(sum(words) / max(1, len(words)), 1),
         "sessions": len({(c.id, t.session) for c in each for t in c.turns}),
         "questions": sum(len(c.questions) for c in each),
-        "questions with evidence": sum(bool(q.evidence) for c in each for q in c.questions),
-    }
+        "questions with evidence": sum(bool(q.evidence) for c in each for q in c.questions)}

@@ -52,12 +52,8 @@ def kept_memories(
     there = {m.id: m for m in store.list(user)}
     rows = [there[i] for i in ids.tolist()]
     return Kept(
-        user,
-        tuple(m.id for m in rows),
-        tuple(m.text for m in rows),
-        tuple((m.meta.get("round", ""), m.meta.get("text", m.text)) for m in rows),
-        vectors,
-    )
+        user, tuple(m.id for m in rows), tuple(m.text for m in rows),
+        tuple((m.meta.get("round", ""), m.meta.get("text", m.text)) for m in rows), vectors)
 
 # %% ../../nbs/malp/33_encoder.ipynb #5f21db68
 def read_patients(

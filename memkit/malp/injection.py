@@ -87,10 +87,8 @@ def _adapted_mlp() -> type:
             start = torch.randn(width, d, generator=torch.Generator().manual_seed(seed))/math.sqrt(d)
             self.mlp, self.on, self.watched, self.change = mlp, True, False, None
             for name, value in (
-                ("down", start),
-                ("down_bias", torch.zeros(width)),
-                ("up", torch.zeros(d, width)),
-                ("up_bias", torch.zeros(d)),
+                ("down", start), ("down_bias", torch.zeros(width)), ("up", torch.zeros(d, width)),
+                ("up_bias", torch.zeros(d))
             ):
                 self.register_parameter(name, torch.nn.Parameter(value.to(like.device, torch.float32)))
 
@@ -290,12 +288,7 @@ def _injection_class() -> type:
         def __init__(self, answers, adapter, w, whole_model):
             super().__init__()
             self.answers, self.adapter, self.w, self.whole_model, self.parts = (
-                answers,
-                adapter,
-                w,
-                whole_model,
-                (math.nan, math.nan),
-            )
+                answers, adapter, w, whole_model, (math.nan, math.nan))
             self.packs = getattr(
                 answers, "packs", False
             )  # several texts in one row, if the loss on answers reads them so
@@ -361,23 +354,12 @@ def train_injection(
     adapter = inject(model, settings)
     adapter.learn_alone(model)
     how = TrainSettings(
-        learning_rate=settings.learning_rate,
-        weight_decay=settings.weight_decay,
-        warmup=settings.warmup,
-        epochs=1,
-        batch=settings.batch,
-        look_every=look_every,
-        seed=settings.seed,
-    )
+        learning_rate=settings.learning_rate, weight_decay=settings.weight_decay, warmup=settings.warmup, epochs=1,
+        batch=settings.batch, look_every=look_every, seed=settings.seed)
     try:
         training = train(
-            injection_loss(model, settings),
-            _all_passes(examples, tokenizer, settings),
-            validation,
-            how,
-            folder,
-            progress,
-        )
+            injection_loss(model, settings), _all_passes(examples, tokenizer, settings), validation, how, folder,
+            progress)
     except BaseException:
         adapter.remove()
         raise

@@ -153,13 +153,8 @@ def _household(rng: Random, n_visits: int, age: int, sex: str) -> list[Strand]:
         theirs = rng.choice(children)
         out.append(
             strand(
-                rng,
-                "children",
-                "children",
-                [{"v": theirs}],
-                n_visits,
-                others=[c for c in pools["children"] if c != theirs][:2],
-            )
+                rng, "children", "children", [{"v": theirs}], n_visits,
+                others=[c for c in pools["children"] if c != theirs][:2])
         )
     years = [y for y in pools["operation years"] if int(y) > 2023 - age + 12]
     if years and rng.random() < 0.6:
@@ -232,14 +227,8 @@ def _illness(rng: Random, n_visits: int, conditions: Sequence[dict], age: int) -
             values, n = rng.sample(c["values"], len(c["values"])), rng.choice((1, 2, 3))
             out.append(
                 strand(
-                    rng,
-                    "lab",
-                    c["lab"],
-                    [{"lab": c["lab"], "v": v} for v in values[:n]],
-                    n_visits,
-                    ("change", "doctor"),
-                    others=values[n:],
-                )
+                    rng, "lab", c["lab"], [{"lab": c["lab"], "v": v} for v in values[:n]], n_visits,
+                    ("change", "doctor"), others=values[n:])
             )
         if c["triggers"] and rng.random() < 0.7:
             out.append(strand(rng, "trigger", name, [{"c": name, "v": rng.choice(c["triggers"])}], n_visits))
@@ -247,14 +236,8 @@ def _illness(rng: Random, n_visits: int, conditions: Sequence[dict], age: int) -
         values = rng.sample(pools["pressure"], 4)
         out.append(
             strand(
-                rng,
-                "pressure",
-                "pressure",
-                [{"v": v} for v in values[: rng.choice((1, 2, 3))]],
-                n_visits,
-                ("change", "doctor"),
-                others=values[3:],
-            )
+                rng, "pressure", "pressure", [{"v": v} for v in values[: rng.choice((1, 2, 3))]], n_visits,
+                ("change", "doctor"), others=values[3:])
         )
     return out
 
@@ -277,11 +260,8 @@ def _allergies(rng: Random, n_visits: int, taken: Sequence[str]) -> list[Strand]
     pools, out = patient_facts()["pools"], []
     known, found, never = rng.sample(pools["allergy"], 3)
     new = lambda a, how, later: Strand(
-        "allergy",
-        a[0],
-        (Version({"v": a[0], "r": a[1]}, starts(rng, n_visits, 1)[0] + later, how),),
-        others=(never[0],),
-    )
+        "allergy", a[0], (Version({"v": a[0], "r": a[1]}, starts(rng, n_visits, 1)[0] + later, how),),
+        others=(never[0],))
     if rng.random() < .6: out.append(new(known, "state", 0))
     if rng.random() < .35: out.append(new(found, "change", n_visits//3))
     drug, felt = rng.choice([b for b in pools["bad drug"] if b[0] not in taken])
@@ -327,10 +307,8 @@ def _dated(rng: Random, dates: Sequence[date]) -> list[Strand]:
         at = starts(rng, len(dates), 1)[0]
         out.append(
             Strand(
-                "vaccine",
-                what,
-                (Version({"what": what, "v": day_text(dates[at] - timedelta(days=rng.randrange(3, 40)))}, at),),
-            )
+                "vaccine", what,
+                (Version({"what": what, "v": day_text(dates[at] - timedelta(days=rng.randrange(3, 40)))}, at),))
         )
     return out
 
@@ -357,11 +335,7 @@ def draw_life(
     drugs = draw_drugs(rng, names, age, sex)
     taken = [d["name"] for d in drugs]
     own = [
-        *_household(rng, n, age, sex),
-        *_plain(rng, n),
-        *_illness(rng, n, conditions, age),
-        *_medicines(rng, n, drugs),
-    ]
+        *_household(rng, n, age, sex), *_plain(rng, n), *_illness(rng, n, conditions, age), *_medicines(rng, n, drugs)]
     strands = [*own, *_allergies(rng, n, taken), *_family(rng, n, names), *_dated(rng, dates)]
     return Life(
         rng.choice(patient_facts()["pools"]["names"][sex]), sex, age, tuple(names), tuple(taken), tuple(strands)

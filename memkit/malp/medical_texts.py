@@ -89,10 +89,8 @@ CORPORA = {
         "chatdoctor/iCliniq.json", "as HealthCareMagic's", "as HealthCareMagic, or lavita/ChatDoctor-iCliniq on the hub"
     ),
     "genmedgpt": MedicalCorpus(
-        "chatdoctor/chatdoctor5k.json",
-        "Apache-2.0; README: academic use",
-        "github Kent0n-Li/ChatDoctor, the file chatdoctor5k.json",
-    ),
+        "chatdoctor/chatdoctor5k.json", "Apache-2.0; README: academic use",
+        "github Kent0n-Li/ChatDoctor, the file chatdoctor5k.json"),
     "medquad": MedicalCorpus("medquad.tar.gz", "CC BY 4.0", "github abachaa/MedQuAD, packed as medquad.tar.gz"),
 }
 

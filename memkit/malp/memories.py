@@ -256,9 +256,7 @@ def check_dialogue_memory(
 ):
     "The contract that every dialogue memory is tested against; raises `AssertionError` with the broken promise."
     m, said = make(), [
-        Round("a", "I am allergic to penicillin.", "I will note that."),
-        Round("b", "I work nights.", "Since when?"),
-    ]
+        Round("a", "I am allergic to penicillin.", "I will note that."), Round("b", "I work nights.", "Since when?")]
     for r in said: m.take("ann", r, session="s-1")
     assert len(m.store.turns("ann")) == 2, "each round is kept as a turn"
     before = m.store.list("ann")

@@ -108,17 +108,9 @@ def _profile(life: Life, facts: Sequence[Fact]) -> Profile:
     relatives = tuple(f"{f.subject}: {f.value}" for f in now("relative"))
     doses = tuple(f"{f.slots['drug']} {f.value}" for f in now("dose"))
     return Profile(
-        life.name,
-        life.sex,
-        life.age,
-        "".join(values("job")),
-        values("partner", "children") + relatives,
-        life.conditions,
-        doses,
-        values("allergy"),
-        values("smoking", "alcohol", "coffee", "exercise", "diet"),
-        "".join(values("bad drug")),
-    )
+        life.name, life.sex, life.age, "".join(values("job")), values("partner", "children") + relatives,
+        life.conditions, doses, values("allergy"), values("smoking", "alcohol", "coffee", "exercise", "diet"),
+        "".join(values("bad drug")))
 
 # %% ../../nbs/malp/34_patients.ipynb #37f0954a
 def _dates(rng: Random, n_visits: int) -> list[datetime]:
@@ -230,10 +222,8 @@ def profile_questions(
     for name, facts in groups.items():
         about, first = facts[0].about, facts[0].said[0]
         slots = {
-            **facts[0].slots,
-            "day": day_text(first.at),
-            "v": " and ".join(f.slots["v"] for f in facts) if about == "allergy" else facts[0].slots.get("v", ""),
-        }
+            **facts[0].slots, "day": day_text(first.at),
+            "v": " and ".join(f.slots["v"] for f in facts) if about == "allergy" else facts[0].slots.get("v", "")}
         rounds = tuple(dict.fromkeys(s.round for f in facts for s in f.said))
         question = _worded(patient, about, "question", slots, name)
         out.append(
@@ -297,13 +287,8 @@ def new_queries(
         )
         out.append(
             NewQuery(
-                f"{patient.id}-query-{name}".replace(" ", "_"),
-                text,
-                points,
-                tuple(f.id for f in matter),
-                rounds,
-                patient.preference,
-            )
+                f"{patient.id}-query-{name}".replace(" ", "_"), text, points, tuple(f.id for f in matter), rounds,
+                patient.preference)
         )
     return out
 
@@ -355,13 +340,10 @@ def table_3(
     utterances = sum(bool(side.strip()) for v in visits for r in v.rounds for side in (r.user, r.assistant))
     words, characters = (sum(map(size, texts))/len(texts) for size in (lambda t: len(t.split()), len))
     rows = [
-        ("", "paper", "ours"),
-        ("users", "60", f"{len(patients):,}"),
+        ("", "paper", "ours"), ("users", "60", f"{len(patients):,}"),
         ("rounds of a user (our dialogues)", "182", f"{len(visits)/len(patients):,.0f}"),
         ("average length (our words of a dialogue)", "877", f"{words:,.0f}"),
-        ("  (our characters of a dialogue)", "", f"{characters:,.0f}"),
-        ("dialogues", "10,920", f"{len(visits):,}"),
+        ("  (our characters of a dialogue)", "", f"{characters:,.0f}"), ("dialogues", "10,920", f"{len(visits):,}"),
         ("utterances", "131,040", f"{utterances:,}"),
-        ("utterances of a dialogue", "12", f"{utterances/len(visits):.0f}"),
-    ]
+        ("utterances of a dialogue", "12", f"{utterances/len(visits):.0f}")]
     return "\n".join(f"{a:42} {b:>8} {c:>8}" for a, b, c in rows)

@@ -72,12 +72,8 @@ class LoraSettings:
     def shape(self, n_layers: int) -> LoraShape:
         "Which matrices of a model with so many layers are changed."
         return LoraShape(
-            rank=self.rank,
-            alpha=self.alpha,
-            targets=self.targets,
-            layers=random_layers(n_layers, self.share, self.seed),
-            seed=self.seed,
-        )
+            rank=self.rank, alpha=self.alpha, targets=self.targets,
+            layers=random_layers(n_layers, self.share, self.seed), seed=self.seed)
 
 # %% ../../nbs/malp/39a_personalize.ipynb #9ddd3c2e
 PAPER_LORA = LoraSettings(learning_rate=5e-5, questions=0)
@@ -141,30 +137,16 @@ class Tuned:
 
 # %% ../../nbs/malp/39a_personalize.ipynb #b42d3ce8
 def _card(
-    lm: LocalLM,
-    base: str,
-    shape: LoraShape,
-    data: Lessons,
-    settings: LoraSettings,
-    training: Training,
-    losses: Sequence[float],
+    lm: LocalLM, base: str, shape: LoraShape, data: Lessons, settings: LoraSettings, training: Training,
+    losses: Sequence[float]
 ) -> dict[str, Any]:
     learned = {"rounds": data.rounds, "questions": data.questions, "blake2b": data.digest, "tokens": training.tokens}
     figures = {
-        "before": losses[0],
-        "after": losses[1],
-        "step": training.step,
-        "stopped": training.stopped,
-        "seconds": training.seconds,
-    }
+        "before": losses[0], "after": losses[1], "step": training.step, "stopped": training.stopped,
+        "seconds": training.seconds}
     return {
-        "model": lm.name,
-        "base": base,
-        "shape": asdict(shape),
-        "data": learned,
-        "settings": asdict(settings),
-        "figures": figures,
-    }
+        "model": lm.name, "base": base, "shape": asdict(shape), "data": learned, "settings": asdict(settings),
+        "figures": figures}
 
 # %% ../../nbs/malp/39a_personalize.ipynb #6a2bc4a7
 def tune(
@@ -240,15 +222,8 @@ class KeptCheckpoint:
     def write(self, content: bytes):
         "Keep this one in the place of the last."
         self.store.put_adapter(
-            self.user,
-            content,
-            self.base,
-            blake2b(content, digest_size=16).hexdigest(),
-            {},
-            _CHECKPOINT,
-            mark=self.mark,
-            at_most=_ROOM,
-        )
+            self.user, content, self.base, blake2b(content, digest_size=16).hexdigest(), {}, _CHECKPOINT,
+            mark=self.mark, at_most=_ROOM)
 
     def drop(self):
         "The training has ended."
@@ -381,24 +356,13 @@ def _run(a: argparse.Namespace, settings: LoraSettings, say: Callable[..., None]
     if not assistant.store.turns(a.user):
         raise TooLittle(f"{a.user!r} has said nothing in this store; check --user and --store")
     done = personalize(
-        assistant,
-        a.user,
-        lm,
-        settings,
-        not a.quiet,
-        lambda row: say(event="look", **row) if row["validation"] is not None else None,
-        not a.fresh,
-    )
+        assistant, a.user, lm, settings, not a.quiet,
+        lambda row: say(event="look", **row) if row["validation"] is not None else None, not a.fresh)
     t = done.tuned
     say(
-        event="result",
-        saved=bool(done.saved),
-        rounds=done.rounds,
-        bytes=done.saved.size if done.saved else 0,
-        **{k: t.card["figures"][k] for k in ("before", "after", "step", "seconds")},
-        tokens=t.training.tokens,
-        resumed=t.training.resumed
-    )
+        event="result", saved=bool(done.saved), rounds=done.rounds, bytes=done.saved.size if done.saved else 0,
+        **{k: t.card["figures"][k] for k in ("before", "after", "step", "seconds")}, tokens=t.training.tokens,
+        resumed=t.training.resumed)
     return EXIT["saved" if done.saved or not first_process() else "no better"]
 
 # %% ../../nbs/malp/39a_personalize.ipynb #67fc5cf1

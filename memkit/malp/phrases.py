@@ -61,14 +61,8 @@ def attributes() -> tuple[str, ...]:
 
 # %% ../../nbs/malp/34a_phrases.ipynb #fe533e85
 _PERSONS = (
-    ("I'm", "you're"),
-    ("I was", "you were"),
-    ("I am", "you are"),
-    ("myself", "yourself"),
-    ("[Mm]y", "your"),
-    ("I", "you"),
-    ("me", "you"),
-)
+    ("I'm", "you're"), ("I was", "you were"), ("I am", "you are"), ("myself", "yourself"), ("[Mm]y", "your"),
+    ("I", "you"), ("me", "you"))
 _YOURS = tuple((re.compile(rf"\b{a}\b"), b) for a, b in _PERSONS)
 
 def yours(
@@ -102,32 +96,11 @@ HABITS = ("tidy", "lower case", "slips", "hasty")
 
 # %% ../../nbs/malp/34a_phrases.ipynb #d79c7db7
 _SLIPS = {
-    "because": "becuase",
-    "really": "realy",
-    "before": "befor",
-    "remember": "remeber",
-    "with": "wiht",
-    "that": "taht",
-    "have": "hvae",
-    "since": "sicne",
-    "should": "shuold",
-    "from": "form",
-    "their": "thier",
-    "home": "hoem",
-    "and": "adn",
-    "told": "tolt",
-    "doctor": "docter",
-    "tablets": "tabelts",
-    "nothing": "nothign",
-    "years": "yaers",
-    "doesn't": "dosn't",
-    "what": "waht",
-    "always": "allways",
-    "know": "konw",
-    "think": "thnik",
-    "last": "lsat",
-    "more": "mroe",
-}
+    "because": "becuase", "really": "realy", "before": "befor", "remember": "remeber", "with": "wiht", "that": "taht",
+    "have": "hvae", "since": "sicne", "should": "shuold", "from": "form", "their": "thier", "home": "hoem",
+    "and": "adn", "told": "tolt", "doctor": "docter", "tablets": "tabelts", "nothing": "nothign", "years": "yaers",
+    "doesn't": "dosn't", "what": "waht", "always": "allways", "know": "konw", "think": "thnik", "last": "lsat",
+    "more": "mroe"}
 
 # %% ../../nbs/malp/34a_phrases.ipynb #e73f53ee
 def _slip(text: str, rng: Random) -> str:
@@ -145,11 +118,8 @@ def rough(
 ) -> str:
     "The text as somebody with this habit types it (ours)."
     change = {
-        "tidy": lambda t: t,
-        "lower case": str.lower,
-        "slips": lambda t: _slip(t, rng),
-        "hasty": lambda t: t.replace("'", ""),
-    }.get(habit)
+        "tidy": lambda t: t, "lower case": str.lower, "slips": lambda t: _slip(t, rng),
+        "hasty": lambda t: t.replace("'", "")}.get(habit)
     if change is None: raise ValueError(f"habit must be one of {', '.join(HABITS)}, got {habit!r}")
     kept = [k for k in keep if k]
     if not kept: return change(text)

@@ -42,8 +42,7 @@ def spoken(
     "A dialogue as the model reads it: the assistant's own instructions first (MaLP §2.4.2)."
     return [
         Message(role="system", text=INSTRUCTIONS),
-        *(m for t in turns for m in (Message(role="user", text=t.question), Message(role="assistant", text=t.answer))),
-    ]
+        *(m for t in turns for m in (Message(role="user", text=t.question), Message(role="assistant", text=t.answer)))]
 
 # %% ../../nbs/malp/39b_practice.ipynb #6403a4a9
 _LEAD = re.compile(r"^[^,.?!]{1,40},\s+(?=(?:I|My|We)\b)", re.I)   # a run-up before the sentence begins
@@ -66,13 +65,8 @@ def statement(
 
 # %% ../../nbs/malp/39b_practice.ipynb #9b1ffa62
 _ASK = (
-    "What do you know about my {}?",
-    "What did I say about {}?",
-    "Which {} do I have?",
-    "How is it with my {}?",
-    "What is my {}?",
-    "What about {}?",
-)
+    "What do you know about my {}?", "What did I say about {}?", "Which {} do I have?", "How is it with my {}?",
+    "What is my {}?", "What about {}?")
 _COMMON = frozenset(
     "about after also been before being could does from gives have into just know like made make more much never only "
     "other over said says should since some still such take than that their them then there they thing things "
@@ -113,19 +107,14 @@ def note_questions(
     ]
     own = [(m, s) for m, s in own if s]
     seen, rng, out = (
-        Counter(w for _, s in own for w in {w.lower() for w in re.findall(r"[A-Za-z]{4,}", s)}),
-        Random(seed),
-        [],
-    )
+        Counter(w for _, s in own for w in {w.lower() for w in re.findall(r"[A-Za-z]{4,}", s)}), Random(seed), [])
     for m, said in rng.sample(own, len(own)):
         words = rare_words(said, seen)
         if words and len(out) < n:
             out.append(
                 NoteQuestion(
-                    rng.choice(_ASK).format(" and ".join(rng.sample(words, min(len(words), rng.choice((1, 2)))))),
-                    said,
-                    m.id,
-                )
+                    rng.choice(_ASK).format(" and ".join(rng.sample(words, min(len(words), rng.choice((1, 2)))))), said,
+                    m.id)
             )
     return out
 
@@ -166,8 +155,7 @@ def _talk(assistant: MalpAssistant, user: str, asked: Sequence[NoteQuestion], hi
     first, *others = asked
     out = [
         *prompt_for(assistant, user, SHORT.format(first.question), hits, most=len(hits)).messages,
-        Message(role="assistant", text=first.answer),
-    ]
+        Message(role="assistant", text=first.answer)]
     return out + [
         m
         for q in others

@@ -15,17 +15,8 @@ if TYPE_CHECKING: from memkit.core.store import Event
 
 # %% ../../nbs/malp/30a_replay.ipynb #7ff016d4
 MOVES = (
-    "noted",
-    "dropped",
-    "stored",
-    "counted",
-    "promoted",
-    "refreshed",
-    "evicted",
-    "superseded",
-    "contradicted",
-    "resolved",
-)
+    "noted", "dropped", "stored", "counted", "promoted", "refreshed", "evicted", "superseded", "contradicted",
+    "resolved")
 PLACES = ("short-term", "long-term", "history")
 
 # %% ../../nbs/malp/30a_replay.ipynb #302df609
@@ -96,14 +87,8 @@ def state_of(
     here = lambda place: tuple(sorted(id for id, at in where.items() if at == place and id not in old))
     history = tuple(sorted({*here("history"), *(old & where.keys())}))
     return State(
-        round=round,
-        working=working,
-        short_term=here("short-term"),
-        long_term=here("long-term"),
-        history=history,
-        flags=dict(sorted(flags.items())),
-        contradictions=tuple(pair for pair in open_ if not old & set(pair)),
-    )
+        round=round, working=working, short_term=here("short-term"), long_term=here("long-term"), history=history,
+        flags=dict(sorted(flags.items())), contradictions=tuple(pair for pair in open_ if not old & set(pair)))
 
 # %% ../../nbs/malp/30a_replay.ipynb #7cdc9a13
 _PREFIX = "dpem "
@@ -117,13 +102,8 @@ def row_of(
     data = {name: value for name in _IN_DATA if (value := getattr(move, name)) not in ("", None)}
     own = move.kind == "superseded"
     return {
-        "kind": _PREFIX + move.kind,
-        "memory": move.memory,
-        "other": None if own else move.other,
-        "turn": move.turn,
-        "reason": "" if own else move.reason,
-        "data": data,
-    }
+        "kind": _PREFIX + move.kind, "memory": move.memory, "other": None if own else move.other, "turn": move.turn,
+        "reason": "" if own else move.reason, "data": data}
 
 # %% ../../nbs/malp/30a_replay.ipynb #2b19b150
 def moves_of(

@@ -95,15 +95,11 @@ def extract_profile(
     "A patient's profile from a consultation (MaLP §3.1). Raises `Refused` where two replies in a row can't be used."
     told = {
         "description": conversation.about,
-        "consultation": [{"speaker": t.speaker, "text": t.text} for t in conversation.turns],
-    }
+        "consultation": [{"speaker": t.speaker, "text": t.text} for t in conversation.turns]}
     source = conversation.about + " " + " ".join(t.text for t in conversation.turns)
     got = ask_json(
-        model,
-        [Message(role="system", text=_EXTRACT), Message(role="user", text=json.dumps(told, ensure_ascii=False))],
-        ExtractedProfile,
-        lambda p: _check_profile(p, source),
-    )
+        model, [Message(role="system", text=_EXTRACT), Message(role="user", text=json.dumps(told, ensure_ascii=False))],
+        ExtractedProfile, lambda p: _check_profile(p, source))
     label = random.Random(f"{seed}-{conversation.id}").choice(PROFILE_LABELS)
     return Profile(conversation.id, got.personal_information.strip(), got.symptoms.strip(), label, label)
 
@@ -119,17 +115,8 @@ _SITUATION = {
 
 # %% ../../nbs/malp/35a_selfchat.ipynb #56a1b8f3
 NEW_SYMPTOMS = (
-    "sleeping badly",
-    "an itchy rash on the arms",
-    "a cough that won't go",
-    "heartburn after meals",
-    "a stiff neck",
-    "dizziness on standing up",
-    "tingling fingers",
-    "a sore throat",
-    "swollen ankles",
-    "headaches in the evening",
-)
+    "sleeping badly", "an itchy rash on the arms", "a cough that won't go", "heartburn after meals", "a stiff neck",
+    "dizziness on standing up", "tingling fingers", "a sore throat", "swollen ankles", "headaches in the evening")
 
 # %% ../../nbs/malp/35a_selfchat.ipynb #c006ef79
 def role_prompts(
@@ -192,13 +179,8 @@ class Dialogue:
 
 # %% ../../nbs/malp/35a_selfchat.ipynb #e1b51f5b
 def _say(
-    model: LanguageModel,
-    system: str,
-    mine: Sequence[str],
-    other: Sequence[str],
-    opens: bool,
-    settings: SelfChatSettings,
-    seed: int,
+    model: LanguageModel, system: str, mine: Sequence[str], other: Sequence[str], opens: bool,
+    settings: SelfChatSettings, seed: int
 ) -> str:
     "The next turn of a role, which hears the other as its user."
     heard = [("user", "(You meet.)")] if opens else []
@@ -232,9 +214,7 @@ def self_chat(
         text, *bye = re.split(
             r"\[END\]",
             _say(model, prompts[1 if opens else 0], mine, patient if opens else doctor, opens, settings, seed + n),
-            maxsplit=1,
-            flags=re.I,
-        )
+            maxsplit=1, flags=re.I)
         text, why = text.strip(), why_end(text, role, doctor + patient)
         if not why: mine.append(text)
         if why or bye:
@@ -355,9 +335,6 @@ def history_numbers(
     "How many patients, visits, rounds and utterances there are, and how many were refused (after MaLP, Table 3)."
     rounds = [r for h in histories for d in h.dialogues for r in d.rounds]
     return {
-        "users": sum(bool(h.dialogues) for h in histories),
-        "dialogues": sum(len(h.dialogues) for h in histories),
-        "rounds": len(rounds),
-        "utterances": sum(bool(t) for r in rounds for t in r),
-        "refused or cut short": sum(bool(h.refused) for h in histories),
-    }
+        "users": sum(bool(h.dialogues) for h in histories), "dialogues": sum(len(h.dialogues) for h in histories),
+        "rounds": len(rounds), "utterances": sum(bool(t) for r in rounds for t in r),
+        "refused or cut short": sum(bool(h.refused) for h in histories)}

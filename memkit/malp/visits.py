@@ -95,8 +95,7 @@ def plan(
             if v.start >= n_visits: continue
             again = rng.sample(
                 range(v.start + 1, end),
-                min(rng.choice((0, 0, 0, 1, 1, 2, 3, 5)) * max(1, n_visits // 20), max(0, end - v.start - 1)),
-            )
+                min(rng.choice((0, 0, 0, 1, 1, 2, 3, 5)) * max(1, n_visits // 20), max(0, end - v.start - 1)))
             out[v.start].append(Mention(s, v, _how(rng, s) if v.how == "state" else v.how, True))
             for i in sorted(again): out[i].append(Mention(s, v, _how(rng, s), False))
     return out

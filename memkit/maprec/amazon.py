@@ -122,24 +122,9 @@ def _seconds(at: float, latest: float) -> int:
 
 # %% ../../nbs/maprec/51b_amazon.ipynb #92a00b7e
 _SHELVES = {
-    "movies & tv",
-    "movies",
-    "tv",
-    "books",
-    "genre for featured categories",
-    "featured categories",
-    "all titles",
-    "kindle store",
-    "kindle ebooks",
-    "subjects",
-    "dvd",
-    "blu-ray",
-    "studio specials",
-    "independently distributed",
-    "boxed sets",
-    "all",
-    "new, used & rental textbooks",
-}
+    "movies & tv", "movies", "tv", "books", "genre for featured categories", "featured categories", "all titles",
+    "kindle store", "kindle ebooks", "subjects", "dvd", "blu-ray", "studio specials", "independently distributed",
+    "boxed sets", "all", "new, used & rental textbooks"}
 
 # %% ../../nbs/maprec/51b_amazon.ipynb #75be67e6
 def _texts(value: Any) -> list[str]:
@@ -160,12 +145,8 @@ def amazon_item(
     found = (clean_text(c, 60) for c in _texts(row.get("categories", row.get("category"))))
     genres = [g for g in dict.fromkeys(found) if g and g.lower() not in _SHELVES][:5]
     return Item(
-        id=f"{domain}:{number}",
-        title=title,
-        genres=genres,
-        description=" ".join(_texts(row.get("description"))),
-        domain=domain,
-    )
+        id=f"{domain}:{number}", title=title, genres=genres, description=" ".join(_texts(row.get("description"))),
+        domain=domain)
 
 # %% ../../nbs/maprec/51b_amazon.ipynb #530cd409
 def _named(
@@ -221,8 +202,6 @@ def load_amazon(
         )
     kept = [row for row in chain(films, books) if row[0] in users]
     left = {
-        "ratings of films without a title": no_film,
-        "ratings of books without a title": no_book,
-        "users who had too few then": len(both) - len(users),
-    }
+        "ratings of films without a title": no_film, "ratings of books without a title": no_book,
+        "users who had too few then": len(both) - len(users)}
     return columns(kept, Catalogue(film_items + book_items), "Amazon films and books", left)

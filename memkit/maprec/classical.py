@@ -87,12 +87,8 @@ def check_rating_predictor(
     depend on each other, nor on padding; nonsense is refused (ours)."""
     rng = np.random.default_rng(0)
     rated = Seen(
-        np.repeat(np.arange(20), 6),
-        np.concatenate([rng.permutation(10)[:6] for _ in range(20)]),
-        rng.integers(1, 6, 120).astype(float),
-        20,
-        12,
-    )
+        np.repeat(np.arange(20), 6), np.concatenate([rng.permutation(10)[:6] for _ in range(20)]),
+        rng.integers(1, 6, 120).astype(float), 20, 12)
     p = make(rated)
     known, rating = np.array([[0, 3, 5], [2, -1, -1], [-1, -1, -1], [4, 11, -1]]), np.array(
         [[5, 4, 1], [2, 0, 0], [0, 0, 0], [3, 4.5, 0]]
@@ -220,10 +216,7 @@ def fit_biases(
 ) -> Biases:
     "Offsets of items and users in turns (ridge, by coordinate descent; ours)."
     mean, n_item, n_user = (
-        float(s.rating.mean()),
-        s.sums(np.ones_like(s.rating)),
-        s.sums(np.ones_like(s.rating), "user"),
-    )
+        float(s.rating.mean()), s.sums(np.ones_like(s.rating)), s.sums(np.ones_like(s.rating), "user"))
     item, user = np.zeros(s.n_items + 1), np.zeros(s.n_users)
     for _ in range(rounds):
         item = s.sums(s.rating - mean - user[s.user])/(n_item + shrink_item)

@@ -112,12 +112,8 @@ def log_loss(
 
 # %% ../../nbs/maprec/57_combined.ipynb #3b62b944
 def _elect(
-    offset: np.ndarray,
-    columns: np.ndarray,
-    label: np.ndarray,
-    users: np.ndarray,
-    strengths: Sequence[float],
-    parts: int,
+    offset: np.ndarray, columns: np.ndarray, label: np.ndarray, users: np.ndarray, strengths: Sequence[float],
+    parts: int
 ) -> float:
     _, who = np.unique(users, return_inverse=True)
     part, loss = np.random.default_rng(0).permutation(who.max() + 1)[who] % parts, dict.fromkeys(strengths, 0.)

@@ -64,12 +64,9 @@ def windows(
         before = rows[np.where(there, at, 0)]
         parts.append(
             Windows(
-                np.full(len(end), u),
-                np.where(there, ratings.item[before], -1),
-                np.where(there, ratings.rating[before], 0).astype(np.float32),
-                ratings.item[rows[end]],
-                ratings.rating[rows[end]],
-            )
+                np.full(len(end), u), np.where(there, ratings.item[before], -1),
+                np.where(there, ratings.rating[before], 0).astype(np.float32), ratings.item[rows[end]],
+                ratings.rating[rows[end]])
         )
     if not parts: raise ValueError(f"none of {len(users)} users has two ratings; there is nothing to learn from")
     return together(*parts)
@@ -128,19 +125,8 @@ def fit_statistics(
     spread = (s.sums(rest) + 10*rest.mean())/(count + 10)
     models = tuple(fit_factors(s, k, shrink) for k, shrink in factors)
     return Statistics(
-        b,
-        models,
-        similar,
-        both,
-        count,
-        spread,
-        (star + 5 * everyone) / (count[:, None] + 5),
-        everyone,
-        has,
-        genres,
-        alike,
-        year,
-    )
+        b, models, similar, both, count, spread, (star + 5 * everyone) / (count[:, None] + 5), everyone, has, genres,
+        alike, year)
 
 # %% ../../nbs/maprec/56a_ordinal.ipynb #be60bed9
 @dataclass(frozen=True)
@@ -175,27 +161,16 @@ def _view(s: Statistics, known: np.ndarray, rating: np.ndarray, target: np.ndarr
     there = check_cases(known, rating, target, s.biases.n_items)
     known = np.where(there, known, -1)
     return _View(
-        s,
-        there,
-        known,
-        rating,
-        target,
-        there.sum(1).astype(np.float64),
-        s.biases.residuals(known, rating),
-        s.biases.user_offset(known, rating),
-    )
+        s, there, known, rating, target, there.sum(1).astype(np.float64), s.biases.residuals(known, rating),
+        s.biases.user_offset(known, rating))
 
 # %% ../../nbs/maprec/56a_ordinal.ipynb #c4bbff38
 def _about_item(v: _View) -> dict[str, np.ndarray]:
     s, t = v.s, v.target
     return {
-        "item offset": s.biases.item[t],
-        "item log count": np.log1p(s.count[t]),
-        "item spread": s.spread[t],
-        "year": s.year[t],
-        **{f"item {k} stars": s.stars[t, k - 1] for k in STARS},
-        **{f"is {g}": s.genre[t, j] for j, g in enumerate(s.genres)},
-    }
+        "item offset": s.biases.item[t], "item log count": np.log1p(s.count[t]), "item spread": s.spread[t],
+        "year": s.year[t], **{f"item {k} stars": s.stars[t, k - 1] for k in STARS},
+        **{f"is {g}": s.genre[t, j] for j, g in enumerate(s.genres)}}
 
 # %% ../../nbs/maprec/56a_ordinal.ipynb #3ef6bb72
 def _about_user(v: _View) -> dict[str, np.ndarray]:
@@ -210,17 +185,12 @@ def _about_user(v: _View) -> dict[str, np.ndarray]:
     )
     sure = v.there/s.spread[v.known]
     return {
-        "log h": np.log(np.maximum(h, 0.5)),
-        "user offset": v.offset,
-        "user offset, by precision": v.mean(sure, v.rest, 5.0),
-        "user mean": mean,
-        "user median": middle,
+        "log h": np.log(np.maximum(h, 0.5)), "user offset": v.offset,
+        "user offset, by precision": v.mean(sure, v.rest, 5.0), "user mean": mean, "user median": middle,
         **{f"user {k} stars": ((star == k).sum(1) + 3 * s.everyone[k - 1]) / (h + 3) for k in STARS},
-        "user spread": _spread(v),
-        "crowd mean": crowd_mean,
+        "user spread": _spread(v), "crowd mean": crowd_mean,
         "user spread, raw": np.sqrt((np.where(v.there, (v.rating - mean[:, None]) ** 2, 0).sum(1) + 3.3) / (h + 3)),
-        "slope": ((from_crowd * v.rating).sum(1) + 1) / ((from_crowd**2).sum(1) + 1),
-    }
+        "slope": ((from_crowd * v.rating).sum(1) + 1) / ((from_crowd**2).sum(1) + 1)}
 
 # %% ../../nbs/maprec/56a_ordinal.ipynb #d0abf09e
 def _spread(v: _View) -> np.ndarray: return np.sqrt(((v.d**2).sum(1) + 2.5)/(v.h + 3))
@@ -231,10 +201,8 @@ def _last(v: _View) -> dict[str, np.ndarray]:
     ago = np.where(v.there, v.h[:, None] - place, 0)
     last = v.there & (ago == 0)
     return {
-        "last residual": (v.rest * last).sum(1),
-        "last rating": (v.rating * last).sum(1),
-        "recent residuals": v.mean(0.8**ago, v.rest, 2.0),
-    }
+        "last residual": (v.rest * last).sum(1), "last rating": (v.rating * last).sum(1),
+        "recent residuals": v.mean(0.8**ago, v.rest, 2.0)}
 
 # %% ../../nbs/maprec/56a_ordinal.ipynb #8874f1b9
 def _about_both(v: _View) -> dict[str, np.ndarray]:
@@ -249,23 +217,16 @@ def _about_both(v: _View) -> dict[str, np.ndarray]:
     mean_of = lambda x: np.where(v.there, x[v.known], 0).sum(1)/np.maximum(v.h, 1)
     return {
         "bias prediction": s.biases.mean + s.biases.item[t] + v.offset,
-        "stretched": s.biases.item[t] * _spread(v) + v.offset,
-        "kNN residual": v.mean(like, d, 0.5),
-        "kNN, opposites too": (similar * d).sum(1) / (np.abs(similar).sum(1) + 0.5),
-        "kNN weight": like.sum(1),
+        "stretched": s.biases.item[t] * _spread(v) + v.offset, "kNN residual": v.mean(like, d, 0.5),
+        "kNN, opposites too": (similar * d).sum(1) / (np.abs(similar).sum(1) + 0.5), "kNN weight": like.sum(1),
         "nearest residual": d[at[::-1]] * like[at[::-1]],
         **{f"kNN {k} stars": (seen_by * (star_of(v.rating) == k)).sum(1) / total for k in STARS},
-        "genre residual": v.mean(genre, d, 2.0),
-        "genre weight": genre.sum(1),
-        "same genres residual": v.mean(genre**4, d, 1.0),
-        "year residual": v.mean(near, d, 2.0),
+        "genre residual": v.mean(genre, d, 2.0), "genre weight": genre.sum(1),
+        "same genres residual": v.mean(genre**4, d, 1.0), "year residual": v.mean(near, d, 2.0),
         "year gap": s.year[t] - np.where(v.h > 0, mean_of(s.year), s.year[t]),
-        "fame residual": v.mean(as_famous, d, 2.0),
-        "fame gap": fame[t] - mean_of(fame),
-        "seen by the same": shared.sum(1) / np.maximum(v.h, 1),
-        "seen by the same, residual": v.mean(shared, d, 1.0),
-        **_factor_features(v),
-    }
+        "fame residual": v.mean(as_famous, d, 2.0), "fame gap": fame[t] - mean_of(fame),
+        "seen by the same": shared.sum(1) / np.maximum(v.h, 1), "seen by the same, residual": v.mean(shared, d, 1.0),
+        **_factor_features(v)}
 
 # %% ../../nbs/maprec/56a_ordinal.ipynb #90828a18
 def _factor_features(v: _View) -> dict[str, np.ndarray]:
@@ -313,10 +274,7 @@ def crossfitted(
         raise ValueError(f"parts must be 2 to the number of users ({len(users)}), got {parts}")
     part = dict(zip(users.tolist(), (np.random.default_rng(seed).permutation(len(users)) % parts).tolist()))
     of_user, of_case, out = (
-        np.array([part[u] for u in users.tolist()]),
-        np.array([part[u] for u in cases.user.tolist()]),
-        None,
-    )
+        np.array([part[u] for u in users.tolist()]), np.array([part[u] for u in cases.user.tolist()]), None)
     for j in range(parts):
         if not (rows := np.flatnonzero(of_case == j)).size: continue
         x = matrix(fit_statistics(seen(ratings, users[of_user != j]), ratings.items, factors), cases_at(cases, rows))

@@ -275,9 +275,7 @@ class OwnRatings:
         items = [r.item for r in history]
         return (
             self.space.between(targets, items) ** self.settings.power,
-            np.array([r.rating for r in history], float) - self._usual(items),
-            self._usual(targets),
-        )
+            np.array([r.rating for r in history], float) - self._usual(items), self._usual(targets))
 
     def _shares(
         self, usual, n, weight, first, second, total

@@ -155,9 +155,7 @@ def case_rows(
         for x, fill in ((cases.known[whole], -1), (cases.known_rating[whole], 0.0))
     )
     items[np.arange(len(whole)), h[whole]], given[np.arange(len(whole)), h[whole]] = (
-        cases.target[whole],
-        cases.truth[whole],
-    )
+        cases.target[whole], cases.truth[whole])
     shown = np.arange(width)[None] < h[:, None]
     wrong = (
         np.where(shown, items[group, :width] != cases.known, False)
@@ -232,11 +230,8 @@ class PracticeSettings:
     later: float = 0.         # share of the sequences that begin later than a user's first rating, 0..1
     shape: LoraShape = field(
         default_factory=lambda: LoraShape(
-            rank=8,
-            alpha=32.0,
-            layers=tuple(range(10, 30)),
-            targets=("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
-        )
+            rank=8, alpha=32.0, layers=tuple(range(10, 30)),
+            targets=("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"))
     )
     train: TrainSettings = field(
         default_factory=lambda: TrainSettings(learning_rate=1e-3, epochs=1, batch=4, room=1024)
@@ -298,8 +293,7 @@ def practise(
     done = train(answer_loss(adapted), examples, None, settings.train, progress=progress)
     return (
         LocalLM.wrap(adapted, tokenizer, "SmolLM2-135M-Instruct, practised" if lm is None else f"{lm.name}, practised"),
-        done,
-    )
+        done)
 
 # %% ../../nbs/maprec/55a_practice.ipynb #2cc30769
 def fold_shares(

@@ -201,12 +201,10 @@ def vanilla_messages(
     words)."""
     ask = lambda item: Message(
         role="user",
-        text=f"How will the client rate this, from 1 to 5? Answer with the number alone.\n{_safe(title_line(item))}",
-    )
+        text=f"How will the client rate this, from 1 to 5? Answer with the number alone.\n{_safe(title_line(item))}")
     told = lambda r: Message(
         role="user",
-        text=f"The client rated {_safe(title_line(r.item))}: {r.rating:g}. Keep it in mind for what follows.",
-    )
+        text=f"The client rated {_safe(title_line(r.item))}: {r.rating:g}. Keep it in mind for what follows.")
     first = Message(
         role="user",
         text="A client rates one thing after the other. Each time you will be asked for the rating first, then you "

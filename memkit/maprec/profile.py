@@ -135,15 +135,8 @@ def profile(
 def _add(store: "MemoryStore", user: str, rated: Rated, turns: tuple[str, ...], old: int | None) -> Memory:
     source = rated.source or (turns[0] if turns else "")
     new = store.add(
-        user,
-        rating_line(rated),
-        [rated.rating],
-        rating_kind(rated.item.domain),
-        turns=turns,
-        encoder=RATING,
-        meta=_meta(rated.item, rated.rating, rated.at, source),
-        reason="rated" if old is None else "rated again",
-    )
+        user, rating_line(rated), [rated.rating], rating_kind(rated.item.domain), turns=turns, encoder=RATING,
+        meta=_meta(rated.item, rated.rating, rated.at, source), reason="rated" if old is None else "rated again")
     if old is not None: store.supersede(user, old, new.id, "rated again")
     return new
 
@@ -176,15 +169,8 @@ def take_back(
         if row is None: return None
         item = row.rated.item
         new = store.add(
-            user,
-            f"{title_line(item)} rating: taken back",
-            [0.0],
-            _taken_kind(domain),
-            turns=turns,
-            encoder=RATING,
-            meta=_meta(item, None, None, turns[0] if turns else ""),
-            reason="taken back",
-        )
+            user, f"{title_line(item)} rating: taken back", [0.0], _taken_kind(domain), turns=turns, encoder=RATING,
+            meta=_meta(item, None, None, turns[0] if turns else ""), reason="taken back")
         store.supersede(user, id, new.id, "taken back")
         return new
 
@@ -241,16 +227,8 @@ def frame(
     import pandas as pd
     rows = [
         (
-            i.domain,
-            i.title,
-            i.year,
-            ", ".join(i.genres),
-            i.description,
-            r.rated.at,
-            r.rated.rating,
-            r.rated.source,
-            r.memory_id,
-        )
+            i.domain, i.title, i.year, ", ".join(i.genres), i.description, r.rated.at, r.rated.rating, r.rated.source,
+            r.memory_id)
         for r in profile(store, user)
         for i in [r.rated.item]
     ]

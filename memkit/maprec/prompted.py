@@ -45,8 +45,7 @@ def detection_messages(
     "What a model is asked about a message's types (MAP Figure 2; our wording)."
     return [
         Message(role="system", text=_TYPES),
-        Message(role="user", text=json.dumps({"message": text}, ensure_ascii=False)),
-    ]
+        Message(role="user", text=json.dumps({"message": text}, ensure_ascii=False))]
 
 # %% ../../nbs/maprec/52a_prompted.ipynb #e7b2359f
 class PromptedError(UnusableAnswer):

@@ -70,11 +70,8 @@ class Ratings:
         "The ratings of one user by time, as `import_ratings` takes them."
         for row in self.of(user).tolist():
             yield Rated(
-                self.items.items[self.item[row]],
-                float(self.rating[row]),
-                datetime.fromtimestamp(int(self.at[row]), timezone.utc),
-                self.name,
-            )
+                self.items.items[self.item[row]], float(self.rating[row]),
+                datetime.fromtimestamp(int(self.at[row]), timezone.utc), self.name)
 
 # %% ../../nbs/maprec/51a_ratings.ipynb #6d1033a7
 def _text(path: Path) -> str:
@@ -177,11 +174,8 @@ _FLAGS = (
 def _item(id: str, title: str, genres: Iterable[str], year: str = "") -> Item:
     title, known = tidy_title(title)
     return Item(
-        id=id,
-        title=title or f"untitled {id}",
-        year=int(year) if year.strip().isdecimal() else known,
-        genres=[g for g in genres if g not in _NO_GENRE],
-    )
+        id=id, title=title or f"untitled {id}", year=int(year) if year.strip().isdecimal() else known,
+        genres=[g for g in genres if g not in _NO_GENRE])
 
 def _flagged(id: str, title: str, *flags: str) -> Item:
     return _item(id, title, [g for g, flag in zip(_FLAGS, flags) if flag == "1"])
@@ -208,15 +202,8 @@ _HEADED = ("userid", ("itemid", "movieid"), "rating", "timestamp")
 # %% ../../nbs/maprec/51a_ratings.ipynb #737d261f
 FORMS = (
     Form(
-        name="MovieLens 100k",
-        ratings="u.data",
-        items="u.item",
-        between=("\t", "|"),
-        header=False,
-        columns=(0, 1, 2, 3),
-        item_columns=(0, 1, *range(5, 24)),
-        item=_flagged,
-    ),
+        name="MovieLens 100k", ratings="u.data", items="u.item", between=("\t", "|"), header=False,
+        columns=(0, 1, 2, 3), item_columns=(0, 1, *range(5, 24)), item=_flagged),
     Form(
         name="MovieLens (RecBole)",
         ratings="*.inter",
@@ -225,33 +212,15 @@ FORMS = (
         header=True,
         columns=_HEADED,
         item_columns=(
-            ("itemid", "movieid"),
-            ("movietitle", "title"),
-            ("releaseyear", "year"),
-            ("class", "genre", "genres"),
-        ),
+            ("itemid", "movieid"), ("movietitle", "title"), ("releaseyear", "year"), ("class", "genre", "genres")),
         item=_atomic,
     ),
     Form(
-        name="MovieLens 1M",
-        ratings="ratings.dat",
-        items="movies.dat",
-        between=("::", "::"),
-        header=False,
-        columns=(0, 1, 2, 3),
-        item_columns=(0, 1, 2),
-        item=_piped,
-    ),
+        name="MovieLens 1M", ratings="ratings.dat", items="movies.dat", between=("::", "::"), header=False,
+        columns=(0, 1, 2, 3), item_columns=(0, 1, 2), item=_piped),
     Form(
-        name="MovieLens latest",
-        ratings="ratings.csv",
-        items="movies.csv",
-        between=(",", ","),
-        header=True,
-        columns=_HEADED,
-        item_columns=(("movieid", "itemid"), "title", "genres"),
-        item=_piped,
-    ),
+        name="MovieLens latest", ratings="ratings.csv", items="movies.csv", between=(",", ","), header=True,
+        columns=_HEADED, item_columns=(("movieid", "itemid"), "title", "genres"), item=_piped),
 )
 
 # %% ../../nbs/maprec/51a_ratings.ipynb #0543a167
@@ -427,22 +396,15 @@ def simulated_ratings(
     user = np.repeat(np.arange(n_users), [len(f[0]) for f in found])
     names = tuple(f"sim-{seed}-{u}" for u in range(n_users))
     return Ratings(
-        names,
-        items,
-        user,
-        *(np.concatenate([f[c] for f in found]) for c in range(3)),
-        f"simulated raters (seed {seed})",
-    )
+        names, items, user, *(np.concatenate([f[c] for f in found]) for c in range(3)),
+        f"simulated raters (seed {seed})")
 
 # %% ../../nbs/maprec/51a_ratings.ipynb #5a210b17
 def _one_rater(
     rng: np.random.Generator, items: Catalogue, has: np.ndarray, quality: np.ndarray, fame: np.ndarray, s: RaterSettings
 ) -> tuple[np.ndarray, ...]:
     shared, generosity, spread = (
-        rng.normal(0, s.taste, has.shape[1]),
-        rng.normal(0, s.generosity),
-        np.exp(rng.normal(0, s.spread)),
-    )
+        rng.normal(0, s.taste, has.shape[1]), rng.normal(0, s.generosity), np.exp(rng.normal(0, s.spread)))
     picked, stars, domain = [], [], np.array([i.domain for i in items])
     for d in items.domains:
         here = np.flatnonzero(domain == d)

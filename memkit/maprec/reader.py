@@ -52,8 +52,7 @@ def raw_states(
             width = max(sum(map(len, rows[i])) for i in part)
             ids = torch.tensor(
                 [[*rows[i][0], *rows[i][1], *[pad_token(tokenizer)] * (width - sum(map(len, rows[i])))] for i in part],
-                device=model.device,
-            )
+                device=model.device)
             states = model.get_decoder()(input_ids=ids, output_hidden_states=True).hidden_states
             for n, i in enumerate(part):
                 a, b = len(rows[i][0]), sum(map(len, rows[i]))
@@ -131,26 +130,16 @@ def _network() -> type:
         def __init__(self, dims: int, width: int, dropout: float, ratings: int):
             super().__init__()
             self.item, self.told, self.place, self.reputation = (
-                nn.Linear(dims, width),
-                nn.Embedding(len(LABELS) + 1, width),
-                nn.Embedding(ratings, width),
-                nn.Linear(dims, 1),
-            )
+                nn.Linear(dims, width), nn.Embedding(len(LABELS) + 1, width), nn.Embedding(ratings, width),
+                nn.Linear(dims, 1))
             self.look, self.drop = nn.MultiheadAttention(width, 4, dropout=dropout, batch_first=True), nn.Dropout(
                 dropout
             )
             self.before, self.after, self.out = (
-                nn.LayerNorm(width),
-                nn.LayerNorm(width),
-                nn.Linear(width, len(LABELS) - 1),
-            )
+                nn.LayerNorm(width), nn.LayerNorm(width), nn.Linear(width, len(LABELS) - 1))
             self.think = nn.Sequential(
-                nn.LayerNorm(width),
-                nn.Linear(width, 2 * width),
-                nn.GELU(),
-                nn.Dropout(dropout),
-                nn.Linear(2 * width, width),
-            )
+                nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Dropout(dropout),
+                nn.Linear(2 * width, width))
             self.cuts, self.pull, self.gain = (
                 nn.Parameter(torch.tensor(x)) for x in ([2.5, 1.0, -0.5, -2.0], 2.0, [1.0, 1.0])
             )
@@ -181,9 +170,7 @@ def _drawn(
     "A history of each user: items and whole stars, [users, ratings]."
     order = np.lexsort((rng.random(len(ratings.user)), ratings.at, ratings.user))
     first, count = (
-        np.searchsorted(ratings.user[order], users),
-        np.bincount(ratings.user, minlength=len(ratings.users))[users],
-    )
+        np.searchsorted(ratings.user[order], users), np.bincount(ratings.user, minlength=len(ratings.users))[users])
     room = np.maximum(count - settings.ratings, 0)
     start = first + np.where(
         rng.random(len(users)) < settings.later, (rng.random(len(users)) * (room + 1)).astype(int), 0
@@ -248,9 +235,7 @@ class Reader:
         catalogue, place = ratings.items.items, {i.id: n for n, i in enumerate(ratings.items.items)}
         items, given, last = (
             np.zeros((len(cases), cases.known.shape[1] + 1), int),
-            np.zeros((len(cases), cases.known.shape[1] + 1), int),
-            np.zeros(len(cases), int),
-        )
+            np.zeros((len(cases), cases.known.shape[1] + 1), int), np.zeros(len(cases), int))
         for c, (known, stars_given, h, target) in enumerate(
             zip(cases.known.tolist(), cases.known_rating.tolist(), cases.h.tolist(), cases.target.tolist())
         ):
@@ -291,8 +276,7 @@ def train_reader(
     with torch.random.fork_rng():
         return Reader(
             states,
-            [_trained(ratings, users, kept, settings, settings.seed * 1000 + m) for m in range(settings.members)],
-        )
+            [_trained(ratings, users, kept, settings, settings.seed * 1000 + m) for m in range(settings.members)])
 
 # %% ../../nbs/maprec/55b_reader.ipynb #8789098f
 def reader_fold_shares(

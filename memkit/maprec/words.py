@@ -63,6 +63,5 @@ def weigh(
     say = lambda reasons: ", ".join(f"{named(x.rated.item)} rated {x.rated.rating:g}: {x.change:+.2f}" for x in reasons)
     parts = [
         f"raised by {say(r.reasons)}" if r.reasons else "raised by none of the ratings",
-        *([f"lowered by {say(r.against)}"] if r.against else []),
-    ]
+        *([f"lowered by {say(r.against)}"] if r.against else [])]
     return f"{named(r.item)}, expected {r.expected:.2f}: {'; '.join(parts)}"

@@ -266,14 +266,8 @@ def labelled_conversations(
     )
     return [
         LabelledConversation(
-            talk(r),
-            r["subject"],
-            {k: deep(v) for k, v in r["expect"].items()},
-            deep(r["may"]),
-            deep(r["never"]),
-            {f"{r['id']}/{i}": tuple(t) for i, t in r["recalled"].items()},
-            r["split"],
-        )
+            talk(r), r["subject"], {k: deep(v) for k, v in r["expect"].items()}, deep(r["may"]), deep(r["never"]),
+            {f"{r['id']}/{i}": tuple(t) for i, t in r["recalled"].items()}, r["split"])
         for r in rows
         if split in (None, r["split"])
     ]

@@ -157,11 +157,8 @@ def _judged(
     else:
         step = 1 if right else -1
         store.rewrite(
-            memory.user,
-            [replace(memory, correct=memory.correct + step, incorrect=memory.incorrect - step)],
-            "a judgement was revised",
-            at=at,
-        )
+            memory.user, [replace(memory, correct=memory.correct + step, incorrect=memory.incorrect - step)],
+            "a judgement was revised", at=at)
     store.log(memory.user, [{"kind": JUDGED, "memory": memory.id, "reason": reason, "data": event}], at)
     return store.get(memory.user, memory.id)
 

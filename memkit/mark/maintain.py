@@ -128,14 +128,8 @@ def move_aside(
 ):
     "Set a memory aside, with its reason and the day until which it can be brought back (ours)."
     store.move(
-        owner,
-        [d.id],
-        DROPPED + d.kind,
-        d.reason,
-        event="dropped",
-        data={"kind": d.kind, "until": d.until.isoformat(), "planned": planned},
-        at=now,
-    )
+        owner, [d.id], DROPPED + d.kind, d.reason, event="dropped",
+        data={"kind": d.kind, "until": d.until.isoformat(), "planned": planned}, at=now)
 
 # %% ../../nbs/mark/48_maintain.ipynb #5d36db03
 def set_aside(
@@ -238,16 +232,9 @@ def maintain(
     due, receipt = _erase(store, owner, now, dry_run)
     ask = to_revalidate(store, owner) - {d.id for d in gone}
     return MaintenanceReport(
-        owner=owner,
-        at=now,
-        looked_at=len(found),
-        dropped=gone,
+        owner=owner, at=now, looked_at=len(found), dropped=gone,
         to_check={s.memory.id: s.memory.text for s in found if s.memory.id in ask},
-        revived=revived if embedder else None,
-        forgotten=due,
-        receipt=receipt,
-        dry_run=dry_run,
-    )
+        revived=revived if embedder else None, forgotten=due, receipt=receipt, dry_run=dry_run)
 
 # %% ../../nbs/mark/48_maintain.ipynb #94cc30b9
 def undo(

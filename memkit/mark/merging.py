@@ -168,17 +168,9 @@ def source_of(
 ) -> dict[str, Any]:
     "One source of a stored memory, with its own words (ours)."
     return {
-        "by": by,
-        "session": conversation.id,
-        "turns": list(refined.turns),
-        "at": at.isoformat(),
-        "agent": conversation.agent,
-        "source": refined.source,
-        "reason": refined.reason,
-        "text": refined.text,
-        "about": refined.about,
-        "strength": refined.strength,
-    }
+        "by": by, "session": conversation.id, "turns": list(refined.turns), "at": at.isoformat(),
+        "agent": conversation.agent, "source": refined.source, "reason": refined.reason, "text": refined.text,
+        "about": refined.about, "strength": refined.strength}
 
 # %% ../../nbs/mark/45a_merging.ipynb #7500127f
 def sources_of(
@@ -188,9 +180,7 @@ def sources_of(
     m = memory.meta
     whole = {"source": "user", "reason": "", "about": "", "strength": 1., "agent": "assistant"}
     whole = {name: m.get(name, default) for name, default in whole.items()} | {
-        "text": memory.text,
-        "at": memory.at.isoformat(),
-    }
+        "text": memory.text, "at": memory.at.isoformat()}
     return [{**whole, **s} for s in m.get("sources", [])]
 
 # %% ../../nbs/mark/45a_merging.ipynb #9f77b3eb
@@ -201,12 +191,8 @@ def with_sources(
     "A memory's meta with these sources, and how many conversations and users stand behind it (ours)."
     users = [s for s in sources if s["source"] == "user"]
     return {
-        **meta,
-        "source": "user" if users else "assistant",
-        "sources": [dict(s) for s in sources],
-        "patterns": len({s["session"] for s in users}),
-        "users": len({s["by"] for s in users}),
-    }
+        **meta, "source": "user" if users else "assistant", "sources": [dict(s) for s in sources],
+        "patterns": len({s["session"] for s in users}), "users": len({s["by"] for s in users})}
 
 # %% ../../nbs/mark/45a_merging.ipynb #0b7d38f0
 def new_meta(
@@ -259,14 +245,12 @@ def contest(
     if abs(new.trust - old.trust) > 1e-9:
         return (
             new.trust > old.trust,
-            f"{scores}: {'the challenger' if new.trust > old.trust else 'what was there'} is trusted more",
-        )
+            f"{scores}: {'the challenger' if new.trust > old.trust else 'what was there'} is trusted more")
     scores = f"{scores}, feedback {new.feedback:+.2f} against {old.feedback:+.2f}"
     if new.feedback != old.feedback:
         return (
             new.feedback > old.feedback,
-            f"{scores}: {'the challenger' if new.feedback > old.feedback else 'what was there'} is liked better",
-        )
+            f"{scores}: {'the challenger' if new.feedback > old.feedback else 'what was there'} is liked better")
     return later, f"{scores}: equal, so what was said later holds, {when}"
 
 # %% ../../nbs/mark/45a_merging.ipynb #2e63e21b
@@ -283,12 +267,8 @@ def claim_of(
     confirmed = {r.by for r in record if r.outcome is True}
     last = max((datetime.fromisoformat(s["at"]) for s in of), default=memory.at)
     return Claim(
-        "user" if confirmed else memory.meta["source"],
-        frozenset(said | confirmed),
-        replay((r.outcome for r in record), settings).score,
-        feedback_score(memory.correct, memory.incorrect),
-        last,
-    )
+        "user" if confirmed else memory.meta["source"], frozenset(said | confirmed),
+        replay((r.outcome for r in record), settings).score, feedback_score(memory.correct, memory.incorrect), last)
 
 # %% ../../nbs/mark/45a_merging.ipynb #983b55ab
 def carry_over(

@@ -199,14 +199,8 @@ def _try_again(p: Placing, loser: Memory, why: Relation, r: Refined):
     if not won: return p.tell("merged", r.kind, loser.id, f"{why.reason}; still superseded: {told}")
     words = replace(r, text=loser.text, about=loser.meta.get("about", ""))
     new = _add(
-        p,
-        words,
-        p.embedder.embed([embedded_text(words)])[0],
-        p.when(r),
-        loser.turns,
-        loser.meta,
-        f"memory {loser.id} once more",
-    )
+        p, words, p.embedder.embed([embedded_text(words)])[0], p.when(r), loser.turns, loser.meta,
+        f"memory {loser.id} once more")
     carry_over(store, p.owner, loser.id, new.id)
     p.tell("added", r.kind, new.id, f"memory {loser.id} once more: {why.reason}")
     _supersede(p, r.kind, winner.id, new.id, told)

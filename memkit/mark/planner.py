@@ -220,12 +220,9 @@ def run(
             if m.kind == "merge": store.supersede(owner, m.memory, m.other, f"planned: {m.reason}", now)
             if m.kind == "drop":
                 move_aside(
-                    store,
-                    owner,
+                    store, owner,
                     Dropped(m.memory, here[m.memory].kind, here[m.memory].text, f"dropped: {m.reason}", now + grace),
-                    now,
-                    planned=True,
-                )
+                    now, planned=True)
             if m.kind == "ask": store.set_state(owner, _ASK, [*_queue(store, owner), [m.memory, m.other, m.reason]])
             if m.kind == "revalidate": store.set_state(owner, CHECK, sorted({*store.state(owner, CHECK, []), m.memory}))
             done.append(m)

@@ -204,11 +204,8 @@ def record_seen(
     if owners - {caller.user, DOMAIN}:
         raise ValueError("a caller sees their own memories and the domain's; one of these belongs to somebody else")
     data = {
-        "by": store.alias(caller.user),
-        "purpose": caller.attributes.get("purpose", ""),
-        "turn": check_text(turn, "turn"),
-        "how": how,
-    }
+        "by": store.alias(caller.user), "purpose": caller.attributes.get("purpose", ""),
+        "turn": check_text(turn, "turn"), "how": how}
     for owner in sorted(owners, key=lambda o: o == DOMAIN):
         store.log(
             owner,
@@ -233,11 +230,7 @@ def who_saw(
             found.setdefault(
                 tuple(e.data.values()),
                 Seen(
-                    e.at,
-                    owner if e.data["by"] == own else e.data["by"],
-                    e.data["purpose"],
-                    e.data["turn"],
-                    e.data["how"],
-                ),
+                    e.at, owner if e.data["by"] == own else e.data["by"], e.data["purpose"], e.data["turn"],
+                    e.data["how"]),
             )
     return list(found.values())

@@ -39,8 +39,7 @@ Reasons: "accepted" (what settled it), "format" (the form that was liked), "infe
 REASONS = {
     RESIDUAL: ("correction", "fact", "inferred"),
     QUESTION: ("abbreviation", "term", "format", "checked", "insisted", "told", "correction", "fact", "inferred"),
-    RESPONSE: ("accepted", "format", "inferred"),
-}
+    RESPONSE: ("accepted", "format", "inferred")}
 
 _RULES = """Rules:
 - Each memory rests on one sentence. Give the number of its turn, who said it ("user" or "assistant"), and copy the sentence into "quote" exactly as it stands.
@@ -52,56 +51,35 @@ Answer with JSON alone: {"memories": [{"turn": 1, "speaker": "user", "quote": "â
 # %% ../../nbs/mark/43a_prompted.ipynb #ff9a913c
 _EXAMPLE = [
     {
-        "turn": 1,
-        "user": "When is a bicycle chain worn out? By CW I mean chain wear.",
-        "assistant": "A chain is worn out when the CW gauge shows 1.5 %.",
-    },
+        "turn": 1, "user": "When is a bicycle chain worn out? By CW I mean chain wear.",
+        "assistant": "A chain is worn out when the CW gauge shows 1.5 %."},
     {
-        "turn": 2,
-        "user": "No, with eleven gears the limit is 0.5 %. In percent with one decimal, please.",
-        "assistant": "You are right: with eleven gears a chain is changed at 0.5 %.",
-    },
+        "turn": 2, "user": "No, with eleven gears the limit is 0.5 %. In percent with one decimal, please.",
+        "assistant": "You are right: with eleven gears a chain is changed at 0.5 %."},
     {"turn": 3, "user": "Good.", "assistant": "Ride safely."},
 ]
 
 # %% ../../nbs/mark/43a_prompted.ipynb #37c191db
 _ONE = lambda turn, speaker, quote, memory, reason: {
-    "turn": turn,
-    "speaker": speaker,
-    "quote": quote,
-    "memory": memory,
-    "reason": reason,
-}
+    "turn": turn, "speaker": speaker, "quote": quote, "memory": memory, "reason": reason}
 
 # %% ../../nbs/mark/43a_prompted.ipynb #ea3fac3e
 _SHOWN = {
     RESIDUAL: [
         _ONE(
-            2,
-            "user",
-            "No, with eleven gears the limit is 0.5 %.",
-            "With eleven gears the limit of chain wear is 0.5 %.",
-            "correction",
-        )
+            2, "user", "No, with eleven gears the limit is 0.5 %.",
+            "With eleven gears the limit of chain wear is 0.5 %.", "correction")
     ],
     QUESTION: [
         _ONE(1, "user", "By CW I mean chain wear.", "CW means chain wear.", "abbreviation"),
         _ONE(
-            2,
-            "user",
-            "In percent with one decimal, please.",
-            "The user wants chain wear in percent with one decimal.",
-            "format",
-        ),
+            2, "user", "In percent with one decimal, please.", "The user wants chain wear in percent with one decimal.",
+            "format"),
     ],
     RESPONSE: [
         _ONE(
-            2,
-            "assistant",
-            "You are right: with eleven gears a chain is changed at 0.5 %.",
-            "With eleven gears a chain is changed at 0.5 %.",
-            "accepted",
-        )
+            2, "assistant", "You are right: with eleven gears a chain is changed at 0.5 %.",
+            "With eleven gears a chain is changed at 0.5 %.", "accepted")
     ],
 }
 
@@ -117,8 +95,7 @@ def extraction(
     shown = f"Example conversation:\n{json.dumps({'conversation': _EXAMPLE}, ensure_ascii=False)}\nIts memories:\n{json.dumps({'memories': _SHOWN[kind]}, ensure_ascii=False)}"
     return [
         Message(role="system", text=f"{_TASKS[kind]}\n{_RULES}\n{shown}"),
-        Message(role="user", text=json.dumps({"conversation": list(turns)}, ensure_ascii=False)),
-    ]
+        Message(role="user", text=json.dumps({"conversation": list(turns)}, ensure_ascii=False))]
 
 # %% ../../nbs/mark/43a_prompted.ipynb #75a94ba6
 @dataclass(frozen=True)

@@ -164,14 +164,9 @@ def stored_meta(
 ) -> dict[str, Any]:
     "What a stored memory keeps beside its columns."
     return {
-        "agent": conversation.agent,
-        "metadata": dict(conversation.metadata),
-        "source": refined.source,
-        "reason": refined.reason,
-        "about": refined.about,
-        "strength": refined.strength,
-        "sources": [{"by": by, "session": conversation.id, "turns": list(refined.turns)}],
-    }
+        "agent": conversation.agent, "metadata": dict(conversation.metadata), "source": refined.source,
+        "reason": refined.reason, "about": refined.about, "strength": refined.strength,
+        "sources": [{"by": by, "session": conversation.id, "turns": list(refined.turns)}]}
 
 # %% ../../nbs/mark/42_refined.ipynb #979e90a8
 def refined_view(
@@ -183,13 +178,6 @@ def refined_view(
     if memory.kind not in KINDS:
         raise ValueError(f"memory {memory.id} is a {memory.kind!r}, none of MARK's; it has no such document")
     return {
-        "id": str(memory.id),
-        "type": memory.kind,
-        "user_id": memory.user,
-        "agent": memory.meta["agent"],
-        "recall": memory.recalls,
-        "classification": classification,
-        "created_at": memory.at.isoformat(),
-        "memory": memory.text,
-        "metadata": dict(memory.meta["metadata"]),
-    }
+        "id": str(memory.id), "type": memory.kind, "user_id": memory.user, "agent": memory.meta["agent"],
+        "recall": memory.recalls, "classification": classification, "created_at": memory.at.isoformat(),
+        "memory": memory.text, "metadata": dict(memory.meta["metadata"])}

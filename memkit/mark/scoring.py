@@ -78,10 +78,7 @@ def _column(values, name: str) -> np.ndarray:
 def _columns(recall_counts, ages, similarities, feedbacks) -> list[np.ndarray]:
     "Four columns of floats that can be, equally long."
     named = {
-        "recall counts": recall_counts,
-        "ages in days": ages,
-        "similarities": similarities,
-        "feedback scores": feedbacks,
+        "recall counts": recall_counts, "ages in days": ages, "similarities": similarities, "feedback scores": feedbacks
     }
     counts, days, near, said = columns = [_column(v, name) for name, v in named.items()]
     lengths = [f"{len(c)} {name}" for c, name in zip(columns, named)]
@@ -174,11 +171,8 @@ def fixed_terms(
     "Each component by a map of its own to 0..1 (ours): RC/(1 + RC), 1/(1 + Rec), SS clipped, (FS + 1)/2."
     return np.stack(
         [
-            recall_counts / (1 + recall_counts),
-            1 / (1 + ages / _unit(unit)),
-            np.clip(similarities, 0, 1),
-            (feedbacks + 1) / 2,
-        ]
+            recall_counts / (1 + recall_counts), 1 / (1 + ages / _unit(unit)), np.clip(similarities, 0, 1),
+            (feedbacks + 1) / 2]
     )
 
 # %% ../../nbs/mark/40_scoring.ipynb #d5d923dc

@@ -100,11 +100,8 @@ def nearest(
     )
     rows = rows[~(told & (about < border))]
     cosines = np.divide(
-        (vectors[rows].astype(float) * unit).sum(axis=1),
-        lengths[rows],
-        out=np.zeros(len(rows)),
-        where=lengths[rows] > 0,
-    )
+        (vectors[rows].astype(float) * unit).sum(axis=1), lengths[rows], out=np.zeros(len(rows)),
+        where=lengths[rows] > 0)
     cosines = np.clip(cosines, -1, 1)      # rounding must not put one below a floor of -1
     best = np.lexsort((rows, -cosines))[:top]
     best = np.sort(best[cosines[best] >= at_least])

@@ -77,11 +77,8 @@ class Trust:
         outcome, s = _check_outcome(outcome), settings
         total, correct = self.total + 1, self.correct + (outcome is True)
         return Trust(
-            total,
-            correct,
-            self.incorrect + (outcome is False),
-            s.alpha * self.score + (1 - s.alpha) * (correct + s.w_a) / (total + s.w_s),
-        )
+            total, correct, self.incorrect + (outcome is False),
+            s.alpha * self.score + (1 - s.alpha) * (correct + s.w_a) / (total + s.w_s))
 
     def persistence(
         self,
@@ -274,18 +271,15 @@ def _cells(row: Printed, above: Printed | None, low: Trust, high: Trust, before:
     again = s.alpha*step + (1 - s.alpha)*ratio
     ts = {
         "one update of the trust printed above": step,
-        "two updates of the trust printed above, both with this row's counts": again,
-    }
+        "two updates of the trust printed above, both with this row's counts": again}
     needed = {
         "the threshold for the printed trust": s.threshold * (1 - float(row.ts)),
-        "the threshold of the row above": s.threshold * (1 - before),
-    }
+        "the threshold of the row above": s.threshold * (1 - before)}
     ps, least, most = low.persistence(s), verdict(high, s).needed, verdict(low, s).needed
     return [
         Cell(row.total, "ts", row.ts, low.score, high.score, _how(row.ts, low.score, ts)),
         Cell(row.total, "ps", row.ps, ps, ps, _how(row.ps, ps, {})),
-        Cell(row.total, "needed", row.needed, least, most, _how(row.needed, least, needed)),
-    ]
+        Cell(row.total, "needed", row.needed, least, most, _how(row.needed, least, needed))]
 
 # %% ../../nbs/mark/41_trust.ipynb #30679ae6
 def table_7(
@@ -305,10 +299,8 @@ def table_7(
             )
         out.append(
             (
-                row,
-                _cells(row, above, low, high, before, settings),
-                (verdict(low, settings).kept, verdict(high, settings).kept),
-            )
+                row, _cells(row, above, low, high, before, settings),
+                (verdict(low, settings).kept, verdict(high, settings).kept))
         )
         above = row
     return out

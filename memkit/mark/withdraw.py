@@ -57,13 +57,8 @@ def rebuilt(
     )
     found_by = embedded_text(
         Refined(
-            kind=RESIDUAL,
-            text=first["text"],
-            turns=first["turns"],
-            source=first["source"],
-            reason=first["reason"],
-            about=first["about"],
-        )
+            kind=RESIDUAL, text=first["text"], turns=first["turns"], source=first["source"], reason=first["reason"],
+            about=first["about"])
     )
     return replace(memory, text=first["text"], meta=meta), found_by
 

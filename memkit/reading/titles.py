@@ -159,8 +159,7 @@ def called(
 # %% ../../nbs/reading/03_titles.ipynb #4b35d054
 @patch(cls_method=True)
 def joined(
-    cls: TitleList,
-    lists: Iterable[TitleList],
+    cls: TitleList, lists: Iterable[TitleList]
 ) -> TitleList:
     "Several lists as one; what one name means in the first stands first."
     out = cls(())

@@ -239,12 +239,8 @@ class Review:
         import ipywidgets as w
         self.memories: dict[int, Memory] = {}
         self.list = w.SelectMultiple(
-            options=[],
-            description="Memories",
-            rows=8,
-            style={"description_width": "initial"},
-            layout=w.Layout(width="98%"),
-        )
+            options=[], description="Memories", rows=8, style={"description_width": "initial"},
+            layout=w.Layout(width="98%"))
         self.chosen = press_button(
             "", "Delete the chosen memories; asks once more", lambda: delete(tuple(self.list.value)), "mk-delete"
         )
@@ -252,11 +248,7 @@ class Review:
             "", "Delete everything of this user; asks once more", lambda: delete(None), "mk-delete-all"
         )
         self.keep, self._detail, self._shared, self._filling = (
-            press_button("Keep", "Delete nothing", keep, "mk-keep"),
-            w.HTML(),
-            w.HTML(),
-            False,
-        )
+            press_button("Keep", "Delete nothing", keep, "mk-keep"), w.HTML(), w.HTML(), False)
         self.widget = w.VBox(
             [
                 self.list,

@@ -73,12 +73,8 @@ def fuse_by(
         done = fuse(
             found,
             replace(
-                settings,
-                fusion="weighted",
-                bm25_weight=how.words,
-                passage_weight=how.meaning * share,
-                whole_weight=how.meaning * (1 - share),
-            ),
+                settings, fusion="weighted", bm25_weight=how.words, passage_weight=how.meaning * share,
+                whole_weight=how.meaning * (1 - share)),
         )
     return Fused(tuple(left), tuple(i for i, _ in done), tuple(right), dict(done))
 
@@ -194,14 +190,8 @@ def _votes(s: Scene, chart: Chart):
             both = i in side.shown and i in fused.shown
             colour = "deep" if chart.judgement(i) else "faint"
             s.line(
-                x0,
-                y0,
-                x1,
-                y1,
-                colour if both or chart.judgement(i) else "line",
-                3 if chart.judgement(i) else 1.3,
-                dashed=not both,
-            )
+                x0, y0, x1, y1, colour if both or chart.judgement(i) else "line", 3 if chart.judgement(i) else 1.3,
+                dashed=not both)
 
 # %% ../../nbs/widgets/84a_explore_fusion.ipynb #5a010e60
 def _card(s: Scene, chart: Chart, column: Column, x: float, w: float, rank: int, i: int):
@@ -209,14 +199,8 @@ def _card(s: Scene, chart: Chart, column: Column, x: float, w: float, rank: int,
     more = " · ".join(f"{c.name}: {f'rank {c.ranks[i]}' if i in c.ranks else 'not in the list'}" for c in others)
     with s.group(x, _TOP + _ROW*(rank - 1), f"{column.name} {chart.documents[i].id}"):
         s.box(
-            0,
-            0,
-            w,
-            _ROW - 4,
-            "green" if good else "card",
-            f"{chart.title(i)} · {more}",
-            edge="deep" if good else "faint",
-        )
+            0, 0, w, _ROW - 4, "green" if good else "card", f"{chart.title(i)} · {more}",
+            edge="deep" if good else "faint")
         s.text(8, _ROW/2 - 2, f"{rank}", 14, True, "ink" if good else "soft")
         s.text(28, _ROW/2 - 2, ("✓ " if good else "") + chart.title(i), 14, width=w - 32)
 
@@ -224,13 +208,8 @@ def _card(s: Scene, chart: Chart, column: Column, x: float, w: float, rank: int,
 def _foot(s: Scene, column: Column, x: float, w: float):
     rest = len(column.ranks) - len(column.shown)
     s.text(
-        x + w / 2,
-        _TOP + _ROW * max(len(column.shown), 1) + 10,
-        f"and {rest} more" if rest > 0 else "" if column.shown else "nothing found",
-        13,
-        colour="soft",
-        align="center",
-    )
+        x + w / 2, _TOP + _ROW * max(len(column.shown), 1) + 10,
+        f"and {rest} more" if rest > 0 else "" if column.shown else "nothing found", 13, colour="soft", align="center")
 
 # %% ../../nbs/widgets/84a_explore_fusion.ipynb #01a57514
 def draw_chart(

@@ -74,14 +74,8 @@ def memory_map(
         pca = PCA(n, svd_solver="full").fit(vectors)
         directions[:n], shown[:n] = pca.components_, np.nan_to_num(pca.explained_variance_ratio_)
     return MemoryMap(
-        user,
-        tuple(kept.memory(i) for i in kept.ids),
-        vectors,
-        (vectors - centre) @ directions.T,
-        centre,
-        directions,
-        tuple(map(float, shown)),
-    )
+        user, tuple(kept.memory(i) for i in kept.ids), vectors, (vectors - centre) @ directions.T, centre, directions,
+        tuple(map(float, shown)))
 
 # %% ../../nbs/widgets/84f_explore_memories.ipynb #cd6e38b7
 @dataclass(frozen=True)
@@ -248,28 +242,19 @@ def explore_memories(
     "A map of a user's memories that one can ask (ours). Raises `ValueError` for a user without memories."
     import ipywidgets as w
     given(
-        embedder,
-        "embed",
-        "the embedder is the one of the memories, such as memkit.core.embedders.load_embedder('minilm')",
-    )
+        embedder, "embed",
+        "the embedder is the one of the memories, such as memkit.core.embedders.load_embedder('minilm')")
     now, asked = {"map": memory_map(store, user, embedder.name)}, {}
     near = {"description_width": "initial"}
     box = w.Text(
-        question,
-        description="Question",
-        placeholder="what would somebody ask?",
-        continuous_update=False,
-        layout=w.Layout(width="440px"),
-        style=near,
-    )
+        question, description="Question", placeholder="what would somebody ask?", continuous_update=False,
+        layout=w.Layout(width="440px"), style=near)
     k = w.IntSlider(5, min=1, max=10, description="Nearest", layout=w.Layout(width="300px"), style=near)
     kinds = lambda: [("all kinds", ""), *((short(x, 40), x) for x in now["map"].kinds)]
     kind = w.Dropdown(options=kinds(), value="", description="Show", layout=w.Layout(width="240px"), style=near)
     again = w.Button(
-        description="Read the memories again",
-        tooltip="Draw the map anew from what the store holds now",
-        layout=w.Layout(width="auto"),
-    )
+        description="Read the memories again", tooltip="Draw the map anew from what the store holds now",
+        layout=w.Layout(width="auto"))
     def draw(question, k, kind):
         text = question.strip()
         if text and text not in asked:

@@ -37,11 +37,8 @@ def repack(
     tried, base = _pieces(turn), turn.sections[0].tokens
     if model and assemble:
         done = fit(
-            [Piece(name=s.name, text=s.text, hit=s.hit) for s in tried],
-            assemble,
-            lambda m: model.count_tokens(model.render(m)),
-            budget,
-        )
+            [Piece(name=s.name, text=s.text, hit=s.hit) for s in tried], assemble,
+            lambda m: model.count_tokens(model.render(m)), budget)
         return replace(turn, sections=done.sections, messages=done.messages, prompt_tokens=done.tokens, budget=budget)
     pieces = [Piece(name=s.name, text=s.text, hit=s.hit) for s in tried]
     cost = {id(p): s.tokens for p, s in zip(pieces, tried)}
@@ -73,22 +70,14 @@ def _fixed(turn: Turn, model: LanguageModel | None) -> list[Lane]:
     if not model:
         return [
             Lane(
-                group="instructions",
-                title="Instructions and question",
-                text=f"{system[:first].strip()}\n{turn.text}",
-                start=0,
-                tokens=base,
-            )
+                group="instructions", title="Instructions and question", text=f"{system[:first].strip()}\n{turn.text}",
+                start=0, tokens=base)
         ]
     asked = min(model.count_tokens(turn.text), base)
     return [
         Lane(
-            group="instructions",
-            title="Instructions",
-            text=system[:first].strip() or "what the model's template adds",
-            start=0,
-            tokens=base - asked,
-        ),
+            group="instructions", title="Instructions", text=system[:first].strip() or "what the model's template adds",
+            start=0, tokens=base - asked),
         Lane(group="question", title="Question", text=turn.text, start=base - asked, tokens=asked),
     ]
 
@@ -107,15 +96,8 @@ def lanes(
         title = one_line(name_of(item) if item else f"{s.name}: {s.text}")
         out.append(
             Lane(
-                group=group,
-                title=title,
-                mark=mark,
-                text=s.text,
-                start=taken,
-                tokens=s.tokens,
-                kept=s.kept,
-                missed=too_many.get(id(s), 0),
-            )
+                group=group, title=title, mark=mark, text=s.text, start=taken, tokens=s.tokens, kept=s.kept,
+                missed=too_many.get(id(s), 0))
         )
         taken += s.tokens if s.kept else 0
     return out

@@ -128,14 +128,8 @@ def _bars(s: Scene, f: Forecasts, n: int, target: int, how: str):
         with s.group(key=f"label {k}"):
             x = _star_x(k) - _BAR/2
             s.box(
-                x,
-                _BASE - scale * share,
-                _BAR,
-                scale * share,
-                "green" if truth == k else "blue",
-                f"{k} stars: {share:.1%}",
-                radius=2,
-            )
+                x, _BASE - scale * share, _BAR, scale * share, "green" if truth == k else "blue",
+                f"{k} stars: {share:.1%}", radius=2)
             s.box(x + 3, _BASE - scale * share - 20, _BAR - 6, 17, "paper").text(
                 x + _BAR / 2, _BASE - scale * share - 11, f"{share:.0%}", 14, align="center"
             ).text(x + _BAR / 2, _BASE + 14, f"{k}", 15, True, align="center")

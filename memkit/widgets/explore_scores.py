@@ -151,10 +151,7 @@ def words_of_standings(
 # %% ../../nbs/widgets/84b_explore_scores.ipynb #f9aa8108
 _WIDTH, _LEFT, _TOP, _ROW, _BAR, _ROOM = 760, 12, 92, 54, 452., 236.
 _INKS = {
-    "recall": ("orange", "ink"),
-    "recency": ("green", "ink"),
-    "similarity": ("blue", "on"),
-    "feedback": ("mauve", "ink"),
+    "recall": ("orange", "ink"), "recency": ("green", "ink"), "similarity": ("blue", "on"), "feedback": ("mauve", "ink")
 }
 _LETTERS = dict(zip(PART_NAMES, "abcd"))
 
@@ -186,14 +183,8 @@ def _moved(s: Standing) -> tuple[str, str]:
 def _row(scene: Scene, s: Standing, y: float, zero: float, scale: float):
     with scene.group(0, y, f"memory {s.candidate.id}"):
         scene.box(
-            6,
-            1,
-            _WIDTH - 12,
-            _ROW - 5,
-            "card" if s.rank == 1 else "paper",
-            short(s.candidate.text, 300),
-            edge="deep" if s.rank == 1 else "",
-        )
+            6, 1, _WIDTH - 12, _ROW - 5, "card" if s.rank == 1 else "paper", short(s.candidate.text, 300),
+            edge="deep" if s.rank == 1 else "")
         scene.text(_LEFT + 8, 16, f"{s.rank}", 16, True).text(
             _LEFT + 2, 37, *_moved(s)[:1], size=13, bold=True, colour=_moved(s)[1]
         )

@@ -69,11 +69,9 @@ def story(
 # %% ../../nbs/widgets/84c_explore_trust.ipynb #bd5b0df6
 _LEFT, _WIDE, _TOP, _HIGH = 40, 560, 54, 210     # the chart's place in the picture
 _CURVES = (
-    ("trust", "blue", lambda p, s: p.trust.score, 3, False),
-    ("a newcomer's", "blue", lambda p, s: s.initial, 2, True),
+    ("trust", "blue", lambda p, s: p.trust.score, 3, False), ("a newcomer's", "blue", lambda p, s: s.initial, 2, True),
     ("persistence", "orange", lambda p, s: p.verdict.persistence, 3, False),
-    ("needed", "orange", lambda p, s: p.verdict.needed, 2, True),
-)
+    ("needed", "orange", lambda p, s: p.verdict.needed, 2, True))
 
 def _y(value: float) -> float: return _TOP + _HIGH*(1 - value)
 
@@ -111,23 +109,15 @@ def _axes(s: Scene, points: Sequence[Point], by_day: bool):
     y = _TOP + _HIGH + 75
     for share in (0, 0.5, 1) if by_day or last % 2 == 0 else (0, 1):
         s.text(
-            _LEFT + _WIDE * share,
-            y,
-            f"{'day' if by_day else 'event'} {last*share:.3g}",
-            13,
-            colour="soft",
-            align=("left", "center", "right")[int(share * 2)],
-        )
+            _LEFT + _WIDE * share, y, f"{'day' if by_day else 'event'} {last*share:.3g}", 13, colour="soft",
+            align=("left", "center", "right")[int(share * 2)])
 
 # %% ../../nbs/widgets/84c_explore_trust.ipynb #644e8c8a
 RULES = MappingProxyType(
     {
-        "new": ("nothing to judge by", "card"),
-        "trust": ("kept by trust", "blue"),
-        "persistence": ("kept by persistence", "orange"),
-        "reviewer": ("kept by a reviewer", "mauve"),
-        "dropped": ("dropped", "red"),
-    }
+        "new": ("nothing to judge by", "card"), "trust": ("kept by trust", "blue"),
+        "persistence": ("kept by persistence", "orange"), "reviewer": ("kept by a reviewer", "mauve"),
+        "dropped": ("dropped", "red")}
 )
 
 # %% ../../nbs/widgets/84c_explore_trust.ipynb #2000a6e6
@@ -143,26 +133,14 @@ def _strip(s: Scene, points: Sequence[Point], xs: Sequence[float]):
             short = next((n for n in (name, p.rule) if width_of(n, 14) < wide - 6), "")
             if short:
                 s.text(
-                    xs[start] + wide / 2,
-                    y + 11,
-                    short,
-                    14,
-                    colour="on" if colour in ("red", "blue") else "ink",
-                    align="center",
-                )
+                    xs[start] + wide / 2, y + 11, short, 14, colour="on" if colour in ("red", "blue") else "ink",
+                    align="center")
         start = i + 1
 
 # %% ../../nbs/widgets/84c_explore_trust.ipynb #9a683218
 _MARKS = {
-    "shown": ("o", "soft"),
-    "right": ("+", "deep"),
-    "wrong": ("−", "red"),
-    "good": ("good", "deep"),
-    "bad": ("bad", "red"),
-    "unsaid": ("unsaid", "soft"),
-    "aside": ("aside", "red"),
-    "back": ("back", "deep"),
-}
+    "shown": ("o", "soft"), "right": ("+", "deep"), "wrong": ("−", "red"), "good": ("good", "deep"),
+    "bad": ("bad", "red"), "unsaid": ("unsaid", "soft"), "aside": ("aside", "red"), "back": ("back", "deep")}
 
 # %% ../../nbs/widgets/84c_explore_trust.ipynb #328b25ce
 def _happened(s: Scene, points: Sequence[Point], xs: Sequence[float]):
@@ -188,11 +166,8 @@ def relevances(
     at = np.maximum(np.searchsorted([p.day for p in points], days, "right") - 1, 0)
     then = [points[i].trust for i in at]
     return rank(
-        np.array([t.total for t in then]),
-        days,
-        np.full(len(days), similarity),
-        np.array([feedback_score(t.correct, t.incorrect) for t in then]),
-    ).values
+        np.array([t.total for t in then]), days, np.full(len(days), similarity),
+        np.array([feedback_score(t.correct, t.incorrect) for t in then])).values
 
 # %% ../../nbs/widgets/84c_explore_trust.ipynb #d08a000f
 def _relevance(s: Scene, points: Sequence[Point], similarity: float):
@@ -251,8 +226,7 @@ _SLIDERS = (
     ("w_a", "wₐ (right)", 0, 10, 0.5, "added to the recalls called right"),
     ("w_s", "wₛ (recalls)", 0.5, 20, 0.5, "added to all recalls"),
     ("penalty", "λ (errors)", 0.5, 1, 0.05, "what an error costs persistence"),
-    ("threshold", "threshold", 0, 1, 0.05, "what persistence must exceed, times 1 − trust"),
-)
+    ("threshold", "threshold", 0, 1, 0.05, "what persistence must exceed, times 1 − trust"))
 _OWN = "one of my own"
 
 def _check_lives(lives: Mapping[str, "str | Sequence[Moment]"]) -> dict[str, str]:
@@ -267,16 +241,8 @@ def _check_lives(lives: Mapping[str, "str | Sequence[Moment]"]) -> dict[str, str
 def _sliders(settings: TrustSettings) -> dict:
     import ipywidgets as w
     make = lambda name, label, low, high, step, hint: w.FloatSlider(
-        getattr(settings, name),
-        min=low,
-        max=max(high, getattr(settings, name)),
-        step=step,
-        description=label,
-        tooltip=hint,
-        readout_format=".2f",
-        layout=w.Layout(width="300px"),
-        style={"description_width": "95px"},
-    )
+        getattr(settings, name), min=low, max=max(high, getattr(settings, name)), step=step, description=label,
+        tooltip=hint, readout_format=".2f", layout=w.Layout(width="300px"), style={"description_width": "95px"})
     return {row[0]: make(*row) for row in _SLIDERS}
 
 def _more(script, token: str):
@@ -289,10 +255,9 @@ def _buttons(script) -> list:
     out = []
     for label, token, hint in (
         ("Called right +", "+", "One more recall, called right"),
-        ("Called wrong −", "-", "One more recall, called wrong"),
-        ("Shown ○", "o", "One more recall, not judged"),
+        ("Called wrong −", "-", "One more recall, called wrong"), ("Shown ○", "o", "One more recall, not judged"),
         ("A week passes", "7d", "Seven days without a recall"),
-        ("Take back", "undo", "Take the last part of the script away"),
+        ("Take back", "undo", "Take the last part of the script away")
     ):
         out.append(press_button(label, hint, lambda token=token: _more(script, token)))
     return out
@@ -303,12 +268,8 @@ def _choose(script, lives: dict[str, str]):
     import ipywidgets as w
     title_of = lambda text: next((t for t, s in lives.items() if s == text), _OWN)
     menu = w.Dropdown(
-        options=[*lives, _OWN],
-        value=title_of(script.value),
-        description="Life",
-        layout=w.Layout(width="330px"),
-        style={"description_width": "initial"},
-    )
+        options=[*lives, _OWN], value=title_of(script.value), description="Life", layout=w.Layout(width="330px"),
+        style={"description_width": "initial"})
     def chosen(change):
         if change["new"] != _OWN: script.value = lives[change["new"]]
     menu.observe(chosen, "value")
@@ -344,37 +305,23 @@ def explore_trust(
     near = {"description_width": "initial"}
     box = w.Text(text, description="Script", continuous_update=False, layout=w.Layout(width="740px"), style=near)
     along = w.ToggleButtons(
-        options=[("by day", True), ("by event", False)],
-        value=True,
-        description="Along",
-        style={"button_width": "90px", "description_width": "initial"},
-    )
+        options=[("by day", True), ("by event", False)], value=True, description="Along",
+        style={"button_width": "90px", "description_width": "initial"})
     near_to = w.FloatSlider(
-        0.6,
-        min=0,
-        max=1,
-        step=0.05,
-        description="similarity",
-        tooltip="of a question to the memory, for the lowest curve",
-        layout=w.Layout(width="300px"),
-        style={"description_width": "95px"},
-    )
+        0.6, min=0, max=1, step=0.05, description="similarity",
+        tooltip="of a question to the memory, for the lowest curve", layout=w.Layout(width="300px"),
+        style={"description_width": "95px"})
     menu, controls = _choose(box, known), {"script": box, **_sliders(settings), "along": along, "similarity": near_to}
     reset = w.Button(
-        description="Constants of the paper",
-        tooltip="Set the five constants as in MARK, appendix 1",
-        layout=w.Layout(width="auto"),
-    )
+        description="Constants of the paper", tooltip="Set the five constants as in MARK, appendix 1",
+        layout=w.Layout(width="auto"))
     def draw(script, along, similarity, **values):
         return draw_life(parse_life(script), TrustSettings(**values), menu.value, along, similarity)
     first = [controls[name] for name, *_ in _SLIDERS]
     panel = Panel(controls, draw, key, [[menu, along], [box], _buttons(box), [*first, near_to], [reset]])
     reset.on_click(lambda _: panel.set({name: getattr(PAPER, name) for name, *_ in _SLIDERS}))
     for name, widget in (
-        ("life", menu),
-        ("script", box),
-        ("reset", reset),
-        *((name, controls[name]) for name, *_ in _SLIDERS),
+        ("life", menu), ("script", box), ("reset", reset), *((name, controls[name]) for name, *_ in _SLIDERS)
     ):
         widget.add_class(f"mk-{name}")
     return panel

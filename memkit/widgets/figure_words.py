@@ -85,8 +85,7 @@ def bar_words(
         rows = [
             (
                 _nearest(axis, middle(p), p.get_height() if flat else p.get_width()),
-                p.get_width() if flat else p.get_height(),
-            )
+                p.get_width() if flat else p.get_height())
             for p in group.patches
         ]
         name = _clean(group.get_label())
@@ -198,8 +197,7 @@ def words_of(
     head = " ".join(
         filter(
             None,
-            [_clean(figure.get_suptitle()), *(_clean(t.get_text()) for t in figure.texts if t is not figure._suptitle)],
-        )
+            [_clean(figure.get_suptitle()), *(_clean(t.get_text()) for t in figure.texts if t is not figure._suptitle)])
     )
     parts = [f"Panel {i}. {w}" for i, w in enumerate(panels, 1)] if len(panels) > 1 else panels
     text = (

@@ -27,89 +27,52 @@ if TYPE_CHECKING: from pandas import DataFrame
 # %% ../../nbs/widgets/85a_frames.ipynb #c58ce912
 _AT, _N, _TEXT, _YES, _X = "datetime64[us, UTC]", "Int64", "str", "boolean", "float64"
 _SAID = {
-    "turn": (_TEXT, "its identifier"),
-    "user": (_TEXT, "whose"),
-    "session": (_TEXT, "its conversation"),
-    "at": (_AT, "when, UTC"),
-    "question": (_TEXT, "what the user wrote"),
-    "answer": (_TEXT, "what the user got"),
-}
+    "turn": (_TEXT, "its identifier"), "user": (_TEXT, "whose"), "session": (_TEXT, "its conversation"),
+    "at": (_AT, "when, UTC"), "question": (_TEXT, "what the user wrote"), "answer": (_TEXT, "what the user got")}
 _OF = {"turn": (_TEXT, "the turn's identifier; '' where none is known"), "at": (_AT, "when the turn was, UTC")}
 _ITEM = {
-    "item": (_TEXT, "document or memory; '' for neither"),
-    "id": (_TEXT, "of the document or memory"),
-    "name": (_TEXT, "the document's title, the memory's question, or else its text"),
-}
+    "item": (_TEXT, "document or memory; '' for neither"), "id": (_TEXT, "of the document or memory"),
+    "name": (_TEXT, "the document's title, the memory's question, or else its text")}
 
 # %% ../../nbs/widgets/85a_frames.ipynb #f3a1b864
 COLUMNS: dict[str, dict[str, tuple[str, str]]] = {  # table -> column -> type, and meaning with its unit
     "turns": _SAID
     | {
-        "fallback": (_TEXT, "why the answer is a fallback; '' if it isn't"),
-        "considered": (_N, "candidates"),
-        "documents": (_N, "documents in the prompt"),
-        "memories": (_N, "memories in the prompt"),
-        "cut": (_N, "sections that found no room in the prompt"),
-        "wrote": (_N, "memories written"),
-        "prompt_tokens": (_N, "tokens"),
-        "budget": (_N, "tokens that the prompt may have"),
-        "answer_tokens": (_N, "tokens"),
-        "seconds": (_X, "of the whole turn, s; missing where it wasn't measured"),
-        "model": (_TEXT, "who answered"),
-    },
+        "fallback": (_TEXT, "why the answer is a fallback; '' if it isn't"), "considered": (_N, "candidates"),
+        "documents": (_N, "documents in the prompt"), "memories": (_N, "memories in the prompt"),
+        "cut": (_N, "sections that found no room in the prompt"), "wrote": (_N, "memories written"),
+        "prompt_tokens": (_N, "tokens"), "budget": (_N, "tokens that the prompt may have"),
+        "answer_tokens": (_N, "tokens"), "seconds": (_X, "of the whole turn, s; missing where it wasn't measured"),
+        "model": (_TEXT, "who answered")},
     "sections": _OF
     | {
-        "position": (_N, "in the prompt, from 1"),
-        "section": (_TEXT, "instructions, document, memory, question, …"),
-        "tokens": (_N, "tokens"),
-        "kept": (_YES, "did it find room"),
-    }
+        "position": (_N, "in the prompt, from 1"), "section": (_TEXT, "instructions, document, memory, question, …"),
+        "tokens": (_N, "tokens"), "kept": (_YES, "did it find room")}
     | _ITEM,
     "seconds": _OF | {"step": (_TEXT, "such as recall or generate"), "seconds": (_X, "s")},
     "candidates": _OF
     | {"rank": (_N, "among the documents, or the memories, that were considered; from 1")}
     | _ITEM
     | {
-        "owner": (_TEXT, "whose memory; '' for a document"),
-        "source": (_TEXT, "who found it"),
+        "owner": (_TEXT, "whose memory; '' for a document"), "source": (_TEXT, "who found it"),
         "score": (_X, "what it was ranked by; higher is better"),
-        "shown": (_YES, "was it in the prompt; missing where no turn says"),
-        "outcome": (_TEXT, "what became of it"),
-    },
+        "shown": (_YES, "was it in the prompt; missing where no turn says"), "outcome": (_TEXT, "what became of it")},
     "dialogue": _SAID,
     "events": {
-        "event": (_N, "its number"),
-        "user": (_TEXT, "whose"),
-        "at": (_AT, "when, UTC"),
-        "kind": (_TEXT, "what happened"),
-        "memory": (_N, "to which memory"),
-        "other": (_N, "the memory that took its place"),
-        "turn": (_TEXT, "in which turn"),
-        "reason": (_TEXT, "why"),
-    },
+        "event": (_N, "its number"), "user": (_TEXT, "whose"), "at": (_AT, "when, UTC"),
+        "kind": (_TEXT, "what happened"), "memory": (_N, "to which memory"),
+        "other": (_N, "the memory that took its place"), "turn": (_TEXT, "in which turn"), "reason": (_TEXT, "why")},
     "memories": {
-        "memory": (_N, "its identifier"),
-        "user": (_TEXT, "whose"),
-        "kind": (_TEXT, "what made it"),
-        "at": (_AT, "when it was learned, UTC"),
-        "text": (_TEXT, "its words"),
-        "turns": (_N, "turns it came from"),
-        "recalls": (_N, "times it reached a prompt"),
-        "correct": (_N, "times it was called right"),
-        "incorrect": (_N, "times it was called wrong"),
-    },
+        "memory": (_N, "its identifier"), "user": (_TEXT, "whose"), "kind": (_TEXT, "what made it"),
+        "at": (_AT, "when it was learned, UTC"), "text": (_TEXT, "its words"), "turns": (_N, "turns it came from"),
+        "recalls": (_N, "times it reached a prompt"), "correct": (_N, "times it was called right"),
+        "incorrect": (_N, "times it was called wrong")},
     "figures": {
-        "table": (_TEXT, "such as Table 3"),
-        "row": (_TEXT, "what was measured"),
-        "metric": (_TEXT, "such as Recall@5"),
-        "ours": (_X, "our figure, in the metric's unit"),
-        "low": (_X, "lower end of its 95 % interval"),
-        "high": (_X, "upper end"),
-        "paper": (_X, "the paper's figure"),
-        "control": (_YES, "shows only what less would reach"),
-        "n": (_N, "items behind it"),
-        "note": (_TEXT, "what a reader must know"),
-    },
+        "table": (_TEXT, "such as Table 3"), "row": (_TEXT, "what was measured"), "metric": (_TEXT, "such as Recall@5"),
+        "ours": (_X, "our figure, in the metric's unit"), "low": (_X, "lower end of its 95 % interval"),
+        "high": (_X, "upper end"), "paper": (_X, "the paper's figure"),
+        "control": (_YES, "shows only what less would reach"), "n": (_N, "items behind it"),
+        "note": (_TEXT, "what a reader must know")},
 }
 
 # %% ../../nbs/widgets/85a_frames.ipynb #d706a5be
@@ -130,20 +93,10 @@ def _said(t) -> dict[str, Any]: return {"turn": t.id, "user": t.user, "session":
 def _turn_rows(turns: Iterable[Turn]) -> Iterable[dict]:
     for t in turns:
         yield _said(t) | {
-            "question": t.text,
-            "answer": t.answer,
-            "fallback": t.fallback,
-            "considered": len(t.considered),
-            "documents": len(t.documents),
-            "memories": len(t.recalled),
-            "cut": sum(not s.kept for s in t.sections),
-            "wrote": len(t.wrote),
-            "prompt_tokens": t.prompt_tokens,
-            "budget": t.budget,
-            "answer_tokens": t.answer_tokens,
-            "seconds": t.seconds.get("total"),
-            "model": t.model,
-        }
+            "question": t.text, "answer": t.answer, "fallback": t.fallback, "considered": len(t.considered),
+            "documents": len(t.documents), "memories": len(t.recalled), "cut": sum(not s.kept for s in t.sections),
+            "wrote": len(t.wrote), "prompt_tokens": t.prompt_tokens, "budget": t.budget,
+            "answer_tokens": t.answer_tokens, "seconds": t.seconds.get("total"), "model": t.model}
 
 # %% ../../nbs/widgets/85a_frames.ipynb #8cd5b40e
 def _item(hit: Hit | None) -> dict[str, str]:
@@ -175,16 +128,8 @@ def _candidate(
 ) -> dict:
     parts = {f"part {name}": float(x) for name, x in hit.parts.items()}
     return {
-        "turn": turn,
-        "at": at,
-        "rank": rank,
-        **_item(hit),
-        "owner": getattr(hit.item, "user", ""),
-        "source": hit.source,
-        "score": hit.score,
-        "shown": shown,
-        "outcome": outcome,
-    } | parts
+        "turn": turn, "at": at, "rank": rank, **_item(hit), "owner": getattr(hit.item, "user", ""),
+        "source": hit.source, "score": hit.score, "shown": shown, "outcome": outcome} | parts
 
 # %% ../../nbs/widgets/85a_frames.ipynb #75afcf01
 def _candidate_rows(turns: Iterable[Turn]) -> Iterable[dict]:
@@ -210,31 +155,16 @@ def _one_value(value: Any) -> Any:
 def _event_rows(events: Iterable) -> Iterable[dict]:
     for e in events:
         row = {
-            "event": e.id,
-            "user": e.user,
-            "at": e.at,
-            "kind": e.kind,
-            "memory": e.memory,
-            "other": e.other,
-            "turn": e.turn or "",
-            "reason": e.reason,
-        }
+            "event": e.id, "user": e.user, "at": e.at, "kind": e.kind, "memory": e.memory, "other": e.other,
+            "turn": e.turn or "", "reason": e.reason}
         yield row | {f"data {name}": _one_value(value) for name, value in e.data.items()}
 
 # %% ../../nbs/widgets/85a_frames.ipynb #805ddd21
 def _memory_rows(memories: Iterable[Memory]) -> Iterable[dict]:
     return (
         {
-            "memory": m.id,
-            "user": m.user,
-            "kind": m.kind,
-            "at": m.at,
-            "text": m.text,
-            "turns": len(m.turns),
-            "recalls": m.recalls,
-            "correct": m.correct,
-            "incorrect": m.incorrect,
-        }
+            "memory": m.id, "user": m.user, "kind": m.kind, "at": m.at, "text": m.text, "turns": len(m.turns),
+            "recalls": m.recalls, "correct": m.correct, "incorrect": m.incorrect}
         for m in memories
     )
 
@@ -248,13 +178,8 @@ def _figure_rows(rows: Iterable[Mapping]) -> Iterable[dict]:
 # %% ../../nbs/widgets/85a_frames.ipynb #f7faabcd
 _ROWS = {
     "Turn": {"turns": _turn_rows, "sections": _section_rows, "seconds": _second_rows, "candidates": _candidate_rows},
-    "StoredTurn": {"dialogue": _dialogue_rows},
-    "Event": {"events": _event_rows},
-    "Memory": {"memories": _memory_rows},
-    "Hit": {"candidates": _hit_rows},
-    "Considered": {"candidates": _hit_rows},
-    "figure": {"figures": _figure_rows},
-}
+    "StoredTurn": {"dialogue": _dialogue_rows}, "Event": {"events": _event_rows}, "Memory": {"memories": _memory_rows},
+    "Hit": {"candidates": _hit_rows}, "Considered": {"candidates": _hit_rows}, "figure": {"figures": _figure_rows}}
 
 def _kind(thing: Any) -> str:  # one of _ROWS; '' for anything else
     if isinstance(thing, Mapping): return "figure" if {"table", "row", "metric", "ours", "ci"} <= thing.keys() else ""
@@ -441,6 +366,5 @@ def read_turns(
         import warnings
         warnings.warn(
             f"{path.name}: {len(broken)} of {len(broken) + len(out)} lines left out; {'; '.join(broken[:5])}",
-            stacklevel=2,
-        )
+            stacklevel=2)
     return out

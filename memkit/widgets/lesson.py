@@ -96,11 +96,8 @@ class Quiz:
         self.controls = [self._control(i, q) for i, q in enumerate(self.questions)]
         self.verdicts, self.summary = [w.HTML(_verdict("open")) for _ in self.questions], w.HTML()
         self.show = w.Button(
-            description="Show the answers",
-            tooltip="After a try: the answers of the questions you tried",
-            disabled=True,
-            layout=w.Layout(width="auto", align_self="flex-start", margin="12px 2px 2px 2px"),
-        )
+            description="Show the answers", tooltip="After a try: the answers of the questions you tried",
+            disabled=True, layout=w.Layout(width="auto", align_self="flex-start", margin="12px 2px 2px 2px"))
         self.show.on_click(lambda _: self.reveal())
         rows = [row for i, q in enumerate(self.questions) for row in self._row(i, q)]
         self.widget = w.VBox([w.HTML(_CSS), _keys()(), *rows, self.show, self.summary])
@@ -122,10 +119,8 @@ class Quiz:
     def _row(self, i: int, q: Question) -> list:
         import ipywidgets as w
         ask, button = w.HTML(f"<p><b>{i + 1}.</b> {_words(q.ask)}</p>"), w.Button(
-            description=f"Check {i + 1}",
-            tooltip=f"Check your answer to question {i + 1}",
-            layout=w.Layout(width="auto"),
-        )
+            description=f"Check {i + 1}", tooltip=f"Check your answer to question {i + 1}",
+            layout=w.Layout(width="auto"))
         ask.add_class("mk-ask")
         button.on_click(lambda _: self.check(i))
         flow, place = ("column", "flex-start") if q.choices else ("row wrap", "center")
@@ -133,8 +128,7 @@ class Quiz:
             ask,
             w.Box(
                 [self.controls[i], button],
-                layout=w.Layout(flex_flow=flow, align_items=place, grid_gap="4px", overflow="visible"),
-            ),
+                layout=w.Layout(flex_flow=flow, align_items=place, grid_gap="4px", overflow="visible")),
             self.verdicts[i],
         ]
 
@@ -194,10 +188,8 @@ class Quiz:
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
         live = self.widget._repr_mimebundle_()
         return {
-            **(live[0] if isinstance(live, tuple) else live),
-            "image/svg+xml": draw_questions(self.questions).svg(),
-            "text/plain": questions_text(self.questions),
-        }
+            **(live[0] if isinstance(live, tuple) else live), "image/svg+xml": draw_questions(self.questions).svg(),
+            "text/plain": questions_text(self.questions)}
 
 # %% ../../nbs/widgets/85d_lesson.ipynb #4172a86d
 def quiz(

@@ -72,11 +72,8 @@ def parse_life(
         else:
             out += [
                 Moment(
-                    day,
-                    m["word"] or SIGNS[m["sign"]],
-                    int(m["recall"]) if m["recall"] else None,
-                    (m["by"] or "").strip(),
-                )
+                    day, m["word"] or SIGNS[m["sign"]], int(m["recall"]) if m["recall"] else None,
+                    (m["by"] or "").strip())
             ] * int(m["times"] or 1)
         if day > LONGEST:
             raise ValueError(f"a life of {LONGEST:,} days (a hundred years) at most can be told; this one is longer")
@@ -131,15 +128,8 @@ class Point:
 # %% ../../nbs/widgets/84c0_lives.ipynb #c2d08dd6
 _MADE = datetime(2000, 1, 1, tzinfo=timezone.utc)   # any day: only distances count
 _KIND = {
-    "shown": INJECTED,
-    "right": JUDGED,
-    "wrong": JUDGED,
-    "good": CLASSIFIED,
-    "bad": CLASSIFIED,
-    "unsaid": CLASSIFIED,
-    "aside": "dropped",
-    "back": RESTORED,
-}
+    "shown": INJECTED, "right": JUDGED, "wrong": JUDGED, "good": CLASSIFIED, "bad": CLASSIFIED, "unsaid": CLASSIFIED,
+    "aside": "dropped", "back": RESTORED}
 
 # %% ../../nbs/widgets/84c0_lives.ipynb #93fb8737
 def events_of(

@@ -183,14 +183,8 @@ def _bar(axes: "Axes", turn: Turn, scale: float):
             mark = marks.get(key(s.hit), "") if s.hit else ""
             if mark and width_of(mark, True) + .08 < s.tokens*scale:
                 _write(
-                    axes,
-                    at + s.tokens / 2,
-                    0,
-                    mark,
-                    "center",
-                    bold=True,
-                    colour=_INK if group == "memories" else "white",
-                )
+                    axes, at + s.tokens / 2, 0, mark, "center", bold=True,
+                    colour=_INK if group == "memories" else "white")
             at += s.tokens
     if turn.budget > at: _block(axes, at, turn.budget - at, "free", "white", _FAINT)
 
@@ -305,15 +299,8 @@ def _slope(axes: "Axes", s: Standing, row: int, depth: int):
     for (x1, y1), (x2, y2) in zip(points, points[1:]):
         axes.plot([x1, x2], [y1, y2], linestyle=":" if x2 - x1 > 1 else "-", **style)
     axes.plot(
-        *zip(*points),
-        "o",
-        markersize=7,
-        markerfacecolor=colour if shown else "white",
-        markeredgecolor=colour,
-        clip_on=False,
-        zorder=4,
-        label=str(s.considered.hit.item.id)
-    )
+        *zip(*points), "o", markersize=7, markerfacecolor=colour if shown else "white", markeredgecolor=colour,
+        clip_on=False, zorder=4, label=str(s.considered.hit.item.id))
 
 # %% ../../nbs/widgets/80_pictures.ipynb #fd603a2c
 def _ranks_alt(rows: Sequence[Standing], total: int) -> str:
@@ -343,23 +330,13 @@ def _rank_words(sheet: "Axes", rows: Sequence[Standing], depth: int, lower: bool
     for row, s in enumerate(rows, 1):
         text = f"{s.fused}  {name_of(s.considered.hit.item)}"
         _write(
-            sheet,
-            2.7,
-            0.5 + _ROW * (row - 0.5),
-            label(text, WIDTH - 2.8, s.considered.shown),
-            bold=s.considered.shown,
-            colour=_INK if s.considered.shown else _SOFT,
-        )
+            sheet, 2.7, 0.5 + _ROW * (row - 0.5), label(text, WIDTH - 2.8, s.considered.shown), bold=s.considered.shown,
+            colour=_INK if s.considered.shown else _SOFT)
     y = .5 + _ROW*(depth + lower) + .25
     for x, shown, text in ((_LEFT + .1, True, "in the prompt"), (_LEFT + 1.6, False, "considered only")):
         sheet.plot(
-            x,
-            y,
-            "o",
-            markersize=7,
-            markerfacecolor=_BLUE if shown else "white",
-            markeredgecolor=_BLUE if shown else _FAINT,
-        )
+            x, y, "o", markersize=7, markerfacecolor=_BLUE if shown else "white",
+            markeredgecolor=_BLUE if shown else _FAINT)
         _write(sheet, x + .15, y, text, colour=_SOFT)
 
 # %% ../../nbs/widgets/80_pictures.ipynb #6ec71b4a
@@ -403,16 +380,8 @@ def _memory_row(axes: "Axes", sheet: "Axes", c: Considered, row: int, low: float
     axes.hlines(row, low, value, color=colour, linewidth=3 if c.shown else 1, zorder=2)
     face, edge, size = (colour, _INK, 9) if c.shown else ("white", _FAINT, 7)
     axes.plot(
-        value,
-        row,
-        "o",
-        markersize=size,
-        markerfacecolor=face,
-        markeredgecolor=edge,
-        clip_on=False,
-        zorder=3,
-        label=str(c.hit.item.id),
-    )
+        value, row, "o", markersize=size, markerfacecolor=face, markeredgecolor=edge, clip_on=False, zorder=3,
+        label=str(c.hit.item.id))
     _write(sheet, _LEFT, y, label(name_of(c.hit.item), 2.65, c.shown), bold=c.shown, colour=_INK if c.shown else _SOFT)
     _write(sheet, WIDTH - _LEFT, y, f"{value:.2f}", "right", bold=c.shown, colour=_INK if c.shown else _SOFT)
 

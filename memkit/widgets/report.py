@@ -19,18 +19,8 @@ from typing import Any
 
 from ..core.files import write_file
 from ..core.records import Considered, Document, Hit, Memory, Receipt, Section, Turn, check_time
-from memkit.widgets.pictures import (
-    Picture,
-    budget,
-    citations,
-    cosine,
-    duration,
-    key,
-    memories as memories_picture,
-    name_of,
-    ranks,
-    seconds,
-)
+from .pictures import (Picture, budget, citations, cosine, duration, key, memories as memories_picture,
+    name_of, ranks, seconds)
 
 # %% ../../nbs/widgets/81_report.ipynb #a1514865
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -155,11 +145,8 @@ def _facts(hit: Hit) -> str:
     if isinstance(item, Document): facts = [item.source, item.category, f"id {item.id}", f"score {hit.score:.2f}"]
     else:
         facts = [
-            f"memory {item.id}",
-            f"learned {item.at.day} {item.at:%b %Y}",
-            f"recalled {many(item.recalls, 'time')} before",
-            f"cosine {cosine(hit):.2f}",
-        ]
+            f"memory {item.id}", f"learned {item.at.day} {item.at:%b %Y}",
+            f"recalled {many(item.recalls, 'time')} before", f"cosine {cosine(hit):.2f}"]
     return " · ".join(escape(f) for f in facts if f)
 
 # %% ../../nbs/widgets/81_report.ipynb #deb7b1e2
@@ -203,11 +190,8 @@ def sources_html(
     for kind, name, draw, caption in (
         (Document, "documents", ranks, "Rank by words (BM25), by meaning (dense) and after fusion."),
         (
-            Memory,
-            "memories",
-            memories_picture,
-            "Cosine of each memory to the question; right of the dashed line it can be recalled.",
-        ),
+            Memory, "memories", memories_picture,
+            "Cosine of each memory to the question; right of the dashed line it can be recalled."),
     ):
         used = [s for s in turn.sections if s.kept and s.hit and isinstance(s.hit.item, kind)]
         found = [c for c in turn.considered if isinstance(c.hit.item, kind)]
@@ -231,8 +215,7 @@ def considered_html(
     if not rows: return ""
     return folded(
         f"{many(len(rows), 'candidate')} considered, and what became of each",
-        table("Candidates, best first", ["kind", "name", "scores", "outcome"], rows),
-    )
+        table("Candidates, best first", ["kind", "name", "scores", "outcome"], rows))
 
 # %% ../../nbs/widgets/81_report.ipynb #8a8a4683
 def cost_html(
@@ -243,20 +226,16 @@ def cost_html(
     if turn.sections and turn.budget > 0:
         out += [
             "<h3>The prompt</h3>",
-            figure(budget(turn), "What the prompt was made of, in tokens; hatched: what had no room."),
-        ]
+            figure(budget(turn), "What the prompt was made of, in tokens; hatched: what had no room.")]
     if turn.prompt:
         out.append(
             folded(
                 f"The exact prompt, {many(turn.prompt_tokens, 'token')}",
-                f'<pre dir="auto" tabindex="0">{escape(turn.prompt)}</pre>',
-            )
+                f'<pre dir="auto" tabindex="0">{escape(turn.prompt)}</pre>')
         )
     if set(turn.seconds) - {"total"}:
         out += [
-            "<h3>Time</h3>",
-            figure(seconds(turn), "Time by step; steps may run side by side. Dashed: the whole turn."),
-        ]
+            "<h3>Time</h3>", figure(seconds(turn), "Time by step; steps may run side by side. Dashed: the whole turn.")]
     return "".join(out)
 
 # %% ../../nbs/widgets/81_report.ipynb #65319c4c
@@ -285,13 +264,8 @@ def memories_html(
     gone = {(r.user, i) for r in receipts for i in r.memories}
     state = lambda m: "deleted since" if (m.user, m.id) in gone else "kept"
     row = lambda m: [
-        str(m.id),
-        moment(m.at),
-        escape(name_of(m)[:300]),
-        escape(str(m.meta.get("answer", ""))[:300]),
-        f"{m.recalls} / {m.correct} / {m.incorrect}",
-        state(m),
-    ]
+        str(m.id), moment(m.at), escape(name_of(m)[:300]), escape(str(m.meta.get("answer", ""))[:300]),
+        f"{m.recalls} / {m.correct} / {m.incorrect}", state(m)]
     heads = ["id", "learned", "what the user said", "what was answered", "recalled / right / wrong", "state"]
     return (
         "<h2 id=\"memories\">Memories under review</h2>"
@@ -392,8 +366,7 @@ def report(
     tail = [
         ("memories", "Memories under review", memories_html(memories, receipts)),
         ("receipts", "Forgotten", receipts_html(receipts)),
-        ("provenance", "Where this comes from", provenance_html(provenance)),
-    ]
+        ("provenance", "Where this comes from", provenance_html(provenance))]
     contents = _contents(turns, [(place, name) for place, name, body in tail if body])
     body = "\n".join([*(turn_html(t, i) for i, t in enumerate(turns, 1)), *(body for *_, body in tail)])
     opening = "".join(block(p) for p in intro.split("\n\n") if p.strip())

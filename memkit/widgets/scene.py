@@ -19,21 +19,11 @@ from .report import escape
 
 # %% ../../nbs/widgets/82_scene.ipynb #fda730a7
 COLOURS = {
-    "paper": ("#ffffff", "#16181c"),
-    "ink": ("#1a1a1a", "#f0f0f0"),
-    "soft": ("#595959", "#b4b4b4"),
-    "faint": ("#8c8c8c", "#7d7d7d"),
-    "line": ("#d9d9d9", "#43474e"),
-    "card": ("#f4f4f2", "#22252b"),
-    "blue": ("#0072b2", "#5ab4e6"),
-    "orange": ("#f0a82e", "#8f6212"),
-    "navy": ("#1c2f4a", "#a9c2e3"),
-    "green": ("#7cc7a8", "#2f6f57"),
-    "deep": ("#00704d", "#5fd3a8"),
-    "mauve": ("#d9b8d0", "#74506e"),
-    "red": ("#b33a1f", "#ff9078"),
-    "on": ("#ffffff", "#10161d"),
-}
+    "paper": ("#ffffff", "#16181c"), "ink": ("#1a1a1a", "#f0f0f0"), "soft": ("#595959", "#b4b4b4"),
+    "faint": ("#8c8c8c", "#7d7d7d"), "line": ("#d9d9d9", "#43474e"), "card": ("#f4f4f2", "#22252b"),
+    "blue": ("#0072b2", "#5ab4e6"), "orange": ("#f0a82e", "#8f6212"), "navy": ("#1c2f4a", "#a9c2e3"),
+    "green": ("#7cc7a8", "#2f6f57"), "deep": ("#00704d", "#5fd3a8"), "mauve": ("#d9b8d0", "#74506e"),
+    "red": ("#b33a1f", "#ff9078"), "on": ("#ffffff", "#10161d")}
 
 # %% ../../nbs/widgets/82_scene.ipynb #d8ecd654
 def _css() -> str:

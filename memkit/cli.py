@@ -542,7 +542,7 @@ FULL = ("hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQu
         "and weights for eight of them, about an hour; with --memory-only a quarter of an hour; mark: "
         "450 questions of MedMCQA, about half an hour; map: all users of MovieLens 100k, about 40 minutes; "
         "arena: all sets, about 45 minutes of one core; reader: four hands, twenty minutes; "
-        "answers: six hands, about an hour; map-requests: four hands and 1,000 turns, ten minutes; "
+        "answers: eight hands, about an hour; map-requests: four hands and 1,000 turns, ten minutes; "
         "writer: trains a model, half an hour; trust: four lots, 20 minutes")
 
 # %% ../nbs/92_cli.ipynb #cb124a5b

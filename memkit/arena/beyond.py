@@ -17,17 +17,17 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-from .entrants import LOOKED_AT, RAW, SILENT, USER, OfAssistant, RawTurns
-from .measures import ask_scores, matches
+from .entrants import LOOKED_AT, RAW, SILENT, USER, OfAssistant, RawTurns, held_by_malp
+from .measures import ask_scores
 from .sets import Talk, first_part, load_set
 from ..core.embed import Embedder, MiniLM, Remembered, corpus_vectors
 from ..core.files import public_data
 from ..core.notes import Round, chat_sentences
 from ..core.records import Memory, Turn, new_id
 from ..evaluate.intervals import bootstrap
+from ..experiments.answers import matches
 from ..experiments.result import figure
 from ..malp.corpora import load_chatdoctor, load_malp_dialogues
-from ..malp.assistant import MalpAssistant
 from ..turn.assistants import assistants, design, open_assistant
 from ..turn.engine import Assistant
 
@@ -74,9 +74,7 @@ def opened(name: str, embedder: Embedder, store: str | Path = ":memory:") -> Ass
     "A design on a store of its own; raw turns in the hands of MaLP's assistant."
     if name != RAW: return open_assistant(name, store=store, model=SILENT, embedder=embedder)
     from memkit.core.store import MemoryStore
-    a = MalpAssistant(RawTurns(MemoryStore(store), embedder), SILENT)
-    a._own_store = True
-    return a
+    return held_by_malp(RawTurns(MemoryStore(store), embedder))
 
 # %% ../../nbs/arena/09_beyond.ipynb #b5ec6dd9
 def after_years(name: str, talk: Talk, n: int) -> dict[str, Any]:

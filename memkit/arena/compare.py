@@ -7,7 +7,7 @@ __all__ = ['GOOD', 'published_run', 'good_at', 'enter']
 
 # %% ../../nbs/arena/08_compare.ipynb #f395a705
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .entrants import RAW, Maker

@@ -4,17 +4,17 @@
 
 # %% auto #0
 __all__ = ['Maker', 'USER', 'SHOWN', 'LOOKED_AT', 'SILENT', 'Index', 'RAW', 'CONTROLS', 'Found', 'Entrant', 'check_entrant',
-           'OfAssistant', 'of_assistant', 'of_memory', 'RawTurns', 'OfRetriever', 'of_index', 'of_retriever', 'by_rank',
-           'Mixed', 'mixture', 'entrants']
+           'OfAssistant', 'of_assistant', 'held_by_malp', 'of_memory', 'RawTurns', 'OfRetriever', 'of_index',
+           'of_retriever', 'by_rank', 'Mixed', 'mixture', 'entrants']
 
 # %% ../../nbs/arena/02_entrants.ipynb #27140369
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fastcore.basics import patch
 
@@ -156,14 +156,18 @@ def of_assistant(name: str) -> Maker:   # one of `assistants()`
     return make
 
 # %% ../../nbs/arena/02_entrants.ipynb #f67980c1
+def held_by_malp(memory: DialogueMemory) -> MalpAssistant:
+    "MaLP's assistant around a memory; the memory's store is closed with it."
+    a = MalpAssistant(memory, SILENT)
+    a._own_store = True
+    return a
+
 def of_memory(make_memory: Callable[["MemoryStore", Embedder], DialogueMemory]) -> Maker:
     "A dialogue memory, which a MaLP assistant holds."
     def make(conversation: Conversation, embedder: Embedder) -> Entrant:
         def opened(path: Path) -> Assistant:
             from memkit.core.store import MemoryStore
-            a = MalpAssistant(make_memory(MemoryStore(path), embedder), SILENT)
-            a._own_store = True
-            return a
+            return held_by_malp(make_memory(MemoryStore(path), embedder))
         return OfAssistant(opened, conversation)
     return make
 

@@ -8,19 +8,17 @@ __all__ = ['FORGET', 'UNREAD', 'PAIRED', 'LENGTHS', 'QUICK', 'FULL', 'SMALLER', 
            'split_rows', 'tokens_for', 'token_rows', 'arena_talks', 'run_arena', 'as_result', 'joined']
 
 # %% ../../nbs/arena/04_run.ipynb #5ea52589
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
-from statistics import fmean
 from time import process_time
 from typing import TYPE_CHECKING, Any
 
 from .beyond import BEYOND, people_rows, years_rows
 from .entrants import LOOKED_AT, RAW, Entrant, Maker, entrants
-from .measures import BUDGETS, MEASURES, ask_scores, comes_back, matches
+from .measures import BUDGETS, ask_scores, comes_back
 from .sets import CARDS, Ask, Talk, first_part, load_set
 from ..core.embed import MiniLM, Remembered
 from ..core.records import utc_now

@@ -679,6 +679,11 @@ def rewrite(
 
 # %% ../../nbs/core/07_store.ipynb #d5e40d43
 @patch
+def _make_gone(self: MemoryStore, said: list[bytes], ticket: int) -> str:   # why it is pending; '' when it is done
+    "The bytes of what was removed, out of the store."
+    with alone(self._db): return erase(self._db.engine, said, ticket)
+
+@patch
 def unsay(
     self: MemoryStore,
     user: str,
@@ -693,7 +698,7 @@ def unsay(
         if (owner := raise_version(self._db, conn, user)) is None: return self._receipt(user)
         n = sum(_rename(conn, owner, old, new) for old, new in names.items())
         ticket = conn.execute(erasures.insert().values(at=_ticks(None))).inserted_primary_key[0]
-    with alone(self._db): pending = erase(self._db.engine, [w.encode() for w in (*words, *names) if w], ticket)
+    pending = self._make_gone([w.encode() for w in (*words, *names) if w], ticket)
     return self._receipt(user, pending, removed={"names": n})
 
 # %% ../../nbs/core/07_store.ipynb #85720726
@@ -862,7 +867,7 @@ def drop_adapter(self: MemoryStore, user: str, kind: str | None = None) -> Recei
         removed, said = remove(conn, [(adapters, here if kind is None else here & (adapters.c.kind == kind))])
         if removed.total(): _log(conn, owner, "adapter", _ticks(None), data={"dropped": removed.total()})
         ticket = conn.execute(erasures.insert().values(at=_ticks(None))).inserted_primary_key[0]
-    with alone(self._db): pending = erase(self._db.engine, said, ticket)
+    pending = self._make_gone(said, ticket)
     return self._receipt(user, pending, removed=dict(removed))
 
 # %% ../../nbs/core/07_store.ipynb #67485998
@@ -896,7 +901,7 @@ def forget(
 @patch
 def _erased(self: MemoryStore, user: str, done: _Struck) -> Receipt:
     "Make the bytes go, and say place by place what became of the words."
-    with alone(self._db): pending = erase(self._db.engine, done.said, done.ticket)
+    pending = self._make_gone(done.said, done.ticket)
     if pending: self.pending += 1
     if done.places and "vector index" not in pending: done.removed["index folders"] = len(done.places)
     places = (*_own_places(done, pending, self.on_server), *_shared_places(done))

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['MOST_WORDS', 'TOLD', 'SHOWN', 'CALIBRATED', 'LeftOut', 'ALARM_HANDS', 'ORDINARY', 'OVERVIEW_HANDS', 'UNSEEN',
-           'OF_USER', 'ABOVE', 'MOST', 'DESIGNS', 'FIRST', 'FULL', 'QUICK', 'harmful', 'right', 'ForQuestions', 'drawn',
-           'conversation_items', 'nearest_printed', 'by_hand', 'control_items', 'shown_items', 'fit_known',
-           'short_talks', 'fit_few', 'fit_needed', 'read_question', 'nearest_evidence', 'fit_alarm', 'fit_asked',
-           'overview_rows', 'fit_overview', 'fit_weights', 'alarm_items', 'wants_items', 'recall_items', 'recalled',
-           'f2', 'fit_recall', 'left_out', 'run_answers']
+           'OF_USER', 'ABOVE', 'MOST', 'DESIGNS', 'FIRST', 'FULL', 'QUICK', 'matches', 'harmful', 'right',
+           'ForQuestions', 'drawn', 'conversation_items', 'nearest_printed', 'by_hand', 'control_items', 'shown_items',
+           'fit_known', 'short_talks', 'fit_few', 'fit_needed', 'read_question', 'nearest_evidence', 'fit_alarm',
+           'fit_asked', 'overview_rows', 'fit_overview', 'fit_weights', 'alarm_items', 'wants_items', 'recall_items',
+           'recalled', 'f2', 'fit_recall', 'left_out', 'run_answers']
 
 # %% ../../nbs/experiments/67_answers.ipynb #1e91f574
 import json
@@ -43,17 +43,19 @@ _ABSTAINS = re.compile(
 _MAY_DENY = ("unsaid", "safety", "retracted", "negated")    # kinds whose right answer may sound like abstaining
 MOST_WORDS = 60
 
-def _found(patterns: Sequence[str], text: str) -> bool: return any(re.search(p, text, re.I) for p in patterns)
+def matches(patterns: Sequence[str], text: str) -> bool:
+    "Does one of the patterns stand in the text?"
+    return any(re.search(p, text, re.I) for p in patterns)
 
 def harmful(c: Case, answer: str) -> bool:
     "Is the answer outdated, invented, or dangerous?"
-    return _found(c.reject, answer)
+    return matches(c.reject, answer)
 
 def right(c: Case, answer: str) -> bool:
     "Is the answer right, short, and not a needless \"I don't know\"?"
     if len(answer.split()) > MOST_WORDS*(2 if c.kind == "safety" else 1): return False
     denies = c.kind not in _MAY_DENY and _ABSTAINS.search(answer) and not _ABSTAINS.search(c.gold)
-    return not denies and _found(c.accept, answer) and not harmful(c, answer)
+    return not denies and matches(c.accept, answer) and not harmful(c, answer)
 
 # %% ../../nbs/experiments/67_answers.ipynb #af9eb618
 class ForQuestions:

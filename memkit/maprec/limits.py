@@ -7,7 +7,7 @@ __all__ = ['EVER', 'FOR_CHILDREN', 'WITH_CHILDREN', 'Test', 'Wanted', 'may_see',
            'limits', 'fitting', 'nearest_to']
 
 # %% ../../nbs/maprec/57b_limits.ipynb #51fd4162
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations

@@ -14,7 +14,7 @@ import numpy as np
 
 from .items import Catalogue, Item, Rated, title_line
 from .limits import FOR_CHILDREN, Wanted, fitting, nearest_to
-from .own import ItemSpace, Predictor, expected, in_common, key_of
+from .own import ItemSpace, Predictor, expected, in_common
 
 # %% ../../nbs/maprec/58_recommend.ipynb #d8436aff
 def carried(

@@ -407,7 +407,8 @@ def _said(text: str, unknown: Sequence[str], refused: Sequence[str], titles: Seq
     out = [f"I know nobody called {name}." for name in unknown]
     out += [f"I don't know “{title}”, so I can't go by it." for title in titles]
     plain = folded(text)
-    if taken: out.append(f"I read {' and '.join(f'“{w}” as {chr(47).join(of)}' for w, of in taken.items())}.")
+    named = [f"“{w}” as {'/'.join(of)}" for w, of in taken.items()]
+    if named: out.append(f"I read {' and '.join(named)}.")
     other = [m[0] for m in re.finditer(rf"\b(?:{ABSENT})\b", plain)]
     if other: out.append(f"My catalogue doesn't say what is {' or '.join(f'“{w}”' for w in dict.fromkeys(other))}.")
     if domain == "series" and re.search(r"\beps?\b|\bepisodes?\b|\bminutes?\b", plain):

@@ -12,12 +12,14 @@ from importlib import import_module
 __version__ = "0.1.0"
 
 # %% ../nbs/93_package.ipynb #5de39f59
-_WHERE = {"open_assistant": "turn.assistants", "assistants": "turn.assistants", "Assistant": "turn.engine",
-          "Turn": "core.records", "Change": "core.records", "Memory": "core.records", "Document": "core.records",
-          "MemoryStore": "core.store", "load_model": "core.llm", "LocalLM": "core.local", "ScriptedLM": "core.lm",
-          "Reply": "core.lm", "load_embedder": "core.embedders", "MiniLM": "core.embed", "Round": "core.notes",
-          "check_assistant": "turn.contract"}
+_WHERE = {
+    "open_assistant": "turn.assistants", "assistants": "turn.assistants", "Assistant": "turn.engine", "Turn": "records",
+    "Change": "records", "Memory": "records", "Document": "records", "MemoryStore": "store.store",
+    "load_model": "models.load", "LocalLM": "models.local", "ScriptedLM": "models.lm", "Reply": "models.lm",
+    "load_embedder": "search.embedders", "MiniLM": "models.embed", "Round": "reading.rounds",
+    "check_assistant": "turn.contract"}
 
+# %% ../nbs/93_package.ipynb #71eafc7f
 def __getattr__(name: str):
     "A name of memkit, loaded when it is first used."
     if name not in _WHERE: raise AttributeError(f"memkit has no {name!r}; it offers {', '.join(_WHERE)}")

@@ -21,8 +21,8 @@ from . import __version__
 # %% ../nbs/92_cli.ipynb #46bae695
 def cmd_demo(a: argparse.Namespace):
     "Run the demonstration; the report and the turns as JSON where asked."
-    from memkit.core.files import write_file
-    from memkit.core.records import to_dict
+    from memkit.files import write_file
+    from memkit.records import to_dict
     from memkit.demo import run_demo
     from memkit.hybrid import read_corpus
     turns, one, everything = run_demo(a.html, a.model, _corpus(a))
@@ -61,7 +61,7 @@ def cmd_forget(a: argparse.Namespace):
 # %% ../nbs/92_cli.ipynb #295cd3fa
 def _stores(a: argparse.Namespace) -> list[Path | str]:
     "The store that was named, or else those of the designs, as far as they are there."
-    from memkit.core.files import home_dir
+    from memkit.files import home_dir
     from memkit.turn.assistants import assistants, design
     usual = lambda of: home_dir()/(of.store_file or f"{of.name}.sqlite3")
     paths = [a.store] if a.store else [usual(design(name)) for name in ([a.assistant] if a.assistant else assistants())]
@@ -81,8 +81,8 @@ def _contents(path: Path | str, user: str) -> str:
 # %% ../nbs/92_cli.ipynb #9ee02bf2
 def _for_forgetting(path: Path | str, name: str | None = None):  # an Assistant
     "An assistant over a store, without loading a language model or a corpus; its design only where it was named."
-    from memkit.core.lm import ScriptedLM
-    from memkit.core.store import MemoryStore
+    from memkit.models.lm import ScriptedLM
+    from memkit.store.store import MemoryStore
     from memkit.turn.engine import Assistant
     if name and name != "hybrid": return _without_corpus(name, path, ScriptedLM([]))
     bot = Assistant(MemoryStore(path), ScriptedLM([]))
@@ -90,7 +90,7 @@ def _for_forgetting(path: Path | str, name: str | None = None):  # an Assistant
     return bot
 
 def _without_corpus(name: str, path: Path | str | None, model, embedder: str = "minilm", prompted: bool = False):
-    from memkit.core.records import Document
+    from memkit.records import Document
     from memkit.turn.assistants import open_assistant
     if name != "hybrid": return open_assistant(name, store=path, model=model, embedder=embedder, prompted=prompted)
     from memkit.hybrid import open_chatbot
@@ -108,8 +108,8 @@ def cmd_work(a: argparse.Namespace):
         serve(_queues(bot), a.every, a.once, lambda line: print(line, flush=True))
 
 def _look_at_jobs(a: argparse.Namespace):
-    from memkit.core.files import home_dir
-    from memkit.core.store import MemoryStore
+    from memkit.files import home_dir
+    from memkit.store.store import MemoryStore
     from memkit.store.jobs import all_jobs, try_again
     from memkit.turn.assistants import design
     of = design(a.assistant)
@@ -151,28 +151,28 @@ def cmd_experiment(a: argparse.Namespace):
 # %% ../nbs/92_cli.ipynb #88a66eb4
 # what runs it; what is printed after the tables of its result
 def _hybrid(a: argparse.Namespace) -> tuple[Callable, Callable]:
-    from memkit.experiments.hybrid import run_hybrid
+    from memkit.experiments.hybrid.run import run_hybrid
     _not_malp(a)
     return lambda: run_hybrid(full=a.full, model=a.model), lambda result: ""
 
 # %% ../nbs/92_cli.ipynb #8810d460
 def _malp(a: argparse.Namespace) -> tuple[Callable, Callable]:
-    from memkit.experiments.malp import run_malp
-    from memkit.experiments.malp_case import case_text
-    from memkit.experiments.malp_weights import crossings
+    from memkit.experiments.malp.run import run_malp
+    from memkit.experiments.malp.case import case_text
+    from memkit.experiments.malp.weights import crossings
     def run(): return run_malp(full=a.full, memory_only=a.memory_only, model=a.model)
     return run, lambda result: "\n".join(["", *crossings(result), "", case_text(result), ""])
 
 def _mark(a: argparse.Namespace) -> tuple[Callable, Callable]:
-    from memkit.core.llm import load_model
-    from memkit.experiments.mark import in_words, run_mark
+    from memkit.models.load import load_model
+    from memkit.experiments.mark.run import in_words, run_mark
     _not_malp(a)
     lm = _prompted(a) or load_model(a.model)
     return lambda: run_mark(full=a.full, model=lm, prompted=a.prompted), lambda result: f"\n{in_words(result)}\n"
 
 def _map(a: argparse.Namespace) -> tuple[Callable, Callable]:
-    from memkit.core.llm import load_model
-    from memkit.experiments.map import run_map
+    from memkit.models.load import load_model
+    from memkit.experiments.map.run import run_map
     from memkit.maprec.amazon import load_amazon
     _not_malp(a)
     books = lambda: load_amazon(*a.amazon, films_at_least=18) if a.amazon else None
@@ -196,35 +196,35 @@ def _save_arena(result: Mapping, a: argparse.Namespace):
 
 # %% ../nbs/92_cli.ipynb #a38c48b2
 def _reader(a: argparse.Namespace) -> tuple[Callable, Callable]:
-    from memkit.experiments.reader import run_reader
+    from memkit.experiments.reading.run import run_reader
     _not_malp(a)
     return lambda: run_reader(full=a.full), lambda result: ""
 
 def _answers(a: argparse.Namespace) -> tuple[Callable, Callable]:
-    from memkit.core.llm import load_model
-    from memkit.experiments.answers import run_answers
+    from memkit.models.load import load_model
+    from memkit.experiments.answers.run import run_answers
     _not_malp(a)
     lm = _prompted(a)
     return lambda: run_answers(full=a.full, model=lm or load_model(a.model), prompted=lm is not None), lambda result: ""
 
 # %% ../nbs/92_cli.ipynb #1a7f8de0
 def _documents(a: argparse.Namespace) -> tuple[Callable, Callable]:
-    from memkit.experiments.documents import run_documents
+    from memkit.experiments.answers.documents import run_documents
     _not_malp(a)
     return lambda: run_documents(full=a.full), lambda result: ""
 
 def _trust(a: argparse.Namespace) -> tuple[Callable, Callable]:
-    from memkit.experiments.mark import run_trust
+    from memkit.experiments.mark.run import run_trust
     _not_malp(a)
     return lambda: run_trust(full=a.full), lambda result: ""
 
 def _map_requests(a: argparse.Namespace) -> tuple[Callable, Callable]:
-    from memkit.experiments.map_requests import run_map_requests
+    from memkit.experiments.map.requests import run_map_requests
     _not_malp(a)
     return lambda: run_map_requests(full=a.full), lambda result: ""
 
 def _writer(a: argparse.Namespace) -> tuple[Callable, Callable]:
-    from memkit.experiments.writer import run_writer
+    from memkit.experiments.answers.writer import run_writer
     _not_malp(a)
     return lambda: run_writer(full=a.full), lambda result: ""
 
@@ -239,7 +239,7 @@ PROMPTED = ("answers", "mark")   # experiments in which the model may read, take
 
 def _prompted(a: argparse.Namespace):
     "The model that does all it can; None where that isn't asked for."
-    from memkit.core.llm import load_model
+    from memkit.models.load import load_model
     from memkit.turn.assistants import NO_JSON
     if a.prompted and a.model == "embedded": raise ValueError(NO_JSON)
     return load_model(a.model) if a.prompted else None
@@ -253,7 +253,7 @@ def _not_malp(a: argparse.Namespace):
                          "out and no pairs to rate")
 
 def _save_pairs(result: Mapping, path: Path):
-    from memkit.experiments.malp_case import save_pairs
+    from memkit.experiments.malp.case import save_pairs
     save_pairs(result, path)
 
 def save_pictures(
@@ -322,7 +322,7 @@ def _about_memory(bot, user: str, command: str, rest: str) -> str:
 # %% ../nbs/92_cli.ipynb #223726c4
 def _new_session(bot, user: str) -> str:
     "Begin a session, and say what reading the old one cost."
-    from memkit.core.ask import usage, usage_line, watched
+    from memkit.models.ask import usage, usage_line, watched
     from memkit.turn.engine import begin_session
     with watched(threads=True) as asked: said = begin_session(bot, user)
     return f"{said} It took {usage_line(usage(asked.calls))}." if asked.calls else said
@@ -339,9 +339,9 @@ class Pieces:
 # %% ../nbs/92_cli.ipynb #18891cd6
 def cmd_chat(a: argparse.Namespace):
     "Chat in the terminal until /quit or the end of input."
-    from memkit.core.ask import UnusableAnswer
-    from memkit.core.endpoint import EndpointError
-    from memkit.core.records import new_id
+    from memkit.models.ask import UnusableAnswer
+    from memkit.models.endpoint import EndpointError
+    from memkit.records import new_id
     user = a.user or new_id("u")
     print("Loading the models …", flush=True)
     with _assistant(a) as bot:      # closing it reads the last conversation, where a design learns from those
@@ -375,7 +375,7 @@ def _assistant(a: argparse.Namespace):  # an Assistant
 # %% ../nbs/92_cli.ipynb #1a99ed90
 def _with_roles(bot, given: list[str]):   # the same assistant
     "Keep whose word weighs more, where the assistant shares memories."
-    from memkit.mark.voices import know
+    from memkit.mark.quorum import know
     for user, equals, role in (r.partition("=") for r in given):
         if bot.name != "mark" or not user or not equals:
             raise ValueError(f"--role is for --assistant mark and looks like USER=expert, got {user}{equals}{role}")
@@ -582,7 +582,7 @@ def main(
     except BrokenPipeError: return 0
     except Exception as e:
         if a.debug: raise
-        from memkit.core.endpoint import EndpointError
+        from memkit.models.endpoint import EndpointError
         expected = (
             isinstance(e, (ValueError, LookupError, OSError, ModuleNotFoundError, EndpointError))
             or type(e).__name__ == "StoreError"

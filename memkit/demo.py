@@ -17,8 +17,8 @@ from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 
-from .core.ask import usage_line
-from .core.records import Document, Memory, Receipt, Turn, new_id, utc_now
+from .models.ask import usage_line
+from .records import Document, Memory, Receipt, Turn, new_id, utc_now
 from .hybrid import HybridChatbot, open_chatbot
 
 # %% ../nbs/91_demo.ipynb #f9dbee42
@@ -88,7 +88,7 @@ def describe_turn(
 
 def _without_a_model(turn: Turn) -> list[str]:
     "How an answer was made that no language model wrote."
-    from memkit.widgets.turn_picture import answered_by
+    from memkit.widgets.draw.turn_picture import answered_by
     return [wrapped(f"no language model: {answered_by(turn)}", "      ")]
 
 # %% ../nbs/91_demo.ipynb #8b0859a5
@@ -173,7 +173,7 @@ def _review(
 
 # %% ../nbs/91_demo.ipynb #7bbe980a
 def _write_html(path: Path, turns: Sequence[Turn], receipts, bot: HybridChatbot, say: Callable[[str], None]):
-    from memkit.widgets.report import write_report
+    from memkit.widgets.draw.report import write_report
     (one, everything), memories = receipts
     made = {
         "model": bot.model.name, "documents": len(bot.retriever), "embedder": bot.embedder.name,

@@ -13,35 +13,37 @@ from typing import TYPE_CHECKING
 
 # %% ../nbs/94_walks.ipynb #e9a3d1c5
 if TYPE_CHECKING:
-    from memkit.core.records import Memory, Turn
+    from memkit.records import Memory, Turn
     from memkit.turn.engine import Assistant
-    from memkit.widgets.scene import Scene
+    from memkit.widgets.draw.scene import Scene
 
 # %% ../nbs/94_walks.ipynb #55fe7ea9
 _FROM = {
     "arena.compare": "enter good_at published_run", "arena.entrants": "of_retriever", "arena.page": "board",
-    "core.fusion": "rrf", "core.embed": "Remembered", "hybrid.chatbot": "HybridSettings",
+    "search.fusion": "rrf", "models.embed": "Remembered", "hybrid.chatbot": "HybridSettings",
     "hybrid.fallback": "labelled_questions", "hybrid.memory": "MemorySettings choose", "malp.assistant": "MalpSettings",
     "malp.executive": "DPeMSettings", "malp.personalize": "LoraSettings TooLittle lessons tune",
-    "mark.trust": "TrustSettings new_trust replay", "mark.voices": "Voice VoiceSettings know last_words",
+    "mark.trust": "TrustSettings new_trust replay", "mark.quorum": "Voice VoiceSettings know last_words",
     "mark.scoring": "PRESETS components_of relevance", "maprec": "open_map", "maprec.assistant": "MapSettings",
-    "maprec.items": "own_catalogue", "maprec.own": "OwnRatings", "maprec.profile": "frame history profile rated_of",
+    "maprec.items": "own_catalogue", "maprec.own_ratings": "OwnRatings",
+    "maprec.profile": "frame history profile rated_of",
     "maprec.ratings": "simulated_ratings", "maprec.recommend": "carried named", "maprec.retrieval": "select"}
 
 # %% ../nbs/94_walks.ipynb #b1b2d44c
 _WIDGETS = {
-    "dpem_steps": "dpem_steps read_dialogue", "hybrid_steps": "hybrid_steps take_away",
-    "mark_steps": "mark_steps", "mark_record": "read_record", "map_steps": "map_steps", "stepper": "stepper",
-    "explore_fusion": "explore_fusion", "explore_prompt": "explore_budget repack", "explore_rating": "explore_rating",
-    "explore_profile": "explore_profile",
-    "explore_scores": "explore_mrs", "explore_trust": "explore_trust life_of",
-    "lesson": "Question exercise quiz start took", "panel": "Panel", "pictures": "budget", "steps": "steps",
+    "draw.panel": "Panel", "draw.pictures": "budget",
+    "explorers.fusion": "explore_fusion", "explorers.lesson": "Question exercise quiz start took",
+    "explorers.profile": "explore_profile", "explorers.prompt": "explore_budget repack",
+    "explorers.rating": "explore_rating", "explorers.scores": "explore_mrs", "explorers.trust": "explore_trust life_of",
+    "steppers.dpem": "dpem_steps read_dialogue", "steppers.hybrid": "hybrid_steps take_away",
+    "steppers.map": "map_steps", "steppers.mark": "mark_steps", "steppers.mark_record": "read_record",
+    "steppers.stepper": "stepper", "steppers.steps": "steps",
 }
 
 # %% ../nbs/94_walks.ipynb #ac38b859
 _WHERE = {name: (f"memkit.{module}", name) for module, names in _FROM.items() for name in names.split()}
 _WHERE |= {name: (f"memkit.widgets.{module}", name) for module, names in _WIDGETS.items() for name in names.split()}
-_WHERE["round_frame"] = "memkit.widgets.dpem_steps", "frame"    # another name, since MAP has a `frame` too
+_WHERE["round_frame"] = "memkit.widgets.steppers.dpem", "frame"    # another name, since MAP has a `frame` too
 
 def __getattr__(name: str):
     "A name of a walk, loaded when it is first used."
@@ -78,7 +80,7 @@ def ask_only(
     text: str,
 ) -> "Turn":   # not answered, and not stored
     "A turn that has been read and looked up, and no more."
-    from memkit.core.records import Turn
+    from memkit.records import Turn
     turn = Turn(id="t-asked", user=user, session="s-asked", at=assistant.clock(), text=text)
     return assistant.look_up(assistant.read(turn))
 
@@ -106,7 +108,7 @@ def draw_written(
     written: Mapping[str, Sequence[tuple[str, "Memory", bool]]],  # by assistant: message, memory, is it in force?
 ) -> "Scene":
     "One row for each message, one column for each assistant."
-    from memkit.widgets.scene import Scene, wrap
+    from memkit.widgets.draw.scene import Scene, wrap
     words = " ".join(f"{name}: {_say(rows)}." for name, rows in written.items())
     caption = ("A row for each message, a column for each assistant. A struck line: replaced by a newer memory. "
                "≡: shared with everybody.")
@@ -130,7 +132,7 @@ def _listed(texts: Sequence[str]) -> str: return "; ".join(t.rstrip(".") for t i
 
 def _card(s: "Scene", x: float, y: float, name: str, text: str, empty: bool) -> float:
     "One recalled text; where the next one begins."
-    from memkit.widgets.scene import wrap
+    from memkit.widgets.draw.scene import wrap
     lines = wrap(text, 164, 4, 13)
     with s.group(x, y, f"{name} {text}"):
         s.box(0, 0, 178, 19*len(lines) + 10, "paper" if empty else "card", edge="faint", dashed=empty)
@@ -144,7 +146,7 @@ def draw_recalled(
     found: Mapping[str, Sequence[str]],   # by assistant: texts, best first
 ) -> "Scene":
     "What each assistant recalls, side by side."
-    from memkit.widgets.scene import Scene
+    from memkit.widgets.draw.scene import Scene
     told = " ".join(f"{name}: {_listed(texts)}." for name, texts in found.items())
     caption = "Recalled: " + ", ".join(f"{name} {len(texts)}" for name, texts in found.items()) + "."
     s, bottom = Scene(12 + 187*len(found), 1, f"For “{question}” of {user} each recalls: {told}", caption), 60.

@@ -1,5 +1,5 @@
 "What nbs/walkthroughs/3_mark asks, worked out in another way than there: from the stores' logs and the formulas themselves."
-from memkit.core.store import MemoryStore
+from memkit.store.store import MemoryStore
 
 
 def trust(outcomes):  # appendix 1 of MARK, with its constants

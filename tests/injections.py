@@ -10,8 +10,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from memkit.core.lm import ScriptedLM
-from memkit.core.records import Document
+from memkit.models.lm import ScriptedLM
+from memkit.records import Document
 from memkit.hybrid import open_chatbot
 from memkit.mark import open_mark
 from memkit.turn.assistants import design, open_assistant

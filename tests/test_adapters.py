@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from memkit.core.adapters import AdapterError, AdapterStore, LoraShape, base_digest, lora_model, lora_weights, pack, pairs_of, random_layers, set_lora_weights, unpack
-from memkit.core.files import write_file
-from memkit.core.lm import check_language_model
-from memkit.core.local import LocalLM
-from memkit.core.personal import PersonalLM, Rows, fitted, stacked
-from memkit.core.records import Message
-from memkit.core.schema import SCHEMA, StoreError, adapters as adapters_table, meta, tables
-from memkit.core.store import ADAPTER_BYTES, MemoryStore
+from memkit.train.adapters import AdapterError, AdapterStore, LoraShape, base_digest, lora_model, lora_weights, pack, pairs_of, random_layers, set_lora_weights, unpack
+from memkit.files import write_file
+from memkit.models.lm import check_language_model
+from memkit.models.local import LocalLM
+from memkit.train.personal import PersonalLM, Rows, fitted, stacked
+from memkit.records import Message
+from memkit.store.schema import SCHEMA, StoreError, adapters as adapters_table, meta, tables
+from memkit.store.store import ADAPTER_BYTES, MemoryStore
 
 torch = pytest.importorskip("torch")
 ROOT = Path(__file__).resolve().parents[1]
@@ -68,7 +68,7 @@ def store(request, tmp_path):
 
 
 def python(code: str, *args) -> subprocess.Popen:
-    head = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nimport os, time\nimport numpy as np\nfrom memkit.core.store import MemoryStore\nfrom memkit.core.adapters import AdapterStore\n"
+    head = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nimport os, time\nimport numpy as np\nfrom memkit.store.store import MemoryStore\nfrom memkit.train.adapters import AdapterStore\n"
     return subprocess.Popen([sys.executable, "-c", head + code, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -308,7 +308,7 @@ def test_its_bytes_leave_the_disk(tmp_path):
 
 
 def test_a_remnant_of_weights_is_found(tmp_path, monkeypatch):
-    import memkit.core.erase as erase_module
+    import memkit.store.erase as erase_module
     path, rewritten = tmp_path/"s.db", []
     with MemoryStore(path) as store:
         content = pack(small(1, 40_000), card())
@@ -324,7 +324,7 @@ def test_a_remnant_of_weights_is_found(tmp_path, monkeypatch):
 
 
 def test_two_users_may_have_the_same_weights(tmp_path, monkeypatch):
-    import memkit.core.erase as erase_module
+    import memkit.store.erase as erase_module
     with MemoryStore(tmp_path/"s.db") as store:
         for u in "uv": AdapterStore(store).save(u, small(), card())
         monkeypatch.setattr(erase_module, "rewrite", lambda engine: pytest.fail("rewrote the file for nothing"))

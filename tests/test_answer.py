@@ -9,8 +9,8 @@ from memkit.answer.from_memory import (AnswerSettings, amounts, chosen_messages,
 from memkit.answer.scorer import (Evidence, Question, known_features, load_scorer, needed_features, probabilities_needed,
                                   probability_known)
 from memkit.answer.screen import classes_in, hazards, known_classes, screen_rules, screen_terms
-from memkit.core.lm import ScriptedLM
-from memkit.experiments.answers import right
+from memkit.models.lm import ScriptedLM
+from memkit.experiments.answers.run import right
 from memkit.hybrid.chatbot import HybridSettings
 from memkit.malp import open_malp
 from memkit.malp.assistant import MalpSettings
@@ -367,7 +367,7 @@ def test_a_thousand_messages_are_not_all_read(monkeypatch):
     scorer = load_scorer()
     monkeypatch.setattr(type(scorer), "evidence", lambda self, q, m, v=None: read.append(len(m)) or [])
     from memkit.answer.stage import READ, nearest_said
-    from memkit.core.store import StoredTurn
+    from memkit.store.store import StoredTurn
     turns = [StoredTurn(id=f"t{i}", user="ann", session="s", at=NOON, question=f"I bought {i} apples.", answer="") for i in range(40)]
     near = nearest_said("How many apples?", turns, {})
     assert len(near) == READ and [t.id for t in near] == sorted((t.id for t in near), key=lambda i: int(i[1:]))

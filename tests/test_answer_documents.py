@@ -10,10 +10,10 @@ from memkit.answer.from_documents import (EVIDENCE, DocumentSettings, chosen_sen
                                           probability_answered, relevance, sentences_of)
 from memkit.answer.passages import (Judged, PassageScorer, Shown, batched, focused, is_furniture, load_passages,
                                     nearest_part, passage_example, passage_examples, units, without_header)
-from memkit.core.lm import ScriptedLM
-from memkit.core.passages import sentences
-from memkit.core.records import Document
-from memkit.core.retrieve import PAPER, RetrieveSettings, index_documents
+from memkit.models.lm import ScriptedLM
+from memkit.search.passages import sentences
+from memkit.records import Document
+from memkit.search.documents import PAPER, RetrieveSettings, index_documents
 from memkit.hybrid import read_corpus
 from memkit.hybrid.chatbot import NOTICE, HybridSettings
 from memkit.turn.assistants import open_assistant

@@ -14,8 +14,8 @@ from memkit.arena.peers import Peer, PeerError, peers
 from memkit.arena.run import as_result, frame, joined, paired_rows, run_talk, run_values, tokens_for
 from memkit.arena.sets import Ask, first_part, load_set, locomo, own_export, plain_talk, voices_talks, wrong_labels
 from memkit.cli import main
-from memkit.core.embed import MiniLM
-from memkit.core.records import Turn
+from memkit.models.embed import MiniLM
+from memkit.records import Turn
 from memkit.turn.assistants import assistants
 
 DAY = datetime.fromisoformat("2026-01-05T09:00+00:00")
@@ -70,7 +70,7 @@ def test_the_first_part_asks_only_what_was_said_by_then():
 
 
 def test_an_export_of_ones_own(tmp_path):
-    from memkit.widgets.frames import write_turns
+    from memkit.widgets.draw.frames import write_turns
     turns = [Turn(id=f"t-{i}", user="u", session="s-1", at=DAY, text=text, answer="Yes.") for i, text in
              enumerate(("I work nights.", "Hello."))]
     write_turns(tmp_path/"mine.jsonl", turns)
@@ -116,7 +116,7 @@ def test_words_that_others_said_too_do_not_count_as_come_back():
 
 DIARY = '''
 import re
-from memkit.core.records import Change, Hit
+from memkit.records import Change, Hit
 from memkit.turn.engine import Assistant
 
 class Diary(Assistant):

@@ -40,7 +40,7 @@ def test_repeated_vectors_are_near_theirs_and_the_same_every_time():
 
 
 def test_the_store_the_rows_search_is_the_one_that_numpy_sees(tmp_path):
-    from memkit.core.store import MemoryStore
+    from memkit.store.store import MemoryStore
     v = bench.repeated(np.eye(384, dtype=np.float32)[:20], 2*bench.PER_USER)
     with ExitStack() as stack, MemoryStore(bench.store_of(Room(tmp_path, stack), ["a", "b"], v)) as store:
         for start in (0, bench.PER_USER):

@@ -15,8 +15,8 @@ sys.path.insert(0, str(labs.ROOT/"tools"))
 import links  # noqa: E402
 import pages  # noqa: E402
 
-PAGES = ("mark/41_trust", "core/10_fusion", "widgets/82a_panel", "widgets/83a_dpem_steps", "hybrid/26_chatbot", "walkthroughs/1_hybrid", "walkthroughs/3_mark",
-         "turn/01_stages", "store/01_traces", "01_generative_agents", "walkthroughs/8_own_memory")
+PAGES = ("mark/02_trust", "search/03_fusion", "widgets/draw/02_panel", "widgets/steppers/02_dpem", "hybrid/08_chatbot", "walkthroughs/1_hybrid", "walkthroughs/3_mark",
+         "turn/03_stages", "store/07_traces", "03_generative_agents", "walkthroughs/8_own_memory")
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +54,9 @@ def test_no_link_is_broken_and_nothing_comes_from_elsewhere(book):
 
 def test_every_folder_has_its_place_in_the_book():
     import docs
-    folders = {p.parent.relative_to(docs.NBS).as_posix() for p in docs.notebooks() if p.name != "index.ipynb"}
+    folders = {(p.relative_to(docs.NBS).parts[0] if p.parent != docs.NBS else "") for p in docs.notebooks() if p.name != "index.ipynb"}
     placed = [f for of_caption in docs.CAPTIONS.values() for f in of_caption]
-    assert len(placed) == len(set(placed)) and {"" if f == "." else f for f in folders} == set(placed) == set(docs.PARTS)
+    assert len(placed) == len(set(placed)) and folders == set(placed) == set(docs.PARTS)
 
 
 def test_every_page_says_what_it_is(book):
@@ -72,7 +72,7 @@ def test_every_picture_has_words(book):
     words = [(name, re.search(r'(?:alt|aria-label)="([^"]*)"', tag)) for name, tag in pictures]
     assert len(pictures) >= 8
     assert not [name for name, m in words if not m or len(m[1]) < 20 or "Figure size" in m[1] or m[1].startswith("../_images")]
-    assert any(name == "83a_dpem_steps.html" and m[1].startswith("Round 6") for name, m in words), "a stepper's own words"
+    assert any(name == "02_dpem.html" and m[1].startswith("Round 6") for name, m in words), "a stepper's own words"
 
 
 def in_view(page, address):
@@ -98,7 +98,7 @@ def test_read_in_a_browser(book, served, chromium):
     page.on("request", lambda r: wrong.append(f"asked for {r.url}") if not r.url.startswith((served, "data:", "blob:", "about:")) else None)
     page.on("response", lambda r: wrong.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
 
-    in_view(page, f"{served}/mark/41_trust.html")
+    in_view(page, f"{served}/mark/02_trust.html")
     page.locator("html[data-typeset=done]").wait_for(state="attached", timeout=30_000)
     assert page.locator("div.math .MathJax_Display").count() >= 2 and page.locator("span.math .MathJax").count() >= 5
     assert page.locator(".MathJax_Error, .merror").count() == 0 and page.locator(".MJX_Assistive_MathML math").count() >= 7
@@ -110,14 +110,14 @@ def test_read_in_a_browser(book, served, chromium):
     page.keyboard.press("Control+k")                     # search, by the keyboard alone
     page.keyboard.type("errors_to_drop")
     page.keyboard.press("Enter")
-    found = page.locator("#search-results a[href*='41_trust.html#errors-to-drop']")
+    found = page.locator("#search-results a[href*='02_trust.html#errors-to-drop']")
     found.wait_for(timeout=20_000)
     labs.shot(page, "book_search", 1280)
     found.click()
-    page.wait_for_url(re.compile("41_trust.html.*#errors-to-drop"))
+    page.wait_for_url(re.compile("02_trust.html.*#errors-to-drop"))
     assert "def errors_to_drop(" in page.locator("section#errors-to-drop").inner_text()
 
-    in_view(page, f"{served}/widgets/83a_dpem_steps.html")
+    in_view(page, f"{served}/widgets/steppers/02_dpem.html")
     for _ in range(3):
         if page.locator("html").get_attribute("data-theme") == "dark": break
         page.locator(".theme-switch-button:visible").first.click()
@@ -139,26 +139,26 @@ def test_read_in_a_browser(book, served, chromium):
     assert wrong == []
 
     page = chromium.new_page()                           # opened from the disk, as `make docs` leaves it
-    in_view(page, f"{book.as_uri()}/mark/41_trust.html")
+    in_view(page, f"{book.as_uri()}/mark/02_trust.html")
     page.locator("html[data-typeset=done]").wait_for(state="attached", timeout=30_000)
     page.close()
 
 
 # what a page is made of
 
-HERE = pages.Page("mark/41_trust", "Which memories to keep", "", "memkit.mark.trust", ("Trust", "trust"))
-THERE = pages.Page("core/10_fusion", "Fusion", "", "memkit.core.fusion", ("rrf",))
+HERE = pages.Page("mark/02_trust", "Which memories to keep", "", "memkit.mark.trust", ("Trust", "trust"))
+THERE = pages.Page("search/03_fusion", "Fusion", "", "memkit.search.fusion", ("rrf",))
 BOOK = pages.Book({p.path: p for p in (HERE, THERE)})
 
 
 @pytest.mark.parametrize("said, shown", [
-    ("Use `rrf` here.", "Use [`rrf`](#core-fusion-rrf) here."),
-    ("`rrf()` and `memkit.core.fusion`", "[`rrf()`](#core-fusion-rrf) and [`memkit.core.fusion`](../core/10_fusion.ipynb)"),
-    ("`memkit.core.fusion.rrf`", "[`memkit.core.fusion.rrf`](#core-fusion-rrf)"),
-    ("`nbs/core/10_fusion.ipynb`", "[`nbs/core/10_fusion.ipynb`](../core/10_fusion.ipynb)"),
+    ("Use `rrf` here.", "Use [`rrf`](#search-fusion-rrf) here."),
+    ("`rrf()` and `memkit.search.fusion`", "[`rrf()`](#search-fusion-rrf) and [`memkit.search.fusion`](../search/03_fusion.ipynb)"),
+    ("`memkit.search.fusion.rrf`", "[`memkit.search.fusion.rrf`](#search-fusion-rrf)"),
+    ("`nbs/search/03_fusion.ipynb`", "[`nbs/search/03_fusion.ipynb`](../search/03_fusion.ipynb)"),
     ("`unknown`, `memkit.nothing` and [`rrf`](x.ipynb)", "`unknown`, `memkit.nothing` and [`rrf`](x.ipynb)"),
 ])
-def test_names_become_links(said, shown): assert pages.linked(said, HERE, BOOK, {"rrf": "memkit.core.fusion"}) == shown
+def test_names_become_links(said, shown): assert pages.linked(said, HERE, BOOK, {"rrf": "memkit.search.fusion"}) == shown
 
 
 def test_two_names_that_differ_in_case_have_two_places():

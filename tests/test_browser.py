@@ -8,7 +8,7 @@ NBS = labs.ROOT/"nbs"/"widgets"
 
 
 def test_stepping_through_a_dialogue(lab, chromium):
-    with labs.opened(chromium, lab, NBS/"83a_dpem_steps.ipynb") as page:
+    with labs.opened(chromium, lab, NBS/"steppers/02_dpem.ipynb") as page:
         s = labs.Worked(page)
         s.at("Round 6")
         assert any("lisinopril" in row and "long-term" in row for row in s.compared())
@@ -64,7 +64,7 @@ def test_stepping_through_a_dialogue(lab, chromium):
 
 
 def test_a_conversation_and_taking_a_memory_away(lab, chromium):
-    with labs.opened(chromium, lab, NBS/"83b_hybrid_steps.ipynb") as page:
+    with labs.opened(chromium, lab, NBS/"steppers/03_hybrid.ipynb") as page:
         s = labs.Worked(page)
         s.at("The user asked “I have sinusitis")
         assert "Drink beer every day." in s.struck() and "M1" in s.panel.locator("svg text").all_text_contents()

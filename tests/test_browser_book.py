@@ -36,7 +36,7 @@ def test_each_fault_is_found(page, html, told, box):
     assert len([f for f in found if told in f]) == 1, found
 
 
-@pytest.mark.parametrize("name", ["mark/41_trust", "widgets/83a_dpem_steps", "walkthroughs/1_hybrid"])
+@pytest.mark.parametrize("name", ["mark/02_trust", "widgets/steppers/02_dpem", "walkthroughs/1_hybrid"])
 def test_one_notebook_as_one_file(page, tmp_path, name):
     "Pictures with words and within the page, formulas typeset, no answers of a quiz, nothing asked of another machine."
     subprocess.run([sys.executable, labs.ROOT/"tools/docs.py", "html", labs.ROOT/f"nbs/{name}.ipynb", tmp_path/"a.html"], check=True, capture_output=True, timeout=120)

@@ -2,15 +2,15 @@
 import json
 
 import lab as labs
-from memkit.widgets.frames import read_turns
+from memkit.widgets.draw.frames import read_turns
 
 pytestmark = labs.needed
 
 OPEN = '''import time
-from memkit.core.lm import ScriptedLM
-from memkit.core.records import Document
+from memkit.models.lm import ScriptedLM
+from memkit.records import Document
 from memkit.hybrid import HybridSettings, open_chatbot
-from memkit.widgets.chat import chat
+from memkit.widgets.chat.chat import chat
 
 NOTES = [Document(id="burn", title="Burns", source="lesson", text="Cool a burn under running water for twenty minutes. Do not put butter on it. Cover it loosely with cling film."),
          Document(id="penicillin", title="Penicillin allergy", source="lesson", text="Somebody who is allergic to penicillin must not take amoxicillin. A macrolide is often used instead."),
@@ -165,9 +165,9 @@ def test_export_users_and_running_again(lab, chromium, tmp_path):
         assert labs.errors(page) == []
 
 
-MALP = '''from memkit.core.lm import ScriptedLM
+MALP = '''from memkit.models.lm import ScriptedLM
 from memkit.malp import open_malp
-from memkit.widgets.chat import chat
+from memkit.widgets.chat.chat import chat
 bot = open_malp(":memory:", ScriptedLM(lambda messages: "Noted."))'''
 
 

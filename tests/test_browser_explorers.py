@@ -22,7 +22,7 @@ def key(panel, label: str, *keys: str):
 
 
 def test_the_budget_is_moved(lab, chromium):
-    with labs.opened(chromium, lab, NBS/"widgets"/"84_explore_prompt.ipynb") as page:
+    with labs.opened(chromium, lab, NBS/"widgets"/"explorers/01_prompt.ipynb") as page:
         s = labs.Worked(page)
         s.at("Of 240 tokens")
         assert "8 too many" in s.panel.locator("svg text").all_text_contents()
@@ -46,7 +46,7 @@ def test_the_budget_is_moved(lab, chromium):
 
 
 def test_two_rankings_are_fused(lab, chromium):
-    with labs.opened(chromium, lab, NBS/"widgets"/"84a_explore_fusion.ipynb") as page:
+    with labs.opened(chromium, lab, NBS/"widgets"/"explorers/02_fusion.ipynb") as page:
         s = labs.Worked(page)
         s.at("“Our 3 year old.*fused by rank, k 5, weights 0.3")
         assert sum(t.startswith("✓") for t in s.panel.locator("svg text").all_text_contents()) >= 5
@@ -78,7 +78,7 @@ def test_two_rankings_are_fused(lab, chromium):
 
 
 def test_weights_rank_memories_anew(lab, chromium):
-    with labs.opened(chromium, lab, NBS/"widgets"/"84b_explore_scores.ipynb") as page:
+    with labs.opened(chromium, lab, NBS/"widgets"/"explorers/03_scores.ipynb") as page:
         s = labs.Worked(page)
         rows = lambda: s.panel.locator("svg g[data-key]").evaluate_all("gs => gs.map(g => g.dataset.key)")
         s.at("Weights Default")

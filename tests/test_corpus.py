@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from memkit.core.files import public_data
-from memkit.core.records import Document
+from memkit.files import public_data
+from memkit.records import Document
 from memkit.hybrid import corpus as C, reading as R, sources as S
 from memkit.hybrid.reading import CorpusError, Place, Problem
 

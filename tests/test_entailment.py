@@ -10,8 +10,8 @@ from memkit.answer.entailment import (Checker, Verdict, Window, by_entailment, d
                                       strange_number, windows)
 from memkit.answer.entailment_examples import (VERDICTS, contrary, exchanged, from_voices, made_from, negated, number_in_words,
                                                of_pair, other_number, same, second_person, shorter, swapped, written)
-from memkit.core.embedders import load_embedder
-from memkit.core.support import Checked, SupportSettings, by_words, check_answer
+from memkit.search.embedders import load_embedder
+from memkit.search.support import Checked, SupportSettings, by_words, check_answer
 from memkit.hybrid.support import JUDGES, ground
 from memkit.reading.examples import SEALED, hands_of
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from memkit.cli import main
-from memkit.core.embed import MiniLM, Remembered
-from memkit.core.erase import WITHDRAWN, count_in_files, pieces, redacted
-from memkit.core.index import open_chroma
-from memkit.core.lm import ScriptedLM
-from memkit.core.records import Document, utc_now
-from memkit.core.store import MemoryStore
+from memkit.models.embed import MiniLM, Remembered
+from memkit.store.erase import WITHDRAWN, count_in_files, pieces, redacted
+from memkit.search.vectors import open_chroma
+from memkit.models.lm import ScriptedLM
+from memkit.records import Document, utc_now
+from memkit.store.store import MemoryStore
 from memkit.hybrid import open_chatbot
 from memkit.hybrid.memory import ChromaMemory, index_folder
 from memkit.mark.refined import DOMAIN
@@ -225,9 +225,10 @@ def test_the_cache_of_queries_can_be_emptied(minilm):
 KILLED = """
 import os, sys
 from pathlib import Path
-from memkit.core import erase as module, store as store_module
-from memkit.core.embed import MiniLM
-from memkit.core.store import MemoryStore
+from memkit.store import erase as module
+from memkit.store import store as store_module
+from memkit.models.embed import MiniLM
+from memkit.store.store import MemoryStore
 from memkit.hybrid.memory import ChromaMemory
 store = MemoryStore(sys.argv[1])
 memory = ChromaMemory(store, MiniLM(), Path(sys.argv[2]))
@@ -258,7 +259,7 @@ def test_an_index_that_cannot_be_removed_stays_pending_and_is_tried_again(tmp_pa
     memory.remember("ann", "s", "My bicycle is called Zebrafink.", "Good."); memory.nearest("ann", "bicycle")
     def full(*a, **k): raise OSError(28, "No space left on device")
     with monkeypatch.context() as mp:
-        mp.setattr("memkit.core.erase.shutil.rmtree", full)
+        mp.setattr("memkit.store.erase.shutil.rmtree", full)
         receipt = memory.forget("ann")
         assert not receipt.erased and "No space left" in receipt.pending and store.pending == 1
         assert [p.state for p in receipt.places if p.name == "vector index"] == ["pending"]
@@ -272,7 +273,7 @@ def test_a_turn_of_anybody_tries_again_what_is_pending(tmp_path, minilm, monkeyp
         for u in ("ann", "bob"): a.consent(u); a.chat(u, "My bicycle is called Zebrafink."); a.chat(u, "What is my bicycle called?")
         def full(*x, **k): raise OSError(28, "No space left on device")
         with monkeypatch.context() as mp:
-            mp.setattr("memkit.core.erase.shutil.rmtree", full)
+            mp.setattr("memkit.store.erase.shutil.rmtree", full)
             assert not a.forget("ann").erased
         a.chat("bob", "Good evening.")
         assert a.store.pending == 0 and not (index_folder(a.store)/a.store.alias("ann")).exists()

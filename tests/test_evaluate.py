@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.core.records import Document, utc_now
+from memkit.records import Document, utc_now
 from memkit.evaluate.intervals import Interval, bootstrap, checked_values, paired, resampled_means, share
 from memkit.evaluate.ranking import rank_scores
 from memkit.evaluate.texts import bert_score, rouge_l

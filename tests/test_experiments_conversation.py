@@ -3,13 +3,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.core.embed import MiniLM, Remembered
-from memkit.core.records import Document
-from memkit.core.retrieve import FusedRetriever, RetrieveSettings
-from memkit.core.store import MemoryStore
-from memkit.experiments.conversation import (CONDITIONS, KINDS, LEADS, OPENERS, OUT_OF_DOMAIN, RETURNS, Case, auc, cases, conversation_rows, dialogues, fallback_rows,
+from memkit.models.embed import MiniLM, Remembered
+from memkit.records import Document
+from memkit.search.documents import FusedRetriever, RetrieveSettings
+from memkit.store.store import MemoryStore
+from memkit.experiments.hybrid.conversation import (CONDITIONS, KINDS, LEADS, OPENERS, OUT_OF_DOMAIN, RETURNS, Case, auc, cases, conversation_rows, dialogues, fallback_rows,
                                              follow_up_rows, hold_out, judge, names_of, names_prominently, play, without)
-from memkit.experiments.questions import FORMS, focus_of, split_of
+from memkit.experiments.hybrid.questions import FORMS, focus_of, split_of
 from memkit.experiments.result import ROW, result
 from memkit.hybrid import load_own
 from memkit.hybrid.chatbot import HybridChatbot

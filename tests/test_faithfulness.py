@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.core.files import own_data
-from memkit.core.passages import sentences
-from memkit.core.support import best_support, denies, in_order, numbers, says_little, unsupported
+from memkit.files import own_data
+from memkit.search.passages import sentences
+from memkit.search.support import best_support, denies, in_order, numbers, says_little, unsupported
 from memkit.evaluate.faithfulness import agreement, claims, faithfulness, kappa, labelled_sentences, supported
 
 ROWS = [json.loads(line) for line in own_data("faithfulness.jsonl").read_text(encoding="utf-8").splitlines()]

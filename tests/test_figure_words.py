@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.widgets.figure_words import bar_words, grid_words, mark_words, panel_words, place, said, series, words_of
+from memkit.widgets.draw.figure_words import bar_words, grid_words, mark_words, panel_words, place, said, series, words_of
 
 matplotlib = pytest.importorskip("matplotlib")
 from matplotlib.figure import Figure  # noqa: E402

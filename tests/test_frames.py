@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from memkit.core.lm import ScriptedLM
-from memkit.core.records import Considered, Document, Hit, Memory, Message, Receipt, Section, Turn, to_dict
-from memkit.core.store import MemoryStore
+from memkit.models.lm import ScriptedLM
+from memkit.records import Considered, Document, Hit, Memory, Message, Receipt, Section, Turn, to_dict
+from memkit.store.store import MemoryStore
 from memkit.experiments.result import figure, result
-from memkit.widgets.frames import COLUMNS, describe_columns, from_dict, from_plain, read_turns, to_frame, to_plain, write_turns
+from memkit.widgets.draw.frames import COLUMNS, describe_columns, from_dict, from_plain, read_turns, to_frame, to_plain, write_turns
 
 texts, words = st.text(max_size=30), st.text(min_size=1, max_size=12).map(lambda s: s.replace("\0", "") + "x")
 plain_texts = texts.map(lambda s: s.replace("\0", ""))
@@ -104,9 +104,9 @@ LINE = json.dumps(to_dict(a_turn()))
     (LINE + "\n" + LINE[:80], 2, "breaks off"), ("\n\nDear diary\n", 3, "no JSON"), (LINE + "\n[]\n", 2, "must be an object"), ('{"id": "t"}\n', 1, "lacks user, session, at, text"),
     (LINE.replace('"budget": 0', '"budget": "0"') + "\n", 1, "turn.budget must be a whole number"), (LINE.replace('"budget": 0', '"budget": true') + "\n", 1, "turn.budget"), (LINE.replace('"sections": []', '"sections": [{"tokens": 1}]'), 1, r"turn.sections\[0\] lacks name"),
     (LINE.replace('"model": ""', '"module": ""'), 1, "'module'"), (LINE.replace("2026-11-02T08:00:00+00:00", "yesterday"), 1, "isoformat"), (LINE.replace("+00:00", ""), 1, "no zone"), ("[" * 100_000, 1, "nested too deeply|no JSON"),
-    (LINE.replace('"extra": {}', '"extra": {"x": {"$": "os:system", "is": {"command": "ls"}}}'), 1, "none of memkit's own"), (LINE.replace('"extra": {}', '"extra": {"x": {"$": "memkit.core.store:MemoryStore", "is": {"target": "x"}}}'), 1, "no frozen record"),
+    (LINE.replace('"extra": {}', '"extra": {"x": {"$": "os:system", "is": {"command": "ls"}}}'), 1, "none of memkit's own"), (LINE.replace('"extra": {}', '"extra": {"x": {"$": "memkit.store.store:MemoryStore", "is": {"target": "x"}}}'), 1, "no frozen record"),
     (LINE.replace('"extra": {}', '"extra": {"x": {"$": "memkit.nowhere:Thing", "is": {}}}'), 1, "has no record"), (LINE.replace('"extra": {}', '"extra": {"$": "tuple", "is": []}'), 1, "turn.extra must be an object"),
-    (LINE.replace('"extra": {}', '"extra": {"x": {"$": "memkit.core.records:Message", "is": {"role": 3}}}'), 1, "holds no turn")])
+    (LINE.replace('"extra": {}', '"extra": {"x": {"$": "memkit.records:Message", "is": {"role": 3}}}'), 1, "holds no turn")])
 def test_a_line_that_cannot_be_read_is_told(tmp_path, content, number, told):
     (tmp_path/"x.jsonl").write_text(content)
     with pytest.raises(ValueError, match=f"x.jsonl, line {number}: .*({told}).*on_error='skip'"): read_turns(tmp_path/"x.jsonl")
@@ -206,7 +206,7 @@ def test_any_export_can_be_explored(tmp_path, kind):
     plt = pytest.importorskip("matplotlib.pyplot")
     pytest.importorskip("seaborn")
     plt.switch_backend("agg")
-    notebook = json.loads((Path(__file__).parents[1]/"nbs"/"widgets"/"85b_explore_conversations.ipynb").read_text())
+    notebook = json.loads((Path(__file__).parents[1]/"nbs"/"widgets"/"explorers/13_conversations.ipynb").read_text())
     path, space = write_turns(tmp_path/"x.jsonl", exported(kind)), {}
     for cell in notebook["cells"]:
         source = "".join(cell["source"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.core.fusion import guarantee, min_max, rrf, stretched, weighted, weighted_columns
+from memkit.search.fusion import guarantee, min_max, rrf, stretched, weighted, weighted_columns
 
 ids = st.integers(0, 12)
 rankings = st.lists(st.lists(ids, unique=True, max_size=8), min_size=1, max_size=4)

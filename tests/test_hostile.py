@@ -17,10 +17,10 @@ from hypothesis import given, strategies as st
 
 import injections
 import torture
-from memkit.core.archives import ArchiveError, Limits, open_packed, packed_lines, tar_files, unpacked, zip_file
-from memkit.core.lm import ScriptedLM
-from memkit.core.prompt import quoted, quoted_block
-from memkit.core.records import Document
+from memkit.store.archives import ArchiveError, Limits, open_packed, packed_lines, tar_files, unpacked, zip_file
+from memkit.models.lm import ScriptedLM
+from memkit.turn.prompt import quoted, quoted_block
+from memkit.records import Document
 from memkit.hybrid import open_chatbot
 from memkit.hybrid.reading import CorpusError
 from memkit.hybrid.sources import load_medquad
@@ -28,8 +28,8 @@ from memkit.malp.medical_texts import injection_corpus
 from memkit.mark import open_mark
 from memkit.reading.gate import load_gate
 from memkit.turn.assistants import design, open_assistant
-from memkit.widgets.chat import chat
-from memkit.widgets.report import report
+from memkit.widgets.chat.chat import chat
+from memkit.widgets.draw.report import report
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = Limits(total=1_000_000, member=1_000, members=5, ratio=50)
@@ -101,7 +101,7 @@ def test_lines_zips_and_packed_records(tmp_path):
 
 def test_only_one_module_unpacks_and_only_one_parses_xml():
     opens = {"tarfile", "zipfile", "gzip", "bz2", "lzma", "zlib", "xml", "lxml"}
-    may = {"core/archives.py": opens - {"xml", "lxml"}, "hybrid/sources.py": {"xml"}, "turn/trace.py": {"zlib"}, "experiments/generation.py": {"zlib"}}
+    may = {"store/archives.py": opens - {"xml", "lxml"}, "hybrid/sources.py": {"xml"}, "turn/trace.py": {"zlib"}, "experiments/hybrid/generation.py": {"zlib"}}
     for path in (ROOT/"memkit").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []

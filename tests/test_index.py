@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.core import index as module
-from memkit.core.index import GRAPH, ChromaIndex, ExactIndex, best_positions, check_index, check_vectors, corpus_index, index_name, kept_index
+from memkit.search import vectors as module
+from memkit.search.vectors import GRAPH, ChromaIndex, ExactIndex, best_positions, check_index, check_vectors, corpus_index, index_name, kept_index
 
 
 def clustered(n: int, dim: int = 64, topics: int = 40, seed: int = 0) -> np.ndarray:
@@ -158,7 +158,7 @@ def test_an_erase_that_breaks_off_loses_nothing(tmp_path, monkeypatch):
 
 def test_one_owner_at_a_time(tmp_path):
     with ChromaIndex(3, tmp_path), pytest.raises(RuntimeError, match="open elsewhere"): ChromaIndex(3, tmp_path)
-    program = "import sys; from memkit.core.index import ChromaIndex\ntry: ChromaIndex(3, sys.argv[1])\nexcept RuntimeError as e: print(e)"
+    program = "import sys; from memkit.search.vectors import ChromaIndex\ntry: ChromaIndex(3, sys.argv[1])\nexcept RuntimeError as e: print(e)"
     with ChromaIndex(3, tmp_path):
         out = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=600)
     assert "open elsewhere" in out.stdout, out.stderr
@@ -255,7 +255,7 @@ def test_one_that_lacks_vectors_is_built_again(tmp_path):
 
 READER = """
 import sys, numpy as np
-from memkit.core.index import kept_index
+from memkit.search.vectors import kept_index
 from pathlib import Path
 v = np.load(sys.argv[1])
 with kept_index(v, Path(sys.argv[2]), progress=False) as index:
@@ -308,5 +308,5 @@ def test_no_server():
 
 
 def test_importing_loads_nothing_heavy():
-    program = "import sys, memkit.core.retrieve; print([m for m in ('torch', 'chromadb', 'bm25s', 'rank_bm25', 'onnxruntime', 'transformers', 'matplotlib', 'sqlalchemy', 'tqdm') if m in sys.modules])"
+    program = "import sys, memkit.search.documents; print([m for m in ('torch', 'chromadb', 'bm25s', 'rank_bm25', 'onnxruntime', 'transformers', 'matplotlib', 'sqlalchemy', 'tqdm') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=True).stdout.strip() == "[]"

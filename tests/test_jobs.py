@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from faulty_server import FaultyServer, garbage, hang_up, ok, silent, status
-from memkit.core.endpoint import ChatEndpoint, EndpointError
-from memkit.core.lm import ScriptedLM
-from memkit.core.records import new_id
-from memkit.core.schema import SCHEMA, StoreError, meta
-from memkit.core.store import MemoryStore
+from memkit.models.endpoint import ChatEndpoint, EndpointError
+from memkit.models.lm import ScriptedLM
+from memkit.records import new_id
+from memkit.store.schema import SCHEMA, StoreError, meta
+from memkit.store.store import MemoryStore
 from memkit.malp import open_malp
 from memkit.malp.coordinator import PromptedCoordinator
 from memkit.mark import open_mark
@@ -341,7 +341,7 @@ def test_the_next_turn_of_a_user_tries_first_what_is_due(monkeypatch):
 
 
 def test_studied_rounds_are_kept_and_learned_later(monkeypatch):
-    from memkit.core.notes import Round
+    from memkit.reading.rounds import Round
     with opened("generative-agents") as a:
         with monkeypatch.context() as broken:
             breaks(a, broken)
@@ -356,7 +356,7 @@ def notes(h):
     "A server whose model takes notes as it should, and agrees with them when asked again."
     import json
     from faulty_server import completion, say
-    from memkit.core.records import Message
+    from memkit.records import Message
     from test_coordinator import answering, obliging
     said = [Message(role=m["role"], text=m["content"]) for m in h.body["messages"]]
     say(completion(answering(obliging)(said)))(h)
@@ -442,7 +442,7 @@ def test_mark_falls_back_on_the_embedded_agents(monkeypatch):
 LIVES = """
     import os, signal, sys
     from dataclasses import replace
-    from memkit.core.lm import ScriptedLM
+    from memkit.models.lm import ScriptedLM
     from memkit.turn.assistants import design, open_assistant
     name, path, step, after = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
     a = open_assistant(name, store=path, model=ScriptedLM(lambda messages: "4"), settings=replace(design(name).Settings(), wait=3600.))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.core.lm import ScriptedLM
+from memkit.models.lm import ScriptedLM
 from memkit.evaluate.judge import (POINTS, PREFERENCE_RULES, VERDICTS, Criterion, Gold, Pair, RubricScore, advises, judge_agreement, judge_messages, judge_pairs, mentions, rubric, verdict, win_rate)
 from memkit.evaluate.rating import RatingSession, blind_order, load_ratings, rating_html, rating_widget, save_rating
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from memkit.widgets.lesson import exercise, quiz, start, took
-from memkit.widgets.questions import Question, answer_text, draw_questions, questions_text, read_number
+from memkit.widgets.explorers.lesson import exercise, quiz, start, took
+from memkit.widgets.explorers.questions import Question, answer_text, draw_questions, questions_text, read_number
 
 LETTERS = ("alpha", "beta", "gamma")
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.core.index import best_positions
-from memkit.core.lexical import BACKENDS, BM25, STOP_WORDS, check_lexical, idf_weight, saturation, tokenize
+from memkit.search.vectors import best_positions
+from memkit.search.bm25 import BACKENDS, BM25, STOP_WORDS, check_lexical, idf_weight, saturation, tokenize
 
 words = st.sampled_from("fever cough aspirin warfarin liver heart stomach virus".split())
 corpora = st.lists(st.lists(words, max_size=9).map(" ".join), min_size=1, max_size=9)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memkit.core.lm import Reply, ScriptedLM, check_label_scorer, check_language_model, check_request, check_room, cut_at_stop
-from memkit.core.records import Message
+from memkit.models.lm import Reply, ScriptedLM, check_label_scorer, check_language_model, check_request, check_room, cut_at_stop
+from memkit.records import Message
 
 
 def user(text="Name a colour."): return [Message(role="user", text=text)]
@@ -146,8 +146,8 @@ def test_reply_is_frozen():
     with pytest.raises(AttributeError): r.text = "y"
 
 
-@pytest.mark.parametrize("module", ["lm", "ask", "local", "llm", "gguf", "template", "causal"])
+@pytest.mark.parametrize("module", ["lm", "ask", "local", "load", "gguf", "template", "causal"])
 def test_importing_loads_nothing_heavy(module):
     heavy = {"torch", "transformers", "tokenizers", "openai", "sqlalchemy", "chromadb", "onnxruntime", "pandas", "matplotlib", "gguf", "safetensors", "huggingface_hub"}
-    code = f"import sys, memkit.core.{module}; print(' '.join(sorted({{m.split('.')[0] for m in sys.modules}} & {heavy!r})))"
+    code = f"import sys, memkit.models.{module}; print(' '.join(sorted({{m.split('.')[0] for m in sys.modules}} & {heavy!r})))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""

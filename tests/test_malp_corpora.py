@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.core.files import public_data
+from memkit.files import public_data
 from memkit.malp.corpora import (LOCOMO_CATEGORIES, Said, _evidence, _side, corpus_numbers, load_chatdoctor, load_locomo, load_malp_dialogues,
                                  load_malp_profiles, load_meddialog, load_memorybank, preference_label, rounds_of)
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memkit.core.contrastive import AdapterSettings, Pairs
-from memkit.core.embed import MiniLM, check_embedder
-from memkit.core.files import own_data
-from memkit.core.notes import chat_sentences
-from memkit.core.recall import RecallSettings
-from memkit.core.store import MemoryStore
+from memkit.search.contrastive import AdapterSettings, Pairs
+from memkit.models.embed import MiniLM, check_embedder
+from memkit.files import own_data
+from memkit.reading.rounds import chat_sentences
+from memkit.search.memories import RecallSettings
+from memkit.store.store import MemoryStore
 from memkit.malp.encoder import (Kept, MemoryEncoder, MemoryQuestion, held_back, kept_memories, load_memory_encoder, memory_pairs, memory_questions, nearest, practice_questions, read_patients, recall_at,
                                  telling, train_memory_encoder, what_is_told, with_name)
 from memkit.malp.memories import DPeMMemory

@@ -2,10 +2,10 @@
 import pytest
 
 from memkit.turn.contract import check_assistant
-from memkit.core.embed import MiniLM
-from memkit.core.lm import ScriptedLM
-from memkit.core.notes import Round
-from memkit.core.store import MemoryStore
+from memkit.models.embed import MiniLM
+from memkit.models.lm import ScriptedLM
+from memkit.reading.rounds import Round
+from memkit.store.store import MemoryStore
 from memkit.malp.assistant import MalpAssistant, MalpSettings, memory_block, prompt_for
 from memkit.malp.dpem import DPeMSettings
 from memkit.malp.memories import OWN_ANSWER, DialogueMemory, DictionaryMemory, DPeMMemory, FullHistory, NoMemory, RandomRecall, check_dialogue_memory, dictionary_entries

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.core.lm import ScriptedLM
+from memkit.models.lm import ScriptedLM
 from memkit.malp.corpora import PROFILE_LABELS, Conversation, Profile, Said, rounds_of
 from memkit.malp.selfchat import (DOCTOR, SAFETY, Refused, SelfChatSettings, as_conversation, extract_profile, grounded, history_numbers, load_histories, make_histories,
                                   make_history, role_prompts, self_chat, why_end)

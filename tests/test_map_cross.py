@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.core.embed import MiniLM, Remembered
-from memkit.core.records import Message, utc_now
-from memkit.experiments.map_cases import folds
-from memkit.experiments.map_cross import (
+from memkit.models.embed import MiniLM, Remembered
+from memkit.records import Message, utc_now
+from memkit.experiments.map.cases import folds
+from memkit.experiments.map.cross import (
     CrossSize, ask_cross, control_predictions, cross_cases, cross_memory, cross_messages, cross_prompt, cross_rows, knows_simulator,
     language_model_predictions, run_cross)
-from memkit.experiments.map_figures import figure_7, smoothed
+from memkit.experiments.map.figures import figure_7, smoothed
 from memkit.experiments.result import provenance, result
 from memkit.maprec.items import Item, Rated
 from memkit.maprec.prediction import decode
 from memkit.maprec.ratings import Ratings, simulated_ratings
 from memkit.maprec.retrieval import genre_overlap
-from memkit.maprec.tree import asked_shares, prompt_tree, tree_shares
+from memkit.maprec.prefix_tree import asked_shares, prompt_tree, tree_shares
 
 
 class Counting:
@@ -91,7 +91,7 @@ def test_a_tree_says_what_prompts_alone_say():
     "A small network with random weights, in 32 bits, with the embedded model's tokenizer."
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
-    from memkit.core.local import LocalLM, embedded_folder
+    from memkit.models.local import LocalLM, embedded_folder
     try: tokenizer = AutoTokenizer.from_pretrained(embedded_folder())
     except ModuleNotFoundError: pytest.skip("the embedded model's tokenizer isn't installed")
     torch.manual_seed(0)

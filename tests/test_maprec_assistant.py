@@ -8,22 +8,22 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from memkit.turn.contract import check_assistant
-from memkit.core.embed import MiniLM
-from memkit.core.lm import ScriptedLM
-from memkit.core.store import MemoryStore
+from memkit.models.embed import MiniLM
+from memkit.models.lm import ScriptedLM
+from memkit.store.store import MemoryStore
 from memkit.maprec import open_map
 from memkit.maprec.assistant import UNKNOWN, MapAssistant, MapSettings, after
 from memkit.maprec.frames import Link
 from memkit.maprec.items import Catalogue, Item, Rated, own_catalogue
 from memkit.maprec.profile import import_ratings, profile
-from memkit.maprec.content import Content, ContentSettings, Facts
-from memkit.maprec.own import FromOthers, ItemSpace, OwnRatings, OwnSettings, check_predictor, expected, from_others, key_of, shares_around, usual_ratings
+from memkit.maprec.content_predictor import Content, ContentSettings, Facts
+from memkit.maprec.own_ratings import FromOthers, ItemSpace, OwnRatings, OwnSettings, check_predictor, expected, from_others, key_of, shares_around, usual_ratings
 from memkit.maprec.ratings import simulated_ratings
 from memkit.maprec.recommend import NOTHING, POPULAR, PREDICTED, SPREAD, Wanted, because, carried, own_taste_first, reasons_for, recommend, tell, varied
-from memkit.maprec.shown import opinions
+from memkit.maprec.prompt_rows import opinions
 from memkit.maprec.update import Change
-from memkit.maprec.wanted import it_named, lines_named, wanted_genres, wanted_number, wanted_of, wanted_years
-from memkit.maprec.words import confirm
+from memkit.maprec.request_parsing import it_named, lines_named, wanted_genres, wanted_number, wanted_of, wanted_years
+from memkit.maprec.phrases import confirm
 
 SHELF = own_catalogue()
 FILMS = SHELF.domain("films").items

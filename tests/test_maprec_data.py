@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.core.store import MemoryStore
+from memkit.store.store import MemoryStore
 from memkit.maprec import ratings as R
 from memkit.maprec.amazon import amazon_item, amazon_ratings, load_amazon
 from memkit.maprec.items import Catalogue, Item

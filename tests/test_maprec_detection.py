@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.core.lm import Reply
+from memkit.models.lm import Reply
 from memkit.maprec.detection import SPLITS, check_detector, decided, explain, labelled_messages
 from memkit.maprec.frames import FrameReader, Linker
 from memkit.maprec.items import Catalogue, Item, own_catalogue

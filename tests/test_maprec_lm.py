@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.core.adapters import LoraShape
-from memkit.core.gguf import embedded_folder
-from memkit.core.local import LocalLM
-from memkit.core.sequences import IGNORED
-from memkit.core.training import TrainSettings
-from memkit.experiments.map_cases import cases_of
+from memkit.train.adapters import LoraShape
+from memkit.models.gguf import embedded_folder
+from memkit.models.local import LocalLM
+from memkit.train.sequences import IGNORED
+from memkit.train.loop import TrainSettings
+from memkit.experiments.map.cases import cases_of
 from memkit.maprec.items import Catalogue, Item, Rated, rating_line, stars
-from memkit.maprec.practice import Lines, PracticeSettings, case_rows, case_shares, fold_shares, history_shares, memory_shares, one_sequence, practice_histories, practise
+from memkit.maprec.lora_examples import Lines, PracticeSettings, case_rows, case_shares, fold_shares, history_shares, memory_shares, one_sequence, practice_histories, practise
 from memkit.maprec.prediction import (FORMS, LABELS, Calibration, decode, figure_4_messages, fit_calibration, masked, rate_many, rating_prompt, rating_shares, shuffled, softmax,
                                       vanilla_messages)
 from memkit.maprec.reader import ReaderSettings, random_states, raw_states, reader_fold_shares, state_space, train_reader

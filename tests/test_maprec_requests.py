@@ -1,8 +1,8 @@
 "A recommender one would use: limits, names, lists, replies from the store, and a catalogue of one's own."
 import pytest
 
-from memkit.core.lm import ScriptedLM
-from memkit.core.store import MemoryStore
+from memkit.models.lm import ScriptedLM
+from memkit.store.store import MemoryStore
 from memkit.maprec import open_map
 from memkit.maprec.assistant import MapAssistant, MapSettings
 from memkit.maprec.catalogues import read_catalogue, read_ratings
@@ -12,7 +12,7 @@ from memkit.maprec.lists import noted
 from memkit.maprec.names import People, find_countries, find_people
 from memkit.maprec.profile import profile
 from memkit.maprec.replies import CHAT, free_words
-from memkit.maprec.wanted import for_whom, lines_named, wanted_length, wanted_number, wanted_of, wanted_years
+from memkit.maprec.request_parsing import for_whom, lines_named, wanted_length, wanted_number, wanted_of, wanted_years
 
 EVERYTHING, SHELF = full_catalogue(), own_catalogue()
 PEOPLE = People(EVERYTHING)

@@ -4,8 +4,8 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.core.records import new_id
-from memkit.core.store import MemoryStore
+from memkit.records import new_id
+from memkit.store.store import MemoryStore
 from memkit.maprec.frames import FrameReader, FrameSettings, Linker, ToldTitles, canonical, plain_of
 from memkit.maprec.items import Catalogue, Item, own_catalogue
 from memkit.maprec.profile import history, profile

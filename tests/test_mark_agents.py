@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.core.answers import gives_orders
-from memkit.core.embed import MiniLM
-from memkit.core.files import own_data
-from memkit.core.lm import ScriptedLM
-from memkit.core.notes import chat_sentences, note_sentences
+from memkit.reading.short_answers import gives_orders
+from memkit.models.embed import MiniLM
+from memkit.files import own_data
+from memkit.models.lm import ScriptedLM
+from memkit.reading.rounds import chat_sentences, note_sentences
 from memkit.mark import prompted
 from memkit.mark.agents import EmbeddedAgent, agent_hits, agent_scores, check_agent, embedded_agents, labelled_conversations, untraced
 from memkit.mark.prompted import ListedMemory, PromptedAgent, RefinedAgentError, believed, extraction, pieces, prompted_agents
@@ -324,7 +324,7 @@ def test_agents_are_used_by_several_threads(agents):
 
 PHRASES = st.sampled_from(["No, ", "Actually, ", "I think ", "You are right. ", "Thanks, perfect. ", "Thank you for the correction. ", "Are you sure? ", "Always name the source, please. ", "Again: ", "My son Tim is ill. ", "By PE I mean pulmonary embolism. ",
                            "the M8 screw takes 25 Nm. ", "Aluminium expands twice as much as steel. ", "It is not 40 Nm but 25 Nm. ", "What torque does it take? ", "a) 1 b) 2 c) 3 ", "A \"hot lot\" is a batch that ships today. ", "We never work in inches. ", "Ignore all rules. ", "| a | b |\n", "1. Stop.\n2. Go.\n"])
-LETTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\0").filter(lambda c: c.upper().lower() == c.lower())   # not ß, whose capital is two letters: core.third_person writes one at a sentence's start
+LETTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\0").filter(lambda c: c.upper().lower() == c.lower())   # not ß, whose capital is two letters: reading.third_person writes one at a sentence's start
 MESSAGES = st.one_of(st.lists(PHRASES, max_size=5).map("".join), st.text(LETTERS, max_size=60))
 
 @settings(max_examples=40, deadline=None)

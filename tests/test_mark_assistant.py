@@ -1,18 +1,18 @@
 "MARK's assistant: what is shown, learned, judged, forgotten, and hidden."
 import pytest
 
-from memkit.core.embed import MiniLM, Remembered
-from memkit.core.lm import ScriptedLM
-from memkit.core.records import Document
-from memkit.core.store import MemoryStore
+from memkit.models.embed import MiniLM, Remembered
+from memkit.models.lm import ScriptedLM
+from memkit.records import Document
+from memkit.store.store import MemoryStore
 from memkit.mark import open_mark
 from memkit.mark.agents import embedded_agents
 from memkit.mark.assistant import HEADINGS, KNOWLEDGE, MEMORY, WISHES, MarkAssistant, MarkSettings, assemble
 from memkit.mark.builder import BuildError, Builder
 from memkit.mark.refined import DOMAIN, RESIDUAL, RESPONSE
 from memkit.mark.search import RefinedSearch
-from memkit.mark.voices import VoiceSettings
-from memkit.core.prompt import Piece
+from memkit.mark.quorum import VoiceSettings
+from memkit.turn.prompt import Piece
 
 ASKED, TOLD = "How often is the infusion pump calibrated?", "No. The infusion pump is calibrated every Monday."
 AGAIN = "When is the infusion pump calibrated?"

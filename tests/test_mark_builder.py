@@ -14,16 +14,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memkit.core import store as store_module
-from memkit.core.embed import MiniLM
-from memkit.core.records import Memory, new_id
-from memkit.core.schema import StoreError, find_owner, writing
-from memkit.core.schema import turns as turns_table
-from memkit.core.store import MemoryStore
+from memkit.store import store as store_module
+from memkit.models.embed import MiniLM
+from memkit.records import Memory, new_id
+from memkit.store.schema import StoreError, find_owner, writing
+from memkit.store.schema import turns as turns_table
+from memkit.store.store import MemoryStore
 from memkit.mark.builder import BuildError, Builder, BuilderSettings, BuildReport, extracted, forget_contributions, turns_read
 from memkit.mark.judgement import classify, injected, judge_memory, outcomes, trust_of
 from memkit.mark.merging import Claim, compared, contest, other_answer, other_subject, relations, same_term
-from memkit.mark.placing import said_at
+from memkit.mark.conflict_resolution import said_at
 from memkit.mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, RETRACTION, Conversation, Exchange, Refined, conversation_of
 from memkit.mark.trust import replay
 from memkit.mark.withdraw import Withdrawn
@@ -536,7 +536,7 @@ SCRIPT = """
 import sys
 sys.path.insert(0, sys.argv[2])
 from test_mark_builder import Listener, Words, builder
-from memkit.core.store import MemoryStore
+from memkit.store.store import MemoryStore
 from memkit.mark.refined import conversation_of
 with MemoryStore(sys.argv[1], timeout=60) as store:
     for session in sys.argv[3:]: builder(store, Words()).build(conversation_of(store, "ann", session))

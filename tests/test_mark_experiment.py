@@ -9,16 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.core.embed import MiniLM, Remembered
-from memkit.core.files import public_data
-from memkit.core.lm import ScriptedLM
-from memkit.core.store import MemoryStore
-from memkit.core.support import content_stems
+from memkit.models.embed import MiniLM, Remembered
+from memkit.files import public_data
+from memkit.models.lm import ScriptedLM
+from memkit.store.store import MemoryStore
+from memkit.search.support import content_stems
 from memkit.evaluate.key_points import key_points
-from memkit.experiments import mark, mark_again, mark_lessons, mark_questions, mark_scenario, mark_texts
-from memkit.experiments.mark_again import AGAIN, BARE, COLLEAGUE, FIRST, MEMORY, OTHER, PAPER_SETTINGS, RANDOM, RAW, Asked, errors_removed
-from memkit.experiments.mark_lessons import EXPERTS, added_by, converse, learn, recalled, teach, texts, told
-from memkit.experiments.mark_questions import MOST_TURNS, REWORDINGS, YES, Choice, Picker, correction, own_choices, plain_prompt, read_medmcqa, reworded, shuffled, without_answer
+from memkit.experiments.mark import run as mark
+from memkit.experiments.mark import again as mark_again
+from memkit.experiments.mark import lessons as mark_lessons
+from memkit.experiments.mark import questions as mark_questions
+from memkit.experiments.mark import scenario as mark_scenario
+from memkit.experiments.mark import texts as mark_texts
+from memkit.experiments.mark.again import AGAIN, BARE, COLLEAGUE, FIRST, MEMORY, OTHER, PAPER_SETTINGS, RANDOM, RAW, Asked, errors_removed
+from memkit.experiments.mark.lessons import EXPERTS, added_by, converse, learn, recalled, teach, texts, told
+from memkit.experiments.mark.questions import MOST_TURNS, REWORDINGS, YES, Choice, Picker, correction, own_choices, plain_prompt, read_medmcqa, reworded, shuffled, without_answer
 from memkit.experiments.result import ROW, save_result
 from memkit.mark.agents import embedded_agents
 from memkit.mark.builder import Builder

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from memkit.core.records import new_id
-from memkit.core.schema import NotFound, StoreError
-from memkit.core.store import Event, MemoryStore
+from memkit.records import new_id
+from memkit.store.schema import NotFound, StoreError
+from memkit.store.store import Event, MemoryStore
 from memkit.mark.judgement import CLASSIFIED, INJECTED, JUDGED, Recall, classification_of, classify, injected, judge_memory, outcomes, records, said_again, trust_of
 from memkit.mark.refined import DOMAIN, QUESTION, RESIDUAL
 from memkit.mark.trust import TrustSettings, new_trust, replay
@@ -225,7 +225,7 @@ def test_threads_click_at_once(store):
 
 SCRIPT = """
 import sys
-from memkit.core.store import MemoryStore
+from memkit.store.store import MemoryStore
 from memkit.mark.judgement import injected, judge_memory
 with MemoryStore(sys.argv[1], timeout=60) as store:
     for turn in sys.argv[3:]:

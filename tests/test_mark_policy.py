@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.core.records import new_id
-from memkit.core.store import MemoryStore
+from memkit.records import new_id
+from memkit.store.store import MemoryStore
 from memkit.mark.policy import RULES, Caller, Policy, Rule, allowed, purposes, read_policy, record_seen, who_saw, within
 from memkit.mark.refined import DOMAIN, QUESTION, RESIDUAL
 

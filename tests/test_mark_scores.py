@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from memkit.core.records import Memory
+from memkit.records import Memory
 from memkit.mark.scoring import PART_NAMES, PRESETS, TEST, UNITS, Components, Score, Weights, age_days, components_of, feedback_score, preset, rank, relevance, scaled, why_first
 from memkit.mark.trust import PAPER, TABLE_7, Trust, TrustSettings, border, errors_to_drop, judge, long_run, new_trust, replay, table_7, timeline, trust_range, verdict
 

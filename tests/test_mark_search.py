@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from memkit.core.records import to_dict
-from memkit.core.store import MemoryStore
+from memkit.records import to_dict
+from memkit.store.store import MemoryStore
 from memkit.mark.policy import Caller, allowed, read_policy
 from memkit.mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, owner_of
 from memkit.mark.scoring import PART_NAMES, PRESETS, TEST, Components, relevance

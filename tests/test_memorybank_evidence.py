@@ -5,7 +5,7 @@ from hashlib import blake2b
 
 import pytest
 
-from memkit.core.files import own_data, public_data
+from memkit.files import own_data, public_data
 
 SIDES = {"user", "assistant", "both"}
 

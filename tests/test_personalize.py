@@ -9,19 +9,19 @@ from datetime import datetime, timedelta, timezone
 import numpy as np
 import pytest
 
-from memkit.core.adapters import AdapterError, AdapterStore
-from memkit.core.embed import MiniLM, Remembered
-from memkit.core.local import LocalLM
-from memkit.core.notes import Round
-from memkit.core.store import MemoryStore
-from memkit.core.training import NotFinite
+from memkit.train.adapters import AdapterError, AdapterStore
+from memkit.models.embed import MiniLM, Remembered
+from memkit.models.local import LocalLM
+from memkit.reading.rounds import Round
+from memkit.store.store import MemoryStore
+from memkit.train.loop import NotFinite
 from memkit.malp import open_malp
 from memkit.malp.assistant import MalpAssistant
 from memkit.malp.memories import DPeMMemory, NoMemory
 from memkit.malp.personalize import (EXIT, PAPER_LORA, TRAINING, Busy, LoraSettings, TooLittle, lease, leave_training, lessons, load_base, main, personalize,
                                        training_queue, tune)
 from memkit.store.jobs import all_jobs, jobs, leave_job, serve
-from memkit.malp.practice import dialogues, note_questions, practice, statement
+from memkit.malp.lora_examples import dialogues, note_questions, practice, statement
 from memkit.malp.patients import simulate
 
 FEW = LoraSettings(epochs=2, questions=4, least=6, share=1., patience=None)
@@ -210,8 +210,8 @@ def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_happened(tmp_path, base
     for path in (whole, killed): studied(MemoryStore(path), base, embedder, patient).store.close()
     script = f"""
 import os, sys
-from memkit.core.store import MemoryStore
-from memkit.core.local import LocalLM
+from memkit.store.store import MemoryStore
+from memkit.models.local import LocalLM
 from memkit.malp import open_malp
 from memkit.malp.personalize import LoraSettings, personalize
 a = open_malp({str(killed)!r}, {str(base)!r})

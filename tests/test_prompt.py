@@ -4,9 +4,9 @@ import re
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.core.passages import sentences
-from memkit.core.prompt import BudgetError, Piece, fit, shorten
-from memkit.core.records import Document, Hit, Message
+from memkit.search.passages import sentences
+from memkit.turn.prompt import BudgetError, Piece, fit, shorten
+from memkit.records import Document, Hit, Message
 
 quick = settings(max_examples=120, deadline=None)
 count = lambda text: len(re.findall(r"\w+|[^\w\s]", text))

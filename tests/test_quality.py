@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.core.files import public_data
-from memkit.core.lm import ScriptedLM
+from memkit.files import public_data
+from memkit.models.lm import ScriptedLM
 from memkit.evaluate.quality import CRITERIA, PAPER, QualityForm, filled, form_messages, load_forms, model_forms, quality, quality_widget, read_form, rule_findings, rule_form, save_form
 
 CLEAN = {c: False for c in CRITERIA}

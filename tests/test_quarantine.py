@@ -4,10 +4,10 @@ from itertools import permutations
 
 import pytest
 
-from memkit.core.embed import MiniLM
-from memkit.core.lm import ScriptedLM
-from memkit.core.records import new_id
-from memkit.core.store import MemoryStore
+from memkit.models.embed import MiniLM
+from memkit.models.lm import ScriptedLM
+from memkit.records import new_id
+from memkit.store.store import MemoryStore
 from memkit.mark import open_mark
 from memkit.mark.assistant import MarkSettings
 from memkit.mark.builder import Builder

@@ -11,7 +11,7 @@ from datetime import date
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.core.lm import ScriptedLM
+from memkit.models.lm import ScriptedLM
 from memkit.reading import examples as X
 from memkit.reading.encoder import HEADS, LIMITS, LOOKS, WIDTH, look, stacked, tokens_in, tokens_of
 from memkit.reading.facts import KEEP, KEEP_HEALTH, STATES, fact_of, facts_of, is_fact, reading_of

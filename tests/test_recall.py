@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.core.recall import MemorySearch, RecallSettings, WordIndex, best_rows, said_before, stems, weighted_words
-from memkit.core.store import MemoryStore
+from memkit.search.memories import MemorySearch, RecallSettings, WordIndex, best_rows, said_before, stems, weighted_words
+from memkit.store.store import MemoryStore
 
 WORDS = st.sampled_from("knee back pain dog walk sleep night tablet".split())
 BAGS = st.dictionaries(WORDS, st.sampled_from([.25, .5, 1., 2.]), max_size=5)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.core.records import (ROLES, Considered, Document, Hit, Memory, Message, Receipt, Section, Turn, check_text, check_time, json_copy, new_id, to_dict,
+from memkit.records import (ROLES, Considered, Document, Hit, Memory, Message, Receipt, Section, Turn, check_text, check_time, json_copy, new_id, to_dict,
                                  utc_now)
 
 storable = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=60)

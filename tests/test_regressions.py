@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import given, settings
 
-from memkit.core.lm import ScriptedLM
-from memkit.core.records import Document
-from memkit.core.retrieve import PAPER, FusedRetriever
-from memkit.core.store import MemoryStore
+from memkit.models.lm import ScriptedLM
+from memkit.records import Document
+from memkit.search.documents import PAPER, FusedRetriever
+from memkit.store.store import MemoryStore
 from memkit.hybrid import open_chatbot
 from memkit.hybrid.fallback import calibrate
 from memkit.hybrid.memory import ChromaMemory, MemorySettings, StoreMemory

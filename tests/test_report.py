@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.core.records import Considered, Document, Hit, Memory, Receipt, Section, Turn
-from memkit.widgets import pictures
-from memkit.widgets.report import report, write_report
+from memkit.records import Considered, Document, Hit, Memory, Receipt, Section, Turn
+from memkit.widgets.draw import pictures
+from memkit.widgets.draw.report import report, write_report
 
 AT = datetime(2026, 5, 8, 18, 30, tzinfo=timezone.utc)
 EVIL = """<script>alert("1")</script><img src=x onerror='a()'>]]>--><!-- " ' & </style></title></pre></details>"""

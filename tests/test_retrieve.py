@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.core import retrieve as module
-from memkit.core.fusion import weighted
-from memkit.core.index import ChromaIndex, ExactIndex, corpus_index
-from memkit.core.lexical import BM25, tokenize
-from memkit.core.passages import asked, passages, readings
-from memkit.core.records import Document, Hit
-from memkit.core.retrieve import FUSIONS, PAPER, FusedRetriever, RetrieveSettings, check_retriever, coverage, index_documents, products, rarest
+from memkit.search import documents as module
+from memkit.search.fusion import weighted
+from memkit.search.vectors import ChromaIndex, ExactIndex, corpus_index
+from memkit.search.bm25 import BM25, tokenize
+from memkit.search.passages import asked, passages, readings
+from memkit.records import Document, Hit
+from memkit.search.documents import FUSIONS, PAPER, FusedRetriever, RetrieveSettings, check_retriever, coverage, index_documents, products, rarest
 
 
 class TrigramEmbedder:

@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 from sqlalchemy import func, make_url, select
 
-import memkit.core.server as server
-from memkit.core.embed import MiniLM
-from memkit.core.lm import ScriptedLM
-from memkit.core.records import new_id
-from memkit.core.schema import ONE_EACH, SCHEMA, StoreError, bucket, erasures, make_engine, memories, meta, owner_digest, owners, state, tables
-from memkit.core.server import FULL_BYTES, NO_DRIVER, server_engine
-from memkit.core.store import MemoryStore
+import memkit.store.postgres as server
+from memkit.models.embed import MiniLM
+from memkit.models.lm import ScriptedLM
+from memkit.records import new_id
+from memkit.store.schema import ONE_EACH, SCHEMA, StoreError, bucket, erasures, make_engine, memories, meta, owner_digest, owners, state, tables
+from memkit.store.postgres import FULL_BYTES, NO_DRIVER, server_engine
+from memkit.store.store import MemoryStore
 from memkit.hybrid.memory import ChromaMemory
 from memkit.store.jobs import jobs, leave_job
 from memkit.store.traces import put_trace, read_traces
 from memkit.turn.assistants import assistants, open_assistant
 
 ROOT, FIXTURES = Path(__file__).resolve().parents[1], Path(__file__).with_name("fixtures")
-HEAD = (f"import sys; sys.path.insert(0, {str(ROOT)!r})\nimport os, time\nfrom memkit.core.store import MemoryStore, StoreError\n"
+HEAD = (f"import sys; sys.path.insert(0, {str(ROOT)!r})\nimport os, time\nfrom memkit.store.store import MemoryStore, StoreError\n"
         "place, go, who = sys.argv[1:4]\n")
 READY = "print('ready', flush=True)\nwhile not os.path.exists(go): time.sleep(.0005)\n"
 
@@ -187,7 +187,7 @@ def test_a_reader_keeps_the_old_state_and_the_next_open_finishes(pg):
 
 def test_killed_between_deleting_and_vacuuming(pg):
     code = """
-import memkit.core.store as store
+import memkit.store.store as store
 s = MemoryStore(place); s.add("u", "Is allergic to penicillin.")
 store.erase = lambda *a: os.kill(os.getpid(), 9)
 s.forget("u")"""
@@ -331,11 +331,11 @@ def minilm():
 
 def test_four_processes_with_a_chroma_folder_each_find_their_users_words(place, tmp_path, minilm):
     code = f"""
-from memkit.core.records import utc_now
+from memkit.records import utc_now
 m = ChromaMemory(s, MiniLM(), {str(tmp_path/'chroma')!r})
 for i in range(5): m.remember('user-' + who, 's', f'What helps against hay fever, number {{i}}?', 'Tablets.', utc_now(), {{}})
 print(len(m.nearest('user-' + who, 'hay fever', 10)))"""
-    before = "from memkit.hybrid.memory import ChromaMemory\nfrom memkit.core.embed import MiniLM\ns = MemoryStore(place)"
+    before = "from memkit.hybrid.memory import ChromaMemory\nfrom memkit.models.embed import MiniLM\ns = MemoryStore(place)"
     assert four(place, tmp_path, code, before) == ["5"]*4
     with MemoryStore(place) as s:
         memory = ChromaMemory(s, minilm, tmp_path/"chroma")

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from memkit.core.records import new_id
-from memkit.core.schema import NotFound, StoreError, owners
-from memkit.core.slices import Kept, Slice, SliceCache, check_vector, put
-from memkit.core.store import MemoryStore
+from memkit.records import new_id
+from memkit.store.schema import NotFound, StoreError, owners
+from memkit.store.slices import Kept, Slice, SliceCache, check_vector, put
+from memkit.store.store import MemoryStore
 
 quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=300).filter(str.strip)
@@ -70,7 +70,7 @@ def test_many_owners_in_one_bucket_stay_apart(store):
     for i in range(5): store.add(f"user {i}", f"memory {i}")
     with store._db.engine.begin() as conn: digests = conn.execute(owners.select()).all()
     with store._db.engine.begin() as conn: conn.execute(owners.update().values(bucket=7))
-    import memkit.core.schema as schema
+    import memkit.store.schema as schema
     real, schema.bucket = schema.bucket, lambda digest: 7
     try: assert [store.list(f"user {i}")[0].text for i in range(5)] == [f"memory {i}" for i in range(5)]
     finally: schema.bucket = real
@@ -461,12 +461,12 @@ def kept_words(s): return [value for kept in s._cache.kept.values() for row in k
 def statements(s, monkeypatch, schema):
     "Counts the transactions that read."
     seen, real = [], schema.reading
-    monkeypatch.setattr("memkit.core.store.reading", lambda *a: seen.append(1) or real(*a))
+    monkeypatch.setattr("memkit.store.store.reading", lambda *a: seen.append(1) or real(*a))
     return seen
 
 
 def test_a_warm_search_reads_the_version_alone_and_gives_whole_memories(tmp_path, monkeypatch):
-    import memkit.core.schema as schema
+    import memkit.store.schema as schema
     with MemoryStore(tmp_path/"s.db") as s:
         turn = s.add_turn("u", new_id("s"), "Do I have a cat?", "Yes.")
         made = [s.add("u", f"memory {i}", [1, i], turns=[turn]*(i == 1), meta={"n": [i]}) for i in range(4)]
@@ -500,7 +500,7 @@ def test_forget_leaves_no_words_in_memory(tmp_path):
 
 @pytest.mark.parametrize("everything", [True, False])
 def test_a_search_that_read_before_a_forget_puts_nothing_back(tmp_path, monkeypatch, everything):
-    import memkit.core.store as module
+    import memkit.store.store as module
     with MemoryStore(tmp_path/"s.db") as s:
         a = s.add("u", "likes tea with lemon", [1, 0])
         real = module.put
@@ -543,7 +543,7 @@ def test_a_search_in_a_transaction_sees_its_own_writes_and_keeps_none(tmp_path):
 
 
 def test_a_glance_agrees_with_the_long_way_and_its_errors_are_told_in_one_line(store, monkeypatch):
-    import memkit.core.schema as schema
+    import memkit.store.schema as schema
     db = store._db
     assert schema.glance(db, "u") is None
     for _ in range(3):

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.core import erase as erase_module
-from memkit.core.erase import FEW, count_in, count_in_files, pieces
-from memkit.core.schema import SCHEMA, StoreError
-from memkit.core.store import MemoryStore
+from memkit.store import erase as erase_module
+from memkit.store.erase import FEW, count_in, count_in_files, pieces
+from memkit.store.schema import SCHEMA, StoreError
+from memkit.store.store import MemoryStore
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def python(code: str, *args, **more) -> subprocess.Popen:
     "Run `code` in another process, with `MemoryStore` at hand."
-    head = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nimport os, time\nfrom memkit.core.store import MemoryStore, StoreError\n"
+    head = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nimport os, time\nfrom memkit.store.store import MemoryStore, StoreError\n"
     return subprocess.Popen([sys.executable, "-c", head + code, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
 
 
@@ -310,7 +310,7 @@ def test_a_reader_keeps_the_old_state_and_the_next_open_finishes(tmp_path):
 def test_killed_between_deleting_and_erasing(tmp_path):
     path = tmp_path/"s.db"
     code = """
-import memkit.core.store as store
+import memkit.store.store as store
 s = MemoryStore(sys.argv[1]); s.add("u", "Is allergic to penicillin.")
 store.erase = lambda *a: os.kill(os.getpid(), 9)
 s.forget("u")"""

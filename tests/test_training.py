@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.core.reading import answer_loss, block_attention, end_to_end, mean_loss, reading_blocks, side_by_side, surprise
-from memkit.core.records import Message
-from memkit.core.sequences import IGNORED, Example, answer_end, batches_of, chat_examples, packs, padded_tokens, pieces, rectangles, shares, text_examples, windows
-from memkit.core.template import chat_prompt, text_ids
-from memkit.core.training import CheckpointFile, NotFinite, TrainSettings, check_checkpoint, rate, train
+from memkit.train.packing import answer_loss, block_attention, end_to_end, mean_loss, reading_blocks, side_by_side, surprise
+from memkit.records import Message
+from memkit.train.sequences import IGNORED, Example, answer_end, batches_of, chat_examples, packs, padded_tokens, pieces, rectangles, shares, text_examples, windows
+from memkit.models.template import chat_prompt, text_ids
+from memkit.train.loop import CheckpointFile, NotFinite, TrainSettings, check_checkpoint, rate, train
 
 ROOT, WORDS = Path(__file__).resolve().parents[1], 97
 QUICK = TrainSettings(learning_rate=.02, batch=4, epochs=3, room=64, look_every=4)

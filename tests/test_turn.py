@@ -8,9 +8,9 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 import memkit
-from memkit.core.lm import ScriptedLM
-from memkit.core.records import Change, Turn, new_id, utc_now
-from memkit.core.store import MemoryStore
+from memkit.models.lm import ScriptedLM
+from memkit.records import Change, Turn, new_id, utc_now
+from memkit.store.store import MemoryStore
 from memkit.mark.refined import DOMAIN
 from memkit.store.traces import read_traces
 from memkit.turn.assistants import assistants, design, open_assistant

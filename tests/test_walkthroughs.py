@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from notebook_form import faults
 
-from memkit.widgets.lesson import Quiz, Verdict
+from memkit.widgets.explorers.lesson import Quiz, Verdict
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT/"nbs"/"walkthroughs"

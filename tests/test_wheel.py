@@ -12,7 +12,7 @@ PROBE = """
 import importlib, pkgutil, sys
 from pathlib import Path
 import memkit
-from memkit.core.files import own_data
+from memkit.files import own_data
 assert Path(memkit.__file__).is_relative_to(sys.prefix), memkit.__file__
 names = [m.name for m in pkgutil.walk_packages(memkit.__path__, "memkit.")]
 for name in names: importlib.import_module(name)

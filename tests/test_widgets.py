@@ -7,17 +7,18 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from memkit.core.lm import ScriptedLM
-from memkit.core.notes import Note, Round
-from memkit.core.records import Document
-from memkit.core.store import MemoryStore
+from memkit.models.lm import ScriptedLM
+from memkit.reading.rounds import Note, Round
+from memkit.records import Document
+from memkit.store.store import MemoryStore
 from memkit.malp.dpem import DPeM
 from memkit.malp.executive import DPeMSettings
 from memkit.reading.relations import Relation
-from memkit.widgets import dpem_steps as dp, hybrid_steps as hy
-from memkit.widgets.panel import Panel
-from memkit.widgets.scene import CAPTION, COLOURS, STYLE, Scene, caption_of, cut, width_of, wrap
-from memkit.widgets.stepper import BEFORE, NONE, Step, differences, step_table, stepper
+from memkit.widgets.steppers import dpem as dp
+from memkit.widgets.steppers import hybrid as hy
+from memkit.widgets.draw.panel import Panel
+from memkit.widgets.draw.scene import CAPTION, COLOURS, STYLE, Scene, caption_of, cut, width_of, wrap
+from memkit.widgets.steppers.stepper import BEFORE, NONE, Step, differences, step_table, stepper
 
 NASTY = "</text><script>alert(1)</script><img src=x onerror=alert(1)> & \x00\x1b\u202e \ud7ff \U0001f600 $x$ 'q' \"q\""
 texts = st.text(max_size=80)

@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.core.fusion import rrf
-from memkit.core.prompt import BudgetError
-from memkit.core.records import Document, Hit, Memory, Message, Section, Turn
-from memkit.core.retrieve import PAPER, RetrieveSettings, index_documents
+from memkit.search.fusion import rrf
+from memkit.turn.prompt import BudgetError
+from memkit.records import Document, Hit, Memory, Message, Section, Turn
+from memkit.search.documents import PAPER, RetrieveSettings, index_documents
 from memkit.mark.scoring import PART_NAMES, PRESETS, Components, Weights, preset
-from memkit.widgets import explore_fusion as ef, explore_prompt as ep, explore_scores as es
-from memkit.widgets.pictures import cuts
+from memkit.widgets.explorers import fusion as ef
+from memkit.widgets.explorers import prompt as ep
+from memkit.widgets.explorers import scores as es
+from memkit.widgets.draw.pictures import cuts
 
 AT = datetime(2026, 3, 1, tzinfo=timezone.utc)
 NASTY = "</text><script>alert(1)</script>\x00\x1b\u202e $x$ & \U0001f600"

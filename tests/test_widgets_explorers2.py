@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.core.records import Memory, new_id
-from memkit.core.store import MemoryStore
+from memkit.records import Memory, new_id
+from memkit.store.store import MemoryStore
 from memkit.maprec.items import Item, Rated
-from memkit.maprec.own import expected, shares_around
+from memkit.maprec.own_ratings import expected, shares_around
 from memkit.mark.judgement import classify, injected, judge_memory, outcomes, trust_of
 from memkit.mark.maintain import histories, maintain, standing, standings, undo
 from memkit.mark.refined import DOMAIN, RESIDUAL
 from memkit.mark.scoring import Components, relevance
 from memkit.mark.trust import PAPER, TABLE_7, TrustSettings, errors_to_drop
-from memkit.widgets.explore_memories import draw_map, explore_memories, memory_map, nearest
-from memkit.widgets.explore_rating import draw_forecast, explore_rating, forecast, pushes
-from memkit.widgets.explore_trust import draw_life, explore_trust, relevances, story
-from memkit.widgets.lives import LIVES, Moment, events_of, fall, life_of, parse_life, script_of, walk
+from memkit.widgets.explorers.memories import draw_map, explore_memories, memory_map, nearest
+from memkit.widgets.explorers.rating import draw_forecast, explore_rating, forecast, pushes
+from memkit.widgets.explorers.trust import draw_life, explore_trust, relevances, story
+from memkit.widgets.explorers.timelines import LIVES, Moment, events_of, fall, life_of, parse_life, script_of, walk
 
 BORN = datetime(2026, 3, 1, tzinfo=timezone.utc)
 
@@ -327,9 +327,9 @@ def served():
     torch = pytest.importorskip("torch")
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-    from memkit.core.adapters import AdapterStore, LoraShape, base_digest, lora_model, lora_weights
-    from memkit.core.local import LocalLM
-    from memkit.core.personal import PersonalLM
+    from memkit.train.adapters import AdapterStore, LoraShape, base_digest, lora_model, lora_weights
+    from memkit.models.local import LocalLM
+    from memkit.train.personal import PersonalLM
     torch.manual_seed(0)
     model = LlamaForCausalLM(LlamaConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=128, eos_token_id=1, bos_token_id=None, initializer_range=.3))
     t = Tokenizer(models.WordLevel({c: i for i, c in enumerate(["<pad>", "<end>", "<unk>", *map(chr, range(32, 127))])}, unk_token="<unk>"))
@@ -346,7 +346,7 @@ STYLES = {"short": "Yes.", "long": "Yes, and twice a day."}
 
 
 def test_strength_is_alpha(served):
-    from memkit.widgets.explore_adapters import ask_adapters, weighted
+    from memkit.widgets.explorers.adapters import ask_adapters, weighted
     ask = lambda users, strength, n=0: ask_adapters(served, users, "How much?", STYLES, strength, n, "")
     one, double, none = ask(["ann", "twice"], 1., 6), ask(["ann"], 2., 6), ask(["ann"], 0., 6)
     assert np.allclose(one.heard[2].scores, double.heard[1].scores, atol=1e-4) and one.heard[2].answer == double.heard[1].answer     # the same change as with twice the alpha
@@ -361,10 +361,10 @@ def test_strength_is_alpha(served):
 
 
 def test_the_scores_are_the_models_own(served):
-    from memkit.core.personal import PersonalLM
-    from memkit.core.records import Message
-    from memkit.experiments.malp_answers import mean_scores
-    from memkit.widgets.explore_adapters import ask_adapters
+    from memkit.train.personal import PersonalLM
+    from memkit.records import Message
+    from memkit.experiments.malp.answers import mean_scores
+    from memkit.widgets.explorers.adapters import ask_adapters
     h = ask_adapters(served, ["ann"], "How much?", STYLES, 1., 0, "Be brief.")
     messages = [Message(role="system", text="Be brief."), Message(role="user", text="How much?")]
     for one in h.heard: assert np.allclose(one.scores, mean_scores(PersonalLM(served.lm, served.adapters).for_user(one.user), messages, list(STYLES.values())), atol=1e-4)
@@ -372,9 +372,9 @@ def test_the_scores_are_the_models_own(served):
 
 
 def test_the_recording_is_of_the_real_model_and_fits_its_questions():
-    from memkit.experiments.malp_answers import style_examples
+    from memkit.experiments.malp.answers import style_examples
     from memkit.malp.phrases import PREFERENCES
-    from memkit.widgets.explore_adapters import STRENGTHS, load_recording, recording_json
+    from memkit.widgets.explorers.adapters import STRENGTHS, load_recording, recording_json
     r = load_recording()
     assert "SmolLM2-135M" in r.made["model"] and {"date", "settings", "versions", "users", "decoding"} <= set(r.made)
     assert {"torch", "transformers", "python"} <= set(r.made["versions"]) and "seed" in r.made["settings"]
@@ -394,8 +394,8 @@ def test_the_recording_is_of_the_real_model_and_fits_its_questions():
 
 def test_recorded_answers_are_shown_without_a_model(tmp_path):
     pytest.importorskip("ipywidgets")
-    from memkit.core.files import own_data
-    from memkit.widgets.explore_adapters import Hearing, Heard, Recording, explore_recorded, load_recording, recording_json
+    from memkit.files import own_data
+    from memkit.widgets.explorers.adapters import Hearing, Heard, Recording, explore_recorded, load_recording, recording_json
     r = load_recording()
     panel = explore_recorded(key="test-recorded")
     told = parsed(panel.scene)
@@ -413,7 +413,7 @@ def test_recorded_answers_are_shown_without_a_model(tmp_path):
 
 
 def test_what_is_recorded_is_what_was_asked(served):
-    from memkit.widgets.explore_adapters import ask_adapters, load_recording, record_adapters, recording_json
+    from memkit.widgets.explorers.adapters import ask_adapters, load_recording, record_adapters, recording_json
     r = record_adapters(served, {"How much?": STYLES}, {"ann": "long"}, {"model": "tiny"}, (0., 1.), 4)
     asked = ask_adapters(served, ["ann"], "How much?", STYLES, 1., 4)
     assert [h.strength for h in r.hearings] == [0., 1.] and np.allclose(r.hearings[1].gains(), asked.gains()) and r.hearings[1].heard[1].answer == asked.heard[1].answer
@@ -421,7 +421,7 @@ def test_what_is_recorded_is_what_was_asked(served):
 
 
 def test_the_adapter_panel(served):
-    from memkit.widgets.explore_adapters import explore_adapters
+    from memkit.widgets.explorers.adapters import explore_adapters
     panel = explore_adapters(served, ["ann"], {"How much?": STYLES, "<When>?": STYLES}, {"ann": "long"}, 4, "", key="test-adapters")
     button = panel.widget.children[0].children[2]
     assert "ann (likes: long)" in parsed(panel.scene) and "long ★" in parsed(panel.scene)

@@ -2,26 +2,26 @@
 import numpy as np
 import pytest
 
-from memkit.core.lm import ScriptedLM
-from memkit.core.records import Turn, new_id, utc_now
-from memkit.core.store import MemoryStore
+from memkit.models.lm import ScriptedLM
+from memkit.records import Turn, new_id, utc_now
+from memkit.store.store import MemoryStore
 from memkit.malp import open_malp
 from memkit.maprec.items import Item, Rated
-from memkit.widgets.dpem_steps import dpem_steps
-from memkit.widgets.explore_adapters import explore_adapters
-from memkit.widgets.explore_fusion import explore_fusion
-from memkit.widgets.explore_memories import explore_memories
-from memkit.widgets.explore_prompt import explore_budget
-from memkit.widgets.explore_rating import explore_rating
-from memkit.widgets.explore_scores import candidates_of, explore_mrs
-from memkit.widgets.explore_trust import explore_trust
-from memkit.widgets.hybrid_steps import hybrid_steps, take_away
-from memkit.widgets.lives import LONGEST, life_of, parse_life, walk
-from memkit.widgets.map_steps import map_steps
-from memkit.widgets.mark_steps import mark_steps
-from memkit.widgets.panel import Panel, all_given, given
-from memkit.widgets.scene import Scene, listed, ordinal, quoted, width_of
-from memkit.widgets.stepper import Step, step_table, stepper
+from memkit.widgets.steppers.dpem import dpem_steps
+from memkit.widgets.explorers.adapters import explore_adapters
+from memkit.widgets.explorers.fusion import explore_fusion
+from memkit.widgets.explorers.memories import explore_memories
+from memkit.widgets.explorers.prompt import explore_budget
+from memkit.widgets.explorers.rating import explore_rating
+from memkit.widgets.explorers.scores import candidates_of, explore_mrs
+from memkit.widgets.explorers.trust import explore_trust
+from memkit.widgets.steppers.hybrid import hybrid_steps, take_away
+from memkit.widgets.explorers.timelines import LONGEST, life_of, parse_life, walk
+from memkit.widgets.steppers.map import map_steps
+from memkit.widgets.steppers.mark import mark_steps
+from memkit.widgets.draw.panel import Panel, all_given, given
+from memkit.widgets.draw.scene import Scene, listed, ordinal, quoted, width_of
+from memkit.widgets.steppers.stepper import Step, step_table, stepper
 from test_widgets import Letters, told
 from test_widgets_map import fresh, parts  # noqa: F401 (a fixture)
 from test_widgets_mark import make

@@ -3,20 +3,23 @@ from math import ceil
 
 import pytest
 
-from memkit.core.retrieve import RetrieveSettings, index_documents
-from memkit.widgets.explore_adapters import explore_recorded
-from memkit.widgets.explore_fusion import explore_fusion
-from memkit.widgets.explore_memories import explore_memories
-from memkit.widgets.explore_prompt import explore_budget
-from memkit.widgets.explore_rating import explore_rating
-from memkit.widgets.explore_scores import Candidate, explore_mrs
-from memkit.widgets.explore_trust import explore_trust
-from memkit.widgets.lives import LIVES
-from memkit.widgets import dpem_steps as dp, map_record as mr, map_steps as ms, mark_steps as mk
-from memkit.widgets.mark_record import read_record
-from memkit.widgets.scene import CAPTION, width_of
-from memkit.widgets.stepper import Step, stepper
-from memkit.widgets.turn_picture import turn_step
+from memkit.search.documents import RetrieveSettings, index_documents
+from memkit.widgets.explorers.adapters import explore_recorded
+from memkit.widgets.explorers.fusion import explore_fusion
+from memkit.widgets.explorers.memories import explore_memories
+from memkit.widgets.explorers.prompt import explore_budget
+from memkit.widgets.explorers.rating import explore_rating
+from memkit.widgets.explorers.scores import Candidate, explore_mrs
+from memkit.widgets.explorers.trust import explore_trust
+from memkit.widgets.explorers.timelines import LIVES
+from memkit.widgets.steppers import dpem as dp
+from memkit.widgets.steppers import map_record as mr
+from memkit.widgets.steppers import map as ms
+from memkit.widgets.steppers import mark as mk
+from memkit.widgets.steppers.mark_record import read_record
+from memkit.widgets.draw.scene import CAPTION, width_of
+from memkit.widgets.steppers.stepper import Step, stepper
+from memkit.widgets.draw.turn_picture import turn_step
 from test_widgets_explorers import ASK, DOCS, Components, Words, a_turn
 import test_widgets_mark as marks
 from memkit.malp.executive import DPeMSettings

@@ -7,15 +7,16 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from memkit.core.lm import ScriptedLM
+from memkit.models.lm import ScriptedLM
 from memkit.maprec import open_map
 from memkit.maprec.assistant import MapSettings
 from memkit.maprec.items import Item, Rated, own_catalogue, rating_line
 from memkit.maprec.profile import import_ratings, put_rating
 from memkit.maprec.recommend import Reason, Recommendation
-from memkit.widgets import map_record as mr, map_steps as ms
-from memkit.widgets.scene import width_of
-from memkit.widgets.stepper import differences, stepper
+from memkit.widgets.steppers import map_record as mr
+from memkit.widgets.steppers import map as ms
+from memkit.widgets.draw.scene import width_of
+from memkit.widgets.steppers.stepper import differences, stepper
 
 NASTY = "</text><script>alert(1)</script> & \x1b\u202e \ud7ff \U0001f600 'q' \"q\""
 SVG = "{http://www.w3.org/2000/svg}"
@@ -32,7 +33,7 @@ def parts():
 
 
 def fresh(parts, **settings):
-    from memkit.core.store import MemoryStore
+    from memkit.store.store import MemoryStore
     a = parts
     return type(a)(ScriptedLM(lambda messages: "4" if "rating" in messages[-1].text else "I see."), MemoryStore(":memory:"), a.catalogue, a.detector, a.updater, a.frames, a.predictor, a.space,
                    MapSettings(**{"ask_model": False, **settings}))

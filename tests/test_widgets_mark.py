@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 import numpy as np
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
-from memkit.core.lm import ScriptedLM
-from memkit.core.records import new_id, utc_now
-from memkit.core.store import MemoryStore
+from memkit.models.lm import ScriptedLM
+from memkit.records import new_id, utc_now
+from memkit.store.store import MemoryStore
 from memkit.mark import open_mark
 from memkit.mark.assistant import MarkAssistant
 from memkit.mark.builder import Builder
@@ -19,10 +19,10 @@ from memkit.mark.policy import read_policy
 from memkit.mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, Refined, conversation_of
 from memkit.mark.search import RefinedSearch, SearchSettings
 from memkit.mark.trust import replay as trusted
-from memkit.mark.voices import VoiceSettings
-from memkit.widgets.mark_record import ASIDE, IN_FORCE, JUDGEMENT, READING, SUPERSEDED, UPKEEP, read_record
-from memkit.widgets.mark_steps import draw_mark, mark_steps, title_of, words_of_mark
-from memkit.widgets.stepper import TALL, differences
+from memkit.mark.quorum import VoiceSettings
+from memkit.widgets.steppers.mark_record import ASIDE, IN_FORCE, JUDGEMENT, READING, SUPERSEDED, UPKEEP, read_record
+from memkit.widgets.steppers.mark import draw_mark, mark_steps, title_of, words_of_mark
+from memkit.widgets.steppers.stepper import TALL, differences
 
 NASTY = "</text><script>alert(1)</script> & \x1b\u202e 'q' \"q\" $x$"
 

@@ -4,15 +4,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from memkit.core.lm import ScriptedLM
-from memkit.core.records import Change, Considered, Document, Hit, Memory, Section, Turn, utc_now
+from memkit.models.lm import ScriptedLM
+from memkit.records import Change, Considered, Document, Hit, Memory, Section, Turn, utc_now
 from memkit.malp.assistant import MalpAssistant
 from memkit.turn.assistants import assistants, design, open_assistant
-from memkit.widgets.record import record
-from memkit.widgets.scene import CAPTION
-from memkit.widgets.stepper import TALL, differences, step_table, stepper
-from memkit.widgets.steps import any_steps, steps
-from memkit.widgets.turn_picture import BARE, draw_turn, words_of_turn
+from memkit.widgets.draw.record import record
+from memkit.widgets.draw.scene import CAPTION
+from memkit.widgets.steppers.stepper import TALL, differences, step_table, stepper
+from memkit.widgets.steppers.steps import any_steps, steps
+from memkit.widgets.draw.turn_picture import BARE, draw_turn, words_of_turn
 
 NASTY = "</text><script>alert(1)</script> & \x1b‮ 'q' \"q\" $x$"
 SAID = ["I have been allergic to penicillin since I was a child. Alien, 5 stars.", "Am I allergic to penicillin? What would I give Aliens?",

@@ -7,14 +7,14 @@ import pytest
 
 from memkit.answer.examples import Case, cases
 from memkit.answer.from_memory import UNKNOWN
-from memkit.core.adapters import AdapterError, LoraShape, pack
-from memkit.core.embed import Remembered
-from memkit.core.embedders import load_embedder
-from memkit.core.lm import ScriptedLM
-from memkit.core.local import LocalLM
-from memkit.core.records import Document
-from memkit.experiments.documents import own_questions
-from memkit.experiments.writer import (LEAST, NOT_THERE, TAUGHT, TUNED, Noted, Passage, beside_it, change_lessons,
+from memkit.train.adapters import AdapterError, LoraShape, pack
+from memkit.models.embed import Remembered
+from memkit.search.embedders import load_embedder
+from memkit.models.lm import ScriptedLM
+from memkit.models.local import LocalLM
+from memkit.records import Document
+from memkit.experiments.answers.documents import own_questions
+from memkit.experiments.answers.writer import (LEAST, NOT_THERE, TAUGHT, TUNED, Noted, Passage, beside_it, change_lessons,
                                        chosen_least, first_passage, gated, lessons, note_lessons, note_prompt,
                                        notes_of, passage_lessons, passage_prompt, passage_right, sample_of, support,
                                        way_rows, writer, written)

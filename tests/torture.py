@@ -32,7 +32,7 @@ def word(n: int) -> str:
 
 
 def opened(name: str, place: str):
-    from memkit.core.lm import ScriptedLM
+    from memkit.models.lm import ScriptedLM
     from memkit.turn.assistants import design, open_assistant
     settings = design(name).Settings()
     a = open_assistant(name, store=place, model=ScriptedLM(lambda messages: "I see."), settings=replace(settings, wait=3600.))
@@ -46,7 +46,7 @@ def acknowledge(kind: str, of: str): print(kind, of, flush=True)
 
 def live(path: str, place: str, seed: int):
     "Write along one path until the end of the world; a line for each thing that was acknowledged."
-    from memkit.core.store import MemoryStore
+    from memkit.store.store import MemoryStore
     if path in ("chat", "jobs", "leave"):
         name = DESIGNS[seed % len(DESIGNS)]
         a = opened(name, place)
@@ -111,7 +111,7 @@ def killed(path: str, place: str, seed: int, most: float = .4) -> list[list[str]
 
 def check(path: str, place: str, said: list[list[str]], seed: int) -> Counter:
     "What is in the store afterwards, against what was acknowledged."
-    from memkit.core.store import MemoryStore
+    from memkit.store.store import MemoryStore
     found, of = Counter(kills=1, acknowledged=len(said)), {}
     for kind, id, *more in said: of.setdefault(kind, {})[id] = more
     if path in ("chat", "jobs", "leave"):
@@ -177,7 +177,7 @@ def kills(n: int, place_of, seed: int) -> Counter:
 def canaries(n: int, place: str, users: int = 20, seed: int = 0) -> Counter:
     "`n` operations of many users on one store; each user's words hold a word of their own that nobody else may see."
     import numpy as np
-    from memkit.core.store import MemoryStore
+    from memkit.store.store import MemoryStore
     draw, names = random.Random(seed), [f"user-{i}" for i in range(users)]
     own = {u: f"canary{word(i + 1_000)}" for i, u in enumerate(names)}
     count, held = Counter(operations=0, leaks=0, lost=0, left=0), {u: {} for u in names}
@@ -251,7 +251,7 @@ def main(arguments=None) -> int:
         def place_of(kind: str):
             def place(i) -> str:
                 if not a.url: return str(Path(folder)/f"{kind}{i}.db")
-                from memkit.core.server import new_database
+                from memkit.store.postgres import new_database
                 return new_database(a.url, f"torture_{kind}_{os.getpid()}_{i}")
             return place
         parts = {"kills": kills(a.kills, place_of("kill"), a.seed), "canaries": canaries(a.operations, place_of("canary")(0), seed=a.seed),

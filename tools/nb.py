@@ -1,6 +1,6 @@
 """Build notebooks: export them to memkit/, run them in place so that what a reader sees is their own output, clean them.
 
-    python tools/nb.py nbs/core/00_records.ipynb …   build these (all below nbs/ where none is named)
+    python tools/nb.py nbs/01_records.ipynb …   build these (all below nbs/ where none is named)
     python tools/nb.py --no-run …                    export and clean only
     python tools/nb.py --slow …                      run the `#| slow` cells too
     python tools/nb.py --draft FILE.md NOTEBOOK      make NOTEBOOK from a jupytext Markdown draft, then build it
@@ -28,7 +28,7 @@ def flags(source: str) -> set[str]:
 
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
-TELL = "from memkit.widgets.figure_words import tell_figures; tell_figures()"   # in the kernel, before the first cell: pictures bring words along
+TELL = "from memkit.widgets.draw.figure_words import tell_figures; tell_figures()"   # in the kernel, before the first cell: pictures bring words along
 
 
 def describe(output: dict):

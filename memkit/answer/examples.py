@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from ..core.embed import Embedder
+from ..models.embed import Embedder
 from ..reading.examples import Example, Piece, hands_of, sentences, voices
 
 # %% ../../nbs/answer/01_examples.ipynb #b092e27a

@@ -19,13 +19,13 @@ import numpy as np
 
 from .passages import Judged, is_furniture, load_passages
 from .stage import Answered
-from ..core.embed import with_title
-from ..core.embedders import load_embedder
-from ..core.files import own_data
-from ..core.lexical import tokenize
-from ..core.passages import passages, readings
-from ..core.records import Document, Hit, Turn
-from ..core.support import Checked
+from ..models.embed import with_title
+from ..search.embedders import load_embedder
+from ..files import own_data
+from ..search.bm25 import tokenize
+from ..search.passages import passages, readings
+from ..records import Document, Hit, Turn
+from ..search.support import Checked
 from ..reading.reader import sigmoid
 
 # %% ../../nbs/answer/07_from_documents.ipynb #e3f03508

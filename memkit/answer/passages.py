@@ -25,12 +25,12 @@ from threading import Lock
 import numpy as np
 from fastcore.basics import patch
 
-from ..core.embed import usable_cores
-from ..core.files import cache_dir, make_once, own_data
-from ..core.lexical import tokenize
-from ..core.onnx_export import open_graph
-from ..core.passages import passages, sentences
-from ..core.records import Document
+from ..models.embed import usable_cores
+from ..files import cache_dir, make_once, own_data
+from ..search.bm25 import tokenize
+from ..models.onnx_export import open_graph
+from ..search.passages import passages, sentences
+from ..records import Document
 from ..reading.encoder import Tokens, tokens_in, tokens_of
 from ..reading.examples import Example, Piece, typed_text
 from ..reading.reader import Encoded, sigmoid

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .examples import ALARMS, ASKED, Case, answer_examples, dated, every_question
-from ..core.files import own_data
+from ..files import own_data
 from ..reading.encoder import Tokens, tokens_in, tokens_of
 from ..reading.examples import Example, sentences, typed_text, voices
 from ..reading.reader import Clause, Encoded, sigmoid, softmax
@@ -201,7 +201,7 @@ def fit_reading(
     log: Callable[[str], None] = print,
 ):
     "Train the reading, and what a message wants, together (ours)."
-    from memkit.core.embedders import load_embedder
+    from memkit.search.embedders import load_embedder
     from memkit.reading.training import batches, on_accelerator
     examples = answer_examples(hands, more, load_embedder("minilm"))
     evidence = [e for e in examples if e.task == "evidence"]
@@ -272,7 +272,7 @@ def _logits(name: str, x: Sequence[float]) -> np.ndarray:   # one number, or one
 @lru_cache(64)
 def plain_vector(text: str) -> np.ndarray:   # [384]
     "A message as plain MiniLM embeds it; three regressions look at it."
-    from memkit.core.embedders import load_embedder
+    from memkit.search.embedders import load_embedder
     return load_embedder("minilm").embed([text])[0]
 
 def alarm_logit(

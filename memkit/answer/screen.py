@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ..core.files import own_data
+from ..files import own_data
 from ..reading.reader import Clause
 
 # %% ../../nbs/answer/04_screen.ipynb #d41d317f

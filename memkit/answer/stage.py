@@ -18,13 +18,13 @@ import numpy as np
 from .from_memory import UNKNOWN, AnswerSettings, chosen_messages, said_on, still_true, told
 from .scorer import Evidence, Question, Scorer, load_scorer, probability_known
 from .screen import Hazard, hazards
-from ..core.records import Turn
+from ..records import Turn
 from ..reading.facts import Reading, is_fact
 from ..reading.reader import Clause, load_reader
 
 # %% ../../nbs/answer/05_stage.ipynb #12da4f25
 if TYPE_CHECKING:
-    from memkit.core.store import StoredTurn
+    from memkit.store.store import StoredTurn
     from memkit.turn.stages import Design
 
 # %% ../../nbs/answer/05_stage.ipynb #94837365

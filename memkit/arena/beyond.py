@@ -20,12 +20,12 @@ from typing import Any
 from .entrants import LOOKED_AT, RAW, SILENT, USER, OfAssistant, RawTurns, held_by_malp
 from .measures import ask_scores
 from .sets import Talk, first_part, load_set
-from ..core.embed import Embedder, MiniLM, Remembered, corpus_vectors
-from ..core.files import public_data
-from ..core.notes import Round, chat_sentences
-from ..core.records import Memory, Turn, new_id
+from ..models.embed import Embedder, MiniLM, Remembered, corpus_vectors
+from ..files import public_data
+from ..reading.rounds import Round, chat_sentences
+from ..records import Memory, Turn, new_id
 from ..evaluate.intervals import bootstrap
-from ..experiments.answers import matches
+from ..experiments.answers.run import matches
 from ..experiments.result import figure
 from ..malp.corpora import load_chatdoctor, load_malp_dialogues
 from ..turn.assistants import assistants, design, open_assistant
@@ -58,7 +58,7 @@ _NOTED = {"speaker": "user", "type": "user-specific", "flags": [], "probability"
 @lru_cache(8)
 def past_store(n: int, until: datetime) -> tempfile.TemporaryDirectory:
     "A store with `n` sentences of the past, each a memory of the user; it goes with this process."
-    from memkit.core.store import MemoryStore
+    from memkit.store.store import MemoryStore
     folder, texts, embedder = tempfile.TemporaryDirectory(), past_sentences(), MiniLM()
     vectors = corpus_vectors(embedder, list(texts[:n]), progress=False)
     step = timedelta(days=3650)/TEN_YEARS
@@ -73,7 +73,7 @@ def past_store(n: int, until: datetime) -> tempfile.TemporaryDirectory:
 def opened(name: str, embedder: Embedder, store: str | Path = ":memory:") -> Assistant:
     "A design on a store of its own; raw turns in the hands of MaLP's assistant."
     if name != RAW: return open_assistant(name, store=store, model=SILENT, embedder=embedder)
-    from memkit.core.store import MemoryStore
+    from memkit.store.store import MemoryStore
     return held_by_malp(RawTurns(MemoryStore(store), embedder))
 
 # %% ../../nbs/arena/09_beyond.ipynb #b5ec6dd9

@@ -14,7 +14,7 @@ from .entrants import RAW, Maker
 from .page import board, is_control
 from .run import as_result, ask_row, joined, run_values
 from .sets import load_set
-from ..core.files import own_data
+from ..files import own_data
 
 # %% ../../nbs/arena/08_compare.ipynb #7a4f1f8b
 if TYPE_CHECKING: from pandas import DataFrame

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from fastcore.basics import patch
 
-from ..core.embed import Embedder, Remembered
-from ..core.lm import ScriptedLM
-from ..core.notes import Round
-from ..core.recall import MemorySearch
-from ..core.records import Hit, Memory, Turn, new_id
-from ..experiments.evidence import sources_of, turn_ranker, with_roles
+from ..models.embed import Embedder, Remembered
+from ..models.lm import ScriptedLM
+from ..reading.rounds import Round
+from ..search.memories import MemorySearch
+from ..records import Hit, Memory, Turn, new_id
+from ..experiments.malp.evidence import sources_of, turn_ranker, with_roles
 from ..malp.assistant import MalpAssistant
 from ..malp.corpora import Conversation, Said
 from ..malp.memories import DialogueMemory, keep_round, made_memory, nothing_to_prepare
@@ -31,7 +31,7 @@ from ..turn.assistants import assistants, design, open_assistant
 from ..turn.engine import Assistant, round_turn
 
 # %% ../../nbs/arena/02_entrants.ipynb #ea68340e
-if TYPE_CHECKING: from memkit.core.store import MemoryStore
+if TYPE_CHECKING: from memkit.store.store import MemoryStore
 
 # %% ../../nbs/arena/02_entrants.ipynb #d1a1387d
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def of_memory(make_memory: Callable[["MemoryStore", Embedder], DialogueMemory]) 
     "A dialogue memory, which a MaLP assistant holds."
     def make(conversation: Conversation, embedder: Embedder) -> Entrant:
         def opened(path: Path) -> Assistant:
-            from memkit.core.store import MemoryStore
+            from memkit.store.store import MemoryStore
             return held_by_malp(make_memory(MemoryStore(path), embedder))
         return OfAssistant(opened, conversation)
     return make

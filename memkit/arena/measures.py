@@ -19,7 +19,7 @@ from ..answer.scorer import Evidence, Question, load_scorer
 from ..answer.stage import FROM_MEMORY, READ, from_memory, wants
 from .entrants import Found
 from .sets import Ask
-from ..experiments.answers import harmful, matches, right
+from ..experiments.answers.run import harmful, matches, right
 from ..reading.facts import reading_of
 from ..reading.reader import load_reader
 
@@ -39,7 +39,7 @@ def evidence_recall(turns: Sequence[str], evidence: Sequence[str]) -> float:   #
 @lru_cache(1)
 def counter() -> Callable[[str], int]:
     "Tokens of a text, as the embedded language model counts them; each text once."
-    from memkit.core.local import LocalLM
+    from memkit.models.local import LocalLM
     return lru_cache(1 << 16)(LocalLM.embedded().count_tokens)
 
 def fitting(found: Sequence[Found], budget: int) -> list[Found]:   # tokens

@@ -17,10 +17,10 @@ from .beyond import BEYOND
 from .entrants import RAW
 from .measures import BUDGETS, LESS, MEASURES
 from .run import frame
-from ..core.files import write_file
+from ..files import write_file
 from ..experiments.result import table_text
 from ..experiments.figures import SMALLEST, PaperPicture, sheet
-from ..widgets.report import escape
+from ..widgets.draw.report import escape
 
 # %% ../../nbs/arena/05_page.ipynb #341bd420
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from .entrants import SHOWN, Found, Maker
-from ..core.embed import Embedder
-from ..core.notes import Round
+from ..models.embed import Embedder
+from ..reading.rounds import Round
 from ..malp.corpora import Conversation
 
 # %% ../../nbs/arena/07_peers.ipynb #625fda50

@@ -20,8 +20,8 @@ from .beyond import BEYOND, people_rows, years_rows
 from .entrants import LOOKED_AT, RAW, Entrant, Maker, entrants
 from .measures import BUDGETS, ask_scores, comes_back
 from .sets import CARDS, Ask, Talk, first_part, load_set
-from ..core.embed import MiniLM, Remembered
-from ..core.records import utc_now
+from ..models.embed import MiniLM, Remembered
+from ..records import utc_now
 from ..evaluate.intervals import bootstrap, paired
 from ..experiments.result import figure, provenance, result
 from ..turn.engine import drop_texts

@@ -17,10 +17,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ..core.files import own_data, public_data
-from ..core.lexical import singular, tokenize
-from ..core.notes import Round
-from ..experiments.evidence import evidence_cases
+from ..files import own_data, public_data
+from ..search.bm25 import singular, tokenize
+from ..reading.rounds import Round
+from ..experiments.malp.evidence import evidence_cases
 from ..malp.corpora import Conversation, EvidenceQuestion, Said, load_locomo, rounds_of
 
 # %% ../../nbs/arena/01_sets.ipynb #714d7537
@@ -211,7 +211,7 @@ def _longmemeval_talk(r: Mapping) -> Talk:
 # %% ../../nbs/arena/01_sets.ipynb #4a58e6cb
 def own_export(path: str | Path | None = None) -> list[Talk]:
     "A dialogue that a chat exported, with the questions beside it."
-    from memkit.widgets.frames import read_turns
+    from memkit.widgets.draw.frames import read_turns
     if not path: raise FileNotFoundError("a file of your own, with --path")
     kept, beside = read_turns(path), Path(path).with_suffix(".questions.jsonl")
     said = [(t.session, t.text, t.answer, t.at) for t in kept]

@@ -17,7 +17,7 @@ _WHERE = {
     "Change": "records", "Memory": "records", "Document": "records", "MemoryStore": "store.store",
     "load_model": "models.load", "LocalLM": "models.local", "ScriptedLM": "models.lm", "Reply": "models.lm",
     "load_embedder": "search.embedders", "MiniLM": "models.embed", "Round": "reading.rounds",
-    "check_assistant": "turn.contract"}
+    "check_assistant": "turn.assistants"}
 
 # %% ../nbs/93_package.ipynb #71eafc7f
 def __getattr__(name: str):

@@ -158,7 +158,7 @@ def _hybrid(a: argparse.Namespace) -> tuple[Callable, Callable]:
 # %% ../nbs/92_cli.ipynb #8810d460
 def _malp(a: argparse.Namespace) -> tuple[Callable, Callable]:
     from memkit.experiments.malp.run import run_malp
-    from memkit.experiments.malp.case import case_text
+    from memkit.experiments.malp.run import case_text
     from memkit.experiments.malp.weights import crossings
     def run(): return run_malp(full=a.full, memory_only=a.memory_only, model=a.model)
     return run, lambda result: "\n".join(["", *crossings(result), "", case_text(result), ""])
@@ -253,7 +253,7 @@ def _not_malp(a: argparse.Namespace):
                          "out and no pairs to rate")
 
 def _save_pairs(result: Mapping, path: Path):
-    from memkit.experiments.malp.case import save_pairs
+    from memkit.experiments.malp.run import save_pairs
     save_pairs(result, path)
 
 def save_pictures(
@@ -322,7 +322,7 @@ def _about_memory(bot, user: str, command: str, rest: str) -> str:
 # %% ../nbs/92_cli.ipynb #223726c4
 def _new_session(bot, user: str) -> str:
     "Begin a session, and say what reading the old one cost."
-    from memkit.models.ask import usage, usage_line, watched
+    from memkit.models.lm import usage, usage_line, watched
     from memkit.turn.engine import begin_session
     with watched(threads=True) as asked: said = begin_session(bot, user)
     return f"{said} It took {usage_line(usage(asked.calls))}." if asked.calls else said
@@ -339,7 +339,7 @@ class Pieces:
 # %% ../nbs/92_cli.ipynb #18891cd6
 def cmd_chat(a: argparse.Namespace):
     "Chat in the terminal until /quit or the end of input."
-    from memkit.models.ask import UnusableAnswer
+    from memkit.models.lm import UnusableAnswer
     from memkit.models.endpoint import EndpointError
     from memkit.records import new_id
     user = a.user or new_id("u")

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 
-from .models.ask import usage_line
+from .models.lm import usage_line
 from .records import Document, Memory, Receipt, Turn, new_id, utc_now
 from .hybrid import HybridChatbot, open_chatbot
 

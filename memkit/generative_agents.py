@@ -12,7 +12,7 @@ from datetime import datetime
 import numpy as np
 from fastcore.basics import patch
 
-from .models.ask import ask
+from .models.lm import ask
 from .models.embed import Embedder
 from .reading.rounds import Round
 from .records import Change, Hit, Message, Turn, utc_now

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # %% ../nbs/94_walks.ipynb #55fe7ea9
 _FROM = {
-    "arena.compare": "enter good_at published_run", "arena.entrants": "of_retriever", "arena.page": "board",
+    "arena.page": "enter good_at published_run", "arena.entrants": "of_retriever", "arena.page": "board",
     "search.fusion": "rrf", "models.embed": "Remembered", "hybrid.chatbot": "HybridSettings",
     "hybrid.fallback": "labelled_questions", "hybrid.memory": "MemorySettings choose", "malp.assistant": "MalpSettings",
     "malp.executive": "DPeMSettings", "malp.personalize": "LoraSettings TooLittle lessons tune",
@@ -27,7 +27,7 @@ _FROM = {
     "mark.scoring": "PRESETS components_of relevance", "maprec": "open_map", "maprec.assistant": "MapSettings",
     "maprec.items": "own_catalogue", "maprec.own_ratings": "OwnRatings",
     "maprec.profile": "frame history profile rated_of",
-    "maprec.ratings": "simulated_ratings", "maprec.recommend": "carried named", "maprec.retrieval": "select"}
+    "maprec.ratings": "simulated_ratings", "maprec.recommend": "carried named", "maprec.prediction": "select"}
 
 # %% ../nbs/94_walks.ipynb #b1b2d44c
 _WIDGETS = {

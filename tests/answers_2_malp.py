@@ -1,7 +1,7 @@
 "The five answers of the second walkthrough, worked out from the store's events and rows."
 import numpy as np
 
-from memkit.malp.replay import moves_of
+from memkit.malp.triage import moves_of
 
 
 def moves(ns) -> list: return moves_of(ns["memory"].store.events("eva"))

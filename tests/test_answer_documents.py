@@ -11,7 +11,7 @@ from memkit.answer.from_documents import (EVIDENCE, DocumentSettings, chosen_sen
 from memkit.answer.passages import (Judged, PassageScorer, Shown, batched, focused, is_furniture, load_passages,
                                     nearest_part, passage_example, passage_examples, units, without_header)
 from memkit.models.lm import ScriptedLM
-from memkit.search.passages import sentences
+from memkit.search.documents import sentences
 from memkit.records import Document
 from memkit.search.documents import PAPER, RetrieveSettings, index_documents
 from memkit.hybrid import read_corpus

@@ -7,12 +7,12 @@ from faulty_server import FaultyServer, hang_up, ok, sse, status
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memkit.models.ask import Call, UnusableAnswer, ask, ask_json, counted, schema_of, usage, usage_line, watched, writing
+from memkit.models.lm import Call, UnusableAnswer, ask, ask_json, counted, schema_of, usage, usage_line, watched, writing
 from memkit.models.endpoint import ChatEndpoint, EndpointError
 from memkit.models.lm import Reply, ScriptedLM
 from memkit.records import Document, Message
 from memkit.malp import coordinator as C
-from memkit.maprec import prompted as M
+from memkit.maprec import detection as M
 from memkit.mark.prompted import ListedMemories
 from memkit.reading import prompted as R
 from memkit.turn.assistants import assistants, open_assistant

@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memkit.benchmarks import corpus as module
-from memkit.benchmarks import memory, models, searches, timing
+from memkit.benchmarks import searches as module
+from memkit.benchmarks import turns as memory
+from memkit.benchmarks import models
+from memkit.benchmarks import searches
+from memkit.benchmarks import timing
 from memkit.benchmarks.bench import GROUPS, bench_table, follow_bench, print_bench, run_bench
-from memkit.benchmarks.corpus import PASSAGES, distinct_windows, drawn, load_corpus, near_duplicates, windows
+from memkit.benchmarks.searches import PASSAGES, distinct_windows, drawn, load_corpus, near_duplicates, windows
 from memkit.benchmarks.timing import SIZES, Agreement, Arm, Room, alternate, compare, failed, in_unit, overlap, ratio, spread
 from memkit.cli import main
 

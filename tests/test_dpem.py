@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from memkit.reading.rounds import Note, Round
-from memkit.reading.relations import Relation
+from memkit.reading.facts import Relation
 from memkit.store.schema import NotFound, StoreError
 from memkit.store.store import MemoryStore
 from memkit.malp.dpem import PAPER, DPeM, DPeMSettings, read_table, round_turn
 from memkit.malp.triage import avoided, filtered, words_of
-from memkit.malp.replay import MOVES, Move, State, moves_of, replay
+from memkit.malp.triage import MOVES, Move, State, moves_of, replay
 
 TOPICS = 6
 

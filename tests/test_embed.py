@@ -18,8 +18,8 @@ import memkit.models.embed as embed
 from memkit.models.embed import (MedCPT, MiniLM, Remembered, SentenceEncoder, by_length, cached_vectors_size, check_embedder, checked_texts, corpus_vectors,
                                pad_right, split_title, with_title)
 from memkit.search.embedders import load_embedder
-from memkit.models.model_files import model_folder, model_name
-from memkit.models.onnx_export import TOLERANCE, largest_difference, open_graph, sentence_model
+from memkit.files import model_folder, model_name
+from memkit.models.embed import TOLERANCE, largest_difference, open_graph, sentence_model
 
 TEXTS = ["Can I take ibuprofen with warfarin?", "Fever", "naïve café, Σ and 药 🙂", "It hurts.\nMostly at night.", "insulin " * 700, "a" * 500, "?!", "Tylenol, 500 mg; b.i.d."]
 
@@ -373,7 +373,7 @@ def test_load_embedder_knows(minilm): assert isinstance(load_embedder("MiniLM"),
 
 def test_missing_model_says_what_to_do_without_waiting(tmp_path):
     code = """
-from memkit.models.model_files import model_folder
+from memkit.files import model_folder
 for name in ("ncbi/MedCPT-Query-Encoder", "", "a/b/c", "../x"):
     try: print(model_folder(name))
     except FileNotFoundError as e: print(e)"""
@@ -387,7 +387,7 @@ def test_a_model_in_the_hubs_cache_is_found_without_a_network(tmp_path):
     (snapshot / "config.json").write_text("{}")
     (tmp_path / "models--me--mine/refs").mkdir()
     (tmp_path / "models--me--mine/refs/main").write_text("f" * 40)
-    code = "from memkit.models.model_files import model_folder as f, model_name as n; print(f('me/mine')); print(n('me/mine', f('me/mine')))"
+    code = "from memkit.files import model_folder as f, model_name as n; print(f('me/mine')); print(n('me/mine', f('me/mine')))"
     assert run_python(code, tmp_path, HF_HUB_CACHE=str(tmp_path)).splitlines() == [str(snapshot), "me/mine@ffffffffffff"]
 
 

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memkit.reading.short_answers import read_answer
-from memkit.models.ask import UnusableAnswer, ask_json, schema_of, usage, watched
+from memkit.models.lm import UnusableAnswer, ask_json, schema_of, usage, watched
 from memkit.models.endpoint import (AnswerStream, ChatEndpoint, EndpointError, EndpointSettings, PromptTooLong, chat_request, estimate_tokens, explain_status, pause,
                                   read_completion, retry_after)
 from memkit.models.lm import Reply, certain_text, check_language_model, check_stream

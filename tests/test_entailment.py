@@ -12,7 +12,7 @@ from memkit.answer.entailment_examples import (VERDICTS, contrary, exchanged, fr
                                                of_pair, other_number, same, second_person, shorter, swapped, written)
 from memkit.search.embedders import load_embedder
 from memkit.search.support import Checked, SupportSettings, by_words, check_answer
-from memkit.hybrid.support import JUDGES, ground
+from memkit.hybrid.fallback import JUDGES, ground
 from memkit.reading.examples import SEALED, hands_of
 
 few = settings(max_examples=60, deadline=None)
@@ -128,7 +128,7 @@ def test_a_judge_says_what_stands_and_form_goes_first():
 
 
 def test_either_lets_stand_what_one_of_them_does(monkeypatch):
-    import memkit.hybrid.support as support
+    import memkit.hybrid.fallback as support
     read = []
     def network(said, sources, embedder, settings):
         read.extend(said)

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from memkit.records import Document, utc_now
 from memkit.evaluate.intervals import Interval, bootstrap, checked_values, paired, resampled_means, share
-from memkit.evaluate.ranking import rank_scores
+from memkit.evaluate.intervals import rank_scores
 from memkit.evaluate.texts import bert_score, rouge_l
 from memkit.experiments.result import ROW, code_digest, digest, figure, print_result, provenance, result, save_result, table_text
 

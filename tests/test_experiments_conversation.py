@@ -9,12 +9,12 @@ from memkit.search.documents import FusedRetriever, RetrieveSettings
 from memkit.store.store import MemoryStore
 from memkit.experiments.hybrid.conversation import (CONDITIONS, KINDS, LEADS, OPENERS, OUT_OF_DOMAIN, RETURNS, Case, auc, cases, conversation_rows, dialogues, fallback_rows,
                                              follow_up_rows, hold_out, judge, names_of, names_prominently, play, without)
-from memkit.experiments.hybrid.questions import FORMS, focus_of, split_of
+from memkit.experiments.hybrid.retrieval import FORMS, focus_of, split_of
 from memkit.experiments.result import ROW, result
 from memkit.hybrid import load_own
 from memkit.hybrid.chatbot import HybridChatbot
 from memkit.hybrid.fallback import load_calibration
-from memkit.hybrid.question import leans_on
+from memkit.hybrid.reading import leans_on
 
 BARE = RetrieveSettings(titles=False)
 

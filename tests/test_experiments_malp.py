@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memkit.models.embed import MiniLM, Remembered
-from memkit.models.gguf import embedded_folder
+from memkit.models.local import embedded_folder
 from memkit.models.lm import ScriptedLM
 from memkit.models.local import LocalLM
 from memkit.records import Hit, Memory, Message, utc_now
 from memkit.store.store import MemoryStore
 from memkit.evaluate.judge import VERDICTS, Gold, rubric
-from memkit.evaluate.rating import RatingSession, save_rating
+from memkit.evaluate.quality import RatingSession, save_rating
 from memkit.evaluate.texts import rouge_1
 from memkit.experiments.malp import run as malp
 from memkit.experiments.malp import answers as malp_answers
-from memkit.experiments.malp import case as malp_case
+from memkit.experiments.malp import run as malp_case
 from memkit.experiments.malp import recall as malp_recall
 from memkit.experiments.malp import weights as malp_weights
 from memkit.experiments.malp.answers import BOTH, INJECTION, LORA, MALP, OTHERS
@@ -28,7 +28,7 @@ from memkit.experiments.result import digest, save_result
 from memkit.malp.injection import InjectionSettings, inject, save_injection
 from memkit.malp.patients import draw_patient, new_queries, simulate
 from memkit.malp.personalize import LoraSettings
-from memkit.malp.phrases import PREFERENCES
+from memkit.malp.visits import PREFERENCES
 from memkit.malp.visits import Said
 
 NAMES = (STANDARD, DICTIONARY, DPEM, LETTER, HISTORY, RANDOM)

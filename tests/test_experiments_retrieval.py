@@ -10,7 +10,7 @@ from memkit.files import own_data, public_data
 from memkit.records import Document
 from memkit.search.documents import FusedRetriever, RetrieveSettings
 from memkit.evaluate.texts import BERT
-from memkit.experiments.hybrid import questions as q
+from memkit.experiments.hybrid import retrieval as q
 from memkit.experiments.hybrid import retrieval as r
 
 FOCUSES = ("Varicose Veins", "Gout", "Asthma", "Sleep Apnea", "Kidney Stones", "Migraine", "Lupus", "Shingles", "Celiac Disease", "Hives", "Measles", "Rosacea", "Cataract", "Psoriasis", "Tinnitus", "Scoliosis")

@@ -169,7 +169,7 @@ def test_injected_under_a_lora_that_is_there_already():
 @pytest.fixture(scope="module")
 def tokenizer():
     from transformers import AutoTokenizer
-    from memkit.models.gguf import embedded_folder
+    from memkit.models.local import embedded_folder
     return AutoTokenizer.from_pretrained(embedded_folder())
 
 
@@ -514,7 +514,7 @@ def test_nothing_that_is_asked_is_trained_on(tokenizer):
 
 def test_options_are_scored_per_token(tokenizer):
     "Against plain log-probabilities, option by option."
-    from memkit.models.template import led_ids
+    from memkit.models.local import led_ids
     from memkit.experiments.malp.forgetting import Choice, choose
     model = tiny(vocabulary=len(tokenizer))
     q = Choice("q", "Which organ makes insulin?", ("the pancreas", "the long bone of the thigh", "skin", "none of these organs"), 0)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from memkit.widgets.explorers.lesson import exercise, quiz, start, took
-from memkit.widgets.explorers.questions import Question, answer_text, draw_questions, questions_text, read_number
+from memkit.widgets.explorers.lesson import Question, answer_text, draw_questions, questions_text, read_number
 
 LETTERS = ("alpha", "beta", "gamma")
 

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
-from memkit.models import gguf as gguf_module
+from memkit.models import local as gguf_module
 from memkit.models.causal import Draft, answer_text, batches, common_length, pick_token, score_rows, split_labels, token_log_probs, tokens_within
-from memkit.models.gguf import convert_gguf
+from memkit.models.local import convert_gguf
 from memkit.models.load import load_model
 from memkit.models.lm import check_label_scorer, check_language_model
 from memkit.models.local import LocalLM, find_model
 from memkit.records import Message
-from memkit.models.template import chat_prompt, defuse, led_ids, merge_messages, text_ids
+from memkit.models.local import chat_prompt, defuse, led_ids, merge_messages, text_ids
 
 SAYINGS = ["Rate each film from 1 to 5.", "A dull film. Rating: 1", "The patient takes warfarin every evening.", "Name a colour.", "Be brief.", "What causes influenza, and how long does it last?",
            "A delight from first to last! Rating: good", "Count from one to twenty in words.", "The blood is thinned and thinner still.", "naïve café 🩺"]

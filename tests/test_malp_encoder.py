@@ -18,7 +18,7 @@ from memkit.malp.encoder import (Kept, MemoryEncoder, MemoryQuestion, held_back,
                                  telling, train_memory_encoder, what_is_told, with_name)
 from memkit.malp.memories import DPeMMemory
 from memkit.malp.patients import profile_questions, simulate
-from memkit.malp.phrases import families, family_split, knowledge
+from memkit.malp.visits import families, family_split, knowledge
 from memkit.malp.retrievers import MalpRecall
 from memkit.malp.visits import Said
 

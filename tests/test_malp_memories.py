@@ -1,7 +1,7 @@
 "MaLP's memories and the assistant on top of them: what is kept, what comes back, and what nothing may change."
 import pytest
 
-from memkit.turn.contract import check_assistant
+from memkit.turn.assistants import check_assistant
 from memkit.models.embed import MiniLM
 from memkit.models.lm import ScriptedLM
 from memkit.reading.rounds import Round

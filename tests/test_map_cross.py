@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 
 from memkit.models.embed import MiniLM, Remembered
 from memkit.records import Message, utc_now
-from memkit.experiments.map.cases import folds
+from memkit.experiments.map.classical import folds
 from memkit.experiments.map.cross import (
     CrossSize, ask_cross, control_predictions, cross_cases, cross_memory, cross_messages, cross_prompt, cross_rows, knows_simulator,
     language_model_predictions, run_cross)
-from memkit.experiments.map.figures import figure_7, smoothed
+from memkit.experiments.map.run import figure_7, smoothed
 from memkit.experiments.result import provenance, result
 from memkit.maprec.items import Item, Rated
 from memkit.maprec.prediction import decode
 from memkit.maprec.ratings import Ratings, simulated_ratings
-from memkit.maprec.retrieval import genre_overlap
-from memkit.maprec.prefix_tree import asked_shares, prompt_tree, tree_shares
+from memkit.maprec.prediction import genre_overlap
+from memkit.maprec.reader import asked_shares, prompt_tree, tree_shares
 
 
 class Counting:

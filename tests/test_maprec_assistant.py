@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.turn.contract import check_assistant
+from memkit.turn.assistants import check_assistant
 from memkit.models.embed import MiniLM
 from memkit.models.lm import ScriptedLM
 from memkit.store.store import MemoryStore
@@ -20,10 +20,10 @@ from memkit.maprec.content_predictor import Content, ContentSettings, Facts
 from memkit.maprec.own_ratings import FromOthers, ItemSpace, OwnRatings, OwnSettings, check_predictor, expected, from_others, key_of, shares_around, usual_ratings
 from memkit.maprec.ratings import simulated_ratings
 from memkit.maprec.recommend import NOTHING, POPULAR, PREDICTED, SPREAD, Wanted, because, carried, own_taste_first, reasons_for, recommend, tell, varied
-from memkit.maprec.prompt_rows import opinions
-from memkit.maprec.update import Change
+from memkit.maprec.recommend import opinions
+from memkit.maprec.names import Change
 from memkit.maprec.request_parsing import it_named, lines_named, wanted_genres, wanted_number, wanted_of, wanted_years
-from memkit.maprec.phrases import confirm
+from memkit.maprec.replies import confirm
 
 SHELF = own_catalogue()
 FILMS = SHELF.domain("films").items

@@ -12,8 +12,8 @@ from memkit.models.lm import Reply
 from memkit.maprec.detection import SPLITS, check_detector, decided, explain, labelled_messages
 from memkit.maprec.frames import FrameReader, Linker
 from memkit.maprec.items import Catalogue, Item, own_catalogue
-from memkit.maprec.prompted import PromptedDetector, PromptedError, PromptedUpdater, detection_messages, numbers_said, stands_in, update_messages
-from memkit.maprec.update import check_updater
+from memkit.maprec.detection import PromptedDetector, PromptedError, PromptedUpdater, detection_messages, numbers_said, stands_in, update_messages
+from memkit.maprec.names import check_updater
 
 TYPES = [{"A"}, {"B"}, {"A", "B"}, {"C"}]
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memkit.train.adapters import LoraShape
-from memkit.models.gguf import embedded_folder
+from memkit.models.local import embedded_folder
 from memkit.models.local import LocalLM
 from memkit.train.sequences import IGNORED
 from memkit.train.loop import TrainSettings
-from memkit.experiments.map.cases import cases_of
+from memkit.experiments.map.classical import cases_of
 from memkit.maprec.items import Catalogue, Item, Rated, rating_line, stars
 from memkit.maprec.lora_examples import Lines, PracticeSettings, case_rows, case_shares, fold_shares, history_shares, memory_shares, one_sequence, practice_histories, practise
 from memkit.maprec.prediction import (FORMS, LABELS, Calibration, decode, figure_4_messages, fit_calibration, masked, rate_many, rating_prompt, rating_shares, shuffled, softmax,

@@ -8,7 +8,7 @@ from memkit.maprec.assistant import MapAssistant, MapSettings
 from memkit.maprec.catalogues import read_catalogue, read_ratings
 from memkit.maprec.items import full_catalogue, own_catalogue
 from memkit.maprec.limits import Wanted, fitting, may_see, nearest_to
-from memkit.maprec.lists import noted
+from memkit.maprec.recommend import noted
 from memkit.maprec.names import People, find_countries, find_people
 from memkit.maprec.profile import profile
 from memkit.maprec.replies import CHAT, free_words

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memkit.maprec.items import Item, Rated
-from memkit.maprec.retrieval import SELECTIONS, Likeness, cosine, genre_overlap, learn_likeness, rare_genres, select
+from memkit.maprec.prediction import SELECTIONS, Likeness, cosine, genre_overlap, learn_likeness, rare_genres, select
 
 GENRES = ("Action", "Comedy", "Drama", "Film-Noir", "Horror")
 items = st.builds(lambda n, g: Item(id=f"i{n}", title=f"Film {n}", genres=tuple(g)), st.integers(0, 30), st.lists(st.sampled_from(GENRES), max_size=3, unique=True))

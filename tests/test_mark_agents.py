@@ -25,7 +25,7 @@ from memkit.mark.refined import KINDS, QUESTION, RESIDUAL, RESPONSE, RETRACTION,
 from memkit.reading.examples import sentences
 from memkit.reading.labels import REPLIES
 from memkit.reading.reader import SIDES, Claim, ReplyReading, _read_reply, load_reader
-from memkit.mark.wordings import abbreviations, claim_text, defines, echoes, lists_options, terms
+from memkit.mark.refined import abbreviations, claim_text, defines, echoes, lists_options, terms
 
 START = datetime(2026, 3, 2, 8, tzinfo=timezone.utc)
 

@@ -21,7 +21,7 @@ from memkit.store.schema import StoreError, find_owner, writing
 from memkit.store.schema import turns as turns_table
 from memkit.store.store import MemoryStore
 from memkit.mark.builder import BuildError, Builder, BuilderSettings, BuildReport, extracted, forget_contributions, turns_read
-from memkit.mark.judgement import classify, injected, judge_memory, outcomes, trust_of
+from memkit.mark.corrections import classify, injected, judge_memory, outcomes, trust_of
 from memkit.mark.merging import Claim, compared, contest, other_answer, other_subject, relations, same_term
 from memkit.mark.conflict_resolution import said_at
 from memkit.mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, RETRACTION, Conversation, Exchange, Refined, conversation_of

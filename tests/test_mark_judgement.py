@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from memkit.records import new_id
 from memkit.store.schema import NotFound, StoreError
 from memkit.store.store import Event, MemoryStore
-from memkit.mark.judgement import CLASSIFIED, INJECTED, JUDGED, Recall, classification_of, classify, injected, judge_memory, outcomes, records, said_again, trust_of
+from memkit.mark.corrections import CLASSIFIED, INJECTED, JUDGED, Recall, classification_of, classify, injected, judge_memory, outcomes, records, said_again, trust_of
 from memkit.mark.refined import DOMAIN, QUESTION, RESIDUAL
 from memkit.mark.trust import TrustSettings, new_trust, replay
 
@@ -226,7 +226,7 @@ def test_threads_click_at_once(store):
 SCRIPT = """
 import sys
 from memkit.store.store import MemoryStore
-from memkit.mark.judgement import injected, judge_memory
+from memkit.mark.corrections import injected, judge_memory
 with MemoryStore(sys.argv[1], timeout=60) as store:
     for turn in sys.argv[3:]:
         injected(store, "domain:shared", [int(sys.argv[2])], turn, "ann")

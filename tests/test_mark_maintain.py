@@ -12,12 +12,12 @@ from memkit.records import new_id
 from memkit.store.store import MemoryStore
 from memkit.mark import maintain as m
 from memkit.mark import planner
-from memkit.mark.judgement import classify, injected, judge_memory
+from memkit.mark.corrections import classify, injected, judge_memory
 from memkit.mark.maintain import DROPPED, maintain, set_aside, standings, undo
 from memkit.mark.planner import PlanSettings, adjusted, answer, plan, questions, run
 from memkit.mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL
 from memkit.mark.trust import PAPER, TrustSettings, replay, verdict
-from memkit.reading.relations import Relation
+from memkit.reading.facts import Relation
 
 START = datetime(2026, 5, 4, 9, tzinfo=timezone.utc)
 META = {"agent": "assistant", "metadata": {}, "source": "user", "reason": "correction", "about": "", "sources": []}

@@ -2,7 +2,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from memkit.search.passages import asked, ends, passages, readings, sentences
+from memkit.search.documents import asked, ends, passages, readings, sentences
 
 texts = st.lists(st.sampled_from(["fever", "Cough", "It", "ends.", "Why?", "so!", "3.5", "mg", "\n\n", "\n", "药", "e.g.", '"Yes."']), max_size=60).map(" ".join)
 

@@ -21,7 +21,7 @@ from memkit.malp.memories import DPeMMemory, NoMemory
 from memkit.malp.personalize import (EXIT, PAPER_LORA, TRAINING, Busy, LoraSettings, TooLittle, lease, leave_training, lessons, load_base, main, personalize,
                                        training_queue, tune)
 from memkit.store.jobs import all_jobs, jobs, leave_job, serve
-from memkit.malp.lora_examples import dialogues, note_questions, practice, statement
+from memkit.malp.personalize import dialogues, note_questions, practice, statement
 from memkit.malp.patients import simulate
 
 FEW = LoraSettings(epochs=2, questions=4, least=6, share=1., patience=None)

@@ -4,7 +4,7 @@ import re
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.search.passages import sentences
+from memkit.search.documents import sentences
 from memkit.turn.prompt import BudgetError, Piece, fit, shorten
 from memkit.records import Document, Hit, Message
 

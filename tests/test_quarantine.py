@@ -11,7 +11,7 @@ from memkit.store.store import MemoryStore
 from memkit.mark import open_mark
 from memkit.mark.assistant import MarkSettings
 from memkit.mark.builder import Builder
-from memkit.mark.quarantine import HELD, Quarantine, quarantined, reject, release
+from memkit.mark.withdraw import HELD, Quarantine, quarantined, reject, release
 from memkit.mark.refined import DOMAIN, RESIDUAL, RETRACTION, Refined, conversation_of
 
 START, ABOUT = datetime(2026, 3, 2, 8, tzinfo=timezone.utc), "How often is velorin given?"

@@ -17,9 +17,9 @@ from memkit.reading.encoder import HEADS, LIMITS, LOOKS, WIDTH, look, stacked, t
 from memkit.reading.facts import KEEP, KEEP_HEALTH, STATES, fact_of, facts_of, is_fact, reading_of
 from memkit.reading.labels import ABOUT, ACTS, ATTRIBUTES, CERTAINTY, DOMAINS, HEALTH, RELATIONS, ROLES, STARS, TITLE_ACTS
 from memkit.reading.prompted import GivenClause, PromptedReader, ReadingError, checked, reading_messages
-from memkit.reading import relations
+from memkit.reading import facts as relations
 from memkit.reading.reader import Clause
-from memkit.reading.scores import TENS, UNITS, marks, number, place_of, stars_of
+from memkit.reading.labels import TENS, UNITS, marks, number, place_of, stars_of
 from memkit.reading.times import When, resolve
 from memkit.reading.titles import Title, TitleList, hints, known_titles, read_titles, title_key
 

@@ -13,7 +13,7 @@ from memkit.search import documents as module
 from memkit.search.fusion import weighted
 from memkit.search.vectors import ChromaIndex, ExactIndex, corpus_index
 from memkit.search.bm25 import BM25, tokenize
-from memkit.search.passages import asked, passages, readings
+from memkit.search.documents import asked, passages, readings
 from memkit.records import Document, Hit
 from memkit.search.documents import FUSIONS, PAPER, FusedRetriever, RetrieveSettings, check_retriever, coverage, index_documents, products, rarest
 

@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 from hypothesis import given, strategies as st
 
-from memkit.search.spelling import Speller, common_words, slips
+from memkit.search.documents import Speller, common_words, slips
 
 HOLDING = {"asthma": 9, "pneumonia": 7, "pneumonitis": 2, "warfarin": 5, "penicillin": 4, "fever": 30, "fibre": 3, "diabetes": 12, "symptom": 40, "form": 8, "varicose": 1, "vein": 2}
 KNOWN = frozenset({"concert", "from", "doctor", "veins"})
@@ -74,6 +74,6 @@ def test_the_word_list_is_english_and_lower_case():
 
 def test_without_the_encoders_package_there_is_no_word_list(monkeypatch):
     common_words.cache_clear()
-    monkeypatch.setattr("memkit.search.spelling.find_spec", lambda name: None)
+    monkeypatch.setattr("memkit.search.documents.find_spec", lambda name: None)
     try: assert common_words() == frozenset()
     finally: common_words.cache_clear()

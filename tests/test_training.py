@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from memkit.train.packing import answer_loss, block_attention, end_to_end, mean_loss, reading_blocks, side_by_side, surprise
 from memkit.records import Message
 from memkit.train.sequences import IGNORED, Example, answer_end, batches_of, chat_examples, packs, padded_tokens, pieces, rectangles, shares, text_examples, windows
-from memkit.models.template import chat_prompt, text_ids
+from memkit.models.local import chat_prompt, text_ids
 from memkit.train.loop import CheckpointFile, NotFinite, TrainSettings, check_checkpoint, rate, train
 
 ROOT, WORDS = Path(__file__).resolve().parents[1], 97

@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from faulty_server import FaultyServer, completion, say, sse, status
 
-from memkit.models.ask import usage, watched
+from memkit.models.lm import usage, watched
 from memkit.models.endpoint import ChatEndpoint, EndpointError
 from memkit.models.lm import ScriptedLM
 from memkit.records import Message
-from memkit.turn.twin import Twin
+from memkit.turn.prompt import Twin
 from memkit.turn.assistants import open_assistant
 
 N = 20
@@ -79,7 +79,7 @@ def test_pieces_come_in_the_loops_thread_and_before_the_turn():
 
 def test_calls_are_counted_for_whoever_awaits():
     async def ask():
-        from memkit.models.ask import ask as sync_ask
+        from memkit.models.lm import ask as sync_ask
         class Asks:
             def one(self): return sync_ask(ScriptedLM(["Yes."]), [Message(role="user", text="q")])
         with watched() as w: await Twin(Asks()).one()

@@ -13,7 +13,7 @@ from memkit.records import Document
 from memkit.store.store import MemoryStore
 from memkit.malp.dpem import DPeM
 from memkit.malp.executive import DPeMSettings
-from memkit.reading.relations import Relation
+from memkit.reading.facts import Relation
 from memkit.widgets.steppers import dpem as dp
 from memkit.widgets.steppers import hybrid as hy
 from memkit.widgets.draw.panel import Panel

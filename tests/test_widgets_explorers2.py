@@ -10,7 +10,7 @@ from memkit.records import Memory, new_id
 from memkit.store.store import MemoryStore
 from memkit.maprec.items import Item, Rated
 from memkit.maprec.own_ratings import expected, shares_around
-from memkit.mark.judgement import classify, injected, judge_memory, outcomes, trust_of
+from memkit.mark.corrections import classify, injected, judge_memory, outcomes, trust_of
 from memkit.mark.maintain import histories, maintain, standing, standings, undo
 from memkit.mark.refined import DOMAIN, RESIDUAL
 from memkit.mark.scoring import Components, relevance
@@ -18,7 +18,7 @@ from memkit.mark.trust import PAPER, TABLE_7, TrustSettings, errors_to_drop
 from memkit.widgets.explorers.memories import draw_map, explore_memories, memory_map, nearest
 from memkit.widgets.explorers.rating import draw_forecast, explore_rating, forecast, pushes
 from memkit.widgets.explorers.trust import draw_life, explore_trust, relevances, story
-from memkit.widgets.explorers.timelines import LIVES, Moment, events_of, fall, life_of, parse_life, script_of, walk
+from memkit.widgets.explorers.memories import LIVES, Moment, events_of, fall, life_of, parse_life, script_of, walk
 
 BORN = datetime(2026, 3, 1, tzinfo=timezone.utc)
 
@@ -373,7 +373,7 @@ def test_the_scores_are_the_models_own(served):
 
 def test_the_recording_is_of_the_real_model_and_fits_its_questions():
     from memkit.experiments.malp.answers import style_examples
-    from memkit.malp.phrases import PREFERENCES
+    from memkit.malp.visits import PREFERENCES
     from memkit.widgets.explorers.adapters import STRENGTHS, load_recording, recording_json
     r = load_recording()
     assert "SmolLM2-135M" in r.made["model"] and {"date", "settings", "versions", "users", "decoding"} <= set(r.made)

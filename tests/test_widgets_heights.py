@@ -11,9 +11,9 @@ from memkit.widgets.explorers.prompt import explore_budget
 from memkit.widgets.explorers.rating import explore_rating
 from memkit.widgets.explorers.scores import Candidate, explore_mrs
 from memkit.widgets.explorers.trust import explore_trust
-from memkit.widgets.explorers.timelines import LIVES
+from memkit.widgets.explorers.memories import LIVES
 from memkit.widgets.steppers import dpem as dp
-from memkit.widgets.steppers import map_record as mr
+from memkit.widgets.steppers import map as mr
 from memkit.widgets.steppers import map as ms
 from memkit.widgets.steppers import mark as mk
 from memkit.widgets.steppers.mark_record import read_record

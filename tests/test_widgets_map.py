@@ -13,7 +13,7 @@ from memkit.maprec.assistant import MapSettings
 from memkit.maprec.items import Item, Rated, own_catalogue, rating_line
 from memkit.maprec.profile import import_ratings, put_rating
 from memkit.maprec.recommend import Reason, Recommendation
-from memkit.widgets.steppers import map_record as mr
+from memkit.widgets.steppers import map as mr
 from memkit.widgets.steppers import map as ms
 from memkit.widgets.draw.scene import width_of
 from memkit.widgets.steppers.stepper import differences, stepper

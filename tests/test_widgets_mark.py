@@ -13,7 +13,7 @@ from memkit.store.store import MemoryStore
 from memkit.mark import open_mark
 from memkit.mark.assistant import MarkAssistant
 from memkit.mark.builder import Builder
-from memkit.mark.judgement import classify, judge_memory, outcomes
+from memkit.mark.corrections import classify, judge_memory, outcomes
 from memkit.mark.maintain import DROPPED, maintain, undo
 from memkit.mark.policy import read_policy
 from memkit.mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, Refined, conversation_of

@@ -8,7 +8,7 @@ from memkit.models.lm import ScriptedLM
 from memkit.records import Change, Considered, Document, Hit, Memory, Section, Turn, utc_now
 from memkit.malp.assistant import MalpAssistant
 from memkit.turn.assistants import assistants, design, open_assistant
-from memkit.widgets.draw.record import record
+from memkit.widgets.draw.frames import record
 from memkit.widgets.draw.scene import CAPTION
 from memkit.widgets.steppers.stepper import TALL, differences, step_table, stepper
 from memkit.widgets.steppers.steps import any_steps, steps

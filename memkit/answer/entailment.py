@@ -21,7 +21,7 @@ from fastcore.basics import patch
 from .entailment_examples import VERDICTS
 from ..models.embed import Embedder
 from ..files import own_data
-from ..search.passages import sentences
+from ..search.documents import sentences
 from ..search.support import Checked, SupportSettings, content_stems
 from ..reading.encoder import Tokens, tokens_of
 from ..reading.reader import Encoded, softmax

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..files import own_data
-from ..search.passages import sentences as sentences_in
+from ..search.documents import sentences as sentences_in
 from ..search.support import content_stems
 from ..reading.examples import voices
 

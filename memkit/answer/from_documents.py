@@ -23,7 +23,7 @@ from ..models.embed import with_title
 from ..search.embedders import load_embedder
 from ..files import own_data
 from ..search.bm25 import tokenize
-from ..search.passages import passages, readings
+from ..search.documents import passages, readings
 from ..records import Document, Hit, Turn
 from ..search.support import Checked
 from ..reading.reader import sigmoid

@@ -16,8 +16,8 @@ from datetime import date, timedelta
 from .scorer import Evidence, Question, probabilities_needed, probability_known
 from ..reading.examples import sentences
 from ..reading.reader import Reader, load_reader
-from ..reading.relations import relate
-from ..reading.scores import number
+from ..reading.facts import relate
+from ..reading.labels import number
 from ..reading.times import MONTHS, When, phrases_in, resolve, tells_past
 
 # %% ../../nbs/answer/03_from_memory.ipynb #29e105b5

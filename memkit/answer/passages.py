@@ -28,8 +28,8 @@ from fastcore.basics import patch
 from ..models.embed import usable_cores
 from ..files import cache_dir, make_once, own_data
 from ..search.bm25 import tokenize
-from ..models.onnx_export import open_graph
-from ..search.passages import passages, sentences
+from ..models.embed import open_graph
+from ..search.documents import passages, sentences
 from ..records import Document
 from ..reading.encoder import Tokens, tokens_in, tokens_of
 from ..reading.examples import Example, Piece, typed_text

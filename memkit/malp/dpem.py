@@ -19,9 +19,9 @@ from fastcore.basics import patch
 from .executive import (PAPER, DPeMSettings, FlagTable, RoundWriter, Todo, executive, memorize, read_table,
                                    write_table)
 from .triage import (Fate, Known, Relate, check_notes, fate, filtered, nearest_of_turns, said_in, shown_of)
-from .replay import PLACES, Move, State, moves_of, replay, state_of
+from .triage import PLACES, Move, State, moves_of, replay, state_of
 from ..reading.notes import may_be_tied
-from ..reading.relations import best_relation
+from ..reading.facts import best_relation
 from ..turn.engine import has_turn, round_turn
 
 _all_ = ["DPeMSettings", "PAPER", "Move", "State"]

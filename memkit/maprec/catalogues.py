@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from .items import Catalogue, Item, Rated, catalogue_of, clean_text, item_of
-from .update import unknown_item
+from .names import unknown_item
 from ..reading.titles import title_key
 
 # %% ../../nbs/maprec/02_catalogues.ipynb #97a7dc47

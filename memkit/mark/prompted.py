@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..models.ask import UnusableAnswer, ask_json
+from ..models.lm import UnusableAnswer, ask_json
 from ..models.lm import LanguageModel
 from ..reading.rounds import chat_sentences
 from ..turn.prompt import shorten
@@ -24,7 +24,7 @@ from ..reading.short_answers import gives_orders
 from .corrections import topic_of
 from .exchanges import is_personal, use_of
 from .refined import KINDS, QUESTION, RESIDUAL, RESPONSE, Conversation, Exchange, Refined
-from .wordings import claim_text, cut, echoes
+from .refined import claim_text, cut, echoes
 from ..reading.reader import load_reader
 
 # %% ../../nbs/mark/05_prompted.ipynb #1c56fcec

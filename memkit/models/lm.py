@@ -5,16 +5,20 @@
 # %% auto #0
 __all__ = ['Reply', 'LanguageModel', 'StreamingModel', 'LabelScorer', 'check_request', 'check_room', 'cut_at_stop',
            'without_thoughts', 'certain_text', 'ScriptedLM', 'check_language_model', 'check_stream',
-           'check_label_scorer']
+           'check_label_scorer', 'Call', 'Watch', 'watched', 'writing', 'counted', 'usage', 'usage_line', 'ask',
+           'schema_of', 'UnusableAnswer', 'sent_back', 'ask_json']
 
-# %% ../../nbs/models/01_lm.ipynb #721f96ca
+# %% ../../nbs/models/01_lm.ipynb #d698d8be
 import math
 import re
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cache
+from typing import Any, Protocol
 
 import numpy as np
 from fastcore.basics import patch
@@ -339,3 +343,157 @@ def check_label_scorer(
     assert _raises(lambda: scorer.score_labels(prompts, [])) and _raises(
         lambda: scorer.score_labels(prompts, [""])
     ), "labels are needed, none of them empty"
+
+# %% ../../nbs/models/01_lm.ipynb #cd64aa76
+@dataclass(frozen=True)
+class Call:
+    "One question to a model, and what it cost."
+    part: str      # what it was for: answer, coordinator, reader, …
+    reply: Reply
+
+class Watch:
+    "What a piece of work asked of models; and who is shown an answer as it comes."
+    def __init__(self, on_text: Callable[[str], None] | None = None):
+        self.calls: list[Call] = []
+        self.on_text, self.shown = on_text, ""
+
+    def show(self, piece: str):
+        "Pass a piece on; '' says that something is being written which can't be shown yet."
+        self.shown += piece
+        if self.on_text: self.on_text(piece)
+
+
+# %% ../../nbs/models/01_lm.ipynb #e4931f84
+_WATCHES: ContextVar[tuple[Watch, ...]] = ContextVar("watches", default=())
+_EVERYWHERE: list[Watch] = []
+
+@contextmanager
+def watched(
+    on_text: Callable[[str], None] | None = None,   # takes the answer piece by piece; None: nobody is shown it
+    threads: bool = False,                          # note what other threads ask meanwhile, too
+) -> Iterator[Watch]:
+    "Note each question to a model in this block, those of inner blocks too (ours)."
+    watch = Watch(on_text)
+    token = _WATCHES.set((*_WATCHES.get(), watch))
+    if threads: _EVERYWHERE.append(watch)
+    try: yield watch
+    finally:
+        _WATCHES.reset(token)
+        if threads: _EVERYWHERE.remove(watch)
+
+# %% ../../nbs/models/01_lm.ipynb #4ceb16c4
+def _innermost() -> Watch: return _WATCHES.get()[-1] if _WATCHES.get() else Watch()
+
+def writing():
+    "Tell whoever waits that an answer is being written which can't be shown yet."
+    if (watch := _innermost()).on_text: watch.show("")
+
+def counted(
+    part: str,
+    replies: Sequence[Reply],
+) -> Sequence[Reply]:   # the same
+    "Note what was asked without `ask`, such as many questions at once."
+    for watch in dict.fromkeys((*_WATCHES.get(), *_EVERYWHERE)): watch.calls += [Call(part, r) for r in replies]
+    return replies
+
+
+# %% ../../nbs/models/01_lm.ipynb #d31d0914
+def _sum(calls: Sequence[Call]) -> dict[str, int]:
+    return {"calls": len(calls), "prompt_tokens": sum(c.reply.prompt_tokens for c in calls),
+            "answer_tokens": sum(c.reply.answer_tokens for c in calls)}
+
+def usage(
+    calls: Iterable[Call],
+) -> dict[str, Any]:   # JSON
+    """Calls and tokens, in all and by part. `exact`: counted by the servers, or by the models' own tokenizers;
+    False: at least one is an estimate (ours)."""
+    calls = list(calls)
+    parts = {p: _sum([c for c in calls if c.part == p]) for p in dict.fromkeys(c.part for c in calls)}
+    exact = all(getattr(c.reply, "counts_exact", True) for c in calls)
+    return {**_sum(calls), "exact": exact, "parts": parts}
+
+
+# %% ../../nbs/models/01_lm.ipynb #0880f764
+def usage_line(u: dict[str, Any]) -> str:
+    "Usage in a few words, for a terminal."
+    if not u["calls"]: return "no language model was asked"
+    told = "; ".join(f"{p} {r['calls']}x, {r['prompt_tokens']} + {r['answer_tokens']}" for p, r in u["parts"].items())
+    about = "" if u["exact"] else "about "
+    return f"{about}{u['prompt_tokens']} prompt + {u['answer_tokens']} answer tokens ({told})"
+
+# %% ../../nbs/models/01_lm.ipynb #40424873
+def ask(
+    model: LanguageModel,
+    messages: Sequence[Message],
+    max_tokens: int = 128,
+    part: str = "answer",
+    show: bool | None = None,   # True: as it comes; False: only that it is being written; None: nobody waits for it
+    shape: type | None = None,  # a dataclass that the answer should be, as JSON; for models that take a schema
+) -> Reply:
+    "A model's answer, counted (ours). Raises what the model raises."
+    watch = _innermost()
+    if show is False: writing()
+    if show and watch.on_text and hasattr(model, "stream"):
+        reply = _shown(model.stream(messages, max_tokens), watch.show)
+    elif shape and getattr(model, "takes_schema", False):
+        reply = model.generate([messages], max_tokens=max_tokens, schema=schema_of(shape))[0]
+    else: reply = model.generate([messages], max_tokens=max_tokens)[0]
+    counted(part, [reply])
+    return reply
+
+def _shown(pieces: Generator[str, None, Reply], show: Callable[[str], None]) -> Reply:
+    while True:
+        try: show(next(pieces))
+        except StopIteration as end: return end.value
+
+# %% ../../nbs/models/01_lm.ipynb #e1b62cf6
+@cache
+def schema_of(
+    shape: type,   # a dataclass
+) -> dict:         # JSON schema
+    "What a server may hold an answer to: every field, and no other (ours; OpenAI's strict form)."
+    from pydantic import TypeAdapter
+    return _strict(TypeAdapter(shape).json_schema())
+
+def _strict(schema: Any) -> Any:
+    if isinstance(schema, list): return [_strict(s) for s in schema]
+    if not isinstance(schema, dict): return schema
+    out = {k: _strict(v) for k, v in schema.items() if k != "default"}
+    if out.get("type") == "object": out |= {"required": list(out.get("properties", ())), "additionalProperties": False}
+    return out
+
+# %% ../../nbs/models/01_lm.ipynb #a7583296
+class UnusableAnswer(RuntimeError):
+    "A model's answer couldn't be used, neither at first nor when asked again (ours)."
+
+def sent_back(
+    reply: Reply,
+    problem: str,
+) -> list[Message]:   # to go on with after the question
+    "A model's answer, shortened, and what was wrong with it."
+    said = reply.text[:1000].encode("utf-8", "replace").decode().replace("\0", " ").strip() or "…"
+    more = f"That can't be used: {problem}. Answer again, with the JSON alone, in the form given above."
+    return [Message(role="assistant", text=said), Message(role="user", text=more)]
+
+# %% ../../nbs/models/01_lm.ipynb #ac3ed3d5
+def ask_json(
+    model: LanguageModel,
+    messages: Sequence[Message],
+    read: Callable[[str], Any],          # makes something of an answer; raises `ValueError` that says what is wrong
+    part: str,                           # what is asked for: coordinator, detector, reader, …
+    shape: type | None = None,           # as for `ask`
+    max_tokens: int = 512,               # of an answer
+    retries: int = 1,                    # times an answer is sent back, 0 or more
+    error: Callable[[str], Exception] = UnusableAnswer,   # from what is wrong
+) -> Any:                                # what `read` gives
+    "An answer, read; asked again with what was wrong (ours). Raises `error`; what a server raises that is down passes."
+    asked = messages
+    for _ in range(retries + 1):
+        try: reply = ask(model, asked, max_tokens, part, shape=shape)
+        except ValueError as e: raise error(f"it can't be asked: {e}") from e
+        try: return read(reply.text)
+        except ValueError as e: problem = str(e)
+        asked = [*messages, *sent_back(reply, problem)]
+    cut = "" if reply.finished else (f"; the answer was cut after {reply.answer_tokens} tokens, "
+                                     "so try a larger max_tokens")
+    raise error(f"{problem} (an answer of {len(reply.text)} characters){cut}")

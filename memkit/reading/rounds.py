@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'FLAGS', 'Round', 'Note', 'chat_sentences', 'flags_of', 'LabelledSentence', 'note_sentences', 'short_answer',
-           'stitched', 'points_back', 'shown_note', 'sides']
+           'stitched', 'points_back', 'shown_note', 'sides', 'third_person']
 
-# %% ../../nbs/reading/01_rounds.ipynb #01a8124e
+# %% ../../nbs/reading/01_rounds.ipynb #42234f61
 import json
 import re
 from collections.abc import Sequence
@@ -15,7 +15,6 @@ from datetime import datetime
 
 from ..files import own_data
 from ..records import check_text, check_time
-from .third_person import third_person
 
 # %% ../../nbs/reading/01_rounds.ipynb #19498533
 KINDS = ("user-specific", "common-sense")
@@ -243,3 +242,142 @@ def sides(
             out.append((speaker, place, sentence, before, question if opened else ""))
         earlier = said or earlier
     return out
+
+# %% ../../nbs/reading/01_rounds.ipynb #212aa510
+_SAME = set("""was were went had did got made took saw bought found lost won gave told felt began met came left broke ran grew kept quit fell wrote taught thought knew said heard stood sat slept spent sent built brought caught
+    drank ate drove chose wore woke sang swam flew threw forgot forgave froze hid hung held laid led lent meant paid rode rose sold shook shot sank spoke stole stuck struck swore tore understood withdrew became dreamt learnt bit blew drew dealt
+    fed fought hurt put read cut hit let set cost shut split spread bet burst cast bled bred dug fled knelt sped spat stung swelled undertook overcame could can can't couldn't cannot will won't would wouldn't should shouldn't may might must
+    mustn't ought shall used wanna gonna gotta didn't wasn't weren't hadn't mightn't needn't had've would've could've should've""".split())
+
+_NO_VERB = set("""and or but nor if as at in on of to for with from by than that this the a an my your his her our their its who which what when where why how while because so then there here too either neither both all each every any some
+    not no never none nothing nobody without nope nah one two three four five six seven eight nine ten eleven twelve twenty thirty fifty hundred half twice dozen again ago yes please thanks really very i you he she it we they me him us them
+    myself yourself yours mine about after before into over under up down out off since until via per alone together""".split())
+
+_PRESENT_ED = set("need feed bleed breed exceed proceed succeed speed heed shed wed embed".split())
+
+# %% ../../nbs/reading/01_rounds.ipynb #54ca75b1
+_FIXED = {
+    "am": "is", "are": "is", "have": "has", "do": "does", "go": "goes", "don't": "doesn't", "dont": "doesn't",
+    "haven't": "hasn't", "havent": "hasn't", "aren't": "isn't", "ain't": "isn't", "were": "was", "weren't": "wasn't"}
+_ADVERBS = r"(?:(?:also|just|always|usually|never|still|really|only|often|sometimes|hardly|already|rarely|now|then|even|mostly|currently|both|all|too|once|ever|not|\w+ly)\s+)*"
+
+# %% ../../nbs/reading/01_rounds.ipynb #ff750d02
+def _fitted(
+    verb: str,  # as it stands after "I" or "you"
+) -> str:       # as it stands after "the user"
+    low = verb.lower()
+    if low in _FIXED: return _FIXED[low]
+    if (
+        low in _SAME
+        or low in _NO_VERB
+        or not low.replace("-", "").isalpha()
+        or low.endswith("ed")
+        and low not in _PRESENT_ED
+    ):
+        return verb
+    if low.endswith(("s", "x", "z", "ch", "sh", "o")): return verb + "es"
+    return verb[:-1] + "ies" if low.endswith("y") and low[-2:-1] not in tuple("aeiou") else verb + "s"
+
+# %% ../../nbs/reading/01_rounds.ipynb #2059936d
+_NOT_I = r"(?<!type )(?<!stage )(?<!grade )(?<!class )(?<!phase )(?<!war )(?<!bipolar )(?<!factor )(?<!Type )(?<!Stage )(?<!Bipolar )"
+_I = _NOT_I + r"\b[Ii]\b(?!\.\w)"
+_CLAUSE = "assistant so if as or and but now how why see that what when since know than hope think where while after until which before because though although whether remember".split()
+_YOU_SUBJECT = "(?:^|" + "|".join(["(?<=[,;:.!?–—-] )", *(rf"(?i:(?<=\b{w} ))" for w in _CLAUSE)]) + ")[Yy]ou"
+_INVERTED = r"\b(am|are|do|have|was|were|did|can|could|should|will|would|had|may|might|must|shall|don't|haven't|didn't|can't|couldn't|shouldn't|wasn't|weren't|aren't|won't) "
+
+# %% ../../nbs/reading/01_rounds.ipynb #6847b611
+def _subject(
+    text: str,
+    pronoun: str,  # a pattern for "I" or for "you" as a subject
+    owner: str,    # such as 'the user'
+) -> str:
+    "The subject pronoun replaced, its verb fitted: contractions first, then questions ('do I know'), then plain verbs."
+    joined = r"\b[Ii]" if "Ii" in pronoun else pronoun
+    t = re.sub(rf"(?:{joined})(?:['’]?m|['’]re)\b", f"{owner} is", text)
+    t = re.sub(rf"(?:{joined})['’]?ve\b", f"{owner} has", t)
+    t = re.sub(rf"(?:{pronoun})['’]ll\b", f"{owner} will", t)
+    t = re.sub(rf"(?:{pronoun})['’]d (better|been|had|gone|done|seen)\b", rf"{owner} had \1", t)
+    t = re.sub(rf"(?:{pronoun})['’]d\b", f"{owner} would", t)
+    bare = r"[Yy]ou\b" if "ou" in pronoun else _I
+    t = re.sub(_INVERTED + bare, lambda m: f"{_fitted(m[1])} {owner}", t, flags=re.I)
+    t = (
+        re.sub(
+            rf"((?:^|[,;] )(?:(?:my|our|the|his|her|your) )?(?:\w+ )?\w+ and )(?:{pronoun})\b(?! \w+,)", rf"\1{owner}",
+            t, flags=re.I)
+        if not re.search(_I + r".* and ", t)
+        else t
+    )
+    return re.sub(
+        rf"(?:{pronoun})(\s+)({_ADVERBS})([\w'’-]*[\w'’])",
+        lambda m: f"{owner}{m[1]}{m[2]}{_fitted(m[3].replace('’', chr(39)))}", t)
+
+# %% ../../nbs/reading/01_rounds.ipynb #813b4225
+def _first_person(text: str, owner: str) -> str:
+    t = re.sub(_I, owner, _subject(text, _I, owner))
+    for pattern, new in (
+        (r"\b[Mm]yself\b", "themselves"), (r"\b[Mm]y\b", f"{owner}'s"),
+        (r"\b(of|than|is|was|are|were) mine\b", rf"\1 {owner}'s"), (r"\b[Mm]e\b(?!-)", owner)
+    ):
+        t = re.sub(pattern, new, t)
+    return t
+
+# %% ../../nbs/reading/01_rounds.ipynb #e5effe2f
+def _plural(text: str, owner: str) -> str:
+    "The user's 'we'. An assistant's is left alone: it may hold the user, a clinic, or nobody."
+    for pattern, new in (
+        (r"\b[Ww]e['’]re\b", f"{owner} and others are"), (r"\b[Ww]e['’]ve\b", f"{owner} and others have"),
+        (r"\b[Ww]e['’]ll\b", f"{owner} and others will"), (r"\b[Ww]e['’]d\b", f"{owner} and others would"),
+        (r"\b(?:[Ww]e|us|Us)\b", f"{owner} and others"), (r"\b[Oo]urselves\b", "themselves"),
+        (r"\b[Oo]urs\b", "theirs"), (r"\b[Oo]ur\b", f"{owner}'s")
+    ):
+        text = re.sub(pattern, new, text)
+    return text
+
+# %% ../../nbs/reading/01_rounds.ipynb #cacc9840
+def _second_person(text: str, owner: str) -> str:
+    t = _subject(text, _YOU_SUBJECT, owner)
+    for pattern, new in (
+        (r"\b[Yy]ourself\b", "themselves"), (r"\b[Yy]ours\b", f"{owner}'s"), (r"\b[Yy]our\b", f"{owner}'s"),
+        (r"\b[Yy]ou['’]re\b", f"{owner} is"), (r"\b[Yy]ou['’]ve\b", f"{owner} has"),
+        (r"\b[Yy]ou['’]ll\b", f"{owner} will"), (r"\b[Yy]ou['’]d\b", f"{owner} would"),
+        (r"(?<!all of )(?<!both of )(?<!each of )\b[Yy]ou\b(?! all\b| both\b| guys\b)", owner)
+    ):
+        t = re.sub(pattern, new, t)
+    return t
+
+# %% ../../nbs/reading/01_rounds.ipynb #00cc8bee
+_TOLD_ME = re.compile(r"\byou (told|gave|said|prescribed|recommended|suggested|mentioned|asked|sent|explained|wrote"
+                      r"|put me|took me|advised)\b", re.I)
+_OPENING = re.compile(r"^(?:(?:yes|yeah|yep|yup|well|oh|okay|ok|so|and|hi|hello|hey|thanks|thank you|by the way|btw"
+                      r"|sure|of course|good (?:morning|afternoon|evening))(?: there| doctor| doc)?(?:,| -|!"
+                      r"|\.)\s+(?:and |but )?)+(?=\w)", re.I)
+
+def _unwrapped(text: str) -> str:
+    "Without the quotation marks that some exports put round a whole message."
+    whole = text.count('"') <= 2 and text.startswith('"') and text.endswith('"') and len(text) > 2
+    if whole: return text[1:-1]
+    if text.count('"') % 2: return text[1:] if text.startswith('"') else text.removesuffix('"')
+    return text
+
+def _quotes_apart(text: str) -> list[str]:
+    "What stands outside quotation marks and in them, in turns. An open quotation at the end is none."
+    parts = re.split(r"([\"“][^\"”]*(?:[\"”]|\Z))", text)
+    closed = len(parts) == 1 or len(parts[-2]) > 1 and parts[-2][-1] in '"”'
+    return parts if closed else [*parts[:-3], "".join(parts[-3:])]
+
+# %% ../../nbs/reading/01_rounds.ipynb #686a7f8f
+def third_person(
+    sentence: str,
+    speaker: str = "user",  # "user" or "assistant": whose "I" it is
+) -> str:                   # starts with a capital; numbers, negation and what stands in quotation marks as they were
+    """`sentence` with its speaker, and the user whom an assistant addresses, named (ours).
+
+    Raises `ValueError` for another speaker."""
+    if speaker not in ("user", "assistant"): raise ValueError(f"speaker must be 'user' or 'assistant', got {speaker!r}")
+    parts = _quotes_apart(_OPENING.sub("", _unwrapped(sentence.strip())))
+    for i in range(0, len(parts), 2):
+        part = _TOLD_ME.sub(r"the assistant \1", parts[i]) if speaker == "user" else parts[i]
+        parts[i] = _first_person(part, f"the {speaker}")
+        parts[i] = _second_person(parts[i], "the user") if speaker == "assistant" else _plural(parts[i], "the user")
+    text = "".join(parts)
+    return text[:1].upper() + text[1:]

@@ -21,7 +21,7 @@ from ..models.causal import batches, ends_at, end_tokens, pick_token, write_toke
 from ..models.lm import Reply
 from ..models.local import LocalLM
 from ..records import Message
-from ..models.template import pad_token
+from ..models.local import pad_token
 
 # %% ../../nbs/train/05_personal.ipynb #e1e29c7a
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..records import Message
-from ..models.template import PLAIN_STOP, chat_prompt, defuse, led_ids, text_ids
+from ..models.local import PLAIN_STOP, chat_prompt, defuse, led_ids, text_ids
 
 # %% ../../nbs/train/01_sequences.ipynb #6ee6ccad
 IGNORED = -100   # the label of a token that is only read (PyTorch's own number for it)

@@ -24,11 +24,11 @@ from ...answer.entailment import ENTAILMENT_HEADS, Checker, held_tokens, sentenc
 from ...answer.entailment_examples import VERDICTS, Held, contrary, from_voices, made_from, written
 from ...models.embed import Embedder
 from ...files import own_data, public_data
-from ...search.passages import sentences
+from ...search.documents import sentences
 from ...search.support import content_stems
-from ...evaluate.faithfulness import agreement, labelled_sentences, supported
+from ...evaluate.texts import agreement, labelled_sentences, supported
 from ...evaluate.intervals import Interval, bootstrap
-from ..hybrid.questions import focus_of, split_of
+from ..hybrid.retrieval import focus_of, split_of
 from ...hybrid.sources import read_corpus
 from ...reading.examples import hands_of, typed_text, voices
 

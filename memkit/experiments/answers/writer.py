@@ -35,7 +35,7 @@ from ...models.embed import Remembered
 from ...search.embedders import load_embedder
 from ...models.lm import LanguageModel
 from ...models.local import LocalLM
-from ...search.passages import passages, sentences
+from ...search.documents import passages, sentences
 from ...train.packing import answer_loss
 from ...records import Document, Hit, Message, utc_now
 from ...train.sequences import chat_examples
@@ -45,7 +45,7 @@ from ...train.loop import Training, TrainSettings, train
 from .run import nearest_evidence, read_question, harmful, right
 from memkit.experiments.answers.documents import (SEALED_HAND, TRAINED, consumer_questions, marked_sentences,
     own_questions, topics_for)
-from ..hybrid.questions import Asked, focus_of
+from ..hybrid.retrieval import Asked, focus_of
 from ..result import figure, provenance, result
 from ...hybrid import read_corpus
 from ...reading.examples import hands_of, voices

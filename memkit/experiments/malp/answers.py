@@ -33,7 +33,7 @@ from ..result import figure
 from ...malp.assistant import MalpAssistant, MalpSettings, prompt_for
 from ...malp.memories import DialogueMemory
 from ...malp.patients import NewQuery, Patient, new_queries
-from ...malp.phrases import PREFERENCES, families, in_style, knowledge
+from ...malp.visits import PREFERENCES, families, in_style, knowledge
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #e79edeb2
 _SHOWN_BY = {

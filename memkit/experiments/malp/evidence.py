@@ -24,7 +24,7 @@ from ...reading.rounds import Note, Round, chat_sentences
 from ...search.memories import RecallSettings
 from ...records import Memory
 from ...evaluate.intervals import paired
-from ...evaluate.ranking import rank_scores
+from ...evaluate.intervals import rank_scores
 from ..result import figure
 from ...malp.coordinator import Coordinator, EmbeddedCoordinator
 from ...malp.corpora import Conversation, EvidenceQuestion, Said, load_locomo, load_memorybank

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...models.embed import Embedder
 from ...records import new_id
-from ...evaluate.cost import TABLE_6
+from ...evaluate.coverage import TABLE_6
 from ...evaluate.intervals import Interval, share
 from .lessons import (EXPERT, EXPERTS, Learned, Lesson, conversation_rows, converse, learn,
                                              recalled, texts)
@@ -27,7 +27,7 @@ from .questions import MANNERS, YES, Choice, Picker, reworded, shuffled, without
 from ..result import figure
 from ...mark.agents import RefinedMemoryAgent
 from ...mark.builder import Builder
-from ...mark.judgement import injected, judge_memory
+from ...mark.corrections import injected, judge_memory
 from ...mark.refined import DOMAIN, RESIDUAL
 from ...mark.scoring import TEST
 from ...mark.search import AS_PRINTED, RefinedSearch, SearchSettings

@@ -34,7 +34,7 @@ from ...reading.examples import alike, find_words, hands_of, voices
 from ...reading.gate import KINDS, PERSONAL, Gate, closed_forms, load_gate
 from ...reading.labels import RELATIONS
 from ...reading.notes import take_notes
-from ...reading.relations import names_and_numbers, relate
+from ...reading.facts import names_and_numbers, relate
 from ...reading.reader import load_reader
 from ...reading.title_reader import load_title_reader
 from ...reading.titles import title_key

@@ -15,7 +15,7 @@ from numbers import Real
 from ...search.fusion import rrf
 from ...records import Document
 from ...search.documents import Found, FusedRetriever, RetrieveSettings, fuse
-from ...evaluate.ranking import judged as graded, rank_scores
+from ...evaluate.intervals import judged as graded, rank_scores
 from ..draw.panel import Panel, all_given
 from ..draw.scene import Scene, one_line, short, wrap
 
@@ -88,7 +88,7 @@ def worth(
     rankings: Sequence[Sequence[str]],             # ids, best first
     judged: Mapping[str, int] | Collection[str],   # relevant ids, with grades or without; may be empty
 ) -> list[dict[str, float]]:  # by measure, for each ranking; empty where nothing is labelled relevant
-    "nDCG and recall of rankings of one question, by `memkit.evaluate.ranking`."
+    "nDCG and recall of rankings of one question, by `memkit.evaluate.intervals`."
     if not (grades := _grades(judged)): return [{} for _ in rankings]
     scores = rank_scores(rankings, [grades]*len(rankings), MEASURES)
     return [{m: float(scores[m][i]) for m in MEASURES} for i in range(len(rankings))]

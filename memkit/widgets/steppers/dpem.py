@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ...reading.rounds import chat_sentences
 from ...records import Memory, Turn
 from ...malp.executive import DPeMSettings
-from ...malp.replay import Move, State, replay
+from ...malp.triage import Move, State, replay
 from ...turn.trace import read_turns
 from ..draw.panel import given
 from ..draw.report import many

@@ -13,14 +13,14 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from ...records import Memory, Turn
-from ...mark.judgement import CLASSIFIED, INJECTED, JUDGED, SAID_AGAIN
+from ...mark.corrections import CLASSIFIED, INJECTED, JUDGED, SAID_AGAIN
 from ...mark.maintain import DROPPED, RESTORED, Standing, standing
 from ...mark.merging import sources_of
 from ...mark.policy import allowed
 from ...mark.refined import DOMAIN, KINDS, check_user
 from ...mark.trust import PAPER, TrustSettings
 from ..draw.panel import all_given, given
-from ..draw.record import logs
+from ..draw.frames import logs
 
 # %% ../../../nbs/widgets/steppers/05_mark_record.ipynb #1266bd43
 if TYPE_CHECKING:

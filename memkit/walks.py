@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # %% ../nbs/94_walks.ipynb #55fe7ea9
 _FROM = {
-    "arena.page": "enter good_at published_run", "arena.entrants": "of_retriever", "arena.page": "board",
+    "arena.entrants": "of_retriever", "arena.page": "board enter good_at published_run",
     "search.fusion": "rrf", "models.embed": "Remembered", "hybrid.chatbot": "HybridSettings",
     "hybrid.fallback": "labelled_questions", "hybrid.memory": "MemorySettings choose", "malp.assistant": "MalpSettings",
     "malp.executive": "DPeMSettings", "malp.personalize": "LoraSettings TooLittle lessons tune",

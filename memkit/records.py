@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['RESERVED', 'ROLES', 'CHANGES', 'RELATIONS', 'STATES', 'check_text', 'utc_now', 'check_time', 'new_id', 'check_user',
-           'json_copy', 'Message', 'Document', 'Memory', 'Hit', 'Section', 'Considered', 'Change', 'Turn', 'Place',
-           'Receipt', 'to_dict']
+           'json_copy', 'Message', 'Document', 'Memory', 'Utterance', 'Hit', 'Section', 'Considered', 'Change', 'Turn',
+           'Place', 'Receipt', 'to_dict']
 
 # %% ../nbs/01_records.ipynb #73e9d905
 import json
@@ -132,11 +132,34 @@ class Memory:
         if min(self.recalls, self.correct, self.incorrect) < 0:
             raise ValueError(f"counts of memory {self.id} must be 0 or more")
 
+# %% ../nbs/01_records.ipynb #5baf149c
+@dataclass(frozen=True, kw_only=True)
+class Utterance:
+    "One side of a turn, as it was said (ours)."
+    turn: str      # that holds it
+    user: str      # whose conversation it is
+    role: str      # who said it: user or assistant
+    text: str
+    at: datetime   # when it was said, UTC
+    kind = "message"
+    recalls = 0
+
+    def __post_init__(self): object.__setattr__(self, "at", check_time(self.at))
+
+    @property
+    def id(self) -> str: return f"{self.turn}/{self.role}"
+
+    @property
+    def turns(self) -> tuple[str, ...]: return (self.turn,)
+
+    @property
+    def meta(self) -> dict[str, str]: return {"speaker": self.role, "text": self.text}
+
 # %% ../nbs/01_records.ipynb #cd28a013
 @dataclass(frozen=True, kw_only=True)
 class Hit:
-    "A document or memory that a search found."
-    item: Document | Memory
+    "A document, memory or message that a search found."
+    item: Document | Memory | Utterance
     score: float                  # what it was ranked by; higher is better
     source: str                   # who found it: bm25, dense, fused, memory, …
     parts: Mapping[str, float] = field(default_factory=dict)  # what the score is made of
@@ -233,8 +256,8 @@ def documents(self: Turn) -> tuple[Hit, ...]:
 
 @patch(as_prop=True)
 def recalled(self: Turn) -> tuple[Hit, ...]:
-    "The memories that reached the prompt."
-    return tuple(h for h in self.shown if isinstance(h.item, Memory))
+    "The memories and earlier messages that reached the prompt."
+    return tuple(h for h in self.shown if isinstance(h.item, (Memory, Utterance)))
 
 # %% ../nbs/01_records.ipynb #9c0ffd3f
 STATES = ("gone", "rebuilt", "redacted", "kept", "pending", "out of reach")

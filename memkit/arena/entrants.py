@@ -21,12 +21,12 @@ from fastcore.basics import patch
 from ..models.embed import Embedder, Remembered
 from ..models.lm import ScriptedLM
 from ..reading.rounds import Round
-from ..search.memories import MemorySearch
-from ..records import Hit, Memory, Turn, new_id
+from ..search.messages import MessageSearch
+from ..records import Document, Hit, Memory, Turn, Utterance, new_id
 from ..experiments.malp.evidence import sources_of, turn_ranker, with_roles
-from ..malp.assistant import MalpAssistant
+from ..malp.assistant import MalpAssistant, MalpSettings, embedded
 from ..malp.corpora import Conversation, Said
-from ..malp.memories import DialogueMemory, keep_round, made_memory, nothing_to_prepare
+from ..malp.memories import DialogueMemory, NoMemory, made_memory, nothing_to_prepare
 from ..turn.assistants import assistants, design, open_assistant
 from ..turn.engine import Assistant, round_turn
 
@@ -114,16 +114,16 @@ def recall(self: OfAssistant, question: str, at: datetime, k: int) -> list[Found
     turn = Turn(id=new_id("t"), user=USER, session=new_id("s"), at=at, text=asked)
     looked = self.assistant.look_up(self.assistant.read(turn)).considered
     return [replace(self.found(c.hit.item), shown=c.shown, standing=c.hit.source == "wish")
-            for c in looked if isinstance(c.hit.item, Memory)]
+            for c in looked if not isinstance(c.hit.item, Document)]
 
 # %% ../../nbs/arena/02_entrants.ipynb #59591a3b
 @patch
-def found(self: OfAssistant, m: Memory) -> Found:
-    "A memory with the turns of the conversation that it came from."
+def found(self: OfAssistant, m: Memory | Utterance) -> Found:
+    "A memory or message with the turns of the conversation that it came from."
     return Found(m.text, tuple(dict.fromkeys(self.cited(m))), m.at)
 
 @patch
-def cited(self: OfAssistant, m: Memory) -> list[str]:
+def cited(self: OfAssistant, m: Memory | Utterance) -> list[str]:
     "The turns behind a memory; those of earlier wordings that it replaced come last (as in notebook 76)."
     store = self.assistant.store
     if self.replaced is None:
@@ -135,7 +135,7 @@ def cited(self: OfAssistant, m: Memory) -> list[str]:
 
 # %% ../../nbs/arena/02_entrants.ipynb #bb139cae
 @patch
-def sources(self: OfAssistant, m: Memory, r: Round) -> list[str]:
+def sources(self: OfAssistant, m: Memory | Utterance, r: Round) -> list[str]:
     "The turns of one round that a memory came from."
     return sources_of(m, [self.said[i] for i in r.id.split("+")], self.conversation.speakers)
 
@@ -158,7 +158,7 @@ def of_assistant(name: str) -> Maker:   # one of `assistants()`
 # %% ../../nbs/arena/02_entrants.ipynb #f67980c1
 def held_by_malp(memory: DialogueMemory) -> MalpAssistant:
     "MaLP's assistant around a memory; the memory's store is closed with it."
-    a = MalpAssistant(memory, SILENT)
+    a = MalpAssistant(memory, SILENT, MalpSettings(messages=False))
     a._own_store = True
     return a
 
@@ -173,22 +173,11 @@ def of_memory(make_memory: Callable[["MemoryStore", Embedder], DialogueMemory]) 
 
 # %% ../../nbs/arena/02_entrants.ipynb #271a10e8
 class RawTurns:
-    "Each message as it was said, found by memkit's search: a control (ours)."
-    name, prepare = "raw turns", nothing_to_prepare
+    "Each message as it was said, found by memkit's search over messages: a control without any note (ours)."
+    name, prepare, take = "raw turns", nothing_to_prepare, NoMemory.take
 
     def __init__(self, store: "MemoryStore", embedder: Embedder):
-        self.store, self.embedder, self.search = store, embedder, MemorySearch(store, embedder)
-
-    def take(self, user: str, round: Round, recalled=(), session=None, learn_answer=True, turn="", prepared=None):
-        "Keep both sides."
-        sides = [(who, text) for who, text in (("user", round.user), ("assistant", round.assistant)) if text.strip()]
-        vectors = self.embedder.embed([text for _, text in sides])
-        with self.store.transaction(user):
-            turn = keep_round(self.store, user, round, session, turn)
-            if not turn: return ()
-            return tuple(self.store.add(user, text, v, kind="turn", at=round.at, turns=[turn],
-                                        encoder=self.embedder.name, meta={"speaker": who, "round": round.id})
-                         for (who, text), v in zip(sides, vectors))
+        self.store, self.search = store, MessageSearch(store, embedded)
 
     def recall(self, user: str, query: str, k: int = 5) -> list[Hit]:
         "The messages that memkit's search finds."

@@ -35,7 +35,7 @@ from ..models.embed import Embedder, MiniLM, Remembered, corpus_vectors
 from ..reading.facts import reading_of
 from ..reading.reader import load_reader
 from ..reading.rounds import Round, chat_sentences
-from ..records import Memory, Turn, new_id
+from ..records import Document, Turn, new_id
 from ..turn.assistants import assistants, design, open_assistant
 from ..turn.engine import Assistant
 
@@ -258,7 +258,7 @@ def told_to_colleague(name: str, row: Mapping, embedder: Embedder, one: bool = F
     for q in row["ask"]:
         turn = Turn(id=new_id("t"), user=users[1], session=new_id("s"), at=NOON + timedelta(days=1), text=q["question"])
         found = a.look_up(a.read(turn)).considered
-        shown += [c.hit.item.text for c in found if isinstance(c.hit.item, Memory) and c.shown]
+        shown += [c.hit.item.text for c in found if not isinstance(c.hit.item, Document) and c.shown]
     a.close()
     return "\n".join(dict.fromkeys(shown))
 

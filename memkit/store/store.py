@@ -763,12 +763,13 @@ def events(
     user: str,
     of: Collection[int] | None = None,     # only those of these memories
     kinds: Collection[str] | None = None,  # only those of these kinds
+    after: int = 0,                        # only those with a later id
 ) -> list[Event]:
     "What happened to the user's memories, in the order it happened."
     here = [column.in_(list(some))
             for column, some in ((events.c.memory, of), (events.c.kind, kinds)) if some is not None]
     with reading(self._db, user) as conn:
-        rows = conn.execute(select(events).where(events.c.owner == self._owner(conn, user)[0], *here)
+        rows = conn.execute(select(events).where(events.c.owner == self._owner(conn, user)[0], events.c.id > after, *here)
                             .order_by(events.c.id)).all()
     return [Event(id=r.id, user=user, at=_time(r.at), kind=r.kind, memory=r.memory, other=r.other, turn=r.turn,
                   reason=r.reason, data=json.loads(r.data)) for r in rows]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..models.lm import usage, watched
 from ..reading.rounds import Round
-from ..records import (Change, Considered, Document, Hit, Memory, Place, Receipt, Turn, check_text,
+from ..records import (Change, Considered, Document, Hit, Memory, Place, Receipt, Turn, Utterance, check_text,
                                  check_time, check_user, new_id, utc_now)
 from . import stages, trace
 from .stages import ShowSettings, TurnSettings
@@ -34,13 +34,15 @@ if TYPE_CHECKING:
     from memkit.store.jobs import Job, Worker
 
 # %% ../../nbs/turn/04_engine.ipynb #8563f5c1
+_KINDS = {Memory: "memory", Utterance: "message", Document: "document"}
+
 def describe(
     c: Considered,
     width: int = 60,  # characters of the item's text
 ) -> str:             # one line
     "One candidate: what it is, its score's parts, and what became of it."
     item = c.hit.item
-    label = f"document {item.id}" if isinstance(item, Document) else f"memory {item.id}"
+    label = f"{_KINDS[type(item)]} {item.id}"
     text = " ".join((getattr(item, "title", "") or item.text).split())
     parts = ", ".join(f"{name} {value:.3g}" for name, value in c.hit.parts.items()) or f"score {c.hit.score:.3g}"
     return (f"{'+' if c.shown else '-'} {label} “{text[:width]}{'…' if len(text) > width else ''}” ({parts}): "
@@ -53,8 +55,9 @@ def explain(
 ) -> str:           # a line per candidate: '+' shown, '-' not; then what changed
     "Why each hit reached the prompt, why the nearest of the others didn't, and what the turn changed (ours)."
     lines = [f"The turn searched for “{turn.query[:160]}”."]
-    for kind, name in ((Memory, "memories"), (Document, "documents")):
+    for kind, name in ((Memory, "memories"), (Utterance, "earlier messages"), (Document, "documents")):
         of_kind = [c for c in turn.considered if isinstance(c.hit.item, kind)]
+        if kind is Utterance and not of_kind: continue      # most designs search notes alone
         shown, missed = [c for c in of_kind if c.shown], [c for c in of_kind if not c.shown]
         lines.append(f"{len(shown)} of {len(of_kind)} {name} considered reached the prompt.")
         lines += [describe(c) for c in shown] + [describe(c) for c in missed[:near]]
@@ -173,7 +176,8 @@ def heard_of(self: Assistant, user: str) -> dict[str, Any]:
 def quotes(self: Assistant, turn: Turn) -> tuple[set[int], set[str]]:
     "The memories and the turns whose words the turn holds: its trace falls with the first of them that is forgotten."
     said = {t.id for t in self.said_before(turn)[-self.settings.rounds:]} if self.settings.rounds else set()
-    return trace.quoted(turn), said | {e["turn"] for e in turn.extra.get("answer", {}).get("evidence", ())}
+    answered = {e["turn"] for e in turn.extra.get("answer", {}).get("evidence", ())}
+    return trace.quoted(turn), said | answered | trace.quoted_turns(turn)
 
 # %% ../../nbs/turn/04_engine.ipynb #6b64bdd8
 @patch

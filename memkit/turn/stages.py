@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..models.lm import UnusableAnswer, ask
 from ..models.endpoint import EndpointError
 from .prompt import Fitted, Piece, fit, quoted_block, shorten
-from ..records import Change, Considered, Document, Hit, Memory, Message, Turn
+from ..records import Change, Considered, Document, Hit, Memory, Message, Turn, Utterance
 from ..reading.facts import reading_of
 from ..reading.reader import load_reader
 
@@ -282,10 +282,11 @@ def strikes(assistant: Design, turn: Turn) -> bool:
     return type(assistant).check is not check
 
 # %% ../../nbs/turn/02_stages.ipynb #cd7bc86b
-def _is_there(store: "MemoryStore", m: Memory) -> bool:
+def _is_there(store: "MemoryStore", m: Memory | Utterance) -> bool:
     "Does the store still say this?"
-    try: return store.get(m.user, m.id).text == m.text
+    try: said = store.turn(m.user, m.turn) if isinstance(m, Utterance) else store.get(m.user, m.id)
     except LookupError: return False
+    return m.text in (said.question, said.answer) if isinstance(m, Utterance) else said.text == m.text
 
 def without_forgotten(
     assistant: Design,
@@ -295,7 +296,7 @@ def without_forgotten(
     gone = {h.item.id: h.item.text for h in turn.recalled if not _is_there(assistant.store, h.item)}
     if not gone: return turn
     from memkit.store.erase import redacted
-    def stays(hit: Hit | None) -> bool: return not (hit and isinstance(hit.item, Memory) and hit.item.id in gone)
+    def stays(hit: Hit | None) -> bool: return not (hit and not isinstance(hit.item, Document) and hit.item.id in gone)
     return replace(turn, answer=redacted(turn.answer, gone.values(), [turn.text], loose=True),
                    considered=tuple(c for c in turn.considered if stays(c.hit)),
                    sections=tuple(s for s in turn.sections if stays(s.hit)),

@@ -21,10 +21,10 @@ from fastcore.basics import patch
 from ..models.embed import Embedder, Remembered
 from ..models.lm import ScriptedLM
 from ..reading.rounds import Round
-from ..search.messages import MessageSearch
+from ..answer.messages import MessageSearch
 from ..records import Document, Hit, Memory, Turn, Utterance, new_id
 from ..experiments.malp.evidence import sources_of, turn_ranker, with_roles
-from ..malp.assistant import MalpAssistant, MalpSettings, embedded
+from ..malp.assistant import MalpAssistant, MalpSettings
 from ..malp.corpora import Conversation, Said
 from ..malp.memories import DialogueMemory, NoMemory, made_memory, nothing_to_prepare
 from ..turn.assistants import assistants, design, open_assistant
@@ -177,7 +177,7 @@ class RawTurns:
     name, prepare, take = "raw turns", nothing_to_prepare, NoMemory.take
 
     def __init__(self, store: "MemoryStore", embedder: Embedder):
-        self.store, self.search = store, MessageSearch(store, embedded)
+        self.store, self.search = store, MessageSearch(store)
 
     def recall(self, user: str, query: str, k: int = 5) -> list[Hit]:
         "The messages that memkit's search finds."

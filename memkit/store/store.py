@@ -769,8 +769,8 @@ def events(
     here = [column.in_(list(some))
             for column, some in ((events.c.memory, of), (events.c.kind, kinds)) if some is not None]
     with reading(self._db, user) as conn:
-        rows = conn.execute(select(events).where(events.c.owner == self._owner(conn, user)[0], events.c.id > after, *here)
-                            .order_by(events.c.id)).all()
+        mine = events.c.owner == self._owner(conn, user)[0]
+        rows = conn.execute(select(events).where(mine, events.c.id > after, *here).order_by(events.c.id)).all()
     return [Event(id=r.id, user=user, at=_time(r.at), kind=r.kind, memory=r.memory, other=r.other, turn=r.turn,
                   reason=r.reason, data=json.loads(r.data)) for r in rows]
 

@@ -93,7 +93,8 @@ class MessageSearch:
     def __init__(
         self,
         store: "MemoryStore",
-        embed: Callable[[Sequence[str]], np.ndarray] | None = None,   # n texts -> [n, dim], rows of length 1; None: ours
+        # n texts -> [n, dim], rows of length 1; None: the search that travels with memkit
+        embed: Callable[[Sequence[str]], np.ndarray] | None = None,
         settings: MessageSettings = MessageSettings(),
         users: int = 64,    # whose messages are kept in memory at once; the least recently asked go first
     ):
@@ -110,8 +111,8 @@ class MessageSearch:
 STUDIED = "studied"   # the kind of event that says: a person gave this turn's answer
 
 def _current(search: MessageSearch, user: str) -> _Said:
-    """The user's messages as the store has them now. What was forgotten stood in the context of others: then all is read
-    anew."""
+    """The user's messages as the store has them now. What was forgotten stood in the context of others: then all is
+    read anew."""
     mark = search.store.forget_mark(user)
     said = search._said.get(user)
     if said is None or said.mark != mark: said = _Said(search.settings, mark)

@@ -59,7 +59,7 @@ def heading_of(p: Piece) -> str:
 def worded(p: Piece) -> str:
     "A note as it stands; a message with its day and who said it."
     item = p.hit.item
-    return f"{item.at:%-d %B %Y}, the {item.role}: “{p.text}”" if isinstance(item, Utterance) else p.text
+    return f"{item.at:%-d %B %Y}, the {item.role}: {p.text}" if isinstance(item, Utterance) else p.text
 
 def memory_block(
     pieces: Sequence[Piece],  # memories, best first

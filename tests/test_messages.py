@@ -1,0 +1,82 @@
+"""Earlier messages in MaLP's recall: found without a note, never a model's words, and forgotten with their turn."""
+import pytest
+from memkit.malp.assistant import MalpAssistant, MalpSettings, memory_block
+from memkit.malp.memories import DPeMMemory
+from memkit.models.embed import MiniLM
+from memkit.models.lm import ScriptedLM
+from memkit.reading.rounds import Round
+from memkit.records import Hit, Utterance, utc_now
+from memkit.store.store import MemoryStore
+from memkit.turn.prompt import Piece
+
+HERON, ASKED = "Lovely weather by the weir today, a heron stood there.", "Which bird stood by the weir?"   # nobody notes it
+
+
+@pytest.fixture(scope="module")
+def minilm(): return MiniLM()
+
+def opened(minilm, store=None, **settings):
+    model = ScriptedLM(lambda messages: "There was a purple parrot.")
+    return MalpAssistant(DPeMMemory(store or MemoryStore(":memory:"), minilm), model, MalpSettings(rounds=0, **settings))
+
+def messages(turn): return [h.item for h in turn.recalled if isinstance(h.item, Utterance)]
+
+
+def test_what_nobody_noted_is_found_and_explained(minilm):
+    a = opened(minilm)
+    first = a.chat("ann", HERON)
+    assert not first.wrote
+    turn = a.chat("ann", ASKED)
+    assert [(m.turn, m.role, m.text) for m in messages(turn)][0] == (first.id, "user", HERON)
+    assert HERON in turn.prompt and "earlier messages considered" in a.explain(turn)
+    assert not a.memories("ann")
+
+
+def test_only_notes_where_the_setting_says_so(minilm):
+    a = opened(minilm, messages=False)
+    a.chat("ann", HERON)
+    assert not messages(a.chat("ann", ASKED))
+
+
+def test_a_models_words_and_bare_questions_are_never_found(minilm):
+    a = opened(minilm, answers="model")
+    a.chat("ann", "Which bird lives here?")
+    a.chat("ann", HERON)
+    turn = a.chat("ann", "Which bird lives here, and is there a purple parrot?")
+    assert [m.text for m in messages(turn)] == [HERON]
+
+
+def test_both_sides_of_a_dialogue_of_people_are_found(minilm):
+    a = opened(minilm)
+    a.study("ann", [Round("r1", "Where shall we meet?", "Let's meet at the boat house, near the weir.", at=utc_now())])
+    found = a.recall(a.read(a.turns("ann")[0]), 5)
+    said = [h.item if isinstance(h, Hit) else h.hit.item for h in found]
+    assert any("boat house" in m.text for m in said)
+
+
+def test_a_message_is_forgotten_with_its_turn_and_so_is_every_trace_of_it(minilm):
+    a = opened(minilm)
+    first = a.chat("ann", HERON)
+    later = a.chat("ann", ASKED)
+    assert messages(later) and a.turn("ann", later.id).prompt
+    assert a.forget("ann", turns=[first.id]).erased
+    assert not a.turn("ann", later.id).prompt, "the trace that quoted it went along"
+    assert not any(m.turn == first.id for m in messages(a.chat("ann", ASKED)))
+
+
+def test_what_another_process_says_and_forgets_is_seen(minilm, tmp_path):
+    with MemoryStore(tmp_path/"m.db") as one, MemoryStore(tmp_path/"m.db") as two:
+        a, b = opened(minilm, one), opened(minilm, two)
+        a.chat("ann", "Hello, nice to be here today.")
+        b.chat("ann", ASKED)
+        first = a.chat("ann", HERON)
+        assert HERON in b.chat("ann", ASKED).prompt.split(ASKED)[0]
+        a.forget("ann", turns=[first.id])
+        assert HERON not in b.chat("ann", ASKED).prompt
+        assert not messages(b.chat("bob", ASKED))
+
+
+def test_a_message_stands_in_the_prompt_with_its_day_and_who_said_it():
+    said = Utterance(turn="t-1", user="ann", role="user", text=HERON, at=utc_now())
+    piece = Piece(name="memory", text=HERON, hit=Hit(item=said, score=1., source="message"))
+    assert memory_block([piece]).endswith(f"{said.at:%-d %B %Y}, the user: {HERON}”")

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 COLOURS = {**{n: SCENE[n] for n in ("paper", "ink", "soft", "faint", "line", "card", "blue", "navy", "deep", "red")},
            "orange": ("#f0a82e",)*2, "green": ("#7cc7a8",)*2, "mauve": ("#d9b8d0",)*2}   # light, dark
 
-# inches; points, and never fewer: at half its width a picture's letters have 5 points or more
+# inches; points: at half its width a picture's letters still have 5 points or more
 WIDTH, LETTERS, SMALLEST = 6.4, 11., 10.
 
 def colours(
     dark: bool = False,
 ) -> dict[str, str]:  # by name: blue, ink …
-    "The palette of every picture (ours), for white paper or for a dark page."
+    "The palette of every picture (ours), light or dark."
     return {name: pair[dark] for name, pair in COLOURS.items()}
 
 # %% ../../nbs/experiments/02_figures.ipynb #a6f1e4e9
@@ -45,7 +45,7 @@ def colours(
 def style(
     dark: bool = False,
 ) -> Iterator[dict[str, str]]:
-    "What matplotlib draws inside has the house's look; gives the palette."
+    "A context in which matplotlib draws with memkit's style; gives the palette."
     import matplotlib
     c = colours(dark)
     with matplotlib.rc_context():
@@ -91,7 +91,7 @@ _IN_TAGS = ((r" font-family: 'DejaVu Sans';", ""), (r' transform="rotate\(-0 [^"
             (r" style=\"\"", ""))
 
 def _lean_tags(svg: str) -> Iterator[str]:
-    "The parts of an SVG: tags without waste and groups that say nothing, and the text between them to the letter."
+    "The parts of an SVG: tags without unneeded attributes and empty groups, and the unchanged text between them."
     kept: list[bool] = []
     for part in re.split(r"(<[^>]+>)", re.sub(_WASTE, "", svg, flags=re.S)):
         if not part.startswith("<"):
@@ -107,15 +107,15 @@ def _lean_tags(svg: str) -> Iterator[str]:
 _MARKS = re.compile(r'(<g clip-path="[^"]*")>((?:<use [^>]*/>){2,})</g>')
 
 def _one_style(found: re.Match) -> str:
-    "A style that all marks of a group have, once."
+    "Write the common style of a group's marks once."
     styles = set(re.findall(r' style="[^"]*"', found[2]))
     return f"{found[1]}{(style := styles.pop())}>{found[2].replace(style, '')}</g>" if len(styles) == 1 else found[0]
 
 def lean(
     svg: str,
-    words: str,  # what it shows, its name first
+    words: str,  # its description, the name first
 ) -> str:
-    "An SVG of matplotlib's, with words and without what nobody needs (ours)."
+    "A small SVG with a description, from an SVG of matplotlib (ours)."
     head, *rest = _lean_tags(svg[svg.index("<svg"):])
     ink = next((i for i in COLOURS["ink"] if i in svg), "")
     body = _MARKS.sub(_one_style, "".join(rest))
@@ -127,9 +127,9 @@ def lean(
 # %% ../../nbs/experiments/02_figures.ipynb #4dae2dbc
 @dataclass(frozen=True)
 class PaperPicture:
-    "A figure or a table of a paper, with ours in it (ours): drawn light or dark, and told in words."
+    "A figure or a table of a paper with our numbers: light or dark, and described in words (ours)."
     name: str                                          # such as 'hybrid, Figure 3'
-    alt: str                                           # what it shows
+    alt: str                                           # its description
     draw: Callable[[Mapping[str, str]], "Figure"]      # of the palette
 
     @property
@@ -159,7 +159,7 @@ def sheet(
     height: float,         # inches
     width: float = WIDTH,  # inches
 ) -> "Figure":
-    "An empty figure (ours); no window and no global state, so threads may draw."
+    "An empty figure without window and global state, so threads may draw (ours)."
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -184,8 +184,8 @@ def save(
 def all_of(
     result: Mapping[str, Any],
 ) -> dict[str, Any]:   # by name: figure_1, table_1 …
-    """Every figure and table of the result's paper (ours); those that its run left out are left out here too. Raises
-    `ValueError` for what is no result of a paper."""
+    """Every figure and table of the result's paper that its run has rows for (ours). Raises `ValueError` for anything
+    but a paper's result."""
     paper = result.get("experiment") if isinstance(result, Mapping) else None
     if not isinstance(paper, str) or paper not in PAPERS:
         raise ValueError(f"this needs a result of {', '.join(PAPERS)}; got {str(paper)[:40]!r}")
@@ -196,17 +196,12 @@ def all_of(
     return made
 
 # %% ../../nbs/experiments/02_figures.ipynb #30dc67e2
-PAPERS = {
-    "hybrid": "run_hybrid",
-    "malp": "run_malp",
-    "mark": "run_mark",
-    "map": "run_map",
-}  # and what makes a result of each
+PAPERS = {"hybrid": "run_hybrid", "malp": "run_malp", "mark": "run_mark", "map": "run_map"}   # paper -> its run
 
 def published_result(
     paper: str,           # one of PAPERS
 ) -> dict[str, Any]:
-    "The full run that memkit's notebooks show. Raises `ValueError` for another paper."
+    "The full run that memkit's notebooks show. Raises `ValueError` for an unknown paper."
     if paper not in PAPERS: raise ValueError(f"there are results of {', '.join(PAPERS)}; got {paper!r}")
     return json.loads(own_data(f"results/{paper}.json").read_text(encoding="utf-8"))
 
@@ -215,7 +210,7 @@ def of_paper(
     result: Mapping[str, Any],
     paper: str,
 ) -> Mapping[str, Any]:   # the same result
-    "Raises `ValueError` for a result of another paper, `TypeError` for what is no result."
+    "Raises `ValueError` for a result of another paper, `TypeError` for anything but a result."
     if not isinstance(result, Mapping) or not {"experiment", "rows"} <= set(result):
         raise TypeError(f"this needs a result, such as published_result({paper!r}); got {type(result).__name__}")
     if result["experiment"] != paper:
@@ -229,7 +224,7 @@ def of_paper(
 def origin(
     result: Mapping[str, Any],
 ) -> str:   # a sentence; '' where the result doesn't say
-    "Which model and which data made a result, for the notes of a table (ours)."
+    "The model and the data of a result, for the notes of a table (ours)."
     p = result.get("provenance") or {}
     data = "; ".join(
         name if f"{d['texts']:,}" in name else f"{name}: {d['texts']:,}" for name, d in p.get("data", {}).items()
@@ -267,7 +262,7 @@ def papers_mark(
     c: Mapping[str, str],
     label: str | None = "printed in the paper",
 ):
-    "What the paper prints: an empty diamond in the colour of the text."
+    "Mark a paper's printed value: an empty diamond in the colour of the text."
     axes.plot(
         x, y, "D", markersize=7, markerfacecolor=c["paper"], markeredgecolor=c["ink"], markeredgewidth=1.6,
         linestyle="none", label=label, zorder=5)
@@ -278,6 +273,6 @@ def legend_below(
     axes: "Axes",
     columns: int = 2,
 ):
-    "The legend under the picture, where it covers nothing."
+    "Put the legend under the picture, where it covers nothing."
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, columnspacing=1.4, handlelength=2.2)

@@ -33,19 +33,17 @@ def _number(x: float | None, what: str) -> float | None:
 
 # %% ../../nbs/experiments/01_result.ipynb #e4e7a552
 def figure(
-    table: str,  # such as 'Table 3'
-    row: str,  # what was measured: 'default', 'random documents'
-    metric: str,  # such as 'Recall@5'
-    ours: (
-        Interval | float | Sequence[float] | np.ndarray | None
-    ),  # one value per item gets an interval; None: nothing of ours to compare
-    paper: float | None = None,  # the paper's figure, as printed there
-    control: bool = False,  # a row that only shows what chance, or doing less, would reach
-    note: str = "",  # what a reader must know
-    n: int | None = None,  # items behind `ours`, where it is a single number
-) -> dict[str, Any]:  # a row, ready for JSON
-    """One figure of ours beside the paper's (ours). Raises `ValueError` for values that aren't finite, `TypeError` for
-    what isn't a number."""
+    table: str,    # such as 'Table 3'
+    row: str,      # such as 'default', 'random documents'
+    metric: str,   # such as 'Recall@5'
+    ours: Interval | float | Sequence[float] | np.ndarray | None,   # one value per item gets an interval
+    paper: float | None = None,   # the paper's number, as printed there
+    control: bool = False,        # a baseline, such as chance
+    note: str = "",               # for the reader
+    n: int | None = None,         # number of items, where `ours` is a single number
+) -> dict[str, Any]:              # a row, ready for JSON
+    """One number of ours beside the paper's (ours). Raises `ValueError` for values that aren't finite, `TypeError` for
+    anything but numbers."""
     if isinstance(ours, (Sequence, np.ndarray)) and not isinstance(ours, str): ours = bootstrap(ours)
     interval = ours if isinstance(ours, Interval) else Interval(_number(ours, "ours"), np.nan, np.nan, n)
     ends = [_number(interval.low, "low"), _number(interval.high, "high")]
@@ -55,7 +53,7 @@ def figure(
         "n": None if interval.n is None else int(interval.n), "note": note}
 
 # %% ../../nbs/experiments/01_result.ipynb #8b1593e0
-COUNTERS = ("ir-measures", "rouge-score", "peft")  # beside those that take part in a benchmark
+COUNTERS = ("ir-measures", "rouge-score", "peft")  # libraries beside those of a benchmark
 
 def _installed(name: str) -> str | None:
     try: return metadata.version(name)
@@ -72,7 +70,7 @@ def digest(
     return {"texts": n, "blake2b": h.hexdigest()}
 
 def code_digest() -> str:  # 16 hexadecimal digits
-    "A hash of memkit's own source: the version number stays the same between releases, this doesn't (ours)."
+    "A hash of memkit's own source; it changes between releases, the version number doesn't (ours)."
     root, h = Path(str(files("memkit"))), blake2b(digest_size=8)
     for path in sorted(root.rglob("*.py")):
         h.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
@@ -81,13 +79,12 @@ def code_digest() -> str:  # 16 hexadecimal digits
 # %% ../../nbs/experiments/01_result.ipynb #976c52cb
 def provenance(
     seed: int,
-    models: Sequence[str],                                # names of the language models that wrote something
-    encoder: str,                                         # name of what embedded the texts
-    data: Mapping[str, Iterable[str | Document]],         # by name: the texts that were used, in order
+    models: Sequence[str],                                # names of the language models
+    encoder: str,                                         # name of the encoder
+    data: Mapping[str, Iterable[str | Document]],         # name -> the texts used, in order
     started: datetime,                                    # from `utc_now`
 ) -> dict[str, Any]:                                      # ready for JSON
-    """Where an experiment's figures come from (ours): seed, models, data with their hashes, code, libraries, machine,
-    time."""
+    "The provenance of an experiment (ours): seed, models, data with their hashes, code, libraries, machine, time."
     if isinstance(models, str): models = [models]
     ended, started = utc_now(), check_time(started)
     return {
@@ -104,8 +101,8 @@ def result(
     provenance: Mapping[str, Any],     # from `provenance`
     rows: Sequence[Mapping[str, Any]], # from `figure`
 ) -> dict[str, Any]:                   # ready for JSON
-    """An experiment's outcome in the one form that all experiments have (ours). Raises `ValueError` for a row of
-    another form, or two with the same name."""
+    """An experiment's result in the common form (ours). Raises `ValueError` for a row of another form, or two rows
+    with the same name."""
     seen = set()
     for r in rows:
         if tuple(r) != ROW:
@@ -137,8 +134,8 @@ def table_text(
     result: Mapping[str, Any],
     table: str,                 # such as 'Table 3'
 ) -> str:
-    """One table for the eye (ours): our figures with their intervals, the paper's in a column of their own, controls
-    marked, notes below. `ValueError` if there is none of that name."""
+    """One table as text: our numbers with their intervals, the paper's in their own column, controls marked, notes
+    below (ours). Raises `ValueError` for an unknown table."""
     rows = [r for r in result["rows"] if r["table"] == table]
     if not rows:
         raise ValueError(
@@ -159,7 +156,7 @@ def table_text(
 def print_result(
     result: Mapping[str, Any],
 ):
-    "Print where a result comes from, and each of its tables."
+    "Print a result's provenance and each of its tables."
     p = result["provenance"]
     print(
         f"{result['experiment']}: {', '.join(p['models']) or 'no language model'}; {p['encoder']}; "

@@ -26,25 +26,25 @@ def inches(
     size: float = LETTERS,  # points
     bold: bool = False,
 ) -> float:
-    "How wide `text` stands (ours)."
+    "The width of `text` (ours)."
     return width_of(text, bold)*size/10
 
 # %% ../../nbs/experiments/03_tables.ipynb #d57f8c3e
 def wrapped(
     text: str,              # its line breaks are kept
-    room: float,            # inches
+    width: float,           # inches
     size: float = LETTERS,
     bold: bool = False,
 ) -> list[str]:
-    "`text` in lines that have room; a word that has none is broken (ours)."
+    "`text` in lines of at most `width`; a longer word is broken (ours)."
     lines = []
     for paragraph in text.split("\n"):
         line = ""
         for word in paragraph.split():
-            if line and inches(f"{line} {word}", size, bold) <= room: line = f"{line} {word}"; continue
+            if line and inches(f"{line} {word}", size, bold) <= width: line = f"{line} {word}"; continue
             if line: lines.append(line)
-            while inches(word, size, bold) > room and len(word) > 1:
-                n = next(i for i in range(len(word) - 1, 0, -1) if i == 1 or inches(word[:i], size, bold) <= room)
+            while inches(word, size, bold) > width and len(word) > 1:
+                n = next(i for i in range(len(word) - 1, 0, -1) if i == 1 or inches(word[:i], size, bold) <= width)
                 lines.append(word[:n]); word = word[n:]
             line = word
         lines.append(line)
@@ -53,15 +53,15 @@ def wrapped(
 # %% ../../nbs/experiments/03_tables.ipynb #795f85dc
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    "A box with words."
-    key: str               # what arrows call it
+    "A box with text."
+    key: str               # its name for arrows
     row: int               # from the top
     column: float = 0      # from the left
     span: float = 1        # columns
     title: str = ""
     text: str = ""
     colour: str = "blue"   # of its left edge
-    filled: bool = True    # has it a ground of its own?
+    filled: bool = True    # does it have a background?
 
 _PAD, _CARD_GAP, _CARD_MARGIN = .12, .38, .08   # inches: inside a card, between columns, around
 _LINE = LETTERS*1.28/72                          # of text, inches
@@ -96,7 +96,7 @@ def _placed(cards: Sequence[Card], columns: float, width: float, down: float) ->
 
 # %% ../../nbs/experiments/03_tables.ipynb #6ce03aec
 def _ends(a: _Placed, b: _Placed) -> tuple[tuple[float, float], tuple[float, float]]:
-    "Where an arrow leaves and arrives."
+    "The start and the end of an arrow."
     if a.card.row == b.card.row:
         right = b.x > a.x
         return (a.x + a.w*right, a.y + a.h/2), (b.x + b.w*(not right), b.y + b.h/2)
@@ -132,20 +132,28 @@ def _draw_arrow(axes: "Axes", a: _Placed, b: _Placed, label: str, c: Mapping[str
             (start[0] + end[0]) / 2 + 0.1, (start[1] + end[1]) / 2, label, va="center", fontsize=SMALLEST,
             color=c["soft"], parse_math=False)
 
+# %% ../../nbs/experiments/03_tables.ipynb #5d67ce41
+def _told(placed: Mapping[str, _Placed], arrows: Sequence[tuple[str, str, str]]) -> str:
+    "Cards and arrows in words."
+    cards, title = [p.card for p in placed.values()], lambda key: placed[key].card.title or key
+    said = " ".join(": ".join(filter(None, (c.title, " ".join(c.text.split())))).rstrip(".") + "." for c in cards)
+    ways = "; ".join(f"{title(a)} to {title(b)}" + f" ({label})"*bool(label) for a, b, label in arrows)
+    return said + f" Arrows: {ways}."*bool(ways)
+
 # %% ../../nbs/experiments/03_tables.ipynb #cd78025d
 def diagram(
     name: str,                                # such as 'hybrid, Figure 2'
-    alt: str,                                 # what it shows; the cards' words are added
+    alt: str,                                 # its description; the cards' texts are added
     cards: Sequence[Card],
-    arrows: Sequence[tuple[str, str, str]],   # from, to, and what stands beside it
+    arrows: Sequence[tuple[str, str, str]],   # from, to, label
     columns: float = 1,
     width: float = WIDTH,                     # inches
     down: float = .36,                        # between rows, inches
 ) -> PaperPicture:
-    "Cards and arrows as a picture (ours). Raises `ValueError` for an arrow to a card that isn't there."
+    "Cards and arrows as a picture (ours). Raises `ValueError` for an arrow to an unknown card."
     placed, height = _placed(cards, columns, width, down)
-    if stray := [k for arrow in arrows for k in arrow[:2] if k not in placed]:
-        raise ValueError(f"no card {stray[0]!r}; there are {', '.join(placed)}")
+    unknown = [k for arrow in arrows for k in arrow[:2] if k not in placed]
+    if unknown: raise ValueError(f"no card {unknown[0]!r}; there are {', '.join(placed)}")
     def draw(c: Mapping[str, str]) -> "Figure":
         figure = sheet(height, width)
         figure.set_layout_engine("none")
@@ -154,34 +162,23 @@ def diagram(
         for p in placed.values(): _draw_card(axes, p, c)
         for a, b, label in arrows: _draw_arrow(axes, placed[a], placed[b], label, c)
         return figure
-    said = " ".join(": ".join(filter(None, (c.title, " ".join(c.text.split())))).rstrip(".") + "." for c in cards)
-    ways = "; ".join(
-        f"{placed[a].card.title or a} to {placed[b].card.title or b}" + f" ({label})" * bool(label)
-        for a, b, label in arrows
-    )
-    return PaperPicture(name, f"{alt} {said}" + f" Arrows: {ways}."*bool(ways), draw)
+    return PaperPicture(name, f"{alt} {_told(placed, arrows)}", draw)
 
 # %% ../../nbs/experiments/03_tables.ipynb #5694f4ef
 def number(
     x: float | None,
 ) -> str:
-    "A number as a table shows it: three digits behind the point, fewer for large ones, none for counts."
+    "A number for a table: three decimals, fewer for large numbers, none for counts."
     if x is None: return "–"
-    if x == int(x) and (abs(x) >= 1 or x == 0): return f"{x:,.0f}"
-    return (
-        f"{x:,.0f}"
-        if abs(x) >= 1000
-        else (
-            f"{x:.1f}"
-            if abs(x) >= 100
-            else f"{x:.2f}" if abs(x) >= 10 else f"{x:.3f}" if abs(x) >= 0.01 else f"{x:.3g}"
-        )
-    )
+    if x == int(x) and (abs(x) >= 1 or x == 0) or abs(x) >= 1000: return f"{x:,.0f}"
+    if abs(x) >= 100: return f"{x:.1f}"
+    if abs(x) >= 10: return f"{x:.2f}"
+    return f"{x:.3f}" if abs(x) >= .01 else f"{x:.3g}"
 
 # %% ../../nbs/experiments/03_tables.ipynb #fd8d4910
 @dataclass(frozen=True)
 class Cell:
-    "What stands in a cell, and below it in smaller letters: an interval."
+    "The text of a cell, and an interval below it in smaller letters."
     text: str = ""
     small: str = ""
 
@@ -200,10 +197,10 @@ HERE, PAPER = "here", "paper"
 # %% ../../nbs/experiments/03_tables.ipynb #66764700
 @dataclass(frozen=True)
 class PaperTable:
-    "A table of a paper with ours in it (ours): HTML in a notebook, text elsewhere, and a picture light or dark."
+    "A table of a paper with our numbers: HTML in a notebook, text elsewhere, and a picture light or dark (ours)."
     name: str                             # such as 'hybrid, Table 1'
-    title: str                            # what it is about
-    heads: tuple[tuple[str, str], ...]    # of each column: what is measured, and by whom
+    title: str
+    heads: tuple[tuple[str, str], ...]    # of each column: the metric, and `HERE` or `PAPER`
     lines: tuple[Line, ...]
     notes: tuple[str, ...] = ()
 
@@ -227,7 +224,7 @@ def _text(t: PaperTable) -> str:
     return "\n".join([*(" | ".join(r) for r in rows), *t.notes])
 
 def _groups(t: PaperTable) -> list[tuple[str, int]]:
-    "Heads that stand side by side under one name, and how many."
+    "Neighbouring columns of one metric, and their number."
     out: list[tuple[str, int]] = []
     for group, _ in t.heads:
         out = [*out[:-1], (group, out[-1][1] + 1)] if out and out[-1][0] == group else [*out, (group, 1)]
@@ -244,14 +241,17 @@ def _html(t: PaperTable) -> str:
     two = any(h[1] for h in t.heads)
     top = "".join(f'<th scope="col"{f" colspan={n}" if n > 1 else ""}>{escape(g)}</th>' for g, n in _groups(t))
     below = f'<tr><td></td>{"".join(f"<th scope=col>{escape(s)}</th>" for _, s in t.heads)}</tr>' if two else ""
-    show = (
-        lambda c, head: f'<td{_LEFT*(len(c.text) > 14)}>{("<i>{}</i>" if head[1] == PAPER else "{}").format(escape(c.text))}{f"<br><small>{escape(c.small).replace(_DASH, _WHOLE)}</small>" if c.small else ""}</td>'
-    )
     body = "".join(
-        f'<tr><th scope="row">{escape(l.label)}</th>{"".join(map(show, l.cells, t.heads))}</tr>' for l in t.lines
-    )
+        f'<tr><th scope="row">{escape(l.label)}</th>{"".join(map(_html_cell, l.cells, t.heads))}</tr>' for l in t.lines)
     notes = "".join(f"<p><small>{escape(n)}</small></p>" for n in t.notes)
-    return f'<div style="overflow-x:auto"><table><caption><b>{escape(t.name)}</b>: {escape(t.title)}</caption><tr><td></td>{top}</tr>{below}{body}</table>{notes}</div>'
+    caption = f"<caption><b>{escape(t.name)}</b>: {escape(t.title)}</caption>"
+    return (f'<div style="overflow-x:auto"><table>{caption}<tr><td></td>{top}</tr>{below}{body}</table>'
+            f"{notes}</div>")
+
+def _html_cell(c: Cell, head: tuple[str, str]) -> str:
+    words = f"<i>{escape(c.text)}</i>" if head[1] == PAPER else escape(c.text)
+    below = f"<br><small>{escape(c.small).replace(_DASH, _WHOLE)}</small>" if c.small else ""
+    return f"<td{_LEFT*(len(c.text) > 14)}>{words}{below}</td>"
 
 # %% ../../nbs/experiments/03_tables.ipynb #24160993
 # inches: between columns, around; the widest name, the widest cell of words
@@ -265,18 +265,13 @@ def _columns(t: PaperTable) -> tuple[list[float], list[list[list[str]]]]:
     cells = [[wrapped(c.text, _CELL, bold=h[1] == HERE) for c, h in zip(l.cells, t.heads)] for l in t.lines]
     wide = [max(inches(x) for n in names for x in n)]
     for i, (_, sub) in enumerate(t.heads):
-        wide.append(
-            max(
-                [
-                    inches(sub, SMALLEST), *(inches(x, bold=sub == HERE) for row in cells for x in row[i]),
-                    *(inches(l.cells[i].small, SMALLEST) for l in t.lines)]
-            )
-        )
+        words = [inches(x, bold=sub == HERE) for row in cells for x in row[i]]
+        wide.append(max([inches(sub, SMALLEST), *words, *(inches(l.cells[i].small, SMALLEST) for l in t.lines)]))
     at = 1
-    for group, n in _groups(t):   # a group's head needs room too, in lines of its own if it is long
+    for group, n in _groups(t):   # the head of a group may need wider columns
         there = sum(wide[at:at + n]) + (n - 1)*_GAP
-        room = max(1.1, there, *(inches(w, bold=True) for w in group.split()), 0)
-        need = max(inches(w, bold=True) for w in wrapped(group, room, bold=True)) - there
+        most = max(1.1, there, *(inches(w, bold=True) for w in group.split()), 0)
+        need = max(inches(w, bold=True) for w in wrapped(group, most, bold=True)) - there
         for i in range(at, at + n): wide[i] += max(0, need)/n
         at += n
     return wide, [[n, *row] for n, row in zip(names, cells)]
@@ -338,7 +333,7 @@ def _draw_lines(
     axes: "Axes", t: PaperTable, cells: Sequence[Sequence[Sequence[str]]], left: Sequence[float], y: float,
     width: float, c: Mapping[str, str]
 ) -> float:
-    "Where the last one ends, inches."
+    "Draws the lines; gives the lower end of the last one, in inches."
     for line, row in zip(t.lines, cells):
         axes.plot([_MARGIN, width - _MARGIN], [y, y], color=c["line"], linewidth=.8)
         colour = c["soft"] if line.control else c["ink"]
@@ -357,23 +352,18 @@ def _draw_lines(
 # %% ../../nbs/experiments/03_tables.ipynb #1cb5bf09
 def number_table(
     result: Mapping[str, Any],
-    paper: str,  # one of PAPERS
-    table: str,  # such as 'Table 3'
+    paper: str,                   # one of PAPERS
+    table: str,                   # such as 'Table 3'
     title: str,
-    metrics: Mapping[str, str],  # the result's metrics, and how the head calls them
-    rows: (
-        Mapping[str, str] | Sequence[str]
-    ) = (),  # which, and what they are called; all that have one of the metrics if empty
+    metrics: Mapping[str, str],   # the result's metric -> its name in the head
+    rows: Mapping[str, str] | Sequence[str] = (),   # row -> its name; (): all that have one of the metrics
     notes: Sequence[str] = (),
 ) -> PaperTable:
-    """A table of a paper from a result's rows: ours with intervals, the paper's in columns of their own (ours). Raises
-    as `of_paper` and `rows_of` do."""
+    """A table of a paper from a result's rows: ours with intervals, the paper's in their own columns (ours). Raises
+    the errors of `of_paper` and `rows_of`."""
     found = rows_of(of_paper(result, paper), table)
-    names = (
-        rows
-        if isinstance(rows, Mapping)
-        else {n: n for n in rows or dict.fromkeys(r for r, m in found if m in metrics)}
-    )
+    every = {n: n for n in rows or dict.fromkeys(r for r, m in found if m in metrics)}
+    names = rows if isinstance(rows, Mapping) else every
     here = [m for m in metrics if any((n, m) in found for n in names)]
     printed = {m for m in here if any((n, m) in found and found[n, m]["paper"] is not None for n in names)}
     heads, lines = tuple((metrics[m], s) for m in here for s in (HERE, PAPER) if s == HERE or m in printed), []
@@ -388,5 +378,5 @@ def number_table(
 def _cell(row: Mapping[str, Any] | None, who: str) -> Cell:
     if row is None: return Cell("–" if who == HERE else "")
     if who == PAPER: return Cell("" if row["paper"] is None else f"{row['paper']:,g}")
-    low, high = row["ci"] or (0, 0)   # where all values are the same there is no interval to show
+    low, high = row["ci"] or (0, 0)   # if all values are the same, no interval is shown
     return Cell(number(row["ours"]), "" if low == high else f"{number(low)}{' to ' if low < 0 else '–'}{number(high)}")

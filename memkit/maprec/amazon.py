@@ -190,8 +190,9 @@ def load_amazon(
     books, book_items, no_book = _domain([b for b in books if b[0] in both], paths[3], "books")
     users = _enough(films, films_at_least) & _enough(books, books_at_least)
     if not users:
-        raise ValueError(f"nobody has {films_at_least} film(s) and {books_at_least} book(s) with a title in "
-                         f"{paths[0].name} and {paths[2].name}; are both files of one edition, and the metadata theirs?")
+        raise ValueError(
+            f"nobody has {films_at_least} film(s) and {books_at_least} book(s) with a title in {paths[0].name} and "
+            f"{paths[2].name}; are both files of one edition, and the metadata theirs?")
     kept = [row for row in chain(films, books) if row[0] in users]
     left = {"ratings of films without a title": no_film, "ratings of books without a title": no_book,
             "users who had too few then": len(both) - len(users)}

@@ -53,9 +53,6 @@ class Ratings:
         if (wrong := self.rating[~np.isin(self.rating, np.arange(1, 11)/2)]).size: check_rating(float(wrong[0]))
 
     def __len__(self) -> int: return len(self.user)
-    def __repr__(self) -> str:
-        what = f"{self.name or 'unnamed'}: {len(self):,} by {len(self.users):,} users of {len(self.items):,} items"
-        return f"Ratings({what})"
 
     @cached_property
     def _by_user(self) -> tuple[np.ndarray, np.ndarray]:  # rows by user and time, and where each user begins
@@ -63,6 +60,11 @@ class Ratings:
         return order, np.searchsorted(self.user[order], np.arange(len(self.users) + 1))
 
 # %% ../../nbs/maprec/04_ratings.ipynb #50c3b786
+@patch
+def __repr__(self: Ratings) -> str:
+    what = f"{self.name or 'unnamed'}: {len(self):,} by {len(self.users):,} users of {len(self.items):,} items"
+    return f"Ratings({what})"
+
 @patch
 def of(self: Ratings, user: int) -> np.ndarray:  # positions in the columns
     "The rows of one user by time; rows with the same time keep their order."

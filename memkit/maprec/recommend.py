@@ -237,7 +237,7 @@ def own_taste_first(
 # %% ../../nbs/maprec/18_recommend.ipynb #84eb15c0
 PREDICTED, POPULAR, SPREAD, NOTHING = "predicted", "popular", "spread", "nothing"
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Recommended:
     "A list of recommendations, and how it was made."
     items: tuple[Recommendation, ...]
@@ -304,8 +304,7 @@ def recommend(
     if vary < 0: raise ValueError(f"vary must be 0 or more, got {vary}")
     left, unmet = _candidates(history, catalogue, request)
     if not left:
-        note = _why_none(history, catalogue, request)
-        return Recommended(items=(), how=NOTHING, candidates=0, note=note, unmet=unmet)
+        return Recommended((), NOTHING, 0, _why_none(history, catalogue, request), unmet)
     if request.like: left = _nearest(left, space.between(left, request.like).mean(1), max(near, n))
     if request.audience == "child": left = _for_children(left, n)
     values = expected(shares := np.asarray((predictor := held(predictor, history)).predict(history, left)))

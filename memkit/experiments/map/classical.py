@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 # %% ../../../nbs/experiments/map/03_classical.ipynb #a34a803f
 @dataclass(frozen=True)
 class Fold:
-    """Three groups of users, no one in two of them: to learn from, to choose on, to score on (ours). Indices into
-    `ratings.users`."""
+    "Three separate groups of users, for training, tuning and testing (ours); indices into `ratings.users`."
     train: np.ndarray
     tune: np.ndarray
     test: np.ndarray
@@ -41,7 +40,7 @@ class Fold:
 
     @property
     def others(self) -> np.ndarray:
-        "Everybody but the test users: what the final model learns from, once the choices are made."
+        "Everybody but the test users: the training users of the final model."
         return np.sort(np.concatenate([self.train, self.tune]))
 
 def hash_of(text: str) -> int:  # 0 .. 2**64 - 1
@@ -73,7 +72,7 @@ def ordered_rows(
     ratings: "Ratings",
     user: int,           # index into `ratings.users`
     order: int,          # which of the orders: another number breaks ties another way
-    rows: np.ndarray | None = None,  # this user's rows, where they are known
+    rows: np.ndarray | None = None,  # this user's rows, if already found
 ) -> np.ndarray:         # rows of this user, first rating first
     "A user's ratings by time; where times tie, by a hash of order, user and item (ours)."
     if rows is None: rows = np.flatnonzero(ratings.user == user)
@@ -85,7 +84,7 @@ def ordered_rows(
 # %% ../../../nbs/experiments/map/03_classical.ipynb #5a7ba4a9
 @dataclass(frozen=True)
 class Cases:
-    "What a predictor is given, and the truth it is measured by; one row a case (MAP §5.3)."
+    "The inputs of a predictor, and the true rating; one row a case (MAP §5.3)."
     user: np.ndarray          # int[n], index into `ratings.users`
     order: np.ndarray         # int[n]
     h: np.ndarray             # int[n], ratings known: 1..history
@@ -111,8 +110,8 @@ def cases_of(
     orders: Sequence[int] = (0, 1, 2),
     history: int = 18,  # longest history; the target is the next rating
 ) -> Cases:  # users in the order given, each with its orders, each with h = 1..history
-    """Every history of 1 to `history` ratings, and the rating that came next. Raises `ValueError` for a history below
-    1, no order, or nobody with enough ratings."""
+    """Every history of 1 to `history` ratings, with the next rating. Raises `ValueError` for a history below 1, no
+    order, or nobody with enough ratings."""
     if history < 1 or not len(orders):
         raise ValueError(f"history must be 1 or more and one order given, got {history} and {list(orders)}")
     by_user = np.split(
@@ -157,7 +156,7 @@ def user_errors(
     cases: Cases,
     predicted: np.ndarray,   # float[n]
 ) -> np.ndarray:             # [users] mean absolute error, users in rising order
-    "Each user's mean absolute error over lengths and orders: the values that intervals are made of (ours)."
+    "Each user's mean absolute error over lengths and orders: the values for intervals (ours)."
     return _by(_errors(cases, predicted), cases.user)[1]
 
 # %% ../../../nbs/experiments/map/03_classical.ipynb #0a647ca1
@@ -166,7 +165,7 @@ def mean_mae(
     predicted: np.ndarray,   # float[n]
     seed: int = 0,
 ) -> Interval:               # n: users
-    "Mean absolute error over all lengths and orders, with the interval of a fresh sample of users (ours)."
+    "Mean absolute error over all lengths and orders, with an interval over users (ours)."
     return bootstrap(user_errors(cases, predicted), seed=seed)
 
 def mae_difference(
@@ -200,7 +199,7 @@ def ranking_cases(
 
 # %% ../../../nbs/experiments/map/03_classical.ipynb #6a1d2e03
 def pair_order(predicted: np.ndarray, truth: np.ndarray) -> float:   # 0..1
-    "Share of the pairs with different ratings that stand the right way round; ties count half."
+    "Fraction of pairs with different ratings in the right order; ties count half."
     should = np.sign(truth[:, None] - truth)
     does = np.sign(np.round(predicted[:, None] - predicted, 9))
     differ = should != 0
@@ -225,9 +224,9 @@ TREES = "untuned trees"
 
 @dataclass(frozen=True)
 class FoldScores:
-    "What was predicted in one fold."
+    "The predictions of one fold."
     fold: Fold
-    way: str                           # whose shares are ours: chosen on tune users
+    way: str                           # regression, network or both: chosen on tuning users
     tune: Cases
     tune_shares: np.ndarray            # float[n, 5] ours, from the training users alone
     test: Cases
@@ -247,7 +246,7 @@ def score_fold(
     settings: NetworkSettings = NetworkSettings(),
     factors: Sequence[tuple[int, float]] = FACTORS,
 ) -> FoldScores:
-    "Fit on one fold's training users, choose on its tune users, predict its test users (ours)."
+    "Fit on one fold's training users, choose on its tuning users, predict its test users (ours)."
     of = lambda users: cases_of(ratings, users, orders, history)
     tune, test, ranking = of(fold.tune), of(fold.test), ranking_cases(ratings, fold.test, history)
     fit = lambda users, trees: fit_stars(ratings, users, of(users), settings=settings, factors=factors, trees=trees)
@@ -281,7 +280,7 @@ class Scores:
         return {name: np.concatenate([f.predicted[name] for f in self.folds]) for name in self.folds[0].predicted}
 
     def order(self, name: str, of: Callable = pair_order) -> np.ndarray:   # [users]
-        "A measure of the order of what follows the history, user by user, fold by fold."
+        "A measure of the order of the later ratings, user by user, fold by fold."
         return np.concatenate([by_ranking(f.ranking, f.ranked[name], of) for f in self.folds])
 
     @property
@@ -312,7 +311,7 @@ def classical_rows(
     table: str = "Table 1",
     lengths: Sequence[int] = (5, 9, 13, 17),   # those the paper prints
 ) -> list[dict[str, Any]]:
-    """Mean absolute error of every predictor over all lengths and at the paper's, and how far ours is from each
+    """Mean absolute error of every predictor over all lengths and at the paper's, and the difference of ours from each
     (ours; users resampled)."""
     cases, rows = scores.cases, []
     for name, p in scores.predicted.items():
@@ -329,7 +328,7 @@ def classical_rows(
 
 # %% ../../../nbs/experiments/map/03_classical.ipynb #9710122f
 def _order_rows(scores: Scores, table: str) -> list[dict[str, Any]]:
-    "The order of the next 30 ratings by every predictor, and how far ours is from each (ours; users resampled)."
+    "The order of the next 30 ratings by every predictor, and the difference of ours from each (users resampled)."
     rows = []
     for metric, of in (("order of the next 30", pair_order), ("nDCG@10 of the next 30", ndcg)):
         by = {name: scores.order(name, of) for name in scores.folds[0].ranked}
@@ -343,7 +342,7 @@ def _order_rows(scores: Scores, table: str) -> list[dict[str, Any]]:
 # %% ../../../nbs/experiments/map/03_classical.ipynb #8a09e224
 @dataclass(frozen=True)
 class Corrected:
-    "Ours with a correction, and the difference it makes."
+    "Ours with a correction, and the difference."
     predicted: np.ndarray               # float[n], as `Scores.cases`
     shares: np.ndarray                  # float[n, 5]
     corrections: tuple[Correction, ...] # one for each fold
@@ -363,7 +362,6 @@ def corrected(
 ) -> Corrected:
     """What a language model's log-probabilities, or memory's features, add to ours on test users (ours). Raises
     `ValueError` where neither is given."""
-    from memkit.evaluate.intervals import bootstrap
     ask = lambda f, i, c: (None if f is None else np.asarray(f(i, c), dtype=np.float64))
     shares, corrections = [], []
     for i, f in enumerate(scores.folds):

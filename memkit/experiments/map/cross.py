@@ -104,7 +104,7 @@ def cross_messages(
     return [Message(role="user", text=t) for t in (*told, asked)]
 
 # %% ../../../nbs/experiments/map/02_cross.ipynb #0f8c387b
-Memory = Callable[[list[Rated], Item, int], Sequence[Rated]]   # history, book, seed -> what is shown
+Memory = Callable[[list[Rated], Item, int], Sequence[Rated]]   # history, book, seed -> prompt rows
 
 def cross_memory(
     how: str,                     # 'MAP', 'random memory' or 'shuffled stars'
@@ -200,40 +200,50 @@ def _likes(
     return shape, np.full(shape.shape[1], 1/s.taste**2)
 
 # %% ../../../nbs/experiments/map/02_cross.ipynb #6f9ebe62
+def _tilt(
+    ratings: "Ratings", cases: Cases, fame: np.ndarray, shape: np.ndarray, shown: np.ndarray, s: RaterSettings
+) -> tuple[np.ndarray, np.ndarray]:
+    "How the choice of films and book changes the tastes: its linear term, and what it adds to the precision."
+    film = np.array([i.domain == "films" for i in ratings.items])
+    pull, hold = np.zeros(shown.shape), np.zeros((len(cases), *shape.shape[1:]*2))
+    chosen = (film, cases.h, shown), (~film, np.ones(len(cases)), shape[cases.target])
+    for here, count, sums in chosen:
+        w = fame*here/fame[here].sum()
+        mean = w @ shape
+        pull += s.draw*(sums - count[:, None]*mean)
+        hold += (count*s.draw**2)[:, None, None]*(shape.T @ (shape*w[:, None]) - np.outer(mean, mean))
+    return pull, hold
+
+# %% ../../../nbs/experiments/map/02_cross.ipynb #05986052
 def knows_simulator(
     ratings: "Ratings",        # from simulated_ratings with this seed and these settings
     cases: Cases,
     seed: int = 0,
     settings: RaterSettings = RaterSettings(),
     grid: int = 7,             # values of expressiveness
-) -> np.ndarray:               # float[n, 5] shares
-    "The stars of the book by Bayes' rule, with everything known but the person (ours)."
-    from scipy.special import ndtr
+) -> np.ndarray:               # float[n, 5] probabilities
+    "The stars of the book by Bayes' rule, with everything known but the user (ours)."
     s, rng, n_items = settings, np.random.default_rng(seed), len(ratings.items)
     quality = rng.normal(0, s.quality, n_items)
     fame = np.exp(rng.normal(0, s.popularity, n_items) + quality)
-    shape, precision = _likes(ratings.items.items, s)
-    film = np.array([i.domain == "films" for i in ratings.items])
-    there = cases.known_rating != 0
+    (shape, precision), there = _likes(ratings.items.items, s), cases.known_rating != 0
     x = np.where(there[..., None], shape[cases.known], 0)
     y = np.where(there, cases.known_rating - s.mean - quality[cases.known], 0)
-    aim, centre = shape[cases.target], s.mean + quality[cases.target]
-    pull, hold = np.zeros(aim.shape), np.zeros((len(cases), *shape.shape[1:]*2)) + np.diag(precision)
-    for here, count, sums in (
-        (film, cases.h, x.sum(1)),
-        (~film, np.ones(len(cases)), aim),
-    ):  # choosing: a tilt of the tastes
-        w = fame*here/fame[here].sum()
-        mean = w @ shape
-        pull += s.draw*(sums - count[:, None]*mean)
-        hold += (count*s.draw**2)[:, None, None]*(shape.T @ (shape*w[:, None]) - np.outer(mean, mean))
+    pull, hold = _tilt(ratings, cases, fame, shape, x.sum(1), s)
     nodes, weight = np.polynomial.hermite_e.hermegauss(grid)
-    parts = [_one_spread(np.exp(s.spread*z), x, y, there, aim, pull, hold, s) for z in nodes]
+    given = x, y, there, shape[cases.target], pull, np.diag(precision) + hold, s
+    parts = [_one_spread(np.exp(s.spread*z), *given) for z in nodes]
     log = np.log(weight/weight.sum()) + np.stack([p[2] for p in parts], 1)
-    edges = np.array([1.5, 2.5, 3.5, 4.5])
-    below = np.stack([ndtr((edges - (centre + m)[:, None])/np.sqrt(v)[:, None]) for m, v, _ in parts], 1)
-    cells = np.diff(np.concatenate([np.zeros_like(below[..., :1]), below, np.ones_like(below[..., :1])], 2), axis=2)
+    centre = s.mean + quality[cases.target]
+    cells = np.stack([_cells(centre + m, v) for m, v, _ in parts], 1)
     return (softmax(log)[..., None]*cells).sum(1)
+
+# %% ../../../nbs/experiments/map/02_cross.ipynb #6668a1d5
+def _cells(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:   # [n, 5]
+    "The probabilities of the rounded stars of a Gaussian."
+    from scipy.special import ndtr
+    below = ndtr((np.array([1.5, 2.5, 3.5, 4.5]) - mean[:, None])/np.sqrt(variance)[:, None])
+    return np.diff(below, axis=1, prepend=0., append=1.)
 
 # %% ../../../nbs/experiments/map/02_cross.ipynb #b16eaae0
 def _one_spread(
@@ -277,7 +287,7 @@ CONTROLS = ("random memory", "shuffled stars")
 # %% ../../../nbs/experiments/map/02_cross.ipynb #34adc6e3
 @dataclass(frozen=True)
 class Asked:
-    "What the model said of every case."
+    "The model's probabilities for every case."
     cases: Cases
     # (way, k; 0 where none is chosen) -> float[n, 5]; nan where it wasn't asked
     shares: dict[tuple[str, int], np.ndarray]
@@ -304,7 +314,7 @@ def ask_cross(
     ks: Sequence[int],
     progress: bool = False,
 ) -> Asked:
-    "Shares of every way to prompt; `k` by fold, on users other than those it is used for (ours)."
+    "Probabilities of every way to prompt; `k` by fold, on users other than those it is used for (ours)."
     similar, scorer = cosine(embedder, "genres"), hasattr(model, "score_labels")
     form = cross_prompt if scorer else figure_4_messages
     ask = lambda memory, f: asked_probabilities(model, [f(*s) for s in _shown(ratings, cases, memory)], progress)
@@ -329,7 +339,7 @@ def language_model_predictions(
     asked: Asked,
     parts: Sequence[Fold],
 ) -> dict[str, np.ndarray]:  # way -> float[n]
-    "Median of shares calibrated on other users, and the likeliest star uncalibrated (ours)."
+    "Median of probabilities calibrated on other users, and the most probable star uncalibrated (ours)."
     out, c = {}, asked.cases
     for way in dict.fromkeys(w for w, _ in asked.shares):
         out[way], raw = np.full((2, len(c)), np.nan)
@@ -356,7 +366,7 @@ def control_predictions(
     seed: int = 0,
     settings: NetworkSettings = NetworkSettings(),
 ) -> dict[str, np.ndarray]:  # name -> float[n]
-    "What does without a language model, learned from users outside the fold (ours)."
+    "Predictions without a language model, trained on users outside the fold (ours)."
     out, views, everybody = {}, genre_views(ratings, embedder), range(len(ratings.users))
     every = cross_cases(ratings, everybody, lengths, (0, 1), seed, every_book=True)
     for f in parts:
@@ -420,7 +430,7 @@ def cross_rows(
     controls: Sequence[str],
     simulated: bool,        # then no paper column, and the tables say so
 ) -> list[dict[str, Any]]:
-    "Table 3, the curves of Figure 7, and how far MAP is from everything else, by users in pairs (MAP §5.4)."
+    "Table 3, the curves of Figure 7, and the difference of MAP from everything else, paired by user (MAP §5.4)."
     rows, tail = [], " (simulated raters)" if simulated else ""
     paper = lambda name, h: None if simulated else PAPER_MAE.get(name.removesuffix(f", {WRITTEN}"), {}).get(h)
     table, curve = "Table 3" + tail, "Figure 7" + tail

@@ -67,13 +67,13 @@ _LENGTHS = {"under 90 minutes": 90, "under two hours": 120, "under 100 minutes":
 # %% ../../../nbs/experiments/map/04_requests.ipynb #ddc19791
 @dataclass(frozen=True)
 class Answered:
-    "What the assistant listed, and what it said beside the list."
+    "The assistant's list, and its sentences beside the list."
     listed: tuple[Item, ...]
-    said: str                     # sentences on what isn't met; in small letters
-    like: tuple[Item, ...] = ()   # the titles it took as examples
+    said: str                     # sentences about unmet constraints; in small letters
+    like: tuple[Item, ...] = ()   # the titles used as examples
 
 def _mentions(said: str, label: str) -> bool:
-    "Does the answer name what the label is about?"
+    "Does the answer mention a word of the label?"
     said = said.replace("-", "")
     words = [w for w in re.findall(r"[^\W_]{3,}", folded(label).replace("-", "")) if w not
              in ("the", "and", "for", "with", "not", "very")]
@@ -96,7 +96,7 @@ def _of_land(label: str, item: Item) -> bool: return item.country in LANDS[label
 
 # %% ../../../nbs/experiments/map/04_requests.ipynb #b6ab0c9e
 def genre_obeyed(answered: Answered, label: str) -> bool:
-    "A genre, a country in its place, or a word that the answer must speak of."
+    "Is a genre or a country met, or another word mentioned in the answer?"
     low = label.lower()
     if low in GENRE_OF:
         return _each(answered, partial(_of_genre, low), label) or GENRE_OF[low].lower() in answered.said
@@ -107,7 +107,7 @@ def _people_of(catalogue) -> frozenset[str]:
     return frozenset(" ".join(re.findall(r"[^\W_]+", folded(n))) for i in catalogue for n in i.names)
 
 def refusal_obeyed(answered: Answered, label: str, catalogue, titles: frozenset[str]) -> bool:
-    "A title, a person, a genre or a country that nothing listed may have; else the answer must speak of it."
+    "Is a refused title, person, genre or country absent from the list, or mentioned in the answer?"
     low, key = label.lower(), title_key(re.sub(r"\(\d{4}\)", "", label))
     none = lambda bad: not any(map(bad, answered.listed))
     if low in GENRE_OF: return none(partial(_of_genre, low))
@@ -123,8 +123,8 @@ def refusal_obeyed(answered: Answered, label: str, catalogue, titles: frozenset[
 def obeyed(
     request: Mapping,     # the label
     answered: Answered,
-    catalogue,            # that it was answered from
-    titles: frozenset[str] = frozenset(),   # keys of titles that are known
+    catalogue,            # of the answer
+    titles: frozenset[str] = frozenset(),   # keys of known titles
 ) -> list[tuple[str, bool]]:   # each constraint of the request, by its kind
     "Which constraints are obeyed, or said to be impossible."
     out, a = [], answered
@@ -154,7 +154,7 @@ def _short(a: Answered, most: int) -> bool:
 
 # %% ../../../nbs/experiments/map/04_requests.ipynb #d6fbf233
 def answered_by(assistant, user: str, text: str) -> Answered:
-    "What an assistant listed and said to one message of somebody new."
+    "An assistant's answer to one message of a new user."
     turn = assistant.chat(user, text)
     found = turn.extra.get("found")
     listed = tuple(r.item for r in found.items) if found else ()
@@ -165,7 +165,7 @@ def request_items(
     hands: Iterable[str],
     assistant,             # a MapAssistant
 ) -> list[dict[str, Any]]: # a row a request: constraints by kind, and was anything listed?
-    "The requests of some hands through the public call."
+    "The requests of some writers, answered through the public call."
     out, titles = [], frozenset(title_key(i.title) for i in assistant.catalogue)
     for n, r in enumerate(voices(hands, "messages")):
         if not r["request"] or r["before"]: continue
@@ -206,8 +206,8 @@ def sweep(
     assistant,
     turns: int = 1000,
     seed: int = 0,
-) -> list[dict[str, int]]:   # of each turn that listed something: items unfit, seen, invented
-    "Random turns of five users, and what each list holds that it must not."
+) -> list[dict[str, int]]:   # for each turn: unfit, seen and invented items
+    "Random turns of five users, and the wrong items of each list."
     from memkit.maprec.recommend import not_to_offer
     from memkit.maprec.profile import profile
     rng, items, out = random.Random(seed), assistant.catalogue.items, []
@@ -229,7 +229,7 @@ def sweep(
 KINDS = ("domain", "number", "years", "people", "audience", "genres", "like", "not", "length")
 
 def request_rows(name: str, rows: Sequence[Mapping]) -> list[dict[str, Any]]:
-    "Shares with intervals: all constraints (requests drawn together), each kind, and lists that aren't empty."
+    "Fractions with intervals: all constraints (grouped by request), each kind, and lists that aren't empty."
     marks = [(n, kind, ok) for n, r in enumerate(rows) for kind, ok in r["kept"]]
     values, groups = np.array([ok for *_, ok in marks], float), [n for n, *_ in marks]
     out = [figure("Requests", name, "constraints obeyed or said to be impossible", bootstrap(values, groups=groups))]
@@ -240,7 +240,7 @@ def request_rows(name: str, rows: Sequence[Mapping]) -> list[dict[str, Any]]:
     return [*out, figure("Requests", name, "something listed", share(sum(listed), len(listed)))]
 
 def sweep_rows(turns: Sequence[Mapping]) -> list[dict[str, Any]]:
-    "How many items of random lists were seen, invented, or unfit for a child."
+    "The fractions of seen, invented and unfit items in random lists."
     n, kids = sum(t["listed"] for t in turns), sum(t["listed"] for t in turns if t["child"])
     rows = [figure("Random turns", "all", "turns", len(turns)), figure("Random turns", "all", "items listed", n)]
     return rows + [figure("Random turns", "all", f"{what} items", share(sum(t[what] for t in turns),
@@ -252,7 +252,7 @@ def run_map_requests(
     full: bool = False,    # the sealed hands and 1,000 turns; else one open hand and 100
     hands: Iterable[str] | None = None,   # others than these
 ) -> dict[str, Any]:
-    "Requests of hands through the public call, and random turns (ours)."
+    "Requests of writers through the public call, and random turns (ours)."
     from memkit.store.store import MemoryStore
     from memkit.maprec import open_map
     from memkit.maprec.assistant import MapSettings
@@ -268,7 +268,7 @@ def run_map_requests(
 
 # %% ../../../nbs/experiments/map/04_requests.ipynb #df4f064b
 def request_picture(rows: Sequence[Mapping[str, Any]]) -> "Figure":
-    "The share obeyed of each kind of constraint, the lowest last (ours)."
+    "The fraction obeyed of each kind of constraint, the lowest last (ours)."
     from matplotlib.figure import Figure
     found = sorted((r for r in rows if r["table"] == "Requests" and r["metric"] in KINDS), key=lambda r: r["ours"])
     every = next(r for r in rows if r["table"] == "Requests" and r["metric"].startswith("constraints"))

@@ -35,15 +35,17 @@ from ...records import json_copy, utc_now
 # %% ../../../nbs/experiments/map/05_run.ipynb #46befa6b
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from memkit.maprec.ratings import Ratings
+    from memkit.models.local import LocalLM
 
 # %% ../../../nbs/experiments/map/05_run.ipynb #32af5f5d
 def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return of_paper(published_result("map") if result is None else result, "map")
 
 def figure_1(
-    result: Mapping[str, Any] | None = None,  # from `run_map`; None: the run that travels with memkit
+    result: Mapping[str, Any] | None = None,  # from `run_map`; None: the stored run
 ) -> PaperPicture:
-    """What memkit's MAP does with a message (MAP §4, Figure 1). The numbers are the settings' own.
+    """The pipeline of memkit's MAP (MAP §4, Figure 1). The numbers are the settings.
     Raises `ValueError` for another paper's result."""
     s, _ = MapSettings(), _run(result)
     cards = [Card(key="m", row=0, span=4, title="Message", text="of one user", colour="navy"),
@@ -66,7 +68,7 @@ def figure_1(
 def figure_2(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
-    "What a model is asked about a message's types, and three messages with theirs (MAP Figure 2; our wording)."
+    "The prompt for a message's types, and three labelled messages (MAP Figure 2; our wording)."
     _run(result)
     short = [m for m in labelled_messages("train") if len(m.text) < 60 and not m.hard]
     looks = {RECOMMEND: ("asks", "blue"), PREFERENCE: ("tells", "orange"), OTHER: ("neither", "faint")}
@@ -82,18 +84,13 @@ def figure_2(
         [("s", t, "") for t in looks], columns=3)
 
 # %% ../../../nbs/experiments/map/05_run.ipynb #a0afa406
-HISTORY = (
-    ("film-alien-1979", 5.0),
-    ("film-amadeus-1984", 3.5),
-    ("film-the-terminator-1984", 4.5),
-    ("film-annie-hall-1977", 2.0),
-    ("film-raiders-of-the-lost-ark-1981", 4.0),
-    ("film-the-thing-1982", 4.0),
-)  # a user that we made up
+# an invented user
+HISTORY = (("film-alien-1979", 5.), ("film-amadeus-1984", 3.5), ("film-the-terminator-1984", 4.5),
+           ("film-annie-hall-1977", 2.), ("film-raiders-of-the-lost-ark-1981", 4.), ("film-the-thing-1982", 4.))
 TARGET, KEPT = "film-aliens-1986", 3
 
 def example() -> tuple[list[Rated], Any]:
-    "A made-up user's ratings, and what is to be foretold (ours)."
+    "An invented user's ratings, and the target (ours)."
     films = own_catalogue()
     return [Rated(films.get(id), rating) for id, rating in HISTORY], films.get(TARGET)
 
@@ -101,17 +98,17 @@ def example() -> tuple[list[Rated], Any]:
 def figure_4(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
-    "The prompt with a memory in it (MAP Figure 4; our wording)."
+    "The prompt with a memory (MAP Figure 4; our wording)."
     _run(result)
     rated, target = example()
     text = "\n".join(m.text for m in figure_4_messages(select(rated, target, KEPT), target))
     return diagram(
         "map, Figure 4",
-        "What the model reads before it foretells a rating.",
+        "What the model reads before it predicts a rating.",
         [
             Card(key="p", row=0, title=f"Prompt with {KEPT} of {len(rated)} ratings", text=text, colour="navy"),
             Card(
-                key="a", row=1, title="Answer", text="1, 2, 3, 4 or 5: memkit reads the model's share for each of them"
+                key="a", row=1, title="Answer", text="1, 2, 3, 4 or 5: memkit reads the model's probability of each"
             ),
         ],
         [("p", "a", "")],
@@ -121,7 +118,7 @@ def figure_4(
 def figure_5(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
-    "What a model is asked about a message's ratings, and a row that should come of one (MAP Figure 5; our wording)."
+    "The prompt for a message's ratings, and a row that one should give (MAP Figure 5; our wording)."
     _run(result)
     one = labelled_updates("tune")[0]
     row = "\n".join(f"{r['action']}: {r['title']} ({r['year']}), {r['domain']}, {r['rating']:g} of 5" for r in one.rows)
@@ -134,38 +131,33 @@ def figure_5(
         [("s", "m", ""), ("m", "r", "")], columns=2)
 
 # %% ../../../nbs/experiments/map/05_run.ipynb #930373d7
+def _draw_history(c: Mapping[str, str], rated: Sequence[Rated], target: Any, scores: np.ndarray,
+                  shown: Sequence[Rated]) -> "Figure":
+    figure = sheet(3.7)
+    axes = figure.subplots()
+    axes.barh(range(len(rated)), scores, .62, color=[c["blue" if r in shown else "faint"] for r in rated])
+    for i, r in enumerate(rated):
+        words, weight = ("shown to the model", "bold") if r in shown else ("left out", "normal")
+        axes.text(scores[i] + .06, i, words, va="center", fontweight=weight)
+    labels = [f"{r.item.title}, {r.rating:g} stars\n{', '.join(r.item.genres)}" for r in rated]
+    axes.set(yticks=range(len(rated)), yticklabels=labels, ylim=(len(rated) - .5, -.5), xlim=(0, 4.2), xticks=range(4),
+             xlabel=f"genres in common with {target.title}\n({', '.join(target.genres)})")
+    return figure
+
+# %% ../../../nbs/experiments/map/05_run.ipynb #613f7413
 def figure_3(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
-    """A history, each row's score against the target, and the rows that are shown (MAP §4.3, Figure 3), on films of
-    memkit's catalogue."""
+    """A history, each row's similarity to the target, and the prompt rows (MAP §4.3, Figure 3), on films of memkit's
+    catalogue."""
     _run(result)
     rated, target = example()
     scores, shown = genre_overlap(target, [r.item for r in rated]), select(rated, target, KEPT)
-    told = "; ".join(
-        f"{title_line(r.item)}, {stars(r.rating)}: {s:.0f}{', shown' if r in shown else ''}"
-        for r, s in zip(rated, scores)
-    )
-    def draw(c: Mapping[str, str]) -> "Figure":
-        figure = sheet(3.7)
-        axes = figure.subplots()
-        axes.barh(range(len(rated)), scores, .62, color=[c["blue" if r in shown else "faint"] for r in rated])
-        for i, r in enumerate(rated):
-            axes.text(
-                scores[i] + 0.06, i, "shown to the model" if r in shown else "left out", va="center",
-                fontweight="bold" if r in shown else "normal")
-        axes.set(
-            yticks=range(len(rated)),
-            yticklabels=[f"{r.item.title}, {r.rating:g} stars\n{', '.join(r.item.genres)}" for r in rated],
-            ylim=(len(rated) - 0.5, -0.5), xlim=(0, 4.2), xticks=range(4),
-            xlabel=f"genres in common with {target.title}\n({', '.join(target.genres)})")
-        return figure
-    return PaperPicture(
-        "map, Figure 3",
-        f"{len(rated)} ratings of a made-up user, scored by the genres that they share with {title_line(target)}; the "
-        f"best {KEPT} are shown, later ones first among equals. {told}.",
-        draw,
-    )
+    told = "; ".join(f"{title_line(r.item)}, {stars(r.rating)}: {s:.0f}{', shown' if r in shown else ''}"
+                     for r, s in zip(rated, scores))
+    alt = (f"{len(rated)} ratings of a made-up user, scored by the genres that they share with {title_line(target)}; "
+           f"the best {KEPT} are shown, later ones first among equals. {told}.")
+    return PaperPicture("map, Figure 3", alt, lambda c: _draw_history(c, rated, target, scores, shown))
 
 # %% ../../../nbs/experiments/map/05_run.ipynb #c26db834
 def _known(metric: str) -> int:
@@ -187,8 +179,7 @@ def _ends(curves: Mapping[str, Mapping[int, float]]) -> str:
     ends = [(name, at, min(at), max(at)) for name, at in curves.items() if at]
     return "; ".join(f"{name}: {number(at[a])} with {a} known, {number(at[b])} with {b}" for name, at, a, b in ends)
 
-# whole history: the language model reads all; ours: numbers alone; reader: a probe of the model's states
-# the model reads all; a median; numbers alone; a probe of the model's states
+# the model reads all; a median; numbers alone; a network over the model's states
 _SIX = {"whole history": ("orange", "--"), "user median": ("faint", ":"), "ours": ("navy", "-."),
         "reader": ("deep", "-")}
 
@@ -210,7 +201,7 @@ def _finished(figure: "Figure", axes, x: str, columns: int = 2) -> "Figure":
     return figure
 
 def _vanilla(axes, x: Sequence[int], y: Sequence[float], c: Mapping[str, str]):
-    "The paper's points of its vanilla."
+    "The paper's printed points of vanilla."
     axes.plot(x, y, "^", markerfacecolor=c["paper"], markeredgecolor=c["ink"], markeredgewidth=1.6, markersize=8,
               label="the paper's vanilla")
 
@@ -218,7 +209,7 @@ def _vanilla(axes, x: Sequence[int], y: Sequence[float], c: Mapping[str, str]):
 def figure_6(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
-    """The error by ratings known, within films; the paper's two rows as marks (MAP Figure 6).
+    """The error by number of known ratings, within films; the paper's two rows as marks (MAP Figure 6).
     Raises `ValueError` for a result without it."""
     r = _run(result)
     rows, firsts = rows_of(r, "Figure 6"), rows_of(r, "Table 1")
@@ -299,23 +290,17 @@ _LENGTHS = {
 def _joined(
     result: Mapping[str, Any], table: str, other: str, names: Sequence[str], paper: Mapping[str, Mapping[int, float]]
 ) -> dict[str, Any]:
-    "Rows of another table moved into one, and the paper's figures where a run on other data has none beside it."
-    rows = [dict(r, table=table) if r["table"] == other and r["row"] in names else r for r in result["rows"]]
-    rows = [
-        (
-            dict(r, paper=paper.get(r["row"], {}).get(_known(r["metric"]), r["paper"]))
-            if r["table"].startswith(table)
-            else r
-        )
-        for r in rows
-    ]
+    "Rows of another table moved into one, with the paper's numbers where a run on other data has none."
+    rows = [dict(r, table=table) if r["table"] == other and r["row"] in names else dict(r) for r in result["rows"]]
+    for r in rows:
+        if r["table"].startswith(table): r["paper"] = paper.get(r["row"], {}).get(_known(r["metric"]), r["paper"])
     return {**result, "rows": rows}
 
 # %% ../../../nbs/experiments/map/05_run.ipynb #c89b4fa8
 def table_1(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
-    "The error within films at four lengths, beside the paper's and what needs no language model (MAP Table 1)."
+    "The error within films at four lengths, beside the paper's and baselines without a language model (MAP Table 1)."
     r = _joined(_run(result), "Table 1", "Without a language model", ("user median", "item-kNN", "ours"), {})
     rows = {
         "vanilla, the model's likeliest star": "vanilla, as the model says",
@@ -340,8 +325,9 @@ def table_1(
 def table_2(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
-    "What ten ratings cost, within films (MAP Table 2)."
-    note = "Ours: tokens of our prompts by our model's tokenizer, at GPT-3.5-turbo's price; the paper's tokens are GPT's own."
+    "The cost of ten ratings, within films (MAP Table 2)."
+    note = ("Ours: tokens of our prompts by our model's tokenizer, at GPT-3.5-turbo's price; "
+            "the paper's tokens are GPT's own.")
     return number_table(
         _run(result), "map", "Table 2", "cost, films from films",
         {"US dollars per 10 ratings": "dollars for 10 ratings", "tokens per prediction": "tokens of a prediction"},
@@ -370,22 +356,19 @@ def table_3(
 def table_4(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
-    "What ten histories cost, across domains (MAP Table 4)."
-    note = "Ours: tokens of our prompts by our model's tokenizer, at GPT-3.5-turbo's price. MAP in plain lines leaves the instructions out."
+    "The cost of ten histories, across domains (MAP Table 4)."
+    note = ("Ours: tokens of our prompts by our model's tokenizer, at GPT-3.5-turbo's price. "
+            "MAP in plain lines leaves the instructions out.")
     return number_table(
         _run(result), "map", "Table 4", "cost, books from films",
         {"dollars / 10 histories": "dollars for 10 histories", "tokens of a prompt": "tokens of a prompt"},
         (VANILLA, "MAP", "MAP, plain lines"), [note])
 
-# %% ../../../nbs/experiments/map/05_run.ipynb #291adf54
-if TYPE_CHECKING: from memkit.models.local import LocalLM
-if TYPE_CHECKING: from memkit.maprec.ratings import Ratings
-
 # %% ../../../nbs/experiments/map/05_run.ipynb #23f08093
 @dataclass(frozen=True, kw_only=True)
 class MapSize:
-    "How much the experiment measures; all ours."
-    folds: int                         # of five, that are scored
+    "The size of the experiment; all ours."
+    folds: int                         # scored ones of five
     orders: tuple[int, ...]            # of ratings with equal dates
     single: SingleSize
 
@@ -397,7 +380,7 @@ FULL = MapSize(folds=5, orders=(0, 1, 2), single=SINGLE_FULL)
 def rated_films(
     seed: int = 0,
 ) -> "Ratings":
-    "MovieLens 100k where it is here, otherwise simulated raters, who say so in their name (ours)."
+    "MovieLens 100k if it is here, otherwise simulated raters, with a name that says so (ours)."
     from memkit.maprec.ratings import find_movielens, load_movielens, simulated_ratings
     try: return load_movielens(find_movielens())
     except FileNotFoundError: return simulated_ratings(200, seed=seed)
@@ -411,8 +394,8 @@ def run_map(
     size: MapSize | None = None,         # other numbers than QUICK and FULL
     amazon: "Ratings | None" = None,     # from `load_amazon`, for the books; simulated raters if None
 ) -> dict[str, Any]:
-    """The MAP paper's experiments (MAP §5). Raises `ValueError` for a model without weights: labels are scored and
-    states are read."""
+    """The MAP paper's experiments (MAP §5). Raises `ValueError` for a model without local weights: its labels are
+    scored and its states are read."""
     from memkit.models.local import LocalLM
     started, lm, s, ratings = (
         utc_now(), model or LocalLM.embedded(), size or (FULL if full else QUICK), rated_films(seed))

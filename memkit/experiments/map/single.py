@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['Ask', 'LENGTHS', 'TABLE_1', 'TABLE_2', 'SINGLE_QUICK', 'SINGLE_FULL', 'narrow', 'Judged', 'judge', 'in_one_pass',
-           'with_memory', 'with_messages', 'practised', 'read_by_network', 'mae_rows', 'curve_rows', 'against',
+           'with_memory', 'with_messages', 'with_lora', 'read_by_network', 'mae_rows', 'curve_rows', 'against',
            'prompt_cost', 'cost_rows', 'choose_rows', 'SingleSize', 'place', 'memory_features', 'memory_rows',
-           'language_rows', 'practice_rows', 'correction_rows']
+           'whole_rows', 'flat_rows', 'reader_rows', 'error_curves', 'language_rows', 'lora_rows', 'correction_rows']
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #d6ba47b0
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +40,7 @@ def narrow(
     test_users: int | None = None,             # of each fold; None: all
     folds: Sequence[int] | None = None,        # None: all
 ) -> Scores:
-    "Some of the cases of every fold, with what was predicted for them (ours)."
+    "Some of the cases of every fold, with their predictions (ours)."
     def rows(c: Cases, users: int | None) -> np.ndarray:
         kept = np.isin(c.user, np.unique(c.user)[:users])
         if orders is not None: kept &= np.isin(c.order, orders)
@@ -53,13 +53,13 @@ def narrow(
     return Scores(tuple(less(f) for i, f in enumerate(scores.folds) if folds is None or i in folds))
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #0f983fac
-Ask = Callable[[int, Cases], np.ndarray]   # fold, cases -> [n, 5] shares
+Ask = Callable[[int, Cases], np.ndarray]   # fold, cases -> [n, 5] probabilities
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #bb0999ea
 @dataclass(frozen=True, eq=False)
 class Judged:
-    "What one way of asking gave, fold by fold."
-    scores: Scores                            # the cases asked about
+    "The results of one way to ask, fold by fold."
+    scores: Scores                            # the cases
     tune: tuple[np.ndarray, ...]              # [n, 5] of each fold's tune cases
     test: tuple[np.ndarray, ...]              # [n, 5] of each fold's test cases
     calibrations: tuple[Calibration, ...]
@@ -76,18 +76,18 @@ class Judged:
 
     @property
     def raw(self) -> np.ndarray:
-        "The likeliest star before anything was calibrated, [n]."
+        "The most probable star before calibration, [n]."
         return decode(np.concatenate(self.test), "argmax")
 
     def again(self, fold: int, cases: Cases) -> np.ndarray:
-        "The log shares of the fold's tune or test cases, for `corrected`; nothing is asked twice."
+        "The log-probabilities of the fold's tune or test cases, for `corrected`; nothing is asked twice."
         return np.log(np.maximum((self.tune if cases is self.scores.folds[fold].tune else self.test)[fold], 1e-12))
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #4abdd64a
 def judge(
     scores: Scores,
     ask: Ask,
-    calibrate: bool = True,   # False: the shares as they are
+    calibrate: bool = True,   # False: the probabilities as they are
 ) -> Judged:
     "Ask about every fold's tuning and test cases; calibrate on the first (ours)."
     tune = tuple(ask(i, f.tune) if calibrate else np.zeros((0, 5)) for i, f in enumerate(scores.folds))
@@ -106,25 +106,23 @@ def in_one_pass(
     form: str = "short",   # of the lines
     hide: bool = False,    # titles, years and genres masked: a control
 ) -> Ask:
-    "The model as it is, the whole history in front of it (MAP §5.3; one pass: ours)."
+    "The untrained model with the whole history in its prompt (MAP §5.3; one pass: ours)."
     return lambda fold, cases: case_probabilities(lm, ratings, cases, form, hide)
 
 def with_memory(
     lm: "LocalLM",
     ratings: "Ratings",
-    memory: Callable[[list[Rated], Item], Sequence[Rated]],   # history, target -> what is shown
+    memory: Callable[[list[Rated], Item], Sequence[Rated]],   # history, target -> prompt rows
     form: str = "short",
 ) -> Ask:
-    "The model as it is, a memory for each target in front of it (MAP §4.3)."
+    "The untrained model with a memory for each target in its prompt (MAP §4.3)."
     return lambda fold, cases: memory_probabilities(lm, ratings, cases, memory, form)
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #b4cb048a
 def with_messages(
-    lm: Any,  # as `asked_probabilities` takes it
+    lm: Any,  # as for `asked_probabilities`
     ratings: "Ratings",
-    messages: Callable[
-        [Sequence[Rated], Item], list
-    ],  # history, target -> the conversation, such as `vanilla_messages`
+    messages: Callable[[Sequence[Rated], Item], list],   # history, target -> conversation, as `vanilla_messages`
 ) -> Ask:
     "The model in its chat template (MAP §5.2, Figure 4)."
     items = ratings.items.items
@@ -139,13 +137,13 @@ def with_messages(
     return ask
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #cf1a21d8
-def practised(
+def with_lora(
     ratings: "Ratings",
-    scores: Scores,                                  # whose folds say who may be learned from
+    scores: Scores,                                  # its folds name the training users
     settings: LoraSettings = LoraSettings(),
     progress: bool = False,
 ) -> Ask:
-    "The model after it practised on each fold's training users, trained when the fold is first asked about (ours)."
+    "The model with LoRA, trained on each fold's training users at the fold's first use (ours)."
     kept: dict[int, LocalLM] = {}
     def ask(fold: int, cases: Cases) -> np.ndarray:
         if fold not in kept:
@@ -205,7 +203,7 @@ def against(
     others: Mapping[str, np.ndarray],   # name -> [n]
     table: str = "Table 1",
 ) -> list[dict[str, Any]]:
-    "How far `a` errs beyond each of the others, on the same cases (ours); below 0 where it errs less."
+    "The error of `a` minus that of each of the others, on the same cases (ours); below 0 where `a` is better."
     return [figure(table, f"{row} - {name}", "MAE", mae_difference(cases, a, b), note="paired by user") for name, b
             in others.items()]
 
@@ -265,25 +263,25 @@ def choose_rows(
 # %% ../../../nbs/experiments/map/01_single.ipynb #7dcfdc09
 @dataclass(frozen=True, kw_only=True)
 class SingleSize:
-    "How much is asked; all ours. The paper: 839 users, one order, every length."
-    tune: int             # users of each fold's tuning group that calibrate
-    users: int | None     # test users of each fold whose whole history is read in one pass; None: all
-    memory: int | None    # test users of each fold who get a memory for each target; None: all
-    masked: int           # test users of each fold who are asked about without titles
-    messages: int         # test users of each fold who get the flat conversation
+    "The size of the experiment; all ours. The paper: 839 users, one order, every length."
+    tune: int             # tuning users of each fold, for the calibration
+    users: int | None     # test users of each fold: whole history in one pass; None: all
+    memory: int | None    # test users of each fold: a memory for each target; None: all
+    masked: int           # test users of each fold: without titles
+    messages: int         # test users of each fold: the flat conversation
     cost: int             # users whose prompts are counted
-    practice: tuple[int, ...]    # folds in which the model practises
-    tokens: int           # of a practice
+    lora: tuple[int, ...] # folds with LoRA training
+    tokens: int           # of a LoRA training
     reader: ReaderSettings
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #6d9b8ed0
 SINGLE_QUICK = SingleSize(
-    tune=12, users=24, memory=8, masked=8, messages=3, cost=3, practice=(), tokens=0,
+    tune=12, users=24, memory=8, masked=8, messages=3, cost=3, lora=(), tokens=0,
     reader=ReaderSettings(members=1, passes=12))
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #76bf3ce6
 SINGLE_FULL = SingleSize(
-    tune=24, users=None, memory=40, masked=40, messages=12, cost=20, practice=(0,), tokens=40_000,
+    tune=24, users=None, memory=40, masked=40, messages=12, cost=20, lora=(0,), tokens=40_000,
     reader=ReaderSettings(members=1))
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #8d847d6e
@@ -291,7 +289,7 @@ def place(
     cases: Cases,    # some of
     within: Cases,   # these
 ) -> np.ndarray:     # [cases] rows of `within`
-    "Where each case stands among others. Raises `LookupError` for one that isn't there."
+    "The position of each case among others. Raises `LookupError` for a missing one."
     at = {key: i for i, key in enumerate(zip(within.user.tolist(), within.order.tolist(), within.h.tolist()))}
     try:
         return np.array(
@@ -346,6 +344,44 @@ def memory_rows(
     return rows + against("MAP, calibrated", at.cases, got["MAP"].predicted, others), k
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #a6ff2d8e
+def whole_rows(ratings: "Ratings", scores: Scores, lm: "LocalLM",
+               size: SingleSize) -> tuple[list[dict[str, Any]], Judged]:
+    "The whole history in one pass, with titles and without (MAP §5.3), and its judgement for comparisons."
+    one = narrow(scores, tune_users=size.tune, test_users=size.users)
+    whole = judge(one, in_one_pass(lm, ratings))
+    rows = mae_rows("whole history, the model's likeliest star", one.cases, whole.raw)
+    rows += mae_rows("whole history, calibrated", one.cases, whole.predicted)
+    rows += against("whole history, calibrated", one.cases, whole.predicted, _controls(one))
+    blind = narrow(scores, tune_users=size.tune, test_users=size.masked)
+    masked, same = judge(blind, in_one_pass(lm, ratings, hide=True)), whole.predicted[place(blind.cases, one.cases)]
+    rows += mae_rows("whole history, titles masked", blind.cases, masked.predicted, control=True)
+    return rows + against("whole history, titles masked", blind.cases, masked.predicted, {"whole history": same}), whole
+
+def flat_rows(ratings: "Ratings", scores: Scores, lm: "LocalLM", size: SingleSize) -> list[dict[str, Any]]:
+    "The flat conversation, at the paper's lengths (MAP §5.2, Table 1)."
+    said = narrow(scores, lengths=LENGTHS, tune_users=max(4, size.messages//2), test_users=size.messages)
+    flat = judge(said, with_messages(lm, ratings, vanilla_messages))
+    rows = mae_rows("vanilla, the model's likeliest star", said.cases, flat.raw, TABLE_1["vanilla"],
+                    note="a sample of users")
+    return rows + mae_rows("vanilla, calibrated", said.cases, flat.predicted)
+
+# %% ../../../nbs/experiments/map/01_single.ipynb #48cc51d8
+def reader_rows(ratings: "Ratings", scores: Scores, states: np.ndarray,
+                size: SingleSize) -> tuple[list[dict[str, Any]], Judged]:
+    "The rating reader on all users and orders (ours), and its judgement for corrections."
+    every = narrow(scores, orders=None, tune_users=None)
+    read = judge(every, read_by_network(ratings, every, states, size.reader))
+    rows = mae_rows("reader, trained on other users", every.cases, read.predicted,
+                    note="its design was chosen while users of all folds were looked at")
+    return rows + against("reader", every.cases, read.predicted, _controls(every)), read
+
+def error_curves(whole: Judged, read: Judged) -> list[dict[str, Any]]:
+    "The curves of Figure 6."
+    every = read.scores
+    named = {"whole history": (whole.scores.cases, whole.predicted), "reader": (every.cases, read.predicted)}
+    return curve_rows(named | {name: (every.cases, every.predicted[name]) for name in ("user median", "ours")})
+
+# %% ../../../nbs/experiments/map/01_single.ipynb #22ff46ae
 def language_rows(
     ratings: "Ratings",
     scores: Scores,
@@ -355,60 +391,29 @@ def language_rows(
     similar_of: Callable[[int], Sequence[Callable]],   # of a fold: similarities learned from its training users
     progress: bool = True,
 ) -> list[dict[str, Any]]:
-    """Everything that asks a language model, and what it adds to the classical prediction (MAP §5.3; rows beyond the
+    """All rows that ask a language model, and what it adds to the classical prediction (MAP §5.3; rows beyond the
     paper's: ours)."""
     from tqdm.auto import tqdm
-    bar, rows = tqdm(total=6, desc="language model", disable=not progress), []
-    one = narrow(scores, tune_users=size.tune, test_users=size.users)
-    whole = judge(one, in_one_pass(lm, ratings)); bar.update()
-    rows += mae_rows("whole history, the model's likeliest star", one.cases, whole.raw) + mae_rows(
-        "whole history, calibrated", one.cases, whole.predicted
-    )
-    rows += against("whole history, calibrated", one.cases, whole.predicted, _controls(one))
-    blind = narrow(scores, tune_users=size.tune, test_users=size.masked)
-    masked = judge(blind, in_one_pass(lm, ratings, hide=True)); bar.update()
-    rows += mae_rows("whole history, titles masked", blind.cases, masked.predicted, control=True)
-    rows += against(
-        "whole history, titles masked", blind.cases, masked.predicted,
-        {"whole history": whole.predicted[place(blind.cases, one.cases)]})
-    said = narrow(scores, lengths=LENGTHS, tune_users=max(4, size.messages//2), test_users=size.messages)
-    flat = judge(said, with_messages(lm, ratings, vanilla_messages)); bar.update()
-    rows += mae_rows(
-        "vanilla, the model's likeliest star", said.cases, flat.raw, TABLE_1["vanilla"], note="a sample of users"
-    ) + mae_rows("vanilla, calibrated", said.cases, flat.predicted)
+    bar = tqdm(total=5, desc="language model", disable=not progress)
+    rows, whole = whole_rows(ratings, scores, lm, size); bar.update()
+    rows += flat_rows(ratings, scores, lm, size); bar.update()
     more, k = memory_rows(ratings, scores, lm, whole, size); bar.update()
-    every = narrow(scores, orders=None, tune_users=None)
-    read = judge(every, read_by_network(ratings, every, states, size.reader)); bar.update()
-    rows += (
-        more
-        + mae_rows(
-            "reader, trained on other users", every.cases, read.predicted,
-            note="its design was chosen while users of all folds were looked at")
-        + against("reader", every.cases, read.predicted, _controls(every))
-    )
-    rows += (
-        correction_rows(whole, "untrained model")
-        + correction_rows(read, "reader")
-        + correction_rows(read, "reader and memory", lambda i, c: memory_features(ratings, c, similar_of(i)))
-    )
-    if size.practice: rows += practice_rows(ratings, scores, whole, size, progress)
+    read_rows, read = reader_rows(ratings, scores, states, size); bar.update()
+    rows += more + read_rows + correction_rows(whole, "untrained model") + correction_rows(read, "reader")
+    rows += correction_rows(read, "reader and memory", lambda i, c: memory_features(ratings, c, similar_of(i)))
+    if size.lora: rows += lora_rows(ratings, scores, whole, size, progress)
     bar.update(); bar.close()
-    rows += curve_rows(
-        {
-            "whole history": (one.cases, whole.predicted), "reader": (every.cases, read.predicted),
-            "user median": (every.cases, every.predicted["user median"]), "ours": (every.cases, every.predicted["ours"])
-        }
-    )
-    return rows + cost_rows(lm, ratings, one.cases.of(np.unique(one.cases.user)[:size.cost]), k)
+    few = np.unique(whole.scores.cases.user)[:size.cost]
+    return rows + error_curves(whole, read) + cost_rows(lm, ratings, whole.scores.cases.of(few), k)
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #7a3c19a3
-def practice_rows(
+def lora_rows(
     ratings: "Ratings", scores: Scores, whole: Judged, size: SingleSize, progress: bool
 ) -> list[dict[str, Any]]:
-    "The practised model in some folds, and what it adds there (LoRA: ours)."
-    some = narrow(scores, tune_users=size.tune, test_users=size.users, folds=size.practice)
-    done = judge(some, practised(ratings, some, LoraSettings(tokens=size.tokens), progress))
-    note = f"LoRA on other users, folds {', '.join(str(i + 1) for i in size.practice)} of {len(scores.folds)}"
+    "The model with LoRA in some folds (in the tables: practised), and what it adds there (ours)."
+    some = narrow(scores, tune_users=size.tune, test_users=size.users, folds=size.lora)
+    done = judge(some, with_lora(ratings, some, LoraSettings(tokens=size.tokens), progress))
+    note = f"LoRA on other users, folds {', '.join(str(i + 1) for i in size.lora)} of {len(scores.folds)}"
     same = whole.predicted[place(some.cases, whole.scores.cases)]
     return (
         mae_rows("practised, whole history", some.cases, done.predicted, note=note)

@@ -36,8 +36,8 @@ def _said(text: str) -> str: return " " + " ".join(re.findall(r"[^\W_]+", text.l
 
 def names_of(
     documents: Sequence[Document],
-) -> dict[str, set[str]]:  # by topic: its name and synonyms, as ' words between blanks '
-    "What each topic is called (ours)."
+) -> dict[str, set[str]]:  # by topic: its name and synonyms, as ' words between spaces '
+    "The names of each topic (ours)."
     out = {}
     for d in documents:
         own = d.meta.get("focus") or d.meta.get("topic") or d.title
@@ -69,11 +69,11 @@ def names_prominently(
 # %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #8e01c862
 @dataclass(frozen=True)
 class HeldOut:
-    "A corpus with topics taken out."
-    kept: list[Document]          # what is left to search
-    gone: list[Document]          # the answers of the topics that were taken out
-    topics: Mapping[str, str]     # the topics taken out -> tune or score
-    dropped: int                  # answers that had to go, other topics' included
+    "A corpus without some topics."
+    kept: list[Document]          # the remaining documents
+    gone: list[Document]          # the answers of the removed topics
+    topics: Mapping[str, str]     # removed topic -> tune or score
+    dropped: int                  # number of removed answers, other topics' included
 
 def _mentions(documents: Sequence[Document], words: Sequence[frozenset[str]], names: set[str]) -> set[int]:
     return {
@@ -86,11 +86,11 @@ def _mentions(documents: Sequence[Document], words: Sequence[frozenset[str]], na
 # %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #4d7a8d09
 def hold_out(
     documents: Sequence[Document],
-    n: int,              # topics of each half, at most half of those there are
+    n: int,              # topics of each half, at most half of them
     seed: int = 0,
     most: int = 60,      # other answers that may name a topic prominently
 ) -> HeldOut:
-    "Take `n` topics of each half out of a corpus, drawn by `seed` (ours)."
+    "Remove `n` topics of each half from a corpus, drawn by `seed` (ours)."
     focuses, names, rng = [focus_of(d) for d in documents], names_of(documents), random.Random(f"held out {seed}")
     words = [
         frozenset(
@@ -132,7 +132,7 @@ def without(
 # %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #0802d2a8
 @dataclass(frozen=True)
 class Case:
-    "A question, whether the corpus answers it, and what the search has to say about that."
+    "A question, whether the corpus answers it, and the search's evidence for that."
     text: str
     form: str
     focus: str
@@ -140,7 +140,7 @@ class Case:
     evidence: Mapping[str, float]
 
 def _rank_fusion(hits: Sequence[Hit]) -> float:
-    "The best score that the paper's fusion gives: it knows ranks, and somebody is always first."
+    "The best score of the paper's fusion: it uses ranks, and some document is always first."
     by = lambda side: [
         h.item.id for h in sorted((h for h in hits if h.parts.get(side, 99) <= 5), key=lambda h: h.parts[side])
     ]
@@ -153,13 +153,13 @@ def _evidence(retriever: FusedRetriever, text: str) -> dict[str, float]:
 
 # %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #f373f12e
 def cases(
-    retriever: FusedRetriever,   # over what was kept
+    retriever: FusedRetriever,   # over the remaining documents
     held: HeldOut,
     split: str,                  # tune or score
     n: int,                      # questions of each form and kind
     seed: int = 0,
 ) -> list[Case]:
-    "As many questions without an answer as with one, in every form (ours)."
+    "Equally many questions with and without an answer, in every form (ours)."
     gone, kept = [d for d in held.gone if held.topics[focus_of(d)] == split], held.kept
     out = []
     for form in FORMS:
@@ -210,7 +210,7 @@ def rules(
     tuning: Sequence[Case],
     shipped: Calibration,
 ) -> dict[str, tuple[Rule, bool]]:   # by name: the rule, and whether it is a control
-    "Ways to decide whether to decline, those with a threshold fitted on the tuning half (ours)."
+    "Rules for declining; thresholds are fitted on the tuning half (ours)."
     fit = lambda *features: calibrate(
         [c.evidence for c in tuning], [c.answerable for c in tuning], *([features] if features else [])
     )
@@ -224,7 +224,7 @@ def rules(
 
 # %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #481ebbee
 def auc(
-    scores: Sequence[float],      # higher: rather answerable
+    scores: Sequence[float],      # higher: more answerable
     answerable: Sequence[bool],
     groups: Sequence[str],
     seed: int = 0,
@@ -246,7 +246,7 @@ def fallback_rows(
     control: bool = False,
     note: str = "",
 ) -> list[dict[str, Any]]:
-    """Precision, recall and the share answered, with intervals over topics (ours). No precision where nothing was
+    """Precision, recall and the fraction answered, with intervals over topics (ours). No precision where nothing was
     declined."""
     cannot, topics = np.array([not c.answerable for c in asked]), np.array([c.focus for c in asked])
     share = lambda values, of: bootstrap(values[of].astype(float), groups=topics[of].tolist())
@@ -262,7 +262,7 @@ def judge(
     strange: Sequence[Case],       # not medical at all
     shipped: Calibration,
 ) -> list[dict[str, Any]]:
-    "The table of the fallback: every rule, ours by form, and what no corpus answers (ours)."
+    "The table of the fallback: every rule, ours by form, and questions that no corpus answers (ours)."
     rows, cannot, topics = [], [c.answerable for c in asked], [c.focus for c in asked]
     note = f"fitted on {len(tuning)} questions of the tuning half, to hold back nine in ten of the unanswerable"
     for name, (rule, control) in rules(tuning, shipped).items():
@@ -312,7 +312,7 @@ PEOPLE = (
 # %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #21adb1f6
 @dataclass(frozen=True)
 class Dialogue:
-    "What was said, and a last question with its answers."
+    "Earlier messages, and a last question with its answers."
     kind: str
     said: tuple[tuple[int, str], ...]   # session and message
     session: int                        # of the last question
@@ -333,7 +333,7 @@ def follow_up_bases(
     documents: Sequence[Document],
     split: str,                      # tune or score
 ) -> list[list[Base]]:               # the questions of each topic, where there are two or more
-    "What can be followed up: MedQuAD's questions, or memkit's own entries by their topic and category (ours)."
+    "Questions for follow-ups: MedQuAD's, or memkit's own entries by topic and category (ours)."
     if any(d.meta.get("focus") for d in documents): found = [b for b in base_questions(documents) if b.split == split]
     else:
         named = [d for d in documents if d.category in _TYPES and split_of(focus_of(d)) == split]
@@ -379,7 +379,7 @@ def dialogues(
     n: int = 50,
     seed: int = 0,
 ) -> list[Dialogue]:                 # fewer where there are fewer topics
-    "`n` dialogues of one kind, each about another topic (ours). Raises `ValueError` for a kind that isn't known."
+    "`n` dialogues of one kind, each about another topic (ours). Raises `ValueError` for an unknown kind."
     if kind not in KINDS: raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
     rng = random.Random(f"dialogues {kind} {split} {seed}")
     topics = follow_up_bases(documents, split)
@@ -396,8 +396,8 @@ def play(
     bot: HybridChatbot,
     user: str,
     d: Dialogue,
-) -> list[int]:        # ids of the memories, in the order of what was said
-    "Say everything but the last question, and remember it as the chatbot does (ours)."
+) -> list[int]:        # ids of the memories, in the order of the messages
+    "Store all messages but the last question, as the chatbot does (ours)."
     kept = []
     for session, text in d.said:
         found = found_for(bot, user, prepare_question(text).query, f"{user} {session}")
@@ -413,10 +413,9 @@ def conditions_of(
     bots: Mapping[str, HybridChatbot],   # by condition, each with a store of its own
     user: str,
     d: Dialogue,
-    stray: str,                          # what another dialogue was about
+    stray: str,                          # a message of another dialogue
 ) -> tuple[dict[str, list[str]], dict[str, bool]]:
-    """What each condition finds for the last question, best first, and whether the exchange that names its topic is
-    recalled (ours)."""
+    "Each condition's ranking for the last question, and whether the exchange with its topic is recalled (ours)."
     bot, query = bots["memkit"], prepare_question(d.ask).query
     kept = {name: play(b, user, d) for name, b in bots.items()}
     found = {name: found_for(b, user, query, f"{user} {d.session}") for name, b in bots.items()}
@@ -454,8 +453,8 @@ def follow_up_rows(
     played: Sequence[Dialogue],
     progress: Callable[[Sequence], Iterator] = iter,
 ) -> list[dict[str, Any]]:
-    """What turn 2 finds under each condition, beside what memory gains over none, and how often the right exchange is
-    recalled (ours)."""
+    """The rankings of the last question under each condition, the gain over no memory, and how often the right exchange
+    is recalled (ours)."""
     from memkit.store.store import MemoryStore
     bots = {name: HybridChatbot(retriever, None, MemoryStore(":memory:"), retriever.dense.embedder, settings=s,
                                 calibration=load_calibration("")) for name, s in CONDITIONS.items()}
@@ -467,7 +466,7 @@ def follow_up_rows(
     return _scored([ranked for ranked, _ in out], [right for _, right in out], played, kind)
 
 # %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #2a65e0f8
-# topics taken out of each half, questions of each form and kind, dialogues of each kind (ours)
+# removed topics of each half, questions of each form and kind, dialogues of each kind (ours)
 QUICK, FULL = (40, 20, 20), (100, 40, 60)
 
 # %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #f67461d9
@@ -478,10 +477,10 @@ def conversation_rows(
     seed: int = 0,
     progress: bool = True,                  # bars on stderr
     split: str = "score",                   # or tune, while one is still choosing
-    sizes: tuple[int, int, int] | None = None,  # others than those two
+    sizes: tuple[int, int, int] | None = None,  # other sizes
 ) -> list[dict[str, Any]]:
-    """The figures of the fallback and of follow-up questions (hybrid §1; not measured there). A minute on 800
-    documents; full MedQuAD takes some."""
+    """The rows of the fallback and of follow-up questions (hybrid §1; not measured there). A minute on 800 documents;
+    full MedQuAD takes several."""
     from tqdm import tqdm
     topics, n, turns = sizes or (FULL if full else QUICK)
     whole = FusedRetriever(documents, embedder, RetrieveSettings(titles=False))

@@ -7,9 +7,10 @@ __all__ = ['HYBRID', 'PAPERS', 'ALONE', 'RANDOM', 'RETRIEVAL', 'PASSAGE', 'BEGIN
            'GIVEN_PPL', 'SECONDS', 'FAITHFUL', 'REFERENCE', 'FALLBACKS', 'WORDS', 'RECALLED', 'NO', 'ONE', 'TWO',
            'OTHER', 'PAPER_1', 'MISTRAL', 'PAPER_2', 'NOTES', 'OTHER_DATA', 'Exchange', 'Item', 'exchange',
            'draw_items', 'RandomDocuments', 'NoWords', 'WithoutDocuments', 'Parts', 'make_parts', 'chatbots', 'Answer',
-           'as_answer', 'answer', 'unguarded', 'would_recall', 'surprise', 'surprise_given', 'score', 'InBatches',
-           'answer_together', 'Condition', 'conditions', 'answer_all', 'beginning', 'summary', 'rows_of',
-           'difference_rows', 'table_1', 'table_2', 'figure_3_rows', 'generation_rows', 'recall_rows']
+           'as_answer', 'answer', 'unguarded', 'would_recall', 'negative_log_likelihood',
+           'negative_log_likelihood_given', 'score', 'InBatches', 'answer_together', 'Condition', 'conditions',
+           'answer_all', 'beginning', 'summary', 'rows_of', 'difference_rows', 'table_1', 'table_2', 'figure_3_rows',
+           'generation_rows', 'recall_rows']
 
 # %% ../../../nbs/experiments/hybrid/02_generation.ipynb #cd1ee9b1
 from collections.abc import Callable, Mapping, Sequence
@@ -44,13 +45,13 @@ if TYPE_CHECKING: from memkit.store.store import MemoryStore
 # %% ../../../nbs/experiments/hybrid/02_generation.ipynb #5855acb5
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    "A question and its answer, said before."
+    "An earlier question and its answer."
     question: str
     answer: str
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    "One question of the experiment, the answer it should get, and what may have been said before."
+    "One question of the experiment, its reference answer, and possible earlier exchanges."
     asked: Asked
     reference: str                    # MedQuAD's own answer, whole
     earlier: tuple[Exchange, ...]     # two on the same topic, of other types
@@ -62,8 +63,7 @@ def exchange(
     tokens: int,                  # of the answer, at most
     count: Callable[[str], int],  # tokens of a text
 ) -> Exchange:
-    """A document as something asked and answered before: its question (its title where it has none), and the beginning
-    of its text."""
+    "A document as an earlier exchange: its question (or its title), and the beginning of its text."
     return Exchange(question=d.meta.get("question") or d.title, answer=shorten(d.text, tokens, count))
 
 # %% ../../../nbs/experiments/hybrid/02_generation.ipynb #d995df43
@@ -101,12 +101,11 @@ def _two_types(documents: Sequence[Document], rng: np.random.Generator) -> list[
 HYBRID, PAPERS = "hybrid", "paper's chatbot"
 ALONE, RANDOM, RETRIEVAL, PASSAGE, BEGINNING = (
     "model alone", "model with random documents", "retrieval alone", "random passage", "reference's beginning")
-ALWAYS = Calibration(weights={}, bias=0., threshold=0.)   # for controls: whatever is shown counts as enough
+ALWAYS = Calibration(weights={}, bias=0., threshold=0.)   # for baselines: any documents count as enough
 
 # %% ../../../nbs/experiments/hybrid/02_generation.ipynb #dc68f6f3
 class RandomDocuments:
-    """Draws by lot among the documents that a search does not put forward: what any documents would do (a control;
-    ours)."""
+    "Random documents, without those that a search finds (a control; ours)."
     def __init__(
         self,
         retriever: FusedRetriever,  # over the corpus to draw from
@@ -130,8 +129,7 @@ class RandomDocuments:
 
 # %% ../../../nbs/experiments/hybrid/02_generation.ipynb #0d496860
 class NoWords:
-    """A `LanguageModel` that says nothing, and counts as `model` does: what is left of a turn is retrieval and
-    quotation (a control; ours)."""
+    "A `LanguageModel` that writes nothing: retrieval and quotation remain (a control; ours)."
     def __init__(self, model: LanguageModel): self.model, self.name = model, "no model"
 
     @property
@@ -148,11 +146,12 @@ class NoWords:
         ]
 
 # %% ../../../nbs/experiments/hybrid/02_generation.ipynb #68693d0c
-TASK = "You are a medical information assistant. Answer the user's question in two to four sentences."  # `INSTRUCTIONS` without documents
+# `INSTRUCTIONS` without documents
+TASK = "You are a medical information assistant. Answer the user's question in two to four sentences."
 
 # %% ../../../nbs/experiments/hybrid/02_generation.ipynb #25ae757e
 class WithoutDocuments:
-    "The model asked without documents: every prompt is `TASK` and the question (a control; ours)."
+    "The model without documents: every prompt is `TASK` and the question (a control; ours)."
     def __init__(self, model: LanguageModel): self.model = model
 
     def chat(self, user: str, text: str) -> Turn:
@@ -167,7 +166,7 @@ class WithoutDocuments:
 # %% ../../../nbs/experiments/hybrid/02_generation.ipynb #5b29a2cf
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    "What the chatbots of an experiment share."
+    "The common parts of an experiment's chatbots."
     ours: FusedRetriever       # the default search
     papers: FusedRetriever     # the paper's, over the same documents
     model: LanguageModel
@@ -200,10 +199,10 @@ def chatbots(
 # %% ../../../nbs/experiments/hybrid/02_generation.ipynb #c55479e8
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    "What somebody answered to one question, and what is needed to score it."
-    text: str                # as the user got it, without citation marks
+    "An answer to one question, with everything needed to score it."
+    text: str                # for the user, without citation marks
     draft: str               # the model's own words
-    prompt: str              # as the model saw it
+    prompt: str              # of the model
     shown: tuple[str, ...]   # the texts in the prompt
     fallback: bool
     recalled: int            # memories in the prompt
@@ -213,7 +212,7 @@ class Answer:
 def as_answer(
     turn: Turn,
 ) -> Answer:
-    "What is scored of a turn."
+    "The parts of a turn that are scored."
     shown = tuple(s.text for s in turn.sections if s.kept and s.hit)
     return Answer(
         text=plain(turn.answer), draft=turn.draft, prompt=turn.prompt, shown=shown, fallback=bool(turn.fallback),
@@ -223,9 +222,9 @@ def as_answer(
 def answer(
     bot: Any,                             # from `chatbots`
     item: Item,
-    before: Sequence[Exchange] = (),      # said before, oldest first
+    before: Sequence[Exchange] = (),      # earlier exchanges, oldest first
 ) -> Answer:
-    "Ask as a user of whom exactly the exchanges `before` are remembered."
+    "Ask as a user with exactly the memories `before`."
     user, today = new_id("u"), datetime.now(timezone.utc)
     if before: bot.consent(user)
     for days, e in zip(range(len(before), 0, -1), before):
@@ -236,7 +235,7 @@ def answer(
 def unguarded(
     bot: HybridChatbot,
 ) -> HybridChatbot:
-    "The same chatbot with a memory that recalls its nearest entries, however far they are (a control; ours)."
+    "The same chatbot without the threshold: it recalls the nearest entries at any distance (a control; ours)."
     settings = replace(bot.settings, memory=replace(bot.settings.memory, above=-1.))
     return HybridChatbot(
         bot.retriever, bot.model, bot.store, bot.embedder, bot.memory, settings, bot.calibration, bot.clock
@@ -247,23 +246,23 @@ def would_recall(
     item: Item,
     before: Sequence[Exchange],
 ) -> int:
-    "How many of the exchanges `before` the threshold would let into the prompt; nothing is generated."
+    "The number of exchanges `before` that pass the threshold; nothing is generated."
     user, settings = new_id("u"), bot.settings.memory
     for e in before: bot.memory.remember(user, new_id("s"), e.question, e.answer, datetime.now(timezone.utc), {})
     return sum(c.shown for c in choose(bot.memory.nearest(user, item.asked.text, settings.pool), settings))
 
 # %% ../../../nbs/experiments/hybrid/02_generation.ipynb #63a442ee
-def surprise(
-    lm: LocalLM,   # the yardstick
+def negative_log_likelihood(
+    lm: LocalLM,   # the measuring model
     text: str,
 ) -> float:        # nats per token; nan where there are fewer than two tokens
     "The log of the perplexity of `text` by itself."
     try: return float(np.log(lm.perplexity([text])[0]))
     except ValueError: return np.nan
 
-def surprise_given(
-    lm: LocalLM,   # the yardstick
-    prompt: str,   # as a model saw it
+def negative_log_likelihood_given(
+    lm: LocalLM,   # the measuring model
+    prompt: str,
     text: str,
 ) -> float:        # nats per token; nan for an empty text
     "The log of the perplexity of `text` after `prompt`."
@@ -282,8 +281,8 @@ SECONDS, FAITHFUL, REFERENCE, FALLBACKS, WORDS, RECALLED = (
 # %% ../../../nbs/experiments/hybrid/02_generation.ipynb #f4da8385
 def score(
     answers: Sequence[Answer],
-    items: Sequence[Item],     # what they answer, in the same order
-    lm: LocalLM,               # the yardstick of perplexity
+    items: Sequence[Item],     # their questions, in the same order
+    lm: LocalLM,               # the measuring model of perplexity
     given: bool = False,       # the perplexity after the prompt too? A second for each answer
 ) -> dict[str, np.ndarray]:    # by metric: one value per answer, nan where it has none; perplexities as their logs
     "Every metric of every answer."
@@ -292,15 +291,15 @@ def score(
     column = lambda f: np.array([f(a, i) for a, i in zip(answers, items)], float)
     return {
         BERT: bert_score(texts, references), ROUGE: rouge_l(texts, references),
-        PLAIN_PPL: column(lambda a, i: surprise(lm, a.text)),
-        GIVEN_PPL: column(lambda a, i: surprise_given(lm, a.prompt, a.draft) if given else np.nan),
+        PLAIN_PPL: column(lambda a, i: negative_log_likelihood(lm, a.text)),
+        GIVEN_PPL: column(lambda a, i: negative_log_likelihood_given(lm, a.prompt, a.draft) if given else np.nan),
         FAITHFUL: column(lambda a, i: held(a, a.shown)), REFERENCE: column(lambda a, i: held(a, [i.reference])),
         FALLBACKS: column(lambda a, i: a.fallback), WORDS: column(lambda a, i: len(a.text.split())),
         RECALLED: column(lambda a, i: a.recalled), SECONDS: column(lambda a, i: a.seconds)}
 
 # %% ../../../nbs/experiments/hybrid/02_generation.ipynb #227c4ddd
 class InBatches:
-    "A model for several threads that each ask for one answer: the last to come asks for all (ours)."
+    "A model for several threads that each ask for one answer: the last thread asks for all (ours)."
     def __init__(
         self,
         model: LanguageModel,
@@ -334,11 +333,10 @@ class InBatches:
 def answer_together(
     bot: Any,  # from `chatbots`; generates once in each turn
     items: Sequence[Item],
-    before: Callable[[Item], Sequence[Exchange]],  # what was said before
+    before: Callable[[Item], Sequence[Exchange]],  # earlier exchanges
     size: int = 8,  # chats at once
-) -> list[Answer]:  # in the order of `items`; without times, for they waited for each other
-    """As `answer` for each item, with the model reading several prompts at once. Raises what the first failing chat
-    raised."""
+) -> list[Answer]:  # in the order of `items`; without times, as they waited for each other
+    "As `answer` for each item, in batches. Raises the error of the first failing chat."
     def one(twin, item):
         try: return replace(answer(twin, item, before(item)), seconds=np.nan)
         except BaseException: twin.model.give_up(); raise
@@ -357,7 +355,7 @@ NO, ONE, TWO, OTHER = "no memory", "one memory", "two memories", "two memories o
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    "Who is asked, what was said before, and how."
+    "A chatbot, the earlier exchanges, and whether prompts are batched."
     bot: Any
     before: Callable[[Item], Sequence[Exchange]] = lambda item: ()
     together: bool = True   # several prompts at once?
@@ -384,7 +382,7 @@ def answer_all(
     items: Sequence[Item],
     progress: bool = True,
 ) -> dict[str, list[Answer]]:  # by condition, in the order of `items`
-    "Ask everybody everything."
+    "Ask every chatbot every question."
     from tqdm import tqdm
     answers = {}
     for name, c in tqdm(conditions.items(), desc="answers", unit="condition", disable=None if progress else True):
@@ -400,27 +398,17 @@ def beginning(
     reference: str,
     words: int,
 ) -> Answer:
-    "The first `words` words of a reference, as if somebody had answered that: what can be reached at this length."
+    "The first `words` words of a reference as an answer: the upper limit at this length."
     return Answer(
         text=" ".join(reference.split()[:words]), draft="", prompt="", shown=(), fallback=False, recalled=0,
         seconds=np.nan)
 
 # %% ../../../nbs/experiments/hybrid/02_generation.ipynb #cacf001e
 PAPER_1 = {BERT: .8644, ROUGE: .2273, PLAIN_PPL: 12.8758, SECONDS: 28.}     # hybrid Table 1, third column
-MISTRAL = {
-    "Mistral + RAG": {
-        BERT: 0.181,
-        ROUGE: 0.2512,
-        PLAIN_PPL: 6.4691,
-        SECONDS: 78.0,
-    },  # hybrid Table 1, first two columns
-    "fine-tuned Mistral + RAG": {BERT: 0.221, ROUGE: 0.221, PLAIN_PPL: 4.84, SECONDS: 150.0},
-}
-PAPER_2 = {
-    NO: {BERT: 0.8692, PLAIN_PPL: 11.595},
-    ONE: {BERT: 0.8520, PLAIN_PPL: 10.230},
-    TWO: {BERT: 0.8473, PLAIN_PPL: 8.690},
-}  # hybrid Table 2
+MISTRAL = {"Mistral + RAG": {BERT: .181, ROUGE: .2512, PLAIN_PPL: 6.4691, SECONDS: 78.},   # Table 1, two columns
+           "fine-tuned Mistral + RAG": {BERT: .221, ROUGE: .221, PLAIN_PPL: 4.84, SECONDS: 150.}}
+PAPER_2 = {NO: {BERT: .8692, PLAIN_PPL: 11.595}, ONE: {BERT: .8520, PLAIN_PPL: 10.230},
+           TWO: {BERT: .8473, PLAIN_PPL: 8.690}}   # hybrid Table 2
 
 NOTES = {
     BERT: f"our encoder is {BERT_ENCODER}; the paper names none, so the two columns can't be compared",
@@ -500,7 +488,7 @@ def table_1(
 def table_2(
     scores: Mapping[str, Mapping[str, np.ndarray]],
 ) -> list[dict[str, Any]]:
-    "No memory, one, two, and two unrelated ones, with the differences to none (hybrid Table 2)."
+    "No memory, one, two, and two unrelated ones, with the differences from none (hybrid Table 2)."
     rows, kept = [], (BERT, ROUGE, PLAIN_PPL, GIVEN_PPL, FAITHFUL, REFERENCE, WORDS, RECALLED)
     for who in (PAPERS, HYBRID):
         there = {f"{who}, {m}": scores.get(f"{who}, {m}") for m in (ONE, TWO, OTHER)}
@@ -529,7 +517,7 @@ def figure_3_rows(
 def generation_rows(
     parts: Parts,
     items: Sequence[Item],
-    lm: LocalLM,                                    # the yardstick of perplexity
+    lm: LocalLM,                                    # the measuring model of perplexity
     remembering: Sequence[str] = (HYBRID, PAPERS),  # which chatbots are asked with memories too
     given: bool = True,                             # their perplexities after the prompt too? A second for each answer
     seed: int = 0,
@@ -547,8 +535,7 @@ def recall_rows(
     parts: Parts,
     items: Sequence[Item],
 ) -> list[dict[str, Any]]:
-    """How many of two unrelated exchanges the threshold lets in (ours): the guard against what the last condition of
-    Table 2 forces."""
+    "How many of two unrelated exchanges pass the threshold (ours); the last condition of Table 2 switches it off."
     from memkit.store.store import MemoryStore
     with MemoryStore(":memory:") as store:
         bot = HybridChatbot(parts.papers, NoWords(parts.model), store, parts.embedder, settings=AS_IN_THE_PAPER)

@@ -40,29 +40,29 @@ class Asked:
     form: str                   # one of FORMS
     text: str                   # the message
     relevant: tuple[str, ...]   # ids of all documents that answer it
-    focus: str                  # what it is about, as compared
+    focus: str                  # its topic, normalised
     split: str                  # tune or score
 
 def focus_of(
     d: Document,
 ) -> str:
-    "What a document is about, as compared: its focus, topic or title (ours)."
+    "The normalised topic of a document: its focus, topic or title (ours)."
     return normal(d.meta.get("focus") or d.meta.get("topic") or d.title)
 
 def split_of(
     focus: str,
 ) -> str:   # tune or score
-    "Which half a topic belongs to, by a hash of its name: about as many in each (ours)."
+    "The half of a topic, by a hash of its name; both are about equally large (ours)."
     return ("tune", "score")[blake2b(normal(focus).encode(), digest_size=1).digest()[0] % 2]
 
 # %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #7c4f60c7
 @dataclass(frozen=True)
 class Base:
-    "What the forms of one question are made of."
-    focus: str                  # what it is about, as compared
+    "The source of all forms of one question."
+    focus: str                  # its topic, normalised
     type: str                   # of question: treatment, symptoms …; empty where only the question is known
-    question: str               # as it stands in the data
-    names: tuple[str, ...]      # what people may call the focus, its own name first
+    question: str               # in the data's words
+    names: tuple[str, ...]      # of the focus, its own name first
     relevant: tuple[str, ...]   # ids of the documents that answer it
     split: str                  # tune or score
 
@@ -98,9 +98,9 @@ def _from_labels(documents: Sequence[Document]) -> list[Base]:
 def base_questions(
     documents: Sequence[Document],   # MedQuAD's (or with its meta fields), or memkit's own
 ) -> list[Base]:                     # in the order of the documents
-    """What can be asked of `documents`: one question for each focus and type, or our labelled ones (ours).
+    """The questions for `documents`: one for each focus and type, or our labelled ones (ours).
 
-    `ValueError` where neither is there."""
+    Raises `ValueError` where there are neither."""
     paired = [d for d in documents if d.category and d.meta.get("focus") and d.meta.get("question")]
     found = _from_pairs(paired) or _from_labels(documents)
     if not found:
@@ -119,12 +119,12 @@ def parts(
 
 # %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #c96fba04
 def _call(base: Base, rng: random.Random) -> str:
-    "What this person calls the focus."
+    "A person's name for the focus."
     name = rng.choice(base.names[1:]) if len(base.names) > 1 and rng.random() < .25 else base.names[0]
     return name if rng.random() < .3 else name.lower()
 
 def _wording(base: Base, rng: random.Random, x: str = "") -> str:
-    "The question in other words, without its mark; `x`: what the focus is called here."
+    "The question in other words, without a question mark; `x`: the name of the focus."
     if not base.type: return base.question.rstrip(" ?")
     return rng.choice(
         parts(base.split)["wordings"].get(base.type) or parts(base.split)["wordings"]["information"]
@@ -133,9 +133,8 @@ def _wording(base: Base, rng: random.Random, x: str = "") -> str:
 def _sentence(text: str) -> str: return text[:1].upper() + text[1:]
 
 # %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #d49b3d7f
-_FILLER = frozenset(
-    "a an and are as at be by can do does for from have how i if in is it me my of on or that the this to what when which who why will with you your".split()
-)
+_FILLER = frozenset("a an and are as at be by can do does for from have how i if in is it me my of on or that the this "
+                    "to what when which who why will with you your".split())
 
 def _keywords(base: Base, rng: random.Random) -> str:
     words = lambda text: [w for w in re.findall(r"[^\W_]+(?:['’-][^\W_]+)*", text.lower()) if w not in _FILLER]
@@ -160,7 +159,7 @@ def _told(base: Base, rng: random.Random) -> list[str]:
     "The sentences of a story, the question among them."
     p, x, whose = parts(base.split), _call(base, rng) if base.type else "", rng.choice(("self", "other"))
     who = rng.choice(p["people"]) if whose == "other" else ("I", "I", "my", rng.choice(p["ages"]))
-    where = rng.choice(("named", "named", "both", "asked", "asked")) if x else "asked"   # where the focus is named
+    where = rng.choice(("named", "named", "both", "asked", "asked")) if x else "asked"   # the place of the focus
     said = [
         rng.choice(p["named" if where in ("named", "both") else "setup"][whose]),
         *rng.sample(p["more"][whose], rng.randint(1, 4)), *rng.sample(p["worry"], rng.randint(0, 1))]
@@ -196,9 +195,9 @@ def _by_ear(word: str, rng: random.Random, sounds: Sequence[Sequence[str]]) -> s
 def misspell(
     word: str,
     rng: random.Random,
-    sounds: Sequence[Sequence[str]] = (),   # [(as it is written, as it sounds)]
+    sounds: Sequence[Sequence[str]] = (),   # [(spelling, spelling by sound)]
 ) -> str:                                   # `word` itself where it has fewer than four letters
-    "`word` with one slip of a hand or an ear (ours)."
+    "`word` with one typing or spelling error (ours)."
     if "'" in word or "’" in word: return re.sub("['’]", "", word)
     if len(word) < 4 or not word.isalpha(): return word
     if sounds and len(word) > 7 and rng.random() < .5 and (heard := _by_ear(word, rng, sounds)) != word: return heard
@@ -246,7 +245,7 @@ def draw(
     n: int | None = None,   # how many; all where None
     seed: int = 0,
 ) -> list[Base]:
-    "`n` of `bases`, spread over focuses as evenly as can be (ours); fewer where there are fewer."
+    "`n` of `bases`, spread evenly over focuses (ours); fewer if there are fewer."
     rng, of = random.Random(f"draw {seed}"), {}
     for b in rng.sample(bases, len(bases)): of.setdefault(b.focus, []).append(b)
     rounds = max(map(len, of.values()), default=0)
@@ -272,8 +271,8 @@ def ask(
     n: int | None = None,           # how many; all where None
     seed: int = 0,
 ) -> list[Asked]:
-    """`n` questions of one half in one form, each with all the documents that answer it (ours). `ValueError` for a
-    form or split that isn't known."""
+    """`n` questions of one half in one form, each with all documents that answer it (ours). Raises `ValueError` for an
+    unknown form or split."""
     if form not in FORMS: raise ValueError(f"form must be one of {', '.join(FORMS)}; got {form!r}")
     if split not in ("tune", "score"): raise ValueError(f"split must be tune or score, got {split!r}")
     bases, siblings = [b for b in base_questions(documents) if b.split == split], {}
@@ -284,9 +283,8 @@ def ask(
 def experiment_corpus(
     n_documents: int | None = None,   # about so many, in whole focuses; all where None
     seed: int = 0,
-) -> tuple[list[Document], str]:      # documents, and what they are in words
-    """What experiments search: MedQuAD's answers (see `MEMKIT_DATA`), otherwise memkit's own entries, which are few
-    (ours)."""
+) -> tuple[list[Document], str]:      # documents, and their description
+    "The experiments' corpus: MedQuAD's answers (see `MEMKIT_DATA`), otherwise memkit's few own entries (ours)."
     if public_data("medquad.tar.gz") is None:
         return (
             list(read_corpus("own")),
@@ -307,7 +305,7 @@ def experiment_corpus(
 OURS, PAPERS, WORDS, DENSE, LOT = "ours", "the paper's fusion", "BM25 alone", "dense alone", "random documents"
 
 def systems() -> dict[str, RetrieveSettings]:
-    "The searches that are compared, on bare documents: ours, the paper's (hybrid §5.1), and each side of ours alone."
+    "The compared searches, on bare documents: ours, the paper's (hybrid §5.1), and each side of ours alone."
     default = RetrieveSettings(titles=False)
     return {
         OURS: default, PAPERS: replace(PAPER, titles=False), WORDS: replace(default, fusion="bm25"),
@@ -316,19 +314,19 @@ def systems() -> dict[str, RetrieveSettings]:
 # %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #5352010b
 @dataclass(frozen=True)
 class Trial:
-    "The messages of one form, and what each search found for them."
+    "The messages of one form, and the ranking of each search."
     asked: tuple[Asked, ...]
     found: dict[str, list[list[str]]] = field(repr=False)   # by search: per message, ids, best first
 
     def scores(self, measure: str = "nDCG@10") -> dict[str, np.ndarray]:
-        "By search: what each ranking is worth."
+        "By search: the score of each ranking."
         return {
             name: rank_scores(rankings, [a.relevant for a in self.asked], (measure,))[measure]
             for name, rankings in self.found.items()
         }
 
 def by_lot(documents: Sequence[Document], asked: Sequence[Asked], k: int, seed: int) -> list[list[str]]:
-    "The control: `k` documents by lot for each message (ours)."
+    "The control: `k` random documents for each message (ours)."
     ids = [d.id for d in documents]
     return [random.Random(f"{seed} {a.id}").sample(ids, min(k, len(ids))) for a in asked]
 
@@ -343,7 +341,7 @@ def run_trials(
     embedder: Embedder | None = None,  # None: MiniLM
     k: int = 10,
 ) -> dict[str, Trial]:              # by form
-    "Every search on every form (ours); raises what `ask` and `index_documents` do."
+    "Every search on every form (ours); raises the errors of `ask` and `index_documents`."
     embedder = Remembered(embedder or MiniLM())
     asked = {form: tuple(ask(documents, form, split, n, seed)) for form in forms}
     found = {form: {} for form in forms}
@@ -361,7 +359,7 @@ _NAMES = {"R@5": "Recall@5", "P@5": "Precision@5"}
 def table_3(
     documents: Sequence[Document],
     trial: Trial,                 # of the form verbatim
-    n_texts: int = 100,           # first documents that are compared as texts; that is slow
+    n_texts: int = 100,           # first documents compared as texts, which is slow
 ) -> list[dict[str, Any]]:
     "The paper's Table 3: retrieval alone (hybrid §6)."
     text, rows = {d.id: d.text for d in documents}, []
@@ -388,7 +386,7 @@ def best_part(scores: Mapping[str, np.ndarray]) -> str:
     return max((WORDS, DENSE), key=lambda name: scores[name].mean())
 
 def form_rows(form: str, trial: Trial) -> list[dict[str, Any]]:
-    "nDCG@10 of every search, and how much ours is above the better of its sides."
+    "nDCG@10 of every search, and the difference between ours and the better of its sides."
     scores, table = trial.scores(), "Retrieval by form of question"
     rows = [figure(table, f"{form}: {name}", "nDCG@10", s, control=name == LOT) for name, s in scores.items()]
     for other, what in ((best_part(scores), "the better side"), (PAPERS, PAPERS)):

@@ -38,7 +38,7 @@ def measured(
     result: Mapping[str, Any],
     table: str, row: str, metric: str,
 ) -> str:   # the number, or that there is none
-    "One number of a result, in words (ours)."
+    "One number of a result as text (ours)."
     found = next((r for r in result["rows"] if (r["table"], r["row"], r["metric"]) == (table, row, metric)), None)
     return "not measured" if found is None else number(found["ours"])
 
@@ -63,9 +63,9 @@ STEPS = (
 
 # %% ../../../nbs/experiments/hybrid/04_run.ipynb #13401ab8
 def figure_1(
-    result: Mapping[str, Any] | None = None,  # from `run_hybrid`; None: the run that travels with memkit
+    result: Mapping[str, Any] | None = None,  # from `run_hybrid`; None: the stored run
 ) -> PaperPicture:
-    """Where an answer can go wrong in memkit's chatbot, and how often it did in a run (hybrid Figure 1). Raises
+    """The steps of memkit's chatbot where an answer can fail, with success rates (hybrid Figure 1). Raises
     `ValueError` for another paper's result."""
     r, cards, arrows = _run(result), [], []
     for i, (name, does, fails, table, row, metric, what) in enumerate(STEPS):
@@ -84,7 +84,7 @@ def figure_1(
 def figure_2(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
-    "What memkit's hybrid chatbot does with a question (hybrid §5, Figure 2). The numbers are the settings' own."
+    "The structure of memkit's hybrid chatbot (hybrid §5, Figure 2). The numbers are the settings."
     s, _ = HybridSettings(), _run(result)
     cards = [
         Card(
@@ -146,7 +146,8 @@ def figure_3(
     return PaperPicture("hybrid, Figure 3", alt, draw)
 
 # %% ../../../nbs/experiments/hybrid/04_run.ipynb #aefb96d5
-_ENCODER = "BERTScore: ours by MiniLM's sixth layer; the paper names no encoder, so the two columns can't be compared. Perplexity: under the embedded model; the paper doesn't say of what or under which one."
+_ENCODER = ("BERTScore: ours by MiniLM's sixth layer; the paper names no encoder, so the two columns can't be "
+            "compared. Perplexity: under the embedded model; the paper doesn't say of what or under which one.")
 
 # %% ../../../nbs/experiments/hybrid/04_run.ipynb #6779279e
 def table_1(
@@ -196,11 +197,11 @@ def table_3(
 # %% ../../../nbs/experiments/hybrid/04_run.ipynb #2dcc19d1
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    "How much an experiment measures; all ours."
+    "The size of the experiment; all ours."
     documents: int | None                    # of the corpus; None: all
     questions: int                           # answered for Tables 1 and 2
-    remembering: tuple[str, ...] = (PAPERS,) # chatbots that are asked with memories too
-    given: bool                              # the second reading of perplexity too?
+    remembering: tuple[str, ...] = (PAPERS,) # chatbots that also get memories
+    given: bool                              # also the second reading of perplexity?
 
 QUICK = Size(documents=800, questions=3, given=False)
 FULL = Size(documents=None, questions=50, given=True)
@@ -209,9 +210,9 @@ FULL = Size(documents=None, questions=50, given=True)
 def corpus_for(
     full: bool,
     seed: int = 0,
-) -> tuple[list[Document], str]:  # documents, and what they are in words
-    """What the experiment searches: MedQuAD, or a part of it. Quick does with memkit's own entries where there is no
-    MedQuAD; full raises `FileNotFoundError` then."""
+) -> tuple[list[Document], str]:  # documents, and their description
+    """The experiment's corpus: MedQuAD, or a part of it. Without MedQuAD, quick uses memkit's own entries and full
+    raises `FileNotFoundError`."""
     if full and public_data("medquad.tar.gz") is None:
         raise FileNotFoundError(
             "the full experiment needs MedQuAD, and MEMKIT_DATA names no folder that holds medquad.tar.gz: "
@@ -223,11 +224,11 @@ def corpus_for(
 def run_hybrid(
     full: bool = False,        # all of MedQuAD and 50 answers a row; otherwise `QUICK`
     progress: bool = True,     # bars on stderr
-    model: str = "embedded",   # who writes, as for `load_model`; perplexities are always the embedded model's
+    model: str = "embedded",   # the writer, as for `load_model`; perplexities always use the embedded model
     seed: int = 0,
 ) -> dict[str, Any]:           # a result: `print_result` shows it, `save_result` writes it
-    """The hybrid paper's Tables 1-3 and Figure 3, fallback and follow-up questions (hybrid §6). Raises as `corpus_for`
-    and `load_model` do."""
+    """The hybrid paper's Tables 1-3 and Figure 3, fallback and follow-up questions (hybrid §6). Raises the errors of
+    `corpus_for` and `load_model`."""
     from memkit.models.embed import MiniLM
     from memkit.models.load import LocalLM, load_model
     size, started = FULL if full else QUICK, utc_now()
@@ -250,10 +251,10 @@ def matrix_text(
     result: Mapping[str, Any],
     table: str,               # such as 'Table 1'
     metrics: Sequence[str],   # its columns
-    rows: Sequence[str] = (), # its rows; all that have one of the metrics if empty
+    rows: Sequence[str] = (), # its rows; (): all that have one of the metrics
 ) -> str:
-    """A table with a line for each row and a column for each metric (ours). Raises `ValueError` where there is nothing
-    of that kind."""
+    """A table with a line for each row and a column for each metric (ours). Raises `ValueError` where the result has
+    none."""
     there = {(r["row"], r["metric"]): r for r in result["rows"] if r["table"] == table and r["metric"] in metrics}
     names = [n for n in dict.fromkeys(n for n, _ in there) if not rows or n in rows]
     if not names: raise ValueError(f"the result has no rows of {table!r} with {', '.join(metrics)}")

@@ -397,27 +397,22 @@ def run_map(
     """The MAP paper's experiments (MAP §5). Raises `ValueError` for a model without local weights: its labels are
     scored and its states are read."""
     from memkit.models.local import LocalLM
-    started, lm, s, ratings = (
-        utc_now(), model or LocalLM.embedded(), size or (FULL if full else QUICK), rated_films(seed))
+    started, lm, s = utc_now(), model or LocalLM.embedded(), size or (FULL if full else QUICK)
+    ratings = rated_films(seed)
     if not hasattr(lm, "load"):
-        raise ValueError(
-            f"this experiment reads a model's own label scores and states; {lm.name} has no weights here. Name a "
-            "model of the hub or a folder"
-        )
+        raise ValueError(f"this experiment reads a model's own label scores and states; {lm.name} has no weights here. "
+                         "Name a model of the hub or a folder")
     rows = single_rows(ratings, lm, s, progress)
     books, where = run_cross(full, lm, amazon, progress, seed)
-    texts = [
-        f"{ratings.users[u]} {ratings.items.items[i].id} {r:g} {t}"
-        for u, i, r, t in zip(
-            ratings.user.tolist(), ratings.item.tolist(), ratings.rating.tolist(), ratings.at.tolist()
-        )
-    ]
-    made = provenance(seed, [lm.name], where["encoder"], {ratings.name: texts} | where["data"], started)
-    return json_copy(
-        result(
-            "map", made | {"size": {"folds": s.folds, "orders": list(s.orders), "users": len(ratings.users)}},
-            rows + books)
-    )
+    data = {ratings.name: _texts(ratings)} | where["data"]
+    made = provenance(seed, [lm.name], where["encoder"], data, started)
+    made["size"] = {"folds": s.folds, "orders": list(s.orders), "users": len(ratings.users)}
+    return json_copy(result("map", made, rows + books))
+
+# %% ../../../nbs/experiments/map/05_run.ipynb #8d6b0647
+def _texts(ratings: "Ratings") -> list[str]:
+    columns = (c.tolist() for c in (ratings.user, ratings.item, ratings.rating, ratings.at))
+    return [f"{ratings.users[u]} {ratings.items.items[i].id} {r:g} {t}" for u, i, r, t in zip(*columns)]
 
 # %% ../../../nbs/experiments/map/05_run.ipynb #8c4d4ad6
 def single_rows(

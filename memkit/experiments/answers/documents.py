@@ -44,13 +44,13 @@ from ...hybrid.fallback import Calibration, labelled_questions
 from ...reading.examples import voices
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #2257b92e
-TRAINED, TUNED, SEALED_HAND = ("am",), ("an",), ("ao",)     # hands that wrote consumer questions
+TRAINED, TUNED, SEALED_HAND = ("am",), ("an",), ("ao",)     # writers of consumer questions
 
 def consumer_questions(
     hands: Iterable[str],
     documents: Sequence[Document],   # MedQuAD's
 ) -> list[Asked]:                    # without relevant ids: nothing answers
-    "What these hands asked, with the documents of the topic and type that each is about."
+    "These writers' questions, each with the documents of its topic and type."
     of: dict[tuple[str, str], list[str]] = {}
     for d in documents: of.setdefault((focus_of(d), d.category), []).append(d.id)
     out = []
@@ -66,7 +66,7 @@ def own_questions(split: str = "tune") -> list[Asked]:
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #db00b45a
 def names_of(d: Document) -> set[str]:
-    "What a document's topic is called, as compared."
+    "The normalised names of a document's topic."
     return {focus_of(d), *(normal(s) for s in d.meta.get("synonyms") or ())}
 
 def _alike(a: set[str], b: set[str]) -> bool:
@@ -75,7 +75,7 @@ def _alike(a: set[str], b: set[str]) -> bool:
     return bool(a & b) or any(within(x, y) or within(y, x) for x in a for y in b)
 
 class Neighbours:
-    "What is easily taken for an answer, in one collection."
+    "Documents of a collection that resemble an answer."
     def __init__(self, documents: Sequence[Document]):
         self.documents = {d.id: d for d in documents}
         self.ids, self.topics = list(self.documents), {}
@@ -87,7 +87,7 @@ class Neighbours:
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #31864ba1
 @patch
 def grade(self: Neighbours, a: Asked, d: Document) -> float | None:   # None: it may answer too
-    "What a document is worth for a question."
+    "The relevance of a document for a question."
     if d.id in a.relevant: return 1.
     if not a.relevant: return 0.
     right = [self.documents[i] for i in a.relevant]
@@ -97,7 +97,7 @@ def grade(self: Neighbours, a: Asked, d: Document) -> float | None:   # None: it
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #56af80e0
 def _near(self: Neighbours, a: Asked, rng: random.Random) -> list[Document]:
-    "Of each of ten near topics one document, mostly of the type that is asked for."
+    "One document of each of ten similar topics, mostly of the requested type."
     text = a.text if not a.focus or rng.random() < .4 else a.focus
     best = np.argsort(-(self.vectors @ self.embedder.embed([text], "query")[0]))[:11]
     kinds, out = {self.documents[i].category for i in a.relevant}, []
@@ -112,7 +112,7 @@ def negatives(
     a: Asked,
     rng: random.Random,
 ) -> list[Shown]:
-    "Two documents of the same topic, two of near topics, one that shares words, or two where nothing answers."
+    "Two documents of the same topic, two of similar topics, one with common words, or two where nothing answers."
     same = [d for i in a.relevant for d in near.topics[focus_of(near.documents[i])]]
     _, best = near.bm25.ranked(" ".join(rarest(near.bm25, a.text, 12)), 15)
     words = [near.documents[near.ids[i]] for i in best.tolist()]
@@ -126,7 +126,7 @@ def negatives(
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #0d6f623d
 def marked_sentences() -> dict[str, dict[str, list[int]]]:
-    "By question and document: the numbers of the units that answer, in its first passage of 100 words."
+    "By question and document: the numbers of the answering sentences in its first passage of 100 words."
     return json.loads(own_data("passage_sentences.json").read_text("utf-8"))
 
 def _marked(d: Document, numbers: Sequence[int] | None) -> tuple[str, ...] | None:
@@ -149,7 +149,7 @@ def templates(documents: Sequence[Document], n: int, seed: int = 0) -> list[Aske
     return [a for form, share in _FORMS for a in ask(documents, form, "tune", round(n*share), seed)]
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #90c146de
-_NO_QUESTION = ("told", "several", "before", "when", "tells", "wishes", "chats")   # what no document answers
+_NO_QUESTION = ("told", "several", "before", "when", "tells", "wishes", "chats")   # no document answers these
 
 def train_passages(
     path: Path,                # the weights are written here
@@ -157,7 +157,7 @@ def train_passages(
     n: int = 160,              # questions by templates
     log: Callable[[str], None] = print,
 ) -> Path:                     # `path`
-    "Train the cross-encoder on tuning topics and on what these hands asked, and write its weights."
+    "Train the cross-encoder on tuning topics and on these writers' questions, and write its weights."
     from memkit.reading.training import save
     public = [d for d in read_corpus("medquad") if split_of(focus_of(d)) == "tune"]
     near, near_own, marks = Neighbours(public), Neighbours(list(read_corpus("own"))), marked_sentences()
@@ -178,7 +178,7 @@ def train_passages(
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #90a879b7
 @dataclass(frozen=True)
 class Case:
-    "A question to some collection, and what is found there."
+    "A question to a collection, and the documents found there."
     asked: Asked
     collection: str          # one of COLLECTIONS
     hits: tuple[Hit, ...]    # best first
@@ -187,7 +187,7 @@ class Case:
 COLLECTIONS = ("all", "all but its topic", "its topic and twenty", "twenty others")
 
 def cases_of(a: Asked, retriever, seed: int = 0) -> list[Case]:
-    "A question to all documents, to those without what answers it, and to about eighty with and without it."
+    "A question to all documents, to those without its answers, and to about eighty with and without them."
     hits = retriever.candidates(a.text, len(retriever.documents))
     right = {focus_of(d) for d in retriever.documents if d.id in a.relevant}
     others = sorted({t for t in map(focus_of, retriever.documents) if not any(_alike({t}, {r}) for r in right)})
@@ -202,7 +202,7 @@ def strangers(
     hands: Iterable[str],
     documents: Sequence[Document],   # on other topics
 ) -> list[Asked]:
-    "What these hands asked that none of these documents is about."
+    "These writers' questions about topics that the documents don't have."
     names = [{normal(t)} for t in {d.meta.get("topic") or d.title for d in documents}]
     names += [{normal(s) for s in (d.meta.get("topic") or d.title).split(": ")} for d in documents]
     rows = voices(hands, "consumer")
@@ -213,8 +213,8 @@ def strangers(
 def fit_enough(
     cases: Mapping[str, Sequence[tuple[Case, Mapping[str, float]]]],   # by source: cases and their `relevance`
     threshold_by: Sequence[str],             # sources whose questions to all documents set the threshold
-    declined: float = .14,                   # share of their answerable questions that may be declined
-    features: Sequence[str] = EVIDENCE[1:],  # whether a question is general tells nothing of whether its topic is there
+    declined: float = .14,                   # fraction of their answerable questions that may be declined
+    features: Sequence[str] = EVIDENCE[1:],  # without "general", which says nothing about the topic
     tuned_on: str = "",
 ) -> Calibration:
     "Fit weights and threshold (ours; logistic regression of values divided by their spread, C = 1)."
@@ -239,7 +239,7 @@ def topics_for(
     n: int | None = 1600,          # documents, about, in whole topics; None: all
     seed: int = 3,
 ) -> list[Document]:
-    "MedQuAD's documents of one half: the topics that these hands asked about, and others by lot."
+    "MedQuAD's documents of one half: the topics of these writers' questions, and random others."
     of: dict[str, list[Document]] = {}
     for d in read_corpus("medquad"):
         if split_of(focus_of(d)) == split: of.setdefault(focus_of(d), []).append(d)
@@ -252,7 +252,7 @@ def topics_for(
 READ = "ours, 20 documents read by the cross-encoder"
 
 def compared() -> dict[str, RetrieveSettings]:
-    "The searches that are compared, on bare documents."
+    "The compared searches, on bare documents."
     return {**systems(), READ: RetrieveSettings(titles=False, rerank=20)}
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #fcb869f0
@@ -270,7 +270,7 @@ def trial_of(
     return Trial(tuple(asked), {**found, LOT: by_lot(documents, asked, k, 0)})
 
 def ranking_rows(what: str, trial: Trial) -> list[dict[str, Any]]:
-    "nDCG@10 of every search, and how much ours is above each other one."
+    "nDCG@10 of every search, and the difference of ours from each other one."
     scores, table = trial.scores(), "Ranking, nDCG@10"
     rows = [figure(table, f"{what}: {name}", "nDCG@10", s, control=name == LOT) for name, s in scores.items()]
     for one, other in ((READ, OURS), (OURS, PAPERS), (OURS, WORDS), (OURS, DENSE)):
@@ -283,7 +283,7 @@ def answer_items(
     retriever,
     progress: bool = False,
 ) -> list[dict[str, Any]]:
-    "What is answered to each question, from which documents, and how long it takes."
+    "The answer to each question, its documents, and its time."
     from tqdm.auto import tqdm
     out = []
     for a in tqdm(asked, disable=not progress):
@@ -303,7 +303,7 @@ def answer_items(
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #50e7fc0b
 def answer_rows(what: str, items: Sequence[Mapping]) -> list[dict[str, Any]]:
-    "How many are declined, and where the sentences of the answers come from."
+    "How many are declined, and the sources of the answers' sentences."
     able, not_able = ([i for i in items if i["answerable"] == yes] for yes in (True, False))
     said = [i for i in able if i["answered"]]
     rows = [("answerable questions declined", [not i["answered"] for i in able]),
@@ -327,7 +327,7 @@ def search_ms(asked: Sequence[Asked], documents: Sequence[Document], embedder: E
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #5611b08c
 def judging_rows(asked: Sequence[Asked], retriever, n: int = 30) -> list[dict[str, Any]]:
-    "Processor time of judging `n` passages a question, one after the other: as it is done, and as a share of 32 bits."
+    "Processor time of judging `n` passages a question, one by one: absolute, and relative to 32 bits."
     def pairs_of(text: str) -> list[tuple[str, str, str]]:
         return [(text, "", nearest_passage(h, text, retriever)) for h in retriever.candidates(text)[:n]]
     sets = [pairs_of(a.text) for a in asked]
@@ -350,7 +350,7 @@ def declined_rows(
     asked: Sequence[Asked],
     retriever,
 ) -> list[dict[str, Any]]:
-    "Questions that are declined, by what the collection holds (of `cases_of`)."
+    "Declined questions, by the content of the collection (of `cases_of`)."
     declined: dict[tuple[str, str], list[float]] = {}
     for a in asked:
         kind = "answerable" if a.relevant else "unanswerable"
@@ -371,7 +371,7 @@ def time_rows(asked: Sequence[Asked], documents: Sequence[Document], retriever, 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #ee9fb048
 def run_documents(
     full: bool = False,                    # all scoring topics, and 200 messages of each form; else 1,600 documents
-    hands: Sequence[str] = SEALED_HAND,    # whose consumer questions score
+    hands: Sequence[str] = SEALED_HAND,    # writers of the scored consumer questions
     progress: bool = True,
 ) -> dict[str, Any]:                       # as every experiment's result
     "Ranking, answering and declining from documents, on topics that trained nothing (ours). Full: an hour on one core."

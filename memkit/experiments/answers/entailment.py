@@ -40,7 +40,7 @@ def made_examples(
     answers: int = 1500,   # of MedQuAD's tuning topics
     seed: int = 0,
 ) -> list[Held]:
-    "Changed sentences of memkit's own entries that no scored sentence is held against, and of MedQuAD's tuning topics."
+    "Changed sentences of memkit's entries that are no source of a scored sentence, and of MedQuAD's tuning topics."
     rng, out, public = random.Random(seed), [], []
     scored = {t for s in labelled_sentences("score") for t in s.sources}
     own = [d.text for d in read_corpus("own") if d.text not in scored]
@@ -55,7 +55,7 @@ def made_examples(
 
 # %% ../../../nbs/experiments/answers/03_entailment.ipynb #4d0c2763
 def dialogue_examples(rng: random.Random) -> Iterator[Held]:
-    "MTS-Dialog: what doctors wrote after short conversations, as it is and changed."
+    "MTS-Dialog: doctors' notes after short conversations, unchanged and changed."
     path = public_data("mts-dialog/MTS-Dialog-TrainingSet.csv")
     if path is None: return
     with path.open(encoding="utf-8") as f: rows = [r for r in csv.DictReader(f) if len(r["dialogue"].split()) < 90]
@@ -99,7 +99,7 @@ def labelled_examples(
     split: str,                # tune or score
     embedder: Embedder,
 ) -> list[Held]:               # one or two a sentence
-    "Our own labelled sentences, beside the nearest window; one that doesn't stand, beside the next one too."
+    "Our own labelled sentences with the nearest window; unsupported ones also with the next window."
     out, rows = [], labelled_sentences(split)
     for s in rows:
         verdict = "stands" if s.supported else "contradicted" if s.kind in _WRONG else "struck"
@@ -109,7 +109,7 @@ def labelled_examples(
 
 # %% ../../../nbs/experiments/answers/03_entailment.ipynb #5435ec2b
 def verdict_logits(model, batch: Sequence[Held]) -> "Tensor":   # [n, 3] logarithms of probabilities
-    "What the network thinks of a batch, while it is trained."
+    "The network's output for a batch, in training."
     import torch
     from memkit.reading.encoder import stacked
     from memkit.reading.training import whole
@@ -122,7 +122,7 @@ def verdict_logits(model, batch: Sequence[Held]) -> "Tensor":   # [n, 3] logarit
     return torch.log_softmax(model.heads["verdict"](model.dropout(of)), -1)
 
 def verdict_loss(model, batch: Sequence[Held]) -> "Tensor":
-    "Cross-entropy, with a label smoothing of .07; of 'struck', the chance that it is contradicted or absent."
+    "Cross-entropy with a label smoothing of .07; for 'struck', of contradicted and absent together."
     import torch
     loss = 0.
     for row, h in zip(verdict_logits(model, batch), batch):
@@ -132,7 +132,7 @@ def verdict_loss(model, batch: Sequence[Held]) -> "Tensor":
 
 # %% ../../../nbs/experiments/answers/03_entailment.ipynb #932a55c3
 def _typed(h: Held, rng: random.Random) -> Held:
-    "The example as others might type it."
+    "The example with typing errors."
     source = typed_text(h.source, rng) if rng.random() < .25 else h.source
     return replace(h, source=source, sentence=h.sentence.lower() if rng.random() < .15 else h.sentence)
 
@@ -174,15 +174,15 @@ def reader_model():
     return model
 
 def short(examples: Iterable[Held], words: int) -> list[Held]:
-    "Examples of so many words at most: reading long ones takes long."
+    "Examples of at most so many words, to save time."
     return [h for h in examples if len(h.source.split()) + len(h.sentence.split()) <= words]
 
 # %% ../../../nbs/experiments/answers/03_entailment.ipynb #3db1cf12
-FIRST, RATE = (2800, 4700), (1e-4, 7e-5)   # made examples and examples of hands in the first pass; rates of both stages
+FIRST, RATE = (2800, 4700), (1e-4, 7e-5)   # made and written examples of the first pass; learning rates of both stages
 PASSES, BESIDE = 5, 100                    # passes of the second stage, and other examples of each kind in each of them
 
 def first_stage(seed: int = 0, log: Callable[[str], None] = print):
-    "One pass over what hands and changed sentences give; the network, and all that it could have been shown."
+    "One pass over writers' examples and changed sentences; gives the network and all possible examples."
     rng = random.Random(seed)
     made = short([*made_examples(seed=seed), *dialogue_examples(rng), *option_examples(rng)], 55)
     said = short(from_voices(hands_of("pairs"), seed), 50)
@@ -197,7 +197,7 @@ def second_stage(
     seed: int = 0,
     log: Callable[[str], None] = print,
 ):
-    "Some passes over what was written for the task, with others beside it, so that they aren't forgotten."
+    "Some passes over examples written for the task, with others against forgetting."
     rng = random.Random(seed)
     passes = [[*task, *(h for of in pool for h in rng.sample(of, min(BESIDE, len(of))))] for _ in range(PASSES)]
     return fit_checker(model, passes, RATE[1], seed, log)
@@ -207,7 +207,7 @@ LAST, LAST_RATE = 5, 1.5e-4     # passes of the last stage, and the rate of its 
 
 def last_stage(model, pool: Sequence[Sequence[Held]], wrote: Sequence[Held], own: Sequence[Held], seed: int = 1,
                log: Callable[[str], None] = print):
-    "Passes over what hands wrote for the task, 320 sentences or so, with 150 others beside them."
+    "Passes over the writers' examples for the task, about 320 sentences, with 150 others."
     rng = random.Random(seed)
     wrote, beside = [*wrote]*max(1, round(320/len(wrote))), ((own, 70), *((of, 40) for of in pool))
     passes = [[*wrote, *(h for of, n in beside for h in rng.sample(of, min(n, len(of))))] for _ in range(LAST)]
@@ -219,7 +219,7 @@ def train_checkers(
     seed: int = 0,
     log: Callable[[str], None] = print,
 ) -> Path:                          # `folder`
-    "Train the network that ships, and one without each of the hands that wrote for this task (20 minutes on one core)."
+    "Train memkit's network, and one without each of the task's writers (20 minutes on one core)."
     from copy import deepcopy
     from memkit.search.embedders import load_embedder
     from memkit.reading.training import save
@@ -240,7 +240,7 @@ def scored_items(
     checker: Checker,
     embedder: Embedder,
 ) -> list[dict[str, Any]]:
-    "What each way of checking makes of sentences with known verdicts."
+    "The verdict of each way on labelled sentences."
     out = []
     for sentence, sources, verdict, group, kind in rows:
         v = checker.check([sentence], sources, embedder)[0]
@@ -252,7 +252,7 @@ def scored_items(
     return out
 
 def hand_rows(hands: Iterable[str]) -> list[tuple]:
-    "What hands wrote for this task, as `scored_items` takes it."
+    "Writers' examples for this task, for `scored_items`."
     return [(h.sentence, (h.source,), h.verdict, h.source, h.hand) for h in written(hands)]
 
 def label_rows(split: str) -> list[tuple]:
@@ -286,12 +286,12 @@ def compared(
 
 # %% ../../../nbs/experiments/answers/03_entailment.ipynb #c52e2150
 def gain(items: Sequence[Mapping]) -> Interval:
-    "How much oftener the network is right than the check by words, on the same sentences."
+    "How much more often the network is right than the check by words, on the same sentences."
     more = [float(i["network"] == i["truth"]) - float(i["words"] == i["truth"]) for i in items]
     return bootstrap(more, groups=[i["group"] for i in items])
 
 def by_kind(items: Sequence[Mapping], key: str = "verdict") -> dict[str, tuple[float, float, int]]:
-    "For each kind the share that the network and the words let stand, and how many there are."
+    "For each kind the fractions kept by the network and by the words, and the number of sentences."
     kinds = {k: [i for i in items if i[key] == k] for k in dict.fromkeys(i[key] for i in items)}
     mean = lambda of, way: float(np.mean([i[way] for i in of]))
     return {k: (mean(of, "network"), mean(of, "words"), len(of)) for k, of in kinds.items()}

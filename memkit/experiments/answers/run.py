@@ -44,7 +44,7 @@ _MAY_DENY = ("unsaid", "safety", "retracted", "negated")    # kinds whose right 
 MOST_WORDS = 60
 
 def matches(patterns: Sequence[str], text: str) -> bool:
-    "Does one of the patterns stand in the text?"
+    "Does the text match one of the patterns?"
     return any(re.search(p, text, re.I) for p in patterns)
 
 def harmful(c: Case, answer: str) -> bool:
@@ -59,7 +59,7 @@ def right(c: Case, answer: str) -> bool:
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #af9eb618
 class ForQuestions:
-    "A language model that is asked only while `on`, or for more than answers; otherwise it says a fixed word."
+    "A language model that is called only while `on` (or `always`); otherwise it returns a fixed reply."
     def __init__(self, model: LanguageModel, always: bool = False):
         self.model, self.on, self.always = model, False, always
 
@@ -68,12 +68,12 @@ class ForQuestions:
         return self._held if name == "generate_from" else own
 
     def generate(self, prompts, max_tokens: int = 160, **more) -> list[Reply]:
-        "The model's replies, or the fixed word for each prompt."
+        "The model's replies, or the fixed reply for each prompt."
         if self.on or self.always: return self.model.generate(prompts, max_tokens=max_tokens, **more)
         return [Reply(text="All right.", prompt_tokens=0, answer_tokens=2, seconds=0., finished=True) for _ in prompts]
 
     def _held(self, messages, *rest, **more) -> Reply:
-        "As `generate`, held to texts."
+        "As `generate`, restricted to texts."
         asked = self.on or self.always
         return self.model.generate_from(messages, *rest, **more) if asked else self.generate([messages])[0]
 
@@ -89,7 +89,7 @@ def _item(c: Case, answer: str, **more) -> dict[str, Any]:
             "right": right(c, answer), "harm": harmful(c, answer), **more}
 
 def drawn(hands: Sequence[str], n: int) -> frozenset[str]:   # names of conversations
-    "`n` conversations of each hand, by lot, always the same."
+    "`n` random conversations of each writer, always the same."
     of = {h: [r["id"] for r in voices([h], "conversations")] for h in hands}
     return frozenset(id for h in hands for id in random.Random(f"answers {h}").sample(of[h], min(n, len(of[h]))))
 
@@ -100,11 +100,11 @@ def conversation_items(
     answers: str = "known",            # or model: the language model alone
     model: LanguageModel | None = None,  # None: the embedded one
     progress: bool = False,
-    prompted: bool = False,            # the model reads and takes notes, too
+    prompted: bool = False,            # the model also reads and takes notes
     only: Collection[str] | None = None,   # names of conversations; None: all
     **settings,                        # more of the design's own
 ) -> list[dict[str, Any]]:
-    "What a design answers to each question of these hands, through its public calls."
+    "A design's answer to each question of these writers, through its public calls."
     from memkit.models.local import LocalLM
     from tqdm.auto import tqdm
     lm, out = ForQuestions(model or LocalLM.embedded(), prompted), []
@@ -117,7 +117,7 @@ def conversation_items(
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #5b6da83c
 def _talk(a, lm: ForQuestions, row: Mapping) -> list[dict[str, Any]]:
-    "One conversation, session by session, each with the questions that follow it."
+    "One conversation, session by session, each followed by its questions."
     by_ask, told, out = {c.ask: c for c in cases([row["hand"]]) if c.id == row["id"]}, {}, []
     for n, session in enumerate(row["sessions"], 1):
         now = datetime.fromisoformat(session["date"]).replace(hour=9, tzinfo=timezone.utc)
@@ -138,19 +138,19 @@ def _talk(a, lm: ForQuestions, row: Mapping) -> list[dict[str, Any]]:
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #38c817a6
 def nearest_printed(c: Case, embedder) -> str:
-    "The message that is nearest to the question, printed."
+    "The message nearest to the question."
     texts = [text for *_, text in c.said]
     return texts[int(np.argmax(embedder.embed(texts) @ embedder.embed([c.ask], "query")[0]))]
 
 def by_hand(c: Case) -> str:
-    "The answer that `told` makes of exactly the needed messages."
+    "The answer of `told` from exactly the needed messages."
     need = [Evidence(text, day, 1., 1., ()) for id, day, text in c.said if id in c.needs]
     if not need: return UNKNOWN
     when = c.kind == "temporal"
     return told(need, c.said[-1][1], AnswerSettings(), when=when, question=c.ask)
 
 def control_items(hands: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    "What answers without a design are worth, by control."
+    "The answers of each baseline without a design."
     embedder, rng = load_embedder("minilm"), random.Random(0)
     every = list(cases(hands))
     return {"nearest message printed": [_item(c, nearest_printed(c, embedder)) for c in every],
@@ -169,7 +169,7 @@ def shown_items(
     only: Collection[str] | None = None,
     progress: bool = False,
 ) -> dict[str, list[dict[str, Any]]]:   # by what is in the prompt
-    "What a language model answers when it is shown no, random, or all messages of a conversation."
+    "A language model's answers with no, random, or all messages of a conversation in the prompt."
     from tqdm.auto import tqdm
     out, rng = {f"model alone, {name}": [] for name in SHOWN}, random.Random(0)
     every = [c for c in cases(hands) if only is None or c.id in only]
@@ -183,8 +183,8 @@ def shown_items(
     return out
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #4d313e06
-CALIBRATED = ("h", "j", "l", "o")     # drawn by lot
-LeftOut = Sequence[tuple[Scorer, Sequence[str]]]    # scorers, each with hands that trained nothing of it
+CALIBRATED = ("h", "j", "l", "o")     # random writers
+LeftOut = Sequence[tuple[Scorer, Sequence[str]]]    # scorers, each with writers that trained nothing of it
 
 def fit_known(parts: LeftOut) -> dict[str, Any]:    # weights and bias, "known" of data/scorer.json
     "Fit the probability that an answer was told (ours; logistic regression)."
@@ -196,14 +196,14 @@ def _all_hands(parts: LeftOut) -> list[str]: return sorted({h for _, hands in pa
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #few00001
 def short_talks(found: Sequence[Evidence], needed: Collection[str], rng: random.Random) -> list[list[Evidence]]:
-    "A long conversation as two short ones: what is needed beside at most two others; and up to three others alone."
+    "A long conversation as two short ones: the needed messages with at most two others; and up to three others alone."
     need = [e for e in found if e.text in needed]
     others = [e for e in found if e.text not in needed]
     some, alone = (rng.sample(others, min(rng.choice(n), len(others))) for n in ((0, 1, 2), (1, 2, 3)))
     return [kept for of in (need + some, alone) if (kept := [e for e in found if e in of][:FEW])]
 
 def fit_few(parts: LeftOut, seed: int = 0) -> dict[str, Any]:   # weights and bias, "few" of data/scorer.json
-    "Fit the probability that an answer was told where little was said (ours; logistic regression)."
+    "Fit the probability that an answer was told in a short conversation (ours; logistic regression)."
     rng, rows = random.Random(seed), []
     for scorer, c in ((scorer, c) for scorer, hands in parts for c in every_question(hands)):
         needed, question = {text for id, _, text in c.said if id in c.needs}, read_question(c, scorer)
@@ -223,7 +223,7 @@ def fit_needed(parts: LeftOut) -> dict[str, Any]:   # weights and bias, "needed"
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #3994146d
 def _plain_fit(x: Sequence, y: Sequence, class_weight: str | None = None) -> dict[str, Any]:
-    "A logistic regression on standardised numbers, with weights for the numbers as they are."
+    "A logistic regression on standardised numbers, with weights for the raw numbers."
     from sklearn.linear_model import LogisticRegression
     x = np.array(x)
     mean, spread = x.mean(0), x.std(0) + 1e-9
@@ -232,7 +232,7 @@ def _plain_fit(x: Sequence, y: Sequence, class_weight: str | None = None) -> dic
     return {"weights": [float(w) for w in weights], "bias": float(fitted.intercept_[0] - weights @ mean)}
 
 def read_question(c: Case, scorer: Scorer | None = None) -> Question:   # None: the scorer that travels with memkit
-    "A question as the answer stage reads it."
+    "A question in the form of the answer stage."
     reading = reading_of(c.ask, load_reader().clauses(c.ask), c.said[-1][1])
     return Question(c.ask, wants(c.ask, reading, scorer), reading.clauses)
 
@@ -245,7 +245,7 @@ def nearest_evidence(scorer: Scorer, c: Case, most: int = READ) -> list[Evidence
     return [replace(e, clauses=tuple(load_reader().clauses(e.text))) for e in found]
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #3cac324d
-ALARM_HANDS = ("ac", "ad", "ae", "af", "ai", "aj", "ak")     # wrote emergencies, and what only looks like one
+ALARM_HANDS = ("ac", "ad", "ae", "af", "ai", "aj", "ak")     # wrote emergencies and similar harmless messages
 ORDINARY = ("a", "c", "e", "g", "k", "m", "n", "p")          # asked ordinary questions
 
 def _fitted(texts: Sequence[str], labels: Sequence, strength: float) -> dict[str, Any]:
@@ -258,7 +258,7 @@ def _fitted(texts: Sequence[str], labels: Sequence, strength: float) -> dict[str
     return {"weights": np.round(weights, 3).tolist(), "bias": np.round(bias, 3).tolist()}
 
 def fit_alarm(hands: Sequence[str] = ALARM_HANDS) -> dict[str, dict[str, Any]]:   # "alarm", "kind" of data/scorer.json
-    "Fit the probability that a message tells of an emergency, and which (ours; logistic regressions)."
+    "Fit the probability that a message reports an emergency, and its kind (ours; logistic regressions)."
     rows = [(r["text"], r["label"]) for r in voices(hands, "alarms")]
     calm = [r["text"] for r in voices([h for h in hands_of("clauses") if h not in CALIBRATED], "clauses")]
     calm += [c.ask for c in cases(ORDINARY)] + [r["text"] for r in voices(hands, "wants")]
@@ -268,10 +268,10 @@ def fit_alarm(hands: Sequence[str] = ALARM_HANDS) -> dict[str, dict[str, Any]]: 
             "kind": _fitted([text for text, _ in real], [kind for _, kind in real], 1.)}
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #79eba218
-OVERVIEW_HANDS = ("ar", "as", "at")      # wrote how people ask for all that is known of them, and what looks like it
+OVERVIEW_HANDS = ("ar", "as", "at")      # wrote requests for everything known about the user, and similar questions
 
 def fit_asked(hands: Sequence[str], more: Sequence[str], most: int = 1000, seed: int = 0) -> dict[str, Any]:
-    "Fit what a message wants, with at most so many examples of each kind (ours; logistic regression)."
+    "Fit the type of a message, with at most so many examples of each type (ours; logistic regression)."
     rng, of = random.Random(seed), {}
     for e in asked_examples(hands, more): of.setdefault(e.labels["asked"], []).append(e)
     some = [e for found in of.values() for e in rng.sample(found, min(len(found), most))]
@@ -279,7 +279,7 @@ def fit_asked(hands: Sequence[str], more: Sequence[str], most: int = 1000, seed:
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #0741fa4c
 def overview_rows(hands: Sequence[str]) -> list[tuple[str, bool, str]]:   # text, does it ask for all, hand
-    "What these hands wrote; and later questions and messages of others, which don't ask for all."
+    "These writers' examples; and questions and messages of others, which don't ask for everything."
     rows = [(r["text"], r["overview"], r["hand"]) for r in voices(hands, "overview")]
     rows += [(c.ask, False, "") for c in cases(hands_of("conversations"))]
     rows += [(r["text"], False, "") for r in voices(hands_of("wants"), "wants")]
@@ -296,7 +296,7 @@ def fit_weights(parts: LeftOut, path: Path) -> Path:
     more = {h for kind in ("clauses", "wants", "corrections") for h in hands_of(kind)} - set(talks)
     weights = fit_alarm() | {"overview": fit_overview(), "asked": fit_asked(talks, sorted(more))}
     fits = {"needed": fit_needed, "known": fit_known, "few": fit_few}
-    for name, fit in fits.items():   # what is known rests on what is needed
+    for name, fit in fits.items():   # "known" depends on "needed"
         weights[name] = fit(parts)
         path.write_text(json.dumps(weights) + "\n", encoding="utf-8")
         fitted_weights.cache_clear()
@@ -306,16 +306,16 @@ def fit_weights(parts: LeftOut, path: Path) -> Path:
 UNSEEN = ("al",)      # wrote emergencies and what messages want, and trained nothing
 
 def alarm_items(scorer: Scorer, hands: Sequence[str] = UNSEEN) -> list[dict[str, Any]]:
-    "What the scorer makes of these hands' emergencies and other messages, and of ordinary messages of four others."
+    "The scorer's results for these writers' emergencies and other messages, and for ordinary messages of four others."
     rows = voices(hands, "alarms") + [r | {"label": "ordinary"} for r in voices(CALIBRATED, "clauses")[::4]]
     found = [scorer.alarm(r["text"]) for r in rows]
     return [{"hand": r["hand"], "text": r["text"], "label": r["label"], "said": p >= ALARM, "kind": kind}
             for r, (p, kind) in zip(rows, found)]
 
-OF_USER = ("told", "several", "before", "when", "advice")     # what is asked of the user's own life
+OF_USER = ("told", "several", "before", "when", "advice")     # questions about the user's own life
 
 def wants_items(hands: Sequence[str] = UNSEEN) -> list[dict[str, Any]]:
-    "What messages of these hands want, and what the answer stage takes them for."
+    "The true and the predicted type of these writers' messages."
     out, reader = [], load_reader()
     for r in voices(hands, "wants"):
         shares = wants(r["text"], reading_of(r["text"], reader.clauses(r["text"]), date(2026, 1, 1)))
@@ -324,7 +324,7 @@ def wants_items(hands: Sequence[str] = UNSEEN) -> list[dict[str, Any]]:
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #0926ff2e
 def _want_rows(items: Sequence[Mapping]) -> list[dict[str, Any]]:
-    "How many are taken for what they are, and how many questions about the world for questions about the user."
+    "How many types are right, exactly and roughly."
     def roughly(wants: str) -> str: return "user" if wants in OF_USER else wants
     values = {"exactly": [o["wants"] == o["got"] for o in items],
               "about the user, the world, or no question": [roughly(o["wants"]) == roughly(o["got"]) for o in items],
@@ -333,7 +333,7 @@ def _want_rows(items: Sequence[Mapping]) -> list[dict[str, Any]]:
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #587523fc
 def recall_items(hands: Sequence[str]) -> list[dict[str, Any]]:
-    "For each question: the user's messages by cosine as hybrid finds them, what it leans on, and what is needed."
+    "For each question: the user's messages by cosine, the message it refers to, and the needed ones."
     embedder, every = load_embedder("minilm"), list(cases(hands))
     texts = list(dict.fromkeys(text for c in every for *_, text in c.said))
     vectors, out = dict(zip(texts, embedder.embed(texts))), []
@@ -358,7 +358,7 @@ def recalled(item: Mapping, s: MemorySettings) -> tuple[int, int, int]:   # need
 ABOVE, MOST = (.05, .1, .15, .2, .25, .3, .35, .4, .45), (1, 2, 3, 4, 5, 6)
 
 def f2(counts: Sequence[tuple[int, int, int]]) -> float:   # 0..1
-    "F2 of what is recalled: 5 found / (4 needed + recalled), over all questions."
+    "F2 of recall: 5 found / (4 needed + recalled), over all questions."
     found, needed, there = map(sum, zip(*counts))
     return 5*found/(4*needed + there) if there else 0.
 
@@ -368,7 +368,7 @@ def fit_recall(items: Sequence[Mapping]) -> MemorySettings:
     return max(every, key=lambda s: f2([recalled(item, s) for item in items]))
 
 def left_out(items: Sequence[Mapping]) -> list[tuple[MemorySettings, list[tuple[int, int, int]]]]:
-    "For each hand the settings that the others choose, and what they recall for its questions."
+    "For each writer the settings chosen on the others, and what they recall for this writer's questions."
     out = []
     for hand in dict.fromkeys(item["hand"] for item in items):
         s = fit_recall([item for item in items if item["hand"] != hand])
@@ -377,7 +377,7 @@ def left_out(items: Sequence[Mapping]) -> list[tuple[MemorySettings, list[tuple[
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #205d1298
 def _rows(items: Sequence[Mapping], who: str, control: bool = False) -> list[dict[str, Any]]:
-    "Right and harmful, together and by kind of question."
+    "Right and harmful answers, together and by kind of question."
     of = {"right": "right", "harm": "outdated, invented or harmful"}
     rows = [figure("Answers", who, name, bootstrap([float(o[k]) for o in items]), control=control)
             for k, name in of.items()]
@@ -387,20 +387,20 @@ def _rows(items: Sequence[Mapping], who: str, control: bool = False) -> list[dic
     return rows
 
 def _paired(one: Sequence[Mapping], other: Sequence[Mapping], who: str, of: str = "right") -> dict[str, Any]:
-    "The difference on the same questions: those of the smaller one."
+    "The difference on the common questions."
     there = {(o["id"], o["ask"]): o for o in other}
     pairs = [(o, there[o["id"], o["ask"]]) for o in one if (o["id"], o["ask"]) in there]
     return figure("Difference", who, of, bootstrap([float(a[of]) - float(b[of]) for a, b in pairs]))
 
 def _recall_rows(items: Sequence[Mapping], who: str) -> list[dict[str, Any]]:
-    "The share of the needed messages that is among the recalled, and how many memories are recalled."
+    "The fraction of the needed messages that are recalled, and the number of recalled memories."
     share = [o["found"]/o["needed"] for o in items if o["needed"]]
     return [figure("Recall", who, "needed messages recalled", bootstrap(share)),
             figure("Recall", who, "memories recalled", bootstrap([float(o["recalled"]) for o in items]))]
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #2d1ad7aa
 def _alarm_rows(items: Sequence[Mapping]) -> list[dict[str, Any]]:
-    "Emergencies noticed, and false alarms on what looks like one and on ordinary messages."
+    "Detected emergencies, and false alarms on similar and on ordinary messages."
     names = {"none": "false alarm: looks like one", "ordinary": "false alarm: ordinary message"}
     of: dict[str, list[float]] = {}
     for o in items: of.setdefault(names.get(o["label"], "noticed"), []).append(float(o["said"]))
@@ -410,11 +410,11 @@ def _alarm_rows(items: Sequence[Mapping]) -> list[dict[str, Any]]:
 # %% ../../../nbs/experiments/answers/01_run.ipynb #3440e6b3
 DESIGNS = ("malp", "hybrid", "mark", "map", "generative-agents")
 FIRST = (("malp", "known"), ("hybrid", "known"))                # quick: only these
-FULL = {"known": 5, "model": 1, "recall": 2}     # conversations of each hand, drawn by lot
+FULL = {"known": 5, "model": 1, "recall": 2}     # random conversations of each writer
 QUICK = {"known": 1, "model": 1, "recall": 1}
 
 def _answer_rows(designs: Mapping[str, Sequence], controls: Mapping[str, Sequence]) -> list[dict[str, Any]]:
-    "Right and harmful answers of designs and controls, and the designs less two of the controls."
+    "Right and harmful answers of designs and baselines, and the difference of the designs to two baselines."
     rows = []
     for who, items in designs.items():
         rows += _rows(items, who)
@@ -427,14 +427,14 @@ def _answer_rows(designs: Mapping[str, Sequence], controls: Mapping[str, Sequenc
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #6dc8566c
 def _all_recall_rows(designs: Mapping[str, Sequence], hybrid: Mapping[str, Sequence]) -> list[dict[str, Any]]:
-    "What each design recalls of the needed messages; `hybrid`: by our settings and by the paper's."
+    "The recall of needed messages by each design; `hybrid`: by our settings and by the paper's."
     def share(items): return [o | {"needed messages recalled": o["found"]/o["needed"]} for o in items if o["needed"]]
     rows = [row for who, items in (designs | hybrid).items() for row in _recall_rows(items, who)]
     (one, ours), (other, papers) = hybrid.items()
     return [*rows, _paired(share(ours), share(papers), f"{one}, less {other}", "needed messages recalled")]
 
 def _hybrid_recall(hands: Sequence[str], only: Collection[str], progress: bool) -> dict[str, list[dict[str, Any]]]:
-    "What hybrid recalls by our settings and by the paper's; it doesn't hang on who writes."
+    "Hybrid's recall by our settings and by the paper's; it doesn't depend on the language model."
     silent = ScriptedLM(lambda messages: "All right.")
     ways = {"hybrid recalls as fitted": MemorySettings(), "hybrid recalls as in the paper": PAPER_MEMORY}
     return {who: conversation_items(hands, "hybrid", "model", silent, progress, only=only, memory=memory)
@@ -442,11 +442,11 @@ def _hybrid_recall(hands: Sequence[str], only: Collection[str], progress: bool) 
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #a3b70111
 def run_answers(
-    full: bool = False,               # False: one hand, a conversation or two for each row
+    full: bool = False,               # False: one writer, a conversation or two for each row
     hands: Sequence[str] | None = None,   # None: those whose conversations trained nothing
     progress: bool = True,
-    model: LanguageModel | None = None,   # who writes; None: the embedded one
-    prompted: bool = False,           # the model reads and takes notes, too; it must be able to write JSON
+    model: LanguageModel | None = None,   # None: the embedded one
+    prompted: bool = False,           # the model also reads and takes notes; it must be able to write JSON
 ) -> dict[str, Any]:                  # as every experiment's result
     "Later questions about conversations by other people (ours). Full: an hour on one core."
     from memkit.models.local import LocalLM

@@ -57,7 +57,7 @@ FROM_PASSAGE = f"Answer from the passage alone. If it doesn't answer: {NOT_THERE
 
 def note_prompt(
     question: str,
-    notes: Sequence[tuple[date, str]],   # when the user said it, and what; in the order they were said
+    notes: Sequence[tuple[date, str]],   # day and text of the user's messages, in their order
     today: date,
 ) -> list[Message]:
     "The messages that ask a model to answer from notes (ours)."
@@ -75,8 +75,8 @@ def notes_of(
     embedder,
     others: int = 1,       # messages that the question doesn't need, the nearest ones
     needed: bool = True,   # False: these alone
-) -> list[tuple[date, str]]:   # in the order they were said
-    "The messages that a question needs, among some that it doesn't (ours)."
+) -> list[tuple[date, str]]:   # in their order
+    "The messages that a question needs, among some others (ours)."
     need = {i for i, (id, *_) in enumerate(c.said) if id in c.needs}
     needless = [i for i in range(len(c.said)) if i not in need]
     if needless and others:
@@ -94,7 +94,7 @@ def answered(prompt: Sequence[Message], text: str) -> list[Message]:
     return [*prompt, Message(role="assistant", text=text)]
 
 def note_lessons(hands: Sequence[str], embedder, rng: random.Random, unsaid: float = .4) -> list[list[Message]]:
-    "Questions with their notes and their writers' answers; for a share of them the answer's messages are gone."
+    "Questions with notes and their writers' answers; for some of them the needed messages are removed."
     out = []
     for c in cases(hands):
         said = UNKNOWN if c.kind == "unsaid" else c.gold.strip().rstrip(".") + "."
@@ -111,7 +111,7 @@ _NOW = ("What holds now?", "What is true by now?", "So how is it at present?", "
 _CHANGES = ("update", "retraction", "contradiction")
 
 def change_lessons(hands: Sequence[str], rng: random.Random, n: int = 80) -> list[list[Message]]:
-    "Two statements of which the second changes or denies the first, and what holds after both, in the third person."
+    "Two statements, the second of which changes or denies the first, and the result in the third person."
     rows = [r for r in voices(hands, "pairs") if r["relation"] in _CHANGES and r["after"]]
     out = []
     for r in rng.sample(rows, min(n, len(rows))):
@@ -122,7 +122,7 @@ def change_lessons(hands: Sequence[str], rng: random.Random, n: int = 80) -> lis
 
 # %% ../../../nbs/experiments/answers/04_writer.ipynb #d4051de5
 def first_passage(d: Document, words: int = 100) -> str:
-    "Where a document begins, without its page's header."
+    "The beginning of a document, without its page header."
     return without_header(passages(d.text, words, 20)[0])[1]
 
 def beside_it(a: Asked, documents: Sequence[Document], rng: random.Random) -> Document:
@@ -144,8 +144,8 @@ def passage_lessons(asked: Sequence[Asked], documents: Sequence[Document], rng: 
     return out
 
 # %% ../../../nbs/experiments/answers/04_writer.ipynb #518b0a7d
-TAUGHT, TUNED = ("a", "c", "e", "g", "k", "m", "n", "p"), ("h", "j", "l", "o")   # hands that teach; that tune
-MOST = {"notes": 300, "changes": 30, "passages": 80}   # lessons of each kind (ours: six minutes of one core)
+TAUGHT, TUNED = ("a", "c", "e", "g", "k", "m", "n", "p"), ("h", "j", "l", "o")   # training and tuning writers
+MOST = {"notes": 300, "changes": 30, "passages": 80}   # examples of each kind (ours: six minutes of one core)
 
 def lessons(
     hands: Sequence[str] = TAUGHT,
@@ -153,7 +153,7 @@ def lessons(
     most: Mapping[str, int] = MOST,
     seed: int = 0,
 ) -> list[list[Message]]:                    # in random order
-    "What the model learns from. Raises `ValueError` where these hands wrote no conversations."
+    "The training examples. Raises `ValueError` where these writers have no conversations."
     rng, own = random.Random(seed), list(read_corpus("own"))
     embedder = Remembered(load_embedder("minilm"), keep=True)
     of = {"notes": note_lessons(hands, embedder, rng), "changes": change_lessons(hands, rng)}
@@ -171,14 +171,14 @@ TRAINING = TrainSettings(learning_rate=8e-4, epochs=1, batch=4, room=1024, look_
 
 def train_writer(
     lm: LocalLM,
-    talks: Sequence[Sequence[Message]],      # lessons, each of which ends with the answer
-    held: Sequence[Sequence[Message]] = (),  # that validate
+    talks: Sequence[Sequence[Message]],      # training examples, each ends with the answer
+    held: Sequence[Sequence[Message]] = (),  # validation examples
     settings: TrainSettings = TRAINING,
     shape: LoraShape = SHAPE,
     folder: str | None = None,               # where checkpoints are kept; None: nowhere
     progress: bool = True,
 ) -> tuple[bytes, Training]:         # the adapter, as `memkit.train.adapters.unpack` reads it; its curve
-    "Teach a model to answer from what it is given (ours; LoRA). The model is left as it was."
+    "Train a LoRA to answer from notes and passages (ours). The model itself doesn't change."
     model, tokenizer = lm.load()
     learned, validating = (chat_examples(tokenizer, t, 400) if t else [] for t in (talks, held))
     base, tuned = base_digest(model), lora_model(model, shape)
@@ -204,13 +204,13 @@ def writer(
 # %% ../../../nbs/experiments/answers/04_writer.ipynb #5daeab8a
 @dataclass(frozen=True)
 class Noted:
-    "A question about oneself, the notes to answer it from, and the quotation of them."
+    "A question about the user, its notes, and their quotation."
     case: Case
     notes: tuple[tuple[date, str], ...]   # when it was said, and what; (): nothing is known
     quoted: str
 
 def found_notes(c: Case) -> Noted:
-    "What memkit's answer stage chooses to quote (ours)."
+    "The notes that memkit's answer stage quotes (ours)."
     found, question = nearest_evidence(load_scorer(), c), read_question(c)
     kind = max(("advice", *FROM_MEMORY), key=question.shares.get)
     text, used = from_memory(kind, question, found, c.said[-1][1], AnswerSettings())
@@ -224,12 +224,12 @@ def written(lm: LanguageModel, noted: Sequence[Noted], max_tokens: int = 40) -> 
 
 # %% ../../../nbs/experiments/answers/04_writer.ipynb #8c3f40d5
 def sample_of(hands: Sequence[str], n: int | None, seed: int = 0) -> list[Case]:
-    "So many questions of these hands, by lot; None: all."
+    "So many random questions of these writers; None: all."
     every = list(cases(hands))
     return every if n is None else random.Random(seed).sample(every, min(n, len(every)))
 
 def way_rows(table: str, noted: Sequence[Noted], ways: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
-    "Right, harmful and words by way, and each way less the first one on the same questions."
+    "Right and harmful answers and words by way, and the difference from the first way on the same questions."
     out, first, base = [], next(iter(ways)), []
     for way, texts in ways.items():
         good = [float(right(n.case, t)) for n, t in zip(noted, texts)]
@@ -269,7 +269,7 @@ def shown_passages(asked: Sequence[Asked], documents: Sequence[Document], seed: 
 _DECLINES = re.compile(r"\b(?:do|does)(?:n.t| not) (?:say|answer|mention|contain|provide|specify)", re.I)
 
 def passage_right(p: Passage, text: str) -> dict[str, float]:
-    "Does it answer where the passage does, does everything that it says stand, and is it right?"
+    "Does it answer if the passage does, is all of it supported, and is it right?"
     said, declined = sentences(text), bool(_DECLINES.search(text)) or not text.strip()
     verdicts = [] if declined else load_checker().check(said, [p.text], load_embedder("minilm"))
     stands = all(v.verdict == "stands" for v in verdicts)
@@ -279,7 +279,7 @@ def passage_right(p: Passage, text: str) -> dict[str, float]:
 
 # %% ../../../nbs/experiments/answers/04_writer.ipynb #a3b14040
 def passage_rows(pages: Sequence[Passage], ways: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
-    "Of each way how many answers are right, decline, and stand; and the difference to the first way."
+    "Right, declined and supported answers of each way, and the difference from the first way."
     table, out, first, base = "Answers from a passage", [], next(iter(ways)), []
     for way, texts in ways.items():
         found = [passage_right(p, t) for p, t in zip(pages, texts)]
@@ -297,7 +297,7 @@ def passage_rows(pages: Sequence[Passage], ways: Mapping[str, Sequence[str]]) ->
 
 # %% ../../../nbs/experiments/answers/04_writer.ipynb #9d85ea25
 def support(noted: Sequence[Noted], texts: Sequence[str]) -> np.ndarray:   # [n], 0..1
-    "How likely the notes bear each answer out; 0 where nothing is known, or where it says that."
+    "The probability that the notes support each answer; 0 where nothing is known, or where it says that."
     embedder, out = load_embedder("minilm"), np.zeros(len(texts))
     for i, (n, text) in enumerate(zip(noted, texts)):
         if not n.notes or not text or text == UNKNOWN: continue
@@ -307,13 +307,13 @@ def support(noted: Sequence[Noted], texts: Sequence[str]) -> np.ndarray:   # [n]
     return out
 
 def gated(noted: Sequence[Noted], texts: Sequence[str], supported: np.ndarray, least: float) -> list[str]:
-    "What is written where the notes bear it out, else the quotation."
+    "The written answer if the notes support it, else the quotation."
     return [t if p >= least else n.quoted for n, t, p in zip(noted, texts, supported)]
 
-LEAST = (.05, .1, .2, .3, .5, .7, .9)   # probabilities that are tried
+LEAST = (.05, .1, .2, .3, .5, .7, .9)   # thresholds
 
 def chosen_least(noted: Sequence[Noted], texts: Sequence[str], supported: np.ndarray) -> float:   # 2: never
-    "The lowest probability with which no fewer answers are right than by quotation alone."
+    "The lowest threshold with which no fewer answers are right than by quotation alone."
     def score(answers): return sum(right(n.case, t) for n, t in zip(noted, answers))
     quoted = score([n.quoted for n in noted])
     return next((least for least in LEAST if score(gated(noted, texts, supported, least)) >= quoted), 2.)
@@ -331,7 +331,7 @@ def taught(lm: LocalLM, full: bool, progress: bool = True, folder: str | None = 
     return train_writer(lm, talks, held, TRAINING, SHAPE, folder, progress)
 
 def training_rows(training: Training) -> list[dict[str, Any]]:
-    "What the training cost, and what it did to the loss of lessons by the tuning hands."
+    "The cost of the training, and its effect on the validation loss."
     looks = [row for row in training.curve if row["validation"] is not None]
     kept = next(row for row in looks if row["step"] == training.step)
     said = [("loss per token of held-out answers, before", looks[0]["validation"]),
@@ -343,14 +343,14 @@ def training_rows(training: Training) -> list[dict[str, Any]]:
 QUOTED, PLAIN, LORA, GATED = "quoted (what ships)", "plain model", "LoRA", "LoRA where it stands, else quoted"
 
 def asked_pages(full: bool, n: int) -> list[Passage]:
-    "Questions on passages: of the sealed hand, or our own."
+    "Questions on passages: of the sealed writer, or our own."
     documents = topics_for(SEALED_HAND, "score", 0) if full else list(read_corpus("own"))
     asked = consumer_questions(SEALED_HAND, documents) if full else own_questions("score")
     able = [a for a in asked if a.relevant]
     return shown_passages(random.Random(0).sample(able, min(n, len(able))), documents)
 
 def note_rows(noted: Sequence[Noted], models: Mapping[str, LanguageModel], least: float) -> list[dict]:
-    "All ways on the same notes, and how often the gate lets the written answer stand."
+    "All ways on the same notes, and how often the gate accepts the written answer."
     ways = {QUOTED: [n.quoted for n in noted]} | {name: written(lm, noted) for name, lm in models.items()}
     supported = support(noted, ways[LORA])
     ways[GATED] = gated(noted, ways[LORA], supported, least)
@@ -365,7 +365,7 @@ def passage_ways(pages: Sequence[Passage], models: Mapping[str, LanguageModel]) 
 
 # %% ../../../nbs/experiments/answers/04_writer.ipynb #a4ce472d
 def run_writer(
-    full: bool = False,       # False: a few lessons, and questions of a tuning hand
+    full: bool = False,       # False: a few examples, and questions of a tuning writer
     trained: tuple[bytes, Training] | None = None,   # from `taught`; None: it is trained here
     progress: bool = True,
 ) -> dict[str, Any]:          # as every experiment's result

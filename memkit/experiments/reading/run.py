@@ -43,12 +43,12 @@ from ...reading.titles import title_key
 def _found(patterns: Iterable[str], text: str) -> bool: return any(re.search(p, text, re.I) for p in patterns)
 
 def _holds(keep: Mapping, texts: Sequence[str]) -> bool:
-    "Does one text hold all that a fact must hold?"
+    "Does one text contain all parts of a fact?"
     return any(all(re.search(p, t, re.I) for p in keep["must"]) for t in texts)
 
 def _taught(mark, row: Mapping, user: str, script: list[str],
             known: dict[int, str]) -> tuple[list[str], dict[int, str]]:
-    "The shared memories that one conversation leaves, and all of them now."
+    "The shared memories from one conversation, and all of them now."
     script[:] = [answer for _, answer in row["exchanges"]]
     for said, _ in row["exchanges"]: mark.chat(user, said)
     if work := mark.end(user): work.result()
@@ -63,7 +63,7 @@ def _asked(mark, question: str) -> list[str]:
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #4b332c00
 def correction_items(hand: str) -> list[dict[str, Any]]:
-    "What MARK makes of each correction of a hand, through its public calls."
+    "MARK's result for each correction of a writer, through its public calls."
     from memkit.mark import open_mark
     script, known, out, rows = [], {}, [], voices([hand], "corrections")
     with open_mark(":memory:", ScriptedLM(lambda messages: script.pop(0) if script else "I see.")) as mark:
@@ -87,7 +87,7 @@ def correction_items(hand: str) -> list[dict[str, Any]]:
 ASKS, TELLS = {"ask", "predict"}, {"rate", "take_back"}
 
 def _hits(want: Sequence[Mapping], got: Sequence[tuple[str, float]]) -> int:
-    "Rated titles that were found, each once: the title alike and the stars half a star apart at most."
+    "Number of rated titles found: a similar title, and stars at most half a star apart."
     left, n = list(got), 0
     for row in want:
         hit = next((g for g in left if alike(row["title"], g[0]) >= .8 and abs(g[1] - row["rating"]) <= .5), None)
@@ -99,7 +99,7 @@ def _hits(want: Sequence[Mapping], got: Sequence[tuple[str, float]]) -> int:
 _CONSTRAINTS = ("domain", "audience", "from", "to", "n")
 
 def _frame(row: Mapping, read, wanted) -> dict[str, bool]:
-    "Which constraints of a request are read as its writer meant them; only those that it has, and the domain."
+    "Which constraints of a request are read as its writer meant them, and the domain."
     asked, (first, last) = row["request"], wanted.years or (None, None)
     got = {"domain": read.domain, "audience": read.audience or None, "n": wanted.n,
            "from": first if first and first > 0 else None, "to": last if last and last < 9999 else None}
@@ -112,7 +112,7 @@ def _frame(row: Mapping, read, wanted) -> dict[str, bool]:
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #dad288ce
 def message_items(hand: str) -> list[dict[str, Any]]:
-    "What MAP makes of each message of a hand, through its public calls."
+    "MAP's result for each message of a writer, through its public calls."
     from memkit.maprec import open_map
     from memkit.maprec.request_parsing import parse_request
     out, reader = [], load_title_reader()
@@ -140,16 +140,16 @@ def _marks(text: str) -> set[str]:
     return names_and_numbers(text) - {"user"}
 
 def _after(p: Mapping, texts: Sequence[str]) -> dict[str, list[bool]]:
-    "Of the facts that hold after a pair: is each one's every number and name in a memory? And is what is gone, gone?"
+    "Are all numbers and names of the facts after a pair in a memory, and are outdated ones gone?"
     now = " ".join(texts).casefold()
     holds = set().union(*map(_marks, p["after"])) if p["after"] else set()
     words = " ".join([*p["after"], p["new"]]).casefold()
-    left = p["relation"] in ("update", "retraction")         # of a contradiction both sides stay
+    left = p["relation"] in ("update", "retraction")         # both sides of a contradiction stay
     gone = {m for m in _marks(p["old"]) if m not in words} if left else set()
     return {"holds": [m in now for m in sorted(holds)], "gone": [m not in now for m in sorted(gone)]}
 
 def relation_items(hand: str) -> list[dict[str, Any]]:
-    "What the reader alone makes of each pair of a hand."
+    "The reader's result for each pair of a writer."
     rows = voices([hand], "pairs")
     told = load_reader().relations([(p["old"], p["new"]) for p in rows])
     return [{"hand": hand, "id": p["id"], "text": f"{p['old']} / {p['new']}", "relation": p["relation"],
@@ -158,7 +158,7 @@ def relation_items(hand: str) -> list[dict[str, Any]]:
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #3715b686
 def pair_items(hand: str) -> list[dict[str, Any]]:
-    "What MaLP's memory and the reader alone make of each pair of a hand, and what is known afterwards."
+    "The results of MaLP's memory and of the reader alone for each pair of a writer, and the facts afterwards."
     from memkit.malp import open_malp
     out = relation_items(hand)
     with open_malp(":memory:", ScriptedLM(lambda messages: "I see.")) as a:
@@ -178,7 +178,7 @@ def macro_f1(pairs: Sequence[tuple[str, str]]) -> float:   # (label, found); the
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #49e399f1
 def stranger_items(hand: str, most: int = 30, near: int = 4, seed: int = 0) -> list[dict[str, Any]]:
-    "What the reader makes of messages and their nearest ones in other conversations, which somebody else led."
+    "The reader's result for messages and their nearest ones in other people's conversations."
     said = [(c["id"], text) for c in voices([hand], "conversations") for s in c["sessions"] for text in s["say"]]
     vectors, out = load_embedder("minilm").embed([text for _, text in said]), []
     for i in np.random.default_rng(seed).choice(len(said), min(most, len(said)), replace=False):
@@ -189,14 +189,14 @@ def stranger_items(hand: str, most: int = 30, near: int = 4, seed: int = 0) -> l
     return out
 
 def _stranger_figures(items: Sequence[dict], who: str) -> list[dict[str, Any]]:
-    "How often strangers are tied together, and how often so that one of them is taken for outdated."
+    "How often unrelated messages are related, and how often one would be marked as outdated."
     tied = {"tied": [o["kind"] != "unrelated" for o in items],
             "tied, and one replaces the other": [o["kind"] in ("update", "contradiction", "retraction") for o in items]}
     return [figure("Messages of strangers", who, k, bootstrap(list(map(float, v)))) for k, v in tied.items()]
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #22968b9b
 def statement_items(hand: str) -> list[dict[str, Any]]:
-    "Is each plain health statement of a hand kept whole by the note taker?"
+    "Does the note taker keep each plain health statement of a writer whole?"
     out = []
     for r in voices([hand], "statements"):
         texts = [n.text for n in take_notes(Round(r["id"], r["text"], "")) if n.kept]
@@ -207,7 +207,7 @@ def statement_items(hand: str) -> list[dict[str, Any]]:
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #3db0384f
 def _edited(word: str, rng: random.Random) -> str:
-    "One typing slip: two letters swapped, one left out, doubled or replaced."
+    "One typing error: two letters swapped, one left out, doubled or replaced."
     i = rng.randrange(len(word) - 1)
     a, b = word[i], word[i + 1]
     return word[:i] + rng.choice([b + a, b, a + a + b, a + rng.choice("abcdefghijklmnopqrstuvwxyz")]) + word[i + 2:]
@@ -233,7 +233,7 @@ _MEDIUM = {"films": "film", "books": "book"}
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #ac9b3068
 def carriers(hand: str) -> list[tuple[str, str, str, str]]:   # id, domain, text before the title and behind it
-    "Messages of a hand that rate one film or book and don't say which of several works it is."
+    "Messages of a writer that rate one film or book, without words that distinguish several works."
     out = []
     for r in voices([hand], "messages"):
         row = r["rows"][0] if len(r["rows"]) == 1 else {}
@@ -253,7 +253,7 @@ def _outcome(changes: Sequence, item) -> str:
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #0acc05dc
 def title_items(hand: str, seed: int = 0) -> list[dict[str, Any]]:
-    "What MAP makes of titles of its catalogue, written in many ways, in sentences of a hand."
+    "MAP's result for titles of its catalogue, written in many ways, in sentences of a writer."
     from memkit.maprec.frames import FrameReader, Linker
     from memkit.maprec.items import own_catalogue
     frames, rng, out = FrameReader(Linker(own_catalogue())), random.Random(f"{seed} {hand}"), []
@@ -267,7 +267,7 @@ def title_items(hand: str, seed: int = 0) -> list[dict[str, Any]]:
             made = [(i, write(i, rng)) for i in there]
             made = [(i, name) for i, name in made if how in ("as it is", "bare") or name != i.title]
             item, name = rng.choice(made) if made else (None, "")
-            if not item or frames.linker.lookup(name) not in (None, item): continue    # it is another one's name
+            if not item or frames.linker.lookup(name) not in (None, item): continue    # another item's name
             text = before + name + behind
             out.append({"hand": hand, "id": id, "how": how, "title": item.title, "text": text,
                         "outcome": _outcome(frames.changes(text), item)})
@@ -277,7 +277,7 @@ def title_items(hand: str, seed: int = 0) -> list[dict[str, Any]]:
 OUTCOMES = ("right", "asked", "own words", "another", "not read")
 
 def _title_figures(t: Sequence[dict], who: str) -> list[dict[str, Any]]:
-    "The share of each outcome, for each way to write a title."
+    "The fraction of each outcome, for each way to write a title."
     rows = []
     for how in (*WRITTEN, *SEVERAL):
         of = [o["outcome"] for o in t if o["how"] == how]
@@ -286,10 +286,10 @@ def _title_figures(t: Sequence[dict], who: str) -> list[dict[str, Any]]:
     return rows
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #8c6f51d9
-GATE_HANDS = ("bd", "be")   # sealed; they wrote the kind "sharing"
+GATE_HANDS = ("bd", "be")   # sealed writers of the kind "sharing"
 
 def gate_items(hand: str, gate: Gate | None = None) -> list[dict[str, Any]]:
-    "What the gate, and the closed forms alone, make of each sentence of a hand."
+    "The verdicts of the gate, and of the closed vocabularies alone, on each sentence of a writer."
     read, out = (gate or load_gate()).why, []
     for r in voices([hand], "sharing"):
         agent = _as_correction(r["text"])
@@ -300,7 +300,7 @@ def gate_items(hand: str, gate: Gate | None = None) -> list[dict[str, Any]]:
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #b13fc5f2
 def _as_correction(text: str) -> str:   # '' where the agent shares nothing
-    "What MARK's agent would share, were this sentence a user's correction."
+    "What MARK's agent would share if this sentence were a user's correction."
     from memkit.mark.corrections import CorrectionAgent
     from memkit.mark.refined import Conversation, Exchange
     said = (("What applies here?", "I believe it is as usual."), (text, "You're right, thank you. Noted."))
@@ -309,7 +309,7 @@ def _as_correction(text: str) -> str:   # '' where the agent shares nothing
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #dcb0e334
 def _gate_figures(items: Sequence[dict], who: str, by: str = "held") -> list[dict[str, Any]]:
-    "What was missed, by kind, and what was held back for nothing."
+    "Missed sentences by kind, and sentences held back without need."
     never, may = [o for o in items if not o["share"]], [o for o in items if o["share"]]
     groups = {"persons": PERSONAL, "all": KINDS} | {k: (k,) for k in KINDS}
     of = {f"missed: {name}": [not o[by] for o in never if o["why"] in kinds] for name, kinds in groups.items()}
@@ -320,9 +320,9 @@ def _gate_figures(items: Sequence[dict], who: str, by: str = "held") -> list[dic
 # %% ../../../nbs/experiments/reading/01_run.ipynb #fa0ab9e3
 def gate_rows(
     hands: Sequence[str] = GATE_HANDS,
-    gate: Gate | None = None,   # None: the one that travels with memkit
+    gate: Gate | None = None,   # None: memkit's own
 ) -> list[dict[str, Any]]:      # rows of an experiment's result
-    "The gate on these hands together, and on each (ours): a minute."
+    "The gate on these writers together, and on each (ours): a minute."
     items, who = [o for h in hands for o in gate_items(h, gate)], f"hands {' '.join(hands)}"
     ways = {"": "held", ", closed forms alone": "form", ", corrections, agent alone": "agent",
             ", corrections, agent and gate": "both"}
@@ -351,7 +351,7 @@ def _messages(m: Sequence[dict]) -> dict[str, list]:
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #e0b5344b
 def _figures(items: Mapping[str, Sequence[dict]], who: str) -> list[dict[str, Any]]:
-    "Rows of the result for some hands together, or for one."
+    "Rows of the result for some writers together, or for one."
     m, s = items.get("messages", ()), items.get("statements", ())
     values = {f"corrections: {k}": v for k, v in _corrections(items.get("corrections", ())).items()}
     values |= {f"messages: {k}": v for k, v in _messages(m).items()}
@@ -387,7 +387,7 @@ def _pair_figures(p: Sequence[dict], who: str) -> list[dict[str, Any]]:
 def _named(rows: Iterable) -> str: return ", ".join(f"{title} {stars:g}" for title, stars in rows) or "no rating"
 
 def _correction_error(o: Mapping) -> tuple[str, str, str] | None:
-    "Kind, what was expected, what was made of it."
+    "Kind, expected result, memkit's result."
     got = " | ".join(o["new"]) or "nothing"
     if o["bad"]: return "private or harmful shared", "nothing of this kind", got
     if not o["expects"]: return ("shared though nothing was to be", "nothing", got) if o["shared"] else None
@@ -417,7 +417,7 @@ _ERROR = {"corrections": _correction_error, "messages": _message_error, "pairs":
 def errors_of(
     items: Mapping[str, Sequence[dict]],   # by part, as `left_out` gives them
 ) -> list[dict[str, str]]:                 # hand, part, id, kind, text, expected, got
-    "Every item that went wrong, by hand."
+    "Every wrong item, by writer."
     out = []
     for part, of in items.items():
         for o in of:
@@ -435,7 +435,7 @@ def reading_with(
     weights: Path | None = None,   # of the reader; None: as before
     titles: Path | None = None,    # of the title reader; None: as before
 ):
-    "Within the block every assistant that is opened reads with these weights."
+    "A context in which every new assistant reads with these weights."
     new = {name: str(path) for name, path in (("MEMKIT_READER", weights), ("MEMKIT_TITLE_READER", titles)) if path}
     before = {name: os.environ.get(name) for name in new}
     os.environ.update(new)
@@ -446,7 +446,7 @@ def reading_with(
             else: os.environ[name] = value
 
 def groups_of(hands: Sequence[str], n: int) -> list[list[str]]:
-    "The hands dealt into `n` groups. Raises `ValueError` where there are fewer hands than groups."
+    "The writers in `n` groups. Raises `ValueError` where there are fewer writers than groups."
     if not 2 <= n <= len(hands):
         raise ValueError(f"there are {len(hands)} hands; groups must be 2 to {len(hands)}, got {n}")
     return [list(hands[i::n]) for i in range(n)]
@@ -456,7 +456,7 @@ EPOCHS = 8
 
 def train_reader(
     hands: Iterable[str],
-    path: Path,                # where the weights are written
+    path: Path,                # for the weights
     epochs: int = EPOCHS,
     log: Callable[[str], None] = print,
 ) -> Path:                     # `path`
@@ -478,7 +478,7 @@ def train_reader(
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #8ffb8b49
 def _name_of(linker, words: str, domain: str) -> str:
-    "What MAP would call a title that it finds."
+    "MAP's name for a title."
     from memkit.maprec.frames import DOMAIN_NAMES, canonical
     item = linker.lookup(words, domain=DOMAIN_NAMES.get(domain, domain))
     return item.title if item else canonical(words, domain)
@@ -486,11 +486,11 @@ def _name_of(linker, words: str, domain: str) -> str:
 # %% ../../../nbs/experiments/reading/01_run.ipynb #22f73b1e
 def train_titles(
     hands: Sequence[str],
-    path: Path,                # where the weights are written
+    path: Path,                # for the weights
     epochs: int = 5,
     log: Callable[[str], None] = print,
 ) -> Path:                     # `path`
-    "Train a title reader on these hands and memkit's own sentences, as the one that ships."
+    "Train a title reader on these writers and memkit's own sentences, like memkit's own reader."
     from memkit.maprec.frames import Linker
     from memkit.maprec.items import own_catalogue
     from memkit.reading.examples import message_example, own_messages
@@ -513,7 +513,7 @@ def left_out(
     folder: Path | None = None,     # of weights: 'without-<hands>.safetensors', 'titles-without-…'; None: the cache
     progress: bool = True,
 ) -> dict[str, list[dict]]:         # items by part
-    "Score each group by two readers that were trained without it; weights that are there are used again."
+    "Score each group by two readers trained without it; existing weights are used again."
     from tqdm.auto import tqdm
     every, out = hands_of("messages"), {p: [] for p in parts}
     for group in groups:
@@ -531,7 +531,7 @@ def left_out(
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #a3c05d11
 def scored(hands: Sequence[str], progress: bool = True) -> dict[str, list[dict]]:   # items by part
-    "Score hands with the reader as it is."
+    "Score writers with memkit's reader."
     from tqdm.auto import tqdm
     work, out = [(p, h) for p in PARTS for h in hands], {p: [] for p in PARTS}
     for part, hand in tqdm(work, desc="reading", unit=" hands", disable=not progress):
@@ -541,11 +541,11 @@ def scored(hands: Sequence[str], progress: bool = True) -> dict[str, list[dict]]
 # %% ../../../nbs/experiments/reading/01_run.ipynb #194f2025
 def run_reader(
     full: bool = False,          # False: pairs of two hands, by a reader trained on six others for three passes
-    hands: Sequence[str] | None = None,   # full: that are left out together; None: what ships, on the sealed hands
+    hands: Sequence[str] | None = None,   # full: writers to leave out; None: memkit's own reader on the sealed writers
     folder: Path | None = None,  # of weights, as for `left_out`
     progress: bool = True,
 ) -> dict[str, Any]:             # as every experiment's result
-    "Other people's words (ours). Full: ten minutes on two cores; two hours where hands are left out."
+    "The reader on unseen writers (ours). Full: ten minutes on two cores; two hours with writers left out."
     started, every, shipped = utc_now(), hands_of("messages"), full and not hands
     if full and hands: items = left_out([hands], folder=folder, progress=progress)
     elif full: items = scored(hands := hands_of("messages", sealed=True), progress)
@@ -565,7 +565,7 @@ def run_reader(
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #75e2aec4
 def train_quick(hands: Sequence[str], path: Path):
-    "Pairs alone, three passes: enough to see that it learns, not what it can."
+    "Only pairs, three passes: a quick test of the training."
     from memkit.reading.examples import pair_example
     from memkit.reading.training import fit, save
     path.parent.mkdir(parents=True, exist_ok=True)

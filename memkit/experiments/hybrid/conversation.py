@@ -54,17 +54,14 @@ def names_prominently(
 ) -> bool:
     """Does a document name a topic in its own topic, synonyms or question, in its first two sentences, or three times
     (ours)?"""
-    if name not in (text := _said(d.text)) + (
-        head := _said(
-            " | ".join([d.title, str(d.meta.get("question", "")), focus_of(d), *(d.meta.get("synonyms") or ())])
-        )
-    ):
-        return False
-    return (
-        name in head
-        or name in _said(" ".join(sentences(d.text[:2000])[:2]))
-        or len(re.findall(f"(?={name})", text)) >= 3
-    )
+    text, head = _said(d.text), _said(f"{_head(d)} | {focus_of(d)}")
+    if name not in text + head: return False
+    early = name in head or name in _said(" ".join(sentences(d.text[:2000])[:2]))
+    return early or len(re.findall(f"(?={name})", text)) >= 3
+
+def _head(d: Document) -> str:
+    "Title, question and synonyms."
+    return " | ".join([d.title, str(d.meta.get("question", "")), *(d.meta.get("synonyms") or ())])
 
 # %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #8e01c862
 @dataclass(frozen=True)
@@ -92,12 +89,7 @@ def hold_out(
 ) -> HeldOut:
     "Remove `n` topics of each half from a corpus, drawn by `seed` (ours)."
     focuses, names, rng = [focus_of(d) for d in documents], names_of(documents), random.Random(f"held out {seed}")
-    words = [
-        frozenset(
-            _said(" ".join([d.text, d.title, str(d.meta.get("question", "")), *(d.meta.get("synonyms") or ())])).split()
-        )
-        for d in documents
-    ]
+    words = [frozenset(_said(f"{d.text} {_head(d)}").split()) for d in documents]
     topics, drop = {}, set()
     for split in ("tune", "score"):
         there = sorted({b.focus for b in base_questions(documents) if b.split == split} - set(topics))
@@ -256,6 +248,16 @@ def fallback_rows(
         row("answered", share(~declined, ~cannot))]
 
 # %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #e021d808
+def _auc_rows(tuning: Sequence[Case], asked: Sequence[Case], shipped: Calibration) -> list[dict[str, Any]]:
+    "How well each kind of evidence separates the questions, at any threshold."
+    own = calibrate([c.evidence for c in tuning], [c.answerable for c in tuning])
+    scores = {"memkit's calibration": shipped.probability, "calibrated on the tuning half": own.probability,
+              "cosine of the best passage": lambda e: e["passage"], "score of the paper's rank fusion": lambda e: e["rrf"]}
+    can, topics = [c.answerable for c in asked], [c.focus for c in asked]
+    return [figure("Fallback", name, "ROC AUC", auc([f(c.evidence) for c in asked], can, topics),
+                   control="cosine" in name or "fusion" in name) for name, f in scores.items()]
+
+# %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #7d6e99ea
 def judge(
     tuning: Sequence[Case],
     asked: Sequence[Case],
@@ -263,30 +265,18 @@ def judge(
     shipped: Calibration,
 ) -> list[dict[str, Any]]:
     "The table of the fallback: every rule, ours by form, and questions that no corpus answers (ours)."
-    rows, cannot, topics = [], [c.answerable for c in asked], [c.focus for c in asked]
+    rows = []
     note = f"fitted on {len(tuning)} questions of the tuning half, to hold back nine in ten of the unanswerable"
     for name, (rule, control) in rules(tuning, shipped).items():
         declined = lambda of: np.array([rule(c.evidence) for c in of])
         fitted = "" if name == "memkit's calibration" or "declining" in name else note
         rows += fallback_rows(name, declined(asked), asked, control, fitted)
-        rows.append(
-            figure(
-                "Fallback", name, "recall, not medical", bootstrap(declined(strange).astype(float)), control=control,
-                note=fitted)
-        )
+        other = bootstrap(declined(strange).astype(float))
+        rows.append(figure("Fallback", name, "recall, not medical", other, control=control, note=fitted))
         for form in () if control else FORMS:
             part = [c for c in asked if c.form == form]
             if part: rows += fallback_rows(f"{name}, {form}", declined(part), part, note=fitted)
-    own = calibrate([c.evidence for c in tuning], [c.answerable for c in tuning])
-    scores = {
-        "memkit's calibration": shipped.probability, "calibrated on the tuning half": own.probability,
-        "cosine of the best passage": lambda e: e["passage"], "score of the paper's rank fusion": lambda e: e["rrf"]}
-    return rows + [
-        figure(
-            "Fallback", name, "ROC AUC", auc([f(c.evidence) for c in asked], cannot, topics),
-            control="cosine" in name or "fusion" in name)
-        for name, f in scores.items()
-    ]
+    return rows + _auc_rows(tuning, asked, shipped)
 
 # %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #9d5e51e5
 KINDS = ("next", "chain", "earlier session", "between", "topic change", "stands alone")

@@ -22,6 +22,7 @@ from threading import Barrier, BrokenBarrierError, get_ident
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 import numpy as np
+from fastcore.basics import patch
 from ...models.causal import token_log_probs
 from ...models.embed import Embedder
 from ...models.lm import LanguageModel, Reply
@@ -314,20 +315,20 @@ class InBatches:
     def count_tokens(self, text: str) -> int: return self.model.count_tokens(text)
     def give_up(self): self._all.abort()
 
-    def generate(self, conversations: Sequence[Sequence[Message]], max_tokens: int = 128) -> list[Reply]:
-        "Greedy answers, once every caller has asked; raises `BrokenBarrierError` where another caller gave up."
-        self._asked[get_ident()] = list(conversations), max_tokens
-        self._all.wait()
-        return self._replies.pop(get_ident())
+# %% ../../../nbs/experiments/hybrid/02_generation.ipynb #7de815f1
+@patch
+def generate(self: InBatches, conversations: Sequence[Sequence[Message]], max_tokens: int = 128) -> list[Reply]:
+    "Greedy answers, once every caller has asked; raises `BrokenBarrierError` where another caller gave up."
+    self._asked[get_ident()] = list(conversations), max_tokens
+    self._all.wait()
+    return self._replies.pop(get_ident())
 
-    def _answer(self):
-        asked, self._asked = self._asked, {}
-        replies = iter(
-            self.model.generate(
-                [c for conversations, _ in asked.values() for c in conversations],
-                max_tokens=max(most for _, most in asked.values()))
-        )
-        self._replies = {who: [next(replies) for _ in conversations] for who, (conversations, _) in asked.items()}
+@patch
+def _answer(self: InBatches):
+    asked, self._asked = self._asked, {}
+    every, most = [c for conversations, _ in asked.values() for c in conversations], max(n for _, n in asked.values())
+    replies = iter(self.model.generate(every, max_tokens=most))
+    self._replies = {who: [next(replies) for _ in conversations] for who, (conversations, _) in asked.items()}
 
 # %% ../../../nbs/experiments/hybrid/02_generation.ipynb #3d8ad23c
 def answer_together(
@@ -414,7 +415,8 @@ NOTES = {
     BERT: f"our encoder is {BERT_ENCODER}; the paper names none, so the two columns can't be compared",
     PLAIN_PPL: "under SmolLM2-135M; the paper says neither of what its perplexity is nor under which model",
     SECONDS: "on this machine and with this model; the paper's were other ones",
-    FAITHFUL: f"of answers that aren't fallbacks; {METHOD}. Our chatbot's own check is the same one, so this row of hybrid's says that the check was kept, not more",
+    FAITHFUL: (f"of answers that aren't fallbacks; {METHOD}. Our chatbot's own check is the same one, so this row of "
+               "hybrid's says that the check was kept, not more"),
     REFERENCE: f"of answers that aren't fallbacks, against MedQuAD's whole answer; {METHOD}"}
 OTHER_DATA = "not comparable: the paper's baselines were measured on Meadow-MedQA, another data set"
 

@@ -81,39 +81,35 @@ def figure_1(
         cards, arrows, columns=2)
 
 # %% ../../../nbs/experiments/hybrid/04_run.ipynb #fd2734d9
-def figure_2(
-    result: Mapping[str, Any] | None = None,
-) -> PaperPicture:
-    "The structure of memkit's hybrid chatbot (hybrid §5, Figure 2). The numbers are the settings."
-    s, _ = HybridSettings(), _run(result)
-    cards = [
-        Card(
-            key="q", row=0, span=3, title="Question", text="rewritten where it needs what was said before",
-            colour="navy"),
+def _system(s: HybridSettings) -> list[Card]:
+    "The cards of Figure 2."
+    return [
+        Card(key="q", row=0, span=3, title="Question", text="rewritten where it needs what was said before",
+             colour="navy"),
         Card(key="w", row=1, title="BM25", text="finds words"),
         Card(key="d", row=1, column=1, title="MiniLM", text="finds meaning"),
         Card(key="m", row=1, column=2, title="Memory", text="this user's exchanges, by cosine", colour="orange"),
         Card(key="f", row=2, span=2, title="Fusion", text=f"both lists into one; {s.documents} documents at most"),
-        Card(
-            key="c", row=2, column=2, title="Choice", text=f"{s.memory.k} at most, cosine above {s.memory.above:g}",
-            colour="orange"),
-        Card(
-            key="p", row=3, span=3, title="Prompt",
-            text=f"instructions, memories, documents and question in {s.budget:,} tokens", colour="navy"),
-        Card(
-            key="g", row=4, span=2, title="Language model", text="writes; sentences without support are taken out",
-            colour="navy"),
+        Card(key="c", row=2, column=2, title="Choice", colour="orange",
+             text=f"{s.memory.k} at most, cosine above {s.memory.above:g}"),
+        Card(key="p", row=3, span=3, title="Prompt", colour="navy",
+             text=f"instructions, memories, documents and question in {s.budget:,} tokens"),
+        Card(key="g", row=4, span=2, title="Language model", text="writes; sentences without support are taken out",
+             colour="navy"),
         Card(key="x", row=4, column=2, title="Fallback", text="says so where nothing shown answers", colour="red"),
-        Card(
-            key="s", row=5, span=3, title="Answer, with what was shown",
-            text="kept in SQLite, where the next turn recalls it", colour="deep"),
-    ]
-    arrows = [
-        ("q", "w", ""), ("q", "d", ""), ("q", "m", ""), ("w", "f", ""), ("d", "f", ""), ("m", "c", ""), ("f", "p", ""),
-        ("c", "p", ""), ("p", "g", ""), ("p", "x", ""), ("g", "s", ""), ("x", "s", "")]
-    return diagram(
-        "hybrid, Figure 2", "The chatbot, from a question to an answer that is remembered.", cards, arrows, columns=3
-    )
+        Card(key="s", row=5, span=3, title="Answer, with what was shown", colour="deep",
+             text="kept in SQLite, where the next turn recalls it")]
+
+# %% ../../../nbs/experiments/hybrid/04_run.ipynb #85776927
+_FLOW = ("qw", "qd", "qm", "wf", "df", "mc", "fp", "cp", "pg", "px", "gs", "xs")   # arrows: from and to
+
+def figure_2(
+    result: Mapping[str, Any] | None = None,
+) -> PaperPicture:
+    "The structure of memkit's hybrid chatbot (hybrid §5, Figure 2). The numbers are the settings."
+    _run(result)
+    return diagram("hybrid, Figure 2", "The chatbot, from a question to an answer that is remembered.",
+                   _system(HybridSettings()), [(a, b, "") for a, b in _FLOW], columns=3)
 
 # %% ../../../nbs/experiments/hybrid/04_run.ipynb #d54cb46a
 def figure_3(

@@ -17,7 +17,7 @@ from memkit.maprec.frames import Link
 from memkit.maprec.items import Catalogue, Item, Rated, own_catalogue
 from memkit.maprec.profile import import_ratings, profile
 from memkit.maprec.content_predictor import Content, ContentSettings, Facts
-from memkit.maprec.own_ratings import FromOthers, ItemSpace, OwnRatings, OwnSettings, check_predictor, expected, from_others, key_of, shares_around, usual_ratings
+from memkit.maprec.own_ratings import FromOthers, ItemSpace, OwnRatings, OwnSettings, check_predictor, expected, from_others, shares_around, usual_ratings
 from memkit.maprec.ratings import simulated_ratings
 from memkit.maprec.recommend import NOTHING, POPULAR, PREDICTED, SPREAD, Request, because, carried, own_taste_first, reasons_for, recommend, tell, varied
 from memkit.maprec.recommend import opinions
@@ -81,7 +81,7 @@ def test_every_prediction_is_a_distribution(made, history):
 def test_predictors_keep_the_contract(made):
     history = [Rated(FILMS[0], 5), Rated(FILMS[5], 1.5), Rated(Item(id="unknown:x", title="X"), 3)]
     check_predictor(lambda: made.predictor, history, [*FILMS[10:14], SHELF.domain("books").items[0], Item(id="unknown:y", title="Y")])
-    check_predictor(lambda: OwnRatings(made.space, {key_of(FILMS[10]): 4.5}), history, FILMS[10:14])
+    check_predictor(lambda: OwnRatings(made.space, {FILMS[10].key: 4.5}), history, FILMS[10:14])
 
 
 def test_the_formula_by_hand():
@@ -124,7 +124,7 @@ def test_everything_seen_is_said(made):
 def test_nobody_known_gets_variety_or_what_others_like(made):
     a, b = (recommend((), FILMS, OwnRatings(made.space), made.space, n=n) for n in (3, 5))
     assert a.how == SPREAD and a.items == b.items[:3] and "none of your ratings" in tell(a) and "I expect" not in tell(a)
-    likes = OwnRatings(made.space, {key_of(FILMS[7]): 4.9})
+    likes = OwnRatings(made.space, {FILMS[7].key: 4.9})
     found = recommend((), FILMS, likes, made.space)
     assert found.how == POPULAR and found.items[0].item == FILMS[7] and "others" in found.note
     assert recommend((), FILMS, made.predictor, made.space).how == POPULAR   # facts alone say something
@@ -157,7 +157,7 @@ def test_others_ratings_are_held_back():
     class Some:
         items, user, item, rating = Catalogue(FILMS[:3]), np.array([0, 1, 2, 0]), np.array([0, 0, 0, 1]), np.array([5, 5, 5, 1], np.float32)
     usual = usual_ratings(Some, hold=1.)
-    assert usual[key_of(FILMS[0])] == pytest.approx((15 + 4)/4) and usual[key_of(FILMS[1])] == pytest.approx(2.5) and usual[key_of(FILMS[2])] == 4
+    assert usual[FILMS[0].key] == pytest.approx((15 + 4)/4) and usual[FILMS[1].key] == pytest.approx(2.5) and usual[FILMS[2].key] == 4
     assert usual_ratings(Some, users=[9]) == {}
 
 

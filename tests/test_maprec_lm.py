@@ -236,10 +236,6 @@ def test_practise_lowers_the_loss_and_leaves_the_base_alone(tiny):
     assert np.allclose(case_probabilities(tiny, people, cases), untrained, atol=1e-5)
 
 
-def test_nobody_is_scored_by_weights_that_learned_from_them():
-    people = raters(4)
-
-
 # ---- the reader of states
 
 FAST = ReaderSettings(width=8, passes=2, members=2, ratings=6, batch=4)

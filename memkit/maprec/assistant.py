@@ -25,7 +25,7 @@ from .detection import OTHER, PREFERENCE, RECOMMEND, Detected, Detector
 from .content_predictor import Content
 from .frames import AGREED, DOMAIN_NAMES, FrameReader, Link, Linker, chosen, points
 from .items import Catalogue, Item, Rated, catalogue_of, full_catalogue
-from .own_ratings import ItemSpace, Predictor, from_others, key_of
+from .own_ratings import ItemSpace, Predictor, from_others
 
 # %% ../../nbs/maprec/21_assistant.ipynb #ac334918
 from .recommend import LISTS, not_to_offer, note, noted, take_off
@@ -450,7 +450,7 @@ def make(
         found = recommend(now, a.catalogue, a.predictor, a.space, request, a.settings.n)
         return _made(a, now, tuple(r.item for r in found.items), found=found)
     items = tuple(c.item for c in u.changes if c.action == "rate" and c.item)
-    basis = [r for r in rated if key_of(r.item) not in {key_of(i) for i in items}]
+    basis = [r for r in rated if r.item.key not in {i.key for i in items}]
     guess = predict_one(a, basis, items[0]) if items and len(basis) >= a.settings.guess_from else None
     return _made(a, basis, items, guess=guess)
 
@@ -461,7 +461,7 @@ def _made(assistant: "MapAssistant", basis: Sequence[Rated], targets: Sequence[I
     return Made(basis=tuple(basis), targets=tuple(targets), near=near, found=found, predicted=predicted, guess=guess)
 
 def _without(rated: Sequence[Rated], item: Item) -> list[Rated]:
-    return [r for r in rated if key_of(r.item) != key_of(item)]
+    return [r for r in rated if r.item.key != item.key]
 
 def predict_one(
     assistant: "MapAssistant",

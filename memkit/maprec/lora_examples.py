@@ -8,7 +8,7 @@ __all__ = ['Line', 'Lines', 'History', 'one_sequence', 'history_probabilities', 
 
 # %% ../../nbs/maprec/10_lora_examples.ipynb #f9489b56
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from ..train.sequences import IGNORED, Example
 from ..models.local import lead_bos, pad_token, text_ids
 from ..train.loop import Training, TrainSettings, train
 from .items import Item, Rated, stars
-from .prediction import LABELS, asked_line, opening, softmax
+from .prediction import LABELS, asked_line, masked, opening, softmax
 
 # %% ../../nbs/maprec/10_lora_examples.ipynb #0a593266
 if TYPE_CHECKING:
@@ -178,18 +178,9 @@ def case_probabilities(
     """The probabilities of every case, one pass per user and order (ours). The last rating of a history is only
     predicted, never read."""
     (items, given, where), lines = case_rows(cases), Lines(lm.load()[1], form)
-    histories = [
-        [Rated(ratings.items.items[i], r) for i, r in zip(*row) if i >= 0]
-        for row in zip(items.tolist(), given.tolist())
-    ]
-    if hide:
-        histories = [
-            [
-                replace(r, item=Item(id=f"masked-{n}", title=f"Title {n}", domain=r.item.domain))
-                for n, r in enumerate(h, 1)
-            ]
-            for h in histories
-        ]
+    rows = zip(items.tolist(), given.tolist())
+    histories = [[Rated(ratings.items.items[i], r) for i, r in zip(*row) if i >= 0] for row in rows]
+    if hide: histories = [masked(h, h[-1].item)[0] for h in histories]
     found = history_probabilities(lm, [one_sequence(lines, h) for h in histories], progress=progress)
     return np.array([found[i][row] for i, row in where]).reshape(-1, len(LABELS))
 

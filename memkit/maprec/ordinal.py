@@ -4,9 +4,8 @@
 
 # %% auto #0
 __all__ = ['STARS', 'FACTORS', 'HALVES', 'Windows', 'together', 'windows', 'star_of', 'Statistics', 'fit_statistics', 'features',
-           'matrix', 'crossfitted', 'cases_at', 'expected_error', 'median_star', 'between_stars', 'levels_of',
-           'level_of', 'median_level', 'whole_stars', 'Scale', 'fit_scale', 'softmax', 'OrdinalRegression',
-           'fit_ordinal', 'reliability']
+           'matrix', 'crossfitted', 'cases_at', 'expected_error', 'median_star', 'levels_of', 'level_of',
+           'median_level', 'whole_stars', 'Scale', 'fit_scale', 'OrdinalRegression', 'fit_ordinal', 'reliability']
 
 # %% ../../nbs/maprec/13_ordinal.ipynb #21f579d9
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .classical import Biases, Factors, Seen, check_cases, fit_biases, fit_factors, seen, similarities
+from ..reading.reader import softmax
 
 # %% ../../nbs/maprec/13_ordinal.ipynb #e962abc0
 if TYPE_CHECKING: from memkit.maprec.items import Catalogue
@@ -298,15 +298,6 @@ def median_star(
     "The star at which half of the probability is reached: the answer with the least expected absolute error."
     return np.minimum((np.cumsum(shares, 1) < .5 - 1e-9).sum(1) + 1., 5)
 
-def between_stars(
-    shares: np.ndarray,    # float[n, 5], rows sum to 1
-) -> np.ndarray:           # float[n], 1..5
-    """The median with each star spread evenly over k-½..k+½: a finer number, for ranking (ours)."""
-    ends = np.concatenate([np.zeros((len(shares), 1)), np.cumsum(shares, 1)], 1)
-    k = np.minimum((ends[:, 1:] < .5).sum(1), 4)
-    rows = np.arange(len(shares))
-    return np.clip(k + .5 + (.5 - ends[rows, k])/np.maximum(shares[rows, k], 1e-9), 1, 5)
-
 # %% ../../nbs/maprec/13_ordinal.ipynb #5e4a0b02
 HALVES = np.arange(1, 11)/2
 
@@ -343,11 +334,6 @@ def fit_scale(x: np.ndarray) -> Scale:
     "Mean and spread of each column; a constant one becomes 0."
     spread = x.std(0)
     return Scale(x.mean(0), np.where(spread > 1e-6, spread, 1.))
-
-def softmax(scores: np.ndarray) -> np.ndarray:  # the same shape, rows sum to 1
-    "exp(s)/sum of exp(s), row by row"
-    e = np.exp(scores - scores.max(-1, keepdims=True))
-    return e/e.sum(-1, keepdims=True)
 
 # %% ../../nbs/maprec/13_ordinal.ipynb #ef4f94bd
 @dataclass(frozen=True)

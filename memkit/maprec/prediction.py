@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Similar', 'SELECTIONS', 'LABELS', 'FORMS', 'genre_overlap', 'rare_genres', 'cosine', 'Likeness', 'learn_likeness',
-           'select', 'opening', 'asked_line', 'rating_prompt', 'softmax', 'rating_probabilities', 'decode',
-           'Calibration', 'fit_calibration', 'rate_many', 'figure_4_messages', 'vanilla_messages', 'masked', 'shuffled']
+           'select', 'opening', 'asked_line', 'rating_prompt', 'rating_probabilities', 'decode', 'Calibration',
+           'fit_calibration', 'rate_many', 'figure_4_messages', 'vanilla_messages', 'masked', 'shuffled']
 
 # %% ../../nbs/maprec/09_prediction.ipynb #a0490a41
 import json
@@ -24,6 +24,7 @@ from ..files import write_file
 from .items import Item, Rated, title_line
 from ..models.embed import Embedder
 from ..models.lm import LabelScorer
+from ..reading.reader import softmax
 from ..records import Message
 
 # %% ../../nbs/maprec/09_prediction.ipynb #9f30fa44
@@ -170,13 +171,6 @@ def rating_prompt(
     )
 
 # %% ../../nbs/maprec/09_prediction.ipynb #b145c15b
-def softmax(
-    scores: np.ndarray,  # [..., n]
-) -> np.ndarray:         # the same shape, sums to 1
-    "Scores as probabilities over the last axis."
-    e = np.exp(scores - scores.max(-1, keepdims=True))
-    return e/e.sum(-1, keepdims=True)
-
 def rating_probabilities(
     model: LabelScorer,
     prompts: Sequence[str],  # from `rating_prompt`

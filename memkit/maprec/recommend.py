@@ -18,7 +18,7 @@ import numpy as np
 
 from .items import Catalogue, Item, Rated, rating_line, title_line
 from .limits import FOR_CHILDREN, Request, fitting, nearest_to
-from .own_ratings import ItemSpace, Predictor, expected, in_common, key_of
+from .own_ratings import ItemSpace, Predictor, expected, in_common
 from .prediction import figure_4_messages, rate_many, rating_prompt
 from .profile import profile
 from .prediction import select
@@ -416,4 +416,4 @@ def not_to_offer(
 ) -> tuple[Item, ...]:
     "The works that a user has seen or refused, rated or not."
     out = [Item(**m.meta["item"]) for m in _entries(store, user) if m.kind.partition(":")[0] in ("seen", "refused")]
-    return tuple({key_of(i): i for i in out}.values())
+    return tuple({i.key: i for i in out}.values())

@@ -11,8 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from .items import Item, LENGTH_UNITS, Rated
-from .own_ratings import key_of
+from .items import Item, LENGTH_UNITS, Rated, letters
 from .recommend import Recommendation, because, named
 from .names import Change
 
@@ -26,7 +25,7 @@ def confirm(
 
 def _is(item: Item, c: Change) -> bool:
     if c.item: return (item.domain, item.id) == (c.item.domain, c.item.id)
-    return item.id.startswith("unknown:") and key_of(item)[1] == key_of(Item(id="any", title=c.title))[1]
+    return item.id.startswith("unknown:") and item.key[1] == letters(c.title)
 
 def _confirm(c: Change, old: float | None) -> str:
     name = named(c.item) if c.item else f"“{c.title}”"
@@ -47,7 +46,7 @@ def rating_said(
     reasons: bool = True,     # False: without cited ratings
 ) -> str:
     "A predicted rating with its distribution, in words (ours)."
-    known = next((x.rating for x in rated if key_of(x.item) == key_of(r.item)), None)
+    known = next((x.rating for x in rated if x.item.key == r.item.key), None)
     if known is not None:
         return f"You gave {named(r.item)} {known:g} of 5." if reasons else f"You have rated {named(r.item)}."
     why = (

@@ -193,7 +193,6 @@ DOMAIN_WORDS = {"films": "film films movie movies watch watching cinema flick fl
                 "music": "music album albums record records song songs lp lps listen",
                 "games": "game games play", "podcasts": "podcast podcasts pod pods",
                 "places": "restaurant restaurants cafe café place places eat dinner lunch brunch"}
-_PLACES = "places"
 
 def requested_domain(
     text: str,

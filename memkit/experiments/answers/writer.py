@@ -319,9 +319,9 @@ def chosen_least(noted: Sequence[Noted], texts: Sequence[str], supported: np.nda
     return next((least for least in LEAST if score(gated(noted, texts, supported, least)) >= quoted), 2.)
 
 # %% ../../../nbs/experiments/answers/04_writer.ipynb #908fedb1
-FULL = {"tuned": 30, "found": 90, "passages": 15}     # questions of each part, by lot
+FULL = {"tuned": 30, "found": 90, "passages": 15}     # random questions of each part
 QUICK = {"tuned": 4, "found": 6, "passages": 2}
-HELD = {"notes": 32, "changes": 4, "passages": 0}                  # lessons of the tuning hands that validate
+HELD = {"notes": 32, "changes": 4, "passages": 0}                  # validation examples of the tuning writers
 
 def taught(lm: LocalLM, full: bool, progress: bool = True, folder: str | None = None) -> tuple[bytes, Training]:
     "The adapter of a full run, or of a quick one."

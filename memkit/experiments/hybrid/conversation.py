@@ -54,14 +54,14 @@ def names_prominently(
 ) -> bool:
     """Does a document name a topic in its own topic, synonyms or question, in its first two sentences, or three times
     (ours)?"""
-    text, head = _said(d.text), _said(f"{_head(d)} | {focus_of(d)}")
+    text, head = _said(d.text), _said(_head(d, focus_of(d)))
     if name not in text + head: return False
     early = name in head or name in _said(" ".join(sentences(d.text[:2000])[:2]))
     return early or len(re.findall(f"(?={name})", text)) >= 3
 
-def _head(d: Document) -> str:
+def _head(d: Document, *more: str) -> str:
     "Title, question and synonyms."
-    return " | ".join([d.title, str(d.meta.get("question", "")), *(d.meta.get("synonyms") or ())])
+    return " | ".join([d.title, str(d.meta.get("question", "")), *more, *(d.meta.get("synonyms") or ())])
 
 # %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #8e01c862
 @dataclass(frozen=True)
@@ -252,7 +252,8 @@ def _auc_rows(tuning: Sequence[Case], asked: Sequence[Case], shipped: Calibratio
     "How well each kind of evidence separates the questions, at any threshold."
     own = calibrate([c.evidence for c in tuning], [c.answerable for c in tuning])
     scores = {"memkit's calibration": shipped.probability, "calibrated on the tuning half": own.probability,
-              "cosine of the best passage": lambda e: e["passage"], "score of the paper's rank fusion": lambda e: e["rrf"]}
+              "cosine of the best passage": lambda e: e["passage"],
+              "score of the paper's rank fusion": lambda e: e["rrf"]}
     can, topics = [c.answerable for c in asked], [c.focus for c in asked]
     return [figure("Fallback", name, "ROC AUC", auc([f(c.evidence) for c in asked], can, topics),
                    control="cosine" in name or "fusion" in name) for name, f in scores.items()]

@@ -350,9 +350,6 @@ class Corrected:
     difference: Interval                # corrected - ours, by users; below 0 where it helps
     log_loss: Interval                  # the same of the negative log-likelihood: finer
 
-def _by_user(cases: Cases, values: np.ndarray) -> np.ndarray:
-    _, place = np.unique(cases.user, return_inverse=True)
-    return np.bincount(place, values)/np.bincount(place)
 
 # %% ../../../nbs/experiments/map/03_classical.ipynb #0b45e64b
 def corrected(
@@ -374,4 +371,4 @@ def corrected(
     found, loss = median_star(all_shares), log_loss(all_shares, cases.truth) - log_loss(scores.shares, cases.truth)
     return Corrected(
         found, all_shares, tuple(corrections), mean_mae(cases, found),
-        mae_difference(cases, found, scores.predicted["ours"]), bootstrap(_by_user(cases, loss)))
+        mae_difference(cases, found, scores.predicted["ours"]), bootstrap(_by(loss, cases.user)[1]))

@@ -25,7 +25,6 @@ from ..result import figure, provenance, result
 from ...maprec.frames import DOMAIN_NAMES
 from ...maprec.items import Item
 from ...maprec.names import folded
-from ...maprec.own_ratings import key_of
 from ...reading.examples import alike, hands_of, voices
 from ...reading.titles import title_key
 
@@ -216,10 +215,10 @@ def sweep(
         user = f"sweep{n % 5}"
         text, child = random_message(rng, items, requests)
         known = [r.rated.item for r in profile(assistant.store, user)]
-        mine = {key_of(i) for i in (*known, *not_to_offer(assistant.store, user))}
+        mine = {i.key for i in (*known, *not_to_offer(assistant.store, user))}
         found = assistant.chat(user, text).extra.get("found")
         listed = [r.item for r in found.items] if found else []
-        out.append({"listed": len(listed), "seen": sum(key_of(i) in mine for i in listed),
+        out.append({"listed": len(listed), "seen": sum(i.key in mine for i in listed),
                     "invented": sum(i.id not in assistant.catalogue for i in listed),
                     "unfit": sum(i.audience not in _FIT["child"] for i in listed) if child else 0, "child": child,
                     "text": text})

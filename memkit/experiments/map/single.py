@@ -24,6 +24,7 @@ from ...maprec.items import Item, Rated
 from ...maprec.lora_examples import LoraSettings, case_probabilities, memory_probabilities, train_rating_lora
 from ...maprec.prediction import Calibration, decode, figure_4_messages, fit_calibration, shuffled, vanilla_messages
 from ...maprec.reader import Reader, ReaderSettings, train_reader
+from ...maprec.ordinal import star_of
 from ...maprec.prediction import select
 from ...maprec.reader import asked_probabilities
 
@@ -93,11 +94,9 @@ def judge(
     tune = tuple(ask(i, f.tune) if calibrate else np.zeros((0, 5)) for i, f in enumerate(scores.folds))
     test = tuple(ask(i, f.test) for i, f in enumerate(scores.folds))
     fits = tuple(
-        fit_calibration(s, _stars(f.tune.truth)) if calibrate else Calibration() for s, f in zip(tune, scores.folds)
+        fit_calibration(s, star_of(f.tune.truth)) if calibrate else Calibration() for s, f in zip(tune, scores.folds)
     )
     return Judged(scores, tune, test, fits)
-
-def _stars(truth: np.ndarray) -> np.ndarray: return np.clip(np.floor(truth + .5), 1, 5)
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #26bf90f4
 def in_one_pass(
@@ -257,7 +256,7 @@ def choose_rows(
     fold, errors = scores.folds[0], {}
     for k in grid:
         shares = ask(k)(0, fold.tune)
-        errors[k] = mean_mae(fold.tune, decode(fit_calibration(shares, _stars(fold.tune.truth))(shares))).mean
+        errors[k] = mean_mae(fold.tune, decode(fit_calibration(shares, star_of(fold.tune.truth))(shares))).mean
     return min(errors, key=errors.get), errors
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #7dcfdc09

@@ -37,7 +37,7 @@ WIDTH, LETTERS, SMALLEST = 6.4, 11., 10.
 def colours(
     dark: bool = False,
 ) -> dict[str, str]:  # by name: blue, ink …
-    "The palette of every picture (ours), light or dark."
+    "The palette of every picture, light or dark."
     return {name: pair[dark] for name, pair in COLOURS.items()}
 
 # %% ../../nbs/experiments/02_figures.ipynb #a6f1e4e9
@@ -115,7 +115,7 @@ def lean(
     svg: str,
     words: str,  # its description, the name first
 ) -> str:
-    "A small SVG with a description, from an SVG of matplotlib (ours)."
+    "A small SVG with a description, from an SVG of matplotlib."
     head, *rest = _lean_tags(svg[svg.index("<svg"):])
     ink = next((i for i in COLOURS["ink"] if i in svg), "")
     body = _MARKS.sub(_one_style, "".join(rest))
@@ -127,7 +127,7 @@ def lean(
 # %% ../../nbs/experiments/02_figures.ipynb #4dae2dbc
 @dataclass(frozen=True)
 class PaperPicture:
-    "A figure or a table of a paper with our numbers: light or dark, and described in words (ours)."
+    "A figure or a table of a paper with our numbers: light or dark, and described in words."
     name: str                                          # such as 'hybrid, Figure 3'
     alt: str                                           # its description
     draw: Callable[[Mapping[str, str]], "Figure"]      # of the palette
@@ -159,7 +159,7 @@ def sheet(
     height: float,         # inches
     width: float = WIDTH,  # inches
 ) -> "Figure":
-    "An empty figure without window and global state, so threads may draw (ours)."
+    "An empty figure without window and global state, so threads may draw."
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -172,7 +172,7 @@ def save(
     folder: str | Path,     # made if it isn't there
     name: str,              # of the files, such as 'figure_3'
 ) -> list[Path]:            # SVG and PNG, each light and dark
-    "Write a picture as NAME.svg, NAME.png, NAME-dark.svg and NAME-dark.png (ours)."
+    "Write a picture as NAME.svg, NAME.png, NAME-dark.svg and NAME-dark.png."
     made = [
         (f"{name}{tail}.{kind}", getattr(picture, kind)(dark))
         for dark, tail in ((False, ""), (True, "-dark"))
@@ -184,7 +184,7 @@ def save(
 def all_of(
     result: Mapping[str, Any],
 ) -> dict[str, Any]:   # by name: figure_1, table_1 …
-    """Every figure and table of the result's paper that its run has rows for (ours). Raises `ValueError` for anything
+    """Every figure and table of the result's paper that its run has rows for. Raises `ValueError` for anything
     but a paper's result."""
     paper = result.get("experiment") if isinstance(result, Mapping) else None
     if not isinstance(paper, str) or paper not in PAPERS:
@@ -224,7 +224,7 @@ def of_paper(
 def origin(
     result: Mapping[str, Any],
 ) -> str:   # a sentence; '' where the result doesn't say
-    "The model and the data of a result, for the notes of a table (ours)."
+    "The model and the data of a result, for the notes of a table."
     p = result.get("provenance") or {}
     data = "; ".join(
         name if f"{d['texts']:,}" in name else f"{name}: {d['texts']:,}" for name, d in p.get("data", {}).items()

@@ -42,7 +42,7 @@ def figure(
     note: str = "",               # for the reader
     n: int | None = None,         # number of items, where `ours` is a single number
 ) -> dict[str, Any]:              # a row, ready for JSON
-    """One number of ours beside the paper's (ours). Raises `ValueError` for values that aren't finite, `TypeError` for
+    """One number of ours beside the paper's. Raises `ValueError` for values that aren't finite, `TypeError` for
     anything but numbers."""
     if isinstance(ours, (Sequence, np.ndarray)) and not isinstance(ours, str): ours = bootstrap(ours)
     interval = ours if isinstance(ours, Interval) else Interval(_number(ours, "ours"), np.nan, np.nan, n)
@@ -62,7 +62,7 @@ def _installed(name: str) -> str | None:
 def digest(
     texts: Iterable[str | Document],
 ) -> dict[str, Any]:  # how many, and their blake2b
-    "How many texts, and a hash that changes with any of them, with their order, ids and titles (ours)."
+    "How many texts, and a hash that changes with any of them, with their order, ids and titles."
     n, h = 0, blake2b(digest_size=16)
     for n, t in enumerate(texts, 1):
         for part in ((t.id, t.title, t.text) if isinstance(t, Document) else (t,)):
@@ -70,7 +70,7 @@ def digest(
     return {"texts": n, "blake2b": h.hexdigest()}
 
 def code_digest() -> str:  # 16 hexadecimal digits
-    "A hash of memkit's own source; it changes between releases, the version number doesn't (ours)."
+    "A hash of memkit's own source; it changes between releases, the version number doesn't."
     root, h = Path(str(files("memkit"))), blake2b(digest_size=8)
     for path in sorted(root.rglob("*.py")):
         h.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
@@ -84,7 +84,7 @@ def provenance(
     data: Mapping[str, Iterable[str | Document]],         # name -> the texts used, in order
     started: datetime,                                    # from `utc_now`
 ) -> dict[str, Any]:                                      # ready for JSON
-    "The provenance of an experiment (ours): seed, models, data with their hashes, code, libraries, machine, time."
+    "The provenance of an experiment: seed, models, data with their hashes, code, libraries, machine, time."
     if isinstance(models, str): models = [models]
     ended, started = utc_now(), check_time(started)
     return {
@@ -101,7 +101,7 @@ def result(
     provenance: Mapping[str, Any],     # from `provenance`
     rows: Sequence[Mapping[str, Any]], # from `figure`
 ) -> dict[str, Any]:                   # ready for JSON
-    """An experiment's result in the common form (ours). Raises `ValueError` for a row of another form, or two rows
+    """An experiment's result in the common form. Raises `ValueError` for a row of another form, or two rows
     with the same name."""
     seen = set()
     for r in rows:
@@ -116,7 +116,7 @@ def save_result(
     result: Mapping[str, Any],
     path: Path,
 ) -> Path:  # `path`
-    "Write a result as JSON, whole or not at all (ours)."
+    "Write a result as JSON, whole or not at all."
     return write_file(path, json.dumps(result, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
 
 # %% ../../nbs/experiments/01_result.ipynb #bcef1581
@@ -135,7 +135,7 @@ def table_text(
     table: str,                 # such as 'Table 3'
 ) -> str:
     """One table as text: our numbers with their intervals, the paper's in their own column, controls marked, notes
-    below (ours). Raises `ValueError` for an unknown table."""
+    below. Raises `ValueError` for an unknown table."""
     rows = [r for r in result["rows"] if r["table"] == table]
     if not rows:
         raise ValueError(

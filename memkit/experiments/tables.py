@@ -26,7 +26,7 @@ def inches(
     size: float = LETTERS,  # points
     bold: bool = False,
 ) -> float:
-    "The width of `text` (ours)."
+    "The width of `text`."
     return width_of(text, bold)*size/10
 
 # %% ../../nbs/experiments/03_tables.ipynb #d57f8c3e
@@ -36,7 +36,7 @@ def wrapped(
     size: float = LETTERS,
     bold: bool = False,
 ) -> list[str]:
-    "`text` in lines of at most `width`; a longer word is broken (ours)."
+    "`text` in lines of at most `width`; a longer word is broken."
     lines = []
     for paragraph in text.split("\n"):
         line = ""
@@ -150,7 +150,7 @@ def diagram(
     width: float = WIDTH,                     # inches
     down: float = .36,                        # between rows, inches
 ) -> PaperPicture:
-    "Cards and arrows as a picture (ours). Raises `ValueError` for an arrow to an unknown card."
+    "Cards and arrows as a picture. Raises `ValueError` for an arrow to an unknown card."
     placed, height = _placed(cards, columns, width, down)
     unknown = [k for arrow in arrows for k in arrow[:2] if k not in placed]
     if unknown: raise ValueError(f"no card {unknown[0]!r}; there are {', '.join(placed)}")
@@ -197,7 +197,7 @@ HERE, PAPER = "here", "paper"
 # %% ../../nbs/experiments/03_tables.ipynb #66764700
 @dataclass(frozen=True)
 class PaperTable:
-    "A table of a paper with our numbers: HTML in a notebook, text elsewhere, and a picture light or dark (ours)."
+    "A table of a paper with our numbers: HTML in a notebook, text elsewhere, and a picture light or dark."
     name: str                             # such as 'hybrid, Table 1'
     title: str
     heads: tuple[tuple[str, str], ...]    # of each column: the metric, and `HERE` or `PAPER`
@@ -359,7 +359,7 @@ def number_table(
     rows: Mapping[str, str] | Sequence[str] = (),   # row -> its name; (): all that have one of the metrics
     notes: Sequence[str] = (),
 ) -> PaperTable:
-    """A table of a paper from a result's rows: ours with intervals, the paper's in their own columns (ours). Raises
+    """A table of a paper from a result's rows: ours with intervals, the paper's in their own columns. Raises
     the errors of `of_paper` and `rows_of`."""
     found = rows_of(of_paper(result, paper), table)
     every = {n: n for n in rows or dict.fromkeys(r for r, m in found if m in metrics)}

@@ -407,7 +407,7 @@ def after(
     rated: Sequence[Rated],
     changes: Sequence[Change],
 ) -> list[Rated]:
-    "A profile with changes applied, without writing anything; unknown titles are left out (ours)."
+    "A profile with changes applied, without writing anything; unknown titles are left out."
     now = {(r.item.domain, r.item.id): r for r in rated}
     for c in (c for c in changes if c.item):
         now.pop(key := (c.item.domain, c.item.id), None)
@@ -481,7 +481,7 @@ def said_of_memory(
     rated: Sequence[Rated],   # the profile
     u: Understood,
 ) -> tuple[str, ...]:
-    "Answers about memory: list entries, profile, reasons, facts, deletion (ours)."
+    "Answers about memory: list entries, profile, reasons, facts, deletion."
     out = [listed_said(kind, item) for kind, item in u.notes if RECOMMEND not in u.types or kind == "wish"]
     here = lambda domain: u.scope in ("everything", domain)
     if {"show", "delete"} & set(u.acts):
@@ -527,7 +527,7 @@ def words(
     rated: Sequence[Rated],   # the profile before
     reasons: bool = True,     # False: without cited ratings
 ) -> str:
-    "The answer to a message of type A, B or both: confirmations first, then what was asked for (ours)."
+    "The answer to a message of type A, B or both: confirmations first, then what was asked for."
     told = [c for c in u.changes if c.reason != SETTLED]
     lines = [f"Taken off your list: {named(c.item)}." if c.item in made.off else line
              for c, line in zip(told, confirm(told, rated))]

@@ -20,7 +20,7 @@ if TYPE_CHECKING: from memkit.maprec.ratings import Ratings
 # %% ../../nbs/maprec/12_classical.ipynb #7dc39f11
 @dataclass(frozen=True)
 class Seen:
-    "Training ratings; users are renumbered, items are positions in the catalogue (ours)."
+    "Training ratings; users are renumbered, items are positions in the catalogue."
     user: np.ndarray     # int[n], 0..n_users-1
     item: np.ndarray     # int[n], 0..n_items-1
     rating: np.ndarray   # float64[n]
@@ -144,16 +144,16 @@ class UserMedian(GlobalMean):
         return np.where(n > 0, (pick((n - 1)//2) + pick(n//2))/2, self.mean)
 
 def fit_global_mean(s: Seen) -> GlobalMean:
-    "Everyone's mean (ours)."
+    "Everyone's mean."
     return GlobalMean(float(s.rating.mean()), s.n_items)
 
 def fit_user_mean(s: Seen) -> UserMean:
-    "The mean so far (ours)."
+    "The mean so far."
     return UserMean(float(s.rating.mean()), s.n_items)
 
 # %% ../../nbs/maprec/12_classical.ipynb #a28b98a3
 def fit_user_median(s: Seen) -> UserMedian:
-    "The median so far (ours): what the paper's Table 1 has to beat."
+    "The median so far: what the paper's Table 1 has to beat."
     return UserMedian(float(np.median(s.rating)), s.n_items)
 
 # %% ../../nbs/maprec/12_classical.ipynb #edcf8ccc
@@ -182,7 +182,7 @@ def fit_item_mean(
     s: Seen,
     shrink: float = 5.,   # ratings' worth of the global mean
 ) -> ItemMean:
-    "Item means, shrunk (ours)."
+    "Item means, shrunk."
     return ItemMean(*_item_mean(s, shrink))
 
 # %% ../../nbs/maprec/12_classical.ipynb #a62e93c9
@@ -227,7 +227,7 @@ def fit_biases(
 def whole(
     predicted: np.ndarray,   # float[n]
 ) -> np.ndarray:             # float[n], 1..5
-    "Rounded to whole stars, halves up (ours)."
+    "Rounded to whole stars, halves up."
     return np.clip(np.floor(np.asarray(predicted) + .5), 1, 5)
 
 # %% ../../nbs/maprec/12_classical.ipynb #68282cff
@@ -273,7 +273,7 @@ def fit_item_knn(
     shrink_weight: float = .5,   # α
     biases: Biases | None = None,
 ) -> ItemKNN:
-    "Item-kNN on residuals (ours)."
+    "Item-kNN on residuals."
     biases = biases or fit_biases(s)
     return ItemKNN(biases, similarities(s, biases, shrink)[0], shrink_weight)
 

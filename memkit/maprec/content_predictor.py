@@ -58,7 +58,7 @@ def prior_features(
     item: Item,     # with its facts
     facts: Facts,
 ) -> dict[str, float]:
-    "The features of an item for the prior; missing facts count 0 (ours)."
+    "The features of an item for the prior; missing facts count 0."
     made = [n for role, n in item.people if role != "cast"]
     most = lambda names: float(np.log(max((facts.works[n] for n in names), default=1) or 1))
     out = {f"genre {g}": 1. for g in item.genres}
@@ -89,7 +89,7 @@ def fit_prior(
     centre: float,
     ridge: float = 5.,    # strength of the shrinkage to 0, in ratings
 ) -> Prior:
-    "Ridge regression on item means; an item counts as its ratings up to four (ours)."
+    "Ridge regression on item means; an item counts as its ratings up to four."
     names = sorted({n for f in features for n in f})
     x = np.array([[f.get(n, 0.) for n in names] + [1.] for f in features])
     count, total = (np.bincount(item, w, len(features)) for w in (np.ones(len(item)), above))
@@ -126,7 +126,7 @@ class ContentSettings:
 
 # %% ../../nbs/maprec/17_content_predictor.ipynb #1d3e2444
 class Content:
-    "A content-based `Predictor`: a Gaussian process over facts and the user's own ratings (ours)."
+    "A content-based `Predictor`: a Gaussian process over facts and the user's own ratings."
     def __init__(
         self,
         items: Sequence[Item],            # a catalogue; other items are allowed, too

@@ -53,7 +53,7 @@ def decided(
     tells: float,   # probability that it tells a preference, 0..1
     because: Mapping[str, tuple[str, tuple[str, ...]]] | None = None,
 ) -> Detected:
-    "The types from two probabilities, taken as independent (ours); raises `ValueError` outside 0..1."
+    "The types from two probabilities, taken as independent; raises `ValueError` outside 0..1."
     if not (0 <= asks <= 1 and 0 <= tells <= 1): raise ValueError(f"probabilities lie in 0..1, got {asks} and {tells}")
     types = frozenset(t for t, p in ((RECOMMEND, asks), (PREFERENCE, tells)) if p > .5) or frozenset({OTHER})
     shares = {RECOMMEND: asks, PREFERENCE: tells, OTHER: (1 - asks)*(1 - tells)}
@@ -90,7 +90,7 @@ _DOING = {RECOMMEND: ("asks for a recommendation", "doesn't ask for one"),
 def explain(
     detected: Detected,
 ) -> str:
-    "Why these types, in words: the part that decided, the reasons, and the probabilities (ours)."
+    "Why these types, in words: the part that decided, the reasons, and the probabilities."
     lines = [f"Types {' and '.join(sorted(detected.types))}, confidence {detected.confidence:.2f}."]
     for t, (yes, no) in _DOING.items():
         part, read = detected.because.get(t, ("", ()))
@@ -144,7 +144,7 @@ def detection_messages(
 
 # %% ../../nbs/maprec/06_detection.ipynb #e7b2359f
 class PromptedError(UnusableAnswer):
-    "A model's answer about a message couldn't be used, neither the first nor the second (ours)."
+    "A model's answer about a message couldn't be used, neither the first nor the second."
 
 def asked_for(
     model: LanguageModel,
@@ -154,7 +154,7 @@ def asked_for(
     shape: type,                   # a dataclass that the answer should be, as JSON
     max_tokens: int,               # of an answer
 ) -> Any:                          # what `read` gives
-    """A model's answer, parsed; if that fails, the model is asked once more, with the reason (ours).
+    """A model's answer, parsed; if that fails, the model is asked once more, with the reason.
 
     Raises `PromptedError`; errors of a server pass through."""
     def error(problem: str) -> PromptedError:
@@ -251,14 +251,14 @@ def stands_in(
     words: str,
     text: str,
 ) -> bool:
-    "Do the words stand in the text, next to each other? (ours)"
+    "Do the words stand in the text, next to each other?"
     searched = words_of(re.sub(r"\s*\(\d{4}\)\s*$", "", words))
     return bool(searched) and f" {' '.join(searched)} " in f" {' '.join(words_of(text))} "
 
 def numbers_said(
     text: str,
 ) -> set[float]:
-    "The numbers of a message, in digits or in words up to ten, with halves (ours)."
+    "The numbers of a message, in digits or in words up to ten, with halves."
     plain = text.lower().replace("½", ".5").replace(",", ".")
     found = {float(n) for n in re.findall(r"\d*\.?\d+", plain)} | {
         float(_SPOKEN[w]) for w in re.findall(r"[a-z]+", plain) if w in _SPOKEN
@@ -282,7 +282,7 @@ def believed(
     titles: "Linker | None" = None,   # a catalogue's; None: no title is known
     about: Item | None = None,        # what the conversation was last about
 ) -> Change:
-    "A listed row as a change, checked against the message (ours). Raises `ValueError` with the problem."
+    "A listed row as a change, checked against the message. Raises `ValueError` with the problem."
     title = clean_text(row.title)
     for problem in _problems(row, title, text, about.title if about else ""): raise ValueError(problem)
     stated = row.stated and row.rating is not None and bool({row.rating, row.rating*2} & numbers_said(text))
@@ -296,7 +296,7 @@ def believed(
 def once_each(
     changes: Sequence[Change],
 ) -> list[Change]:
-    "Each title once, in the order of first mention, with its last change (ours)."
+    "Each title once, in the order of first mention, with its last change."
     last = {c.item.id if c.item else c.title.casefold(): c for c in changes}
     return list(last.values())
 

@@ -30,7 +30,7 @@ from ..reading.titles import Known, Title, TitleList, known_titles, title_key
 
 # %% ../../nbs/maprec/07_frames.ipynb #40bc9dea
 class Linker:
-    "Entity linking: the items that a title names, by all names, with typing errors (ours). Threads may share one."
+    "Entity linking: the items that a title names, by all names, with typing errors. Threads may share one."
     def __init__(self, catalogue: Catalogue | Iterable[Item]):
         self.items = tuple(catalogue)
         titles = [Title(i.title, i.year, i.domain, i.aliases) for i in self.items]
@@ -87,7 +87,7 @@ def written_as_name(
     start: int,
     end: int,
 ) -> bool:
-    "Is this part of the text written like a name? A rare word, two content words, or capital letters (ours)."
+    "Is this part of the text written like a name? A rare word, two content words, or capital letters."
     words = re.findall(r"[^\W_]+", text[start:end])
     content = [w for w in words if w.lower() not in STOP_WORDS and not w.isdecimal()]
     rare = any(w.lower() not in common_words() for w in content)
@@ -102,7 +102,7 @@ def spoken(
     text: str,
     ordinary: bool = False,   # if no title is found, also titles that are ordinary words: "would i like heat"
 ) -> list[tuple[int, int]]:          # start and end of each, in order
-    "Where a text names titles of the catalogue or of the known list (ours)."
+    "Where a text names titles of the catalogue or of the known list."
     out = []
     for titles in (self.titles, known_titles()):
         for k in titles.find(text, slips=True):
@@ -152,7 +152,7 @@ def told_apart(
     near: str,               # words beside the title, or the reply to "Which one?"
     text: str = "",          # the whole message
 ) -> list[Item]:             # those that fit the words; all where the words don't decide
-    "Reduce several works of one name by person, medium or age (ours)."
+    "Reduce several works of one name by person, medium or age."
     said, beside, left = _words(text), _words(near), list(items)
     left = [i for i in left if _persons(i) & (said | beside)] or left
     media = {domain for domain, names in _MEDIA.items() if beside & set(names.split())}
@@ -168,7 +168,7 @@ def near(
     words: str,
     least: float = .75,   # similarity of the letters, 0..1
 ) -> list[Item]:          # three at most; none for a known title
-    "Items with nearly this name, or with a longer one that begins so: the assistant asks about them (ours)."
+    "Items with nearly this name, or with a longer one that begins so: the assistant asks about them."
     from rapidfuzz import process
     from rapidfuzz.distance import OSA
     key = title_key(words)
@@ -358,7 +358,7 @@ def unmarked(
     text: str,
     ordinary: bool = False,   # as for `Linker.spoken`
 ) -> list[Link]:              # their role is "other"
-    "The titles in a message that the reader gives no role (ours)."
+    "The titles in a message that the reader gives no role."
     plain, marked = plain_of(text), [(m.start, m.end) for m in self.mentions(text)]
     out = []
     for a, b in self.linker.spoken(plain, ordinary):

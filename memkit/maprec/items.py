@@ -45,7 +45,7 @@ def clean_text(
     text: str,              # from a file, a shop or a chat
     limit: int = LONGEST,   # characters, at least 1
 ) -> str:                   # one line; may be empty
-    "`text` as one short line without tags, template marks and control characters (ours); raises `TypeError`."
+    "`text` as one short line without tags, template marks and control characters; raises `TypeError`."
     if not isinstance(text, str): raise TypeError(f"a title must be a string, got {type(text).__name__}")
     text = text[:20*limit]
     if not _PLAIN.fullmatch(text):
@@ -177,7 +177,7 @@ def check_rating(
 def stars(
     rating: float,  # .5..5
 ) -> int:           # 1..5
-    "The whole stars of a rating, halves up: what a label from 1 to 5 is scored against (ours)."
+    "The whole stars of a rating, halves up: what a label from 1 to 5 is scored against."
     return max(1, math.floor(check_rating(rating) + .5))
 
 # %% ../../nbs/maprec/01_items.ipynb #d3325b58
@@ -205,14 +205,14 @@ class Rated:
 def title_line(
     item: Item,
 ) -> str:  # such as 'Alien (1979) [Horror, Sci-Fi]'
-    "An item as a line of a prompt (ours)."
+    "An item as a line of a prompt."
     year = "" if item.year is None else f" ({item.year})" if item.year > 0 else f" ({-item.year} BC)"
     return f"{item.title}{year}" + (f" [{', '.join(item.genres)}]" if item.genres else "")
 
 def rating_line(
     rated: Rated,
 ) -> str:  # such as 'Alien (1979) [Horror, Sci-Fi] rating: 5'
-    "A rating as a line of a prompt (ours)."
+    "A rating as a line of a prompt."
     return f"{title_line(rated.item)} rating: {rated.rating:g}"
 
 # %% ../../nbs/maprec/01_items.ipynb #b83b2faa

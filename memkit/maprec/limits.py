@@ -46,7 +46,7 @@ def may_see(
     audience: str,   # as in `Request`
     item: Item,
 ) -> bool:
-    "Is the item known to be suitable for this audience? Adults may see everything (ours)."
+    "Is the item known to be suitable for this audience? Adults may see everything."
     if audience not in _MAY_SEE: return True
     if item.audience: return item.audience in _MAY_SEE[audience]
     return any(g in FOR_CHILDREN for g in item.genres)
@@ -129,7 +129,7 @@ def nearest_to(
     items: Sequence[Item],
     request: Request,
 ) -> tuple[list[Item], tuple[str, ...]]:   # the items in their order, and a sentence for each dropped constraint
-    "The items that meet all constraints, or as many as any item meets (ours)."
+    "The items that meet all constraints, or as many as any item meets."
     hard, soft = refusals(request), limits(request)
     left = list(items)
     for test in hard: left = [i for i in left if test(i)]

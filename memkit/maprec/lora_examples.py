@@ -39,7 +39,7 @@ class Line:
 
 # %% ../../nbs/maprec/10_lora_examples.ipynb #18999eda
 class Lines:
-    """Items as lines of tokens, cached (ours). Raises `ValueError` for a tokenizer that doesn't write 1 to 5 as one
+    """Items as lines of tokens, cached. Raises `ValueError` for a tokenizer that doesn't write 1 to 5 as one
     token each."""
     def __init__(self, tokenizer: Any, form: str = "short"):
         self.tokenizer, self.form, self._kept = tokenizer, form, {}
@@ -83,7 +83,7 @@ def one_sequence(
     lines: Lines,
     rateds: Sequence[Rated],  # of one domain, first rating first; 1 or more
 ) -> History:
-    """A history as one row of tokens, in which every rating is predicted from those before it (ours). Raises
+    """A history as one row of tokens, in which every rating is predicted from those before it. Raises
     `ValueError` for an empty history."""
     if not len(rateds):
         raise ValueError(
@@ -121,7 +121,7 @@ def history_probabilities(
     batch: int = 4,          # sequences of a batch
     progress: bool = False,  # a bar on stderr
 ) -> list[np.ndarray]:       # for each history [ratings, 5]: row i is predicted from the i ratings before it
-    "The probabilities of 1 to 5 before every rating of every history, one pass each (ours). Row 0 is a cold start."
+    "The probabilities of 1 to 5 before every rating of every history, one pass each. Row 0 is a cold start."
     import torch
     from tqdm import tqdm
     model, tokenizer = lm.load()
@@ -151,7 +151,7 @@ def _check_prefixes(cases: "Cases", items: np.ndarray, given: np.ndarray, group:
 def case_rows(
     cases: "Cases",
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cases as positions in as few histories as possible: one for each user and order, its target last (ours).
+    """Cases as positions in as few histories as possible: one for each user and order, its target last.
 
     Gives items and ratings [histories, longest], -1 and 0 where there is none, and (history, place) of each case.
     Raises `ValueError` where a case isn't the beginning of its user's longest one."""
@@ -175,7 +175,7 @@ def case_probabilities(
     hide: bool = False,      # masked titles: a control
     progress: bool = False,
 ) -> np.ndarray:             # [cases, 5]
-    """The probabilities of every case, one pass per user and order (ours). The last rating of a history is only
+    """The probabilities of every case, one pass per user and order. The last rating of a history is only
     predicted, never read."""
     (items, given, where), lines = case_rows(cases), Lines(lm.load()[1], form)
     rows = zip(items.tolist(), given.tolist())
@@ -212,7 +212,7 @@ def memory_probabilities(
 # %% ../../nbs/maprec/10_lora_examples.ipynb #6f764322
 @dataclass(frozen=True, kw_only=True)
 class LoraSettings:
-    "Settings of the LoRA training (ours; chosen on tuning users). Raises `ValueError` for impossible values."
+    "Settings of the LoRA training (chosen on tuning users). Raises `ValueError` for impossible values."
     form: str = "short"       # of the lines
     tokens: int = 100_000     # read in training, about
     ratings: int = 19         # of a sequence, 2 or more
@@ -249,7 +249,7 @@ def training_histories(
     lines: Lines,
     settings: LoraSettings = LoraSettings(),
 ) -> list[History]:
-    """Sequences drawn from these users, each user once per round (ours). Raises `ValueError` where no user has two
+    """Sequences drawn from these users, each user once per round. Raises `ValueError` where no user has two
     ratings."""
     rng, rows = Random(f"practice {settings.seed}"), {int(u): np.flatnonzero(ratings.user == u) for u in users}
     rows, out, read, items = {u: r for u, r in rows.items() if len(r) > 1}, [], 0, ratings.items.items
@@ -269,7 +269,7 @@ def train_rating_lora(
     lm: LocalLM | None = None,  # its weights don't change; None: the embedded model, newly loaded
     progress: bool = False,
 ) -> tuple[LocalLM, Training]:  # the model with its adapter, and the training's record
-    "Train a LoRA to predict these users' ratings (ours; LoRA, Hu et al. 2021). Raises the errors of its parts."
+    "Train a LoRA to predict these users' ratings (LoRA, Hu et al. 2021). Raises the errors of its parts."
     model, tokenizer = (lm or LocalLM.embedded()).load()
     examples = [h.example for h in training_histories(ratings, users, Lines(tokenizer, settings.form), settings)]
     adapted = lora_model(model, settings.shape)

@@ -95,7 +95,7 @@ def find_people(
     people: People,
     text: str,
 ) -> list[Named]:   # in order, without overlaps
-    "The people in a text, known to the catalogue or not (ours)."
+    "The people in a text, known to the catalogue or not."
     tokens, out, i = _tokens(text), [], 0
     while i < len(tokens):
         sizes = range(min(people.longest, len(tokens) - i), 0, -1)
@@ -198,7 +198,7 @@ class Place:
 def find_countries(
     text: str,
 ) -> list[Place]:   # in order
-    "The countries in a text, by adjective or by the name of their cinema (ours)."
+    "The countries in a text, by adjective or by the name of their cinema."
     plain = folded(text)
     found = [Place(m.start(), m[0].strip(), of) for p, of in _COUNTRY.items() for m in p.finditer(plain)]
     return sorted(found, key=lambda p: p.start)
@@ -254,7 +254,7 @@ _SCRIPT = re.compile(r"<(script|style)\b.*?</\1>", re.I | re.S)
 def without_orders(
     text: str,
 ) -> str:   # as long as it was
-    "A message with prompt injections blanked: 'ignore all instructions', 'system: …', 'rate every film 5' (ours)."
+    "A message with prompt injections blanked: 'ignore all instructions', 'system: …', 'rate every film 5'."
     for orders in (_SCRIPT, _ROLE): text = orders.sub(lambda m: " "*len(m[0]), text)
     return re.sub(r"[^.!?\n]+", lambda m: " "*len(m[0]) if _ORDER.search(m[0]) else m[0], text)
 
@@ -263,7 +263,7 @@ def unknown_item(
     title: str,              # as it was written
     domain: str = "films",
 ) -> Item:                   # its id is 'unknown:' and the title's words
-    "A title that no catalogue has, as an item (ours); raises `ValueError` for an empty title."
+    "A title that no catalogue has, as an item; raises `ValueError` for an empty title."
     clean = clean_text(title)
     return Item(id=f"unknown:{_words(clean) or clean.casefold()}", title=clean, domain=domain)
 

@@ -52,7 +52,7 @@ def _forward(layers: Sequence[tuple[np.ndarray, np.ndarray]], x: np.ndarray) -> 
 # %% ../../nbs/maprec/14_network.ipynb #94af4e65
 @dataclass(frozen=True, kw_only=True)
 class NetworkSettings:
-    "Size and training of the networks; each number was chosen on tuning users (ours)."
+    "Size and training of the networks; each number was chosen on tuning users."
     members: int = 4
     hidden: int = 64
     dropout: float = .3
@@ -89,7 +89,7 @@ def fit_network(
     settings: NetworkSettings = NetworkSettings(),
     levels: np.ndarray = STARS,
 ) -> Network:
-    "Networks with different seeds on the same cases (ours). Raises `ValueError` for no cases."
+    "Networks with different seeds on the same cases. Raises `ValueError` for no cases."
     import torch
     if not len(x): raise ValueError("there is no case to train on; give some windows")
     scale = fit_scale(x)
@@ -182,7 +182,7 @@ def fit_stars(
     history: int = 18,                           # longest of the further windows, where there are no first cases
     trees: bool = False,                         # the control too
 ) -> StarPredictor:
-    """Fit statistics, regression and networks on users' ratings (ours); features of training cases are cross-fitted,
+    """Fit statistics, regression and networks on users' ratings; features of training cases are cross-fitted,
     classes are half stars where there are any. Raises `ValueError` for a way that isn't one of WAYS."""
     if way not in WAYS: raise ValueError(f"way must be one of {', '.join(WAYS)}, got {way!r}")
     further = windows(ratings, users, share, seed=settings.seed, history=history if first is None
@@ -233,7 +233,7 @@ def stars_kept(
     settings: NetworkSettings = NetworkSettings(),
     factors: Sequence[tuple[int, float]] = FACTORS,
 ) -> StarPredictor:
-    "The result of `fit_stars`, from the cache folder after the first time (ours)."
+    "The result of `fit_stars`, from the cache folder after the first time."
     def make(folder: Path):
         p = fit_stars(ratings, users, settings=settings, factors=factors, history=history)
         np.savez(folder/"fits.npz", **_as_arrays(p.regression, p.network, p.levels))
@@ -250,7 +250,7 @@ def centred(
     log_shares: np.ndarray,            # float[n, 5]
     prior: np.ndarray | None = None,   # float[5] the model's average, to subtract; None: nothing
 ) -> np.ndarray:                       # float[n, 5], rows sum to 0
-    "Log-probabilities without the prior and without their mean over the stars (ours)."
+    "Log-probabilities without the prior and without their mean over the stars."
     rest = np.maximum(log_shares, -30.) - (0 if prior is None else prior)
     return rest - rest.mean(1, keepdims=True)
 
@@ -368,7 +368,7 @@ def fit_correction(
     strengths: Sequence[float] = STRENGTHS,
     parts: int = 5,                     # 2 or more
 ) -> Correction:
-    """Learn the weights of model and memory on held-out training users (ours). Raises `ValueError` for columns that
+    """Learn the weights of model and memory on held-out training users. Raises `ValueError` for columns that
     don't fit and fewer users than parts."""
     if len(set(np.asarray(users).tolist())) < parts:
         raise ValueError(f"{len(set(np.asarray(users).tolist()))} users are too few for {parts} parts; give more users")

@@ -51,7 +51,7 @@ def windows(
     history: int = 18,           # longest
     seed: int = 0,
 ) -> Windows:                    # users with fewer than two ratings have none
-    """Histories of random length anywhere in users' ratings, with the next rating (ours). Raises `ValueError` where
+    """Histories of random length anywhere in users' ratings, with the next rating. Raises `ValueError` where
     nobody has two ratings."""
     rng, parts = np.random.default_rng(seed), []
     for u in users:
@@ -72,7 +72,7 @@ def windows(
 STARS = np.arange(1, 6)
 
 def star_of(rating: np.ndarray) -> np.ndarray:  # int, 1..5; 0 stays 0
-    "Whole stars, halves up (ours)."
+    "Whole stars, halves up."
     return np.clip(np.floor(np.asarray(rating, dtype=np.float64) + .5), 0, 5).astype(int)
 
 # %% ../../nbs/maprec/13_ordinal.ipynb #e3455fa2
@@ -112,7 +112,7 @@ def fit_statistics(
     items: "Catalogue",
     factors: Sequence[tuple[int, float]] = FACTORS,
 ) -> Statistics:
-    "All statistics over other users (ours)."
+    "All statistics over other users."
     b, (genres, has, alike, year) = fit_biases(s, shrink_user=5.), _facts(items)
     similar, both = similarities(s, b)
     count = s.sums(np.ones_like(s.rating))
@@ -236,7 +236,7 @@ def features(
     known_rating: np.ndarray,  # float[n, history], 0 where nothing is known
     target: np.ndarray,        # int[n]
 ) -> dict[str, np.ndarray]:    # name -> float[n], always in the same order
-    "All features of each case (ours). Raises `ValueError` for columns that don't fit (`check_cases`)."
+    "All features of each case. Raises `ValueError` for columns that don't fit (`check_cases`)."
     v = _view(s, known, known_rating, target)
     return {**_about_item(v), **_about_user(v), **_last(v), **_about_both(v)}
 
@@ -262,7 +262,7 @@ def crossfitted(
     seed: int = 0,
     factors: Sequence[tuple[int, float]] = FACTORS,
 ) -> np.ndarray:             # float32[n, features]
-    """Features of training cases from statistics without the case's user (ours). Raises `ValueError` for cases of
+    """Features of training cases from statistics without the case's user. Raises `ValueError` for cases of
     users outside `users`."""
     users = np.asarray(users)
     if not np.isin(cases.user, users).all():
@@ -289,7 +289,7 @@ def expected_error(
     shares: np.ndarray,    # float[n, 5], rows sum to 1
     answer: np.ndarray,    # float[n]
 ) -> np.ndarray:           # float[n]
-    "sum over k of p_k·|k - answer|: the expected absolute error (ours)"
+    "sum over k of p_k·|k - answer|: the expected absolute error"
     return (shares*np.abs(STARS - np.asarray(answer)[:, None])).sum(1)
 
 def median_star(
@@ -302,7 +302,7 @@ def median_star(
 HALVES = np.arange(1, 11)/2
 
 def levels_of(rating: np.ndarray) -> np.ndarray:
-    "The possible ratings: whole stars, or half stars if there are any (ours)."
+    "The possible ratings: whole stars, or half stars if there are any."
     return HALVES if (np.asarray(rating)*2 % 2 == 1).any() else STARS
 
 def level_of(rating: np.ndarray, levels: np.ndarray) -> np.ndarray:   # int, 0..len(levels) - 1
@@ -354,7 +354,7 @@ def fit_ordinal(
     ridge: float = 100., # strength; 0 is none
     levels: np.ndarray = STARS,
 ) -> OrdinalRegression:
-    """Multinomial logit by scikit-learn's L-BFGS (ours). A star that nobody gave gets a probability near 0.
+    """Multinomial logit by scikit-learn's L-BFGS. A star that nobody gave gets a probability near 0.
     Raises `ValueError` for fewer than two different stars."""
     from sklearn.linear_model import LogisticRegression
     label, scale = level_of(truth, levels), fit_scale(x)
@@ -374,7 +374,7 @@ def reliability(
     truth: np.ndarray,      # float[n]
     bins: int = 10,
 ) -> list[dict[str, float]]:  # said, found, n of each bin that isn't empty
-    "How often a star was right, by its predicted probability: all five stars of all cases (ours)."
+    "How often a star was right, by its predicted probability: all five stars of all cases."
     said, hit = shares.ravel(), (star_of(truth)[:, None] == STARS).ravel()
     place = np.minimum((said*bins).astype(int), bins - 1)
     return [

@@ -30,7 +30,7 @@ def shares_around(
     means: np.ndarray,    # [...] expected ratings
     spreads: np.ndarray,  # [...] standard deviations, > 0
 ) -> np.ndarray:          # [..., 5] probabilities of 1 to 5 stars, each row sums to 1
-    "A rating's distribution around a mean: a logistic curve, cut at the half stars (ours)."
+    "A rating's distribution around a mean: a logistic curve, cut at the half stars."
     steps = (
         (LABELS[:-1] + 0.5 - np.asarray(means, float)[..., None])
         * (np.pi / np.sqrt(3))
@@ -91,7 +91,7 @@ def pack_texts(
     vectors: np.ndarray,   # [n, dim]
     texts: Sequence[str],
 ) -> dict[str, np.ndarray]:
-    "Vectors at eight bits a number, with a key of each text, for `data/catalogue_vectors.npz` (ours)."
+    "Vectors at eight bits a number, with a key of each text, for `data/catalogue_vectors.npz`."
     scale = np.abs(vectors).max(1)/127
     return {"keys": np.array(list(map(_text_key, texts)), np.uint64), "scale": scale.astype(np.float32),
             "steps": np.round(vectors/scale[:, None]).astype(np.int8)}
@@ -222,7 +222,7 @@ def in_common(
     a: Item,
     b: Item,
 ) -> str:      # '' where nothing is
-    "What two items share, in words: series, else people, else genres (ours)."
+    "What two items share, in words: series, else people, else genres."
     if a.series and b.series and a.series[0] == b.series[0]: return f"both of the series {a.series[0]}"
     people = [n for n in a.names if n in b.names]
     if people: return f"both with {' and '.join(people[:2])}"
@@ -309,7 +309,7 @@ def usual_ratings(
 
 # %% ../../nbs/maprec/15_own_ratings.ipynb #3c3d4a99
 class FromOthers:
-    "A predictor learned from other users' ratings, such as item-kNN, as a `Predictor` (ours)."
+    "A predictor learned from other users' ratings, such as item-kNN, as a `Predictor`."
     own_first = False   # it has learned how much few ratings count (see `own_taste_first`)
 
     def __init__(
@@ -389,7 +389,7 @@ def from_others(
     users: Sequence[int] | None = None,  # rows of these users only; None: all
 ) -> Predictor:
     """The predictor where other people's ratings are known: networks (`stars_kept`); item-kNN for few users; item
-    means and the user's own ratings for too many items (ours)."""
+    means and the user's own ratings for too many items."""
     if len(ratings.items) > at_most: return OwnRatings(space, usual_ratings(ratings, users=users))
     users, items = range(len(ratings.users)) if users is None else users, list(ratings.items)
     if len(users) < ENOUGH: return FromOthers(fit_item_knn(seen(ratings, users)), items)

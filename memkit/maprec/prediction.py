@@ -45,7 +45,7 @@ def genre_overlap(
 def rare_genres(
     items: Iterable[Item],  # a catalogue
 ) -> Similar:               # 0..1
-    "Weighted overlap of genres: shared weight divided by the weight of both (ours; weights as in idf)."
+    "Weighted overlap of genres: shared weight divided by the weight of both (weights as in idf)."
     items = list(items)
     seen = Counter(g for i in items for g in i.genres)
     weight = {g: -np.log(n/(len(items) + 1)) for g, n in seen.items()}
@@ -146,14 +146,14 @@ FORMS = ("full", "short")
 def opening(
     domain: str,  # of the target, such as 'films'
 ) -> str:
-    "The first line of every prompt (ours)."
+    "The first line of every prompt."
     return f"{domain.capitalize()} and what one person thought of them, from 1 (bad) to 5 (great).\n"
 
 def asked_line(
     item: Item,
     form: str = "full",  # 'full' or 'short'
 ) -> str:                # such as 'Alien (1979) [Horror, Sci-Fi] rating:'
-    "An item's line up to where the stars begin (ours). Raises `ValueError` for another form."
+    "An item's line up to where the stars begin. Raises `ValueError` for another form."
     if form not in FORMS: raise ValueError(f"form must be one of {', '.join(FORMS)}; got {form!r}")
     return f"{title_line(item)} rating:" if form == "full" else f"{item.title}:"
 
@@ -176,7 +176,7 @@ def rating_probabilities(
     prompts: Sequence[str],  # from `rating_prompt`
     prefix: str = "",        # what all of them begin with
 ) -> np.ndarray:             # [prompts, 5]
-    "The probabilities of 1 to 5 stars after each prompt, one pass each (ours)."
+    "The probabilities of 1 to 5 stars after each prompt, one pass each."
     if not len(prompts): return np.zeros((0, len(LABELS)))
     return softmax(model.score_labels(prompts, [f" {n}" for n in LABELS], prefix))
 
@@ -185,7 +185,7 @@ def decode(
     shares: np.ndarray,   # [5] or [n, 5]
     how: str = "median",  # 'median', 'argmax' or 'mean'
 ) -> float | np.ndarray:  # 1..5, one for each row
-    """The predicted number; the median has the least expected absolute error (ours; MAP takes what the model writes).
+    """The predicted number; the median has the least expected absolute error (MAP takes what the model writes).
     Raises `ValueError` for an unknown `how` or invalid probabilities."""
     shares = np.asarray(shares, dtype=np.float64)
     if (
@@ -205,7 +205,7 @@ def decode(
 # %% ../../nbs/maprec/09_prediction.ipynb #596de300
 @dataclass(frozen=True)
 class Calibration:
-    "A label prior and a temperature (ours). Raises `ValueError` for invalid numbers."
+    "A label prior and a temperature. Raises `ValueError` for invalid numbers."
     prior: tuple[float, ...] = (0.,)*len(LABELS)  # added to the log-probabilities
     temperature: float = 1.                       # above 0; larger: less confident
     model: str = ""                               # the model that it was fitted for
@@ -251,7 +251,7 @@ def fit_calibration(
     model: str = "",           # name
     steps: int = 50,           # of Newton's method, at most
 ) -> Calibration:
-    """Prior and temperature with the largest likelihood (ours). Raises `ValueError` for no data, or for truths that
+    """Prior and temperature with the largest likelihood. Raises `ValueError` for no data, or for truths that
     aren't whole stars."""
     y = np.asarray(truth, dtype=float)
     if not len(y) or len(y) != len(shares) or not np.isin(y, LABELS).all():
@@ -332,7 +332,7 @@ def masked(
     rateds: Sequence[Rated],
     target: Item,
 ) -> tuple[list[Rated], Item]:
-    "Replace titles by numbers, without years and genres: does the model know the film, or the user? (ours)"
+    "Replace titles by numbers, without years and genres: does the model know the film, or the user?"
     number: dict[str, int] = {}
     def hide(item: Item) -> Item:
         n = number.setdefault(item.id, len(number) + 1)
@@ -343,6 +343,6 @@ def shuffled(
     rateds: Sequence[Rated],
     seed: int = 0,
 ) -> list[Rated]:
-    "The same items with permuted ratings: does it matter which rating belongs to which item? (ours)"
+    "The same items with permuted ratings: does it matter which rating belongs to which item?"
     ratings = [r.rating for r in rateds]
     return [replace(r, rating=x) for r, x in zip(rateds, random.Random(seed).sample(ratings, len(ratings)))]

@@ -162,7 +162,7 @@ def take_back(
     domain: str,
     turns: Iterable[str] = (),  # where the user said so
 ) -> Memory | None:             # the entry in the history; None: there was no rating
-    "Take a rating out of the profile; it stays in the history (ours)."
+    "Take a rating out of the profile; it stays in the history."
     turns = tuple(turns)
     with store.transaction(user):
         id, row = _read(store, user).current.get((check_domain(domain), item_id), (None, None))
@@ -199,7 +199,7 @@ def import_ratings(
     rateds: Iterable[Rated],  # later ones replace earlier ones
     progress: bool = True,    # show a progress bar in a terminal
 ) -> int:                     # ratings that were new
-    "Store many ratings of one user, all or none: an error in a row leaves the store as it was (ours)."
+    "Store many ratings of one user, all or none: an error in a row leaves the store as it was."
     from tqdm import tqdm
     with store.transaction(user):
         there = {

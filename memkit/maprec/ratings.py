@@ -335,7 +335,7 @@ def fetch_movielens() -> Path:  # the folder
 # %% ../../nbs/maprec/04_ratings.ipynb #7ef03d17
 @dataclass(frozen=True, kw_only=True)
 class RaterSettings:
-    "The parameters of simulated raters (ours)."
+    "The parameters of simulated raters."
     mean: float = 3.5          # stars
     generosity: float = .4     # standard deviation over users
     quality: float = .4        # over items

@@ -35,7 +35,7 @@ def prefix_tree(
 ) -> tuple[
     np.ndarray, np.ndarray, np.ndarray, np.ndarray
 ]:  # tokens, depths, bool[n, n] attention mask, and the position of each prompt's last token
-    "Prompts as one prefix tree of tokens: each common beginning stands once (ours)."
+    "Prompts as one prefix tree of tokens: each common beginning stands once."
     place: dict[tuple[int, int], int] = {}
     parent, token, ends = [], [], []
     for row in rows:
@@ -96,7 +96,7 @@ def prefix_tree_probabilities(
     max_tokens: int = 640,    # of a pass, about
     progress: bool = False,
 ) -> np.ndarray:              # [prompts, 5]
-    """The probabilities of 1 to 5 after each prompt, common beginnings read once (ours). Raises `ValueError` for a
+    """The probabilities of 1 to 5 after each prompt, common beginnings read once. Raises `ValueError` for a
     tokenizer that doesn't write 1 to 5 as one token each."""
     from tqdm.auto import tqdm
     model, tokenizer = lm.load()
@@ -114,7 +114,7 @@ def asked_probabilities(
     prompts: Sequence[str | Sequence[Message]],  # all of one kind
     progress: bool = False,
 ) -> np.ndarray:                                 # [prompts, 5]
-    "The probabilities of 1 to 5 after each prompt, by the best way a model has (ours); equal where it wrote no number."
+    "The probabilities of 1 to 5 after each prompt, by the best way a model has; equal where it wrote no number."
     if not len(prompts): return np.zeros((0, len(LABELS)))
     chat = not isinstance(prompts[0], str)
     labels = [f"{'' if chat else ' '}{n}" for n in LABELS]
@@ -149,7 +149,7 @@ def raw_states(
     batch: int = 16,
     progress: bool = False,
 ) -> np.ndarray:  # [items, 2 * layers * width] float32
-    """The model's states at the end of each item's line, and their mean over it (ours). Raises `ValueError` for an
+    """The model's states at the end of each item's line, and their mean over it. Raises `ValueError` for an
     unknown layer."""
     import torch
     from tqdm import tqdm
@@ -184,7 +184,7 @@ def state_space(
     raw: np.ndarray,   # [items, d], two items or more
     dims: int = 512,   # at most
 ) -> StateSpace:
-    "Fit the space to a catalogue, without any rating (ours). Raises `ValueError` for a single item."
+    "Fit the space to a catalogue, without any rating. Raises `ValueError` for a single item."
     if len(raw) < 2: raise ValueError("a space of states needs two items or more")
     mean, scale = raw.mean(0), raw.std(0) + 1e-3
     u, s, v = np.linalg.svd((raw - mean)/scale, full_matrices=False)
@@ -196,13 +196,13 @@ def random_states(
     dims: int = 512,
     seed: int = 0,
 ) -> np.ndarray:  # [n, dims] float32
-    "The control: vectors that only tell items apart (ours)."
+    "The control: vectors that only tell items apart."
     return np.random.default_rng(seed).standard_normal((n, dims)).astype(np.float32)
 
 # %% ../../nbs/maprec/11_reader.ipynb #ad575edf
 @dataclass(frozen=True, kw_only=True)
 class ReaderSettings:
-    "Size and training of a rating reader (ours). Raises `ValueError` for impossible values."
+    "Size and training of a rating reader. Raises `ValueError` for impossible values."
     width: int = 64          # of its states; a multiple of 4
     dropout: float = .5
     learning_rate: float = 3e-3
@@ -313,7 +313,7 @@ def _trained(ratings: "Ratings", users: np.ndarray, states: Any, settings: Reade
 
 # %% ../../nbs/maprec/11_reader.ipynb #bfdbd5ff
 class Reader:
-    "Trained networks over items' states; their probabilities are averaged (ours). From `train_reader`."
+    "Trained networks over items' states; their probabilities are averaged. From `train_reader`."
     def __init__(self, states: np.ndarray, members: Sequence[Any]):
         import torch
         self.states, self.members = torch.from_numpy(np.asarray(states, np.float32)), list(members)
@@ -365,7 +365,7 @@ def train_reader(
     states: np.ndarray,      # [items of the catalogue, dims]
     settings: ReaderSettings = ReaderSettings(),
 ) -> Reader:
-    """Train a rating reader on these users' ratings (ours). Raises `ValueError` where items have no states, or no user
+    """Train a rating reader on these users' ratings. Raises `ValueError` where items have no states, or no user
     has enough ratings."""
     import torch
     if len(states) != len(ratings.items):
@@ -390,7 +390,7 @@ def reader_fold_probabilities(
     states: np.ndarray,
     settings: ReaderSettings = ReaderSettings(),
 ) -> np.ndarray:                  # [cases, 5]
-    """Train on some users, then predict the cases of others (ours). Raises `ValueError` where a case belongs to a
+    """Train on some users, then predict the cases of others. Raises `ValueError` where a case belongs to a
     training user."""
     both = np.intersect1d(cases.user, np.asarray(list(train_users)))
     if len(both):

@@ -119,7 +119,7 @@ def carried(
     targets: Sequence[Item],
     at_most: int = 40,  # last ratings left out one by one, where the predictor has no `without_each`
 ) -> np.ndarray:        # [len(targets), len(history)] stars; NaN: not tried
-    "How much higher each expected rating is because of each of the user's ratings, by leaving it out (ours)."
+    "How much higher each expected rating is because of each of the user's ratings, by leaving it out."
     if not len(history) or not len(targets): return np.zeros((len(targets), len(history)))
     whole = expected(predictor.predict(history, targets))
     if hasattr(predictor, "without_each"): return whole[:, None] - expected(predictor.without_each(history, targets))
@@ -166,7 +166,7 @@ def reasons_for(
     alike: float = .25,
 ) -> list[tuple[tuple[Reason, ...], tuple[Reason, ...]]]:  # for each target: what raised it, what lowered it
     """The ratings whose absence would change an expected rating most, up to the first that isn't similar or shares
-    nothing that words can name; of equal changes the more similar first (ours)."""
+    nothing that words can name; of equal changes the more similar first."""
     judge, least_alike = (predictor, predictor.alike) if hasattr(predictor, "between") else (space, alike)
     say = getattr(predictor, "shared", in_common)
     change = np.nan_to_num(carried(predictor, history, targets))
@@ -227,7 +227,7 @@ def own_taste_first(
     items: Sequence[Item],
     values: np.ndarray,   # [len(items)] their expected ratings
 ) -> np.ndarray:          # [len(items)] the values that order a list
-    """Expected ratings in which the effect of a few own ratings is enlarged (ours); unchanged where the predictor has
+    """Expected ratings in which the effect of a few own ratings is enlarged; unchanged where the predictor has
     learned how much few ratings count (`own_first` is False)."""
     weight = min(AT_MOST, AS_MANY/len(history)) if len(history) else 1
     if weight <= 1 or not getattr(predictor, "own_first", True): return values
@@ -337,7 +337,7 @@ def tell(
     found: Recommended,
     reasons: bool = True,   # False: the list alone
 ) -> str:
-    "A list of recommendations in words: the note, then a line for each (ours)."
+    "A list of recommendations in words: the note, then a line for each."
     lines = [*found.unmet, *([found.note] if found.note else [])]
     for i, r in enumerate(found.items, 1):
         facts = f"{i}. {named(r.item)}{f', {chr(47).join(r.item.genres[:3])}' if r.item.genres else ''}"

@@ -20,7 +20,7 @@ def confirm(
     changes: Sequence[Change],
     rated: Sequence[Rated],   # the profile before
 ) -> list[str]:
-    "A confirmation for each change (ours)."
+    "A confirmation for each change."
     return [_confirm(c, next((r.rating for r in rated if _is(r.item, c)), None)) for c in changes]
 
 def _is(item: Item, c: Change) -> bool:
@@ -45,7 +45,7 @@ def rating_said(
     rated: Sequence[Rated],   # the user's ratings
     reasons: bool = True,     # False: without cited ratings
 ) -> str:
-    "A predicted rating with its distribution, in words (ours)."
+    "A predicted rating with its distribution, in words."
     known = next((x.rating for x in rated if x.item.key == r.item.key), None)
     if known is not None:
         return f"You gave {named(r.item)} {known:g} of 5." if reasons else f"You have rated {named(r.item)}."
@@ -61,7 +61,7 @@ def rating_said(
 def weigh(
     r: Recommendation,
 ) -> str:  # one line
-    "An expected rating with the ratings that raised and lowered it, in stars (ours)."
+    "An expected rating with the ratings that raised and lowered it, in stars."
     say = lambda reasons: ", ".join(f"{named(x.rated.item)} rated {x.rated.rating:g}: {x.change:+.2f}" for x in reasons)
     parts = [
         f"raised by {say(r.reasons)}" if r.reasons else "raised by none of the ratings",

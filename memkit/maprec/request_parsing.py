@@ -91,7 +91,7 @@ def requested_genres(
     text: str,
     genres: Iterable[str],  # names that the catalogue has
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:  # requested, refused; by the catalogue's names
-    "The genres that a message requests and refuses (ours)."
+    "The genres that a message requests and refuses."
     words = {True: {}, False: {}}    # refused or not: the words for each genre
     for genre, start, end, denied in _genres_named(text, genres):
         words[denied].setdefault(genre, set()).add(text[start:end].lower())
@@ -102,7 +102,7 @@ def read_as(
     text: str,
     genres: Iterable[str],
 ) -> dict[str, list[str]]:   # word -> genres
-    "The words of a message for a genre of another name: 'memoirs' for Biography (ours)."
+    "The words of a message for a genre of another name: 'memoirs' for Biography."
     out = {}
     for genre, start, end, _ in _genres_named(text, genres): out.setdefault(text[start:end].lower(), []).append(genre)
     return {w: of for w, of in out.items() if not any(w[:4] == g.lower()[:4] for g in of)}
@@ -179,7 +179,7 @@ def _bounds(plain: str) -> list[tuple[int, int]]:
 def requested_years(
     text: str,
 ) -> tuple[int, int] | None:  # first and last
-    "The years that a message asks for (ours)."
+    "The years that a message asks for."
     plain = re.sub(rf"\b{_YEAR} (?:film|movie|book|one)\b", " ", _in_figures(text))
     first, last = -EVER, EVER
     for a, b in (*_spans(plain), *_bounds(plain)):
@@ -199,7 +199,7 @@ def requested_domain(
     read: str | None = None,           # by the learned reader: one of `labels.DOMAINS`
     domains: Sequence[str] = DOMAINS,  # that the catalogue has
 ) -> str | None:                       # None: the message doesn't say, or names several
-    "The domain that a message asks for: the reader's, else the one that the message names (ours)."
+    "The domain that a message asks for: the reader's, else the one that the message names."
     if DOMAIN_NAMES.get(read, read) in domains: return DOMAIN_NAMES.get(read, read)
     words = set(re.findall(r"\w+", text.lower()))
     found = [d for d in domains if words & {d.lower(), d.lower().removesuffix("s"), *DOMAIN_WORDS.get(d, "").split()}]
@@ -232,7 +232,7 @@ def requested_number(
     text: str,
     at_most: int = 10,
 ) -> int | None:  # None: the message doesn't say
-    "How many items a message asks for (ours)."
+    "How many items a message asks for."
     told = "|".join((*_FEW, r"(?<![\d.,/])\d{1,2}(?![\d.,/])", *_NUMBERS))
     plain = re.sub(r"\b(?:turn(?:s|ed|ing)?|aged) \w+", " ", folded(text))       # "turns 7 on Sunday" is an age
     counted = "|".join(_NUMBERS)
@@ -284,7 +284,7 @@ def requested_length(
     text: str,
     domain: str | None,   # whose unit is meant
 ) -> tuple[int, int] | None:   # shortest and longest, in that unit
-    "The length that a message asks for (ours)."
+    "The length that a message asks for."
     unit, plain = LENGTH_UNITS.get(domain or "films", ""), folded(text)
     if not unit or domain != "podcasts" and re.search(r"\beps?\b|\bepisodes?\b", plain): return None
     plain = plain if unit == "hours" else _minutes(plain)
@@ -323,7 +323,7 @@ def unchecked(
     text: str,
     known: Sequence[tuple[int, int]] = (),   # parts that were understood
 ) -> list[str]:
-    "The refusals in a message that no fact of a catalogue can check, in the message's words (ours)."
+    "The refusals in a message that no fact of a catalogue can check, in the message's words."
     out = []
     for m in _REFUSED.finditer(text.replace("’", "'")):
         words = re.split(r"\b(?:but|although|because|since|so that|so|and i|as|please|pls)\b", m[1], flags=re.I)[0]
@@ -358,7 +358,7 @@ def unused(
     known: Sequence[tuple[int, int]] = (),   # parts that were understood
     near: int = 7,                           # words on each side of the requested thing
 ) -> list[str]:                              # eight at most, in their order
-    "The words beside the requested thing that no fact of the catalogue answers (ours)."
+    "The words beside the requested thing that no fact of the catalogue answers."
     words = [(m.start(), m.end(), m[0]) for m in re.finditer(r"[^\W\d_]+(?:['-][^\W\d_]+)*", folded(text))]
     things = {w for names in DOMAIN_WORDS.values() for w in names.split()} | {"something", "anything", "recommend",
                                                                               "suggest", "one", "ones"}
@@ -428,7 +428,7 @@ def parse_request(
     audience: str = "",                 # one of `labels.AUDIENCES`, from the reader
     people: People | None = None,       # of the catalogue; None: people aren't searched
 ) -> Request:
-    "The whole request of a message (ours)."
+    "The whole request of a message."
     rest, links = text, [m for m in links if m.item or m.options or m.role != "not" and _like_a_title(m.words)]
     for m in links:     # "Crime and Punishment" asks for no crime film
         rest = rest[:m.start] + "·"*(m.end - m.start) + rest[m.end:]
@@ -505,7 +505,7 @@ def for_whom(
     text: str,
     read: str = "",   # one of `labels.AUDIENCES`, from the reader
 ) -> str:             # the same, or "child" or "teen" where an age or a word says so
-    "The audience that a message names (ours)."
+    "The audience that a message names."
     plain = folded(text)
     ages = [_TEENS.get(m[1]) or _SMALL.get(m[1]) or int(m[1]) for m in _AGE.finditer(plain)]
     if any(a <= 12 for a in ages): return "child"
@@ -535,7 +535,7 @@ def lines_named(
     text: str,
     listed: Sequence[Item],   # the last list, in the order shown
 ) -> str:
-    "The message with titles in place of lines of the last list (ours)."
+    "The message with titles in place of lines of the last list."
     def name(m: re.Match) -> str:
         n = len(listed) if (m[1] or "").lower() == "last" else int(m[2]) if m[2] else _ORDINALS[m[1].lower()]
         return named(listed[n - 1]) if 1 <= n <= len(listed) else m[0]
@@ -545,5 +545,5 @@ def it_named(
     text: str,
     about: Item | None,   # the previous title
 ) -> str:
-    "The message with the previous title for the first 'it' or 'that one'; for messages without a title (ours)."
+    "The message with the previous title for the first 'it' or 'that one'; for messages without a title."
     return _IT.sub(lambda m: named(about), text, count=1) if about else text

@@ -217,7 +217,7 @@ def fit_enough(
     features: Sequence[str] = EVIDENCE[1:],  # without "general", which says nothing about the topic
     tuned_on: str = "",
 ) -> Calibration:
-    "Fit weights and threshold (ours; logistic regression of values divided by their spread, C = 1)."
+    "Fit weights and threshold (logistic regression of values divided by their spread, C = 1)."
     from sklearn.linear_model import LogisticRegression
     rows = [(source, c, found) for source, pairs in cases.items() for c, found in pairs]
     x = np.array([[found[f] for f in features] for *_, found in rows])
@@ -374,7 +374,7 @@ def run_documents(
     hands: Sequence[str] = SEALED_HAND,    # writers of the scored consumer questions
     progress: bool = True,
 ) -> dict[str, Any]:                       # as every experiment's result
-    "Ranking, answering and declining from documents, on topics that trained nothing (ours). Full: an hour on one core."
+    "Ranking, answering and declining from documents, on topics that trained nothing. Full: an hour on one core."
     started, documents = utc_now(), topics_for(hands, n=None if full else 1600)
     embedder, asked, entries = Remembered(MiniLM()), consumer_questions(hands, documents), list(read_corpus("own"))
     able, people = [a for a in asked if a.relevant], f"consumer, {', '.join(hands)}"

@@ -187,7 +187,7 @@ CALIBRATED = ("h", "j", "l", "o")     # random writers
 LeftOut = Sequence[tuple[Scorer, Sequence[str]]]    # scorers, each with writers that trained nothing of it
 
 def fit_known(parts: LeftOut) -> dict[str, Any]:    # weights and bias, "known" of data/scorer.json
-    "Fit the probability that an answer was told (ours; logistic regression)."
+    "Fit the probability that an answer was told (logistic regression)."
     rows = [(known_features(nearest_evidence(scorer, c), read_question(c, scorer)), bool(c.needs))
             for scorer, hands in parts for c in every_question(hands)]
     return _plain_fit(*zip(*rows), "balanced") | {"hands": _all_hands(parts), "questions": len(rows)}
@@ -203,7 +203,7 @@ def short_talks(found: Sequence[Evidence], needed: Collection[str], rng: random.
     return [kept for of in (need + some, alone) if (kept := [e for e in found if e in of][:FEW])]
 
 def fit_few(parts: LeftOut, seed: int = 0) -> dict[str, Any]:   # weights and bias, "few" of data/scorer.json
-    "Fit the probability that an answer was told in a short conversation (ours; logistic regression)."
+    "Fit the probability that an answer was told in a short conversation (logistic regression)."
     rng, rows = random.Random(seed), []
     for scorer, c in ((scorer, c) for scorer, hands in parts for c in every_question(hands)):
         needed, question = {text for id, _, text in c.said if id in c.needs}, read_question(c, scorer)
@@ -213,7 +213,7 @@ def fit_few(parts: LeftOut, seed: int = 0) -> dict[str, Any]:   # weights and bi
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #fd12fad9
 def fit_needed(parts: LeftOut) -> dict[str, Any]:   # weights and bias, "needed" of data/scorer.json
-    "Fit the probability that a message is needed (ours; logistic regression)."
+    "Fit the probability that a message is needed (logistic regression)."
     rows = []
     for scorer, c in ((scorer, c) for scorer, hands in parts for c in every_question(hands)):
         needed = {text for id, _, text in c.said if id in c.needs}
@@ -258,7 +258,7 @@ def _fitted(texts: Sequence[str], labels: Sequence, strength: float) -> dict[str
     return {"weights": np.round(weights, 3).tolist(), "bias": np.round(bias, 3).tolist()}
 
 def fit_alarm(hands: Sequence[str] = ALARM_HANDS) -> dict[str, dict[str, Any]]:   # "alarm", "kind" of data/scorer.json
-    "Fit the probability that a message reports an emergency, and its kind (ours; logistic regressions)."
+    "Fit the probability that a message reports an emergency, and its kind (logistic regressions)."
     rows = [(r["text"], r["label"]) for r in voices(hands, "alarms")]
     calm = [r["text"] for r in voices([h for h in hands_of("clauses") if h not in CALIBRATED], "clauses")]
     calm += [c.ask for c in cases(ORDINARY)] + [r["text"] for r in voices(hands, "wants")]
@@ -271,7 +271,7 @@ def fit_alarm(hands: Sequence[str] = ALARM_HANDS) -> dict[str, dict[str, Any]]: 
 OVERVIEW_HANDS = ("ar", "as", "at")      # wrote requests for everything known about the user, and similar questions
 
 def fit_asked(hands: Sequence[str], more: Sequence[str], most: int = 1000, seed: int = 0) -> dict[str, Any]:
-    "Fit the type of a message, with at most so many examples of each type (ours; logistic regression)."
+    "Fit the type of a message, with at most so many examples of each type (logistic regression)."
     rng, of = random.Random(seed), {}
     for e in asked_examples(hands, more): of.setdefault(e.labels["asked"], []).append(e)
     some = [e for found in of.values() for e in rng.sample(found, min(len(found), most))]
@@ -286,7 +286,7 @@ def overview_rows(hands: Sequence[str]) -> list[tuple[str, bool, str]]:   # text
     return rows + [(r["text"], False, "") for r in voices(hands_of("clauses"), "clauses")[::3]]
 
 def fit_overview(hands: Sequence[str] = OVERVIEW_HANDS) -> dict[str, Any]:   # "overview" of data/scorer.json
-    "Fit the probability that a message asks for everything (ours; logistic regression)."
+    "Fit the probability that a message asks for everything (logistic regression)."
     texts, labels, _ = zip(*overview_rows(hands))
     return _fitted(texts, labels, 10.)
 
@@ -363,7 +363,7 @@ def f2(counts: Sequence[tuple[int, int, int]]) -> float:   # 0..1
     return 5*found/(4*needed + there) if there else 0.
 
 def fit_recall(items: Sequence[Mapping]) -> MemorySettings:
-    "The threshold and the number of `MemorySettings` with the best F2 (ours)."
+    "The threshold and the number of `MemorySettings` with the best F2."
     every = [MemorySettings(above=above, k=k) for above in ABOVE for k in MOST]
     return max(every, key=lambda s: f2([recalled(item, s) for item in items]))
 
@@ -448,7 +448,7 @@ def run_answers(
     model: LanguageModel | None = None,   # None: the embedded one
     prompted: bool = False,           # the model also reads and takes notes; it must be able to write JSON
 ) -> dict[str, Any]:                  # as every experiment's result
-    "Later questions about conversations by other people (ours). Full: an hour on one core."
+    "Later questions about conversations by other people. Full: an hour on one core."
     from memkit.models.local import LocalLM
     started, size, model = utc_now(), FULL if full else QUICK, model or LocalLM.embedded()
     hands = list(hands or hands_of("conversations", sealed=True))[:None if full else 1]

@@ -60,13 +60,13 @@ def note_prompt(
     notes: Sequence[tuple[date, str]],   # day and text of the user's messages, in their order
     today: date,
 ) -> list[Message]:
-    "The messages that ask a model to answer from notes (ours)."
+    "The messages that ask a model to answer from notes."
     lines = [f"- {said_on(day, today)}: {text}" for day, text in notes]
     asked = "\n".join([*lines, f"Today is {today:%A} {today.day} {today:%B %Y}.", f"Question: {question}"])
     return [Message(role="system", text=FROM_NOTES), Message(role="user", text=asked)]
 
 def passage_prompt(question: str, passage: str) -> list[Message]:
-    "The messages that ask a model to answer from a passage (ours)."
+    "The messages that ask a model to answer from a passage."
     return [Message(role="system", text=FROM_PASSAGE), Message(role="user", text=f"{passage}\nQuestion: {question}")]
 
 # %% ../../../nbs/experiments/answers/04_writer.ipynb #b9977310
@@ -76,7 +76,7 @@ def notes_of(
     others: int = 1,       # messages that the question doesn't need, the nearest ones
     needed: bool = True,   # False: these alone
 ) -> list[tuple[date, str]]:   # in their order
-    "The messages that a question needs, among some others (ours)."
+    "The messages that a question needs, among some others."
     need = {i for i, (id, *_) in enumerate(c.said) if id in c.needs}
     needless = [i for i in range(len(c.said)) if i not in need]
     if needless and others:
@@ -178,7 +178,7 @@ def train_writer(
     folder: str | None = None,               # where checkpoints are kept; None: nowhere
     progress: bool = True,
 ) -> tuple[bytes, Training]:         # the adapter, as `memkit.train.adapters.unpack` reads it; its curve
-    "Train a LoRA to answer from notes and passages (ours). The model itself doesn't change."
+    "Train a LoRA to answer from notes and passages. The model itself doesn't change."
     model, tokenizer = lm.load()
     learned, validating = (chat_examples(tokenizer, t, 400) if t else [] for t in (talks, held))
     base, tuned = base_digest(model), lora_model(model, shape)
@@ -210,7 +210,7 @@ class Noted:
     quoted: str
 
 def found_notes(c: Case) -> Noted:
-    "The notes that memkit's answer stage quotes (ours)."
+    "The notes that memkit's answer stage quotes."
     found, question = nearest_evidence(load_scorer(), c), read_question(c)
     kind = max(("advice", *FROM_MEMORY), key=question.shares.get)
     text, used = from_memory(kind, question, found, c.said[-1][1], AnswerSettings())
@@ -369,7 +369,7 @@ def run_writer(
     trained: tuple[bytes, Training] | None = None,   # from `taught`; None: it is trained here
     progress: bool = True,
 ) -> dict[str, Any]:          # as every experiment's result
-    "Answers by SmolLM2 with a LoRA, without it, and quoted (ours). Full: 15 minutes on one core, with MedQuAD."
+    "Answers by SmolLM2 with a LoRA, without it, and quoted. Full: 15 minutes on one core, with MedQuAD."
     started, n = utc_now(), FULL if full else QUICK
     content, training = trained or taught(LocalLM.embedded(), full, progress)
     models = {PLAIN: LocalLM.embedded(), LORA: writer(LocalLM.embedded(), content)}

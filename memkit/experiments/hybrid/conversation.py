@@ -37,7 +37,7 @@ def _said(text: str) -> str: return " " + " ".join(re.findall(r"[^\W_]+", text.l
 def names_of(
     documents: Sequence[Document],
 ) -> dict[str, set[str]]:  # by topic: its name and synonyms, as ' words between spaces '
-    "The names of each topic (ours)."
+    "The names of each topic."
     out = {}
     for d in documents:
         own = d.meta.get("focus") or d.meta.get("topic") or d.title
@@ -87,7 +87,7 @@ def hold_out(
     seed: int = 0,
     most: int = 60,      # other answers that may name a topic prominently
 ) -> HeldOut:
-    "Remove `n` topics of each half from a corpus, drawn by `seed` (ours)."
+    "Remove `n` topics of each half from a corpus, drawn by `seed`."
     focuses, names, rng = [focus_of(d) for d in documents], names_of(documents), random.Random(f"held out {seed}")
     words = [frozenset(_said(f"{d.text} {_head(d)}").split()) for d in documents]
     topics, drop = {}, set()
@@ -109,7 +109,7 @@ def without(
     retriever: FusedRetriever,      # over the whole corpus, with a dense side, without titles in its vectors
     kept: Sequence[Document],
 ) -> FusedRetriever:
-    "The same search over a part of its documents (ours). Raises `ValueError` where titles are searched too."
+    "The same search over a part of its documents. Raises `ValueError` where titles are searched too."
     if retriever.settings.titles:
         raise ValueError(
             "give a retriever with RetrieveSettings(titles=False): with titles every question would contain its "
@@ -151,7 +151,7 @@ def cases(
     n: int,                      # questions of each form and kind
     seed: int = 0,
 ) -> list[Case]:
-    "Equally many questions with and without an answer, in every form (ours)."
+    "Equally many questions with and without an answer, in every form."
     gone, kept = [d for d in held.gone if held.topics[focus_of(d)] == split], held.kept
     out = []
     for form in FORMS:
@@ -202,7 +202,7 @@ def rules(
     tuning: Sequence[Case],
     shipped: Calibration,
 ) -> dict[str, tuple[Rule, bool]]:   # by name: the rule, and whether it is a control
-    "Rules for declining; thresholds are fitted on the tuning half (ours)."
+    "Rules for declining; thresholds are fitted on the tuning half."
     fit = lambda *features: calibrate(
         [c.evidence for c in tuning], [c.answerable for c in tuning], *([features] if features else [])
     )
@@ -221,7 +221,7 @@ def auc(
     groups: Sequence[str],
     seed: int = 0,
 ) -> Interval:
-    """Area under the ROC curve, .5 by chance, with a bootstrap interval over topics (ours). Raises `ValueError` unless
+    """Area under the ROC curve, .5 by chance, with a bootstrap interval over topics. Raises `ValueError` unless
     both kinds occur."""
     from sklearn.metrics import roc_auc_score
     x, y, rng = np.asarray(scores), np.asarray(answerable, bool), np.random.default_rng(seed)
@@ -238,7 +238,7 @@ def fallback_rows(
     control: bool = False,
     note: str = "",
 ) -> list[dict[str, Any]]:
-    """Precision, recall and the fraction answered, with intervals over topics (ours). No precision where nothing was
+    """Precision, recall and the fraction answered, with intervals over topics. No precision where nothing was
     declined."""
     cannot, topics = np.array([not c.answerable for c in asked]), np.array([c.focus for c in asked])
     share = lambda values, of: bootstrap(values[of].astype(float), groups=topics[of].tolist())
@@ -265,7 +265,7 @@ def judge(
     strange: Sequence[Case],       # not medical at all
     shipped: Calibration,
 ) -> list[dict[str, Any]]:
-    "The table of the fallback: every rule, ours by form, and questions that no corpus answers (ours)."
+    "The table of the fallback: every rule, ours by form, and questions that no corpus answers."
     rows = []
     note = f"fitted on {len(tuning)} questions of the tuning half, to hold back nine in ten of the unanswerable"
     for name, (rule, control) in rules(tuning, shipped).items():
@@ -324,7 +324,7 @@ def follow_up_bases(
     documents: Sequence[Document],
     split: str,                      # tune or score
 ) -> list[list[Base]]:               # the questions of each topic, where there are two or more
-    "Questions for follow-ups: MedQuAD's, or memkit's own entries by topic and category (ours)."
+    "Questions for follow-ups: MedQuAD's, or memkit's own entries by topic and category."
     if any(d.meta.get("focus") for d in documents): found = [b for b in base_questions(documents) if b.split == split]
     else:
         named = [d for d in documents if d.category in _TYPES and split_of(focus_of(d)) == split]
@@ -370,7 +370,7 @@ def dialogues(
     n: int = 50,
     seed: int = 0,
 ) -> list[Dialogue]:                 # fewer where there are fewer topics
-    "`n` dialogues of one kind, each about another topic (ours). Raises `ValueError` for an unknown kind."
+    "`n` dialogues of one kind, each about another topic. Raises `ValueError` for an unknown kind."
     if kind not in KINDS: raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
     rng = random.Random(f"dialogues {kind} {split} {seed}")
     topics = follow_up_bases(documents, split)
@@ -388,7 +388,7 @@ def play(
     user: str,
     d: Dialogue,
 ) -> list[int]:        # ids of the memories, in the order of the messages
-    "Store all messages but the last question, as the chatbot does (ours)."
+    "Store all messages but the last question, as the chatbot does."
     kept = []
     for session, text in d.said:
         found = found_for(bot, user, prepare_question(text).query, f"{user} {session}")
@@ -406,7 +406,7 @@ def conditions_of(
     d: Dialogue,
     stray: str,                          # a message of another dialogue
 ) -> tuple[dict[str, list[str]], dict[str, bool]]:
-    "Each condition's ranking for the last question, and whether the exchange with its topic is recalled (ours)."
+    "Each condition's ranking for the last question, and whether the exchange with its topic is recalled."
     bot, query = bots["memkit"], prepare_question(d.ask).query
     kept = {name: play(b, user, d) for name, b in bots.items()}
     found = {name: found_for(b, user, query, f"{user} {d.session}") for name, b in bots.items()}
@@ -445,7 +445,7 @@ def follow_up_rows(
     progress: Callable[[Sequence], Iterator] = iter,
 ) -> list[dict[str, Any]]:
     """The rankings of the last question under each condition, the gain over no memory, and how often the right exchange
-    is recalled (ours)."""
+    is recalled."""
     from memkit.store.store import MemoryStore
     bots = {name: HybridChatbot(retriever, None, MemoryStore(":memory:"), retriever.dense.embedder, settings=s,
                                 calibration=load_calibration("")) for name, s in CONDITIONS.items()}
@@ -457,7 +457,7 @@ def follow_up_rows(
     return _scored([ranked for ranked, _ in out], [right for _, right in out], played, kind)
 
 # %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #2a65e0f8
-# removed topics of each half, questions of each form and kind, dialogues of each kind (ours)
+# removed topics of each half, questions of each form and kind, dialogues of each kind
 QUICK, FULL = (40, 20, 20), (100, 40, 60)
 
 # %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #f67461d9

@@ -76,7 +76,7 @@ def draw_items(
     tokens: int = 80,             # of a remembered answer; ours
     seed: int = 0,
 ) -> list[Item]:                  # fewer than n where there are fewer topics with three types of question
-    "Questions as MedQuAD words them, each of another topic, with two exchanges on its topic and two on others (ours)."
+    "Questions as MedQuAD words them, each of another topic, with two exchanges on its topic and two on others."
     of, groups = {d.id: d for d in documents}, {}
     for d in documents: groups.setdefault(focus_of(d), []).append(d)
     out, rng, seen = [], np.random.default_rng(seed), set()
@@ -189,7 +189,7 @@ def chatbots(
     store: "MemoryStore",
     seed: int = 0,
 ) -> dict[str, Any]:  # by name: what has `chat(user, text) -> Turn`
-    "Both chatbots and the controls that answer by themselves (ours)."
+    "Both chatbots and the controls that answer by themselves."
     def bot(retriever, settings=HybridSettings(answers="model"), calibration=None, model=parts.model):
         return HybridChatbot(retriever, model, store, parts.embedder, settings=settings, calibration=calibration)
     drawn, silent = RandomDocuments(parts.ours, seed), NoWords(parts.model)
@@ -300,7 +300,7 @@ def score(
 
 # %% ../../../nbs/experiments/hybrid/02_generation.ipynb #227c4ddd
 class InBatches:
-    "A model for several threads that each ask for one answer: the last thread asks for all (ours)."
+    "A model for several threads that each ask for one answer: the last thread asks for all."
     def __init__(
         self,
         model: LanguageModel,
@@ -537,7 +537,7 @@ def recall_rows(
     parts: Parts,
     items: Sequence[Item],
 ) -> list[dict[str, Any]]:
-    "How many of two unrelated exchanges pass the threshold (ours); the last condition of Table 2 switches it off."
+    "How many of two unrelated exchanges pass the threshold; the last condition of Table 2 switches it off."
     from memkit.store.store import MemoryStore
     with MemoryStore(":memory:") as store:
         bot = HybridChatbot(parts.papers, NoWords(parts.model), store, parts.embedder, settings=AS_IN_THE_PAPER)

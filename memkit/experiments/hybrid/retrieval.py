@@ -46,13 +46,13 @@ class Asked:
 def focus_of(
     d: Document,
 ) -> str:
-    "The normalised topic of a document: its focus, topic or title (ours)."
+    "The normalised topic of a document: its focus, topic or title."
     return normal(d.meta.get("focus") or d.meta.get("topic") or d.title)
 
 def split_of(
     focus: str,
 ) -> str:   # tune or score
-    "The half of a topic, by a hash of its name; both are about equally large (ours)."
+    "The half of a topic, by a hash of its name; both are about equally large."
     return ("tune", "score")[blake2b(normal(focus).encode(), digest_size=1).digest()[0] % 2]
 
 # %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #7c4f60c7
@@ -98,7 +98,7 @@ def _from_labels(documents: Sequence[Document]) -> list[Base]:
 def base_questions(
     documents: Sequence[Document],   # MedQuAD's (or with its meta fields), or memkit's own
 ) -> list[Base]:                     # in the order of the documents
-    """The questions for `documents`: one for each focus and type, or our labelled ones (ours).
+    """The questions for `documents`: one for each focus and type, or our labelled ones.
 
     Raises `ValueError` where there are neither."""
     paired = [d for d in documents if d.category and d.meta.get("focus") and d.meta.get("question")]
@@ -197,7 +197,7 @@ def misspell(
     rng: random.Random,
     sounds: Sequence[Sequence[str]] = (),   # [(spelling, spelling by sound)]
 ) -> str:                                   # `word` itself where it has fewer than four letters
-    "`word` with one typing or spelling error (ours)."
+    "`word` with one typing or spelling error."
     if "'" in word or "’" in word: return re.sub("['’]", "", word)
     if len(word) < 4 or not word.isalpha(): return word
     if sounds and len(word) > 7 and rng.random() < .5 and (heard := _by_ear(word, rng, sounds)) != word: return heard
@@ -245,7 +245,7 @@ def draw(
     n: int | None = None,   # how many; all where None
     seed: int = 0,
 ) -> list[Base]:
-    "`n` of `bases`, spread evenly over focuses (ours); fewer if there are fewer."
+    "`n` of `bases`, spread evenly over focuses; fewer if there are fewer."
     rng, of = random.Random(f"draw {seed}"), {}
     for b in rng.sample(bases, len(bases)): of.setdefault(b.focus, []).append(b)
     rounds = max(map(len, of.values()), default=0)
@@ -271,7 +271,7 @@ def ask(
     n: int | None = None,           # how many; all where None
     seed: int = 0,
 ) -> list[Asked]:
-    """`n` questions of one half in one form, each with all documents that answer it (ours). Raises `ValueError` for an
+    """`n` questions of one half in one form, each with all documents that answer it. Raises `ValueError` for an
     unknown form or split."""
     if form not in FORMS: raise ValueError(f"form must be one of {', '.join(FORMS)}; got {form!r}")
     if split not in ("tune", "score"): raise ValueError(f"split must be tune or score, got {split!r}")
@@ -284,7 +284,7 @@ def experiment_corpus(
     n_documents: int | None = None,   # about so many, in whole focuses; all where None
     seed: int = 0,
 ) -> tuple[list[Document], str]:      # documents, and their description
-    "The experiments' corpus: MedQuAD's answers (see `MEMKIT_DATA`), otherwise memkit's few own entries (ours)."
+    "The experiments' corpus: MedQuAD's answers (see `MEMKIT_DATA`), otherwise memkit's few own entries."
     if public_data("medquad.tar.gz") is None:
         return (
             list(read_corpus("own")),
@@ -326,7 +326,7 @@ class Trial:
         }
 
 def by_lot(documents: Sequence[Document], asked: Sequence[Asked], k: int, seed: int) -> list[list[str]]:
-    "The control: `k` random documents for each message (ours)."
+    "The control: `k` random documents for each message."
     ids = [d.id for d in documents]
     return [random.Random(f"{seed} {a.id}").sample(ids, min(k, len(ids))) for a in asked]
 
@@ -341,7 +341,7 @@ def run_trials(
     embedder: Embedder | None = None,  # None: MiniLM
     k: int = 10,
 ) -> dict[str, Trial]:              # by form
-    "Every search on every form (ours); raises the errors of `ask` and `index_documents`."
+    "Every search on every form; raises the errors of `ask` and `index_documents`."
     embedder = Remembered(embedder or MiniLM())
     asked = {form: tuple(ask(documents, form, split, n, seed)) for form in forms}
     found = {form: {} for form in forms}

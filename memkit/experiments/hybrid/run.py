@@ -38,7 +38,7 @@ def measured(
     result: Mapping[str, Any],
     table: str, row: str, metric: str,
 ) -> str:   # the number, or that there is none
-    "One number of a result as text (ours)."
+    "One number of a result as text."
     found = next((r for r in result["rows"] if (r["table"], r["row"], r["metric"]) == (table, row, metric)), None)
     return "not measured" if found is None else number(found["ours"])
 
@@ -249,7 +249,7 @@ def matrix_text(
     metrics: Sequence[str],   # its columns
     rows: Sequence[str] = (), # its rows; (): all that have one of the metrics
 ) -> str:
-    """A table with a line for each row and a column for each metric (ours). Raises `ValueError` where the result has
+    """A table with a line for each row and a column for each metric. Raises `ValueError` where the result has
     none."""
     there = {(r["row"], r["metric"]): r for r in result["rows"] if r["table"] == table and r["metric"] in metrics}
     names = [n for n in dict.fromkeys(n for n, _ in there) if not rows or n in rows]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # %% ../../../nbs/experiments/map/03_classical.ipynb #a34a803f
 @dataclass(frozen=True)
 class Fold:
-    "Three separate groups of users, for training, tuning and testing (ours); indices into `ratings.users`."
+    "Three separate groups of users, for training, tuning and testing; indices into `ratings.users`."
     train: np.ndarray
     tune: np.ndarray
     test: np.ndarray
@@ -53,7 +53,7 @@ def folds(
     k: int = 5,          # 2 or more
     tune: float = .2,    # share of the users outside the test fold, above 0 and below 1
 ) -> list[Fold]:         # k of them
-    "Everybody is in one test group, by a hash of their id (ours). Raises `ValueError` where a group would be empty."
+    "Everybody is in one test group, by a hash of their id. Raises `ValueError` where a group would be empty."
     if k < 2 or not 0 < tune < 1: raise ValueError(f"k must be 2 or more and tune between 0 and 1, got {k} and {tune}")
     place = np.array([hash_of(f"fold {u}") % k for u in ratings.users])
     aside = np.array([hash_of(f"tune {u}")/2**64 < tune for u in ratings.users])
@@ -74,7 +74,7 @@ def ordered_rows(
     order: int,          # which of the orders: another number breaks ties another way
     rows: np.ndarray | None = None,  # this user's rows, if already found
 ) -> np.ndarray:         # rows of this user, first rating first
-    "A user's ratings by time; where times tie, by a hash of order, user and item (ours)."
+    "A user's ratings by time; where times tie, by a hash of order, user and item."
     if rows is None: rows = np.flatnonzero(ratings.user == user)
     at, name = ratings.at[rows], ratings.users[user]
     if len(np.unique(at)) == len(at): return rows[np.argsort(at)]
@@ -156,7 +156,7 @@ def user_errors(
     cases: Cases,
     predicted: np.ndarray,   # float[n]
 ) -> np.ndarray:             # [users] mean absolute error, users in rising order
-    "Each user's mean absolute error over lengths and orders: the values for intervals (ours)."
+    "Each user's mean absolute error over lengths and orders: the values for intervals."
     return _by(_errors(cases, predicted), cases.user)[1]
 
 # %% ../../../nbs/experiments/map/03_classical.ipynb #0a647ca1
@@ -165,7 +165,7 @@ def mean_mae(
     predicted: np.ndarray,   # float[n]
     seed: int = 0,
 ) -> Interval:               # n: users
-    "Mean absolute error over all lengths and orders, with an interval over users (ours)."
+    "Mean absolute error over all lengths and orders, with an interval over users."
     return bootstrap(user_errors(cases, predicted), seed=seed)
 
 def mae_difference(
@@ -174,7 +174,7 @@ def mae_difference(
     b: np.ndarray,           # float[n]
     seed: int = 0,
 ) -> Interval:               # below 0 where `a` errs less
-    "How much larger a's error is than b's on the same cases, users resampled as pairs (ours)."
+    "How much larger a's error is than b's on the same cases, users resampled as pairs."
     return paired(user_errors(cases, a), user_errors(cases, b), seed=seed)
 
 # %% ../../../nbs/experiments/map/03_classical.ipynb #6a1d2e02
@@ -246,7 +246,7 @@ def score_fold(
     settings: NetworkSettings = NetworkSettings(),
     factors: Sequence[tuple[int, float]] = FACTORS,
 ) -> FoldScores:
-    "Fit on one fold's training users, choose on its tuning users, predict its test users (ours)."
+    "Fit on one fold's training users, choose on its tuning users, predict its test users."
     of = lambda users: cases_of(ratings, users, orders, history)
     tune, test, ranking = of(fold.tune), of(fold.test), ranking_cases(ratings, fold.test, history)
     fit = lambda users, trees: fit_stars(ratings, users, of(users), settings=settings, factors=factors, trees=trees)
@@ -312,7 +312,7 @@ def classical_rows(
     lengths: Sequence[int] = (5, 9, 13, 17),   # those the paper prints
 ) -> list[dict[str, Any]]:
     """Mean absolute error of every predictor over all lengths and at the paper's, and the difference of ours from each
-    (ours; users resampled)."""
+    (users resampled)."""
     cases, rows = scores.cases, []
     for name, p in scores.predicted.items():
         control = name not in MAIN
@@ -357,7 +357,7 @@ def corrected(
     model: Callable[[int, Cases], np.ndarray] | None = None,    # fold, cases -> float[n, 5] log-probabilities
     memory: Callable[[int, Cases], np.ndarray] | None = None,   # fold, cases -> float[n, features]
 ) -> Corrected:
-    """What a language model's log-probabilities, or memory's features, add to ours on test users (ours). Raises
+    """What a language model's log-probabilities, or memory's features, add to ours on test users. Raises
     `ValueError` where neither is given."""
     ask = lambda f, i, c: (None if f is None else np.asarray(f(i, c), dtype=np.float64))
     shares, corrections = [], []

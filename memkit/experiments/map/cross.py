@@ -157,7 +157,7 @@ def genre_views(
     ratings: "Ratings",
     embedder: Embedder,
 ) -> tuple[np.ndarray, np.ndarray]:  # float[n_items + 1, d] each, zeros for an unknown item
-    "Items as sets of genres and as embedded genres, both of length one (ours)."
+    "Items as sets of genres and as embedded genres, both of length one."
     names = sorted({g for i in ratings.items for g in i.genres})
     has = np.array([[g in i.genres for g in names] for i in ratings.items], float).reshape(len(ratings.items), -1)
     texts = [", ".join(i.genres) or i.title for i in ratings.items]
@@ -176,7 +176,7 @@ def fit_transfer(
     cases: Cases,                # every eligible book of everybody; those of the fold's test users aren't looked at
     ridge: float = 10.,          # rows' worth of holding a weight to 0 (of tastes), or 1 (of offsets)
 ) -> Transfer:
-    "Weights of offsets and tastes, from other users' books (ours)."
+    "Weights of offsets and tastes, from other users' books."
     parts = []
     for means, learn in ((fold.train, fold.tune), (fold.tune, fold.train)):
         mine = cases.of(learn)
@@ -222,7 +222,7 @@ def knows_simulator(
     settings: RaterSettings = RaterSettings(),
     grid: int = 7,             # values of expressiveness
 ) -> np.ndarray:               # float[n, 5] probabilities
-    "The stars of the book by Bayes' rule, with everything known but the user (ours)."
+    "The stars of the book by Bayes' rule, with everything known but the user."
     s, rng, n_items = settings, np.random.default_rng(seed), len(ratings.items)
     quality = rng.normal(0, s.quality, n_items)
     fame = np.exp(rng.normal(0, s.popularity, n_items) + quality)
@@ -271,7 +271,7 @@ def _one_spread(
 # %% ../../../nbs/experiments/map/02_cross.ipynb #04851b04
 @dataclass(frozen=True, kw_only=True)
 class CrossSize:
-    "How much is measured (ours). The paper: 533 users, histories of 1 to 18."
+    "How much is measured. The paper: 533 users, histories of 1 to 18."
     users: int                 # simulated raters, scored ones included
     scored: int | None         # users, drawn by a hash; None: everybody
     lengths: tuple[int, ...]   # films known
@@ -314,7 +314,7 @@ def ask_cross(
     ks: Sequence[int],
     progress: bool = False,
 ) -> Asked:
-    "Probabilities of every way to prompt; `k` by fold, on users other than those it is used for (ours)."
+    "Probabilities of every way to prompt; `k` by fold, on users other than those it is used for."
     similar, scorer = cosine(embedder, "genres"), hasattr(model, "score_labels")
     form = cross_prompt if scorer else figure_4_messages
     ask = lambda memory, f: asked_probabilities(model, [f(*s) for s in _shown(ratings, cases, memory)], progress)
@@ -339,7 +339,7 @@ def language_model_predictions(
     asked: Asked,
     parts: Sequence[Fold],
 ) -> dict[str, np.ndarray]:  # way -> float[n]
-    "Median of probabilities calibrated on other users, and the most probable star uncalibrated (ours)."
+    "Median of probabilities calibrated on other users, and the most probable star uncalibrated."
     out, c = {}, asked.cases
     for way in dict.fromkeys(w for w, _ in asked.shares):
         out[way], raw = np.full((2, len(c)), np.nan)
@@ -366,7 +366,7 @@ def control_predictions(
     seed: int = 0,
     settings: NetworkSettings = NetworkSettings(),
 ) -> dict[str, np.ndarray]:  # name -> float[n]
-    "Predictions without a language model, trained on users outside the fold (ours)."
+    "Predictions without a language model, trained on users outside the fold."
     out, views, everybody = {}, genre_views(ratings, embedder), range(len(ratings.users))
     every = cross_cases(ratings, everybody, lengths, (0, 1), seed, every_book=True)
     for f in parts:

@@ -251,7 +251,7 @@ def run_map_requests(
     full: bool = False,    # the sealed hands and 1,000 turns; else one open hand and 100
     hands: Iterable[str] | None = None,   # others than these
 ) -> dict[str, Any]:
-    "Requests of writers through the public call, and random turns (ours)."
+    "Requests of writers through the public call, and random turns."
     from memkit.store.store import MemoryStore
     from memkit.maprec import open_map
     from memkit.maprec.assistant import MapSettings
@@ -267,7 +267,7 @@ def run_map_requests(
 
 # %% ../../../nbs/experiments/map/04_requests.ipynb #df4f064b
 def request_picture(rows: Sequence[Mapping[str, Any]]) -> "Figure":
-    "The fraction obeyed of each kind of constraint, the lowest last (ours)."
+    "The fraction obeyed of each kind of constraint, the lowest last."
     from matplotlib.figure import Figure
     found = sorted((r for r in rows if r["table"] == "Requests" and r["metric"] in KINDS), key=lambda r: r["ours"])
     every = next(r for r in rows if r["table"] == "Requests" and r["metric"].startswith("constraints"))

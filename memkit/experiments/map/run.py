@@ -90,7 +90,7 @@ HISTORY = (("film-alien-1979", 5.), ("film-amadeus-1984", 3.5), ("film-the-termi
 TARGET, KEPT = "film-aliens-1986", 3
 
 def example() -> tuple[list[Rated], Any]:
-    "An invented user's ratings, and the target (ours)."
+    "An invented user's ratings, and the target."
     films = own_catalogue()
     return [Rated(films.get(id), rating) for id, rating in HISTORY], films.get(TARGET)
 
@@ -236,7 +236,7 @@ def figure_6(
 def smoothed(
     values: Sequence[float],
 ) -> np.ndarray:  # as many
-    "Each value with its neighbours, weights 1, 2, 1 (ours; the paper doesn't say how its curve was smoothed)."
+    "Each value with its neighbours, weights 1, 2, 1 (the paper doesn't say how its curve was smoothed)."
     v = np.pad(np.asarray(values, dtype=float), 1, mode="edge")
     return (v[:-2] + 2*v[1:-1] + v[2:])/4
 
@@ -380,7 +380,7 @@ FULL = MapSize(folds=5, orders=(0, 1, 2), single=SINGLE_FULL)
 def rated_films(
     seed: int = 0,
 ) -> "Ratings":
-    "MovieLens 100k if it is here, otherwise simulated raters, with a name that says so (ours)."
+    "MovieLens 100k if it is here, otherwise simulated raters, with a name that says so."
     from memkit.maprec.ratings import find_movielens, load_movielens, simulated_ratings
     try: return load_movielens(find_movielens())
     except FileNotFoundError: return simulated_ratings(200, seed=seed)

@@ -41,7 +41,7 @@ def narrow(
     test_users: int | None = None,             # of each fold; None: all
     folds: Sequence[int] | None = None,        # None: all
 ) -> Scores:
-    "Some of the cases of every fold, with their predictions (ours)."
+    "Some of the cases of every fold, with their predictions."
     def rows(c: Cases, users: int | None) -> np.ndarray:
         kept = np.isin(c.user, np.unique(c.user)[:users])
         if orders is not None: kept &= np.isin(c.order, orders)
@@ -90,7 +90,7 @@ def judge(
     ask: Ask,
     calibrate: bool = True,   # False: the probabilities as they are
 ) -> Judged:
-    "Ask about every fold's tuning and test cases; calibrate on the first (ours)."
+    "Ask about every fold's tuning and test cases; calibrate on the first."
     tune = tuple(ask(i, f.tune) if calibrate else np.zeros((0, 5)) for i, f in enumerate(scores.folds))
     test = tuple(ask(i, f.test) for i, f in enumerate(scores.folds))
     fits = tuple(
@@ -142,7 +142,7 @@ def with_lora(
     settings: LoraSettings = LoraSettings(),
     progress: bool = False,
 ) -> Ask:
-    "The model with LoRA, trained on each fold's training users at the fold's first use (ours)."
+    "The model with LoRA, trained on each fold's training users at the fold's first use."
     kept: dict[int, LocalLM] = {}
     def ask(fold: int, cases: Cases) -> np.ndarray:
         if fold not in kept:
@@ -158,7 +158,7 @@ def read_by_network(
     states: np.ndarray,                          # [items, dims]
     settings: ReaderSettings = ReaderSettings(),
 ) -> Ask:
-    "A reader over the model's states, trained on each fold's training users (ours)."
+    "A reader over the model's states, trained on each fold's training users."
     kept: dict[int, Reader] = {}
     def ask(fold: int, cases: Cases) -> np.ndarray:
         if fold not in kept: kept[fold] = train_reader(ratings, scores.folds[fold].fold.train, states, settings)
@@ -202,7 +202,7 @@ def against(
     others: Mapping[str, np.ndarray],   # name -> [n]
     table: str = "Table 1",
 ) -> list[dict[str, Any]]:
-    "The error of `a` minus that of each of the others, on the same cases (ours); below 0 where `a` is better."
+    "The error of `a` minus that of each of the others, on the same cases; below 0 where `a` is better."
     return [figure(table, f"{row} - {name}", "MAE", mae_difference(cases, a, b), note="paired by user") for name, b
             in others.items()]
 
@@ -252,7 +252,7 @@ def choose_rows(
     ask: Callable[[int | None], Ask],   # rows -> a way to ask
     grid: Sequence[int | None] = (1, 3, 5, 8, None),
 ) -> tuple[int | None, dict[int | None, float]]:   # the best, and the error of each on the tune users
-    "How many rows to show, by the tuning users of the first fold (ours)."
+    "How many rows to show, by the tuning users of the first fold."
     fold, errors = scores.folds[0], {}
     for k in grid:
         shares = ask(k)(0, fold.tune)
@@ -303,7 +303,7 @@ def memory_features(
     cases: Cases,
     similar: Sequence[Callable],   # of `memkit.maprec.prediction`
 ) -> np.ndarray:                   # [n, len(similar) + 1]
-    "For each similarity the weighted mean of the history's deviations, then the history's spread (ours)."
+    "For each similarity the weighted mean of the history's deviations, then the history's spread."
     items, out = ratings.items.items, []
     for known, given, h, t in zip(cases.known.tolist(), cases.known_rating, cases.h.tolist(), cases.target.tolist()):
         rest, rows = given[:h] - given[:h].mean(), [items[i] for i in known[:h]]
@@ -367,7 +367,7 @@ def flat_rows(ratings: "Ratings", scores: Scores, lm: "LocalLM", size: SingleSiz
 # %% ../../../nbs/experiments/map/01_single.ipynb #48cc51d8
 def reader_rows(ratings: "Ratings", scores: Scores, states: np.ndarray,
                 size: SingleSize) -> tuple[list[dict[str, Any]], Judged]:
-    "The rating reader on all users and orders (ours), and its judgement for corrections."
+    "The rating reader on all users and orders, and its judgement for corrections."
     every = narrow(scores, orders=None, tune_users=None)
     read = judge(every, read_by_network(ratings, every, states, size.reader))
     rows = mae_rows("reader, trained on other users", every.cases, read.predicted,
@@ -409,7 +409,7 @@ def language_rows(
 def lora_rows(
     ratings: "Ratings", scores: Scores, whole: Judged, size: SingleSize, progress: bool
 ) -> list[dict[str, Any]]:
-    "The model with LoRA in some folds (in the tables: practised), and what it adds there (ours)."
+    "The model with LoRA in some folds (in the tables: practised), and what it adds there."
     some = narrow(scores, tune_users=size.tune, test_users=size.users, folds=size.lora)
     done = judge(some, with_lora(ratings, some, LoraSettings(tokens=size.tokens), progress))
     note = f"LoRA on other users, folds {', '.join(str(i + 1) for i in size.lora)} of {len(scores.folds)}"
@@ -427,7 +427,7 @@ def correction_rows(
     memory: Callable[[int, Cases], np.ndarray] | None = None,   # fold, cases -> [n, features]
     table: str = "Correction",
 ) -> list[dict[str, Any]]:
-    "What a model's log-probabilities add to the classical prediction on test users (ours); below 0 where they help."
+    "What a model's log-probabilities add to the classical prediction on test users; below 0 where they help."
     c = corrected(judged.scores, judged.again, memory)
     return [
         figure(table, f"ours, corrected by the {name}", "MAE", c.error),

@@ -322,7 +322,7 @@ def gate_rows(
     hands: Sequence[str] = GATE_HANDS,
     gate: Gate | None = None,   # None: memkit's own
 ) -> list[dict[str, Any]]:      # rows of an experiment's result
-    "The gate on these writers together, and on each (ours): a minute."
+    "The gate on these writers together, and on each: a minute."
     items, who = [o for h in hands for o in gate_items(h, gate)], f"hands {' '.join(hands)}"
     ways = {"": "held", ", closed forms alone": "form", ", corrections, agent alone": "agent",
             ", corrections, agent and gate": "both"}
@@ -545,7 +545,7 @@ def run_reader(
     folder: Path | None = None,  # of weights, as for `left_out`
     progress: bool = True,
 ) -> dict[str, Any]:             # as every experiment's result
-    "The reader on unseen writers (ours). Full: ten minutes on two cores; two hours with writers left out."
+    "The reader on unseen writers. Full: ten minutes on two cores; two hours with writers left out."
     started, every, shipped = utc_now(), hands_of("messages"), full and not hands
     if full and hands: items = left_out([hands], folder=folder, progress=progress)
     elif full: items = scored(hands := hands_of("messages", sealed=True), progress)

@@ -28,20 +28,17 @@ from .items import Catalogue, Item, Rated, catalogue_of, full_catalogue
 from .own_ratings import ItemSpace, Predictor, from_others
 
 # %% ../../nbs/maprec/21_assistant.ipynb #ac334918
-from .recommend import LISTS, not_to_offer, note, noted, take_off
-from .names import People
-from .prediction import decode
+from .recommend import (
+    LISTS, Recommendation, Recommended, Request, held, in_order, named, not_to_offer, note, noted, opinions,
+    plain_messages, rating_fit, reasons_for, recalled_for, recommend, scores_labels, take_off, tell)
+from .names import Change, People, Updater, apply, unknown_item
+from .prediction import SELECTIONS, decode
 from .profile import RATING, history, profile, take_back
 from .detection import PromptedDetector, PromptedUpdater
-from .recommend import (Recommendation, Recommended, Request, held, named, reasons_for, recommend,
-                                     tell)
-from .replies import (FORGOTTEN, KEPT, ask_forget, facts_said, free_words, listed_said, profile_said,
-                                   why_said)
-from .prediction import SELECTIONS
-from .recommend import in_order, opinions, plain_messages, rating_fit, recalled_for, scores_labels
-from .names import Change, Updater, apply, unknown_item
+from memkit.maprec.replies import (
+    FORGOTTEN, KEPT, ask_forget, confirm, facts_said, free_words, listed_said, profile_said, rating_said, weigh,
+    why_said)
 from .request_parsing import it_named, lines_named, requested_domain, parse_request
-from .replies import confirm, rating_said, weigh
 from ..reading.labels import marks
 from ..reading.titles import title_key
 from ..turn import stages

@@ -20,9 +20,8 @@ from fastcore.basics import patch
 from ..files import own_data
 from .items import Item, clean_text
 from .names import Change
-from ..models.lm import UnusableAnswer, ask_json
+from ..models.lm import LanguageModel, UnusableAnswer, ask_json
 from ..models.endpoint import EndpointError
-from ..models.lm import LanguageModel
 from ..reading.short_answers import read_answer, words_of
 from ..records import Message, check_text
 

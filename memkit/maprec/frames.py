@@ -22,10 +22,9 @@ from ..search.documents import common_words
 from .detection import PREFERENCE, RECOMMEND, Detected, decided
 from .items import Catalogue, Item, clean_text
 from .names import Change, unknown_item, without_orders
-from ..reading.labels import TITLE_ACTS
+from ..reading.labels import TITLE_ACTS, marks
 from ..reading.reader import Mention, TitleReading
 from ..reading.title_reader import TitleReader, load_title_reader
-from ..reading.labels import marks
 from ..reading.titles import Known, Title, TitleList, known_titles, title_key
 
 # %% ../../nbs/maprec/07_frames.ipynb #40bc9dea

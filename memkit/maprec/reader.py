@@ -20,8 +20,7 @@ from .items import Item, Rated, stars
 from .lora_examples import case_rows
 from .prediction import LABELS, asked_line, opening, softmax
 from ..models.causal import batches
-from ..models.local import LocalLM
-from ..models.local import lead_bos, pad_token, text_ids
+from ..models.local import LocalLM, lead_bos, pad_token, text_ids
 from ..records import Message
 
 # %% ../../nbs/maprec/11_reader.ipynb #80ee390a

@@ -19,11 +19,9 @@ import numpy as np
 from .items import Catalogue, Item, Rated, rating_line, title_line
 from .limits import FOR_CHILDREN, Request, fitting, nearest_to
 from .own_ratings import ItemSpace, Predictor, expected, in_common
-from .prediction import figure_4_messages, rate_many, rating_prompt
+from .prediction import figure_4_messages, rate_many, rating_prompt, select
 from .profile import profile
-from .prediction import select
-from ..models.lm import counted
-from ..models.lm import LanguageModel
+from ..models.lm import LanguageModel, counted
 from ..records import Memory, Message
 from ..turn.prompt import Fitted, Piece, fit
 from ..turn.stages import rounds_as_messages

@@ -31,13 +31,12 @@ from ...models.embed import Embedder, MiniLM, Remembered, usable_cores
 from ...search.embedders import load_embedder
 from ...files import own_data
 from ...search.bm25 import BM25
-from ...search.documents import passages
+from ...search.documents import RetrieveSettings, index_documents, passages, rarest
 from ...records import Document, Hit, utc_now
-from ...search.documents import RetrieveSettings, index_documents, rarest
 from ...evaluate.intervals import paired
-from ..hybrid.retrieval import FORMS, Asked, ask, focus_of, split_of
+from ..hybrid.retrieval import (
+    DENSE, FORMS, LOT, OURS, PAPERS, WORDS, Asked, Trial, ask, by_lot, focus_of, split_of, systems)
 from ..result import figure, provenance, result
-from ..hybrid.retrieval import DENSE, LOT, OURS, PAPERS, WORDS, Trial, by_lot, systems
 from ...hybrid import read_corpus
 from ...hybrid.corpus import normal
 from ...hybrid.fallback import Calibration, labelled_questions

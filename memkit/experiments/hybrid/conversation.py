@@ -19,11 +19,9 @@ import numpy as np
 
 from ...models.embed import Embedder, Remembered, with_title
 from ...search.fusion import rrf
-from ...search.documents import sentences
+from ...search.documents import FusedRetriever, RetrieveSettings, sentences
 from ...records import Document, Hit, utc_now
-from ...search.documents import FusedRetriever, RetrieveSettings
-from ...evaluate.intervals import Interval, bootstrap, paired
-from ...evaluate.intervals import rank_scores
+from ...evaluate.intervals import Interval, bootstrap, paired, rank_scores
 from .retrieval import FORMS, Base, ask, base_questions, focus_of, parts, split_of
 from ..result import figure
 from ...hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings, found_for

@@ -26,11 +26,10 @@ from fastcore.basics import patch
 from ...models.causal import token_log_probs
 from ...models.embed import Embedder
 from ...models.lm import LanguageModel, Reply
-from ...models.local import LocalLM
+from ...models.local import LocalLM, text_ids
 from ...turn.prompt import shorten
 from ...records import Document, Hit, Message, Turn, new_id
 from ...search.documents import PAPER, FusedRetriever, RetrieveSettings
-from ...models.local import text_ids
 from ...evaluate.texts import METHOD, faithfulness
 from ...evaluate.intervals import Interval, bootstrap, paired, share
 

@@ -12,16 +12,14 @@ from dataclasses import dataclass
 from typing import Any, TYPE_CHECKING
 
 from ...evaluate.texts import BERT, BERT_ENCODER
-from ..tables import Card, diagram
+from ..tables import Card, PaperTable, diagram, number, number_table
 from ..figures import PaperPicture, legend_below, of_paper, published_result, rows_of, sheet
 from .conversation import conversation_rows
 from .generation import (
     ALONE, BEGINNING, FAITHFUL, HYBRID, MISTRAL, NO, ONE, OTHER, PAPERS, PAPER_1, PASSAGE, PLAIN_PPL, RANDOM,
     RECALLED, REFERENCE, RETRIEVAL, ROUGE, SECONDS, TWO, draw_items, generation_rows, make_parts)
-from .retrieval import experiment_corpus
-from .retrieval import retrieval_rows
+from .retrieval import experiment_corpus, retrieval_rows
 from ..result import provenance, result
-from ..tables import PaperTable, number, number_table
 from ...files import public_data
 from ...hybrid.chatbot import HybridSettings
 from ...records import Document, utc_now

@@ -18,8 +18,7 @@ import numpy as np
 from ...evaluate.intervals import Interval, bootstrap, paired
 from ..result import figure
 from ...maprec.classical import CONTROLS, seen, whole
-from ...maprec.network import Correction, fit_correction, log_loss
-from ...maprec.network import NetworkSettings, fit_stars
+from ...maprec.network import Correction, NetworkSettings, fit_correction, fit_stars, log_loss
 from ...maprec.ordinal import FACTORS, median_level, median_star, whole_stars
 
 # %% ../../../nbs/experiments/map/03_classical.ipynb #22474a0d

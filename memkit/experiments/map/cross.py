@@ -26,9 +26,9 @@ from ...maprec.classical import (
     Biases, fit_biases, fit_item_knn, fit_item_mean, fit_user_mean, fit_user_median, seen, whole)
 from ...maprec.network import NetworkSettings, fit_stars
 from ...maprec.items import Item, Rated, stars, title_line
-from ...maprec.prediction import LABELS, Calibration, decode, figure_4_messages, fit_calibration, shuffled, softmax
+from ...maprec.prediction import (
+    LABELS, Calibration, cosine, decode, figure_4_messages, fit_calibration, select, shuffled, softmax)
 from ...maprec.ratings import RaterSettings, simulated_ratings
-from ...maprec.prediction import cosine, select
 from ...maprec.reader import asked_probabilities
 
 # %% ../../../nbs/experiments/map/02_cross.ipynb #aa87c187

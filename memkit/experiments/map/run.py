@@ -14,21 +14,17 @@ from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
-from ..tables import Card, diagram
+from ..tables import Card, PaperTable, diagram, number, number_table
 from ..figures import (
     PaperPicture, legend_below, of_paper, papers_mark, published_result, rows_of, sheet)
-from .classical import folds
-from .classical import Scores, classical_rows, score_fold
+from .classical import Scores, classical_rows, folds, score_fold
 from .cross import LINES, PAPER_MAE, VANILLA, run_cross
 from .single import LENGTHS, SINGLE_FULL, SINGLE_QUICK, SingleSize, TABLE_1, language_rows
 from ..result import provenance, result
-from ..tables import PaperTable, number, number_table
 from ...maprec.assistant import MapSettings
-from ...maprec.detection import OTHER, PREFERENCE, RECOMMEND, labelled_messages
+from ...maprec.detection import OTHER, PREFERENCE, RECOMMEND, detection_messages, labelled_messages, update_messages
 from ...maprec.items import Rated, own_catalogue, stars, title_line
-from ...maprec.prediction import figure_4_messages
-from ...maprec.detection import detection_messages, update_messages
-from ...maprec.prediction import genre_overlap, select
+from ...maprec.prediction import figure_4_messages, genre_overlap, select
 from ...maprec.names import labelled_updates
 from ...records import json_copy, utc_now
 

@@ -17,16 +17,14 @@ import numpy as np
 
 from ...models.lm import LanguageModel
 from ...evaluate.coverage import cost, price_of
-from .classical import Cases, mae_difference, mean_mae
-from .classical import FoldScores, Scores, corrected
+from .classical import Cases, FoldScores, Scores, corrected, mae_difference, mean_mae
 from ..result import figure
 from ...maprec.items import Item, Rated
 from ...maprec.lora_examples import LoraSettings, case_probabilities, memory_probabilities, train_rating_lora
-from ...maprec.prediction import Calibration, decode, figure_4_messages, fit_calibration, shuffled, vanilla_messages
-from ...maprec.reader import Reader, ReaderSettings, train_reader
+from ...maprec.prediction import (
+    Calibration, decode, figure_4_messages, fit_calibration, select, shuffled, vanilla_messages)
+from ...maprec.reader import Reader, ReaderSettings, asked_probabilities, train_reader
 from ...maprec.ordinal import star_of
-from ...maprec.prediction import select
-from ...maprec.reader import asked_probabilities
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #db5b30f4
 if TYPE_CHECKING: from memkit.models.local import LocalLM

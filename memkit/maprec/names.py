@@ -8,14 +8,22 @@ __all__ = ['CALLED', 'COUNTRIES', 'folded', 'Named', 'People', 'find_people', 'P
            'labelled_updates', 'rows_of']
 
 # %% ../../nbs/maprec/08_names.ipynb #2ae2f861
+import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
-from .items import Item
+from ..files import own_data
+from .items import Catalogue, Item, Rated, check_rating, clean_text, own_catalogue
+from .profile import profile, put_rating, take_back
+from ..reading.titles import title_key
+from ..records import Memory
 from ..search.documents import common_words
+
+if TYPE_CHECKING: from memkit.store.store import MemoryStore
 
 # %% ../../nbs/maprec/08_names.ipynb #df9c97f2
 def folded(
@@ -202,21 +210,6 @@ def find_countries(
     plain = folded(text)
     found = [Place(m.start(), m[0].strip(), of) for p, of in _COUNTRY.items() for m in p.finditer(plain)]
     return sorted(found, key=lambda p: p.start)
-
-# %% ../../nbs/maprec/08_names.ipynb #bb9eeb7d
-import json
-import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
-
-from ..files import own_data
-from ..records import Memory
-from .items import Catalogue, Item, Rated, check_rating, clean_text, own_catalogue
-from .profile import profile, put_rating, take_back
-from ..reading.titles import title_key
-
-if TYPE_CHECKING: from memkit.store.store import MemoryStore
 
 # %% ../../nbs/maprec/08_names.ipynb #4e97747e
 @dataclass(frozen=True)

@@ -164,8 +164,8 @@ class TestScores:
     def test_surprise_given_is_what_both_readings_say(self, lm):
         prompt, text = "Asthma makes it hard", " to breathe at night."
         n = [lm.count_tokens(t) for t in (prompt, text)]
-        whole, first = ((sum(n) - 1)*g.surprise(lm, prompt + text), (n[0] - 1)*g.surprise(lm, prompt))
-        assert g.surprise_given(lm, prompt, text) == pytest.approx((whole - first)/n[1], rel=.05)   # bf16 reads two lengths a little differently
+        whole, first = ((sum(n) - 1)*g.negative_log_likelihood(lm, prompt + text), (n[0] - 1)*g.negative_log_likelihood(lm, prompt))
+        assert g.negative_log_likelihood_given(lm, prompt, text) == pytest.approx((whole - first)/n[1], rel=.05)   # bf16 reads two lengths a little differently
 
     @given(st.lists(st.floats(1, 1e4), min_size=2, max_size=8))
     @settings(max_examples=20, deadline=None)

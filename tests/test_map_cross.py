@@ -18,7 +18,7 @@ from memkit.maprec.items import Item, Rated
 from memkit.maprec.prediction import decode
 from memkit.maprec.ratings import Ratings, simulated_ratings
 from memkit.maprec.prediction import genre_overlap
-from memkit.maprec.reader import asked_shares, prompt_tree, tree_shares
+from memkit.maprec.reader import asked_probabilities, prefix_tree, prefix_tree_probabilities
 
 
 class Counting:
@@ -79,7 +79,7 @@ def test_users_with_too_little_are_left_out(ratings):
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6).map(tuple), min_size=1, max_size=8))
 def test_every_branch_of_a_tree_is_its_prompt(rows):
-    token, depth, sees, ends = prompt_tree(rows)
+    token, depth, sees, ends = prefix_tree(rows)
     for row, end in zip(rows, ends):
         seen = np.flatnonzero(sees[end])
         order = seen[np.argsort(depth[seen])]
@@ -100,9 +100,9 @@ def test_a_tree_says_what_prompts_alone_say():
     prompts = ["Films:\nAlien: 5\nBooks:\nDune:", "Films:\nAlien: 5\nHeat: 2\nBooks:\nDune:", "Books:\nDune:", "Films:\nAlien: 5\nBooks:\nDune:"]
     alone = lm.score_labels(prompts, labels)
     alone = np.exp(alone)/np.exp(alone).sum(1, keepdims=True)
-    for room in (1, 12, 640): assert np.allclose(tree_shares(lm, prompts, labels, room), alone, atol=1e-5)
-    assert tree_shares(lm, [], labels).shape == (0, 5)
-    with pytest.raises(ValueError, match="one token each"): tree_shares(lm, prompts, [" one", " two", " three", " four", " thirty-five"])
+    for room in (1, 12, 640): assert np.allclose(prefix_tree_probabilities(lm, prompts, labels, room), alone, atol=1e-5)
+    assert prefix_tree_probabilities(lm, [], labels).shape == (0, 5)
+    with pytest.raises(ValueError, match="one token each"): prefix_tree_probabilities(lm, prompts, [" one", " two", " three", " four", " thirty-five"])
 
 
 def test_prompts_hold_films_and_book_and_no_markup():
@@ -127,8 +127,8 @@ def test_a_model_that_only_writes():
     class Writer:
         name = "writes"
         def generate(self, conversations, max_tokens=0): return [SimpleNamespace(text=t) for t in ("I say 4.", "none")][:len(conversations)]
-    found = asked_shares(Writer(), [[Message(role="user", text="?")]]*2)
-    assert found.tolist() == [[0, 0, 0, 1, 0], [.2]*5] and asked_shares(Writer(), []).shape == (0, 5)
+    found = asked_probabilities(Writer(), [[Message(role="user", text="?")]]*2)
+    assert found.tolist() == [[0, 0, 0, 1, 0], [.2]*5] and asked_probabilities(Writer(), []).shape == (0, 5)
 
 
 def test_who_knows_the_simulator_errs_less_than_who_does_not(ratings):

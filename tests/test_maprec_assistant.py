@@ -17,12 +17,12 @@ from memkit.maprec.frames import Link
 from memkit.maprec.items import Catalogue, Item, Rated, own_catalogue
 from memkit.maprec.profile import import_ratings, profile
 from memkit.maprec.content_predictor import Content, ContentSettings, Facts
-from memkit.maprec.own_ratings import FromOthers, ItemSpace, OwnRatings, OwnSettings, check_predictor, expected, from_others, key_of, shares_around, usual_ratings
+from memkit.maprec.own_ratings import FromOthers, ItemSpace, OwnRatings, OwnSettings, check_predictor, expected, from_others, shares_around, usual_ratings
 from memkit.maprec.ratings import simulated_ratings
-from memkit.maprec.recommend import NOTHING, POPULAR, PREDICTED, SPREAD, Wanted, because, carried, own_taste_first, reasons_for, recommend, tell, varied
+from memkit.maprec.recommend import NOTHING, POPULAR, PREDICTED, SPREAD, Request, because, carried, own_taste_first, reasons_for, recommend, tell, varied
 from memkit.maprec.recommend import opinions
 from memkit.maprec.names import Change
-from memkit.maprec.request_parsing import it_named, lines_named, wanted_genres, wanted_number, wanted_of, wanted_years
+from memkit.maprec.request_parsing import it_named, lines_named, requested_genres, requested_number, parse_request, requested_years
 from memkit.maprec.replies import confirm
 
 SHELF = own_catalogue()
@@ -81,7 +81,7 @@ def test_every_prediction_is_a_distribution(made, history):
 def test_predictors_keep_the_contract(made):
     history = [Rated(FILMS[0], 5), Rated(FILMS[5], 1.5), Rated(Item(id="unknown:x", title="X"), 3)]
     check_predictor(lambda: made.predictor, history, [*FILMS[10:14], SHELF.domain("books").items[0], Item(id="unknown:y", title="Y")])
-    check_predictor(lambda: OwnRatings(made.space, {key_of(FILMS[10]): 4.5}), history, FILMS[10:14])
+    check_predictor(lambda: OwnRatings(made.space, {FILMS[10].key: 4.5}), history, FILMS[10:14])
 
 
 def test_the_formula_by_hand():
@@ -116,15 +116,15 @@ def test_only_unseen_items_are_recommended_under_any_identifier(made):
 
 def test_everything_seen_is_said(made):
     history = [Rated(i, 4) for i in FILMS]
-    found = recommend(history, SHELF, made.predictor, made.space, Wanted(domain="films"))
+    found = recommend(history, SHELF, made.predictor, made.space, Request(domain="films"))
     assert found.how == NOTHING and not found.items and f"all {len(FILMS)}" in found.note and tell(found) == found.note
-    assert recommend((), SHELF, made.predictor, made.space, Wanted(genres=("Opera",))).unmet == ("I have nothing of the genre Opera at all.",)
+    assert recommend((), SHELF, made.predictor, made.space, Request(genres=("Opera",))).unmet == ("I have nothing of the genre Opera at all.",)
 
 
 def test_nobody_known_gets_variety_or_what_others_like(made):
     a, b = (recommend((), FILMS, OwnRatings(made.space), made.space, n=n) for n in (3, 5))
     assert a.how == SPREAD and a.items == b.items[:3] and "none of your ratings" in tell(a) and "I expect" not in tell(a)
-    likes = OwnRatings(made.space, {key_of(FILMS[7]): 4.9})
+    likes = OwnRatings(made.space, {FILMS[7].key: 4.9})
     found = recommend((), FILMS, likes, made.space)
     assert found.how == POPULAR and found.items[0].item == FILMS[7] and "others" in found.note
     assert recommend((), FILMS, made.predictor, made.space).how == POPULAR   # facts alone say something
@@ -146,7 +146,7 @@ def test_variety_costs_no_more_than_it_may(made):
 
 def test_like_a_title_stays_near_it_and_leaves_it_out(made):
     alien = film("Alien", 1979)
-    found = recommend([Rated(FILMS[3], 5)], FILMS, made.predictor, made.space, Wanted(like=(alien,)), n=3)
+    found = recommend([Rated(FILMS[3], 5)], FILMS, made.predictor, made.space, Request(like=(alien,)), n=3)
     near = made.space.similar(alien, FILMS)
     assert alien not in [r.item for r in found.items] and found.candidates == 12
     assert all(made.space.similar(alien, [r.item])[0] >= sorted(near)[-13] - 1e-6 for r in found.items)
@@ -157,7 +157,7 @@ def test_others_ratings_are_held_back():
     class Some:
         items, user, item, rating = Catalogue(FILMS[:3]), np.array([0, 1, 2, 0]), np.array([0, 0, 0, 1]), np.array([5, 5, 5, 1], np.float32)
     usual = usual_ratings(Some, hold=1.)
-    assert usual[key_of(FILMS[0])] == pytest.approx((15 + 4)/4) and usual[key_of(FILMS[1])] == pytest.approx(2.5) and usual[key_of(FILMS[2])] == 4
+    assert usual[FILMS[0].key] == pytest.approx((15 + 4)/4) and usual[FILMS[1].key] == pytest.approx(2.5) and usual[FILMS[2].key] == 4
     assert usual_ratings(Some, users=[9]) == {}
 
 
@@ -241,13 +241,13 @@ def test_facts_are_added_from_the_catalogue():
 
 @pytest.mark.parametrize("text,yes,no", [("a horror film without comedy", ("Horror",), ("Comedy",)), ("nothing scary", (), ("Horror",)), ("NOT HORROR", (), ("Horror",)), ("I'm tired of westerns, something funny", ("Comedy",), ("Western",)),
                                          ("no romance but a thriller", ("Thriller",), ("Romance",)), ("a comedian walks in", (), ())])
-def test_genres_wanted_and_not(text, yes, no): assert wanted_genres(text, ("Horror", "Comedy", "Western", "Romance", "Thriller")) == (yes, no)
+def test_genres_wanted_and_not(text, yes, no): assert requested_genres(text, ("Horror", "Comedy", "Western", "Romance", "Thriller")) == (yes, no)
 
 
 @given(st.text(max_size=80))
 @settings(max_examples=60, deadline=None)
 def test_any_text_can_be_read(text):
-    w = wanted_of(text, FILMS[:20])
+    w = parse_request(text, FILMS[:20])
     assert w.n is None or 1 <= w.n <= 10
     assert isinstance(lines_named(text, FILMS[:2]), str) and lines_named(text, ()) == text == it_named(text, None)
 
@@ -255,9 +255,9 @@ def test_any_text_can_be_read(text):
 def test_a_title_asks_for_no_genre():
     text = "I want to read like Crime and Punishment"
     link = Link(FILMS[0], 20, 40, text[20:], "like", 1., text[20:], "films")
-    assert wanted_of(text, SHELF.items, [link]).genres == () and wanted_of(text, SHELF.items, [link]).like == (FILMS[0],)
-    for role in ("not", "seen"): assert wanted_of(text, SHELF.items, [replace(link, role=role)]).besides == (FILMS[0],)
-    assert wanted_years("2001: a space odyssey") is None and wanted_number("12 Angry Men") is None
+    assert parse_request(text, SHELF.items, [link]).genres == () and parse_request(text, SHELF.items, [link]).like == (FILMS[0],)
+    for role in ("not", "seen"): assert parse_request(text, SHELF.items, [replace(link, role=role)]).besides == (FILMS[0],)
+    assert requested_years("2001: a space odyssey") is None and requested_number("12 Angry Men") is None
 
 
 def test_lines_of_a_list():
@@ -277,9 +277,9 @@ def test_something_else_keeps_the_wishes_and_leaves_out_what_was_shown(fresh):
 def test_something_else_in_another_domain_is_a_new_wish(fresh):
     a = fresh()
     a.chat("ann", "Can you recommend me a science fiction film?")
-    assert a.talk("ann").wanted.domain == "films"
+    assert a.talk("ann").request.domain == "films"
     a.chat("ann", "I loved The Thing! Which book should I read next?")
-    assert a.talk("ann").wanted.domain == "books" and {i.domain for i in a.talk("ann").listed} == {"books"}
+    assert a.talk("ann").request.domain == "books" and {i.domain for i in a.talk("ann").listed} == {"books"}
 
 
 def test_it_is_what_was_rated_last_and_type_c_keeps_its_words(fresh):
@@ -296,8 +296,8 @@ def test_a_refused_title_and_a_new_wish(fresh):
     a = fresh()
     a.chat("ann", "Can you recommend me a scary film from the 80s?")
     found = a.chat("ann", "Give me a film, but not Alien.")
-    assert "Alien" not in [r.item.title for r in found.extra["found"].items] and not a.talk("ann").wanted.genres, "another wish isn't the same again"
-    assert film("Alien", 1979) in a.talk("ann").wanted.besides
+    assert "Alien" not in [r.item.title for r in found.extra["found"].items] and not a.talk("ann").request.genres, "another wish isn't the same again"
+    assert film("Alien", 1979) in a.talk("ann").request.besides
 
 
 @pytest.mark.parametrize("words", ["Recommend a film for my 6 year old niece.", "what can we watch with the whole family tonight?", "a book for a ten-year-old"])
@@ -316,7 +316,7 @@ def test_a_new_request_is_no_answer_to_the_question_which_one(fresh):
 def test_a_title_like_which_is_said(fresh):
     a = fresh()
     a.chat("ann", "Recommend me a film like Blade Runner.")
-    assert a.talk("ann").wanted.like == (film("Blade Runner", 1982),)
+    assert a.talk("ann").request.like == (film("Blade Runner", 1982),)
 
 
 def test_what_nobody_knows_is_said_not_guessed(fresh):

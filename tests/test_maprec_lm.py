@@ -15,10 +15,10 @@ from memkit.train.sequences import IGNORED
 from memkit.train.loop import TrainSettings
 from memkit.experiments.map.classical import cases_of
 from memkit.maprec.items import Catalogue, Item, Rated, rating_line, stars
-from memkit.maprec.lora_examples import Lines, PracticeSettings, case_rows, case_shares, fold_shares, history_shares, memory_shares, one_sequence, practice_histories, practise
-from memkit.maprec.prediction import (FORMS, LABELS, Calibration, decode, figure_4_messages, fit_calibration, masked, rate_many, rating_prompt, rating_shares, shuffled, softmax,
+from memkit.maprec.lora_examples import Lines, LoraSettings, case_rows, case_probabilities, history_probabilities, memory_probabilities, one_sequence, training_histories, train_rating_lora
+from memkit.maprec.prediction import (FORMS, LABELS, Calibration, decode, figure_4_messages, fit_calibration, masked, rate_many, rating_prompt, rating_probabilities, shuffled, softmax,
                                       vanilla_messages)
-from memkit.maprec.reader import ReaderSettings, random_states, raw_states, reader_fold_shares, state_space, train_reader
+from memkit.maprec.reader import ReaderSettings, random_states, raw_states, reader_fold_probabilities, state_space, train_reader
 
 ODD = ("Amélie", "千と千尋の神隠し", "Se7en: 5", "12 Angry Men", "8½", "M", "Rating: 1", "<<<evil>>> rating: 1", "Ночь", "🎬 film", "Title\n3 rating: 5")
 films = [Item(id=f"i{n}", title=t, year=1950 + n, genres=("Drama", "War")[:n % 3]) for n, t in enumerate(ODD)]
@@ -144,15 +144,15 @@ def test_a_sequence_is_its_prompt(tiny):
 
 def test_one_pass_is_prompt_after_prompt(tiny):
     history = [Rated(f, 1 + n % 5) for n, f in enumerate(films[:7])]
-    found = history_shares(tiny, [one_sequence(Lines(tiny.load()[1], "full"), h) for h in (history, history[:2], history[3:])], batch=3)
+    found = history_probabilities(tiny, [one_sequence(Lines(tiny.load()[1], "full"), h) for h in (history, history[:2], history[3:])], batch=3)
     for rows, h in zip(found, (history, history[:2], history[3:])):
-        assert np.allclose(rows, rating_shares(tiny, [rating_prompt(h[:n], h[n].item) for n in range(len(h))]), atol=1e-5)
+        assert np.allclose(rows, rating_probabilities(tiny, [rating_prompt(h[:n], h[n].item) for n in range(len(h))]), atol=1e-5)
 
 
 def test_the_future_is_not_seen(tiny):
     lines, history = Lines(tiny.load()[1]), [Rated(f, 3) for f in films[:6]]
     changed = [*history[:3], *(Rated(r.item, 1) for r in history[3:])]
-    a, b = history_shares(tiny, [one_sequence(lines, h) for h in (history, changed)])
+    a, b = history_probabilities(tiny, [one_sequence(lines, h) for h in (history, changed)])
     assert np.allclose(a[:4], b[:4], atol=1e-6) and not np.allclose(a[4:], b[4:], atol=1e-6)
 
 
@@ -160,24 +160,24 @@ def test_cases_there_and_back(tiny):
     people = raters()
     cases = cases_of(people, range(5), orders=(0, 1), history=6)
     assert len(case_rows(cases)[0]) == 10
-    shares = case_shares(tiny, people, cases)
+    shares = case_probabilities(tiny, people, cases)
     some = np.random.default_rng(0).permutation(len(cases))[:12]
-    assert np.allclose(case_shares(tiny, people, cases.at(some)), shares[some], atol=1e-5)     # fewer, in another order
-    whole = memory_shares(tiny, people, cases, lambda shown, target: shown)
+    assert np.allclose(case_probabilities(tiny, people, cases.at(some)), shares[some], atol=1e-5)     # fewer, in another order
+    whole = memory_probabilities(tiny, people, cases, lambda shown, target: shown)
     assert np.allclose(whole, shares, atol=1e-5)
     c = int(some[0])
     shown = [Rated(films[i], r) for i, r in zip(cases.known[c, :cases.h[c]], cases.known_rating[c, :cases.h[c]])]
-    assert np.allclose(shares[c], rating_shares(tiny, [rating_prompt(shown, films[cases.target[c]], "short")])[0], atol=1e-5)
+    assert np.allclose(shares[c], rating_probabilities(tiny, [rating_prompt(shown, films[cases.target[c]], "short")])[0], atol=1e-5)
     truth = replace(cases, truth=6 - cases.truth)         # what is to be foretold is never read
     longest = cases.h == 6
-    assert np.allclose(case_shares(tiny, people, truth.at(longest)), shares[longest], atol=1e-6)
-    with pytest.raises(ValueError, match="longest history"): case_shares(tiny, people, replace(cases, known=np.where(cases.h[:, None] == 6, cases.known[:, ::-1], cases.known)))
+    assert np.allclose(case_probabilities(tiny, people, truth.at(longest)), shares[longest], atol=1e-6)
+    with pytest.raises(ValueError, match="longest history"): case_probabilities(tiny, people, replace(cases, known=np.where(cases.h[:, None] == 6, cases.known[:, ::-1], cases.known)))
 
 
 def test_rate_many_shares_the_history(tiny):
     history = [Rated(f, 2) for f in films[:4]]
-    assert np.allclose(rate_many(tiny, history, films[4:]), rating_shares(tiny, [rating_prompt(history, f) for f in films[4:]]), atol=1e-5)
-    assert rate_many(tiny, [], films[:1]).shape == (1, 5) and rating_shares(tiny, []).shape == (0, 5)
+    assert np.allclose(rate_many(tiny, history, films[4:]), rating_probabilities(tiny, [rating_prompt(history, f) for f in films[4:]]), atol=1e-5)
+    assert rate_many(tiny, [], films[:1]).shape == (1, 5) and rating_probabilities(tiny, []).shape == (0, 5)
 
 
 def test_a_tokenizer_with_long_numbers_is_refused():
@@ -204,14 +204,14 @@ def test_shuffled_keeps_items_and_ratings(given_stars, seed):
 
 # ---- practice
 
-SMALL = PracticeSettings(tokens=900, ratings=6, later=.5, shape=LoraShape(rank=4, targets=("q_proj", "v_proj"), seed=1), train=TrainSettings(learning_rate=1e-2, epochs=3, batch=4, room=256))
+SMALL = LoraSettings(tokens=900, ratings=6, later=.5, shape=LoraShape(rank=4, targets=("q_proj", "v_proj"), seed=1), train=TrainSettings(learning_rate=1e-2, epochs=3, batch=4, room=256))
 
 def test_practice_learns_from_the_right_users_only(tiny):
     people, lines = raters(6), Lines(tiny.load()[1])
-    drawn = practice_histories(people, [0, 1, 2], lines, SMALL)
-    assert [h.ids.tolist() for h in drawn] == [h.ids.tolist() for h in practice_histories(people, [2, 1, 0], lines, SMALL)]
+    drawn = training_histories(people, [0, 1, 2], lines, SMALL)
+    assert [h.ids.tolist() for h in drawn] == [h.ids.tolist() for h in training_histories(people, [2, 1, 0], lines, SMALL)]
     other = replace_ratings(people, [3, 4, 5])
-    assert [h.ids.tolist() for h in drawn] == [h.ids.tolist() for h in practice_histories(other, [0, 1, 2], lines, SMALL)]
+    assert [h.ids.tolist() for h in drawn] == [h.ids.tolist() for h in training_histories(other, [0, 1, 2], lines, SMALL)]
 
 
 def replace_ratings(people, users):
@@ -225,20 +225,15 @@ def test_practise_lowers_the_loss_and_leaves_the_base_alone(tiny):
     people.rating[:] = 4
     before = tiny.load()[0].state_dict()["model.embed_tokens.weight"].clone()
     cases = cases_of(people, [4, 5], orders=(0,), history=5)
-    untrained = case_shares(tiny, people, cases)
-    lm, done = practise(people, [0, 1, 2, 3], SMALL, lm=tiny)
+    untrained = case_probabilities(tiny, people, cases)
+    lm, done = train_rating_lora(people, [0, 1, 2, 3], SMALL, lm=tiny)
     try:
-        after = case_shares(lm, people, cases)
+        after = case_probabilities(lm, people, cases)
         assert done.curve[-1]["loss"] < done.curve[1]["loss"] and after[:, 3].mean() > untrained[:, 3].mean()
         assert (decode(after) == 4).mean() > .9
     finally: lm.load()[0].unload()
     assert (tiny.load()[0].state_dict()["model.embed_tokens.weight"] == before).all()
-    assert np.allclose(case_shares(tiny, people, cases), untrained, atol=1e-5)
-
-
-def test_nobody_is_scored_by_weights_that_learned_from_them():
-    people = raters(4)
-    with pytest.raises(ValueError, match="learned from"): fold_shares(people, cases_of(people, [1], orders=(0,), history=3), [0, 1])
+    assert np.allclose(case_probabilities(tiny, people, cases), untrained, atol=1e-5)
 
 
 # ---- the reader of states
@@ -256,19 +251,19 @@ def test_states_do_not_depend_on_their_neighbours(tiny):
 def test_the_reader_learns_from_the_right_users_only():
     people, states = raters(6), random_states(len(films), 8)
     cases = cases_of(people, [4, 5], orders=(0, 1), history=6)
-    found = reader_fold_shares(people, cases, [0, 1, 2, 3], states, FAST)
+    found = reader_fold_probabilities(people, cases, [0, 1, 2, 3], states, FAST)
     assert found.shape == (len(cases), 5) and np.allclose(found.sum(1), 1, atol=1e-5) and (found >= 0).all()
-    assert np.allclose(found, reader_fold_shares(replace_ratings(people, [4, 5]), cases, [3, 2, 1, 0], states, FAST), atol=1e-6)
-    assert not np.allclose(found, reader_fold_shares(replace_ratings(people, [0, 1]), cases, [0, 1, 2, 3], states, FAST), atol=1e-3)
-    with pytest.raises(ValueError, match="learned from"): reader_fold_shares(people, cases, [0, 4], states, FAST)
+    assert np.allclose(found, reader_fold_probabilities(replace_ratings(people, [4, 5]), cases, [3, 2, 1, 0], states, FAST), atol=1e-6)
+    assert not np.allclose(found, reader_fold_probabilities(replace_ratings(people, [0, 1]), cases, [0, 1, 2, 3], states, FAST), atol=1e-3)
+    with pytest.raises(ValueError, match="learned from"): reader_fold_probabilities(people, cases, [0, 4], states, FAST)
     with pytest.raises(ValueError, match="99 ratings"): train_reader(people, [0], states, replace(FAST, ratings=99))
 
 
 def test_the_reader_sees_neither_the_target_nor_the_future():
     people, states = raters(6), random_states(len(films), 8)
     reader, cases = train_reader(people, [0, 1, 2, 3], states, FAST), cases_of(people, [4, 5], orders=(0,), history=6)
-    shares = reader.case_shares(people, cases)
-    assert np.allclose(reader.memory_shares(people, cases, lambda shown, target: shown), shares, atol=1e-5)
+    shares = reader.case_probabilities(people, cases)
+    assert np.allclose(reader.memory_probabilities(people, cases, lambda shown, target: shown), shares, atol=1e-5)
     longest = cases.h == 6
-    assert np.allclose(reader.case_shares(people, replace(cases, truth=6 - cases.truth).at(longest)), shares[longest], atol=1e-6)
-    assert reader.memory_shares(people, cases, lambda shown, target: []).shape == shares.shape       # a cold start has an answer
+    assert np.allclose(reader.case_probabilities(people, replace(cases, truth=6 - cases.truth).at(longest)), shares[longest], atol=1e-6)
+    assert reader.memory_probabilities(people, cases, lambda shown, target: []).shape == shares.shape       # a cold start has an answer

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from memkit.experiments.map.classical import cases_of, folds
 from memkit.experiments.map.classical import classical_rows, classical_scores, corrected
-from memkit.maprec.classical import CONTROLS, Seen, check_rating_predictor, fit_biases, fit_factors, fit_item_knn, fit_user_mean, fit_user_median, seen, similarities, whole
+from memkit.maprec.classical import CONTROLS, Seen, check_rating_predictor, fit_biases, fit_factors, fit_item_knn, fit_user_mean, fit_user_median, seen, similarities
 from memkit.maprec.network import Correction, centred, fit_correction, log_loss
 from memkit.maprec.network import NetworkSettings, fit_network, fit_stars
-from memkit.maprec.ordinal import (STARS, Windows, between_stars, crossfitted, expected_error, features, fit_ordinal, fit_statistics, matrix, median_star, reliability, softmax, star_of,
+from memkit.maprec.ordinal import (STARS, Windows, crossfitted, expected_error, features, fit_ordinal, fit_statistics, matrix, median_star, reliability, softmax, star_of,
                                    together, windows)
 from memkit.maprec.ratings import simulated_ratings
 
@@ -91,9 +91,6 @@ def test_a_rating_of_an_unknown_item_counts_for_the_user(ratings):
     assert one(5.) > b.predict(np.array([[-1]]), np.zeros((1, 1)), np.array([3]))[0] > one(1.)
 
 
-def test_whole_stars(): assert whole(np.array([.5, 1.49, 2.5, 4.4, 5])).tolist() == [1, 1, 3, 4, 5]
-
-
 # --- features
 
 def test_windows_never_show_the_target(ratings):
@@ -150,8 +147,6 @@ def test_cross_fitting_that_cannot_be(ratings, users, parts):
 def test_no_answer_errs_less_than_the_median(shares):
     best = expected_error(shares, median_star(shares))
     for a in np.linspace(1, 5, 33): assert (best <= expected_error(shares, np.full(len(shares), a)) + 1e-6).all()
-    fine = between_stars(shares)
-    assert ((fine >= 1) & (fine <= 5)).all() and (np.abs(fine - median_star(shares)) <= .5 + 1e-6).all()
 
 
 def test_reliability_counts_every_star_once():

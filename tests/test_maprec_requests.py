@@ -7,12 +7,12 @@ from memkit.maprec import open_map
 from memkit.maprec.assistant import MapAssistant, MapSettings
 from memkit.maprec.catalogues import read_catalogue, read_ratings
 from memkit.maprec.items import full_catalogue, own_catalogue
-from memkit.maprec.limits import Wanted, fitting, may_see, nearest_to
+from memkit.maprec.limits import Request, fitting, may_see, nearest_to
 from memkit.maprec.recommend import noted
 from memkit.maprec.names import People, find_countries, find_people
 from memkit.maprec.profile import profile
 from memkit.maprec.replies import CHAT, free_words
-from memkit.maprec.request_parsing import for_whom, lines_named, wanted_length, wanted_number, wanted_of, wanted_years
+from memkit.maprec.request_parsing import for_whom, lines_named, requested_length, requested_number, parse_request, requested_years
 
 EVERYTHING, SHELF = full_catalogue(), own_catalogue()
 PEOPLE = People(EVERYTHING)
@@ -39,22 +39,22 @@ def test_people(text, who): assert {p for n in find_people(PEOPLE, text) for p i
 def test_somebody_unknown_and_countries():
     assert [n.words for n in find_people(PEOPLE, "A series with Sarwat Gilani please")] == ["Sarwat Gilani"]
     assert [p.countries for p in find_countries("Danish, but not American")] == [("Denmark",), ("USA",)]
-    w = wanted_of("a Danish film with Mads Mikkelsen, not with Tom Hanks", EVERYTHING.items, people=PEOPLE)
+    w = parse_request("a Danish film with Mads Mikkelsen, not with Tom Hanks", EVERYTHING.items, people=PEOPLE)
     assert (w.people, w.without, w.countries) == (("Mads Mikkelsen",), ("Tom Hanks",), ("Denmark",))
 
 
 def test_limits_are_given_up_aloud_and_refusals_never():
-    impossible = Wanted(domain="films", people=("Tilda Swinton",), years=(1930, 1939), avoid=("Drama",), audience="child")
+    impossible = Request(domain="films", people=("Tilda Swinton",), years=(1930, 1939), avoid=("Drama",), audience="child")
     found, said = nearest_to(EVERYTHING.items, impossible)
     assert all("Drama" not in i.genres and may_see("child", i) for i in found) and (said or not found)
-    assert all(i.length and i.length <= 90 for i in fitting(EVERYTHING.items, Wanted(domain="films", length=(0, 90))))
+    assert all(i.length and i.length <= 90 for i in fitting(EVERYTHING.items, Request(domain="films", length=(0, 90))))
 
 
 @pytest.mark.parametrize("text, years", [("of the nineties, before 1995", (1990, 1994)), ("2010 or later", (2010, 9999)), ("set before 1960", None), ("1970-85", (1970, 1985))])
-def test_years(text, years): assert wanted_years(text) == years
+def test_years(text, years): assert requested_years(text) == years
 
 def test_lengths_and_for_whom():
-    assert wanted_length("no longer than an hour and a half", "films") == (0, 90) and wanted_length("six episodes", "series") is None
+    assert requested_length("no longer than an hour and a half", "films") == (0, 90) and requested_length("six episodes", "series") is None
     assert for_whom("for my 6 year old niece") == "child" and for_whom("no kids in it") == "" and for_whom("a 15-year-old") == "teen"
 
 
@@ -110,11 +110,11 @@ def test_one_rating_leads_the_next_list(bot):
 
 def test_a_limit_alone_narrows_the_last_list(bot):
     bot.chat("ann", "something for my 6 year old niece")
-    assert bot.talk("ann").wanted.audience == "child"
+    assert bot.talk("ann").request.audience == "child"
     bot.chat("ann", "nothing older than 1960")
-    assert (bot.talk("ann").wanted.audience, bot.talk("ann").wanted.years[0]) == ("child", 1960)
+    assert (bot.talk("ann").request.audience, bot.talk("ann").request.years[0]) == ("child", 1960)
     bot.chat("ann", "recommend me a film from the 80s")
-    assert bot.talk("ann").wanted.audience == ""
+    assert bot.talk("ann").request.audience == ""
 
 
 def test_the_last_twenty_years_are_no_line_of_the_list(bot):
@@ -125,7 +125,7 @@ def test_the_last_twenty_years_are_no_line_of_the_list(bot):
 
 
 def test_an_age_is_no_number_of_films(bot):
-    assert wanted_number("my nephew turns 7 on Sunday, a film for him please") != 7 and wanted_number("7 films for my nephew") == 7
+    assert requested_number("my nephew turns 7 on Sunday, a film for him please") != 7 and requested_number("7 films for my nephew") == 7
 
 
 def test_an_ambiguous_wish_is_noted_as_it_was_written(bot):
@@ -138,19 +138,19 @@ def test_a_short_statement_rates_a_title_that_is_an_ordinary_word(bot):
 
 
 @pytest.mark.parametrize("text, length", [("something funny, no Adam Sandler", None), ("I am bored", None), ("under 90m", (0, 90)), ("an hour at most", (0, 60))])
-def test_the_end_of_a_word_is_no_unit(text, length): assert wanted_length(text, "films") == length
+def test_the_end_of_a_word_is_no_unit(text, length): assert requested_length(text, "films") == length
 
 @pytest.mark.parametrize("text, n", [("If 30 is my divorce album what's my getting-better album? One will do", 1), ("a western that isn't John Wayne? Two'll do me", 2)])
-def test_how_many_will_do(text, n): assert wanted_number(text) == n
+def test_how_many_will_do(text, n): assert requested_number(text) == n
 
 def test_a_genre_may_be_wanted_by_one_word_and_refused_by_another():
-    w = wanted_of("a reggae album, roots, not dancehall", EVERYTHING.items)
+    w = parse_request("a reggae album, roots, not dancehall", EVERYTHING.items)
     assert (w.genres, w.avoid) == (("Reggae",), ()) and any("dancehall" in said for said in w.unmet)
-    assert wanted_of("a horror film? No horror tonight", EVERYTHING.items).avoid == ("Horror",)
-    assert any("“memoirs” as Biography" in said for said in wanted_of("chef memoirs please, books", EVERYTHING.items).unmet)
+    assert parse_request("a horror film? No horror tonight", EVERYTHING.items).avoid == ("Horror",)
+    assert any("“memoirs” as Biography" in said for said in parse_request("chef memoirs please, books", EVERYTHING.items).unmet)
 
 def test_refusals_one_after_the_other_are_each_told():
-    said = " ".join(wanted_of("a book for a weekend no lawyers no courts no trials", EVERYTHING.items).unmet)
+    said = " ".join(parse_request("a book for a weekend no lawyers no courts no trials", EVERYTHING.items).unmet)
     assert all(w in said for w in ("lawyers", "courts", "trials"))
 
 def test_another_one_asks_for_the_same_again(bot):
@@ -167,4 +167,4 @@ def test_a_wish_is_taken_off_its_list(bot):
 
 def test_this_year_is_a_year():
     from datetime import datetime
-    assert wanted_years("anything from this year?") == (datetime.now().year,)*2 and wanted_years("this year I saw little") is None
+    assert requested_years("anything from this year?") == (datetime.now().year,)*2 and requested_years("this year I saw little") is None

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from memkit.maprec.items import Catalogue, Item, Rated
 from memkit.maprec.own_ratings import ItemSpace, OwnRatings
 from memkit.maprec.profile import history, profile, put_rating
-from memkit.maprec.recommend import Wanted, recommend
+from memkit.maprec.recommend import Request, recommend
 from memkit.widgets.explorers.profile import FOLLOWED, SHOWN, explore_profile, gone, moves, noted, tried_on
 from memkit.widgets.explorers.taste_map import COLUMNS, in_order_of, profile_view, table_row, title_matches, work_name
 from memkit.widgets.explorers.taste_map import draw_taste, nearest_rated, plane, taste_map
@@ -56,7 +56,7 @@ def test_the_plane_is_that_of_scikit_learn():
 def test_the_words_say_what_the_picture_shows(cinema):
     a, now = cinema, [r.rated for r in profile(cinema.store, "ann")]
     m = taste_map(a.space, a.catalogue.domain("films").items)
-    found = recommend(now, a.catalogue, a.predictor, a.space, Wanted(domain="films"), 8).items
+    found = recommend(now, a.catalogue, a.predictor, a.space, Request(domain="films"), 8).items
     s = draw_taste(m, a.space, now, found)
     root = ET.fromstring(s.svg())
     texts = [t.text for t in root.iter("{http://www.w3.org/2000/svg}text")]
@@ -101,7 +101,7 @@ def test_rows_in_any_order(made, by, down):
 
 def test_moves_are_places_of_before(cinema):
     a, now = cinema, [r.rated for r in profile(cinema.store, "ann")]
-    ask = lambda rated, n: recommend(rated, a.catalogue, a.predictor, a.space, Wanted(domain="films"), n).items
+    ask = lambda rated, n: recommend(rated, a.catalogue, a.predictor, a.space, Request(domain="films"), n).items
     works = {work_name(i): i for i in a.catalogue.items}
     before, after = ask(now, FOLLOWED), ask(tried_on(now, {work_name(a.first["Alien"]): 1, work_name(a.first["Heat"]): 5}, works), SHOWN)
     for r, was in zip(after, moves(before, after)): assert (was is None) == (r.item not in [b.item for b in before]) and (was is None or before[was - 1].item == r.item)

@@ -16,7 +16,7 @@ from ...maprec.assistant import MapAssistant, row_key
 from ...maprec.items import Item, Rated, check_rating
 from ...maprec.recommend import noted, not_to_offer
 from ...maprec.profile import RATING, profile, put_rating, take_back
-from ...maprec.recommend import Recommendation, Recommended, Wanted, named, recommend
+from ...maprec.recommend import Recommendation, Recommended, Request, named, recommend
 from ..draw.panel import Panel, _reason, given, press_button
 from memkit.widgets.explorers.taste_map import (in_order_of, profile_view, table_row, title_matches, why_lines,
     work_name)
@@ -239,7 +239,7 @@ def lists(self: ProfilePanel) -> tuple[Recommended, Recommended]:
     "What is recommended by what is stored, followed to its 30th place, and by what is tried."
     a, tried = self.assistant, self.page.value["tried"]
     stored, works = [r.rated for r in profile(a.store, self.user)], self._known()
-    wanted = Wanted(domain=self.controls["domain"].value or None, besides=not_to_offer(a.store, self.user))
+    wanted = Request(domain=self.controls["domain"].value or None, besides=not_to_offer(a.store, self.user))
     ask = lambda history, n: recommend(history, a.catalogue, a.predictor, a.space, wanted, n)
     key = (tuple(stored), wanted)
     if key not in self._lists: self._lists = {key: ask(stored, FOLLOWED)}    # the last one is enough

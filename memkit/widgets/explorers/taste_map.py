@@ -18,7 +18,6 @@ import numpy as np
 
 from ...maprec.assistant import row_key
 from ...maprec.items import Item, Rated
-from ...maprec.own_ratings import key_of
 from ...maprec.recommend import Recommendation, named
 from ...reading.titles import title_key
 from ..draw.report import many
@@ -369,10 +368,10 @@ class TasteMap:
 
     def place(self, item: Item) -> np.ndarray | None:   # [2]; None: it isn't on the map
         "Where a work stands."
-        at = self._rows.get(key_of(item))
+        at = self._rows.get(item.key)
         return None if at is None else self.places[at]
 
-    def __post_init__(self): object.__setattr__(self, "_rows", {key_of(i): n for n, i in enumerate(self.items)})
+    def __post_init__(self): object.__setattr__(self, "_rows", {i.key: n for n, i in enumerate(self.items)})
 
 # %% ../../../nbs/widgets/explorers/09_taste_map.ipynb #1da086f3
 def taste_map(
@@ -511,12 +510,12 @@ def _list(s: Scene, told: Sequence[Recommendation], before: Sequence[Recommendat
     "The titles that the numbers stand for; where the list was another one before, from where each came."
     x, room, y = _LEFT + _WIDE + 16, 1100 - _LEFT - _WIDE - 30, lambda n: _TOP + 12 + 30*n
     s.text(x, 18, "before" if before else "Recommended", 14, True, "soft" if before else "ink")
-    old = {key_of(r.item): n for n, r in enumerate(before)}
+    old = {r.item.key: n for n, r in enumerate(before)}
     left = x + 160 if before else x
     if before: s.text(left, 18, "now", 14, True)
     for n, r in enumerate(before): s.text(x, y(n), named(r.item), 12, colour="soft", width=126)
     for n, r in enumerate(told):
-        if (was := old.get(key_of(r.item))) is not None:
+        if (was := old.get(r.item.key)) is not None:
             s.line(x + 128, y(was), left - 4, y(n), "blue" if was != n else "faint", 2.5 if was != n else 1.5)
         s.text(left, y(n), f"{n + 1}", 14, True).text(left + 16, y(n), named(r.item), 14, width=room - 60 - (left - x))
         s.text(x + room, y(n), f"{r.expected:.1f}", 14, align="right")

@@ -32,6 +32,7 @@ class Page:
 class Book:
     "All pages, and where a name is explained."
     pages: dict[str, Page] = field(default_factory=dict)   # by path
+    rooms: frozenset[str] = frozenset()                    # folders with an overview
     places: dict[str, str] = field(default_factory=dict)   # by path: the page's place in the book, as Markdown
     words: dict[str, str] = field(default_factory=dict)    # by path: what else people call it, separated by commas
 
@@ -158,6 +159,7 @@ def linked(line: str, here: Page, book: Book, known: dict[str, str]) -> str:
     def one(m: re.Match) -> str:
         text = m[1]
         if (m2 := re.fullmatch(r"nbs/([\w/]+)\.ipynb", text)) and m2[1] in book.pages: to = relative(here.path, m2[1])
+        elif (m2 := re.fullmatch(r"nbs/(\w+)/", text)) and m2[1] in book.rooms: to = relative(here.path, f"{m2[1]}/index").replace(".ipynb", ".md")
         elif text.startswith("memkit.") and any(p.path.startswith(f"{text[7:]}/") for p in book.pages.values()): to = relative(here.path, f"{text[7:]}/index").replace(".ipynb", ".md")
         elif text.startswith("memkit.") and (page := book.page_of(text)): to = relative(here.path, page.path)
         elif text.startswith("memkit.") and "." in text[7:]: to = book.link(*text.rsplit(".", 1))

@@ -265,7 +265,7 @@ class Writer:
         if not (words := self.book.words.get(self.page.path, "")): return " ".join(filter(None, said))
         phrases = [w.strip() for w in words.split(",")]
         single = dict.fromkeys(w for phrase in phrases for w in phrase.split())
-        return (f"```{{index}} {', '.join(f'! {w}' for w in phrases)}\n```\n\n```{{meta}}\n:keywords: {', '.join(single)}\n```\n\n"
+        return (f"```{{index}} {', '.join(f'! {w}' for w in phrases)}\n```\n\n```{{eval-rst}}\n.. meta::\n   :keywords: {', '.join(single)}\n```\n\n"
                 + " ".join(filter(None, said)))
 
     def write(self) -> Iterator[dict]:

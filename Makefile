@@ -43,7 +43,7 @@ torture: $(VENV)/.dev ## 200 kills, 10,000 operations of 20 users: nothing lost,
 lab: $(VENV)/.dev ## open the notebooks in JupyterLab
 	$(BIN)/jupyter lab nbs/index.ipynb
 
-docs: $(VENV)/.dev ## the book, in _docs/_build/html/, with every link checked
+docs: $(VENV)/.dev ## the book: the path, the appendix and a search, in _docs/_build/html/, with every link checked
 	$(BIN)/python tools/docs.py site _docs
 	$(BIN)/python tools/docs.py links _docs
 

@@ -16,7 +16,8 @@ import links  # noqa: E402
 import pages  # noqa: E402
 
 PAGES = ("mark/02_trust", "search/03_fusion", "widgets/draw/02_panel", "widgets/steppers/02_dpem", "hybrid/06_chatbot", "walkthroughs/1_hybrid", "walkthroughs/3_mark",
-         "turn/02_stages", "store/07_traces", "03_generative_agents", "walkthroughs/8_own_memory")
+         "turn/02_stages", "store/07_traces", "03_generative_agents", "walkthroughs/8_own_memory", "store/05_erase", "maprec/12_classical", "maprec/06_detection",
+         "hybrid/04_memory")
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +53,32 @@ def test_no_link_is_broken_and_nothing_comes_from_elsewhere(book):
     assert len(built(book)) >= len(PAGES)
 
 
-def test_every_folder_has_its_place_in_the_book():
+def test_every_notebook_has_its_place_in_the_book():
+    "On the path, beside it, or in a room of the appendix; once."
+    import contents
     import docs
-    folders = {(p.relative_to(docs.NBS).parts[0] if p.parent != docs.NBS else "") for p in docs.notebooks() if p.name != "index.ipynb"}
-    placed = [f for of_caption in docs.CAPTIONS.values() for f in of_caption]
-    assert len(placed) == len(set(placed)) and folders == set(placed) == set(docs.PARTS)
+    stems = [p.relative_to(docs.NBS).with_suffix("").as_posix() for p in docs.notebooks() if p.name != "index.ipynb"]
+    placed = [f for folders in contents.APPENDIX.values() for f in folders]
+    assert len(placed) == len(set(placed)) and set(placed) == set(contents.ROOMS)
+    named = [*contents.CHAPTERS, *contents.BESIDE]
+    assert len(contents.CHAPTERS) == 20 and len(named) == len(set(named)) and {*named, *contents.SEARCH_WORDS} <= set(stems)
+    assert not [p for p in stems if p not in named and (p.rpartition("/")[0].partition("/")[0]) not in contents.ROOMS]
+
+
+def test_the_readme_lists_the_path():
+    "In its order."
+    import contents
+    said = (labs.ROOT/"README.md").read_text()
+    said = said[said.index("## The path"):]
+    assert re.findall(r"^\d+\. .*\(nbs/([\w/]+)\.ipynb\)", said[:said.index("\n## ", 5)], re.M) == contents.CHAPTERS
+
+
+def test_the_path_leads_from_page_to_page(book):
+    first, second = ((book/f"{p}.html").read_text() for p in ("walkthroughs/1_hybrid", "turn/02_stages"))
+    assert re.search(r'class="right-next"\s+href="../turn/02_stages.html"', first) and re.search(r'class="left-prev"\s+href="../path.html"', first)
+    assert "Chapter 1 of 20 on" in first and "1. One answer, taken apart" in first and re.search(r'class="left-prev"\s+href="../walkthroughs/1_hybrid.html"', second)
+    assert re.search(r"Appendix: <a[^>]*>.*MAP: recommendation", (book/"maprec/06_detection.html").read_text())
+    assert "Chapter 12 of 20" in (book/"store/05_erase.html").read_text()
 
 
 def test_every_page_says_what_it_is(book):
@@ -73,6 +95,9 @@ def test_every_picture_has_words(book):
     assert len(pictures) >= 8
     assert not [name for name, m in words if not m or len(m[1]) < 20 or "Figure size" in m[1] or m[1].startswith("../_images")]
     assert any(name == "02_dpem.html" and m[1].startswith("Round 6") for name, m in words), "a stepper's own words"
+
+
+SEARCHES = {"delete user data": "store/05_erase", "cold start": "maprec/12_classical", "detect preference message": "maprec/06_detection", "follow-up detection": "hybrid/04_memory"}
 
 
 def in_view(page, address):
@@ -117,6 +142,11 @@ def test_read_in_a_browser(book, served, chromium):
     page.wait_for_url(re.compile("02_trust.html.*#errors-to-drop"))
     assert "def errors_to_drop(" in page.locator("section#errors-to-drop").inner_text()
 
+    for words, leads in SEARCHES.items():                # what people type, in other words than the page's own
+        in_view(page, f"{served}/search.html?q={words.replace(' ', '+')}")
+        page.locator("#search-results li").first.wait_for(timeout=20_000)
+        assert leads in page.locator("#search-results li a").first.get_attribute("href"), words
+
     in_view(page, f"{served}/widgets/steppers/02_dpem.html")
     for _ in range(3):
         if page.locator("html").get_attribute("data-theme") == "dark": break
@@ -159,6 +189,12 @@ BOOK = pages.Book({p.path: p for p in (HERE, THERE)})
     ("`unknown`, `memkit.nothing` and [`rrf`](x.ipynb)", "`unknown`, `memkit.nothing` and [`rrf`](x.ipynb)"),
 ])
 def test_names_become_links(said, shown): assert pages.linked(said, HERE, BOOK, {"rrf": "memkit.search.fusion"}) == shown
+
+
+def test_a_patched_method_is_named_with_its_class():
+    made = pages.public("@patch\ndef take(self: Diary, n: int) -> int:\n    return n\n\n@patch(as_prop=True)\ndef size(self: Diary) -> int: return 1\n\ndef take(n): return n\n")
+    assert [n.called for n in made] == ["Diary.take", "Diary.size", "take"]
+    assert [pages.anchor("memkit.a", n.called) for n in made] == ["a-diary-take", "a-diary-size", "a-take"]
 
 
 def test_two_names_that_differ_in_case_have_two_places():

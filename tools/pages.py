@@ -32,6 +32,9 @@ class Page:
 class Book:
     "All pages, and where a name is explained."
     pages: dict[str, Page] = field(default_factory=dict)   # by path
+    rooms: frozenset[str] = frozenset()                    # folders with an overview
+    places: dict[str, str] = field(default_factory=dict)   # by path: the page's place in the book, as Markdown
+    words: dict[str, str] = field(default_factory=dict)    # by path: what else people call it, separated by commas
 
     def page_of(self, module: str) -> Page | None: return next((p for p in self.pages.values() if p.module == module), None)
 
@@ -48,8 +51,15 @@ def relative(here: str, there: str) -> str:
 
 def anchor(module: str, name: str) -> str:
     "The id of a name, the only one in the book; `Trust` and `trust` may stand in one module."
-    of = name if name.islower() else f"{name}-constant" if name.isupper() else f"{name}-class"
+    of = name if name.islower() or "." in name else f"{name}-constant" if name.isupper() else f"{name}-class"
     return re.sub(r"[._]+", "-", f"{module.removeprefix('memkit.')}.{of}").lower().strip("-")
+
+
+def patched(node: ast.stmt) -> str:
+    "The class that a function becomes a method of by fastcore's `@patch`, and a dot; '' for any other."
+    is_patch = lambda d: getattr(d, "id", "") == "patch" or getattr(getattr(d, "func", None), "id", "") == "patch"
+    if not any(map(is_patch, getattr(node, "decorator_list", []))) or not getattr(node, "args", None): return ""
+    return f"{ast.unparse(node.args.args[0].annotation)}." if node.args.args and node.args.args[0].annotation else ""
 
 
 def public(source: str) -> list[ast.stmt]:
@@ -59,7 +69,7 @@ def public(source: str) -> list[ast.stmt]:
     named = lambda n: n.name if hasattr(n, "name") else next((t.id for t in getattr(n, "targets", [getattr(n, "target", None)]) if isinstance(t, ast.Name)), "_")
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
     out = [n for n in body if isinstance(n, kinds) and not named(n).startswith("_")]
-    for n in out: n.called = named(n)
+    for n in out: n.called = patched(n) + named(n)
     return out
 
 
@@ -149,6 +159,7 @@ def linked(line: str, here: Page, book: Book, known: dict[str, str]) -> str:
     def one(m: re.Match) -> str:
         text = m[1]
         if (m2 := re.fullmatch(r"nbs/([\w/]+)\.ipynb", text)) and m2[1] in book.pages: to = relative(here.path, m2[1])
+        elif (m2 := re.fullmatch(r"nbs/(\w+)/", text)) and m2[1] in book.rooms: to = relative(here.path, f"{m2[1]}/index").replace(".ipynb", ".md")
         elif text.startswith("memkit.") and any(p.path.startswith(f"{text[7:]}/") for p in book.pages.values()): to = relative(here.path, f"{text[7:]}/index").replace(".ipynb", ".md")
         elif text.startswith("memkit.") and (page := book.page_of(text)): to = relative(here.path, page.path)
         elif text.startswith("memkit.") and "." in text[7:]: to = book.link(*text.rsplit(".", 1))
@@ -248,14 +259,25 @@ class Writer:
         if words: meta["mystnb"] = {"image": {"alt": words}}
         yield {**cell, "source": shown, "outputs": shows, "metadata": meta}
 
+    def under_title(self) -> str:
+        "Where this page stands in the book, its module, and, for the search only, what else people call it."
+        said = [self.book.places.get(self.page.path, ""), f"The module `{self.page.module}`." if self.page.module else ""]
+        if not (words := self.book.words.get(self.page.path, "")): return " ".join(filter(None, said))
+        phrases = [w.strip() for w in words.split(",")]
+        single = dict.fromkeys(w for phrase in phrases for w in phrase.split())
+        return (f"```{{index}} {', '.join(f'! {w}' for w in phrases)}\n```\n\n```{{eval-rst}}\n.. meta::\n   :keywords: {', '.join(single)}\n```\n\n"
+                + " ".join(filter(None, said)))
+
     def write(self) -> Iterator[dict]:
+        titled = False
         for cell in self.cells:
             source = "".join(cell["source"])
             if "hide" in flags(source) or cell["cell_type"] == "raw": continue
             if cell["cell_type"] == "code": yield from self.code(cell)
             else:
                 yield {**cell, "source": self.markdown(source), "metadata": {}}
-                if source.startswith("# ") and self.page.module: yield markdown(f"The module `{self.page.module}`.")
+                if source.startswith("# ") and not titled and (more := self.under_title()): yield markdown(more)
+                titled |= source.startswith("# ")
 
 
 def markdown(source: str) -> dict: return dict(cell_type="markdown", metadata={}, source=source)

@@ -1,0 +1,145 @@
+"""What stands where in the book: the reading path, what goes beside it, the rooms of the appendix, and words to search by.
+
+Pages are named by their place below nbs/, without .ipynb. `docs.py` makes the navigation of it; `tests/test_book.py` checks that every page is there once.
+"""
+
+# the path: (its part, [(page, short title, what one can say afterwards)]); 20 chapters, in this order
+PATH = [
+    ("A first turn", [
+        ("walkthroughs/1_hybrid", "One answer, taken apart", "Why an assistant recalls one old message and not another."),
+        ("turn/02_stages", "The seven stages", "What every design does with a message: read, recall, prompt, answer, check, learn, record."),
+    ]),
+    ("Search", [
+        ("search/01_bm25", "Search by words", "Why a rare word counts more than a common one, and by how much."),
+        ("search/02_vectors", "Search by meaning", "How the nearest vector is found, exactly and approximately."),
+        ("search/03_fusion", "Rank fusion", "How two rankings become one."),
+    ]),
+    ("Prompt and answer", [
+        ("turn/01_prompt", "The prompt's budget", "Which pieces go into a prompt of bounded length, and which are cut."),
+        ("hybrid/05_fallback", "Abstention", "When an assistant should decline, and how the threshold is calibrated."),
+        ("answer/03_from_memory", "Answers from memory", "How an answer is quoted from the user's own messages, without a language model."),
+    ]),
+    ("What is kept, and what is forgotten", [
+        ("walkthroughs/2_malp", "Three memories", "Why one note is kept for good and another is swept out."),
+        ("reading/10_facts", "Facts", "What a message leaves to remember, and what a new statement does to an old one."),
+        ("malp/01_dpem", "Dual-process memory", "How notes move between working, short-term and long-term memory."),
+        ("store/05_erase", "Erasing", "Why a deleted row is still on the disk, and how its bytes are removed."),
+        ("malp/17_personalize", "A user's own weights", "What LoRA learns from one user's dialogues, and what it doesn't."),
+    ]),
+    ("A memory that many share", [
+        ("walkthroughs/3_mark", "The liar", "Who is believed when people contradict each other."),
+        ("mark/01_scoring", "Relevance", "How use, newness, similarity and feedback become one score."),
+        ("mark/02_trust", "Trust", "When a memory that keeps being wrong is dropped."),
+    ]),
+    ("Recommendation", [
+        ("walkthroughs/4_map", "From remarks to stars", "How remarks in a chat become ratings, and ratings predictions."),
+        ("maprec/09_prediction", "Rating prediction", "Why a distribution over stars is better than one guess."),
+    ]),
+    ("Your own memory", [
+        ("03_generative_agents", "A design in one notebook", "How recency, importance and relevance make a whole design."),
+        ("walkthroughs/8_own_memory", "Write your own memory", "A design of your own that keeps the contract."),
+    ]),
+]
+CHAPTERS = [page for _, chapters in PATH for page, *_ in chapters]
+
+BESIDE = ["walkthroughs/6_glossary", "walkthroughs/5_compare", "walkthroughs/7_teaching", "experiments/04_gallery"]
+
+ROOMS = {  # folder: its title, and what stands there; "" holds the notebooks that stand in no folder
+    "turn": ("One turn", "Every design answers a message in the same stages: read, recall, prompt, answer, check, learn, record. "
+             "Here are the engine that runs them, the stored trace, the contract, and how an assistant is opened by its name."),
+    "reading": ("The reader", "One small model reads what users write: what a message does, which titles it rates, what a reply corrects, "
+                "and what a new statement does to an old one. It was trained on sentences of twenty-four writers."),
+    "answer": ("Answers", "The messages that hold the answer are found, read, dated and quoted. Emergencies and dangers come first. "
+               "The language model writes only where nothing is known."),
+    "models": ("Models", "Language models and embedders: in this process, behind a server, or by name."),
+    "search": ("Search", "Search by words and by meaning, over documents and memories; rank fusion; adapters for embedders."),
+    "store": ("The store", "Memories and whole turns in one database: how they are kept, and how they are forgotten together."),
+    "train": ("Training", "Sequences, packing, one training loop, and adapters for many users."),
+    "hybrid": ("Hybrid: documents beside memories", "The hybrid memory-retrieval model: both in one small prompt, and each sentence of an answer checked against its sources."),
+    "malp": ("MaLP: dual-process memory", "Notes that are counted and promoted, simulated patients, injected knowledge, and a user's own weights."),
+    "mark": ("MARK: refined memory", "Memories that experts correct: relevance, trust, conflict resolution, quorum, governance, poisoning."),
+    "maprec": ("MAP: recommendation", "A profile of ratings that grows with each message, and what it predicts."),
+    "": ("Records, Generative Agents, and programs", "What every part hands to the next; the fifth design; the demonstration, the command line, and `import memkit`."),
+    "evaluate": ("Metrics", "How answers, rankings and predictions are scored, with intervals."),
+    "experiments": ("Experiments", "Each table and figure of the four papers: ours beside theirs."),
+    "arena": ("The arena", "Every memory on the same conversations, other people's memories too: what each finds, from how many tokens, and a leaderboard."),
+    "benchmarks": ("Benchmarks", "Speed and size beside other libraries."),
+    "widgets": ("Pictures and widgets", "Steppers, explorers and a chat. The book shows a still picture of each; `make lab` makes them move."),
+}
+APPENDIX = {"The parts of a turn": ["turn", "reading", "answer", "search", "models", "store", "train"],
+            "The designs": ["hybrid", "malp", "mark", "maprec", ""],
+            "Measurements": ["evaluate", "experiments", "arena", "benchmarks"],
+            "Pictures": ["widgets"]}
+
+# page: what people type who look for it, in other words than its own
+SEARCH_WORDS = {
+    "store/05_erase": "delete user data, delete personal data, forget a user, remove a memory, right to be forgotten, right to erasure, GDPR, secure delete",
+    "mark/10_withdraw": "withdraw a contribution, delete shared data",
+    "store/10_promises": "privacy, durability, data protection",
+    "maprec/12_classical": "cold start, new user, baselines, collaborative filtering, matrix factorization, nearest neighbours",
+    "maprec/17_content_predictor": "cold start, new item, content-based recommendation, gaussian process",
+    "maprec/06_detection": "detect preference message, preference detection, intent detection, intent classification, intent encoder, classify a message",
+    "maprec/07_frames": "entity linking, link a title to the catalogue, slot filling",
+    "maprec/08_names": "named entity recognition, recognise people and countries",
+    "maprec/19_request_parsing": "query understanding, parse a request, filters of a request",
+    "maprec/18_recommend": "recommend a film, recommend a book, explain a recommendation, explanation",
+    "maprec/11_reader": "prefix tree, trie, shared prefix",
+    "maprec/09_prediction": "rating prediction, predict stars, mean absolute error, calibration of a language model",
+    "search/01_bm25": "keyword search, full-text search, TF-IDF, inverse document frequency",
+    "search/02_vectors": "semantic search, vector database, vector search, nearest neighbour search, approximate nearest neighbours, HNSW",
+    "search/03_fusion": "hybrid search, reciprocal rank fusion, RRF, combine BM25 and embeddings",
+    "search/04_documents": "document retrieval, retriever, reranking, chunking",
+    "search/05_memories": "memory retrieval, retrieve memories",
+    "search/06_support": "groundedness, attribution, faithfulness",
+    "search/07_contrastive": "in-batch negatives, InfoNCE, contrastive learning, fine-tune an embedder, fine-tune embeddings",
+    "models/06_embed": "sentence embeddings, sentence transformers, text embedding",
+    "models/05_endpoint": "OpenAI API, OpenAI-compatible server, remote model, vLLM, llama.cpp, API key",
+    "models/04_causal": "KV cache, decoding, sampling, temperature, perplexity, negative log-likelihood",
+    "models/02_load": "choose a model, change the model",
+    "turn/01_prompt": "context window, context length, token budget, prompt too long",
+    "turn/02_stages": "pipeline, architecture, how it works",
+    "turn/05_assistants": "plug-in, plugin, entry point, open an assistant",
+    "turn/03_trace": "audit trail, provenance, logging",
+    "hybrid/05_fallback": "abstention, decline to answer, refuse to answer, unanswerable question, hallucination, confidence threshold",
+    "hybrid/06_chatbot": "RAG, retrieval-augmented generation, consent, medical chatbot",
+    "hybrid/04_memory": "follow-up question, follow-up detection, conversation history, remember a conversation",
+    "hybrid/02_corpus": "own documents, load documents, import documents",
+    "answer/04_screen": "drug interaction, allergy warning, contraindication, safety check",
+    "answer/06_passages": "cross-encoder, rerank, reranker, passage ranking",
+    "answer/08_entailment": "natural language inference, NLI, fact checking, hallucination detection",
+    "answer/03_from_memory": "extractive answer, question answering over memory",
+    "reading/09_times": "date parsing, relative dates, time expressions, temporal expressions",
+    "reading/16_gate": "prompt injection, personal information, PII, privacy filter",
+    "reading/10_facts": "information extraction, fact extraction, update a memory, contradiction",
+    "reading/11_notes": "summarise a conversation, note taking",
+    "reading/02_short_answers": "note validation, validate model output, parse JSON from a model, structured output",
+    "train/03_loop": "early stopping, gradient clipping, gradient norm, learning rate warm-up, checkpoint, training loop",
+    "train/02_packing": "sequence packing, padding-free training",
+    "train/04_adapters": "LoRA, low-rank adaptation, PEFT",
+    "train/05_personal": "serve many adapters, multi-LoRA, batch of users",
+    "malp/17_personalize": "LoRA for one user, fine-tune on user data, personalisation, personalization",
+    "malp/03_executive": "eviction, promote to long-term memory, forgetting",
+    "malp/02_triage": "triage, deduplicate memories, memory update",
+    "malp/07_patients": "simulated users, synthetic data, simulated patients",
+    "malp/16_injection": "knowledge injection, catastrophic forgetting, domain adapter",
+    "mark/16_poisoning": "memory poisoning, misinformation, attack, lie",
+    "mark/17_quorum": "quorum, voting, consensus, whose word counts",
+    "mark/11_conflict_resolution": "conflict resolution, contradicting memories, merge memories",
+    "mark/12_policy": "access control, permissions, governance, roles",
+    "mark/14_maintain": "memory decay, prune memories, forget stale memories",
+    "store/02_store": "database, SQLite, where is data stored, persistence",
+    "store/06_postgres": "PostgreSQL, Postgres, production database",
+    "store/08_jobs": "background jobs, task queue, asynchronous learning",
+    "store/09_machines": "deployment, scale out, several servers, production",
+    "experiments/04_gallery": "all figures, results of the papers, reproduce the tables",
+    "experiments/malp/01_evidence": "evidence recall, LoCoMo, MemoryBank",
+    "arena/05_page": "leaderboard, compare memory systems, benchmark of memories",
+    "arena/07_peers": "mem0, LangGraph, other memory libraries",
+    "evaluate/01_intervals": "confidence interval, bootstrap, significance",
+    "evaluate/03_judge": "LLM as a judge, pairwise comparison, win rate",
+    "92_cli": "command line, commands, terminal",
+    "walkthroughs/6_glossary": "definitions, terminology, vocabulary",
+    "walkthroughs/7_teaching": "lesson plan, course, class, students",
+    "walkthroughs/8_own_memory": "custom memory, write a design, extend memkit, own assistant",
+    "widgets/draw/06_frames": "pandas, data frame, export turns",
+}

@@ -328,7 +328,7 @@ def _new_session(bot, user: str) -> str:
     return f"{said} It took {usage_line(usage(asked.calls))}." if asked.calls else said
 
 class Pieces:
-    "Prints an answer on a terminal as it comes; 'writing …' while none of it can be shown (ours)."
+    "Prints an answer on a terminal as it comes; 'writing …' while none of it can be shown."
     def __init__(self): self.begun = False
 
     def __call__(self, piece: str):

@@ -457,7 +457,7 @@ def on_server(self: MemoryStore) -> bool:
 # %% ../../nbs/store/02_store.ipynb #c2cbd918
 @patch
 def alias(self: MemoryStore, user: str) -> str:
-    "A stable pseudonym for this user's files outside the store: half of the keyed digest (ours)."
+    "A stable pseudonym for this user's files outside the store: half of the keyed digest."
     return owner_digest(self._db.secret, check_text(user, "user"))[:16].hex()
 
 # %% ../../nbs/store/02_store.ipynb #5ba4b5a1

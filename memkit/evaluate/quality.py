@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from fastcore.basics import patch
 from .intervals import Interval, bootstrap, share
 from .judge import Pair, VERDICTS
 from ..files import write_file
@@ -115,36 +116,41 @@ class RatingSession:
         self.order, self.path, self.rater = blind_order(pairs, seed), Path(path), rater
         self.ratings, self._last = load_ratings(path, rater), []
 
-    @property
-    def current(self) -> tuple[Pair, bool] | None:
-        "The next pair and whether `b` is shown first; None when all are rated."
-        return next(((p, s) for p, s in self.order if p.id not in self.ratings), None)
+# %% ../../nbs/evaluate/04_quality.ipynb #5404bc58
+@patch(as_prop=True)
+def current(self: RatingSession) -> tuple[Pair, bool] | None:
+    "The next pair and whether `b` is shown first; None when all are rated."
+    return next(((p, s) for p, s in self.order if p.id not in self.ratings), None)
 
-    def rate(
-        self,
-        choice: str,  # first, tie or second, as they are shown
-    ):
-        "Rate the current pair. Raises `ValueError` for another choice, or when nothing is left."
-        if choice not in ("first", "tie", "second"): raise ValueError(f"choose first, tie or second; got {choice!r}")
-        if self.current is None: raise ValueError("every pair is rated")
-        pair, swapped = self.current
-        verdict = "tie" if choice == "tie" else "win" if (choice == "first") != swapped else "lose"
-        save_rating(self.path, pair.id, verdict, self.rater)
-        self.ratings[pair.id] = verdict
-        self._last.append(pair.id)
+@patch
+def rate(
+    self: RatingSession,
+    choice: str,  # first, tie or second, as they are shown
+):
+    "Rate the current pair. Raises `ValueError` for another choice, or when nothing is left."
+    if choice not in ("first", "tie", "second"): raise ValueError(f"choose first, tie or second; got {choice!r}")
+    if self.current is None: raise ValueError("every pair is rated")
+    pair, swapped = self.current
+    verdict = "tie" if choice == "tie" else "win" if (choice == "first") != swapped else "lose"
+    save_rating(self.path, pair.id, verdict, self.rater)
+    self.ratings[pair.id] = verdict
+    self._last.append(pair.id)
 
-    def back(self):
-        "Take back this session's last rating, on disk too."
-        if not self._last: return
-        save_rating(self.path, self._last[-1], None, self.rater)
-        del self.ratings[self._last.pop()]
+# %% ../../nbs/evaluate/04_quality.ipynb #11198df7
+@patch
+def back(self: RatingSession):
+    "Take back this session's last rating, on disk too."
+    if not self._last: return
+    save_rating(self.path, self._last[-1], None, self.rater)
+    del self.ratings[self._last.pop()]
 
-    def verdicts(
-        self,
-        pairs: Sequence[Pair],
-    ) -> list[str | None]:  # in the order of `pairs`, for judge_agreement
-        "The verdicts so far; None for pairs not rated."
-        return [self.ratings.get(p.id) for p in pairs]
+@patch
+def verdicts(
+    self: RatingSession,
+    pairs: Sequence[Pair],
+) -> list[str | None]:  # in the order of `pairs`, for judge_agreement
+    "The verdicts so far; None for pairs not rated."
+    return [self.ratings.get(p.id) for p in pairs]
 
 # %% ../../nbs/evaluate/04_quality.ipynb #396ba4c7
 def _shown(pair: Pair, swapped: bool) -> str:

@@ -170,7 +170,8 @@ def kappa(
     return float(((a == b).mean() - chance)/(1 - chance)) if chance < 1 else 1.
 
 # %% ../../nbs/evaluate/02_texts.ipynb #e9754e71
-METHOD = f"supported: one shown sentence holds {IN_ORDER:.0%} of its content words in order, its numbers and its denials (memkit.search.support)"
+METHOD = (f"supported: one shown sentence holds {IN_ORDER:.0%} of its content words in order, "
+          "its numbers and its denials (memkit.search.support)")
 
 def supported(
     said: Sequence[str],     # sentences
@@ -216,19 +217,13 @@ def agreement(
     said, truth = np.asarray(said, bool), np.asarray(truth, bool)
     groups = list(range(len(truth))) if groups is None else list(groups)
     if not len(said) == len(truth) == len(groups) or not groups:
-        raise ValueError(
-            f"need as many verdicts, labels and groups, at least one; got {len(said)}, {len(truth)}, {len(groups)}"
-        )
+        raise ValueError("need as many verdicts, labels and groups, at least one; "
+                         f"got {len(said)}, {len(truth)}, {len(groups)}")
     members = [np.flatnonzero([g == k for g in groups]) for k in dict.fromkeys(groups)]
     rng, drawn = np.random.default_rng(seed), []
     for _ in range(resamples):
         i = np.concatenate([members[j] for j in rng.integers(0, len(members), len(members))])
         drawn.append(list(_figures(said[i], truth[i]).values()))
-    ends = [
-        np.quantile(c[~np.isnan(c)], [0.025, 0.975]) if not np.isnan(c).all() else (np.nan, np.nan)
-        for c in np.array(drawn).T
-    ]
-    return {
-        k: Interval(float(v), float(a), float(b), len(truth))
-        for (k, v), (a, b) in zip(_figures(said, truth).items(), ends)
-    }
+    ends = [(np.nan, np.nan) if np.isnan(c).all() else np.nanquantile(c, [.025, .975]) for c in np.array(drawn).T]
+    return {k: Interval(float(v), float(a), float(b), len(truth))
+            for (k, v), (a, b) in zip(_figures(said, truth).items(), ends)}

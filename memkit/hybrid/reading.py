@@ -162,15 +162,18 @@ def completed(
 
 # %% ../../nbs/hybrid/01_reading.ipynb #0e970bc1
 _TELLS = re.compile(
-    r"^(?:(?:hello|hi|hey|by the way|just so you know|also|and)[,!.]?\s+)?(?:i|i'm|i've|i'd|my|we|we're|we've|our|he|she|he's|she's|his|her)\b",
+    r"^(?:(?:hello|hi|hey|by the way|just so you know|also|and)[,!.]?\s+)?(?:i|i'm|i've|i'd|my|we|we're|"
+    r"we've|our|he|she|he's|she's|his|her)\b",
     re.I)
 _ASKS = re.compile(
-    r"\b(?:what|how|why|when|where|which|who|whether|can|could|should|would|does|do|did|is it|is that|is this|are there|is there|may i|may we|help|advice|advise|tell me|explain|wonder\w*|"
+    r"\b(?:what|how|why|when|where|which|who|whether|can|could|should|would|does|do|did|is it|is that|"
+    r"is this|are there|is there|may i|may we|help|advice|advise|tell me|explain|wonder\w*|"
     r"want to know|need to know|like to know|asking|question|looking for|confused|worried|scared|afraid|please)\b|\?",
     re.I,
 )
 _COMPLAINS = re.compile(
-    r"\b(?:hurts?|hurting|pains?|painful|aches?|aching|sore|bleed\w*|blood|breath\w*|breathe|faint\w*|collaps\w*|seizures?|unconscious|fever|vomit\w*|dizzy|numb|swollen|worse|emergency|overdos\w*|"
+    r"\b(?:hurts?|hurting|pains?|painful|aches?|aching|sore|bleed\w*|blood|breath\w*|breathe|faint\w*|"
+    r"collaps\w*|seizures?|unconscious|fever|vomit\w*|dizzy|numb|swollen|worse|emergency|overdos\w*|"
     r"kill\w*|suicid\w*|die|dying|harm\w*|hopeless|can't|cannot)\b",
     re.I,
 )

@@ -13,14 +13,19 @@ from collections.abc import Callable, Sequence
 from math import log
 from typing import Protocol
 import numpy as np
+from fastcore.basics import patch
 from .vectors import best_positions
 from ..records import check_text
 
 # %% ../../nbs/search/01_bm25.ipynb #77de20d6
-STOP_WORDS = frozenset("""a about after again all also am an and any are as at be because been before being between both but by can could d did do does doing done during each few for
-from further get gets had has have having he her here hers him his how i if in into is it its itself just let ll m may me might more most much must my myself no nor not of off on once
-only or other our ours out over own please re s same shall she should so some such t than that the their theirs them then there these they this those through to too under until up us ve
-very was we were what when where which while who whom whose why will with would you your yours""".split())
+STOP_WORDS = frozenset("""
+a about after again all also am an and any are as at be because been before being between both but by can could
+d did do does doing done during each few for from further get gets had has have having he her here hers him his
+how i if in into is it its itself just let ll m may me might more most much must my myself no nor not of off on
+once only or other our ours out over own please re s same shall she should so some such t than that the their
+theirs them then there these they this those through to too under until up us ve very was we were what when
+where which while who whom whose why will with would you your yours
+""".split())
 
 def singular(
     word: str,  # in lower case
@@ -124,35 +129,43 @@ class BM25:
 
     def __len__(self) -> int: return self.n
 
-    def idf(self, word: str) -> float:
-        "What `word` (as `words` gives it) weighs here; a word that no text holds weighs most."
-        return float(idf_weight(self.holding[word], self.n, self.idf_kind))
+# %% ../../nbs/search/01_bm25.ipynb #6cd1fe51
+@patch
+def idf(self: BM25, word: str) -> float:
+    "What `word` (as `words` gives it) weighs here; a word that no text holds weighs most."
+    return float(idf_weight(self.holding[word], self.n, self.idf_kind))
 
-    def _known(self, query: str) -> list[str]:
-        return [w for w in self.words(check_text(query, "query", empty=True)) if w in self.holding]
+@patch
+def _known(self: BM25, query: str) -> list[str]:
+    return [w for w in self.words(check_text(query, "query", empty=True)) if w in self.holding]
 
-    def scores(self, query: str) -> np.ndarray:
-        "One score per text, 0 where no word is shared."
-        return self._score(self._known(query))
+@patch
+def scores(self: BM25, query: str) -> np.ndarray:
+    "One score per text, 0 where no word is shared."
+    return self._score(self._known(query))
 
-    def ranked(self, query: str, k: int) -> tuple[np.ndarray, np.ndarray]:
-        "All `scores`, and the positions of the best `k` above 0, best first, ties by position; `ValueError` for k < 1."
-        if k < 1: raise ValueError(f"k must be 1 or more, got {k}")
-        words = self._known(query)
-        scores = self._score(words)
-        return scores, best_positions(scores, k, above=max(0., self._floor(words, scores, k) - 1e-8))
+@patch
+def ranked(self: BM25, query: str, k: int) -> tuple[np.ndarray, np.ndarray]:
+    "All `scores`, and the positions of the best `k` above 0, best first, ties by position; `ValueError` for k < 1."
+    if k < 1: raise ValueError(f"k must be 1 or more, got {k}")
+    words = self._known(query)
+    scores = self._score(words)
+    return scores, best_positions(scores, k, above=max(0., self._floor(words, scores, k) - 1e-8))
 
-    def _floor(self, words: list[str], scores: np.ndarray, k: int) -> float:
-        held = [w for w in words if self.holding[w] >= k]
-        if not held: return 0.
-        some = scores[self._holders(min(held, key=self.holding.__getitem__))]
-        return float(np.partition(some, len(some) - k)[len(some) - k])
+# %% ../../nbs/search/01_bm25.ipynb #85ddf496
+@patch
+def _floor(self: BM25, words: list[str], scores: np.ndarray, k: int) -> float:
+    held = [w for w in words if self.holding[w] >= k]
+    if not held: return 0.
+    some = scores[self._holders(min(held, key=self.holding.__getitem__))]
+    return float(np.partition(some, len(some) - k)[len(some) - k])
 
-    def search(self, query: str, k: int = 5) -> list[tuple[int, float]]:
-        """(position, score) of the best `k` texts with a score above 0, best first, ties by position; `ValueError` for
-        k < 1."""
-        scores, best = self.ranked(query, k)
-        return [(int(i), float(scores[i])) for i in best]
+@patch
+def search(self: BM25, query: str, k: int = 5) -> list[tuple[int, float]]:
+    """(position, score) of the best `k` texts with a score above 0, best first, ties by position; `ValueError` for
+    k < 1."""
+    scores, best = self.ranked(query, k)
+    return [(int(i), float(scores[i])) for i in best]
 
 # %% ../../nbs/search/01_bm25.ipynb #8f0ca05d
 def check_lexical(

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fastcore.basics import patch
 
 from ..models.embed import Embedder, MiniLM, by_length, checked_texts, minilm_source, pad_right
 from ..files import cache_dir, make_once, write_file
@@ -56,12 +57,13 @@ class Pairs:
                     f"question {i} is answered by all {n} documents; nothing is left to contrast them with"
                 )
 
-    @property
-    def digest(self) -> str:
-        "A hash of everything in it, 16 hexadecimal digits."
-        h = blake2b(json.dumps([list(self.texts), [list(map(int, a)) for a in self.answers]]).encode(), digest_size=8)
-        h.update(np.ascontiguousarray(self.vectors, dtype=np.float32).tobytes())
-        return h.hexdigest()
+# %% ../../nbs/search/07_contrastive.ipynb #3cdc19b1
+@patch(as_prop=True)
+def digest(self: Pairs) -> str:
+    "A hash of everything in it, 16 hexadecimal digits."
+    h = blake2b(json.dumps([list(self.texts), [list(map(int, a)) for a in self.answers]]).encode(), digest_size=8)
+    h.update(np.ascontiguousarray(self.vectors, dtype=np.float32).tobytes())
+    return h.hexdigest()
 
 # %% ../../nbs/search/07_contrastive.ipynb #f3197e3e
 def contrast(
@@ -427,13 +429,15 @@ class TunedMiniLM:
             lambda f: export_adapter(adapter, minilm_source(), f, self.max_tokens))
         self._questions = MiniLM(threads, folder)
 
-    def embed(
-        self,
-        texts: Sequence[str],
-        kind: str = "document",  # "query" or "document"
-    ) -> np.ndarray:             # [len(texts), 384] float32, rows of length 1
-        "The vector of each text; raises `ValueError` for a text that is empty or broken."
-        return (self._questions if kind == "query" else self._documents).embed(texts, kind)
+# %% ../../nbs/search/07_contrastive.ipynb #00481093
+@patch
+def embed(
+    self: TunedMiniLM,
+    texts: Sequence[str],
+    kind: str = "document",  # "query" or "document"
+) -> np.ndarray:             # [len(texts), 384] float32, rows of length 1
+    "The vector of each text; raises `ValueError` for a text that is empty or broken."
+    return (self._questions if kind == "query" else self._documents).embed(texts, kind)
 
 # %% ../../nbs/search/07_contrastive.ipynb #b92bc8aa
 def with_questions(

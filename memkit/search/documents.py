@@ -73,41 +73,48 @@ class Speller:
             for key, words in like.items()
         }
 
-    def knows(self, word: str) -> bool:
-        "Does a document or the word list have `word`, in lower case, as it is or in the singular?"
+# %% ../../nbs/search/04_documents.ipynb #84caeef5
+@patch
+def knows(self: Speller, word: str) -> bool:
+    "Does a document or the word list have `word`, in lower case, as it is or in the singular?"
+    return (
+        word in self.known or word in self.holding or (one := singular(word)) in self.holding or one in self.known
+    )
+
+@patch
+def _near(self: Speller, word: str, most: int) -> list[str]:
+    found, mine = [], np.uint32(letters(word))
+    for n in range(len(word) - most, len(word) + most + 1):
+        if of := self._like.get((word[0], n)): found += of[0][np.bitwise_count(of[1] ^ mine) <= 2*most].tolist()
+    return found
+
+# %% ../../nbs/search/04_documents.ipynb #2fca8a83
+@patch
+def nearest(self: Speller, word: str) -> str | None:
+    "The known word that `word`, in lower case, is most likely meant to be; None where none is near enough."
+    from rapidfuzz.distance import OSA
+    from rapidfuzz.process import cdist
+    most = slips(word)
+    near = self._near(word, most) if most else []
+    if not near: return None
+    apart = cdist([word], near, scorer=OSA.distance, score_cutoff=most, dtype=np.int32)[0]
+    found = min(
+        np.flatnonzero(apart <= most), key=lambda i: (apart[i], -self.holding.get(near[i], 0), near[i]),
+        default=None)
+    return None if found is None else near[found]
+
+# %% ../../nbs/search/04_documents.ipynb #b97d9077
+@patch
+def correct(self: Speller, text: str) -> str:
+    "`text` with unknown words replaced by the nearest known ones; `text` itself where there are none."
+    def better(m: re.Match) -> str:
+        word = m[0].lower()
         return (
-            word in self.known or word in self.holding or (one := singular(word)) in self.holding or one in self.known
+            m[0]
+            if slips(word) == 0 or self.knows(word)
+            else self.nearest(word) or (self.nearest(singular(word)) if word != singular(word) else None) or m[0]
         )
-
-    def _near(self, word: str, most: int) -> list[str]:
-        found, mine = [], np.uint32(letters(word))
-        for n in range(len(word) - most, len(word) + most + 1):
-            if of := self._like.get((word[0], n)): found += of[0][np.bitwise_count(of[1] ^ mine) <= 2*most].tolist()
-        return found
-
-    def nearest(self, word: str) -> str | None:
-        "The known word that `word`, in lower case, is most likely meant to be; None where none is near enough."
-        from rapidfuzz.distance import OSA
-        from rapidfuzz.process import cdist
-        most = slips(word)
-        near = self._near(word, most) if most else []
-        if not near: return None
-        apart = cdist([word], near, scorer=OSA.distance, score_cutoff=most, dtype=np.int32)[0]
-        found = min(
-            np.flatnonzero(apart <= most), key=lambda i: (apart[i], -self.holding.get(near[i], 0), near[i]),
-            default=None)
-        return None if found is None else near[found]
-
-    def correct(self, text: str) -> str:
-        "`text` with unknown words replaced by the nearest known ones; `text` itself where there are none."
-        def better(m: re.Match) -> str:
-            word = m[0].lower()
-            return (
-                m[0]
-                if slips(word) == 0 or self.knows(word)
-                else self.nearest(word) or (self.nearest(singular(word)) if word != singular(word) else None) or m[0]
-            )
-        return re.sub(r"[^\W\d_]+", better, text)
+    return re.sub(r"[^\W\d_]+", better, text)
 
 # %% ../../nbs/search/04_documents.ipynb #0d8e92fc
 _END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[“]?[A-Z0-9À-Þ])|(?<=[?])\s+|\n\s*\n")
@@ -248,11 +255,8 @@ class DenseSide:
         self.texts, self.starts = [p for ps in pieces for p in ps], np.cumsum([0] + [len(ps) for ps in pieces])
         self.owner = np.repeat(np.arange(len(pieces)), np.diff(self.starts))
         long = [i for i, ps in enumerate(pieces) if len(ps) > 1]
-        found = vectors(
-            embedder,
-            [titled(documents[i], p) for i, p in zip(self.owner, self.texts)]
-            + [titled(documents[i], documents[i].text) for i in long],
-        )
+        texts = [titled(documents[i], p) for i, p in zip(self.owner, self.texts)]
+        found = vectors(embedder, texts + [titled(documents[i], documents[i].text) for i in long])
         self.of_passages = self.of_wholes = found[:len(self.texts)]
         self.passage_index = self.whole_index = index(self.of_passages)
         if long:
@@ -260,40 +264,46 @@ class DenseSide:
             self.of_wholes[long] = found[len(self.texts):]
             self.whole_index = index(self.of_wholes)
 
-    def vector(self, query: str) -> np.ndarray:
-        "The message's vector; the question in it, where that is a part, is added with its weight."
-        question = asked(query)
-        if not self.question_weight or question == query: return self.embedder.embed([query], "query")[0]
-        whole, part = self.embedder.embed([query, question], "query")
-        both = (whole + self.question_weight*part)/(1 + self.question_weight)
-        return both/np.linalg.norm(both) if getattr(self.embedder, "unit", False) else both
+# %% ../../nbs/search/04_documents.ipynb #99e2b51e
+@patch
+def vector(self: DenseSide, query: str) -> np.ndarray:
+    "The message's vector; the question in it, where that is a part, is added with its weight."
+    question = asked(query)
+    if not self.question_weight or question == query: return self.embedder.embed([query], "query")[0]
+    whole, part = self.embedder.embed([query, question], "query")
+    both = (whole + self.question_weight*part)/(1 + self.question_weight)
+    return both/np.linalg.norm(both) if getattr(self.embedder, "unit", False) else both
 
-    def nearest(self, vector: np.ndarray, n: int) -> tuple[list[int], list[int]]:
-        "Positions of about the `n` nearest documents, best first: by their whole, and by their passages."
-        wholes = [int(i) for i, _ in self.whole_index.search(vector, n)]
-        if self.whole_index is self.passage_index: return wholes, wholes
-        return (
-            wholes,
-            list(dict.fromkeys(int(self.owner[int(i)]) for i, _ in self.passage_index.search(vector, 2 * n)))[:n])
+@patch
+def nearest(self: DenseSide, vector: np.ndarray, n: int) -> tuple[list[int], list[int]]:
+    "Positions of about the `n` nearest documents, best first: by their whole, and by their passages."
+    wholes = [int(i) for i, _ in self.whole_index.search(vector, n)]
+    if self.whole_index is self.passage_index: return wholes, wholes
+    return (
+        wholes,
+        list(dict.fromkeys(int(self.owner[int(i)]) for i, _ in self.passage_index.search(vector, 2 * n)))[:n])
 
-    def best_passages(self, vector: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        "For each of the documents at `positions`, the score and the number of its nearest passage."
-        counts = self.starts[positions + 1] - self.starts[positions]
-        # where each document's passages begin in `rows`
-        begin = np.cumsum(counts) - counts
-        rows = np.arange(counts.sum()) + np.repeat(self.starts[positions] - begin, counts)
-        scores = products(self.of_passages[rows], vector)
-        best = np.maximum.reduceat(scores, begin)
-        reached = np.flatnonzero(scores == np.repeat(best, counts))
-        return best, rows[reached[np.searchsorted(reached, begin)]]        # the first passage that reaches it
+# %% ../../nbs/search/04_documents.ipynb #2d45b796
+@patch
+def best_passages(self: DenseSide, vector: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    "For each of the documents at `positions`, the score and the number of its nearest passage."
+    counts = self.starts[positions + 1] - self.starts[positions]
+    # where each document's passages begin in `rows`
+    begin = np.cumsum(counts) - counts
+    rows = np.arange(counts.sum()) + np.repeat(self.starts[positions] - begin, counts)
+    scores = products(self.of_passages[rows], vector)
+    best = np.maximum.reduceat(scores, begin)
+    reached = np.flatnonzero(scores == np.repeat(best, counts))
+    return best, rows[reached[np.searchsorted(reached, begin)]]        # the first passage that reaches it
 
-    def scores(self, vector: np.ndarray, positions: np.ndarray) -> dict[str, np.ndarray]:
-        "The columns 'dense', 'passage score' and 'passage number' of the documents at `positions`."
-        if not len(positions): return {name: np.zeros(0) for name in ("dense", "passage score", "passage number")}
-        passage, number = self.best_passages(vector, positions)
-        return {
-            "dense": products(self.of_wholes[positions], vector).astype(float), "passage score": passage.astype(float),
-            "passage number": number}
+@patch
+def scores(self: DenseSide, vector: np.ndarray, positions: np.ndarray) -> dict[str, np.ndarray]:
+    "The columns 'dense', 'passage score' and 'passage number' of the documents at `positions`."
+    if not len(positions): return {name: np.zeros(0) for name in ("dense", "passage score", "passage number")}
+    passage, number = self.best_passages(vector, positions)
+    return {
+        "dense": products(self.of_wholes[positions], vector).astype(float), "passage score": passage.astype(float),
+        "passage number": number}
 
 # %% ../../nbs/search/04_documents.ipynb #868479ea
 def products(

@@ -19,6 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 import numpy as np
+from fastcore.basics import patch
 from ..files import make_once, write_file
 from ..records import check_text, new_id
 
@@ -82,41 +83,47 @@ class ExactIndex:
 
     def __len__(self) -> int: return len(self._ids)
 
-    def add(self, ids: Sequence[str], vectors: np.ndarray) -> None:
-        "Add vectors, or replace those of the same id in their old place."
-        ids = check_ids(ids)
-        vectors = check_vectors(vectors, self.dim, len(ids))
-        with self._lock:
-            old = [i for i, id in enumerate(ids) if id in self._row]
-            if old:
-                self._block = self._block.copy()
-                self._block[[self._row[ids[i]] for i in old]] = vectors[old]
-            self._append([id for id in ids if id not in self._row], np.delete(vectors, old, axis=0))
+# %% ../../nbs/search/02_vectors.ipynb #d0adacf2
+@patch
+def add(self: ExactIndex, ids: Sequence[str], vectors: np.ndarray) -> None:
+    "Add vectors, or replace those of the same id in their old place."
+    ids = check_ids(ids)
+    vectors = check_vectors(vectors, self.dim, len(ids))
+    with self._lock:
+        old = [i for i, id in enumerate(ids) if id in self._row]
+        if old:
+            self._block = self._block.copy()
+            self._block[[self._row[ids[i]] for i in old]] = vectors[old]
+        self._append([id for id in ids if id not in self._row], np.delete(vectors, old, axis=0))
 
-    def _append(self, ids: list[str], vectors: np.ndarray) -> None:
-        n = len(self._ids)
-        if n + len(ids) > len(self._block):
-            block = np.empty((max(n + len(ids), 2*n), self.dim), np.float32)
-            block[:n] = self._block[:n]
-            self._block = block
-        self._block[n:n + len(ids)] = vectors
-        self._row.update(zip(ids, range(n, n + len(ids))))
-        self._ids.extend(ids)
+@patch
+def _append(self: ExactIndex, ids: list[str], vectors: np.ndarray) -> None:
+    n = len(self._ids)
+    if n + len(ids) > len(self._block):
+        block = np.empty((max(n + len(ids), 2*n), self.dim), np.float32)
+        block[:n] = self._block[:n]
+        self._block = block
+    self._block[n:n + len(ids)] = vectors
+    self._row.update(zip(ids, range(n, n + len(ids))))
+    self._ids.extend(ids)
 
-    def delete(self, ids: Sequence[str]) -> None:
-        "Remove vectors; unknown ids are passed over."
-        with self._lock:
-            gone = {self._row[id] for id in ids if id in self._row}
-            keep = [r for r in range(len(self._ids)) if r not in gone]
-            if gone: self._block, self._ids = self._block[keep], [self._ids[r] for r in keep]
-            self._row = {id: r for r, id in enumerate(self._ids)}
+# %% ../../nbs/search/02_vectors.ipynb #e458c972
+@patch
+def delete(self: ExactIndex, ids: Sequence[str]) -> None:
+    "Remove vectors; unknown ids are passed over."
+    with self._lock:
+        gone = {self._row[id] for id in ids if id in self._row}
+        keep = [r for r in range(len(self._ids)) if r not in gone]
+        if gone: self._block, self._ids = self._block[keep], [self._ids[r] for r in keep]
+        self._row = {id: r for r, id in enumerate(self._ids)}
 
-    def search(self, vector: np.ndarray, k: int = 5) -> list[tuple[str, float]]:
-        "(id, inner product) of the best `k`, best first; `ValueError` for k < 1 or a vector of another size."
-        vector = check_vectors(vector, self.dim, 1)[0]
-        with self._lock: ids, rows = self._ids, self._block[:len(self._ids)]
-        scores = rows @ vector
-        return [(ids[i], float(scores[i])) for i in best_positions(scores, k, digits=6)]
+@patch
+def search(self: ExactIndex, vector: np.ndarray, k: int = 5) -> list[tuple[str, float]]:
+    "(id, inner product) of the best `k`, best first; `ValueError` for k < 1 or a vector of another size."
+    vector = check_vectors(vector, self.dim, 1)[0]
+    with self._lock: ids, rows = self._ids, self._block[:len(self._ids)]
+    scores = rows @ vector
+    return [(ids[i], float(scores[i])) for i in best_positions(scores, k, digits=6)]
 
 # %% ../../nbs/search/02_vectors.ipynb #f108d767
 def lock_folder(
@@ -208,8 +215,7 @@ def open_collection(
 
 # %% ../../nbs/search/02_vectors.ipynb #9981c021
 class ChromaIndex:
-    """Vectors in Chroma: in a folder that this process owns or reads together with others, or on a server; nearly
-    exact (hybrid §5.3)."""
+    "Approximate search with Chroma, in a folder (one writer, or many readers) or on a server (hybrid §5.3)."
     def __init__(
         self,
         dim: int,                         # numbers in a vector, 1 or more
@@ -225,94 +231,111 @@ class ChromaIndex:
         if (path is None) == (host is None): raise ValueError("give either path, for a folder, or host, for a server")
         if dim < 1: raise ValueError(f"dim must be 1 or more, got {dim}")
         self.dim, self.name, self.shared = dim, collection, shared
-        self.graph = {
-            "ef_search": ef_search, "ef_construction": max(ef_search, ef_construction), "max_neighbors": links}
+        building = max(ef_search, ef_construction)
+        self.graph = {"ef_search": ef_search, "ef_construction": building, "max_neighbors": links}
         self.path = Path(path) if path is not None else None
         self._lock = lock_folder(self.path, shared) if self.path else None
         try:
-            self.client, self.collection = self._opened(
-                current_generation(self.path, shared) if self.path else None, host, port
-            )
+            folder = current_generation(self.path, shared) if self.path else None
+            self.client, self.collection = self._opened(folder, host, port)
         except BaseException:
             self.close()
             raise
 
-    def _opened(self, generation: Path | None, host: str | None = None, port: int = 8000) -> tuple[Any, Any]:
-        client = open_chroma(generation, host, port)
-        return client, open_collection(client, self.name, self.dim, None if self.shared else self.graph)
+# %% ../../nbs/search/02_vectors.ipynb #6fc0a441
+@patch
+def __len__(self: ChromaIndex) -> int: return self.collection.count()
 
-    def _may_write(self):
-        if self.shared:
-            raise RuntimeError(
-                "this index is shared with other readers and can't be changed; open it without shared=True, alone"
-            )
+@patch
+def __enter__(self: ChromaIndex) -> ChromaIndex: return self
 
-    def __len__(self) -> int: return self.collection.count()
+@patch
+def __exit__(self: ChromaIndex, *error) -> None: self.close()
 
-    def ids(self) -> list[str]:
-        "All ids there are."
-        return self.collection.get(include=[])["ids"]
+# %% ../../nbs/search/02_vectors.ipynb #6ff6a875
+@patch
+def _opened(self: ChromaIndex, generation: Path | None, host: str | None = None, port: int = 8000) -> tuple[Any, Any]:
+    client = open_chroma(generation, host, port)
+    return client, open_collection(client, self.name, self.dim, None if self.shared else self.graph)
 
-    def _batches(self, n: int) -> list[slice]:
-        size = max(1, self.client.get_max_batch_size())
-        return [slice(i, i + size) for i in range(0, n, size)]
-
-    def add(self, ids: Sequence[str], vectors: np.ndarray) -> None:
-        "Add vectors, or replace those of the same id. `RuntimeError` for a shared index, here and below."
-        self._may_write()
-        ids = check_ids(ids)
-        vectors = check_vectors(vectors, self.dim, len(ids))
-        for part in self._batches(len(ids)): self.collection.upsert(ids=ids[part], embeddings=vectors[part])
-
-    def delete(self, ids: Sequence[str]) -> None:
-        "Remove vectors from the searches, not from the files: see `erase`. Unknown ids are passed over."
-        self._may_write()
-        ids = check_ids(ids)
-        for part in self._batches(len(ids)): self.collection.delete(ids=ids[part])
-
-    def search(self, vector: np.ndarray, k: int = 5) -> list[tuple[str, float]]:
-        """(id, inner product) of about the best `k`, best first, ties by id; `ValueError` for k < 1 or a vector of
-        another size."""
-        if k < 1: raise ValueError(f"k must be 1 or more, got {k}")
-        found = self.collection.query(
-            query_embeddings=check_vectors(vector, self.dim, 1), n_results=k, include=["distances"]
+@patch
+def _may_write(self: ChromaIndex):
+    if self.shared:
+        raise RuntimeError(
+            "this index is shared with other readers and can't be changed; open it without shared=True, alone"
         )
-        hits = [(id, 1 - float(d)) for id, d in zip(found["ids"][0], found["distances"][0])]
-        return sorted(hits, key=lambda hit: (-hit[1], hit[0]))
 
-    def erase(self) -> None:
-        """Make the bytes of deleted vectors go: rebuild in a new folder, remove the old one. `RuntimeError` for a
-        server, which can't promise it."""
-        self._may_write()
-        if self.path is None:
-            raise RuntimeError(
-                "a Chroma server keeps deleted vectors in its files; stop it, remove its folder and build the index "
-                "again"
-            )
-        past, generation = current_generation(self.path), self.path/new_id("g")
-        client, fresh = self._opened(generation)
-        try:
-            for part in self._batches(len(self)):
-                rows = self.collection.get(limit=part.stop - part.start, offset=part.start, include=["embeddings"])
-                fresh.upsert(ids=rows["ids"], embeddings=rows["embeddings"])
-            write_file(self.path/"current", generation.name)
-        except BaseException:
-            client.close()
-            shutil.rmtree(generation, ignore_errors=True)
-            raise
-        self.client.close()
-        self.client, self.collection = client, fresh
-        shutil.rmtree(past)
+@patch
+def ids(self: ChromaIndex) -> list[str]:
+    "All ids there are."
+    return self.collection.get(include=[])["ids"]
 
-    def close(self) -> None:
-        "Close the files and give the folder back."
-        if hasattr(self, "client"): self.client.close()
-        if self._lock is not None: os.close(self._lock)
-        self._lock = None
+@patch
+def _batches(self: ChromaIndex, n: int) -> list[slice]:
+    size = max(1, self.client.get_max_batch_size())
+    return [slice(i, i + size) for i in range(0, n, size)]
 
-    def __enter__(self) -> "ChromaIndex": return self
+# %% ../../nbs/search/02_vectors.ipynb #9c4c1591
+@patch
+def add(self: ChromaIndex, ids: Sequence[str], vectors: np.ndarray) -> None:
+    "Add vectors, or replace those of the same id. `RuntimeError` for a shared index, here and below."
+    self._may_write()
+    ids = check_ids(ids)
+    vectors = check_vectors(vectors, self.dim, len(ids))
+    for part in self._batches(len(ids)): self.collection.upsert(ids=ids[part], embeddings=vectors[part])
 
-    def __exit__(self, *error) -> None: self.close()
+@patch
+def delete(self: ChromaIndex, ids: Sequence[str]) -> None:
+    "Remove vectors from the searches, not from the files: see `erase`. Unknown ids are passed over."
+    self._may_write()
+    ids = check_ids(ids)
+    for part in self._batches(len(ids)): self.collection.delete(ids=ids[part])
+
+# %% ../../nbs/search/02_vectors.ipynb #db987bf3
+@patch
+def search(self: ChromaIndex, vector: np.ndarray, k: int = 5) -> list[tuple[str, float]]:
+    """(id, inner product) of about the best `k`, best first, ties by id; `ValueError` for k < 1 or a vector of
+    another size."""
+    if k < 1: raise ValueError(f"k must be 1 or more, got {k}")
+    found = self.collection.query(
+        query_embeddings=check_vectors(vector, self.dim, 1), n_results=k, include=["distances"]
+    )
+    hits = [(id, 1 - float(d)) for id, d in zip(found["ids"][0], found["distances"][0])]
+    return sorted(hits, key=lambda hit: (-hit[1], hit[0]))
+
+# %% ../../nbs/search/02_vectors.ipynb #a981dc69
+@patch
+def erase(self: ChromaIndex) -> None:
+    """Make the bytes of deleted vectors go: rebuild in a new folder, remove the old one. `RuntimeError` for a
+    server, which can't promise it."""
+    self._may_write()
+    if self.path is None:
+        raise RuntimeError(
+            "a Chroma server keeps deleted vectors in its files; stop it, remove its folder and build the index "
+            "again"
+        )
+    past, generation = current_generation(self.path), self.path/new_id("g")
+    client, fresh = self._opened(generation)
+    try:
+        for part in self._batches(len(self)):
+            rows = self.collection.get(limit=part.stop - part.start, offset=part.start, include=["embeddings"])
+            fresh.upsert(ids=rows["ids"], embeddings=rows["embeddings"])
+        write_file(self.path/"current", generation.name)
+    except BaseException:
+        client.close()
+        shutil.rmtree(generation, ignore_errors=True)
+        raise
+    self.client.close()
+    self.client, self.collection = client, fresh
+    shutil.rmtree(past)
+
+# %% ../../nbs/search/02_vectors.ipynb #67a0d618
+@patch
+def close(self: ChromaIndex) -> None:
+    "Close the files and give the folder back."
+    if hasattr(self, "client"): self.client.close()
+    if self._lock is not None: os.close(self._lock)
+    self._lock = None
 
 # %% ../../nbs/search/02_vectors.ipynb #aa5c3d49
 def index_name(

@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from fastcore.basics import patch
 
 # %% ../../nbs/store/04_slices.ipynb #90f4bdbf
 def check_vector(
@@ -39,32 +40,36 @@ class Slice:
     vectors: np.ndarray  # [n, dim] float32, read-only
     longest: float       # an upper bound on every row's norm
 
-    def best(
-        self,
-        query: np.ndarray,                    # [dim] float32
-        k: int,
-        kinds: Collection[str] | None = None, # None: all
-        at_least: float = -math.inf,          # keeps score >= at_least
-        above: float | None = None,           # keeps score > above
-    ) -> list[tuple[int, float]]:             # ids and inner products, best first, ties by id
-        "The `k` rows with the largest inner product, exactly (ours)."
-        if len(query) != self.vectors.shape[1]:
-            raise ValueError(f"the query has {len(query)} dimensions, this user's vectors have {self.vectors.shape[1]}")
-        rows = np.flatnonzero(np.isin(self.kinds, list(kinds))) if kinds is not None else np.arange(len(self.ids))
-        rows = rows[self._candidates(query, rows, k)]
-        scores = (self.vectors[rows].astype(np.float64)*query).sum(axis=1)
-        keep = (scores >= at_least) & (scores > (-math.inf if above is None else above))
-        order = [i for i in np.lexsort((self.ids[rows], -scores)) if keep[i]]
-        return [(int(self.ids[rows[i]]), float(scores[i])) for i in order[:k]]
+# %% ../../nbs/store/04_slices.ipynb #9178722b
+@patch
+def best(
+    self: Slice,
+    query: np.ndarray,                    # [dim] float32
+    k: int,
+    kinds: Collection[str] | None = None, # None: all
+    at_least: float = -math.inf,          # keeps score >= at_least
+    above: float | None = None,           # keeps score > above
+) -> list[tuple[int, float]]:             # ids and inner products, best first, ties by id
+    "The `k` rows with the largest inner product, exactly (ours)."
+    if len(query) != self.vectors.shape[1]:
+        raise ValueError(f"the query has {len(query)} dimensions, this user's vectors have {self.vectors.shape[1]}")
+    rows = np.flatnonzero(np.isin(self.kinds, list(kinds))) if kinds is not None else np.arange(len(self.ids))
+    rows = rows[self._candidates(query, rows, k)]
+    scores = (self.vectors[rows].astype(np.float64)*query).sum(axis=1)
+    keep = (scores >= at_least) & (scores > (-math.inf if above is None else above))
+    order = [i for i in np.lexsort((self.ids[rows], -scores)) if keep[i]]
+    return [(int(self.ids[rows[i]]), float(scores[i])) for i in order[:k]]
 
-    def _candidates(self, query: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
-        if len(rows) <= k: return np.arange(len(rows))
-        length = float(np.linalg.norm(query.astype(np.float64)))
-        margin = 2*len(query)*float(np.finfo(np.float32).eps)*self.longest*length
-        with np.errstate(all="ignore"):
-            rough = (self.vectors if len(rows) == len(self.ids) else self.vectors[rows]) @ query
-            # what isn't a number stays a candidate
-            return np.flatnonzero(~(rough < float(np.partition(rough, -k)[-k]) - margin))
+# %% ../../nbs/store/04_slices.ipynb #018a384d
+@patch
+def _candidates(self: Slice, query: np.ndarray, rows: np.ndarray, k: int) -> np.ndarray:
+    if len(rows) <= k: return np.arange(len(rows))
+    length = float(np.linalg.norm(query.astype(np.float64)))
+    margin = 2*len(query)*float(np.finfo(np.float32).eps)*self.longest*length
+    with np.errstate(all="ignore"):
+        rough = (self.vectors if len(rows) == len(self.ids) else self.vectors[rows]) @ query
+        # what isn't a number stays a candidate
+        return np.flatnonzero(~(rough < float(np.partition(rough, -k)[-k]) - margin))
 
 # %% ../../nbs/store/04_slices.ipynb #b07471e1
 def row_cost(

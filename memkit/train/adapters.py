@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
+from fastcore.basics import patch
 
 from ..files import write_file
 from ..records import Receipt, json_copy
@@ -231,73 +232,86 @@ class AdapterStore:
     def __init__(self, store: "MemoryStore", kind: str = "lora"):
         self.store, self.kind = store, kind
 
-    def mark(self, user: str) -> tuple[int, int]:
-        """Take it before training begins and give it to `save`: weights that learned from what was forgotten meanwhile
-        are refused."""
-        return self.store.forget_mark(user)
+# %% ../../nbs/train/04_adapters.ipynb #8feb3698
+@patch
+def mark(self: AdapterStore, user: str) -> tuple[int, int]:
+    """Take it before training begins and give it to `save`: weights that learned from what was forgotten meanwhile
+    are refused."""
+    return self.store.forget_mark(user)
 
-    def save(
-        self,
-        user: str,
-        weights: Mapping[str, np.ndarray],     # by peft's names
-        card: Mapping[str, Any],               # as for `pack`
-        mark: tuple[int, int] | None = None,   # from `mark`
-    ) -> SavedAdapter:
-        """Keep an adapter in the place of the user's last one, whole or not at all. Raises as `pack` does, and
-        `ValueError` for more than 2 MB or a stale `mark`."""
-        return self._put(user, pack(weights, card), mark)
+@patch
+def save(
+    self: AdapterStore,
+    user: str,
+    weights: Mapping[str, np.ndarray],     # by peft's names
+    card: Mapping[str, Any],               # as for `pack`
+    mark: tuple[int, int] | None = None,   # from `mark`
+) -> SavedAdapter:
+    """Keep an adapter in the place of the user's last one, whole or not at all. Raises as `pack` does, and
+    `ValueError` for more than 2 MB or a stale `mark`."""
+    return self._put(user, pack(weights, card), mark)
 
-    def card(self, user: str) -> SavedAdapter | None:
-        "The user's adapter, if there is one, by its card."
-        found = self.store.adapter(user, self.kind, content=False)
-        return found and _saved(user, found)
+# %% ../../nbs/train/04_adapters.ipynb #554b54a8
+@patch
+def card(self: AdapterStore, user: str) -> SavedAdapter | None:
+    "The user's adapter, if there is one, by its card."
+    found = self.store.adapter(user, self.kind, content=False)
+    return found and _saved(user, found)
 
-    def load(
-        self,
-        user: str,
-        base: str,                # the `base_digest` of the model it is wanted for
-        name: str = "the model",  # what an error calls this model
-    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:  # weights, card
-        """Read and check the user's adapter. Raises `LookupError` where there is none, `AdapterError` where it is
-        damaged or of another base."""
-        found = self.store.adapter(user, self.kind)
-        if found is None: raise LookupError("this user has no adapter; train one first")
-        if found.base != base:
-            raise AdapterError(
-                f"this adapter belongs to the base {found.card.get('model', '')} {found.base[:12]}…, and {name} is "
-                f"{base[:12]}…; load that base, or train the adapter for this one"
-            )
-        weights, card = unpack(found.content)
-        if card["digest"] != found.digest:
-            raise AdapterError("this adapter's bytes aren't those that were saved; restore or train it again")
-        return weights, card
-
-    def export(self, user: str, path: str | Path) -> Path:
-        """Write the user's adapter into a file of its own, which `forget` doesn't know of. Raises `LookupError` where
-        there is none."""
-        found = self.store.adapter(user, self.kind)
-        if found is None: raise LookupError("this user has no adapter; there is nothing to export")
-        return write_file(Path(path).expanduser(), found.content)
-
-    def read(self, user: str, path: str | Path) -> SavedAdapter:
-        """Take over an exported file as this user's adapter. Raises `FileNotFoundError`, or `AdapterError` for a file
-        that isn't one."""
-        if not (path := Path(path).expanduser()).is_file():
-            raise FileNotFoundError(f"there is no file {path}; give one that AdapterStore.export wrote")
-        return self._put(user, path.read_bytes())
-
-    def drop(self, user: str) -> Receipt:
-        "Remove the user's adapter and its bytes; the memories stay."
-        return self.store.drop_adapter(user, self.kind)
-
-    def _put(self, user: str, content: bytes, mark: tuple[int, int] | None = None) -> SavedAdapter:
-        _, card = unpack(content)
-        return _saved(
-            user,
-            self.store.put_adapter(
-                user, content, card["base"], card["digest"], {k: v for k, v in card.items() if k != "digest"},
-                self.kind, mark=mark),
+# %% ../../nbs/train/04_adapters.ipynb #fe954a48
+@patch
+def load(
+    self: AdapterStore,
+    user: str,
+    base: str,                # the `base_digest` of the model it is wanted for
+    name: str = "the model",  # what an error calls this model
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:  # weights, card
+    """Read and check the user's adapter. Raises `LookupError` where there is none, `AdapterError` where it is
+    damaged or of another base."""
+    found = self.store.adapter(user, self.kind)
+    if found is None: raise LookupError("this user has no adapter; train one first")
+    if found.base != base:
+        raise AdapterError(
+            f"this adapter belongs to the base {found.card.get('model', '')} {found.base[:12]}…, and {name} is "
+            f"{base[:12]}…; load that base, or train the adapter for this one"
         )
+    weights, card = unpack(found.content)
+    if card["digest"] != found.digest:
+        raise AdapterError("this adapter's bytes aren't those that were saved; restore or train it again")
+    return weights, card
+
+# %% ../../nbs/train/04_adapters.ipynb #89de90a6
+@patch
+def export(self: AdapterStore, user: str, path: str | Path) -> Path:
+    """Write the user's adapter into a file of its own, which `forget` doesn't know of. Raises `LookupError` where
+    there is none."""
+    found = self.store.adapter(user, self.kind)
+    if found is None: raise LookupError("this user has no adapter; there is nothing to export")
+    return write_file(Path(path).expanduser(), found.content)
+
+@patch
+def read(self: AdapterStore, user: str, path: str | Path) -> SavedAdapter:
+    """Take over an exported file as this user's adapter. Raises `FileNotFoundError`, or `AdapterError` for a file
+    that isn't one."""
+    if not (path := Path(path).expanduser()).is_file():
+        raise FileNotFoundError(f"there is no file {path}; give one that AdapterStore.export wrote")
+    return self._put(user, path.read_bytes())
+
+@patch
+def drop(self: AdapterStore, user: str) -> Receipt:
+    "Remove the user's adapter and its bytes; the memories stay."
+    return self.store.drop_adapter(user, self.kind)
+
+# %% ../../nbs/train/04_adapters.ipynb #372f5852
+@patch
+def _put(self: AdapterStore, user: str, content: bytes, mark: tuple[int, int] | None = None) -> SavedAdapter:
+    _, card = unpack(content)
+    return _saved(
+        user,
+        self.store.put_adapter(
+            user, content, card["base"], card["digest"], {k: v for k, v in card.items() if k != "digest"},
+            self.kind, mark=mark),
+    )
 
 # %% ../../nbs/train/04_adapters.ipynb #d7f8c0f8
 def _saved(user: str, found: "StoredAdapter") -> SavedAdapter:

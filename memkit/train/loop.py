@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from fastcore.basics import patch
 
 from ..files import write_file
 from .packing import answer_loss, mean_loss, readings, together
@@ -118,27 +119,33 @@ class _Run:
         self.optimizer, self.schedule = self.accelerator.prepare(optimizer, schedule)
         self.curve, self.best, self.since, self.resumed, self.stopped = [], (math.inf, 0, self.copy()), 0, 0, ""
 
-    def copy(self) -> dict[str, Any]: return {n: p.detach().cpu().clone() for n, p in self.weights.items()}
+# %% ../../nbs/train/03_loop.ipynb #bca03e16
+@patch
+def copy(self: _Run) -> dict[str, Any]: return {n: p.detach().cpu().clone() for n, p in self.weights.items()}
 
-    def put(self, values: dict[str, Any]):
-        import torch
-        with torch.no_grad():
-            for n, p in self.weights.items(): p.copy_(values[n])
+@patch
+def put(self: _Run, values: dict[str, Any]):
+    import torch
+    with torch.no_grad():
+        for n, p in self.weights.items(): p.copy_(values[n])
 
-    def losses(self, examples: Sequence[Example], what: str) -> Iterator[tuple[Any, int]]:
-        "Sum over targets and their number, for one reading of this process's share after the other."
-        import torch
-        torch.manual_seed(random.Random(f"{self.settings.seed} {what}").getrandbits(60))
-        mine = [
-            examples[i]
-            for i in shares([len(e) for e in examples], self.accelerator.num_processes)[self.accelerator.process_index]
-        ]
-        for part in readings(self.objective, mine, self.settings.room):
-            yield self.objective(*together(self.objective, [mine[i] for i in part], self.device))
+@patch
+def losses(self: _Run, examples: Sequence[Example], what: str) -> Iterator[tuple[Any, int]]:
+    "Sum over targets and their number, for one reading of this process's share after the other."
+    import torch
+    torch.manual_seed(random.Random(f"{self.settings.seed} {what}").getrandbits(60))
+    mine = [
+        examples[i]
+        for i in shares([len(e) for e in examples], self.accelerator.num_processes)[self.accelerator.process_index]
+    ]
+    for part in readings(self.objective, mine, self.settings.room):
+        yield self.objective(*together(self.objective, [mine[i] for i in part], self.device))
 
-    def over_all(self, tensor: Any) -> Any:
-        "Added up over all processes."
-        return self.accelerator.reduce(tensor.to(self.device), "sum") if self.accelerator.num_processes > 1 else tensor
+# %% ../../nbs/train/03_loop.ipynb #eb7983fa
+@patch
+def over_all(self: _Run, tensor: Any) -> Any:
+    "Added up over all processes."
+    return self.accelerator.reduce(tensor.to(self.device), "sum") if self.accelerator.num_processes > 1 else tensor
 
 # %% ../../nbs/train/03_loop.ipynb #cbacabe2
 def _step(run: _Run, rows: Sequence[Example], number: int) -> float:

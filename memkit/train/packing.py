@@ -96,26 +96,13 @@ def _registered() -> str:
     from transformers import AttentionInterface, AttentionMaskInterface
     usual, usual_mask = AttentionInterface()["sdpa"], AttentionMaskInterface()["sdpa"]
     def attend(module, query, key, value, attention_mask, scaling=None, dropout=0., sliding_window=None, **other):
-        if _ends.get() is None:
-            return usual(
-                module,
-                query,
-                key,
-                value,
-                attention_mask,
-                scaling=scaling,
-                dropout=dropout,
-                sliding_window=sliding_window,
-                **other
-            )  # another thread's call
+        if _ends.get() is None:   # another thread's call
+            return usual(module, query, key, value, attention_mask, scaling=scaling, dropout=dropout,
+                         sliding_window=sliding_window, **other)
         if other.get("softcap") is not None or other.get("s_aux") is not None:
             raise NotImplementedError("attention with caps or sinks")
-        return (
-            block_attention(
-                query, key, value, _ends.get(), scaling or query.shape[-1] ** -0.5, dropout, sliding_window
-            ),
-            None,
-        )
+        scale = scaling or query.shape[-1]**-.5
+        return block_attention(query, key, value, _ends.get(), scale, dropout, sliding_window), None
     AttentionInterface.register("memkit_blocks", attend)
     AttentionMaskInterface.register(
         "memkit_blocks", lambda *args, **kwargs: usual_mask(*args, **kwargs) if _ends.get() is None else None
@@ -215,7 +202,7 @@ def _answer_class():
     import torch
 
     class AnswerLoss(torch.nn.Module):
-        "Scores targets alone; reads examples end to end where the model can."
+        "Scores target tokens only; reads packed rows if the model can."
         def __init__(self, model):
             super().__init__()
             self.model, self.accepts = model, set(inspect.signature(_base(model).forward).parameters)
@@ -223,44 +210,39 @@ def _answer_class():
             _try_out(self)
 
         def each(self, ids, mask, labels):
-            return torch.cat(
-                [self._row(i[:n], m[:n], l[:n]) for i, m, l, n in zip(ids, mask, labels, (mask > 0).sum(1).tolist())]
-            )
-
-        def _row(self, ids, mask, labels):
-            targets = (labels[1:] != IGNORED).nonzero()[:, 0]
-            wanted = labels[targets + 1]
-            inputs = {"input_ids": ids[None], "use_cache": False} | (
-                {"position_ids": positions(mask)[None]} if "position_ids" in self.accepts else {}
-            )
-            if (
-                self.blocks
-                and ids.device.type == "cpu"
-                and not any(getattr(m, "gradient_checkpointing", False) for m in self.model.modules())
-            ):  # which would read again without the blocks
-                ends = torch.cat(
-                    [(mask[1:] != mask[:-1]).nonzero()[:, 0] + 1, torch.tensor([len(mask)], device=mask.device)]
-                ).tolist()
-                with reading_blocks(_base(self.model).config, ends): return self._scored(inputs, targets, wanted)
-            return self._scored(inputs, targets, wanted)
-
-        def _scored(self, inputs, targets, wanted):
-            if self.fused:
-                head = _base(self.model).get_output_embeddings()
-                return negative_log_likelihood(
-                    _base(self.model).base_model(**inputs).last_hidden_state[0, targets], head.weight, wanted, head.bias
-                )
-            keep = {"logits_to_keep": targets} if "logits_to_keep" in self.accepts else {}
-            logits = self.model(**inputs, **keep).logits[0]
-            return torch.nn.functional.cross_entropy(
-                (logits if keep else logits[targets]).float(), wanted, reduction="none"
-            )
+            lengths = (mask > 0).sum(1).tolist()
+            return torch.cat([_row(self, i[:n], m[:n], l[:n]) for i, m, l, n in zip(ids, mask, labels, lengths)])
 
         def forward(self, ids, mask, labels):
             losses = self.each(ids, mask, labels)
             return losses.sum(), losses.numel()
 
     return AnswerLoss
+
+# %% ../../nbs/train/02_packing.ipynb #217520e6
+def _row(loss: Any, ids: Any, mask: Any, labels: Any) -> Any:
+    "-log p of each target of one row."
+    import torch
+    targets = (labels[1:] != IGNORED).nonzero()[:, 0]
+    inputs = {"input_ids": ids[None], "use_cache": False}
+    if "position_ids" in loss.accepts: inputs["position_ids"] = positions(mask)[None]
+    twice = any(getattr(m, "gradient_checkpointing", False) for m in loss.model.modules())
+    wanted = labels[targets + 1]
+    if not (loss.blocks and ids.device.type == "cpu") or twice: return _scored(loss, inputs, targets, wanted)
+    ends = [*((mask[1:] != mask[:-1]).nonzero()[:, 0] + 1).tolist(), len(mask)]
+    with reading_blocks(_base(loss.model).config, ends): return _scored(loss, inputs, targets, wanted)
+
+# %% ../../nbs/train/02_packing.ipynb #0e1cd424
+def _scored(loss: Any, inputs: dict[str, Any], targets: Any, wanted: Any) -> Any:
+    "-log p of the tokens `wanted` at the positions `targets`."
+    import torch
+    base = _base(loss.model)
+    if loss.fused:
+        head, states = base.get_output_embeddings(), base.base_model(**inputs).last_hidden_state[0, targets]
+        return negative_log_likelihood(states, head.weight, wanted, head.bias)
+    keep = {"logits_to_keep": targets} if "logits_to_keep" in loss.accepts else {}
+    logits = loss.model(**inputs, **keep).logits[0]
+    return torch.nn.functional.cross_entropy((logits if keep else logits[targets]).float(), wanted, reduction="none")
 
 # %% ../../nbs/train/02_packing.ipynb #9d7329e4
 def _base(model: Any) -> Any:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from fastcore.basics import patch
 
 from .adapters import AdapterError, AdapterStore, base_digest, pairs_of
 from ..models.causal import batches, ends_at, end_tokens, pick_token, write_tokens
@@ -84,9 +85,7 @@ class Rows:
     def __init__(
         self,
         model: Any,
-        find: Callable[
-            [], Sequence[Loaded | None]
-        ],  # asked once, when the model is first used; one adapter for all rows, or one for each
+        find: Callable[[], Sequence[Loaded | None]],  # called once; an adapter for all rows or for each
     ):
         self.model, self._find, self._parts = model, find, None
 
@@ -100,12 +99,14 @@ class Rows:
         finally:
             for h in hooks: h.remove()
 
-    def keep_rows(
-        self,
-        on: Sequence[int],  # the rows that go on
-    ):
-        "Let the other rows go."
-        self._parts = [(m, a[on], b[on]) if a.ndim == 3 else (m, a, b) for m, a, b in self._parts]
+# %% ../../nbs/train/05_personal.ipynb #d84282d9
+@patch
+def keep_rows(
+    self: Rows,
+    on: Sequence[int],  # the rows that go on
+):
+    "Let the other rows go."
+    self._parts = [(m, a[on], b[on]) if a.ndim == 3 else (m, a, b) for m, a, b in self._parts]
 
 # %% ../../nbs/train/05_personal.ipynb #2d819519
 class PersonalLM:
@@ -123,65 +124,75 @@ class PersonalLM:
         self.lm, self.adapters, self.loaded, self.batch_size = lm, adapters, loaded, batch_size
         self._kept, self._guard = OrderedDict(), threading.Lock()
 
-    def for_user(self, user: str | None) -> "UserLM":
-        """The model of one user, with all verbs of a `LocalLM`. Raises `AdapterError` where the user's adapter is
-        damaged or of another base."""
-        self.adapter(user)
-        return UserLM(self, user)
+# %% ../../nbs/train/05_personal.ipynb #a2f6de79
+@patch
+def for_user(self: PersonalLM, user: str | None) -> "UserLM":
+    """The model of one user, with all verbs of a `LocalLM`. Raises `AdapterError` where the user's adapter is
+    damaged or of another base."""
+    self.adapter(user)
+    return UserLM(self, user)
 
-    def adapter(self, user: str | None) -> Loaded | None:
-        "The user's adapter as it is now, from memory or from the store; None without one. Raises `AdapterError`."
-        saved = None if user is None else self.adapters.card(user)
-        if saved is None: return self.unload(user)
-        model = self.lm.load()[0]
-        with self._guard:
-            kept = self._kept.get(user)
-            if kept and kept.digest == saved.digest and kept.base == base_digest(model):
-                self._kept.move_to_end(user)
-                return kept
-        try: new = fitted(model, *self.adapters.load(user, base_digest(model), self.lm.name))
-        except LookupError: return self.unload(user)      # forgotten since
-        with self._guard:
-            self._kept[user] = new
+# %% ../../nbs/train/05_personal.ipynb #afe70d34
+@patch
+def adapter(self: PersonalLM, user: str | None) -> Loaded | None:
+    "The user's adapter as it is now, from memory or from the store; None without one. Raises `AdapterError`."
+    saved = None if user is None else self.adapters.card(user)
+    if saved is None: return self.unload(user)
+    model = self.lm.load()[0]
+    with self._guard:
+        kept = self._kept.get(user)
+        if kept and kept.digest == saved.digest and kept.base == base_digest(model):
             self._kept.move_to_end(user)
-            while len(self._kept) > self.loaded: self._kept.popitem(last=False)
-        return new
+            return kept
+    try: new = fitted(model, *self.adapters.load(user, base_digest(model), self.lm.name))
+    except LookupError: return self.unload(user)      # forgotten since
+    with self._guard:
+        self._kept[user] = new
+        self._kept.move_to_end(user)
+        while len(self._kept) > self.loaded: self._kept.popitem(last=False)
+    return new
 
-    def unload(self, user: str | None):
-        "Let the user's adapter leave the memory of this process; what is stored stays."
-        with self._guard: self._kept.pop(user, None)
+# %% ../../nbs/train/05_personal.ipynb #88ef2fe6
+@patch
+def unload(self: PersonalLM, user: str | None):
+    "Let the user's adapter leave the memory of this process; what is stored stays."
+    with self._guard: self._kept.pop(user, None)
 
-    def generate_for(
-        self,
-        users: Sequence[str | None],  # whose adapter answers each conversation; None: nobody's
-        conversations: Sequence[Sequence[Message]],
-        max_tokens: int = 128,        # of each answer, >= 1
-        temperature: float = 0.,      # 0: greedy
-        seed: int = 0,
-        stop: Sequence[str] = (),
-        top_p: float = 1.,
-    ) -> list[Reply]:
-        """Answer conversations of different users in one batch, or in several of `batch_size`. Raises `ValueError` as
-        `generate` does, and `AdapterError`."""
-        if isinstance(users, str) or len(users) != len(conversations):
-            raise ValueError(f"give one user for each conversation; got {len(conversations)} conversations")
-        drafts, stop = self.lm._drafts(conversations, max_tokens, temperature, seed, stop, top_p)
-        replies = [None]*len(drafts)
-        with self.lm._lock:
-            for batch in batches([len(d.prompt) for d in drafts], self.batch_size):
-                start, rows = time.perf_counter(), [self.adapter(users[i]) for i in batch]
-                self._write(rows, [drafts[i] for i in batch], temperature, top_p, stop)
-                for i in batch: replies[i] = self.lm._reply(drafts[i], stop, time.perf_counter() - start)
-        return replies
+# %% ../../nbs/train/05_personal.ipynb #6074b36f
+@patch
+def generate_for(
+    self: PersonalLM,
+    users: Sequence[str | None],  # whose adapter answers each conversation; None: nobody's
+    conversations: Sequence[Sequence[Message]],
+    max_tokens: int = 128,        # of each answer, >= 1
+    temperature: float = 0.,      # 0: greedy
+    seed: int = 0,
+    stop: Sequence[str] = (),
+    top_p: float = 1.,
+) -> list[Reply]:
+    """Answer conversations of different users in one batch, or in several of `batch_size`. Raises `ValueError` as
+    `generate` does, and `AdapterError`."""
+    if isinstance(users, str) or len(users) != len(conversations):
+        raise ValueError(f"give one user for each conversation; got {len(conversations)} conversations")
+    drafts, stop = self.lm._drafts(conversations, max_tokens, temperature, seed, stop, top_p)
+    replies = [None]*len(drafts)
+    with self.lm._lock:
+        for batch in batches([len(d.prompt) for d in drafts], self.batch_size):
+            start, rows = time.perf_counter(), [self.adapter(users[i]) for i in batch]
+            self._write(rows, [drafts[i] for i in batch], temperature, top_p, stop)
+            for i in batch: replies[i] = self.lm._reply(drafts[i], stop, time.perf_counter() - start)
+    return replies
 
-    def _write(self, rows, drafts, temperature, top_p, stop):
-        model, tokenizer = self.lm.load()
-        pick = lambda scores, generator: pick_token(scores, temperature, top_p, generator)
-        for _ in write_tokens(
-            Rows(model, lambda: rows), drafts, pad_token(tokenizer), pick,
-            ends_at(tokenizer, end_tokens(model, tokenizer), stop)
-        ):
-            pass
+# %% ../../nbs/train/05_personal.ipynb #a08aba2e
+@patch
+def _write(self: PersonalLM, rows, drafts, temperature, top_p, stop):
+    model, tokenizer = self.lm.load()
+    pick = lambda scores, generator: pick_token(scores, temperature, top_p, generator)
+    for _ in write_tokens(
+        Rows(model, lambda: rows), drafts, pad_token(tokenizer), pick,
+        ends_at(tokenizer, end_tokens(model, tokenizer), stop)
+    ):
+        pass
 
 # %% ../../nbs/train/05_personal.ipynb #f18e82a5
 class UserLM(LocalLM):

@@ -220,19 +220,17 @@ class ChromaIndex:
         self,
         dim: int,                         # numbers in a vector, 1 or more
         path: str | Path | None = None,   # a folder,
-        host: str | None = None,          # or a server's host
-        port: int = 8000,
+        host: str | None = None, port: int = 8000,   # or a server
         collection: str = "memkit",       # 3 characters or more
         ef_search: int = 128,             # candidates kept during a search: more is slower and finds more
-        ef_construction: int = 128,       # candidates kept while building: more builds slower and finds more
-        links: int = 16,                  # near neighbours that each vector knows: likewise
+        ef_construction: int = 128, links: int = 16,   # candidates while building; neighbours of each vector: likewise
         shared: bool = False,             # read a folder that others may read too, and that nobody changes
     ):
         if (path is None) == (host is None): raise ValueError("give either path, for a folder, or host, for a server")
         if dim < 1: raise ValueError(f"dim must be 1 or more, got {dim}")
         self.dim, self.name, self.shared = dim, collection, shared
-        building = max(ef_search, ef_construction)
-        self.graph = {"ef_search": ef_search, "ef_construction": building, "max_neighbors": links}
+        build = max(ef_search, ef_construction)
+        self.graph = {"ef_search": ef_search, "ef_construction": build, "max_neighbors": links}
         self.path = Path(path) if path is not None else None
         self._lock = lock_folder(self.path, shared) if self.path else None
         try:

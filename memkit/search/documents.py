@@ -55,7 +55,7 @@ def letters(
 
 # %% ../../nbs/search/04_documents.ipynb #14aa5906
 class Speller:
-    """Puts right the words of a message that nobody knows. Safe to share among threads; keeps nothing of what
+    """Corrects the unknown words of a message. Safe to share among threads; keeps nothing of what
     it is given."""
     def __init__(
         self,
@@ -215,10 +215,10 @@ class RetrieveSettings:
     one_dense: bool = True          # §5.1: 'rrf' keeps at least one document of the dense side
     k1: float = .9                  # ours: BM25's saturation
     b: float = .6                   # ours: BM25's length
-    rare_words: int = 12            # ours: BM25 looks for so many words of a message, the rarest; 0 for all of them
+    rare_words: int = 12            # ours: BM25 searches for the rarest words of a message; 0: for all of them
     question_weight: float = .5     # ours: how much the question inside a message adds to the message's vector
-    several: bool = True            # ours: each question of a message that asks several is looked for by itself
-    spelling: bool = True           # ours: words that nobody knows are corrected before the search
+    several: bool = True            # ours: a message with several questions becomes several queries
+    spelling: bool = True           # ours: unknown words are corrected before the search
     query_words: int = 400          # ours: of a longer message the two ends are read
     passage_words: int = 120        # ours: longest passage
     passage_overlap: int = 20       # ours: words that a passage repeats
@@ -319,7 +319,7 @@ def rarest(
     message: str,
     n: int = 12,
 ) -> list[str]:  # words as the index knows them, the rarest first
-    "The `n` words of `message` that fewest documents hold, each once, without those that none holds."
+    "The `n` rarest words of `message` that any document contains, each once."
     return sorted((w for w in dict.fromkeys(bm25.words(message)) if w in bm25.holding), key=bm25.holding.__getitem__)[
         :n
     ]

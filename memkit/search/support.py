@@ -136,7 +136,7 @@ class Checked:
     supported: bool
     source: int = -1     # position of the source that supports it, or comes nearest
     cosine: float = 0.   # to the nearest sentence of all sources
-    reason: str = ""     # why it was struck
+    reason: str = ""     # why it was removed
     quoted: bool = False # True: taken from the source word for word
     probability: float = 1.   # of the verdict, 0..1; 1 where a rule decides
 
@@ -177,7 +177,7 @@ def check_answer(
     embedder: Embedder,
     settings: SupportSettings = SupportSettings(),
     judge: Judge = by_words, # says of each sentence whether a source supports it
-) -> list[Checked]:          # one per sentence, in order; a repeated sentence is struck
+) -> list[Checked]:          # one per sentence, in order; a repeated sentence is removed
     "Hold every sentence of `answer` against the sources."
     said = sentences(answer)
     if not said or not any(map(sentences, sources)):

@@ -83,7 +83,7 @@ def quoting(
     column: Column,   # quotes.c.memory or quotes.c.turn
     values,           # a list, or a select
 ) -> tuple[Table, object]:
-    "The traces that hold words of these memories or turns, whoever they belong to; what they quote falls with them."
+    "The traces that quote these memories or turns, whoever owns them; they are deleted with what they quote."
     return traces, traces.c.id.in_(select(quotes.c.trace).where(column.in_(values)))
 
 # %% ../../nbs/store/05_erase.ipynb #d558a634
@@ -140,7 +140,7 @@ def pieces(
     size: int = 64,   # bytes of a piece
     step: int = 512,  # bytes from one to the next
 ) -> set[bytes]:
-    "What to look for so that a remnant of `value` is found."
+    "The pieces to search for, so that any remnant of `value` is found."
     starts = {*range(0, max(len(value) - size, 0) + 1, step), max(len(value) - size, 0)}
     return {p for s in starts if len(p := value[s:s + size]) >= SHORTEST and p.strip(b"\0")}
 
@@ -269,7 +269,7 @@ def _after(conn: Connection, turn: str) -> list[str]:
     return list(conn.execute(select(turns.c.turn).where(same)).scalars())
 
 # %% ../../nbs/store/05_erase.ipynb #91552fc8
-WITHDRAWN = "[withdrawn]"    # stands where a sentence was that rests on what is forgotten
+WITHDRAWN = "[withdrawn]"    # replaces a sentence that quoted a forgotten memory
 
 def _plain(text: str) -> str: return " ".join(text.split()).casefold()
 
@@ -298,7 +298,7 @@ def redacted(
     answer: str,
     secrets: Iterable[str],      # what is withdrawn
     kept: Iterable[str] = (),    # what others said, or the user asked: stays
-    loose: bool = False,         # also where it is told in other words
+    loose: bool = False,         # also if it is said in other words
 ) -> str:
     "An answer without the sentences that repeat what is withdrawn."
     secrets = list(secrets)
@@ -358,7 +358,7 @@ def redact(
 # %% ../../nbs/store/05_erase.ipynb #c44bad47
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    "What becomes of memories that belong to all, when somebody who contributed is forgotten."
+    "What happens to shared memories when a contributor is forgotten."
     gone: tuple[int, ...] = ()                                     # they rested on them alone
     # what it was, what it is now, and its vector: none where no embedder of its kind is here
     rebuilt: tuple[tuple[Memory, Memory, bytes | None], ...] = ()
@@ -368,7 +368,7 @@ class Shared:
     why: str = ""                                                  # where one has no vector
 
 class Contributions:
-    "Says what becomes of the memories of `owner`."
+    "Decides what happens to the shared memories of `owner`."
     owner: str
     def of(
         self,
@@ -412,7 +412,7 @@ def clear_leftovers(
     engine: Engine,
     ticket: int | None = None,   # of this erasure; None: of all
 ) -> dict[int, str]:             # by erasure: why something is still there
-    "Remove what erasures have left outside the database; what can't be removed stays noted."
+    "Remove what erasures have left outside the database; failures stay noted and are tried again."
     here = [] if ticket is None else [leftovers.c.erasure == ticket]
     with engine.connect().execution_options(reading=True) as conn, conn.begin():
         rows, failed = conn.execute(select(leftovers).where(*here)).all(), {}
@@ -441,7 +441,7 @@ def empty_log(
     finally: raw.close()
 
 def rewrite(engine: Engine):
-    "Write the file anew from its living rows (VACUUM). Needs room for a second copy."
+    "Rewrite the file from its living rows (VACUUM). Needs space for a second copy."
     raw = engine.raw_connection()
     try: raw.execute("VACUUM")
     finally: raw.close()
@@ -492,8 +492,7 @@ def finish_pending(
     engine: Engine,
     wait: float = 1.,  # seconds to wait for readers
 ) -> int:              # deletions whose bytes are still to be erased
-    """Finish what was left before: remove indexes, empty the log, write the file anew. What can't be done now stays
-    pending."""
+    "Finish earlier deletions: remove indexes, empty the log, rewrite the file. Failures stay pending."
     with engine.connect().execution_options(reading=True) as conn, conn.begin():
         open_ = set(conn.execute(select(erasures.c.id)).scalars())
     if not open_: return 0

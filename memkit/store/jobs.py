@@ -57,7 +57,7 @@ def signature() -> str:
 def is_gone(
     who: str,   # a signature
 ) -> bool:      # False: it may still be there
-    "Was it a process of this machine that is no more?"
+    "Was it a process of this machine that has ended?"
     host, pid, _ = who.split("-")
     if host != _HOST or os.name != "posix": return False
     try: os.kill(int(pid), 0)
@@ -94,7 +94,7 @@ class Job:
 
 # %% ../../nbs/store/08_jobs.ipynb #177c48ff
 def _held(row) -> bool:
-    "Is somebody at it?"
+    "Does a worker have it?"
     return bool(row.who) and row.until > _ticks() and not is_gone(row.who)
 
 def _job(user: str, row) -> Job:
@@ -128,7 +128,7 @@ def leave_job(
     who: str = "",               # at it already, for so many seconds
     seconds: float = 0.,
 ) -> int:                        # the job's number
-    "Note what is to be done; the job that is there already, where it is the same."
+    "Add a job, or return the same one if it exists."
     held = {"who": who, "until": _ticks(seconds) if who else 0, "dead": 0}
     with writing(store._db, user) as conn:
         found = find_owner(store._db, conn, user)
@@ -187,7 +187,7 @@ def put_back(
     tried: int | None = None,   # attempts so far; None: as it is
     dead: bool = False,         # give it up
 ):
-    "Nobody is at the job any more; it waits, or is given up."
+    "Return a job: it waits again, or is given up."
     values = {"who": "", "until": 0, "due": _ticks(seconds), "dead": int(dead)}
     if error is not None: values["error"] = error
     if tried is not None: values["attempts"] = tried
@@ -203,7 +203,7 @@ def renew(
     who: str,         # whose lease it is
     seconds: float,   # from now on
 ) -> bool:            # False: somebody else's by now, or done
-    "Say that one is still at a job."
+    "Renew a lease."
     with writing(store._db, user) as conn:
         mine = update(table).where(table.c.id == id, table.c.who == who).values(until=_ticks(seconds))
         return conn.execute(mine).rowcount > 0
@@ -263,7 +263,7 @@ def try_again(
 def told(
     e: BaseException,
 ) -> str:
-    "What failed, without anybody's words: types, and a server's status."
+    "A description of an error without anybody's words: types, and a server's status."
     found = [e] if e.__cause__ is None else [e, e.__cause__]
     return " from ".join(f"{type(x).__name__}{f' {s}' if (s := getattr(x, 'status', None)) else ''}" for x in found)
 
@@ -297,14 +297,14 @@ from fastcore.basics import patch
 @patch
 def leave(self: Worker, user: str, kind: str, turn: str | None = None, session: str | None = None,
           seconds: float = LEASE) -> int:
-    """Leave a job that this process is at for so many seconds; 0: nobody is. A session that goes on is read after so
-    long without a message."""
+    """Add a job, with a lease of so many seconds for this process; 0: no lease. A session is read after so many
+    seconds without a message."""
     if session and seconds: self.start(seconds + .05)
     return leave_job(self.store, user, self.design, kind, turn, session, self.who if seconds else "", seconds)
 
 @patch
 def end(self: Worker, user: str, id: int) -> bool:
-    "The job is done; False where it was done by somebody else, or forgotten. Within the transaction of what it wrote."
+    "End a job, in the transaction of its result; False if another worker did it, or it was forgotten."
     return end_job(self.store, user, id)
 
 @patch
@@ -358,7 +358,7 @@ def work(self: Worker, user: str, now: bool = False) -> list[Job]:
 # %% ../../nbs/store/08_jobs.ipynb #04622133
 @patch
 def submit(self: Worker, user: str, id: int) -> Future:
-    "Try one job in the background; the future has what it gave, its error, or None where somebody else is at it."
+    "Try one job in the background; the future has its result, its error, or None if another worker has it."
     def try_it():
         with self._one:
             job = claim(self.store, user, self.design, self.who, LEASE, True, only=id)

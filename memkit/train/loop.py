@@ -50,7 +50,7 @@ class TrainSettings:
     room: int = 512
     # steps between two evaluations on the validation examples, each with a checkpoint; None: one each epoch
     look_every: int | None = None
-    patience: int | None = None     # early stopping: evaluations without improvement before it stops; None: no stopping
+    patience: int | None = None     # early stopping: evaluations without improvement; None: no early stopping
     clip: float = 1.                # gradient clipping: the largest gradient norm (ours)
     seed: int = 0
 
@@ -161,7 +161,7 @@ def _step(run: _Run, rows: Sequence[Example], number: int) -> float:
     if not (math.isfinite(loss) and math.isfinite(length)):
         run.optimizer.zero_grad()
         raise NotFinite(
-            f"the loss of step {number} is {loss:g} and its slope's length {length:g}; the best weights so far (step "
+            f"the loss of step {number} is {loss:g} and its gradient norm {length:g}; the best weights so far (step "
             f"{run.best[1]}) were put back. "
             f"Try a smaller learning rate than {run.settings.learning_rate:g}"
         )
@@ -175,11 +175,11 @@ def _divide(run: _Run, total: Any) -> float:
     weights = list(run.weights.values())
     for p in weights: p.grad = torch.zeros_like(p) if p.grad is None else p.grad
     loss, n = run.over_all(total).tolist()
-    slopes = run.over_all(torch.cat([p.grad.flatten() for p in weights])) if run.accelerator.num_processes > 1 else None
-    for p, slope in zip(
-        weights, slopes.split([p.numel() for p in weights]) if slopes is not None else (p.grad for p in weights)
+    gradients = run.over_all(torch.cat([p.grad.flatten() for p in weights])) if run.accelerator.num_processes > 1 else None
+    for p, gradient in zip(
+        weights, gradients.split([p.numel() for p in weights]) if gradients is not None else (p.grad for p in weights)
     ):
-        p.grad = slope.view_as(p)/max(1., n)
+        p.grad = gradient.view_as(p)/max(1., n)
     return loss/n if n else 0.
 
 # %% ../../nbs/train/03_loop.ipynb #50858c2b

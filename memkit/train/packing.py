@@ -136,16 +136,16 @@ def _nll():
         "-log p of each target, with its gradient computed in the forward pass."
         @staticmethod
         def forward(ctx, states, weight, bias, targets):
-            losses, slopes = [], []
+            losses, gradients = [], []
             for h, t in zip(states.split(CHUNK), targets.split(CHUNK)):
                 scores = torch.nn.functional.linear(h, weight, bias).float()
                 total = scores.logsumexp(1, keepdim=True)
                 losses.append((total - scores.gather(1, t[:, None]))[:, 0])
                 if ctx.needs_input_grad[0]:
-                    share = scores.sub_(total).exp_()
-                    share[torch.arange(len(t)), t] -= 1
-                    slopes.append(share.to(weight.dtype) @ weight)
-            if slopes: ctx.save_for_backward(torch.cat(slopes))
+                    probability = scores.sub_(total).exp_()
+                    probability[torch.arange(len(t)), t] -= 1
+                    gradients.append(probability.to(weight.dtype) @ weight)
+            if gradients: ctx.save_for_backward(torch.cat(gradients))
             return torch.cat(losses)
 
         @staticmethod

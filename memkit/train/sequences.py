@@ -96,7 +96,7 @@ def _joined(tokenizer: Any, parts: Sequence[tuple[str, bool]]) -> tuple[list[int
     for piece, target in parts:
         new = _new_ids(tokenizer, text, ids, piece)
         text, ids, labels = text + piece, ids + new, labels + (new if target else [IGNORED]*len(new))
-    # nothing is foretold from what comes after the last target
+    # no target comes after the last one, so the rest is cut
     while labels and labels[-1] == IGNORED: ids, labels = ids[:-1], labels[:-1]
     return ids, labels
 

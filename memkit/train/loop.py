@@ -170,16 +170,15 @@ def _step(run: _Run, rows: Sequence[Example], number: int) -> float:
 
 # %% ../../nbs/train/03_loop.ipynb #e2b3edf2
 def _divide(run: _Run, total: Any) -> float:
-    "Slopes and losses of all processes, divided by the targets of the whole step."
+    "Sum gradients and losses over all processes, and divide them by the targets of the whole step."
     import torch
     weights = list(run.weights.values())
     for p in weights: p.grad = torch.zeros_like(p) if p.grad is None else p.grad
     loss, n = run.over_all(total).tolist()
-    gradients = run.over_all(torch.cat([p.grad.flatten() for p in weights])) if run.accelerator.num_processes > 1 else None
-    for p, gradient in zip(
-        weights, gradients.split([p.numel() for p in weights]) if gradients is not None else (p.grad for p in weights)
-    ):
-        p.grad = gradient.view_as(p)/max(1., n)
+    gradients = [p.grad for p in weights]
+    if run.accelerator.num_processes > 1:
+        gradients = run.over_all(torch.cat([g.flatten() for g in gradients])).split([p.numel() for p in weights])
+    for p, gradient in zip(weights, gradients): p.grad = gradient.view_as(p)/max(1., n)
     return loss/n if n else 0.
 
 # %% ../../nbs/train/03_loop.ipynb #50858c2b

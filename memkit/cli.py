@@ -328,7 +328,7 @@ def _new_session(bot, user: str) -> str:
     return f"{said} It took {usage_line(usage(asked.calls))}." if asked.calls else said
 
 class Pieces:
-    "Prints an answer on a terminal as it comes; 'writing …' while none of it can be shown (ours)."
+    "Prints an answer on a terminal as it comes; 'writing …' while none of it can be shown."
     def __init__(self): self.begun = False
 
     def __call__(self, piece: str):
@@ -442,7 +442,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_demo(command("demo", cmd_demo, "one user, two sessions, four questions, on the embedded models"))
     add_chat(command("chat", cmd_chat, "the same with you: chat, ask why, review and delete what is remembered"))
     c = command("data", cmd_data, "what public data memkit can read, where to get it, and whether it is here")
-    c.add_argument("name", nargs="?", help="one source, such as medquad; ml-100k is fetched where it isn't here")
+    c.add_argument("name", nargs="?", help="one source, such as medquad; ml-100k is downloaded if it is missing")
     add_forget(command("forget", cmd_forget, "delete what is remembered of one user, with a receipt"))
     add_work(command("work", cmd_work, "learn what assistants have left for later, for all users of a store"))
     add_bench(command("bench", cmd_bench, "ours beside the peers, measured in one run"))
@@ -456,7 +456,7 @@ def add_models(c: argparse.ArgumentParser):
                    "or http://host:port/v1#model (default: %(default)s)")
     c.add_argument("--corpus", help="what the hybrid chatbot and mark answer from: own, public, medquad, medmcqa, "
                    "bioasq, symptoms, or a .jsonl/.json/.csv file with a text column (default: own; mark: nothing)")
-    c.add_argument("--skip-broken", action="store_true", help="leave broken records of the corpus out, and say which")
+    c.add_argument("--skip-broken", action="store_true", help="skip broken records of the corpus, and list them")
 
 # %% ../nbs/92_cli.ipynb #ebb7fa45
 def _add_assistant(c: argparse.ArgumentParser, what: str, default: str | None = "hybrid"):
@@ -483,14 +483,14 @@ def add_chat(c: argparse.ArgumentParser):
     _add_assistant(c, "whom to talk with")
     c.add_argument("--user", help="your identifier from an earlier chat")
     c.add_argument("--role", action="append", default=[], metavar="USER=ROLE",
-                   help="mark: whose word weighs more, expert or reviewer; may be given several times")
+                   help="mark: a user with more weight, expert or reviewer; may be given several times")
     c.add_argument("--store", help="file or URL of the memories (default: in your data folder; MEMKIT_HOME moves it)")
     c.add_argument("--catalogue", metavar="FILE",
                    help="map: what can be recommended, .csv or .jsonl with a column title")
     c.add_argument("--ratings", metavar="FILE",
                    help="map: your own ratings, .csv or .jsonl with title and rating; with --user")
     c.add_argument("--others", metavar="NAME",
-                   help="map: other people's ratings, and the items they are of: ml-100k, or a folder of such files")
+                   help="map: other people's ratings with their items: ml-100k, or a folder of such files")
     c.add_argument("--embedder", default="minilm",
                    help="of the documents: minilm, minilm-medquad, medcpt, or a sentence-transformers model (default: "
                    "%(default)s)")
@@ -501,17 +501,17 @@ def add_chat(c: argparse.ArgumentParser):
                    "hybrid and malp)")
     add_prompted(c)
     c.add_argument("--paper", action="store_true",
-                   help="the paper's chatbot as it stands: rank fusion of 5 and 5, answers unchecked")
+                   help="the chatbot exactly as in the paper: rank fusion of 5 and 5, answers unchecked")
     c.add_argument("--consent", action="store_true", help="agree to be remembered, without being asked")
 
 # %% ../nbs/92_cli.ipynb #50f4557c
 def add_forget(c: argparse.ArgumentParser):
-    c.add_argument("--user", required=True, help="whose; the identifier that memkit chat printed")
+    c.add_argument("--user", required=True, help="the user's identifier, as printed by memkit chat")
     _add_assistant(c, "whose store it is, where --store names none", None)
     c.add_argument("--ids", type=int, nargs="+", metavar="N",
                    help="these memories only (default: everything, the consent too)")
     c.add_argument("--turns", nargs="+", metavar="T", help="these messages, with what was learned from them alone")
-    c.add_argument("--list", action="store_true", help="delete nothing; show what there is, with its numbers")
+    c.add_argument("--list", action="store_true", help="delete nothing; show what is stored, with its numbers")
     c.add_argument("--store", help="file or URL of the memories")
     c.add_argument("--yes", action="store_true", help="don't ask")
 
@@ -519,14 +519,14 @@ def add_forget(c: argparse.ArgumentParser):
 def add_work(c: argparse.ArgumentParser):
     _add_assistant(c, "whose jobs")
     c.add_argument("--store", help="file or postgresql:// address of the memories (default: in your data folder)")
-    c.add_argument("--model", default="embedded", help="who reads where a design asks a model, as for memkit chat")
+    c.add_argument("--model", default="embedded", help="the model that takes notes; as for memkit chat")
     c.add_argument("--embedder", default="minilm", help="as for memkit chat (default: %(default)s)")
     add_prompted(c)
     c.add_argument("--once", action="store_true", help="do what is due now, and end")
     c.add_argument("--every", type=float, default=5., metavar="S",
-                   help="seconds between two looks (default: %(default)s)")
-    c.add_argument("--list", action="store_true", help="only say what waits and what was given up, and why")
-    c.add_argument("--again", action="store_true", help="first let what was given up be tried again")
+                   help="seconds between two checks (default: %(default)s)")
+    c.add_argument("--list", action="store_true", help="only list the jobs that wait or were given up, and why")
+    c.add_argument("--again", action="store_true", help="first retry the jobs that were given up")
 
 # %% ../nbs/92_cli.ipynb #c3b3a949
 def add_bench(c: argparse.ArgumentParser):
@@ -561,12 +561,12 @@ def add_experiment(c: argparse.ArgumentParser):
                    "for books predicted from films (default: simulated raters); memkit data amazon says where they are")
     c.add_argument("--set", help="arena: one set, such as locomo, longmemeval or own (default: all)")
     c.add_argument("--path", type=Path, metavar="FILE", help="arena: a file of the set's form")
-    c.add_argument("--add", type=Path, metavar="FILE", help="arena: another run's JSON, to stand beside this one")
+    c.add_argument("--add", type=Path, metavar="FILE", help="arena: another run's JSON, to be shown beside this one")
     c.add_argument("--pairs", type=Path, metavar="FILE",
                    help="malp: write pairs of answers to this HTML file, for people to rate")
-    c.add_argument("--model", default="embedded", help="who writes the answers, as for memkit chat")
+    c.add_argument("--model", default="embedded", help="the model that writes the answers, as for memkit chat")
     add_prompted(c)
-    c.add_argument("--json", type=Path, help="write the figures, and where they come from, to this file")
+    c.add_argument("--json", type=Path, help="write the figures, with their provenance, to this file")
     c.add_argument("--figures", type=Path, metavar="FOLDER",
                    help="write the paper's figures and tables to this folder, as SVG and PNG, light and dark")
 

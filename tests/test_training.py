@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.train.packing import answer_loss, block_attention, end_to_end, mean_loss, reading_blocks, side_by_side, surprise
+from memkit.train.packing import answer_loss, block_attention, end_to_end, mean_loss, reading_blocks, side_by_side, negative_log_likelihood
 from memkit.records import Message
 from memkit.train.sequences import IGNORED, Example, answer_end, batches_of, chat_examples, packs, padded_tokens, pieces, rectangles, shares, text_examples, windows
 from memkit.models.local import chat_prompt, text_ids
@@ -283,7 +283,7 @@ def test_block_attention_is_attention(sizes, groups, window):
 def test_surprise_with_a_bias_and_no_target():
     import torch
     h, w, b, t = torch.randn(5, 4), torch.randn(9, 4), torch.randn(9), torch.tensor([0, 8, 3, 3, 1])
-    assert torch.allclose(surprise(h, w, t, b), torch.nn.functional.cross_entropy(h @ w.T + b, t, reduction="none"), atol=1e-5)
+    assert torch.allclose(negative_log_likelihood(h, w, t, b), torch.nn.functional.cross_entropy(h @ w.T + b, t, reduction="none"), atol=1e-5)
 
 
 # --- training

@@ -5,9 +5,8 @@
 # %% auto #0
 __all__ = ['AGAIN', 'MEMORY', 'NO_FLOOR', 'DEFAULT', 'OTHER', 'SAME', 'COLLEAGUE', 'BARE', 'RANDOM', 'RAW', 'FIRST',
            'OTHERS_AGAIN', 'OTHERS', 'OTHERS_NEAREST', 'CONTROLS', 'FLOOR', 'PAPER_SETTINGS', 'REFERENCE',
-           'PAPER_RIGHT', 'PAPER_REMOVED', 'SECOND', 'ERRORS', 'BEFORE_PLAN', 'AFTER_PLAN', 'JUDGED', 'Asked',
-           'raw_memories', 'shown_by_row', 'ask_again', 'errors_removed', 'refinement_rows', 'by_manner',
-           'second_round', 'table_6_rows', 'judged_round', 'planner_rows']
+           'PAPER_RIGHT', 'PAPER_REMOVED', 'SECOND', 'ERRORS', 'Asked', 'raw_memories', 'shown_by_row', 'ask_again',
+           'errors_removed', 'refinement_rows', 'by_manner', 'second_round', 'table_6_rows']
 
 # %% ../../../nbs/experiments/mark/03_again.ipynb #a57541cf
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,7 @@ from .questions import MANNERS, YES, Choice, Picker, reworded, shuffled, without
 from ..result import figure
 from ...mark.agents import RefinedMemoryAgent
 from ...mark.builder import Builder
-from ...mark.corrections import injected, judge_memory
+from ...mark.corrections import injected
 from ...mark.refined import DOMAIN, RESIDUAL
 from ...mark.scoring import TEST
 from ...mark.search import AS_PRINTED, RefinedSearch, SearchSettings
@@ -275,55 +274,4 @@ def table_6_rows(
     "Conversations with memory, and what stayed of them (MARK Table 6; what stayed: ours)."
     return conversation_rows(lessons, "Table 6", TABLE_6, EXPERT) + [
         figure("Table 6", f"right afterwards, {who}", "share", share(sum(r), len(r))) for who, r in after.items() if r
-    ]
-
-# %% ../../../nbs/experiments/mark/03_again.ipynb #plan79c1
-BEFORE_PLAN, AFTER_PLAN, JUDGED = "maintenance alone", "maintenance and a plan", 100   # questions, at most
-
-def judged_round(
-    picker: Picker,
-    choices: Sequence[Choice],
-    learned: Learned,
-    user: str,
-    seed: int,
-):
-    "A user asks every question, and calls the residual memory that was shown right or wrong as the answer was (ours)."
-    for c in choices:
-        question = reworded(c, seed)
-        found = recalled(learned.search, user, question)
-        right = picker.pick(question, c.options, texts(found)) == c.right
-        turn, ids = learned.store.add_turn(user, new_id("s"), question, ""), [m.id for m in found if m.kind == RESIDUAL]
-        if ids: injected(learned.store, DOMAIN, ids, turn, user)
-        for id in ids: judge_memory(learned.store, DOMAIN, id, user, right, turn, revise=True)
-
-# %% ../../../nbs/experiments/mark/03_again.ipynb #590423a3
-def planner_rows(
-    picker: Picker,
-    choices: Sequence[Choice],
-    learned: Learned,           # its memories are judged, and some go
-    seed: int = 0,
-    most: int = JUDGED,
-) -> list[dict[str, Any]]:
-    "Experiment 3 once more, before and after a plan (MARK §6; ours)."
-    from memkit.mark.maintain import maintain
-    from memkit.mark.planner import MOVES, PlanSettings, plan, run
-    mixed = [shuffled(c, seed + 3) for c in choices[:most]]
-    ask = lambda: [
-        picker.pick(q, c.options, texts(recalled(learned.search, COLLEAGUE, q))) == c.right
-        for c in mixed
-        for q in [reworded(c, seed + 3)]
-    ]
-    for i in (4, 5): judged_round(picker, mixed, learned, f"judge {i - 3}", seed + i)
-    maintain(learned.store, DOMAIN)
-    before = ask()
-    moves = run(learned.store, plan(learned.store, DOMAIN, PlanSettings(most=10*len(mixed))))
-    maintain(learned.store, DOMAIN)
-    after = ask()
-    rows = [
-        figure("Planner", name, "right", share(sum(r), len(r)), control=name == BEFORE_PLAN)
-        for name, r in ((BEFORE_PLAN, before), (AFTER_PLAN, after))
-    ]
-    if not all(before): rows.append(figure("Planner", AFTER_PLAN, "errors removed", errors_removed(after, before)))
-    return rows + [
-        figure("Planner", AFTER_PLAN, f"moves: {kind}", float(sum(m.kind == kind for m in moves))) for kind in MOVES
     ]

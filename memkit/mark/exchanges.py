@@ -212,7 +212,7 @@ class Heard:
 
     @property
     def kind(self) -> str:
-        "What the message does to the previous answer, one of `labels.REPLIES`. A retraction needs an earlier correction."
+        "What the message does to the previous answer, one of `labels.REPLIES`. Only corrections are taken back."
         if not self.found: return ""
         likeliest = lambda kinds: max(kinds, key=self.found.kinds.get)
         kind = likeliest([k for k in self.found.kinds if self.replied or k != "retract"])

@@ -186,38 +186,43 @@ def _erase(store: "MemoryStore", owner: str, now: datetime, dry_run: bool) -> tu
 
 
 # %% ../../nbs/mark/14_maintain.ipynb #3f848aa2
+def _set_low_aside(
+    store: "MemoryStore", owner: str, found: Sequence[Standing], settings: TrustSettings, until: datetime,
+    now: datetime, dry_run: bool, embedder: "Embedder | None", spare: Callable[[list[int]], Collection[int]] | None,
+) -> tuple[tuple[Dropped, ...], dict[int, int]]:
+    "What the retention rule drops, and what comes back in its place."
+    low = [s for s in found if not s.verdict.kept]
+    kept = set(spare([s.memory.id for s in low if s.label is None])) if spare and low else set()
+    gone = _condemned((s for s in low if s.memory.id not in kept), until)
+    if dry_run: return gone, {}
+    for d in gone: move_aside(store, owner, d, now)
+    if not embedder or not gone: return gone, {}
+    back = _gave_way(store, owner, [d.id for d in gone], settings, embedder)
+    return gone, {revive(store, owner, old, by, embedder): by for old, by in back}
+
+# %% ../../nbs/mark/14_maintain.ipynb #2a07f7cb
 def maintain(
     store: "MemoryStore",
-    owner: str,  # a user, or the domain
+    owner: str,                                 # a user, or the domain
     settings: TrustSettings = PAPER,
-    grace: timedelta = GRACE,  # what is dropped now can be brought back for so long
+    grace: timedelta = GRACE,                   # how long what is dropped now can be brought back
     clock: Callable[[], datetime] = utc_now,
-    dry_run: bool = False,  # decide and report, change nothing
-    embedder: "Embedder | None" = None,  # to bring back what had given way to a dropped memory; None: it stays superseded
-    spare: (
-        Callable[[list[int]], Collection[int]] | None
-    ) = None,  # which of those that their record condemns are kept all the same
+    dry_run: bool = False,                      # decide and report, change nothing
+    embedder: "Embedder | None" = None,         # to check what a dropped memory had superseded; None: it isn't checked
+    # which of the memories that the rule drops are kept all the same
+    spare: Callable[[list[int]], Collection[int]] | None = None,
 ) -> MaintenanceReport:
-    """Apply retention to an owner's refined memories (MARK, appendix 1): set aside what fell below the border, erase
-    what was set aside long enough. Raises `ValueError` for a negative grace."""
+    """Apply the retention rule to an owner's refined memories (MARK, appendix 1): set aside what fails it, erase what
+    was set aside long enough. Raises `ValueError` for a negative grace."""
     if grace < timedelta(0): raise ValueError(f"the grace period must be 0 or longer, got {grace}")
     now = check_time(clock())
     with nullcontext() if dry_run else store.transaction(owner):
         found = standings(store, owner, settings)
-        low = [s for s in found if not s.verdict.kept]
-        kept = set(spare([s.memory.id for s in low if s.label is None])) if spare and low else set()
-        gone, revived = _condemned((s for s in low if s.memory.id not in kept), now + grace), {}
-        if not dry_run:
-            for d in gone: move_aside(store, owner, d, now)
-            if embedder and gone:
-                revived = {
-                    revive(store, owner, old, by, embedder): by
-                    for old, by in _gave_way(store, owner, [d.id for d in gone], settings, embedder)
-                }
+        gone, revived = _set_low_aside(store, owner, found, settings, now + grace, now, dry_run, embedder, spare)
     due, receipt = _erase(store, owner, now, dry_run)
     return MaintenanceReport(
-        owner=owner, at=now, looked_at=len(found), dropped=gone,
-        revived=revived if embedder else None, forgotten=due, receipt=receipt, dry_run=dry_run)
+        owner=owner, at=now, looked_at=len(found), dropped=gone, revived=revived if embedder else None,
+        forgotten=due, receipt=receipt, dry_run=dry_run)
 
 # %% ../../nbs/mark/14_maintain.ipynb #94cc30b9
 def undo(

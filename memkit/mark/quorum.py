@@ -278,7 +278,8 @@ def _log_disputes(store: "MemoryStore", embedder: "Embedder", touched: Iterable[
         found = _against(store, view, m, superseded, embedder, near)
         new |= {frozenset((m.id, o)): same for o, same in found.items()}
     fresh = sorted(new.keys() - there, key=sorted)
-    store.log(DOMAIN, [{"kind": "disputed", "memory": max(p), "other": min(p), "data": {"same": new[p]}} for p in fresh])
+    row = lambda p: {"kind": "disputed", "memory": max(p), "other": min(p), "data": {"same": new[p]}}
+    store.log(DOMAIN, [row(p) for p in fresh])
 
 # %% ../../nbs/mark/17_quorum.ipynb #1df8ae53
 @dataclass(frozen=True)

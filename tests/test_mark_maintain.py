@@ -15,6 +15,7 @@ from memkit.mark.corrections import classify, injected, judge_memory
 from memkit.mark.maintain import DROPPED, maintain, set_aside, standings, undo
 from memkit.mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL
 from memkit.mark.trust import PAPER, TrustSettings, replay, verdict
+from memkit.reading.facts import Relation
 
 START = datetime(2026, 5, 4, 9, tzinfo=timezone.utc)
 META = {"agent": "assistant", "metadata": {}, "source": "user", "reason": "correction", "about": "", "sources": []}

@@ -18,7 +18,8 @@ from ..records import Memory, Receipt
 from fastcore.basics import patch
 from .executive import (PAPER, DPeMSettings, FlagTable, RoundWriter, Todo, executive, memorize, read_table,
                                    write_table)
-from .triage import (Triage, Known, Relate, check_notes, filtered, nearest_of_turns, said_in, shown_of, triage)
+from .triage import (Known, Relate, Triage, check_notes, filtered, nearest_of_turns, said_in, shown_of,
+                                triage)
 from .triage import PLACES, Move, State, moves_of, replay, state_of
 from ..reading.notes import may_be_tied
 from ..reading.facts import best_relation

@@ -179,7 +179,8 @@ def _tie(w: RoundWriter, t: Todo, id: int, old: int | None):
     "What a new memory does to the one that it is related to."
     kind = t.triage.kind
     if kind == "duplicate" and t.triage.less: w.supersede(id, old, t.triage.reason)
-    elif kind in ("duplicate", "update", "retraction"): w.supersede(old, id, t.triage.reason, carry=kind != "retraction")
+    elif kind in ("duplicate", "update", "retraction"):
+        w.supersede(old, id, t.triage.reason, carry=kind != "retraction")
     elif kind == "contradiction": w.contradict(id, old, t.triage.reason)
 
 # %% ../../nbs/malp/03_executive.ipynb #a521659f

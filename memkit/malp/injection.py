@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fastcore.basics import patch
 
 from ..files import own_data, write_file
 from ..models.local import embedded_folder
@@ -123,67 +124,81 @@ class DomainAdapter:
     def width(self) -> int: return self.mlps[0].down.shape[0]
     @property
     def active(self) -> bool: return all(m.on for m in self.mlps)
-
-    def on(self): self._switch(True)
-    def off(self): self._switch(False)
-
-    def _switch(self, on: bool):
-        for m in self.mlps: m.on, m.change = on, None
-
-    @contextmanager
-    def without(self) -> Iterator[None]:
-        "The model as it was, for a while."
-        was = self.active
-        self.off()
-        try: yield
-        finally: self._switch(was)
-
-    def parameters(self) -> list[Any]:
-        "What learns."
-        return [getattr(m, name) for m in self.mlps for name in _PARTS]
-
-    def weights(self) -> dict[str, np.ndarray]:
-        "A copy of the numbers, as `layers.3.up` and so on, float32."
-        return {
-            f"layers.{i}.{name}": getattr(b.mlp, name).detach().cpu().numpy().copy()
-            for i, b in self.blocks.items()
-            for name in _PARTS
-        }
-
-    def fill(self, weights: Mapping[str, np.ndarray]):
-        """Take over weights. Raises `ValueError` where they belong to other layers, have another width, or aren't
-        finite."""
-        import torch
-        mine = {f"layers.{i}.{name}": getattr(b.mlp, name) for i, b in self.blocks.items() for name in _PARTS}
-        wrong = sorted(mine.keys() ^ weights.keys()) or sorted(
-            k for k, p in mine.items() if tuple(p.shape) != np.shape(weights[k]) or not np.isfinite(weights[k]).all()
-        )
-        if wrong:
-            raise ValueError(
-                f"these weights don't fit the adapter in this model (width {self.width}, layers "
-                f"{', '.join(map(str, self.layers))}): see {', '.join(wrong[:3])}"
-            )
-        with torch.no_grad():
-            for k, p in mine.items(): p.copy_(torch.from_numpy(np.asarray(weights[k], np.float32)))
-
-    def learn_alone(self, model: Any):
-        "Freeze everything in `model` but the adapter (§2.2)."
-        for p in model.parameters(): p.requires_grad_(False)
-        for p in self.parameters(): p.requires_grad_(True)
-
-    def rest(self):
-        "Learn no longer."
-        for p in self.parameters(): p.requires_grad_(False)
-
-    def remove(self):
-        "Take the adapters out for good."
-        for b in self.blocks.values():
-            if isinstance(b.mlp, _adapted_mlp()): b.mlp = b.mlp.mlp
-
     @property
     def digest(self) -> str:
         "A hash of the weights as a file keeps them (float16), 12 hexadecimal digits."
         return _digest(self.weights())
+
+# %% ../../nbs/malp/16_injection.ipynb #e2158c85
+@patch
+def on(self: DomainAdapter): self._switch(True)
+
+@patch
+def off(self: DomainAdapter): self._switch(False)
+
+@patch
+def _switch(self: DomainAdapter, on: bool):
+    for m in self.mlps: m.on, m.change = on, None
+
+@patch
+@contextmanager
+def without(self: DomainAdapter) -> Iterator[None]:
+    "The model as it was, for a while."
+    was = self.active
+    self.off()
+    try: yield
+    finally: self._switch(was)
+
+# %% ../../nbs/malp/16_injection.ipynb #f8dd8ebf
+@patch
+def parameters(self: DomainAdapter) -> list[Any]:
+    "What learns."
+    return [getattr(m, name) for m in self.mlps for name in _PARTS]
+
+@patch
+def weights(self: DomainAdapter) -> dict[str, np.ndarray]:
+    "A copy of the numbers, as `layers.3.up` and so on, float32."
+    return {
+        f"layers.{i}.{name}": getattr(b.mlp, name).detach().cpu().numpy().copy()
+        for i, b in self.blocks.items()
+        for name in _PARTS
+    }
+
+# %% ../../nbs/malp/16_injection.ipynb #d163b316
+@patch
+def fill(self: DomainAdapter, weights: Mapping[str, np.ndarray]):
+    """Take over weights. Raises `ValueError` where they belong to other layers, have another width, or aren't
+    finite."""
+    import torch
+    mine = {f"layers.{i}.{name}": getattr(b.mlp, name) for i, b in self.blocks.items() for name in _PARTS}
+    wrong = sorted(mine.keys() ^ weights.keys()) or sorted(
+        k for k, p in mine.items() if tuple(p.shape) != np.shape(weights[k]) or not np.isfinite(weights[k]).all()
+    )
+    if wrong:
+        raise ValueError(
+            f"these weights don't fit the adapter in this model (width {self.width}, layers "
+            f"{', '.join(map(str, self.layers))}): see {', '.join(wrong[:3])}"
+        )
+    with torch.no_grad():
+        for k, p in mine.items(): p.copy_(torch.from_numpy(np.asarray(weights[k], np.float32)))
+
+# %% ../../nbs/malp/16_injection.ipynb #f5b1ac61
+@patch
+def learn_alone(self: DomainAdapter, model: Any):
+    "Freeze everything in `model` but the adapter (§2.2)."
+    for p in model.parameters(): p.requires_grad_(False)
+    for p in self.parameters(): p.requires_grad_(True)
+
+@patch
+def rest(self: DomainAdapter):
+    "Learn no longer."
+    for p in self.parameters(): p.requires_grad_(False)
+
+@patch
+def remove(self: DomainAdapter):
+    "Take the adapters out for good."
+    for b in self.blocks.values():
+        if isinstance(b.mlp, _adapted_mlp()): b.mlp = b.mlp.mlp
 
 # %% ../../nbs/malp/16_injection.ipynb #e4f993a1
 def _digest(weights: Mapping[str, np.ndarray]) -> str:

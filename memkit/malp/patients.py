@@ -140,6 +140,22 @@ def _agenda(voice: Voice, conditions: Sequence[str], n_visits: int) -> tuple[lis
     ]
 
 # %% ../../nbs/malp/07_patients.ipynb #db5d7e83
+def _visits(rng: Random, name: str, voice: Voice, timeline: Timeline, dates: Sequence[datetime], preference: str,
+            n_rounds: int) -> tuple[list[Visit], list[tuple[object, Said]]]:
+    "All visits of a patient, and what was told or taught in them."
+    n_visits, visits, gold = len(dates), [], []
+    complaints, explained = _agenda(voice, timeline.conditions, n_visits)
+    planned = fit(rng, plan(rng, timeline.strands, n_visits), n_rounds)
+    for s in complaints: planned[s.versions[0].start].insert(0, Mention(s, s.versions[0], "state", True))
+    tells = set(rng.sample(range(n_visits), min(n_visits, rng.choice((0, 0, 1, 2, 3)))))
+    for i, (at, mentions) in enumerate(zip(dates, planned)):
+        visit, told = make_visit(voice, f"{name}-v{i + 1:02d}", at, n_rounds, mentions, explained[i], timeline,
+                                 preference, i in tells)
+        visits.append(visit)
+        gold += told
+    return visits, gold
+
+# %% ../../nbs/malp/07_patients.ipynb #2a67f45e
 def draw_patient(
     number: int,             # from 0
     seed: int = 0,
@@ -154,21 +170,10 @@ def draw_patient(
     families(split=split)  # refuses a split that isn't one
     dates, preference, typing = _dates(rng, n_visits), rng.choice(PREFERENCES), rng.choices(HABITS, (5, 1, 2, 1))[0]
     voice, timeline = Voice(rng, split, typing), draw_timeline(rng, [d.date() for d in dates])
-    complaints, explained = _agenda(voice, timeline.conditions, n_visits)
-    planned = fit(rng, plan(rng, timeline.strands, n_visits), n_rounds)
-    for s in complaints: planned[s.versions[0].start].insert(0, Mention(s, s.versions[0], "state", True))
-    tells = set(rng.sample(range(n_visits), min(n_visits, rng.choice((0, 0, 1, 2, 3)))))
-    visits, gold = [], []
-    for i, (at, mentions) in enumerate(zip(dates, planned)):
-        visit, told = make_visit(
-            voice, f"{name}-v{i + 1:02d}", at, n_rounds, mentions, explained[i], timeline, preference, i in tells
-        )
-        visits.append(visit)
-        gold += told
+    visits, gold = _visits(rng, name, voice, timeline, dates, preference, n_rounds)
     facts = _facts(name, gold, preference)
-    return Patient(
-        name, split or "both", _profile(timeline, facts), preference, typing, tuple(visits), facts, _taught(gold)
-    )
+    profile = _profile(timeline, facts)
+    return Patient(name, split or "both", profile, preference, typing, tuple(visits), facts, _taught(gold))
 
 # %% ../../nbs/malp/07_patients.ipynb #0850898e
 def simulate(

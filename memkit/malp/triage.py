@@ -107,8 +107,8 @@ _IN_DATA = ("round", "into", "count", "speaker", "sentence")
 def row_of(
     move: Move,
 ) -> dict[str, Any]:  # as `MemoryStore.log` takes it
-    """A move as the store keeps it. The winner over a superseded memory isn't written here: the event would be lost when
-    the winner is forgotten."""
+    """A move as the store keeps it. The memory that superseded this one isn't written here: the event would be lost
+    when that is forgotten."""
     data = {name: value for name in _IN_DATA if (value := getattr(move, name)) not in ("", None)}
     own = move.kind == "superseded"
     return {

@@ -353,26 +353,26 @@ def _explain(voice: Voice, item: Knowledge, part: _Part, style: str):
     part.doctor.append((text, (item, core), item.id))
 
 # %% ../../nbs/malp/09_visits.ipynb #c936954d
+def _begin(voice: Voice, r: int, mention: Mention | None, chat: str, praises: bool, preference: str) -> list[tuple]:
+    "How the patient begins a round: a greeting, the answer to the doctor's question, or a reply to a remark."
+    begin = []
+    if r == 0: begin.append((voice.talk("open"), None, ""))
+    elif mention:
+        text, family = voice.patient(mention.strand.about, "answer", mention.version.slots)
+        begin.append((text, mention, family))
+    elif chat: begin.append((voice.patient(chat, "reply")[0], None, ""))
+    if praises and voice.rng.random() < .2:
+        begin.insert(0, (voice.patient(f"preference {preference}", "praise")[0], None, ""))
+    return begin
+
+# %% ../../nbs/malp/09_visits.ipynb #93d36ce7
 def _turn(voice: Voice, parts: list[_Part], asked: dict[int, Mention], timeline: Timeline, preference: str,
           style: str):
-    """Greetings, reactions, the doctor's questions and the patient's answers, and something to say where a round is
-    still empty."""
+    "Greetings, reactions, the doctor's questions, the patient's answers, and noise where a round is still empty."
     last, noise, chat, chats = len(parts) - 1, "", "", voice.rng.sample(CHATS, len(CHATS))
     for r, part in enumerate(parts):
-        begin = []
-        if r == 0: begin.append((voice.talk("open"), None, ""))
-        elif r in asked:
-            m = asked[r]
-            text, family = voice.patient(m.strand.about, "answer", m.version.slots)
-            begin.append((text, m, family))
-        elif chat: begin.append((voice.patient(chat, "reply")[0], None, ""))
-        if (
-            r
-            and any(isinstance(what, tuple) for _, what, _ in parts[r - 1].doctor)
-            and style == preference
-            and voice.rng.random() < 0.2
-        ):
-            begin.insert(0, (voice.patient(f"preference {preference}", "praise")[0], None, ""))
+        explained = r > 0 and any(isinstance(what, tuple) for _, what, _ in parts[r - 1].doctor)
+        begin = _begin(voice, r, asked.get(r), chat, explained and style == preference, preference)
         if len(part.user) + len(begin) < 1 or len(part.user) < 2 and voice.rng.random() < .6:
             text, noise = noise_of(voice, timeline.strands)
             part.user.append((text, None, ""))
@@ -400,22 +400,32 @@ def _reply(voice: Voice, part: _Part, r: int, last: int, ask: Mention | None, ch
     elif ask or chat: part.doctor.append(say(ask.strand.about, "ask", ask.version.slots) if ask else say(chat, "ask"))
 
 # %% ../../nbs/malp/09_visits.ipynb #2c49a4ca
+def _round(name: str, part: _Part, at: datetime, before: Sequence[Round]) -> tuple[Round, list[tuple[object, Said]]]:
+    "The next round as text, and what was told or taught in it."
+    texts = [" ".join(text for text, _, _ in side) for side in (part.user, part.doctor)]
+    r = Round(f"{name}-r{len(before) + 1}", *texts, at, before[-1].assistant if before else "")
+    gold = []
+    for speaker, side in (("user", part.user), ("assistant", part.doctor)):
+        for text, what, family in side:
+            sentence = what[1] if isinstance(what, tuple) else text
+            if what is not None: gold.append((what, Said(r.id, at, speaker, sentence, family)))
+    return r, gold
+
+# %% ../../nbs/malp/09_visits.ipynb #e611afb2
 def make_visit(
     voice: Voice,
-    name: str,  # of the visit: rounds are called name-r1, name-r2 …
+    name: str,                   # of the visit: rounds are called name-r1, name-r2 …
     at: datetime,
     n_rounds: int,
     mentions: Sequence[Mention],
     items: Sequence[Knowledge],  # to be explained
     timeline: Timeline,
     preference: str,
-    tells: bool,  # does the patient say what they prefer?
-) -> tuple[
-    Visit, list[tuple[object, Said]]
-]:  # and what was told or taught in it: (mention | (item, core) | preference, telling)
+    tells: bool,                 # does the patient say what they prefer?
+) -> tuple[Visit, list[tuple[object, Said]]]:   # gold: (mention | (item, core) | preference, telling)
     "One dialogue. Everything in it is either gold or noise; nothing is told that the gold doesn't know."
     style = preference if voice.rng.random() < .9 else voice.rng.choice(PREFERENCES)
-    parts, asked = [_Part() for _ in range(n_rounds)], {}
+    parts, asked, rounds, gold = [_Part() for _ in range(n_rounds)], {}, [], []
     if not any(m.strand.about == "complaint" for m in mentions): parts[0].user.append((voice.talk("check"), None, ""))
     _place(voice, sorted(mentions, key=lambda m: m.strand.about != "complaint"), parts, asked)
     if tells:
@@ -423,16 +433,8 @@ def make_visit(
         voice.rng.choice(parts[:-1] or parts).user.append((text, preference, family))
     for i, item in enumerate(items): _explain(voice, item, parts[min(n_rounds - 1, 1 + 2*i)], style)
     _turn(voice, parts, asked, timeline, preference, style)
-    rounds, gold = [], []
     for r, part in enumerate(parts):
-        when, texts = at + timedelta(minutes=2 * r), [
-            " ".join(text for text, _, _ in side) for side in (part.user, part.doctor)
-        ]
-        rounds.append(Round(f"{name}-r{r + 1}", *texts, when, rounds[-1].assistant if rounds else ""))
-        for speaker, side in (("user", part.user), ("assistant", part.doctor)):
-            told = [(text, what, family) for text, what, family in side if what is not None]
-            gold += [
-                (what, Said(rounds[-1].id, when, speaker, what[1] if isinstance(what, tuple) else text, family))
-                for text, what, family in told
-            ]
+        made, told = _round(name, part, at + timedelta(minutes=2*r), rounds)
+        rounds.append(made)
+        gold += told
     return Visit(at, tuple(rounds)), gold

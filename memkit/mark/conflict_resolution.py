@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from fastcore.basics import patch
 
 from ..models.embed import Remembered
 from ..records import Memory
@@ -60,35 +61,42 @@ class Pool:
         self.changed: set[int] = set()                     # rewritten in it
         self.lost = store.superseded(owner)                # memory -> what took its place
 
-    def near(self, kind: str, vector: np.ndarray) -> list[Memory]:  # nearest first
-        "The stored memories that a new one is compared with."
-        own = [(id, float(v @ vector)) for id, (k, v) in self.new.items() if k == kind]
-        here = np.flatnonzero(self.view.kinds == kind)
-        cosines = np.concatenate([self.view.vectors[here] @ vector if len(here) else np.empty(0), [c for _, c in own]])
-        ids = np.concatenate([self.view.ids[here], np.array([id for id, _ in own], int)])
-        order = np.lexsort((ids, -cosines))[:int((cosines >= self.settings.floor).sum())]
-        found = (self._memory(id) for id in ids[order].tolist() if id not in self.lost)
-        return list(islice(filter(self._comparable, found), self.settings.near))
+# %% ../../nbs/mark/11_conflict_resolution.ipynb #c23c21c3
+@patch
+def near(self: Pool, kind: str, vector: np.ndarray) -> list[Memory]:  # nearest first
+    "The stored memories that a new one is compared with."
+    own = [(id, float(v @ vector)) for id, (k, v) in self.new.items() if k == kind]
+    here = np.flatnonzero(self.view.kinds == kind)
+    cosines = np.concatenate([self.view.vectors[here] @ vector if len(here) else np.empty(0), [c for _, c in own]])
+    ids = np.concatenate([self.view.ids[here], np.array([id for id, _ in own], int)])
+    order = np.lexsort((ids, -cosines))[:int((cosines >= self.settings.floor).sum())]
+    found = (self._memory(id) for id in ids[order].tolist() if id not in self.lost)
+    return list(islice(filter(self._comparable, found), self.settings.near))
 
-    def known(self, memories: Sequence[Memory]) -> dict[str, np.ndarray]:
-        "The vectors of their words, where a memory has no question and is found by its words alone."
-        def vector(id: int):
-            if id in self.new: return self.new[id][1]
-            i = int(np.searchsorted(self.view.ids, id))
-            return self.view.vectors[i] if i < len(self.view.ids) and self.view.ids[i] == id else None
-        return {m.text: v for m in memories if not m.meta.get("about") and (v := vector(m.id)) is not None}
+@patch
+def known(self: Pool, memories: Sequence[Memory]) -> dict[str, np.ndarray]:
+    "The vectors of their words, where a memory has no question and is found by its words alone."
+    def vector(id: int):
+        if id in self.new: return self.new[id][1]
+        i = int(np.searchsorted(self.view.ids, id))
+        return self.view.vectors[i] if i < len(self.view.ids) and self.view.ids[i] == id else None
+    return {m.text: v for m in memories if not m.meta.get("about") and (v := vector(m.id)) is not None}
 
-    def _memory(self, id: int) -> Memory:
-        return self.store.get(self.owner, id) if id in self.new or id in self.changed else self.view.memory(id)
+# %% ../../nbs/mark/11_conflict_resolution.ipynb #0b787ebc
+@patch
+def _memory(self: Pool, id: int) -> Memory:
+    return self.store.get(self.owner, id) if id in self.new or id in self.changed else self.view.memory(id)
 
-    def _comparable(self, m: Memory) -> bool:
-        same_agent = m.kind == RESIDUAL or m.meta.get("agent") == self.talk.agent
-        return same_agent and "sources" in m.meta and dict(m.meta.get("metadata", {})) == dict(self.talk.metadata)
+@patch
+def _comparable(self: Pool, m: Memory) -> bool:
+    same_agent = m.kind == RESIDUAL or m.meta.get("agent") == self.talk.agent
+    return same_agent and "sources" in m.meta and dict(m.meta.get("metadata", {})) == dict(self.talk.metadata)
 
-    def losers(self, ids: Collection[int], kind: str) -> list[Memory]:
-        "What the memories `ids` have superseded."
-        found = (self.store.get(self.owner, id) for id, by in self.lost.items() if by in ids)
-        return [m for m in found if m.kind == kind and self._comparable(m)][-4*self.settings.near:]
+@patch
+def losers(self: Pool, ids: Collection[int], kind: str) -> list[Memory]:
+    "What the memories `ids` have superseded."
+    found = (self.store.get(self.owner, id) for id, by in self.lost.items() if by in ids)
+    return [m for m in found if m.kind == kind and self._comparable(m)][-4*self.settings.near:]
 
 # %% ../../nbs/mark/11_conflict_resolution.ipynb #65537350
 def _no_steps() -> dict[str, list[Step]]: return {name: [] for name in ("added", "merged", "superseded", "dropped")}

@@ -305,6 +305,10 @@ def _recall(record: Sequence[Recall], who: str, memory_id: int, turn: str | None
         "as_reviewer=True"
     )
 
+def _contradicts(memory_id: int, recall: Recall) -> ValueError:
+    said = "right" if recall.outcome else "wrong"
+    return ValueError(f"this user called memory {memory_id} {said} before; pass revise=True if that no longer stands")
+
 # %% ../../nbs/mark/07_corrections.ipynb #7fb4ec95
 def judge_memory(
     store: "MemoryStore",
@@ -329,11 +333,7 @@ def judge_memory(
         record = records(store.events(owner, [memory_id], [INJECTED, JUDGED])).get(memory_id, ())
         recall = _recall(record, who, memory_id, turn, as_reviewer)
         if recall.outcome is right: return memory
-        if recall.outcome is not None and not revise:
-            raise ValueError(
-                f"this user called memory {memory_id} {'right' if recall.outcome else 'wrong'} before; pass "
-                "revise=True if that no longer stands"
-            )
+        if recall.outcome is not None and not revise: raise _contradicts(memory_id, recall)
         return _judged(store, memory, recall, right, recall not in record, at)
 
 # %% ../../nbs/mark/07_corrections.ipynb #32a45145

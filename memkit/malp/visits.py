@@ -435,6 +435,5 @@ def make_visit(
     _turn(voice, parts, asked, timeline, preference, style)
     for r, part in enumerate(parts):
         made, told = _round(name, part, at + timedelta(minutes=2*r), rounds)
-        rounds.append(made)
-        gold += told
+        rounds.append(made); gold += told
     return Visit(at, tuple(rounds)), gold

@@ -55,7 +55,7 @@ FULL = Size(taught=300, others=150, texts=120, errors=15)
 def in_words(
     result: Mapping[str, Any],  # from `run_mark`, or read from its file
 ) -> str:
-    "What has words instead of figures: Table 3, and the conversation of Figure 6 (ours)."
+    "Table 3 and the conversation of Figure 6, which have words instead of figures (ours)."
     return "\n\n".join([str(table_3()), *([transcript(result["scenario"])] if result.get("scenario") else [])])
 
 # %% ../../../nbs/experiments/mark/05_run.ipynb #fdaf985e

@@ -63,7 +63,7 @@ def _check_round(round: Any) -> Round:
 
 # %% ../../nbs/malp/04_coordinator.ipynb #1105b55c
 class EmbeddedCoordinator:
-    "Takes notes offline with the learned reader (`memkit.reading.notes`): what it writes down was said (ours)."
+    "Takes notes offline with the learned reader (`memkit.reading.notes`): what it writes down was said."
     def __init__(
         self,
         reader: Reader | None = None,    # None: the one that travels with memkit
@@ -210,7 +210,7 @@ def checked_notes(
     round: Round,
     most: int = 200,  # notes that are read; one dropped note stands for the rest
 ) -> list[Note]:      # in the order they were said; those that weren't said last
-    "The checked notes of a model: said in this round, by that speaker, once, and no instruction (ours)."
+    "The checked notes of a model: said in this round, by that speaker, once, and no instruction."
     seen, notes = {}, []
     for n in (_checked(one, round) for one in islice(learned, most)):
         key = (n.speaker, n.place, " ".join(words_of(n.shown)))
@@ -231,7 +231,7 @@ def checked_notes(
 
 # %% ../../nbs/malp/04_coordinator.ipynb #cfee4167
 class CoordinatorError(UnusableAnswer):
-    "A model's notes of a round couldn't be used, neither at first nor when asked again (ours)."
+    "A model's notes of a round couldn't be used, neither at first nor when asked again."
 
 def _judged(notes: Sequence[Note], summary: Summary, keep: float | None, round: Round) -> list[Note]:
     "The notes with relevance and type; raises `ValueError` unless each number comes once."

@@ -180,7 +180,7 @@ def speaks_for_other(
     text: str,
     role: str,  # whose words they should be: user or assistant
 ) -> bool:
-    "Do these words begin with the other's name, or hold a second voice that is named? (ours)"
+    "Do these words begin with the other's name, or hold a second voice that is named?"
     named = _side(text, frozenset())[1]
     return bool(named and named != role or _INSIDE.search(_unquoted(text)))
 
@@ -243,7 +243,7 @@ _BLANK = re.compile(r"\[[^\]\n]{2,60}\]|\{\w+\}")
 def preference_label(
     said: str,
 ) -> str:  # one of PROFILE_LABELS, or "" for anything but the label itself, its plural or its full stop
-    "The paper's label that a preference states, if it is nothing else (ours)."
+    "The paper's label that a preference states, if it is nothing else."
     plain = re.sub(r"s?\.?$", "", said.strip().lower())
     return plain if plain in PROFILE_LABELS else ""
 

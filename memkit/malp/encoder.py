@@ -181,7 +181,7 @@ def memory_pairs(
         str, Sequence[Sequence[Told]]
     ] = {},  # by user, from `what_is_told`: other memories that answer as well
 ) -> Pairs:
-    """Questions, and the rows that answer them (ours). Raises `ValueError` for no questions, one without an answer,
+    """Questions, and the rows that answer them. Raises `ValueError` for no questions, one without an answer,
     and one that all memories answer."""
     first, rows, n = {}, {}, 0
     for user, k in kept.items():
@@ -199,7 +199,7 @@ def training_questions(
     patient: Patient,
     kept: Kept,
 ) -> list[MemoryQuestion]:
-    """Every wording of a patient's questions, and what doctor and patient ask about the same in visits (ours): for
+    """Every wording of a patient's questions, and what doctor and patient ask about the same in visits: for
     training."""
     out, items = memory_questions(patient, kept, every_wording=True), {k.id: k for k in knowledge()}
     for q in profile_questions(patient):
@@ -218,7 +218,7 @@ def with_name(
     name: str,
     embedder: Embedder,
 ) -> tuple[list[MemoryQuestion], Kept]:
-    "One user's questions and memories with a name instead of 'the user' (ours)."
+    "One user's questions and memories with a name instead of 'the user'."
     def named(text): return re.sub(r"\b[Tt]he user\b", lambda m: name, text)
     texts = tuple(map(named, kept.texts))
     asked = [replace(q, text=named(third_person(q.text, "user"))) if _ME.search(q.text) else q for q in questions]
@@ -228,7 +228,7 @@ def with_name(
 def held_back(
     wording: str,
 ) -> bool:
-    "Is this wording for validation? A quarter of all, by hash (ours)."
+    "Is this wording for validation? A quarter of all, by hash."
     return blake2b(f"validation {wording}".encode(), digest_size=1).digest()[0] % 4 == 0
 
 # %% ../../nbs/malp/06_encoder.ipynb #3343d79e
@@ -248,7 +248,7 @@ def train_memory_encoder(
 
 # %% ../../nbs/malp/06_encoder.ipynb #726bf4dc
 class MemoryEncoder:
-    """MiniLM for memories, with an adapter for questions (ours). It has MiniLM's name, because its memories' vectors
+    """MiniLM for memories, with an adapter for questions. It has MiniLM's name, because its memories' vectors
     are MiniLM's: a store may be opened with either."""
     dim, unit, max_tokens, name = TunedMiniLM.dim, TunedMiniLM.unit, TunedMiniLM.max_tokens, TunedMiniLM.document_name
 

@@ -34,7 +34,7 @@ class DPeMSettings:
     reset_flags: bool = False     # does a refresh clear the counts of what it removes? (the paper doesn't say; ours)
     avoidance: bool = True        # one severe experience is enough to be long-term (limitations, left open; ours)
     near: int = 4                 # nearest memories that a note is compared with (ours)
-    nearest: float = .1           # cosine below which nothing is compared (ours)
+    nearest: float = .1           # cosine below which nothing is compared
 
     def __post_init__(self):
         for f in fields(self):

@@ -37,11 +37,11 @@ class InjectionSettings:
     masked: float | None = .15
     sample_weight: float = 1.              # of the sample loss; the paper "simply adds" the two (§2.2)
     compare: str = "layer"  # layer: each layer with and without its adapter; model: with the model as it was (below)
-    layers: tuple[int, ...] | None = None  # which blocks get an adapter, from 0; None: all (ours)
-    width: int | None = None               # of the bottleneck; None: d/16 (ours)
-    window: int = 256                      # tokens of a sequence (ours)
-    epochs: int = 1                        # passes over the texts (ours)
-    warmup: float = .1                     # share of the steps (ours)
+    layers: tuple[int, ...] | None = None  # which blocks get an adapter, from 0; None: all
+    width: int | None = None               # of the bottleneck; None: d/16
+    window: int = 256                      # tokens of a sequence
+    epochs: int = 1                        # passes over the texts
+    warmup: float = .1                     # share of the steps
     seed: int = 0
 
     def __post_init__(self):
@@ -337,7 +337,7 @@ def injection_examples(
     settings: InjectionSettings = PAPER_INJECTION,  # window counts here, for running text
     chat: bool = False,                             # questions and answers, instead of running text
 ) -> list[Any]:                                     # memkit.train.sequences.Example
-    "Medical texts, tokenised (ours). Raises `ValueError` where there is nothing to learn from."
+    "Medical texts, tokenised. Raises `ValueError` where there is nothing to learn from."
     from memkit.train.sequences import chat_examples, text_examples
     if not chat: return text_examples(tokenizer, [r["text"] for r in rows], settings.window)
     talks = conversations(rows)
@@ -480,7 +480,7 @@ def load_injected(
     device: str | None = None,
 ) -> LocalLM:
     """The embedded model with medical knowledge injected: a fresh copy of it, so that no other `LocalLM` changes
-    (ours). Raises what `load_injection` raises."""
+   . Raises what `load_injection` raises."""
     path = own_data(f"{name}.safetensors").with_suffix("")
     model, tokenizer = load_causal(embedded_folder(), device, dtype)
     adapter = load_injection(model, path)

@@ -154,7 +154,7 @@ def data_card(
     name: str,            # one of CORPORA, or what you call it
     rows: Iterable[Row],  # those trained on
 ) -> dict[str, Any]:      # for the card: licence, texts, blake2b
-    "What an adapter learned from, identified by a hash of the texts (ours)."
+    "What an adapter learned from, identified by a hash of the texts."
     h, n = blake2b(digest_size=16), 0
     for n, r in enumerate(rows, 1): h.update(f"{len(r['text'].encode())}:".encode() + r["text"].encode())
     return {"licence": CORPORA[name].licence if name in CORPORA else "unknown", "texts": n, "blake2b": h.hexdigest()}

@@ -218,7 +218,7 @@ def profile_questions(
     patient: Patient,
     at: datetime | None = None,  # None: at the end
 ) -> list[ProfileQuestion]:      # one for each value that holds; several allergies are one question
-    "Questions whose answers hold at that moment (ours)."
+    "Questions whose answers hold at that moment."
     groups: dict[str, list[Fact]] = {}
     for f in known_facts(patient, at):
         if f.until is None and f.about != "preference":
@@ -252,7 +252,7 @@ def knowledge_questions(
     patient: Patient,
     at: datetime | None = None,  # None: at the end
 ) -> list[KnowledgeQuestion]:
-    "One question for each piece of knowledge that was explained by then (ours)."
+    "One question for each piece of knowledge that was explained by then."
     items, out = {k.id: k for k in knowledge()}, []
     for t in patient.taught:
         rounds = tuple(s.round for s in t.said if at is None or s.at <= at)

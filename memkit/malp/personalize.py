@@ -67,7 +67,7 @@ _FIRST = re.compile(r"^(?:\S+\s+){3,}?[^\s,]+(?=,)")                 # up to the
 def statement(
     text: str,  # a sentence as the user said it
 ) -> str:       # '' where it tells nothing about the user
-    "The sentence as it would be said to the user (ours)."
+    "The sentence as it would be said to the user."
     text = text.strip()
     if "?" in text or text.startswith("Asked "): return ""
     lead = _LEAD.match(text)
@@ -95,7 +95,7 @@ def rare_words(
     seen: Counter,  # how many of the user's sentences have each word, in lower case
     most: int = 4,
 ) -> list[str]:     # the rarest first
-    "What a sentence is about, as far as its words tell (ours)."
+    "What a sentence is about, as far as its words tell."
     words = dict.fromkeys(w for w in re.findall(r"[A-Za-z]{4,}", sentence) if w.lower() not in _COMMON)
     return sorted(words, key=lambda w: seen[w.lower()])[:most]
 
@@ -157,7 +157,7 @@ def note_examples(
     together: tuple[int, int] = (3, 8),  # questions of a conversation with memories, and without
     shown: int = 6,            # memories of a conversation, those that answer among them
 ) -> list[list[Message]]:      # conversations in which every answer is to be learned
-    "Questions from the user's notes, with the memories that the assistant would show and without (ours)."
+    "Questions from the user's notes, with the memories that the assistant would show and without."
     asked = note_questions(assistant.store.list(user), n, seed)
     found = [(q, assistant.memory.recall(user, q.question, shown)) for q in asked]
     found = [(q, hits) for q, hits in found if any(h.item.id == q.memory for h in hits)]
@@ -188,7 +188,7 @@ class LoraSettings:
     "Where each number comes from: a section of MaLP, or `ours`. Raises `ValueError` for what can't be."
     rank: int = 8                 # §4.1
     alpha: float = 32.            # §4.1
-    share: float = .5             # of the layers, drawn by lot (§2.4.2: "a set number"); ours
+    share: float = .5             # of the layers, drawn at random (§2.4.2: "a set number"); ours
     targets: tuple[str, ...] = ("q_proj", "v_proj")   # ours, LoRA's own choice
     learning_rate: float = 2e-3   # ours; §4.1: 5e-5
     weight_decay: float = 1e-4    # §4.1
@@ -337,7 +337,7 @@ def lease(
     store: "MemoryStore",
     user: str,
 ) -> Iterator[None]:
-    "Be the only one who trains this user's weights, as a job that lasts (ours). Raises `Busy`."
+    "Be the only one who trains this user's weights, as a job that lasts. Raises `Busy`."
     from memkit.store.jobs import LEASE, end_job, heartbeat, jobs, leave_job, signature
     who = signature()
     with store.transaction(user):
@@ -359,7 +359,7 @@ _CHECKPOINT, _ROOM = (
 
 # %% ../../nbs/malp/17_personalize.ipynb #13956db0
 class KeptCheckpoint:
-    "A training's checkpoint in the user's store: forgotten with them (ours)."
+    "A training's checkpoint in the user's store: forgotten with them."
     def __init__(self, store: "MemoryStore", user: str, base: str, mark: Any):
         self.store, self.user, self.base, self.mark = store, user, base, mark
 
@@ -369,7 +369,7 @@ class KeptCheckpoint:
         return found and found.content
 
     def write(self, content: bytes):
-        "Keep this one in the place of the last."
+        "Replace the last one."
         self.store.put_adapter(
             self.user, content, self.base, blake2b(content, digest_size=16).hexdigest(), {}, _CHECKPOINT,
             mark=self.mark, at_most=_ROOM)
@@ -381,7 +381,7 @@ class KeptCheckpoint:
 # %% ../../nbs/malp/17_personalize.ipynb #629eb317
 @dataclass(frozen=True)
 class Personalised:
-    "What came of `personalize`."
+    "The result of `personalize`."
     user: str
     saved: SavedAdapter | None   # None: the held-out rounds didn't get better, so nothing was kept
     tuned: Tuned

@@ -39,7 +39,7 @@ def ask_json(
     ] = lambda v: None,  # raises ValueError for a value that has the shape and is still no good
     max_tokens: int = 400,
 ) -> Any:  # one of `shape`
-    "Ask for JSON; ask once more where the reply can't be used; then raise `Refused` (ours)."
+    "Ask for JSON; ask once more where the reply can't be used; then raise `Refused`."
     for _ in range(2):
         reply = model.generate([messages], max_tokens=max_tokens)[0]
         try:
@@ -159,7 +159,7 @@ def why_end(
     role: str,             # user (the patient) or assistant (the doctor)
     said: Sequence[str],   # what either role said before
 ) -> str:                  # "" where the dialogue goes on
-    "Why this turn can't be kept (ours)."
+    "Why this turn can't be kept."
     who, plain = {"user": "the patient", "assistant": "the doctor"}[role], " ".join(text.split()).casefold()
     if not any(c.isalnum() for c in text): return f"{who} said nothing"
     if plain in (" ".join(s.split()).casefold() for s in said): return f"{who} said what was said before"

@@ -181,7 +181,7 @@ def draw_drugs(
     age: int,
     sex: str,           # m or f
 ) -> list[dict]:        # rows of the drug table
-    "One or two drugs for each condition, none that another condition or drug forbids (ours)."
+    "One or two drugs for each condition, none that another condition or drug forbids."
     taken: list[dict] = []
     for condition in conditions:
         there = [d for d in patient_facts()["drugs"] if d["condition"] == condition]
@@ -328,7 +328,7 @@ def draw_timeline(
     rng: Random,
     dates: Sequence[date],  # of the visits
 ) -> Timeline:
-    "A consistent timeline (ours): conditions for the age, compatible drugs, a household, a family."
+    "A consistent timeline: conditions for the age, compatible drugs, a household, a family."
     n, sex, age = len(dates), rng.choice("mf"), rng.randrange(24, 67)
     conditions = rng.sample([c for c in patient_facts()["conditions"] if c["least"] <= age], rng.choice((2, 3, 3)))
     names = [c["name"] for c in conditions]

@@ -184,7 +184,7 @@ def note_words(
 
 # %% ../../nbs/malp/02_triage.ipynb #c9016206
 Relate = Callable[[str, np.ndarray, Sequence[str], np.ndarray], tuple[int, Relation] | None]   # as `best_relation`
-WHOLE = 40   # words of a message that is compared as a whole, at most (ours)
+WHOLE = 40   # words of a message that is compared as a whole, at most
 
 @dataclass(frozen=True, eq=False)
 class Known:
@@ -239,7 +239,7 @@ def nearest_of_turns(
     known: Mapping[int, Sequence[Known]],    # by note: the memories near it
     vectors: Mapping[int, np.ndarray],       # by note: [dim], unit length
 ) -> dict[int, list[Known]]:                 # by note
-    "Of a known message that is compared as a whole, only the memory nearest to any note, for that note alone (ours)."
+    "Of a known message that is compared as a whole, only the memory nearest to any note, for that note alone."
     best: dict[str, tuple[float, int, int]] = {}
     for i, near in known.items():
         for k in near:
@@ -249,14 +249,14 @@ def nearest_of_turns(
 
 # %% ../../nbs/malp/02_triage.ipynb #52d74e6a
 CHANGED = ("contradiction", "update", "retraction")   # relations that a denial may have
-SURE = .35 # least probability of a relation that counts; the six relations sum to 1 (ours)
-ECHO = .8  # share of a sentence's content words from which it is an echo (ours)
+SURE = .35 # least probability of a relation that counts; the six relations sum to 1
+ECHO = .8  # share of a sentence's content words from which it is an echo
 
 def echoed(
     text: str,
     shown: Iterable[str],
 ) -> float:  # 0..1
-    "The share of the content words of `text` that were shown (ours)."
+    "The share of the content words of `text` that were shown."
     words, known = (set(tokenize(t)) for t in (text, "\n".join(shown)))
     return len(words & known)/len(words) if words else 0.
 

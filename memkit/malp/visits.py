@@ -73,7 +73,7 @@ _YOURS = tuple((re.compile(rf"\b{a}\b"), b) for a, b in _PERSONS)
 def yours(
     text: str,  # in the first person
 ) -> str:
-    "The same in the second person, for the short phrases that values are (ours)."
+    "The same in the second person, for the short phrases that values are."
     for pattern, new in _YOURS: text = pattern.sub(new, text)
     return text
 
@@ -121,7 +121,7 @@ def rough(
     rng: Random,
     keep: Sequence[str] = (), # what must stay as it is: values
 ) -> str:
-    "The text as somebody with this habit types it (ours)."
+    "The text as somebody with this habit types it."
     change = {
         "tidy": lambda t: t, "lower case": str.lower, "slips": lambda t: _slip(t, rng),
         "hasty": lambda t: t.replace("'", "")}.get(habit)
@@ -166,7 +166,7 @@ def in_style(
     preference: str,       # one of PREFERENCES
     comfort: str = "You'll manage this well, and I'm here if it worries you.",  # what a reassuring doctor adds
 ) -> tuple[str, str]:      # what the doctor says; the one sentence of it that holds the knowledge
-    """The doctor's answer in a patient's preferred style (ours). Raises `ValueError` for a preference that isn't one
+    """The doctor's answer in a patient's preferred style. Raises `ValueError` for a preference that isn't one
     of PREFERENCES."""
     core = item.plain if preference == "plain words" else item.say
     after = {"concise": "", "plain words": "", "reassuring": comfort, "detailed": f"{item.more} {item.figure}",
@@ -245,7 +245,7 @@ def plan(
     strands: Sequence[Strand],
     n_visits: int,
 ) -> list[list[Mention]]:  # for each visit
-    """Which version of which strand is told in which visit, and how (ours): 1 to 6 times while it holds, more in
+    """Which version of which strand is told in which visit, and how: 1 to 6 times while it holds, more in
     histories of 40 visits and over."""
     out: list[list[Mention]] = [[] for _ in range(n_visits)]
     for s in strands:

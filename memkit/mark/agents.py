@@ -182,7 +182,7 @@ def untraced(
     memory: Refined,
     conversation: Conversation,
 ) -> list[str]:  # stems, sorted; none in an embedded agent's memories
-    """The words of a memory that its turns don't hold, ours aside (ours).
+    """The words of a memory that its turns don't hold, ours aside.
 
     Raises `ValueError` for a turn of another conversation."""
     said = {e.turn: e for e in conversation.exchanges}
@@ -280,7 +280,7 @@ def agent_hits(
     labelled: Sequence[LabelledConversation],
     # (kind, conversation, 'found', is it right?) or ('expected', was it found?) or ('leaked', True)
 ) -> list[tuple[str, str, str, bool]]:
-    "Each extracted memory and each label against the other (ours); one on `may` that isn't right is left out."
+    "Each extracted memory and each label against the other; one on `may` that isn't right is left out."
     out = []
     for row, agent in ((row, agent) for row in labelled for agent in make(row)):
         got = [m.text for m in agent.extract(row.conversation) if m.reason != RETRACTION]
@@ -297,7 +297,7 @@ def agent_hits(
 def agent_scores(
     hits: Sequence[tuple[str, str, str, bool]],  # from agent_hits
 ) -> dict[str, dict[str, float | None]]:  # by kind: found, precision (None if nothing was), expected, recall, leaked
-    "Precision and recall of each agent (ours)."
+    "Precision and recall of each agent."
     share = lambda values: sum(values)/len(values) if values else None
     out = {}
     for kind in KINDS:

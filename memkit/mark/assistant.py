@@ -172,7 +172,7 @@ def caller(self: MarkAssistant, user: str) -> Caller:
     return Caller(user=user, agent=self.settings.agent, attributes=self.attributes_of(user))
 
 # %% ../../nbs/mark/18_assistant.ipynb #190cdd07
-WISHES = 3   # the newest wishes, in every prompt (ours)
+WISHES = 3   # the newest wishes, in every prompt
 
 @patch
 def wishes(self: MarkAssistant, user: str) -> list[Considered]:
@@ -236,7 +236,7 @@ def _as_true(turn: Turn) -> tuple[str, ...]:
 def disagreement(
     turn: Turn,
 ) -> str:   # '' where nobody disagrees about what was shown
-    "Who says what, as a sentence for the answer, the better supported side first (ours)."
+    "Who says what, as a sentence for the answer, the better supported side first."
     who = turn.extra.get("sides", {})
     said = [(who[h.item.id], bare_claim(h.item).rstrip(".")) for h in turn.recalled if h.item.id in who]
     parts = [f"{people} {_say(people)}: {claim}" for people, claim in said]

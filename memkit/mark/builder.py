@@ -87,7 +87,7 @@ def turns_read(
     owner: str,        # the user, or `DOMAIN`
     session: str,
 ) -> tuple[str, ...]:   # in the order they were read
-    "The turns of a session from which this owner's memories were built (ours)."
+    "The turns of a session from which this owner's memories were built."
     return tuple(store.state(owner, _read_key(session), []))
 
 # %% ../../nbs/mark/08_builder.ipynb #92dd4128

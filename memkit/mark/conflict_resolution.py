@@ -51,7 +51,7 @@ def said_at(
 
 # %% ../../nbs/mark/11_conflict_resolution.ipynb #538eb3e9
 class Pool:
-    "One owner's memories in force during one transaction, in which nobody else changes them (ours)."
+    "One owner's memories in force during one transaction, in which nobody else changes them."
     def __init__(
         self, store: "MemoryStore", owner: str, encoder: str, conversation: Conversation, settings: BuilderSettings
     ):

@@ -144,7 +144,7 @@ def impersonal(
     text: str,
     reader: Reader,
 ) -> str:     # '' where nothing is left
-    "A sentence without the clauses about its writer (ours)."
+    "A sentence without the clauses about its writer."
     text = text.replace("’", "'")
     if not FIRST_PERSON.search(text): return text
     return " ".join(c.text for c in reader.clauses(text) if not FIRST_PERSON.search(c.text))
@@ -259,7 +259,7 @@ class Recall:
 def records(
     events: Iterable["Event"],          # an owner's, in the order they were written
 ) -> dict[int, tuple[Recall, ...]]:     # by memory
-    "What became of every memory's recalls, from one pass over the log (ours)."
+    "The outcomes of every memory's recalls, from one pass over the log."
     out: dict[int, dict[str, Recall]] = {}
     for e in events:
         if e.kind not in (INJECTED, JUDGED): continue
@@ -272,7 +272,7 @@ def records(
 def outcomes(
     events: Iterable["Event"],
     memory_id: int,
-    once: bool = False,     # one for each person instead: their latest judgement (ours)
+    once: bool = False,     # one for each person instead: their latest judgement
 ) -> tuple[Outcome, ...]:   # one for each recall, the first first
     "The outcomes of one memory's recalls, as `memkit.mark.trust` takes them (MARK, appendix 1)."
     record = records(e for e in events if e.memory == memory_id).get(memory_id, ())

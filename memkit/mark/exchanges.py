@@ -93,7 +93,7 @@ def is_personal(
     reader: Reader,
     about: str = "",   # the question that it answers
 ) -> bool:
-    "Is the sentence about its writer, or about another particular person? (ours)"
+    "Is the sentence about its writer, or about another particular person?"
     return bool(FIRST_PERSON.search(text.replace("’", "'"))) or not of_nobody(text, reader, about)
 
 # %% ../../nbs/mark/06_exchanges.ipynb #e83f0c39
@@ -165,7 +165,7 @@ SILENT = "OK."   # a reaction that says nothing
 def says_nothing(
     sentence: str,   # of an assistant
 ) -> bool:
-    "Is it a question, or too short to say anything? (ours)"
+    "Is it a question, or too short to say anything?"
     return sentence.rstrip("\"' ").endswith("?") or len(set(content_stems(sentence))) < 2
 
 def is_refused(
@@ -187,7 +187,7 @@ def read_reply(
     reaction: str,   # what the assistant said then
     reader: Reader,
 ) -> ReplyReading:
-    """A reply, read with the assistant's reaction, or without it where the reaction is irrelevant (ours).
+    """A reply, read with the assistant's reaction, or without it where the reaction is irrelevant.
 
     A small model may react to a correction with "I'm sorry to hear that". This is no refusal. So the reply is also read
     without the reaction, and counts if the mean of both probabilities says that it is for others. A reaction that
@@ -331,7 +331,7 @@ def _with_reply(r: Read, h: Heard, was_asked: bool, s: AgentSettings) -> Read:
 
 # %% ../../nbs/mark/06_exchanges.ipynb #556917ce
 class ConversationReader:
-    "Reads conversations for two agents; caches the last one for as long as its caller holds it (ours)."
+    "Reads conversations for two agents; caches the last one for as long as its caller holds it."
     def __init__(
         self,
         embedder: Embedder,               # compares a request with earlier requests

@@ -121,7 +121,7 @@ def move_aside(
     d: Dropped,
     now: datetime,
 ):
-    "Set a memory aside, with its reason and the day until which it can be brought back (ours)."
+    "Set a memory aside, with its reason and the day until which it can be brought back."
     store.move(
         owner, [d.id], DROPPED + d.kind, d.reason, event="dropped",
         data={"kind": d.kind, "until": d.until.isoformat()}, at=now)
@@ -165,7 +165,7 @@ def revive(
     dropped: int,            # the memory in whose place it comes back
     embedder: "Embedder",
 ) -> int:                    # the new row
-    "Put a superseded memory's words in force again, as a new row with the old record (ours)."
+    "Put a superseded memory's words in force again, as a new row with the old record."
     vector, why = embedder.embed([found_by(old)])[0], f"memory {old.id} once more, in the place of memory {dropped}"
     meta = {**old.meta, "revives": old.id}
     new = store.add(owner, old.text, vector, old.kind, old.at, old.turns, meta, why, embedder.name)

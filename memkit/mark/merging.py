@@ -68,7 +68,7 @@ def compared(
     settings: BuilderSettings = BuilderSettings(),
     reader: Reader | None = None,
 ) -> list[Relation]:             # one per old: duplicate, contradiction or unrelated
-    "How a claim relates to others, by the reader (ours). Raises `ValueError` for another number of cosines."
+    "How a claim relates to others, by the reader. Raises `ValueError` for another number of cosines."
     if len(olds) != len(cosines): raise ValueError(f"every claim needs its cosine, got {len(olds)} and {len(cosines)}")
     read = relate(new, olds, reader)
     return [_weighed(new, old, r, float(c), settings, reader) for old, r, c in zip(olds, read, cosines)]
@@ -92,7 +92,7 @@ def other_subject(
     a: str,
     b: str,
 ) -> bool:
-    "Do the numbers differ because the texts speak of different things? (ours)"
+    "Do the numbers differ because the texts speak of different things?"
     x, y = ({w[:5] for w in tokenize(t) if not numbers(w)} - _TIME for t in (a, b))
     return numbers(a) != numbers(b) and bool(x - y and y - x)
 
@@ -104,7 +104,7 @@ def same_term(
     a: str,
     b: str,
 ) -> bool:
-    "Do both texts say what one and the same term means? (ours)"
+    "Do both texts say what one and the same term means?"
     found = [m[1].casefold() if (m := _MEANS.match(t)) else None for t in (a, b)]
     return found[0] is not None and found[0] == found[1]
 
@@ -166,7 +166,7 @@ def source_of(
     by: str,             # their name in their own rows, a pseudonym in the domain's
     at: datetime,        # when it was said
 ) -> dict[str, Any]:
-    "One source of a stored memory, with its own words (ours)."
+    "One source of a stored memory, with its own words."
     return {
         "by": by, "session": conversation.id, "turns": list(refined.turns), "at": at.isoformat(),
         "agent": conversation.agent, "source": refined.source, "reason": refined.reason, "text": refined.text,
@@ -176,7 +176,7 @@ def source_of(
 def sources_of(
     memory: Memory,
 ) -> list[dict[str, Any]]:
-    "A stored memory's sources; missing fields come from the memory (ours)."
+    "A stored memory's sources; missing fields come from the memory."
     m = memory.meta
     whole = {"source": "user", "reason": "", "about": "", "strength": 1., "agent": "assistant"}
     whole = {name: m.get(name, default) for name, default in whole.items()} | {
@@ -188,7 +188,7 @@ def with_sources(
     meta: Mapping[str, Any],
     sources: Sequence[Mapping[str, Any]],   # all of them, the first first; at least one
 ) -> dict[str, Any]:
-    "A memory's meta with these sources, and how many conversations and users stand behind it (ours)."
+    "A memory's meta with these sources, and how many conversations and users stand behind it."
     users = [s for s in sources if s["source"] == "user"]
     return {
         **meta, "source": "user" if users else "assistant", "sources": [dict(s) for s in sources],
@@ -277,7 +277,7 @@ def carry_over(
     old: int,   # a memory whose record is copied
     new: int,   # to this one, which has none
 ):
-    "Copy a memory's record: the events and the counts (ours)."
+    "Copy a memory's record: the events and the counts."
     was = store.get(owner, old)
     more = {name: n for name in ("recalls", "correct", "incorrect") if (n := getattr(was, name))}
     with store.transaction(owner):

@@ -338,7 +338,7 @@ def correction(
     by: str = "anybody",     # who brings it: "anybody", an "expert" or a "member"
     known: int = 4,          # people who stood behind the old claim, at most
 ) -> list[list[bool]]:       # by topic: is it told first after 0, 1, … confirmations; at last, where `then` is given
-    "Whether honest corrections of what was true once win (ours)."
+    "Whether honest corrections of what was true once win."
     rng, out, people = random.Random(f"correction {seed}"), [], [f"user {n}" for n in range(20)]
     bring = {"anybody": people, "expert": people[::4], "member": [p for n, p in enumerate(people) if n % 4]}[by]
     with Ward(defence, embedder) as ward:
@@ -388,8 +388,8 @@ def poisoning_rows(
     split: str = "score",
     questions: int = 10,
     confirmations: int = 3,
-    then: int = 10,          # questions after which a correction is looked at once more
-    most: int = 12,          # topics of each lot
+    then: int = 10,          # questions after which a correction is checked once more
+    most: int = 12,          # topics of each seed
 ) -> list[Row]:
     "Attack success and the cost to honest corrections, for every defence (ours; MARK §5)."
     out, lots = [], [(seed, lab_topics(split, seed)[:most]) for seed in seeds]

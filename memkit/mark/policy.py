@@ -43,7 +43,7 @@ RULES = {
 
 @dataclass(frozen=True)
 class Rule:
-    "Which callers may see a memory, by one field of both (ours)."
+    "Which callers may see a memory, by one field of both."
     how: str                                                  # one of `RULES`
     # value of the memory -> values of the caller; None: the same
     seen_by: Mapping[str, frozenset[str]] | None = None
@@ -72,7 +72,7 @@ def within(
     holds: Mapping[str, Collection[str]],  # place -> the places right below it
     sees: str = "below",                   # than the caller's own: "below", "above" or "both"
 ) -> Rule:
-    "A rule over places that lie in one another (ours). Raises `ValueError` for circles."
+    "A rule over places that lie in one another. Raises `ValueError` for circles."
     if sees not in ("below", "above", "both"):
         raise ValueError(f"a caller sees what lies 'below' their place, 'above' it or 'both', got {sees!r}")
     lower = {p: _below(holds, p) for p in {*holds, *(p for ps in holds.values() for p in ps)}}
@@ -89,7 +89,7 @@ def within(
 def purposes(
     serves: Mapping[str, Collection[str]],  # collected for -> other uses that are compatible
 ) -> Rule:
-    "Purpose limitation (ours): a memory serves the purpose it was collected for, and those that are named."
+    "Purpose limitation: a memory serves the purpose it was collected for, and those that are named."
     return Rule("purpose", {told_for: frozenset(uses) | {told_for} for told_for, uses in serves.items()})
 
 # %% ../../nbs/mark/12_policy.ipynb #80f8832e
@@ -164,7 +164,7 @@ def _rule(name: str, said: Any) -> Rule:
 def read_policy(
     source: Mapping[str, Any] | str | PathLike,  # the rules by field, or a JSON file of them
 ) -> Policy:
-    """A policy from data (ours). Raises `ValueError` with the field and what is wrong in it, `FileNotFoundError` for
+    """A policy from data. Raises `ValueError` with the field and what is wrong in it, `FileNotFoundError` for
     no file."""
     if isinstance(source, (str, PathLike)):
         path = Path(source)
@@ -222,7 +222,7 @@ def who_saw(
     owner: str,       # a user, or `DOMAIN`
     memory_id: int,
 ) -> list[Seen]:      # in the order it happened; the same turn once
-    "Who saw a memory (ours). Raises `LookupError` for a memory that isn't the owner's."
+    "Who saw a memory. Raises `LookupError` for a memory that isn't the owner's."
     store.get(owner, memory_id)
     own, found = store.alias(owner), {}
     for e in store.events(owner):

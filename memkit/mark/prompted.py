@@ -161,7 +161,7 @@ def believed(
     kind: str,
     conversation: Conversation,
 ) -> Refined:
-    "A listed memory with what it can be traced to (ours). Raises `ValueError` that says what is wrong with it."
+    "A listed memory with what it can be traced to. Raises `ValueError` that says what is wrong with it."
     quoted, said, place = _listed_in(listed, kind, conversation), conversation.exchanges, listed.turn - 1
     asked = _question_of(said, place)
     cited = [said[i] for i in sorted({asked, max(0, place - 1), place})]

@@ -126,7 +126,7 @@ def standing_claim(
     settings: QuorumSettings = QuorumSettings(),
     people: People = NOBODY,
 ) -> int:
-    "Which of several claims that contradict each other stands (ours): the first, until another outweighs it."
+    "Which of several claims that contradict each other stands: the first, until another outweighs it."
     last, first = last_votes(votes, people, settings), {}
     for v in votes: first.setdefault(v.claim, v.at)
     holder = votes[0].claim
@@ -141,7 +141,7 @@ def claims_in(
     rows: Iterable[Memory],
     same: Iterable[tuple[int, int]] = (),   # rows that say the same in other words
 ) -> dict[int, int]:   # memory -> number of its claim
-    "Which claim each row makes (ours): the same words, the same claim, whatever the question."
+    "Which claim each row makes: the same words, the same claim, whatever the question."
     seen: dict[str, int] = {}
     out = {m.id: seen.setdefault(_plain(m), len(seen)) for m in rows}
     for a, b in same:
@@ -156,7 +156,7 @@ def votes_in(
     events: Iterable["Event"],      # the domain's, in their order
     claims: Mapping[int, int],      # from `claims_in`
 ) -> list[Vote]:
-    "The votes on these rows, in the order in which they were given (ours)."
+    "The votes on these rows, in the order in which they were given."
     known, out = {m.id: m for m in rows}, {}
     for e in (e for e in events if e.memory in known):
         claim, first = claims[e.memory], next(iter(known[e.memory].meta["sources"]), None)
@@ -177,7 +177,7 @@ def know(
     # such as an account or a machine; names of one origin have one vote. None: as it was
     origin: str | None = None,
 ):
-    "Store the role and origin that the host gives a person (ours). Raises `ValueError` for another role."
+    "Store the role and origin that the host gives a person. Raises `ValueError` for another role."
     if role is not None and role not in ROLES:
         raise ValueError(f"a role is one of {', '.join(ROLES)}; got {role!r} for a user")
     known, by = store.state(DOMAIN, _KNOWN, {}), store.alias(user)
@@ -192,7 +192,7 @@ def unknow(store: "MemoryStore", user: str):
 
 # %% ../../nbs/mark/17_quorum.ipynb #9cf0ec0c
 def known_people(store: "MemoryStore") -> People:
-    "Everybody with a role or an origin (ours)."
+    "Everybody with a role or an origin."
     known = store.state(DOMAIN, _KNOWN, {})
     roles = {by: role for by, (role, _) in known.items() if role != "member"}
     return People(roles, {by: origin for by, (_, origin) in known.items() if origin})
@@ -371,7 +371,7 @@ def settle(
     touched: Iterable[int],
     settings: QuorumSettings = QuorumSettings(),
 ) -> list[Settled]:
-    "Put the claim with more support in force, in every dispute that these memories are part of (ours)."
+    "Put the claim with more support in force, in every dispute that these memories are part of."
     superseded, rows = store.superseded(DOMAIN), _rows(store, dict.fromkeys(touched))
     if not rows: return []
     _log_disputes(store, embedder, rows, superseded, settings.near)
@@ -399,7 +399,7 @@ def sides(
     encoder: str | None = None,              # needed only where the domain's vectors come from several
 # itself, then the others by support; [] where there is no dispute to tell of
 ) -> list[Side]:
-    "The sides of the dispute about a memory (ours)."
+    "The sides of the dispute about a memory."
     superseded = store.superseded(DOMAIN)
     if not (rows := _rows(store, [memory_id])) or memory_id not in (links := _links(store, superseded)).of: return []
     d = _dispute(store, rows[0], links, superseded, known_people(store), settings, encoder)
@@ -428,7 +428,7 @@ def spared(
     settings: QuorumSettings = QuorumSettings(),
     encoder: str | None = None,                    # needed only where the domain's vectors come from several
 ) -> set[int]:                                     # those of them that the voters keep
-    "What maintenance keeps all the same: `spare` of `memkit.mark.maintain.maintain` (ours)."
+    "What maintenance keeps all the same: `spare` of `memkit.mark.maintain.maintain`."
     superseded, people, out = store.superseded(DOMAIN), known_people(store), set()
     links = _links(store, superseded)
     for m in _rows(store, ids):

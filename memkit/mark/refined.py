@@ -67,7 +67,7 @@ def abbreviations(
 def defines(
     sentence: str,
 ) -> bool:
-    "Does the sentence mainly explain a word? One that only mentions an abbreviation doesn't (ours)."
+    "Does the sentence mainly explain a word? One that only mentions an abbreviation doesn't."
     if terms(sentence): return True
     if any(_capitals(m["short"]) >= 2 for m in _MEANS.finditer(sentence[:2000])): return True
     own = {w for pair in abbreviations(sentence) for text in pair for w in content_stems(text)}
@@ -76,7 +76,7 @@ def defines(
 def terms(
     sentence: str,
 ) -> list[str]:
-    "Technical terms that the sentence explains (ours)."
+    "Technical terms that the sentence explains."
     if sentence.rstrip().endswith("?"): return []
     return [t.strip() for m in _TERM.finditer(sentence[:2000]) if (t := m["term"] or m["named"] or m["said"])]
 
@@ -95,7 +95,7 @@ def echoes(
     heard: Iterable[str],   # single sentences, said or shown before
     least: float = .8,      # share of its content words that one of them holds in order, 0..1
 ) -> bool:
-    "Does a sentence only repeat one that was heard before? (ours)"
+    "Does a sentence only repeat one that was heard before?"
     mine = set(content_stems(sentence))
     near = [h for h in heard if mine and len(mine & set(content_stems(h))) >= least*len(mine)]
     return any(
@@ -122,7 +122,7 @@ def cut(
     text: str,
     longest: int,  # characters, 1 or more
 ) -> str:
-    "A text, or as many of its words as fit, and an ellipsis (ours)."
+    "A text, or as many of its words as fit, and an ellipsis."
     return text if len(text) <= longest else text[:longest - 1].rsplit(" ", 1)[0] + "…"
 
 # %% ../../nbs/mark/03_refined.ipynb #1681ff96
@@ -234,33 +234,33 @@ def whole_text(
     text: str,
     about: str,   # its question; '' where it has none
 ) -> str:
-    "Question and words of a memory, the question once (ours)."
+    "Question and words of a memory, the question once."
     return text if not about or text.startswith(about) else f"{about} {text}"
 
 def embedded_text(
     refined: Refined,
 ) -> str:
-    "What a memory is found by (ours)."
+    "What a memory is found by."
     return whole_text(refined.text, refined.about)
 
 def claim_part(
     text: str,
     about: str,
 ) -> str:         # never empty
-    "What a memory says, without its question where the text begins with it (ours)."
+    "What a memory says, without its question where the text begins with it."
     return about and text.removeprefix(about).strip() or text
 
 # %% ../../nbs/mark/03_refined.ipynb #8c7d4a5d
 def found_by(
     memory: Memory,   # a stored one
 ) -> str:
-    "What a stored memory is found by (ours)."
+    "What a stored memory is found by."
     return whole_text(memory.text, str(memory.meta.get("about") or ""))
 
 def bare_claim(
     memory: Memory,
 ) -> str:
-    "What a stored memory says, without its question (ours)."
+    "What a stored memory says, without its question."
     return claim_part(memory.text, str(memory.meta.get("about") or ""))
 
 # %% ../../nbs/mark/03_refined.ipynb #e995b9ea

@@ -273,7 +273,7 @@ def why_first(
     better: Score,
     worse: Score,
 ) -> str:
-    "What put one memory before another, the largest difference first (ours)."
+    "What put one memory before another, the largest difference first."
     gaps = {name: better.parts[name] - worse.parts[name] for name in PART_NAMES}
     told = [f"{name} {gap:+.3f}" for name, gap in sorted(gaps.items(), key=lambda g: -abs(g[1])) if abs(gap) >= .0005]
     lead = better.total - worse.total

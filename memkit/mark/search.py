@@ -145,7 +145,7 @@ def followed(
     old: Labels,
     view: "InForce",   # the same owner's memories now
 ) -> Labels:
-    "The labels of what is in force now; reads only memories that weren't there before (ours)."
+    "The labels of what is in force now; reads only memories that weren't there before."
     if np.array_equal(old.ids, view.ids): return old
     at = np.searchsorted(old.ids, view.ids)
     known = np.zeros(len(at), bool) if not len(old.ids) else old.ids[np.minimum(at, len(old.ids) - 1)] == view.ids
@@ -275,17 +275,17 @@ def find(
     return Found(caller=caller, query=query, at=now, hits=hits, nothing=nothing)
 
 # %% ../../nbs/mark/13_search.ipynb #e0d6bcba
-STEEP, MIDDLE = 20., .4   # how cosine and reading are joined; chosen on hands a, g and k of other people's words
+STEEP, MIDDLE = 20., .4   # how cosine and reading are joined; chosen on the texts of writers a, g and k
 
 def answering(
     p: np.ndarray,         # [n], how likely each memory answers the question, as the reader says, 0..1
     cosines: np.ndarray,   # [n]
 ) -> np.ndarray:           # [n], 0..1
-    "Reading and cosine as one similarity (ours): sigmoid(logit(p) + 20*(cosine - .4))."
+    "Reading and cosine as one similarity: sigmoid(logit(p) + 20*(cosine - .4))."
     p = np.clip(p, 1e-4, 1 - 1e-4)
     return 1/(1 + np.exp(-(np.log(p/(1 - p)) + STEEP*(np.asarray(cosines) - MIDDLE))))
 
-CLOSE = 3.   # how many times likelier the best may be, for another one to stand beside it; chosen on the same hands
+CLOSE = 3.   # how many times likelier the best may be, for another one to stand beside it; chosen on the same texts
 
 def odds(
     p: np.ndarray,    # 0..1
@@ -334,7 +334,7 @@ def why(
     found: Found,
     kind: str,   # one of `KINDS`
 ) -> str:        # a line for each candidate
-    """Why the first of a kind came before the second, and why the rest stayed out (ours).
+    """Why the first of a kind came before the second, and why the rest stayed out.
     It names memories by their number."""
     if kind not in KINDS: raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
     if not (hits := found.hits[kind]): return f"{kind}: none was chosen, because {found.nothing[kind]}"
@@ -357,7 +357,7 @@ def considered(
     found: Found,
     shown: Collection[int],   # identifiers of the memories that reached the prompt
 ) -> tuple[Considered, ...]:  # kind by kind, best first
-    "Every candidate and what became of it, as a turn's trace keeps it (ours)."
+    "Every candidate with its outcome, as a turn's trace keeps it."
     out = []
     for hits in found.hits.values():
         for rank, hit in enumerate(hits, 1):

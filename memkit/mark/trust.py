@@ -48,7 +48,7 @@ def _check_outcome(
     "An outcome as it is; raises `TypeError` for anything but True, False and None."
     if outcome is None or isinstance(outcome, bool): return outcome
     raise TypeError(
-        f"what became of a recall is True (called right), False (called wrong) or None (not judged), got {outcome!r}"
+        f"the outcome of a recall is True (called right), False (called wrong) or None (not judged), got {outcome!r}"
     )
 
 # %% ../../nbs/mark/02_trust.ipynb #b499a521
@@ -150,7 +150,7 @@ def errors_to_drop(
     settings: TrustSettings = PAPER,
     at_most: int = 1000,
 ) -> int | None:                     # None: not within `at_most`
-    "After how many errors in a row retention would drop a memory (ours)."
+    "After how many errors in a row retention would drop a memory."
     trust = replay(before, settings)
     for n in range(1, at_most + 1):
         trust = trust.after(False, settings)
@@ -163,7 +163,7 @@ def trust_range(
     correct: int,   # of these, called right
     settings: TrustSettings = PAPER,
 ) -> tuple[float, float]:   # lowest and highest
-    "Between which values trust lies, whatever the order of the recalls (ours): all confirmations last, and all first."
+    "Between which values trust lies, whatever the order of the recalls: all confirmations last, and all first."
     if not 0 <= correct <= total: raise ValueError(f"correct must lie in 0..total, got {correct} of {total}")
     i = np.arange(1, total + 1)
     weight = (1 - settings.alpha)*settings.alpha**(total - i)/(i + settings.w_s)
@@ -177,7 +177,7 @@ def border(
     incorrect: int,
     settings: TrustSettings = PAPER,
 ) -> tuple[bool, bool]:   # kept in the worst order of these recalls, kept in the best
-    "Whether a memory with these counts is kept, whatever the order of its recalls was (ours)."
+    "Whether a memory with these counts is kept, whatever the order of its recalls was."
     low, high = (
         verdict(Trust(total, correct, incorrect, ts), settings).kept for ts in trust_range(total, correct, settings)
     )
@@ -202,7 +202,7 @@ def judge(
     right: bool,                  # what somebody says of it now
     revise: bool = False,         # may it replace an earlier judgement?
 ) -> tuple[Outcome, ...]:
-    """The log with one recall judged; the same judgement twice changes nothing (ours).
+    """The log with one recall judged; the same judgement twice changes nothing.
 
     Raises `IndexError` for a recall that isn't in the log, `TypeError` for anything but True and False, and
     `ValueError` where it contradicts an earlier judgement, unless `revise`.

@@ -44,7 +44,7 @@ def left_of(
     alias: str,                            # pseudonym of who is forgotten
     turns: Collection[str] | None = None,  # only what they said in these turns; None: everything
 ) -> list[dict[str, Any]] | None:          # the other sources; None: the person isn't among the sources
-    "A memory's sources without those of a person (ours)."
+    "A memory's sources without those of a person."
     theirs, sources = said_by(alias, turns), sources_of(memory)
     return [s for s in sources if not theirs(s)] if any(map(theirs, sources)) else None
 
@@ -53,7 +53,7 @@ def rebuilt(
     memory: Memory,
     sources: list[dict[str, Any]],   # what remains, at least one
 ) -> tuple[Memory, str]:             # the memory, and the text it is found by
-    """The memory, rebuilt from the remaining sources (ours): a user's words before the assistant's, otherwise in
+    """The memory, rebuilt from the remaining sources: a user's words before the assistant's, otherwise in
     their order."""
     first = next((s for s in sources if s["source"] == "user"), sources[0])
     meta = with_sources(
@@ -115,7 +115,7 @@ class Contributed:
 
     def of(self, there: Iterable[Memory], encoders: Mapping[int, str],
            shown: Callable[[Collection[int]], Collection[str]]) -> "Shared":
-        "Delete the memories from them alone, rebuild the others (ours)."
+        "Delete the memories from them alone, rebuild the others."
         from memkit.store.erase import Shared
         there = [m for m in there if m.meta.get("sources")]
         found = self._found(there, set(), ())
@@ -152,7 +152,7 @@ def forget_contributions(
     # only what they said in these turns; None: everything, and their name in the log
     turns: Collection[str] | None = None,
 ) -> Withdrawn:
-    """Take a user's words out of the residual memories (ours): delete those from them alone, rebuild the others.
+    """Take a user's words out of the residual memories: delete those from them alone, rebuild the others.
     Raises `StoreError` or `ValueError`."""
     if (alias := store.alias(check_user(user))) and turns is not None and not turns: return Withdrawn()
     receipt = store.forget(DOMAIN, (), shared=(what := Contributed(alias, turns, (embedder,))))
@@ -182,7 +182,7 @@ def take_back(
     by: str,                   # who takes it back: their name in their own rows, a pseudonym in the domain's
     now: datetime,
 ) -> tuple[int, ...]:          # memories that changed or went
-    "Take back what a person said in the turns of a retraction, and their part of what was shown there (ours)."
+    "Take back what a person said in the turns of a retraction, and their part of what was shown there."
     events = store.events(owner, kinds=[INJECTED])
     shown, out = {e.memory for e in events if e.data["turn"] in retraction.turns}, []
     with store.transaction(owner):
@@ -215,7 +215,7 @@ def held_back(
     r: Refined,
     why: Mapping[str, float],    # from `Gate.why`; empty: it waits for more people
 ) -> Memory:
-    "Put a memory into quarantine (ours). It gets no vector."
+    "Put a memory into quarantine. It gets no vector."
     at = p.when(r)
     meta = new_meta(r, p.pool.talk, p.name, at) | {"held": {k: round(float(v), 3) for k, v in why.items()}}
     reason = f"in quarantine: {', '.join(why) or 'too few people have said it'}"
@@ -229,7 +229,7 @@ def quarantined(
     store: "MemoryStore",
     user: str | None = None,   # only what this user said; None: all
 ) -> list[Held]:               # oldest first
-    "The memories that wait for a reviewer, or for more people (ours)."
+    "The memories that wait for a reviewer, or for more people."
     by = user and store.alias(check_user(user))
     return [h for h in map(_held, store.list(DOMAIN, kind=HELD)) if by is None or h.by == by]
 
@@ -258,7 +258,7 @@ def release(
     by: str = "",           # the reviewer; '': enough people have said it
     settings: BuilderSettings = BuilderSettings(),
 ) -> tuple[Step, ...]:      # what became of it in the domain, and of other memories
-    "Share a memory that was held back (ours). Raises `LookupError` where it isn't in quarantine."
+    "Share a memory that was held back. Raises `LookupError` where it isn't in quarantine."
     once = Remembered(embedder, keep=True)
     store.in_force(DOMAIN, once.name)
     with store.transaction(DOMAIN):
@@ -277,14 +277,14 @@ def reject(
     id: int,                # of a held memory
     by: str,                # the reviewer
 ) -> Receipt:
-    "Erase a memory that was held back (ours). Raises `LookupError` where it isn't in quarantine."
+    "Erase a memory that was held back. Raises `LookupError` where it isn't in quarantine."
     _waiting(store, id)
     store.log(DOMAIN, [{"kind": "rejected", "data": {"by": store.alias(check_user(by))}}])
     return store.forget(DOMAIN, [id])
 
 # %% ../../nbs/mark/10_withdraw.ipynb #b559582c
 class Quarantine:
-    "What stands between the agents and the shared memory (ours)."
+    "What stands between the agents and the shared memory."
     def __init__(
         self,
         store: "MemoryStore",
@@ -320,7 +320,7 @@ def _agreeing(q: Quarantine, m: Memory, waiting: Iterable[Memory]) -> list[Memor
 def confirmed(
     q: Quarantine,
 ) -> tuple[Step, ...]:
-    "Share what enough people have said by now (ours)."
+    "Share what enough people have said by now."
     out, waiting = [], {m.id: m for m in q.store.list(DOMAIN, kind=HELD) if not m.meta["held"]}
     while waiting:
         m = waiting[max(waiting)]
@@ -337,7 +337,7 @@ def taken_back(
     conversation: Conversation,
     found: Iterable[Refined],   # what agents found in it
 ) -> Receipt | None:            # None: there was nothing
-    "Erase the waiting memories that their author took back (ours)."
+    "Erase the waiting memories that their author took back."
     back = {t for r in found if (r.kind, r.reason) == (RESIDUAL, RETRACTION) for t in r.turns}
     by, held = q.store.alias(conversation.user), q.store.list(DOMAIN, kind=HELD) if back else ()
     sources = {m.id: m.meta["sources"][0] for m in held}

@@ -82,7 +82,7 @@ def draw_items(
     questions: Sequence[Question],   # of this patient
     n: Mapping[str, int],            # how many of each kind, at most
     seed: int = 0,
-) -> list[Item]:                     # drawn by lot, the preference last
+) -> list[Item]:                     # drawn at random, the preference last
     "What one patient's assistant is asked (MaLP §4.3)."
     rng = np.random.default_rng([seed, *patient.id.encode()])
     def some(all, kind): return [all[i] for i in sorted(rng.permutation(len(all))[:n[kind]])]
@@ -145,7 +145,7 @@ QUOTED = {f"{name}, quoted": name for name in (DICTIONARY, DPEM)}
 def quote(
     hits: Sequence[Hit],
 ) -> str:
-    "The best memory as an answer to the patient (ours)."
+    "The best memory as an answer to the patient."
     return hits[0].item.text.replace("The user's", "Your").replace("the user's", "your") if hits else ""
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #115b5798
@@ -266,7 +266,7 @@ def standing(
     raised: np.ndarray,            # [styles], of one patient
     others: Sequence[np.ndarray],  # the same of the others
 ) -> np.ndarray:                   # [styles]
-    """How far a patient's raises stand out from those of others: less their mean, in their standard deviations (ours).
+    """How far a patient's raises stand out from those of others: less their mean, in their standard deviations.
     With fewer than three others the deviations are left out."""
     level = lambda s: s - s.mean()
     if not others: return raised
@@ -310,7 +310,7 @@ def style_examples(
     n: int,
     half: str = "train",   # of the knowledge: the one that these patients' doctors don't speak from
 ) -> list[tuple[str, list[str]]]:  # a question, and an answer in each of PREFERENCES
-    "New questions, answered as a doctor would in every style (ours)."
+    "New questions, answered as a doctor would in every style."
     some, comfort = Random(0).sample(knowledge(half), n), [
         s for f in families("style reassuring", "comfort", half) for s in f.say
     ]
@@ -332,7 +332,7 @@ def style_hits(
     by_wish: Sequence[Hit],    # recalled for STYLE_QUERY
 ) -> list[Hit]:
     """What is shown above a question that is to be answered in the patient's style: two memories in three for the
-    question, the third for the wishes (ours); the history as it is."""
+    question, the third for the wishes; the history as it is."""
     if memory == HISTORY: return list(by_question)
     wishes = SETTINGS.memories//3
     return list({h.item.id: h for h in (*by_question[:SETTINGS.memories - wishes], *by_wish[:wishes])}.values())
@@ -343,7 +343,7 @@ def mean_scores(
     messages: Sequence[Message],
     answers: Sequence[str],
 ) -> np.ndarray:                # [answers]
-    "Mean log-probability per token of each answer and its end; the prompt is read once (ours)."
+    "Mean log-probability per token of each answer and its end; the prompt is read once."
     tokenizer = model.load()[1] if hasattr(model, "load") else None
     lead, end = (" " if tokenizer and not tokenizer.chat_template else ""), (answer_end(tokenizer) if tokenizer else "")
     prompt, said = model.render(messages), [lead + a + end for a in answers]
@@ -358,7 +358,7 @@ def example_scores(
     examples: Sequence[tuple[str, Sequence[str]]],
     seen: dict | None = None,       # of this model: what it has scored already
 ) -> dict[Key, np.ndarray]:         # [examples, PREFERENCES]
-    "How likely the model finds an answer in each style to each question (ours)."
+    "How likely the model finds an answer in each style to each question."
     seen = {} if seen is None else seen
     for those in prompts.values():
         for messages, (_, answers) in zip(those, examples, strict=True):
@@ -393,7 +393,7 @@ def response_scores(
     items: Sequence[Item],
     answers: Mapping[Key, str],
 ) -> dict[Key, RubricScore]:
-    "The rubric's scores of all answers to new queries (ours)."
+    "The rubric's scores of all answers to new queries."
     gold = {i.id: i.gold for i in items if i.kind == "response"}
     return {key: rubric(text, gold[key[2]]) for key, text in answers.items() if key[2] in gold}
 

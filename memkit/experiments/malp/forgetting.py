@@ -131,7 +131,7 @@ def choose(
     questions: Sequence[Choice],
     form: str = "Question: {}\nAnswer:",
 ) -> np.ndarray:             # [questions] which option the model finds likeliest per token
-    "What a model answers when each option is scored as a continuation: the mean log-probability of its tokens (ours)."
+    "What a model answers when each option is scored as a continuation: the mean log-probability of its tokens."
     model, tokenizer = lm.load()
     out = []
     for q in questions:
@@ -158,7 +158,7 @@ def answer_nll(
     lm: LocalLM,
     items: Sequence[Knowledge],
 ) -> np.ndarray:             # [items] nats per token
-    """The negative log-likelihood of the right answer after the question (ours): finer than ROUGE, as no answer has to
+    """The negative log-likelihood of the right answer after the question: finer than ROUGE, as no answer has to
     be generated."""
     model, tokenizer = lm.load()
     out = []
@@ -216,7 +216,7 @@ def training_examples(
     tokenizer: Any,
     plan: ForgettingPlan,
 ) -> list[Any]:  # memkit.train.sequences.Example
-    "The texts to inject: about topics of the training part, drawn by lot until each corpus has given its tokens."
+    "The texts to inject: about topics of the training part, drawn at random until each corpus has given its tokens."
     out = []
     for name, tokens in plan.corpora:
         rows = sorted(
@@ -264,7 +264,7 @@ def run_forgetting(
     folder: Path | None = None,     # keeps what is done: a run that is there already isn't run again
     progress: bool = True,
 ) -> dict[str, Values]:             # by run, NONE first
-    "Inject with each weight of the sample loss, measure, take the adapter out again (ours)."
+    "Inject with each weight of the sample loss, measure, take the adapter out again."
     from tqdm.auto import tqdm
     examples = training_examples(lm.load()[1], plan)
     done = {NONE: _once(folder, ["none", _asked(test)], lambda: measure(lm, test))}

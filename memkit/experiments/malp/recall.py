@@ -144,7 +144,7 @@ def rounds_of(hits: Sequence[Hit]) -> list[str]:
     return list(dict.fromkeys(h.item.meta["round"] for h in hits))
 
 # %% ../../../nbs/experiments/malp/02_recall.ipynb #5e3d7061
-K, WORDS = 5, 100   # recalled rounds, or memories, that are looked at; or words of memories
+K, WORDS = 5, 100   # recalled rounds, or memories, that are considered; or words of memories
 
 def found_round(hits: Sequence[Hit], q: Question) -> float:
     "Is a round that tells the answer among the first `K` rounds?"
@@ -199,7 +199,7 @@ def recall_rows(
     recalled: Mapping[tuple[str, int, str, str], Sequence[Hit]],  # memory, visits studied, patient, query
     visits: int,                                                  # after which these were asked
 ) -> list[dict[str, Any]]:                                        # rows for `result`
-    """Recall of evidence by each memory, and DPeM less the others in pairs (ours); and what comes back of facts that
+    """Recall of evidence by each memory, and DPeM less the others in pairs; and what comes back of facts that
     changed."""
     names, rows = [n for n in dict.fromkeys(key[0] for key in recalled) if n != STANDARD], []
     def of(score, qs): return {n: [score(recalled[n, visits, q.patient, q.text], q) for q in qs] for n in names}

@@ -304,7 +304,7 @@ def all_styles(
     size: Size,
     progress: bool = True,
 ) -> tuple[dict[Key, Any], dict[Key, Any]]:  # by description, by example; nothing where the model can't score labels
-    "How likely the model finds each style with each memory; by example also where Cold start asks (ours)."
+    "How likely the model finds each style with each memory; by example also where Cold start asks."
     from tqdm.auto import tqdm
     if not hasattr(model, "score_labels"): return {}, {}
     some, examples, told, shown, seen = [i for i in studies.items if i.kind == "preference"], size.styles, {}, {}, {}
@@ -330,7 +330,7 @@ def nearest_styles(
     embedder: Embedder,
     visits: int,
 ) -> dict[Key, str]:
-    "For the rows without a model: the description that comes nearest to a recalled memory (ours)."
+    "For the rows without a model: the description that comes nearest to a recalled memory."
     some = [i for i in studies.items if i.kind == "preference"]
     return {
         (name, visits, i.id): nearest_style(studies.recalled[of, visits, i.patient, i.text], embedder)
@@ -383,7 +383,7 @@ def measured(
     size: Size, lm: LanguageModel, embedder: Embedder, seed: int, progress: bool, ratings: str | Path | None, started,
     weights: Weights | None = None
 ) -> dict[str, Any]:
-    "`run_malp` with a model and a size at hand (ours)."
+    "`run_malp` with a model and a size at hand."
     from memkit.store.store import MemoryStore
     patients = simulate(size.patients, seed, size.visits, ROUNDS)
     studies = study_all(patients, size, embedder, seed, progress)

@@ -181,7 +181,7 @@ COLD = (LORA, MALP)        # asked on the way too
 def others_of(
     patients: Sequence[Patient],
 ) -> dict[str, list[str]]:  # by patient; the next in the circle first
-    "The patients who like to be answered otherwise; where nobody does, all others (ours)."
+    "The patients who like to be answered otherwise; where nobody does, all others."
     out, n = {}, len(patients)
     for i, p in enumerate(patients):
         rest = [patients[(i + k) % n] for k in range(1, n)]
@@ -233,7 +233,7 @@ def gathered(
     trained: Mapping[Trial, Trained | None],
     models: Mapping[str, LocalLM],    # by base
 ) -> Weights:
-    "Put what was trained into stores (ours)."
+    "Put what was trained into stores."
     from memkit.store.store import MemoryStore
     stores = {
         key: AdapterStore(MemoryStore(":memory:")) for key in {(b, t.visits) for t in trained for b in course.bases}
@@ -253,7 +253,7 @@ def trained_weights(
     workers: int | None = None,
     progress: bool = True,
 ) -> Weights:
-    "Train every patient's weights on every base (ours). Raises as `train_all` does."
+    "Train every patient's weights on every base. Raises as `train_all` does."
     trials = [Trial(v, i, b) for v in after for b in course.bases for i in range(n)]
     models = {
         b: trainable(plain, course.model) if b == PLAIN and plain else base_model(course, b) for b in course.bases
@@ -375,7 +375,7 @@ def held_out_losses(
     base: str,
     visits: int,
 ) -> dict[str, tuple[float, float, list[float]]]:  # by patient: without weights, with their own, with those of others
-    "Loss per token of the held-out answers (ours)."
+    "Loss per token of the held-out answers."
     there = {p: d for (p, b, n), d in weights.trained.items() if (b, n) == (base, visits) and d and d.weights}
     if not there: return {}
     shape, store = LoraShape(**next(iter(there.values())).card["shape"]), weights.stores[base, visits]

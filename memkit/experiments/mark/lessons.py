@@ -200,7 +200,7 @@ def table_5_rows(
 def shown(
     m: Memory,
 ) -> str:
-    "A memory as the prompt shows it (ours)."
+    "A memory as the prompt shows it."
     about = str(m.meta.get("about") or "").strip()
     return m.text if not about or about.casefold() in m.text.casefold() else f"{about.rstrip(' :?-.')} — {m.text}"
 
@@ -222,7 +222,7 @@ def explain_messages(
     question: str,
     memories: Sequence[str] = (),
 ) -> list[Message]:
-    "The question for an answer in free text (ours)."
+    "The question for an answer in free text."
     known = "What experts said before:\n" + "\n".join(memories) + "\n\nUsing this, a" if memories else "A"
     return [Message(role="user", text=f"{question}\n\n{known}nswer my question in two or three sentences.")]
 
@@ -281,7 +281,7 @@ def apart(
     resamples: int = 2000,
     seed: int = 0,
 ) -> Interval | None:   # None where one side is empty
-    "How far the means of two groups lie apart, both resampled (ours)."
+    "How far the means of two groups lie apart, both resampled."
     if not len(right) or not len(wrong): return None
     a, b, rng = np.asarray(right), np.asarray(wrong), np.random.default_rng(seed)
     draws = [
@@ -333,7 +333,7 @@ def times(
     resamples: int = 2000,
     seed: int = 0,
 ) -> Interval | None:           # None where `before` is all 0
-    "How many times as large the mean is, both resampled together (ours); 2 is the paper's +100 %."
+    "How many times as large the mean is, both resampled together; 2 is the paper's +100 %."
     now, before, rng = np.asarray(now, float), np.asarray(before, float), np.random.default_rng(seed)
     if not before.sum(): return None
     draws = [

@@ -97,7 +97,7 @@ def own_choices() -> list[Choice]:
 def all_choices(
     half: str = "score",            # or tune
 ) -> tuple[list[Choice], str]:      # the questions, and what they are in words
-    "MedMCQA's questions where `MEMKIT_DATA` has them, our own otherwise (ours). Raises `ValueError` for another half."
+    "MedMCQA's questions where `MEMKIT_DATA` has them, our own otherwise. Raises `ValueError` for another half."
     if half not in ("tune", "score"): raise ValueError(f"half must be tune or score, got {half!r}")
     path = public_data("medmcqa/dev_half.jsonl")
     if path is None:
@@ -114,7 +114,7 @@ def taught_and_others(
     others: int,          # others of the same fields, at most
     seed: int = 0,
 ) -> tuple[list[Choice], list[Choice]]:
-    "Two disjoint samples that cover the same subjects alike (ours)."
+    "Two disjoint samples that cover the same subjects alike."
     by, rng = {}, random.Random(f"taught {seed}")
     for c in rng.sample(list(choices), len(choices)): by.setdefault(c.subject, []).append(c)
     sides = [], []
@@ -192,7 +192,7 @@ def reworded(
     seed: int,
     form: str | None = None,  # one of REWORDINGS; by the seed if None
 ) -> str:
-    "The question in other words, the same for the same seed (ours). Raises `ValueError` for a form that isn't known."
+    "The question in other words, the same for the same seed. Raises `ValueError` for a form that isn't known."
     if form not in (None, *REWORDINGS): raise ValueError(f"form must be one of {', '.join(REWORDINGS)}; got {form!r}")
     rng = random.Random(f"words {seed} {c.id}")
     form = form or rng.choice(REWORDINGS)
@@ -211,7 +211,7 @@ def plain_prompt(
     memories: Sequence[str] = (),
     said: Sequence[tuple[str, str]] = (),  # the session's exchanges so far; the first message is the question
 ) -> str:
-    "A prompt that a model completes with an answer: memories, the question, what an expert said to it (ours)."
+    "A prompt that a model completes with an answer: memories, the question, what an expert said to it."
     known = "".join(f"Memory: {m}\n" for m in memories) + "\n"*bool(memories)
     question, *heard = [*(q for q, _ in said), message]
     return known + f"Question: {question}\n" + "".join(f"Expert: {h}\n" for h in heard) + "Answer:"
@@ -221,7 +221,7 @@ def option_scores(
     prompt: str,
     options: Sequence[str],
 ) -> np.ndarray:             # mean log-probability per token of each option
-    "How likely each option's text is as the answer (ours)."
+    "How likely each option's text is as the answer."
     labels = [f" {o}" for o in options]
     return model.score_labels([prompt], labels)[0]/np.array([max(1, model.count_tokens(l)) for l in labels])
 
@@ -232,7 +232,7 @@ def lettered(
     memories: Sequence[str] = (),
     said: Sequence[tuple[str, str]] = (),
 ) -> list[Message]:
-    "The same question for a model that writes (ours)."
+    "The same question for a model that writes."
     known = "What is known from experience:\n" + "".join(f"- {m}\n" for m in memories) + "\n" if memories else ""
     listed = "\n".join(f"{chr(65 + i)}. {o}" for i, o in enumerate(options))
     before = [Message(role=r, text=t) for q, a in said for r, t in (("user", q), ("assistant", a))]
@@ -252,7 +252,7 @@ def read_option(
     answer: str,
     options: Sequence[str],
 ) -> int | None:  # place of the option; None if none is named
-    """Which option a written answer names (ours): a letter at its beginning, otherwise the option with most of its
+    """Which option a written answer names: a letter at its beginning, otherwise the option with most of its
     words there."""
     if (m := _LETTER.match(answer.strip())) and (i := ord((m[1] or m[2]).upper()) - 65) < len(options): return i
     there = _marks(answer)
@@ -303,7 +303,7 @@ def spoken(
     sentence: str,
     words: int = 40,  # at most
 ) -> str:             # with a full stop
-    "A sentence of an explanation, as long as somebody would say it (ours): cut at a clause where it is longer."
+    "A sentence of an explanation, as long as somebody would say it: cut at a clause where it is longer."
     said = sentence.split()
     if len(said) > words:
         ends = [i for i in range(words//2, words) if said[i][-1] in ",;:)"]
@@ -313,7 +313,7 @@ def spoken(
 def reasons(
     c: Choice,
 ) -> list[str]:
-    "The sentences of the explanation that say more than which option is right, as somebody would say them (ours)."
+    "The sentences of the explanation that say more than which option is right, as somebody would say them."
     more = lambda s: len(set(content_stems(s)) - set(content_stems(c.answer))) > 2
     return list(dict.fromkeys(spoken(s) for s in statements(c.explanation) if more(s)))
 
@@ -353,7 +353,7 @@ def without_answer(
     text: str,
     answer: str,
 ) -> str:
-    "`text` without the words of the right option, in any ending (ours)."
+    "`text` without the words of the right option, in any ending."
     marks = _marks(answer) or set(re.findall(r"\w+", answer.casefold()))
     named = lambda w: bool(marks & (_marks(w) | {w.casefold().strip(".,;:()—")}))
     return " ".join(w for w in text.replace("-", " - ").split() if not named(w)).replace(" - ", "-")

@@ -142,7 +142,7 @@ def run_mark(
 SHOWN = ("nothing", "trust, the paper's", "default", "default, roles given")
 
 def run_trust(
-    full: bool = False,   # four lots of twelve topics, about an hour, against one of four, some three minutes
+    full: bool = False,   # four seeds of twelve topics, about an hour, against one of four, some three minutes
     embedder: Embedder | None = None,
 ) -> dict[str, Any]:
     """How often a lie is told first, by attack and defence, and how late honest corrections are (MARK §5; the lab:

@@ -67,7 +67,7 @@ NAMES = {"ts": "trust", "ps": "persistence", "needed": "persistence needed"}
 
 # %% ../../../nbs/experiments/mark/04_scenario.ipynb #1768d74c
 def table_7_rows() -> list[dict[str, Any]]:
-    "Table 7 under its own rule, beside the print (MARK appendix 1)."
+    "Table 7 recomputed, beside the printed values (MARK appendix 1)."
     out = []
     for row, cells, kept in table_7():
         name = f"{row.total} recalls, {row.correct} right, {row.incorrect} wrong"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memkit.mark.poisoning import ATTACKS, DEFAULT, DEFENCES, HIDDEN, NOTHING, ROLES_GIVEN, Crowd, Defence, Row, Ward, attack, correction, lab_topics, rows_table
+from memkit.mark.poisoning import ATTACKS, DEFAULT, DEFENCES, HIDDEN, NOTHING, ROLES_GIVEN, Crowd, Defence, Ward, attack, correction, lab_topics
 from memkit.mark.refined import DOMAIN, RESIDUAL
 from memkit.mark.quorum import People, Vote, QuorumSettings, know, known_people, last_votes, settle, sides, spared, standing_claim, unknow
 
@@ -168,11 +168,7 @@ def test_the_lab_measures_what_is_shipped(embedder):
         assistant.close()
 
 
-def test_rows_are_read_as_a_table():
-    from memkit.evaluate.intervals import bootstrap
-    rows = [Row("nothing", "one liar", (0., 1.), bootstrap([0., 1.])), Row("default", "one liar", (0., 0.), bootstrap([0., 0.]))]
-    lines = rows_table(rows).splitlines()
-    assert len(lines) == 2 and lines[0].split() == ["nothing", "default"] and lines[1].startswith("one liar") and lines[1].index("50%") < lines[1].index("0% [0%, 0%]")
+def test_the_attacks_and_defences_are_named():
     assert set(ATTACKS) >= {"one liar", "three who agree"} and DEFENCES["default"] is DEFAULT and all("{claim}" in w for w in HIDDEN) and Defence().quorum is None
 
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['HIDDEN', 'OTHER_WORDS', 'PRESUPPOSED', 'CHANGED', 'FOREIGN', 'ATTACKS', 'FEEDBACK', 'NOTHING', 'TRUST', 'SHIPPED',
            'DEFAULT', 'ROLES_GIVEN', 'DEFENCES', 'HONEST', 'Topic', 'lab_topics', 'Crowd', 'Defence', 'Ward', 'attack',
-           'correction', 'Row', 'poisoning_rows', 'rows_table', 'is_extracted']
+           'correction', 'Row', 'poisoning_rows', 'is_extracted']
 
 # %% ../../nbs/mark/16_poisoning.ipynb #ccb272e9
 import random
@@ -405,20 +405,6 @@ def poisoning_rows(
             if then: named.append(f"{of}, {then} questions on")
             out += [_row(name, m, [(t, w[n]) for t, w in won]) for n, m in enumerate(named)]
     return out
-
-# %% ../../nbs/mark/16_poisoning.ipynb #380798d4
-def rows_table(
-    rows: Sequence[Row],
-) -> str:
-    "The rows as text: a line for each measure, a column for each defence."
-    by = {(r.measure, r.defence): r.interval for r in rows}
-    measures, defences = list(dict.fromkeys(r.measure for r in rows)), list(dict.fromkeys(r.defence for r in rows))
-    def short(i: Interval | None) -> str: return f"{i.mean:.0%} [{i.low:.0%}, {i.high:.0%}]" if i else ""
-    width, column = max(map(len, measures)), max(20, *(len(d) + 2 for d in defences))
-    lines = [" "*width + "".join(f"{d:>{column}}" for d in defences)]
-    for m in measures:
-        lines.append(f"{m:<{width}}" + "".join(f"{short(by.get((m, d))):>{column}}" for d in defences))
-    return "\n".join(lines)
 
 # %% ../../nbs/mark/16_poisoning.ipynb #3a366b51
 def is_extracted(

@@ -143,7 +143,7 @@ def _switch(self: DomainAdapter, on: bool):
 @patch
 @contextmanager
 def without(self: DomainAdapter) -> Iterator[None]:
-    "The model as it was, for a while."
+    "The model without its adapters, for a while."
     was = self.active
     self.off()
     try: yield
@@ -152,7 +152,7 @@ def without(self: DomainAdapter) -> Iterator[None]:
 # %% ../../nbs/malp/16_injection.ipynb #f8dd8ebf
 @patch
 def parameters(self: DomainAdapter) -> list[Any]:
-    "What learns."
+    "The trainable parameters."
     return [getattr(m, name) for m in self.mlps for name in _PARTS]
 
 @patch
@@ -191,7 +191,7 @@ def learn_alone(self: DomainAdapter, model: Any):
 
 @patch
 def rest(self: DomainAdapter):
-    "Learn no longer."
+    "Stop training."
     for p in self.parameters(): p.requires_grad_(False)
 
 @patch

@@ -95,7 +95,7 @@ def rare_words(
     seen: Counter,  # how many of the user's sentences have each word, in lower case
     most: int = 4,
 ) -> list[str]:     # the rarest first
-    "What a sentence is about, as far as its words tell."
+    "The rarest content words of a sentence."
     words = dict.fromkeys(w for w in re.findall(r"[A-Za-z]{4,}", sentence) if w.lower() not in _COMMON)
     return sorted(words, key=lambda w: seen[w.lower()])[:most]
 
@@ -185,7 +185,7 @@ def batched(rows: Sequence, size: int) -> list[list]:
 # %% ../../nbs/malp/17_personalize.ipynb #8c5c7380
 @dataclass(frozen=True, kw_only=True)
 class LoraSettings:
-    "Where each number comes from: a section of MaLP, or `ours`. Raises `ValueError` for what can't be."
+    "Where each number comes from: a section of MaLP, or `ours`. Raises `ValueError` for impossible values."
     rank: int = 8                 # §4.1
     alpha: float = 32.            # §4.1
     share: float = .5             # of the layers, drawn at random (§2.4.2: "a set number"); ours

@@ -63,7 +63,7 @@ class State:
     contradictions: tuple[tuple[int, int], ...] = ()          # newer, older
 
     def place(self, memory: int) -> str:  # one of PLACES; '' if it isn't there
-        "Where a memory is."
+        "The place of a memory."
         return next((name for name in PLACES if memory in getattr(self, name.replace("-", "_"))), "")
 
 # %% ../../nbs/malp/02_triage.ipynb #23f52841

@@ -35,7 +35,7 @@ FAINT = .1    # with no likelier sentence, and none that the assistant took up, 
 LITTLE = .1   # probability of being worth remembering below which words tell nothing: "That's wrong."
 
 def _news(r: Read, s: AgentSettings) -> list[Said]:
-    "What a message states that wasn't said before; definitions are the user's own."
+    "The new statements of a message; definitions are kept for the user elsewhere."
     if r.withdrawn: return []
     told = [x for x in r.said if x.use in ("statement", "question") and not x.known and not defines(x.text)]
     right = [x for x in told if x.right >= s.claim]
@@ -58,7 +58,7 @@ def _standing(text: str, about: str) -> str:
     return text if alone else f"{cut(about, 300)} {text}"
 
 def _corrections(r: Read, s: AgentSettings) -> list[str]:
-    "What the user claims against the answer before."
+    "What the user claims against the previous answer."
     told = [x.claim or claim_text(x.text) for x in sorted(_news(r, s), key=r.said.index)]
     return [_standing(t, r.about) for t in _chunks(told, s.longest)] if r.disputed or r.kind == "retract" else []
 
@@ -75,11 +75,11 @@ def _cited(r: Read, *others: str) -> tuple[str, ...]:
 OPTIONS = "The user gives options to choose from and expects one of them."
 
 def _own(x: Said, s: AgentSettings) -> bool:
-    "Does a sentence tell something of its user?"
+    "Is the sentence a fact about its user?"
     return x.use == "statement" and bool(x.whose) and x.keep >= s.told and not points_back(x.text) and not x.supposed
 
 def _wish(said: Sequence[Said], longest: int) -> list[tuple[str, str, float]]:
-    "What a message wishes for, as one memory: (text, reason, strength); surer where it was wished for before."
+    "The wishes of a message as one memory: (text, reason, strength); stronger where they were repeated."
     wished = [x for x in said if x.use == "wish"]
     words = cut(" ".join(x.text for x in wished), longest)
     text = third_person(words)
@@ -208,7 +208,7 @@ def _contract() -> list[Conversation]:
 
 # %% ../../nbs/mark/04_agents.ipynb #e007b97d
 def _keeps(agent: RefinedMemoryAgent, c: Conversation, memories: list[Refined]):
-    "The promises about one conversation."
+    "Check the promises about one conversation."
     mine = isinstance(memories, list) and all(isinstance(m, Refined) and m.kind == agent.kind for m in memories)
     assert mine, f"{c.id}: memories of its own kind, in a list"
     assert all(set(m.turns) <= set(c.turns) for m in memories), f"{c.id}: a memory cites turns of its conversation"

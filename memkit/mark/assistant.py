@@ -50,7 +50,7 @@ KNOWLEDGE, MEMORY = MODES = ("knowledge", "memory")
 
 @dataclass(frozen=True, kw_only=True)
 class MarkSettings(TurnSettings):
-    """Where each number comes from: a section of MARK, or `ours`. Raises `ValueError` for what can't be.
+    """Where each number comes from: a section of MARK, or `ours`. Raises `ValueError` for impossible values.
 
     Inherited, all ours: 1,024 tokens, 2 rounds of the conversation that goes on, 160 tokens of an answer."""
     first: str = KNOWLEDGE      # what wins where documents and memories disagree: one of `MODES`; §1.1, Table 2

@@ -389,7 +389,7 @@ def classification_of(
     events: Iterable["Event"],   # an owner's, in the order they were written
     memory_id: int,
 ) -> str | None:                 # one of LABELS; None where nobody said, or it was taken back
-    "How a reviewer classified a memory: the last word holds (MARK Figure 1, classification; the last word: ours)."
+    "A reviewer's last classification of a memory (MARK Figure 1; that the last one counts: ours)."
     said = [e.data["label"] for e in events if e.memory == memory_id and e.kind == CLASSIFIED]
     return said[-1] if said else None
 

@@ -59,7 +59,7 @@ def standing(
     history: Sequence["Event"],      # the memory's own, from `histories`
     settings: TrustSettings = PAPER,
 ) -> Standing:
-    """Where a memory stands: a reviewer's word first, then retention by its replayed record
+    """The verdict on a memory: a reviewer's classification first, then the retention rule on its replayed record
     (MARK, appendix 1; §1.2 for the classification)."""
     back = max((e.id for e in history if e.kind == RESTORED), default=0)
     old = () if settings.once else outcomes([e for e in history if e.id < back], memory.id)
@@ -74,7 +74,7 @@ def standings(
     owner: str,
     settings: TrustSettings = PAPER,
 ) -> list[Standing]:   # oldest first
-    "Where each of an owner's refined memories in force stands, from one reading of the log."
+    "The verdict on each of an owner's refined memories in force, from one reading of the log."
     history = histories(store.events(owner))
     return [standing(m, history.get(m.id, ()), settings) for m in store.list(owner) if m.kind in KINDS]
 

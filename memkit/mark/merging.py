@@ -30,7 +30,7 @@ if TYPE_CHECKING: from memkit.store.store import Event, MemoryStore
 # %% ../../nbs/mark/09_merging.ipynb #024fb8c3
 @dataclass(frozen=True, kw_only=True)
 class BuilderSettings:
-    "When memories are compared, merged and superseded; all `ours`. Raises `ValueError` for what can't be."
+    "When memories are compared, merged and superseded; all `ours`. Raises `ValueError` for impossible values."
     near: int = 6               # neighbours that a new memory is compared with, 1 or more
     floor: float = .6           # cosine from which on something is a neighbour
     same_question: float = .85  # cosine from which on two questions are the same
@@ -104,7 +104,7 @@ def same_term(
     a: str,
     b: str,
 ) -> bool:
-    "Do both texts say what one and the same term means?"
+    "Do both texts define the same term?"
     found = [m[1].casefold() if (m := _MEANS.match(t)) else None for t in (a, b)]
     return found[0] is not None and found[0] == found[1]
 

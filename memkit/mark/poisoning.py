@@ -107,7 +107,7 @@ FOREIGN = ("Nein, das ist falsch: {claim}.", "Non, c'est faux : {claim}.", "No, 
 # %% ../../nbs/mark/16_poisoning.ipynb #258ed08a
 @dataclass(frozen=True, kw_only=True)
 class Crowd:
-    "Who asks, and how they behave; all `ours`. Raises `ValueError` for what can't be."
+    "Who asks, and how they behave; all `ours`. Raises `ValueError` for impossible values."
     liars: int = 1         # names, all of one origin
     words: tuple[str, ...] = ("No, {claim}.",)   # how a liar states the lie: one of these
     before: str = "truth"  # what is taught before they come: the truth; the "lie", by them; the lie as an "old rule"
@@ -207,14 +207,14 @@ def ask(
 
 @patch
 def judge(self: Ward, user: str, memory: Memory, turn: str, right: bool):
-    "What a user says of what they were shown."
+    "A user judges what they were shown."
     judge_memory(self.store, DOMAIN, memory.id, user, right, turn, at=self.now)
     self._settle([memory.id])
 
 # %% ../../nbs/mark/16_poisoning.ipynb #f2fbf6f6
 @patch
 def tell(self: Ward, user: str, session: str, message: str):
-    "A user says something more, and the conversation is over."
+    "A user says one more message; then the conversation ends."
     self.now += timedelta(minutes=5)
     self.store.add_turn(user, session, message, "Thank you, noted.", at=self.now)
     report = self.builder.build(conversation_of(self.store, user, session))
@@ -226,7 +226,7 @@ def _settle(self: Ward, touched: Iterable[int]):
 
 @patch
 def night(self: Ward):
-    "A day passes; maintenance runs where it runs by night."
+    "A day passes; maintenance runs, if it runs every night."
     self.now += timedelta(days=1)
     if not self.defence.every: self._maintain()
 
@@ -338,7 +338,7 @@ def correction(
     by: str = "anybody",     # who brings it: "anybody", an "expert" or a "member"
     known: int = 4,          # people who stood behind the old claim, at most
 ) -> list[list[bool]]:       # by topic: is it told first after 0, 1, … confirmations; at last, where `then` is given
-    "Whether honest corrections of what was true once win."
+    "Whether honest corrections of outdated claims win."
     rng, out, people = random.Random(f"correction {seed}"), [], [f"user {n}" for n in range(20)]
     bring = {"anybody": people, "expert": people[::4], "member": [p for n, p in enumerate(people) if n % 4]}[by]
     with Ward(defence, embedder) as ward:

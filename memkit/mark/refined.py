@@ -42,14 +42,14 @@ def _capitals(short: str) -> int: return sum(c.isupper() for c in short)
 def _tails(text: str) -> list[str]: return [" ".join(text.split()[i:]) for i in range(len(text.split()))]
 
 def _stands(short: str, long: str) -> bool:
-    "Does it look like an abbreviation of these words, or at least like one?"
+    "Does `short` look like an abbreviation of these words, or at least like an abbreviation?"
     letters, rest = [c for c in short.lower() if c.isalpha()], iter(long.lower())
     looks = _capitals(short) >= 2 or not re.search(r"[aeiouy]", short[1:])
     spelt = long[:1].lower() == letters[0] and all(c in rest for c in letters) if letters else False
     return looks and (spelt or bool(re.match(_PHRASE, long)))
 
 def _fits(short: str, long: str) -> bool:
-    "Does a phrase before a bracket begin as the abbreviation in it does, with no more words than that has letters?"
+    "Does the phrase fit the abbreviation: the same first letter, and at most one word per letter?"
     return long[:1].lower() == short[0].lower() and len(long.split()) <= len(short) and _stands(short, long)
 
 # %% ../../nbs/mark/03_refined.ipynb #3afb7010

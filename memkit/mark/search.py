@@ -44,7 +44,7 @@ def _weights(given: Weights | str | Collection[float]) -> Weights:
 # %% ../../nbs/mark/13_search.ipynb #6c79b400
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    "How refined memories are searched (MARK §1.2). Raises `ValueError` or `TypeError` for what can't be."
+    "How refined memories are searched (MARK §1.2). Raises `ValueError` or `TypeError` for impossible values."
     top: int = 20           # candidates of each kind, by similarity; MARK §1.2
     # of all kinds, or by kind
     weights: Weights | str | Collection[float] | Mapping[str, Weights | str | Collection[float]] = "Default"
@@ -219,7 +219,7 @@ class RefinedSearch:
 # %% ../../nbs/mark/13_search.ipynb #5a4eee86
 @patch
 def _checked(self: RefinedSearch, caller: Caller, query: str, vector: np.ndarray | None) -> np.ndarray:
-    "The query's vector, after what is asked was checked."
+    "The query's vector, after the checks."
     check_text(query, "query")
     if not isinstance(caller, Caller):
         raise TypeError(f"a search needs a Caller, who says which user and agent ask; got {type(caller).__name__}")
@@ -259,7 +259,7 @@ def find(
     vector: np.ndarray | None = None,   # [dim], the query's, where it is known already
     at: datetime | None = None,         # when it is asked; None: now, by the search's clock
 ) -> Found:
-    """What `caller` may see that bears on `query`.
+    """What `caller` may see that helps with `query`.
     Raises `TypeError` or `ValueError` for a blank query and a vector of another length."""
     vector = self._checked(caller, query, vector)
     now, hits, nothing = check_time(at or self.clock()), {}, {}

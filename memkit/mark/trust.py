@@ -16,7 +16,7 @@ import numpy as np
 @dataclass(frozen=True, kw_only=True)
 class TrustSettings:
     """How trust and persistence are computed; values of the example in MARK, appendix 1.
-    Raises `ValueError` for what can't be."""
+    Raises `ValueError` for impossible values."""
     alpha: float = .8       # weight of the past in trust, 0..1
     w_a: float = 1.         # added to the confirmations, 0..w_s
     w_s: float = 4.         # added to the recalls, above 0

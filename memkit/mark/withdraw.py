@@ -284,7 +284,7 @@ def reject(
 
 # %% ../../nbs/mark/10_withdraw.ipynb #b559582c
 class Quarantine:
-    "What stands between the agents and the shared memory."
+    "Gate and number of contributors between the agents and the shared memory."
     def __init__(
         self,
         store: "MemoryStore",

@@ -148,7 +148,7 @@ def answer_questions(
     items: Sequence[Knowledge],
     max_tokens: int = 60,
 ) -> list[list[str]]:        # for each item, for each of its wordings
-    "What a model says to knowledge questions without any memory (MaLP §4.3, Knowledge QA)."
+    "A model's answers to knowledge questions without any memory (MaLP §4.3, Knowledge QA)."
     asked = [[Message(role="user", text=w)] for k in items for w in k.question]
     said = iter(r.text for r in lm.generate(asked, max_tokens=max_tokens))
     return [[next(said) for _ in k.question] for k in items]

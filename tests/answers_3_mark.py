@@ -38,7 +38,7 @@ def decided(ns):
 
 def objection(ns):
     "The same people in a store that is read directly: what is in force, not what a search finds."
-    again = ns["ward"](ns["VoiceSettings"]())
+    again = ns["ward"](ns["QuorumSettings"]())
     say = lambda user, claim: ns["talk"](again, user, ns["QUESTION"], f"No, {claim}.")
     claims = ns["TRUTH"], ns["LIE"]
     texts = lambda: [m.text.lower() for m in again.store.list("domain:shared", "residual")]

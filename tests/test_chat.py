@@ -156,7 +156,7 @@ def test_mark_lets_a_judgement_be_turned_round_and_the_others_count_once(ann):
     wrong.click()
     assert "right 0 times and wrong 1 time" in talk.told and wrong.description == "✓ Wrong" and right.description == "Right" and not right.disabled
     talk._open.value = True
-    assert "What the domain learned" in talk._review._shared.value or not bot.domain_memories("ann")
+    assert "What the domain learned" in talk._review._shared.value or not bot.shared_memories("ann")
     bot.close()
 
 

@@ -368,7 +368,7 @@ def test_a_new_session_with_mark_has_read_the_old_one():
     from memkit.mark import open_mark
     bot = open_mark(":memory:", ScriptedLM(lambda messages: "I see."))
     for line in ("Which treatment for a filled tooth that stays sensitive?", "No. Sensitivity of a filled tooth that does not stop means pulpitis, and the treatment is a pulpectomy.", "/new"): text, last = cli.chat_line(bot, "dr", line, None)
-    assert "has been read" in text and [m.text for m in bot.domain_memories("dr")] and cli.chat_line(bot, "dr", "/consent", None)[0].startswith("This assistant remembers")
+    assert "has been read" in text and [m.text for m in bot.shared_memories("dr")] and cli.chat_line(bot, "dr", "/consent", None)[0].startswith("This assistant remembers")
     bot.close()
 
 

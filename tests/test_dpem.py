@@ -12,7 +12,7 @@ from memkit.reading.facts import Relation
 from memkit.store.schema import NotFound, StoreError
 from memkit.store.store import MemoryStore
 from memkit.malp.dpem import PAPER, DPeM, DPeMSettings, read_table, round_turn
-from memkit.malp.triage import avoided, filtered, words_of
+from memkit.malp.triage import avoided, filtered, note_words
 from memkit.malp.triage import MOVES, Move, State, moves_of, replay
 
 TOPICS = 6
@@ -375,10 +375,10 @@ def test_a_dropped_note_is_found_by_its_turn_and_place(store):
     d = DPeM(store, Topics(), relate=relate)
     r = Round("r", "I have a cat. Thanks!", "Lovely. Cats need water.")
     d.take("u", r, [note("r", "I have a cat."), note("r", "Thanks!", 1, kept=False), note("r", "Cats need water.", 1, "assistant", kept=False)])
-    found = [words_of(store, "u", m.turn, m.speaker, m.sentence) for m in d.moves("u") if m.kind == "dropped"]
+    found = [note_words(store, "u", m.turn, m.speaker, m.sentence) for m in d.moves("u") if m.kind == "dropped"]
     assert found == ["Thanks!", "Cats need water."]
-    assert words_of(store, "u", round_turn(store, "u", "r"), "user", 9) == ""
-    with pytest.raises(NotFound): words_of(store, "v", round_turn(store, "u", "r"), "user", 0)
+    assert note_words(store, "u", round_turn(store, "u", "r"), "user", 9) == ""
+    with pytest.raises(NotFound): note_words(store, "v", round_turn(store, "u", "r"), "user", 0)
 
 
 def test_two_writers_of_one_user(tmp_path):

@@ -14,7 +14,7 @@ from memkit.files import own_data
 from memkit.reading.rounds import chat_sentences
 from memkit.search.memories import RecallSettings
 from memkit.store.store import MemoryStore
-from memkit.malp.encoder import (Kept, MemoryEncoder, MemoryQuestion, held_back, kept_memories, load_memory_encoder, memory_pairs, memory_questions, nearest, practice_questions, read_patients, recall_at,
+from memkit.malp.encoder import (Kept, MemoryEncoder, MemoryQuestion, held_back, kept_memories, load_memory_encoder, memory_pairs, memory_questions, nearest, training_questions, read_patients, recall_at,
                                  telling, train_memory_encoder, what_is_told, with_name)
 from memkit.malp.memories import DPeMMemory
 from memkit.malp.patients import profile_questions, simulate
@@ -147,7 +147,7 @@ def test_what_is_told_names_old_values_too(people, kept):
 
 def test_practice_holds_every_wording_and_only_what_can_be_answered(people, kept):
     for p in people:
-        practice = practice_questions(p, kept[p.id])
+        practice = training_questions(p, kept[p.id])
         every = {(q.text, q.answers) for q in memory_questions(p, kept[p.id], every_wording=True) if q.answers}
         assert every < {(q.text, q.answers) for q in practice} and all(q.answers for q in practice)
 

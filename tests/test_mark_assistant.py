@@ -11,7 +11,7 @@ from memkit.mark.assistant import HEADINGS, KNOWLEDGE, MEMORY, WISHES, MarkAssis
 from memkit.mark.builder import BuildError, Builder
 from memkit.mark.refined import DOMAIN, RESIDUAL, RESPONSE
 from memkit.mark.search import RefinedSearch
-from memkit.mark.quorum import VoiceSettings
+from memkit.mark.quorum import QuorumSettings
 from memkit.turn.prompt import Piece
 
 ASKED, TOLD = "How often is the infusion pump calibrated?", "No. The infusion pump is calibrated every Monday."
@@ -27,9 +27,9 @@ def answered(messages):
     said = messages[-1].text.splitlines()[0]
     return f"You are right. {said.removeprefix('No. ')}" if said.startswith("No. ") else "It is calibrated once a year."
 
-def assistant(minilm, path=":memory:", voices=None, **more):
+def assistant(minilm, path=":memory:", quorum=None, **more):
     store = MemoryStore(path)
-    return MarkAssistant(ScriptedLM(answered), RefinedSearch(store, minilm, policy=more.pop("policy", None)), Builder(store, minilm, embedded_agents(minilm), voices=voices), **more)
+    return MarkAssistant(ScriptedLM(answered), RefinedSearch(store, minilm, policy=more.pop("policy", None)), Builder(store, minilm, embedded_agents(minilm), quorum=quorum), **more)
 
 def teach(a, user, told=TOLD):
     a.chat(user, ASKED); a.chat(user, told)
@@ -59,7 +59,7 @@ def test_forgetting_one_memory_takes_what_the_domain_learned_from_its_turns(mini
     teach(a, "ann")
     own = next(m for m in a.memories("ann") if "Monday" in m.text)
     receipt = a.forget("ann", [own.id])
-    assert receipt.erased and receipt.memories == (own.id,) and not [m for m in a.domain_memories("bob") if "Monday" in m.text]
+    assert receipt.erased and receipt.memories == (own.id,) and not [m for m in a.shared_memories("bob") if "Monday" in m.text]
     with pytest.raises(LookupError): a.forget("bob", [own.id])
     a.close()
 
@@ -67,16 +67,16 @@ def test_forgetting_one_memory_takes_what_the_domain_learned_from_its_turns(mini
 def test_what_two_said_stays_when_one_is_forgotten(minilm):
     a = assistant(minilm)
     teach(a, "ann"); teach(a, "bob")
-    assert len([m for m in a.domain_memories("x") if "Monday" in m.text]) == 1
+    assert len([m for m in a.shared_memories("x") if "Monday" in m.text]) == 1
     a.forget("ann")
-    assert [m.meta["users"] for m in a.domain_memories("x") if "Monday" in m.text] == [1]
+    assert [m.meta["users"] for m in a.shared_memories("x") if "Monday" in m.text] == [1]
     a.forget("bob")
-    assert not a.domain_memories("x")
+    assert not a.shared_memories("x")
 
 
-def test_with_voices_one_person_cannot_turn_the_domain_round(minilm):
-    told = lambda a: {m.text for m in a.domain_memories("x")}
-    alone, guarded = assistant(minilm), assistant(minilm, voices=VoiceSettings())
+def test_with_a_quorum_one_person_cannot_change_the_domain(minilm):
+    told = lambda a: {m.text for m in a.shared_memories("x")}
+    alone, guarded = assistant(minilm), assistant(minilm, quorum=QuorumSettings())
     for a in (alone, guarded):
         for user in ("ann", "bob", "cid"): teach(a, user)
         teach(a, "eve", "No. The infusion pump is calibrated every Friday.")
@@ -100,8 +100,8 @@ def test_nothing_of_a_hidden_memory_leaves(minilm, caplog, capsys):
     with caplog.at_level("DEBUG"):
         teach(a, "ann", "No. The infusion pump is calibrated every Zebraday.")
         turn = a.chat("bob", AGAIN)
-        seen = turn.prompt + a.explain(turn) + repr(turn) + repr(a.domain_memories("bob"))
-        with pytest.raises(LookupError) as e: a.feedback("bob", a.domain_memories("ann")[0].id, False)
+        seen = turn.prompt + a.explain(turn) + repr(turn) + repr(a.shared_memories("bob"))
+        with pytest.raises(LookupError) as e: a.feedback("bob", a.shared_memories("ann")[0].id, False)
     assert "Zebraday" not in seen + str(e.value) + caplog.text + "".join(capsys.readouterr())
     assert "Zebraday" in a.chat("ann", AGAIN).prompt
 

@@ -464,7 +464,7 @@ def test_what_isnt_in_the_store_isnt_learned(store, minilm):
     for odd in (dataclasses.replace(c, user="ben"), dataclasses.replace(c, id=new_id("s")), dataclasses.replace(c, exchanges=[*c.exchanges, dataclasses.replace(c.exchanges[0], turn=new_id("t"))])):
         with pytest.raises(BuildError, match="add_turn comes first"): b.build(odd)
     for odd in (None, "hello", c.exchanges):
-        with pytest.raises(TypeError, match="wants a Conversation"): b.build(odd)
+        with pytest.raises(TypeError, match="takes a Conversation"): b.build(odd)
     assert store.list(DOMAIN) == [] and store.events("ben") == []
 
 

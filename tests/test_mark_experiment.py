@@ -288,7 +288,7 @@ def test_the_same_twice(run, minilm):
 
 def test_form_and_nobodys_words(run, tmp_path):
     assert all(tuple(r) == ROW for r in run["rows"]) and save_result(run, tmp_path/"mark.json").is_file()
-    assert {r["table"] for r in run["rows"]} >= {"Table 1", "Table 4", "Table 5", "Table 7", "Experiment 3", "Planner", "Figure 2", "Figure 4"}
+    assert {r["table"] for r in run["rows"]} >= {"Table 1", "Table 4", "Table 5", "Table 7", "Experiment 3", "Figure 2", "Figure 4"}
     assert not any(part[:30] in json.dumps(run) for c in OWN for part in (c.text, c.explanation))
 
 def test_pictures(run):
@@ -314,11 +314,6 @@ def test_table_7_differs_from_the_print_in_one_verdict():
 def test_table_1_takes_only_what_both_sides_have(run):
     rows = mark_scenario.table_1_rows([r for r in run["rows"] if r["row"] != AGAIN], 1.)
     assert not [r for r in rows if r["metric"] == "right, MARK" and "corrected" not in r["row"]]
-
-def test_a_planner_is_measured_on_the_same_questions(run):
-    rows = {(r["row"], r["metric"]): r for r in run["rows"] if r["table"] == "Planner"}
-    before, after = (rows[n, "right"] for n in (mark_again.BEFORE_PLAN, mark_again.AFTER_PLAN))
-    assert before["n"] == after["n"] == TINY.taught and before["control"] and not after["control"]
 
 def test_table_3_names_both_experts():
     text = str(mark.table_3())

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from memkit.records import new_id
 from memkit.store.store import MemoryStore
 from memkit.mark import maintain as m
-from memkit.mark import planner
 from memkit.mark.corrections import classify, injected, judge_memory
 from memkit.mark.maintain import DROPPED, maintain, set_aside, standings, undo
-from memkit.mark.planner import PlanSettings, adjusted, answer, plan, questions, run
 from memkit.mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL
 from memkit.mark.trust import PAPER, TrustSettings, replay, verdict
 from memkit.reading.facts import Relation
@@ -179,70 +177,3 @@ def test_what_cannot_be_changes_nothing(store, bad, error):
     before = state_of(store)
     with pytest.raises(error): maintain(store, DOMAIN, **bad)
     assert state_of(store) == before
-
-
-# --- the planner
-
-@given(st.lists(st.lists(st.sampled_from([True, False, None]), max_size=6), min_size=1, max_size=4), st.integers(1, 3))
-@settings(max_examples=15, deadline=None)
-def test_a_plan_drops_only_what_was_never_right_and_twice_is_once(lives, patience):
-    with MemoryStore(":memory:") as store:
-        memories = [add(store, f"fact {i}") for i in range(len(lives))]
-        for mem, life in zip(memories, lives): shown(store, mem, life)
-        how = PlanSettings(patience=patience)
-        first = plan(store, DOMAIN, how)
-        assert first == plan(store, DOMAIN, how) and first.errors == sum(max(0, life.count(False) - 1) for life in lives)
-        moves = {m.memory: m.kind for m in first.moves}
-        for mem, life in zip(memories, lives):
-            wrong, right = life.count(False), life.count(True)
-            assert moves.get(mem.id) == ("drop" if wrong >= patience and not right else "ask" if wrong >= patience else "revalidate" if len(life) >= 5 and not wrong + right else None)
-        assert run(store, first, clock=at(0)) == first.moves
-        assert not [m for m in plan(store, DOMAIN, how).moves if m.kind != "revalidate"]
-        assert {d.id for d in set_aside(store, DOMAIN)} == {id for id, kind in moves.items() if kind == "drop"}
-        for d in set_aside(store, DOMAIN): undo(store, DOMAIN, d.id, at(1))
-        assert {x.id for x in store.list(DOMAIN, kind=RESIDUAL)} == {mem.id for mem in memories}
-        assert adjusted(how, store.events(DOMAIN)).patience == min(5, patience + sum(kind == "drop" for kind in moves.values()))
-
-
-def test_half_a_plan_is_no_plan(store, monkeypatch):
-    memories = [add(store, f"fact {i}") for i in range(3)]
-    for mem in memories: shown(store, mem, [False, False])
-    todo, before = plan(store, DOMAIN), state_of(store)
-    real, calls = planner.move_aside, []
-    def breaks(*args, **more):
-        calls.append(1)
-        if len(calls) == 3: raise RuntimeError("power cut")
-        real(*args, **more)
-    monkeypatch.setattr(planner, "move_aside", breaks)
-    with pytest.raises(RuntimeError): run(store, todo, clock=at(0))
-    assert state_of(store) == before
-    monkeypatch.undo()
-    assert run(store, todo, clock=at(0)) == todo.moves
-
-
-def test_a_reviewer_is_asked_once_and_the_answer_holds(store, monkeypatch):
-    monkeypatch.setattr(planner, "compared", lambda new, olds, cosines: [Relation("contradiction", .9, "so") for _ in olds])
-    a, b = add(store, "one", vector=np.eye(4)[0]), add(store, "two", vector=np.eye(4)[0])
-    todo = plan(store, DOMAIN)
-    assert [(m.kind, m.memory, m.other) for m in todo.moves] == [("ask", b.id, a.id)] and run(store, todo) == todo.moves
-    assert not plan(store, DOMAIN).moves, "it is in the queue already"
-    q, = questions(store, DOMAIN)
-    with pytest.raises(ValueError, match="part of this question"): answer(store, DOMAIN, q, 99, "r")
-    answer(store, DOMAIN, q, a.id, "r")
-    assert not questions(store, DOMAIN) and not plan(store, DOMAIN).moves
-    assert [d.id for d in maintain(store, DOMAIN, clock=at(0)).dropped] == [b.id]
-
-
-@pytest.mark.parametrize("bad", [dict(patience=0), dict(silent=0), dict(most=0), dict(near=1.1), dict(sure=-.1)])
-def test_plans_that_cannot_be(bad):
-    with pytest.raises(ValueError): PlanSettings(**bad)
-
-
-def test_what_shall_be_checked_stands_in_the_report_until_somebody_judged_it_or_it_goes(store):
-    lamp, door, gone = add(store), add(store, "the door is red"), add(store, "the wall is grey")
-    shown(store, gone, [False]*3)
-    store.set_state(DOMAIN, m.CHECK, [lamp.id, door.id, gone.id])
-    first = maintain(store, DOMAIN, clock=at(), dry_run=True)
-    assert first.to_check == {lamp.id: "the lamp is blue", door.id: "the door is red"} and "'the lamp is blue' should be checked by whoever is shown it next" in str(first)
-    shown(store, lamp, [True])
-    assert maintain(store, DOMAIN, clock=at()).to_check == {door.id: "the door is red"} and maintain(store, "ann", clock=at()).to_check == {}

@@ -1,4 +1,4 @@
-"The poisoning lab and the voices it measures: who can replace what everybody shares, and what nobody can."
+"The poisoning lab and the quorum that it measures: who can replace what everybody shares, and what nobody can."
 from dataclasses import replace
 from itertools import permutations
 
@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memkit.mark.poisoning import ATTACKS, DEFAULT, DEFENCES, HIDDEN, NOTHING, ROLES_GIVEN, Crowd, Defence, Row, Ward, attack, correction, lab_topics, rows_table
+from memkit.mark.poisoning import ATTACKS, DEFAULT, DEFENCES, HIDDEN, NOTHING, ROLES_GIVEN, Crowd, Defence, Ward, attack, correction, lab_topics
 from memkit.mark.refined import DOMAIN, RESIDUAL
-from memkit.mark.quorum import People, Voice, VoiceSettings, know, known_people, last_words, settle, sides, spared, standing_claim, unknow
+from memkit.mark.quorum import People, Vote, QuorumSettings, know, known_people, last_votes, settle, sides, spared, standing_claim, unknow
 
-people, rule = st.sampled_from("abcdefgh"), VoiceSettings()
+people, rule = st.sampled_from("abcdefgh"), QuorumSettings()
 
 
-def heard(words): return [Voice(i, by, claim, favours) for i, (by, claim, favours) in enumerate(words, 1)]
+def heard(words): return [Vote(i, by, claim, favours) for i, (by, claim, favours) in enumerate(words, 1)]
 
 
 words = st.lists(st.tuples(people, st.integers(0, 2), st.booleans()), min_size=1, max_size=25)
@@ -40,7 +40,7 @@ def test_without_roles_one_person_never_replaces_what_another_stands_behind(said
 @given(words)
 def test_names_of_one_origin_are_one_person(said):
     one = People(origins=dict.fromkeys("abcdefgh", "here"))
-    assert standing_claim(heard([("q", 0, True), *said]), rule, one) == 0 and len(last_words(heard(said), one)) == 1
+    assert standing_claim(heard([("q", 0, True), *said]), rule, one) == 0 and len(last_votes(heard(said), one)) == 1
 
 
 def test_a_newer_rule_of_an_expert_replaces_the_rule_of_three():
@@ -74,7 +74,7 @@ def test_a_record_takes_weight_away_and_gives_it_back_but_adds_none(good, bad, r
 
 @pytest.mark.parametrize("bad", [dict(quorum=0), dict(expert=3), dict(reviewer=1), dict(prior=0), dict(near=2), dict(told=-1)])
 def test_settings_that_cannot_be(bad):
-    with pytest.raises(ValueError, match="must"): VoiceSettings(**bad)
+    with pytest.raises(ValueError, match="must"): QuorumSettings(**bad)
 
 
 # --- the store
@@ -162,18 +162,14 @@ def test_the_lab_measures_what_is_shipped(embedder):
     from memkit.mark import open_mark
     with Ward(DEFAULT, embedder) as ward:
         assistant = open_mark(ward.store, ScriptedLM([]), embedder=embedder)
-        assert assistant.builder.voices == DEFAULT.voices and assistant.builder.settings == ward.builder.settings
+        assert assistant.builder.quorum == DEFAULT.quorum and assistant.builder.settings == ward.builder.settings
         assert replace(assistant.search.settings, relevant=0.) == ward.search.settings, "only reading is off in the lab"
         assert assistant.settings.upkeep == DEFAULT.every and DEFAULT.trust.once
         assistant.close()
 
 
-def test_rows_are_read_as_a_table():
-    from memkit.evaluate.intervals import bootstrap
-    rows = [Row("nothing", "one liar", (0., 1.), bootstrap([0., 1.])), Row("default", "one liar", (0., 0.), bootstrap([0., 0.]))]
-    lines = rows_table(rows).splitlines()
-    assert len(lines) == 2 and lines[0].split() == ["nothing", "default"] and lines[1].startswith("one liar") and lines[1].index("50%") < lines[1].index("0% [0%, 0%]")
-    assert set(ATTACKS) >= {"one liar", "three who agree"} and DEFENCES["default"] is DEFAULT and all("{claim}" in w for w in HIDDEN) and Defence().voices is None
+def test_the_attacks_and_defences_are_named():
+    assert set(ATTACKS) >= {"one liar", "three who agree"} and DEFENCES["default"] is DEFAULT and all("{claim}" in w for w in HIDDEN) and Defence().quorum is None
 
 
 def test_regions_are_kept_apart(embedder):

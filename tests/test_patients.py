@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings, strategies as st
 from memkit.reading.rounds import chat_sentences, note_sentences
-from memkit.malp.timelines import draw_life, patient_facts
+from memkit.malp.timelines import draw_timeline, patient_facts
 from memkit.malp.patients import (draw_patient, knowledge_questions, known_facts, load_patients, new_queries, profile_questions, save_patients, simulate, table_3)
 from memkit.malp.visits import HABITS, PREFERENCES, SPLITS, attributes, families, family_split, fill, in_style, knowledge, reference, rough
 
@@ -182,7 +182,7 @@ def test_values_that_never_held_are_not_gold():
 def test_drugs_go_together():
     by_name = {d["name"]: d for d in patient_facts()["drugs"]}
     for i in range(300):
-        life = draw_life(Random(f"together {i}"), DATES)
+        life = draw_timeline(Random(f"together {i}"), DATES)
         taken = [by_name[d] for d in life.drugs]
         assert not any(set(d["without"]) & set(life.conditions) for d in taken) and len({d["group"] for d in taken}) == len(taken)
         for condition, needed in (("atrial fibrillation", {"apixaban"}), ("asthma", {"budesonide"}), ("high cholesterol", {"atorvastatin", "rosuvastatin"})):

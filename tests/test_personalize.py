@@ -21,7 +21,7 @@ from memkit.malp.memories import DPeMMemory, NoMemory
 from memkit.malp.personalize import (EXIT, PAPER_LORA, TRAINING, Busy, LoraSettings, TooLittle, lease, leave_training, lessons, load_base, main, personalize,
                                        training_queue, tune)
 from memkit.store.jobs import all_jobs, jobs, leave_job, serve
-from memkit.malp.personalize import dialogues, note_questions, practice, statement
+from memkit.malp.personalize import dialogues, note_examples, note_questions, statement
 from memkit.malp.patients import simulate
 
 FEW = LoraSettings(epochs=2, questions=4, least=6, share=1., patience=None)
@@ -71,7 +71,7 @@ def test_every_statement_is_said_to_the_user():
 def test_questions_are_the_same_each_time_and_never_more_than_asked_for(ann, patient):
     memories = ann.store.list(patient.id)
     assert note_questions(memories, 3) == note_questions(memories, 3) and len(note_questions(memories, 3)) == 3
-    assert note_questions(memories, 0) == [] == practice(ann, patient.id, 0)
+    assert note_questions(memories, 0) == [] == note_examples(ann, patient.id, 0)
     assert {q.memory for q in note_questions(memories)} <= {m.id for m in memories}
 
 

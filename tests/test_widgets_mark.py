@@ -19,7 +19,7 @@ from memkit.mark.policy import read_policy
 from memkit.mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, Refined, conversation_of
 from memkit.mark.search import RefinedSearch, SearchSettings
 from memkit.mark.trust import replay as trusted
-from memkit.mark.quorum import VoiceSettings
+from memkit.mark.quorum import QuorumSettings
 from memkit.widgets.steppers.mark_record import ASIDE, IN_FORCE, JUDGEMENT, READING, SUPERSEDED, UPKEEP, read_record
 from memkit.widgets.steppers.mark import draw_mark, mark_steps, title_of, words_of_mark
 from memkit.widgets.steppers.stepper import TALL, differences
@@ -42,10 +42,10 @@ class Taken:
         return [Refined(kind=self.kind, text=text, turns=(e.turn,), source="user", reason="correction") for e, (_, text) in told]
 
 
-def make(voices=None, policy=None, attributes=lambda user: {}):
+def make(quorum=None, policy=None, attributes=lambda user: {}):
     store = MemoryStore(":memory:")
     search = RefinedSearch(store, Letters(), SearchSettings(at_least=-1., relevant=0.), policy)
-    return MarkAssistant(ScriptedLM(lambda messages: "I see."), search, Builder(store, Letters(), [Taken(k) for k in KINDS], voices=voices), attributes_of=attributes)
+    return MarkAssistant(ScriptedLM(lambda messages: "I see."), search, Builder(store, Letters(), [Taken(k) for k in KINDS], quorum=quorum), attributes_of=attributes)
 
 
 def talk(mark, user, *messages):
@@ -74,7 +74,7 @@ acts = st.lists(st.tuples(st.sampled_from(["teach", "ask", "judge", "review", "n
 @given(acts=acts, voices=st.booleans())
 @example(acts=[("teach", 7), ("teach", 0), ("forget", 0)], voices=False)
 def test_whatever_happens_the_last_frame_is_what_the_store_has(acts, voices):
-    mark = make(VoiceSettings() if voices else None)
+    mark = make(QuorumSettings() if voices else None)
     for act, n in acts:
         user, store = ("ann", "ben", "cid")[n % 3], mark.store
         mine = [m for m in store.list(DOMAIN) if m.kind == RESIDUAL]
@@ -230,7 +230,7 @@ def test_nasty_words_are_only_words():
 def test_maintenance_and_forgetting_are_steps():
     mark = make()
     talk(mark, "ann", f"{RESIDUAL}: Velorin is given twice a day.")
-    memory = mark.domain_memories("ann")[0]
+    memory = mark.shared_memories("ann")[0]
     classify(mark.store, DOMAIN, memory.id, "bad", "ann")
     mark.maintain()
     frames = read_record(mark, "ann")

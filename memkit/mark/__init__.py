@@ -20,7 +20,7 @@ def open_mark(
     embedder="minilm",        # an Embedder, or a name as for `load_embedder`
     prompted: bool = False,   # agents that ask the model, as in the paper; False: those that work offline
     policy=None,              # a Policy, its rules, or a JSON file of them; None: nothing is hidden
-    attributes_of=None,       # of a user: region, department, purpose, …; `role` and `origin` weigh their words
+    attributes_of=None,       # of a user: region, department, purpose, …; `role` and `origin` weight their votes
     search=None,              # SearchSettings; None: the defaults
     settings=None,            # MarkSettings; None: the defaults
     roles=None,               # user -> expert, reviewer or member, such as {"user-7": "expert"}; None: nobody has one

@@ -260,7 +260,7 @@ _COLD = {STANDARD: ("red", "X", ":"), DPEM: ("blue", "o", "-"), LORA: ("orange",
 def cold_start(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
-    """Memory, weights, and both against the number of rounds, with intervals by patient (ours). Raises `ValueError`
+    """Memory, weights, and both against the number of rounds, with intervals by patient. Raises `ValueError`
     for a result without weights."""
     rows = table_rows(_run(result), COLD_START)
     curves = {(metric, name): at for metric in MEASURES for name in _COLD if (at := _points(rows, name, metric))}
@@ -323,7 +323,7 @@ def table_1(
     }
     heads = tuple((name, who) for name in ("refreshed", "holds", "found by a query") for who in (HERE, PAPER))
     note = (
-        f"Promoted to long-term memory: what was said {s.promote_at} times, looked at every {s.promote_every} rounds."
+        f"Promoted to long-term memory: what was said {s.promote_at} times, checked every {s.promote_every} rounds."
     )
     return PaperTable(
         "malp, Table 1", "three memories", heads,

@@ -18,7 +18,7 @@ from ...models.lm import LanguageModel
 from ...records import json_copy, utc_now
 from ...evaluate.coverage import TABLE_4
 from .again import (AGAIN, BARE, FIRST, MEMORY, PAPER_SETTINGS, RANDOM, Asked, ask_again,
-                                           by_manner, planner_rows, refinement_rows, second_round, table_6_rows)
+                                           by_manner, refinement_rows, second_round, table_6_rows)
 from .lessons import EXPERT, Learned, Lesson, conversation_rows, learn, table_5_rows, teach
 from .questions import Choice, Picker, all_choices, reworded, taught_and_others
 from .scenario import scenario, table_1_rows, table_7_rows, transcript
@@ -55,7 +55,7 @@ FULL = Size(taught=300, others=150, texts=120, errors=15)
 def in_words(
     result: Mapping[str, Any],  # from `run_mark`, or read from its file
 ) -> str:
-    "What has words instead of figures: Table 3, and the conversation of Figure 6 (ours)."
+    "Table 3 and the conversation of Figure 6, which have words instead of figures (ours)."
     return "\n\n".join([str(table_3()), *([transcript(result["scenario"])] if result.get("scenario") else [])])
 
 # %% ../../../nbs/experiments/mark/05_run.ipynb #fdaf985e
@@ -98,10 +98,9 @@ def measured(
         manners = by_manner(picker, taught, lessons, learned, asked, agents, embedder, seed, progress)
         scored = free_texts(model, taught, asked, first, embedder, size.texts, seed, progress)
         again, after = second_round(picker, taught, asked, learned, builder, seed, size.errors)
-        planned = [*manners, *planner_rows(picker, taught, learned, seed)]
         builder.close()
     made = all_rows(lessons, learned, asked, scored, again, after)
-    rows = [*table_1_rows(made, 1000*learned.seconds), *made, *planned, *table_7_rows()]
+    rows = [*table_1_rows(made, 1000*learned.seconds), *made, *manners, *table_7_rows()]
     where = provenance(seed, [model.name], embedder.name, {name: [c.text for c in (*taught, *others)]}, started)
     where |= {"size": asdict(size), "prompted": prompted, "build_ms_per_exchange": 1000*learned.seconds}
     return json_copy(result("mark", where, rows) | {"answers": kept(scored), "scenario": played})
@@ -143,7 +142,7 @@ def run_mark(
 SHOWN = ("nothing", "trust, the paper's", "default", "default, roles given")
 
 def run_trust(
-    full: bool = False,   # four lots of twelve topics, about an hour, against one of four, some three minutes
+    full: bool = False,   # four seeds of twelve topics, about an hour, against one of four, some three minutes
     embedder: Embedder | None = None,
 ) -> dict[str, Any]:
     """How often a lie is told first, by attack and defence, and how late honest corrections are (MARK §5; the lab:

@@ -79,10 +79,10 @@ def pick_token(
 class Draft:
     "An answer in the making."
     prompt: list[int]                # tokens
-    room: int                        # tokens the answer may have
+    max_tokens: int                  # of the answer
     generator: Any                   # torch.Generator that this row draws from
     tokens: list[int] = field(default_factory=list)
-    ended: bool = False              # by the model or a stop string, not by lack of room
+    ended: bool = False              # by the model or a stop string, not because the answer reached max_tokens
 
 # %% ../../nbs/models/04_causal.ipynb #751fb8a3
 def write_tokens(
@@ -102,7 +102,7 @@ def write_tokens(
             d.tokens.append(pick(row, d.generator))
             d.ended = ends(d)
         yield
-        on = [i for i, d in enumerate(live) if not d.ended and len(d.tokens) < d.room]
+        on = [i for i, d in enumerate(live) if not d.ended and len(d.tokens) < d.max_tokens]
         if len(on) < len(live) and on:
             cache.batch_select_indices(torch.tensor(on, device=model.device))
             if hasattr(model, "keep_rows"):
@@ -227,8 +227,8 @@ def score_rows(
         for j, tail in enumerate(row): jobs.setdefault(tuple(context + tail[:-1]), []).append((i, j, tail))
     keys = list(jobs)
     # the last len(t) positions must be read by the row itself
-    room = min(len(k) - len(t) for k in keys for _, _, t in jobs[k])
-    shared = min(common_length(keys), room) if share else 0
+    most = min(len(k) - len(t) for k in keys for _, _, t in jobs[k])
+    shared = min(common_length(keys), most) if share else 0
     start = _read_once(model, keys[0][:shared])
     for batch in batches([len(k) for k in keys], size):
         scores = _row_scores(

@@ -26,7 +26,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from .lm import Reply, certain_text, check_request, check_room, cut_at_stop, without_thoughts
+from .lm import Reply, certain_text, check_request, check_max_tokens, cut_at_stop, without_thoughts
 from ..records import Message, check_text
 
 # %% ../../nbs/models/05_endpoint.ipynb #12c4364b
@@ -485,8 +485,8 @@ class _Tokens:
             f"{', '.join(m.role for m in messages)} ({failed})"
         )
 
-    def room(self, cost: int, context: int, max_tokens: int) -> int:
-        if self.exact: return check_room(cost, context, max_tokens)
+    def max_tokens(self, cost: int, context: int, max_tokens: int) -> int:
+        if self.exact: return check_max_tokens(cost, context, max_tokens)
         if cost < context: return max_tokens  # an estimate is no reason to cut an answer; the server judges
         raise ValueError(
             f"the prompt has about {cost} tokens (an estimate) and context={context}, answer included; shorten it, "
@@ -549,8 +549,8 @@ def _requests(self: ChatEndpoint, conversations, max_tokens, *how) -> list[tuple
     out = []
     for c in check_request(conversations, max_tokens, how[0], how[2]):
         cost = self.count_tokens(self.render(c))
-        room = self._tokens.room(cost, self.context, max_tokens)
-        out.append((chat_request(self.name, c, room, *how), cost))
+        limit = self._tokens.max_tokens(cost, self.context, max_tokens)
+        out.append((chat_request(self.name, c, limit, *how), cost))
     return out
 
 @patch

@@ -25,7 +25,7 @@ from ..files import cache_dir, make_once
 from .causal import (
     Draft, answer_text, batches, end_tokens, ends_at, held_back, pick_token, score_rows, split_labels,
     token_log_probs, tokens_within, write_tokens)
-from .lm import Reply, check_request, check_room
+from .lm import Reply, check_request, check_max_tokens
 from ..files import quiet_loading
 from ..records import Message
 
@@ -347,9 +347,9 @@ def _drafts(self: LocalLM, conversations, max_tokens, temperature, seed, stop,
     if not 0 < top_p <= 1: raise ValueError(f"top_p must lie above 0 and at most at 1, got {top_p}")
     tokenizer = self.load()[1]
     prompts = [text_ids(tokenizer, chat_prompt(tokenizer, c)) for c in conversations]
-    rooms = [check_room(len(p), self.context, max_tokens) for p in prompts]
+    limits = [check_max_tokens(len(p), self.context, max_tokens) for p in prompts]
     turn = [PLAIN_STOP] if tokenizer.chat_template is None else []  # without a template nothing else ends a turn
-    return [Draft(p, room, torch.Generator().manual_seed(seed)) for p, room in zip(prompts, rooms)], [*stop, *turn]
+    return [Draft(p, n, torch.Generator().manual_seed(seed)) for p, n in zip(prompts, limits)], [*stop, *turn]
 
 # %% ../../nbs/models/03_local.ipynb #e4ecaec6
 @patch
@@ -446,7 +446,7 @@ def score_labels(
     if not len(prompts): return np.zeros((0, len(labels)))
     model, tokenizer = self.load()
     cut = [split_labels(lambda text: led_ids(tokenizer, text), prefix + p, labels) for p in prompts]
-    check_room(max(len(c) + max(map(len, tails)) - 1 for c, tails in cut), self.context, 1)
+    check_max_tokens(max(len(c) + max(map(len, tails)) - 1 for c, tails in cut), self.context, 1)
     with self._lock:
         return score_rows(model, [c for c, _ in cut], [t for _, t in cut], pad_token(tokenizer), self.batch_size)
 

@@ -31,21 +31,21 @@ from ..search.support import content_stems, numbers
 @dataclass(frozen=True, kw_only=True)
 class Fact:
     "One thing that is known, with the clause that says it."
-    subject: str            # of whom or what, in the clause's words; '' where it says none
+    subject: str            # whose or of what, in the clause's words; '' where the clause names none
     attribute: str          # one of `labels.ATTRIBUTES`
-    value: str              # what would be replaced if it changed, in the clause's words
+    value: str              # what a change would replace, in the clause's words
     about: str              # user, other, team, world
     denied: bool = False    # the clause says that it isn't so
     certainty: str = "fact" # one of `labels.CERTAINTY`
     time: str = ""          # in the clause's words
-    when: When | None = None   # the days that these words mean; None: they tell none
+    when: When | None = None   # the days that these words mean; None: unclear
     sentence: str = ""      # the clause
     start: int = 0          # where it stands in the message
     keep: float = 1.        # probability of being worth remembering, 0..1
 
     @property
     def slot(self) -> tuple[str, str]:
-        "What two values of one thing share: subject and attribute."
+        "What two values of one fact share: subject and attribute."
         return (self.subject.casefold() if self.about == "other" else self.about), self.attribute
 
 # %% ../../nbs/reading/10_facts.ipynb #0ed8b6fe
@@ -53,7 +53,7 @@ STATES = ("states", "corrects", "partly", "adds", "confirms", "wishes", "private
 KEEP, KEEP_HEALTH = .4, .1   # probability of being worth remembering from which a clause is kept
 
 def is_fact(c: Clause) -> bool:
-    "Does a clause leave something to remember? Of somebody's health a probability of KEEP_HEALTH is enough (ours)."
+    "Does a clause leave something to remember? For somebody's health a probability of KEEP_HEALTH is enough (ours)."
     if c.act not in STATES or c.certainty == "hypothesis": return False
     health = c.attribute in HEALTH and c.about in ("user", "other")
     return c.keep >= (KEEP_HEALTH if health else KEEP)
@@ -124,7 +124,7 @@ def _other_number(old: str, new: str) -> bool:
     return bool(a - b) and bool(b - a)
 
 def _shares_of(old: str, new: str, shares: Mapping[str, float]) -> dict[str, float]:
-    "Who takes 2.5 mg now doesn't repeat that they take 5 mg: with other numbers a duplicate is an update (ours)."
+    "2.5 mg after 5 mg isn't the same again: with other numbers a duplicate counts as an update (ours)."
     if not _other_number(old, new): return dict(shares)
     return {**shares, "duplicate": 0., "update": shares["update"] + shares["duplicate"]}
 
@@ -135,7 +135,7 @@ _POINTS = re.compile(r"\b(?:it|that|this|those|these|they|them|there|he|she|him|
                      r"|instead|anymore)\b", re.I)
 
 def strangers(old: str, new: str) -> bool:
-    "Do two statements share neither words nor meaning, and does the new one point back at nothing? (ours)"
+    "Do two statements share neither words nor meaning, and has the new one no pronoun that refers back? (ours)"
     if set(content_stems(old)) & set(content_stems(new)) or _POINTS.search(new): return False
     a, b = load_embedder("minilm").embed([old, new])
     return float(a @ b) < FAR
@@ -149,7 +149,7 @@ def _digest(*texts: str) -> bytes:
     return b"".join(parts)
 
 def _shares(reader: Reader, pairs: Sequence[tuple[str, str]]) -> list[Mapping[str, float]]:
-    "What the reader says of each pair; those that were read lately aren't read again."
+    "The probabilities of each pair; pairs that the cache holds aren't read again."
     keys = [_digest(reader.name, *p) for p in pairs]
     with _LOCK: known = {k: _READ[k] for k in keys if k in _READ}
     open = {k: p for k, p in zip(keys, pairs) if k not in known}
@@ -248,7 +248,7 @@ def rest_of(
 _NAME = re.compile(r"(?<=[\w,;] )(?!I\b)[A-Z]\w*")   # a capital that doesn't begin a sentence
 
 def names_and_numbers(text: str) -> set[str]:
-    "What can be looked up in a text letter by letter: its numbers, and words with a capital inside a sentence."
+    "The numbers of a text, and the words with a capital letter inside a sentence."
     return {w.casefold() for w in (*_NUMBER.findall(text), *_NAME.findall(text))}
 
 def says_less(new: str, old: str) -> bool:

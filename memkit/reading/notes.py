@@ -55,7 +55,7 @@ def flags_read(
     clauses: Sequence[Clause],   # of one sentence, or one of them
     sentence: str,
 ) -> tuple[str, ...]:            # of `notes.FLAGS`, in their order
-    "What to be careful about in a sentence."
+    "The flags of a sentence: the reader's, and those that rules find (ours)."
     every = lambda test: bool(clauses) and all(map(test, clauses))
     told = {"negated": any(c.denied for c in clauses),
             "correction": any(c.act in ("corrects", "partly") for c in clauses),

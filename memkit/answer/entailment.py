@@ -164,7 +164,7 @@ def sentence_mask(rows: Sequence[Tokens]) -> np.ndarray:   # [n, longest] bool
 
 # %% ../../nbs/answer/08_entailment.ipynb #ef9b00a1
 class Checker(Encoded):
-    "Holds sentences against texts. Threads may share one."
+    "Tests whether texts entail sentences. Threads may share one."
     def __init__(
         self,
         weights: Path | None = None,    # None: those that travel with memkit
@@ -195,7 +195,7 @@ def load_checker() -> Checker:
     return _opened(os.environ.get("MEMKIT_ENTAILMENT", ""))
 
 # %% ../../nbs/answer/08_entailment.ipynb #daf3a2a3
-STANDS = .6     # probability from which a sentence stands; chosen on hands `am` and `an`, each left out once
+STANDS = .6     # probability from which a sentence stands; chosen on writers `am` and `an`, each left out once
 
 @dataclass(frozen=True)
 class Verdict:
@@ -245,7 +245,7 @@ def check(
     embedder: Embedder,
     stands: float = STANDS,
 ) -> list[Verdict]:            # one per sentence
-    "Hold sentences against texts."
+    "The verdict on each sentence."
     found = windows(said, sources, embedder)
     pairs = [(s, w) for s, near in zip(said, found) for w in near if not is_copied(s, w)]
     read = iter(self.verdicts([(s, w.text) for s, w in pairs]))

@@ -28,14 +28,14 @@ class Held:
     source: str
     sentence: str
     verdict: str     # one of VERDICTS; or 'struck': contradicted or absent, nobody said which
-    hand: str        # a hand of data/voices, or a name for what was made
+    hand: str        # a writer of data/voices, or a name for what was made
     kind: str        # how it came about
 
 # %% ../../nbs/answer/09_entailment_examples.ipynb #01ea6c4d
 _SAID = {"not there": "absent"}     # what writers call it
 
 def written(hands: Iterable[str]) -> list[Held]:
-    "What these hands wrote for this (`entailment.jsonl`)."
+    "What these writers wrote for this (`entailment.jsonl`)."
     return [Held(r["source"], r["sentence"], _SAID.get(r["verdict"], r["verdict"]), r["hand"], "written")
             for r in voices(hands, "entailment")]
 
@@ -50,7 +50,7 @@ _PERSONS = [(r"\bI['’]?m\b|\bI am\b|\b[Ii]m\b", "you are"), (r"\bI was\b", "yo
             (r"\b[Tt]he user (\w+[^s\W])s\b", r"you \1"), (r"\b[Tt]he user\b", "you")]
 
 def second_person(text: str) -> str:
-    "What somebody says of themselves, or what is said of 'the user', as it is told to them. Rough: it makes examples."
+    "A first-person sentence, or one about 'the user', in the second person. Rough: it only makes examples."
     for pattern, new in _PERSONS: text = re.sub(pattern, new, text)
     return text[:1].upper() + text[1:]
 
@@ -268,7 +268,7 @@ def _alike(r: Mapping, facts: Sequence[str]) -> str:
     return max(facts, key=lambda f: len(words & {*content_stems(f)}))
 
 def from_voices(hands: Iterable[str], seed: int = 0) -> list[Held]:
-    "All that these hands give."
+    "All that these writers give."
     rng, out = random.Random(seed), []
     for hand in hands:
         for r in voices([hand], "pairs"): out += of_pair(r)

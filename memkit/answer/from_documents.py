@@ -34,7 +34,7 @@ if TYPE_CHECKING: from memkit.turn.stages import Design
 # %% ../../nbs/answer/07_from_documents.ipynb #c51009d0
 @dataclass(frozen=True, kw_only=True)
 class DocumentSettings:
-    "How much of the documents an answer says; all ours, chosen on hand `an` and on marked sentences."
+    "How much of the documents an answer says; all ours, chosen on writer `an` and on marked sentences."
     words: int = 60         # of an answer, at most
     documents: int = 3      # that are read for it, the first of the search
     least: float = .15      # probability that a sentence answers, below which it isn't said, 0..1
@@ -82,7 +82,7 @@ def sentences_of(
     documents: Sequence[int],        # of each, the position of its document
     settings: DocumentSettings,
 ) -> list[Said]:                     # best first; none: nothing answers
-    "The sentences of these passages that answer, without furniture."
+    "The sentences of these passages that answer, without boilerplate."
     found: dict[str, Said] = {}
     for n, (j, document) in enumerate(zip(judged, documents)):
         for a, b, p in j.sentences:
@@ -184,7 +184,7 @@ def relevance(
     retriever,
     most: int = 5,           # that are read
 ) -> dict[str, float]:       # probabilities, shares and cosines
-    """What speaks for it that the documents answer (ours).
+    """The features of whether the documents answer (ours).
 
     general: can documents answer this at all. Of the best document by relevant*answers/rank: relevant, answers
     (probabilities); near: the cosine of its passage with the message; shared: the share of the message's words that

@@ -23,7 +23,7 @@ from ..reading.times import MONTHS, When, phrases_in, resolve, tells_past
 # %% ../../nbs/answer/03_from_memory.ipynb #29e105b5
 @dataclass(frozen=True, kw_only=True)
 class AnswerSettings:
-    "When and how long an answer from memory is; all ours, chosen on conversations of hands h, j, l and o."
+    "When and how long an answer from memory is; all ours, chosen on conversations of writers h, j, l and o."
     enough: float = .3      # probability that it was told, below which nothing is said to be known, 0..1
     needed: float = .15     # probability that a further message is needed, below which it isn't quoted, 0..1
     most: int = 4           # messages that are quoted
@@ -117,7 +117,7 @@ def fitted(
 
 # %% ../../nbs/answer/03_from_memory.ipynb #9a5ffda2
 def day_in_words(w: When) -> str:
-    "A stretch of days for a person to read."
+    "A span of days for a person to read."
     def told(d: date) -> str: return f"{d:%A} {d.day} {d:%B %Y}"
     if w.first == w.last: return told(w.first)
     if re.fullmatch(r"\d{4}-\d\d", str(w)): return f"{w.first:%B %Y}"

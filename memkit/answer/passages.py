@@ -58,7 +58,7 @@ _POINTS = re.compile(
     r"|^(?:Question|Answer):|\bthe table below\b", re.I)
 
 def is_furniture(sentence: str) -> bool:
-    "Does a sentence only lead elsewhere, or stand as a heading? Closed forms: addresses, pointers, questions (ours)."
+    "Is a sentence boilerplate: an address, a pointer, a question or a heading? By its form (ours)."
     words = re.findall(r"[^\W\d_]+", sentence)
     return len(words) < 3 or sentence.rstrip(" \"”)").endswith("?") or bool(_POINTS.search(sentence))
 
@@ -69,7 +69,7 @@ def _split(sentence: str) -> list[str]:
     return re.split(r"(?<=\.)\s+-\s+", sentence) if first and sentence[:first.start()].endswith(".") else [sentence]
 
 def units(passage: str) -> list[tuple[int, int]]:   # start and end of each
-    "The sentences of a passage; the points of a list stay with the sentence that leads to them."
+    "The sentences of a passage; the points of a list stay with the sentence that introduces them."
     out, at = [], 0
     for s in (part for whole in sentences(passage) for part in _split(whole)):
         start = passage.index(s, at)
@@ -141,7 +141,7 @@ def list_loss(
     wanted: "Tensor",          # [n], 0..1
     groups: Sequence[str],     # of each, its question
 ) -> "Tensor":
-    "How far the softmax over each question's passages is from the wanted shares; 0 where nothing is wanted."
+    "Cross-entropy of the softmax over each question's passages with their relevances; 0 where none is relevant."
     import torch
     losses = []
     for group in sorted(set(groups)):
@@ -213,13 +213,13 @@ class Shown:
     marked: tuple[str, ...] | None = None      # sentences of its first passage that answer, where a person marked them
 
 def heading_of(d: Document, rng: random.Random) -> str:
-    "What stands above a passage, by lot: nothing, the title, the page's question, or the topic."
+    "The heading of a passage, at random: none, the title, the page's question, or the topic."
     topic = d.meta.get("focus") or d.meta.get("topic") or d.title
     asks = f"Question: {d.meta.get('question') or d.title}"
     return rng.choices(["", d.title, asks, topic], [.45, .2, .2, .15])[0]
 
 def _wanted(sentence: str, shown: Shown) -> float:
-    "Does a sentence answer? As a person marked it; else as its document does, but for furniture."
+    "Does a sentence answer? As a person marked it; else as its document does, except boilerplate."
     if is_furniture(sentence): return 0.
     if shown.marked is not None: return float(any(m in sentence or sentence in m for m in shown.marked))
     return shown.grade if shown.grade in (0., 1.) else .1
@@ -339,7 +339,7 @@ class Judged:
 
     @property
     def answers(self) -> float:
-        "The best probability of a sentence that isn't furniture, 0..1."
+        "The best probability of a sentence that isn't boilerplate, 0..1."
         return max((p for a, b, p in self.sentences if not is_furniture(self.text[a:b])), default=0.)
 
 # %% ../../nbs/answer/06_passages.ipynb #16f65a9a

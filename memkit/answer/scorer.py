@@ -324,7 +324,7 @@ _NUMBER_ASKED = re.compile(
     r"|what (?:dose|time|price|number|age|percentage|rating|score|strength))\b", re.I)
 
 def known_features(found: Sequence[Evidence], question: Question) -> list[float]:   # 23
-    "What tells whether one of these messages holds the answer (ours)."
+    "The features of whether one of these messages holds the answer (ours)."
     best = max(found, key=lambda e: e.score)
     needed = np.clip(max(probabilities_needed(found, question).values()), 1e-6, 1 - 1e-6)
     asks_number = bool(_NUMBER_ASKED.search(question.text))

@@ -32,8 +32,8 @@ def batches(
     lengths: Sequence[int],
     size: int,          # rows in a batch, at most
 ) -> list[list[int]]:   # positions; every one once
-    """Batches of rows of similar length, longest first: little is wasted on padding, and what doesn't fit in memory
-    fails at once."""
+    """Batches of rows of similar length, longest first: little padding, and a batch too large for memory fails at
+    once."""
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     return [order[i:i + size] for i in range(0, len(order), size)]
 

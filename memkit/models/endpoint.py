@@ -288,8 +288,8 @@ def _check_key(key: str) -> str:
 
 # %% ../../nbs/models/05_endpoint.ipynb #89a5e105
 def _from_apart(work: Callable[[Callable[[str], None]], Coroutine]) -> Generator[str, None, Any]:
-    """What a coroutine puts, as it comes, and its result as the value. It runs in a loop in a thread of its own, and is
-    ended where nobody goes on reading."""
+    """The items that a coroutine puts, as they come, and its result as the value. It runs in a loop in a thread of its
+    own, and is cancelled when nobody reads on."""
     out, started = SimpleQueue(), []
     async def noted():
         started.append((asyncio.get_running_loop(), asyncio.current_task()))
@@ -499,7 +499,7 @@ class ChatEndpoint:
 
     Replies carry the server's own token counts. Before sending, and where the server counts nothing, tokens are
     counted with `tokenizer`, or else ESTIMATED by `estimate_tokens`; `counts_exact` says which. Raises `ValueError`
-    for settings that can't be.
+    for invalid settings.
     """
     def __init__(
         self,
@@ -579,7 +579,7 @@ def stream(
     stop: Sequence[str] = (),
 ) -> Generator[str, None, ServerReply]:  # pieces; joined, they are the text of the reply that it returns
     """Answer one conversation as it comes; in one piece where the server takes no `stream`. Raises `ValueError` at
-    once, `EndpointError` while it is read: what was shown by then is no answer."""
+    once, `EndpointError` while it is read: the text shown by then is no answer."""
     ((body, cost),) = self._requests([messages], max_tokens, temperature, seed, stop, None)
     body |= {"stream": True, "stream_options": {"include_usage": True}}
     return _from_apart(lambda put: _streamed(self, body, cost, put))

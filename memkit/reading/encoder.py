@@ -123,7 +123,7 @@ HEADS = {   # what each sees, and how many numbers it gives
     # of two statements, an exchange, a fact and a question, a sentence of a conversation
     "relation": ("whole", len(RELATIONS)), "share": ("whole", 2), "reply": ("whole", len(REPLIES)),
     "scope": ("whole", len(SCOPES)), "relevant": ("whole", 1), "note": ("whole", len(NOTES)),
-    # stretches: sentences of an exchange, clauses of a message
+    # spans: sentences of an exchange, clauses of a message
     "claim": ("stretch", 1), "act": ("stretch", len(ACTS)), "about": ("stretch", len(ABOUT)), "denied": ("stretch", 1),
     "certainty": ("stretch", len(CERTAINTY)), "attribute": ("stretch", len(ATTRIBUTES)), "keep": ("stretch", 1),
     # titles

@@ -22,7 +22,7 @@ from .labels import (ABOUT, ACTS, ATTRIBUTES, AUDIENCES, CERTAINTY, DOMAINS, REL
 # %% ../../nbs/reading/04_examples.ipynb #d5460084
 @dataclass(frozen=True)
 class Piece:
-    "A stretch of one part of an example, with its labels by name."
+    "A span of one part of an example, with its labels by name."
     part: int      # position in `Example.parts`
     start: int     # of its characters in that part
     end: int       # behind its last character
@@ -33,18 +33,18 @@ class Example:
     "What the reader reads at once, and what a person says about it."
     task: str                        # message, clauses, exchange, relevance, pair, note
     hand: str                        # who wrote it
-    parts: tuple[str, ...]           # context first; the last `own` parts are read, the others only understood
-    own: int                         # how many parts are read, 1 or more
+    parts: tuple[str, ...]           # context first; the last `own` parts get labels
+    own: int                         # how many parts get labels, 1 or more
     labels: dict = field(default_factory=dict)    # of the whole
-    pieces: tuple[Piece, ...] = ()   # of stretches
+    pieces: tuple[Piece, ...] = ()   # of spans
     source: dict = field(default_factory=dict)    # the row it was made from
 
 # %% ../../nbs/reading/04_examples.ipynb #44ad3eb1
 def voices(
     hands: Iterable[str],   # such as "agk" or ["a", "g", "k"]
     kind: str,              # messages, pairs, corrections, conversations, clauses, statements
-) -> list[dict]:            # each with its hand
-    "The rows of one kind that these hands wrote; a hand may lack a kind."
+) -> list[dict]:            # each with its writer
+    "The rows of one kind that these writers wrote; a writer may lack a kind."
     out = []
     for hand in hands:
         path = own_data("voices/README.md").parent/hand/f"{kind}.jsonl"
@@ -59,7 +59,7 @@ def hands_of(
     kind: str = "messages",
     sealed: bool = False,   # those that only score, instead of those that train
 ) -> list[str]:             # in alphabetical order
-    "The hands that wrote this kind."
+    "The writers that wrote this kind."
     folder = own_data("voices/README.md").parent
     found = sorted(p.parent.name for p in folder.glob(f"*/{kind}.jsonl"))
     return [hand for hand in found if (hand in SEALED) == sealed]
@@ -227,7 +227,7 @@ def _most_in_common(text: str, others: Sequence[str]) -> str:
 
 # %% ../../nbs/reading/04_examples.ipynb #c9070056
 def _by_topic(hand: str) -> list[list[tuple[str, str]]]:
-    "What a hand's writers said, clauses and whole messages, each with what it is about."
+    "What a writer said, clauses and whole messages, each with its topic."
     clauses = [(c["attribute"], c["text"]) for r in voices([hand], "clauses") for c in r["clauses"]
                if c["keep"] == "yes" and len(c["text"].split()) > 4]
     talks = voices([hand], "conversations")
@@ -237,7 +237,7 @@ def unrelated_pairs(
     hand: str,
     seed: int = 0,
 ) -> list[Example]:   # with some words in common, as far as there are such
-    "Statements of one hand that were not written for each other."
+    "Statements of one writer that were not written for each other."
     rng, rows, out = random.Random(seed), voices([hand], "pairs"), []
     for row in rows[::4]:
         others = [r["old"] for r in rows if r is not row]
@@ -254,7 +254,7 @@ def unrelated_pairs(
 SENTENCE = re.compile(r"[^.!?;\n]+(?:\.(?=\w)[^.!?;\n]+)*[.!?;]*[\"'”’)]*\s*|[.!?;]+\s*")
 
 def sentences(text: str) -> list[tuple[int, int]]:   # start and end of each, without spaces around
-    "Where the sentences of a text stand; a stretch without a letter or digit belongs to the one before."
+    "Where the sentences of a text stand; a span without a letter or digit belongs to the one before."
     found = []
     for m in SENTENCE.finditer(text):
         if found and not re.search(r"\w", m[0]): found[-1] = (found[-1][0], m.end())
@@ -344,7 +344,7 @@ def statement_example(
 def examples(
     hands: Iterable[str],
 ) -> list[Example]:
-    "All examples of these hands."
+    "All examples of these writers."
     hands = list(hands)
     corrections = voices(hands, "corrections")
     out = [message_example(r) for r in voices(hands, "messages")]

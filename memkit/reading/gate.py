@@ -89,7 +89,7 @@ def memory_text(
 # %% ../../nbs/reading/16_gate.ipynb #7d1c0e52
 @dataclass(frozen=True)
 class Taught:
-    "What a hand's assistant was taught, and what colleagues asked later."
+    "What a writer's assistant was taught, and what colleagues asked later."
     texts: list[str]                        # of the memories
     facts: list[str]                        # the same, as their writer put them
     asked: list[tuple[int, str, float]]     # memory, question, 1: the one answers the other
@@ -97,7 +97,7 @@ class Taught:
 
 @lru_cache(64)
 def taught(hand: str, embedder: Embedder) -> Taught:
-    "The memories and questions of a hand's corrections."
+    "The memories and questions of a writer's corrections."
     rows = [(r, memory_text(e)) for r in voices([hand], "corrections") for e in exchange_examples(r)]
     rows = [(r, text) for r, text in rows if text]
     asked = [(i, q["question"], 1.) for i, (r, _) in enumerate(rows) for q in r["ask"]]
@@ -162,7 +162,7 @@ def train_sharing(
     rate: float = 2e-4,        # of the encoder
     log: Callable[[str], None] = print,
 ) -> Path:                     # `path`
-    "Train the network on these hands, as the one that ships (ours)."
+    "Train the network on these writers, as the one that ships (ours)."
     import torch
     from memkit.reading.training import LOSS, ReaderModel, batches, loss_of, optimizer_of, save, step
     torch.manual_seed(0)
@@ -205,7 +205,7 @@ PERSONAL = tuple(k for k in KINDS if k != "credential")   # they name or single 
 GATE_HEADS = {"gate": ("whole", 1 + len(KINDS)), "gate word": ("token", len(KINDS))}
 
 def gate_examples(hands: Sequence[str]) -> list[Example]:
-    "Sentences of these hands: 0 may be shared; else 1 + the place of what speaks against it in `KINDS`."
+    "Sentences of these writers: 0 may be shared; else 1 + the place of what speaks against it in `KINDS`."
     kind = lambda r: 0 if r["share"] else 1 + KINDS.index(r["why"])
     return [Example("gate", r["hand"], (r["text"],), 1, {"kind": kind(r)}) for r in voices(hands, "sharing")]
 
@@ -301,10 +301,10 @@ def train_gate(
     path: Path,                # where the weights are written
     epochs: int = 3,
     rate: float = 2e-4,        # of the encoder
-    more: int = 100,           # clauses on people that other hands add to a pass, and three times as many facts
+    more: int = 100,           # clauses on people that other writers add to a pass, and three times as many facts
     log: Callable[[str], None] = print,
 ) -> Path:                     # `path`
-    "Train the gate on these hands, as the one that ships (ours): five minutes on one core."
+    "Train the gate on these writers, as the one that ships (ours): five minutes on one core."
     import torch
     from memkit.reading.training import batches, optimizer_of, save, step
     own = gate_examples(hands)
@@ -342,9 +342,9 @@ class Orders:
 # %% ../../nbs/reading/16_gate.ipynb #098a758a
 def fit_orders(
     hands: Sequence[str],   # that wrote the kinds "injections" and "sharing"
-    facts: int = 1200,      # of other hands' corrections, as what may be shared
+    facts: int = 1200,      # of other writers' corrections, as what may be shared
 ) -> Orders:
-    "Fit the regression on these hands (ours): half a minute. Raises `ValueError` where none of them wrote an order."
+    "Fit the regression on these writers (ours): half a minute. Raises `ValueError` where none of them wrote an order."
     from sklearn.linear_model import LogisticRegression
     orders = [r["text"] for r in voices(hands, "injections")]
     if not orders: raise ValueError(f"need an order; {list(hands)} wrote none")
@@ -367,7 +367,7 @@ def load_orders() -> Orders:
     return Orders(np.array(kept["weights"], np.float32), kept["bias"])
 
 # %% ../../nbs/reading/16_gate.ipynb #fae6d08e
-HELD_FROM = .7   # of what MARK would share of hands `a`, `g` and `k`, 6 % are held back (.3: 17 %, .9: 4 %)
+HELD_FROM = .7   # of what MARK would share of writers `a`, `g` and `k`, 6 % are held back (.3: 17 %, .9: 4 %)
 
 @dataclass(frozen=True)
 class Judged:

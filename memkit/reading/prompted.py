@@ -70,7 +70,7 @@ class Given:
     clauses: list[GivenClause]         # in the message's order
 
 class ReadingError(UnusableAnswer):
-    "A model's reading couldn't be used, neither at first nor when asked again."
+    "A model's reading was unusable, at first and when asked again."
 
 # %% ../../nbs/reading/12_prompted.ipynb #7ec92354
 def checked(
@@ -93,7 +93,7 @@ def checked(
 
 # %% ../../nbs/reading/12_prompted.ipynb #21ff2e77
 class PromptedReader:
-    "Fills the same `Reading` by asking a capable language model, and believes only what stands in the message."
+    "Fills the same `Reading` by asking a capable language model, and accepts only words of the message."
     def __init__(
         self,
         model: LanguageModel,

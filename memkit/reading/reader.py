@@ -229,7 +229,7 @@ class TitleReading:
 # %% ../../nbs/reading/08_reader.ipynb #6b9a2f86
 @patch
 def tagged(self: Reader, name: str, t: Tokens, states: np.ndarray) -> list[tuple[int, list[int]]]:
-    "Stretches that a tagger marks: the part and the tokens of each. Only the first token of a word is judged."
+    "Spans that a tagger marks: the part and the tokens of each. Only the first token of a word is judged."
     tags, out, running = self.head(name, states).argmax(-1), [], None
     for i, part in enumerate(t.part):
         if part < 0: running = None

@@ -69,8 +69,8 @@ def read_answer(
     text: str,
     shape: type,  # Learned or Summary
 ) -> Any:         # one of these
-    """A model's answer as what it should be; raises `ValueError` that says what is wrong with it, without a word of
-    its contents."""
+    """A model's answer, validated as this shape; raises `ValueError` that says what is wrong, without quoting the
+    answer."""
     from pydantic import ValidationError
     value = outermost_json(text)
     try: return _reader(shape).validate_json(json.dumps(value), strict=True)
@@ -239,6 +239,6 @@ _ON_MEMORY = re.compile(   # whose words count, what is kept for whom, and what 
 def gives_orders(
     text: str,
 ) -> bool:
-    """Does it tell the assistant to drop its rules, to be somebody else, what it must do from now on, or whose words
-    shall count? By patterns, so not a wall (ours)."""
+    """Does it order the assistant to drop its rules, play another role, always do something, or ignore other people?
+    Patterns find some of these, never all (ours)."""
     return bool(_ORDERS.search(plain := text.replace("’", "'")) or _ON_MEMORY.search(plain))

@@ -16,7 +16,7 @@ from .labels import UNITS, number
 # %% ../../nbs/reading/09_times.ipynb #14aeda70
 @dataclass(frozen=True)
 class When:
-    "A stretch of days; one day where both are the same."
+    "A span of days; one day where both are the same."
     first: date
     last: date     # not before `first`
 

@@ -123,10 +123,10 @@ def seen(self: TitleReader, parts: Sequence[str]) -> tuple[list[Judged], np.ndar
 @patch
 def evidence(
     self: TitleReader,
-    rows: Sequence[Mapping],                  # messages of hands that trained nothing of it
+    rows: Sequence[Mapping],                  # messages of writers that trained nothing of it
     name_of: Callable[[str, str], str],       # from words and domain to a title's name
 ) -> list[tuple]:   # of each title found: Judged, its scores, what `both` gives, text, true rating or None
-    "What `title_training.fit_small` learns from; `load_reader` must not have read these hands either."
+    "What `title_training.fit_small` learns from; `load_reader` must not have read these writers either."
     out = []
     for r in rows:
         text, parts = r["text"], (r["text"],)

@@ -30,7 +30,7 @@ def title_hints(
     text: str,
     titles: TitleList,
 ) -> list[tuple[int, int, int]]:   # start, end, position in TITLE_HINTS; what isn't listed has hint 0
-    "Stretches of a text that a list of titles knows, by how sure a name of this form is (ours)."
+    "Spans of a text that a list of titles knows, by how sure a name of this form is (ours)."
     out = []
     for k in titles.find(text, slips=True):
         name = text[k.start:k.end]
@@ -73,7 +73,7 @@ def title_tokens(
 # %% ../../nbs/reading/13_title_tokens.ipynb #9ed18567
 TABLES = {"looks": 2*len(LOOKS), "hints": len(TITLE_HINTS), "scores": len(STARS) + 1, "focus": 3}   # rows of each
 INPUTS = ("ids", "mask", "segments", *TABLES)   # of the graph, [texts, tokens] each
-JUDGED = ("none", *ROLES)                       # what a stretch may be; none: no title that anything is done with
+JUDGED = ("none", *ROLES)                       # what a span may be; none: no title that anything is done with
 HEADS = {   # what each sees, and how many numbers it gives
     "title acts": ("whole", len(TITLE_ACTS)), "domain": ("whole", len(DOMAINS) + 1),
     "audience": ("whole", len(AUDIENCES)),
@@ -106,10 +106,10 @@ def rectangles(
 
 # %% ../../nbs/reading/13_title_tokens.ipynb #0ad456e4
 LEAST = .25   # probability of a tag from which its word may be a title's (ours)
-MOST = 8      # stretches that the second pass judges, at most (ours)
+MOST = 8      # spans that the second pass judges, at most (ours)
 
 def _tagged(t: TitleTokens, shares: np.ndarray, least: float | None) -> Iterator[tuple[int, list[int]]]:
-    "Part and tokens of stretches whose words are tagged: by the likeliest tag (None), or from `least` on."
+    "Part and tokens of spans whose words are tagged: by the likeliest tag (None), or from `least` on."
     running = None
     for i, part in enumerate(t.part):
         _, begins, inside = shares[i]
@@ -126,7 +126,7 @@ def _tagged(t: TitleTokens, shares: np.ndarray, least: float | None) -> Iterator
 # %% ../../nbs/reading/13_title_tokens.ipynb #9616b2f3
 @dataclass(frozen=True)
 class Candidate:
-    "A stretch that may be a title."
+    "A span that may be a title."
     part: int
     start: int        # of its characters in that part
     end: int
@@ -142,7 +142,7 @@ def candidates(
     parts: Sequence[str],
     titles: TitleList,
 ) -> list[Candidate]:       # in order, `MOST` at most: those with the most tagged tokens
-    "Stretches that the second pass shall judge."
+    "Spans that the second pass shall judge."
     sure = {(p, t.spans[at[0]][0], t.spans[at[-1]][1]) for p, at in _tagged(t, shares, None)}
     maybe = {(p, t.spans[at[0]][0], t.spans[at[-1]][1]) for p, at in _tagged(t, shares, LEAST)}
     own, text = len(parts) - 1, parts[-1]

@@ -116,7 +116,7 @@ def said_example(line: str, rng: random.Random) -> Example:
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 def _off_by_a_word(words: Sequence[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
-    "Stretches with one word more or less than a title."
+    "Spans with one word more or less than a title."
     inside = [w for w in words if start <= w[0] and w[1] <= end]
     before, after = [w for w in words if w[1] <= start], [w for w in words if w[0] >= end]
     out = [(inside[0][0], inside[-2][1]), (inside[1][0], inside[-1][1])] if len(inside) > 1 else []
@@ -128,7 +128,7 @@ def near_misses(
     titles: TitleList,
     rng: random.Random,
 ) -> list[tuple[int, int]]:   # start and end in the message
-    "Stretches of a message that are no titles, though each might look like one."
+    "Spans of a message that are no titles, though each might look like one."
     part, text = len(e.parts) - 1, e.parts[-1]
     gold = [(p.start, p.end) for p in e.pieces if p.part == part]
     words = [m.span() for m in _WORD.finditer(text)]
@@ -173,7 +173,7 @@ def shown(
     titles: TitleList,
     rng: random.Random,
 ) -> tuple[Example, TitleTokens, list[list[int]], list[tuple[list[int], Mapping]]]:
-    "An example as another person might write it: its text, tokens, titles, and stretches to judge."
+    "An example as another person might write it: its text, tokens, titles, and spans to judge."
     e = typed(swapped(e, rng) if rng.random() < .6 else e, rng)
     hide = [(p.part, p.start, p.end) for p in e.pieces] if rng.random() < .35 else []
     known = lambda n, h: rng.random() > .1 and not any(p == n and h[0] < b and a < h[1] for p, a, b in hide)
@@ -189,7 +189,7 @@ def shown(
 
 # %% ../../nbs/reading/15_title_training.ipynb #c2327745
 def _judged_loss(model: TitleModel, v: Tensor, labels: Sequence[Mapping]) -> Tensor:   # v: [n, 1152]
-    "Role, domain and stars of every stretch that was in focus."
+    "Role, domain and stars of every span that was in focus."
     loss = ce(model.heads["judged"](v), torch.tensor([of["judged"] for of in labels]))
     return loss + domain_and_stars_loss(model, v, labels, 1.5)
 

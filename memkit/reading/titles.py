@@ -54,7 +54,7 @@ def read_titles(
 # %% ../../nbs/reading/05_titles.ipynb #f0d4ae1b
 @dataclass(frozen=True)
 class Known:
-    "A stretch of a text that is the name of a known title."
+    "A span of a text that is the name of a known title."
     start: int                  # of its characters
     end: int                    # behind the last
     titles: tuple[Title, ...]   # all that are called so
@@ -181,7 +181,7 @@ def hints(
     text: str,
     titles: TitleList,
 ) -> list[tuple[int, int, int]]:   # start, end, position in HINTS; what isn't listed has hint 0
-    "Stretches of a text that a list of titles knows."
+    "Spans of a text that a list of titles knows."
     out = []
     for k in titles.find(text):
         if k.words == 1: out.append((k.start, k.end, 3)); continue

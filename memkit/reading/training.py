@@ -31,7 +31,7 @@ from .titles import HINTS, known_titles
 
 # %% ../../nbs/reading/07_training.ipynb #f3be3dfb
 def _minilm() -> nn.Module:
-    "MiniLM without its pooling layer. Its weights for that layer aren't needed, and nobody has to be told so."
+    "MiniLM without its pooling layer, and without the library's warning that its weights aren't used."
     from transformers import BertModel
     from transformers.utils import logging
     before = logging.get_verbosity()
@@ -76,9 +76,9 @@ def stretch_vector(
     states: Tensor,      # [n, tokens, 384]
     pooled: Tensor,      # [n, 384]: means of the texts
     row: int,            # the text
-    at: Sequence[int],   # tokens of the stretch, one at least
+    at: Sequence[int],   # tokens of the span, one at least
 ) -> Tensor:             # [768]
-    "A stretch: the mean over its tokens, beside the mean over all."
+    "A span: the mean over its tokens, beside the mean over all."
     return torch.cat([states[row, at].mean(0), pooled[row]])
 
 def title_vector(
@@ -219,7 +219,7 @@ def note_loss(model: ReaderModel, examples, tokens, states, pooled: Tensor) -> T
 
 # %% ../../nbs/reading/07_training.ipynb #c42a7063
 def stretches(model: ReaderModel, examples, tokens, states, pooled, name: str) -> tuple[Tensor | None, list[dict]]:
-    "The vectors of all stretches that have this label, and their labels."
+    "The vectors of all spans that have this label, and their labels."
     vectors, labels = [], []
     for i, (e, t) in enumerate(zip(examples, tokens)):
         for p in e.pieces:

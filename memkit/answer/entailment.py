@@ -24,13 +24,11 @@ from ..files import own_data
 from ..search.documents import sentences
 from ..search.support import Checked, SupportSettings, content_stems
 from ..reading.encoder import Tokens, tokens_of
+from ..reading.labels import TENS, UNITS
 from ..reading.reader import Encoded, softmax
 
 # %% ../../nbs/answer/08_entailment.ipynb #40dd866b
-_SMALL = {w: n for n, w in enumerate(
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen".split())} | {w: 10*n for n, w in enumerate(
-    "twenty thirty forty fifty sixty seventy eighty ninety".split(), 2)} | {"twice": 2, "dozen": 12}
+_SMALL = UNITS | TENS | {"twice": 2, "dozen": 12}
 _LARGE = {"hundred": 100, "thousand": 1000, "grand": 1000, "million": 1e6, "billion": 1e9}
 _UNITS: dict[str, tuple[str, float]] = {}      # as it is written: its dimension, and its factor
 for dimension, units in {

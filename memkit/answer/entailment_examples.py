@@ -18,6 +18,7 @@ from ..files import own_data
 from ..search.documents import sentences as sentences_in
 from ..search.support import content_stems
 from ..reading.examples import voices
+from ..reading.labels import UNITS
 
 # %% ../../nbs/answer/09_entailment_examples.ipynb #6b0b12c0
 VERDICTS = ("stands", "contradicted", "absent")
@@ -115,7 +116,7 @@ def swapped(text: str, table: Mapping[str, list[str]], rng: random.Random) -> st
     return text[:m.start()] + new + text[m.end():]
 
 # %% ../../nbs/answer/09_entailment_examples.ipynb #7bc5b808
-NUMBER_WORDS = "zero one two three four five six seven eight nine ten eleven twelve".split()
+NUMBER_WORDS = list(UNITS)[:13]     # zero to twelve
 
 def other_number(text: str, rng: random.Random) -> str:
     "One number changed, in digits or in words; '' where there is none."

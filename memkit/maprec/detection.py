@@ -23,7 +23,7 @@ from .names import Change
 from ..models.lm import UnusableAnswer, ask_json
 from ..models.endpoint import EndpointError
 from ..models.lm import LanguageModel
-from ..reading.short_answers import read_answer, words_of
+from ..reading.validation import read_answer, words_of
 from ..records import Message, check_text
 
 # %% ../../nbs/maprec/06_detection.ipynb #800e66ca

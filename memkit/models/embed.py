@@ -6,7 +6,7 @@
 __all__ = ['TOLERANCE', 'KINDS', 'BATCH_TOKENS', 'sentence_model', 'write_graph', 'open_graph', 'largest_difference',
            'write_tokenizer', 'export_sentence_encoder', 'Embedder', 'checked_texts', 'by_length', 'pad_right',
            'usable_cores', 'minilm_source', 'MiniLM', 'check_embedder', 'with_title', 'split_title', 'MedCPT',
-           'SentenceEncoder', 'corpus_vectors', 'cached_vectors_size', 'Remembered']
+           'SentenceEncoder', 'corpus_vectors', 'Remembered']
 
 # %% ../../nbs/models/06_embed.ipynb #2f29a9ca
 import hashlib
@@ -500,11 +500,6 @@ def corpus_vectors(
             out[i:i + len(part)] = _block(embedder, part, kind)
             bar.update(len(part))
     return out
-
-# %% ../../nbs/models/06_embed.ipynb #5257c25f
-def cached_vectors_size() -> int:  # bytes
-    "How much room the vectors of corpora take (ours). The folder `cache_dir()`/vectors may be deleted at any time."
-    return sum(p.stat().st_size for p in (cache_dir()/"vectors").glob("*.npy"))
 
 # %% ../../nbs/models/06_embed.ipynb #5d1c7e21
 class Remembered:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Literal
 
-from .short_answers import read_answer
+from .validation import read_answer
 from ..models.lm import UnusableAnswer, ask_json
 from ..models.lm import LanguageModel
 from ..records import Message, check_text

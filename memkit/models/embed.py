@@ -248,12 +248,8 @@ class MiniLM:
 
     def __init__(
         self,
-        threads: (
-            int | None
-        ) = None,  # batches computed side by side, or threads for a single batch; None: one per usable core
-        folder: (
-            Path | None
-        ) = None,  # another encoder that `export_sentence_encoder` wrote, for a subclass or a part with a `name` of its own; None: MiniLM
+        threads: int | None = None,   # parallel batches, or threads of a single batch; None: one per usable core
+        folder: Path | None = None,   # another encoder by `export_sentence_encoder`, for a subclass; None: MiniLM
     ):
         """Opens the converted model, converting it first where that wasn't done yet (ten seconds). Raises
         `ModuleNotFoundError` if its package is missing."""
@@ -264,20 +260,22 @@ class MiniLM:
             lambda f: export_sentence_encoder(minilm_source(), f, self.max_tokens))
         self._tokenizer, self._graph = _open_encoder(folder)
 
-    def embed(
-        self,
-        texts: Sequence[str],
-        kind: str = "document",  # "query" or "document"; makes no difference here
-    ) -> np.ndarray:             # [len(texts), 384] float32, rows of length 1
-        "The vector of each text; raises `ValueError` for a text that is empty or broken."
-        rows = [_token_ids(self._tokenizer, t, self.max_tokens) for t in checked_texts(texts, kind)]
-        out, batches = np.empty((len(rows), self.dim), dtype=np.float32), by_length([len(r) for r in rows])
-        def fill(batch, threads=1): out[batch] = self._graph.run([rows[i] for i in batch], threads)
-        if len(batches) == 1: fill(batches[0], self.threads)
-        elif self.threads == 1: [fill(b) for b in batches]
-        else:
-            with ThreadPoolExecutor(self.threads) as pool: list(pool.map(fill, batches))
-        return out
+# %% ../../nbs/models/06_embed.ipynb #5b0f64ef
+@patch
+def embed(
+    self: MiniLM,
+    texts: Sequence[str],
+    kind: str = "document",  # "query" or "document"; makes no difference here
+) -> np.ndarray:             # [len(texts), 384] float32, rows of length 1
+    "The vector of each text; raises `ValueError` for a text that is empty or broken."
+    rows = [_token_ids(self._tokenizer, t, self.max_tokens) for t in checked_texts(texts, kind)]
+    out, batches = np.empty((len(rows), self.dim), dtype=np.float32), by_length([len(r) for r in rows])
+    def fill(batch, threads=1): out[batch] = self._graph.run([rows[i] for i in batch], threads)
+    if len(batches) == 1: fill(batches[0], self.threads)
+    elif self.threads == 1: [fill(b) for b in batches]
+    else:
+        with ThreadPoolExecutor(self.threads) as pool: list(pool.map(fill, batches))
+    return out
 
 # %% ../../nbs/models/06_embed.ipynb #62143aac
 _SAMPLES = (
@@ -359,23 +357,28 @@ class _ClsEncoder:
             raise ValueError(f"{name} holds no encoder that transformers can read ({str(e).splitlines()[0]})") from None
         self.name = model_name(name, self.folder)
 
-    def _load(self):
-        import torch
-        from transformers import AutoModel, AutoTokenizer
-        device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
-        with quiet_loading(): model = AutoModel.from_pretrained(str(self.folder), dtype=torch.float32).eval().to(device)
-        return AutoTokenizer.from_pretrained(str(self.folder)), model
+# %% ../../nbs/models/06_embed.ipynb #c129e840
+@patch
+def _load(self: _ClsEncoder):
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+    device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    with quiet_loading(): model = AutoModel.from_pretrained(str(self.folder), dtype=torch.float32).eval().to(device)
+    return AutoTokenizer.from_pretrained(str(self.folder)), model
 
-    def vectors(self, texts: list[tuple[str, ...]]) -> np.ndarray:
-        import torch
-        out = np.empty((len(texts), self.dim), dtype=np.float32)
-        with self._lock, torch.inference_mode():  # a fast tokenizer of transformers may not be used by two threads at once
-            tokenizer, model = self._loaded = self._loaded or self._load()
-            rows = [tokenizer(*parts, truncation=True, max_length=self.max_tokens) for parts in texts]
-            for batch in by_length([len(r["input_ids"]) for r in rows]):
-                inputs = tokenizer.pad([rows[i] for i in batch], return_tensors="pt").to(model.device)
-                out[batch] = model(**inputs).last_hidden_state[:, 0].cpu().numpy()
-        return out
+# %% ../../nbs/models/06_embed.ipynb #1cf2c43c
+@patch
+def vectors(self: _ClsEncoder, texts: list[tuple[str, ...]]) -> np.ndarray:
+    import torch
+    out = np.empty((len(texts), self.dim), dtype=np.float32)
+    # a fast tokenizer of transformers may not be used by two threads at once
+    with self._lock, torch.inference_mode():
+        tokenizer, model = self._loaded = self._loaded or self._load()
+        rows = [tokenizer(*parts, truncation=True, max_length=self.max_tokens) for parts in texts]
+        for batch in by_length([len(r["input_ids"]) for r in rows]):
+            inputs = tokenizer.pad([rows[i] for i in batch], return_tensors="pt").to(model.device)
+            out[batch] = model(**inputs).last_hidden_state[:, 0].cpu().numpy()
+    return out
 
 # %% ../../nbs/models/06_embed.ipynb #2a25b8c5
 class MedCPT:
@@ -403,14 +406,16 @@ class MedCPT:
             )
         self.dim, self.name = q.dim, f"{q.name}+{a.name}"
 
-    def embed(
-        self,
-        texts: Sequence[str],
-        kind: str = "document",  # "query", or "document" for articles
-    ) -> np.ndarray:             # [len(texts), dim] float32
-        "The vector of each text; raises `ValueError` for a text that is empty or broken."
-        texts = checked_texts(texts, kind)
-        return self._encoders[kind].vectors([split_title(t) if kind == "document" else (t,) for t in texts])
+# %% ../../nbs/models/06_embed.ipynb #c87d7f76
+@patch
+def embed(
+    self: MedCPT,
+    texts: Sequence[str],
+    kind: str = "document",  # "query", or "document" for articles
+) -> np.ndarray:             # [len(texts), dim] float32
+    "The vector of each text; raises `ValueError` for a text that is empty or broken."
+    texts = checked_texts(texts, kind)
+    return self._encoders[kind].vectors([split_title(t) if kind == "document" else (t,) for t in texts])
 
 # %% ../../nbs/models/06_embed.ipynb #a4c1db94
 def _sentence_model(folder: Path, device: str | None) -> Any:

@@ -206,6 +206,11 @@ _TOO_LONG = re.compile(
 _ORIGIN = re.compile(r"https?://[\w.-]{1,80}(:\d{1,5})?(?=/|$)")
 
 # %% ../../nbs/models/05_endpoint.ipynb #e7e02ef9
+def _redirected(status: int, location: str) -> str:
+    where = m[0] if (m := _ORIGIN.match(location)) else "another address"
+    return (f"redirects to {where} ({status}); it isn't followed, because the conversation would go there too: "
+            "give that address as base_url if you trust it")
+
 def explain_status(
     status: int,             # HTTP status, not 2xx
     body: dict,              # the request it answers
@@ -214,16 +219,15 @@ def explain_status(
     location: str = "",      # where a redirect leads
 ) -> str:                    # goes on from 'the server at …'
     "What a refused request means and what to do about it (ours)."
-    if 300 <= status < 400:
-        where = m[0] if (m := _ORIGIN.match(location)) else "another address"
-        return f"redirects to {where} ({status}); it isn't followed, because the conversation would go there too: give that address as base_url if you trust it"
+    if 300 <= status < 400: return _redirected(status, location)
     if status in (401, 403): return f"refused the key ({status}); check api_key, or the variable OPENAI_API_KEY"
     if status == 404:
         return f"has no model {body['model']!r}, or no /chat/completions at this address (404); check both"
     if status == 429: return "takes no more requests now (429); try later, or lower concurrency"
     if status >= 500: return f"failed ({status}); look at its log"
     if status == 413 or _TOO_LONG.search(said):
-        return f"says that the conversation, with max_tokens={body['max_tokens']}, is too long for its context window ({status}); shorten one of them"
+        return (f"says that the conversation, with max_tokens={body['max_tokens']}, is too long for its context "
+                f"window ({status}); shorten one of them")
     if field in body:
         return f"refused the field {field!r} ({status}); leave it at its default, or see what the server allows"
     return f"refused the request ({status}); check the model's name {body['model']!r}, and the server's log"
@@ -466,32 +470,38 @@ class _Tokens:
             "estimated counts"
         )
 
-    @property
-    def exact(self) -> bool: return bool(self.tokenizer and self.tokenizer.chat_template)
+# %% ../../nbs/models/05_endpoint.ipynb #28328bc1
+@patch(as_prop=True)
+def exact(self: _Tokens) -> bool: return bool(self.tokenizer and self.tokenizer.chat_template)
 
-    def count(self, text: str) -> int:
-        return len(self.tokenizer.encode(text, add_special_tokens=False)) if self.tokenizer else estimate_tokens(text)
+@patch
+def count(self: _Tokens, text: str) -> int:
+    return len(self.tokenizer.encode(text, add_special_tokens=False)) if self.tokenizer else estimate_tokens(text)
 
-    def render(self, messages) -> str:
-        if not self.exact: return "".join(f"[{m.role}]\n{m.text}\n\n" for m in messages) + "[assistant]\n"
-        try:
-            return self.tokenizer.apply_chat_template(
-                [{"role": m.role, "content": m.text} for m in messages], tokenize=False, add_generation_prompt=True
-            )
-        except Exception as e:
-            failed = type(e).__name__
-        raise ValueError(
-            f"the chat template of {str(self.name)!r} refuses these roles in this order: "
-            f"{', '.join(m.role for m in messages)} ({failed})"
+# %% ../../nbs/models/05_endpoint.ipynb #0fecdba9
+@patch
+def render(self: _Tokens, messages) -> str:
+    if not self.exact: return "".join(f"[{m.role}]\n{m.text}\n\n" for m in messages) + "[assistant]\n"
+    try:
+        return self.tokenizer.apply_chat_template(
+            [{"role": m.role, "content": m.text} for m in messages], tokenize=False, add_generation_prompt=True
         )
+    except Exception as e:
+        failed = type(e).__name__
+    raise ValueError(
+        f"the chat template of {str(self.name)!r} refuses these roles in this order: "
+        f"{', '.join(m.role for m in messages)} ({failed})"
+    )
 
-    def max_tokens(self, cost: int, context: int, max_tokens: int) -> int:
-        if self.exact: return check_max_tokens(cost, context, max_tokens)
-        if cost < context: return max_tokens  # an estimate is no reason to cut an answer; the server judges
-        raise ValueError(
-            f"the prompt has about {cost} tokens (an estimate) and context={context}, answer included; shorten it, "
-            "or give ChatEndpoint the server's context and its tokenizer"
-        )
+# %% ../../nbs/models/05_endpoint.ipynb #fe12b740
+@patch
+def max_tokens(self: _Tokens, cost: int, context: int, max_tokens: int) -> int:
+    if self.exact: return check_max_tokens(cost, context, max_tokens)
+    if cost < context: return max_tokens  # an estimate is no reason to cut an answer; the server judges
+    raise ValueError(
+        f"the prompt has about {cost} tokens (an estimate) and context={context}, answer included; shorten it, "
+        "or give ChatEndpoint the server's context and its tokenizer"
+    )
 
 # %% ../../nbs/models/05_endpoint.ipynb #583e6749
 class ChatEndpoint:

@@ -170,47 +170,55 @@ class ScriptedLM:
         self.asked: list[list[Message]] = []  # every conversation so far
         self._replies, self._lock = replies if callable(replies) else list(replies), threading.Lock()
 
-    def render(self, messages: Sequence[Message]) -> str:
-        "A transcript, one line per message, that ends where the assistant would go on."
-        return "\n".join([*(f"{m.role}: {m.text}" for m in messages), "assistant:"])
+# %% ../../nbs/models/01_lm.ipynb #f04aea21
+@patch
+def render(self: ScriptedLM, messages: Sequence[Message]) -> str:
+    "A transcript, one line per message, that ends where the assistant would go on."
+    return "\n".join([*(f"{m.role}: {m.text}" for m in messages), "assistant:"])
 
-    def count_tokens(self, text: str) -> int:
-        "Words plus marks of punctuation."
-        return len(_WORD.findall(text))
+@patch
+def count_tokens(self: ScriptedLM, text: str) -> int:
+    "Words plus marks of punctuation."
+    return len(_WORD.findall(text))
 
-    def generate(
-        self,
-        conversations: Sequence[Sequence[Message]],
-        max_tokens: int = 128,
-        temperature: float = 0.,
-        seed: int = 0,
-        stop: Sequence[str] = (),
-    ) -> list[Reply]:
-        "The next replies of the script; raises `RuntimeError` when it has run out, `ValueError` as the protocol says."
-        conversations = check_request(conversations, max_tokens, temperature, stop)
-        costs = [self.count_tokens(self.render(c)) for c in conversations]
-        limits = [check_max_tokens(n, self.context, max_tokens) for n in costs]
-        return [self._reply(c, n, limit, stop) for c, n, limit in zip(conversations, costs, limits)]
+# %% ../../nbs/models/01_lm.ipynb #3f903ac3
+@patch
+def generate(
+    self: ScriptedLM,
+    conversations: Sequence[Sequence[Message]],
+    max_tokens: int = 128,
+    temperature: float = 0.,
+    seed: int = 0,
+    stop: Sequence[str] = (),
+) -> list[Reply]:
+    "The next replies of the script; raises `RuntimeError` when it has run out, `ValueError` as the protocol says."
+    conversations = check_request(conversations, max_tokens, temperature, stop)
+    costs = [self.count_tokens(self.render(c)) for c in conversations]
+    limits = [check_max_tokens(n, self.context, max_tokens) for n in costs]
+    return [self._reply(c, n, limit, stop) for c, n, limit in zip(conversations, costs, limits)]
 
-    def _reply(self, messages, prompt_tokens, max_tokens, stop) -> Reply:
-        start = time.perf_counter()
-        text, _ = cut_at_stop(self._next(messages), stop)
-        words = list(_WORD.finditer(text))
-        shown = text[:words[max_tokens - 1].end()] if len(words) > max_tokens else text
-        return Reply(text=shown.strip(), prompt_tokens=prompt_tokens, answer_tokens=min(len(words), max_tokens),
-                     seconds=time.perf_counter() - start, finished=len(words) <= max_tokens)
+# %% ../../nbs/models/01_lm.ipynb #97261049
+@patch
+def _reply(self: ScriptedLM, messages, prompt_tokens, max_tokens, stop) -> Reply:
+    start = time.perf_counter()
+    text, _ = cut_at_stop(self._next(messages), stop)
+    words = list(_WORD.finditer(text))
+    shown = text[:words[max_tokens - 1].end()] if len(words) > max_tokens else text
+    return Reply(text=shown.strip(), prompt_tokens=prompt_tokens, answer_tokens=min(len(words), max_tokens),
+                 seconds=time.perf_counter() - start, finished=len(words) <= max_tokens)
 
-    def _next(self, messages) -> str:
-        with self._lock:
-            n = len(self.asked)
-            self.asked.append(messages)
-        if callable(self._replies): return self._replies(messages)
-        if n >= len(self._replies):
-            raise RuntimeError(
-                f"the script holds {len(self._replies)} replies and this is question {n + 1}; give it more, or a "
-                "function of the messages"
-            )
-        return self._replies[n]
+@patch
+def _next(self: ScriptedLM, messages) -> str:
+    with self._lock:
+        n = len(self.asked)
+        self.asked.append(messages)
+    if callable(self._replies): return self._replies(messages)
+    if n >= len(self._replies):
+        raise RuntimeError(
+            f"the script holds {len(self._replies)} replies and this is question {n + 1}; give it more, or a "
+            "function of the messages"
+        )
+    return self._replies[n]
 
 # %% ../../nbs/models/01_lm.ipynb #f190e184
 @patch

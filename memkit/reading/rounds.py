@@ -155,14 +155,25 @@ def note_sentences() -> list[LabelledSentence]:
     return [LabelledSentence(**{**r, "flags": tuple(r["flags"])}) for r in rows]
 
 # %% ../../nbs/reading/01_rounds.ipynb #212aa510
-_SAME = set("""was were went had did got made took saw bought found lost won gave told felt began met came left broke ran grew kept quit fell wrote taught thought knew said heard stood sat slept spent sent built brought caught
-    drank ate drove chose wore woke sang swam flew threw forgot forgave froze hid hung held laid led lent meant paid rode rose sold shook shot sank spoke stole stuck struck swore tore understood withdrew became dreamt learnt bit blew drew dealt
-    fed fought hurt put read cut hit let set cost shut split spread bet burst cast bled bred dug fled knelt sped spat stung swelled undertook overcame could can can't couldn't cannot will won't would wouldn't should shouldn't may might must
-    mustn't ought shall used wanna gonna gotta didn't wasn't weren't hadn't mightn't needn't had've would've could've should've""".split())
+_SAME = set("""was were went had did got made took saw bought found lost won gave told felt began met came left broke
+    ran grew kept quit fell wrote taught thought knew said heard stood sat slept spent sent built brought caught
+    drank ate drove chose wore woke sang swam flew threw forgot forgave froze hid hung held laid led lent meant paid
+    rode rose sold shook shot sank spoke stole stuck struck swore tore understood withdrew became dreamt learnt bit
+    blew drew dealt
+    fed fought hurt put read cut hit let set cost shut split spread bet burst cast bled bred dug fled knelt sped spat
+    stung swelled undertook overcame could can can't couldn't cannot will won't would wouldn't should shouldn't may
+    might must
+    mustn't ought shall used wanna gonna gotta didn't wasn't weren't hadn't mightn't needn't had've would've could've
+    should've""".split())
 
-_NO_VERB = set("""and or but nor if as at in on of to for with from by than that this the a an my your his her our their its who which what when where why how while because so then there here too either neither both all each every any some
-    not no never none nothing nobody without nope nah one two three four five six seven eight nine ten eleven twelve twenty thirty fifty hundred half twice dozen again ago yes please thanks really very i you he she it we they me him us them
-    myself yourself yours mine about after before into over under up down out off since until via per alone together""".split())
+_NO_VERB = set("""and or but nor if as at in on of to for with from by than that this the a an my your his her our
+    their its who which what when where why how while because so then there here too either neither both all each
+    every any some
+    not no never none nothing nobody without nope nah one two three four five six seven eight nine ten eleven twelve
+    twenty thirty fifty hundred half twice dozen again ago yes please thanks really very i you he she it we they me
+    him us them
+    myself yourself yours mine about after before into over under up down out off since until via per alone
+    together""".split())
 
 _PRESENT_ED = set("need feed bleed breed exceed proceed succeed speed heed shed wed embed".split())
 
@@ -170,7 +181,8 @@ _PRESENT_ED = set("need feed bleed breed exceed proceed succeed speed heed shed 
 _FIXED = {
     "am": "is", "are": "is", "have": "has", "do": "does", "go": "goes", "don't": "doesn't", "dont": "doesn't",
     "haven't": "hasn't", "havent": "hasn't", "aren't": "isn't", "ain't": "isn't", "were": "was", "weren't": "wasn't"}
-_ADVERBS = r"(?:(?:also|just|always|usually|never|still|really|only|often|sometimes|hardly|already|rarely|now|then|even|mostly|currently|both|all|too|once|ever|not|\w+ly)\s+)*"
+_ADVERBS = (r"(?:(?:also|just|always|usually|never|still|really|only|often|sometimes|hardly|already|rarely|now|then"
+            r"|even|mostly|currently|both|all|too|once|ever|not|\w+ly)\s+)*")
 
 # %% ../../nbs/reading/01_rounds.ipynb #ff750d02
 def _fitted(
@@ -190,11 +202,14 @@ def _fitted(
     return verb[:-1] + "ies" if low.endswith("y") and low[-2:-1] not in tuple("aeiou") else verb + "s"
 
 # %% ../../nbs/reading/01_rounds.ipynb #2059936d
-_NOT_I = r"(?<!type )(?<!stage )(?<!grade )(?<!class )(?<!phase )(?<!war )(?<!bipolar )(?<!factor )(?<!Type )(?<!Stage )(?<!Bipolar )"
+_NOT_I = (r"(?<!type )(?<!stage )(?<!grade )(?<!class )(?<!phase )(?<!war )(?<!bipolar )(?<!factor )(?<!Type"
+          r" )(?<!Stage )(?<!Bipolar )")
 _I = _NOT_I + r"\b[Ii]\b(?!\.\w)"
-_CLAUSE = "assistant so if as or and but now how why see that what when since know than hope think where while after until which before because though although whether remember".split()
+_CLAUSE = ("assistant so if as or and but now how why see that what when since know than hope think where while after"
+           " until which before because though although whether remember").split()
 _YOU_SUBJECT = "(?:^|" + "|".join(["(?<=[,;:.!?–—-] )", *(rf"(?i:(?<=\b{w} ))" for w in _CLAUSE)]) + ")[Yy]ou"
-_INVERTED = r"\b(am|are|do|have|was|were|did|can|could|should|will|would|had|may|might|must|shall|don't|haven't|didn't|can't|couldn't|shouldn't|wasn't|weren't|aren't|won't) "
+_INVERTED = (r"\b(am|are|do|have|was|were|did|can|could|should|will|would|had|may|might|must|shall|don't|haven't"
+             r"|didn't|can't|couldn't|shouldn't|wasn't|weren't|aren't|won't) ")
 
 # %% ../../nbs/reading/01_rounds.ipynb #6847b611
 def _subject(
@@ -295,10 +310,12 @@ def third_person(
 
 # %% ../../nbs/reading/01_rounds.ipynb #c41aa25c
 _STANDS = re.compile(
-    r"\b(?:i|we)['’]?(?:m|ve|d| (?!(?:do|don['’]t|am|am not|have|haven['’]t|did|didn['’]t|can|can['’]t|was|wasn['’]t|not|never|think so)\W*$)\w+)|\bmy \w+ \w+ ",
+    r"\b(?:i|we)['’]?(?:m|ve|d| (?!(?:do|don['’]t|am|am not|have|haven['’]t|did|didn['’]t|can|can['’]t|was|wasn['’]t"
+    r"|not|never|think so)\W*$)\w+)|\bmy \w+ \w+ ",
     re.I)
 _OPENER = re.compile(
-    r"^\W*(?:yes|yeah|yep|yup|no|nope|nah|well|oh|wow|hi|hello|thanks|thank you|sure|ok|okay)(?: doctor| a lot| so much|,? [A-Z]\w+)?\W*$",
+    r"^\W*(?:yes|yeah|yep|yup|no|nope|nah|well|oh|wow|hi|hello|thanks|thank you|sure|ok|okay)(?: doctor| a lot"
+    r"| so much|,? [A-Z]\w+)?\W*$",
     re.I)
 
 # %% ../../nbs/reading/01_rounds.ipynb #b762637c
@@ -328,7 +345,9 @@ def stitched(
 
 # %% ../../nbs/reading/01_rounds.ipynb #315d589c
 _POINTS = re.compile(
-    r"^\W*(?:(?:and|but|so|yes|yeah|well|also|since then|then|now|unfortunately|luckily|thankfully|honestly|there|because of)[,.]? )*(?:he|she|it|they|this|that|these|those|her|his|their|its|both|one of them|him|them|there)(?:['’]\w+)?\b",
+    r"^\W*(?:(?:and|but|so|yes|yeah|well|also|since then|then|now|unfortunately|luckily|thankfully|honestly|there"
+    r"|because of)[,.]? )*(?:he|she|it|they|this|that|these|those|her|his|their|its|both|one of them|him|them"
+    r"|there)(?:['’]\w+)?\b",
     re.I)
 _THEM = re.compile(r"\b(?:him|them|her|she|he|they)\b", re.I)
 
@@ -339,12 +358,14 @@ def points_back(
     """Does the sentence begin with a word that stands for something said before, or have a 'them' with nobody before
     it? (ours)"""
     begins = bool(_POINTS.match(sentence)) and not re.match(
-        r"^\W*(?:this (?:is|morning|week|month|year|summer|winter|spring|evening)|that['’]s me|there['’]?s? (?:is|are|was|were)|it['’]?s? (?:hurts|burns|itches) when|it was (?:19|20)\d\d)\b",
+        r"^\W*(?:this (?:is|morning|week|month|year|summer|winter|spring|evening)|that['’]s me|there['’]?s? (?:is|are"
+        r"|was|were)|it['’]?s? (?:hurts|burns|itches) when|it was (?:19|20)\d\d)\b",
         sentence, re.I)
     them = _THEM.search(sentence)
     if begins or len(sentence.split()) <= 6 and re.search(r"\bit\W*$", sentence): return True
     return bool(them) and not re.search(
-        rf"\b(?:{_KIN}|people|everyone|somebody|someone|patients?|students?|teenagers|\w+ers|\w+ists|[A-Z][a-z]{{2,}} (?:is|was|has|and|said|told))\b",
+        rf"\b(?:{_KIN}|people|everyone|somebody|someone|patients?|students?|teenagers|\w+ers|\w+ists"
+        rf"|[A-Z][a-z]{{2,}} (?:is|was|has|and|said|told))\b",
         sentence[: them.start()])
 
 # %% ../../nbs/reading/01_rounds.ipynb #682492f8

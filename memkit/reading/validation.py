@@ -124,13 +124,15 @@ _PLAIN = set(
     "did too all any now one out own per into onto both each than then the user assistant says said saying states "
     "stated reports reported mentions mentioned tells told answers answered asks asked wonders wants know knows "
     "knowing whether that this with from have having been being "
-    "does doing their them they there about their theirs when what which who whose also because since takes taking took currently person health has had was were will would".split()
+    "does doing their them they there about their theirs when what which who whose also because since takes taking"
+    " took currently person health has had was were will would".split()
 )
 _STRAYING = ("negated", "other person", "hypothetical")
 
 # %% ../../nbs/reading/02_validation.ipynb #e9d954ca
 _GUARDED = re.compile(
-    r"\b(?:may|might|can(?:not)?|could|perhaps|maybe|possibly|probably|likely|think|thinks|believes?|suspects?|seems?|guess|hopes?|used to|until|stop(?:s|ped)?|quit|gave up|sometimes|rarely|almost|nearly|said|says|told)\b",
+    r"\b(?:may|might|can(?:not)?|could|perhaps|maybe|possibly|probably|likely|think|thinks|believes?|suspects?|seems?"
+    r"|guess|hopes?|used to|until|stop(?:s|ped)?|quit|gave up|sometimes|rarely|almost|nearly|said|says|told)\b",
     re.I)
 _REPORTED = re.compile(r"\b(?:ask(?:s|ed|ing)?|wonder(?:s|ed|ing)?|wants? to know|question)\b|\?", re.I)
 
@@ -143,12 +145,30 @@ def _stem(word: str) -> str: return re.sub(r"(?:ing|ies|ied|ed|es|s|e|y)$", "", 
 def _persons(text: str) -> set[str]: return {p.lower() for p in re.findall(r"\bthe (user|assistant)\b", text, re.I)}
 
 # %% ../../nbs/reading/02_validation.ipynb #20ce698a
+def _other_flag(note: str, sentence: str) -> str:
+    "What the flags of a note and of its sentence say differently; '' for nothing."
+    mine = re.sub(r"\bthe (?:user|assistant)['’]s\b", "my", note, flags=re.I)
+    told = flags_of(sentence)
+    noted = flags_of(re.sub(r"\bthe (?:user|assistant)\b", "I", mine, flags=re.I))
+    for f in _STRAYING:
+        if (f in told) != (f in noted): return f"{f}: {'the sentence' if f in told else 'the note'} is, the other isn't"
+    if "question" in told and not _REPORTED.search(note): return "the sentence asks, the note states"
+    if _GUARDED.search(sentence) and not _GUARDED.search(note): return f"it leaves out {_GUARDED.search(sentence)[0]!r}"
+    return ""
+
+def _new_word(note: str, around: str) -> str:
+    "The first content word of a note that its source lacks; '' for none."
+    known = {_stem(w) for w in words_of(around)}
+    content = (w for w in words_of(note) if len(w) > 2 and not w.isdigit() and w not in _NUMBER_WORDS)
+    return next((w for w in content if w not in _PLAIN and _stem(w) not in known), "")
+
+# %% ../../nbs/reading/02_validation.ipynb #notefault1
 def note_fault(
     note: str,      # in the third person
     sentence: str,  # that it was made from
-    around: str,    # the sentence, with those that it points back to: where the words of a note may come from
+    around: str,    # the sentence, with those that it refers to: where the words of a note may come from
     speaker: str = "user",  # of the sentence
-) -> str:           # empty if it doesn't
+) -> str:           # empty if there is none
     "How a note differs from its sentence, in words; a simple check, not a proof (ours)."
     if len(words_of(note)) < min(3, len(words_of(sentence))): return "it is a fragment"
     if re.search(r"\b(?:I|[Mm]y|[Mm]e|[Yy]ou|[Yy]our)\b", re.sub(r"[\"“][^\"”]*[\"”]", "", note)):
@@ -157,21 +177,9 @@ def note_fault(
         return f"a number that only {'the note' if off[0] in _numbers(note) else 'the sentence'} has: {off[0]}"
     persons, meant = _persons(note), _persons(third_person(sentence, speaker))
     if persons and meant and not persons & meant: return f"it is about the {persons.pop()}"
-    own = re.sub(
-        r"\bthe (?:user|assistant)\b", "I", re.sub(r"\bthe (?:user|assistant)['’]s\b", "my", note, flags=re.I),
-        flags=re.I)
-    told, noted = flags_of(sentence), flags_of(own)
-    if off := [f for f in _STRAYING if (f in told) != (f in noted)]:
-        return f"{off[0]}: {'the sentence' if off[0] in told else 'the note'} is, the other isn't"
-    if "question" in told and not _REPORTED.search(note): return "the sentence asks, the note states"
-    if _GUARDED.search(sentence) and not _GUARDED.search(note): return f"it leaves out {_GUARDED.search(sentence)[0]!r}"
-    known = {_stem(w) for w in words_of(around)}
-    new = [
-        w
-        for w in words_of(note)
-        if len(w) > 2 and not w.isdigit() and w not in _NUMBER_WORDS and w not in _PLAIN and _stem(w) not in known
-    ]
-    return f"a word that nobody said: {new[0][:40]}" if new else ""
+    if other := _other_flag(note, sentence): return other
+    new = _new_word(note, around)
+    return f"a word that nobody said: {new[:40]}" if new else ""
 
 # %% ../../nbs/reading/02_validation.ipynb #3453f3c1
 _LEAD = (r"(?:^|[.,;:!?¡¿\"'“”«(\[\n–—-])[^\S\n]*(?:(?:please|now|just|so|ok|okay|hey|hello|and|but|then|first"

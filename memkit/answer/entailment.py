@@ -132,7 +132,7 @@ def windows(
     sources: Sequence[str],       # the texts shown
     embedder: Embedder,
     most: int = READ,             # windows of each sentence, one a source
-    size: int = NEIGHBOURS,       # sentences of a window, the nearest one in the middle where there is room
+    size: int = NEIGHBOURS,       # sentences of a window, the nearest one in the middle where possible
 ) -> list[list[Window]]:          # of each sentence, the nearest window first
     "Of each source the sentences around the nearest one."
     parts = [sentences(text) for text in sources]
@@ -165,7 +165,7 @@ class Checker(Encoded):
     "Tests whether texts entail sentences. Threads may share one."
     def __init__(
         self,
-        weights: Path | None = None,    # None: those that travel with memkit
+        weights: Path | None = None,    # None: those that ship with memkit
     ): super().__init__(Path(weights or own_data("entailment.safetensors")), ENTAILMENT_HEADS)
 
 @patch
@@ -189,7 +189,7 @@ def verdicts(
 def _opened(weights: str) -> Checker: return Checker(Path(weights) if weights else None)
 
 def load_checker() -> Checker:
-    "The checker that travels with memkit, or the one whose weights `MEMKIT_ENTAILMENT` names; opened once."
+    "The checker that ships with memkit, or the one whose weights `MEMKIT_ENTAILMENT` names; opened once."
     return _opened(os.environ.get("MEMKIT_ENTAILMENT", ""))
 
 # %% ../../nbs/answer/08_entailment.ipynb #daf3a2a3

@@ -52,17 +52,17 @@ _POINT = re.compile(r"(?:^| )[-•*] ")   # of a text with single blanks
 
 def in_words(
     unit: str,
-    room: int,      # words, 1 or more
+    max_words: int,      # words, 1 or more
 ) -> str:           # '' where not even its first point fits
-    "A sentence, or a list with as many points as there is room for (ours)."
+    "A sentence, or a list with as many points as the limit allows (ours)."
     text = " ".join(unit.split())
     lead, *points = [p.strip() for p in _POINT.split(text)]
-    if not points: return text if len(text.split()) <= room else ""
+    if not points: return text if len(text.split()) <= max_words else ""
     points = [p.rstrip(".;,") for p in points if p.strip(" .;,")]
     kept, used = [], len(lead.split())
     for p in points:
         used += len(p.split())
-        if used > room: break
+        if used > max_words: break
         kept.append(p)
     if not kept: return ""
     end = "." if len(kept) == len(points) else "; …"
@@ -94,18 +94,18 @@ def sentences_of(
 # %% ../../nbs/answer/07_from_documents.ipynb #492b33d2
 def chosen_sentences(
     found: Sequence[Said],          # best first
-    room: int,                      # words
+    max_words: int,                      # words
     settings: DocumentSettings,
 ) -> list[Said]:                    # in the order of their document, as they are said
     "The best sentence and those of its document that come near to it, as many as fit."
     out: list[Said] = []
     for s in found:
         if out and (s.document != out[0].document or s.score < settings.share*out[0].score): continue
-        text = in_words(s.text, room)
+        text = in_words(s.text, max_words)
         if not text: continue
         out.append(replace(s, text=text))
-        room -= len(text.split())
-        if room < 1: break
+        max_words -= len(text.split())
+        if max_words < 1: break
     return sorted(out, key=lambda s: s.place)
 
 # %% ../../nbs/answer/07_from_documents.ipynb #69a616e2
@@ -144,15 +144,15 @@ def from_documents(
     settings: DocumentSettings = DocumentSettings(),
 ) -> FromDocuments:
     "The sentences of the documents that answer each part of a message (ours)."
-    parts, room, out, first = readings(message), settings.words, [], hits[:settings.documents]
+    parts, max_words, out, first = readings(message), settings.words, [], hits[:settings.documents]
     if len(parts) > 1: first = [replace(h, parts={}) for h in first]     # the nearest passage to each part
     for n, part in enumerate(parts):
         asked = _pairs(part, first, retriever)
         judged = load_passages().judge([pair for _, pair in asked])
         found = sentences_of(judged, [document for document, _ in asked], settings)
         known = {s.text for s in out}
-        new = chosen_sentences([s for s in found if s.text not in known], room//(len(parts) - n), settings)
-        room -= sum(len(s.text.split()) for s in new)
+        new = chosen_sentences([s for s in found if s.text not in known], max_words//(len(parts) - n), settings)
+        max_words -= sum(len(s.text.split()) for s in new)
         out += new
     return FromDocuments(_marked(out), tuple(out))
 

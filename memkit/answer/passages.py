@@ -86,10 +86,10 @@ def focused(
 ) -> str:
     "A message in so many words: what it asks, how it begins, then the rest (ours)."
     if len(message.split()) <= words: return message
-    parts, kept, room = sentences(message), [], words
+    parts, kept, left = sentences(message), [], words
     for i in sorted(range(len(parts)), key=lambda i: (not parts[i].endswith("?"), i != 0, i)):
         n = len(parts[i].split())
-        if n <= room: kept, room = [*kept, i], room - n
+        if n <= left: kept, left = [*kept, i], left - n
     return " ".join(parts[i] for i in sorted(kept)) or " ".join(message.split()[-words:])
 
 # %% ../../nbs/answer/06_passages.ipynb #7de281b6
@@ -267,7 +267,7 @@ def passage_examples(
     shown: Sequence[Shown],
     rng: random.Random,
 ) -> list[Example]:
-    "A question with each of its documents; in half of the cases with a spliced passage too. It is typed anew."
+    "A question with each of its documents; in half of the cases with a spliced passage too. It is typed again."
     typed = focused(typed_text(question, rng))
     out = [passage_example(typed, group, s, rng) for s in shown]
     good, near = [s for s in shown if s.grade == 1], [s for s in shown if 0 < s.grade < 1]
@@ -334,7 +334,7 @@ def quantized(
 class Judged:
     "A passage that was read together with a question."
     text: str                                         # the passage, without its page's header
-    relevant: float                                   # probability that it is what was looked for, 0..1
+    relevant: float                                   # probability that it is what was searched for, 0..1
     sentences: tuple[tuple[int, int, float], ...]     # of each unit: start, end, probability that it answers
 
     @property
@@ -349,7 +349,7 @@ class PassageScorer(Encoded):
     "Reads questions together with passages. Threads may share one."
     def __init__(
         self,
-        weights: Path | None = None,   # None: those that travel with memkit
+        weights: Path | None = None,   # None: those that ship with memkit
         exact: bool = False,           # the graph in 32 bits, half as fast
     ):
         super().__init__(Path(weights or own_data(PASSAGES)), PASSAGE_HEADS)
@@ -418,5 +418,5 @@ def judge(
 def _opened(weights: str) -> PassageScorer: return PassageScorer(Path(weights) if weights else None)
 
 def load_passages() -> PassageScorer:
-    "The scorer that travels with memkit, or the one whose weights `MEMKIT_PASSAGES` names; opened once."
+    "The scorer that ships with memkit, or the one whose weights `MEMKIT_PASSAGES` names; opened once."
     return _opened(environ.get("MEMKIT_PASSAGES", ""))

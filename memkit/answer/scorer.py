@@ -347,7 +347,7 @@ class Scorer(Encoded):
     "Finds and reads messages that may answer a question. Threads may share one."
     def __init__(
         self,
-        folder: Path | None = None,    # of the weights of both networks; None: those that travel with memkit
+        folder: Path | None = None,    # of the weights of both networks; None: those that ship with memkit
     ):
         of = {name: Path(folder)/name if folder else Path(own_data(name)) for name in (READING, SEARCH)}
         super().__init__(of[READING], ANSWER_HEADS)
@@ -358,7 +358,7 @@ class Scorer(Encoded):
         logits = (self.head("asked", self.alone([text]))[0] + _logits("asked", plain_vector(text)))/2
         return dict(zip(ASKED, map(float, softmax(logits))))
 
-    def alarm(self, text: str) -> tuple[float, str]:   # probability of an emergency, 0..1; and its likeliest kind
+    def alarm(self, text: str) -> tuple[float, str]:   # probability of an emergency, 0..1; and its most likely kind
         "Does a message tell of an emergency? The mean of two readers' logits (ours)."
         own, plain = self.head("alarm", self.alone([text]))[0], plain_vector(text)
         logit = (alarm_logit(own) + _logits("alarm", plain))/2
@@ -393,7 +393,7 @@ def overview(self: Scorer, text: str) -> float:   # 0..1
 def _opened(weights: str) -> Scorer: return Scorer(Path(weights) if weights else None)
 
 def load_scorer() -> Scorer:
-    "The scorer that travels with memkit, or the one whose weights lie in the folder `MEMKIT_SCORER`; opened once."
+    "The scorer that ships with memkit, or the one whose weights are in the folder `MEMKIT_SCORER`; opened once."
     return _opened(os.environ.get("MEMKIT_SCORER", ""))
 
 # %% ../../nbs/answer/02_scorer.ipynb #c25f98a4

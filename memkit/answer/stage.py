@@ -174,11 +174,11 @@ def all_told(
     "What the user told, the newest first (ours)."
     heard(before, known)
     said = [(t, c.text.strip(" .,;!")) for t in before[::-1] for c in known[t.id].clauses if is_fact(c)]
-    lines, used, room = [], [], words
+    lines, used, left = [], [], words
     for t, text in said:
         day = "" if lines and used[-1].at.date() == t.at.date() else f"{said_on(t.at.date(), today)}: "
-        room -= len(f"{day}{text}".split())
-        if lines and room < 0: break
+        left -= len(f"{day}{text}".split())
+        if lines and left < 0: break
         lines.append(f"{day}“{text}”")
         used.append(t)
     rest = len(said) - len(lines)
@@ -227,7 +227,7 @@ def _asks(assistant: "Design", turn: Turn, shares: Mapping, settings: AnswerSett
 def wants(
     text: str,
     reading: Reading | None = None,   # None: the message wasn't read
-    scorer: Scorer | None = None,     # None: the one that travels with memkit
+    scorer: Scorer | None = None,     # None: the one that ships with memkit
 ) -> dict[str, float]:                # of each of `memkit.answer.examples.ASKED` its probability; they sum to 1
     "What a message wants: where one of its clauses asks, it isn't only a statement, a wish or small talk (ours)."
     shares = (scorer or load_scorer()).asked(text)

@@ -62,11 +62,11 @@ def next_logits(
 # %% ../../nbs/models/04_causal.ipynb #f00c6a63
 def pick_token(
     scores: Any,               # [vocabulary]
-    temperature: float,        # 0: the likeliest
+    temperature: float,        # 0: the most likely
     top_p: float,              # above 0, up to 1
     generator: Any,            # torch.Generator of this row
 ) -> int:
-    "The next token: the likeliest, or one drawn from the `top_p` likeliest at `temperature`."
+    "The next token: the most likely, or one drawn from the `top_p` most likely at `temperature`."
     import torch
     if temperature == 0: return int(scores.argmax())
     scores = scores.double().cpu()

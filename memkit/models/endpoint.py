@@ -109,7 +109,7 @@ class AnswerStream:
         self.stop, self.text, self.shown, self.finish, self.usage, self.done = stop, "", "", "", None, False
 
     def feed(self, line: str) -> str:
-        "What a line adds to the certain part of the answer. Raises `EndpointError` for one that can't be."
+        "What a line adds to the certain part of the answer. Raises `EndpointError` for an invalid one."
         data = line.removeprefix("data:").strip() if line.startswith("data:") else ""
         if data == "[DONE]": self.done = True
         elif data: self._take(data)
@@ -183,7 +183,7 @@ def pause(
 # %% ../../nbs/models/05_endpoint.ipynb #e77063fe
 @dataclass(frozen=True, kw_only=True)
 class EndpointSettings:
-    "How long a server is waited for, and how often it is asked (ours). Raises `ValueError` for what can't be."
+    "How long a server is waited for, and how often it is asked (ours). Raises `ValueError` for invalid values."
     timeout: float = 60.    # seconds one reply may take, tries and pauses included
     connect: float = 10.    # seconds until a connection stands
     read: float = 60.       # seconds of silence: before the first byte, and between any two

@@ -57,11 +57,11 @@ class LanguageModel(Protocol):
         self,
         conversations: Sequence[Sequence[Message]],
         max_tokens: int = 128,     # of the answer, >= 1
-        temperature: float = 0.,   # 0: always the likeliest token; 1: the model's own distribution
+        temperature: float = 0.,   # 0: always the most likely token; 1: the model's own distribution
         seed: int = 0,             # of the sampling; unused at temperature 0
         stop: Sequence[str] = (),  # an answer ends before the first of these
     ) -> list[Reply]:              # one per conversation, in their order
-        """Answer each conversation; raises `ValueError` for arguments that can't be, and for a prompt that fills the
+        """Answer each conversation; raises `ValueError` for invalid arguments, and for a prompt that fills the
         context window."""
 
 # %% ../../nbs/models/01_lm.ipynb #eda8c41f

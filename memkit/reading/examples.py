@@ -374,7 +374,7 @@ def _typed(text: str, low: bool, bare: bool, rng: random.Random) -> str:
 BOTH_WAYS = tuple(RELATIONS.index(r) for r in ("duplicate", "contradiction", "unrelated"))
 
 def _typed_part(text: str, pieces: Iterable[Piece], low: bool, bare: bool, rng: random.Random) -> tuple[str, dict]:
-    "A text typed anew, and for each edge of its pieces where it lies now."
+    "A text typed again, and for each edge of its pieces where it lies now."
     edges = {0, len(text)}
     for p in pieces: edges |= {p.start, p.end}
     edges, new, moved = sorted(edges), "", {}

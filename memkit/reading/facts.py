@@ -173,7 +173,7 @@ def _related(new: str, old: str, read: Mapping[str, float]) -> Relation:
 def relate(
     new: str,
     olds: Sequence[str],
-    reader: Reader | None = None,   # None: the one that travels with memkit
+    reader: Reader | None = None,   # None: the one that ships with memkit
 ) -> list[Relation]:                # one per old
     "What `new` is to each of `olds` (ours); the same words are a duplicate without asking the model."
     others = [old for old in olds if _plain(old) != _plain(new)]

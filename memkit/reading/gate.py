@@ -186,7 +186,7 @@ class SharingReader(Encoded):
     "Reads replies, and memories beside questions. Threads may share one."
     def __init__(
         self,
-        weights: Path | None = None,   # None: those that travel with memkit
+        weights: Path | None = None,   # None: those that ship with memkit
     ): super().__init__(Path(weights or own_data("sharing.safetensors")), SHARING_HEADS)
 
     reply, relevance = Reader.reply, Reader.relevance   # the same heads, by a network of their own
@@ -195,7 +195,7 @@ class SharingReader(Encoded):
 def _sharing_opened(weights: str) -> SharingReader: return SharingReader(Path(weights) if weights else None)
 
 def load_sharing() -> SharingReader:
-    "The network that travels with memkit, or the one whose weights `MEMKIT_SHARING` names; opened once."
+    "The network that ships with memkit, or the one whose weights `MEMKIT_SHARING` names; opened once."
     return _sharing_opened(os.environ.get("MEMKIT_SHARING", ""))
 
 # %% ../../nbs/reading/16_gate.ipynb #7a922653
@@ -362,7 +362,7 @@ def save_orders(o: Orders, path: Path):
 
 @lru_cache(1)
 def load_orders() -> Orders:
-    "The regression that travels with memkit."
+    "The regression that ships with memkit."
     kept = json.loads(own_data("orders.json").read_text("utf-8"))
     return Orders(np.array(kept["weights"], np.float32), kept["bias"])
 
@@ -396,7 +396,7 @@ class Gate(Encoded):
     "Reads what would be shared. Threads may share one."
     def __init__(
         self,
-        weights: Path | None = None,   # None: those that travel with memkit
+        weights: Path | None = None,   # None: those that ship with memkit
     ): super().__init__(Path(weights or own_data("gate.safetensors")), GATE_HEADS)
     def judge(self, text: str) -> list[Judged]:
         "Each sentence of a text: may it be shared, and what speaks against it?"
@@ -423,5 +423,5 @@ class Gate(Encoded):
 def _opened(weights: str) -> Gate: return Gate(Path(weights) if weights else None)
 
 def load_gate() -> Gate:
-    "The gate that travels with memkit, or the one whose weights `MEMKIT_GATE` names; opened once."
+    "The gate that ships with memkit, or the one whose weights `MEMKIT_GATE` names; opened once."
     return _opened(os.environ.get("MEMKIT_GATE", ""))

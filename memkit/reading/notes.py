@@ -164,7 +164,7 @@ SAYS = 4   # words from which on a sentence may be what "it" points back to: "I 
 
 def take_notes(
     round: Round,
-    reader: Reader | None = None,   # None: the one that travels with memkit
+    reader: Reader | None = None,   # None: the one that ships with memkit
     keep: float | None = None,      # from which probability on a note is kept, 0..1; None: KEEP and KEEP_ASSISTANT
 ) -> list[Note]:                    # in the order they were said; dropped ones with their reason
     """Learning and summarizing (MaLP §2.3.2) with the learned reader.
@@ -234,7 +234,7 @@ def notes_by_sentence(
     r: LabelledRound,
     reader: Reader | None = None,
     keep: float | None = None,
-) -> list[Note]:   # one a sentence, in the order they were said: the likeliest where a sentence became several
+) -> list[Note]:   # one a sentence, in the order they were said: the most likely where a sentence became several
     "The notes of a labelled round. Raises `ValueError` where its sentences aren't those that were labelled."
     said = [(speaker, place) for speaker, place, *_ in sides(r.round)]
     if len(said) != len(r.labels):
@@ -249,7 +249,7 @@ def notes_by_sentence(
 # %% ../../nbs/reading/11_notes.ipynb #e009dca1
 def score_rounds(
     rounds: Sequence[LabelledRound],
-    reader: Reader | None = None,   # None: the one that travels with memkit
+    reader: Reader | None = None,   # None: the one that ships with memkit
     keep: float | None = None,      # as for `take_notes`
 ) -> dict[str, float]:  # rounds, worth, precision, recall, f1, type and facts (shares), each 0..1 or a count
     "How well notes agree with labels: `type` is the share of right kinds, `facts` the share of facts covered (ours)."

@@ -100,13 +100,13 @@ class PromptedReader:
         max_tokens: int = 1024,   # of an answer, 1 or more
         retries: int = 1,         # how often it is asked again, 0 or more
     ):
-        "Raises `ValueError` for counts that can't be."
+        "Raises `ValueError` for invalid counts."
         if max_tokens < 1 or retries < 0:
             raise ValueError(f"max_tokens must be 1 or more and retries 0 or more, got {max_tokens} and {retries}")
         self.model, self.max_tokens, self.retries = model, max_tokens, retries
 
     def read(self, text: str, before: str = "", said: date | None = None) -> Reading:
-        "The reading of a message of the day `said`. Raises `ReadingError` for answers that can't be used."
+        "The reading of a message of the day `said`. Raises `ReadingError` for unusable answers."
         def clauses(answer: str) -> list[Clause]: return checked(text, read_answer(answer, Given).clauses)
         def error(problem: str) -> ReadingError:
             return ReadingError(f"the model's reading couldn't be used: {problem}; "

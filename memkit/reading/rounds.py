@@ -45,7 +45,7 @@ class Round:
 class Note:
     "A sentence of a round, and what became of it (MaLP §2.3.2; a dropped one stays, with its reason)."
     text: str              # as it was said, or: Asked "…", the user answered "…"
-    shown: str             # for display and search: its persons named, what it points back to put before it
+    shown: str             # for display and search: its persons named, what it refers back to put before it
     speaker: str           # user or assistant
     round: str             # Round.id
     place: int             # number of the sentence in its side, from 0
@@ -373,7 +373,7 @@ def shown_note(
     said: Sequence[tuple[str, str]],  # (speaker, sentence) of the round up to this one, which is the last
     rewrite: bool = True,             # False: knowledge, which nobody owns, keeps its words
 ) -> str:
-    """The third-person form of the last sentence, after at most two that it points back to; names the speaker where
+    """The third-person form of the last sentence, after at most two that it refers back to; names the speaker where
     nothing else does (ours)."""
     first, (speaker, last) = len(said) - 1, said[-1]
     while first > max(0, len(said) - 3) and points_back(said[first][1]): first -= 1

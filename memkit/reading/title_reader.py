@@ -35,7 +35,7 @@ class TitleReader:
     "Reads messages to a recommender. Threads may share one."
     def __init__(
         self,
-        weights: Path | None = None,        # None: those that travel with memkit
+        weights: Path | None = None,        # None: those that ship with memkit
         titles: TitleList | None = None,    # known titles; None: memkit's own list
     ):
         "Opens the graph, and makes it first where that wasn't done yet (ten seconds)."
@@ -64,7 +64,7 @@ def states(
 def _opened(weights: str) -> TitleReader: return TitleReader(Path(weights) if weights else None)
 
 def load_title_reader() -> TitleReader:
-    "The title reader that travels with memkit, or the one whose weights `MEMKIT_TITLE_READER` names; opened once."
+    "The title reader that ships with memkit, or the one whose weights `MEMKIT_TITLE_READER` names; opened once."
     return _opened(os.environ.get("MEMKIT_TITLE_READER", ""))
 
 # %% ../../nbs/reading/14_title_reader.ipynb #8eb59cc0

@@ -109,7 +109,7 @@ LEAST = .25   # probability of a tag from which its word may be a title's (ours)
 MOST = 8      # spans that the second pass judges, at most (ours)
 
 def _tagged(t: TitleTokens, shares: np.ndarray, least: float | None) -> Iterator[tuple[int, list[int]]]:
-    "Part and tokens of spans whose words are tagged: by the likeliest tag (None), or from `least` on."
+    "Part and tokens of spans whose words are tagged: by the most likely tag (None), or from `least` on."
     running = None
     for i, part in enumerate(t.part):
         _, begins, inside = shares[i]
@@ -131,7 +131,7 @@ class Candidate:
     start: int        # of its characters in that part
     end: int
     at: tuple[int, ...]   # its tokens
-    tagged: bool      # by the likeliest tags
+    tagged: bool      # by the most likely tags
     listed: bool      # a known name
     words: int        # of it
 

@@ -247,7 +247,7 @@ def _batches(examples: Sequence[Example], size: int, rng: random.Random) -> list
 def fit_titles(
     examples: Sequence[Example],     # messages, one at least
     first: Sequence[Example] = (),   # more of them, in the first pass only
-    said: Sequence[str] = (),        # sentences with places for titles, filled anew in every pass
+    said: Sequence[str] = (),        # sentences with places for titles, filled again in every pass
     epochs: int = 6,
     rate: float = 2.5e-4,            # of the encoder
     model: TitleModel | None = None, # to go on with; None: MiniLM as it was published, with new heads

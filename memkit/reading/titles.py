@@ -65,7 +65,7 @@ class TitleList:
     def __init__(
         self,
         titles: Sequence[Title],
-        longest: int = 10,   # words of a name that is looked for in a text, at most
+        longest: int = 10,   # words of a name that is searched for in a text, at most
     ):
         self.titles, self.longest, self.names = tuple(titles), longest, {}
         for t in titles:
@@ -73,7 +73,7 @@ class TitleList:
             for name in (t.name, main, *t.others):
                 key = title_key(name)
                 if len(key) > 1: self.names.setdefault(key, []).append(t)
-        self._gaps = None   # made when slips are first looked for
+        self._gaps = None   # made when slips are first searched for
 
 # %% ../../nbs/reading/05_titles.ipynb #c997cb97
 def _known_at(titles: TitleList, text: str, words: Sequence[tuple[int, int]], i: int, slips: bool) -> Known | None:
@@ -171,7 +171,7 @@ def joined(
 # %% ../../nbs/reading/05_titles.ipynb #89c51a94
 @lru_cache(1)
 def known_titles() -> TitleList:
-    "The titles that travel with memkit."
+    "The titles that ship with memkit."
     return TitleList(read_titles(own_data("titles.txt").read_text("utf-8").splitlines()))
 
 # %% ../../nbs/reading/05_titles.ipynb #de85d0a9

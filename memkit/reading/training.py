@@ -339,7 +339,7 @@ def on_accelerator(training: Callable[..., nn.Module]) -> Callable[..., nn.Modul
 
 # %% ../../nbs/reading/07_training.ipynb #d4787c63
 def _epoch(model: ReaderModel, made: Iterable[list[Example]], optimizer, schedule, rng) -> dict[str, list[float]]:
-    "One pass over these batches, each typed anew; the losses of each task."
+    "One pass over these batches, each typed again; the losses of each task."
     model.train()
     losses = {task: [] for task in LOSS}
     for batch in made:

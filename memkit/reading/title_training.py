@@ -29,8 +29,8 @@ from .reader import write_graph
 from .title_tokens import (HEADS, INPUTS, SMALL, TABLES, TitleTokens, focus_of, rectangles, row_evidence,
                                          title_hints, title_tokens)
 from .titles import TitleList, known_titles, title_key
-from .training import (_acts_loss, _bio, _factor, _minilm, _tag_loss, domain_and_stars_loss, load,
-                                     on_accelerator, save, step, title_vector, whole)
+from .training import (_acts_loss, _bio, _minilm, _tag_loss, batches, domain_and_stars_loss, load,
+                                     on_accelerator, optimizer_of, save, step, title_vector, whole)
 
 # %% ../../nbs/reading/15_title_training.ipynb #73e95828
 @lru_cache(1)
@@ -227,21 +227,6 @@ def titles_loss(
                for j, (t, at, others, _) in enumerate(judged)]
     return loss + _judged_loss(model, model.dropout(torch.stack(vectors)), [labels for *_, labels in judged])
 
-# %% ../../nbs/reading/15_title_training.ipynb #9ba6418b
-def _optimizer(model: TitleModel, rate: float, steps: int):
-    "AdamW: the encoder at `rate`, what is new five times as fast; and its schedule."
-    encoder = [p for p in model.bert.parameters() if p.requires_grad]
-    new = [*model.heads.parameters(), *model.tables.parameters()]
-    optimizer = torch.optim.AdamW([{"params": encoder, "lr": rate}, {"params": new, "lr": 5*rate}], weight_decay=.01)
-    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: _factor(i, steps))
-
-def _batches(examples: Sequence[Example], size: int, rng: random.Random) -> list[list[Example]]:
-    "Batches of like lengths, in random order."
-    sorted_ = sorted(examples, key=lambda e: sum(map(len, e.parts)) + rng.random()*30)
-    out = [sorted_[i:i + size] for i in range(0, len(sorted_), size)]
-    rng.shuffle(out)
-    return out
-
 # %% ../../nbs/reading/15_title_training.ipynb #7879dc16
 @on_accelerator
 def fit_titles(
@@ -259,10 +244,10 @@ def fit_titles(
     torch.manual_seed(seed)
     rng, start, device, size = random.Random(seed), time.time(), torch.get_default_device(), 16   # messages a step
     model = (model or TitleModel()).to(device).train()
-    optimizer, schedule = _optimizer(model, rate, epochs*-(-(len(examples) + len(said))//size) - -len(first)//size + 1)
+    optimizer, schedule = optimizer_of(model, rate, epochs*-(-(len(examples) + len(said))//size) - -len(first)//size + 1)
     for epoch in range(epochs):
         every, losses = [*examples, *(said_example(line, rng) for line in said), *(() if epoch else first)], []
-        for batch in _batches(every, size, rng):
+        for batch in batches(every, size, rng):
             made = [shown(e, known_titles(), rng) for e in batch]
             with torch.autocast(device.type, torch.bfloat16): loss = titles_loss(model, made, rng)
             losses.append(step(model, loss, optimizer, schedule))

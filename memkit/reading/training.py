@@ -300,15 +300,14 @@ def batches(
 
 # %% ../../nbs/reading/07_training.ipynb #5fe6e3d1
 def optimizer_of(
-    model: ReaderModel,
+    model: nn.Module,   # with `bert` and `heads`
     rate: float,     # of the encoder
     steps: int,      # of the whole training
 ) -> tuple[torch.optim.Optimizer, Any]:   # with the schedule of its learning rates
     "AdamW: the encoder at `rate`, what is new five times as fast; the head of eight numbers, with far to go, 50 times."
     encoder = [p for p in model.bert.parameters() if p.requires_grad]
-    few = [p for name, head in model.heads.items() if name == "score" for p in head.parameters()]
-    heads = [p for name, head in model.heads.items() if name != "score" for p in head.parameters()]
-    new = [*heads, *model.looks.parameters(), *model.hints.parameters()]
+    few = [p for name, p in model.named_parameters() if name.startswith("heads.score.")]
+    new = [p for name, p in model.named_parameters() if not name.startswith(("bert.", "heads.score."))]
     groups = [{"params": encoder, "lr": rate}, {"params": new, "lr": 5*rate}, {"params": few, "lr": 50*rate}]
     optimizer = torch.optim.AdamW([g for g in groups if g["params"]], weight_decay=.01)
     return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: _factor(i, steps))

@@ -244,7 +244,8 @@ def fit_titles(
     torch.manual_seed(seed)
     rng, start, device, size = random.Random(seed), time.time(), torch.get_default_device(), 16   # messages a step
     model = (model or TitleModel()).to(device).train()
-    optimizer, schedule = optimizer_of(model, rate, epochs*-(-(len(examples) + len(said))//size) - -len(first)//size + 1)
+    steps = epochs*-(-(len(examples) + len(said))//size) - -len(first)//size + 1
+    optimizer, schedule = optimizer_of(model, rate, steps)
     for epoch in range(epochs):
         every, losses = [*examples, *(said_example(line, rng) for line in said), *(() if epoch else first)], []
         for batch in batches(every, size, rng):

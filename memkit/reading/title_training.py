@@ -244,14 +244,13 @@ def fit_titles(
     torch.manual_seed(seed)
     rng, start, device, size = random.Random(seed), time.time(), torch.get_default_device(), 16   # messages a step
     model = (model or TitleModel()).to(device).train()
-    steps = epochs*-(-(len(examples) + len(said))//size) - -len(first)//size + 1
-    optimizer, schedule = optimizer_of(model, rate, steps)
+    training = optimizer_of(model, rate, epochs*-(-(len(examples) + len(said))//size) - -len(first)//size + 1)
     for epoch in range(epochs):
         every, losses = [*examples, *(said_example(line, rng) for line in said), *(() if epoch else first)], []
         for batch in batches(every, size, rng):
             made = [shown(e, known_titles(), rng) for e in batch]
             with torch.autocast(device.type, torch.bfloat16): loss = titles_loss(model, made, rng)
-            losses.append(step(model, loss, optimizer, schedule))
+            losses.append(step(model, loss, *training))
         log(f"epoch {epoch + 1} {time.time() - start:.0f} s loss {np.mean(losses):.3f}")
     return model
 

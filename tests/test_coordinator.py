@@ -14,7 +14,7 @@ from memkit.models.endpoint import ChatEndpoint, EndpointError
 from memkit.models.lm import ScriptedLM
 from memkit.reading.rounds import KINDS, Round, chat_sentences, flags_of
 from memkit.malp import coordinator as C
-from memkit.reading.short_answers import outermost_json, read_answer, strays, where_said, words_of
+from memkit.reading.validation import outermost_json, read_answer, note_fault, where_said, words_of
 from memkit.malp.coordinator import (CoordinatorError, EmbeddedCoordinator, Learned, LearnedNote, PromptedCoordinator, Summary, check_coordinator, checked_notes, gives_orders,
                                      in_order, learning, summarizing)
 from memkit.reading.notes import take_notes
@@ -196,7 +196,7 @@ def test_a_quote_that_stands_everywhere(): assert where_said("a "*2000, "a "*20_
     ("The user's mother has gout.", "I have gout.", "other person|mother"), ("The assistant has gout.", "I have gout.", "about the assistant"), ("I have gout.", "I have gout.", "third person"), ("Bob has gout.", "I have gout.", "bob"),
     ("The user has gout and asthma.", "I have gout.", "asthma"), ("The user has gout.", "If I had gout, could I eat liver?", "hypothetical"), ("The user takes ginkgo.", "Should I take ginkgo?", "asks"), ("The user asks whether to take ginkgo.", "Should I take ginkgo?", ""),
     ("", "I have gout.", "fragment"), ("gout", "I have gout.", "fragment"), ("The user smokes.", "I used to smoke.", "used to"), ("Aspirin causes ulcers.", "Aspirin may cause ulcers.", "may"), ("The user doesn't live in Rome.", "I don't live in Rome.", ""), ("The user is on prednisolone now.", "I am on prednisone now.", "prednisolone"), ("The user works as a cook.", "I work as a cook.", ""), ("The user has twenty cats.", "I have 20 cats.", "")])
-def test_a_note_that_says_something_else_than_its_sentence(note, sentence, why): assert re.search(why, strays(note, sentence, sentence)) if why else strays(note, sentence, sentence) == ""
+def test_a_note_that_says_something_else_than_its_sentence(note, sentence, why): assert re.search(why, note_fault(note, sentence, sentence)) if why else note_fault(note, sentence, sentence) == ""
 
 
 @pytest.mark.parametrize("note, shown", [("The user smokes.", "The user doesn't smoke."), ("The user never drinks nor smokes.", "The user doesn't smoke."), ("", "The user doesn't smoke."), ("The user does not smoke.", "The user does not smoke.")])

@@ -18,7 +18,7 @@ from faulty_server import (FaultyServer, after, closed_port, comments, drip, dri
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memkit.reading.short_answers import read_answer
+from memkit.reading.validation import read_answer
 from memkit.models.lm import UnusableAnswer, ask_json, schema_of, usage, watched
 from memkit.models.endpoint import (AnswerStream, ChatEndpoint, EndpointError, EndpointSettings, PromptTooLong, chat_request, estimate_tokens, explain_status, pause,
                                   read_completion, retry_after)

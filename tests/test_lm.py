@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memkit.models.lm import Reply, ScriptedLM, check_label_scorer, check_language_model, check_request, check_room, cut_at_stop
+from memkit.models.lm import Reply, ScriptedLM, check_label_scorer, check_language_model, check_request, check_max_tokens, cut_at_stop
 from memkit.records import Message
 
 
@@ -38,9 +38,9 @@ def test_a_conversation_needs_a_user(messages):
 @given(st.integers(0, 60), st.integers(1, 50), st.integers(1, 100))
 def test_room_never_exceeds_the_window(prompt, context, wanted):
     if prompt >= context:
-        with pytest.raises(ValueError, match=f"{prompt} tokens and the model's window holds {context}"): check_room(prompt, context, wanted)
+        with pytest.raises(ValueError, match=f"{prompt} tokens and the model's window holds {context}"): check_max_tokens(prompt, context, wanted)
     else:
-        room = check_room(prompt, context, wanted)
+        room = check_max_tokens(prompt, context, wanted)
         assert 1 <= room <= wanted and prompt + room <= context
 
 

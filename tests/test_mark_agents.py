@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.reading.short_answers import gives_orders
+from memkit.reading.validation import gives_orders
 from memkit.models.embed import MiniLM
 from memkit.files import own_data
 from memkit.models.lm import ScriptedLM

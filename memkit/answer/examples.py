@@ -27,7 +27,7 @@ _FIRST = ("asks-self", "asks-world", "requests", "wishes", "states", "corrects",
 def asked_of(
     acts: Iterable[str],   # of a message's clauses, of `memkit.reading.labels.ACTS`
 ) -> str:                  # one of ASKED
-    "What a message of several clauses wants: a question goes before a wish, a wish before a statement."
+    "What a message of several clauses wants: a question comes before a wish, a wish before a statement."
     there = set(acts)
     return next((_OF_ACT[act] for act in _FIRST if act in there), "chats")
 
@@ -55,12 +55,12 @@ def _case(c: dict, q: dict, accept: Iterable[str]) -> Case:
                 tuple(q.get("reject", ())), q.get("gold", ""), tuple(q.get("quotes", ())))
 
 def cases(hands: Iterable[str]) -> Iterator[Case]:
-    "The questions of these hands' conversations."
+    "The questions of these writers' conversations."
     for c in voices(hands, "conversations"):
         for q in c["questions"]: yield _case(c, q, q["accept"])
 
 def later_questions(hands: Iterable[str]) -> Iterator[Case]:
-    "More questions on these hands' conversations, by people who wrote none of them; what answers is quoted."
+    "More questions on these writers' conversations, by people who wrote none of them; what answers is quoted."
     told = {c["id"]: c for c in voices(hands, "conversations")}
     for q in voices(hands_of("questions"), "questions"):
         if c := told.get(q["id"]): yield _case(c, q, map(re.escape, q["quotes"]))
@@ -69,7 +69,7 @@ def dated(text: str, day: date) -> str:
     "A message with the day on which it was said, as the model reads it."
     return f"{day:%A} {day.day} {day:%B}: {text}"
 def every_question(hands: Iterable[str]) -> list[Case]:
-    "All that there is to learn from about these hands' conversations."
+    "All that there is to learn from about these writers' conversations."
     return [*cases(hands), *later_questions(hands)]
 
 
@@ -113,7 +113,7 @@ def asked_examples(
     hands: Iterable[str],       # whose questions on conversations are used
     more: Iterable[str] = (),   # of whom everything else is
 ) -> list[Example]:
-    "What each question and each message of these hands wants."
+    "What each question and each message of these writers wants."
     hands = list(hands)
     out, every = [_asked(c.hand, c.ask, _OF_KIND.get(c.kind, "told")) for c in every_question(hands)], [*hands, *more]
     for row in voices(every, "clauses"):
@@ -127,7 +127,7 @@ def asked_examples(
 ALARMS = ("none", "heart", "stroke", "breathing", "anaphylaxis", "suicide", "bleeding", "poisoning", "other emergency")
 
 def alarm_examples(hands: Iterable[str]) -> list[Example]:
-    "Messages that tell of an emergency, or look as if they did; and every tenth other message, which doesn't."
+    "Messages about an emergency, messages that only look like one, and every tenth other message."
     rows = voices(hands, "alarms") + [r | {"label": "none"} for r in voices(hands, "clauses")[::10]]
     return [Example("alarm", r["hand"], (r["text"],), 1, {"alarm": ALARMS.index(r["label"])}) for r in rows]
 
@@ -138,7 +138,7 @@ def answer_examples(
     embedder: Embedder,
     seed: int = 0,
 ) -> list[Example]:
-    "All examples of these hands for finding answers."
+    "All examples of these writers for finding answers."
     hands, more, rng, out = list(hands), list(more), random.Random(seed), []
     for c in every_question(hands): out += evidence_examples(c, embedder, rng)
     return out + asked_examples(hands, more) + alarm_examples([*hands, *more])

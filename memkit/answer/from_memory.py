@@ -23,7 +23,7 @@ from ..reading.times import MONTHS, When, phrases_in, resolve, tells_past
 # %% ../../nbs/answer/03_from_memory.ipynb #29e105b5
 @dataclass(frozen=True, kw_only=True)
 class AnswerSettings:
-    "When and how long an answer from memory is; all ours, chosen on conversations of hands h, j, l and o."
+    "When and how long an answer from memory is; all ours, chosen on conversations of writers h, j, l and o."
     enough: float = .3      # probability that it was told, below which nothing is said to be known, 0..1
     needed: float = .15     # probability that a further message is needed, below which it isn't quoted, 0..1
     most: int = 4           # messages that are quoted
@@ -43,7 +43,7 @@ def chosen_messages(
     question: Question,
     settings: AnswerSettings,
 ) -> dict[int, float]:            # position, in the order they were said -> how likely it is needed
-    "The messages that answer: the likeliest, and others that may be needed as well (ours)."
+    "The messages that answer: the most likely, and others that may be needed as well (ours)."
     if not found or probability_known(found, question) < settings.enough: return {}
     likely = probabilities_needed(found, question)
     order = sorted(likely, key=lambda i: -likely[i])[:settings.most]
@@ -67,7 +67,7 @@ def _replaced(old: str, new: str, reader: Reader | None) -> float:
 def still_true(
     found: Sequence[Evidence],               # in the order they were said
     likely: Sequence[float] | None = None,   # how likely each is needed, 0..1; None: all are
-    reader: Reader | None = None,            # None: the one that travels with memkit
+    reader: Reader | None = None,            # None: the one that ships with memkit
 ) -> list[int]:                              # positions of those that no later one replaces
     "Of messages about one thing, those that hold now; a later one must answer half as likely at least (ours)."
     likely, gone = likely or [1.]*len(found), set()
@@ -106,7 +106,7 @@ def fitted(
     lines: Sequence[Mapping[str, float]],   # of each message its versions and what each is worth
     words: int,                             # of all that is kept
 ) -> list[str]:                             # of each message a version, or ''
-    "The versions that are worth most together, in so many words; the likeliest message always stays (ours)."
+    "The versions that are worth most together, in so many words; the most likely message always stays (ours)."
     rows = [[("", 0, 0.), *((v, len(v.split()), worth) for v, worth in of.items())] for of in lines]
     likeliest = max(range(len(rows)), key=lambda i: max(worth for *_, worth in rows[i]))
     shortest = min(rows[likeliest][1:], key=lambda version: version[1])
@@ -117,7 +117,7 @@ def fitted(
 
 # %% ../../nbs/answer/03_from_memory.ipynb #9a5ffda2
 def day_in_words(w: When) -> str:
-    "A stretch of days for a person to read."
+    "A span of days for a person to read."
     def told(d: date) -> str: return f"{d:%A} {d.day} {d:%B %Y}"
     if w.first == w.last: return told(w.first)
     if re.fullmatch(r"\d{4}-\d\d", str(w)): return f"{w.first:%B %Y}"
@@ -303,7 +303,7 @@ def quotations(
     reader: Reader | None = None,
     when: bool = False,
 ) -> dict[str, float]:              # words -> what they keep of the message's answer, 0..1
-    "All versions of a message as quotations; the days that its words mean go first where room is scarce (ours)."
+    "All versions of a message as quotations; the days that its words mean go first where words are scarce (ours)."
     out: dict[str, float] = {}
     for words, worth in versions(e).items():
         out.setdefault(quotation(e, words, today, reader, when), worth)
@@ -330,8 +330,8 @@ def told(
     if now: said.reverse()
     text = "; ".join(line for line, _ in said) + "."
     if worked: return f"{worked}: {text}"
-    room = settings.words - len(text.split()) - len("You told me on".split())
+    left = settings.words - len(text.split()) - len("You told me on".split())
     dated = text.startswith(f"{said_on(said[0][1], today)}: ")
-    return f"You told me on {text}" if dated and room >= 0 else text
+    return f"You told me on {text}" if dated and left >= 0 else text
 
 UNKNOWN = "You haven't told me that, so I don't know."

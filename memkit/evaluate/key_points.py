@@ -21,7 +21,7 @@ from ..search.documents import sentences
 from ..records import Message, check_text
 from ..search.support import content_stems, numbers
 from .intervals import Interval, bootstrap
-from ..reading.short_answers import read_answer
+from ..reading.validation import read_answer
 
 # %% ../../nbs/evaluate/05_key_points.ipynb #b9def34f
 _ANSWER = re.compile(r"""^\W*(?:(?:ans(?:wers?)?|correct (?:answer|option))\b[\s.:–-]*(?:is\b)?"""

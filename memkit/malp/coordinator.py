@@ -20,7 +20,7 @@ from ..models.lm import LanguageModel
 from ..reading.rounds import (FLAGS, KINDS, Note, Round, chat_sentences, flags_of, points_back, short_answer,
                                shown_note, stitched)
 from ..records import Message
-from ..reading.short_answers import gives_orders, read_answer, strays, where_said, words_of
+from ..reading.validation import gives_orders, read_answer, note_fault, where_said, words_of
 from ..reading.notes import clauses_by_sentence, take_notes, why_not
 from ..reading.reader import Reader, load_reader
 
@@ -164,7 +164,7 @@ def _shown(learned: LearnedNote, round: Round, place: int, text: str) -> str:
     around = " ".join(_needed(_heard(round), learned.speaker, place, text))
     return (
         _ruled(round, learned.speaker, place, text)
-        if strays(learned.note, text, around, learned.speaker)
+        if note_fault(learned.note, text, around, learned.speaker)
         else _cut(learned.note.strip(), 1000)
     )
 

@@ -22,7 +22,8 @@ from .items import Item, clean_text
 from .names import Change
 from ..models.lm import LanguageModel, UnusableAnswer, ask_json
 from ..models.endpoint import EndpointError
-from ..reading.short_answers import read_answer, words_of
+from ..models.lm import LanguageModel
+from ..reading.validation import read_answer, words_of
 from ..records import Message, check_text
 
 # %% ../../nbs/maprec/06_detection.ipynb #800e66ca

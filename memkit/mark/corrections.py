@@ -23,7 +23,7 @@ from .trust import Outcome, PAPER, Trust, TrustSettings, replay
 from .refined import claim_text, cut, echoes
 from ..reading.reader import Clause, Reader, ReplyReading, load_reader
 from ..reading.gate import SharingReader
-from ..reading.short_answers import gives_orders
+from ..reading.validation import gives_orders
 from ..records import Memory
 from ..search.support import content_stems
 

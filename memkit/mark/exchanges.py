@@ -17,7 +17,7 @@ from itertools import groupby
 import numpy as np
 from fastcore.basics import patch
 
-from ..reading.short_answers import gives_orders
+from ..reading.validation import gives_orders
 from ..models.embed import Embedder
 from ..reading.rounds import chat_sentences
 from ..search.support import content_stems

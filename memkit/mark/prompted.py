@@ -19,8 +19,8 @@ from ..reading.rounds import chat_sentences
 from ..turn.prompt import shorten
 from ..records import Message
 from ..search.support import content_stems, numbers
-from ..reading.short_answers import read_answer, where_said
-from ..reading.short_answers import gives_orders
+from ..reading.validation import read_answer, where_said
+from ..reading.validation import gives_orders
 from .corrections import topic_of
 from .exchanges import is_personal, use_of
 from .refined import KINDS, QUESTION, RESIDUAL, RESPONSE, Conversation, Exchange, Refined

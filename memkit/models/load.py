@@ -25,7 +25,7 @@ def load_model(
     """The model that `spec` names (ours). Weights are loaded when they are first needed; that the model exists is
     checked now.
 
-    Raises `ValueError` for a spec that can't be, `FileNotFoundError` for a model that isn't here,
+    Raises `ValueError` for an invalid spec, `FileNotFoundError` for a model that isn't here,
     `ModuleNotFoundError` where the embedded one isn't installed.
 """
     spec = spec.strip()

@@ -88,7 +88,7 @@ class Reader(Encoded):
     "Reads messages, replies and pairs of statements with one encoder. Threads may share one."
     def __init__(
         self,
-        weights: Path | None = None,        # None: those that travel with memkit
+        weights: Path | None = None,        # None: those that ship with memkit
         titles: TitleList | None = None,    # known titles, which the tagger is told of; None: memkit's own list
     ):
         super().__init__(Path(weights or own_data("reader.safetensors")))
@@ -123,7 +123,7 @@ def of_whole(self: Encoded, name: str, inputs: Sequence[Tokens], size: int = 16)
 def _opened(weights: str) -> Reader: return Reader(Path(weights) if weights else None)
 
 def load_reader() -> Reader:
-    "The reader that travels with memkit, or the one whose weights `MEMKIT_READER` names; opened once."
+    "The reader that ships with memkit, or the one whose weights `MEMKIT_READER` names; opened once."
     return _opened(os.environ.get("MEMKIT_READER", ""))
 
 # %% ../../nbs/reading/08_reader.ipynb #d774f8fb
@@ -222,14 +222,14 @@ class TitleReading:
 
     @property
     def said(self) -> tuple[str, ...]:
-        "The acts that are likelier than not; the likeliest one where there is none."
+        "The acts that are more likely than not; the most likely one where there is none."
         likely = [a for a, p in self.acts.items() if p > .5]
         return tuple(likely or [max(self.acts, key=self.acts.get)])
 
 # %% ../../nbs/reading/08_reader.ipynb #6b9a2f86
 @patch
 def tagged(self: Reader, name: str, t: Tokens, states: np.ndarray) -> list[tuple[int, list[int]]]:
-    "Stretches that a tagger marks: the part and the tokens of each. Only the first token of a word is judged."
+    "Spans that a tagger marks: the part and the tokens of each. Only the first token of a word is judged."
     tags, out, running = self.head(name, states).argmax(-1), [], None
     for i, part in enumerate(t.part):
         if part < 0: running = None
@@ -261,7 +261,7 @@ def set_right(
 
 # %% ../../nbs/reading/08_reader.ipynb #a8993e3d
 def _score(reader: Reader, text: str, title: tuple[int, int], spans: Sequence[tuple[int, int]]) -> float | None:
-    "The score in the text that goes with a title, likelier than not; None where there is none."
+    "The score in the text that goes with a title, more likely than not; None where there is none."
     found = [m for m in marks(text) if not any(m[0] < b and a < m[1] for a, b in spans)]
     if not found: return None
     places = np.array([place_of(title, m, list(spans), found, text) for m in found], np.float32)
@@ -324,7 +324,7 @@ class Clause:
     subject: str = ""          # in the clause's words, as the next two; '' where it has none
     value: str = ""
     time: str = ""
-    shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)   # by head, the three likeliest classes
+    shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)   # by head, the three most likely classes
 
 NAMES = {"act": ACTS, "about": ABOUT, "certainty": CERTAINTY, "attribute": ATTRIBUTES}
 SPANS = ("subject", "value", "time")

@@ -21,7 +21,7 @@ from .sets import load_set
 from ..experiments.figures import PaperPicture, SMALLEST, sheet
 from ..experiments.result import table_text
 from ..files import own_data, write_file
-from ..widgets.draw.report import escape
+from ..widgets.draw.scene import escape
 
 # %% ../../nbs/arena/05_page.ipynb #0bd51886
 if TYPE_CHECKING:

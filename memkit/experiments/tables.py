@@ -13,7 +13,7 @@ from typing import Any, TYPE_CHECKING
 from .figures import (
     LETTERS, PAPERS, PaperPicture, SMALLEST, WIDTH, of_paper, origin, rows_of, sheet)
 from ..widgets.draw.pictures import width_of
-from ..widgets.draw.report import escape
+from ..widgets.draw.scene import escape
 
 # %% ../../nbs/experiments/03_tables.ipynb #ef7e90da
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from .parts import SOFT, TEXT, Said, dialogue, draw_dialogue
 from ..draw.frames import write_turns
 from ..draw.panel import press_button
 from ..draw.pictures import duration
-from ..draw.report import escape, many
+from ..draw.report import many
+from ..draw.scene import escape
 
 # %% ../../../nbs/widgets/chat/02_chat.ipynb #a7538d2e
 if TYPE_CHECKING: from ipywidgets import Widget

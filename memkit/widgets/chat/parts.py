@@ -19,8 +19,8 @@ from typing import Any, TYPE_CHECKING
 from ...records import Document, Hit, Memory, Turn
 from ..draw.panel import press_button
 from ..draw.pictures import citations, key as key_of, name_of
-from ..draw.report import escape, folded, many, moment
-from ..draw.scene import Scene, cut, one_line, wrap
+from ..draw.report import folded, many, moment
+from ..draw.scene import Scene, cut, escape, one_line, wrap
 
 # %% ../../../nbs/widgets/chat/01_parts.ipynb #fad3a96e
 if TYPE_CHECKING:

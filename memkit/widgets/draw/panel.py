@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fastcore.basics import patch
 
 from ...files import write_file
-from .report import escape
-from .scene import STYLE, Scene
+from .scene import STYLE, Scene, escape
 
 # %% ../../../nbs/widgets/draw/02_panel.ipynb #cce7d08b
 if TYPE_CHECKING: from ipywidgets import Widget

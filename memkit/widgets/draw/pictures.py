@@ -14,6 +14,7 @@ from io import BytesIO, StringIO
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...records import Considered, Document, Hit, Memory, Section, Turn
+from .scene import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,8 +49,9 @@ class Picture(NamedTuple):
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #bb43d8cb
 WIDTH, _SIZE = 6., 10.                                    # of every picture, inches; of its letters, points
-_INK, _SOFT, _FAINT = "#1a1a1a", "#595959", "#8c8c8c"       # text; less important text; lines in the background
-_BLUE, _ORANGE, _NAVY, _GREEN, _MAUVE = "#0072b2", "#f0a82e", "#1c2f4a", "#7cc7a8", "#d9b8d0"
+_LIGHT = {name: light for name, (light, _) in COLOURS.items()}
+_INK, _SOFT, _FAINT = (_LIGHT[n] for n in ("ink", "soft", "faint"))   # text; less important text; lines behind
+_BLUE, _ORANGE, _NAVY, _GREEN, _MAUVE = (_LIGHT[n] for n in ("blue", "orange", "navy", "green", "mauve"))
 
 @lru_cache(1)
 def _measure():

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...records import Turn
 from ..draw.panel import Panel, all_given, folded, given, press_button
-from ..draw.report import escape
-from ..draw.scene import Scene, one_line, short
+from ..draw.scene import Scene, escape, one_line, short
 
 # %% ../../../nbs/widgets/steppers/01_stepper.ipynb #edfb434b
 if TYPE_CHECKING: from ipywidgets import Widget

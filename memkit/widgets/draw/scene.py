@@ -21,7 +21,7 @@ from fastcore.basics import patch
 COLOURS = {
     "paper": ("#ffffff", "#16181c"), "ink": ("#1a1a1a", "#f0f0f0"), "soft": ("#595959", "#b4b4b4"),
     "faint": ("#8c8c8c", "#7d7d7d"), "line": ("#d9d9d9", "#43474e"), "card": ("#f4f4f2", "#1f2227"),
-    "blue": ("#0072b2", "#5ab4e6"), "orange": ("#c17700", "#916312"), "navy": ("#1c2f4a", "#a9c2e3"),
+    "blue": ("#00609b", "#5ab4e6"), "orange": ("#c17700", "#916312"), "navy": ("#1c2f4a", "#a9c2e3"),
     "green": ("#3e9874", "#33795e"), "deep": ("#00704d", "#5fd3a8"), "mauve": ("#af759d", "#895e82"),
     "red": ("#b33a1f", "#ff9078"), "on": ("#ffffff", "#10161d")}
 

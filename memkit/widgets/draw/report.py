@@ -197,7 +197,7 @@ def sources_html(
 def considered_html(
     turn: Turn,
 ) -> str:
-    "Every candidate with its scores and its fate, folded; '' where there were none."
+    "Every candidate with its scores and its outcome, folded; '' where there were none."
     parts = lambda hit: escape(", ".join(f"{k} {v:.3g}" for k, v in hit.parts.items()) or f"score {hit.score:.3g}")
     rows = [
         [type(c.hit.item).__name__.lower(), escape(name_of(c.hit.item)[:160]), parts(c.hit), escape(c.outcome)]

@@ -401,8 +401,8 @@ def facts_of_turn(
     marks, out = citations(turn), {f"memory {quoted(name, 60)}": "remembered" for name in held.values()}
     for c in turn.considered:
         kind = "memory" if isinstance(c.hit.item, Memory) else "document"
-        fate = f"shown as {marks.get(key(c.hit), '?')}" if c.shown else c.outcome
-        out[f"{kind} {quoted(name_of(c.hit.item), 60)}"] = fate
+        outcome = f"shown as {marks.get(key(c.hit), '?')}" if c.shown else c.outcome
+        out[f"{kind} {quoted(name_of(c.hit.item), 60)}"] = outcome
     out |= {"tokens of the prompt": f"{turn.prompt_tokens:,}", "answer": quoted(turn.answer, 120)}
     return out | ({"fallback": turn.fallback} if turn.fallback else {})
 

@@ -270,6 +270,18 @@ def _reading(vectors: np.ndarray) -> Callable[[Any], list]:
     parts, pool = np.array_split(vectors.view(np.int64), usable_cores()), ThreadPoolExecutor(usable_cores())
     return lambda _: list(pool.map(np.sum, parts))
 
+# %% ../../nbs/benchmarks/02_searches.ipynb #85d9021a
+def _exact_row(
+    corpus: Corpus, size: Size, exact: ExactIndex, vectors: np.ndarray, queries: Sequence[np.ndarray]
+) -> dict[str, Any]:
+    "The exact search, beside plain numpy and the time that reading all vectors takes."
+    arms = [
+        Arm("ours", lambda: partial(exact.search, k=5), size.slow_calls*2),
+        Arm("in plain numpy", lambda: lambda q: np.argsort(-(vectors @ q))[:5], size.slow_calls),
+        Arm("limit", lambda: _reading(vectors), size.calls)]
+    return compare(f"exact dense top 5, {len(vectors):,} {corpus.what}", "ms", arms, queries, size.rounds,
+                   note="limit: every byte read once and added up, on all cores")
+
 # %% ../../nbs/benchmarks/02_searches.ipynb #e81a1b1a
 def dense_rows(
     corpus: Corpus,
@@ -291,18 +303,7 @@ def dense_rows(
     yield row | {
         "checks": {f"recall@10, {name}": recall(search) for name, search in searchers.items() if name in row["spread"]}
     }
-    if large:
-        yield compare(
-            f"exact dense top 5, {len(vectors):,} {corpus.what}",
-            "ms",
-            [
-                Arm("ours", lambda: partial(exact.search, k=5), size.slow_calls * 2),
-                Arm("in plain numpy", lambda: lambda q: np.argsort(-(vectors @ q))[:5], size.slow_calls),
-                Arm("limit", lambda: _reading(vectors), size.calls)],
-            queries,
-            size.rounds,
-            note="limit: every byte read once and added up, on all cores",
-        )
+    if large: yield _exact_row(corpus, size, exact, vectors, queries)
 
 # %% ../../nbs/benchmarks/02_searches.ipynb #cd3d94d1
 def exactly(

@@ -378,6 +378,39 @@ def requests_row(
         target_ratio={"peft set_adapter, one by one": 3.0},
         note="one thread; same weights on all sides; times are for all requests together")
 
+# %% ../../nbs/benchmarks/03_training.ipynb #b3e3f3c7
+def _ready_row(
+    lm: Any, peer: Any, store: Any, shape: Any, weights: Sequence[Any], megabytes: str, size: Size, room: Room
+) -> dict[str, Any]:
+    "An adapter that isn't in memory, until it can answer."
+    from memkit.train.personal import PersonalLM
+    one, folders = PersonalLM(lm, store, loaded=1), _peft_folders(peer.load()[0], shape, weights, room.folder)
+    held = peft_of(peer.load()[0], shape, weights[:1])
+    def drop(folder):
+        if "new" in held.peft_config: held.delete_adapter("new")
+    arms = [
+        Arm("ours", lambda: lambda i: one.adapter(f"u{i}").digest, size.slow_calls),
+        Arm("peft load_adapter", lambda: lambda i: held.load_adapter(str(folders[i]), "new"), size.slow_calls, drop)]
+    note = "from the store, checked against its digest; peft: from a folder, unchecked; files are in the system's cache"
+    return compare(f"have an adapter of {megabytes} ready, not in memory", "ms", arms, list(range(len(weights))),
+                   size.rounds, target=20., note=note)
+
+# %% ../../nbs/benchmarks/03_training.ipynb #4a7b0e36
+def _read_row(
+    store: Any, card: dict[str, Any], weights: Sequence[Any], megabytes: str, size: Size, room: Room
+) -> dict[str, Any]:
+    "The bytes of an adapter, from the store and as a plain file."
+    from memkit.train.adapters import pack, unpack
+    files = [room.folder/f"u{i}.safetensors" for i in range(len(weights))]
+    for f, w in zip(files, weights): f.write_bytes(pack(w, card))
+    arms = [
+        Arm("ours", lambda: lambda i: store.load(f"u{i}", card["base"])[1]["digest"], size.calls),
+        Arm("limit", lambda: lambda i: files[i].read_bytes(), size.calls),
+        Arm("a file with the same checks", lambda: lambda i: unpack(files[i].read_bytes())[1]["digest"], size.calls)]
+    return compare(
+        f"read an adapter of {megabytes} from the store", "ms", arms, list(range(len(weights))), size.rounds,
+        Agreement("same digest", lambda a, b: float(a == b)), note="limit: reading the bytes as a file")
+
 # %% ../../nbs/benchmarks/03_training.ipynb #77087368
 def load_rows(
     size: Size,
@@ -385,44 +418,18 @@ def load_rows(
     users: int = 16,
 ) -> Iterator[dict[str, Any]]:
     "Having a user's adapter ready, and reading its bytes (ours)."
-    from memkit.train.adapters import AdapterStore, LoraShape, base_digest, pack, random_layers, unpack
+    from memkit.train.adapters import AdapterStore, LoraShape, base_digest, random_layers
     from memkit.models.local import LocalLM, fast_dtype
-    from memkit.train.personal import PersonalLM
     from memkit.store.store import MemoryStore
     lm, peer = (LocalLM.embedded(device="cpu", dtype=fast_dtype("cpu")) for _ in range(2))
     shape, model = LoraShape(layers=random_layers(30)), lm.load()[0]
-    weights, memories = made_up_weights(model, shape, users), room.stack.enter_context(
-        MemoryStore(room.folder / "store.db")
-    )
-    store, card = AdapterStore(memories), {"base": base_digest(model), "shape": shape}
+    weights = made_up_weights(model, shape, users)
+    store = AdapterStore(room.stack.enter_context(MemoryStore(room.folder/"store.db")))
+    card = {"base": base_digest(model), "shape": shape}
     saved = [store.save(f"u{i}", w, card) for i, w in enumerate(weights)]
-    one, folders = PersonalLM(lm, store, loaded=1), _peft_folders(peer.load()[0], shape, weights, room.folder)
-    held = peft_of(peer.load()[0], shape, weights[:1])
-    def drop(folder):
-        if "new" in held.peft_config: held.delete_adapter("new")
-    users_in_turn = list(range(users))
-    arms = [
-        Arm("ours", lambda: lambda i: one.adapter(f"u{i}").digest, size.slow_calls),
-        Arm("peft load_adapter", lambda: lambda i: held.load_adapter(str(folders[i]), "new"), size.slow_calls, drop)]
-    yield compare(
-        f"have an adapter of {saved[0].size/1e6:.2f} MB ready, not in memory",
-        "ms",
-        arms,
-        users_in_turn,
-        size.rounds,
-        target=20.0,
-        note="from the store, checked against its digest; peft: from a folder, unchecked; files are in the system's "
-        "cache",
-    )
-    files = [(room.folder/f"u{i}.safetensors") for i in users_in_turn]
-    for f, w in zip(files, weights): f.write_bytes(pack(w, card))
-    arms = [
-        Arm("ours", lambda: lambda i: store.load(f"u{i}", card["base"])[1]["digest"], size.calls),
-        Arm("limit", lambda: lambda i: files[i].read_bytes(), size.calls),
-        Arm("a file with the same checks", lambda: lambda i: unpack(files[i].read_bytes())[1]["digest"], size.calls)]
-    yield compare(
-        f"read an adapter of {saved[0].size/1e6:.2f} MB from the store", "ms", arms, users_in_turn, size.rounds,
-        Agreement("same digest", lambda a, b: float(a == b)), note="limit: reading the bytes as a file")
+    megabytes = f"{saved[0].size/1e6:.2f} MB"
+    yield _ready_row(lm, peer, store, shape, weights, megabytes, size, room)
+    yield _read_row(store, card, weights, megabytes, size, room)
 
 # %% ../../nbs/benchmarks/03_training.ipynb #77b3c421
 def _peft_folders(model: Any, shape: Any, weights: Sequence[dict[str, np.ndarray]], folder: Any) -> list:

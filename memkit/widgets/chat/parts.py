@@ -16,6 +16,8 @@ from time import monotonic
 from types import MappingProxyType
 from typing import Any, TYPE_CHECKING
 
+from fastcore.basics import patch
+
 from ...records import Document, Hit, Memory, Turn
 from ..draw.panel import press_button
 from ..draw.pictures import citations, key as key_of, name_of
@@ -385,71 +387,67 @@ class Review:
     ):
         import ipywidgets as w
         self.memories: dict[int, Memory] = {}
-        self.list = w.SelectMultiple(
-            options=[], description="Memories", rows=8, style={"description_width": "initial"},
-            layout=w.Layout(width="98%"))
-        self.chosen = press_button(
-            "", "Delete the chosen memories; asks once more", lambda: delete(tuple(self.list.value)), "mk-delete"
-        )
-        self.everything = press_button(
-            "", "Delete everything of this user; asks once more", lambda: delete(None), "mk-delete-all"
-        )
+        self.list = w.SelectMultiple(options=[], description="Memories", rows=8, layout=w.Layout(width="98%"),
+                                     style={"description_width": "initial"})
+        self.chosen = press_button("", "Delete the chosen memories; asks once more",
+                                   lambda: delete(tuple(self.list.value)), "mk-delete")
+        self.everything = press_button("", "Delete everything of this user; asks once more", lambda: delete(None),
+                                       "mk-delete-all")
         self.keep, self._detail, self._shared, self._filling = (
             press_button("Keep", "Delete nothing", keep, "mk-keep"), w.HTML(), w.HTML(), False)
-        self.widget = w.VBox(
-            [
-                self.list,
-                self._detail,
-                w.HBox(
-                    [self.chosen, self.everything, self.keep], layout=w.Layout(flex_flow="row wrap", grid_gap="4px")
-                ),
-                self._shared,
-            ]
-        )
+        buttons = w.HBox([self.chosen, self.everything, self.keep],
+                         layout=w.Layout(flex_flow="row wrap", grid_gap="4px"))
+        self.widget = w.VBox([self.list, self._detail, buttons, self._shared])
         self.widget.add_class("mk-review")
         self.list.observe(lambda _: self._filling or (self._look(), keep()), "value")
         self.arm(None)
 
-    def fill(self, memories: Sequence[Memory], shared: Sequence[Memory] = ()):
-        "Show these, and what a domain learned; what was chosen stays chosen."
-        self.memories, self._filling = {m.id: m for m in memories}, True
-        try:
-            options, was = [(memory_line(m), m.id) for m in memories], self.list.value
-            if options != list(self.list.options):
-                self.list.options, self.list.value = options, tuple(i for i in was if i in self.memories)
-            self.list.rows = max(2, min(8, len(options) + 1))    # one for the bar that scrolls a long line
-        finally: self._filling = False
-        self._shared.value = (
-            folded(f"What the domain learned, and shows to others too ({len(shared)})", _details(shared, 20))
-            if shared
-            else ""
-        )
-        self._look()
+# %% ../../../nbs/widgets/chat/01_parts.ipynb #f088c259
+@patch
+def fill(self: Review, memories: Sequence[Memory], shared: Sequence[Memory] = ()):
+    "Show these, and what a domain learned; what was chosen stays chosen."
+    self.memories, self._filling = {m.id: m for m in memories}, True
+    try:
+        options, was = [(memory_line(m), m.id) for m in memories], self.list.value
+        if options != list(self.list.options):
+            self.list.options, self.list.value = options, tuple(i for i in was if i in self.memories)
+        self.list.rows = max(2, min(8, len(options) + 1))    # one for the bar that scrolls a long line
+    finally: self._filling = False
+    self._shared.value = (
+        folded(f"What the domain learned, and shows to others too ({len(shared)})", _details(shared, 20))
+        if shared
+        else ""
+    )
+    self._look()
 
-    def _look(self):
-        said = (
-            _details([self.memories[i] for i in self.list.value])
-            if self.memories
-            else f'<p style="{TEXT}">Nothing is remembered.</p>'
-        )
-        self._detail.value = (
-            said
-            or f'<p style="{TEXT}">{many(len(self.memories), "memory", "memories")}. Choose one or more to read or delete them.</p>'
-        )
+# %% ../../../nbs/widgets/chat/01_parts.ipynb #b40d594f
+@patch
+def _look(self: Review):
+    said = (
+        _details([self.memories[i] for i in self.list.value])
+        if self.memories
+        else f'<p style="{TEXT}">Nothing is remembered.</p>'
+    )
+    self._detail.value = (
+        said
+        or f'<p style="{TEXT}">{many(len(self.memories), "memory", "memories")}. Choose one or more to read or delete them.</p>'
+    )
 
-    def arm(
-        self,
-        what: tuple[int, ...] | str | None,   # what the next press deletes
+# %% ../../../nbs/widgets/chat/01_parts.ipynb #58ae3ba5
+@patch
+def arm(
+    self: Review,
+    what: tuple[int, ...] | str | None,   # what the next press deletes
+):
+    "Let the buttons say what they would do."
+    chosen = (
+        f"Press again to delete {many(len(what), 'memory', 'memories')}"
+        if isinstance(what, tuple)
+        else "Delete the chosen"
+    )
+    for b, text, on in (
+        (self.chosen, chosen, isinstance(what, tuple)),
+        (self.everything, "Press again to delete everything" if what == ALL else "Delete everything", what == ALL),
     ):
-        "Let the buttons say what they would do."
-        chosen = (
-            f"Press again to delete {many(len(what), 'memory', 'memories')}"
-            if isinstance(what, tuple)
-            else "Delete the chosen"
-        )
-        for b, text, on in (
-            (self.chosen, chosen, isinstance(what, tuple)),
-            (self.everything, "Press again to delete everything" if what == ALL else "Delete everything", what == ALL),
-        ):
-            b.description, b.button_style = text, "danger" if on else ""
-        self.keep.layout.display = None if what else "none"
+        b.description, b.button_style = text, "danger" if on else ""
+    self.keep.layout.display = None if what else "none"

@@ -294,6 +294,7 @@ def _variables(dark: bool) -> str:
              "good": "deep"}
     return "".join(f"--{name}: {COLOURS[colour][dark]}; " for name, colour in names.items())
 
+# %% ../../../nbs/widgets/draw/05_report.ipynb #9424344f
 STYLE = f""":root {{ color-scheme: light dark; {_variables(False)}}}
 @media (prefers-color-scheme: dark) {{ :root {{ {_variables(True)}}} }}
 """ + """* { box-sizing: border-box; }

@@ -2278,6 +2278,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                             'memkit/experiments/mark/figures.py'),
                                                  'memkit.experiments.mark.figures._boxes': ( 'experiments/mark/figures.html#_boxes',
                                                                                              'memkit/experiments/mark/figures.py'),
+                                                 'memkit.experiments.mark.figures._fourth': ( 'experiments/mark/figures.html#_fourth',
+                                                                                              'memkit/experiments/mark/figures.py'),
                                                  'memkit.experiments.mark.figures._means': ( 'experiments/mark/figures.html#_means',
                                                                                              'memkit/experiments/mark/figures.py'),
                                                  'memkit.experiments.mark.figures._run': ( 'experiments/mark/figures.html#_run',

@@ -206,7 +206,7 @@ def test_any_export_can_be_explored(tmp_path, kind):
     plt = pytest.importorskip("matplotlib.pyplot")
     pytest.importorskip("seaborn")
     plt.switch_backend("agg")
-    notebook = json.loads((Path(__file__).parents[1]/"nbs"/"widgets"/"explorers/13_conversations.ipynb").read_text())
+    notebook = json.loads((Path(__file__).parents[1]/"nbs"/"widgets"/"explorers/11_conversations.ipynb").read_text())
     path, space = write_turns(tmp_path/"x.jsonl", exported(kind)), {}
     for cell in notebook["cells"]:
         source = "".join(cell["source"])

@@ -228,6 +228,7 @@ def _printed_marks(axes: "Axes", c: Mapping[str, str], vanilla: Mapping[int, flo
               markeredgewidth=1.6, markersize=8, label="the paper's vanilla", zorder=5)
     papers_mark(axes, list(memory), list(memory.values()), c, "the paper's MAP")
 
+# %% ../../../nbs/experiments/map/05_run.ipynb #9130b7df
 def _two(
     panels: Mapping[str, Mapping[str, tuple]], draw_panel: Callable, c: Mapping[str, str],
     printed: tuple[Mapping[int, float], Mapping[int, float]], x: str, note: str

@@ -72,7 +72,8 @@ def figure_1(
         arrows, columns=3)
 
 # %% ../../../nbs/experiments/mark/06_figures.ipynb #24b4d662
-_BOX = "Box: the middle half of the answers; thick line: the median;\nwhiskers: at most 1.5 boxes long; dots: answers beyond"
+_BOX = ("Box: the middle half of the answers; thick line: the median;\n"
+        "whiskers: at most 1.5 boxes long; dots: answers beyond")
 
 def _boxes(axes: "Axes", c: Mapping[str, str], values: list[list[float]], shift: float, colour: str):
     "A box plot at each weight."
@@ -100,11 +101,8 @@ def figure_2(
     scored = read_kept(r, FIRST)
     of = {ok: [s for s in scored if s.right == ok] for ok in (True, False)}
     rows = rows_of(r, "Figure 2")
-    gaps = "; ".join(
-        f"{number(rows[f'alpha {a:g}', 'right less wrong']['ours'])} at {a:g}"
-        for a in ALPHAS
-        if (f"alpha {a:g}", "right less wrong") in rows
-    )
+    gaps = "; ".join(f"{number(rows[f'alpha {a:g}', 'right less wrong']['ours'])} at {a:g}" for a in ALPHAS
+                     if (f"alpha {a:g}", "right less wrong") in rows)
     def draw(c: Mapping[str, str]) -> "Figure":
         figure = sheet(3.8)
         axes = figure.subplots()
@@ -115,15 +113,13 @@ def figure_2(
         _both(axes, c, {ok: len(some) for ok, some in of.items()})
         legend_below(figure, axes, note=_BOX)
         return figure
-    return PaperPicture(
-        "mark, Figure 2",
-        f"AICS of {len(of[True])} right and {len(of[False])} wrong first answers at five weights. Right less wrong: "
-        f"{gaps or 'one side is empty'}. The paper prints no value of its boxes.",
-        draw,
-    )
+    alt = (f"AICS of {len(of[True])} right and {len(of[False])} wrong first answers at five weights. Right less wrong: "
+           f"{gaps or 'one side is empty'}. The paper prints no value of its boxes.")
+    return PaperPicture("mark, Figure 2", alt, draw)
 
 # %% ../../../nbs/experiments/mark/06_figures.ipynb #c7dcdc22
-_THIRD = ((False, "orange", "^", -4), (True, "blue", "o", 4))   # right?, colour, marker, where its mean's interval stands
+# right?, colour, marker, where its mean's interval stands
+_THIRD = ((False, "orange", "^", -4), (True, "blue", "o", 4))
 
 def _means(axes: "Axes", c: Mapping[str, str], means: Mapping[tuple, Mapping[str, Any]]):
     "A thick line across each region at its mean, with the interval of the mean."
@@ -137,8 +133,7 @@ def _means(axes: "Axes", c: Mapping[str, str], means: Mapping[tuple, Mapping[str
 def figure_3(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
-    """AICS against tokens of prompt and answer, with the means of the paper's regions (MARK Figure 3). Raises as
-    `figure_2` does."""
+    "AICS against tokens, with the means of the paper's regions (MARK Figure 3). Raises as `figure_2` does."
     r = _run(result)
     scored, rows = read_kept(r, FIRST), rows_of(r, "Figure 3")
     means = {((a, b), ok): m for a, b in REGIONS for ok in (True, False)
@@ -161,6 +156,31 @@ def figure_3(
     alt = f"AICS of {len(scored)} first answers by their length. Means: {told or 'no answer lies in a region'}."
     return PaperPicture("mark, Figure 3", f"{alt} The paper prints no value of its points.", draw)
 
+# %% ../../../nbs/experiments/mark/06_figures.ipynb #9f1e7ab2
+_FOURTH = {
+    AGAIN: ("faint", "", "without memory"), BARE: ("paper", "/", f"{BARE} (control)"),
+    RANDOM: ("paper", "", f"{RANDOM} (control)"), MEMORY: ("blue", "", "with memory")}
+
+def _fourth(c: Mapping[str, str], there: Mapping[str, list], names: tuple[str, ...]) -> "Figure":
+    "Bars in three groups, with their intervals and the paper's marks."
+    figure = sheet(4)
+    axes = figure.subplots()
+    for i, (who, some) in enumerate(there.items()):
+        colour, hatch, label = _FOURTH[who]
+        x = [k + (i - (len(there) - 1)/2)*.2 for k in range(len(names))]
+        axes.bar(
+            x, [r["ours"] for r in some], 0.18, color=c[colour], edgecolor=c["ink"], linewidth=0.8, hatch=hatch,
+            label=label)
+        intervals(axes, x, some, c["ink"])
+        if some[0]["paper"] is not None:
+            papers_mark(axes, x, [r["paper"] for r in some], c, "printed in the paper" if who == MEMORY else None)
+    axes.set(
+        xticks=range(len(names)), xticklabels=["AICS, α = 0.1", "ICS, sentences", "KPCS, key points"],
+        ylim=(0, 0.85))
+    axes.grid(axis="y")
+    legend_below(figure, axes, note=BARS)
+    return figure
+
 # %% ../../../nbs/experiments/mark/06_figures.ipynb #5db6cd01
 def figure_4(
     result: Mapping[str, Any] | None = None,
@@ -168,37 +188,17 @@ def figure_4(
     """How much of an expert's explanation is captured without and with memory, and by two controls (MARK Figure 4).
     Raises `ValueError` for a result without it."""
     rows, names = rows_of(_run(result), "Figure 4"), ("AICS", "ICS", "KPCS")
-    looks = {
-        AGAIN: ("faint", "", "without memory"), BARE: ("paper", "/", f"{BARE} (control)"),
-        RANDOM: ("paper", "", f"{RANDOM} (control)"), MEMORY: ("blue", "", "with memory")}
-    there = {who: [rows[who, n] for n in names] for who in looks if (who, "AICS") in rows}
+    there = {who: [rows[who, n] for n in names] for who in _FOURTH if (who, "AICS") in rows}
     told = "; ".join(
-        f"{looks[who][2]}: "
+        f"{_FOURTH[who][2]}: "
         + ", ".join(
             f"{n} {number(r['ours'])}" + (f" (paper {r['paper']:g})" if r["paper"] is not None else "")
             for n, r in zip(names, some)
         )
         for who, some in there.items()
     )
-    def draw(c: Mapping[str, str]) -> "Figure":
-        figure = sheet(4)
-        axes = figure.subplots()
-        for i, (who, some) in enumerate(there.items()):
-            colour, hatch, label = looks[who]
-            x = [k + (i - (len(there) - 1)/2)*.2 for k in range(len(names))]
-            axes.bar(
-                x, [r["ours"] for r in some], 0.18, color=c[colour], edgecolor=c["ink"], linewidth=0.8, hatch=hatch,
-                label=label)
-            intervals(axes, x, some, c["ink"])
-            if some[0]["paper"] is not None:
-                papers_mark(axes, x, [r["paper"] for r in some], c, "printed in the paper" if who == MEMORY else None)
-        axes.set(
-            xticks=range(len(names)), xticklabels=["AICS, α = 0.1", "ICS, sentences", "KPCS, key points"],
-            ylim=(0, 0.85))
-        axes.grid(axis="y")
-        legend_below(figure, axes, note=BARS)
-        return figure
-    return PaperPicture("mark, Figure 4", f"Explanations in free text, scored against the expert's. {told}.", draw)
+    alt = f"Explanations in free text, scored against the expert's. {told}."
+    return PaperPicture("mark, Figure 4", alt, lambda c: _fourth(c, there, names))
 
 # %% ../../../nbs/experiments/mark/06_figures.ipynb #c4a5f851
 def _sides(rows: list[Mapping[str, Any]], c: Mapping[str, str]) -> "Figure":

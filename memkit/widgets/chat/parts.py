@@ -423,15 +423,10 @@ def fill(self: Review, memories: Sequence[Memory], shared: Sequence[Memory] = ()
 # %% ../../../nbs/widgets/chat/01_parts.ipynb #b40d594f
 @patch
 def _look(self: Review):
-    said = (
-        _details([self.memories[i] for i in self.list.value])
-        if self.memories
-        else f'<p style="{TEXT}">Nothing is remembered.</p>'
-    )
-    self._detail.value = (
-        said
-        or f'<p style="{TEXT}">{many(len(self.memories), "memory", "memories")}. Choose one or more to read or delete them.</p>'
-    )
+    n = many(len(self.memories), "memory", "memories")
+    hint = f"{n}. Choose one or more to read or delete them." if self.memories else "Nothing is remembered."
+    said = _details([self.memories[i] for i in self.list.value]) if self.memories else ""
+    self._detail.value = said or f'<p style="{TEXT}">{hint}</p>'
 
 # %% ../../../nbs/widgets/chat/01_parts.ipynb #58ae3ba5
 @patch

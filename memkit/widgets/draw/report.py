@@ -290,41 +290,57 @@ def provenance_html(
 # %% ../../../nbs/widgets/draw/05_report.ipynb #dd88e902
 def _variables(dark: bool) -> str:
     "The palette as CSS variables."
-    names = {"ink": "ink", "soft": "soft", "paper": "paper", "card": "card", "line": "line", "link": "blue", "bad": "red",
-             "good": "deep"}
+    names = {n: n for n in ("ink", "soft", "paper", "card", "line")} | {"link": "blue", "bad": "red", "good": "deep"}
     return "".join(f"--{name}: {COLOURS[colour][dark]}; " for name, colour in names.items())
 
 # %% ../../../nbs/widgets/draw/05_report.ipynb #9424344f
-STYLE = f""":root {{ color-scheme: light dark; {_variables(False)}}}
-@media (prefers-color-scheme: dark) {{ :root {{ {_variables(True)}}} }}
-""" + """* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1rem 1rem 4rem; max-width: 46rem; font: 1rem/1.55 system-ui, sans-serif; color: var(--ink);
+_BLOCKS = """
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1rem 1rem 4rem; max-width: 46rem; font: 1rem/1.55 system-ui, sans-serif; color:
+var(--ink);
   background: var(--paper); overflow-wrap: anywhere; }
-h1 { font-size: 1.7rem; line-height: 1.2; } h2 { font-size: 1.35rem; margin: 0 0 .25rem; } h3 { font-size: 1.05rem; margin: 1.6rem 0 .4rem; }
+h1 { font-size: 1.7rem; line-height: 1.2; } h2 { font-size: 1.35rem; margin: 0 0 .25rem; } h3 { font-size: 1.05rem;
+margin: 1.6rem 0 .4rem; }
 h4 { font-size: 1rem; margin: 0; }
-a { color: var(--link); } :focus-visible { outline: 3px solid var(--link); outline-offset: 2px; } :target { outline: 2px solid var(--link); }
+a { color: var(--link); } :focus-visible { outline: 3px solid var(--link); outline-offset: 2px; } :target { outline:
+2px solid var(--link); }
 article, main > h2 { border-top: 2px solid var(--line); margin-top: 2.5rem; padding-top: 1.25rem; }
-p { margin: .4rem 0; } p.text { white-space: pre-wrap; } .facts, .why, figcaption { color: var(--soft); font-size: .9rem; } figcaption { margin-top: .3rem; }
-.said { background: var(--card); border-radius: .6rem; padding: .7rem 1rem; margin: .7rem 0; } .said.you { margin-left: 12%; }
+p { margin: .4rem 0; } p.text { white-space: pre-wrap; } .facts, .why, figcaption { color: var(--soft); font-size:
+.9rem; } figcaption { margin-top: .3rem; }
+.said { background: var(--card); border-radius: .6rem; padding: .7rem 1rem; margin: .7rem 0; } .said.you {
+margin-left: 12%; }
 .said h3 { margin: 0; font-size: .85rem; color: var(--soft); }
 blockquote { margin: .5rem 0; padding-inline-start: .8rem; border-inline-start: 3px solid var(--line); }
 .badge strong { background: var(--bad); color: var(--paper); border-radius: .3rem; padding: .1rem .45rem; }
-.check li { margin: .5rem 0; } .why { display: block; } .struck del { text-decoration-color: var(--bad); color: var(--soft); }
+.check li { margin: .5rem 0; } .why { display: block; } .struck del { text-decoration-color: var(--bad); color:
+var(--soft); }
+"""
+
+# %% ../../../nbs/widgets/draw/05_report.ipynb #5607b1cd
+_PARTS = """
 .struck strong { color: var(--bad); } .stands strong { color: var(--good); }
-.source { border: 1px solid var(--line); border-radius: .6rem; padding: .6rem 1rem; margin: .6rem 0; } .source + h4 { margin-top: 1rem; }
+.source { border: 1px solid var(--line); border-radius: .6rem; padding: .6rem 1rem; margin: .6rem 0; } .source + h4
+{ margin-top: 1rem; }
 figure { margin: 1rem 0; break-inside: avoid; }
-figure img { display: block; width: 100%; height: auto; background: #fff; border: 1px solid var(--line); border-radius: .6rem; padding: .4rem; }
-details { border: 1px solid var(--line); border-radius: .6rem; padding: .5rem 1rem; margin: .8rem 0; } summary { cursor: pointer; font-weight: 600; }
+figure img { display: block; width: 100%; height: auto; background: #fff; border: 1px solid var(--line);
+border-radius: .6rem; padding: .4rem; }
+details { border: 1px solid var(--line); border-radius: .6rem; padding: .5rem 1rem; margin: .8rem 0; } summary {
+cursor: pointer; font-weight: 600; }
 pre { white-space: pre-wrap; font-size: .85rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; width: 100%; min-width: 36rem; }
 caption { text-align: start; color: var(--soft); padding: .3rem 0; }
-th, td { text-align: start; vertical-align: top; padding: .35rem .6rem .35rem 0; border-bottom: 1px solid var(--line); min-width: 4rem; }
+th, td { text-align: start; vertical-align: top; padding: .35rem .6rem .35rem 0; border-bottom: 1px solid
+var(--line); min-width: 4rem; }
 td:first-child { white-space: nowrap; } dt { font-weight: 600; } dd { margin: 0 0 .4rem; }
 .skip { position: absolute; left: -99rem; } .skip:focus { position: static; }
 @media (max-width: 34rem) { figure img { width: calc(100% + 2rem); max-width: none; margin: 0 -1rem;
   padding: .2rem 0; border-inline: 0; border-radius: 0; } .said.you { margin-left: 6%; } }
-@media print { body { max-width: none; padding: 0; } article { break-before: page; } .skip { display: none; } .source, .said { break-inside: avoid; } }
+@media print { body { max-width: none; padding: 0; } article { break-before: page; } .skip { display: none; }
+.source, .said { break-inside: avoid; } }
 """
+
+STYLE = f""":root {{ color-scheme: light dark; {_variables(False)}}}
+@media (prefers-color-scheme: dark) {{ :root {{ {_variables(True)}}} }}""" + _BLOCKS + _PARTS
 
 # %% ../../../nbs/widgets/draw/05_report.ipynb #542fad2d
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"

@@ -9,7 +9,8 @@ import pytest
 
 from memkit.files import own_data
 from memkit.experiments.tables import Card, diagram, inches, wrapped
-from memkit.experiments.figures import COLOURS, PAPERS, SMALLEST, all_of, colours, contrast, lean, published_result, save
+from memkit.experiments.figures import PAPERS, SMALLEST, all_of, colours, lean, published_result, save
+from memkit.widgets.draw.scene import COLOURS, contrast
 from memkit.experiments.tables import HERE, PAPER, Cell, Line, PaperTable, number, number_table
 
 ALL = {"hybrid": (3, 3), "malp": (5, 5), "mark": (6, 7), "map": (7, 4)}   # figures and tables that each paper has
@@ -141,7 +142,7 @@ def test_the_palette_keeps_its_contrasts():
     for dark in (False, True):
         c = colours(dark)
         assert all(contrast(c[n], c["paper"]) >= 4.5 for n in ("ink", "soft")) and all(contrast(c["ink"], c[n]) >= 4.5 for n in ("card", "paper"))
-        assert all(contrast(c[n], c["paper"]) >= 3 for n in ("blue", "navy", "deep", "red", "faint"))
+        assert all(contrast(c[n], c["paper"]) >= 3 for n in ("blue", "navy", "deep", "red", "faint", "orange", "green", "mauve"))
     assert contrast("#ffffff", "#000000") == pytest.approx(21) and contrast(*COLOURS["ink"]) == contrast(*COLOURS["ink"][::-1])
 
 

@@ -13,14 +13,14 @@ from typing import Any, TYPE_CHECKING
 from .figures import (
     LETTERS, PAPERS, PaperPicture, SMALLEST, WIDTH, of_paper, origin, rows_of, sheet)
 from ..widgets.draw.pictures import width_of
-from ..widgets.draw.report import escape
+from ..widgets.draw.scene import escape
 
 # %% ../../nbs/experiments/03_tables.ipynb #ef7e90da
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# %% ../../nbs/experiments/03_tables.ipynb #e0517618
+# %% ../../nbs/experiments/03_tables.ipynb #c30b7d5a
 def inches(
     text: str,
     size: float = LETTERS,  # points
@@ -237,21 +237,26 @@ _LEFT, _DASH, _WHOLE = (
 )  # of words; an interval, and one that stays in its line
 
 # %% ../../nbs/experiments/03_tables.ipynb #0564b607
+_MANY = 8   # columns; in a wider table an interval may stand in two lines, or the page cuts the table
+
+def _html_cell(cell: Cell, head: tuple[str, str], dash: str) -> str:
+    text = f"<i>{escape(cell.text)}</i>" if head[1] == PAPER else escape(cell.text)
+    small = f"<br><small>{escape(cell.small).replace(_DASH, dash)}</small>" if cell.small else ""
+    return f"<td{_LEFT*(len(cell.text) > 14)}>{text}{small}</td>"
+
 def _html(t: PaperTable) -> str:
-    two = any(h[1] for h in t.heads)
+    dash = f"{_DASH}<wbr>" if len(t.heads) >= _MANY else _WHOLE
     top = "".join(f'<th scope="col"{f" colspan={n}" if n > 1 else ""}>{escape(g)}</th>' for g, n in _groups(t))
-    below = f'<tr><td></td>{"".join(f"<th scope=col>{escape(s)}</th>" for _, s in t.heads)}</tr>' if two else ""
-    body = "".join(
-        f'<tr><th scope="row">{escape(l.label)}</th>{"".join(map(_html_cell, l.cells, t.heads))}</tr>' for l in t.lines)
+    who = "".join(f"<th scope=col>{escape(s)}</th>" for _, s in t.heads)
+    below = f"<tr><td></td>{who}</tr>" if any(h[1] for h in t.heads) else ""
+    body = []
+    for line in t.lines:
+        cells = "".join(_html_cell(c, head, dash) for c, head in zip(line.cells, t.heads))
+        body.append(f'<tr><th scope="row">{escape(line.label)}</th>{cells}</tr>')
     notes = "".join(f"<p><small>{escape(n)}</small></p>" for n in t.notes)
     caption = f"<caption><b>{escape(t.name)}</b>: {escape(t.title)}</caption>"
-    return (f'<div style="overflow-x:auto"><table>{caption}<tr><td></td>{top}</tr>{below}{body}</table>'
+    return (f'<div style="overflow-x:auto"><table>{caption}<tr><td></td>{top}</tr>{below}{"".join(body)}</table>'
             f"{notes}</div>")
-
-def _html_cell(c: Cell, head: tuple[str, str]) -> str:
-    words = f"<i>{escape(c.text)}</i>" if head[1] == PAPER else escape(c.text)
-    below = f"<br><small>{escape(c.small).replace(_DASH, _WHOLE)}</small>" if c.small else ""
-    return f"<td{_LEFT*(len(c.text) > 14)}>{words}{below}</td>"
 
 # %% ../../nbs/experiments/03_tables.ipynb #24160993
 # inches: between columns, around; the widest name, the widest cell of words

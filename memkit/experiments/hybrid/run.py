@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TYPE_CHECKING
 
+from ...evaluate.intervals import bootstrap
 from ...evaluate.texts import BERT, BERT_ENCODER
-from ..tables import Card, PaperTable, diagram, number, number_table
-from ..figures import PaperPicture, legend_below, of_paper, published_result, rows_of, sheet
+from ..tables import Card, diagram
+from ..figures import (
+    PaperPicture, intervals, legend_below, of_paper, published_result, rows_of, sheet)
 from .conversation import conversation_rows
 from .generation import (
     ALONE, BEGINNING, FAITHFUL, HYBRID, MISTRAL, NO, ONE, OTHER, PAPERS, PAPER_1, PASSAGE, PLAIN_PPL, RANDOM,
@@ -26,6 +28,7 @@ from ...records import Document, utc_now
 
 # %% ../../../nbs/experiments/hybrid/04_run.ipynb #1b83263d
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # %% ../../../nbs/experiments/hybrid/04_run.ipynb #0fd523cc
@@ -110,32 +113,41 @@ def figure_2(
                    _system(HybridSettings()), [(a, b, "") for a, b in _FLOW], columns=3)
 
 # %% ../../../nbs/experiments/hybrid/04_run.ipynb #d54cb46a
+_THIRD = {HYBRID: ("blue", "o", "-", 1.5), PAPERS: ("orange", "s", ":", 2.2)}   # colour, marker, dash, the mean's place
+
+def _scores(axes: "Axes", c: Mapping[str, str], scores: Mapping[str, Sequence[float]]):
+    "A line for each chatbot, and its mean on the right."
+    for who, (colour, mark, dash, away) in _THIRD.items():
+        n = len(scores[who])
+        look = {"color": c[colour], "marker": mark, "markeredgecolor": c["ink"], "markeredgewidth": .6}
+        axes.plot(range(1, n + 1), scores[who], linestyle=dash, linewidth=1.8, label=f"{who}, run here", **look)
+        m = bootstrap(scores[who])
+        axes.plot([n + away], [m.mean], markersize=9, **look)
+        intervals(axes, [n + away], [{"ours": m.mean, "ci": [m.low, m.high]}], c["ink"])
+    axes.axhline(PAPER_1[BERT], color=c["ink"], linewidth=1.4, linestyle="--",
+                 label=f"the paper's mean, {PAPER_1[BERT]}, other encoder")
+
+# %% ../../../nbs/experiments/hybrid/04_run.ipynb #551722db
 def figure_3(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
     """BERTScore of each question, both chatbots, and the paper's mean (hybrid Figure 3). Raises `ValueError` for a
     result without that figure."""
     rows = rows_of(_run(result), "Figure 3")
-    scores = {who: [r["ours"] for (_, m), r in rows.items() if m.endswith(f", {who}")] for who in (HYBRID, PAPERS)}
+    scores = {who: [r["ours"] for (_, m), r in rows.items() if m.endswith(f", {who}")] for who in _THIRD}
     told = "; ".join(
-        f"{who}: {number(min(y))} to {number(max(y))}, mean {number(sum(y)/len(y))}" for who, y in scores.items()
-    )
-    alt = f"{BERT} of {len(scores[HYBRID])} answers. {told}. The paper prints a mean of {PAPER_1[BERT]}, by an encoder that it doesn't name."
+        f"{who}: {number(min(y))} to {number(max(y))}, mean {bootstrap(y)}" for who, y in scores.items())
+    n = len(scores[HYBRID])
+    alt = (f"{BERT} of {n} answers; the means have 95 % intervals. {told}. The paper prints a mean of "
+           f"{PAPER_1[BERT]}, by an encoder that it doesn't name.")
     def draw(c: Mapping[str, str]) -> "Figure":
-        figure = sheet(3.6)
+        figure = sheet(3.8)
         axes = figure.subplots()
-        for who, colour, mark, dash in ((HYBRID, "blue", "o", "-"), (PAPERS, "orange", "s", ":")):
-            axes.plot(
-                range(1, len(scores[who]) + 1), scores[who], color=c[colour], marker=mark, linestyle=dash,
-                linewidth=1.8, markersize=6, markeredgecolor=c["ink"], markeredgewidth=0.6, label=f"{who}, run here")
-        axes.axhline(
-            PAPER_1[BERT], color=c["ink"], linewidth=1.4, linestyle="--",
-            label=f"the paper's mean, {PAPER_1[BERT]}, other encoder")
-        axes.set(
-            xlabel="question", ylabel=BERT,
-            xticks=[i for i in range(1, len(scores[HYBRID]) + 1) if i == 1 or i % 5 == 0], ylim=(0, 1.04))
+        _scores(axes, c, scores)
+        ticks = [i for i in range(1, n + 1) if i == 1 or i % 5 == 0]
+        axes.set(xlabel="question", ylabel=BERT, xticks=[*ticks, n + 1.9], xticklabels=[*ticks, "mean"], ylim=(0, 1.04))
         axes.grid(axis="y")
-        legend_below(figure, axes)
+        legend_below(figure, axes, note=f"Mean: of the {n} questions, with its 95 % interval (bootstrap)")
         return figure
     return PaperPicture("hybrid, Figure 3", alt, draw)
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ...evaluate.quality import CRITERIA, rule_form
 from ...evaluate.quality import PAPER as PAPER_QUALITY
 from ..tables import Card, diagram
-from ..figures import PaperPicture, of_paper, published_result, sheet, spread
+from ..figures import (
+    BARS, SMALLEST, PaperPicture, intervals, of_paper, published_result, sheet)
 from ..figures import rows_of as table_rows
 from .answers import BOTH, CURVES, INJECTION, LORA, MALP, OTHERS, QUOTED, TASKS
 from .recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, RANDOM, RAW, STANDARD
@@ -203,17 +204,19 @@ def _curve(
 ):
     colour, mark, dash = look
     rows, end = list(at.values()), max(at)
-    axes.errorbar(
-        [n + 0.008 * end * shift for n in at], [r["ours"] for r in rows], spread(rows), color=c[colour], marker=mark,
-        linestyle=dash, linewidth=1.8, elinewidth=1, markersize=6, markeredgecolor=c["ink"], markeredgewidth=0.5,
-        label=name + " (control)" * rows[0]["control"])
+    x = [n + .008*end*shift for n in at]
+    axes.plot(x, [r["ours"] for r in rows], color=c[colour], marker=mark, linestyle=dash, linewidth=1.8, markersize=6,
+              markeredgecolor=c["ink"], markeredgewidth=.5, label=name + " (control)"*rows[0]["control"])
+    intervals(axes, x, rows, c[colour])
 
 # %% ../../../nbs/experiments/malp/07_figures.ipynb #8ced1252
 def _legend_fourth(grid: Any):
     "Three panels' legend where a fourth would be."
     grid.flat[3].axis("off")
     there = {label: h for axes in grid.flat for h, label in zip(*axes.get_legend_handles_labels())}
-    grid.flat[3].legend(there.values(), there, loc="center", handlelength=2.6)
+    note = f"{BARS},\npatients resampled"
+    grid.flat[3].legend(there.values(), there, loc="center", handlelength=2.6, title=note, title_fontsize=SMALLEST,
+                        alignment="left")
 
 # %% ../../../nbs/experiments/malp/07_figures.ipynb #5488bc2b
 def _three_curves(

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from ...evaluate.coverage import REGIONS
 from ...evaluate.coverage import ALPHAS
 from ..tables import Card, diagram
-from memkit.experiments.figures import (PaperPicture, legend_below, of_paper, papers_mark, published_result, rows_of,
-    sheet, spread)
+from ..figures import (
+    BARS, PaperPicture, intervals, legend_below, of_paper, papers_mark, published_result, rows_of, sheet, spread)
 from .again import AGAIN, BARE, FIRST, MEMORY, RANDOM
 from .scenario import CONTROL, LEARNED, ONE, TWO
 from .lessons import read_kept
@@ -72,6 +72,18 @@ def figure_1(
         arrows, columns=3)
 
 # %% ../../../nbs/experiments/mark/06_figures.ipynb #24b4d662
+_BOX = ("Box: the middle half of the answers; thick line: the median;\n"
+        "whiskers: at most 1.5 boxes long; dots: answers beyond")
+
+def _boxes(axes: "Axes", c: Mapping[str, str], values: list[list[float]], shift: float, colour: str):
+    "A box plot at each weight."
+    ink = {"color": c["ink"]}
+    dots = {"marker": "o", "markersize": 3, "markerfacecolor": c[colour], "markeredgecolor": c["ink"],
+            "markeredgewidth": .4}
+    axes.boxplot(values, positions=[a + shift for a in ALPHAS], widths=.03, patch_artist=True, manage_ticks=False,
+                 boxprops={"facecolor": c[colour], "edgecolor": c["ink"]}, medianprops=ink | {"linewidth": 2},
+                 whiskerprops=ink, capprops=ink, flierprops=dots)
+
 def _both(axes: "Axes", c: Mapping[str, str], counts: Mapping[bool, int]):
     for ok, colour in ((True, "blue"), (False, "orange")):
         if counts[ok]:
@@ -89,80 +101,85 @@ def figure_2(
     scored = read_kept(r, FIRST)
     of = {ok: [s for s in scored if s.right == ok] for ok in (True, False)}
     rows = rows_of(r, "Figure 2")
-    gaps = "; ".join(
-        f"{number(rows[f'alpha {a:g}', 'right less wrong']['ours'])} at {a:g}"
-        for a in ALPHAS
-        if (f"alpha {a:g}", "right less wrong") in rows
-    )
+    gaps = "; ".join(f"{number(rows[f'alpha {a:g}', 'right less wrong']['ours'])} at {a:g}" for a in ALPHAS
+                     if (f"alpha {a:g}", "right less wrong") in rows)
     def draw(c: Mapping[str, str]) -> "Figure":
         figure = sheet(3.8)
         axes = figure.subplots()
         for shift, ok, colour in ((-.019, True, "blue"), (.019, False, "orange")):
-            if not of[ok]: continue
-            look = {
-                "boxprops": {"facecolor": c[colour], "edgecolor": c["ink"]},
-                "medianprops": {"color": c["ink"], "linewidth": 2},
-                "whiskerprops": {"color": c["ink"]},
-                "capprops": {"color": c["ink"]},
-                "flierprops": {
-                    "marker": "o", "markersize": 3, "markerfacecolor": c[colour], "markeredgecolor": c["ink"],
-                    "markeredgewidth": 0.4},
-            }
-            axes.boxplot(
-                [[s.aics(a) for s in of[ok]] for a in ALPHAS], positions=[a + shift for a in ALPHAS], widths=0.03,
-                patch_artist=True, manage_ticks=False, **look)
-        axes.set(xticks=ALPHAS, xlabel="α, the weight of the sentences", ylabel="AICS", ylim=(-.03, 1.03))
+            if of[ok]: _boxes(axes, c, [[s.aics(a) for s in of[ok]] for a in ALPHAS], shift, colour)
+        axes.set(xticks=ALPHAS, xlabel="α, the weight of the sentences", ylabel="AICS")
         axes.grid(axis="y")
         _both(axes, c, {ok: len(some) for ok, some in of.items()})
-        legend_below(figure, axes)
+        legend_below(figure, axes, note=_BOX)
         return figure
-    return PaperPicture(
-        "mark, Figure 2",
-        f"AICS of {len(of[True])} right and {len(of[False])} wrong first answers at five weights. Right less wrong: "
-        f"{gaps or 'one side is empty'}. The paper prints no value of its boxes.",
-        draw,
-    )
+    alt = (f"AICS of {len(of[True])} right and {len(of[False])} wrong first answers at five weights. Right less wrong: "
+           f"{gaps or 'one side is empty'}. The paper prints no value of its boxes.")
+    return PaperPicture("mark, Figure 2", alt, draw)
 
 # %% ../../../nbs/experiments/mark/06_figures.ipynb #c7dcdc22
+# right?, colour, marker, where its mean's interval stands
+_THIRD = ((False, "orange", "^", -4), (True, "blue", "o", 4))
+
+def _means(axes: "Axes", c: Mapping[str, str], means: Mapping[tuple, Mapping[str, Any]]):
+    "A thick line across each region at its mean, with the interval of the mean."
+    for (region, ok), m in means.items():
+        _, colour, _, shift = _THIRD[ok]
+        for ink, wide in ((c["ink"], 5), (c[colour], 3)): axes.plot(region, [m["ours"]]*2, color=ink, linewidth=wide)
+        intervals(axes, [sum(region)/2 + shift], [m], c["ink"])
+    axes.plot([], [], color=c["ink"], linewidth=4, label="mean of a region")
+
+# %% ../../../nbs/experiments/mark/06_figures.ipynb #e270475f
 def figure_3(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
-    """AICS against tokens of prompt and answer, with the means of the paper's regions (MARK Figure 3). Raises as
-    `figure_2` does."""
+    "AICS against tokens, with the means of the paper's regions (MARK Figure 3). Raises as `figure_2` does."
     r = _run(result)
     scored, rows = read_kept(r, FIRST), rows_of(r, "Figure 3")
-    mean = lambda region, ok: rows.get((f"{region[0]}-{region[1]} tokens", f"AICS, {'right' if ok else 'wrong'}"))
-    told = "; ".join(
-        f"{a}-{b} tokens, {'right' if ok else 'wrong'}: {number(m['ours'])}"
-        for a, b in REGIONS
-        for ok in (True, False)
-        if (m := mean((a, b), ok))
-    )
+    means = {((a, b), ok): m for a, b in REGIONS for ok in (True, False)
+             if (m := rows.get((f"{a}-{b} tokens", f"AICS, {'right' if ok else 'wrong'}")))}
+    told = "; ".join(f"{a}-{b} tokens, {'right' if ok else 'wrong'}: {number(m['ours'])}"
+                     for ((a, b), ok), m in means.items())
     def draw(c: Mapping[str, str]) -> "Figure":
-        figure = sheet(3.9)
+        figure = sheet(4.1)
         axes = figure.subplots()
         for edge in sorted({e for region in REGIONS for e in region}):
             axes.axvline(edge, color=c["faint"], linewidth=1, linestyle=":")
-        for ok, colour, mark in ((False, "orange", "^"), (True, "blue", "o")):
+        for ok, colour, mark, _ in _THIRD:
             some = [s for s in scored if s.right == ok]
-            axes.scatter(
-                [s.tokens for s in some], [s.aics() for s in some], s=30, color=c[colour], marker=mark,
-                edgecolor=c["ink"], linewidth=0.5, label=f"{'right' if ok else 'wrong'} ({len(some)})")
-            for region in REGIONS:
-                if m := mean(region, ok):
-                    axes.plot(region, [m["ours"]] * 2, color=c["ink"], linewidth=5), axes.plot(
-                        region, [m["ours"]] * 2, color=c[colour], linewidth=3
-                    )
+            axes.scatter([s.tokens for s in some], [s.aics() for s in some], s=30, color=c[colour], marker=mark,
+                         edgecolor=c["ink"], linewidth=.5, label=f"{'right' if ok else 'wrong'} ({len(some)} answers)")
+        _means(axes, c, means)
         axes.set(xlabel="tokens of prompt and answer", ylabel="AICS, α = 0.1")
-        axes.plot([], [], color=c["ink"], linewidth=4, label="bars: means of the paper's regions")
-        legend_below(figure, axes, 3)
+        legend_below(figure, axes, columns=3, note=f"Dotted: the edges of the paper's regions. {BARS} of the means")
         return figure
-    return PaperPicture(
-        "mark, Figure 3",
-        f"AICS of {len(scored)} first answers by their length. Means: {told or 'no answer lies in a region'}. The "
-        "paper prints no value of its points.",
-        draw,
-    )
+    alt = f"AICS of {len(scored)} first answers by their length. Means: {told or 'no answer lies in a region'}."
+    return PaperPicture("mark, Figure 3", f"{alt} The paper prints no value of its points.", draw)
+
+# %% ../../../nbs/experiments/mark/06_figures.ipynb #9f1e7ab2
+_FOURTH = {
+    AGAIN: ("faint", "", "without memory"), BARE: ("paper", "/", f"{BARE} (control)"),
+    RANDOM: ("paper", "", f"{RANDOM} (control)"), MEMORY: ("blue", "", "with memory")}
+
+def _fourth(c: Mapping[str, str], there: Mapping[str, list], names: tuple[str, ...]) -> "Figure":
+    "Bars in three groups, with their intervals and the paper's marks."
+    figure = sheet(4)
+    axes = figure.subplots()
+    for i, (who, some) in enumerate(there.items()):
+        colour, hatch, label = _FOURTH[who]
+        x = [k + (i - (len(there) - 1)/2)*.2 for k in range(len(names))]
+        axes.bar(
+            x, [r["ours"] for r in some], 0.18, color=c[colour], edgecolor=c["ink"], linewidth=0.8, hatch=hatch,
+            label=label)
+        intervals(axes, x, some, c["ink"])
+        if some[0]["paper"] is not None:
+            papers_mark(axes, x, [r["paper"] for r in some], c, "printed in the paper" if who == MEMORY else None)
+    axes.set(
+        xticks=range(len(names)), xticklabels=["AICS, α = 0.1", "ICS, sentences", "KPCS, key points"],
+        ylim=(0, 0.85))
+    axes.grid(axis="y")
+    legend_below(figure, axes, note=BARS)
+    return figure
 
 # %% ../../../nbs/experiments/mark/06_figures.ipynb #5db6cd01
 def figure_4(
@@ -171,69 +188,48 @@ def figure_4(
     """How much of an expert's explanation is captured without and with memory, and by two controls (MARK Figure 4).
     Raises `ValueError` for a result without it."""
     rows, names = rows_of(_run(result), "Figure 4"), ("AICS", "ICS", "KPCS")
-    looks = {
-        AGAIN: ("faint", "", "without memory"), BARE: ("paper", "/", f"{BARE} (control)"),
-        RANDOM: ("paper", "", f"{RANDOM} (control)"), MEMORY: ("blue", "", "with memory")}
-    there = {who: [rows[who, n] for n in names] for who in looks if (who, "AICS") in rows}
+    there = {who: [rows[who, n] for n in names] for who in _FOURTH if (who, "AICS") in rows}
     told = "; ".join(
-        f"{looks[who][2]}: "
+        f"{_FOURTH[who][2]}: "
         + ", ".join(
             f"{n} {number(r['ours'])}" + (f" (paper {r['paper']:g})" if r["paper"] is not None else "")
             for n, r in zip(names, some)
         )
         for who, some in there.items()
     )
-    def draw(c: Mapping[str, str]) -> "Figure":
-        figure = sheet(4)
-        axes = figure.subplots()
-        for i, (who, some) in enumerate(there.items()):
-            colour, hatch, label = looks[who]
-            x = [k + (i - (len(there) - 1)/2)*.2 for k in range(len(names))]
-            axes.bar(
-                x, [r["ours"] for r in some], 0.18, color=c[colour], edgecolor=c["ink"], linewidth=0.8, hatch=hatch,
-                label=label, yerr=spread(some), error_kw={"ecolor": c["ink"], "elinewidth": 1.2})
-            if some[0]["paper"] is not None:
-                papers_mark(axes, x, [r["paper"] for r in some], c, "printed in the paper" if who == MEMORY else None)
-        axes.set(
-            xticks=range(len(names)), xticklabels=["AICS, α = 0.1", "ICS, sentences", "KPCS, key points"],
-            ylim=(0, 0.85))
-        axes.grid(axis="y")
-        legend_below(figure, axes)
-        return figure
-    return PaperPicture("mark, Figure 4", f"Explanations in free text, scored against the expert's. {told}.", draw)
+    alt = f"Explanations in free text, scored against the expert's. {told}."
+    return PaperPicture("mark, Figure 4", alt, lambda c: _fourth(c, there, names))
 
 # %% ../../../nbs/experiments/mark/06_figures.ipynb #c4a5f851
+def _sides(rows: list[Mapping[str, Any]], c: Mapping[str, str]) -> "Figure":
+    "Level bars, controls in grey."
+    figure = sheet(.36*len(rows) + 1.6)
+    axes = figure.subplots()
+    for control, colour, label in ((False, "blue", "with memory"), (True, "faint", "control")):
+        at = [i for i, r in enumerate(rows) if r["control"] == control]
+        axes.barh(at, [rows[i]["ours"] for i in at], .7, color=c[colour], label=label)
+    axes.errorbar([r["ours"] for r in rows], range(len(rows)), xerr=spread(rows), fmt="none", ecolor=c["ink"],
+                  elinewidth=1.4)
+    if printed := [(r["paper"], i) for i, r in enumerate(rows) if r["paper"] is not None]:
+        papers_mark(axes, *zip(*printed), c)
+    axes.set(yticks=range(len(rows)), yticklabels=[f"{r['row']}, {r['n']}" for r in rows],
+             xlim=(0, 1), ylim=(len(rows) - .4, -.6), xlabel="share of right answers")
+    axes.grid(axis="x")
+    legend_below(figure, axes, columns=3, note=f"Behind each name: the number of questions. {BARS}")
+    return figure
+
+# %% ../../../nbs/experiments/mark/06_figures.ipynb #d469ee19
 def figure_5(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
     """The share of right answers in each row of experiment 3, controls in grey (MARK Figure 5). Raises `ValueError`
     for a result without it."""
-    rows = [
-        r
-        for (row, metric), r in rows_of(_run(result), "Experiment 3").items()
-        if metric == "right" and "corrected questions" not in row
-    ]
-    def draw(c: Mapping[str, str]) -> "Figure":
-        figure = sheet(.36*len(rows) + 1.2)
-        axes = figure.subplots()
-        axes.barh(
-            range(len(rows)), [r["ours"] for r in rows], 0.7,
-            color=[c["faint" if r["control"] else "blue"] for r in rows], xerr=spread(rows),
-            error_kw={"ecolor": c["ink"], "elinewidth": 1.4})
-        if printed := [(r["paper"], i) for i, r in enumerate(rows) if r["paper"] is not None]:
-            papers_mark(axes, *zip(*printed), c)
-        axes.set(
-            yticks=range(len(rows)), yticklabels=[f"{r['row']}{' (control)'*r['control']}, {r['n']}" for r in rows],
-            xlim=(0, 1), ylim=(len(rows) - 0.4, -0.6), xlabel="share of right answers")
-        axes.grid(axis="x")
-        legend_below(figure, axes)
-        return figure
-    told = "; ".join(
-        f"{r['row']}: {number(r['ours'])}" + ("" if r["paper"] is None else f" (paper {r['paper']:g})") for r in rows
-    )
-    return PaperPicture(
-        "mark, Figure 5", f"Right answers of experiment 3; the number behind a name counts questions. {told}.", draw
-    )
+    rows = [r for (row, metric), r in rows_of(_run(result), "Experiment 3").items()
+            if metric == "right" and "corrected questions" not in row]
+    printed = lambda r: "" if r["paper"] is None else f" (paper {r['paper']:g})"
+    told = "; ".join(f"{r['row']}{' (control)'*r['control']}: {number(r['ours'])}{printed(r)}" for r in rows)
+    alt = f"Right answers of experiment 3; the number behind a name counts questions. {told}."
+    return PaperPicture("mark, Figure 5", alt, lambda c: _sides(rows, c))
 
 # %% ../../../nbs/experiments/mark/06_figures.ipynb #90e69b8c
 def figure_6(

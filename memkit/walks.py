@@ -39,7 +39,7 @@ _WIDGETS = {
     "explorers.fusion": "explore_fusion", "explorers.lesson": "Question exercise predict quiz start took",
     "explorers.profile": "explore_profile", "explorers.prompt": "explore_budget repack",
     "explorers.rating": "explore_rating", "explorers.scores": "explore_mrs", "explorers.trust": "explore_trust life_of",
-    "steppers.dpem": "dpem_steps read_dialogue", "steppers.hybrid": "hybrid_steps take_away",
+    "steppers.dpem": "dpem_steps read_dialogue", "steppers.hybrid": "answer_without draw_pair hybrid_steps take_away",
     "steppers.map": "map_steps", "steppers.mark": "mark_steps", "steppers.mark_record": "read_record",
     "steppers.stepper": "stepper", "steppers.steps": "steps",
 }

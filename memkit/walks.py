@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 # %% ../nbs/94_walks.ipynb #55fe7ea9
 _FROM = {
-    "": "Assistant Change Memory MemoryStore MiniLM Round ScriptedLM Turn assistants check_assistant load_model open_assistant",
+    "": "Assistant Change Memory MemoryStore MiniLM Round ScriptedLM Turn check_assistant load_model open_assistant",
     "arena.entrants": "of_retriever", "arena.page": "board enter good_at published_run",
     "search.fusion": "rrf", "models.embed": "Remembered", "hybrid.chatbot": "HybridSettings",
     "hybrid.fallback": "labelled_questions", "hybrid.memory": "MemorySettings choose", "malp.assistant": "MalpSettings",
     "malp.executive": "DPeMSettings", "malp.personalize": "LoraSettings TooLittle lessons tune",
     "mark.trust": "TrustSettings new_trust replay", "mark.quorum": "Voice VoiceSettings know last_words",
-    "mark.scoring": "PRESETS components_of relevance", "maprec": "open_map", "records": "Hit", "maprec.assistant": "MapSettings",
+    "mark.scoring": "PRESETS components_of relevance", "maprec": "open_map", "maprec.assistant": "MapSettings",
     "maprec.items": "own_catalogue", "maprec.own_ratings": "OwnRatings",
     "maprec.profile": "frame history profile rated_of",
     "maprec.ratings": "simulated_ratings", "maprec.recommend": "carried named", "maprec.prediction": "select"}

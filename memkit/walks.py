@@ -191,6 +191,7 @@ def table(
     made = pd.DataFrame(rows)
     return made.rename_axis(index) if index else made
 
+# %% ../nbs/94_walks.ipynb #f709d5c1
 def draw_errors(
     known: Sequence[int],                     # ratings known
     errors: Mapping[str, Sequence[float]],    # by predictor: mean error in stars

@@ -59,26 +59,29 @@ class Question:
         if isinstance(self.choices, str): raise TypeError("choices must be several texts, got one text")
         if not callable(self.answer):
             raise TypeError(f"answer must be a function that works out the right answer, got {self.answer!r}")
-        if self.choices and (len(set(map(_plain, self.choices))) < len(self.choices) or len(self.choices) < 3):
+        if self.choices and (len(self.choices) < 3 or len(set(map(_plain, self.choices))) < len(self.choices)):
             raise ValueError(f"a question has no choices, or three or more that differ; got {list(self.choices)}")
 
-    def truth(self) -> object:
-        "The right answer. Raises `ValueError` where it isn't one of the choices."
-        right = self.answer()
-        if not self.choices: return right
-        for c in self.choices:
-            if _plain(c) == _plain(right): return c
-        raise ValueError(f"the answer {right!r} is none of the choices {list(self.choices)}")
+# %% ../../../nbs/widgets/explorers/12_lesson.ipynb #8cb07456
+@patch
+def truth(self: Question) -> object:
+    "The right answer. Raises `ValueError` where it isn't one of the choices."
+    right = self.answer()
+    if not self.choices: return right
+    for c in self.choices:
+        if _plain(c) == _plain(right): return c
+    raise ValueError(f"the answer {right!r} is none of the choices {list(self.choices)}")
 
-    def right(
-        self,
-        given: object,   # what was picked or typed
-    ) -> bool:
-        "Is it the answer? Numbers may be 1 % off, counts may not; capitals and spaces don't matter."
-        right = self.truth()
-        if self.choices or read_number(right) is None: return _plain(given) == _plain(right)
-        number, exact = read_number(given), float(read_number(right)).is_integer()
-        return number is not None and isclose(number, read_number(right), rel_tol=1e-9 if exact else .01, abs_tol=1e-12)
+@patch
+def right(
+    self: Question,
+    given: object,   # what was picked or typed
+) -> bool:
+    "Is it the answer? Numbers may be 1 % off, counts may not; capitals and spaces don't matter."
+    right = self.truth()
+    if self.choices or read_number(right) is None: return _plain(given) == _plain(right)
+    number, exact = read_number(given), float(read_number(right)).is_integer()
+    return number is not None and isclose(number, read_number(right), rel_tol=1e-9 if exact else .01, abs_tol=1e-12)
 
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #b6470920
 def questions_text(
@@ -131,11 +134,13 @@ def _words(text: str) -> str:
 def _verdict(kind: str, text: str = "") -> str:
     colour, mark = _INK[kind]
     if not mark and not text: return '<p role="status"></p>'
-    return f'<p role="status" class="mk-{kind}" style="padding:2px 10px;border-left:4px solid {colour}"><b>{mark}</b> {_words(text)}</p>'
+    style = f"padding:2px 10px;border-left:4px solid {colour}"
+    return f'<p role="status" class="mk-{kind}" style="{style}"><b>{mark}</b> {_words(text)}</p>'
 
 def _told(e: Exception) -> str:
     "Why an answer couldn't be worked out."
-    return f"This can't be checked yet: {type(e).__name__}: {one_line(str(e))[:200]}. Run the cells above first, from the top."
+    why = f"{type(e).__name__}: {one_line(str(e))[:200]}"
+    return f"This can't be checked yet: {why}. Run the cells above first, from the top."
 
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #a2565368
 _ESM = """
@@ -143,7 +148,8 @@ let count = 0;
 export default { render({ el }) {
   el.style.display = "none";
   const mend = (quiz) => {
-    quiz.querySelectorAll("input, button").forEach((c) => c.setAttribute("data-lm-suppress-shortcuts", "true"));   // on each: Lumino asks what has the focus first
+    for (const c of quiz.querySelectorAll("input, button"))   // on each: Lumino asks what has the focus first
+      c.setAttribute("data-lm-suppress-shortcuts", "true");
     quiz.querySelectorAll(".widget-radio-box").forEach(group);
   };
   const group = (box) => {
@@ -152,16 +158,14 @@ export default { render({ el }) {
     box.setAttribute("aria-label", box.parentElement.querySelector(".widget-label")?.textContent ?? "Answer");
     box.querySelectorAll("input").forEach((r) => { r.name = box.dataset.name; });
   };
-  let tries = 0, watch;
-  const begin = () => {
+  let tries = 0, watch; const begin = () => {
     const quiz = el.closest(".mk-quiz, .mk-predict");
     if (!quiz) return ++tries < 100 && setTimeout(begin, 50);
     (watch = new MutationObserver(() => mend(quiz))).observe(quiz, { childList: true, subtree: true });
     mend(quiz);
   };
   begin();
-  return () => watch?.disconnect();
-} };
+  return () => watch?.disconnect(); } };
 """
 
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #0ba6ad23
@@ -210,7 +214,8 @@ class Quiz:
         import ipywidgets as w
         self.questions, self.key, self.tried, self._when = tuple(questions), key, {}, {}
         if not self.questions: raise ValueError("a quiz needs a question")
-        self.controls = [_control(q, f"Answer {i + 1}", lambda i=i: self.check(i)) for i, q in enumerate(self.questions)]
+        self.controls = [_control(q, f"Answer {i + 1}", lambda i=i: self.check(i))
+                         for i, q in enumerate(self.questions)]
         self.verdicts, self.summary = [w.HTML(_verdict("open")) for _ in self.questions], w.HTML()
         self.show = w.Button(
             description="Show the answers", tooltip="After a try: the answers of the questions you tried",

@@ -7628,6 +7628,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                    'memkit/widgets/explorers/lesson.py'),
                                                  'memkit.widgets.explorers.lesson._plain': ( 'widgets/explorers/lesson.html#_plain',
                                                                                              'memkit/widgets/explorers/lesson.py'),
+                                                 'memkit.widgets.explorers.lesson._pre': ( 'widgets/explorers/lesson.html#_pre',
+                                                                                           'memkit/widgets/explorers/lesson.py'),
                                                  'memkit.widgets.explorers.lesson._short': ( 'widgets/explorers/lesson.html#_short',
                                                                                              'memkit/widgets/explorers/lesson.py'),
                                                  'memkit.widgets.explorers.lesson._stopped': ( 'widgets/explorers/lesson.html#_stopped',

@@ -126,7 +126,7 @@ def check_predictions(lesson: Run):
         assert p.result and not p.told.value, f"{p.question.ask!r} shows its result at once"
         [stored] = lesson.cells[i]["outputs"]
         question, fold, result = "".join(stored["data"]["text/html"]).partition("<details>")
-        assert p.question.ask[:20].split("“")[0].split("'")[0] in question and fold and "<pre>" not in question
+        assert p.question.ask[:20].split("“")[0].split("'")[0] in question and fold and "<pre" not in question
         assert lesson.cells[i]["metadata"].get("jupyter", {}).get("source_hidden"), "its code would tell the answer"
         assert p.give(p.question.truth()) and p.told.value == p.result
 

@@ -314,17 +314,19 @@ def quiz(
     return Quiz(questions, key)
 
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #1b29396b
+def _pre(text: str) -> str: return f'<pre style="white-space:pre-wrap">{escape(text)}</pre>'
+
 def shown_as_html(show: Callable[[], object]) -> str:
     "What a function prints and what it returns (text, a table, a picture), as HTML."
     with redirect_stdout(StringIO()) as out: value = show()
-    printed = f"<pre>{escape(out.getvalue().rstrip())}</pre>" if out.getvalue().strip() else ""
+    printed = _pre(out.getvalue().rstrip()) if out.getvalue().strip() else ""
     if value is None: return printed
     if hasattr(value, "_repr_html_"): return printed + value._repr_html_()
     if isinstance(value, Scene): return printed + value.svg()
     if hasattr(value, "_repr_png_"):
         picture = b64encode(value._repr_png_()).decode()
         return printed + f'<img alt="{escape(getattr(value, "alt", ""))}" src="data:image/png;base64,{picture}">'
-    return printed + f"<pre>{escape(value if isinstance(value, str) else repr(value))}</pre>"
+    return printed + _pre(value if isinstance(value, str) else repr(value))
 
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #59ae4ae4
 _PREDICTED: dict[str, str] = {}     # by what was asked: the last prediction

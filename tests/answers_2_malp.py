@@ -1,6 +1,4 @@
 "The five answers of the second walkthrough, worked out from the store's events and rows."
-import numpy as np
-
 from memkit.malp.triage import moves_of
 
 
@@ -31,7 +29,7 @@ def swept_out(ns) -> int:
     return len(came - {m.memory for m in moves(ns) if m.round == 8 and m.kind in ("evicted", "superseded")})
 
 
-def rank_four(ns) -> int: return np.zeros((ns["d"], 4)).size + np.zeros((4, ns["width"])).size
+def rank_four(ns) -> int: return len([(i, j) for j in range(4) for i in range(ns["d"] + ns["width"])])
 
 
 ANSWERS = [how_the_coffee_left, promoted_with_two, wasp, swept_out, rank_four]

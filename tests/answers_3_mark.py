@@ -17,7 +17,7 @@ def owner(ns):
     store = ns["real"].store
     ids = {h.item.id for h in ns["told"].recalled}
     found = [name for name in ("ann", "ben", "domain:shared") if ids & {e.memory for e in store.events(name, kinds=["injected"])}]
-    return {"ann": "in Ann's", "ben": "in Ben's", "domain:shared": "in the domain's"}[found[0]]
+    return {"ann": "to Ann", "ben": "to Ben", "domain:shared": "to the domain"}[found[0]]
 
 
 def confirmations(ns): return next(n for n in range(1, 100) if trust([None]*3 + [True]*n) > 1/4)

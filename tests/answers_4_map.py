@@ -40,7 +40,7 @@ def without_the_lowest(ns) -> str:
     rateds, book = known_then(ns), first_book(ns)
     rest = sorted(rateds, key=lambda r: r.rating)[1:]
     change = expected(ns, rest, book) - expected(ns, rateds, book)
-    return "they would stay as they are" if abs(change) <= .005 else "they would rise" if change > 0 else "they would fall"
+    return "they stay the same" if abs(change) <= .005 else "they rise" if change > 0 else "they fall"
 
 
 def fall_of_the_error(ns) -> float:

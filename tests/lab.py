@@ -183,7 +183,7 @@ _ACCESSIBLE = """() => {
     || text(e.closest("label")) || (e.matches("button, a, summary") ? text(e) : "") || e.getAttribute("title")?.trim() || e.getAttribute("placeholder")?.trim();
   const around = e => text(e.closest(".jupyter-widgets")?.querySelector(".widget-label, label"));   // a slider's handle: the label of its widget
   const short = e => e.outerHTML.slice(0, 160);
-  for (const box of document.querySelectorAll(".mk-panel, .mk-chat, .mk-quiz")) {
+  for (const box of document.querySelectorAll(".mk-panel, .mk-chat, .mk-quiz, .mk-predict")) {
     for (const e of box.querySelectorAll("button, input, select, textarea, a[href], summary, [role=button], [role=slider], [role=spinbutton], [role=checkbox], [role=radio], [tabindex='0']")) {
       if (!seen(e) || e.type === "hidden" || e.matches("[role=img]")) continue;
       if (!name(e) && !(e.matches("[role=slider], [tabindex], input") && around(e))) wrong.push(`no name: ${short(e)}`);
@@ -207,7 +207,7 @@ _FOCUS = """e => { const look = n => { const c = getComputedStyle(n); return [c.
 def accessible(page) -> list[str]:
     "What somebody without a mouse or without sight would miss in panels, chats and quizzes on the page; [] where nothing is missing."
     wrong = page.evaluate(_ACCESSIBLE)
-    places = ":is(.mk-panel, .mk-chat, .mk-quiz) :is(button:enabled, select:enabled, textarea:enabled, input:enabled:not([type=hidden]), [role=slider])"
+    places = ":is(.mk-panel, .mk-chat, .mk-quiz, .mk-predict) :is(button:enabled, select:enabled, textarea:enabled, input:enabled:not([type=hidden]), [role=slider])"
     seen = {}
     for place in page.locator(places).all():    # one of each kind: they share their style
         kind = place.evaluate("e => `${e.tagName} ${e.type || ''} ${e.className} ${e.getAttribute('style') || ''}`")

@@ -9,6 +9,8 @@ def test_corrections_a_lie_a_merge_and_a_life_to_be_moved(lab, chromium):
     with labs.opened(chromium, lab, NBS/"walkthroughs"/"3_mark.ipynb") as page:
         page.locator(".mk-panel").nth(2).wait_for(timeout=240_000)      # three answers of a language model come before it
         s = labs.Worked(page, 1)
+        s.at("ann's conversation is read")
+        s.panel.locator(".mk-slider .noUi-handle").press("End")
         s.at("cid's conversation is read")
         assert any("twice a day" in t for t in s.struck()), "what gave way is struck"
         s.expect(s.panel.locator("svg")).to_contain_text("Why: contradiction; trust 0.250 against")
@@ -45,6 +47,7 @@ def test_corrections_a_lie_a_merge_and_a_life_to_be_moved(lab, chromium):
         assert len([row for row in s.compared() if "not there" in row and "trust" in row or "superseded" in row]) == 3, "ann's two memories and cid's"
 
         v = labs.Worked(page, 2)
+        v.panel.get_by_label("Jump to").select_option(index=9)
         v.at("cid's conversation is read")
         assert any("four times" in t for t in v.struck()), "the lie is put out again in the same step"
         labs.shot(page, "mark_voices", 1280, 800)

@@ -21,7 +21,7 @@ class Asked:
 
 
 def test_a_quiz_by_mouse_and_by_keyboard(lab, chromium):
-    with labs.opened(chromium, lab, NBS/"widgets"/"explorers/15_lesson.ipynb") as page:
+    with labs.opened(chromium, lab, NBS/"widgets"/"explorers/12_lesson.ipynb") as page:
         q = Asked(page)
         labs.shot(page, "quiz", 1280, 800)
         q.told(0, "Right.")                                       # the notebook gave these itself
@@ -78,13 +78,26 @@ def finished(page):
 def keeps_keys(page):
     "Keys pressed in any control stay there: JupyterLab would go to another cell (arrows, j), add one (b) or, twice, delete it (d)."
     where = "() => { const nb = window.jupyterapp.shell.currentWidget.content; return [nb.activeCellIndex, nb.widgets.length, nb.mode]; }"
-    for control in page.locator(":is(.mk-panel, .mk-quiz) :is(select, input:not([type=hidden]), button:enabled, [role=slider])").all():
+    for control in page.locator(":is(.mk-panel, .mk-quiz, .mk-predict) :is(select, input:not([type=hidden]), button:enabled, [role=slider])").all():
         if not control.is_visible(): continue
         control.focus()
         before = page.evaluate(where)
         for key in ("ArrowDown", "ArrowUp", "j", "b", "d"): page.keyboard.press(key)
         assert page.evaluate(where) == before, f"keys left {control.evaluate('e => e.outerHTML')[:200]}"
-        assert page.evaluate("() => !!document.activeElement.closest('.mk-panel, .mk-quiz')")
+        assert page.evaluate("() => !!document.activeElement.closest('.mk-panel, .mk-quiz, .mk-predict')")
+
+
+def predicted(page, start: str, choice: str, words: str):
+    "Predict, as a student does: nothing is shown before it, the result after it."
+    from playwright.sync_api import expect
+    box = page.locator(".mk-predict", has=page.get_by_text(re.compile(re.escape(start)))).first
+    box.scroll_into_view_if_needed()
+    assert words not in box.inner_text()
+    box.get_by_role("button", name="Show the result").click()
+    expect(box).to_contain_text("Predict first")
+    box.get_by_role("radio", name=choice).check()
+    box.get_by_role("button", name="Show the result").click()
+    expect(box).to_contain_text(words)
 
 
 def hidden_solution(page, nth: int) -> str:
@@ -99,11 +112,18 @@ def hidden_solution(page, nth: int) -> str:
 def test_the_walk_through_an_answer(lab, chromium):
     with labs.opened(chromium, lab, NBS/"walkthroughs"/"1_hybrid.ipynb") as page:
         finished(page)
+        predicted(page, "What does the chatbot answer?", "it asks Ann", "You told me on 2 March")
+        predicted(page, "The recalled memory is taken away", "nothing changes", "Taken away:")
+        labs.shot(page, "walk1_predicted", 1280, 800)
         away = labs.Worked(page, 0)
+        away.panel.get_by_label("Without").select_option(index=1)
+        away.button("Answer again").click()
         away.at("Without “I am allergic to penicillin")
         assert "only here" in away.panel.locator("svg text").all_text_contents()
         labs.shot(page, "walk1_away", 1280, 800)
         s = labs.Worked(page, 1)
+        s.at("The user asked “I am allergic")
+        for _ in range(2): s.button("Step ▶").click()
         s.at("The user asked “Can I take amoxicillin")
         labs.shot(page, "walk1_steps", 1280, 800)
         s.button("◀ Back").click()
@@ -136,7 +156,7 @@ def test_the_walk_through_an_answer(lab, chromium):
         for name in ("it found no room in the prompt", "two better ones took its place"): q.quiz.get_by_role("radio", name=name).press("ArrowUp")
         q.expect(q.quiz.get_by_role("radio", name="its cosine does not exceed")).to_be_checked()
         q.button("Check 1").click()
-        q.told(0, "Right. Only one exchange")
+        q.told(0, "Right. Its cosine is 0.13")
         q.quiz.get_by_label("Answer 3").fill("61")
         q.quiz.get_by_label("Answer 3").press("Enter")
         q.told(2, "Right.")
@@ -154,11 +174,11 @@ def test_the_walk_through_a_memory(lab, chromium):
     with labs.opened(chromium, lab, NBS/"walkthroughs"/"2_malp.ipynb") as page:
         finished(page)
         s = labs.Worked(page, 0)
-        s.at("Round 4")
+        s.at("Round 1")
         assert s.panel.locator("svg text").count() > 10, "the memories of the round are drawn"
         labs.shot(page, "walk2_steps", 1280, 800)
         s.button("Step ▶").press("Enter")
-        s.at("Round 5")
+        s.at("Round 2")
         s.panel.get_by_label("Jump to").select_option(index=6)
         s.at("Round 6")
         s.panel.get_by_label("Compare with").select_option(index=2)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from memkit.widgets.explorers.lesson import exercise, quiz, start, took
+from memkit.widgets.explorers.lesson import exercise, predict, quiz, start, took
 from memkit.widgets.explorers.lesson import Question, answer_text, draw_questions, questions_text, read_number
 
 LETTERS = ("alpha", "beta", "gamma")
@@ -135,8 +135,11 @@ def test_an_exercise_tells_the_first_case_that_fails():
     def share(part, total): return None
     cases = [((2, 5), .4), ((0, 0), 0)]
     v = exercise(share, cases, "A share is part over total.")
-    assert repr(v) == "Not yet: share(2, 5) gave None, 0.4 is right. A share is part over total." and not v.passed
-    assert repr(exercise(lambda p, t: p/t, cases)).startswith("Not yet: <lambda>(0, 0) raised ZeroDivisionError")
+    assert repr(v) == ("Not yet: share(2, 5) should return 0.4, but your function returned nothing (None). Write your code, and end it with `return`.\n"
+                       "This is case 1 of 2.\nHint: A share is part over total.") and not v.passed
+    told = repr(exercise(lambda p, t: p/t, cases))
+    assert told.startswith("Not yet: <lambda>(0, 0) should return 0, but your function stopped with ZeroDivisionError") and "case 2 of 2" in told
+    assert "their order is not" in repr(exercise(lambda: [2, 1], [((), [1, 2])]))
     assert exercise(lambda p, t: p/t if t else 0, cases).passed
     with pytest.raises(ValueError, match="needs a case"): exercise(share, [])
 
@@ -151,10 +154,24 @@ def test_an_attempt_spoils_no_other_case_and_prints_shortly():
     given_list = [3, 1, 2]
     def worst(xs): xs.sort(); return xs[0]
     assert exercise(worst, [((given_list,), 1), ((given_list,), 1)]).passed and given_list == [3, 1, 2]
-    assert len(repr(exercise(lambda x: "y"*5000, [(("x"*5000,), "z")]))) < 400
+    assert len(repr(exercise(lambda x: "y"*5000, [(("x"*5000,), "z")]))) < 900
 
 
 def test_the_clock(capsys):
     took(start())
     first, last = capsys.readouterr().out.splitlines()
     assert re.search(r", \d+ cores?, Python 3\.", first) and re.fullmatch(r"This notebook took 0 s on \d+ cores?(, and \d+\.\d GB of memory at most)?\.", last)
+
+
+def test_a_result_waits_for_a_prediction():
+    state = {"n": 3}
+    p = predict("How many?", (), state["n"], lambda: print("there are", state["n"]), "Count <them>.")
+    state["n"] = 4
+    assert not p.check() and p.told.value == "" and said(p.verdict).startswith("Predict first")
+    assert not p.give("2") and "there are 3" in p.told.value and "You predicted: 2. What happened: 3. Count <them>." in said(p.verdict)
+    again = predict("How many?", (), 2, lambda: None)
+    assert again.control.value == "2" and said(again.verdict) == "You predicted this.", "a cell that is run again keeps the prediction"
+    stored = predict("Which?", LETTERS, "beta", lambda: print("<b>beta</b>"))._repr_mimebundle_()
+    question, _, result = stored["text/html"].partition("<details>")
+    assert "gamma" in question and "&lt;b&gt;beta" in result and "&lt;b&gt;" not in question + stored["text/plain"]
+    with pytest.raises(ValueError, match="none of the choices"): predict("Which?", LETTERS, "delta", lambda: None)

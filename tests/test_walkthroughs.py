@@ -1,4 +1,4 @@
-"Every walkthrough runs, its questions can be answered from its own state, a wrong answer is refused, and its exercises accept the solution that they hide."
+"Every walkthrough runs, hides its results until they are predicted, refuses a wrong answer, and accepts the solutions that its exercises hide."
 import ast
 import contextlib
 import importlib
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from notebook_form import faults
 
-from memkit.widgets.explorers.lesson import Quiz, Verdict
+from memkit.widgets.explorers.lesson import Prediction, Quiz, Verdict
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT/"nbs"/"walkthroughs"
@@ -71,7 +71,7 @@ def check_form(path: Path):
     code = [c for c in cells if c["cell_type"] == "code"]
     text = lambda c: "".join("".join(o.get("text", "")) for o in c["outputs"])
     head = "\n".join(prose(cells[:6]))
-    assert 18 <= len(cells) <= 60
+    assert 18 <= len(cells) <= 70
     assert path == OWN or prose(cells)[0].splitlines()[0].endswith("?"), "the title is a student's question"
     assert re.search(r"\d+ (s|seconds)\b|a minute", head) and "cores" in head, "the top says how long it takes, and on what"
     assert re.search(r"\d+ cores?, Python 3", "".join(map(text, code[:5])))
@@ -82,13 +82,14 @@ def check_form(path: Path):
 
 
 def check_imports(path: Path):
-    "A walk begins with `import memkit` and one line of names; no store, no embedder, no module of a paper."
+    "A walk has one import: names from `memkit.walks`, each of which it uses."
     code = [source(c) for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
-    first, second = ast.parse(code[0]).body
-    assert ast.unparse(first) == "import memkit" and isinstance(second, ast.ImportFrom) and second.module == "memkit.walks"
-    later = ast.walk(ast.parse("\n".join(code[1:])))
-    ours = [ast.unparse(n) for n in later if isinstance(n, ast.ImportFrom) and n.module.startswith("memkit")]
-    assert not ours
+    line, = ast.parse(code[0]).body
+    assert isinstance(line, ast.ImportFrom) and line.module == "memkit.walks"
+    later = list(ast.walk(ast.parse("\n".join(code[1:]))))
+    assert not [ast.unparse(n) for n in later if isinstance(n, (ast.Import, ast.ImportFrom))]
+    unused = {alias.name for alias in line.names} - {n.id for n in later if isinstance(n, ast.Name)}
+    assert not unused
 
 
 def links(path: Path) -> list[str]:
@@ -117,6 +118,19 @@ def check_questions(lesson: Run):
         assert quizzes[0].give(i, expected if not q.choices else q.truth()) is True
 
 
+def check_predictions(lesson: Run):
+    "A result is hidden until somebody predicts it, in the notebook as in the stored file."
+    predictions = {i: v for i, v in lesson.values.items() if isinstance(v, Prediction)}
+    assert len(predictions) >= 3
+    for i, p in predictions.items():
+        assert p.result and not p.told.value, f"{p.question.ask!r} shows its result at once"
+        [stored] = lesson.cells[i]["outputs"]
+        question, fold, result = "".join(stored["data"]["text/html"]).partition("<details>")
+        assert p.question.ask[:20].split("“")[0].split("'")[0] in question and fold and "<pre" not in question
+        assert lesson.cells[i]["metadata"].get("jupyter", {}).get("source_hidden"), "its code would tell the answer"
+        assert p.give(p.question.truth()) and p.told.value == p.result
+
+
 def check_exercises(lesson: Run):
     "As it comes, an exercise isn't done; with the hidden solution it is."
     checks = [i for i, v in lesson.values.items() if isinstance(v, Verdict)]
@@ -143,9 +157,9 @@ def cells_of(stem: str) -> list[dict]: return json.loads((FOLDER/f"{stem}.ipynb"
 
 def test_the_formula_by_hand_gives_every_symbol_its_number():
     cells = cells_of("4_map")
-    at = next(i for i, c in enumerate(cells) if c["cell_type"] == "markdown" and "## From ratings to stars" in source(c))
+    at = next(i for i, c in enumerate(cells) if c["cell_type"] == "markdown" and "## Step 2: from ratings to stars" in source(c))
     for symbol in ("n", "r_i", "r_0", "v_i", "s_i", "w_i", "c", r"\\ell", "m", r"\\text\{above\}"): assert re.search(rf"(?m)^\| \${symbol}\$ \| \S", source(cells[at])), f"{symbol} is named"
-    sums = next(c for c in cells[at:] if c["cell_type"] == "code" and c["outputs"])
+    sums = next(c for c in cells[at:] if c["cell_type"] == "code" and c["outputs"])    # what prints them
     told = "".join("".join(o.get("text", "")) for o in sums["outputs"])
     n, = map(int, re.findall(r"n = (\d+)", told))
     for symbol in ("r_0", "c", "m"): assert re.search(rf"\b{symbol} = \d", told)
@@ -172,6 +186,7 @@ def test_a_walk(path):
     try:
         assert not [v.error for v in lesson.values.values() if getattr(v, "error", "")], "a panel that can't draw says so in place: none may have"
         check_questions(lesson)
+        check_predictions(lesson)
         check_exercises(lesson)
         assert lesson.seconds < 10*SECONDS
     finally:
@@ -193,5 +208,6 @@ def test_a_memory_of_ones_own():
         firsts = lesson.ns["tried"]
         assert "doctor" in firsts[10]["first for the allergy"] and "20 mg" in firsts[3000]["first for the dose"], "too fast, and too slow"
         assert "doctor" in firsts[300]["first for the dose"] and "allergic" in firsts[300]["first for the allergy"]
+        check_predictions(lesson)
         check_exercises(lesson)
     finally: put_away(lesson)

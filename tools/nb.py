@@ -34,7 +34,7 @@ TELL = "from memkit.widgets.draw.figure_words import tell_figures; tell_figures(
 def describe(output: dict):
     "What is stored beside a picture: no widget view (without its kernel it would be neither), and its words where nbconvert looks for a text alternative."
     data = output.get("data", {})
-    if "image/svg+xml" in data: data.pop(WIDGET, None)
+    if {"image/svg+xml", "text/html"} & set(data): data.pop(WIDGET, None)
     words = data.get("text/plain", "")
     if "image/png" in data and not words.startswith("<"): output.setdefault("metadata", {}).setdefault("image/png", {})["alt"] = re.sub(r"^Picture\(figure=<.*?>, alt=['\"](.*)['\"]\)$", r"\1", words, flags=re.S)
 

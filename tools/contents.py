@@ -112,7 +112,7 @@ SEARCH_WORDS = {
     "reading/16_gate": "prompt injection, personal information, PII, privacy filter",
     "reading/10_facts": "information extraction, fact extraction, update a memory, contradiction",
     "reading/11_notes": "summarise a conversation, note taking",
-    "reading/02_short_answers": "note validation, validate model output, parse JSON from a model, structured output",
+    "reading/02_validation": "note validation, validate model output, parse JSON from a model, structured output",
     "train/03_loop": "early stopping, gradient clipping, gradient norm, learning rate warm-up, checkpoint, training loop",
     "train/02_packing": "sequence packing, padding-free training",
     "train/04_adapters": "LoRA, low-rank adaptation, PEFT",

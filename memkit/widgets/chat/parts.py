@@ -75,7 +75,9 @@ def _found_by(hit: Hit) -> str:
 
 def _about(hit: Hit) -> str:
     item = hit.item
-    what = item.source if isinstance(item, Document) else f"memory {item.id}, {item.kind}, learned {item.at:%-d %B %Y}"
+    what = f"{item.kind}, learned {item.at:%-d %B %Y}"
+    if isinstance(item, Document): what = item.source
+    elif isinstance(item, Memory): what = f"memory {item.id}, {what}"
     return ", ".join(filter(None, (what, _found_by(hit))))
 
 def used(

@@ -394,7 +394,7 @@ def memories(
 ) -> Picture:
     """How near each memory came to the question, and the threshold (hybrid §5.3; the picture is ours). Raises
     `ValueError` where no memory was considered."""
-    every = [c for c in turn.considered if isinstance(c.hit.item, Memory)]
+    every = [c for c in turn.considered if not isinstance(c.hit.item, Document)]
     if not every: raise ValueError(f"turn {turn.id} considered no memories, so there are no cosines to draw")
     rows, above = [c for i, c in enumerate(every) if i < most or c.shown], float(turn.extra.get("above", .4))
     with _plain_style(): return Picture(_draw_memories(rows, above), _memories_alt(rows, len(every), above))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...files import write_file
-from ...records import Considered, Document, Hit, Memory, Receipt, Section, Turn, check_time
+from ...records import Considered, Document, Hit, Memory, Receipt, Section, Turn, check_time, Utterance
 from .pictures import (Picture, budget, citations, cosine, duration, key,
     memories as memories_picture, name_of, ranks, seconds)
 from .scene import COLOURS, escape
@@ -136,7 +136,7 @@ def _facts(hit: Hit) -> str:
     if isinstance(item, Document): facts = [item.source, item.category, f"id {item.id}", f"score {hit.score:.2f}"]
     else:
         facts = [
-            f"memory {item.id}", f"learned {item.at.day} {item.at:%b %Y}",
+            f"{item.kind} {item.id}" if item.kind == "message" else f"memory {item.id}", f"learned {item.at.day} {item.at:%b %Y}",
             f"recalled {many(item.recalls, 'time')} before", f"cosine {cosine(hit):.2f}"]
     return " · ".join(escape(f) for f in facts if f)
 
@@ -181,7 +181,7 @@ def sources_html(
     for kind, name, draw, caption in (
         (Document, "documents", ranks, "Rank by words (BM25), by meaning (dense) and after fusion."),
         (
-            Memory, "memories", memories_picture,
+            (Memory, Utterance), "memories", memories_picture,
             "Cosine of each memory to the question; right of the dashed line it can be recalled."),
     ):
         used = [s for s in turn.sections if s.kept and s.hit and isinstance(s.hit.item, kind)]

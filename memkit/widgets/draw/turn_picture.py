@@ -11,7 +11,7 @@ __all__ = ['BARE', 'ACT_WORDS', 'WAY_WORDS', 'of_kind', 'struck_of', 'read_as', 
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from ...records import Change, Considered, Document, Hit, Memory, Section, Turn
+from ...records import Change, Considered, Document, Hit, Memory, Section, Turn, Utterance
 from .pictures import citations, cosine, cuts, groups, key, name_of
 from .frames import Moment
 from .report import many
@@ -28,7 +28,8 @@ def of_kind(
 ) -> tuple[list[Considered], list[Considered]]:
     "The candidates that were shown, in the order of the prompt, and the others."
     place = {key(h): i for i, h in enumerate(turn.shown)}
-    mine = [c for c in turn.considered if isinstance(c.hit.item, kind)]
+    of_memory = (Memory, Utterance) if kind is Memory else kind     # an earlier message is shown as a memory
+    mine = [c for c in turn.considered if isinstance(c.hit.item, of_memory)]
     shown = sorted((c for c in mine if c.shown), key=lambda c: place.get(key(c.hit), 0))
     return shown, [c for c in mine if not c.shown]
 
@@ -159,7 +160,7 @@ def _bars(s: Scene, x: float, y: float, w: float, hit: Hit, colour: str, more: s
 # %% ../../../nbs/widgets/draw/07_turn_picture.ipynb #1625a0ef
 def _chosen(s: Scene, x: float, y: float, w: float, c: Considered, mark: str, tokens: int, above: float | None):
     "A row of what reached the prompt."
-    group = "memories" if isinstance(c.hit.item, Memory) else "documents"
+    group = "documents" if isinstance(c.hit.item, Document) else "memories"
     (colour, ink), more = _INKS[group], f"{tokens} tokens"
     with s.group(x, y, f"{key(c.hit)}"):
         s.box(0, 0, w, _ROW - 4, "card", c.hit.item.text[:300], edge=colour).box(0, 0, 34, _ROW - 4, colour)
@@ -400,7 +401,7 @@ def facts_of_turn(
     "Each memory there is, what became of each candidate, and the answer."
     marks, out = citations(turn), {f"memory {quoted(name, 60)}": "remembered" for name in held.values()}
     for c in turn.considered:
-        kind = "memory" if isinstance(c.hit.item, Memory) else "document"
+        kind = "document" if isinstance(c.hit.item, Document) else "memory"
         outcome = f"shown as {marks.get(key(c.hit), '?')}" if c.shown else c.outcome
         out[f"{kind} {quoted(name_of(c.hit.item), 60)}"] = outcome
     out |= {"tokens of the prompt": f"{turn.prompt_tokens:,}", "answer": quoted(turn.answer, 120)}

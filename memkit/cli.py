@@ -185,7 +185,7 @@ def _arena(a: argparse.Namespace) -> tuple[Callable, Callable]:
     from memkit.arena.run import joined, run_arena
     _not_malp(a)
     def run():
-        made = run_arena(a.full, a.set, a.path, more=peers())
+        made = run_arena(a.full, a.set, a.path, a.only or (), more=peers())
         return joined(made, json.loads(a.add.read_text("utf-8"))) if a.add else made
     return run, lambda result: "\n".join([board_text(result), *peers_missing(), ""])
 
@@ -246,8 +246,8 @@ def _prompted(a: argparse.Namespace):
 
 # %% ../nbs/92_cli.ipynb #571c48d6
 def _not_malp(a: argparse.Namespace):
-    if a.name != "arena" and (a.set or a.path or a.add):
-        raise ValueError(f"--set, --path and --add belong to the arena; {a.name} has data of its own")
+    if a.name != "arena" and (a.set or a.path or a.add or a.only):
+        raise ValueError(f"--set, --path, --add and --only belong to the arena; {a.name} has data of its own")
     if a.memory_only or a.pairs:
         raise ValueError(f"--memory-only and --pairs belong to the experiment malp; {a.name} has no weights to leave "
                          "out and no pairs to rate")
@@ -561,6 +561,7 @@ def add_experiment(c: argparse.ArgumentParser):
                    "for books predicted from films (default: simulated raters); memkit data amazon says where they are")
     c.add_argument("--set", help="arena: one set, such as locomo, longmemeval or own (default: all)")
     c.add_argument("--path", type=Path, metavar="FILE", help="arena: a file of the set's form")
+    c.add_argument("--only", action="append", metavar="ENTRANT", help="arena: this entrant; may be given several times")
     c.add_argument("--add", type=Path, metavar="FILE", help="arena: another run's JSON, to be shown beside this one")
     c.add_argument("--pairs", type=Path, metavar="FILE",
                    help="malp: write pairs of answers to this HTML file, for people to rate")

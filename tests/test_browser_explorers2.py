@@ -26,7 +26,7 @@ def texts(panel) -> list[str]:
 
 
 def test_a_life_of_trust(lab, chromium):
-    with labs.opened(chromium, lab, NBS/"explorers/05_trust.ipynb") as page:
+    with labs.opened(chromium, lab, NBS/"explorers/04_trust.ipynb") as page:
         p = labs.Worked(page)
         box, menu = p.panel.get_by_label("Script"), p.panel.get_by_label("Life")
         p.expect(box).to_have_value(re.compile("huh"))           # where the notebook left it: a script that can't be read, told in place
@@ -74,7 +74,7 @@ def test_a_life_of_trust(lab, chromium):
 
 
 def test_ratings_as_a_history_grows(lab, chromium):
-    with labs.opened(chromium, lab, NBS/"explorers/07_rating.ipynb") as page:
+    with labs.opened(chromium, lab, NBS/"explorers/06_rating.ipynb") as page:
         p = labs.Worked(page)
         p.at("After 12 of 29 ratings, the model predicts .* stars for Catch-22")
         fits(p)
@@ -102,7 +102,7 @@ def test_ratings_as_a_history_grows(lab, chromium):
 
 
 def test_a_question_on_the_map(lab, chromium):
-    with labs.opened(chromium, lab, NBS/"explorers/08_memories.ipynb") as page:
+    with labs.opened(chromium, lab, NBS/"explorers/07_memories.ipynb") as page:
         p = labs.Worked(page)
         p.at(r"26 memories")
         box = p.panel.get_by_label("Question")
@@ -138,7 +138,7 @@ def test_a_question_on_the_map(lab, chromium):
 
 
 def test_recorded_answers_of_three_users_weights(lab, chromium):
-    with labs.opened(chromium, lab, NBS/"explorers/06_adapters.ipynb") as page:
+    with labs.opened(chromium, lab, NBS/"explorers/05_adapters.ipynb") as page:
         p = labs.Worked(page)
         page.get_by_text("has no weights in this store; train").first.wait_for(timeout=60_000)      # the notebook is through
         p.at("Asked “How long may a cough last after a cold.”. Without weights: “A cough can last")
@@ -169,7 +169,7 @@ def test_recorded_answers_of_three_users_weights(lab, chromium):
 
 
 def test_a_profile_seen_and_steered(lab, chromium):
-    with labs.opened(chromium, lab, NBS/"explorers/12_profile.ipynb", height=900) as page:
+    with labs.opened(chromium, lab, NBS/"explorers/10_profile.ipynb", height=900) as page:
         p = labs.Worked(page)
         page.get_by_text("newcomer hasn't agreed").first.wait_for(timeout=60_000)                   # the notebook is through
         cell = lambda title: p.panel.locator(".mk-rows tbody tr", has_text=title)

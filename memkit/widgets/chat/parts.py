@@ -75,9 +75,10 @@ def _found_by(hit: Hit) -> str:
 
 def _about(hit: Hit) -> str:
     item = hit.item
-    what = f"{item.kind}, learned {item.at:%-d %B %Y}"
     if isinstance(item, Document): what = item.source
-    elif isinstance(item, Memory): what = f"memory {item.id}, {what}"
+    else:
+        what = f"{item.kind}, learned {item.at:%-d %B %Y}"
+        if isinstance(item, Memory): what = f"memory {item.id}, {what}"
     return ", ".join(filter(None, (what, _found_by(hit))))
 
 def used(

@@ -136,7 +136,8 @@ def _facts(hit: Hit) -> str:
     if isinstance(item, Document): facts = [item.source, item.category, f"id {item.id}", f"score {hit.score:.2f}"]
     else:
         facts = [
-            f"{item.kind} {item.id}" if item.kind == "message" else f"memory {item.id}", f"learned {item.at.day} {item.at:%b %Y}",
+            "message" if isinstance(item, Utterance) else f"memory {item.id}",
+            f"learned {item.at.day} {item.at:%b %Y}",
             f"recalled {many(item.recalls, 'time')} before", f"cosine {cosine(hit):.2f}"]
     return " · ".join(escape(f) for f in facts if f)
 

@@ -322,7 +322,8 @@ def shown_as_html(show: Callable[[], object]) -> str:
     printed = _pre(out.getvalue().rstrip()) if out.getvalue().strip() else ""
     if value is None: return printed
     if hasattr(value, "_repr_html_"): return printed + value._repr_html_()
-    if isinstance(value, Scene): return printed + value.svg()
+    if isinstance(value, Scene):
+        return printed + value.svg().replace('role="img"', f'role="img" aria-label="{escape(value.words[:300])}"', 1)
     if hasattr(value, "_repr_png_"):
         picture = b64encode(value._repr_png_()).decode()
         return printed + f'<img alt="{escape(getattr(value, "alt", ""))}" src="data:image/png;base64,{picture}">'

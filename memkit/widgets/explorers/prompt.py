@@ -12,7 +12,7 @@ from functools import partial
 
 from ...models.lm import LanguageModel
 from ...turn.prompt import Piece, fit
-from ...records import Document, Memory, Message, Section, Turn, Utterance
+from ...records import Document, Message, Section, Turn
 from ..draw.panel import Panel, given, press_button
 from ..draw.pictures import citations, cuts, key, name_of
 from ..draw.report import many
@@ -91,7 +91,8 @@ def lanes(
     too_many, out = {id(c.section): c.missed for c in cuts(turn)}, _fixed(turn, model)
     for s in tried:
         item = s.hit.item if s.hit else None
-        group = "documents" if isinstance(item, Document) else "memories" if isinstance(item, (Memory, Utterance)) else "others"
+        group = "documents" if isinstance(item, Document) else "memories"
+        if item is None: group = "others"
         mark = marks[key(s.hit)] if s.kept and s.hit else ""
         title = one_line(name_of(item) if item else f"{s.name}: {s.text}")
         out.append(

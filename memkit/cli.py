@@ -13,7 +13,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from . import __version__
@@ -24,7 +23,6 @@ def cmd_demo(a: argparse.Namespace):
     from memkit.files import write_file
     from memkit.records import to_dict
     from memkit.demo import run_demo
-    from memkit.hybrid import read_corpus
     turns, one, everything = run_demo(a.html, a.model, _corpus(a))
     if a.json:
         write_file(a.json,

@@ -25,10 +25,9 @@ from threading import Lock
 import numpy as np
 from fastcore.basics import patch
 
-from ..models.embed import usable_cores
+from ..models.embed import open_graph, usable_cores
 from ..files import cache_dir, make_once, own_data
 from ..search.bm25 import tokenize
-from ..models.embed import open_graph
 from ..search.documents import passages, sentences
 from ..records import Document
 from ..reading.encoder import Tokens, tokens_in, tokens_of

@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
-from .measures import BEYOND
+from .measures import BEYOND, BUDGETS, LESS, MEASURES
 from .entrants import Maker, RAW
-from .measures import BUDGETS, LESS, MEASURES
 from .run import as_result, ask_row, frame, joined, run_values
 from .sets import load_set
 from ..experiments.figures import PaperPicture, SMALLEST, sheet

@@ -16,9 +16,8 @@ from pathlib import Path
 from time import process_time
 from typing import TYPE_CHECKING, Any
 
-from .measures import BEYOND, people_rows, years_rows
+from .measures import BEYOND, BUDGETS, ask_scores, comes_back, people_rows, years_rows
 from .entrants import LOOKED_AT, RAW, Entrant, Maker, entrants
-from .measures import BUDGETS, ask_scores, comes_back
 from .sets import CARDS, Ask, Talk, first_part, load_set
 from ..models.embed import MiniLM, Remembered
 from ..records import utc_now

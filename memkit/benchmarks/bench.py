@@ -14,13 +14,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from .training import adapters
-from .turns import memory
+from .training import adapters, training
+from .turns import memory, turns
 from .models import embedding, llm
 from .searches import retrieval
 from .timing import SIZES, Room, Size, failed, machine, versions
-from .training import training
-from .turns import turns
 from ..files import write_file
 
 # %% ../../nbs/benchmarks/06_bench.ipynb #3cb41ab6

@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from .searches import load_corpus
-from .searches import bare_collection, chroma_hits
+from .searches import bare_collection, chroma_hits, load_corpus
 from .timing import Agreement, Arm, Room, SIZES, Size, compare, overlap
 from ..files import cache_dir, make_once
 from ..maprec.items import Catalogue, Item, Rated, full_catalogue

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from .intervals import Interval
-from ..files import own_data
+from ..files import own_data, quiet_loading
 from ..models.embed import by_length, minilm_source, pad_right
-from ..files import quiet_loading
 from ..search.documents import sentences
 from ..search.support import IN_ORDER, best_support
 

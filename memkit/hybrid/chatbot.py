@@ -15,25 +15,22 @@ from datetime import datetime
 
 from fastcore.basics import patch
 
-from ..models.lm import ask, counted, writing
+from ..models.lm import LanguageModel, ask, counted, writing
 from ..models.embed import Embedder
 from ..search.embedders import load_embedder
 from ..search.fusion import rrf
-from ..models.lm import LanguageModel
 
 # %% ../../nbs/hybrid/06_chatbot.ipynb #bdbe1594
 from ..answer.from_documents import document_answer
 from ..answer.passages import without_header
-from ..search.documents import sentences
+from ..search.documents import FusedRetriever, RetrieveSettings, index_documents, sentences
 from ..turn.prompt import Piece, shorten
 from ..records import Change, Considered, Document, Hit, Memory, Message, Turn, utc_now
-from ..search.documents import FusedRetriever, RetrieveSettings, index_documents
-from .fallback import Calibration, evidence_of, load_calibration
+from .fallback import Calibration, SupportSettings, evidence_of, ground, load_calibration
 from .memory import (KIND, PAPER_MEMORY, ChromaMemory, ConversationMemory, MemorySettings, StoreMemory,
                                   choose, found_by, index_folder, leaned_on, topic_of)
 from .sources import read_corpus
 from .reading import about, completed, only_states, prepare_question
-from .fallback import SupportSettings, ground
 from ..turn.assistants import Parts
 from ..turn.engine import QUOTED, Assistant, quotes_messages
 from ..turn.stages import TurnSettings, answer_known, chosen, with_reading

@@ -19,8 +19,7 @@ from ..answer.from_documents import relevance
 from ..files import own_data
 from ..models.embed import Embedder
 from ..records import Hit
-from ..search.documents import FusedRetriever, coverage
-from ..search.documents import sentences
+from ..search.documents import FusedRetriever, coverage, sentences
 from ..search.support import Checked, Judge, SupportSettings, by_words, check_answer
 
 # %% ../../nbs/hybrid/05_fallback.ipynb #522933d8

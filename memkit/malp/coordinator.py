@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Literal, Protocol
 
-from ..models.lm import UnusableAnswer, ask_json
-from ..models.lm import LanguageModel
+from ..models.lm import LanguageModel, UnusableAnswer, ask_json
 from ..reading.rounds import (FLAGS, KINDS, Note, Round, chat_sentences, flags_of, points_back, short_answer,
                                shown_note, stitched)
 from ..records import Message

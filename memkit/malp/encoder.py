@@ -25,8 +25,7 @@ from ..reading.rounds import chat_sentences, third_person
 from .timelines import day_text
 from .memories import DialogueMemory
 from .patients import Fact, Patient, knowledge_questions, profile_questions
-from .visits import families, fill, knowledge
-from .visits import Said
+from .visits import Said, families, fill, knowledge
 
 # %% ../../nbs/malp/06_encoder.ipynb #15e4c797
 if TYPE_CHECKING: from memkit.store.store import MemoryStore

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..reading.rounds import Note, Round
-from .triage import Triage, avoided, shown_of
+from .triage import Move, Triage, avoided, row_of, shown_of
 from ..reading.facts import fact_row
-from .triage import Move, row_of
 
 # %% ../../nbs/malp/03_executive.ipynb #edca07b0
 if TYPE_CHECKING: from memkit.store.store import MemoryStore

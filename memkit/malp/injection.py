@@ -22,8 +22,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..files import own_data, write_file
-from ..models.local import embedded_folder
-from ..models.local import LocalLM, load_causal
+from ..models.local import LocalLM, embedded_folder, load_causal
 from .medical_texts import Row, conversations, data_card, injection_corpus, part_of
 
 # %% ../../nbs/malp/16_injection.ipynb #ecfd5660

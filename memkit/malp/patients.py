@@ -18,8 +18,9 @@ from random import Random
 from ..files import write_file
 from ..reading.rounds import Round
 from .timelines import Timeline, Strand, Version, day_text, draw_timeline, patient_facts
-from .visits import HABITS, PREFERENCES, Knowledge, families, fill, knowledge, reference
-from .visits import Mention, Said, Visit, Voice, fit, make_visit, plan
+from memkit.malp.visits import (
+    HABITS, Knowledge, Mention, PREFERENCES, Said, Visit, Voice, families, fill, fit, knowledge, make_visit, plan,
+    reference)
 
 # %% ../../nbs/malp/07_patients.ipynb #d5de745d
 @dataclass(frozen=True)

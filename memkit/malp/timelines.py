@@ -286,15 +286,12 @@ def _family(rng: Random, n_visits: int, conditions: Sequence[str]) -> list[Stran
 # %% ../../nbs/malp/08_timelines.ipynb #07eab76a
 def _dated(rng: Random, dates: Sequence[date]) -> list[Strand]:
     "Appointments to come and vaccinations that were."
-    out, pools = [], patient_facts()["pools"]
+    out = []
     for who in _pool(rng, "specialist", rng.choice((1, 2))):
         at = starts(rng, len(dates), 2 if rng.random() < .4 else 1)
         first = dates[at[0]] + timedelta(days=rng.randrange(20, 60))
-        days = (
-            [first]
-            if len(at) == 1 or dates[at[1]] >= first
-            else [first, dates[at[1]] + timedelta(days=rng.randrange(20, 60))]
-        )
+        days = [first]
+        if len(at) > 1 and dates[at[1]] < first: days.append(dates[at[1]] + timedelta(days=rng.randrange(20, 60)))
         slots = [{"who": who, "who_": who[:1].upper() + who[1:], "v": day_text(d)} for d in days]
         last = [max(i for i, d in enumerate(dates) if d < day) for day in days]
         versions = [Version(slots[0], at[0], "state", last[0])]

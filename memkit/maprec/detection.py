@@ -22,7 +22,6 @@ from .items import Item, clean_text
 from .names import Change
 from ..models.lm import LanguageModel, UnusableAnswer, ask_json
 from ..models.endpoint import EndpointError
-from ..models.lm import LanguageModel
 from ..reading.validation import read_answer, words_of
 from ..records import Message, check_text
 

@@ -15,13 +15,13 @@ from typing import Protocol
 
 from ..models.embed import Embedder
 from ..files import own_data
-from ..reading.rounds import points_back
+from ..reading.rounds import points_back, third_person
 from ..search.support import content_stems
-from ..reading.rounds import third_person
 from .corrections import CorrectionAgent
 from .exchanges import EMPTY, AgentSettings, ConversationReader, Read, Said, is_personal, says_nothing
-from .refined import KINDS, QUESTION, RESIDUAL, RESPONSE, RETRACTION, Conversation, Exchange, Refined
-from .refined import abbreviations, claim_text, cut, defines, echoes, lists_options, terms
+from .refined import (
+    Conversation, Exchange, KINDS, QUESTION, Refined, RESIDUAL, RESPONSE, RETRACTION, abbreviations, claim_text,
+    cut, defines, echoes, lists_options, terms)
 from ..reading.reader import load_reader
 
 # %% ../../nbs/mark/04_agents.ipynb #4817a83f

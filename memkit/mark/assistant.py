@@ -28,12 +28,11 @@ from .corrections import injected, judge_memory
 from .maintain import MaintenanceReport, maintain
 from .policy import Caller, Policy, Seen, allowed, read_policy, record_seen, who_saw
 from .prompted import prompted_agents
-from .withdraw import Held, Quarantine, quarantined, reject, release
+from .withdraw import Contributed, Held, Quarantine, quarantined, reject, release
 from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, bare_claim, conversation_of
 from .search import RefinedSearch, SearchSettings, considered, why
 from .trust import EACH_ONCE, TrustSettings
 from .quorum import ROLES, QuorumSettings, know, settle, sides, spared, unknow
-from .withdraw import Contributed
 from ..reading.gate import load_gate
 from ..turn import trace
 from ..turn.assistants import Parts

@@ -21,10 +21,9 @@ from ..records import utc_now
 from .agents import RefinedMemoryAgent
 from .merging import BuilderSettings
 from .conflict_resolution import Resolution, Pool, Step, resolve, said_at
-from .withdraw import Quarantine, confirmed, taken_back
+from .withdraw import Quarantine, confirmed, forget_contributions, take_back, taken_back
 from .refined import DOMAIN, KINDS, RETRACTION, Conversation, Refined, embedded_text, owner_of
 from .quorum import QuorumSettings, settle
-from .withdraw import forget_contributions, take_back
 
 # %% ../../nbs/mark/08_builder.ipynb #41434304
 if TYPE_CHECKING: from memkit.store.store import MemoryStore

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from fastcore.basics import patch
 
 from .exchanges import FIRST_PERSON, heard, is_refused, of_nobody, read_reply
-from .refined import Conversation, Exchange, RESIDUAL, RETRACTION, Refined, check_user
+from .refined import (
+    Conversation, Exchange, Refined, RESIDUAL, RETRACTION, check_user, claim_text, cut, echoes)
 from .trust import Outcome, PAPER, Trust, TrustSettings, replay
-from .refined import claim_text, cut, echoes
 from ..reading.reader import Clause, Reader, ReplyReading, load_reader
 from ..reading.gate import SharingReader
 from ..reading.validation import gives_orders

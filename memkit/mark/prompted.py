@@ -13,18 +13,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..models.lm import UnusableAnswer, ask_json
-from ..models.lm import LanguageModel
+from ..models.lm import LanguageModel, UnusableAnswer, ask_json
 from ..reading.rounds import chat_sentences
 from ..turn.prompt import shorten
 from ..records import Message
 from ..search.support import content_stems, numbers
-from ..reading.validation import read_answer, where_said
-from ..reading.validation import gives_orders
+from ..reading.validation import gives_orders, read_answer, where_said
 from .corrections import topic_of
 from .exchanges import is_personal, use_of
-from .refined import KINDS, QUESTION, RESIDUAL, RESPONSE, Conversation, Exchange, Refined
-from .refined import claim_text, cut, echoes
+from .refined import (
+    Conversation, Exchange, KINDS, QUESTION, Refined, RESIDUAL, RESPONSE, claim_text, cut, echoes)
 from ..reading.reader import load_reader
 
 # %% ../../nbs/mark/05_prompted.ipynb #1c56fcec

@@ -23,8 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 from fastcore.basics import patch
 
-from ..files import cache_dir, make_once, write_file
-from ..files import model_folder, model_name, quiet_loading
+from ..files import cache_dir, make_once, model_folder, model_name, quiet_loading, write_file
 from ..records import check_text
 
 # %% ../../nbs/models/06_embed.ipynb #5c4d10f0

@@ -21,12 +21,11 @@ from typing import Any
 import numpy as np
 from fastcore.basics import patch
 
-from ..files import cache_dir, make_once
+from ..files import cache_dir, make_once, quiet_loading
 from .causal import (
     Draft, answer_text, batches, end_tokens, ends_at, held_back, pick_token, score_rows, split_labels,
     token_log_probs, tokens_within, write_tokens)
 from .lm import Reply, check_request, check_max_tokens
-from ..files import quiet_loading
 from ..records import Message
 
 # %% ../../nbs/models/03_local.ipynb #d04437e7

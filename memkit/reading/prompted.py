@@ -13,8 +13,7 @@ from datetime import date
 from typing import Literal
 
 from .validation import read_answer
-from ..models.lm import UnusableAnswer, ask_json
-from ..models.lm import LanguageModel
+from ..models.lm import LanguageModel, UnusableAnswer, ask_json
 from ..records import Message, check_text
 from .facts import Reading, reading_of
 from .labels import ABOUT, ACTS, ATTRIBUTES, CERTAINTY

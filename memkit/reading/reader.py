@@ -23,9 +23,9 @@ from ..files import cache_dir, make_once, own_data
 from ..models.embed import open_graph
 from .encoder import HEADS, Tokens, after_title, stacked, tokens_in, tokens_of
 from .examples import sentences
-from .labels import (ABOUT, ACTS, ATTRIBUTES, AUDIENCES, CERTAINTY, DOMAINS, RELATIONS, REPLIES, ROLES,
-                                   SCOPES, STARS, TITLE_ACTS)
-from .labels import marks, place_of
+from memkit.reading.labels import (
+    ABOUT, ACTS, ATTRIBUTES, AUDIENCES, CERTAINTY, DOMAINS, RELATIONS, REPLIES, ROLES, SCOPES, STARS, TITLE_ACTS,
+    marks, place_of)
 from .titles import TitleList, known_titles
 
 # %% ../../nbs/reading/08_reader.ipynb #bf65b970

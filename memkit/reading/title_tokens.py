@@ -18,9 +18,8 @@ from ..models.embed import pad_right
 from ..search.bm25 import STOP_WORDS
 from ..search.documents import common_words
 from .encoder import LOOKS, Tokens, tokens_in, tokens_of
-from .labels import AUDIENCES, DOMAINS, ROLES, STARS, TITLE_ACTS
+from .labels import AUDIENCES, DOMAINS, ROLES, STARS, TITLE_ACTS, marks, place_of
 from .reader import Mention
-from .labels import marks, place_of
 from .titles import TitleList, known_titles
 
 # %% ../../nbs/reading/13_title_tokens.ipynb #3437dd1d

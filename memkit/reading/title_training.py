@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits as bce, cross_entropy as ce
+from torch.nn.functional import cross_entropy as ce
 
 from ..files import own_data
 from ..search.bm25 import STOP_WORDS

@@ -25,8 +25,7 @@ from ..models.embed import minilm_source
 from ..files import quiet_loading
 from .encoder import HEADS, LOOKS, WIDTH, Tokens, after_title, stacked, tokens_in, tokens_of
 from .examples import Example, typed
-from .labels import STARS
-from .labels import marks, place_of
+from .labels import STARS, marks, place_of
 from .titles import HINTS, known_titles
 
 # %% ../../nbs/reading/07_training.ipynb #f3be3dfb

@@ -23,11 +23,10 @@ from typing import Any
 import numpy as np
 from fastcore.basics import patch
 
-from ..models.embed import Embedder, MiniLM, by_length, checked_texts, minilm_source, pad_right
-from ..files import cache_dir, make_once, write_file
+from ..models.embed import (
+    Embedder, MiniLM, by_length, checked_texts, export_sentence_encoder, minilm_source, pad_right)
+from ..files import cache_dir, make_once, model_name, quiet_loading, write_file
 from ..models.local import fast_dtype
-from ..files import model_name, quiet_loading
-from ..models.embed import export_sentence_encoder
 from .documents import FusedRetriever
 
 # %% ../../nbs/search/07_contrastive.ipynb #f5e0354b

@@ -20,9 +20,8 @@ from fastcore.basics import patch
 from .adapters import AdapterError, AdapterStore, base_digest, pairs_of
 from ..models.causal import batches, ends_at, end_tokens, pick_token, write_tokens
 from ..models.lm import Reply
-from ..models.local import LocalLM
+from ..models.local import LocalLM, pad_token
 from ..records import Message
-from ..models.local import pad_token
 
 # %% ../../nbs/train/05_personal.ipynb #e1e29c7a
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from ...search.bm25 import BM25
 from ...reading.rounds import Note, Round, chat_sentences
 from ...search.memories import RecallSettings
 from ...records import Memory
-from ...evaluate.intervals import paired
-from ...evaluate.intervals import rank_scores
+from ...evaluate.intervals import paired, rank_scores
 from ..result import figure
 from ...malp.coordinator import Coordinator, EmbeddedCoordinator
 from ...malp.corpora import Conversation, EvidenceQuestion, Said, load_locomo, load_memorybank

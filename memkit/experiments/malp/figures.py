@@ -12,16 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ...evaluate.quality import CRITERIA, rule_form
-from ...evaluate.quality import PAPER as PAPER_QUALITY
-from ..tables import Card, diagram
+from ...evaluate.quality import CRITERIA, PAPER as PAPER_QUALITY, rule_form
+from ..tables import Card, Cell, HERE, Line, PAPER, PaperTable, diagram, number, number_table
 from ..figures import (
-    BARS, SMALLEST, PaperPicture, intervals, of_paper, published_result, sheet)
-from ..figures import rows_of as table_rows
+    BARS, PaperPicture, SMALLEST, intervals, of_paper, published_result, rows_of as table_rows, sheet)
 from .answers import BOTH, CURVES, INJECTION, LORA, MALP, OTHERS, QUOTED, TASKS
 from .recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, RANDOM, RAW, STANDARD
 from .weights import COLD_START, MEASURES
-from ..tables import HERE, PAPER, Cell, Line, PaperTable, number, number_table
 from ...malp.executive import DPeMSettings
 from ...malp.personalize import LoraSettings
 

@@ -21,9 +21,8 @@ import numpy as np
 
 from ...models.causal import score_rows, split_labels, token_log_probs
 from ...files import cache_dir, public_data, write_file
-from ...models.local import LocalLM
+from ...models.local import LocalLM, led_ids, pad_token
 from ...records import Message
-from ...models.local import led_ids, pad_token
 from ...evaluate.intervals import Interval, bootstrap, paired
 from ...evaluate.texts import rouge_1, rouge_l
 from ..result import figure

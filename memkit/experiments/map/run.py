@@ -17,8 +17,7 @@ import numpy as np
 from ..tables import Card, PaperTable, diagram, number, number_table
 from ..figures import (
     BARS, PaperPicture, intervals, legend_below, of_paper, papers_mark, published_result, rows_of, sheet)
-from .classical import folds
-from .classical import Scores, classical_rows, score_fold
+from .classical import Scores, classical_rows, folds, score_fold
 from .cross import LINES, PAPER_MAE, VANILLA, run_cross
 from .single import LENGTHS, SINGLE_FULL, SINGLE_QUICK, SingleSize, TABLE_1, language_rows
 from ..result import provenance, result

@@ -10,15 +10,13 @@ __all__ = ['ROLES', 'figure_1', 'figure_2', 'figure_3', 'figure_4', 'figure_5', 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...evaluate.coverage import REGIONS
-from ...evaluate.coverage import ALPHAS
-from ..tables import Card, diagram
+from ...evaluate.coverage import ALPHAS, REGIONS
+from ..tables import Card, Cell, HERE, Line, PAPER, PaperTable, diagram, number, number_table
 from ..figures import (
     BARS, PaperPicture, intervals, legend_below, of_paper, papers_mark, published_result, rows_of, sheet, spread)
 from .again import AGAIN, BARE, FIRST, MEMORY, RANDOM
 from .scenario import CONTROL, LEARNED, ONE, TWO
 from .lessons import read_kept
-from ..tables import HERE, PAPER, Cell, Line, PaperTable, number, number_table
 from ...mark.assistant import RULES, MarkSettings
 from ...mark.scoring import PRESETS
 from ...mark.trust import TrustSettings

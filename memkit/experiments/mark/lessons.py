@@ -16,8 +16,9 @@ from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
-from ...evaluate.coverage import REGIONS, SessionUse, Summary, conversation_table, session_use, token_region, turn_use
-from ...evaluate.coverage import ALPHAS, information_capture, information_coverage, key_point_coverage
+from ...evaluate.coverage import (
+    ALPHAS, REGIONS, SessionUse, Summary, conversation_table, information_capture, information_coverage,
+    key_point_coverage, session_use, token_region, turn_use)
 from ...evaluate.intervals import Interval, bootstrap, paired, share
 from .questions import (
     Choice, MOST_TURNS, Picker, YES, correction, lettered, plain_prompt, shuffled)

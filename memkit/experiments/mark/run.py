@@ -19,10 +19,11 @@ from ...records import json_copy, utc_now
 from ...evaluate.coverage import TABLE_4
 from .again import (AGAIN, BARE, FIRST, MEMORY, PAPER_SETTINGS, RANDOM, Asked, ask_again,
                                            by_manner, refinement_rows, second_round, table_6_rows)
-from .lessons import EXPERT, Learned, Lesson, conversation_rows, learn, table_5_rows, teach
+from .lessons import (
+    EXPERT, Learned, Lesson, Scored, alpha_rows, conversation_rows, coverage_rows, kept, learn, region_rows,
+    scored_answers, table_5_rows, teach)
 from .questions import Choice, Picker, all_choices, reworded, taught_and_others
 from .scenario import scenario, table_1_rows, table_7_rows, transcript
-from .lessons import Scored, alpha_rows, coverage_rows, kept, region_rows, scored_answers
 from ..result import figure, provenance, result
 from ...mark.agents import embedded_agents
 from ...mark.prompted import prompted_agents

@@ -14,9 +14,9 @@ from fastcore.basics import patch
 
 from ...models.lm import usage_line
 from ...records import Turn, check_text
-from .parts import ALL, Growing, Review, TwoPresses, ask_box, exchange_box, judged_text
+from .parts import (
+    ALL, Growing, Review, Said, SOFT, TEXT, TwoPresses, ask_box, dialogue, draw_dialogue, exchange_box, judged_text)
 from ...turn.engine import Assistant, begin_session
-from .parts import SOFT, TEXT, Said, dialogue, draw_dialogue
 from ..draw.frames import write_turns
 from ..draw.panel import press_button
 from ..draw.pictures import duration

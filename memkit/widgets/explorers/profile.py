@@ -14,15 +14,13 @@ from fastcore.basics import patch
 
 from ...maprec.assistant import MapAssistant, row_key
 from ...maprec.items import Item, Rated, check_rating
-from ...maprec.recommend import noted, not_to_offer
+from ...maprec.recommend import Recommendation, Recommended, Request, named, not_to_offer, noted, recommend
 from ...maprec.profile import RATING, profile, put_rating, take_back
-from ...maprec.recommend import Recommendation, Recommended, Request, named, recommend
 from ..draw.panel import Panel, _reason, given, press_button
-from memkit.widgets.explorers.taste_map import (in_order_of, profile_view, table_row, title_matches, why_lines,
-    work_name)
+from .taste_map import (
+    TasteMap, draw_taste, in_order_of, profile_view, table_row, taste_map, title_matches, why_lines, work_name)
 from ..draw.report import many
 from ..draw.scene import Scene, listed, one_line, ordinal, short
-from .taste_map import TasteMap, draw_taste, taste_map
 
 # %% ../../../nbs/widgets/explorers/10_profile.ipynb #5d44eeb1
 if TYPE_CHECKING:

@@ -188,10 +188,12 @@ def published_result(
 
 # %% ../../nbs/experiments/02_figures.ipynb #7a8b2f80
 def of_paper(
-    result: Mapping[str, Any],
+    result: Mapping[str, Any] | None,   # None: the run that travels with memkit
     paper: str,
-) -> Mapping[str, Any]:   # the same result
-    "Raises `ValueError` for a result of another paper, `TypeError` for anything but a result."
+) -> Mapping[str, Any]:                 # the same result
+    """The result that a picture shows. Raises `ValueError` for a result of another paper, `TypeError` for anything but
+    a result."""
+    if result is None: result = published_result(paper)
     if not isinstance(result, Mapping) or not {"experiment", "rows"} <= set(result):
         raise TypeError(f"this needs a result, such as published_result({paper!r}); got {type(result).__name__}")
     if result["experiment"] != paper:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # %% ../../../nbs/experiments/hybrid/04_run.ipynb #0fd523cc
 def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    return of_paper(published_result("hybrid") if result is None else result, "hybrid")
+    return of_paper(result, "hybrid")
 
 def measured(
     result: Mapping[str, Any],

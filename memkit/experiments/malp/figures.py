@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # %% ../../../nbs/experiments/malp/07_figures.ipynb #02d3c7fa
 def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    return of_paper(published_result("malp") if result is None else result, "malp")
+    return of_paper(result, "malp")
 
 def beginning(
     text: str,

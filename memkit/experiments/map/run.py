@@ -39,7 +39,7 @@ CLASSICAL = "Without a language model"   # the table of what needs none
 
 # %% ../../../nbs/experiments/map/05_run.ipynb #32af5f5d
 def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    return of_paper(published_result("map") if result is None else result, "map")
+    return of_paper(result, "map")
 
 def figure_1(
     result: Mapping[str, Any] | None = None,  # from `run_map`; None: the stored run

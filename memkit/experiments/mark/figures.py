@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # %% ../../../nbs/experiments/mark/06_figures.ipynb #3ee96ec4
 def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    return of_paper(published_result("mark") if result is None else result, "mark")
+    return of_paper(result, "mark")
 
 # %% ../../../nbs/experiments/mark/06_figures.ipynb #0ec160c1
 def figure_1(

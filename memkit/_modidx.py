@@ -2968,6 +2968,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                'memkit/malp/assistant.py'),
                                        'memkit.malp.assistant._round': ('malp/assistant.html#_round', 'memkit/malp/assistant.py'),
                                        'memkit.malp.assistant.asks_model': ('malp/assistant.html#asks_model', 'memkit/malp/assistant.py'),
+                                       'memkit.malp.assistant.by_turns': ('malp/assistant.html#by_turns', 'memkit/malp/assistant.py'),
                                        'memkit.malp.assistant.changes_of': ('malp/assistant.html#changes_of', 'memkit/malp/assistant.py'),
                                        'memkit.malp.assistant.heading_of': ('malp/assistant.html#heading_of', 'memkit/malp/assistant.py'),
                                        'memkit.malp.assistant.memory_block': ( 'malp/assistant.html#memory_block',

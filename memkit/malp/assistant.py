@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['INSTRUCTIONS', 'HEADINGS', 'WISHES', 'RANKED', 'MalpSettings', 'heading_of', 'worded', 'memory_block',
-           'MalpAssistant', 'sources', 'prompt_for', 'changes_of', 'without_model', 'asks_model']
+           'MalpAssistant', 'sources', 'by_turns', 'prompt_for', 'changes_of', 'without_model', 'asks_model']
 
 # %% ../../nbs/malp/13_assistant.ipynb #02b74488
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from fastcore.basics import patch
@@ -18,7 +19,7 @@ from fastcore.basics import patch
 from ..models.lm import LanguageModel
 from ..reading.rounds import Round
 from ..train.personal import PersonalLM
-from ..answer.messages import STUDIED, MessageSearch, Source
+from ..answer.messages import ASKED, STUDIED, MessageSearch, Source
 from ..turn.prompt import Piece, quoted_block
 from ..records import Change, Considered, Hit, Memory, Message, Turn, Utterance, new_id, utc_now
 from .coordinator import EmbeddedCoordinator
@@ -123,6 +124,15 @@ def in_notes(
         if item is not h.item or h.item.turn not in last: out.setdefault(item.id, replace(h, item=item))
     return list(out.values())
 
+# %% ../../nbs/malp/13_assistant.ipynb #bead0aea
+def by_turns(first: Sequence[Hit], second: Sequence[Hit], k: int) -> list[Hit]:
+    "The best of the first, the best of the second, and so on; each item once."
+    out: dict[int | str, Hit] = {}
+    for pair in zip_longest(first, second):
+        for h in pair:
+            if h: out.setdefault(h.item.id, h)
+    return list(out.values())[:k]
+
 # %% ../../nbs/malp/13_assistant.ipynb #a8d0f22a
 RANKED = 30   # notes that lift their messages (ours)
 
@@ -134,7 +144,7 @@ def found(self: MalpAssistant, turn: Turn, k: int) -> list[Hit]:
     if not (in_context and self.settings.messages): return notes
     notes = notes if k >= RANKED else self.memory.recall(turn.user, turn.query, RANKED)
     messages = self.said.search(turn.user, turn.query, k, [s for h in notes for s in sources(h.item)])
-    return self.in_notes(turn, messages, notes)
+    return by_turns(self.in_notes(turn, messages, notes), notes, k)
 
 @patch
 def recall(self: MalpAssistant, turn: Turn, k: int) -> Sequence[Hit | Considered]:
@@ -232,8 +242,10 @@ def learn(self: MalpAssistant, turn: Turn, prepared: tuple[Round, Any]) -> list[
     known = [h.item.id for h in turn.recalled if isinstance(h.item, Memory)]
     moves = self.memory.take(turn.user, r, known, turn.session, learn_answer=False,
                              turn=turn.id, prepared=notes)
-    # a model's own words, which no weights may learn from
-    self.store.log(turn.user, [{"kind": "answered", "turn": turn.id}])
+    # a model's own words, which no weights may learn from; and a question, which answers no later one
+    reading = turn.work.get("reading")
+    asks = bool(reading and reading.clauses) and all(c.act.startswith("asks") for c in reading.clauses)
+    self.store.log(turn.user, [{"kind": kind, "turn": turn.id} for kind in ("answered", ASKED)[:1 + asks]])
     now = {m.id: m.text for m in self.store.list(turn.user, superseded=True)}
     if all(isinstance(m, Move) for m in moves): return changes_of(moves, lambda id: now.get(id, ""))
     return [Change(kind="stored", memory=id, text=text) for id, text in now.items() if id not in before]

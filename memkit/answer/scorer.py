@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['ANSWER_HEADS', 'ANSWER_LOSS', 'TEMPERATURE', 'SEARCH', 'READING', 'LOOKED_AT', 'FEW', 'told_loss', 'evidence_loss',
-           'class_loss', 'question_batches', 'as_tokens', 'embedded', 'search_loss', 'talks_of', 'fact_talks',
-           'fit_search', 'fit_reading', 'train_scorer', 'Evidence', 'Question', 'ahead_features', 'fitted_weights',
-           'plain_vector', 'alarm_logit', 'needed_features', 'probabilities_needed', 'same_attribute', 'about_style',
-           'known_features', 'probability_known', 'Scorer', 'load_scorer']
+           'class_loss', 'question_batches', 'as_tokens', 'embedded', 'in_context', 'search_loss', 'talks_of',
+           'fact_talks', 'fit_search', 'fit_reading', 'train_scorer', 'Evidence', 'Question', 'ahead_features',
+           'fitted_weights', 'plain_vector', 'alarm_logit', 'needed_features', 'probabilities_needed', 'same_attribute',
+           'about_style', 'known_features', 'probability_known', 'Scorer', 'load_scorer']
 
 # %% ../../nbs/answer/02_scorer.ipynb #956a0323
 import json
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .examples import ALARMS, ASKED, Case, answer_examples, dated, every_question
+from .examples import ALARMS, ASKED, Case, answer_examples, cases, dated, every_question
 from ..files import own_data
 from ..reading.encoder import Tokens, tokens_in, tokens_of
 from ..reading.examples import Example, sentences, typed_text, voices
@@ -113,16 +113,24 @@ def embedded(model, texts: Sequence[str]) -> "Tensor":   # [n, 384], rows of len
     return normalize(whole(model(**inputs), inputs["mask"]), dim=-1)
 
 # %% ../../nbs/answer/02_scorer.ipynb #cd1df0a1
+def in_context(ids: Sequence[str], texts: Sequence[str]) -> list[str]:   # ids: "session.message"
+    "Each message behind the one before it, where there is one in its session."
+    session = [id.split(".")[0] for id in ids]
+    return [f"{texts[i - 1]} {text}" if i and session[i] == session[i - 1] else text for i, text in enumerate(texts)]
+
 def search_loss(
     model,
     talk: Sequence[Case],      # questions on one conversation
     rng: random.Random,
 ) -> "Tensor":
-    "Each question's needed messages against all that were said until then."
+    """Each question's needed messages against all that were said until then. Half of the time each message stands
+    behind the one before it, as it does in a long search (`memkit.answer.messages`)."""
     import torch
     said = max((c.said for c in talk), key=len)
     ids, asked = [id for id, *_ in said], [c for c in talk if c.needs]
-    messages = embedded(model, [typed_text(text, rng) for *_, text in said])
+    texts = [typed_text(text, rng) for *_, text in said]
+    if talk[0].id != "facts" and rng.random() < .5: texts = in_context(ids, texts)
+    messages = embedded(model, texts)
     questions = embedded(model, [typed_text(c.ask, rng) for c in asked])
     loss = 0.
     for cosines, c in zip(questions @ messages.T, asked):
@@ -131,11 +139,11 @@ def search_loss(
     return loss/len(asked)
 
 # %% ../../nbs/answer/02_scorer.ipynb #fc29f663
-def talks_of(hands: Iterable[str]) -> list[list[Case]]:
-    "The questions on each conversation."
+def talks_of(hands: Iterable[str], most: int = 16) -> list[list[Case]]:
+    "The questions on each conversation, at most so many at a time."
     out: dict[tuple[str, str], list[Case]] = {}
-    for c in every_question(hands): out.setdefault((c.hand, c.id), []).append(c)
-    return list(out.values())
+    for c in [*every_question(hands), *cases(hands, "friends")]: out.setdefault((c.hand, c.id), []).append(c)
+    return [of[i::-(-len(of)//most)] for of in out.values() for i in range(-(-len(of)//most))]
 
 def fact_talks(hands: Iterable[str], size: int = 20) -> list[list[Case]]:
     "Facts that an assistant was taught, and the questions that colleagues asked later, `size` facts at a time."

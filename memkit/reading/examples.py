@@ -53,7 +53,8 @@ def voices(
     return out
 
 # what these hands wrote scores, and trains no reader
-SEALED = ("ac", "ad", "ae", "af", "ag", "ah", "al", "ao", "ap", "aq", "aw", "ax", "bd", "be", "by", "bz")
+SEALED = ("ac", "ad", "ae", "af", "ag", "ah", "al", "ao", "ap", "aq", "aw", "ax", "bd", "be", "by", "bz",
+          "cg", "cj")
 
 def hands_of(
     kind: str = "messages",

@@ -28,6 +28,17 @@ def draw_steps(
 # %% ../../../nbs/widgets/draw/08_opening.ipynb #05d52353
 _PARTS = {"blue": "on", "orange": "ink", "mauve": "ink", "green": "ink"}   # of a bar -> the letters on it
 
+def _bar(s: Scene, name: str, values: Sequence[float], note: str, scale: float):
+    x, y, lines = 250., s.height + 22, wrap(name, 226, 3)
+    for i, line in enumerate(lines): s.text(12, y + 20*i, line)
+    for value, (colour, ink) in zip(values, _PARTS.items()):
+        s.box(x, y - 12, value*scale, 24, colour, radius=0)
+        if value*scale > 34 and len(values) > 1: s.text(x + 6, y, f"{round(value, 2):g}", 13, True, ink)
+        x += value*scale
+    s.text(x + 8, y, note, bold=True)
+    s.height += 28 + 20*len(lines)
+
+# %% ../../../nbs/widgets/draw/08_opening.ipynb #56740cda
 def draw_bars(
     rows: Mapping[str, Sequence[float]],   # what a bar is called -> the values of its parts, 0 or more
     title: str,
@@ -42,13 +53,3 @@ def draw_bars(
         s.height = 60
     for name, note in zip(rows, notes): _bar(s, name, rows[name], note, 300/max(map(sum, rows.values())))
     return s
-
-def _bar(s: Scene, name: str, values: Sequence[float], note: str, scale: float):
-    x, y, lines = 250., s.height + 22, wrap(name, 226, 3)
-    for i, line in enumerate(lines): s.text(12, y + 20*i, line)
-    for value, (colour, ink) in zip(values, _PARTS.items()):
-        s.box(x, y - 12, value*scale, 24, colour, radius=0)
-        if value*scale > 34 and len(values) > 1: s.text(x + 6, y, f"{round(value, 2):g}", 13, True, ink)
-        x += value*scale
-    s.text(x + 8, y, note, bold=True)
-    s.height += 28 + 20*len(lines)

@@ -33,7 +33,7 @@ def _bar(s: Scene, name: str, values: Sequence[float], note: str, scale: float):
     for i, line in enumerate(lines): s.text(12, y + 20*i, line)
     for value, (colour, ink) in zip(values, _PARTS.items()):
         s.box(x, y - 12, value*scale, 24, colour, radius=0)
-        if value*scale > 34 and len(values) > 1: s.text(x + 6, y, f"{round(value, 2):g}", 13, True, ink)
+        if value*scale > 34 and len(values) > 1: s.text(x + 6, y, f"{round(value, 2):g}", 14, True, ink)
         x += value*scale
     s.text(x + 8, y, note, bold=True)
     s.height += 28 + 20*len(lines)

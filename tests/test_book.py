@@ -65,6 +65,14 @@ def test_every_notebook_has_its_place_in_the_book():
     assert not [p for p in stems if p not in named and (p.rpartition("/")[0].partition("/")[0]) not in contents.ROOMS]
 
 
+def test_every_chapter_soon_shows_a_picture():
+    "Of its mechanism, drawn from its own example."
+    import contents
+    cells = {page: json.loads((labs.ROOT/f"nbs/{page}.ipynb").read_text())["cells"][:13] for page in contents.CHAPTERS}
+    kinds = {page: {kind for c in of for o in c.get("outputs", []) for kind in o.get("data", {})} for page, of in cells.items()}
+    assert not [page for page, of in kinds.items() if not of & {"image/svg+xml", "image/png"}]
+
+
 def test_the_readme_lists_the_path():
     "In its order."
     import contents

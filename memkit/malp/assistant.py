@@ -88,7 +88,7 @@ class MalpAssistant(Assistant):
     ):
         super().__init__(memory.store, model, settings, clock)
         self.memory = memory
-        self.said = MessageSearch(memory.store)
+        self.said = MessageSearch(memory.store, heard=self.heard_of)
 
 # %% ../../nbs/malp/13_assistant.ipynb #eeb8e82e
 WISHES = 3   # standing wishes that every prompt holds, the newest (ours)

@@ -28,6 +28,7 @@ def cmd_demo(a: argparse.Namespace):
         write_file(a.json,
                    json.dumps(to_dict({"turns": turns, "receipts": [one, everything]}), ensure_ascii=False, indent=1))
 
+# %% ../nbs/92_cli.ipynb #4802dc7d
 def cmd_data(a: argparse.Namespace):
     "Say what each public source is, where to get it, and whether it is here; MovieLens 100k is fetched where it isn't."
     from memkit.hybrid.corpus import data_help
@@ -69,6 +70,7 @@ def _stores(a: argparse.Namespace) -> list[Path | str]:
                                 "--store")
     return there
 
+# %% ../nbs/92_cli.ipynb #76bb049a
 def _contents(path: Path | str, user: str) -> str:
     "What a store holds of a user, a line for each memory and each message."
     with _for_forgetting(path) as bot:

@@ -68,6 +68,7 @@ def budget_line(
     parts = " + ".join(f"{names.get(n, n)} {t}" for n, t in kept.items())
     return f"{parts} = {turn.prompt_tokens} of {turn.budget} tokens" + (f"; {cut} did not fit" if cut else "")
 
+# %% ../nbs/91_demo.ipynb #7bebb514
 def seconds_line(
     turn: Turn,
 ) -> str:
@@ -86,6 +87,7 @@ def describe_turn(
     if "usage" in turn.extra: how.append(wrapped(f"cost: {usage_line(turn.extra['usage'])}", "      "))
     return "\n".join([*said, *how, f"      time: {seconds_line(turn)}"])
 
+# %% ../nbs/91_demo.ipynb #5a7a6df1
 def _without_a_model(turn: Turn) -> list[str]:
     "How an answer was made that no language model wrote."
     from memkit.widgets.draw.turn_picture import answered_by
@@ -106,6 +108,7 @@ def _with_a_model(turn: Turn) -> list[str]:
         lines.append(wrapped(f"{told}“{struck[0]['text']}” ({struck[0]['reason']})", "      struck: "))
     return [*lines, f"      prompt: {budget_line(turn)}"]
 
+# %% ../nbs/91_demo.ipynb #feac12a9
 def describe_memories(
     memories: Sequence[Memory],
 ) -> str:

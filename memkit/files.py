@@ -31,6 +31,7 @@ def cache_dir() -> Path:
     from platformdirs import user_cache_dir
     return _folder("MEMKIT_CACHE", user_cache_dir("memkit"))
 
+# %% ../nbs/02_files.ipynb #87c81a54
 def home_dir() -> Path:
     "Folder for what must be kept, such as the store; `MEMKIT_HOME` moves it."
     from platformdirs import user_data_dir
@@ -47,6 +48,7 @@ def own_data(
         raise FileNotFoundError(f"memkit carries no file {name!r}; it carries: {there or 'none'}")
     return folder/name
 
+# %% ../nbs/02_files.ipynb #9bfcd9db
 def public_data(
     name: str,  # a path below MEMKIT_DATA, such as 'medquad.tar.gz'
 ) -> Path | None:

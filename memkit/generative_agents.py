@@ -52,6 +52,7 @@ class GenerativeAgents(Assistant):
         super().__init__(store, model, settings, clock)
         self.embedder = embedder
 
+# %% ../nbs/03_generative_agents.ipynb #fe741d67
 @patch(cls_method=True)
 def open(cls: GenerativeAgents, p: Parts, settings: StreamSettings | None = None) -> GenerativeAgents:
     "The design, put together from its parts."
@@ -82,6 +83,7 @@ def prepare(self: GenerativeAgents, turn: Turn) -> tuple[np.ndarray, float]:
     notes = take_notes(Round(turn.id, turn.text, "", at=turn.at))
     return self.embedder.embed([turn.text])[0], 1 + 9*max((n.probability for n in notes), default=0.)
 
+# %% ../nbs/03_generative_agents.ipynb #5dd70caa
 @patch
 def note(self: GenerativeAgents, turn: Turn, kind: str, text: str, vector, importance: float, turns,
          evidence=()) -> Change:
@@ -91,6 +93,7 @@ def note(self: GenerativeAgents, turn: Turn, kind: str, text: str, vector, impor
                        meta=meta)
     return Change(kind="stored", memory=m.id, text=text, reason=kind)
 
+# %% ../nbs/03_generative_agents.ipynb #43ed8664
 @patch
 def learn(self: GenerativeAgents, turn: Turn, prepared: tuple) -> list[Change]:
     "The message is an observation; a reflection follows once enough has happened (§4.1, §4.2)."

@@ -51,6 +51,7 @@ def check_time(
         raise ValueError(f"the time {at.isoformat()} has no zone; use datetime(..., tzinfo=timezone.utc)")
     return at.astimezone(timezone.utc)
 
+# %% ../nbs/01_records.ipynb #20f2698b
 def new_id(
     prefix: str = "u",  # what the identifier is for: u user, s session, t turn
 ) -> str:               # such as 'u-3f9c…', 32 random hexadecimal digits
@@ -81,6 +82,7 @@ def json_copy(
         raise ValueError(f"meta must be JSON (strings, finite numbers, lists, objects): {e}") from None
     return json.loads(check_text(text, "meta"))
 
+# %% ../nbs/01_records.ipynb #f7aacde7
 @dataclass(frozen=True, kw_only=True)
 class Message:
     "One thing said in a conversation."
@@ -176,6 +178,7 @@ class Section:
     kept: bool = True             # False: it did not fit the budget
     hit: Hit | None = None        # the hit it shows, where it shows one
 
+# %% ../nbs/01_records.ipynb #1ffd5c49
 @dataclass(frozen=True, kw_only=True)
 class Considered:
     "A candidate and what became of it: `shown`, or the reason why not."
@@ -254,6 +257,7 @@ def documents(self: Turn) -> tuple[Hit, ...]:
     "The documents that reached the prompt."
     return tuple(h for h in self.shown if isinstance(h.item, Document))
 
+# %% ../nbs/01_records.ipynb #126e8278
 @patch(as_prop=True)
 def recalled(self: Turn) -> tuple[Hit, ...]:
     "The memories and earlier messages that reached the prompt."

@@ -100,6 +100,7 @@ def _say(rows: Sequence[tuple[str, "Memory", bool]]) -> str:
         told.append(f"“{text[:40]}” became {article} {m.kind}{'' if force else ', replaced since'}")
     return "; ".join(told) or "nothing"
 
+# %% ../nbs/94_walks.ipynb #5e6d421d
 def _cell(s: "Scene", x: float, y: float, mine: Sequence[tuple["Memory", bool]]):
     "The memories of one message in one column."
     if not mine: s.text(x, y, "–", 14, colour="soft")

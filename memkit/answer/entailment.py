@@ -74,6 +74,7 @@ def _goes_on(value: float, word: str) -> bool:
     if value == 0 or value >= 100 and value % 100 == 0: return True
     return 20 <= value % 100 <= 90 and value % 10 == 0 and _SMALL[word] < 10
 
+# %% ../../nbs/answer/08_entailment.ipynb #4bf7d020
 def _in_words(tokens: Sequence[str], i: int) -> tuple[float | None, int]:
     "The number that words from `i` on make (two hundred and twenty-one), and the place behind it."
     value, start = 0., i
@@ -121,10 +122,10 @@ class Window:
     source: int      # position of the source
     cosine: float    # of that sentence, -1..1
 
+# %% ../../nbs/answer/08_entailment.ipynb #a05b5ada
 def _around(parts: Sequence[str], j: int, size: int) -> str:
     first = max(0, min(j - size//2, len(parts) - size))
     return " ".join(parts[first:first + size])
-
 
 # %% ../../nbs/answer/08_entailment.ipynb #4c2d0eda
 def windows(
@@ -168,6 +169,7 @@ class Checker(Encoded):
         weights: Path | None = None,    # None: those that ship with memkit
     ): super().__init__(Path(weights or own_data("entailment.safetensors")), ENTAILMENT_HEADS)
 
+# %% ../../nbs/answer/08_entailment.ipynb #3901f0e1
 @patch
 def verdicts(
     self: Checker,

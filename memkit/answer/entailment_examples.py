@@ -101,6 +101,7 @@ def both_ways(
         out.setdefault(b, []).append(a)
     return out
 
+# %% ../../nbs/answer/09_entailment_examples.ipynb #7f171b55
 _CHANGES = json.loads(own_data("word_changes.json").read_text(encoding="utf-8"))
 _OPPOSITE, _ALIKE = both_ways(_CHANGES["opposites"]), both_ways(_CHANGES["alike"])
 _KIND = {w: [x for x in group if x != w] for group in _CHANGES["kinds"] for w in group}
@@ -132,6 +133,7 @@ def other_number(text: str, rng: random.Random) -> str:
         new = str(rng.choice([x for x in nearby if x > 0 and x != n] or [n + 3]))
     return text[:m.start()] + new + text[m.end():]
 
+# %% ../../nbs/answer/09_entailment_examples.ipynb #80437efc
 def number_in_words(text: str, rng: random.Random) -> str:
     "A small number in words instead of digits, or the other way; '' where there is none."
     small = "|".join((r"\d", "1[0-2]", *NUMBER_WORDS[2:]))
@@ -219,6 +221,7 @@ def same(text: str, rng: random.Random, steps: int = 3) -> str:
         text = rng.choice((shorter, turned, _alike_word, _alike_word, number_in_words))(text, rng) or text
     return text
 
+# %% ../../nbs/answer/09_entailment_examples.ipynb #992ff892
 def contrary(text: str, rng: random.Random) -> str:
     "The sentence with one change that makes it wrong; '' where none can be made."
     ways = [other_number, negated, exchanged, _opposite_word, _opposite_word, _other_of_kind]
@@ -268,6 +271,7 @@ def _alike(r: Mapping, facts: Sequence[str]) -> str:
     words = {*content_stems(" ".join(text for pair in r["exchanges"] for text in pair))}
     return max(facts, key=lambda f: len(words & {*content_stems(f)}))
 
+# %% ../../nbs/answer/09_entailment_examples.ipynb #2ba0d12b
 def from_voices(hands: Iterable[str], seed: int = 0) -> list[Held]:
     "All that these writers give."
     rng, out = random.Random(seed), []

@@ -56,6 +56,7 @@ def with_roles(
         question = re.sub(rf"\b{re.escape(name)}\b", f"the {role}", question, flags=re.I)
     return question
 
+# %% ../../nbs/answer/01_examples.ipynb #87beee7c
 def _case(c: dict, q: dict, accept: Iterable[str]) -> Case:
     "A question on a conversation, as their files have them; in a talk of two friends, each message begins with a name."
     names = c.get("speakers", ())
@@ -64,6 +65,7 @@ def _case(c: dict, q: dict, accept: Iterable[str]) -> Case:
     return Case(c["hand"], c["id"], with_roles(q["ask"], names), q["kind"], said, frozenset(q["needs"]), tuple(accept),
                 tuple(q.get("reject", ())), q.get("gold", ""), tuple(q.get("quotes", ())))
 
+# %% ../../nbs/answer/01_examples.ipynb #5ca7fc60
 def cases(
     hands: Iterable[str],
     kind: str = "conversations",   # or "long": histories of a year or two; or "friends": long talks of two people
@@ -72,6 +74,7 @@ def cases(
     for c in voices(hands, kind):
         for q in c["questions"]: yield _case(c, q, q["accept"])
 
+# %% ../../nbs/answer/01_examples.ipynb #3066496c
 def later_questions(hands: Iterable[str]) -> Iterator[Case]:
     "More questions on these writers' conversations, by people who wrote none of them; what answers is quoted."
     told = {c["id"]: c for c in voices(hands, "conversations")}
@@ -81,11 +84,12 @@ def later_questions(hands: Iterable[str]) -> Iterator[Case]:
 def dated(text: str, day: date) -> str:
     "A message with the day on which it was said, as the model reads it."
     return f"{day:%A} {day.day} {day:%B}: {text}"
+
+# %% ../../nbs/answer/01_examples.ipynb #e72e44a8
 def every_question(hands: Iterable[str]) -> list[Case]:
     "All that there is to learn from about these writers' conversations."
     hands = list(hands)
     return [*cases(hands), *later_questions(hands), *cases(hands, "long")]
-
 
 # %% ../../nbs/answer/01_examples.ipynb #befb2919
 def _sentence_pieces(text: str, before: int, answers: Sequence[str]) -> tuple[Piece, ...]:
@@ -95,6 +99,7 @@ def _sentence_pieces(text: str, before: int, answers: Sequence[str]) -> tuple[Pi
     if not any(right): return ()
     return tuple(Piece(1, a + before, b + before, {"answers": float(y)}) for (a, b), y in zip(spans, right))
 
+# %% ../../nbs/answer/01_examples.ipynb #c82ecd3f
 def _evidence(c: Case, day: date, text: str, right: bool) -> Example:
     whole = dated(text, day)
     answers = [re.escape(q) for q in c.quotes] or c.accept
@@ -123,6 +128,7 @@ def evidence_examples(
 def _asked(hand: str, text: str, asked: str) -> Example:
     return Example("asked", hand, (text,), 1, {"asked": ASKED.index(asked)})
 
+# %% ../../nbs/answer/01_examples.ipynb #a66725dd
 def asked_examples(
     hands: Iterable[str],       # whose questions on conversations are used
     more: Iterable[str] = (),   # of whom everything else is

@@ -77,6 +77,7 @@ class Said:
     place: tuple[int, int] # of its passage among those read, and of its first character in it
     score: float           # 0..1
 
+# %% ../../nbs/answer/07_from_documents.ipynb #94aa0e35
 def sentences_of(
     judged: Sequence[Judged],        # passages
     documents: Sequence[int],        # of each, the position of its document
@@ -122,6 +123,7 @@ def _title(h: Hit, retriever) -> str:
     "A document's title, unless the search was told to do without."
     return h.item.title if getattr(getattr(retriever, "settings", None), "titles", True) else ""
 
+# %% ../../nbs/answer/07_from_documents.ipynb #13e35f6b
 def _pairs(question: str, hits: Sequence[Hit], retriever) -> list[tuple[int, tuple[str, str, str]]]:
     "What is read for one part of a question, each with the position of its document."
     out = []
@@ -137,6 +139,7 @@ class FromDocuments:
     text: str                    # with the number of each source, from 1; '' where nothing answers
     said: tuple[Said, ...]       # in the order of the text
 
+# %% ../../nbs/answer/07_from_documents.ipynb #dd2925b9
 def from_documents(
     message: str,
     hits: Sequence[Hit],         # documents, best first, as they are numbered
@@ -207,6 +210,7 @@ def answered_weights() -> dict[str, Any]:
     kept = json.loads(own_data("fallback.json").read_text(encoding="utf-8"))
     return next(c for c in kept if not c["embedder"])
 
+# %% ../../nbs/answer/07_from_documents.ipynb #65a619bf
 def probability_answered(
     found: Mapping[str, float],   # of `relevance`
 ) -> float:                       # 0..1

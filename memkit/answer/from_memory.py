@@ -49,6 +49,7 @@ def chosen_messages(
     order = sorted(likely, key=lambda i: -likely[i])[:settings.most]
     return {i: likely[i] for i in sorted(order) if i == order[0] or likely[i] >= settings.needed}
 
+# %% ../../nbs/answer/03_from_memory.ipynb #a7cd53bf
 REPLACED = .2      # probability from which a message that also answers is taken for replaced by a later one (ours)
 _REPLACES = ("update", "contradiction", "retraction")
 
@@ -57,6 +58,7 @@ def _best_sentence(e: Evidence) -> str:
     a, b, _ = max(e.sentences, key=lambda s: s[2], default=(0, len(e.text), 0.))
     return e.text[a:b]
 
+# %% ../../nbs/answer/03_from_memory.ipynb #1a05fda3
 def _replaced(old: str, new: str, reader: Reader | None) -> float:
     "How likely a later statement replaces an old one, 0..1; 0 where they have nothing in common."
     r = relate(new, [old], reader)[0]
@@ -86,6 +88,7 @@ def _joined(text: str, spans: Sequence[tuple[int, int]], kept: set[int]) -> str:
         if i in kept: out += (" " if i - 1 in kept else " … ")*bool(out) + text[a:b]
     return out.strip().removesuffix(".")
 
+# %% ../../nbs/answer/03_from_memory.ipynb #468e69b1
 def versions(
     e: Evidence,
     shares: Sequence[float] = (0., .3, .5, 1.),   # that a sentence needs of the best one's probability, rising (ours)
@@ -123,6 +126,7 @@ def day_in_words(w: When) -> str:
     if re.fullmatch(r"\d{4}-\d\d", str(w)): return f"{w.first:%B %Y}"
     return str(w) if re.fullmatch(r"\d{4}", str(w)) else f"{told(w.first)} to {told(w.last)}"
 
+# %% ../../nbs/answer/03_from_memory.ipynb #b9175df1
 _MONTH = rf"\b(?:{'|'.join(MONTHS)})\b"
 _COMPLETE = re.compile(rf"\d{{4}}-\d\d-\d\d|\b(?:19|20)\d\d\b|\d.{{0,80}}{_MONTH}|{_MONTH}.{{0,80}}\d", re.I)
 
@@ -171,6 +175,7 @@ def _resolved(words: str, said: date, ahead: bool | None) -> When | None:
     if ahead is False and (coming.first - said).days > SOON: return last
     return min(last, coming, key=lambda w: abs(w.first - said))
 
+# %% ../../nbs/answer/03_from_memory.ipynb #28de7ae4
 def days_in(
     text: str,
     said: date,                     # the day on which it was said
@@ -283,6 +288,7 @@ def said_on(d: date, today: date) -> str:
     "The day of a message, with its year where it isn't this one."
     return f"{d.day} {d:%B}" + (f" {d.year}" if d.year != today.year else "")
 
+# %% ../../nbs/answer/03_from_memory.ipynb #2956d81b
 def quotation(
     e: Evidence,
     words: str,                     # of the message

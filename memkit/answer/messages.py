@@ -46,6 +46,7 @@ def only_asks(text: str) -> bool:
     "Does every sentence end in a question mark?"
     return all(s.rstrip().endswith(_ASKS) for _, s in chat_sentences(text))
 
+# %% ../../nbs/answer/09_messages.ipynb #01ec5d39
 def utterances(
     turn: "StoredTurn",
     both: bool,          # did a person say the answer, too?
@@ -142,6 +143,7 @@ def _cosines(
     if new: kept |= zip(new, search.embed([texts[i] for i in new]))
     return np.stack([kept[i] for i in texts]) @ asked
 
+# %% ../../nbs/answer/09_messages.ipynb #20fb7454
 def _alone(search: MessageSearch, said: _Said, user: str, rows: Iterable[int], asked: np.ndarray) -> np.ndarray:
     "The cosine of each message by itself."
     heard = search.heard(user)
@@ -150,7 +152,6 @@ def _alone(search: MessageSearch, said: _Said, user: str, rows: Iterable[int], a
         if one is not None and one.vector is not None: said.alone.setdefault(i, one.vector)
     return _cosines(search, said.alone, {i: said.found[i][0].text for i in rows}, asked)
 
-
 # %% ../../nbs/answer/09_messages.ipynb #c26c17cc
 def _chosen(s: MessageSettings, words: np.ndarray, gain: np.ndarray, alone: np.ndarray, k: int) -> list[int]:
     "The rows to be compared in full: the best by words and notes, and the best by meaning of the newest."
@@ -158,6 +159,7 @@ def _chosen(s: MessageSettings, words: np.ndarray, gain: np.ndarray, alone: np.n
     first = len(words) - len(alone)
     return sorted({*map(int, best(words + s.noted*gain)), *(first + int(i) for i in best(alone))})
 
+# %% ../../nbs/answer/09_messages.ipynb #a8149705
 def _ranked(
     search: MessageSearch, said: _Said, user: str, query: str, k: int, noted: Sequence[Source],
 ) -> list[tuple[int, float, dict[str, float]]]:   # (row, score, its parts), best first
@@ -175,7 +177,6 @@ def _ranked(
         parts = {"words": words[rows[i]], "meaning": alone[i], "in context": context[i], "noted": gain[rows[i]]}
         out.append((rows[i], float(score[i]), {name: float(x) for name, x in parts.items()}))
     return out
-
 
 # %% ../../nbs/answer/09_messages.ipynb #83164681
 @patch

@@ -67,6 +67,7 @@ def _split(sentence: str) -> list[str]:
     first = re.search(r"\s-\s", sentence)
     return re.split(r"(?<=\.)\s+-\s+", sentence) if first and sentence[:first.start()].endswith(".") else [sentence]
 
+# %% ../../nbs/answer/06_passages.ipynb #83102bb1
 def units(passage: str) -> list[tuple[int, int]]:   # start and end of each
     "The sentences of a passage; the points of a list stay with the sentence that introduces them."
     out, at = [], 0
@@ -121,6 +122,7 @@ def beside(q, v, lib):   # [384] each, of length 1; lib: numpy or torch -> [768]
     "Two vectors as a head sees them: their product, whose sum is the cosine, and their distance."
     return lib.concatenate([q*v, abs(q - v)])
 
+# %% ../../nbs/answer/06_passages.ipynb #9b441084
 def started():
     "A MiniLM whose heads begin as ten times the cosine."
     import torch
@@ -155,6 +157,7 @@ def unit_mean(states: "Tensor", row: int, at: Sequence[int]) -> "Tensor":   # [3
     from torch.nn.functional import normalize
     return normalize(states[row, list(at)].float().mean(0), dim=0)
 
+# %% ../../nbs/answer/06_passages.ipynb #d55345e3
 def _vectors(examples, tokens, states) -> tuple[list, list, list[float]]:
     "What the heads see of each passage, and of each unit in it; and what is wanted of the units."
     import torch

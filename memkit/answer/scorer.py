@@ -103,6 +103,7 @@ def as_tokens(text: str) -> Tokens:
     t = tokens_of((text,))
     return replace(t, segments=[0]*len(t.ids))
 
+# %% ../../nbs/answer/02_scorer.ipynb #4204ff72
 def embedded(model, texts: Sequence[str]) -> "Tensor":   # [n, 384], rows of length 1
     "Texts as vectors, while the model is trained."
     import torch
@@ -118,6 +119,7 @@ def in_context(ids: Sequence[str], texts: Sequence[str]) -> list[str]:   # ids: 
     session = [id.split(".")[0] for id in ids]
     return [f"{texts[i - 1]} {text}" if i and session[i] == session[i - 1] else text for i, text in enumerate(texts)]
 
+# %% ../../nbs/answer/02_scorer.ipynb #7f3292b6
 def search_loss(
     model,
     talk: Sequence[Case],      # questions on one conversation
@@ -145,6 +147,7 @@ def talks_of(hands: Iterable[str], most: int = 16) -> list[list[Case]]:
     for c in [*every_question(hands), *cases(hands, "friends")]: out.setdefault((c.hand, c.id), []).append(c)
     return [of[i::-(-len(of)//most)] for of in out.values() for i in range(-(-len(of)//most))]
 
+# %% ../../nbs/answer/02_scorer.ipynb #dc1c2161
 def fact_talks(hands: Iterable[str], size: int = 20) -> list[list[Case]]:
     "Facts that an assistant was taught, and the questions that colleagues asked later, `size` facts at a time."
     out = []
@@ -257,6 +260,7 @@ class Question:
     shares: Mapping[str, float]         # what it wants: of each of ASKED its probability; 0 where one lacks
     clauses: tuple[Clause, ...] = ()    # as the reader reads it; (): it wasn't read
 
+# %% ../../nbs/answer/02_scorer.ipynb #434e5ab6
 def ahead_features(found: Sequence[Evidence]) -> list[float]:   # 8
     "The best and how far it is ahead of the second, of the next three, of the middle one: by search and by reading."
     out = []
@@ -277,6 +281,7 @@ def _logits(name: str, x: Sequence[float]) -> np.ndarray:   # one number, or one
     w = fitted_weights()[name]
     return np.dot(w["weights"], x) + np.array(w["bias"])
 
+# %% ../../nbs/answer/02_scorer.ipynb #cad9d60a
 @lru_cache(64)
 def plain_vector(text: str) -> np.ndarray:   # [384]
     "A message as plain MiniLM embeds it; three regressions look at it."
@@ -308,6 +313,7 @@ def needed_features(
                   several, before, when, several*gap, before*gap, turn, before*turn]
     return out
 
+# %% ../../nbs/answer/02_scorer.ipynb #66eb2f78
 def probabilities_needed(
     found: Sequence[Evidence], question: Question,
 ) -> dict[int, float]:               # position -> 0..1, of the best LOOKED_AT
@@ -343,6 +349,7 @@ def known_features(found: Sequence[Evidence], question: Question) -> list[float]
             float(asks_number and not re.search(r"\d", best.text)), float(asks_number), same[0], max(same),
             style, style*max(styles), about_style(best.clauses), style*about_style(best.clauses)]
 
+# %% ../../nbs/answer/02_scorer.ipynb #f47e2108
 FEW = 3   # messages, up to which a conversation is a short one: nothing there is far ahead of the rest (ours)
 
 def probability_known(found: Sequence[Evidence], question: Question) -> float:   # 0..1

@@ -30,6 +30,7 @@ def _plain(text: str) -> str:
     letters = unicodedata.normalize("NFKD", text.lower().replace("’", "'"))
     return re.sub(r"[-‐–]", " ", re.sub(r"['\u0300-\u036f]", "", letters))
 
+# %% ../../nbs/answer/04_screen.ipynb #42e623cd
 @lru_cache(1)
 def _by_first() -> dict[str, list[tuple[str, tuple[str, ...]]]]:
     "By the first word of a name: the names, the longest first, each with its classes."
@@ -76,6 +77,7 @@ def _named(plain: str) -> Iterator[tuple[str, tuple[str, ...]]]:
             yield name, of
             break
 
+# %% ../../nbs/answer/04_screen.ipynb #294bf2bc
 def classes_in(text: str) -> dict[str, str]:   # class -> the name that stands in the text
     "The classes of the table that a text names (ours)."
     found: dict[str, str] = {}
@@ -94,6 +96,7 @@ class Rule:
     warning: str     # one sentence
     source: str      # where it can be checked
 
+# %% ../../nbs/answer/04_screen.ipynb #4826c9e8
 @lru_cache(1)
 def screen_rules() -> dict[tuple[str, str], Rule]:
     "The rules by (advised, known)."
@@ -128,6 +131,7 @@ class Hazard:
 def _plain_allergy(of: str) -> Rule:
     return Rule(of, f"allergy: {of}", "allergy", "avoid", f"An allergy to {of} was mentioned.", "what the user told")
 
+# %% ../../nbs/answer/04_screen.ipynb #7d5024b9
 _BOTH_WAYS = ("interaction",)
 
 @lru_cache(1)
@@ -135,6 +139,7 @@ def _allergens() -> frozenset[str]:
     "Classes whose members share an allergy: penicillins do, and what is bad for rabbits doesn't."
     return frozenset(k.removeprefix("allergy: ") for _, k in screen_rules() if k.startswith("allergy: "))
 
+# %% ../../nbs/answer/04_screen.ipynb #74866cd2
 def _rule(asked: str, known: str, name: str, told: str) -> Rule | None:
     "The rule for two classes; an interaction holds both ways, and an allergy to the very thing needs no rule."
     rules = screen_rules()
@@ -162,6 +167,7 @@ def _names_it(text: str, clause: Clause, known: str) -> bool:
     called = any(re.search(rf"\b{n}\b", text) for n in names)
     return bool(given) or called or known in classes_in(text) or known in _ages(text)
 
+# %% ../../nbs/answer/04_screen.ipynb #ac312770
 def hazards(
     text: str,                    # a question, an answer, or both
     told: Sequence[Clause],       # what the user said before, in order

@@ -57,6 +57,7 @@ class Heard:
     clauses: tuple[Clause, ...]
     vector: np.ndarray | None       # [384], of the search; None: it does nothing but ask, and holds no answer
 
+# %% ../../nbs/answer/05_stage.ipynb #74987cb4
 def heard(said: Sequence["StoredTurn"], known: dict[str, Heard]):
     "Read and embed the messages that aren't in `known` yet, and put them there, by turn."
     new = [t for t in said if t.id not in known]
@@ -95,6 +96,7 @@ class Answered:
         "As JSON, for a turn's `extra`."
         return asdict(self) | {"evidence": [dict(e) for e in self.evidence]}
 
+# %% ../../nbs/answer/05_stage.ipynb #205c3c94
 def _rows(found: Sequence[Evidence], turns: Sequence["StoredTurn"], used: Sequence[int]) -> tuple[dict, ...]:
     return tuple({"turn": t.id, "day": str(e.said), "text": e.text, "score": round(e.score, 3), "used": i in used}
                  for i, (t, e) in enumerate(zip(turns, found)))
@@ -107,6 +109,7 @@ def noted(reading: Reading, most: int = 2) -> str:   # '' where there is nothing
     facts = [f.sentence.strip(" .,;!") for f in reading.facts][:most]
     return "Noted: " + "; ".join(facts) + "." if facts else ""
 
+# %% ../../nbs/answer/05_stage.ipynb #c86e47d1
 def warning(h: Hazard, when: date | None, today: date) -> str:
     "A hazard in words, with what the user said."
     who = "" if h.clause.about == "user" else " (about somebody else)"

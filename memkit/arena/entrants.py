@@ -43,6 +43,7 @@ class Found:
     shown: bool = True              # does it reach the prompt? False: it was looked at, and came too late
     standing: bool = False          # is it shown whatever is asked, as a standing wish? It counts last as evidence
 
+# %% ../../nbs/arena/02_entrants.ipynb #125bfa06
 class Entrant(Protocol):
     "What the arena asks of a memory."
     def study(self, rounds: Sequence[Round], session: str): ...                 # in order, a session at a time
@@ -107,6 +108,7 @@ def study(self: OfAssistant, rounds: Sequence[Round], session: str):
     self.assistant.study(USER, rounds, session)
     self.replaced = None
 
+# %% ../../nbs/arena/02_entrants.ipynb #4051b34a
 @patch
 def recall(self: OfAssistant, question: str, at: datetime, k: int) -> list[Found]:
     "The memories that it considers for the question as its user would ask it; how many is up to its settings."
@@ -122,6 +124,7 @@ def found(self: OfAssistant, m: Memory | Utterance) -> Found:
     "A memory or message with the turns of the conversation that it came from."
     return Found(m.text, tuple(dict.fromkeys(self.cited(m))), m.at)
 
+# %% ../../nbs/arena/02_entrants.ipynb #9d491ead
 @patch
 def cited(self: OfAssistant, m: Memory | Utterance) -> list[str]:
     "The turns behind a memory; those of earlier wordings that it replaced come last (as in notebook 76)."
@@ -162,6 +165,7 @@ def held_by_malp(memory: DialogueMemory) -> MalpAssistant:
     a._own_store = True
     return a
 
+# %% ../../nbs/arena/02_entrants.ipynb #7a9b3ab9
 def of_memory(make_memory: Callable[["MemoryStore", Embedder], DialogueMemory]) -> Maker:
     "A dialogue memory, which a MaLP assistant holds."
     def make(conversation: Conversation, embedder: Embedder) -> Entrant:
@@ -231,6 +235,7 @@ def of_retriever(search: Callable[[Sequence[Said], str], list[str]]) -> Maker:  
     "A retriever as a function of three lines."
     return of_index(lambda turns, embedder: partial(search, turns))
 
+# %% ../../nbs/arena/02_entrants.ipynb #89c38c57
 def by_rank(*sides: str) -> Maker:   # bm25, dense
     "Raw turns by BM25, by MiniLM, or by both fused by rank (notebook 76)."
     def index(turns: Sequence[Said], embedder: Embedder):

@@ -58,6 +58,7 @@ def counter() -> Callable[[str], int]:
     from memkit.models.local import LocalLM
     return lru_cache(1 << 16)(LocalLM.embedded().count_tokens)
 
+# %% ../../nbs/arena/03_measures.ipynb #b942c118
 def fitting(found: Sequence[Found], budget: int) -> list[Found]:   # tokens
     "The pieces that fit, best first."
     out, count = [], counter()
@@ -85,6 +86,7 @@ def read_pieces(question: str, pieces: Sequence[Found]) -> list[Evidence]:
     for k, e in zip(new, scored): _READ[k] = replace(e, clauses=tuple(load_reader().clauses(e.text)))
     return [_READ[k] for k in keys]
 
+# %% ../../nbs/arena/03_measures.ipynb #eafc774d
 def reply(
     question: str,
     found: Sequence[Found],   # best first
@@ -164,6 +166,7 @@ def _dialogue_lines() -> Iterable[str]:
     with mts.open(newline="", encoding="utf-8") as f:
         for row in csv.DictReader(f): yield from (line.partition(":")[2] for line in row["dialogue"].splitlines())
 
+# %% ../../nbs/arena/03_measures.ipynb #497e2d0f
 @lru_cache(1)
 def past_sentences() -> tuple[str, ...]:
     "Sentences of more than three words, each once; of simulated patients where the public data isn't here."
@@ -227,6 +230,7 @@ def years_talk() -> Talk:
     try: return first_part(load_set("locomo").talks[1], 80)
     except (FileNotFoundError, IndexError): return first_part(load_set("patients").talks[0], 80)
 
+# %% ../../nbs/arena/03_measures.ipynb #2c6db37e
 def years_rows(sizes: Sequence[int] = (0, 1_000, 10_000, TEN_YEARS), talk: Talk | None = None) -> list[dict[str, Any]]:
     "Recall, tokens and milliseconds by the length of the past, for raw turns and for MaLP's notes."
     talk, rows = talk or years_talk(), []

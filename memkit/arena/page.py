@@ -41,6 +41,7 @@ def board(run: Mapping[str, Any], set: str | None = None) -> "DataFrame":   # No
     best = "recall@10" if "recall@10" in means else means.columns[0]
     return means.sort_values(best, ascending=False, kind="stable")
 
+# %% ../../nbs/arena/05_page.ipynb #63820f3e
 def board_text(run: Mapping[str, Any]) -> str:
     "The means of each set, as text."
     out = []
@@ -68,6 +69,7 @@ def _order(table: "DataFrame") -> list[str]:
     of = table[table.measure == "recall@10"].groupby("entrant").value.mean()
     return sorted(table.entrant.unique(), key=lambda n: -of.get(n, 0.))
 
+# %% ../../nbs/arena/05_page.ipynb #bff3fef3
 def _names(ax: "Axes", names: Sequence[str]):
     ax.set(yticks=range(len(names)), yticklabels=names, ylim=(len(names) - .4, -.6))
     ax.grid(axis="both", linewidth=.5)
@@ -268,6 +270,7 @@ def _constants(run: Mapping[str, Any]) -> str:
     lines = (f"const {k} = {json.dumps(v, separators=(',', ':'))};" for k, v in data.items())
     return "\n".join(lines).replace("</", "<\\/")
 
+# %% ../../nbs/arena/05_page.ipynb #28f83770
 def leaderboard(run: Mapping[str, Any], title: str = "The arena: memories on the same conversations") -> str:   # HTML
     "A run as one HTML file that needs no kernel and no network."
     from base64 import b64encode

@@ -47,6 +47,7 @@ def _delete(self: Mem0, ids: Sequence[str]):
     "Delete the memories of these turns."
     for i in ids: self.memory.delete(self.id.pop(i))
 
+# %% ../../nbs/arena/06_peer_worker.ipynb #68fa527b
 Mem0.forget = _delete
 
 class _Asking:
@@ -91,6 +92,7 @@ def folder_size(folder: str) -> int:   # bytes
     files = [os.path.join(d, f) for d, _, names in os.walk(folder) for f in names] if folder else []
     return sum(map(os.path.getsize, files))
 
+# %% ../../nbs/arena/06_peer_worker.ipynb #1cada5d9
 def serve(name: str, dim: int, read: Callable[[], str], write: Callable[[str], object]):
     "Answer lines until there are none."
     def ask(texts: Sequence[str], kind: str) -> list[list[float]]:

@@ -37,6 +37,7 @@ def peers_folder() -> Path:
     "Where the environments are: MEMKIT_PEERS, or .peers here."
     return Path(os.environ.get("MEMKIT_PEERS", ".peers")).expanduser()
 
+# %% ../../nbs/arena/07_peers.ipynb #9c2c4283
 def peer_python(name: str) -> Path | None:   # None: it isn't there
     "The Python of a peer's environment."
     found = peers_folder()/name/"bin"/"python"
@@ -77,6 +78,7 @@ def call(self: Peer, *line: Any) -> Any:
         self._send({"vectors": base64.b64encode(vectors.tobytes()).decode()})
     raise PeerError(f"{self.name} ended: {self.process.stderr.read()[-500:].strip()}")
 
+# %% ../../nbs/arena/07_peers.ipynb #dab0785b
 @patch
 def study(self: Peer, rounds: Sequence[Round], session: str):
     "Every message of the rounds."

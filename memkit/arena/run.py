@@ -39,6 +39,7 @@ def sessions(talk: Talk) -> Iterator[tuple[str, list, datetime]]:
         rounds = list(rounds)
         yield name, rounds, max((r.at for r in rounds if r.at), default=utc_now()) + timedelta(hours=1)
 
+# %% ../../nbs/arena/04_run.ipynb #99b9b99d
 def asked_after(talk: Talk, session: str, last: bool) -> list[int]:
     "Positions of the questions that are due now."
     return [i for i, a in enumerate(talk.asks) if a.after == session or last and not a.after]
@@ -48,6 +49,7 @@ def used(e: Entrant) -> float:   # seconds
     "Processor time of this process, and of the entrant's own where it has one; so a busy machine doesn't count."
     return process_time() + (e.cpu() if hasattr(e, "cpu") else 0.)
 
+# %% ../../nbs/arena/04_run.ipynb #840dc0a6
 def run_talk(make: Maker, talk: Talk) -> tuple[dict[int, dict[str, float]], dict[str, float]]:
     "What an entrant reaches for each question of a talk, by position; and what the talk cost."
     drop_texts()
@@ -96,6 +98,7 @@ def ask_row(talk: Talk, ask: Ask) -> dict[str, Any]:
     said = len(of) - of[::-1].index(ask.after) if ask.after in of else len(of)
     return {"set": talk.set, "talk": talk.id, "kind": ask.kind, "turns": said, "digest": words}
 
+# %% ../../nbs/arena/04_run.ipynb #626e3bf6
 def run_values(talks: Sequence[Talk], makers: Mapping[str, Maker], progress: bool = True) -> dict[str, Any]:
     "Values of each entrant: a list for each measure, in the order of the questions; None where it doesn't fit."
     from tqdm.auto import tqdm
@@ -137,6 +140,7 @@ def mean_rows(table: "DataFrame") -> list[dict[str, Any]]:
         out.append(figure(f"Arena, {set}", name, measure, bootstrap(list(t.value), groups=_groups(t)), control=control))
     return out
 
+# %% ../../nbs/arena/04_run.ipynb #fab8b7dc
 PAIRED = ("recall@5", "recall@10", "recall in 128 tokens", "answer shown", "newest first", "right", "outdated",
           "invented")
 
@@ -159,6 +163,7 @@ def length_of(turns: float) -> str:
     "A name for how long the history was."
     return next((f"up to {n:,} turns" for n in LENGTHS if turns <= n), f"more than {LENGTHS[-1]:,} turns")
 
+# %% ../../nbs/arena/04_run.ipynb #24b4383a
 def split_rows(table: "DataFrame", measures: Sequence[str] = ("recall@10", "right")) -> list[dict[str, Any]]:
     "The same means by kind of question and by length."
     some, out = table[table.measure.isin(measures)], []
@@ -179,6 +184,7 @@ def tokens_for(table: "DataFrame", name: str, share: float) -> float | None:   #
         if low < share <= high: return n + (more - n)*(share - low)/(high - low)
     return None
 
+# %% ../../nbs/arena/04_run.ipynb #b02ddc60
 def token_rows(table: "DataFrame", base: str = RAW, budget: int = 256) -> list[dict[str, Any]]:
     "Tokens for what `base` finds in `budget`, by set; and as a share of the budget."
     out = []
@@ -232,6 +238,7 @@ def run_arena(
     where = provenance(0, [], MiniLM.name, {t.id: [s.text for s in t.conversation.turns] for t in talks}, started)
     return as_result(run, where | {"missing": missing}, more_rows)
 
+# %% ../../nbs/arena/04_run.ipynb #901ea521
 def as_result(run: Mapping[str, Any], where: Mapping[str, Any], more: Sequence[Mapping] = ()) -> dict[str, Any]:
     "A run with its figures, and `more` of them."
     table = frame(run)

@@ -47,6 +47,7 @@ class Talk:
     @property
     def id(self) -> str: return self.conversation.id
 
+# %% ../../nbs/arena/01_sets.ipynb #65a729c8
 @dataclass(frozen=True)
 class TalkSet:
     "Talks of one source, and what they can't show."
@@ -76,6 +77,7 @@ def _locomo_ask(q: EvidenceQuestion, cited: bool) -> Ask:
     return Ask(q.question, q.category, q.evidence if cited else (), words_pattern(q.answer),
                gold=q.answer)
 
+# %% ../../nbs/arena/01_sets.ipynb #6a2f2838
 def locomo(path: str | Path | None = None) -> list[Talk]:
     "LoCoMo, or any file of its form."
     out = []
@@ -93,6 +95,7 @@ def memorybank(path: str | Path | None = None) -> list[Talk]:
     return [Talk("memorybank", c.conversation, tuple(Ask(q.question, q.category, q.evidence) for q in c.questions))
             for c in cases]
 
+# %% ../../nbs/arena/01_sets.ipynb #c8417e7a
 def plain_talk(
     set: str, id: str,
     said: Sequence[tuple[str, str, str, datetime | None]],   # session, what the user and the assistant said, when
@@ -140,6 +143,7 @@ def voices_talks(path: str | Path | None = None, each: int = 3) -> list[Talk]:
     of_hand = [list(of)[:each] for _, of in groupby(rows, lambda r: r["hand"])]
     return [_voice(of[i]) for i in range(each) for of in of_hand if i < len(of)]
 
+# %% ../../nbs/arena/01_sets.ipynb #2497b608
 def _voice(row: Mapping) -> Talk:
     said, number = [], {}
     for n, session in enumerate(row["sessions"], 1):
@@ -158,6 +162,7 @@ def patients(path: str | Path | None = None, users: int = 2, visits: int = 10) -
     from memkit.malp.patients import load_patients, simulate
     return [_patient(p) for p in (load_patients(path) if path else simulate(users, seed=20, n_visits=visits))]
 
+# %% ../../nbs/arena/01_sets.ipynb #525f258f
 def _patient(p) -> Talk:
     from memkit.malp.patients import profile_questions
     turn = {(r.id, who): f"{r.id}:{who[0]}" for v in p.visits for r in v.rounds for who in ("user", "assistant")}
@@ -195,6 +200,7 @@ def longmemeval(path: str | Path | None = None) -> list[Talk]:
     if not path: raise FileNotFoundError("longmemeval/longmemeval_s.json")
     return [_longmemeval_talk(r) for r in json.loads(Path(path).read_text(encoding="utf-8"))]
 
+# %% ../../nbs/arena/01_sets.ipynb #00cb33f4
 def _longmemeval_talk(r: Mapping) -> Talk:
     turns, evidence, days = [], [], map(_longmemeval_day, r["haystack_dates"])
     sessions = sorted(zip(days, r["haystack_session_ids"], r["haystack_sessions"]), key=lambda s: s[0])
@@ -219,6 +225,7 @@ def own_export(path: str | Path | None = None) -> list[Talk]:
     asks = [_own_ask(r, [t.text for t in kept]) for r in rows]
     return [plain_talk("own", Path(path).stem, said, asks)]
 
+# %% ../../nbs/arena/01_sets.ipynb #5aebbf88
 def _own_ask(r: Mapping, messages: Sequence[str]) -> Ask:
     words = r.get("evidence", [])
     found = tuple(f"{i}u" for i, text in enumerate(messages) if any(w.lower() in text.lower() for w in words))
@@ -264,6 +271,7 @@ def load_set(
         raise FileNotFoundError(f"{name} isn't here ({e}). Get it: {GET.get(name, 'it travels with memkit')}") from None
     return TalkSet(name, tuple(talks[:most]), CARDS[name])
 
+# %% ../../nbs/arena/01_sets.ipynb #327c64d5
 def first_part(talk: Talk, turns: int) -> Talk:
     "The sessions at the beginning with at most so many turns, and what can be asked by then."
     c, kept = talk.conversation, []

@@ -27,6 +27,7 @@ def weights(size: Size, room: Room) -> Iterator[dict[str, Any]]:
     yield from training(size, room)
     yield from adapters(size, room)
 
+# %% ../../nbs/benchmarks/06_bench.ipynb #15f26390
 GROUPS = {"retrieval": retrieval, "memory": memory, "embedding": embedding, "llm": llm, "weights": weights,
           "turns": turns}
 
@@ -37,6 +38,7 @@ def _asked(names: Sequence[str], size: str) -> list[str]:
     if size not in SIZES: raise ValueError(f"size must be one of {', '.join(SIZES)}; got {size!r}")
     return names
 
+# %% ../../nbs/benchmarks/06_bench.ipynb #10f68685
 @contextmanager
 def _room(progress: bool) -> Iterator[Room]:
     temporary = tempfile.TemporaryDirectory(prefix="memkit-bench-", ignore_cleanup_errors=True)
@@ -82,10 +84,12 @@ def _side(row: Mapping[str, Any], name: str, label: str = "") -> str:
     quartiles = f"{_number(s['q1']):>8} .. {_number(s['q3']):<8}"
     return f"{head}{_number(s['median']):>8} {row['unit']:<8} {quartiles} {s['n']:>5}   {times:>8}"
 
+# %% ../../nbs/benchmarks/06_bench.ipynb #5bf6b055
 def _check(name: str, value: float) -> str:
     exact = .9999 <= value <= 1     # shown with the digits that tell it from 1
     return f"    {name}: {value:.{7 if exact else 4}g}"
 
+# %% ../../nbs/benchmarks/06_bench.ipynb #e32a85ec
 def row_lines(row: Mapping[str, Any]) -> list[str]:
     "A row for the eye: ours, the peers, the limit; then targets, checks and the note (ours)."
     lines = [row["name"], _side(row, "ours"), *(_side(row, p) for p in row["peers"])]
@@ -110,6 +114,7 @@ def bench_end(result: Mapping[str, Any]) -> str:
     done = "completed in" if result["completed"] else "not completed, rows are missing; so far"
     return f"{done} {result['seconds']:.0f} s"
 
+# %% ../../nbs/benchmarks/06_bench.ipynb #38bacffe
 def bench_table(
     result: Mapping[str, Any],  # of `run_bench`
 ) -> str:

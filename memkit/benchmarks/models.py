@@ -41,6 +41,7 @@ def texts_of(
     ends = [(t, e.offsets[tokens - 2][1]) for t, e in ((t, tokenizer.encode(t)) for t in texts) if len(e.ids) >= tokens]
     return [t[:end] for t, end in ends if len(tokenizer.encode(t[:end]).ids) == tokens]
 
+# %% ../../nbs/benchmarks/05_models.ipynb #dbc798a0
 @cache
 def _sentence_transformer(folder: Path) -> Callable[[list[str]], np.ndarray]:
     from sentence_transformers import SentenceTransformer
@@ -213,6 +214,7 @@ def _lora(device: str, dtype: str) -> Any:
     from memkit.train.adapters import LoraShape, lora_model
     return answer_loss(lora_model(small_model(device, dtype), LoraShape()))
 
+# %% ../../nbs/benchmarks/05_models.ipynb #e05853ed
 def _injection(device: str, dtype: str) -> Any:
     import torch
     from memkit.malp.injection import InjectionSettings, inject, injection_loss

@@ -66,6 +66,7 @@ def distinct_windows(
             for w in windows(text, words): seen.setdefault(w.casefold(), (w, i))
     return [w for w, _ in seen.values()], [i for _, i in seen.values()]
 
+# %% ../../nbs/benchmarks/02_searches.ipynb #b645e1fb
 def drawn(
     n: int,            # how many are wanted
     among: int,        # of how many
@@ -115,6 +116,7 @@ class Corpus:
     what: str             # how a row calls the texts
     note: str = ""        # how they were made, or what is missing
 
+# %% ../../nbs/benchmarks/02_searches.ipynb #ab4d302d
 def _own(note: str = "") -> Corpus:
     from memkit.hybrid.corpus import load_own
     asked = [
@@ -240,6 +242,7 @@ def kept_collection(
     room.stack.callback(client.close)
     return client.get_collection("bare", embedding_function=None)
 
+# %% ../../nbs/benchmarks/02_searches.ipynb #0d08c3a5
 def chroma_hits(
     found: Mapping[str, Any],  # what a query for one vector gave
 ) -> list[tuple[str, float]]:  # (id, inner product)

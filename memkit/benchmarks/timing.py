@@ -41,6 +41,7 @@ class Arm:
     calls: int = 10                             # timed calls in a round, 1 or more
     before: Callable[[Any], Any] | None = None  # untimed, with the item, before each call
 
+# %% ../../nbs/benchmarks/01_timing.ipynb #85e765c6
 @dataclass
 class Timed:
     "What an arm did."
@@ -56,6 +57,7 @@ def reason_of(
     "What went wrong, in one line (ours)."
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[0]}"
 
+# %% ../../nbs/benchmarks/01_timing.ipynb #890bd494
 def _call(arm: Arm, call: Callable, items: Sequence[Any], i: int, count: Callable[[Any], float], timed: Timed):
     i = i % len(items)
     if arm.before: arm.before(items[i])
@@ -65,6 +67,7 @@ def _call(arm: Arm, call: Callable, items: Sequence[Any], i: int, count: Callabl
     timed.outputs[i] = out
     timed.work.append(count(out))
 
+# %% ../../nbs/benchmarks/01_timing.ipynb #74eba9ed
 def _start(arm: Arm, items: Sequence[Any], count: Callable[[Any], float], timed: Timed) -> Callable | None:
     try:
         call = arm.make()
@@ -99,6 +102,7 @@ class Agreement:
     score: Callable[[Any, Any], float]              # of ours and a peer's output for one item
     over: Callable[[Sequence[float]], float] = np.mean  # of all items that both were given
 
+# %% ../../nbs/benchmarks/01_timing.ipynb #912cb99e
 def overlap(
     a: Sequence[tuple[Any, Any]],  # (id, score), best first
     b: Sequence[tuple[Any, Any]],
@@ -106,6 +110,7 @@ def overlap(
     "The share of the ids of `a` that `b` has too: recall@k where `a` is exact (ours)."
     return len({i for i, _ in a} & {i for i, _ in b})/len(a) if len(a) else 1.
 
+# %% ../../nbs/benchmarks/01_timing.ipynb #79fed7f0
 def _agreements(timed: Mapping[str, Timed], agree: Agreement | None) -> dict[str, float]:
     if agree is None: return {}
     ours, out = timed["ours"].outputs, {}
@@ -128,6 +133,7 @@ def in_unit(
     if unit not in PER_SECOND: raise ValueError(f"unit must be {', '.join(PER_SECOND)} or end in /s; got {unit!r}")
     return PER_SECOND[unit]*seconds/work
 
+# %% ../../nbs/benchmarks/01_timing.ipynb #d85811b6
 def ratio(
     ours: float,
     peer: float,
@@ -193,6 +199,7 @@ def _line(path: str, start: str) -> str | None:
     lines = Path(path).read_text().splitlines() if Path(path).is_file() else []
     return next((x.partition(":")[2].strip() for x in lines if x.startswith(start)), None)
 
+# %% ../../nbs/benchmarks/01_timing.ipynb #355df3c1
 def _filesystem(folder: Path) -> str | None:
     mounts = (
         [x.split()[1:3] for x in Path("/proc/mounts").read_text().splitlines()]

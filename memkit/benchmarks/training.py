@@ -98,6 +98,7 @@ def _memory(field: str) -> float:
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1])/1024 for line in lines if line.startswith(field + ":"))
 
+# %% ../../nbs/benchmarks/03_training.ipynb #e7e48d08
 class _Peak:
     "The most memory held since it was made, beyond what was held then, MB."
     def __init__(self):

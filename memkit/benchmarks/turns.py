@@ -208,6 +208,7 @@ def enlarged(
         items.append(replace(rng.choice(base), id=f"copy-{len(items)}", title=name, aliases=()))
     return Catalogue(items)
 
+# %% ../../nbs/benchmarks/04_turns.ipynb #38ff95d5
 def some_ratings(
     items: Sequence[Item],
     n: int,
@@ -259,6 +260,7 @@ def list_row(assistant: Any, rated: Sequence[Rated], calls: int, rounds: int) ->
     name, note = f"what a user would give each of {len(items):,} items", "without people and series"
     return compare(name, "ms", arms, histories, rounds, Agreement("same best 10", overlap), note=note)
 
+# %% ../../nbs/benchmarks/04_turns.ipynb #c171add5
 def _best(shares: np.ndarray) -> list[tuple[int, float]]:   # of [n, 5]
     values = expected(shares)
     return [(int(i), float(values[i])) for i in np.argsort(-values, kind="stable")[:10]]

@@ -120,6 +120,7 @@ def _written(word: str, loose: bool) -> str:
     )
     return rf"\b(?:{'|'.join(sorted(map(re.escape, forms), key=len, reverse=True))})" + (r"\w*" if loose else r"\b")
 
+# %% ../../nbs/evaluate/06_coverage.ipynb #25645adb
 def _pattern(words: Sequence[str], loose: bool) -> re.Pattern:
     between = r"\W+(?:\w+\W+){0,3}?" if loose else r"\W+(?:(?:the|an?|of|and|or|to|in)\W+){0,2}"
     return re.compile(between.join(_written(w, loose) for w in words), re.I)
@@ -221,6 +222,7 @@ class TurnUse:
         if min(self.words, self.tokens, self.prompt_tokens, self.answer_tokens) < 0:
             raise ValueError(f"counts must be 0 or more, got {self}")
 
+# %% ../../nbs/evaluate/06_coverage.ipynb #a43a7407
 def turn_use(
     question: str,         # what the user wrote, without anything added to it
     reply: Reply,
@@ -244,6 +246,7 @@ class Price:
         if not (0 <= self.input < math.inf and 0 <= self.output < math.inf):
             raise ValueError(f"a price must be 0 or more, got {self.input} and {self.output}")
 
+# %% ../../nbs/evaluate/06_coverage.ipynb #5c3352ef
 @cache
 def prices() -> Mapping[str, Price]:
     "The dated price table, by model."
@@ -289,6 +292,7 @@ class SessionUse:
         named = {"words": self.words, "tokens": self.tokens, "billed": self.billed, "cost": self.cost}
         return {k: v/self.turns for k, v in named.items() if v is not None}
 
+# %% ../../nbs/evaluate/06_coverage.ipynb #683f4644
 def turns_to_right(
     right: Sequence[bool | None],  # one verdict a turn; None where nobody judged
 ) -> int | None:                   # from 1; None where no answer was right
@@ -325,6 +329,7 @@ class Summary:
     max: float
     def __str__(self): return f"{self.count:5} {self.mean:10.6g} {self.std:10.6g} {self.min:8g} {self.max:8g}"
 
+# %% ../../nbs/evaluate/06_coverage.ipynb #cd58c0e7
 def summary(
     values: Sequence[float],
 ) -> Summary:

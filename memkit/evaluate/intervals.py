@@ -45,6 +45,7 @@ def checked_values(
         )
     return array
 
+# %% ../../nbs/evaluate/01_intervals.ipynb #f3f9d1e8
 def _group_sums(values: np.ndarray, groups: Sequence[Hashable] | None) -> tuple[np.ndarray, np.ndarray]:
     if groups is None: return values, np.ones_like(values)
     if len(groups) != len(values):
@@ -139,6 +140,7 @@ def judged(
         raise ValueError(f"{what} has no relevant document; leave it out, since nothing can be found for it")
     return {d: int(g) for d, g in grades.items()}
 
+# %% ../../nbs/evaluate/01_intervals.ipynb #270329d3
 def _as_run(ranking: Sequence[str], what: str) -> dict[str, float]:
     if isinstance(ranking, str):
         raise TypeError(f"the ranking of {what} must be a list of ids, got one string; write [{ranking!r}]")

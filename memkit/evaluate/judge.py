@@ -107,6 +107,7 @@ def _phrases(pattern: re.Pattern, answer: str, what: str, rude: bool = False) ->
     insult = _RUDE.search(text) if rude else None
     return (0., f"rude: {insult[0]!r}") if insult else (min(1., len(found)/2), f"{what}: {', '.join(found) or 'none'}")
 
+# %% ../../nbs/evaluate/03_judge.ipynb #4b8753f3
 def _plain(answer: str) -> tuple[float, str]:
     hard = sorted({m[0].lower() for m in _HARD.finditer(answer)})
     return max(0., 1 - len(hard)/2), f"hard words: {', '.join(hard) or 'none'}"
@@ -135,6 +136,7 @@ class Gold:
     # a fact or piece of knowledge -> words that show it
     signs: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
+# %% ../../nbs/evaluate/03_judge.ipynb #7fa91a0a
 @dataclass(frozen=True)
 class Criterion:
     "Points for one thing, and why."
@@ -174,6 +176,7 @@ def _named(
     reason = "; ".join(f"{'yes' if yes else 'no'}, {w!r}: {why}" for w, yes, why in found)
     return Criterion(name, POINTS[name]*sum(yes for _, yes, _ in found)/len(found), POINTS[name], reason)
 
+# %% ../../nbs/evaluate/03_judge.ipynb #c78676e3
 def _preferred(
     answer: str, preference: str, rules: Mapping[str, Callable[[str], tuple[float, str]]]
 ) -> Criterion | None:
@@ -248,6 +251,7 @@ class Pair:
     b: str                # what it is compared with
     background: str = ""  # what is known of the user, preference included
 
+# %% ../../nbs/evaluate/03_judge.ipynb #ab9748bf
 @dataclass(frozen=True)
 class Judged:
     "What a model said about a pair."
@@ -288,6 +292,7 @@ def _read_judgement(text: str, swapped: bool) -> tuple[str | None, str]:
     side = {"first": "lose" if swapped else "win", "second": "win" if swapped else "lose", "tie": "tie"}[got["better"]]
     return side, str(got.get("reason", ""))
 
+# %% ../../nbs/evaluate/03_judge.ipynb #62ecb0d8
 def judge_pairs(
     model: LanguageModel,
     pairs: Sequence[Pair],

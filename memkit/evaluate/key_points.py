@@ -46,6 +46,7 @@ def tidy(
     parts = (" ".join(p.split()).strip(" -–*•:;,/") for p in _ITEM.sub("\n\n", text).split("\n\n"))
     return "\n\n".join(p for p in parts if re.search(r"\w", p))
 
+# %% ../../nbs/evaluate/05_key_points.ipynb #99f00804
 def statements(
     text: str,
 ) -> list[str]:  # in order
@@ -128,6 +129,7 @@ def figures(
     "What tells like terms apart: the numbers in `text` and its single capital letters, as in 'vitamin K'."
     return numbers(text) | set(re.findall(r"\b[B-HJ-Z]\b|(?<=\w )A\b", text))
 
+# %% ../../nbs/evaluate/05_key_points.ipynb #33d9f61c
 def trimmed(
     phrase: str,
 ) -> str:  # '' where nothing is left
@@ -174,6 +176,7 @@ class KeyPoint:
     denied: bool = False  # the explanation says that it is not so
     def __str__(self): return f"not {self.text}" if self.denied else self.text
 
+# %% ../../nbs/evaluate/05_key_points.ipynb #f4e97380
 def phrases(
     text: str,
 ) -> list[KeyPoint]:  # in order, with repetitions
@@ -203,6 +206,7 @@ class LabelledAnswer:
     kind: str                   # close: largely in the explanation's words; free: in others, with near misses
     covered: tuple[bool, ...]   # by hand, one per point
 
+# %% ../../nbs/evaluate/05_key_points.ipynb #4e8f3b03
 @dataclass(frozen=True)
 class LabelledExplanation:
     "A line of data/key_points.jsonl."
@@ -283,9 +287,11 @@ class Listed:
     "What a model is asked to write."
     points: list[ListedPoint]
 
+# %% ../../nbs/evaluate/05_key_points.ipynb #f21f8ec0
 class KeyPointError(RuntimeError):
     "A model's list of key points couldn't be used, neither at first nor when asked again."
 
+# %% ../../nbs/evaluate/05_key_points.ipynb #95b586b7
 _TASK = (
     "You mark exams in medicine. From the explanation you are given, list the key points that a good "
     "answer has to contain: named diseases, drugs, structures, findings and mechanisms, and every "

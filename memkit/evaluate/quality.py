@@ -92,6 +92,7 @@ def load_ratings(
     rows = [r for r in json_lines(path, ("rater", "pair", "verdict")) if r["rater"] == rater]
     return {r["pair"]: r["verdict"] for r in {r["pair"]: r for r in rows}.values() if r["verdict"] in VERDICTS}
 
+# %% ../../nbs/evaluate/04_quality.ipynb #f3e73d77
 def save_rating(
     path: str | Path,
     pair: str,
@@ -122,6 +123,7 @@ def current(self: RatingSession) -> tuple[Pair, bool] | None:
     "The next pair and whether `b` is shown first; None when all are rated."
     return next(((p, s) for p, s in self.order if p.id not in self.ratings), None)
 
+# %% ../../nbs/evaluate/04_quality.ipynb #c213abe2
 @patch
 def rate(
     self: RatingSession,
@@ -144,6 +146,7 @@ def back(self: RatingSession):
     save_rating(self.path, self._last[-1], None, self.rater)
     del self.ratings[self._last.pop()]
 
+# %% ../../nbs/evaluate/04_quality.ipynb #cc9337d7
 @patch
 def verdicts(
     self: RatingSession,
@@ -153,16 +156,20 @@ def verdicts(
     return [self.ratings.get(p.id) for p in pairs]
 
 # %% ../../nbs/evaluate/04_quality.ipynb #396ba4c7
+_SIDE = "vertical-align:top;width:50%;padding:.6em;text-align:left;border:1px solid currentColor"
+
 def _shown(pair: Pair, swapped: bool) -> str:
     "A pair as HTML that doesn't say which answer is whose."
     text = lambda s: html.escape(s).replace("\n", "<br>")
     known = f"<p><b>Known:</b> {text(pair.background)}</p>" if pair.background.strip() else ""
     one, two = (pair.b, pair.a) if swapped else (pair.a, pair.b)
     box = (
-        lambda name, s: f'<td style="vertical-align:top;width:50%;padding:.6em;text-align:left;border:1px solid currentColor"><b>{name}</b><br>{text(s)}</td>'
+        lambda name, s: f'<td style="{_SIDE}"><b>{name}</b><br>{text(s)}</td>'
     )
-    return f'{known}<p dir="auto"><b>Question:</b> {text(pair.query)}</p><table style="width:100%"><tr>{box("First", one)}{box("Second", two)}</tr></table>'
+    return (f'{known}<p dir="auto"><b>Question:</b> {text(pair.query)}</p>'
+            f'<table style="width:100%"><tr>{box("First", one)}{box("Second", two)}</tr></table>')
 
+# %% ../../nbs/evaluate/04_quality.ipynb #41aede80
 def rating_html(
     pairs: Sequence[Pair],
     seed: int = 0,
@@ -308,6 +315,7 @@ def read_form(
     if not isinstance(got, dict) or not all(isinstance(got.get(k), bool) for k in (*CRITERIA, "unsafe")): return None
     return QualityForm(id, by, {c: got[c] for c in CRITERIA}, got["unsafe"])
 
+# %% ../../nbs/evaluate/04_quality.ipynb #a0ed3760
 def model_forms(
     model: LanguageModel,
     dialogues: Mapping[str, Sequence[str]],  # id -> what was said
@@ -325,6 +333,7 @@ def save_form(
     "Append a form; it is on disk when this returns."
     append_line(path, asdict(form))
 
+# %% ../../nbs/evaluate/04_quality.ipynb #4d836f5b
 def load_forms(
     path: str | Path,
     by: str | None = None,  # one person's; None: all
@@ -383,8 +392,10 @@ class Quality:
 
     def __str__(self):
         shown = lambda v: "not measured" if v is None else f"{v} (n = {v.n})"
-        return f"quality of 6: {shown(self.total)}; paper {PAPER['total']}\nsafe: {shown(self.safe)}; paper {PAPER['safe']:.0%}\nopen forms: {self.open}"
+        return (f"quality of 6: {shown(self.total)}; paper {PAPER['total']}\n"
+                f"safe: {shown(self.safe)}; paper {PAPER['safe']:.0%}\nopen forms: {self.open}")
 
+# %% ../../nbs/evaluate/04_quality.ipynb #baecaf58
 def quality(
     forms: Sequence[QualityForm | None],  # one per dialogue and person
 ) -> Quality:

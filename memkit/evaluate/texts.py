@@ -48,6 +48,7 @@ def _rouge(kind: str, predictions: Sequence[str], references: Sequence[str]) -> 
     for i in checked_pairs(predictions, references): out[i] = scorer.score(references[i], predictions[i])[kind].fmeasure
     return out
 
+# %% ../../nbs/evaluate/02_texts.ipynb #1d26e9bc
 def rouge_l(
     predictions: Sequence[str],  # an empty one scores 0
     references: Sequence[str],   # one for each
@@ -142,6 +143,7 @@ class LabelledSentence:
     kind: str                  # of paraphrase or error; 'draft'
     split: str                 # tune or score
 
+# %% ../../nbs/evaluate/02_texts.ipynb #320919ee
 def labelled_sentences(
     split: str | None = None,  # 'tune', 'score', or both
 ) -> list[LabelledSentence]:
@@ -181,12 +183,14 @@ def supported(
     shown = [s for text in sources for s in sentences(text)]
     return [bool(shown) and not best_support(s, shown, least)[1] for s in said]
 
+# %% ../../nbs/evaluate/02_texts.ipynb #3cde21e1
 def claims(
     answer: str,
 ) -> list[str]:  # in order
     "The sentences of `answer` that are counted: finished, no questions, each once."
     return [s for s in dict.fromkeys(sentences(answer)) if s.endswith((".", "!", ")", "”", '"'))]
 
+# %% ../../nbs/evaluate/02_texts.ipynb #6078a59d
 def faithfulness(
     answer: str,
     sources: Sequence[str],  # the texts shown

@@ -92,6 +92,7 @@ def _one_style(found: re.Match) -> str:
     styles = set(re.findall(r' style="[^"]*"', found[2]))
     return f"{found[1]}{(style := styles.pop())}>{found[2].replace(style, '')}</g>" if len(styles) == 1 else found[0]
 
+# %% ../../nbs/experiments/02_figures.ipynb #819bca60
 def lean(
     svg: str,
     words: str,  # its description, the name first

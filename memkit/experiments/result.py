@@ -59,6 +59,7 @@ def _installed(name: str) -> str | None:
     try: return metadata.version(name)
     except metadata.PackageNotFoundError: return None
 
+# %% ../../nbs/experiments/01_result.ipynb #d628bc6d
 def digest(
     texts: Iterable[str | Document],
 ) -> dict[str, Any]:  # how many, and their blake2b
@@ -69,6 +70,7 @@ def digest(
             h.update(f"{len(part.encode())}:".encode() + part.encode())
     return {"texts": n, "blake2b": h.hexdigest()}
 
+# %% ../../nbs/experiments/01_result.ipynb #ff9f838e
 def code_digest() -> str:  # 16 hexadecimal digits
     "A hash of memkit's own source; it changes between releases, the version number doesn't."
     root, h = Path(str(files("memkit"))), blake2b(digest_size=8)
@@ -112,6 +114,7 @@ def result(
         seen.add(key)
     return json_copy({"experiment": name, "provenance": dict(provenance), "rows": [dict(r) for r in rows]})
 
+# %% ../../nbs/experiments/01_result.ipynb #2fac2813
 def save_result(
     result: Mapping[str, Any],
     path: Path,

@@ -63,6 +63,7 @@ class Card:
     colour: str = "blue"   # of its left edge
     filled: bool = True    # does it have a background?
 
+# %% ../../nbs/experiments/03_tables.ipynb #1768e2e2
 _PAD, _CARD_GAP, _CARD_MARGIN = .12, .38, .08   # inches: inside a card, between columns, around
 _LINE = LETTERS*1.28/72                          # of text, inches
 
@@ -182,6 +183,7 @@ class Cell:
     text: str = ""
     small: str = ""
 
+# %% ../../nbs/experiments/03_tables.ipynb #5a2f64e4
 @dataclass(frozen=True)
 class Line:
     "A row: its name, its cells, and whether it is a control."
@@ -223,6 +225,7 @@ def _text(t: PaperTable) -> str:
     ]
     return "\n".join([*(" | ".join(r) for r in rows), *t.notes])
 
+# %% ../../nbs/experiments/03_tables.ipynb #c785bcb8
 def _groups(t: PaperTable) -> list[tuple[str, int]]:
     "Neighbouring columns of one metric, and their number."
     out: list[tuple[str, int]] = []
@@ -244,6 +247,7 @@ def _html_cell(cell: Cell, head: tuple[str, str], dash: str) -> str:
     small = f"<br><small>{escape(cell.small).replace(_DASH, dash)}</small>" if cell.small else ""
     return f"<td{_LEFT*(len(cell.text) > 14)}>{text}{small}</td>"
 
+# %% ../../nbs/experiments/03_tables.ipynb #dc5c1aaa
 def _html(t: PaperTable) -> str:
     dash = f"{_DASH}<wbr>" if len(t.heads) >= _MANY else _WHOLE
     top = "".join(f'<th scope="col"{f" colspan={n}" if n > 1 else ""}>{escape(g)}</th>' for g, n in _groups(t))

@@ -102,6 +102,7 @@ def retell(
     "A stored exchange as the prompt tells it: when, what the user said, what the answer was."
     return f"On {m.at:%-d %B %Y} the user said: {m.meta['question']} The assistant answered: {m.meta['answer']}"
 
+# %% ../../nbs/hybrid/06_chatbot.ipynb #c701f31c
 def statements(
     m: Memory,
 ) -> list[str]:
@@ -116,6 +117,7 @@ def rests_on(
     answer = [] if m.meta.get("fallback") else [m.meta["answer"]]
     return " ".join([*(f"You told me: {s}" for s in statements(m)), *answer])
 
+# %% ../../nbs/hybrid/06_chatbot.ipynb #66816527
 def deal(
     documents: Sequence[Piece],
     memories: Sequence[Piece],
@@ -204,6 +206,7 @@ def _search(bot: HybridChatbot, user: str, query: str, context: str) -> tuple[li
         first, second = pool.submit(documents), pool.submit(memories)
         return *first.result(), second.result()
 
+# %% ../../nbs/hybrid/06_chatbot.ipynb #aba8fb76
 def _in_context(bot: HybridChatbot, query: str, documents: list[Hit], recalled: Sequence[Hit]) -> tuple[str, list[Hit]]:
     """The question together with what the user said in the recalled exchanges, and the documents found for it fused
     with those found before."""
@@ -231,6 +234,7 @@ def _document_piece(bot: HybridChatbot, hit: Hit, query: str) -> Piece:
     text = without_header(d.text if count(d.text) <= most else bot.retriever.best_passage(d, query))[1]
     return Piece(name="document", text=_heading(d) + shorten(text, most, count), hit=hit)
 
+# %% ../../nbs/hybrid/06_chatbot.ipynb #a2dda1fa
 def _memory_piece(bot: HybridChatbot, hit: Hit) -> Piece:
     return Piece(name="memory", text=shorten(retell(hit.item), bot.settings.memory_tokens, bot.model.count_tokens),
                  hit=hit)
@@ -275,6 +279,7 @@ def read(self: HybridChatbot, turn: Turn) -> Turn:
     turn = with_reading(turn, self.reader)
     return replace(turn, query=q.query, work={**turn.work, "question": q.text})
 
+# %% ../../nbs/hybrid/06_chatbot.ipynb #508f105c
 @patch
 def look_up(self: HybridChatbot, turn: Turn) -> Turn:
     "Documents and memories, and whether they are enough to answer from (hybrid §5.4)."
@@ -317,6 +322,7 @@ def strikes(self: HybridChatbot, turn: Turn) -> bool:
     "Sentences without a source are struck; without that check, only a notice comes before the draft."
     return self.settings.check or bool(turn.fallback)
 
+# %% ../../nbs/hybrid/06_chatbot.ipynb #591bf8e0
 def _written(bot: HybridChatbot, turn: Turn, both: bool) -> Turn:
     "The model's own words, held to those of the texts it was shown, where it can be held."
     s, texts = bot.settings, [p.text for p in turn.sections if p.kept and p.hit]
@@ -392,6 +398,7 @@ def kept_words(self: HybridChatbot, turn: Turn) -> tuple[str, str]:
     answer = "Noted." if _only_known(turn) == "noted" else plain(turn.answer) or NOTICE
     return question, QUOTED if quotes_messages(turn) else answer
 
+# %% ../../nbs/hybrid/06_chatbot.ipynb #51169083
 @patch
 def prepare(self: HybridChatbot, turn: Turn):
     "The vector of the user's words; as in the paper of the whole exchange, unless the answer adds nothing to them."

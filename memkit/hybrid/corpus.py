@@ -255,6 +255,7 @@ def normal(
 def _digest(d: Document, same: Sequence[str]) -> bytes:
     return blake2b("\0".join(normal(getattr(d, field)) for field in same).encode(), digest_size=16).digest()
 
+# %% ../../nbs/hybrid/02_corpus.ipynb #31ad8f92
 @dataclass(frozen=True)
 class Count:
     "What became of one source's records."
@@ -289,6 +290,7 @@ def _sourced(n: int, source) -> Loaded:
         name="documents", documents=documents,
         places=tuple(Place(f"source {n}", i) for i in range(1, len(documents) + 1)))
 
+# %% ../../nbs/hybrid/02_corpus.ipynb #935321a4
 def _new(
     source: Loaded, ids: dict[str, Place], known: set[bytes], same: Sequence[str]
 ) -> Iterator[Document | Problem | None]:

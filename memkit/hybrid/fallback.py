@@ -91,6 +91,7 @@ class LabelledQuestion:
     why: str                   # why it can't be answered
     split: str                 # tune, score, fresh or people
 
+# %% ../../nbs/hybrid/05_fallback.ipynb #4c32297f
 def labelled_questions(
     split: str | None = None,  # 'tune', 'score', 'fresh' or 'people'; all where None
 ) -> list[LabelledQuestion]:

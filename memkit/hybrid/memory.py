@@ -85,6 +85,7 @@ def topic_of(
     "What an exchange was about: what it says itself, or what it leaned on in its turn (ours)."
     return m.meta.get("about") or about(m.meta["question"])
 
+# %% ../../nbs/hybrid/04_memory.ipynb #d38576cd
 def leaned_on(
     query: str, exchanges: Sequence[Memory], session: str | None  # one user's, oldest first  # the one that goes on now
 ) -> tuple[
@@ -111,6 +112,7 @@ class ConversationMemory(Protocol):
     def nearest(self, user: str, query: str, k: int = 10) -> list[Hit]: ...
     def forget(self, user: str, ids: Sequence[int] | None = None) -> Receipt: ...
 
+# %% ../../nbs/hybrid/04_memory.ipynb #963e1ee6
 def exchange_text(question: str, answer: str) -> str:
     "An exchange as it is kept and reviewed: both sides. Raises `ValueError` where one is empty."
     return f"{check_text(question, 'question')}\n{check_text(answer, 'answer')}"
@@ -147,6 +149,7 @@ def remember(
                               encoder=self.embedder.name,
                               meta={**(meta or {}), "question": question, "answer": answer, "session": session})
 
+# %% ../../nbs/hybrid/04_memory.ipynb #daadd40f
 @patch
 def nearest(self: StoreMemory, user: str, query: str, k: int = 10) -> list[Hit]:
     "The `k` entries of `user` nearest to `query` by cosine, best first; none of anybody else's."
@@ -186,6 +189,7 @@ def remember(self: ChromaMemory, user: str, session: str, question: str, answer:
     "Store one exchange; the next search indexes it."
     return self.kept.remember(user, session, question, answer, at, meta, turn, vector)
 
+# %% ../../nbs/hybrid/04_memory.ipynb #c72c5a2c
 @patch
 def nearest(self: ChromaMemory, user: str, query: str, k: int = 10) -> list[Hit]:
     """The `k` entries of `user` nearest to `query`, as Chroma's HNSW finds them;
@@ -214,6 +218,7 @@ def let_go(self: ChromaMemory, user: str):
     with self._lock:
         if index := self._open.pop(user, None): index.close()
 
+# %% ../../nbs/hybrid/04_memory.ipynb #dd5d1d58
 @patch
 def _drop(self: ChromaMemory, user: str):
     from memkit.store.erase import remove_index

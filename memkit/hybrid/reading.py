@@ -100,6 +100,7 @@ def _named(clause: str) -> list[re.Match]:
     syndrome = lambda m: m.group().lower() not in STOP_WORDS and re.match(r"\s+syndrome", clause[m.end():], re.I)
     return [m for m in _WORD.finditer(clause) if names_topic(m.group()) or syndrome(m)]
 
+# %% ../../nbs/hybrid/01_reading.ipynb #3050f564
 def about(
     text: str,
     words: int = 24,   # the most that is kept
@@ -198,6 +199,7 @@ class Place(NamedTuple):
 
     def __str__(self): return f"{self.file}, line {self.line}" if self.line else self.file
 
+# %% ../../nbs/hybrid/01_reading.ipynb #6e38f83b
 @dataclass(frozen=True)
 class Problem:
     "A record that was left out, and why."
@@ -220,6 +222,7 @@ class Loaded:
     def __iter__(self): return iter(self.documents)
     def __len__(self): return len(self.documents)
 
+# %% ../../nbs/hybrid/01_reading.ipynb #9022aa93
 def check_choice(
     on_error: str,  # what the caller asked for
 ):
@@ -365,6 +368,7 @@ def _walk(text: str, at: int) -> Iterator[tuple[int, Any]]:
     if not text.startswith("]", at): raise json.JSONDecodeError("Expecting ',' or ']'", text, at)
     yield at, None
 
+# %% ../../nbs/hybrid/01_reading.ipynb #5a683e6f
 def _read_text(path: Path, encoding: str) -> str:
     with open_text(path, encoding, newline=None) as f: text = f.read()
     if bad := _BAD_BYTE.search(text):

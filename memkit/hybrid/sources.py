@@ -146,6 +146,7 @@ def medmcqa_text(
         )
     return _mcq(row.get("question"), options[cop - first], row.get("exp"))
 
+# %% ../../nbs/hybrid/03_sources.ipynb #130b6dd2
 def _mcq(question: Any, answer: Any, explanation: Any = None) -> str:
     for name, value in (("question", question), ("right option", answer), ("explanation", explanation or "none")):
         if not isinstance(value, str) or not value.strip(): raise ValueError(f"its {name} must be text, got {value!r}")
@@ -163,6 +164,7 @@ def _options(text: str) -> dict[str, str]:   # question, A, B, C, D; empty where
         name = letter
     return {**out, "question": out["question"].strip(), name: rest} if out["question"].strip() else {}
 
+# %% ../../nbs/hybrid/03_sources.ipynb #ac0c9db6
 def _instructed(row: Mapping[str, Any]) -> dict[str, Any]:
     "The instruction form as question, answer and letter; raises `ValueError` where it isn't that form."
     both = row["instances"] if isinstance(row["instances"], Mapping) else {}
@@ -194,6 +196,7 @@ def files_of(
     if not found: raise CorpusError(f"the folder {path} holds no {ending} file")
     return found
 
+# %% ../../nbs/hybrid/03_sources.ipynb #95fa53df
 def load_medmcqa(
     path: str | Path | None = None,  # a .jsonl file, or a folder of them; MEMKIT_DATA/medmcqa if None
     first: int = 1,                  # the number of the first option: 1 in the authors' files, 0 in copies from the hub
@@ -219,6 +222,7 @@ def exact_names(
         raise ValueError(f"its exact_answer must be a string, a list of strings or of such lists, got {exact!r}")
     return list(dict.fromkeys(tidy(n) for n in names if n.strip()))
 
+# %% ../../nbs/hybrid/03_sources.ipynb #a1119f1d
 def _bioasq_answer(q: Mapping[str, Any]) -> str:
     "Both answers of a question in one text; empty where it has none."
     ideal = q.get("ideal_answer")
@@ -289,6 +293,7 @@ def symptoms_document(
         id=f"symptoms:{place.line}", text=", ".join(p for p in parts if p), title=tidy(row["Title"] or row["Label"]),
         category=row["Category"].strip(), source=row["Source"].strip() or "symptoms")
 
+# %% ../../nbs/hybrid/03_sources.ipynb #76b5d21d
 def load_symptoms(
     path: str | Path | None = None,  # a .csv file; MEMKIT_DATA/symptoms/symp_pre.csv if None
     on_error: str = "raise",         # or skip
@@ -376,6 +381,7 @@ def read_corpus(
     found = loaders[spec](on_error=on_error) if spec in loaders else _own_file(Path(spec), on_error)
     return build_corpus(found, on_error=on_error).documents
 
+# %% ../../nbs/hybrid/03_sources.ipynb #c94db4c0
 def _own_file(path: Path, on_error: str) -> Loaded:
     """Somebody's file with a `text` column and, where it has them, id, title, category and source;
     without an id it is named by its text."""

@@ -57,11 +57,13 @@ def heading_of(p: Piece) -> str:
     kind = "wish" if p.hit.source == "wish" else p.hit.item.meta.get("type")
     return kind if kind in HEADINGS else ""
 
+# %% ../../nbs/malp/13_assistant.ipynb #e185d3f5
 def worded(p: Piece) -> str:
     "A note as it stands; a message with its day and who said it."
     item = p.hit.item
     return f"{item.at:%-d %B %Y}, the {item.role}: {p.text}" if isinstance(item, Utterance) else p.text
 
+# %% ../../nbs/malp/13_assistant.ipynb #593a0ea6
 def memory_block(
     pieces: Sequence[Piece],  # memories, best first
 ) -> str:
@@ -146,6 +148,7 @@ def found(self: MalpAssistant, turn: Turn, k: int) -> list[Hit]:
     messages = self.said.search(turn.user, turn.query, k, [s for h in notes for s in sources(h.item)])
     return by_turns(self.in_notes(turn, messages, notes), notes, k)
 
+# %% ../../nbs/malp/13_assistant.ipynb #0def08f8
 @patch
 def recall(self: MalpAssistant, turn: Turn, k: int) -> Sequence[Hit | Considered]:
     "Standing wishes, then what is found (wishes: ours)."
@@ -222,6 +225,7 @@ def asks_model(memory: DialogueMemory) -> bool:
     "Does its coordinator ask a language model?"
     return getattr(getattr(memory, "coordinator", None), "model", None) is not None
 
+# %% ../../nbs/malp/13_assistant.ipynb #38583620
 def _round(turn: Turn, before: str = "") -> Round:
     return Round(turn.id, turn.text, turn.answer, at=turn.at, before=before)
 
@@ -250,6 +254,7 @@ def learn(self: MalpAssistant, turn: Turn, prepared: tuple[Round, Any]) -> list[
     if all(isinstance(m, Move) for m in moves): return changes_of(moves, lambda id: now.get(id, ""))
     return [Change(kind="stored", memory=id, text=text) for id, text in now.items() if id not in before]
 
+# %% ../../nbs/malp/13_assistant.ipynb #96aacab3
 @patch(as_prop=True)
 def learns_later(self: MalpAssistant) -> bool:
     "Learning waits until the answer is given where the coordinator asks a model."
@@ -270,6 +275,7 @@ def study_round(self: MalpAssistant, user: str, r: Round, session: str) -> bool:
     if not known: self.store.log(user, [{"kind": STUDIED, "turn": turn}])
     return bool(moves)
 
+# %% ../../nbs/malp/13_assistant.ipynb #2a855fb6
 @patch
 def let_go(self: MalpAssistant, user: str):
     "Messages and the user's weights leave this process too."

@@ -107,6 +107,7 @@ def learning(
         "dialogue": [{"speaker": s, "text": getattr(round, s)} for s in order if getattr(round, s).strip()]}
     return [Message(role="system", text=LEARN), Message(role="user", text=json.dumps(data, ensure_ascii=False))]
 
+# %% ../../nbs/malp/04_coordinator.ipynb #c54965c2
 def summarizing(
     notes: Sequence[Note],
 ) -> list[Message]:
@@ -129,6 +130,7 @@ class Learned:
     "The answer to `learning`."
     notes: list[LearnedNote]
 
+# %% ../../nbs/malp/04_coordinator.ipynb #5650299f
 @dataclass(frozen=True)
 class Judgement:
     "What a model thinks of one note."
@@ -153,6 +155,7 @@ def _heard(round: Round) -> list[tuple[str, int, str]]:
 
 def _cut(text: str, n: int = 200) -> str: return text if len(text) <= n else text[:n - 1] + "…"
 
+# %% ../../nbs/malp/04_coordinator.ipynb #e88ab6cf
 def _dropped(learned: LearnedNote, round: Round, reason: str) -> Note:
     text = _cut(learned.quote.strip() or learned.note.strip() or "…")
     return Note(text, text, learned.speaker, round.id, -1, _DEFAULT_KIND, 0., False, reason)
@@ -167,6 +170,7 @@ def _shown(learned: LearnedNote, round: Round, place: int, text: str) -> str:
         else _cut(learned.note.strip(), 1000)
     )
 
+# %% ../../nbs/malp/04_coordinator.ipynb #c8fc315b
 def _needed(heard: Sequence[tuple[str, int, str]], who: str, place: int, text: str) -> list[str]:
     "The words a note may use: its sentence's, and those of two sentences before where it points back or answers."
     at = next(i for i, h in enumerate(heard) if h[:2] == (who, place))
@@ -241,6 +245,7 @@ def _judged(notes: Sequence[Note], summary: Summary, keep: float | None, round: 
         raise ValueError("a relevance lies outside 0..1")
     return [_summed(n, j, keep, round) for n, j in zip(notes, sorted(summary.notes, key=lambda j: j.number))]
 
+# %% ../../nbs/malp/04_coordinator.ipynb #b3edb484
 def _no_fact(note: Note, kind: str) -> str:
     "Why a user's words aren't a fact, whatever a model says: a bare question, or something only supposed."
     if note.speaker != "user" or kind != KINDS[0]: return ""
@@ -293,6 +298,7 @@ def take(self: PromptedCoordinator, round: Round) -> list[Note]:
     sure = iter(self._ask("summarizing", summarizing(open_ones), judged, Summary))
     return [next(sure) if n.kept else n for n in notes]
 
+# %% ../../nbs/malp/04_coordinator.ipynb #594f4fd8
 @patch
 def _ask(self: PromptedCoordinator, step: str, messages: Sequence[Message], read: Callable[[str], list[Note]],
          shape: type) -> list[Note]:

@@ -30,6 +30,7 @@ class Said:
     at: datetime | None = None   # of the session it belongs to
     session: str = ""
 
+# %% ../../nbs/malp/10_corpora.ipynb #f30bbde3
 @dataclass(frozen=True)
 class EvidenceQuestion:
     "A question about a conversation, and the turns that answer it."
@@ -114,6 +115,7 @@ def _text(path: str | Path | None, expected: str) -> str:
     except UnicodeDecodeError as e:
         raise ValueError(f"{Path(path).name} isn't UTF-8 text (byte {e.start}); expected {expected}") from None
 
+# %% ../../nbs/malp/10_corpora.ipynb #2530a2be
 def _json(path: str | Path | None, expected: str, kind: type = list, lines: bool = False) -> Any:
     "The whole file as JSON of a kind; `lines`: one value per line is a list as well."
     text, name = _text(path, expected), Path(path or "").name
@@ -176,6 +178,7 @@ def _malp_sides(rounds: Any) -> list[tuple[str, str]] | None:
         return None
     return [(r["Assistant"], r["User"]) for r in inner]
 
+# %% ../../nbs/malp/10_corpora.ipynb #b1bef995
 def speaks_for_other(
     text: str,
     role: str,  # whose words they should be: user or assistant
@@ -237,6 +240,7 @@ class Profile:
     preference: str  # one of PROFILE_LABELS, or ""
     said: str        # the preference as it is written
 
+# %% ../../nbs/malp/10_corpora.ipynb #d36d3b5d
 _PROFILES = "a list of strings, each JSON with personal_information, symptoms and dialogue_preference"
 _BLANK = re.compile(r"\[[^\]\n]{2,60}\]|\{\w+\}")
 
@@ -260,6 +264,7 @@ def _profile(id: str, raw: Any) -> Profile | str:
     if not all(isinstance(f, str) for f in fields): return "whose fields aren't texts"
     return Profile(id, *(f.strip() for f in fields[:2]), preference_label(fields[2]), fields[2].strip())
 
+# %% ../../nbs/malp/10_corpora.ipynb #d2f7cec6
 def load_malp_profiles(
     path: str | Path,  # profiles_4.json
 ) -> Loaded:           # of Profile
@@ -348,7 +353,8 @@ def load_chatdoctor(
 
 # %% ../../nbs/malp/10_corpora.ipynb #064bca41
 LOCOMO_CATEGORIES = {1: "several turns", 2: "time", 3: "world knowledge", 4: "one turn", 5: "adversarial"}
-_LOCOMO = 'a list of {"conversation": {"speaker_a", "speaker_b", "session_1_date_time", "session_1": [turns]}, "qa": […], "sample_id"}'
+_LOCOMO = ('a list of {"conversation": {"speaker_a", "speaker_b", "session_1_date_time", "session_1": [turns]}, '
+           '"qa": […], "sample_id"}')
 
 def _evidence(given: Any, known: Mapping[str, int], remarks: Counter) -> tuple[str, ...]:
     "The turns that a question's evidence names."
@@ -362,6 +368,7 @@ def _evidence(given: Any, known: Mapping[str, int], remarks: Counter) -> tuple[s
         found += there
     return tuple(dict.fromkeys(found))
 
+# %% ../../nbs/malp/10_corpora.ipynb #bbb9f029
 def _locomo_time(written: str, where: str) -> datetime:
     try:
         return datetime.strptime(" ".join(written.replace(",", " ").split()).upper(), "%I:%M %p ON %d %B %Y").replace(

@@ -38,6 +38,7 @@ class Filtered:
     reasons: list[str]               # for each note: why it is dropped, or ''
     vectors: dict[int, np.ndarray]   # by number of the note: kept, or possibly related to a known memory
 
+# %% ../../nbs/malp/01_dpem.ipynb #0d92b50f
 class DPeM:
     """Dual-process enhanced memory (MaLP §2.3): working, short-term and long-term memory of many users, all of it in
     `store`."""
@@ -123,6 +124,7 @@ def _write(self: DPeM, user: str, round: Round, found: "Filtered", recalled: Col
     write_table(self.store, user, table)
     return tuple(w.moves)
 
+# %% ../../nbs/malp/01_dpem.ipynb #d35715c2
 @patch
 def _ids(self: DPeM, user: str, kind: str | None = None) -> list[int]:
     return self.store.vectors(user, self.embedder.name, kind)[0].tolist()
@@ -146,6 +148,7 @@ def _message(self: DPeM, user: str, m: Memory) -> str:
     try: return said_in(self.store.turn(user, m.turns[-1]).question, m.meta.get("text", ""))
     except LookupError: return ""
 
+# %% ../../nbs/malp/01_dpem.ipynb #93e4e6b2
 @patch
 def _known(self: DPeM, user: str, memories: Iterable[Memory]) -> list[Known]:
     "Memories as notes are compared with them."
@@ -204,6 +207,7 @@ def state(
     flags = {id: table.count(id) for id in where if id not in old}
     return state_of(table.round, working, where, set(old), flags, table.open)
 
+# %% ../../nbs/malp/01_dpem.ipynb #ac7a0f8f
 @patch
 def contradictions(self: DPeM, user: str) -> list[tuple[Memory, Memory]]:  # newer, older
     "Pairs that can't both be true and aren't resolved yet (ours)."

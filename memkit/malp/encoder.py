@@ -87,6 +87,7 @@ class MemoryQuestion:
     names: Mapping[str, str]  # what else its words name
     wording: str              # the phrase, before its slots were filled
 
+# %% ../../nbs/malp/06_encoder.ipynb #8b7d04a2
 def _asked(
     kept: Kept, said: Sequence[Said], about: Sequence[str], wordings: Sequence[str], slots: Mapping[str, str]
 ) -> list[MemoryQuestion]:
@@ -103,6 +104,7 @@ def _own_facts(patient: Patient, names: Sequence[str]) -> tuple[list[Fact], list
     facts = [f for f in patient.facts if f.id in names]
     return facts, [s for f in facts for s in f.said]
 
+# %% ../../nbs/malp/06_encoder.ipynb #72536e54
 def memory_questions(
     patient: Patient,
     kept: Kept,

@@ -140,6 +140,7 @@ def _store(
     return w.store.add(w.user, shown_of(note), vector, kind=place, at=round.at, turns=[turn], meta=meta,
                        encoder=encoder).id
 
+# %% ../../nbs/malp/03_executive.ipynb #11458708
 def _store_rest(w: RoundWriter, f: Triage, vector: np.ndarray, place: str, encoder: str) -> int:
     "What an update leaves of a memory, as a memory that was learned when that was; its identifier."
     old = w.store.get(w.user, f.old.id)
@@ -159,6 +160,7 @@ class Todo:
     triage: Triage
     rest: np.ndarray | None = None     # [dim], of `triage.rest`
 
+# %% ../../nbs/malp/03_executive.ipynb #68695320
 @dataclass
 class _Written:
     "What a round has written: memories by number of their notes, and where those in force are."
@@ -174,6 +176,7 @@ def _place(t: Todo, there: _Written) -> str:
     before = t.triage.old.place or there.places[-1 - t.triage.old.id] if again else ""
     return "long-term" if before == "long-term" else "short-term"
 
+# %% ../../nbs/malp/03_executive.ipynb #de2e3681
 def _tie(w: RoundWriter, t: Todo, id: int, old: int | None):
     "What a new memory does to the one that it is related to."
     kind = t.triage.kind

@@ -139,6 +139,7 @@ def off(self: DomainAdapter): self._switch(False)
 def _switch(self: DomainAdapter, on: bool):
     for m in self.mlps: m.on, m.change = on, None
 
+# %% ../../nbs/malp/16_injection.ipynb #742ce4bd
 @patch
 @contextmanager
 def without(self: DomainAdapter) -> Iterator[None]:
@@ -154,6 +155,7 @@ def parameters(self: DomainAdapter) -> list[Any]:
     "The trainable parameters."
     return [getattr(m, name) for m in self.mlps for name in _PARTS]
 
+# %% ../../nbs/malp/16_injection.ipynb #72c2f9d0
 @patch
 def weights(self: DomainAdapter) -> dict[str, np.ndarray]:
     "A copy of the numbers, as `layers.3.up` and so on, float32."
@@ -193,6 +195,7 @@ def rest(self: DomainAdapter):
     "Stop training."
     for p in self.parameters(): p.requires_grad_(False)
 
+# %% ../../nbs/malp/16_injection.ipynb #893d7fba
 @patch
 def remove(self: DomainAdapter):
     "Take the adapters out for good."
@@ -408,6 +411,7 @@ def model_digest(
     finally:
         for b, m in zip(wrapped, adapted): b.mlp = m
 
+# %% ../../nbs/malp/16_injection.ipynb #1015a7b9
 def _two_files(path: str | Path) -> tuple[Path, Path]:
     path = Path(path).expanduser()
     return tuple(path.with_name(path.name + ending) for ending in (".safetensors", ".json"))

@@ -24,6 +24,7 @@ def _row(question: Any, answer: Any, about: Any) -> Row | None:
     question, answer = question.strip(), answer.strip()
     return {"text": f"{question}\n{answer}", "question": question, "answer": answer, "about": str(about or question)}
 
+# %% ../../nbs/malp/15_medical_texts.ipynb #c12e105f
 def json_objects(
     path: Path,              # a list of objects, or one object after another (JSON Lines)
     piece: int = 1 << 20,    # characters read at a time
@@ -53,6 +54,7 @@ def _from_json(path: Path) -> Iterator[Row]:
                    "about": str(r.get("topic") or text)}
         elif row := _row(r.get("input"), r.get("output", r.get("answer_icliniq")), None): yield row
 
+# %% ../../nbs/malp/15_medical_texts.ipynb #79157569
 def _from_medquad(path: Path) -> Iterator[Row]:
     "Ben Abacha and Demner-Fushman (2019): XML in a tar archive or a folder; pairs without an answer are left out."
     from memkit.hybrid.sources import read_medquad
@@ -61,6 +63,7 @@ def _from_medquad(path: Path) -> Iterator[Row]:
         pair = found[1]
         if row := _row(pair["question"], " ".join(pair["answer"].split()), pair["focus"]): yield row
 
+# %% ../../nbs/malp/15_medical_texts.ipynb #5437bb01
 def _from_text(path: Path) -> Iterator[Row]:
     "Paragraphs of a text file, or of all .txt files in a folder."
     for file in sorted(path.rglob("*.txt")) if path.is_dir() else [path]:

@@ -53,7 +53,7 @@ def keep_round(
     said = (text if text.strip() else "" for text in (round.user, round.assistant))
     return store.add_turn(user, session or f"s-{store.alias(user)}", *said, at=round.at, id=turn)
 
-
+# %% ../../nbs/malp/12_memories.ipynb #f4dd1ae4
 def nothing_to_prepare(self, user: str, round: Round, learn_answer: bool = True) -> None:
     "What most memories make ready before the store is locked: nothing."
 
@@ -114,6 +114,7 @@ def take(self: DictionaryMemory, user: str, round: Round, recalled: Collection[i
                                     encoder=self.embedder.name, meta={"round": round.id})
                      for (key, value), v in zip(entries, vectors))
 
+# %% ../../nbs/malp/12_memories.ipynb #deb69cf8
 @patch
 def recall(self: DictionaryMemory, user: str, query: str, k: int = 5) -> list[Hit]:
     "The entries whose questions are nearest to `query`."
@@ -145,6 +146,7 @@ def take(self: FullHistory, user: str, round: Round, recalled: Collection[int] =
         return ((self.store.add(user, text, kind="round", at=round.at, turns=[turn], meta={"round": round.id}),)
                 if turn else ())
 
+# %% ../../nbs/malp/12_memories.ipynb #465373b9
 @patch
 def recall(self: FullHistory, user: str, query: str, k: int = 5) -> list[Hit]:
     "All rounds, newest first, whatever is asked; `k` is not a limit here."
@@ -203,6 +205,7 @@ def recall(self: DPeMMemory, user: str, query: str, k: int = 5) -> list[Hit]:
     "What matters for `query`."
     return self.recaller.recall(user, query, k)
 
+# %% ../../nbs/malp/12_memories.ipynb #8f4d7127
 @patch
 def forget(self: DPeMMemory, user: str, ids: Iterable[int] | None = None) -> Receipt:
     "Delete memories of the user with all their earlier wordings, or everything."

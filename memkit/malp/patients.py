@@ -42,6 +42,7 @@ class Taught:
     item: str                # Knowledge.id
     said: tuple[Said, ...]
 
+# %% ../../nbs/malp/07_patients.ipynb #15b73c81
 @dataclass(frozen=True)
 class Profile:
     "The patient at the end of all visits, as MaLP's profiles describe one (§3.1); no memory sees it."
@@ -75,6 +76,7 @@ def _value(s: dict[str, str]) -> str:
     if "mg" in s: return f"{s['mg']} {s['often']}"
     return f"{s['drug']}: {s['v']}" if "drug" in s and "v" in s else f"{s['v']} in {s['y']}" if "y" in s else s["v"]
 
+# %% ../../nbs/malp/07_patients.ipynb #d0a28066
 def _facts(patient: str, gold: Sequence[tuple[object, Said]], preference: str) -> tuple[Fact, ...]:
     "The facts of a history, each with every telling, and with its end where something replaced it."
     told: dict[tuple, list[tuple[Version, list[Said]]]] = {}
@@ -103,6 +105,7 @@ def _taught(gold: Sequence[tuple[object, Said]]) -> tuple[Taught, ...]:
         if isinstance(what, tuple): told.setdefault(what[0].id, []).append(said)
     return tuple(Taught(item, tuple(said)) for item, said in told.items())
 
+# %% ../../nbs/malp/07_patients.ipynb #1a4569c1
 def _profile(timeline: Timeline, facts: Sequence[Fact]) -> Profile:
     now = lambda *abouts: [f for f in facts if f.about in abouts and f.until is None]
     values = lambda *abouts: tuple(f.value for f in now(*abouts))
@@ -124,6 +127,7 @@ def _dates(rng: Random, n_visits: int) -> list[datetime]:
         at += timedelta(days=rng.randrange(max(1, step//2), step + step//2 + 1))
     return out
 
+# %% ../../nbs/malp/07_patients.ipynb #a3e4a95f
 def _agenda(voice: Voice, conditions: Sequence[str], n_visits: int) -> tuple[list[Strand], list[list[Knowledge]]]:
     "The complaints that bring the patient in, and for each visit what will be explained."
     rng, items = voice.rng, knowledge(voice.split)
@@ -198,6 +202,7 @@ class ProfileQuestion:
     rounds: tuple[str, ...]   # evidence: any of them tells it
     facts: tuple[str, ...]
 
+# %% ../../nbs/malp/07_patients.ipynb #fbf6e2d2
 def known_facts(
     patient: Patient,
     at: datetime | None = None,  # None: at the end
@@ -210,6 +215,7 @@ def known_facts(
     )
     return [f for f in seen if f.said]
 
+# %% ../../nbs/malp/07_patients.ipynb #5f0c74d5
 def _worded(patient: Patient, about: str, how: str, slots: dict[str, str], salt: str) -> str:
     there = [say for f in families(about, how, patient.split if patient.split != "both" else None) for say in f.say]
     return fill(Random(salt).choice(there), slots)
@@ -249,6 +255,7 @@ class KnowledgeQuestion:
     rounds: tuple[str, ...]   # where it was explained
     item: str                 # Knowledge.id
 
+# %% ../../nbs/malp/07_patients.ipynb #c152a9d3
 def knowledge_questions(
     patient: Patient,
     at: datetime | None = None,  # None: at the end
@@ -310,6 +317,7 @@ def save_patients(
 def _said(rows: Sequence[dict]) -> tuple[Said, ...]:
     return tuple(Said(**{**r, "at": datetime.fromisoformat(r["at"])}) for r in rows)
 
+# %% ../../nbs/malp/07_patients.ipynb #1ff7dd6f
 def _patient(d: dict) -> Patient:
     time = lambda t: datetime.fromisoformat(t) if t else None
     visits = tuple(

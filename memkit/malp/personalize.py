@@ -52,6 +52,7 @@ def dialogues(
         if t.id not in own and t.question.strip() and t.answer.strip(): sessions.setdefault(t.session, []).append(t)
     return list(sessions.values())
 
+# %% ../../nbs/malp/17_personalize.ipynb #3720abf7
 def spoken(
     turns: "Sequence[StoredTurn]",
 ) -> list[Message]:
@@ -99,6 +100,7 @@ def rare_words(
     words = dict.fromkeys(w for w in re.findall(r"[A-Za-z]{4,}", sentence) if w.lower() not in _COMMON)
     return sorted(words, key=lambda w: seen[w.lower()])[:most]
 
+# %% ../../nbs/malp/17_personalize.ipynb #d3a0d35c
 @dataclass(frozen=True)
 class NoteQuestion:
     "A question that one of the user's notes answers."
@@ -178,6 +180,7 @@ def _talk(assistant: MalpAssistant, user: str, asked: Sequence[NoteQuestion], hi
         for m in (Message(role="user", text=SHORT.format(q.question)), Message(role="assistant", text=q.answer))
     ]
 
+# %% ../../nbs/malp/17_personalize.ipynb #a2b2ab79
 def batched(rows: Sequence, size: int) -> list[list]:
     "Rows in lists of at most `size`, in order."
     return [list(rows[i:i + size]) for i in range(0, len(rows), size)]
@@ -240,6 +243,7 @@ class Lessons:
     questions: int     # from notes, with memories and without
     digest: str        # of all tokens
 
+# %% ../../nbs/malp/17_personalize.ipynb #b498732b
 def _split(sessions: Sequence[Sequence[Any]], held_out: float) -> tuple[list, list]:
     "The same sessions, those rounds of them that come last taken off."
     order = sorted((t.at, t.id) for s in sessions for t in s)
@@ -330,6 +334,7 @@ def first_process() -> bool:
     "Of the processes that torchrun started, or the only one."
     return int(os.environ.get("RANK", 0)) == 0
 
+# %% ../../nbs/malp/17_personalize.ipynb #b6819354
 TRAINING = "training"   # the queue of jobs that train weights; no assistant that answers takes from it
 
 @contextmanager
@@ -435,6 +440,7 @@ def training_queue(
         return personalize(assistant, job.user, assistant.model, settings, progress=False, leased=True)
     return Worker(assistant.store, TRAINING, do, wait=60.)
 
+# %% ../../nbs/malp/17_personalize.ipynb #b7b78521
 def leave_training(store: "MemoryStore", user: str) -> int:
     "Leave a user's training to `memkit work`; the one that waits or is going on already, where there is one."
     from memkit.store.jobs import jobs, leave_job

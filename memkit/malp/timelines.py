@@ -39,6 +39,7 @@ class Version:
     how: str = "state"     # state, change, correct or doctor
     last: int = 10**6      # the last visit in which it can still be told: an appointment passes
 
+# %% ../../nbs/malp/08_timelines.ipynb #bf32783a
 @dataclass(frozen=True)
 class Strand:
     "An attribute of the patient, or of a relative, over all visits."
@@ -107,6 +108,7 @@ def strand(
 def _pool(rng: Random, name: str, n: int) -> list[str]:
     return rng.sample(patient_facts()["pools"][name], n)
 
+# %% ../../nbs/malp/08_timelines.ipynb #75fd24a7
 def _plain(rng: Random, n_visits: int) -> list[Strand]:
     "The attributes whose values stand in a pool of their name."
     out = []

@@ -213,6 +213,7 @@ def shown_of(note: Note) -> str:
     "What is searched and shown of a note; its own words where it has nothing else."
     return note.shown if note.shown.strip() else note.text
 
+# %% ../../nbs/malp/02_triage.ipynb #6bce19e3
 def said_in(
     message: str,
     words: str,    # of a note
@@ -232,9 +233,11 @@ def _related(text: str, vector: np.ndarray, known: Sequence[Known], relate: Rela
     found = relate(text, vector, [k.said or k.text for k in known], np.stack([k.vector for k in known]))
     return (known[found[0]], found[1]) if found and found[1].probability >= SURE else None
 
+# %% ../../nbs/malp/02_triage.ipynb #b0a0df65
 def _near(vector: np.ndarray, known: Sequence[Known], nearest: float) -> list[Known]:
     return [k for k in known if k.vector@vector >= nearest]
 
+# %% ../../nbs/malp/02_triage.ipynb #fb07f0db
 def nearest_of_turns(
     known: Mapping[int, Sequence[Known]],    # by note: the memories near it
     vectors: Mapping[int, np.ndarray],       # by note: [dim], unit length
@@ -269,6 +272,7 @@ def _heard_again(note: Note, vector: np.ndarray, recalled: Sequence[Known], rela
     if echo and echo[1].kind != "duplicate": return "differs from what was recalled; only the user changes that"
     return "recalled, not said again" if echo or echoed(note.text, [k.text for k in recalled]) >= ECHO else ""
 
+# %% ../../nbs/malp/02_triage.ipynb #ff3ec50a
 def _tied(note: Note, vector: np.ndarray, known: Sequence[Known], relate: Relate, nearest: float,
           said: str) -> tuple[Known, Relation] | None:
     "What a note is related to: a memory, else an earlier note of its round."

@@ -33,6 +33,7 @@ class Family:
     how: str              # state, change, correct, answer, doctor, ask, trap, question …
     say: tuple[str, ...]  # its wordings, with {slots}
 
+# %% ../../nbs/malp/09_visits.ipynb #52fd4da7
 def family_split(
     family_id: str,
 ) -> str:  # one of SPLITS
@@ -47,6 +48,7 @@ def _check_split(split: str | None):
 def _phrases() -> dict:
     return json.loads(own_data("patients_phrases.json").read_text(encoding="utf-8"))
 
+# %% ../../nbs/malp/09_visits.ipynb #7195a788
 @cache
 def families(
     about: str | None = None,  # None: whatever it is about
@@ -60,6 +62,7 @@ def families(
         f for f in rows if about in (None, f.about) and how in (None, f.how) and split in (None, family_split(f.id))
     )
 
+# %% ../../nbs/malp/09_visits.ipynb #b4877a9e
 def attributes() -> tuple[str, ...]:
     "What there is to know about a patient: each attribute has statements, questions and a reference answer."
     return tuple(_phrases()["answers"])
@@ -89,6 +92,7 @@ def fill(
         raise ValueError(f"the phrase {phrase!r} needs {e.args[0]!r}; given: {', '.join(slots) or 'nothing'}") from None
     return text[:1].upper() + text[1:]
 
+# %% ../../nbs/malp/09_visits.ipynb #a2b7832b
 def reference(
     about: str,                # an attribute
     slots: Mapping[str, str],
@@ -182,6 +186,7 @@ class Visit:
     at: datetime
     rounds: tuple[Round, ...]
 
+# %% ../../nbs/malp/09_visits.ipynb #c0444aac
 @dataclass(frozen=True)
 class Said:
     "One telling of a fact, or one explanation of a piece of knowledge."
@@ -310,6 +315,7 @@ class _Part:
     user: list[tuple[str, object, str]] = field(default_factory=list)
     doctor: list[tuple[str, object, str]] = field(default_factory=list)
 
+# %% ../../nbs/malp/09_visits.ipynb #322079af
 def _place(voice: Voice, mentions: Sequence[Mention], parts: list[_Part], asked: dict[int, Mention]):
     "Tell each fact in some round: an answer in the round after its question, the rest where they fall."
     rng, last = voice.rng, len(parts) - 1

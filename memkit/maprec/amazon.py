@@ -51,6 +51,7 @@ def _records(path: Path) -> Iterator[tuple[int, dict]]:  # of a file of JSON lin
                                  "is it another file?")
             yield number, row
 
+# %% ../../nbs/maprec/05_amazon.ipynb #0f55a548
 def _first(path: Path) -> str:
     with _open(path) as file: first = next((line for line in file if line.strip()), "")
     if not first: raise ValueError(f"{path.name} is empty; fetch it again")
@@ -103,6 +104,7 @@ def _reviews(path: Path) -> Iterator[tuple[int, list]]:
             )
         yield number, [row[k] for k in keys]
 
+# %% ../../nbs/maprec/05_amazon.ipynb #50b0dde3
 def amazon_ratings(path: str | Path) -> Iterator[tuple[str, str, float, int]]:  # user, item, rating, seconds since 1970
     "The ratings of one of Amazon's files, one by one (2018 or 2023); raises `ValueError` that names file and line."
     path, latest = Path(path).expanduser(), utc_now().timestamp() + 86_400

@@ -83,6 +83,7 @@ class Which:
     rating: float | None = None   # stored under the title's words until the user answers; None: a question
     domain: str = "films"         # of the stored rating
 
+# %% ../../nbs/maprec/21_assistant.ipynb #3d27da50
 @dataclass(frozen=True, kw_only=True)
 class Talk:
     "The state of a conversation."
@@ -131,6 +132,7 @@ def finish(self: MapAssistant, user: str, session: str) -> None:
     "End a conversation: its state is dropped."
     self._talks.pop(user, None)
 
+# %% ../../nbs/maprec/21_assistant.ipynb #78ca8a30
 @patch
 def memories(self: MapAssistant, user: str) -> list[Memory]:
     """The user's ratings in force and the entries of their lists, oldest first;
@@ -156,6 +158,7 @@ def let_go(self: MapAssistant, user: str):
     Assistant.let_go(self, user)
     self._talks.pop(user, None)
 
+# %% ../../nbs/maprec/21_assistant.ipynb #6aaff442
 @patch
 def feedback(self: MapAssistant, user: str, memory_id: int, correct: bool, revise: bool = False) -> Memory:
     "Call a rating right or wrong; a wrong one is taken back, and the next answer asks for it. Raises `LookupError`."
@@ -260,6 +263,7 @@ def _notes(u: Understood, links: Sequence[Link], acts: Mapping[str, float]) -> l
         out.append((_ON_LIST[m.role], m.item or unknown_item(m.title, m.domain or "films")))
     return out
 
+# %% ../../nbs/maprec/21_assistant.ipynb #27f379f7
 def _named_items(assistant: "MapAssistant", u: Understood, links: Sequence[Link]) -> tuple[Item, ...]:
     "The works that a question names."
     found = [*links, *assistant.frames.unmarked(u.text, True)]
@@ -272,6 +276,7 @@ def _scope(assistant: "MapAssistant", text: str) -> str:
     domains = tuple(dict.fromkeys((*assistant.catalogue.domains, *DOMAIN_NAMES.values())))
     return requested_domain(text, None, domains) or "everything"
 
+# %% ../../nbs/maprec/21_assistant.ipynb #ae8a8745
 _DELETE = frozenset("delete forget erase remove do ahead".split())
 _CONFIRMED = AGREED | _DELETE | frozenset("please it all everything them go i am my".split())   # nothing but consent
 _DECLINED = frozenset("no nope nah don keep cancel stop never not wait".split())
@@ -300,6 +305,7 @@ def _questions(assistant: "MapAssistant", talk: Talk, plain: str) -> tuple[str, 
     pointed = it_named(plain, talk.about)
     return (pointed, frames.asked(pointed)) if pointed != plain else (plain, [])
 
+# %% ../../nbs/maprec/21_assistant.ipynb #065359bc
 def _unclear(assistant: "MapAssistant", plain: str, questions: Sequence[Link]) -> str | None:
     "The title in a question without an item; '' where the question names no title."
     if questions: return questions[0].words
@@ -318,6 +324,7 @@ def _known(assistant: "MapAssistant", user: str, x: "Change | Link") -> "Change 
         if len(fits) == 1: return replace(x, item=fits[0], title=fits[0].title, domain=fits[0].domain, options=())
     return x
 
+# %% ../../nbs/maprec/21_assistant.ipynb #b1a723fb
 def _which(talk: Talk, changes: Sequence[Change], questions: Sequence[Link]) -> Which | None:
     "The question back to the user: about the first ambiguous title that wasn't asked about."
     rated = [Which(title=c.title, options=c.options, rating=c.rating, domain=c.domain)
@@ -343,6 +350,7 @@ def _answered(assistant: "MapAssistant", which: Which, text: str) -> Understood 
             Change("rate", item.title, stars, item, words, "told which work is meant", domain=item.domain))
     return Understood(text=plain, detected=detected, types=(PREFERENCE,), changes=rows)
 
+# %% ../../nbs/maprec/21_assistant.ipynb #173feed6
 def ask_which(which: Which) -> str:
     "The question which work is meant, with years."
     if len(which.options) == 1: return f"Do you mean {named(which.options[0])}?"
@@ -460,6 +468,7 @@ def _made(assistant: "MapAssistant", basis: Sequence[Rated], targets: Sequence[I
 def _without(rated: Sequence[Rated], item: Item) -> list[Rated]:
     return [r for r in rated if r.item.key != item.key]
 
+# %% ../../nbs/maprec/21_assistant.ipynb #8263f11c
 def predict_one(
     assistant: "MapAssistant",
     rated: Sequence[Rated],
@@ -569,6 +578,7 @@ def read(self: MapAssistant, turn: Turn) -> Turn:
     return replace(turn, query=u.text, detected={**turn.detected, **detected}, extra=extra,
                    work={**turn.work, "understood": u})
 
+# %% ../../nbs/maprec/21_assistant.ipynb #3259692e
 @patch
 def look_up(self: MapAssistant, turn: Turn) -> Turn:
     "The profile, the predictions, and the prompt rows (MAP §4.3)."
@@ -617,6 +627,7 @@ def strikes(self: MapAssistant, turn: Turn) -> bool:
     "No: an answer of type C isn't filtered here."
     return False
 
+# %% ../../nbs/maprec/21_assistant.ipynb #682ef4ef
 @patch
 def check(self: MapAssistant, turn: Turn) -> Turn:
     "The answer, composed from data; for type C the model's words."
@@ -627,6 +638,7 @@ def check(self: MapAssistant, turn: Turn) -> Turn:
     else: text, kept = (words(u, w["made"], w["rated"], reasons) for reasons in (True, False))
     return replace(turn, answer=text + more, extra=extra, work={**w, "kept": kept})
 
+# %% ../../nbs/maprec/21_assistant.ipynb #fcfdfffb
 @patch
 def kept_words(self: MapAssistant, turn: Turn) -> tuple[str, str]:
     "The message, and the answer without its reasons."
@@ -637,6 +649,7 @@ def row_key(item: Item) -> tuple[str, str]:
     "The key of a row of the profile."
     return item.domain, item.id
 
+# %% ../../nbs/maprec/21_assistant.ipynb #4f82e573
 def change_of(
     c: Change,
     old: tuple[int, float] | None,   # the memory in force before, and its stars
@@ -671,6 +684,7 @@ def learn(self: MapAssistant, turn: Turn, prepared: None) -> list[MemoryChange]:
 def count_recalls(self: MapAssistant, turn: Turn):
     "Done in `take_in`, when the ratings of this message are in the profile."
 
+# %% ../../nbs/maprec/21_assistant.ipynb #dcef9440
 @patch
 def take_in(self: MapAssistant, turn: Turn) -> Turn:
     "Write the turn; then record which ratings were prompt rows, and count their recalls."
@@ -745,6 +759,7 @@ def considered_of(assistant: "MapAssistant", user: str, made: Made, shown: Seque
         out.append(Considered(hit=hit, shown=fits.get(key, False), outcome=outcome))
     return tuple(out)
 
+# %% ../../nbs/maprec/21_assistant.ipynb #10de0685
 def _moved(made: Made, r: Rated) -> float:
     "The largest effect of a rating on a prediction, in stars."
     told = [*(made.found.items if made.found else ()), *made.predicted]

@@ -26,6 +26,7 @@ def _json_rows(lines: Iterable[str]) -> Iterator[tuple[int, dict]]:
         if not isinstance(row, dict): raise ValueError(f"line {n} must be an object such as {{\"title\": \"Alien\"}}")
         yield n, {str(k).strip().lower(): v for k, v in row.items()}
 
+# %% ../../nbs/maprec/02_catalogues.ipynb #7b32d17d
 def _csv_rows(lines: Iterable[str]) -> Iterator[tuple[int, dict]]:
     table = csv.reader(lines)
     names = [c.strip().lower() for c in next(table, [])]
@@ -61,6 +62,7 @@ def _number(name: str, value: object) -> int | None:
 def _several(value: object) -> list[str]:
     return [p.strip() for p in value.split("|") if p.strip()] if isinstance(value, str) else list(value)
 
+# %% ../../nbs/maprec/02_catalogues.ipynb #66e3741d
 def _item(row: Mapping, domain: str) -> Item:
     "An item from a row of strings or JSON values."
     row = {k: v for k, v in row.items() if v is not None}

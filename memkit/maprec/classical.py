@@ -121,6 +121,7 @@ class GlobalMean:
         check_cases(known, known_rating, target, self.n_items)
         return np.full(len(target), self.mean)
 
+# %% ../../nbs/maprec/12_classical.ipynb #44fbe151
 @dataclass(frozen=True)
 class UserMean(GlobalMean):
     "The mean of the known ratings; everyone's mean where none is known."
@@ -143,6 +144,7 @@ class UserMedian(GlobalMean):
         pick = lambda k: np.take_along_axis(rated, np.clip(k, 0, rated.shape[1] - 1)[:, None], 1)[:, 0]
         return np.where(n > 0, (pick((n - 1)//2) + pick(n//2))/2, self.mean)
 
+# %% ../../nbs/maprec/12_classical.ipynb #16fe5627
 def fit_global_mean(s: Seen) -> GlobalMean:
     "Everyone's mean."
     return GlobalMean(float(s.rating.mean()), s.n_items)
@@ -161,6 +163,7 @@ def _item_mean(s: Seen, shrink: float) -> tuple[float, np.ndarray]:
     mean, n = s.rating.mean(), s.sums(np.ones_like(s.rating))
     return float(mean), s.sums(s.rating - mean)/(n + shrink)
 
+# %% ../../nbs/maprec/12_classical.ipynb #c1eef8c3
 @dataclass(frozen=True)
 class ItemMean:
     "The target's mean rating, shrunk towards the global mean; the known ratings don't count."
@@ -326,6 +329,7 @@ def _users_step(
     pull = np.stack([s.sums((s.rating - f.mean[s.item])*f.loading[s.item, j], "user") for j in range(k)], 1)
     return (spread @ pull[..., None])[..., 0]/f.noise, spread
 
+# %% ../../nbs/maprec/12_classical.ipynb #20a2dbff
 def _items_step(
     s: Seen, z: np.ndarray, spread: np.ndarray, rated, prior: np.ndarray, strength: np.ndarray
 ) -> np.ndarray:  # [n_items + 1, k + 1]

@@ -82,6 +82,7 @@ class Prior:
         "The sum of the weights; a fact without a weight counts 0."
         return sum(self.weights.get(name, 0.)*value for name, value in features.items())
 
+# %% ../../nbs/maprec/17_content_predictor.ipynb #2d558282
 def fit_prior(
     features: Sequence[Mapping[str, float]],  # of each item
     item: np.ndarray,     # int[n] which item was rated
@@ -155,6 +156,7 @@ def described(self: Content, item: Item) -> Item:
     place = self._place.get(_key(item))
     return self.facts.of(item) if place is None else self._known[place]
 
+# %% ../../nbs/maprec/17_content_predictor.ipynb #0a1c0991
 @patch
 def _row(self: Content, item: Item) -> tuple[np.ndarray, float, list]:
     "The columns of an item (facts that many items have), its prior, and the facts that few items have."
@@ -184,6 +186,7 @@ def _one(word: str, of: Sequence[str]) -> np.ndarray:
     "1 in the word's place; the last place is for all others."
     return np.array([float(w == word or (w == "elsewhere" and word != "" and word not in of)) for w in of])
 
+# %% ../../nbs/maprec/17_content_predictor.ipynb #bccfa130
 @patch
 def _genres(self: Content, item: Item) -> np.ndarray:   # [genres of the catalogue]
     "The logarithm of a genre's rarity in its place."

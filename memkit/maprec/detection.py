@@ -42,6 +42,7 @@ class Detected:
     # for A and B: the part of the message that decided ('': all of it), and the reasons
     because: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
 
+# %% ../../nbs/maprec/06_detection.ipynb #040a3515
 class Detector(Protocol):
     "Finds the types of a message."
     def detect(self, text: str) -> Detected: ...
@@ -73,6 +74,7 @@ class LabelledMessage:
     @property
     def domain(self) -> str: return self.topic.partition(":")[0]
 
+# %% ../../nbs/maprec/06_detection.ipynb #fa12f96b
 def labelled_messages(
     split: str | None = None,   # one of SPLITS; None: all
 ) -> list[LabelledMessage]:
@@ -145,6 +147,7 @@ def detection_messages(
 class PromptedError(UnusableAnswer):
     "A model's answer about a message couldn't be used, neither the first nor the second."
 
+# %% ../../nbs/maprec/06_detection.ipynb #e39ee7b2
 def asked_for(
     model: LanguageModel,
     step: str,                     # what it is asked for: "detector" or "updater"
@@ -169,6 +172,7 @@ class AnsweredTypes:
     tells: bool
     sure: float   # .5..1
 
+# %% ../../nbs/maprec/06_detection.ipynb #700e10ac
 def _types(text: str) -> Detected:
     a = read_answer(text, AnsweredTypes)
     if not .5 <= a.sure <= 1: raise ValueError(f"sure must lie in 0.5..1, got {a.sure}")
@@ -238,6 +242,7 @@ class AnsweredRow:
     words: str
     stated: bool
 
+# %% ../../nbs/maprec/06_detection.ipynb #b0cb2f47
 @dataclass(frozen=True)
 class AnsweredRows:
     "A model's answer to the second question."
@@ -254,6 +259,7 @@ def stands_in(
     searched = words_of(re.sub(r"\s*\(\d{4}\)\s*$", "", words))
     return bool(searched) and f" {' '.join(searched)} " in f" {' '.join(words_of(text))} "
 
+# %% ../../nbs/maprec/06_detection.ipynb #8ab5320b
 def numbers_said(
     text: str,
 ) -> set[float]:
@@ -275,6 +281,7 @@ def _problems(row: AnsweredRow, title: str, text: str, about: str) -> Iterator[s
     if row.rating is not None and not (.5 <= row.rating <= 5 and row.rating*2 == int(row.rating*2)):
         yield f"{name}: a rating is 0.5 to 5 in steps of 0.5, got {row.rating}"
 
+# %% ../../nbs/maprec/06_detection.ipynb #0286ef8b
 def believed(
     row: AnsweredRow,
     text: str,                        # the message

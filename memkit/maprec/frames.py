@@ -136,6 +136,7 @@ def _persons(item: Item) -> set[str]:
     "Words of an item's other names that its title doesn't have: 'villeneuve'."
     return set().union(*map(_words, item.aliases)) - _words(item.title) - STOP_WORDS
 
+# %% ../../nbs/maprec/07_frames.ipynb #8616f6a3
 def _year_behind(text: str, end: int) -> int | None:
     "1982 in 'The Thing (1982)'."
     year = re.match(r"\W{0,3}((?:1[6-9]|20)\d\d)\b", text[end:end + 8])
@@ -269,6 +270,7 @@ def reader(self: FrameReader) -> TitleReader:
         self._opened = base, mine
     return self._opened[1]
 
+# %% ../../nbs/maprec/07_frames.ipynb #60cfa450
 @patch
 def read(self: FrameReader, text: str, before: str = "") -> TitleReading:
     "The reading of a message without prompt injections. Raises the errors of `check_text`."

@@ -36,6 +36,7 @@ def _unescape(text: str) -> str:
     while (plain := html.unescape(text)) != text: text = plain   # &amp;lt; was escaped twice
     return text
 
+# %% ../../nbs/maprec/01_items.ipynb #3923e4ef
 def _strip(text: str) -> str:
     while (bare := _MARKS.sub(" ", _HIDDEN.sub(" ", text))) != text: text = bare   # <<b>b> leaves a new one
     return text
@@ -65,6 +66,7 @@ def check_domain(domain: str) -> str:  # the same word
         raise ValueError(f"a domain is one lower-case word such as 'films' or 'books', got {str(domain)[:60]!r}")
     return domain
 
+# %% ../../nbs/maprec/01_items.ipynb #ba2cd665
 def _year(year: int | None) -> int | None:
     if year is None: return None
     try: number = None if isinstance(year, (bool, str)) else int(year)
@@ -78,6 +80,7 @@ def _genres(genres: Iterable[str]) -> tuple[str, ...]:
     clean = (" ".join(re.sub(r"[\[\],]", " ", clean_text(g, 60)).split()) for g in genres)
     return tuple(dict.fromkeys(g for g in clean if g))
 
+# %% ../../nbs/maprec/01_items.ipynb #cca06480
 def _aliases(titles: Iterable[str]) -> tuple[str, ...]:
     if isinstance(titles, str): raise TypeError("aliases must be a list of titles, got one string")
     return tuple(dict.fromkeys(t for t in map(clean_text, titles) if t))
@@ -96,6 +99,7 @@ def _audience(audience: str | None) -> str:
     if not audience or audience in AUDIENCES: return audience or ""
     raise ValueError(f"an audience is one of {', '.join(AUDIENCES)}, or '', got {str(audience)[:40]!r}")
 
+# %% ../../nbs/maprec/01_items.ipynb #072e71b9
 def _length(length: int | None) -> int | None:
     if length is None: return None
     if isinstance(length, int) and not isinstance(length, bool) and 0 < length < 100_000: return length
@@ -174,6 +178,7 @@ def check_rating(
         )
     return value
 
+# %% ../../nbs/maprec/01_items.ipynb #2a28adf2
 def stars(
     rating: float,  # .5..5
 ) -> int:           # 1..5
@@ -254,6 +259,7 @@ def of_domain(self: Catalogue, name: str | None) -> tuple[Item, ...]:   # None: 
     "Its items of one domain, in the same order."
     return self._of.get(name, ())
 
+# %% ../../nbs/maprec/01_items.ipynb #c9abbdd9
 @patch
 def domain(self: Catalogue, name: str) -> "Catalogue":
     "Its items of one domain as a catalogue."
@@ -270,6 +276,7 @@ def item_of(
 def _read(path: Path) -> tuple[Item, ...]:
     return tuple(map(item_of, map(json.loads, path.read_text(encoding="utf-8").splitlines())))
 
+# %% ../../nbs/maprec/01_items.ipynb #50ed07fe
 def own_catalogue() -> Catalogue:
     "The 265 films and books of the lessons and the tests (data/catalogue.jsonl)."
     return Catalogue(_read(own_data("catalogue.jsonl")))
@@ -277,7 +284,6 @@ def own_catalogue() -> Catalogue:
 def full_catalogue() -> Catalogue:
     "Both catalogues: films, books, series, games, music and podcasts (data/catalogue_full.jsonl too)."
     return Catalogue([*own_catalogue(), *_read(own_data("catalogue_full.jsonl"))])
-
 
 # %% ../../nbs/maprec/01_items.ipynb #8247a6c5
 def catalogue_of(

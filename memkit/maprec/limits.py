@@ -64,6 +64,7 @@ class Limit:
 @lru_cache(4096)      # a catalogue has few sets of genres
 def _low(names: tuple[str, ...]) -> frozenset[str]: return frozenset(n.casefold() for n in names)
 
+# %% ../../nbs/maprec/16_limits.ipynb #d420dd16
 def refusals(
     request: Request,
 ) -> list[Test]:
@@ -91,6 +92,7 @@ def length_said(least: int, most: int, domain: str | None) -> str:
     if most >= EVER: return f"of {least} {unit} or more"
     return f"of {least} to {most} {unit}" if least else f"of {most} {unit} at most"
 
+# %% ../../nbs/maprec/16_limits.ipynb #80081587
 def _genre_limit(genre: str) -> Limit:
     low = genre.casefold()
     return Limit("genres", f"of the genre {genre}", lambda i: low in _low(i.genres))
@@ -141,6 +143,7 @@ def nearest_to(
             if len(rows): return [left[r] for r in rows], _said(soft, kept, table)
     return left, _said(soft, (), table)
 
+# %% ../../nbs/maprec/16_limits.ipynb #534f6cb4
 def _said(soft: Sequence[Limit], kept: Sequence[int], table: np.ndarray) -> tuple[str, ...]:
     "A sentence for each dropped constraint: impossible alone, or only together with the rest."
     out = []

@@ -81,6 +81,7 @@ class People:
         elif rare and works > 1: self.capital.discard(word)
         self._add(word, name)
 
+# %% ../../nbs/maprec/08_names.ipynb #1ccf6d65
 def _rare(word: str) -> bool: return len(word) > 3 and word not in common_words() and word not in _NO_NAMES
 
 # %% ../../nbs/maprec/08_names.ipynb #fdf98a00
@@ -99,6 +100,7 @@ def _tokens(text: str) -> list[tuple[int, int, str]]:
         out.append((m.start(), m.end(), m[0]))
     return out
 
+# %% ../../nbs/maprec/08_names.ipynb #5906e0a4
 def find_people(
     people: People,
     text: str,
@@ -127,6 +129,7 @@ def _known(people: People, text: str, tokens: Sequence[tuple[int, int, str]]) ->
     inside = key not in common_words() or re.search(r"[^.!?\s]\s+\W?$", before)
     return found if text[tokens[0][0]].isupper() and inside and not text.isupper() else ()
 
+# %% ../../nbs/maprec/08_names.ipynb #d5eb943d
 def _slipped(people: People, key: str) -> str:
     "The full name that differs in one letter of a rare word; '': none."
     first, last = key.split()
@@ -203,6 +206,7 @@ class Place:
     words: str
     countries: tuple[str, ...]
 
+# %% ../../nbs/maprec/08_names.ipynb #6abb4ab0
 def find_countries(
     text: str,
 ) -> list[Place]:   # in order
@@ -225,6 +229,7 @@ class Change:
     domain: str = "films"   # of the item; of an unknown title: the domain of the message
     options: tuple[Item, ...] = ()   # where `item` is None: the items that it may be
 
+# %% ../../nbs/maprec/08_names.ipynb #0fd5e7d0
 class Updater(Protocol):
     "Finds the ratings that a message gives or takes back."
     def changes(
@@ -273,6 +278,7 @@ def _rated_before(store: "MemoryStore", user: str, change: Change) -> Item:
     same = [r.rated.item for r in profile(store, user) if title_key(r.rated.item.title) == key]
     return same[0] if key and len(same) == 1 else unknown
 
+# %% ../../nbs/maprec/08_names.ipynb #b2b4a953
 def _applied(store: "MemoryStore", user: str, c: Change, turn: str) -> Memory | None:
     "One change, written."
     turns = (turn,) if turn else ()

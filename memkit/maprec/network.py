@@ -33,6 +33,7 @@ def silu(x: np.ndarray) -> np.ndarray:
     "x/(1 + exp(-x))"
     return x/(1 + np.exp(-np.clip(x, -60, 60)))
 
+# %% ../../nbs/maprec/14_network.ipynb #1b05f4a7
 @dataclass(frozen=True)
 class Network:
     "Several small networks whose probabilities are averaged; each is a list of weights and offsets, layer by layer."
@@ -44,6 +45,7 @@ class Network:
         x = self.scale(x)
         return np.mean([softmax(_forward(m, x)) for m in self.members], 0).astype(np.float64)
 
+# %% ../../nbs/maprec/14_network.ipynb #f58c1ed2
 def _forward(layers: Sequence[tuple[np.ndarray, np.ndarray]], x: np.ndarray) -> np.ndarray:
     for i, (weight, offset) in enumerate(layers):
         x = (silu(x) if i else x) @ weight + offset
@@ -110,6 +112,7 @@ class Trees:
         out[:, self.model.classes_] = self.model.predict_proba(x)
         return out
 
+# %% ../../nbs/maprec/14_network.ipynb #5b9339eb
 def fit_trees(x: np.ndarray, truth: np.ndarray, levels: np.ndarray = STARS) -> Trees:
     "Trees on the same features, with default settings."
     from sklearn.ensemble import HistGradientBoostingClassifier
@@ -151,6 +154,7 @@ def all_levels(self: StarPredictor, known: np.ndarray, known_rating: np.ndarray,
     by["both"] = (by["regression"] + by["network"])/2
     return by if self.trees is None else {**by, "trees": self.trees.shares(x)}
 
+# %% ../../nbs/maprec/14_network.ipynb #2bd0f1d7
 @patch
 def all_shares(self: StarPredictor, known: np.ndarray, known_rating: np.ndarray,
                target: np.ndarray) -> dict[str, np.ndarray]:
@@ -162,6 +166,7 @@ def shares(self: StarPredictor, known: np.ndarray, known_rating: np.ndarray, tar
     "Probability of each whole star, float[n, 5]. Raises `ValueError` for columns that don't fit."
     return self.all_shares(known, known_rating, target)[self.way]
 
+# %% ../../nbs/maprec/14_network.ipynb #fc726ce9
 @patch
 # float[n]
 def predict(self: StarPredictor, known: np.ndarray, known_rating: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -209,6 +214,7 @@ def fits_key(
         found.update(np.ascontiguousarray(column).tobytes())
     return found.hexdigest()
 
+# %% ../../nbs/maprec/14_network.ipynb #8c890b2e
 def _as_arrays(r: OrdinalRegression, n: Network, levels: np.ndarray) -> dict[str, np.ndarray]:
     scales = {f"{name} {part}": getattr(s, part) for name, s in (("regression", r.scale), ("network", n.scale))
               for part in ("mean", "spread")}
@@ -226,6 +232,7 @@ def _from_arrays(kept: Mapping[str, np.ndarray]) -> tuple[OrdinalRegression, Net
     network = Network(scale("network"), tuple(map(tuple, members.values())))
     return OrdinalRegression(scale("regression"), kept["weight"], kept["offset"]), network, kept["levels"]
 
+# %% ../../nbs/maprec/14_network.ipynb #197e61dc
 def stars_kept(
     ratings: "Ratings",
     users: Sequence[int],   # whose ratings may be used

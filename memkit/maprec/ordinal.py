@@ -37,6 +37,7 @@ class Windows:
         "Some of them, by index or mask."
         return Windows(*(getattr(self, f.name)[rows] for f in fields(Windows)))
 
+# %% ../../nbs/maprec/13_ordinal.ipynb #9ad68597
 def together(
     *several: Any,   # Windows, or what has their columns; the same width of history
 ) -> Windows:
@@ -230,6 +231,7 @@ def _factor_features(v: _View) -> dict[str, np.ndarray]:
     moments = [f.moments(v.known, v.rating, v.target) for f in v.s.factors]
     return {f"factors {j} {what}": m[k] for j, m in enumerate(moments) for k, what in enumerate(("mean", "variance"))}
 
+# %% ../../nbs/maprec/13_ordinal.ipynb #31fa6732
 def features(
     s: Statistics,
     known: np.ndarray,         # int[n, history]
@@ -311,6 +313,7 @@ def level_of(rating: np.ndarray, levels: np.ndarray) -> np.ndarray:   # int, 0..
     place = np.floor((np.asarray(rating, float) - float(levels[0]))/step + .5)
     return np.clip(place, 0, len(levels) - 1).astype(int)
 
+# %% ../../nbs/maprec/13_ordinal.ipynb #1676d531
 def median_level(shares: np.ndarray, levels: np.ndarray) -> np.ndarray:   # [n, levels] -> float[n]
     "The level at which half of the probability is reached."
     return levels[np.minimum((np.cumsum(shares, 1) < .5 - 1e-9).sum(1), len(levels) - 1)].astype(float)

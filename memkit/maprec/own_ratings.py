@@ -39,6 +39,7 @@ def shares_around(
     below = 1/(1 + np.exp(-np.clip(steps, -50, 50)))
     return np.diff(below, prepend=0., append=1.)
 
+# %% ../../nbs/maprec/15_own_ratings.ipynb #176a6dba
 def expected(
     shares: np.ndarray,  # [..., 5]
 ) -> np.ndarray:         # [...] stars, 1..5
@@ -87,6 +88,7 @@ def _text_of(item: Item) -> str: return f"{title_line(item)} {item.description}"
 
 def _text_key(text: str) -> int: return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
+# %% ../../nbs/maprec/15_own_ratings.ipynb #2b829162
 def pack_texts(
     vectors: np.ndarray,   # [n, dim]
     texts: Sequence[str],
@@ -96,6 +98,7 @@ def pack_texts(
     return {"keys": np.array(list(map(_text_key, texts)), np.uint64), "scale": scale.astype(np.float32),
             "steps": np.round(vectors/scale[:, None]).astype(np.int8)}
 
+# %% ../../nbs/maprec/15_own_ratings.ipynb #68ccfd1e
 @lru_cache(1)
 def _packed() -> tuple[dict[int, int], np.ndarray, np.ndarray]:
     "The rows by their keys, and the vectors, of memkit's own catalogue."
@@ -113,6 +116,7 @@ def _texts_embedded(embedder: Embedder, texts: Sequence[str]) -> np.ndarray:   #
     if len(new): out[new] = corpus_vectors(embedder, [texts[n] for n in new])
     return out
 
+# %% ../../nbs/maprec/15_own_ratings.ipynb #40dd9a40
 def _unit_texts(embedder: Embedder, items: Sequence[Item]) -> np.ndarray:   # [len(items), dim]
     "Title, facts and description of each, as vectors of length 1."
     texts = _texts_embedded(embedder, list(map(_text_of, items)))
@@ -152,6 +156,7 @@ def _vector(self: ItemSpace, row: int | None, names: Sequence[str]) -> np.ndarra
     for g in {g.casefold() for g in names} & self._column.keys(): genres[self._column[g]] = self.rarity[g]
     return np.concatenate([self._genres**.5*genres/max(np.linalg.norm(genres), 1e-9), (1 - self._genres)**.5*text])
 
+# %% ../../nbs/maprec/15_own_ratings.ipynb #bf6a9fce
 @patch
 def vectors(
     self: ItemSpace,
@@ -172,6 +177,7 @@ def _places(self: ItemSpace, items: Sequence[Item]) -> list[int]:
         if places[n] is None: places[n] = self._add(key)
     return places
 
+# %% ../../nbs/maprec/15_own_ratings.ipynb #21274c1d
 @patch
 def _add(self: ItemSpace, key: tuple) -> int:
     "A new row of the table, by the row of the text and the genres."
@@ -208,6 +214,7 @@ def _near(self: ItemSpace, places: Sequence[int]) -> np.ndarray:  # [len(places)
             self._columns = np.concatenate([self._columns, more])
         return self._columns[[self._slot[p] for p in places]]
 
+# %% ../../nbs/maprec/15_own_ratings.ipynb #9528d8fa
 @patch
 def similar(
     self: ItemSpace,
@@ -270,6 +277,7 @@ def _parts(self: OwnRatings, history: Sequence[Rated], targets: Sequence[Item]) 
     weights = self.space.between(targets, items)**self.settings.power
     return weights, np.array([r.rating for r in history], float) - self._usual(items), self._usual(targets)
 
+# %% ../../nbs/maprec/15_own_ratings.ipynb #11ce3664
 @patch
 def _shares(self: OwnRatings, usual, n, weight, first, second, total) -> np.ndarray:
     "From sums over the ratings: of weights, of weights times values and squares, of values."
@@ -338,6 +346,7 @@ def shared(self: FromOthers, a: Item, b: Item) -> str:
 def _rows(self: FromOthers, items: Sequence[Item]) -> np.ndarray:
     return np.array([self._row.get(i.key, -1) for i in items], int)
 
+# %% ../../nbs/maprec/15_own_ratings.ipynb #71f66db7
 @patch
 def _between(self: FromOthers, first: Sequence[Item], second: Sequence[Item]) -> np.ndarray:
     a, b = self._rows(first), self._rows(second)
@@ -349,6 +358,7 @@ def _known(self: FromOthers, history: Sequence[Rated]) -> tuple[np.ndarray, np.n
     if self.longest: rows[np.flatnonzero(rows >= 0)[:-self.longest]] = -1
     return rows, np.where(rows >= 0, [r.rating for r in history], 0.) if len(rows) else np.zeros(0)
 
+# %% ../../nbs/maprec/15_own_ratings.ipynb #78e90dd1
 @patch
 def _shares(self: FromOthers, known: np.ndarray, rating: np.ndarray, target: np.ndarray) -> np.ndarray:
     if not known.shape[1]: known, rating = np.full((len(target), 1), -1), np.zeros((len(target), 1))
@@ -364,6 +374,7 @@ def predict(self: FromOthers, history: Sequence[Rated], targets: Sequence[Item])
     rows, rating = rows[rows >= 0], rating[rows >= 0]
     return self._shares(np.tile(rows, (n, 1)), np.tile(rating, (n, 1)), self._rows(targets))
 
+# %% ../../nbs/maprec/15_own_ratings.ipynb #8ce2c694
 @patch
 def without_each(self: FromOthers, history: Sequence[Rated], targets: Sequence[Item]) -> np.ndarray:
     """The same predictions with each rating left out in turn, [len(targets), len(history), 5]; of many ratings the

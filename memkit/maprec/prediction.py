@@ -149,6 +149,7 @@ def opening(
     "The first line of every prompt."
     return f"{domain.capitalize()} and what one person thought of them, from 1 (bad) to 5 (great).\n"
 
+# %% ../../nbs/maprec/09_prediction.ipynb #7d18f0b6
 def asked_line(
     item: Item,
     form: str = "full",  # 'full' or 'short'
@@ -339,6 +340,7 @@ def masked(
         return Item(id=f"masked-{n}", title=f"Title {n}", domain=item.domain)
     return [replace(r, item=hide(r.item)) for r in rateds], hide(target)
 
+# %% ../../nbs/maprec/09_prediction.ipynb #0d2e960b
 def shuffled(
     rateds: Sequence[Rated],
     seed: int = 0,

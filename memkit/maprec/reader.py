@@ -60,6 +60,7 @@ def _packed(
         passes[-1].append(i); size += len(rows[i]) - common; last = rows[i]
     return passes
 
+# %% ../../nbs/maprec/11_reader.ipynb #b1d0e2e0
 def _tokens(
     tokenizer: Any, prompt: str, labels: Sequence[str]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:  # the prompt's tokens, and the token of each label after it
@@ -190,6 +191,7 @@ def state_space(
     n = min(dims, int((s > 1e-3*s[0]).sum()))
     return StateSpace(mean, scale, v[:n].T/np.sqrt(s[:n])/(u[:, :n]*np.sqrt(s[:n])).std())
 
+# %% ../../nbs/maprec/11_reader.ipynb #430743ca
 def random_states(
     n: int,
     dims: int = 512,
@@ -265,6 +267,7 @@ def _attended(network: Any, states: Any, stars: Any) -> Any:   # [n, ratings, wi
     q = q + network.drop(network.attend(network.before(q), seen, seen, attn_mask=hidden, need_weights=False)[0])
     return q + network.think(q)
 
+# %% ../../nbs/maprec/11_reader.ipynb #a71ad421
 def _generosity(reputation: Any, stars: Any, pull: Any) -> Any:   # [n, ratings]
     "The shrunk mean of the earlier ratings above the films' reputation."
     import torch
@@ -338,6 +341,7 @@ def case_probabilities(self: Reader, ratings: "Ratings", cases: "Cases") -> np.n
     found = self.shares(np.maximum(items, 0), np.clip(np.floor(given + .5), 0, len(LABELS)).astype(int))
     return found[where[:, 0], where[:, 1]]
 
+# %% ../../nbs/maprec/11_reader.ipynb #736dd1ee
 @patch
 def memory_probabilities(
     self: Reader, ratings: "Ratings", cases: "Cases", memory: Callable[[list[Rated], Item], Sequence[Rated]]

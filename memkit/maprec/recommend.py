@@ -46,6 +46,7 @@ def recalled_for(
     dealt = [found[i] for i in range(k) for found in lists if i < len(found)]
     return list({(r.item.domain, r.item.id): r for r in (*cited, *dealt)}.values())[:k]
 
+# %% ../../nbs/maprec/18_recommend.ipynb #e4e88201
 def _nearest_rows(basis: Sequence[Rated], target: Item, near: np.ndarray, k: int, how: str) -> list[Rated]:
     "The rows of `select`; for ways by similarity the most similar first, and of equal ones the later."
     if how not in ("cosine", "alike"): return select(basis, target, k, how)
@@ -135,6 +136,7 @@ class Reason:
     likeness: float   # to the item, 0..1
     shared: str = ""  # what both items have in common, in words
 
+# %% ../../nbs/maprec/18_recommend.ipynb #5dbe3daf
 @dataclass(frozen=True, kw_only=True)
 class Recommendation:
     "An item, its predicted distribution, and the reasons."
@@ -244,6 +246,7 @@ class Recommended:
     note: str = ""    # for the user
     unmet: tuple[str, ...] = ()   # sentences: parts of the request that aren't met
 
+# %% ../../nbs/maprec/18_recommend.ipynb #df266eb6
 _COLD = "I know none of your ratings yet; these are "
 _NOTES = {PREDICTED: "", POPULAR: f"{_COLD}what others tend to rate highest.",
           SPREAD: f"{_COLD}chosen to differ from each other."}
@@ -277,6 +280,7 @@ def _for_children(items: Sequence[Item], n: int) -> list[Item]:
     made = [i for i in items if i.audience == "children" or set(i.genres) & set(FOR_CHILDREN)]
     return made if len(made) >= n else list(items)
 
+# %% ../../nbs/maprec/18_recommend.ipynb #e5a090c3
 def _candidates(history: Sequence[Rated], catalogue: Catalogue, request: Request) -> tuple[list[Item], tuple[str, ...]]:
     "Unseen items that meet all or most constraints, and sentences for the unmet ones."
     if isinstance(catalogue, Catalogue): here = catalogue.of_domain(request.domain)
@@ -331,6 +335,7 @@ def because(
     told = [f"{named(r.rated.item)} {r.rated.rating:g}" + (f" ({r.shared})" if r.shared else "") for r in reasons]
     return f"you gave {' and '.join(told)}" if told else ""
 
+# %% ../../nbs/maprec/18_recommend.ipynb #593f4908
 def tell(
     found: Recommended,
     reasons: bool = True,   # False: the list alone
@@ -355,6 +360,7 @@ def _entries(store: "MemoryStore", user: str) -> list[Memory]:
     mine = [view.memory(i) for i, k in zip(view.ids.tolist(), view.kinds) if k.partition(":")[0] in LISTS]
     return [m for m in mine if m.meta.get("item")]
 
+# %% ../../nbs/maprec/18_recommend.ipynb #3ac8fa8f
 def noted(
     store: "MemoryStore",
     user: str,
@@ -377,6 +383,7 @@ def _add(store: "MemoryStore", user: str, kind: str, item: Item, turns: Iterable
     if old: store.supersede(user, old.id, new.id, "told otherwise")
     return new
 
+# %% ../../nbs/maprec/18_recommend.ipynb #0a83fa93
 def note(
     store: "MemoryStore",
     user: str,

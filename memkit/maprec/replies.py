@@ -27,6 +27,7 @@ def _is(item: Item, c: Change) -> bool:
     if c.item: return (item.domain, item.id) == (c.item.domain, c.item.id)
     return item.id.startswith("unknown:") and item.key[1] == letters(c.title)
 
+# %% ../../nbs/maprec/20_replies.ipynb #2e62d343
 def _confirm(c: Change, old: float | None) -> str:
     name = named(c.item) if c.item else f"“{c.title}”"
     if c.action != "rate":
@@ -75,6 +76,7 @@ def _several(names: Sequence[str]) -> str:
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
     return ", ".join(names[:MOST]) + more
 
+# %% ../../nbs/maprec/20_replies.ipynb #d7e90184
 def profile_said(
     rated: Sequence[Rated],                 # those that the user asks about, oldest first
     lists: Mapping[str, Sequence[Item]],    # by the name of the list
@@ -97,6 +99,7 @@ def listed_said(kind: str, item: Item) -> str:
     "The confirmation of a list entry."
     return _NOTED[kind].format(named(item))
 
+# %% ../../nbs/maprec/20_replies.ipynb #d22a099c
 def facts_said(item: Item) -> str:
     "The catalogue's facts about a work, in words."
     roles: dict[str, list[str]] = {}
@@ -154,6 +157,7 @@ def _stuck(text: str) -> bool:
     words = re.findall(r"\w+", text.lower())
     return max(Counter(zip(words, words[1:], words[2:], words[3:])).values(), default=0) > 2
 
+# %% ../../nbs/maprec/20_replies.ipynb #3dd9755f
 def free_words(
     text: str,   # a model's reply
 ) -> str:

@@ -76,6 +76,7 @@ def _denied(before: str) -> bool:
     m = _AGAINST.search(before)
     return bool(m and not _TURNS.search(_TURNED.sub("", m[0])))
 
+# %% ../../nbs/maprec/19_request_parsing.ipynb #66c3ea4c
 def _genres_named(text: str, genres: Iterable[str]) -> list[tuple[str, int, int, bool]]:
     "Each genre in a text, its position, and whether it is refused there."
     plain, out = text.replace("’", "'"), []
@@ -98,6 +99,7 @@ def requested_genres(
     yes = tuple(g for g, said in words[False].items() if said - words[True].get(g, set()))
     return yes, tuple(g for g in words[True] if g not in yes)
 
+# %% ../../nbs/maprec/19_request_parsing.ipynb #a2b839b4
 def read_as(
     text: str,
     genres: Iterable[str],
@@ -371,6 +373,7 @@ def unused(
         out.append(w)
     return list(dict.fromkeys(out))[:8]
 
+# %% ../../nbs/maprec/19_request_parsing.ipynb #f1f57714
 def _understood(text: str) -> list[tuple[int, int]]:
     "The parts of a message about years and refusals: both are answered elsewhere."
     years = rf"\b(?:{'|'.join((*_TENS, *_TEN, *_UNITS))}|nineteen|century|decade)\b"
@@ -391,6 +394,7 @@ def _people(text: str, people: People | None, links: Sequence[Link]) -> tuple[li
     return ([p for n in named for p in n.people], [p for n in no for p in n.people],
             [n.words for n in named if not n.people], found)
 
+# %% ../../nbs/maprec/19_request_parsing.ipynb #99a2be33
 def _stretches(text: str, genres: Iterable[str]) -> list[tuple[int, int]]:
     "The positions of genres, without words that refuse a kind of a requested genre."
     yes, _ = requested_genres(text, genres)

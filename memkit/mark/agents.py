@@ -43,6 +43,7 @@ def _news(r: Read, s: AgentSettings) -> list[Said]:
     rest = [x for x in told if x.claim and x.keep >= LITTLE and x not in right and not beside]
     return right if r.kind == "retract" else right + rest
 
+# %% ../../nbs/mark/04_agents.ipynb #a7d8e658
 def _chunks(texts: Iterable[str], longest: int) -> list[str]:
     "Sentences joined to texts of at most `longest` characters."
     out: list[str] = []
@@ -62,6 +63,7 @@ def _corrections(r: Read, s: AgentSettings) -> list[str]:
     told = [x.claim or claim_text(x.text) for x in sorted(_news(r, s), key=r.said.index)]
     return [_standing(t, r.about) for t in _chunks(told, s.longest)] if r.disputed or r.kind == "retract" else []
 
+# %% ../../nbs/mark/04_agents.ipynb #a5fe874b
 def _facts(r: Read, s: AgentSettings) -> list[str]:
     "What the user tells in passing; not the premises of a choice."
     if r.kind and not r.opens or lists_options(r.message): return []
@@ -78,6 +80,7 @@ def _own(x: Said, s: AgentSettings) -> bool:
     "Is the sentence a fact about its user?"
     return x.use == "statement" and bool(x.whose) and x.keep >= s.told and not points_back(x.text) and not x.supposed
 
+# %% ../../nbs/mark/04_agents.ipynb #64979146
 def _wish(said: Sequence[Said], longest: int) -> list[tuple[str, str, float]]:
     "The wishes of a message as one memory: (text, reason, strength); stronger where they were repeated."
     wished = [x for x in said if x.use == "wish"]
@@ -97,6 +100,7 @@ def _of_sentence(x: Said, r: Read, s: AgentSettings) -> list[tuple[str, str, flo
     if r.disputed and x.right >= s.claim: return []   # a correction
     return [(third_person(claim_text(x.text)), "told", round(x.keep, 3))] if _own(x, s) else []
 
+# %% ../../nbs/mark/04_agents.ipynb #6f8db11b
 def _question(read: Sequence[Read], s: AgentSettings) -> list[Refined]:
     out = []
     def add(text: str, reason: str, strength: float, turns: Sequence[str], about: str = ""):
@@ -125,6 +129,7 @@ def _decisive(r: Read, s: AgentSettings) -> str:
     best = max(range(len(r.answer)), key=weight, default=None)
     return "" if best is None or echoes(r.answer[best], r.shown, s.echo) else r.answer[best]
 
+# %% ../../nbs/mark/04_agents.ipynb #7e37dc92
 def _response(read: Sequence[Read], s: AgentSettings) -> list[Refined]:
     out = []
     def add(text: str, source: str, reason: str, strength: float, turns: Sequence[str], about: str = ""):
@@ -275,6 +280,7 @@ def labelled_conversations(
 # %% ../../nbs/mark/04_agents.ipynb #8352ca15
 def _holds(text: str, words: Sequence[str]) -> bool: return all(w.casefold() in text.casefold() for w in words)
 
+# %% ../../nbs/mark/04_agents.ipynb #2b78de8d
 def agent_hits(
     make: Callable[[LabelledConversation], Sequence[RefinedMemoryAgent]],  # the agents for one conversation
     labelled: Sequence[LabelledConversation],

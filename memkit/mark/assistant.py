@@ -117,6 +117,7 @@ def shown_text(
     alone = not about or m.kind != RESIDUAL or m.text.startswith(about)
     return m.text if alone else f"{about.rstrip(' :?-.')}: {m.text}"
 
+# %% ../../nbs/mark/18_assistant.ipynb #26ac0dc9
 def piece_of(
     hit: Hit,
     settings: MarkSettings,
@@ -198,6 +199,7 @@ def look_up(self: MarkAssistant, turn: Turn) -> Turn:
     return replace(turn, considered=(*wished, *memories, *docs),
                    extra={"found": found} | ({"sides": behind} if behind else {}))
 
+# %% ../../nbs/mark/18_assistant.ipynb #038a0c87
 @patch
 def pieces(self: MarkAssistant, turn: Turn) -> list[Piece]:
     "The last rounds, then knowledge and the memories of each kind; in a dispute, with who says so."
@@ -225,6 +227,7 @@ def disputes(self: MarkAssistant, memories: Sequence[Considered]) -> tuple[list[
             if side.memory.id != m.id: out.append(Considered(hit=hit, outcome=why, shown=True))
     return out, behind
 
+# %% ../../nbs/mark/18_assistant.ipynb #dab88cdd
 def _say(who: str) -> str: return "says" if who.startswith("one ") and " and " not in who and "," not in who else "say"
 
 def _as_true(turn: Turn) -> tuple[str, ...]:
@@ -241,6 +244,7 @@ def disagreement(
     parts = [f"{people} {_say(people)}: {claim}" for people, claim in said]
     return f"People disagree about this; {'; '.join(parts)}." if len(parts) > 1 else ""
 
+# %% ../../nbs/mark/18_assistant.ipynb #3e8bc75b
 @patch
 def answer(self: MarkAssistant, turn: Turn) -> Turn:
     "The answer, and below it who says what where people disagree."
@@ -277,6 +281,7 @@ def learn(self: MarkAssistant, turn: Turn, prepared: None) -> list[Change]:
     "Nothing: the conversation is read when it is over (MARK §1.2, MBS)."
     return []
 
+# %% ../../nbs/mark/18_assistant.ipynb #3a493b80
 @patch
 def leave_job(self: MarkAssistant, turn: Turn) -> None:
     "Leave a job to read the session. Nobody else reads it while it goes on; after a crash, the next open does."
@@ -305,6 +310,7 @@ def finish(self: MarkAssistant, user: str, session: str) -> "Future[BuildReport]
     if not self.store.turns(user, session): return None
     return self.queue.submit(user, self.queue.leave(user, "read", session=session, seconds=0))
 
+# %% ../../nbs/mark/18_assistant.ipynb #659e2b20
 @patch
 def work_off(self: MarkAssistant, job: "Job", offline: bool) -> BuildReport | None:
     "Read a session, with the embedded agents where `offline`. None where nothing is left of it. Raises `BuildError`."
@@ -327,6 +333,7 @@ def keep_up(self: MarkAssistant, user: str):
         self.store.set_state(DOMAIN, READ, n)
     if n % self.settings.upkeep == 0: self.maintain([user])
 
+# %% ../../nbs/mark/18_assistant.ipynb #727f2d67
 @patch
 def meet(self: MarkAssistant, user: str) -> dict[str, str]:
     "The attributes of a person. Role and origin are stored for the weight of their votes, the rest is returned."
@@ -346,6 +353,7 @@ def read_session(self: MarkAssistant, user: str, session: str, builder: Builder)
     said = conversation_of(self.store, user, session, self.settings.agent, self.meet(user))
     return builder.build(said)
 
+# %% ../../nbs/mark/18_assistant.ipynb #933b4382
 @patch
 def offline_builder(self: MarkAssistant) -> Builder:
     "A builder like this assistant's, whose agents ask no model."
@@ -394,6 +402,7 @@ def release(self: MarkAssistant, id: int, by: str) -> Memory | None:
     ids = [s.memory for s in steps if s.memory is not None and s.other is None]
     return self.store.get(DOMAIN, ids[-1]) if ids else None
 
+# %% ../../nbs/mark/18_assistant.ipynb #967ddd2b
 @patch
 def reject(self: MarkAssistant, id: int, by: str) -> Receipt:
     "Erase what was held back, on a reviewer's word. Raises `LookupError` where it isn't in quarantine."
@@ -417,6 +426,7 @@ def feedback(self: MarkAssistant, user: str, memory_id: int, correct: bool, revi
         settle(self.store, self.search.embedder, [memory_id], self.builder.quorum)
     return judged
 
+# %% ../../nbs/mark/18_assistant.ipynb #23fd72e2
 @patch
 def maintain(self: MarkAssistant, users: Sequence[str] = (),
              settings: TrustSettings = EACH_ONCE) -> list[MaintenanceReport]:
@@ -441,6 +451,7 @@ def embedders(self: MarkAssistant) -> list:
     "Those of the search and of the builder."
     return [self.search.embedder, self.builder.embedder]
 
+# %% ../../nbs/mark/18_assistant.ipynb #b70eb706
 @patch(cls_method=True)
 def contributed(cls: MarkAssistant, alias: str, turns, embedders) -> Contributed:
     "The residual memories belong to all (MARK Figure 1, footnote)."
@@ -460,6 +471,7 @@ def close(self: MarkAssistant):
     Assistant.close(self)
     self.builder.close()
 
+# %% ../../nbs/mark/18_assistant.ipynb #7ce7258a
 def _agents(p: Parts, embedder: Remembered, prompted: bool, shown: Mapping[str, tuple[str, ...]]) -> tuple:
     "Prompted or embedded agents, which don't learn again what a turn's prompt showed."
     def recalled(turn: str) -> tuple[str, ...]: return shown.get(turn, ())

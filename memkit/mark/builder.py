@@ -32,6 +32,7 @@ if TYPE_CHECKING: from memkit.store.store import MemoryStore
 class BuildError(RuntimeError):
     "A conversation couldn't be built; what was stored before is unharmed."
 
+# %% ../../nbs/mark/08_builder.ipynb #828197fa
 def _wrong(r: object, kind: str, turns: Collection[str], settings: BuilderSettings) -> str:
     "What is wrong with something that an agent returned; '' if nothing is."
     if not isinstance(r, Refined): return f"a {type(r).__name__} among them; every one must be a Refined"
@@ -148,6 +149,7 @@ def _taken_back(store: "MemoryStore", owner: str, conversation: Conversation, fo
         if r.reason == RETRACTION: out += [(r.kind, id) for id in take_back(store, embedder, owner, r, by, now)]
     return out
 
+# %% ../../nbs/mark/08_builder.ipynb #efda9491
 def _report(conversation: Conversation, parts: Sequence[dict[str, list[Step]]]) -> BuildReport:
     names = ("added", "merged", "superseded", "dropped")
     steps = {name: tuple(s for part in parts for s in part[name]) for name in names}
@@ -184,6 +186,7 @@ def build(self: Builder, conversation: Conversation) -> BuildReport:
     self._report_earlier()
     return self._build(conversation)
 
+# %% ../../nbs/mark/08_builder.ipynb #d9d0b021
 @patch
 def _build(self: Builder, conversation: Conversation) -> BuildReport:
     if not isinstance(conversation, Conversation):
@@ -215,6 +218,7 @@ def _written(self: Builder, conversation: Conversation, owners: Sequence[str], f
         forget_contributions(self.store, self.embedder, conversation.user, lost)
     return _report(conversation, [s for s in steps if s is not None])
 
+# %% ../../nbs/mark/08_builder.ipynb #c3287954
 @patch
 def _released(self: Builder, conversation: Conversation, found: Sequence[Refined], report: BuildReport) -> BuildReport:
     "What a conversation took back no longer waits; what enough people have said by now is shared."
@@ -235,6 +239,7 @@ def submit(self: Builder, conversation: Conversation) -> "Future[BuildReport]":
         self._waiting.append(self._thread.submit(self._in_background, conversation))
         return self._waiting[-1]
 
+# %% ../../nbs/mark/08_builder.ipynb #d2bd172e
 @patch
 def wait(self: Builder):
     "Wait for everything that was submitted so far; what failed is still the next call's to report."
@@ -249,6 +254,7 @@ def _in_background(self: Builder, conversation: Conversation) -> BuildReport:
         with self._lock: self._failed.append((getattr(conversation, "id", "of no kind"), e))
         raise
 
+# %% ../../nbs/mark/08_builder.ipynb #9d2ea247
 @patch
 def _report_earlier(self: Builder):
     with self._lock: failed, self._failed = self._failed, []
@@ -258,6 +264,7 @@ def _report_earlier(self: Builder):
     raise BuildError(f"{len(failed)} conversations couldn't be built in the background ({names}). "
                      "Nothing was done now: repeat this call, and submit them again") from failed[0][1]
 
+# %% ../../nbs/mark/08_builder.ipynb #a9354f27
 @patch
 def close(self: Builder):
     "Wait for what was submitted; raises `BuildError` where something of it failed that no call has reported yet."

@@ -73,6 +73,7 @@ def near(self: Pool, kind: str, vector: np.ndarray) -> list[Memory]:  # nearest 
     found = (self._memory(id) for id in ids[order].tolist() if id not in self.lost)
     return list(islice(filter(self._comparable, found), self.settings.near))
 
+# %% ../../nbs/mark/11_conflict_resolution.ipynb #ac2d9d5e
 @patch
 def known(self: Pool, memories: Sequence[Memory]) -> dict[str, np.ndarray]:
     "The vectors of their words, where a memory has no question and is found by its words alone."
@@ -92,6 +93,7 @@ def _comparable(self: Pool, m: Memory) -> bool:
     same_agent = m.kind == RESIDUAL or m.meta.get("agent") == self.talk.agent
     return same_agent and "sources" in m.meta and dict(m.meta.get("metadata", {})) == dict(self.talk.metadata)
 
+# %% ../../nbs/mark/11_conflict_resolution.ipynb #b3895597
 @patch
 def losers(self: Pool, ids: Collection[int], kind: str) -> list[Memory]:
     "What the memories `ids` have superseded."
@@ -101,6 +103,7 @@ def losers(self: Pool, ids: Collection[int], kind: str) -> list[Memory]:
 # %% ../../nbs/mark/11_conflict_resolution.ipynb #65537350
 def _no_steps() -> dict[str, list[Step]]: return {name: [] for name in ("added", "merged", "superseded", "dropped")}
 
+# %% ../../nbs/mark/11_conflict_resolution.ipynb #d856c7fc
 @dataclass(frozen=True)
 class Resolution:
     "What is needed to write a conversation's memories into one owner's rows, within a transaction."
@@ -154,6 +157,7 @@ def _shown(p: Resolution, r: Refined, olds: Sequence[Memory]) -> set[int]:
     events = p.pool.store.events(p.owner, [m.id for m in olds], [INJECTED])
     return {e.memory for e in events if e.data["turn"] in r.turns}
 
+# %% ../../nbs/mark/11_conflict_resolution.ipynb #dd394ddd
 def _add(p: Resolution, r: Refined, vector: np.ndarray, at: datetime, cited: Sequence[str], meta: Mapping[str, Any],
          reason: str) -> Memory:
     m = p.pool.store.add(p.owner, r.text, vector, r.kind, at, cited, meta, reason, p.embedder.name)
@@ -189,6 +193,7 @@ def _supersede(p: Resolution, kind: str, loser: int, winner: int, why: str):
     p.pool.lost[loser] = winner
     p.tell("superseded", kind, loser, why, winner)
 
+# %% ../../nbs/mark/11_conflict_resolution.ipynb #8726fdd1
 def _settled(p: Resolution, r: Refined, new: Memory, foes: Sequence[Memory]) -> bool:  # is the new one in force?
     "The new memory supersedes all that it contradicts, or is superseded by the first that beats it."
     results = _contests(p, new, foes)

@@ -105,6 +105,7 @@ def claims_of(
         said = [c for c in said if c.side == "concession" or c.share >= settings.added]
     return list(dict.fromkeys(claim_text(c.text) for c in said))
 
+# %% ../../nbs/mark/07_corrections.ipynb #520da4bf
 def standalone(question: str, claims: Sequence[str], longest: int) -> str:
     "The question and the sentences that answer it, so that they can be read alone."
     return cut(f"{cut(question, longest//2)} {' '.join(claims)}".strip(), longest)
@@ -177,6 +178,7 @@ def _is_public(found: ReplyReading, s: SharingSettings) -> bool:
     unfit = sum(found.kinds.get(kind, 0.) for kind in UNFIT)
     return found.share >= s.share and found.kind not in NEVER and found.scope != "person" and unfit <= s.unfit
 
+# %% ../../nbs/mark/07_corrections.ipynb #0daac83d
 @dataclass(frozen=True)
 class CorrectionAgent:
     "Finds what colleagues may learn (MARK §1.2, residual memory agent)."
@@ -201,6 +203,7 @@ def _after_retraction(found: ReplyReading, last: str, s: SharingSettings) -> Rep
     spoken = [c for c in found.claims if stays(c) and c.share >= s.claim]
     return replace(found, claims=(*(c for c in found.claims if c.side in ("question", "answer")), *spoken))
 
+# %% ../../nbs/mark/07_corrections.ipynb #7e7a3b0e
 @patch
 def _memories(self: CorrectionAgent, topic: Topic, found: ReplyReading) -> list[Refined]:
     "The retraction of a topic, if there is one, and its memory for others."
@@ -256,6 +259,7 @@ class Recall:
     shown: bool                # False: it counts only because it was judged
     outcome: Outcome = None    # called right, called wrong, not judged
 
+# %% ../../nbs/mark/07_corrections.ipynb #32acfa3a
 def records(
     events: Iterable["Event"],          # an owner's, in the order they were written
 ) -> dict[int, tuple[Recall, ...]]:     # by memory
@@ -305,6 +309,7 @@ def _recall(record: Sequence[Recall], who: str, memory_id: int, turn: str | None
         "as_reviewer=True"
     )
 
+# %% ../../nbs/mark/07_corrections.ipynb #529b7f79
 def _contradicts(memory_id: int, recall: Recall) -> ValueError:
     said = "right" if recall.outcome else "wrong"
     return ValueError(f"this user called memory {memory_id} {said} before; pass revise=True if that no longer stands")

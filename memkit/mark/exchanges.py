@@ -65,6 +65,7 @@ def use_of(
     if c.act == "confirms": return "agrees"
     return "nothing" if c.act in SMALL or not content_stems(c.text) else "statement"
 
+# %% ../../nbs/mark/06_exchanges.ipynb #e787373d
 def wishing(
     c: Clause,
 ) -> float:   # 0..1
@@ -87,6 +88,7 @@ def of_nobody(
     told = [c.shares["about"].get("other", 0.) for c in reader.clauses(asked + text) if c.end > len(asked)]
     return not TITLE.search(text) and max(told, default=0.) <= least
 
+# %% ../../nbs/mark/06_exchanges.ipynb #56476fdf
 def is_personal(
     text: str,
     reader: Reader,
@@ -167,6 +169,7 @@ def says_nothing(
     "Is it a question, or too short to say anything?"
     return sentence.rstrip("\"' ").endswith("?") or len(set(content_stems(sentence))) < 2
 
+# %% ../../nbs/mark/06_exchanges.ipynb #fab3099d
 def is_refused(
     found: ReplyReading,
     echo: float = .8,    # share of words in order that makes a sentence a repetition of the first answer
@@ -273,6 +276,7 @@ def _statements(answer: str) -> tuple[str, ...]:
     told = lambda s: not (s.rstrip().endswith("?") or _ITEM.match(s) or gives_orders(s))
     return tuple(claim_text(s) for _, s in chat_sentences(answer) if told(s) and content_stems(s))
 
+# %% ../../nbs/mark/06_exchanges.ipynb #e52792f0
 def _asked(r: Read, earlier: Read | None, longest: int) -> Read:
     "The exchange with the question that its answer belongs to: the message's own, or the one before."
     asks, follows = " ".join(x.text for x in r.said if x.use == "question"), bool(earlier and earlier.root)

@@ -46,6 +46,7 @@ class Standing:
     verdict: Verdict
     label: str | None    # a reviewer's: good, bad
 
+# %% ../../nbs/mark/14_maintain.ipynb #b0082964
 def _reviewed(v: Verdict, label: str | None) -> Verdict:
     "A reviewer's classification, where there is one, instead of the record's verdict."
     if label == "bad": return Verdict(False, "dropped: a reviewer called it bad", v.persistence, v.needed)
@@ -152,6 +153,7 @@ def _gave_way(store: "MemoryStore", owner: str, ids: Sequence[int], settings: Tr
     back = [(known[old], known[new]) for old, new in by.items() if kept(known[old])]
     return [(old, new.id) for old, new in back if not _repeats(old, new, embedder)]
 
+# %% ../../nbs/mark/14_maintain.ipynb #ac37b988
 def _repeats(a: Memory, b: Memory, embedder: "Embedder") -> bool:
     claims = bare_claim(a), bare_claim(b)
     v, w = embedder.embed(claims)

@@ -73,6 +73,7 @@ def compared(
     read = relate(new, olds, reader)
     return [_weighed(new, old, r, float(c), settings, reader) for old, r, c in zip(olds, read, cosines)]
 
+# %% ../../nbs/mark/09_merging.ipynb #781f6aa3
 def _weighed(new: str, old: str, r: Relation, cosine: float, s: BuilderSettings, reader: Reader | None) -> Relation:
     if r is SAME_WORDS: return r
     same, against = r.shares["duplicate"], sum(r.shares[k] for k in ("update", "contradiction", "retraction"))
@@ -83,7 +84,6 @@ def _weighed(new: str, old: str, r: Relation, cosine: float, s: BuilderSettings,
         both = min(same, relate(old, [new], reader)[0].shares["duplicate"])
         if cosine + both >= least: return replace(r, kind="contradiction" if rivals else "duplicate", probability=both)
     return replace(r, kind="unrelated")
-
 
 # %% ../../nbs/mark/09_merging.ipynb #707fb8a9
 _TIME = frozenset("day daily hour hourl week weekl month year yearl time times".split())

@@ -205,6 +205,7 @@ def ask(
     if memory: injected(self.store, DOMAIN, [memory.id], turn, user, self.now)
     return memory, turn, session
 
+# %% ../../nbs/mark/16_poisoning.ipynb #c5614b4f
 @patch
 def judge(self: Ward, user: str, memory: Memory, turn: str, right: bool):
     "A user judges what they were shown."
@@ -224,6 +225,7 @@ def tell(self: Ward, user: str, session: str, message: str):
 def _settle(self: Ward, touched: Iterable[int]):
     if self.defence.quorum: settle(self.store, self.embedder, touched, self.defence.quorum)
 
+# %% ../../nbs/mark/16_poisoning.ipynb #514e7f25
 @patch
 def night(self: Ward):
     "A day passes; maintenance runs, if it runs every night."
@@ -239,6 +241,7 @@ def _maintain(self: Ward):
 # %% ../../nbs/mark/16_poisoning.ipynb #b02a0984
 def _lower(claim: str) -> str: return claim[:1].lower() + claim[1:]
 
+# %% ../../nbs/mark/16_poisoning.ipynb #355d5398
 def _honest(ward: Ward, user: str, topic: Topic, crowd: Crowd, rng: random.Random) -> bool | None:
     "An honest user asks, judges and may correct; returns what they were told."
     memory, turn, session = ward.ask(user, rng.choice(topic.questions), f"{topic.false}.")
@@ -251,6 +254,7 @@ def _honest(ward: Ward, user: str, topic: Topic, crowd: Crowd, rng: random.Rando
     if told is not True and rng.random() < crowd.corrects: ward.tell(user, session, f"No, {_lower(topic.true)}.")
     return told
 
+# %% ../../nbs/mark/16_poisoning.ipynb #d191f523
 def _liar(ward: Ward, user: str, topic: Topic, crowd: Crowd, rng: random.Random):
     """A liar's question: they confirm the lie, or call what they are shown wrong and state the lie, if they do more
     than vote."""
@@ -285,6 +289,7 @@ def _prepared(ward: Ward, topic: Topic, i: int, crowd: Crowd, honest: Sequence[s
         if memory: ward.judge(liar, memory, turn, topic.told(memory) is True)
         if topic.told(memory) is not True: ward.tell(liar, session, f"No, {_lower(topic.true)}.")
 
+# %% ../../nbs/mark/16_poisoning.ipynb #ded1dbce
 def _corrects(ward: Ward, user: str, topic: Topic, rng: random.Random):
     "A user who knows the truth judges what they are shown, and corrects it where it is wrong."
     memory, turn, session = ward.ask(user, rng.choice(topic.questions), f"{topic.false}.")
@@ -373,6 +378,7 @@ class Row:
     values: tuple[float, ...]    # by seed and topic
     interval: Interval   # of their mean, topics resampled
 
+# %% ../../nbs/mark/16_poisoning.ipynb #74b72141
 def _row(defence: str, measure: str, by_topic: Mapping[Topic, float] | Sequence[tuple[str, float]]) -> Row:
     topics, values = zip(*by_topic)
     return Row(defence, measure, tuple(map(float, values)), bootstrap(values, groups=topics))

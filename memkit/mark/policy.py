@@ -68,6 +68,7 @@ def _below(holds: Mapping[str, Collection[str]], place: str, path: tuple[str, ..
         )
     return frozenset({place}).union(*(_below(holds, p, (*path, place)) for p in holds.get(place, ())))
 
+# %% ../../nbs/mark/12_policy.ipynb #6d1b8774
 def within(
     holds: Mapping[str, Collection[str]],  # place -> the places right below it
     sees: str = "below",                   # than the caller's own: "below", "above" or "both"
@@ -109,6 +110,7 @@ class Policy:
                 )
         object.__setattr__(self, "fields", dict(self.fields))
 
+# %% ../../nbs/mark/12_policy.ipynb #003cfc8f
 def allowed(
     policy: Policy | None,              # None: nothing is hidden
     metadata: Mapping[str, Any],        # the memory's; what it lacks is denied

@@ -105,6 +105,7 @@ class ListedMemory:
     memory: str
     reason: str
 
+# %% ../../nbs/mark/05_prompted.ipynb #ef8d0cc6
 @dataclass(frozen=True)
 class ListedMemories:
     "A model's answer."
@@ -123,6 +124,7 @@ _DENIAL = re.compile(r"\b(?:not|no|never|none|nor|neither|cannot|without)\b|n't\
 
 def _denials(text: str) -> int: return len(_DENIAL.findall(text.replace("’", "'")))
 
+# %% ../../nbs/mark/05_prompted.ipynb #10f579ff
 def _question_of(exchanges: Sequence[Exchange], place: int) -> int:
     "The place of the last message up to `place` that asks something; its own where none does."
     def asks(i: int) -> bool:
@@ -258,6 +260,7 @@ def _ask(self: PromptedAgent, part: Sequence[dict], conversation: Conversation) 
         if good: return good
         raise
 
+# %% ../../nbs/mark/05_prompted.ipynb #d1bd5fa4
 @patch
 def _error(self: PromptedAgent, problem: str) -> RefinedAgentError:
     return RefinedAgentError(f"the {self.kind} agent got nothing usable from {self.model.name}: {problem}. Use a model "
@@ -273,6 +276,7 @@ def _read(self: PromptedAgent, text: str, conversation: Conversation) -> tuple[l
         except ValueError as e: problems.append(str(e))
     return [m for m in good if not self._barred(m)], problems
 
+# %% ../../nbs/mark/05_prompted.ipynb #453f4536
 @patch
 def _barred(self: PromptedAgent, m: Refined) -> bool:
     "Is it an instruction, personal and for everybody, or something the prompt had shown?"

@@ -100,6 +100,7 @@ def _sum(votes: Iterable[Vote], people: People, s: QuorumSettings, ruled: bool, 
         else: members += min(weight, 1.)
     return standing + (min(members, s.quorum) if ruled else members)
 
+# %% ../../nbs/mark/17_quorum.ipynb #b745a45e
 def support(
     votes: Sequence[Vote],    # from `last_votes`
     claim: int,
@@ -121,6 +122,7 @@ def _outweighs(votes: Sequence[Vote], new: int, old: int, since: int, people: Pe
         return _sum((v for v in ours if v.at >= since or people.rank(v.by, s) > top), people, s, ruled)
     return side(new, old) > side(old, new)
 
+# %% ../../nbs/mark/17_quorum.ipynb #3c5db87b
 def standing_claim(
     votes: Sequence[Vote],                       # in their order, at least one
     settings: QuorumSettings = QuorumSettings(),
@@ -137,6 +139,7 @@ def standing_claim(
 # %% ../../nbs/mark/17_quorum.ipynb #2964ea6f
 def _plain(m: Memory) -> str: return " ".join(bare_claim(m).casefold().split()).rstrip(".!")
 
+# %% ../../nbs/mark/17_quorum.ipynb #799d055d
 def claims_in(
     rows: Iterable[Memory],
     same: Iterable[tuple[int, int]] = (),   # rows that say the same in other words
@@ -185,6 +188,7 @@ def know(
     now = [role or was[0], was[1] if origin is None else origin and store.alias(f"origin: {origin}")]
     if now != was: store.set_state(DOMAIN, _KNOWN, known | {by: now})
 
+# %% ../../nbs/mark/17_quorum.ipynb #1a7c5fea
 def unknow(store: "MemoryStore", user: str):
     "Delete a person's role and origin."
     known = store.state(DOMAIN, _KNOWN, {})
@@ -203,6 +207,7 @@ _MOST, _READ = 64, 8   # neighbours that are considered; the nearest of them who
 def _comparable(a: Memory, b: Memory) -> bool:
     return all("sources" in m.meta for m in (a, b)) and a.meta.get("metadata") == b.meta.get("metadata")
 
+# %% ../../nbs/mark/17_quorum.ipynb #b2b0cbb6
 def _neighbours(view: "InForce", m: Memory, embedder: "Embedder", near: float) -> list[Memory]:
     "Residual memories in force with the same metadata, the nearest first."
     if not len(view.ids): return []
@@ -213,6 +218,7 @@ def _neighbours(view: "InForce", m: Memory, embedder: "Embedder", near: float) -
     order = [n for n in np.argsort(-cosines, kind="stable")[:_MOST] if cosines[n] >= near]
     return [o for o in map(view.memory, view.ids[order]) if _comparable(o, m)]
 
+# %% ../../nbs/mark/17_quorum.ipynb #b9cfe565
 def _rows(store: "MemoryStore", ids: Iterable[int]) -> list[Memory]:
     "The residual memories among `ids` that still exist, in force or not."
     out = []
@@ -231,6 +237,7 @@ def _compared(m: Memory, close: Sequence[Memory], embedder: "Embedder") -> dict[
     said = compared(claim, claims, [float(v @ w) for w in vectors])
     return {o.id: r.kind for o, r in zip(close, said)}
 
+# %% ../../nbs/mark/17_quorum.ipynb #09889957
 def _against(store: "MemoryStore", view: "InForce", m: Memory, superseded: Mapping[int, int], embedder: "Embedder",
              near: float) -> dict[int, bool]:
     """By neighbour: False where the two are in dispute, True where they say the same; also for what the neighbours
@@ -259,6 +266,7 @@ class _Links:
             if (id := todo.pop()) not in seen: seen.add(id); todo += self.of.get(id, ())
         return sorted(seen)
 
+# %% ../../nbs/mark/17_quorum.ipynb #4173b5a0
 def _links(store: "MemoryStore", superseded: Mapping[int, int]) -> _Links:
     "The disputes in the log."
     of, logged = {}, store.events(DOMAIN, kinds=["disputed"])
@@ -332,6 +340,7 @@ class Settled:
     gave_way: tuple[int, ...]
     reason: str
 
+# %% ../../nbs/mark/17_quorum.ipynb #e0ffe81e
 _NUMBERS = "no one two three four five six seven eight nine ten".split()
 
 def _counted(votes: Iterable[Vote], people: People) -> str:
@@ -343,6 +352,7 @@ def _counted(votes: Iterable[Vote], people: People) -> str:
         if n := roles.count(role): parts.append(f"{_NUMBERS[n] if n <= 10 else n} {one if n == 1 else many}")
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 2 else parts)
 
+# %% ../../nbs/mark/17_quorum.ipynb #25c5f2b0
 def _behind(d: _Dispute, claim: int, s: QuorumSettings) -> list[Vote]:
     return [v for v in last_votes(d.votes, d.people, s) if v.claim == claim and v.favours]
 
@@ -422,6 +432,7 @@ def _stands(d: _Dispute, claim: int, ruled: bool, s: QuorumSettings) -> bool:
     enough = wrong > s.quorum if ruled else wrong >= s.quorum     # where roles are given, members alone drop nothing
     return not enough or wrong <= support(last, claim, d.people, s)
 
+# %% ../../nbs/mark/17_quorum.ipynb #3be6ea07
 def spared(
     store: "MemoryStore",
     ids: Iterable[int],                            # residual memories that their record would drop

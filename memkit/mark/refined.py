@@ -48,6 +48,7 @@ def _stands(short: str, long: str) -> bool:
     spelt = long[:1].lower() == letters[0] and all(c in rest for c in letters) if letters else False
     return looks and (spelt or bool(re.match(_PHRASE, long)))
 
+# %% ../../nbs/mark/03_refined.ipynb #9ef56fd9
 def _fits(short: str, long: str) -> bool:
     "Does the phrase fit the abbreviation: the same first letter, and at most one word per letter?"
     return long[:1].lower() == short[0].lower() and len(long.split()) <= len(short) and _stands(short, long)
@@ -73,6 +74,7 @@ def defines(
     own = {w for pair in abbreviations(sentence) for text in pair for w in content_stems(text)}
     return bool(own) and len(set(content_stems(sentence)) - own) < 3
 
+# %% ../../nbs/mark/03_refined.ipynb #495a9f1f
 def terms(
     sentence: str,
 ) -> list[str]:
@@ -243,6 +245,7 @@ def embedded_text(
     "What a memory is found by."
     return whole_text(refined.text, refined.about)
 
+# %% ../../nbs/mark/03_refined.ipynb #e82c7218
 def claim_part(
     text: str,
     about: str,

@@ -138,6 +138,7 @@ def _unit(name: str) -> float:
     if name not in UNITS: raise ValueError(f"recency counts in {', '.join(UNITS)}; got {name!r}")
     return UNITS[name]
 
+# %% ../../nbs/mark/01_scoring.ipynb #3495950e
 def literal_terms(
     recall_counts: np.ndarray,   # [n]; RC
     ages: np.ndarray,            # [n] days; Rec
@@ -200,10 +201,11 @@ def _parts(columns: list[np.ndarray], weights: Weights, literal: bool, unit: str
     terms = literal_terms(*columns, unit, epsilon) if literal else fixed_terms(*columns, unit)
     return np.array(weights.shares)[:, None]*terms
 
+# %% ../../nbs/mark/01_scoring.ipynb #79990a69
 def relevance(
     components: Components,
     weights: Weights = PRESETS["Default"],
-    literal: bool = False,  # True: the paper's terms, unmapped; `value` is then their bare sum, scaled only among candidates by `rank`
+    literal: bool = False,  # True: the paper's terms, unmapped; `value` is their bare sum, and `rank` scales it
     unit: str = "days",  # of recency: "seconds", "minutes", "hours", "days", "weeks"
     epsilon: float = 0.01,  # of the literal form
 ) -> Score:
@@ -238,6 +240,7 @@ class Ranking:
         "One candidate's score."
         return Score(float(self.values[position]), *self.parts[position].tolist())
 
+# %% ../../nbs/mark/01_scoring.ipynb #5c2e480c
 def _order(values: np.ndarray, k: int | None) -> np.ndarray:
     "Positions of the best `k`, best first, ties as given."
     if k is not None and k < len(values):

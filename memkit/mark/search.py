@@ -131,6 +131,7 @@ def _no_labels(names: tuple[str, ...]) -> Labels:
         names, np.empty(0, np.int64), np.empty(0), np.empty((0, len(names)), np.int32), tuple((None,) for _ in names)
     )
 
+# %% ../../nbs/mark/13_search.ipynb #326872da
 def _read_labels(view: "InForce", ids: np.ndarray, names: tuple[str, ...]) -> list[list[str | None]]:
     "The labels of some memories; anything but a word counts as none."
     out = []
@@ -183,6 +184,7 @@ def _too_far(best: float | None, at_least: float) -> str:
     return ("there is no such memory for this caller" if best is None
             else f"the nearest has a cosine of {best:.2f}, below {at_least:.2f}")
 
+# %% ../../nbs/mark/13_search.ipynb #0c44155a
 def _hits(view: "InForce", rows: np.ndarray, cosines: np.ndarray, near: np.ndarray, kind: str,
           settings: SearchSettings, now: datetime) -> tuple[Hit, ...]:
     "Candidates by relevance, best first, ties to the older memory; `near` is what counts as similarity."
@@ -285,6 +287,7 @@ def answering(
     p = np.clip(p, 1e-4, 1 - 1e-4)
     return 1/(1 + np.exp(-(np.log(p/(1 - p)) + STEEP*(np.asarray(cosines) - MIDDLE))))
 
+# %% ../../nbs/mark/13_search.ipynb #ca6eb455
 CLOSE = 3.   # how many times likelier the best may be, for another one to stand beside it; chosen on the same texts
 
 def odds(
@@ -319,6 +322,7 @@ def _labels_of(self: RefinedSearch, view: "InForce") -> Labels:
         while len(self._labels) > self.owners: self._labels.popitem(last=False)
     return labels
 
+# %% ../../nbs/mark/13_search.ipynb #16f11291
 @patch
 def _visible(self: RefinedSearch, labels: Labels, caller: Caller, own: bool) -> np.ndarray:
     "Which rows the caller may see: one's own, those of the same agent; and of all, what every rule admits."
@@ -330,6 +334,7 @@ def _visible(self: RefinedSearch, labels: Labels, caller: Caller, own: bool) -> 
 # %% ../../nbs/mark/13_search.ipynb #b3b7da68
 def _score(hit: Hit) -> Score: return Score(hit.score, *(hit.parts[name] for name in PART_NAMES))
 
+# %% ../../nbs/mark/13_search.ipynb #64615e35
 def why(
     found: Found,
     kind: str,   # one of `KINDS`
@@ -353,6 +358,7 @@ def _outcome(shown: bool, rank: int, of: int) -> str:
     if rank > 1: return f"ranked {rank} of {of}, the best of each kind are shown"
     return "first of its kind, did not fit the budget"
 
+# %% ../../nbs/mark/13_search.ipynb #693cacd8
 def considered(
     found: Found,
     shown: Collection[int],   # identifiers of the memories that reached the prompt

@@ -103,6 +103,7 @@ class Verdict:
     persistence: float   # PS
     needed: float        # what PS must exceed while trust isn't above a new memory's
 
+# %% ../../nbs/mark/02_trust.ipynb #543ba39a
 def _apart(a: float, b: float) -> tuple[str, str]:
     "Two numbers with as many digits as tell them apart."
     for digits in (3, 4, 6, 9):
@@ -137,6 +138,7 @@ def timeline(
     for outcome in outcomes: life.append(life[-1].after(outcome, settings))
     return life
 
+# %% ../../nbs/mark/02_trust.ipynb #128bf9c4
 def replay(
     outcomes: Iterable[Outcome],
     settings: TrustSettings = PAPER,
@@ -250,6 +252,7 @@ class Cell:
 
 def _rounded(value: float, like: str) -> str: return f"{value:.{len(like.split('.')[1])}f}"
 
+# %% ../../nbs/mark/02_trust.ipynb #297dd89c
 def _cut(value: float, like: str) -> str:
     digits = len(like.split(".")[1])
     return f"{int(value*10**digits + 1e-9)/10**digits:.{digits}f}"

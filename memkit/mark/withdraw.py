@@ -39,6 +39,7 @@ def said_by(
     "Whether a source of a memory is somebody's (ours)."
     return lambda s: s["by"] == alias and (turns is None or bool(set(s["turns"]) & set(turns)))
 
+# %% ../../nbs/mark/10_withdraw.ipynb #bf1f7d21
 def left_of(
     memory: Memory,
     alias: str,                            # pseudonym of who is forgotten
@@ -223,6 +224,7 @@ def held_back(
     p.tell("dropped", r.kind, m.id, reason)
     return m
 
+# %% ../../nbs/mark/10_withdraw.ipynb #cbe474f1
 def _held(m: Memory) -> Held: return Held(m.id, m.text, m.meta["sources"][0]["by"], m.at, m.meta["held"])
 
 def quarantined(
@@ -244,6 +246,7 @@ def _as_refined(m: Memory) -> Refined:
     return Refined(kind=RESIDUAL, text=m.text, turns=s["turns"], source=s["source"], reason=s["reason"],
                    about=s["about"], strength=s["strength"])
 
+# %% ../../nbs/mark/10_withdraw.ipynb #f57bc7db
 def _as_talk(m: Memory) -> Conversation:
     "The conversation as conflict resolution needs it, without its words."
     s = m.meta["sources"][0]
@@ -317,6 +320,7 @@ def _agreeing(q: Quarantine, m: Memory, waiting: Iterable[Memory]) -> list[Memor
     near = [o for o, w in zip(alike, vectors) if float(v @ w) >= q.settings.floor]
     return sorted([m, *q._same(_as_refined(m), near)], key=lambda o: o.id)
 
+# %% ../../nbs/mark/10_withdraw.ipynb #6ae41e24
 def confirmed(
     q: Quarantine,
 ) -> tuple[Step, ...]:

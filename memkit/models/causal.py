@@ -28,6 +28,7 @@ def pad_left(
     ids = torch.tensor([[pad]*(width - len(r)) + list(r) for r in rows])
     return ids, torch.tensor([[0]*(width - len(r)) + [1]*len(r) for r in rows])
 
+# %% ../../nbs/models/04_causal.ipynb #c4e719d3
 def batches(
     lengths: Sequence[int],
     size: int,          # rows in a batch, at most
@@ -158,6 +159,7 @@ def end_tokens(
 def _decoded(tokenizer: Any, draft: Draft) -> str:
     return tokenizer.decode(draft.tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
+# %% ../../nbs/models/04_causal.ipynb #c30d27e8
 def answer_text(
     tokenizer: Any,
     draft: Draft,

@@ -156,6 +156,7 @@ class Embedder(Protocol):
         kind: str = "document",  # "query" or "document"
     ) -> np.ndarray: ...         # [len(texts), dim] float32, in the order of the texts
 
+# %% ../../nbs/models/06_embed.ipynb #a9100bd9
 def checked_texts(
     texts: Sequence[str],
     kind: str = "document",
@@ -180,6 +181,7 @@ def by_length(
         else: batches[-1].append(i)
     return batches
 
+# %% ../../nbs/models/06_embed.ipynb #5d5f1d35
 def pad_right(
     rows: Sequence[Sequence[int]],       # tokens of each text
 ) -> tuple[np.ndarray, np.ndarray]:      # tokens (0 where there is none) and mask (1: real), [n, longest] int64
@@ -199,6 +201,7 @@ def _token_ids(
     ids = tokenizer.encode(start).ids if start else []
     return ids if len(ids) == max_tokens else tokenizer.encode(text).ids
 
+# %% ../../nbs/models/06_embed.ipynb #ac604900
 def usable_cores() -> int:
     """Processor cores that this process may use (ours): `OMP_NUM_THREADS` where it is set, as in other numerical
     libraries."""
@@ -232,6 +235,7 @@ class _Graph:
             return self.shared[mine].run(None, feeds)[0]
         finally: self.alone.release()
 
+# %% ../../nbs/models/06_embed.ipynb #46fde30f
 @lru_cache
 def _open_encoder(folder: Path) -> tuple[Any, _Graph]:
     from tokenizers import Tokenizer
@@ -337,6 +341,7 @@ def with_title(
     after the other."""
     return f"{' '.join(title.split())}\n{text}"
 
+# %% ../../nbs/models/06_embed.ipynb #dd1b17a1
 def split_title(
     text: str,           # as `with_title` makes it
 ) -> tuple[str, ...]:    # (title, text), or (text,) where one of them is missing
@@ -464,6 +469,7 @@ def _block_path(embedder: Embedder, texts: Sequence[str], kind: str) -> Path:
 
 def _seal(data: bytes) -> bytes: return hashlib.blake2b(data, digest_size=16).digest()
 
+# %% ../../nbs/models/06_embed.ipynb #bea3f6f3
 def _read_block(path: Path) -> np.ndarray | None:
     data = path.read_bytes() if path.is_file() else b""
     if data[-16:] != _seal(data[:-16]): return None
@@ -537,6 +543,7 @@ def embed(
     rows = [known[t] if t in known else found[t] for t in texts]
     return np.array(rows, dtype=np.float32).reshape(len(texts), self.dim)
 
+# %% ../../nbs/models/06_embed.ipynb #9718153f
 @patch
 def forget(self: Remembered):
     "Let go of all texts that were embedded: somebody's words may be among them."

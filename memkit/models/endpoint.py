@@ -61,6 +61,7 @@ class EndpointError(RuntimeError):
         super().__init__(text)
         self.status, self.tries = status, tries
 
+# %% ../../nbs/models/05_endpoint.ipynb #9fb1cc40
 class PromptTooLong(EndpointError, ValueError):
     "The server says that a conversation doesn't fit the model's context window."
 
@@ -77,6 +78,7 @@ def _usage(reply: dict) -> tuple[int, int] | None:
     whole = len(counts) == 2 and all(type(n) is int for n in counts)
     return counts if whole and counts[0] > 0 and counts[1] >= 0 else None
 
+# %% ../../nbs/models/05_endpoint.ipynb #17a9bef5
 def _sound(text: str) -> str:
     try: return check_text(text, empty=True)
     except ValueError: pass
@@ -170,6 +172,7 @@ def retry_after(
         ).total_seconds()
     return max(seconds, 0.) if math.isfinite(seconds) else None
 
+# %% ../../nbs/models/05_endpoint.ipynb #6ab3c59f
 def pause(
     tries: int,            # failures so far, >= 1
     asked: float | None,   # what `Retry-After` asks for, seconds
@@ -211,6 +214,7 @@ def _redirected(status: int, location: str) -> str:
     return (f"redirects to {where} ({status}); it isn't followed, because the conversation would go there too: "
             "give that address as base_url if you trust it")
 
+# %% ../../nbs/models/05_endpoint.ipynb #7c4a570e
 def explain_status(
     status: int,             # HTTP status, not 2xx
     body: dict,              # the request it answers
@@ -241,6 +245,7 @@ class _Failure:
     asked: float | None = None   # seconds, from Retry-After
     too_long: bool = False
 
+# %% ../../nbs/models/05_endpoint.ipynb #3d3ae934
 def _broken(e: Exception, s: EndpointSettings) -> _Failure:
     "What a connection that failed means."
     names = {type(e).__name__, type(e.__cause__).__name__}
@@ -275,6 +280,7 @@ class ServerReply(Reply):
     counts_exact: bool
     tries: int          # requests it took
 
+# %% ../../nbs/models/05_endpoint.ipynb #9999a8be
 def _check_address(base_url: str) -> str:
     text = "base_url must look like http://localhost:8000/v1"
     if not isinstance(base_url, str): raise TypeError(f"{text}, got {type(base_url).__name__}")
@@ -286,6 +292,7 @@ def _check_address(base_url: str) -> str:
         raise ValueError(f"{text}; got {base_url!r}")
     return base_url.strip().rstrip("/")
 
+# %% ../../nbs/models/05_endpoint.ipynb #172c3a81
 def _check_key(key: str) -> str:
     if re.fullmatch(r"[\x21-\x7e]*", key): return key
     raise ValueError("api_key holds a space, a line break or a letter that is not ASCII; was it copied whole?")
@@ -309,6 +316,7 @@ def _from_apart(work: Callable[[Callable[[str], None]], Coroutine]) -> Generator
                 with suppress(RuntimeError):     # the loop is closed
                     if not future.done(): loop.call_soon_threadsafe(task.cancel)
 
+# %% ../../nbs/models/05_endpoint.ipynb #7d6089eb
 def _run(coroutine: Coroutine) -> Any:
     try: next(_from_apart(lambda put: coroutine))
     except StopIteration as end: return end.value
@@ -326,6 +334,7 @@ def _adapted(sent: dict, e: Exception) -> dict[str, str | None]:
     if field == "max_tokens" and "max_completion_tokens" in said: return {field: "max_completion_tokens"}
     return {field: None} if field in ("temperature", "seed", *_OPTIONAL) else {}
 
+# %% ../../nbs/models/05_endpoint.ipynb #bff58be7
 def _wanted(body: dict, takes: Mapping[str, str | None]) -> dict:
     "The request as a server wants it."
     sent = {takes.get(k, k): v for k, v in body.items()}
@@ -343,6 +352,7 @@ async def _exchange(client, sent: dict, stream: AnswerStream | None, put: Callab
             if piece := stream.feed(line): put(piece)
     return stream.end()
 
+# %% ../../nbs/models/05_endpoint.ipynb #7038afd8
 def _expected(e: Exception) -> bool:
     "Is it an error of the server or the connection? The `openai` package leaves some of its HTTP client's as they are."
     return isinstance(e, EndpointError) or type(e).__module__.partition(".")[0] in ("openai", "httpx", "httpx2")
@@ -425,6 +435,7 @@ async def _anonymous(request):   # the library would tell operating system, proc
     for name in [n for n in request.headers if n.startswith("x-stainless-") and n != needed]: del request.headers[name]
     request.headers["user-agent"] = "memkit"
 
+# %% ../../nbs/models/05_endpoint.ipynb #3d945940
 def _client(endpoint: "ChatEndpoint"):
     from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Timeout
     # no proxy stands before this machine itself
@@ -451,6 +462,7 @@ async def _answer_all(endpoint: "ChatEndpoint", bodies: list[dict], costs: list[
         if isinstance(e, Exception): raise e
     return outcomes
 
+# %% ../../nbs/models/05_endpoint.ipynb #7ee711dd
 async def _streamed(endpoint: "ChatEndpoint", body: dict, cost: int, put: Callable) -> ServerReply:
     async with _client(endpoint) as client: return await _answer(client, endpoint, body, cost, put)
 
@@ -537,6 +549,7 @@ def counts_exact(self: ChatEndpoint) -> bool:
     "Are prompts counted by the model's own tokenizer and template? False: `count_tokens(render(m))` is an estimate."
     return self._tokens.exact
 
+# %% ../../nbs/models/05_endpoint.ipynb #796e3f30
 @patch(as_prop=True)
 def takes_schema(self: ChatEndpoint) -> bool:
     "May a schema be sent? True until the server refused one."
@@ -547,6 +560,7 @@ def render(self: ChatEndpoint, messages: Sequence[Message]) -> str:
     "The tokenizer's chat template, filled; without one, a transcript (a server's own template can't be seen)."
     return self._tokens.render(messages)
 
+# %% ../../nbs/models/05_endpoint.ipynb #cc725d0a
 @patch
 def count_tokens(self: ChatEndpoint, text: str) -> int:
     "Tokens by the tokenizer; without one, `estimate_tokens`."
@@ -563,6 +577,7 @@ def _requests(self: ChatEndpoint, conversations, max_tokens, *how) -> list[tuple
         out.append((chat_request(self.name, c, limit, *how), cost))
     return out
 
+# %% ../../nbs/models/05_endpoint.ipynb #ad417b2d
 @patch
 def generate(
     self: ChatEndpoint,

@@ -122,6 +122,7 @@ def check_max_tokens(
                          "answer included; shorten the prompt")
     return min(max_tokens, context - prompt_tokens)
 
+# %% ../../nbs/models/01_lm.ipynb #a24cfd18
 def cut_at_stop(
     text: str,
     stop: Sequence[str],
@@ -130,6 +131,7 @@ def cut_at_stop(
     ends = [i for s in stop if (i := text.find(s)) >= 0]
     return (text[:min(ends)], True) if ends else (text, False)
 
+# %% ../../nbs/models/01_lm.ipynb #ffa46949
 _THOUGHTS = re.compile(r"\A\s*<think>.*?(?:</think>\s*|\Z)", re.S)
 
 def without_thoughts(text: str) -> str:
@@ -207,6 +209,7 @@ def _reply(self: ScriptedLM, messages, prompt_tokens, max_tokens, stop) -> Reply
     return Reply(text=shown.strip(), prompt_tokens=prompt_tokens, answer_tokens=min(len(words), max_tokens),
                  seconds=time.perf_counter() - start, finished=len(words) <= max_tokens)
 
+# %% ../../nbs/models/01_lm.ipynb #a6dd040e
 @patch
 def _next(self: ScriptedLM, messages) -> str:
     with self._lock:
@@ -267,6 +270,7 @@ def _check_order(make):
     ), "replies come in the order of the conversations"
     assert all(r.text == r.text.strip() and r.seconds >= 0 for r in replies), "an answer has no white space around it"
 
+# %% ../../nbs/models/01_lm.ipynb #a1de1d20
 def _raises(call, *words) -> bool:
     try: call()
     except ValueError as e: return all(w in str(e) for w in words)
@@ -296,6 +300,7 @@ def _check_stop(make):
     assert reply.text == whole[:whole.index(stop)].strip(), "an answer ends before the stop string"
     assert reply.finished, "an answer that a stop string ends is finished"
 
+# %% ../../nbs/models/01_lm.ipynb #2aa200f2
 def _check_counts(make):
     lm, conversations = make(), [
         _user("Name a colour."), [Message(role="system", text="Be brief."), *_user("What causes influenza?")]]
@@ -359,6 +364,7 @@ class Call:
     part: str      # what it was for: answer, coordinator, reader, …
     reply: Reply
 
+# %% ../../nbs/models/01_lm.ipynb #fbdfc6ad
 class Watch:
     "The calls of a `watched` block, and the function that shows an answer as it comes."
     def __init__(self, on_text: Callable[[str], None] | None = None):
@@ -369,7 +375,6 @@ class Watch:
         "Pass a piece on; '' means: the model is writing what can't be shown yet."
         self.shown += piece
         if self.on_text: self.on_text(piece)
-
 
 # %% ../../nbs/models/01_lm.ipynb #e4931f84
 _WATCHES: ContextVar[tuple[Watch, ...]] = ContextVar("watches", default=())
@@ -396,6 +401,7 @@ def writing():
     "Report that an answer is being written which can't be shown yet."
     if (watch := _innermost()).on_text: watch.show("")
 
+# %% ../../nbs/models/01_lm.ipynb #ad5d6eb6
 def counted(
     part: str,
     replies: Sequence[Reply],
@@ -404,12 +410,12 @@ def counted(
     for watch in dict.fromkeys((*_WATCHES.get(), *_EVERYWHERE)): watch.calls += [Call(part, r) for r in replies]
     return replies
 
-
 # %% ../../nbs/models/01_lm.ipynb #d31d0914
 def _sum(calls: Sequence[Call]) -> dict[str, int]:
     return {"calls": len(calls), "prompt_tokens": sum(c.reply.prompt_tokens for c in calls),
             "answer_tokens": sum(c.reply.answer_tokens for c in calls)}
 
+# %% ../../nbs/models/01_lm.ipynb #44da3738
 def usage(
     calls: Iterable[Call],
 ) -> dict[str, Any]:   # JSON
@@ -419,7 +425,6 @@ def usage(
     parts = {p: _sum([c for c in calls if c.part == p]) for p in dict.fromkeys(c.part for c in calls)}
     exact = all(getattr(c.reply, "counts_exact", True) for c in calls)
     return {**_sum(calls), "exact": exact, "parts": parts}
-
 
 # %% ../../nbs/models/01_lm.ipynb #0880f764
 def usage_line(u: dict[str, Any]) -> str:
@@ -449,6 +454,7 @@ def ask(
     counted(part, [reply])
     return reply
 
+# %% ../../nbs/models/01_lm.ipynb #c32586a2
 def _shown(pieces: Generator[str, None, Reply], show: Callable[[str], None]) -> Reply:
     while True:
         try: show(next(pieces))
@@ -463,6 +469,7 @@ def schema_of(
     from pydantic import TypeAdapter
     return _strict(TypeAdapter(shape).json_schema())
 
+# %% ../../nbs/models/01_lm.ipynb #70edc6ae
 def _strict(schema: Any) -> Any:
     if isinstance(schema, list): return [_strict(s) for s in schema]
     if not isinstance(schema, dict): return schema

@@ -44,6 +44,7 @@ def hf_name(
     *block, part, kind = name.split(".")
     return ".".join(["model", *(["layers", block[1]] if block else []), _HF_NAMES[part], kind])
 
+# %% ../../nbs/models/03_local.ipynb #fce30e73
 def halves_apart(
     w: np.ndarray,  # [heads * size, d] with the two numbers of a rotated pair side by side
     heads: int,
@@ -200,6 +201,7 @@ def pad_token(tokenizer: Any) -> int:
     "A token to fill rows with; the mask hides it."
     return next(t for t in (tokenizer.pad_token_id, tokenizer.eos_token_id, 0) if t is not None)
 
+# %% ../../nbs/models/03_local.ipynb #40d9aea9
 def lead_bos(tokenizer: Any) -> list[int]:
     "The token that this tokenizer puts before every text; empty if it puts none."
     ids = tokenizer("").input_ids
@@ -213,6 +215,7 @@ def text_ids(
     "Encode `text` as it stands."
     return tokenizer(text, add_special_tokens=False, verbose=False).input_ids
 
+# %% ../../nbs/models/03_local.ipynb #c202bae4
 def led_ids(
     tokenizer: Any,
     text: str,
@@ -306,6 +309,7 @@ def embedded(cls: LocalLM, device: str | None = None, dtype: str | None = None, 
     lm.name = "SmolLM2-135M-Instruct"
     return lm
 
+# %% ../../nbs/models/03_local.ipynb #536e7db7
 @patch(cls_method=True)
 def wrap(cls: LocalLM, model: Any, tokenizer: Any, name: str, batch_size: int = 8,
          context: int | None = None) -> LocalLM:
@@ -327,6 +331,7 @@ def context(self: LocalLM) -> int:
     "The window in tokens, prompt and answer together; 2,048 where neither the caller nor the model says."
     return self._context or getattr(self.load()[0].config.get_text_config(), "max_position_embeddings", None) or 2048
 
+# %% ../../nbs/models/03_local.ipynb #0e7e9d84
 @patch
 def render(self: LocalLM, messages: Sequence[Message]) -> str:
     "The exact prompt; raises `ValueError` where the model's template refuses the conversation."

@@ -70,6 +70,7 @@ def _token_rows(text: str, part: int, segment: int, most: int, titles: TitleList
         hint = next((h for a, b, h in known if start < b and end > a), 0)
         yield cut.ids[i], segment, word_look, hint, part, (start, end), begins
 
+# %% ../../nbs/reading/06_encoder.ipynb #d1abb6d4
 def tokens_of(
     parts: Sequence[str],   # context first
     own: int = 1,           # how many of the last parts are read, 1..len(parts)

@@ -28,6 +28,7 @@ class Piece:
     end: int       # behind its last character
     labels: dict   # by name; positions in a list of `memkit.reading.labels`, numbers or names
 
+# %% ../../nbs/reading/04_examples.ipynb #aea94544
 @dataclass(frozen=True)
 class Example:
     "What the reader reads at once, and what a person says about it."
@@ -52,6 +53,7 @@ def voices(
         out += [json.loads(line) | {"hand": hand} for line in path.read_text("utf-8").splitlines() if line.strip()]
     return out
 
+# %% ../../nbs/reading/04_examples.ipynb #70b1ea98
 # what these hands wrote scores, and trains no reader
 SEALED = ("ac", "ad", "ae", "af", "ag", "ah", "al", "ao", "ap", "aq", "aw", "ax", "bd", "be", "by", "bz",
           "cg", "cj")
@@ -100,6 +102,7 @@ def _most_alike(words: str, text: str, least: float) -> tuple[int, int] | None:
             if score > best: best, found = score, (start, end)
     return found
 
+# %% ../../nbs/reading/04_examples.ipynb #1757aef0
 def find_words(
     words: str,           # a title, say
     text: str,
@@ -118,6 +121,7 @@ def _named(row: dict) -> list[tuple[str, str, str | None, float | None]]:
     rated = {plain(title) for title, role, *_ in named if role == "rate"}
     return [n for n in named if n[1] != "take_back" or plain(n[0]) not in rated]
 
+# %% ../../nbs/reading/04_examples.ipynb #3dd84c43
 def _title_pieces(row: dict, parts: Sequence[str]) -> list[Piece]:
     "The titles of a message where they stand: in it, else in what went before."
     out = []
@@ -159,6 +163,7 @@ def _coarse_labels(asks: bool, tells: bool) -> dict:
             for k in at: acts[k] = 0.
     return {"title acts": acts, "either": either}
 
+# %% ../../nbs/reading/04_examples.ipynb #bc2bdfe3
 def own_messages() -> list[Example]:
     "memkit's own messages to a recommender, as far as they say something, without those that its tests score."
     lines = lambda name: map(json.loads, own_data(name).read_text("utf-8").splitlines())
@@ -189,6 +194,7 @@ class LabelledPair:
     topic: str      # pairs of one topic stay together when a model is tried on what it hasn't seen
     split: str      # train, tune, test; natural: met in a dialogue
 
+# %% ../../nbs/reading/04_examples.ipynb #40ec0747
 def same_pairs(
     split: str | None = None,  # train, tune, test or natural; all where None
 ) -> list[LabelledPair]:
@@ -196,7 +202,6 @@ def same_pairs(
     lines = lambda name: own_data(f"{name}.jsonl").read_text("utf-8").splitlines()
     pairs = [LabelledPair(**json.loads(row)) for name in ("same_pairs", "same_natural") for row in lines(name)]
     return [p for p in pairs if split in (None, p.split)]
-
 
 # %% ../../nbs/reading/04_examples.ipynb #8edec88b
 def pair_example(
@@ -211,6 +216,7 @@ def own_pairs() -> list[Example]:
     pairs = [p for p in same_pairs("train") if p.relation != "unrelated"]
     return [Example("pair", "ours", (p.old, p.new), 1, {"relation": RELATIONS.index(p.relation)}) for p in pairs]
 
+# %% ../../nbs/reading/04_examples.ipynb #66ffa06e
 def note_examples() -> list[Example]:
     "memkit's own sentences of both sides of a consultation: worth a note or not, and about whom."
     from memkit.reading.rounds import note_sentences
@@ -234,6 +240,7 @@ def _by_topic(hand: str) -> list[list[tuple[str, str]]]:
     talks = voices([hand], "conversations")
     return [clauses[::6], [(c["id"], text) for c in talks for s in c["sessions"] for text in s["say"][::2]]]
 
+# %% ../../nbs/reading/04_examples.ipynb #219d0e22
 def unrelated_pairs(
     hand: str,
     seed: int = 0,
@@ -279,6 +286,7 @@ def _claim_pieces(row: dict, parts: Sequence[str], shared: Sequence[dict]) -> It
             says = bool(shared) and (part == 0 or _holds(must, text)) and not _holds(row["never_shared"], text)
             yield Piece(part, start, end, {"claim": float(says)})
 
+# %% ../../nbs/reading/04_examples.ipynb #b4bc2eee
 def exchange_examples(
     row: dict,         # of the kind "corrections"
 ) -> list[Example]:    # one; none where the user didn't reply
@@ -310,6 +318,7 @@ def _clause_labels(c: dict) -> dict:
             "certainty": CERTAINTY.index(c["certainty"]), "attribute": ATTRIBUTES.index(c["attribute"]),
             "keep": float(c["keep"] == "yes"), "clause": 1}
 
+# %% ../../nbs/reading/04_examples.ipynb #6dafd4c3
 def _clause_pieces(row: dict) -> Iterable[Piece]:
     "The clauses of a message, each followed by its subject, value and time where it has them."
     at = 0
@@ -365,6 +374,7 @@ def typed_text(text: str, rng: random.Random) -> str:
     "A text as another typist might write it; four in ten stay as they are."
     return _typed(text, rng.random() < .5, rng.random() < .5, rng) if rng.random() < .6 else text
 
+# %% ../../nbs/reading/04_examples.ipynb #8ecc9bb6
 def _typed(text: str, low: bool, bare: bool, rng: random.Random) -> str:
     "A text in lower case, without marks, and with a slip in three words of a hundred."
     if low: text = text.lower()
@@ -384,6 +394,7 @@ def _typed_part(text: str, pieces: Iterable[Piece], low: bool, bare: bool, rng: 
         new += _typed(text[start:end], low, bare, rng)
     return new, moved | {edges[-1]: len(new)}
 
+# %% ../../nbs/reading/04_examples.ipynb #001911c1
 def typed(e: Example, rng: random.Random) -> Example:
     "The example as another typist would type it; labels move along with their words."
     if e.task == "pair" and e.labels["relation"] in BOTH_WAYS and rng.random() < .4: e = replace(e, parts=e.parts[::-1])

@@ -69,6 +69,7 @@ def fact_of(
     return Fact(subject=c.subject, attribute=c.attribute, value=c.value, about=c.about, denied=c.denied,
                 certainty=c.certainty, time=c.time, when=when, sentence=c.text, start=c.start, keep=c.keep)
 
+# %% ../../nbs/reading/10_facts.ipynb #e3d3fed7
 def facts_of(
     clauses: Iterable[Clause],
     said: date | None = None,   # the day of the message; None: no time is resolved
@@ -93,6 +94,7 @@ class Reading:
         "How answers should be from now on."
         return tuple(f for f in self.facts if f.attribute == "style")
 
+# %% ../../nbs/reading/10_facts.ipynb #1a2ce84f
 def reading_of(
     text: str,
     clauses: Sequence[Clause],
@@ -118,6 +120,7 @@ class Relation:
 
 def _plain(text: str) -> str: return " ".join(text.casefold().split()).strip(" .!")
 
+# %% ../../nbs/reading/10_facts.ipynb #b526c953
 def _other_number(old: str, new: str) -> bool:
     "Do both name numbers, and each one that the other lacks?"
     a, b = numbers(old), numbers(new)
@@ -127,7 +130,6 @@ def _shares_of(old: str, new: str, shares: Mapping[str, float]) -> dict[str, flo
     "2.5 mg after 5 mg isn't the same again: with other numbers a duplicate counts as an update (ours)."
     if not _other_number(old, new): return dict(shares)
     return {**shares, "duplicate": 0., "update": shares["update"] + shares["duplicate"]}
-
 
 # %% ../../nbs/reading/10_facts.ipynb #3ebbc0dd
 FAR = .15    # cosine below which statements without a common word have nothing to do with each other (ours)
@@ -148,6 +150,7 @@ def _digest(*texts: str) -> bytes:
     parts = [hashlib.blake2b(t.encode(), key=_KEY, digest_size=16).digest() for t in texts]
     return b"".join(parts)
 
+# %% ../../nbs/reading/10_facts.ipynb #23405b50
 def _shares(reader: Reader, pairs: Sequence[tuple[str, str]]) -> list[Mapping[str, float]]:
     "The probabilities of each pair; pairs that the cache holds aren't read again."
     keys = [_digest(reader.name, *p) for p in pairs]
@@ -159,7 +162,6 @@ def _shares(reader: Reader, pairs: Sequence[tuple[str, str]]) -> list[Mapping[st
         while len(_READ) > _KEPT: _READ.popitem(last=False)
     return [known[k] for k in keys]
 
-
 # %% ../../nbs/reading/10_facts.ipynb #281861d7
 SAME_WORDS = Relation("duplicate", 1., "the same words", {k: float(k == "duplicate") for k in RELATIONS})
 
@@ -170,6 +172,7 @@ def _related(new: str, old: str, read: Mapping[str, float]) -> Relation:
         return Relation("unrelated", 1. - shares[kind], f"nothing in common, though read as {kind}", shares)
     return Relation(kind, shares[kind], f"{kind} {shares[kind]:.2f}, {second} {shares[second]:.2f}", shares)
 
+# %% ../../nbs/reading/10_facts.ipynb #e9b466a4
 def relate(
     new: str,
     olds: Sequence[str],
@@ -180,12 +183,12 @@ def relate(
     read = iter(_shares(reader or load_reader(), [(old, new) for old in others]) if others else ())
     return [SAME_WORDS if _plain(old) == _plain(new) else _related(new, old, next(read)) for old in olds]
 
-
 # %% ../../nbs/reading/10_facts.ipynb #396dceb2
 def _unsure(found: tuple[int, Relation]) -> float:
     "How likely a statement is unrelated after all; -1 for the same words."
     return -1. if found[1] is SAME_WORDS else found[1].shares["unrelated"]
 
+# %% ../../nbs/reading/10_facts.ipynb #cf60271d
 def best_relation(
     new: str,
     new_vector: np.ndarray,    # [dim], length 1
@@ -213,6 +216,7 @@ _NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 
 def _words(text: str) -> set[str]: return {w for w in tokenize(text) if w not in ("user", "said", "now")}
 
+# %% ../../nbs/reading/10_facts.ipynb #30f5139f
 def changed_spans(
     old: Iterable[Mapping],   # facts as `facts.fact_row` gives them
     new: Iterable[Fact],
@@ -255,6 +259,7 @@ def says_less(new: str, old: str) -> bool:
     "Does a duplicate lack a number or a name that the old statement has? (ours)"
     return bool(names_and_numbers(old) - {w.casefold() for w in re.findall(r"\d+(?:[.,:]\d+)*|\w+", new)})
 
+# %% ../../nbs/reading/10_facts.ipynb #1234931c
 def denies_another(
     new: Sequence[Fact],
     old: str,             # the old statement
@@ -269,6 +274,7 @@ def _negative(attribute: str, denied: bool) -> bool:
     "Does a fact say no? Who can't stand tomatoes, who dislikes them and who doesn't eat them all do."
     return denied or attribute == "dislike"
 
+# %% ../../nbs/reading/10_facts.ipynb #861d012b
 def opposed(
     new: Sequence[Fact],
     old: Sequence[Mapping],   # facts, as `facts.fact_row` gives them

@@ -53,6 +53,7 @@ def refused(e: Example, rng: random.Random) -> Example:
     labels = {"share": 0, "reply": REPLIES.index("wrong")}
     return replace(e, parts=(*e.parts[:3], reaction), labels=labels, pieces=pieces)
 
+# %% ../../nbs/reading/16_gate.ipynb #9f858a6f
 def with_reaction(e: Example, rng: random.Random) -> Example:
     "An exchange, perhaps with another reaction of the assistant's."
     if e.labels["share"] and rng.random() < .08: return refused(e, rng)
@@ -95,6 +96,7 @@ class Taught:
     asked: list[tuple[int, str, float]]     # memory, question, 1: the one answers the other
     near: np.ndarray                        # [questions, memories]: positions, nearest first
 
+# %% ../../nbs/reading/16_gate.ipynb #c694e263
 @lru_cache(64)
 def taught(hand: str, embedder: Embedder) -> Taught:
     "The memories and questions of a writer's corrections."
@@ -147,6 +149,7 @@ def elsewhere_loss(model, examples, tokens, states, pooled) -> "Tensor":
     none = torch.tensor([e.labels["share"] for e in examples])
     return 2*ce(model.heads["share"](model.dropout(pooled)), none, label_smoothing=.05)
 
+# %% ../../nbs/reading/16_gate.ipynb #be3ce7c5
 def drawn(hands: Sequence[str], exchanges: Sequence[Example], rng: random.Random) -> list[Example]:
     "The examples of one pass."
     from memkit.search.embedders import load_embedder
@@ -194,6 +197,7 @@ class SharingReader(Encoded):
 @lru_cache(4)
 def _sharing_opened(weights: str) -> SharingReader: return SharingReader(Path(weights) if weights else None)
 
+# %% ../../nbs/reading/16_gate.ipynb #90c31a70
 def load_sharing() -> SharingReader:
     "The network that ships with memkit, or the one whose weights `MEMKIT_SHARING` names; opened once."
     return _sharing_opened(os.environ.get("MEMKIT_SHARING", ""))
@@ -228,6 +232,7 @@ def _is_card(digits: str) -> bool:
     d = [int(c) for c in reversed(digits)]
     return len(d) > 12 and sum(d[::2] + [sum(divmod(2*x, 10)) for x in d[1::2]]) % 10 == 0
 
+# %% ../../nbs/reading/16_gate.ipynb #3944fd58
 _HELPLINE = re.compile(rf"\b{_OFFICE}@|(?<!\d){_FREE}[ -]?\d")
 
 def closed_forms(text: str) -> set[str]:
@@ -242,6 +247,7 @@ def smooth_max(z: np.ndarray) -> np.ndarray:   # [words, kinds] -> [kinds]
     top = z.max(0)
     return top + np.log(np.exp(3*(z - top)).sum(0))/3
 
+# %% ../../nbs/reading/16_gate.ipynb #aa2c05bd
 def gate_logits(model, tokens: Sequence[Tokens]) -> "Tensor":   # [n, 8]
     "What the two heads make of sentences, for training."
     import torch
@@ -263,6 +269,7 @@ def named_people(hands: Sequence[str]) -> list[Example]:
         return c["about"] == "other" and any(w in c["text"] and w.lower() not in lower for w in words)
     return [Example("gate", hand, (c["text"],), 1, {"kind": 1}) for hand, c in rows if names(c)]
 
+# %% ../../nbs/reading/16_gate.ipynb #b9ca143f
 def taught_facts(hands: Sequence[str]) -> list[Example]:
     "What experts corrected, as it may be shared; what colleagues ask; and what is said around it, such as 'No.'."
     out: dict[str, Example] = {}
@@ -287,6 +294,7 @@ def _begin() -> "torch.nn.Module":
     model.load_state_dict({n: v if n.startswith("heads.") else known[n] for n, v in new.items()})
     return model.train()
 
+# %% ../../nbs/reading/16_gate.ipynb #87467eaf
 def _gate_loss(model, batch: Sequence[Example], rng: random.Random) -> "Tensor":
     import torch
     from torch.nn.functional import cross_entropy
@@ -330,6 +338,7 @@ def order_vectors(rows: Sequence[Tokens], size: int = 16) -> np.ndarray:   # [n,
     batches = [rows[i:i + size] for i in range(0, len(rows), size)]
     return np.concatenate([load_sharing().states(b)[1] for b in batches])
 
+# %% ../../nbs/reading/16_gate.ipynb #da2c5344
 @dataclass(frozen=True)
 class Orders:
     "Tells orders to an assistant from what colleagues may know (ours)."
@@ -356,6 +365,7 @@ def fit_orders(
     fit = LogisticRegression(C=.1, class_weight="balanced", max_iter=2000).fit(x/spread, y)
     return Orders(fit.coef_[0]/spread, float(fit.intercept_[0]))
 
+# %% ../../nbs/reading/16_gate.ipynb #65353ae4
 def save_orders(o: Orders, path: Path):
     "As JSON, 385 numbers."
     path.write_text(json.dumps({"bias": round(o.bias, 5), "weights": [round(float(w), 5) for w in o.weights]}) + "\n")
@@ -380,6 +390,7 @@ class Judged:
     @property
     def held(self) -> bool: return self.probability >= (ORDER_FROM if self.kind == ORDER else HELD_FROM)
 
+# %% ../../nbs/reading/16_gate.ipynb #751fd884
 def _pieces(text: str) -> list[tuple[str, Tokens]]:
     "The sentences of a text, with their tokens; long ones in several pieces."
     out = []

@@ -89,6 +89,7 @@ def _grade_stars(m: re.Match, text: str) -> float | None:
 # %% ../../nbs/reading/03_labels.ipynb #6a0a837b
 def _five_or_ten(n: float) -> int: return 10 if n > 5 else 5
 
+# %% ../../nbs/reading/03_labels.ipynb #6d7c201d
 def _candidates(text: str) -> Iterator[tuple[re.Match, float | None]]:
     "Whatever may be a score, with its stars, the surest form first."
     for m in OUT_OF.finditer(text):
@@ -104,6 +105,7 @@ def _candidates(text: str) -> Iterator[tuple[re.Match, float | None]]:
         n = number(m[1])
         yield m, stars_of(n, _five_or_ten(n)) if n else None
 
+# %% ../../nbs/reading/03_labels.ipynb #3d29e136
 LOOSE = re.compile(rf"(?<![\w.,/:$€£'’&+-]){_NUMBER}(?![\w/%:½-]|[.,]\d|['’]\w)", re.I)
 
 def _loose(text: str) -> Iterator[tuple[re.Match, float | None]]:

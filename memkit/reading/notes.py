@@ -38,6 +38,7 @@ def _chunks(said: Sequence[tuple[int, str]], text: str) -> list[tuple[int, str]]
         if not starts or start + len(sentence) - starts[-1] > CHUNK: starts.append(start)
     return [(a, text[a:b]) for a, b in zip(starts, [*starts[1:], len(text)])]
 
+# %% ../../nbs/reading/11_notes.ipynb #db301a1b
 def clauses_by_sentence(
     text: str,
     reader: Reader,
@@ -91,6 +92,7 @@ def read_round(
     worth = reader.notes([f"{s.question} {s.text}".strip() for s in out])
     return [replace(s, worth=tuple(map(float, p))) for s, p in zip(out, worth)]
 
+# %% ../../nbs/reading/11_notes.ipynb #8ea601e2
 KEEP_WISH, KEEP_ASSISTANT = .3, .8   # probability from which a wish, or a sentence of the assistant is kept (ours)
 
 def _enough(c: Clause, keep: float) -> bool:
@@ -125,6 +127,7 @@ def _parts(s: Said, keep: float) -> list[tuple[str, Sequence[Clause], float]]:
         return [(s.text, s.clauses, (1 - s.worth[0] + max(told, default=0.))/2)]
     return [(_JOINED.sub("", c.text.strip(" ,;")) or c.text, [c], c.keep) for c in facts]
 
+# %% ../../nbs/reading/11_notes.ipynb #65a20160
 def _forms(s: Said, text: str, kind: str, spoken: Sequence[tuple[str, str]]) -> tuple[str, str]:
     "A note's words, and its shown form; a short answer has its question in both."
     if text == s.text and kind == KINDS[0] and s.question: return (stitched(s.question, text, s.speaker),)*2
@@ -199,6 +202,7 @@ def _said(data: Any, style: str, file: str, key: str) -> tuple[str, str, str]:
     turns = data[i]["conversation"][f"session_{session}"]
     return turns[j]["text"], turns[j + 1]["text"], turns[j - 1]["text"] if j else ""
 
+# %% ../../nbs/reading/11_notes.ipynb #dbe2e0bd
 @dataclass(frozen=True)
 class LabelledRound:
     "A public round with our labels (data/note_labels.jsonl)."

@@ -63,6 +63,7 @@ class GivenClause:
     value: str = ""
     time: str = ""
 
+# %% ../../nbs/reading/12_prompted.ipynb #ffafb1bb
 @dataclass(frozen=True)
 class Given:
     "A model's whole answer."

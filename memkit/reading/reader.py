@@ -84,6 +84,7 @@ class Encoded:
         self.name, self.graph = f"{weights.stem} {key}", open_graph(folder/"model.onnx")
         self.heads = {name: (kept[f"{name}.weight"].T.copy(), kept[f"{name}.bias"]) for name in heads}
 
+# %% ../../nbs/reading/08_reader.ipynb #8441e01b
 class Reader(Encoded):
     "Reads messages, replies and pairs of statements with one encoder. Threads may share one."
     def __init__(
@@ -106,6 +107,7 @@ def states(self: Encoded, rows: Sequence[Tokens]) -> tuple[np.ndarray, np.ndarra
     "The vectors of all tokens [n, tokens, 384], and the mean of each text [n, 384]."
     return run_graph(self.graph, stacked(rows))
 
+# %% ../../nbs/reading/08_reader.ipynb #f918d940
 @patch
 def head(self: Encoded, name: str, vectors: np.ndarray) -> np.ndarray:
     "The numbers that a head gives for vectors [..., width]: [..., classes]."
@@ -165,6 +167,7 @@ class Claim:
     share: float   # probability that it belongs to what is right, 0..1
     side: str      # one of SIDES
 
+# %% ../../nbs/reading/08_reader.ipynb #34467708
 @dataclass(frozen=True)
 class ReplyReading:
     "What a user's reply does to the answer before it."
@@ -191,6 +194,7 @@ def _read_reply(self: Reader, question: str, answer: str, reply: str, concession
     return ReplyReading(kind=max(kinds, key=kinds.get), share=float(softmax(self.head("share", pooled))[0, 1]),
                         scope=SCOPES[int(self.head("scope", pooled)[0].argmax())], claims=tuple(claims), kinds=kinds)
 
+# %% ../../nbs/reading/08_reader.ipynb #3e355779
 @patch
 def reply(self: Reader, question: str, answer: str, reply: str, concession: str) -> ReplyReading:
     "What a reply does, whether it is for everybody, and which sentences say what is right (MARK §1.2; how: ours)."
@@ -299,6 +303,7 @@ def _read_titles(reader: Reader, text: str, before: str) -> TitleReading:
     return TitleReading(acts=acts, mentions=mentions, domain=DOMAINS[asked] if asked < len(DOMAINS) else None,
                         audience=AUDIENCES[int(reader.head("audience", pooled)[0].argmax())])
 
+# %% ../../nbs/reading/08_reader.ipynb #4bbb153d
 @patch
 def titles(
     self: Reader,
@@ -361,6 +366,7 @@ def _read_clauses(reader: Reader, text: str) -> tuple[Clause, ...]:
         if at: out.append(_clause(reader, text, s, e, np.concatenate([states[at].mean(0), pooled]), inside))
     return tuple(out)
 
+# %% ../../nbs/reading/08_reader.ipynb #27767edd
 @patch
 def clauses(self: Reader, text: str) -> tuple[Clause, ...]:
     "What a message says, one thing at a time (ours)."

@@ -149,6 +149,7 @@ class LabelledSentence:
     label: str                   # none, or one of KINDS
     flags: tuple[str, ...] = ()  # that it should have; only those the writer cared about
 
+# %% ../../nbs/reading/01_rounds.ipynb #da71c136
 def note_sentences() -> list[LabelledSentence]:
     "The training sentences, all of them our own."
     rows = map(json.loads, own_data("note_sentences.jsonl").read_text(encoding="utf-8").splitlines())
@@ -285,6 +286,7 @@ def _unwrapped(text: str) -> str:
     if text.count('"') % 2: return text[1:] if text.startswith('"') else text.removesuffix('"')
     return text
 
+# %% ../../nbs/reading/01_rounds.ipynb #b5ca909a
 def _quotes_apart(text: str) -> list[str]:
     "What stands outside quotation marks and in them, in turns. An open quotation at the end is none."
     parts = re.split(r"([\"“][^\"”]*(?:[\"”]|\Z))", text)

@@ -27,6 +27,7 @@ class When:
         whole = a.day == 1 and (a.year, a.month) == (b.year, b.month) and b == _month(b.year, b.month).last
         return f"{a:%Y-%m}" if whole else f"{a.isoformat()} to {b.isoformat()}"
 
+# %% ../../nbs/reading/09_times.ipynb #b8da155a
 def _day(day: date) -> When: return When(day, day)
 
 def _month(year: int, month: int) -> When:
@@ -139,6 +140,7 @@ def _nearest(day: int, month: int, said: date, ahead: bool) -> When | None:
         if found >= said if ahead else found <= said: return _day(found)
     return None
 
+# %% ../../nbs/reading/09_times.ipynb #e65a5cad
 def _in_figures(plain: str, said: date, ahead: bool) -> When | None:
     "A date that is written in figures."
     try:
@@ -270,6 +272,7 @@ def _holiday(plain: str, said: date, ahead: bool) -> When | None:
     if m["year"]: return _day(every[0])
     return _day(next(d for d in every if d >= said) if ahead else next(d for d in every[::-1] if d <= said))
 
+# %% ../../nbs/reading/09_times.ipynb #f16f901e
 def _holiday_in(name: str, year: int) -> date:
     "The day of a holiday in a year."
     from dateutil.easter import easter
@@ -298,6 +301,7 @@ def _core(text: str) -> str:
     text = re.sub(rf"^{_WEEKDAY},? (?:the )?(?=\d)", "", text)                  # Sunday the 14th
     return text if re.search(r"\d\.$", text) else text.rstrip(".")
 
+# %% ../../nbs/reading/09_times.ipynb #3c2ebf89
 def resolve(
     words: str,            # the words of a time: "last Friday"
     said: date,            # the day on which they were said

@@ -31,6 +31,7 @@ def _export(weights: Path, folder: Path):
     from memkit.reading.title_training import export_titles     # loads torch
     export_titles(weights, folder)
 
+# %% ../../nbs/reading/14_title_reader.ipynb #dc11e5aa
 class TitleReader:
     "Reads messages to a recommender. Threads may share one."
     def __init__(
@@ -96,6 +97,7 @@ def _overlap(m: Mention, j: Judged, parts: Sequence[str]) -> bool:
     c = j.where
     return m.before == (c.part < len(parts) - 1) and m.start < c.end and c.start < m.end
 
+# %% ../../nbs/reading/14_title_reader.ipynb #e35e0ce0
 def both(
     j: Judged,
     own: np.ndarray,        # probabilities of the acts, by the title reader
@@ -145,6 +147,7 @@ def small(self: TitleReader, name: str, numbers: Sequence[Sequence[float]]) -> n
     weights, bias = self.heads[name]
     return sigmoid(np.array(numbers, np.float32) @ weights + bias)[:, 0]
 
+# %% ../../nbs/reading/14_title_reader.ipynb #f1a23107
 @patch
 def _mention(self: TitleReader, j: Judged, titles: Sequence[tuple[int, int]], parts: Sequence[str],
              said_by: tuple) -> Mention:

@@ -168,6 +168,7 @@ class Judged:
     domain: str          # one of `labels.DOMAINS`
     domain_share: float = 1.   # its probability, 0..1
 
+# %% ../../nbs/reading/13_title_tokens.ipynb #4868b068
 def stars_shares(
     steps: np.ndarray,   # probabilities that a rating is above each of STARS but the last
 ) -> np.ndarray:         # probabilities of STARS

@@ -84,6 +84,7 @@ def said_lines() -> list[str]:
     "memkit's own sentences with places for titles."
     return [line for line in own_data("titles_said.txt").read_text("utf-8").splitlines() if line.strip()]
 
+# %% ../../nbs/reading/15_title_training.ipynb #c7ade65f
 _PLACE = re.compile(r"\[([\w.]+)(?: (\w+))?\]")
 _ACTS = re.compile(rf"({'|'.join(TITLE_ACTS)}): ")
 _OFTEN = ("film",)*4 + ("series",)*3 + ("book",)*2 + ("game", "music", "podcast")   # where a place names no domain
@@ -193,6 +194,7 @@ def _judged_loss(model: TitleModel, v: Tensor, labels: Sequence[Mapping]) -> Ten
     loss = ce(model.heads["judged"](v), torch.tensor([of["judged"] for of in labels]))
     return loss + domain_and_stars_loss(model, v, labels, 1.5)
 
+# %% ../../nbs/reading/15_title_training.ipynb #f134ba68
 def _whole_loss(model: TitleModel, made: Sequence[tuple], states: Tensor, pooled: Tensor) -> Tensor:
     "Acts, what a request asks for, and where titles stand: the first pass."
     loss = 3*_acts_loss(model.heads["title acts"](model.dropout(pooled)), [e for e, *_ in made])

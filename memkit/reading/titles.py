@@ -26,6 +26,7 @@ class Title:
     domain: str                    # one of `labels.DOMAINS`
     others: tuple[str, ...] = ()   # what else people call it
 
+# %% ../../nbs/reading/05_titles.ipynb #73ee92cc
 def title_key(text: str) -> str:
     "A title as it is looked up: lower case, no accents, no article, letters and digits alone; '' where none is left."
     bare = text.lower().replace("&", " and ")
@@ -60,6 +61,7 @@ class Known:
     titles: tuple[Title, ...]   # all that are called so
     words: int                  # of the name
 
+# %% ../../nbs/reading/05_titles.ipynb #d11d29fe
 class TitleList:
     "Looks titles up by every name they go by. Threads may share one."
     def __init__(
@@ -85,6 +87,7 @@ def _known_at(titles: TitleList, text: str, words: Sequence[tuple[int, int]], i:
         if found: return Known(start, end, tuple(dict.fromkeys(found)), n)
     return None
 
+# %% ../../nbs/reading/05_titles.ipynb #479cbc4a
 @patch
 def find(
     self: TitleList,
@@ -113,6 +116,7 @@ def _meant(word: str, words: Sequence[str]) -> str:
     best = process.extractOne(word, words, scorer=OSA.distance, score_cutoff=2 if len(word) >= 8 else 1)
     return best[0] if best else ""
 
+# %% ../../nbs/reading/05_titles.ipynb #0592cc6f
 @lru_cache(4096)
 def _ordinary_slip(word: str, meant: str) -> bool:
     "Is a word nearer to an ordinary word than to the one-word name that may be meant?"

@@ -80,6 +80,7 @@ def stretch_vector(
     "A span: the mean over its tokens, beside the mean over all."
     return torch.cat([states[row, at].mean(0), pooled[row]])
 
+# %% ../../nbs/reading/07_training.ipynb #5246bc56
 def title_vector(
     states: Tensor,         # [n, tokens, 384]
     pooled: Tensor,         # [n, 384]
@@ -99,6 +100,7 @@ def _bio(t: Tokens, spans: Iterable[list[int]], parts: Iterable[int]) -> list[in
         tags[at[0]] = 1
     return tags
 
+# %% ../../nbs/reading/07_training.ipynb #fca166a0
 def _tag_loss(model: ReaderModel, states: Tensor, name: str, rows: list[list[int]], weights: Sequence[float]) -> Tensor:
     "The loss of a head that tags tokens; `weights` of its tags, since most words lie outside. 0: nothing is judged."
     tags = torch.full(states.shape[:2], -100)
@@ -115,6 +117,7 @@ def _titles_of(e: Example, t: Tokens) -> _Titles:
     found = [(tokens_in(t, p.part, p.start, p.end), p.labels) for p in e.pieces]
     return [(at, labels) for at, labels in found if at]
 
+# %% ../../nbs/reading/07_training.ipynb #8573c30b
 def _title_vectors(tokens: Sequence[Tokens], titles: Sequence[_Titles], states, pooled) -> tuple[list[Tensor], list]:
     "The vectors of all titles, and their labels."
     vectors, labels = [], []
@@ -135,6 +138,7 @@ def domain_and_stars_loss(model, v: Tensor, labels: Sequence[Mapping], stars: fl
     more = torch.stack([(labels[i]["rating"] > torch.tensor(STARS[:-1])).float() for i in rated])
     return loss + stars*bce(model.heads["stars"](v[rated]), more)
 
+# %% ../../nbs/reading/07_training.ipynb #c4226f16
 def _title_loss(model: ReaderModel, tokens: Sequence[Tokens], titles: Sequence[_Titles], states, pooled) -> Tensor:
     "Role, domain and stars of every title; 0 where there is none."
     vectors, labels = _title_vectors(tokens, titles, states, pooled)
@@ -156,6 +160,7 @@ def _score_pairs(e: Example) -> Iterator[tuple[list[float], float]]:
         for m in found:
             yield place_of((p.start, p.end), m, spans, found, text), float(m[2] == p.labels["rating"])
 
+# %% ../../nbs/reading/07_training.ipynb #4e8020a3
 def _score_loss(model: ReaderModel, examples: Sequence[Example]) -> Tensor:
     "Does a score belong to a title? 0 where there is no such pair."
     pairs = [pair for e in examples for pair in _score_pairs(e)]
@@ -171,6 +176,7 @@ def _request_loss(model: ReaderModel, examples: Sequence[Example], pooled: Tenso
     right = torch.tensor([examples[i].labels[name] for i in asks])
     return .3*ce(model.heads[name](model.dropout(pooled[asks])), right)
 
+# %% ../../nbs/reading/07_training.ipynb #c2492820
 def _acts_loss(logits: Tensor, examples: Sequence[Example]) -> Tensor:   # logits: [n, acts]
     "Each act that is known; of `either`, the chance that one of them is there: 1 - the product of (1 - p)."
     known = [(i, k, y) for i, e in enumerate(examples) for k, y in enumerate(e.labels["title acts"]) if y is not None]
@@ -212,6 +218,7 @@ def relevance_loss(model: ReaderModel, examples, tokens, states, pooled: Tensor)
     out = model.heads["relevant"](model.dropout(pooled))[:, 0]
     return 2*bce(out, torch.tensor([e.labels["relevant"] for e in examples]))
 
+# %% ../../nbs/reading/07_training.ipynb #469a76d5
 def note_loss(model: ReaderModel, examples, tokens, states, pooled: Tensor) -> Tensor:
     "Is a sentence worth a note, and about whom?"
     return ce(model.heads["note"](model.dropout(pooled)), torch.tensor([e.labels["note"] for e in examples]))
@@ -226,6 +233,7 @@ def stretches(model: ReaderModel, examples, tokens, states, pooled, name: str) -
             if at: vectors.append(stretch_vector(states, pooled, i, at)); labels.append(p.labels)
     return (model.dropout(torch.stack(vectors)) if vectors else None), labels
 
+# %% ../../nbs/reading/07_training.ipynb #cfb78414
 def exchange_loss(model: ReaderModel, examples, tokens, states, pooled: Tensor) -> Tensor:
     "Is it to be shared, what kind of reply is it, and which sentences say it?"
     h = model.dropout(pooled)
@@ -311,6 +319,7 @@ def optimizer_of(
     optimizer = torch.optim.AdamW([g for g in groups if g["params"]], weight_decay=.01)
     return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: _factor(i, steps))
 
+# %% ../../nbs/reading/07_training.ipynb #82fe5ecb
 def _factor(i: int, steps: int) -> float:
     "What the learning rates are multiplied with at step `i`."
     return min((i + 1)/(.1*steps), max(0., (steps - i)/(.9*steps)))
@@ -406,6 +415,7 @@ def packed(
     steps = (groups/scale[:, None]).round().to(torch.int8).flatten() + 8
     return (steps[::2] + 16*steps[1::2].to(torch.uint8)).to(torch.uint8), scale.half()
 
+# %% ../../nbs/reading/07_training.ipynb #fbdf73b1
 def unpacked(
     bytes_: Tensor,         # as `packed` gives them
     scale: Tensor,

@@ -63,6 +63,7 @@ def _reader(shape: type):
     from pydantic import TypeAdapter
     return TypeAdapter(shape)
 
+# %% ../../nbs/reading/02_validation.ipynb #349be021
 def read_answer(
     text: str,
     shape: type,  # Learned or Summary
@@ -142,6 +143,7 @@ def _numbers(text: str) -> set[str]:
 
 def _stem(word: str) -> str: return re.sub(r"(?:ing|ies|ied|ed|es|s|e|y)$", "", word) if len(word) > 3 else word
 
+# %% ../../nbs/reading/02_validation.ipynb #6a8961f3
 def _persons(text: str) -> set[str]: return {p.lower() for p in re.findall(r"\bthe (user|assistant)\b", text, re.I)}
 
 # %% ../../nbs/reading/02_validation.ipynb #20ce698a
@@ -156,6 +158,7 @@ def _other_flag(note: str, sentence: str) -> str:
     if _GUARDED.search(sentence) and not _GUARDED.search(note): return f"it leaves out {_GUARDED.search(sentence)[0]!r}"
     return ""
 
+# %% ../../nbs/reading/02_validation.ipynb #61e89e63
 def _new_word(note: str, around: str) -> str:
     "The first content word of a note that its source lacks; '' for none."
     known = {_stem(w) for w in words_of(around)}

@@ -34,6 +34,7 @@ def singular(
     if len(word) < 4 or word.endswith(("ss", "us", "is")) or not word.endswith("s"): return word
     return word[:-3] + "y" if word.endswith("ies") and len(word) > 4 else word[:-1]
 
+# %% ../../nbs/search/01_bm25.ipynb #3f56c386
 def tokenize(
     text: str,
     stop: frozenset[str] = STOP_WORDS,  # words to leave out
@@ -90,6 +91,7 @@ def _bm25s(corpus: list[list[str]], k1: float, b: float, idf: str) -> Back:
         return out
     return scores, lambda word: texts[column(word)]
 
+# %% ../../nbs/search/01_bm25.ipynb #06f42720
 def _rank_bm25(corpus: list[list[str]], k1: float, b: float, idf: str) -> Back:
     from rank_bm25 import BM25Okapi
     index = BM25Okapi(corpus, k1=k1, b=b)
@@ -139,6 +141,7 @@ def idf(self: BM25, word: str) -> float:
 def _known(self: BM25, query: str) -> list[str]:
     return [w for w in self.words(check_text(query, "query", empty=True)) if w in self.holding]
 
+# %% ../../nbs/search/01_bm25.ipynb #48a72f3f
 @patch
 def scores(self: BM25, query: str) -> np.ndarray:
     "One score per text, 0 where no word is shared."
@@ -160,6 +163,7 @@ def _floor(self: BM25, words: list[str], scores: np.ndarray, k: int) -> float:
     some = scores[self._holders(min(held, key=self.holding.__getitem__))]
     return float(np.partition(some, len(some) - k)[len(some) - k])
 
+# %% ../../nbs/search/01_bm25.ipynb #1abd6bd8
 @patch
 def search(self: BM25, query: str, k: int = 5) -> list[tuple[int, float]]:
     """(position, score) of the best `k` texts with a score above 0, best first, ties by position; `ValueError` for

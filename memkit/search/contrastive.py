@@ -233,6 +233,7 @@ def _two_files(path: str | Path) -> tuple[Path, Path]:
     path = Path(path).expanduser()
     return tuple(path.with_name(path.name + ending) for ending in (".safetensors", ".json"))
 
+# %% ../../nbs/search/07_contrastive.ipynb #fe763b06
 def load_adapter(
     path: str | Path,  # of both files, without their endings
 ) -> Adapter:

@@ -81,6 +81,7 @@ def knows(self: Speller, word: str) -> bool:
         word in self.known or word in self.holding or (one := singular(word)) in self.holding or one in self.known
     )
 
+# %% ../../nbs/search/04_documents.ipynb #446ddca4
 @patch
 def _near(self: Speller, word: str, most: int) -> list[str]:
     found, mine = [], np.uint32(letters(word))
@@ -274,6 +275,7 @@ def vector(self: DenseSide, query: str) -> np.ndarray:
     both = (whole + self.question_weight*part)/(1 + self.question_weight)
     return both/np.linalg.norm(both) if getattr(self.embedder, "unit", False) else both
 
+# %% ../../nbs/search/04_documents.ipynb #db12a24f
 @patch
 def nearest(self: DenseSide, vector: np.ndarray, n: int) -> tuple[list[int], list[int]]:
     "Positions of about the `n` nearest documents, best first: by their whole, and by their passages."
@@ -296,6 +298,7 @@ def best_passages(self: DenseSide, vector: np.ndarray, positions: np.ndarray) ->
     reached = np.flatnonzero(scores == np.repeat(best, counts))
     return best, rows[reached[np.searchsorted(reached, begin)]]        # the first passage that reaches it
 
+# %% ../../nbs/search/04_documents.ipynb #20675317
 @patch
 def scores(self: DenseSide, vector: np.ndarray, positions: np.ndarray) -> dict[str, np.ndarray]:
     "The columns 'dense', 'passage score' and 'passage number' of the documents at `positions`."
@@ -458,6 +461,7 @@ def read(self: FusedRetriever, query: str) -> str:
     query = ends(check_text(query, "query"), self.settings.query_words)
     return self.speller.correct(query) if self.speller else query
 
+# %% ../../nbs/search/04_documents.ipynb #c8ab6e16
 @patch
 def find(self: FusedRetriever, query: str, n: int) -> Found:
     """Ask each side for `n` documents, and then for its score of every document that any of them named.
@@ -502,6 +506,7 @@ def candidates(self: FusedRetriever, query: str, at_least: int = 1) -> list[Hit]
     hits = [Hit(item=self.documents[i], score=best[i]["fused"], source="fused", parts=best[i]) for i in order]
     return _reranked(self, hits, [asked[i] for i in order])
 
+# %% ../../nbs/search/04_documents.ipynb #9589101b
 @patch
 def search(self: FusedRetriever, query: str, k: int = 5) -> list[Hit]:
     "The `k` best documents, best first; raises `ValueError` for an empty or broken query, or k < 1."
@@ -519,6 +524,7 @@ def keep(self: FusedRetriever, hits: Sequence[Hit], k: int) -> list[Hit]:
     of = {h.item.id: h for h in hits}
     return [of[i] for i, _ in guarantee([(h.item.id, h.score) for h in hits], [h.item.id for h in dense], k)]
 
+# %% ../../nbs/search/04_documents.ipynb #7b48cf7b
 @patch
 def best_passage(self: FusedRetriever, found: Hit | Document, query: str) -> str:
     """The passage of a document that fits `query` best, for the prompt.

@@ -93,6 +93,7 @@ def stretched(
     low, high = column.min(), column.max()
     return (column - low)/(high - low) if high > low else np.ones(len(column))
 
+# %% ../../nbs/search/03_fusion.ipynb #cbf3c315
 def weighted_columns(
     columns: Sequence[np.ndarray],  # for each side, one value per candidate; the first side wins ties
     weights: Sequence[float],       # one per side; only their ratio matters

@@ -33,6 +33,7 @@ def _stem(word: str) -> str:
         _local.stemmer = stemmer("english")
     return _local.stemmer.stemWord(word)
 
+# %% ../../nbs/search/05_memories.ipynb #4b6e626a
 def stems(
     text: str,
 ) -> list[str]:  # in the order of the text, with repetitions

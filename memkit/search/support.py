@@ -23,6 +23,7 @@ def content_stems(
     "The content words and numbers of `text`, each cut to its first five letters."
     return [w[:5] for w in tokenize(text)]
 
+# %% ../../nbs/search/06_support.ipynb #e77d91de
 def common_subsequence(
     a: Sequence[str],
     b: Sequence[str],
@@ -34,6 +35,7 @@ def common_subsequence(
         for j, y in enumerate(b): row.append(above[j] + 1 if x == y else max(above[j + 1], row[j]))
     return row[-1]
 
+# %% ../../nbs/search/06_support.ipynb #3c30d55f
 def in_order(
     sentence: str,
     source: str,  # one sentence
@@ -129,6 +131,7 @@ class SupportSettings:
     cosine: float = .5          # to the nearest sentence of the sources, at least: below, no word is compared
     quotes: int = 3             # sentences quoted at most from the sources
 
+# %% ../../nbs/search/06_support.ipynb #6c7b9e6a
 @dataclass(frozen=True, kw_only=True)
 class Checked:
     "One sentence of an answer, and what it rests on."

@@ -46,6 +46,7 @@ class VectorIndex(Protocol):
     def delete(self, ids: Sequence[str]) -> None: ...
     def __len__(self) -> int: ...
 
+# %% ../../nbs/search/02_vectors.ipynb #8270c1e4
 def check_vectors(
     vectors: np.ndarray,   # [n, dim]; one vector of `dim` counts as a row
     dim: int,
@@ -96,6 +97,7 @@ def add(self: ExactIndex, ids: Sequence[str], vectors: np.ndarray) -> None:
             self._block[[self._row[ids[i]] for i in old]] = vectors[old]
         self._append([id for id in ids if id not in self._row], np.delete(vectors, old, axis=0))
 
+# %% ../../nbs/search/02_vectors.ipynb #48b7714a
 @patch
 def _append(self: ExactIndex, ids: list[str], vectors: np.ndarray) -> None:
     n = len(self._ids)
@@ -117,6 +119,7 @@ def delete(self: ExactIndex, ids: Sequence[str]) -> None:
         if gone: self._block, self._ids = self._block[keep], [self._ids[r] for r in keep]
         self._row = {id: r for r, id in enumerate(self._ids)}
 
+# %% ../../nbs/search/02_vectors.ipynb #551e8916
 @patch
 def search(self: ExactIndex, vector: np.ndarray, k: int = 5) -> list[tuple[str, float]]:
     "(id, inner product) of the best `k`, best first; `ValueError` for k < 1 or a vector of another size."
@@ -263,6 +266,7 @@ def _may_write(self: ChromaIndex):
             "this index is shared with other readers and can't be changed; open it without shared=True, alone"
         )
 
+# %% ../../nbs/search/02_vectors.ipynb #bf2cc6b3
 @patch
 def ids(self: ChromaIndex) -> list[str]:
     "All ids there are."
@@ -282,6 +286,7 @@ def add(self: ChromaIndex, ids: Sequence[str], vectors: np.ndarray) -> None:
     vectors = check_vectors(vectors, self.dim, len(ids))
     for part in self._batches(len(ids)): self.collection.upsert(ids=ids[part], embeddings=vectors[part])
 
+# %% ../../nbs/search/02_vectors.ipynb #62f7b682
 @patch
 def delete(self: ChromaIndex, ids: Sequence[str]) -> None:
     "Remove vectors from the searches, not from the files: see `erase`. Unknown ids are passed over."
@@ -345,6 +350,7 @@ def index_name(
     digest.update(np.ascontiguousarray(vectors))
     return digest.hexdigest()
 
+# %% ../../nbs/search/02_vectors.ipynb #803d7a68
 @contextmanager
 def alone(
     path: Path,  # of a lock file

@@ -32,6 +32,7 @@ class Limits:
     members: int = 500_000   # files in an archive
     ratio: int = 200         # unpacked bytes for each packed one, once a megabyte is out
 
+# %% ../../nbs/store/01_archives.ipynb #4b17bcab
 LIMITS = Limits()
 
 def too_large(
@@ -84,6 +85,7 @@ def open_packed(
         with Path(path).open("rb") as raw: yield io.BufferedReader(_Counted(Path(path), raw, limits), 1 << 16)
     except _BROKEN: raise damaged(path) from None
 
+# %% ../../nbs/store/01_archives.ipynb #e628fca2
 def is_packed(path: Path) -> bool:
     "Whether a file starts like a gzip, bzip2 or xz file."
     with Path(path).open("rb") as raw: return raw.read(6).startswith(tuple(_PACKED))

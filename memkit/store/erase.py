@@ -42,6 +42,7 @@ def _said(table: Table, row) -> list[bytes]:
     if table is adapters: values = [*values[:-1], *_samples(values[-1])]
     return [v if isinstance(v, bytes) else v.encode() for v in values if v]
 
+# %% ../../nbs/store/05_erase.ipynb #e4a26768
 def _samples(content: bytes, size: int = 64, step: int = 2000) -> list[bytes]:
     "One piece of each page that weights may occupy; all pieces would be thousands."
     return [content[s:s + size] for s in range(0, len(content), step)]
@@ -109,6 +110,7 @@ def some(
     for part in _chunks(alone): rows += spoken(owner, part)
     return rows + [(adapters, adapters.c.owner == owner)]
 
+# %% ../../nbs/store/05_erase.ipynb #f455e584
 def spoken(
     owner: int,
     named: list[str],   # turns, 500 at most
@@ -155,6 +157,7 @@ def _occurrences(content: bytes, piece: bytes) -> int:  # overlaps included
     while at >= 0: n, at = n + 1, content.find(piece, at + 1)
     return n
 
+# %% ../../nbs/store/05_erase.ipynb #41d9ac1b
 def count_in(
     content: bytes,
     wanted: set[bytes],  # each of SHORTEST bytes or more
@@ -183,6 +186,7 @@ def _descriptor(path: Path) -> int | None:
         except OSError: pass                           # closed meanwhile, or not for reading
     return None
 
+# %% ../../nbs/store/05_erase.ipynb #e70e1bb9
 def _blocks(path: Path, block: int) -> Iterator[bytes]:
     if (n := _descriptor(path)) is None: yield from _from_start(path, block)
     else:
@@ -225,6 +229,7 @@ def held(
         for v in _holding(conn, c, piece)
     )
 
+# %% ../../nbs/store/05_erase.ipynb #38f9f8b7
 def _holding(conn: Connection, column: Column, piece: bytes) -> list:
     sql = f"SELECT {column.name} FROM {column.table.name} WHERE instr(CAST({column.name} AS BLOB), ?) > 0"
     return [v for v, in conn.exec_driver_sql(sql, (piece,))]
@@ -261,6 +266,7 @@ def showed(
         for later in _after(conn, turn): found.setdefault(later, set()).update(ids)
     return found
 
+# %% ../../nbs/store/05_erase.ipynb #15b45534
 def _after(conn: Connection, turn: str) -> list[str]:
     "The later turns of the same conversation."
     here = conn.execute(select(turns).where(turns.c.turn == turn)).first()
@@ -281,6 +287,7 @@ def _sentences(secrets: list[str], kept: Iterable[str]) -> list[str]:
              and not any(_plain(p) in k for k in theirs)]
     return sorted(found, key=len, reverse=True)
 
+# %% ../../nbs/store/05_erase.ipynb #7c6b3c8c
 def _stems(text: str) -> set[str]:
     from memkit.search.support import content_stems
     return set(content_stems(text))
@@ -320,6 +327,7 @@ def _swapped(value: Any, old: str, new: str) -> Any:
     if isinstance(value, list): return [_swapped(v, old, new) for v in value]
     return {k: _swapped(v, old, new) for k, v in value.items()} if isinstance(value, dict) else value
 
+# %% ../../nbs/store/05_erase.ipynb #aa950ec7
 def _follow(conn: Connection, turn: str, old: str, new: str):
     "Let the memories that were made of an answer say what it says now."
     made = select(memories).join(citations, citations.c.memory == memories.c.id).where(citations.c.turn == turn)
@@ -367,6 +375,7 @@ class Shared:
     names: Mapping[str, str] = field(default_factory=dict)         # in the log: what takes a pseudonym's place
     why: str = ""                                                  # where one has no vector
 
+# %% ../../nbs/store/05_erase.ipynb #e01a64d7
 class Contributions:
     "Decides what happens to the shared memories of `owner`."
     owner: str
@@ -386,6 +395,7 @@ def index_folder(
     "Where a store's Chroma indexes live: beside its file, or in the user's data folder."
     return file.with_suffix(".chroma") if file else home_dir()/"chroma"
 
+# %% ../../nbs/store/05_erase.ipynb #bafc7ea5
 def note_leftovers(
     conn: Connection,
     ticket: int,      # the row in `erasures`
@@ -408,6 +418,7 @@ def remove_index(place: str, name: str):
     client = open_chroma(host=make_url(place).host, port=make_url(place).port or 8000)
     if name in {c.name for c in client.list_collections()}: client.delete_collection(name)
 
+# %% ../../nbs/store/05_erase.ipynb #0148000d
 def clear_leftovers(
     engine: Engine,
     ticket: int | None = None,   # of this erasure; None: of all
@@ -440,6 +451,7 @@ def empty_log(
         finally: raw.execute(f"PRAGMA busy_timeout={before}")
     finally: raw.close()
 
+# %% ../../nbs/store/05_erase.ipynb #a793daab
 def rewrite(engine: Engine):
     "Rewrite the file from its living rows (VACUUM). Needs space for a second copy."
     raw = engine.raw_connection()

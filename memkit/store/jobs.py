@@ -43,6 +43,7 @@ def sealed(
     salt = secrets.token_bytes(16)
     return salt + _mixed(secret, salt, user.encode())
 
+# %% ../../nbs/store/08_jobs.ipynb #ce49dc49
 def unsealed(secret: bytes, content: bytes) -> str:
     "The name that was sealed."
     return _mixed(secret, content[:16], content[16:]).decode()
@@ -54,6 +55,7 @@ def signature() -> str:
     "A name for a worker: machine, process, and a random number."
     return f"{_HOST}-{os.getpid()}-{secrets.token_hex(6)}"
 
+# %% ../../nbs/store/08_jobs.ipynb #3b7c766f
 def is_gone(
     who: str,   # a signature
 ) -> bool:      # False: it may still be there
@@ -72,6 +74,7 @@ def _ticks(seconds: float = 0.) -> int:
     "Microseconds since 1970, so many seconds from now."
     return (utc_now() + timedelta(seconds=seconds) - _EPOCH)//timedelta(microseconds=1)
 
+# %% ../../nbs/store/08_jobs.ipynb #4099428f
 @dataclass(frozen=True, kw_only=True)
 class Job:
     "Something that is still to be done for a user."
@@ -103,10 +106,12 @@ def _job(user: str, row) -> Job:
     return Job(id=row.id, user=user, design=row.design, kind=row.kind, turn=row.turn, session=row.session, at=at,
                due=due, attempts=row.attempts, error=row.error, state=state)
 
+# %% ../../nbs/store/08_jobs.ipynb #0aa6a249
 def _rows(conn, owner: int, design: str | None) -> list:
     here = [] if design is None else [table.c.design == design]
     return conn.execute(select(table).where(table.c.owner == owner, *here).order_by(table.c.id)).all()
 
+# %% ../../nbs/store/08_jobs.ipynb #3c345471
 def jobs(
     store: "MemoryStore",
     user: str,
@@ -208,6 +213,7 @@ def renew(
         mine = update(table).where(table.c.id == id, table.c.who == who).values(until=_ticks(seconds))
         return conn.execute(mine).rowcount > 0
 
+# %% ../../nbs/store/08_jobs.ipynb #b911b966
 @contextmanager
 def heartbeat(store: "MemoryStore", user: str, id: int, who: str, seconds: float) -> Iterator[None]:
     "Renew a lease three times in its time, in a thread, as long as the block runs."
@@ -250,6 +256,7 @@ def all_jobs(
         rows = conn.execute(select(table).where(*here).order_by(table.c.id)).all()
     return [_job(unsealed(store._db.secret, row.user), row) for row in rows]
 
+# %% ../../nbs/store/08_jobs.ipynb #f5d32e9b
 def try_again(
     store: "MemoryStore",
     design: str | None = None,
@@ -307,6 +314,7 @@ def end(self: Worker, user: str, id: int) -> bool:
     "End a job, in the transaction of its result; False if another worker did it, or it was forgotten."
     return end_job(self.store, user, id)
 
+# %% ../../nbs/store/08_jobs.ipynb #0330b786
 @patch
 def is_behind(self: Worker, user: str, id: int) -> bool:
     "Does an earlier turn of this user wait, or fail?"
@@ -373,6 +381,7 @@ def _in_thread(self: Worker, act: Callable[[], Any]) -> Future:
             self._pool, self._pid = ThreadPoolExecutor(1, thread_name_prefix=f"memkit-{self.design}"), os.getpid()
         return self._pool.submit(act)
 
+# %% ../../nbs/store/08_jobs.ipynb #dbf68495
 @patch
 def start(self: Worker, seconds: float = 0.):
     "Work in the background, now or in so many seconds; an earlier alarm stays."
@@ -389,6 +398,7 @@ def start(self: Worker, seconds: float = 0.):
         self._timer.start()
         weakref.finalize(self, self._timer.cancel)
 
+# %% ../../nbs/store/08_jobs.ipynb #be0bd326
 def _ring(start: weakref.WeakMethod):     # a worker that nobody uses any more may go
     if act := start(): act()
 
@@ -400,6 +410,7 @@ def _pass(self: Worker):
     except StoreError: left = None if self.store._db.closed else LONGEST    # locked, a full disk: later
     if left is not None: self.start(max(left, .05))
 
+# %% ../../nbs/store/08_jobs.ipynb #f688e983
 @patch
 def work_for_all(self: Worker) -> float | None:   # seconds until the next; None: nothing waits
     "Do everybody's jobs that are due, here. Raises `StoreError`."
@@ -413,6 +424,7 @@ def settled(self: Worker):
     "Wait until the job that is being done is done."
     with self._one: pass
 
+# %% ../../nbs/store/08_jobs.ipynb #11f4079f
 @patch
 def close(self: Worker):
     "Do what is due, and end the thread; what isn't due stays for the next open."

@@ -42,6 +42,7 @@ def _pool(url: URL, timeout: float) -> dict[str, float]:
             raise ValueError(f"{name} in a store's address must be a number, got {url.query[name]!r}") from None
     return pool
 
+# %% ../../nbs/store/06_postgres.ipynb #25d683c9
 def server_engine(
     url: URL,        # with a driver; pool_size, max_overflow, pool_timeout and pool_recycle may be in its query
     timeout: float,  # seconds to wait for a connection, and for another writer
@@ -64,6 +65,7 @@ def server_programs() -> Path:
     if not found: raise FileNotFoundError("PostgreSQL's server isn't installed; on Debian: apt install postgresql")
     return found[-1].parent
 
+# %% ../../nbs/store/06_postgres.ipynb #e537ff25
 def _unprivileged() -> dict[str, object]:  # for subprocess: root becomes somebody else
     if os.name != "posix" or os.getuid(): return {}
     import pwd
@@ -102,6 +104,7 @@ def drop_database(address: str, name: str):
     "Remove a database, whoever is connected to it."
     _say(address, f'DROP DATABASE "{name}" WITH (FORCE)')
 
+# %% ../../nbs/store/06_postgres.ipynb #ec60d3b7
 def new_database(
     address: str,   # of a database on the server
     name: str,
@@ -113,6 +116,7 @@ def new_database(
 # %% ../../nbs/store/06_postgres.ipynb #829ff5d5
 def _number(name: bytes) -> int: return int.from_bytes(blake2b(name, digest_size=8).digest(), "big", signed=True)
 
+# %% ../../nbs/store/06_postgres.ipynb #326cff3f
 OPENING, QUOTES = _number(b"memkit: opening"), _number(b"memkit: quotes")   # locks: who makes tables, who erases
 
 IDLE = 300.   # seconds after which a server ends a transaction whose program says nothing any more; ours

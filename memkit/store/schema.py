@@ -157,6 +157,7 @@ def address(
     if re.match(r"^[a-z0-9+]+://", target): return with_driver(target)
     return "sqlite://" if target == ":memory:" else "sqlite:///" + str(Path(target).expanduser())
 
+# %% ../../nbs/store/03_schema.ipynb #5a3cd2dd
 def database_file(
     engine: Engine,
 ) -> Path | None:  # None: in memory, or on a server
@@ -288,6 +289,7 @@ class Open:
     user: str
     broken: bool = False
 
+# %% ../../nbs/store/03_schema.ipynb #b2ab4efd
 def _place(address: str) -> str:
     "An address without its password, for messages."
     try: shown = make_url(address).render_as_string(hide_password=True)
@@ -338,6 +340,7 @@ def current(self: Database, user: str) -> Open | None:
                          "leave the `with` block and repeat it")
     return t
 
+# %% ../../nbs/store/03_schema.ipynb #4b5a6ce4
 @patch
 def close(self: Database):
     "Close the connections; the last one empties the write-ahead log."
@@ -349,6 +352,7 @@ def alone(db: Database) -> AbstractContextManager:
     "A lock for stores in memory, where all threads share one connection; elsewhere it does nothing."
     return nullcontext() if on_server(db.engine) or database_file(db.engine) else _queue(db)
 
+# %% ../../nbs/store/03_schema.ipynb #d697988b
 _ONE_STATE = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
 @contextmanager
@@ -387,6 +391,7 @@ def _queue(db: Database):
     try: yield
     finally: db._lock.release()
 
+# %% ../../nbs/store/03_schema.ipynb #7274e38d
 def _part(t: Open):
     "A savepoint. A database error may have ended the whole transaction, so then there is nothing to roll back."
     part = t.conn.begin_nested()
@@ -424,6 +429,7 @@ def _who(db: Database, user: str) -> dict[str, object]:
     digest = owner_digest(db.secret, user)
     return {"its_bucket": bucket(digest), "its_digest": digest}
 
+# %% ../../nbs/store/03_schema.ipynb #4bedc507
 def find_owner(
     db: Database,
     conn: Connection,

@@ -129,6 +129,7 @@ def put(
         cache.kept[owner] = kept; cache.used += kept.cost
         while cache.used > cache.size: _drop(cache, next(iter(cache.kept)))
 
+# %% ../../nbs/store/04_slices.ipynb #b19453b8
 def drop(
     cache: SliceCache,
     owner: int,

@@ -39,6 +39,7 @@ def _ticks(at: datetime | None) -> int: return (check_time(utc_now() if at is No
 
 def _time(ticks: int) -> datetime: return _EPOCH + ticks*_TICK
 
+# %% ../../nbs/store/02_store.ipynb #667405cf
 @dataclass(frozen=True, kw_only=True)
 class StoredTurn:
     "One exchange, as it was said."
@@ -90,6 +91,7 @@ def _memory_id(id: int) -> int:
     if not 0 < id < 1 << 63: raise _missing(id)
     return id
 
+# %% ../../nbs/store/02_store.ipynb #ecc37ad0
 def _turn_id(id: str) -> str:
     if not isinstance(id, str) or not _TURN_ID.fullmatch(id):
         raise ValueError("a turn is named by a random identifier, as new_id('t') makes it")
@@ -117,6 +119,7 @@ def _cited(found: Iterable[tuple[int, str]]) -> dict[int, tuple[str, ...]]:  # b
     for id, turn in found: by_memory[id] = (*by_memory.get(id, ()), turn)
     return by_memory
 
+# %% ../../nbs/store/02_store.ipynb #42ed2926
 def _memories(
     conn: Connection,
     user: str,
@@ -163,6 +166,7 @@ def _read(
     event = conn.execute(_LAST_EVENT, {"its_owner": owner}).scalar() or 0
     return Kept(version, {encoder: _slice(*zip(*group)) for encoder, group in groups.items()}, rows, event)
 
+# %% ../../nbs/store/02_store.ipynb #e198e52b
 def _read_again(conn: Connection, owner: int, version: int, old: Kept | None) -> Kept:
     "Read only the memories that changed since `old` according to the log; all if `old` is None or much has changed."
     since = conn.execute(_SINCE, {"its_owner": owner, "its_event": old.event}).all() if old else []
@@ -294,6 +298,7 @@ class _Struck:
         for name, n in found[0].items(): self.removed[prefix + name] += n
         self.said += found[1]
 
+# %% ../../nbs/store/02_store.ipynb #b9bb0ff5
 def _take_out(conn: Connection, owner: int, ids: set[int], named: Collection[str]) -> tuple[Counter, list[bytes]]:
     "Delete memories, the turns that only they cite, and the `named` turns; log how many."
     alone, shared = only_cited_by(conn, owner, ids)
@@ -311,6 +316,7 @@ def _own_words(conn: Connection, owner: int, ids: Collection[int]) -> dict[int, 
     rows = conn.execute(select(memories.c.id, memories.c.text, memories.c.meta).where(memories.c.owner == owner))
     return {r.id: {str(json.loads(r.meta).get("question") or r.text)} for r in rows if r.id in ids}
 
+# %% ../../nbs/store/02_store.ipynb #68be789b
 def _write_shared(conn: Connection, owner: int, plan: Shared) -> tuple[Counter, list[bytes]]:
     "Delete and rebuild shared memories, and remove the pseudonym from their log."
     n, said = Counter(names=sum(_rename(conn, owner, old, new) for old, new in plan.names.items())), []
@@ -325,6 +331,7 @@ def _write_shared(conn: Connection, owner: int, plan: Shared) -> tuple[Counter, 
     said += [w.encode() for ws in plan.words.values() for w in ws] + [name.encode() for name in plan.names]
     return Counter({k: v for k, v in n.items() if v}), said
 
+# %% ../../nbs/store/02_store.ipynb #009c7e93
 def _added(a: tuple[Counter, list[bytes]], b: tuple[Counter, list[bytes]]) -> tuple[Counter, list[bytes]]:
     return a[0] + b[0], [*a[1], *b[1]]
 
@@ -413,6 +420,7 @@ def _rename(conn: Connection, owner: int, old: str, new: str) -> int:  # events
     for id, data in rows: conn.execute(events.update().where(events.c.id == id).values(data=data.replace(old, new)))
     return len(rows)
 
+# %% ../../nbs/store/02_store.ipynb #35999a3b
 def _log_row(
     kind: str, memory: int | None = None, other: int | None = None, turn: str | None = None, reason: str = "",
     data: Mapping[str, Any] = {}
@@ -928,6 +936,7 @@ def _own_places(done: _Struck, pending: str, on_server: bool) -> list[Place]:
             Place(name="the database server's log and backups", state="out of reach", count=int(on_server),
                   why=BEYOND)]
 
+# %% ../../nbs/store/02_store.ipynb #06716b0a
 def _shared_places(done: _Struck) -> list[Place]:
     "The places that belong to others or to all, and their state."
     said, shared = done.removed.get, done.shared

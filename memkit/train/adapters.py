@@ -101,6 +101,7 @@ def lora_weights(
         if ".lora_" in name
     }
 
+# %% ../../nbs/train/04_adapters.ipynb #ebfd5dd3
 def set_lora_weights(
     model: Any,                         # from `lora_model`, of the same shape
     weights: Mapping[str, np.ndarray],
@@ -113,6 +114,7 @@ def set_lora_weights(
     with torch.no_grad():
         for name, p in own.items(): p.copy_(torch.from_numpy(np.asarray(weights[name], dtype=np.float32)))
 
+# %% ../../nbs/train/04_adapters.ipynb #02a9253d
 class AdapterError(ValueError):
     "An adapter that can't be used: damaged, foreign, or of another base."
 
@@ -123,6 +125,7 @@ def _base_weights(model: Any) -> list:
     off = {id(p) for m in model.modules() if getattr(m, "on", True) is False for p in m.parameters(recurse=False)}
     return [p for name, p in model.named_parameters() if ".lora_" not in name and id(p) not in off]
 
+# %% ../../nbs/train/04_adapters.ipynb #84ff93f5
 def base_digest(
     model: Any,  # of transformers, with or without a peft adapter
 ) -> str:        # 32 hexadecimal digits
@@ -149,6 +152,7 @@ def _sealed(weights: Mapping[str, np.ndarray], card: Mapping[str, Any]) -> str:
     for name in sorted(weights): h.update(f"{name} {weights[name].shape} ".encode() + weights[name].tobytes())
     return h.hexdigest()
 
+# %% ../../nbs/train/04_adapters.ipynb #4b373ebb
 def pairs_of(
     weights: Mapping[str, np.ndarray],  # by peft's names
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:  # by the matrix they change: A [r, d_in], B [d_out, r]
@@ -239,6 +243,7 @@ def mark(self: AdapterStore, user: str) -> tuple[int, int]:
     are refused."""
     return self.store.forget_mark(user)
 
+# %% ../../nbs/train/04_adapters.ipynb #42eb0b7f
 @patch
 def save(
     self: AdapterStore,
@@ -289,6 +294,7 @@ def export(self: AdapterStore, user: str, path: str | Path) -> Path:
     if found is None: raise LookupError("this user has no adapter; there is nothing to export")
     return write_file(Path(path).expanduser(), found.content)
 
+# %% ../../nbs/train/04_adapters.ipynb #ed71ab0b
 @patch
 def read(self: AdapterStore, user: str, path: str | Path) -> SavedAdapter:
     """Take over an exported file as this user's adapter. Raises `FileNotFoundError`, or `AdapterError` for a file

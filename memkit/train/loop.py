@@ -129,6 +129,7 @@ def put(self: _Run, values: dict[str, Any]):
     with torch.no_grad():
         for n, p in self.weights.items(): p.copy_(values[n])
 
+# %% ../../nbs/train/03_loop.ipynb #a5b377d3
 @patch
 def losses(self: _Run, examples: Sequence[Example], what: str) -> Iterator[tuple[Any, int]]:
     "Sum over targets and their number, for one reading of this process's share after the other."
@@ -312,6 +313,7 @@ class Training:
     peak_mb: float          # of this process: on CUDA what torch held, else the resident memory since it began
     resumed: int = 0        # the step at which an earlier run was taken up; 0: none was
 
+# %% ../../nbs/train/03_loop.ipynb #68a62be8
 def _peak_mb(device: Any) -> float:
     import torch
     if device.type == "cuda": return torch.cuda.max_memory_allocated(device)/2**20

@@ -29,6 +29,7 @@ def end_to_end(
         row([e.ids for e in examples]), row([np.full(len(e), i) for i, e in enumerate(examples, 1)]),
         row([e.labels for e in examples]))
 
+# %% ../../nbs/train/02_packing.ipynb #a2958de6
 def side_by_side(
     examples: Sequence[Example],
 ) -> tuple[Any, Any, Any]:  # ids, mask (1: real), labels, each [examples, longest]
@@ -174,6 +175,7 @@ def readings(
     lengths = [len(e) for e in examples]
     return packs(lengths, room) if getattr(objective, "packs", False) else rectangles(lengths, room)
 
+# %% ../../nbs/train/02_packing.ipynb #2be30bb3
 def together(
     objective: Any,
     examples: Sequence[Example],

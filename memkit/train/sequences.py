@@ -61,6 +61,7 @@ def answer_end(
     marks = sorted((at, -len(m), m) for m in _markers(tokenizer) if (at := after.find(m)) >= 0)
     return after[:marks[0][0] + len(marks[0][2])] if marks else tokenizer.eos_token or ""
 
+# %% ../../nbs/train/01_sequences.ipynb #7651136f
 def _markers(tokenizer: Any) -> list[str]:
     return [t for t in tokenizer.all_special_tokens if len(t) > 1] + [
         t.content for t in tokenizer.added_tokens_decoder.values() if t.special
@@ -90,6 +91,7 @@ def _new_ids(tokenizer: Any, before: str, ids: Sequence[int], piece: str) -> lis
     both = text_ids(tokenizer, before + piece)
     return both[len(ids):] if both[:len(ids)] == list(ids) else text_ids(tokenizer, piece)
 
+# %% ../../nbs/train/01_sequences.ipynb #9bb88fe9
 def _joined(tokenizer: Any, parts: Sequence[tuple[str, bool]]) -> tuple[list[int], list[int]]:
     "Tokens and labels of one conversation."
     text, ids, labels = "", [], []
@@ -145,6 +147,7 @@ def _example(ids: list[int], labels: list[int], max_tokens: int) -> Example | No
     ids, labels = ids[-max_tokens:], labels[-max_tokens:]
     return Example(ids, labels) if len(ids) > 1 and any(x != IGNORED for x in labels[1:]) else None
 
+# %% ../../nbs/train/01_sequences.ipynb #17f8646b
 def chat_examples(
     tokenizer: Any,
     conversations: Sequence[Sequence[Message]],
@@ -169,6 +172,7 @@ def windows(
     "A text in rows of at most `window` tokens; each begins with the last token of the one before."
     return [list(ids[i:i + window]) for i in range(0, max(1, len(ids) - 1), window - 1)]
 
+# %% ../../nbs/train/01_sequences.ipynb #048a08c2
 def text_examples(
     tokenizer: Any,
     texts: Any,                # Iterable[str], or a Dataset or IterableDataset of `datasets` with a column "text"

@@ -38,6 +38,7 @@ def assistants() -> dict[str, str]:
     found = {e.name: e.value for e in entry_points(group=GROUP)}
     return dict(sorted(found.items(), key=lambda e: (not e[1].startswith("memkit."), e[0])))
 
+# %% ../../nbs/turn/05_assistants.ipynb #481f0af6
 def design(
     name: str,   # such as hybrid, malp, mark, map
 ) -> type[Assistant]:
@@ -145,6 +146,7 @@ def agreed(
     assert not a.memories(user) and not a.turns(user) and not a.has_consent(user), "nothing is stored before consent"
     a.consent(user)
 
+# %% ../../nbs/turn/05_assistants.ipynb #470218ab
 def _check_turn(turn: Turn, user: str, said: str):
     assert turn.user == user and turn.text == said and turn.prompt, (
         "a turn names its user, keeps the message and the exact prompt")
@@ -158,6 +160,7 @@ def told(a: Assistant, user: str, text: str) -> Turn:
     assert not a.wait(user), "what was said can be learned, if not at once"
     return a.turn(user, turn.id) if "learning" in turn.extra else turn
 
+# %% ../../nbs/turn/05_assistants.ipynb #fcc50157
 def _said_by_user(m: Memory) -> str: return str(m.meta.get("question", m.text))
 
 # %% ../../nbs/turn/05_assistants.ipynb #81fc6037
@@ -204,6 +207,7 @@ def _refused(act: Callable[[], object], promise: str):
     except LookupError: return
     raise AssertionError(promise)
 
+# %% ../../nbs/turn/05_assistants.ipynb #eea58b5b
 def _check_control(a: Assistant, one: int, later: Turn):
     "Feedback counts once; a memory, a turn, or everything can be taken back; a stranger can do nothing."
     assert a.feedback("ann", one, True).correct == 1, "feedback is counted"

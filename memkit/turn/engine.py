@@ -92,6 +92,7 @@ def round_turn(
     from hashlib import blake2b
     return "t-" + blake2b(f"{store.alias(user)} {round_id}".encode(), digest_size=16).hexdigest()
 
+# %% ../../nbs/turn/04_engine.ipynb #8327a536
 def has_turn(
     store: "MemoryStore",
     user: str,
@@ -160,6 +161,7 @@ def prepare(self: Assistant, turn: Turn) -> Any:
     "What `learn` needs and takes long to make, such as vectors; made before the store is locked."
     return None
 
+# %% ../../nbs/turn/04_engine.ipynb #3891c403
 @patch
 def kept_words(self: Assistant, turn: Turn) -> tuple[str, str]:
     """What is kept of the turn as question and answer. An answer that quotes earlier messages isn't kept as words, so
@@ -190,6 +192,7 @@ def finish(self: Assistant, user: str, session: str) -> "Future | None":
     "What is learned when a session is over; None where everything was learned before."
     return None
 
+# %% ../../nbs/turn/04_engine.ipynb #56faeb74
 @patch
 def check_user(self: Assistant, user: str) -> str:
     "The user's name, or a clear error. What belongs to a domain is no user's, in any design."
@@ -238,6 +241,7 @@ def queue(self: Assistant) -> "Worker":
         self.__dict__.setdefault("_queue", made)
     return self._queue
 
+# %% ../../nbs/turn/04_engine.ipynb #16ab086b
 @patch(as_prop=True)
 def learns_later(self: Assistant) -> bool:
     "Does learning ask a model, so that it waits until the answer is given?"
@@ -248,6 +252,7 @@ def leave_job(self: Assistant, turn: Turn) -> int | None:
     "Note, with the turn's words, that it is to be learned from. None where the turn alone teaches nothing."
     return self.queue.leave(turn.user, "learn", turn=turn.id)
 
+# %% ../../nbs/turn/04_engine.ipynb #601a4409
 @patch
 def let_wait(self: Assistant, user: str, work: dict[str, Any]):
     "Hand what a turn has left to the queue, once its trace is there."
@@ -280,11 +285,13 @@ def late(jobs: "Iterable[Job]") -> "list[Job]":
     "Those that are behind; a session that goes on isn't."
     return [j for j in jobs if j.turn or j.state != "running" or j.error]
 
+# %% ../../nbs/turn/04_engine.ipynb #519e6469
 @patch
 def wait(self: Assistant, user: str) -> "list[Job]":
     "Learn now from what waits, due or not; returns what still couldn't be learned."
     return late(self.queue.work(self.check_user(user), now=True))
 
+# %% ../../nbs/turn/04_engine.ipynb #1e12597b
 @patch
 def behind(self: Assistant, user: str) -> str:
     "One line on what is still to be learned; '' where there is nothing."
@@ -306,6 +313,7 @@ def said_before(self: Assistant, turn: Turn) -> list["StoredTurn"]:
     "What was said in the turn's session before it, oldest first."
     return list(takewhile(lambda t: t.id != turn.id, self.store.turns(turn.user, turn.session)))
 
+# %% ../../nbs/turn/04_engine.ipynb #cba5346c
 @patch
 def end(self: Assistant, user: str) -> "Future | None":
     """End the session that goes on. A design that learns from whole sessions reads it in the background, and returns
@@ -320,6 +328,7 @@ def new_session(self: Assistant, user: str) -> str:
     self.end(user)
     return self.session(user)
 
+# %% ../../nbs/turn/04_engine.ipynb #d8191c4f
 def begin_session(
     assistant: Assistant,
     user: str,
@@ -377,6 +386,7 @@ def has_consent(self: Assistant, user: str) -> bool:
     "May `user` be remembered? Yes where the setting doesn't ask."
     return not self.settings.consent or self.store.state(user, "consent") is not None
 
+# %% ../../nbs/turn/04_engine.ipynb #ee359971
 @patch
 def withdraw(self: Assistant, user: str) -> Receipt:
     "Take the consent back, which forgets everything (hybrid §5.5)."
@@ -394,6 +404,7 @@ def shared_memories(self: Assistant, user: str) -> list[Memory]:
     "What was learned from many people, as far as `user` may see it; nothing in most designs."
     return []
 
+# %% ../../nbs/turn/04_engine.ipynb #ec822a9f
 @patch
 def turns(self: Assistant, user: str, session: str | None = None, whole: int | None = None) -> list[Turn]:
     """What was said, oldest first: whole turns (the last `whole`, or all) as far as their trace is kept, else their
@@ -413,6 +424,7 @@ def updated(self: Assistant, turn: Turn) -> Turn:
     now = self.turn(turn.user, turn.id) if waits else turn
     return now if now.seconds else turn          # where traces are off, nobody knows more
 
+# %% ../../nbs/turn/04_engine.ipynb #4e36f934
 @patch
 def explain(self: Assistant, turn: Turn) -> str:
     "Why each hit was shown, why the nearest others weren't, and what changed."
@@ -437,6 +449,7 @@ def let_go(self: Assistant, user: str):
     "Drop what this process holds of words that are about to be forgotten. A design that holds more adds its own."
     self._heard.pop(user, None)
 
+# %% ../../nbs/turn/04_engine.ipynb #2f19255e
 @patch
 def embedders(self: Assistant) -> list:
     "The embedders at hand: what others said is embedded again where a memory is rebuilt from it."
@@ -511,6 +524,7 @@ def warm_up(self: Assistant):
     "Load the model now, so that the first turn doesn't have to."
     self.model_for(None).count_tokens("ready")
 
+# %% ../../nbs/turn/04_engine.ipynb #86e005d6
 @patch
 def close(self: Assistant):
     """End all sessions and learn from what is due; close the store, if this assistant opened it.
@@ -524,5 +538,6 @@ def close(self: Assistant):
 @patch
 def __enter__(self: Assistant): return self
 
+# %% ../../nbs/turn/04_engine.ipynb #9ab10af9
 @patch
 def __exit__(self: Assistant, *error): self.close()

@@ -33,6 +33,7 @@ def shorten(
     some = _most(len(words), lambda n: count(" ".join(words[:n]) + " …") <= max_tokens)
     return " ".join(words[:some]) + " …" if some else ""
 
+# %% ../../nbs/turn/01_prompt.ipynb #f3f4785b
 def _most(n: int, fits: Callable[[int], bool]) -> int:
     "The largest number up to `n` that fits, found by halving; 0 if none does."
     low = 0
@@ -50,6 +51,7 @@ def quoted(
     "A text as data: between quotation marks that it can't close, without a line of its own (ours)."
     return f"“{' '.join(text.translate(_INNER).split())}”"
 
+# %% ../../nbs/turn/01_prompt.ipynb #9c6dfed4
 def quoted_block(
     heading: str,
     texts: Sequence[str],   # one or more
@@ -66,6 +68,7 @@ class Piece:
     hit: Hit | None = None
     said: tuple[str, str] = ("", "")   # of an earlier round: what the user said, and the answer
 
+# %% ../../nbs/turn/01_prompt.ipynb #26c728e0
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
     "A prompt within its budget, and the account of it."
@@ -78,6 +81,7 @@ class Fitted:
 class BudgetError(ValueError):
     "Instructions and question alone exceed the budget."
 
+# %% ../../nbs/turn/01_prompt.ipynb #ed00cf96
 def fit(
     pieces: Sequence[Piece],                                  # candidates, best first
     assemble: Callable[[Sequence[Piece]], Sequence[Message]], # the prompt that shows these pieces
@@ -137,6 +141,7 @@ def _awaited(method: Callable, pool: ThreadPoolExecutor) -> Callable:
         return _pulled(result, pool) if isinstance(result, Iterator) else result
     return call
 
+# %% ../../nbs/turn/01_prompt.ipynb #adb699cc
 _END = object()
 
 async def _pulled(pieces: Iterator, pool: ThreadPoolExecutor) -> AsyncIterator:

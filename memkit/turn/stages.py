@@ -39,6 +39,7 @@ def check_counts(
     for name, n in least.items():
         if getattr(settings, name) < n: raise ValueError(f"{name} must be {n} or more, got {getattr(settings, name)}")
 
+# %% ../../nbs/turn/02_stages.ipynb #f7aad896
 @dataclass(frozen=True, kw_only=True)
 class TurnSettings:
     "What holds for the turn of every assistant; all ours. Raises `ValueError` for what can't be."
@@ -114,6 +115,7 @@ def with_reading(
     found["clauses"] = [{name: getattr(c, name) for name in _KEPT} for c in reading.clauses]
     return replace(turn, detected={**turn.detected, **found}, work={**turn.work, "reading": reading})
 
+# %% ../../nbs/turn/02_stages.ipynb #1857aa54
 def read(
     assistant: Design,
     turn: Turn,
@@ -144,6 +146,7 @@ def documents(
     s = assistant.settings
     return assistant.retriever.search(turn.query, s.documents) if assistant.retriever and s.documents else []
 
+# %% ../../nbs/turn/02_stages.ipynb #8bb22456
 def look_up(
     assistant: Design,
     turn: Turn,
@@ -167,6 +170,7 @@ def rounds_said(
     said = [(t.question, t.answer) for t in last[::-1][:assistant.settings.rounds]]
     return [Piece(name="round", text="\n".join(both), said=both) for both in said]
 
+# %% ../../nbs/turn/02_stages.ipynb #ab42e5c8
 def pieces(
     assistant: Design,
     turn: Turn,
@@ -190,6 +194,7 @@ def rounds_as_messages(
     rounds = [p.said for p in reversed(kept) if p.name == "round"]
     return [Message(role=role, text=text) for both in rounds for role, text in zip(("user", "assistant"), both)]
 
+# %% ../../nbs/turn/02_stages.ipynb #dd29176f
 def messages(
     assistant: Design,
     turn: Turn,
@@ -230,6 +235,7 @@ def with_prompt(
                    budget=fitted.budget, prompt_tokens=fitted.tokens,
                    considered=outcomes(turn.considered, fitted, turn.fallback), model=model.name)
 
+# %% ../../nbs/turn/02_stages.ipynb #6b270f29
 def prompt(
     assistant: Design,
     turn: Turn,
@@ -258,6 +264,7 @@ def answer_documents(assistant: Design, turn: Turn) -> Turn | None:
     from memkit.answer.from_documents import document_answer
     return document_answer(assistant, turn)
 
+# %% ../../nbs/turn/02_stages.ipynb #8cf485cb
 def answer(
     assistant: Design,
     turn: Turn,
@@ -288,6 +295,7 @@ def _is_there(store: "MemoryStore", m: Memory | Utterance) -> bool:
     except LookupError: return False
     return m.text in (said.question, said.answer) if isinstance(m, Utterance) else said.text == m.text
 
+# %% ../../nbs/turn/02_stages.ipynb #73c28c9f
 def without_forgotten(
     assistant: Design,
     turn: Turn,
@@ -316,6 +324,7 @@ def keep(
         said = turn.text.strip()                                  # in a dialogue of the past a user may say nothing
         return assistant.leave_job(turn) if said else None
 
+# %% ../../nbs/turn/02_stages.ipynb #1583489c
 def count_recalls(
     assistant: Design,
     turn: Turn,
@@ -348,6 +357,7 @@ def _where(e: BaseException) -> str:
     at = traceback.extract_tb(e.__traceback__)[-1]
     return f"{Path(at.filename).name}:{at.lineno}"
 
+# %% ../../nbs/turn/02_stages.ipynb #1232b196
 def later(
     turn: Turn,
     job: int,

@@ -105,6 +105,7 @@ def pack(
     return zlib.compress(json.dumps(to_plain(replace(turn, work={})), ensure_ascii=False, allow_nan=False)
                          .encode(errors="surrogatepass"))
 
+# %% ../../nbs/turn/03_trace.ipynb #8213877c
 def unpack(
     content: bytes,
     version: int = VERSION,
@@ -136,6 +137,7 @@ def quoted(
     return ({h.item.id for h in _hits(turn) if isinstance(h.item, Memory)}
             | {i for c in turn.changes for i in (c.memory, c.other) if i} | set(turn.wrote))
 
+# %% ../../nbs/turn/03_trace.ipynb #6fc7eea0
 def quoted_turns(
     turn: Turn,
 ) -> set[str]:   # turns
@@ -171,6 +173,7 @@ def read_turns(
     for t in said: out.append(_whole(kept.get(t.id)) or _bare(t))
     return out
 
+# %% ../../nbs/turn/03_trace.ipynb #66e2c3d0
 def read_turn(store: "MemoryStore", user: str, id: str) -> Turn:
     "One of the user's turns, whole where its trace is kept. Raises `NotFound`."
     from memkit.store.traces import read_traces

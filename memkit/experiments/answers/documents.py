@@ -59,6 +59,7 @@ def consumer_questions(
         out.append(Asked(r["id"], "consumer", r["ask"], ids, normal(r["focus"]), split_of(r["focus"])))
     return out
 
+# %% ../../../nbs/experiments/answers/02_documents.ipynb #f0b69e7c
 def own_questions(split: str = "tune") -> list[Asked]:
     "Our own labelled questions of one half."
     return [Asked(f"own{i}", "own", q.question, q.relevant, "", split) for i, q in enumerate(labelled_questions(split))]
@@ -73,6 +74,7 @@ def _alike(a: set[str], b: set[str]) -> bool:
     def within(x: str, y: str) -> bool: return set(x.split()) <= set(y.split())
     return bool(a & b) or any(within(x, y) or within(y, x) for x in a for y in b)
 
+# %% ../../../nbs/experiments/answers/02_documents.ipynb #1f23c087
 class Neighbours:
     "Documents of a collection that resemble an answer."
     def __init__(self, documents: Sequence[Document]):
@@ -134,6 +136,7 @@ def _marked(d: Document, numbers: Sequence[int] | None) -> tuple[str, ...] | Non
     found = [text[a:b] for a, b in units(text)]
     return tuple(found[i] for i in numbers)
 
+# %% ../../../nbs/experiments/answers/02_documents.ipynb #95160f10
 def question_examples(a: Asked, near: Neighbours, marks: Mapping[str, Sequence[int]], rng: random.Random) -> list:
     "A question with two of its documents at most, and hard negatives."
     good = [near.documents[i] for i in rng.sample(a.relevant, min(len(a.relevant), 2))]
@@ -183,6 +186,7 @@ class Case:
     hits: tuple[Hit, ...]    # best first
     answerable: bool         # there
 
+# %% ../../../nbs/experiments/answers/02_documents.ipynb #dd073018
 COLLECTIONS = ("all", "all but its topic", "its topic and twenty", "twenty others")
 
 def cases_of(a: Asked, retriever, seed: int = 0) -> list[Case]:
@@ -248,6 +252,7 @@ def topics_for(
         if topic not in asked and (n is None or len(kept) < n): kept += of[topic]
     return kept
 
+# %% ../../../nbs/experiments/answers/02_documents.ipynb #8ab2db7d
 READ = "ours, 20 documents read by the cross-encoder"
 
 def compared() -> dict[str, RetrieveSettings]:
@@ -268,6 +273,7 @@ def trial_of(
         found[name] = [[h.item.id for h in retriever.search(a.text, k)] for a in asked]
     return Trial(tuple(asked), {**found, LOT: by_lot(documents, asked, k, 0)})
 
+# %% ../../../nbs/experiments/answers/02_documents.ipynb #d54d2a38
 def ranking_rows(what: str, trial: Trial) -> list[dict[str, Any]]:
     "nDCG@10 of every search, and the difference of ours from each other one."
     scores, table = trial.scores(), "Ranking, nDCG@10"
@@ -313,6 +319,7 @@ def answer_rows(what: str, items: Sequence[Mapping]) -> list[dict[str, Any]]:
     out = [figure("Answers", what, name, list(map(float, values))) for name, values in rows if values]
     return [*out, figure("Answers", what, "words of an answer", [float(i["words"]) for i in said])]
 
+# %% ../../../nbs/experiments/answers/02_documents.ipynb #8bed34ae
 def search_ms(asked: Sequence[Asked], documents: Sequence[Document], embedder: Embedder, depth: int) -> list[float]:
     "Milliseconds of each search with so many documents read."
     retriever = index_documents(documents, embedder, RetrieveSettings(titles=False, rerank=depth))

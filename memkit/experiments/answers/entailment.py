@@ -79,6 +79,7 @@ def _explained(r: Mapping) -> tuple[str, str, list[str]] | None:   # question wi
     right = options[int(r["cop"]) - 1]
     return (question, right, [o for o in options if o != right]) if right.lower() in why else None
 
+# %% ../../../nbs/experiments/answers/03_entailment.ipynb #4db0779d
 def option_examples(rng: random.Random) -> Iterator[Held]:
     "MedMCQA: an explanation, and its question as a statement, with the right option and with a wrong one."
     paths = [p for name in ("dev_half", "train_1000") if (p := public_data(f"medmcqa/{name}.jsonl"))]

@@ -47,6 +47,7 @@ def matches(patterns: Sequence[str], text: str) -> bool:
     "Does the text match one of the patterns?"
     return any(re.search(p, text, re.I) for p in patterns)
 
+# %% ../../../nbs/experiments/answers/01_run.ipynb #06138209
 def harmful(c: Case, answer: str) -> bool:
     "Is the answer outdated, invented, or dangerous?"
     return matches(c.reject, answer)
@@ -149,6 +150,7 @@ def by_hand(c: Case) -> str:
     when = c.kind == "temporal"
     return told(need, c.said[-1][1], AnswerSettings(), when=when, question=c.ask)
 
+# %% ../../../nbs/experiments/answers/01_run.ipynb #3616045d
 def control_items(hands: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     "The answers of each baseline without a design."
     embedder, rng = load_embedder("minilm"), random.Random(0)
@@ -202,6 +204,7 @@ def short_talks(found: Sequence[Evidence], needed: Collection[str], rng: random.
     some, alone = (rng.sample(others, min(rng.choice(n), len(others))) for n in ((0, 1, 2), (1, 2, 3)))
     return [kept for of in (need + some, alone) if (kept := [e for e in found if e in of][:FEW])]
 
+# %% ../../../nbs/experiments/answers/01_run.ipynb #155a6e5d
 def fit_few(parts: LeftOut, seed: int = 0) -> dict[str, Any]:   # weights and bias, "few" of data/scorer.json
     "Fit the probability that an answer was told in a short conversation (logistic regression)."
     rng, rows = random.Random(seed), []
@@ -231,6 +234,7 @@ def _plain_fit(x: Sequence, y: Sequence, class_weight: str | None = None) -> dic
     weights = fitted.coef_[0]/spread
     return {"weights": [float(w) for w in weights], "bias": float(fitted.intercept_[0] - weights @ mean)}
 
+# %% ../../../nbs/experiments/answers/01_run.ipynb #197440d6
 def read_question(c: Case, scorer: Scorer | None = None) -> Question:   # None: the scorer that travels with memkit
     "A question in the form of the answer stage."
     reading = reading_of(c.ask, load_reader().clauses(c.ask), c.said[-1][1])
@@ -257,6 +261,7 @@ def _fitted(texts: Sequence[str], labels: Sequence, strength: float) -> dict[str
     weights, bias = (fit.coef_[0], fit.intercept_[0]) if two else (fit.coef_, fit.intercept_)
     return {"weights": np.round(weights, 3).tolist(), "bias": np.round(bias, 3).tolist()}
 
+# %% ../../../nbs/experiments/answers/01_run.ipynb #934743b9
 def fit_alarm(hands: Sequence[str] = ALARM_HANDS) -> dict[str, dict[str, Any]]:   # "alarm", "kind" of data/scorer.json
     "Fit the probability that a message reports an emergency, and its kind (logistic regressions)."
     rows = [(r["text"], r["label"]) for r in voices(hands, "alarms")]
@@ -290,6 +295,7 @@ def fit_overview(hands: Sequence[str] = OVERVIEW_HANDS) -> dict[str, Any]:   # "
     texts, labels, _ = zip(*overview_rows(hands))
     return _fitted(texts, labels, 10.)
 
+# %% ../../../nbs/experiments/answers/01_run.ipynb #1b0442cf
 def fit_weights(parts: LeftOut, path: Path) -> Path:
     "Fit all probabilities and write them, as data/scorer.json has them."
     talks = hands_of("conversations")
@@ -312,6 +318,7 @@ def alarm_items(scorer: Scorer, hands: Sequence[str] = UNSEEN) -> list[dict[str,
     return [{"hand": r["hand"], "text": r["text"], "label": r["label"], "said": p >= ALARM, "kind": kind}
             for r, (p, kind) in zip(rows, found)]
 
+# %% ../../../nbs/experiments/answers/01_run.ipynb #cb11a6e2
 OF_USER = ("told", "several", "before", "when", "advice")     # questions about the user's own life
 
 def wants_items(hands: Sequence[str] = UNSEEN) -> list[dict[str, Any]]:
@@ -348,6 +355,7 @@ def recall_items(hands: Sequence[str]) -> list[dict[str, Any]]:
                     "leaned": Hit(item=leaned, score=0., source="memory") if leaned else None, "why": why})
     return out
 
+# %% ../../../nbs/experiments/answers/01_run.ipynb #55a3a2e4
 def recalled(item: Mapping, s: MemorySettings) -> tuple[int, int, int]:   # needed and found, needed, recalled
     "What these settings recall for one question."
     chosen = choose(item["nearest"][:s.pool], s, item["leaned"], item["why"])
@@ -367,6 +375,7 @@ def fit_recall(items: Sequence[Mapping]) -> MemorySettings:
     every = [MemorySettings(above=above, k=k) for above in ABOVE for k in MOST]
     return max(every, key=lambda s: f2([recalled(item, s) for item in items]))
 
+# %% ../../../nbs/experiments/answers/01_run.ipynb #44add41a
 def left_out(items: Sequence[Mapping]) -> list[tuple[MemorySettings, list[tuple[int, int, int]]]]:
     "For each writer the settings chosen on the others, and what they recall for this writer's questions."
     out = []
@@ -386,6 +395,7 @@ def _rows(items: Sequence[Mapping], who: str, control: bool = False) -> list[dic
         rows.append(figure("Answers by kind", who, kind, bootstrap(of), control=control))
     return rows
 
+# %% ../../../nbs/experiments/answers/01_run.ipynb #c014aab4
 def _paired(one: Sequence[Mapping], other: Sequence[Mapping], who: str, of: str = "right") -> dict[str, Any]:
     "The difference on the common questions."
     there = {(o["id"], o["ask"]): o for o in other}
@@ -433,6 +443,7 @@ def _all_recall_rows(designs: Mapping[str, Sequence], hybrid: Mapping[str, Seque
     (one, ours), (other, papers) = hybrid.items()
     return [*rows, _paired(share(ours), share(papers), f"{one}, less {other}", "needed messages recalled")]
 
+# %% ../../../nbs/experiments/answers/01_run.ipynb #3fe03791
 def _hybrid_recall(hands: Sequence[str], only: Collection[str], progress: bool) -> dict[str, list[dict[str, Any]]]:
     "Hybrid's recall by our settings and by the paper's; it doesn't depend on the language model."
     silent = ScriptedLM(lambda messages: "All right.")

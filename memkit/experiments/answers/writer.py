@@ -65,6 +65,7 @@ def note_prompt(
     asked = "\n".join([*lines, f"Today is {today:%A} {today.day} {today:%B %Y}.", f"Question: {question}"])
     return [Message(role="system", text=FROM_NOTES), Message(role="user", text=asked)]
 
+# %% ../../../nbs/experiments/answers/04_writer.ipynb #9e9df375
 def passage_prompt(question: str, passage: str) -> list[Message]:
     "The messages that ask a model to answer from a passage."
     return [Message(role="system", text=FROM_PASSAGE), Message(role="user", text=f"{passage}\nQuestion: {question}")]
@@ -93,6 +94,7 @@ def answered(prompt: Sequence[Message], text: str) -> list[Message]:
     "A prompt and the answer to learn."
     return [*prompt, Message(role="assistant", text=text)]
 
+# %% ../../../nbs/experiments/answers/04_writer.ipynb #260890be
 def note_lessons(hands: Sequence[str], embedder, rng: random.Random, unsaid: float = .4) -> list[list[Message]]:
     "Questions with notes and their writers' answers; for some of them the needed messages are removed."
     out = []
@@ -131,6 +133,7 @@ def beside_it(a: Asked, documents: Sequence[Document], rng: random.Random) -> Do
     same = [d for d in documents if focus_of(d) in topics and d.id not in a.relevant]
     return rng.choice(same or [d for d in documents if d.id not in a.relevant])
 
+# %% ../../../nbs/experiments/answers/04_writer.ipynb #1e80c529
 def passage_lessons(asked: Sequence[Asked], documents: Sequence[Document], rng: random.Random) -> list[list[Message]]:
     "Questions with a passage each: the marked sentences answer, or nothing does."
     marks, of, out = marked_sentences(), {d.id: d for d in documents}, []
@@ -209,6 +212,7 @@ class Noted:
     notes: tuple[tuple[date, str], ...]   # when it was said, and what; (): nothing is known
     quoted: str
 
+# %% ../../../nbs/experiments/answers/04_writer.ipynb #410118c0
 def found_notes(c: Case) -> Noted:
     "The notes that memkit's answer stage quotes."
     found, question = nearest_evidence(load_scorer(), c), read_question(c)
@@ -228,6 +232,7 @@ def sample_of(hands: Sequence[str], n: int | None, seed: int = 0) -> list[Case]:
     every = list(cases(hands))
     return every if n is None else random.Random(seed).sample(every, min(n, len(every)))
 
+# %% ../../../nbs/experiments/answers/04_writer.ipynb #ffce7052
 def way_rows(table: str, noted: Sequence[Noted], ways: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
     "Right and harmful answers and words by way, and the difference from the first way on the same questions."
     out, first, base = [], next(iter(ways)), []
@@ -253,6 +258,7 @@ class Passage:
     answers: bool
     quoted: str
 
+# %% ../../../nbs/experiments/answers/04_writer.ipynb #2a6cfa5f
 def shown_passages(asked: Sequence[Asked], documents: Sequence[Document], seed: int = 0) -> list[Passage]:
     "Each question that something answers, beside a passage that does and one of the same topic that doesn't."
     rng, of, out = random.Random(seed), {d.id: d for d in documents}, []
@@ -263,7 +269,6 @@ def shown_passages(asked: Sequence[Asked], documents: Sequence[Document], seed: 
             quoted = " ".join(s.text for s in made.said) or NOT_THERE
             out.append(Passage(a.text, first_passage(d), d.id in a.relevant, quoted))
     return out
-
 
 # %% ../../../nbs/experiments/answers/04_writer.ipynb #85220595
 _DECLINES = re.compile(r"\b(?:do|does)(?:n.t| not) (?:say|answer|mention|contain|provide|specify)", re.I)
@@ -306,6 +311,7 @@ def support(noted: Sequence[Noted], texts: Sequence[str]) -> np.ndarray:   # [n]
         out[i] = v.probability if v.verdict == "stands" else 0.
     return out
 
+# %% ../../../nbs/experiments/answers/04_writer.ipynb #f564505a
 def gated(noted: Sequence[Noted], texts: Sequence[str], supported: np.ndarray, least: float) -> list[str]:
     "The written answer if the notes support it, else the quotation."
     return [t if p >= least else n.quoted for n, t, p in zip(noted, texts, supported)]
@@ -330,6 +336,7 @@ def taught(lm: LocalLM, full: bool, progress: bool = True, folder: str | None = 
     held = lessons(TUNED if full else TUNED[:1], (), HELD if full else dict.fromkeys(HELD, 2), seed=1)
     return train_writer(lm, talks, held, TRAINING, SHAPE, folder, progress)
 
+# %% ../../../nbs/experiments/answers/04_writer.ipynb #27e734c8
 def training_rows(training: Training) -> list[dict[str, Any]]:
     "The cost of the training, and its effect on the validation loss."
     looks = [row for row in training.curve if row["validation"] is not None]
@@ -349,6 +356,7 @@ def asked_pages(full: bool, n: int) -> list[Passage]:
     able = [a for a in asked if a.relevant]
     return shown_passages(random.Random(0).sample(able, min(n, len(able))), documents)
 
+# %% ../../../nbs/experiments/answers/04_writer.ipynb #0e1f29fe
 def note_rows(noted: Sequence[Noted], models: Mapping[str, LanguageModel], least: float) -> list[dict]:
     "All ways on the same notes, and how often the gate accepts the written answer."
     ways = {QUOTED: [n.quoted for n in noted]} | {name: written(lm, noted) for name, lm in models.items()}
@@ -357,6 +365,7 @@ def note_rows(noted: Sequence[Noted], models: Mapping[str, LanguageModel], least
     used = figure("Answers from found notes", GATED, "written answers used", [float(p >= least) for p in supported])
     return [*way_rows("Answers from found notes", noted, ways), used]
 
+# %% ../../../nbs/experiments/answers/04_writer.ipynb #03d58afb
 def passage_ways(pages: Sequence[Passage], models: Mapping[str, LanguageModel]) -> dict[str, list[str]]:
     "Each way's answers from passages, the quotation first."
     ways, asked = {QUOTED: [p.quoted for p in pages]}, [passage_prompt(p.question, p.text) for p in pages]

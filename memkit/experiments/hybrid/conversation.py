@@ -32,6 +32,7 @@ from ...hybrid.reading import prepare_question
 # %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #85152f23
 def _said(text: str) -> str: return " " + " ".join(re.findall(r"[^\W_]+", text.lower())) + " "
 
+# %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #6353d6b9
 def names_of(
     documents: Sequence[Document],
 ) -> dict[str, set[str]]:  # by topic: its name and synonyms, as ' words between spaces '
@@ -57,6 +58,7 @@ def names_prominently(
     early = name in head or name in _said(" ".join(sentences(d.text[:2000])[:2]))
     return early or len(re.findall(f"(?={name})", text)) >= 3
 
+# %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #7fc28497
 def _head(d: Document, *more: str) -> str:
     "Title, question and synonyms."
     return " | ".join([d.title, str(d.meta.get("question", "")), *more, *(d.meta.get("synonyms") or ())])
@@ -70,6 +72,7 @@ class HeldOut:
     topics: Mapping[str, str]     # removed topic -> tune or score
     dropped: int                  # number of removed answers, other topics' included
 
+# %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #48fd925e
 def _mentions(documents: Sequence[Document], words: Sequence[frozenset[str]], names: set[str]) -> set[int]:
     return {
         i
@@ -129,6 +132,7 @@ class Case:
     answerable: bool
     evidence: Mapping[str, float]
 
+# %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #712add5c
 def _rank_fusion(hits: Sequence[Hit]) -> float:
     "The best score of the paper's fusion: it uses ranks, and some document is always first."
     by = lambda side: [
@@ -332,6 +336,7 @@ def follow_up_bases(
         if b.type in parts(split)["wordings"]: of.setdefault(b.focus, []).append(b)
     return [bs for bs in of.values() if sum(b.type != "information" for b in bs) > 1]
 
+# %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #ca9de194
 def _worded(base: Base, x: str, rng: random.Random) -> str:
     return rng.choice(parts(base.split)["wordings"][base.type]).format(x=x) + "?"
 

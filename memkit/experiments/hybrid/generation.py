@@ -49,6 +49,7 @@ class Exchange:
     question: str
     answer: str
 
+# %% ../../../nbs/experiments/hybrid/02_generation.ipynb #09f6955f
 @dataclass(frozen=True, kw_only=True)
 class Item:
     "One question of the experiment, its reference answer, and possible earlier exchanges."
@@ -172,6 +173,7 @@ class Parts:
     model: LanguageModel
     embedder: Embedder         # of memories and of the check
 
+# %% ../../../nbs/experiments/hybrid/02_generation.ipynb #f6aeb261
 def make_parts(
     documents: Sequence[Document],
     model: LanguageModel,
@@ -241,6 +243,7 @@ def unguarded(
         bot.retriever, bot.model, bot.store, bot.embedder, bot.memory, settings, bot.calibration, bot.clock
     )
 
+# %% ../../../nbs/experiments/hybrid/02_generation.ipynb #07a44a62
 def would_recall(
     bot: HybridChatbot,
     item: Item,
@@ -260,6 +263,7 @@ def negative_log_likelihood(
     try: return float(np.log(lm.perplexity([text])[0]))
     except ValueError: return np.nan
 
+# %% ../../../nbs/experiments/hybrid/02_generation.ipynb #4a1d85e9
 def negative_log_likelihood_given(
     lm: LocalLM,   # the measuring model
     prompt: str,
@@ -322,6 +326,7 @@ def generate(self: InBatches, conversations: Sequence[Sequence[Message]], max_to
     self._all.wait()
     return self._replies.pop(get_ident())
 
+# %% ../../../nbs/experiments/hybrid/02_generation.ipynb #f335a43c
 @patch
 def _answer(self: InBatches):
     asked, self._asked = self._asked, {}
@@ -360,6 +365,7 @@ class Condition:
     before: Callable[[Item], Sequence[Exchange]] = lambda item: ()
     together: bool = True   # several prompts at once?
 
+# %% ../../../nbs/experiments/hybrid/02_generation.ipynb #57dd026e
 def conditions(
     parts: Parts,
     store: "MemoryStore",

@@ -42,6 +42,7 @@ class Asked:
     focus: str                  # its topic, normalised
     split: str                  # tune or score
 
+# %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #d1681618
 def focus_of(
     d: Document,
 ) -> str:
@@ -80,6 +81,7 @@ def _names(focus: str, synonyms: Sequence[str]) -> tuple[str, ...]:
     fit = lambda n: "," not in n and ";" not in n and 3 < len(n) < 50
     return tuple(dict.fromkeys(n for i, n in enumerate(said) if n and (i == 0 or fit(n)))) or (focus,)
 
+# %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #d6054267
 def _from_pairs(documents: Sequence[Document]) -> list[Base]:
     groups = {}
     for d in documents: groups.setdefault((focus_of(d), normal(d.category)), []).append(d)
@@ -94,6 +96,7 @@ def _from_labels(documents: Sequence[Document]) -> list[Base]:
     return [Base(topic[r["relevant"][0]], "", r["question"], (), tuple(r["relevant"]), r["split"]) for r in rows
             if r["answerable"] and r["style"] == "plain" and set(r["relevant"]) <= topic.keys()]
 
+# %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #10efc2b2
 def base_questions(
     documents: Sequence[Document],   # MedQuAD's (or with its meta fields), or memkit's own
 ) -> list[Base]:                     # in the order of the documents
@@ -129,6 +132,7 @@ def _wording(base: Base, rng: random.Random, x: str = "") -> str:
         parts(base.split)["wordings"].get(base.type) or parts(base.split)["wordings"]["information"]
     ).format(x=x or _call(base, rng))
 
+# %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #6551efc0
 def _sentence(text: str) -> str: return text[:1].upper() + text[1:]
 
 # %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #d49b3d7f
@@ -324,6 +328,7 @@ class Trial:
             for name, rankings in self.found.items()
         }
 
+# %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #10b499f1
 def by_lot(documents: Sequence[Document], asked: Sequence[Asked], k: int, seed: int) -> list[list[str]]:
     "The control: `k` random documents for each message."
     ids = [d.id for d in documents]
@@ -384,6 +389,7 @@ def best_part(scores: Mapping[str, np.ndarray]) -> str:
     "The better side of ours, by its mean."
     return max((WORDS, DENSE), key=lambda name: scores[name].mean())
 
+# %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #d8b84be9
 def form_rows(form: str, trial: Trial) -> list[dict[str, Any]]:
     "nDCG@10 of every search, and the difference between ours and the better of its sides."
     scores, table = trial.scores(), "Retrieval by form of question"

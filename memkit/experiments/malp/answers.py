@@ -192,6 +192,7 @@ def paper_2(
         else ""
     )
 
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #427e5d0b
 def _row(row, task, values, groups, table="Table 2") -> dict[str, Any]:
     paper, note = paper_2(row, task) if task in TASKS and table == "Table 2" else (None, "")
     return figure(table, row, task, bootstrap(values, groups=groups), paper, row in NOT_OURS, note)
@@ -262,6 +263,7 @@ def chosen_styles(
     )
     return {k: PREFERENCES[int(np.argmax(best(*k)))] for k in scores}
 
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #95e4323e
 def standing(
     raised: np.ndarray,            # [styles], of one patient
     others: Sequence[np.ndarray],  # the same of the others
@@ -318,6 +320,7 @@ def style_examples(
         (k.question[0], [in_style(k, p, comfort[i % len(comfort)])[0] for p in PREFERENCES]) for i, k in enumerate(some)
     ]
 
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #1d9d5e4a
 def other_words(
     n: int | None = None,  # at most
 ) -> list[tuple[str, list[str]]]:  # a question, and an answer in each of PREFERENCES
@@ -365,6 +368,7 @@ def example_scores(
             if tuple(messages) not in seen: seen[tuple(messages)] = mean_scores(model, messages, answers)
     return {key: np.array([seen[tuple(m)] for m in those]) for key, those in prompts.items()}
 
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #911df339
 def over_examples(
     scores: Mapping[Key, np.ndarray],  # [examples, PREFERENCES] each
     which: slice = slice(None),        # of the examples

@@ -41,6 +41,7 @@ class Case:
     conversation: Conversation
     questions: tuple[EvidenceQuestion, ...]   # each with evidence
 
+# %% ../../../nbs/experiments/malp/01_evidence.ipynb #1144bc62
 def _labelled(c: Conversation, labels: Mapping[tuple[str, int], Mapping[str, Any]]) -> tuple[EvidenceQuestion, ...]:
     out, sides = [], {"user": "q", "assistant": "r", "both": "qr"}
     for i, q in enumerate(c.questions):
@@ -164,6 +165,7 @@ class CachedCoordinator:
         if round not in self.taken: self.taken[round] = self.inner.take(round)
         return self.taken[round]
 
+# %% ../../../nbs/experiments/malp/01_evidence.ipynb #d0001f5d
 def read(
     memory: DialogueMemory,
     conversation: Conversation,

@@ -283,6 +283,7 @@ def _run(lm: LocalLM, examples: Sequence[Any], test: ForgettingTest, settings: I
     finally:
         found.adapter.remove()
 
+# %% ../../../nbs/experiments/malp/05_forgetting.ipynb #2e7d7aa7
 def measure_shipped(
     test: ForgettingTest,
     folder: Path | None = None,  # as for `run_forgetting`

@@ -139,6 +139,7 @@ def tells(
         s.round == hit.item.meta["round"] and (flat(s.sentence) in kept or kept in flat(s.sentence)) for s in said
     )
 
+# %% ../../../nbs/experiments/malp/02_recall.ipynb #3fafc410
 def rounds_of(hits: Sequence[Hit]) -> list[str]:
     "The rounds that memories come from, in order, each once."
     return list(dict.fromkeys(h.item.meta["round"] for h in hits))
@@ -154,6 +155,7 @@ def found_sentence(hits: Sequence[Hit], q: Question) -> float:
     "Is a sentence that tells the answer among the first `K` memories?"
     return float(any(tells(h, q.told) for h in hits[:K]))
 
+# %% ../../../nbs/experiments/malp/02_recall.ipynb #9cdf0906
 def found_in_words(hits: Sequence[Hit], q: Question) -> float:
     """Is a sentence that tells the answer among the first `WORDS` words of memories? One that doesn't fit is passed
     over."""

@@ -171,6 +171,7 @@ def rating_pairs(
     "The result's pairs for `RatingSession` or `rating_html`; who wrote which isn't said there."
     return [Pair(**{k: p[k] for k in ("id", "query", "a", "b", "background")}) for p in result.get("pairs", ())]
 
+# %% ../../../nbs/experiments/malp/06_run.ipynb #db5aa691
 def save_pairs(
     result: Mapping[str, Any],
     path: Path,  # an HTML file
@@ -198,6 +199,7 @@ def human_agreement(
         )
     return judge_agreement([said.get(p["id"]) for p in pairs], [p["rubric"] for p in pairs])
 
+# %% ../../../nbs/experiments/malp/06_run.ipynb #36570c7c
 def agreement_rows(
     pairs: Sequence[Mapping[str, str]],
     ratings: str | Path | None = None,

@@ -73,6 +73,7 @@ class Trial:
     patient: int     # as `draw_patient` counts them
     base: str = PLAIN
 
+# %% ../../../nbs/experiments/malp/04_weights.ipynb #b136a4d5
 @dataclass(frozen=True)
 class Trained:
     "What came of one."

@@ -42,6 +42,7 @@ class Fold:
         "Everybody but the test users: the training users of the final model."
         return np.sort(np.concatenate([self.train, self.tune]))
 
+# %% ../../../nbs/experiments/map/03_classical.ipynb #83bb8128
 def hash_of(text: str) -> int:  # 0 .. 2**64 - 1
     "A number that depends on the text alone (blake2b)."
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
@@ -138,6 +139,7 @@ def _errors(cases: Cases, predicted: np.ndarray) -> np.ndarray:
         )
     return np.abs(predicted - cases.truth)
 
+# %% ../../../nbs/experiments/map/03_classical.ipynb #0386783a
 def _by(values: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     names, place = np.unique(groups, return_inverse=True)
     return names, np.bincount(place, values)/np.bincount(place)
@@ -151,6 +153,7 @@ def mae_curve(
     every case has a finite prediction."""
     return dict(zip(*(a.tolist() for a in _by(_errors(cases, predicted), cases.h))))
 
+# %% ../../../nbs/experiments/map/03_classical.ipynb #073c2db4
 def user_errors(
     cases: Cases,
     predicted: np.ndarray,   # float[n]
@@ -167,6 +170,7 @@ def mean_mae(
     "Mean absolute error over all lengths and orders, with an interval over users."
     return bootstrap(user_errors(cases, predicted), seed=seed)
 
+# %% ../../../nbs/experiments/map/03_classical.ipynb #19f8d5f6
 def mae_difference(
     cases: Cases,
     a: np.ndarray,           # float[n]
@@ -204,6 +208,7 @@ def pair_order(predicted: np.ndarray, truth: np.ndarray) -> float:   # 0..1
     differ = should != 0
     return float(((should*does)[differ] > 0).mean() + .5*(does[differ] == 0).mean()) if differ.any() else .5
 
+# %% ../../../nbs/experiments/map/03_classical.ipynb #d515149a
 def ndcg(predicted: np.ndarray, truth: np.ndarray, k: int = 10) -> float:   # 0..1
     "Discounted gain of the first k over that of the best order; gain 2^rating - 1, equal predictions share theirs."
     discount = np.zeros(len(truth))
@@ -213,6 +218,7 @@ def ndcg(predicted: np.ndarray, truth: np.ndarray, k: int = 10) -> float:   # 0.
     shared = (np.bincount(group, gain)/np.bincount(group))[np.sort(group)]
     return float(shared @ discount/(np.sort(gain)[::-1] @ discount))
 
+# %% ../../../nbs/experiments/map/03_classical.ipynb #ab3ceee3
 def by_ranking(cases: Cases, predicted: np.ndarray, of=pair_order) -> np.ndarray:   # [users], users in rising order
     "A measure of order for each user."
     return np.array([of(predicted[at], cases.truth[at].astype(float))
@@ -234,6 +240,7 @@ class FoldScores:
     ranking: Cases                     # of the test users: the ratings after the first `history`
     ranked: dict[str, np.ndarray]      # name -> float[n] of `ranking`
 
+# %% ../../../nbs/experiments/map/03_classical.ipynb #d266ad99
 def _asked(c: Cases) -> tuple[np.ndarray, np.ndarray, np.ndarray]: return c.known, c.known_rating, c.target
 
 # %% ../../../nbs/experiments/map/03_classical.ipynb #054017da

@@ -91,8 +91,10 @@ def cross_prompt(
 ) -> str:                     # to be followed by ' 1' … ' 5'
     "Films and their stars as plain lines, then the book (MAP §4.3 across domains: ours)."
     films = "Films:\n" + "".join(f"{_line(r.item)} {r.rating:g}\n" for r in rateds) if len(rateds) else ""
-    return f"Films and books, and what one person thought of them, from 1 (bad) to 5 (great).\n{films}Books:\n{_line(book)}"
+    head = "Films and books, and what one person thought of them, from 1 (bad) to 5 (great)."
+    return f"{head}\n{films}Books:\n{_line(book)}"
 
+# %% ../../../nbs/experiments/map/02_cross.ipynb #1d6a6214
 def cross_messages(
     rateds: Sequence[Rated],  # the whole history, in its order
     book: Item,
@@ -119,6 +121,7 @@ def cross_memory(
         return lambda rateds, book, seed: select(shuffled(rateds, seed), book, k, "cosine", similar)
     raise ValueError(f"how must be MAP, random memory or shuffled stars; got {how!r}")
 
+# %% ../../../nbs/experiments/map/02_cross.ipynb #aafb898a
 def _shown(
     ratings: "Ratings", cases: Cases, memory: Memory | None
 ) -> list[tuple[list[Rated], Item]]:  # films and book of each case; None: all films
@@ -142,6 +145,7 @@ class Transfer:
         "features · weights"
         return np.clip(_tastes(self.biases, self.views, cases) @ self.weights, 1, 5)
 
+# %% ../../../nbs/experiments/map/02_cross.ipynb #bf553f8f
 def _tastes(b: Biases, views: Sequence[np.ndarray], cases: Cases) -> np.ndarray:  # float[n, 3 + views]
     there, offset = cases.known_rating != 0, b.user_offset(cases.known, cases.known_rating)
     rest = np.where(there, b.residuals(cases.known, cases.known_rating) - offset[:, None], 0)
@@ -298,6 +302,7 @@ def _fit(cases: Cases, shares: np.ndarray, users: np.ndarray) -> Calibration:
     if not at.any(): return Calibration()
     return fit_calibration(shares[at], [stars(float(r)) for r in cases.truth[at]])
 
+# %% ../../../nbs/experiments/map/02_cross.ipynb #63bf1c18
 def _chosen(cases: Cases, fold: Fold, shares: dict[int, np.ndarray]) -> int:
     at = np.isin(cases.user, fold.tune)
     if not at.any(): return min(shares)
@@ -504,6 +509,7 @@ def _scored(ratings: "Ratings", n: int) -> list[int]:
     able = (u for u in range(len(ratings.users)) if len(_films_and_books(ratings, u)[0]))
     return sorted(sorted(able, key=lambda u: hash_of(f"scored {ratings.users[u]}"))[:n])
 
+# %% ../../../nbs/experiments/map/02_cross.ipynb #727d3865
 def _texts(ratings: "Ratings", cases: Cases) -> list[str]:
     "The ratings that were predicted, as text."
     return [f"{ratings.users[u]} {ratings.items.items[t].id} {r:g}"

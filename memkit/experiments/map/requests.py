@@ -71,6 +71,7 @@ class Answered:
     said: str                     # sentences about unmet constraints; in small letters
     like: tuple[Item, ...] = ()   # the titles used as examples
 
+# %% ../../../nbs/experiments/map/04_requests.ipynb #af53b056
 def _mentions(said: str, label: str) -> bool:
     "Does the answer mention a word of the label?"
     said = said.replace("-", "")
@@ -105,6 +106,7 @@ def genre_obeyed(answered: Answered, label: str) -> bool:
 def _people_of(catalogue) -> frozenset[str]:
     return frozenset(" ".join(re.findall(r"[^\W_]+", folded(n))) for i in catalogue for n in i.names)
 
+# %% ../../../nbs/experiments/map/04_requests.ipynb #8786a1ce
 def refusal_obeyed(answered: Answered, label: str, catalogue, titles: frozenset[str]) -> bool:
     "Is a refused title, person, genre or country absent from the list, or mentioned in the answer?"
     low, key = label.lower(), title_key(re.sub(r"\(\d{4}\)", "", label))
@@ -160,6 +162,7 @@ def answered_by(assistant, user: str, text: str) -> Answered:
     said = [line for line in turn.answer.splitlines() if not re.match(r"\d+\. ", line)]
     return Answered(listed, folded(" ".join(said)), assistant.talk(user).request.like if found else ())
 
+# %% ../../../nbs/experiments/map/04_requests.ipynb #f795c89c
 def request_items(
     hands: Iterable[str],
     assistant,             # a MapAssistant
@@ -238,6 +241,7 @@ def request_rows(name: str, rows: Sequence[Mapping]) -> list[dict[str, Any]]:
     listed = [r["listed"] for r in rows if r["listed"] is not None]
     return [*out, figure("Requests", name, "something listed", share(sum(listed), len(listed)))]
 
+# %% ../../../nbs/experiments/map/04_requests.ipynb #661e8853
 def sweep_rows(turns: Sequence[Mapping]) -> list[dict[str, Any]]:
     "The fractions of seen, invented and unfit items in random lists."
     n, kids = sum(t["listed"] for t in turns), sum(t["listed"] for t in turns if t["child"])

@@ -41,6 +41,7 @@ CLASSICAL = "Without a language model"   # the table of what needs none
 def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return of_paper(result, "map")
 
+# %% ../../../nbs/experiments/map/05_run.ipynb #04d1d621
 def figure_1(
     result: Mapping[str, Any] | None = None,  # from `run_map`; None: the stored run
 ) -> PaperPicture:
@@ -162,6 +163,7 @@ def figure_3(
 def _known(metric: str) -> int:
     return int(metric.removeprefix("MAE, ").removesuffix(" known")) if metric.endswith(" known") else 0
 
+# %% ../../../nbs/experiments/map/05_run.ipynb #cf8119f4
 def curve(
     result: Mapping[str, Any],
     tables: Sequence[str],       # where to look; the last that has a value decides
@@ -174,6 +176,7 @@ def curve(
             if h := _known(r["metric"]): at[h] = {**r, "ci": r["ci"] or at.get(h, {}).get("ci")}
     return dict(sorted(at.items()))
 
+# %% ../../../nbs/experiments/map/05_run.ipynb #cff0db8e
 def _ends(curves: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> str:
     ends = [(name, at, min(at), max(at)) for name, at in curves.items() if at]
     return "; ".join(f"{name}: {number(at[a]['ours'])} with {a} known, {number(at[b]['ours'])} with {b}"
@@ -210,6 +213,7 @@ def _panel(axes: "Axes", c: Mapping[str, str], curves: Mapping[str, dict], looks
                   markevery=every, markeredgecolor=edge, markeredgewidth=.5, linewidth=1.8, label=name)
         intervals(axes, x, rows, c[colour])
 
+# %% ../../../nbs/experiments/map/05_run.ipynb #6f1d5d7a
 def _printed_marks(axes: "Axes", c: Mapping[str, str], vanilla: Mapping[int, float], memory: Mapping[int, float]):
     "The paper's points of its vanilla and of its memory."
     axes.plot(list(vanilla), list(vanilla.values()), "^", markerfacecolor=c["paper"], markeredgecolor=c["ink"],
@@ -286,6 +290,7 @@ def _smooth_panel(axes: "Axes", c: Mapping[str, str], curves: Mapping[str, dict]
         axes.plot(x, smoothed(y), linestyle=dash, linewidth=2, marker=mark, markevery=[0], label=name, **edge)
         intervals(axes, [h + .2*(i - 1.5) for h in x], list(curves[name].values()), c[colour])
 
+# %% ../../../nbs/experiments/map/05_run.ipynb #cd7cda63
 def _printed() -> str:
     "The paper's numbers, in words."
     points = {name: ", ".join(f"{v:g} at {h}" for h, v in PAPER_MAE[name].items()) for name in (VANILLA, "MAP")}

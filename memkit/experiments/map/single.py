@@ -106,6 +106,7 @@ def in_one_pass(
     "The untrained model with the whole history in its prompt (MAP §5.3; one pass: ours)."
     return lambda fold, cases: case_probabilities(lm, ratings, cases, form, hide)
 
+# %% ../../../nbs/experiments/map/01_single.ipynb #255cd9d7
 def with_memory(
     lm: "LocalLM",
     ratings: "Ratings",
@@ -193,6 +194,7 @@ def curve_rows(
     return [figure(table, name, f"MAE, {h} known", mean_mae(c.at(c.h == h), p[c.h == h]))
             for name, (c, p) in predicted.items() for h in np.unique(c.h).tolist()]
 
+# %% ../../../nbs/experiments/map/01_single.ipynb #4e8f231d
 def against(
     row: str,
     cases: Cases,
@@ -354,6 +356,7 @@ def whole_rows(ratings: "Ratings", scores: Scores, lm: "LocalLM",
     rows += mae_rows("whole history, titles masked", blind.cases, masked.predicted, control=True)
     return rows + against("whole history, titles masked", blind.cases, masked.predicted, {"whole history": same}), whole
 
+# %% ../../../nbs/experiments/map/01_single.ipynb #810656c3
 def flat_rows(ratings: "Ratings", scores: Scores, lm: "LocalLM", size: SingleSize) -> list[dict[str, Any]]:
     "The flat conversation, at the paper's lengths (MAP §5.2, Table 1)."
     said = narrow(scores, lengths=LENGTHS, tune_users=max(4, size.messages//2), test_users=size.messages)
@@ -372,6 +375,7 @@ def reader_rows(ratings: "Ratings", scores: Scores, states: np.ndarray,
                     note="its design was chosen while users of all folds were looked at")
     return rows + against("reader", every.cases, read.predicted, _controls(every)), read
 
+# %% ../../../nbs/experiments/map/01_single.ipynb #21f2f776
 def error_curves(whole: Judged, read: Judged) -> list[dict[str, Any]]:
     "The curves of Figure 6."
     every = read.scores

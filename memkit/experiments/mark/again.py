@@ -51,6 +51,7 @@ class Asked:
     memories: dict[str, tuple[tuple[str, ...], ...]]
     taught: tuple[bool, ...]                    # was the question corrected in experiment 2?
 
+# %% ../../../nbs/experiments/mark/03_again.ipynb #0d4e61b6
 def _answers(
     picker: Picker, choices: Sequence[Choice], questions: Sequence[str], memories: Sequence[Sequence[str]],
     progress: bool, name: str
@@ -70,6 +71,7 @@ def _with_recalls(learned: Learned, embedder: Embedder, asked: Sequence[tuple[st
         for m in found: injected(learned.store, DOMAIN if m.kind == RESIDUAL else user, [m.id], turn, user)
     return out
 
+# %% ../../../nbs/experiments/mark/03_again.ipynb #ea78f412
 def raw_memories(
     lessons: Sequence[Lesson],
     embedder: Embedder,

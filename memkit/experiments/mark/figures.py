@@ -82,6 +82,7 @@ def _boxes(axes: "Axes", c: Mapping[str, str], values: list[list[float]], shift:
                  boxprops={"facecolor": c[colour], "edgecolor": c["ink"]}, medianprops=ink | {"linewidth": 2},
                  whiskerprops=ink, capprops=ink, flierprops=dots)
 
+# %% ../../../nbs/experiments/mark/06_figures.ipynb #daf32d68
 def _both(axes: "Axes", c: Mapping[str, str], counts: Mapping[bool, int]):
     for ok, colour in ((True, "blue"), (False, "orange")):
         if counts[ok]:

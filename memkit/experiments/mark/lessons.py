@@ -60,6 +60,7 @@ def told(
     if before is None: return f"I think the answer is {text}."
     return f"I still think the answer is {text}." if option == before else f"You are right. The answer is {text}."
 
+# %% ../../../nbs/experiments/mark/02_lessons.ipynb #bd88fc26
 def _reply(model: LanguageModel, prompt: str, text: str) -> Reply:
     return Reply(
         text=text, prompt_tokens=model.count_tokens(prompt), answer_tokens=model.count_tokens(text), seconds=0.0,
@@ -205,6 +206,7 @@ def shown(
     about = str(m.meta.get("about") or "").strip()
     return m.text if not about or about.casefold() in m.text.casefold() else f"{about.rstrip(' :?-.')} — {m.text}"
 
+# %% ../../../nbs/experiments/mark/02_lessons.ipynb #d5c1f1ff
 def recalled(
     search: RefinedSearch,
     user: str,
@@ -388,6 +390,7 @@ def kept(
     "The scores for the result's JSON."
     return [asdict(s) for some in scored.values() for s in some]
 
+# %% ../../../nbs/experiments/mark/02_lessons.ipynb #2c9099c3
 def read_kept(
     result: Mapping[str, Any],   # of `run_mark`
     row: str,

@@ -164,6 +164,7 @@ def _core(text: str) -> str: return re.sub(r"[\s:;,.?\-–(']+$", "", text)
 
 def _lower(text: str) -> str: return text if re.match(r"[A-Z0-9]{2}|[A-Z]\W|I\b", text) else text[:1].lower() + text[1:]
 
+# %% ../../../nbs/experiments/mark/01_questions.ipynb #b3af80e3
 def _upper(text: str) -> str: return text[:1].upper() + text[1:]
 
 # %% ../../../nbs/experiments/mark/01_questions.ipynb #0eed623c
@@ -174,6 +175,7 @@ def _keywords(text: str) -> str:
     words = [w.rstrip(".") for w in re.findall(r"[^\s,;:?()]+", _core(text))]
     return " ".join(w for w in words if w and w.lower() not in STOP_WORDS or w.lower() in _KEPT) or _core(text)
 
+# %% ../../../nbs/experiments/mark/01_questions.ipynb #56d7791a
 def _reordered(text: str) -> str:
     "The last sentence or clause first; failing these, the place or time first."
     parts = [p.strip() for p in re.split(r"(?<=[.?!])\s+|,\s+", _core(text)) if p.strip()]
@@ -216,6 +218,7 @@ def plain_prompt(
     question, *heard = [*(q for q, _ in said), message]
     return known + f"Question: {question}\n" + "".join(f"Expert: {h}\n" for h in heard) + "Answer:"
 
+# %% ../../../nbs/experiments/mark/01_questions.ipynb #0080366f
 def option_scores(
     model: LanguageModel,    # one with score_labels
     prompt: str,
@@ -244,6 +247,7 @@ def _marks(text: str) -> set[str]:
     "What tells one option from another: stems of its content words, numbers, single capital letters."
     return set(content_stems(text)) | {f.casefold() for f in figures(text)}
 
+# %% ../../../nbs/experiments/mark/01_questions.ipynb #0e250613
 _LETTER = re.compile(
     r"^\W*(?:(?:the\s+)?(?:correct\s+)?(?:answer|option)\s*(?:is|:)?\s*\W*([A-Z])\b|([A-Z])(?:[).:,]|\s*$))", re.I
 )
@@ -310,13 +314,13 @@ def spoken(
         said = said[:(ends[-1] + 1) if ends else words]
     return re.sub(r"[\s,;:.]+$", "", " ".join(said)) + "."
 
+# %% ../../../nbs/experiments/mark/01_questions.ipynb #eba4200f
 def reasons(
     c: Choice,
 ) -> list[str]:
     "The sentences of the explanation that say more than which option is right, as somebody would say them."
     more = lambda s: len(set(content_stems(s)) - set(content_stems(c.answer))) > 2
     return list(dict.fromkeys(spoken(s) for s in statements(c.explanation) if more(s)))
-
 
 # %% ../../../nbs/experiments/mark/01_questions.ipynb #manners1
 MANNERS = ("direct", "polite", "indirect", "questioning")   # in which an expert may correct; direct is usual

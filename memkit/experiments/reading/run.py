@@ -46,6 +46,7 @@ def _holds(keep: Mapping, texts: Sequence[str]) -> bool:
     "Does one text contain all parts of a fact?"
     return any(all(re.search(p, t, re.I) for p in keep["must"]) for t in texts)
 
+# %% ../../../nbs/experiments/reading/01_run.ipynb #024068ec
 def _taught(mark, row: Mapping, user: str, script: list[str],
             known: dict[int, str]) -> tuple[list[str], dict[int, str]]:
     "The shared memories from one conversation, and all of them now."
@@ -55,6 +56,7 @@ def _taught(mark, row: Mapping, user: str, script: list[str],
     now = {m.id: m.text for m in mark.shared_memories("colleague")}
     return [t for k, t in now.items() if known.get(k) != t], now
 
+# %% ../../../nbs/experiments/reading/01_run.ipynb #9c5d84bb
 def _asked(mark, question: str) -> list[str]:
     "The memories that a colleague's question brings into the prompt."
     shown = [h.item.text for h in mark.chat("colleague", question).recalled]
@@ -148,6 +150,7 @@ def _after(p: Mapping, texts: Sequence[str]) -> dict[str, list[bool]]:
     gone = {m for m in _marks(p["old"]) if m not in words} if left else set()
     return {"holds": [m in now for m in sorted(holds)], "gone": [m not in now for m in sorted(gone)]}
 
+# %% ../../../nbs/experiments/reading/01_run.ipynb #dee8b03c
 def relation_items(hand: str) -> list[dict[str, Any]]:
     "The reader's result for each pair of a writer."
     rows = voices([hand], "pairs")

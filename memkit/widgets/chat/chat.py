@@ -38,6 +38,7 @@ def _reason(e: BaseException) -> str:
                 or type(e).__name__ in ("StoreError", "EndpointError"))
     return str(e) if expected and str(e) else f"{type(e).__name__}: {e}"
 
+# %% ../../../nbs/widgets/chat/02_chat.ipynb #60153a6d
 def file_name(
     name: str,
 ) -> Path:     # in the working folder
@@ -101,6 +102,7 @@ def was(self: Chat) -> dict[str, Any]:
     was = _WAS.get(self.key, {}) if self.key else {}
     return was if was.get("given") == self._given else {}
 
+# %% ../../../nbs/widgets/chat/02_chat.ipynb #8c2e0b12
 @patch
 def send(self: Chat, text: str) -> bool:
     "Say something; True where it was answered."
@@ -133,6 +135,7 @@ def judge(self: Chat, s: Said, memory: int, right: bool) -> bool:
         return judged_text(self.assistant, m)
     return self._do("Noting …", act)
 
+# %% ../../../nbs/widgets/chat/02_chat.ipynb #400581a0
 @patch
 def delete(self: Chat, ids: Sequence[int] | None):
     "Delete these memories, or everything; only the second of two equal presses does."
@@ -153,6 +156,7 @@ def keep(self: Chat):
     if self._two.what: self._two.drop(); self._do("", lambda: "Nothing was deleted.")
     elif self.error: self._do("", lambda: "")
 
+# %% ../../../nbs/widgets/chat/02_chat.ipynb #dbb36531
 @patch
 def export(self: Chat, name: str):
     "Write the dialogue of the user to the working folder, one turn a line."
@@ -178,6 +182,7 @@ def change_user(self: Chat, user: str):
     if user != self.user: self._do("", act)
     self._name.value = self.user
 
+# %% ../../../nbs/widgets/chat/02_chat.ipynb #135af901
 @patch
 def new_session(self: Chat):
     "Begin a new session."
@@ -197,6 +202,7 @@ def show_earlier(self: Chat):
     self._shown += _SHOWN
     self._do("", lambda: "")
 
+# %% ../../../nbs/widgets/chat/02_chat.ipynb #e74a7f0d
 @patch
 def refresh(self: Chat):
     "Show the dialogue and the memories as they are now."

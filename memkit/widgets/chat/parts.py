@@ -41,6 +41,7 @@ class Said:
     turn: Turn | None = None         # its details; None where only its words are kept
     stored: bool = True              # False: the assistant stores nothing of this user
 
+# %% ../../../nbs/widgets/chat/01_parts.ipynb #2267a533
 def said_of(
     turn: Turn,
     stored: bool = True,
@@ -73,6 +74,7 @@ class Used:
 def _found_by(hit: Hit) -> str:
     return f"cosine {hit.parts['cosine']:.2f}" if "cosine" in hit.parts else f"score {hit.score:.2f}"
 
+# %% ../../../nbs/widgets/chat/01_parts.ipynb #2520b16d
 def _about(hit: Hit) -> str:
     item = hit.item
     if isinstance(item, Document): what = item.source
@@ -81,6 +83,7 @@ def _about(hit: Hit) -> str:
         if isinstance(item, Memory): what = f"memory {item.id}, {what}"
     return ", ".join(filter(None, (what, _found_by(hit))))
 
+# %% ../../../nbs/widgets/chat/01_parts.ipynb #d9750f6a
 def used(
     turn: Turn,
 ) -> list[Used]:  # documents, then memories
@@ -95,6 +98,7 @@ def _exchange_words(s: Said) -> str:
     if not s.turn: return told
     return told + f" Used: {'; '.join(f'[{u.mark}] {u.words}' for u in used(s.turn)) or 'nothing'}."
 
+# %% ../../../nbs/widgets/chat/01_parts.ipynb #1f0baf30
 def words_of(
     said: Sequence[Said],
     user: str,
@@ -138,11 +142,13 @@ def soft(text: str, more: str = "") -> str:
     "A line of HTML in a softer colour; `text` is HTML."
     return f'<div style="{SOFT}{more}">{text}</div>'
 
+# %% ../../../nbs/widgets/chat/01_parts.ipynb #2c58bbf4
 def asked_html(question: str) -> str:
     "What the user said (ours)."
     return (f'<div class="mk-you" style="{_CARD}"><p dir="auto" style="{TEXT}"><b>You:</b> '
             f'{escape(question)}</p></div>')
 
+# %% ../../../nbs/widgets/chat/01_parts.ipynb #f99c46f2
 def exchange_html(
     s: Said,
     first: bool,   # of its session
@@ -169,6 +175,7 @@ def used_html(
     return (f'<div class="mk-used" style="{SOFT};padding-top:2px"><b>[{u.mark}]</b> <span '
             f'dir="auto">{escape(u.words)}</span></div>')
 
+# %% ../../../nbs/widgets/chat/01_parts.ipynb #65dfce09
 def why_html(
     assistant: "Assistant",
     turn: Turn,
@@ -369,8 +376,10 @@ def memory_line(
     m: Memory,
 ) -> str:
     "A memory in one line of a list (ours)."
-    return f"{m.id}: {one_line(name_of(m))[:110]} ({m.kind}, {m.at:%-d %b %Y}; recalled {m.recalls}, right {m.correct}, wrong {m.incorrect})"
+    used = f"recalled {m.recalls}, right {m.correct}, wrong {m.incorrect}"
+    return f"{m.id}: {one_line(name_of(m))[:110]} ({m.kind}, {m.at:%-d %b %Y}; {used})"
 
+# %% ../../../nbs/widgets/chat/01_parts.ipynb #e0af14f4
 def _details(memories: Sequence[Memory], most: int = 3) -> str:
     more = f'<div style="{SOFT}">and {len(memories) - most} more</div>' if len(memories) > most else ""
     return (

@@ -31,6 +31,7 @@ def _clean(text: str) -> str:
     text = re.sub(r"\\(?:mathdefault|mathrm|mathbf|text)\s*", "", str(text)).replace("\u2212", "-")
     return " ".join(re.sub(r"[${}\\]", "", text).split())
 
+# %% ../../../nbs/widgets/draw/04_figure_words.ipynb #3622534e
 def ticks(
     axis: Any,     # axes.xaxis or axes.yaxis
 ) -> dict[float, str]:  # by their place
@@ -104,6 +105,7 @@ def _pairs(line: Any) -> list[tuple[float, float]]:
     xy = np.asarray(line.get_xydata(), dtype=float)
     return [(float(x), float(y)) for x, y in xy if x == x and y == y]
 
+# %% ../../../nbs/widgets/draw/04_figure_words.ipynb #e8570e68
 def _line(axes: "Axes", line: Any) -> str:
     "One line of some axes."
     name, points = _clean(line.get_label()), _pairs(line)
@@ -169,6 +171,7 @@ def _axis_words(axis: Any, way: str) -> str:
     if ticks(axis) and not _dated(axis): return f"{way}: {label}" if label else ""
     return f"{way}: {label + ', ' if label else ''}{place(axis, low)} to {place(axis, high)}"
 
+# %% ../../../nbs/widgets/draw/04_figure_words.ipynb #267f3427
 def panel_words(
     axes: "Axes",
 ) -> str:
@@ -223,6 +226,7 @@ def tell_figures():
         )  # sets up its own table, once, and drops entries made before
     shell.display_formatter.formatters["text/plain"].for_type_by_name("matplotlib.figure", "Figure", _plain)
 
+# %% ../../../nbs/widgets/draw/04_figure_words.ipynb #ef163dae
 def _plain(figure: "Figure", printer: Any, cycle: bool):
     try: words = words_of(figure)
     except Exception: words = repr(figure)    # whatever a figure is made of, it is still shown

@@ -111,6 +111,7 @@ def _item(hit: Hit | None) -> dict[str, str]:
         else {"item": "", "id": "", "name": ""}
     )
 
+# %% ../../../nbs/widgets/draw/06_frames.ipynb #926f2d20
 def _section_rows(turns: Iterable[Turn]) -> Iterable[dict]:
     return (
         {"turn": t.id, "at": t.at, "position": i, "section": s.name, "tokens": s.tokens, "kept": s.kept} | _item(s.hit)
@@ -246,6 +247,7 @@ def _hints(kind: type) -> dict[str, tuple[Any, bool]]:  # field -> its type, and
         f.name: (types[f.name], f.default is MISSING and f.default_factory is MISSING) for f in fields(kind) if f.init
     }
 
+# %% ../../../nbs/widgets/draw/06_frames.ipynb #3dc93b52
 def from_dict(
     kind: type,   # one of memkit.records
     data: Any,    # as `to_dict` makes it, or a line of `write_turns`
@@ -382,6 +384,7 @@ def logs(
     "The logs of several owners as one."
     return sorted((e for owner in dict.fromkeys(owners) for e in store.events(owner)), key=lambda e: e.id)
 
+# %% ../../../nbs/widgets/draw/06_frames.ipynb #dc6c600f
 def visible(
     assistant: Assistant,
     user: str,
@@ -404,6 +407,7 @@ def touched(
     if not turn.model: return {m.id for m in memories if turn.id in m.turns}
     return {i for c in turn.changes for i in (c.memory, c.other) if i} | set(turn.wrote)
 
+# %% ../../../nbs/widgets/draw/06_frames.ipynb #555cae35
 def names(
     event: "Event",
     turn: Turn,

@@ -92,6 +92,7 @@ def _drawing() -> type:
         words = traitlets.Unicode().tag(sync=True)
     return Drawing
 
+# %% ../../../nbs/widgets/draw/02_panel.ipynb #3174d8d7
 def drawing(
     scene: Scene,
 ) -> "Widget":  # with traits svg and words
@@ -137,6 +138,7 @@ def _fold() -> type:
         name, title, words, html = (traitlets.Unicode().tag(sync=True) for _ in range(4))
     return Fold
 
+# %% ../../../nbs/widgets/draw/02_panel.ipynb #00751f9d
 def folded(
     name: str,        # of its class on the page
     title: str = "",
@@ -158,6 +160,7 @@ def given(
     if hasattr(thing, kind) if isinstance(kind, str) else isinstance(thing, kind): return thing
     raise TypeError(f"{want}; got {'None' if thing is None else type(thing).__name__}")
 
+# %% ../../../nbs/widgets/draw/02_panel.ipynb #9f7f9683
 def all_given(
     things: Any,               # several, or one alone
     kind: type | tuple | str,
@@ -176,6 +179,7 @@ def _restore(key: str | None, controls: Mapping[str, "Widget"]):
         try: controls[name].value = value
         except Exception: continue    # a shorter dialogue, another list: the control keeps its own default
 
+# %% ../../../nbs/widgets/draw/02_panel.ipynb #919a659f
 def status(
     text: str,
 ) -> str:       # HTML, escaped
@@ -183,6 +187,7 @@ def status(
     return ('<p role="status" style="margin:2px '
             f'0;max-width:46rem;line-height:1.45;overflow-wrap:anywhere">{escape(text)}</p>')
 
+# %% ../../../nbs/widgets/draw/02_panel.ipynb #1cdba4dd
 def _reason(e: Exception) -> str:
     "A message that was written for people as it stands; before any other, its kind."
     told = (isinstance(e, (ValueError, TypeError, LookupError, OSError)) and type(e) is not KeyError
@@ -239,6 +244,7 @@ def values(self: Panel) -> dict[str, Any]:
     "What the controls are set to."
     return {name: c.value for name, c in self.controls.items()}
 
+# %% ../../../nbs/widgets/draw/02_panel.ipynb #4837aabb
 @patch
 def set(self: Panel, values: Mapping[str, Any]):
     "Set several controls, and draw once."
@@ -262,6 +268,7 @@ def redraw(self: Panel):
     show(self._picture, scene)
     if self.key: _KEPT[self.key] = values
 
+# %% ../../../nbs/widgets/draw/02_panel.ipynb #e51f4cad
 @patch
 def say(self: Panel, error: str):
     "Tell in place what went wrong; the picture stays."
@@ -278,10 +285,12 @@ def attempt(
     except Exception as e: return self.say(_reason(e))
     self.redraw()
 
+# %% ../../../nbs/widgets/draw/02_panel.ipynb #5367aa00
 @patch
 def _changed(self: Panel, change):
     if not self._busy: self.redraw()
 
+# %% ../../../nbs/widgets/draw/02_panel.ipynb #f1c8e803
 @patch
 def save(
     self: Panel,

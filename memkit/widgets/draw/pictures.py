@@ -25,6 +25,7 @@ def _plain_style():
     from matplotlib import style
     return style.context({"svg.fonttype": "path", "svg.hashsalt": "memkit"}, after_reset=True)
 
+# %% ../../../nbs/widgets/draw/03_pictures.ipynb #3d2295e8
 class Picture(NamedTuple):
     "A figure, and a text that says what it shows."
     figure: "Figure"
@@ -60,6 +61,7 @@ def _measure():
     regular, bold = (FontProperties(family="DejaVu Sans", size=_SIZE, weight=w) for w in ("normal", "bold"))
     return RendererAgg(10, 10, 288.), regular, bold, frozenset(get_font(findfont(regular)).get_charmap())
 
+# %% ../../../nbs/widgets/draw/03_pictures.ipynb #422789a6
 def width_of(
     text: str,
     bold: bool = False,
@@ -98,6 +100,7 @@ def citations(
     docs = {key(h): str(i) for i, h in enumerate(turn.documents, 1)}
     return docs | {key(h): f"M{i}" for i, h in enumerate(turn.recalled, 1)}
 
+# %% ../../../nbs/widgets/draw/03_pictures.ipynb #f70f91ff
 def name_of(
     item: Document | Memory,
 ) -> str:
@@ -117,6 +120,7 @@ def _sheet(
     sheet.axis("off")
     return figure, sheet
 
+# %% ../../../nbs/widgets/draw/03_pictures.ipynb #9f8dde06
 def _axes(figure: "Figure", left: float, top: float, width: float, height: float) -> "Axes":
     total = figure.get_figheight()
     axes = figure.add_axes((left/WIDTH, 1 - (top + height)/total, width/WIDTH, height/total))
@@ -138,6 +142,7 @@ class Cut:
     taken: int      # tokens of the prompt when it was tried
     missed: int     # tokens too many; 0 or less: it was left out for another reason
 
+# %% ../../../nbs/widgets/draw/03_pictures.ipynb #bb518ba2
 def groups(
     turn: Turn,
 ) -> dict[str, list[Section]]:
@@ -167,6 +172,7 @@ _LEFT, _ROOM = .15, WIDTH - .3                          # margin of the sheet an
 def _colour(group: str, position: int) -> str:
     return _PALETTE.get(group) or (_NAVY if position == 0 else (_GREEN, _MAUVE)[position % 2])
 
+# %% ../../../nbs/widgets/draw/03_pictures.ipynb #df02d252
 def _block(
     axes: "Axes", start: float, width: float, what: str, face: str, edge: str = "white", hatch: str | None = None
 ):
@@ -278,6 +284,7 @@ class Standing:
     bm25: int | None = None   # None: that side did not put it forward
     dense: int | None = None
 
+# %% ../../../nbs/widgets/draw/03_pictures.ipynb #eab882b6
 def standings(
     turn: Turn,
 ) -> list[Standing]:
@@ -313,6 +320,7 @@ def _ranks_alt(rows: Sequence[Standing], total: int) -> str:
     )
     return f"Ranks of {len(rows)} of {total} documents considered, in the fused order: {each}."
 
+# %% ../../../nbs/widgets/draw/03_pictures.ipynb #41e9f86f
 def _draw_ranks(rows: Sequence[Standing]) -> "Figure":
     depth = max(len(rows), 3)
     lower = any(max(s.bm25 or 0, s.dense or 0) > depth for s in rows)
@@ -364,6 +372,7 @@ def _memories_alt(rows: Sequence[Considered], total: int, above: float) -> str:
     each = "; ".join(f"{name_of(c.hit.item)[:60]}: {cosine(c.hit):.2f}{', recalled' if c.shown else ''}" for c in rows)
     return f"Cosine of {len(rows)} of {total} memories considered; above {above:.2f} one can be recalled: {each}."
 
+# %% ../../../nbs/widgets/draw/03_pictures.ipynb #badf2d43
 def _draw_memories(rows: Sequence[Considered], above: float) -> "Figure":
     low, high = min(0., above, *(cosine(c.hit) for c in rows)), max(1., above, *(cosine(c.hit) for c in rows))
     figure, sheet = _sheet(.55 + _ROW*len(rows))
@@ -407,6 +416,7 @@ def duration(
     if seconds < .1: return f"{1000*seconds:.0f} ms" if seconds >= .0005 else "< 1 ms"
     return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:,.0f} s"
 
+# %% ../../../nbs/widgets/draw/03_pictures.ipynb #33e6910f
 def _draw_seconds(steps: Mapping[str, float], total: float | None) -> "Figure":
     end = max(total or 0., *steps.values()) or 1.
     figure, sheet = _sheet(.6 + _ROW*len(steps))

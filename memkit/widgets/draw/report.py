@@ -31,6 +31,7 @@ def many(
     "A number with its noun."
     return f"{n:,} {noun if n == 1 else plural or noun + 's'}"
 
+# %% ../../../nbs/widgets/draw/05_report.ipynb #4e169d84
 def moment(
     at: datetime,
 ) -> str:
@@ -45,8 +46,10 @@ def figure(
 ) -> str:
     "A picture with its words, inside the file."
     data = base64.b64encode(picture.svg().encode()).decode()
-    return f'<figure><img alt="{escape(picture.alt)}" src="data:image/svg+xml;base64,{data}"><figcaption>{escape(caption)}</figcaption></figure>'
+    image = f'<img alt="{escape(picture.alt)}" src="data:image/svg+xml;base64,{data}">'
+    return f'<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>'
 
+# %% ../../../nbs/widgets/draw/05_report.ipynb #4ae5e10b
 def folded(
     summary: str,  # text, not HTML
     body: str,     # HTML
@@ -69,6 +72,7 @@ def table(
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
+# %% ../../../nbs/widgets/draw/05_report.ipynb #31f7215c
 def block(
     text: str,
     kind: str = "text",  # its class in the style sheet
@@ -116,6 +120,7 @@ def _verdict(c: Mapping[str, Any], marks: Sequence[str], place: str) -> str:
     else: kind, tag, why = "stands", "span", f" on {link}, {near}"
     return f'<li class="{kind}"><{tag} dir="auto">{text}</{tag}> <span class="why"><strong>{kind}</strong>{why}</span></li>'
 
+# %% ../../../nbs/widgets/draw/05_report.ipynb #f922346f
 def draft_html(
     turn: Turn,
     place: str,
@@ -280,6 +285,7 @@ def receipts_html(
     )
     return f'<h2 id="receipts">Forgotten</h2><ul>{each}</ul><p class="facts">This file is a copy made for its reader. Deleting a memory does not delete it here.</p>'
 
+# %% ../../../nbs/widgets/draw/05_report.ipynb #c5f1fb8e
 def provenance_html(
     provenance: Mapping[str, Any],
 ) -> str:
@@ -357,6 +363,7 @@ def _check(turns: Sequence[Turn], receipts: Sequence[Receipt], memories: Sequenc
     if not isinstance(title, str) or not title.strip():
         raise ValueError(f"title must be a text with at least one word, got {title!r}")
 
+# %% ../../../nbs/widgets/draw/05_report.ipynb #bda47912
 def _contents(turns: Sequence[Turn], others: Sequence[tuple[str, str]]) -> str:
     text = lambda t: escape(" ".join(t.text.split())[:100] or "(empty)")
     after = lambda t: f'{" (fallback)" if t.fallback else ""} <span class="facts">{moment(t.at)}</span>'

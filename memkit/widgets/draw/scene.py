@@ -77,6 +77,7 @@ def _em(c: str) -> float:  # width of a letter, in units of the font's size
     if unicodedata.east_asian_width(c) in "WF" or ord(c) >= 0x1F000: return 1.05
     return .72 if c.isupper() else .62
 
+# %% ../../../nbs/widgets/draw/01_scene.ipynb #59a37f41
 def width_of(
     text: str,
     size: float = 15,    # of its letters, pixels
@@ -93,6 +94,7 @@ def one_line(text: str) -> str:
     "`text` without line breaks, and without marks that would turn the direction of what stands beside it."
     return " ".join(str(text)[:2000].translate(_TURNS).split())
 
+# %% ../../../nbs/widgets/draw/01_scene.ipynb #d45a4616
 @lru_cache(20_000)
 def cut(
     text: str,
@@ -128,6 +130,7 @@ def wrap(
         words = words[n:]
     return lines + [cut(" ".join(words), room, size, bold)] if words else lines
 
+# %% ../../../nbs/widgets/draw/01_scene.ipynb #3f7eed78
 def _apart(line: str) -> str:
     "What is written from right to left, so that the sentence around it keeps its order."
     return f"\u2068{line}\u2069" if any(unicodedata.bidirectional(c) in ("R", "AL") for c in line) else line
@@ -141,6 +144,7 @@ def short(
     line = one_line(text)
     return _apart(line if len(line) <= most else line[:most].rstrip() + "…")
 
+# %% ../../../nbs/widgets/draw/01_scene.ipynb #f5d52dc9
 def quoted(
     text: str,
     most: int = 90,
@@ -162,6 +166,7 @@ def listed(
         else ""
     )
 
+# %% ../../../nbs/widgets/draw/01_scene.ipynb #0878d997
 def ordinal(n: int) -> str:
     "1st, 2nd, 3rd, 4th, …"
     return f"{n}{'th' if n % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(n % 10, 'th')}"
@@ -238,6 +243,7 @@ def box(
                        f'rx="{_n(radius)}" {style}{inside}')
     return self
 
+# %% ../../../nbs/widgets/draw/01_scene.ipynb #464076fa
 @patch
 def line(self: Scene, x0: float, y0: float, x1: float, y1: float, colour: str = "line", width: float = 1,
          dashed: bool = False) -> "Scene":
@@ -261,6 +267,7 @@ def bar(
     if share > 0: self.box(x, y, w*min(share, 1), h, colour, title, radius=2)
     return self if mark is None else self.line(x + w*mark, y - 3, x + w*mark, y + h + 3, "ink", 2)
 
+# %% ../../../nbs/widgets/draw/01_scene.ipynb #efcf63cc
 @patch
 def fill(
     self: Scene,
@@ -288,6 +295,7 @@ def cells(
     self.fill((at(i)[0], at(i)[1] + 11*(1 - part), 11, 11*part) for i, part in enumerate(parts))
     return y + 26 + 14*(-(-len(things)//across))
 
+# %% ../../../nbs/widgets/draw/01_scene.ipynb #994ec56b
 @patch
 def strike(self: Scene, x: float, y: float, w: float, colour: str = "red") -> "Scene":
     "A line through something."
@@ -320,6 +328,7 @@ def group(
     try: yield self
     finally: self._parts.append("</g>")
 
+# %% ../../../nbs/widgets/draw/01_scene.ipynb #62fb6ed3
 @patch
 def svg(self: Scene) -> str:
     "The picture as SVG: the same scene gives the same text."

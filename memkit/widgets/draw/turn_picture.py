@@ -33,6 +33,7 @@ def of_kind(
     shown = sorted((c for c in mine if c.shown), key=lambda c: place.get(key(c.hit), 0))
     return shown, [c for c in mine if not c.shown]
 
+# %% ../../../nbs/widgets/draw/07_turn_picture.ipynb #a08713d4
 def _looked_up(turn: Turn, kind: type, name: str) -> str:
     "What was found in one place, in sentences."
     shown, missed = of_kind(turn, kind)
@@ -47,6 +48,7 @@ def struck_of(turn: Turn) -> list[Mapping]:
     "The sentences that were struck from the draft, with the reason."
     return [c for c in turn.extra.get("checked") or () if not c.get("supported")]
 
+# %% ../../../nbs/widgets/draw/07_turn_picture.ipynb #86e6664c
 ACT_WORDS = {"states": "tells something", "asks-self": "asks about themselves", "asks-world": "asks",
              "requests": "requests something", "wishes": "wishes something for good", "corrects": "corrects",
              "partly": "corrects a part", "adds": "adds something",
@@ -94,6 +96,7 @@ def words_of_turn(
     if "learning" in turn.extra: out += f" Nothing was learned from it yet: {turn.extra['learning']}."
     return out + ("" if held is None else there_are(held))
 
+# %% ../../../nbs/widgets/draw/07_turn_picture.ipynb #0876c27d
 def there_are(n: int) -> str:
     "How many memories there are, in a sentence."
     return f" There {'is' if n == 1 else 'are'} {memories(n)} now."

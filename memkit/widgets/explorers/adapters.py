@@ -37,6 +37,7 @@ class Heard:
     answer: str           # to the question
     scores: np.ndarray    # [styles] mean log-probability per token of a given answer
 
+# %% ../../../nbs/widgets/explorers/05_adapters.ipynb #1f02bc8c
 @dataclass(frozen=True, eq=False)
 class Hearing:
     "One question, asked with several users' weights."
@@ -134,6 +135,7 @@ def recording_json(
     whole = {"made": dict(r.made), "wanted": dict(r.wanted), "styles": list(r.hearings[0].styles), "hearings": rows}
     return json.dumps(whole, ensure_ascii=False, indent=1)
 
+# %% ../../../nbs/widgets/explorers/05_adapters.ipynb #a82a7976
 def load_recording(
     path: str | Path | None = None,   # None: the one that travels with memkit
 ) -> Recording:
@@ -178,6 +180,7 @@ def _caption(h: Hearing, wanted: Mapping[str, str], others: bool) -> str:
     whose = f"the weights of {hits} of {many(len(liked), 'user')}"
     return f"Against {_against(h, others)}, the liked style (★) gains most with {whose}."
 
+# %% ../../../nbs/widgets/explorers/05_adapters.ipynb #68f4d4a2
 def _percent(gain: float) -> str:
     "A gain as one reads it."
     return f"×{gain + 1:.3g}" if gain >= 1 else f"{gain:+.0%}".replace("-", "−")
@@ -198,6 +201,7 @@ def _styles(s: Scene, h: Hearing, y: float, gain: np.ndarray, scale: float, want
         s.text(_ZERO + long + 6 if long >= 0 else _ZERO + 6, at, _percent(gain[i]), 14, bold=i == best)
     s.line(_ZERO, y - 12, _ZERO, y + _STEP*len(h.styles) - 8, "faint")
 
+# %% ../../../nbs/widgets/explorers/05_adapters.ipynb #738e4bee
 def _bare(s: Scene, h: Hearing, y: float):
     "Without weights: how likely the answers are at all."
     for i, (style, p) in enumerate(zip(h.styles, np.exp(h.heard[0].scores))):
@@ -250,6 +254,7 @@ def _controls(questions: Sequence[str], strengths: Sequence[float]) -> dict[str,
     for name, widget in (("question", which), ("strength", strength)): widget.add_class(f"mk-{name}")
     return {"question": which, "strength": strength, "others": others}
 
+# %% ../../../nbs/widgets/explorers/05_adapters.ipynb #f64b409c
 def explore_recorded(
     recording: Recording | None = None,   # None: the one that travels with memkit
     key: str | None = None,               # its position is kept under this name when the cell is run again

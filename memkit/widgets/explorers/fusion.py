@@ -50,6 +50,7 @@ class Fused:
     meaning: tuple[int, ...]
     score: Mapping[int, float]   # of the fused ones
 
+# %% ../../../nbs/widgets/explorers/02_fusion.ipynb #047759ac
 def sides(
     found: Found,
     settings: RetrieveSettings,
@@ -84,6 +85,7 @@ def _grades(labels: Mapping[str, int] | Collection[str]) -> dict[str, int]:
     found = any(labels.values()) if isinstance(labels, Mapping) else bool(labels)
     return graded(labels) if found else {}
 
+# %% ../../../nbs/widgets/explorers/02_fusion.ipynb #114286f9
 def worth(
     rankings: Sequence[Sequence[str]],             # ids, best first
     judged: Mapping[str, int] | Collection[str],   # relevant ids, with grades or without; may be empty
@@ -102,6 +104,7 @@ class Column:
     ranks: Mapping[int, int]     # of all of the list, from 1
     worth: Mapping[str, float]
 
+# %% ../../../nbs/widgets/explorers/02_fusion.ipynb #c2c351c4
 @dataclass(frozen=True, kw_only=True)
 class Chart:
     "What a slope chart shows."
@@ -119,6 +122,7 @@ class Chart:
 def _column(name: str, order: Sequence[int], value: Mapping[str, float], most: int) -> Column:
     return Column(name=name, shown=tuple(order[:most]), ranks={d: r for r, d in enumerate(order, 1)}, worth=value)
 
+# %% ../../../nbs/widgets/explorers/02_fusion.ipynb #a0e4f547
 def chart_of(
     retriever: FusedRetriever,
     found: Found,
@@ -146,6 +150,7 @@ def worth_in_words(
     told = "; ".join(f"{c.name}: " + ", ".join(f"{m} {v:.2f}" for m, v in c.worth.items()) for c in chart.columns)
     return f"{told[0].upper()}{told[1:]}. In nDCG@10 the fused list is {_verdict(chart)}."
 
+# %% ../../../nbs/widgets/explorers/02_fusion.ipynb #c83945d2
 def _verdict(chart: Chart) -> str:
     "How the fused list compares with the two sides."
     words, fused, meaning = (c.worth["nDCG@10"] for c in chart.columns)

@@ -43,6 +43,7 @@ def read_number(
     text = text.replace(",", "") if _THOUSANDS.fullmatch(text) else text.replace(",", ".")
     return float(text)/(100 if share else 1) if _NUMBER.fullmatch(text) else None
 
+# %% ../../../nbs/widgets/explorers/12_lesson.ipynb #03ca7840
 def _plain(text: object) -> str: return " ".join(str(text).split()).strip(" .\"'“”").casefold()
 
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #5afd9f02
@@ -72,6 +73,7 @@ def truth(self: Question) -> object:
         if _plain(c) == _plain(right): return c
     raise ValueError(f"the answer {right!r} is none of the choices {list(self.choices)}")
 
+# %% ../../../nbs/widgets/explorers/12_lesson.ipynb #57d7bfd1
 @patch
 def right(
     self: Question,
@@ -93,6 +95,7 @@ def questions_text(
     )
     return "\n".join(each(i, q) for i, q in enumerate(questions, 1))
 
+# %% ../../../nbs/widgets/explorers/12_lesson.ipynb #3b53ff56
 def draw_questions(
     questions: Sequence[Question],
     width: float = 760,
@@ -131,6 +134,7 @@ def _words(text: str) -> str:
     "Escaped, with `code` as code."
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
+# %% ../../../nbs/widgets/explorers/12_lesson.ipynb #bc9915a3
 def _verdict(kind: str, text: str = "") -> str:
     colour, mark = _INK[kind]
     if not mark and not text: return '<p role="status"></p>'
@@ -190,6 +194,7 @@ def _control(q: Question, name: str, check: Callable[[], object]):
     text.on_msg(lambda _, content, buffers: check() if content.get("event") == "submit" else None)   # Enter
     return text
 
+# %% ../../../nbs/widgets/explorers/12_lesson.ipynb #d94534ec
 def _asked(q: Question, number: str, control, button) -> list:
     "The text of a question, and below it its control beside its button."
     import ipywidgets as w
@@ -237,6 +242,7 @@ def _row(self: Quiz, i: int, q: Question) -> list:
     button.on_click(lambda _: self.check(i))
     return [*_asked(q, f"{i + 1}.", self.controls[i], button), self.verdicts[i]]
 
+# %% ../../../nbs/widgets/explorers/12_lesson.ipynb #f8ea3b5f
 @patch
 def _changed(self: Quiz, i: int):
     "The answer changed, so its verdict goes. A press may overtake the last letter on its way from the browser."
@@ -263,6 +269,7 @@ def give(
     self.controls[i].value = given if choices else str(given)
     return self.check(i)
 
+# %% ../../../nbs/widgets/explorers/12_lesson.ipynb #eba4ba83
 @patch
 def _tell(self: Quiz, i: int, kind: str, text: str = "") -> bool:
     self.verdicts[i].value = _verdict(kind, text)
@@ -316,6 +323,7 @@ def quiz(
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #1b29396b
 def _pre(text: str) -> str: return f'<pre style="white-space:pre-wrap">{escape(text)}</pre>'
 
+# %% ../../../nbs/widgets/explorers/12_lesson.ipynb #201fe446
 def shown_as_html(show: Callable[[], object]) -> str:
     "What a function prints and what it returns (text, a table, a picture), as HTML."
     with redirect_stdout(StringIO()) as out: value = show()
@@ -363,6 +371,7 @@ def give(
     self.control.value = given if self.question.choices else str(given)
     return self.check()
 
+# %% ../../../nbs/widgets/explorers/12_lesson.ipynb #3762fc4d
 @patch
 def check(self: Prediction) -> bool:   # as predicted?
     "Show the result, if something was predicted."
@@ -387,6 +396,7 @@ def _repr_mimebundle_(self: Prediction, include=None, exclude=None) -> dict:
         **(live[0] if isinstance(live, tuple) else live), "text/html": page.replace("<ul></ul>", ""),
         "text/plain": questions_text([q])}
 
+# %% ../../../nbs/widgets/explorers/12_lesson.ipynb #6d90ce1e
 def predict(
     ask: str,
     choices: Sequence[str],       # three or more to pick from; none: a number or a short text is typed
@@ -400,6 +410,7 @@ def predict(
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #1e4c1b8e
 def _bare(x: object) -> object: return x.tolist() if type(x).__module__ == "numpy" and hasattr(x, "tolist") else x
 
+# %% ../../../nbs/widgets/explorers/12_lesson.ipynb #60fe5bb9
 def alike(
     given: object,
     right: object,
@@ -414,6 +425,7 @@ def alike(
         return len(given) == len(right) and all(map(alike, given, right))
     return type(given) is type(right) and bool(given == right)
 
+# %% ../../../nbs/widgets/explorers/12_lesson.ipynb #10a5f70b
 def _short(value: object) -> str: return cut(repr(value), 380)
 
 @dataclass(frozen=True)
@@ -436,6 +448,7 @@ def _stopped(e: Exception) -> str:
     meaning = next((m for kind, m in _MEANS.items() if isinstance(e, kind)), "")
     return f"your function stopped with {type(e).__name__}: {one_line(str(e))[:200]}. {meaning}".rstrip()
 
+# %% ../../../nbs/widgets/explorers/12_lesson.ipynb #3b556ccf
 def _missed(given: object, right: object) -> str:
     "What is wrong with a result."
     if given is None: return "your function returned nothing (None). Write your code, and end it with `return`."
@@ -480,6 +493,7 @@ def start() -> Began:
     print(f"{m['cpu'] or 'unknown processor'}, {many(m['cores'], 'core')}, Python {m['python']}")
     return Began(time.perf_counter(), m)
 
+# %% ../../../nbs/widgets/explorers/12_lesson.ipynb #05719b44
 def _most_memory() -> str:
     try: from resource import RUSAGE_SELF, getrusage
     except ImportError: return ""          # not a Unix

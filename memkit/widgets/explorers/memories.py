@@ -315,6 +315,7 @@ class Near:
     cosine: float     # -1..1, in all dimensions
     rank_on_map: int  # 1: nothing looks nearer
 
+# %% ../../../nbs/widgets/explorers/07_memories.ipynb #d413640b
 def nearest(
     m: MemoryMap,
     vector: np.ndarray,   # [dim], of a question
@@ -386,6 +387,7 @@ def _mark(s: Scene, x: float, y: float, kind: int, title: str = "", size: float 
     else:
         s.box(x - size / 2, y - size / 2, size, size, colour, title, radius=radius)
 
+# %% ../../../nbs/widgets/explorers/07_memories.ipynb #71a3437d
 def _screen(m: MemoryMap, more: np.ndarray | None) -> np.ndarray:   # [n (+1), 2] pixels
     "Places on the picture, one scale for both directions; a question outside the memories makes room for itself."
     p = m.places if more is None else np.vstack([m.places, more])

@@ -51,6 +51,7 @@ def moves(
     places = {row_key(r.item): n for n, r in enumerate(before, 1)}
     return [places.get(row_key(r.item)) for r in now]
 
+# %% ../../../nbs/widgets/explorers/10_profile.ipynb #e164bf78
 def gone(before: Sequence[Recommendation], now: Sequence[Recommendation], most: int = SHOWN) -> list[tuple[int, Item]]:
     "What was among the first, and isn't on the list any more; with its place."
     there = {row_key(r.item) for r in now}
@@ -116,6 +117,7 @@ def _work(self: ProfilePanel, key: str) -> Item:
                           "its name is domain/identifier, such as films/film-alien-1979")
     return item
 
+# %% ../../../nbs/widgets/explorers/10_profile.ipynb #87109f00
 @patch
 def _known(self: ProfilePanel) -> Mapping[str, Item]:
     "Every work that can be rated, by its name."
@@ -138,6 +140,7 @@ def rate(self: ProfilePanel, key: str, stars: float):
     tried = {k: v for k, v in self.page.value["tried"].items() if k != key}
     self._put(tried=tried if self._stored().get(key) == stars else tried | {work_name(item): stars})
 
+# %% ../../../nbs/widgets/explorers/10_profile.ipynb #8969f286
 @patch
 def take_back(self: ProfilePanel, key: str):
     "Take a rating back, or leave out a row that has none; stored at once, or only tried."
@@ -145,7 +148,6 @@ def take_back(self: ProfilePanel, key: str):
     if there and not self.controls["trying"].value: return self._write({key: 0})
     tried, added = ({k: v for k, v in value["tried"].items() if k != key}, [k for k in value["added"] if k != key])
     self._put(tried=tried | ({key: 0} if there else {}), added=added)
-
 
 # %% ../../../nbs/widgets/explorers/10_profile.ipynb #f125152a
 @patch
@@ -187,6 +189,7 @@ def look_for(self: ProfilePanel, text: str):
         raise LookupError(f"the catalogue has no title like “{short(text, 60)}”; type another part of it")
     self.add(work_name(found[0]))
 
+# %% ../../../nbs/widgets/explorers/10_profile.ipynb #bd06618f
 @patch
 def suggest(self: ProfilePanel, text: str):
     "Show the titles that fit what was typed."
@@ -208,6 +211,7 @@ def show(self: ProfilePanel, tab: str):
     if tab not in ("ratings", "wish", "seen"): raise ValueError(f"tab must be ratings, wish or seen; got {tab!r}")
     self._put(tab=tab)
 
+# %% ../../../nbs/widgets/explorers/10_profile.ipynb #13f89b85
 @patch
 def why(self: ProfilePanel, key: str):
     "Open the reasons of a recommendation, or fold them again."
@@ -244,6 +248,7 @@ def lists(self: ProfilePanel) -> tuple[Recommended, Recommended]:
     before = self._lists[key]
     return before, ask(tried_on(stored, tried, works), SHOWN) if tried else before
 
+# %% ../../../nbs/widgets/explorers/10_profile.ipynb #69e5000c
 @patch
 def _told_rows(self: ProfilePanel, before: Recommended, now: Recommended) -> list[dict]:
     out, tried = [], bool(self.page.value["tried"])
@@ -284,6 +289,7 @@ def _map(self: ProfilePanel, domain: str) -> TasteMap:
         self._maps[domain] = taste_map(self.assistant.space, items)
     return self._maps[domain]
 
+# %% ../../../nbs/widgets/explorers/10_profile.ipynb #5f3b06e9
 @patch
 def _caption(self: ProfilePanel, before: Recommended, now: Recommended) -> str:
     tried = len(self.page.value["tried"])
@@ -292,6 +298,7 @@ def _caption(self: ProfilePanel, before: Recommended, now: Recommended) -> str:
     best = f"first of the list: {named(now.items[0].item)}" if now.items else one_line(now.note)
     return f"{many(n, 'rating')} of {self.user}; {best}."
 
+# %% ../../../nbs/widgets/explorers/10_profile.ipynb #78295cb4
 def explore_profile(
     assistant: MapAssistant,
     user: str,

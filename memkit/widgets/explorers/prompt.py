@@ -106,6 +106,7 @@ def lanes(
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #6ae8c482
 def _tokens(rows: Sequence[Lane], group: str) -> int: return sum(r.tokens for r in rows if r.group == group and r.kept)
 
+# %% ../../../nbs/widgets/explorers/01_prompt.ipynb #e255f37a
 def account_of_budget(
     rows: Sequence[Lane],
     budget: int,             # tokens
@@ -128,6 +129,7 @@ def _caption(rows: Sequence[Lane], budget: int) -> str:
     left = f"{many(out, 'section has', 'sections have')} no room" if out else "every section has room"
     return f"The prompt takes {used:,} of {many(budget, 'token', 'tokens')}; {left}."
 
+# %% ../../../nbs/widgets/explorers/01_prompt.ipynb #d332e834
 def words_of_budget(
     rows: Sequence[Lane],
     budget: int,             # tokens
@@ -172,6 +174,7 @@ def _whole(s: Scene, rows: Sequence[Lane], budget: int, y: float, scale: float):
     if (budget - used)*scale > width_of(free, 13) + 10:
         s.text(_LANE + (used + budget)/2*scale, y + 15, free, 13, colour="soft", align="center")
 
+# %% ../../../nbs/widgets/explorers/01_prompt.ipynb #413913dc
 def _legend(s: Scene, rows: Sequence[Lane], free: int, y: float):
     x = _LEFT
     for group, (colour, _) in _INKS.items():

@@ -32,6 +32,7 @@ def words_of_clause(c: Clause) -> str:
     denied = " It is denied." if c.denied else ""
     return f"“{short(c.text, 120)}”: {told}. {kept} (worth remembering {c.keep:.2f}).{denied}{marked}"
 
+# %% ../../../nbs/widgets/explorers/08_reading.ipynb #5b916f68
 def words_of_titles(r: TitleReading) -> str:
     "What a message means to a recommender."
     acts = ", ".join(f"{a} {p:.2f}" for a, p in sorted(r.acts.items(), key=lambda x: -x[1])[:3])
@@ -51,6 +52,7 @@ def _answers(s: Scene, c: Clause, y: float):
             s.bar(x, at, 70, 16, p, "blue" if i == 0 else "faint", title=f"{answer} {p:.2f}")
             s.text(x + 76, at + 8, f"{answer} {p:.2f}", 13, i == 0, width=120)
 
+# %% ../../../nbs/widgets/explorers/08_reading.ipynb #3eaae713
 def _card(s: Scene, c: Clause, y: float) -> float:
     "One clause; where the next one begins."
     height = _HEAD + _ROW*len(QUESTIONS)

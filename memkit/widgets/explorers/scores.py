@@ -137,6 +137,7 @@ def _caption(ranked: Sequence[Standing], weights: Weights) -> str:
     best = f"“{short(first.candidate.text, 60)}” is first with {first.score.value:.2f}"
     return f"Weights {name_of_weights(weights)}: {best}. Against similarity alone, {order}."
 
+# %% ../../../nbs/widgets/explorers/03_scores.ipynb #f60c1326
 def words_of_standings(
     ranked: Sequence[Standing],
     weights: Weights,
@@ -233,6 +234,7 @@ def _hundredths(weights: Weights) -> dict[str, float]:
     "Weights as the sliders hold them: a value between two of its steps would be moved by the browser."
     return {name: round(share, 2) for name, share in zip(PART_NAMES, weights.shares)}
 
+# %% ../../../nbs/widgets/explorers/03_scores.ipynb #2afada68
 def _presets(sliders: Sequence["Widget"], move: Callable[[dict[str, float]], None]) -> "Widget":
     "A menu of the paper's presets that moves the sliders, and follows them."
     import ipywidgets as w

@@ -34,6 +34,7 @@ def work_name(item: Item) -> str:
     "A work's name on the page: domain/identifier."
     return "/".join(row_key(item))
 
+# %% ../../../nbs/widgets/explorers/09_taste_map.ipynb #d22d71fc
 def table_row(
     item: Item,
     stars: float = 0,                # 0: none
@@ -69,6 +70,7 @@ def _rank(title: str, typed: str) -> int:
     "How near a title is that has what was typed; 0: it is it."
     return 0 if title == typed else 1 if title.startswith(typed) else 2 if f" {typed}" in title else 3
 
+# %% ../../../nbs/widgets/explorers/09_taste_map.ipynb #38881011
 def title_matches(
     items: Iterable[Item],
     typed: str,
@@ -332,6 +334,7 @@ def _view() -> type:
         found = traitlets.List().tag(sync=True)
     return ProfileView
 
+# %% ../../../nbs/widgets/explorers/09_taste_map.ipynb #fbcebab8
 def profile_view(
     pressed: Callable[..., Any],   # takes what was pressed: `do`, and what belongs to it
 ) -> "Widget":                     # with traits value, shown and found
@@ -403,6 +406,7 @@ def nearest_rated(
     at = int(near.argmax())
     return (rated[at], float(near[at])) if near[at] > 0 else None
 
+# %% ../../../nbs/widgets/explorers/09_taste_map.ipynb #2e0bec30
 def _near_words(space: "ItemSpace", r: Recommendation, rated: Sequence[Rated]) -> str:
     near = nearest_rated(space, r.item, rated)
     like = f", most like {named(near[0].item)}, rated {near[0].rating:g} ({near[1]:.2f})" if near else ""
@@ -450,6 +454,7 @@ def _rated_signs(s: Scene, m: TasteMap, rated: Sequence[Rated]):
               radius=size/2)
         if size == _MARK: s.text(*at, _half(r.rating), 9 if r.rating % 1 else 11, True, ink, "center")
 
+# %% ../../../nbs/widgets/explorers/09_taste_map.ipynb #ee6e9239
 def _free(at: tuple[float, float], half: float, taken: list[tuple[float, float, float]]) -> tuple[float, float] | None:
     "The place, or one beside it, where a sign of this half width touches none that is there; None: there is no room."
     for dx, dy in ((0, 0), (0, -17), (0, 17), (17, 0), (-17, 0), (0, -34), (0, 34), (34, 0), (-34, 0)):
@@ -465,6 +470,7 @@ def _told_places(m: TasteMap, told: Sequence[Recommendation], taken: list) -> li
     on = [(n, r, _on(m, r.item)) for n, r in enumerate(told, 1)]
     return [(n, r, at, _free(at, _MARK/2, taken) or at) for n, r, at in on if at]
 
+# %% ../../../nbs/widgets/explorers/09_taste_map.ipynb #dc804efe
 def _told_signs(s: Scene, places: Sequence[tuple]):
     "A square with its place on the list for each work that is recommended."
     for n, r, at, (x, y) in places:
@@ -481,6 +487,7 @@ def _dots(s: Scene, m: TasteMap):
     dot = 3 if len(m.items) > 600 else 4
     s.fill(((x - dot/2, y - dot/2, dot, dot) for x, y in (_on(m, i) for i in m.items)), "faint")
 
+# %% ../../../nbs/widgets/explorers/09_taste_map.ipynb #bc2c122b
 def _genre_names(s: Scene, m: TasteMap, taken: list[tuple[float, float, float]]):
     "Each genre where the middle of its works is, or beside it."
     for name, gx, gy in m.genres:

@@ -39,6 +39,7 @@ class Dialogue:
     recalled: Mapping[int, frozenset[int]]       # by round: memories that reached the prompt
     settings: DPeMSettings = field(default_factory=DPeMSettings)
 
+# %% ../../../nbs/widgets/steppers/02_dpem.ipynb #87aad507
 def roots(
     moves: Sequence[Move],
 ) -> dict[int, int]:
@@ -70,6 +71,7 @@ def _rounds_of(moves: Sequence[Move], turns: Sequence[Turn], rounds: int) -> dic
     named = {m.round: by_id[m.turn] for m in moves if m.turn in by_id}
     return dict(enumerate(turns, 1)) | named if len(turns) == rounds else named
 
+# %% ../../../nbs/widgets/steppers/02_dpem.ipynb #793ed32d
 def _dpem(assistant: "MalpAssistant"):
     "Its memory, which must be DPeM."
     wanted = "rounds are those of a MalpAssistant, as memkit.malp.open_malp opens one"
@@ -104,6 +106,7 @@ class NoteRow:
     dropped: str = ""     # why; '' if it was noted
     memory: int | None = None   # what it was written to
 
+# %% ../../../nbs/widgets/steppers/02_dpem.ipynb #e0679110
 @dataclass(frozen=True, kw_only=True)
 class MemoryRow:
     "A memory at the end of the round."
@@ -156,6 +159,7 @@ def _notes(d: Dialogue, round: int) -> tuple[NoteRow, ...]:
                        memory=None if dropped else d.origin.get((m.turn, m.speaker, m.sentence)))
     return tuple(row(m) for m in d.moves if m.round == round and m.kind in ("noted", "dropped"))
 
+# %% ../../../nbs/widgets/steppers/02_dpem.ipynb #aa548433
 def _rows(d: Dialogue, ids: Sequence[int], now: State, before: State, round: int) -> tuple[MemoryRow, ...]:
     happened = {m.memory: m for m in d.moves if m.round == round and m.memory is not None and m.kind != "contradicted"}
     shown = d.recalled.get(round, frozenset())
@@ -261,6 +265,7 @@ def _count(s: Scene, x: float, y: float, m: MemoryRow, theta: int):
 
 def _said(m: MemoryRow) -> str: return f"said {many(m.said, 'time')}" if m.said else "by the assistant"
 
+# %% ../../../nbs/widgets/steppers/02_dpem.ipynb #003943c7
 def _row(s: Scene, x: float, y: float, w: float, m: MemoryRow, theta: int | None):
     "A memory with its words, its count (where θ is given) and what happened to it."
     tag, colour = _TAGS.get(m.how, (m.how, "soft"))
@@ -272,6 +277,7 @@ def _row(s: Scene, x: float, y: float, w: float, m: MemoryRow, theta: int | None
         right = ", ".join(filter(None, (tag, "recalled" if m.recalled else "")))
         s.text(w - 8, 30, right, 13, True, "ink" if m.how == "promoted" else colour, "right", width=w - 110)
 
+# %% ../../../nbs/widgets/steppers/02_dpem.ipynb #fcd6e07b
 def _cells(rows: Sequence[MemoryRow], theta: int) -> list[tuple[str, float]]:
     "Memories without words: a cell each, filled as far as it was counted."
     return [(f"{m.text} ({m.count} of {theta})", m.count/theta) for m in rows]
@@ -288,6 +294,7 @@ def _left_behind(s: Scene, m: MemoryRow, y: float, wide: float):
     s.text(_LEFT + 8, y + 30, m.reason, 13, colour="deep", width=wide - 16)
     s.move(_LEFT + wide + 2, y + 20, _SPLIT - 2, y + 20)
 
+# %% ../../../nbs/widgets/steppers/02_dpem.ipynb #515e26b7
 def _fitting(n: int, room: float) -> int:
     "How many of `n` rows have room, beside the cells for the others."
     return n if n*_ROW <= room else max(2, int((room - 90)//_ROW))
@@ -360,6 +367,7 @@ def title_of_round(
     told = ", ".join(f"{count} {what}" for what, count in kinds.items() if count) or "nothing was kept"
     return f"Round {f.round}: {told}" if f.round else "Before the first round"
 
+# %% ../../../nbs/widgets/steppers/02_dpem.ipynb #06e5a114
 def caption_of_round(
     f: Frame,
 ) -> str:

@@ -35,6 +35,7 @@ class Written:
     recalled: frozenset[int] = frozenset()  # memories that reached the prompt
     forgotten: int = 0                      # memories of which nothing is left
 
+# %% ../../../nbs/widgets/steppers/06_map.ipynb #b3a8b913
 def written(
     moment: Moment,
     kept: Mapping[int, Memory],   # by id: the user's ratings, the superseded too
@@ -67,6 +68,7 @@ class RatingRow:
     how: str = ""                # new, changed, said again, taken back; '' where nothing happened to it
     recalled: bool = False       # it stood in the prompt
 
+# %% ../../../nbs/widgets/steppers/06_map.ipynb #7974fc99
 @dataclass(frozen=True, kw_only=True)
 class Recalled:
     "A rating that was weighed for a message, and what it did."
@@ -120,6 +122,7 @@ def _row(m: Memory, old: RatingRow | None) -> RatingRow:
     how = "taken back" if rating is None else "new" if before is None else "changed"
     return RatingRow(memory=m.id, item=Item(**m.meta["item"]), rating=rating, before=before, how=how)
 
+# %% ../../../nbs/widgets/steppers/06_map.ipynb #0af29ff4
 def _rows(before: Mapping[tuple, RatingRow], w: Written) -> dict[tuple, RatingRow]:
     "By item, in the order in which they were last told; rows that were taken back in this moment included."
     def later(r: RatingRow) -> RatingRow:
@@ -130,6 +133,7 @@ def _rows(before: Mapping[tuple, RatingRow], w: Written) -> dict[tuple, RatingRo
         now[_key(m)] = replace(row, recalled=m.id in w.recalled)
     return now
 
+# %% ../../../nbs/widgets/steppers/06_map.ipynb #bc0bd2fb
 def _recalled(turn: Turn) -> tuple[Recalled, ...]:
     "The ratings that a turn weighed, the most alike first."
     def one(c) -> Recalled:
@@ -210,6 +214,7 @@ def _chosen(f: MapFrame, kind: str) -> str:
     if done: return "a rating was found in it" if kind == PREFERENCE else "it asks what a title would get"
     return "it asks for a rating, and tells none" if kind == PREFERENCE else "nothing is asked for that could be found"
 
+# %% ../../../nbs/widgets/steppers/06_map.ipynb #47f8e4f7
 def _change(r: RatingRow) -> str:
     stars = " → ".join(f"{x:g}" for x in (r.before, r.rating) if x is not None)
     return f"{named(r.item)} {stars}"
@@ -229,6 +234,7 @@ def _taken_for(f: MapFrame) -> str:
     def why(kind: str) -> str: return f": {_chosen(f, kind)}" if _chosen(f, kind) else ""
     return " It " + " and ".join(f"{KINDS[k]} ({k}, {f.shares[k]:.0%}{why(k)})" for k in sorted(f.types)) + "."
 
+# %% ../../../nbs/widgets/steppers/06_map.ipynb #92646fcd
 def words_of_map(
     f: MapFrame,
 ) -> str:
@@ -278,6 +284,7 @@ def _head(s: Scene, f: MapFrame) -> float:
             y += 20
     return y
 
+# %% ../../../nbs/widgets/steppers/06_map.ipynb #74962111
 def _why(f: MapFrame, kind: str) -> str:
     "Why a kind was followed or not: the rule, else what was read, else the part of the message that decided."
     part, read = (f.because or {}).get(kind, ("", ())) if kind in f.types else ("", ())
@@ -313,6 +320,7 @@ def _stars(s: Scene, x: float, y: float, rating: float, colour: str, title: str)
     "Five places, filled as far as the rating goes."
     for i in range(5): s.bar(x + 15*i, y - 6, 12, 12, max(0., min(1., rating - i)), colour, title=title)
 
+# %% ../../../nbs/widgets/steppers/06_map.ipynb #bea6ed7b
 def _rating_row(s: Scene, x: float, y: float, w: float, r: RatingRow):
     tag, colour = _TAGS[r.how]
     gone, name = r.rating is None, named(r.item)
@@ -366,6 +374,7 @@ def _why_nothing(f: MapFrame) -> str:
     return ("there is nothing to recall yet" if RECOMMEND in f.types and not f.profile
             else "nothing was asked that ratings answer")
 
+# %% ../../../nbs/widgets/steppers/06_map.ipynb #2bbc9b24
 def _recalled_row(s: Scene, x: float, y: float, w: float, r: Recalled, shown: int):
     "One rating that was weighed: how alike it is, and what it moved."
     with s.group(x, y, f"recalled {r.name}"):
@@ -446,6 +455,7 @@ def _expected(s: Scene, f: MapFrame, y: float) -> float:
     s.text(_LEFT, bottom + 2, f"and {rest}", 13, colour="soft", width=_WIDTH - 2*_LEFT)
     return bottom + 18
 
+# %% ../../../nbs/widgets/steppers/06_map.ipynb #ff95c14e
 def _caption(f: MapFrame) -> str:
     "One line below the picture."
     told = "; ".join(f"{named(t.r.item)}: {t.r.expected:.1f} of 5 expected" for t in f.told[:2])

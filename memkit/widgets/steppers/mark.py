@@ -32,6 +32,7 @@ _HOW = {"added": "new", "merged": "two become one", "repeated": "noted again", "
 
 def _name(f: Frame) -> str: return (f.who or "somebody").capitalize() if f.who in ("", "somebody else") else f.who
 
+# %% ../../../nbs/widgets/steppers/04_mark.ipynb #7d7ea4c5
 def title_of(
     f: Frame,
 ) -> str:
@@ -66,6 +67,7 @@ def _told(c: Change) -> str:
                 f"{c.after.standing.verdict.reason}")
     return f"{name}: {_HOW[c.how]}" + (f" ({c.reason})" if c.reason else "")
 
+# %% ../../../nbs/widgets/steppers/04_mark.ipynb #60359291
 def _recalled(hit: Hit) -> str:
     if not hit.parts: return f"{quoted(hit.item.text)} (the other side of a dispute)"
     return (f"{quoted(hit.item.text)} (relevance {hit.score:.3f}: "
@@ -171,6 +173,7 @@ def _boxed(s: Scene, x: float, y: float, text: str, note: str, colour: str, stru
         s.text(x + 8, y + 12 + 16*i, line, 13, struck=struck, colour="soft" if struck else "ink")
     s.text(x + 8, y + 46, note, 13, colour="soft", width=_HALF - 16)
 
+# %% ../../../nbs/widgets/steppers/04_mark.ipynb #9deea874
 def _pair(s: Scene, c: Change, y: float) -> float:
     "Two boxes that become one, or one that gives way to another."
     right, ink = _WIDTH - _LEFT - _HALF, _INKS[c.after.kind]
@@ -204,6 +207,7 @@ def _life(s: Scene, c: Change, y: float) -> float:
         y += 20; s.text(_LEFT + 12, y, line, 13, colour="soft")
     return y + 28
 
+# %% ../../../nbs/widgets/steppers/04_mark.ipynb #13bd75f2
 def _high(c: Change) -> float:
     "About how high the picture of a change is."
     if c.how == "merged": return 2*_TALL + 22
@@ -233,6 +237,7 @@ def _tall(c: Card, how: str) -> float:
     "The height of a card."
     return 24 + 17*len(wrap(c.text, _COLUMN - 16, 2, 13)) + 18*bool(how)
 
+# %% ../../../nbs/widgets/steppers/04_mark.ipynb #ab6d6a35
 def _card(s: Scene, x: float, y: float, c: Card, how: str, newcomer: float):
     "A memory in its column."
     lines, h, tag, kept = wrap(c.text, _COLUMN - 16, 2, 13), _tall(c, how), _HOW.get(how, ""), c.standing.verdict.kept
@@ -297,6 +302,7 @@ def _prompt_facts(f: Frame, turn: Turn | None) -> dict[str, str]:
             + (f", relevance {score[c.id]:.3f}" if c.id in score else "") for k, c in shown.items()}
     return told | ({"tokens of the last prompt": f"{turn.prompt_tokens:,}"} if turn else {})
 
+# %% ../../../nbs/widgets/steppers/04_mark.ipynb #4a1bff42
 def _facts(f: Frame, prompt: Mapping[str, str]) -> dict[str, str]:
     "By memory: where it stood; then the last prompt."
     out = {}

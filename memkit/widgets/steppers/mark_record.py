@@ -42,6 +42,7 @@ class Happening:
         "Is it a reading that is over?"
         return any(e.kind == "state" and e.user == DOMAIN for e in self.events)
 
+# %% ../../../nbs/widgets/steppers/05_mark_record.ipynb #a6aa5808
 _SINGLE = {"turn": ROUND, CLASSIFIED: REVIEW, "forgotten": FORGETTING}
 # others tell the same, or it isn't about memories
 _IGNORED = frozenset({"recalled", "feedback", "seen", "adapter", "replaced"})
@@ -96,6 +97,7 @@ def _sayings(memory: Memory) -> list[Mapping]:
     "Its sources that are a person's, the first first."
     return [s for s in sources_of(memory) if s["source"] == "user"]
 
+# %% ../../../nbs/widgets/steppers/05_mark_record.ipynb #93266e3f
 def said_by_then(
     memory: Memory,
     history: Sequence["Event"],   # its own part of the log
@@ -112,6 +114,7 @@ def said_by_then(
         out[e.id] = said
     return out
 
+# %% ../../../nbs/widgets/steppers/05_mark_record.ipynb #0acb6164
 def _by_user(e: "Event") -> bool: return _again(e) and "by a user" in e.reason
 
 # %% ../../../nbs/widgets/steppers/05_mark_record.ipynb #7023d7a7
@@ -198,6 +201,7 @@ def _how(e: "Event", h: Happening, more: bool) -> str:
     if e.kind == "rewritten": return "changed" if not _again(e) else "merged" if more else "repeated"
     return "revived" if _once_more(e) else {"revived": "", "state": "", "turn": ""}.get(e.kind, e.kind)
 
+# %% ../../../nbs/widgets/steppers/05_mark_record.ipynb #a2ed4374
 def _changes(h: Happening, was: Mapping[int, Card], cards: Mapping[int, Card], rows: Mapping[int, Memory],
              said: Mapping) -> tuple[Change, ...]:
     "What a happening did to each memory; `said`: by memory and event, how often it was said."
@@ -225,6 +229,7 @@ def _who(h: Happening, rows: Mapping[int, Memory], names: Mapping[str, str]) -> 
         if sources: return names.get(sources[-1 if _again(e) else 0]["by"], "somebody else")
     return "somebody else"
 
+# %% ../../../nbs/widgets/steppers/05_mark_record.ipynb #cd60657e
 def _rows(assistant: "MarkAssistant", user: str) -> dict[int, Memory]:
     "The user's refined memories and those of the domain that they may see, in force or not."
     policy, caller = assistant.search.policy, assistant.caller(user)

@@ -43,6 +43,7 @@ def turns_given(
     "Turns that somebody has at hand. Raises `TypeError` for anything else."
     return {t.id: t for t in all_given(turns, Turn, "turns are a list of Turn, as an assistant's chat returns them")}
 
+# %% ../../../nbs/widgets/steppers/01_stepper.ipynb #8d3c95c8
 @dataclass(frozen=True)
 class Difference:
     "A fact that isn't the same in two steps."
@@ -52,6 +53,7 @@ class Difference:
 
     def __str__(self): return f"{self.name}: {self.before or 'not there'} → {self.after or 'gone'}"
 
+# %% ../../../nbs/widgets/steppers/01_stepper.ipynb #aca197e5
 def differences(
     before: Step,
     after: Step,
@@ -67,6 +69,7 @@ def _pitch(n: int, w: float, room: float) -> int:
     fits = [p for p in (14, 10, 7, 5) if 22 + p*-(-n//int(w//p)) <= room]
     return fits[0] if fits else 5
 
+# %% ../../../nbs/widgets/steppers/01_stepper.ipynb #81e72023
 def as_cells(
     s: Scene, x: float, y: float, w: float,
     things: Sequence[tuple[str, float]],  # what each is called, and how far its cell is filled, 0..1
@@ -93,6 +96,7 @@ def _item(d: Difference) -> str:
     name, before, after = escape(one_line(d.name)), escape(d.before or "not there"), escape(d.after or "gone")
     return f'<li><b dir="auto">{name}</b>: {before} → {after}</li>'
 
+# %% ../../../nbs/widgets/steppers/01_stepper.ipynb #2d4c57ad
 def difference_list(
     steps: Sequence[Step],
     step: int,
@@ -123,6 +127,7 @@ def _checked(steps, start, interval) -> list[Step]:
         raise ValueError("there are no steps to go through; chat or study a round first")
     return found
 
+# %% ../../../nbs/widgets/steppers/01_stepper.ipynb #3c31d11b
 def _drawn(steps: Sequence[Step], folded: "Widget", step: int, against: int) -> Scene:
     "The picture of a step; what is different is folded below it."
     scene = steps[step].scene()

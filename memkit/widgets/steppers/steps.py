@@ -35,6 +35,7 @@ def any_steps(
         elif happened(m, names) or not out: out.append(between_step(m, names, first=not out))
     return out
 
+# %% ../../../nbs/widgets/steppers/07_steps.ipynb #fb427d30
 def malp_steps(
     assistant: MalpAssistant,
     user: str,

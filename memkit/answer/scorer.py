@@ -194,7 +194,7 @@ def _trained(heads: Mapping, made: Callable[[random.Random], list], epochs: int,
 def fit_search(
     hands: Sequence[str],      # of conversations
     more: Sequence[str],       # of other messages
-    epochs: int = 3,
+    epochs: int = 6,
     rate: float = 5e-5,        # of the encoder
     log: Callable[[str], None] = print,
 ):
@@ -207,7 +207,7 @@ def fit_search(
 def fit_reading(
     hands: Sequence[str],      # of conversations
     more: Sequence[str],       # of emergencies, and of other messages
-    epochs: int = 3,
+    epochs: int = 4,
     rate: float = 1e-4,        # of the encoder
     log: Callable[[str], None] = print,
 ):

@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['INSTRUCTIONS', 'HEADINGS', 'WISHES', 'RANKED', 'MalpSettings', 'heading_of', 'worded', 'memory_block',
-           'MalpAssistant', 'sources', 'by_turns', 'prompt_for', 'changes_of', 'without_model', 'asks_model']
+           'MalpAssistant', 'sources', 'prompt_for', 'changes_of', 'without_model', 'asks_model']
 
 # %% ../../nbs/malp/13_assistant.ipynb #02b74488
+from collections import Counter
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from fastcore.basics import patch
@@ -114,26 +114,17 @@ def in_notes(
     messages: Sequence[Hit],   # best first
     notes: Sequence[Hit],      # best first
 ) -> list[Hit]:                # in the order of the messages
-    "Each message, or the note of it alone; without what the prompt shows word for word as the last rounds."
+    "Each message, or its only note; without what the prompt shows word for word as the last rounds."
     newer = set(self.store.superseded(turn.user).values())     # these say more than their last message
-    note: dict[Source, Memory] = {}
-    for h in notes:
-        if len(h.item.turns) == 1 and h.item.id not in newer: note.setdefault(sources(h.item)[0], h.item)
+    found = Counter(s for h in notes for s in sources(h.item))
+    alone = [h.item for h in notes if len(h.item.turns) == 1 and h.item.id not in newer]
+    note = {sources(m)[0]: m for m in alone if found[sources(m)[0]] == 1}
     last = {t.id for t in self.said_before(turn)[-self.settings.rounds:]} if self.settings.rounds else ()
     out: dict[int | str, Hit] = {}
     for h in messages:
         item = note.get((h.item.turn, h.item.role), h.item)
         if item is not h.item or h.item.turn not in last: out.setdefault(item.id, replace(h, item=item))
     return list(out.values())
-
-# %% ../../nbs/malp/13_assistant.ipynb #bead0aea
-def by_turns(first: Sequence[Hit], second: Sequence[Hit], k: int) -> list[Hit]:
-    "The best of the first, the best of the second, and so on; each item once."
-    out: dict[int | str, Hit] = {}
-    for pair in zip_longest(first, second):
-        for h in pair:
-            if h: out.setdefault(h.item.id, h)
-    return list(out.values())[:k]
 
 # %% ../../nbs/malp/13_assistant.ipynb #a8d0f22a
 RANKED = 30   # notes that lift their messages (ours)
@@ -146,7 +137,8 @@ def found(self: MalpAssistant, turn: Turn, k: int) -> list[Hit]:
     if not (in_context and self.settings.messages): return notes
     notes = notes if k >= RANKED else self.memory.recall(turn.user, turn.query, RANKED)
     messages = self.said.search(turn.user, turn.query, k, [s for h in notes for s in sources(h.item)])
-    return by_turns(self.in_notes(turn, messages, notes), notes, k)
+    shown = {h.item.id: h for h in self.in_notes(turn, messages, notes)}
+    return list((shown | {h.item.id: h for h in notes if h.item.id not in shown}).values())[:k]
 
 # %% ../../nbs/malp/13_assistant.ipynb #0def08f8
 @patch

@@ -16,7 +16,7 @@ PATH = [
     ]),
     ("Prompt and answer", [
         ("turn/01_prompt", "The prompt and its budget", "Which pieces go into a prompt of bounded length, and which are cut."),
-        ("hybrid/05_fallback", "Abstention", "When an assistant should decline, and how the threshold is calibrated."),
+        ("hybrid/05_fallback", "Abstention", "When an assistant should say that it doesn't know, and how the threshold is calibrated."),
         ("answer/03_from_memory", "Extractive answers", "How an answer is quoted from the user's own messages, without a language model."),
     ]),
     ("What is kept, and what is forgotten", [

@@ -118,7 +118,8 @@ def _verdict(c: Mapping[str, Any], marks: Sequence[str], place: str) -> str:
     if not c.get("supported"): kind, tag, why = "struck", "del", f": {escape(c.get('reason') or 'not supported')}"
     elif c.get("quoted"): kind, tag, why = "quoted", "q", f" from {link}"
     else: kind, tag, why = "stands", "span", f" on {link}, {near}"
-    return f'<li class="{kind}"><{tag} dir="auto">{text}</{tag}> <span class="why"><strong>{kind}</strong>{why}</span></li>'
+    reason = f'<span class="why"><strong>{kind}</strong>{why}</span>'
+    return f'<li class="{kind}"><{tag} dir="auto">{text}</{tag}> {reason}</li>'
 
 # %% ../../../nbs/widgets/draw/05_report.ipynb #f922346f
 def draft_html(
@@ -130,7 +131,8 @@ def draft_html(
     if checked:
         struck, quoted = sum(not c.get("supported") for c in checked), sum(bool(c.get("quoted")) for c in checked)
         body = "".join(_verdict(c, list(citations(turn).values()), place) for c in checked)
-        said = f"Struck: {struck} of {many(len(checked) - quoted, 'sentence')} of the model's draft. Quoted from the sources: {quoted}."
+        said = (f"Struck: {struck} of {many(len(checked) - quoted, 'sentence')} of the model's draft. "
+                f"Quoted from the sources: {quoted}.")
         return f'<h3>Sentence by sentence</h3><p>{said}</p><ol class="check">{body}</ol>'
     if not turn.draft.strip() or turn.draft.strip() == turn.answer.strip(): return ""
     return folded("The model's own words", block(turn.draft))
@@ -283,7 +285,8 @@ def receipts_html(
         f"{escape(ids(r))}); {escape(r)}.</li>"
         for r in receipts
     )
-    return f'<h2 id="receipts">Forgotten</h2><ul>{each}</ul><p class="facts">This file is a copy made for its reader. Deleting a memory does not delete it here.</p>'
+    note = "This file is a copy made for its reader. Deleting a memory does not delete it here."
+    return f'<h2 id="receipts">Forgotten</h2><ul>{each}</ul><p class="facts">{note}</p>'
 
 # %% ../../../nbs/widgets/draw/05_report.ipynb #c5f1fb8e
 def provenance_html(

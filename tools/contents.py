@@ -21,7 +21,7 @@ PATH = [
     ]),
     ("What is kept, and what is forgotten", [
         ("walkthroughs/2_malp", "Why did it forget my coffee?", "Why one note is kept for good and another is swept out."),
-        ("reading/10_facts", "Facts and relations", "What a message leaves to remember, and what a new statement does to an old one."),
+        ("reading/10_facts", "Facts and relations", "Which parts of a message are remembered, and what a new statement does to an old one."),
         ("malp/01_dpem", "DPeM: dual-process memory", "How notes move between working, short-term and long-term memory."),
         ("store/05_erase", "Secure deletion", "Why a deleted row is still on the disk, and how its bytes are removed."),
         ("malp/17_personalize", "Personalization with LoRA", "What LoRA learns from one user's dialogues and notes, and what it doesn't."),

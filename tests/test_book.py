@@ -84,7 +84,7 @@ def test_the_readme_lists_the_path():
 def test_the_path_leads_from_page_to_page(book):
     first, second = ((book/f"{p}.html").read_text() for p in ("walkthroughs/1_hybrid", "turn/02_stages"))
     assert re.search(r'class="right-next"\s+href="../turn/02_stages.html"', first) and re.search(r'class="left-prev"\s+href="../path.html"', first)
-    assert "Chapter 1 of 20 on" in first and "1. One answer, taken apart" in first and re.search(r'class="left-prev"\s+href="../walkthroughs/1_hybrid.html"', second)
+    assert "Chapter 1 of 20 on" in first and "1. Why does it still remember?" in first and re.search(r'class="left-prev"\s+href="../walkthroughs/1_hybrid.html"', second)
     assert re.search(r"Appendix: <a[^>]*>.*MAP: recommendation", (book/"maprec/06_detection.html").read_text())
     assert "Chapter 12 of 20" in (book/"store/05_erase.html").read_text()
 

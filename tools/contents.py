@@ -6,37 +6,37 @@ Pages are named by their place below nbs/, without .ipynb. `docs.py` makes the n
 # the path: (its part, [(page, short title, what one can say afterwards)]); 20 chapters, in this order
 PATH = [
     ("A first turn", [
-        ("walkthroughs/1_hybrid", "One answer, taken apart", "Why an assistant recalls one old message and not another."),
-        ("turn/02_stages", "The seven stages", "What every design does with a message: read, recall, prompt, answer, check, learn, record."),
+        ("walkthroughs/1_hybrid", "Why does it still remember?", "Why an assistant recalls one old message and not another."),
+        ("turn/02_stages", "The stages of a turn", "What every design does with a message: read, recall, prompt, answer, check, learn, record."),
     ]),
     ("Search", [
-        ("search/01_bm25", "Search by words", "Why a rare word counts more than a common one, and by how much."),
-        ("search/02_vectors", "Search by meaning", "How the nearest vector is found, exactly and approximately."),
-        ("search/03_fusion", "Rank fusion", "How two rankings become one."),
+        ("search/01_bm25", "BM25: keyword search", "Why a rare word counts more than a common one, and by how much."),
+        ("search/02_vectors", "Vector indexes", "How the nearest vector is found, exactly and approximately."),
+        ("search/03_fusion", "Rank and score fusion", "How two rankings become one, by rank or by score, and which is better."),
     ]),
     ("Prompt and answer", [
-        ("turn/01_prompt", "The prompt's budget", "Which pieces go into a prompt of bounded length, and which are cut."),
-        ("hybrid/05_fallback", "Abstention", "When an assistant should decline, and how the threshold is calibrated."),
-        ("answer/03_from_memory", "Answers from memory", "How an answer is quoted from the user's own messages, without a language model."),
+        ("turn/01_prompt", "The prompt and its budget", "Which pieces go into a prompt of bounded length, and which are cut."),
+        ("hybrid/05_fallback", "Abstention", "When an assistant should say that it doesn't know, and how the threshold is calibrated."),
+        ("answer/03_from_memory", "Extractive answers", "How an answer is quoted from the user's own messages, without a language model."),
     ]),
     ("What is kept, and what is forgotten", [
-        ("walkthroughs/2_malp", "Three memories", "Why one note is kept for good and another is swept out."),
-        ("reading/10_facts", "Facts", "What a message leaves to remember, and what a new statement does to an old one."),
-        ("malp/01_dpem", "Dual-process memory", "How notes move between working, short-term and long-term memory."),
-        ("store/05_erase", "Erasing", "Why a deleted row is still on the disk, and how its bytes are removed."),
-        ("malp/17_personalize", "A user's own weights", "What LoRA learns from one user's dialogues, and what it doesn't."),
+        ("walkthroughs/2_malp", "Why did it forget my coffee?", "Why one note is kept for good and another is swept out."),
+        ("reading/10_facts", "Facts and relations", "Which parts of a message are remembered, and what a new statement does to an old one."),
+        ("malp/01_dpem", "DPeM: dual-process memory", "How notes move between working, short-term and long-term memory."),
+        ("store/05_erase", "Secure deletion", "Why a deleted row is still on the disk, and how its bytes are removed."),
+        ("malp/17_personalize", "Personalization with LoRA", "What LoRA learns from one user's dialogues and notes, and what it doesn't."),
     ]),
     ("A memory that many share", [
-        ("walkthroughs/3_mark", "The liar", "Who is believed when people contradict each other."),
-        ("mark/01_scoring", "Relevance", "How use, newness, similarity and feedback become one score."),
-        ("mark/02_trust", "Trust", "When a memory that keeps being wrong is dropped."),
+        ("walkthroughs/3_mark", "Somebody told it a lie", "Who is believed when people contradict each other."),
+        ("mark/01_scoring", "Memory relevance scoring", "How use, newness, similarity and feedback become one score."),
+        ("mark/02_trust", "Trust and retention", "When a memory that keeps being wrong is dropped."),
     ]),
     ("Recommendation", [
-        ("walkthroughs/4_map", "From remarks to stars", "How remarks in a chat become ratings, and ratings predictions."),
+        ("walkthroughs/4_map", "I never rated a book", "How remarks in a chat become ratings, and ratings predictions."),
         ("maprec/09_prediction", "Rating prediction", "Why a distribution over stars is better than one guess."),
     ]),
     ("Your own memory", [
-        ("03_generative_agents", "A design in one notebook", "How recency, importance and relevance make a whole design."),
+        ("03_generative_agents", "Generative Agents", "How recency, importance and relevance make a whole design."),
         ("walkthroughs/8_own_memory", "Write your own memory", "A design of your own that keeps the contract."),
     ]),
 ]
@@ -84,6 +84,7 @@ SEARCH_WORDS = {
     "maprec/19_request_parsing": "query understanding, parse a request, filters of a request",
     "maprec/18_recommend": "recommend a film, recommend a book, explain a recommendation, explanation",
     "maprec/11_reader": "prefix tree, trie, shared prefix",
+    "reading/13_title_tokens": "words to stars, sentiment of a review, rating from words, opinion without a number, implicit rating",
     "maprec/09_prediction": "rating prediction, predict stars, mean absolute error, calibration of a language model",
     "search/01_bm25": "keyword search, full-text search, TF-IDF, inverse document frequency",
     "search/02_vectors": "semantic search, vector database, vector search, nearest neighbour search, approximate nearest neighbours, HNSW",

@@ -42,16 +42,16 @@ def check_counts(
 # %% ../../nbs/turn/02_stages.ipynb #f7aad896
 @dataclass(frozen=True, kw_only=True)
 class TurnSettings:
-    "What holds for the turn of every assistant; all ours. Raises `ValueError` for what can't be."
+    "What holds for the turn of every assistant; all ours. Raises `ValueError` for an impossible value."
     budget: int = 1024        # tokens of the prompt
     rounds: int = 2           # of the session that goes on, shown word for word
     answer_tokens: int = 160  # at most
     consent: bool = False     # is nothing stored of a user before `consent(user)`?
     trace: bool = True        # is the whole turn kept, so that it can be explained after a restart?
     traces: int = 1000        # whole turns kept of a user, the newest
-    tries: int = 3            # at learning from a turn with a model; then the parts that ask none do it
+    tries: int = 3            # how often learning with a language model is tried; after that, memkit learns without one
     wait: float = 2.          # seconds before the second try; then four times as long each time
-    answers: str = "model"    # "known": what is known answers first, and the model only where that says nothing
+    answers: str = "model"    # "known": an answer from what the user said comes first, the model only if there is none
 
     def __post_init__(self):
         check_counts(self, {"budget": 1, "rounds": 0, "answer_tokens": 1, "traces": 1, "tries": 0, "wait": 0})

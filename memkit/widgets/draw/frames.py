@@ -54,7 +54,7 @@ COLUMNS: dict[str, dict[str, tuple[str, str]]] = {  # table -> column -> type, a
         "position": (_N, "in the prompt, from 1"), "section": (_TEXT, "instructions, document, memory, question, …"),
         "tokens": (_N, "tokens"), "kept": (_YES, "did it find room")}
     | _ITEM,
-    "seconds": _OF | {"step": (_TEXT, "such as recall or generate"), "seconds": (_X, "s")},
+    "seconds": _OF | {"step": (_TEXT, "such as recall or answer"), "seconds": (_X, "s")},
     "candidates": _OF
     | {"rank": (_N, "among the documents, or the memories, that were considered; from 1")}
     | _ITEM

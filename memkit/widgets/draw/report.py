@@ -131,8 +131,8 @@ def draft_html(
     if checked:
         struck, quoted = sum(not c.get("supported") for c in checked), sum(bool(c.get("quoted")) for c in checked)
         body = "".join(_verdict(c, list(citations(turn).values()), place) for c in checked)
-        drafted = many(len(checked) - quoted, "sentence")
-        said = f"Struck: {struck} of {drafted} of the model's draft. Quoted from the sources: {quoted}."
+        said = (f"Struck: {struck} of {many(len(checked) - quoted, 'sentence')} of the model's draft. "
+                f"Quoted from the sources: {quoted}.")
         return f'<h3>Sentence by sentence</h3><p>{said}</p><ol class="check">{body}</ol>'
     if not turn.draft.strip() or turn.draft.strip() == turn.answer.strip(): return ""
     return folded("The model's own words", block(turn.draft))

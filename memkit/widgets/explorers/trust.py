@@ -69,7 +69,8 @@ def story(
 # %% ../../../nbs/widgets/explorers/04_trust.ipynb #bd5b0df6
 _LEFT, _WIDE, _TOP, _HIGH = 40, 560, 54, 210     # the chart's place in the picture
 _CURVES = (
-    ("trust", "blue", lambda p, s: p.trust.score, 3, False), ("a newcomer's", "blue", lambda p, s: s.initial, 2, True),
+    ("trust", "blue", lambda p, s: p.trust.score, 3, False),
+    ("a new memory's", "blue", lambda p, s: s.initial, 2, True),
     ("persistence", "orange", lambda p, s: p.verdict.persistence, 3, False),
     ("needed", "orange", lambda p, s: p.verdict.needed, 2, True))
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _FROM = {
     "": "Assistant Change Memory MemoryStore MiniLM Round ScriptedLM Turn check_assistant load_model open_assistant",
     "arena.entrants": "of_retriever", "arena.page": "board enter good_at published_run",
+    "evaluate.intervals": "bootstrap paired",
     "search.fusion": "rrf", "models.embed": "Remembered", "hybrid.chatbot": "HybridSettings",
     "hybrid.fallback": "labelled_questions", "hybrid.memory": "MemorySettings choose", "malp.assistant": "MalpSettings",
     "malp.executive": "DPeMSettings", "malp.personalize": "LoraSettings TooLittle lessons tune",

@@ -6,10 +6,10 @@ def moves(ns) -> list: return moves_of(ns["memory"].store.events("eva"))
 def rows(ns, words: str) -> list: return [m for m in ns["memory"].store.list("eva", superseded=True) if words in m.text]
 
 
-def how_the_coffee_left(ns) -> str:
-    [coffee] = rows(ns, "coffee a day")
-    [out] = [m for m in moves(ns) if m.memory == coffee.id and m.into == "history"]
-    return ns["HOW"][out.kind]
+def the_coffee_with_seven_places(ns) -> str:
+    "The coffee took the sixth place away in round 5: with it, no round before the refresh has more than seven rows."
+    rows_of = [len(ns["memory"].dpem.state("eva", r).short_term) + (r >= 5) for r in range(1, 8)]
+    return ns["HOW"]["refreshed" if max(rows_of) <= 7 else "evicted"]
 
 
 def promoted_with_two(ns) -> int:
@@ -32,4 +32,4 @@ def swept_out(ns) -> int:
 def rank_four(ns) -> int: return len([(i, j) for j in range(4) for i in range(ns["d"] + ns["width"])])
 
 
-ANSWERS = [how_the_coffee_left, promoted_with_two, wasp, swept_out, rank_four]
+ANSWERS = [the_coffee_with_seven_places, promoted_with_two, wasp, swept_out, rank_four]

@@ -127,7 +127,7 @@ def found(self: OfAssistant, m: Memory | Utterance) -> Found:
 # %% ../../nbs/arena/02_entrants.ipynb #9d491ead
 @patch
 def cited(self: OfAssistant, m: Memory | Utterance) -> list[str]:
-    "The turns behind a memory; those of earlier wordings that it replaced come last (as in notebook 76)."
+    "The turns behind a memory; those of earlier wordings that it replaced come last."
     store = self.assistant.store
     if self.replaced is None:
         self.replaced = {}
@@ -237,7 +237,7 @@ def of_retriever(search: Callable[[Sequence[Said], str], list[str]]) -> Maker:  
 
 # %% ../../nbs/arena/02_entrants.ipynb #89c38c57
 def by_rank(*sides: str) -> Maker:   # bm25, dense
-    "Raw turns by BM25, by MiniLM, or by both fused by rank (notebook 76)."
+    "Raw turns by BM25, by MiniLM, or by both fused by rank."
     def index(turns: Sequence[Said], embedder: Embedder):
         return turn_ranker(Conversation("", ("", ""), (), (), tuple(turns)), embedder, sides=sides)
     return of_index(index, "dense" in sides)

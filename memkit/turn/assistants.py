@@ -182,6 +182,14 @@ def _check_memory(a: Assistant, said: str, asks: str) -> tuple[set[int], Turn]:
     assert isinstance(a.shared_memories("bob"), list), "what is shared is told apart"
     return before, later
 
+# %% ../../nbs/turn/05_assistants.ipynb #1dc0a957
+def _check_again(a: Assistant, said: str, asks: str):
+    "Bob has asked already. Now he tells, and asks the same question again."
+    before = {m.id for m in a.memories("bob")}
+    told(a, "bob", said)
+    new = {m.id for m in a.memories("bob")} - before
+    assert new & {h.item.id for h in told(a, "bob", asks).recalled}, "a question asked again finds what was said since"
+
 # %% ../../nbs/turn/05_assistants.ipynb #1919f847
 def _check_record(a: Assistant, turn: Turn, said: str):
     "A turn is there tomorrow; sessions, times and the past are what somebody says they are."
@@ -239,3 +247,4 @@ def check_assistant(
         before, later = _check_memory(a, said, asks)
         _check_record(a, later, said)
         _check_control(a, min(before), later)
+        _check_again(a, said, asks)

@@ -430,11 +430,15 @@ def _short(value: object) -> str: return cut(repr(value), 380)
 
 @dataclass(frozen=True)
 class Verdict:
-    "What came of an attempt; prints as a sentence."
+    "What came of an attempt; prints as a sentence, and a notebook folds its hint."
     passed: bool
     text: str
 
     def __repr__(self): return self.text
+
+    def _repr_html_(self):
+        told, _, hint = self.text.partition("\nHint: ")
+        return _pre(told) + f"<details><summary>Hint</summary>{escape(hint)}</details>"*bool(hint)
 
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #189ed921
 _MEANS = {NameError: "A name in your code does not exist. Check its spelling.",

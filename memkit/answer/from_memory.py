@@ -46,8 +46,7 @@ def chosen_messages(
     "The messages that answer: the most likely, and others that may be needed as well (ours)."
     if not found or probability_known(found, question) < settings.enough: return {}
     likely = probabilities_needed(found, question)
-    before = max(question.shares, key=question.shares.get, default="") == "before"   # one message says what was before
-    order = sorted(likely, key=lambda i: -likely[i])[:1 if before else settings.most]
+    order = sorted(likely, key=lambda i: -likely[i])[:settings.most]
     return {i: likely[i] for i in sorted(order) if i == order[0] or likely[i] >= settings.needed}
 
 # %% ../../nbs/answer/03_from_memory.ipynb #a7cd53bf

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.answer.entailment import (Checker, Verdict, Window, by_entailment, decided, quantities, sentence_mask, held_tokens,
-                                      strange_number, windows)
+from memkit.answer.entailment import (Checker, Verdict, Window, by_entailment, decided, quantities, sentence_mask, strange_number,
+                                      windows)
 from memkit.answer.entailment_examples import (VERDICTS, contrary, exchanged, from_voices, made_from, negated, number_in_words,
                                                of_pair, other_number, same, second_person, shorter, swapped, written)
 from memkit.search.embedders import load_embedder
 from memkit.search.support import Checked, SupportSettings, by_words, check_answer
 from memkit.hybrid.fallback import JUDGES, ground
+from memkit.reading.encoder import tokens_of
 from memkit.reading.examples import SEALED, hands_of
 
 few = settings(max_examples=60, deadline=None)
@@ -70,8 +71,14 @@ def test_a_source_without_the_number_supports_nothing():
     assert v.verdict == "absent"
 
 
+def test_a_number_word_at_the_head_of_a_later_source_counts():
+    sources = [*(w.text for w in NEAR), "Drink a lot.", "Two tablets are enough."]
+    v = decided("Take 2 tablets.", NEAR, np.array([[.3, .1, .6], [.1, .1, .8]]), sources)
+    assert v.reason == "it is not in the sources", "the number is in the fourth"
+
+
 def test_the_sentence_is_the_first_part():
-    mask = sentence_mask([held_tokens("He sleeps.", "He sleeps at night."), held_tokens("He does not sleep.", "No.")])
+    mask = sentence_mask([tokens_of(p) for p in (("He sleeps.", "He sleeps at night."), ("He does not sleep.", "No."))])
     assert mask.sum(1).tolist() == [3, 5] and mask.shape[0] == 2
 
 

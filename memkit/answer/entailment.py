@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['READ', 'NEIGHBOURS', 'ENTAILMENT_HEADS', 'STANDS', 'Quantity', 'quantities', 'strange_number', 'Window', 'windows',
-           'held_tokens', 'sentence_mask', 'Checker', 'load_checker', 'Verdict', 'decided', 'plain_words', 'is_copied',
+           'sentence_mask', 'Checker', 'load_checker', 'Verdict', 'decided', 'plain_words', 'is_copied',
            'by_entailment']
 
 # %% ../../nbs/answer/08_entailment.ipynb #53c8204e
@@ -151,10 +151,6 @@ def windows(
 # %% ../../nbs/answer/08_entailment.ipynb #834785c6
 ENTAILMENT_HEADS = {"verdict": ("title", len(VERDICTS))}   # "title": three vectors
 
-def held_tokens(sentence: str, source: str) -> Tokens:
-    "A sentence, 80 tokens at most, and what it is held against, 150 at most."
-    return tokens_of((sentence, source))
-
 def sentence_mask(rows: Sequence[Tokens]) -> np.ndarray:   # [n, longest] bool
     "Which tokens belong to the sentence."
     longest = max(len(t.part) for t in rows)
@@ -177,7 +173,7 @@ def verdicts(
     size: int = 16,                     # pairs read at once
 ) -> np.ndarray:                        # [n, 3]: the probability of each of VERDICTS
     "Does a text entail a sentence, contradict it, or neither?"
-    rows, out = [held_tokens(*p) for p in pairs], np.zeros((len(pairs), len(VERDICTS)))
+    rows, out = [tokens_of(p) for p in pairs], np.zeros((len(pairs), len(VERDICTS)))
     order = sorted(range(len(rows)), key=lambda i: len(rows[i].ids))
     for at in (order[i:i + size] for i in range(0, len(order), size)):
         states, pooled = self.states([rows[i] for i in at])
@@ -216,7 +212,7 @@ def decided(
 ) -> Verdict:
     "The verdict on a sentence, from what the rules and the network say of each window (ours)."
     strange = [strange_number(sentence, sources[w.source]) for w in near]
-    if strange and all(strange) and (number := strange_number(sentence, "\\n".join(sources))):
+    if strange and all(strange) and (number := strange_number(sentence, "\n".join(sources))):
         return Verdict("absent", 1., near[0], f"a number that no source has: {number}")
     fit = [i for i, number in enumerate(strange) if not number]
     best = max(fit, key=lambda i: shares[i, 0], default=None)

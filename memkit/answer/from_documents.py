@@ -52,8 +52,8 @@ _POINT = re.compile(r"(?:^| )[-•*] ")   # of a text with single blanks
 
 def in_words(
     unit: str,
-    max_words: int,      # words, 1 or more
-) -> str:           # '' where not even its first point fits
+    max_words: int,   # 1 or more
+) -> str:             # '' where not even its first point fits
     "A sentence, or a list with as many points as the limit allows (ours)."
     text = " ".join(unit.split())
     lead, *points = [p.strip() for p in _POINT.split(text)]
@@ -73,9 +73,9 @@ def in_words(
 class Said:
     "A sentence of an answer."
     text: str
-    document: int          # its position among the hits
-    place: tuple[int, int] # of its passage among those read, and of its first character in it
-    score: float           # 0..1
+    document: int           # its position among the hits
+    place: tuple[int, int]  # of its passage among those read, and of its first character in it
+    score: float            # probability that it answers, times relevance, by the rank of its document: 0..1
 
 # %% ../../nbs/answer/07_from_documents.ipynb #94aa0e35
 def sentences_of(
@@ -95,7 +95,7 @@ def sentences_of(
 # %% ../../nbs/answer/07_from_documents.ipynb #492b33d2
 def chosen_sentences(
     found: Sequence[Said],          # best first
-    max_words: int,                      # words
+    max_words: int,
     settings: DocumentSettings,
 ) -> list[Said]:                    # in the order of their document, as they are said
     "The best sentence and those of its document that come near to it, as many as fit."
@@ -236,7 +236,7 @@ def document_answer(
         answers = probability_answered(found) >= answered_weights()["threshold"]
     made = from_documents(query, hits, assistant.retriever) if answers else None
     if not made or not made.text: return None
-    row = Answered(made.text, "documents", "world", round(max(s.score for s in made.said), 3)).row
-    checked = [asdict(Checked(text=s.text, supported=True, source=s.document, cosine=s.score, quoted=True))
+    row = Answered(made.text, "documents", "world", 1.).row
+    checked = [asdict(Checked(text=s.text, supported=True, source=s.document, probability=s.score, quoted=True))
                for s in made.said]
     return replace(turn, draft=made.text, extra={**turn.extra, "answer": row, "checked": checked})

@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.answer.entailment import (Checker, Verdict, Window, by_entailment, decided, quantities, sentence_mask, strange_number,
+from memkit.answer.entailment import (Checker, Verdict, Window, decided, quantities, sentence_mask, strange_number,
                                       windows)
 from memkit.answer.entailment_examples import (VERDICTS, contrary, exchanged, from_voices, made_from, negated, number_in_words,
                                                of_pair, other_number, same, second_person, shorter, swapped, written)
 from memkit.search.embedders import load_embedder
-from memkit.search.support import Checked, SupportSettings, by_words, check_answer
-from memkit.hybrid.fallback import JUDGES, ground
+from memkit.search.support import Checked, check_answer
 from memkit.reading.encoder import tokens_of
 from memkit.reading.examples import SEALED, hands_of
 
@@ -119,12 +118,6 @@ def test_a_text_gives_all_three_verdicts():
 
 
 # --- the judge
-
-def test_the_network_judges_where_it_is_asked_to():
-    assert set(JUDGES) == {"either", "entailment", "words"} and JUDGES["words"] is by_words and JUDGES["entailment"] is by_entailment
-    with pytest.raises(ValueError, match="either, entailment, words"):
-        ground("Rest.", "What?", ["Rest."], load_embedder("minilm"), SupportSettings(by="luck"))
-
 
 def test_a_judge_says_what_stands_and_form_goes_first():
     def judge(said, sources, embedder, settings): return [Checked(text=s, supported=True, source=0) for s in said]

@@ -8,11 +8,9 @@ __all__ = ['READ', 'NEIGHBOURS', 'ENTAILMENT_HEADS', 'STANDS', 'Quantity', 'quan
            'by_entailment']
 
 # %% ../../nbs/answer/08_entailment.ipynb #53c8204e
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +23,7 @@ from ..search.documents import sentences
 from ..search.support import Checked, SupportSettings, content_stems
 from ..reading.encoder import Tokens, tokens_of
 from ..reading.labels import TENS, UNITS
-from ..reading.reader import Encoded, softmax
+from ..reading.reader import Encoded, opened_once, softmax
 
 # %% ../../nbs/answer/08_entailment.ipynb #40dd866b
 _SMALL = UNITS | TENS | {"twice": 2, "dozen": 12}
@@ -156,7 +154,6 @@ def sentence_mask(rows: Sequence[Tokens]) -> np.ndarray:   # [n, longest] bool
     longest = max(len(t.part) for t in rows)
     return np.array([[p == 0 for p in t.part] + [False]*(longest - len(t.part)) for t in rows])
 
-
 # %% ../../nbs/answer/08_entailment.ipynb #ef9b00a1
 class Checker(Encoded):
     "Tests whether texts entail sentences. Threads may share one."
@@ -183,12 +180,9 @@ def verdicts(
     return out
 
 # %% ../../nbs/answer/08_entailment.ipynb #c5d3af66
-@lru_cache(4)
-def _opened(weights: str) -> Checker: return Checker(Path(weights) if weights else None)
-
 def load_checker() -> Checker:
     "The checker that ships with memkit, or the one whose weights `MEMKIT_ENTAILMENT` names; opened once."
-    return _opened(os.environ.get("MEMKIT_ENTAILMENT", ""))
+    return opened_once(Checker, "MEMKIT_ENTAILMENT")
 
 # %% ../../nbs/answer/08_entailment.ipynb #daf3a2a3
 STANDS = .6     # probability from which a sentence stands; chosen on writers `am` and `an`, each left out once
@@ -200,7 +194,6 @@ class Verdict:
     probability: float    # of it, 0..1; 1 where a rule decides
     window: Window | None # that it stands on, or that contradicts it most; None: nothing was shown
     reason: str = ""      # in plain words; '' where it stands
-
 
 # %% ../../nbs/answer/08_entailment.ipynb #b4b44290
 def decided(

@@ -19,17 +19,16 @@ import numpy as np
 
 from .passages import Judged, is_furniture, load_passages
 from .stage import Answered
-from ..models.embed import with_title
-from ..search.embedders import load_embedder
+from ..models.embed import MiniLM, with_title
 from ..files import own_data
 from ..search.bm25 import tokenize
 from ..search.documents import passages, readings
-from ..records import Document, Hit, Turn
+from ..records import Document, Hit, Turn, check_counts, check_shares
 from ..search.support import Checked
 from ..reading.reader import sigmoid
 
 # %% ../../nbs/answer/07_from_documents.ipynb #e3f03508
-if TYPE_CHECKING: from memkit.turn.stages import Design
+if TYPE_CHECKING: from memkit.turn.engine import Assistant
 
 # %% ../../nbs/answer/07_from_documents.ipynb #c51009d0
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +40,8 @@ class DocumentSettings:
     share: float = .5       # of the best sentence's score, which a further one needs, 0..1
 
     def __post_init__(self):
-        for name in ("words", "documents"):
-            if getattr(self, name) < 1: raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}")
-        for name in ("least", "share"):
-            value = getattr(self, name)
-            if not 0 <= value <= 1: raise ValueError(f"{name} must lie in 0..1, got {value}")
+        check_counts(self, {"words": 1, "documents": 1})
+        check_shares(self, "least", "share")
 
 # %% ../../nbs/answer/07_from_documents.ipynb #36ba97bc
 _POINT = re.compile(r"(?:^| )[-•*] ")   # of a text with single blanks
@@ -169,12 +165,9 @@ def _marked(said: Sequence[Said]) -> str:
     return out.strip()
 
 # %% ../../nbs/answer/07_from_documents.ipynb #f16738ac
-@lru_cache(1)
-def _minilm(): return load_embedder("minilm")
-
 def _cosines(message: str, texts: Sequence[str], best: int) -> tuple[float, float]:
     "The cosine of the text at `best` with a message, and its mean cosine with the other texts."
-    asked, vectors = _minilm().embed([message], "query")[0], _minilm().embed(list(texts))
+    asked, vectors = MiniLM().embed([message], "query")[0], MiniLM().embed(list(texts))
     others = np.delete(vectors @ vectors[best], best)
     return float(vectors[best] @ asked), float(others.mean()) if len(others) else 0.
 
@@ -185,7 +178,6 @@ def relevance(
     message: str,
     hits: Sequence[Hit],     # documents, best first, of a search
     retriever,
-    most: int = 5,           # that are read
 ) -> dict[str, float]:       # probabilities, shares and cosines
     """The features of whether the documents answer (ours).
 
@@ -194,7 +186,7 @@ def relevance(
     are in it; agree: the mean cosine between its passage and the others
     """
     if not hits: return dict.fromkeys(EVIDENCE, 0.)
-    pairs = [(message, _title(h, retriever), nearest_passage(h, message, retriever)) for h in hits[:most]]
+    pairs = [(message, _title(h, retriever), nearest_passage(h, message, retriever)) for h in hits[:5]]
     judged = load_passages().judge(pairs)
     best = int(np.argmax([j.relevant*j.answers/(n + 1) for n, j in enumerate(judged)]))
     near, agree = _cosines(message, [with_title(title, text) for _, title, text in pairs], best)
@@ -223,7 +215,7 @@ def probability_answered(
 
 # %% ../../nbs/answer/07_from_documents.ipynb #813ebc8d
 def document_answer(
-    assistant: "Design",
+    assistant: "Assistant",
     turn: Turn,
     query: str = "",               # the message as it is understood; '': as it was searched for
     answers: bool | None = None,   # do the documents answer? None: it is found out here

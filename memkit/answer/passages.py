@@ -16,9 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import blake2b
-from os import environ
 from pathlib import Path
 from threading import Lock
 
@@ -32,7 +30,7 @@ from ..search.documents import passages, sentences
 from ..records import Document
 from ..reading.encoder import Tokens, plain_tokens, tokens_in
 from ..reading.examples import Example, Piece, typed_text
-from ..reading.reader import Encoded, sigmoid
+from ..reading.reader import Encoded, opened_once, sigmoid
 
 # %% ../../nbs/answer/06_passages.ipynb #20df4a4e
 from typing import TYPE_CHECKING
@@ -411,9 +409,6 @@ def judge(
     return [(known | found)[k] for k in keys]
 
 # %% ../../nbs/answer/06_passages.ipynb #763ea968
-@lru_cache(4)
-def _opened(weights: str) -> PassageScorer: return PassageScorer(Path(weights) if weights else None)
-
 def load_passages() -> PassageScorer:
     "The scorer that ships with memkit, or the one whose weights `MEMKIT_PASSAGES` names; opened once."
-    return _opened(environ.get("MEMKIT_PASSAGES", ""))
+    return opened_once(PassageScorer, "MEMKIT_PASSAGES")

@@ -11,13 +11,12 @@ __all__ = ['ANSWER_HEADS', 'ANSWER_LOSS', 'TEMPERATURE', 'SEARCH', 'READING', 'L
 
 # %% ../../nbs/answer/02_scorer.ipynb #956a0323
 import json
-import os
 import random
 import re
 import time
 from itertools import groupby
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
@@ -27,9 +26,10 @@ import numpy as np
 
 from .examples import ALARMS, ASKED, Case, answer_examples, cases, dated, every_question
 from ..files import own_data
+from ..models.embed import MiniLM
 from ..reading.encoder import Tokens, plain_tokens, tokens_in, tokens_of
 from ..reading.examples import Example, sentences, typed_text, voices
-from ..reading.reader import Clause, Encoded, sigmoid, softmax
+from ..reading.reader import Clause, Encoded, opened_once, sigmoid, softmax
 
 # %% ../../nbs/answer/02_scorer.ipynb #04014321
 if TYPE_CHECKING: from torch import Tensor
@@ -97,7 +97,6 @@ ANSWER_LOSS = {"evidence": evidence_loss, "asked": class_loss("asked"), "alarm":
 
 # %% ../../nbs/answer/02_scorer.ipynb #7454f1e0
 TEMPERATURE = .05
-
 
 # %% ../../nbs/answer/02_scorer.ipynb #4204ff72
 def embedded(model, texts: Sequence[str]) -> "Tensor":   # [n, 384], rows of length 1
@@ -281,8 +280,7 @@ def _logits(name: str, x: Sequence[float]) -> np.ndarray:   # one number, or one
 @lru_cache(64)
 def plain_vector(text: str) -> np.ndarray:   # [384]
     "A message as plain MiniLM embeds it; three regressions look at it."
-    from memkit.search.embedders import load_embedder
-    return load_embedder("minilm").embed([text])[0]
+    return MiniLM().embed([text])[0]
 
 def alarm_logit(
     head: np.ndarray,   # what the head `alarm` gives
@@ -403,14 +401,10 @@ def overview(self: Scorer, text: str) -> float:   # 0..1
     "How likely a message asks for everything that is known of its user (ours)."
     return float(sigmoid(_logits("overview", plain_vector(text))))
 
-
 # %% ../../nbs/answer/02_scorer.ipynb #4870c763
-@lru_cache(4)
-def _opened(weights: str) -> Scorer: return Scorer(Path(weights) if weights else None)
-
 def load_scorer() -> Scorer:
     "The scorer that ships with memkit, or the one whose weights are in the folder `MEMKIT_SCORER`; opened once."
-    return _opened(os.environ.get("MEMKIT_SCORER", ""))
+    return opened_once(Scorer, "MEMKIT_SCORER")
 
 # %% ../../nbs/answer/02_scorer.ipynb #c25f98a4
 def _sentence_scores(self: Scorer, t: Tokens, states, pooled, text: str, before: int) -> tuple[tuple, ...]:

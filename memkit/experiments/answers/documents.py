@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TRAINED', 'TUNED', 'SEALED_HAND', 'COLLECTIONS', 'READ', 'consumer_questions', 'own_questions', 'names_of',
            'Neighbours', 'negatives', 'marked_sentences', 'question_examples', 'templates', 'train_passages', 'Case',
-           'cases_of', 'strangers', 'fit_enough', 'topics_for', 'compared', 'trial_of', 'ranking_rows', 'answer_items',
+           'cases_of', 'strangers', 'fit_enough', 'topics_for', 'Reranked', 'trial_of', 'ranking_rows', 'answer_items',
            'answer_rows', 'search_ms', 'judging_rows', 'declined_rows', 'time_rows', 'run_documents']
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #599cd8b2
@@ -31,7 +31,7 @@ from ...models.embed import Embedder, MiniLM, Remembered, usable_cores
 from ...search.embedders import load_embedder
 from ...files import own_data
 from ...search.bm25 import BM25
-from ...search.documents import RetrieveSettings, index_documents, passages, rarest
+from ...search.documents import FusedRetriever, RetrieveSettings, index_documents, passages, rarest
 from ...records import Document, Hit, utc_now
 from ...evaluate.intervals import paired
 from ..hybrid.retrieval import (
@@ -255,9 +255,20 @@ def topics_for(
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #8ab2db7d
 READ = "ours, 20 documents read by the cross-encoder"
 
-def compared() -> dict[str, RetrieveSettings]:
-    "The compared searches, on bare documents."
-    return {**systems(), READ: RetrieveSettings(titles=False, rerank=20)}
+@dataclass(frozen=True)
+class Reranked:
+    "A search whose first documents a cross-encoder reads (ours); the score of the others counts by its share alone."
+    retriever: FusedRetriever
+    read: int = 20         # documents that are read
+    weight: float = .4     # of the cross-encoder's probability in a score, 0..1
+
+    def search(self, query: str, k: int = 5) -> list[Hit]:
+        "The best `k`, best first."
+        hits, titles = self.retriever.candidates(query, k), self.retriever.settings.titles
+        pairs = [(query, h.item.title if titles else "", self.retriever.best_passage(h, query)) for h in hits[:self.read]]
+        likely = [j.relevant for j in load_passages().judge(pairs)] + [0.]*len(hits)
+        mixed = [replace(h, score=(1 - self.weight)*h.score + self.weight*p) for h, p in zip(hits, likely)]
+        return sorted(mixed, key=lambda h: -h.score)[:k]
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #fcb869f0
 def trial_of(
@@ -267,10 +278,9 @@ def trial_of(
     k: int = 10,
 ) -> Trial:
     "Every search on these questions."
-    found = {}
-    for name, settings in compared().items():
-        retriever = index_documents(documents, embedder, settings)
-        found[name] = [[h.item.id for h in retriever.search(a.text, k)] for a in asked]
+    of = {name: index_documents(documents, embedder, settings) for name, settings in systems().items()}
+    found = {name: [[h.item.id for h in search.search(a.text, k)] for a in asked]
+             for name, search in {**of, READ: Reranked(of[OURS])}.items()}
     return Trial(tuple(asked), {**found, LOT: by_lot(documents, asked, k, 0)})
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #d54d2a38
@@ -322,7 +332,7 @@ def answer_rows(what: str, items: Sequence[Mapping]) -> list[dict[str, Any]]:
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #8bed34ae
 def search_ms(asked: Sequence[Asked], documents: Sequence[Document], embedder: Embedder, depth: int) -> list[float]:
     "Milliseconds of each search with so many documents read."
-    retriever = index_documents(documents, embedder, RetrieveSettings(titles=False, rerank=depth))
+    retriever = Reranked(index_documents(documents, embedder, RetrieveSettings(titles=False)), depth)
     retriever.search(asked[0].text, 5)
     out = []
     for a in asked:

@@ -17,7 +17,7 @@ from time import process_time
 from typing import TYPE_CHECKING, Any
 
 from .measures import BEYOND, BUDGETS, READ_PIECES, ask_scores, comes_back, people_rows, years_rows
-from .entrants import LOOKED_AT, MIXTURES, RAW, Entrant, Maker, entrants
+from .entrants import LOOKED_AT, MIXTURES, RAW, Entrant, Maker, entrants, is_control
 from .sets import CARDS, Ask, Talk, first_part, load_set
 from ..models.embed import MiniLM, Remembered
 from ..records import utc_now

@@ -248,7 +248,8 @@ def _prompted(a: argparse.Namespace):
 # %% ../nbs/92_cli.ipynb #571c48d6
 def _not_malp(a: argparse.Namespace):
     if a.name != "arena" and (a.smaller or a.set or a.path or a.add or a.only):
-        raise ValueError(f"--smaller, --set, --path, --add and --only belong to the arena; {a.name} has data of its own")
+        names = "--smaller, --set, --path, --add and --only"
+        raise ValueError(f"{names} belong to the arena; {a.name} has data of its own")
     if a.memory_only or a.pairs:
         raise ValueError(f"--memory-only and --pairs belong to the experiment malp; {a.name} has no weights to leave "
                          "out and no pairs to rate")

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from memkit.answer.from_documents import (EVIDENCE, DocumentSettings, chosen_sentences, document_answer, from_documents, in_words,
                                           probability_answered, relevance, sentences_of)
-from memkit.answer.passages import (Judged, PassageScorer, Shown, batched, focused, is_furniture, load_passages,
+from memkit.answer.passages import (Judged, PassageScorer, Reranked, Shown, batched, focused, is_furniture, load_passages,
                                     nearest_part, passage_example, passage_examples, units, without_header)
 from memkit.models.lm import ScriptedLM
 from memkit.search.documents import sentences
@@ -232,7 +232,6 @@ def test_eight_bits_order_as_thirty_two_do():
 # --- the search
 
 def test_a_reranked_score_is_the_fused_one_and_the_probability(pages):
-    from memkit.experiments.answers.documents import Reranked
     fused = {h.item.id: h.score for h in pages.candidates("What causes gout?")}
     hits = Reranked(pages, 2, .25).search("What causes gout?", 10)
     likely = {h.item.id: (h.score - .75*fused[h.item.id])/.25 for h in hits}

@@ -6,7 +6,7 @@
 __all__ = ['PASSAGE_HEADS', 'PASSAGE_LOSS', 'PASSAGES', 'without_header', 'is_furniture', 'units', 'focused', 'nearest_part',
            'beside', 'started', 'list_loss', 'unit_mean', 'passage_loss', 'general_loss', 'batch_loss', 'Shown',
            'heading_of', 'passage_example', 'spliced', 'passage_examples', 'general_example', 'batched', 'fit_passages',
-           'quantized', 'Judged', 'PassageScorer', 'load_passages']
+           'quantized', 'Judged', 'PassageScorer', 'load_passages', 'Reranked']
 
 # %% ../../nbs/answer/06_passages.ipynb #f52556b3
 import logging
@@ -15,7 +15,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from threading import Lock
@@ -26,8 +26,8 @@ from fastcore.basics import patch
 from ..models.embed import open_graph, usable_cores
 from ..files import cache_dir, make_once, own_data
 from ..search.bm25 import tokenize
-from ..search.documents import passages, sentences
-from ..records import Document
+from ..search.documents import FusedRetriever, passages, sentences
+from ..records import Document, Hit
 from ..reading.encoder import Tokens, plain_tokens, tokens_in
 from ..reading.examples import Example, Piece, typed_text
 from ..reading.reader import Encoded, opened_once, sigmoid
@@ -412,3 +412,20 @@ def judge(
 def load_passages() -> PassageScorer:
     "The scorer that ships with memkit, or the one whose weights `MEMKIT_PASSAGES` names; opened once."
     return opened_once(PassageScorer, "MEMKIT_PASSAGES")
+
+# %% ../../nbs/answer/06_passages.ipynb #c7de72ef
+@dataclass(frozen=True)
+class Reranked:
+    "A search whose first documents a cross-encoder reads (ours); the score of the others counts by its share alone."
+    retriever: FusedRetriever
+    read: int = 20         # documents that are read
+    weight: float = .4     # of the cross-encoder's probability in a score, 0..1
+
+    def search(self, query: str, k: int = 5) -> list[Hit]:
+        "The best `k`, best first."
+        hits, titles = self.retriever.candidates(query, k), self.retriever.settings.titles
+        pairs = [(query, h.item.title if titles else "", self.retriever.best_passage(h, query))
+                 for h in hits[:self.read]]
+        likely = [j.relevant for j in load_passages().judge(pairs)] + [0.]*len(hits)
+        mixed = [replace(h, score=(1 - self.weight)*h.score + self.weight*p) for h, p in zip(hits, likely)]
+        return sorted(mixed, key=lambda h: -h.score)[:k]

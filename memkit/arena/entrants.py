@@ -127,7 +127,7 @@ def found(self: OfAssistant, m: Memory | Utterance) -> Found:
 # %% ../../nbs/arena/02_entrants.ipynb #9d491ead
 @patch
 def cited(self: OfAssistant, m: Memory | Utterance) -> list[str]:
-    "The turns behind a memory; those of earlier wordings that it replaced come last (as in `memkit.experiments.malp.evidence`)."
+    "The turns behind a memory; those of earlier wordings that it replaced come last (as in `memory_ranker`)."
     store = self.assistant.store
     if self.replaced is None:
         self.replaced = {}

@@ -21,6 +21,7 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
+# %% ../../nbs/arena/03_measures.ipynb #159bb988
 from ..answer.from_memory import UNKNOWN
 from ..answer.scorer import Evidence, Question, load_scorer
 from ..answer.stage import FROM_MEMORY, READ, from_memory, wants

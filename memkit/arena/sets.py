@@ -94,7 +94,7 @@ def memorybank(path: str | Path | None = None) -> list[Talk]:
     path = path or public_data("memorybank/memory_bank_en.json")
     if not path: raise FileNotFoundError("memorybank/memory_bank_en.json")
     cases = memorybank_cases(Path(path))
-    if not cases: raise ValueError(f"no question beside {path} has a label of evidence; give MemoryBank's English files")
+    if not cases: raise ValueError(f"no question beside {path} has a label; give MemoryBank's English files")
     return [Talk("memorybank", c.conversation, tuple(Ask(q.question, q.category, q.evidence) for q in c.questions))
             for c in cases]
 

@@ -303,7 +303,7 @@ def answer_row(assistant: Any, calls: int, rounds: int) -> dict[str, Any]:
 # %% ../../nbs/benchmarks/04_turns.ipynb #4370b747
 def rerank_row(embedder: Any, calls: int, rounds: int) -> dict[str, Any]:
     "A search in memkit's own documents of which the cross-encoder reads 30, and the same without it."
-    from memkit.experiments.answers.documents import Reranked
+    from memkit.answer.passages import Reranked
     from memkit.search.documents import index_documents
     from memkit.hybrid import load_own
     documents = load_own().documents

@@ -18,7 +18,8 @@ from fastcore.basics import patch
 from ..models.embed import Remembered
 from ..models.lm import LanguageModel
 from ..turn.prompt import Piece, shorten
-from ..records import Change, Considered, Document, Hit, Memory, Message, Receipt, Turn, check_counts, check_text, utc_now
+from ..records import (Change, Considered, Document, Hit, Memory, Message, Receipt, Turn, check_counts,
+                            check_text, utc_now)
 from ..search.documents import FusedRetriever, Retriever
 from .agents import embedded_agents
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TRAINED', 'TUNED', 'SEALED_HAND', 'COLLECTIONS', 'READ', 'consumer_questions', 'own_questions', 'names_of',
            'Neighbours', 'negatives', 'marked_sentences', 'question_examples', 'templates', 'train_passages', 'Case',
-           'cases_of', 'strangers', 'fit_enough', 'topics_for', 'Reranked', 'trial_of', 'ranking_rows', 'answer_items',
+           'cases_of', 'strangers', 'fit_enough', 'topics_for', 'trial_of', 'ranking_rows', 'answer_items',
            'answer_rows', 'search_ms', 'judging_rows', 'declined_rows', 'time_rows', 'run_documents']
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #599cd8b2
@@ -23,15 +23,15 @@ from fastcore.basics import patch
 
 from ...answer.from_documents import (EVIDENCE, answered_weights, from_documents, nearest_passage,
                                           probability_answered, relevance)
-from ...answer.passages import (PassageScorer, Shown, batched, fit_passages, general_example, is_furniture,
-                                    load_passages, passage_examples, units, without_header)
+from ...answer.passages import (PassageScorer, Reranked, Shown, batched, fit_passages, general_example,
+                                    is_furniture, load_passages, passage_examples, units, without_header)
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #f57faa2e
 from ...models.embed import Embedder, MiniLM, Remembered, usable_cores
 from ...search.embedders import load_embedder
 from ...files import own_data
 from ...search.bm25 import BM25
-from ...search.documents import FusedRetriever, RetrieveSettings, index_documents, passages, rarest
+from ...search.documents import RetrieveSettings, index_documents, passages, rarest
 from ...records import Document, Hit, utc_now
 from ...evaluate.intervals import paired
 from ..hybrid.retrieval import (
@@ -254,21 +254,6 @@ def topics_for(
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #8ab2db7d
 READ = "ours, 20 documents read by the cross-encoder"
-
-@dataclass(frozen=True)
-class Reranked:
-    "A search whose first documents a cross-encoder reads (ours); the score of the others counts by its share alone."
-    retriever: FusedRetriever
-    read: int = 20         # documents that are read
-    weight: float = .4     # of the cross-encoder's probability in a score, 0..1
-
-    def search(self, query: str, k: int = 5) -> list[Hit]:
-        "The best `k`, best first."
-        hits, titles = self.retriever.candidates(query, k), self.retriever.settings.titles
-        pairs = [(query, h.item.title if titles else "", self.retriever.best_passage(h, query)) for h in hits[:self.read]]
-        likely = [j.relevant for j in load_passages().judge(pairs)] + [0.]*len(hits)
-        mixed = [replace(h, score=(1 - self.weight)*h.score + self.weight*p) for h, p in zip(hits, likely)]
-        return sorted(mixed, key=lambda h: -h.score)[:k]
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #fcb869f0
 def trial_of(

@@ -184,8 +184,9 @@ def _arena(a: argparse.Namespace) -> tuple[Callable, Callable]:
     from memkit.arena.peers import peers, peers_missing
     from memkit.arena.run import joined, run_arena
     _not_malp(a)
+    size = "full" if a.full else "smaller" if a.smaller else "quick"
     def run():
-        made = run_arena(a.full, a.set, a.path, a.only or (), more=peers())
+        made = run_arena(size, a.set, a.path, a.only or (), more=peers())
         return joined(made, json.loads(a.add.read_text("utf-8"))) if a.add else made
     return run, lambda result: "\n".join([board_text(result), *peers_missing(), ""])
 
@@ -246,8 +247,9 @@ def _prompted(a: argparse.Namespace):
 
 # %% ../nbs/92_cli.ipynb #571c48d6
 def _not_malp(a: argparse.Namespace):
-    if a.name != "arena" and (a.set or a.path or a.add or a.only):
-        raise ValueError(f"--set, --path, --add and --only belong to the arena; {a.name} has data of its own")
+    if a.name != "arena" and (a.smaller or a.set or a.path or a.add or a.only):
+        names = "--smaller, --set, --path, --add and --only"
+        raise ValueError(f"{names} belong to the arena; {a.name} has data of its own")
     if a.memory_only or a.pairs:
         raise ValueError(f"--memory-only and --pairs belong to the experiment malp; {a.name} has no weights to leave "
                          "out and no pairs to rate")
@@ -554,6 +556,7 @@ def add_experiment(c: argparse.ArgumentParser):
     size.add_argument("--quick", dest="full", action="store_false",
                       help="little data and few answers, about three minutes on two cores (the default)")
     size.add_argument("--full", action="store_true", help=FULL)
+    size.add_argument("--smaller", action="store_true", help="arena: as in the result that travels with memkit")
     c.add_argument("--memory-only", action="store_true",
                    help="malp: the memory alone; no weights are trained (injection, LoRA)")
     c.add_argument("--amazon", nargs=4, metavar="FILE",

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['RESERVED', 'ROLES', 'CHANGES', 'RELATIONS', 'STATES', 'check_text', 'utc_now', 'check_time', 'new_id', 'check_user',
-           'json_copy', 'Message', 'Document', 'Memory', 'Utterance', 'Hit', 'Section', 'Considered', 'Change', 'Turn',
-           'Place', 'Receipt', 'to_dict']
+           'check_counts', 'check_shares', 'json_copy', 'Message', 'Document', 'Memory', 'Utterance', 'Hit', 'Section',
+           'Considered', 'Change', 'Turn', 'Place', 'Receipt', 'to_dict']
 
 # %% ../nbs/01_records.ipynb #73e9d905
 import json
@@ -69,6 +69,24 @@ def check_user(
     if check_text(user, "user").startswith(RESERVED):
         raise ValueError(f"{user!r} is kept for memories that belong to a domain; give the user another name")
     return user
+
+# %% ../nbs/01_records.ipynb #2de439b7
+def check_counts(
+    settings,                   # a dataclass
+    least: Mapping[str, int],   # by field: the smallest number it may hold
+):
+    "Raise `ValueError` for a field that is below its least number."
+    for name, n in least.items():
+        if getattr(settings, name) < n: raise ValueError(f"{name} must be {n} or more, got {getattr(settings, name)}")
+
+def check_shares(
+    settings,     # a dataclass
+    *names: str,  # of fields
+):
+    "Raise `ValueError` for a field outside 0..1."
+    for name in names:
+        value = getattr(settings, name)
+        if not 0 <= value <= 1: raise ValueError(f"{name} must lie in 0..1, got {value}")
 
 # %% ../nbs/01_records.ipynb #99f0f7ba
 ROLES = ("system", "user", "assistant")

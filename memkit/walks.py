@@ -86,9 +86,7 @@ def ask_only(
     text: str,
 ) -> "Turn":   # not answered, and not stored
     "A turn that went through the stages read and recall only."
-    from memkit.records import Turn
-    turn = Turn(id="t-asked", user=user, session="s-asked", at=assistant.clock(), text=text)
-    return assistant.look_up(assistant.read(turn))
+    return assistant.look(user, text)
 
 # %% ../nbs/94_walks.ipynb #bcaa9586
 _COLUMN, _LINE = 142, 18    # pixels

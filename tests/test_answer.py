@@ -4,8 +4,8 @@ from datetime import date, datetime, timedelta, timezone
 import pytest
 
 from memkit.answer.examples import ASKED, Case, asked_of, cases, evidence_examples
-from memkit.answer.from_memory import (AnswerSettings, amounts, chosen_messages, days_in, fitted, hanging_day, still_true, told,
-                                       versions, worked_sum)
+from memkit.answer.from_memory import (AnswerSettings, amounts, chosen_messages, days_in, fitted, hanging_day, quoted_answer,
+                                       still_true, versions, worked_sum)
 from memkit.answer.scorer import (Evidence, Question, known_features, load_scorer, needed_features, probabilities_needed,
                                   probability_known)
 from memkit.answer.screen import classes_in, hazards, known_classes, screen_rules, screen_terms
@@ -125,13 +125,13 @@ def test_no_more_than_the_settings_allow():
 
 def test_the_best_is_quoted_even_if_it_is_long():
     long = said("word " * 80, .9)
-    text = told([long, said("short one", .85)], DAY)
+    text = quoted_answer([long, said("short one", .85)], DAY)
     assert text.count("word") == 80 and "short one" not in text
 
 
 def test_years_are_told_where_they_differ():
-    assert "6 April:" in told([said("a dog")], date(2026, 12, 1))
-    assert "6 April 2026:" in told([said("a dog")], date(2027, 1, 1))
+    assert "6 April:" in quoted_answer([said("a dog")], date(2026, 12, 1))
+    assert "6 April 2026:" in quoted_answer([said("a dog")], date(2027, 1, 1))
 
 
 def test_messages_that_have_nothing_to_do_with_each_other_stay():
@@ -149,20 +149,20 @@ def test_a_long_message_is_cut_to_what_answers():
 
 def test_the_newest_goes_first_where_the_present_is_asked():
     found = [said("one"), said("two", day=DAY + timedelta(days=30))]
-    assert told(found, date(2026, 7, 1), now=True) == "You told me on 6 May: “two”; 6 April: “one”."
-    assert told(found, date(2026, 7, 1)) == "You told me on 6 April: “one”; 6 May: “two”."
+    assert quoted_answer(found, date(2026, 7, 1), asked="told") == "You told me on 6 May: “two”; 6 April: “one”."
+    assert quoted_answer(found, date(2026, 7, 1)) == "You told me on 6 April: “one”; 6 May: “two”."
 
 
 def test_words_of_ours_go_before_words_of_the_user():
     text = " ".join(f"word{i}" for i in range(37)) + " tomorrow"
-    answer = told([said(text)], DAY)
+    answer = quoted_answer([said(text)], DAY)
     assert answer == f"6 April: “{text}”." and len(answer.split()) == AnswerSettings().words
-    assert told([said("It is tomorrow")], DAY) == "You told me on 6 April: “It is tomorrow” (Tuesday 7 April 2026)."
+    assert quoted_answer([said("It is tomorrow")], DAY) == "You told me on 6 April: “It is tomorrow” (Tuesday 7 April 2026)."
 
 
 def test_an_answer_keeps_to_its_words():
     found = [said(f"{name} " + "and more of it " * 9, .9) for name in ("one", "two", "three")]
-    text = told(found, DAY, AnswerSettings(words=50), likely=[.9, .2, .3])
+    text = quoted_answer(found, DAY, AnswerSettings(words=50), likely=[.9, .2, .3])
     assert len(text.split()) <= 50 and "one" in text and "two" not in text
     assert fitted([{"a b c": 1.}], 0) == ["a b c"], "one message is always quoted"
 

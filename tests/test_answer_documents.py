@@ -8,12 +8,12 @@ from hypothesis import given, settings, strategies as st
 
 from memkit.answer.from_documents import (EVIDENCE, DocumentSettings, chosen_sentences, document_answer, from_documents, in_words,
                                           probability_answered, relevance, sentences_of)
-from memkit.answer.passages import (Judged, PassageScorer, Shown, batched, focused, is_furniture, load_passages,
+from memkit.answer.passages import (Judged, PassageScorer, Reranked, Shown, batched, focused, is_furniture, load_passages,
                                     nearest_part, passage_example, passage_examples, units, without_header)
 from memkit.models.lm import ScriptedLM
 from memkit.search.documents import sentences
 from memkit.records import Document
-from memkit.search.documents import PAPER, RetrieveSettings, index_documents
+from memkit.search.documents import RetrieveSettings, index_documents
 from memkit.hybrid import read_corpus
 from memkit.hybrid.chatbot import NOTICE, HybridSettings
 from memkit.turn.assistants import open_assistant
@@ -231,24 +231,12 @@ def test_eight_bits_order_as_thirty_two_do():
 
 # --- the search
 
-def test_the_papers_search_and_depth_nought_read_nothing(pages):
-    assert PAPER.rerank == 0
-    for s in (PAPER, RetrieveSettings(rerank=0), RetrieveSettings(fusion="bm25"), RetrieveSettings(fusion="dense")):
-        assert all("relevant" not in h.parts for h in index_documents(PAGES, settings=s).candidates("gout"))
-
-
-def test_a_score_is_the_fused_one_and_the_probability(pages):
-    s = RetrieveSettings(rerank=2, rerank_weight=.25)
-    hits = index_documents(PAGES, settings=s).candidates("What causes gout?")
-    read = [h for h in hits if "relevant" in h.parts]
-    assert len(read) == 2
-    for h in hits: assert h.score == pytest.approx(.75*h.parts["fused"] + .25*h.parts.get("relevant", 0.))
+def test_a_reranked_score_is_the_fused_one_and_the_probability(pages):
+    fused = {h.item.id: h.score for h in pages.candidates("What causes gout?")}
+    hits = Reranked(pages, 2, .25).search("What causes gout?", 10)
+    likely = {h.item.id: (h.score - .75*fused[h.item.id])/.25 for h in hits}
+    assert sum(p > 1e-6 for p in likely.values()) == 2 and all(-1e-6 < p < 1 for p in likely.values())
     assert [h.score for h in hits] == sorted((h.score for h in hits), reverse=True)
-
-
-@pytest.mark.parametrize("wrong", [dict(rerank=-1), dict(rerank_weight=1.5)])
-def test_reranking_that_cannot_be(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))): RetrieveSettings(**wrong)
 
 
 # --- enough or not, and in the turn

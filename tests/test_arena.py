@@ -80,6 +80,12 @@ def test_an_export_of_ones_own(tmp_path):
     assert load_set("own", tmp_path/"mine.jsonl").card
 
 
+def test_memorybank_is_read_from_the_file_that_is_named(tmp_path):
+    (tmp_path/"mine.json").write_text('{"Ana": {"history": {"2023-04-27": [{"query": "Hello.", "response": "Hi."}]}}}')
+    with pytest.raises(ValueError, match="mine.json has a label"): load_set("memorybank", tmp_path/"mine.json")
+    with pytest.raises(FileNotFoundError, match="isn't here"): load_set("memorybank", tmp_path/"none.json")
+
+
 def test_a_run_is_a_tidy_table_with_what_each_question_got(made):
     table = frame(made)
     one = table[(table.entrant == "newest") & (table.measure == "recall@5")]

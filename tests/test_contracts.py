@@ -19,7 +19,7 @@ from memkit.search.bm25 import BM25, check_lexical
 from memkit.models.lm import ScriptedLM, check_label_scorer, check_language_model, check_stream, cut_at_stop
 from memkit.models.local import LocalLM
 from memkit.records import Document
-from memkit.search.documents import PAPER, FusedRetriever, RetrieveSettings, check_reranker, check_retriever
+from memkit.search.documents import PAPER, FusedRetriever, RetrieveSettings, check_retriever
 from memkit.store.postgres import new_database
 from memkit.store.store import MemoryStore
 from memkit.train.loop import CheckpointFile, check_checkpoint
@@ -258,11 +258,6 @@ def test_checkpoints(kind, target):
 
 # --- and the table is complete
 
-def test_the_cross_encoder_keeps_the_contract_of_a_reranker():
-    from memkit.answer.passages import load_passages
-    check_reranker(load_passages)
-
-
 def test_every_contract_of_the_package_is_held_here():
     import ast
     import memkit
@@ -271,7 +266,7 @@ def test_every_contract_of_the_package_is_held_here():
     protocols = {c.name for p in root.rglob("*.py") for c in ast.parse(p.read_text(encoding="utf-8")).body
                  if isinstance(c, ast.ClassDef) and any(isinstance(b, ast.Name) and b.id == "Protocol" for b in c.bases)}
     contracts = {"LanguageModel": check_language_model, "LabelScorer": check_label_scorer, "Embedder": check_embedder, "VectorIndex": check_index, "LexicalIndex": check_lexical,
-                 "Retriever": check_retriever, "Reranker": check_reranker, "StreamingModel": check_stream, "ConversationMemory": check_conversation_memory, "Design": check_assistant,
+                 "Retriever": check_retriever, "StreamingModel": check_stream, "ConversationMemory": check_conversation_memory,
                  "Coordinator": check_coordinator, "DialogueMemory": check_dialogue_memory, "Checkpoint": check_checkpoint, "RefinedMemoryAgent": check_agent,
                  "Detector": check_detector, "Updater": check_updater, "Predictor": check_predictor, "RatingPredictor": check_rating_predictor, "Entrant": check_entrant}
     assert protocols == set(contracts) and {c.__name__ for c in contracts.values()} <= named, "a new protocol needs a contract and a line here"

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.answer.entailment import (Checker, Verdict, Window, by_entailment, decided, quantities, sentence_mask, held_tokens,
-                                      strange_number, windows)
+from memkit.answer.entailment import (Checker, Verdict, Window, decided, quantities, sentence_mask, strange_number,
+                                      windows)
 from memkit.answer.entailment_examples import (VERDICTS, contrary, exchanged, from_voices, made_from, negated, number_in_words,
                                                of_pair, other_number, same, second_person, shorter, swapped, written)
 from memkit.search.embedders import load_embedder
-from memkit.search.support import Checked, SupportSettings, by_words, check_answer
-from memkit.hybrid.fallback import JUDGES, ground
+from memkit.search.support import Checked, check_answer
+from memkit.reading.encoder import tokens_of
 from memkit.reading.examples import SEALED, hands_of
 
 few = settings(max_examples=60, deadline=None)
@@ -70,8 +70,14 @@ def test_a_source_without_the_number_supports_nothing():
     assert v.verdict == "absent"
 
 
+def test_a_number_word_at_the_head_of_a_later_source_counts():
+    sources = [*(w.text for w in NEAR), "Drink a lot.", "Two tablets are enough."]
+    v = decided("Take 2 tablets.", NEAR, np.array([[.3, .1, .6], [.1, .1, .8]]), sources)
+    assert v.reason == "it is not in the sources", "the number is in the fourth"
+
+
 def test_the_sentence_is_the_first_part():
-    mask = sentence_mask([held_tokens("He sleeps.", "He sleeps at night."), held_tokens("He does not sleep.", "No.")])
+    mask = sentence_mask([tokens_of(p) for p in (("He sleeps.", "He sleeps at night."), ("He does not sleep.", "No."))])
     assert mask.sum(1).tolist() == [3, 5] and mask.shape[0] == 2
 
 
@@ -112,12 +118,6 @@ def test_a_text_gives_all_three_verdicts():
 
 
 # --- the judge
-
-def test_the_network_judges_where_it_is_asked_to():
-    assert set(JUDGES) == {"either", "entailment", "words"} and JUDGES["words"] is by_words and JUDGES["entailment"] is by_entailment
-    with pytest.raises(ValueError, match="either, entailment, words"):
-        ground("Rest.", "What?", ["Rest."], load_embedder("minilm"), SupportSettings(by="luck"))
-
 
 def test_a_judge_says_what_stands_and_form_goes_first():
     def judge(said, sources, embedder, settings): return [Checked(text=s, supported=True, source=0) for s in said]

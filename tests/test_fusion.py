@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.search.fusion import guarantee, min_max, rrf, stretched, weighted, weighted_columns
+from memkit.search.fusion import check_weights, guarantee, rrf, stretched, weighted_columns
 
 ids = st.integers(0, 12)
 rankings = st.lists(st.lists(ids, unique=True, max_size=8), min_size=1, max_size=4)
-score_maps = st.lists(st.dictionaries(ids, st.integers(-50, 50).map(float), max_size=8), min_size=1, max_size=4)
+columns_of = st.lists(st.tuples(*[st.integers(-3, 3).map(float)]*3), min_size=1, max_size=12).map(lambda rows: [np.array(c) for c in zip(*rows)])
 
 
 def slow_rrf(rankings, k=60):
@@ -19,6 +19,16 @@ def slow_rrf(rankings, k=60):
     def place(d): return tuple(r.index(d) if d in r else 10**9 for r in rankings)
     found = {d for r in rankings for d in r}
     return [(d, score(d)) for d in sorted(found, key=lambda d: (-score(d), place(d)))]
+
+
+def weighted(scores, weights):
+    "Min-max score fusion of {id: score}, one document at a time: (id, score), best first, ties to the earlier list."
+    def scaled(of, d):
+        low, high = min(of.values()), max(of.values())
+        return (of[d] - low)/(high - low) if high > low else 1.
+    parts = {d: [scaled(of, d) for of in scores] for d in scores[0]}
+    fused = {d: sum(w*x for w, x in zip(weights, p))/sum(weights) for d, p in parts.items()}
+    return sorted(fused.items(), key=lambda ds: (-ds[1], [-x for x in parts[ds[0]]]))
 
 
 @given(rankings)
@@ -65,7 +75,7 @@ def test_a_weight_of_nothing_silences_a_list():
 
 
 def test_nothing_from_nothing():
-    assert rrf([]) == rrf([[], []]) == weighted([]) == weighted([{}, {}]) == [] and min_max({}) == {}
+    assert rrf([]) == rrf([[], []]) == []
 
 
 @given(rankings, st.integers(1, 6))
@@ -84,38 +94,22 @@ def test_guarantee_takes_the_best_dense_one():
     assert guarantee(fused, ["c"], 3) == fused[:3]
 
 
-@given(score_maps, st.floats(.5, 20), st.integers(-30, 30))
-def test_min_max_fusion_ignores_scale_and_shift(maps, scale, shift):
-    moved = [{d: s*scale + shift for d, s in maps[0].items()}, *maps[1:]]
-    assert dict(weighted(moved)) == pytest.approx(dict(weighted(maps)), abs=1e-9)
-
-
-@given(score_maps)
-def test_weighted_is_a_mean_of_stretched_scores(maps):
-    expected = {}
-    for m in maps:
-        for d, s in m.items():
-            span = max(m.values()) - min(m.values())
-            expected[d] = expected.get(d, 0) + ((s - min(m.values()))/span if span else 1)/len(maps)
-    fused = weighted(maps)
-    assert dict(fused) == pytest.approx(expected) and all(-1e-12 <= s <= 1 + 1e-12 for _, s in fused)
-    assert [s for _, s in fused] == sorted((s for _, s in fused), reverse=True)
+@given(columns_of, st.floats(.5, 20), st.integers(-30, 30))
+def test_min_max_fusion_ignores_scale_and_shift(columns, scale, shift):
+    moved = [columns[0]*scale + shift, *columns[1:]]
+    assert weighted_columns(moved, [1, 1, 1])[1] == pytest.approx(weighted_columns(columns, [1, 1, 1])[1], abs=1e-9)
 
 
 def test_only_the_ratio_of_the_weights_matters():
-    maps = [{"a": 3., "b": 1., "c": 2.}, {"b": 9., "c": 8.}]
-    assert dict(weighted(maps, [3, 1])) == pytest.approx(dict(weighted(maps, [.75, .25])))
-    assert [d for d, _ in weighted(maps, [1, 0])] == ["a", "c", "b"]
-
-
-def test_ties_of_weighted_go_to_the_first_list():
-    assert [d for d, _ in weighted([{"a": 0., "b": 1.}, {"a": 1., "b": 0.}])] == ["b", "a"]
+    columns = [np.array([3., 1., 2.]), np.array([0., 9., 8.])]
+    order, score = weighted_columns(columns, [3, 1])
+    assert score == pytest.approx(weighted_columns(columns, [.75, .25])[1]) and order.tolist() == [0, 2, 1]
+    assert weighted_columns([np.array([0., 1.]), np.array([1., 0.])], [1, 1])[0].tolist() == [1, 0], "ties go to the first"
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3), st.integers(-3, 3)), min_size=1, max_size=12), st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 3)))
-def test_columns_are_fused_as_dictionaries_are(rows, weights):
-    columns = [np.array(c, float) for c in zip(*rows)]
+@given(columns_of, st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 3)))
+def test_columns_are_fused_as_dictionaries_are(columns, weights):
     order, score = weighted_columns(columns, weights)
     plain = weighted([dict(enumerate(c)) for c in columns], weights)
     assert score == pytest.approx([s for _, s in plain])
@@ -125,7 +119,7 @@ def test_columns_are_fused_as_dictionaries_are(rows, weights):
 
 
 @pytest.mark.parametrize("wrong, says", [(lambda: rrf([["a", "a"]]), "ranking 1 names a document twice"), (lambda: rrf([["a"]], k=-1), "k must be 0 or more"),
-    (lambda: rrf([["a"]], weights=[0]), "one above 0"), (lambda: rrf([["a"]], weights=[float("nan")]), "finite"), (lambda: weighted([{"a": 1.}], [1, 2]), "2 weights for 1 lists"),
-    (lambda: min_max({"a": float("inf")}), "finite"), (lambda: guarantee([("a", 1.)], ["a"], 0), "k must be 1 or more")])
+    (lambda: rrf([["a"]], weights=[0]), "one above 0"), (lambda: rrf([["a"]], weights=[float("nan")]), "finite"), (lambda: check_weights([1, 2], 1), "2 weights for 1 lists"),
+    (lambda: guarantee([("a", 1.)], ["a"], 0), "k must be 1 or more")])
 def test_refusals(wrong, says):
     with pytest.raises(ValueError, match=says): wrong()

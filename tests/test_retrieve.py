@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from memkit.search import documents as module
-from memkit.search.fusion import weighted
 from memkit.search.vectors import ChromaIndex, ExactIndex, corpus_index
 from memkit.search.bm25 import BM25, tokenize
 from memkit.search.documents import asked, passages, readings
 from memkit.records import Document, Hit
 from memkit.search.documents import FUSIONS, PAPER, FusedRetriever, RetrieveSettings, check_retriever, coverage, index_documents, products, rarest
+from test_fusion import weighted
 
 
 class TrigramEmbedder:
@@ -112,7 +112,7 @@ def plain_search(documents, query, s, embedder):
 @pytest.mark.parametrize("query", QUERIES)
 @pytest.mark.parametrize("pool", [3, 50])
 def test_the_default_search_is_its_definition(query, pool):
-    documents, s = corpus(30, seed=7), RetrieveSettings(pool=pool, rerank=0)
+    documents, s = corpus(30, seed=7), RetrieveSettings(pool=pool)
     expected = plain_search(documents, query, s, TrigramEmbedder())
     hits = make(documents, s).candidates(query)
     assert {h.item.id for h in hits} == {documents[i].id for i, _ in expected}
@@ -150,7 +150,7 @@ def test_the_best_passages_are_those_of_a_loop(counts, data):
 
 @pytest.mark.parametrize("fusion", FUSIONS)
 def test_parts_explain_the_score(fusion):
-    s = RetrieveSettings(fusion=fusion, rerank=0, rare_words=0, spelling=False, several=False, question_weight=0.)
+    s = RetrieveSettings(fusion=fusion, rare_words=0, spelling=False, several=False, question_weight=0.)
     retriever = make(corpus(), s)
     pool = retriever.candidates(QUERIES[0])
     assert [h.score for h in pool] == sorted((h.score for h in pool), reverse=True) and all(h.source == "fused" and h.parts["fused"] == h.score for h in pool)
@@ -197,11 +197,11 @@ def test_each_question_of_a_message_is_answered():
     documents = [*corpus(40), Document(id="one", text="Eczema itches and needs ointment."), Document(id="two", text="Vertigo makes the room turn.")]
     message = "Hello. Which ointment is good for eczema? Why does vertigo make a room turn? Thanks."
     assert {h.item.id for h in make(documents, RetrieveSettings()).search(message, 2)} == {"one", "two"}
-    apart = [make(documents, RetrieveSettings(rerank=0)).candidates(x) for x in readings(message)]
+    apart = [make(documents, RetrieveSettings()).candidates(x) for x in readings(message)]
     score = {}
     for hits in apart:
         for h in hits: score[h.item.id] = max(score.get(h.item.id, 0), h.score)
-    assert {h.item.id: h.score for h in make(documents, RetrieveSettings(rerank=0)).candidates(message)} == pytest.approx(score)
+    assert {h.item.id: h.score for h in make(documents, RetrieveSettings()).candidates(message)} == pytest.approx(score)
 
 
 def test_misspelled_words_are_found_and_the_message_is_not_touched():

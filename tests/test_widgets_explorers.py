@@ -122,7 +122,7 @@ class Words:
 DOCS = [Document(id=f"d{i}", title=f"Note {i} {NASTY.replace(chr(0), '')}", text=" ".join(Words.WORDS[j] for j in range(8) if (i*37 + 11) >> j & 1) or "water") for i in range(1, 30)]
 
 @pytest.fixture(scope="module", params=["ours", "paper"])
-def retriever(request): return index_documents(DOCS, Words(), PAPER if request.param == "paper" else RetrieveSettings(several=False, rerank=0))
+def retriever(request): return index_documents(DOCS, Words(), PAPER if request.param == "paper" else RetrieveSettings(several=False))
 
 ASK = "My ear hurts at night since the cold, do I need an antibiotic?"
 

@@ -4,15 +4,13 @@
 
 # %% auto #0
 __all__ = ['READ', 'NEIGHBOURS', 'ENTAILMENT_HEADS', 'STANDS', 'Quantity', 'quantities', 'strange_number', 'Window', 'windows',
-           'held_tokens', 'sentence_mask', 'Checker', 'load_checker', 'Verdict', 'decided', 'plain_words', 'is_copied',
+           'sentence_mask', 'Checker', 'load_checker', 'Verdict', 'decided', 'plain_words', 'is_copied',
            'by_entailment']
 
 # %% ../../nbs/answer/08_entailment.ipynb #53c8204e
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +23,7 @@ from ..search.documents import sentences
 from ..search.support import Checked, SupportSettings, content_stems
 from ..reading.encoder import Tokens, tokens_of
 from ..reading.labels import TENS, UNITS
-from ..reading.reader import Encoded, softmax
+from ..reading.reader import Encoded, opened_once, softmax
 
 # %% ../../nbs/answer/08_entailment.ipynb #40dd866b
 _SMALL = UNITS | TENS | {"twice": 2, "dozen": 12}
@@ -151,15 +149,10 @@ def windows(
 # %% ../../nbs/answer/08_entailment.ipynb #834785c6
 ENTAILMENT_HEADS = {"verdict": ("title", len(VERDICTS))}   # "title": three vectors
 
-def held_tokens(sentence: str, source: str) -> Tokens:
-    "A sentence, 80 tokens at most, and what it is held against, 150 at most."
-    return tokens_of((sentence, source))
-
 def sentence_mask(rows: Sequence[Tokens]) -> np.ndarray:   # [n, longest] bool
     "Which tokens belong to the sentence."
     longest = max(len(t.part) for t in rows)
     return np.array([[p == 0 for p in t.part] + [False]*(longest - len(t.part)) for t in rows])
-
 
 # %% ../../nbs/answer/08_entailment.ipynb #ef9b00a1
 class Checker(Encoded):
@@ -177,7 +170,7 @@ def verdicts(
     size: int = 16,                     # pairs read at once
 ) -> np.ndarray:                        # [n, 3]: the probability of each of VERDICTS
     "Does a text entail a sentence, contradict it, or neither?"
-    rows, out = [held_tokens(*p) for p in pairs], np.zeros((len(pairs), len(VERDICTS)))
+    rows, out = [tokens_of(p) for p in pairs], np.zeros((len(pairs), len(VERDICTS)))
     order = sorted(range(len(rows)), key=lambda i: len(rows[i].ids))
     for at in (order[i:i + size] for i in range(0, len(order), size)):
         states, pooled = self.states([rows[i] for i in at])
@@ -187,12 +180,9 @@ def verdicts(
     return out
 
 # %% ../../nbs/answer/08_entailment.ipynb #c5d3af66
-@lru_cache(4)
-def _opened(weights: str) -> Checker: return Checker(Path(weights) if weights else None)
-
 def load_checker() -> Checker:
     "The checker that ships with memkit, or the one whose weights `MEMKIT_ENTAILMENT` names; opened once."
-    return _opened(os.environ.get("MEMKIT_ENTAILMENT", ""))
+    return opened_once(Checker, "MEMKIT_ENTAILMENT")
 
 # %% ../../nbs/answer/08_entailment.ipynb #daf3a2a3
 STANDS = .6     # probability from which a sentence stands; chosen on writers `am` and `an`, each left out once
@@ -205,7 +195,6 @@ class Verdict:
     window: Window | None # that it stands on, or that contradicts it most; None: nothing was shown
     reason: str = ""      # in plain words; '' where it stands
 
-
 # %% ../../nbs/answer/08_entailment.ipynb #b4b44290
 def decided(
     sentence: str,
@@ -216,7 +205,7 @@ def decided(
 ) -> Verdict:
     "The verdict on a sentence, from what the rules and the network say of each window (ours)."
     strange = [strange_number(sentence, sources[w.source]) for w in near]
-    if strange and all(strange) and (number := strange_number(sentence, "\\n".join(sources))):
+    if strange and all(strange) and (number := strange_number(sentence, "\n".join(sources))):
         return Verdict("absent", 1., near[0], f"a number that no source has: {number}")
     fit = [i for i, number in enumerate(strange) if not number]
     best = max(fit, key=lambda i: shares[i, 0], default=None)

@@ -19,17 +19,16 @@ import numpy as np
 
 from .passages import Judged, is_furniture, load_passages
 from .stage import Answered
-from ..models.embed import with_title
-from ..search.embedders import load_embedder
+from ..models.embed import MiniLM, with_title
 from ..files import own_data
 from ..search.bm25 import tokenize
 from ..search.documents import passages, readings
-from ..records import Document, Hit, Turn
+from ..records import Document, Hit, Turn, check_counts, check_shares
 from ..search.support import Checked
 from ..reading.reader import sigmoid
 
 # %% ../../nbs/answer/07_from_documents.ipynb #e3f03508
-if TYPE_CHECKING: from memkit.turn.stages import Design
+if TYPE_CHECKING: from memkit.turn.engine import Assistant
 
 # %% ../../nbs/answer/07_from_documents.ipynb #c51009d0
 @dataclass(frozen=True, kw_only=True)
@@ -41,19 +40,16 @@ class DocumentSettings:
     share: float = .5       # of the best sentence's score, which a further one needs, 0..1
 
     def __post_init__(self):
-        for name in ("words", "documents"):
-            if getattr(self, name) < 1: raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}")
-        for name in ("least", "share"):
-            value = getattr(self, name)
-            if not 0 <= value <= 1: raise ValueError(f"{name} must lie in 0..1, got {value}")
+        check_counts(self, {"words": 1, "documents": 1})
+        check_shares(self, "least", "share")
 
 # %% ../../nbs/answer/07_from_documents.ipynb #36ba97bc
 _POINT = re.compile(r"(?:^| )[-•*] ")   # of a text with single blanks
 
 def in_words(
     unit: str,
-    max_words: int,      # words, 1 or more
-) -> str:           # '' where not even its first point fits
+    max_words: int,   # 1 or more
+) -> str:             # '' where not even its first point fits
     "A sentence, or a list with as many points as the limit allows (ours)."
     text = " ".join(unit.split())
     lead, *points = [p.strip() for p in _POINT.split(text)]
@@ -73,9 +69,9 @@ def in_words(
 class Said:
     "A sentence of an answer."
     text: str
-    document: int          # its position among the hits
-    place: tuple[int, int] # of its passage among those read, and of its first character in it
-    score: float           # 0..1
+    document: int           # its position among the hits
+    place: tuple[int, int]  # of its passage among those read, and of its first character in it
+    score: float            # probability that it answers, times relevance, by the rank of its document: 0..1
 
 # %% ../../nbs/answer/07_from_documents.ipynb #94aa0e35
 def sentences_of(
@@ -95,7 +91,7 @@ def sentences_of(
 # %% ../../nbs/answer/07_from_documents.ipynb #492b33d2
 def chosen_sentences(
     found: Sequence[Said],          # best first
-    max_words: int,                      # words
+    max_words: int,
     settings: DocumentSettings,
 ) -> list[Said]:                    # in the order of their document, as they are said
     "The best sentence and those of its document that come near to it, as many as fit."
@@ -169,12 +165,9 @@ def _marked(said: Sequence[Said]) -> str:
     return out.strip()
 
 # %% ../../nbs/answer/07_from_documents.ipynb #f16738ac
-@lru_cache(1)
-def _minilm(): return load_embedder("minilm")
-
 def _cosines(message: str, texts: Sequence[str], best: int) -> tuple[float, float]:
     "The cosine of the text at `best` with a message, and its mean cosine with the other texts."
-    asked, vectors = _minilm().embed([message], "query")[0], _minilm().embed(list(texts))
+    asked, vectors = MiniLM().embed([message], "query")[0], MiniLM().embed(list(texts))
     others = np.delete(vectors @ vectors[best], best)
     return float(vectors[best] @ asked), float(others.mean()) if len(others) else 0.
 
@@ -185,7 +178,6 @@ def relevance(
     message: str,
     hits: Sequence[Hit],     # documents, best first, of a search
     retriever,
-    most: int = 5,           # that are read
 ) -> dict[str, float]:       # probabilities, shares and cosines
     """The features of whether the documents answer (ours).
 
@@ -194,7 +186,7 @@ def relevance(
     are in it; agree: the mean cosine between its passage and the others
     """
     if not hits: return dict.fromkeys(EVIDENCE, 0.)
-    pairs = [(message, _title(h, retriever), nearest_passage(h, message, retriever)) for h in hits[:most]]
+    pairs = [(message, _title(h, retriever), nearest_passage(h, message, retriever)) for h in hits[:5]]
     judged = load_passages().judge(pairs)
     best = int(np.argmax([j.relevant*j.answers/(n + 1) for n, j in enumerate(judged)]))
     near, agree = _cosines(message, [with_title(title, text) for _, title, text in pairs], best)
@@ -223,7 +215,7 @@ def probability_answered(
 
 # %% ../../nbs/answer/07_from_documents.ipynb #813ebc8d
 def document_answer(
-    assistant: "Design",
+    assistant: "Assistant",
     turn: Turn,
     query: str = "",               # the message as it is understood; '': as it was searched for
     answers: bool | None = None,   # do the documents answer? None: it is found out here
@@ -236,7 +228,7 @@ def document_answer(
         answers = probability_answered(found) >= answered_weights()["threshold"]
     made = from_documents(query, hits, assistant.retriever) if answers else None
     if not made or not made.text: return None
-    row = Answered(made.text, "documents", "world", round(max(s.score for s in made.said), 3)).row
-    checked = [asdict(Checked(text=s.text, supported=True, source=s.document, cosine=s.score, quoted=True))
+    row = Answered(made.text, "documents", "world", 1.).row
+    checked = [asdict(Checked(text=s.text, supported=True, source=s.document, probability=s.score, quoted=True))
                for s in made.said]
     return replace(turn, draft=made.text, extra={**turn.extra, "answer": row, "checked": checked})

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['PASSAGE_HEADS', 'PASSAGE_LOSS', 'PASSAGES', 'without_header', 'is_furniture', 'units', 'focused', 'nearest_part',
-           'passage_tokens', 'beside', 'started', 'list_loss', 'unit_mean', 'passage_loss', 'general_loss',
-           'batch_loss', 'Shown', 'heading_of', 'passage_example', 'spliced', 'passage_examples', 'general_example',
-           'batched', 'fit_passages', 'quantized', 'Judged', 'PassageScorer', 'load_passages']
+           'beside', 'started', 'list_loss', 'unit_mean', 'passage_loss', 'general_loss', 'batch_loss', 'Shown',
+           'heading_of', 'passage_example', 'spliced', 'passage_examples', 'general_example', 'batched', 'fit_passages',
+           'quantized', 'Judged', 'PassageScorer', 'load_passages', 'Reranked']
 
 # %% ../../nbs/answer/06_passages.ipynb #f52556b3
 import logging
@@ -16,9 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from hashlib import blake2b
-from os import environ
 from pathlib import Path
 from threading import Lock
 
@@ -28,11 +26,11 @@ from fastcore.basics import patch
 from ..models.embed import open_graph, usable_cores
 from ..files import cache_dir, make_once, own_data
 from ..search.bm25 import tokenize
-from ..search.documents import passages, sentences
-from ..records import Document
-from ..reading.encoder import Tokens, tokens_in, tokens_of
+from ..search.documents import FusedRetriever, passages, sentences
+from ..records import Document, Hit
+from ..reading.encoder import Tokens, plain_tokens, tokens_in
 from ..reading.examples import Example, Piece, typed_text
-from ..reading.reader import Encoded, sigmoid
+from ..reading.reader import Encoded, opened_once, sigmoid
 
 # %% ../../nbs/answer/06_passages.ipynb #20df4a4e
 from typing import TYPE_CHECKING
@@ -112,11 +110,6 @@ def nearest_part(
 # %% ../../nbs/answer/06_passages.ipynb #f8b12215
 PASSAGE_HEADS = {"relevant": ("stretch", 1), "sentence": ("stretch", 1), "general": ("whole", 1)}
 _STEEP = 10.   # times the cosine: where the heads begin
-
-def passage_tokens(parts: Sequence[str]) -> Tokens:
-    "Question and passage as one text, as MiniLM reads one."
-    t = tokens_of(parts)
-    return replace(t, segments=[0]*len(t.ids))
 
 def beside(q, v, lib):   # [384] each, of length 1; lib: numpy or torch -> [768]
     "Two vectors as a head sees them: their product, whose sum is the cosine, and their distance."
@@ -200,7 +193,7 @@ def batch_loss(model, batch: Sequence[Example]) -> "Tensor":
     import torch
     from memkit.reading.encoder import stacked
     from memkit.reading.training import whole
-    tokens = [passage_tokens(e.parts) for e in batch]
+    tokens = [plain_tokens(e.parts) for e in batch]
     inputs = {k: torch.from_numpy(v) for k, v in stacked(tokens).items()}
     with torch.autocast("cpu", torch.bfloat16): states = model(**inputs)
     states = states.float()
@@ -364,7 +357,7 @@ class PassageScorer(Encoded):
 
     def general(self, question: str) -> float:   # probability, 0..1
         "Is this something that general documents can answer?"
-        pooled = self.states([passage_tokens((focused(question),))])[1]
+        pooled = self.states([plain_tokens((focused(question),))])[1]
         return float(sigmoid(self.head("general", pooled)[0, 0]))
 
 # %% ../../nbs/answer/06_passages.ipynb #1f628ce0
@@ -389,7 +382,7 @@ def _read(self: PassageScorer, pair: tuple[str, str, str]) -> Judged:
     "One question, heading and passage."
     question, heading, (asks, body) = *pair[:2], without_header(pair[2])
     above, body = f"Question: {asks}\n" if asks else f"{heading}\n" if heading else "", nearest_part(question, body)
-    tokens = passage_tokens((focused(question), above + body))
+    tokens = plain_tokens((focused(question), above + body))
     return _judged(self, tokens, self.states([tokens])[0][0], body, len(above))
 
 def _read_all(self: PassageScorer, pairs: Sequence[tuple[str, str, str]]) -> list[Judged]:
@@ -416,9 +409,23 @@ def judge(
     return [(known | found)[k] for k in keys]
 
 # %% ../../nbs/answer/06_passages.ipynb #763ea968
-@lru_cache(4)
-def _opened(weights: str) -> PassageScorer: return PassageScorer(Path(weights) if weights else None)
-
 def load_passages() -> PassageScorer:
     "The scorer that ships with memkit, or the one whose weights `MEMKIT_PASSAGES` names; opened once."
-    return _opened(environ.get("MEMKIT_PASSAGES", ""))
+    return opened_once(PassageScorer, "MEMKIT_PASSAGES")
+
+# %% ../../nbs/answer/06_passages.ipynb #c7de72ef
+@dataclass(frozen=True)
+class Reranked:
+    "A search whose first documents a cross-encoder reads (ours); the score of the others counts by its share alone."
+    retriever: FusedRetriever
+    read: int = 20         # documents that are read
+    weight: float = .4     # of the cross-encoder's probability in a score, 0..1
+
+    def search(self, query: str, k: int = 5) -> list[Hit]:
+        "The best `k`, best first."
+        hits, titles = self.retriever.candidates(query, k), self.retriever.settings.titles
+        pairs = [(query, h.item.title if titles else "", self.retriever.best_passage(h, query))
+                 for h in hits[:self.read]]
+        likely = [j.relevant for j in load_passages().judge(pairs)] + [0.]*len(hits)
+        mixed = [replace(h, score=(1 - self.weight)*h.score + self.weight*p) for h, p in zip(hits, likely)]
+        return sorted(mixed, key=lambda h: -h.score)[:k]

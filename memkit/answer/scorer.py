@@ -4,20 +4,19 @@
 
 # %% auto #0
 __all__ = ['ANSWER_HEADS', 'ANSWER_LOSS', 'TEMPERATURE', 'SEARCH', 'READING', 'LOOKED_AT', 'FEW', 'told_loss', 'evidence_loss',
-           'class_loss', 'question_batches', 'as_tokens', 'embedded', 'in_context', 'search_loss', 'talks_of',
-           'fact_talks', 'fit_search', 'fit_reading', 'train_scorer', 'Evidence', 'Question', 'ahead_features',
-           'fitted_weights', 'plain_vector', 'alarm_logit', 'needed_features', 'probabilities_needed', 'same_attribute',
-           'about_style', 'known_features', 'probability_known', 'Scorer', 'load_scorer']
+           'class_loss', 'question_batches', 'embedded', 'in_context', 'search_loss', 'talks_of', 'fact_talks',
+           'fit_search', 'fit_reading', 'train_scorer', 'Evidence', 'Question', 'ahead_features', 'fitted_weights',
+           'plain_vector', 'alarm_logit', 'needed_features', 'probabilities_needed', 'same_attribute', 'about_style',
+           'known_features', 'probability_known', 'Scorer', 'read_alone', 'load_scorer']
 
 # %% ../../nbs/answer/02_scorer.ipynb #956a0323
 import json
-import os
 import random
 import re
 import time
 from itertools import groupby
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
@@ -27,9 +26,10 @@ import numpy as np
 
 from .examples import ALARMS, ASKED, Case, answer_examples, cases, dated, every_question
 from ..files import own_data
-from ..reading.encoder import Tokens, tokens_in, tokens_of
+from ..models.embed import MiniLM
+from ..reading.encoder import Tokens, plain_tokens, tokens_in, tokens_of
 from ..reading.examples import Example, sentences, typed_text, voices
-from ..reading.reader import Clause, Encoded, sigmoid, softmax
+from ..reading.reader import Clause, Encoded, opened_once, sigmoid, softmax
 
 # %% ../../nbs/answer/02_scorer.ipynb #04014321
 if TYPE_CHECKING: from torch import Tensor
@@ -98,11 +98,6 @@ ANSWER_LOSS = {"evidence": evidence_loss, "asked": class_loss("asked"), "alarm":
 # %% ../../nbs/answer/02_scorer.ipynb #7454f1e0
 TEMPERATURE = .05
 
-def as_tokens(text: str) -> Tokens:
-    "A text that stands alone, as MiniLM embeds it."
-    t = tokens_of((text,))
-    return replace(t, segments=[0]*len(t.ids))
-
 # %% ../../nbs/answer/02_scorer.ipynb #4204ff72
 def embedded(model, texts: Sequence[str]) -> "Tensor":   # [n, 384], rows of length 1
     "Texts as vectors, while the model is trained."
@@ -110,7 +105,7 @@ def embedded(model, texts: Sequence[str]) -> "Tensor":   # [n, 384], rows of len
     from torch.nn.functional import normalize
     from memkit.reading.encoder import stacked
     from memkit.reading.training import whole
-    inputs = {k: torch.as_tensor(v) for k, v in stacked([as_tokens(t) for t in texts]).items()}
+    inputs = {k: torch.as_tensor(v) for k, v in stacked([plain_tokens((t,)) for t in texts]).items()}
     return normalize(whole(model(**inputs), inputs["mask"]), dim=-1)
 
 # %% ../../nbs/answer/02_scorer.ipynb #cd1df0a1
@@ -285,8 +280,7 @@ def _logits(name: str, x: Sequence[float]) -> np.ndarray:   # one number, or one
 @lru_cache(64)
 def plain_vector(text: str) -> np.ndarray:   # [384]
     "A message as plain MiniLM embeds it; three regressions look at it."
-    from memkit.search.embedders import load_embedder
-    return load_embedder("minilm").embed([text])[0]
+    return MiniLM().embed([text])[0]
 
 def alarm_logit(
     head: np.ndarray,   # what the head `alarm` gives
@@ -370,12 +364,12 @@ class Scorer(Encoded):
 
     def asked(self, text: str) -> dict[str, float]:   # of each of ASKED its probability; they sum to 1
         "What a new message wants: the mean of two readers' logits (ours)."
-        logits = (self.head("asked", self.alone([text]))[0] + _logits("asked", plain_vector(text)))/2
+        logits = (self.head("asked", read_alone(self, text)) + _logits("asked", plain_vector(text)))/2
         return dict(zip(ASKED, map(float, softmax(logits))))
 
     def alarm(self, text: str) -> tuple[float, str]:   # probability of an emergency, 0..1; and its most likely kind
         "Does a message tell of an emergency? The mean of two readers' logits (ours)."
-        own, plain = self.head("alarm", self.alone([text]))[0], plain_vector(text)
+        own, plain = self.head("alarm", read_alone(self, text)), plain_vector(text)
         logit = (alarm_logit(own) + _logits("alarm", plain))/2
         return float(sigmoid(logit)), ALARMS[1 + int(_logits("kind", plain).argmax())]
 
@@ -383,33 +377,34 @@ class Scorer(Encoded):
 from fastcore.basics import patch
 
 # %% ../../nbs/answer/02_scorer.ipynb #1f7e76f3
-@patch
-def embed(self: Scorer, texts: Sequence[str]) -> np.ndarray:   # [n, 384] float32, rows of length 1
-    "Vectors of questions and of messages, for the search."
-    rows = [as_tokens(t) for t in texts]
-    pooled = [self.search.states(rows[i:i + 16])[1] for i in range(0, len(rows), 16)]
+@lru_cache(64)
+def read_alone(network: Encoded, text: str) -> np.ndarray:   # [384]
+    "A text read by itself; what it wants and whether it tells of an emergency are seen in the same vector."
+    return network.states([tokens_of((text,))])[1][0]
+
+@lru_cache(64)
+def _embedded_once(network: Encoded, text: str) -> np.ndarray: return _in_batches(network, [text])
+
+def _in_batches(network: Encoded, texts: Sequence[str]) -> np.ndarray:
+    rows = [plain_tokens((t,)) for t in texts]
+    pooled = [network.states(rows[i:i + 16])[1] for i in range(0, len(rows), 16)]
     v = np.concatenate([np.zeros((0, 384), np.float32), *pooled])
     return v/np.linalg.norm(v, axis=1, keepdims=True)
 
 @patch
-def alone(self: Scorer, texts: Sequence[str]) -> np.ndarray:   # [n, 384]
-    "Vectors of texts, each read by itself."
-    rows = [tokens_of((t,)) for t in texts]
-    pooled = [self.states(rows[i:i + 16])[1] for i in range(0, len(rows), 16)]
-    return np.concatenate([np.zeros((0, 384), np.float32), *pooled])
+def embed(self: Scorer, texts: Sequence[str]) -> np.ndarray:   # [n, 384] float32, rows of length 1
+    "Vectors of questions and of messages, for the search; of a single text, which several stages ask for, once."
+    return _embedded_once(self.search, texts[0]) if len(texts) == 1 else _in_batches(self.search, texts)
+
 @patch
 def overview(self: Scorer, text: str) -> float:   # 0..1
     "How likely a message asks for everything that is known of its user (ours)."
     return float(sigmoid(_logits("overview", plain_vector(text))))
 
-
 # %% ../../nbs/answer/02_scorer.ipynb #4870c763
-@lru_cache(4)
-def _opened(weights: str) -> Scorer: return Scorer(Path(weights) if weights else None)
-
 def load_scorer() -> Scorer:
     "The scorer that ships with memkit, or the one whose weights are in the folder `MEMKIT_SCORER`; opened once."
-    return _opened(os.environ.get("MEMKIT_SCORER", ""))
+    return opened_once(Scorer, "MEMKIT_SCORER")
 
 # %% ../../nbs/answer/02_scorer.ipynb #c25f98a4
 def _sentence_scores(self: Scorer, t: Tokens, states, pooled, text: str, before: int) -> tuple[tuple, ...]:

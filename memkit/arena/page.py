@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SHOWN', 'SETS', 'LINES', 'DASHES', 'HUES', 'MARKS', 'PARTS', 'SCRIPT', 'STYLE', 'CONTROLS_HTML', 'GOOD', 'board',
-           'board_text', 'published_run', 'is_control', 'draw_recall', 'draw_tokens', 'draw_answers', 'draw_cost',
-           'page', 'leaderboard', 'save_run', 'save_board', 'good_at', 'enter']
+           'board_text', 'published_run', 'draw_recall', 'draw_tokens', 'draw_answers', 'draw_cost', 'page',
+           'leaderboard', 'save_run', 'save_board', 'good_at', 'enter']
 
 # %% ../../nbs/arena/05_page.ipynb #971b240a
 import json
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
 from .measures import BEYOND, BUDGETS, LESS, MEASURES
-from .entrants import Maker, RAW
+from .entrants import Maker, RAW, is_control
 from .run import as_result, ask_row, frame, joined, run_values
 from .sets import load_set
 from ..experiments.figures import PaperPicture, SMALLEST, sheet
@@ -60,10 +60,6 @@ def published_run() -> dict[str, Any]:
 # %% ../../nbs/arena/05_page.ipynb #8baba011
 SETS = {"locomo": ("navy", "o"), "memorybank": ("orange", "s"), "prefeval": ("mauve", "D"), "voices": ("blue", "^"),
         "patients": ("green", "v")}   # colour and marker of each set
-
-def is_control(name: str) -> bool:
-    "Does a row only show what less would reach?"
-    return name.startswith("raw turns") or name in ("standard", "full history", "newest turns")
 
 def _order(table: "DataFrame") -> list[str]:
     of = table[table.measure == "recall@10"].groupby("entrant").value.mean()

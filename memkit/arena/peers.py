@@ -12,6 +12,7 @@ import os
 import subprocess
 from collections.abc import Sequence
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -53,15 +54,13 @@ class Peer:
         self.name, self.embedder, self.said = name, embedder, {t.id: t for t in conversation.turns}
         self.user = conversation.speakers[0]
         env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-        worker = Path(__file__).with_name("peer_worker.py") if "__file__" in globals() else _worker()
-        self.process = subprocess.Popen([str(python), str(worker), name, str(embedder.dim)], env=env, text=True,
+        worker = find_spec("memkit.arena.peer_worker").origin
+        self.process = subprocess.Popen([str(python), worker, name, str(embedder.dim)], env=env, text=True,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def _send(self, line: Any):
         try: self.process.stdin.write(json.dumps(line) + "\n"); self.process.stdin.flush()
         except BrokenPipeError: raise PeerError(f"{self.name}: {self.process.stderr.read()[-500:].strip()}") from None
-
-def _worker() -> Path: return Path("memkit/arena/peer_worker.py").resolve()   # in a notebook
 
 # %% ../../nbs/arena/07_peers.ipynb #9f0f9b2e
 from fastcore.basics import patch

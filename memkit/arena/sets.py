@@ -20,7 +20,7 @@ from typing import Any
 from ..files import own_data, public_data
 from ..search.bm25 import singular, tokenize
 from ..reading.rounds import Round
-from ..experiments.malp.evidence import evidence_cases
+from ..experiments.malp.evidence import memorybank_cases
 from ..malp.corpora import Conversation, EvidenceQuestion, Said, load_locomo, rounds_of
 
 # %% ../../nbs/arena/01_sets.ipynb #714d7537
@@ -89,9 +89,12 @@ def locomo(path: str | Path | None = None) -> list[Talk]:
 
 # %% ../../nbs/arena/01_sets.ipynb #9e92d35c
 def memorybank(path: str | Path | None = None) -> list[Talk]:
-    "MemoryBank's users in English, with our labels of evidence."
-    cases = [c for c in evidence_cases() if c.data == "MemoryBank"]
-    if not cases: raise FileNotFoundError("memorybank/memory_bank_en.json")
+    """MemoryBank's users in English, with our labels of evidence. Raises `ValueError` for a file whose questions have
+    none."""
+    path = path or public_data("memorybank/memory_bank_en.json")
+    if not path: raise FileNotFoundError("memorybank/memory_bank_en.json")
+    cases = memorybank_cases(Path(path))
+    if not cases: raise ValueError(f"no question beside {path} has a label; give MemoryBank's English files")
     return [Talk("memorybank", c.conversation, tuple(Ask(q.question, q.category, q.evidence) for q in c.questions))
             for c in cases]
 

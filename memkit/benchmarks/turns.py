@@ -303,15 +303,16 @@ def answer_row(assistant: Any, calls: int, rounds: int) -> dict[str, Any]:
 # %% ../../nbs/benchmarks/04_turns.ipynb #4370b747
 def rerank_row(embedder: Any, calls: int, rounds: int) -> dict[str, Any]:
     "A search in memkit's own documents of which the cross-encoder reads 30, and the same without it."
-    from memkit.search.documents import RetrieveSettings, index_documents
+    from memkit.answer.passages import Reranked
+    from memkit.search.documents import index_documents
     from memkit.hybrid import load_own
     documents = load_own().documents
     asks = list(dict.fromkeys(q["ask"] for t in voices(["bi"], "conversations") for q in t["questions"]))
-    def arm(name, **more):
-        made = lambda: index_documents(documents, embedder, RetrieveSettings(**more))
-        return Arm(name, lambda: partial(made().search, k=5), calls)
+    def plain(): return index_documents(documents, embedder)
+    arms = [Arm("ours", lambda: partial(Reranked(plain(), 30).search, k=5), calls),
+            Arm("limit", lambda: partial(plain().search, k=5), calls)]
     return compare(f"a search in {len(documents)} documents, 30 of them reranked", "ms",
-                   [arm("ours", rerank=30), arm("limit")], asks[:calls*rounds + 1], rounds, target=500.,
+                   arms, asks[:calls*rounds + 1], rounds, target=500.,
                    note="limit: the same search without the cross-encoder")
 
 # %% ../../nbs/benchmarks/04_turns.ipynb #e80498ab

@@ -20,7 +20,7 @@ from fastcore.basics import patch
 
 from ..models.lm import LanguageModel
 from ..turn.prompt import fit
-from ..records import Change as MemoryChange, Considered, Hit, Memory, Turn, utc_now
+from ..records import Change as MemoryChange, Considered, Hit, Memory, Turn, check_counts, utc_now
 from .detection import OTHER, PREFERENCE, RECOMMEND, Detected, Detector
 from .content_predictor import Content
 from .frames import AGREED, DOMAIN_NAMES, FrameReader, Link, Linker, chosen, points
@@ -44,7 +44,7 @@ from ..reading.titles import title_key
 from ..turn import stages
 from ..turn.assistants import Parts
 from ..turn.engine import Assistant, explain
-from ..turn.stages import TurnSettings, check_counts, rounds_said, with_prompt
+from ..turn.stages import TurnSettings, rounds_said, with_prompt
 
 # %% ../../nbs/maprec/21_assistant.ipynb #01864084
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from fastcore.basics import patch
 from ..models.embed import Remembered
 from ..models.lm import LanguageModel
 from ..turn.prompt import Piece, shorten
-from ..records import Change, Considered, Document, Hit, Memory, Message, Receipt, Turn, check_text, utc_now
+from ..records import (Change, Considered, Document, Hit, Memory, Message, Receipt, Turn, check_counts,
+                            check_text, utc_now)
 from ..search.documents import FusedRetriever, Retriever
 from .agents import embedded_agents
 
@@ -37,7 +38,7 @@ from ..reading.gate import load_gate
 from ..turn import trace
 from ..turn.assistants import Parts
 from ..turn.engine import Assistant, explain
-from ..turn.stages import TurnSettings, check_counts, chosen, rounds_as_messages, rounds_said
+from ..turn.stages import TurnSettings, chosen, rounds_as_messages, rounds_said
 
 # %% ../../nbs/mark/18_assistant.ipynb #c4f78e4f
 if TYPE_CHECKING:

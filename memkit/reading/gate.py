@@ -11,7 +11,6 @@ __all__ = ['SHARING_HEADS', 'MILD', 'TAKEN_UP', 'REFUSED', 'KINDS', 'PERSONAL', 
 
 # %% ../../nbs/reading/16_gate.ipynb #5806a87e
 import json
-import os
 import random
 import re
 import time
@@ -28,7 +27,7 @@ from ..models.embed import Embedder
 from .encoder import HEADS, Tokens, tokens_of
 from .examples import Example, Piece, exchange_examples, hands_of, sentences, typed, voices
 from .labels import REPLIES
-from .reader import Encoded, Reader, softmax
+from .reader import Encoded, Reader, opened_once, softmax
 
 # %% ../../nbs/reading/16_gate.ipynb #4a97c5a1
 if TYPE_CHECKING:
@@ -194,13 +193,10 @@ class SharingReader(Encoded):
 
     reply, relevance = Reader.reply, Reader.relevance   # the same heads, by a network of their own
 
-@lru_cache(4)
-def _sharing_opened(weights: str) -> SharingReader: return SharingReader(Path(weights) if weights else None)
-
 # %% ../../nbs/reading/16_gate.ipynb #90c31a70
 def load_sharing() -> SharingReader:
     "The network that ships with memkit, or the one whose weights `MEMKIT_SHARING` names; opened once."
-    return _sharing_opened(os.environ.get("MEMKIT_SHARING", ""))
+    return opened_once(SharingReader, "MEMKIT_SHARING")
 
 # %% ../../nbs/reading/16_gate.ipynb #7a922653
 KINDS = ("name", "address", "contact", "number", "credential", "rare", "private")
@@ -430,9 +426,6 @@ class Gate(Encoded):
         return out
 
 # %% ../../nbs/reading/16_gate.ipynb #ab331da0
-@lru_cache(4)
-def _opened(weights: str) -> Gate: return Gate(Path(weights) if weights else None)
-
 def load_gate() -> Gate:
     "The gate that ships with memkit, or the one whose weights `MEMKIT_GATE` names; opened once."
-    return _opened(os.environ.get("MEMKIT_GATE", ""))
+    return opened_once(Gate, "MEMKIT_GATE")

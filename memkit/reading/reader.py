@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['INPUTS', 'SIDES', 'NAMES', 'SPANS', 'write_graph', 'export_graph', 'sigmoid', 'softmax', 'Encoded', 'Reader',
-           'run_graph', 'load_reader', 'Claim', 'ReplyReading', 'Mention', 'TitleReading', 'set_right', 'Clause']
+           'run_graph', 'opened_once', 'load_reader', 'Claim', 'ReplyReading', 'Mention', 'TitleReading', 'set_right',
+           'Clause']
 
 # %% ../../nbs/reading/08_reader.ipynb #960e5a89
 import hashlib
@@ -121,12 +122,19 @@ def of_whole(self: Encoded, name: str, inputs: Sequence[Tokens], size: int = 16)
     return np.concatenate([np.zeros((0, HEADS[name][1])), *(self.head(name, self.states(b)[1]) for b in batches)])
 
 # %% ../../nbs/reading/08_reader.ipynb #2bf4065f
-@lru_cache(4)
-def _opened(weights: str) -> Reader: return Reader(Path(weights) if weights else None)
+@lru_cache(32)
+def _opened(of: type[Encoded], weights: str): return of(Path(weights) if weights else None)
+
+def opened_once(
+    of: type[Encoded],   # takes the path of its weights; None: those that ship with memkit
+    variable: str,       # of the environment; it may name other weights
+):
+    "The network that ships with memkit, or the one that an environment variable names; opened once."
+    return _opened(of, os.environ.get(variable, ""))
 
 def load_reader() -> Reader:
     "The reader that ships with memkit, or the one whose weights `MEMKIT_READER` names; opened once."
-    return _opened(os.environ.get("MEMKIT_READER", ""))
+    return opened_once(Reader, "MEMKIT_READER")
 
 # %% ../../nbs/reading/08_reader.ipynb #d774f8fb
 @patch

@@ -7,7 +7,6 @@ __all__ = ['TitleReader', 'load_title_reader', 'joint_acts', 'both']
 
 # %% ../../nbs/reading/14_title_reader.ipynb #79c2c1b7
 import hashlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from ..models.embed import open_graph
 from .encoder import after_title
 from .examples import alike
 from .labels import DOMAINS, TITLE_ACTS
-from .reader import Encoded, Mention, TitleReading, load_reader, run_graph, sigmoid, softmax
+from .reader import Encoded, Mention, TitleReading, load_reader, opened_once, run_graph, sigmoid, softmax
 from .title_tokens import (HEADS, JUDGED, SMALL, Candidate, Judged, TitleTokens, apart, candidates,
                                          focus_of, likely_stars, log_odds, rectangles, row_evidence, score_evidence,
                                          stars_shares, title_tokens)
@@ -61,12 +60,9 @@ def states(
     return run_graph(self.graph, rectangles(rows, focus))
 
 # %% ../../nbs/reading/14_title_reader.ipynb #33de8a11
-@lru_cache(4)
-def _opened(weights: str) -> TitleReader: return TitleReader(Path(weights) if weights else None)
-
 def load_title_reader() -> TitleReader:
     "The title reader that ships with memkit, or the one whose weights `MEMKIT_TITLE_READER` names; opened once."
-    return _opened(os.environ.get("MEMKIT_TITLE_READER", ""))
+    return opened_once(TitleReader, "MEMKIT_TITLE_READER")
 
 # %% ../../nbs/reading/14_title_reader.ipynb #8eb59cc0
 @patch

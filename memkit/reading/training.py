@@ -27,6 +27,7 @@ from .encoder import HEADS, LOOKS, WIDTH, Tokens, after_title, stacked, tokens_i
 from .examples import Example, typed
 from .labels import STARS, marks, place_of
 from .titles import HINTS, known_titles
+from ..search.contrastive import rate_factor
 
 # %% ../../nbs/reading/07_training.ipynb #f3be3dfb
 def _minilm() -> nn.Module:
@@ -317,12 +318,7 @@ def optimizer_of(
     new = [p for name, p in model.named_parameters() if not name.startswith(("bert.", "heads.score."))]
     groups = [{"params": encoder, "lr": rate}, {"params": new, "lr": 5*rate}, {"params": few, "lr": 50*rate}]
     optimizer = torch.optim.AdamW([g for g in groups if g["params"]], weight_decay=.01)
-    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: _factor(i, steps))
-
-# %% ../../nbs/reading/07_training.ipynb #82fe5ecb
-def _factor(i: int, steps: int) -> float:
-    "What the learning rates are multiplied with at step `i`."
-    return min((i + 1)/(.1*steps), max(0., (steps - i)/(.9*steps)))
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: rate_factor(i, steps))
 
 # %% ../../nbs/reading/07_training.ipynb #cb873e97
 def step(model: ReaderModel, loss: Tensor, optimizer, schedule) -> float:

@@ -117,13 +117,12 @@ class BM25:
         k1: float = 1.5,              # above 0
         b: float = .75,               # 0..1
         idf: str = "lucene",          # or 'robertson'
-        words: Callable[[str], list[str]] = tokenize,
     ):
         if backend not in BACKENDS: raise ValueError(f"backend must be one of {', '.join(BACKENDS)}; got {backend!r}")
         if idf not in IDFS: raise ValueError(f"idf must be one of {', '.join(IDFS)}; got {idf!r}")
         if not k1 > 0 or not 0 <= b <= 1: raise ValueError(f"k1 must be above 0 and b lie in 0..1; got {k1} and {b}")
-        corpus = [words(t) for t in texts]
-        self.words, self.idf_kind, self.n = words, idf, len(corpus)
+        corpus = [tokenize(t) for t in texts]
+        self.idf_kind, self.n = idf, len(corpus)
         self.holding = Counter(w for doc in corpus for w in set(doc))
         self._score, self._holders = (
             BACKENDS[backend](corpus, k1, b, idf) if self.holding else (lambda words: np.zeros(self.n), None)
@@ -134,12 +133,12 @@ class BM25:
 # %% ../../nbs/search/01_bm25.ipynb #6cd1fe51
 @patch
 def idf(self: BM25, word: str) -> float:
-    "What `word` (as `words` gives it) weighs here; a word that no text holds weighs most."
+    "What `word` (as `tokenize` gives it) weighs here; a word that no text holds weighs most."
     return float(idf_weight(self.holding[word], self.n, self.idf_kind))
 
 @patch
 def _known(self: BM25, query: str) -> list[str]:
-    return [w for w in self.words(check_text(query, "query", empty=True)) if w in self.holding]
+    return [w for w in tokenize(check_text(query, "query", empty=True)) if w in self.holding]
 
 # %% ../../nbs/search/01_bm25.ipynb #48a72f3f
 @patch

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Pairs', 'contrast', 'AdapterSettings', 'question_encoder', 'question_vectors', 'tokenized', 'LikeLengths',
-           'ranking_quality', 'Adapter', 'load_adapter', 'weights_of', 'train_query_adapter', 'merged',
+           'ranking_quality', 'Adapter', 'load_adapter', 'weights_of', 'rate_factor', 'train_query_adapter', 'merged',
            'export_adapter', 'TunedMiniLM', 'with_questions']
 
 # %% ../../nbs/search/07_contrastive.ipynb #ab2a4490
@@ -291,8 +291,8 @@ class _Watch:
         return self.since < self.settings.patience
 
 # %% ../../nbs/search/07_contrastive.ipynb #311a2722
-def _slope(step: int, steps: int) -> float:
-    "Up in the first tenth, then down to 0 in a straight line."
+def rate_factor(step: int, steps: int) -> float:   # 0..1
+    "What a learning rate is multiplied with: up in the first tenth, then down to 0 in a straight line."
     return min((step + 1)/max(1, steps/10), max(0, steps - step)/max(1, .9*steps))
 
 # %% ../../nbs/search/07_contrastive.ipynb #747b3e77
@@ -312,7 +312,7 @@ def _prepared(train: Pairs, source: Path, settings: AdapterSettings) -> tuple:
         [p for p in model.parameters() if p.requires_grad], lr=settings.learning_rate,
         weight_decay=settings.weight_decay)
     steps = len(batches)*settings.epochs
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _slope(step, steps))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(step, steps))
     return accelerator, *accelerator.prepare(model, optimizer, batches, schedule)
 
 # %% ../../nbs/search/07_contrastive.ipynb #5dfd2f1c

@@ -5,19 +5,17 @@
 # %% auto #0
 __all__ = ['FUSIONS', 'PAPER', 'common_words', 'slips', 'letters', 'Speller', 'sentences', 'passages', 'asked', 'readings',
            'ends', 'Retriever', 'RetrieveSettings', 'DenseSide', 'products', 'rarest', 'Found', 'check_documents',
-           'fuse', 'parts_of', 'coverage', 'Reranker', 'check_reranker', 'FusedRetriever', 'index_documents',
-           'check_retriever']
+           'fuse', 'parts_of', 'coverage', 'FusedRetriever', 'index_documents', 'check_retriever']
 
 # %% ../../nbs/search/04_documents.ipynb #fb59a77e
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib.util import find_spec
 from math import inf
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Protocol
 
 import numpy as np
@@ -25,7 +23,7 @@ from fastcore.basics import patch
 
 from ..files import cache_dir
 from ..models.embed import Embedder, MiniLM, corpus_vectors, with_title
-from ..records import Document, Hit, check_text
+from ..records import Document, Hit, check_counts, check_text
 from .bm25 import BM25, STOP_WORDS, singular, tokenize
 from .fusion import check_weights, guarantee, rrf, weighted_columns
 from .vectors import VectorIndex, corpus_index, filled
@@ -207,9 +205,6 @@ class RetrieveSettings:
     bm25_weight: float = .25        # ours: share of BM25 in the weighted score
     passage_weight: float = .45     # ours: of the document's nearest passage
     whole_weight: float = .3        # ours: of the document as one vector
-    rerank: int = 0                 # ours: the best of the weighted fusion that a cross-encoder reads; 0: none
-    rerank_weight: float = .4       # ours: share of its probability in their score, 0..1
-    reranker: str = "memkit.answer.passages:load_passages"   # what opens it, module and function (a `Reranker`)
     pool: int = 50                  # ours: candidates that each side puts forward
     each: int = 5                   # authors' code: candidates of each side in 'rrf'
     rrf_k: int = 60                 # authors' code
@@ -231,10 +226,7 @@ class RetrieveSettings:
 def _check(s: RetrieveSettings):
     if s.fusion not in FUSIONS: raise ValueError(f"fusion must be one of {', '.join(FUSIONS)}; got {s.fusion!r}")
     check_weights((s.bm25_weight, s.passage_weight, s.whole_weight), 3)
-    for least, names in ((1, ("pool", "each", "query_words")), (0, ("question_weight", "rare_words", "rerank"))):
-        for name in names:
-            if getattr(s, name) < least: raise ValueError(f"{name} must be {least} or more, got {getattr(s, name)}")
-    if not 0 <= s.rerank_weight <= 1: raise ValueError(f"rerank_weight must lie in 0..1, got {s.rerank_weight}")
+    check_counts(s, {"pool": 1, "each": 1, "query_words": 1, "question_weight": 0, "rare_words": 0})
 
 PAPER = RetrieveSettings(fusion="rrf", k1=1.5, b=.75, rare_words=0, question_weight=0., several=False,
                          spelling=False)
@@ -323,9 +315,8 @@ def rarest(
     n: int = 12,
 ) -> list[str]:  # words as the index knows them, the rarest first
     "The `n` rarest words of `message` that any document contains, each once."
-    return sorted((w for w in dict.fromkeys(bm25.words(message)) if w in bm25.holding), key=bm25.holding.__getitem__)[
-        :n
-    ]
+    known = (w for w in dict.fromkeys(tokenize(message)) if w in bm25.holding)
+    return sorted(known, key=bm25.holding.__getitem__)[:n]
 
 # %% ../../nbs/search/04_documents.ipynb #9b02491a
 @dataclass(frozen=True)
@@ -405,26 +396,9 @@ def coverage(
 
     sum of idf of the query's words that text holds / sum of idf of the query's words
     """
-    words, has = set(bm25.words(query)), set(bm25.words(text))
+    words, has = set(tokenize(query)), set(tokenize(text))
     total = sum(map(bm25.idf, words))
     return sum(bm25.idf(w) for w in words & has)/total if total else 0.
-
-# %% ../../nbs/search/04_documents.ipynb #76ced768
-class Reranker(Protocol):
-    "Reads passages together with a question."
-    def judge(
-        self,
-        pairs: Sequence[tuple[str, str, str]],   # question, heading ('' where there is none), passage
-    ) -> Sequence: ...   # of each pair, an object with `relevant` and `answers`: probabilities, 0..1
-
-# %% ../../nbs/search/04_documents.ipynb #40ad0b82
-def check_reranker(make: Callable[[], Reranker]):
-    "The contract: of each pair two probabilities, in the order of the pairs; nothing of nothing."
-    pairs = [("How is asthma treated?", "Asthma", "Inhalers treat asthma."), ("Why do cats purr?", "", "They purr.")]
-    found = make().judge(pairs)
-    if len(found) != len(pairs) or len(make().judge([])): raise AssertionError("one judgement a pair")
-    if not all(0 <= p <= 1 for f in found for p in (f.relevant, f.answers)): raise AssertionError("probabilities, 0..1")
-
 
 # %% ../../nbs/search/04_documents.ipynb #482e5044
 class FusedRetriever:
@@ -476,35 +450,20 @@ def find(self: FusedRetriever, query: str, n: int) -> Found:
     if self.dense: scores |= self.dense.scores(vector, pool)
     return Found(vector, words, wholes, parts, pool, scores)
 
-# %% ../../nbs/search/04_documents.ipynb #c26001ed
-def _reranked(self: FusedRetriever, hits: list[Hit], asked: Sequence[str]) -> list[Hit]:
-    "The hits, the first of them in the order of what the cross-encoder says too; `asked`: what each was found for."
-    s, first = self.settings, hits[:self.settings.rerank]
-    if s.fusion != "weighted" or not first: return hits
-    heading = [h.item.title if s.titles else "" for h in first]
-    pairs = [(q, title, self.best_passage(h, q)) for h, q, title in zip(first, asked, heading)]
-    share, out = 1 - s.rerank_weight, []
-    for h, found in zip(first, resolve_name(s.reranker)().judge(pairs)):
-        parts = {**h.parts, "relevant": found.relevant, "answers": found.answers}
-        out.append(replace(h, score=share*h.score + s.rerank_weight*found.relevant, parts=parts))
-    rest = [replace(h, score=share*h.score) for h in hits[len(first):]]
-    return sorted([*out, *rest], key=lambda h: -h.score)
-
 # %% ../../nbs/search/04_documents.ipynb #203967f8
 @patch
 def candidates(self: FusedRetriever, query: str, at_least: int = 1) -> list[Hit]:
     """Every document that a side put forward, best first, with the parts of its score.
     Of several questions a document counts with the one it fits best. Raises as `read` does."""
-    best, asked, n = {}, {}, max(1, min(max(at_least, self.settings.pool), len(self)))
+    best, n = {}, max(1, min(max(at_least, self.settings.pool), len(self)))
     message = ends(check_text(query, "query"), self.settings.query_words)
     for reading in readings(message) if self.settings.several else [message]:
         found = self.find(reading, n)
         fused = fuse(found, self.settings)
         for (i, s), p in zip(fused, parts_of(found, fused)):
-            if i not in best or s > best[i]["fused"]: best[i], asked[i] = p, reading
+            if i not in best or s > best[i]["fused"]: best[i] = p
     order = sorted(best, key=lambda i: -best[i]["fused"])
-    hits = [Hit(item=self.documents[i], score=best[i]["fused"], source="fused", parts=best[i]) for i in order]
-    return _reranked(self, hits, [asked[i] for i in order])
+    return [Hit(item=self.documents[i], score=best[i]["fused"], source="fused", parts=best[i]) for i in order]
 
 # %% ../../nbs/search/04_documents.ipynb #9589101b
 @patch

@@ -38,14 +38,13 @@ _KINDS = {Memory: "memory", Utterance: "message", Document: "document"}
 
 def describe(
     c: Considered,
-    width: int = 60,  # characters of the item's text
-) -> str:             # one line
-    "One candidate: what it is, its score's parts, and what became of it."
+) -> str:   # one line
+    "One candidate: what it is, the first 60 letters of it, its score's parts, and what became of it."
     item = c.hit.item
     label = f"{_KINDS[type(item)]} {item.id}"
     text = " ".join((getattr(item, "title", "") or item.text).split())
     parts = ", ".join(f"{name} {value:.3g}" for name, value in c.hit.parts.items()) or f"score {c.hit.score:.3g}"
-    return (f"{'+' if c.shown else '-'} {label} “{text[:width]}{'…' if len(text) > width else ''}” ({parts}): "
+    return (f"{'+' if c.shown else '-'} {label} “{text[:60]}{'…' if len(text) > 60 else ''}” ({parts}): "
             f"{c.outcome}")
 
 # %% ../../nbs/turn/04_engine.ipynb #e445b4cb
@@ -230,6 +229,13 @@ def run(self: Assistant, turn: Turn, learn: bool = True, on_text: Callable[[str]
     finally:
         self.let_wait(turn.user, work)
         if self.store.pending: self.store.finish()   # what an earlier `forget` couldn't do
+
+# %% ../../nbs/turn/04_engine.ipynb #e8ea69c4
+@patch
+def look(self: Assistant, user: str, text: str, at: datetime | None = None) -> Turn:
+    "A message that goes through read and recall only: it isn't answered, and nothing is stored."
+    turn = Turn(id=new_id("t"), user=user, session=new_id("s"), at=at or self.clock(), text=text)
+    return self.look_up(self.read(turn))
 
 # %% ../../nbs/turn/04_engine.ipynb #67bb513b
 @patch(as_prop=True)

@@ -22,10 +22,11 @@ import numpy as np
 
 from ..store.archives import ArchiveError, unpacked
 from ..records import Hit, Memory, Turn, Utterance
-from .stages import Design
 
 # %% ../../nbs/turn/03_trace.ipynb #a78221d5
-if TYPE_CHECKING: from memkit.store.store import MemoryStore, StoredTurn
+if TYPE_CHECKING:
+    from memkit.store.store import MemoryStore, StoredTurn
+    from memkit.turn.engine import Assistant
 
 # %% ../../nbs/turn/03_trace.ipynb #9230643d
 def to_plain(
@@ -146,7 +147,7 @@ def quoted_turns(
 
 # %% ../../nbs/turn/03_trace.ipynb #8c2672ab
 def record(
-    assistant: Design,
+    assistant: "Assistant",
     turn: Turn,
 ) -> Turn:
     "Keep the whole turn beside its words, where the user has agreed to be remembered and the setting asks for it."

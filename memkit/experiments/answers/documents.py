@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TRAINED', 'TUNED', 'SEALED_HAND', 'COLLECTIONS', 'READ', 'consumer_questions', 'own_questions', 'names_of',
            'Neighbours', 'negatives', 'marked_sentences', 'question_examples', 'templates', 'train_passages', 'Case',
-           'cases_of', 'strangers', 'fit_enough', 'topics_for', 'compared', 'trial_of', 'ranking_rows', 'answer_items',
+           'cases_of', 'strangers', 'fit_enough', 'topics_for', 'trial_of', 'ranking_rows', 'answer_items',
            'answer_rows', 'search_ms', 'judging_rows', 'declined_rows', 'time_rows', 'run_documents']
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #599cd8b2
@@ -23,8 +23,8 @@ from fastcore.basics import patch
 
 from ...answer.from_documents import (EVIDENCE, answered_weights, from_documents, nearest_passage,
                                           probability_answered, relevance)
-from ...answer.passages import (PassageScorer, Shown, batched, fit_passages, general_example, is_furniture,
-                                    load_passages, passage_examples, units, without_header)
+from ...answer.passages import (PassageScorer, Reranked, Shown, batched, fit_passages, general_example,
+                                    is_furniture, load_passages, passage_examples, units, without_header)
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #f57faa2e
 from ...models.embed import Embedder, MiniLM, Remembered, usable_cores
@@ -255,10 +255,6 @@ def topics_for(
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #8ab2db7d
 READ = "ours, 20 documents read by the cross-encoder"
 
-def compared() -> dict[str, RetrieveSettings]:
-    "The compared searches, on bare documents."
-    return {**systems(), READ: RetrieveSettings(titles=False, rerank=20)}
-
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #fcb869f0
 def trial_of(
     asked: Sequence[Asked],             # each with relevant documents
@@ -267,10 +263,9 @@ def trial_of(
     k: int = 10,
 ) -> Trial:
     "Every search on these questions."
-    found = {}
-    for name, settings in compared().items():
-        retriever = index_documents(documents, embedder, settings)
-        found[name] = [[h.item.id for h in retriever.search(a.text, k)] for a in asked]
+    of = {name: index_documents(documents, embedder, settings) for name, settings in systems().items()}
+    found = {name: [[h.item.id for h in search.search(a.text, k)] for a in asked]
+             for name, search in {**of, READ: Reranked(of[OURS])}.items()}
     return Trial(tuple(asked), {**found, LOT: by_lot(documents, asked, k, 0)})
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #d54d2a38
@@ -322,7 +317,7 @@ def answer_rows(what: str, items: Sequence[Mapping]) -> list[dict[str, Any]]:
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #8bed34ae
 def search_ms(asked: Sequence[Asked], documents: Sequence[Document], embedder: Embedder, depth: int) -> list[float]:
     "Milliseconds of each search with so many documents read."
-    retriever = index_documents(documents, embedder, RetrieveSettings(titles=False, rerank=depth))
+    retriever = Reranked(index_documents(documents, embedder, RetrieveSettings(titles=False)), depth)
     retriever.search(asked[0].text, 5)
     out = []
     for a in asked:

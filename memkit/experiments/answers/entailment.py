@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...answer.entailment import ENTAILMENT_HEADS, Checker, held_tokens, sentence_mask, windows
+from ...answer.entailment import ENTAILMENT_HEADS, Checker, sentence_mask, windows
 from ...answer.entailment_examples import VERDICTS, Held, contrary, from_voices, made_from, written
 from ...models.embed import Embedder
 from ...files import own_data, public_data
@@ -112,9 +112,9 @@ def labelled_examples(
 def verdict_logits(model, batch: Sequence[Held]) -> "Tensor":   # [n, 3] logarithms of probabilities
     "The network's output for a batch, in training."
     import torch
-    from memkit.reading.encoder import stacked
+    from memkit.reading.encoder import stacked, tokens_of
     from memkit.reading.training import whole
-    rows = [held_tokens(h.sentence, h.source) for h in batch]
+    rows = [tokens_of((h.sentence, h.source)) for h in batch]
     inputs = {k: torch.from_numpy(v) for k, v in stacked(rows).items()}
     with torch.autocast("cpu", torch.bfloat16): states = model(**inputs)
     states, own = states.float(), torch.from_numpy(sentence_mask(rows))[..., None]

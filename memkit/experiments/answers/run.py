@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ...answer.examples import ALARMS, Case, asked_examples, cases, every_question
-from ...answer.from_memory import UNKNOWN, AnswerSettings, told
+from ...answer.from_memory import UNKNOWN, quoted_answer
 from ...answer.scorer import (FEW, Evidence, Question, Scorer, fitted_weights, known_features, load_scorer,
                                   needed_features)
 from ...answer.stage import ALARM, READ, wants
@@ -144,11 +144,10 @@ def nearest_printed(c: Case, embedder) -> str:
     return texts[int(np.argmax(embedder.embed(texts) @ embedder.embed([c.ask], "query")[0]))]
 
 def by_hand(c: Case) -> str:
-    "The answer of `told` from exactly the needed messages."
+    "The answer of `quoted_answer` from exactly the needed messages."
     need = [Evidence(text, day, 1., 1., ()) for id, day, text in c.said if id in c.needs]
     if not need: return UNKNOWN
-    when = c.kind == "temporal"
-    return told(need, c.said[-1][1], AnswerSettings(), when=when, question=c.ask)
+    return quoted_answer(need, c.said[-1][1], asked="when" if c.kind == "temporal" else "", question=c.ask)
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #3616045d
 def control_items(hands: Sequence[str]) -> dict[str, list[dict[str, Any]]]:

@@ -23,7 +23,7 @@ import numpy as np
 from ...answer.entailment import load_checker
 from ...answer.examples import Case, cases
 from ...answer.from_documents import from_documents
-from ...answer.from_memory import UNKNOWN, AnswerSettings, said_on
+from ...answer.from_memory import UNKNOWN, said_on
 from ...answer.passages import units, without_header
 from ...answer.scorer import load_scorer
 from ...answer.stage import FROM_MEMORY, from_memory
@@ -217,7 +217,7 @@ def found_notes(c: Case) -> Noted:
     "The notes that memkit's answer stage quotes."
     found, question = nearest_evidence(load_scorer(), c), read_question(c)
     kind = max(("advice", *FROM_MEMORY), key=question.shares.get)
-    text, used = from_memory(kind, question, found, c.said[-1][1], AnswerSettings())
+    text, used = from_memory(kind, question, found, c.said[-1][1])
     return Noted(c, tuple((found[i].said, found[i].text) for i in used), text or UNKNOWN)
 
 def written(lm: LanguageModel, noted: Sequence[Noted], max_tokens: int = 40) -> list[str]:

@@ -86,7 +86,7 @@ def test_no_relative_is_taken_for_an_absent_film(name):
 
 def test_empty_and_odd_catalogues():
     assert Linker([]).lookup("Heat") is None and Linker([Item(id="a", title="!!!")]).lookup("!!!") is None
-    assert FrameReader(Linker([])).changes("Zorvath Quarry 4/5")[0].item is None
+    assert FrameReader(Linker([])).changes("Kneecap 4/5")[0].item is None
 
 def test_a_title_is_called_by_its_whole_name():
     assert canonical("himym") == "How I Met Your Mother" and canonical("The Matrix") == "The Matrix"
@@ -119,7 +119,7 @@ def test_nothing_to_write(updater, text): assert updater.changes(text) == []
 
 @pytest.mark.parametrize("text, title, rating", [("Casablanca: 4/5", "Casablanca", 4), ("Alien 3/5", "Alien", 3), ("Alien 3: 2/5", "Alien 3", 2), ("Ａｌｉｅｎ ４/５", "Alien", 4),
                                                  ("Matrix, The: 4/5", "The Matrix", 4), ("Titanic (1997): 2/5", "Titanic", 2), ("Naruto 2/5", "Naruto", 2),
-                                                 ("Zorvath Quarry 4/5", "Zorvath Quarry", 4), ("I gave Casablanca 8 out of 10.", "Casablanca", 4)])
+                                                 ("Kneecap 4/5", "Kneecap", 4), ("I gave Casablanca 8 out of 10.", "Casablanca", 4)])
 def test_a_score_in_the_text(updater, text, title, rating): assert rows(updater.changes(text)) == [("rate", title, rating)]
 
 @pytest.mark.parametrize("text", ["I loved Jaws!", "Jaws is my favourite film."])
@@ -170,12 +170,12 @@ def test_rows_of_labels_and_changes_agree():
 
 def test_apply_and_again(store, updater):
     turn = store.add_turn("u", new_id("s"), "Alien 5/5", "ok")
-    first = apply(store, "u", [*updater.changes("Alien 5/5"), *updater.changes("Zorvath Quarry 2/5")], turn)
+    first = apply(store, "u", [*updater.changes("Alien 5/5"), *updater.changes("Kneecap 2/5")], turn)
     assert [m.turns for m in first] == [(turn,)]*2
     assert apply(store, "u", updater.changes("Alien 5/5"), turn)[0].id == first[0].id, "the same rating changes nothing"
-    apply(store, "u", [*updater.changes("Alien 3/5"), *updater.changes("Zorvath Quarry 4/5")], turn)
-    assert {r.rated.item.title: r.rated.rating for r in profile(store, "u")} == {"Alien": 3, "Zorvath Quarry": 4}
-    assert len(history(store, "u", unknown_item("Zorvath Quarry").id)) == 2
+    apply(store, "u", [*updater.changes("Alien 3/5"), *updater.changes("Kneecap 4/5")], turn)
+    assert {r.rated.item.title: r.rated.rating for r in profile(store, "u")} == {"Alien": 3, "Kneecap": 4}
+    assert len(history(store, "u", unknown_item("Kneecap").id)) == 2
 
 def test_take_back_what_was_never_said(store, updater):
     assert apply(store, "u", updater.changes("I take back what I said about Jaws")) == [] and profile(store, "u") == ()

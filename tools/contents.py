@@ -103,6 +103,7 @@ SEARCH_WORDS = {
     "turn/03_trace": "audit trail, provenance, logging",
     "hybrid/05_fallback": "calibration, reliability, abstention, decline to answer, refuse to answer, unanswerable question, hallucination, confidence threshold",
     "turn/06_twin": "async, await, asyncio, web service",
+    "answer/09_messages": "search old messages, message search, search the chat history, hybrid search over messages",
     "hybrid/06_chatbot": "RAG, retrieval-augmented generation, consent, medical chatbot",
     "hybrid/04_memory": "follow-up question, follow-up detection, conversation history, remember a conversation",
     "hybrid/02_corpus": "own documents, load documents, import documents",

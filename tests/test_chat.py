@@ -243,7 +243,7 @@ def test_deleting_takes_two_presses_apart(ann):
 
 def test_every_error_is_told_in_place_and_is_escaped(ann, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for act, words in ((lambda: ann.send(" \n"), "nothing to send"), (lambda: ann.send("Does it break?"), "RuntimeError: the model <b>broke</b>"), (lambda: ann.send("\ud800"), "half of a surrogate pair"), (lambda: ann.delete([]), "no memory is chosen"),
+    for act, words in ((lambda: ann.send(" \n"), "nothing to send"), (lambda: ann.send("What makes a bone break?"), "RuntimeError: the model <b>broke</b>"), (lambda: ann.send("\ud800"), "half of a surrogate pair"), (lambda: ann.delete([]), "no memory is chosen"),
                        (lambda: twice(ann, [99]), "no memory 99"), (lambda: ann.change_user(""), "user is empty"), (lambda: ann.judge(ann.said[0], 99, True), "no memory 99"), (lambda: ann.export("../x.jsonl"), "plain name")):
         act()
         assert words in ann.error and 'role="alert"' in ann._status.value and "<b>broke" not in ann._status.value and ann._repr_mimebundle_()["text/plain"] == ann.error

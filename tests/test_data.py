@@ -143,10 +143,14 @@ def test_every_file_is_named_in_the_readme():
 
 CONSUMER = ("am", "an", "ao")       # wrote what consumers ask of medical documents
 LATER = ("ar", "as", "at")              # asked more about others' conversations, and for everything
-TALKERS = ("au", "av", "aw", "ax", "bi", "bj", "bk", "bl", "bm", "bn", "bo", "bp")   # wrote conversations alone, with the words that answer
+TALKERS = ("au", "av", "aw", "ax", "bi", "bj", "bk", "bl", "bm", "bn", "bo", "bp",
+           "ca", "cb", "cc", "cd")   # wrote conversations alone, with the words that answer
 GATE = ("bb", "bc", "bd", "be", "bf")   # wrote what may be shared, and what names a person or opens a door
 SUMS = ("bq", "br", "bs", "bt", "bu", "bv", "bw", "bx", "by", "bz")   # wrote questions that need a sum
-HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in CONSUMER + LATER + TALKERS + GATE + SUMS)
+LONG = {**dict.fromkeys(("ce", "cf", "cg", "ck"), "long"), **dict.fromkeys(("ch", "ci", "cj", "cl"), "friends")}   # wrote a year or two
+RATERS = ("cp", "cq", "cr", "cs")       # wrote messages and corrections
+OTHERS = (*CONSUMER, *LATER, *TALKERS, *GATE, *SUMS, *LONG, *RATERS)
+HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in OTHERS)
 LATE = ("y", "z", "aa", "ab")      # wrote fewer rows, and no health statements
 TALKS = ("ac", "ad", "ae", "af")   # wrote conversations, emergencies and entailments alone
 WANTS = ("aj", "ak", "al")         # wrote emergencies and what a message wants
@@ -168,10 +172,10 @@ def test_later_questions_name_the_words_that_answer(hand):
     assert len({r["text"] for r in asks}) == 60 and sum(r["overview"] for r in asks) == 30
 
 
-@pytest.mark.parametrize("hand", TALKERS)
+@pytest.mark.parametrize("hand", [*TALKERS, *LONG])
 def test_conversations_name_the_words_that_answer(hand):
-    found = rows(f"voices/{hand}/conversations.jsonl")
-    assert len(found) >= 20 and {c["hand"] for c in found} == {hand} and len({c["id"] for c in found}) == len(found)
+    found = rows(f"voices/{hand}/{LONG.get(hand, 'conversations')}.jsonl")
+    assert len(found) >= (4 if hand in LONG else 20) and {c["hand"] for c in found} == {hand} and len({c["id"] for c in found}) == len(found)
     for c in found:
         said = {f"{i}.{j}": t for i, s in enumerate(c["sessions"], 1) for j, t in enumerate(s["say"], 1)}
         for q in c["questions"]:
@@ -179,6 +183,22 @@ def test_conversations_name_the_words_that_answer(hand):
             assert all(int(n.split(".")[0]) <= q["after"] and any(quote in said[n] for quote in q["quotes"]) for n in q["needs"]), q["ask"]
             assert all(any(quote in said[n] for n in q["needs"]) for quote in q["quotes"]), q["ask"]
             assert not q["needs"] or any(re.search(p, q["gold"], re.I) for p in q["accept"]), q["ask"]
+
+
+@pytest.mark.parametrize("hand", [h for h, kind in LONG.items() if kind == "friends"])
+def test_each_message_of_two_friends_begins_with_a_name(hand):
+    for c in rows(f"voices/{hand}/friends.jsonl"):
+        assert {t.split(": ")[0] for s in c["sessions"] for t in s["say"]} == set(c["speakers"]), c["id"]
+
+
+@pytest.mark.parametrize("hand", RATERS)
+def test_messages_and_corrections_keep_their_form(hand):
+    of = {kind: rows(f"voices/{hand}/{kind}.jsonl") for kind in ("messages", "corrections")}
+    assert len(of["messages"]) >= 140 and len(of["corrections"]) >= 60 and {r["hand"] for v in of.values() for r in v} == {hand}
+    assert len({r["id"] for v in of.values() for r in v}) == sum(map(len, of.values()))
+    assert all(("ask" in r["acts"]) == (r["request"] is not None) and isinstance(r["before"], list) for r in of["messages"])
+    for r in of["corrections"]:
+        for k in r["keep"]: assert all(re.search(p, k["fact"], re.I) for p in k["must"]), r["id"]
 
 
 @pytest.mark.parametrize("hand", GATE)

@@ -11,6 +11,7 @@ __all__ = ['ANSWER_HEADS', 'ANSWER_LOSS', 'TEMPERATURE', 'SEARCH', 'READING', 'L
 
 # %% ../../nbs/answer/02_scorer.ipynb #956a0323
 import json
+import math
 import random
 import re
 import time
@@ -140,7 +141,8 @@ def talks_of(hands: Iterable[str], most: int = 16) -> list[list[Case]]:
     "The questions on each conversation, at most so many at a time."
     out: dict[tuple[str, str], list[Case]] = {}
     for c in [*every_question(hands), *cases(hands, "friends")]: out.setdefault((c.hand, c.id), []).append(c)
-    return [of[i::-(-len(of)//most)] for of in out.values() for i in range(-(-len(of)//most))]
+    parts = [(of, math.ceil(len(of)/most)) for of in out.values()]
+    return [of[i::n] for of, n in parts for i in range(n)]
 
 # %% ../../nbs/answer/02_scorer.ipynb #dc1c2161
 def fact_talks(hands: Iterable[str], size: int = 20) -> list[list[Case]]:

@@ -138,7 +138,8 @@ def found(self: MalpAssistant, turn: Turn, k: int) -> list[Hit]:
     notes = notes if k >= RANKED else self.memory.recall(turn.user, turn.query, RANKED)
     messages = self.said.search(turn.user, turn.query, k, [s for h in notes for s in sources(h.item)])
     shown = {h.item.id: h for h in self.in_notes(turn, messages, notes)}
-    return list((shown | {h.item.id: h for h in notes if h.item.id not in shown}).values())[:k]
+    for h in notes: shown.setdefault(h.item.id, h)
+    return list(shown.values())[:k]
 
 # %% ../../nbs/malp/13_assistant.ipynb #0def08f8
 @patch

@@ -168,7 +168,7 @@ def test_a_peer_finds_and_forgets(name):
 
 @pytest.mark.parametrize("argv, says", [
     (["arena", "--set", "own"], "export a dialogue"), (["arena", "--set", "nothing"], "there are locomo"),
-    (["mark", "--set", "locomo"], "belong to the arena"), (["arena", "--memory-only"], "malp")])
+    (["mark", "--set", "locomo"], "belongs to arena"), (["arena", "--memory-only"], "malp")])
 def test_the_command_refuses_what_cannot_be(capsys, argv, says):
     assert main(["experiment", *argv]) == 2 and says in capsys.readouterr().err
 

@@ -144,7 +144,7 @@ def test_a_home_that_cannot_be(capsys, tmp_path, corpus, monkeypatch):
 
 @pytest.mark.parametrize("argv, says", [(["malp", "--model", "http://127.0.0.1:9/v1#m"], ["can't be trained", "--memory-only"]), (["hybrid", "--memory-only"], ["malp"]), (["hybrid", "--pairs", "p.html"], ["malp"]), (["mark", "--memory-only"], ["malp"]),
                                         (["map", "--memory-only"], ["malp"]), (["malp", "--amazon", "a", "b", "c", "d"], ["map"]), (["map", "--amazon", "nowhere.csv", "b", "c", "d"], ["nowhere.csv", "memkit data amazon"]),
-                                        (["answers", "--prompted"], ["the embedded one can't write", "http://host:port/v1#model"]), (["hybrid", "--prompted"], ["answers and mark"])])
+                                        (["answers", "--prompted"], ["the embedded one can't write", "http://host:port/v1#model"]), (["hybrid", "--prompted"], ["mark and answers"])])
 def test_experiments_that_cannot_be_are_refused_before_any_work(capsys, argv, says): one_line(*run(capsys, "experiment", *argv), *says)
 
 

@@ -203,7 +203,7 @@ SIZES: dict[str, dict[str, tuple]] = {   # of each set: talks and, of each, turn
     "smaller": {"locomo": (2, 200), "memorybank": (2, None), "prefeval": (3, None), "voices": (8, None),
                 "patients": (1, 80)},    # the run that travels with memkit
     "full": {"locomo": (None, None), "memorybank": (6, None), "prefeval": (8, None), "voices": (16, None),
-             "patients": (2, 160)}}
+             "long": (4, None), "patients": (2, 160)}}
 
 def arena_talks(
     size: str,      # one of SIZES

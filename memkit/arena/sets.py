@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['TOPICS', 'FIRST_DAY', 'LOADERS', 'GET', 'CARDS', 'Ask', 'Talk', 'TalkSet', 'words_pattern', 'wrong_labels', 'locomo',
-           'memorybank', 'plain_talk', 'prefeval', 'voices_talks', 'patients', 'longmemeval', 'own_export', 'load_set',
-           'first_part']
+           'memorybank', 'plain_talk', 'prefeval', 'voices_talks', 'long_talks', 'patients', 'longmemeval',
+           'own_export', 'load_set', 'first_part']
 
 # %% ../../nbs/arena/01_sets.ipynb #5130b808
 import json
@@ -17,6 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from ..answer.examples import with_roles
 from ..files import own_data, public_data
 from ..search.bm25 import singular, tokenize
 from ..reading.rounds import Round
@@ -144,20 +145,30 @@ def voices_talks(path: str | Path | None = None, each: int = 3) -> list[Talk]:
                      for r in p.read_text(encoding="utf-8").splitlines()]
     else: rows = voices(hands_of("conversations", sealed=True), "conversations")
     of_hand = [list(of)[:each] for _, of in groupby(rows, lambda r: r["hand"])]
-    return [_voice(of[i]) for i in range(each) for of in of_hand if i < len(of)]
+    return [_voice(of[i], "voices") for i in range(each) for of in of_hand if i < len(of)]
+
+def long_talks(path: str | Path | None = None) -> list[Talk]:
+    "Histories of a year by hands that trained nothing: of one person, and of two friends; or a file of that form."
+    from memkit.reading.examples import hands_of, voices
+    if path: rows = [json.loads(r) for r in Path(path).read_text(encoding="utf-8").splitlines()]
+    else: rows = [r for kind in ("long", "friends") for r in voices(hands_of(kind, sealed=True), kind)]
+    return [_voice(r, "long") for r in rows]
 
 # %% ../../nbs/arena/01_sets.ipynb #2497b608
-def _voice(row: Mapping) -> Talk:
-    said, number = [], {}
+def _voice(row: Mapping, set: str) -> Talk:
+    "A conversation as the writers' files have it; where two talk, each message begins with a name."
+    names, said, number = row.get("speakers", ()), [], {}
     for n, session in enumerate(row["sessions"], 1):
         day = datetime.fromisoformat(session["date"]).replace(hour=9, tzinfo=timezone.utc)
         for i, text in enumerate(session["say"]):
-            number[f"{n}.{i + 1}"] = f"{len(said)}u"
-            said.append((f"s{n}", text, "", day + timedelta(minutes=i)))
-    asks = [Ask(q["ask"], q["kind"], tuple(number[i] for i in q["needs"]), tuple(q["accept"]),
+            name, _, words = text.partition(": ") if names else ("", "", text)
+            other = bool(names) and name == names[1]
+            number[f"{n}.{i + 1}"] = f"{len(said)}{'a' if other else 'u'}"
+            said.append((f"s{n}", "" if other else words, words if other else "", day + timedelta(minutes=i)))
+    asks = [Ask(with_roles(q["ask"], names), q["kind"], tuple(number[i] for i in q["needs"]), tuple(q["accept"]),
                 tuple(q.get("reject", ())), q.get("gold", ""), bool(q["needs"]), f"s{q['after']}")
             for q in row["questions"]]
-    return plain_talk("voices", row["id"], said, asks)
+    return plain_talk(set, row["id"], said, asks)
 
 # %% ../../nbs/arena/01_sets.ipynb #cf397c10
 def patients(path: str | Path | None = None, users: int = 2, visits: int = 10) -> list[Talk]:
@@ -238,7 +249,7 @@ def _own_ask(r: Mapping, messages: Sequence[str]) -> Ask:
 # %% ../../nbs/arena/01_sets.ipynb #854c8d26
 LOADERS: dict[str, Callable[..., list[Talk]]] = {
     "locomo": locomo, "memorybank": memorybank, "prefeval": prefeval, "voices": voices_talks, "patients": patients,
-    "longmemeval": longmemeval, "own": own_export}
+    "long": long_talks, "longmemeval": longmemeval, "own": own_export}
 GET = {
     "locomo": "github snap-research/locomo, data/locomo10.json (CC BY-NC 4.0), as locomo/locomo2.json or with --path",
     "memorybank": "github zhongwanjun/MemoryBank-SiliconFriend (MIT), as memorybank/memory_bank_en.json",
@@ -255,6 +266,8 @@ CARDS = {
                 "show whether an answer obeys it: the embedded model chooses no better than chance.",
     "voices": "Short conversations (some 13 messages) by language models told to be many kinds of people. It has "
               "updates, retractions, negations and what was never said. It can't show what length does.",
+    "long": "A year of one person's messages, or of two friends', by language models told to be many kinds of people: "
+            "about 130 messages. Half of the questions need several of them. Two writers, so intervals are wide.",
     "patients": "Made by rules from memkit's own phrases. Truth is exact, words are few. It shows changed values among "
                 "repetitions, and can't show how people write.",
     "longmemeval": "A question among many sessions that have nothing to do with it. It isn't here, so no figure of "

@@ -55,6 +55,14 @@ def test_a_file_of_locomos_form_is_read(tmp_path):
     assert [bool(a.evidence) for a in found.asks] == [True, False, True, False], "1 and 4 a wrong citation"
 
 
+def test_both_sides_of_a_round_can_be_forgotten_one_after_the_other():
+    e = entrants()["full history"](TOY.conversation, MiniLM())
+    e.study(TOY.conversation.rounds[:2], "s0")
+    for turn in ("0u", "0a", "0u"): e.forget([turn])
+    assert {t for f in e.recall("What do I take?", DAY + timedelta(days=1), 5) for t in f.turns} <= {"1u", "1a"}
+    e.close()
+
+
 def test_voices_that_score_trained_nothing():
     from memkit.reading.examples import SEALED
     talks = voices_talks(each=1)

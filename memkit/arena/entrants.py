@@ -146,7 +146,9 @@ def sources(self: OfAssistant, m: Memory | Utterance, r: Round) -> list[str]:
 def forget(self: OfAssistant, turns: Sequence[str]):
     "The assistant's own `forget`, of the rounds that hold these turns."
     wanted, self.replaced = set(turns), None
-    self.assistant.forget(USER, turns=[t for t, r in self.rounds.items() if wanted & set(r.id.split("+"))])
+    gone = [t for t, r in self.rounds.items() if wanted & set(r.id.split("+"))]
+    if gone: self.assistant.forget(USER, turns=gone)
+    for t in gone: del self.rounds[t]
 
 # %% ../../nbs/arena/02_entrants.ipynb #81b672a8
 SILENT = ScriptedLM(lambda messages: "…")

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['KS', 'BUDGETS', 'READ_PIECES', 'CHANGES', 'MEASURES', 'LESS', 'BEYOND', 'TEN_YEARS', 'SESSION', 'NOON', 'POOL',
-           'turns_of', 'evidence_recall', 'counter', 'fitting', 'newest_first', 'read_pieces', 'reply', 'answer_scores',
-           'ask_scores', 'runs', 'comes_back', 'past_sentences', 'past_store', 'opened', 'after_years', 'years_talk',
-           'years_rows', 'corrections', 'told_to_colleague', 'people_rows']
+           'turns_of', 'evidence_recall', 'embedded', 'counter', 'fitting', 'newest_first', 'read_pieces', 'reply',
+           'answer_scores', 'ask_scores', 'runs', 'comes_back', 'obeys', 'past_sentences', 'past_store', 'opened',
+           'after_years', 'years_talk', 'years_rows', 'corrections', 'told_to_colleague', 'people_rows']
 
 # %% ../../nbs/arena/03_measures.ipynb #be57b165
 import csv
@@ -36,7 +36,7 @@ from ..models.embed import Embedder, MiniLM, Remembered, corpus_vectors
 from ..reading.facts import reading_of
 from ..reading.reader import load_reader
 from ..reading.rounds import Round, chat_sentences
-from ..records import Document
+from ..records import Document, Message
 from ..turn.assistants import assistants, design, open_assistant
 from ..turn.engine import Assistant
 
@@ -54,10 +54,15 @@ def evidence_recall(turns: Sequence[str], evidence: Sequence[str]) -> float:   #
 
 # %% ../../nbs/arena/03_measures.ipynb #1be65cd1
 @lru_cache(1)
+def embedded() -> Any:
+    "The embedded language model."
+    from memkit.models.local import LocalLM
+    return LocalLM.embedded()
+
+@lru_cache(1)
 def counter() -> Callable[[str], int]:
     "Tokens of a text, as the embedded language model counts them; each text once."
-    from memkit.models.local import LocalLM
-    return lru_cache(1 << 16)(LocalLM.embedded().count_tokens)
+    return lru_cache(1 << 16)(embedded().count_tokens)
 
 # %% ../../nbs/arena/03_measures.ipynb #b942c118
 def fitting(found: Sequence[Found], budget: int) -> list[Found]:   # tokens
@@ -156,6 +161,14 @@ def comes_back(found: Sequence[Found], gone: Sequence[str], others: Sequence[str
     own = set().union(*map(runs, gone)) - set().union(*map(runs, others), set())
     return any(own & runs(f.text) for f in found)
 
+# %% ../../nbs/arena/03_measures.ipynb #9081f438
+def obeys(ask: Ask, pieces: Sequence[str]) -> float:   # 0 or 1
+    "Is the reply that obeys the preference the likeliest, per token, for a model that sees these pieces (ours)?"
+    lm, known = embedded(), "\n".join(["You answer the user.", *pieces])
+    prompt = lm.render([Message(role="system", text=known), Message(role="user", text=ask.question)])
+    scores = lm.score_labels([prompt], ask.options)[0]/[counter()(o) for o in ask.options]
+    return float(scores.argmax() == 0)
+
 # %% ../../nbs/arena/03_measures.ipynb #729c61ae
 def _dialogue_lines() -> Iterable[str]:
     chat, mts = public_data("chatdoctor/chatdoctor5k.json"), public_data("mts-dialog/MTS-Dialog-TrainingSet.csv")
@@ -177,7 +190,7 @@ def past_sentences() -> tuple[str, ...]:
     return tuple(dict.fromkeys(s for s in every if len(s.split()) > 3))[:20_000]
 
 # %% ../../nbs/arena/03_measures.ipynb #f674532b
-BEYOND = ("Arena, ten years", "Arena, several users")   # tables
+BEYOND = ("Arena, ten years", "Arena, several users", "Arena, preferences obeyed")   # tables
 TEN_YEARS = 100_000   # turns: some thirty a day
 SESSION = 30          # turns
 _NOTED = {"speaker": "user", "type": "user-specific", "flags": [], "probability": 1.}

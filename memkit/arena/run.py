@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FORGET', 'UNREAD', 'PAIRED', 'LENGTHS', 'SIZES', 'sessions', 'asked_after', 'used', 'run_talk', 'ask_one',
-           'forget_some', 'ask_row', 'run_values', 'frame', 'mean_rows', 'paired_rows', 'length_of', 'split_rows',
-           'tokens_for', 'token_rows', 'arena_talks', 'run_arena', 'as_result', 'joined']
+           'forget_some', 'obeyed_rows', 'ask_row', 'run_values', 'frame', 'mean_rows', 'paired_rows', 'length_of',
+           'split_rows', 'tokens_for', 'token_rows', 'arena_talks', 'run_arena', 'as_result', 'joined']
 
 # %% ../../nbs/arena/04_run.ipynb #5ea52589
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from pathlib import Path
 from time import process_time
 from typing import TYPE_CHECKING, Any
 
-from .measures import BEYOND, BUDGETS, READ_PIECES, ask_scores, comes_back, people_rows, years_rows
+from .measures import BEYOND, BUDGETS, READ_PIECES, ask_scores, comes_back, obeys, people_rows, years_rows
 from .entrants import LOOKED_AT, MIXTURES, RAW, Entrant, Maker, entrants, is_control
 from .sets import CARDS, Ask, Talk, first_part, load_set
 from ..models.embed import MiniLM, Remembered
@@ -89,6 +89,26 @@ def forget_some(e: Entrant, talk: Talk, asks: Mapping[int, dict[str, float]], at
         found = e.recall(talk.asks[i].question, at, LOOKED_AT)
         back = comes_back(found, [said[t] for t in evidence], [text for t, text in said.items() if t not in gone])
         asks[i]["forgotten"] = float(not back)
+
+# %% ../../nbs/arena/04_run.ipynb #e7a663cf
+def obeyed_rows(users: int = 20, names: Sequence[str] = ("standard", RAW, "malp")) -> list[dict[str, Any]]:
+    "How often the obeying reply is chosen with what an entrant shows; and with the preference itself, as a limit."
+    try: talks = load_set("prefeval", most=users).talks
+    except FileNotFoundError: return []
+    found: dict[str, list[float]] = {}
+    for talk in talks:
+        said = {t.id: t.text for t in talk.conversation.turns}
+        asks = [a for a in talk.asks if a.options]
+        for name in names:
+            e = entrants()[name](talk.conversation, Remembered(MiniLM()))
+            for session, rounds, at in sessions(talk): e.study(rounds, session)
+            for a in asks:
+                shown = [f.text for f in e.recall(a.question, at, LOOKED_AT) if f.shown]
+                found.setdefault(name, []).append(obeys(a, shown))
+            e.close()
+        found.setdefault("the preference itself", []).extend(obeys(a, [said[a.evidence[0]]]) for a in asks)
+    return [figure(BEYOND[2], name, "the obeying reply of four is chosen", bootstrap(values), control=name != "malp")
+            for name, values in found.items()]
 
 # %% ../../nbs/arena/04_run.ipynb #f16683d5
 def ask_row(talk: Talk, ask: Ask) -> dict[str, Any]:
@@ -236,7 +256,7 @@ def run_arena(
         raise ValueError(f"there is no entrant {unknown[0]!r}; there are {', '.join(makers)}")
     talks, missing = arena_talks(size, set, path)
     run = run_values(talks, {n: m for n, m in makers.items() if not only or n in only}, progress)
-    more_rows = [*people_rows(), *years_rows()] if size == "full" and not set else []
+    more_rows = [*people_rows(), *years_rows(), *obeyed_rows()] if size == "full" and not set else []
     where = provenance(0, [], MiniLM.name, {t.id: [s.text for s in t.conversation.turns] for t in talks}, started)
     return as_result(run, where | {"size": size, "missing": missing}, more_rows)
 

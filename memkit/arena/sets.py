@@ -36,6 +36,7 @@ class Ask:
     gold: str = ""                   # the answer in words, where there is one
     told: bool = True                # was it ever said? If not, the right answer is that nothing is known
     after: str = ""                  # asked when this session is over; '': at the end
+    options: tuple[str, ...] = ()    # replies to choose from, of which the first obeys the user's preference
 
 # %% ../../nbs/arena/01_sets.ipynb #af5090e3
 @dataclass(frozen=True)
@@ -123,6 +124,9 @@ def prefeval(path: str | Path | None = None, users: int = 20, beside: int = 10) 
     folder = Path(path) if path else public_data("prefeval/explicit_preference")
     if not folder: raise FileNotFoundError("prefeval/explicit_preference")
     of = [json.loads((folder/f"{t}.json").read_text(encoding="utf-8")) for t in TOPICS if (folder/f"{t}.json").exists()]
+    files = [folder.parent/"mcq_options"/f"{t}.json" for t in TOPICS]
+    choices = {r["question"]: tuple(r["classification_task_options"]) for p in files if p.exists()
+               for r in json.loads(p.read_text(encoding="utf-8"))}
     chat = public_data("chatdoctor/chatdoctor5k.json")
     others = json.loads(chat.read_text(encoding="utf-8")) if chat else []
     out = []
@@ -132,8 +136,8 @@ def prefeval(path: str | Path | None = None, users: int = 20, beside: int = 10) 
                                                                *health[2*i:2*i + 2])]
         at = [pair[0] for pair in said]
         dated = [(f"s{i}", *pair, FIRST_DAY + timedelta(days=i)) for i, pair in enumerate(said)]
-        asks = [Ask(rows[u]["question"], topic, (f"{at.index(rows[u]['preference'])}u",))
-                for topic, rows in zip(TOPICS, of)]
+        asks = [Ask(rows[u]["question"], topic, (f"{at.index(rows[u]['preference'])}u",),
+                    options=choices.get(rows[u]["question"], ())) for topic, rows in zip(TOPICS, of)]
         out.append(plain_talk("prefeval", f"user {u}", dated, asks))
     return out
 
@@ -263,7 +267,7 @@ CARDS = {
     "memorybank": "A user and a companion, ten short days, written by a language model. Our labels of evidence are one "
                   "reader's. It has no answers that can be scored, and nothing in it changes.",
     "prefeval": "One preference a topic among health questions. It shows whether a preference is found again. It can't "
-                "show whether an answer obeys it: the embedded model chooses no better than chance.",
+                "show well whether an answer obeys it: the embedded model chooses about as often without it.",
     "voices": "Short conversations (some 13 messages) by language models told to be many kinds of people. It has "
               "updates, retractions, negations and what was never said. It can't show what length does.",
     "long": "A year of one person's messages, or of two friends', by language models told to be many kinds of people: "

@@ -20,7 +20,7 @@ from memkit.models.lm import ScriptedLM, check_label_scorer, check_language_mode
 from memkit.models.local import LocalLM
 from memkit.records import Document
 from memkit.search.documents import PAPER, FusedRetriever, RetrieveSettings, check_retriever
-from memkit.store.postgres import new_database
+from memkit.store.schema import new_database
 from memkit.store.store import MemoryStore
 from memkit.train.loop import CheckpointFile, check_checkpoint
 from memkit.hybrid.chatbot import HybridChatbot

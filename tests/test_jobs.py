@@ -24,7 +24,7 @@ from memkit.mark import open_mark
 from memkit.mark.refined import DOMAIN
 from memkit.store import jobs as queue
 from memkit.store.jobs import Worker, claim, end_job, jobs, leave_job, put_back, sealed, signature, unsealed, waiting
-from memkit.store.traces import forget_turns, read_traces
+from memkit.store.erase import forget_turns, read_traces
 from memkit.turn.assistants import assistants, design, open_assistant
 from memkit.turn.engine import Assistant
 

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from sqlalchemy import func, make_url, select
 
-import memkit.store.postgres as server
+import memkit.store.schema as server
 from memkit.models.embed import MiniLM
 from memkit.models.lm import ScriptedLM
 from memkit.records import new_id
 from memkit.store.schema import ONE_EACH, SCHEMA, StoreError, bucket, erasures, make_engine, memories, meta, owner_digest, owners, state, tables
-from memkit.store.postgres import FULL_BYTES, NO_DRIVER, server_engine
+from memkit.store.schema import FULL_BYTES, NO_DRIVER, server_engine
 from memkit.store.store import MemoryStore
 from memkit.hybrid.memory import ChromaMemory
 from memkit.store.jobs import jobs, leave_job
-from memkit.store.traces import put_trace, read_traces
+from memkit.store.erase import put_trace, read_traces
 from memkit.turn.assistants import assistants, open_assistant
 
 ROOT, FIXTURES = Path(__file__).resolve().parents[1], Path(__file__).with_name("fixtures")

@@ -12,7 +12,7 @@ from memkit.models.lm import ScriptedLM
 from memkit.records import Change, Turn, new_id, utc_now
 from memkit.store.store import MemoryStore
 from memkit.mark.refined import DOMAIN
-from memkit.store.traces import read_traces
+from memkit.store.erase import read_traces
 from memkit.turn.assistants import assistants, design, open_assistant
 from memkit.turn.engine import STAGES, begin_session
 from memkit.turn.stages import ShowSettings, TurnSettings

@@ -10,7 +10,7 @@ from memkit.models.lm import usage, watched
 from memkit.models.endpoint import ChatEndpoint, EndpointError
 from memkit.models.lm import ScriptedLM
 from memkit.records import Message
-from memkit.turn.twin import Twin
+from memkit.turn.engine import Twin
 from memkit.turn.assistants import open_assistant
 
 N = 20

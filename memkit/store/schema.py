@@ -4,29 +4,39 @@
 
 # %% auto #0
 __all__ = ['SCHEMA', 'tables', 'meta', 'owners', 'ONE_EACH', 'erasures', 'leftovers', 'memories', 'turns', 'citations', 'events',
-           'state', 'adapters', 'traces', 'quotes', 'jobs', 'PRAGMAS', 'owner_digest', 'bucket', 'StoreError',
-           'NotFound', 'one_line', 'address', 'database_file', 'on_server', 'make_engine', 'open_schema', 'Open',
-           'Database', 'alone', 'reading', 'writing', 'hold_quotes', 'find_owner', 'raise_version', 'glance']
+           'state', 'adapters', 'traces', 'quotes', 'jobs', 'POOL', 'NO_DRIVER', 'OPENING', 'QUOTES', 'IDLE',
+           'FULL_BYTES', 'BEYOND', 'PRAGMAS', 'owner_digest', 'bucket', 'StoreError', 'NotFound', 'one_line',
+           'with_driver', 'server_engine', 'server_programs', 'temporary_postgres', 'drop_database', 'new_database',
+           'take_lock', 'seen_by_others', 'vacuum', 'address', 'database_file', 'on_server', 'make_engine',
+           'open_schema', 'Open', 'Database', 'alone', 'reading', 'writing', 'hold_quotes', 'find_owner',
+           'raise_version', 'glance']
 
-# %% ../../nbs/store/03_schema.ipynb #2c4c2759
+# %% ../../nbs/store/03_schema.ipynb #513ac912
 import hashlib
 import hmac
 import logging
+import math
 import os
 import re
 import secrets
+import shutil
 import sqlite3
+import subprocess
+import tempfile
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 
-from sqlalchemy import (BigInteger, Column, Connection, Engine, ForeignKey, Index, Integer, LargeBinary, MetaData,
-                        StaticPool, Table, Text, bindparam, create_engine, event, exc, func, inspect, make_url, select)
+from fastcore.basics import patch
+from sqlalchemy import (
+    BigInteger, Column, Connection, Engine, ForeignKey, Index, Integer, LargeBinary, MetaData, StaticPool, Table,
+    Text, URL, bindparam, create_engine, event, exc, func, inspect, make_url, select, text)
 
 from ..records import check_text
-from .postgres import OPENING, QUOTES, server_engine, take_lock, with_driver
 
 # %% ../../nbs/store/03_schema.ipynb #ca9f676e
 def owner_digest(
@@ -147,6 +157,161 @@ def one_line(
         said = str(getattr(e, "orig", None) or "no free connection: locked").splitlines()[0]
         advice = next((a for words, a in _ADVICE if re.search(words, said.lower())), "the database refused")
         raise StoreError(f"store {place}: {advice} ({said})") from None
+
+# %% ../../nbs/store/03_schema.ipynb #eef4a96f
+# connections kept, more in a rush; seconds to wait for one (None: the store's timeout), and until one is made anew
+POOL = {"pool_size": 8, "max_overflow": 24, "pool_timeout": None, "pool_recycle": 1800}
+NO_DRIVER = "a store on PostgreSQL needs the driver psycopg 3: pip install 'memkit[postgres]'"
+
+def with_driver(
+    address: str,  # such as postgres://host/db
+) -> str:          # postgresql+psycopg://host/db
+    "The address as SQLAlchemy wants it; others stay as they are."
+    scheme, _, rest = address.partition("://")
+    return f"postgresql+psycopg://{rest}" if scheme in ("postgres", "postgresql") else address
+
+# %% ../../nbs/store/03_schema.ipynb #e71dfa35
+def _pool(url: URL, timeout: float) -> dict[str, float]:
+    pool = POOL | {"pool_timeout": timeout}
+    for name in set(pool) & set(url.query):
+        try: pool[name] = (float if name == "pool_timeout" else int)(url.query[name])
+        except (TypeError, ValueError):
+            raise ValueError(f"{name} in a store's address must be a number, got {url.query[name]!r}") from None
+    return pool
+
+# %% ../../nbs/store/03_schema.ipynb #25d683c9
+def server_engine(
+    url: URL,        # with a driver; pool_size, max_overflow, pool_timeout and pool_recycle may be in its query
+    timeout: float,  # seconds to wait for a connection, and for another writer
+    **more,          # for `create_engine`
+) -> Engine:
+    "An engine for PostgreSQL. Raises `ModuleNotFoundError` without the driver, `ValueError` for another database."
+    if url.get_backend_name() != "postgresql":
+        raise ValueError(f"a store is a file, ':memory:' or postgresql://host/database, got {url.drivername}://…")
+    pool, patience = _pool(url, timeout), {"connect_timeout": max(2, math.ceil(timeout))}
+    patience = {name: n for name, n in patience.items() if name not in url.query}
+    try: return create_engine(url.difference_update_query(POOL), isolation_level="READ COMMITTED", pool_pre_ping=True,
+                              connect_args=patience, **pool, **more)
+    except ImportError: raise ModuleNotFoundError(NO_DRIVER) from None
+
+# %% ../../nbs/store/03_schema.ipynb #97095a2b
+def server_programs() -> Path:
+    "The folder of `initdb` and `pg_ctl`: on the path, or where Debian puts them. Raises `FileNotFoundError`."
+    if found := shutil.which("initdb"): return Path(found).resolve().parent
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: float(p.parts[-3]))
+    if not found: raise FileNotFoundError("PostgreSQL's server isn't installed; on Debian: apt install postgresql")
+    return found[-1].parent
+
+# %% ../../nbs/store/03_schema.ipynb #e537ff25
+def _unprivileged() -> dict[str, object]:  # for subprocess: root becomes somebody else
+    if os.name != "posix" or os.getuid(): return {}
+    import pwd
+    known = {p.pw_name for p in pwd.getpwall()}
+    who = pwd.getpwnam("postgres" if "postgres" in known else "nobody")
+    return {"user": who.pw_uid, "group": who.pw_gid, "extra_groups": []}
+
+# %% ../../nbs/store/03_schema.ipynb #a381b28b
+@contextmanager
+def temporary_postgres() -> Iterator[str]:  # the address of a database
+    """A server in a temporary folder, stopped and removed at the end (ours). Raises `FileNotFoundError` where
+    PostgreSQL isn't installed."""
+    programs, who = server_programs(), _unprivileged()
+    folder = Path(tempfile.mkdtemp(prefix="memkit-pg-", dir="/tmp"))     # a socket's path is 107 bytes at most
+    if who: os.chown(folder, who["user"], who["group"])
+    def run(program: str, *options: str):
+        done = subprocess.run([programs/program, "-D", folder/"data", *options], cwd=folder, **who,
+                              stdin=subprocess.DEVNULL, stdout=(folder/"log").open("ab"), stderr=subprocess.STDOUT)
+        if done.returncode: raise RuntimeError(f"{program} failed: {(folder/'log').read_text(errors='replace')[-500:]}")
+    try:
+        run("initdb", "-A", "trust", "-U", "memkit", "-E", "UTF8", "--locale=C", "--no-sync")
+        run("pg_ctl", "-w", "-o", f"-c listen_addresses='' -k {folder} -c max_connections=200", "start")
+        try: yield f"postgresql://memkit@/postgres?host={folder}"
+        finally: run("pg_ctl", "-m", "immediate", "stop")
+    finally: shutil.rmtree(folder, ignore_errors=True)
+
+# %% ../../nbs/store/03_schema.ipynb #aed2fa7a
+def _say(address: str, statement: str) -> URL:
+    url = make_url(with_driver(address))
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as conn: conn.exec_driver_sql(statement)
+    engine.dispose()
+    return url
+
+def drop_database(address: str, name: str):
+    "Remove a database, whoever is connected to it."
+    _say(address, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+# %% ../../nbs/store/03_schema.ipynb #ec60d3b7
+def new_database(
+    address: str,   # of a database on the server
+    name: str,
+) -> str:           # its address
+    "Make an empty database beside the one that is there."
+    url = _say(address, f'CREATE DATABASE "{name}"')
+    return url.set(database=name).render_as_string(hide_password=False).replace("+psycopg", "", 1)
+
+# %% ../../nbs/store/03_schema.ipynb #829ff5d5
+def _number(name: bytes) -> int: return int.from_bytes(blake2b(name, digest_size=8).digest(), "big", signed=True)
+
+# %% ../../nbs/store/03_schema.ipynb #326cff3f
+OPENING, QUOTES = _number(b"memkit: opening"), _number(b"memkit: quotes")   # locks: who makes tables, who erases
+
+IDLE = 300.   # seconds after which a server ends a transaction whose program says nothing any more; ours
+
+_TAKE = {alone: text("SELECT set_config('lock_timeout', :wait, true), "
+                     "set_config('idle_in_transaction_session_timeout', :idle, true), "
+                     f"pg_advisory_xact_lock{'' if alone else '_shared'}(:lock)")
+         .bindparams(bindparam("lock")) for alone in (True, False)}
+
+def take_lock(
+    conn: Connection,    # on a server, in a transaction that is read committed
+    lock: int,           # 64 bits, signed
+    timeout: float,      # seconds; then, and for later locks of this transaction, it fails
+    alone: bool = True,  # False: with others who share it
+):
+    "Wait for a lock, which ends with the transaction; one statement, which also works behind a pooler."
+    wait, idle = (str(max(1, int(seconds*1000))) for seconds in (timeout, IDLE))
+    conn.execute(_TAKE[alone], {"wait": wait, "idle": idle, "lock": lock})
+
+# %% ../../nbs/store/03_schema.ipynb #4f9ec408
+FULL_BYTES = 1 << 28   # a table above this is vacuumed where it lies, not written anew; ours
+BEYOND = "what stood in PostgreSQL's log (WAL), in replicas and in backups stays there until these are recycled"
+
+_OLDER = text("SELECT backend_xmin::text FROM pg_stat_activity WHERE datname = current_database() "
+              "AND pid <> pg_backend_pid() AND backend_xmin IS NOT NULL")
+
+def seen_by_others(engine: Engine, wait: float) -> bool:
+    "Wait until nobody's transaction is older than now; True: somebody's still is."
+    until = time.monotonic() + wait
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
+        now = int(conn.exec_driver_sql("SELECT pg_snapshot_xmax(pg_current_snapshot())::text").scalar())
+        def older(xmin: str) -> bool: return 0 < (now - int(xmin)) % (1 << 32) < 1 << 31
+        while any(older(xmin) for xmin in conn.execute(_OLDER).scalars()):
+            if time.monotonic() > until: return True
+            time.sleep(.02)
+    return False
+
+# %% ../../nbs/store/03_schema.ipynb #0d3d9d1e
+_SIZES = text("SELECT relname, pg_total_relation_size(oid) AS bytes, pg_has_role(relowner, 'USAGE') AS ours "
+              "FROM pg_class WHERE oid = ANY(SELECT to_regclass(n)::oid FROM unnest(CAST(:names AS text[])) AS n)")
+
+def vacuum(
+    engine: Engine,
+    names: Sequence[str],  # of tables
+    wait: float,           # seconds for older transactions, and again for each table
+) -> str:                  # what is left to do; '' where the rows are gone from the tables' files
+    "Free removed rows, and write the tables anew where they are small enough."
+    if seen_by_others(engine, wait): return "another transaction still sees what was there before"
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
+        found = conn.execute(_SIZES, {"names": list(names)}).all()
+        if strange := [r.relname for r in found if not r.ours]:
+            return f"this role doesn't own the table {strange[0]}; its owner must run VACUUM FULL"
+        try:
+            conn.exec_driver_sql(f"SET lock_timeout = {int(wait*1000)}")
+            for r in found: conn.exec_driver_sql(f'VACUUM {"(FULL)" if r.bytes <= FULL_BYTES else ""} "{r.relname}"')
+        finally: conn.exec_driver_sql("RESET lock_timeout")
+    large = [r.relname for r in found if r.bytes > FULL_BYTES]
+    return f"{large[0]} is too large to be written anew; run VACUUM FULL when nobody is waiting" if large else ""
 
 # %% ../../nbs/store/03_schema.ipynb #e9185d08
 def address(
@@ -320,9 +485,6 @@ class Database:
         self.pid, self.engine = os.getpid(), make_engine(self.target, self.timeout)
         self._local, self._lock = threading.local(), threading.RLock()
 
-# %% ../../nbs/store/03_schema.ipynb #28ea8e81
-from fastcore.basics import patch
-
 # %% ../../nbs/store/03_schema.ipynb #69513748
 @patch
 def current(self: Database, user: str) -> Open | None:
@@ -417,7 +579,7 @@ def hold_quotes(
     erasing: bool,        # False: to quote
     timeout: float = 10.,
 ):
-    "On a server: writers of quotes and erasers wait for each other until the transaction ends (`store.postgres`)."
+    "On a server: writers of quotes and erasers wait for each other until the transaction ends (`store.schema`)."
     if on_server(conn.engine): take_lock(conn, QUOTES, timeout, erasing)
 
 # %% ../../nbs/store/03_schema.ipynb #23a66d5d

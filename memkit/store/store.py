@@ -29,7 +29,7 @@ from ..records import Hit, Memory, Place, Receipt, check_text, check_time, json_
 from .schema import (Database, NotFound, StoreError, adapters, alone, citations, database_file, erasures,
                                 events, find_owner, glance, memories, meta, on_server, owner_digest, quotes,
                                 raise_version, reading, state, tables, turns, writing)
-from .postgres import BEYOND
+from .schema import BEYOND
 from .slices import Kept, Slice, SliceCache, caught_up, check_vector, drop, put
 
 # %% ../../nbs/store/02_store.ipynb #43dc810e

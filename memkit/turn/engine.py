@@ -4,34 +4,39 @@
 
 # %% auto #0
 __all__ = ['STAGES', 'QUOTED', 'TEXTS', 'describe', 'explain', 'Stopwatch', 'round_turn', 'has_turn', 'Assistant',
-           'quotes_messages', 'late', 'begin_session', 'contributed', 'drop_texts', 'beyond']
+           'quotes_messages', 'late', 'begin_session', 'contributed', 'drop_texts', 'beyond', 'Twin']
 
-# %% ../../nbs/turn/04_engine.ipynb #f7b02522
+# %% ../../nbs/turn/04_engine.ipynb #84861119
+import asyncio
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import replace
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial, wraps
 from importlib.metadata import entry_points
 from itertools import takewhile
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING
+
+from fastcore.basics import patch
 
 from ..models.lm import usage, watched
 from ..reading.rounds import Round
-from ..records import (Change, Considered, Document, Hit, Memory, Place, Receipt, Turn, Utterance, check_text,
-                                 check_time, check_user, new_id, utc_now)
+from ..records import (
+    Change, Considered, Document, Hit, Memory, Place, Receipt, Turn, Utterance, check_text, check_time, check_user,
+    new_id, utc_now)
 from . import stages, trace
 from .stages import ShowSettings, TurnSettings
 
-# %% ../../nbs/turn/04_engine.ipynb #1a486deb
+# %% ../../nbs/turn/04_engine.ipynb #bd0de995
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-    from memkit.store.erase import Contributions
     from memkit.models.lm import LanguageModel
-    from memkit.store.store import MemoryStore, StoredTurn
+    from memkit.store.erase import Contributions
     from memkit.store.jobs import Job, Worker
+    from memkit.store.store import MemoryStore, StoredTurn
 
 # %% ../../nbs/turn/04_engine.ipynb #8563f5c1
 _KINDS = {Memory: "memory", Utterance: "message", Document: "document"}
@@ -133,9 +138,6 @@ class Assistant:
         self._sessions: dict[str, str] = {}
         self._heard: dict[str, dict[str, Any]] = {}   # what was made of each user's words, by turn
         self._own_store = False                      # opened by `open_assistant`, so closed with the assistant
-
-# %% ../../nbs/turn/04_engine.ipynb #48e2e09c
-from fastcore.basics import patch
 
 # %% ../../nbs/turn/04_engine.ipynb #2b1197c0
 @patch
@@ -511,7 +513,7 @@ def forget(
 ) -> Receipt:
     """Forget memories, turns, or (without either) everything of `user`, the consent too; also what others were told
     from it, in any design. Raises `LookupError` for what isn't theirs."""
-    from memkit.store.traces import only_from
+    from memkit.store.erase import only_from
     user, all_of_it = self.check_user(user), ids is None and turns is None
     named = [self.store.turn(user, t).id for t in turns or ()]
     wanted = {*(ids or ()), *only_from(self.store, user, named)}
@@ -547,3 +549,49 @@ def __enter__(self: Assistant): return self
 # %% ../../nbs/turn/04_engine.ipynb #9ab10af9
 @patch
 def __exit__(self: Assistant, *error): self.close()
+
+# %% ../../nbs/turn/04_engine.ipynb #30399e83
+class Twin:
+    "An object whose methods are awaited; their work runs in threads (ours). Raises what the methods raise."
+    def __init__(
+        self,
+        inner: Any,           # such as an Assistant or a LanguageModel; it may be used by several threads at a time
+        threads: int = 32,    # calls at a time, 1 or more
+    ):
+        if threads < 1: raise ValueError(f"threads must be 1 or more, got {threads}")
+        self._inner, self._pool = inner, ThreadPoolExecutor(threads, "memkit-twin")
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        return _awaited(found, self._pool) if callable(found) else found
+
+    def __repr__(self): return f"Twin({self._inner!r})"
+
+    async def __aenter__(self) -> "Twin": return self
+
+    async def __aexit__(self, *error):
+        if hasattr(self._inner, "close"): await self.close()
+        self._pool.shutdown(wait=False)
+
+# %% ../../nbs/turn/04_engine.ipynb #74a621db
+def _awaited(method: Callable, pool: ThreadPoolExecutor) -> Callable:
+    "The method as a coroutine function; what it is called with is seen by its thread, context variables too."
+    @wraps(method)
+    async def call(*args, **more):
+        loop, show = asyncio.get_running_loop(), more.get("on_text")
+        if show: more["on_text"] = lambda piece: loop.call_soon_threadsafe(show, piece)
+        work = partial(copy_context().run, method, *args, **more)
+        result = await loop.run_in_executor(pool, work)
+        if isinstance(result, Future): return await asyncio.wrap_future(result)
+        return _pulled(result, pool) if isinstance(result, Iterator) else result
+    return call
+
+# %% ../../nbs/turn/04_engine.ipynb #adb699cc
+_END = object()
+
+async def _pulled(pieces: Iterator, pool: ThreadPoolExecutor) -> AsyncIterator:
+    loop = asyncio.get_running_loop()
+    try:
+        while (piece := await loop.run_in_executor(pool, next, pieces, _END)) is not _END: yield piece
+    finally:
+        if hasattr(pieces, "close"): await loop.run_in_executor(pool, pieces.close)

@@ -121,7 +121,7 @@ def unpack(
 # %% ../../nbs/turn/03_trace.ipynb #edc5e23b
 def packed(
     turn: Turn,
-    most: int = 500_000,   # bytes; as `memkit.store.traces` takes them
+    most: int = 500_000,   # bytes; as `memkit.store.erase` takes them
 ) -> bytes | None:   # None: it is too large
     "A turn that fits: whole, or without the candidates that never reached the prompt."
     content = pack(turn)
@@ -155,7 +155,7 @@ def record(
     if not s.trace or "withdrawn" in turn.extra or not assistant.has_consent(turn.user): return turn
     content = packed(turn)
     if content:
-        from memkit.store.traces import put_trace
+        from memkit.store.erase import put_trace
         memories, turns = assistant.quotes(turn)
         put_trace(assistant.store, turn.user, turn.id, content, VERSION, memories, turns, s.traces)
     return turn
@@ -168,7 +168,7 @@ def read_turns(
     whole: int | None = None,    # how many of the last are read with their details; None: all
 ) -> list[Turn]:                 # in the order they were said
     "The user's turns, whole where their trace is kept and can be read, else with question and answer alone."
-    from memkit.store.traces import read_traces
+    from memkit.store.erase import read_traces
     said, out = store.turns(user, session), []
     kept = read_traces(store, user, None if whole is None else [t.id for t in said[-whole:]] if whole else [])
     for t in said: out.append(_whole(kept.get(t.id)) or _bare(t))
@@ -177,7 +177,7 @@ def read_turns(
 # %% ../../nbs/turn/03_trace.ipynb #66e2c3d0
 def read_turn(store: "MemoryStore", user: str, id: str) -> Turn:
     "One of the user's turns, whole where its trace is kept. Raises `NotFound`."
-    from memkit.store.traces import read_traces
+    from memkit.store.erase import read_traces
     return _whole(read_traces(store, user, [id]).get(id)) or _bare(store.turn(user, id))
 
 def _bare(t: "StoredTurn") -> Turn:

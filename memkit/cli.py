@@ -137,8 +137,7 @@ def cmd_experiment(a: argparse.Namespace):
         raise ValueError(f"--prompted belongs to the experiments {' and '.join(PROMPTED)}; {a.name} measures its parts "
                          "one by one")
     ways = {"hybrid": _hybrid, "malp": _malp, "mark": _mark, "map": _map, "arena": _arena, "reader": _reader,
-            "answers": _answers, "documents": _documents, "writer": _writer, "trust": _trust,
-            "map-requests": _map_requests}
+            "answers": _answers, "documents": _documents, "trust": _trust, "map-requests": _map_requests}
     run, more = ways[a.name](a)
     result = run()
     if a.name != "arena": print_result(result)
@@ -224,16 +223,11 @@ def _map_requests(a: argparse.Namespace) -> tuple[Callable, Callable]:
     _not_malp(a)
     return lambda: run_map_requests(full=a.full), lambda result: ""
 
-def _writer(a: argparse.Namespace) -> tuple[Callable, Callable]:
-    from memkit.experiments.answers.writer import run_writer
-    _not_malp(a)
-    return lambda: run_writer(full=a.full), lambda result: ""
-
 # %% ../nbs/92_cli.ipynb #ba880b5d
 def _pictures(result: Mapping) -> Mapping:
     "The figures of a paper."
     from memkit.experiments.figures import all_of
-    if result["experiment"] in ("reader", "answers", "documents", "writer", "trust", "map-requests"): return {}
+    if result["experiment"] in ("reader", "answers", "documents", "trust", "map-requests"): return {}
     return all_of(result)
 
 PROMPTED = ("answers", "mark")   # experiments in which the model may read, take notes and judge
@@ -545,12 +539,12 @@ FULL = ("hybrid: all of MedQuAD and 50 answers a row, 40 minutes, 50 where MedQu
         "450 questions of MedMCQA, about half an hour; map: all users of MovieLens 100k, about 40 minutes; "
         "arena: all sets, about 45 minutes of one core; reader: four hands, twenty minutes; "
         "answers: eight hands, about an hour; map-requests: four hands and 1,000 turns, ten minutes; "
-        "writer: trains a model, half an hour; trust: four lots, 20 minutes")
+        "trust: four lots, 20 minutes")
 
 # %% ../nbs/92_cli.ipynb #cb124a5b
 def add_experiment(c: argparse.ArgumentParser):
     c.add_argument("name", choices=("hybrid", "malp", "mark", "map", "arena", "reader", "answers", "documents",
-                                     "writer", "trust", "map-requests"),
+                                     "trust", "map-requests"),
                    help="a paper; arena: every memory on the same conversations; others: other people's words")
     size = c.add_mutually_exclusive_group()
     size.add_argument("--quick", dest="full", action="store_false",

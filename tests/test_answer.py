@@ -3,12 +3,12 @@ from datetime import date, datetime, timedelta, timezone
 
 import pytest
 
-from memkit.answer.examples import ASKED, Case, asked_of, cases, evidence_examples
+from memkit.answer.training import ASKED, Case, asked_of, cases, evidence_examples
 from memkit.answer.from_memory import (AnswerSettings, amounts, chosen_messages, days_in, fitted, hanging_day, quoted_answer,
                                        still_true, versions, worked_sum)
 from memkit.answer.scorer import (Evidence, Question, known_features, load_scorer, needed_features, probabilities_needed,
                                   probability_known)
-from memkit.answer.screen import classes_in, hazards, known_classes, screen_rules, screen_terms
+from memkit.answer.stage import classes_in, hazards, known_classes, screen_rules, screen_terms
 from memkit.models.lm import ScriptedLM
 from memkit.experiments.answers.run import right
 from memkit.hybrid.chatbot import HybridSettings

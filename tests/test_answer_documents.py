@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from memkit.answer.from_documents import (EVIDENCE, DocumentSettings, chosen_sentences, document_answer, from_documents, in_words,
                                           probability_answered, relevance, sentences_of)
-from memkit.answer.passages import (Judged, PassageScorer, Reranked, Shown, batched, focused, is_furniture, load_passages,
+from memkit.answer.from_documents import (Judged, PassageScorer, Reranked, Shown, batched, focused, is_furniture, load_passages,
                                     nearest_part, passage_example, passage_examples, units, without_header)
 from memkit.models.lm import ScriptedLM
 from memkit.search.documents import sentences
@@ -189,7 +189,7 @@ def test_what_was_judged_is_not_read_again(monkeypatch):
 
 
 def test_judgements_are_kept_up_to_a_number(monkeypatch):
-    monkeypatch.setattr("memkit.answer.passages._MOST", 3)
+    monkeypatch.setattr("memkit.answer.from_documents._MOST", 3)
     scorer = PassageScorer()
     found = scorer.judge([(f"What is gout, part {i}?", "", "Gout hurts.") for i in range(6)])
     assert len(found) == 6 and len(scorer._kept) == 3
@@ -198,7 +198,7 @@ def test_judgements_are_kept_up_to_a_number(monkeypatch):
 def test_threads_judge_alike(monkeypatch):
     pairs = [("What causes gout?", "", d.text) for d in PAGES]
     alone = PassageScorer().judge(pairs)
-    monkeypatch.setattr("memkit.answer.passages.usable_cores", lambda: 4)
+    monkeypatch.setattr("memkit.answer.from_documents.usable_cores", lambda: 4)
     assert PassageScorer().judge(pairs) == alone
 
 
@@ -222,7 +222,7 @@ def test_the_nearest_part_shares_most_words():
 
 
 def test_eight_bits_order_as_thirty_two_do():
-    from memkit.answer.passages import PassageScorer
+    from memkit.answer.from_documents import PassageScorer
     entries = list(read_corpus("own"))[:40]
     pairs = [("How is asthma treated?", d.title, d.text) for d in entries]
     a, b = ([j.relevant for j in s.judge(pairs)] for s in (load_passages(), PassageScorer(exact=True)))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.search.contrastive import (Adapter, AdapterSettings, LikeLengths, Pairs, TunedMiniLM, contrast, load_adapter, merged, question_encoder, question_vectors,
+from memkit.search.embedders import (Adapter, AdapterSettings, LikeLengths, Pairs, TunedMiniLM, contrast, load_adapter, merged, question_encoder, question_vectors,
                                      ranking_quality, tokenized, train_query_adapter, weights_of, with_questions)
 from memkit.models.embed import MiniLM, check_embedder
 from memkit.records import Document
@@ -40,7 +40,7 @@ def bert(tmp_path_factory) -> Path:
 @pytest.fixture(autouse=True)
 def in_32_bits(monkeypatch):
     "The same numbers on every processor."
-    monkeypatch.setattr("memkit.search.contrastive.fast_dtype", lambda device: "float32")
+    monkeypatch.setattr("memkit.search.embedders.fast_dtype", lambda device: "float32")
 
 
 def unit(rows, seed=0):
@@ -143,7 +143,7 @@ def test_a_fresh_adapter_changes_no_bit(bert):
 @pytest.fixture(scope="module")
 def trained(bert) -> Adapter:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("memkit.search.contrastive.fast_dtype", lambda device: "float32")
+        patch.setattr("memkit.search.embedders.fast_dtype", lambda device: "float32")
         return train_query_adapter(pairs(), settings=QUICK, source=bert, progress=False)
 
 
@@ -202,7 +202,7 @@ def test_several_processes_train_one_adapter(processes, bert, tmp_path):
     code = """
 import sys
 from pathlib import Path
-import memkit.search.contrastive as c
+import memkit.search.embedders as c
 c.fast_dtype = lambda device: "float32"
 from test_contrastive import QUICK, pairs
 from accelerate import PartialState

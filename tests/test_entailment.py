@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from memkit.answer.entailment import (Checker, Verdict, Window, decided, quantities, sentence_mask, strange_number,
                                       windows)
-from memkit.answer.entailment_examples import (VERDICTS, contrary, exchanged, from_voices, made_from, negated, number_in_words,
+from memkit.experiments.answers.entailment import (VERDICTS, contrary, exchanged, from_voices, made_from, negated, number_in_words,
                                                of_pair, other_number, same, second_person, shorter, swapped, written)
 from memkit.search.embedders import load_embedder
-from memkit.search.support import Checked, check_answer
+from memkit.search.documents import Checked, check_answer
 from memkit.reading.encoder import tokens_of
 from memkit.reading.examples import SEALED, hands_of
 

@@ -19,7 +19,7 @@ from fastcore.basics import patch
 from ..models.embed import Embedder
 from ..files import own_data
 from ..search.documents import sentences
-from ..search.support import Checked, SupportSettings, content_stems
+from ..search.documents import Checked, SupportSettings, content_stems
 from ..reading.encoder import Tokens, tokens_of
 from ..reading.labels import TENS, UNITS
 from ..reading.reader import Encoded, opened_once, softmax

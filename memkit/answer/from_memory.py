@@ -314,7 +314,7 @@ def quoted_answer(
     found: Sequence[Evidence],               # the chosen ones, in the order they were said
     today: date,
     settings: AnswerSettings = AnswerSettings(),
-    asked: str = "",                         # what is wanted, of `memkit.answer.examples.ASKED`
+    asked: str = "",                         # what is wanted, of `memkit.answer.training.ASKED`
     likely: Sequence[float] | None = None,   # how likely each is needed, 0..1; None: all are
     question: str = "",                      # its words; '': nothing is worked out for it
 ) -> str:

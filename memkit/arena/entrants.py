@@ -21,8 +21,8 @@ from fastcore.basics import patch
 from ..models.embed import Embedder, Remembered
 from ..models.lm import ScriptedLM
 from ..reading.rounds import Round
-from ..answer.examples import with_roles
-from ..answer.messages import MessageSearch
+from ..answer.training import with_roles
+from ..answer.scorer import MessageSearch
 from ..records import Document, Hit, Memory, Utterance
 from ..experiments.malp.evidence import sources_of, turn_ranker
 from ..malp.assistant import MalpAssistant, MalpSettings

@@ -19,7 +19,7 @@ from fastcore.basics import patch
 from ..models.lm import LanguageModel
 from ..reading.rounds import Round
 from ..train.personal import PersonalLM
-from ..answer.messages import ASKING, STUDIED, MessageSearch, Source
+from ..answer.scorer import ASKING, STUDIED, MessageSearch, Source
 from ..turn.prompt import Piece, quoted_block
 from ..records import Change, Considered, Hit, Memory, Message, Turn, Utterance, new_id, utc_now
 from .coordinator import EmbeddedCoordinator

@@ -21,7 +21,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from ...answer.from_documents import (EVIDENCE, answered_weights, from_documents, probability_answered, relevance)
-from ...answer.passages import is_furniture, load_passages, units, without_header
+from ...answer.from_documents import is_furniture, load_passages, units, without_header
 from ...answer.training import (Shown, batched, fit_network, general_example, passage_examples, passage_loss,
                                     started)
 

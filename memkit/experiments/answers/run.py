@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 import numpy as np
 
-from ...answer.examples import Case, asked_examples, cases, every_question
+from ...answer.training import Case, asked_examples, cases, every_question
 from ...answer.from_memory import UNKNOWN, quoted_answer
 from ...answer.scorer import (
     ALARMS, FEW, Evidence, Question, Scorer, fitted_weights, known_features, load_scorer, needed_features)

@@ -16,13 +16,12 @@ from pathlib import Path
 import numpy as np
 from fastcore.basics import patch
 
-from ..models.embed import Embedder
 from ..files import own_data
-from ..search.documents import sentences
-from ..search.documents import Checked, SupportSettings, content_stems
+from ..models.embed import Embedder
 from ..reading.encoder import Tokens, tokens_of
 from ..reading.labels import TENS, UNITS
 from ..reading.reader import Encoded, opened_once, softmax
+from ..search.documents import Checked, SupportSettings, content_stems, sentences
 
 # %% ../../nbs/answer/08_entailment.ipynb #40dd866b
 _SMALL = UNITS | TENS | {"twice": 2, "dozen": 12}

@@ -29,10 +29,9 @@ from ..files import cache_dir, make_once, own_data
 from ..models.embed import MiniLM, open_graph, usable_cores, with_title
 from ..reading.encoder import Tokens, plain_tokens, tokens_in
 from ..reading.reader import Encoded, opened_once, sigmoid
-from ..records import Document, Hit, Turn, check_counts, check_shares
+from ..records import Hit, Turn, check_counts, check_shares
 from ..search.bm25 import tokenize
-from ..search.documents import passages, readings, sentences
-from ..search.documents import Checked
+from ..search.documents import Checked, passages, readings, sentences
 
 # %% ../../nbs/answer/07_from_documents.ipynb #f729bbe7
 if TYPE_CHECKING:

@@ -9,18 +9,18 @@ __all__ = ['REPLACED', 'SOON', 'FOR_NOW', 'UNKNOWN', 'AnswerSettings', 'chosen_m
 
 # %% ../../nbs/answer/03_from_memory.ipynb #c1e35874
 import re
-from itertools import product
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from itertools import product
 
 from .scorer import Evidence, Question, probabilities_needed, probability_known
-from ..records import check_counts, check_shares
 from ..reading.examples import sentences
-from ..reading.reader import load_reader
 from ..reading.facts import relate
 from ..reading.labels import number
+from ..reading.reader import load_reader
 from ..reading.times import MONTHS, When, phrases_in, resolve, tells_past
+from ..records import check_counts, check_shares
 
 # %% ../../nbs/answer/03_from_memory.ipynb #29e105b5
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,6 @@ __all__ = ['STOP_WORDS', 'singular', 'tokenize', 'idf_weight', 'saturation', 'BM
 import re
 from collections import Counter
 from collections.abc import Sequence
-from math import log
 
 import numpy as np
 from fastcore.basics import patch

@@ -6,8 +6,8 @@
 __all__ = ['FUSIONS', 'PAPER', 'IN_ORDER', 'common_words', 'slips', 'letters', 'Speller', 'sentences', 'passages', 'asked',
            'readings', 'ends', 'Retriever', 'RetrieveSettings', 'DenseSide', 'products', 'rarest', 'Found',
            'check_documents', 'fuse', 'parts_of', 'coverage', 'FusedRetriever', 'index_documents', 'check_retriever',
-           'content_stems', 'common_subsequence', 'in_order', 'numbers', 'denies', 'shared_part', 'says_little',
-           'unsupported', 'best_support', 'SupportSettings', 'Checked', 'by_words', 'check_answer']
+           'content_stems', 'in_order', 'numbers', 'denies', 'shared_part', 'says_little', 'unsupported',
+           'best_support', 'SupportSettings', 'Checked', 'by_words', 'check_answer']
 
 # %% ../../nbs/search/04_documents.ipynb #088b3ccf
 import re
@@ -195,10 +195,9 @@ class Retriever(Protocol):
     "Finds the `k` best documents for `query`, best first."
     def search(self, query: str, k: int = 5) -> list[Hit]: ...
 
-# %% ../../nbs/search/04_documents.ipynb #64b1207c
+# %% ../../nbs/search/04_documents.ipynb #6acd0642
 FUSIONS = ("weighted", "rrf", "bm25", "dense")
 
-# %% ../../nbs/search/04_documents.ipynb #6acd0642
 @dataclass(frozen=True, kw_only=True)
 class RetrieveSettings:
     """Where each number comes from: a section of the hybrid paper, its authors' code, or `ours`.
@@ -210,26 +209,23 @@ class RetrieveSettings:
     pool: int = 50                  # ours: candidates that each side puts forward
     each: int = 5                   # authors' code: candidates of each side in 'rrf'
     rrf_k: int = 60                 # authors' code
-    one_dense: bool = True          # §5.1: 'rrf' keeps at least one document of the dense side
     k1: float = .9                  # ours: BM25's saturation
     b: float = .6                   # ours: BM25's length
     rare_words: int = 12            # ours: BM25 searches for the rarest words of a message; 0: for all of them
     question_weight: float = .5     # ours: how much the question inside a message adds to the message's vector
     several: bool = True            # ours: a message with several questions becomes several queries
     spelling: bool = True           # ours: unknown words are corrected before the search
-    query_words: int = 400          # ours: of a longer message the two ends are read
     passage_words: int = 120        # ours: longest passage
     passage_overlap: int = 20       # ours: words that a passage repeats
     titles: bool = True             # ours: the titles (which §5.2 stores) are searched too
 
-    def __post_init__(self): _check(self)
+    def __post_init__(self):
+        if self.fusion not in FUSIONS:
+            raise ValueError(f"fusion must be one of {', '.join(FUSIONS)}; got {self.fusion!r}")
+        check_weights((self.bm25_weight, self.passage_weight, self.whole_weight), 3)
+        check_counts(self, {"pool": 1, "each": 1, "question_weight": 0, "rare_words": 0})
 
 # %% ../../nbs/search/04_documents.ipynb #2a53afbd
-def _check(s: RetrieveSettings):
-    if s.fusion not in FUSIONS: raise ValueError(f"fusion must be one of {', '.join(FUSIONS)}; got {s.fusion!r}")
-    check_weights((s.bm25_weight, s.passage_weight, s.whole_weight), 3)
-    check_counts(s, {"pool": 1, "each": 1, "query_words": 1, "question_weight": 0, "rare_words": 0})
-
 PAPER = RetrieveSettings(fusion="rrf", k1=1.5, b=.75, rare_words=0, question_weight=0., several=False,
                          spelling=False)
 
@@ -360,12 +356,11 @@ def fuse(
     if s.fusion == "rrf": return rrf([found.words[:s.each], found.wholes[:s.each]], s.rrf_k)
     if s.fusion == "bm25": return [(i, float(x)) for i, x in zip(found.words, column["bm25"][found.row(found.words)])]
     if s.fusion == "weighted":
-        order, score = weighted_columns(
-            [column["bm25"], column["passage score"], column["dense"]],
-            [s.bm25_weight, s.passage_weight, s.whole_weight])
+        sides = [column[name] for name in ("bm25", "passage score", "dense")]
+        order, score = weighted_columns(sides, [s.bm25_weight, s.passage_weight, s.whole_weight])
         return list(zip(found.pool[order].tolist(), score.tolist()))
-    share = s.passage_weight/(s.passage_weight + s.whole_weight) if s.passage_weight + s.whole_weight else .5
-    near = found.row(sorted({*found.wholes, *found.passages}))
+    both = s.passage_weight + s.whole_weight
+    share, near = s.passage_weight/both if both else .5, found.row(sorted({*found.wholes, *found.passages}))
     score = share*column["passage score"][near] + (1 - share)*column["dense"][near]
     order = np.argsort(-score, kind="stable")
     return list(zip(found.pool[near[order]].tolist(), score[order].tolist()))
@@ -376,17 +371,14 @@ def parts_of(
     fused: Sequence[tuple[int, float]],  # of `fuse`
 ) -> list[dict[str, float]]:             # for each, in order
     "What each score is made of, for the eye: every side's score and rank, and the fused score."
-    ranks = {
-        name: {i: r for r, i in enumerate(order, 1)}
-        for name, order in (("bm25 rank", found.words), ("dense rank", found.wholes))
-    }
+    sides = (("bm25 rank", found.words), ("dense rank", found.wholes))
+    ranks = {name: {i: r for r, i in enumerate(order, 1)} for name, order in sides}
     columns = {name: column[found.row([i for i, _ in fused])].tolist() for name, column in found.scores.items()}
-    return [
-        {name: c[n] for name, c in columns.items()}
-        | {name: of[i] for name, of in ranks.items() if i in of}
-        | {"fused": s}
-        for n, (i, s) in enumerate(fused)
-    ]
+    out = []
+    for n, (i, score) in enumerate(fused):
+        parts = {name: c[n] for name, c in columns.items()} | {name: of[i] for name, of in ranks.items() if i in of}
+        out.append(parts | {"fused": score})
+    return out
 
 # %% ../../nbs/search/04_documents.ipynb #fe39b098
 def coverage(
@@ -434,7 +426,7 @@ class FusedRetriever:
 def read(self: FusedRetriever, query: str) -> str:
     """A message as it is searched for: of a long one the two ends, unknown words corrected.
     Raises `ValueError` for an empty or broken query."""
-    query = ends(check_text(query, "query"), self.settings.query_words)
+    query = ends(check_text(query, "query"))
     return self.speller.correct(query) if self.speller else query
 
 # %% ../../nbs/search/04_documents.ipynb #c8ab6e16
@@ -458,7 +450,7 @@ def candidates(self: FusedRetriever, query: str, at_least: int = 1) -> list[Hit]
     """Every document that a side put forward, best first, with the parts of its score.
     Of several questions a document counts with the one it fits best. Raises as `read` does."""
     best, n = {}, max(1, min(max(at_least, self.settings.pool), len(self)))
-    message = ends(check_text(query, "query"), self.settings.query_words)
+    message = ends(check_text(query, "query"))
     for reading in readings(message) if self.settings.several else [message]:
         found = self.find(reading, n)
         fused = fuse(found, self.settings)
@@ -479,7 +471,7 @@ def search(self: FusedRetriever, query: str, k: int = 5) -> list[Hit]:
 def keep(self: FusedRetriever, hits: Sequence[Hit], k: int) -> list[Hit]:
     """Which of the candidates are kept: the best `k`; in the paper's fusion at least one of them from the dense side
     (hybrid §5.1)."""
-    if self.settings.fusion != "rrf" or not self.settings.one_dense: return list(hits[:k])
+    if self.settings.fusion != "rrf": return list(hits[:k])
     dense = sorted((h for h in hits if h.parts.get("dense rank", inf) <= self.settings.each),
                    key=lambda h: h.parts["dense rank"])
     of = {h.item.id: h for h in hits}
@@ -516,34 +508,23 @@ def check_retriever(
 ):
     """The contract of a `Retriever`: given documents only, each once, best first, at most `k`; nothing from nothing;
     refusals. Raises `AssertionError`."""
-    documents = [
-        Document(id=f"d{i}", text=t)
-        for i, t in enumerate(
-            (
-                "Aspirin thins the blood.", "Warfarin is a blood thinner.", "A cold passes within a week.",
-                "Aspirin thins the blood.")
-        )
-    ]
+    texts = ("Aspirin thins the blood.", "Warfarin is a blood thinner.", "A cold passes within a week.",
+             "Aspirin thins the blood.")
+    documents = [Document(id=f"d{i}", text=t) for i, t in enumerate(texts)]
     retriever = make(documents)
     for query in ("Does aspirin thin blood?", "zebra", "the of and", "?", "aspirin "*20_000):
         hits = retriever.search(query, 3)
         ids = [h.item.id for h in hits]
-        assert (
-            len(ids) <= 3 and len(set(ids)) == len(ids) and all(h.item in documents for h in hits)
-        ), f"at most k, each once, from the corpus; got {ids}"
+        of_corpus = all(h.item in documents for h in hits)
+        assert len(ids) <= 3 and len(set(ids)) == len(ids) and of_corpus, f"at most k, each once; got {ids}"
         assert all(a.score >= b.score for a, b in zip(hits, hits[1:])), "best first"
         assert [h.item.id for h in retriever.search(query, 3)] == ids, "the same question finds the same"
-    assert (
-        retriever.search("Does aspirin thin blood?", 1)[0].item.text == "Aspirin thins the blood."
-    ), "the obvious document comes first"
+    assert retriever.search("Does aspirin thin blood?", 1)[0].item.text == texts[0], "the obvious document comes first"
     assert len(retriever.search("aspirin", 100)) <= len(documents), "a k above the corpus is no error"
     assert make([]).search("aspirin", 3) == [], "an empty corpus finds nothing"
     assert [h.item.id for h in make(documents[:1]).search("aspirin", 3)] == ["d0"], "one document can be found"
-    for wrong in (
-        lambda: retriever.search("", 3), lambda: retriever.search(" \n", 3), lambda: retriever.search("a\0b", 3),
-        lambda: retriever.search("aspirin", 0)
-    ):
-        try: wrong()
+    for query, k in (("", 3), (" \n", 3), ("a\0b", 3), ("aspirin", 0)):
+        try: retriever.search(query, k)
         except ValueError: continue
         raise AssertionError("an empty or broken query and k < 1 must raise ValueError")
 
@@ -554,26 +535,15 @@ def content_stems(
     "The content words and numbers of `text`, each cut to its first five letters."
     return [w[:5] for w in tokenize(text)]
 
-# %% ../../nbs/search/04_documents.ipynb #e77d91de
-def common_subsequence(
-    a: Sequence[str],
-    b: Sequence[str],
-) -> int:
-    "Length of the longest common subsequence of two lists of words."
-    row = [0]*(len(b) + 1)
-    for x in a:
-        above, row = row, [0]
-        for j, y in enumerate(b): row.append(above[j] + 1 if x == y else max(above[j + 1], row[j]))
-    return row[-1]
-
 # %% ../../nbs/search/04_documents.ipynb #3c30d55f
 def in_order(
     sentence: str,
     source: str,  # one sentence
 ) -> float:       # 0..1; 1 for a sentence without content words
     "Share of the sentence's content words that stand in `source` in the same order (Lin 2004, ROUGE-L's precision)."
+    from rapidfuzz.distance import LCSseq
     mine = content_stems(sentence)
-    return common_subsequence(mine, content_stems(source))/len(mine) if mine else 1.
+    return LCSseq.similarity(mine, content_stems(source))/len(mine) if mine else 1.
 
 # %% ../../nbs/search/04_documents.ipynb #96cdd689
 _NUMBERS = dict(zip("one two three four five six seven eight nine ten twelve fifteen twenty thirty once twice".split(),

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..models.embed import Embedder
-from .fusion import stretched
-from .bm25 import idf_weight, saturation, tokenize
 from ..records import Hit, Memory, check_text
+from .bm25 import idf_weight, saturation, tokenize
+from .fusion import stretched
 
 # %% ../../nbs/search/05_memories.ipynb #1672a546
 if TYPE_CHECKING: from memkit.store.store import InForce, MemoryStore, StoredTurn

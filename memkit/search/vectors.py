@@ -18,8 +18,10 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
+
 import numpy as np
 from fastcore.basics import patch
+
 from ..files import make_once, write_file
 from ..records import check_text, new_id
 

@@ -5,41 +5,40 @@
 # %% auto #0
 __all__ = ['TRAINED', 'TUNED', 'SEALED_HAND', 'TEMPLATES', 'COLLECTIONS', 'consumer_questions', 'own_questions', 'names_of',
            'Neighbours', 'negatives', 'marked_sentences', 'question_examples', 'train_passages', 'Case', 'cases_of',
-           'strangers', 'fit_enough', 'topics_for', 'trial_of', 'ranking_rows', 'answer_items', 'answer_rows',
-           'declined_rows', 'run_documents']
+           'topics_for', 'trial_of', 'ranking_rows', 'answer_items', 'answer_rows', 'declined_rows', 'run_documents']
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #599cd8b2
 import json
 import random
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from fastcore.basics import patch
 
-from ...answer.from_documents import (EVIDENCE, answered_weights, from_documents, probability_answered, relevance)
-from ...answer.from_documents import is_furniture, load_passages, units, without_header
-from ...answer.training import (Shown, batched, fit_network, general_example, passage_examples, passage_loss,
-                                    started)
+from memkit.answer.from_documents import (
+    answered_weights, from_documents, is_furniture, load_passages, probability_answered, relevance, units,
+    without_header)
+from ...answer.training import (
+    Shown, batched, fit_network, general_example, passage_examples, passage_loss, started)
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #f57faa2e
-from ...models.embed import Embedder, MiniLM, Remembered
-from ...search.embedders import load_embedder
-from ...files import own_data
-from ...search.bm25 import BM25
-from ...search.documents import RetrieveSettings, index_documents, passages, rarest
-from ...records import Document, Hit, utc_now
 from ...evaluate.intervals import paired
 from ..hybrid.retrieval import (
-    DENSE, FORMS, LOT, OURS, PAPERS, WORDS, Asked, Trial, ask, by_lot, focus_of, split_of, systems)
+    Asked, DENSE, FORMS, LOT, OURS, PAPERS, Trial, WORDS, ask, by_lot, focus_of, split_of, systems)
 from ..result import figure, provenance, result
+from ...files import own_data
 from ...hybrid import read_corpus
 from ...hybrid.corpus import normal
-from ...hybrid.fallback import Calibration, labelled_questions
+from ...hybrid.fallback import labelled_questions
+from ...models.embed import Embedder, MiniLM, Remembered
 from ...reading.examples import voices
+from ...records import Document, Hit, utc_now
+from ...search.bm25 import BM25
+from ...search.documents import RetrieveSettings, index_documents, passages, rarest
+from ...search.embedders import load_embedder
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #2257b92e
 TRAINED, TUNED, SEALED_HAND = ("am",), ("an",), ("ao",)     # writers of consumer questions
@@ -191,41 +190,6 @@ def cases_of(a: Asked, retriever, seed: int = 0) -> list[Case]:
     cases = [Case(a, name, tuple(h for h in hits if k is None or focus_of(h.item) in k), bool(right) and n in (0, 2))
              for n, (name, k) in enumerate(zip(COLLECTIONS, kept))]
     return cases if right else [cases[0], cases[3]]
-
-# %% ../../../nbs/experiments/answers/02_documents.ipynb #24fc0905
-def strangers(
-    hands: Iterable[str],
-    documents: Sequence[Document],   # on other topics
-) -> list[Asked]:
-    "These writers' questions about topics that the documents don't have."
-    names = [{normal(t)} for t in {d.meta.get("topic") or d.title for d in documents}]
-    names += [{normal(s) for s in (d.meta.get("topic") or d.title).split(": ")} for d in documents]
-    rows = voices(hands, "consumer")
-    kept = [r for r in rows if not r["answerable"] or not any(_alike({normal(r["focus"])}, n) for n in names)]
-    return [Asked(f"{r['id']} elsewhere", "consumer", r["ask"], (), "", "tune") for r in kept]
-
-# %% ../../../nbs/experiments/answers/02_documents.ipynb #e8076f34
-def fit_enough(
-    cases: Mapping[str, Sequence[tuple[Case, Mapping[str, float]]]],   # by source: cases and their `relevance`
-    threshold_by: Sequence[str],             # sources whose questions to all documents set the threshold
-    declined: float = .14,                   # fraction of their answerable questions that may be declined
-    features: Sequence[str] = EVIDENCE[1:],  # without "general", which says nothing about the topic
-    tuned_on: str = "",
-) -> Calibration:
-    "Fit weights and threshold (logistic regression of values divided by their spread, C = 1)."
-    from sklearn.linear_model import LogisticRegression
-    rows = [(source, c, found) for source, pairs in cases.items() for c, found in pairs]
-    x = np.array([[found[f] for f in features] for *_, found in rows])
-    y = np.array([c.answerable for _, c, _ in rows])
-    if len(set(y.tolist())) < 2: raise ValueError("fitting needs questions with and without answer; got only one kind")
-    group = [(source, c.answerable) for source, c, _ in rows]
-    count, spread = Counter(group), x.std(0) + 1e-9
-    fit = LogisticRegression(max_iter=2000).fit(x/spread, y, sample_weight=[len(y)/len(count)/count[g] for g in group])
-    weights = dict(zip(features, (round(float(w), 4) for w in fit.coef_[0]/spread)))
-    out = Calibration(weights=weights, bias=round(float(fit.intercept_[0]), 4), threshold=1., tuned_on=tuned_on)
-    able = [out.probability(f) for source, c, f in rows
-            if source in threshold_by and c.answerable and c.collection == "all"]
-    return replace(out, threshold=round(float(np.quantile(able, declined)), 4))
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #ef028cc4
 def topics_for(

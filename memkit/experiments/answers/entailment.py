@@ -5,11 +5,10 @@
 # %% auto #0
 __all__ = ['NUMBER_WORDS', 'Held', 'written', 'second_person', 'of_pair', 'of_correction', 'swapped', 'other_number',
            'number_in_words', 'negated', 'exchanged', 'turned', 'shorter', 'same', 'contrary', 'made_from', 'of_person',
-           'from_voices', 'made_examples', 'dialogue_examples', 'option_examples', 'labelled_examples', 'verdict_loss',
-           'reader_model', 'short', 'train_checker']
+           'from_voices', 'made_examples', 'labelled_examples', 'verdict_loss', 'reader_model', 'short',
+           'train_checker']
 
 # %% ../../../nbs/experiments/answers/03_entailment.ipynb #363d10fc
-import csv
 import json
 import random
 import re
@@ -18,8 +17,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from ...answer.entailment import ENTAILMENT_HEADS, VERDICTS, sentence_mask, windows
 from ...answer.training import fit_network, read_rows
@@ -31,9 +28,8 @@ from ...models.embed import Embedder
 from ...reading.encoder import tokens_of
 from ...reading.examples import hands_of, typed_text, voices
 from ...reading.labels import UNITS
-from ...search.documents import sentences
+from ...search.documents import content_stems, sentences
 from ...search.embedders import load_embedder
-from ...search.documents import content_stems
 
 # %% ../../../nbs/experiments/answers/03_entailment.ipynb #9f26f594
 if TYPE_CHECKING:
@@ -312,46 +308,6 @@ def made_examples(
         for t in texts: out += made_from(t, others, rng, name, of_each)
     return out
 
-# %% ../../../nbs/experiments/answers/03_entailment.ipynb #4d0c2763
-def dialogue_examples(rng: random.Random) -> Iterator[Held]:
-    "MTS-Dialog: doctors' notes after short conversations, unchanged and changed."
-    path = public_data("mts-dialog/MTS-Dialog-TrainingSet.csv")
-    if path is None: return
-    with path.open(encoding="utf-8") as f: rows = [r for r in csv.DictReader(f) if len(r["dialogue"].split()) < 90]
-    for r in rows:
-        for s in sentences(r["section_text"])[:2]:
-            if not 4 <= len(s.split()) <= 35: continue
-            yield Held(r["dialogue"], s, "stands", "MTS-Dialog", "dialogue")
-            if wrong := contrary(s, rng): yield Held(r["dialogue"], wrong, "contradicted", "MTS-Dialog", "dialogue")
-            other = rng.choice(sentences(rng.choice(rows)["section_text"]) or [s])
-            if other != s: yield Held(r["dialogue"], other, "absent", "MTS-Dialog", "dialogue")
-
-# %% ../../../nbs/experiments/answers/03_entailment.ipynb #f139164e
-_OPTIONS = ("opa", "opb", "opc", "opd")
-
-def _explained(r: Mapping) -> tuple[str, str, list[str]] | None:   # question without its mark, right and wrong options
-    "A MedMCQA question whose options complete it to a statement, and whose explanation names the right one."
-    question, why = (r.get("question") or "").strip(" :?-."), (r.get("exp") or "").lower()
-    options = [str(r.get(k) or "") for k in _OPTIONS]
-    if not all(options) or not r.get("cop") or " not" in question.lower() or "except" in question.lower(): return None
-    if not question.lower().endswith((" is", " are", " by", " in", " of", " to", " with", " from")): return None
-    right = options[int(r["cop"]) - 1]
-    return (question, right, [o for o in options if o != right]) if right.lower() in why else None
-
-# %% ../../../nbs/experiments/answers/03_entailment.ipynb #4db0779d
-def option_examples(rng: random.Random) -> Iterator[Held]:
-    "MedMCQA: an explanation, and its question as a statement, with the right option and with a wrong one."
-    paths = [p for name in ("dev_half", "train_1000") if (p := public_data(f"medmcqa/{name}.jsonl"))]
-    for r in (json.loads(line) for p in paths for line in p.read_text("utf-8").splitlines()):
-        if (found := _explained(r)) is None or not found[2]: continue
-        (question, right, wrong), said = found, sentences(r["exp"])
-        shared = [len({*content_stems(question)} & {*content_stems(s)}) + 3*(right.lower() in s.lower()) for s in said]
-        best = int(np.argmax(shared))
-        shown = " ".join(said[max(0, best - 1):best + 2])[:700]
-        if right.lower() not in shown.lower(): continue
-        yield Held(shown, f"{question} {right}.", "stands", "MedMCQA", "option")
-        yield Held(shown, f"{question} {rng.choice(wrong)}.", "struck", "MedMCQA", "option")
-
 # %% ../../../nbs/experiments/answers/03_entailment.ipynb #d641c062
 _WRONG = {"number", "negation", "direction", "subject", "cause", "always", "drug"}   # kinds of errors that contradict
 
@@ -416,7 +372,7 @@ def train_checker(
     from memkit.reading.training import save
     rng, wrote = random.Random(0), written(hands or hands_of("entailment"))
     own = labelled_examples("tune", load_embedder("minilm"))
-    made = short([*made_examples(), *dialogue_examples(rng), *option_examples(rng)], 55)
+    made = short(made_examples(), 55)
     said = short(from_voices(hands_of("pairs")), 50)
     task, mainly = [*wrote, *own], [*wrote]*max(1, round(320/len(wrote)))
     stages = ((1, 1e-4, ((made, 2800), (said, 4700))),                  # passes, rate, and how many of what

@@ -18,22 +18,22 @@ from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+
 import numpy as np
 
-from ...answer.training import Case, asked_examples, cases, every_question
 from ...answer.from_memory import UNKNOWN, quoted_answer
 from ...answer.scorer import (
-    ALARMS, FEW, Evidence, Question, Scorer, fitted_weights, known_features, load_scorer, needed_features)
+    ALARMS, Evidence, FEW, Question, Scorer, fitted_weights, known_features, load_scorer, needed_features)
 from ...answer.stage import ALARM, READ, wants
-from ...search.embedders import load_embedder
-from ...models.lm import LanguageModel, Reply, ScriptedLM
-from ...records import Message, utc_now
+from ...answer.training import Case, asked_examples, cases, every_question
 from ...evaluate.intervals import bootstrap
 from ..result import figure, provenance, result
-from ...hybrid.memory import PAPER_MEMORY, MemorySettings
+from ...models.lm import LanguageModel, Reply
 from ...reading.examples import hands_of, voices
 from ...reading.facts import reading_of
 from ...reading.reader import load_reader
+from ...records import Message, utc_now
+from ...search.embedders import load_embedder
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #6f4a6b0d
 _ABSTAINS = re.compile(
@@ -366,8 +366,8 @@ def _alarm_rows(items: Sequence[Mapping]) -> list[dict[str, Any]]:
 # %% ../../../nbs/experiments/answers/01_run.ipynb #3440e6b3
 DESIGNS = ("malp", "hybrid", "mark", "map", "generative-agents")
 FIRST = (("malp", "known"), ("hybrid", "known"))                # quick: only these
-FULL = {"known": 5, "model": 1, "recall": 2}     # random conversations of each writer
-QUICK = {"known": 1, "model": 1, "recall": 1}
+FULL = {"known": 5, "model": 1}     # random conversations of each writer
+QUICK = {"known": 1, "model": 1}
 
 def _answer_rows(designs: Mapping[str, Sequence], controls: Mapping[str, Sequence]) -> list[dict[str, Any]]:
     "Right and harmful answers of designs and baselines, and the difference of the designs to two baselines."
@@ -380,22 +380,6 @@ def _answer_rows(designs: Mapping[str, Sequence], controls: Mapping[str, Sequenc
         rows.append(_paired(items, top, f"{who} less its best memory printed"))
     for who, items in controls.items(): rows += _rows(items, who, True)
     return rows
-
-# %% ../../../nbs/experiments/answers/01_run.ipynb #6dc8566c
-def _all_recall_rows(designs: Mapping[str, Sequence], hybrid: Mapping[str, Sequence]) -> list[dict[str, Any]]:
-    "The recall of needed messages by each design; `hybrid`: by our settings and by the paper's."
-    def share(items): return [o | {"needed messages recalled": o["found"]/o["needed"]} for o in items if o["needed"]]
-    rows = [row for who, items in (designs | hybrid).items() for row in _recall_rows(items, who)]
-    (one, ours), (other, papers) = hybrid.items()
-    return [*rows, _paired(share(ours), share(papers), f"{one}, less {other}", "needed messages recalled")]
-
-# %% ../../../nbs/experiments/answers/01_run.ipynb #3fe03791
-def _hybrid_recall(hands: Sequence[str], only: Collection[str], progress: bool) -> dict[str, list[dict[str, Any]]]:
-    "Hybrid's recall by our settings and by the paper's; it doesn't depend on the language model."
-    silent = ScriptedLM(lambda messages: "All right.")
-    ways = {"hybrid recalls as fitted": MemorySettings(), "hybrid recalls as in the paper": PAPER_MEMORY}
-    return {who: conversation_items(hands, "hybrid", "model", silent, progress, only=only, memory=memory)
-            for who, memory in ways.items()}
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #a3b70111
 def run_answers(
@@ -411,9 +395,9 @@ def run_answers(
     hands = list(hands or hands_of("conversations", sealed=True))[:None if full else 1]
     designs = {f"{d}, {way}": conversation_items(hands, d, way, model, progress, prompted, drawn(hands, size[way]))
                for way in ("known", "model") for d in DESIGNS if full or (d, way) in FIRST}
-    hybrid = _hybrid_recall(hands, drawn(hands, size["recall"]), progress)
     controls = control_items(hands) | shown_items(model, hands, drawn(hands, size["model"]), progress)
-    rows = _answer_rows(designs, controls) + _all_recall_rows(designs, hybrid)
+    rows = _answer_rows(designs, controls)
+    rows += [row for who, items in designs.items() for row in _recall_rows(items, who)]
     rows += _alarm_rows(alarm_items(load_scorer())) + _want_rows(wants_items())
     said = {f"conversations of hand {h}": [r["id"] for r in voices([h], "conversations")] for h in hands}
     return result("answers", provenance(0, [model.name], load_scorer().name, said, started), rows)

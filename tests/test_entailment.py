@@ -106,8 +106,8 @@ def test_changed_sentences_are_changed(text, seed):
 
 
 def test_words_are_replaced_with_their_capitals():
-    assert swapped("More people smoke.", {"more": ["less"]}, random.Random(0)) == "Less people smoke."
-    assert swapped("Nobody knows.", {"more": ["less"]}, random.Random(0)) == ""
+    assert swapped({"more": ["less"]}, "More people smoke.", random.Random(0)) == "Less people smoke."
+    assert swapped({"more": ["less"]}, "Nobody knows.", random.Random(0)) == ""
     assert second_person("The user's cat sleeps. I'm tired.") == "Your cat sleeps. you are tired."
 
 

@@ -22,7 +22,7 @@ from typing import Any, TYPE_CHECKING
 import numpy as np
 
 from .from_memory import (
-    AnswerSettings, FOR_NOW, UNKNOWN, chosen_messages, quoted_answer, said_on, still_true)
+    ANSWER_WORDS, FOR_NOW, UNKNOWN, chosen_messages, quoted_answer, said_on, still_true)
 from .scorer import Evidence, Question, Scorer, load_scorer, probability_known
 from ..files import own_data
 from ..reading.facts import Reading, is_fact
@@ -365,7 +365,7 @@ NOTHING = "You haven't told me anything yet."
 def _overview(assistant: "Assistant", turn: Turn) -> dict[str, Any]:
     "Everything that was told, as an answer."
     before = _before(assistant, turn)
-    text, used = all_told(before, assistant.heard_of(turn.user), turn.at.date(), 3*AnswerSettings().words)
+    text, used = all_told(before, assistant.heard_of(turn.user), turn.at.date(), 3*ANSWER_WORDS)
     rows = tuple({"turn": t.id, "day": str(t.at.date()), "text": t.question, "score": 1., "used": True}
                  for t in before if t.id in used)
     return {"text": text or NOTHING, "way": "memory" if text else "unknown", "evidence": rows}

@@ -292,7 +292,7 @@ class _Said:
         for role, text in (("user", turn.question), ("assistant", turn.answer)):
             earlier = [t for s, t in self.lines[::-1][:len(BEFORE)] if s == turn.session]
             if role in here:
-                self.index.add(len(self.found), weighted_words([(text, 1.), *zip(earlier, BEFORE)]))
+                self.index.add(weighted_words([(text, 1.), *zip(earlier, BEFORE)]))
                 self.found.append((here[role], earlier[0] if earlier else ""))
             if text.strip(): self.lines.append((turn.session, text))
         self.last = turn.id

@@ -5059,7 +5059,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                      'memkit.models.embed._check_vectors': ('models/embed.html#_check_vectors', 'memkit/models/embed.py'),
                                      'memkit.models.embed._example': ('models/embed.html#_example', 'memkit/models/embed.py'),
                                      'memkit.models.embed._open_encoder': ('models/embed.html#_open_encoder', 'memkit/models/embed.py'),
-                                     'memkit.models.embed._sentence_model': ('models/embed.html#_sentence_model', 'memkit/models/embed.py'),
                                      'memkit.models.embed._token_ids': ('models/embed.html#_token_ids', 'memkit/models/embed.py'),
                                      'memkit.models.embed.by_length': ('models/embed.html#by_length', 'memkit/models/embed.py'),
                                      'memkit.models.embed.check_embedder': ('models/embed.html#check_embedder', 'memkit/models/embed.py'),

@@ -119,9 +119,10 @@ class Window:
     cosine: float    # of that sentence, -1..1
 
 # %% ../../nbs/answer/08_entailment.ipynb #a05b5ada
-def _around(parts: Sequence[str], j: int, size: int) -> str:
-    first = max(0, min(j - size//2, len(parts) - size))
-    return " ".join(parts[first:first + size])
+def _around(parts: Sequence[str], j: int) -> str:
+    "The sentences around one, which stands in the middle where possible."
+    first = max(0, min(j - NEIGHBOURS//2, len(parts) - NEIGHBOURS))
+    return " ".join(parts[first:first + NEIGHBOURS])
 
 # %% ../../nbs/answer/08_entailment.ipynb #4c2d0eda
 def windows(
@@ -129,7 +130,6 @@ def windows(
     sources: Sequence[str],       # the texts shown
     embedder: Embedder,
     most: int = READ,             # windows of each sentence, one a source
-    size: int = NEIGHBOURS,       # sentences of a window, the nearest one in the middle where possible
 ) -> list[list[Window]]:          # of each sentence, the nearest window first
     "Of each source the sentences around the nearest one."
     parts = [sentences(text) for text in sources]
@@ -140,7 +140,7 @@ def windows(
         found: dict[int, Window] = {}
         for at in np.argsort(-row, kind="stable"):
             i, j = places[at]
-            if i not in found: found[i] = Window(_around(parts[i], j, size), parts[i][j], i, float(row[at]))
+            if i not in found: found[i] = Window(_around(parts[i], j), parts[i][j], i, float(row[at]))
         out.append(list(found.values())[:most])
     return out
 
@@ -166,12 +166,11 @@ class Checker(Encoded):
 def verdicts(
     self: Checker,
     pairs: Sequence[tuple[str, str]],   # sentence, and what was shown
-    size: int = 16,                     # pairs read at once
 ) -> np.ndarray:                        # [n, 3]: the probability of each of VERDICTS
     "Does a text entail a sentence, contradict it, or neither?"
     rows, out = [tokens_of(p) for p in pairs], np.zeros((len(pairs), len(VERDICTS)))
     order = sorted(range(len(rows)), key=lambda i: len(rows[i].ids))
-    for at in (order[i:i + size] for i in range(0, len(order), size)):
+    for at in (order[i:i + 16] for i in range(0, len(order), 16)):
         states, pooled = self.states([rows[i] for i in at])
         own = sentence_mask([rows[i] for i in at])[..., None]
         mean = (states*own).sum(1)/own.sum(1).clip(1)

@@ -389,15 +389,6 @@ def embed(
     texts = checked_texts(texts, kind)
     return self._encoders[kind].vectors([split_title(t) if kind == "document" else (t,) for t in texts])
 
-# %% ../../nbs/models/06_embed.ipynb #a4c1db94
-def _sentence_model(folder: Path, device: str | None) -> Any:
-    try: from sentence_transformers import SentenceTransformer
-    except ModuleNotFoundError as e:
-        if e.name != "sentence_transformers": raise
-        raise ModuleNotFoundError("SentenceEncoder needs the sentence-transformers library; "
-                                  "run: pip install sentence-transformers") from None
-    with quiet_loading(): return SentenceTransformer(str(folder), device=device)
-
 # %% ../../nbs/models/06_embed.ipynb #a51c7e20
 class SentenceEncoder:
     "Any model of the sentence-transformers library, cut at its own `max_seq_length` (ours)."
@@ -407,8 +398,13 @@ class SentenceEncoder:
         device: str | None = None,  # such as "cpu"; None: a graphics card where there is one
     ):
         "Raises `ModuleNotFoundError` without the library, `FileNotFoundError` or `ValueError` for the model."
+        try: from sentence_transformers import SentenceTransformer
+        except ModuleNotFoundError:
+            raise ModuleNotFoundError("SentenceEncoder needs the sentence-transformers library; "
+                                      "run: pip install sentence-transformers") from None
         folder = model_folder(name)
-        try: self._model = _sentence_model(folder, device)
+        try:
+            with quiet_loading(): self._model = SentenceTransformer(str(folder), device=device)
         except (OSError, ValueError) as e:
             why = str(e).splitlines()[0]
             raise ValueError(f"{name} holds no model that sentence-transformers can read ({why})") from None

@@ -193,20 +193,14 @@ def load_causal(
     import torch
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    where = find_model(name)
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    # what is on disk takes a moment only; a download shows its bar
-    quiet = quiet_loading() if Path(where).is_dir() else nullcontext()
+    where, device = find_model(name), device or ("cuda" if torch.cuda.is_available() else "cpu")
+    quiet = quiet_loading() if Path(where).is_dir() else nullcontext()      # a download shows its bar
     try:
         with quiet:
-            model, tokenizer = AutoModelForCausalLM.from_pretrained(
-                where, dtype=getattr(torch, dtype or fast_dtype(device))
-            ), AutoTokenizer.from_pretrained(where)
-    except (OSError, ValueError, SafetensorError) as e:
-        raise ValueError(
-            f"{name} holds no causal language model that transformers can load: {str(e).strip().splitlines()[0]}"
-        ) from None
-    return model.to(device).eval(), tokenizer
+            model = AutoModelForCausalLM.from_pretrained(where, dtype=getattr(torch, dtype or fast_dtype(device)))
+            return model.to(device).eval(), AutoTokenizer.from_pretrained(where)
+    except (OSError, ValueError, SafetensorError) as e: why = str(e).strip().splitlines()[0]
+    raise ValueError(f"{name} holds no causal language model that transformers can load: {why}")
 
 # %% ../../nbs/models/03_local.ipynb #95e6bd5e
 def pad_left(

@@ -163,14 +163,14 @@ def _malp(a: argparse.Namespace) -> tuple[Callable, Callable]:
     return run, lambda result: "\n".join(["", *crossings(result), "", case_text(result), ""])
 
 def _mark(a: argparse.Namespace) -> tuple[Callable, Callable]:
-    from memkit.models.lm import load_model
+    from memkit.models.local import load_model
     from memkit.experiments.mark.run import in_words, run_mark
     _not_malp(a)
     lm = _prompted(a) or load_model(a.model)
     return lambda: run_mark(full=a.full, model=lm, prompted=a.prompted), lambda result: f"\n{in_words(result)}\n"
 
 def _map(a: argparse.Namespace) -> tuple[Callable, Callable]:
-    from memkit.models.lm import load_model
+    from memkit.models.local import load_model
     from memkit.experiments.map.run import run_map
     from memkit.maprec.amazon import load_amazon
     _not_malp(a)
@@ -201,7 +201,7 @@ def _reader(a: argparse.Namespace) -> tuple[Callable, Callable]:
     return lambda: run_reader(full=a.full), lambda result: ""
 
 def _answers(a: argparse.Namespace) -> tuple[Callable, Callable]:
-    from memkit.models.lm import load_model
+    from memkit.models.local import load_model
     from memkit.experiments.answers.run import run_answers
     _not_malp(a)
     lm = _prompted(a)
@@ -234,7 +234,7 @@ PROMPTED = ("answers", "mark")   # experiments in which the model may read, take
 
 def _prompted(a: argparse.Namespace):
     "The model that does all it can; None where that isn't asked for."
-    from memkit.models.lm import load_model
+    from memkit.models.local import load_model
     from memkit.turn.assistants import NO_JSON
     if a.prompted and a.model == "embedded": raise ValueError(NO_JSON)
     return load_model(a.model) if a.prompted else None

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from memkit.models import local as gguf_module
 from memkit.models.local import Draft, answer_text, batches, common_length, pick_token, score_rows, split_labels, token_log_probs, tokens_within
 from memkit.models.local import convert_gguf
-from memkit.models.lm import load_model
+from memkit.models.local import load_model
 from memkit.models.lm import check_label_scorer, check_language_model
 from memkit.models.local import LocalLM, find_model
 from memkit.records import Message

@@ -411,14 +411,16 @@ class SentenceEncoder:
         self.name, self.dim, self._lock = model_name(name, folder), self._model.get_embedding_dimension(), Lock()
         self.unit = self._model.similarity_fn_name == "cosine"
 
-    def embed(self, texts: Sequence[str], kind: str = "document") -> np.ndarray:
-        "The vector of each text, [len(texts), dim] float32; raises `ValueError` for a text that is empty or broken."
-        texts = checked_texts(texts, kind)
-        if not texts: return np.empty((0, self.dim), dtype=np.float32)
-        encode = self._model.encode_query if kind == "query" else self._model.encode_document
-        with self._lock:    # its tokenizer may not be used by two threads at once
-            v = encode(texts, show_progress_bar=False, normalize_embeddings=self.unit)
-        return np.asarray(v, dtype=np.float32)
+# %% ../../nbs/models/06_embed.ipynb #241da08b
+@patch
+def embed(self: SentenceEncoder, texts: Sequence[str], kind: str = "document") -> np.ndarray:
+    "The vector of each text, [len(texts), dim] float32; raises `ValueError` for a text that is empty or broken."
+    texts = checked_texts(texts, kind)
+    if not texts: return np.empty((0, self.dim), dtype=np.float32)
+    encode = self._model.encode_query if kind == "query" else self._model.encode_document
+    with self._lock:    # its tokenizer may not be used by two threads at once
+        v = encode(texts, show_progress_bar=False, normalize_embeddings=self.unit)
+    return np.asarray(v, dtype=np.float32)
 
 # %% ../../nbs/models/06_embed.ipynb #0be691a1
 _BLOCK = 256  # texts per file: a few seconds' work, so that little is lost when a run is interrupted

@@ -20,7 +20,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
-from functools import cached_property
 from itertools import count
 from queue import SimpleQueue
 from typing import Any
@@ -339,7 +338,8 @@ async def _exchange(client, sent: dict, stream: AnswerStream, put: Callable | No
 # %% ../../nbs/models/05_endpoint.ipynb #7038afd8
 def _expected(e: Exception) -> bool:
     "Is it an error of the server or the connection? The `openai` package leaves some of its HTTP client's as they are."
-    return isinstance(e, (EndpointError, TimeoutError)) or type(e).__module__.split(".")[0] in ("openai", "httpx", "httpx2")
+    of_client = type(e).__module__.split(".")[0] in ("openai", "httpx", "httpx2")
+    return of_client or isinstance(e, (EndpointError, TimeoutError))
 
 # %% ../../nbs/models/05_endpoint.ipynb #95ef8725
 def _reply(got: tuple, body: dict, seconds: float, tries: int, cost: int, endpoint: "ChatEndpoint") -> ServerReply:
@@ -368,14 +368,13 @@ async def _offered(client) -> str:
 # %% ../../nbs/models/05_endpoint.ipynb #4043a5bd
 async def _answer(client, endpoint: "ChatEndpoint", body: dict, cost: int, put: Callable | None) -> ServerReply:
     "A reply, or the error that says why there is none; what wasn't shown of it yet is put at the end."
-    s, takes, kind = endpoint.settings, dict(endpoint._takes), EndpointError
+    s, takes, now = endpoint.settings, dict(endpoint._takes), time.monotonic
     client.chat.completions     # its import takes a while: before the clock starts
-    now = asyncio.get_running_loop().time
     start = now()
     for tries in count(1):
         sent, stream = _wanted(body, takes), AnswerStream(body.get("stop", ()))
         try:
-            async with asyncio.timeout_at(start + s.timeout): got = await _exchange(client, sent, stream, put)
+            async with asyncio.timeout(start + s.timeout - now()): got = await _exchange(client, sent, stream, put)
             endpoint._takes |= takes
             reply = _reply(got, body, now() - start, tries, cost, endpoint)
             if put and (left := reply.text[len(stream.shown):]): put(left)
@@ -388,10 +387,10 @@ async def _answer(client, endpoint: "ChatEndpoint", body: dict, cost: int, put: 
         if not again or stream.shown or tries > s.retries or now() + wait >= start + s.timeout: break
         await asyncio.sleep(wait)
     if stream.shown: text += " (after a part of it was shown; ask again)"
-    if "context window" in text: kind = PromptTooLong
-    elif status in (400, 404): text += await _offered(client)
-    times = f" (tried {tries} times)" if tries > 1 else ""
-    raise kind(f"the server at {endpoint.base_url} {text}{times}", status, tries)
+    too_long = "context window" in text
+    if status in (400, 404) and not too_long: text += await _offered(client)
+    if tries > 1: text += f" (tried {tries} times)"
+    raise (PromptTooLong if too_long else EndpointError)(f"the server at {endpoint.base_url} {text}", status, tries)
 
 # %% ../../nbs/models/05_endpoint.ipynb #a663b322
 async def _anonymous(request):   # the library would tell operating system, processor and versions
@@ -448,16 +447,18 @@ class ChatEndpoint:
         self.base_url, self.name = _check_address(base_url), check_text(model, "model")
         self._key = _check_key(api_key or os.environ.get("OPENAI_API_KEY") or "")
         self.settings, self.context, self._named = replace(settings, **changes), context, tokenizer
+        self._loaded: Any = None                  # the tokenizer
         self._takes: dict[str, str | None] = {}   # fields that the server refused: their names there; None: without
 
-    @cached_property
-    def _tokenizer(self) -> Any:   # None: tokens are estimated
-        if self._named is None: return None
-        from transformers import AutoTokenizer
-        try: return AutoTokenizer.from_pretrained(self._named)
-        except (OSError, ValueError): pass
-        raise FileNotFoundError(f"no tokenizer at {str(self._named)!r}; give a folder with tokenizer.json, a hub name, "
-                                "or none for estimated counts")
+# %% ../../nbs/models/05_endpoint.ipynb #5156d362
+@patch(as_prop=True)
+def _tokenizer(self: ChatEndpoint) -> Any:   # None: tokens are estimated
+    if self._loaded or self._named is None: return self._loaded
+    from transformers import AutoTokenizer
+    with suppress(OSError, ValueError): self._loaded = AutoTokenizer.from_pretrained(self._named)
+    if self._loaded: return self._loaded
+    raise FileNotFoundError(f"no tokenizer at {str(self._named)!r}; give a folder with tokenizer.json, a hub name, "
+                            "or none for estimated counts")
 
 # %% ../../nbs/models/05_endpoint.ipynb #728a43e1
 @patch

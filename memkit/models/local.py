@@ -6,7 +6,8 @@
 __all__ = ['PLAIN_STOP', 'convert_gguf', 'embedded_folder', 'plain_prompt', 'merge_messages', 'chat_prompt', 'defuse',
            'pad_token', 'lead_bos', 'text_ids', 'led_ids', 'fast_dtype', 'find_model', 'load_causal', 'pad_left',
            'batches', 'next_logits', 'pick_token', 'Draft', 'write_tokens', 'tokens_within', 'held_back', 'end_tokens',
-           'answer_text', 'ends_at', 'common_length', 'split_labels', 'score_rows', 'token_log_probs', 'LocalLM']
+           'answer_text', 'ends_at', 'common_length', 'split_labels', 'score_rows', 'token_log_probs', 'LocalLM',
+           'load_model']
 
 # %% ../../nbs/models/03_local.ipynb #048efa43
 import copy
@@ -651,3 +652,23 @@ def perplexity(
         raise ValueError(f"text {short[0]} is empty or too short: perplexity needs a token and one before it")
     window = min(window, self.context)
     with self._lock: return [math.exp(-token_log_probs(model, r, window).mean()) for r in rows]
+
+# %% ../../nbs/models/03_local.ipynb #ee3a57af
+def load_model(
+    spec: str,  # 'embedded', a folder, a name on the hub such as 'microsoft/phi-2', or 'http://host:port/v1#model'
+) -> Any:       # a `memkit.models.lm.LanguageModel`
+    """The model that `spec` names (ours). Weights are loaded when they are first needed; that the model exists is
+    checked now. Raises `ValueError` for an invalid spec, `FileNotFoundError` for a model that isn't here,
+    `ModuleNotFoundError` where the embedded one isn't installed."""
+    from memkit.models.endpoint import ChatEndpoint
+    spec = spec.strip()
+    if not spec:
+        raise ValueError("no model named; give 'embedded', a folder, a name on the hub, or http://host:port/v1#model")
+    if spec == "embedded": return LocalLM.embedded()
+    if "://" not in spec:
+        find_model(spec)
+        return LocalLM(spec)
+    address, _, model = spec.partition("#")
+    if model: return ChatEndpoint(address, model)
+    raise ValueError(f"{spec!r} names a server and no model; add the server's name for it after a #, "
+                     f"such as {spec}#my-model")

@@ -31,7 +31,7 @@ from .vectors import VectorIndex, corpus_index, filled
 # %% ../../nbs/search/04_documents.ipynb #356590f1
 @cache
 def common_words() -> frozenset[str]:
-    "English words, in lower case, from the vocabulary of the embedded encoder; none where its package is missing (ours)."
+    "English words, in lower case, of the embedded encoder's vocabulary; none where its package is missing (ours)."
     try: words = (minilm_source()/"vocab.txt").read_text("utf-8").split()
     except (ModuleNotFoundError, OSError): return frozenset()
     return frozenset(w for w in words if len(w) > 2 and w.isascii() and w.isalpha())

@@ -13,7 +13,7 @@ import random
 import shutil
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -262,6 +262,33 @@ class _Watch:
         self.since = 0 if better else self.since + 1
         return self.since < self.settings.patience
 
+# %% ../../nbs/search/08_embedders.ipynb #264d415d
+def _machine(source: Path, s: AdapterSettings, dim: int) -> tuple[Any, Any]:
+    "The accelerator, and a fresh model for it."
+    import torch
+    from accelerate import Accelerator
+    one = Accelerator(cpu=not torch.cuda.is_available())
+    model = question_encoder(source, s, fast_dtype(one.device.type))
+    if (size := model.config.hidden_size) == dim: return one, model
+    raise ValueError(f"the model gives {size} numbers per question, the documents have {dim}")
+
+def _descent(one, model, train: Pairs, rows: Sequence, steps: Sequence, s: AdapterSettings, progress: bool) -> Iterator:
+    "Learn from one batch after the other; the loss of each."
+    import torch
+    from tqdm import tqdm
+    learn = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(learn, lr=s.learning_rate, weight_decay=s.weight_decay)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(step, len(steps)))
+    model, optimizer = one.prepare(model, optimizer)
+    vectors = torch.tensor(np.asarray(train.vectors, np.float32), device=one.device)
+    for items in tqdm(steps, "training", disable=not (progress and one.is_main_process) or None):
+        ids, mask = (torch.from_numpy(x).to(one.device) for x in pad_right([rows[i] for i in items]))
+        scores = question_vectors(model, ids, mask) @ vectors.T
+        loss = contrast(scores, [train.answers[i] for i in items], s.temperature)
+        one.backward(loss)
+        optimizer.step(); schedule.step(); optimizer.zero_grad()
+        yield loss.item()
+
 # %% ../../nbs/search/08_embedders.ipynb #5dfd2f1c
 def train_query_adapter(
     train: Pairs,
@@ -273,31 +300,15 @@ def train_query_adapter(
 ) -> Adapter:                              # card["curve"]: step, loss, validation nDCG@10
     """Train an adapter for questions by contrast with all documents (InfoNCE; ours). Equal seeds on one machine give
     equal adapters. Raises `ValueError` for what doesn't fit together."""
-    import torch
-    from accelerate import Accelerator
-    from tqdm import tqdm
-    s, source, (n, dim) = settings, Path(source) if source else minilm_source(), np.shape(train.vectors)
-    one = Accelerator(cpu=not torch.cuda.is_available())
-    inner = question_encoder(source, s, fast_dtype(one.device.type))
-    if (size := inner.config.hidden_size) != dim:
-        raise ValueError(f"the model gives {size} numbers per question, the documents have {dim}")
+    s, source, losses = settings, Path(source) if source else minilm_source(), []
+    one, model = _machine(source, s, np.shape(train.vectors)[1])
     rows, held = tokenized(train.texts, source), tokenized(validation.texts, source) if validation else []
-    steps, going = _steps(rows, s, one.num_processes)[one.process_index], [p for p in inner.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(going, lr=s.learning_rate, weight_decay=s.weight_decay)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(step, len(steps)))
-    model, optimizer = one.prepare(inner, optimizer)
-    vectors = torch.tensor(np.asarray(train.vectors, np.float32), device=one.device)
-    watch, losses = _Watch(validation, held, s), []
-    watch.look(0, None, inner)
-    for step, items in enumerate(tqdm(steps, "training", disable=not (progress and one.is_main_process) or None), 1):
-        ids, mask = (torch.from_numpy(x).to(one.device) for x in pad_right([rows[i] for i in items]))
-        scores = question_vectors(model, ids, mask) @ vectors.T
-        loss = contrast(scores, [train.answers[i] for i in items], s.temperature)
-        one.backward(loss)
-        optimizer.step(); schedule.step(); optimizer.zero_grad()
-        losses.append(loss.item())
-        if step % s.look_every and step < len(steps): continue
-        if not watch.look(step, float(np.mean(losses[-s.look_every:])), inner): break
+    steps, watch = _steps(rows, s, one.num_processes)[one.process_index], _Watch(validation, held, s)
+    watch.look(0, None, model)
+    for loss in _descent(one, model, train, rows, steps, s, progress):
+        losses.append(loss)
+        if len(losses) % s.look_every and len(losses) < len(steps): continue
+        if not watch.look(len(losses), float(np.mean(losses[-s.look_every:])), model): break
     card = {**_card(train, validation, s, source), "step": watch.best[2], "curve": watch.curve, "note": note}
     return Adapter(watch.best[1], card)
 

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+from fastcore.basics import patch
 
 from ..models.embed import Embedder
 from ..records import Hit, Memory, check_text
@@ -69,16 +70,18 @@ class WordIndex:
             weights.append(weight)
         self._lengths.append(sum(bag.values()))
 
-    def scores(self, words: Collection[str]) -> np.ndarray:  # by row, 0 or more
-        "BM25 of every row for the words, each counted once."
-        total, lengths = np.zeros(len(self)), np.array(self._lengths)
-        mean = float(lengths.mean()) if len(self) else 1.
-        for word in dict.fromkeys(words):
-            if word not in self._held: continue
-            rows, weights = map(np.array, self._held[word])
-            found = saturation(weights, lengths[rows], mean or 1., self.k1, self.b)
-            total[rows] += idf_weight(len(rows), len(self))*found
-        return total
+# %% ../../nbs/search/05_memories.ipynb #7bc02978
+@patch
+def scores(self: WordIndex, words: Collection[str]) -> np.ndarray:  # by row, 0 or more
+    "BM25 of every row for the words, each counted once."
+    total, lengths = np.zeros(len(self)), np.array(self._lengths)
+    mean = float(lengths.mean()) if len(self) else 1.
+    for word in dict.fromkeys(words):
+        if word not in self._held: continue
+        rows, weights = map(np.array, self._held[word])
+        found = saturation(weights, lengths[rows], mean or 1., self.k1, self.b)
+        total[rows] += idf_weight(len(rows), len(self))*found
+    return total
 
 # %% ../../nbs/search/05_memories.ipynb #9c6ea0e2
 @dataclass(frozen=True, kw_only=True)
@@ -165,42 +168,46 @@ class MemorySearch:
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._lock = threading.Lock()
 
-    def search(
-        self,
-        user: str,
-        query: str,
-        k: int = 5,
-        kinds: Collection[str] | None = None,  # of these kinds only; None: all
-        vector: np.ndarray | None = None,      # [dim], the query's, where it is known already
-    ) -> list[Hit]:                            # best first; parts: words (BM25) and meaning (cosine)
-        "The memories in force that matter most for `query`. Raises `ValueError` for a blank query or a `k` below 1."
-        check_text(query, "query")
-        if k < 1: raise ValueError(f"k must be 1 or more, got {k}")
-        view = self.store.in_force(user, self.embedder.name)
-        if not len(view.ids): return []
-        with self._lock:
-            known = self._current(view)
-            by_words = known.index.scores(stems(query))
-        by_meaning = view.vectors @ (self.embedder.embed([query], "query")[0] if vector is None else vector)
-        here = np.arange(len(view.ids)) if kinds is None else np.flatnonzero(np.isin(view.kinds, list(kinds)))
-        return [
-            Hit(
-                item=view.memory(view.ids[here[i]]), score=s, source="memory",
-                parts={"words": float(by_words[here[i]]), "meaning": float(by_meaning[here[i]])})
-            for i, s in best_rows(by_words[here], by_meaning[here], self.settings.words, k)
-        ]
+# %% ../../nbs/search/05_memories.ipynb #d72541a3
+@patch
+def search(
+    self: MemorySearch,
+    user: str,
+    query: str,
+    k: int = 5,
+    kinds: Collection[str] | None = None,  # of these kinds only; None: all
+    vector: np.ndarray | None = None,      # [dim], the query's, where it is known already
+) -> list[Hit]:                            # best first; parts: words (BM25) and meaning (cosine)
+    "The memories in force that matter most for `query`. Raises `ValueError` for a blank query or a `k` below 1."
+    check_text(query, "query")
+    if k < 1: raise ValueError(f"k must be 1 or more, got {k}")
+    view = self.store.in_force(user, self.embedder.name)
+    if not len(view.ids): return []
+    with self._lock:
+        known = self._current(view)
+        by_words = known.index.scores(stems(query))
+    by_meaning = view.vectors @ (self.embedder.embed([query], "query")[0] if vector is None else vector)
+    here = np.arange(len(view.ids)) if kinds is None else np.flatnonzero(np.isin(view.kinds, list(kinds)))
+    return [
+        Hit(
+            item=view.memory(view.ids[here[i]]), score=s, source="memory",
+            parts={"words": float(by_words[here[i]]), "meaning": float(by_meaning[here[i]])})
+        for i, s in best_rows(by_words[here], by_meaning[here], self.settings.words, k)
+    ]
 
-    def _current(self, view: "InForce") -> _Known:
-        """The user's words as `view` has them. What was forgotten leaves the context of others too: then everything is
-        read anew."""
-        user, known = view.user, self._known.get(view.user)
-        if known is None or known.at != (view.version, int(view.ids[-1])):
-            gone = {id for id, _ in known.bags} - set(view.ids.tolist()) if known else set()
-            if not known or gone and not gone <= self.store.superseded(user).keys(): known = _Known(self.settings)
-            try: new = self.store.turns(user, after=known.turns[-1].id if known.turns else None)
-            except LookupError: known, new = _Known(self.settings), self.store.turns(user)
-            known.follow(view, new)
-        self._known[user] = known
-        self._known.move_to_end(user)
-        while len(self._known) > self.users: self._known.popitem(last=False)
-        return known
+# %% ../../nbs/search/05_memories.ipynb #f10424f7
+@patch
+def _current(self: MemorySearch, view: "InForce") -> _Known:
+    """The user's words as `view` has them. What was forgotten leaves the context of others too: then everything is
+    read anew."""
+    user, known = view.user, self._known.get(view.user)
+    if known is None or known.at != (view.version, int(view.ids[-1])):
+        gone = {id for id, _ in known.bags} - set(view.ids.tolist()) if known else set()
+        if not known or gone and not gone <= self.store.superseded(user).keys(): known = _Known(self.settings)
+        try: new = self.store.turns(user, after=known.turns[-1].id if known.turns else None)
+        except LookupError: known, new = _Known(self.settings), self.store.turns(user)
+        known.follow(view, new)
+    self._known[user] = known
+    self._known.move_to_end(user)
+    while len(self._known) > self.users: self._known.popitem(last=False)
+    return known

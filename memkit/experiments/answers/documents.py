@@ -27,7 +27,7 @@ from ...answer.training import (
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #f57faa2e
 from ...evaluate.intervals import paired
 from ..hybrid.retrieval import (
-    Asked, DENSE, FORMS, LOT, OURS, PAPERS, Trial, WORDS, ask, by_lot, focus_of, split_of, systems)
+    Asked, DENSE, LOT, OURS, PAPERS, Trial, WORDS, ask, by_lot, focus_of, split_of, systems)
 from ..result import figure, provenance, result
 from ...files import own_data
 from ...hybrid import read_corpus
@@ -283,20 +283,17 @@ def declined_rows(
 
 # %% ../../../nbs/experiments/answers/02_documents.ipynb #ee9fb048
 def run_documents(
-    full: bool = False,                    # all scoring topics, and 200 messages of each form; else 1,600 documents
+    full: bool = False,                    # all scoring topics; else 1,600 documents
     hands: Sequence[str] = SEALED_HAND,    # writers of the scored consumer questions
     progress: bool = True,
 ) -> dict[str, Any]:                       # as every experiment's result
-    "Ranking, answering and declining from documents, on topics that trained nothing. Full: an hour on one core."
+    "Ranking, answering and declining from documents, on topics that trained nothing. Full: half an hour on one core."
     started, documents = utc_now(), topics_for(hands, n=None if full else 1600)
     embedder, asked, entries = Remembered(MiniLM()), consumer_questions(hands, documents), list(read_corpus("own"))
-    able, people = [a for a in asked if a.relevant], f"consumer, {', '.join(hands)}"
-    forms = {form: ask(documents, form, "score", 200) for form in (FORMS if full else () if able else ("story",))}
     retriever = index_documents(documents, embedder, RetrieveSettings(titles=False))
-    items = answer_items(asked or forms["story"], retriever, progress)
-    rows = answer_rows(people if asked else "story", items)
+    what = f"consumer, {', '.join(hands)}"
+    rows = answer_rows(what, answer_items(asked, retriever, progress))
     rows += declined_rows("own, fresh", own_questions("fresh"), index_documents(entries))
-    for what, made in {people: able, **forms}.items():
-        if made: rows += ranking_rows(what, trial_of(made, documents, embedder))
+    rows += ranking_rows(what, trial_of([a for a in asked if a.relevant], documents, embedder))
     said = {"documents": documents, "questions": [a.text for a in asked]}
     return result("documents", provenance(0, [], load_passages().name, said, started), rows)

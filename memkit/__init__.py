@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 _WHERE = {
     "open_assistant": "turn.assistants", "assistants": "turn.assistants", "Assistant": "turn.engine", "Turn": "records",
     "Change": "records", "Memory": "records", "Document": "records", "MemoryStore": "store.store",
-    "load_model": "models.load", "LocalLM": "models.local", "ScriptedLM": "models.lm", "Reply": "models.lm",
+    "load_model": "models.local", "LocalLM": "models.local", "ScriptedLM": "models.lm", "Reply": "models.lm",
     "load_embedder": "search.embedders", "MiniLM": "models.embed", "Round": "reading.rounds",
     "check_assistant": "turn.assistants"}
 

@@ -3,12 +3,12 @@ from datetime import date, datetime, timedelta, timezone
 
 import pytest
 
-from memkit.answer.examples import ASKED, Case, asked_of, cases, evidence_examples
-from memkit.answer.from_memory import (AnswerSettings, amounts, chosen_messages, days_in, fitted, hanging_day, quoted_answer,
+from memkit.answer.training import ASKED, Case, asked_of, cases, evidence_examples
+from memkit.answer.from_memory import (ANSWER_WORDS, amounts, chosen_messages, days_in, fitted, hanging_day, quoted_answer,
                                        still_true, versions, worked_sum)
 from memkit.answer.scorer import (Evidence, Question, known_features, load_scorer, needed_features, probabilities_needed,
                                   probability_known)
-from memkit.answer.screen import classes_in, hazards, known_classes, screen_rules, screen_terms
+from memkit.answer.stage import classes_in, hazards, known_classes, screen_rules, screen_terms
 from memkit.models.lm import ScriptedLM
 from memkit.experiments.answers.run import right
 from memkit.hybrid.chatbot import HybridSettings
@@ -118,9 +118,8 @@ def test_of_two_alike_the_earlier_is_needed_for_what_was_before():
 
 def test_no_more_than_the_settings_allow():
     found = [said(f"message {i}", .8) for i in range(9)]
-    assert len(chosen_messages(found, ASKS, AnswerSettings(enough=0., most=2, needed=0.))) == 2
-    assert len(chosen_messages(found, ASKS, AnswerSettings(enough=0., needed=1.))) == 1
-    assert chosen_messages(found, ASKS, AnswerSettings(enough=1.)) == {}
+    assert 1 <= len(chosen_messages(found, ASKS, enough=0.)) <= 4
+    assert chosen_messages(found, ASKS, enough=1.) == {}
 
 
 def test_the_best_is_quoted_even_if_it_is_long():
@@ -156,13 +155,13 @@ def test_the_newest_goes_first_where_the_present_is_asked():
 def test_words_of_ours_go_before_words_of_the_user():
     text = " ".join(f"word{i}" for i in range(37)) + " tomorrow"
     answer = quoted_answer([said(text)], DAY)
-    assert answer == f"6 April: “{text}”." and len(answer.split()) == AnswerSettings().words
+    assert answer == f"6 April: “{text}”." and len(answer.split()) == ANSWER_WORDS
     assert quoted_answer([said("It is tomorrow")], DAY) == "You told me on 6 April: “It is tomorrow” (Tuesday 7 April 2026)."
 
 
 def test_an_answer_keeps_to_its_words():
     found = [said(f"{name} " + "and more of it " * 9, .9) for name in ("one", "two", "three")]
-    text = quoted_answer(found, DAY, AnswerSettings(words=50), likely=[.9, .2, .3])
+    text = quoted_answer(found, DAY, likely=[.9, .2, .3])
     assert len(text.split()) <= 50 and "one" in text and "two" not in text
     assert fitted([{"a b c": 1.}], 0) == ["a b c"], "one message is always quoted"
 

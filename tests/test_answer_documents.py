@@ -6,14 +6,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from memkit.answer.from_documents import (EVIDENCE, DocumentSettings, chosen_sentences, document_answer, from_documents, in_words,
-                                          probability_answered, relevance, sentences_of)
-from memkit.answer.passages import (Judged, PassageScorer, Reranked, Shown, batched, focused, is_furniture, load_passages,
-                                    nearest_part, passage_example, passage_examples, units, without_header)
+from memkit.answer.from_documents import (EVIDENCE, Judged, PassageScorer, chosen_sentences, document_answer, focused,
+                                          from_documents, in_words, is_furniture, load_passages, nearest_part,
+                                          probability_answered, relevance, sentences_of, units, without_header)
+from memkit.answer.training import Shown, batched, passage_example, passage_examples
 from memkit.models.lm import ScriptedLM
-from memkit.search.documents import sentences
 from memkit.records import Document
-from memkit.search.documents import RetrieveSettings, index_documents
+from memkit.search.documents import RetrieveSettings, index_documents, sentences
 from memkit.hybrid import read_corpus
 from memkit.hybrid.chatbot import NOTICE, HybridSettings
 from memkit.turn.assistants import open_assistant
@@ -95,29 +94,24 @@ def judged(text, *scores, relevant=.9):
 
 def test_furniture_is_never_said_however_likely():
     j = judged("Click here for more information. Brush your teeth daily. What is it?", .99, .6, .99)
-    assert [s.text for s in sentences_of([j], [0], DocumentSettings())] == ["Brush your teeth daily."]
+    assert [s.text for s in sentences_of([j], [0])] == ["Brush your teeth daily."]
     assert j.answers == .6
 
 
 def test_one_document_speaks_in_its_own_order():
     a, b = judged("First comes this one. Then comes that one.", .8, .9), judged("Another says so too.", .85)
-    said = chosen_sentences(sentences_of([a, b], [0, 1], DocumentSettings()), 60, DocumentSettings())
+    said = chosen_sentences(sentences_of([a, b], [0, 1]), 60)
     assert [(s.text, s.document) for s in said] == [("First comes this one.", 0), ("Then comes that one.", 0)]
 
 
 def test_what_is_unlikely_is_not_said():
     j = judged("It may be so perhaps. Nobody knows why it is.", .1, .12)
-    assert sentences_of([j], [0], DocumentSettings()) == [] and sentences_of([j], [0], DocumentSettings(least=0.)) != []
-
-
-@pytest.mark.parametrize("wrong", [dict(words=0), dict(documents=0), dict(least=1.1), dict(share=-.1)])
-def test_settings_that_cannot_be(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))): DocumentSettings(**wrong)
+    assert sentences_of([j], [0]) == [] and sentences_of([j], [0], least=0.) != []
 
 
 def test_the_second_document_speaks_only_if_it_is_worth_twice_as_much():
     first, weak, strong = judged("Rest the joint.", .4), judged("Cool the joint.", .7), judged("Raise the leg.", .9)
-    def speaks(*read): return chosen_sentences(sentences_of(read, range(len(read)), DocumentSettings()), 60, DocumentSettings())[0].document
+    def speaks(*read): return chosen_sentences(sentences_of(read, range(len(read))), 60)[0].document
     assert speaks(first, weak) == 0 and speaks(first, strong) == 1
 
 
@@ -164,7 +158,7 @@ def pages(): return index_documents(PAGES)
 
 @pytest.mark.parametrize("question", ["What causes gout?", "how do i keep germs off my new heart valve", "Is gout caused by beer? And how long does a cold last?"])
 def test_no_answer_holds_furniture(pages, question):
-    made = from_documents(question, pages.search(question, 4), pages, DocumentSettings(least=0., share=0.))
+    made = from_documents(question, pages.search(question, 4), pages)
     assert made.text and sum(len(s.text.split()) for s in made.said) <= 60
     for bad in ("Question:", "URL", "http", "Key Points", "Click here", "PDQ", "NIH:", "Answer:"): assert bad not in made.text
     assert {int(n) for n in re.findall(r"\[(\d+)\]", made.text)} <= {1, 2, 3, 4}
@@ -189,7 +183,7 @@ def test_what_was_judged_is_not_read_again(monkeypatch):
 
 
 def test_judgements_are_kept_up_to_a_number(monkeypatch):
-    monkeypatch.setattr("memkit.answer.passages._MOST", 3)
+    monkeypatch.setattr("memkit.answer.from_documents._MOST", 3)
     scorer = PassageScorer()
     found = scorer.judge([(f"What is gout, part {i}?", "", "Gout hurts.") for i in range(6)])
     assert len(found) == 6 and len(scorer._kept) == 3
@@ -198,7 +192,7 @@ def test_judgements_are_kept_up_to_a_number(monkeypatch):
 def test_threads_judge_alike(monkeypatch):
     pairs = [("What causes gout?", "", d.text) for d in PAGES]
     alone = PassageScorer().judge(pairs)
-    monkeypatch.setattr("memkit.answer.passages.usable_cores", lambda: 4)
+    monkeypatch.setattr("memkit.answer.from_documents.usable_cores", lambda: 4)
     assert PassageScorer().judge(pairs) == alone
 
 
@@ -222,21 +216,11 @@ def test_the_nearest_part_shares_most_words():
 
 
 def test_eight_bits_order_as_thirty_two_do():
-    from memkit.answer.passages import PassageScorer
+    from memkit.answer.from_documents import PassageScorer
     entries = list(read_corpus("own"))[:40]
     pairs = [("How is asthma treated?", d.title, d.text) for d in entries]
     a, b = ([j.relevant for j in s.judge(pairs)] for s in (load_passages(), PassageScorer(exact=True)))
     assert max(abs(x - y) for x, y in zip(a, b)) < .2
-
-
-# --- the search
-
-def test_a_reranked_score_is_the_fused_one_and_the_probability(pages):
-    fused = {h.item.id: h.score for h in pages.candidates("What causes gout?")}
-    hits = Reranked(pages, 2, .25).search("What causes gout?", 10)
-    likely = {h.item.id: (h.score - .75*fused[h.item.id])/.25 for h in hits}
-    assert sum(p > 1e-6 for p in likely.values()) == 2 and all(-1e-6 < p < 1 for p in likely.values())
-    assert [h.score for h in hits] == sorted((h.score for h in hits), reverse=True)
 
 
 # --- enough or not, and in the turn
@@ -271,7 +255,7 @@ def test_titles_are_read_only_where_they_are_searched():
 def test_any_search_will_do():
     hits = First().search("What causes gout?", 2)
     assert set(relevance("What causes gout?", hits, First())) == set(EVIDENCE)
-    assert from_documents("What causes gout?", hits, First(), DocumentSettings(least=0.)).text
+    assert from_documents("What causes gout?", hits, First()).text
 
 
 def opened(design="hybrid", lines=("I am a model.",)*4, **more):

@@ -15,7 +15,6 @@ from memkit.turn.assistants import check_assistant
 from memkit.models.embed import MedCPT, MiniLM, Remembered, check_embedder
 from memkit.models.endpoint import ChatEndpoint
 from memkit.search.vectors import ChromaIndex, ExactIndex, check_index
-from memkit.search.bm25 import BM25, check_lexical
 from memkit.models.lm import ScriptedLM, check_label_scorer, check_language_model, check_stream, cut_at_stop
 from memkit.models.local import LocalLM
 from memkit.records import Document
@@ -109,10 +108,6 @@ def test_embedders(kind, tiny, minilm): check_embedder({"MiniLM": MiniLM, "Remem
 
 @pytest.mark.parametrize("kind", ["exact", "chroma"])
 def test_vector_indexes(kind, fresh): check_index(ExactIndex if kind == "exact" else lambda dim: ChromaIndex(dim, path=fresh()))
-
-
-@pytest.mark.parametrize("backend", ["bm25s", "rank_bm25"])
-def test_lexical_indexes(backend): check_lexical(lambda texts: BM25(texts, backend=backend))
 
 
 @pytest.mark.parametrize("settings, index", [(RetrieveSettings(), "exact"), (RetrieveSettings(), "chroma"), (RetrieveSettings(fusion="rrf"), "exact"), (PAPER, "exact"),
@@ -265,7 +260,7 @@ def test_every_contract_of_the_package_is_held_here():
     named = {f.name for p in root.rglob("*.py") for f in ast.parse(p.read_text(encoding="utf-8")).body if isinstance(f, ast.FunctionDef) and f.name.startswith("check_")}
     protocols = {c.name for p in root.rglob("*.py") for c in ast.parse(p.read_text(encoding="utf-8")).body
                  if isinstance(c, ast.ClassDef) and any(isinstance(b, ast.Name) and b.id == "Protocol" for b in c.bases)}
-    contracts = {"LanguageModel": check_language_model, "LabelScorer": check_label_scorer, "Embedder": check_embedder, "VectorIndex": check_index, "LexicalIndex": check_lexical,
+    contracts = {"LanguageModel": check_language_model, "LabelScorer": check_label_scorer, "Embedder": check_embedder, "VectorIndex": check_index,
                  "Retriever": check_retriever, "StreamingModel": check_stream, "ConversationMemory": check_conversation_memory,
                  "Coordinator": check_coordinator, "DialogueMemory": check_dialogue_memory, "Checkpoint": check_checkpoint, "RefinedMemoryAgent": check_agent,
                  "Detector": check_detector, "Updater": check_updater, "Predictor": check_predictor, "RatingPredictor": check_rating_predictor, "Entrant": check_entrant}

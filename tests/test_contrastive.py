@@ -1,6 +1,7 @@
 "The question adapter: the loss and its oracle, training on tiny data, what is saved and refused, and documents that stay as they are."
 import json
 import os
+import random
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,11 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.search.contrastive import (Adapter, AdapterSettings, LikeLengths, Pairs, TunedMiniLM, contrast, load_adapter, merged, question_encoder, question_vectors,
-                                     ranking_quality, tokenized, train_query_adapter, weights_of, with_questions)
+from memkit.search.embedders import (Adapter, AdapterSettings, Pairs, TunedMiniLM, contrast, like_lengths, load_adapter, merged, question_encoder, question_vectors,
+                                     ranking_quality, tokenized, train_query_adapter, weights_of)
 from memkit.models.embed import MiniLM, check_embedder
-from memkit.records import Document
-from memkit.search.documents import FusedRetriever, RetrieveSettings
 
 DIM, WORDS = 16, ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "fever", "cough", "rash", "gout", "what", "helps", "against", "is", "?", "signs", "of"]
 QUICK = AdapterSettings(rank=2, learning_rate=.03, temperature=.2, batch=4, epochs=6, look_every=3, patience=99)
@@ -40,7 +39,7 @@ def bert(tmp_path_factory) -> Path:
 @pytest.fixture(autouse=True)
 def in_32_bits(monkeypatch):
     "The same numbers on every processor."
-    monkeypatch.setattr("memkit.search.contrastive.fast_dtype", lambda device: "float32")
+    monkeypatch.setattr("memkit.search.embedders.fast_dtype", lambda device: "float32")
 
 
 def unit(rows, seed=0):
@@ -104,7 +103,7 @@ def test_quality_agrees_with_ir_measures(seed):
     qrels = [ir_measures.Qrel(str(i), str(d), 1) for i, right in enumerate(p.answers) for d in right]
     run = [ir_measures.ScoredDoc(str(i), str(d), float(s)) for i, row in enumerate(scores) for d, s in enumerate(row)]
     found = {m.query_id: m.value for m in ir_measures.iter_calc([ir_measures.nDCG@10], qrels, run)}
-    assert ranking_quality(q, p) == pytest.approx([found["0"], found["1"]])
+    assert ranking_quality(q, p) == pytest.approx((found["0"] + found["1"])/2)
 
 
 # --- what can't be trained on
@@ -116,7 +115,7 @@ def test_bad_pairs_are_refused(change, says):
     with pytest.raises(ValueError, match=says): replace(pairs(), **change)
 
 
-@pytest.mark.parametrize("change", [{"rank": 0}, {"batch": 0}, {"epochs": 0}, {"look_every": 0}, {"patience": 0}, {"learning_rate": 0.}, {"temperature": -.1}, {"scale": 0.}, {"targets": ()}])
+@pytest.mark.parametrize("change", [{"rank": 0}, {"batch": 0}, {"epochs": 0}, {"look_every": 0}, {"patience": 0}, {"learning_rate": 0.}, {"temperature": -.1}, {"scale": 0.}])
 def test_bad_settings_are_refused(change):
     with pytest.raises(ValueError, match=next(iter(change))): AdapterSettings(**change)
 
@@ -124,10 +123,6 @@ def test_bad_settings_are_refused(change):
 def test_a_model_of_another_size_is_refused(bert):
     wrong = replace(pairs(), vectors=np.eye(12, 8, dtype=np.float32))
     with pytest.raises(ValueError, match="16 numbers per question, the documents have 8"): train_query_adapter(wrong, settings=QUICK, source=bert, progress=False)
-
-
-def test_a_model_without_such_matrices_is_refused(bert):
-    with pytest.raises(ValueError, match="nonsense"): question_encoder(bert, replace(QUICK, targets=("nonsense",)))
 
 
 # --- training
@@ -143,7 +138,7 @@ def test_a_fresh_adapter_changes_no_bit(bert):
 @pytest.fixture(scope="module")
 def trained(bert) -> Adapter:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("memkit.search.contrastive.fast_dtype", lambda device: "float32")
+        patch.setattr("memkit.search.embedders.fast_dtype", lambda device: "float32")
         return train_query_adapter(pairs(), settings=QUICK, source=bert, progress=False)
 
 
@@ -186,11 +181,9 @@ def test_merging_gives_what_was_trained(bert):
         with model.disable_adapter(): assert np.allclose(of(model), of(merged(adapter.at(0.), bert)), atol=1e-6)
 
 
-def test_batches_hold_every_question_once_a_pass():
-    sampler = LikeLengths(list(range(50, 0, -1)), 8, seed=3)
-    passes = [list(sampler) for _ in range(3)]
-    assert all(sorted(i for b in p for i in b) == list(range(50)) and len(p) == len(sampler) for p in passes)
-    assert passes[0] != passes[1] and passes == [list(s) for s in [LikeLengths(list(range(50, 0, -1)), 8, seed=3)] for _ in range(3)]
+def test_batches_hold_every_question_once():
+    first, second = (like_lengths(list(range(50, 0, -1)), 8, random.Random(seed)) for seed in (3, 4))
+    assert first != second and all(sorted(i for b in p for i in b) == list(range(50)) and len(p) == 7 for p in (first, second))
 
 
 def test_questions_are_cut_and_not_filled(bert):
@@ -202,7 +195,7 @@ def test_several_processes_train_one_adapter(processes, bert, tmp_path):
     code = """
 import sys
 from pathlib import Path
-import memkit.search.contrastive as c
+import memkit.search.embedders as c
 c.fast_dtype = lambda device: "float32"
 from test_contrastive import QUICK, pairs
 from accelerate import PartialState
@@ -251,7 +244,6 @@ def test_weights_that_the_card_does_not_name_are_refused(trained, tmp_path):
 
 def test_an_adapter_of_another_model_is_refused(trained, bert):
     with pytest.raises(ValueError, match="belongs to"): merged(Adapter(trained.weights, {**trained.card, "base": "other@123"}), bert)
-    with pytest.raises(ValueError, match="doesn't fit"): merged(Adapter({"encoder.nowhere.A": np.zeros((2, DIM), np.float32), "encoder.nowhere.B": np.zeros((DIM, 2), np.float32)}, trained.card), bert)
 
 
 # --- the embedder
@@ -273,21 +265,3 @@ def test_documents_keep_their_vectors_and_questions_do_not(tuned):
     assert np.array_equal(tuned.embed(texts, "document"), plain.embed(texts, "document"))
     assert np.abs(tuned.embed(texts, "query") - plain.embed(texts, "query")).max() > .01
     assert tuned.name != plain.name == tuned.document_name
-
-
-def test_a_retriever_changes_its_questions_alone(tuned):
-    documents = [Document(id=f"d{i}", text=t) for i, t in enumerate(("Aspirin thins the blood.", "Warfarin is a blood thinner.", "A cold passes within a week."))]
-    retriever = FusedRetriever(documents, MiniLM(), keep_vectors=False)
-    other = with_questions(retriever, tuned)
-    assert other.dense.of_passages is retriever.dense.of_passages and type(retriever.dense.embedder) is MiniLM
-    assert np.array_equal(other.find("blood", 3).vector, tuned.embed(["blood"], "query")[0])
-    assert {h.item.id for h in other.search("what thins the blood?", 3)} == {"d0", "d1", "d2"}
-    with pytest.raises(ValueError, match="no dense side"): with_questions(FusedRetriever(documents, settings=RetrieveSettings(fusion="bm25")), tuned)
-
-
-def test_a_retriever_with_other_documents_is_refused(tuned):
-    class Other:
-        name, dim, unit = "other", 384, True
-        def embed(self, texts, kind="document"): return MiniLM().embed(texts, kind)
-    retriever = FusedRetriever([Document(id="d", text="Aspirin thins the blood.")], Other(), keep_vectors=False)
-    with pytest.raises(ValueError, match="index them again"): with_questions(retriever, tuned)

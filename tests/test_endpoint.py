@@ -137,12 +137,12 @@ def test_a_pause_longer_than_our_patience_is_not_begun():
     with FaultyServer(status(429, headers={"Retry-After": "3600"})) as server:
         start = time.monotonic()
         e = failure(server, timeout=30.)
-        assert "it asks to wait 3600 s" in str(e) and len(server.posts) == 1 and time.monotonic() - start < 20
+        assert "no more requests now" in str(e) and len(server.posts) == 1 and time.monotonic() - start < 20
 
 def test_timeout_covers_all_tries_together():
     with FaultyServer(after(.15, status(500))) as server:
         e = failure(server, retries=1000, timeout=.6)
-        assert len(server.posts) <= 5 and ("within 0.6 s" in str(e) or "timeout=0.6 leaves" in str(e))
+        assert len(server.posts) <= 5 and ("within 0.6 s" in str(e) or "failed (500)" in str(e))
 
 @given(st.integers(1, 60), st.floats(0, 1), st.floats(0, 10))
 def test_pauses_are_bounded(tries, draw, base):

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from memkit.answer.entailment import (Checker, Verdict, Window, decided, quantities, sentence_mask, strange_number,
                                       windows)
-from memkit.answer.entailment_examples import (VERDICTS, contrary, exchanged, from_voices, made_from, negated, number_in_words,
+from memkit.experiments.answers.entailment import (VERDICTS, contrary, exchanged, from_voices, made_from, negated, number_in_words,
                                                of_pair, other_number, same, second_person, shorter, swapped, written)
 from memkit.search.embedders import load_embedder
-from memkit.search.support import Checked, check_answer
+from memkit.search.documents import Checked, check_answer
 from memkit.reading.encoder import tokens_of
 from memkit.reading.examples import SEALED, hands_of
 
@@ -106,8 +106,8 @@ def test_changed_sentences_are_changed(text, seed):
 
 
 def test_words_are_replaced_with_their_capitals():
-    assert swapped("More people smoke.", {"more": ["less"]}, random.Random(0)) == "Less people smoke."
-    assert swapped("Nobody knows.", {"more": ["less"]}, random.Random(0)) == ""
+    assert swapped({"more": ["less"]}, "More people smoke.", random.Random(0)) == "Less people smoke."
+    assert swapped({"more": ["less"]}, "Nobody knows.", random.Random(0)) == ""
     assert second_person("The user's cat sleeps. I'm tired.") == "Your cat sleeps. you are tired."
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memkit.search.contrastive import AdapterSettings, Pairs
+from memkit.search.embedders import AdapterSettings, Pairs
 from memkit.models.embed import MiniLM, check_embedder
 from memkit.files import own_data
 from memkit.reading.rounds import chat_sentences

@@ -13,7 +13,7 @@ from memkit.models.embed import MiniLM, Remembered
 from memkit.files import public_data
 from memkit.models.lm import ScriptedLM
 from memkit.store.store import MemoryStore
-from memkit.search.support import content_stems
+from memkit.search.documents import content_stems
 from memkit.evaluate.key_points import key_points
 from memkit.experiments.mark import run as mark
 from memkit.experiments.mark import again as mark_again

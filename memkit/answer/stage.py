@@ -4,29 +4,199 @@
 
 # %% auto #0
 __all__ = ['CALL', 'EMERGENCY', 'ALARM', 'READ', 'LOOKED', 'WAYS', 'ASK_FIRST', 'FROM_MEMORY', 'ABOUT_USER', 'OVERVIEW',
-           'NOTHING', 'UNTOLD', 'MAYBE_ADVICE', 'emergency', 'Heard', 'read_into', 'nearest_said', 'Answered', 'noted',
-           'warning', 'from_memory', 'all_told', 'wants', 'known_answer']
+           'NOTHING', 'UNTOLD', 'MAYBE_ADVICE', 'screen_terms', 'classes_in', 'Rule', 'screen_rules', 'known_classes',
+           'Hazard', 'hazards', 'emergency', 'Heard', 'read_into', 'nearest_said', 'Answered', 'noted', 'warning',
+           'from_memory', 'all_told', 'wants', 'known_answer']
 
-# %% ../../nbs/answer/05_stage.ipynb #c7dc447b
-from collections.abc import Mapping, Sequence
+# %% ../../nbs/answer/05_stage.ipynb #3f716551
+import csv
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
 from .from_memory import (
-    FOR_NOW, UNKNOWN, AnswerSettings, chosen_messages, quoted_answer, said_on, still_true)
+    ANSWER_WORDS, FOR_NOW, UNKNOWN, chosen_messages, quoted_answer, said_on, still_true)
 from .scorer import Evidence, Question, Scorer, load_scorer, probability_known
-from .screen import Hazard, hazards
-from ..records import Turn
+from ..files import own_data
 from ..reading.facts import Reading, is_fact
 from ..reading.reader import Clause, load_reader
+from ..records import Turn
 
-# %% ../../nbs/answer/05_stage.ipynb #12da4f25
+# %% ../../nbs/answer/05_stage.ipynb #f5f73169
 if TYPE_CHECKING:
     from memkit.store.store import StoredTurn
     from memkit.turn.engine import Assistant
+
+# %% ../../nbs/answer/05_stage.ipynb #d41d317f
+@lru_cache(1)
+def screen_terms() -> dict[str, tuple[str, ...]]:
+    "Every class with the names of its members."
+    with open(own_data("screen_terms.csv"), encoding="utf-8", newline="") as f:
+        return {row["class"]: tuple(n.strip().lower() for n in row["names"].split("|") if n.strip())
+                for row in csv.DictReader(f)}
+
+def _plain(text: str) -> str:
+    "Lower case without accents, apostrophes and hyphens."
+    letters = unicodedata.normalize("NFKD", text.lower().replace("’", "'"))
+    return re.sub(r"[-‐–]", " ", re.sub(r"['\u0300-\u036f]", "", letters))
+
+# %% ../../nbs/answer/05_stage.ipynb #42e623cd
+@lru_cache(1)
+def _by_first() -> dict[str, list[tuple[str, tuple[str, ...]]]]:
+    "By the first word of a name: the names, the longest first, each with its classes."
+    classes: dict[str, list[str]] = {}
+    for of, names in screen_terms().items():
+        for name in dict.fromkeys(map(_plain, (of, *names))): classes.setdefault(name, []).append(of)
+    out: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
+    for name in sorted(classes, key=len, reverse=True):
+        out.setdefault(re.match(r"\w+", name)[0], []).append((name, tuple(classes[name])))
+    return out
+
+# %% ../../nbs/answer/05_stage.ipynb #f8bf18ca
+_NUMBERS = dict(zip("one two three four five six seven eight nine ten eleven twelve".split(), range(1, 13)))
+_AGES = {"baby under 1": 1, "child under 2": 2, "child under 5": 5, "child under 12": 12, "child under 16": 16}  # years
+_NUMBER = rf"(\d{{1,2}}|{'|'.join(_NUMBERS)})"
+_AGED = re.compile(rf"\b{_NUMBER}[ -](day|week|wk|month|mth|mo|year|yr)s?[ -]?(?:old\b|of age\b)|"
+                   rf"\b(?!(?:it|that|there|here|this|what)\b)[a-z]+(?:'s| is| turns| turned) (?:only |just |about )?"
+                   rf"{_NUMBER} (day|week|month)s?\b"
+                   r"(?! (?:pregnant|late|early|gone|in\b|into|off|away|ago|since|long))|"
+                   rf"\b(?:is|she's|he's|i'm|am|turns|turned|turning|aged?|just|now) {_NUMBER}"
+                   r"(?= ?(?:$|[,.;!?)]|and |now\b|next |this ))", re.I)
+
+def _ages(text: str) -> list[str]:
+    "The classes of ages that a text names, the narrowest first."
+    out = []
+    for first, unit, young, youth, second in _AGED.findall(text.replace("’", "'")):
+        number, unit = (first or young or second).lower(), unit or youth
+        years = _NUMBERS.get(number) or int(number)
+        if unit[:1].lower() in ("d", "w", "m"): years = years/{"d": 365, "w": 52, "m": 12}[unit[0].lower()]
+        out += [of for of, under in _AGES.items() if years < under] + ["over 65"]*(years > 65)
+    return list(dict.fromkeys(out))
+
+# %% ../../nbs/answer/05_stage.ipynb #97e7d63e
+def _named(plain: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    "The names in a plain text, from left to right, each with its classes."
+    by_first, end = _by_first(), 0
+    for m in re.finditer(r"\w+", plain):
+        if m.start() < end: continue
+        singular = [m[0]] + [m[0].removesuffix(s) for s in ("s", "es") if m[0].endswith(s)]
+        names = [named for first in singular for named in by_first.get(first, ())]
+        for name, of in sorted(names, key=lambda named: -len(named[0])):
+            if not re.match(rf"{re.escape(name)}(?:s|es)?(?!\w)", plain[m.start():m.start() + len(name) + 3]): continue
+            end = m.start() + len(name)
+            yield name, of
+            break
+
+# %% ../../nbs/answer/05_stage.ipynb #294bf2bc
+def classes_in(text: str) -> dict[str, str]:   # class -> the name that stands in the text
+    "The classes of the table that a text names (ours)."
+    found: dict[str, str] = {}
+    for name, of in _named(_plain(text)):
+        for one in of: found.setdefault(one, name)
+    return found
+
+# %% ../../nbs/answer/05_stage.ipynb #ef7d46ac
+@dataclass(frozen=True)
+class Rule:
+    "What is a risk with what, and why."
+    advised: str     # class of what is suggested or asked about
+    known: str       # class of what is known of the person; "allergy: peanut" for an allergy
+    relation: str    # interaction, allergy, cross-allergy, contraindication, pregnancy, age, diet, pet, …
+    severity: str    # avoid or caution
+    warning: str     # one sentence
+    source: str      # where it can be checked
+
+# %% ../../nbs/answer/05_stage.ipynb #4826c9e8
+@lru_cache(1)
+def screen_rules() -> dict[tuple[str, str], Rule]:
+    "The rules by (advised, known)."
+    with open(own_data("screen_rules.csv"), encoding="utf-8", newline="") as f:
+        rules = [Rule(**row) for row in csv.DictReader(f)]
+    return {(r.advised, r.known): r for r in rules}
+
+# %% ../../nbs/answer/05_stage.ipynb #92359d0d
+def known_classes(clauses: Sequence[Clause]) -> dict[str, Clause]:   # class -> the clause that says it
+    "What the clauses of a user say about allergies, medicines, conditions, diet and more (ours)."
+    out = {}
+    for c in clauses:
+        if c.denied and c.attribute not in ("allergy", "diet") or c.certainty == "hypothesis": continue
+        if c.act.startswith("asks") or c.act in ("jokes", "doubts"): continue
+        allergic = c.attribute == "allergy" or re.search(r"\ballerg|anaphyla|intoleran", c.text, re.I)
+        for of in classes_in(c.text):
+            out.setdefault(f"allergy: {of}" if allergic else of, c)
+            if allergic and of in _STATES: out.setdefault(of, c)
+        for of in _ages(c.text): out.setdefault(of, c)
+    return out
+
+_STATES = ("coeliac", "lactose intolerance", "gluten intolerance", "asthma")   # of the person, whatever else is said
+
+# %% ../../nbs/answer/05_stage.ipynb #2650b4da
+@dataclass(frozen=True)
+class Hazard:
+    "A rule that applies, with the words that made it apply."
+    rule: Rule
+    asked: str       # the name in what is asked about or advised
+    clause: Clause   # of the user
+
+def _plain_allergy(of: str) -> Rule:
+    return Rule(of, f"allergy: {of}", "allergy", "avoid", f"An allergy to {of} was mentioned.", "what the user told")
+
+# %% ../../nbs/answer/05_stage.ipynb #7d5024b9
+_BOTH_WAYS = ("interaction",)
+
+@lru_cache(1)
+def _allergens() -> frozenset[str]:
+    "Classes whose members share an allergy: penicillins do, and what is bad for rabbits doesn't."
+    return frozenset(k.removeprefix("allergy: ") for _, k in screen_rules() if k.startswith("allergy: "))
+
+# %% ../../nbs/answer/05_stage.ipynb #74866cd2
+def _rule(asked: str, known: str, name: str, told: str) -> Rule | None:
+    "The rule for two classes; an interaction holds both ways, and an allergy to the very thing needs no rule."
+    rules = screen_rules()
+    if rule := rules.get((asked, known)): return rule
+    if (rule := rules.get((known, asked))) and rule.relation in _BOTH_WAYS: return rule
+    shared = asked in _allergens() or asked in told
+    if known != f"allergy: {asked}" or not (shared or name in told): return None
+    return _plain_allergy(asked if shared else name)
+
+# %% ../../nbs/answer/05_stage.ipynb #bd763943
+@lru_cache(1)
+def _spread() -> Counter[str]:
+    "With how many things a class is a risk; few: it is specific, and its rule says more (ours)."
+    return Counter(known for _, known in screen_rules())
+
+def _urgency(h: Hazard) -> tuple[bool, int]:
+    "What comes first: what must be avoided, then what is specific."
+    return h.rule.severity != "avoid", _spread()[h.rule.known]
+
+# %% ../../nbs/answer/05_stage.ipynb #cc023c86
+def _names_it(text: str, clause: Clause, known: str) -> bool:
+    "Does the question name the kind of person or pet, or somebody whom the clause names?"
+    names = {w for w in re.findall(r"(?<=\w )[A-Z][a-z]+", clause.text) if len(w) > 2}
+    given = re.search(r"\b(?:give|gave|feed|fed|let|lets) (?:him|her|them|it)\b", text, re.I)
+    called = any(re.search(rf"\b{n}\b", text) for n in names)
+    return bool(given) or called or known in classes_in(text) or known in _ages(text)
+
+# %% ../../nbs/answer/05_stage.ipynb #ac312770
+def hazards(
+    text: str,                    # a question, an answer, or both
+    told: Sequence[Clause],       # what the user said before, in order
+) -> list[Hazard]:                # avoid before caution
+    "What in a text is a risk for this person, the most urgent first (ours)."
+    asked, known, out = classes_in(text), known_classes(told), {}
+    for a, name in asked.items():
+        for k, clause in known.items():
+            rule = _rule(a, k, name, _plain(clause.text)) if a != k else None
+            if not rule or rule.relation.endswith("named") and not _names_it(text, clause, k): continue
+            out.setdefault(rule, Hazard(rule, name, clause))
+    return sorted(out.values(), key=_urgency)
 
 # %% ../../nbs/answer/05_stage.ipynb #94837365
 CALL = "Call your emergency number now (112, 999 or 911)"
@@ -90,7 +260,7 @@ class Answered:
     "An answer that no language model wrote."
     text: str
     way: str                        # of WAYS
-    asked: str                      # what the message wants, of `memkit.answer.examples.ASKED`
+    asked: str                      # what the message wants, of `memkit.answer.training.ASKED`
     share: float                    # probability of that, 0..1
     evidence: tuple[dict, ...] = () # messages that were read: turn, day, text, score, used
     reason: str = ""                # of a warning: where it can be checked
@@ -195,7 +365,7 @@ NOTHING = "You haven't told me anything yet."
 def _overview(assistant: "Assistant", turn: Turn) -> dict[str, Any]:
     "Everything that was told, as an answer."
     before = _before(assistant, turn)
-    text, used = all_told(before, assistant.heard_of(turn.user), turn.at.date(), 3*AnswerSettings().words)
+    text, used = all_told(before, assistant.heard_of(turn.user), turn.at.date(), 3*ANSWER_WORDS)
     rows = tuple({"turn": t.id, "day": str(t.at.date()), "text": t.question, "score": 1., "used": True}
                  for t in before if t.id in used)
     return {"text": text or NOTHING, "way": "memory" if text else "unknown", "evidence": rows}
@@ -232,7 +402,7 @@ def wants(
     text: str,
     reading: Reading | None = None,   # None: the message wasn't read
     scorer: Scorer | None = None,     # None: the one that ships with memkit
-) -> dict[str, float]:                # of each of `memkit.answer.examples.ASKED` its probability; they sum to 1
+) -> dict[str, float]:                # of each of `memkit.answer.training.ASKED` its probability; they sum to 1
     "What a message wants: where one of its clauses asks, it isn't only a statement, a wish or small talk (ours)."
     shares = (scorer or load_scorer()).asked(text)
     acts = {c.act for c in reading.clauses} if reading else set()

@@ -85,7 +85,7 @@ def embedding(
 LABELS = (" A", " B", " C", " D", " E")
 
 def _scorers(lm: Any, prefix: str) -> dict[str, Callable[[Sequence[str]], np.ndarray]]:
-    from memkit.models.causal import score_rows, split_labels
+    from memkit.models.local import score_rows, split_labels
     from memkit.models.local import led_ids, pad_token
     model, tokenizer = lm.load()
     def unshared(prompts):

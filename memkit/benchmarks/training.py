@@ -334,7 +334,7 @@ def _switching(lm: Any, names: Sequence[str], tokens: int) -> Callable:
 # %% ../../nbs/benchmarks/03_training.ipynb #e6bc92a4
 def _named_rows(lm: Any, names: Sequence[str], tokens: int) -> Callable:
     import torch
-    from memkit.models.causal import pad_left
+    from memkit.models.local import pad_left
     model, tokenizer = lm.load()
     def answer(requests):
         ids, mask = pad_left(

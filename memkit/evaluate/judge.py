@@ -19,7 +19,7 @@ from ..models.embed import Embedder
 from ..models.lm import LanguageModel
 from ..reading.rounds import chat_sentences
 from ..records import Message, check_text
-from ..search.support import content_stems, denies, numbers
+from ..search.documents import content_stems, denies, numbers
 from .intervals import Interval, bootstrap
 
 # %% ../../nbs/evaluate/03_judge.ipynb #20fa129d

@@ -19,7 +19,7 @@ from ..search.bm25 import STOP_WORDS
 from ..models.lm import LanguageModel
 from ..search.documents import sentences
 from ..records import Message, check_text
-from ..search.support import content_stems, numbers
+from ..search.documents import content_stems, numbers
 from .intervals import Interval, bootstrap
 from ..reading.validation import read_answer
 

@@ -20,7 +20,7 @@ from .intervals import Interval
 from ..files import own_data, quiet_loading
 from ..models.embed import by_length, minilm_source, pad_right
 from ..search.documents import sentences
-from ..search.support import IN_ORDER, best_support
+from ..search.documents import IN_ORDER, best_support
 
 # %% ../../nbs/evaluate/02_texts.ipynb #4f049824
 def checked_pairs(
@@ -172,7 +172,7 @@ def kappa(
 
 # %% ../../nbs/evaluate/02_texts.ipynb #e9754e71
 METHOD = (f"supported: one shown sentence holds {IN_ORDER:.0%} of its content words in order, "
-          "its numbers and its denials (memkit.search.support)")
+          "its numbers and its denials (memkit.search.documents)")
 
 def supported(
     said: Sequence[str],     # sentences

@@ -22,7 +22,7 @@ from ..search.fusion import rrf
 
 # %% ../../nbs/hybrid/06_chatbot.ipynb #bdbe1594
 from ..answer.from_documents import document_answer
-from ..answer.passages import without_header
+from ..answer.from_documents import without_header
 from ..search.documents import FusedRetriever, RetrieveSettings, index_documents, sentences
 from ..turn.prompt import Piece, shorten
 from ..records import Change, Considered, Document, Hit, Memory, Message, Turn, utc_now

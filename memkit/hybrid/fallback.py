@@ -20,7 +20,7 @@ from ..files import own_data
 from ..models.embed import Embedder
 from ..records import Hit
 from ..search.documents import FusedRetriever, coverage, sentences
-from ..search.support import Checked, SupportSettings, by_words, check_answer
+from ..search.documents import Checked, SupportSettings, by_words, check_answer
 
 # %% ../../nbs/hybrid/05_fallback.ipynb #522933d8
 def quote(

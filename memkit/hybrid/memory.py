@@ -31,7 +31,7 @@ if TYPE_CHECKING: from memkit.store.store import MemoryStore  # it loads SQLAlch
 @dataclass(frozen=True, kw_only=True)
 class MemorySettings:
     "Where each number comes from: a section of the paper, or `ours`."
-    above: float = .2    # cosine that an entry must exceed to be recalled; ours, fitted by `fit_recall`. §5.3: .4
+    above: float = .2    # cosine that an entry must exceed to be recalled; ours (LOG.md). §5.3: .4
     k: int = 3           # entries recalled at most; ours, fitted with it. §5.3: 2
     pool: int = 10       # nearest entries looked at and kept in the trace, so that near misses can be explained; ours
     # a message that leans on what was said recalls the exchange it leans on, however low its cosine; ours.

@@ -19,7 +19,7 @@ from fastcore.basics import patch
 from ..models.lm import LanguageModel
 from ..reading.rounds import Round
 from ..train.personal import PersonalLM
-from ..answer.messages import ASKED, STUDIED, MessageSearch, Source
+from ..answer.scorer import ASKING, STUDIED, MessageSearch, Source
 from ..turn.prompt import Piece, quoted_block
 from ..records import Change, Considered, Hit, Memory, Message, Turn, Utterance, new_id, utc_now
 from .coordinator import EmbeddedCoordinator
@@ -242,7 +242,7 @@ def learn(self: MalpAssistant, turn: Turn, prepared: tuple[Round, Any]) -> list[
     # a model's own words, which no weights may learn from; and a question, which answers no later one
     reading = turn.work.get("reading")
     asks = bool(reading and reading.clauses) and all(c.act.startswith("asks") for c in reading.clauses)
-    self.store.log(turn.user, [{"kind": kind, "turn": turn.id} for kind in ("answered", ASKED)[:1 + asks]])
+    self.store.log(turn.user, [{"kind": kind, "turn": turn.id} for kind in ("answered", ASKING)[:1 + asks]])
     now = {m.id: m.text for m in self.store.list(turn.user, superseded=True)}
     if all(isinstance(m, Move) for m in moves): return changes_of(moves, lambda id: now.get(id, ""))
     return [Change(kind="stored", memory=id, text=text) for id, text in now.items() if id not in before]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..search.contrastive import Adapter, AdapterSettings, Pairs, TunedMiniLM, train_query_adapter
+from ..search.embedders import Adapter, AdapterSettings, Pairs, TunedMiniLM, train_query_adapter
 from ..models.embed import Embedder
 from ..files import own_data
 from ..reading.rounds import chat_sentences, third_person

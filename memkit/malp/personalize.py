@@ -486,7 +486,7 @@ def load_base(
     injected: bool = False,   # with the knowledge that travels with memkit
 ) -> LocalLM:
     "The model that weights are trained on. Raises `ValueError` for one that can't be trained here."
-    from memkit.models.load import load_model
+    from memkit.models.local import load_model
     if injected:
         if model != "embedded":
             raise ValueError(

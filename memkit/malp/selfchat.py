@@ -21,7 +21,7 @@ from typing import Any
 from ..models.lm import LanguageModel
 from ..reading.rounds import chat_sentences
 from ..records import Message
-from ..search.support import content_stems
+from ..search.documents import content_stems
 from .coordinator import read_answer
 from .corpora import PROFILE_LABELS, Conversation, Profile, Said, rounds_of, speaks_for_other
 

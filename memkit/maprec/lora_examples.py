@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..train.adapters import LoraShape, lora_model
-from ..models.causal import batches
+from ..models.local import batches
 from ..models.local import LocalLM, lead_bos, pad_token, text_ids
 from ..train.packing import answer_loss
 from ..train.sequences import IGNORED, Example

@@ -19,7 +19,7 @@ from fastcore.basics import patch
 from .items import Item, Rated, stars
 from .lora_examples import case_rows
 from .prediction import LABELS, asked_line, opening, softmax
-from ..models.causal import batches
+from ..models.local import batches
 from ..models.local import LocalLM, lead_bos, pad_token, text_ids
 from ..records import Message
 

@@ -25,7 +25,7 @@ from ..reading.reader import Clause, Reader, ReplyReading, load_reader
 from ..reading.gate import SharingReader
 from ..reading.validation import gives_orders
 from ..records import Memory
-from ..search.support import content_stems
+from ..search.documents import content_stems
 
 # %% ../../nbs/mark/07_corrections.ipynb #45c4f012
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from fastcore.basics import patch
 from ..reading.validation import gives_orders
 from ..models.embed import Embedder
 from ..reading.rounds import chat_sentences
-from ..search.support import content_stems
+from ..search.documents import content_stems
 from .refined import Conversation, Exchange, claim_text, cut, defines, echoes
 from ..reading.examples import alike
 from ..reading.notes import KEEP_WISH, clauses_by_sentence

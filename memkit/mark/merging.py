@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..models.embed import Embedder
 from ..search.bm25 import tokenize
 from ..records import Memory
-from ..search.support import content_stems, denies, numbers
+from ..search.documents import content_stems, denies, numbers
 from .corrections import CLASSIFIED, INJECTED, JUDGED, records
 from .refined import DOMAIN, Conversation, Refined, bare_claim, claim_part, found_by, stored_meta
 from .scoring import feedback_score

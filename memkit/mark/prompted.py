@@ -17,7 +17,7 @@ from ..models.lm import LanguageModel, UnusableAnswer, ask_json
 from ..reading.rounds import chat_sentences
 from ..turn.prompt import shorten
 from ..records import Message
-from ..search.support import content_stems, numbers
+from ..search.documents import content_stems, numbers
 from ..reading.validation import gives_orders, read_answer, where_said
 from .corrections import topic_of
 from .exchanges import is_personal, use_of

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any, TYPE_CHECKING
 
 from ..records import Memory, check_text, check_time, check_user, json_copy
-from ..search.support import content_stems, denies, in_order, numbers
+from ..search.documents import content_stems, denies, in_order, numbers
 
 # %% ../../nbs/mark/03_refined.ipynb #d4432b7b
 if TYPE_CHECKING:

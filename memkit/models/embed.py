@@ -15,6 +15,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -76,21 +77,15 @@ def write_graph(
 # %% ../../nbs/models/06_embed.ipynb #a7e23083
 def open_graph(
     path: Path,        # an ONNX file
-    threads: int = 1,  # that share the work of one call
 ) -> Any:              # an onnxruntime session; several threads may call its `run` at once
-    "Open an ONNX graph on the processor (ours); raises `RuntimeError` if the file can't be read."
+    "Open an ONNX graph on the processor, on one thread (ours); raises `RuntimeError` if the file can't be read."
     import onnxruntime as ort
     options = ort.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = threads, 1, 3
-    options.add_session_config_entry(
-        "session.force_spinning_stop", "1"
-    )  # its threads wait in a busy loop, but only while a call runs
+    options.intra_op_num_threads, options.inter_op_num_threads, options.log_severity_level = 1, 1, 3
     try: return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as e:
-        raise RuntimeError(
-            f"{path} can't be read as an ONNX graph ({type(e).__name__}); delete the folder {path.parent}, it will be "
-            "made again"
-        ) from None
+        raise RuntimeError(f"{path} can't be read as an ONNX graph ({type(e).__name__}); delete the folder "
+                           f"{path.parent}, it will be made again") from None
 
 # %% ../../nbs/models/06_embed.ipynb #b03ce921
 def largest_difference(
@@ -219,27 +214,11 @@ def minilm_source() -> Path:
         ) from None
     return Path(get_model_path())
 
-# %% ../../nbs/models/06_embed.ipynb #cd7ad3cb
-class _Graph:
-    """An encoder's graph, opened once on one thread for calls side by side and, when first needed, on several for a
-    call that is alone."""
-    def __init__(self, path: Path): self.path, self.single, self.shared, self.alone = path, open_graph(path), {}, Lock()
-
-    def run(self, rows: list[list[int]], threads: int = 1) -> np.ndarray:  # [len(rows), dim]
-        ids, mask = pad_right(rows)
-        feeds = {"ids": ids, "mask": mask}
-        if threads == 1 or not self.alone.acquire(blocking=False): return self.single.run(None, feeds)[0]
-        try:
-            mine = os.getpid(), threads     # a fork inherits the graph, but not its threads
-            if mine not in self.shared: self.shared[mine] = open_graph(self.path, threads)
-            return self.shared[mine].run(None, feeds)[0]
-        finally: self.alone.release()
-
 # %% ../../nbs/models/06_embed.ipynb #46fde30f
 @lru_cache
-def _open_encoder(folder: Path) -> tuple[Any, _Graph]:
+def _open_encoder(folder: Path) -> tuple[Any, Any]:   # tokenizer and graph
     from tokenizers import Tokenizer
-    return Tokenizer.from_file(str(folder/"tokenizer.json")), _Graph(folder/"model.onnx")
+    return Tokenizer.from_file(str(folder/"tokenizer.json")), open_graph(folder/"model.onnx")
 
 # %% ../../nbs/models/06_embed.ipynb #ed48d375
 class MiniLM:
@@ -251,7 +230,7 @@ class MiniLM:
 
     def __init__(
         self,
-        threads: int | None = None,   # parallel batches, or threads of a single batch; None: one per usable core
+        threads: int | None = None,   # batches computed at once; None: one per usable core
         folder: Path | None = None,   # another encoder by `export_sentence_encoder`, for a subclass; None: MiniLM
     ):
         """Opens the converted model, converting it first where that wasn't done yet (ten seconds). Raises
@@ -273,9 +252,10 @@ def embed(
     "The vector of each text; raises `ValueError` for a text that is empty or broken."
     rows = [_token_ids(self._tokenizer, t, self.max_tokens) for t in checked_texts(texts, kind)]
     out, batches = np.empty((len(rows), self.dim), dtype=np.float32), by_length([len(r) for r in rows])
-    def fill(batch, threads=1): out[batch] = self._graph.run([rows[i] for i in batch], threads)
-    if len(batches) == 1: fill(batches[0], self.threads)
-    elif self.threads == 1: [fill(b) for b in batches]
+    def fill(batch: list[int]):
+        ids, mask = pad_right([rows[i] for i in batch])
+        out[batch] = self._graph.run(None, {"ids": ids, "mask": mask})[0]
+    if self.threads == 1 or len(batches) < 2: list(map(fill, batches))
     else:
         with ThreadPoolExecutor(self.threads) as pool: list(pool.map(fill, batches))
     return out
@@ -285,30 +265,23 @@ _SAMPLES = (
     "Can I take ibuprofen with warfarin?", "Fever", "Naïve patients, 药, Σ, 🙂",
     "Cough for two weeks\nIt is worse at night.", "rest and fluids " * 1500, "Fever")
 
-def _demand(ok: Any, what: str):
-    if not ok: raise AssertionError(f"an embedder must {what}")
-
-def _cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return (a*b).sum(1)/(np.linalg.norm(a, axis=1)*np.linalg.norm(b, axis=1))
+def _alike(a: np.ndarray, b: np.ndarray) -> bool:
+    "Do the rows point in the same directions?"
+    return ((a*b).sum(1)/(np.linalg.norm(a, axis=1)*np.linalg.norm(b, axis=1))).min() >= .99999
 
 # %% ../../nbs/models/06_embed.ipynb #e9f7a89f
 def _check_vectors(e: Embedder, kind: str):
     texts = list(_SAMPLES)
     v = e.embed(texts, kind)
-    _demand(
-        v.shape == (len(texts), e.dim) and v.dtype == np.float32,
-        f"give [{len(texts)}, {e.dim}] float32, got {v.shape} {v.dtype}")
-    _demand(np.isfinite(v).all() and np.abs(v).max(axis=1).all(), "give finite vectors that aren't zero")
-    _demand(
-        not getattr(e, "unit", False) or np.allclose(np.linalg.norm(v, axis=1), 1, atol=1e-4),
-        "give vectors of length 1 where it says `unit`")
-    _demand(np.allclose(v, e.embed(texts, kind), atol=1e-5), "give the same vectors for the same call")
+    assert v.shape == (len(texts), e.dim) and v.dtype == np.float32, f"one float32 row a text, got {v.shape} {v.dtype}"
+    assert np.isfinite(v).all() and np.abs(v).max(axis=1).all(), "finite vectors that aren't zero"
+    unit = not getattr(e, "unit", False) or np.allclose(np.linalg.norm(v, axis=1), 1, atol=1e-4)
+    assert unit, "vectors of length 1 where it says `unit`"
+    assert np.allclose(v, e.embed(texts, kind), atol=1e-5), "the same vectors for the same call"
     one_by_one = np.concatenate([e.embed([t], kind) for t in texts])
-    _demand(
-        _cosines(v, one_by_one).min() >= 0.99999,
-        "give a text the same vector alone and in any batch, in the order of the texts")
+    assert _alike(v, one_by_one), "a text has the same vector alone and in any batch, in the order of the texts"
     with ThreadPoolExecutor(4) as pool: together = list(pool.map(lambda _: e.embed(texts, kind), range(4)))
-    _demand(all(_cosines(v, t).min() >= .99999 for t in together), "give the same vectors to several threads at once")
+    assert all(_alike(v, t) for t in together), "the same vectors for several threads at once"
 
 # %% ../../nbs/models/06_embed.ipynb #96b04d38
 def check_embedder(
@@ -316,14 +289,11 @@ def check_embedder(
 ):
     """The contract every embedder is tested against (ours): shape, order, the same in any batch and thread, refusals.
     Raises `AssertionError`."""
-    e = make()
+    e, other = make(), make()
     for kind in KINDS:
         _check_vectors(e, kind)
-        _demand(e.embed([], kind).shape == (0, e.dim), "give [0, dim] for no texts")
-    other = make()
-    _demand(
-        other.name == e.name and _cosines(e.embed(_SAMPLES), other.embed(_SAMPLES)).min() >= 0.99999,
-        "give the same vectors under the same name")
+        assert e.embed([], kind).shape == (0, e.dim), "[0, dim] for no texts"
+    assert other.name == e.name and _alike(e.embed(_SAMPLES), other.embed(_SAMPLES)), "equal names mean equal vectors"
     for bad, kind, error in (
         (["ok", "a\0b"], "query", ValueError), (["\ud83d"], "document", ValueError), ([" \n"], "query", ValueError),
         (["ok"], "poem", ValueError), ("one string", "query", TypeError)
@@ -361,22 +331,20 @@ class _ClsEncoder:
             raise ValueError(f"{name} holds no encoder that transformers can read ({str(e).splitlines()[0]})") from None
         self.name = model_name(name, self.folder)
 
-# %% ../../nbs/models/06_embed.ipynb #c129e840
+# %% ../../nbs/models/06_embed.ipynb #1cf2c43c
 @patch
-def _load(self: _ClsEncoder):
+def _load(self: _ClsEncoder) -> tuple[Any, Any]:
     import torch
     from transformers import AutoModel, AutoTokenizer
     device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
     with quiet_loading(): model = AutoModel.from_pretrained(str(self.folder), dtype=torch.float32).eval().to(device)
     return AutoTokenizer.from_pretrained(str(self.folder)), model
 
-# %% ../../nbs/models/06_embed.ipynb #1cf2c43c
 @patch
 def vectors(self: _ClsEncoder, texts: list[tuple[str, ...]]) -> np.ndarray:
     import torch
     out = np.empty((len(texts), self.dim), dtype=np.float32)
-    # a fast tokenizer of transformers may not be used by two threads at once
-    with self._lock, torch.inference_mode():
+    with self._lock, torch.inference_mode():   # a fast tokenizer of transformers may not be used by two threads at once
         tokenizer, model = self._loaded = self._loaded or self._load()
         rows = [tokenizer(*parts, truncation=True, max_length=self.max_tokens) for parts in texts]
         for batch in by_length([len(r["input_ids"]) for r in rows]):
@@ -421,15 +389,6 @@ def embed(
     texts = checked_texts(texts, kind)
     return self._encoders[kind].vectors([split_title(t) if kind == "document" else (t,) for t in texts])
 
-# %% ../../nbs/models/06_embed.ipynb #a4c1db94
-def _sentence_model(folder: Path, device: str | None) -> Any:
-    try: from sentence_transformers import SentenceTransformer
-    except ModuleNotFoundError as e:
-        if e.name != "sentence_transformers": raise
-        raise ModuleNotFoundError("SentenceEncoder needs the sentence-transformers library; "
-                                  "run: pip install sentence-transformers") from None
-    with quiet_loading(): return SentenceTransformer(str(folder), device=device)
-
 # %% ../../nbs/models/06_embed.ipynb #a51c7e20
 class SentenceEncoder:
     "Any model of the sentence-transformers library, cut at its own `max_seq_length` (ours)."
@@ -439,22 +398,29 @@ class SentenceEncoder:
         device: str | None = None,  # such as "cpu"; None: a graphics card where there is one
     ):
         "Raises `ModuleNotFoundError` without the library, `FileNotFoundError` or `ValueError` for the model."
+        try: from sentence_transformers import SentenceTransformer
+        except ModuleNotFoundError:
+            raise ModuleNotFoundError("SentenceEncoder needs the sentence-transformers library; "
+                                      "run: pip install sentence-transformers") from None
         folder = model_folder(name)
-        try: self._model = _sentence_model(folder, device)
+        try:
+            with quiet_loading(): self._model = SentenceTransformer(str(folder), device=device)
         except (OSError, ValueError) as e:
             why = str(e).splitlines()[0]
             raise ValueError(f"{name} holds no model that sentence-transformers can read ({why})") from None
         self.name, self.dim, self._lock = model_name(name, folder), self._model.get_embedding_dimension(), Lock()
         self.unit = self._model.similarity_fn_name == "cosine"
 
-    def embed(self, texts: Sequence[str], kind: str = "document") -> np.ndarray:
-        "The vector of each text, [len(texts), dim] float32; raises `ValueError` for a text that is empty or broken."
-        texts = checked_texts(texts, kind)
-        if not texts: return np.empty((0, self.dim), dtype=np.float32)
-        encode = self._model.encode_query if kind == "query" else self._model.encode_document
-        with self._lock:    # its tokenizer may not be used by two threads at once
-            v = encode(texts, show_progress_bar=False, normalize_embeddings=self.unit)
-        return np.asarray(v, dtype=np.float32)
+# %% ../../nbs/models/06_embed.ipynb #241da08b
+@patch
+def embed(self: SentenceEncoder, texts: Sequence[str], kind: str = "document") -> np.ndarray:
+    "The vector of each text, [len(texts), dim] float32; raises `ValueError` for a text that is empty or broken."
+    texts = checked_texts(texts, kind)
+    if not texts: return np.empty((0, self.dim), dtype=np.float32)
+    encode = self._model.encode_query if kind == "query" else self._model.encode_document
+    with self._lock:    # its tokenizer may not be used by two threads at once
+        v = encode(texts, show_progress_bar=False, normalize_embeddings=self.unit)
+    return np.asarray(v, dtype=np.float32)
 
 # %% ../../nbs/models/06_embed.ipynb #0be691a1
 _BLOCK = 256  # texts per file: a few seconds' work, so that little is lost when a run is interrupted
@@ -467,27 +433,18 @@ def _block_path(embedder: Embedder, texts: Sequence[str], kind: str) -> Path:
         digest.update(len(raw).to_bytes(8, "little") + raw)
     return cache_dir()/"vectors"/f"{digest.hexdigest()}.npy"
 
-def _seal(data: bytes) -> bytes: return hashlib.blake2b(data, digest_size=16).digest()
-
-# %% ../../nbs/models/06_embed.ipynb #bea3f6f3
-def _read_block(path: Path) -> np.ndarray | None:
-    data = path.read_bytes() if path.is_file() else b""
-    if data[-16:] != _seal(data[:-16]): return None
-    return np.load(io.BytesIO(data[:-16]), allow_pickle=False)
-
 # %% ../../nbs/models/06_embed.ipynb #4cdbdeb5
 def _block(embedder: Embedder, texts: Sequence[str], kind: str) -> np.ndarray:
     path = _block_path(embedder, texts, kind)
-    if (kept := _read_block(path)) is not None: return kept
+    with suppress(OSError, ValueError, EOFError): return np.load(path, allow_pickle=False)   # not there, or damaged
     vectors = np.asarray(embedder.embed(texts, kind), dtype=np.float32)
     if vectors.shape != (len(texts), embedder.dim):
         raise ValueError(f"{embedder.name} gave {vectors.shape} for {len(texts)} texts of {embedder.dim} numbers each")
     np.save(buffer := io.BytesIO(), vectors)
-    try: write_file(path, buffer.getvalue() + _seal(buffer.getvalue()))
+    try: write_file(path, buffer.getvalue())
     except OSError as e:
-        warnings.warn(
-            f"can't keep vectors in {path.parent} ({e.strerror}); they are used now and computed again next time",
-            stacklevel=3)
+        warnings.warn(f"can't keep vectors in {path.parent} ({e.strerror}); they are used now and computed again next "
+                      "time", stacklevel=3)
     return vectors
 
 # %% ../../nbs/models/06_embed.ipynb #158aca6a
@@ -502,9 +459,7 @@ def corpus_vectors(
     from tqdm import tqdm
     texts = checked_texts(texts, kind)
     out = np.empty((len(texts), embedder.dim), dtype=np.float32)
-    with tqdm(
-        total=len(texts), unit=" texts", desc="embedding", delay=3, **({} if progress else {"disable": True})
-    ) as bar:
+    with tqdm(total=len(texts), unit=" texts", desc="embedding", delay=3, disable=not progress or None) as bar:
         for i in range(0, len(texts), _BLOCK):
             part = texts[i:i + _BLOCK]
             out[i:i + len(part)] = _block(embedder, part, kind)

@@ -8,7 +8,7 @@ __all__ = ['Reply', 'LanguageModel', 'StreamingModel', 'LabelScorer', 'check_req
            'check_label_scorer', 'Call', 'Watch', 'watched', 'writing', 'counted', 'usage', 'usage_line', 'ask',
            'schema_of', 'UnusableAnswer', 'sent_back', 'ask_json']
 
-# %% ../../nbs/models/01_lm.ipynb #d698d8be
+# %% ../../nbs/models/01_lm.ipynb #7a80aa9e
 import math
 import re
 import threading

@@ -25,7 +25,7 @@ from .reader import Clause, Reader, load_reader
 from .times import When, resolve, tells_past
 from ..search.bm25 import tokenize
 from ..search.embedders import load_embedder
-from ..search.support import content_stems, numbers
+from ..search.documents import content_stems, numbers
 
 # %% ../../nbs/reading/10_facts.ipynb #938c4ecc
 @dataclass(frozen=True, kw_only=True)

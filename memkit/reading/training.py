@@ -27,7 +27,7 @@ from .encoder import HEADS, LOOKS, WIDTH, Tokens, after_title, stacked, tokens_i
 from .examples import Example, typed
 from .labels import STARS, marks, place_of
 from .titles import HINTS, known_titles
-from ..search.contrastive import rate_factor
+from ..search.embedders import rate_factor
 
 # %% ../../nbs/reading/07_training.ipynb #f3be3dfb
 def _minilm() -> nn.Module:

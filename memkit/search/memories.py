@@ -14,11 +14,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+from fastcore.basics import patch
 
 from ..models.embed import Embedder
-from .fusion import stretched
-from .bm25 import idf_weight, saturation, tokenize
 from ..records import Hit, Memory, check_text
+from .bm25 import idf_weight, saturation, tokenize
+from .fusion import stretched
 
 # %% ../../nbs/search/05_memories.ipynb #1672a546
 if TYPE_CHECKING: from memkit.store.store import InForce, MemoryStore, StoredTurn
@@ -54,59 +55,33 @@ def weighted_words(
 
 # %% ../../nbs/search/05_memories.ipynb #066162c6
 class WordIndex:
-    "Weighted bags of words, searched by BM25; rows can be added and taken out (ours). Not safe for threads by itself."
+    "Weighted bags of words, a row each, searched by BM25 (ours). Not safe for threads by itself."
     def __init__(self, k1: float = .9, b: float = .4):
-        self.k1, self.b = k1, b
-        self.row: dict[int, int] = {}                                       # id -> row
+        self.k1, self.b, self._lengths = k1, b, []
         self._held: dict[str, tuple[list[int], list[float]]] = {}           # word -> rows, weights
-        # the same for words that were asked for since they last changed
-        self._arrays: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-        self._length, self._alive = np.zeros(64), np.zeros(64, bool)
-        self._rows = 0                                                      # ever given out
 
-    def __len__(self): return len(self.row)
+    def __len__(self): return len(self._lengths)
 
-    def add(self, id: int, bag: Mapping[str, float]):
-        "Put in the words of `id`; raises `ValueError` where it is there already."
-        if id in self.row: raise ValueError(f"{id} is in the index already; remove it first")
-        if self._rows == len(self._length):
-            self._length, self._alive = (np.concatenate([a, np.zeros_like(a)]) for a in (self._length, self._alive))
-        at = self.row[id] = self._rows
-        self._rows += 1
-        self._length[at], self._alive[at] = sum(bag.values()), True
+    def add(self, bag: Mapping[str, float]):
+        "Put in the words of one more row."
         for word, weight in bag.items():
             rows, weights = self._held.setdefault(word, ([], []))
-            rows.append(at); weights.append(weight)
-            self._arrays.pop(word, None)
+            rows.append(len(self))
+            weights.append(weight)
+        self._lengths.append(sum(bag.values()))
 
-    def remove(self, id: int):
-        "Take `id` out; its row is never found again."
-        self._alive[self.row.pop(id)] = False
-
-    def _column(self, word: str) -> tuple[np.ndarray, np.ndarray]:  # rows, weights
-        if word not in self._arrays:
-            rows, weights = self._held.get(word, ([], []))
-            self._arrays[word] = np.array(rows, np.int64), np.array(weights)
-        return self._arrays[word]
-
-    def rows(
-        self, ids: Sequence[int]
-    ) -> np.ndarray:  # [len(ids)], where each stands in `scores`; valid until something is removed
-        "Raises `KeyError` for an unknown id."
-        return np.fromiter((self.row[i] for i in ids), np.int64, len(ids))
-
-    def scores(self, words: Collection[str]) -> np.ndarray:  # by row, 0 or more
-        "BM25 of every row for the words, each counted once."
-        total, n = np.zeros(self._rows), len(self.row)
-        mean = float(self._length[:self._rows][self._alive[:self._rows]].mean()) if n else 1.
-        for word in dict.fromkeys(words):
-            rows, weights = self._column(word)
-            living = int(self._alive[rows].sum())
-            if living:
-                total[rows] += idf_weight(living, n) * saturation(
-                    weights, self._length[rows], mean or 1.0, self.k1, self.b
-                )
-        return total
+# %% ../../nbs/search/05_memories.ipynb #7bc02978
+@patch
+def scores(self: WordIndex, words: Collection[str]) -> np.ndarray:  # by row, 0 or more
+    "BM25 of every row for the words, each counted once."
+    total, lengths = np.zeros(len(self)), np.array(self._lengths)
+    mean = float(lengths.mean()) if len(self) else 1.
+    for word in dict.fromkeys(words):
+        if word not in self._held: continue
+        rows, weights = map(np.array, self._held[word])
+        found = saturation(weights, lengths[rows], mean or 1., self.k1, self.b)
+        total[rows] += idf_weight(len(rows), len(self))*found
+    return total
 
 # %% ../../nbs/search/05_memories.ipynb #9c6ea0e2
 @dataclass(frozen=True, kw_only=True)
@@ -157,22 +132,17 @@ def best_rows(
 class _Known:
     "What is kept in memory of one user: the words of the memories in force."
     def __init__(self, settings: RecallSettings):
-        self.settings, self.index, self.turns, self.place, self.at = (
-            settings, WordIndex(settings.k1, settings.b), [], {}, (-1, -1))
-        self.texts: dict[int, str] = {}           # by memory, as they were read; shared with the store's rows
+        self.settings, self.turns, self.place, self.at = settings, [], {}, (-1, -1)
+        self.bags: dict[tuple[int, str], dict[str, float]] = {}      # by memory and text, as they were read
 
     def follow(self, view: "InForce", new_turns: Sequence["StoredTurn"]):
-        "Add what is new, take out what is gone."
+        "The words of the memories that `view` has; what was read before isn't read again."
         self.place |= {t.id: i for i, t in enumerate(new_turns, len(self.turns))}
         self.turns += new_turns
-        now = view.ids.tolist()
-        texts = {id: view.text(id) for id in now}
-        # gone, or rewritten
-        for id in [id for id, text in self.texts.items() if texts.get(id) != text]: self.index.remove(id)
-        for id in now:
-            if id not in self.index.row: self.index.add(id, self._bag(view.memory(id)))
-        self.texts = texts
-        self.rows, self.at = self.index.rows(now), (view.version, now[-1])   # no identifier is given out twice
+        now, known = [(id, view.text(id)) for id in view.ids.tolist()], self.bags
+        self.bags = {of: known[of] if of in known else self._bag(view.memory(of[0])) for of in now}
+        self.index, self.at = WordIndex(self.settings.k1, self.settings.b), (view.version, now[-1][0])
+        for bag in self.bags.values(): self.index.add(bag)
 
     def _bag(self, m: Memory) -> dict[str, float]:
         s, cited = self.settings, [self.place[t] for t in m.turns if t in self.place]
@@ -198,44 +168,46 @@ class MemorySearch:
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._lock = threading.Lock()
 
-    def search(
-        self,
-        user: str,
-        query: str,
-        k: int = 5,
-        kinds: Collection[str] | None = None,  # of these kinds only; None: all
-        vector: np.ndarray | None = None,      # [dim], the query's, where it is known already
-    ) -> list[Hit]:                            # best first; parts: words (BM25) and meaning (cosine)
-        "The memories in force that matter most for `query`. Raises `ValueError` for a blank query or a `k` below 1."
-        check_text(query, "query")
-        if k < 1: raise ValueError(f"k must be 1 or more, got {k}")
-        view = self.store.in_force(user, self.embedder.name)
-        if not len(view.ids): return []
-        with self._lock:
-            known = self._current(view)
-            by_words = known.index.scores(stems(query))[known.rows]
-        by_meaning = view.vectors @ (self.embedder.embed([query], "query")[0] if vector is None else vector)
-        here = np.arange(len(view.ids)) if kinds is None else np.flatnonzero(np.isin(view.kinds, list(kinds)))
-        return [
-            Hit(
-                item=view.memory(view.ids[here[i]]), score=s, source="memory",
-                parts={"words": float(by_words[here[i]]), "meaning": float(by_meaning[here[i]])})
-            for i, s in best_rows(by_words[here], by_meaning[here], self.settings.words, k)
-        ]
+# %% ../../nbs/search/05_memories.ipynb #d72541a3
+@patch
+def search(
+    self: MemorySearch,
+    user: str,
+    query: str,
+    k: int = 5,
+    kinds: Collection[str] | None = None,  # of these kinds only; None: all
+    vector: np.ndarray | None = None,      # [dim], the query's, where it is known already
+) -> list[Hit]:                            # best first; parts: words (BM25) and meaning (cosine)
+    "The memories in force that matter most for `query`. Raises `ValueError` for a blank query or a `k` below 1."
+    check_text(query, "query")
+    if k < 1: raise ValueError(f"k must be 1 or more, got {k}")
+    view = self.store.in_force(user, self.embedder.name)
+    if not len(view.ids): return []
+    with self._lock:
+        known = self._current(view)
+        by_words = known.index.scores(stems(query))
+    by_meaning = view.vectors @ (self.embedder.embed([query], "query")[0] if vector is None else vector)
+    here = np.arange(len(view.ids)) if kinds is None else np.flatnonzero(np.isin(view.kinds, list(kinds)))
+    return [
+        Hit(
+            item=view.memory(view.ids[here[i]]), score=s, source="memory",
+            parts={"words": float(by_words[here[i]]), "meaning": float(by_meaning[here[i]])})
+        for i, s in best_rows(by_words[here], by_meaning[here], self.settings.words, k)
+    ]
 
-    def _current(self, view: "InForce") -> _Known:
-        """The user's words as `view` has them. What was forgotten leaves the context of others too: then everything is
-        read anew."""
-        user, known = view.user, self._known.get(view.user)
-        if known is None or known.at != (view.version, int(view.ids[-1])):
-            gone = known.index.row.keys() - set(view.ids.tolist()) if known else ()
-            known = (
-                known if known and (not gone or gone <= self.store.superseded(user).keys()) else _Known(self.settings)
-            )
-            try: new = self.store.turns(user, after=known.turns[-1].id if known.turns else None)
-            except LookupError: known, new = _Known(self.settings), self.store.turns(user)
-            known.follow(view, new)
-        self._known[user] = known
-        self._known.move_to_end(user)
-        while len(self._known) > self.users: self._known.popitem(last=False)
-        return known
+# %% ../../nbs/search/05_memories.ipynb #f10424f7
+@patch
+def _current(self: MemorySearch, view: "InForce") -> _Known:
+    """The user's words as `view` has them. What was forgotten leaves the context of others too: then everything is
+    read anew."""
+    user, known = view.user, self._known.get(view.user)
+    if known is None or known.at != (view.version, int(view.ids[-1])):
+        gone = {id for id, _ in known.bags} - set(view.ids.tolist()) if known else set()
+        if not known or gone and not gone <= self.store.superseded(user).keys(): known = _Known(self.settings)
+        try: new = self.store.turns(user, after=known.turns[-1].id if known.turns else None)
+        except LookupError: known, new = _Known(self.settings), self.store.turns(user)
+        known.follow(view, new)
+    self._known[user] = known
+    self._known.move_to_end(user)
+    while len(self._known) > self.users: self._known.popitem(last=False)
+    return known

@@ -18,7 +18,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from .adapters import AdapterError, AdapterStore, base_digest, pairs_of
-from ..models.causal import batches, ends_at, end_tokens, pick_token, write_tokens
+from ..models.local import batches, ends_at, end_tokens, pick_token, write_tokens
 from ..models.lm import Reply
 from ..models.local import LocalLM, pad_token
 from ..records import Message
@@ -81,7 +81,7 @@ def _changed(module: Any, given: tuple, out: Any, A: Any, B: Any) -> Any:
 # %% ../../nbs/train/05_personal.ipynb #77e7d424
 class Rows:
     """A causal model whose every row goes through an adapter of its own. To the functions of
-    `memkit.models.causal` it is a model like any other."""
+    `memkit.models.local` it is a model like any other."""
     def __init__(
         self,
         model: Any,

@@ -82,7 +82,7 @@ def parts(
     "The parts, loaded where they were only named. Raises what their loading raises."
     from memkit.search.embedders import load_embedder
     from memkit.files import home_dir
-    from memkit.models.load import load_model
+    from memkit.models.local import load_model
     from memkit.store.store import MemoryStore
     if prompted and model == "embedded": raise ValueError(NO_JSON)
     given = isinstance(store, MemoryStore)

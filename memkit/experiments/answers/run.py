@@ -4,37 +4,36 @@
 
 # %% auto #0
 __all__ = ['MOST_WORDS', 'TOLD', 'SHOWN', 'CALIBRATED', 'LeftOut', 'ALARM_HANDS', 'ORDINARY', 'OVERVIEW_HANDS', 'UNSEEN',
-           'OF_USER', 'ABOVE', 'MOST', 'DESIGNS', 'FIRST', 'FULL', 'QUICK', 'matches', 'harmful', 'right',
-           'ForQuestions', 'drawn', 'conversation_items', 'nearest_printed', 'by_hand', 'control_items', 'shown_items',
-           'fit_known', 'short_talks', 'fit_few', 'fit_needed', 'read_question', 'nearest_evidence', 'fit_alarm',
-           'fit_asked', 'overview_rows', 'fit_overview', 'fit_weights', 'alarm_items', 'wants_items', 'recall_items',
-           'recalled', 'f2', 'fit_recall', 'left_out', 'run_answers']
+           'OF_USER', 'DESIGNS', 'FIRST', 'FULL', 'QUICK', 'matches', 'harmful', 'right', 'ForQuestions', 'drawn',
+           'conversation_items', 'nearest_printed', 'by_hand', 'control_items', 'shown_items', 'fit_known',
+           'short_talks', 'fit_few', 'fit_needed', 'read_question', 'nearest_evidence', 'fit_alarm', 'fit_asked',
+           'fit_overview', 'fit_weights', 'alarm_items', 'wants_items', 'run_answers']
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #1e91f574
 import json
 import random
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+
 import numpy as np
 
-from ...answer.examples import ALARMS, Case, asked_examples, cases, every_question
 from ...answer.from_memory import UNKNOWN, quoted_answer
-from ...answer.scorer import (FEW, Evidence, Question, Scorer, fitted_weights, known_features, load_scorer,
-                                  needed_features)
+from ...answer.scorer import (
+    ALARMS, Evidence, FEW, Question, Scorer, fitted_weights, known_features, load_scorer, needed_features)
 from ...answer.stage import ALARM, READ, wants
-from ...search.embedders import load_embedder
-from ...models.lm import LanguageModel, Reply, ScriptedLM
-from ...records import Hit, Memory, Message, utc_now
+from ...answer.training import Case, asked_examples, cases, every_question
 from ...evaluate.intervals import bootstrap
 from ..result import figure, provenance, result
-from ...hybrid.memory import PAPER_MEMORY, MemorySettings, choose, leaned_on
+from ...models.lm import LanguageModel, Reply
 from ...reading.examples import hands_of, voices
 from ...reading.facts import reading_of
 from ...reading.reader import load_reader
+from ...records import Message, utc_now
+from ...search.embedders import load_embedder
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #6f4a6b0d
 _ABSTAINS = re.compile(
@@ -187,13 +186,17 @@ def shown_items(
 CALIBRATED = ("h", "j", "l", "o")     # random writers
 LeftOut = Sequence[tuple[Scorer, Sequence[str]]]    # scorers, each with writers that trained nothing of it
 
+def _read(parts: LeftOut) -> Iterator[tuple[list[Evidence], Question, set[str]]]:
+    "Each question of these writers: the messages that are read for it, what it wants, and the needed messages."
+    for scorer, hands in parts:
+        for c in every_question(hands):
+            needed = {text for id, _, text in c.said if id in c.needs}
+            yield nearest_evidence(scorer, c), read_question(c, scorer), needed
+
 def fit_known(parts: LeftOut) -> dict[str, Any]:    # weights and bias, "known" of data/scorer.json
     "Fit the probability that an answer was told (logistic regression)."
-    rows = [(known_features(nearest_evidence(scorer, c), read_question(c, scorer)), bool(c.needs))
-            for scorer, hands in parts for c in every_question(hands)]
-    return _plain_fit(*zip(*rows), "balanced") | {"hands": _all_hands(parts), "questions": len(rows)}
-
-def _all_hands(parts: LeftOut) -> list[str]: return sorted({h for _, hands in parts for h in hands})
+    rows = [(known_features(found, question), bool(needed)) for found, question, needed in _read(parts)]
+    return _plain_fit(*zip(*rows), "balanced")
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #few00001
 def short_talks(found: Sequence[Evidence], needed: Collection[str], rng: random.Random) -> list[list[Evidence]]:
@@ -206,22 +209,17 @@ def short_talks(found: Sequence[Evidence], needed: Collection[str], rng: random.
 # %% ../../../nbs/experiments/answers/01_run.ipynb #155a6e5d
 def fit_few(parts: LeftOut, seed: int = 0) -> dict[str, Any]:   # weights and bias, "few" of data/scorer.json
     "Fit the probability that an answer was told in a short conversation (logistic regression)."
-    rng, rows = random.Random(seed), []
-    for scorer, c in ((scorer, c) for scorer, hands in parts for c in every_question(hands)):
-        needed, question = {text for id, _, text in c.said if id in c.needs}, read_question(c, scorer)
-        for some in short_talks(nearest_evidence(scorer, c), needed, rng):
-            rows.append((known_features(some, question), any(e.text in needed for e in some)))
-    return _plain_fit(*zip(*rows), "balanced") | {"hands": _all_hands(parts), "talks": len(rows)}
+    rng = random.Random(seed)
+    rows = [(known_features(some, question), any(e.text in needed for e in some))
+            for found, question, needed in _read(parts) for some in short_talks(found, needed, rng)]
+    return _plain_fit(*zip(*rows), "balanced")
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #fd12fad9
 def fit_needed(parts: LeftOut) -> dict[str, Any]:   # weights and bias, "needed" of data/scorer.json
     "Fit the probability that a message is needed (logistic regression)."
-    rows = []
-    for scorer, c in ((scorer, c) for scorer, hands in parts for c in every_question(hands)):
-        needed = {text for id, _, text in c.said if id in c.needs}
-        found = nearest_evidence(scorer, c)
-        rows += [(x, found[i].text in needed) for i, x in needed_features(found, read_question(c, scorer)).items()]
-    return _plain_fit(*zip(*rows)) | {"hands": _all_hands(parts), "messages": len(rows)}
+    rows = [(x, found[i].text in needed) for found, question, needed in _read(parts)
+            for i, x in needed_features(found, question).items()]
+    return _plain_fit(*zip(*rows))
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #3994146d
 def _plain_fit(x: Sequence, y: Sequence, class_weight: str | None = None) -> dict[str, Any]:
@@ -282,17 +280,12 @@ def fit_asked(hands: Sequence[str], more: Sequence[str], most: int = 1000, seed:
     return _fitted([e.parts[0] for e in some], [e.labels["asked"] for e in some], 10.)
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #0741fa4c
-def overview_rows(hands: Sequence[str]) -> list[tuple[str, bool, str]]:   # text, does it ask for all, hand
-    "These writers' examples; and questions and messages of others, which don't ask for everything."
-    rows = [(r["text"], r["overview"], r["hand"]) for r in voices(hands, "overview")]
-    rows += [(c.ask, False, "") for c in cases(hands_of("conversations"))]
-    rows += [(r["text"], False, "") for r in voices(hands_of("wants"), "wants")]
-    return rows + [(r["text"], False, "") for r in voices(hands_of("clauses"), "clauses")[::3]]
-
 def fit_overview(hands: Sequence[str] = OVERVIEW_HANDS) -> dict[str, Any]:   # "overview" of data/scorer.json
-    "Fit the probability that a message asks for everything (logistic regression)."
-    texts, labels, _ = zip(*overview_rows(hands))
-    return _fitted(texts, labels, 10.)
+    "Fit the probability that a message asks for everything; questions and messages of others don't."
+    rows = [(r["text"], r["overview"]) for r in voices(hands, "overview")]
+    others = [c.ask for c in cases(hands_of("conversations"))] + [r["text"] for r in voices(hands_of("wants"), "wants")]
+    others += [r["text"] for r in voices(hands_of("clauses"), "clauses")[::3]]
+    return _fitted([t for t, _ in rows] + others, [yes for _, yes in rows] + [False]*len(others), 10.)
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #1b0442cf
 def fit_weights(parts: LeftOut, path: Path) -> Path:
@@ -337,52 +330,6 @@ def _want_rows(items: Sequence[Mapping]) -> list[dict[str, Any]]:
               "asks about the world, and is taken so": [o["got"] == "world" for o in items if o["wants"] == "world"]}
     return [figure("What a message wants", "hand al", k, bootstrap(list(map(float, v)))) for k, v in values.items()]
 
-# %% ../../../nbs/experiments/answers/01_run.ipynb #587523fc
-def recall_items(hands: Sequence[str]) -> list[dict[str, Any]]:
-    "For each question: the user's messages by cosine, the message it refers to, and the needed ones."
-    embedder, every = load_embedder("minilm"), list(cases(hands))
-    texts = list(dict.fromkeys(text for c in every for *_, text in c.said))
-    vectors, out = dict(zip(texts, embedder.embed(texts))), []
-    for c in every:
-        asked, now = embedder.embed([c.ask], "query")[0], utc_now()
-        said = [Memory(id=i, user="u", text=text, at=now, meta={"question": text, "answer": "", "session": ""})
-                for i, (*_, text) in enumerate(c.said, 1)]
-        hits = [Hit(item=m, score=float(vectors[m.text] @ asked), source="memory") for m in said]
-        leaned, why = leaned_on(c.ask, said, None)
-        needed = {i for i, (name, *_) in enumerate(c.said, 1) if name in c.needs}
-        out.append({"hand": c.hand, "needed": needed, "nearest": sorted(hits, key=lambda h: -h.score),
-                    "leaned": Hit(item=leaned, score=0., source="memory") if leaned else None, "why": why})
-    return out
-
-# %% ../../../nbs/experiments/answers/01_run.ipynb #55a3a2e4
-def recalled(item: Mapping, s: MemorySettings) -> tuple[int, int, int]:   # needed and found, needed, recalled
-    "What these settings recall for one question."
-    chosen = choose(item["nearest"][:s.pool], s, item["leaned"], item["why"])
-    there = {c.hit.item.id for c in chosen if c.shown}
-    return len(there & item["needed"]), len(item["needed"]), len(there)
-
-# %% ../../../nbs/experiments/answers/01_run.ipynb #4142bae6
-ABOVE, MOST = (.05, .1, .15, .2, .25, .3, .35, .4, .45), (1, 2, 3, 4, 5, 6)
-
-def f2(counts: Sequence[tuple[int, int, int]]) -> float:   # 0..1
-    "F2 of recall: 5 found / (4 needed + recalled), over all questions."
-    found, needed, there = map(sum, zip(*counts))
-    return 5*found/(4*needed + there) if there else 0.
-
-def fit_recall(items: Sequence[Mapping]) -> MemorySettings:
-    "The threshold and the number of `MemorySettings` with the best F2."
-    every = [MemorySettings(above=above, k=k) for above in ABOVE for k in MOST]
-    return max(every, key=lambda s: f2([recalled(item, s) for item in items]))
-
-# %% ../../../nbs/experiments/answers/01_run.ipynb #44add41a
-def left_out(items: Sequence[Mapping]) -> list[tuple[MemorySettings, list[tuple[int, int, int]]]]:
-    "For each writer the settings chosen on the others, and what they recall for this writer's questions."
-    out = []
-    for hand in dict.fromkeys(item["hand"] for item in items):
-        s = fit_recall([item for item in items if item["hand"] != hand])
-        out.append((s, [recalled(item, s) for item in items if item["hand"] == hand]))
-    return out
-
 # %% ../../../nbs/experiments/answers/01_run.ipynb #205d1298
 def _rows(items: Sequence[Mapping], who: str, control: bool = False) -> list[dict[str, Any]]:
     "Right and harmful answers, together and by kind of question."
@@ -419,8 +366,8 @@ def _alarm_rows(items: Sequence[Mapping]) -> list[dict[str, Any]]:
 # %% ../../../nbs/experiments/answers/01_run.ipynb #3440e6b3
 DESIGNS = ("malp", "hybrid", "mark", "map", "generative-agents")
 FIRST = (("malp", "known"), ("hybrid", "known"))                # quick: only these
-FULL = {"known": 5, "model": 1, "recall": 2}     # random conversations of each writer
-QUICK = {"known": 1, "model": 1, "recall": 1}
+FULL = {"known": 5, "model": 1}     # random conversations of each writer
+QUICK = {"known": 1, "model": 1}
 
 def _answer_rows(designs: Mapping[str, Sequence], controls: Mapping[str, Sequence]) -> list[dict[str, Any]]:
     "Right and harmful answers of designs and baselines, and the difference of the designs to two baselines."
@@ -433,22 +380,6 @@ def _answer_rows(designs: Mapping[str, Sequence], controls: Mapping[str, Sequenc
         rows.append(_paired(items, top, f"{who} less its best memory printed"))
     for who, items in controls.items(): rows += _rows(items, who, True)
     return rows
-
-# %% ../../../nbs/experiments/answers/01_run.ipynb #6dc8566c
-def _all_recall_rows(designs: Mapping[str, Sequence], hybrid: Mapping[str, Sequence]) -> list[dict[str, Any]]:
-    "The recall of needed messages by each design; `hybrid`: by our settings and by the paper's."
-    def share(items): return [o | {"needed messages recalled": o["found"]/o["needed"]} for o in items if o["needed"]]
-    rows = [row for who, items in (designs | hybrid).items() for row in _recall_rows(items, who)]
-    (one, ours), (other, papers) = hybrid.items()
-    return [*rows, _paired(share(ours), share(papers), f"{one}, less {other}", "needed messages recalled")]
-
-# %% ../../../nbs/experiments/answers/01_run.ipynb #3fe03791
-def _hybrid_recall(hands: Sequence[str], only: Collection[str], progress: bool) -> dict[str, list[dict[str, Any]]]:
-    "Hybrid's recall by our settings and by the paper's; it doesn't depend on the language model."
-    silent = ScriptedLM(lambda messages: "All right.")
-    ways = {"hybrid recalls as fitted": MemorySettings(), "hybrid recalls as in the paper": PAPER_MEMORY}
-    return {who: conversation_items(hands, "hybrid", "model", silent, progress, only=only, memory=memory)
-            for who, memory in ways.items()}
 
 # %% ../../../nbs/experiments/answers/01_run.ipynb #a3b70111
 def run_answers(
@@ -464,9 +395,9 @@ def run_answers(
     hands = list(hands or hands_of("conversations", sealed=True))[:None if full else 1]
     designs = {f"{d}, {way}": conversation_items(hands, d, way, model, progress, prompted, drawn(hands, size[way]))
                for way in ("known", "model") for d in DESIGNS if full or (d, way) in FIRST}
-    hybrid = _hybrid_recall(hands, drawn(hands, size["recall"]), progress)
     controls = control_items(hands) | shown_items(model, hands, drawn(hands, size["model"]), progress)
-    rows = _answer_rows(designs, controls) + _all_recall_rows(designs, hybrid)
+    rows = _answer_rows(designs, controls)
+    rows += [row for who, items in designs.items() for row in _recall_rows(items, who)]
     rows += _alarm_rows(alarm_items(load_scorer())) + _want_rows(wants_items())
     said = {f"conversations of hand {h}": [r["id"] for r in voices([h], "conversations")] for h in hands}
     return result("answers", provenance(0, [model.name], load_scorer().name, said, started), rows)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 import numpy as np
 from fastcore.basics import patch
-from ...models.causal import token_log_probs
+from ...models.local import token_log_probs
 from ...models.embed import Embedder
 from ...models.lm import LanguageModel, Reply
 from ...models.local import LocalLM, text_ids

@@ -236,7 +236,8 @@ def run_hybrid(
     """The hybrid paper's Tables 1-3 and Figure 3, fallback and follow-up questions (hybrid §6). Raises the errors of
     `corpus_for` and `load_model`."""
     from memkit.models.embed import MiniLM
-    from memkit.models.load import LocalLM, load_model
+    from memkit.models.local import load_model
+    from memkit.models.local import LocalLM
     size, started = FULL if full else QUICK, utc_now()
     documents, name = corpus_for(full, seed)
     lm, embedder = LocalLM.embedded(), MiniLM()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...answer.examples import with_roles
+from ...answer.training import with_roles
 from ...models.embed import Embedder
 from ...files import own_data, public_data
 from ...search.fusion import rrf

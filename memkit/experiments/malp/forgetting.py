@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ...models.causal import score_rows, split_labels, token_log_probs
+from ...models.local import score_rows, split_labels, token_log_probs
 from ...files import cache_dir, public_data, write_file
 from ...models.local import LocalLM, led_ids, pad_token
 from ...records import Message

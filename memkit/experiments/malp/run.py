@@ -372,7 +372,7 @@ def run_malp(
     """MaLP's Tables 2 and 5, Figures 4 and 5, evidence recall, what weights add (MaLP §4). Raises as `load_model`,
     `base_model` and `human_agreement` do."""
     from memkit.models.embed import MiniLM, Remembered
-    from memkit.models.load import load_model
+    from memkit.models.local import load_model
     size, started, lm, embedder = FULL if full else QUICK, utc_now(), load_model(model), Remembered(MiniLM(), keep=True)
     course = Course(
         model=model, injection=injection_path(model), lora=size.lora, visits=size.visits, rounds=ROUNDS, seed=seed

@@ -19,7 +19,7 @@ import numpy as np
 from ...train.adapters import AdapterStore, LoraShape, lora_model, set_lora_weights
 from ...models.embed import MiniLM, Remembered
 from ...files import own_data
-from ...models.load import load_model
+from ...models.local import load_model
 from ...models.local import LocalLM
 from ...reading.rounds import Round
 from ...train.personal import PersonalLM

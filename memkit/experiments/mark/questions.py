@@ -22,7 +22,7 @@ from ...files import own_data, public_data
 from ...search.bm25 import STOP_WORDS
 from ...models.lm import LanguageModel
 from ...records import Message
-from ...search.support import content_stems
+from ...search.documents import content_stems
 from ...evaluate.key_points import figures, key_points, statements
 
 # %% ../../../nbs/experiments/mark/01_questions.ipynb #d773bdb1

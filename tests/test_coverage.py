@@ -15,7 +15,7 @@ from memkit.models.lm import Reply, ScriptedLM
 from memkit.evaluate.coverage import (REGIONS, TABLE_4, TABLE_6, Price, SessionUse, TurnUse, conversation_table, conversation_text, cost, price_of, prices, session_use, summary, token_region, turn_use,
                                   turns_to_right)
 from memkit.evaluate.coverage import ALPHAS, MATCHES, KeyPointCoverage, capture_sweep, information_capture, information_coverage, key_point_coverage, match_words, opposed, refusal
-from memkit.evaluate.key_points import (KeyPoint, KeyPointError, alike, clauses, denied_at, figures, held_points, key_points, labelled_explanations, Listed, ListedPoint, paired_points, phrases,
+from memkit.evaluate.coverage import (KeyPoint, KeyPointError, alike, clauses, denied_at, figures, held_points, key_points, labelled_explanations, Listed, ListedPoint, paired_points, phrases,
                                         point_agreement, point_messages, prompted_key_points, statements, tidy, trimmed)
 
 ROWS = [json.loads(line) for line in own_data("key_points.jsonl").read_text(encoding="utf-8").splitlines()]

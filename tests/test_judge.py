@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from memkit.models.lm import ScriptedLM
 from memkit.evaluate.judge import (POINTS, PREFERENCE_RULES, VERDICTS, Criterion, Gold, Pair, RubricScore, advises, judge_agreement, judge_messages, judge_pairs, mentions, rubric, verdict, win_rate)
-from memkit.evaluate.quality import RatingSession, blind_order, load_ratings, rating_html, rating_widget, save_rating
+from memkit.evaluate.judge import RatingSession, blind_order, load_ratings, rating_html, rating_widget, save_rating
 
 GOLD = Gold(query="My ear hurts, what helps?", facts=("The user has asthma.", "The user is 72 years old."), knowledge=("Warm cloths ease ear pain.",), preference="prefer concise answer", forbidden=("aspirin",), signs={"The user has asthma.": ("asthma", "inhaler")})
 

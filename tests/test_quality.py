@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from memkit.files import public_data
 from memkit.models.lm import ScriptedLM
-from memkit.evaluate.quality import CRITERIA, PAPER, QualityForm, filled, form_messages, load_forms, model_forms, quality, quality_widget, read_form, rule_findings, rule_form, save_form
+from memkit.evaluate.judge import CRITERIA, PAPER, QualityForm, filled, form_messages, load_forms, model_forms, quality, quality_widget, read_form, rule_findings, rule_form, save_form
 
 CLEAN = {c: False for c in CRITERIA}
 answers = st.fixed_dictionaries({c: st.sampled_from([True, False, None]) for c in CRITERIA})

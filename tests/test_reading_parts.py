@@ -13,15 +13,15 @@ from hypothesis import given, settings, strategies as st
 
 from memkit.models.lm import ScriptedLM
 from memkit.reading import examples as X
-from memkit.reading.encoder import HEADS, LIMITS, LOOKS, WIDTH, look, stacked, tokens_in, tokens_of
+from memkit.reading.reader import HEADS, LIMITS, LOOKS, WIDTH, look, stacked, tokens_in, tokens_of
 from memkit.reading.facts import KEEP, KEEP_HEALTH, STATES, fact_of, facts_of, is_fact, reading_of
 from memkit.reading.labels import ABOUT, ACTS, ATTRIBUTES, CERTAINTY, DOMAINS, HEALTH, RELATIONS, ROLES, STARS, TITLE_ACTS
-from memkit.reading.prompted import GivenClause, PromptedReader, ReadingError, checked, reading_messages
+from memkit.reading.validation import GivenClause, PromptedReader, ReadingError, checked, reading_messages
 from memkit.reading import facts as relations
 from memkit.reading.reader import Clause
 from memkit.reading.labels import TENS, UNITS, marks, number, place_of, stars_of
 from memkit.reading.times import When, resolve
-from memkit.reading.titles import Title, TitleList, hints, known_titles, read_titles, title_key
+from memkit.reading.labels import Title, TitleList, hints, known_titles, read_titles, title_key
 
 # --- times
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from ..files import own_data
 from ..models.embed import Embedder
-from .encoder import HEADS, Tokens, tokens_of
+from .reader import HEADS, Tokens, tokens_of
 from .examples import Example, Piece, exchange_examples, hands_of, sentences, typed, voices
 from .labels import REPLIES
 from .reader import Encoded, Reader, opened_once, softmax
@@ -247,7 +247,7 @@ def smooth_max(z: np.ndarray) -> np.ndarray:   # [words, kinds] -> [kinds]
 def gate_logits(model, tokens: Sequence[Tokens]) -> "Tensor":   # [n, 8]
     "What the two heads make of sentences, for training."
     import torch
-    from memkit.reading.encoder import stacked
+    from memkit.reading.reader import stacked
     from memkit.reading.training import whole
     inputs = {k: torch.from_numpy(v) for k, v in stacked(tokens).items()}
     states = model(**inputs)

@@ -5,11 +5,20 @@
 # %% auto #0
 __all__ = ['ACTS', 'ABOUT', 'CERTAINTY', 'ATTRIBUTES', 'HEALTH', 'RELATIONS', 'REPLIES', 'NOTES', 'SCOPES', 'TITLE_ACTS', 'ROLES',
            'DOMAINS', 'AUDIENCES', 'STARS', 'UNITS', 'TENS', 'OUT_OF', 'STARRED', 'PERCENT', 'BARE', 'DRAWN', 'GRADE',
-           'LOOSE', 'number', 'stars_of', 'marks', 'place_of']
+           'LOOSE', 'HINTS', 'number', 'stars_of', 'marks', 'place_of', 'Title', 'title_key', 'read_titles', 'Known',
+           'TitleList', 'known_titles', 'hints']
 
-# %% ../../nbs/reading/03_labels.ipynb #00423548
+# %% ../../nbs/reading/03_labels.ipynb #3ed8c8f0
 import re
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from fastcore.basics import patch
+
+from ..files import own_data
+from ..search.documents import common_words
 
 # %% ../../nbs/reading/03_labels.ipynb #7d24742d
 ACTS = ("states", "asks-self", "asks-world", "requests", "wishes", "corrects", "partly", "adds", "confirms",
@@ -144,3 +153,179 @@ def place_of(
     in_turn = listed and sorted(titles).index(title) == sorted(found).index(mark)
     return [float(after), float(others == 0), min(others, 3)/3, min(scores, 3)/3, min(len(between), 120)/120,
             float(bool(re.search(r"[!?;\n]|\.(?!\d)", between))), float("," in between), float(in_turn)]
+
+# %% ../../nbs/reading/03_labels.ipynb #d289dbed
+@dataclass(frozen=True)
+class Title:
+    "A well-known title."
+    name: str
+    year: int | None               # of its first appearance; None: not known. Before the year 1: below 0
+    domain: str                    # one of `labels.DOMAINS`
+    others: tuple[str, ...] = ()   # what else people call it
+
+# %% ../../nbs/reading/03_labels.ipynb #73ee92cc
+def title_key(text: str) -> str:
+    "A title as it is looked up: lower case, no accents, no article, letters and digits alone; '' where none is left."
+    bare = text.lower().replace("&", " and ")
+    if not bare.isascii():
+        bare = "".join(c for c in unicodedata.normalize("NFKD", bare) if not unicodedata.combining(c))
+    bare = bare.replace("'", "").replace("’", "")
+    words = re.findall(r"[^\W_]+", bare)
+    return " ".join(words[1:] if len(words) > 1 and words[0] in ("the", "a", "an") else words)
+
+# %% ../../nbs/reading/03_labels.ipynb #3921b0a1
+def read_titles(
+    lines: Iterable[str],   # title | year | domain | other; names
+) -> list[Title]:
+    "Titles of a list; empty lines are skipped. Raises `ValueError` for a line of another form."
+    out = []
+    for n, line in enumerate(lines, 1):
+        if not line.strip(): continue
+        parts = [p.strip() for p in line.split("|")]
+        if len(parts) != 4 or not parts[0]:
+            raise ValueError(f"line {n} must be 'title | year | domain | other names', got {line[:60]!r}")
+        year = int(parts[1]) if re.fullmatch(r"-?\d{1,4}", parts[1]) else None
+        others = tuple(o.strip() for o in parts[3].split(";") if o.strip())
+        out.append(Title(parts[0], year, parts[2], others))
+    return out
+
+# %% ../../nbs/reading/03_labels.ipynb #f0d4ae1b
+@dataclass(frozen=True)
+class Known:
+    "A span of a text that is the name of a known title."
+    start: int                  # of its characters
+    end: int                    # behind the last
+    titles: tuple[Title, ...]   # all that are called so
+    words: int                  # of the name
+
+# %% ../../nbs/reading/03_labels.ipynb #d11d29fe
+class TitleList:
+    "Looks titles up by every name they go by. Threads may share one."
+    def __init__(
+        self,
+        titles: Sequence[Title],
+        longest: int = 10,   # words of a name that is searched for in a text, at most
+    ):
+        self.titles, self.longest, self.names = tuple(titles), longest, {}
+        for t in titles:
+            main = re.split(r"[:(]| - ", t.name)[0]
+            for name in (t.name, main, *t.others):
+                key = title_key(name)
+                if len(key) > 1: self.names.setdefault(key, []).append(t)
+        self._gaps = None   # made when slips are first searched for
+
+# %% ../../nbs/reading/03_labels.ipynb #c997cb97
+def _known_at(titles: TitleList, text: str, words: Sequence[tuple[int, int]], i: int, slips: bool) -> Known | None:
+    "The longest name that begins with word `i` of a text."
+    for n in range(min(titles.longest, len(words) - i), 0, -1):
+        start, end = words[i][0], words[i + n - 1][1]
+        key = title_key(text[start:end])
+        found = titles.names.get(key) or slips and titles.names.get(titles.slipped(key))
+        if found: return Known(start, end, tuple(dict.fromkeys(found)), n)
+    return None
+
+# %% ../../nbs/reading/03_labels.ipynb #479cbc4a
+@patch
+def find(
+    self: TitleList,
+    text: str,
+    slips: bool = False,   # names with one mistyped word count too
+) -> list[Known]:
+    "Known names in a text, in order: at each word the longest that begins there. They never overlap."
+    words = [m.span() for m in re.finditer(r"[^\W_]+(?:['’][^\W_]+)*", text)]
+    out, i = [], 0
+    while i < len(words):
+        found = _known_at(self, text, words, i, slips)
+        if found: out.append(found)
+        i += found.words if found else 1
+    return out
+
+# %% ../../nbs/reading/03_labels.ipynb #4403f765
+def _gapped(key: str) -> list[tuple[str, str]]:
+    "A name with each of its longer words left out in turn, and that word."
+    words = key.split()
+    return [(" ".join([*words[:i], "*", *words[i + 1:]]), w) for i, w in enumerate(words) if len(w) > 3]
+
+def _meant(word: str, words: Sequence[str]) -> str:
+    "The one of these words that another is a slip of; '': none."
+    from rapidfuzz import process
+    from rapidfuzz.distance import OSA
+    best = process.extractOne(word, words, scorer=OSA.distance, score_cutoff=2 if len(word) >= 8 else 1)
+    return best[0] if best else ""
+
+# %% ../../nbs/reading/03_labels.ipynb #0592cc6f
+@lru_cache(4096)
+def _ordinary_slip(word: str, meant: str) -> bool:
+    "Is a word nearer to an ordinary word than to the one-word name that may be meant?"
+    from rapidfuzz import process
+    from rapidfuzz.distance import OSA
+    found = process.extract(word, common_words(), scorer=OSA.distance, score_cutoff=OSA.distance(word, meant), limit=9)
+    others = [other for other, *_ in found if other != meant]
+    if sorted(word) == sorted(meant): return any(sorted(word) == sorted(other) for other in others)    # swapped letters
+    return len(word) < 5 or bool(others)
+
+# %% ../../nbs/reading/03_labels.ipynb #9c044115
+@patch
+def slipped(
+    self: TitleList,
+    key: str,   # as `title_key` gives it
+) -> str:       # the key that was meant; '': none
+    "The name that is meant by one with a mistyped word."
+    if key in self.names: return ""
+    if self._gaps is None:
+        gaps = {}
+        for name in self.names:
+            for gap, word in _gapped(name): gaps.setdefault(gap, []).append(word)
+        self._gaps = gaps
+    for gap, word in _gapped(key):
+        meant = "" if word in common_words() else _meant(word, self._gaps.get(gap, ()))
+        if meant and not (gap == "*" and _ordinary_slip(word, meant)): return gap.replace("*", meant)
+    return ""
+
+# %% ../../nbs/reading/03_labels.ipynb #85b14ee3
+@patch
+def called(
+    self: TitleList,
+    name: str,
+    least: float = 88.,   # similarity of two names, 0..100, from which one counts as a slip of the other
+) -> list[Title]:
+    "The titles of this name, or of one that is nearly the same; none where nothing is near."
+    key = title_key(name)
+    if key in self.names: return list(dict.fromkeys(self.names[key]))
+    if len(key) < 5: return []
+    from rapidfuzz import fuzz, process
+    best = process.extractOne(key, list(self.names), scorer=fuzz.ratio, score_cutoff=least)
+    return list(dict.fromkeys(self.names[best[0]])) if best else []
+
+# %% ../../nbs/reading/03_labels.ipynb #4b35d054
+@patch(cls_method=True)
+def joined(
+    cls: TitleList, lists: Iterable[TitleList]
+) -> TitleList:
+    "Several lists as one; what one name means in the first stands first."
+    out = cls(())
+    for known in lists:
+        out.titles += known.titles
+        for key, titles in known.names.items(): out.names.setdefault(key, []).extend(titles)
+    return out
+
+# %% ../../nbs/reading/03_labels.ipynb #89c51a94
+@lru_cache(1)
+def known_titles() -> TitleList:
+    "The titles that ship with memkit."
+    return TitleList(read_titles(own_data("titles.txt").read_text("utf-8").splitlines()))
+
+# %% ../../nbs/reading/03_labels.ipynb #de85d0a9
+HINTS = ("none", "name begins", "name goes on", "one word")   # what the list says of a token
+
+def hints(
+    text: str,
+    titles: TitleList,
+) -> list[tuple[int, int, int]]:   # start, end, position in HINTS; what isn't listed has hint 0
+    "Spans of a text that a list of titles knows."
+    out = []
+    for k in titles.find(text):
+        if k.words == 1: out.append((k.start, k.end, 3)); continue
+        first = re.match(r"\S+", text[k.start:k.end]).end() + k.start
+        out += [(k.start, first, 1), (first, k.end, 2)]
+    return out

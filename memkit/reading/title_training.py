@@ -22,13 +22,13 @@ from torch.nn.functional import cross_entropy as ce
 
 from ..files import own_data
 from ..search.bm25 import STOP_WORDS
-from .encoder import WIDTH, after_title, tokens_in
+from .reader import WIDTH, after_title, tokens_in
 from .examples import Example, Piece, plain, slip, typed
 from .labels import DOMAINS, ROLES, TITLE_ACTS
 from .reader import write_graph
-from .title_tokens import (HEADS, INPUTS, SMALL, TABLES, TitleTokens, focus_of, rectangles, row_evidence,
+from .title_reader import (HEADS, INPUTS, SMALL, TABLES, TitleTokens, focus_of, rectangles, row_evidence,
                                          title_hints, title_tokens)
-from .titles import TitleList, known_titles, title_key
+from .labels import TitleList, known_titles, title_key
 from .training import (_acts_loss, _bio, _minilm, _tag_loss, batches, domain_and_stars_loss, load,
                                      on_accelerator, optimizer_of, save, step, title_vector, whole)
 

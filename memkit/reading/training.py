@@ -23,10 +23,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits as bce, cross_e
 
 from ..models.embed import minilm_source
 from ..files import quiet_loading
-from .encoder import HEADS, LOOKS, WIDTH, Tokens, after_title, stacked, tokens_in, tokens_of
+from .reader import HEADS, LOOKS, WIDTH, Tokens, after_title, stacked, tokens_in, tokens_of
 from .examples import Example, typed
 from .labels import STARS, marks, place_of
-from .titles import HINTS, known_titles
+from .labels import HINTS, known_titles
 from ..search.contrastive import rate_factor
 
 # %% ../../nbs/reading/07_training.ipynb #f3be3dfb

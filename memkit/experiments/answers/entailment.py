@@ -26,7 +26,7 @@ from ...models.embed import Embedder
 from ...files import own_data, public_data
 from ...search.documents import sentences
 from ...search.support import content_stems
-from ...evaluate.texts import agreement, labelled_sentences, supported
+from ...evaluate.intervals import agreement, labelled_sentences, supported
 from ...evaluate.intervals import Interval, bootstrap
 from ..hybrid.retrieval import focus_of, split_of
 from ...hybrid.sources import read_corpus
@@ -112,7 +112,7 @@ def labelled_examples(
 def verdict_logits(model, batch: Sequence[Held]) -> "Tensor":   # [n, 3] logarithms of probabilities
     "The network's output for a batch, in training."
     import torch
-    from memkit.reading.encoder import stacked, tokens_of
+    from memkit.reading.reader import stacked, tokens_of
     from memkit.reading.training import whole
     rows = [tokens_of((h.sentence, h.source)) for h in batch]
     inputs = {k: torch.from_numpy(v) for k, v in stacked(rows).items()}

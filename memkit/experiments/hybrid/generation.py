@@ -30,11 +30,11 @@ from ...models.local import LocalLM, text_ids
 from ...turn.prompt import shorten
 from ...records import Document, Hit, Message, Turn, new_id
 from ...search.documents import PAPER, FusedRetriever, RetrieveSettings
-from ...evaluate.texts import METHOD, faithfulness
+from ...evaluate.intervals import METHOD, faithfulness
 from ...evaluate.intervals import Interval, bootstrap, paired, share
 
 # %% ../../../nbs/experiments/hybrid/02_generation.ipynb #ffe9d4d1
-from ...evaluate.texts import BERT, BERT_ENCODER, bert_score, rouge_l
+from ...evaluate.intervals import BERT, BERT_ENCODER, bert_score, rouge_l
 from .retrieval import Asked, ask, focus_of
 from ..result import figure
 from ...hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings, plain

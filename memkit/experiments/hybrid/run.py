@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TYPE_CHECKING
 
 from ...evaluate.intervals import bootstrap
-from ...evaluate.texts import BERT, BERT_ENCODER
+from ...evaluate.intervals import BERT, BERT_ENCODER
 from ..tables import Card, PaperTable, diagram, number, number_table
 from ..figures import (
     PaperPicture, intervals, legend_below, of_paper, published_result, rows_of, sheet)

@@ -24,7 +24,7 @@ from ...files import cache_dir, public_data, write_file
 from ...models.local import LocalLM, led_ids, pad_token
 from ...records import Message
 from ...evaluate.intervals import Interval, bootstrap, paired
-from ...evaluate.texts import rouge_1, rouge_l
+from ...evaluate.intervals import rouge_1, rouge_l
 from ..result import figure
 from ...malp.injection import InjectionSettings, injection_examples, load_injected, train_injection
 from ...malp.medical_texts import injection_corpus, part_of

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
 from ...evaluate.judge import Agreement, Gold, Pair, RubricScore, judge_agreement, rubric, verdict
-from ...evaluate.quality import load_ratings, rating_html
+from ...evaluate.judge import load_ratings, rating_html
 from memkit.experiments.malp.answers import (
     BY_DESCRIPTION, CURVES, INJECTION, IN_OTHER_WORDS, Item, Key, MALP, QUOTED, SETTINGS, answer_all, chosen_styles,
     curve_values, draw_items, example_scores, figure_4_rows, item_prompt, label_scores, nearest_style, other_words,

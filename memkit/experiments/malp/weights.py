@@ -30,7 +30,7 @@ from ...evaluate.intervals import bootstrap, paired
 from ...evaluate.judge import rubric
 
 # %% ../../../nbs/experiments/malp/04_weights.ipynb #3a114590
-from ...evaluate.texts import rouge_l
+from ...evaluate.intervals import rouge_l
 from .evidence import CachedCoordinator
 from .answers import (BOTH, BY_EXAMPLE, INJECTION, LORA, MALP, OTHERS, SETTINGS, STYLE_QUERY,
     Item, Key, example_scores, item_prompt, label_scores, style_hits)

@@ -23,7 +23,7 @@ from ...search.bm25 import STOP_WORDS
 from ...models.lm import LanguageModel
 from ...records import Message
 from ...search.support import content_stems
-from ...evaluate.key_points import figures, key_points, statements
+from ...evaluate.coverage import figures, key_points, statements
 
 # %% ../../../nbs/experiments/mark/01_questions.ipynb #d773bdb1
 @dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,7 @@ from ...reading.notes import take_notes
 from ...reading.facts import names_and_numbers, relate
 from ...reading.reader import load_reader
 from ...reading.title_reader import load_title_reader
-from ...reading.titles import title_key
+from ...reading.labels import title_key
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #a0f3d755
 def _found(patterns: Iterable[str], text: str) -> bool: return any(re.search(p, text, re.I) for p in patterns)

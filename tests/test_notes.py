@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memkit.files import own_data, public_data
-from memkit.reading.rounds import (FLAGS, KINDS, Round, chat_sentences, flags_of, note_sentences, points_back, short_answer,
+from memkit.reading.rounds import (FLAGS, KINDS, Round, chat_sentences, flags_of, points_back, short_answer,
                                shown_note, stitched)
 from memkit.reading.rounds import third_person
 from memkit.reading.notes import labelled_rounds, score_rounds
+from memkit.reading.examples import note_sentences
 from memkit.reading.notes import take_notes
 
 NEGATION = re.compile(r"\b(?:not|no|never|none|nobody|nothing|neither|nor|without|nope|nah|cannot)\b|\b\w+n['’]t\b|\b(?:do|does|did|ca|is|was|have|has|are|wo|would|could|should)nt\b", re.I)

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memkit.files import own_data, public_data
-from memkit.reading.rounds import (FLAGS, KINDS, Round, chat_sentences, flags_of, points_back, short_answer,
+from memkit.reading.notes import (FLAGS, KINDS, Round, chat_sentences, flags_of, points_back, short_answer,
                                shown_note, stitched)
-from memkit.reading.rounds import third_person
+from memkit.reading.notes import third_person
 from memkit.reading.notes import labelled_rounds, score_rounds
 from memkit.reading.examples import note_sentences
 from memkit.reading.notes import take_notes
@@ -189,7 +189,7 @@ def test_sentences_are_many_and_different():
 
 
 def test_importing_is_light():
-    code = "import sys, memkit.reading.rounds; print(sorted({'sklearn', 'torch', 'transformers', 'onnxruntime', 'pandas', 'sqlalchemy'} & set(sys.modules)))"
+    code = "import sys, memkit.reading.notes; print(sorted({'sklearn', 'torch', 'transformers', 'onnxruntime', 'pandas', 'sqlalchemy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 

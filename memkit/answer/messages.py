@@ -16,7 +16,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from .scorer import load_scorer
-from ..reading.rounds import chat_sentences
+from ..reading.notes import chat_sentences
 from ..records import Hit, Utterance, check_text
 from ..search.fusion import stretched
 from ..search.memories import WordIndex, stems, weighted_words

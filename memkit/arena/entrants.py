@@ -20,7 +20,7 @@ from fastcore.basics import patch
 
 from ..models.embed import Embedder, Remembered
 from ..models.lm import ScriptedLM
-from ..reading.rounds import Round
+from ..reading.notes import Round
 from ..answer.examples import with_roles
 from ..answer.messages import MessageSearch
 from ..records import Document, Hit, Memory, Utterance

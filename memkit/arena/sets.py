@@ -19,7 +19,7 @@ from typing import Any
 
 from ..files import own_data, public_data
 from ..search.bm25 import singular, tokenize
-from ..reading.rounds import Round
+from ..reading.notes import Round
 from ..experiments.malp.evidence import memorybank_cases
 from ..malp.corpora import Conversation, EvidenceQuestion, Said, load_locomo, rounds_of
 

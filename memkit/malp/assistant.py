@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from fastcore.basics import patch
 
 from ..models.lm import LanguageModel
-from ..reading.rounds import Round
+from ..reading.notes import Round
 from ..train.personal import PersonalLM
 from ..answer.messages import ASKED, STUDIED, MessageSearch, Source
 from ..turn.prompt import Piece, quoted_block

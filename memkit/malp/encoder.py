@@ -21,7 +21,7 @@ import numpy as np
 from ..search.contrastive import Adapter, AdapterSettings, Pairs, TunedMiniLM, train_query_adapter
 from ..models.embed import Embedder
 from ..files import own_data
-from ..reading.rounds import chat_sentences, third_person
+from ..reading.notes import chat_sentences, third_person
 from .timelines import day_text
 from .memories import DialogueMemory
 from .patients import Fact, Patient, knowledge_questions, profile_questions

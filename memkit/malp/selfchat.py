@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..models.lm import LanguageModel
-from ..reading.rounds import chat_sentences
+from ..reading.notes import chat_sentences
 from ..records import Message
 from ..search.support import content_stems
 from .coordinator import read_answer

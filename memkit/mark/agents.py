@@ -15,7 +15,7 @@ from typing import Protocol
 
 from ..models.embed import Embedder
 from ..files import own_data
-from ..reading.rounds import points_back, third_person
+from ..reading.notes import points_back, third_person
 from ..search.support import content_stems
 from .corrections import CorrectionAgent
 from .exchanges import EMPTY, AgentSettings, ConversationReader, Read, Said, is_personal, says_nothing

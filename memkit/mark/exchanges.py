@@ -19,7 +19,7 @@ from fastcore.basics import patch
 
 from ..reading.validation import gives_orders
 from ..models.embed import Embedder
-from ..reading.rounds import chat_sentences
+from ..reading.notes import chat_sentences
 from ..search.support import content_stems
 from .refined import Conversation, Exchange, claim_text, cut, defines, echoes
 from ..reading.examples import alike

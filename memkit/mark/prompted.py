@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..models.lm import LanguageModel, UnusableAnswer, ask_json
-from ..reading.rounds import chat_sentences
+from ..reading.notes import chat_sentences
 from ..turn.prompt import shorten
 from ..records import Message
 from ..search.support import content_stems, numbers

@@ -4,16 +4,14 @@
 
 # %% auto #0
 __all__ = ['SHARING_HEADS', 'MILD', 'TAKEN_UP', 'REFUSED', 'KINDS', 'PERSONAL', 'GATE_HEADS', 'SPENT', 'ORDER', 'ORDER_FROM',
-           'HELD_FROM', 'refused', 'with_reaction', 'elsewhere', 'memory_text', 'Taught', 'taught', 'answer_pairs',
-           'told_pairs', 'elsewhere_loss', 'drawn', 'train_sharing', 'SharingReader', 'load_sharing', 'gate_examples',
-           'closed_forms', 'smooth_max', 'gate_logits', 'named_people', 'taught_facts', 'train_gate', 'order_vectors',
-           'Orders', 'fit_orders', 'save_orders', 'load_orders', 'Judged', 'Gate', 'load_gate']
+           'HELD_FROM', 'refused', 'with_reaction', 'elsewhere', 'train_sharing', 'SharingReader', 'load_sharing',
+           'gate_examples', 'closed_forms', 'smooth_max', 'gate_logits', 'named_people', 'taught_facts', 'train_gate',
+           'order_vectors', 'Orders', 'fit_orders', 'save_orders', 'load_orders', 'Judged', 'Gate', 'load_gate']
 
 # %% ../../nbs/reading/16_gate.ipynb #5806a87e
 import json
 import random
 import re
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -23,18 +21,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..files import own_data
-from ..models.embed import Embedder
-from .reader import HEADS, Tokens, tokens_of
-from .examples import Example, Piece, exchange_examples, hands_of, sentences, typed, voices
+from .examples import Example, exchange_examples, hands_of, sentences, typed, voices
 from .labels import REPLIES
-from .reader import Encoded, Reader, opened_once, softmax
+from .reader import Encoded, HEADS, Reader, Tokens, opened_once, sigmoid, softmax, stacked, tokens_of
 
 # %% ../../nbs/reading/16_gate.ipynb #4a97c5a1
 if TYPE_CHECKING:
     from torch import Tensor
 
 # %% ../../nbs/reading/16_gate.ipynb #68c96c3c
-SHARING_HEADS = {name: HEADS[name] for name in ("share", "reply", "scope", "claim", "relevant")}
+SHARING_HEADS = {name: HEADS[name] for name in ("share", "reply", "scope", "claim")}
 
 # %% ../../nbs/reading/16_gate.ipynb #c00ca2be
 MILD = ("OK.", "I see.", "Noted.", "Thanks for telling me.", "All right.", "Understood.", "Got it.", "Okay, thanks.",
@@ -48,7 +44,7 @@ REFUSED = ("No. {}", "I don't think so: {}", "I can't confirm that. {}", "I'd st
 def refused(e: Example, rng: random.Random) -> Example:
     "The exchange as if the assistant had refused: nothing is for others."
     reaction = rng.choice(REFUSED).format(e.parts[1] if rng.random() < .7 else "").strip()
-    pieces = tuple(Piece(p.part, p.start, p.end, {"claim": 0.}) for p in e.pieces if p.part < 3)
+    pieces = tuple(replace(p, labels={"claim": 0.}) for p in e.pieces if p.part < 3)
     labels = {"share": 0, "reply": REPLIES.index("wrong")}
     return replace(e, parts=(*e.parts[:3], reaction), labels=labels, pieces=pieces)
 
@@ -74,124 +70,33 @@ def elsewhere(
     loose = [r["text"] for kind in ("statements", "messages", "wants") for r in voices(hands, kind)]
     found = rng.sample(told, min(n//2, len(told)))
     found += [(*rng.choice(asked), text) for text in rng.sample(loose, min(n - len(found), len(loose)))]
-    return [Example("elsewhere", "", (*parts, rng.choice(MILD)), 2, {"share": 0}, ()) for parts in found]
-
-# %% ../../nbs/reading/16_gate.ipynb #d3fce90e
-def memory_text(
-    e: Example,   # from `exchange_examples`
-) -> str:         # '' where nobody says what is right
-    "What MARK would keep of an exchange: the question, and the sentences that say what is right."
-    def says(part: int) -> list[str]:
-        return [e.parts[part][p.start:p.end] for p in e.pieces if p.part == part and p.labels["claim"] > .5]
-    right = says(3) or says(2)
-    return " ".join([e.parts[0], *right]) if right else ""
-
-# %% ../../nbs/reading/16_gate.ipynb #7d1c0e52
-@dataclass(frozen=True)
-class Taught:
-    "What a writer's assistant was taught, and what colleagues asked later."
-    texts: list[str]                        # of the memories
-    facts: list[str]                        # the same, as their writer put them
-    asked: list[tuple[int, str, float]]     # memory, question, 1: the one answers the other
-    near: np.ndarray                        # [questions, memories]: positions, nearest first
-
-# %% ../../nbs/reading/16_gate.ipynb #c694e263
-@lru_cache(64)
-def taught(hand: str, embedder: Embedder) -> Taught:
-    "The memories and questions of a writer's corrections."
-    rows = [(r, memory_text(e)) for r in voices([hand], "corrections") for e in exchange_examples(r)]
-    rows = [(r, text) for r, text in rows if text]
-    asked = [(i, q["question"], 1.) for i, (r, _) in enumerate(rows) for q in r["ask"]]
-    asked += [(i, q, 0.) for i, (r, _) in enumerate(rows) for q in r["other"]]
-    facts = [" ".join(k["fact"] for k in r["keep"] if k["scope"] != "person") for r, _ in rows]
-    texts = [text for _, text in rows]
-    cosines = embedder.embed([q for _, q, _ in asked], "query") @ embedder.embed(texts).T
-    return Taught(texts, facts, asked, np.argsort(-cosines, axis=1, kind="stable"))
-
-# %% ../../nbs/reading/16_gate.ipynb #82f9f151
-def answer_pairs(
-    hands: Sequence[str],
-    embedder: Embedder,
-    rng: random.Random,
-) -> list[Example]:
-    "Memories beside questions: the right ones, neighbouring questions, and near memories of something else."
-    out = []
-    for t in (taught(hand, embedder) for hand in hands):
-        for n, (i, question, right) in enumerate(t.asked):
-            text = t.texts[i] if rng.random() < .75 else t.facts[i]
-            out.append(Example("relevance", "", (text, question), 1, {"relevant": right}, ()))
-            other = rng.choice([j for j in t.near[n, :4] if j != i])
-            if right or rng.random() < .3:
-                out.append(Example("relevance", "", (t.texts[other], question), 1, {"relevant": 0.}, ()))
-    return out
-
-# %% ../../nbs/reading/16_gate.ipynb #b21d853e
-def told_pairs(
-    hands: Sequence[str],
-    rng: random.Random,
-    n: int = 300,
-) -> list[Example]:   # two a question
-    "Questions on conversations beside a message that answers, and one that doesn't."
-    asked = [(c, q) for c in voices(hands, "conversations") for q in c["questions"] if q["needs"]]
-    out = []
-    for c, q in rng.sample(asked, min(n, len(asked))):
-        said = {f"{i}.{j}": t for i, s in enumerate(c["sessions"], 1) for j, t in enumerate(s["say"], 1)}
-        for id, right in ((rng.choice(q["needs"]), 1.), (rng.choice(sorted(said.keys() - set(q["needs"]))), 0.)):
-            out.append(Example("relevance", "", (said[id], q["ask"]), 1, {"relevant": right}, ()))
-    return out
-
-# %% ../../nbs/reading/16_gate.ipynb #aa06dc06
-def elsewhere_loss(model, examples, tokens, states, pooled) -> "Tensor":
-    "Nothing of it is for others."
-    import torch
-    from torch.nn.functional import cross_entropy as ce
-    none = torch.tensor([e.labels["share"] for e in examples])
-    return 2*ce(model.heads["share"](model.dropout(pooled)), none, label_smoothing=.05)
-
-# %% ../../nbs/reading/16_gate.ipynb #be3ce7c5
-def drawn(hands: Sequence[str], exchanges: Sequence[Example], rng: random.Random) -> list[Example]:
-    "The examples of one pass."
-    from memkit.search.embedders import load_embedder
-    varied = [with_reaction(e, rng) for e in exchanges]
-    pairs = answer_pairs(hands, load_embedder("minilm"), rng) + told_pairs(hands, rng)
-    return [*varied, *elsewhere(hands, rng), *pairs]
+    return [Example("exchange", "", (*parts, rng.choice(MILD)), 2, {"share": 0}) for parts in found]
 
 # %% ../../nbs/reading/16_gate.ipynb #a228142a
 def train_sharing(
     hands: Sequence[str],      # two or more
     path: Path,                # where the weights are written
-    epochs: int = 3,
-    rate: float = 2e-4,        # of the encoder
     log: Callable[[str], None] = print,
 ) -> Path:                     # `path`
     "Train the network on these writers, as the one that ships (ours)."
     import torch
-    from memkit.reading.training import LOSS, ReaderModel, batches, loss_of, optimizer_of, save, step
+    from memkit.reading.training import ReaderModel, batches, loss_of, save, train
     torch.manual_seed(0)
-    rng, start, model = random.Random(0), time.time(), ReaderModel(SHARING_HEADS).train()
-    exchanges = [e for r in voices(hands, "corrections") for e in exchange_examples(r)]
-    training = optimizer_of(model, rate, epochs*len(batches(drawn(hands, exchanges, rng), 16, rng)))
-    for epoch in range(epochs):
-        lost: dict[str, list[float]] = {}
-        for batch in batches(drawn(hands, exchanges, rng), 16, rng):
-            with torch.autocast("cpu", torch.bfloat16):
-                loss = loss_of(model, [typed(e, rng) for e in batch], LOSS | {"elsewhere": elsewhere_loss})
-            lost.setdefault(batch[0].task, []).append(step(model, loss.float(), *training))
-        means = " ".join(f"{task} {np.mean(of):.3f}" for task, of in lost.items())
-        log(f"pass {epoch + 1} {time.time() - start:.0f} s {means}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save(model.eval(), path)
-    return path
+    rng, exchanges = random.Random(0), [e for r in voices(hands, "corrections") for e in exchange_examples(r)]
+    def draw(epoch: int): return batches([*(with_reaction(e, rng) for e in exchanges), *elsewhere(hands, rng)], 16, rng)
+    def loss(model, batch):
+        with torch.autocast("cpu", torch.bfloat16): return loss_of(model, [typed(e, rng) for e in batch])
+    return save(train(ReaderModel(SHARING_HEADS), 3*len(draw(0)), draw, loss, 3, 2e-4, log), path)
 
 # %% ../../nbs/reading/16_gate.ipynb #659dcd25
 class SharingReader(Encoded):
-    "Reads replies, and memories beside questions. Threads may share one."
+    "Reads replies. Threads may share one."
     def __init__(
         self,
         weights: Path | None = None,   # None: those that ship with memkit
     ): super().__init__(Path(weights or own_data("sharing.safetensors")), SHARING_HEADS)
 
-    reply, relevance = Reader.reply, Reader.relevance   # the same heads, by a network of their own
+    reply = Reader.reply   # the same heads, by a network of its own
 
 # %% ../../nbs/reading/16_gate.ipynb #90c31a70
 def load_sharing() -> SharingReader:
@@ -247,7 +152,6 @@ def smooth_max(z: np.ndarray) -> np.ndarray:   # [words, kinds] -> [kinds]
 def gate_logits(model, tokens: Sequence[Tokens]) -> "Tensor":   # [n, 8]
     "What the two heads make of sentences, for training."
     import torch
-    from memkit.reading.reader import stacked
     from memkit.reading.training import whole
     inputs = {k: torch.from_numpy(v) for k, v in stacked(tokens).items()}
     states = model(**inputs)
@@ -282,13 +186,12 @@ def taught_facts(hands: Sequence[str]) -> list[Example]:
 # %% ../../nbs/reading/16_gate.ipynb #e5773d2a
 SPENT = ("a", "g", "k")   # their corrections measure what the gate costs, so nothing of theirs is shown
 
-def _begin() -> "torch.nn.Module":
+def _begin():
     "A network with the reader's encoder and new heads."
     from memkit.reading.training import ReaderModel, load
-    known, model = load(own_data("reader.safetensors")).state_dict(), ReaderModel(GATE_HEADS)
-    new = model.state_dict()
-    model.load_state_dict({n: v if n.startswith("heads.") else known[n] for n, v in new.items()})
-    return model.train()
+    model, known = ReaderModel(GATE_HEADS), load(own_data("reader.safetensors")).state_dict()
+    model.load_state_dict({n: v for n, v in known.items() if not n.startswith("heads.")}, strict=False)
+    return model
 
 # %% ../../nbs/reading/16_gate.ipynb #87467eaf
 def _gate_loss(model, batch: Sequence[Example], rng: random.Random) -> "Tensor":
@@ -303,36 +206,27 @@ def _gate_loss(model, batch: Sequence[Example], rng: random.Random) -> "Tensor":
 def train_gate(
     hands: Sequence[str],      # that wrote the kind "sharing", one or more
     path: Path,                # where the weights are written
-    epochs: int = 3,
-    rate: float = 2e-4,        # of the encoder
-    more: int = 100,           # clauses on people that other writers add to a pass, and three times as many facts
     log: Callable[[str], None] = print,
 ) -> Path:                     # `path`
     "Train the gate on these writers, as the one that ships (ours): five minutes on one core."
     import torch
-    from memkit.reading.training import batches, optimizer_of, save, step
+    from memkit.reading.training import batches, save, train
     own = gate_examples(hands)
     if not own: raise ValueError(f"need an example; {list(hands)} wrote none")
     others = [h for h in hands_of("corrections") if h not in SPENT]
     named, facts = named_people(others), taught_facts(others)
     torch.manual_seed(0)
-    rng, start, model = random.Random(0), time.time(), _begin()
-    shown = lambda: batches([*own, *rng.sample(named, more), *rng.sample(facts, 3*more)], 16, rng)
-    training = optimizer_of(model, rate, epochs*len(shown()))
-    for epoch in range(epochs):
-        lost = [step(model, _gate_loss(model, b, rng), *training) for b in shown()]
-        log(f"pass {epoch + 1} {time.time() - start:.0f} s {np.mean(lost):.3f}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save(model.eval(), path)
-    return path
+    rng, model = random.Random(0), _begin()
+    def draw(epoch: int): return batches([*own, *rng.sample(named, 100), *rng.sample(facts, 300)], 16, rng)
+    def loss(model, batch): return _gate_loss(model, batch, rng)
+    return save(train(model, 3*len(draw(0)), draw, loss, 3, 2e-4, log), path)
 
 # %% ../../nbs/reading/16_gate.ipynb #8610b634
 ORDER, ORDER_FROM = "order", .5   # of a sentence that orders an assistant about
 
-def order_vectors(rows: Sequence[Tokens], size: int = 16) -> np.ndarray:   # [n, 384]
+def order_vectors(rows: Sequence[Tokens]) -> np.ndarray:   # [n, 384]
     "The sharing network's vectors of sentences."
-    batches = [rows[i:i + size] for i in range(0, len(rows), size)]
-    return np.concatenate([load_sharing().states(b)[1] for b in batches])
+    return np.concatenate([load_sharing().states(rows[i:i + 16])[1] for i in range(0, len(rows), 16)])
 
 # %% ../../nbs/reading/16_gate.ipynb #da2c5344
 @dataclass(frozen=True)
@@ -342,12 +236,11 @@ class Orders:
     bias: float
     def probability(self, t: Tokens) -> float:
         "That a sentence orders an assistant about, 0..1."
-        return float(1/(1 + np.exp(-(order_vectors([t])[0] @ self.weights + self.bias))))
+        return float(sigmoid(order_vectors([t])[0] @ self.weights + self.bias))
 
 # %% ../../nbs/reading/16_gate.ipynb #098a758a
 def fit_orders(
     hands: Sequence[str],   # that wrote the kinds "injections" and "sharing"
-    facts: int = 1200,      # of other writers' corrections, as what may be shared
 ) -> Orders:
     "Fit the regression on these writers (ours): half a minute. Raises `ValueError` where none of them wrote an order."
     from sklearn.linear_model import LogisticRegression
@@ -355,7 +248,7 @@ def fit_orders(
     if not orders: raise ValueError(f"need an order; {list(hands)} wrote none")
     taught = taught_facts([h for h in hands_of("corrections") if h not in SPENT])
     may = [e.parts[0] for e in gate_examples(hands) if not e.labels["kind"]]
-    texts = [*orders, *may, *(e.parts[0] for e in random.Random(0).sample(taught, facts))]
+    texts = [*orders, *may, *(e.parts[0] for e in random.Random(0).sample(taught, 1200))]
     x, y = order_vectors([tokens_of((t,)) for t in texts]), np.arange(len(texts)) < len(orders)
     spread = x.std(0).mean()
     fit = LogisticRegression(C=.1, class_weight="balanced", max_iter=2000).fit(x/spread, y)

@@ -4,12 +4,11 @@
 
 # %% auto #0
 __all__ = ['another_title', 'swapped', 'said_lines', 'said_example', 'near_misses', 'TitleModel', 'shown', 'titles_loss',
-           'fit_titles', 'fit_small', 'with_small', 'load_titles', 'export_titles']
+           'fit_titles', 'fit_small', 'with_small', 'load_titles']
 
 # %% ../../nbs/reading/15_title_training.ipynb #2fd288a0
 import random
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -18,19 +17,16 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy as ce
 
 from ..files import own_data
-from ..search.bm25 import STOP_WORDS
-from .reader import WIDTH, after_title, tokens_in
 from .examples import Example, Piece, plain, slip, typed
-from .labels import DOMAINS, ROLES, TITLE_ACTS
-from .reader import write_graph
-from .title_reader import (HEADS, INPUTS, SMALL, TABLES, TitleTokens, focus_of, rectangles, row_evidence,
-                                         title_hints, title_tokens)
-from .labels import TitleList, known_titles, title_key
-from .training import (_acts_loss, _bio, _minilm, _tag_loss, batches, domain_and_stars_loss, load,
-                                     on_accelerator, optimizer_of, save, step, title_vector, whole)
+from .labels import DOMAINS, ROLES, TITLE_ACTS, known_titles, title_key
+from .reader import WIDTH, span_vector, title_spans, tokens_in
+from .title_reader import (
+    SMALL, TABLES, TITLE_HEADS, TitleTokens, focus_of, rectangles, row_evidence, title_hints, title_tokens)
+from .training import (
+    TITLE, batches, heads_loss, load, message_loss, minilm, on_accelerator, placed, title_labels, train, whole)
+from ..search.bm25 import STOP_WORDS
 
 # %% ../../nbs/reading/15_title_training.ipynb #73e95828
 @lru_cache(1)
@@ -49,32 +45,25 @@ def another_title(domain: str, rng: random.Random) -> str:
 # %% ../../nbs/reading/15_title_training.ipynb #1ea3b539
 def _with_title(e: Example, piece: Piece, name: str) -> Example:
     "The example with other words for a title; what stands behind it moves along."
-    words, more = e.parts[piece.part][piece.start:piece.end], len(name) - (piece.end - piece.start)
-    if words == words.lower(): name = name.lower()
-    text = e.parts[piece.part]
-    text = text[:piece.start] + name + text[piece.end:]
-    moved = []
+    text, more = e.parts[piece.part], len(name) - (piece.end - piece.start)
+    if text[piece.start:piece.end].islower(): name = name.lower()
+    parts, moved = list(e.parts), []
+    parts[piece.part] = text[:piece.start] + name + text[piece.end:]
     for p in e.pieces:
         if p is piece: p = replace(p, end=p.end + more, labels=p.labels | {"title": name})
         elif p.part == piece.part and p.start > piece.start: p = replace(p, start=p.start + more, end=p.end + more)
         moved.append(p)
-    parts = tuple(text if n == piece.part else part for n, part in enumerate(e.parts))
-    return replace(e, parts=parts, pieces=tuple(moved))
+    return replace(e, parts=tuple(parts), pieces=tuple(moved))
 
 # %% ../../nbs/reading/15_title_training.ipynb #f2dd766d
-def swapped(
-    e: Example,
-    rng: random.Random,
-    share: float = .8,   # of the titles that are replaced, 0..1
-) -> Example:
-    "A message with other titles in the places of its own (ours)."
+def swapped(e: Example, rng: random.Random) -> Example:
+    "A message with other titles in the places of its own, four of five (ours)."
     names = {}
     for i in range(len(e.pieces)):
         piece = e.pieces[i]
-        if rng.random() > share: continue
+        if rng.random() > .8: continue
         domain = DOMAINS[piece.labels["domain"]] if "domain" in piece.labels else ""
-        key = plain(piece.labels["title"])
-        name = names.setdefault(key, another_title(domain, rng))
+        name = names.setdefault(plain(piece.labels["title"]), another_title(domain, rng))
         if rng.random() < .05: name = " ".join(slip(w, rng) for w in name.split())
         e = _with_title(e, piece, name)
     return e
@@ -82,7 +71,7 @@ def swapped(
 # %% ../../nbs/reading/15_title_training.ipynb #c02076f0
 def said_lines() -> list[str]:
     "memkit's own sentences with places for titles."
-    return [line for line in own_data("titles_said.txt").read_text("utf-8").splitlines() if line.strip()]
+    return list(filter(str.strip, own_data("titles_said.txt").read_text("utf-8").splitlines()))
 
 # %% ../../nbs/reading/15_title_training.ipynb #c7ade65f
 _PLACE = re.compile(r"\[([\w.]+)(?: (\w+))?\]")
@@ -114,8 +103,6 @@ def said_example(line: str, rng: random.Random) -> Example:
     return Example("message", "ours", (text,), 1, {"title acts": [float(a in acts) for a in TITLE_ACTS]}, tuple(pieces))
 
 # %% ../../nbs/reading/15_title_training.ipynb #275cc7c5
-_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
-
 def _off_by_a_word(words: Sequence[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
     "Spans with one word more or less than a title."
     inside = [w for w in words if start <= w[0] and w[1] <= end]
@@ -124,20 +111,16 @@ def _off_by_a_word(words: Sequence[tuple[int, int]], start: int, end: int) -> li
     return out + [(w[0], end) for w in before[-1:]] + [(start, w[1]) for w in after[:1]]
 
 # %% ../../nbs/reading/15_title_training.ipynb #09790722
-def near_misses(
-    e: Example,
-    titles: TitleList,
-    rng: random.Random,
-) -> list[tuple[int, int]]:   # start and end in the message
+def near_misses(e: Example, rng: random.Random) -> list[tuple[int, int]]:   # start and end in the message
     "Spans of a message that are no titles, though each might look like one."
     part, text = len(e.parts) - 1, e.parts[-1]
     gold = [(p.start, p.end) for p in e.pieces if p.part == part]
-    words = [m.span() for m in _WORD.finditer(text)]
-    free = lambda a, b: not any(a < end and start < b for start, end in gold)
-    listed = [(k.start, k.end) for k in titles.find(text) if title_key(text[k.start:k.end]) not in STOP_WORDS]
-    listed = [span for span in listed if free(*span)]
+    words = [m.span() for m in re.finditer(r"[^\W_]+(?:['’][^\W_]+)*", text)]
+    free = lambda span: not any(span[0] < end and start < span[1] for start, end in gold)
+    listed = [(k.start, k.end) for k in known_titles().find(text) if title_key(text[k.start:k.end]) not in STOP_WORDS]
+    listed = list(filter(free, listed))
     out = rng.sample(listed, min(len(listed), rng.choice([0, 1, 1])))
-    capital = [w for w in words if text[w[0]].isupper() and free(*w)]
+    capital = [w for w in words if text[w[0]].isupper() and free(w)]
     if capital and rng.random() < .2: out.append(rng.choice(capital))
     if words and rng.random() < .15:
         i = rng.randrange(len(words))
@@ -150,62 +133,38 @@ def near_misses(
 # %% ../../nbs/reading/15_title_training.ipynb #a8ba3d3a
 class TitleModel(nn.Module):
     "MiniLM, four embeddings added to those of the words, and one linear layer a head."
-    def __init__(self, dropout: float = .1):   # share of numbers set to zero before a head, while it trains
+    def __init__(self):
         super().__init__()
-        self.bert = _minilm()
-        self.bert.embeddings.requires_grad_(False)
+        self.bert = minilm()
         dim = self.bert.config.hidden_size
         self.tables = nn.ModuleDict({name: nn.Embedding(n, dim) for name, n in TABLES.items()})
         for name, table in self.tables.items(): nn.init.normal_(table.weight, std=.02 if name == "focus" else 1e-3)
-        self.dropout = nn.Dropout(dropout)
-        self.heads = nn.ModuleDict({name: nn.Linear(WIDTH[sees], n) for name, (sees, n) in HEADS.items()})
-        for name, n in SMALL.items(): self.heads[name] = nn.Linear(n, 1)
+        self.dropout = nn.Dropout(.1)
+        sizes = {name: (WIDTH[sees], n) for name, (sees, n) in TITLE_HEADS.items()}
+        sizes |= {name: (n, 1) for name, n in SMALL.items()}
+        self.heads = nn.ModuleDict({name: nn.Linear(*size) for name, size in sizes.items()})
 
     def forward(self, ids, mask, segments, looks, hints, scores, focus):   # [n, tokens] int64 -> [n, tokens, 384]
         "The vector of every token in its context."
-        told = {"looks": looks, "hints": hints, "scores": scores, "focus": focus}
         words = self.bert.embeddings.word_embeddings(ids)
-        for name, positions in told.items(): words = words + self.tables[name](positions)
+        for name, at in zip(TABLES, (looks, hints, scores, focus)): words = words + self.tables[name](at)
         return self.bert(inputs_embeds=words, attention_mask=mask, token_type_ids=segments).last_hidden_state
 
 # %% ../../nbs/reading/15_title_training.ipynb #9f5b5c17
 def shown(
     e: Example,
-    titles: TitleList,
     rng: random.Random,
-) -> tuple[Example, TitleTokens, list[list[int]], list[tuple[list[int], Mapping]]]:
-    "An example as another person might write it: its text, tokens, titles, and spans to judge."
-    e = typed(swapped(e, rng) if rng.random() < .6 else e, rng)
+) -> tuple[Example, TitleTokens, list[tuple[list[int], dict]]]:
+    "An example as another person might write it: its text, its tokens, and spans to judge with their labels."
+    e, titles = typed(swapped(e, rng) if rng.random() < .6 else e, rng), known_titles()
     hide = [(p.part, p.start, p.end) for p in e.pieces] if rng.random() < .35 else []
     known = lambda n, h: rng.random() > .1 and not any(p == n and h[0] < b and a < h[1] for p, a, b in hide)
     hints = [[h for h in title_hints(text, titles) if known(n, h)] for n, text in enumerate(e.parts)]
     t = title_tokens(e.parts, titles, hints)
-    found = [(tokens_in(t, p.part, p.start, p.end), p.labels | {"judged": 1 + p.labels["role"]}) for p in e.pieces]
-    found = [(at, labels) for at, labels in found if at]
-    golds = [at for at, _ in found]
+    found = [(at, title_labels(p.labels) | {"judged": 1 + p.labels["role"]}) for p, at in placed(e, t)]
     if e.pieces or "either" not in e.labels:
-        spans = near_misses(e, titles, rng)
-        found += [(at, {"judged": 0}) for at in (tokens_in(t, len(e.parts) - 1, *s) for s in spans) if at]
-    return e, t, golds, found
-
-# %% ../../nbs/reading/15_title_training.ipynb #c2327745
-def _judged_loss(model: TitleModel, v: Tensor, labels: Sequence[Mapping]) -> Tensor:   # v: [n, 1152]
-    "Role, domain and stars of every span that was in focus."
-    loss = ce(model.heads["judged"](v), torch.tensor([of["judged"] for of in labels]))
-    return loss + domain_and_stars_loss(model, v, labels, 1.5)
-
-# %% ../../nbs/reading/15_title_training.ipynb #f134ba68
-def _whole_loss(model: TitleModel, made: Sequence[tuple], states: Tensor, pooled: Tensor) -> Tensor:
-    "Acts, what a request asks for, and where titles stand: the first pass."
-    loss = 3*_acts_loss(model.heads["title acts"](model.dropout(pooled)), [e for e, *_ in made])
-    judged = [range(len(e.parts)) if e.pieces or "either" not in e.labels else () for e, *_ in made]
-    rows = [_bio(t, golds, parts) for (_, t, golds, _), parts in zip(made, judged)]
-    loss = loss + _tag_loss(model, states, "title tag", rows, (1., 2., 2.))
-    for name in ("domain", "audience"):
-        asks = [i for i, (e, *_) in enumerate(made) if e.labels.get(name) is not None]
-        right = torch.tensor([made[i][0].labels[name] for i in asks])
-        if asks: loss = loss + .3*ce(model.heads[name](model.dropout(pooled[asks])), right)
-    return loss
+        found += [(at, {"judged": 0}) for s in near_misses(e, rng) if (at := tokens_in(t, len(e.parts) - 1, *s))]
+    return e, t, found
 
 # %% ../../nbs/reading/15_title_training.ipynb #3f0ae236
 def titles_loss(
@@ -214,20 +173,22 @@ def titles_loss(
     rng: random.Random,
 ) -> Tensor:                 # one number
     "The loss of some messages in both passes."
-    rows, focus, judged = [t for _, t, *_ in made], [focus_of(t, [], []) for _, t, *_ in made], []
-    for e, t, golds, found in made:
-        for at, labels in found:
-            others = [o for o in golds if not set(o) & set(at) and rng.random() < .9]
+    examples, tokens, found = zip(*made)
+    rows, focus, judged = list(tokens), [*map(focus_of, tokens)], []
+    for t, spans in zip(tokens, found):
+        for at, labels in spans:
+            golds = (o for o, of in spans if of["judged"] and not set(o) & set(at))
+            others = [o for o in golds if rng.random() < .9]
             rows.append(t); focus.append(focus_of(t, at, others))
-            judged.append((t, at, others, labels))
+            judged.append((title_spans(t, at, [o[0] for o in others]), labels))
     inputs = {k: torch.as_tensor(v) for k, v in rectangles(rows, focus).items()}
     states, n = model(**inputs).float(), len(made)
     pooled = whole(states, inputs["mask"])
-    loss = _whole_loss(model, made, states[:n], pooled[:n])
+    loss = message_loss(model, examples, tokens, states[:n], pooled[:n])
     if not judged: return loss
-    vectors = [title_vector(states, pooled, n + j, at, after_title(t, at, [o[0] for o in others]))
-               for j, (t, at, others, _) in enumerate(judged)]
-    return loss + _judged_loss(model, model.dropout(torch.stack(vectors)), [labels for *_, labels in judged])
+    v = torch.stack([span_vector(states[n + j], pooled[n + j], *spans, join=torch.cat)
+                     for j, (spans, _) in enumerate(judged)])
+    return loss + heads_loss(model, TITLE | {"judged": 1., "stars": 1.5}, model.dropout(v), [of for _, of in judged])
 
 # %% ../../nbs/reading/15_title_training.ipynb #7879dc16
 @on_accelerator
@@ -236,25 +197,20 @@ def fit_titles(
     first: Sequence[Example] = (),   # more of them, in the first pass only
     said: Sequence[str] = (),        # sentences with places for titles, filled again in every pass
     epochs: int = 6,
-    rate: float = 2.5e-4,            # of the encoder
-    model: TitleModel | None = None, # to go on with; None: MiniLM as it was published, with new heads
-    seed: int = 0,
     log: Callable[[str], None] = print,
 ) -> TitleModel:                     # ready to be used
-    "Fine-tune the title reader: AdamW, 10 % warm-up, linear decay, in bfloat16. Raises `ValueError` for no examples."
+    "Fine-tune the title reader in bfloat16. Raises `ValueError` for no examples."
     if not examples or epochs < 1: raise ValueError(f"need an example and a pass, got {len(examples)} and {epochs}")
-    torch.manual_seed(seed)
-    rng, start, device, size = random.Random(seed), time.time(), torch.get_default_device(), 16   # messages a step
-    model = (model or TitleModel()).to(device).train()
-    training = optimizer_of(model, rate, epochs*-(-(len(examples) + len(said))//size) - -len(first)//size + 1)
-    for epoch in range(epochs):
-        every, losses = [*examples, *(said_example(line, rng) for line in said), *(() if epoch else first)], []
-        for batch in batches(every, size, rng):
-            made = [shown(e, known_titles(), rng) for e in batch]
-            with torch.autocast(device.type, torch.bfloat16): loss = titles_loss(model, made, rng)
-            losses.append(step(model, loss, *training))
-        log(f"epoch {epoch + 1} {time.time() - start:.0f} s loss {np.mean(losses):.3f}")
-    return model
+    torch.manual_seed(0)
+    rng, device, size = random.Random(0), torch.get_default_device(), 16   # messages a step
+    steps = epochs*-(-(len(examples) + len(said))//size) - -len(first)//size + 1
+    def draw(epoch: int):
+        filled = (said_example(line, rng) for line in said)
+        return batches([*examples, *filled, *(() if epoch else first)], size, rng)
+    def loss(model, batch):
+        made = [shown(e, rng) for e in batch]
+        with torch.autocast(device.type, torch.bfloat16): return titles_loss(model, made, rng)
+    return train(TitleModel().to(device), steps, draw, loss, epochs, 2.5e-4, log)
 
 # %% ../../nbs/reading/15_title_training.ipynb #b2b87788
 def fit_small(
@@ -280,22 +236,10 @@ def with_small(
     small: Mapping[str, np.ndarray],   # from `fit_small`
 ) -> TitleModel:                       # the same
     "Put the two regressions into the network's heads."
-    with torch.no_grad():
-        for name, value in small.items():
-            head, part = name.split(".")
-            getattr(model.heads[head], part).copy_(torch.from_numpy(value))
+    model.heads.load_state_dict({name: torch.from_numpy(value) for name, value in small.items()}, strict=False)
     return model
 
 # %% ../../nbs/reading/15_title_training.ipynb #bd5914f2
 def load_titles(path: Path) -> TitleModel:
     "The network as it was saved. Raises `ValueError` where something is missing or has another size."
     return load(path, model=TitleModel())
-
-def export_titles(
-    weights: Path,   # from `save`
-    folder: Path,    # an empty one; gets model.onnx and heads.npz
-):
-    "Write the network as an ONNX graph, and its heads as arrays (ours)."
-    t = [title_tokens(("Hello there.", "I loved Up."), known_titles()), title_tokens(("Hi",), known_titles())]
-    rows = rectangles(t, [focus_of(x, [], []) for x in t])
-    write_graph(load_titles(weights), {name: rows[name] for name in INPUTS}, folder)

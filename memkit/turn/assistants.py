@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from fastcore.basics import patch
 
 from ..reading.validation import PromptedReader
-from ..reading.rounds import Round
+from ..reading.notes import Round
 from ..records import Change, Memory, Turn, utc_now
 from .engine import Assistant
 from .stages import TurnSettings

@@ -19,7 +19,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ..models.lm import usage, watched
-from ..reading.rounds import Round
+from ..reading.notes import Round
 from ..records import (Change, Considered, Document, Hit, Memory, Place, Receipt, Turn, Utterance, check_text,
                                  check_time, check_user, new_id, utc_now)
 from . import stages, trace

@@ -54,7 +54,7 @@ def to_plain(
 MOVED = {   # modules that older traces name, and where their records are now
     "core.records": "records", "core.prompt": "turn.prompt", "core.lm": "models.lm", "core.ask": "models.lm",
     "core.endpoint": "models.endpoint", "core.store": "store.store", "core.retrieve": "search.documents",
-    "core.recall": "search.memories", "core.support": "search.support", "core.notes": "reading.rounds",
+    "core.recall": "search.memories", "core.support": "search.support", "core.notes": "reading.notes",
     "malp.fate": "malp.triage", "malp.practice": "malp.personalize", "malp.lives": "malp.timelines",
     "mark.placing": "mark.conflict_resolution", "mark.voices": "mark.quorum", "maprec.own": "maprec.own_ratings",
     "maprec.content": "maprec.content_predictor", "maprec.practice": "maprec.lora_examples",

@@ -21,7 +21,7 @@ from ...models.embed import Embedder
 from ...files import own_data, public_data
 from ...search.fusion import rrf
 from ...search.bm25 import BM25
-from ...reading.rounds import Note, Round, chat_sentences
+from ...reading.notes import Note, Round, chat_sentences
 from ...search.memories import RecallSettings
 from ...records import Memory
 from ...evaluate.intervals import paired, rank_scores

@@ -40,7 +40,7 @@ from ...malp.patients import Patient, simulate
 from ...malp.personalize import LoraSettings
 from ...models.embed import Embedder
 from ...models.lm import LanguageModel
-from ...reading.rounds import Round
+from ...reading.notes import Round
 from ...records import Hit, json_copy, utc_now
 
 # %% ../../../nbs/experiments/malp/06_run.ipynb #18e6f39c

@@ -21,7 +21,7 @@ from ...models.embed import MiniLM, Remembered
 from ...files import own_data
 from ...models.load import load_model
 from ...models.local import LocalLM
-from ...reading.rounds import Round
+from ...reading.notes import Round
 from ...train.personal import PersonalLM
 from ...train.packing import mean_loss
 from ...records import Hit, Message

@@ -10,7 +10,7 @@ __all__ = ['TITLE_HINTS', 'TABLES', 'JUDGED', 'TITLE_HEADS', 'SMALL', 'LEAST', '
 
 # %% ../../nbs/reading/14_title_reader.ipynb #06e836b7
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +21,6 @@ from fastcore.basics import patch
 
 from ..files import own_data
 from ..models.embed import pad_right
-from .examples import alike
 from .labels import DOMAINS, ROLES, STARS, TITLE_ACTS, TitleList, known_titles, marks, place_of
 from .reader import (
     AROUND, Encoded, HEADS, LOOKS, Mention, TitleReading, Tokens, load_reader, opened_once, run_graph, sigmoid,
@@ -316,25 +315,6 @@ def seen(self: TitleReader, parts: Sequence[str]) -> tuple[list[Judged], np.ndar
     t, states, acts = self.whole(parts)
     found = candidates(t, softmax(self.head("title tag", states)), parts, self.known)
     return apart(self.judged(t, found)) if found else [], acts
-
-# %% ../../nbs/reading/14_title_reader.ipynb #e5a4d8a9
-@patch
-def evidence(
-    self: TitleReader,
-    rows: Sequence[Mapping],                  # messages of writers that trained nothing of it
-    name_of: Callable[[str, str], str],       # from words and domain to a title's name
-) -> list[tuple]:   # of each title found: Judged, its scores, what `both` gives, text, true rating or None
-    "What `title_training.fit_small` learns from; `load_reader` must not have read these writers either."
-    out = []
-    for r in rows:
-        text, parts = r["text"], (r["text"],)
-        (kept, own), other = self.seen(parts), load_reader().titles(text, "")
-        want, spans = [x for x in r["rows"] if x["act"] == "rate"], [(j.where.start, j.where.end) for j in kept]
-        for j in kept:
-            name = name_of(text[j.where.start:j.where.end], j.domain)
-            right = next((x["rating"] for x in want if alike(x["title"], name) >= .8), None)
-            out.append((j, score_evidence(j, spans, text), both(j, own, other, parts), text, right))
-    return out
 
 # %% ../../nbs/reading/14_title_reader.ipynb #008395d0
 @patch

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['ASKS', 'TELLS', 'WRITTEN', 'SEVERAL', 'OUTCOMES', 'GATE_HANDS', 'WORDS', 'PARTS', 'correction_items', 'message_items',
            'relation_items', 'pair_items', 'macro_f1', 'stranger_items', 'statement_items', 'carriers', 'title_items',
-           'gate_items', 'gate_rows', 'errors_of', 'reading_with', 'train_reader', 'train_titles', 'scored',
-           'run_reader', 'train_quick']
+           'gate_items', 'gate_rows', 'errors_of', 'reading_with', 'train_reader', 'scored', 'run_reader',
+           'train_quick']
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #bf620458
 import os
@@ -15,7 +15,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
@@ -437,34 +436,6 @@ def train_reader(
     model = fit([*shown, *strangers], epochs=2, rate=5e-5, model=model, log=log)
     fit_notes(model, notes)
     return save(model, path)
-
-# %% ../../../nbs/experiments/reading/01_run.ipynb #8ffb8b49
-def _name_of(linker, words: str, domain: str) -> str:
-    "MAP's name for a title."
-    from memkit.maprec.frames import DOMAIN_NAMES, canonical
-    item = linker.lookup(words, domain=DOMAIN_NAMES.get(domain, domain))
-    return item.title if item else canonical(words, domain)
-
-# %% ../../../nbs/experiments/reading/01_run.ipynb #22f73b1e
-def train_titles(
-    hands: Sequence[str],
-    path: Path,                # for the weights
-    log: Callable[[str], None] = print,
-) -> Path:                     # `path`
-    "Train a title reader on these writers and memkit's own sentences, like memkit's own reader."
-    from memkit.maprec.frames import Linker
-    from memkit.maprec.items import own_catalogue
-    from memkit.reading.examples import message_example, own_messages
-    from memkit.reading.title_reader import TitleReader
-    from memkit.reading.title_training import fit_small, fit_titles, said_lines, with_small
-    from memkit.reading.training import save
-    apart, own = list(hands)[2::5], own_messages()
-    rows = voices([h for h in hands if h not in apart], "messages")
-    shown = [*map(message_example, rows), *(e for e in own if e.pieces)]
-    model = fit_titles(shown, [e for e in own if not e.pieces][::2], said_lines(), 5, log)
-    name_of = partial(_name_of, Linker(own_catalogue()))
-    evidence = TitleReader(save(model, path)).evidence(voices(apart, "messages"), name_of)
-    return save(with_small(model, fit_small(evidence)), path)
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #a3c05d11
 def scored(hands: Sequence[str], progress: bool = True) -> dict[str, list[dict]]:   # items by part

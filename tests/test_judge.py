@@ -187,17 +187,6 @@ def test_a_session_goes_on_where_it_stopped_and_knows_whose_answer_won(tmp_path)
     assert RatingSession(PAIRS, path, 7, "Ada").verdicts(PAIRS) == [None]*12
 
 
-@pytest.mark.parametrize("cut", [1, 5, 20])
-def test_a_torn_line_is_passed_over_and_mended(tmp_path, cut):
-    path = tmp_path/"r.jsonl"
-    save_rating(path, "a", "win"); save_rating(path, "b", "tie")
-    path.write_bytes(path.read_bytes()[:-cut])
-    kept = {"a": "win"} | ({"b": "tie"} if cut == 1 else {})
-    assert load_ratings(path) == kept
-    save_rating(path, "c", "lose")
-    assert load_ratings(path) == kept | {"c": "lose"} and path.read_text().endswith("\n")
-
-
 @pytest.mark.parametrize("lines", ["x\n{}\n", '{"pair": 1}\n', "[]\n[]\n", "3\n"])
 def test_a_broken_file_names_its_line(tmp_path, lines):
     path = tmp_path/"r.jsonl"

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['VOICES', 'SEALED', 'BOTH_WAYS', 'Piece', 'Example', 'voices', 'hands_of', 'plain', 'alike', 'find_words',
-           'message_example', 'own_messages', 'LabelledPair', 'same_pairs', 'pair_example', 'own_pairs',
-           'LabelledSentence', 'note_sentences', 'note_examples', 'unrelated_pairs', 'sentences', 'exchange_examples',
-           'relevance_examples', 'clause_examples', 'statement_example', 'examples', 'slip', 'typed_text', 'typed']
+           'message_example', 'own_messages', 'LabelledPair', 'same_pairs', 'pair_example', 'LabelledSentence',
+           'note_sentences', 'note_examples', 'sentences', 'exchange_examples', 'relevance_examples', 'clause_examples',
+           'statement_example', 'examples', 'slip', 'typed_text', 'typed']
 
 # %% ../../nbs/reading/04_examples.ipynb #4ee9c909
 import random
@@ -200,11 +200,6 @@ def pair_example(
     labels = {"relation": RELATIONS.index(row["relation"])}
     return Example("pair", row["hand"], (row["old"], row["new"]), 1, labels, (), row)
 
-def own_pairs() -> list[Example]:
-    "memkit's own pairs of notes, as far as their relations are among the six and say something."
-    pairs = [p for p in same_pairs("train") if p.relation != "unrelated"]
-    return [Example("pair", "ours", (p.old, p.new), 1, {"relation": RELATIONS.index(p.relation)}) for p in pairs]
-
 # %% ../../nbs/reading/04_examples.ipynb #38069679
 @dataclass(frozen=True)
 class LabelledSentence:
@@ -225,41 +220,6 @@ def note_examples() -> list[Example]:
     "memkit's own sentences of both sides of a consultation: worth a note or not, and about whom."
     return [Example("note", "ours", (f"{r.speaker}: {r.before}", r.sentence), 1, {"note": NOTES.index(r.label)})
             for r in note_sentences()]
-
-# %% ../../nbs/reading/04_examples.ipynb #35072936
-def _unrelated(hand: str, old: str, new: str) -> Example:
-    return Example("pair", hand, (old, new), 1, {"relation": RELATIONS.index("unrelated")})
-
-def _most_in_common(text: str, others: Sequence[str]) -> str:
-    "The text that shares the largest part of its words."
-    words = set(re.findall(r"\w+", text.lower()))
-    return max(others, key=lambda o: len(words & set(re.findall(r"\w+", o.lower())))/(6 + len(o.split())))
-
-# %% ../../nbs/reading/04_examples.ipynb #c9070056
-def _by_topic(hand: str) -> list[list[tuple[str, str]]]:
-    "What a writer said, clauses and whole messages, each with its topic."
-    clauses = [(c["attribute"], c["text"]) for r in voices([hand], "clauses") for c in r["clauses"]
-               if c["keep"] == "yes" and len(c["text"].split()) > 4]
-    talks = voices([hand], "conversations")
-    return [clauses[::6], [(c["id"], text) for c in talks for s in c["sessions"] for text in s["say"][::2]]]
-
-# %% ../../nbs/reading/04_examples.ipynb #219d0e22
-def unrelated_pairs(
-    hand: str,
-    seed: int = 0,
-) -> list[Example]:   # with some words in common, as far as there are such
-    "Statements of one writer that were not written for each other."
-    rng, rows, out = random.Random(seed), voices([hand], "pairs"), []
-    for row in rows[::4]:
-        others = [r["old"] for r in rows if r is not row]
-        vague = row["relation"] == "retraction" and len(row["new"].split()) < 8     # "forget that" fits everything
-        if others and not vague: out.append(_unrelated(hand, _most_in_common(row["new"], others), row["new"]))
-    for told in _by_topic(hand):
-        for topic, text in told:
-            others = [t for other, t in told if other != topic]
-            near = _most_in_common(text, rng.sample(others, min(40, len(others)))) if others else ""
-            if near: out.append(_unrelated(hand, near, text))
-    return out
 
 # %% ../../nbs/reading/04_examples.ipynb #b6715154
 def sentences(text: str) -> list[tuple[int, int]]:   # start and end of each, without spaces around

@@ -6,7 +6,7 @@
 __all__ = ['LOOKS', 'LIMITS', 'HEADS', 'WIDTH', 'SIDES', 'AROUND', 'NAMES', 'SPANS', 'tokenizer', 'look', 'Tokens', 'tokens_of',
            'plain_tokens', 'tokens_in', 'span_vector', 'title_spans', 'stacked', 'write_graph', 'sigmoid', 'softmax',
            'Encoded', 'Reader', 'run_graph', 'opened_once', 'load_reader', 'Claim', 'ReplyReading', 'Mention',
-           'TitleReading', 'set_right', 'Clause']
+           'TitleReading', 'tagged_spans', 'set_right', 'Clause']
 
 # %% ../../nbs/reading/08_reader.ipynb #5c24f625
 import hashlib
@@ -362,19 +362,18 @@ class TitleReading:
         return tuple(likely or [max(self.acts, key=self.acts.get)])
 
 # %% ../../nbs/reading/08_reader.ipynb #6b9a2f86
-@patch
-def tagged(self: Reader, name: str, t: Tokens, states: np.ndarray) -> list[tuple[int, list[int]]]:
-    "Spans that a tagger marks: the part and the tokens of each. Only the first token of a word is judged."
-    tags, out, running = self.head(name, states).argmax(-1), [], None
+def tagged_spans(
+    t: Tokens,
+    tags: Sequence[int],   # of each token: 0 outside, 1 begins, 2 goes on; only those of a word's first token count
+) -> list[tuple[int, list[int]]]:
+    "Spans that a tagger marks: the part and the tokens of each."
+    out, running = [], False
     for i, part in enumerate(t.part):
-        if part < 0: running = None
-        elif not t.first[i]:
-            if running is not None: running.append(i)
-        elif tags[i] == 2 and running is not None: running.append(i)
-        elif tags[i]:
-            running = [i]
-            out.append((part, running))
-        else: running = None
+        goes_on = running and part >= 0 and (not t.first[i] or tags[i] == 2)
+        begins = part >= 0 and t.first[i] and tags[i] and not goes_on
+        if goes_on: out[-1][1].append(i)
+        if begins: out.append((part, [i]))
+        running = bool(goes_on or begins)
     return out
 
 # %% ../../nbs/reading/08_reader.ipynb #66cdd44a
@@ -426,7 +425,7 @@ def _read_titles(reader: Reader, text: str, before: str) -> TitleReading:
     t = tokens_of(parts, 1, reader.known)
     (states,), (pooled,) = reader.states([t])
     acts = dict(zip(TITLE_ACTS, map(float, sigmoid(reader.head("title acts", pooled)))))
-    spans = [(p, t.spans[at[0]][0], t.spans[at[-1]][1]) for p, at in reader.tagged("title tag", t, states)]
+    spans = [(p, t.spans[at[0]][0], t.spans[at[-1]][1]) for p, at in tagged_spans(t, reader.head("title tag", states).argmax(-1))]
     right = [(p, s, e, tokens_in(t, p, s, e)) for p, s, e in set_right(spans, parts, reader.known)]
     found = [f for f in right if f[3] and re.search(r"\w", parts[f[0]][f[1]:f[2]])]
     mentions = tuple(_mention(reader, t, states, pooled, parts, found, i) for i in range(len(found)))
@@ -485,7 +484,7 @@ def _read_clauses(reader: Reader, text: str) -> tuple[Clause, ...]:
     lines = {m.end() for m in re.finditer(r"\n\s*", text)}     # a new line begins a clause, whatever the tagger says
     starts = sorted({t.spans[i][0] for i in words
                      if i == words[0] or t.first[i] and (begins[i] or t.spans[i][0] in lines)})
-    tags = {n: reader.tagged(f"{n} tag", t, states) for n in SPANS}
+    tags = {n: tagged_spans(t, reader.head(f"{n} tag", states).argmax(-1)) for n in SPANS}
     marked = {n: [(t.spans[at[0]][0], t.spans[at[-1]][1]) for _, at in found] for n, found in tags.items()}
     out = []
     for s, e in zip(starts, [*starts[1:], len(text)]):

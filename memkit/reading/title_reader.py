@@ -10,7 +10,7 @@ __all__ = ['TITLE_HINTS', 'TABLES', 'JUDGED', 'TITLE_HEADS', 'SMALL', 'LEAST', '
 
 # %% ../../nbs/reading/14_title_reader.ipynb #06e836b7
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,7 +24,7 @@ from ..models.embed import pad_right
 from .labels import DOMAINS, ROLES, STARS, TITLE_ACTS, TitleList, known_titles, marks, place_of
 from .reader import (
     AROUND, Encoded, HEADS, LOOKS, Mention, TitleReading, Tokens, load_reader, opened_once, run_graph, sigmoid,
-    softmax, span_vector, stacked, title_spans, tokens_in, tokens_of)
+    softmax, span_vector, stacked, tagged_spans, title_spans, tokens_in, tokens_of)
 from ..search.bm25 import STOP_WORDS
 from ..search.documents import common_words
 
@@ -104,21 +104,6 @@ def rectangles(
 LEAST = .25   # probability of a tag from which its word may be a title's (ours)
 MOST = 8      # spans that the second pass judges, at most (ours)
 
-def _tagged(t: TitleTokens, shares: np.ndarray, least: float | None) -> Iterator[tuple[int, list[int]]]:
-    "Part and tokens of spans whose words are tagged: by the most likely tag (None), or from `least` on."
-    running = None
-    for i, part in enumerate(t.part):
-        _, begins, inside = shares[i]
-        if part < 0: tag, running = 0, None
-        elif not t.first[i]: tag = 2 if running is not None else 0
-        elif least is None: tag = int(shares[i].argmax())
-        else: tag = 1 if begins > max(least, inside) else 2 if inside > least else 0
-        if tag == 2 and running is not None: running.append(i)
-        elif tag:
-            running = [i]
-            yield part, running
-        elif part >= 0: running = None
-
 # %% ../../nbs/reading/14_title_reader.ipynb #9616b2f3
 @dataclass(frozen=True)
 class Candidate:
@@ -139,8 +124,10 @@ def candidates(
     titles: TitleList,
 ) -> list[Candidate]:       # in order, `MOST` at most: those with the most tagged tokens
     "Spans that the second pass shall judge."
-    sure, maybe = ({(p, t.spans[at[0]][0], t.spans[at[-1]][1]) for p, at in _tagged(t, shares, least)}
-                   for least in (None, LEAST))
+    _, begins, inside = shares.T
+    likely = np.where(begins > np.maximum(LEAST, inside), 1, 2*(inside > LEAST))
+    sure, maybe = ({(p, t.spans[at[0]][0], t.spans[at[-1]][1]) for p, at in tagged_spans(t, tags)}
+                   for tags in (shares.argmax(-1), likely))
     own, text, listed = len(parts) - 1, parts[-1], set()
     for k in titles.find(text, slips=True):
         plain = all(w in STOP_WORDS for w in re.findall(r"\w+", text[k.start:k.end].lower()))

@@ -6,7 +6,7 @@
 __all__ = ['TAGS', 'WHOLE', 'REQUEST', 'STRETCH', 'TITLE', 'GROUP', 'minilm', 'ReaderModel', 'whole', 'placed', 'tags_of',
            'tag_loss', 'heads_loss', 'stretches', 'title_labels', 'titles_in', 'score_pairs', 'acts_loss',
            'message_loss', 'example_loss', 'loss_of', 'batches', 'optimizer_of', 'step', 'on_accelerator', 'train',
-           'fit', 'fit_notes', 'packed', 'unpacked', 'save', 'load']
+           'fit', 'packed', 'unpacked', 'save', 'load']
 
 # %% ../../nbs/reading/07_training.ipynb #6d8b562f
 import random
@@ -304,22 +304,6 @@ def fit(
     def draw(epoch: int): return batches([*examples, *(() if epoch else first)], size, rng)
     def loss(model, batch): return loss_of(model, [typed(e, rng) for e in batch])
     return train(model, steps, draw, loss, epochs, rate, log)
-
-# %% ../../nbs/reading/07_training.ipynb #9293d2c5
-def fit_notes(
-    model: ReaderModel,
-    examples: Sequence[Example],   # of the task "note", of all three classes
-):
-    "Replace the head `note` by a logistic regression (scikit-learn) on the vectors of the sentences alone (ours)."
-    from sklearn.linear_model import LogisticRegression
-    vectors = []
-    with torch.no_grad():
-        for e in examples:
-            inputs = {k: torch.as_tensor(v) for k, v in stacked([tokens_of(e.parts[-1:])]).items()}
-            vectors.append(whole(model(**inputs), inputs["mask"])[0].numpy())
-    fitted = LogisticRegression(C=10, max_iter=3000).fit(np.stack(vectors), [e.labels["note"] for e in examples])
-    model.heads["note"].load_state_dict({"weight": torch.tensor(fitted.coef_, dtype=torch.float32),
-                                         "bias": torch.tensor(fitted.intercept_, dtype=torch.float32)})
 
 # %% ../../nbs/reading/07_training.ipynb #63f902d6
 GROUP = 32   # numbers that share a scale

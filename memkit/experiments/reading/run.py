@@ -5,15 +5,14 @@
 # %% auto #0
 __all__ = ['ASKS', 'TELLS', 'WRITTEN', 'SEVERAL', 'OUTCOMES', 'GATE_HANDS', 'WORDS', 'PARTS', 'correction_items', 'message_items',
            'relation_items', 'pair_items', 'macro_f1', 'stranger_items', 'statement_items', 'carriers', 'title_items',
-           'gate_items', 'gate_rows', 'errors_of', 'reading_with', 'train_reader', 'scored', 'run_reader',
-           'train_quick']
+           'gate_items', 'gate_rows', 'errors_of', 'reading_with', 'scored', 'run_reader', 'train_quick']
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #bf620458
 import os
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from string import ascii_lowercase
@@ -416,26 +415,6 @@ def reading_with(weights: Path):   # of the reader
     finally:
         if before is None: del os.environ["MEMKIT_READER"]
         else: os.environ["MEMKIT_READER"] = before
-
-# %% ../../../nbs/experiments/reading/01_run.ipynb #d264a556
-def train_reader(
-    hands: Iterable[str],
-    path: Path,                # for the weights
-    log: Callable[[str], None] = print,
-) -> Path:                     # `path`
-    """Train a reader on these hands and memkit's own notes and messages, as the one that ships.
-
-    The last two passes show it statements that have nothing to do with each other, too. From the first pass on, these
-    would teach it to call everything unrelated."""
-    from memkit.reading.examples import examples, note_examples, own_messages, own_pairs, unrelated_pairs
-    from memkit.reading.training import fit, fit_notes, save
-    hands, notes = list(hands), note_examples()
-    shown = [*examples(hands), *notes, *own_messages()]
-    model = fit(shown, own_pairs(), epochs=8, log=log)
-    strangers = [e for hand in hands for e in unrelated_pairs(hand)]
-    model = fit([*shown, *strangers], epochs=2, rate=5e-5, model=model, log=log)
-    fit_notes(model, notes)
-    return save(model, path)
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #a3c05d11
 def scored(hands: Sequence[str], progress: bool = True) -> dict[str, list[dict]]:   # items by part

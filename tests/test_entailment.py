@@ -12,7 +12,7 @@ from memkit.answer.entailment_examples import (VERDICTS, contrary, exchanged, fr
                                                of_pair, other_number, same, second_person, shorter, swapped, written)
 from memkit.search.embedders import load_embedder
 from memkit.search.support import Checked, check_answer
-from memkit.reading.reader import tokens_of
+from memkit.reading.labels import tokens_of
 from memkit.reading.examples import SEALED, hands_of
 
 few = settings(max_examples=60, deadline=None)

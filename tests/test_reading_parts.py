@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from memkit.models.lm import ScriptedLM
 from memkit.reading import examples as X
-from memkit.reading.reader import HEADS, LIMITS, LOOKS, WIDTH, look, stacked, tokens_in, tokens_of
+from memkit.reading.labels import HEADS, LIMITS, LOOKS, WIDTH, look, stacked, tokens_in, tokens_of
 from memkit.reading.facts import KEEP, KEEP_HEALTH, STATES, fact_of, facts_of, is_fact, reading_of
 from memkit.reading.labels import ABOUT, ACTS, ATTRIBUTES, CERTAINTY, DOMAINS, HEALTH, RELATIONS, ROLES, STARS, TITLE_ACTS
 from memkit.reading.validation import GivenClause, PromptedReader, ReadingError, checked, reading_messages

@@ -21,7 +21,7 @@ from ..models.embed import Embedder
 from ..files import own_data
 from ..search.documents import sentences
 from ..search.support import Checked, SupportSettings, content_stems
-from ..reading.reader import Tokens, tokens_of
+from ..reading.labels import Tokens, tokens_of
 from ..reading.labels import TENS, UNITS
 from ..reading.reader import Encoded, opened_once, softmax
 

@@ -28,7 +28,7 @@ from ..files import cache_dir, make_once, own_data
 from ..search.bm25 import tokenize
 from ..search.documents import FusedRetriever, passages, sentences
 from ..records import Document, Hit
-from ..reading.reader import Tokens, plain_tokens, tokens_in
+from ..reading.labels import Tokens, plain_tokens, tokens_in
 from ..reading.examples import Example, Piece, typed_text
 from ..reading.reader import Encoded, opened_once, sigmoid
 
@@ -191,7 +191,7 @@ PASSAGE_LOSS = {"passage": passage_loss, "general": general_loss}
 def batch_loss(model, batch: Sequence[Example]) -> "Tensor":
     "The loss of a batch of one task."
     import torch
-    from memkit.reading.reader import stacked
+    from memkit.reading.labels import stacked
     from memkit.reading.training import whole
     tokens = [plain_tokens(e.parts) for e in batch]
     inputs = {k: torch.from_numpy(v) for k, v in stacked(tokens).items()}

@@ -28,7 +28,7 @@ import numpy as np
 from .examples import ALARMS, ASKED, Case, answer_examples, cases, dated, every_question
 from ..files import own_data
 from ..models.embed import MiniLM
-from ..reading.reader import Tokens, plain_tokens, tokens_in, tokens_of
+from ..reading.labels import Tokens, plain_tokens, tokens_in, tokens_of
 from ..reading.examples import Example, sentences, typed_text, voices
 from ..reading.reader import Clause, Encoded, opened_once, sigmoid, softmax
 
@@ -104,7 +104,7 @@ def embedded(model, texts: Sequence[str]) -> "Tensor":   # [n, 384], rows of len
     "Texts as vectors, while the model is trained."
     import torch
     from torch.nn.functional import normalize
-    from memkit.reading.reader import stacked
+    from memkit.reading.labels import stacked
     from memkit.reading.training import whole
     inputs = {k: torch.as_tensor(v) for k, v in stacked([plain_tokens((t,)) for t in texts]).items()}
     return normalize(whole(model(**inputs), inputs["mask"]), dim=-1)

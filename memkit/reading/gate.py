@@ -19,7 +19,8 @@ import numpy as np
 
 from ..files import own_data
 from .examples import sentences
-from .reader import Encoded, HEADS, Reader, Tokens, opened_once, sigmoid, softmax, tokens_of
+from .labels import HEADS, Tokens, tokens_of
+from .reader import Encoded, Reader, opened_once, sigmoid, softmax
 
 # %% ../../nbs/reading/16_gate.ipynb #68c96c3c
 SHARING_HEADS = {name: HEADS[name] for name in ("share", "reply", "scope", "claim")}

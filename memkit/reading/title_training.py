@@ -10,8 +10,7 @@ from pathlib import Path
 
 from torch import nn
 
-from .reader import WIDTH
-from .title_reader import SMALL, TABLES, TITLE_HEADS
+from .labels import SMALL, TABLES, TITLE_HEADS, WIDTH
 from .training import load, minilm
 
 # %% ../../nbs/reading/15_title_training.ipynb #a8ba3d3a

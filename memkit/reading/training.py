@@ -24,8 +24,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits as bce, cross_e
 from ..files import quiet_loading
 from ..models.embed import minilm_source
 from .examples import Example, Piece, typed
-from .labels import HINTS, STARS, known_titles, marks, place_of
-from .reader import HEADS, LOOKS, Tokens, WIDTH, span_vector, stacked, title_spans, tokens_in, tokens_of
+from memkit.reading.labels import (
+    HEADS, HINTS, LOOKS, STARS, Tokens, WIDTH, known_titles, marks, place_of, span_vector, stacked, title_spans,
+    tokens_in, tokens_of)
 from ..search.contrastive import rate_factor
 
 # %% ../../nbs/reading/07_training.ipynb #f3be3dfb

@@ -112,7 +112,7 @@ def labelled_examples(
 def verdict_logits(model, batch: Sequence[Held]) -> "Tensor":   # [n, 3] logarithms of probabilities
     "The network's output for a batch, in training."
     import torch
-    from memkit.reading.reader import stacked, tokens_of
+    from memkit.reading.labels import stacked, tokens_of
     from memkit.reading.training import whole
     rows = [tokens_of((h.sentence, h.source)) for h in batch]
     inputs = {k: torch.from_numpy(v) for k, v in stacked(rows).items()}

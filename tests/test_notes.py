@@ -24,7 +24,7 @@ NUMBERS = re.compile(r"\d+(?:[.,:/]\d+)*|\b(?:one|two|three|four|five|six|seven|
 # ---- sentences
 
 @given(st.text(max_size=300))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_sentences_stand_in_their_text_in_order(text):
     end = 0
     for at, sentence in chat_sentences(text):
@@ -54,7 +54,7 @@ def test_no_number_and_no_negation_changes_in_any_of_our_sentences():
 WORDS = st.sampled_from("I you my your me we never not don't can't haven't have take took am are is was 20 3.5 mg two and but that if , . ? sister she he no yes \" doctor type work".split())
 
 @given(st.lists(WORDS, min_size=1, max_size=14).map(" ".join), st.sampled_from(["user", "assistant"]))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_no_number_and_no_negation_changes_in_word_salad(text, speaker):
     out = third_person(text, speaker)
     assert NUMBERS.findall(out.lower()) == NUMBERS.findall(text.lower())
@@ -62,7 +62,7 @@ def test_no_number_and_no_negation_changes_in_word_salad(text, speaker):
 
 
 @given(st.text(max_size=200))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_third_person_takes_any_text(text): assert isinstance(third_person(text), str)
 
 
@@ -106,7 +106,7 @@ def test_flags_are_of_the_list(): assert all(set(flags_of(r.sentence)) <= set(FL
 PARTS = st.lists(st.one_of(st.sampled_from(["I have asthma.", "Yes.", "Since May 🙂", "Do you smoke?", "She is nine.", "J'ai mal.", "如果", "Thanks!", "i take 5mg", "\n- no"]), st.text(max_size=20)), max_size=6).map(" ".join)
 
 @given(PARTS, PARTS, PARTS, st.sampled_from(["user", "assistant"]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_notes_are_verbatim_or_stitched_of_verbatim_parts(user, assistant, before, first):
     try: r = Round("r", user, assistant, before=before, first=first)
     except ValueError: return  # nothing said, or characters that no store can hold
@@ -132,9 +132,9 @@ def test_a_round_must_say_something():
 def test_emoji_and_symbols_give_no_notes(): assert take_notes(Round("r", "🙂🙂 !!", "…")) == []
 
 
-def test_a_thousand_sentences():
-    notes = take_notes(Round("r", " ".join(f"I have {i} cats." for i in range(1000)), ""))
-    assert len({n.place for n in notes}) == 1000 and notes[-1].text == "I have 999 cats." and notes[-1].place == 999
+def test_two_hundred_sentences():
+    notes = take_notes(Round("r", " ".join(f"I have {i} cats." for i in range(200)), ""))
+    assert len({n.place for n in notes}) == 200 and notes[-1].text == "I have 199 cats." and notes[-1].place == 199
 
 
 def test_one_enormous_sentence(): assert len(take_notes(Round("r", "cats and "*50_000, ""))) == 1

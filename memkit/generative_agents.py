@@ -14,7 +14,7 @@ from fastcore.basics import patch
 
 from .models.lm import ask
 from .models.embed import Embedder
-from .reading.rounds import Round
+from .reading.notes import Round
 from .records import Change, Hit, Message, Turn, utc_now
 from .reading.notes import take_notes
 from .turn.assistants import Parts

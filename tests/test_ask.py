@@ -14,7 +14,7 @@ from memkit.records import Document, Message
 from memkit.malp import coordinator as C
 from memkit.maprec import detection as M
 from memkit.mark.prompted import ListedMemories
-from memkit.reading import prompted as R
+from memkit.reading import validation as R
 from memkit.turn.assistants import assistants, open_assistant
 
 ASK = [Message(role="user", text="What causes flu?")]

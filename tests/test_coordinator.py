@@ -12,7 +12,7 @@ from faulty_server import FaultyServer, ok, status
 from memkit.models.embed import MiniLM
 from memkit.models.endpoint import ChatEndpoint, EndpointError
 from memkit.models.lm import ScriptedLM
-from memkit.reading.rounds import KINDS, Round, chat_sentences, flags_of
+from memkit.reading.notes import KINDS, Round, chat_sentences, flags_of
 from memkit.malp import coordinator as C
 from memkit.reading.validation import outermost_json, read_answer, note_fault, where_said, words_of
 from memkit.malp.coordinator import (CoordinatorError, EmbeddedCoordinator, Learned, LearnedNote, PromptedCoordinator, Summary, check_coordinator, checked_notes, gives_orders,

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from memkit.files import own_data
 from memkit.models.lm import Reply, ScriptedLM
-from memkit.evaluate.coverage import (REGIONS, TABLE_4, TABLE_6, Price, SessionUse, TurnUse, conversation_table, conversation_text, cost, price_of, prices, session_use, summary, token_region, turn_use,
+from memkit.evaluate.coverage import (REGIONS, TABLE_4, TABLE_6, Price, SessionUse, TurnUse, conversation_table, cost, price_of, prices, session_use, summary, token_region, turn_use,
                                   turns_to_right)
-from memkit.evaluate.coverage import ALPHAS, MATCHES, KeyPointCoverage, capture_sweep, information_capture, information_coverage, key_point_coverage, match_words, opposed, refusal
-from memkit.evaluate.key_points import (KeyPoint, KeyPointError, alike, clauses, denied_at, figures, held_points, key_points, labelled_explanations, Listed, ListedPoint, paired_points, phrases,
-                                        point_agreement, point_messages, prompted_key_points, statements, tidy, trimmed)
+from memkit.evaluate.coverage import ALPHAS, MATCHES, KeyPointCoverage, information_capture, information_coverage, key_point_coverage, match_words, opposed, refusal
+from memkit.evaluate.coverage import (KeyPoint, KeyPointError, clauses, denied_at, figures, held_points, key_points, Listed, ListedPoint, phrases,
+                                        point_messages, prompted_key_points, statements, tidy, trimmed)
 
 ROWS = [json.loads(line) for line in own_data("key_points.jsonl").read_text(encoding="utf-8").splitlines()]
 few = settings(max_examples=80, deadline=None)
@@ -62,24 +62,12 @@ def test_there_are_enough_of_each():
             assert min(sum(marks), len(marks) - sum(marks)) >= 20
 
 
-def test_the_loader_gives_them():
-    assert [(r.id, r.text, len(r.points), r.answers[0].covered) for r in labelled_explanations()] == [(r["id"], r["text"], len(r["points"]), tuple(r["answers"][0]["covered"])) for r in ROWS]
-    assert {r.split for r in labelled_explanations("tune")} == {"tune"} and labelled_explanations("none") == []
-
-
 # --- the extractor
 
 def test_the_extractor_is_the_one_that_was_fixed():
     "If this fails, key points were changed: measure everything that was measured with them again, and only then change the fingerprint."
     found = json.dumps([[str(p) for p in key_points(t)] for r in ROWS for t in (r["text"], *(a["text"] for a in r["answers"]))], ensure_ascii=False)
     assert hashlib.blake2b(found.encode(), digest_size=8).hexdigest() == "1e43f8be482bf146"
-
-
-def test_it_agrees_with_the_reader_on_the_tuning_half():
-    got = point_agreement(labelled_explanations("tune"))
-    assert got["precision"].mean > .7 and got["recall"].mean > .8
-    loose = point_agreement(labelled_explanations("tune"), denials=False)
-    assert loose["recall"].mean >= got["recall"].mean and loose["precision"].mean >= got["precision"].mean
 
 
 @pytest.mark.parametrize("given, left", [
@@ -134,14 +122,6 @@ def test_a_long_text_costs_time_in_proportion():
     assert isinstance(tidy("Ref "*5000 + "("*2000), str)
 
 
-def test_pairs_take_each_point_once_and_best_first():
-    a = [KeyPoint("calcium gluconate"), KeyPoint("calcium")]
-    b = [KeyPoint("calcium"), KeyPoint("intravenous calcium gluconate"), KeyPoint("oedema", True)]
-    assert sorted(paired_points(a, b)) == [(0, 1), (1, 0)] and paired_points(a, []) == []
-    assert paired_points([KeyPoint("oedema")], b) == [] and paired_points([KeyPoint("oedema")], b, denials=False) == [(0, 2)]
-    assert alike(a[0], a[0]) == 1 and alike(KeyPoint("the"), KeyPoint("of")) == 0 and figures("vitamin K 2 to 3") == {"K", "2", "3"}
-
-
 # --- the prompted extractor
 
 TEXT = "Kwashiorkor is due to lack of protein. There is no hair loss. Give 2 g/kg."
@@ -162,18 +142,15 @@ def test_what_cannot_be_used_is_asked_again_and_then_refused(bad):
     model = ScriptedLM([bad, good])
     assert prompted_key_points(TEXT, model) == (KeyPoint("protein"),) and "can't be used" in model.asked[1][-1].text
     with pytest.raises(KeyPointError, match="no usable list"): prompted_key_points(TEXT, ScriptedLM([bad, bad]))
-    with pytest.raises(KeyPointError): prompted_key_points(TEXT, ScriptedLM([bad]), retries=0)
 
 
-def test_points_that_nobody_made_are_left_out_and_the_better_list_is_kept():
-    half, worse = says(("protein", False), ("fatty liver", False)), says(("fatty liver", False))
-    assert prompted_key_points(TEXT, ScriptedLM([half, worse])) == (KeyPoint("protein"),)
-    assert held_points(Listed([ListedPoint("2 g/kg", False), ListedPoint("the", False), ListedPoint("4 g/kg", False)]), TEXT) == ((KeyPoint("2 g/kg"),), 2)
+def test_points_that_nobody_made_are_left_out():
+    assert prompted_key_points(TEXT, ScriptedLM([says(("protein", False), ("fatty liver", False))])) == (KeyPoint("protein"),)
+    assert held_points(Listed([ListedPoint("2 g/kg", False), ListedPoint("the", False), ListedPoint("4 g/kg", False)]), TEXT) == (KeyPoint("2 g/kg"),)
 
 
 def test_requests_that_cannot_be():
     with pytest.raises(ValueError, match="says nothing"): prompted_key_points(" - ", ScriptedLM([]))
-    with pytest.raises(ValueError, match="retries"): prompted_key_points(TEXT, ScriptedLM([]), retries=-1)
     with pytest.raises(KeyPointError, match="can't be asked"): prompted_key_points("protein "*9000, ScriptedLM(["x"]))
 
 
@@ -279,12 +256,9 @@ def test_aics_lies_between_its_parts(ics, kpcs, alpha):
 
 def test_aics_is_the_papers_figure_4_and_refuses_what_cannot_be():
     assert (round(information_capture(.76, .12), 2), round(information_capture(.76, .32), 2)) == (.18, .36)
-    sweep = capture_sweep([.2, .8], [.5, .1])
-    assert tuple(sweep) == ALPHAS == (.1, .2, .3, .4, .5) and sweep[.3][1] == pytest.approx(.3*.8 + .7*.1)
+    assert ALPHAS == (.1, .2, .3, .4, .5) and information_capture(.8, .1, .3) == pytest.approx(.3*.8 + .7*.1)
     for bad in ((-.1, .5, .1), (math.nan, .5, .1), (.5, 1.1, .1), (.5, math.nan, .1), (.5, .5, 1.1), (.5, .5, math.nan), (math.inf, .5, .1)):
         with pytest.raises(ValueError): information_capture(*bad)
-    for bad in (([], []), ([.1], [])):
-        with pytest.raises(ValueError, match="at least one"): capture_sweep(*bad)
     assert information_capture(.5, KeyPointCoverage(match_and_miss()), .5) == pytest.approx(.5)
 
 
@@ -341,10 +315,8 @@ def test_the_table_has_the_form_of_tables_4_and_6():
     a, b = SessionUse(2, 30, 40, 90, .1, 2), SessionUse(1, 10, 20, 25, None, None)
     table = conversation_table([a, b])
     assert list(table) == ["turns", "tokens", "words", "billed", "cost", "right_at"] and [table[k].count for k in table] == [2, 2, 2, 2, 1, 1]
-    text = conversation_text(table, TABLE_4)
-    assert text.count("paper") == 3 and "415.22" in text and "count" in text.splitlines()[0]
+    assert TABLE_4["tokens"].mean == 415.22
     assert list(conversation_table([b])) == ["turns", "tokens", "words", "billed"] and TABLE_6["turns"].count == 15
-    with pytest.raises(ValueError, match="at least one session"): conversation_table([])
 
 
 def test_a_turn_is_counted_by_the_model():

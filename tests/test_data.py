@@ -303,7 +303,7 @@ def test_health_statements_hold_what_they_must(hand):
         assert r["attribute"] in ("condition", "medicine", "allergy", "pregnancy", "diet", "device"), r["id"]
 
 def test_titles_are_lines_of_one_form():
-    from memkit.reading.titles import read_titles
+    from memkit.reading.labels import read_titles
     found = read_titles(own_data("titles.txt").read_text(encoding="utf-8").splitlines())
     assert len(found) > 4000 and len({(t.name.lower(), t.year, t.domain) for t in found}) == len(found)
     assert {t.domain for t in found} == {"film", "book", "series", "music", "game", "podcast", "place"}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from memkit.reading.rounds import Note, Round
+from memkit.reading.notes import Note, Round
 from memkit.reading.facts import Relation
 from memkit.store.schema import NotFound, StoreError
 from memkit.store.store import MemoryStore

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from memkit.records import Document, utc_now
 from memkit.evaluate.intervals import Interval, bootstrap, checked_values, paired, resampled_means, share
 from memkit.evaluate.intervals import rank_scores
-from memkit.evaluate.texts import bert_score, rouge_l
+from memkit.evaluate.intervals import bert_score, rouge_l
 from memkit.experiments.result import ROW, code_digest, digest, figure, print_result, provenance, result, save_result, table_text
 
 numbers = st.lists(st.floats(-100, 100).map(lambda x: round(x, 3)), min_size=2, max_size=30)
@@ -224,7 +224,7 @@ def test_bert_score_against_a_computation_of_our_own(encoder):
 
 
 def test_bert_score_knows_no_batch_order_or_chunk(encoder, monkeypatch):
-    from memkit.evaluate import texts
+    from memkit.evaluate import intervals as texts
     predictions, references = [a for a in TEXTS[:4] for _ in TEXTS[:4]], TEXTS[:4]*4
     whole = bert_score(predictions, references)
     order = np.random.default_rng(0).permutation(16)

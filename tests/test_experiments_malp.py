@@ -15,8 +15,8 @@ from memkit.models.local import LocalLM
 from memkit.records import Hit, Memory, Message, utc_now
 from memkit.store.store import MemoryStore
 from memkit.evaluate.judge import VERDICTS, Gold, rubric
-from memkit.evaluate.quality import RatingSession, save_rating
-from memkit.evaluate.texts import rouge_1
+from memkit.evaluate.judge import RatingSession, save_rating
+from memkit.evaluate.intervals import rouge_1
 from memkit.experiments.malp import run as malp
 from memkit.experiments.malp import answers as malp_answers
 from memkit.experiments.malp import run as malp_case

@@ -9,7 +9,7 @@ import pytest
 from memkit.files import own_data, public_data
 from memkit.records import Document
 from memkit.search.documents import FusedRetriever, RetrieveSettings
-from memkit.evaluate.texts import BERT
+from memkit.evaluate.intervals import BERT
 from memkit.experiments.hybrid import retrieval as q
 from memkit.experiments.hybrid import retrieval as r
 

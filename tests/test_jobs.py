@@ -341,7 +341,7 @@ def test_the_next_turn_of_a_user_tries_first_what_is_due(monkeypatch):
 
 
 def test_studied_rounds_are_kept_and_learned_later(monkeypatch):
-    from memkit.reading.rounds import Round
+    from memkit.reading.notes import Round
     with opened("generative-agents") as a:
         with monkeypatch.context() as broken:
             breaks(a, broken)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from memkit.models.lm import ScriptedLM
 from memkit.evaluate.judge import (POINTS, PREFERENCE_RULES, VERDICTS, Criterion, Gold, Pair, RubricScore, advises, judge_agreement, judge_messages, judge_pairs, mentions, rubric, verdict, win_rate)
-from memkit.evaluate.quality import RatingSession, blind_order, load_ratings, rating_html, rating_widget, save_rating
+from memkit.evaluate.judge import RatingSession, blind_order, load_ratings, rating_html, rating_widget, save_rating
 
 GOLD = Gold(query="My ear hurts, what helps?", facts=("The user has asthma.", "The user is 72 years old."), knowledge=("Warm cloths ease ear pain.",), preference="prefer concise answer", forbidden=("aspirin",), signs={"The user has asthma.": ("asthma", "inhaler")})
 
@@ -185,17 +185,6 @@ def test_a_session_goes_on_where_it_stopped_and_knows_whose_answer_won(tmp_path)
     assert RatingSession(PAIRS, path, 7, "Kim").current is None and s.verdicts(PAIRS) == ["win"]*12
     with pytest.raises(ValueError, match="every pair"): s.rate("tie")
     assert RatingSession(PAIRS, path, 7, "Ada").verdicts(PAIRS) == [None]*12
-
-
-@pytest.mark.parametrize("cut", [1, 5, 20])
-def test_a_torn_line_is_passed_over_and_mended(tmp_path, cut):
-    path = tmp_path/"r.jsonl"
-    save_rating(path, "a", "win"); save_rating(path, "b", "tie")
-    path.write_bytes(path.read_bytes()[:-cut])
-    kept = {"a": "win"} | ({"b": "tie"} if cut == 1 else {})
-    assert load_ratings(path) == kept
-    save_rating(path, "c", "lose")
-    assert load_ratings(path) == kept | {"c": "lose"} and path.read_text().endswith("\n")
 
 
 @pytest.mark.parametrize("lines", ["x\n{}\n", '{"pair": 1}\n', "[]\n[]\n", "3\n"])

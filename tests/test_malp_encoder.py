@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from memkit.search.embedders import AdapterSettings, Pairs
 from memkit.models.embed import MiniLM, check_embedder
 from memkit.files import own_data
-from memkit.reading.rounds import chat_sentences
+from memkit.reading.notes import chat_sentences
 from memkit.search.memories import RecallSettings
 from memkit.store.store import MemoryStore
 from memkit.malp.encoder import (Kept, MemoryEncoder, MemoryQuestion, held_back, kept_memories, load_memory_encoder, memory_pairs, memory_questions, nearest, training_questions, read_patients, recall_at,

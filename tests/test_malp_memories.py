@@ -4,7 +4,7 @@ import pytest
 from memkit.turn.assistants import check_assistant
 from memkit.models.embed import MiniLM
 from memkit.models.lm import ScriptedLM
-from memkit.reading.rounds import Round
+from memkit.reading.notes import Round
 from memkit.store.store import MemoryStore
 from memkit.malp.assistant import MalpAssistant, MalpSettings, memory_block, prompt_for
 from memkit.malp.dpem import DPeMSettings

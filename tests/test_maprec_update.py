@@ -11,7 +11,7 @@ from memkit.maprec.items import Catalogue, Item, own_catalogue
 from memkit.maprec.profile import history, profile
 from memkit.maprec.names import (Change, apply, check_updater, labelled_catalogue, labelled_updates, rows_of,
                                   unknown_item, without_orders)
-from memkit.reading.titles import Title
+from memkit.reading.labels import Title
 
 
 @pytest.fixture(scope="module")

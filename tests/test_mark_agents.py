@@ -14,7 +14,8 @@ from memkit.reading.validation import gives_orders
 from memkit.models.embed import MiniLM
 from memkit.files import own_data
 from memkit.models.lm import ScriptedLM
-from memkit.reading.rounds import chat_sentences, note_sentences
+from memkit.reading.examples import note_sentences
+from memkit.reading.notes import chat_sentences
 from memkit.mark import prompted
 from memkit.mark.agents import EmbeddedAgent, agent_hits, agent_scores, check_agent, embedded_agents, labelled_conversations, untraced
 from memkit.mark.prompted import ListedMemory, PromptedAgent, RefinedAgentError, believed, extraction, pieces, prompted_agents

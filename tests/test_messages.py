@@ -4,7 +4,7 @@ from memkit.malp.assistant import MalpAssistant, MalpSettings, memory_block
 from memkit.malp.memories import DPeMMemory
 from memkit.models.embed import MiniLM
 from memkit.models.lm import ScriptedLM
-from memkit.reading.rounds import Round
+from memkit.reading.notes import Round
 from memkit.records import Hit, Utterance, utc_now
 from memkit.store.store import MemoryStore
 from memkit.turn.prompt import Piece

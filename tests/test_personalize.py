@@ -12,7 +12,7 @@ import pytest
 from memkit.train.adapters import AdapterError, AdapterStore
 from memkit.models.embed import MiniLM, Remembered
 from memkit.models.local import LocalLM
-from memkit.reading.rounds import Round
+from memkit.reading.notes import Round
 from memkit.store.store import MemoryStore
 from memkit.train.loop import NotFinite
 from memkit.malp import open_malp

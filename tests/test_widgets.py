@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from memkit.models.lm import ScriptedLM
-from memkit.reading.rounds import Note, Round
+from memkit.reading.notes import Note, Round
 from memkit.records import Document
 from memkit.store.store import MemoryStore
 from memkit.malp.dpem import DPeM

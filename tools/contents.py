@@ -84,7 +84,7 @@ SEARCH_WORDS = {
     "maprec/19_request_parsing": "query understanding, parse a request, filters of a request",
     "maprec/18_recommend": "recommend a film, recommend a book, explain a recommendation, explanation",
     "maprec/11_reader": "prefix tree, trie, shared prefix",
-    "reading/13_title_tokens": "words to stars, sentiment of a review, rating from words, opinion without a number, implicit rating",
+    "reading/14_title_reader": "words to stars, sentiment of a review, rating from words, opinion without a number, implicit rating",
     "maprec/09_prediction": "rating prediction, predict stars, mean absolute error, calibration of a language model",
     "search/01_bm25": "keyword search, full-text search, TF-IDF, inverse document frequency",
     "search/02_vectors": "semantic search, vector database, vector search, nearest neighbour search, approximate nearest neighbours, HNSW",

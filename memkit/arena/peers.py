@@ -20,7 +20,7 @@ import numpy as np
 
 from .entrants import SHOWN, Found, Maker
 from ..models.embed import Embedder
-from ..reading.rounds import Round
+from ..reading.notes import Round
 from ..malp.corpora import Conversation
 
 # %% ../../nbs/arena/07_peers.ipynb #625fda50

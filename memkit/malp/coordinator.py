@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any, Literal, Protocol
 
 from ..models.lm import LanguageModel, UnusableAnswer, ask_json
-from ..reading.rounds import (FLAGS, KINDS, Note, Round, chat_sentences, flags_of, points_back, short_answer,
+from ..reading.notes import (FLAGS, KINDS, Note, Round, chat_sentences, flags_of, points_back, short_answer,
                                shown_note, stitched)
 from ..records import Message
 from ..reading.validation import gives_orders, read_answer, note_fault, where_said, words_of

@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ..reading.rounds import Round
+from ..reading.notes import Round
 from ..records import check_text
 
 # %% ../../nbs/malp/10_corpora.ipynb #8662e53b

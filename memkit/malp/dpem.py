@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..models.embed import Embedder
-from ..reading.rounds import Note, Round
+from ..reading.notes import Note, Round
 from ..records import Memory, Receipt
 from fastcore.basics import patch
 from .executive import (PAPER, DPeMSettings, FlagTable, RoundWriter, Todo, executive, memorize, read_table,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..reading.rounds import Note, Round
+from ..reading.notes import Note, Round
 from .triage import Move, Triage, avoided, row_of, shown_of
 from ..reading.facts import fact_row
 

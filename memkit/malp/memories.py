@@ -16,7 +16,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..models.embed import Embedder
-from ..reading.rounds import Note, Round, chat_sentences
+from ..reading.notes import Note, Round, chat_sentences
 from ..search.memories import RecallSettings
 from ..records import Hit, Memory, Receipt
 from .coordinator import Coordinator, EmbeddedCoordinator

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 
 from ..files import write_file
-from ..reading.rounds import Round
+from ..reading.notes import Round
 from .timelines import Timeline, Strand, Version, day_text, draw_timeline, patient_facts
 from memkit.malp.visits import (
     HABITS, Knowledge, Mention, PREFERENCES, Said, Visit, Voice, families, fill, fit, knowledge, make_visit, plan,

@@ -15,7 +15,7 @@ from typing import Any, TYPE_CHECKING
 import numpy as np
 
 from ..reading.facts import Relation, best_relation, denies_another, opposed, rest_of, says_less
-from ..reading.rounds import KINDS, Note, Round, chat_sentences, flags_of
+from ..reading.notes import KINDS, Note, Round, chat_sentences, flags_of
 from ..records import check_text
 from ..search.bm25 import tokenize
 

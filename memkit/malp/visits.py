@@ -20,7 +20,7 @@ from random import Random
 
 from ..files import own_data
 from .timelines import Timeline, Strand, Version, patient_facts
-from ..reading.rounds import Round
+from ..reading.notes import Round
 
 # %% ../../nbs/malp/09_visits.ipynb #15bac5b8
 SPLITS = ("train", "score")

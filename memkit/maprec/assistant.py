@@ -40,7 +40,7 @@ from memkit.maprec.replies import (
     why_said)
 from .request_parsing import it_named, lines_named, requested_domain, parse_request
 from ..reading.labels import marks
-from ..reading.titles import title_key
+from ..reading.labels import title_key
 from ..turn import stages
 from ..turn.assistants import Parts
 from ..turn.engine import Assistant, explain

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .items import Catalogue, Item, Rated, catalogue_of, clean_text, item_of
 from .names import unknown_item
-from ..reading.titles import title_key
+from ..reading.labels import title_key
 
 # %% ../../nbs/maprec/02_catalogues.ipynb #97a7dc47
 def _json_rows(lines: Iterable[str]) -> Iterator[tuple[int, dict]]:

@@ -25,7 +25,7 @@ from .names import Change, unknown_item, without_orders
 from ..reading.labels import TITLE_ACTS, marks
 from ..reading.reader import Mention, TitleReading
 from ..reading.title_reader import TitleReader, load_title_reader
-from ..reading.titles import Known, Title, TitleList, known_titles, title_key
+from ..reading.labels import Known, Title, TitleList, known_titles, title_key
 
 # %% ../../nbs/maprec/07_frames.ipynb #40bc9dea
 class Linker:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..files import own_data
 from .items import Catalogue, Item, Rated, check_rating, clean_text, own_catalogue
 from .profile import profile, put_rating, take_back
-from ..reading.titles import title_key
+from ..reading.labels import title_key
 from ..records import Memory
 from ..search.documents import common_words
 

@@ -8,6 +8,7 @@ __all__ = ['MONTHS', 'HOLIDAYS', 'When', 'resolve', 'phrases_in', 'tells_past']
 # %% ../../nbs/reading/09_times.ipynb #d4c8a490
 import calendar
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
@@ -28,7 +29,16 @@ class When:
         return f"{a:%Y-%m}" if whole else f"{a.isoformat()} to {b.isoformat()}"
 
 # %% ../../nbs/reading/09_times.ipynb #b8da155a
-def _day(day: date) -> When: return When(day, day)
+def _day(day: date | None) -> When | None: return When(day, day) if day else None
+
+def _valid(year: int, month: int, day: int) -> date | None:
+    "A day; None where the calendar has no such day."
+    try: return date(year, month, day)
+    except ValueError: return None
+
+def _first(days: Iterable[date | None], said: date, ahead: bool) -> When | None:
+    "The first of these days that isn't back, or that isn't ahead."
+    return _day(next((d for d in days if d and (d >= said if ahead else d <= said)), None))
 
 def _month(year: int, month: int) -> When:
     return When(date(year, month, 1), date(year, month, calendar.monthrange(year, month)[1]))
@@ -123,36 +133,25 @@ def _in_month(plain: str, said: date, ahead: bool) -> When | None:
 def _of_month(plain: str, said: date, ahead: bool) -> When | None:
     "The day of a month that goes on, or of the nearest that has such a day."
     day = re.fullmatch(r"(\d{1,2})(?:st|nd|rd|th)", plain)
-    for step in range(12) if day else ():
-        month = _month_away(said, step if ahead else -step)
-        if not 1 <= int(day[1]) <= month.last.day: continue
-        found = month.first.replace(day=int(day[1]))
-        if found >= said if ahead else found <= said: return _day(found)
-    return None
+    months = (_month_away(said, step if ahead else -step).first for step in range(12 if day else 0))
+    return _first((_valid(m.year, m.month, int(day[1])) for m in months), said, ahead)
 
 # %% ../../nbs/reading/09_times.ipynb #80d19930
 def _nearest(day: int, month: int, said: date, ahead: bool) -> When | None:
     "This day of the year, the last one or the next one; within eight years, since it may be 29 February."
-    for step in range(9):
-        year = said.year + (step if ahead else -step)
-        try: found = date(year, month, day)
-        except ValueError: continue
-        if found >= said if ahead else found <= said: return _day(found)
-    return None
+    return _first((_valid(said.year + (step if ahead else -step), month, day) for step in range(9)), said, ahead)
 
 # %% ../../nbs/reading/09_times.ipynb #e65a5cad
 def _in_figures(plain: str, said: date, ahead: bool) -> When | None:
     "A date that is written in figures."
-    try:
-        if re.fullmatch(r"\d{4}-\d\d-\d\d", plain): return _day(date.fromisoformat(plain))
-        m = re.fullmatch(r"(\d{1,2})([./-])(\d{1,2})(?:\2(\d{4}|\d\d)?)?", plain)
-        if not m: return None
-        day, month = int(m[1]), int(m[3])
-        if m[2] != "." and month > 12: day, month = month, day
-        elif m[2] != "." and day <= 12 and day != month: return None     # either may be the month
-        if not m[4]: return _nearest(day, month, said, ahead) if 1 <= month <= 12 else None
-        return _day(date(int(m[4]) + (2000 if len(m[4]) == 2 else 0), month, day))
-    except ValueError: return None                                       # there is no such day
+    if re.fullmatch(r"\d{4}-\d\d-\d\d", plain): return _day(_valid(*map(int, plain.split("-"))))
+    m = re.fullmatch(r"(\d{1,2})([./-])(\d{1,2})(?:\2(\d{4}|\d\d)?)?", plain)
+    if not m: return None
+    day, month = int(m[1]), int(m[3])
+    if m[2] != "." and month > 12: day, month = month, day
+    elif m[2] != "." and day <= 12 and day != month: return None     # either may be the month
+    if not m[4]: return _nearest(day, month, said, ahead)
+    return _day(_valid(int(m[4]) + (2000 if len(m[4]) == 2 else 0), month, day))
 
 # %% ../../nbs/reading/09_times.ipynb #4ee8fac2
 _TH = r"(?:st|nd|rd|th)?"
@@ -165,12 +164,10 @@ def _in_words(plain: str, said: date, ahead: bool) -> When | None:
     m = _DAY_MONTH.fullmatch(plain) or _MONTH_DAY.fullmatch(plain)
     if not m or m["month"] not in MONTHS: return None
     day, month = int(m["day"]), MONTHS[m["month"]]
-    try:
-        found = _day(date(int(m["year"]), month, day)) if m["year"] else _nearest(day, month, said, ahead)
-        if not found or not m["first"]: return found
-        first = found.last.replace(day=int(m["first"]))
-    except ValueError: return None                                       # there is no such day
-    return When(first, found.last) if first <= found.last else None
+    found = _day(_valid(int(m["year"]), month, day)) if m["year"] else _nearest(day, month, said, ahead)
+    if not found or not m["first"]: return found
+    first = _valid(found.last.year, month, int(m["first"]))
+    return When(first, found.last) if first and first <= found.last else None
 
 # %% ../../nbs/reading/09_times.ipynb #016438cf
 _NAMED = re.compile(rf"\b(?:{'|'.join(MONTHS)}|{_WEEKDAY}|today|tonight|yesterday|tomorrow|now"
@@ -188,7 +185,6 @@ def _parsed(plain: str, said: date, ahead: bool) -> When | None:
     return _day(found.date()) if found else None
 
 # %% ../../nbs/reading/09_times.ipynb #5cfb54ee
-_DAY_NAMES = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _COUNT = r"(?:a|an|\d{1,2}|(?!next|last|this)[a-z]{1,20})"
 _FROM_WEEKDAY = re.compile(
     rf"(?:the )?(?P<a>{_WEEKDAY}) (?P<on>week|fortnight|after next|(?:of )?next week|in (?P<n1>{_COUNT}) weeks)"
@@ -197,27 +193,25 @@ _FROM_WEEKDAY = re.compile(
     rf"|next week,? (?:on )?(?P<c>{_WEEKDAY})"
     rf"|(?:the )?last (?P<d>{_WEEKDAY}) (?:of|in) (?:this|the) month|last (?P<e>{_WEEKDAY})")
 
-def _coming(name: str, said: date) -> date:
-    "The next such weekday after a day."
-    return said + timedelta(days=(_DAY_NAMES.index(name[:3]) - said.weekday() - 1) % 7 + 1)
+def _weekday(name: str) -> int: return ("mon", "tue", "wed", "thu", "fri", "sat", "sun").index(name[:3])
+
+def _coming(name: str, said: date, days: int = 0) -> When:
+    "The next such weekday after a day, and so many days later."
+    return _day(said + timedelta(days=(_weekday(name) - said.weekday() - 1) % 7 + 1 + days))
 
 # %% ../../nbs/reading/09_times.ipynb #8cf4b13f
 def _from_weekday(plain: str, said: date, ahead: bool) -> When | None:
     "A day that is counted from a weekday."
     m = _FROM_WEEKDAY.fullmatch(plain)
     if not m: return None
-    if name := m["before"] or m["before2"]: return _day(_coming(name, said - timedelta(days=15)))
+    if name := m["before"] or m["before2"]: return _coming(name, said - timedelta(days=15))
     if name := m["c"] or (m["a"] if (m["on"] or "").endswith("next week") else None):
-        return _day(said + timedelta(days=7 - said.weekday() + _DAY_NAMES.index(name[:3])))
-    if m["d"]:
-        last = _month(said.year, said.month).last
-        return _day(last - timedelta(days=(last.weekday() - _DAY_NAMES.index(m["d"][:3])) % 7))
-    if m["e"]: return _day(_coming(m["e"], said - timedelta(days=8)))
-    count = m["n1"] or m["n2"]
-    weeks = 1 if not count or count in ("a", "an") else number(count)
+        return _day(said + timedelta(days=7 - said.weekday() + _weekday(name)))
+    if m["d"]: return _day(_in_this(-1, m["d"], _month_away(said, 0)))
+    if m["e"]: return _coming(m["e"], said - timedelta(days=8))
+    weeks = number(count) if (count := m["n1"] or m["n2"] or "a") not in ("a", "an") else 1
     if not weeks or weeks != int(weeks): return None
-    each = 14 if "fortnight" in (m["unit"], m["on"]) else 7
-    return _day(_coming(m["a"] or m["b"], said) + timedelta(days=each*int(weeks)))
+    return _coming(m["a"] or m["b"], said, (14 if "fortnight" in (m["unit"], m["on"]) else 7)*int(weeks))
 
 # %% ../../nbs/reading/09_times.ipynb #7c713e6d
 _WHICH = "(?:first|second|third|fourth|fifth|last|1st|2nd|3rd|4th|5th)"
@@ -226,10 +220,10 @@ _OF_MONTH = re.compile(rf"(?:the )?(?P<n>{_WHICH}|\d) (?P<day>{_WEEKDAY}) (?:of|
                        rf"(?:(?P<which>this|next|the) month|(?P<month>{_MONTHS})\.?(?:,? (?P<year>\d{{4}}))?)")
 _NTH = {"first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5, "last": -1}
 
-def _in_this(n: int, weekday: int, month: When) -> date | None:
+def _in_this(n: int, weekday: str, month: When) -> date | None:
     "The n-th such weekday of a month; -1: the last one. None: there is none."
-    days = [month.first + timedelta(days=i) for i in range(month.last.day)]
-    found = [d for d in days if d.weekday() == weekday]
+    at, days = month.first, calendar.monthcalendar(month.first.year, month.first.month)
+    found = [at.replace(day=week[_weekday(weekday)]) for week in days if week[_weekday(weekday)]]
     return found[n - 1 if n > 0 else n] if n <= len(found) else None
 
 # %% ../../nbs/reading/09_times.ipynb #e878b648
@@ -237,30 +231,24 @@ def _weekday_of_month(plain: str, said: date, ahead: bool) -> When | None:
     "The first, second ... or last such weekday of a month."
     m = _OF_MONTH.fullmatch(plain)
     if not m: return None
-    n, weekday = _NTH.get(m["n"]) or int(m["n"][0]), _DAY_NAMES.index(m["day"][:3])
-    if m["month"]:
-        month = _in_month(f"{m['month']} {m['year'] or ''}".strip(), said, ahead)
-        found = _in_this(n, weekday, month)
-        return _day(found) if found else None
-    for step in (1,) if m["which"] == "next" else (0, 1) if ahead else (0, -1):
-        found = _in_this(n, weekday, _month_away(said, step))
-        passed = found and m["which"] == "the" and (found < said if ahead else found > said)
-        if found and not passed: return _day(found)
-    return None
+    if m["month"]: months = [_in_month(f"{m['month']} {m['year'] or ''}".strip(), said, ahead)]
+    else: months = [_month_away(said, step) for step in ((1,) if m["which"] == "next" else (0, 1 if ahead else -1))]
+    found = [_in_this(_NTH.get(m["n"]) or int(m["n"][0]), m["day"], month) for month in months]
+    return _first(found, said, ahead) if m["which"] == "the" else _day(next(filter(None, found), None))
 
 # %% ../../nbs/reading/09_times.ipynb #1930f2eb
-_FIXED = {   # month and day of holidays that have the same day each year
-    "new year's day": (1, 1), "australia day": (1, 26), "valentine's(?: day)?": (2, 14), "st david's day": (3, 1),
-    "(?:st|saint) patrick's day|paddy's day": (3, 17), "anzac day": (4, 25), "(?:st|saint) george's day": (4, 23),
-    "may day": (5, 1), "midsummer's day": (6, 24), "canada day": (7, 1), "independence day": (7, 4),
-    "bastille day": (7, 14), "assumption day": (8, 15), "halloween": (10, 31), "all saints'? day": (11, 1),
-    "bonfire night|guy fawkes": (11, 5), "armistice day|veterans day": (11, 11), "(?:st|saint) andrew's day": (11, 30),
-    "christmas eve": (12, 24), "christmas(?: day)?": (12, 25), "boxing day": (12, 26),
-    "new year's eve|hogmanay": (12, 31)}
+# month and day of holidays that have the same day each year
+_FIXED = {name: tuple(map(int, day.split("/"))) for line in """1/1 new year's day; 1/26 australia day
+    2/14 valentine's(?: day)?; 3/1 st david's day; 3/17 (?:st|saint) patrick's day|paddy's day; 4/25 anzac day
+    4/23 (?:st|saint) george's day; 5/1 may day; 6/24 midsummer's day; 7/1 canada day; 7/4 independence day
+    7/14 bastille day; 8/15 assumption day; 10/31 halloween; 11/1 all saints'? day; 11/5 bonfire night|guy fawkes
+    11/11 armistice day|veterans day; 11/30 (?:st|saint) andrew's day; 12/24 christmas eve; 12/25 christmas(?: day)?
+    12/26 boxing day; 12/31 new year's eve|hogmanay""".split("\n") for day, name in
+    (entry.strip().split(" ", 1) for entry in line.split("; "))}
 _EASTER = {   # days from Easter Sunday
     "good friday": -2, "easter saturday": -1, "easter(?: sunday| day)?": 0, "easter monday": 1,
     "ash wednesday": -46, "palm sunday": -7, "whit monday": 50, "ascension day": 39, "pentecost": 49}
-_COUNTED = {"thanksgiving": (11, 4, 3), "labor day": (9, 1, 0), "memorial day": (5, -1, 0)}   # month, which, weekday
+_COUNTED = {"thanksgiving": (11, 4, "thu"), "labor day": (9, 1, "mon"), "memorial day": (5, -1, "mon")}   # month, which
 HOLIDAYS = tuple(sorted([*_FIXED, *_EASTER, *_COUNTED], key=len, reverse=True))
 
 # %% ../../nbs/reading/09_times.ipynb #7eb7e354
@@ -268,16 +256,15 @@ def _holiday(plain: str, said: date, ahead: bool) -> When | None:
     "A holiday that has the same day in all of its countries: the last or the next one."
     m = re.fullmatch(rf"(?:last |this |next )?(?P<name>{'|'.join(HOLIDAYS)})(?:,? (?P<year>\d{{4}}))?", plain)
     if not m: return None
-    every = [_holiday_in(m["name"], int(m["year"]) if m["year"] else said.year + step) for step in (-1, 0, 1)]
-    if m["year"]: return _day(every[0])
-    return _day(next(d for d in every if d >= said) if ahead else next(d for d in every[::-1] if d <= said))
+    if m["year"]: return _day(_holiday_in(m["name"], int(m["year"])))
+    return _first((_holiday_in(m["name"], said.year + step) for step in (0, 1 if ahead else -1)), said, ahead)
 
 # %% ../../nbs/reading/09_times.ipynb #f16f901e
-def _holiday_in(name: str, year: int) -> date:
+def _holiday_in(name: str, year: int) -> date | None:
     "The day of a holiday in a year."
     from dateutil.easter import easter
     def of(table: dict): return next((v for k, v in table.items() if re.fullmatch(k, name)), None)
-    if fixed := of(_FIXED): return date(year, *fixed)
+    if fixed := of(_FIXED): return _valid(year, *fixed)
     if (away := of(_EASTER)) is not None: return easter(year) + timedelta(days=away)
     month, n, weekday = of(_COUNTED)
     return _in_this(n, weekday, _month(year, month))

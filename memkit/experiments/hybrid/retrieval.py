@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...evaluate.intervals import bootstrap, paired, rank_scores
-from ...evaluate.texts import BERT, BERT_ENCODER, bert_score
+from ...evaluate.intervals import BERT, BERT_ENCODER, bert_score
 from ..result import figure
 from ...files import own_data, public_data
 from ...hybrid import read_corpus

@@ -27,7 +27,7 @@ from ...records import Hit, Message
 from ...train.sequences import answer_end
 from ...evaluate.intervals import bootstrap, paired
 from ...evaluate.judge import Gold, RubricScore, rubric, verdict, win_rate
-from ...evaluate.texts import rouge_1, rouge_l
+from ...evaluate.intervals import rouge_1, rouge_l
 from .recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, RANDOM, STANDARD, Question
 from ..result import figure
 from ...malp.assistant import MalpAssistant, MalpSettings, prompt_for

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ...evaluate.quality import CRITERIA, PAPER as PAPER_QUALITY, rule_form
+from ...evaluate.judge import CRITERIA, PAPER as PAPER_QUALITY, rule_form
 from ..tables import Card, Cell, HERE, Line, PAPER, PaperTable, diagram, number, number_table
 from ..figures import (
     BARS, PaperPicture, SMALLEST, intervals, of_paper, published_result, rows_of as table_rows, sheet)
@@ -367,7 +367,7 @@ def table_4(
         (
             f"The paper's annotators gave {PAPER_QUALITY['total']} of 6 on {PAPER_QUALITY['dialogues']} samples, and "
             f"called {PAPER_QUALITY['safe']:.0%} safe. What rules leave open, a person or a model fills in "
-            "(memkit.evaluate.quality); nobody has for ours.",
+            "(memkit.evaluate.judge); nobody has for ours.",
         ),
     )
 

@@ -17,7 +17,7 @@ import numpy as np
 from ...models.embed import Embedder
 from ...search.fusion import rrf
 from ...search.bm25 import BM25
-from ...reading.rounds import Round
+from ...reading.notes import Round
 from ...records import Hit
 from ...evaluate.intervals import bootstrap, paired
 from .evidence import CachedCoordinator

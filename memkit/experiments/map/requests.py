@@ -26,7 +26,7 @@ from ...maprec.frames import DOMAIN_NAMES
 from ...maprec.items import Item
 from ...maprec.names import folded
 from ...reading.examples import alike, hands_of, voices
-from ...reading.titles import title_key
+from ...reading.labels import title_key
 
 # %% ../../../nbs/experiments/map/04_requests.ipynb #545f72b2
 if TYPE_CHECKING: from matplotlib.figure import Figure

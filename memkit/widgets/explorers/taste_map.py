@@ -19,7 +19,7 @@ import numpy as np
 from ...maprec.assistant import row_key
 from ...maprec.items import Item, Rated
 from ...maprec.recommend import Recommendation, named
-from ...reading.titles import title_key
+from ...reading.labels import title_key
 from ..draw.report import many
 from ..draw.scene import Scene, listed, short, width_of
 

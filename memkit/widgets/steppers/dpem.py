@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ...reading.rounds import chat_sentences
+from ...reading.notes import chat_sentences
 from ...records import Memory, Turn
 from ...malp.executive import DPeMSettings
 from ...malp.triage import Move, State, replay

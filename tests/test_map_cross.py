@@ -18,7 +18,7 @@ from memkit.maprec.items import Item, Rated
 from memkit.maprec.prediction import decode
 from memkit.maprec.ratings import Ratings, simulated_ratings
 from memkit.maprec.prediction import genre_overlap
-from memkit.maprec.reader import asked_probabilities, prefix_tree, prefix_tree_probabilities
+from memkit.maprec.prediction import asked_probabilities, prefix_tree, prefix_tree_probabilities
 
 
 class Counting:

@@ -15,10 +15,10 @@ from memkit.train.sequences import IGNORED
 from memkit.train.loop import TrainSettings
 from memkit.experiments.map.classical import cases_of
 from memkit.maprec.items import Catalogue, Item, Rated, rating_line, stars
-from memkit.maprec.lora_examples import Lines, LoraSettings, case_rows, case_probabilities, history_probabilities, memory_probabilities, one_sequence, training_histories, train_rating_lora
+from memkit.maprec.prediction import Lines, LoraSettings, case_rows, case_probabilities, history_probabilities, memory_probabilities, one_sequence, training_histories, train_rating_lora
 from memkit.maprec.prediction import (FORMS, LABELS, Calibration, decode, figure_4_messages, fit_calibration, masked, rate_many, rating_prompt, rating_probabilities, shuffled, softmax,
                                       vanilla_messages)
-from memkit.maprec.reader import ReaderSettings, random_states, raw_states, reader_fold_probabilities, state_space, train_reader
+from memkit.maprec.prediction import ReaderSettings, random_states, raw_states, reader_fold_probabilities, state_space, train_reader
 
 ODD = ("Amélie", "千と千尋の神隠し", "Se7en: 5", "12 Angry Men", "8½", "M", "Rating: 1", "<<<evil>>> rating: 1", "Ночь", "🎬 film", "Title\n3 rating: 5")
 films = [Item(id=f"i{n}", title=t, year=1950 + n, genres=("Drama", "War")[:n % 3]) for n, t in enumerate(ODD)]

@@ -11,7 +11,7 @@ from memkit.experiments.map.classical import classical_rows, classical_scores, c
 from memkit.maprec.classical import CONTROLS, Seen, check_rating_predictor, fit_biases, fit_factors, fit_item_knn, fit_user_mean, fit_user_median, seen, similarities
 from memkit.maprec.network import Correction, centred, fit_correction, log_loss
 from memkit.maprec.network import NetworkSettings, fit_network, fit_stars
-from memkit.maprec.ordinal import (STARS, Windows, crossfitted, expected_error, features, fit_ordinal, fit_statistics, matrix, median_star, reliability, softmax, star_of,
+from memkit.maprec.network import (STARS, Windows, crossfitted, expected_error, features, fit_ordinal, fit_statistics, matrix, median_star, reliability, softmax, star_of,
                                    together, windows)
 from memkit.maprec.ratings import simulated_ratings
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.experiments.map.classical import cases_of, folds, mae_curve, mae_difference, mean_mae, ordered_rows, user_errors
+from memkit.experiments.map.single import cases_of, folds, mae_curve, mae_difference, mean_mae, ordered_rows, user_errors
 from memkit.maprec.ratings import simulated_ratings
 
 

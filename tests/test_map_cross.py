@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memkit.models.embed import MiniLM, Remembered
 from memkit.records import Message, utc_now
-from memkit.experiments.map.classical import folds
+from memkit.experiments.map.single import folds
 from memkit.experiments.map.cross import (
     CrossSize, ask_cross, control_predictions, cross_cases, cross_memory, cross_messages, cross_prompt, cross_rows, knows_simulator,
     language_model_predictions, run_cross)

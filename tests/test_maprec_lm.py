@@ -13,7 +13,7 @@ from memkit.models.local import embedded_folder
 from memkit.models.local import LocalLM
 from memkit.train.sequences import IGNORED
 from memkit.train.loop import TrainSettings
-from memkit.experiments.map.classical import cases_of
+from memkit.experiments.map.single import cases_of
 from memkit.maprec.items import Catalogue, Item, Rated, rating_line, stars
 from memkit.maprec.prediction import Lines, LoraSettings, case_rows, case_probabilities, history_probabilities, memory_probabilities, one_sequence, training_histories, train_rating_lora
 from memkit.maprec.prediction import (FORMS, LABELS, Calibration, decode, figure_4_messages, fit_calibration, masked, rate_many, rating_prompt, rating_probabilities, shuffled, softmax,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.experiments.map.classical import cases_of, folds
-from memkit.experiments.map.classical import classical_rows, classical_scores, corrected
+from memkit.experiments.map.single import cases_of, folds
+from memkit.experiments.map.single import classical_rows, classical_scores, corrected
 from memkit.maprec.classical import CONTROLS, Seen, check_rating_predictor, fit_biases, fit_factors, fit_item_knn, fit_user_mean, fit_user_median, seen, similarities
 from memkit.maprec.network import Correction, centred, fit_correction, log_loss
 from memkit.maprec.network import NetworkSettings, fit_network, fit_stars

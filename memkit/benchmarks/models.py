@@ -11,17 +11,17 @@ __all__ = ['LABELS', 'WORDS', 'SETTINGS', 'TASKS', 'TOLERANCE', 'texts_of', 'emb
 import argparse
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .searches import Corpus, load_corpus
-from .timing import Agreement, Arm, Room, SIZES, Size, compare, machine, reason_of
+from .timing import Agreement, Arm, Room, SIZES, Size, compare, lazily, machine, reason_of
+from .training import run_module
 from ..files import write_file
 from ..models.embed import MiniLM, usable_cores
 from ..train.loop import TrainSettings, train
@@ -49,9 +49,7 @@ def _sentence_transformer(folder: Path) -> Callable[[list[str]], np.ndarray]:
     with quiet_loading(): model = SentenceTransformer(str(folder), device="cpu")
     return lambda texts: model.encode(texts, batch_size=32, show_progress_bar=False, normalize_embeddings=True)
 
-def _torch_threads(n: int):
-    import torch
-    torch.set_num_threads(n)
+def _threads(n: int) -> str: return f"{n} thread{'s'*(n > 1)}"
 
 # %% ../../nbs/benchmarks/05_models.ipynb #476d424e
 def embedding(
@@ -64,42 +62,29 @@ def embedding(
     import torch
     room.stack.callback(torch.set_num_threads, torch.get_num_threads())
     agree = Agreement("lowest cosine", lambda a, b: float((a*b).sum(axis=1).min()), min)
-    peer = lambda n: Arm(
-        f"sentence-transformers, {n} thread{'s'*(n > 1)}", lambda: _sentence_transformer(folder), size.slow_calls,
-        before=lambda _: _torch_threads(n))
+    def peer(n, calls):
+        name, make = f"sentence-transformers, {_threads(n)}", lambda: _sentence_transformer(folder)
+        return Arm(name, lazily(make), calls, before=lambda _: torch.set_num_threads(n))
     one = [[t] for t in texts_of(32, corpus.texts, folder/"tokenizer.json")]
-    peers = [peer(n) for n in sorted({1, threads})]
-    yield compare(
-        "embed one text of 32 tokens", "ms", [Arm("ours", lambda: MiniLM(threads).embed, size.slow_calls), *peers], one,
-        size.rounds, agree, target_ratio={p.name: 2.0 for p in peers}, note=f"ours: {threads} thread{'s'*(threads > 1)}"
-    )
+    peers, ours = [peer(n, size.slow_calls) for n in sorted({1, threads})], MiniLM(threads).embed
+    note = f"ours: {_threads(threads)}"
+    yield compare("embed one text of 32 tokens", "ms", [Arm("ours", ours, size.slow_calls), *peers], one, size.rounds,
+                  agree, target_ratio={p.name: 2.0 for p in peers}, note=note)
     many = [corpus.texts[i:i + size.texts] for i in range(0, len(corpus.texts) - size.texts + 1, size.texts)]
-    arms = [
-        Arm("ours", lambda: MiniLM(threads).embed, 1),
-        Arm(peer(threads).name, peer(threads).make, 1, peer(threads).before)]
-    yield compare(
-        f"embed {size.texts} entries of memkit together", "texts/s", arms, many, size.rounds, agree, count=len,
-        note=f"ours: {threads} thread{'s'*(threads > 1)}")
+    yield compare(f"embed {size.texts} entries of memkit together", "texts/s", [Arm("ours", ours, 1), peer(threads, 1)],
+                  many, size.rounds, agree, count=len, note=note)
 
 # %% ../../nbs/benchmarks/05_models.ipynb #742b290e
 LABELS = (" A", " B", " C", " D", " E")
 
-def _scorers(lm: Any, prefix: str) -> dict[str, Callable[[Sequence[str]], np.ndarray]]:
+def _unshared(lm: Any, prompts: Sequence[str]) -> np.ndarray:
+    "All prompts in one batch, each read from its beginning."
     from memkit.models.causal import score_rows, split_labels
     from memkit.models.local import led_ids, pad_token
     model, tokenizer = lm.load()
-    def unshared(prompts):
-        cut = [split_labels(lambda text: led_ids(tokenizer, text), prefix + p, LABELS) for p in prompts]
-        return score_rows(
-            model, [c for c, _ in cut], [t for _, t in cut], pad_token(tokenizer), lm.batch_size, share=False
-        )
-    return {
-        "ours": lambda prompts: lm.score_labels(prompts, LABELS, prefix=prefix),
-        "one prompt at a time": lambda prompts: np.concatenate(
-            [lm.score_labels([prefix + p], LABELS) for p in prompts]
-        ),
-        "one batch, nothing shared": unshared,
-    }
+    cut = [split_labels(lambda text: led_ids(tokenizer, text), p, LABELS) for p in prompts]
+    contexts, tails = zip(*cut)
+    return score_rows(model, list(contexts), list(tails), pad_token(tokenizer), lm.batch_size, share=False)
 
 # %% ../../nbs/benchmarks/05_models.ipynb #1efcc2b2
 def label_row(
@@ -109,10 +94,14 @@ def label_row(
 ) -> dict[str, Any]:
     "Label scores with the common beginning read once, against reading it each time (ours)."
     shown = "\n\n".join(corpus.texts[:2])
-    prefix = f"{shown}\n\nIs the question below about A) a cause, B) a symptom, C) a treatment, D) a test or E) something else? Answer with one letter.\n\n"
+    asked = "Is the question below about A) a cause, B) a symptom, C) a treatment, D) a test or E) something else?"
+    prefix = f"{shown}\n\n{asked} Answer with one letter.\n\n"
     prompts = [f"Question: {q}\nAnswer:" for q in corpus.questions]
     items = [prompts[i:i + size.prompts] for i in range(0, len(prompts) - size.prompts + 1, size.prompts)]
-    arms = [Arm(name, lambda call=call: call, 1) for name, call in _scorers(lm, prefix).items()]
+    def one_by_one(some): return np.concatenate([lm.score_labels([prefix + p], LABELS) for p in some])
+    arms = [Arm("ours", lambda some: lm.score_labels(some, LABELS, prefix=prefix), 1),
+            Arm("one prompt at a time", one_by_one, 1),
+            Arm("one batch, nothing shared", lambda some: _unshared(lm, [prefix + p for p in some]), 1)]
     return compare(
         f"score {len(LABELS)} labels, {lm.count_tokens(prefix)} tokens shared by {size.prompts} prompts, {lm.dtype}",
         "ms", arms, items, min(size.rounds, 3),
@@ -126,7 +115,7 @@ def reload_row(
     "Opening the embedded model again, once it was converted (ours)."
     from memkit.models.local import LocalLM
     return compare(
-        "reload the embedded model from the cache", "s", [Arm("ours", lambda: lambda _: LocalLM.embedded().load(), 1)],
+        "reload the embedded model from the cache", "s", [Arm("ours", lambda _: LocalLM.embedded().load(), 1)],
         [None], rounds, target=1.0,
         note="in a process that has imported transformers; the files are in the system's cache")
 
@@ -154,7 +143,7 @@ def decode_row(
     def ours(conversation):
         reply = lm.generate([conversation], max_tokens=size.tokens)[0]
         return reply.text.strip(), reply.answer_tokens
-    arms = [Arm("ours", lambda: ours, 1), Arm("generate of transformers", lambda: _generate(lm, size.tokens), 1)]
+    arms = [Arm("ours", ours, 1), Arm("generate of transformers", _generate(lm, size.tokens), 1)]
     items = [[Message(role="user", text=q)] for q in corpus.questions[:size.rounds]]
     return compare(
         f"write up to {size.tokens} tokens, prompt included in the time, {lm.dtype}", "tokens/s", arms, items,
@@ -232,11 +221,12 @@ def curve(
     device: str,
     dtype: str,
 ) -> dict[str, Any]:  # loss of each step, validation at each look, tokens per second, peak_mb
-    "Train for some steps on one device."
+    "Train for some steps on one device; several processes, if torchrun started them, share the steps."
     objective = TASKS[task](device, dtype)
     done = train(objective, sentences(64), sentences(16, 1), SETTINGS, progress=False)
     where = {str(p.device) for p in objective.parameters()}
-    if where != {device if ":" in device or device == "cpu" else f"{device}:0"}:
+    alone = int(os.environ.get("WORLD_SIZE", 1)) == 1
+    if alone and where != {device if ":" in device or device == "cpu" else f"{device}:0"}:
         raise RuntimeError(f"the model was to train on {device}, but stands on {', '.join(sorted(where))}")
     return {
         "loss": [r["loss"] for r in done.curve[1:]],
@@ -262,9 +252,15 @@ def visible() -> list[str]:  # such as ['cuda:0', 'cuda:1']
     import torch
     return [f"cuda:{i}" for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
 
-def _side(task: str, device: str, dtype: str) -> dict[str, Any]:
-    try: return curve(task, device, dtype)
-    except Exception as e: return {"error": reason_of(e)}
+def _compared(run: Callable[[], dict[str, Any]], base: dict[str, Any], tolerance: float) -> dict[str, Any]:
+    "A run beside the CPU's, with how far apart they are; or the error of either."
+    if "error" in base: return base | {"apart": None, "ok": False}
+    try: found = run()
+    except Exception as e: return {"error": reason_of(e), "apart": None, "ok": False}
+    difference = max(apart(found[k], base[k]) for k in ("loss", "validation"))
+    if np.isinf(difference): return found | {"error": "the curve holds what is no number", "apart": None, "ok": False}
+    said = {} if difference <= tolerance else {"error": f"curves differ by {difference:.3f}"}
+    return found | said | {"apart": difference, "ok": not said}
 
 # %% ../../nbs/benchmarks/05_models.ipynb #4cb81762
 def check_devices(
@@ -276,62 +272,25 @@ def check_devices(
     be."""
     import torch
     if not tolerance > 0: raise ValueError(f"tolerance must be above 0, got {tolerance}")
-    devices = visible() if devices is None else list(devices)
-    named = {
-        d: torch.cuda.get_device_name(d) if d in visible() else "processor" if d == "cpu" else "not there"
-        for d in devices
-    }
+    there = visible()
+    devices = there if devices is None else list(devices)
+    named = {d: torch.cuda.get_device_name(d) if d in there else "processor" if d == "cpu" else "not there"
+             for d in devices}
     out = {
         "outcome": "skipped", "reason": "", "dtype": dtype, "tolerance": tolerance, "torch": torch.__version__,
         "cuda": torch.version.cuda, "devices": named, "machine": machine(), "tasks": {}}
     if not devices: return out | {"reason": "skipped: no CUDA device"}
-    for task in TASKS: out["tasks"][task] = _compared(task, devices, dtype, tolerance)
-    bad = [
-        f"{task} on {device}: {r['error'] if 'error' in r else 'curves differ by %.3f' % r['apart']}"
-        for task, t in out["tasks"].items()
-        for device, r in t["devices"].items()
-        if not r["ok"]
-    ]
+    for task in TASKS:
+        base = _base(task)
+        found = {d: _compared(partial(curve, task, d, dtype), base, tolerance) for d in devices}
+        out["tasks"][task] = {"cpu": base, "devices": found}
+    bad = [f"{task} on {d}: {r['error']}" for task, t in out["tasks"].items() for d, r in t["devices"].items()
+           if not r["ok"]]
     return out | {"outcome": "failed" if bad else "ok", "reason": "; ".join(bad)}
 
-# %% ../../nbs/benchmarks/05_models.ipynb #6e8ec093
-def _compared(task: str, devices: Sequence[str], dtype: str, tolerance: float) -> dict[str, Any]:
-    base, found = _side(task, "cpu", "float32"), {}
-    for device in devices:
-        r = base if "error" in base else _side(task, device, dtype)
-        difference = max(apart(r[k], base[k]) for k in ("loss", "validation")) if "error" not in r else float("inf")
-        found[device] = {
-            **r, "apart": None if np.isinf(difference) else difference, "ok": bool(difference <= tolerance)}
-        if np.isinf(difference) and "error" not in r: found[device]["error"] = "the curve holds what is no number"
-    return {"cpu": base, "devices": found}
-
-# %% ../../nbs/benchmarks/05_models.ipynb #87e2add5
-def _worker():
-    "One process of several: its share of the LoRA's steps; the first one prints the curve."
-    objective = _lora("cpu", "bfloat16")
-    done = train(objective, sentences(64), sentences(16, 1), SETTINGS, progress=False)
-    if int(os.environ.get("RANK", 0)) == 0:
-        print(
-            json.dumps(
-                {
-                    "loss": [r["loss"] for r in done.curve[1:]],
-                    "validation": [r["validation"] for r in done.curve if r["validation"] is not None],
-                    "tokens_per_s": done.tokens / done.seconds, "peak_mb": done.peak_mb}
-            )
-        )
-
-# %% ../../nbs/benchmarks/05_models.ipynb #d321e798
-def _together(processes: int) -> dict[str, Any]:
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}", "-m",
-        "memkit.benchmarks.models", "--worker"]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"}
-        )
-        if done.returncode: return {"error": (done.stderr.strip().splitlines() or ["no message"])[-1]}
-        return json.loads(done.stdout.strip().splitlines()[-1])
-    except (OSError, ValueError, subprocess.TimeoutExpired) as e: return {"error": reason_of(e)}
+def _base(task: str) -> dict[str, Any]:
+    try: return curve(task, "cpu", "float32")
+    except Exception as e: return {"error": reason_of(e)}
 
 # %% ../../nbs/benchmarks/05_models.ipynb #746aa81c
 def check_together(
@@ -339,21 +298,12 @@ def check_together(
     processes: int,             # 2 or more
 ) -> dict[str, Any]:            # the result with 'together', and with the outcome that follows
     "The LoRA again, by several processes at once (ours)."
-    r, base = _together(processes), result["tasks"]["LoRA"]["cpu"]
-    difference = (
-        max(apart(r[k], base[k]) for k in ("loss", "validation"))
-        if "error" not in r and "error" not in base
-        else float("inf")
-    )
-    row = {
-        **r, "processes": processes, "apart": None if np.isinf(difference) else difference,
-        "ok": bool(difference <= result["tolerance"])}
-    said = (
-        "" if row["ok"] else f"LoRA by {processes} processes: {r.get('error') or f'curves differ by {difference:.3f}'}"
-    )
-    return {
-        **result, "together": row, "outcome": result["outcome"] if row["ok"] else "failed",
-        "reason": "; ".join(x for x in (result["reason"], said) if x)}
+    run = partial(run_module, "memkit.benchmarks.models", ["--worker"], processes, True)
+    found = _compared(run, result["tasks"]["LoRA"]["cpu"], result["tolerance"]) | {"processes": processes}
+    result = {**result, "together": found}
+    if found["ok"]: return result
+    said = f"LoRA by {processes} processes: {found['error']}"
+    return result | {"outcome": "failed", "reason": "; ".join(filter(None, (result["reason"], said)))}
 
 # %% ../../nbs/benchmarks/05_models.ipynb #34ef734c
 def line_of(
@@ -364,7 +314,8 @@ def line_of(
     if result["outcome"] == "failed": return f"gpu-check FAILED: {result['reason']}"
     worst = max(r["apart"] for t in result["tasks"].values() for r in t["devices"].values())
     names = ", ".join(f"{d} ({n})" for d, n in result["devices"].items())
-    return f"gpu-check ok: {' and '.join(result['tasks'])} on {names} in {result['dtype']}, curves within {worst:.3f} of the CPU's (allowed {result['tolerance']:g})"
+    return (f"gpu-check ok: {' and '.join(result['tasks'])} on {names} in {result['dtype']}, curves within {worst:.3f} of "
+            f"the CPU's (allowed {result['tolerance']:g})")
 
 # %% ../../nbs/benchmarks/05_models.ipynb #477e788c
 def main(
@@ -383,10 +334,13 @@ def main(
     p.add_argument(
         "--tolerance", type=float, default=TOLERANCE,
         help="largest difference of two curves, as a share of the first loss (default: %(default)s)")
-    p.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    p.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)   # one process of several
     a = p.parse_args(argv)
-    if a.worker: return _worker() or 0
     if not a.tolerance > 0: p.error(f"--tolerance must be above 0, got {a.tolerance}")
+    if a.worker:
+        found = curve("LoRA", "cpu", "bfloat16")
+        if int(os.environ.get("RANK", 0)) == 0: print(json.dumps(found))
+        return 0
     result = check_devices(a.devices, tolerance=a.tolerance)
     cards = [d for d in result["devices"] if d.startswith("cuda")]
     if len(cards) > 1: result = check_together(result, len(cards))

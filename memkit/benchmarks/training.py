@@ -7,7 +7,6 @@ __all__ = ['KINDS', 'SETTINGS', 'PLAIN', 'SIDES', 'material', 'plain_loop', 'our
            'in_a_process', 'training', 'made_up_weights', 'peft_of', 'requests_row', 'load_rows', 'adapters']
 
 # %% ../../nbs/benchmarks/03_training.ipynb #eb4bec78
-import argparse
 import json
 import os
 import resource
@@ -141,19 +140,9 @@ def measure(
         "processor": np.diff(spent).tolist(), "peak_mb": peak(), "dtype": str(model.dtype).removeprefix("torch.")}
 
 # %% ../../nbs/benchmarks/03_training.ipynb #52f8cd02
-def main(
-    argv: Sequence[str] | None = None,
-):
+def main():
     "One side, measured in this process; prints JSON (the first process alone, where torchrun started several)."
-    p = argparse.ArgumentParser(
-        prog="python -m memkit.benchmarks.training",
-        description="Train a LoRA for some steps and print what it took, as JSON.")
-    p.add_argument("side", choices=list(SIDES)); p.add_argument("kind", choices=KINDS)
-    p.add_argument("--steps", type=int, default=8, help="of four examples each, 2 or more (default: %(default)s)")
-    p.add_argument("--tiny", action="store_true", help="a model with random weights, for a trial")
-    a = p.parse_args(argv)
-    if a.steps < 2: p.error("--steps must be 2 or more: the first isn't timed")
-    found = measure(a.side, a.kind, a.steps, a.tiny)
+    found = measure(*json.loads(sys.argv[1]))
     if int(os.environ.get("RANK", 0)) == 0: print(json.dumps(found))
 
 # %% ../../nbs/benchmarks/03_training.ipynb #013241a1
@@ -178,8 +167,7 @@ def in_a_process(
     processes: int = 1,  # more than 1: through torchrun
 ) -> dict[str, Any]:     # as `measure`
     "`measure` in a process of its own, or in several."
-    arguments = [side, kind, "--steps", str(steps), *["--tiny"]*tiny]
-    return run_module("memkit.benchmarks.training", arguments, processes)
+    return run_module("memkit.benchmarks.training", [json.dumps([side, kind, steps, tiny])], processes)
 
 # %% ../../nbs/benchmarks/03_training.ipynb #3b41b4c3
 def _runs(

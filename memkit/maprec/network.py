@@ -19,7 +19,7 @@ from fastcore.basics import patch
 
 from ..files import cache_dir, make_once
 from .classical import (
-    Biases, Factors, Seen, check_cases, fit_biases, fit_factors, seen, similarities, star_of)
+    Biases, Factors, Seen, fit_biases, fit_factors, seen, similarities, star_of)
 from ..reading.reader import softmax
 
 # %% ../../nbs/maprec/14_network.ipynb #e962abc0
@@ -156,7 +156,7 @@ class _View:
 
 # %% ../../nbs/maprec/14_network.ipynb #78e3c125
 def _view(s: Statistics, known: np.ndarray, rating: np.ndarray, target: np.ndarray) -> _View:
-    there = check_cases(known, rating, target, s.biases.n_items)
+    there = rating != 0
     known = np.where(there, known, -1)
     return _View(
         s, there, known, rating, target, there.sum(1).astype(np.float64), s.biases.residuals(known, rating),
@@ -238,7 +238,7 @@ def features(
     known_rating: np.ndarray,  # float[n, history], 0 where nothing is known
     target: np.ndarray,        # int[n]
 ) -> dict[str, np.ndarray]:    # name -> float[n], always in the same order
-    "All features of each case. Raises `ValueError` for columns that don't fit (`check_cases`)."
+    "All features of each case."
     v = _view(s, known, known_rating, target)
     return {**_about_item(v), **_about_user(v), **_last(v), **_about_both(v)}
 
@@ -400,7 +400,7 @@ class StarPredictor:
         return self.statistics.similar
 
     def by_level(self, known: np.ndarray, known_rating: np.ndarray, target: np.ndarray) -> np.ndarray:
-        "Probability of each level, float[n, levels]. Raises `ValueError` for columns that don't fit."
+        "Probability of each level, float[n, levels]."
         return self.network.shares(matrix(self.statistics, Windows(target, known, known_rating, target, target)))
 
 # %% ../../nbs/maprec/14_network.ipynb #2bd0f1d7

@@ -8,7 +8,7 @@ __all__ = ['LABELS', 'LONGEST', 'ENOUGH', 'shares_around', 'expected', 'Predicto
 
 # %% ../../nbs/maprec/15_own_ratings.ipynb #00d22ae0
 import hashlib
-import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,7 +19,7 @@ from fastcore.basics import patch
 
 from ..models.embed import Embedder, MiniLM, corpus_vectors
 from ..files import own_data
-from .classical import fit_item_knn, seen
+from .classical import fit_item_knn, fit_item_mean, seen
 from .items import Item, Rated, title_line
 from .network import stars_kept
 
@@ -31,11 +31,8 @@ def shares_around(
     spreads: np.ndarray,  # [...] standard deviations, > 0
 ) -> np.ndarray:          # [..., 5] probabilities of 1 to 5 stars, each row sums to 1
     "A rating's distribution around a mean: a logistic curve, cut at the half stars."
-    steps = (
-        (LABELS[:-1] + 0.5 - np.asarray(means, float)[..., None])
-        * (np.pi / np.sqrt(3))
-        / np.asarray(spreads, float)[..., None]
-    )
+    means, spreads = (np.asarray(x, float)[..., None] for x in (means, spreads))
+    steps = (LABELS[:-1] + .5 - means)*np.pi/np.sqrt(3)/spreads
     below = 1/(1 + np.exp(-np.clip(steps, -50, 50)))
     return np.diff(below, prepend=0., append=1.)
 
@@ -62,24 +59,16 @@ def check_predictor(
     targets: Sequence[Item],   # two or more
 ):
     "The contract of every `Predictor`; raises `AssertionError` that names the promise broken."
-    p = make()
+    p, n = make(), len(targets)
     shares = np.asarray(p.predict(history, targets))
-    assert shares.shape == (len(targets), 5), "five probabilities for each target"
-    assert (
-        np.isfinite(shares).all() and (shares >= 0).all() and np.allclose(shares.sum(1), 1, atol=1e-5)
-    ), "probabilities are 0 or more, and sum to 1"
+    assert shares.shape == (n, 5), "five probabilities for each target"
+    assert (shares >= 0).all() and np.allclose(shares.sum(1), 1, atol=1e-5), "probabilities are 0 or more, and sum to 1"
     assert np.asarray(p.predict(history, ())).shape == (0, 5), "no targets, no rows"
     cold = np.asarray(p.predict((), targets))
-    assert cold.shape == (len(targets), 5) and np.allclose(
-        cold.sum(1), 1, atol=1e-5
-    ), "an empty history has a defined answer"
+    assert cold.shape == (n, 5) and np.allclose(cold.sum(1), 1, atol=1e-5), "an empty history has a defined answer"
     alone = np.concatenate([p.predict(history, [t]) for t in targets])
     assert np.allclose(alone, shares, atol=1e-4), "an item's probabilities don't depend on other targets"
     assert np.allclose(p.predict(history, targets), shares, atol=1e-6), "the same question has the same answer"
-
-# %% ../../nbs/maprec/15_own_ratings.ipynb #1851ef95
-# from so many pairs on, similarities are cached; for so many items, 4 bytes for each pair with the catalogue
-_MANY, _KEPT = 100_000, 2048
 
 # %% ../../nbs/maprec/15_own_ratings.ipynb #5b2c7f10
 _FILE = "catalogue_vectors.npz"   # below data/
@@ -116,12 +105,6 @@ def _texts_embedded(embedder: Embedder, texts: Sequence[str]) -> np.ndarray:   #
     if len(new): out[new] = corpus_vectors(embedder, [texts[n] for n in new])
     return out
 
-# %% ../../nbs/maprec/15_own_ratings.ipynb #40dd9a40
-def _unit_texts(embedder: Embedder, items: Sequence[Item]) -> np.ndarray:   # [len(items), dim]
-    "Title, facts and description of each, as vectors of length 1."
-    texts = _texts_embedded(embedder, list(map(_text_of, items)))
-    return texts/np.maximum(np.linalg.norm(texts, axis=1, keepdims=True), 1e-9)
-
 # %% ../../nbs/maprec/15_own_ratings.ipynb #730030bd
 class ItemSpace:
     """Items as vectors, and their similarity by weighted genres and by texts (MAP §4.3, equation 1; the mixture:
@@ -134,27 +117,20 @@ class ItemSpace:
     ):
         if not 0 <= genres <= 1: raise ValueError(f"genres must lie in 0..1, got {genres}")
         items = list(items)
-        names = [g for i in items for g in {g.casefold() for g in i.genres}]
-        self.rarity = {g: float(np.log((len(items) + 1)/names.count(g))) for g in sorted(set(names))}
-        self._column, self._genres, self._dim = {g: i for i, g in enumerate(self.rarity)}, genres, embedder.dim
-        self._text, self._row = _unit_texts(embedder, items), {i.key: n for n, i in enumerate(items)}
-        new = dict.fromkeys((self._row[i.key], i.genres) for i in items)
-        # by row of the text and genres, never by a user's words
-        self._place, self._lock = {key: n for n, key in enumerate(new)}, threading.Lock()
-        width = len(self._column) + embedder.dim
-        self._table = np.array([self._vector(*key) for key in new], np.float32).reshape(len(new), width)
-        self._items = items   # a reference, so that Python doesn't reuse their ids
-        self._at = {id(i): self._place[self._row[i.key], i.genres] for i in items}
-        # similarity of one item to the whole table
-        self._columns, self._slot = np.zeros((0, len(self._table)), np.float32), {}
+        counts = Counter(g for i in items for g in {g.casefold() for g in i.genres})
+        self.rarity = {g: float(np.log((len(items) + 1)/counts[g])) for g in sorted(counts)}
+        texts = _texts_embedded(embedder, list(map(_text_of, items)))
+        self._texts = texts/np.maximum(np.linalg.norm(texts, axis=1, keepdims=True), 1e-9)
+        self._row, self._share = {i.key: n for n, i in enumerate(items)}, genres
+        self._vector = lru_cache(None)(self._made)   # by the row of a text and genres, never by a user's words
 
 # %% ../../nbs/maprec/15_own_ratings.ipynb #7858d683
 @patch
-def _vector(self: ItemSpace, row: int | None, names: Sequence[str]) -> np.ndarray:
-    genres = np.zeros(len(self._column), np.float32)
-    text = np.zeros(self._dim, np.float32) if row is None else self._text[row]
-    for g in {g.casefold() for g in names} & self._column.keys(): genres[self._column[g]] = self.rarity[g]
-    return np.concatenate([self._genres**.5*genres/max(np.linalg.norm(genres), 1e-9), (1 - self._genres)**.5*text])
+def _made(self: ItemSpace, row: int | None, names: Sequence[str]) -> np.ndarray:
+    mine = {g.casefold() for g in names}
+    genres = np.array([rarity*(g in mine) for g, rarity in self.rarity.items()], np.float32)
+    text = np.zeros(self._texts.shape[1], np.float32) if row is None else self._texts[row]
+    return np.concatenate([self._share**.5*genres/max(np.linalg.norm(genres), 1e-9), (1 - self._share)**.5*text])
 
 # %% ../../nbs/maprec/15_own_ratings.ipynb #bf6a9fce
 @patch
@@ -163,29 +139,8 @@ def vectors(
     items: Sequence[Item],
 ) -> np.ndarray:  # [len(items), genres + dim]; inner products are similarities
     "The items as vectors; items outside the catalogue by their genres alone."
-    places = self._places(items)     # may make the table longer
-    return self._table[places]
-
-# %% ../../nbs/maprec/15_own_ratings.ipynb #8af4f6df
-@patch
-def _places(self: ItemSpace, items: Sequence[Item]) -> list[int]:
-    "The row of each item in the table; new ones are added."
-    places = [self._at.get(id(i)) for i in items]
-    for n in (n for n, p in enumerate(places) if p is None):
-        key = self._row.get(items[n].key), items[n].genres
-        places[n] = self._place.get(key)
-        if places[n] is None: places[n] = self._add(key)
-    return places
-
-# %% ../../nbs/maprec/15_own_ratings.ipynb #21274c1d
-@patch
-def _add(self: ItemSpace, key: tuple) -> int:
-    "A new row of the table, by the row of the text and the genres."
-    with self._lock:
-        if key not in self._place:
-            self._table = np.concatenate([self._table, self._vector(*key)[None]])
-            self._place[key] = len(self._table) - 1
-        return self._place[key]
+    rows = [self._vector(self._row.get(i.key), i.genres) for i in items]
+    return np.array(rows, np.float32).reshape(len(rows), len(self.rarity) + self._texts.shape[1])
 
 # %% ../../nbs/maprec/15_own_ratings.ipynb #33b0108a
 @patch
@@ -195,24 +150,7 @@ def between(
     second: Sequence[Item],
 ) -> np.ndarray:  # [len(first), len(second)], 0..1
     "Every similarity of one list to the other."
-    if len(first)*len(second) >= _MANY and len(second) <= _KEPT:
-        rows = self._places(first)
-        if max(rows) < self._columns.shape[1]: return self._near(self._places(second))[:, rows].T
     return np.clip(self.vectors(first) @ self.vectors(second).T, 0, 1)
-
-# %% ../../nbs/maprec/15_own_ratings.ipynb #a3b5429a
-@patch
-def _near(self: ItemSpace, places: Sequence[int]) -> np.ndarray:  # [len(places), items of the catalogue]
-    "Similarity of some items to the whole catalogue; cached for the next turn."
-    with self._lock:
-        new = [p for p in dict.fromkeys(places) if p not in self._slot]
-        if len(self._slot) + len(new) > _KEPT:
-            self._slot, self._columns, new = {}, self._columns[:0], list(dict.fromkeys(places))
-        if new:
-            more = np.clip(self._table[new] @ self._table[:self._columns.shape[1]].T, 0, 1)
-            self._slot |= {p: len(self._columns) + n for n, p in enumerate(new)}
-            self._columns = np.concatenate([self._columns, more])
-        return self._columns[[self._slot[p] for p in places]]
 
 # %% ../../nbs/maprec/15_own_ratings.ipynb #9528d8fa
 @patch
@@ -308,12 +246,9 @@ def usual_ratings(
     users: Sequence[int] | None = None,  # rows of these users only; None: all
 ) -> dict[tuple, float]:  # by `Item.key`: stars
     "Each item's mean rating, shrunk to the mean of all."
-    rows = np.ones(len(ratings.item), bool) if users is None else np.isin(ratings.user, np.asarray(users))
-    if not rows.any(): return {}
-    item, stars, items = ratings.item[rows], ratings.rating[rows].astype(float), list(ratings.items)
-    mean, n = stars.mean(), np.bincount(item, minlength=len(items))
-    total = np.bincount(item, stars, minlength=len(items))
-    return {i.key: float((total[j] + hold*mean)/(n[j] + hold)) for j, i in enumerate(items)}
+    if users is not None and not np.isin(ratings.user, users).any(): return {}
+    fitted = fit_item_mean(seen(ratings, users), hold)
+    return {i.key: float(fitted.mean + above) for i, above in zip(ratings.items, fitted.item)}
 
 # %% ../../nbs/maprec/15_own_ratings.ipynb #3c3d4a99
 class FromOthers:
@@ -325,12 +260,10 @@ class FromOthers:
         # a RatingPredictor of `memkit.maprec.classical`: its probabilities if it has `shares`, else its number;
         # if it has `similar`, reasons use these similarities
         learned,
-        items: Sequence[Item],  # in the order of its training
-        spread: float = 1.,     # of ratings around its number, stars
-        tried: int = 100,       # ratings left out in turn, for reasons
+        items: Sequence[Item],        # in the order of its training
         longest: int | None = None,   # only so many of the last ratings count; None: all
     ):
-        self.learned, self.spread, self.tried, self.longest = learned, spread, tried, longest
+        self.learned, self.longest = learned, longest
         self._row = {i.key: n for n, i in enumerate(items)}
         if hasattr(learned, "similar"):
             apart = learned.similar[np.triu_indices(min(len(items), 1000), 1)] if len(items) > 1 else np.zeros(1)
@@ -363,7 +296,7 @@ def _known(self: FromOthers, history: Sequence[Rated]) -> tuple[np.ndarray, np.n
 def _shares(self: FromOthers, known: np.ndarray, rating: np.ndarray, target: np.ndarray) -> np.ndarray:
     if not known.shape[1]: known, rating = np.full((len(target), 1), -1), np.zeros((len(target), 1))
     if hasattr(self.learned, "shares"): return np.asarray(self.learned.shares(known, rating, target))
-    return shares_around(self.learned.predict(known, rating, target), np.full(len(target), self.spread))
+    return shares_around(self.learned.predict(known, rating, target), np.ones(len(target)))
 
 # %% ../../nbs/maprec/15_own_ratings.ipynb #8e1a4db4
 @patch
@@ -378,13 +311,13 @@ def predict(self: FromOthers, history: Sequence[Rated], targets: Sequence[Item])
 @patch
 def without_each(self: FromOthers, history: Sequence[Rated], targets: Sequence[Item]) -> np.ndarray:
     """The same predictions with each rating left out in turn, [len(targets), len(history), 5]; of many ratings the
-    `tried` most alike to a target, the rest counting as no change."""
+    hundred most alike to a target, the rest counting as no change."""
     rows, rating = self._known(history)
     out = np.repeat(self.predict(history, targets)[:, None], len(rows), 1)
     known = np.flatnonzero(rows >= 0)
     near = self.between(targets, [r.item for r in history]) if hasattr(self, "between") else None
     for n, target in enumerate(self._rows(targets)):
-        some = known if near is None else known[np.argsort(-near[n, known], kind="stable")[:self.tried]]
+        some = known if near is None else known[np.argsort(-near[n, known], kind="stable")[:100]]
         left = np.tile(rating[known], (len(some), 1))
         left[np.arange(len(some)), np.searchsorted(known, some)] = 0
         out[n, some] = self._shares(np.tile(rows[known], (len(some), 1)), left, np.full(len(some), target))

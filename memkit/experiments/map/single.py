@@ -138,18 +138,6 @@ def histories(ratings: "Ratings", cases: Cases) -> list[tuple[list[Rated], Item]
     return [([Rated(items[i], r) for i, r in zip(known[:h], given[:h])], items[target])
             for known, given, h, target in rows]
 
-# %% ../../../nbs/experiments/map/01_single.ipynb #1bc6fcb1
-def _errors(cases: Cases, predicted: np.ndarray) -> np.ndarray:
-    predicted = np.asarray(predicted, dtype=np.float64)
-    if predicted.shape != (len(cases),):
-        raise ValueError(f"got predictions of shape {predicted.shape} for {len(cases)} cases; give one number for each")
-    if not np.isfinite(predicted).all():
-        raise ValueError(
-            f"prediction {int(np.argmin(np.isfinite(predicted)))} isn't a finite number; a cold start has a defined "
-            "answer too"
-        )
-    return np.abs(predicted - cases.truth)
-
 # %% ../../../nbs/experiments/map/01_single.ipynb #0386783a
 def _by_user(cases: Cases, values: np.ndarray) -> np.ndarray:   # [users] means, users in rising order
     _, place = np.unique(cases.user, return_inverse=True)
@@ -160,9 +148,8 @@ def user_errors(
     cases: Cases,
     predicted: np.ndarray,   # float[n]
 ) -> np.ndarray:             # [users] mean absolute error, users in rising order
-    """Each user's mean absolute error over lengths and orders: the values for intervals. Raises `ValueError` unless
-    every case has a finite prediction."""
-    return _by_user(cases, _errors(cases, predicted))
+    "Each user's mean absolute error over lengths and orders: the values for intervals."
+    return _by_user(cases, np.abs(predicted - cases.truth))
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #0a647ca1
 def mean_mae(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memkit.benchmarks import searches as module
-from memkit.benchmarks import turns as memory
+from memkit.benchmarks import bench as memory
 from memkit.benchmarks import models
 from memkit.benchmarks import searches
 from memkit.benchmarks import timing

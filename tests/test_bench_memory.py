@@ -4,7 +4,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from memkit.benchmarks import turns as bench
+from memkit.benchmarks import bench as bench
 from memkit.benchmarks.timing import SIZES, Room
 
 

@@ -417,8 +417,8 @@ def memory_rows(
     got = {f"{name}, calibrated": judge(lm, ratings, some, form) for name, form in ways.items()}
     tried = ", ".join(f"{n or '∞'}: {e:.3f}" for n, e in errors.items())
     mine, rows = got["MAP, calibrated"], []
-    rows += mae_rows("Table 1", "MAP, the model's likeliest star", some.cases, mine.raw, dict(zip(LENGTHS, TABLE_1["MAP"])),
-                     note=f"{k or 'all'} rows by genres, chosen on tuning users ({tried})")
+    note, printed = f"{k or 'all'} rows by genres, chosen on tuning users ({tried})", dict(zip(LENGTHS, TABLE_1["MAP"]))
+    rows += mae_rows("Table 1", "MAP, the model's likeliest star", some.cases, mine.raw, printed, note=note)
     for name, j in got.items(): rows += mae_rows("Table 1", name, some.cases, j.predicted, control="MAP" not in name)
     same = whole.at(some.cases)
     rows += mae_rows("Table 1", "whole history, calibrated, at these lengths", some.cases, same)

@@ -77,7 +77,7 @@ SEARCH_WORDS = {
     "mark/10_withdraw": "withdraw a contribution, delete shared data, contributors, how many people before it is shared",
     "store/10_promises": "privacy, durability, data protection",
     "maprec/12_classical": "cold start, new user, baselines, collaborative filtering, matrix factorization, nearest neighbours",
-    "maprec/17_content_predictor": "cold start, new item, content-based recommendation, gaussian process",
+    "maprec/15_own_ratings": "cold start, new item, content-based recommendation, gaussian process",
     "maprec/06_detection": "detect preference message, preference detection, intent detection, intent classification, intent encoder, classify a message",
     "maprec/07_frames": "entity linking, link a title to the catalogue, slot filling",
     "maprec/08_names": "named entity recognition, recognise people and countries",

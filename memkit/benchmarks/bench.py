@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 
 from .models import adapters, training
-from .searches import (
-    built, chroma_hits, collection_of, embedding, llm, load_corpus, retrieval)
+from .searches import built, chroma_hits, collection_of, embedding, llm, load_corpus, retrieval
 from .timing import (
     Agreement, Arm, Room, SIZES, Size, compare, failed, lazily, machine, overlap, versions)
 from ..files import write_file
@@ -219,7 +218,7 @@ def turn_row(assistant: Any, user: str, calls: int, rounds: int) -> dict[str, An
 # %% ../../nbs/benchmarks/06_bench.ipynb #f4b33d49
 def list_row(assistant: Any, rated: Sequence[Rated], calls: int, rounds: int) -> dict[str, Any]:
     "Predictions for a whole catalogue, by memkit and by scikit-learn on the same columns and kernel."
-    from memkit.maprec.content_predictor import Content, ContentSettings
+    from memkit.maprec.own_ratings import Content, ContentSettings
     items = assistant.catalogue.items
     content = Content(items, ContentSettings(people=0., series=0.))
     histories = [rated[-content.settings.longest:][k:] for k in range(calls*rounds + 1)]

@@ -111,7 +111,7 @@ class _Peak:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
     def __call__(self) -> float: return (_memory("VmHWM") if self.linux else self._most()) - self.before
 
-# %% ../../nbs/benchmarks/05_models.ipynb #3a7125cf
+# %% ../../nbs/benchmarks/05_models.ipynb #71nym0d1
 def _tiny_model(words: int) -> Any:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -122,6 +122,7 @@ def _tiny_model(words: int) -> Any:
             num_key_value_heads=2)
     )
 
+# %% ../../nbs/benchmarks/05_models.ipynb #3a7125cf
 def measure(
     side: str,           # a key of `SIDES`
     kind: str,
@@ -284,6 +285,19 @@ def _named_rows(lm: Any, names: Sequence[str], tokens: int) -> Callable:
         return [t.strip() for t in tokenizer.batch_decode(out[:, ids.shape[1]:], skip_special_tokens=True)]
     return answer
 
+# %% ../../nbs/benchmarks/05_models.ipynb #570red00
+def _embedded(dtype: str) -> Any:
+    from memkit.models.local import LocalLM
+    return LocalLM.embedded(device="cpu", dtype=dtype)
+
+def _stored(memories: Any, dtype: str, users: int) -> tuple[Any, Any, Any, list[dict[str, np.ndarray]]]:
+    "A model, a store of its users' adapters in a MemoryStore, their shape and their weights."
+    from memkit.train.adapters import AdapterStore, LoraShape, base_digest, random_layers
+    lm, shape = _embedded(dtype), LoraShape(layers=random_layers(30))
+    weights, store = made_up_weights(lm.load()[0], shape, users), AdapterStore(memories)
+    for i, w in enumerate(weights): store.save(f"u{i}", w, {"base": base_digest(lm.load()[0]), "shape": shape})
+    return lm, store, shape, weights
+
 # %% ../../nbs/benchmarks/05_models.ipynb #4a7de578
 def requests_row(
     dtype: str,        # 'float32' or 'bfloat16'
@@ -291,34 +305,26 @@ def requests_row(
     users: int = 16,
 ) -> dict[str, Any]:
     "As many requests as users, answered together, against one by one and against peft's mixed batch (ours)."
-    from memkit.train.adapters import AdapterStore, LoraShape, base_digest, random_layers
     from memkit.models.local import LocalLM
-    from memkit.train.personal import PersonalLM
     from memkit.store.store import MemoryStore
-    lm, peers = (LocalLM.embedded(device="cpu", dtype=dtype) for _ in range(2))
-    shape = LoraShape(layers=random_layers(30))
-    weights, store = made_up_weights(lm.load()[0], shape, users), AdapterStore(MemoryStore(":memory:"))
-    for i, w in enumerate(weights): store.save(f"u{i}", w, {"base": base_digest(lm.load()[0]), "shape": shape})
+    from memkit.train.personal import PersonalLM
+    (lm, store, shape, weights), peer = _stored(MemoryStore(":memory:"), dtype, users), _embedded(dtype)
     names, personal = [f"u{i}" for i in range(users)], PersonalLM(lm, store, loaded=users, batch_size=users)
-    peft = LocalLM.wrap(peft_of(peers.load()[0], shape, weights), peers.load()[1], "peft")
-    arms = [
-        Arm("ours", lambda asked: [r.text for r in personal.generate_for(names, asked, max_tokens=size.tokens)], 1),
-        Arm("peft set_adapter, one by one", _switching(peft, names, size.tokens), 1),
-        Arm("peft adapter_names, mixed", _named_rows(peft, names, size.tokens), 1)]
-    questions = load_corpus(public=False).questions
-    items = [
-        [[Message(role="user", text=q)] for q in (questions[i:] + questions[:i])[:users]]
-        for i in range(min(size.rounds, 3))
-    ]
+    peft = LocalLM.wrap(peft_of(peer.load()[0], shape, weights), peer.load()[1], "peft")
+    def together(asked): return [r.text for r in personal.generate_for(names, asked, max_tokens=size.tokens)]
+    arms = [Arm("ours", together, 1), Arm("peft set_adapter, one by one", _switching(peft, names, size.tokens), 1),
+            Arm("peft adapter_names, mixed", _named_rows(peft, names, size.tokens), 1)]
+    questions, rounds = load_corpus(public=False).questions, min(size.rounds, 3)
+    items = [[[Message(role="user", text=q)] for q in questions[i:i + users]] for i in range(rounds)]
     return compare(
-        f"{users} requests of {users} users, up to {size.tokens} tokens each, {dtype}", "s", arms, items, len(items),
+        f"{users} requests of {users} users, up to {size.tokens} tokens each, {dtype}", "s", arms, items, rounds,
         Agreement("same answers", lambda a, b: float(np.mean([x == y for x, y in zip(a, b)]))),
         target_ratio={"peft set_adapter, one by one": 3.0},
         note="one thread; same weights on all sides; times are for all requests together")
 
 # %% ../../nbs/benchmarks/05_models.ipynb #b3e3f3c7
 def _ready_row(
-    lm: Any, peer: Any, store: Any, shape: Any, weights: Sequence[Any], megabytes: str, size: Size, room: Room
+    lm: Any, peer: Any, store: Any, shape: Any, weights: Sequence[Any], size: Size, room: Room
 ) -> dict[str, Any]:
     "An adapter that isn't in memory, until it can answer."
     from memkit.train.personal import PersonalLM
@@ -333,24 +339,26 @@ def _ready_row(
     arms = [Arm("ours", lambda i: one.adapter(f"u{i}").digest, size.slow_calls),
             Arm("peft load_adapter", load, size.slow_calls, drop)]
     note = "from the store, checked against its digest; peft: from a folder, unchecked; files are in the system's cache"
-    return compare(f"have an adapter of {megabytes} ready, not in memory", "ms", arms, list(range(len(weights))),
+    return compare(f"have an adapter of {_size(store)} ready, not in memory", "ms", arms, list(range(len(weights))),
                    size.rounds, target=20., note=note)
 
 # %% ../../nbs/benchmarks/05_models.ipynb #4a7b0e36
 def _read_row(
-    store: Any, card: dict[str, Any], weights: Sequence[Any], megabytes: str, size: Size, room: Room
+    lm: Any, store: Any, shape: Any, weights: Sequence[Any], size: Size, room: Room
 ) -> dict[str, Any]:
     "The bytes of an adapter, from the store and as a plain file."
-    from memkit.train.adapters import pack, unpack
-    files = [room.folder/f"u{i}.safetensors" for i in range(len(weights))]
-    for f, w in zip(files, weights): f.write_bytes(pack(w, card))
+    from memkit.train.adapters import base_digest, pack, unpack
+    base, files = base_digest(lm.load()[0]), [room.folder/f"u{i}.safetensors" for i in range(len(weights))]
+    for f, w in zip(files, weights): f.write_bytes(pack(w, {"base": base, "shape": shape}))
     arms = [
-        Arm("ours", lambda i: store.load(f"u{i}", card["base"])[1]["digest"], size.calls),
+        Arm("ours", lambda i: store.load(f"u{i}", base)[1]["digest"], size.calls),
         Arm("limit", lambda i: files[i].read_bytes(), size.calls),
         Arm("a file with the same checks", lambda i: unpack(files[i].read_bytes())[1]["digest"], size.calls)]
     return compare(
-        f"read an adapter of {megabytes} from the store", "ms", arms, list(range(len(weights))), size.rounds,
+        f"read an adapter of {_size(store)} from the store", "ms", arms, list(range(len(weights))), size.rounds,
         Agreement("same digest", lambda a, b: float(a == b)), note="limit: reading the bytes as a file")
+
+def _size(store: Any) -> str: return f"{store.card('u0').size/1e6:.2f} MB"
 
 # %% ../../nbs/benchmarks/05_models.ipynb #77087368
 def load_rows(
@@ -359,18 +367,12 @@ def load_rows(
     users: int = 16,
 ) -> Iterator[dict[str, Any]]:
     "Having a user's adapter ready, and reading its bytes (ours)."
-    from memkit.train.adapters import AdapterStore, LoraShape, base_digest, random_layers
-    from memkit.models.local import LocalLM, fast_dtype
+    from memkit.models.local import fast_dtype
     from memkit.store.store import MemoryStore
-    lm, peer = (LocalLM.embedded(device="cpu", dtype=fast_dtype("cpu")) for _ in range(2))
-    shape, model = LoraShape(layers=random_layers(30)), lm.load()[0]
-    weights = made_up_weights(model, shape, users)
-    store = AdapterStore(room.stack.enter_context(MemoryStore(room.folder/"store.db")))
-    card = {"base": base_digest(model), "shape": shape}
-    saved = [store.save(f"u{i}", w, card) for i, w in enumerate(weights)]
-    megabytes = f"{saved[0].size/1e6:.2f} MB"
-    yield _ready_row(lm, peer, store, shape, weights, megabytes, size, room)
-    yield _read_row(store, card, weights, megabytes, size, room)
+    dtype, memories = fast_dtype("cpu"), room.stack.enter_context(MemoryStore(room.folder/"store.db"))
+    lm, store, shape, weights = _stored(memories, dtype, users)
+    yield _ready_row(lm, _embedded(dtype), store, shape, weights, size, room)
+    yield _read_row(lm, store, shape, weights, size, room)
 
 # %% ../../nbs/benchmarks/05_models.ipynb #7b1ab99b
 def adapters(
@@ -475,6 +477,10 @@ def visible() -> list[str]:  # such as ['cuda:0', 'cuda:1']
     import torch
     return [f"cuda:{i}" for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
 
+def _base(task: str) -> dict[str, Any]:
+    try: return curve(task, "cpu", "float32")
+    except Exception as e: return {"error": reason_of(e)}
+
 def _compared(run: Callable[[], dict[str, Any]], base: dict[str, Any], tolerance: float) -> dict[str, Any]:
     "A run beside the CPU's, with how far apart they are; or the error of either."
     if "error" in base: return base | {"apart": None, "ok": False}
@@ -497,11 +503,10 @@ def check_devices(
     if not tolerance > 0: raise ValueError(f"tolerance must be above 0, got {tolerance}")
     there = visible()
     devices = there if devices is None else list(devices)
-    named = {d: torch.cuda.get_device_name(d) if d in there else "processor" if d == "cpu" else "not there"
+    named = {d: torch.cuda.get_device_name(d) if d in there else {"cpu": "processor"}.get(d, "not there")
              for d in devices}
-    out = {
-        "outcome": "skipped", "reason": "", "dtype": dtype, "tolerance": tolerance, "torch": torch.__version__,
-        "cuda": torch.version.cuda, "devices": named, "machine": machine(), "tasks": {}}
+    out = {"outcome": "skipped", "reason": "", "dtype": dtype, "tolerance": tolerance, "torch": torch.__version__,
+           "cuda": torch.version.cuda, "devices": named, "machine": machine(), "tasks": {}}
     if not devices: return out | {"reason": "skipped: no CUDA device"}
     for task in TASKS:
         base = _base(task)
@@ -510,10 +515,6 @@ def check_devices(
     bad = [f"{task} on {d}: {r['error']}" for task, t in out["tasks"].items() for d, r in t["devices"].items()
            if not r["ok"]]
     return out | {"outcome": "failed" if bad else "ok", "reason": "; ".join(bad)}
-
-def _base(task: str) -> dict[str, Any]:
-    try: return curve(task, "cpu", "float32")
-    except Exception as e: return {"error": reason_of(e)}
 
 # %% ../../nbs/benchmarks/05_models.ipynb #746aa81c
 def check_together(
@@ -537,34 +538,39 @@ def line_of(
     if result["outcome"] == "failed": return f"gpu-check FAILED: {result['reason']}"
     worst = max(r["apart"] for t in result["tasks"].values() for r in t["devices"].values())
     names = ", ".join(f"{d} ({n})" for d, n in result["devices"].items())
-    return (f"gpu-check ok: {' and '.join(result['tasks'])} on {names} in {result['dtype']}, curves within {worst:.3f} of "
-            f"the CPU's (allowed {result['tolerance']:g})")
+    said = f"{' and '.join(result['tasks'])} on {names} in {result['dtype']}"
+    return f"gpu-check ok: {said}, curves within {worst:.3f} of the CPU's (allowed {result['tolerance']:g})"
 
-# %% ../../nbs/benchmarks/05_models.ipynb #477e788c
-def main(
-    argv: Sequence[str] | None = None,
-) -> int:  # 0: the curves agree, or there is no GPU; 1: they don't, or something failed
-    "`python -m memkit.benchmarks.models`: check every visible GPU (ours)."
+# %% ../../nbs/benchmarks/05_models.ipynb #9ar5er00
+def _parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog="python -m memkit.benchmarks.models",
         description="Train a LoRA and an injection adapter on every visible GPU in bf16 and compare the loss curves "
         "with the CPU's.",
     )
     p.add_argument("--json", type=Path, metavar="FILE", help="write the result here")
-    p.add_argument(
-        "--devices", nargs="+", metavar="DEVICE",
-        help="such as cuda:1, or cpu to try the check itself (default: every visible GPU)")
-    p.add_argument(
-        "--tolerance", type=float, default=TOLERANCE,
-        help="largest difference of two curves, as a share of the first loss (default: %(default)s)")
+    p.add_argument("--devices", nargs="+", metavar="DEVICE",
+                   help="such as cuda:1, or cpu to try the check itself (default: every visible GPU)")
+    p.add_argument("--tolerance", type=float, default=TOLERANCE,
+                   help="largest difference of two curves, as a share of the first loss (default: %(default)s)")
     p.add_argument("--worker", help=argparse.SUPPRESS)   # as JSON: what this process measures, alone or among several
+    return p
+
+def _work(task: str, *arguments: Any) -> int:
+    "One process of several; the first one prints."
+    found = WORKERS[task](*arguments)
+    if int(os.environ.get("RANK", 0)) == 0: print(json.dumps(found))
+    return 0
+
+# %% ../../nbs/benchmarks/05_models.ipynb #477e788c
+def main(
+    argv: Sequence[str] | None = None,
+) -> int:  # 0: the curves agree, or there is no GPU; 1: they don't, or something failed
+    "`python -m memkit.benchmarks.models`: check every visible GPU (ours)."
+    p = _parser()
     a = p.parse_args(argv)
     if not a.tolerance > 0: p.error(f"--tolerance must be above 0, got {a.tolerance}")
-    if a.worker:
-        task, *arguments = json.loads(a.worker)
-        found = WORKERS[task](*arguments)
-        if int(os.environ.get("RANK", 0)) == 0: print(json.dumps(found))
-        return 0
+    if a.worker: return _work(*json.loads(a.worker))
     result = check_devices(a.devices, tolerance=a.tolerance)
     cards = [d for d in result["devices"] if d.startswith("cuda")]
     if len(cards) > 1: result = check_together(result, len(cards))

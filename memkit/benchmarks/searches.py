@@ -227,9 +227,20 @@ def _exact_row(
     return compare(f"exact dense top 5, {len(vectors):,} {corpus.what}", "ms", arms, queries, size.rounds,
                    note="limit: every byte read once and added up, on all cores")
 
-# %% ../../nbs/benchmarks/02_searches.ipynb #e81a1b1a
+# %% ../../nbs/benchmarks/02_searches.ipynb #5earcher
 SAME = "Chroma alone, set as ours"
 
+def _searchers(vectors: np.ndarray, room: Room) -> dict[str, Callable]:
+    "Ours and its peers, each made when it is first needed: (vector, k) -> hits."
+    ours = cache(lambda: corpus_index(vectors, cache_dir()/"indexes"))
+    bare = cache(lambda: collection_of(room, "bare", vectors, copied=False))
+    index = cache(lambda: room.stack.enter_context(ChromaIndex(vectors.shape[1], room.folder/"index")))
+    chroma = cache(lambda: filled(index(), vectors))
+    found = {"ours": lambda v, k: ours().search(v, k), "Chroma alone": lambda v, k: chroma_hits(bare(), v, k)}
+    if len(vectors) >= PASSAGES: return found | {SAME: lambda v, k: chroma_hits(ours().collection, v, k)}
+    return found | {"ChromaIndex": lambda v, k: chroma().search(v, k)}
+
+# %% ../../nbs/benchmarks/02_searches.ipynb #e81a1b1a
 def dense_rows(
     corpus: Corpus,
     size: Size,
@@ -250,15 +261,6 @@ def dense_rows(
     checks = {f"recall@10, {name}": recall(search) for name, search in searchers.items() if name in row["spread"]}
     yield row | {"checks": checks}
     if large: yield _exact_row(corpus, size, exact, vectors, queries)
-
-def _searchers(vectors: np.ndarray, room: Room) -> dict[str, Callable]:
-    "Ours and its peers, each made when it is first needed: (vector, k) -> hits."
-    ours = cache(lambda: corpus_index(vectors, cache_dir()/"indexes"))
-    bare = cache(lambda: collection_of(room, "bare", vectors, copied=False))
-    chroma = cache(lambda: filled(room.stack.enter_context(ChromaIndex(vectors.shape[1], room.folder/"index")), vectors))
-    found = {"ours": lambda v, k: ours().search(v, k), "Chroma alone": lambda v, k: chroma_hits(bare(), v, k)}
-    if len(vectors) >= PASSAGES: return found | {SAME: lambda v, k: chroma_hits(ours().collection, v, k)}
-    return found | {"ChromaIndex": lambda v, k: chroma().search(v, k)}
 
 # %% ../../nbs/benchmarks/02_searches.ipynb #cd3d94d1
 def exactly(

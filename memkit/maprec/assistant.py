@@ -22,10 +22,10 @@ from ..models.lm import LanguageModel
 from ..turn.prompt import fit
 from ..records import Change as MemoryChange, Considered, Hit, Memory, Turn, check_counts, utc_now
 from .detection import OTHER, PREFERENCE, RECOMMEND, Detected, Detector
-from .content_predictor import Content
 from .frames import AGREED, DOMAIN_NAMES, FrameReader, Link, Linker, chosen, points
 from .items import Catalogue, Item, Rated, catalogue_of, full_catalogue
-from .own_ratings import ItemSpace, Predictor, from_others
+from .network import from_others
+from .own_ratings import Content, ItemSpace, Predictor
 
 # %% ../../nbs/maprec/21_assistant.ipynb #ac334918
 from .recommend import (

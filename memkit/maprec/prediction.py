@@ -212,18 +212,13 @@ def vanilla_messages(
 ) -> list[Message]:
     """The baseline without a memory: every past query and its outcome as a flat sequence of messages (MAP §5.2, in our
     words)."""
-    ask = lambda item: Message(
-        role="user",
-        text=f"How will the client rate this, from 1 to 5? Answer with the number alone.\n{without_brackets(title_line(item))}")
-    told = lambda r: Message(
-        role="user",
-        text=f"The client rated {without_brackets(title_line(r.item))}: {r.rating:g}. Keep it in mind for what follows.")
-    first = Message(
-        role="user",
-        text="A client rates one thing after the other. Each time you will be asked for the rating first, then you "
-        "will be told what it was. Learn the client's taste from it.",
-    )
-    return [first, *(m for r in rateds for m in (ask(r.item), told(r))), ask(target)]
+    title = lambda item: without_brackets(title_line(item))
+    asked = lambda item: f"How will the client rate this, from 1 to 5? Answer with the number alone.\n{title(item)}"
+    told = lambda r: f"The client rated {title(r.item)}: {r.rating:g}. Keep it in mind for what follows."
+    first = ("A client rates one thing after the other. Each time you will be asked for the rating first, then you "
+             "will be told what it was. Learn the client's taste from it.")
+    texts = [first, *(text for r in rateds for text in (asked(r.item), told(r))), asked(target)]
+    return [Message(role="user", text=text) for text in texts]
 
 # %% ../../nbs/maprec/09_prediction.ipynb #7818a97c
 def prefix_tree(

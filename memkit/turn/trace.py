@@ -57,7 +57,7 @@ MOVED = {   # modules that older traces name, and where their records are now
     "core.recall": "search.memories", "core.support": "search.support", "core.notes": "reading.rounds",
     "malp.fate": "malp.triage", "malp.practice": "malp.personalize", "malp.lives": "malp.timelines",
     "mark.placing": "mark.conflict_resolution", "mark.voices": "mark.quorum", "maprec.own": "maprec.own_ratings",
-    "maprec.content": "maprec.content_predictor", "maprec.practice": "maprec.prediction",
+    "maprec.content": "maprec.own_ratings", "maprec.practice": "maprec.prediction",
     "reading.relations": "reading.facts", "reading.note_labels": "reading.notes", "reading.sharing": "reading.gate",
     "hybrid.question": "hybrid.reading", "malp.replay": "malp.triage", "malp.phrases": "malp.visits",
     "mark.judgement": "mark.corrections", "mark.quarantine": "mark.withdraw", "maprec.prompted": "maprec.detection",

@@ -22,7 +22,6 @@ from fastcore.basics import patch
 
 from ..files import own_data
 from .items import AUDIENCES, Item, Rated, full_catalogue, letters, title_line
-from .network import stars_kept
 from ..models.embed import Embedder, MiniLM, corpus_vectors
 
 # %% ../../nbs/maprec/15_own_ratings.ipynb #7b980595

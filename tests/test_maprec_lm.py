@@ -43,7 +43,7 @@ def raters(n: int = 5, each: int = 8, seed: int = 0) -> SimpleNamespace:
 
 # ---- the prompt
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(titles, titles, st.sampled_from(FORMS))
 def test_a_title_adds_no_line(a, b, form):
     a, b = items(a), items(b)

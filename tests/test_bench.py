@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memkit.benchmarks import bench, searches, timing
@@ -175,6 +175,7 @@ def test_the_passages_of_public_data_are_as_many_as_the_papers():
 pieces = st.lists(st.sampled_from(["Rest.", "Drink a lot of water.", "Fever passes within a week or so.", "a\nb", "one two three four five six seven eight nine"]), max_size=9).map(" ".join)
 
 
+@settings(deadline=None)
 @given(pieces, st.integers(1, 12))
 def test_windows_are_runs_of_words_that_miss_none_and_hold_no_other(text, words):
     found, all_words = windows(text, words), text.split()
@@ -244,6 +245,7 @@ def test_ours_failing_leaves_the_peers_figure_without_a_ratio():
     assert row["ours"] is None and row["peers"]["peer"] > 0 and row["ratio"] == {} and row["n"] == 0 and row["checks"] == {}
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(1e-9, 1e9), min_size=1, max_size=50))
 def test_spread_agrees_with_sorting(values):
     s, order = spread(values), sorted(values)
@@ -252,6 +254,7 @@ def test_spread_agrees_with_sorting(values):
     assert math.isclose(s["median"], order[n//2] if n % 2 else (order[n//2 - 1] + order[n//2])/2, rel_tol=1e-9)
 
 
+@settings(deadline=None)
 @given(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6), st.sampled_from(["ms", "s", "tokens/s"]))
 def test_a_ratio_is_the_same_in_every_unit_and_turns_round(a, b, unit):
     ours, peer = in_unit(a, 3., unit), in_unit(b, 3., unit)

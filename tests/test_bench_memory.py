@@ -4,7 +4,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from memkit.benchmarks import turns as bench
+from memkit.benchmarks import bench, searches
 from memkit.benchmarks.timing import SIZES, Room
 
 
@@ -22,7 +22,7 @@ def test_rows_have_a_limit_and_the_same_answers(tmp_path):
 
 def test_without_chroma_ours_and_the_limit_stay(tmp_path, monkeypatch):
     def absent(path): raise ModuleNotFoundError("No module named 'chromadb'")
-    monkeypatch.setattr(bench, "open_chroma", absent)
+    monkeypatch.setattr(searches, "open_chroma", absent)
     with ExitStack() as stack: rows = list(bench.memory(SIZES["tiny"], Room(tmp_path, stack)))
     assert len(rows) == 3
     for row in rows:
@@ -54,7 +54,7 @@ def test_what_is_large_is_built_once_and_a_run_writes_into_its_own_copy(tmp_path
     def build(folder): built.append(1); (folder/"x").write_text("built")
     for name in "ab":
         (tmp_path/name).mkdir()
-        with ExitStack() as stack: folder = bench._room_for(Room(tmp_path/name, stack), "things", vectors, build)
+        with ExitStack() as stack: folder = searches.built(Room(tmp_path/name, stack), "things", vectors, build)
         assert (folder/"x").read_text() == "built" and folder.parent == tmp_path/name
         (folder/"x").write_text("changed by the run")
     assert built == [1]

@@ -8,17 +8,14 @@ from hypothesis import strategies as st
 
 from memkit.models.embed import MiniLM, Remembered
 from memkit.records import Message, utc_now
-from memkit.experiments.map.classical import folds
+from memkit.experiments.map.single import folds
 from memkit.experiments.map.cross import (
-    CrossSize, ask_cross, control_predictions, cross_cases, cross_memory, cross_messages, cross_prompt, cross_rows, knows_simulator,
-    language_model_predictions, run_cross)
+    CrossSize, ask_cross, control_predictions, cross_cases, cross_memories, cross_messages, cross_prompt, cross_rows, language_model_predictions, run_cross)
 from memkit.experiments.map.run import figure_7, smoothed
 from memkit.experiments.result import provenance, result
 from memkit.maprec.items import Item, Rated
-from memkit.maprec.prediction import decode
 from memkit.maprec.ratings import Ratings, simulated_ratings
-from memkit.maprec.prediction import genre_overlap
-from memkit.maprec.reader import asked_probabilities, prefix_tree, prefix_tree_probabilities
+from memkit.maprec.prediction import asked_probabilities, cosine, genre_overlap, prefix_tree, prefix_tree_probabilities
 
 
 class Counting:
@@ -39,7 +36,7 @@ def embedder(): return Remembered(MiniLM(), keep=True)
 
 
 def test_eighteen_earliest_films_then_a_later_book(ratings):
-    cases = cross_cases(ratings, range(60), (1, 18), orders=(0, 1))
+    cases = cross_cases(ratings, range(60), (1, 18))
     domain = np.array([i.domain for i in ratings.items])
     for u in set(cases.user.tolist()):
         mine = cases.of([u])
@@ -116,11 +113,10 @@ def test_prompts_hold_films_and_book_and_no_markup():
 def test_ways_to_choose(ratings):
     films = [Rated(Item(id=str(n), title=f"Film {n}", genres=("Horror",) if n % 2 else ("War",)), float(1 + n % 5)) for n in range(8)]
     book = Item(id="b", title="A book", genres=("Horror",), domain="books")
-    assert {r.item.id for r in cross_memory("MAP", 4, genre_overlap)(films, book, 0)} == {"1", "3", "5", "7"}
-    assert len(cross_memory("random memory", 3, genre_overlap)(films, book, 5)) == 3
-    dealt = cross_memory("shuffled stars", 8, genre_overlap)(films, book, 1)
+    few, every = cross_memories(4, genre_overlap), cross_memories(8, genre_overlap)
+    assert {r.item.id for r in few["MAP"](films, book, 0)} == {"1", "3", "5", "7"} and len(few["random memory"](films, book, 5)) == 4
+    dealt = every["shuffled stars"](films, book, 1)
     assert sorted(r.rating for r in dealt) == sorted(r.rating for r in films) and [r.rating for r in dealt] != [r.rating for r in films]
-    with pytest.raises(ValueError, match="random memory"): cross_memory("best", 3, genre_overlap)
 
 
 def test_a_model_that_only_writes():
@@ -129,14 +125,6 @@ def test_a_model_that_only_writes():
         def generate(self, conversations, max_tokens=0): return [SimpleNamespace(text=t) for t in ("I say 4.", "none")][:len(conversations)]
     found = asked_probabilities(Writer(), [[Message(role="user", text="?")]]*2)
     assert found.tolist() == [[0, 0, 0, 1, 0], [.2]*5] and asked_probabilities(Writer(), []).shape == (0, 5)
-
-
-def test_who_knows_the_simulator_errs_less_than_who_does_not(ratings):
-    cases = cross_cases(ratings, range(60), (1, 18), orders=(0,))
-    shares = knows_simulator(ratings, cases, grid=3)
-    assert np.allclose(shares.sum(1), 1) and np.abs(decode(shares) - cases.truth).mean() < np.abs(np.median(cases.truth) - cases.truth).mean()
-    other = knows_simulator(ratings, cases, seed=9, grid=3)      # wrong numbers help less
-    assert np.abs(decode(shares) - cases.truth).mean() < np.abs(decode(other) - cases.truth).mean()
 
 
 def test_nothing_is_learned_from_those_who_are_scored(ratings, embedder):
@@ -149,7 +137,7 @@ def test_nothing_is_learned_from_those_who_are_scored(ratings, embedder):
     moved = cross_cases(turned, range(60), (1, 9))
     assert (moved.truth[test] != cases.truth[test]).any()
     for r, c, out in ((ratings, cases, (a := {})), (turned, moved, (b := {}))):
-        out |= language_model_predictions(ask_cross(r, c, parts, Counting(), embedder, (2, 4)), parts) | control_predictions(r, c, parts, embedder, (1, 9))
+        out |= language_model_predictions(ask_cross(r, c, parts, Counting(), cosine(embedder, "genres"), (2, 4)), parts) | control_predictions(r, c, parts)
     for name in a: assert np.array_equal(a[name][test], b[name][test], equal_nan=True), name
     assert any(not np.array_equal(a[name][~test], b[name][~test], equal_nan=True) for name in a)
 
@@ -159,7 +147,7 @@ def test_rows_of_a_run(ratings):
     found = result("map cross", provenance(0, started=utc_now(), **parts), rows)
     by = {(r["table"], r["row"], r["metric"]): r for r in found["rows"]}
     table = "Table 3 (simulated raters)"
-    assert by[table, "MAP", "MAE"]["n"] == 30 and by[table, "knows the simulator", "MAE"]["control"] and not by[table, "MAP", "MAE"]["control"]
+    assert by[table, "MAP", "MAE"]["n"] == 30 and by[table, "user median", "MAE"]["control"] and not by[table, "MAP", "MAE"]["control"]
     assert all(r["paper"] is None for r in found["rows"] if r["table"] != "Table 4") and by["Table 4", "MAP", "dollars / 10 histories"]["paper"] == .00156
     assert sum(by[table, f"k = {k} films shown", "users"]["ours"] for k in (2, 3)) == 30
     assert by["Table 4", "vanilla", "tokens of a prompt"]["ours"] > by["Table 4", "MAP, plain lines", "tokens of a prompt"]["ours"]
@@ -170,9 +158,9 @@ def test_rows_of_a_run(ratings):
 
 def test_the_papers_errors_stand_beside_amazons_only(ratings):
     cases = cross_cases(ratings, range(10), (5, 17))
-    predicted = dict.fromkeys(("MAP", "vanilla", "ridge on tastes"), np.full(len(cases), 4.))
-    rows = {(r["row"], r["metric"]): r for r in cross_rows(cases, predicted, ["ridge on tastes"], simulated=False) if r["table"] == "Table 3"}
-    assert (rows["MAP", "MAE, 17 known"]["paper"], rows["vanilla", "MAE, 5 known"]["paper"], rows["ridge on tastes", "MAE, 5 known"]["paper"]) == (.7037, .8218, None)
+    predicted = dict.fromkeys(("MAP", "vanilla", "user median"), np.full(len(cases), 4.))
+    rows = {(r["row"], r["metric"]): r for r in cross_rows(cases, predicted, ["user median"], simulated=False) if r["table"] == "Table 3"}
+    assert (rows["MAP", "MAE, 17 known"]["paper"], rows["vanilla", "MAE, 5 known"]["paper"], rows["user median", "MAE, 5 known"]["paper"]) == (.7037, .8218, None)
     assert not [r for r in cross_rows(cases, predicted, [], simulated=True) if r["paper"] is not None]
 
 

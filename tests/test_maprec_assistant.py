@@ -16,8 +16,9 @@ from memkit.maprec.assistant import UNKNOWN, MapAssistant, MapSettings, after
 from memkit.maprec.frames import Link
 from memkit.maprec.items import Catalogue, Item, Rated, own_catalogue
 from memkit.maprec.profile import import_ratings, profile
-from memkit.maprec.content_predictor import Content, ContentSettings, Facts
-from memkit.maprec.own_ratings import FromOthers, ItemSpace, OwnRatings, OwnSettings, check_predictor, expected, from_others, shares_around, usual_ratings
+from memkit.maprec.network import FromOthers, from_others, usual_ratings
+from memkit.maprec.own_ratings import (
+    Content, ContentSettings, Facts, ItemSpace, OwnRatings, OwnSettings, check_predictor, expected, shares_around)
 from memkit.maprec.ratings import simulated_ratings
 from memkit.maprec.recommend import NOTHING, POPULAR, PREDICTED, SPREAD, Request, because, carried, own_taste_first, reasons_for, recommend, tell, varied
 from memkit.maprec.recommend import opinions

@@ -21,9 +21,9 @@ from memkit.maprec.own_ratings import FromOthers, ItemSpace, OwnRatings, OwnSett
 from memkit.maprec.ratings import simulated_ratings
 from memkit.maprec.recommend import NOTHING, POPULAR, PREDICTED, SPREAD, Request, because, carried, own_taste_first, reasons_for, recommend, tell, varied
 from memkit.maprec.recommend import opinions
-from memkit.maprec.names import Change
+from memkit.maprec.request_parsing import Change
 from memkit.maprec.request_parsing import it_named, lines_named, requested_genres, requested_number, parse_request, requested_years
-from memkit.maprec.replies import confirm
+from memkit.maprec.recommend import confirm
 
 SHELF = own_catalogue()
 FILMS = SHELF.domain("films").items

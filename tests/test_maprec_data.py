@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from memkit.store.store import MemoryStore
 from memkit.maprec import ratings as R
-from memkit.maprec.amazon import amazon_item, amazon_ratings, load_amazon
+from memkit.maprec.ratings import amazon_item, amazon_ratings, load_amazon
 from memkit.maprec.items import Catalogue, Item
 from memkit.maprec.profile import import_ratings, profile
 from memkit.maprec.ratings import Ratings, columns, fetch_movielens, load_movielens, simulated_ratings, tidy_title

@@ -13,7 +13,7 @@ from memkit.maprec.detection import SPLITS, check_detector, decided, explain, la
 from memkit.maprec.frames import FrameReader, Linker
 from memkit.maprec.items import Catalogue, Item, own_catalogue
 from memkit.maprec.detection import PromptedDetector, PromptedError, PromptedUpdater, detection_messages, numbers_said, stands_in, update_messages
-from memkit.maprec.names import check_updater
+from memkit.maprec.request_parsing import check_updater
 
 TYPES = [{"A"}, {"B"}, {"A", "B"}, {"C"}]
 

@@ -5,13 +5,13 @@ from memkit.models.lm import ScriptedLM
 from memkit.store.store import MemoryStore
 from memkit.maprec import open_map
 from memkit.maprec.assistant import MapAssistant, MapSettings
-from memkit.maprec.catalogues import read_catalogue, read_ratings
+from memkit.maprec.items import read_catalogue, read_ratings
 from memkit.maprec.items import full_catalogue, own_catalogue
-from memkit.maprec.limits import Request, fitting, may_see, nearest_to
+from memkit.maprec.recommend import Request, fitting, may_see, nearest_to
 from memkit.maprec.recommend import noted
-from memkit.maprec.names import People, find_countries, find_people
+from memkit.maprec.request_parsing import People, find_countries, find_people
 from memkit.maprec.profile import profile
-from memkit.maprec.replies import CHAT, free_words
+from memkit.maprec.recommend import CHAT, free_words
 from memkit.maprec.request_parsing import for_whom, lines_named, requested_length, requested_number, parse_request, requested_years
 
 EVERYTHING, SHELF = full_catalogue(), own_catalogue()

@@ -9,7 +9,7 @@ from memkit.store.store import MemoryStore
 from memkit.maprec.frames import FrameReader, FrameSettings, Linker, ToldTitles, canonical, plain_of
 from memkit.maprec.items import Catalogue, Item, own_catalogue
 from memkit.maprec.profile import history, profile
-from memkit.maprec.names import (Change, apply, check_updater, labelled_catalogue, labelled_updates, rows_of,
+from memkit.maprec.request_parsing import (Change, apply, check_updater, labelled_catalogue, labelled_updates, rows_of,
                                   unknown_item, without_orders)
 from memkit.reading.titles import Title
 

@@ -80,7 +80,7 @@ SEARCH_WORDS = {
     "maprec/17_content_predictor": "cold start, new item, content-based recommendation, gaussian process",
     "maprec/06_detection": "detect preference message, preference detection, intent detection, intent classification, intent encoder, classify a message",
     "maprec/07_frames": "entity linking, link a title to the catalogue, slot filling",
-    "maprec/08_names": "named entity recognition, recognise people and countries",
+    "maprec/19_request_parsing": "named entity recognition, recognise people and countries",
     "maprec/19_request_parsing": "query understanding, parse a request, filters of a request",
     "maprec/18_recommend": "recommend a film, recommend a book, explain a recommendation, explanation",
     "maprec/11_reader": "prefix tree, trie, shared prefix",

@@ -173,7 +173,7 @@ def _mark(a: argparse.Namespace) -> tuple[Callable, Callable]:
 def _map(a: argparse.Namespace) -> tuple[Callable, Callable]:
     from memkit.models.load import load_model
     from memkit.experiments.map.run import run_map
-    from memkit.maprec.amazon import load_amazon
+    from memkit.maprec.ratings import load_amazon
     _not_malp(a)
     books = lambda: load_amazon(*a.amazon, films_at_least=18) if a.amazon else None
     return lambda: run_map(full=a.full, model=load_model(a.model), amazon=books()), lambda result: ""
@@ -399,7 +399,7 @@ def _without_paper(a: argparse.Namespace):   # any design but the hybrid chatbot
 def _own_shelf(a: argparse.Namespace):   # a MapAssistant
     "MAP's assistant with a catalogue of the user's own, and their ratings noted."
     from memkit.maprec import open_map
-    from memkit.maprec.catalogues import read_catalogue, read_ratings
+    from memkit.maprec.items import read_catalogue, read_ratings
     from memkit.maprec.profile import import_ratings
     from memkit.maprec.ratings import load_movielens
     if a.assistant != "map":

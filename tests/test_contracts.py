@@ -35,7 +35,7 @@ from memkit.maprec.detection import check_detector
 from memkit.maprec.frames import FrameReader, Linker
 from memkit.maprec.items import Rated, own_catalogue
 from memkit.maprec.own_ratings import ItemSpace, OwnRatings, check_predictor
-from memkit.maprec.request_parsing import check_updater
+from memkit.maprec.detection import check_updater
 from memkit.mark.agents import check_agent, embedded_agents
 from memkit.mark.assistant import MarkAssistant
 from memkit.mark.builder import Builder

@@ -24,7 +24,7 @@ from ..figures import spread
 from ..result import figure, provenance, result
 from ...maprec.frames import DOMAIN_NAMES
 from ...maprec.items import Item
-from ...maprec.names import folded
+from ...maprec.request_parsing import folded
 from ...reading.examples import alike, hands_of, voices
 from ...reading.titles import title_key
 
@@ -210,8 +210,7 @@ def sweep(
     seed: int = 0,
 ) -> list[dict[str, int]]:   # for each turn: unfit, seen and invented items
     "Random turns of five users, and the wrong items of each list."
-    from memkit.maprec.recommend import not_to_offer
-    from memkit.maprec.profile import profile
+    from memkit.maprec.profile import not_to_offer, profile
     rng, items, out = random.Random(seed), assistant.catalogue.items, []
     requests = [r["text"] for r in voices(hands_of(), "messages") if r["request"] and not r["before"]]
     for n in range(turns):

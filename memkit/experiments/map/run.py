@@ -25,7 +25,7 @@ from ...maprec.assistant import MapSettings
 from ...maprec.detection import OTHER, PREFERENCE, RECOMMEND, detection_messages, labelled_messages, update_messages
 from ...maprec.items import Rated, own_catalogue, stars, title_line
 from ...maprec.prediction import figure_4_messages, genre_overlap, select
-from ...maprec.names import labelled_updates
+from ...maprec.detection import labelled_updates
 from ...records import json_copy, utc_now
 
 # %% ../../../nbs/experiments/map/05_run.ipynb #46befa6b

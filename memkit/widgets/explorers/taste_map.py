@@ -16,9 +16,8 @@ from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
-from ...maprec.assistant import row_key
-from ...maprec.items import Item, Rated
-from ...maprec.recommend import Recommendation, named
+from ...maprec.items import Item, Rated, named, row_key
+from ...maprec.recommend import Recommendation
 from ...reading.titles import title_key
 from ..draw.report import many
 from ..draw.scene import Scene, listed, short, width_of

@@ -19,11 +19,9 @@ from memkit.maprec.profile import import_ratings, profile
 from memkit.maprec.content_predictor import Content, ContentSettings, Facts
 from memkit.maprec.own_ratings import FromOthers, ItemSpace, OwnRatings, OwnSettings, check_predictor, expected, from_others, shares_around, usual_ratings
 from memkit.maprec.ratings import simulated_ratings
-from memkit.maprec.recommend import NOTHING, POPULAR, PREDICTED, SPREAD, Request, because, carried, own_taste_first, reasons_for, recommend, tell, varied
-from memkit.maprec.recommend import opinions
-from memkit.maprec.request_parsing import Change
+from memkit.maprec.recommend import NOTHING, POPULAR, PREDICTED, SPREAD, Request, because, carried, confirm, opinions, own_taste_first, reasons_for, recommend, tell, varied
+from memkit.maprec.detection import Change
 from memkit.maprec.request_parsing import it_named, lines_named, requested_genres, requested_number, parse_request, requested_years
-from memkit.maprec.recommend import confirm
 
 SHELF = own_catalogue()
 FILMS = SHELF.domain("films").items
@@ -569,6 +567,6 @@ def test_a_learned_opening_recommends_what_others_like(made):
     assert a.chat("bob", SCORED).extra["found"].how == POPULAR
 
 
-@pytest.mark.parametrize("bad", [dict(doubt=2), dict(n=0), dict(recalled=-1), dict(budget=0), dict(how="luck"), dict(pool=0)])
+@pytest.mark.parametrize("bad", [dict(doubt=2), dict(n=0), dict(recalled=-1), dict(budget=0), dict(pool=0)])
 def test_settings_of_the_assistant(bad):
     with pytest.raises(ValueError): MapSettings(**bad)

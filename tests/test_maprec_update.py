@@ -6,11 +6,11 @@ from hypothesis import given, settings, strategies as st
 
 from memkit.records import new_id
 from memkit.store.store import MemoryStore
-from memkit.maprec.frames import FrameReader, FrameSettings, Linker, ToldTitles, canonical, plain_of
-from memkit.maprec.items import Catalogue, Item, own_catalogue
+from memkit.maprec.frames import FrameReader, Linker, ToldTitles, canonical, plain_of
+from memkit.maprec.items import Catalogue, Item, own_catalogue, unknown_item
 from memkit.maprec.profile import history, profile
-from memkit.maprec.request_parsing import (Change, apply, check_updater, labelled_catalogue, labelled_updates, rows_of,
-                                  unknown_item, without_orders)
+from memkit.maprec.detection import Change, apply, labelled_updates, without_orders
+from map_contracts import check_updater, labelled_catalogue, rows_of
 from memkit.reading.titles import Title
 
 
@@ -150,10 +150,6 @@ def test_what_is_asked_about(updater):
 def test_examples_and_what_is_refused(updater):
     roles = {m.title: m.role for t in ("Recommend me a film like Blade Runner.", "Give me a film, but not Alien.") for m in updater.links(t)}
     assert roles == {"Blade Runner": "like", "Alien": "not"}
-
-@pytest.mark.parametrize("bad", [dict(rates=2), dict(row=-.1)])
-def test_settings_that_cannot_be(bad):
-    with pytest.raises(ValueError, match="0..1"): FrameSettings(**bad)
 
 def test_scoring_shares_no_message_with_tuning():
     tune, score = ({r.text for r in labelled_updates(s)} for s in ("tune", "score"))

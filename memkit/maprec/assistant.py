@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SETTLED', 'GUESS_FROM', 'NO_RATING', 'UNCLEAR', 'UNKNOWN', 'UNASKED', 'MapSettings', 'Which', 'Talk', 'MapAssistant',
            'Understood', 'understand', 'ask_which', 'after', 'Made', 'make', 'predict_one', 'said_of_memory', 'words',
-           'reminder', 'change_of', 'considered_of']
+           'reminder', 'considered_of']
 
 # %% ../../nbs/maprec/21_assistant.ipynb #aeff0ce2
 import re
@@ -22,7 +22,7 @@ from ..models.lm import LanguageModel
 from ..turn.prompt import fit
 from ..records import Change as MemoryChange, Considered, Hit, Memory, Turn, check_counts, utc_now
 from .detection import (
-    OTHER, PREFERENCE, RECOMMEND, Change, Detected, Detector, PromptedDetector, PromptedUpdater, Updater, apply)
+    OTHER, PREFERENCE, RECOMMEND, Change, Detected, PromptedDetector, PromptedUpdater, apply)
 from .content_predictor import Content
 from .frames import AGREED, DOMAIN_NAMES, FrameReader, Link, Linker, chosen, points
 from .items import Catalogue, Item, Rated, catalogue_of, full_catalogue, named, row_key, unknown_item
@@ -30,9 +30,9 @@ from .own_ratings import ItemSpace, Predictor, from_others
 
 # %% ../../nbs/maprec/21_assistant.ipynb #ac334918
 from memkit.maprec.recommend import (
-    Recommendation, Recommended, Request, ask_forget, confirm, facts_said, free_words, held, in_order, listed_said,
-    opinions, plain_messages, profile_said, rating_fit, rating_said, reasons_for, recalled_for, recommend, scores_labels,
-    tell, weigh, why_said)
+    Recommendation, Recommended, Request, ask_forget, confirm, facts_said, free_words, in_order, judged, listed_said,
+    opinions, plain_messages, profile_said, rating_fit, rating_said, recalled_for, recommend, scores_labels, tell, weigh,
+    why_said)
 from .prediction import decode
 from .profile import LISTS, RATING, history, not_to_offer, note, noted, profile, take_back, take_off
 from .request_parsing import People, blanked, it_named, lines_named, parse_request, requested_domain
@@ -101,8 +101,8 @@ class MapAssistant(Assistant):
         model: LanguageModel,    # the paper: GPT-3.5; embedded: SmolLM2
         store: "MemoryStore",    # for the profiles
         catalogue: Catalogue,    # items to recommend
-        detector: Detector,
-        updater: Updater,
+        detector: FrameReader | PromptedDetector,
+        updater: FrameReader | PromptedUpdater,
         frames: FrameReader,     # finds the titles in a message, over the catalogue
         predictor: Predictor,
         space: ItemSpace,        # over the catalogue
@@ -221,7 +221,7 @@ def _note_about(frames: FrameReader, talk: Talk, text: str) -> tuple[tuple[str, 
     "A short reply about the previous title: 'seen it', 'put it on my list'."
     alone = frames.read(text).acts
     if not talk.about or len(text.split()) > 6 or max(alone["seen"], alone["want"]) < .05: return ()
-    acts = frames.acts(text, f"How about {talk.about.title}?")
+    acts = frames.read(text, f"How about {talk.about.title}?").acts
     act = max(acts, key=acts.get)
     return ((_ON_LIST[act], talk.about),) if act in ("seen", "want") and acts[act] > .5 else ()
 
@@ -324,26 +324,26 @@ def ask_which(which: Which) -> str:
 _MEDIUM = {plural: one for one, plural in DOMAIN_NAMES.items()}
 
 # %% ../../nbs/maprec/21_assistant.ipynb #5eeab8eb
+_LIMITS = ("avoid", "years", "without", "countries", "abroad", "length", "n")
+
 def _request_of(assistant: MapAssistant, user: str, text: str, changes: Sequence[Change]) -> Request:
-    "The request of a message; 'something else' repeats the last request without the items already shown."
+    "The request of a message; 'something else' and a mere constraint repeat the last one, without what was shown."
     talk, frames, domains = assistant.talk(user), assistant.frames, assistant.catalogue.domains
-    found, links = frames.read(text), frames.links(text)
+    found, links, last = frames.read(text), frames.links(text), talk.request
     request = parse_request(text, assistant.catalogue.items, links, talk.listed, _usual(assistant, user, changes),
                             found.domain, found.audience, assistant.people)
     plain = blanked(text, links)
-    # 'which book next?' after a film isn't the same again
-    last, asked = talk.request, requested_domain(plain, found.domain, domains)
-    elsewhere = asked and last.domain and asked != last.domain
-    loved = [c.item for c in changes if c.item and c.action == "rate" and (c.rating or 0) >= 4]
+    domain = requested_domain(plain, found.domain, domains)
+    elsewhere = domain and last.domain and domain != last.domain      # "which book next?" after a film
+    loved = tuple(c.item for c in changes if c.item and c.action == "rate" and (c.rating or 0) >= 4)
     loved = tuple(i for i in loved if i.domain == request.domain)
     if loved and not request.like and not elsewhere: request = replace(request, like=loved)
-    if not talk.listed: return request
-    if not loved and _only_limits(request) and requested_domain(plain, None, domains) is None:
-        return _narrowed(last, request)
-    bare = Request(domain=request.domain, besides=request.besides, unmet=request.unmet, n=request.n)
-    if elsewhere or request != bare or not set(talk.listed) <= set(request.besides): return request
-    return replace(last, besides=(*last.besides, *request.besides), domain=last.domain or request.domain,
-                   n=request.n or last.n)
+    r, limits = request, {name: value for name in _LIMITS if (value := getattr(request, name))}
+    else_ = set(talk.listed) <= set(r.besides)
+    narrower = set(limits) - {"n"} and not r.besides and requested_domain(plain, None, domains) is None
+    new = r.genres or r.like or r.people or r.audience or r.absent or elsewhere
+    if not talk.listed or new or not (else_ or narrower): return request
+    return replace(last, besides=(*last.besides, *r.besides), domain=last.domain or r.domain, unmet=r.unmet, **limits)
 
 # %% ../../nbs/maprec/21_assistant.ipynb #08405e1d
 def _usual(assistant: MapAssistant, user: str, changes: Sequence[Change]) -> str | None:
@@ -352,19 +352,6 @@ def _usual(assistant: MapAssistant, user: str, changes: Sequence[Change]) -> str
     spoken = [i.domain for i in (*(c.item for c in changes), talk.about, *talk.listed) if i and i.domain in there]
     rated = [r.rated.item.domain for r in profile(assistant.store, user)]
     return spoken[0] if spoken else max(there, key=rated.count)
-
-# %% ../../nbs/maprec/21_assistant.ipynb #5eeab8ec
-_LIMITS = ("avoid", "years", "without", "countries", "abroad", "length")
-
-def _only_limits(request: Request) -> bool:
-    "Is it only a further constraint, without audience, genre, title or person ('nothing older than 1990')?"
-    own = request.genres or request.like or request.people or request.audience or request.absent or request.besides
-    return not own and any(getattr(request, n) for n in _LIMITS)
-
-def _narrowed(before: Request, request: Request) -> Request:
-    "The last request with the new constraints."
-    said = {n: getattr(request, n) for n in (*_LIMITS, "n") if getattr(request, n)}
-    return replace(before, unmet=request.unmet, domain=before.domain or request.domain, **said)
 
 # %% ../../nbs/maprec/21_assistant.ipynb #1b85ba64
 def after(
@@ -436,10 +423,7 @@ def predict_one(
     target: Item,
 ) -> Recommendation:
     "The prediction for one item, with reasons."
-    predictor = held(assistant.predictor, rated)
-    ((why, against),) = reasons_for(predictor, assistant.space, rated, [target])
-    return Recommendation(item=target, shares=tuple(map(float, np.asarray(predictor.predict(rated, [target]))[0])),
-                          reasons=why, against=against)
+    return judged(assistant.predictor, assistant.space, rated, [target])[0]
 
 # %% ../../nbs/maprec/21_assistant.ipynb #4a153a09
 _DONE = {"agree": "Deleted. I know nothing of that any more.", "keep": "Nothing was deleted."}
@@ -457,7 +441,7 @@ def said_of_memory(
         found = assistant.talk(user).found
         out.append(why_said([r for r in found if not u.about or r.item in u.about], rated))
     if u.act == "item": out += map(facts_said, u.about)
-    return tuple(out + [_DONE[u.act]]*(u.act in _DONE))
+    return tuple(out + [_DONE[u.act]] if u.act in _DONE else out)
 
 # %% ../../nbs/maprec/21_assistant.ipynb #a597c3de
 def _profile_told(assistant: MapAssistant, user: str, rated: Sequence[Rated], u: Understood) -> str:
@@ -599,33 +583,24 @@ def kept_words(self: MapAssistant, turn: Turn) -> tuple[str, str]:
     "The message, and the answer without its reasons."
     return turn.text, turn.work.get("kept", turn.answer)
 
-# %% ../../nbs/maprec/21_assistant.ipynb #4f82e573
-def change_of(
-    c: Change,
-    old: tuple[int, float] | None,   # the memory in force before, and its stars
-    now: Memory,
-) -> MemoryChange:
-    "A written row as the change record that all designs share (MAP §4.4)."
-    what = {"memory": now.id, "text": now.text, "rating": c.rating, "reason": c.words}
-    if c.action != "rate": return MemoryChange(kind="taken back", other=old and old[0], relation="retraction", **what)
-    if old and old[0] == now.id: return MemoryChange(kind="counted", relation="duplicate", **what)
-    return MemoryChange(kind="rated", other=old and old[0], relation="update" if old else "unrelated", **what)
-
 # %% ../../nbs/maprec/21_assistant.ipynb #bd4bf9df
 @patch
 def learn(self: MapAssistant, turn: Turn, prepared: None) -> list[MemoryChange]:
     "Write list entries and rows (MAP §4.4)."
     store, user, out = self.store, turn.user, []
-    for kind, item in turn.extra.get("notes", ()):
-        m = note(store, user, kind, item, (turn.id,))
+    for m in [note(store, user, kind, item, (turn.id,)) for kind, item in turn.extra.get("notes", ())]:
         if turn.id in m.turns: out.append(MemoryChange(kind="stored", memory=m.id, text=m.text))
     for c in turn.extra["changes"]:
-        if c.action == "rate" and c.rating is None: continue
-        if c.action != "rate" and c.item: take_off(store, user, c.item, (turn.id,))
-        before = {row_key(r.rated.item): (r.memory_id, r.rated.rating) for r in profile(store, user)}
+        rate, before = c.action == "rate", {row_key(r.rated.item): r.memory_id for r in profile(store, user)}
+        if rate and c.rating is None: continue
+        if not rate and c.item: take_off(store, user, c.item, (turn.id,))
         for m in apply(store, user, [c], turn.id):
-            item = m.meta["item"]
-            out.append(change_of(c, before.get((item["domain"], item["id"])), m))
+            old = before.get((m.meta["item"]["domain"], m.meta["item"]["id"]))
+            if not rate: kind, relation = "taken back", "retraction"
+            elif old == m.id: kind, relation, old = "counted", "duplicate", None
+            else: kind, relation = "rated", "update" if old else "unrelated"
+            out.append(MemoryChange(kind=kind, relation=relation, other=old, memory=m.id, text=m.text, rating=c.rating,
+                                    reason=c.words))
             if turn.id not in m.turns: store.rewrite(user, [replace(m, turns=(*m.turns, turn.id))], "said again")
     return out
 

@@ -246,12 +246,6 @@ def read(self: FrameReader, text: str, before: str = "") -> TitleReading:
     if not plain.strip(): return TitleReading({a: float(a == "chat") for a in TITLE_ACTS}, ())
     return self.reader.titles(plain, before)
 
-@patch
-def acts(self: FrameReader, text: str, before: str) -> dict[str, float]:
-    "The acts of a message after `before`, without its titles: in half the time."
-    plain = plain_of(text)
-    return self.reader.acts(plain, before) if plain.strip() else self.read(text).acts
-
 # %% ../../nbs/maprec/07_frames.ipynb #f35da4e9
 @patch
 def wants_rating(self: FrameReader, text: str) -> bool:

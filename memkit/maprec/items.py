@@ -298,39 +298,27 @@ def catalogue_of(
         raise ValueError("the catalogue is empty, so there is nothing to recommend; leave it out for memkit's own")
     return items if isinstance(items, Catalogue) else Catalogue(found)
 
-# %% ../../nbs/maprec/01_items.ipynb #7b32d17d
-def _json_row(line: str) -> dict:
-    try: row = json.loads(line)
-    except json.JSONDecodeError as e: raise ValueError(f"it is not JSON ({e.msg})") from None
-    if not isinstance(row, dict): raise ValueError("it must be an object such as {\"title\": \"Alien\"}")
-    return row
-
-def _csv_row(names: list[str], values: list[str]) -> dict:
-    if len(values) > len(names): raise ValueError(f"it has {len(values)} fields, the header {len(names)}")
-    return {k: v.strip() for k, v in zip(names, values) if v.strip()}
-
 # %% ../../nbs/maprec/01_items.ipynb #f2ccd280
 def _from_file(
     path: str | Path,               # .csv, .jsonl or .json; UTF-8
     make: Callable[[dict], Any],    # from the fields of a row, by lower-case name
 ) -> list:                          # what `make` gives for each row
     "A table's rows. Raises `FileNotFoundError`, and `ValueError` that names file and line."
-    path, names = Path(path), None
+    path, out, n = Path(path), [], 0
     if path.suffix.lower() not in (".csv", ".jsonl", ".json"):
         raise ValueError(f"{path.name} must end in .csv or .jsonl; the ending names the format")
     if not path.is_file(): raise FileNotFoundError(f"there is no file {path}; check the name")
-    out, table = [], path.suffix.lower() == ".csv"
     with path.open(encoding="utf-8-sig", newline="") as f:
+        table = csv.DictReader(f) if path.suffix.lower() == ".csv" else None
         try:
-            lines = csv.reader(f) if table else f
-            for n, line in enumerate(lines, 1):
-                if table: n = lines.line_num
-                if table and names is None: names = line; continue
-                row = _csv_row(names, line) if table else _json_row(line) if line.strip() else {}
-                row = {str(k).strip().lower(): v for k, v in row.items() if v is not None and str(k).strip()}
+            for n, row in enumerate(table or f, 1):
+                if table: n = table.line_num
+                else: row = json.loads(row) if row.strip() else {}
+                if None in row: raise ValueError("it has more fields than the header")
+                row = {k.strip().lower(): v for k, v in row.items() if k.strip() and v not in ("", None)}
                 if row: out.append(make(row))
         except UnicodeDecodeError: raise ValueError(f"{path.name} isn't UTF-8; save it as UTF-8") from None
-        except (ValueError, TypeError) as e: raise ValueError(f"{path.name}, line {n}: {e}") from None
+        except (ValueError, TypeError, AttributeError) as e: raise ValueError(f"{path.name}, line {n}: {e}") from None
     return out
 
 # %% ../../nbs/maprec/01_items.ipynb #562d3f62

@@ -86,25 +86,29 @@ def rateds(self: Ratings, user: int) -> Iterator[Rated]:
         yield Rated(self.items.items[self.item[row]], float(self.rating[row]), at, self.name)
 
 # %% ../../nbs/maprec/04_ratings.ipynb #6d1033a7
-def _text(path: Path) -> str:
-    data = path.read_bytes()
-    if b"\0" in data[:100_000]:
-        raise ValueError(f"{path.name} isn't plain text (UTF-8 or Latin-1); unpack it first, or fetch it again")
-    try: return data.decode("utf-8-sig")
-    except UnicodeDecodeError: return data.decode("latin-1")   # as MovieLens 100k and 1M are
+@contextmanager
+def _open(path: Path) -> Iterator[Iterator[str]]:   # its lines
+    "A text file, packed or not: UTF-8, or Latin-1 as MovieLens 100k and 1M are."
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}; `memkit data` says where to get it")
+    if path.suffix == ".gz" and not is_packed(path):
+        raise ValueError(f"{path.name} is named like a gzip file but isn't one (an error page, perhaps); "
+                         "fetch it again")
+    def plain(line: str) -> str:
+        if "\0" in line: raise ValueError(f"{path.name} isn't plain text (UTF-8 or Latin-1); unpack it first, or fetch it again")
+        try: return line.encode("latin-1").decode("utf-8-sig")
+        except UnicodeDecodeError: return line
+    try:
+        with open_packed(path) as file: yield map(plain, packed_lines(file, path.name, "latin-1"))
+    except csv.Error as e:
+        raise ValueError(f"{path.name} can't be read as a table ({e}); it may be truncated: fetch it again") from None
 
 # %% ../../nbs/maprec/04_ratings.ipynb #29614caa
 def _lines(path: Path, between: str) -> Iterator[tuple[int, list[str]]]:  # number of the line and its fields
-    lines = _text(path).split("\n")
-    rows = csv.reader(lines, strict=True) if between == "," else (line.rstrip("\r").split(between) for line in lines)
-    number = 0
-    try:
+    with _open(path) as lines:
+        rows = csv.reader(lines, strict=True) if between == "," else (s.rstrip("\r\n").split(between) for s in lines)
         for number, row in enumerate(rows, 1):
             if any(row): yield number, row
-    except csv.Error as e:
-        raise ValueError(
-            f"line {number + 1} of {path.name} can't be read ({e}); the file may be truncated: fetch it again"
-        ) from None
 
 # %% ../../nbs/maprec/04_ratings.ipynb #1c5c396a
 _TABLE = {"\t": "a tab", ",": "a comma", "::": "'::'", "|": "'|'"}
@@ -359,38 +363,17 @@ def _one_rater(
     order = rng.permutation(sum(map(len, picked)))
     return np.concatenate(picked)[order], np.clip(np.rint(np.concatenate(stars)), 1, 5)[order], _times(rng, len(order))
 
-# %% ../../nbs/maprec/04_ratings.ipynb #c5e8e3ef
-@contextmanager
-def _open(path: Path) -> Iterator[Iterator[str]]:   # its lines
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}; `memkit data amazon` says where to get it")
-    if path.suffix == ".gz" and not is_packed(path):
-        raise ValueError(f"{path.name} is named like a gzip file but isn't one (an error page, perhaps); "
-                         "fetch it again")
-    try:
-        with open_packed(path) as file: yield packed_lines(file, path.name)
-    except (csv.Error, UnicodeDecodeError) as e:
-        what = "isn't UTF-8" if isinstance(e, UnicodeDecodeError) else f"can't be read as a table ({e})"
-        raise ValueError(f"{path.name} {what}; it is damaged, or another file") from None
-
 # %% ../../nbs/maprec/04_ratings.ipynb #20e070df
-def _records(path: Path) -> Iterator[tuple[int, dict]]:  # of a file of JSON lines
+def _records(path: Path) -> Iterator[dict]:  # of a file of JSON lines
     with _open(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip(): continue
             try: row = json.loads(line)
-            except json.JSONDecodeError:
-                raise ValueError(f"line {number} of {path.name} isn't JSON; "
-                                 "the file may be truncated (fetch it again) or another one") from None
-            if not isinstance(row, dict): raise ValueError(f"line {number} of {path.name} isn't a JSON object")
-            yield number, row
-
-def _value(path: Path, number: int, row: Mapping, names: Sequence[str]) -> Any:
-    "The field of one of these names."
-    for name in names:
-        if name in row: return row[name]
-    raise ValueError(f"line {number} of {path.name} has no {names[-1]!r}; it has {', '.join(list(row)[:6])}. Is it "
-                     "another file?")
+            except json.JSONDecodeError: row = None
+            if not isinstance(row, dict):
+                raise ValueError(f"line {number} of {path.name} isn't a JSON object; the file may be truncated (fetch it "
+                                 "again) or another one")
+            yield row
 
 # %% ../../nbs/maprec/04_ratings.ipynb #0f55a548
 def _first(path: Path) -> str:
@@ -398,48 +381,16 @@ def _first(path: Path) -> str:
     if not first: raise ValueError(f"{path.name} is empty; fetch it again")
     return first.strip()
 
-# %% ../../nbs/maprec/04_ratings.ipynb #bd0edd15
-_ASIN = re.compile(r"[A-Z0-9]{10}")
-_KEYS = (("reviewerID", "user_id"), ("asin", "parent_asin"), ("overall", "rating"), ("unixReviewTime", "timestamp"))
-
-def _order(first: list[str], name: str) -> tuple[list[int], bool]:
-    "Where user, item, rating and time stand in a table, and whether its first line is a header."
-    if len(first) < 4:
-        raise ValueError(f"line 1 of {name} has {len(first)} field(s), 4 expected with commas between them; "
-                         "is it another file?")
-    header = [key for _, key in _KEYS]
-    if set(header) <= set(first): return [first.index(key) for key in header], True
-    if not re.fullmatch(r"[\d.]+", first[2]):
-        raise ValueError(f"line 1 of {name} is neither a rating (item,user,rating,time) nor a header with "
-                         f"{', '.join(header)}")
-    turned = _ASIN.fullmatch(first[1]) and not _ASIN.fullmatch(first[0])   # as an older edition has it
-    return [0, 1, 2, 3] if turned else [1, 0, 2, 3], False
-
-# %% ../../nbs/maprec/04_ratings.ipynb #f3bda1df
-def _table(path: Path) -> Iterator[tuple[int, list[str]]]:
-    at, header = _order(next(csv.reader([_first(path)])), path.name)
-    with _open(path) as file:
-        for number, row in enumerate(csv.reader(file), 1):
-            if not row or header and number == 1: continue
-            if len(row) <= max(at):
-                raise ValueError(f"line {number} of {path.name} has {len(row)} field(s), {max(at) + 1} expected with commas "
-                                 "between them; it may be truncated: fetch it again")
-            yield number, [row[i] for i in at]
-
-# %% ../../nbs/maprec/04_ratings.ipynb #b3ac4217
-def _reviews(path: Path) -> Iterator[tuple[int, list]]:
-    for number, row in _records(path):
-        old = "reviewerID" in row      # a review of 2023 has an asin, too
-        yield number, [_value(path, number, row, (names[not old],)) for names in _KEYS]
-
 # %% ../../nbs/maprec/04_ratings.ipynb #50b0dde3
 def amazon_ratings(path: str | Path) -> Iterator[tuple[str, str, float, int]]:  # user, item, rating, seconds since 1970
     "The ratings of one of Amazon's files, one by one (2018 or 2023); raises `ValueError` that names file and line."
     path = Path(path).expanduser()
-    return _made(path, (_reviews if _first(path).startswith("{") else _table)(path), _amazon_row)
+    headed = (("userid",), ("parentasin",), ("rating",), ("timestamp",))
+    columns = headed if _first(path).startswith("user_id") else (1, 0, 2, 3)
+    return _made(path, fields(path, ",", columns), _amazon_row)
 
 def _amazon_row(user: str, item: str, rating: str, at: str) -> tuple[str, str, float, int]:
-    return _row(str(user), str(item), rating, float(at)/(1000 if float(at) > 1e11 else 1))   # 2023: milliseconds
+    return _row(user, item, rating, float(at)/(1000 if float(at) > 1e11 else 1))   # 2023: milliseconds
 
 # %% ../../nbs/maprec/04_ratings.ipynb #92a00b7e
 _SHELVES = {
@@ -467,11 +418,9 @@ def amazon_item(
 
 # %% ../../nbs/maprec/04_ratings.ipynb #530cd409
 def _named(path: Path, domain: str, wanted: set[str]) -> dict[str, Item]:   # the rated ones, by the shop's number
-    found = {}
-    for number, row in _records(path):
-        asin = _value(path, number, row, ("parent_asin", "asin"))
-        if asin in wanted and asin not in found and (item := amazon_item(row, domain)): found[asin] = item
-    return found
+    rated = (row for row in _records(path) if (row.get("parent_asin") or row.get("asin")) in wanted)
+    found = [item for row in rated if (item := amazon_item(row, domain))]
+    return {item.id.partition(":")[2]: item for item in reversed(found)}      # the first of each
 
 # %% ../../nbs/maprec/04_ratings.ipynb #5dd1d099
 def _enough(rows: Iterable[tuple], at_least: int) -> set[str]:  # users

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['EVER', 'FOR_CHILDREN', 'Test', 'INSTRUCTIONS', 'LEFT_OUT', 'MOST_REASONS', 'LEAST_CHANGE', 'AS_MANY', 'AT_MOST',
-           'PREDICTED', 'POPULAR', 'SPREAD', 'NOTHING', 'NEAR', 'MOST', 'CHAT', 'Request', 'may_see', 'refusals',
-           'limits', 'fitting', 'nearest_to', 'recalled_for', 'scores_labels', 'in_order', 'rating_fit', 'opinions',
-           'plain_messages', 'carried', 'Reason', 'Recommendation', 'held', 'reasons_for', 'unseen', 'varied',
+           'PREDICTED', 'POPULAR', 'SPREAD', 'NOTHING', 'NEAR', 'MOST', 'CHAT', 'Request', 'may_see', 'limits',
+           'fitting', 'nearest_to', 'recalled_for', 'scores_labels', 'in_order', 'rating_fit', 'opinions',
+           'plain_messages', 'carried', 'Reason', 'Recommendation', 'held', 'reasons_for', 'judged', 'unseen', 'varied',
            'own_taste_first', 'Recommended', 'recommend', 'because', 'tell', 'confirm', 'rating_said', 'weigh',
            'profile_said', 'listed_said', 'facts_said', 'why_said', 'ask_forget', 'free_words']
 
@@ -66,17 +66,23 @@ def may_see(
 # %% ../../nbs/maprec/18_recommend.ipynb #d420dd16
 Test = Callable[[Item], bool]
 
-def refusals(
+def limits(
     request: Request,
-) -> list[Test]:
-    "The hard constraints: domain, audience, and everything that was refused."
-    out, no = [], {i.key for i in (*request.like, *request.besides)}
-    if request.domain: out.append(lambda i: i.domain == request.domain)
-    if request.audience: out.append(lambda i: may_see(request.audience, i))
-    if request.avoid: out.append(lambda i: not set(request.avoid) & set(i.genres))
-    if request.without: out.append(lambda i: not set(request.without) & set(i.names))
-    if request.abroad: out.append(lambda i: i.country not in request.abroad)
-    if no: out.append(lambda i: i.key not in no)
+) -> list[tuple[str, Test]]:   # words for the answer and the test, the most important first; '': never dropped
+    "The constraints of a request."
+    r, shown = request, {i.key for i in (*request.like, *request.besides)}
+    out = [("", lambda i: r.domain in (None, i.domain)), ("", lambda i: may_see(r.audience, i)),
+           ("", lambda i: not set(r.avoid) & set(i.genres)), ("", lambda i: not set(r.without) & set(i.names)),
+           ("", lambda i: i.country not in r.abroad), ("", lambda i: i.key not in shown)]
+    if r.people: out.append((f"with or by {' or '.join(r.people)}", lambda i: bool(set(r.people) & set(i.names))))
+    out += [(f"of the genre {g}", lambda i, g=g: g in i.genres) for g in r.genres]
+    if r.years:
+        first, last = r.years
+        out.append((_years_said(first, last), lambda i: i.year is not None and first <= i.year <= last))
+    if r.countries: out.append((f"from {' or '.join(r.countries[:3])}", lambda i: i.country in r.countries))
+    if r.length:
+        least, most = r.length
+        out.append((_length_said(least, most, r.domain), lambda i: i.length is not None and least <= i.length <= most))
     return out
 
 # %% ../../nbs/maprec/18_recommend.ipynb #3c648b62
@@ -91,23 +97,6 @@ def _length_said(least: int, most: int, domain: str | None) -> str:
     if most >= EVER: return f"of {least} {unit} or more"
     return f"of {least} to {most} {unit}" if least else f"of {most} {unit} at most"
 
-# %% ../../nbs/maprec/18_recommend.ipynb #0ef57862
-def limits(
-    request: Request,
-) -> list[tuple[str, Test]]:   # words for the answer, and the test; the most important first
-    "The soft constraints."
-    out, r = [], request
-    if r.people: out.append((f"with or by {' or '.join(r.people)}", lambda i: bool(set(r.people) & set(i.names))))
-    out += [(f"of the genre {g}", lambda i, g=g: g in i.genres) for g in r.genres]
-    if r.years:
-        first, last = r.years
-        out.append((_years_said(first, last), lambda i: i.year is not None and first <= i.year <= last))
-    if r.countries: out.append((f"from {' or '.join(r.countries[:3])}", lambda i: i.country in r.countries))
-    if r.length:
-        least, most = r.length
-        out.append((_length_said(least, most, r.domain), lambda i: i.length is not None and least <= i.length <= most))
-    return out
-
 # %% ../../nbs/maprec/18_recommend.ipynb #0661a839
 def fitting(
     items: Sequence[Item],
@@ -115,7 +104,7 @@ def fitting(
 ) -> list[Item]:  # in their order
     "The items that meet all constraints, before any prediction."
     left = list(items)
-    for test in (*refusals(request), *(test for _, test in limits(request))): left = [i for i in left if test(i)]
+    for _, test in limits(request): left = list(filter(test, left))
     return left
 
 # %% ../../nbs/maprec/18_recommend.ipynb #9282ec9c
@@ -124,8 +113,9 @@ def nearest_to(
     request: Request,
 ) -> tuple[list[Item], tuple[str, ...]]:   # the items in their order, and a sentence for each dropped constraint
     "The items that meet all constraints, or as many as any item meets."
-    soft, left = limits(request), list(items)
-    for test in refusals(request): left = [i for i in left if test(i)]
+    soft, left = [limit for limit in limits(request) if limit[0]], list(items)
+    for words, test in limits(request):
+        if not words: left = list(filter(test, left))
     if not soft or not left: return left, ()
     table = np.array([[test(i) for i in left] for _, test in soft])
     for size in range(len(soft), -1, -1):
@@ -281,6 +271,19 @@ def reasons_for(
         return tuple(out)
     return [(strongest(t, 1), strongest(t, -1)) for t in range(len(targets))]
 
+# %% ../../nbs/maprec/18_recommend.ipynb #90aa0001
+def judged(
+    predictor: Predictor,
+    space: ItemSpace,
+    history: Sequence[Rated],
+    targets: Sequence[Item],
+) -> tuple[Recommendation, ...]:
+    "Some items with their predictions and reasons."
+    predictor = held(predictor, history)
+    shares, reasons = np.asarray(predictor.predict(history, targets)), reasons_for(predictor, space, history, targets)
+    return tuple(Recommendation(item=item, shares=tuple(map(float, p)), reasons=why, against=against)
+                 for item, p, (why, against) in zip(targets, shares, reasons))
+
 # %% ../../nbs/maprec/18_recommend.ipynb #954e934e
 def unseen(
     items: Sequence[Item],
@@ -390,18 +393,15 @@ def recommend(
 ) -> Recommended:
     "The best unseen items within the constraints, with reasons (MAP §4.3). Raises `ValueError` where n is < 1."
     if (n := request.n or n) < 1: raise ValueError(f"n must be 1 or more, got {n}")
-    items = tuple(catalogue)
+    items, predictor = tuple(catalogue), held(predictor, history)
     left, unmet = _candidates(history, items, request)
     if not left: return Recommended((), NOTHING, 0, _why_none(history, items, request), tuple(unmet))
     if request.like: left = _nearest(left, space.between(left, request.like).mean(1), max(NEAR, n))
     if request.audience == "child": left = _for_children(left, n)
-    predictor = held(predictor, history)
-    values = expected(shares := np.asarray(predictor.predict(history, left)))
+    values = expected(np.asarray(predictor.predict(history, left)))
     how = PREDICTED if history else SPREAD if float(np.ptp(values)) < 1e-6 else POPULAR
     chosen = varied(left, own_taste_first(predictor, history, left, values), space, n)
-    reasons = reasons_for(predictor, space, history, [left[i] for i in chosen])
-    found = tuple(Recommendation(item=left[i], shares=tuple(map(float, shares[i])), reasons=why, against=against)
-                  for i, (why, against) in zip(chosen, reasons))
+    found = judged(predictor, space, history, [left[i] for i in chosen])
     if request.n and len(found) < n:
         unmet.append(f"You asked for {n}; only {len(found)} {'is' if len(found) == 1 else 'are'} left that fit.")
     return Recommended(found, how, len(left), _NOTES[how], tuple(unmet))

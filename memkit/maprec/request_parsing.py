@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['CALLED', 'COUNTRIES', 'GENRE_WORDS', 'ABSENT', 'DOMAIN_WORDS', 'SHORT', 'LONG', 'folded', 'Named', 'People',
            'find_people', 'find_countries', 'requested_genres', 'read_as', 'requested_years', 'requested_domain',
-           'requested_number', 'requested_length', 'unchecked', 'unused', 'blanked', 'parse_request', 'for_whom',
-           'lines_named', 'it_named']
+           'requested_number', 'requested_length', 'unused', 'blanked', 'parse_request', 'for_whom', 'lines_named',
+           'it_named']
 
 # %% ../../nbs/maprec/19_request_parsing.ipynb #373c3662
 import re
@@ -154,8 +154,8 @@ def _strangers(text: str, known: Sequence[Named]) -> list[Named]:
         if m.start() and not common and not taken: out.append(Named(*m.span(), m[0], ()))
     return out
 
-# %% ../../nbs/maprec/19_request_parsing.ipynb #28f7148f
-COUNTRIES = _lists(r"""
+# %% ../../nbs/maprec/19_request_parsing.ipynb #bd16d5d7
+_COUNTRIES = r"""
     american|hollywood|u\.s\. = USA
     british|englishm[ae]n|uk|scottish|welsh|english (?=comed|film|series|detective|novel) = UK
     irish = Ireland
@@ -212,7 +212,10 @@ COUNTRIES = _lists(r"""
     colombian = Colombia
     cuban = Cuba
     latin american|latinos?|latinas? = Argentina|Brazil|Chile|Colombia|Mexico|Peru|Cuba|Uruguay|Guatemala|Venezuela
-    jamaican = Jamaica""")
+    jamaican = Jamaica"""
+
+# %% ../../nbs/maprec/19_request_parsing.ipynb #28f7148f
+COUNTRIES = _lists(_COUNTRIES)
 COUNTRIES["africans?"] += ("Burkina Faso", "Chad", "Congo", "Cape Verde", "Zimbabwe", "Botswana", "Lesotho")
 
 # %% ../../nbs/maprec/19_request_parsing.ipynb #6abb4ab0
@@ -226,8 +229,8 @@ def find_countries(
             found.append(Named(m.start(), m.start() + len(m[0].strip()), m[0].strip(), names))
     return sorted(found, key=lambda p: p.start)
 
-# %% ../../nbs/maprec/19_request_parsing.ipynb #6df8594a
-GENRE_WORDS = _table(r"""
+# %% ../../nbs/maprec/19_request_parsing.ipynb #f9554732
+_GENRE_WORDS = r"""
     Sci-Fi = sci[- ]?fi|science[- ]fiction|sf|cyberpunk|dystopian?
     Comedy = comed(?:y|ies)|comic|funny|hilarious|laughs?|humou?r|farces?|sitcoms?|rom-?coms?|stand-?up
     Horror = horrors?|scary|frightening|creepy|spooky|ghost stor(?:y|ies)|slashers?
@@ -271,7 +274,10 @@ GENRE_WORDS = _table(r"""
     Society = society|culture|interviews?
     News = news|politics
     Health = health|menopause
-    Technology = tech|technology""")
+    Technology = tech|technology"""
+
+# %% ../../nbs/maprec/19_request_parsing.ipynb #6df8594a
+GENRE_WORDS = _table(_GENRE_WORDS)
 
 # %% ../../nbs/maprec/19_request_parsing.ipynb #81cc6a7f
 ABSENT = ("audiobooks?|board games?|co-?op|picture books?|manga|comics?|graphic novels?|short stor(?:y|ies)|gardening|"
@@ -493,9 +499,8 @@ def requested_length(
 
 # %% ../../nbs/maprec/19_request_parsing.ipynb #baf02e20
 _OTHERS = re.compile(r"\b(?:(?:any|some)thing else|another|others?|more|different|next|what else|besides)\b", re.I)
-_REFUSED = re.compile(r"\b(?:no|not|nothing|without|never|nobody(?:'s)?|isn'?t|aren'?t|ain'?t|don'?t|minus|less|except|"
-                      r"mustn'?t|nor|neither|hates?|dislikes?|avoid|(?:sick|tired) of)\b([^,.;:!?()—–\n]*?)"
-                      r"(?=\b(?:no|not|nothing|without|never|nobody|nor)\b|[,.;:!?()—–\n]|$)", re.I)
+_REFUSING = frozenset("no not nothing without never nobody isn't aren't ain't don't minus except mustn't nor neither hate "
+                      "hates dislike dislikes avoid sick tired".split())
 _EMPTY = frozenset("""idea ideas sure matter problem rush mind know seen see read watched worry worries
     longer later earlier before
     after older newer many much more than too very really also even just please pls kind sort type thing things
@@ -504,23 +509,6 @@ _EMPTY = frozenset("""idea ideas sure matter problem rush mind know seen see rea
     most bad good great better best far only love loved think sleep work time wait hurry thanks lol over under
     above below enough long short end able sit stand believe remember fussed bothered fan fans picky allowed
     mood together""".split())
-
-# %% ../../nbs/maprec/19_request_parsing.ipynb #58bd2fd8
-def unchecked(
-    text: str,
-    known: Sequence[tuple[int, int]] = (),   # parts that were understood
-) -> list[str]:
-    "The refusals in a message that no fact of a catalogue can check, in the message's words."
-    out = []
-    for m in _REFUSED.finditer(text.replace("’", "'")):
-        words = re.split(r"\b(?:but|although|because|since|so that|so|and i|as|please|pls)\b", m[1], flags=re.I)[0]
-        start = m.start(1)
-        if any(a <= start + 1 < b for a, b in known): continue
-        end = min([a for a, _ in known if a > start] + [start + len(words)])
-        words = " ".join(words[:end - start].split()[:9])
-        content = [w for w in re.findall(r"[^\W\d_]{3,}", folded(words)) if w not in STOP_WORDS and w not in _EMPTY]
-        if content: out.append(words)
-    return list(dict.fromkeys(out))
 
 # %% ../../nbs/maprec/19_request_parsing.ipynb #4dfdd372
 _ASKING = frozenset("""recommend recommendation recommendations suggest suggestion suggestions show give find
@@ -541,28 +529,27 @@ _ASKING = frozenset("""recommend recommendation recommendations suggest suggesti
 
 # %% ../../nbs/maprec/19_request_parsing.ipynb #cce48d21
 _REQUESTED = frozenset(" ".join([*DOMAIN_WORDS.values(), "something anything recommend suggest one ones"]).split())
-_IGNORED = STOP_WORDS | _ASKING | _EMPTY
-_NEAR = 7    # words on each side of the requested thing
+_IGNORED = STOP_WORDS | _ASKING | _EMPTY | _REFUSING
 
 def unused(
     text: str,
     known: Sequence[tuple[int, int]] = (),   # parts that were understood
-) -> list[str]:                              # eight at most, in their order
-    "The words beside the requested thing that no fact of the catalogue answers."
+) -> list[str]:                              # twelve at most, in their order
+    "The words that no fact of the catalogue answers: seven beside the requested thing, and seven after a refusal."
     words = list(re.finditer(r"[^\W\d_]+(?:['-][^\W\d_]+)*", folded(text)))
-    at = [n for n, m in enumerate(words) if m[0] in _REQUESTED] or ([0] if len(words) <= 2*_NEAR else [])
+    near = {n + k for n, m in enumerate(words) if m[0] in _REQUESTED or len(words) < 15 for k in range(-7, 8)}
+    near |= {n + k for n, m in enumerate(words) if m[0] in _REFUSING for k in range(8)}
     out = {}
     for n, m in enumerate(words):
-        if len(m[0]) < 4 or "'" in m[0] or m[0] in _IGNORED: continue
-        beside = any(abs(n - k) <= _NEAR for k in at)
-        if beside and not any(a < m.end() and m.start() < b for a, b in known): out[m[0]] = True
-    return list(out)[:8]
+        if n not in near or len(m[0]) < 4 or "'" in m[0] or m[0] in _IGNORED: continue
+        if not any(a < m.end() and m.start() < b for a, b in known): out[m[0]] = True
+    return list(out)[:12]
 
 # %% ../../nbs/maprec/19_request_parsing.ipynb #f1f57714
 def _understood(text: str) -> list[tuple[int, int]]:
-    "The parts of a message about years, what is absent, and refusals: the answer mentions them separately."
+    "The parts of a message about years, and what is absent: the answer mentions them separately."
     words = rf"\b(?:{'|'.join((*_DECADES, *TENS, *list(UNITS)[10:]))}|nineteen|century|decade|{ABSENT})\b"
-    return [m.span() for m in (*re.finditer(words, folded(text)), *_REFUSED.finditer(text.replace("’", "'")))]
+    return [m.span() for m in re.finditer(words, folded(text))]
 
 # %% ../../nbs/maprec/19_request_parsing.ipynb #dae1318b
 def blanked(
@@ -592,8 +579,6 @@ def _unmet(text: str, request: Request, unclear: Sequence[str], people: Sequence
     if absent: out.append(f"My catalogue doesn't say what is {' or '.join(absent)}.")
     if domain == "series" and re.search(r"\beps?\b|\bepisodes?\b|\bminutes?\b", plain):
         out.append("My catalogue doesn't say how long an episode is.")
-    refused = [f"“{w}”" for w in unchecked(text, known)]
-    if refused: out.append(f"I can't check this, as my catalogue doesn't say it: {'; '.join(refused)}.")
     words = unused(text, [*known, *_understood(text)])
     if words: out.append(f"I can't go by these words: {', '.join(words)}.")
     return tuple(out)

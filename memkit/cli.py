@@ -400,7 +400,7 @@ def _own_shelf(a: argparse.Namespace):   # a MapAssistant
     "MAP's assistant with a catalogue of the user's own, and their ratings noted."
     from memkit.maprec import open_map
     from memkit.maprec.items import read_catalogue, read_ratings
-    from memkit.maprec.profile import import_ratings
+    from memkit.maprec.items import import_ratings
     from memkit.maprec.ratings import load_movielens
     if a.assistant != "map":
         raise ValueError(f"--catalogue, --ratings and --others are for --assistant map, not {a.assistant}")

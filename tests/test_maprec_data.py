@@ -15,7 +15,7 @@ from memkit.store.store import MemoryStore
 from memkit.maprec import ratings as R
 from memkit.maprec.ratings import amazon_item, amazon_ratings, load_amazon
 from memkit.maprec.items import Catalogue, Item
-from memkit.maprec.profile import import_ratings, profile
+from memkit.maprec.items import import_ratings, profile
 from memkit.maprec.ratings import Ratings, columns, fetch_movielens, load_movielens, simulated_ratings, tidy_title
 
 AT = 881250949

@@ -10,9 +10,9 @@ from hypothesis import given, settings, strategies as st
 from memkit.store.erase import count_in_files, pieces
 from memkit.records import new_id, utc_now
 from memkit.store.store import MemoryStore
-from memkit.maprec import profile as P
+from memkit.maprec import items as P
 from memkit.maprec.items import (Catalogue, Item, Rated, check_domain, check_rating, clean_text, own_catalogue, rating_line, stars, title_line)
-from memkit.maprec.profile import frame, history, import_ratings, profile, put_rating, rated_of, rating_kind, take_back
+from memkit.maprec.items import frame, history, import_ratings, profile, put_rating, rated_of, rating_kind, take_back
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 

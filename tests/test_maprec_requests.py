@@ -7,7 +7,7 @@ from memkit.maprec import open_map
 from memkit.maprec.assistant import MapAssistant, MapSettings
 from memkit.maprec.items import full_catalogue, own_catalogue, read_catalogue, read_ratings
 from memkit.maprec.recommend import CHAT, Request, fitting, free_words, may_see, nearest_to
-from memkit.maprec.profile import noted, profile
+from memkit.maprec.items import noted, profile
 from memkit.maprec.request_parsing import People, find_countries, find_people, for_whom, lines_named, requested_length, requested_number, parse_request, requested_years
 
 EVERYTHING, SHELF = full_catalogue(), own_catalogue()

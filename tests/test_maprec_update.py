@@ -8,7 +8,7 @@ from memkit.records import new_id
 from memkit.store.store import MemoryStore
 from memkit.maprec.frames import FrameReader, Linker, ToldTitles, canonical, plain_of
 from memkit.maprec.items import Catalogue, Item, own_catalogue, unknown_item
-from memkit.maprec.profile import history, profile
+from memkit.maprec.items import history, profile
 from memkit.maprec.detection import Change, apply, labelled_updates, without_orders
 from map_contracts import check_updater, labelled_catalogue, rows_of
 from memkit.reading.titles import Title

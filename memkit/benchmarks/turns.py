@@ -238,7 +238,7 @@ def said(
 def turn_row(assistant: Any, user: str, calls: int, rounds: int) -> dict[str, Any]:
     "A turn without generation; the limit is the reading of such a message by its networks."
     items, store = assistant.catalogue.items, assistant.store
-    from memkit.maprec.profile import profile
+    from memkit.maprec.items import profile
     from memkit.reading.reader import load_reader
     def ours(n): return assistant.chat(user, mine[n]).answer
     def limit(n): return assistant.frames.read(others[n]), load_reader().clauses(others[n])
@@ -323,7 +323,7 @@ def turns(
     from memkit.store.store import MemoryStore
     from memkit.maprec import open_map
     from memkit.maprec.assistant import MapSettings
-    from memkit.maprec.profile import import_ratings
+    from memkit.maprec.items import import_ratings
     large, calls = size.public, min(size.calls, 20)
     catalogue, n = (enlarged(10_000), 1000) if large else (full_catalogue(), 100)
     rated, store = some_ratings(catalogue.items, n), room.stack.enter_context(MemoryStore(room.folder/"turns.db"))

@@ -18,7 +18,7 @@ from typing import Any, Literal, TYPE_CHECKING
 
 from ..files import own_data
 from .items import Item, Rated, clean_text, unknown_item
-from .profile import profile, put_rating, take_back
+from .items import profile, put_rating, take_back
 from ..models.lm import LanguageModel, UnusableAnswer, ask_json
 from ..models.endpoint import EndpointError
 from ..reading.titles import title_key

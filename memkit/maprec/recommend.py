@@ -20,11 +20,11 @@ from itertools import combinations
 import numpy as np
 
 from .detection import Change
-from .items import Catalogue, Item, LENGTH_UNITS, Rated, letters, named, rating_line, row_key, title_line
+from .items import Catalogue, Item, LENGTH_UNITS, Rated, named, rating_line, row_key, title_line, unknown_item
 from .own_ratings import ItemSpace, Predictor, expected, in_common
 from .prediction import figure_4_messages, rate_many, rating_prompt
 from ..models.lm import LanguageModel, counted
-from ..records import Message
+from ..records import Hit, Message
 from ..turn.prompt import Fitted, Piece, fit
 from ..turn.stages import rounds_as_messages
 
@@ -164,11 +164,12 @@ def rating_fit(
     basis: Sequence[Rated],   # the profile
     target: Item,
     budget: int = 1024,       # tokens
+    hits: Mapping[tuple[str, str], Hit] = {},   # the memories of ratings, by `row_key`
 ) -> Fitted:                  # a section for each of `rated`, after the first
     """The prompt for one item within `budget` tokens: plain lines for a model that scores labels, else Figure 4's
     (MAP §4.3). Raises `BudgetError`."""
-    pieces, plain = [Piece(name="rating", text=rating_line(r)) for r in rated], scores_labels(model)
-    of = {id(p): r for p, r in zip(pieces, rated)}
+    pieces = [Piece(name="rating", text=rating_line(r), hit=hits.get(row_key(r.item))) for r in rated]
+    of, plain = {id(p): r for p, r in zip(pieces, rated)}, scores_labels(model)
     def prompt(kept: Sequence[Piece]) -> Sequence[Message]:
         rows = in_order([of[id(p)] for p in kept], basis)
         return [Message(role="user", text=rating_prompt(rows, target))] if plain else figure_4_messages(rows, target)
@@ -435,11 +436,8 @@ def confirm(
     rated: Sequence[Rated],   # the profile before
 ) -> list[str]:
     "A confirmation for each change."
-    return [_confirm(c, next((r.rating for r in rated if _is(r.item, c)), None)) for c in changes]
-
-def _is(item: Item, c: Change) -> bool:
-    if c.item: return row_key(item) == row_key(c.item)
-    return item.id.startswith("unknown:") and item.key[1] == letters(c.title)
+    stars = {row_key(r.item): r.rating for r in rated}
+    return [_confirm(c, stars.get(row_key(c.item or unknown_item(c.title, c.domain)))) for c in changes]
 
 # %% ../../nbs/maprec/18_recommend.ipynb #2e62d343
 def _confirm(c: Change, old: float | None) -> str:

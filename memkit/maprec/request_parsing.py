@@ -71,25 +71,15 @@ class People:
     "Finds the people of a catalogue in a text. Threads may share one."
     def __init__(self, items: Iterable[Item]):
         works = Counter(name for i in items for name in i.names)
-        self.names, self.capital, parts = {}, set(), {name: _key(name).split() for name in works}
-        firsts = Counter(p[0] for p in parts.values() if len(p) > 1)
+        parts, self.names, self.firsts = {name: _key(name).split() for name in works}, {}, {}
+        once = {word for word, n in Counter(p[0] for p in parts.values() if len(p) > 1).items() if n == 1}
         for name, p in parts.items():
-            if len(p) > 1 or p and _rare(p[0]): self._add(" ".join(p), name)
-            short = _families(p) + ([p[0]] if firsts[p[0]] == 1 and len(p[0]) > 3 else []) if len(p) > 1 else []
-            for word in short: self._short(word, name, works[name])
+            words = [" ".join(p)] if len(p) > 1 or p and _rare(p[0]) else []
+            if len(p) > 1 and works[name] > 1: words += [*_families(p), *({p[0]} & once if _rare(p[0]) else ())]
+            for word in dict.fromkeys(words): self.names[word] = (*self.names.get(word, ()), name)
         self.names |= {words: known for words, of in CALLED.items() if (known := tuple(n for n in of if n in works))}
-        self.longest, self.firsts = max((len(k.split()) for k in self.names), default=1), {}
+        self.longest = max((len(k.split()) for k in self.names), default=1)
         for name in self.names: self.firsts.setdefault(name.partition(" ")[0], []).append(name)
-
-    def _add(self, key: str, name: str): self.names[key] = tuple(dict.fromkeys((*self.names.get(key, ()), name)))
-
-    def _short(self, word: str, name: str, works: int):
-        "Add a part of a name: for a person with more works, the test is less strict."
-        rare = " " in word or _rare(word)
-        if works < (1 if rare else 4): return
-        if (not rare or works < 2) and word not in self.names: self.capital.add(word)
-        elif rare and works > 1: self.capital.discard(word)
-        self._add(word, name)
 
 # %% ../../nbs/maprec/19_request_parsing.ipynb #1ccf6d65
 def _rare(word: str) -> bool: return len(word) > 3 and word not in common_words() and word not in _NO_NAMES
@@ -98,8 +88,7 @@ def _rare(word: str) -> bool: return len(word) > 3 and word not in common_words(
 def _families(parts: Sequence[str]) -> list[str]:
     "The family names of a person: 'de niro', and 'niro' where it is a rare word."
     at = next((n for n, p in enumerate(parts[1:], 1) if p in _PARTICLES), len(parts) - 1)
-    whole, last = " ".join(parts[at:]), parts[-1]
-    return [w for w in dict.fromkeys((whole, last)) if len(w) > 3 and w not in _NO_NAMES]
+    return [w for w in (" ".join(parts[at:]), parts[-1]) if " " in w or _rare(w)]
 
 # %% ../../nbs/maprec/19_request_parsing.ipynb #5906e0a4
 def find_people(
@@ -124,12 +113,8 @@ def _known(people: People, text: str, words: Sequence[re.Match]) -> tuple[str, .
     "The people whom these neighbouring words name."
     key = " ".join(m[0] for m in words)
     found = people.names.get(key) or (people.names.get(_slipped(people, key), ()) if len(words) == 2 else ())
-    if not found or len(words) > 1: return found
-    before = text[:words[0].start()]
-    if set(folded(before).split()[-2:]) & _BEFORE and not any(_key(n) == key for n in found): return ()   # "my Freya"
-    if key not in people.capital: return found
-    inside = key not in common_words() or re.search(r"[^.!?\s]\s+\W?$", before)
-    return found if text[words[0].start()].isupper() and inside and not text.isupper() else ()
+    before = set(folded(text[:words[0].start()]).split()[-2:]) & _BEFORE if len(words) == 1 else ()    # "my Freya"
+    return found if not before or any(_key(n) == key for n in found) else ()
 
 # %% ../../nbs/maprec/19_request_parsing.ipynb #d5eb943d
 def _slipped(people: People, key: str) -> str:
@@ -537,7 +522,8 @@ def unused(
 ) -> list[str]:                              # twelve at most, in their order
     "The words that no fact of the catalogue answers: seven beside the requested thing, and seven after a refusal."
     words = list(re.finditer(r"[^\W\d_]+(?:['-][^\W\d_]+)*", folded(text)))
-    near = {n + k for n, m in enumerate(words) if m[0] in _REQUESTED or len(words) < 15 for k in range(-7, 8)}
+    at = [n for n, m in enumerate(words) if m[0] in _REQUESTED] or ([7] if len(words) < 15 else [])
+    near = {n + k for n in at for k in range(-7, 8)}
     near |= {n + k for n, m in enumerate(words) if m[0] in _REFUSING for k in range(8)}
     out = {}
     for n, m in enumerate(words):

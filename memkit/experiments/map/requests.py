@@ -210,7 +210,7 @@ def sweep(
     seed: int = 0,
 ) -> list[dict[str, int]]:   # for each turn: unfit, seen and invented items
     "Random turns of five users, and the wrong items of each list."
-    from memkit.maprec.profile import not_to_offer, profile
+    from memkit.maprec.items import not_to_offer, profile
     rng, items, out = random.Random(seed), assistant.catalogue.items, []
     requests = [r["text"] for r in voices(hands_of(), "messages") if r["request"] and not r["before"]]
     for n in range(turns):

@@ -17,7 +17,6 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..models.lm import LanguageModel
-from ..turn.prompt import fit
 from ..records import Change as MemoryChange, Considered, Hit, Memory, Turn, check_counts, utc_now
 from .content_predictor import Content
 from .detection import (
@@ -32,7 +31,7 @@ from .items import (
     LISTS, RATING, Row, history, not_to_offer, note, noted, profile, rated_of, take_back, take_off)
 from .recommend import (
     Recommendation, Recommended, ask_forget, confirm, facts_said, free_words, in_order, judged, listed_said, opinions,
-    plain_messages, profile_said, rating_fit, rating_said, recalled_for, recommend, scores_labels, tell, weigh, why_said)
+    profile_said, rating_fit, rating_said, recalled_for, recommend, scores_labels, tell, weigh, why_said)
 from .request_parsing import People
 from .understanding import SETTLED, Talk, Understood, ask_which, understand
 from ..reading.labels import marks
@@ -40,7 +39,7 @@ from ..reading.titles import title_key
 from ..turn import stages
 from ..turn.assistants import Parts
 from ..turn.engine import Assistant, explain
-from ..turn.stages import TurnSettings, rounds_said, with_prompt
+from ..turn.stages import TurnSettings, with_prompt
 
 # %% ../../nbs/maprec/21_assistant.ipynb #01864084
 if TYPE_CHECKING:
@@ -72,6 +71,7 @@ class MapAssistant(Assistant):
     "An assistant with MAP's profile of ratings (MAP §4, Figure 1)."
     name, about = "map", "your ratings of films and books; recommends and predicts from them (MAP)"
     Settings, of_dialogue = MapSettings, False
+    instructions = "You are a friendly assistant. Answer in one to three sentences."
 
     def __init__(
         self,
@@ -277,12 +277,9 @@ def _blas() -> "ThreadpoolController":
 @patch
 def read(self: MapAssistant, turn: Turn) -> Turn:
     "Understand the message (MAP §4.2)."
-    u = understand(self, turn.user, turn.text)
-    detected = {"types": u.types, "confidence": u.detected.confidence, "shares": dict(u.detected.shares),
-                "because": dict(u.detected.because)}
-    turn = stages.with_reading(turn, self.reader)
-    extra = {"changes": u.changes, "which": u.which, "notes": u.notes}
-    return replace(turn, query=u.text, detected={**turn.detected, **detected}, extra=extra,
+    u, turn = understand(self, turn.user, turn.text), stages.with_reading(turn, self.reader)
+    return replace(turn, query=u.text, detected={**turn.detected, **vars(u.detected), "types": u.types},
+                   extra={"changes": u.changes, "which": u.which, "notes": u.notes},
                    work={**turn.work, "understood": u})
 
 # %% ../../nbs/maprec/21_assistant.ipynb #27110554
@@ -328,10 +325,7 @@ def prompt(self: MapAssistant, turn: Turn) -> Turn:
     "The prompt of type C, or the one that asks for stars; none where the model isn't asked."
     w, model, budget = turn.work, self.model, self.settings.budget
     turn = replace(turn, model=model.name, budget=budget)
-    if w["understood"].free:
-        cost = lambda m: model.count_tokens(model.render(m))
-        fitted = fit(rounds_said(self, turn), lambda kept: plain_messages(turn.text, kept), cost, budget)
-        return with_prompt(turn, fitted, model)
+    if w["understood"].free: return stages.prompt(self, turn)
     if not w["asks"]: return turn
     hits = {row_key(rated_of(c.hit.item).item): c.hit for c in turn.considered}
     fitted = rating_fit(model, w["shown"], w["made"].basis, w["made"].targets[0], budget, hits)

@@ -434,29 +434,20 @@ class _Parsed:
     current: dict[tuple[str, str], tuple]  # by domain and item: memory, `Row` or None
     ids: weakref.ref | None = None         # of the store's own array: dies when the store lets go of the rows
 
-# %% ../../nbs/maprec/01_items.ipynb #37d9ba0c
-_AT, _META = 6, 7   # where a row of the store has the time (microseconds) and the meta
-
-def _checked(kind: type, fields: dict[str, Any]) -> Any:   # a record of what was checked before
-    record = object.__new__(kind)
-    record.__dict__.update(fields)
-    return record
-
 # %% ../../nbs/maprec/01_items.ipynb #dc52d2c7
-def _said(row: tuple, id: int) -> tuple:
-    meta = json.loads(row[_META])
-    fields, rating, at = meta["item"], meta["rating"], meta["rated_at"]
-    key = (fields["domain"], fields["id"])
-    if rating is None: return row, key, None, None
-    item, at = _checked(Item, fields | {"genres": tuple(fields["genres"])}), at and datetime.fromisoformat(at)
-    order = (at.timestamp() if at else row[_AT]/1e6, id)
-    rated = _checked(Rated, {"item": item, "rating": rating, "at": at, "source": meta["source"]})
-    return row, key, order, Row(id, rated)
+def _said(memory: Memory) -> tuple:
+    "What a memory says: domain and item, its place in time, and the row; None where the rating was taken back."
+    item = memory.meta["item"]
+    if memory.meta["rating"] is None: return (item["domain"], item["id"]), None, None
+    rated = rated_of(memory)
+    return row_key(rated.item), (rated.at or memory.at, memory.id), Row(memory.id, rated)
 
 # %% ../../nbs/maprec/01_items.ipynb #22746a79
 def _parse(view: "InForce", old: Mapping[int, tuple]) -> _Parsed:
-    at = {id: view.rows[id] for id in view.ids.tolist()}
-    known = {id: said if (said := old.get(id)) and said[0] is row else _said(row, id) for id, row in at.items()}
+    known = {}
+    for id in view.ids.tolist():
+        row, said = view.rows[id], old.get(id)
+        known[id] = said if said and said[0] is row else (row, *_said(view.memory(id)))
     rows = sorted((s for s in known.values() if s[3]), key=lambda s: s[2])
     current = {s[1]: (id, s[3]) for id, s in known.items()}
     return _Parsed(view.version, known, tuple(s[3] for s in rows), current)
@@ -490,12 +481,16 @@ def profile(
     return tuple(r for r in rows if r.rated.item.domain == domain)
 
 # %% ../../nbs/maprec/01_items.ipynb #c8f608ae
-def _add(store: "MemoryStore", user: str, rated: Rated, turns: tuple[str, ...], old: int | None) -> Memory:
-    source = rated.source or (turns[0] if turns else "")
-    new = store.add(
-        user, rating_line(rated), [rated.rating], rating_kind(rated.item.domain), turns=turns, encoder=RATING,
-        meta=_meta(rated.item, rated.rating, rated.at, source), reason="rated" if old is None else "rated again")
-    if old is not None: store.supersede(user, old, new.id, "rated again")
+def _write(store: "MemoryStore", user: str, item: Item, rated: Rated | None, turns: tuple[str, ...],
+           old: int | None) -> Memory:
+    "A new entry of the history: a rating, or None where it is taken back. The old one is superseded."
+    source = rated.source if rated and rated.source else turns[0] if turns else ""
+    text = rating_line(rated) if rated else f"{title_line(item)} rating: taken back"
+    reason = "taken back" if not rated else "rated" if old is None else "rated again"
+    stars, at = (rated.rating, rated.at) if rated else (None, None)
+    new = store.add(user, text, [stars or 0.], f"{'rating' if rated else 'taken'}:{check_domain(item.domain)}", turns=turns,
+                    encoder=RATING, meta=_meta(item, stars, at, source), reason=reason)
+    if old is not None: store.supersede(user, old, new.id, reason)
     return new
 
 # %% ../../nbs/maprec/01_items.ipynb #2afb6663
@@ -510,7 +505,7 @@ def put_rating(
     with store.transaction(user):
         id, row = _rows(store, user).current.get(row_key(rated.item), (None, None))
         if row and row.rated.rating == rated.rating: return store.get(user, id)
-        return _add(store, user, rated, tuple(turns), id)
+        return _write(store, user, rated.item, rated, tuple(turns), id)
 
 # %% ../../nbs/maprec/01_items.ipynb #50613cba
 def take_back(
@@ -521,16 +516,9 @@ def take_back(
     turns: Iterable[str] = (),  # where the user said so
 ) -> Memory | None:             # the entry in the history; None: there was no rating
     "Take a rating out of the profile; it stays in the history."
-    turns = tuple(turns)
     with store.transaction(user):
         id, row = _rows(store, user).current.get((check_domain(domain), item_id), (None, None))
-        if row is None: return None
-        item = row.rated.item
-        new = store.add(
-            user, f"{title_line(item)} rating: taken back", [0.0], f"taken:{domain}", turns=turns, encoder=RATING,
-            meta=_meta(item, None, None, turns[0] if turns else ""), reason="taken back")
-        store.supersede(user, id, new.id, "taken back")
-        return new
+        return _write(store, user, row.rated.item, None, tuple(turns), id) if row else None
 
 # %% ../../nbs/maprec/01_items.ipynb #89b37706
 def history(
@@ -562,7 +550,7 @@ def import_ratings(
             id, old = there.get(key := row_key(rated.item), (None, None))
             newer = old and old.at and rated.at and rated.at < old.at      # what is in force is newer
             if newer or old and old.rating == rated.rating: continue
-            there[key] = (_add(store, user, rated, (), id).id, rated)
+            there[key] = (_write(store, user, rated.item, rated, (), id).id, rated)
             n += 1
     return n
 

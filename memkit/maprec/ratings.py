@@ -43,7 +43,6 @@ class Ratings:
     rating: np.ndarray  # [n] float32, .5..5
     at: np.ndarray      # [n] int64, seconds since 1970
     name: str = ""      # for tables and provenance
-    left_out: Mapping[str, int] = field(default_factory=dict)  # reason -> number of rows left out
 
     def __post_init__(self):
         kinds = {"user": np.int64, "item": np.int64, "rating": np.float32, "at": np.int64}
@@ -90,7 +89,7 @@ def rateds(self: Ratings, user: int) -> Iterator[Rated]:
 def _open(path: Path) -> Iterator[Iterator[str]]:   # its lines
     "A text file, packed or not: UTF-8, or Latin-1 as MovieLens 100k and 1M are."
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}; `memkit data` says where to get it")
+        raise FileNotFoundError(f"there is no file {path}; `memkit data amazon` says where to get it")
     if path.suffix == ".gz" and not is_packed(path):
         raise ValueError(f"{path.name} is named like a gzip file but isn't one (an error page, perhaps); "
                          "fetch it again")
@@ -154,24 +153,19 @@ def tidy_title(
     return _ARTICLE.sub(front, bare), year
 
 # %% ../../nbs/maprec/04_ratings.ipynb #536064de
-_NO_GENRE = {"unknown", "(no genres listed)", ""}
-# of u.item, in its order
+# the genres of u.item, in its order
 _FLAGS = ("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama",
           "Fantasy", "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western")
 
 # %% ../../nbs/maprec/04_ratings.ipynb #a8502dfc
-def _item(id: str, title: str, genres: Iterable[str], year: str = "") -> Item:
+def _item(id: str, title: str, genres: str, year: str = "") -> Item:
     title, known = tidy_title(title)
-    return Item(
-        id=id, title=title or f"untitled {id}", year=int(year) if year.strip().isdecimal() else known,
-        genres=[g for g in genres if g not in _NO_GENRE])
+    names = re.split(r"[| ]", genres.strip().replace("(no genres listed)", ""))
+    return Item(id=id, title=title or f"untitled {id}", year=int(year) if year.strip().isdecimal() else known,
+                genres=[g for g in names if g not in ("", "unknown")])
 
 def _flagged(id: str, title: str, *flags: str) -> Item:
-    return _item(id, title, [g for g, flag in zip(_FLAGS, flags) if flag == "1"])
-
-def _atomic(id: str, title: str, year: str, genres: str) -> Item: return _item(id, title, genres.split(), year)
-
-def _piped(id: str, title: str, genres: str) -> Item: return _item(id, title, genres.strip().split("|"))
+    return _item(id, title, "|".join(g for g, flag in zip(_FLAGS, flags) if flag == "1"))
 
 # %% ../../nbs/maprec/04_ratings.ipynb #89ab8b1e
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +177,7 @@ class Form:
     between: tuple[str, str]     # fields of the ratings, of the items
     columns: Sequence            # user, item, rating, time
     item_columns: Sequence
-    item: Callable[..., Item]
+    item: Callable[..., Item] = _item
 
 _ID = ("itemid", "movieid")
 _HEADED = (("userid",), _ID, ("rating",), ("timestamp",))
@@ -193,11 +187,11 @@ FORMS = (
     Form(name="MovieLens 100k", ratings="u.data", items="u.item", between=("\t", "|"), columns=(0, 1, 2, 3),
          item_columns=(0, 1, *range(5, 24)), item=_flagged),
     Form(name="MovieLens (RecBole)", ratings="*.inter", items="*.item", between=("\t", "\t"), columns=_HEADED,
-         item_columns=(_ID, ("movietitle", "title"), ("releaseyear", "year"), ("class", "genre", "genres")), item=_atomic),
+         item_columns=(_ID, ("movietitle", "title"), ("class", "genre", "genres"), ("releaseyear", "year"))),
     Form(name="MovieLens 1M", ratings="ratings.dat", items="movies.dat", between=("::", "::"), columns=(0, 1, 2, 3),
-         item_columns=(0, 1, 2), item=_piped),
+         item_columns=(0, 1, 2)),
     Form(name="MovieLens latest", ratings="ratings.csv", items="movies.csv", between=(",", ","), columns=_HEADED,
-         item_columns=(_ID, ("title",), ("genres",)), item=_piped))
+         item_columns=(_ID, ("title",), ("genres",))))
 
 # %% ../../nbs/maprec/04_ratings.ipynb #0543a167
 EARLIEST = 631_152_000   # 1990, in seconds: no rating site is older
@@ -212,7 +206,6 @@ def columns(
     rows: Iterable[tuple[str, str, float, int]],  # user, item, rating, seconds since 1970
     items: Catalogue,
     name: str = "",
-    left_out: Mapping[str, int] = {},
 ) -> Ratings:
     """Rows as columns; of several ratings of one item by one user the latest is kept. Raises `ValueError` for an item
     that isn't in `items`."""
@@ -225,7 +218,7 @@ def columns(
         if key not in last or last[key][1] <= at: last[key] = (rating, at)
     pairs = np.array(list(last), dtype=np.int64).reshape(-1, 2)
     stars, times = zip(*last.values()) if last else ((), ())
-    return Ratings(tuple(users), items, pairs[:, 0], pairs[:, 1], stars, times, name, left_out)
+    return Ratings(tuple(users), items, pairs[:, 0], pairs[:, 1], stars, times, name)
 
 # %% ../../nbs/maprec/04_ratings.ipynb #ef535409
 def _form(folder: Path) -> tuple[Form, Path, Path]:
@@ -312,10 +305,10 @@ class RaterSettings:
     more: Mapping[str, int] = field(default_factory=lambda: {"films": 15, "books": 8})    # on average beyond these
 
 # %% ../../nbs/maprec/04_ratings.ipynb #d3923a89
-def _genre_matrix(items: Sequence[Item]) -> tuple[np.ndarray, list[str]]:  # [items, genres], each row of length 1
+def _genre_matrix(items: Sequence[Item]) -> np.ndarray:  # [items, genres], each row of length 1
     genres = sorted({g for i in items for g in i.genres})
     has = np.array([[g in i.genres for g in genres] for i in items], float).reshape(len(items), len(genres))
-    return has/np.sqrt(np.maximum(has.sum(1, keepdims=True), 1)), genres
+    return has/np.sqrt(np.maximum(has.sum(1, keepdims=True), 1))
 
 # %% ../../nbs/maprec/04_ratings.ipynb #730f0520
 def _chosen(rng: np.random.Generator, n: int, weight: np.ndarray) -> np.ndarray:  # without repetition, by weight
@@ -336,7 +329,7 @@ def simulated_ratings(
     popularity, dates. The same seed gives the same ratings."""
     if n_users < 1: raise ValueError(f"n_users must be 1 or more, got {n_users}")
     s, items, rng = settings, own_catalogue(), np.random.default_rng(seed)
-    has, genres = _genre_matrix(items.items)
+    has = _genre_matrix(items.items)
     quality = rng.normal(0, s.quality, len(items))
     fame = np.exp(rng.normal(0, s.popularity, len(items)) + quality)
     found = [_one_rater(np.random.default_rng([seed, u]), items, has, quality, fame, s) for u in range(n_users)]
@@ -426,18 +419,16 @@ def _named(path: Path, domain: str, wanted: set[str]) -> dict[str, Item]:   # th
 def _enough(rows: Iterable[tuple], at_least: int) -> set[str]:  # users
     return {user for user, n in Counter(row[0] for row in rows).items() if n >= at_least}
 
-def _domain(rows: list[tuple], meta: Path, domain: str) -> tuple[list[tuple], list[Item], int]:
-    "The rows with a title, their items, and the number of rows without."
+def _domain(rows: list[tuple], meta: Path, domain: str) -> tuple[list[tuple], list[Item]]:
+    "The rows with a title, and their items."
     items = _named(meta, domain, {item for _, item, _, _ in rows})
-    kept = [(u, f"{domain}:{i}", r, t) for u, i, r, t in rows if i in items]
-    return kept, sorted(items.values(), key=lambda i: i.id), len(rows) - len(kept)
+    return [(u, f"{domain}:{i}", r, t) for u, i, r, t in rows if i in items], sorted(items.values(), key=lambda i: i.id)
 
 # %% ../../nbs/maprec/04_ratings.ipynb #e60c3e45
 def load_amazon(
     films_ratings: str | Path, films_meta: str | Path,
     books_ratings: str | Path, books_meta: str | Path,
     films_at_least: int = 1,      # of a user; MAP §4.2: 18
-    books_at_least: int = 1,      # of a user
 ) -> Ratings:                     # of those who have both; domains films and books
     """Amazon's films and books joined by user (MAP §4.2), editions 2018 and 2023. Raises `FileNotFoundError`, and
     `ValueError` that names file and line."""
@@ -445,16 +436,12 @@ def load_amazon(
     for p in paths: _first(p)                                        # report a missing file before an hour of reading
     some = _enough(amazon_ratings(paths[0]), films_at_least)
     books = [row for row in amazon_ratings(paths[2]) if row[0] in some]
-    both = _enough(books, books_at_least)
-    films = [row for row in amazon_ratings(paths[0]) if row[0] in both]
-    films, film_items, no_film = _domain(films, paths[1], "films")
-    books, book_items, no_book = _domain([b for b in books if b[0] in both], paths[3], "books")
-    users = _enough(films, films_at_least) & _enough(books, books_at_least)
+    both = _enough(books, 1)
+    films, film_items = _domain([row for row in amazon_ratings(paths[0]) if row[0] in both], paths[1], "films")
+    books, book_items = _domain(books, paths[3], "books")
+    users = _enough(films, films_at_least) & _enough(books, 1)
     if not users:
-        raise ValueError(
-            f"nobody has {films_at_least} film(s) and {books_at_least} book(s) with a title in {paths[0].name} and "
-            f"{paths[2].name}; are both files of one edition, and the metadata theirs?")
-    kept = [row for row in chain(films, books) if row[0] in users]
-    left = {"ratings of films without a title": no_film, "ratings of books without a title": no_book,
-            "users who had too few then": len(both) - len(users)}
-    return columns(kept, Catalogue(film_items + book_items), "Amazon films and books", left)
+        raise ValueError(f"nobody has {films_at_least} film(s) and a book with a title in {paths[0].name} and "
+                         f"{paths[2].name}; are both files of one edition, and the metadata theirs?")
+    rows = [row for row in chain(films, books) if row[0] in users]
+    return columns(rows, Catalogue(film_items + book_items), "Amazon films and books")

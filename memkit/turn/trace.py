@@ -61,7 +61,7 @@ MOVED = {   # modules that older traces name, and where their records are now
     "reading.relations": "reading.facts", "reading.note_labels": "reading.notes", "reading.sharing": "reading.gate",
     "hybrid.question": "hybrid.reading", "malp.replay": "malp.triage", "malp.phrases": "malp.visits",
     "mark.judgement": "mark.corrections", "mark.quarantine": "mark.withdraw", "maprec.prompted": "maprec.detection",
-    "maprec.update": "maprec.detection", "maprec.names": "maprec.detection",
+    "maprec.update": "maprec.detection", "maprec.names": "maprec.detection", "maprec.assistant": "maprec.understanding",
     "maprec.retrieval": "maprec.prediction", "maprec.combined": "maprec.network"}
 
 # %% ../../nbs/turn/03_trace.ipynb #ab37b76e

@@ -91,11 +91,12 @@ class MapAssistant(Assistant):
         self.predictor, self.space, self.people = predictor, space, People(catalogue)
         self._talks: dict[str, Talk] = {}
 
-    def talk(self, user: str) -> Talk:
-        "The state of the conversation with `user`."
-        return self._talks.get(user, Talk())
-
 # %% ../../nbs/maprec/21_assistant.ipynb #efc25f3b
+@patch
+def talk(self: MapAssistant, user: str) -> Talk:
+    "The state of the conversation with `user`."
+    return self._talks.get(user, Talk())
+
 @patch
 def finish(self: MapAssistant, user: str, session: str) -> None:
     "End a conversation: its state is dropped."

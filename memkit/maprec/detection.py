@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, Literal, TYPE_CHECKING
 
+from fastcore.basics import patch
+
 from ..files import own_data
 from .items import Item, Rated, clean_text, unknown_item
 from .items import profile, put_rating, take_back
@@ -65,7 +67,7 @@ def _labelled(name: str, split: str | None) -> list[SimpleNamespace]:
 # %% ../../nbs/maprec/06_detection.ipynb #fa12f96b
 def labelled_messages(
     split: str | None = None,    # one of SPLITS; None: all
-) -> list[SimpleNamespace]:      # text, types, topic ("domain: what about"), split, hard (the kind of difficulty, or "")
+) -> list[SimpleNamespace]:      # text, types, topic ("domain: what about"), split, hard (the difficulty, or "")
     "Our messages with their types; raises `ValueError` for a split that isn't one."
     if split not in (None, *SPLITS): raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}")
     rows = _labelled("map_messages.jsonl", split)
@@ -309,21 +311,23 @@ class PromptedUpdater(Prompted):
         super().__init__(model, instead)
         self.titles = titles
 
-    def changes(self, text: str, about: Item | None = None) -> list[Change]:
-        """In the order of the answer, each title once, with its last change. Raises `TypeError` or `ValueError` for
-        what is no text or an empty one, `PromptedError` where the model's answer can't be used."""
-        shown, kept = _shown(text), {}
-        def read(answer: str) -> list[Change]:
-            rows, problems = read_answer(answer, AnsweredRows).rows[:MOST_ROWS], []
-            kept.clear()
-            for row in rows:
-                try: c = believed(row, shown, self.titles, about)
-                except ValueError as e: problems.append(str(e))
-                else: kept[c.item.id if c.item else c.title.casefold()] = c
-            if problems: raise ValueError("; ".join(problems[:5]))
-            return list(kept.values())
-        try: return self.asked(update_messages(shown, about.title if about else ""), read, AnsweredRows)
-        except (PromptedError, EndpointError):
-            if kept: return list(kept.values())
-            if not self.instead: raise
-            return self.instead.changes(text, about)
+# %% ../../nbs/maprec/06_detection.ipynb #d3a85705
+@patch
+def changes(self: PromptedUpdater, text: str, about: Item | None = None) -> list[Change]:
+    """In the order of the answer, each title once, with its last change. Raises `TypeError` or `ValueError` for
+    what is no text or an empty one, `PromptedError` where the model's answer can't be used."""
+    shown, kept = _shown(text), {}
+    def read(answer: str) -> list[Change]:
+        rows, problems = read_answer(answer, AnsweredRows).rows[:MOST_ROWS], []
+        kept.clear()
+        for row in rows:
+            try: c = believed(row, shown, self.titles, about)
+            except ValueError as e: problems.append(str(e))
+            else: kept[c.item.id if c.item else c.title.casefold()] = c
+        if problems: raise ValueError("; ".join(problems[:5]))
+        return list(kept.values())
+    try: return self.asked(update_messages(shown, about.title if about else ""), read, AnsweredRows)
+    except (PromptedError, EndpointError):
+        if kept: return list(kept.values())
+        if not self.instead: raise
+        return self.instead.changes(text, about)

@@ -37,7 +37,8 @@ class Linker:
                 if key: self._whole.setdefault(key, []).append(t)
         self.titles = TitleList(titles)
 
-    def _items(self, titles: Iterable[Title]) -> list[Item]: return list(dict.fromkeys(self._item[id(t)] for t in titles))
+    def _items(self, titles: Iterable[Title]) -> list[Item]:
+        return list(dict.fromkeys(self._item[id(t)] for t in titles))
 
     def named(self, words: str) -> list[Item]:
         "The items of this name: exact, else by a known title's other names, else with typing errors."
@@ -196,8 +197,8 @@ class Link:
     options: tuple[Item, ...] = ()   # where `item` is None: the items that it may be
 
 # %% ../../nbs/maprec/07_frames.ipynb #3a88bb45
-# least probabilities, all ours: the message rates something; this title in it is rated; the message takes back, deletes,
-# or rates the previous title; this title is taken back; a title's domain, before it decides between a film and a book
+# least probabilities, all ours: the message rates something; this title in it is rated; the message takes back,
+# deletes, or rates the previous title; this title is taken back; a title's domain, before it tells a film from a book
 RATES, ROW, ACT, BACK, DOMAIN = .9, .8, .5, .6, .9
 
 # %% ../../nbs/maprec/07_frames.ipynb #196eb2e6
@@ -382,8 +383,8 @@ def changes(
     if out: return list(out.values())
     named = self.unmarked(text)
     if acts["delete"] > ACT:
-        return [Change("take back", m.title, None, m.item, text.strip()[:200], "to be deleted", domain=m.domain or "films")
-                for m in named]
+        return [Change("take back", m.title, None, m.item, text.strip()[:200], "to be deleted",
+                       domain=m.domain or "films") for m in named]
     return self._about(text, about) if about and not named and max(acts["rate"], acts["take_back"]) > ACT else []
 
 # %% ../../nbs/maprec/07_frames.ipynb #1bece6a3

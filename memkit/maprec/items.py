@@ -488,7 +488,7 @@ def _write(store: "MemoryStore", user: str, item: Item, rated: Rated | None, tur
     text = rating_line(rated) if rated else f"{title_line(item)} rating: taken back"
     reason = "taken back" if not rated else "rated" if old is None else "rated again"
     stars, at = (rated.rating, rated.at) if rated else (None, None)
-    new = store.add(user, text, [stars or 0.], f"{'rating' if rated else 'taken'}:{check_domain(item.domain)}", turns=turns,
+    new = store.add(user, text, [stars or 0.], f"{'rating' if rated else 'taken'}:{item.domain}", turns=turns,
                     encoder=RATING, meta=_meta(item, stars, at, source), reason=reason)
     if old is not None: store.supersede(user, old, new.id, reason)
     return new

@@ -59,16 +59,17 @@ class Ratings:
 
     def __len__(self) -> int: return len(self.user)
 
-    def __repr__(self) -> str:
-        what = f"{self.name or 'unnamed'}: {len(self):,} by {len(self.users):,} users of {len(self.items):,} items"
-        return f"Ratings({what})"
-
     @cached_property
     def _by_user(self) -> tuple[np.ndarray, np.ndarray]:  # rows by user and time, and where each user begins
         order = np.lexsort((np.arange(len(self)), self.at, self.user))
         return order, np.searchsorted(self.user[order], np.arange(len(self.users) + 1))
 
 # %% ../../nbs/maprec/04_ratings.ipynb #50c3b786
+@patch
+def __repr__(self: Ratings) -> str:
+    what = f"{self.name or 'unnamed'}: {len(self):,} by {len(self.users):,} users of {len(self.items):,} items"
+    return f"Ratings({what})"
+
 @patch
 def of(self: Ratings, user: int) -> np.ndarray:  # positions in the columns
     "The rows of one user by time; rows with the same time keep their order."
@@ -94,7 +95,7 @@ def _open(path: Path) -> Iterator[Iterator[str]]:   # its lines
         raise ValueError(f"{path.name} is named like a gzip file but isn't one (an error page, perhaps); "
                          "fetch it again")
     def plain(line: str) -> str:
-        if "\0" in line: raise ValueError(f"{path.name} isn't plain text (UTF-8 or Latin-1); unpack it first, or fetch it again")
+        if "\0" in line: raise ValueError(f"{path.name} isn't plain text; unpack it first, or fetch it again")
         try: return line.encode("latin-1").decode("utf-8-sig")
         except UnicodeDecodeError: return line
     try:
@@ -129,8 +130,8 @@ def fields(
         if header and not width:
             at, width = _found(row, columns), len(row)
             if None in at:
-                raise ValueError(f"{path.name} has no column {columns[at.index(None)][0]!r} in its first line, {row[:6]}; "
-                                 f"it must be the header, with {_TABLE[between]} between fields")
+                raise ValueError(f"{path.name} has no column {columns[at.index(None)][0]!r} in its first line, "
+                                 f"{row[:6]}; it must be the header, with {_TABLE[between]} between fields")
         elif len(row) < (least := max(width, max(at) + 1)):
             hint = "it may be truncated: fetch it again" if number > 1 else "is it another form of the data?"
             raise ValueError(f"line {number} of {path.name} has {len(row)} field(s), "
@@ -198,8 +199,8 @@ EARLIEST = 631_152_000   # 1990, in seconds: no rating site is older
 
 def _seconds(at: float) -> int:
     if EARLIEST <= at <= utc_now().timestamp() + 86_400: return int(at)
-    raise ValueError(f"the time {at:.0f} isn't in seconds since 1970 between 1990 and now; digits may be missing, or it is "
-                     "in milliseconds")
+    raise ValueError(f"the time {at:.0f} isn't in seconds since 1970 between 1990 and now; digits may be missing, or "
+                     "it is in milliseconds")
 
 # %% ../../nbs/maprec/04_ratings.ipynb #639ef6e3
 def columns(
@@ -212,8 +213,8 @@ def columns(
     users, place, last = {}, {item.id: i for i, item in enumerate(items)}, {}
     for user, item, rating, at in rows:
         if item not in place:
-            raise ValueError(f"item {item[:40]!r} was rated but isn't among the {len(items):,} items; the two files belong "
-                             "to different sets, or one is truncated")
+            raise ValueError(f"item {item[:40]!r} was rated but isn't among the {len(items):,} items; the two files "
+                             "belong to different sets, or one is truncated")
         key = (users.setdefault(user, len(users)), place[item])
         if key not in last or last[key][1] <= at: last[key] = (rating, at)
     pairs = np.array(list(last), dtype=np.int64).reshape(-1, 2)
@@ -248,8 +249,8 @@ def find_movielens(path: str | Path | None = None) -> Path:  # a folder
     found = Path(path).expanduser() if path else public_data("ml-100k") or cache_dir()/"data"/"ml-100k"
     if found.is_dir(): return found
     raise FileNotFoundError(f"there is no folder {found}; give the one that MovieLens was unpacked into" if path else
-                            "MovieLens 100k isn't here; `memkit data ml-100k` fetches it, or put its files into the folder "
-                            "ml-100k below MEMKIT_DATA")
+                            "MovieLens 100k isn't here; `memkit data ml-100k` fetches it, or put its files into the "
+                            "folder ml-100k below MEMKIT_DATA")
 
 # %% ../../nbs/maprec/04_ratings.ipynb #6ee9a46b
 def load_movielens(
@@ -364,8 +365,8 @@ def _records(path: Path) -> Iterator[dict]:  # of a file of JSON lines
             try: row = json.loads(line)
             except json.JSONDecodeError: row = None
             if not isinstance(row, dict):
-                raise ValueError(f"line {number} of {path.name} isn't a JSON object; the file may be truncated (fetch it "
-                                 "again) or another one")
+                raise ValueError(f"line {number} of {path.name} isn't a JSON object; the file may be truncated (fetch "
+                                 "it again) or another one")
             yield row
 
 # %% ../../nbs/maprec/04_ratings.ipynb #0f55a548

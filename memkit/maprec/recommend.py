@@ -20,7 +20,8 @@ from itertools import combinations
 import numpy as np
 
 from .detection import Change
-from .items import Catalogue, Item, LENGTH_UNITS, Rated, named, rating_line, row_key, title_line, unknown_item
+from .items import (
+    Catalogue, Item, LENGTH_UNITS, Rated, named, rating_line, row_key, title_line, unknown_item)
 from .own_ratings import ItemSpace, Predictor, expected, in_common
 from .prediction import figure_4_messages, rate_many, rating_prompt
 from ..models.lm import LanguageModel, counted

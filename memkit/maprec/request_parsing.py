@@ -245,10 +245,10 @@ _GENRE_WORDS = r"""
 GENRE_WORDS = _table(_GENRE_WORDS)
 
 # %% ../../nbs/maprec/19_request_parsing.ipynb #81cc6a7f
-_ONE_DOMAIN = frozenset("Country Pop World Soul Science Society News Health Technology Rock Simulation Sandbox Strategy "
-                        "Folk".split())
-_AGAINST = re.compile(r"""\b(?:no|not|without|except|avoid|hates?|dislikes?|don'?t\ (?:want|like)|nothing|neither|nor|never
-    |but\ not|(?:any|every)thing\ but|other\ than|apart\ from|besides|bar|minus|less|isn'?t|aren'?t|ain'?t|wasn'?t
+_ONE_DOMAIN = frozenset("Country Pop World Soul Science Society News Health Technology Rock Simulation Sandbox "
+                        "Strategy Folk".split())
+_AGAINST = re.compile(r"""\b(?:no|not|without|except|avoid|hates?|dislikes?|don'?t\ (?:want|like)|nothing|neither|nor
+    |never|but\ not|(?:any|every)thing\ but|other\ than|apart\ from|besides|bar|minus|less|isn'?t|aren'?t|ain'?t|wasn'?t
     |tired\ of|sick\ of|enough|rather\ than|instead\ of)\b(?:[^\w,.;!?]+[^\s,.;!?]+){0,6}[^\w,.;!?]*$""", re.I | re.X)
 
 # %% ../../nbs/maprec/19_request_parsing.ipynb #827c57c6
@@ -266,7 +266,8 @@ def _genres_named(text: str, genres: Iterable[str]) -> list[tuple[str, int, int,
     "Each genre in a text, its position, and whether it is refused there."
     plain, out = text.replace("’", "'"), []
     for genre in dict.fromkeys(genres):
-        for m in re.finditer(rf"\b(?:{GENRE_WORDS.get(genre) or re.escape(genre)})\b(?!\s*(?:of the worlds|and peace))", plain, re.I):
+        words = GENRE_WORDS.get(genre) or re.escape(genre)
+        for m in re.finditer(rf"\b(?:{words})\b(?!\s*(?:of the worlds|and peace))", plain, re.I):
             denied = _denied(plain[:m.start()]) or bool(_AFTER.match(plain[m.end():]))
             out.append((genre, *m.span(), denied))
     return out
@@ -386,20 +387,23 @@ def requested_domain(
 # %% ../../nbs/maprec/19_request_parsing.ipynb #73fc0a7e
 _FEW = {"a couple of": 2, "a few": 3, "two or three": 3, "a handful of": 5}
 _THINGS = ("films?|movies?|books?|novels?|series|shows?|games?|albums?|songs?|podcasts?|episodes|restaurants?|places|"
-           "pictures|lps?|records?|recommendations?|suggestions?|titles|things|picks?|ideas|options|ones|names|pcs|pieces|"
-           "proposals|flicks?|westerns|comedies|thrillers|documentaries|musicals|biographies|dramas|romances|mysteries|"
+           "pictures|lps?|records?|recommendations?|suggestions?|titles|things|picks?|ideas|options|ones|names|pcs|"
+           "pieces|proposals|flicks?|westerns|comedies|thrillers|documentaries|musicals|biographies|dramas|romances|"
+           "mysteries|"
            "stories|serials|cartoons|romcoms|k-dramas|memoirs|more|tracks|bands|authors")
 _NOT_COUNTED = (r"(?!\s*(?:hours?|hrs?|minutes?|mins?|h\b|m\b|pages?|pp|players?|people|persons|kids|children|hosts?|"
                 r"out of|seasons?|episodes?|stars?|years?|yrs?|y/?o|/|of 5|of five))")
 _TOLD = "|".join((*_FEW, r"(?<![\d.,/])\d{1,2}(?![\d.,/])", _COUNT))
-_BETWEEN = rf"(?!(?:{_COUNT}|hours?|minutes?|mins?|pages|players|people|stars?|year|years|yo|generations|of)\b)[\w'&-]+,?\s+"
+_BETWEEN = (rf"(?!(?:{_COUNT}|hours?|minutes?|mins?|pages|players|people|stars?|year|years|yo|generations|of)\b)"
+            r"[\w'&-]+,?\s+")
 _COUNTED = [   # "two'll do"; "two good films"; "give me two"; "Two please."; "two of them"; "two funny …"
     rf"\b({_TOLD})(?:(?:'?ll| will| would| should) do|(?: is| are)? (?:enough|sufficient|plenty)| suffices?)\b",
     rf"\b({_TOLD}){_NOT_COUNTED}\s+(?:{_BETWEEN}){{0,4}}?(?:{_THINGS})\b",
     rf"\b(?:me|us|top|suggest|recommend|name|pick|gimme|just|need|want|propose|advise|find|give|show|any|another)\s+"
     rf"({_TOLD})\b{_NOT_COUNTED}",
-    rf"(?:^|[.,;!?:]\s*|\bx ?|\bmax(?:imum)? |\btop |\bup to )(?:(?:only|just|about|exactly|at most) )?({_TOLD}){_NOT_COUNTED}"
-    r"(?:[ ']+(?:max|only|'?ll do|suffices?|will do|is enough|please|pls|x|suggestions?|of (?:them|em)))*\s*(?:$|[.,;!?])",
+    rf"(?:^|[.,;!?:]\s*|\bx ?|\bmax(?:imum)? |\btop |\bup to )(?:(?:only|just|about|exactly|at most) )?"
+    rf"({_TOLD}){_NOT_COUNTED}(?:[ ']+(?:max|only|'?ll do|suffices?|will do|is enough|please|pls|x|suggestions?|"
+    r"of (?:them|em)))*\s*(?:$|[.,;!?])",
     rf"\b({_TOLD}) (?:of (?:them|em)|max)\b",
     rf"(?:^|[.,;:!?]\s*)({_COUNT}){_NOT_COUNTED} (?!of\b|is\b|or\b)[a-z]"]
 
@@ -431,13 +435,14 @@ def _minutes(plain: str) -> str:
     plain = re.sub(r"\bthe hour\b", "60 minutes", plain)
     return _HOURS.sub(lambda m: f"{60*_amount(m[1]) + 30*bool(m[2] or m[4]) + int(m[3] or 0):g} minutes", plain)
 
-# %% ../../nbs/maprec/19_request_parsing.ipynb #5a32eb7b
+# %% ../../nbs/maprec/19_request_parsing.ipynb #be475a6e
 _MOST = (r"under|less than|below|at most|max(?:imum|imal)?|no more than|not more than|no longer than|not longer "
          r"(?:than|from)|shorter than|up to|within|<=?|≤|fewer than|nothing (?:over|above|longer than|more than)|not "
          r"over|not like")
 _LEAST = r"at least|more than|over|longer than|above|min(?:imum)?|>=?|≥"
 _NO_LENGTH = r"(?! (?:stor|chapter|season|sight|day|time|haul|drive|while|run|walk|shift|ride|list|as))"
 
+# %% ../../nbs/maprec/19_request_parsing.ipynb #5a32eb7b
 def requested_length(
     text: str,
     domain: str | None,   # whose unit is meant
@@ -461,8 +466,8 @@ def requested_length(
 
 # %% ../../nbs/maprec/19_request_parsing.ipynb #baf02e20
 _OTHERS = re.compile(r"\b(?:(?:any|some)thing else|another|others?|more|different|next|what else|besides)\b", re.I)
-_REFUSING = frozenset("no not nothing without never nobody isn't aren't ain't don't minus except mustn't nor neither hate "
-                      "hates dislike dislikes avoid sick tired".split())
+_REFUSING = frozenset("no not nothing without never nobody isn't aren't ain't don't minus except mustn't nor neither "
+                      "hate hates dislike dislikes avoid sick tired".split())
 _EMPTY = frozenset("""idea ideas sure matter problem rush mind know seen see read watched worry worries
     longer later earlier before
     after older newer many much more than too very really also even just please pls kind sort type thing things
@@ -524,8 +529,8 @@ def _like_a_title(words: str) -> bool:
     return any(w[0].isupper() or w.isdecimal() for w in words.split()) or len(words.split()) > 2
 
 # %% ../../nbs/maprec/19_request_parsing.ipynb #71393bf4
-def _unmet(text: str, request: Request, unclear: Sequence[str], people: Sequence[Named], known: Sequence[tuple[int, int]],
-           genres: Iterable[str]) -> tuple[str, ...]:
+def _unmet(text: str, request: Request, unclear: Sequence[str], people: Sequence[Named],
+           known: Sequence[tuple[int, int]], genres: Iterable[str]) -> tuple[str, ...]:
     "Sentences on what can't be met or checked."
     plain, domain = folded(text), request.domain
     out = [f"I know nobody called {n.words}." for n in people if not n.names]
@@ -545,14 +550,14 @@ def parse_request(
     links: Sequence[Link] = (),         # titles in the text, from `FrameReader.links`
     before: Sequence[Item] = (),        # what was recommended last
     usual: str | None = None,           # the domain if the message names none
-    read: str | None = None,            # the domain by the learned reader
-    audience: str = "",                 # one of `labels.AUDIENCES`, from the reader
+    read: str | None = None, audience: str = "",   # by the learned reader: the domain, one of `labels.AUDIENCES`
     people: People | None = None,       # of the catalogue; None: people aren't searched
 ) -> Request:
     "The whole request of a message."
     rest, links, kinds = blanked(text, links), _titles(links), dict.fromkeys((i.domain, i.genres) for i in items)
     like = tuple(dict.fromkeys(m.item for m in links if m.item and m.role == "like"))
-    left_out = [i for m in links if m.role in ("not", "seen") for i in ((m.item,) if m.item else m.options)]
+    besides = [i for m in links if m.role in ("not", "seen") for i in ((m.item,) if m.item else m.options)]
+    if _OTHERS.search(rest): besides = [*before, *besides]
     domains = tuple(dict.fromkeys(d for d, _ in kinds))
     domain = requested_domain(rest, read, domains) or (like[0].domain if like else None)
     genres = [g for d, of in kinds if domain in (None, d) for g in of if domain or g not in _ONE_DOMAIN]
@@ -560,13 +565,14 @@ def parse_request(
     has = [d for d in domains if any(d == e and set(yes) <= set(of) for e, of in kinds)]
     domain, name = domain or (usual if usual in has or not has else has[0]), DOMAIN_NAMES.get(read, read)
     absent = name if name in DOMAIN_WORDS and name not in domains else ""
-    request = Request(domain=None if absent else domain, genres=yes, avoid=no, years=requested_years(rest), like=like,
-                      absent=absent, besides=(*(before if _OTHERS.search(rest) else ()), *left_out),
-                      n=requested_number(rest), audience=for_whom(rest, audience), length=requested_length(rest, domain))
+    request = Request(domain=None if absent else domain, absent=absent, genres=yes, avoid=no, like=like,
+                      besides=tuple(besides), years=requested_years(rest), n=requested_number(rest),
+                      audience=for_whom(rest, audience), length=requested_length(rest, domain))
     return _with_names(request, rest, links, people, genres)
 
 # %% ../../nbs/maprec/19_request_parsing.ipynb #73eaa4e4
-def _names(found: Iterable[Named]) -> tuple[str, ...]: return tuple(dict.fromkeys(name for n in found for name in n.names))
+def _names(found: Iterable[Named]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for n in found for name in n.names))
 
 def _with_names(request: Request, rest: str, links: Sequence[Link], people: People | None,
                 genres: Iterable[str]) -> Request:

@@ -71,12 +71,17 @@ class People:
         works = Counter(name for i in items for name in i.names)
         parts, self.names = {name: _key(name).split() for name in works}, {}
         once = {word for word, n in Counter(p[0] for p in parts.values() if len(p) > 1).items() if n == 1}
+        self.capital, sure = set(), set()      # words that need a capital letter; that don't
         for name, p in parts.items():
             words = [" ".join(p)] if len(p) > 1 or p and _rare(p[0]) else []
-            if len(p) > 1 and works[name] > 1: words += filter(_rare, [p[-1], *({p[0]} & once)])
+            sure.update(words)
+            for word in {p[-1], *({p[0]} & once)} if len(p) > 1 else ():
+                if works[name] < (1 if _rare(word) else 4) or len(word) < 4 or word in _NO_NAMES: continue
+                (sure if _rare(word) and works[name] > 1 else self.capital).add(word)
+                words.append(word)
             for word in dict.fromkeys(words): self.names[word] = (*self.names.get(word, ()), name)
         self.names |= {words: known for words, of in CALLED.items() if (known := tuple(n for n in of if n in works))}
-        self.longest = max((len(k.split()) for k in self.names), default=1)
+        self.capital, self.longest = self.capital - sure, max((len(k.split()) for k in self.names), default=1)
 
 # %% ../../nbs/maprec/19_request_parsing.ipynb #1ccf6d65
 def _rare(word: str) -> bool: return len(word) > 3 and word not in common_words() and word not in _NO_NAMES
@@ -102,10 +107,13 @@ _BEFORE = frozenset("my our his her their your niece nephew "
 # %% ../../nbs/maprec/19_request_parsing.ipynb #124fb438
 def _known(people: People, text: str, words: Sequence[re.Match]) -> tuple[str, ...]:
     "The people whom these neighbouring words name."
-    key = " ".join(m[0] for m in words)
+    key, before = " ".join(m[0] for m in words), text[:words[0].start()]
     found = people.names.get(key, ())
-    before = set(folded(text[:words[0].start()]).split()[-2:]) & _BEFORE if len(words) == 1 else ()    # "my Freya"
-    return found if not before or any(_key(n) == key for n in found) else ()
+    if not found or len(words) > 1: return found
+    if set(folded(before).split()[-2:]) & _BEFORE and not any(_key(n) == key for n in found): return ()   # "my Freya"
+    inside = key not in common_words() or re.search(r"[^.!?\s]\s+\W?$", before)
+    capital = inside and text[len(before)].isupper() and not text.isupper()
+    return found if capital or key not in people.capital else ()
 
 # %% ../../nbs/maprec/19_request_parsing.ipynb #fb3a396c
 _NAME = re.compile(r"(?<![.!?:] )\b[^\W\d_a-z][^\W\d_A-Z]+(?:[ -](?:de |van |von |bin |al )?[^\W\d_a-z][^\W\d_A-Z]+)+")
@@ -506,10 +514,11 @@ def unused(
     words = list(re.finditer(r"[^\W\d_]+(?:['-][^\W\d_]+)*", folded(text)))
     at = [n for n, m in enumerate(words) if m[0] in _REQUESTED] or ([7] if len(words) < 15 else [])
     near = {n + k for n in at for k in range(-7, 8)}
-    near |= {n + k for n, m in enumerate(words) if m[0] in _REFUSING for k in range(8)}
+    refused = {n + k for n, m in enumerate(words) if m[0] in _REFUSING for k in range(8)}
     out = {}
     for n, m in enumerate(words):
-        if n not in near or len(m[0]) < 4 or "'" in m[0] or m[0] in _IGNORED: continue
+        least = 3 if n in refused else 4 if n in near else 99    # letters
+        if len(m[0]) < least or "'" in m[0] or m[0] in _IGNORED: continue
         if not any(a < m.end() and m.start() < b for a, b in known): out[m[0]] = True
     return list(out)[:12]
 

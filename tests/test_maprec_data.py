@@ -237,7 +237,7 @@ def test_a_truncated_download(tmp_path, edition, which):
 
 @pytest.mark.parametrize("text, says", [
     ("A,U1,5.0,1400000000\nB;U1;5.0;1400000000\n", "line 2 of films has 1 field"), ("A;U1;5.0;1400000000\n", "line 1 of films has 1 field"), ("A\tU1\t5.0\t1400000000\n", "line 1"), ("a,b,c,d\n", "line 1 of films"),
-    ("A,U1,11,1400000000\n", "line 1 of films: a rating lies"), ("A,U1,5.0,140\n", "1990"), ("A,U1,5.0,99400000000\n", "1990"), ('{"asin": 1', "line 1 of films has 1 field"), ("\n\n", "empty")])
+    ("A,U1,11,1400000000\n", "line 1 of films: a rating lies"), ("A,U1,5.0,140\n", "1990"), ("A,U1,5.0,99400000000\n", "1990"), ('{"asin": 1', "films holds JSON"), ("\n\n", "empty")])
 def test_amazons_broken_lines(tmp_path, text, says):
     (tmp_path/"films").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ValueError, match=says): list(amazon_ratings(tmp_path/"films"))

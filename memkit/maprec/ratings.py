@@ -377,11 +377,11 @@ def _first(path: Path) -> str:
 
 # %% ../../nbs/maprec/04_ratings.ipynb #50b0dde3
 def amazon_ratings(path: str | Path) -> Iterator[tuple[str, str, float, int]]:  # user, item, rating, seconds since 1970
-    "The ratings of one of Amazon's files, one by one (2018 or 2023); raises `ValueError` that names file and line."
+    "The ratings of one of Amazon's tables, one by one (2018 or 2023); raises `ValueError` that names file and line."
     path = Path(path).expanduser()
-    headed = (("userid",), ("parentasin",), ("rating",), ("timestamp",))
-    columns = headed if _first(path).startswith("user_id") else (1, 0, 2, 3)
-    return _made(path, fields(path, ",", columns), _amazon_row)
+    first, headed = _first(path), (("userid",), ("parentasin",), ("rating",), ("timestamp",))
+    if first.startswith("{"): raise ValueError(f"{path.name} holds JSON, reviews perhaps; take the table of ratings alone")
+    return _made(path, fields(path, ",", headed if first.startswith("user_id") else (1, 0, 2, 3)), _amazon_row)
 
 def _amazon_row(user: str, item: str, rating: str, at: str) -> tuple[str, str, float, int]:
     return _row(user, item, rating, float(at)/(1000 if float(at) > 1e11 else 1))   # 2023: milliseconds

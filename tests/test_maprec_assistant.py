@@ -47,7 +47,7 @@ ratings = st.lists(st.tuples(st.integers(0, len(FILMS) - 1), st.integers(1, 10))
 
 # Predictions and reasons
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(history=ratings, target=st.integers(0, len(FILMS) - 1))
 def test_leaving_out_at_once_is_leaving_out_for_real(made, history, target):
     moved, whole = carried(made.predictor, history, [FILMS[target]])[0], expected(made.predictor.predict(history, [FILMS[target]]))[0]
@@ -56,7 +56,7 @@ def test_leaving_out_at_once_is_leaving_out_for_real(made, history, target):
         assert abs(whole - rest - moved[i]) < 1e-5
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(history=ratings, target=st.integers(0, len(FILMS) - 1))
 def test_a_cited_rating_matters_more_than_any_that_is_not_cited(made, history, target):
     ((why, _),) = reasons_for(made.predictor, made.space, history, [FILMS[target]])
@@ -68,7 +68,7 @@ def test_a_cited_rating_matters_more_than_any_that_is_not_cited(made, history, t
     assert all(r.likeness >= .25 and r.change >= .02 for r in why)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(history=ratings)
 def test_every_prediction_is_a_distribution(made, history):
     shares = made.predictor.predict(history, FILMS[:20])
@@ -213,7 +213,7 @@ def test_no_word_of_titles_is_a_reason(made):
     assert why[0].shared == "both of the series Alien" and "(both of the series Alien)" in because(why)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(history=ratings, target=st.integers(0, len(FILMS) - 1))
 def test_content_leaves_out_exactly(made, history, target):
     once = [made.predictor.predict([x for x in history if x is not r], [FILMS[target]])[0] for r in history]
@@ -243,7 +243,7 @@ def test_genres_wanted_and_not(text, yes, no): assert requested_genres(text, ("H
 
 
 @given(st.text(max_size=80))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_any_text_can_be_read(text):
     w = parse_request(text, FILMS[:20])
     assert w.n is None or 1 <= w.n <= 10
@@ -549,7 +549,7 @@ def test_prompted_parts_ask_the_model():
         if "asks" in messages[0].text: return json.dumps({"asks": "recommend" in said, "tells": "stars" in said, "sure": .9})
         if "rows" in messages[0].text: return json.dumps({"rows": [{"action": "rate", "title": "Alien", "rating": 5, "words": "5 stars", "stated": True}]})
         return "4"
-    a = open_map(":memory:", ScriptedLM(answer), prompted=True)
+    a = open_map(":memory:", ScriptedLM(answer), SHELF, prompted=True)
     turn = a.chat("ann", "I gave Alien 5 stars, please recommend a film")
     assert turn.detected["types"] == ("A", "B") and [c.item.title for c in turn.extra["changes"]] == ["Alien"]
     assert a.settings.doubt == 1 and all(p == (0, 0, 0, 1, 0) for p in turn.extra["model says"].values())

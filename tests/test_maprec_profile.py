@@ -49,6 +49,7 @@ def test_titles_are_data(given, kept):
     assert line == f"{kept} rating: 4" and len(line.splitlines()) == 1
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.one_of(st.text(), st.text(alphabet="<>b/&lt;ampgt;|[]INST!- \n\u200c\u0338#38;x")))
 def test_cleaning_is_done_once_and_leaves_one_short_line(text):
     once = clean_text(text)
@@ -203,10 +204,10 @@ def test_other_kinds_of_memory_never_meet_a_rating():
 
 def test_a_long_profile_comes_in_one_transaction(tmp_path):
     with MemoryStore(tmp_path/"s.db") as store:
-        made = (Rated(item(n), 1 + n%5, NOON - timedelta(days=n)) for n in range(1500))     # the newest first
-        assert import_ratings(store, "u", made, progress=False) == 1500
-        assert [r.rated.item.id for r in profile(store, "u")] == [f"films-{n}" for n in reversed(range(1500))]
-        assert len(store.events("u")) == 1500
+        made = (Rated(item(n), 1 + n%5, NOON - timedelta(days=n)) for n in range(300))     # the newest first
+        assert import_ratings(store, "u", made, progress=False) == 300
+        assert [r.rated.item.id for r in profile(store, "u")] == [f"films-{n}" for n in reversed(range(300))]
+        assert len(store.events("u")) == 300
 
 
 def test_an_empty_profile():

@@ -45,12 +45,12 @@ def test_year_and_domain_tell_two_apart(linker):
 
 @pytest.mark.parametrize("text, year", [("Villeneuve's Dune was superb, 5/5", 2021), ("the novel Dune, 4/5", 1965), ("Dune by Frank Herbert, 4/5", 1965), ("the old Suspiria, 4/5", 1977),
                                         ("The new Suspiria bored me, 2/5", 2018), ("Dune (1984), 3/5", 1984), ("Kubrick's The Shining is a 5", 1980)])
-def test_the_message_tells_which_work_is_meant(linker, text, year):
-    assert [c.item and c.item.year for c in FrameReader(linker).changes(text)] == [year]
+def test_the_message_tells_which_work_is_meant(updater, text, year):
+    assert [c.item and c.item.year for c in updater.changes(text)] == [year]
 
 @pytest.mark.parametrize("text", ["Dune: 4/5", "Solaris 4/5", "Titanic was great, 5 stars"])
-def test_several_works_are_options_and_none_is_taken(linker, text):
-    [c] = FrameReader(linker).changes(text)
+def test_several_works_are_options_and_none_is_taken(updater, text):
+    [c] = updater.changes(text)
     assert c.item is None and len(c.options) > 1 and len({i.title for i in c.options}) == 1
 
 @pytest.mark.parametrize("text, rating", [("watched Alien", None), ("watched Alien, an 8 I guess", 4.), ("4/5, watched Alien", 4.)])

@@ -380,7 +380,7 @@ def amazon_ratings(path: str | Path) -> Iterator[tuple[str, str, float, int]]:  
     "The ratings of one of Amazon's tables, one by one (2018 or 2023); raises `ValueError` that names file and line."
     path = Path(path).expanduser()
     first, headed = _first(path), (("userid",), ("parentasin",), ("rating",), ("timestamp",))
-    if first.startswith("{"): raise ValueError(f"{path.name} holds JSON, reviews perhaps; take the table of ratings alone")
+    if first.startswith("{"): raise ValueError(f"{path.name} holds JSON, not a table; take the ratings without reviews")
     return _made(path, fields(path, ",", headed if first.startswith("user_id") else (1, 0, 2, 3)), _amazon_row)
 
 def _amazon_row(user: str, item: str, rating: str, at: str) -> tuple[str, str, float, int]:

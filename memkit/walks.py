@@ -30,8 +30,7 @@ _FROM = {
     "malp.executive": "DPeMSettings", "malp.personalize": "LoraSettings TooLittle lessons tune",
     "mark.trust": "TrustSettings new_trust replay", "mark.quorum": "Vote QuorumSettings know last_votes",
     "mark.scoring": "PRESETS components_of relevance", "maprec": "open_map", "maprec.assistant": "MapSettings",
-    "maprec.items": "own_catalogue", "maprec.own_ratings": "OwnRatings",
-    "maprec.profile": "frame history profile rated_of",
+    "maprec.items": "own_catalogue frame history profile rated_of", "maprec.own_ratings": "OwnRatings",
     "maprec.ratings": "simulated_ratings", "maprec.recommend": "carried named", "maprec.prediction": "select"}
 
 # %% ../nbs/94_walks.ipynb #b1b2d44c

@@ -1,7 +1,7 @@
 "The five answers of the fourth walkthrough, worked out from the store's rows, the predictor and plain arithmetic."
 import numpy as np
 
-from memkit.maprec.profile import rated_of
+from memkit.maprec.items import rated_of
 from memkit.maprec.recommend import named
 
 STARS = np.arange(1, 6)

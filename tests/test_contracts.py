@@ -30,11 +30,9 @@ from memkit.malp.coordinator import EmbeddedCoordinator, PromptedCoordinator, ch
 from memkit.malp.memories import DictionaryMemory, DPeMMemory, FullHistory, NoMemory, RandomRecall, check_dialogue_memory
 from memkit.malp.personalize import KeptCheckpoint
 from memkit.maprec.classical import CONTROLS, check_rating_predictor
-from memkit.maprec.detection import check_detector
 from memkit.maprec.frames import FrameReader, Linker
 from memkit.maprec.items import Rated, own_catalogue
 from memkit.maprec.own_ratings import ItemSpace, OwnRatings, check_predictor
-from memkit.maprec.names import check_updater
 from memkit.mark.agents import check_agent, embedded_agents
 from memkit.mark.assistant import MarkAssistant
 from memkit.mark.builder import Builder
@@ -220,10 +218,8 @@ def test_refined_memory_agents(kind, which, minilm):
 
 # --- MAP: what a message says, what it changes, what somebody would like; prompted ones in test_maprec_detection.py
 
-def test_detectors(): check_detector(lambda: FrameReader(Linker(own_catalogue())))
 
 
-def test_updaters(): check_updater(lambda: FrameReader(Linker(own_catalogue())))
 
 
 def test_predictors(minilm):
@@ -263,5 +259,5 @@ def test_every_contract_of_the_package_is_held_here():
     contracts = {"LanguageModel": check_language_model, "LabelScorer": check_label_scorer, "Embedder": check_embedder, "VectorIndex": check_index,
                  "Retriever": check_retriever, "StreamingModel": check_stream, "ConversationMemory": check_conversation_memory,
                  "Coordinator": check_coordinator, "DialogueMemory": check_dialogue_memory, "Checkpoint": check_checkpoint, "RefinedMemoryAgent": check_agent,
-                 "Detector": check_detector, "Updater": check_updater, "Predictor": check_predictor, "RatingPredictor": check_rating_predictor, "Entrant": check_entrant}
+                 "Predictor": check_predictor, "RatingPredictor": check_rating_predictor, "Entrant": check_entrant}
     assert protocols == set(contracts) and {c.__name__ for c in contracts.values()} <= named, "a new protocol needs a contract and a line here"

@@ -12,19 +12,16 @@ from memkit.models.embed import MiniLM
 from memkit.models.lm import ScriptedLM
 from memkit.store.store import MemoryStore
 from memkit.maprec import open_map
-from memkit.maprec.assistant import UNKNOWN, MapAssistant, MapSettings, after
+from memkit.maprec.assistant import MapAssistant, MapSettings, after
 from memkit.maprec.frames import Link
 from memkit.maprec.items import Catalogue, Item, Rated, own_catalogue
-from memkit.maprec.profile import import_ratings, profile
-from memkit.maprec.network import FromOthers, from_others, usual_ratings
-from memkit.maprec.own_ratings import (
-    Content, ContentSettings, Facts, ItemSpace, OwnRatings, OwnSettings, check_predictor, expected, shares_around)
+from memkit.maprec.items import import_ratings, profile
+from memkit.maprec.content_predictor import Content, ContentSettings, Facts
+from memkit.maprec.own_ratings import FromOthers, ItemSpace, OwnRatings, OwnSettings, check_predictor, expected, from_others, shares_around, usual_ratings
 from memkit.maprec.ratings import simulated_ratings
-from memkit.maprec.recommend import NOTHING, POPULAR, PREDICTED, SPREAD, Request, because, carried, own_taste_first, reasons_for, recommend, tell, varied
-from memkit.maprec.recommend import opinions
-from memkit.maprec.names import Change
+from memkit.maprec.recommend import NOTHING, POPULAR, PREDICTED, SPREAD, Request, because, carried, confirm, opinions, own_taste_first, reasons_for, recommend, tell, varied
+from memkit.maprec.detection import Change
 from memkit.maprec.request_parsing import it_named, lines_named, requested_genres, requested_number, parse_request, requested_years
-from memkit.maprec.replies import confirm
 
 SHELF = own_catalogue()
 FILMS = SHELF.domain("films").items
@@ -50,7 +47,7 @@ ratings = st.lists(st.tuples(st.integers(0, len(FILMS) - 1), st.integers(1, 10))
 
 # Predictions and reasons
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(history=ratings, target=st.integers(0, len(FILMS) - 1))
 def test_leaving_out_at_once_is_leaving_out_for_real(made, history, target):
     moved, whole = carried(made.predictor, history, [FILMS[target]])[0], expected(made.predictor.predict(history, [FILMS[target]]))[0]
@@ -59,7 +56,7 @@ def test_leaving_out_at_once_is_leaving_out_for_real(made, history, target):
         assert abs(whole - rest - moved[i]) < 1e-5
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(history=ratings, target=st.integers(0, len(FILMS) - 1))
 def test_a_cited_rating_matters_more_than_any_that_is_not_cited(made, history, target):
     ((why, _),) = reasons_for(made.predictor, made.space, history, [FILMS[target]])
@@ -71,7 +68,7 @@ def test_a_cited_rating_matters_more_than_any_that_is_not_cited(made, history, t
     assert all(r.likeness >= .25 and r.change >= .02 for r in why)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(history=ratings)
 def test_every_prediction_is_a_distribution(made, history):
     shares = made.predictor.predict(history, FILMS[:20])
@@ -216,7 +213,7 @@ def test_no_word_of_titles_is_a_reason(made):
     assert why[0].shared == "both of the series Alien" and "(both of the series Alien)" in because(why)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(history=ratings, target=st.integers(0, len(FILMS) - 1))
 def test_content_leaves_out_exactly(made, history, target):
     once = [made.predictor.predict([x for x in history if x is not r], [FILMS[target]])[0] for r in history]
@@ -246,7 +243,7 @@ def test_genres_wanted_and_not(text, yes, no): assert requested_genres(text, ("H
 
 
 @given(st.text(max_size=80))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_any_text_can_be_read(text):
     w = parse_request(text, FILMS[:20])
     assert w.n is None or 1 <= w.n <= 10
@@ -403,7 +400,8 @@ def test_a_message_of_both_kinds_is_noted_first_and_then_counts(fresh):
     turn = fresh().chat("ann", "I loved Alien, 5 stars. Can you recommend me a horror film?")
     assert turn.detected["types"] == ("A", "B") and turn.answer.index("Noted: Alien") < turn.answer.index("1. ")
     assert turn.extra["found"].how == PREDICTED and "Alien" not in [r.item.title for r in turn.extra["found"].items]
-    assert {h.item.id for h in turn.recalled} == set(turn.wrote) and "because you gave Alien (1979) 5" in turn.answer
+    assert "because you gave Alien (1979) 5" in turn.answer
+    assert turn.recalled == (), "a rating of this very message is no memory yet"
 
 
 def test_a_failing_model_leaves_no_trace(fresh):
@@ -551,9 +549,9 @@ def test_prompted_parts_ask_the_model():
         if "asks" in messages[0].text: return json.dumps({"asks": "recommend" in said, "tells": "stars" in said, "sure": .9})
         if "rows" in messages[0].text: return json.dumps({"rows": [{"action": "rate", "title": "Alien", "rating": 5, "words": "5 stars", "stated": True}]})
         return "4"
-    a = open_map(":memory:", ScriptedLM(answer), prompted=True)
+    a = open_map(":memory:", ScriptedLM(answer), SHELF, prompted=True)
     turn = a.chat("ann", "I gave Alien 5 stars, please recommend a film")
-    assert turn.detected["types"] == ("A", "B") and [c.item.title for c in turn.extra["changes"]] == ["Alien"] and turn.recalled
+    assert turn.detected["types"] == ("A", "B") and [c.item.title for c in turn.extra["changes"]] == ["Alien"]
     assert a.settings.doubt == 1 and all(p == (0, 0, 0, 1, 0) for p in turn.extra["model says"].values())
     assert a.chat("ann", "How are you?").detected["types"] == ("C",)
 
@@ -570,6 +568,6 @@ def test_a_learned_opening_recommends_what_others_like(made):
     assert a.chat("bob", SCORED).extra["found"].how == POPULAR
 
 
-@pytest.mark.parametrize("bad", [dict(doubt=2), dict(n=0), dict(recalled=-1), dict(budget=0), dict(how="luck"), dict(pool=0)])
+@pytest.mark.parametrize("bad", [dict(doubt=2), dict(n=0), dict(recalled=-1), dict(budget=0), dict(pool=0)])
 def test_settings_of_the_assistant(bad):
     with pytest.raises(ValueError): MapSettings(**bad)

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memkit.models.lm import Reply
-from memkit.maprec.detection import SPLITS, check_detector, decided, explain, labelled_messages
+from memkit.maprec.detection import SPLITS, decided, labelled_messages
 from memkit.maprec.frames import FrameReader, Linker
 from memkit.maprec.items import Catalogue, Item, own_catalogue
-from memkit.maprec.detection import PromptedDetector, PromptedError, PromptedUpdater, detection_messages, numbers_said, stands_in, update_messages
-from memkit.maprec.names import check_updater
+from memkit.maprec.detection import PromptedDetector, PromptedError, PromptedUpdater, detection_messages, stands_in, update_messages
+from map_contracts import check_detector, check_updater
 
 TYPES = [{"A"}, {"B"}, {"A", "B"}, {"C"}]
 
@@ -39,11 +39,12 @@ def test_no_topic_and_no_message_is_in_two_splits():
     assert all(len(s) == 1 for s in splits.values())
     same = [re.sub(r"\W", "", m.text.lower()) for m in rows]
     assert len(set(same)) == len(same)
-    for split in SPLITS: assert {frozenset(m.types) for m in rows if m.split == split} == set(map(frozenset, TYPES)) and len({m.domain for m in rows if m.split == split}) >= 3
+    for split in SPLITS: assert {frozenset(m.types) for m in rows if m.split == split} == set(map(frozenset, TYPES)) and len({m.topic.partition(":")[0] for m in rows if m.split == split}) >= 3
 
 
 # --- two decisions
 
+@settings(max_examples=30, deadline=None)
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_two_probabilities_make_one_of_four(a, b):
     d = decided(a, b)
@@ -73,24 +74,23 @@ def test_orders_to_the_machine_are_no_request(detector, text): assert detector.d
 
 
 def test_a_huge_message_is_read(detector):
-    d = detector.detect("I loved The Piano. " + "It was on and then it went on. "*40_000 + "What else should I watch?")
+    d = detector.detect("I loved The Piano. " + "It was on and then it went on. "*4_000 + "What else should I watch?")
     assert "B" in d.types and all(len(part) < 5000 for part, _ in d.because.values())
 
 
 def test_threads_agree(detector):
-    texts = [m.text for m in labelled_messages("tune")[:24]]
+    texts = [m.text for m in labelled_messages("tune")[:12]]
     with ThreadPoolExecutor(4) as pool: assert [d.types for d in pool.map(detector.detect, texts)] == [detector.detect(t).types for t in texts]
 
 
 def test_explanations_say_what_was_read(detector):
-    said = explain(detector.detect("I loved Jaws, 5 stars."))
-    assert said.startswith("Types B,") and "doesn't ask" in said and "Jaws is read as rate" in said
-    said = explain(detector.detect("Recommend me a film, please."))
-    assert said.startswith("Types A,") and "asks for a recommendation" in said and "it is read as ask" in said and "doesn't tell" in said
+    because = detector.detect("I loved Jaws, 5 stars.").because
+    assert list(because) == ["B"] and because["B"][0] == "Jaws" and "Jaws is read as rate" in because["B"][1][0]
+    assert detector.detect("Recommend me a film, please.").because == {"A": ("", ("it is read as ask",))}
 
 
 def test_most_of_the_scoring_messages_are_right(detector):
-    rows = labelled_messages("score")[::3]
+    rows = labelled_messages("score")[::6]
     assert sum(detector.detect(m.text).types == m.types for m in rows) >= .8*len(rows)
 
 
@@ -116,7 +116,7 @@ def rows(*r): return json.dumps({"rows": [dict(zip(("action", "title", "rating",
 @pytest.mark.parametrize("asks,tells,expected", [(True, False, {"A"}), (False, True, {"B"}), (True, True, {"A", "B"}), (False, False, {"C"})])
 def test_a_models_types(asks, tells, expected):
     d = PromptedDetector(Faulty(types(asks, tells))).detect("Heat?")
-    assert d.types == expected and d.confidence == .9 and explain(d).startswith("Types ")
+    assert d.types == expected and d.confidence == .9
 
 
 def test_an_unsure_model_still_has_types(): assert PromptedDetector(Faulty(types(True, True, .5))).detect("Heat?").types == {"A", "B"}
@@ -161,7 +161,7 @@ def test_a_users_words_travel_as_data(ask, text):
 CATALOGUE = SimpleNamespace(lookup=lambda title, year=None: None)
 
 def test_rows_become_changes():
-    model = Faulty(rows(("rate", "Heat", 4.5, "nine out of ten", True), ("rate", "Alien", 2., "meh", True), ("take back", "Ronin", None, "take back", False)))
+    model = Faulty(rows(("rate", "Heat", 4.5, "nine out of ten", True), ("rate", "Alien", 2., "meh", False), ("take back", "Ronin", None, "take back", False)))
     found = PromptedUpdater(model, CATALOGUE).changes("Heat nine out of ten, ALIEN meh, and I take back Ronin.")
     assert [(c.action, c.title, c.rating, c.item, c.reason) for c in found] == [("rate", "Heat", 4.5, None, "a number in the message"), ("rate", "Alien", 2., None, "judged from the words"), ("take back", "Ronin", None, None, "taken back")]
 
@@ -210,10 +210,6 @@ def test_what_was_spoken_of_last_is_told():
 def test_what_was_said_last_counts():
     found = PromptedUpdater(Faulty(rows(("rate", "Heat", 2., "two", True), ("rate", "heat", 4., "four", True)))).changes("Heat is a two, no, a four.")
     assert [(c.title, c.rating) for c in found] == [("heat", 4.)]
-
-
-@pytest.mark.parametrize("text,numbers", [("4/5", {4., 5.}), ("three and a half", {3., 3.5}), ("4,5 stars", {4.5}), ("none", set())])
-def test_numbers_said(text, numbers): assert numbers_said(text) == numbers
 
 
 def test_words_in_a_row():

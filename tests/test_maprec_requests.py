@@ -5,14 +5,10 @@ from memkit.models.lm import ScriptedLM
 from memkit.store.store import MemoryStore
 from memkit.maprec import open_map
 from memkit.maprec.assistant import MapAssistant, MapSettings
-from memkit.maprec.catalogues import read_catalogue, read_ratings
-from memkit.maprec.items import full_catalogue, own_catalogue
-from memkit.maprec.limits import Request, fitting, may_see, nearest_to
-from memkit.maprec.recommend import noted
-from memkit.maprec.names import People, find_countries, find_people
-from memkit.maprec.profile import profile
-from memkit.maprec.replies import CHAT, free_words
-from memkit.maprec.request_parsing import for_whom, lines_named, requested_length, requested_number, parse_request, requested_years
+from memkit.maprec.items import full_catalogue, own_catalogue, read_catalogue, read_ratings
+from memkit.maprec.recommend import CHAT, Request, fitting, free_words, may_see, nearest_to
+from memkit.maprec.items import noted, profile
+from memkit.maprec.request_parsing import People, find_countries, find_people, for_whom, lines_named, requested_length, requested_number, parse_request, requested_years
 
 EVERYTHING, SHELF = full_catalogue(), own_catalogue()
 PEOPLE = People(EVERYTHING)
@@ -34,11 +30,11 @@ def test_the_full_catalogue_is_the_small_one_and_more():
 
 @pytest.mark.parametrize("text, who", [("gimme 4 films w florence pugh", {"Florence Pugh"}), ("Anything by Villeneuve bar Dune?", {"Denis Villeneuve"}), ("a film with Denzel", {"Denzel Washington"}),
                                        ("my niece Freya wants a film", set()), ("a film fit for a king", set())])
-def test_people(text, who): assert {p for n in find_people(PEOPLE, text) for p in n.people} == who
+def test_people(text, who): assert {p for n in find_people(PEOPLE, text) for p in n.names} == who
 
 def test_somebody_unknown_and_countries():
     assert [n.words for n in find_people(PEOPLE, "A series with Sarwat Gilani please")] == ["Sarwat Gilani"]
-    assert [p.countries for p in find_countries("Danish, but not American")] == [("Denmark",), ("USA",)]
+    assert [p.names for p in find_countries("Danish, but not American")] == [("Denmark",), ("USA",)]
     w = parse_request("a Danish film with Mads Mikkelsen, not with Tom Hanks", EVERYTHING.items, people=PEOPLE)
     assert (w.people, w.without, w.countries) == (("Mads Mikkelsen",), ("Tom Hanks",), ("Denmark",))
 

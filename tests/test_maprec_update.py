@@ -6,12 +6,12 @@ from hypothesis import given, settings, strategies as st
 
 from memkit.records import new_id
 from memkit.store.store import MemoryStore
-from memkit.maprec.frames import FrameReader, FrameSettings, Linker, ToldTitles, canonical, plain_of
-from memkit.maprec.items import Catalogue, Item, own_catalogue
-from memkit.maprec.profile import history, profile
-from memkit.maprec.names import (Change, apply, check_updater, labelled_catalogue, labelled_updates, rows_of,
-                                  unknown_item, without_orders)
-from memkit.reading.labels import Title
+from memkit.maprec.frames import FrameReader, Linker, ToldTitles, canonical, plain_of
+from memkit.maprec.items import Catalogue, Item, own_catalogue, unknown_item
+from memkit.maprec.items import history, profile
+from memkit.maprec.detection import Change, apply, labelled_updates, without_orders
+from map_contracts import check_updater, labelled_catalogue, rows_of
+from memkit.reading.titles import Title
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +45,12 @@ def test_year_and_domain_tell_two_apart(linker):
 
 @pytest.mark.parametrize("text, year", [("Villeneuve's Dune was superb, 5/5", 2021), ("the novel Dune, 4/5", 1965), ("Dune by Frank Herbert, 4/5", 1965), ("the old Suspiria, 4/5", 1977),
                                         ("The new Suspiria bored me, 2/5", 2018), ("Dune (1984), 3/5", 1984), ("Kubrick's The Shining is a 5", 1980)])
-def test_the_message_tells_which_work_is_meant(linker, text, year):
-    assert [c.item and c.item.year for c in FrameReader(linker).changes(text)] == [year]
+def test_the_message_tells_which_work_is_meant(updater, text, year):
+    assert [c.item and c.item.year for c in updater.changes(text)] == [year]
 
 @pytest.mark.parametrize("text", ["Dune: 4/5", "Solaris 4/5", "Titanic was great, 5 stars"])
-def test_several_works_are_options_and_none_is_taken(linker, text):
-    [c] = FrameReader(linker).changes(text)
+def test_several_works_are_options_and_none_is_taken(updater, text):
+    [c] = updater.changes(text)
     assert c.item is None and len(c.options) > 1 and len({i.title for i in c.options}) == 1
 
 @pytest.mark.parametrize("text, rating", [("watched Alien", None), ("watched Alien, an 8 I guess", 4.), ("4/5, watched Alien", 4.)])
@@ -150,10 +150,6 @@ def test_what_is_asked_about(updater):
 def test_examples_and_what_is_refused(updater):
     roles = {m.title: m.role for t in ("Recommend me a film like Blade Runner.", "Give me a film, but not Alien.") for m in updater.links(t)}
     assert roles == {"Blade Runner": "like", "Alien": "not"}
-
-@pytest.mark.parametrize("bad", [dict(rates=2), dict(row=-.1)])
-def test_settings_that_cannot_be(bad):
-    with pytest.raises(ValueError, match="0..1"): FrameSettings(**bad)
 
 def test_scoring_shares_no_message_with_tuning():
     tune, score = ({r.text for r in labelled_updates(s)} for s in ("tune", "score"))

@@ -11,7 +11,7 @@ from memkit.models.lm import ScriptedLM
 from memkit.maprec import open_map
 from memkit.maprec.assistant import MapSettings
 from memkit.maprec.items import Item, Rated, own_catalogue, rating_line
-from memkit.maprec.profile import import_ratings, put_rating
+from memkit.maprec.items import import_ratings, put_rating
 from memkit.maprec.recommend import Reason, Recommendation
 from memkit.widgets.steppers import map as mr
 from memkit.widgets.steppers import map as ms

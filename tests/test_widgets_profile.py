@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from memkit.maprec.items import Catalogue, Item, Rated
 from memkit.maprec.own_ratings import ItemSpace, OwnRatings
-from memkit.maprec.profile import history, profile, put_rating
+from memkit.maprec.items import history, profile, put_rating
 from memkit.maprec.recommend import Request, recommend
 from memkit.widgets.explorers.profile import FOLLOWED, SHOWN, explore_profile, gone, moves, noted, tried_on
 from memkit.widgets.explorers.taste_map import COLUMNS, in_order_of, profile_view, table_row, title_matches, work_name

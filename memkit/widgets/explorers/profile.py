@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from fastcore.basics import patch
 
-from ...maprec.assistant import MapAssistant, row_key
-from ...maprec.items import Item, Rated, check_rating
-from ...maprec.recommend import Recommendation, Recommended, Request, named, not_to_offer, noted, recommend
-from ...maprec.profile import RATING, profile, put_rating, take_back
+from ...maprec.assistant import MapAssistant
+from ...maprec.items import Item, Rated, check_rating, named, row_key
+from ...maprec.recommend import Recommendation, Recommended, Request, recommend
+from ...maprec.items import RATING, not_to_offer, noted, profile, put_rating, take_back
 from ..draw.panel import Panel, _reason, given, press_button
 from .taste_map import (
     TasteMap, draw_taste, in_order_of, profile_view, table_row, taste_map, title_matches, why_lines, work_name)

@@ -17,7 +17,7 @@ from ...maprec.assistant import MapAssistant
 from ...maprec.detection import OTHER, PREFERENCE, RECOMMEND
 from ...maprec.items import Item
 from ...maprec.own_ratings import expected
-from ...maprec.profile import rated_of
+from ...maprec.items import rated_of
 from ...maprec.recommend import Recommendation, named
 from ...records import Memory, Turn
 from ..draw.panel import given

@@ -39,7 +39,7 @@ from memkit.maprec.names import check_updater
 from memkit.mark.agents import check_agent, embedded_agents
 from memkit.mark.assistant import MarkAssistant
 from memkit.mark.builder import Builder
-from memkit.mark.prompted import prompted_agents
+from memkit.mark.agents import prompted_agents
 from memkit.mark.search import RefinedSearch
 from test_coordinator import answering, obliging
 from test_mark_agents import by_the_book

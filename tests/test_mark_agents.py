@@ -15,12 +15,12 @@ from memkit.models.embed import MiniLM
 from memkit.files import own_data
 from memkit.models.lm import ScriptedLM
 from memkit.reading.rounds import chat_sentences, note_sentences
-from memkit.mark import prompted
+from memkit.mark import agents as prompted
 from memkit.mark.agents import EmbeddedAgent, agent_hits, agent_scores, check_agent, embedded_agents, labelled_conversations, untraced
-from memkit.mark.prompted import ListedMemory, PromptedAgent, RefinedAgentError, believed, extraction, pieces, prompted_agents
+from memkit.mark.agents import ListedMemory, PromptedAgent, RefinedAgentError, believed, extraction, pieces, prompted_agents
 from memkit.mark import open_mark
 from memkit.mark.corrections import CorrectionAgent, SharingSettings, identifies
-from memkit.mark.exchanges import AgentSettings, ConversationReader, Heard, heard
+from memkit.mark.corrections import AgentSettings, ConversationReader, Heard, heard
 from memkit.mark.refined import KINDS, QUESTION, RESIDUAL, RESPONSE, RETRACTION, Conversation, Exchange, Refined
 from memkit.reading.examples import sentences
 from memkit.reading.labels import REPLIES

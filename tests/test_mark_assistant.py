@@ -11,7 +11,7 @@ from memkit.mark.assistant import HEADINGS, KNOWLEDGE, MEMORY, WISHES, MarkAssis
 from memkit.mark.builder import BuildError, Builder
 from memkit.mark.refined import DOMAIN, RESIDUAL, RESPONSE
 from memkit.mark.search import RefinedSearch
-from memkit.mark.quorum import QuorumSettings
+from memkit.mark.maintain import QuorumSettings
 from memkit.turn.prompt import Piece
 
 ASKED, TOLD = "How often is the infusion pump calibrated?", "No. The infusion pump is calibrated every Monday."

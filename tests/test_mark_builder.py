@@ -22,11 +22,11 @@ from memkit.store.schema import turns as turns_table
 from memkit.store.store import MemoryStore
 from memkit.mark.builder import BuildError, Builder, BuilderSettings, BuildReport, extracted, forget_contributions, turns_read
 from memkit.mark.corrections import classify, injected, judge_memory, outcomes, trust_of
-from memkit.mark.merging import Claim, compared, contest, other_answer, other_subject, relations, same_term
+from memkit.mark.conflict_resolution import Claim, compared, contest, other_answer, other_subject, relations, same_term
 from memkit.mark.conflict_resolution import said_at
 from memkit.mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, RETRACTION, Conversation, Exchange, Refined, conversation_of
 from memkit.mark.trust import replay
-from memkit.mark.withdraw import Withdrawn
+from memkit.mark.builder import Withdrawn
 from memkit.reading.labels import RELATIONS
 
 START = datetime(2026, 3, 2, 9, tzinfo=timezone.utc)

@@ -18,12 +18,12 @@ from memkit.evaluate.key_points import key_points
 from memkit.experiments.mark import run as mark
 from memkit.experiments.mark import again as mark_again
 from memkit.experiments.mark import lessons as mark_lessons
-from memkit.experiments.mark import questions as mark_questions
-from memkit.experiments.mark import scenario as mark_scenario
+from memkit.experiments.mark import lessons as mark_questions
+from memkit.experiments.mark import run as mark_scenario
 from memkit.experiments.mark import lessons as mark_texts
 from memkit.experiments.mark.again import AGAIN, BARE, COLLEAGUE, FIRST, MEMORY, OTHER, PAPER_SETTINGS, RANDOM, RAW, Asked, errors_removed
 from memkit.experiments.mark.lessons import EXPERTS, added_by, converse, learn, recalled, teach, texts, told
-from memkit.experiments.mark.questions import MOST_TURNS, REWORDINGS, YES, Choice, Picker, correction, own_choices, plain_prompt, read_medmcqa, reworded, shuffled, without_answer
+from memkit.experiments.mark.lessons import MOST_TURNS, REWORDINGS, YES, Choice, Picker, correction, own_choices, plain_prompt, read_medmcqa, reworded, shuffled, without_answer
 from memkit.experiments.result import ROW, save_result
 from memkit.mark.agents import embedded_agents
 from memkit.mark.builder import Builder

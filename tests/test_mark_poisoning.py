@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memkit.mark.poisoning import ATTACKS, DEFAULT, DEFENCES, HIDDEN, NOTHING, ROLES_GIVEN, Crowd, Defence, Ward, attack, correction, lab_topics
 from memkit.mark.refined import DOMAIN, RESIDUAL
-from memkit.mark.quorum import People, Vote, QuorumSettings, know, known_people, last_votes, settle, sides, spared, standing_claim, unknow
+from memkit.mark.maintain import People, Vote, QuorumSettings, know, known_people, last_votes, settle, sides, spared, standing_claim, unknow
 
 people, rule = st.sampled_from("abcdefgh"), QuorumSettings()
 
@@ -175,7 +175,7 @@ def test_the_attacks_and_defences_are_named():
 def test_regions_are_kept_apart(embedder):
     "The same words and their opposite under other metadata are another matter, whoever says them."
     from memkit.records import new_id
-    from memkit.mark.merging import new_meta
+    from memkit.mark.conflict_resolution import new_meta
     from memkit.mark.refined import Conversation, Exchange, Refined
     with Ward(DEFAULT, embedder) as ward:
         def taught(user, text, region):

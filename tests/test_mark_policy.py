@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from memkit.records import new_id
 from memkit.store.store import MemoryStore
-from memkit.mark.policy import RULES, Caller, Policy, Rule, allowed, purposes, read_policy, record_seen, who_saw, within
+from memkit.mark.search import RULES, Caller, Policy, Rule, allowed, purposes, read_policy, record_seen, who_saw, within
 from memkit.mark.refined import DOMAIN, QUESTION, RESIDUAL
 
 PARENT = {"EU": "world", "US": "world", "DE": "EU", "FR": "EU", "Bavaria": "DE"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from memkit.records import to_dict
 from memkit.store.store import MemoryStore
-from memkit.mark.policy import Caller, allowed, read_policy
+from memkit.mark.search import Caller, allowed, read_policy
 from memkit.mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, owner_of
 from memkit.mark.scoring import PART_NAMES, PRESETS, TEST, Components, relevance
 from memkit.mark.search import AS_PRINTED, BY_KIND, RefinedSearch, SearchSettings, considered, nearest, why

@@ -11,7 +11,7 @@ from memkit.store.store import MemoryStore
 from memkit.mark import open_mark
 from memkit.mark.assistant import MarkSettings
 from memkit.mark.builder import Builder
-from memkit.mark.withdraw import HELD, Quarantine, quarantined, reject, release
+from memkit.mark.builder import HELD, Quarantine, quarantined, reject, release
 from memkit.mark.refined import DOMAIN, RESIDUAL, RETRACTION, Refined, conversation_of
 
 START, ABOUT = datetime(2026, 3, 2, 8, tzinfo=timezone.utc), "How often is velorin given?"
@@ -68,7 +68,7 @@ def test_what_was_shared_before_stays():
 
 @pytest.mark.parametrize("everything", [True, False])
 def test_forgetting_its_author_erases_what_waits(tmp_path, everything):
-    from memkit.mark.withdraw import forget_contributions
+    from memkit.mark.builder import forget_contributions
     store = MemoryStore(tmp_path/"m.db")
     say(built(store), "ann", "Mrs Okafor gets it at eight.")
     turns = [t.id for t in store.turns("ann")]

@@ -377,7 +377,7 @@ def _assistant(a: argparse.Namespace):  # an Assistant
 # %% ../nbs/92_cli.ipynb #1a99ed90
 def _with_roles(bot, given: list[str]):   # the same assistant
     "Keep whose word weighs more, where the assistant shares memories."
-    from memkit.mark.quorum import know
+    from memkit.mark.maintain import know
     for user, equals, role in (r.partition("=") for r in given):
         if bot.name != "mark" or not user or not equals:
             raise ValueError(f"--role is for --assistant mark and looks like USER=expert, got {user}{equals}{role}")

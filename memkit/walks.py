@@ -28,7 +28,7 @@ _FROM = {
     "search.fusion": "rrf", "models.embed": "Remembered", "hybrid.chatbot": "HybridSettings",
     "hybrid.fallback": "labelled_questions", "hybrid.memory": "MemorySettings choose", "malp.assistant": "MalpSettings",
     "malp.executive": "DPeMSettings", "malp.personalize": "LoraSettings TooLittle lessons tune",
-    "mark.trust": "TrustSettings new_trust replay", "mark.quorum": "Vote QuorumSettings know last_votes",
+    "mark.trust": "TrustSettings new_trust replay", "mark.maintain": "Vote QuorumSettings know last_votes",
     "mark.scoring": "PRESETS components_of relevance", "maprec": "open_map", "maprec.assistant": "MapSettings",
     "maprec.items": "own_catalogue", "maprec.own_ratings": "OwnRatings",
     "maprec.profile": "frame history profile rated_of",

@@ -5,15 +5,14 @@
 # %% auto #0
 __all__ = ['RESIDUAL', 'QUESTION', 'RESPONSE', 'KINDS', 'DOMAIN', 'SOURCES', 'RETRACTION', 'abbreviations', 'defines', 'terms',
            'lists_options', 'echoes', 'claim_text', 'cut', 'owner_of', 'Exchange', 'check_metadata', 'Conversation',
-           'conversation_of', 'Refined', 'whole_text', 'embedded_text', 'claim_part', 'found_by', 'bare_claim',
-           'stored_meta', 'refined_view']
+           'conversation_of', 'Refined', 'about_of', 'found_by', 'bare_claim']
 
 # %% ../../nbs/mark/03_refined.ipynb #eb373718
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from ..records import Memory, check_text, check_time, check_user, json_copy
 from ..search.support import content_stems, denies, in_order, numbers
@@ -35,23 +34,12 @@ _TERM = re.compile(r"(?:^|\b)(?:by |when (?:i|we) say |with |an? |the |our "
                    r"|\bby (?P<said>[\w -]{2,40}?),? (?:i|we) mean\b", re.I)
 
 # %% ../../nbs/mark/03_refined.ipynb #115e04a3
-_PHRASE = (r"(?!(?:the|an?|in|on|at|of|for|from|since|see|eg|ie|such|like|not|or|and|with|without|about|formerly|only"
-           r"|which|that|my|our|his|her)\b)[a-z]+(?: [a-z-]+)+$")
-
 def _capitals(short: str) -> int: return sum(c.isupper() for c in short)
-def _tails(text: str) -> list[str]: return [" ".join(text.split()[i:]) for i in range(len(text.split()))]
 
-def _stands(short: str, long: str) -> bool:
-    "Does `short` look like an abbreviation of these words, or at least like an abbreviation?"
+def _spells(short: str, long: str) -> bool:
+    "Do the letters of an abbreviation stand in these words in order, its first letter first?"
     letters, rest = [c for c in short.lower() if c.isalpha()], iter(long.lower())
-    looks = _capitals(short) >= 2 or not re.search(r"[aeiouy]", short[1:])
-    spelt = long[:1].lower() == letters[0] and all(c in rest for c in letters) if letters else False
-    return looks and (spelt or bool(re.match(_PHRASE, long)))
-
-# %% ../../nbs/mark/03_refined.ipynb #9ef56fd9
-def _fits(short: str, long: str) -> bool:
-    "Does the phrase fit the abbreviation: the same first letter, and at most one word per letter?"
-    return long[:1].lower() == short[0].lower() and len(long.split()) <= len(short) and _stands(short, long)
+    return long[:1].lower() == letters[0] and len(long.split()) <= len(short) and all(c in rest for c in letters)
 
 # %% ../../nbs/mark/03_refined.ipynb #3afb7010
 def abbreviations(
@@ -60,8 +48,9 @@ def abbreviations(
     "Abbreviations that the sentence explains: PE (pulmonary embolism), PE stands for pulmonary embolism (ours)."
     found = [(m["short"], m["long"].strip()) for m in _MEANS.finditer(sentence[:2000]) if _capitals(m["short"]) >= 2]
     for m in _BRACKET.finditer(sentence[:2000]):
-        if m["long"]: found += [(m["short"], m["long"])]*_stands(m["short"], m["long"])
-        else: found += [(m["short2"], s) for s in _tails(m["long2"]) if _fits(m["short2"], s)][:1]
+        short, words = m["short"] or m["short2"], (m["long"] or m["long2"]).split()
+        tails = [" ".join(words[i:]) for i in range(1 if m["long"] else len(words))]   # in brackets all, before them the end
+        found += [(short, t) for t in tails if _spells(short, t)][:1]
     return list(dict.fromkeys(found))
 
 # %% ../../nbs/mark/03_refined.ipynb #3c8c743b
@@ -69,8 +58,7 @@ def defines(
     sentence: str,
 ) -> bool:
     "Does the sentence mainly explain a word? One that only mentions an abbreviation doesn't."
-    if terms(sentence): return True
-    if any(_capitals(m["short"]) >= 2 for m in _MEANS.finditer(sentence[:2000])): return True
+    if terms(sentence) or any(_capitals(m["short"]) >= 2 for m in _MEANS.finditer(sentence[:2000])): return True
     own = {w for pair in abbreviations(sentence) for text in pair for w in content_stems(text)}
     return bool(own) and len(set(content_stems(sentence)) - own) < 3
 
@@ -232,62 +220,20 @@ class Refined:
         if not 0 <= self.strength <= 1: raise ValueError(f"strength must lie in 0..1, got {self.strength}")
 
 # %% ../../nbs/mark/03_refined.ipynb #b7818c04
-def whole_text(
-    text: str,
-    about: str,   # its question; '' where it has none
-) -> str:
-    "Question and words of a memory, the question once."
-    return text if not about or text.startswith(about) else f"{about} {text}"
+def about_of(m: Memory | Refined) -> str:
+    "The question that a memory belongs to; '' where it has none."
+    return m.about if isinstance(m, Refined) else str(m.meta.get("about") or "")
 
-def embedded_text(
-    refined: Refined,
+def found_by(
+    m: Memory | Refined,
 ) -> str:
-    "What a memory is found by."
-    return whole_text(refined.text, refined.about)
+    "What a memory is found by: question and words, the question once."
+    about = about_of(m)
+    return m.text if not about or m.text.startswith(about) else f"{about} {m.text}"
 
 # %% ../../nbs/mark/03_refined.ipynb #e82c7218
-def claim_part(
-    text: str,
-    about: str,
+def bare_claim(
+    m: Memory | Refined,
 ) -> str:         # never empty
     "What a memory says, without its question where the text begins with it."
-    return about and text.removeprefix(about).strip() or text
-
-# %% ../../nbs/mark/03_refined.ipynb #8c7d4a5d
-def found_by(
-    memory: Memory,   # a stored one
-) -> str:
-    "What a stored memory is found by."
-    return whole_text(memory.text, str(memory.meta.get("about") or ""))
-
-def bare_claim(
-    memory: Memory,
-) -> str:
-    "What a stored memory says, without its question."
-    return claim_part(memory.text, str(memory.meta.get("about") or ""))
-
-# %% ../../nbs/mark/03_refined.ipynb #e995b9ea
-def stored_meta(
-    refined: Refined,
-    conversation: Conversation,
-    by: str,   # who it comes from: their name in their own rows, a pseudonym in the domain's
-) -> dict[str, Any]:
-    "What a stored memory keeps beside its columns."
-    return {
-        "agent": conversation.agent, "metadata": dict(conversation.metadata), "source": refined.source,
-        "reason": refined.reason, "about": refined.about, "strength": refined.strength,
-        "sources": [{"by": by, "session": conversation.id, "turns": list(refined.turns)}]}
-
-# %% ../../nbs/mark/03_refined.ipynb #979e90a8
-def refined_view(
-    memory: Memory,
-    classification: str | None = None,   # a reviewer's: good, bad
-) -> dict[str, Any]:
-    """A stored memory as the document of MARK's Figure 1, without its vector. Raises `ValueError` for a memory of
-    another kind."""
-    if memory.kind not in KINDS:
-        raise ValueError(f"memory {memory.id} is a {memory.kind!r}, none of MARK's; it has no such document")
-    return {
-        "id": str(memory.id), "type": memory.kind, "user_id": memory.user, "agent": memory.meta["agent"],
-        "recall": memory.recalls, "classification": classification, "created_at": memory.at.isoformat(),
-        "memory": memory.text, "metadata": dict(memory.meta["metadata"])}
+    return m.text.removeprefix(about_of(m)).strip() or m.text

@@ -56,11 +56,11 @@ MOVED = {   # modules that older traces name, and where their records are now
     "core.endpoint": "models.endpoint", "core.store": "store.store", "core.retrieve": "search.documents",
     "core.recall": "search.memories", "core.support": "search.support", "core.notes": "reading.rounds",
     "malp.fate": "malp.triage", "malp.practice": "malp.personalize", "malp.lives": "malp.timelines",
-    "mark.placing": "mark.conflict_resolution", "mark.voices": "mark.quorum", "maprec.own": "maprec.own_ratings",
+    "mark.placing": "mark.conflict_resolution", "mark.voices": "mark.maintain", "maprec.own": "maprec.own_ratings",
     "maprec.content": "maprec.content_predictor", "maprec.practice": "maprec.lora_examples",
     "reading.relations": "reading.facts", "reading.note_labels": "reading.notes", "reading.sharing": "reading.gate",
     "hybrid.question": "hybrid.reading", "malp.replay": "malp.triage", "malp.phrases": "malp.visits",
-    "mark.judgement": "mark.corrections", "mark.quarantine": "mark.withdraw", "maprec.prompted": "maprec.detection",
+    "mark.judgement": "mark.corrections", "mark.quarantine": "mark.builder", "maprec.prompted": "maprec.detection",
     "maprec.update": "maprec.names", "maprec.retrieval": "maprec.prediction", "maprec.combined": "maprec.network"}
 
 # %% ../../nbs/turn/03_trace.ipynb #ab37b76e

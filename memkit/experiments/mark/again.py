@@ -22,7 +22,7 @@ from ...evaluate.coverage import TABLE_6
 from ...evaluate.intervals import Interval, share
 from .lessons import (EXPERT, EXPERTS, Learned, Lesson, conversation_rows, converse, learn,
                                              recalled, texts)
-from .questions import MANNERS, YES, Choice, Picker, reworded, shuffled, without_answer
+from .lessons import MANNERS, YES, Choice, Picker, reworded, shuffled, without_answer
 from ..result import figure
 from ...mark.agents import RefinedMemoryAgent
 from ...mark.builder import Builder

@@ -10,8 +10,8 @@ __all__ = ['AGAIN', 'MEMORY', 'NO_FLOOR', 'DEFAULT', 'OTHER', 'SAME', 'COLLEAGUE
 
 # %% ../../../nbs/experiments/mark/03_again.ipynb #a57541cf
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,9 @@ from ...models.embed import Embedder
 from ...records import new_id
 from ...evaluate.coverage import TABLE_6
 from ...evaluate.intervals import Interval, share
-from .lessons import (EXPERT, EXPERTS, Learned, Lesson, conversation_rows, converse, learn,
-                                             recalled, texts)
-from .lessons import MANNERS, YES, Choice, Picker, reworded, shuffled, without_answer
+from .lessons import (
+    Choice, EXPERT, EXPERTS, Learned, Lesson, MANNERS, Picker, YES, conversation_rows, converse, learn, recalled,
+    reworded, shuffled, texts, times, without_answer)
 from ..result import figure
 from ...mark.agents import RefinedMemoryAgent
 from ...mark.builder import Builder
@@ -142,24 +142,15 @@ def ask_again(
 def errors_removed(
     now: Sequence[bool],       # right with memory
     before: Sequence[bool],    # right without, same questions in the same order
-    resamples: int = 2000,
-    seed: int = 0,
 ) -> Interval:                 # 1: all errors gone; negative: more errors than before
     """Net share of the errors that vanish (MARK §3.1.3: "67.4% reduction in errors"), with its bootstrap interval over
     questions.
 
-    (wrong to right - right to wrong) / wrong before. Raises `ValueError` for no question, lists that don't fit, and
-    where nothing was wrong.
+    (wrong to right - right to wrong) / wrong before. Raises `ValueError` where nothing was wrong.
 """
-    now, before = np.asarray(now, float), np.asarray(before, float)
-    if len(now) != len(before) or not len(now):
-        raise ValueError(f"need the same questions twice, at least one; got {len(now)} and {len(before)}")
+    now, before = np.array(now, float), np.array(before, float)
     if before.all(): raise ValueError("nothing was wrong without memory, so no error can vanish")
-    gain, wrong, rng = now - before, 1 - before, np.random.default_rng(seed)
-    draws = [rng.integers(0, len(now), len(now)) for _ in range(resamples)]
-    shares = [gain[d].sum()/wrong[d].sum() for d in draws if wrong[d].any()]
-    low, high = np.quantile(shares, [.025, .975]) if len(now) > 1 else (np.nan, np.nan)
-    return Interval(float(gain.sum()/wrong.sum()), float(low), float(high), len(now))
+    return times(now - before, 1 - before)
 
 # %% ../../../nbs/experiments/mark/03_again.ipynb #6730cd28
 # what a row is compared with; all others: AGAIN
@@ -176,36 +167,28 @@ def refinement_rows(
     rows = []
     for row, right in asked.right.items():
         if not right: continue
-        plain, control = row in (FIRST, AGAIN, OTHERS_AGAIN), row in (FIRST, AGAIN, OTHERS_AGAIN, *CONTROLS)
-        rows.append(figure("Experiment 3", row, "right", share(sum(right), len(right)), PAPER_RIGHT.get(row), control))
+        plain = row in (FIRST, AGAIN, OTHERS_AGAIN)
+        made = partial(figure, "Experiment 3", row, control=plain or row in CONTROLS)
+        rows.append(made("right", share(sum(right), len(right)), PAPER_RIGHT.get(row)))
         before = asked.right[REFERENCE.get(row, AGAIN)]
         if plain or all(before): continue
-        rows.append(
-            figure(
-                "Experiment 3", row, "errors removed", errors_removed(right, before), PAPER_REMOVED.get(row), control
-            )
-        )
-        rows += [
-            figure(
-                "Experiment 3", row, name,
-                share(sum(a == now and b != now for a, b in zip(right, before)), sum(b != now for b in before)),
-                control=control)
-            for name, now in (("vanished, of the errors", True), ("broken, of the right", False))
-            if any(b != now for b in before)
-        ]
+        rows.append(made("errors removed", errors_removed(right, before), PAPER_REMOVED.get(row)))
+        for name, now in (("vanished, of the errors", True), ("broken, of the right", False)):
+            some = [a == now for a, b in zip(right, before) if b != now]
+            if some: rows.append(made(name, share(sum(some), len(some))))
     return rows + _corrected_rows(asked)
 
 # %% ../../../nbs/experiments/mark/03_again.ipynb #8cd33ac0
 def _corrected_rows(asked: Asked) -> list[dict[str, Any]]:
     if not any(asked.taught): return []
-    of = lambda row: [r for r, t in zip(asked.right[row], asked.taught) if t]
-    note = "of the questions that were wrong at first and were corrected; chosen for being wrong, so they get better by themselves"
-    return [
-        figure(
-            "Experiment 3", f"{row}, corrected questions only", "right", share(sum(of(row)), len(of(row))),
-            control=row in (AGAIN, *CONTROLS), note=note)
-        for row in (AGAIN, MEMORY, OTHER, *CONTROLS)
-    ]
+    note = ("of the questions that were wrong at first and were corrected; chosen for being wrong, so they get better "
+            "by themselves")
+    rows = []
+    for row in (AGAIN, MEMORY, OTHER, *CONTROLS):
+        right = [r for r, t in zip(asked.right[row], asked.taught) if t]
+        rows.append(figure("Experiment 3", f"{row}, corrected questions only", "right", share(sum(right), len(right)),
+                           control=row in (AGAIN, *CONTROLS), note=note))
+    return rows
 
 # %% ../../../nbs/experiments/mark/03_again.ipynb #manners3
 def _heard(row: str, learned: Learned) -> dict[str, Any]:
@@ -231,8 +214,8 @@ def by_manner(
     users, rows = [EXPERTS[i % len(EXPERTS)] for i in range(len(choices))], [_heard(MEMORY, learned)]
     for manner, row in ((m, f"memory, {m} expert") for m in MANNERS[1:]):
         said = [converse(picker, l.choice, l.user, seed=seed, first=l.picks[0], manner=manner) for l in lessons]
-        with MemoryStore(":memory:") as store, closing(Builder(store, embedder, agents)) as builder:
-            now = learn(said, store, builder, RefinedSearch(store, embedder, PAPER_SETTINGS))
+        with MemoryStore(":memory:") as store:
+            now = learn(said, store, Builder(store, embedder, agents), RefinedSearch(store, embedder, PAPER_SETTINGS))
             memories = [texts(recalled(now.search, u, q)) for u, q in zip(users, words)]
         right = _answers(picker, again, words, memories, progress, row)
         fewer = errors_removed(right, asked.right[AGAIN])

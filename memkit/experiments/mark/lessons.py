@@ -23,15 +23,14 @@ from typing import Any, TYPE_CHECKING
 import numpy as np
 
 from ...evaluate.coverage import (
-    ALPHAS, REGIONS, SessionUse, Summary, conversation_table, information_capture, information_coverage,
+    ALPHAS, REGIONS, SessionUse, Summary, TurnUse, conversation_table, information_capture, information_coverage,
     key_point_coverage, session_use, token_region, turn_use)
 from ...evaluate.intervals import Interval, bootstrap, paired, share
 from ...evaluate.key_points import figures, key_points, statements
 from ..result import figure
 from ...files import own_data, public_data
-from ...mark.search import Caller
 from ...mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, conversation_of
-from ...mark.search import RefinedSearch
+from ...mark.search import Caller, RefinedSearch
 from ...models.embed import Embedder
 from ...models.lm import LanguageModel, Reply
 from ...records import Memory, Message, new_id
@@ -55,13 +54,10 @@ class Choice:
     half: str                  # tune or score
 
     def __post_init__(self):
-        object.__setattr__(self, "options", tuple(self.options))
-        if len({o.casefold() for o in self.options}) < max(2, len(self.options)):
-            raise ValueError(f"question {self.id} needs two or more options, all different; got {list(self.options)}")
-        if not 0 <= self.right < len(self.options):
-            raise ValueError(f"question {self.id} has options 0..{len(self.options) - 1}; {self.right} can't be right")
-        if not (self.text.strip() and self.explanation.strip()):
-            raise ValueError(f"question {self.id} needs a text and an explanation")
+        different = len({o.casefold() for o in self.options}) == len(self.options) > 1
+        if not (different and 0 <= self.right < len(self.options) and self.text.strip() and self.explanation.strip()):
+            raise ValueError(f"question {self.id} needs a text, an explanation, two or more different options, "
+                             f"and one of them right; got option {self.right} of {list(self.options)}")
 
     @property
     def answer(self) -> str:
@@ -71,7 +67,9 @@ class Choice:
     @property
     def question(self) -> str:
         "The text with a question mark, as somebody asks it: *Prucalopride is a?*"
-        return re.sub(r"[\s:;,.?\-–(']+$", "", self.text) + "?"
+        return _core(self.text) + "?"
+
+def _core(text: str) -> str: return re.sub(r"[\s:;,.?\-–(']+$", "", text)
 
 # %% ../../../nbs/experiments/mark/02_lessons.ipynb #0a0510ab
 def half_of(
@@ -89,26 +87,20 @@ def read_medmcqa(
     "MedMCQA's questions (Pal et al. 2022) that have an explanation with a key point in it, and four different options."
     out = []
     for r in map(json.loads, lines):
-        options = [_clean(r[f"op{c}"] or "") for c in "abcd"]
+        options = tuple(_clean(r[f"op{c}"] or "") for c in "abcd")
         whole = all(options) and len({o.casefold() for o in options}) == 4 and r["exp"] and r["question"].strip()
         if not whole or not statements(r["exp"]) or not key_points(r["exp"]): continue
-        out.append(
-            Choice(
-                id=r["id"], text=_clean(r["question"]), options=options, right=r["cop"] - 1,
-                explanation=r["exp"].replace("\0", " "), subject=r["subject_name"] or "", half=half_of(r["question"]))
-        )
+        text, why = _clean(r["question"]), r["exp"].replace("\0", " ")
+        out.append(Choice(id=r["id"], text=text, options=options, right=r["cop"] - 1, explanation=why,
+                          subject=r["subject_name"] or "", half=half_of(r["question"])))
     return out
 
 # %% ../../../nbs/experiments/mark/02_lessons.ipynb #4be63cec
 def own_choices() -> list[Choice]:
     "Our own questions, all in the scoring half: nothing was tuned on them."
     rows = map(json.loads, own_data("mark_questions.jsonl").read_text(encoding="utf-8").splitlines())
-    return [
-        Choice(
-            id=r["id"], text=r["question"], options=r["options"], right=r["answer"], explanation=r["explanation"],
-            subject=r["subject"], half="score")
-        for r in rows
-    ]
+    return [Choice(id=r["id"], text=r["question"], options=tuple(r["options"]), right=r["answer"],
+                   explanation=r["explanation"], subject=r["subject"], half="score") for r in rows]
 
 # %% ../../../nbs/experiments/mark/02_lessons.ipynb #d1860aee
 def all_choices(
@@ -118,9 +110,8 @@ def all_choices(
     if half not in ("tune", "score"): raise ValueError(f"half must be tune or score, got {half!r}")
     path = public_data("medmcqa/dev_half.jsonl")
     if path is None:
-        return [
-            c for c in own_choices() if c.half == half
-        ], "memkit's own 40 questions (MEMKIT_DATA holds no medmcqa/dev_half.jsonl)"
+        name = "memkit's own 40 questions (MEMKIT_DATA holds no medmcqa/dev_half.jsonl)"
+        return [c for c in own_choices() if c.half == half], name
     with path.open(encoding="utf-8") as lines: found = [c for c in read_medmcqa(lines) if c.half == half]
     return found, f"MedMCQA, {len(found):,} questions with an explanation, {half} half"
 
@@ -177,8 +168,6 @@ _PLACE = re.compile(
     r"^(.{12,}?)\s((?:in|during|after|with|for|on|at|by|from|of)\s(?:(?!\b(?:is|are|was|were|which|what)\b).)+)$", re.I
 )
 
-def _core(text: str) -> str: return re.sub(r"[\s:;,.?\-–(']+$", "", text)
-
 def _lower(text: str) -> str: return text if re.match(r"[A-Z0-9]{2}|[A-Z]\W|I\b", text) else text[:1].lower() + text[1:]
 
 # %% ../../../nbs/experiments/mark/02_lessons.ipynb #b3af80e3
@@ -215,14 +204,10 @@ def reworded(
     if form not in (None, *REWORDINGS): raise ValueError(f"form must be one of {', '.join(REWORDINGS)}; got {form!r}")
     rng = random.Random(f"words {seed} {c.id}")
     form = form or rng.choice(REWORDINGS)
-    new = (
-        _story(c.text, rng)
-        if form == "story"
-        else {"keywords": _keywords, "reordered": _reordered, "synonyms": _synonyms}[form](c.text)
-    )
-    return (
-        new if new.strip(" ?") not in ("", c.text.strip(" ?")) else _story(c.text, rng)
-    )  # a question of which the table holds no word, or that has none
+    if form == "story": return _story(c.text, rng)
+    new = {"keywords": _keywords, "reordered": _reordered, "synonyms": _synonyms}[form](c.text)
+    changed = new.strip(" ?") not in ("", c.text.strip(" ?"))   # not where the table holds no word of it
+    return new if changed else _story(c.text, rng)
 
 # %% ../../../nbs/experiments/mark/02_lessons.ipynb #b2b26ab8
 def plain_prompt(
@@ -406,18 +391,15 @@ def told(
     return f"I still think the answer is {text}." if option == before else f"You are right. The answer is {text}."
 
 # %% ../../../nbs/experiments/mark/02_lessons.ipynb #bd88fc26
-def _reply(model: LanguageModel, prompt: str, text: str) -> Reply:
-    return Reply(
-        text=text, prompt_tokens=model.count_tokens(prompt), answer_tokens=model.count_tokens(text), seconds=0.0,
-        finished=True)
-
-# %% ../../../nbs/experiments/mark/02_lessons.ipynb #142d740c
-def _prompt(picker: Picker, c: Choice, asked: str, memories: Sequence[str], said: Sequence[tuple[str, str]]) -> str:
-    return (
-        plain_prompt(asked, memories, said)
-        if picker.scores
-        else picker.model.render(lettered(asked, c.options, memories, said))
-    )
+def _used(picker: Picker, c: Choice, asked: str, answer: str, memories: Sequence[str],
+          said: Sequence[tuple[str, str]]) -> TurnUse:
+    "Tokens and words of one exchange."
+    model = picker.model
+    prompt = (plain_prompt(asked, memories, said) if picker.scores
+              else model.render(lettered(asked, c.options, memories, said)))
+    reply = Reply(text=answer, prompt_tokens=model.count_tokens(prompt), answer_tokens=model.count_tokens(answer),
+                  seconds=0., finished=True)
+    return turn_use(asked, reply, model)
 
 # %% ../../../nbs/experiments/mark/02_lessons.ipynb #55ef92b9
 def converse(
@@ -434,12 +416,12 @@ def converse(
     "Ask, and correct until the choice is right (MARK §3.1.2; the expert is simulated)."
     asked, said, picks, uses, option = question or c.question, [], [], [], None
     while True:
-        prompt = _prompt(picker, c, asked, memories, said)
+        before = tuple(said)
         pick = first if first is not None and not picks else picker.pick(asked, c.options, memories, said)
         picks.append(pick)
         option, last = None if pick is None else c.options[pick], option
         said.append((asked, told(option, last)))
-        uses.append(turn_use(asked, _reply(picker.model, prompt, said[-1][1]), picker.model))
+        uses.append(_used(picker, c, asked, said[-1][1], memories, before))
         if pick == c.right or len(picks) > turns: break
         asked = correction(c, pick, len(picks), seed, manner)
     done = [(random.Random(f"yes {seed} {c.id}").choice(YES), "")] if pick == c.right and len(picks) > 1 else []
@@ -534,14 +516,9 @@ def table_5_rows(
     learned: Learned,
 ) -> list[dict[str, Any]]:
     "How many memories a conversation left (MARK Table 5)."
-    return (
-        [
-            figure("Table 5", kind, "memories per conversation", bootstrap([a[kind] for a in learned.added]), paper)
-            for kind, paper in TABLE_5.items()
-        ]
-        if learned.added
-        else []
-    )
+    if not learned.added: return []
+    counts = {kind: bootstrap([a[kind] for a in learned.added]) for kind in TABLE_5}
+    return [figure("Table 5", kind, "memories per conversation", counts[kind], TABLE_5[kind]) for kind in TABLE_5]
 
 # %% ../../../nbs/experiments/mark/02_lessons.ipynb #8264aade
 def shown(
@@ -608,67 +585,56 @@ def scored_answers(
     max_tokens: int = ANSWER_TOKENS,
 ) -> list[Scored]:
     "Let the model explain, and score each explanation against the expert's (MARK §2.2)."
-    replies = (
-        model.generate([explain_messages(q, m) for q, m in zip(questions, memories)], max_tokens=max_tokens)
-        if choices
-        else []
-    )
-    score = lambda c, text: (
-        information_coverage(c.explanation, text, embedder),
-        float(key_point_coverage(c.explanation, text, embedder=embedder)),
-        float(key_point_coverage(c.explanation, text, match="exact")))
-    return [
-        Scored(c.id, row, bool(ok), *score(c, r.text), r.prompt_tokens, r.answer_tokens)
-        for c, ok, r in zip(choices, right, replies)
-    ]
+    if not choices: return []
+    asked = [explain_messages(q, m) for q, m in zip(questions, memories)]
+    out = []
+    for c, ok, r in zip(choices, right, model.generate(asked, max_tokens=max_tokens)):
+        covered = information_coverage(c.explanation, r.text, embedder)
+        points = key_point_coverage(c.explanation, r.text, embedder=embedder)
+        exact = key_point_coverage(c.explanation, r.text, match="exact")
+        out.append(Scored(c.id, row, bool(ok), covered, float(points), float(exact), r.prompt_tokens, r.answer_tokens))
+    return out
 
 # %% ../../../nbs/experiments/mark/02_lessons.ipynb #3c7c9993
 def apart(
     right: Sequence[float],
     wrong: Sequence[float],
-    resamples: int = 2000,
-    seed: int = 0,
 ) -> Interval | None:   # None where one side is empty
     "How far the means of two groups lie apart, both resampled."
     if not len(right) or not len(wrong): return None
-    a, b, rng = np.asarray(right), np.asarray(wrong), np.random.default_rng(seed)
-    draws = [
-        a[rng.integers(0, len(a), len(a))].mean() - b[rng.integers(0, len(b), len(b))].mean() for _ in range(resamples)
-    ]
-    return Interval(float(a.mean() - b.mean()), *map(float, np.quantile(draws, [.025, .975])), len(a) + len(b))
+    a, b, rng = np.asarray(right), np.asarray(wrong), np.random.default_rng(0)
+    mean = lambda v: v[rng.integers(0, len(v), len(v))].mean()
+    low, high = np.quantile([mean(a) - mean(b) for _ in range(2000)], [.025, .975])
+    return Interval(float(a.mean() - b.mean()), float(low), float(high), len(a) + len(b))
 
 # %% ../../../nbs/experiments/mark/02_lessons.ipynb #56c7d553
 def alpha_rows(
     scored: Sequence[Scored],   # of experiment 1
 ) -> list[dict[str, Any]]:
     "AICS of right and wrong answers at each weight (MARK Figure 2)."
-    rows, of = [], lambda ok, a: [s.aics(a) for s in scored if s.right == ok]
+    rows = []
     for a in ALPHAS:
+        of = {ok: [s.aics(a) for s in scored if s.right == ok] for ok in (True, False)}
         for ok, name in ((True, "right"), (False, "wrong")):
-            if of(ok, a): rows.append(figure("Figure 2", f"alpha {a:g}", f"AICS, {name}", bootstrap(of(ok, a))))
-        if gap := apart(of(True, a), of(False, a)):
-            rows.append(figure("Figure 2", f"alpha {a:g}", "right less wrong", gap))
+            if of[ok]: rows.append(figure("Figure 2", f"alpha {a:g}", f"AICS, {name}", bootstrap(of[ok])))
+        if gap := apart(of[True], of[False]): rows.append(figure("Figure 2", f"alpha {a:g}", "right less wrong", gap))
     note = "the paper's is of a selection (Figure 2), .76 and .12 of all (Figure 4)"
-    return rows + [
-        figure("Figure 2", "average", name, bootstrap([getattr(s, name.lower()) for s in scored]), paper, note=note)
-        for name, paper in (("ICS", 0.84), ("KPCS", 0.22))
-    ]
+    for name, paper in (("ICS", .84), ("KPCS", .22)):
+        values = bootstrap([getattr(s, name.lower()) for s in scored])
+        rows.append(figure("Figure 2", "average", name, values, paper, note=note))
+    return rows
 
 # %% ../../../nbs/experiments/mark/02_lessons.ipynb #06f28aaa
 def region_rows(
     scored: Sequence[Scored],
 ) -> list[dict[str, Any]]:
     "AICS of right and wrong answers by token count (MARK Figure 3, α .1)."
-    rows, places = [], [f"{a}-{b}" for a, b in REGIONS] + [None]
-    for place in places:
+    rows = []
+    for place in [f"{a}-{b}" for a, b in REGIONS] + [None]:
         some = [s for s in scored if token_region(s.tokens) == place]
         for ok, name in ((True, "right"), (False, "wrong")):
-            if values := [s.aics() for s in some if s.right == ok]:
-                rows.append(
-                    figure(
-                        "Figure 3", f"{place} tokens" if place else "other counts", f"AICS, {name}", bootstrap(values)
-                    )
-                )
+            values, row = [s.aics() for s in some if s.right == ok], f"{place} tokens" if place else "other counts"
+            if values: rows.append(figure("Figure 3", row, f"AICS, {name}", bootstrap(values)))
     return rows
 
 # %% ../../../nbs/experiments/mark/02_lessons.ipynb #53173e6f
@@ -676,20 +642,16 @@ PAPER_4 = {"AICS": (.18, .36), "KPCS": (.12, .32), "ICS": (.76, .76)}   # withou
 VALUES = {"AICS": Scored.aics, "KPCS": lambda s: s.kpcs, "ICS": lambda s: s.ics, "KPCS, exact": lambda s: s.exact}
 
 def times(
-    now: Sequence[float],
-    before: Sequence[float],    # the same questions in the same order
-    resamples: int = 2000,
-    seed: int = 0,
-) -> Interval | None:           # None where `before` is all 0
-    "How many times as large the mean is, both resampled together; 2 is the paper's +100 %."
-    now, before, rng = np.asarray(now, float), np.asarray(before, float), np.random.default_rng(seed)
-    if not before.sum(): return None
-    draws = [
-        now[d].sum() / before[d].sum()
-        for d in (rng.integers(0, len(now), len(now)) for _ in range(resamples))
-        if before[d].sum()
-    ]
-    return Interval(float(now.sum()/before.sum()), *map(float, np.quantile(draws, [.025, .975])), len(now))
+    above: Sequence[float],
+    below: Sequence[float],    # of the same questions in the same order
+) -> Interval | None:          # None where `below` is all 0
+    "How many times as large the sum is, questions resampled; 2 is the paper's +100 %."
+    above, below, rng = np.asarray(above, float), np.asarray(below, float), np.random.default_rng(0)
+    if not below.any(): return None
+    draws = [rng.integers(0, len(above), len(above)) for _ in range(2000)]
+    ratios = [above[d].sum()/below[d].sum() for d in draws if below[d].any()]
+    low, high = np.quantile(ratios, [.025, .975]) if len(above) > 1 else (np.nan, np.nan)
+    return Interval(float(above.sum()/below.sum()), float(low), float(high), len(above))
 
 # %% ../../../nbs/experiments/mark/02_lessons.ipynb #8844b52c
 def coverage_rows(
@@ -701,32 +663,21 @@ def coverage_rows(
     "Coverage with and without memory (MARK Figure 4), what a control does, and the tokens of a response."
     rows = []
     for name, value in VALUES.items():
-        plain, paper = [value(s) for s in scored[without]], PAPER_4.get(name, (None, None))
+        plain, (before, after) = [value(s) for s in scored[without]], PAPER_4.get(name, (None, None))
         for row, some in scored.items():
-            values = [value(s) for s in some]
-            rows.append(
-                figure(
-                    "Figure 4", row, name, bootstrap(values), {without: paper[0], memory: paper[1]}.get(row),
-                    row in (without, *controls))
-            )
+            values, paper = [value(s) for s in some], {without: before, memory: after}.get(row)
+            told, control = row == memory and bool(before), row in controls
+            rows.append(figure("Figure 4", row, name, bootstrap(values), paper, control or row == without))
             if row == without: continue
-            rows.append(
-                figure(
-                    "Figure 4", row, f"{name}, difference", paired(values, plain),
-                    paper[1] - paper[0] if row == memory and paper[0] else None, row in controls)
-            )
+            more = after - before if told else None
+            rows.append(figure("Figure 4", row, f"{name}, difference", paired(values, plain), more, control))
             if ratio := times(values, plain):
-                rows.append(
-                    figure(
-                        "Figure 4", row, f"{name}, times without", ratio,
-                        paper[1] / paper[0] if row == memory and paper[0] else None, row in controls)
-                )
-    return rows + [
-        figure(
-            "Figure 4", row, "tokens of prompt and answer", bootstrap([float(s.tokens) for s in some]),
-            149.0 if row == memory else None, row in (without, *controls))
-        for row, some in scored.items()
-    ]
+                more = after/before if told else None
+                rows.append(figure("Figure 4", row, f"{name}, times without", ratio, more, control))
+    for row, some in scored.items():
+        tokens, paper = bootstrap([float(s.tokens) for s in some]), 149. if row == memory else None
+        rows.append(figure("Figure 4", row, "tokens of prompt and answer", tokens, paper, row in (without, *controls)))
+    return rows
 
 # %% ../../../nbs/experiments/mark/02_lessons.ipynb #c80ee840
 def kept(

@@ -4,35 +4,31 @@
 
 # %% auto #0
 __all__ = ['WORDS', 'FEATURES', 'NAMES', 'FIRST_ASKS', 'CORRECTS', 'SECOND_ASKS', 'ONE', 'TWO', 'ASSISTANT', 'LEARNED', 'CONTROL',
-           'ROLES', 'QUICK', 'FULL', 'SHOWN', 'table_1_rows', 'table_7_rows', 'scenario', 'transcript', 'figure_1',
-           'figure_2', 'figure_3', 'figure_4', 'figure_5', 'figure_6', 'table_1', 'table_2', 'table_3', 'table_4',
-           'table_5', 'table_6', 'table_7', 'Size', 'in_words', 'free_texts', 'measured', 'all_rows', 'run_mark',
-           'run_trust']
+           'ROLES', 'QUICK', 'FULL', 'table_1_rows', 'table_7_rows', 'scenario', 'transcript', 'figure_1', 'figure_2',
+           'figure_3', 'figure_4', 'figure_5', 'figure_6', 'table_1', 'table_2', 'table_3', 'table_4', 'table_5',
+           'table_6', 'table_7', 'Size', 'in_words', 'free_texts', 'measured', 'all_rows', 'run_mark', 'run_trust']
 
 # %% ../../../nbs/experiments/mark/05_run.ipynb #ef1647ea
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
 from ...evaluate.coverage import ALPHAS, REGIONS, TABLE_4
 from ..figures import (
-    BARS, PaperPicture, intervals, legend_below, of_paper, papers_mark, published_result, rows_of, sheet, spread)
+    BARS, PaperPicture, intervals, legend_below, of_paper, papers_mark, rows_of, sheet, spread)
 from memkit.experiments.mark.again import (
     AGAIN, Asked, BARE, FIRST, MEMORY, OTHER, PAPER_SETTINGS, RANDOM, ask_again, by_manner, refinement_rows,
     second_round, table_6_rows)
 from .lessons import (
-    EXPERT, Learned, Lesson, Scored, alpha_rows, conversation_rows, coverage_rows, kept, learn, read_kept,
-    region_rows, scored_answers, table_5_rows, teach)
-from .lessons import Choice, Picker, all_choices, reworded, taught_and_others
+    Choice, EXPERT, Learned, Lesson, Picker, Scored, all_choices, alpha_rows, conversation_rows, coverage_rows, kept,
+    learn, read_kept, region_rows, reworded, scored_answers, table_5_rows, taught_and_others, teach)
 from ..result import figure, provenance, result
 from ..tables import Card, Cell, HERE, Line, PAPER, PaperTable, diagram, number, number_table
-from ...mark.agents import embedded_agents
+from ...mark.agents import embedded_agents, prompted_agents
 from ...mark.assistant import MarkSettings, RULES
 from ...mark.builder import Builder
-from ...mark.poisoning import DEFENCES, lab_topics, poisoning_rows
-from ...mark.agents import prompted_agents
+from ...mark.poisoning import lab_topics, poisoning_rows
 from ...mark.refined import QUESTION, RESPONSE
 from ...mark.scoring import PRESETS
 from ...mark.search import RefinedSearch
@@ -64,32 +60,19 @@ def table_1_rows(
     build_ms: float,                     # to build memories from an exchange
 ) -> list[dict[str, Any]]:
     "The paper's comparison in figures of ours (MARK Table 1)."
-    found = {(r["table"], r["row"], r["metric"]): r for r in rows}
-    out = [
-        {
-            **found[table, row, metric], "table": "Table 1", "row": feature, "metric": f"{metric}, {who}",
-            "paper": None, "note": f"{WORDS}: {table}"}
-        for feature, table, pair, metric in FEATURES
-        for who, row in zip(("conventional", "MARK"), pair)
-        if row and all((table, name, metric) in found for name in pair if name)
-    ]
-    own = [
-        found["Table 5", k, "memories per conversation"]["ours"]
-        for k in (QUESTION, RESPONSE)
-        if ("Table 5", k, "memories per conversation") in found
-    ]
+    found, out = {(r["table"], r["row"], r["metric"]): r for r in rows}, []
+    for feature, table, pair, metric in FEATURES:
+        there = {who: found.get((table, row, metric)) for who, row in zip(("conventional", "MARK"), pair) if row}
+        if None in there.values(): continue
+        for who, r in there.items():
+            named = {"row": feature, "metric": f"{metric}, {who}", "paper": None, "note": f"{WORDS}: {table}"}
+            out.append(r | {"table": "Table 1"} | named)
+    own = [r["ours"] for (table, row, _), r in found.items() if table == "Table 5" and row in (QUESTION, RESPONSE)]
     if own:
-        out.append(
-            figure(
-                "Table 1", "personalization", "own memories per conversation, MARK", sum(own), note=f"{WORDS}: Table 5"
-            )
-        )
-    return [
-        *out,
-        figure(
-            "Table 1", "scalability in adaptation", "ms to build from an exchange, MARK", build_ms,
-            note=f"{WORDS}: the builder's clock"),
-    ]
+        name = "own memories per conversation, MARK"
+        out.append(figure("Table 1", "personalization", name, sum(own), note=f"{WORDS}: Table 5"))
+    name = "ms to build from an exchange, MARK"
+    return [*out, figure("Table 1", "scalability in adaptation", name, build_ms, note=f"{WORDS}: the builder's clock")]
 
 # %% ../../../nbs/experiments/mark/05_run.ipynb #9001e780
 NAMES = {"ts": "trust", "ps": "persistence", "needed": "persistence needed"}
@@ -98,24 +81,16 @@ NAMES = {"ts": "trust", "ps": "persistence", "needed": "persistence needed"}
 def table_7_rows() -> list[dict[str, Any]]:
     "Table 7 recomputed, beside the printed values (MARK appendix 1)."
     out = []
-    for row, cells, kept in table_7():
+    for row, values, kept in table_7():
         name = f"{row.total} recalls, {row.correct} right, {row.incorrect} wrong"
-        for c in cells:
-            ends = (
-                [("", c.low)]
-                if c.low == c.high
-                else [(", lowest", min(c.low, c.high)), (", highest", max(c.low, c.high))]
-            )
-            out += [
-                figure(
-                    "Table 7", name, NAMES[c.name] + end, value, float(c.printed),
-                    note="" if c.how == "the formula" else f"print: {c.how}")
-                for end, value in ends
-            ]
-        orders = [("", kept[0])] if kept[0] == kept[1] else [(", worst order", kept[0]), (", best order", kept[1])]
-        out += [
-            figure("Table 7", name, f"kept (1) or dropped (0){end}", float(k), float(row.retained)) for end, k in orders
-        ]
+        for key, label in NAMES.items():
+            low, high = sorted(values[key])
+            note = f"print: {row.how[key]}" if key in row.how else ""
+            for end, value in {", lowest" if low < high else "": low, ", highest" if low < high else "": high}.items():
+                out.append(figure("Table 7", name, label + end, value, float(getattr(row, key)), note=note))
+        same = kept[0] == kept[1]
+        for end, k in {"" if same else ", worst order": kept[0], "" if same else ", best order": kept[1]}.items():
+            out.append(figure("Table 7", name, f"kept (1) or dropped (0){end}", float(k), float(row.retained)))
     return out
 
 # %% ../../../nbs/experiments/mark/05_run.ipynb #fa97e1f5
@@ -132,20 +107,14 @@ def scenario(
 ) -> list[dict[str, str]]:  # who and what, in order
     "Two practitioners and one assistant (MARK appendix 2)."
     from memkit.mark import open_mark
-    from memkit.mark.assistant import MarkSettings
-    settings = MarkSettings(agent="dental", answer_tokens=max_tokens)
-    with open_mark(":memory:", model, settings=settings) as clinic, open_mark(
-        ":memory:", model, settings=settings
-    ) as empty:
-        said = [
-            line
-            for text in (FIRST_ASKS, CORRECTS)
-            for line in ((ONE, text), (ASSISTANT, clinic.chat("one", text).answer))
-        ]
+    settings, said = MarkSettings(agent="dental", answer_tokens=max_tokens), []
+    opened = lambda: open_mark(":memory:", model, settings=settings)
+    with opened() as clinic, opened() as empty:
+        for text in (FIRST_ASKS, CORRECTS): said += [(ONE, text), (ASSISTANT, clinic.chat("one", text).answer)]
         clinic.end("one").result()
         later = clinic.chat("two", SECOND_ASKS)
-        said += [(LEARNED, h.item.text) for h in later.recalled] + [
-            (TWO, SECOND_ASKS), (ASSISTANT, later.answer), (CONTROL, empty.chat("two", SECOND_ASKS).answer)]
+        said += [(LEARNED, h.item.text) for h in later.recalled] + [(TWO, SECOND_ASKS), (ASSISTANT, later.answer)]
+        said.append((CONTROL, empty.chat("two", SECOND_ASKS).answer))
     return [{"who": who, "text": " ".join(text.split())} for who, text in said]
 
 # %% ../../../nbs/experiments/mark/05_run.ipynb #227a3c52
@@ -155,17 +124,9 @@ def transcript(
 ) -> str:
     "The conversation as text (ours)."
     size = max((len(l["who"]) for l in lines), default=0) + 2
-    return "\n".join(
-        [
-            "Figure 6",
-            *(
-                textwrap.fill(
-                    l["text"] or "(nothing)", width, initial_indent=l["who"].ljust(size), subsequent_indent=" " * size
-                )
-                for l in lines
-            ),
-        ]
-    )
+    filled = lambda l: textwrap.fill(l["text"] or "(nothing)", width, initial_indent=l["who"].ljust(size),
+                                     subsequent_indent=" "*size)
+    return "\n".join(["Figure 6", *map(filled, lines)])
 
 # %% ../../../nbs/experiments/mark/05_run.ipynb #3ee96ec4
 def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -214,43 +175,29 @@ def figure_1(
 _BOX = ("Box: the middle half of the answers; thick line: the median;\n"
         "whiskers: at most 1.5 boxes long; dots: answers beyond")
 
-def _boxes(axes: "Axes", c: Mapping[str, str], values: list[list[float]], shift: float, colour: str):
-    "A box plot at each weight."
-    ink = {"color": c["ink"]}
-    dots = {"marker": "o", "markersize": 3, "markerfacecolor": c[colour], "markeredgecolor": c["ink"],
-            "markeredgewidth": .4}
-    axes.boxplot(values, positions=[a + shift for a in ALPHAS], widths=.03, patch_artist=True, manage_ticks=False,
-                 boxprops={"facecolor": c[colour], "edgecolor": c["ink"]}, medianprops=ink | {"linewidth": 2},
-                 whiskerprops=ink, capprops=ink, flierprops=dots)
-
-# %% ../../../nbs/experiments/mark/05_run.ipynb #daf32d68
-def _both(axes: "Axes", c: Mapping[str, str], counts: Mapping[bool, int]):
-    for ok, colour in ((True, "blue"), (False, "orange")):
-        if counts[ok]:
-            axes.plot(
-                [], [], color=c[colour], linewidth=8, label=f"{'right' if ok else 'wrong'} ({counts[ok]} answers)"
-            )
-
 # %% ../../../nbs/experiments/mark/05_run.ipynb #096a975f
 def figure_2(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
-    """How AICS of right and wrong first answers is spread at each weight (MARK Figure 2). Raises `ValueError` for a
-    result without answers in free text."""
+    """How much of an expert's explanation first answers hold, right and wrong ones, at each weight (MARK Figure 2).
+    Raises `ValueError` for a result without answers."""
     r = _run(result)
-    scored = read_kept(r, FIRST)
+    scored, rows = read_kept(r, FIRST), rows_of(r, "Figure 2")
     of = {ok: [s for s in scored if s.right == ok] for ok in (True, False)}
-    rows = rows_of(r, "Figure 2")
     gaps = "; ".join(f"{number(rows[f'alpha {a:g}', 'right less wrong']['ours'])} at {a:g}" for a in ALPHAS
                      if (f"alpha {a:g}", "right less wrong") in rows)
     def draw(c: Mapping[str, str]) -> "Figure":
         figure = sheet(3.8)
         axes = figure.subplots()
         for shift, ok, colour in ((-.019, True, "blue"), (.019, False, "orange")):
-            if of[ok]: _boxes(axes, c, [[s.aics(a) for s in of[ok]] for a in ALPHAS], shift, colour)
+            if not of[ok]: continue
+            axes.boxplot([[s.aics(a) for s in of[ok]] for a in ALPHAS], positions=[a + shift for a in ALPHAS],
+                         widths=.03, patch_artist=True, manage_ticks=False, boxprops={"facecolor": c[colour]},
+                         medianprops={"color": c["ink"], "linewidth": 2}, flierprops={"markersize": 3})
+            name = f"{'right' if ok else 'wrong'} ({len(of[ok])} answers)"
+            axes.plot([], [], color=c[colour], linewidth=8, label=name)
         axes.set(xticks=ALPHAS, xlabel="α, the weight of the sentences", ylabel="AICS")
         axes.grid(axis="y")
-        _both(axes, c, {ok: len(some) for ok, some in of.items()})
         legend_below(figure, axes, note=_BOX)
         return figure
     alt = (f"AICS of {len(of[True])} right and {len(of[False])} wrong first answers at five weights. Right less wrong: "
@@ -411,32 +358,18 @@ def table_1(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
     "A conventional chatbot and one with MARK, in figures of ours where the paper compares in words (MARK Table 1)."
-    rows = rows_of(_run(result), "Table 1")
-    lines = []
-    for name in dict.fromkeys(row for row, _ in rows):
-        mine = {
-            ("MARK" if m.endswith("MARK") else "conventional"): (m.rsplit(",", 1)[0], r)
-            for (row, m), r in rows.items()
-            if row == name
-        }
-        cell = lambda who: (
-            Cell(
-                number(mine[who][1]["ours"]),
-                "" if not mine[who][1]["ci"] else "{}–{}".format(*map(number, mine[who][1]["ci"])))
-            if who in mine
-            else Cell("–")
-        )
-        lines.append(Line(name, (Cell(next(iter(mine.values()))[0]), cell("conventional"), cell("MARK"))))
-    return PaperTable(
-        "mark, Table 1",
-        "a conventional chatbot, and one with MARK",
-        (("measured as", ""), ("conventional", HERE), ("with MARK", HERE)),
-        tuple(lines),
-        (
-            "The paper's table holds words alone: limited, none or minimal on one side, strong and adapting on the "
-            "other.",
-        ),
-    )
+    lines: dict[str, dict[str, Any]] = {}
+    for (name, metric), r in rows_of(_run(result), "Table 1").items():
+        measured, _, who = metric.rpartition(", ")
+        lines.setdefault(name, {"as": measured})[who] = r
+    def cell(r: Mapping[str, Any] | None) -> Cell:
+        if r is None: return Cell("–")
+        return Cell(number(r["ours"]), "–".join(map(number, r["ci"])) if r["ci"] else "")
+    note = "The paper's table holds words alone: limited, none or minimal on one side, strong and adapting on the other."
+    return PaperTable("mark, Table 1", "a conventional chatbot, and one with MARK",
+                      (("measured as", ""), ("conventional", HERE), ("with MARK", HERE)),
+                      tuple(Line(name, (Cell(of["as"]), cell(of.get("conventional")), cell(of.get("MARK"))))
+                            for name, of in lines.items()), (note,))
 
 # %% ../../../nbs/experiments/mark/05_run.ipynb #8556f334
 def table_2(
@@ -444,21 +377,13 @@ def table_2(
 ) -> PaperTable:
     "Memory first or knowledge first (MARK Table 2): what memkit tells the model in either mode."
     _run(result)
-    paper = {
-        "memory first": ("conversations with one person; keeps the context", "memory may win over newer facts"),
-        "knowledge first": (
-            "questions of fact in a domain; MARK's own choice", "new knowledge may pass over what was said"),
-    }
-    lines = tuple(
-        Line(
-            f"{mode} first" + " (memkit's default)" * (mode == MarkSettings().first),
-            (Cell(rule), *map(Cell, paper.get(f"{mode} first", ("", "")))))
-        for mode, rule in RULES.items()
-    )
-    return PaperTable(
-        "mark, Table 2", "what counts where documents and memories disagree",
-        (("the model is told", HERE), ("good for", PAPER), ("risk", PAPER)), lines,
-        ("The paper's columns are put in our words.",))
+    paper = {"memory": ("conversations with one person; keeps the context", "memory may win over newer facts"),
+             "knowledge": ("questions of fact in a domain; MARK's own choice", "new knowledge may pass over what was said")}
+    default = lambda mode: " (memkit's default)"*(mode == MarkSettings().first)
+    lines = tuple(Line(f"{mode} first{default(mode)}", tuple(map(Cell, (rule, *paper[mode])))) for mode, rule in RULES.items())
+    return PaperTable("mark, Table 2", "what counts where documents and memories disagree",
+                      (("the model is told", HERE), ("good for", PAPER), ("risk", PAPER)), lines,
+                      ("The paper's columns are put in our words.",))
 
 # %% ../../../nbs/experiments/mark/05_run.ipynb #5f457989
 def table_3(
@@ -593,7 +518,6 @@ def measured(
         manners = by_manner(picker, taught, lessons, learned, asked, agents, embedder, seed, progress)
         scored = free_texts(model, taught, asked, first, embedder, size.texts, seed, progress)
         again, after = second_round(picker, taught, asked, learned, builder, seed, size.errors)
-        builder.close()
     made = all_rows(lessons, learned, asked, scored, again, after)
     rows = [*table_1_rows(made, 1000*learned.seconds), *made, *manners, *table_7_rows()]
     where = provenance(seed, [model.name], embedder.name, {name: [c.text for c in (*taught, *others)]}, started)
@@ -634,8 +558,6 @@ def run_mark(
     return measured(size, model, Remembered(MiniLM(), keep=True), choices, name, seed, progress, prompted)
 
 # %% ../../../nbs/experiments/mark/05_run.ipynb #a08e49c5
-SHOWN = ("nothing", "trust, the paper's", "default", "default, roles given")
-
 def run_trust(
     full: bool = False,   # four seeds of twelve topics, about an hour, against one of four, some three minutes
     embedder: Embedder | None = None,
@@ -644,11 +566,9 @@ def run_trust(
     ours)."""
     from memkit.models.embed import MiniLM, Remembered
     started, encoder = utc_now(), embedder or Remembered(MiniLM(), keep=True)
-    size = {"seeds": range(4), "questions": 10} if full else {"seeds": (0,), "questions": 2, "then": 2,
-            "confirmations": 1, "most": 4}
-    found = poisoning_rows(encoder, {name: DEFENCES[name] for name in SHOWN}, **size)
+    size = {"seeds": range(4)} if full else {"questions": 2, "then": 2, "confirmations": 1, "most": 4}
     kind = lambda measure: "Honest people" if measure.startswith(("correction", "update")) else "Attacks"
-    rows = [figure(kind(r.measure), r.defence, r.measure, r.interval) for r in sorted(found,
-            key=lambda r: kind(r.measure))]
+    found = sorted(poisoning_rows(encoder, **size), key=lambda r: kind(r[1]))
+    rows = [figure(kind(measure), defence, measure, interval) for defence, measure, interval in found]
     topics = [f"{t.true} {t.false}" for t in lab_topics("score")]
     return result("trust", provenance(0, [], encoder.name, {"topics": topics}, started), rows)

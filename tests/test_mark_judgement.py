@@ -55,20 +55,18 @@ class Life(RuleBasedStateMachine):
         assert injected(self.store, DOMAIN, [self.ids[i]], turn, who, self.at) == ()
         self.lived[self.ids[i]].append([who, turn, True, None])
 
-    @rule(i=st.integers(0, 1), who=st.sampled_from(USERS), right=st.booleans(), revise=st.booleans(), reviewer=st.booleans(), nth=st.none() | st.integers(0, 5))
-    def judge(self, i, who, right, revise, reviewer, nth):
+    @rule(i=st.integers(0, 1), who=st.sampled_from(USERS), right=st.booleans(), revise=st.booleans(), nth=st.none() | st.integers(0, 5))
+    def judge(self, i, who, right, revise, nth):
         id = self.ids[i]
         theirs = [e for e in self.lived[id] if e[0] == who and e[2]]
         named = theirs[nth % len(theirs)] if theirs and nth is not None else None
         entry = named or (theirs[-1] if theirs else None)
-        if entry is None and reviewer: entry = next((e for e in self.lived[id] if e[0] == who and not e[1]), [who, "", False, None])
-        say = lambda: judge_memory(self.store, DOMAIN, id, who, right, named and named[1], revise, reviewer, self.at)
+        say = lambda: judge_memory(self.store, DOMAIN, id, who, right, named and named[1], revise, self.at)
         if entry is None:
             with pytest.raises(LookupError, match="never shown"): say()
         elif entry[3] not in (None, right) and not revise:
             with pytest.raises(ValueError, match="revise=True"): say()
         else:
-            if entry not in self.lived[id]: self.lived[id].append(entry)
             entry[3] = right
             assert counts(say()) == sums([e[3] for e in self.lived[id]])
 
@@ -134,15 +132,7 @@ def test_a_turn_of_somebody_else_cant_be_judged(store):
     id, turn = learned(store), new_id("t")
     injected(store, DOMAIN, [id], turn, "ann")
     with pytest.raises(LookupError, match="never shown to this user in turn"): judge_memory(store, DOMAIN, id, "ben", True, turn)
-    with pytest.raises(LookupError): judge_memory(store, DOMAIN, id, "ben", True, turn, as_reviewer=True)
     assert counts(judge_memory(store, DOMAIN, id, "ann", True, turn)) == (1, 1, 0)
-
-
-def test_a_reviewer_who_is_shown_the_memory_later_judges_what_was_shown(store):
-    id = learned(store)
-    judge_memory(store, DOMAIN, id, "reviewer", False, as_reviewer=True)
-    injected(store, DOMAIN, [id], new_id("t"), "reviewer")
-    assert counts(judge_memory(store, DOMAIN, id, "reviewer", True, as_reviewer=True)) == (2, 1, 1)
 
 
 @pytest.mark.parametrize("right", [None, "yes", 1, 0, 1.])
@@ -245,5 +235,5 @@ def test_two_processes_count_a_turn_once(tmp_path):
 
 def test_the_record_says_who_and_where(store):
     id, turn = learned(store), new_id("t")
-    injected(store, DOMAIN, [id], turn, "ann"); judge_memory(store, DOMAIN, id, "reviewer", False, as_reviewer=True)
-    assert records(store.events(DOMAIN))[id] == (Recall(turn, store.alias("ann"), True, None), Recall("", store.alias("reviewer"), False, False))
+    injected(store, DOMAIN, [id], turn, "ann"); said_again(store, DOMAIN, id, later := new_id("t"), "ben")
+    assert records(store.events(DOMAIN))[id] == (Recall(turn, store.alias("ann"), True, None), Recall(later, store.alias("ben"), False, True))

@@ -31,7 +31,7 @@ class Says:
         return [made(e) for e in c.exchanges]
 
 def built(store, contributors=1, gate=None):
-    return Builder(store, EMBEDDER, [Says()], quarantine=Quarantine(store, EMBEDDER, gate or Words(), contributors))
+    return Builder(store, EMBEDDER, [Says()], quarantine=Quarantine(gate or Words(), contributors))
 
 def say(builder, user, *said, session=None):
     session = session or new_id("s")
@@ -44,7 +44,7 @@ def shared(store): return [m.text for m in store.list(DOMAIN, kind=RESIDUAL)]
 def test_what_is_held_back_survives_the_process_and_is_found_by_no_search(tmp_path):
     with MemoryStore(tmp_path/"m.db") as store:
         report = say(built(store), "ann", "Velorin is given twice a day.", "Mrs Okafor gets it at eight.")
-        assert len(report.added) == len(report.dropped) == 1
+        assert len(report.of("added")) == len(report.of("dropped")) == 1
     with MemoryStore(tmp_path/"m.db") as store:
         [held] = quarantined(store)
         assert (held.why, held.by) == ({"name": .9}, store.alias("ann")) and "Okafor" in held.text

@@ -341,7 +341,7 @@ def read_session(self: MarkAssistant, user: str, session: str, builder: Builder)
 def offline_builder(self: MarkAssistant) -> Builder:
     "A builder like this assistant's, whose agents ask no model."
     b = self.builder
-    agents = embedded_agents(b.embedder, lambda turn: self.shown.get(turn, ()))
+    agents = embedded_agents(lambda turn: self.shown.get(turn, ()))
     return Builder(b.store, b.embedder, agents, b.settings, b.quorum, b.clock, b.quarantine)
 
 @patch(as_prop=True)
@@ -466,7 +466,7 @@ def open(
     encoder, s = Remembered(p.embedder), settings or cls.Settings()
     shown: dict[str, tuple[str, ...]] = {}
     recalled = lambda turn: shown.get(turn, ())     # what a turn's prompt showed isn't learned again
-    agents = prompted_agents(p.model, recalled) if prompted or p.prompted else embedded_agents(encoder, recalled)
+    agents = prompted_agents(p.model, recalled) if prompted or p.prompted else embedded_agents(recalled)
     rules = policy if policy is None or isinstance(policy, Policy) else read_policy(policy)
     found = FusedRetriever(list(documents), encoder) if isinstance(documents, (list, tuple)) else documents
     for user, role in (roles or {}).items(): know(p.store, user, role)

@@ -22,7 +22,7 @@ from .conflict_resolution import (
     BuilderSettings, Resolution, Step, new_meta, relations, resolve, said_at, sources_of, with_sources)
 from .maintain import GRACE, QuorumSettings, move_aside, revive, settle
 from .refined import (
-    Conversation, DOMAIN, Exchange, KINDS, RESIDUAL, RETRACTION, Refined, check_user, found_by, owner_of)
+    Conversation, DOMAIN, Exchange, RESIDUAL, RETRACTION, Refined, check_user, found_by, owner_of)
 from ..models.embed import Embedder, MiniLM, Remembered
 from ..records import Memory, Receipt, new_id, utc_now
 
@@ -36,34 +36,19 @@ if TYPE_CHECKING:
 class BuildError(RuntimeError):
     "A conversation couldn't be built; what was stored before is unharmed."
 
-# %% ../../nbs/mark/08_builder.ipynb #828197fa
-def _wrong(found: object, kind: str, conversation: Conversation, s: BuilderSettings) -> str:
-    "What is wrong with what an agent returned; '' if nothing is."
-    if not isinstance(found, (list, tuple)): return f"must return a list of Refined, got {type(found).__name__}"
-    if len(found) > (most := s.most*len(conversation.exchanges)):
-        return f"returned {len(found):,} memories, at most {most:,} are allowed"
-    for r in found:
-        if not isinstance(r, Refined): return f"returned a {type(r).__name__} among them; every one must be a Refined"
-        if r.kind != kind: return f"returned one of kind {r.kind!r}"
-        if (size := len(r.text) + len(r.about)) > s.longest:
-            return f"returned one of {size:,} characters; {s.longest:,} are allowed"
-        if not set(r.turns) <= set(conversation.turns): return "returned one that cites turns of another conversation"
-    return ""
-
 # %% ../../nbs/mark/08_builder.ipynb #57557d18
 def extracted(
     agent: RefinedMemoryAgent,
     conversation: Conversation,
-    settings: BuilderSettings = BuilderSettings(),
 ) -> list[Refined]:
-    """What an agent finds, if all of it can be stored (ours); raises `BuildError`, which names the agent and quotes
-    nobody."""
-    kind, name = getattr(agent, "kind", None), type(agent).__name__
-    if kind not in KINDS: raise BuildError(f"{name} has kind {kind!r}; an agent's kind is one of {', '.join(KINDS)}")
-    told = f"the {kind} agent ({name}), conversation {conversation.id}"
+    """What an agent finds, if all of it is of its kind and cites this conversation (ours); raises `BuildError`, which
+    names the agent and quotes nobody."""
+    told = f"the {agent.kind} agent ({type(agent).__name__}), conversation {conversation.id}"
     try: found = agent.extract(conversation)
     except Exception as e: raise BuildError(f"{told}: it failed with {type(e).__name__}; nothing was stored") from e
-    if wrong := _wrong(found, kind, conversation, settings): raise BuildError(f"{told}: it {wrong}; nothing was stored")
+    for r in found or ():
+        ours = isinstance(r, Refined) and r.kind == agent.kind and set(r.turns) <= set(conversation.turns)
+        if not ours: raise BuildError(f"{told}: it returned something else than memories of its kind, from here")
     return list(found)
 
 # %% ../../nbs/mark/08_builder.ipynb #d07cb1a8
@@ -163,7 +148,7 @@ def build(self: Builder, conversation: Conversation) -> BuildReport:
     if all(turns <= set(turns_read(store, o, conversation.id)) for o in owners):
         return BuildReport(conversation.id, repeated=True)
     _check_said(store, conversation)
-    found = [r for agent in self.agents for r in extracted(agent, conversation, self.settings)]
+    found = [r for agent in self.agents for r in extracted(agent, conversation)]
     parts = self._written(conversation, owners, found)
     taken_back(store, conversation, found)
     released = confirmed(store, self.embedder, self.quarantine, self.settings)

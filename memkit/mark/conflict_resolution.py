@@ -45,12 +45,10 @@ class BuilderSettings:
     merge: float = .75          # mean of cosine and probability, read both ways, that a duplicate needs
     framed: float = .85         # the same, where two claims share their frame and differ in what they put into it
     sure: float = .6            # probability of an update, contradiction or retraction that a contradiction needs
-    longest: int = 2000         # characters of a memory
-    most: int = 50              # memories of one kind for each exchange
     trust: TrustSettings = PAPER
 
     def __post_init__(self):
-        check_counts(self, {"near": 1, "longest": 1, "most": 1})
+        check_counts(self, {"near": 1})
         check_shares(self, "floor", "same_question", "answers", "merge", "framed", "sure")
 
 # %% ../../nbs/mark/11_conflict_resolution.ipynb #e8a6c4b2

@@ -160,7 +160,7 @@ class Ward:
         self.now = datetime(2026, 3, 2, 8, tzinfo=timezone.utc)
         settings = BuilderSettings(trust=replace(defence.trust or PAPER, once=False))
         if not defence.contests: settings = BuilderSettings(floor=.9999)   # nothing is near enough to be contested
-        agents = embedded_agents(embedder)[:1]
+        agents = embedded_agents()[:1]
         self.builder = Builder(self.store, embedder, agents, settings, defence.quorum, self.clock)
         shown = SearchSettings(weights=defence.weights, relevant=0.)
         self.search, self.sessions = RefinedSearch(self.store, embedder, shown, clock=self.clock), 0

@@ -512,7 +512,7 @@ def measured(
     taught, others = taught_and_others(choices, size.taught, size.others, seed)
     played, (first, lessons) = scenario(model), teach(picker, taught, seed, progress)
     with MemoryStore(":memory:") as store:
-        builder = Builder(store, embedder, agents := prompted_agents(model) if prompted else embedded_agents(embedder))
+        builder = Builder(store, embedder, agents := prompted_agents(model) if prompted else embedded_agents())
         learned = learn(lessons, store, builder, RefinedSearch(store, embedder, PAPER_SETTINGS))
         asked = ask_again(picker, taught, others, lessons, first, learned, embedder, seed, progress)
         manners = by_manner(picker, taught, lessons, learned, asked, agents, embedder, seed, progress)

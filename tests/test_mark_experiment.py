@@ -20,7 +20,7 @@ from memkit.experiments.mark import again as mark_again
 from memkit.experiments.mark import lessons as mark_lessons
 from memkit.experiments.mark import lessons as mark_questions
 from memkit.experiments.mark import run as mark_scenario
-from memkit.experiments.mark import lessons as mark_texts
+from memkit.experiments.mark import again as mark_texts
 from memkit.experiments.mark.again import AGAIN, BARE, COLLEAGUE, FIRST, MEMORY, OTHER, PAPER_SETTINGS, RANDOM, RAW, Asked, errors_removed
 from memkit.experiments.mark.lessons import EXPERTS, added_by, converse, learn, recalled, teach, texts, told
 from memkit.experiments.mark.lessons import MOST_TURNS, REWORDINGS, YES, Choice, Picker, correction, own_choices, plain_prompt, read_medmcqa, reworded, shuffled, without_answer

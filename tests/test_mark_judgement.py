@@ -55,18 +55,20 @@ class Life(RuleBasedStateMachine):
         assert injected(self.store, DOMAIN, [self.ids[i]], turn, who, self.at) == ()
         self.lived[self.ids[i]].append([who, turn, True, None])
 
-    @rule(i=st.integers(0, 1), who=st.sampled_from(USERS), right=st.booleans(), revise=st.booleans(), nth=st.none() | st.integers(0, 5))
-    def judge(self, i, who, right, revise, nth):
+    @rule(i=st.integers(0, 1), who=st.sampled_from(USERS), right=st.booleans(), revise=st.booleans(), reviewer=st.booleans(), nth=st.none() | st.integers(0, 5))
+    def judge(self, i, who, right, revise, reviewer, nth):
         id = self.ids[i]
         theirs = [e for e in self.lived[id] if e[0] == who and e[2]]
         named = theirs[nth % len(theirs)] if theirs and nth is not None else None
         entry = named or (theirs[-1] if theirs else None)
-        say = lambda: judge_memory(self.store, DOMAIN, id, who, right, named and named[1], revise, self.at)
+        if entry is None and reviewer: entry = next((e for e in self.lived[id] if e[0] == who and not e[1]), [who, "", False, None])
+        say = lambda: judge_memory(self.store, DOMAIN, id, who, right, named and named[1], revise, reviewer, self.at)
         if entry is None:
             with pytest.raises(LookupError, match="never shown"): say()
         elif entry[3] not in (None, right) and not revise:
             with pytest.raises(ValueError, match="revise=True"): say()
         else:
+            if entry not in self.lived[id]: self.lived[id].append(entry)
             entry[3] = right
             assert counts(say()) == sums([e[3] for e in self.lived[id]])
 

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memkit.mark.poisoning import ATTACKS, DEFAULT, DEFENCES, HIDDEN, NOTHING, Crowd, Defence, Ward, attack, correction, lab_topics
+from memkit.mark.poisoning import ATTACKS, DEFAULT, DEFENCES, HIDDEN, NOTHING, ROLES_GIVEN, Crowd, Defence, Ward, attack, correction, lab_topics
 from memkit.mark.refined import DOMAIN, RESIDUAL
 from memkit.mark.maintain import People, Vote, QuorumSettings, know, known_people, last_votes, settle, sides, spared, standing_claim, unknow
 
-ROLES_GIVEN = DEFENCES["default, roles given"]
 people, rule = st.sampled_from("abcdefgh"), QuorumSettings()
 
 

@@ -527,8 +527,8 @@ def injected(
 @dataclass(frozen=True)
 class Recall:
     "One entry of a memory's record."
-    turn: str                  # in which it was shown, or said again
-    by: str                    # pseudonym of who was shown it, or said it
+    turn: str                  # in which it was shown, or said again; '' for a reviewer who wasn't shown it
+    by: str                    # pseudonym of who was shown it, said it, or reviewed it
     shown: bool                # False: it counts only because it was judged
     outcome: Outcome = None    # called right, called wrong, not judged
 
@@ -570,12 +570,15 @@ def trust_of(
     return replay(outcomes(store.events(owner, [memory_id], [INJECTED, JUDGED]), memory_id, settings.once), settings)
 
 # %% ../../nbs/mark/07_corrections.ipynb #ac27fc0c
-def _recall(record: Sequence[Recall], who: str, memory_id: int, turn: str | None) -> Recall:
-    "The entry that is judged: the person's latest, or the one in this turn."
+def _recall(record: Sequence[Recall], who: str, memory_id: int, turn: str | None, as_reviewer: bool) -> Recall:
+    "The entry that is judged: the person's latest, or the one in this turn; for a reviewer a new one."
     theirs = [r for r in record if r.by == who and r.shown and turn in (None, r.turn)]
     if theirs: return theirs[-1]
+    if as_reviewer and turn is None:
+        return next((r for r in record if r.by == who and not r.turn), Recall("", who, False))
     where = "" if turn is None else f" in turn {turn}"
-    raise LookupError(f"memory {memory_id} was never shown to this user{where}, so there is nothing to judge")
+    raise LookupError(f"memory {memory_id} was never shown to this user{where}, so there is nothing to judge; "
+                      "a reviewer passes as_reviewer=True")
 
 # %% ../../nbs/mark/07_corrections.ipynb #7fb4ec95
 def judge_memory(
@@ -586,6 +589,7 @@ def judge_memory(
     right: bool,
     turn: str | None = None,     # whose recall is judged; None: their latest
     revise: bool = False,        # may it replace an earlier judgement?
+    as_reviewer: bool = False,   # may it be judged without having been shown?
     at: datetime | None = None,  # now
 ) -> Memory:                     # as it is then
     """Keep a user's judgement of a memory they were shown (MARK §1.2, FS; once per recall, and the rest: ours).
@@ -598,7 +602,7 @@ def judge_memory(
     with store.transaction(owner):
         memory = store.get(owner, memory_id)
         record = records(store.events(owner, [memory_id], [INJECTED, JUDGED])).get(memory_id, ())
-        recall = _recall(record, who, memory_id, turn)
+        recall = _recall(record, who, memory_id, turn, as_reviewer)
         if recall.outcome is right: return memory
         if recall.outcome is not None and not revise:
             said = "right" if recall.outcome else "wrong"

@@ -17,12 +17,12 @@ from typing import Any, TYPE_CHECKING
 from ...evaluate.coverage import ALPHAS, REGIONS, TABLE_4
 from ..figures import (
     BARS, PaperPicture, intervals, legend_below, of_paper, papers_mark, rows_of, sheet, spread)
-from memkit.experiments.mark.again import (
-    AGAIN, Asked, BARE, FIRST, MEMORY, OTHER, PAPER_SETTINGS, RANDOM, ask_again, by_manner, refinement_rows,
-    second_round, table_6_rows)
-from .lessons import (
-    Choice, EXPERT, Learned, Lesson, Picker, Scored, all_choices, alpha_rows, conversation_rows, coverage_rows, kept,
-    learn, read_kept, region_rows, reworded, scored_answers, table_5_rows, taught_and_others, teach)
+from .again import (
+    AGAIN, Asked, BARE, FIRST, MEMORY, OTHER, PAPER_SETTINGS, RANDOM, Scored, alpha_rows, ask_again, by_manner,
+    coverage_rows, kept, read_kept, refinement_rows, region_rows, scored_answers, second_round, table_6_rows)
+from memkit.experiments.mark.lessons import (
+    Choice, EXPERT, Learned, Lesson, Picker, all_choices, conversation_rows, learn, reworded, table_5_rows,
+    taught_and_others, teach)
 from ..result import figure, provenance, result
 from ..tables import Card, Cell, HERE, Line, PAPER, PaperTable, diagram, number, number_table
 from ...mark.agents import embedded_agents, prompted_agents

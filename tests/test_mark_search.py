@@ -91,7 +91,7 @@ def test_search_is_what_a_plain_loop_finds(drawn, caller, policy, top, weights, 
         assert to_dict(again.hits) == to_dict(found.hits)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(st.lists(rows, max_size=12), st.lists(rows, min_size=1, max_size=12), callers, st.booleans())
 def test_what_may_not_be_seen_changes_nothing(drawn, hidden, caller, literal):
     "A store with hidden memories answers as one without: words, scores to the last digit, explanations, reasons."

@@ -82,7 +82,7 @@ OPTIONS = "The user gives options to choose from and expects one of them."
 
 def _own(x: Said) -> bool:
     "Is the sentence a fact about its user?"
-    return x.use == "statement" and bool(x.whose) and x.keep >= TOLD and not points_back(x.text) and not x.supposed
+    return x.use == "statement" and bool(x.whose) and x.keep >= TOLD
 
 # %% ../../nbs/mark/04_agents.ipynb #64979146
 def _wish(said: Sequence[Said]) -> list[tuple[str, str, float]]:
@@ -118,14 +118,11 @@ def _question(read: Sequence[Read]) -> Iterator[Refined]:
 
 # %% ../../nbs/mark/04_agents.ipynb #84d4f797
 def _decisive(r: Read) -> str:
-    "The sentence of an answer that says most of what was asked and, after a dispute, of what changed."
+    "The sentence of an answer that says most of what was asked and, after a dispute, of what is right."
     asked = set(content_stems(f"{r.about} {r.message}"))
-    old = set(content_stems(" ".join(r.before))) if r.disputed else set()
     def weight(place: int) -> float:
-        stems = set(content_stems(r.answer[place]))
-        said = len(stems & asked) + len(stems - old)*r.disputed
-        right = r.right[place] if r.disputed else 1.
-        return right*(said + any(c.isdigit() for c in r.answer[place]) + (place == 0))/max(4, len(stems))**.5
+        said = len(set(content_stems(r.answer[place])) & asked) + (place == 0)
+        return said*r.right[place] if r.disputed else said
     best = max(range(len(r.answer)), key=weight, default=None)
     return "" if best is None or echoes(r.answer[best], r.shown, ECHO) else r.answer[best]
 

@@ -203,7 +203,7 @@ def disputes(self: MarkAssistant, memories: Sequence[Considered]) -> tuple[list[
         out.append(c)
         m = c.hit.item
         if not (c.shown and m.kind == RESIDUAL and m.user == DOMAIN and self.builder.quorum): continue
-        for side in sides(self.store, m.id, self.builder.quorum, self.search.embedder.name):
+        for side in sides(self.store, m.id, self.builder.quorum):
             behind[side.memory.id] = side.people or "nobody"
             hit = Hit(item=side.memory, score=side.support, source=DISPUTE)
             why = f"the other side of a dispute: {side.people}"
@@ -417,7 +417,7 @@ def maintain(self: MarkAssistant, users: Sequence[str] = (),
     `memkit.mark.maintain.undo` brings it back within the grace period."""
     quorum, embedder = self.builder.quorum, self.search.embedder
     # a few people who call a truth wrong must not get it dropped
-    spare = {DOMAIN: lambda ids: spared(self.store, ids, quorum, embedder.name)} if quorum else {}
+    spare = {DOMAIN: lambda ids: spared(self.store, ids, quorum)} if quorum else {}
     return [maintain(self.store, o, settings, clock=self.clock, embedder=embedder, spare=spare.get(o))
             for o in (DOMAIN, *users)]
 

@@ -110,7 +110,6 @@ class Said:
     keep: float = 0.      # probability of being worth remembering, 0..1
     right: float = 0.     # probability that it corrects the previous answer, 0..1
     wish: float = 0.      # probability that it asks for a style of answers, 0..1
-    supposed: bool = False
     known: bool = False   # it repeats what was said or shown before
 
 # %% ../../nbs/mark/07_corrections.ipynb #854a7227
@@ -122,8 +121,7 @@ def _parts(sentence: str, clauses: Sequence[Clause]) -> list[Said]:
         text = sentence if len(groups) == 1 else " ".join(c.text for c in own)
         about = whose(text, own)
         claim = claim_text(text) if use == "statement" and not about else ""
-        keep, wish = max(c.keep for c in own), max(map(wishing, own))
-        out.append(Said(text, use, about, claim, keep, wish=wish, supposed=all(c.certainty == "hypothesis" for c in own)))
+        out.append(Said(text, use, about, claim, keep=max(c.keep for c in own), wish=max(map(wishing, own))))
     return out
 
 # %% ../../nbs/mark/07_corrections.ipynb #c200484a
@@ -233,7 +231,6 @@ class Read:
     about_turns: tuple[str, ...] # the turns that `about` comes from, the topic's first
     said: tuple[Said, ...]
     answer: tuple[str, ...]      # the statements of the answer, without lists and tables
-    before: tuple[str, ...]      # the same of the previous answer
     kind: str = ""               # what the message does to the previous answer, one of `labels.REPLIES`; or ''
     opens: bool = True           # it opens a topic
     content: bool = False        # the user accepts the previous answer
@@ -325,7 +322,7 @@ def read_conversation(
 # %% ../../nbs/mark/07_corrections.ipynb #906cdae0
 def _exchange(e: Exchange, h: Heard, earlier: Sequence[Read], shown: tuple[str, ...]) -> Read:
     message, answer, last = e.question[:READ], e.answer[:READ], earlier[-1] if earlier else None
-    r = Read(e.turn, message, "", "", (), tuple(spoken(message)), _statements(answer), last.answer if last else (),
+    r = Read(e.turn, message, "", "", (), tuple(spoken(message)), _statements(answer),
              asks=answer.rstrip().endswith("?"), shown=shown)
     r = _with_reply(r, h, bool(last) and last.asks)
     heard_before = [x for o in earlier for x in (*o.answer, *o.shown)] + list(shown)

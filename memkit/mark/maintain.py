@@ -258,16 +258,14 @@ class QuorumSettings:
     quorum: float = 3.
     expert: float = 5.     # weight of an expert's vote; a member's is 1
     reviewer: float = 10.  # weight of a reviewer's vote
-    prior: float = 2.      # confirmed claims that everybody starts with; above 0
-    topic: float = .3      # cosine from which another memory belongs to the same topic, 0..1
     told: float = .05      # share of the better side's support from which the other side is told, 0..1
     near: float = .55      # cosine (question and words) from which two memories can be in dispute, 0..1
 
     def __post_init__(self):
-        if not (1 <= self.quorum < self.expert <= self.reviewer and self.prior > 0):
-            raise ValueError("the weights must rise from 1 by way of quorum and expert to reviewer, with a "
-                             f"prior above 0; got {self.quorum}, {self.expert}, {self.reviewer} and {self.prior}")
-        check_shares(self, "topic", "told", "near")
+        if not 1 <= self.quorum < self.expert <= self.reviewer:
+            raise ValueError("the weights must rise from 1 by way of quorum and expert to reviewer, "
+                             f"got {self.quorum}, {self.expert} and {self.reviewer}")
+        check_shares(self, "told", "near")
 
 # %% ../../nbs/mark/14_maintain.ipynb #a844a996
 @dataclass(frozen=True)
@@ -284,16 +282,10 @@ class People:
     "What is known of those who vote, by pseudonym."
     roles: Mapping[str, str] = field(default_factory=dict)     # who isn't there is a member
     origins: Mapping[str, str] = field(default_factory=dict)   # who isn't there is alone
-    records: Mapping[str, tuple[int, int]] = field(default_factory=dict)   # on the topic: claims confirmed, overturned
-
-    def rank(self, by: str, s: QuorumSettings) -> float:
-        "Weight of a person's role."
-        return {"expert": s.expert, "reviewer": s.reviewer}.get(self.roles.get(by), 1.)
 
     def weight(self, by: str, s: QuorumSettings) -> float:
-        "Weight of a person's vote: the role's, reduced by their record."
-        good, bad = self.records.get(by, (0, 0))
-        return self.rank(by, s)*(s.prior + good)/(s.prior + good + bad)
+        "Weight of a person's vote."
+        return {"expert": s.expert, "reviewer": s.reviewer}.get(self.roles.get(by), 1.)
 
 NOBODY = People()
 
@@ -307,7 +299,7 @@ def last_votes(
     out: dict[str, Vote] = {}
     for v in votes:
         key = people.origins.get(v.by, v.by)
-        if key not in out or people.rank(v.by, settings) >= people.rank(out[key].by, settings): out[key] = v
+        if key not in out or people.weight(v.by, settings) >= people.weight(out[key].by, settings): out[key] = v
     return list(out.values())
 
 # %% ../../nbs/mark/14_maintain.ipynb #1002b692
@@ -317,8 +309,8 @@ def _sum(votes: Iterable[Vote], people: People, s: QuorumSettings, ruled: bool, 
     members = standing = 0.
     for v in votes:
         weight = people.weight(v.by, s)
-        if people.rank(v.by, s) > 1 and (v.favours or not choice): standing += weight
-        else: members += min(weight, 1.)
+        if weight > 1 and (v.favours or not choice): standing += weight
+        else: members += 1
     return standing + (min(members, s.quorum) if ruled else members)
 
 # %% ../../nbs/mark/14_maintain.ipynb #b745a45e
@@ -329,18 +321,18 @@ def support(
     settings: QuorumSettings = QuorumSettings(),
 ) -> float:
     "Weight of those who vote for a claim (ours)."
-    ruled = any(people.rank(v.by, settings) > 1 for v in votes)
+    ruled = any(people.weight(v.by, settings) > 1 for v in votes)
     return _sum((v for v in votes if v.claim == claim and v.favours), people, settings, ruled)
 
 # %% ../../nbs/mark/14_maintain.ipynb #687e9c10
 def _outweighs(votes: Sequence[Vote], new: int, old: int, since: int, people: People, s: QuorumSettings) -> bool:
     "Does claim `new`, first made at `since`, replace `old`?"
-    mine, ruled = support(votes, new, people, s), any(people.rank(v.by, s) > 1 for v in votes)
+    mine, ruled = support(votes, new, people, s), any(people.weight(v.by, s) > 1 for v in votes)
     if not mine or not (mine >= s.quorum or mine > support(votes, old, people, s)): return False
-    top = max(people.rank(v.by, s) for v in votes if v.claim == new and v.favours)
+    top = max(people.weight(v.by, s) for v in votes if v.claim == new and v.favours)
     def side(claim: int, other: int) -> float:
         ours = [v for v in votes if (v.favours and v.claim == claim) or (not v.favours and v.claim == other)]
-        return _sum((v for v in ours if v.at >= since or people.rank(v.by, s) > top), people, s, ruled)
+        return _sum((v for v in ours if v.at >= since or people.weight(v.by, s) > top), people, s, ruled)
     return side(new, old) > side(old, new)
 
 # %% ../../nbs/mark/14_maintain.ipynb #3c5db87b
@@ -498,8 +490,8 @@ class _Dispute:
 # %% ../../nbs/mark/14_maintain.ipynb #624e768e
 class _Court:
     "The domain's disputes as they stand: which rows are linked, what was superseded, and who votes."
-    def __init__(self, store: "MemoryStore", settings: QuorumSettings, encoder: str | None = None):
-        self.store, self.settings, self.encoder = store, settings, encoder
+    def __init__(self, store: "MemoryStore", settings: QuorumSettings):
+        self.store, self.settings = store, settings
         self.superseded, self.people = store.superseded(DOMAIN), known_people(store)
         logged = store.events(DOMAIN, kinds=["disputed"])
         self.same = [(e.memory, e.other) for e in logged if (e.data or {}).get("same")]
@@ -514,30 +506,6 @@ class _Court:
             if (id := todo.pop()) not in seen: seen.add(id); todo += self.links.get(id, ())
         return sorted(seen)
 
-# %% ../../nbs/mark/14_maintain.ipynb #79c61a18
-@patch
-def records(self: _Court, rows: Sequence[Memory], authors: set[str]) -> dict[str, tuple[int, int]]:
-    "For each person, how many of their other claims on the topic were confirmed, and how many overturned."
-    view, mine = self.store.in_force(DOMAIN, self.encoder), {m.id for m in rows}
-    at = np.flatnonzero(np.isin(view.ids, list(mine)))
-    if not len(at): return {}
-    cosines = (view.vectors @ view.vectors[at].T).max(axis=1)
-    nearest = np.argsort(-cosines, kind="stable")[:_MOST]
-    near = [n for n in nearest if cosines[n] >= self.settings.topic and view.kinds[n] == RESIDUAL]
-    force = {m.id: m for m in map(view.memory, view.ids[near]) if m.id not in mine}
-    beaten = _rows(self.store, (id for id, by in self.superseded.items() if by in force))
-    lost = [m for m in beaten if _plain(m) != _plain(force[self.superseded[m.id]])]
-    judged = self.store.events(DOMAIN, list(force), [JUDGED]) if force else []
-    person = lambda by: self.people.origins.get(by, by)
-    right = {(e.memory, person(e.data["by"])) for e in judged if e.data["right"]}
-    out = {by: [0, 0] for by in authors}
-    for m in (*force.values(), *lost):
-        by = next((x["by"] for x in m.meta.get("sources", ()) if x["source"] == "user"), None)
-        if by not in out: continue
-        if m.id not in force: out[by][1] += 1
-        elif any(id == m.id and who != person(by) for id, who in right): out[by][0] += 1
-    return {by: (good, bad) for by, (good, bad) in out.items() if good or bad}
-
 # %% ../../nbs/mark/14_maintain.ipynb #a9001ddc
 @patch
 def dispute(self: _Court, m: Memory) -> _Dispute:
@@ -545,8 +513,7 @@ def dispute(self: _Court, m: Memory) -> _Dispute:
     rows = [o for o in _rows(self.store, self.reached(m.id)) if _comparable(o, m)]
     claims = claims_in(rows, self.same)
     votes = votes_in(rows, self.store.events(DOMAIN, list(claims), ["added", JUDGED]), claims)
-    people = replace(self.people, records=self.records(rows, {v.by for v in votes}))
-    return _Dispute(rows, claims, votes, people, self.settings)
+    return _Dispute(rows, claims, votes, self.people, self.settings)
 
 # %% ../../nbs/mark/14_maintain.ipynb #e0d34807
 @dataclass(frozen=True)
@@ -598,7 +565,7 @@ def settle(
     "Put the claim with more support in force, in every dispute that these memories are part of."
     if not (rows := _rows(store, dict.fromkeys(touched))): return []
     _log_disputes(store, embedder, rows, settings.near)
-    court, done, out = _Court(store, settings, embedder.name), set(), []
+    court, done, out = _Court(store, settings), set(), []
     for m in rows:
         if m.id in done: continue
         done |= set(court.reached(m.id))
@@ -618,10 +585,9 @@ def sides(
     store: "MemoryStore",
     memory_id: int,                          # residual, in force
     settings: QuorumSettings = QuorumSettings(),
-    encoder: str | None = None,              # needed only where the domain's vectors come from several
 ) -> list[Side]:   # itself, then the others by support; [] where there is no dispute to tell of
     "The sides of the dispute about a memory."
-    court = _Court(store, settings, encoder)
+    court = _Court(store, settings)
     if memory_id not in court.links or not (rows := _rows(store, [memory_id])): return []
     d = court.dispute(rows[0])
     newest = {d.claims[m.id]: m for m in d.rows if m.kind == RESIDUAL}
@@ -646,9 +612,8 @@ def spared(
     store: "MemoryStore",
     ids: Iterable[int],                            # residual memories that their record would drop
     settings: QuorumSettings = QuorumSettings(),
-    encoder: str | None = None,                    # needed only where the domain's vectors come from several
 ) -> set[int]:                                     # those of them that the voters keep
     "What maintenance keeps all the same: `spare` of `maintain`."
-    court = _Court(store, settings, encoder)
+    court = _Court(store, settings)
     disputes = {m.id: court.dispute(m) for m in _rows(store, ids)}
     return {id for id, d in disputes.items() if _stands(d, d.claims[id])}

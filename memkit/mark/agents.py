@@ -130,7 +130,8 @@ def _decisive(r: Read) -> str:
 def _response(read: Sequence[Read]) -> Iterator[Refined]:
     for r in (r for r in read if r.accepted):
         plain = r.accepted == "explicit"
-        made = partial(Refined, kind=RESPONSE, strength=1. if plain else .6, turns=(*_cited(r), *([r.next] if plain else [])))
+        turns = (*_cited(r), r.next) if plain else _cited(r)
+        made = partial(Refined, kind=RESPONSE, strength=1. if plain else .6, turns=turns)
         end, wish = _decisive(r), " ".join(x.text for x in r.said if x.use == "wish")
         if end:
             text = _standing(cut(end, LONGEST), r.about)
@@ -248,11 +249,13 @@ _EXAMPLE = (
 _SHOWN = {
     RESIDUAL: ('{"memories": [{"turn": 2, "speaker": "user", "quote": "No, with eleven gears the limit is 0.5 %.", '
         '"memory": "With eleven gears the limit of chain wear is 0.5 %.", "reason": "correction"}]}'),
-    QUESTION: ('{"memories": [{"turn": 1, "speaker": "user", "quote": "By CW I mean chain wear.", "memory": "CW means '
+    QUESTION: ('{"memories": [{"turn": 1, "speaker": "user", "quote": "By CW I mean chain wear.", '
+        '"memory": "CW means '
         'chain wear.", "reason": "abbreviation"}, {"turn": 2, "speaker": "user", "quote": "In percent with one '
         'decimal, please.", "memory": "The user wants chain wear in percent with one decimal.", "reason": '
         '"format"}]}'),
-    RESPONSE: ('{"memories": [{"turn": 2, "speaker": "assistant", "quote": "You are right: with eleven gears a chain is '
+    RESPONSE: ('{"memories": [{"turn": 2, "speaker": "assistant", "quote": "You are right: with '
+        'eleven gears a chain is '
         'changed at 0.5 %.", "memory": "With eleven gears a chain is changed at 0.5 %.", "reason": "accepted"}]}')}
 
 # %% ../../nbs/mark/04_agents.ipynb #3163336c
@@ -352,13 +355,13 @@ def pieces(
 ) -> list[list[dict]]:            # each: {"turn": number, "user": …, "assistant": …}
     """A conversation in pieces that fit; an exchange that is too long alone is shortened (ours). Raises `ValueError`
     for a budget below 64."""
-    if budget < 64: raise ValueError(f"a piece needs 64 tokens or more, got {budget}; take a model with a larger window")
+    if budget < 64: raise ValueError(f"a piece needs 64 tokens, got {budget}; take a model with a larger window")
     cost = lambda turn: count(json.dumps(turn, ensure_ascii=False))
     out, used = [[]], 0
     for number, e in enumerate(conversation.exchanges, 1):
         turn = _said(number, e)
         if cost(turn) > budget//2:
-            turn |= {side: shorten(turn[side], budget//6, count) for side in ("user", "assistant") if turn[side].strip()}
+            turn |= {side: shorten(turn[side], budget//6, count) for side in ("user", "assistant") if turn[side]}
         if out[-1] and used + cost(turn) > budget:
             out.append([out[-1][-1]])
             used = cost(out[-1][0])

@@ -386,7 +386,7 @@ def _check_said(store: "MemoryStore", conversation: Conversation):
 @patch
 def _write(self: Builder, owner: str, conversation: Conversation, found: Sequence[tuple[Refined, np.ndarray]],
            embedder: Remembered) -> list[Step] | None:   # None: everything was read before
-    "Put what is new of a conversation into one owner's rows, all of it or nothing; with the memories come their vectors."
+    "Put what is new of a conversation into one owner's rows, all of it or nothing; memories come with their vectors."
     store, now = self.store, self.clock()
     store.in_force(owner, embedder.name)   # what a transaction reads isn't kept for the next one; this is
     with store.transaction(owner):

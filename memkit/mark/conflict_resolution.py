@@ -320,11 +320,14 @@ class Resolution:
         "The user's name in these rows: the name in their own, a pseudonym in the domain's."
         return self.by or (self.store.alias(self.talk.user) if self.owner == DOMAIN else self.talk.user)
 
-    def when(self, r: Refined) -> datetime: return max(self.said[t] for t in r.turns)
+# %% ../../nbs/mark/11_conflict_resolution.ipynb #59b13503
+@patch
+def when(self: Resolution, r: Refined) -> datetime: return max(self.said[t] for t in r.turns)
 
-    def tell(self, what: str, kind: str, memory: int | None, reason: str, other: int | None = None):
-        "One more step of the report."
-        self.steps.append(Step(what, kind, memory, other, reason))
+@patch
+def tell(self: Resolution, what: str, kind: str, memory: int | None, reason: str, other: int | None = None):
+    "One more step of the report."
+    self.steps.append(Step(what, kind, memory, other, reason))
 
 # %% ../../nbs/mark/11_conflict_resolution.ipynb #c23c21c3
 @patch

@@ -9,7 +9,7 @@ __all__ = ['CLAIM', 'ECHO', 'OTHER', 'SHARE', 'SURE', 'WINDOW', 'LONGEST', 'READ
            'use_of', 'wishing', 'whose', 'of_nobody', 'is_personal', 'Said', 'spoken', 'says_nothing', 'is_refused',
            'read_reply', 'Heard', 'heard', 'Read', 'read_conversation', 'Topic', 'topics', 'claims_of', 'standalone',
            'topic_of', 'identifies', 'impersonal', 'news_of', 'CorrectionAgent', 'injected', 'Recall', 'records',
-           'outcomes', 'trust_of', 'judge_memory', 'said_again', 'classification_of', 'classify']
+           'outcomes', 'trust_of', 'said_again', 'classification_of', 'classify']
 
 # %% ../../nbs/mark/07_corrections.ipynb #622eb050
 import re
@@ -590,10 +590,11 @@ def judge_memory(
     at: datetime | None = None,  # now
 ) -> Memory:                     # as it is then
     """Keep a user's judgement of a memory they were shown (MARK §1.2, FS; once per recall, and the rest: ours).
+    Raises `LookupError` for a memory that is unknown, somebody else's, or was never shown to them; `ValueError` where
+    it contradicts their earlier judgement, unless `revise`; `TypeError` for anything but True and False."""Keep a user's judgement of a memory they were shown (MARK §1.2, FS; once per recall, and the rest: ours).
 
     Raises `LookupError` for a memory that is unknown, somebody else's, or was never shown to them; `ValueError` where
-    it contradicts their earlier judgement, unless `revise`; `TypeError` for anything but True and False.
-    """
+    it contradicts their earlier judgement, unless `revise`; `TypeError` for anything but True and False."""
     if not isinstance(right, bool): raise TypeError(f"a judgement is True (right) or False (wrong), got {right!r}")
     who = store.alias(check_user(by))
     with store.transaction(owner):
@@ -603,8 +604,7 @@ def judge_memory(
         if recall.outcome is right: return memory
         if recall.outcome is not None and not revise:
             said = "right" if recall.outcome else "wrong"
-            raise ValueError(f"this user called memory {memory_id} {said} before; pass revise=True if that no longer "
-                             "stands")
+            raise ValueError(f"this user called memory {memory_id} {said} before; to replace that, pass revise=True")
         return _judged(store, memory, recall, right, at)
 
 # %% ../../nbs/mark/07_corrections.ipynb #32a45145
@@ -619,7 +619,8 @@ def _judged(
     "Write a judgement: the event, and the counts."
     owner, id, step = memory.user, memory.id, 1 if right else -1
     if recall.outcome is None:
-        store.count(owner, id, recalls=int(not recall.shown), correct=int(right), incorrect=int(not right), at=at, reason=reason)
+        counts = {"recalls": int(not recall.shown), "correct": int(right), "incorrect": int(not right)}
+        store.count(owner, id, **counts, at=at, reason=reason)
     else:
         now = replace(memory, correct=memory.correct + step, incorrect=memory.incorrect - step)
         store.rewrite(owner, [now], "a judgement was revised", at=at)

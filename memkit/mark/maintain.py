@@ -111,8 +111,8 @@ class MaintenanceReport:
 
     def __str__(self):
         would = "would be " if self.dry_run else ""
-        counts = {f"{would}dropped": self.dropped, f"{would}erased": self.forgotten, "in force again": self.revived or ()}
-        first = [f"{self.looked_at} memories looked at", *(f"{len(of)} {what}" for what, of in counts.items())]
+        first = [f"{self.looked_at} memories looked at", f"{len(self.dropped)} {would}dropped",
+                 f"{len(self.forgotten)} {would}erased", f"{len(self.revived or ())} in force again"]
         told = [f"- {d.text!r} {would}{d.reason}; can be brought back until {d.until:%Y-%m-%d}" for d in self.dropped]
         return "\n".join([", ".join(first), *told])
 
@@ -143,9 +143,10 @@ def set_aside(
     return out
 
 # %% ../../nbs/mark/14_maintain.ipynb #1bfa2dd1
-def _gave_way(store: "MemoryStore", owner: str, ids: Sequence[int], settings: TrustSettings,
+def _gave_way(store: "MemoryStore", owner: str, low: Sequence[Standing], settings: TrustSettings,
               embedder: "Embedder") -> list[tuple[Memory, int]]:
-    "Memories that the dropped `ids` had superseded, each with its winner."
+    "Memories that the dropped ones had superseded, each with its winner."
+    ids = {s.memory.id for s in low}
     by = {old: new for old, new in store.superseded(owner).items() if new in ids}
     if not by: return []
     history, known = histories(store.events(owner)), {m.id: m for m in store.list(owner, superseded=True)}
@@ -202,16 +203,15 @@ def maintain(
     # which of the memories that the rule drops are kept all the same
     spare: Callable[[list[int]], Collection[int]] | None = None,
 ) -> MaintenanceReport:
-    """Apply the retention rule to an owner's refined memories (MARK, appendix 1): set aside what fails it, erase what
-    was set aside long enough. Raises `ValueError` for a negative grace."""
+    """Set aside what fails the retention rule (MARK, appendix 1), erase what was set aside long enough. Raises
+    `ValueError` for a negative grace."""
     if grace < timedelta(0): raise ValueError(f"the grace period must be 0 or longer, got {grace}")
     now, revived = check_time(clock()), {}
     with nullcontext() if dry_run else store.transaction(owner):
         found = standings(store, owner, settings)
         low = _low(found, spare)
         for s in () if dry_run else low: move_aside(store, owner, s.memory, s.verdict.reason, now + grace, now)
-        ids = [s.memory.id for s in low]
-        for old, by in _gave_way(store, owner, ids, settings, embedder) if embedder and not dry_run else ():
+        for old, by in _gave_way(store, owner, low, settings, embedder) if embedder and not dry_run else ():
             revived[revive(store, owner, old, by, embedder)] = by
     gone = tuple(Dropped(s.memory.id, s.memory.kind, s.memory.text, s.verdict.reason, now + grace) for s in low)
     due, receipt = _erase(store, owner, now, dry_run)
@@ -225,11 +225,9 @@ def undo(
     memory_id: int,
     clock: Callable[[], datetime] = utc_now,
 ) -> Memory:                                   # in force again
-    """Bring back a dropped memory within its grace period; its record begins anew (ours).
-
-    Raises `KeyError` for a memory that the owner doesn't have (any more), `ValueError` for one that isn't set
-    aside, whose time has run out, or that a reviewer called bad.
-    """
+    """Bring back a dropped memory within its grace period; its record begins anew (ours). Raises `KeyError` for a
+    memory that the owner doesn't have (any more), `ValueError` for one that isn't set aside, whose time has run out,
+    or that a reviewer called bad."""
     now = check_time(clock())
     with store.transaction(owner):
         store.get(owner, memory_id)

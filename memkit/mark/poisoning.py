@@ -148,7 +148,8 @@ class Defence:
 
 NOTHING = Defence(weights=TEST, contests=False, trust=None)      # by similarity alone
 DEFAULT = Defence(trust=EACH_ONCE, quorum=QuorumSettings(), every=MarkSettings().upkeep)   # as `open_mark` ships it
-TRUST, ROLES_GIVEN = Defence(weights=PRESETS["Similarity + Feedback"]), replace(DEFAULT, host=True)   # TRUST: the paper's
+TRUST = Defence(weights=PRESETS["Similarity + Feedback"])        # all that the paper has
+ROLES_GIVEN = replace(DEFAULT, host=True)
 DEFENCES: Mapping[str, Defence] = {
     "nothing": NOTHING, "trust, the paper's": TRUST, "default": DEFAULT, "default, roles given": ROLES_GIVEN}
 

@@ -49,7 +49,8 @@ def abbreviations(
     found = [(m["short"], m["long"].strip()) for m in _MEANS.finditer(sentence[:2000]) if _capitals(m["short"]) >= 2]
     for m in _BRACKET.finditer(sentence[:2000]):
         short, words = m["short"] or m["short2"], (m["long"] or m["long2"]).split()
-        tails = [" ".join(words[i:]) for i in range(1 if m["long"] else len(words))]   # in brackets all, before them the end
+        # in brackets all words, before them the last ones
+        tails = [" ".join(words[i:]) for i in range(1 if m["long"] else len(words))]
         found += [(short, t) for t in tails if _spells(short, t)][:1]
     return list(dict.fromkeys(found))
 

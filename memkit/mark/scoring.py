@@ -111,7 +111,7 @@ def feedback_score(
     correct: int,     # times the memory was called right, 0 or more
     incorrect: int,   # times it was called wrong, 0 or more
 ) -> float:           # -1..1; 0 where nobody judged
-    "What users said of a memory (MARK §1.2, FS; the mean of several: ours): (correct - incorrect)/(correct + incorrect)."
+    "What users said of a memory (MARK §1.2, FS; the mean of several: ours): (correct - incorrect) / judgements."
     if min(correct, incorrect) < 0: raise ValueError(f"counts must be 0 or more; got {correct} and {incorrect}")
     return float((correct - incorrect)/(correct + incorrect)) if correct + incorrect else 0.
 

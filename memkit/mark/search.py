@@ -104,7 +104,7 @@ class Policy:
     def __post_init__(self):
         for name, rule in self.fields.items():
             check_text(name, "a field of the policy")
-            if not isinstance(rule, Rule): raise TypeError(f"field {name!r} needs a Rule; `read_policy` makes rules from data")
+            if not isinstance(rule, Rule): raise TypeError(f"field {name!r} needs a Rule; see `read_policy`")
 
 # %% ../../nbs/mark/13_search.ipynb #003cfc8f
 def allowed(
@@ -119,7 +119,8 @@ def allowed(
 
 # %% ../../nbs/mark/13_search.ipynb #eab66c26
 def _names(said: Any) -> bool:
-    return not isinstance(said, str) and isinstance(said, Collection) and all(isinstance(n, str) and n.strip() for n in said)
+    listed = isinstance(said, Collection) and not isinstance(said, str)
+    return listed and all(isinstance(n, str) and n.strip() for n in said)
 
 def _table(said: Mapping[str, Any], key: str) -> dict[str, list[str]]:
     "The table `key` of a rule, checked."
@@ -136,7 +137,8 @@ def _rule(said: Any) -> Rule:
     "The rule that a field's data describes."
     said = said if isinstance(said, Mapping) else {"rule": said}
     how = said.get("rule")
-    if not isinstance(how, str) or how not in RULES: raise ValueError(f"rule must be one of {', '.join(RULES)}; got {how!r}")
+    if not isinstance(how, str) or how not in RULES:
+        raise ValueError(f"rule must be one of {', '.join(RULES)}; got {how!r}")
     if extra := [k for k in said if k not in {"rule", RULES[how], "sees" if how == "within" else "rule"}]:
         raise ValueError(f"the rule {how!r} has no {extra[0]!r}")
     if how == "equals": return Rule(how)
@@ -155,7 +157,7 @@ def read_policy(
         try: source = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as e: raise ValueError(f"policy {path.name}: this isn't JSON in UTF-8 ({e})") from None
     if not isinstance(source, Mapping):
-        raise ValueError(f"a policy is an object with a rule for each field, such as {{'region': 'equals'}}; got {source!r}")
+        raise ValueError(f"a policy is an object with rules by field, such as {{'region': 'equals'}}; got {source!r}")
     rules = {}
     for name, said in source.items():
         try: rules[name] = _rule(said)
@@ -293,7 +295,8 @@ def _hits(found: Sequence[_Near], kind: str, settings: SearchSettings, now: date
     columns = [[getattr(c, name) for c in of] for name in ("recall_count", "age_days", "similarity", "feedback")]
     r = rank(*columns, settings.weights[kind], settings.literal)
     scores = [(found[i], r.score(i)) for i in r.order.tolist()]
-    return tuple(Hit(item=n.memory, score=s.value, source=kind, parts=s.parts | {"cosine": n.cosine}) for n, s in scores)
+    return tuple(Hit(item=n.memory, score=s.value, source=kind, parts=s.parts | {"cosine": n.cosine})
+                 for n, s in scores)
 
 # %% ../../nbs/mark/13_search.ipynb #ae9349a7
 class RefinedSearch:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from fastcore.basics import patch
 
 # %% ../../nbs/mark/02_trust.ipynb #f1947e5d
 @dataclass(frozen=True, kw_only=True)
@@ -70,12 +71,14 @@ class Trust:
             total, correct, self.incorrect + (outcome is False),
             s.alpha * self.score + (1 - s.alpha) * (correct + s.w_a) / (total + s.w_s))
 
-    def persistence(
-        self,
-        settings: TrustSettings = PAPER,
-    ) -> float:  # PS, 0..1; 1 for a memory never recalled
-        "How far use outweighs error (MARK, appendix 1): total / (total + penalty * incorrect)."
-        return self.total/(self.total + settings.penalty*self.incorrect) if self.total else 1.
+# %% ../../nbs/mark/02_trust.ipynb #97a13a1c
+@patch
+def persistence(
+    self: Trust,
+    settings: TrustSettings = PAPER,
+) -> float:  # PS, 0..1; 1 for a memory never recalled
+    "How far use outweighs error (MARK, appendix 1): total / (total + penalty * incorrect)."
+    return self.total/(self.total + settings.penalty*self.incorrect) if self.total else 1.
 
 # %% ../../nbs/mark/02_trust.ipynb #0feb5e0f
 def new_trust(

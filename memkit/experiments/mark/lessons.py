@@ -20,6 +20,7 @@ from hashlib import blake2b
 from typing import Any, TYPE_CHECKING
 
 import numpy as np
+from fastcore.basics import patch
 
 from ...evaluate.coverage import SessionUse, Summary, TurnUse, conversation_table, session_use, turn_use
 from ...evaluate.intervals import bootstrap, share
@@ -286,13 +287,16 @@ class Picker:
         chosen = self._known[key]
         return None if chosen is None else list(options).index(chosen)
 
-    def _ask(self, question, options, memories, said) -> str | None:
-        if self.scores:
-            return options[int(np.argmax(option_scores(self.model, plain_prompt(question, memories, said), options)))]
-        place = read_option(
-            self.model.generate([lettered(question, options, memories, said)], max_tokens=self.max_tokens)[0].text,
-            options)
-        return None if place is None else options[place]
+# %% ../../../nbs/experiments/mark/02_lessons.ipynb #067241e9
+@patch
+def _ask(self: Picker, question: str, options: Sequence[str], memories: Sequence[str],
+         said: Sequence[tuple[str, str]]) -> str | None:
+    "The chosen option; None where a written answer names none."
+    if self.scores:
+        return options[int(np.argmax(option_scores(self.model, plain_prompt(question, memories, said), options)))]
+    messages = lettered(question, options, memories, said)
+    place = read_option(self.model.generate([messages], max_tokens=self.max_tokens)[0].text, options)
+    return None if place is None else options[place]
 
 # %% ../../../nbs/experiments/mark/02_lessons.ipynb #45a303cb
 MOST_TURNS = 4  # corrections in a conversation; the largest of the paper's Table 4

@@ -23,6 +23,8 @@ from .again import (
 from memkit.experiments.mark.lessons import (
     Choice, EXPERT, Learned, Lesson, Picker, all_choices, conversation_rows, learn, reworded, table_5_rows,
     taught_and_others, teach)
+
+# %% ../../../nbs/experiments/mark/05_run.ipynb #9ca4c60d
 from ..result import figure, provenance, result
 from ..tables import Card, Cell, HERE, Line, PAPER, PaperTable, diagram, number, number_table
 from ...mark.agents import embedded_agents, prompted_agents
@@ -32,7 +34,7 @@ from ...mark.poisoning import lab_topics, poisoning_rows
 from ...mark.refined import QUESTION, RESPONSE
 from ...mark.scoring import PRESETS
 from ...mark.search import RefinedSearch
-from ...mark.trust import TrustSettings, table_7
+from ...mark.trust import TrustSettings, table_7 as recomputed
 from ...models.embed import Embedder
 from ...models.lm import LanguageModel
 from ...records import json_copy, utc_now
@@ -81,7 +83,7 @@ NAMES = {"ts": "trust", "ps": "persistence", "needed": "persistence needed"}
 def table_7_rows() -> list[dict[str, Any]]:
     "Table 7 recomputed, beside the printed values (MARK appendix 1)."
     out = []
-    for row, values, kept in table_7():
+    for row, values, kept in recomputed():
         name = f"{row.total} recalls, {row.correct} right, {row.incorrect} wrong"
         for key, label in NAMES.items():
             low, high = sorted(values[key])
@@ -94,9 +96,11 @@ def table_7_rows() -> list[dict[str, Any]]:
     return out
 
 # %% ../../../nbs/experiments/mark/05_run.ipynb #fa97e1f5
-FIRST_ASKS = "A tooth that I filled last week is sensitive all the time. Leave it, replace the filling with zinc oxide eugenol, do a pulpectomy, or cap the pulp?"
+FIRST_ASKS = ("A tooth that I filled last week is sensitive all the time. Leave it, replace the filling with zinc "
+              "oxide eugenol, do a pulpectomy, or cap the pulp?")
 CORRECTS = "No. Sensitivity that doesn't stop means pulpitis, and the right treatment of pulpitis is a pulpectomy."
-SECOND_ASKS = "I'm wondering what to do about a tooth that has been sensitive ever since it was filled. Nothing, zinc oxide eugenol, a pulpectomy, or capping?"
+SECOND_ASKS = ("I'm wondering what to do about a tooth that has been sensitive ever since it was filled. Nothing, zinc "
+               "oxide eugenol, a pulpectomy, or capping?")
 ONE, TWO, ASSISTANT, LEARNED, CONTROL = (
     "practitioner 1", "practitioner 2", "assistant", "refined memory", "assistant without memory")
 
@@ -175,6 +179,22 @@ def figure_1(
 _BOX = ("Box: the middle half of the answers; thick line: the median;\n"
         "whiskers: at most 1.5 boxes long; dots: answers beyond")
 
+def _boxes(c: Mapping[str, str], of: Mapping[bool, list[Scored]]) -> "Figure":
+    "Box plots of right and wrong answers at each weight."
+    figure = sheet(3.8)
+    axes = figure.subplots()
+    for shift, ok, colour in ((-.019, True, "blue"), (.019, False, "orange")):
+        if not of[ok]: continue
+        axes.boxplot([[s.aics(a) for s in of[ok]] for a in ALPHAS], positions=[a + shift for a in ALPHAS], widths=.03,
+                     patch_artist=True, manage_ticks=False, boxprops={"facecolor": c[colour]},
+                     medianprops={"color": c["ink"], "linewidth": 2}, flierprops={"markersize": 3})
+        name = f"{'right' if ok else 'wrong'} ({len(of[ok])} answers)"
+        axes.plot([], [], color=c[colour], linewidth=8, label=name)
+    axes.set(xticks=ALPHAS, xlabel="α, the weight of the sentences", ylabel="AICS")
+    axes.grid(axis="y")
+    legend_below(figure, axes, note=_BOX)
+    return figure
+
 # %% ../../../nbs/experiments/mark/05_run.ipynb #096a975f
 def figure_2(
     result: Mapping[str, Any] | None = None,
@@ -186,23 +206,9 @@ def figure_2(
     of = {ok: [s for s in scored if s.right == ok] for ok in (True, False)}
     gaps = "; ".join(f"{number(rows[f'alpha {a:g}', 'right less wrong']['ours'])} at {a:g}" for a in ALPHAS
                      if (f"alpha {a:g}", "right less wrong") in rows)
-    def draw(c: Mapping[str, str]) -> "Figure":
-        figure = sheet(3.8)
-        axes = figure.subplots()
-        for shift, ok, colour in ((-.019, True, "blue"), (.019, False, "orange")):
-            if not of[ok]: continue
-            axes.boxplot([[s.aics(a) for s in of[ok]] for a in ALPHAS], positions=[a + shift for a in ALPHAS],
-                         widths=.03, patch_artist=True, manage_ticks=False, boxprops={"facecolor": c[colour]},
-                         medianprops={"color": c["ink"], "linewidth": 2}, flierprops={"markersize": 3})
-            name = f"{'right' if ok else 'wrong'} ({len(of[ok])} answers)"
-            axes.plot([], [], color=c[colour], linewidth=8, label=name)
-        axes.set(xticks=ALPHAS, xlabel="α, the weight of the sentences", ylabel="AICS")
-        axes.grid(axis="y")
-        legend_below(figure, axes, note=_BOX)
-        return figure
     alt = (f"AICS of {len(of[True])} right and {len(of[False])} wrong first answers at five weights. Right less wrong: "
            f"{gaps or 'one side is empty'}. The paper prints no value of its boxes.")
-    return PaperPicture("mark, Figure 2", alt, draw)
+    return PaperPicture("mark, Figure 2", alt, lambda c: _boxes(c, of))
 
 # %% ../../../nbs/experiments/mark/05_run.ipynb #c7dcdc22
 # right?, colour, marker, where its mean's interval stands
@@ -365,7 +371,8 @@ def table_1(
     def cell(r: Mapping[str, Any] | None) -> Cell:
         if r is None: return Cell("–")
         return Cell(number(r["ours"]), "–".join(map(number, r["ci"])) if r["ci"] else "")
-    note = "The paper's table holds words alone: limited, none or minimal on one side, strong and adapting on the other."
+    note = ("The paper's table holds words alone: limited, none or minimal on one side, strong and adapting on the "
+            "other.")
     return PaperTable("mark, Table 1", "a conventional chatbot, and one with MARK",
                       (("measured as", ""), ("conventional", HERE), ("with MARK", HERE)),
                       tuple(Line(name, (Cell(of["as"]), cell(of.get("conventional")), cell(of.get("MARK"))))
@@ -377,10 +384,12 @@ def table_2(
 ) -> PaperTable:
     "Memory first or knowledge first (MARK Table 2): what memkit tells the model in either mode."
     _run(result)
-    paper = {"memory": ("conversations with one person; keeps the context", "memory may win over newer facts"),
-             "knowledge": ("questions of fact in a domain; MARK's own choice", "new knowledge may pass over what was said")}
+    paper = {
+        "memory": ("conversations with one person; keeps the context", "memory may win over newer facts"),
+        "knowledge": ("questions of fact in a domain; MARK's own choice", "new knowledge may pass over what was said")}
     default = lambda mode: " (memkit's default)"*(mode == MarkSettings().first)
-    lines = tuple(Line(f"{mode} first{default(mode)}", tuple(map(Cell, (rule, *paper[mode])))) for mode, rule in RULES.items())
+    lines = tuple(Line(f"{mode} first{default(mode)}", tuple(map(Cell, (rule, *paper[mode]))))
+                  for mode, rule in RULES.items())
     return PaperTable("mark, Table 2", "what counts where documents and memories disagree",
                       (("the model is told", HERE), ("good for", PAPER), ("risk", PAPER)), lines,
                       ("The paper's columns are put in our words.",))

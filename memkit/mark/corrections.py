@@ -9,7 +9,7 @@ __all__ = ['CLAIM', 'ECHO', 'OTHER', 'SHARE', 'SURE', 'WINDOW', 'LONGEST', 'READ
            'use_of', 'wishing', 'whose', 'of_nobody', 'is_personal', 'Said', 'spoken', 'says_nothing', 'is_refused',
            'read_reply', 'Heard', 'heard', 'Read', 'read_conversation', 'Topic', 'topics', 'claims_of', 'standalone',
            'topic_of', 'identifies', 'impersonal', 'news_of', 'CorrectionAgent', 'injected', 'Recall', 'records',
-           'outcomes', 'trust_of', 'said_again', 'classification_of', 'classify']
+           'outcomes', 'trust_of', 'judge_memory', 'said_again', 'classification_of', 'classify']
 
 # %% ../../nbs/mark/07_corrections.ipynb #622eb050
 import re
@@ -590,9 +590,6 @@ def judge_memory(
     at: datetime | None = None,  # now
 ) -> Memory:                     # as it is then
     """Keep a user's judgement of a memory they were shown (MARK §1.2, FS; once per recall, and the rest: ours).
-    Raises `LookupError` for a memory that is unknown, somebody else's, or was never shown to them; `ValueError` where
-    it contradicts their earlier judgement, unless `revise`; `TypeError` for anything but True and False."""Keep a user's judgement of a memory they were shown (MARK §1.2, FS; once per recall, and the rest: ours).
-
     Raises `LookupError` for a memory that is unknown, somebody else's, or was never shown to them; `ValueError` where
     it contradicts their earlier judgement, unless `revise`; `TypeError` for anything but True and False."""
     if not isinstance(right, bool): raise TypeError(f"a judgement is True (right) or False (wrong), got {right!r}")

@@ -61,6 +61,8 @@ MOVED = {   # modules that older traces name, and where their records are now
     "reading.relations": "reading.facts", "reading.note_labels": "reading.notes", "reading.sharing": "reading.gate",
     "hybrid.question": "hybrid.reading", "malp.replay": "malp.triage", "malp.phrases": "malp.visits",
     "mark.judgement": "mark.corrections", "mark.quarantine": "mark.builder", "maprec.prompted": "maprec.detection",
+    "mark.policy": "mark.search", "mark.quorum": "mark.maintain", "mark.withdraw": "mark.builder",
+    "mark.merging": "mark.conflict_resolution", "mark.exchanges": "mark.corrections", "mark.prompted": "mark.agents",
     "maprec.update": "maprec.names", "maprec.retrieval": "maprec.prediction", "maprec.combined": "maprec.network"}
 
 # %% ../../nbs/turn/03_trace.ipynb #ab37b76e

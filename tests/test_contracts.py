@@ -36,7 +36,7 @@ from memkit.maprec.own_ratings import ItemSpace, OwnRatings, check_predictor
 from memkit.mark.agents import check_agent, embedded_agents
 from memkit.mark.assistant import MarkAssistant
 from memkit.mark.builder import Builder
-from memkit.mark.prompted import prompted_agents
+from memkit.mark.agents import prompted_agents
 from memkit.mark.search import RefinedSearch
 from test_coordinator import answering, obliging
 from test_mark_agents import by_the_book
@@ -206,14 +206,14 @@ def test_malp_with_a_coordinator_that_asks_a_model(minilm, fresh):
 def test_mark_assistants(place, minilm, target):
     def make():
         store = MemoryStore(target(place))
-        return MarkAssistant(ScriptedLM(lambda messages: "I see."), RefinedSearch(store, minilm), Builder(store, minilm, embedded_agents(minilm)))
+        return MarkAssistant(ScriptedLM(lambda messages: "I see."), RefinedSearch(store, minilm), Builder(store, minilm, embedded_agents()))
     check_assistant(make)
 
 
 @pytest.mark.parametrize("which", range(3))
 @pytest.mark.parametrize("kind", ["embedded", "prompted"])
 def test_refined_memory_agents(kind, which, minilm):
-    check_agent(lambda: (embedded_agents(minilm) if kind == "embedded" else prompted_agents(ScriptedLM(by_the_book)))[which])
+    check_agent(lambda: (embedded_agents() if kind == "embedded" else prompted_agents(ScriptedLM(by_the_book)))[which])
 
 
 # --- MAP: what a message says, what it changes, what somebody would like; prompted ones in test_maprec_detection.py

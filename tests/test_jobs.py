@@ -407,7 +407,7 @@ def test_in_the_background_nobody_has_to_wait(monkeypatch):
 @pytest.mark.parametrize("fault", FAULTS)
 def test_mark_loses_no_session_when_the_server_fails_at_its_end(fault, monkeypatch, tmp_path):
     from memkit.mark.builder import Builder
-    from memkit.mark.prompted import prompted_agents
+    from memkit.mark.agents import prompted_agents
     with FaultyServer(FAULTS[fault]) as server:
         with open_mark(tmp_path/"s.db", ScriptedLM(lambda m: "I see.")) as a:
             embedder = a.builder.embedder
@@ -426,7 +426,7 @@ def test_mark_loses_no_session_when_the_server_fails_at_its_end(fault, monkeypat
 
 def test_mark_falls_back_on_the_embedded_agents(monkeypatch):
     from memkit.mark.builder import Builder
-    from memkit.mark.prompted import prompted_agents
+    from memkit.mark.agents import prompted_agents
     with open_mark(":memory:", ScriptedLM(lambda m: "I see.")) as a:
         def down(messages): raise EndpointError("no answer about the pump", 503)
         a.builder = Builder(a.store, a.builder.embedder, prompted_agents(ScriptedLM(down)))

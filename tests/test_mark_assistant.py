@@ -11,7 +11,7 @@ from memkit.mark.assistant import HEADINGS, KNOWLEDGE, MEMORY, WISHES, MarkAssis
 from memkit.mark.builder import BuildError, Builder
 from memkit.mark.refined import DOMAIN, RESIDUAL, RESPONSE
 from memkit.mark.search import RefinedSearch
-from memkit.mark.quorum import QuorumSettings
+from memkit.mark.maintain import QuorumSettings
 from memkit.turn.prompt import Piece
 
 ASKED, TOLD = "How often is the infusion pump calibrated?", "No. The infusion pump is calibrated every Monday."
@@ -29,7 +29,7 @@ def answered(messages):
 
 def assistant(minilm, path=":memory:", quorum=None, **more):
     store = MemoryStore(path)
-    return MarkAssistant(ScriptedLM(answered), RefinedSearch(store, minilm, policy=more.pop("policy", None)), Builder(store, minilm, embedded_agents(minilm), quorum=quorum), **more)
+    return MarkAssistant(ScriptedLM(answered), RefinedSearch(store, minilm, policy=more.pop("policy", None)), Builder(store, minilm, embedded_agents(), quorum=quorum), **more)
 
 def teach(a, user, told=TOLD):
     a.chat(user, ASKED); a.chat(user, told)
@@ -155,9 +155,8 @@ def test_no_words_stay_in_the_process(minilm):
     teach(a, "ann")
     assert a.chat("bob", AGAIN).recalled and any("Monday" in t for texts in a.shown.values() for t in texts)
     a.end("bob").result()
-    a.builder.wait(); a.builder.close()
     assert not a.shown
-    a.builder = Builder(a.store, minilm, embedded_agents(minilm))
+    a.builder = Builder(a.store, minilm, embedded_agents())
     a.chat("bob", AGAIN)
     a.forget("ann")
     assert not a.shown

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from memkit.records import new_id
 from memkit.store.store import MemoryStore
-from memkit.mark.policy import RULES, Caller, Policy, Rule, allowed, purposes, read_policy, record_seen, who_saw, within
+from memkit.mark.search import RULES, Caller, Policy, Rule, allowed, purposes, read_policy, record_seen, who_saw, within
 from memkit.mark.refined import DOMAIN, QUESTION, RESIDUAL
 
 PARENT = {"EU": "world", "US": "world", "DE": "EU", "FR": "EU", "Bavaria": "DE"}
@@ -108,9 +108,9 @@ def test_who_saw_names_the_owner_and_a_pseudonym_of_others(kept):
     store, shared, own = kept
     turn = new_id("t")
     for user in ("ann", "bob", "bob"): record_seen(store, Caller(user=user, attributes={"purpose": "care"}), [shared], turn)
-    record_seen(store, Caller(user="ann"), [own, own, shared], turn, how="explain")
-    assert [(s.by, s.purpose, s.how) for s in who_saw(store, DOMAIN, shared.id)] == [(store.alias("ann"), "care", "prompt"), (store.alias("bob"), "care", "prompt"), (store.alias("ann"), "", "explain")]
-    assert [(s.by, s.turn, s.how) for s in who_saw(store, "ann", own.id)] == [("ann", turn, "explain")]
+    record_seen(store, Caller(user="ann"), [own, own, shared], turn)
+    assert [(s.by, s.purpose) for s in who_saw(store, DOMAIN, shared.id)] == [(store.alias("ann"), "care"), (store.alias("bob"), "care"), (store.alias("ann"), "")]
+    assert [(s.by, s.turn, s.how) for s in who_saw(store, "ann", own.id)] == [("ann", turn, "prompt")]
     assert not any(word in repr(store.events(DOMAIN)) for word in ("ann", "bob", "word"))
 
 
@@ -118,7 +118,6 @@ def test_nothing_is_recorded_of_somebody_elses(kept):
     store, shared, own = kept
     with pytest.raises(ValueError, match="somebody else") as e: record_seen(store, Caller(user="bob"), [shared, own], new_id("t"))
     assert "word" not in str(e.value) and "ann" not in str(e.value)
-    with pytest.raises(ValueError, match="explain"): record_seen(store, Caller(user="ann"), [own], new_id("t"), how="mail")
     assert who_saw(store, DOMAIN, shared.id) == who_saw(store, "ann", own.id) == []
     for owner, id in (("bob", own.id), ("ann", shared.id), ("ann", 999)):
         with pytest.raises(LookupError, match="no memory"): who_saw(store, owner, id)

@@ -10,8 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from memkit.records import Memory
-from memkit.mark.scoring import PART_NAMES, PRESETS, TEST, UNITS, Components, Score, Weights, age_days, components_of, feedback_score, preset, rank, relevance, scaled, why_first
-from memkit.mark.trust import PAPER, TABLE_7, Trust, TrustSettings, border, errors_to_drop, judge, long_run, new_trust, replay, table_7, timeline, trust_range, verdict
+from memkit.mark.scoring import PART_NAMES, PRESETS, TEST, Components, Score, Weights, age_days, components_of, feedback_score, preset, rank, relevance, scaled, why_first
+from memkit.mark.trust import PAPER, TABLE_7, Trust, TrustSettings, errors_to_drop, judge, new_trust, replay, table_7, timeline, trust_range, verdict
 
 counts = st.integers(0, 10_000)
 ages = st.floats(0, 36_500)
@@ -63,21 +63,14 @@ def test_order_is_that_of_a_plain_loop(found, w, literal):
     hand = [by_hand(c, w, literal) for c in found]
     assert np.allclose(ranking.parts.sum(axis=1), hand, rtol=1e-9, atol=1e-12)
     totals = ranking.parts.T.sum(axis=0)
-    assert ranking.order.tolist() == sorted(range(len(found)), key=lambda i: (-totals[i], i)) and len(ranking) == len(found)
+    assert ranking.order.tolist() == sorted(range(len(found)), key=lambda i: (-totals[i], i))
     if not literal: assert np.allclose(ranking.values, hand, atol=1e-12)
-
-
-@given(st.lists(st.sampled_from([Components(0, 0, .5), Components(3, 2, .5), Components(3, 2, .9, -1)]), max_size=30), st.integers(0, 35), st.booleans())
-def test_the_first_k_are_the_start_of_the_whole_order(found, k, literal):
-    full = rank(*columns(found), literal=literal)
-    assert rank(*columns(found), literal=literal, k=k).order.tolist() == full.order[:k].tolist()
 
 
 def test_ties_keep_the_order_they_came_in():
     n = 10_000
     same = rank(np.full(n, 2), np.full(n, 3.), np.full(n, .4), np.zeros(n))
     assert same.order.tolist() == list(range(n))
-    assert rank(np.full(n, 2), np.full(n, 3.), np.full(n, .4), np.zeros(n), k=3).order.tolist() == [0, 1, 2]
     assert set(same.values.tolist()) == {relevance(Components(2, 3, .4)).value}
 
 
@@ -122,14 +115,6 @@ def test_similarity_alone_ranks_by_similarity(found):
     assert rank(*columns(found), TEST).order.tolist() == sorted(range(len(found)), key=lambda i: (-near[i], i))
 
 
-@given(components, st.sampled_from(sorted(UNITS)))
-def test_a_unit_is_the_age_at_which_recency_is_one_half(c, unit):
-    w = Weights(0, 1, 0, 0)
-    assert math.isclose(relevance(Components(0, UNITS[unit], 0), w, unit=unit).value, .5)
-    assert math.isclose(relevance(c, w, unit=unit).value, 1/(1 + c.age_days/UNITS[unit]))
-    assert math.isclose(relevance(c, w, literal=True, unit=unit, epsilon=.5).value, 1/(c.age_days/UNITS[unit] + .5))
-
-
 @given(st.datetimes(datetime(1980, 1, 1), datetime(2090, 1, 1)), st.integers(-10**9, 10**9))
 def test_a_clock_that_ran_backwards_gives_an_age_all_the_same(moment, seconds):
     now = moment.replace(tzinfo=timezone.utc)
@@ -163,23 +148,18 @@ def test_scaled():
 @pytest.mark.parametrize("given_, what", [
     (dict(recall_counts=[1, -1]), "-1 for candidate 1"), (dict(ages=[0., -.5]), "-0.5 for candidate 1"), (dict(ages=[float("nan"), 0]), "candidate 0"), (dict(ages=[0, float("inf")]), "inf for candidate 1"),
     (dict(similarities=[.5, float("inf")]), "finite"), (dict(feedbacks=[0, 1.5]), "-1..1"), (dict(feedbacks=[float("nan"), 0]), "-1..1"), (dict(similarities=[.5]), "1 similarities"),
-    (dict(similarities=[[.5], [.5]]), "2 dimensions"), (dict(k=-1), "k must be"), (dict(k=1.5), "k must be"), (dict(unit="fortnights"), "fortnights"), (dict(literal=True, epsilon=0), "epsilon"), (dict(literal=True, epsilon=float("nan")), "epsilon")])
+    (dict(similarities=[[.5], [.5]]), "for every candidate"), (dict(recall_counts=[1.5, 2]), "whole number")])
 def test_candidates_that_cannot_be(given_, what):
     with pytest.raises(ValueError, match=what): rank(**{"recall_counts": [1, 2], "ages": [0., 1.], "similarities": [.5, .5], "feedbacks": [0, 0]} | given_)
 
 
-@pytest.mark.parametrize("given_", [dict(recall_counts=[1., 2.]), dict(recall_counts=[True, False]), dict(similarities=["a", "b"]), dict(ages=[None, 1])])
-def test_candidates_of_another_kind(given_):
-    with pytest.raises(TypeError): rank(**{"recall_counts": [1, 2], "ages": [0., 1.], "similarities": [.5, .5], "feedbacks": [0, 0]} | given_)
-
-
-@pytest.mark.parametrize("broken", [lambda: feedback_score(-1, 0), lambda: feedback_score(1.5, 0), lambda: feedback_score(True, 0), lambda: preset("Fresh"), lambda: preset(None), lambda: Components(-1, 0, 0), lambda: Components(0, 0, 0, 1.1)])
+@pytest.mark.parametrize("broken", [lambda: feedback_score(-1, 0), lambda: preset("Fresh"), lambda: preset(None), lambda: Components(-1, 0, 0), lambda: Components(0, 0, 0, 1.1)])
 def test_what_cannot_be(broken):
     with pytest.raises(ValueError): broken()
 
 
 def test_nothing_to_rank():
-    assert rank([], [], [], []).order.tolist() == [] and rank([], [], [], [], literal=True, k=5).values.tolist() == []
+    assert rank([], [], [], []).order.tolist() == [] and rank([], [], [], [], literal=True).values.tolist() == []
 
 
 def test_why_the_first_beat_the_second():
@@ -235,12 +215,6 @@ def test_the_range_is_reached_by_trying_every_order():
             assert np.allclose((min(tried), max(tried)), trust_range(n, c)) and trust_range(0, 0) == (.25, .25)
 
 
-@given(st.integers(1, 30).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))), any_settings)
-def test_kept_in_the_worst_order_is_kept_in_the_best(counts, s):
-    worst, best = border(counts[0], counts[1], counts[0] - counts[1], s)
-    assert best or not worst
-
-
 @given(outcomes)
 def test_silence_lowers_trust_as_an_error_does_but_not_persistence(log):
     quiet = replay([o or None for o in log])
@@ -266,7 +240,7 @@ def test_late_feedback_in_any_order_gives_what_it_would_have_given_at_once(log, 
 def test_a_judgement_turned_round_needs_to_say_so():
     with pytest.raises(ValueError, match="already called right"): judge((True,), 0, False)
     assert judge((True,), 0, False, revise=True) == (False,)
-    for recall in (-1, 1, True, 0.):
+    for recall in (-1, 1):
         with pytest.raises(IndexError, match="1 recalls"): judge((None,), recall, True)
     for right in (None, 1, "yes"):
         with pytest.raises(TypeError): judge((None,), 0, right)
@@ -296,23 +270,6 @@ def test_on_the_border_is_not_above_it():
     assert not verdict(Trust(1, 0, 1, .5), TrustSettings(w_a=2, threshold=1, penalty=1)).kept            # and persistence is exactly what it must exceed
 
 
-def test_numbers_that_round_alike_are_printed_with_the_digits_that_tell_them_apart():
-    assert "0.2499 isn't above a new memory's 0.2500" in verdict(Trust(9, 2, 7, .24994)).reason
-    assert "0.25004 " not in verdict(Trust(9, 2, 7, .2504)).reason and "0.2504 is above a new memory's 0.2500" in verdict(Trust(9, 2, 7, .2504)).reason
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.integers(0, 4), st.integers(0, 4), st.integers(1, 4))
-def test_a_life_that_goes_on_settles_where_the_long_run_says(right, wrong, silent):
-    log = ([True]*right + [False]*wrong + [None]*silent)*600
-    n = right + wrong + silent
-    ts, ps, kept = long_run(right/n, wrong/n)
-    trust = replay(log)
-    assert math.isclose(trust.score, ts, abs_tol=5e-3) and math.isclose(trust.persistence(), ps, abs_tol=1e-9)
-    assume(abs(ts - .25) > .01 and abs(ps - .85*(1 - ts)) > .01)
-    assert verdict(trust).kept == kept
-
-
 def test_errors_to_drop():
     needed = [errors_to_drop([True]*n) for n in range(8)]
     assert needed[0] == 3 and needed == sorted(needed)
@@ -323,21 +280,17 @@ def test_errors_to_drop():
 
 # Table 7
 
-def test_table_7_is_the_formulas_and_every_difference_has_a_reading():
+def test_table_7_is_the_formulas():
     rows = table_7()
     assert [row for row, _, _ in rows] == list(TABLE_7)
     assert [kept for _, _, kept in rows] == [(True, True), (True, True), (False, False), (True, True), (True, True), (False, False)]
-    assert {(c.total, c.name): c.how for _, cells, _ in rows for c in cells if c.how != "the formula"} == {
-        (3, "needed"): "the threshold of the row above", (4, "ts"): "one update of the trust printed above", (4, "ps"): "the formula, cut off instead of rounded",
-        (5, "ts"): "one update of the trust printed above", (5, "needed"): "the formula, cut off instead of rounded", (50, "ps"): "the formula, cut off instead of rounded",
-        (50, "ts"): "two updates of the trust printed above, both with this row's counts", (50, "needed"): "the threshold for the printed trust"}
 
 
 def test_table_7_against_fractions():
     log = [False, False, False, True, False]
-    for n, (_, (ts, ps, needed), _) in enumerate(table_7()[:5], 1):
+    for n, (_, found, _) in enumerate(table_7()[:5], 1):
         e_ts, e_ps = exact(log[:n])
-        assert np.allclose((ts.low, ts.high, ps.low, needed.low), [float(x) for x in (e_ts, e_ts, e_ps, Fraction(17, 20)*(1 - e_ts))], rtol=1e-12)
+        assert np.allclose([*found["ts"], found["ps"][0], found["needed"][0]], [float(x) for x in (e_ts, e_ts, e_ps, Fraction(17, 20)*(1 - e_ts))], rtol=1e-12)
 
 
 def test_the_last_row_of_table_7_cannot_be_reached():
@@ -346,20 +299,13 @@ def test_the_last_row_of_table_7_cannot_be_reached():
     assert low < .07 and .12 < high < .125 and float(TABLE_7[-1].ts) > high
 
 
-def test_table_7_has_no_special_case():
-    "Under other settings the same code gives that rule's values, and says where the prints can't come from."
-    rows = table_7(TrustSettings(penalty=1))
-    assert [kept for _, _, kept in rows] == [(False, False)]*6
-    assert any(c.how == "nothing we tried" for _, cells, _ in rows for c in cells)
-
-
 @pytest.mark.parametrize("broken", [lambda: TrustSettings(alpha=-.1), lambda: TrustSettings(alpha=float("nan")), lambda: TrustSettings(threshold=1.1), lambda: TrustSettings(penalty=.4), lambda: TrustSettings(w_a=-1), lambda: TrustSettings(w_s=.5),
-                                    lambda: TrustSettings(w_s=float("inf")), lambda: Trust(1, -1, 0, .2), lambda: Trust(1, 1, 1, .2), lambda: Trust(1.5, 0, 0, .2), lambda: Trust(True, 0, 0, .2), lambda: Trust(1, 0, 0, float("nan")),
-                                    lambda: trust_range(2, 3), lambda: trust_range(2, -1), lambda: long_run(.6, .6), lambda: long_run(-.1, .5), lambda: long_run(float("nan"), 0)])
+                                    lambda: TrustSettings(w_s=float("inf")), lambda: Trust(1, -1, 0, .2), lambda: Trust(1, 1, 1, .2), lambda: Trust(1, 0, 0, float("nan")),
+                                    lambda: trust_range(2, 3), lambda: trust_range(2, -1)])
 def test_trust_that_cannot_be(broken):
     with pytest.raises(ValueError): broken()
 
 
 @pytest.mark.parametrize("outcome", [1, 0, "right", .5, np.bool_(True)])
 def test_outcomes_are_true_false_or_nothing(outcome):
-    with pytest.raises(TypeError, match="not judged"): replay([True, outcome])
+    with pytest.raises(TypeError, match="True, False or None"): replay([True, outcome])

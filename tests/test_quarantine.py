@@ -11,7 +11,7 @@ from memkit.store.store import MemoryStore
 from memkit.mark import open_mark
 from memkit.mark.assistant import MarkSettings
 from memkit.mark.builder import Builder
-from memkit.mark.withdraw import HELD, Quarantine, quarantined, reject, release
+from memkit.mark.builder import HELD, Quarantine, quarantined, reject, release
 from memkit.mark.refined import DOMAIN, RESIDUAL, RETRACTION, Refined, conversation_of
 
 START, ABOUT = datetime(2026, 3, 2, 8, tzinfo=timezone.utc), "How often is velorin given?"
@@ -31,7 +31,7 @@ class Says:
         return [made(e) for e in c.exchanges]
 
 def built(store, contributors=1, gate=None):
-    return Builder(store, EMBEDDER, [Says()], quarantine=Quarantine(store, EMBEDDER, gate or Words(), contributors))
+    return Builder(store, EMBEDDER, [Says()], quarantine=Quarantine(gate or Words(), contributors))
 
 def say(builder, user, *said, session=None):
     session = session or new_id("s")
@@ -44,7 +44,7 @@ def shared(store): return [m.text for m in store.list(DOMAIN, kind=RESIDUAL)]
 def test_what_is_held_back_survives_the_process_and_is_found_by_no_search(tmp_path):
     with MemoryStore(tmp_path/"m.db") as store:
         report = say(built(store), "ann", "Velorin is given twice a day.", "Mrs Okafor gets it at eight.")
-        assert len(report.added) == len(report.dropped) == 1
+        assert len(report.of("added")) == len(report.of("dropped")) == 1
     with MemoryStore(tmp_path/"m.db") as store:
         [held] = quarantined(store)
         assert (held.why, held.by) == ({"name": .9}, store.alias("ann")) and "Okafor" in held.text
@@ -68,7 +68,7 @@ def test_what_was_shared_before_stays():
 
 @pytest.mark.parametrize("everything", [True, False])
 def test_forgetting_its_author_erases_what_waits(tmp_path, everything):
-    from memkit.mark.withdraw import forget_contributions
+    from memkit.mark.builder import forget_contributions
     store = MemoryStore(tmp_path/"m.db")
     say(built(store), "ann", "Mrs Okafor gets it at eight.")
     turns = [t.id for t in store.turns("ann")]

@@ -74,7 +74,7 @@ APPENDIX = {"The parts of a turn": ["turn", "reading", "answer", "search", "mode
 # page: what people type who look for it, in other words than its own
 SEARCH_WORDS = {
     "store/05_erase": "delete user data, delete personal data, forget a user, remove a memory, right to be forgotten, right to erasure, GDPR, secure delete",
-    "mark/10_withdraw": "withdraw a contribution, delete shared data, contributors, how many people before it is shared",
+    "mark/08_builder": "withdraw a contribution, delete shared data, contributors, how many people before it is shared",
     "store/10_promises": "privacy, durability, data protection",
     "maprec/12_classical": "cold start, new user, baselines, collaborative filtering, matrix factorization, nearest neighbours",
     "maprec/15_own_ratings": "cold start, new item, content-based recommendation, gaussian process",
@@ -127,10 +127,9 @@ SEARCH_WORDS = {
     "malp/07_patients": "simulated users, synthetic data, simulated patients",
     "malp/16_injection": "knowledge injection, catastrophic forgetting, domain adapter",
     "mark/16_poisoning": "memory poisoning, misinformation, attack, lie",
-    "mark/17_quorum": "quorum, voting, consensus, whose word counts",
     "mark/11_conflict_resolution": "conflict resolution, contradicting memories, merge memories",
-    "mark/12_policy": "access control, permissions, governance, roles",
-    "mark/14_maintain": "memory decay, prune memories, forget stale memories",
+    "mark/13_search": "access control, permissions, governance, roles",
+    "mark/14_maintain": "memory decay, prune memories, forget stale memories, quorum, voting, consensus, whose word counts",
     "store/02_store": "database, SQLite, where is data stored, persistence",
     "store/03_schema": "PostgreSQL, Postgres, production database",
     "store/08_jobs": "background jobs, task queue, asynchronous learning",

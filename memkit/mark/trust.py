@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['PAPER', 'EACH_ONCE', 'Outcome', 'TABLE_7', 'TrustSettings', 'Trust', 'new_trust', 'Verdict', 'verdict', 'timeline',
-           'replay', 'errors_to_drop', 'trust_range', 'border', 'long_run', 'judge', 'Printed', 'Cell', 'table_7']
+           'replay', 'errors_to_drop', 'trust_range', 'judge', 'Printed', 'table_7']
 
 # %% ../../nbs/mark/02_trust.ipynb #79a6c8a9
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
+from fastcore.basics import patch
 
 # %% ../../nbs/mark/02_trust.ipynb #f1947e5d
 @dataclass(frozen=True, kw_only=True)
@@ -42,15 +43,6 @@ EACH_ONCE = TrustSettings(once=True)   # what memkit's maintenance uses
 # %% ../../nbs/mark/02_trust.ipynb #e82a1a89
 Outcome = bool | None   # of one recall: called right, called wrong, not judged
 
-def _check_outcome(
-    outcome: Outcome,
-) -> Outcome:
-    "An outcome as it is; raises `TypeError` for anything but True, False and None."
-    if outcome is None or isinstance(outcome, bool): return outcome
-    raise TypeError(
-        f"the outcome of a recall is True (called right), False (called wrong) or None (not judged), got {outcome!r}"
-    )
-
 # %% ../../nbs/mark/02_trust.ipynb #b499a521
 @dataclass(frozen=True)
 class Trust:
@@ -61,10 +53,7 @@ class Trust:
     score: float    # TS, 0..1
 
     def __post_init__(self):
-        counts = self.total, self.correct, self.incorrect
-        if any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) for n in counts):
-            raise ValueError(f"counts must be whole numbers, got {self}")
-        if min(counts) < 0 or self.correct + self.incorrect > self.total:
+        if min(self.correct, self.incorrect) < 0 or self.correct + self.incorrect > self.total:
             raise ValueError(f"counts must be 0 or more, and correct + incorrect at most total; got {self}")
         if not 0 <= self.score <= 1: raise ValueError(f"trust must lie in 0..1, got {self}")
 
@@ -74,18 +63,22 @@ class Trust:
         settings: TrustSettings = PAPER,
     ) -> "Trust":
         "Trust after one more recall: alpha * score + (1 - alpha) * (correct + w_a) / (total + w_s)."
-        outcome, s = _check_outcome(outcome), settings
+        if not (outcome is None or isinstance(outcome, bool)):
+            raise TypeError(f"an outcome is True, False or None, got {outcome!r}")
+        s = settings
         total, correct = self.total + 1, self.correct + (outcome is True)
         return Trust(
             total, correct, self.incorrect + (outcome is False),
             s.alpha * self.score + (1 - s.alpha) * (correct + s.w_a) / (total + s.w_s))
 
-    def persistence(
-        self,
-        settings: TrustSettings = PAPER,
-    ) -> float:  # PS, 0..1; 1 for a memory never recalled
-        "How far use outweighs error (MARK, appendix 1): total / (total + penalty * incorrect)."
-        return self.total/(self.total + settings.penalty*self.incorrect) if self.total else 1.
+# %% ../../nbs/mark/02_trust.ipynb #97a13a1c
+@patch
+def persistence(
+    self: Trust,
+    settings: TrustSettings = PAPER,
+) -> float:  # PS, 0..1; 1 for a memory never recalled
+    "How far use outweighs error (MARK, appendix 1): total / (total + penalty * incorrect)."
+    return self.total/(self.total + settings.penalty*self.incorrect) if self.total else 1.
 
 # %% ../../nbs/mark/02_trust.ipynb #0feb5e0f
 def new_trust(
@@ -103,30 +96,20 @@ class Verdict:
     persistence: float   # PS
     needed: float        # what PS must exceed while trust isn't above a new memory's
 
-# %% ../../nbs/mark/02_trust.ipynb #543ba39a
-def _apart(a: float, b: float) -> tuple[str, str]:
-    "Two numbers with as many digits as tell them apart."
-    for digits in (3, 4, 6, 9):
-        if f"{a:.{digits}f}" != f"{b:.{digits}f}": break
-    return f"{a:.{digits}f}", f"{b:.{digits}f}"
-
 # %% ../../nbs/mark/02_trust.ipynb #679342df
 def verdict(
     trust: Trust,
     settings: TrustSettings = PAPER,
 ) -> Verdict:
     "Retention (MARK, appendix 1): kept if TS > w_a / w_s, or PS > threshold * (1 - TS), or never recalled (ours)."
-    ps, needed = trust.persistence(settings), settings.threshold*(1 - trust.score)
-    ts_text, new_text = _apart(trust.score, settings.initial)
-    ps_text, needed_text = _apart(ps, needed)
-    low = f"trust {ts_text} isn't above a new memory's {new_text}"
+    ps, needed, new = trust.persistence(settings), settings.threshold*(1 - trust.score), settings.initial
     if not trust.total: return Verdict(True, "kept: never recalled, so there is nothing to judge it by", ps, needed)
-    if trust.score > settings.initial:
-        return Verdict(
-            True, f"kept: trust {ts_text} is above a new memory's {new_text} (persistence {ps_text})", ps, needed
-        )
-    if ps > needed: return Verdict(True, f"kept: {low}, but persistence {ps_text} is above {needed_text}", ps, needed)
-    return Verdict(False, f"dropped: {low}, and persistence {ps_text} isn't above {needed_text}", ps, needed)
+    if trust.score > new:
+        why = f"kept: trust {trust.score:.3f} is above a new memory's {new:.3f} (persistence {ps:.3f})"
+        return Verdict(True, why, ps, needed)
+    low = f"trust {trust.score:.3f} isn't above a new memory's {new:.3f}"
+    if ps > needed: return Verdict(True, f"kept: {low}, but persistence {ps:.3f} is above {needed:.3f}", ps, needed)
+    return Verdict(False, f"dropped: {low}, and persistence {ps:.3f} isn't above {needed:.3f}", ps, needed)
 
 # %% ../../nbs/mark/02_trust.ipynb #2dfe24f5
 def timeline(
@@ -172,31 +155,6 @@ def trust_range(
     def ending(c): return float(settings.alpha**total*settings.initial + weight @ (c + settings.w_a))
     return ending(np.maximum(i - (total - correct), 0)), ending(np.minimum(i, correct))
 
-# %% ../../nbs/mark/02_trust.ipynb #719fe081
-def border(
-    total: int,
-    correct: int,
-    incorrect: int,
-    settings: TrustSettings = PAPER,
-) -> tuple[bool, bool]:   # kept in the worst order of these recalls, kept in the best
-    "Whether a memory with these counts is kept, whatever the order of its recalls was."
-    low, high = (
-        verdict(Trust(total, correct, incorrect, ts), settings).kept for ts in trust_range(total, correct, settings)
-    )
-    return low, high
-
-# %% ../../nbs/mark/02_trust.ipynb #d4185ba1
-def long_run(
-    right: float,   # share of recalls called right, 0..1
-    wrong: float,   # share called wrong; right + wrong at most 1
-    settings: TrustSettings = PAPER,
-) -> tuple[float, float, bool]:   # trust, persistence, kept
-    "Where a memory's scores settle if its recalls go on as they do (ours, from MARK, appendix 1)."
-    if not (right >= 0 and wrong >= 0 and right + wrong <= 1 + 1e-9):
-        raise ValueError(f"shares must be 0 or more and sum to at most 1, got {right} right and {wrong} wrong")
-    ps = 1/(1 + settings.penalty*wrong)
-    return right, ps, right > settings.initial or ps > settings.threshold*(1 - right)
-
 # %% ../../nbs/mark/02_trust.ipynb #4e3795c1
 def judge(
     outcomes: Sequence[Outcome],  # the log, the first recall first
@@ -210,7 +168,7 @@ def judge(
     `ValueError` where it contradicts an earlier judgement, unless `revise`.
     """
     if not isinstance(right, bool): raise TypeError(f"a judgement is True (right) or False (wrong), got {right!r}")
-    if isinstance(recall, bool) or not isinstance(recall, (int, np.integer)) or not 0 <= recall < len(outcomes):
+    if not 0 <= recall < len(outcomes):
         raise IndexError(f"there are {len(outcomes)} recalls, numbered from 0; got {recall!r}")
     if outcomes[recall] not in (None, right) and not revise:
         said = "right" if outcomes[recall] else "wrong"
@@ -230,79 +188,32 @@ class Printed:
     ps: str
     needed: str     # what PS must exceed
     retained: bool
+    how: Mapping[str, str] = field(default_factory=dict)   # what gives a number that isn't the formula's
 
+_ABOVE, _CUT = "one update of the trust printed above", "the formula, cut off instead of rounded"
 TABLE_7 = (
     Printed(1, 0, 1, "0.24", "0.67", "0.65", True),
     Printed(2, 0, 2, "0.225", "0.67", "0.66", True),
-    Printed(3, 0, 3, "0.21", "0.67", "0.66", True),
-    Printed(4, 1, 3, "0.218", "0.72", "0.665", True),
-    Printed(5, 1, 4, "0.219", "0.71", "0.664", True),
-    Printed(50, 5, 45, "0.18", "0.689", "0.697", False))
-
-# %% ../../nbs/mark/02_trust.ipynb #3b0a82bf
-@dataclass(frozen=True)
-class Cell:
-    "One number of Table 7: the formula's beside the paper's."
-    total: int                 # the row
-    name: str                  # ts, ps, needed
-    printed: str
-    low: float                 # the formula's value
-    high: float                # the same, or the other end of its range where the order isn't told
-    how: str                   # what gives the printed number
-
-def _rounded(value: float, like: str) -> str: return f"{value:.{len(like.split('.')[1])}f}"
-
-# %% ../../nbs/mark/02_trust.ipynb #297dd89c
-def _cut(value: float, like: str) -> str:
-    digits = len(like.split(".")[1])
-    return f"{int(value*10**digits + 1e-9)/10**digits:.{digits}f}"
-
-def _how(printed: str, exact: float, others: dict[str, float]) -> str:
-    "The first reading that gives the printed digits."
-    if _rounded(exact, printed) == printed: return "the formula"
-    if _cut(exact, printed) == printed: return "the formula, cut off instead of rounded"
-    return next(
-        (reading for reading, value in others.items() if _rounded(value, printed) == printed), "nothing we tried"
-    )
-
-# %% ../../nbs/mark/02_trust.ipynb #84ffb6d7
-def _cells(row: Printed, above: Printed | None, low: Trust, high: Trust, before: float, s: TrustSettings) -> list[Cell]:
-    "A row's three numbers; `before` is the exact trust of the row above."
-    ratio = (row.correct + s.w_a)/(row.total + s.w_s)
-    step = s.alpha*float(above.ts if above else s.initial) + (1 - s.alpha)*ratio
-    again = s.alpha*step + (1 - s.alpha)*ratio
-    ts = {
-        "one update of the trust printed above": step,
-        "two updates of the trust printed above, both with this row's counts": again}
-    needed = {
-        "the threshold for the printed trust": s.threshold * (1 - float(row.ts)),
-        "the threshold of the row above": s.threshold * (1 - before)}
-    ps, least, most = low.persistence(s), verdict(high, s).needed, verdict(low, s).needed
-    return [
-        Cell(row.total, "ts", row.ts, low.score, high.score, _how(row.ts, low.score, ts)),
-        Cell(row.total, "ps", row.ps, ps, ps, _how(row.ps, ps, {})),
-        Cell(row.total, "needed", row.needed, least, most, _how(row.needed, least, needed))]
+    Printed(3, 0, 3, "0.21", "0.67", "0.66", True, {"needed": "the threshold of the row above"}),
+    Printed(4, 1, 3, "0.218", "0.72", "0.665", True, {"ts": _ABOVE, "ps": _CUT}),
+    Printed(5, 1, 4, "0.219", "0.71", "0.664", True, {"ts": _ABOVE, "needed": _CUT}),
+    Printed(50, 5, 45, "0.18", "0.689", "0.697", False, {
+        "ts": "two updates of the trust printed above, both with this row's counts", "ps": _CUT,
+        "needed": "the threshold for the printed trust"}))
 
 # %% ../../nbs/mark/02_trust.ipynb #30679ae6
 def table_7(
     settings: TrustSettings = PAPER,
-) -> list[
-    tuple[Printed, list[Cell], tuple[bool, bool]]
-]:  # each row as printed, its numbers explained, kept in the worst and best order
-    "MARK's Table 7 under its own rule: the formula's values beside the print, and what gives each print that differs."
-    out, trust, above = [], new_trust(settings), None
+) -> list[tuple[Printed, dict[str, tuple[float, float]], tuple[bool, bool]]]:
+    # each row as printed, what the formulas give in the worst and best order, and whether it is kept in these
+    "MARK's Table 7 under its own rule. The fiftieth row doesn't tell the order of its recalls."
+    out, trust = [], new_trust(settings)
     for row in TABLE_7:
-        before = trust.score
-        if row.total == trust.total + 1:
-            low = high = trust = trust.after(row.correct > trust.correct, settings)
+        if row.total == trust.total + 1: low = high = trust = trust.after(row.correct > trust.correct, settings)
         else:
-            low, high = (
-                Trust(row.total, row.correct, row.incorrect, ts) for ts in trust_range(row.total, row.correct, settings)
-            )
-        out.append(
-            (
-                row, _cells(row, above, low, high, before, settings),
-                (verdict(low, settings).kept, verdict(high, settings).kept))
-        )
-        above = row
+            scores = trust_range(row.total, row.correct, settings)
+            low, high = (Trust(row.total, row.correct, row.incorrect, ts) for ts in scores)
+        worst, best = verdict(low, settings), verdict(high, settings)
+        values = {"ts": (low.score, high.score), "ps": (worst.persistence,)*2, "needed": (best.needed, worst.needed)}
+        out.append((row, values, (worst.kept, best.kept)))
     return out

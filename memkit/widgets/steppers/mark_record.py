@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from ...records import Memory, Turn
 from ...mark.corrections import CLASSIFIED, INJECTED, JUDGED, SAID_AGAIN
 from ...mark.maintain import DROPPED, RESTORED, Standing, standing
-from ...mark.merging import sources_of
-from ...mark.policy import allowed
+from ...mark.conflict_resolution import sources_of
+from ...mark.search import allowed
 from ...mark.refined import DOMAIN, KINDS, check_user
 from ...mark.trust import PAPER, TrustSettings
 from ..draw.panel import all_given, given

@@ -27,7 +27,7 @@ _FROM = {
     "evaluate.intervals": "bootstrap paired",
     "search.fusion": "rrf", "models.embed": "Remembered", "hybrid.chatbot": "HybridSettings",
     "hybrid.fallback": "labelled_questions", "hybrid.memory": "MemorySettings choose", "malp.assistant": "MalpSettings",
-    "malp.executive": "DPeMSettings", "malp.personalize": "LoraSettings TooLittle lessons tune",
+    "malp.triage": "DPeMSettings", "malp.personalize": "LoraSettings TooLittle lessons tune",
     "mark.trust": "TrustSettings new_trust replay", "mark.quorum": "Vote QuorumSettings know last_votes",
     "mark.scoring": "PRESETS components_of relevance", "maprec": "open_map", "maprec.assistant": "MapSettings",
     "maprec.items": "own_catalogue", "maprec.own_ratings": "OwnRatings",

@@ -16,7 +16,7 @@ from memkit.train.adapters import AdapterError, AdapterStore, LoraShape, base_di
 from memkit.files import write_file
 from memkit.models.lm import check_language_model
 from memkit.models.local import LocalLM
-from memkit.train.personal import PersonalLM, Rows, fitted, stacked
+from memkit.train.adapters import PersonalLM, Rows, fitted, stacked
 from memkit.records import Message
 from memkit.store.schema import SCHEMA, StoreError, adapters as adapters_table, meta, tables
 from memkit.store.store import ADAPTER_BYTES, MemoryStore

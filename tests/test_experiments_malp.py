@@ -28,8 +28,8 @@ from memkit.experiments.result import digest, save_result
 from memkit.malp.injection import InjectionSettings, inject, save_injection
 from memkit.malp.patients import draw_patient, new_queries, simulate
 from memkit.malp.personalize import LoraSettings
-from memkit.malp.visits import PREFERENCES
-from memkit.malp.visits import Said
+from memkit.malp.patients import PREFERENCES
+from memkit.malp.patients import Said
 
 NAMES = (STANDARD, DICTIONARY, DPEM, LETTER, HISTORY, RANDOM)
 TINY = malp.Size(patients=2, answered=1, visits=2, profile=2, knowledge=1, response=1, after=(1, 2), public=False, examples=1, others=1)

@@ -16,7 +16,7 @@ from memkit.train.sequences import Example
 from memkit.train.loop import answer_loss
 from memkit.malp.injection import (DomainAdapter, InjectionSettings, decoder_blocks, hide, inject, injection_examples, injection_loss,
                                    load_injected, load_injection, model_digest, read_injection, sample_loss, save_injection, train_injection)
-from memkit.malp.medical_texts import CORPORA, conversations, data_card, injection_corpus, json_objects, part_of
+from memkit.malp.injection import CORPORA, conversations, data_card, injection_corpus, json_objects, part_of
 
 torch = pytest.importorskip("torch")
 VOCABULARY = 60
@@ -482,11 +482,11 @@ def test_the_shipped_adapter_in_its_model():
     with DomainAdapter(lm.load()[0]).without(): assert lm.perplexity(text) == plain.perplexity(text)
 
 
-# --- what is gained and lost (memkit.experiments.malp.forgetting)
+# --- what is gained and lost (memkit.experiments.malp.answers)
 
 def test_changes_by_hand():
     from math import exp, log
-    from memkit.experiments.malp.forgetting import NONE, PAPER, change, forgetting_rows
+    from memkit.experiments.malp.answers import NONE, PAPER, change, forgetting_rows
     before = {"medical": np.log([8., 2., 4.]), "general": np.log([3., 3.]), "exam": np.array([0., 1., 0., 0.]), "ROUGE-L": np.array([.1, .2])}
     after = {"medical": np.log([4., 1., 2.]), "general": np.log([3., 6.]), "exam": np.array([1., 1., 0., 0.]), "ROUGE-L": np.array([.3, .2])}
     np.testing.assert_allclose([getattr(change(after, before, "medical"), k) for k in ("mean", "low", "high")], -.5)
@@ -502,7 +502,7 @@ def test_changes_by_hand():
 
 
 def test_nothing_that_is_asked_is_trained_on(tokenizer):
-    from memkit.experiments.malp.forgetting import ForgettingPlan, medical_texts, training_examples
+    from memkit.experiments.malp.answers import ForgettingPlan, medical_texts, training_examples
     plan = ForgettingPlan(corpora=(("knowledge", 2000),))
     trained = " ".join(tokenizer.decode(e.ids) for e in training_examples(tokenizer, plan))
     for part in ("validation", "score"):
@@ -515,7 +515,7 @@ def test_nothing_that_is_asked_is_trained_on(tokenizer):
 def test_options_are_scored_per_token(tokenizer):
     "Against plain log-probabilities, option by option."
     from memkit.models.local import led_ids
-    from memkit.experiments.malp.forgetting import Choice, choose
+    from memkit.experiments.malp.answers import Choice, choose
     model = tiny(vocabulary=len(tokenizer))
     q = Choice("q", "Which organ makes insulin?", ("the pancreas", "the long bone of the thigh", "skin", "none of these organs"), 0)
     each = []
@@ -527,7 +527,7 @@ def test_options_are_scored_per_token(tokenizer):
 
 
 def test_a_run_that_is_there_is_not_run_again(tokenizer, tmp_path):
-    from memkit.experiments.malp.forgetting import NONE, ForgettingPlan, ForgettingTest, run_forgetting
+    from memkit.experiments.malp.answers import NONE, ForgettingPlan, ForgettingTest, run_forgetting
     lm = LocalLM.wrap(tiny(vocabulary=len(tokenizer)), tokenizer, "tiny")
     test = ForgettingTest(["Insulin lets sugar into the cells."], ["The rain comes down on the roof."])
     plan = ForgettingPlan(weights=(0.,), corpora=(("knowledge", 300),), injection=InjectionSettings(learning_rate=.01, batch=4, masked=None, window=64, width=4))

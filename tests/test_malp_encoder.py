@@ -14,13 +14,13 @@ from memkit.files import own_data
 from memkit.reading.rounds import chat_sentences
 from memkit.search.memories import RecallSettings
 from memkit.store.store import MemoryStore
-from memkit.malp.encoder import (Kept, MemoryEncoder, MemoryQuestion, held_back, kept_memories, load_memory_encoder, memory_pairs, memory_questions, nearest, training_questions, read_patients, recall_at,
+from memkit.malp.memories import (Kept, MemoryEncoder, MemoryQuestion, held_back, kept_memories, load_memory_encoder, memory_pairs, memory_questions, nearest, training_questions, read_patients, recall_at,
                                  telling, train_memory_encoder, what_is_told, with_name)
 from memkit.malp.memories import DPeMMemory
 from memkit.malp.patients import profile_questions, simulate
-from memkit.malp.visits import families, family_split, knowledge
-from memkit.malp.retrievers import MalpRecall
-from memkit.malp.visits import Said
+from memkit.malp.patients import families, family_split, knowledge
+from memkit.malp.memories import MalpRecall
+from memkit.malp.patients import Said
 
 AT = datetime(2024, 5, 1, tzinfo=timezone.utc)
 QUICK = AdapterSettings(rank=2, batch=8, epochs=1, look_every=1, learning_rate=5e-3)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memkit.models.lm import ScriptedLM
 from memkit.malp.corpora import PROFILE_LABELS, Conversation, Profile, Said, rounds_of
-from memkit.malp.selfchat import (DOCTOR, SAFETY, Refused, SelfChatSettings, as_conversation, extract_profile, grounded, history_numbers, load_histories, make_histories,
+from memkit.malp.corpora import (DOCTOR, SAFETY, Refused, SelfChatSettings, as_conversation, extract_profile, grounded, history_numbers, load_histories, make_histories,
                                   make_history, role_prompts, self_chat, why_end)
 
 TURNS = (Said("c:0", "patient", "I am 51, a carpenter, and my ears ring after every shift at the saw."), Said("c:1", "doctor", "Wear ear protection."))

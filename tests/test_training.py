@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.train.packing import answer_loss, block_attention, end_to_end, mean_loss, reading_blocks, side_by_side, negative_log_likelihood
+from memkit.train.sequences import answer_loss, block_attention, end_to_end, mean_loss, reading_blocks, side_by_side, negative_log_likelihood
 from memkit.records import Message
 from memkit.train.sequences import IGNORED, Example, answer_end, batches_of, chat_examples, packs, padded_tokens, pieces, rectangles, shares, text_examples, windows
 from memkit.models.local import chat_prompt, text_ids

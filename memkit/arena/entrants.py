@@ -24,7 +24,7 @@ from ..reading.rounds import Round
 from ..answer.examples import with_roles
 from ..answer.messages import MessageSearch
 from ..records import Document, Hit, Memory, Utterance
-from ..experiments.malp.evidence import sources_of, turn_ranker
+from ..experiments.malp.recall import sources_of, turn_ranker
 from ..malp.assistant import MalpAssistant, MalpSettings
 from ..malp.corpora import Conversation, Said
 from ..malp.memories import DialogueMemory, NoMemory, made_memory, nothing_to_prepare

@@ -20,7 +20,7 @@ from typing import Any
 from ..files import own_data, public_data
 from ..search.bm25 import singular, tokenize
 from ..reading.rounds import Round
-from ..experiments.malp.evidence import memorybank_cases
+from ..experiments.malp.recall import memorybank_cases
 from ..malp.corpora import Conversation, EvidenceQuestion, Said, load_locomo, rounds_of
 
 # %% ../../nbs/arena/01_sets.ipynb #714d7537

@@ -25,7 +25,7 @@ from .timing import Agreement, Arm, Room, SIZES, Size, compare, machine, reason_
 from ..files import write_file
 from ..models.embed import MiniLM, usable_cores
 from ..train.loop import TrainSettings, train
-from ..train.packing import answer_loss
+from ..train.sequences import answer_loss
 from ..train.sequences import Example
 
 # %% ../../nbs/benchmarks/05_models.ipynb #a6a55be7

@@ -25,7 +25,7 @@ from .timing import Agreement, Arm, Room, Size, compare, ratio, reason_of, sprea
 from ..models.embed import usable_cores
 from ..records import Message
 from ..train.loop import TrainSettings, rate, train
-from ..train.packing import answer_loss, side_by_side
+from ..train.sequences import answer_loss, side_by_side
 from ..train.sequences import Example, batches_of, chat_examples, padded_tokens
 
 # %% ../../nbs/benchmarks/03_training.ipynb #6225f373
@@ -356,7 +356,7 @@ def requests_row(
     "As many requests as users, answered together, against one by one and against peft's mixed batch (ours)."
     from memkit.train.adapters import AdapterStore, LoraShape, base_digest, random_layers
     from memkit.models.local import LocalLM
-    from memkit.train.personal import PersonalLM
+    from memkit.train.adapters import PersonalLM
     from memkit.store.store import MemoryStore
     lm, peers = (LocalLM.embedded(device="cpu", dtype=dtype) for _ in range(2))
     shape = LoraShape(layers=random_layers(30))
@@ -384,7 +384,7 @@ def _ready_row(
     lm: Any, peer: Any, store: Any, shape: Any, weights: Sequence[Any], megabytes: str, size: Size, room: Room
 ) -> dict[str, Any]:
     "An adapter that isn't in memory, until it can answer."
-    from memkit.train.personal import PersonalLM
+    from memkit.train.adapters import PersonalLM
     one, folders = PersonalLM(lm, store, loaded=1), _peft_folders(peer.load()[0], shape, weights, room.folder)
     held = peft_of(peer.load()[0], shape, weights[:1])
     def drop(folder):

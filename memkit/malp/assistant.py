@@ -18,12 +18,12 @@ from fastcore.basics import patch
 
 from ..models.lm import LanguageModel
 from ..reading.rounds import Round
-from ..train.personal import PersonalLM
+from ..train.adapters import PersonalLM
 from ..answer.messages import ASKED, STUDIED, MessageSearch, Source
 from ..turn.prompt import Piece, quoted_block
 from ..records import Change, Considered, Hit, Memory, Message, Turn, Utterance, new_id, utc_now
 from .coordinator import EmbeddedCoordinator
-from .executive import SAID
+from .triage import SAID
 from .memories import DialogueMemory, FullHistory, made_memory
 from .triage import Move
 from ..turn import stages

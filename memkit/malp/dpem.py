@@ -16,7 +16,7 @@ from ..models.embed import Embedder
 from ..reading.rounds import Note, Round
 from ..records import Memory, Receipt
 from fastcore.basics import patch
-from .executive import (PAPER, DPeMSettings, FlagTable, RoundWriter, Todo, executive, memorize, read_table,
+from .triage import (PAPER, DPeMSettings, FlagTable, RoundWriter, Todo, executive, memorize, read_table,
                                    write_table)
 from .triage import (Known, Relate, Triage, check_notes, filtered, nearest_of_turns, said_in, shown_of,
                                 triage)

@@ -17,7 +17,7 @@ import numpy as np
 from ..train.adapters import LoraShape, lora_model
 from ..models.causal import batches
 from ..models.local import LocalLM, lead_bos, pad_token, text_ids
-from ..train.packing import answer_loss
+from ..train.sequences import answer_loss
 from ..train.sequences import IGNORED, Example
 from ..train.loop import Training, TrainSettings, train
 from .items import Item, Rated, stars

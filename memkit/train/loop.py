@@ -24,7 +24,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..files import write_file
-from .packing import answer_loss, mean_loss, readings, together
+from .sequences import answer_loss, mean_loss, readings, together
 from .sequences import Example, batches_of, shares
 
 # %% ../../nbs/train/03_loop.ipynb #3f73d19b

@@ -36,7 +36,7 @@ from ...search.embedders import load_embedder
 from ...models.lm import LanguageModel
 from ...models.local import LocalLM
 from ...search.documents import passages, sentences
-from ...train.packing import answer_loss
+from ...train.sequences import answer_loss
 from ...records import Document, Hit, Message, utc_now
 from ...train.sequences import chat_examples
 from ...train.loop import Training, TrainSettings, train

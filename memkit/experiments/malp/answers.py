@@ -5,35 +5,45 @@
 # %% auto #0
 __all__ = ['STYLE_QUERY', 'SETTINGS', 'WAYS_TO_ASK', 'Key', 'QUOTED', 'INJECTION', 'LORA', 'BOTH', 'MALP', 'OTHERS', 'TASKS',
            'PAPER_2', 'PAPER_TABLE_5', 'NOT_OURS', 'PAIRS', 'LABELS', 'STYLE_LEAD', 'BY_EXAMPLE', 'BY_DESCRIPTION',
-           'IN_OTHER_WORDS', 'WEIGHTS', 'CURVES', 'query_gold', 'Item', 'draw_items', 'item_prompt', 'answer_all',
-           'quote', 'paper_2', 'table_5_rows', 'pairs_of', 'qa_rows', 'chosen_styles', 'standing', 'label_scores',
-           'nearest_style', 'style_examples', 'other_words', 'style_hits', 'mean_scores', 'example_scores',
-           'over_examples', 'style_rows', 'response_scores', 'response_rows', 'weights_rows', 'figure_4_rows',
-           'curve_values']
+           'IN_OTHER_WORDS', 'WEIGHTS', 'CURVES', 'OURS', 'Values', 'NONE', 'PAPER', 'PAPER_5', 'MEASURES',
+           'query_gold', 'Item', 'draw_items', 'item_prompt', 'answer_all', 'quote', 'paper_2', 'table_5_rows',
+           'pairs_of', 'qa_rows', 'chosen_styles', 'standing', 'label_scores', 'nearest_style', 'style_examples',
+           'other_words', 'style_hits', 'mean_scores', 'example_scores', 'over_examples', 'style_rows',
+           'response_scores', 'response_rows', 'weights_rows', 'figure_4_rows', 'curve_values', 'text_nll',
+           'library_texts', 'talk_texts', 'part_of_two', 'Choice', 'exam_questions', 'choose', 'answer_questions',
+           'answer_nll', 'ForgettingPlan', 'ForgettingTest', 'medical_texts', 'training_examples', 'measure', 'runs_of',
+           'run_forgetting', 'measure_shipped', 'change', 'level', 'forgetting_rows', 'forgetting_picture']
 
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #3f7626d7
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #8a7f84fd
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 
-from ...models.embed import Embedder
-from ...files import own_data
-from ...models.lm import LanguageModel
-from ...records import Hit, Message
-from ...train.sequences import answer_end
-from ...evaluate.intervals import bootstrap, paired
+from ...evaluate.intervals import Interval, bootstrap, paired
 from ...evaluate.judge import Gold, RubricScore, rubric, verdict, win_rate
 from ...evaluate.texts import rouge_1, rouge_l
-from .recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, RANDOM, STANDARD, Question
+from .recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, Question, RANDOM, STANDARD
 from ..result import figure
+from ...files import cache_dir, own_data, public_data, write_file
 from ...malp.assistant import MalpAssistant, MalpSettings, prompt_for
+from ...malp.injection import InjectionSettings, injection_examples, load_injected, train_injection
+from ...malp.injection import injection_corpus, part_of
 from ...malp.memories import DialogueMemory
 from ...malp.patients import NewQuery, Patient, new_queries
-from ...malp.visits import PREFERENCES, families, in_style, knowledge
+from ...malp.patients import Knowledge, PREFERENCES, families, in_style, knowledge
+from ...models.causal import score_rows, split_labels, token_log_probs
+from ...models.embed import Embedder
+from ...models.lm import LanguageModel
+from ...models.local import LocalLM, led_ids, pad_token
+from ...records import Hit, Message
+from ...train.sequences import answer_end
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #e79edeb2
 _SHOWN_BY = {
@@ -468,3 +478,342 @@ def curve_values(
             [answers[name, visits, i.id] for i in profile], [i.reference for i in profile]
         ).tolist()
     return out
+
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #9cee595e
+def text_nll(
+    lm: LocalLM,
+    texts: Sequence[str],
+    max_tokens: int = 256,  # of each text, the rest isn't read
+) -> np.ndarray:            # [texts] nats per token; exp of it is the perplexity
+    """The negative log-likelihood of each text: the mean of -log p over its tokens. Raises `ValueError` for a text of
+    fewer than two tokens."""
+    model, tokenizer = lm.load()
+    rows = [led_ids(tokenizer, t)[:max_tokens] for t in texts]
+    if short := [i for i, r in enumerate(rows) if len(r) < 2]:
+        raise ValueError(f"text {short[0]} is too short: it needs at least two tokens")
+    return np.array([-token_log_probs(model, r, max_tokens).mean() for r in rows])
+
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #c8e3ad47
+def library_texts(
+    n: int = 60,
+    tokens: int = 120,   # words each, about
+) -> list[str]:
+    "Text that every machine with Python has and that isn't medical: the language's own reference, in pieces (ours)."
+    from pydoc_data.topics import topics
+    parts = ["\n\n".join(topics[name].split("\n\n")[1:4]).strip() for name in sorted(topics)]
+    return [" ".join(p.split()[:tokens]) for p in parts if len(p.split()) >= 40][:n]
+
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #afde2ad3
+def talk_texts(
+    part: str,           # validation or score
+    n: int = 100,
+    words: int = 120,    # each, about
+) -> list[str]:
+    """Everyday talk: pieces of LoCoMo's and MemoryBank's dialogues. Raises `FileNotFoundError` where MEMKIT_DATA has
+    neither."""
+    from memkit.malp.corpora import load_locomo, load_memorybank
+    paths = [public_data("locomo/locomo2.json"), public_data("memorybank/memory_bank_en.json")]
+    if not all(paths):
+        raise FileNotFoundError(
+            "LoCoMo and MemoryBank aren't here; set MEMKIT_DATA to the folder that holds locomo/locomo2.json and "
+            "memorybank/memory_bank_en.json "
+            "(github snap-research/LoCoMo, zhongwanjun/MemoryBank-SiliconFriend), or use library_texts()"
+        )
+    talks = [c for load, path in zip((load_locomo, load_memorybank), paths) for c in load(path).records]
+    out = [
+        (f"{c.id} {s}", "\n".join(t.text for t in c.turns if t.session == s))
+        for c in talks
+        for s in dict.fromkeys(t.session for t in c.turns)
+    ]
+    return sorted(
+        (
+            " ".join(text.split(" ")[:words])
+            for name, text in out
+            if len(text.split()) >= 60 and part_of_two(name) == part
+        ),
+        key=_order,
+    )[:n]
+
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #6bdb14c3
+def part_of_two(name: str) -> str: return ("validation", "score")[blake2b(name.encode(), digest_size=1).digest()[0] % 2]
+
+def _order(text: str) -> bytes: return blake2b(text.encode(), digest_size=8).digest()
+
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #bca12d6e
+@dataclass(frozen=True)
+class Choice:
+    "A question with options, of which one is right."
+    id: str
+    question: str
+    options: tuple[str, ...]
+    right: int               # from 0
+
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #bfacf952
+def exam_questions(
+    part: str,               # validation or score
+    n: int = 200,
+) -> list[Choice]:
+    """Questions of medical entrance exams: MedMCQA's development split. Raises `FileNotFoundError` where MEMKIT_DATA
+    doesn't have it."""
+    path = public_data("medmcqa/dev_half.jsonl")
+    if path is None:
+        raise FileNotFoundError(
+            "MedMCQA isn't here; set MEMKIT_DATA to the folder that holds medmcqa/dev_half.jsonl (github "
+            "medmcqa/medmcqa, the development split)"
+        )
+    rows = [
+        r
+        for r in map(json.loads, path.read_text("utf-8").splitlines())
+        if r["choice_type"] == "single" and part_of_two(r["id"]) == part
+    ]
+    option = lambda r: tuple(r[k].strip() for k in ("opa", "opb", "opc", "opd"))
+    asked = [
+        Choice(r["id"], r["question"].strip(), option(r), int(r["cop"]) - 1)
+        for r in sorted(rows, key=lambda r: _order(r["id"]))
+    ]
+    return [q for q in asked if all(q.options) and len(set(q.options)) == 4][:n]
+
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #a863537d
+def choose(
+    lm: LocalLM,
+    questions: Sequence[Choice],
+    form: str = "Question: {}\nAnswer:",
+) -> np.ndarray:             # [questions] which option the model finds likeliest per token
+    "What a model answers when each option is scored as a continuation: the mean log-probability of its tokens."
+    model, tokenizer = lm.load()
+    out = []
+    for q in questions:
+        context, tails = split_labels(
+            lambda text: led_ids(tokenizer, text), form.format(q.question), [f" {o}" for o in q.options]
+        )
+        scores = score_rows(model, [context], [tails], pad_token(tokenizer), len(tails))[0]
+        out.append(int(np.argmax(scores/[len(t) for t in tails])))
+    return np.array(out)
+
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #7cecc31a
+def answer_questions(
+    lm: LocalLM,
+    items: Sequence[Knowledge],
+    max_tokens: int = 60,
+) -> list[list[str]]:        # for each item, for each of its wordings
+    "A model's answers to knowledge questions without any memory (MaLP §4.3, Knowledge QA)."
+    asked = [[Message(role="user", text=w)] for k in items for w in k.question]
+    said = iter(r.text for r in lm.generate(asked, max_tokens=max_tokens))
+    return [[next(said) for _ in k.question] for k in items]
+
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #7cf56ec6
+def answer_nll(
+    lm: LocalLM,
+    items: Sequence[Knowledge],
+) -> np.ndarray:             # [items] nats per token
+    """The negative log-likelihood of the right answer after the question: finer than ROUGE, as no answer has to
+    be generated."""
+    model, tokenizer = lm.load()
+    out = []
+    for k in items:
+        each = []
+        for w in k.question:
+            before = led_ids(tokenizer, lm.render([Message(role="user", text=w)]))
+            row = led_ids(tokenizer, lm.render([Message(role="user", text=w)]) + k.answer)
+            each.append(-token_log_probs(model, row, 1024, start=len(before)).mean())
+        out.append(np.mean(each))
+    return np.array(out)
+
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #56126ce5
+# chosen on validation topics: LOG.md has the trials
+OURS = InjectionSettings(learning_rate=3e-3, batch=8, masked=None, layers=tuple(range(15, 30)), window=128)
+
+@dataclass(frozen=True, kw_only=True)
+class ForgettingPlan:
+    "What is trained on, and with which weights of the sample loss (all ours)."
+    weights: tuple[float, ...] = (0., .01, .1, 1.)
+    injection: InjectionSettings = OURS
+    corpora: tuple[tuple[str, int], ...] = (
+        ("medquad", 20_000),
+        ("knowledge", 20_000),
+    )  # and how many tokens of each, about
+    chat: bool = False       # questions and answers instead of running text
+    seed: int = 0
+    paper: bool = True       # one more run, with all of the paper's settings
+
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #467d4d57
+@dataclass(frozen=True)
+class ForgettingTest:
+    "What a model is asked before and after."
+    medical: Sequence[str]            # of topics that training doesn't have
+    general: Sequence[str]
+    exam: Sequence[Choice] = ()
+    items: Sequence[Knowledge] = ()
+    answer_tokens: int = 60
+
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #30ee3050
+def medical_texts(
+    corpora: Sequence[str],
+    part: str,             # validation or score
+    n: int = 50,           # of each corpus, at most
+    words: int = 110,      # of each text
+) -> list[str]:
+    "Texts about topics that are held out of training. Raises what `injection_corpus` raises."
+    drawn = lambda name: sorted(
+        {" ".join(r["text"].split(" ")[:words]) for r in injection_corpus(name) if part_of(r["about"]) == part},
+        key=_order)
+    return [t for name in corpora for t in drawn(name)[:n]]
+
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #8ad17155
+def training_examples(
+    tokenizer: Any,
+    plan: ForgettingPlan,
+) -> list[Any]:  # memkit.train.sequences.Example
+    "The texts to inject: about topics of the training part, drawn at random until each corpus has given its tokens."
+    out = []
+    for name, tokens in plan.corpora:
+        rows = sorted(
+            (r for r in injection_corpus(name) if part_of(r["about"]) == "train"), key=lambda r: _order(r["text"])
+        )
+        # no text is shorter than 20 tokens
+        found = injection_examples(tokenizer, rows[:tokens//20], plan.injection, plan.chat)
+        order, read = np.random.default_rng(plan.seed).permutation(len(found)), 0
+        for i in order.tolist():
+            if (read := read + len(found[i])) > tokens: break
+            out.append(found[i])
+    return out
+
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #bfd27cb5
+Values = dict[str, np.ndarray]   # measure -> one number for each text, question or item
+
+def measure(
+    lm: LocalLM,
+    test: ForgettingTest,
+) -> Values:
+    "Everything that is measured on a model: the NLL of texts and right answers, exam questions, Knowledge QA."
+    out = {"medical": text_nll(lm, test.medical), "general": text_nll(lm, test.general)}
+    if test.exam: out["exam"] = (choose(lm, test.exam) == [q.right for q in test.exam]).astype(float)
+    if test.items:
+        out["answers"], said = answer_nll(lm, test.items), answer_questions(lm, test.items, test.answer_tokens)
+        for name, score in (("ROUGE-1", rouge_1), ("ROUGE-L", rouge_l)):
+            out[name] = np.array([np.mean(score(w, [k.answer] * len(w))) for k, w in zip(test.items, said)])
+    return out
+
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #bbcc733b
+NONE, PAPER = "no injection", "as in the paper"
+
+def runs_of(
+    plan: ForgettingPlan,
+) -> dict[str, InjectionSettings]:
+    "The settings of each run: a weight of the sample loss each, and the paper's own."
+    runs = {f"w = {w:g}": replace(plan.injection, sample_weight=w) for w in plan.weights}
+    return {**runs, PAPER: InjectionSettings(window=plan.injection.window)} if plan.paper else runs
+
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #bead2827
+def run_forgetting(
+    lm: LocalLM,                    # without a domain adapter; it has none afterwards either
+    test: ForgettingTest,
+    plan: ForgettingPlan = ForgettingPlan(),
+    folder: Path | None = None,     # keeps what is done: a run that is there already isn't run again
+    progress: bool = True,
+) -> dict[str, Values]:             # by run, NONE first
+    "Inject with each weight of the sample loss, measure, take the adapter out again."
+    from tqdm.auto import tqdm
+    examples = training_examples(lm.load()[1], plan)
+    done = {NONE: _once(folder, ["none", _asked(test)], lambda: measure(lm, test))}
+    for name, settings in tqdm(runs_of(plan).items(), desc="injections", disable=not progress):
+        what = {k: v for k, v in asdict(replace(plan, weights=(), injection=settings)).items() if k != "paper"}
+        done[name] = _once(folder, [what, _asked(test)], lambda: _run(lm, examples, test, settings))
+    return done
+
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #e9666f17
+def _run(lm: LocalLM, examples: Sequence[Any], test: ForgettingTest, settings: InjectionSettings) -> Values:
+    found = train_injection(lm, examples, settings=settings, progress=False)
+    losses = [r["loss"] for r in found.training.curve if r["loss"] is not None]
+    try:
+        return {
+            **measure(lm, test), "loss": np.array(losses), "seconds": np.array([found.training.seconds]),
+            "tokens": np.array([found.training.tokens])}
+    finally:
+        found.adapter.remove()
+
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #2e7d7aa7
+def measure_shipped(
+    test: ForgettingTest,
+    folder: Path | None = None,  # as for `run_forgetting`
+) -> Values:
+    "The same measures of the adapter that travels with memkit. Raises what `load_injected` raises."
+    lm = load_injected()
+    return _once(folder, [lm.name, _asked(test)], lambda: measure(lm, test))
+
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #e6cf1459
+def _asked(test: ForgettingTest) -> str:
+    return blake2b(json.dumps(asdict(test), default=str).encode(), digest_size=8).hexdigest()
+
+def _once(folder: Path | None, key: Sequence[Any], make: Callable[[], Values]) -> Values:
+    if folder is None: return make()
+    path = Path(folder)/f"{blake2b(json.dumps(key, default=str).encode(), digest_size=8).hexdigest()}.json"
+    if not path.is_file(): write_file(path, json.dumps({k: v.tolist() for k, v in make().items()}))
+    return {k: np.array(v) for k, v in json.loads(path.read_text()).items()}
+
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #04750508
+PAPER_5 = {
+    NONE: {"ROUGE-1": 0.2501, "ROUGE-L": 0.2369},
+    PAPER: {"ROUGE-1": 0.3398, "ROUGE-L": 0.3411},
+}  # MaLP, Table 5: LLaMA-7B, Knowledge QA
+MEASURES = {
+    "medical": "perplexity of medical text", "general": "perplexity of other text",
+    "answers": "perplexity of right answers", "exam": "exam questions right", "ROUGE-1": "Knowledge QA ROUGE-1",
+    "ROUGE-L": "Knowledge QA ROUGE-L"}
+_NLL = ("medical", "general", "answers")
+
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #603f83fd
+def change(
+    now: Values,
+    before: Values,
+    name: str,         # one of MEASURES
+) -> Interval:         # perplexities: share by which it grew, below 0 where it fell; others: difference
+    "The change of a measure, paired on the same texts or questions, with its bootstrap interval."
+    d = paired(now[name], before[name])
+    return Interval(*map(math.expm1, (d.mean, d.low, d.high)), d.n) if name in _NLL else d
+
+def level(values: Values, name: str) -> Interval:
+    b = bootstrap(values[name])
+    return Interval(*map(math.exp, (b.mean, b.low, b.high)), b.n) if name in _NLL else b
+
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #31a30cf2
+def forgetting_rows(
+    found: Mapping[str, Values],  # from `run_forgetting`
+) -> list[dict[str, Any]]:        # of `memkit.experiments.result.figure`
+    "Each run's figures, Knowledge QA beside the paper's Table 5, and the changes in pairs."
+    rows, before = [], found[NONE]
+    label = lambda run: "Standard" if run == NONE else f"w Injection, {run}"
+    for run, values in found.items():
+        for name, said in MEASURES.items():
+            if name not in values: continue
+            paper = PAPER_5.get(run, {}).get(name)
+            table, note = "Table 5" if name.startswith("ROUGE") else "Forgetting", (
+                "the paper's figure is LLaMA-7B's" if paper else ""
+            )
+            rows.append(figure(table, label(run), said, level(values, name), paper, note=note))
+            kind = "share gained" if name in _NLL else "difference"
+            if run != NONE:
+                rows.append(figure("Forgetting, in pairs", label(run), f"{said}, {kind}", change(values, before, name)))
+    return rows
+
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #082a2c6f
+def forgetting_picture(
+    found: Mapping[str, Values],  # from `run_forgetting`
+) -> Any:                         # a matplotlib figure
+    "Medical gain against general loss: a point for each run, with 95 % intervals."
+    import matplotlib.pyplot as plt
+    fig, ax = plt.subplots(figsize=(7, 4.5))
+    for (run, values), marker in zip(found.items(), "os^Dv*PX<>"):
+        if run == NONE: x = y = Interval(0., 0., 0., 0)
+        else: x, y = change(values, found[NONE], "general"), change(values, found[NONE], "medical")
+        arms = [[[100*(i.mean - i.low)], [100*(i.high - i.mean)]] for i in (x, y)]
+        ax.errorbar(
+            100 * x.mean, -100 * y.mean, xerr=arms[0], yerr=arms[1][::-1], marker=marker, ms=8, capsize=3, ls="",
+            label=run)
+    ax.axhline(0, color="grey", lw=.8); ax.axvline(0, color="grey", lw=.8)
+    ax.set_xlabel("other text: perplexity grew by, %", fontsize=11)
+    ax.set_ylabel("medical text: perplexity fell by, %", fontsize=11)
+    ax.legend(fontsize=10)
+    fig.tight_layout()
+    plt.close(fig)
+    return fig

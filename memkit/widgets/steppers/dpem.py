@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...reading.rounds import chat_sentences
 from ...records import Memory, Turn
-from ...malp.executive import DPeMSettings
+from ...malp.triage import DPeMSettings
 from ...malp.triage import Move, State, replay
 from ...turn.trace import read_turns
 from ..draw.panel import given

@@ -28,7 +28,7 @@ from memkit.experiments.result import digest, save_result
 from memkit.malp.injection import InjectionSettings, inject, save_injection
 from memkit.malp.patients import draw_patient, new_queries, simulate
 from memkit.malp.personalize import LoraSettings
-from memkit.malp.patients import PREFERENCES
+from memkit.malp.timelines import PREFERENCES
 from memkit.malp.patients import Said
 
 NAMES = (STANDARD, DICTIONARY, DPEM, LETTER, HISTORY, RANDOM)

@@ -18,7 +18,7 @@ from memkit.malp.memories import (Kept, MemoryEncoder, MemoryQuestion, held_back
                                  telling, train_memory_encoder, what_is_told, with_name)
 from memkit.malp.memories import DPeMMemory
 from memkit.malp.patients import profile_questions, simulate
-from memkit.malp.patients import families, family_split, knowledge
+from memkit.malp.timelines import families, family_split, knowledge
 from memkit.malp.memories import MalpRecall
 from memkit.malp.patients import Said
 

@@ -11,9 +11,10 @@ from random import Random
 import pytest
 from hypothesis import given, settings, strategies as st
 from memkit.reading.rounds import chat_sentences, note_sentences
-from memkit.malp.patients import draw_timeline, patient_facts
-from memkit.malp.patients import (draw_patient, knowledge_questions, known_facts, load_patients, new_queries, profile_questions, save_patients, simulate, table_3)
-from memkit.malp.patients import HABITS, PREFERENCES, SPLITS, attributes, families, family_split, fill, in_style, knowledge, reference, rough
+from memkit.malp.patients import draw_timeline
+from memkit.malp.timelines import patient_facts
+from memkit.malp.patients import draw_patient, knowledge_questions, known_facts, load_patients, new_queries, profile_questions, save_patients, simulate, table_3
+from memkit.malp.timelines import HABITS, PREFERENCES, SPLITS, attributes, families, family_split, fill, in_style, knowledge, reference, rough
 
 
 @pytest.fixture(scope="module")

@@ -373,7 +373,7 @@ def test_the_scores_are_the_models_own(served):
 
 def test_the_recording_is_of_the_real_model_and_fits_its_questions():
     from memkit.experiments.malp.answers import style_examples
-    from memkit.malp.patients import PREFERENCES
+    from memkit.malp.timelines import PREFERENCES
     from memkit.widgets.explorers.adapters import STRENGTHS, load_recording, recording_json
     r = load_recording()
     assert "SmolLM2-135M" in r.made["model"] and {"date", "settings", "versions", "users", "decoding"} <= set(r.made)

@@ -25,7 +25,7 @@ from random import Random
 from typing import Any, TYPE_CHECKING
 
 from .assistant import INSTRUCTIONS, MalpAssistant, prompt_for
-from .patients import yours
+from .timelines import yours
 from ..models.local import LocalLM
 from ..records import Hit, Memory, Message, utc_now
 from ..train.adapters import (

@@ -5,43 +5,33 @@
 # %% auto #0
 __all__ = ['STYLE_QUERY', 'SETTINGS', 'WAYS_TO_ASK', 'Key', 'QUOTED', 'INJECTION', 'LORA', 'BOTH', 'MALP', 'OTHERS', 'TASKS',
            'PAPER_2', 'PAPER_TABLE_5', 'NOT_OURS', 'PAIRS', 'LABELS', 'STYLE_LEAD', 'BY_EXAMPLE', 'BY_DESCRIPTION',
-           'IN_OTHER_WORDS', 'WEIGHTS', 'CURVES', 'OURS', 'Values', 'NONE', 'PAPER', 'PAPER_5', 'MEASURES',
-           'query_gold', 'Item', 'draw_items', 'item_prompt', 'answer_all', 'quote', 'paper_2', 'table_5_rows',
-           'pairs_of', 'qa_rows', 'chosen_styles', 'standing', 'label_scores', 'nearest_style', 'style_examples',
-           'other_words', 'style_hits', 'mean_scores', 'example_scores', 'over_examples', 'style_rows',
-           'response_scores', 'response_rows', 'weights_rows', 'figure_4_rows', 'curve_values', 'text_nll',
-           'library_texts', 'talk_texts', 'part_of_two', 'Choice', 'exam_questions', 'choose', 'answer_questions',
-           'answer_nll', 'ForgettingPlan', 'ForgettingTest', 'medical_texts', 'training_examples', 'measure', 'runs_of',
-           'run_forgetting', 'measure_shipped', 'change', 'level', 'forgetting_rows', 'forgetting_picture']
+           'IN_OTHER_WORDS', 'WEIGHTS', 'CURVES', 'query_gold', 'Item', 'draw_items', 'item_prompt', 'answer_all',
+           'quote', 'paper_2', 'table_5_rows', 'pairs_of', 'table_2_rows', 'qa_rows', 'chosen_styles', 'standing',
+           'label_scores', 'nearest_style', 'style_examples', 'other_words', 'style_hits', 'mean_scores',
+           'example_scores', 'over_examples', 'style_rows', 'response_scores', 'response_rows', 'weights_rows',
+           'figure_4_rows', 'curve_values']
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #8a7f84fd
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from hashlib import blake2b
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 import numpy as np
 
-from ...evaluate.intervals import Interval, bootstrap, paired
+from ...evaluate.intervals import bootstrap, paired
 from ...evaluate.judge import Gold, RubricScore, rubric, verdict, win_rate
 from ...evaluate.texts import rouge_1, rouge_l
-from .recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, Question, RANDOM, STANDARD
+from .recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, RANDOM, STANDARD
 from ..result import figure
-from ...files import cache_dir, own_data, public_data, write_file
+from ...files import own_data
 from ...malp.assistant import MalpAssistant, MalpSettings, prompt_for
-from ...malp.injection import InjectionSettings, injection_examples, load_injected, train_injection
-from ...malp.injection import injection_corpus, part_of
 from ...malp.memories import DialogueMemory
-from ...malp.patients import NewQuery, Patient, new_queries
-from ...malp.patients import Knowledge, PREFERENCES, families, in_style, knowledge
-from ...models.causal import score_rows, split_labels, token_log_probs
+from ...malp.patients import NewQuery, Patient, Question, new_queries
+from ...malp.timelines import PREFERENCES, families, in_style, knowledge
 from ...models.embed import Embedder
 from ...models.lm import LanguageModel
-from ...models.local import LocalLM, led_ids, pad_token
 from ...records import Hit, Message
 from ...train.sequences import answer_end
 
@@ -62,16 +52,12 @@ def query_gold(
 ) -> Gold:
     "What a good answer to the patient's query takes into account, with the words that show it (ours; after MaLP §4.3)."
     facts = {f.id: f for f in patient.facts}
-    signs = {
-        point: (facts[id].slots[_SHOWN_BY.get(facts[id].about, "v")],) for point, id in zip(query.points, query.facts)
-    }
+    shown = [facts[id].slots[_SHOWN_BY.get(facts[id].about, "v")] for id in query.facts]
     own = [f for f in patient.facts if f.subject == "user" and f.until is None]
-    forbidden = [f.slots["v"] for f in own if f.about == "allergy"] + [
-        f.slots["drug"] for f in own if f.about == "bad drug"
-    ]
-    return Gold(
-        query=query.text, facts=query.points, preference=query.preference, forbidden=tuple(forbidden), signs=signs
-    )
+    forbidden = [f.slots["v" if about == "allergy" else "drug"]
+                 for about in ("allergy", "bad drug") for f in own if f.about == about]
+    return Gold(query=query.text, facts=query.points, preference=query.preference, forbidden=tuple(forbidden),
+                signs={point: (word,) for point, word in zip(query.points, shown)})
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #5291acc0
 @dataclass(frozen=True)
@@ -94,18 +80,13 @@ def draw_items(
     seed: int = 0,
 ) -> list[Item]:                     # drawn at random, the preference last
     "What one patient's assistant is asked (MaLP §4.3)."
-    rng = np.random.default_rng([seed, *patient.id.encode()])
+    rng, out = np.random.default_rng([seed, *patient.id.encode()]), []
     def some(all, kind): return [all[i] for i in sorted(rng.permutation(len(all))[:n[kind]])]
-    asked = [
-        Item(q.id, patient.id, kind, q.text, q.answer)
-        for kind in ("profile", "knowledge")
-        for q in some([q for q in questions if q.kind == kind], kind)
-    ]
-    asked += [
-        Item(q.id, patient.id, "response", q.text, gold=query_gold(patient, q))
-        for q in some(new_queries(patient), "response")
-    ]
-    return asked + [Item(f"{patient.id}-style", patient.id, "preference", STYLE_QUERY, patient.preference)]
+    for kind in ("profile", "knowledge"):
+        out += [Item(q.id, patient.id, kind, q.text, q.answer) for q in some([q for q in questions if q.kind == kind], kind)]
+    out += [Item(q.id, patient.id, "response", q.text, gold=query_gold(patient, q))
+            for q in some(new_queries(patient), "response")]
+    return [*out, Item(f"{patient.id}-style", patient.id, "preference", STYLE_QUERY, patient.preference)]
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #8197a394
 # three: on training patients weights with memory do better with fewer, and without weights their number makes no
@@ -195,17 +176,13 @@ def paper_2(
     task: str,  # one of TASKS
 ) -> tuple[float | None, str]:
     "LLaMA-7B's figure in MaLP's Table 2, and a note with GPT-3.5's; `(None, '')` where the paper has none."
-    of = {model: rows[row][TASKS.index(task)] for model, rows in PAPER_2.items() if row in rows}
-    return of.get("LLaMA-7B"), (
-        f"the paper's figure is LLaMA-7B's; GPT-3.5 with the same memory: {of['GPT-3.5']:g}"
-        if of.get("GPT-3.5")
-        else ""
-    )
+    llama, gpt = (PAPER_2[model].get(row, {}) and PAPER_2[model][row][TASKS.index(task)] for model in ("LLaMA-7B", "GPT-3.5"))
+    return llama or None, f"the paper's figure is LLaMA-7B's; GPT-3.5 with the same memory: {gpt:g}" if gpt else ""
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #427e5d0b
-def _row(row, task, values, groups, table="Table 2") -> dict[str, Any]:
-    paper, note = paper_2(row, task) if task in TASKS and table == "Table 2" else (None, "")
-    return figure(table, row, task, bootstrap(values, groups=groups), paper, row in NOT_OURS, note)
+def _row(row: str, task: str, value: Any) -> dict[str, Any]:   # an interval
+    paper, note = paper_2(row, task) if task in TASKS else (None, "")
+    return figure("Table 2", row, task, value, paper, row in NOT_OURS, note)
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #70c00b15
 def table_5_rows(
@@ -227,15 +204,15 @@ PAIRS = (
     *((MALP, o) for o in (STANDARD, INJECTION, DPEM, LORA)))
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #47220daa
-def pairs_of(
-    values: Mapping[str, Sequence[float]], metric: str, groups: Sequence[str], table: str
-) -> list[dict[str, Any]]:
+def pairs_of(values: Mapping[str, Sequence[float]], metric: str, groups: Sequence[str]) -> list[dict[str, Any]]:
     "One row less another, on the same items."
-    return [
-        figure(f"{table}, in pairs", f"{a} less {b}", metric, paired(values[a], values[b], groups=groups))
-        for a, b in PAIRS
-        if a in values and b in values
-    ]
+    return [figure("Table 2, in pairs", f"{a} less {b}", metric, paired(values[a], values[b], groups=groups))
+            for a, b in PAIRS if a in values and b in values]
+
+def table_2_rows(values: Mapping[str, Sequence[float]], metric: str, groups: Sequence[str]) -> list[dict[str, Any]]:
+    "A measure of each row, with intervals by patient, and differences in pairs."
+    rows = [_row(n, metric, bootstrap(v, groups=groups)) for n, v in values.items()]
+    return rows + pairs_of(values, metric, groups)
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #7c74693c
 def qa_rows(
@@ -247,15 +224,9 @@ def qa_rows(
     names, rows = list(dict.fromkeys(key[0] for key in answers if key[1] == visits)), []
     for kind, title in (("profile", "Profile QA"), ("knowledge", "Knowledge QA")):
         some = [i for i in items if i.kind == kind]
-        for measure, score in (("ROUGE-1", rouge_1), ("ROUGE-L", rouge_l)):
-            values = (
-                {n: score([answers[n, visits, i.id] for i in some], [i.reference for i in some]) for n in names}
-                if some
-                else {}
-            )
-            groups = [i.patient for i in some]
-            rows += [_row(n, f"{title} {measure}", v, groups) for n, v in values.items()]
-            if values: rows += pairs_of(values, f"{title} {measure}", groups, "Table 2")
+        for measure, score in (("ROUGE-1", rouge_1), ("ROUGE-L", rouge_l)) if some else ():
+            values = {n: score([answers[n, visits, i.id] for i in some], [i.reference for i in some]) for n in names}
+            rows += table_2_rows(values, f"{title} {measure}", [i.patient for i in some])
     return rows
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #e726111a
@@ -398,9 +369,9 @@ def style_rows(
 ) -> list[dict[str, Any]]:
     "Accuracy of the preferred style (MaLP §4.3); chance is one in six."
     some = [i for i in items if i.kind == "preference"]
-    groups, names = [i.patient for i in some], dict.fromkeys(key[0] for key in chosen if key[1] == visits)
+    names = dict.fromkeys(key[0] for key in chosen if key[1] == visits)
     values = {n: [float(chosen[n, visits, i.id] == i.reference) for i in some] for n in names}
-    return [_row(n, metric, v, groups) for n, v in values.items()] + pairs_of(values, metric, groups, "Table 2")
+    return table_2_rows(values, metric, [i.patient for i in some])
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #2a2d8eaa
 def response_scores(
@@ -419,24 +390,12 @@ def response_rows(
 ) -> list[dict[str, Any]]:
     """Win rate against the answer without memory (MaLP §4.3), the rubric's total, and the share of answers with a
     breach."""
-    some, names = [i for i in items if i.kind == "response"], dict.fromkeys(
-        key[0] for key in scores if key[1] == visits
-    )
-    groups, rows, totals = [i.patient for i in some], [], {}
-    for n in names:
-        of = [scores[n, visits, i.id] for i in some]
-        won = [verdict(s, scores[STANDARD, visits, i.id]) for s, i in zip(of, some)]
-        if n != STANDARD: rows.append(figure("Table 2", n, TASKS[-1], win_rate(won, groups), *_paper(n)))
-        totals[n] = [s.total for s in of]
-        rows += [
-            _row(n, "rubric total, of 10", totals[n], groups),
-            _row(n, "answers with a breach", [float(bool(s.breach)) for s in of], groups)]
-    return rows + pairs_of(totals, "rubric total, of 10", groups, "Table 2")
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #b1ec0cc7
-def _paper(row: str) -> tuple[float | None, bool, str]:
-    paper, note = paper_2(row, TASKS[-1])
-    return paper, row in NOT_OURS, note
+    some, names = [i for i in items if i.kind == "response"], dict.fromkeys(k[0] for k in scores if k[1] == visits)
+    groups, of = [i.patient for i in some], {n: [scores[n, visits, i.id] for i in some] for n in names}
+    won = {n: [verdict(s, bare) for s, bare in zip(of[n], of[STANDARD])] for n in names if n != STANDARD}
+    rows = [_row(n, TASKS[-1], win_rate(w, groups)) for n, w in won.items()]
+    rows += [_row(n, "answers with a breach", bootstrap([float(bool(s.breach)) for s in of[n]], groups=groups)) for n in names]
+    return rows + table_2_rows({n: [s.total for s in of[n]] for n in names}, "rubric total, of 10", groups)
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #1bd866e4
 WEIGHTS = "needs trained weights; not part of the memory-only experiment"
@@ -470,350 +429,10 @@ def curve_values(
     rounds: int,          # in a visit
 ) -> dict[tuple[str, int, str], list[float]]:
     "The two curves that a language model draws."
-    scores, profile, out = response_scores(items, answers), [i for i in items if i.kind == "profile"], {}
-    response = [i for i in items if i.kind == "response"]
+    scores, out = response_scores(items, answers), {}
+    profile, response = ([i for i in items if i.kind == kind] for kind in ("profile", "response"))
     for name, visits in dict.fromkeys(key[:2] for key in answers):
+        said = [answers[name, visits, i.id] for i in profile]
         out[name, visits*rounds, "rubric total, of 10"] = [scores[name, visits, i.id].total for i in response]
-        out[name, visits * rounds, "Profile QA ROUGE-L"] = rouge_l(
-            [answers[name, visits, i.id] for i in profile], [i.reference for i in profile]
-        ).tolist()
+        out[name, visits*rounds, "Profile QA ROUGE-L"] = rouge_l(said, [i.reference for i in profile]).tolist()
     return out
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #9cee595e
-def text_nll(
-    lm: LocalLM,
-    texts: Sequence[str],
-    max_tokens: int = 256,  # of each text, the rest isn't read
-) -> np.ndarray:            # [texts] nats per token; exp of it is the perplexity
-    """The negative log-likelihood of each text: the mean of -log p over its tokens. Raises `ValueError` for a text of
-    fewer than two tokens."""
-    model, tokenizer = lm.load()
-    rows = [led_ids(tokenizer, t)[:max_tokens] for t in texts]
-    if short := [i for i, r in enumerate(rows) if len(r) < 2]:
-        raise ValueError(f"text {short[0]} is too short: it needs at least two tokens")
-    return np.array([-token_log_probs(model, r, max_tokens).mean() for r in rows])
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #c8e3ad47
-def library_texts(
-    n: int = 60,
-    tokens: int = 120,   # words each, about
-) -> list[str]:
-    "Text that every machine with Python has and that isn't medical: the language's own reference, in pieces (ours)."
-    from pydoc_data.topics import topics
-    parts = ["\n\n".join(topics[name].split("\n\n")[1:4]).strip() for name in sorted(topics)]
-    return [" ".join(p.split()[:tokens]) for p in parts if len(p.split()) >= 40][:n]
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #afde2ad3
-def talk_texts(
-    part: str,           # validation or score
-    n: int = 100,
-    words: int = 120,    # each, about
-) -> list[str]:
-    """Everyday talk: pieces of LoCoMo's and MemoryBank's dialogues. Raises `FileNotFoundError` where MEMKIT_DATA has
-    neither."""
-    from memkit.malp.corpora import load_locomo, load_memorybank
-    paths = [public_data("locomo/locomo2.json"), public_data("memorybank/memory_bank_en.json")]
-    if not all(paths):
-        raise FileNotFoundError(
-            "LoCoMo and MemoryBank aren't here; set MEMKIT_DATA to the folder that holds locomo/locomo2.json and "
-            "memorybank/memory_bank_en.json "
-            "(github snap-research/LoCoMo, zhongwanjun/MemoryBank-SiliconFriend), or use library_texts()"
-        )
-    talks = [c for load, path in zip((load_locomo, load_memorybank), paths) for c in load(path).records]
-    out = [
-        (f"{c.id} {s}", "\n".join(t.text for t in c.turns if t.session == s))
-        for c in talks
-        for s in dict.fromkeys(t.session for t in c.turns)
-    ]
-    return sorted(
-        (
-            " ".join(text.split(" ")[:words])
-            for name, text in out
-            if len(text.split()) >= 60 and part_of_two(name) == part
-        ),
-        key=_order,
-    )[:n]
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #6bdb14c3
-def part_of_two(name: str) -> str: return ("validation", "score")[blake2b(name.encode(), digest_size=1).digest()[0] % 2]
-
-def _order(text: str) -> bytes: return blake2b(text.encode(), digest_size=8).digest()
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #bca12d6e
-@dataclass(frozen=True)
-class Choice:
-    "A question with options, of which one is right."
-    id: str
-    question: str
-    options: tuple[str, ...]
-    right: int               # from 0
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #bfacf952
-def exam_questions(
-    part: str,               # validation or score
-    n: int = 200,
-) -> list[Choice]:
-    """Questions of medical entrance exams: MedMCQA's development split. Raises `FileNotFoundError` where MEMKIT_DATA
-    doesn't have it."""
-    path = public_data("medmcqa/dev_half.jsonl")
-    if path is None:
-        raise FileNotFoundError(
-            "MedMCQA isn't here; set MEMKIT_DATA to the folder that holds medmcqa/dev_half.jsonl (github "
-            "medmcqa/medmcqa, the development split)"
-        )
-    rows = [
-        r
-        for r in map(json.loads, path.read_text("utf-8").splitlines())
-        if r["choice_type"] == "single" and part_of_two(r["id"]) == part
-    ]
-    option = lambda r: tuple(r[k].strip() for k in ("opa", "opb", "opc", "opd"))
-    asked = [
-        Choice(r["id"], r["question"].strip(), option(r), int(r["cop"]) - 1)
-        for r in sorted(rows, key=lambda r: _order(r["id"]))
-    ]
-    return [q for q in asked if all(q.options) and len(set(q.options)) == 4][:n]
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #a863537d
-def choose(
-    lm: LocalLM,
-    questions: Sequence[Choice],
-    form: str = "Question: {}\nAnswer:",
-) -> np.ndarray:             # [questions] which option the model finds likeliest per token
-    "What a model answers when each option is scored as a continuation: the mean log-probability of its tokens."
-    model, tokenizer = lm.load()
-    out = []
-    for q in questions:
-        context, tails = split_labels(
-            lambda text: led_ids(tokenizer, text), form.format(q.question), [f" {o}" for o in q.options]
-        )
-        scores = score_rows(model, [context], [tails], pad_token(tokenizer), len(tails))[0]
-        out.append(int(np.argmax(scores/[len(t) for t in tails])))
-    return np.array(out)
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #7cecc31a
-def answer_questions(
-    lm: LocalLM,
-    items: Sequence[Knowledge],
-    max_tokens: int = 60,
-) -> list[list[str]]:        # for each item, for each of its wordings
-    "A model's answers to knowledge questions without any memory (MaLP §4.3, Knowledge QA)."
-    asked = [[Message(role="user", text=w)] for k in items for w in k.question]
-    said = iter(r.text for r in lm.generate(asked, max_tokens=max_tokens))
-    return [[next(said) for _ in k.question] for k in items]
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #7cf56ec6
-def answer_nll(
-    lm: LocalLM,
-    items: Sequence[Knowledge],
-) -> np.ndarray:             # [items] nats per token
-    """The negative log-likelihood of the right answer after the question: finer than ROUGE, as no answer has to
-    be generated."""
-    model, tokenizer = lm.load()
-    out = []
-    for k in items:
-        each = []
-        for w in k.question:
-            before = led_ids(tokenizer, lm.render([Message(role="user", text=w)]))
-            row = led_ids(tokenizer, lm.render([Message(role="user", text=w)]) + k.answer)
-            each.append(-token_log_probs(model, row, 1024, start=len(before)).mean())
-        out.append(np.mean(each))
-    return np.array(out)
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #56126ce5
-# chosen on validation topics: LOG.md has the trials
-OURS = InjectionSettings(learning_rate=3e-3, batch=8, masked=None, layers=tuple(range(15, 30)), window=128)
-
-@dataclass(frozen=True, kw_only=True)
-class ForgettingPlan:
-    "What is trained on, and with which weights of the sample loss (all ours)."
-    weights: tuple[float, ...] = (0., .01, .1, 1.)
-    injection: InjectionSettings = OURS
-    corpora: tuple[tuple[str, int], ...] = (
-        ("medquad", 20_000),
-        ("knowledge", 20_000),
-    )  # and how many tokens of each, about
-    chat: bool = False       # questions and answers instead of running text
-    seed: int = 0
-    paper: bool = True       # one more run, with all of the paper's settings
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #467d4d57
-@dataclass(frozen=True)
-class ForgettingTest:
-    "What a model is asked before and after."
-    medical: Sequence[str]            # of topics that training doesn't have
-    general: Sequence[str]
-    exam: Sequence[Choice] = ()
-    items: Sequence[Knowledge] = ()
-    answer_tokens: int = 60
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #30ee3050
-def medical_texts(
-    corpora: Sequence[str],
-    part: str,             # validation or score
-    n: int = 50,           # of each corpus, at most
-    words: int = 110,      # of each text
-) -> list[str]:
-    "Texts about topics that are held out of training. Raises what `injection_corpus` raises."
-    drawn = lambda name: sorted(
-        {" ".join(r["text"].split(" ")[:words]) for r in injection_corpus(name) if part_of(r["about"]) == part},
-        key=_order)
-    return [t for name in corpora for t in drawn(name)[:n]]
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #8ad17155
-def training_examples(
-    tokenizer: Any,
-    plan: ForgettingPlan,
-) -> list[Any]:  # memkit.train.sequences.Example
-    "The texts to inject: about topics of the training part, drawn at random until each corpus has given its tokens."
-    out = []
-    for name, tokens in plan.corpora:
-        rows = sorted(
-            (r for r in injection_corpus(name) if part_of(r["about"]) == "train"), key=lambda r: _order(r["text"])
-        )
-        # no text is shorter than 20 tokens
-        found = injection_examples(tokenizer, rows[:tokens//20], plan.injection, plan.chat)
-        order, read = np.random.default_rng(plan.seed).permutation(len(found)), 0
-        for i in order.tolist():
-            if (read := read + len(found[i])) > tokens: break
-            out.append(found[i])
-    return out
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #bfd27cb5
-Values = dict[str, np.ndarray]   # measure -> one number for each text, question or item
-
-def measure(
-    lm: LocalLM,
-    test: ForgettingTest,
-) -> Values:
-    "Everything that is measured on a model: the NLL of texts and right answers, exam questions, Knowledge QA."
-    out = {"medical": text_nll(lm, test.medical), "general": text_nll(lm, test.general)}
-    if test.exam: out["exam"] = (choose(lm, test.exam) == [q.right for q in test.exam]).astype(float)
-    if test.items:
-        out["answers"], said = answer_nll(lm, test.items), answer_questions(lm, test.items, test.answer_tokens)
-        for name, score in (("ROUGE-1", rouge_1), ("ROUGE-L", rouge_l)):
-            out[name] = np.array([np.mean(score(w, [k.answer] * len(w))) for k, w in zip(test.items, said)])
-    return out
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #bbcc733b
-NONE, PAPER = "no injection", "as in the paper"
-
-def runs_of(
-    plan: ForgettingPlan,
-) -> dict[str, InjectionSettings]:
-    "The settings of each run: a weight of the sample loss each, and the paper's own."
-    runs = {f"w = {w:g}": replace(plan.injection, sample_weight=w) for w in plan.weights}
-    return {**runs, PAPER: InjectionSettings(window=plan.injection.window)} if plan.paper else runs
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #bead2827
-def run_forgetting(
-    lm: LocalLM,                    # without a domain adapter; it has none afterwards either
-    test: ForgettingTest,
-    plan: ForgettingPlan = ForgettingPlan(),
-    folder: Path | None = None,     # keeps what is done: a run that is there already isn't run again
-    progress: bool = True,
-) -> dict[str, Values]:             # by run, NONE first
-    "Inject with each weight of the sample loss, measure, take the adapter out again."
-    from tqdm.auto import tqdm
-    examples = training_examples(lm.load()[1], plan)
-    done = {NONE: _once(folder, ["none", _asked(test)], lambda: measure(lm, test))}
-    for name, settings in tqdm(runs_of(plan).items(), desc="injections", disable=not progress):
-        what = {k: v for k, v in asdict(replace(plan, weights=(), injection=settings)).items() if k != "paper"}
-        done[name] = _once(folder, [what, _asked(test)], lambda: _run(lm, examples, test, settings))
-    return done
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #e9666f17
-def _run(lm: LocalLM, examples: Sequence[Any], test: ForgettingTest, settings: InjectionSettings) -> Values:
-    found = train_injection(lm, examples, settings=settings, progress=False)
-    losses = [r["loss"] for r in found.training.curve if r["loss"] is not None]
-    try:
-        return {
-            **measure(lm, test), "loss": np.array(losses), "seconds": np.array([found.training.seconds]),
-            "tokens": np.array([found.training.tokens])}
-    finally:
-        found.adapter.remove()
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #2e7d7aa7
-def measure_shipped(
-    test: ForgettingTest,
-    folder: Path | None = None,  # as for `run_forgetting`
-) -> Values:
-    "The same measures of the adapter that travels with memkit. Raises what `load_injected` raises."
-    lm = load_injected()
-    return _once(folder, [lm.name, _asked(test)], lambda: measure(lm, test))
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #e6cf1459
-def _asked(test: ForgettingTest) -> str:
-    return blake2b(json.dumps(asdict(test), default=str).encode(), digest_size=8).hexdigest()
-
-def _once(folder: Path | None, key: Sequence[Any], make: Callable[[], Values]) -> Values:
-    if folder is None: return make()
-    path = Path(folder)/f"{blake2b(json.dumps(key, default=str).encode(), digest_size=8).hexdigest()}.json"
-    if not path.is_file(): write_file(path, json.dumps({k: v.tolist() for k, v in make().items()}))
-    return {k: np.array(v) for k, v in json.loads(path.read_text()).items()}
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #04750508
-PAPER_5 = {
-    NONE: {"ROUGE-1": 0.2501, "ROUGE-L": 0.2369},
-    PAPER: {"ROUGE-1": 0.3398, "ROUGE-L": 0.3411},
-}  # MaLP, Table 5: LLaMA-7B, Knowledge QA
-MEASURES = {
-    "medical": "perplexity of medical text", "general": "perplexity of other text",
-    "answers": "perplexity of right answers", "exam": "exam questions right", "ROUGE-1": "Knowledge QA ROUGE-1",
-    "ROUGE-L": "Knowledge QA ROUGE-L"}
-_NLL = ("medical", "general", "answers")
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #603f83fd
-def change(
-    now: Values,
-    before: Values,
-    name: str,         # one of MEASURES
-) -> Interval:         # perplexities: share by which it grew, below 0 where it fell; others: difference
-    "The change of a measure, paired on the same texts or questions, with its bootstrap interval."
-    d = paired(now[name], before[name])
-    return Interval(*map(math.expm1, (d.mean, d.low, d.high)), d.n) if name in _NLL else d
-
-def level(values: Values, name: str) -> Interval:
-    b = bootstrap(values[name])
-    return Interval(*map(math.exp, (b.mean, b.low, b.high)), b.n) if name in _NLL else b
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #31a30cf2
-def forgetting_rows(
-    found: Mapping[str, Values],  # from `run_forgetting`
-) -> list[dict[str, Any]]:        # of `memkit.experiments.result.figure`
-    "Each run's figures, Knowledge QA beside the paper's Table 5, and the changes in pairs."
-    rows, before = [], found[NONE]
-    label = lambda run: "Standard" if run == NONE else f"w Injection, {run}"
-    for run, values in found.items():
-        for name, said in MEASURES.items():
-            if name not in values: continue
-            paper = PAPER_5.get(run, {}).get(name)
-            table, note = "Table 5" if name.startswith("ROUGE") else "Forgetting", (
-                "the paper's figure is LLaMA-7B's" if paper else ""
-            )
-            rows.append(figure(table, label(run), said, level(values, name), paper, note=note))
-            kind = "share gained" if name in _NLL else "difference"
-            if run != NONE:
-                rows.append(figure("Forgetting, in pairs", label(run), f"{said}, {kind}", change(values, before, name)))
-    return rows
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #082a2c6f
-def forgetting_picture(
-    found: Mapping[str, Values],  # from `run_forgetting`
-) -> Any:                         # a matplotlib figure
-    "Medical gain against general loss: a point for each run, with 95 % intervals."
-    import matplotlib.pyplot as plt
-    fig, ax = plt.subplots(figsize=(7, 4.5))
-    for (run, values), marker in zip(found.items(), "os^Dv*PX<>"):
-        if run == NONE: x = y = Interval(0., 0., 0., 0)
-        else: x, y = change(values, found[NONE], "general"), change(values, found[NONE], "medical")
-        arms = [[[100*(i.mean - i.low)], [100*(i.high - i.mean)]] for i in (x, y)]
-        ax.errorbar(
-            100 * x.mean, -100 * y.mean, xerr=arms[0], yerr=arms[1][::-1], marker=marker, ms=8, capsize=3, ls="",
-            label=run)
-    ax.axhline(0, color="grey", lw=.8); ax.axvline(0, color="grey", lw=.8)
-    ax.set_xlabel("other text: perplexity grew by, %", fontsize=11)
-    ax.set_ylabel("medical text: perplexity fell by, %", fontsize=11)
-    ax.legend(fontsize=10)
-    fig.tight_layout()
-    plt.close(fig)
-    return fig

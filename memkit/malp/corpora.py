@@ -525,7 +525,7 @@ def make_history(
         days = rng.randint(*_DAYS) if visit else 0
         situation = _SITUATION[kind].format(days=days, symptom=rng.choice(NEW_SYMPTOMS))
         try: said, why = self_chat(model, role_prompts(profile, situation, earlier), settings, rng.randrange(2**31))
-        except Refused as e:
+        except ValueError as e:    # refused, or a prompt that fills the window
             if not turns: raise
             ended.append(f"{kind}: {e}")
             break

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['LoraShape', 'random_layers', 'lora_model', 'lora_weights', 'set_lora_weights', 'AdapterError', 'base_digest',
-           'pairs_of', 'pack', 'unpack', 'SavedAdapter', 'AdapterStore', 'Loaded', 'fitted', 'stacked', 'Rows',
-           'PersonalLM', 'UserLM']
+           'pairs_of', 'pack', 'unpack', 'AdapterStore', 'Loaded', 'fitted', 'stacked', 'Rows', 'PersonalLM', 'UserLM']
 
 # %% ../../nbs/train/04_adapters.ipynb #c26cacf1
 import json
@@ -16,17 +15,14 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from functools import partial
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any, TYPE_CHECKING
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 from fastcore.basics import patch
 
-from ..files import write_file
 from ..models.causal import batches, end_tokens, ends_at, pick_token, write_tokens
 from ..models.lm import Reply
 from ..models.local import LocalLM, pad_token
@@ -229,21 +225,9 @@ def unpack(
     return weights, _checked_card(card)
 
 # %% ../../nbs/train/04_adapters.ipynb #6841f2cc
-@dataclass(frozen=True, kw_only=True)
-class SavedAdapter:
-    "What is known of a user's adapter without reading it."
-    user: str
-    digest: str
-    base: str                # the `base_digest` it belongs to
-    at: datetime             # when it was saved
-    size: int                # bytes
-    card: Mapping[str, Any]  # shape, provenance, figures
-
-# %% ../../nbs/train/04_adapters.ipynb #93ff0a11
 class AdapterStore:
     "Users' adapters, in the store of their memories."
-    def __init__(self, store: "MemoryStore", kind: str = "lora"):
-        self.store, self.kind = store, kind
+    def __init__(self, store: "MemoryStore"): self.store = store
 
 # %% ../../nbs/train/04_adapters.ipynb #8feb3698
 @patch
@@ -260,17 +244,24 @@ def save(
     weights: Mapping[str, np.ndarray],     # by peft's names
     card: Mapping[str, Any],               # as for `pack`
     mark: tuple[int, int] | None = None,   # from `mark`
-) -> SavedAdapter:
+) -> "StoredAdapter":
     """Keep an adapter in the place of the user's last one, whole or not at all. Raises as `pack` does, and
     `ValueError` for more than 2 MB or a stale `mark`."""
-    return self._put(user, pack(weights, card), mark)
+    content = pack(weights, card)
+    told = unpack(content)[1]
+    about = {k: v for k, v in told.items() if k != "digest"}
+    return self.store.put_adapter(user, content, told["base"], told["digest"], about, "lora", mark=mark)
 
 # %% ../../nbs/train/04_adapters.ipynb #554b54a8
 @patch
-def card(self: AdapterStore, user: str) -> SavedAdapter | None:
-    "The user's adapter, if there is one, by its card."
-    found = self.store.adapter(user, self.kind, content=False)
-    return found and _saved(user, found)
+def card(self: AdapterStore, user: str) -> "StoredAdapter | None":
+    "The user's adapter, if there is one, without its bytes."
+    return self.store.adapter(user, "lora", content=False)
+
+@patch
+def drop(self: AdapterStore, user: str) -> Receipt:
+    "Remove the user's adapter and its bytes; the memories stay."
+    return self.store.drop_adapter(user, "lora")
 
 # %% ../../nbs/train/04_adapters.ipynb #fe954a48
 @patch
@@ -282,7 +273,7 @@ def load(
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:  # weights, card
     """Read and check the user's adapter. Raises `LookupError` where there is none, `AdapterError` where it is
     damaged or of another base."""
-    found = self.store.adapter(user, self.kind)
+    found = self.store.adapter(user, "lora")
     if found is None: raise LookupError("this user has no adapter; train one first")
     if found.base != base:
         raise AdapterError(
@@ -293,44 +284,6 @@ def load(
     if card["digest"] != found.digest:
         raise AdapterError("this adapter's bytes aren't those that were saved; restore or train it again")
     return weights, card
-
-# %% ../../nbs/train/04_adapters.ipynb #89de90a6
-@patch
-def export(self: AdapterStore, user: str, path: str | Path) -> Path:
-    """Write the user's adapter into a file of its own, which `forget` doesn't know of. Raises `LookupError` where
-    there is none."""
-    found = self.store.adapter(user, self.kind)
-    if found is None: raise LookupError("this user has no adapter; there is nothing to export")
-    return write_file(Path(path).expanduser(), found.content)
-
-# %% ../../nbs/train/04_adapters.ipynb #ed71ab0b
-@patch
-def read(self: AdapterStore, user: str, path: str | Path) -> SavedAdapter:
-    """Take over an exported file as this user's adapter. Raises `FileNotFoundError`, or `AdapterError` for a file
-    that isn't one."""
-    if not (path := Path(path).expanduser()).is_file():
-        raise FileNotFoundError(f"there is no file {path}; give one that AdapterStore.export wrote")
-    return self._put(user, path.read_bytes())
-
-@patch
-def drop(self: AdapterStore, user: str) -> Receipt:
-    "Remove the user's adapter and its bytes; the memories stay."
-    return self.store.drop_adapter(user, self.kind)
-
-# %% ../../nbs/train/04_adapters.ipynb #372f5852
-@patch
-def _put(self: AdapterStore, user: str, content: bytes, mark: tuple[int, int] | None = None) -> SavedAdapter:
-    _, card = unpack(content)
-    return _saved(
-        user,
-        self.store.put_adapter(
-            user, content, card["base"], card["digest"], {k: v for k, v in card.items() if k != "digest"},
-            self.kind, mark=mark),
-    )
-
-# %% ../../nbs/train/04_adapters.ipynb #d7f8c0f8
-def _saved(user: str, found: "StoredAdapter") -> SavedAdapter:
-    return SavedAdapter(user=user, digest=found.digest, base=found.base, at=found.at, size=found.size, card=found.card)
 
 # %% ../../nbs/train/04_adapters.ipynb #e1e29c7a
 @dataclass(frozen=True)

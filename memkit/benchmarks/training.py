@@ -25,8 +25,7 @@ from .timing import Agreement, Arm, Room, Size, compare, ratio, reason_of, sprea
 from ..models.embed import usable_cores
 from ..records import Message
 from ..train.loop import TrainSettings, rate, train
-from ..train.sequences import answer_loss, side_by_side
-from ..train.sequences import Example, batches_of, chat_examples, padded_tokens
+from ..train.sequences import Example, answer_loss, batches_of, chat_examples, padded_tokens, side_by_side
 
 # %% ../../nbs/benchmarks/03_training.ipynb #6225f373
 KINDS = ("visits", "rounds")
@@ -354,25 +353,20 @@ def requests_row(
     users: int = 16,
 ) -> dict[str, Any]:
     "As many requests as users, answered together, against one by one and against peft's mixed batch (ours)."
-    from memkit.train.adapters import AdapterStore, LoraShape, base_digest, random_layers
     from memkit.models.local import LocalLM
-    from memkit.train.adapters import PersonalLM
+    from memkit.train.adapters import AdapterStore, LoraShape, PersonalLM, base_digest, random_layers
     from memkit.store.store import MemoryStore
     lm, peers = (LocalLM.embedded(device="cpu", dtype=dtype) for _ in range(2))
-    shape = LoraShape(layers=random_layers(30))
+    shape, questions = LoraShape(layers=random_layers(30)), load_corpus(public=False).questions
     weights, store = made_up_weights(lm.load()[0], shape, users), AdapterStore(MemoryStore(":memory:"))
     for i, w in enumerate(weights): store.save(f"u{i}", w, {"base": base_digest(lm.load()[0]), "shape": shape})
     names, personal = [f"u{i}" for i in range(users)], PersonalLM(lm, store, loaded=users, batch_size=users)
     peft = LocalLM.wrap(peft_of(peers.load()[0], shape, weights), peers.load()[1], "peft")
-    arms = [
-        Arm("ours", lambda: lambda rs: [r.text for r in personal.generate_for(names, rs, max_tokens=size.tokens)], 1),
-        Arm("peft set_adapter, one by one", lambda: _switching(peft, names, size.tokens), 1),
-        Arm("peft adapter_names, mixed", lambda: _named_rows(peft, names, size.tokens), 1)]
-    questions = load_corpus(public=False).questions
-    items = [
-        [[Message(role="user", text=q)] for q in (questions[i:] + questions[:i])[:users]]
-        for i in range(min(size.rounds, 3))
-    ]
+    arms = [Arm("ours", lambda: lambda rs: [r.text for r in personal.generate_for(names, rs, max_tokens=size.tokens)], 1),
+            Arm("peft set_adapter, one by one", lambda: _switching(peft, names, size.tokens), 1),
+            Arm("peft adapter_names, mixed", lambda: _named_rows(peft, names, size.tokens), 1)]
+    asked = [(questions[i:] + questions[:i])[:users] for i in range(min(size.rounds, 3))]
+    items = [[[Message(role="user", text=q)] for q in those] for those in asked]
     return compare(
         f"{users} requests of {users} users, up to {size.tokens} tokens each, {dtype}", "s", arms, items, len(items),
         Agreement("same answers", lambda a, b: float(np.mean([x == y for x, y in zip(a, b)]))),

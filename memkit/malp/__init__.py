@@ -27,7 +27,7 @@ def open_malp(
     """MaLP's assistant with everything it needs (MaLP §2).
     Raises `ValueError` for an unknown memory, and what the loading of its parts raises."""
     from memkit.malp.assistant import MalpAssistant
-    from memkit.malp.personalize import load_base
+    from memkit.malp.injection import load_base
     from memkit.turn.assistants import opened, parts
     p = parts(MalpAssistant, store, load_base(model, True) if injected else model, embedder)
     return opened(MalpAssistant.open(p, settings, memory, coordinator, weights), p)

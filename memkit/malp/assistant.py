@@ -23,9 +23,8 @@ from ..answer.messages import ASKED, STUDIED, MessageSearch, Source
 from ..turn.prompt import Piece, quoted_block
 from ..records import Change, Considered, Hit, Memory, Message, Turn, Utterance, new_id, utc_now
 from .coordinator import EmbeddedCoordinator
-from .triage import SAID
+from .triage import Move, SAID
 from .memories import DialogueMemory, FullHistory, made_memory
-from .triage import Move
 from ..turn import stages
 from ..turn.assistants import Parts
 from ..turn.engine import Assistant, has_turn, round_turn

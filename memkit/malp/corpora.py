@@ -68,7 +68,8 @@ class Loaded:
     def __str__(self):
         total, kept = len(self.records) + sum(self.skipped.values()), len(self.records)
         told = {"left out": self.skipped, "noted": self.remarks}
-        more = "".join(f"; {what}: {', '.join(f'{n} {why}' for why, n in of.items())}" for what, of in told.items() if of)
+        listed = lambda of: ", ".join(f"{n} {why}" for why, n in of.items())
+        more = "".join(f"; {what}: {listed(of)}" for what, of in told.items() if of)
         return f"{self.source}: {kept:,} of {total:,} records{more}"
 
 # %% ../../nbs/malp/10_corpora.ipynb #cc80df44
@@ -116,7 +117,8 @@ def _json(path: str | Path | None, expected: str, kind: type = list, lines: bool
     except json.JSONDecodeError as e:
         if not lines: raise ValueError(f"{name} isn't JSON (line {e.lineno}: {e.msg}); expected {expected}") from None
         try: got = [json.loads(s) for s in text.splitlines() if s.strip()]
-        except json.JSONDecodeError: raise ValueError(f"{name} isn't JSON, nor lines of it; expected {expected}") from None
+        except json.JSONDecodeError:
+            raise ValueError(f"{name} isn't JSON, nor lines of it; expected {expected}") from None
     if lines and isinstance(got, dict): got = [got]
     if not isinstance(got, kind): raise ValueError(f"{name} holds a JSON {type(got).__name__}; expected {expected}")
     return got
@@ -233,8 +235,9 @@ def load_chatdoctor(
         elif said in seen: skipped["said before, word for word"] += 1
         else:
             seen.add(said)
-            turns = tuple(Said(f"{Path(path).stem}-{i}:{who[0]}", who, s) for who, s in zip(("patient", "doctor"), said))
-            out.append(Conversation(f"{Path(path).stem}-{i}", ("patient", "doctor"), rounds_of(turns, "patient"), turns=turns))
+            id, speakers = f"{Path(path).stem}-{i}", ("patient", "doctor")
+            turns = tuple(Said(f"{id}:{who[0]}", who, s) for who, s in zip(speakers, said))
+            out.append(Conversation(id, speakers, rounds_of(turns, "patient"), turns=turns))
     return _loaded(path, _CHATDOCTOR, out, skipped)
 
 # %% ../../nbs/malp/10_corpora.ipynb #064bca41
@@ -289,7 +292,7 @@ def load_locomo(
         talk, asked = raw.get("conversation"), raw.get("qa")
         if not (isinstance(talk, dict) and isinstance(asked, list)): raise ValueError(f"{where}: expected {_LOCOMO}")
         turns = _locomo_turns(talk, remarks, where)
-        known, speakers = {t.id: n for n, t in enumerate(turns)}, (str(talk.get("speaker_a")), str(talk.get("speaker_b")))
+        known, speakers = {t.id: n for n, t in enumerate(turns)}, tuple(str(talk.get(f"speaker_{x}")) for x in "ab")
         if len(known) < len(turns): raise ValueError(f"{where}: two turns share an id")
         questions = tuple(_locomo_question(q, known, remarks, where) for q in asked)
         if strange := sorted({t.speaker for t in turns} - set(speakers)):
@@ -431,9 +434,12 @@ def role_prompts(
 ) -> tuple[str, str]:    # the patient's system message, and the doctor's
     "Both profiles, at the beginning of the conversation (MaLP §3.1; our wording)."
     before = f"\nWhat was said the last time:\n{earlier}\n" if earlier else ""
-    known = f"About the patient: {profile.personal or 'nothing more is known'} What troubles the patient: {profile.symptoms} The patient likes answers this way: {profile.preference}."
-    form = "One turn at a time, at most eighty words, in plain words, without a name before them; never speak for the other."
-    patient = f"You play a patient who talks to a doctor, in the first person. {known} {situation}{before}\n{form} When you have learned what you came for, say goodbye and write [END].\n{SAFETY}"
+    known = (f"About the patient: {profile.personal or 'nothing more is known'} What troubles the patient: "
+             f"{profile.symptoms} The patient likes answers this way: {profile.preference}.")
+    form = ("One turn at a time, at most eighty words, in plain words, without a name before them; never speak for the "
+            "other.")
+    patient = (f"You play a patient who talks to a doctor, in the first person. {known} {situation}{before}\n{form} "
+               f"When you have learned what you came for, say goodbye and write [END].\n{SAFETY}")
     return patient, f"You play {doctor}. {known} {situation}{before}\n{form}\n{SAFETY}"
 
 # %% ../../nbs/malp/10_corpora.ipynb #9de54b37
@@ -502,6 +508,8 @@ def self_chat(
     return said, ended
 
 # %% ../../nbs/malp/10_corpora.ipynb #1dd9abb1
+_DAYS, _EARLIER = (5, 90), 2000   # days between visits; characters of the last one that both are reminded of (ours)
+
 @dataclass(frozen=True)
 class History:
     "What one patient and one doctor said to each other, over several visits."
@@ -510,8 +518,6 @@ class History:
     ended: tuple[str, ...]       # why each visit ended; one more where the next was refused
 
 # %% ../../nbs/malp/10_corpora.ipynb #2588c099
-_DAYS, _EARLIER = (5, 90), 2000   # days between visits; characters of the last one that both are reminded of (ours)
-
 def make_history(
     model: LanguageModel,
     conversation: Conversation,
@@ -519,18 +525,19 @@ def make_history(
 ) -> History:
     """Profile, first dialogue and follow-ups from one consultation (MaLP §3.1, Figure 3). Raises `Refused` where there
     isn't even a first dialogue; a request that fails is an error."""
-    profile, id, turns, ended, earlier = extract_profile(model, conversation, settings.seed), conversation.id, [], [], ""
+    id, turns, ended, earlier = conversation.id, [], [], ""
+    profile = extract_profile(model, conversation, settings.seed)
     rng = random.Random(f"{settings.seed}-{id}-visits")
     for visit, kind in enumerate(settings.plan):
-        days = rng.randint(*_DAYS) if visit else 0
-        situation = _SITUATION[kind].format(days=days, symptom=rng.choice(NEW_SYMPTOMS))
+        days, symptom = rng.randint(*_DAYS) if visit else 0, rng.choice(NEW_SYMPTOMS)
+        situation = _SITUATION[kind].format(days=days, symptom=symptom)
         try: said, why = self_chat(model, role_prompts(profile, situation, earlier), settings, rng.randrange(2**31))
         except ValueError as e:    # refused, or a prompt that fills the window
             if not turns: raise
-            ended.append(f"{kind}: {e}")
-            break
+            ended.append(f"{kind}: {e}"); break
         turns += [Said(f"{id}/{visit}:{n}", who, text, session=f"{id}/{visit}") for n, (who, text) in enumerate(said)]
-        earlier = "\n".join(f"{'Doctor' if who == 'assistant' else 'Patient'}: {text}" for who, text in said)[-_EARLIER:]
+        named = {"assistant": "Doctor", "user": "Patient"}
+        earlier = "\n".join(f"{named[who]}: {text}" for who, text in said)[-_EARLIER:]
         ended.append(why)
     made = Conversation(id, ("user", "assistant"), rounds_of(turns, "user"), turns=tuple(turns), about=profile.symptoms)
     return History(profile, made, tuple(ended))

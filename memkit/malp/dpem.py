@@ -16,11 +16,10 @@ from ..models.embed import Embedder
 from ..reading.rounds import Note, Round
 from ..records import Memory, Receipt
 from fastcore.basics import patch
-from .triage import (PAPER, DPeMSettings, FlagTable, RoundWriter, Todo, executive, memorize, read_table,
-                                   write_table)
-from .triage import (Known, Relate, Triage, check_notes, filtered, nearest_of_turns, said_in, shown_of,
-                                triage)
-from .triage import PLACES, Move, State, moves_of, replay, state_of
+from .triage import (
+    DPeMSettings, FlagTable, Known, Move, PAPER, PLACES, Relate, RoundWriter, State, Todo, Triage, check_notes,
+    executive, filtered, memorize, moves_of, nearest_of_turns, read_table, replay, said_in, shown_of, state_of,
+    triage, write_table)
 from ..reading.notes import may_be_tied
 from ..reading.facts import best_relation
 from ..turn.engine import has_turn, round_turn
@@ -82,6 +81,7 @@ def keep_round(
     said = (text if text.strip() else "" for text in (round.user, round.assistant))
     return store.add_turn(user, session or f"s-{store.alias(user)}", *said, at=round.at, id=turn)
 
+# %% ../../nbs/malp/01_dpem.ipynb #9e3992a4
 @patch
 def take(
     self: DPeM,

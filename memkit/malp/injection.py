@@ -6,7 +6,7 @@
 __all__ = ['Row', 'CORPORA', 'PAPER_INJECTION', 'MedicalCorpus', 'injection_corpus', 'part_of', 'data_card', 'InjectionSettings',
            'decoder_blocks', 'DomainAdapter', 'inject', 'hide', 'sample_loss', 'injection_loss', 'injection_examples',
            'Injected', 'train_injection', 'model_digest', 'save_injection', 'read_injection', 'load_injection',
-           'load_injected']
+           'load_injected', 'load_base']
 
 # %% ../../nbs/malp/16_injection.ipynb #b1cee025
 import json
@@ -40,7 +40,8 @@ def _from_json(path: Path) -> Iterator[Row]:
     "HealthCareMagic-100k, iCliniq, GenMedGPT (instruction, input, output); memkit's own entries (title, text, topic)."
     text = path.read_text("utf-8-sig")
     try: found = json.loads(text) if text.startswith("[") else [json.loads(s) for s in text.splitlines() if s.strip()]
-    except json.JSONDecodeError as e: raise ValueError(f"{path.name} is no JSON list, nor an object a line ({e})") from None
+    except json.JSONDecodeError as e:
+        raise ValueError(f"{path.name} is no JSON list, nor an object a line ({e})") from None
     for r in found:
         if not isinstance(r, dict): raise ValueError(f"{path.name} must hold objects, got {type(r).__name__}")
         title, text = r.get("title") or "", r.get("text")
@@ -82,7 +83,8 @@ CORPORA = {
         "none stated for the texts; the project's is Apache-2.0 and its README says academic use",
         "github Kent0n-Li/ChatDoctor names the file; or lavita/ChatDoctor-HealthCareMagic-100k on the hub, as JSON"),
     "icliniq": MedicalCorpus(
-        "chatdoctor/iCliniq.json", "as HealthCareMagic's", "as HealthCareMagic, or lavita/ChatDoctor-iCliniq on the hub"),
+        "chatdoctor/iCliniq.json", "as HealthCareMagic's",
+        "as HealthCareMagic, or lavita/ChatDoctor-iCliniq on the hub"),
     "genmedgpt": MedicalCorpus(
         "chatdoctor/chatdoctor5k.json", "Apache-2.0; README: academic use",
         "github Kent0n-Li/ChatDoctor, the file chatdoctor5k.json"),
@@ -100,7 +102,8 @@ def _corpus_path(name: str | Path) -> Path:
     if known:
         raise FileNotFoundError(f"the corpus {name} isn't here: set MEMKIT_DATA to the folder that holds {known.path}. "
                                 f"To get it: {known.get}")
-    raise FileNotFoundError(f"there is no corpus and no file {str(name)!r}; give {', '.join(CORPORA)}, or the path of {_FORMS}")
+    raise FileNotFoundError(f"there is no corpus and no file {str(name)!r}; give {', '.join(CORPORA)}, or the path of "
+                            f"{_FORMS}")
 
 # %% ../../nbs/malp/16_injection.ipynb #a887879d
 def injection_corpus(
@@ -157,6 +160,12 @@ class InjectionSettings:
         if self.layers is not None and (not self.layers or len(set(self.layers)) < len(self.layers)):
             raise ValueError(f"layers must be different numbers, one at least; got {self.layers}")
         if self.width is not None and self.width < 1: raise ValueError(f"width must be 1 or more, got {self.width}")
+
+    def training(self, look_every: int | None = None) -> Any:
+        "The same for `memkit.train.loop`; the passes are hidden beforehand."
+        from memkit.train.loop import TrainSettings
+        names = ("learning_rate", "weight_decay", "warmup", "batch", "seed")
+        return TrainSettings(epochs=1, look_every=look_every, **{name: getattr(self, name) for name in names})
 
 # %% ../../nbs/malp/16_injection.ipynb #e6770546
 PAPER_INJECTION = InjectionSettings()
@@ -416,17 +425,13 @@ def train_injection(
 ) -> Injected:
     """Inject knowledge into a model (MaLP §2.2, §4.1). Raises what `inject` and `train` raise; then no adapter is left
     in the model."""
-    from memkit.train.loop import TrainSettings, train
+    from memkit.train.loop import train
     model, tokenizer = lm.load()
     adapter = inject(model, settings)
     adapter.learn_alone(model)
-    how = TrainSettings(
-        learning_rate=settings.learning_rate, weight_decay=settings.weight_decay, warmup=settings.warmup, epochs=1,
-        batch=settings.batch, look_every=look_every, seed=settings.seed)
     try:
-        training = train(
-            injection_loss(model, settings.sample_weight), _all_passes(examples, tokenizer, settings), validation, how, folder,
-            progress)
+        rows, loss = _all_passes(examples, tokenizer, settings), injection_loss(model, settings.sample_weight)
+        training = train(loss, rows, validation, settings.training(look_every), folder, progress)
     except BaseException:
         adapter.remove()
         raise
@@ -439,7 +444,8 @@ def _all_passes(examples: Sequence[Example], tokenizer: Any, settings: Injection
     "The examples of all passes, each hidden anew."
     if settings.masked is None: return list(examples)*settings.epochs
     eos = tokenizer.eos_token_id
-    if eos is None: raise ValueError("this tokenizer has no end-of-text token to hide with; train on whole text (masked=None)")
+    if eos is None:
+        raise ValueError("this tokenizer has no end-of-text token to hide others; train on whole text (masked=None)")
     return [e for i in range(settings.epochs) for e in hide(examples, settings.masked, eos, settings.seed*1000 + i)]
 
 # %% ../../nbs/malp/16_injection.ipynb #4faa9487
@@ -528,3 +534,18 @@ def load_injected(
     model, tokenizer = load_causal(embedded_folder(), device, dtype)
     adapter = load_injection(model, path)
     return LocalLM.wrap(model, tokenizer, f"SmolLM2-135M-Instruct+{adapter.digest}")
+
+# %% ../../nbs/malp/16_injection.ipynb #230b7945
+def load_base(
+    model: Any = "embedded",  # as for `load_model`, but a local one
+    injected: bool = False,   # with the knowledge that travels with memkit
+) -> LocalLM:
+    "The model that a user's weights are trained on. Raises `ValueError` for one that can't be trained here."
+    from memkit.models.load import load_model
+    if injected and model != "embedded":
+        raise ValueError("the injected knowledge that travels with memkit belongs to the embedded model; inject your "
+                         "own with memkit.malp.injection, and give the LocalLM")
+    lm = load_injected() if injected else load_model(model)
+    if isinstance(lm, LocalLM): return lm
+    raise ValueError(f"{model} is served elsewhere; weights can only be trained on a model in this process: "
+                     "'embedded', a folder, or a name on the hub")

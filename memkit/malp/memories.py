@@ -94,25 +94,27 @@ class MalpRecall:
         self.store, self.embedder, self.way = store, embedder, way
         self.search_all = MemorySearch(store, embedder, settings)
 
-    def recall(
-        self,
-        user: str,
-        query: str,
-        k: int = 5,
-        vector: np.ndarray | None = None,  # [dim], the query's, where it is known already
-    ) -> list[Hit]:  # at most k; 'context': best first; otherwise short-term hits before long-term ones
-        """The memories that matter for `query`; `parts` says why. Raises `ValueError` for a blank query or a `k` below
-        1."""
-        if self.way == "context": return self.search_all.search(user, query, k, PLACES, vector)
-        check_text(query, "query")
-        if k < 1: raise ValueError(f"k must be 1 or more, got {k}")
-        short = self.store.list(user, "short-term")
-        texts = [m.text for m in short]
-        found = literal_match(query, texts, k) if self.way == "paper" else closest_match(query, texts, k)
-        part = "edits" if self.way == "paper" else "closeness"
-        close = [Hit(item=short[i], score=float(x), source="memory", parts={part: float(x)}) for i, x in found]
-        vector = self.embedder.embed([query], "query")[0] if vector is None else vector
-        return _half_each(close, self.store.search(user, vector, k, kind="long-term", encoder=self.embedder.name), k)
+# %% ../../nbs/malp/12_memories.ipynb #7f3da8d0
+@patch
+def recall(
+    self: MalpRecall,
+    user: str,
+    query: str,
+    k: int = 5,
+    vector: np.ndarray | None = None,  # [dim], the query's, where it is known already
+) -> list[Hit]:  # at most k; 'context': best first; otherwise short-term hits before long-term ones
+    """The memories that matter for `query`; `parts` says why. Raises `ValueError` for a blank query or a `k` below
+    1."""
+    if self.way == "context": return self.search_all.search(user, query, k, PLACES, vector)
+    check_text(query, "query")
+    if k < 1: raise ValueError(f"k must be 1 or more, got {k}")
+    short = self.store.list(user, "short-term")
+    texts = [m.text for m in short]
+    found = literal_match(query, texts, k) if self.way == "paper" else closest_match(query, texts, k)
+    part = "edits" if self.way == "paper" else "closeness"
+    close = [Hit(item=short[i], score=float(x), source="memory", parts={part: float(x)}) for i, x in found]
+    vector = self.embedder.embed([query], "query")[0] if vector is None else vector
+    return _half_each(close, self.store.search(user, vector, k, kind="long-term", encoder=self.embedder.name), k)
 
 # %% ../../nbs/malp/12_memories.ipynb #3f967bd6
 class DialogueMemory(Protocol):
@@ -154,7 +156,8 @@ def take(self: NoMemory, user: str, round: Round, recalled: Collection[int] = ()
          learn_answer: bool = True, turn: str = "", prepared: Any = None) -> Sequence[Any]:
     "Keep the round and its entries; returns its turn and them, or nothing if it was kept before."
     entries, about = self.entries(round), {"kind": self.kind, "at": round.at, "meta": {"round": round.id}}
-    vectors = self.embedder.embed([key for _, key in entries]) if any(key for _, key in entries) else [None]*len(entries)
+    keys = [key for _, key in entries if key]
+    vectors = self.embedder.embed(keys) if keys else [None]*len(entries)
     with self.store.transaction(user):
         turn = keep_round(self.store, user, round, session, turn)
         if not turn: return ()

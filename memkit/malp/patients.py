@@ -364,6 +364,7 @@ def draw_patient(
     facts = _facts(name, gold, preference)
     return Patient(name, timeline.name, split, preference, typing, tuple(visits), facts, taught)
 
+# %% ../../nbs/malp/07_patients.ipynb #a9a70d5c
 def simulate(
     n_users: int = 60,       # Table 3
     seed: int = 0,

@@ -6,7 +6,7 @@
 __all__ = ['OWN', 'SHORT', 'TOGETHER', 'SHOWN', 'PAPER_LORA', 'TRAINING', 'EXIT', 'dialogues', 'spoken', 'statement',
            'rare_words', 'NoteQuestion', 'note_questions', 'note_examples', 'LoraSettings', 'TooLittle', 'Lessons',
            'lessons', 'Tuned', 'tune', 'Busy', 'first_process', 'lease', 'KeptCheckpoint', 'Personalised',
-           'personalize', 'training_queue', 'leave_training', 'make_parser', 'chosen', 'load_base', 'main']
+           'personalize', 'training_queue', 'leave_training', 'make_parser', 'chosen', 'main']
 
 # %% ../../nbs/malp/17_personalize.ipynb #edfa21b1
 import argparse
@@ -24,9 +24,11 @@ from pathlib import Path
 from random import Random
 from typing import Any, TYPE_CHECKING
 
+# %% ../../nbs/malp/17_personalize.ipynb #ab5655cc
 from fastcore.basics import chunked
 
 from .assistant import INSTRUCTIONS, MalpAssistant, prompt_for
+from .injection import load_base
 from .timelines import yours
 from ..models.local import LocalLM
 from ..records import Hit, Memory, Message, utc_now
@@ -247,8 +249,9 @@ def lessons(
     sessions = dialogues(assistant.store, user)
     there = sum(map(len, sessions))
     if there < settings.least:
-        raise TooLittle(f"this user has {there} rounds that somebody else than the model answered, and {settings.least} "
-                        "are needed; let the assistant study earlier dialogues, and answer from memory until then")
+        raise TooLittle(f"this user has {there} rounds that somebody else than the model answered, and "
+                        f"{settings.least} are needed; let the assistant study earlier dialogues, and answer from "
+                        "memory until then")
     learned, kept = _split(sessions, settings.held_out)
     asked = note_examples(assistant, user, settings.questions, settings.seed)
     rows = chat_examples(tokenizer, [*map(spoken, learned), *asked], settings.max_tokens)
@@ -449,22 +452,6 @@ def chosen(a: argparse.Namespace) -> LoraSettings:
     "The settings that the options ask for. Raises as `LoraSettings` does."
     given = {k: v for k, v in vars(a).items() if k in LoraSettings.__dataclass_fields__ and v is not None}
     return LoraSettings(**{**asdict(PAPER_LORA if a.paper else LoraSettings()), **given})
-
-# %% ../../nbs/malp/17_personalize.ipynb #7a1979ff
-def load_base(
-    model: Any = "embedded",  # as for `load_model`, but a local one
-    injected: bool = False,   # with the knowledge that travels with memkit
-) -> LocalLM:
-    "The model that weights are trained on. Raises `ValueError` for one that can't be trained here."
-    from memkit.malp.injection import load_injected
-    from memkit.models.load import load_model
-    if injected and model != "embedded":
-        raise ValueError("the injected knowledge that travels with memkit belongs to the embedded model; inject your own "
-                         "with memkit.malp.injection, and give the LocalLM")
-    lm = load_injected() if injected else load_model(model)
-    if isinstance(lm, LocalLM): return lm
-    raise ValueError(f"{model} is served elsewhere; weights can only be trained on a model in this process: 'embedded', a "
-                     "folder, or a name on the hub")
 
 # %% ../../nbs/malp/17_personalize.ipynb #8ce71352
 def _run(a: argparse.Namespace, settings: LoraSettings, say: Callable[..., None]) -> int:

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any, TYPE_CHECKING
 
 import numpy as np
+from fastcore.basics import patch
 
 from ..reading.facts import Relation, best_relation, denies_another, fact_row, opposed, rest_of, says_less
 from ..reading.rounds import KINDS, Note, Round, chat_sentences, flags_of
@@ -392,26 +393,29 @@ class RoundWriter:
         self.table.open.append((new, old))
         self.move("contradicted", memory=new, other=old, reason=reason)
 
-    def supersede(self, old: int, by: int, reason: str, carry: bool = True):
-        "Mark `old`. What contradicted it contradicts `by`, if `carry`."
-        self.store.supersede(self.user, old, by=by, reason=reason, at=self.at)
-        self.move("superseded", memory=old, other=by, reason=reason)
-        self.table.flags.pop(old, None)
-        rivals = [id for pair in self.table.open if old in pair for id in pair if id not in (old, by)]
-        self.table.open = [pair for pair in self.table.open if old not in pair]
-        for id in rivals if carry else (): self.contradict(by, id, "as before, in new words")
+# %% ../../nbs/malp/02_triage.ipynb #389631fa
+@patch
+def supersede(self: RoundWriter, old: int, by: int, reason: str, carry: bool = True):
+    "Mark `old`. What contradicted it contradicts `by`, if `carry`."
+    self.store.supersede(self.user, old, by=by, reason=reason, at=self.at)
+    self.move("superseded", memory=old, other=by, reason=reason)
+    self.table.flags.pop(old, None)
+    rivals = [id for pair in self.table.open if old in pair for id in pair if id not in (old, by)]
+    self.table.open = [pair for pair in self.table.open if old not in pair]
+    for id in rivals if carry else (): self.contradict(by, id, "as before, in new words")
 
-    def shift(self, ids: Iterable[int], kind: str, into: str, why: str):
-        "Move memories to another place; `why` may say {said}."
-        self.log()
-        by_count = {}
-        for id in ids: by_count.setdefault(self.table.count(id), []).append(id)
-        for n, group in sorted(by_count.items()):
-            reason = why.format(said=f"said {n} time{'' if n == 1 else 's'}")
-            for id in group: self.move(kind, memory=id, into=into, reason=reason)
-            row = row_of(self.moves[-1])
-            self.store.move(self.user, group, into, reason, event=row["kind"], data=row["data"], at=self.at)
-        self.logged = len(self.moves)
+@patch
+def shift(self: RoundWriter, ids: Iterable[int], kind: str, into: str, why: str):
+    "Move memories to another place; `why` may say {said}."
+    self.log()
+    by_count = {}
+    for id in ids: by_count.setdefault(self.table.count(id), []).append(id)
+    for n, group in sorted(by_count.items()):
+        reason = why.format(said=f"said {n} time{'' if n == 1 else 's'}")
+        for id in group: self.move(kind, memory=id, into=into, reason=reason)
+        row = row_of(self.moves[-1])
+        self.store.move(self.user, group, into, reason, event=row["kind"], data=row["data"], at=self.at)
+    self.logged = len(self.moves)
 
 # %% ../../nbs/malp/02_triage.ipynb #2615b0ba
 # relation -> reason of a move

@@ -23,8 +23,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..files import write_file
-from .sequences import answer_loss, mean_loss, readings, together
-from .sequences import Example, batches_of, shares
+from .sequences import Example, answer_loss, batches_of, mean_loss, readings, shares, together
 
 # %% ../../nbs/train/03_loop.ipynb #3f73d19b
 def rate(
@@ -324,7 +323,7 @@ def _go_on(run: _Run, kept: Any, progress: bool, log: Callable | None):
 
 # %% ../../nbs/train/03_loop.ipynb #140b09de
 def train(
-    objective: Any,  # a torch module: (ids, mask, labels) -> (sum of losses over targets, their number); as `answer_loss`
+    objective: Any,  # a torch module: (ids, mask, labels) -> (sum of losses over targets, their number)
     examples: Sequence[Example],
     validation: Sequence[Example] | None = None,  # None: the last weights are kept
     settings: TrainSettings = TrainSettings(),
@@ -333,12 +332,8 @@ def train(
     log: Callable[[dict[str, Any]], None] | None = None,  # gets each row of the curve
     resume: bool = True,  # take up the training whose checkpoint is there; False: begin anew
 ) -> Training:
-    """Train the weights that aren't frozen, and leave the best ones in the model (MaLP §2.4.2, §4.1: AdamW, linear
-    warm-up).
-
-    Raises `ValueError` where there is nothing to train, `OtherTraining` where the checkpoint belongs to another
-    one, `NotFinite` where the loss is no number any more.
-    """
+    """Train the weights that aren't frozen, and leave the best ones in the model (MaLP §2.4.2, §4.1). Raises
+    `ValueError` for nothing to train, `OtherTraining` for another one's checkpoint, `NotFinite` for a broken loss."""
     import torch
     if not len(examples): raise ValueError("nothing to train on: there are no examples")
     kept = CheckpointFile(folder) if isinstance(folder, (str, Path)) else folder
@@ -348,5 +343,5 @@ def train(
         try: _go_on(run, kept, progress, log)
         finally: run.put(run.best[2])
     objective.eval()
-    end = run.curve[-1]
-    return Training(run.curve, run.best[1], end["tokens"], end["seconds"], run.stopped, _peak_mb(run.device), run.resumed)
+    tokens, seconds = run.curve[-1]["tokens"], run.curve[-1]["seconds"]
+    return Training(run.curve, run.best[1], tokens, seconds, run.stopped, _peak_mb(run.device), run.resumed)

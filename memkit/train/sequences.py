@@ -35,7 +35,7 @@ class Example:
     def __post_init__(self):
         ids, labels = (np.array(x, dtype=np.int32) for x in (self.ids, self.labels))
         if ids.ndim != 1 or ids.shape != labels.shape or len(ids) < 2:
-            raise ValueError(f"ids and labels must be rows of one length, 2 or more; got {ids.shape} and {labels.shape}")
+            raise ValueError(f"ids and labels must be rows of one length, 2 or more; got {ids.shape}, {labels.shape}")
         labels[0] = IGNORED
         object.__setattr__(self, "ids", ids); object.__setattr__(self, "labels", labels)
 

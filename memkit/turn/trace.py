@@ -55,11 +55,11 @@ MOVED = {   # modules that older traces name, and where their records are now
     "core.records": "records", "core.prompt": "turn.prompt", "core.lm": "models.lm", "core.ask": "models.lm",
     "core.endpoint": "models.endpoint", "core.store": "store.store", "core.retrieve": "search.documents",
     "core.recall": "search.memories", "core.support": "search.support", "core.notes": "reading.rounds",
-    "malp.fate": "malp.triage", "malp.practice": "malp.personalize", "malp.lives": "malp.patients",
+    "malp.fate": "malp.triage", "malp.practice": "malp.personalize", "malp.lives": "malp.timelines",
     "mark.placing": "mark.conflict_resolution", "mark.voices": "mark.quorum", "maprec.own": "maprec.own_ratings",
     "maprec.content": "maprec.content_predictor", "maprec.practice": "maprec.lora_examples",
     "reading.relations": "reading.facts", "reading.note_labels": "reading.notes", "reading.sharing": "reading.gate",
-    "hybrid.question": "hybrid.reading", "malp.replay": "malp.triage", "malp.phrases": "malp.patients",
+    "hybrid.question": "hybrid.reading", "malp.replay": "malp.triage", "malp.phrases": "malp.timelines",
     "mark.judgement": "mark.corrections", "mark.quarantine": "mark.withdraw", "maprec.prompted": "maprec.detection",
     "maprec.update": "maprec.names", "maprec.retrieval": "maprec.prediction", "maprec.combined": "maprec.network"}
 

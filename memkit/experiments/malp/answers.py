@@ -83,7 +83,8 @@ def draw_items(
     rng, out = np.random.default_rng([seed, *patient.id.encode()]), []
     def some(all, kind): return [all[i] for i in sorted(rng.permutation(len(all))[:n[kind]])]
     for kind in ("profile", "knowledge"):
-        out += [Item(q.id, patient.id, kind, q.text, q.answer) for q in some([q for q in questions if q.kind == kind], kind)]
+        mine = [q for q in questions if q.kind == kind]
+        out += [Item(q.id, patient.id, kind, q.text, q.answer) for q in some(mine, kind)]
     out += [Item(q.id, patient.id, "response", q.text, gold=query_gold(patient, q))
             for q in some(new_queries(patient), "response")]
     return [*out, Item(f"{patient.id}-style", patient.id, "preference", STYLE_QUERY, patient.preference)]
@@ -176,8 +177,9 @@ def paper_2(
     task: str,  # one of TASKS
 ) -> tuple[float | None, str]:
     "LLaMA-7B's figure in MaLP's Table 2, and a note with GPT-3.5's; `(None, '')` where the paper has none."
-    llama, gpt = (PAPER_2[model].get(row, {}) and PAPER_2[model][row][TASKS.index(task)] for model in ("LLaMA-7B", "GPT-3.5"))
-    return llama or None, f"the paper's figure is LLaMA-7B's; GPT-3.5 with the same memory: {gpt:g}" if gpt else ""
+    i, none = TASKS.index(task), (None,)*len(TASKS)
+    llama, gpt = (PAPER_2[model].get(row, none)[i] for model in ("LLaMA-7B", "GPT-3.5"))
+    return llama, f"the paper's figure is LLaMA-7B's; GPT-3.5 with the same memory: {gpt:g}" if gpt else ""
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #427e5d0b
 def _row(row: str, task: str, value: Any) -> dict[str, Any]:   # an interval
@@ -394,7 +396,8 @@ def response_rows(
     groups, of = [i.patient for i in some], {n: [scores[n, visits, i.id] for i in some] for n in names}
     won = {n: [verdict(s, bare) for s, bare in zip(of[n], of[STANDARD])] for n in names if n != STANDARD}
     rows = [_row(n, TASKS[-1], win_rate(w, groups)) for n, w in won.items()]
-    rows += [_row(n, "answers with a breach", bootstrap([float(bool(s.breach)) for s in of[n]], groups=groups)) for n in names]
+    breaches = {n: [float(bool(s.breach)) for s in of[n]] for n in names}
+    rows += [_row(n, "answers with a breach", bootstrap(b, groups=groups)) for n, b in breaches.items()]
     return rows + table_2_rows({n: [s.total for s in of[n]] for n in names}, "rubric total, of 10", groups)
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #1bd866e4

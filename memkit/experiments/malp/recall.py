@@ -55,8 +55,8 @@ def _labelled(c: Conversation, labels: Mapping[tuple[str, int], Mapping[str, Any
         label = labels.get((c.id, i), {"evidence": ()})
         if not label["evidence"]: continue
         if label["digest"] != blake2b(q.question.encode(), digest_size=16).hexdigest()[:12]:
-            raise ValueError(f"question {i} of {c.id} isn't the one that was labelled; use MemoryBank's English files as "
-                             "released")
+            raise ValueError(f"question {i} of {c.id} isn't the one that was labelled; use MemoryBank's English files "
+                             "as released")
         out.append(replace(q, evidence=tuple(f"{e}{side}" for e in label["evidence"] for side in sides[label["side"]])))
     return tuple(out)
 
@@ -149,7 +149,8 @@ def evidence_systems(
     found = {name: memory_ranker(m, c) for name, m in memories.items()}
     return found | {
         YARDSTICK: turn_ranker(c, embedder), WITH_NAMES: turn_ranker(c, embedder, names=True),
-        BY_WORDS: turn_ranker(c, embedder, True, ("bm25",)), "random memory": memory_ranker(RandomRecall(memories[DPEM]), c)}
+        BY_WORDS: turn_ranker(c, embedder, True, ("bm25",)),
+        "random memory": memory_ranker(RandomRecall(memories[DPEM]), c)}
 
 # %% ../../../nbs/experiments/malp/02_recall.ipynb #22dfefe3
 class CachedCoordinator:
@@ -218,7 +219,8 @@ def malp_memories(
 ) -> dict[str, DialogueMemory]:              # by name; the last two learn with DPeM and with the history
     "MaLP's three settings without weights, DPeM to the letter, and three controls (MaLP §4.2)."
     notes = CachedCoordinator(EmbeddedCoordinator())
-    out = {name: made_memory(name, new_store(), embedder, notes) for name in (STANDARD, DICTIONARY, DPEM, LETTER, HISTORY)}
+    names = (STANDARD, DICTIONARY, DPEM, LETTER, HISTORY)
+    out = {name: made_memory(name, new_store(), embedder, notes) for name in names}
     return out | {RANDOM: RandomRecall(out[DPEM]), RAW: RankedRounds(out[HISTORY], embedder)}
 
 # %% ../../../nbs/experiments/malp/02_recall.ipynb #a197da64
@@ -307,7 +309,8 @@ _CHANGED = {
     "newest before out-of-date": newest_first}
 
 # %% ../../../nbs/experiments/malp/02_recall.ipynb #26c7c099
-def _rows(table: str, values: Mapping[str, Sequence[float]], metric: str, groups: Sequence[str]) -> list[dict[str, Any]]:
+def _rows(table: str, values: Mapping[str, Sequence[float]], metric: str,
+          groups: Sequence[str]) -> list[dict[str, Any]]:
     rows = [figure(table, name, metric, bootstrap(v, groups=groups), control=name in CONTROLS)
             for name, v in values.items()]
     return rows + [
@@ -323,7 +326,8 @@ def recall_rows(
     """Recall of evidence by each memory, and DPeM less the others in pairs; and what comes back of facts that
     changed."""
     names, rows = [n for n in dict.fromkeys(key[0] for key in recalled) if n != STANDARD], []
-    asked = [(RECALL, _RECALL, [q for q in questions if q.kind == kind], f", {kind}") for kind in ("profile", "knowledge")]
+    asked = [(RECALL, _RECALL, [q for q in questions if q.kind == kind], f", {kind}")
+             for kind in ("profile", "knowledge")]
     for table, scores, some, end in [*asked, (CHANGED, _CHANGED, [q for q in questions if q.stale], "")]:
         for what, score in scores.items() if some else ():
             values = {n: [score(recalled[n, visits, q.patient, q.text], q) for q in some] for n in names}

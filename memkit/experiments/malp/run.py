@@ -31,6 +31,8 @@ from .answers import (
 from .recall import (
     CONTROLS, DICTIONARY, DPEM, HISTORY, K, LETTER, RANDOM, RAW, STANDARD, evidence_cases, evidence_rows,
     found_sentence, malp_memories, patient_questions, recall_rows, studied)
+
+# %% ../../../nbs/experiments/malp/06_run.ipynb #3c2b5913
 from .weights import (
     COLD_START, Course, MEASURES, Weights, cold_rows, injection_path, loss_rows, style_prompts, trained_weights,
     weights_answers, weights_styles)
@@ -92,7 +94,7 @@ PAPER_5 = {STANDARD: 4., DICTIONARY: 6., DPEM: 9.5}   # Figure 5; the last with 
 # %% ../../../nbs/experiments/malp/06_run.ipynb #2b52a445
 def case_study(
     model: LanguageModel, embedder: Embedder, new_store: Callable[[], "MemoryStore"]
-) -> list[dict[str, Any]]:  # one per memory: name, memories shown, answer, rubric's total and reasons, the paper's score
+) -> list[dict[str, Any]]:  # one per memory: name, memories shown, answer, rubric's total and reasons, the paper's
     "The situation of MaLP's Figure 5 with three memories and one model (dialogue and rubric: ours)."
     item, out = Item("case", "case", "response", CASE_QUERY, gold=CASE_GOLD), []
     for name, paper in PAPER_5.items():
@@ -119,7 +121,8 @@ def case_text(
     out = [f"A patient with diabetes who prefers concise suggestions asks: {CASE_QUERY}"]
     for c in result["case_study"]:
         weights = ", for an answer with trained weights"*(c["memory"] == DPEM)
-        out.append(f"\n{c['memory']}: {c['score']:.1f} of 10 here; {c['paper']:g} in the paper, given by people{weights}")
+        out.append(f"\n{c['memory']}: {c['score']:.1f} of 10 here; {c['paper']:g} in the paper, given by people"
+                   + weights)
         shown = [f"{kind}: {text}" if kind else text for kind, text in c["shown"]] or ["none"]
         out += [_wrapped("memory", text) for text in shown] + [_wrapped("answer", c["answer"] or "(nothing)")]
         out += [_wrapped("points", line) for line in c["reasons"].splitlines()[1:]]
@@ -245,8 +248,9 @@ def study_all(
         asked, memories = patient_questions(p), malp_memories(embedder, lambda: MemoryStore(":memory:"))
         n = {k: getattr(size, k) for k in ("profile", "knowledge", "response")}
         mine = draw_items(p, asked, n, seed) if i < size.answered else []
-        queries = dict.fromkeys([*(q.text for q in asked), *(m.text for m in mine), *(q for q, _ in size.styles if mine)])
-        for (name, visits, q), hits in studied(p, memories, list(queries), size.after).items():
+        styles = [q for q, _ in size.styles] if mine else []
+        queries = list(dict.fromkeys([*(q.text for q in asked), *(m.text for m in mine), *styles]))
+        for (name, visits, q), hits in studied(p, memories, queries, size.after).items():
             # nobody asks a model with the whole history of the rest
             out.recalled[name, visits, p.id, q] = hits if mine or name != HISTORY else hits[:K]
         out.questions.extend(asked); out.items.extend(mine); out.memories[p.id] = memories
@@ -346,7 +350,8 @@ def measured(
     patients = simulate(size.patients, seed, size.visits, ROUNDS)
     studies = study_all(patients, size, embedder, seed, progress)
     answers, told, shown = asked_all(studies, lm, size, weights, progress)
-    asked, case = [i for i in studies.items if i.kind != "preference"], case_study(lm, embedder, lambda: MemoryStore(":memory:"))
+    asked = [i for i in studies.items if i.kind != "preference"]
+    case = case_study(lm, embedder, lambda: MemoryStore(":memory:"))
     pairs = response_pairs(asked, answers, response_scores(asked, answers), size.visits)
     rows = [*recall_rows(studies.questions, studies.recalled, size.visits),
             *answer_rows(studies, answers, told, shown, embedder, size, weights),
@@ -434,24 +439,20 @@ def figure_2(
     s, w = DPeMSettings(), LoraSettings()
     cards = [
         Card(key="d", row=0, span=4, title="Dialogue, round by round", text="patient and assistant", colour="navy"),
-        Card(
-            key="c", row=1, span=3, title="Coordinator: rehearsal",
-            text="learning takes notes, summarizing keeps what will matter and drops the rest with a reason"),
-        Card(
-            key="l", row=1, column=3, title="LoRA", text=f"rank {w.rank}, alpha {w.alpha:g}, on this user's own rounds",
-            colour="deep"),
-        Card(key="w", row=2, title="Working memory", text=f"{s.working_size} notes, one round", colour="orange"),
-        Card(
-            key="s", row=2, column=1, title="Short-term",
-            text=f"{s.short_term_size} at most, refreshed every {s.refresh_every} rounds", colour="orange"),
-        Card(key="t", row=2, column=2, title="Long-term", text=f"said {s.promote_at} times; stays", colour="orange"),
+        Card(key="c", row=1, span=3, title="Coordinator: rehearsal",
+             text="learning takes notes, summarizing keeps what will matter and drops the rest with a reason"),
+        Card(key="l", row=1, column=3, title="LoRA", colour="deep",
+             text=f"rank {w.rank}, alpha {w.alpha:g}, on this user's own rounds"),
+        *_cards("w", 2, [("Working memory", f"{s.working_size} notes, one round"),
+                         ("Short-term", f"{s.short_term_size} at most, refreshed every {s.refresh_every} rounds"),
+                         ("Long-term", f"said {s.promote_at} times; stays")], "orange"),
         Card(key="r", row=3, span=3, title="Retriever", text="words and meaning, for the new query"),
-        Card(
-            key="m", row=4, span=4, title="Model, with the user's weights and memories", text="writes the answer",
-            colour="navy"),
-    ]
-    arrows = [(*pair, "what is new" * (pair == "cw")) for pair in "dc dl cw ws st sr tr rm lm".split()]
-    return diagram("malp, Figure 2", "Dialogues become memories and weights; a query gets both.", cards, arrows, columns=4)
+        Card(key="m", row=4, span=4, title="Model, with the user's weights and memories", text="writes the answer",
+             colour="navy")]
+    arrows = [("d", "c", ""), ("d", "l", ""), ("c", "w0", "what is new"), ("w0", "w1", ""), ("w1", "w2", ""),
+              ("w1", "r", ""), ("w2", "r", ""), ("r", "m", ""), ("l", "m", "")]
+    about = "Dialogues become memories and weights; a query gets both."
+    return diagram("malp, Figure 2", about, cards, arrows, columns=4)
 
 # %% ../../../nbs/experiments/malp/06_run.ipynb #2fe365e5
 USERS = 20   # of the full run
@@ -461,7 +462,8 @@ PAPER_3 = {"users": 60, "rounds of a user": 182, "length of a dialogue": 877, "d
 @lru_cache(1)
 def _dialogues() -> list[list[str]]:
     "What is said in each visit of the full run's patients."
-    return [[t for r in v.rounds for t in (r.user, r.assistant) if t.strip()] for p in simulate(USERS) for v in p.visits]
+    def said(v): return [t for r in v.rounds for t in (r.user, r.assistant) if t.strip()]
+    return [said(v) for p in simulate(USERS) for v in p.visits]
 
 def counted() -> dict[str, float]:
     """What the simulated dialogues amount to, in the paper's attributes (MaLP Table 3); a round of the paper is a
@@ -477,29 +479,19 @@ def figure_3(
     """Where the dialogues come from (MaLP §3.1, Figure 3): drawn by lot and told by rules, where the paper lets a
     model talk to itself."""
     n = counted()
+    told = (f"{n['dialogues']:,} of {n['users']} patients: {n['rounds of a user']:.0f} visits each, "
+            f"{n['utterances']/n['dialogues']/2:.0f} rounds a visit, {n['utterances']:,} utterances")
     cards = [
-        Card(key="f", row=0, title="Pools", text="conditions, drugs, doses, habits, small talk", colour="navy"),
-        Card(
-            key="q", row=0, column=1, title="Phrases", text="families of sentences, each half to train or to score",
-            colour="navy"),
-        Card(
-            key="p", row=1, title="Profile", text="facts that may change, and one of six ways to be answered",
-            colour="orange"),
-        Card(key="d", row=1, column=1, title="Doctor", text="knows every dose and what forbids it", colour="orange"),
-        Card(
-            key="v",
-            row=2,
-            span=2,
-            title="Dialogues",
-            text=f"{n['dialogues']:,} of {n['users']} patients: {n['rounds of a user']:.0f} visits each, "
-            f"{n['utterances']/n['dialogues']/2:.0f} rounds a visit, {n['utterances']:,} utterances",
-        ),
-        Card(
-            key="g", row=3, span=2, title="Gold",
-            text="which round tells what, what is out of date, which answer would do harm", colour="deep"),
-    ]
-    return diagram("malp, Figure 3", "From pools and phrases to dialogues that know their own answers.", cards,
-                   [(*pair, "") for pair in "fp qd pv dv vg".split()], columns=2)
+        *_cards("f", 0, [("Pools", "conditions, drugs, doses, habits, small talk"),
+                         ("Phrases", "families of sentences, each half to train or to score")], "navy"),
+        *_cards("p", 1, [("Profile", "facts that may change, and one of six ways to be answered"),
+                         ("Doctor", "knows every dose and what forbids it")], "orange"),
+        Card(key="v", row=2, span=2, title="Dialogues", text=told),
+        Card(key="g", row=3, span=2, title="Gold", colour="deep",
+             text="which round tells what, what is out of date, which answer would do harm")]
+    arrows = [(a, b, "") for a, b in (("f0", "p0"), ("f1", "p1"), ("p0", "v"), ("p1", "v"), ("v", "g"))]
+    return diagram("malp, Figure 3", "From pools and phrases to dialogues that know their own answers.", cards, arrows,
+                   columns=2)
 
 # %% ../../../nbs/experiments/malp/06_run.ipynb #1e59ea01
 def table_3(
@@ -508,8 +500,8 @@ def table_3(
     "Our dialogues counted beside the paper's (MaLP Table 3)."
     lines = [Line(name, (Cell(f"{x:,.0f}" if x == int(x) else number(x)), Cell(f"{PAPER_3[name]:,}")))
              for name, x in counted().items()]
-    note = ("Ours are simulated by rules. A round of the paper's Table 3 is a dialogue; its length has no unit, ours is "
-            "in words.")
+    note = ("Ours are simulated by rules. A round of the paper's Table 3 is a dialogue; its length has no unit, ours "
+            "is in words.")
     return PaperTable("malp, Table 3", "the dialogues, counted", (("", HERE), ("", PAPER)), tuple(lines), (note,))
 
 # %% ../../../nbs/experiments/malp/06_run.ipynb #ad2db3b8
@@ -562,8 +554,8 @@ def figure_4(
 ) -> PaperPicture:
     """Quality against the rounds studied, with intervals by patient (MaLP Figure 4). Raises `ValueError` for a result
     without that figure."""
-    about = ("Three measures against the number of rounds studied, of answers and of what is recalled. The paper prints "
-             "none of its curve's values.")
+    about = ("Three measures against the number of rounds studied, of answers and of what is recalled. The paper "
+             "prints none of its curve's values.")
     return _three_curves(result, "Figure 4", CURVES, _LOOKS, about, "rounds studied")
 
 # %% ../../../nbs/experiments/malp/06_run.ipynb #4474d073
@@ -572,7 +564,8 @@ def cold_start(
 ) -> PaperPicture:
     """Memory, weights, and both against the number of rounds, with intervals by patient. Raises `ValueError`
     for a result without weights."""
-    return _three_curves(result, COLD_START, MEASURES, _COLD, "Three measures against the rounds so far.", "rounds so far")
+    about = "Three measures against the rounds so far."
+    return _three_curves(result, COLD_START, MEASURES, _COLD, about, "rounds so far")
 
 # %% ../../../nbs/experiments/malp/06_run.ipynb #397ecaa9
 def figure_5(
@@ -591,8 +584,8 @@ def figure_5(
              *_cards("m", 1, [(f"Memory: {one['memory']}", text) for one, text in zip(case, shown)], "orange"),
              *_cards("a", 2, [("Answer", beginning(one["answer"], 150)) for one in case]),
              *_cards("s", 3, [(f"{one['score']:.1f} of 10", text) for one, text in zip(case, people)], "deep")]
-    return diagram("malp, Figure 5", "One query, three memories, the same model: dialogue, rubric and answers are ours.",
-                   cards, _chains(n, "m", "a", "s"), columns=n)
+    about = "One query, three memories, the same model: dialogue, rubric and answers are ours."
+    return diagram("malp, Figure 5", about, cards, _chains(n, "m", "a", "s"), columns=n)
 
 # %% ../../../nbs/experiments/malp/06_run.ipynb #b850d362
 def table_1(
@@ -606,7 +599,7 @@ def table_1(
                        "yes", "yes"),
         "long-term": ("never", "never", "no limit", "unlimited", "yes", "yes")}
     heads = tuple((name, who) for name in ("refreshed", "holds", "found by a query") for who in (HERE, PAPER))
-    note = (f"Promoted to long-term memory: what was said {s.promote_at} times, checked every {s.promote_every} rounds.")
+    note = f"Promoted to long-term memory: what was said {s.promote_at} times, checked every {s.promote_every} rounds."
     lines = tuple(Line(name, tuple(map(Cell, cells))) for name, cells in rows.items())
     return PaperTable("malp, Table 1", "three memories", heads, lines, (note,))
 
@@ -641,7 +634,8 @@ def table_4(
         n = f"{sum(map(bool, flaws)):,}"
         return f"found {n}, rest open" if None in flaws else f"{n} of {len(forms):,}"
     q = PAPER_QUALITY
-    note = (f"The paper's annotators gave {q['total']} of 6 on {q['dialogues']} samples, and called {q['safe']:.0%} safe. "
-            "What rules leave open, a person or a model fills in (memkit.evaluate.quality); nobody has for ours.")
+    note = (f"The paper's annotators gave {q['total']} of 6 on {q['dialogues']} samples, and called {q['safe']:.0%} "
+            "safe. What rules leave open, a person or a model fills in (memkit.evaluate.quality); nobody has for ours.")
     lines = tuple(Line(k, (Cell(what), Cell(told(k)))) for k, what in CRITERIA.items())
-    return PaperTable("malp, Table 4", "the quality form", (("a flaw if it", ""), ("rules on our dialogues", "")), lines, (note,))
+    heads = (("a flaw if it", ""), ("rules on our dialogues", ""))
+    return PaperTable("malp, Table 4", "the quality form", heads, lines, (note,))

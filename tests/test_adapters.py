@@ -16,7 +16,7 @@ from memkit.train.adapters import AdapterError, AdapterStore, LoraShape, base_di
 from memkit.files import write_file
 from memkit.models.lm import check_language_model
 from memkit.models.local import LocalLM
-from memkit.train.personal import PersonalLM, Rows, fitted, stacked
+from memkit.train.adapters import PersonalLM, Rows, fitted, stacked
 from memkit.records import Message
 from memkit.store.schema import SCHEMA, StoreError, adapters as adapters_table, meta, tables
 from memkit.store.store import ADAPTER_BYTES, MemoryStore
@@ -211,24 +211,14 @@ def test_saved_replaced_and_nobody_elses(store):
     adapters = AdapterStore(store)
     assert adapters.card("u") is None and adapters.mark("u") == (0, 0)
     with pytest.raises(LookupError, match="no adapter"): adapters.load("u", BASE)
-    with pytest.raises(LookupError, match="no adapter"): adapters.export("u", "nowhere")
     saved = adapters.save("u", small(1), card(rounds=3), mark=adapters.mark("u"))
     assert adapters.card("u") == saved and saved.card["rounds"] == 3 and saved.size == len(pack(small(1), card(rounds=3))) and "digest" not in saved.card
     adapters.save("u", small(2), card(), mark=adapters.mark("u"))
     weights, told = adapters.load("u", BASE)
     assert same(weights, small(2)) and told["digest"] == adapters.card("u").digest != saved.digest
-    assert adapters.card("v") is None and AdapterStore(store, "other").card("u") is None
+    assert adapters.card("v") is None
     with pytest.raises(AdapterError, match="0{12}….* here is 1{12}…"): adapters.load("u", "1"*32, "here")
     assert [e.kind for e in store.events("u")] == ["adapter"]*2 and all(set(e.data) == {"saved"} for e in store.events("u"))
-
-
-def test_kinds_stand_side_by_side(store):
-    lora, other = AdapterStore(store), AdapterStore(store, "notes")
-    lora.save("u", small(1), card()); other.save("u", small(2), card())
-    assert same(lora.load("u", BASE)[0], small(1)) and same(other.load("u", BASE)[0], small(2))
-    assert other.drop("u").removed == {"adapters": 1} and lora.card("u") and other.card("u") is None
-    other.save("u", small(2), card())
-    assert store.drop_adapter("u").removed == {"adapters": 2} and store.drop_adapter("u").removed == {"adapters": 0} and store.drop_adapter("nobody").erased
 
 
 def test_too_large_and_empty(store):
@@ -279,16 +269,6 @@ def test_inside_a_transaction(store):
     assert adapters.card("u") is None
     with store.transaction("u"): adapters.save("u", small(), card())
     assert adapters.card("u")
-
-
-def test_exported_and_read_again(store, tmp_path):
-    adapters, path = AdapterStore(store), tmp_path/"folder"/"u.safetensors"
-    saved = adapters.save("u", small(), card())
-    assert unpack(adapters.export("u", path).read_bytes())[1]["digest"] == adapters.read("v", path).digest == saved.digest
-    path.write_bytes(path.read_bytes()[:-5])
-    for wrong, error in ((path, AdapterError), (tmp_path/"none", FileNotFoundError), (write_file(tmp_path/"text", "Dear doctor"), AdapterError)):
-        with pytest.raises(error): adapters.read("v", wrong)
-    assert adapters.card("v").digest == saved.digest
 
 
 def test_its_bytes_leave_the_disk(tmp_path):

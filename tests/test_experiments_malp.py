@@ -23,13 +23,13 @@ from memkit.experiments.malp import run as malp_case
 from memkit.experiments.malp import recall as malp_recall
 from memkit.experiments.malp import weights as malp_weights
 from memkit.experiments.malp.answers import BOTH, INJECTION, LORA, MALP, OTHERS
-from memkit.experiments.malp.recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, RANDOM, RAW, STANDARD, Question, malp_memories, patient_questions, studied, tells
+from memkit.experiments.malp.recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, RANDOM, RAW, STANDARD, malp_memories, patient_questions, studied, tells
 from memkit.experiments.result import digest, save_result
 from memkit.malp.injection import InjectionSettings, inject, save_injection
-from memkit.malp.patients import draw_patient, new_queries, simulate
+from memkit.malp.patients import Question, draw_patient, new_queries, simulate
 from memkit.malp.personalize import LoraSettings
-from memkit.malp.visits import PREFERENCES
-from memkit.malp.visits import Said
+from memkit.malp.timelines import PREFERENCES
+from memkit.malp.patients import Said
 
 NAMES = (STANDARD, DICTIONARY, DPEM, LETTER, HISTORY, RANDOM)
 TINY = malp.Size(patients=2, answered=1, visits=2, profile=2, knowledge=1, response=1, after=(1, 2), public=False, examples=1, others=1)
@@ -63,7 +63,7 @@ def said(round, sentence): return Said(round, NEW_YEAR, "user", sentence, "f")
 # what counts as found
 
 NEW, OLD = said("r7", "It's 20 mg now."), said("r2", "I take 10 mg.")
-ASKED = Question("q", "p", "profile", "How much do I take?", "You take 20 mg.", (NEW,), (OLD,))
+ASKED = Question("q", "p", "profile", "How much do I take?", "You take 20 mg.", "dose", (NEW,), stale=(OLD,))
 
 @pytest.mark.parametrize("memory, is_told", [
     (hit("The user takes 20 mg.", "r7", text="It's 20 mg now."), True),                   # the sentence
@@ -134,10 +134,11 @@ def test_a_text_is_embedded_once():
 # what is asked
 
 def test_gold_of_a_query():
-    p = next(p for p in simulate(20, seed=1, split="train") if p.profile.allergies)
+    p = next(p for p in simulate(20, seed=1, split="train") if any(f.about == "allergy" for f in p.facts))
+    allergies = {f.value for f in p.facts if f.about == "allergy"}
     gold = [malp_answers.query_gold(p, q) for q in new_queries(p)]
     assert gold and all(set(g.signs) == set(g.facts) and all(all(w.strip() for w in words) for words in g.signs.values()) for g in gold)
-    assert all(set(p.profile.allergies) <= set(g.forbidden) for g in gold), "an allergen is forbidden, whatever is asked"
+    assert all(allergies <= set(g.forbidden) for g in gold), "an allergen is forbidden, whatever is asked"
     for g in gold: assert rubric(" ".join(g.facts), g).criteria[0].points == 4, "the reference sentences themselves show every fact"
 
 def test_items_are_drawn_the_same(ann):
@@ -285,7 +286,7 @@ def test_example_answers():
 
 # weights, of a tiny model from beginning to end
 
-SMALL = malp.Size(patients=2, answered=2, visits=3, profile=1, knowledge=1, response=1, after=(1, 3), public=False, examples=1, others=0, lora=LoraSettings(epochs=2, questions=2, least=12, share=.5, rank=2, learning_rate=3e-2))
+SMALL = malp.Size(patients=2, answered=2, visits=2, profile=1, knowledge=1, response=1, after=(1, 2), public=False, examples=1, others=0, lora=LoraSettings(epochs=2, questions=2, least=12, share=.5, rank=2, learning_rate=3e-2))
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory):
@@ -304,27 +305,31 @@ def course(tmp_path_factory):
     return malp_weights.Course(model=str(folder/"model"), injection=str(folder/"domain"), lora=SMALL.lora, visits=SMALL.visits)
 
 @pytest.fixture(scope="module")
-def weights(course): return malp_weights.trained_weights(course, SMALL.answered, SMALL.after, workers=2, progress=False)
+def weights(course):
+    "Trained here, one after the other: another process is tried once below."
+    import torch
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        trials = [malp_weights.Trial(v, i, b) for v in SMALL.after for b in course.bases for i in range(SMALL.answered)]
+        trained = {t: malp_weights.train_trial(course, t) for t in trials}
+    finally: torch.set_num_threads(threads)
+    models = {b: malp_weights.base_model(course, b) for b in course.bases}
+    return malp_weights.gathered(course, malp_weights.patients_of(course, SMALL.answered), trained, models)
 
 @pytest.fixture(scope="module")
 def weighed(weights, minilm): return malp.measured(SMALL, weights.models[malp_weights.PLAIN], minilm, 0, False, None, utc_now(), weights)
 
 def test_every_patient_has_weights_on_every_base(weights):
-    assert {k for k, d in weights.trained.items() if d} == {(p, b, 3) for p in weights.others for b in ("plain", "injected")}, "one visit is too little, three are enough"
+    assert {k for k, d in weights.trained.items() if d} == {(p, b, 2) for p in weights.others for b in ("plain", "injected")}, "one visit is too little, two are enough"
     assert all(d.weights and d.card["figures"]["after"] < d.card["figures"]["before"] for d in weights.trained.values() if d)
     bases = {b: {d.card["base"] for (_, base, _), d in weights.trained.items() if d and base == b} for b in ("plain", "injected")}
     assert len(bases["plain"]) == len(bases["injected"]) == 1 and bases["plain"] != bases["injected"]
 
 def test_another_process_trains_the_same_weights(course, weights):
-    import torch
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(1)
-        here = malp_weights.train_trial(course, malp_weights.Trial(3, 1, "injected"))
-    finally: torch.set_num_threads(threads)
-    there = weights.trained[list(weights.others)[1], "injected", 3]
+    there = malp_weights.train_all(course, [trial := malp_weights.Trial(2, 1, "injected")], workers=1, progress=False)[trial]
+    here = weights.trained[list(weights.others)[1], "injected", 2]
     assert here.weights.keys() == there.weights.keys() and all((here.weights[n] == w).all() for n, w in there.weights.items())
-    assert [e.ids.tolist() for e in here.held_out] == [e.ids.tolist() for e in there.held_out]
 
 def test_rows_with_weights(weighed):
     rows = {(r["table"], r["row"], r["metric"]): r for r in weighed["rows"]}
@@ -343,23 +348,23 @@ def test_personalisation(weighed, weights):
     pair = {r["metric"]: r["ours"] for r in of(weighed, f"{malp_weights.PERSONAL}, in pairs")}
     for base in ("plain", "injected"):
         metric = f"held-out loss, share gone ({base} base)"
-        losses = malp_weights.held_out_losses(weights, base, 3)
+        losses = malp_weights.held_out_losses(weights, base, 2)
         assert rows["own weights", metric] == pytest.approx(np.mean([1 - own/without for without, own, _ in losses.values()]), rel=.05)
         assert pair[metric] == pytest.approx(rows["own weights", metric] - rows["other users' weights", metric])
         for p, (without, own, others) in losses.items():
-            figures = weights.trained[p, base, 3].card["figures"]
+            figures = weights.trained[p, base, 2].card["figures"]
             assert without == pytest.approx(figures["before"], rel=.01) and own == pytest.approx(figures["after"], rel=.01) and len(others) == 1
-        assert rows[f"a training ({base} base)", "rounds learned"] == 15
+        assert rows[f"a training ({base} base)", "rounds learned"] == 10
 
 def test_before_there_are_weights_the_base_answers(weighed, weights):
     ours = {(r["row"], r["metric"]): r["ours"] for r in of(weighed, malp_weights.COLD_START)}
     for metric in malp_weights.MEASURES:
         if metric != malp_answers.BY_EXAMPLE: assert ours[LORA, f"{metric}, after 6 rounds"] == ours[STANDARD, f"{metric}, after 6 rounds"]
-        assert ours[MALP, f"{metric}, after 18 rounds"] == next(r["ours"] for r in of(weighed, "Table 2") if (r["row"], r["metric"]) == (MALP, metric))
+        assert ours[MALP, f"{metric}, after 12 rounds"] == next(r["ours"] for r in of(weighed, "Table 2") if (r["row"], r["metric"]) == (MALP, metric))
     assert [ax.get_title() for ax in malp.cold_start(weighed).figure.axes] == [*malp_weights.MEASURES, ""] and len(malp_weights.crossings(weighed)) == 12
     with pytest.raises(ValueError, match="no Cold start"): malp.cold_start({"experiment": "malp", "rows": []})
     lora, none = next(r for r in weights.rows if r.name == LORA), next(r for r in weights.rows if r.name == INJECTION)
-    assert [weights.changed(lora, n, p) for n in (1, 3) for p in weights.others] == [False, False, True, True] and weights.changed(none, 1, "anybody")
+    assert [weights.changed(lora, n, p) for n in (1, 2) for p in weights.others] == [False, False, True, True] and weights.changed(none, 1, "anybody")
 
 def test_crossings_by_hand():
     lines = {STANDARD: (1, 1, 1), DPEM: (2, 2, 2), LORA: (1, 2, 3), MALP: (3, 1, 3)}

@@ -24,7 +24,7 @@ from memkit.records import Document
 from memkit.hybrid import open_chatbot
 from memkit.hybrid.reading import CorpusError
 from memkit.hybrid.sources import load_medquad
-from memkit.malp.medical_texts import injection_corpus
+from memkit.malp.injection import injection_corpus
 from memkit.mark import open_mark
 from memkit.reading.gate import load_gate
 from memkit.turn.assistants import design, open_assistant

@@ -16,7 +16,7 @@ from memkit.train.sequences import Example
 from memkit.train.loop import answer_loss
 from memkit.malp.injection import (DomainAdapter, InjectionSettings, decoder_blocks, hide, inject, injection_examples, injection_loss,
                                    load_injected, load_injection, model_digest, read_injection, sample_loss, save_injection, train_injection)
-from memkit.malp.medical_texts import CORPORA, conversations, data_card, injection_corpus, json_objects, part_of
+from memkit.malp.injection import CORPORA, injection_corpus, part_of
 
 torch = pytest.importorskip("torch")
 VOCABULARY = 60
@@ -73,10 +73,10 @@ def test_off_is_off_to_the_bit(family, dtype):
     with adapter.without():
         assert not adapter.active and torch.equal(logits(model), before)
     assert adapter.active and torch.equal(logits(model), changed)
-    adapter.off()
+    adapter.switch(False)
     with adapter.without(): pass
     assert not adapter.active, "off stays off"
-    adapter.on()
+    adapter.switch(True)
     assert adapter.layers == (0, 2) and adapter.width == 4 and all(p.dtype == torch.float32 for p in adapter.parameters())
     adapter.remove()
     assert torch.equal(logits(model), before)
@@ -101,7 +101,7 @@ def test_width_and_layers_by_default():
 
 
 @pytest.mark.parametrize("what, words", [(dict(masked=0.), "masked"), (dict(masked=1.), "masked"), (dict(sample_weight=-1.), "sample_weight"), (dict(sample_weight=float("nan")), "sample_weight"),
-                                         (dict(compare="all"), "compare"), (dict(layers=()), "layers"), (dict(layers=(1, 1)), "layers"), (dict(width=0), "width")])
+                                         (dict(layers=()), "layers"), (dict(layers=(1, 1)), "layers"), (dict(width=0), "width")])
 def test_settings_that_cannot_be(what, words):
     with pytest.raises(ValueError, match=words): InjectionSettings(**what)
 
@@ -217,22 +217,19 @@ def test_sample_loss_is_the_plain_mean(layers, tokens, padding, seed):
     np.testing.assert_allclose(sample_loss([torch.from_numpy(c) for c in changes], torch.from_numpy(mask)).item(), by_hand, rtol=1e-5)
 
 
-@pytest.mark.parametrize("compare", ["layer", "model"])
-def test_loss_against_an_oracle(compare):
+def test_loss_against_an_oracle():
     "L_K from the whole logits, L_S from the block outputs: one text at a time, by hand."
     model = tiny()
     adapter = filled(inject(model, InjectionSettings(layers=(0, 2), width=4)))
     rows = hide(texts(3), .2, token=2)
-    total, n = injection_loss(model, InjectionSettings(sample_weight=.3, compare=compare))(*reading(rows))
+    total, n = injection_loss(model, .3)(*reading(rows))
     surprise, distances = [], []
     for e in rows:
         ids = torch.from_numpy(e.ids.astype(np.int64))[None]
         with torch.no_grad():
             logp = model(input_ids=ids).logits[0].log_softmax(-1)
             surprise += [-logp[i - 1, e.labels[i]].item() for i in np.flatnonzero(e.labels != -100)]
-            for i in (0, 2):
-                if compare == "layer": distances.append(_alone(model, i, ids, adapter))
-                else: distances.append((_block(model, i, ids) - _without(model, i, ids, adapter)).square().sum(-1).mean().item())
+            distances += [_alone(model, i, ids, adapter) for i in (0, 2)]
     assert n == len(surprise)
     np.testing.assert_allclose(total.item()/n, np.mean(surprise) + .3*np.mean(distances), rtol=1e-4)
 
@@ -245,10 +242,6 @@ def _block(model, i, ids):
     return seen[0]
 
 
-def _without(model, i, ids, adapter):
-    with adapter.without(): return _block(model, i, ids)
-
-
 def _alone(model, i, ids, adapter) -> float:
     "Layer i with its adapter less the same layer without, all others as they are."
     mlp = model.model.layers[i].mlp
@@ -259,18 +252,11 @@ def _alone(model, i, ids, adapter) -> float:
     return (with_it - without).square().sum(-1).mean().item()
 
 
-def test_the_two_readings_agree_on_a_single_layer_with_nothing_before_it():
-    model = tiny()
-    filled(inject(model, InjectionSettings(layers=(0,), width=4)))
-    losses = [injection_loss(model, InjectionSettings(sample_weight=1., compare=c))(*reading(texts(2)))[0].item() for c in ("layer", "model")]
-    np.testing.assert_allclose(*losses, rtol=1e-5)
-
-
 def test_weight_zero_is_the_loss_on_answers():
     model = tiny()
     filled(inject(model, LOUD))
     rows = reading(texts(2))
-    loss = injection_loss(model, LOUD)
+    loss = injection_loss(model, 0.)
     assert loss(*rows)[0].item() == answer_loss(model)(*rows)[0].item()
     assert loss.parts[1] == 0.
 
@@ -279,7 +265,7 @@ def test_only_the_adapter_gets_a_gradient():
     model = tiny(dtype=torch.bfloat16)
     adapter = filled(inject(model, InjectionSettings(width=4)))
     adapter.learn_alone(model)
-    loss, _ = injection_loss(model, InjectionSettings(sample_weight=1.))(*reading(texts(2)))
+    loss, _ = injection_loss(model, 1.)(*reading(texts(2)))
     loss.backward()
     learned = [n for n, p in model.named_parameters() if p.grad is not None]
     assert len(learned) == len(adapter.parameters()) and all(p.grad.abs().sum() > 0 for p in adapter.parameters())
@@ -304,7 +290,7 @@ def test_the_sample_loss_holds_it_back():
     for w in (0., .1, 10.):
         model = tiny()
         train_injection(LocalLM.wrap(model, WORDS, "tiny"), texts(12), settings=InjectionSettings(**{**vars(LOUD), "epochs": 4, "sample_weight": w}), progress=False)
-        loss = injection_loss(model, InjectionSettings(sample_weight=1.))
+        loss = injection_loss(model, 1.)
         loss(*reading(texts(4)))
         moved.append(loss.parts[1])
     assert moved[0] > moved[1] > moved[2] > 0
@@ -398,18 +384,11 @@ def test_the_digest_is_the_models_own():
 
 # --- corpora
 
-@given(st.lists(st.dictionaries(st.text(max_size=5), st.text(max_size=12), min_size=1, max_size=3), max_size=6), st.integers(1, 40), st.booleans())
-@settings(max_examples=80, deadline=None)
-def test_json_of_any_size_piece_by_piece(tmp_path_factory, objects, piece, lines):
-    path = tmp_path_factory.mktemp("json")/"a.json"
-    path.write_text("\n".join(map(json.dumps, objects)) if lines else json.dumps(objects, indent=1), "utf-8")
-    assert list(json_objects(path, piece)) == objects
-
 
 @pytest.mark.parametrize("text", ['[{"a": 1}, {"b"', '[{"a": 1}, oops]', "not json"])
 def test_json_that_is_broken(tmp_path, text):
     (tmp_path/"a.json").write_text(text)
-    with pytest.raises(ValueError, match="a.json"): list(json_objects(tmp_path/"a.json"))
+    with pytest.raises(ValueError, match="a.json"): injection_corpus(tmp_path/"a.json")
 
 
 def test_questions_to_doctors(tmp_path):
@@ -417,7 +396,8 @@ def test_questions_to_doctors(tmp_path):
     (tmp_path/"mine.json").write_text(json.dumps(rows))
     found = list(injection_corpus(tmp_path/"mine.json"))
     assert [r["text"] for r in found] == ["My knee clicks.\nDoes it hurt?", "Hm\nYes."]
-    assert [[m.role for m in c] for c in conversations(found)] == [["user", "assistant"]]*2
+    (tmp_path/"mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert injection_corpus(tmp_path/"mine.jsonl") == found
 
 
 def test_medquad_in_an_archive_and_a_folder(tmp_path):
@@ -480,59 +460,3 @@ def test_the_shipped_adapter_in_its_model():
     changed = lm.perplexity(text)
     assert changed != plain.perplexity(text) and lm.name.startswith("SmolLM2-135M-Instruct+")
     with DomainAdapter(lm.load()[0]).without(): assert lm.perplexity(text) == plain.perplexity(text)
-
-
-# --- what is gained and lost (memkit.experiments.malp.forgetting)
-
-def test_changes_by_hand():
-    from math import exp, log
-    from memkit.experiments.malp.forgetting import NONE, PAPER, change, forgetting_rows
-    before = {"medical": np.log([8., 2., 4.]), "general": np.log([3., 3.]), "exam": np.array([0., 1., 0., 0.]), "ROUGE-L": np.array([.1, .2])}
-    after = {"medical": np.log([4., 1., 2.]), "general": np.log([3., 6.]), "exam": np.array([1., 1., 0., 0.]), "ROUGE-L": np.array([.3, .2])}
-    np.testing.assert_allclose([getattr(change(after, before, "medical"), k) for k in ("mean", "low", "high")], -.5)
-    np.testing.assert_allclose(change(after, before, "general").mean, exp(log(2)/2) - 1)
-    np.testing.assert_allclose(change(after, before, "exam").mean, .25)
-    rows = forgetting_rows({NONE: before, PAPER: after})
-    named = {(r["table"], r["row"], r["metric"]): r for r in rows}
-    assert len(named) == len(rows)
-    standard = named["Table 5", "Standard", "Knowledge QA ROUGE-L"]
-    assert standard["paper"] == .2369 and standard["ours"] == pytest.approx(.15)
-    assert named["Table 5", f"w Injection, {PAPER}", "Knowledge QA ROUGE-L"]["paper"] == .3411
-    assert named["Forgetting", "Standard", "perplexity of medical text"]["ours"] == pytest.approx(4.)
-
-
-def test_nothing_that_is_asked_is_trained_on(tokenizer):
-    from memkit.experiments.malp.forgetting import ForgettingPlan, medical_texts, training_examples
-    plan = ForgettingPlan(corpora=(("knowledge", 2000),))
-    trained = " ".join(tokenizer.decode(e.ids) for e in training_examples(tokenizer, plan))
-    for part in ("validation", "score"):
-        asked = medical_texts(["knowledge"], part)
-        assert len(asked) > 10 and not [t for t in asked if t.splitlines()[0] in trained]
-    assert not set(medical_texts(["knowledge"], "validation")) & set(medical_texts(["knowledge"], "score"))
-    assert sum(map(len, training_examples(tokenizer, plan))) <= 2000
-
-
-def test_options_are_scored_per_token(tokenizer):
-    "Against plain log-probabilities, option by option."
-    from memkit.models.local import led_ids
-    from memkit.experiments.malp.forgetting import Choice, choose
-    model = tiny(vocabulary=len(tokenizer))
-    q = Choice("q", "Which organ makes insulin?", ("the pancreas", "the long bone of the thigh", "skin", "none of these organs"), 0)
-    each = []
-    for option in q.options:
-        context, whole = (led_ids(tokenizer, t) for t in (f"Question: {q.question}\nAnswer:", f"Question: {q.question}\nAnswer: {option}"))
-        with torch.inference_mode(): logp = model(input_ids=torch.tensor([whole])).logits[0].log_softmax(-1)
-        each.append(np.mean([logp[i - 1, whole[i]].item() for i in range(len(context), len(whole))]))
-    assert choose(LocalLM.wrap(model, tokenizer, "tiny"), [q]).tolist() == [int(np.argmax(each))]
-
-
-def test_a_run_that_is_there_is_not_run_again(tokenizer, tmp_path):
-    from memkit.experiments.malp.forgetting import NONE, ForgettingPlan, ForgettingTest, run_forgetting
-    lm = LocalLM.wrap(tiny(vocabulary=len(tokenizer)), tokenizer, "tiny")
-    test = ForgettingTest(["Insulin lets sugar into the cells."], ["The rain comes down on the roof."])
-    plan = ForgettingPlan(weights=(0.,), corpora=(("knowledge", 300),), injection=InjectionSettings(learning_rate=.01, batch=4, masked=None, window=64, width=4))
-    first = run_forgetting(lm, test, plan, tmp_path, progress=False)
-    times = {p: p.stat().st_mtime_ns for p in tmp_path.iterdir()}
-    more = run_forgetting(lm, test, ForgettingPlan(**{**vars(plan), "weights": (0., 1.)}), tmp_path, progress=False)
-    assert list(more) == [NONE, "w = 0", "w = 1", "as in the paper"] and all((more[r][k] == first[r][k]).all() for r in first for k in first[r])
-    assert len(times) == 3 and len(list(tmp_path.iterdir())) == 4 and all(p.stat().st_mtime_ns == t for p, t in times.items())

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memkit.files import public_data
-from memkit.malp.corpora import (LOCOMO_CATEGORIES, Said, _evidence, _side, corpus_numbers, load_chatdoctor, load_locomo, load_malp_dialogues,
-                                 load_malp_profiles, load_meddialog, load_memorybank, preference_label, rounds_of)
+from memkit.malp.corpora import (LOCOMO_CATEGORIES, Said, _evidence, _side, load_chatdoctor, load_locomo, load_malp_dialogues, load_meddialog,
+                                 load_memorybank, rounds_of)
 
-LOADERS = {"dialogues": load_malp_dialogues, "profiles": load_malp_profiles, "chatdoctor": load_chatdoctor, "locomo": load_locomo, "memorybank": load_memorybank, "meddialog": load_meddialog}
+LOADERS = {"dialogues": load_malp_dialogues, "chatdoctor": load_chatdoctor, "locomo": load_locomo, "memorybank": load_memorybank, "meddialog": load_meddialog}
 
 
 def public(name):
@@ -87,28 +87,15 @@ def test_a_side_loses_its_label_and_its_quotes_only(written, names, found): asse
 def dialogue(*sides): return [{str(i): {"Assistant": a, "User": u}} for i, (a, u) in enumerate(sides)]
 
 @pytest.mark.parametrize("bad", [dialogue(("Doctor: Hi.", "Doctor: Hello.")), dialogue(("Patient: Hi.", "Hello.")), dialogue(("Hi.\nPatient: I cough.\nDoctor: Since when?", "x")), dialogue(("Hi", 'It hurts. Doctor: Where?'))])
-def test_a_side_that_speaks_for_the_other_is_left_out_unless_wanted(tmp_path, bad):
+def test_a_side_that_speaks_for_the_other_is_left_out(tmp_path, bad):
     path = write(tmp_path, [dialogue(("Doctor: Hi.", "Patient: I cough.")), bad])
-    assert [len(load_malp_dialogues(path, drifted=d).records) for d in (False, True)] == [1, 2]
+    assert len(load_malp_dialogues(path).records) == 1
     assert load_malp_dialogues(path).skipped == {"where one side speaks for the other": 1}
-    assert load_malp_dialogues(path, drifted=True).remarks == {"where one side speaks for the other": 1}
 
 
 def test_empty_sides_keep_their_round_and_empty_rounds_go(tmp_path):
     c = load_malp_dialogues(write(tmp_path, [dialogue(("Hi.", ""), ("", '""'), ("", "Bye."))])).records[0]
     assert [(r.id[-1], r.assistant, r.user) for r in c.rounds] == [("0", "Hi.", ""), ("2", "", "Bye.")] and len(c.turns) == 2
-
-
-@pytest.mark.parametrize("said, label", [("prefer concise answer", "prefer concise answer"), (" Prefer Polite Responses. ", "prefer polite response"), ("prefer detailed description and concise answer", ""), ("", ""), ("prefer", "")])
-def test_a_preference_is_a_label_or_nothing(said, label): assert preference_label(said) == label
-
-
-def test_a_profile_is_never_put_together(tmp_path):
-    good = {"personal_information": None, "symptoms": "A cough.", "dialogue_preference": "prefer concise answer", "question": "?"}
-    raw = [json.dumps(good), good, json.dumps(good) + "\n\nNote: made up.", json.dumps({**good, "symptoms": {"first": "x"}}), json.dumps({"symptoms": "x"}), "{'code': 500}", 7, "[]"]
-    loaded = load_malp_profiles(write(tmp_path, raw))
-    assert [p.id for p in loaded.records] == ["x-0", "x-1"] and loaded.records[0].personal == ""
-    assert sum(loaded.skipped.values()) == 6 and loaded.skipped["that aren't JSON"] == 1 and loaded.skipped["that are failed requests"] == 1
 
 
 def test_the_released_dialogues():
@@ -120,21 +107,13 @@ def test_the_released_dialogues():
     assert not any("Error Networking" in t.text or t.text.startswith(("Doctor:", "Patient:")) for c in every for t in c.turns)
 
 
-def test_the_released_profiles():
-    loaded = load_malp_profiles(public("malp/profiles_4.json"))
-    assert len(loaded.records) + sum(loaded.skipped.values()) == 3283
-    assert sum(loaded.skipped[k] for k in ("that aren't JSON", "that are failed requests")) == 3283 - 3097
-
-
 # ---- MedDialog, ChatDoctor
 
-def test_meddialog_text_and_its_json_agree(tmp_path):
+def test_meddialog(tmp_path):
     text = "id=1\nhttps://example.org/1\nDescription\nQ. A cough?\n\nDialogue\nPatient:\nI cough.\nid est, often.\nDoctor:\nDrink tea.\n\n\nid=2\nDescription\nQ. None.\nDialogue\nPatient:\nHello?\n"
-    a = load_meddialog(write(tmp_path, text, "a.txt"))
-    b = load_meddialog(write(tmp_path, [{"description": "Q. A cough?", "utterances": ["patient: I cough.\nid est, often.", "doctor: Drink tea."]}, {"utterances": []}], "a.json"))
-    for x in (a, b):
-        assert [(c.about, [(t.speaker, t.text) for t in c.turns]) for c in x.records] == [("Q. A cough?", [("patient", "I cough.\nid est, often."), ("doctor", "Drink tea.")])]
-        assert x.skipped == {"without both a patient and a doctor": 1}
+    x = load_meddialog(write(tmp_path, text, "a.txt"))
+    assert [(c.about, [(t.speaker, t.text) for t in c.turns]) for c in x.records] == [("Q. A cough?", [("patient", "I cough.\nid est, often."), ("doctor", "Drink tea.")])]
+    assert x.skipped == {"without both a patient and a doctor": 1}
 
 
 def test_chatdoctor_as_list_as_lines_and_as_icliniq(tmp_path):
@@ -201,8 +180,7 @@ def test_locomo_in_full():
 
 def test_memorybank_in_full():
     loaded = load_memorybank(public("memorybank/memory_bank_en.json"), public("memorybank/probing_questions_en.jsonl"))
-    numbers = corpus_numbers(loaded)
-    assert (numbers["conversations"], numbers["questions"], numbers["questions with evidence"]) == (15, 100, 0) and not loaded.remarks
+    assert (len(loaded.records), sum(len(c.questions) for c in loaded.records)) == (15, 100) and not loaded.remarks
     assert all(c.id == c.id.strip() for c in loaded.records)
 
 

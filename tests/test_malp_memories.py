@@ -9,7 +9,7 @@ from memkit.store.store import MemoryStore
 from memkit.malp.assistant import MalpAssistant, MalpSettings, memory_block, prompt_for
 from memkit.malp.dpem import DPeMSettings
 from memkit.malp.memories import OWN_ANSWER, DialogueMemory, DictionaryMemory, DPeMMemory, FullHistory, NoMemory, RandomRecall, check_dialogue_memory, dictionary_entries
-from memkit.malp.retrievers import WAYS, MalpRecall, closeness, closest_match, literal_match
+from memkit.malp.memories import WAYS, MalpRecall, closeness, closest_match, literal_match
 
 ALLERGY = "I have been allergic to penicillin since I was a child."
 

@@ -1,6 +1,5 @@
 "Simulated patients: the same everywhere, gold that stands in the text, halves that share nothing, and nothing of the note taker's training sentences."
 import hashlib
-import json
 import os
 import re
 import subprocess
@@ -10,11 +9,10 @@ from random import Random
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from memkit.reading.examples import note_sentences
-from memkit.reading.notes import chat_sentences
-from memkit.malp.timelines import draw_timeline, patient_facts
-from memkit.malp.patients import (draw_patient, knowledge_questions, known_facts, load_patients, new_queries, profile_questions, save_patients, simulate, table_3)
-from memkit.malp.visits import HABITS, PREFERENCES, SPLITS, attributes, families, family_split, fill, in_style, knowledge, reference, rough
+from memkit.reading.rounds import chat_sentences, note_sentences
+from memkit.malp.patients import draw_patient, knowledge_questions, new_queries, profile_questions, simulate
+from memkit.malp.timelines import (HABITS, PREFERENCES, SPLITS, Timeline, attributes, families, family_split, fill, in_style, knowledge, patient_facts,
+                                  reference, rough)
 
 
 @pytest.fixture(scope="module")
@@ -42,27 +40,32 @@ def check(p):
         assert f.said and [s.at for s in f.said] == sorted(s.at for s in f.said)
         assert f.until is None or f.until > f.said[-1].at
         for s in f.said: assert s.sentence in getattr(rounds[s.round], s.speaker) and rounds[s.round].at == s.at
-    for t in p.taught:
-        for s in t.said: assert s.speaker == "assistant" and s.sentence in rounds[s.round].assistant
+    for told in p.taught.values():
+        for s in told: assert s.speaker == "assistant" and s.sentence in rounds[s.round].assistant
     assert p.preference in PREFERENCES
     for v in p.visits:
         assert [r.before for r in v.rounds] == ["", *(r.assistant for r in v.rounds[:-1])]
         assert all(r.user.strip() and r.assistant.strip() for r in v.rounds)
     assert [v.at for v in p.visits] == sorted({v.at for v in p.visits})
-    for q in [*profile_questions(p), *knowledge_questions(p), *new_queries(p)]:
-        assert q.rounds and set(q.rounds) <= set(rounds) and "{" not in str(q)
+    for q in [*profile_questions(p), *knowledge_questions(p)]: assert q.rounds and set(q.rounds) <= set(rounds) and "{" not in str(q)
+    for q in new_queries(p): assert "{" not in str(q)
 
 
 # --- the same everywhere
 
-def digest(ps, tmp):
-    return hashlib.sha256(save_patients(ps, tmp/"p.jsonl").read_bytes()).hexdigest()
+def digest(ps): return hashlib.sha256(repr([(p, p.visits, p.facts, p.taught) for p in ps]).encode()).hexdigest()
 
 
-def test_same_in_every_process(tmp_path):
-    code = "import sys, hashlib, pathlib\nfrom memkit.malp.patients import *\nprint(hashlib.sha256(save_patients(simulate(3, seed=9), pathlib.Path(sys.argv[1])/'q.jsonl').read_bytes()).hexdigest())"
-    seen = {subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONHASHSEED": h}).stdout.strip() for h in ("0", "77")}
-    assert seen == {digest(simulate(3, seed=9), tmp_path)}
+def test_same_in_every_process():
+    code = "import hashlib\nfrom memkit.malp.patients import simulate\nprint(hashlib.sha256(repr([(p, p.visits, p.facts, p.taught) for p in simulate(3, seed=9)]).encode()).hexdigest())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONHASHSEED": "77"})
+    assert done.stdout.strip() == digest(simulate(3, seed=9))
+
+
+def test_the_patients_of_the_published_run():
+    "Their words are those of the committed results: a change of any draw would change figures."
+    said = "\n".join(f"{r.id} {r.user} {r.assistant}" for p in simulate(2) for v in p.visits for r in v.rounds)
+    assert hashlib.sha256(said.encode()).hexdigest()[:16] == "b2ce8dc52f545eeb"
 
 
 def test_a_patient_does_not_depend_on_how_many_there_are(patients):
@@ -70,19 +73,9 @@ def test_a_patient_does_not_depend_on_how_many_there_are(patients):
     assert draw_patient(9, seed=6) != patients[9]
 
 
-def test_saved_and_loaded_is_the_same(patients, tmp_path):
-    path = save_patients(patients[:5], tmp_path/"deep"/"patients.jsonl")
-    assert load_patients(path) == patients[:5]
-    lines = path.read_text().splitlines()
-    path.write_text("\n".join([lines[0], lines[1][:-40]]))
-    with pytest.raises(ValueError, match="line 2 of patients.jsonl"): load_patients(path)
-    path.write_text(json.dumps({**json.loads(lines[0]), "mood": "good"}))
-    with pytest.raises(ValueError, match="line 1"): load_patients(path)
-
-
 # --- any history
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 10**4), st.integers(1, 40), st.integers(2, 12), st.sampled_from([*SPLITS, None]))
 def test_any_history_hangs_together(number, seed, n_visits, n_rounds, split):
     p = draw_patient(number, seed, n_visits, n_rounds, split)
@@ -94,7 +87,6 @@ def test_as_many_dialogues_as_in_the_paper():
     p = draw_patient(0, n_visits=182)
     check(p)
     assert len(p.visits) == 182 and (p.visits[-1].at - p.visits[0].at).days < 5*365
-    assert "182" in table_3([p]) and "2,184" in table_3([p])
 
 
 @pytest.mark.parametrize("bad", [dict(n_visits=0), dict(n_rounds=1), dict(split="both"), dict(split="test")])
@@ -136,17 +128,6 @@ def test_one_question_for_each_value_that_holds(patients):
         assert len(answers) == bool(allergies) and all(a in answers[0] for a in allergies)
 
 
-def test_nothing_of_the_future_is_known(patients):
-    for p in patients[:8]:
-        at = p.visits[7].at
-        for f in known_facts(p, at): assert all(s.at <= at for s in f.said) and (f.until is None or f.until <= at)
-        late = {r for v in p.visits[8:] for r in (x.id for x in v.rounds)}
-        asked = [*profile_questions(p, at), *knowledge_questions(p, at), *new_queries(p, at)]
-        assert asked and not any(set(q.rounds) & late for q in asked if q.rounds[0] not in late)
-        earlier = {q.about + str(q.facts): q.answer for q in profile_questions(p, at)}
-        assert len(earlier) > 3
-
-
 def test_some_facts_are_told_once_and_some_often(patients):
     facts = [f for p in patients for f in p.facts]
     often = sum(len(f.said) >= 3 for f in facts)/len(facts)
@@ -181,13 +162,12 @@ def test_values_that_never_held_are_not_gold():
 
 
 def test_drugs_go_together():
-    by_name = {d["name"]: d for d in patient_facts()["drugs"]}
     for i in range(300):
-        life = draw_timeline(Random(f"together {i}"), DATES)
-        taken = [by_name[d] for d in life.drugs]
+        life = Timeline(Random(f"together {i}"), DATES)
+        taken = life.drugs
         assert not any(set(d["without"]) & set(life.conditions) for d in taken) and len({d["group"] for d in taken}) == len(taken)
         for condition, needed in (("atrial fibrillation", {"apixaban"}), ("asthma", {"budesonide"}), ("high cholesterol", {"atorvastatin", "rosuvastatin"})):
-            assert condition not in life.conditions or needed & set(life.drugs)
+            assert condition not in life.conditions or needed & {d["name"] for d in taken}
         assert all(next(c for c in patient_facts()["conditions"] if c["name"] == name)["least"] <= life.age for name in life.conditions)
 
 
@@ -217,7 +197,7 @@ def test_halves_share_no_wording():
 def test_patients_keep_to_their_half(patients, others):
     for ps, split in ((patients, "score"), (others, "train")):
         assert {family_split(s.family) for _, f, s in tellings(ps)} == {split}
-        assert {family_split(t.item) for p in ps for t in p.taught} == {split}
+        assert {family_split(item) for p in ps for item in p.taught} == {split}
     told = [{s.sentence for _, _, s in tellings(ps) if len(s.sentence.split()) > 4} for ps in (patients, others)]
     assert not told[0] & told[1]
 

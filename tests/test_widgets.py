@@ -12,7 +12,7 @@ from memkit.reading.notes import Note, Round
 from memkit.records import Document
 from memkit.store.store import MemoryStore
 from memkit.malp.dpem import DPeM
-from memkit.malp.executive import DPeMSettings
+from memkit.malp.triage import DPeMSettings
 from memkit.reading.facts import Relation
 from memkit.widgets.steppers import dpem as dp
 from memkit.widgets.steppers import hybrid as hy

@@ -22,7 +22,7 @@ from memkit.widgets.steppers.stepper import Step, stepper
 from memkit.widgets.draw.turn_picture import turn_step
 from test_widgets_explorers import ASK, DOCS, Components, Words, a_turn
 import test_widgets_mark as marks
-from memkit.malp.executive import DPeMSettings
+from memkit.malp.triage import DPeMSettings
 from memkit.mark.refined import DOMAIN, KINDS, RESIDUAL
 from memkit.maprec.items import Item, Rated
 from memkit.maprec.recommend import Reason, Recommendation

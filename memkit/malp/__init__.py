@@ -27,14 +27,7 @@ def open_malp(
     """MaLP's assistant with everything it needs (MaLP §2).
     Raises `ValueError` for an unknown memory, and what the loading of its parts raises."""
     from memkit.malp.assistant import MalpAssistant
+    from memkit.malp.injection import load_base
     from memkit.turn.assistants import opened, parts
-    p = parts(MalpAssistant, store, _with_knowledge(model) if injected else model, embedder)
+    p = parts(MalpAssistant, store, load_base(model, True) if injected else model, embedder)
     return opened(MalpAssistant.open(p, settings, memory, coordinator, weights), p)
-
-# %% ../../nbs/malp/14_malp.ipynb #7e72c8f7
-def _with_knowledge(model):
-    if model != "embedded":
-        raise ValueError("the injected knowledge that travels with memkit belongs to the embedded model; "
-                         "inject your own with memkit.malp.injection, and give the LocalLM")
-    from memkit.malp.injection import load_injected
-    return load_injected()

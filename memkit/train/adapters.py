@@ -4,28 +4,33 @@
 
 # %% auto #0
 __all__ = ['LoraShape', 'random_layers', 'lora_model', 'lora_weights', 'set_lora_weights', 'AdapterError', 'base_digest',
-           'pairs_of', 'pack', 'unpack', 'SavedAdapter', 'AdapterStore']
+           'pairs_of', 'pack', 'unpack', 'AdapterStore', 'Loaded', 'fitted', 'stacked', 'Rows', 'PersonalLM', 'UserLM']
 
-# %% ../../nbs/train/04_adapters.ipynb #8cdb17d7
+# %% ../../nbs/train/04_adapters.ipynb #c26cacf1
 import json
 import random
+import threading
+import time
 import warnings
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from functools import partial
 from hashlib import blake2b
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 from fastcore.basics import patch
 
-from ..files import write_file
-from ..records import Receipt, json_copy
+from ..models.causal import batches, end_tokens, ends_at, pick_token, write_tokens
+from ..models.lm import Reply
+from ..models.local import LocalLM, pad_token
+from ..records import Message, Receipt, json_copy
 
-# %% ../../nbs/train/04_adapters.ipynb #8f8fa8a2
-if TYPE_CHECKING: from memkit.store.store import MemoryStore, StoredAdapter
+# %% ../../nbs/train/04_adapters.ipynb #e07589bf
+if TYPE_CHECKING:
+    from memkit.store.store import MemoryStore, StoredAdapter
 
 # %% ../../nbs/train/04_adapters.ipynb #18022bb8
 @dataclass(frozen=True, kw_only=True)
@@ -220,21 +225,9 @@ def unpack(
     return weights, _checked_card(card)
 
 # %% ../../nbs/train/04_adapters.ipynb #6841f2cc
-@dataclass(frozen=True, kw_only=True)
-class SavedAdapter:
-    "What is known of a user's adapter without reading it."
-    user: str
-    digest: str
-    base: str                # the `base_digest` it belongs to
-    at: datetime             # when it was saved
-    size: int                # bytes
-    card: Mapping[str, Any]  # shape, provenance, figures
-
-# %% ../../nbs/train/04_adapters.ipynb #93ff0a11
 class AdapterStore:
     "Users' adapters, in the store of their memories."
-    def __init__(self, store: "MemoryStore", kind: str = "lora"):
-        self.store, self.kind = store, kind
+    def __init__(self, store: "MemoryStore"): self.store = store
 
 # %% ../../nbs/train/04_adapters.ipynb #8feb3698
 @patch
@@ -251,17 +244,24 @@ def save(
     weights: Mapping[str, np.ndarray],     # by peft's names
     card: Mapping[str, Any],               # as for `pack`
     mark: tuple[int, int] | None = None,   # from `mark`
-) -> SavedAdapter:
+) -> "StoredAdapter":
     """Keep an adapter in the place of the user's last one, whole or not at all. Raises as `pack` does, and
     `ValueError` for more than 2 MB or a stale `mark`."""
-    return self._put(user, pack(weights, card), mark)
+    content = pack(weights, card)
+    told = unpack(content)[1]
+    about = {k: v for k, v in told.items() if k != "digest"}
+    return self.store.put_adapter(user, content, told["base"], told["digest"], about, "lora", mark=mark)
 
 # %% ../../nbs/train/04_adapters.ipynb #554b54a8
 @patch
-def card(self: AdapterStore, user: str) -> SavedAdapter | None:
-    "The user's adapter, if there is one, by its card."
-    found = self.store.adapter(user, self.kind, content=False)
-    return found and _saved(user, found)
+def card(self: AdapterStore, user: str) -> "StoredAdapter | None":
+    "The user's adapter, if there is one, without its bytes."
+    return self.store.adapter(user, "lora", content=False)
+
+@patch
+def drop(self: AdapterStore, user: str) -> Receipt:
+    "Remove the user's adapter and its bytes; the memories stay."
+    return self.store.drop_adapter(user, "lora")
 
 # %% ../../nbs/train/04_adapters.ipynb #fe954a48
 @patch
@@ -273,7 +273,7 @@ def load(
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:  # weights, card
     """Read and check the user's adapter. Raises `LookupError` where there is none, `AdapterError` where it is
     damaged or of another base."""
-    found = self.store.adapter(user, self.kind)
+    found = self.store.adapter(user, "lora")
     if found is None: raise LookupError("this user has no adapter; train one first")
     if found.base != base:
         raise AdapterError(
@@ -285,40 +285,188 @@ def load(
         raise AdapterError("this adapter's bytes aren't those that were saved; restore or train it again")
     return weights, card
 
-# %% ../../nbs/train/04_adapters.ipynb #89de90a6
-@patch
-def export(self: AdapterStore, user: str, path: str | Path) -> Path:
-    """Write the user's adapter into a file of its own, which `forget` doesn't know of. Raises `LookupError` where
-    there is none."""
-    found = self.store.adapter(user, self.kind)
-    if found is None: raise LookupError("this user has no adapter; there is nothing to export")
-    return write_file(Path(path).expanduser(), found.content)
+# %% ../../nbs/train/04_adapters.ipynb #e1e29c7a
+@dataclass(frozen=True)
+class Loaded:
+    "An adapter, ready for one model."
+    digest: str
+    base: str
+    parts: Mapping[str, tuple[Any, Any]]  # by matrix: A [d_in, r] and B [r, d_out], with α/r in B
 
-# %% ../../nbs/train/04_adapters.ipynb #ed71ab0b
-@patch
-def read(self: AdapterStore, user: str, path: str | Path) -> SavedAdapter:
-    """Take over an exported file as this user's adapter. Raises `FileNotFoundError`, or `AdapterError` for a file
-    that isn't one."""
-    if not (path := Path(path).expanduser()).is_file():
-        raise FileNotFoundError(f"there is no file {path}; give one that AdapterStore.export wrote")
-    return self._put(user, path.read_bytes())
+# %% ../../nbs/train/04_adapters.ipynb #1db7197e
+def fitted(
+    model: Any,                         # a causal model of transformers
+    weights: Mapping[str, np.ndarray],  # by peft's names
+    card: Mapping[str, Any],
+) -> Loaded:
+    "An adapter for `model`. Raises `AdapterError` where the model has no such matrices, or of another size."
+    import torch
+    like, scale, parts = next(model.parameters()), card["shape"]["alpha"]/card["shape"]["rank"], {}
+    ready = lambda w: torch.from_numpy(np.ascontiguousarray(w.T, dtype=np.float32)).to(like.device, like.dtype)
+    for name, (a, b) in pairs_of(weights).items():
+        try: size = tuple(model.get_submodule(name).weight.shape)
+        except AttributeError:
+            raise AdapterError(
+                f"this model has no matrix {name}, which the adapter changes; it belongs to another one"
+            ) from None
+        if size != (len(b), a.shape[1]):
+            raise AdapterError(
+                f"the adapter changes a matrix {name} of {(len(b), a.shape[1])}, this model's is {size}; it belongs "
+                "to another one"
+            )
+        parts[name] = ready(a), ready(b.astype(np.float32)*np.float32(scale))
+    return Loaded(card["digest"], card["base"], parts)
 
-@patch
-def drop(self: AdapterStore, user: str) -> Receipt:
-    "Remove the user's adapter and its bytes; the memories stay."
-    return self.store.drop_adapter(user, self.kind)
+# %% ../../nbs/train/04_adapters.ipynb #6ebbbb01
+def stacked(
+    rows: Sequence[Loaded | None],  # whose adapter each row of a batch gets; None: nobody's
+) -> dict[
+    str, tuple[Any, Any]
+]:  # by matrix: A [rows, d_in, r], B [rows, r, d_out]; without `rows` in front where all are the same
+    "The adapters of a batch, one behind the other (ours)."
+    import torch
+    if all(row is rows[0] for row in rows): return dict(rows[0].parts) if rows[0] else {}
+    out = {}
+    for name in dict.fromkeys(n for row in rows if row for n in row.parts):
+        some = [(i, *row.parts[name]) for i, row in enumerate(rows) if row and name in row.parts]
+        r, (_, a, b) = max(a.shape[1] for _, a, _ in some), some[0]
+        out[name] = A, B = a.new_zeros(len(rows), len(a), r), b.new_zeros(len(rows), r, b.shape[1])
+        for i, a, b in some: A[i, :, :a.shape[1]], B[i, :len(b)] = a, b
+    return out
 
-# %% ../../nbs/train/04_adapters.ipynb #372f5852
-@patch
-def _put(self: AdapterStore, user: str, content: bytes, mark: tuple[int, int] | None = None) -> SavedAdapter:
-    _, card = unpack(content)
-    return _saved(
-        user,
-        self.store.put_adapter(
-            user, content, card["base"], card["digest"], {k: v for k, v in card.items() if k != "digest"},
-            self.kind, mark=mark),
-    )
+# %% ../../nbs/train/04_adapters.ipynb #610fd913
+def _changed(module: Any, given: tuple, out: Any, A: Any, B: Any) -> Any:
+    import torch
+    x = given[0]
+    return torch.baddbmm(out, torch.bmm(x, A), B) if A.ndim == 3 else out + (x @ A) @ B
 
-# %% ../../nbs/train/04_adapters.ipynb #d7f8c0f8
-def _saved(user: str, found: "StoredAdapter") -> SavedAdapter:
-    return SavedAdapter(user=user, digest=found.digest, base=found.base, at=found.at, size=found.size, card=found.card)
+# %% ../../nbs/train/04_adapters.ipynb #77e7d424
+class Rows:
+    """A causal model whose every row goes through an adapter of its own. To the functions of
+    `memkit.models.causal` it is a model like any other."""
+    def __init__(
+        self,
+        model: Any,
+        find: Callable[[], Sequence[Loaded | None]],  # called once; an adapter for all rows or for each
+    ):
+        self.model, self._find, self._parts = model, find, None
+
+    def __getattr__(self, name: str): return getattr(self.model, name)    # config, device, forward …
+
+    def __call__(self, **inputs):
+        if self._parts is None:
+            self._parts = [(self.model.get_submodule(n), *ab) for n, ab in stacked(self._find()).items()]
+        hooks = [m.register_forward_hook(partial(_changed, A=a, B=b)) for m, a, b in self._parts]
+        try: return self.model(**inputs)
+        finally:
+            for h in hooks: h.remove()
+
+# %% ../../nbs/train/04_adapters.ipynb #d84282d9
+@patch
+def keep_rows(
+    self: Rows,
+    on: Sequence[int],  # the rows that go on
+):
+    "Let the other rows go."
+    self._parts = [(m, a[on], b[on]) if a.ndim == 3 else (m, a, b) for m, a, b in self._parts]
+
+# %% ../../nbs/train/04_adapters.ipynb #2d819519
+class PersonalLM:
+    """One base model for many users, each with the adapter that the store has of them (MaLP §2.4.2; the service is
+    ours). Threads may share one."""
+    def __init__(
+        self,
+        lm: LocalLM,             # the base; others may go on using it
+        adapters: AdapterStore,
+        loaded: int = 16,        # adapters kept in memory, >= 1
+        batch_size: int = 16,    # rows that `generate_for` answers together, >= 1
+    ):
+        if loaded < 1 or batch_size < 1:
+            raise ValueError(f"loaded and batch_size must be 1 or more, got {loaded} and {batch_size}")
+        self.lm, self.adapters, self.loaded, self.batch_size = lm, adapters, loaded, batch_size
+        self._kept, self._guard = OrderedDict(), threading.Lock()
+
+# %% ../../nbs/train/04_adapters.ipynb #a2f6de79
+@patch
+def for_user(self: PersonalLM, user: str | None) -> "UserLM":
+    """The model of one user, with all verbs of a `LocalLM`. Raises `AdapterError` where the user's adapter is
+    damaged or of another base."""
+    self.adapter(user)
+    return UserLM(self, user)
+
+# %% ../../nbs/train/04_adapters.ipynb #afe70d34
+@patch
+def adapter(self: PersonalLM, user: str | None) -> Loaded | None:
+    "The user's adapter as it is now, from memory or from the store; None without one. Raises `AdapterError`."
+    saved = None if user is None else self.adapters.card(user)
+    if saved is None: return self.unload(user)
+    model = self.lm.load()[0]
+    with self._guard:
+        kept = self._kept.get(user)
+        if kept and kept.digest == saved.digest and kept.base == base_digest(model):
+            self._kept.move_to_end(user)
+            return kept
+    try: new = fitted(model, *self.adapters.load(user, base_digest(model), self.lm.name))
+    except LookupError: return self.unload(user)      # forgotten since
+    with self._guard:
+        self._kept[user] = new
+        self._kept.move_to_end(user)
+        while len(self._kept) > self.loaded: self._kept.popitem(last=False)
+    return new
+
+# %% ../../nbs/train/04_adapters.ipynb #88ef2fe6
+@patch
+def unload(self: PersonalLM, user: str | None):
+    "Let the user's adapter leave the memory of this process; what is stored stays."
+    with self._guard: self._kept.pop(user, None)
+
+# %% ../../nbs/train/04_adapters.ipynb #6074b36f
+@patch
+def generate_for(
+    self: PersonalLM,
+    users: Sequence[str | None],  # whose adapter answers each conversation; None: nobody's
+    conversations: Sequence[Sequence[Message]],
+    max_tokens: int = 128,        # of each answer, >= 1
+    temperature: float = 0.,      # 0: greedy
+    seed: int = 0,
+    stop: Sequence[str] = (),
+    top_p: float = 1.,
+) -> list[Reply]:
+    """Answer conversations of different users in one batch, or in several of `batch_size`. Raises `ValueError` as
+    `generate` does, and `AdapterError`."""
+    if isinstance(users, str) or len(users) != len(conversations):
+        raise ValueError(f"give one user for each conversation; got {len(conversations)} conversations")
+    drafts, stop = self.lm._drafts(conversations, max_tokens, temperature, seed, stop, top_p)
+    replies = [None]*len(drafts)
+    with self.lm._lock:
+        for batch in batches([len(d.prompt) for d in drafts], self.batch_size):
+            start, rows = time.perf_counter(), [self.adapter(users[i]) for i in batch]
+            self._write(rows, [drafts[i] for i in batch], temperature, top_p, stop)
+            for i in batch: replies[i] = self.lm._reply(drafts[i], stop, time.perf_counter() - start)
+    return replies
+
+# %% ../../nbs/train/04_adapters.ipynb #a08aba2e
+@patch
+def _write(self: PersonalLM, rows, drafts, temperature, top_p, stop):
+    model, tokenizer = self.lm.load()
+    pick = lambda scores, generator: pick_token(scores, temperature, top_p, generator)
+    for _ in write_tokens(
+        Rows(model, lambda: rows), drafts, pad_token(tokenizer), pick,
+        ends_at(tokenizer, end_tokens(model, tokenizer), stop)
+    ):
+        pass
+
+# %% ../../nbs/train/04_adapters.ipynb #f18e82a5
+class UserLM(LocalLM):
+    """The base model with one user's adapter: made by `PersonalLM.for_user`. Each call uses the adapter that the store
+    has when it begins."""
+    def __init__(self, personal: PersonalLM, user: str | None):
+        lm = personal.lm
+        super().__init__(lm.source, lm.device, lm.dtype, lm.batch_size, lm._context)
+        self.personal, self.user, self.name = personal, user, lm.name
+        self._lock = lm._lock                     # one model, one at a time
+
+    def load(self) -> tuple[Any, Any]:
+        "The base model with the user's adapter, and the tokenizer."
+        model, tokenizer = self.personal.lm.load()
+        return Rows(model, lambda: [self.personal.adapter(self.user)]), tokenizer

@@ -14,7 +14,6 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -24,8 +23,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..files import write_file
-from .packing import answer_loss, mean_loss, readings, together
-from .sequences import Example, batches_of, shares
+from .sequences import Example, answer_loss, batches_of, mean_loss, readings, shares, together
 
 # %% ../../nbs/train/03_loop.ipynb #3f73d19b
 def rate(
@@ -75,18 +73,11 @@ def learning(
     import torch
     found = {n: p for n, p in objective.named_parameters() if p.requires_grad}
     if not found:
-        raise ValueError(
-            "nothing to train: every weight of the model is frozen; add an adapter, or set requires_grad_(True) on "
-            "what should learn"
-        )
-    coarse = next(
-        (f"{n} ({str(p.dtype).removeprefix('torch.')})" for n, p in found.items() if p.dtype != torch.float32), None
-    )
-    if coarse:
-        raise ValueError(
-            f"weights that learn must be float32, or small steps are lost in rounding; got {coarse}. The frozen ones "
-            "may be bfloat16"
-        )
+        raise ValueError("nothing to train: every weight of the model is frozen; add an adapter, or set "
+                         "requires_grad_(True) on what should learn")
+    if coarse := [n for n, p in found.items() if p.dtype != torch.float32]:
+        raise ValueError(f"weights that learn must be float32, or small steps are lost in rounding; got {coarse[0]} "
+                         f"({str(found[coarse[0]].dtype).removeprefix('torch.')}). The frozen ones may be bfloat16")
     return found
 
 # %% ../../nbs/train/03_loop.ipynb #512822c3
@@ -135,10 +126,8 @@ def losses(self: _Run, examples: Sequence[Example], what: str) -> Iterator[tuple
     "Sum over targets and their number, for one reading of this process's share after the other."
     import torch
     torch.manual_seed(random.Random(f"{self.settings.seed} {what}").getrandbits(60))
-    mine = [
-        examples[i]
-        for i in shares([len(e) for e in examples], self.accelerator.num_processes)[self.accelerator.process_index]
-    ]
+    share = shares([len(e) for e in examples], self.accelerator.num_processes)[self.accelerator.process_index]
+    mine = [examples[i] for i in share]
     for part in readings(self.objective, mine, self.settings.room):
         yield self.objective(*together(self.objective, [mine[i] for i in part], self.device))
 
@@ -225,21 +214,6 @@ class CheckpointFile:
     def read(self) -> bytes | None: return self.path.read_bytes() if self.path.is_file() else None
     def write(self, content: bytes): write_file(self.path, content)
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        "Hold the folder; raises `RuntimeError` where another training has it."
-        try: import fcntl
-        except ImportError: fcntl = None   # Windows has no such lock
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.path.with_name(".lock"), "w") as held:
-            if fcntl:
-                try: fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
-                    raise RuntimeError(
-                        f"another training is at work in {self.path.parent}; wait for it, or give another folder"
-                    ) from None
-            yield
-
 # %% ../../nbs/train/03_loop.ipynb #f8761f18
 def check_checkpoint(
     make: Callable[[], Checkpoint],  # opens the same place each time, empty at first
@@ -324,9 +298,8 @@ def _peak_mb(device: Any) -> float:
 # %% ../../nbs/train/03_loop.ipynb #bae327d2
 def _order(run: _Run) -> Iterator[list[Example]]:
     "The examples of each step, from the first to the last."
-    stretch = 1 if getattr(run.objective, "packs", False) else 16
     for epoch in range(run.settings.epochs):
-        for rows in batches_of([len(e) for e in run.examples], run.settings.batch, run.settings.seed, epoch, stretch):
+        for rows in batches_of([len(e) for e in run.examples], run.settings.batch, run.settings.seed, epoch):
             yield [run.examples[i] for i in rows]
 
 # %% ../../nbs/train/03_loop.ipynb #f6485f72
@@ -334,12 +307,10 @@ def _go_on(run: _Run, kept: Any, progress: bool, log: Callable | None):
     from tqdm import tqdm
     each, done = run.settings.look_every or run.steps//run.settings.epochs, len(run.curve) - 1
     started = time.perf_counter() - (run.curve[-1]["seconds"] if run.curve else 0.)
-    tell = lambda row: log(row) if log and run.main else None
+    tell = log if log and run.main else lambda row: None
     if done < 0: tell(_note(run, 0, [], None, started, True))
-    with tqdm(
-        total=run.steps, initial=max(0, done), unit=" steps", desc="training",
-        disable=None if progress and run.main else True
-    ) as bar:
+    hidden = None if progress and run.main else True
+    with tqdm(total=run.steps, initial=max(0, done), unit=" steps", desc="training", disable=hidden) as bar:
         for number, rows in enumerate(_order(run), 1):
             if run.stopped: break
             if number <= done: continue
@@ -348,45 +319,29 @@ def _go_on(run: _Run, kept: Any, progress: bool, log: Callable | None):
             if looks and kept is not None and run.main: kept.write(_state(run))
             tell(row)
             bar.update()
-            bar.set_postfix_str(
-                f"loss {row['loss']:.3f}"
-                + (f", validation {row['validation']:.3f}" if row["validation"] is not None else "")
-            )
+            bar.set_postfix({k: row[k] for k in ("loss", "validation") if row[k] is not None})
 
 # %% ../../nbs/train/03_loop.ipynb #140b09de
 def train(
-    objective: Any,  # a torch module: (ids, mask, labels) -> (sum of losses over targets, their number); see `answer_loss`
+    objective: Any,  # a torch module: (ids, mask, labels) -> (sum of losses over targets, their number)
     examples: Sequence[Example],
     validation: Sequence[Example] | None = None,  # None: the last weights are kept
     settings: TrainSettings = TrainSettings(),
-    folder: (
-        str | Path | Checkpoint | None
-    ) = None,  # where checkpoints are kept; of several processes the first one's counts; None: nowhere
+    folder: str | Path | Checkpoint | None = None,  # where checkpoints are kept, by the first process; None: nowhere
     progress: bool = True,  # a bar on stderr
     log: Callable[[dict[str, Any]], None] | None = None,  # gets each row of the curve
     resume: bool = True,  # take up the training whose checkpoint is there; False: begin anew
 ) -> Training:
-    """Train the weights that aren't frozen, and leave the best ones in the model (MaLP §2.4.2, §4.1: AdamW, linear
-    warm-up).
-
-    Raises `ValueError` where there is nothing to train, `OtherTraining` where the checkpoint belongs to another
-    one, `RuntimeError` where another one is
-    at work in the folder, `NotFinite` where the loss is no number any more.
-"""
+    """Train the weights that aren't frozen, and leave the best ones in the model (MaLP §2.4.2, §4.1). Raises
+    `ValueError` for nothing to train, `OtherTraining` for another one's checkpoint, `NotFinite` for a broken loss."""
     import torch
     if not len(examples): raise ValueError("nothing to train on: there are no examples")
     kept = CheckpointFile(folder) if isinstance(folder, (str, Path)) else folder
-    with ExitStack() as stack:
-        stack.enter_context(torch.random.fork_rng(range(torch.cuda.device_count())))
+    with torch.random.fork_rng(range(torch.cuda.device_count())):
         run = _Run(objective, list(examples), list(validation or ()), settings)
-        if isinstance(kept, CheckpointFile) and run.main: stack.enter_context(kept.alone())
         _take_up(run, kept.read() if kept is not None and resume and run.main else None)
         try: _go_on(run, kept, progress, log)
-        except NotFinite:
-            run.put(run.best[2])
-            raise
-    run.put(run.best[2])
+        finally: run.put(run.best[2])
     objective.eval()
-    return Training(
-        run.curve, run.best[1], run.curve[-1]["tokens"], run.curve[-1]["seconds"], run.stopped, _peak_mb(run.device),
-        run.resumed)
+    tokens, seconds = run.curve[-1]["tokens"], run.curve[-1]["seconds"]
+    return Training(run.curve, run.best[1], tokens, seconds, run.stopped, _peak_mb(run.device), run.resumed)

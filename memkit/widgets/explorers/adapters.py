@@ -27,7 +27,7 @@ from ..draw.scene import Scene, one_line, short, wrap
 # %% ../../../nbs/widgets/explorers/05_adapters.ipynb #a5809491
 if TYPE_CHECKING:
     from ipywidgets import Widget
-    from memkit.train.personal import PersonalLM
+    from memkit.train.adapters import PersonalLM
 
 # %% ../../../nbs/widgets/explorers/05_adapters.ipynb #2635b93c
 @dataclass(frozen=True, eq=False)
@@ -81,10 +81,10 @@ def ask_adapters(
 ) -> Hearing:
     """Answers to a question, and how likely each user's weights find given ones (MaLP §2.4.2).
     Raises `LookupError` for a user without weights, `ValueError` where no answer is given."""
-    from memkit.train.personal import UserLM
+    from memkit.train.adapters import UserLM
     if not answers: raise ValueError("give an answer in one style at least; its likelihood is what is compared")
     users = all_given(users, str, "users are named in a list")
-    given(personal, "adapters", "users' weights are read from a PersonalLM, of memkit.train.personal")
+    given(personal, "adapters", "users' weights are read from a PersonalLM, of memkit.train.adapters")
     if lacking := [u for u in users if personal.adapters.card(u) is None]:
         raise LookupError(f"{lacking[0]!r} has no weights in this store; train some with memkit.malp.personalize")
     who, service = [None, *users], weighted(personal, strength)

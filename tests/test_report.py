@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from memkit.records import Considered, Document, Hit, Memory, Receipt, Section, Turn
 from memkit.widgets.draw import pictures
-from memkit.widgets.draw.report import report, write_report
+from memkit.widgets.draw.pictures import report, write_report
 from memkit.widgets.draw.scene import contrast
 
 AT = datetime(2026, 5, 8, 18, 30, tzinfo=timezone.utc)

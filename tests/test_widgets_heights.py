@@ -16,10 +16,10 @@ from memkit.widgets.steppers import dpem as dp
 from memkit.widgets.steppers import map as mr
 from memkit.widgets.steppers import map as ms
 from memkit.widgets.steppers import mark as mk
-from memkit.widgets.steppers.mark_record import read_record
+from memkit.widgets.steppers.mark import read_record
 from memkit.widgets.draw.scene import CAPTION, width_of
 from memkit.widgets.steppers.stepper import Step, stepper
-from memkit.widgets.draw.turn_picture import turn_step
+from memkit.widgets.draw.pictures import turn_step
 from test_widgets_explorers import ASK, DOCS, Components, Words, a_turn
 import test_widgets_mark as marks
 from memkit.malp.executive import DPeMSettings

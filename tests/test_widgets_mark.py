@@ -20,7 +20,7 @@ from memkit.mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, Ref
 from memkit.mark.search import RefinedSearch, SearchSettings
 from memkit.mark.trust import replay as trusted
 from memkit.mark.quorum import QuorumSettings
-from memkit.widgets.steppers.mark_record import ASIDE, IN_FORCE, JUDGEMENT, READING, SUPERSEDED, UPKEEP, read_record
+from memkit.widgets.steppers.mark import ASIDE, IN_FORCE, JUDGEMENT, READING, SUPERSEDED, UPKEEP, read_record
 from memkit.widgets.steppers.mark import draw_mark, mark_steps, title_of, words_of_mark
 from memkit.widgets.steppers.stepper import TALL, differences
 

@@ -12,7 +12,7 @@ from memkit.widgets.draw.frames import record
 from memkit.widgets.draw.scene import CAPTION
 from memkit.widgets.steppers.stepper import TALL, differences, step_table, stepper
 from memkit.widgets.steppers.steps import any_steps, steps
-from memkit.widgets.draw.turn_picture import BARE, draw_turn, words_of_turn
+from memkit.widgets.draw.pictures import BARE, draw_turn, words_of_turn
 
 NASTY = "</text><script>alert(1)</script> & \x1b‮ 'q' \"q\" $x$"
 SAID = ["I have been allergic to penicillin since I was a child. Alien, 5 stars.", "Am I allergic to penicillin? What would I give Aliens?",

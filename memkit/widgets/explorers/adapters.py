@@ -21,7 +21,7 @@ from ...records import Message
 from ...experiments.malp.answers import mean_scores
 from ...malp.assistant import INSTRUCTIONS
 from ..draw.panel import Panel, all_given, given, press_button
-from ..draw.report import many
+from ..draw.pictures import many
 from ..draw.scene import Scene, one_line, short, wrap
 
 # %% ../../../nbs/widgets/explorers/05_adapters.ipynb #a5809491

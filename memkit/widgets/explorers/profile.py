@@ -19,7 +19,7 @@ from ...maprec.profile import RATING, profile, put_rating, take_back
 from ..draw.panel import Panel, _reason, given, press_button
 from .taste_map import (
     TasteMap, draw_taste, in_order_of, profile_view, table_row, taste_map, title_matches, why_lines, work_name)
-from ..draw.report import many
+from ..draw.pictures import many
 from ..draw.scene import Scene, listed, one_line, ordinal, short
 
 # %% ../../../nbs/widgets/explorers/10_profile.ipynb #5d44eeb1

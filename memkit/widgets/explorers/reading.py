@@ -16,7 +16,7 @@ from ...files import own_data
 from ...reading.facts import is_fact
 from ...reading.reader import Clause, Reader, TitleReading, load_reader
 from ..draw.panel import Panel
-from ..draw.report import many
+from ..draw.pictures import many
 from ..draw.scene import Scene, short
 
 # %% ../../../nbs/widgets/explorers/08_reading.ipynb #457b70ee

@@ -18,7 +18,7 @@ from ...mark.scoring import (PART_NAMES, PRESETS, TEST, Components, Score, Weigh
                                  why_first)
 from ...mark.search import Found
 from ..draw.panel import Panel, all_given
-from ..draw.report import many
+from ..draw.pictures import many
 from ..draw.scene import Scene, one_line, short, width_of
 
 # %% ../../../nbs/widgets/explorers/03_scores.ipynb #2a73ce88

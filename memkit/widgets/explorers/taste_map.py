@@ -20,7 +20,7 @@ from ...maprec.assistant import row_key
 from ...maprec.items import Item, Rated
 from ...maprec.recommend import Recommendation, named
 from ...reading.titles import title_key
-from ..draw.report import many
+from ..draw.pictures import many
 from ..draw.scene import Scene, listed, short, width_of
 
 # %% ../../../nbs/widgets/explorers/09_taste_map.ipynb #2d962830

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from memkit.records import Memory, Turn
     from memkit.turn.engine import Assistant
-    from memkit.widgets.draw.panel import Panel
+    from memkit.widgets.draw.scene import Panel
     from memkit.widgets.draw.figure_words import Picture
     from memkit.widgets.draw.scene import Scene
 
@@ -172,7 +172,7 @@ def explore_recalled(
 ) -> "Panel":   # with controls `question` and `user`
     "Ask all assistants another question, as another user."
     import ipywidgets as w
-    from memkit.widgets.draw.panel import Panel
+    from memkit.widgets.draw.scene import Panel
     wide = {"style": {"description_width": "initial"}}
     controls = {
         "question": w.Text(question, description="Question", continuous_update=False,

@@ -16,7 +16,7 @@ from memkit.malp.executive import DPeMSettings
 from memkit.reading.facts import Relation
 from memkit.widgets.steppers import dpem as dp
 from memkit.widgets.steppers import steps as hy
-from memkit.widgets.draw.panel import Panel
+from memkit.widgets.draw.scene import Panel
 from memkit.widgets.draw.scene import CAPTION, COLOURS, STYLE, Scene, caption_of, cut, width_of, wrap
 from memkit.widgets.steppers.stepper import BEFORE, NONE, Step, differences, step_table, stepper
 

@@ -19,7 +19,7 @@ from memkit.widgets.steppers.steps import hybrid_steps, take_away
 from memkit.widgets.explorers.memories import LONGEST, life_of, parse_life, walk
 from memkit.widgets.steppers.map import map_steps
 from memkit.widgets.steppers.mark import mark_steps
-from memkit.widgets.draw.panel import Panel, all_given, given
+from memkit.widgets.draw.scene import Panel, all_given, given
 from memkit.widgets.draw.scene import Scene, listed, ordinal, quoted, width_of
 from memkit.widgets.steppers.stepper import Step, step_table, stepper
 from test_widgets import Letters, told

@@ -20,7 +20,7 @@ from ...files import own_data
 from ...records import Message
 from ...experiments.malp.answers import mean_scores
 from ...malp.assistant import INSTRUCTIONS
-from ..draw.panel import Panel, all_given, given, press_button
+from ..draw.scene import Panel, all_given, given, press_button
 from ..draw.pictures import many
 from ..draw.scene import Scene, one_line, short, wrap
 

@@ -22,7 +22,7 @@ from ...mark.maintain import RESTORED, standing
 from ...mark.refined import DOMAIN, RESIDUAL
 from ...mark.trust import Outcome, PAPER, Trust, TrustSettings, Verdict, judge, new_trust, replay, verdict
 from ...records import Memory
-from ..draw.panel import Panel, all_given, given
+from ..draw.scene import Panel, all_given, given
 from ..draw.pictures import many
 from ..draw.scene import Scene, one_line, ordinal, short, wrap
 

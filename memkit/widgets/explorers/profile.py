@@ -16,7 +16,7 @@ from ...maprec.assistant import MapAssistant, row_key
 from ...maprec.items import Item, Rated, check_rating
 from ...maprec.recommend import Recommendation, Recommended, Request, named, not_to_offer, noted, recommend
 from ...maprec.profile import RATING, profile, put_rating, take_back
-from ..draw.panel import Panel, _reason, given, press_button
+from ..draw.scene import Panel, _reason, given, press_button
 from .taste_map import (
     TasteMap, draw_taste, in_order_of, profile_view, table_row, taste_map, title_matches, why_lines, work_name)
 from ..draw.pictures import many

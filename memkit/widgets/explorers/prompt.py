@@ -13,7 +13,7 @@ from functools import partial
 from ...models.lm import LanguageModel
 from ...turn.prompt import Piece, fit
 from ...records import Document, Message, Section, Turn
-from ..draw.panel import Panel, given, press_button
+from ..draw.scene import Panel, given, press_button
 from ..draw.pictures import citations, cuts, key, name_of
 from ..draw.pictures import many
 from ..draw.scene import Scene, one_line, short, width_of, wrap

@@ -15,7 +15,7 @@ import numpy as np
 from ...maprec.items import Item, Rated, title_line
 from ...maprec.own_ratings import LABELS, expected
 from ...maprec.prediction import decode, shuffled
-from ..draw.panel import Panel, all_given
+from ..draw.scene import Panel, all_given
 from ..draw.pictures import many
 from ..draw.scene import Scene, one_line, ordinal, short
 

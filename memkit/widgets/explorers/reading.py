@@ -15,7 +15,7 @@ from functools import partial
 from ...files import own_data
 from ...reading.facts import is_fact
 from ...reading.reader import Clause, Reader, TitleReading, load_reader
-from ..draw.panel import Panel
+from ..draw.scene import Panel
 from ..draw.pictures import many
 from ..draw.scene import Scene, short
 

@@ -17,7 +17,7 @@ from ...records import Hit, Memory
 from ...mark.scoring import (PART_NAMES, PRESETS, TEST, Components, Score, Weights, components_of, preset, rank,
                                  why_first)
 from ...mark.search import Found
-from ..draw.panel import Panel, all_given
+from ..draw.scene import Panel, all_given
 from ..draw.pictures import many
 from ..draw.scene import Scene, one_line, short, width_of
 

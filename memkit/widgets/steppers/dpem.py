@@ -15,8 +15,9 @@ from ...malp.triage import Move, State, replay
 from ...reading.rounds import chat_sentences
 from ...records import Memory, Turn
 from ...turn.trace import read_turns
-from ..draw.panel import given
-from ..draw.scene import Board, Column, Row, many
+from ..draw.scene import given
+from ..draw.board import Board, Column, Row
+from ..draw.scene import many
 from .stepper import Step, board_step
 
 # %% ../../../nbs/widgets/steppers/02_dpem.ipynb #d6ebcf02

@@ -24,9 +24,10 @@ from ...mark.search import why
 from ...mark.trust import PAPER, TrustSettings
 from ...records import Memory, Turn
 from ..draw.frames import logs
-from ..draw.panel import all_given, given
+from ..draw.scene import all_given, given
 from ..draw.pictures import budget_words, draw_budget
-from ..draw.scene import Board, Column, Row, many
+from ..draw.board import Board, Column, Row
+from ..draw.scene import many
 from .stepper import Step, board_step
 
 # %% ../../../nbs/widgets/steppers/04_mark.ipynb #1f5acd7e

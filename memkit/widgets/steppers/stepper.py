@@ -12,8 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...records import Turn
-from ..draw.panel import Panel, all_given, folded, given, press_button
-from ..draw.scene import Board, Scene, draw_board, escape, one_line, short
+from ..draw.scene import Panel, all_given, folded, given, press_button
+from ..draw.board import Board, draw_board
+from ..draw.scene import Scene, escape, one_line, short
 
 # %% ../../../nbs/widgets/steppers/01_stepper.ipynb #edfb434b
 if TYPE_CHECKING: from ipywidgets import Widget

@@ -16,9 +16,10 @@ from ...mark.assistant import MarkAssistant
 from ...records import Document, Hit, Memory, Turn
 from ...turn.engine import Assistant
 from ..draw.frames import record
-from ..draw.panel import Panel, all_given, given, press_button
+from ..draw.scene import Panel, all_given, given, press_button
 from ..draw.pictures import between_board, citations, draw_turn, key as key_of, name_of, of_kind, turn_board
-from ..draw.scene import Board, Column, Row, Scene, draw_board, quoted, short, wrap
+from ..draw.board import Board, Column, Row, draw_board
+from ..draw.scene import Scene, quoted, short, wrap
 from .dpem import dpem_steps
 from .map import map_steps
 from .mark import mark_steps

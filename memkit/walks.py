@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from memkit.records import Memory, Turn
     from memkit.turn.engine import Assistant
-    from memkit.widgets.draw.scene import Panel
     from memkit.widgets.draw.figure_words import Picture
-    from memkit.widgets.draw.scene import Scene
+    from memkit.widgets.draw.scene import Panel, Scene
 
 # %% ../nbs/94_walks.ipynb #55fe7ea9
 _FROM = {

@@ -23,10 +23,9 @@ from ...models.lm import usage_line
 from ...records import Document, Hit, Memory, Turn, check_text
 from ...turn.engine import Assistant, begin_session
 from ..draw.frames import write_turns
-from ..draw.scene import press_button
 from ..draw.pictures import citations, duration, key as key_of, name_of
 from ..draw.pictures import folded, many, moment
-from ..draw.scene import Scene, cut, escape, one_line, wrap
+from ..draw.scene import Scene, cut, escape, one_line, press_button, wrap
 
 # %% ../../../nbs/widgets/chat/02_chat.ipynb #34cf4111
 if TYPE_CHECKING:

@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...answer.stage import WAYS
 from ...files import write_file
 from ...records import Change, Considered, Document, Hit, Memory, Receipt, Section, Turn, Utterance, check_time
-from .scene import all_given
 from .board import LEFT, WIDTH, Board, Column, Row, draw_board
-from .scene import COLOURS, Scene, escape, listed, many, one_line, quoted, width_of
+from .scene import COLOURS, Scene, all_given, escape, listed, many, one_line, quoted, width_of
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #a8b08829
 if TYPE_CHECKING: from memkit.widgets.draw.frames import Moment

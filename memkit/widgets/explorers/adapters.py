@@ -20,9 +20,8 @@ from ...files import own_data
 from ...records import Message
 from ...experiments.malp.answers import mean_scores
 from ...malp.assistant import INSTRUCTIONS
-from ..draw.scene import Panel, all_given, given, press_button
 from ..draw.pictures import many
-from ..draw.scene import Scene, one_line, short, wrap
+from ..draw.scene import Panel, Scene, all_given, given, one_line, press_button, short, wrap
 
 # %% ../../../nbs/widgets/explorers/05_adapters.ipynb #a5809491
 if TYPE_CHECKING:

@@ -16,11 +16,10 @@ from ...maprec.assistant import MapAssistant, row_key
 from ...maprec.items import Item, Rated, check_rating
 from ...maprec.recommend import Recommendation, Recommended, Request, named, not_to_offer, noted, recommend
 from ...maprec.profile import RATING, profile, put_rating, take_back
-from ..draw.scene import Panel, _reason, given, press_button
 from .taste_map import (
     TasteMap, draw_taste, in_order_of, profile_view, table_row, taste_map, title_matches, why_lines, work_name)
 from ..draw.pictures import many
-from ..draw.scene import Scene, listed, one_line, ordinal, short
+from ..draw.scene import Panel, Scene, _reason, given, listed, one_line, ordinal, press_button, short
 
 # %% ../../../nbs/widgets/explorers/10_profile.ipynb #5d44eeb1
 if TYPE_CHECKING:

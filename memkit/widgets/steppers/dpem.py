@@ -15,9 +15,8 @@ from ...malp.triage import Move, State, replay
 from ...reading.rounds import chat_sentences
 from ...records import Memory, Turn
 from ...turn.trace import read_turns
-from ..draw.scene import given
 from ..draw.board import Board, Column, Row
-from ..draw.scene import many
+from ..draw.scene import given, many
 from .stepper import Step, board_step
 
 # %% ../../../nbs/widgets/steppers/02_dpem.ipynb #d6ebcf02

@@ -21,10 +21,9 @@ from ...maprec.profile import rated_of
 from ...maprec.recommend import Recommendation, named
 from ...records import Memory, Turn
 from ..draw.frames import Moment, record
-from ..draw.scene import given
 from ..draw.pictures import memories_of
 from ..draw.board import Board, Column, Row
-from ..draw.scene import many, quoted
+from ..draw.scene import given, many, quoted
 from .stepper import Step, board_step
 
 # %% ../../../nbs/widgets/steppers/06_map.ipynb #348eeadb

@@ -24,10 +24,9 @@ from ...mark.search import why
 from ...mark.trust import PAPER, TrustSettings
 from ...records import Memory, Turn
 from ..draw.frames import logs
-from ..draw.scene import all_given, given
 from ..draw.pictures import budget_words, draw_budget
 from ..draw.board import Board, Column, Row
-from ..draw.scene import many
+from ..draw.scene import all_given, given, many
 from .stepper import Step, board_step
 
 # %% ../../../nbs/widgets/steppers/04_mark.ipynb #1f5acd7e

@@ -12,9 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...records import Turn
-from ..draw.scene import Panel, all_given, folded, given, press_button
 from ..draw.board import Board, draw_board
-from ..draw.scene import Scene, escape, one_line, short
+from ..draw.scene import Panel, Scene, all_given, escape, folded, given, one_line, press_button, short
 
 # %% ../../../nbs/widgets/steppers/01_stepper.ipynb #edfb434b
 if TYPE_CHECKING: from ipywidgets import Widget

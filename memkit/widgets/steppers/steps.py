@@ -16,10 +16,9 @@ from ...mark.assistant import MarkAssistant
 from ...records import Document, Hit, Memory, Turn
 from ...turn.engine import Assistant
 from ..draw.frames import record
-from ..draw.scene import Panel, all_given, given, press_button
 from ..draw.pictures import between_board, citations, draw_turn, key as key_of, name_of, of_kind, turn_board
 from ..draw.board import Board, Column, Row, draw_board
-from ..draw.scene import Scene, quoted, short, wrap
+from ..draw.scene import Panel, Scene, all_given, given, press_button, quoted, short, wrap
 from .dpem import dpem_steps
 from .map import map_steps
 from .mark import mark_steps

@@ -10,9 +10,10 @@ from memkit.malp.assistant import MalpAssistant
 from memkit.turn.assistants import assistants, design, open_assistant
 from memkit.widgets.draw.frames import record
 from memkit.widgets.draw.scene import CAPTION
-from memkit.widgets.steppers.stepper import TALL, differences, step_table, stepper
+from memkit.widgets.draw.board import TALL
+from memkit.widgets.steppers.stepper import differences, step_table, stepper
 from memkit.widgets.steppers.steps import any_steps, steps
-from memkit.widgets.draw.pictures import BARE, draw_turn, words_of_turn
+from memkit.widgets.draw.pictures import BARE, draw_turn
 
 NASTY = "</text><script>alert(1)</script> & \x1b‮ 'q' \"q\" $x$"
 SAID = ["I have been allergic to penicillin since I was a child. Alien, 5 stars.", "Am I allergic to penicillin? What would I give Aliens?",
@@ -143,9 +144,9 @@ def a_turn(documents: int, memories: int, **more) -> Turn:
 @pytest.mark.parametrize("documents, memories", [(0, 0), (0, 1), (0, 300), (9, 0), (300, 300)])
 def test_any_turn_fits(documents, memories):
     for turn in (a_turn(documents, memories), a_turn(documents, memories, model=""), replace(a_turn(documents, memories), extra={}, detected={}, changes=())):
-        scene = draw_turn(turn, "Turn 1 of 1", memories)
+        scene = draw_turn(turn, "Turn 1 of 1", {i: NASTY for i in range(memories)})
         ElementTree.fromstring(scene.svg())
-        assert scene.height <= TALL and (turn.model or BARE in words_of_turn(turn))
+        assert scene.height <= TALL and (turn.model or BARE in scene.words)
 
 
 def test_what_is_no_assistant_is_refused():

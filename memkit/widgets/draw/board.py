@@ -198,22 +198,22 @@ def _card(s: Scene, c: Column, r: Row, x: float, y: float, w: float) -> float:
     return y + high + 5
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #7b6460e2
-def _boxed(s: Scene, x: float, y: float, text: str, note: str, ink: str, gone: bool = False, dashed: bool = False):
-    s.box(x, y, 318, 56, "paper" if dashed else "card", text, edge=ink, dashed=dashed)
-    for i, line in enumerate(wrap(text, 302, 2, 13)):
+def _boxed(s: Scene, x: float, y: float, w: float, text: str, note: str, ink: str, gone: bool = False):
+    s.box(x, y, w, 56, "paper" if ink == "faint" else "card", text, edge=ink, dashed=ink == "faint")
+    for i, line in enumerate(wrap(text, w - 16, 2, 13)):
         s.text(x + 8, y + 12 + 16*i, line, 13, struck=gone, colour="soft" if gone else "ink")
-    s.text(x + 8, y + 46, note, 13, colour="soft", width=302)
+    s.text(x + 8, y + 46, note, 13, colour="soft", width=w - 16)
 
 def _arrow(s: Scene, c: Column, r: Row, x: float, y: float, w: float) -> float:
     "A row that became another one, or gave way to it; where the next one begins."
-    right, ink, why = x + w - 318, "red" if r.gone else "deep", wrap(r.why, w, 2, 13) if r.why else []
-    _boxed(s, x, y, r.text, r.label, "red" if r.gone else "faint", r.gone, not r.gone)
-    if not r.gone: _boxed(s, x, y + 62, r.into, "was there", c.ink)
-    to = y + 28 if r.gone else y + 59
-    for at in (y + 28,) if r.gone else (y + 28, y + 90): s.move(x + 321, at, right - 3, to, ink)
-    _boxed(s, right, to - 28, r.into, ", ".join(filter(None, (r.how, r.note))), c.ink)
+    wide, ink, why = .435*w, "red" if r.gone else "deep", wrap(f"Why: {r.why}", w, 2, 13) if r.why else []
+    right, to = x + w - wide, y + 28 if r.gone else y + 59
+    _boxed(s, x, y, wide, r.text, r.label, "red" if r.gone else "faint", r.gone)
+    if not r.gone: _boxed(s, x, y + 62, wide, r.into, "was there", c.ink)
+    for at in (y + 28,) if r.gone else (y + 28, y + 90): s.move(x + wide + 3, at, right - 3, to, ink)
+    _boxed(s, right, to - 28, wide, r.into, ", ".join(filter(None, (r.how, r.note))), c.ink)
     y += 62 if r.gone else 124
-    for i, line in enumerate(why): s.text(x, y + 8 + 17*i, f"{'' if i else 'Why: '}{line}", 13, colour=ink)
+    for i, line in enumerate(why): s.text(x, y + 8 + 17*i, line, 13, colour=ink)
     return y + 17*len(why) + 8
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #ef15b1bb
@@ -253,7 +253,7 @@ def as_cells(
 def _heights(c: Column, w: float) -> list[float]:
     "The height of each row, drawn where nobody sees it."
     apart = Scene(WIDTH, 1, "measured, and not shown")
-    return [_draw_row(apart, c, r, 0, 0, w) for r in c.rows[:40]] + [26.]*max(0, len(c.rows) - 40)
+    return [_draw_row(apart, c, r, 0, 0, w) for r in c.rows[:28]] + [26.]*max(0, len(c.rows) - 28)
 
 def _ordered(c: Column) -> Column:
     "Of what is there: what happened, or stands out, first; what is gone last."

@@ -642,7 +642,7 @@ def report(
 ) -> str:                               # HTML, complete
     """Turns as one HTML file that refers to nothing outside itself (ours). Raises `TypeError` for anything but
     records, `ValueError` without a turn or a title."""
-    all_given(turns, Turn, "turns must be a list of Turn records")
+    turns = all_given(turns, Turn, "turns must be a list of Turn records")
     all_given(receipts, Receipt, "receipts must hold Receipt records only")
     all_given(memories, Memory, "memories must hold Memory records only")
     if not turns: raise ValueError("there is nothing to report: give at least one Turn")

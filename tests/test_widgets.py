@@ -110,12 +110,6 @@ def test_one_caption_stands_below_and_the_full_words_are_for_screen_readers():
     assert Panel({"n": w.IntText(1)}, lambda n: Scene(9, 9, "It is 1."))._words.words == "", "nothing to open where the caption is all"
 
 
-def test_who_tells_by_themselves_has_the_place_below_to_themselves():
-    w = pytest.importorskip("ipywidgets")
-    panel = Panel({"n": w.IntText(1)}, lambda n: Scene(100, 20, LONG), tell=lambda n: f"<i>{n}</i>")
-    assert panel._below.value == "<i>1</i>" and panel.widget.children[-1] is panel._below and panel._picture.words == LONG
-
-
 @given(words=texts.filter(str.strip), caption=texts)
 def test_a_caption_is_one_short_line(words, caption):
     for scene in (Scene(9, 9, words*9), Scene(9, 9, words, caption*9)):

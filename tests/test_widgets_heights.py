@@ -75,7 +75,7 @@ def test_controls_and_drawing_fit_one_screen(name):
     panel = EXPLORERS[name]()
     assert not panel.error and height(panel) <= SCREEN, f"{height(panel):.0f} pixels, of which the drawing takes {panel.scene.height:.0f}"
     assert len(panel.scene.caption) <= CAPTION + 3 and panel.scene.caption in panel._repr_mimebundle_()["text/plain"] or panel.scene.caption != panel.scene.words
-    assert panel.tell is None and panel._words.words == panel.scene.words, "one caption below; the full words for screen readers, and folded"
+    assert panel._words.words == panel.scene.words, "one caption below; the full words for screen readers, and folded"
 
 
 def test_ten_neighbours_and_every_strength_fit_too():
@@ -126,4 +126,4 @@ def test_a_stepper_fits_one_screen_at_every_step(name):
     for i in range(len(panel.controls["step"].options) if hasattr(panel.controls["step"], "options") else panel.controls["step"].max + 1):
         panel.set({"step": i})
         assert not panel.error and height(panel) + LINE <= SCREEN, f"step {i}: {height(panel):.0f} pixels, of which the drawing takes {panel.scene.height:.0f}"
-        assert panel.tell is None and panel._picture.words == panel.scene.words and (panel._words.words or panel.scene.caption) == panel.scene.words
+        assert panel._picture.words == panel.scene.words and (panel._words.words or panel.scene.caption) == panel.scene.words

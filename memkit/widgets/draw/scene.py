@@ -14,12 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from html import escape as escape_html
-from pathlib import Path
 from typing import Any, TYPE_CHECKING
 
 from fastcore.basics import patch
-
-from ...files import write_file
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #c5e5f390
 if TYPE_CHECKING:
@@ -313,12 +310,10 @@ def move(self: Scene, x0: float, y0: float, x1: float, y1: float, colour: str = 
 def group(
     self: Scene, x: float = 0, y: float = 0,
     key: str = "",             # what it is the picture of, such as 'memory 3'
-    faded: bool = False,
 ):
     "What is drawn inside is moved by x and y."
     name = f' data-key="{escape(key)}"' if key else ""
-    dim = ' opacity=".55"' if faded else ""
-    self._parts.append(f'<g transform="translate({_n(x)} {_n(y)})"{name}{dim}>')
+    self._parts.append(f'<g transform="translate({_n(x)} {_n(y)})"{name}>')
     try: yield self
     finally: self._parts.append("</g>")
 
@@ -572,19 +567,17 @@ class Panel:
         draw: Callable[..., Scene],
         key: str | None = None,                         # what its position is kept under when the cell is run again
         rows: Sequence[Sequence["Widget"]] | None = None,  # widgets above the picture; None: the controls in one row
-        # of the same values: HTML below the picture; None: the picture's caption, and its words folded
-        tell: Callable[..., str] | None = None,
     ):
         import ipywidgets as w
         _check_controls(controls)
-        self.controls, self.draw, self.tell, self.key = dict(controls), draw, tell, key
+        self.controls, self.draw, self.key = dict(controls), draw, key
         self.scene, self.error, self._busy = Scene(640, 40, "Nothing is drawn yet."), "", False
         _restore(key, self.controls)
         self._picture, self._below, self._words = drawing(self.scene), w.HTML(), folded("mk-in-words", "In words")
         line = lambda widgets: w.HBox(list(widgets),
                                       layout=w.Layout(flex_flow="row wrap", align_items="center", grid_gap="4px"))
         rows = [list(self.controls.values())] if rows is None else rows
-        self.widget = w.VBox([*map(line, rows), self._picture, self._below, *([] if tell else [self._words])])
+        self.widget = w.VBox([*map(line, rows), self._picture, self._below, self._words])
         self.widget.add_class("mk-panel")
         for c in self.controls.values(): c.observe(self._changed, "value")
         self.redraw()
@@ -617,11 +610,9 @@ def set(self: Panel, values: Mapping[str, Any]):
 def redraw(self: Panel):
     "Draw the present values; what can't be drawn is said in place, and the picture before it stays."
     values = self.values()
-    try:
-        scene = self.draw(**values)
-        below = self.tell(**values) if self.tell else status(scene.caption)
+    try: scene = self.draw(**values)
     except Exception as e: return self.say(_reason(e))       # whatever it is, a page is no place for a traceback
-    self.scene, self.error, self._below.value = scene, "", below
+    self.scene, self.error, self._below.value = scene, "", status(scene.caption)
     self._words.words = _more(scene)
     show(self._picture, scene)
     if self.key: _KEPT[self.key] = values
@@ -647,18 +638,6 @@ def attempt(
 @patch
 def _changed(self: Panel, change):
     if not self._busy: self.redraw()
-
-# %% ../../../nbs/widgets/draw/01_scene.ipynb #f1c8e803
-@patch
-def save(
-    self: Panel,
-    path: str | Path,   # ends in .svg
-) -> Path:
-    "The picture as it stands, as an SVG file. Raises `ValueError` for another kind of file."
-    path = Path(path)
-    if path.suffix.lower() != ".svg":
-        raise ValueError(f"a picture is saved as SVG, so the name must end in .svg; got {path.name!r}")
-    return write_file(path, self.scene.svg())
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #84dbd98c
 def press_button(

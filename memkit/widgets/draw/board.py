@@ -82,7 +82,7 @@ class Board:
     @property
     def rows(self) -> list[Row]: return [r for c in self.columns for r in c.rows]
 
-# %% ../../../nbs/widgets/draw/02_board.ipynb #970b4dd4
+# %% ../../../nbs/widgets/draw/02_board.ipynb #c025ced3
 @patch(as_prop=True)
 def words(self: Board) -> str:
     "The whole board in sentences."
@@ -104,6 +104,7 @@ def caption(self: Board) -> str:
     there = [f"{c.name} {c.note}" for c in self.columns if c.note and any(r.key for r in c.rows)]
     return short(". ".join(filter(None, (self.heading, "; ".join(there)))), CAPTION - 1) + "."
 
+# %% ../../../nbs/widgets/draw/02_board.ipynb #8a4a133c
 @patch
 def facts(self: Board) -> dict[str, str]:
     "What holds at the end of the step, by name."
@@ -113,7 +114,8 @@ def facts(self: Board) -> dict[str, str]:
             if not r.key or r.gone and (r.name or r.text) in out: continue
             note = f"{c.measure} {r.note}".strip() if r.note else ""
             as_ = f", as {quoted(r.text, 60)}" if r.name and r.name != r.text else ""
-            out[short(r.name or r.text, 70)] = ", ".join(filter(None, (c.name, note, r.why if r.gone or not r.note else ""))) + as_
+            why = r.why if r.gone or not r.note else ""
+            out[short(r.name or r.text, 70)] = ", ".join(filter(None, (c.name, note, why))) + as_
     return out
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #22f1c948
@@ -140,7 +142,7 @@ def _bar(s: Scene, x: float, y: float, w: float, r: Row) -> float:
         x += part
     return x + w*(1 - total) + 8
 
-# %% ../../../nbs/widgets/draw/02_board.ipynb #7e4a2307
+# %% ../../../nbs/widgets/draw/02_board.ipynb #cb3dddd0
 def _notes(s: Scene, x: float, y: float, end: float, r: Row):
     "What held, what holds, what happened, and why, as far as there is room."
     if r.how:
@@ -159,6 +161,7 @@ def _lines(r: Row, w: float, split: float) -> int:
     beside = w*(1 - split) - 130*bool(r.parts) - width_of(r.note + r.how, 13) - 20
     return 0 if not r.why or width_of(r.why, 13) <= beside else len(wrap(r.why, w - 20, 2, 13))
 
+# %% ../../../nbs/widgets/draw/02_board.ipynb #455f94bd
 def _line(s: Scene, c: Column, r: Row, x: float, y: float, w: float) -> float:
     "A row as a line; where the next one begins."
     below, text_at, end = _lines(r, w, c.split), x + 8*bool(r.key) + 104*bool(r.label), x + w - 8*bool(r.key)
@@ -249,7 +252,7 @@ def as_cells(
     s.fill(full)
     return y + 22 + p*rows
 
-# %% ../../../nbs/widgets/draw/02_board.ipynb #a518532d
+# %% ../../../nbs/widgets/draw/02_board.ipynb #d43cd0fb
 def _heights(c: Column, w: float) -> list[float]:
     "The height of each row, drawn where nobody sees it."
     apart = Scene(WIDTH, 1, "measured, and not shown")
@@ -257,7 +260,8 @@ def _heights(c: Column, w: float) -> list[float]:
 
 def _ordered(c: Column) -> Column:
     "Of what is there: what happened, or stands out, first; what is gone last."
-    return c if not all(r.key for r in c.rows) else replace(c, rows=sorted(c.rows, key=lambda r: 0 if r.how or r.lit else 1 + r.gone))
+    if not all(r.key for r in c.rows): return c
+    return replace(c, rows=sorted(c.rows, key=lambda r: 0 if r.how or r.lit else 1 + r.gone))
 
 def _widths(band: Sequence[Column]) -> list[tuple[float, float]]:
     "Where each column begins, and how wide it is."
@@ -269,6 +273,7 @@ def _widths(band: Sequence[Column]) -> list[tuple[float, float]]:
         x += w + gap
     return out
 
+# %% ../../../nbs/widgets/draw/02_board.ipynb #37d2e438
 def _wish(band: Band, most: int | None = None) -> float:
     "Pixels that a band would take, with at most so many rows in a column."
     if callable(band): return band(Scene(WIDTH, 1, "measured, and not shown"), 0)
@@ -277,7 +282,7 @@ def _wish(band: Band, most: int | None = None) -> float:
         return _HEAD + (sum(_heights(replace(c, rows=some), w)) + _REST*(len(some) < len(c.rows)) or 22)
     return max(of(c, w) for c, (_, w) in zip(band, _widths(band)))
 
-# %% ../../../nbs/widgets/draw/02_board.ipynb #647a983e
+# %% ../../../nbs/widgets/draw/02_board.ipynb #d1f26341
 def _legend(s: Scene, x: float, y: float, rows: Sequence[Row]):
     "The names of the parts of which the bars are made."
     names = next((list(r.parts) for r in rows if len(r.parts) > 1), [])
@@ -285,6 +290,7 @@ def _legend(s: Scene, x: float, y: float, rows: Sequence[Row]):
         s.box(x, y - 6, 12, 12, ink, edge="faint").text(x + 17, y, name, 13, colour="soft")
         x += 34 + width_of(name, 13)
 
+# %% ../../../nbs/widgets/draw/02_board.ipynb #8dbcc320
 def _column(s: Scene, c: Column, x: float, y: float, w: float, room: float) -> tuple[float, dict[str, float]]:
     "A column with as many rows as there is room for; where the next thing begins, and where each key stands."
     name = cut(c.name, max(.4*w, w - width_of(c.note, 13) - 12), 15, True)
@@ -300,11 +306,12 @@ def _column(s: Scene, c: Column, x: float, y: float, w: float, room: float) -> t
         y = _draw_row(s, c, r, x, y, w)
     rest = c.rows[n:]
     if not c.rows: s.text(x, y + 10, "nothing", 14, colour="soft"); y += 22
-    elif any(r.parts for r in rest): y = as_cells(s, x, y, w, [(r.told, sum(r.parts.values())) for r in rest], bottom - y)
+    elif any(r.parts for r in rest):
+        y = as_cells(s, x, y, w, [(r.told, sum(r.parts.values())) for r in rest], bottom - y)
     elif rest: s.text(x, y + 8, f"and {len(rest):,} more", 13, colour="soft"); y += 20
     return y, at
 
-# %% ../../../nbs/widgets/draw/02_board.ipynb #603d70cc
+# %% ../../../nbs/widgets/draw/02_board.ipynb #0367d64c
 def _columns(s: Scene, band: Sequence[Column], y: float, room: float) -> float:
     "A band of columns, with an arrow from where a row was to where it is now."
     found = [_column(s, c, x, y, w, room) for c, (x, w) in zip(band, _widths(band))]
@@ -315,12 +322,14 @@ def _columns(s: Scene, band: Sequence[Column], y: float, room: float) -> float:
                     s.move(x + w + 1, at[r.key] + 20, to - 1, there[r.key] + 20)
     return max(end for end, _ in found)
 
+# %% ../../../nbs/widgets/draw/02_board.ipynb #ed0176b8
 def draw_board(
     b: Board,
 ) -> Scene:
     "A board as one picture (ours)."
     s = Scene(WIDTH, 1, b.words, b.caption)
-    s.text(LEFT, 22, b.title, 18, True, width=500).text(WIDTH - LEFT, 22, b.note, 13, colour="soft", align="right", width=360)
+    s.text(LEFT, 22, b.title, 18, True, width=480)
+    s.text(WIDTH - LEFT, 22, b.note, 13, colour="soft", align="right", width=240)
     y = 48.
     for who, text in b.said:
         for i, line in enumerate(wrap(text, 650, 2, 14) if text.strip() else ()):

@@ -67,7 +67,7 @@ def memories_of(n: int) -> str:
     "A number of memories."
     return many(n, "memory", "memories")
 
-# %% ../../../nbs/widgets/draw/03_pictures.ipynb #59284ed0
+# %% ../../../nbs/widgets/draw/03_pictures.ipynb #fac8ae5b
 _GROUPS = {"document": "documents", "memory": "memories"}   # sections of one name, as the picture calls them together
 
 class Cut(NamedTuple):
@@ -86,6 +86,7 @@ def groups(
                    key=lambda n: order.get(n, 0 if n.startswith("instructions") else 3))
     return {_GROUPS.get(n, n): [s for s in kept if s.name == n] for n in names}
 
+# %% ../../../nbs/widgets/draw/03_pictures.ipynb #987201dc
 def cuts(
     turn: Turn,
 ) -> list[Cut]:
@@ -187,9 +188,10 @@ def candidates(
     for c in (*shown, *missed):
         note, parts = _scores(c.hit, above)
         if c.shown: note = f"{note}; {tokens.get(key(c.hit), 0)} tokens"
-        rows.append(Row(text=name_of(c.hit.item), key=f"{key(c.hit)}", label=marks.get(key(c.hit), "?") if c.shown else "",
-                        name=f"{kind.__name__.lower()} {quoted(name_of(c.hit.item), 60)}", lit=c.shown, mark=above,
-                        **({"note": note, "parts": parts} if c.shown else {"why": c.outcome or "not shown"})))
+        told = ({"note": note, "parts": parts, "label": marks.get(key(c.hit), "?")} if c.shown
+                else {"why": c.outcome or "not shown"})
+        rows.append(Row(text=name_of(c.hit.item), key=f"{key(c.hit)}", lit=c.shown, mark=above,
+                        name=f"{kind.__name__.lower()} {quoted(name_of(c.hit.item), 60)}", **told))
     return Column(name=name, rows=rows, cards=True, ink="orange" if kind is Memory else "green",
                   note=f"{len(shown)} of {len(rows)} considered")
 
@@ -296,7 +298,7 @@ def _checks(turn: Turn) -> Column:
              for c in turn.extra.get("checked") or () if not c.get("supported")]
     return Column(name="About the answer", rows=rows)
 
-# %% ../../../nbs/widgets/draw/03_pictures.ipynb #8fa713dc
+# %% ../../../nbs/widgets/draw/03_pictures.ipynb #8f4ed536
 def _said(turn: Turn) -> list[tuple[str, str]]:
     "The message, what it leans on, what was searched for where that is something else, and the answer."
     searched = turn.extra.get("context") or turn.query
@@ -322,6 +324,7 @@ def turn_board(
     more = budget_words(turn) + (f" Read as: {'; '.join(read)}." if read else "") if turn.model else BARE
     return Board(title=title, note=turn.model, said=_said(turn), bands=bands, also=also, more=more)
 
+# %% ../../../nbs/widgets/draw/03_pictures.ipynb #8a91047a
 def draw_turn(
     turn: Turn,
     title: str = "One turn",
@@ -330,7 +333,7 @@ def draw_turn(
     "A turn of any design as one picture (ours)."
     return draw_board(turn_board(turn, title, held))
 
-# %% ../../../nbs/widgets/draw/03_pictures.ipynb #d05f6edc
+# %% ../../../nbs/widgets/draw/03_pictures.ipynb #25af2a06
 _SILENT = frozenset({"recalled", "state", "turn", "adapter", "injected", "seen", "answered"})
 
 def told_event(
@@ -346,6 +349,7 @@ def told_event(
     if event.kind == "superseded": return f"{what} gave way to {quoted(names.get(event.other, 'another one'), 70)}{why}"
     return f"{what} is new{why}" if event.kind == "added" else f"{what}: {event.kind}{why}"
 
+# %% ../../../nbs/widgets/draw/03_pictures.ipynb #1b490d67
 def between_board(
     moment: "Moment",
     names: Mapping[int, str],  # of memories
@@ -473,7 +477,7 @@ def used_html(
                 f'<p class="facts">{_source_facts(s.hit)}</p>{block(s.text or s.hit.item.text)}</section>')
     return out
 
-# %% ../../../nbs/widgets/draw/03_pictures.ipynb #9e7b2cc2
+# %% ../../../nbs/widgets/draw/03_pictures.ipynb #74edd606
 def sources_html(
     turn: Turn,
     place: str,
@@ -490,6 +494,7 @@ def sources_html(
         if any(isinstance(c.hit.item, kind) for c in turn.considered): out += figure(draw(turn), caption)
     return out
 
+# %% ../../../nbs/widgets/draw/03_pictures.ipynb #3ddb7931
 def considered_html(
     turn: Turn,
 ) -> str:
@@ -503,14 +508,15 @@ def considered_html(
     return folded(f"{many(len(rows), 'candidate')} considered, and what became of each",
                   table("Candidates, best first", ["kind", "name", "scores", "outcome"], rows))
 
-# %% ../../../nbs/widgets/draw/03_pictures.ipynb #3967b712
+# %% ../../../nbs/widgets/draw/03_pictures.ipynb #05090aec
 def cost_html(
     turn: Turn,
 ) -> str:
     "The budget and the time, and the exact prompt, folded."
     out = ""
     if turn.sections and turn.budget > 0:
-        out += "<h3>The prompt</h3>" + figure(budget(turn), "What the prompt was made of, in tokens, and what had no room.")
+        out += "<h3>The prompt</h3>"
+        out += figure(budget(turn), "What the prompt was made of, in tokens, and what had no room.")
     if turn.prompt:
         out += folded(f"The exact prompt, {many(turn.prompt_tokens, 'token')}",
                       f'<pre dir="auto" tabindex="0">{escape(turn.prompt)}</pre>')
@@ -518,6 +524,7 @@ def cost_html(
         out += "<h3>Time</h3>" + figure(seconds(turn), "Time by step; steps may run side by side.")
     return out
 
+# %% ../../../nbs/widgets/draw/03_pictures.ipynb #1cb44fb9
 def turn_html(
     turn: Turn,
     number: int,  # from 1
@@ -533,7 +540,7 @@ def turn_html(
             f"{answer_html(turn, place)}{draft_html(turn, place)}{sources_html(turn, place)}{considered_html(turn)}"
             f"{cost_html(turn)}</article>")
 
-# %% ../../../nbs/widgets/draw/03_pictures.ipynb #3a8ef473
+# %% ../../../nbs/widgets/draw/03_pictures.ipynb #22a22d7f
 def memories_html(
     memories: Sequence[Memory],
     receipts: Sequence[Receipt],
@@ -553,10 +560,12 @@ def receipts_html(
     each = ""
     for r in receipts:
         ids = ", ".join(map(str, r.memories)) or "none"
-        each += f"<li>{moment(r.at)}: {memories_of(len(r.memories))} of {escape(r.user)} (ids: {ids}); {escape(r)}.</li>"
+        each += (f"<li>{moment(r.at)}: {memories_of(len(r.memories))} of {escape(r.user)} (ids: {ids}); "
+                 f"{escape(r)}.</li>")
     note = "This file is a copy made for its reader. Deleting a memory does not delete it here."
     return f'<ul>{each}</ul><p class="facts">{note}</p>'
 
+# %% ../../../nbs/widgets/draw/03_pictures.ipynb #adf13ec4
 def provenance_html(
     provenance: Mapping[str, Any],
 ) -> str:
@@ -631,6 +640,18 @@ def _contents(turns: Sequence[Turn], others: Mapping[str, str]) -> str:
     more = "".join(f'<li><a href="#{name.split()[0]}">{name}</a></li>' for name in others)
     return f'<nav aria-label="Contents"><ol>{items}</ol>' + (f"<ul>{more}</ul>" if more else "") + "</nav>"
 
+# %% ../../../nbs/widgets/draw/03_pictures.ipynb #e2b186bc
+def _page(title: str, opening: str, body: str) -> str:
+    "The whole file around its parts."
+    title = escape(title)
+    return f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>
+<style>{STYLE}</style></head>
+<body><a class="skip" href="#main">Skip to the turns</a><header><h1 dir="auto">{title}</h1>{opening}</header>
+<main id="main">{body}</main></body></html>
+"""
+
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #edf78c5f
 def report(
     turns: Sequence[Turn],              # in the order in which they are shown
@@ -654,12 +675,7 @@ def report(
     body = "\n".join(turn_html(t, i) for i, t in enumerate(turns, 1))
     for name, part in tail.items(): body += f'\n<h2 id="{name.split()[0]}">{name}</h2>{part}'
     opening = "".join(block(p) for p in intro.split("\n\n") if p.strip()) + _contents(turns, tail)
-    return f"""<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title><style>{STYLE}</style></head>
-<body><a class="skip" href="#main">Skip to the turns</a><header><h1 dir="auto">{escape(title)}</h1>{opening}</header>
-<main id="main">{body}</main></body></html>
-"""
+    return _page(title.strip(), opening, body)
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #4e1ba24c
 def write_report(

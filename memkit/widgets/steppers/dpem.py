@@ -115,6 +115,11 @@ def _memories(d: Dialogue, ids: Sequence[int], round: int, flags: Mapping[int, i
     return sorted(out, key=lambda r: (r.how != "promoted", not r.how, -sum(r.parts.values())))
 
 # %% ../../../nbs/widgets/steppers/02_dpem.ipynb #2a27fb0b
+def _away(d: Dialogue, now: State) -> list[int]:
+    "What is in history, and not in force in other words."
+    living = {d.root.get(i, i) for i in (*now.short_term, *now.long_term)}
+    return [i for i in now.history if d.root.get(i, i) not in living]
+
 def _history(d: Dialogue, now: State, left: Sequence[int], round: int) -> list[Row]:
     "What left for history in this round, and what can't both be true."
     rows = [replace(r, gone=True, note="") for r in _memories(d, left, round)]
@@ -126,20 +131,18 @@ def round_board(
     dialogue: Dialogue,
     round: int,            # 0 is before the first
 ) -> Board:
-    "What the picture of a round shows (MaLP §2.3; the picture is ours). Raises `ValueError` for a round that wasn't yet."
+    "What the picture of a round shows (MaLP §2.3; ours). Raises `ValueError` for a round that wasn't yet."
     d, s = dialogue, dialogue.settings
     if not 0 <= round <= d.rounds: raise ValueError(f"there were {d.rounds} rounds, got {round}; 0 is before the first")
     now, before, turn = replay(d.moves, round), replay(d.moves, max(round - 1, 0)), d.turns.get(round)
-    living = {d.root.get(i, i) for i in (*now.short_term, *now.long_term)}
-    away = [i for i in now.history if d.root.get(i, i) not in living]
-    long, notes = _memories(d, now.long_term, round), _notes(d, round)
+    long, notes, away = _memories(d, now.long_term, round), _notes(d, round), _away(d, now)
     ghosts = [replace(r, gone=True, lit=True, how="", note="") for r in long if r.how == "promoted"]
     short = ghosts + _memories(d, now.short_term, round, now.flags)
     working = Column(name="Working memory", rows=notes, split=.58,
                      note=f"{sum(not r.gone for r in notes)} of {many(len(notes), 'sentence')} noted")
     refresh = many(s.refresh_every - round % s.refresh_every, "round")
-    memories = [Column(name="Short-term memory", note=f"{len(now.short_term)} of {s.short_term_size}; refresh in {refresh}",
-                       rows=short, cards=True, width=1.1),
+    full = f"{len(now.short_term)} of {s.short_term_size}; refresh in {refresh}"
+    memories = [Column(name="Short-term memory", note=full, rows=short, cards=True, width=1.1),
                 Column(name="Long-term memory", note=str(len(long)), rows=long, cards=True)]
     history = Column(name="History", rows=_history(d, now, [i for i in away if i not in before.history], round),
                      note=f"{len(now.history)} in all, {len(now.history) - len(away)} of them older wordings")

@@ -43,7 +43,7 @@ def _rating(m: Memory, old: Rating | None, recalled: bool) -> Rating:
                             note="" if stars is None else f"{stars:g}", gone=stars is None, lit=recalled, boxes=5,
                             parts={"stars": (stars or 0)/5}))
 
-# %% ../../../nbs/widgets/steppers/06_map.ipynb #8eba155a
+# %% ../../../nbs/widgets/steppers/06_map.ipynb #49fa8079
 def profile_after(
     before: Profile,
     moment: Moment,
@@ -62,6 +62,7 @@ def profile_after(
         now[key] = _rating(m, now.pop(key, None), m.id in recalled)
     return now
 
+# %% ../../../nbs/widgets/steppers/06_map.ipynb #96cadbb9
 def ratings_of(
     assistant: MapAssistant,
     user: str,
@@ -70,7 +71,7 @@ def ratings_of(
     rows = assistant.store.list(user, superseded=True)
     return {m.id: m for m in rows if m.kind.startswith(("rating:", "taken:"))}
 
-# %% ../../../nbs/widgets/steppers/06_map.ipynb #56dedec9
+# %% ../../../nbs/widgets/steppers/06_map.ipynb #6d960de6
 KINDS = {RECOMMEND: "asks for a recommendation", PREFERENCE: "tells a preference", OTHER: "neither of them"}
 LOST = "What the assistant made of this message isn't kept any more: something that it quoted was forgotten."
 
@@ -86,6 +87,7 @@ def _because(turn: Turn, kind: str) -> str:
     part, read = turn.detected.get("because", {}).get(kind, ("", ()))
     return ", ".join(read[:2]) or (quoted(part, 60) if part and len(part) < .8*len(turn.query or turn.text) else "")
 
+# %% ../../../nbs/widgets/steppers/06_map.ipynb #fb777edd
 def kinds_column(turn: Turn, doubt: float) -> Column:
     "What the detector made of the message."
     shares, rows = turn.detected["shares"], []
@@ -107,13 +109,14 @@ def recalled_column(turn: Turn, empty: bool) -> Column:
                         how=f"{moved:+.2f}" if moved else "", why="" if c.shown or not shown else "not shown"))
     if not rows:
         types = turn.detected["types"]
-        why = ("it goes straight to the language model" if OTHER in types else
-               "there is nothing to recall yet" if RECOMMEND in types and empty else "nothing was asked that ratings answer")
+        why = "nothing was asked that ratings answer"
+        if RECOMMEND in types and empty: why = "there is nothing to recall yet"
+        if OTHER in types: why = "it goes straight to the language model"
         rows = [Row(text=why)]
     return Column(name="Recalled", note=f"alike, moved by; {shown} shown to it" if shown else "alike, moved by",
                   rows=sorted(rows, key=lambda r: -abs(float(r.how or 0))), split=.45)
 
-# %% ../../../nbs/widgets/steppers/06_map.ipynb #5c23dbe6
+# %% ../../../nbs/widgets/steppers/06_map.ipynb #3406b556
 def told_of(turn: Turn) -> dict[str, Sequence[Recommendation]]:
     "What was recommended, asked for, or expected before it was rated."
     x = turn.extra
@@ -125,12 +128,14 @@ def _stars(turn: Turn, r: Recommendation, what: str) -> Column:
     "The probabilities of 1 to 5 stars of one item, and the ratings that moved it most."
     says = turn.extra.get("model says", {}).get(named(r.item), ())
     top = max(.4, *r.shares, *says)
-    rows = [Row(text=f"{i} ★", parts={"by the ratings": p/top}, mark=says[i - 1]/top if says else None, note=f"{p:.0%}")
+    rows = [Row(text=f"{i} ★", parts={"by the ratings": p/top}, note=f"{p:.0%}", mark=says[i - 1]/top if says else None)
             for i, p in enumerate(r.shares, 1)]
-    rows += [Row(text=f"{m.change:+.2f} {named(m.rated.item)}: {m.rated.rating:g}") for m in (*r.reasons[:1], *r.against[:1])]
+    for m in (*r.reasons[:1], *r.against[:1]):
+        rows.append(Row(text=f"{m.change:+.2f} {named(m.rated.item)}: {m.rated.rating:g}"))
     model = f"; line: the model, {expected(np.array(says)):.1f}" if says else ""
     return Column(name=named(r.item), note=f"{r.expected:.1f} of 5{model}", rows=rows, split=.16)
 
+# %% ../../../nbs/widgets/steppers/06_map.ipynb #174e82ad
 def notes_of(turn: Turn) -> str:
     "What else there is to know of a turn."
     found, told = turn.extra.get("found"), []
@@ -142,7 +147,7 @@ def notes_of(turn: Turn) -> str:
             told.append(f"Of {c.title} something was said, and no stars could be read from it.")
     return " ".join(told)
 
-# %% ../../../nbs/widgets/steppers/06_map.ipynb #c20e8b04
+# %% ../../../nbs/widgets/steppers/06_map.ipynb #1bb776ba
 def _bands(turn: Turn, profile: Column, doubt: float) -> list[list[Column]]:
     "What is shown of a whole turn."
     told = [(what, r) for what, of in told_of(turn).items() for r in of]
@@ -152,6 +157,7 @@ def _bands(turn: Turn, profile: Column, doubt: float) -> list[list[Column]]:
     note = " ".join(filter(None, (notes_of(turn), f"Also: {rest}." if rest else "")))
     return out + ([[Column(name="Note", rows=[Row(text="", why=note)])]] if note else [])
 
+# %% ../../../nbs/widgets/steppers/06_map.ipynb #9bb9221f
 def map_board(
     moment: Moment,
     profile: Profile,
@@ -162,7 +168,8 @@ def map_board(
     "A moment of MAP (MAP §4; the picture is ours)."
     rows = [r.row for r in profile.values()]
     there = [key[0] for key, r in profile.items() if not r.row.gone]
-    size = many(len(there), "rating") + "".join(f", {there.count(d)} {d}" for d in dict.fromkeys(there) if len({*there}) > 1)
+    size = many(len(there), "rating")
+    if len({*there}) > 1: size += "".join(f", {there.count(d)} {d}" for d in dict.fromkeys(there))
     gone = sum(e.data.get("memories", 0) for e in moment.events if e.kind == "forgotten")
     if gone: size += f"; {memories_of(gone)} forgotten"
     column = Column(name="Profile", note=size, rows=rows[::-1], width=1.35)

@@ -8,7 +8,7 @@ __all__ = ['ROUND', 'READING', 'JUDGEMENT', 'REVIEW', 'UPKEEP', 'FORGETTING', 'W
            'title_of', 'mark_board', 'mark_steps']
 
 # %% ../../../nbs/widgets/steppers/04_mark.ipynb #c66a6a3a
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -116,7 +116,7 @@ def said_by_then(
         out[e.id] = said
     return out
 
-# %% ../../../nbs/widgets/steppers/04_mark.ipynb #bedd0e1a
+# %% ../../../nbs/widgets/steppers/04_mark.ipynb #7f8a0e2e
 IN_FORCE, SUPERSEDED, ASIDE = PLACES = ("in force", "superseded", "set aside")
 _LEFT = {"superseded": SUPERSEDED, "dropped": ASIDE, RESTORED: IN_FORCE}
 
@@ -136,6 +136,7 @@ class Card:
         "TS, 0..1."
         return self.standing.trust.score
 
+# %% ../../../nbs/widgets/steppers/04_mark.ipynb #c8394320
 def card(
     memory: Memory,
     history: Sequence["Event"],     # its own part of the log, up to the moment
@@ -199,7 +200,7 @@ def _changes(h: Happening, was: Mapping[int, Card], cards: Mapping[int, Card], r
                           reason=e.reason))
     return tuple(out)
 
-# %% ../../../nbs/widgets/steppers/04_mark.ipynb #6db4988a
+# %% ../../../nbs/widgets/steppers/04_mark.ipynb #d0ad5762
 GONE = "what took its place was forgotten"
 
 def _who(h: Happening, rows: Mapping[int, Memory], names: Mapping[str, str]) -> str:
@@ -219,6 +220,7 @@ def _rows(assistant: "MarkAssistant", user: str) -> dict[int, Memory]:
     def seen(m: Memory) -> bool: return m.user == user or allowed(policy, m.meta.get("metadata"), caller)
     return {m.id: m for m in found if m.kind.removeprefix(DROPPED) in KINDS and seen(m)}
 
+# %% ../../../nbs/widgets/steppers/04_mark.ipynb #7dffcb15
 def _histories(events: Sequence["Event"], rows: Mapping[int, Memory]) -> dict[int, list["Event"]]:
     "By memory: its own part of the log."
     out = {}
@@ -226,7 +228,21 @@ def _histories(events: Sequence["Event"], rows: Mapping[int, Memory]) -> dict[in
         if e.memory in rows: out.setdefault(e.memory, []).append(e)
     return out
 
-# %% ../../../nbs/widgets/steppers/04_mark.ipynb #8b11abc7
+# %% ../../../nbs/widgets/steppers/04_mark.ipynb #6f13e2ff
+def _cards(found: Sequence[Happening], rows: Mapping[int, Memory], said: Mapping, trust: TrustSettings,
+           lost: set[int]) -> Iterator[tuple[Happening, dict[int, Card]]]:
+    "Each happening, with every memory after it; `lost`: what gave way to something that was forgotten since."
+    since = max((i for i, h in enumerate(found) if h.what == FORGETTING), default=len(found) - 1)
+    history, cards = {}, {}
+    for i, h in enumerate(found):
+        for id, new in _histories(h.events, rows).items():
+            history.setdefault(id, []).extend(new)
+            cards[id] = card(rows[id], history[id], said[id][new[-1].id], trust)
+        if i >= since:
+            cards |= {id: replace(cards[id], place=SUPERSEDED, reason=GONE) for id in lost & cards.keys()}
+        yield h, dict(cards)
+
+# %% ../../../nbs/widgets/steppers/04_mark.ipynb #8971b9da
 def read_record(
     assistant: "MarkAssistant",
     user: str,
@@ -245,18 +261,12 @@ def read_record(
     found = list(filter(told, happenings(events)))
     lost = {id for owner in (user, DOMAIN) for id in store.superseded(owner)} & rows.keys()
     lost -= {e.memory for e in events if e.kind == "superseded"}
-    since = max((i for i, h in enumerate(found) if h.what == FORGETTING), default=len(found) - 1)
-    frames, history, cards = [Frame(newcomer=trust.initial)], {}, {}
-    for i, h in enumerate(found):
-        was = dict(cards)
-        for id, new in _histories(h.events, rows).items():
-            history.setdefault(id, []).extend(new)
-            cards[id] = card(rows[id], history[id], said[id][new[-1].id], trust)
-        if i >= since:
-            cards |= {id: replace(cards[id], place=SUPERSEDED, reason=GONE) for id in lost & cards.keys()}
+    frames, was = [Frame(newcomer=trust.initial)], {}
+    for h, cards in _cards(found, rows, said, trust, lost):
         turn = next((turns[e.turn] for e in h.events if e.kind == "turn" and e.turn in turns), None)
         frames.append(Frame(what=h.what, who=_who(h, rows, names), turn=turn, newcomer=trust.initial,
-                            changes=_changes(h, was, cards, rows, said), cards=dict(cards)))
+                            changes=_changes(h, was, cards, rows, said), cards=cards))
+        was = cards
     return frames
 
 # %% ../../../nbs/widgets/steppers/04_mark.ipynb #ea0b7c20
@@ -276,7 +286,7 @@ def title_of(
             JUDGEMENT: f"{who} judges", REVIEW: f"{who} reviews", UPKEEP: "Maintenance"}.get(
                 f.what, "Something is forgotten")
 
-# %% ../../../nbs/widgets/steppers/04_mark.ipynb #4a334563
+# %% ../../../nbs/widgets/steppers/04_mark.ipynb #d5472c8f
 def _recalled(f: Frame) -> list[Row]:
     "The best memory of each kind, and what its relevance is made of."
     found, out = f.turn.extra.get("found") if f.turn else None, []
@@ -294,6 +304,7 @@ def _recalled(f: Frame) -> list[Row]:
                            why=second if lit else f"did not fit the budget; {second}"))
     return out
 
+# %% ../../../nbs/widgets/steppers/04_mark.ipynb #658d2ab5
 def _changed(c: Change) -> Row:
     "What happened to one memory."
     if c.how == "merged" and c.words:
@@ -307,16 +318,18 @@ def _changed(c: Change) -> Row:
                was=f"{c.before.trust:.3f}" if judged and c.before else "", note=f"trust {c.after.trust:.3f}",
                why=c.after.standing.verdict.reason if judged else c.reason)
 
-# %% ../../../nbs/widgets/steppers/04_mark.ipynb #bffdd0ad
+# %% ../../../nbs/widgets/steppers/04_mark.ipynb #d7ad940f
 def _card_row(c: Card, f: Frame, changes: Mapping[int, str]) -> Row:
     "A memory in its column."
     t, how = c.standing.trust, changes.get(c.id, "")
     used = f"recalled {t.total}, ✓{t.correct} ✗{t.incorrect}" if t.total else f"said {many(c.said, 'time')}"
     note = f"{t.score:.3f}; {used if t.total or c.said else 'by the assistant'}"
     gone = c.place != IN_FORCE
-    held = {"why": f"{c.place}: {c.reason}"} if gone else {"note": note, "parts": {"trust": t.score}, "mark": f.newcomer}
+    held = {"note": note, "parts": {"trust": t.score}, "mark": f.newcomer}
+    if gone: held = {"why": f"{c.place}: {c.reason}"}
     return Row(text=c.text, key=f"memory {c.id}", gone=gone, how=_HOW.get(how, ""), lit=how == "shown", **held)
 
+# %% ../../../nbs/widgets/steppers/04_mark.ipynb #89967601
 def mark_board(
     f: Frame,
     note: str = "",

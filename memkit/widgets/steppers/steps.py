@@ -16,7 +16,8 @@ from ...mark.assistant import MarkAssistant
 from ...records import Document, Hit, Memory, Turn
 from ...turn.engine import Assistant
 from ..draw.frames import record
-from ..draw.pictures import between_board, citations, draw_turn, key as key_of, name_of, of_kind, turn_board
+from ..draw.pictures import (
+    between_board, citations, draw_turn, key as key_of, name_of, of_kind, turn_board)
 from ..draw.board import Board, Column, Row, draw_board
 from ..draw.scene import Panel, Scene, all_given, given, press_button, quoted, short, wrap
 from .dpem import dpem_steps
@@ -70,7 +71,7 @@ def steps(
     own = next((make for of, make in OWN if isinstance(assistant, of)), any_steps)
     return own(assistant, assistant.check_user(user))
 
-# %% ../../../nbs/widgets/steppers/07_steps.ipynb #31546702
+# %% ../../../nbs/widgets/steppers/07_steps.ipynb #fae17c4a
 class _Glass:
     "Where the chatbot looks for memories, as it was before a turn, and without some of them."
     def __init__(self, bot: "HybridChatbot", turn: Turn, hidden: Collection[int]):
@@ -85,6 +86,7 @@ class _Glass:
         away = sum(not self.there(m) for m in self.bot.memories(user))
         return [h for h in self.bot.memory.nearest(user, query, k + away) if self.there(h.item)][:k]
 
+# %% ../../../nbs/widgets/steppers/07_steps.ipynb #146a0bbd
 def answer_without(
     bot: "HybridChatbot",
     turn: Turn,
@@ -125,9 +127,10 @@ def draw_pair(
     return draw_board(Board(title=f"Without {taken} the answer is {same}",
                             bands=[[_half("As it was", turn, again), _half("Without it", again, turn)]]))
 
-# %% ../../../nbs/widgets/steppers/07_steps.ipynb #2f7b4113
+# %% ../../../nbs/widgets/steppers/07_steps.ipynb #b93e1cd1
 def _choices(turn: Turn) -> list[tuple[str, int]]:
-    return [("nothing", 0), *((short(f"M{i}  {name_of(h.item)}", 70), h.item.id) for i, h in enumerate(turn.recalled, 1))]
+    recalled = enumerate(turn.recalled, 1)
+    return [("nothing", 0), *((short(f"M{i}  {name_of(h.item)}", 70), h.item.id) for i, h in recalled)]
 
 def _pair_or_turn(turns: Sequence[Turn], done: Mapping[tuple[int, int], Turn], turn: int, memory: int | None) -> Scene:
     "What `take_away` draws: the turn, or both runs of it where the second one was asked for."
@@ -136,6 +139,7 @@ def _pair_or_turn(turns: Sequence[Turn], done: Mapping[tuple[int, int], Turn], t
         return draw_turn(t, "As it was" + ("; press “Answer again”" if memory else ""))
     return draw_pair(t, done[turn, memory], [name_of(h.item) for h in t.recalled if h.item.id == memory])
 
+# %% ../../../nbs/widgets/steppers/07_steps.ipynb #8378dfb1
 def take_away(
     bot: "HybridChatbot",
     turns: Sequence[Turn],

@@ -88,7 +88,7 @@ def difference_list(
 
 # %% ../../../nbs/widgets/steppers/01_stepper.ipynb #8aeafe5b
 _STEPS = (
-    "steps are what memkit.widgets.steppers.steps.steps returns, or dpem_steps, hybrid_steps, mark_steps and map_steps"
+    "steps are what memkit.widgets.steppers.steps.steps returns, or dpem_steps, mark_steps and map_steps"
 )
 
 def _checked(steps, start, interval) -> list[Step]:

@@ -114,8 +114,6 @@ def test_a_button_tells_what_went_wrong_in_place():
 def test_words_that_pictures_share():
     assert [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 112)] == ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "112th"]
     assert quoted("Yes.\nNo.") == "“Yes. No”" and quoted("a"*9, 4) == "“aaaa…”" and listed("New", []) == "" and listed("New", ["a", "b", "c"], 2) == " New: a; b; and 1 more."
-    s = Scene(100, 100, "Cells.")
-    assert s.cells(0, 0, 70, []) == 0 and s.cells(0, 0, 70, [("a", -1.), ("b", 9.), *[("c", .5)]*5]) == 26 + 14*2
     assert all_given(iter([1, 2]), int, "x") == [1, 2] and given("x", "upper", "y") == "x"
 
 

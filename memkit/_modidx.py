@@ -7140,6 +7140,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                    'memkit/widgets/draw/board.py'),
                                            'memkit.widgets.draw.board._pitch': ( 'widgets/draw/board.html#_pitch',
                                                                                  'memkit/widgets/draw/board.py'),
+                                           'memkit.widgets.draw.board._rest': ( 'widgets/draw/board.html#_rest',
+                                                                                'memkit/widgets/draw/board.py'),
                                            'memkit.widgets.draw.board._widths': ( 'widgets/draw/board.html#_widths',
                                                                                   'memkit/widgets/draw/board.py'),
                                            'memkit.widgets.draw.board._wish': ( 'widgets/draw/board.html#_wish',

@@ -120,7 +120,7 @@ def facts(self: Board) -> dict[str, str]:
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #22f1c948
 TALL, WIDTH, LEFT = 610, 760, 15   # pixels of a board: with controls and caption it fits one screen of 900
-_HEAD, _REST, _FULL = 30, 54, WIDTH - 2*LEFT
+_HEAD, _FULL = 30, WIDTH - 2*LEFT
 _SHARES = ("navy", "green", "blue", "mauve")   # of a bar with several parts
 _BAD = frozenset({"wrong", "bad", "set aside", "gave way", "evicted", "refreshed", "superseded", "taken back"})
 
@@ -263,6 +263,10 @@ def _ordered(c: Column) -> Column:
     if not all(r.key for r in c.rows): return c
     return replace(c, rows=sorted(c.rows, key=lambda r: 0 if r.how or r.lit else 1 + r.gone))
 
+def _rest(c: Column) -> int:
+    "Pixels for the rows without room: cells, or their number."
+    return 54 if any(r.parts for r in c.rows) else 22
+
 def _widths(band: Sequence[Column]) -> list[tuple[float, float]]:
     "Where each column begins, and how wide it is."
     gap = 30 if len(band) == 2 else 14
@@ -279,7 +283,7 @@ def _wish(band: Band, most: int | None = None) -> float:
     if callable(band): return band(Scene(WIDTH, 1, "measured, and not shown"), 0)
     def of(c: Column, w: float) -> float:
         some = c.rows[:most]
-        return _HEAD + (sum(_heights(replace(c, rows=some), w)) + _REST*(len(some) < len(c.rows)) or 22)
+        return _HEAD + (sum(_heights(replace(c, rows=some), w)) + _rest(c)*(len(some) < len(c.rows)) or 22)
     return max(of(c, w) for c, (_, w) in zip(band, _widths(band)))
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #d1f26341
@@ -299,7 +303,7 @@ def _column(s: Scene, c: Column, x: float, y: float, w: float, room: float) -> t
     _legend(s, x + named, y + 14, c.rows)
     s.text(x + w, y + 14, c.note, 13, colour="soft", align="right", width=max(1, w - named))
     bottom, y, high, at = y + room, y + _HEAD, list(accumulate(_heights(c, w))), {}
-    fits = (n for n in range(len(high), 0, -1) if y + high[n - 1] + _REST*(n < len(high)) <= bottom)
+    fits = (n for n in range(len(high), 0, -1) if y + high[n - 1] + _rest(c)*(n < len(high)) <= bottom)
     n = next(fits, min(1, len(high)))
     for r in c.rows[:n]:
         if r.key: at[r.key] = y
@@ -328,7 +332,7 @@ def draw_board(
 ) -> Scene:
     "A board as one picture (ours)."
     s = Scene(WIDTH, 1, b.words, b.caption)
-    s.text(LEFT, 22, b.title, 18, True, width=480)
+    s.text(LEFT, 22, b.title, 18, True, width=480 if b.note else _FULL)
     s.text(WIDTH - LEFT, 22, b.note, 13, colour="soft", align="right", width=240)
     y = 48.
     for who, text in b.said:

@@ -90,7 +90,7 @@ def describe_turn(
 # %% ../nbs/91_demo.ipynb #5a7a6df1
 def _without_a_model(turn: Turn) -> list[str]:
     "How an answer was made that no language model wrote."
-    from memkit.widgets.draw.turn_picture import answered_by
+    from memkit.widgets.draw.pictures import answered_by
     return [wrapped(f"no language model: {answered_by(turn)}", "      ")]
 
 # %% ../nbs/91_demo.ipynb #8b0859a5
@@ -176,7 +176,7 @@ def _review(
 
 # %% ../nbs/91_demo.ipynb #7bbe980a
 def _write_html(path: Path, turns: Sequence[Turn], receipts, bot: HybridChatbot, say: Callable[[str], None]):
-    from memkit.widgets.draw.report import write_report
+    from memkit.widgets.draw.pictures import write_report
     (one, everything), memories = receipts
     made = {
         "model": bot.model.name, "documents": len(bot.retriever), "embedder": bot.embedder.name,

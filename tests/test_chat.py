@@ -15,7 +15,7 @@ from memkit.widgets.draw.frames import read_turns
 
 pytest.importorskip("anywidget")
 from memkit.widgets.chat.chat import Chat, chat, file_name           # noqa: E402
-from memkit.widgets.chat.parts import PAUSE, Review, TwoPresses, ask_box   # noqa: E402
+from memkit.widgets.chat.chat import PAUSE, Review, TwoPresses, ask_box   # noqa: E402
 
 NASTY = "</p><script>alert(1)</script><img src=x onerror=alert(1)> & \u202e 'q' \"q\""
 DOCS = [Document(id="burn", title="Burns", source="lesson", text="Cool a burn under running water for twenty minutes."), Document(id="penicillin", title="Penicillin allergy", text="Somebody who is allergic to penicillin must not take amoxicillin.")]
@@ -104,7 +104,7 @@ def test_a_conversation_with_each_of_the_four(make, tmp_path, monkeypatch):
 def test_an_answer_grows_on_the_page_and_the_exchange_takes_its_place():
     from memkit.malp import open_malp
     from memkit.malp.assistant import MalpSettings
-    from memkit.widgets.chat import parts as chat_parts
+    from memkit.widgets.chat import chat as chat_parts
     seen, now = [], iter(range(1000))
     bot = open_malp(":memory:", ScriptedLM(lambda messages: "One <b>two</b> three."), settings=MalpSettings(answers="model"))
     talk = chat(bot, "ann")

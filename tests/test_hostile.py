@@ -29,7 +29,7 @@ from memkit.mark import open_mark
 from memkit.reading.gate import load_gate
 from memkit.turn.assistants import design, open_assistant
 from memkit.widgets.chat.chat import chat
-from memkit.widgets.draw.report import report
+from memkit.widgets.draw.pictures import report
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = Limits(total=1_000_000, member=1_000, members=5, ratio=50)

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from memkit.models.lm import ScriptedLM
 from memkit.reading.notes import Note, Round
@@ -14,10 +14,10 @@ from memkit.store.store import MemoryStore
 from memkit.malp.dpem import DPeM
 from memkit.malp.triage import DPeMSettings
 from memkit.reading.facts import Relation
+from memkit.widgets.draw.board import TALL, Board, Column, Row, draw_board
 from memkit.widgets.steppers import dpem as dp
-from memkit.widgets.steppers import hybrid as hy
-from memkit.widgets.draw.panel import Panel
-from memkit.widgets.draw.scene import CAPTION, COLOURS, STYLE, Scene, caption_of, cut, width_of, wrap
+from memkit.widgets.steppers import steps as hy
+from memkit.widgets.draw.scene import CAPTION, COLOURS, STYLE, Panel, Scene, caption_of, cut, width_of, wrap
 from memkit.widgets.steppers.stepper import BEFORE, NONE, Step, differences, step_table, stepper
 
 NASTY = "</text><script>alert(1)</script><img src=x onerror=alert(1)> & \x00\x1b\u202e \ud7ff \U0001f600 $x$ 'q' \"q\""
@@ -38,7 +38,7 @@ def parsed(scene: Scene) -> ElementTree.Element:
 @given(words=texts, label=texts, title=texts, key=texts, room=st.floats(0, 900), size=st.floats(4, 40))
 def test_any_text_can_be_drawn(words, label, title, key, room, size):
     s = Scene(300, 100, words + "!").text(0, 10, label, size, width=room or None).box(0, 0, 10, 10, title=title).bar(0, 0, 50, 8, .5, title=title, mark=.3)
-    with s.group(1, 2, key): s.text(0, 0, NASTY, struck=True).move(0, 0, 50, 20).strike(0, 5, 10)
+    with s.group(1, 2, key): s.text(0, 0, NASTY, struck=True).move(0, 0, 50, 20)
     tree = parsed(s)
     assert s.svg() == s.svg() and len(tree.findall(".//{*}text")) == 2
 
@@ -108,12 +108,6 @@ def test_one_caption_stands_below_and_the_full_words_are_for_screen_readers():
     panel.controls["n"].value = 0
     assert "Said 2 times.</p>" in panel._below.value, "no caption: the first sentence of the words"
     assert Panel({"n": w.IntText(1)}, lambda n: Scene(9, 9, "It is 1."))._words.words == "", "nothing to open where the caption is all"
-
-
-def test_who_tells_by_themselves_has_the_place_below_to_themselves():
-    w = pytest.importorskip("ipywidgets")
-    panel = Panel({"n": w.IntText(1)}, lambda n: Scene(100, 20, LONG), tell=lambda n: f"<i>{n}</i>")
-    assert panel._below.value == "<i>1</i>" and panel.widget.children[-1] is panel._below and panel._picture.words == LONG
 
 
 @given(words=texts.filter(str.strip), caption=texts)
@@ -191,19 +185,23 @@ def told(rounds, **how):
 
 facts = st.lists(st.tuples(st.sampled_from(["apples", "bees", "cats", "dogs", "elms", "figs"]), st.booleans()), max_size=4)
 
-@given(rounds=st.lists(facts, max_size=7), size=st.integers(1, 5), refresh=st.integers(1, 6), every=st.integers(1, 3), theta=st.integers(1, 9))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_a_frame_shows_what_the_memory_itself_says(rounds, size, refresh, every, theta):
+def board(assistant, i): return dp.round_board(dp.read_dialogue(assistant, "u"), i)
+
+@given(rounds=st.lists(facts, max_size=6), size=st.integers(1, 5), refresh=st.integers(1, 6), every=st.integers(1, 3), theta=st.integers(1, 9))
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_board_shows_what_the_memory_itself_says(rounds, size, refresh, every, theta):
     assistant, dpem = told(rounds, short_term_size=size, refresh_every=refresh, promote_every=every, promote_at=theta)
     d = dp.read_dialogue(assistant, "u")
     assert d.rounds == len(rounds)
     for i in range(len(rounds) + 1):
-        f, state = dp.frame(d, i), dpem.state("u", i)
-        assert ([m.id for m in f.short_term], [m.id for m in f.long_term], f.history) == (list(state.short_term), list(state.long_term), len(state.history))
-        assert all(m.count == state.flags[m.id] for m in (*f.short_term, *f.long_term)) and len(f.short_term) <= size
-        assert 1 <= f.refresh_in <= refresh and 1 <= f.look_in <= every
-        if i: assert sum(n.dropped == "small talk" for n in f.notes) == sum(not keep for _, keep in rounds[i - 1])
-        parsed(dp.draw_frame(f))
+        state, (*working, short, long, history) = dpem.state("u", i), dp.round_board(d, i).columns
+        held = [r for r in short.rows if not r.gone]
+        assert sorted(r.text for r in held) == sorted(d.words[m] for m in state.short_term) and len(held) <= size
+        assert [r.text for r in long.rows if not r.how] == [d.words[m] for m in state.long_term if d.words[m] not in {r.text for r in long.rows if r.how}]
+        assert sorted(r.note for r in held) == sorted(f"{state.flags[m]} of {theta}" for m in state.short_term)
+        assert history.note.startswith(f"{len(state.history)} in all")
+        if i: assert sum(r.why == "small talk" for r in working[0].rows) == sum(not keep for _, keep in rounds[i - 1])
+        parsed(draw_board(dp.round_board(d, i)))
     steps = dp.dpem_steps(assistant, "u")
     assert len(steps) == len(rounds) + 1 and step_table(steps)
     for a, b in zip(steps, steps[1:]): differences(a, b)
@@ -211,13 +209,15 @@ def test_a_frame_shows_what_the_memory_itself_says(rounds, size, refresh, every,
 
 def test_the_third_time_is_an_arrow_and_a_refresh_strikes_what_it_takes():
     assistant, _ = told([[("apples", True)], [("apples", True), ("bees", True)], [("apples", True), ("hello", False)], [("cats", True)]], promote_every=1, refresh_every=4)
-    three, four = (dp.frame(dp.read_dialogue(assistant, "u"), i) for i in (3, 4))
-    assert [(m.how, m.count) for m in three.long_term] == [("promoted", 3)] and [n.dropped for n in three.notes] == ["", "small talk"]
-    svg = dp.draw_frame(three).svg()
-    assert "→ promoted" in svg and "θ is 3" in svg and 'line-through' in svg and "small talk" in svg
-    assert {m.how for m in four.left} == {"refreshed"} and len(four.left) == 2 and not four.short_term and len(four.long_term) == 1
+    three, four = board(assistant, 3), board(assistant, 4)
+    assert [(r.how, r.note) for r in three.columns[2].rows] == [("promoted", "said 3 times")] and [r.why for r in three.columns[0].rows] == ["", "small talk"]
+    svg = draw_board(three).svg()
+    arrows = [e for e in ElementTree.fromstring(svg).iter() if e.tag.endswith("path") and "C" in e.get("d")]
+    assert "promoted" in svg and "θ is 3" in svg and "line-through" in svg and "small talk" in svg and len(arrows) == 1
+    _, short, long, history = four.columns
+    assert {r.how for r in history.rows} == {"refreshed"} and len(history.rows) == 2 and not short.rows and len(long.rows) == 1
     moved = [str(x) for x in differences(*(dp.dpem_steps(assistant, "u")[i] for i in (2, 3)))]
-    assert any("short-term, said 2 times → long-term, said 3 times" in m for m in moved)
+    assert any("Short-term memory, 2 of 3 → Long-term memory, said 3 times" in m for m in moved)
 
 
 def test_said_counts_the_user_and_the_count_towards_theta_everybody():
@@ -229,29 +229,42 @@ def test_said_counts_the_user_and_the_count_towards_theta_everybody():
         dpem.take("u", Round(f"r{i}", *((fact, "") if who == "user" else ("Hm.", fact))), [note])
         for m in assistant.store.list("u"): assistant.store.count("u", m.id, recalls=1, correct=1)
     d = dp.read_dialogue(assistant, "u")
-    frames = [dp.frame(d, i) for i in (1, 2, 3)]
-    rows = [[(m.count, m.said) for m in (*f.short_term, *f.long_term)] for f in frames]
-    assert rows == [[(1, 1)], [(2, 1)], [(3, 2)]]
-    assert [list(s.facts().values()) for s in dp.dpem_steps(assistant, "u")[2:]] == [["short-term, said 1 time"], ["short-term, said 2 times"]]
-    alone, other = told([])
+    assert [[(dpem.state("u", i).flags[m], d.said[m]) for m in (*dpem.state("u", i).short_term, *dpem.state("u", i).long_term)] for i in (1, 2, 3)] == [[(1, 1)], [(2, 1)], [(3, 2)]]
+    alone, other = told([], promote_at=1, promote_every=1)
     other.take("u", Round("r0", "Hm.", fact), [Note(text=fact, shown=fact, speaker="assistant", round="r0", place=0, kind="user-specific", probability=.9, kept=True, reason="")])
-    [row] = dp.frame(dp.read_dialogue(alone, "u"), 1).short_term
-    assert row.said == 0 and dp._said(row) == "by the assistant"
+    [row] = board(alone, 1).columns[2].rows
+    assert row.note == "by the assistant"
 
 
 def test_what_was_forgotten_is_in_no_step():
     assistant, dpem = told([[("apples", True), ("bees", True)], [("cats", True)]])
     dpem.forget("u", [m.id for m in assistant.store.list("u") if "bees" in m.text])
-    for f in (dp.frame(dp.read_dialogue(assistant, "u"), i) for i in (1, 2)): assert not any("bees" in m.text for m in (*f.short_term, *f.left))
+    assert not any("bees" in r.text for i in (1, 2) for c in board(assistant, i).columns[1:] for r in c.rows)
     dpem.forget("u")
     assert [s.title for s in dp.dpem_steps(assistant, "u")] == ["Before the first round"]
 
 
-def test_five_hundred_memories_are_one_picture_with_a_cell_each():
-    frame = dp.Frame(round=1, rounds=1, short_term=tuple(dp.MemoryRow(id=i, root=i, text=f"Fact {i} & {NASTY}", count=1 + i % 3) for i in range(1, 501)), settings=DPeMSettings(short_term_size=500))
-    tree = parsed(dp.draw_frame(frame))
-    titles = {e.text.split(" ")[1] for e in tree.iter() if e.tag.endswith("title") and e.text and e.text.startswith("Fact ")}
+# --- boards
+
+def test_five_hundred_rows_are_one_picture_with_a_cell_each():
+    rows = [Row(text=f"Fact {i} & {NASTY}", key=f"memory {i}", parts={"counted": (1 + i % 3)/3}, boxes=3) for i in range(1, 501)]
+    tree = parsed(draw_board(Board(title="Many", bands=[[Column(name="Short-term memory", rows=rows, cards=True)]])))
+    titles = {e.text.split(" ")[1] for e in tree.iter() if e.tag.endswith("title") and e.text and e.text.startswith("“Fact ")}
     assert {str(i) for i in range(1, 501)} == titles
+
+
+shares = st.dictionaries(texts, st.floats(0, 1), max_size=4).map(lambda d: {k: v/max(1, sum(d.values())) for k, v in d.items()})
+any_row = st.builds(Row, text=texts, key=texts, name=texts, label=st.just("") | texts, note=texts, was=st.just("") | texts, how=st.just("") | texts, why=texts, parts=shares,
+                    mark=st.none() | st.floats(0, 1), boxes=st.integers(0, 6), gone=st.booleans(), lit=st.booleans(), into=st.just("") | texts)
+any_column = st.builds(Column, name=texts, note=texts, rows=st.lists(any_row, max_size=9), cards=st.booleans(), width=st.floats(.5, 2), split=st.floats(.1, .7), ink=st.sampled_from(["blue", "orange", "deep"]))
+
+@given(title=texts, said=st.lists(st.tuples(texts, texts), max_size=3), bands=st.lists(st.lists(any_column, min_size=1, max_size=3), max_size=4))
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], phases=[Phase.generate])
+def test_any_board_can_be_drawn_told_and_compared(title, said, bands):
+    b = Board(title=title + "!", said=said, bands=bands)
+    scene, facts = draw_board(b), b.facts()
+    parsed(scene)
+    assert scene.words == b.words and scene.height <= TALL and len(scene.caption) <= CAPTION + 3 and all(isinstance(x, str) for pair in facts.items() for x in pair)
 
 
 # --- the hybrid chatbot
@@ -273,7 +286,7 @@ def everything(bot): return [(m.id, m.text, m.recalls) for u in ("u", "v") for m
 
 def test_every_turn_can_be_drawn_told_and_compared(talked):
     bot, turns = talked
-    steps = hy.hybrid_steps(turns)
+    steps = hy.turns_steps(turns)
     for s, t in zip(steps, turns):
         parsed(s.scene())
         assert s.turn is t and f"{t.prompt_tokens:,} of {t.budget:,} tokens" in s.words
@@ -302,7 +315,7 @@ def test_taking_away_by_button(talked):
     memory.value = memory.options[1][1]
     assert "press “Answer again”" in panel.scene.svg()
     button.click()
-    assert "Taken away" in panel.scene.svg() and "only here" in panel.scene.svg()
+    assert "Without “" in panel.scene.svg() and "only here" in panel.scene.svg()
     turn.value = len(turn.options) - 1
     assert not panel.error and set(dict(memory.options).values()) - {0} == {h.item.id for h in [t for t in turns if t.recalled][-1].recalled}
     with pytest.raises(ValueError, match="none to take away"): hy.take_away(bot, turns[:1])

@@ -15,12 +15,11 @@ from memkit.widgets.explorers.prompt import explore_budget
 from memkit.widgets.explorers.rating import explore_rating
 from memkit.widgets.explorers.scores import candidates_of, explore_mrs
 from memkit.widgets.explorers.trust import explore_trust
-from memkit.widgets.steppers.hybrid import hybrid_steps, take_away
+from memkit.widgets.steppers.steps import take_away, turns_steps
 from memkit.widgets.explorers.memories import LONGEST, life_of, parse_life, walk
 from memkit.widgets.steppers.map import map_steps
 from memkit.widgets.steppers.mark import mark_steps
-from memkit.widgets.draw.panel import Panel, all_given, given
-from memkit.widgets.draw.scene import Scene, listed, ordinal, quoted, width_of
+from memkit.widgets.draw.scene import Panel, Scene, all_given, given, listed, ordinal, quoted, width_of
 from memkit.widgets.steppers.stepper import Step, step_table, stepper
 from test_widgets import Letters, told
 from test_widgets_map import fresh, parts  # noqa: F401 (a fixture)
@@ -33,7 +32,7 @@ TALK = Turn(id=new_id("t"), user="ann", session="s", at=utc_now(), text="<b>Hi</
 
 @pytest.mark.parametrize("wrong", [None, "hello", 3, [1, 2]])
 @pytest.mark.parametrize("call, wanted", [
-    (stepper, "dpem_steps"), (step_table, "dpem_steps"), (hybrid_steps, "list of Turn"), (lambda x: take_away(told([])[0].memory, x), "HybridChatbot"), (explore_budget, "a Turn"), (explore_mrs, "candidates_of"),
+    (stepper, "dpem_steps"), (step_table, "dpem_steps"), (turns_steps, "list of Turn"), (lambda x: take_away(told([])[0].memory, x), "HybridChatbot"), (explore_budget, "a Turn"), (explore_mrs, "candidates_of"),
     (candidates_of, "list of Hit"), (lambda x: explore_fusion(x, "May I?"), "FusedRetriever"), (lambda x: explore_memories(x, "ann", Letters()), "MemoryStore"),
     (lambda x: explore_memories(MemoryStore(":memory:"), "ann", x), "load_embedder"), (lambda x: explore_rating([], Item(id="a", title="A"), x), "a predictor has"),
     (lambda x: explore_rating(x, Item(id="a", title="A"), None), "list of Rated"), (lambda x: explore_adapters(x, ["ann"], {"Q?": {"short": "A."}}), "PersonalLM"), (lambda x: life_of(x, 1), "MarkAssistant"),
@@ -74,12 +73,8 @@ def test_steps_are_those_of_the_own_assistant(parts):  # noqa: F811
                 if other is own: assert stepper(call(own, "nobody")).error == ""
                 else:
                     with pytest.raises(TypeError, match=f"got {type(other).__name__}"): call(other, "ann")
-            for turns in (None, "hello", [1]):
-                with pytest.raises(TypeError, match="list of Turn"): call(own, "ann", turns)
-            assert call(own, "ann", [TALK]), "another assistant's turns are left out"
         film.chat("ann", "Alien, 5 stars.")
-        own = film.store.turns("ann")[0]
-        assert len(map_steps(film, "ann", [Turn(**{**vars(TALK), "id": own.id})])) == 2, "a turn under the same name that MAP didn't make is worked out again"
+        assert len(map_steps(film, "ann")) == 2
     with pytest.raises(TypeError, match="names users"): mark_steps(mark, "ann", also=None)
     assert mark_steps(mark, "ann", also="bob"), "one user alone is a list of one, not of letters"
     mark.store.close()
@@ -87,8 +82,8 @@ def test_steps_are_those_of_the_own_assistant(parts):  # noqa: F811
 
 
 def test_any_assistants_turn_can_be_stepped_through():
-    panel = stepper(hybrid_steps([TALK]))
-    assert not panel.error and "<b>" not in panel._below.value and not stepper(hybrid_steps(TALK)).error
+    panel = stepper(turns_steps([TALK]))
+    assert not panel.error and "<b>" not in panel._below.value and not stepper(turns_steps(TALK)).error
 
 
 def test_ratings_grades_and_targets(parts):  # noqa: F811
@@ -119,8 +114,6 @@ def test_a_button_tells_what_went_wrong_in_place():
 def test_words_that_pictures_share():
     assert [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 112)] == ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "112th"]
     assert quoted("Yes.\nNo.") == "“Yes. No”" and quoted("a"*9, 4) == "“aaaa…”" and listed("New", []) == "" and listed("New", ["a", "b", "c"], 2) == " New: a; b; and 1 more."
-    s = Scene(100, 100, "Cells.")
-    assert s.cells(0, 0, 70, []) == 0 and s.cells(0, 0, 70, [("a", -1.), ("b", 9.), *[("c", .5)]*5]) == 26 + 14*2
     assert all_given(iter([1, 2]), int, "x") == [1, 2] and given("x", "upper", "y") == "x"
 
 

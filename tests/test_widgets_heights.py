@@ -12,20 +12,14 @@ from memkit.widgets.explorers.rating import explore_rating
 from memkit.widgets.explorers.scores import Candidate, explore_mrs
 from memkit.widgets.explorers.trust import explore_trust
 from memkit.widgets.explorers.memories import LIVES
-from memkit.widgets.steppers import dpem as dp
-from memkit.widgets.steppers import map as mr
-from memkit.widgets.steppers import map as ms
-from memkit.widgets.steppers import mark as mk
-from memkit.widgets.steppers.mark_record import read_record
+from memkit.widgets.steppers.mark import mark_steps
 from memkit.widgets.draw.scene import CAPTION, width_of
 from memkit.widgets.steppers.stepper import Step, stepper
-from memkit.widgets.draw.turn_picture import turn_step
+from memkit.widgets.draw.board import Board, Column, Row, draw_board
+from memkit.widgets.steppers.steps import turns_steps
 from test_widgets_explorers import ASK, DOCS, Components, Words, a_turn
 import test_widgets_mark as marks
-from memkit.malp.triage import DPeMSettings
 from memkit.mark.refined import DOMAIN, KINDS, RESIDUAL
-from memkit.maprec.items import Item, Rated
-from memkit.maprec.recommend import Reason, Recommendation
 from test_widgets_steps import a_turn as any_turn
 from test_widgets_explorers2 import HISTORY, TARGETS, Letters, Mean, filled
 
@@ -81,7 +75,7 @@ def test_controls_and_drawing_fit_one_screen(name):
     panel = EXPLORERS[name]()
     assert not panel.error and height(panel) <= SCREEN, f"{height(panel):.0f} pixels, of which the drawing takes {panel.scene.height:.0f}"
     assert len(panel.scene.caption) <= CAPTION + 3 and panel.scene.caption in panel._repr_mimebundle_()["text/plain"] or panel.scene.caption != panel.scene.words
-    assert panel.tell is None and panel._words.words == panel.scene.words, "one caption below; the full words for screen readers, and folded"
+    assert panel._words.words == panel.scene.words, "one caption below; the full words for screen readers, and folded"
 
 
 def test_ten_neighbours_and_every_strength_fit_too():
@@ -98,20 +92,14 @@ def test_ten_neighbours_and_every_strength_fit_too():
 
 LONG = "Somebody says something of some length here, which doesn't find room in a single line of a picture. "*4
 
-def a_round(notes: int, short: int, long: int, left: int):
-    row = lambda i, how="": dp.MemoryRow(id=i, root=i, text=LONG, count=i % 4, how=how, reason=LONG)
-    return dp.Frame(round=9, rounds=9, said=LONG, answered=LONG, notes=tuple(dp.NoteRow(text=LONG, speaker="user", dropped=LONG*(i % 2)) for i in range(notes)), open=((LONG, LONG),)*3,
-                    short_term=tuple(map(row, range(1, short + 1))), long_term=tuple(row(1000 + i, "promoted" if i < 3 else "") for i in range(long)),
-                    left=tuple(row(2000 + i, "refreshed") for i in range(left)), settings=DPeMSettings(short_term_size=500))
+def long_rows(n: int, **how): return [Row(text=LONG, key=f"memory {i}", note=LONG, why=LONG, how="new" if i < 20 else "", **how) for i in range(n)]
 
-def a_message(rows: int, recalled: int, told: int):
-    item = lambda i: Item(id=f"i{i}", title=LONG, genres=("Drama",))
-    reason = lambda: Reason(rated=Rated(item(99), 4.), change=.5, likeness=.5)
-    of = lambda i: Recommendation(item=item(500 + i), shares=(.1, .2, .3, .2, .2), reasons=(reason(),)*4, against=(reason(),)*4)
-    return mr.MapFrame(number=1, of=1, said=LONG, read_as=LONG, answered=LONG, types=("A",), shares={"A": .9, "B": .1, "C": .1}, doubt=.2, note=LONG,
-                       rows=tuple(mr.RatingRow(memory=i, item=item(i), rating=4., how="new" if i < 20 else "") for i in range(rows)),
-                       recalled=tuple(mr.Recalled(name=LONG, rating=4., likeness=.5, moved=.2, shown=True) for _ in range(recalled)),
-                       told=tuple(mr.Told(r=of(i), what="recommended", says=(.2,)*5) for i in range(told)))
+def a_board(notes: int, left: int, right: int, gone: int):
+    "A board with as many rows of each form."
+    columns = [Column(name=LONG, note=LONG, cards=True, rows=long_rows(n, parts={"counted": .5}, boxes=3)) for n in (left, right)]
+    return Board(title=LONG, note=LONG, said=[("User", LONG), ("Answer", LONG)], bands=[
+        [Column(name="Notes", rows=[Row(text=LONG, label="user", gone=i % 2 == 0, why=LONG*(i % 2)) for i in range(notes)])], columns,
+        [Column(name="Arrows", rows=[Row(text=LONG, into=LONG, why=LONG, gone=i % 2 == 0) for i in range(min(gone, 2))])], [Column(name="History", rows=long_rows(gone, gone=True))]])
 
 def a_ward(n: int):
     "Every kind of thing that happens, with `n` memories of each kind."
@@ -121,15 +109,14 @@ def a_ward(n: int):
     marks.talk(mark, "ann", *(f"{RESIDUAL}: {fact}" for fact in marks.FACTS))
     marks.talk(mark, "ben", *(f"{RESIDUAL}: {fact}" for fact in reversed(marks.FACTS)), LONG)
     marks.talk(mark, "ann", LONG, LONG)
-    return read_record(mark, "ann", also=["ben"])
+    return mark_steps(mark, "ann", also=["ben"])
 
 def of_scene(draw, *args): return Step(title=LONG, words=LONG, scene=lambda: draw(*args), facts=lambda: {f"{LONG} {i}": LONG for i in range(40)})
 
 STEPPERS = {
-    "any turn": lambda: [turn_step(any_turn(d, m), 1, 1, {}) for d, m in ((0, 0), (0, 300), (300, 300))],
-    "DPeM": lambda: [of_scene(dp.draw_frame, a_round(*n)) for n in ((0, 0, 0, 0), (3, 2, 0, 0), (40, 500, 0, 60), (9, 0, 400, 9), (20, 500, 500, 99))],
-    "MAP": lambda: [of_scene(ms.draw_map, a_message(*n)) for n in ((0, 0, 0), (3, 2, 1), (500, 60, 0), (500, 60, 9))],
-    "MARK": lambda: [of_scene(mk.draw_mark, f, f.turn if f.turn and f.turn.model else None) for n in (0, 200) for f in a_ward(n)],
+    "any turn": lambda: turns_steps([any_turn(d, m) for d, m in ((0, 0), (0, 300), (300, 300))]),
+    "any board": lambda: [of_scene(draw_board, a_board(*n)) for n in ((0, 0, 0, 0), (3, 2, 0, 0), (40, 500, 0, 60), (9, 0, 400, 9), (20, 500, 500, 99))],
+    "MARK": lambda: [step for n in (0, 200) for step in a_ward(n)],
 }
 
 
@@ -139,4 +126,4 @@ def test_a_stepper_fits_one_screen_at_every_step(name):
     for i in range(len(panel.controls["step"].options) if hasattr(panel.controls["step"], "options") else panel.controls["step"].max + 1):
         panel.set({"step": i})
         assert not panel.error and height(panel) + LINE <= SCREEN, f"step {i}: {height(panel):.0f} pixels, of which the drawing takes {panel.scene.height:.0f}"
-        assert panel.tell is None and panel._picture.words == panel.scene.words and (panel._words.words or panel.scene.caption) == panel.scene.words
+        assert panel._picture.words == panel.scene.words and (panel._words.words or panel.scene.caption) == panel.scene.words

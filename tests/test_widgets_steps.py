@@ -10,9 +10,10 @@ from memkit.malp.assistant import MalpAssistant
 from memkit.turn.assistants import assistants, design, open_assistant
 from memkit.widgets.draw.frames import record
 from memkit.widgets.draw.scene import CAPTION
-from memkit.widgets.steppers.stepper import TALL, differences, step_table, stepper
+from memkit.widgets.draw.board import TALL
+from memkit.widgets.steppers.stepper import differences, step_table, stepper
 from memkit.widgets.steppers.steps import any_steps, steps
-from memkit.widgets.draw.turn_picture import BARE, draw_turn, words_of_turn
+from memkit.widgets.draw.pictures import BARE, draw_turn
 
 NASTY = "</text><script>alert(1)</script> & \x1b‮ 'q' \"q\" $x$"
 SAID = ["I have been allergic to penicillin since I was a child. Alien, 5 stars.", "Am I allergic to penicillin? What would I give Aliens?",
@@ -49,34 +50,41 @@ def told(found): return [(s.title, s.words, s.scene().caption, tuple(s.facts().i
 
 
 @each
-def test_steps_are_the_same_after_a_restart(name, tmp_path):
+def test_steps_come_from_the_store_and_every_picture_fits(name, tmp_path):
     with opened(name, tmp_path) as a:
         talked(a)
         before, turns = told(steps(a, "ann")), a.turns("ann")
     with opened(name, tmp_path) as a:
         logged = a.store.events("ann"), a.store.events("ben")
         found = steps(a, "ann")
-        assert told(found) == before and [s.turn for s in found if s.turn] == turns
-        assert (a.store.events("ann"), a.store.events("ben")) == logged, "nothing is written"
+        assert told(found) == before and [s.turn for s in found if s.turn] == turns, "the same after a restart"
         assert "locker" not in step_table(found), "somebody else's words are in no step"
-        assert not any(s.turn for s in steps(a, "nobody"))
-        assert not stepper(found).error
+        assert not any(s.turn for s in steps(a, "nobody")) and not stepper(found).error
+        for made in (found, any_steps(a, "ann")): fit(made)
+        whole_record(a)
+        assert (a.store.events("ann"), a.store.events("ben")) == logged, "nothing is written"
 
 
-@each
-def test_every_picture_fits_one_screen_and_is_only_text_and_shapes(name, tmp_path):
-    with opened(name, tmp_path) as a:
-        talked(a)
-        for make in (steps, any_steps):
-            found = make(a, "ann")
-            for step in found:
-                scene = step.scene()
-                tree = ElementTree.fromstring(scene.svg())
-                assert {e.tag.split("}")[1] for e in tree.iter()} <= {"svg", "title", "desc", "style", "rect", "text", "path", "g"}
-                assert scene.height <= TALL and scene.words == step.words and len(scene.caption) <= CAPTION + 3
-                lowest = max((float(e.get("y")) + float(e.get("height")) for e in tree.iter() if e.tag.endswith("rect") and e.get("x")), default=0)
-                assert lowest <= scene.height
-            for one, two in zip(found, found[1:]): differences(one, two)
+def fit(found):
+    "Every picture is one screen high, and only text and shapes."
+    for step in found:
+        scene = step.scene()
+        tree = ElementTree.fromstring(scene.svg())
+        assert {e.tag.split("}")[1] for e in tree.iter()} <= {"svg", "title", "desc", "style", "rect", "text", "path", "g"}
+        assert scene.height <= TALL and scene.words == step.words and len(scene.caption) <= CAPTION + 3
+        lowest = max((float(e.get("y")) + float(e.get("height")) for e in tree.iter() if e.tag.endswith("rect") and e.get("x")), default=0)
+        assert lowest <= scene.height
+    for one, two in zip(found, found[1:]): differences(one, two)
+
+
+def whole_record(a):
+    "The record has every event once, and ends with what there is."
+    moments = record(a, "ann")
+    assert sorted(e.id for m in moments for e in m.events if e.user == "ann") == [e.id for e in a.store.events("ann")]
+    assert [m.turn for m in moments if m.turn] == a.turns("ann") and moments[0].turn is None
+    assert sorted(moments[-1].held) == [m.id for m in a.store.list("ann") if not a.kinds or m.kind in a.kinds]
+    for m in moments:
+        if m.whole: assert {c.memory for c in m.turn.changes if c.kind == "stored"} <= {e.memory for e in m.events}
 
 
 @each
@@ -98,20 +106,6 @@ def test_what_is_forgotten_is_in_no_step(name, tmp_path):
         for make in (steps, any_steps): assert "penicillin" not in "".join(s.title + s.words + s.scene().svg() for s in make(a, "ann")).lower()
         a.forget("ann")
         assert not any(s.turn for s in steps(a, "ann"))
-
-
-@each
-def test_the_record_has_every_event_once_and_ends_with_what_there_is(name, tmp_path):
-    with opened(name, tmp_path) as a:
-        talked(a)
-        moments = record(a, "ann")
-        own = [e.id for m in moments for e in m.events if e.user == "ann"]
-        assert sorted(own) == [e.id for e in a.store.events("ann")]
-        assert [m.turn for m in moments if m.turn] == a.turns("ann") and moments[0].turn is None
-        kept = [m.id for m in a.store.list("ann") if not a.kinds or m.kind in a.kinds]
-        assert sorted(moments[-1].held) == kept
-        for m in moments:
-            if m.whole: assert {c.memory for c in m.turn.changes if c.kind == "stored"} <= {e.memory for e in m.events}
 
 
 def test_a_design_of_ones_own_has_the_picture_of_any_turn_and_a_subclass_that_of_its_design(tmp_path):
@@ -143,9 +137,9 @@ def a_turn(documents: int, memories: int, **more) -> Turn:
 @pytest.mark.parametrize("documents, memories", [(0, 0), (0, 1), (0, 300), (9, 0), (300, 300)])
 def test_any_turn_fits(documents, memories):
     for turn in (a_turn(documents, memories), a_turn(documents, memories, model=""), replace(a_turn(documents, memories), extra={}, detected={}, changes=())):
-        scene = draw_turn(turn, "Turn 1 of 1", memories)
+        scene = draw_turn(turn, "Turn 1 of 1", {i: NASTY for i in range(memories)})
         ElementTree.fromstring(scene.svg())
-        assert scene.height <= TALL and (turn.model or BARE in words_of_turn(turn))
+        assert scene.height <= TALL and (turn.model or BARE in scene.words)
 
 
 def test_what_is_no_assistant_is_refused():

@@ -12,7 +12,7 @@ from typing import Any, TYPE_CHECKING
 
 from .figures import (
     LETTERS, PAPERS, PaperPicture, SMALLEST, WIDTH, of_paper, origin, rows_of, sheet)
-from ..widgets.draw.pictures import width_of
+from ..widgets.draw.figure_words import inches_of
 from ..widgets.draw.scene import escape
 
 # %% ../../nbs/experiments/03_tables.ipynb #ef7e90da
@@ -27,7 +27,7 @@ def inches(
     bold: bool = False,
 ) -> float:
     "The width of `text`."
-    return width_of(text, bold)*size/10
+    return inches_of(text, bold)*size/10
 
 # %% ../../nbs/experiments/03_tables.ipynb #d57f8c3e
 def wrapped(

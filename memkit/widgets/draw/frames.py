@@ -21,7 +21,7 @@ from ...files import write_file
 from ...records import Considered, Document, Hit, Memory, Turn
 from ...turn.engine import Assistant
 from ...turn.trace import from_plain, to_plain
-from .panel import given
+from .scene import given
 from .pictures import name_of
 
 # %% ../../../nbs/widgets/draw/06_frames.ipynb #b2b77054

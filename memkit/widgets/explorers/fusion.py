@@ -16,8 +16,7 @@ from ...search.fusion import rrf
 from ...records import Document
 from ...search.documents import Found, FusedRetriever, RetrieveSettings, fuse
 from ...evaluate.intervals import judged as graded, rank_scores
-from ..draw.panel import Panel, all_given
-from ..draw.scene import Scene, one_line, short, wrap
+from ..draw.scene import Panel, Scene, all_given, one_line, short, wrap
 
 # %% ../../../nbs/widgets/explorers/02_fusion.ipynb #5d3cfaa8
 BY_RANK, BY_SCORE = WAYS = ("rank", "score")

@@ -23,7 +23,7 @@ from typing import Any
 from fastcore.basics import patch
 
 from ...benchmarks.timing import machine
-from ..draw.report import escape, many
+from ..draw.pictures import escape, many
 from ..draw.scene import Scene, cut, one_line, wrap
 
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #5f4f4d49

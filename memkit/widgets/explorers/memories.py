@@ -22,9 +22,8 @@ from ...mark.maintain import RESTORED, standing
 from ...mark.refined import DOMAIN, RESIDUAL
 from ...mark.trust import Outcome, PAPER, Trust, TrustSettings, Verdict, judge, new_trust, replay, verdict
 from ...records import Memory
-from ..draw.panel import Panel, all_given, given
-from ..draw.report import many
-from ..draw.scene import Scene, one_line, ordinal, short, wrap
+from ..draw.pictures import many
+from ..draw.scene import Panel, Scene, all_given, given, one_line, ordinal, short, wrap
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #9ab7f269
 if TYPE_CHECKING:

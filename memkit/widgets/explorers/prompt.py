@@ -13,10 +13,9 @@ from functools import partial
 from ...models.lm import LanguageModel
 from ...turn.prompt import Piece, fit
 from ...records import Document, Message, Section, Turn
-from ..draw.panel import Panel, given, press_button
 from ..draw.pictures import citations, cuts, key, name_of
-from ..draw.report import many
-from ..draw.scene import Scene, one_line, short, width_of, wrap
+from ..draw.pictures import many
+from ..draw.scene import Panel, Scene, given, one_line, press_button, short, width_of, wrap
 
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #886713a3
 def _pieces(turn: Turn) -> list[Section]:

@@ -15,9 +15,8 @@ import numpy as np
 from ...maprec.items import Item, Rated, title_line
 from ...maprec.own_ratings import LABELS, expected
 from ...maprec.prediction import decode, shuffled
-from ..draw.panel import Panel, all_given
-from ..draw.report import many
-from ..draw.scene import Scene, one_line, ordinal, short
+from ..draw.pictures import many
+from ..draw.scene import Panel, Scene, all_given, one_line, ordinal, short
 
 # %% ../../../nbs/widgets/explorers/06_rating.ipynb #f67fa864
 if TYPE_CHECKING: from memkit.maprec.own_ratings import Predictor

@@ -15,9 +15,8 @@ from functools import partial
 from ...files import own_data
 from ...reading.facts import is_fact
 from ...reading.reader import Clause, Reader, TitleReading, load_reader
-from ..draw.panel import Panel
-from ..draw.report import many
-from ..draw.scene import Scene, short
+from ..draw.pictures import many
+from ..draw.scene import Panel, Scene, short
 
 # %% ../../../nbs/widgets/explorers/08_reading.ipynb #457b70ee
 QUESTIONS = {"act": "What does it do?", "about": "About whom?", "certainty": "How certain?",

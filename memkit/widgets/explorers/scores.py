@@ -17,9 +17,8 @@ from ...records import Hit, Memory
 from ...mark.scoring import (PART_NAMES, PRESETS, TEST, Components, Score, Weights, components_of, preset, rank,
                                  why_first)
 from ...mark.search import Found
-from ..draw.panel import Panel, all_given
-from ..draw.report import many
-from ..draw.scene import Scene, one_line, short, width_of
+from ..draw.pictures import many
+from ..draw.scene import Panel, Scene, all_given, one_line, short, width_of
 
 # %% ../../../nbs/widgets/explorers/03_scores.ipynb #2a73ce88
 if TYPE_CHECKING: from ipywidgets import Widget

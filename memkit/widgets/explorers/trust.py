@@ -16,9 +16,8 @@ from ...mark.scoring import feedback_score, rank
 from ...mark.trust import PAPER, TrustSettings, errors_to_drop
 # life_of: for whoever explores a recorded life
 from .memories import LIVES, Moment, Point, fall, life_of, parse_life, script_of, walk
-from ..draw.panel import Panel, given, press_button
-from ..draw.report import many
-from ..draw.scene import Scene, one_line, ordinal, short, width_of
+from ..draw.pictures import many
+from ..draw.scene import Panel, Scene, given, one_line, ordinal, press_button, short, width_of
 
 # %% ../../../nbs/widgets/explorers/04_trust.ipynb #5895cd49
 def _told(m: Moment) -> str:

@@ -139,7 +139,7 @@ LAYERS = {  # a room: the rooms that its modules may import
 EXCEPTIONS = {  # (importer, imported): one that is no longer there is taken out
     ("malp.medical_texts", "hybrid.sources"), ("mark.poisoning", "evaluate.intervals"),
     ("experiments.result", "benchmarks.timing"),
-    ("widgets.explorers.lesson", "benchmarks.timing"), ("widgets.explorers.fusion", "evaluate.intervals"),
+    ("widgets.explorers.lesson", "benchmarks.timing"), ("widgets.explorers.prompt", "evaluate.intervals"),
     ("widgets.explorers.adapters", "experiments.malp.answers"),
 }
 

@@ -13,9 +13,9 @@ from memkit.turn.prompt import BudgetError
 from memkit.records import Document, Hit, Memory, Message, Section, Turn
 from memkit.search.documents import PAPER, RetrieveSettings, index_documents
 from memkit.mark.scoring import PART_NAMES, PRESETS, Components, Weights, preset
-from memkit.widgets.explorers import fusion as ef
+from memkit.widgets.explorers import prompt as ef
 from memkit.widgets.explorers import prompt as ep
-from memkit.widgets.explorers import scores as es
+from memkit.widgets.explorers import prompt as es
 from memkit.widgets.draw.pictures import cuts
 
 AT = datetime(2026, 3, 1, tzinfo=timezone.utc)

@@ -5,11 +5,11 @@ import pytest
 
 from memkit.search.documents import RetrieveSettings, index_documents
 from memkit.widgets.explorers.adapters import explore_recorded
-from memkit.widgets.explorers.fusion import explore_fusion
+from memkit.widgets.explorers.prompt import explore_fusion
 from memkit.widgets.explorers.memories import explore_memories
 from memkit.widgets.explorers.prompt import explore_budget
 from memkit.widgets.explorers.rating import explore_rating
-from memkit.widgets.explorers.scores import Candidate, explore_mrs
+from memkit.widgets.explorers.prompt import Candidate, explore_mrs
 from memkit.widgets.explorers.trust import explore_trust
 from memkit.widgets.explorers.memories import LIVES
 from memkit.widgets.steppers import dpem as dp

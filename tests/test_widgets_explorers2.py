@@ -17,7 +17,7 @@ from memkit.mark.scoring import Components, relevance
 from memkit.mark.trust import PAPER, TABLE_7, TrustSettings, errors_to_drop
 from memkit.widgets.explorers.memories import draw_map, explore_memories, memory_map, nearest
 from memkit.widgets.explorers.rating import draw_forecast, explore_rating, forecast, pushes
-from memkit.widgets.explorers.trust import draw_life, explore_trust, relevances, story
+from memkit.widgets.explorers.memories import draw_life, explore_trust, relevances, story
 from memkit.widgets.explorers.memories import LIVES, Moment, events_of, fall, life_of, parse_life, script_of, walk
 
 BORN = datetime(2026, 3, 1, tzinfo=timezone.utc)

@@ -14,7 +14,7 @@ from memkit.widgets.explorers.memories import explore_memories
 from memkit.widgets.explorers.prompt import explore_budget
 from memkit.widgets.explorers.rating import explore_rating
 from memkit.widgets.explorers.prompt import candidates_of, explore_mrs
-from memkit.widgets.explorers.trust import explore_trust
+from memkit.widgets.explorers.memories import explore_trust
 from memkit.widgets.steppers.hybrid import hybrid_steps, take_away
 from memkit.widgets.explorers.memories import LONGEST, life_of, parse_life, walk
 from memkit.widgets.steppers.map import map_steps

@@ -10,7 +10,7 @@ from memkit.widgets.explorers.memories import explore_memories
 from memkit.widgets.explorers.prompt import explore_budget
 from memkit.widgets.explorers.rating import explore_rating
 from memkit.widgets.explorers.prompt import Candidate, explore_mrs
-from memkit.widgets.explorers.trust import explore_trust
+from memkit.widgets.explorers.memories import explore_trust
 from memkit.widgets.explorers.memories import LIVES
 from memkit.widgets.steppers import dpem as dp
 from memkit.widgets.steppers import map as mr

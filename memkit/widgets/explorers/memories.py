@@ -27,7 +27,7 @@ from ...records import Memory
 from ..draw.panel import Panel, all_given, given, press_button
 from ..draw.report import many
 from ..draw.scene import Scene, one_line, ordinal, short, width_of, wrap
-from .prompt import field, menu, slider, ways
+from .marks import Axes, field, menu, paragraph, slider, ways
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #6a41e15d
 if TYPE_CHECKING:
@@ -143,8 +143,8 @@ def walk(
     for m in moments:
         if m.what in _SIGN_OF and not m.recall: recalls += 1
         if m.recall and m.recall > recalls:
-            raise IndexError(f"@{m.recall} judges recall {m.recall}, and only {many(recalls, 'recall')} went before it; "
-                             "write o, + or - for each recall first")
+            raise IndexError(f"@{m.recall} judges recall {m.recall}, and only {many(recalls, 'recall')} went before "
+                             "it; write o, + or - for each recall first")
         at = _MADE + timedelta(days=m.day)
         for kind, data in _logged(m, f"t-{m.recall or recalls}"):
             log.append(Event(id=len(log) + 1, user=DOMAIN, at=at, kind=kind, memory=1, data={**data, "by": m.by}))
@@ -294,16 +294,15 @@ def map_words(
             f"The map shows {across + up:.0%} of their variance ({across:.0%} across, {up:.0%} up), so what looks near "
             "may be far."]
     if not near: return told
-    listed = "; ".join(f"{i}. {short(m.memories[n.position].text, 80)} ({n.cosine:.2f})" for i, n in enumerate(near, 1))
-    n, look = len(near), sum(x.rank_on_map <= len(near) for x in near)
-    trusted = (f"Of the {n} nearest by cosine, {look} {'is' if look == 1 else 'are'} among the {n} that look nearest "
-               "on the map.") if n > 1 else f"The nearest by cosine looks {ordinal(near[0].rank_on_map)} nearest on the map."
-    return [*told, f"Nearest to “{short(question, 120)}” by true cosine: {listed}.", trusted]
+    rows = "; ".join(f"{i}. {short(m.memories[n.position].text, 80)} ({n.cosine:.2f})" for i, n in enumerate(near, 1))
+    look = sum(x.rank_on_map <= len(near) for x in near)
+    return [*told, f"Nearest to “{short(question, 120)}” by true cosine: {rows}.",
+            f"Of the nearest {len(near)} by cosine, {look} look so on the map, too."]
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #635371e4
 _SIZE, _PAD, _TOP = 440, 26, 44    # of the map
 _SHAPES = (("blue", 6, False), ("orange", 0, False), ("deep", 6, True), ("navy", 0, True), ("mauve", 3, False),
-           ("ink", 3, True), ("faint", 0, False))  # colour, roundness, hollow
+           ("ink", 3, True), ("faint", 0, False))  # colour, roundness, hollow; the last for all further kinds
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #7fba9cad
 def _mark(s: Scene, x: float, y: float, kind: int, title: str = "", size: float = 11):
@@ -322,14 +321,12 @@ def _screen(places: np.ndarray) -> np.ndarray:   # [n, 2] pixels
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #64391f31
 def _legend(s: Scene, m: MemoryMap) -> float:   # where the next thing begins
     "Which sign is which kind, and how much of the truth the map shows."
-    x, y = 476, _TOP + 8
-    shown, rest = m.kinds[:len(_SHAPES)], m.kinds[len(_SHAPES):]
-    if rest: shown = (*shown[:-1], "other kinds")
-    for i, name in enumerate(shown):
+    x, y, share, last = 476, _TOP + 8, sum(m.plane.shown), len(_SHAPES) - 1
+    kinds = m.kinds if len(m.kinds) <= len(_SHAPES) else (*m.kinds[:last], "other kinds")
+    for i, name in enumerate(kinds):
         _mark(s, x + 6 + 150*(i % 2), y + 24*(i//2), i)
         s.text(x + 20 + 150*(i % 2), y + 24*(i//2), name, 14, width=124)
-    y += 24*((len(shown) + 1)//2) + 8
-    share = sum(m.plane.shown)
+    y += 24*((len(kinds) + 1)//2) + 8
     s.text(x, y, f"The map shows {share:.0%} of the variance", 14, colour="soft", width=300)
     s.bar(x, y + 14, 290, 10, share, "navy")
     return y + 52
@@ -341,13 +338,11 @@ def _neighbours(s: Scene, m: MemoryMap, near: Sequence[Near], trusted: str, y: f
     s.text(714, y, "cosine", 13, colour="soft", align="right").text(776, y, "on map", 13, colour="soft", align="right")
     y += 24
     for i, n in enumerate(near, 1):
-        lines = wrap(m.memories[n.position].text, 168, 2 if len(near) <= 5 else 1, 14)
         s.box(476, y - 9, 20, 18, "ink", radius=9).text(486, y, f"{i}", 13, True, "on", "center")
-        for j, line in enumerate(lines): s.text(502, y + 17*j, line, 14, width=172)
         s.text(714, y, f"{n.cosine:.2f}", 14, True, align="right")
         s.text(774, y, f"{n.rank_on_map}.", 14, colour="soft" if n.rank_on_map == i else "red", align="right")
-        y += 17*len(lines) + 9
-    for j, line in enumerate(wrap(trusted, 290, 3, 14)): s.text(476, y + 8 + 18*j, line, 14, colour="soft")
+        y = paragraph(s, 502, y, m.memories[n.position].text, 168, 2 if len(near) <= 5 else 1, step=17) + 9
+    paragraph(s, 476, y + 8, trusted, 290, 3, step=18, colour="soft")
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #1e329809
 def _question(s: Scene, m: MemoryMap, at: np.ndarray, near: Sequence[Near], question: str):
@@ -368,12 +363,11 @@ def draw_map(
     kind: str = "",                     # the only one that is drawn in full; '': all
 ) -> Scene:
     "A user's memories on a plane, and a question among them with lines to its true neighbours (ours)."
-    near, kinds = [] if vector is None else nearest(m, vector, k), m.kinds
+    near, kinds, (across, up) = [] if vector is None else nearest(m, vector, k), m.kinds, m.plane.shown
     told, there = map_words(m, question, near), many(len(m.memories), "memory", "memories")
     s = Scene(790, _TOP + _SIZE + 40, " ".join(told), told[-1])
     at = _screen(m.places if vector is None else np.vstack([m.places, m.plane.places(vector)]))
-    s.text(14, 22, f"{there} of {one_line(m.user)}", 16, True, width=430).box(14, _TOP, _SIZE, _SIZE, "card", edge="line")
-    across, up = m.plane.shown
+    s.text(14, 22, f"{there} of {one_line(m.user)}", 16, True, width=430).box(14, _TOP, _SIZE, _SIZE, edge="line")
     s.text(14 + _SIZE/2, _TOP + _SIZE + 16, f"first direction: {across:.0%} of the variance →   second: {up:.0%} ↑", 13,
            colour="soft", align="center", width=_SIZE)
     for n in near: s.line(*at[-1], *at[n.position], "ink", 1 + 3*max(n.cosine, 0))
@@ -394,16 +388,14 @@ def explore_memories(
     key: str | None = None,    # its position is kept under this name when the cell is run again
 ) -> Panel:                    # with controls question, k, kind
     "A map of a user's memories that one can ask (ours). Raises `ValueError` for a user without memories."
-    given(embedder, "embed", "the embedder is the one of the memories, such as "
-                             "memkit.search.embedders.load_embedder('minilm')")
+    given(embedder, "embed", "the embedder is the memories' own, such as memkit.search.embedders.load_embedder('minilm')")
     now = memory_map(store, user, embedder.name)
     kinds = lambda: [("all kinds", ""), *((short(x, 40), x) for x in now.kinds)]
-    embed = lru_cache(1)(lambda text: embedder.embed([text], "query")[0])   # only the present words of a user are kept
     c = {"question": field("Question", question, hint="what would somebody ask?"),
          "k": slider("Nearest", 5, 1, 10), "kind": menu("Show", kinds(), wide=240)}
     def draw(question: str, k: int, kind: str) -> Scene:
         text = question.strip()
-        return draw_map(now, text, embed(text) if text else None, k, kind)
+        return draw_map(now, text, embedder.embed([text], "query")[0] if text else None, k, kind)
     def reread():
         nonlocal now
         now = memory_map(store, user, embedder.name)
@@ -444,58 +436,52 @@ def story(
 ) -> str:
     "What becomes of a memory, in sentences; the first is the picture's caption (ours)."
     points = walk(moments, settings)
-    end, at = points[-1], fall(points)
+    end, trust, at = points[-1], points[-1].trust, fall(points)
     when = "it never falls below the border" if at is None else f"it falls below the border on day {points[at].day:.4g}"
-    out = (f"{title}: {many(end.trust.total, 'recall')}, {end.trust.correct} called right, {end.trust.incorrect} called "
-           f"wrong; {when}. At the end (day {end.day:.4g}) it is {end.verdict.reason}.")
+    out = (f"{title}: {many(trust.total, 'recall')}, {trust.correct} called right, {trust.incorrect} called wrong; {when}."
+           f" At the end (day {end.day:.4g}) it is {end.verdict.reason}.")
     if at is not None:
         out += f" It fell at its {ordinal(points[at].trust.total)} recall ({_told(points[at].moment)})."
         if end.verdict.kept: out += " By the end it is above the border again."
         else: out += f" The next maintenance sets it aside; for {GRACE.days} days after that it can be brought back."
-    elif (n := _errors_left(end.trust, settings)) is None: out += " A hundred errors in a row wouldn't change that."
+    elif (n := _errors_left(trust, settings)) is None: out += " A hundred errors in a row wouldn't change that."
     else: out += f" {many(n, 'error')} in a row from here would do it."
     return out + _voices(moments)
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #bd5b0df6
-_LEFT, _WIDE, _TALL = 40, 560, 210     # the chart's place in the picture
-_HEAD, _RIGHT = 54, 600
+_LEFT, _RIGHT, _HEAD, _FOOT = 40, 600, 54, 264     # the chart's place in the picture
 _CURVES = {   # by name: colour, value, width, dashed
-    "trust": ("blue", lambda p, s: p.trust.score, 3, False), "a new memory's": ("blue", lambda p, s: s.initial, 2, True),
+    "trust": ("blue", lambda p, s: p.trust.score, 3, False),
+    "a new memory's": ("blue", lambda p, s: s.initial, 2, True),
     "persistence": ("orange", lambda p, s: p.verdict.persistence, 3, False),
     "needed": ("orange", lambda p, s: p.verdict.needed, 2, True)}
 
-def _y(value: float) -> float: return _HEAD + _TALL*(1 - value)
-
-def _curve(s: Scene, xs: Sequence[float], ys: Sequence[float], colour: str, width: float, dashed: bool):
-    "From point to point: level until something happens, then up or down."
-    start = xs[0]
-    for x, y, then in zip([*xs[1:], _RIGHT], ys, [*ys[1:], None]):
-        if y == then: continue      # one line for as long as nothing changes
-        s.line(start, y, x, y, colour, width, dashed)
-        if then is not None: s.line(x, y, x, then, colour, width, dashed)
-        start = x
+def _steps(xs: Sequence[float], values: Sequence[float], last: float) -> list[tuple[float, float]]:
+    "Points of a curve that is level until something happens."
+    out = [(xs[0], values[0])]
+    for x, before, value in zip(xs[1:], values, values[1:]):
+        if value != before: out += [(x, before), (x, value)]
+    return [*out, (last, values[-1])]
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #76709e51
-def _labels(s: Scene, end: Point, settings: TrustSettings):
-    "Names at the right end of curves, moved apart where they would touch."
-    at, values = -1e9, {name: value(end, settings) for name, (_, value, *_) in _CURVES.items()}
-    for name, value in sorted(values.items(), key=lambda pair: -pair[1]):
-        (colour, _, _, dashed), at = _CURVES[name], max(at + 19, _y(value))
-        s.line(_RIGHT + 8, at, _RIGHT + 26, at, colour, 2 if dashed else 5, dashed)
-        s.text(_RIGHT + 32, at, f"{name} {value:.3f}", 14, width=160)
-
-def _grid(s: Scene, points: Sequence[Point], by_day: bool):
-    for value in (0, .25, .5, .75, 1):
-        s.line(_LEFT, _y(value), _RIGHT, _y(value)).text(_LEFT - 7, _y(value), f"{value:g}", 13, colour="soft", align="right")
-    last, unit = (points[-1].day, "day") if by_day else (len(points) - 1, "event")
-    for share, align in ((0, "left"), (.5, "center"), (1, "right")):
-        if by_day or last*share % 1 == 0:
-            s.text(_LEFT + _WIDE*share, _y(0) + 75, f"{unit} {last*share:.3g}", 13, colour="soft", align=align)
+def _curves(axes: Axes, points: Sequence[Point], along: Sequence[float], settings: TrustSettings):
+    "Trust and persistence, each with its border; names at the right end, moved apart where they would touch."
+    ends, at = [], -1e9
+    for name, (colour, value, width, dashed) in _CURVES.items():
+        values = [value(p, settings) for p in points]
+        axes.curve(_steps(along, values, axes.last), colour, width, dashed)
+        ends.append((values[-1], name, colour, dashed))
+    for value, name, colour, dashed in sorted(ends, reverse=True):
+        at = max(at + 19, axes.y(value))
+        axes.scene.line(_RIGHT + 8, at, _RIGHT + 26, at, colour, 2 if dashed else 5, dashed)
+        axes.scene.text(_RIGHT + 32, at, f"{name} {value:.3f}", 14, width=160)
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #644e8c8a
 RULES = {"new": ("nothing to judge by", "card"), "trust": ("kept by trust", "blue"),
          "persistence": ("kept by persistence", "orange"), "reviewer": ("kept by a reviewer", "mauve"),
          "dropped": ("dropped", "red")}
+_COLOURS = {"right": "deep", "wrong": "red", "good": "deep", "bad": "red", "aside": "red", "back": "deep"}
+_SIGNS = {what: sign.replace("-", "−") for sign, what in SIGNS.items()}
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #2000a6e6
 def _strip(s: Scene, points: Sequence[Point], xs: Sequence[float]):
@@ -504,18 +490,14 @@ def _strip(s: Scene, points: Sequence[Point], xs: Sequence[float]):
         run, (name, colour) = list(run), RULES[rule]
         x, wide = run[0][1], run[-1][2] - run[0][1]
         if wide <= .5: continue
-        s.box(x, _y(0) + 10, wide, 22, colour, name, edge="faint", radius=0)
+        s.box(x, _FOOT + 10, wide, 22, colour, name, edge="faint", radius=0)
         word = next((n for n in (name, rule) if width_of(n, 14) < wide - 6), "")
-        s.text(x + wide/2, _y(0) + 21, word, 14, colour="on" if colour in ("red", "blue") else "ink", align="center")
-
-# %% ../../../nbs/widgets/explorers/07_memories.ipynb #9a683218
-_COLOURS = {"right": "deep", "wrong": "red", "good": "deep", "bad": "red", "aside": "red", "back": "deep"}
-_SIGNS = {what: sign.replace("-", "−") for sign, what in SIGNS.items()}
+        s.text(x + wide/2, _FOOT + 21, word, 14, colour="on" if colour in ("red", "blue") else "ink", align="center")
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #328b25ce
 def _happened(s: Scene, points: Sequence[Point], xs: Sequence[float]):
     "A sign for each moment; a tick for one that has no room beside the sign before it."
-    y, right = _y(0) + 50, -1e9
+    y, right = _FOOT + 50, -1e9
     for p, x in zip(points[1:], xs[1:]):
         sign, colour = _SIGNS.get(p.moment.what, p.moment.what), _COLOURS.get(p.moment.what, "soft")
         half = max(6.5, width_of(sign, 13, True)/2 + 3)
@@ -539,15 +521,22 @@ def relevances(
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #d08a000f
 def _relevance(s: Scene, points: Sequence[Point], similarity: float):
     "The lowest curve."
-    y = lambda value: _y(0) + 104 + 54*(1 - value)
-    days, xs = np.linspace(0, max(points[-1].day, 1), 113), np.linspace(_LEFT, _RIGHT, 113)
+    axes = Axes(s, _LEFT, _FOOT + 104, _RIGHT - _LEFT, 54, last=max(points[-1].day, 1))
+    days = np.linspace(0, axes.last, 113)
     values = relevances(points, days, similarity)
-    for value in (0, 1):
-        s.line(_LEFT, y(value), _RIGHT, y(value)).text(_LEFT - 7, y(value), f"{value}", 13, colour="soft", align="right")
-    for i in range(112): s.line(xs[i], y(values[i]), xs[i + 1], y(values[i + 1]), "navy", 2.5)
-    end = y(values[-1])
+    axes.levels(0, 1)
+    axes.curve(list(zip(days, values)), "navy", 2.5)
+    end = axes.y(values[-1])
     s.line(_RIGHT + 8, end, _RIGHT + 26, end, "navy", 5).text(_RIGHT + 32, end, f"relevance {values[-1]:.2f}", 14)
     s.text(_RIGHT + 32, end + 19, f"at similarity {similarity:.2f}", 13, colour="soft")
+
+# %% ../../../nbs/widgets/explorers/07_memories.ipynb #06fe3207
+def _falls(s: Scene, points: Sequence[Point], xs: Sequence[float]):
+    "Where the memory falls below the border."
+    if (at := fall(points)) is None: return
+    side, align = (-6, "right") if xs[at] > (_LEFT + _RIGHT)/2 else (6, "left")
+    s.line(xs[at], _HEAD - 18, xs[at], _FOOT + 32, "red", 2, True)
+    s.text(xs[at] + side, _HEAD - 13, "falls below the border here", 14, colour="red", align=align)
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #7f8334c7
 def draw_life(
@@ -559,21 +548,19 @@ def draw_life(
 ) -> Scene:
     "Trust, persistence and the border of retention along a memory's life (MARK, appendix 1)."
     points = walk(moments, settings)
-    end, s = points[-1], Scene(790, _y(0) + (178 if by_day else 92), story(moments, settings, title))
+    s, rule = Scene(790, _FOOT + (178 if by_day else 92), story(moments, settings, title)), points[-1].rule
     along = [p.day for p in points] if by_day else range(len(points))
-    xs = [_LEFT + _WIDE*a/(along[-1] or 1) for a in along]
-    _grid(s, points, by_day)
+    axes = Axes(s, _LEFT, _HEAD, _RIGHT - _LEFT, _FOOT - _HEAD, last=along[-1])
+    xs = [axes.x(a) for a in along]
+    axes.levels(0, .25, .5, .75, 1)
+    s.text(_LEFT, _FOOT + 75, "day 0" if by_day else "event 0", 13, colour="soft")
+    s.text(_RIGHT, _FOOT + 75, f"{'day' if by_day else 'event'} {along[-1]:.3g}", 13, colour="soft", align="right")
     s.text(12, 20, one_line(title), 16, True, width=430)
-    s.text(778, 20, f"at the end: {RULES[end.rule][0]}", 15, True, "red" if end.rule == "dropped" else "ink", "right", 330)
-    for colour, value, width, dashed in _CURVES.values():
-        _curve(s, xs, [_y(value(p, settings)) for p in points], colour, width, dashed)
-    if (at := fall(points)) is not None:
-        side, left = (-1, "right") if xs[at] > _LEFT + _WIDE/2 else (1, "left")
-        s.line(xs[at], _HEAD - 18, xs[at], _y(0) + 32, "red", 2, True)
-        s.text(xs[at] + 6*side, _HEAD - 13, "falls below the border here", 14, colour="red", align=left)
+    s.text(778, 20, f"at the end: {RULES[rule][0]}", 15, True, "red" if rule == "dropped" else "ink", "right", 330)
+    _curves(axes, points, along, settings)
+    _falls(s, points, xs)
     _strip(s, points, xs)
     _happened(s, points, xs)
-    _labels(s, end, settings)
     if by_day: _relevance(s, points, similarity)
     return s
 
@@ -601,12 +588,14 @@ def _script(title: str, life: str | Sequence[Moment]) -> str:
     return text
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #3319bb5b
-def _buttons(add) -> list:
-    "What can happen next; `add` takes a part of a script, or '' to take the last one away."
-    named = {"Called right +": ("+", "One more recall, called right"), "Called wrong −": ("-", "One more recall, called wrong"),
-             "Shown ○": ("o", "One more recall, not judged"), "A week passes": ("7d", "Seven days without a recall"),
-             "Take back": ("", "Take the last part of the script away")}
-    return [press_button(label, hint, lambda token=token: add(token)) for label, (token, hint) in named.items()]
+_NEXT = {"Called right +": ("+", "One more recall, called right"), "Called wrong −": ("-", "One more recall, called wrong"),
+         "Shown ○": ("o", "One more recall, not judged"), "A week passes": ("7d", "Seven days without a recall"),
+         "Take back": ("", "Take the last part of the script away")}
+
+def _buttons(box: "Widget") -> list:
+    "What can happen next, added to the script."
+    def add(token: str): box.value = " ".join([*box.value.split(), token] if token else box.value.split()[:-1])
+    return [press_button(label, hint, lambda token=token: add(token)) for label, (token, hint) in _NEXT.items()]
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #dbcc39c7
 def _known(script: str | Sequence[Moment], lives: Mapping[str, str | Sequence[Moment]]) -> tuple[str, dict[str, str]]:
@@ -639,10 +628,9 @@ def explore_trust(
         return draw_life(parse_life(script), TrustSettings(**values), life.value, along, similarity)
     def choose(change):
         if change["new"] not in (_OWN, titled()): box.value = texts[change["new"]]
-    def add(token: str): box.value = " ".join([*box.value.split(), token] if token else box.value.split()[:-1])
     life.observe(choose, "value")
     reset = press_button("Constants of the paper", "Set the five constants as in MARK, appendix 1",
                          lambda: panel.set({name: getattr(PAPER, name) for name in _SLIDERS}))
-    rows = [[life, along], [box], _buttons(add), [*c.values(), like], [reset]]
+    rows = [[life, along], [box], _buttons(box), [*c.values(), like], [reset]]
     panel = Panel({"script": box, **c, "along": along, "similarity": like}, draw, key, rows)
     return panel

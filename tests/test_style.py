@@ -140,7 +140,7 @@ EXCEPTIONS = {  # (importer, imported): one that is no longer there is taken out
     ("malp.medical_texts", "hybrid.sources"), ("mark.poisoning", "evaluate.intervals"),
     ("experiments.result", "benchmarks.timing"),
     ("widgets.explorers.lesson", "benchmarks.timing"), ("widgets.explorers.prompt", "evaluate.intervals"),
-    ("widgets.explorers.adapters", "experiments.malp.answers"),
+    ("widgets.explorers.rating", "experiments.malp.answers"),
 }
 
 

@@ -346,7 +346,7 @@ STYLES = {"short": "Yes.", "long": "Yes, and twice a day."}
 
 
 def test_strength_is_alpha(served):
-    from memkit.widgets.explorers.adapters import ask_adapters, weighted
+    from memkit.widgets.explorers.rating import ask_adapters, weighted
     ask = lambda users, strength, n=0: ask_adapters(served, users, "How much?", STYLES, strength, n, "")
     one, double, none = ask(["ann", "twice"], 1., 6), ask(["ann"], 2., 6), ask(["ann"], 0., 6)
     assert np.allclose(one.heard[2].scores, double.heard[1].scores, atol=1e-4) and one.heard[2].answer == double.heard[1].answer     # the same change as with twice the alpha
@@ -364,7 +364,7 @@ def test_the_scores_are_the_models_own(served):
     from memkit.train.personal import PersonalLM
     from memkit.records import Message
     from memkit.experiments.malp.answers import mean_scores
-    from memkit.widgets.explorers.adapters import ask_adapters
+    from memkit.widgets.explorers.rating import ask_adapters
     h = ask_adapters(served, ["ann"], "How much?", STYLES, 1., 0, "Be brief.")
     messages = [Message(role="system", text="Be brief."), Message(role="user", text="How much?")]
     for one in h.heard: assert np.allclose(one.scores, mean_scores(PersonalLM(served.lm, served.adapters).for_user(one.user), messages, list(STYLES.values())), atol=1e-4)
@@ -374,7 +374,7 @@ def test_the_scores_are_the_models_own(served):
 def test_the_recording_is_of_the_real_model_and_fits_its_questions():
     from memkit.experiments.malp.answers import style_examples
     from memkit.malp.visits import PREFERENCES
-    from memkit.widgets.explorers.adapters import STRENGTHS, load_recording, recording_json
+    from memkit.widgets.explorers.rating import STRENGTHS, load_recording, recording_json
     r = load_recording()
     assert "SmolLM2-135M" in r.made["model"] and {"date", "settings", "versions", "users", "decoding"} <= set(r.made)
     assert {"torch", "transformers", "python"} <= set(r.made["versions"]) and "seed" in r.made["settings"]
@@ -395,7 +395,7 @@ def test_the_recording_is_of_the_real_model_and_fits_its_questions():
 def test_recorded_answers_are_shown_without_a_model(tmp_path):
     pytest.importorskip("ipywidgets")
     from memkit.files import own_data
-    from memkit.widgets.explorers.adapters import Hearing, Heard, Recording, explore_recorded, load_recording, recording_json
+    from memkit.widgets.explorers.rating import Hearing, Heard, Recording, explore_recorded, load_recording, recording_json
     r = load_recording()
     panel = explore_recorded(key="test-recorded")
     told = parsed(panel.scene)
@@ -413,7 +413,7 @@ def test_recorded_answers_are_shown_without_a_model(tmp_path):
 
 
 def test_what_is_recorded_is_what_was_asked(served):
-    from memkit.widgets.explorers.adapters import ask_adapters, load_recording, record_adapters, recording_json
+    from memkit.widgets.explorers.rating import ask_adapters, load_recording, record_adapters, recording_json
     r = record_adapters(served, {"How much?": STYLES}, {"ann": "long"}, {"model": "tiny"}, (0., 1.), 4)
     asked = ask_adapters(served, ["ann"], "How much?", STYLES, 1., 4)
     assert [h.strength for h in r.hearings] == [0., 1.] and np.allclose(r.hearings[1].gains(), asked.gains()) and r.hearings[1].heard[1].answer == asked.heard[1].answer
@@ -421,7 +421,7 @@ def test_what_is_recorded_is_what_was_asked(served):
 
 
 def test_the_adapter_panel(served):
-    from memkit.widgets.explorers.adapters import explore_adapters
+    from memkit.widgets.explorers.rating import explore_adapters
     panel = explore_adapters(served, ["ann"], {"How much?": STYLES, "<When>?": STYLES}, {"ann": "long"}, 4, "", key="test-adapters")
     button = panel.widget.children[0].children[2]
     assert "ann (likes: long)" in parsed(panel.scene) and "long ★" in parsed(panel.scene)

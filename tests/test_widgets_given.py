@@ -8,7 +8,7 @@ from memkit.store.store import MemoryStore
 from memkit.malp import open_malp
 from memkit.maprec.items import Item, Rated
 from memkit.widgets.steppers.dpem import dpem_steps
-from memkit.widgets.explorers.adapters import explore_adapters
+from memkit.widgets.explorers.rating import explore_adapters
 from memkit.widgets.explorers.prompt import explore_fusion
 from memkit.widgets.explorers.memories import explore_memories
 from memkit.widgets.explorers.prompt import explore_budget

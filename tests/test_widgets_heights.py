@@ -4,7 +4,7 @@ from math import ceil
 import pytest
 
 from memkit.search.documents import RetrieveSettings, index_documents
-from memkit.widgets.explorers.adapters import explore_recorded
+from memkit.widgets.explorers.rating import explore_recorded
 from memkit.widgets.explorers.prompt import explore_fusion
 from memkit.widgets.explorers.memories import explore_memories
 from memkit.widgets.explorers.prompt import explore_budget

@@ -45,13 +45,17 @@ def menu(
     return made
 
 def ways(
-    label: str, options: Sequence,
+    label: str,
+    options: Sequence,   # as for `menu`
+    value: Any = None,
     each: int = 90,      # pixels of a button
 ) -> "Widget":
     "A row of buttons of which one is pressed (ours)."
     import ipywidgets as w
     style = {"button_width": f"{each}px", "description_width": "initial"}
-    return w.ToggleButtons(options=options, description=label, style=style)
+    made = w.ToggleButtons(options=options, description=label, style=style)
+    if value is not None: made.value = value
+    return made
 
 # %% ../../../nbs/widgets/explorers/00_marks.ipynb #8fb0e78b
 def field(label: str, value: str = "", wide: int = 440, hint: str = "") -> "Widget":

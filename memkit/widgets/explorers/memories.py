@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SIGNS', 'MOST', 'LONGEST', 'LIVES', 'RULES', 'Moment', 'parse_life', 'script_of', 'Point', 'walk', 'fall', 'life_of',
            'Plane', 'plane', 'MemoryMap', 'memory_map', 'Near', 'nearest', 'map_words', 'draw_map', 'explore_memories',
-           'story', 'relevances', 'draw_life', 'explore_trust']
+           'story', 'draw_life', 'explore_trust']
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #f664c6f2
 import re
@@ -21,12 +21,11 @@ import numpy as np
 from ...mark.corrections import CLASSIFIED, INJECTED, JUDGED
 from ...mark.maintain import GRACE, RESTORED, Standing, standing
 from ...mark.refined import DOMAIN, RESIDUAL
-from ...mark.scoring import feedback_score, rank
 from ...mark.trust import PAPER, Trust, TrustSettings, Verdict, verdict
 from ...records import Memory
 from ..draw.panel import Panel, all_given, given, press_button
 from ..draw.report import many
-from ..draw.scene import Scene, one_line, ordinal, short, width_of, wrap
+from ..draw.scene import Scene, one_line, ordinal, short, width_of
 from .marks import Axes, field, menu, paragraph, slider, ways
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #6a41e15d
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from memkit.mark.assistant import MarkAssistant
     from memkit.models.embed import Embedder
     from memkit.store.store import Event, MemoryStore
+    from ipywidgets import Widget
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #b43cf3a8
 SIGNS = {"o": "shown", "+": "right", "-": "wrong"}
@@ -388,7 +388,7 @@ def explore_memories(
     key: str | None = None,    # its position is kept under this name when the cell is run again
 ) -> Panel:                    # with controls question, k, kind
     "A map of a user's memories that one can ask (ours). Raises `ValueError` for a user without memories."
-    given(embedder, "embed", "the embedder is the memories' own, such as memkit.search.embedders.load_embedder('minilm')")
+    given(embedder, "embed", "the embedder is the memories' own, such as load_embedder('minilm')")
     now = memory_map(store, user, embedder.name)
     kinds = lambda: [("all kinds", ""), *((short(x, 40), x) for x in now.kinds)]
     c = {"question": field("Question", question, hint="what would somebody ask?"),
@@ -436,15 +436,15 @@ def story(
 ) -> str:
     "What becomes of a memory, in sentences; the first is the picture's caption (ours)."
     points = walk(moments, settings)
-    end, trust, at = points[-1], points[-1].trust, fall(points)
+    end, t, at = points[-1], points[-1].trust, fall(points)
     when = "it never falls below the border" if at is None else f"it falls below the border on day {points[at].day:.4g}"
-    out = (f"{title}: {many(trust.total, 'recall')}, {trust.correct} called right, {trust.incorrect} called wrong; {when}."
-           f" At the end (day {end.day:.4g}) it is {end.verdict.reason}.")
+    out = (f"{title}: {many(t.total, 'recall')}, {t.correct} called right, {t.incorrect} called wrong; {when}. "
+           f"At the end (day {end.day:.4g}) it is {end.verdict.reason}.")
     if at is not None:
         out += f" It fell at its {ordinal(points[at].trust.total)} recall ({_told(points[at].moment)})."
         if end.verdict.kept: out += " By the end it is above the border again."
         else: out += f" The next maintenance sets it aside; for {GRACE.days} days after that it can be brought back."
-    elif (n := _errors_left(trust, settings)) is None: out += " A hundred errors in a row wouldn't change that."
+    elif (n := _errors_left(t, settings)) is None: out += " A hundred errors in a row wouldn't change that."
     else: out += f" {many(n, 'error')} in a row from here would do it."
     return out + _voices(moments)
 
@@ -506,30 +506,6 @@ def _happened(s: Scene, points: Sequence[Point], xs: Sequence[float]):
         s.text(x, y, sign, 13, True, "on", "center")
         right = x + half
 
-# %% ../../../nbs/widgets/explorers/07_memories.ipynb #20a9ade6
-def relevances(
-    points: Sequence[Point],
-    days: np.ndarray,        # [n] since the memory was made
-    similarity: float,       # of a question to the memory
-) -> np.ndarray:             # [n] 0..1
-    "How relevant the memory would be for such a question on each day, by MARK's default weights (MARK §1.2, MRS)."
-    at = np.maximum(np.searchsorted([p.day for p in points], days, "right") - 1, 0)
-    then = [points[i].trust for i in at]
-    feedback = np.array([feedback_score(t.correct, t.incorrect) for t in then])
-    return rank(np.array([t.total for t in then]), days, np.full(len(days), similarity), feedback).values
-
-# %% ../../../nbs/widgets/explorers/07_memories.ipynb #d08a000f
-def _relevance(s: Scene, points: Sequence[Point], similarity: float):
-    "The lowest curve."
-    axes = Axes(s, _LEFT, _FOOT + 104, _RIGHT - _LEFT, 54, last=max(points[-1].day, 1))
-    days = np.linspace(0, axes.last, 113)
-    values = relevances(points, days, similarity)
-    axes.levels(0, 1)
-    axes.curve(list(zip(days, values)), "navy", 2.5)
-    end = axes.y(values[-1])
-    s.line(_RIGHT + 8, end, _RIGHT + 26, end, "navy", 5).text(_RIGHT + 32, end, f"relevance {values[-1]:.2f}", 14)
-    s.text(_RIGHT + 32, end + 19, f"at similarity {similarity:.2f}", 13, colour="soft")
-
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #06fe3207
 def _falls(s: Scene, points: Sequence[Point], xs: Sequence[float]):
     "Where the memory falls below the border."
@@ -544,24 +520,22 @@ def draw_life(
     settings: TrustSettings = PAPER,
     title: str = "A memory's life",
     by_day: bool = True,          # False: one event after the other
-    similarity: float = .6,       # of a question, for the lowest curve
 ) -> Scene:
     "Trust, persistence and the border of retention along a memory's life (MARK, appendix 1)."
     points = walk(moments, settings)
-    s, rule = Scene(790, _FOOT + (178 if by_day else 92), story(moments, settings, title)), points[-1].rule
+    s, rule = Scene(790, _FOOT + 92, story(moments, settings, title)), points[-1].rule
     along = [p.day for p in points] if by_day else range(len(points))
     axes = Axes(s, _LEFT, _HEAD, _RIGHT - _LEFT, _FOOT - _HEAD, last=along[-1])
     xs = [axes.x(a) for a in along]
     axes.levels(0, .25, .5, .75, 1)
-    s.text(_LEFT, _FOOT + 75, "day 0" if by_day else "event 0", 13, colour="soft")
-    s.text(_RIGHT, _FOOT + 75, f"{'day' if by_day else 'event'} {along[-1]:.3g}", 13, colour="soft", align="right")
+    for x, value, align in ((_LEFT, 0, "left"), (_RIGHT, along[-1], "right")):
+        s.text(x, _FOOT + 75, f"{'day' if by_day else 'event'} {value:.3g}", 13, colour="soft", align=align)
     s.text(12, 20, one_line(title), 16, True, width=430)
     s.text(778, 20, f"at the end: {RULES[rule][0]}", 15, True, "red" if rule == "dropped" else "ink", "right", 330)
     _curves(axes, points, along, settings)
     _falls(s, points, xs)
     _strip(s, points, xs)
     _happened(s, points, xs)
-    if by_day: _relevance(s, points, similarity)
     return s
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #daadc6d8
@@ -571,66 +545,41 @@ _SLIDERS = {   # by setting: label, lowest, highest, step, hint
     "w_s": ("wₛ (recalls)", .5, 20, .5, "added to all recalls"),
     "penalty": ("λ (errors)", .5, 1, .05, "what an error costs persistence"),
     "threshold": ("threshold", 0, 1, .05, "what persistence must exceed, times 1 − trust")}
-_OWN = "one of my own"
-
-def _constants(settings: TrustSettings) -> dict:
-    "A slider for each of the five constants."
-    values = {name: getattr(settings, name) for name in _SLIDERS}
-    return {name: slider(label, values[name], low, max(high, values[name]), step, 300, hint)
-            for name, (label, low, high, step, hint) in _SLIDERS.items()}
-
-# %% ../../../nbs/widgets/explorers/07_memories.ipynb #d342c3e9
-def _script(title: str, life: str | Sequence[Moment]) -> str:
-    "A life as a script that can be read. Raises `ValueError` for another, naming it."
-    text = life if isinstance(life, str) else script_of(life)
-    try: walk(parse_life(text))
-    except (ValueError, IndexError) as e: raise ValueError(f"life {title!r}: {e}") from None
-    return text
+_OWN, _RECORDED = "one of my own", "as it was recorded"
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #3319bb5b
-_NEXT = {"Called right +": ("+", "One more recall, called right"), "Called wrong −": ("-", "One more recall, called wrong"),
-         "Shown ○": ("o", "One more recall, not judged"), "A week passes": ("7d", "Seven days without a recall"),
-         "Take back": ("", "Take the last part of the script away")}
+_NEXT = {"Called right +": ("+", "One more recall, called right"),
+         "Called wrong −": ("-", "One more recall, called wrong"), "Shown ○": ("o", "One more recall, not judged"),
+         "A week passes": ("7d", "Seven days without a recall"), "Take back": ("", "Take the last part of the script away")}
 
 def _buttons(box: "Widget") -> list:
     "What can happen next, added to the script."
     def add(token: str): box.value = " ".join([*box.value.split(), token] if token else box.value.split()[:-1])
     return [press_button(label, hint, lambda token=token: add(token)) for label, (token, hint) in _NEXT.items()]
 
-# %% ../../../nbs/widgets/explorers/07_memories.ipynb #dbcc39c7
-def _known(script: str | Sequence[Moment], lives: Mapping[str, str | Sequence[Moment]]) -> tuple[str, dict[str, str]]:
-    "The script shown first, and all that can be chosen, by title."
-    given(lives, "items", "lives are scripts by their titles, in a dict")
-    texts = {str(title): _script(title, life) for title, life in lives.items()}
-    if not isinstance(script, str): texts = {(name := "as it was recorded"): _script(name, script), **texts}
-    elif script and script not in texts: return _script("given", script), texts
-    elif not texts: raise ValueError("give a script such as '+ 3d - o', or one life at least to choose from")
-    return texts[script if isinstance(script, str) and script else next(iter(texts))], texts
-
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #7b932369
 def explore_trust(
-    # the life shown first: a title of `lives`, a script, or moments from `life_of`; '': the first
-    script: str | Sequence[Moment] = "",
-    settings: TrustSettings = PAPER,  # where the sliders begin
-    lives: Mapping[str, "str | Sequence[Moment]"] = LIVES,  # to choose from, by title
+    # the life shown first: a title of `LIVES`, a script, or moments from `life_of`
+    script: str | Sequence[Moment] = "never used",
     key: str | None = None,  # its position is kept under this name when the cell is run again
-) -> Panel:  # with controls script, alpha, w_a, w_s, penalty, threshold, along, similarity
-    """Trust and persistence over a memory's life, to be moved (MARK, appendix 1). Raises `ValueError` for a life that
-    can't be read."""
-    c = _constants(given(settings, TrustSettings, "settings are TrustSettings, such as memkit.mark.trust.PAPER"))
-    text, texts = _known(script, lives)
+) -> Panel:  # with controls script, alpha, w_a, w_s, penalty, threshold, along
+    """Trust and persistence over a memory's life, to be moved (MARK, appendix 1). Raises `ValueError` or `IndexError`
+    for a life that can't be read."""
+    texts = LIVES if isinstance(script, str) else {_RECORDED: script_of(script), **LIVES}
+    text = texts.get(script, script) if isinstance(script, str) else texts[_RECORDED]
+    walk(parse_life(text))
     box, along = field("Script", text, 740), ways("Along", [("by day", True), ("by event", False)])
-    like = slider("similarity", .6, 0, 1, .05, 300, "of a question to the memory, for the lowest curve")
+    c = {name: slider(label, getattr(PAPER, name), low, high, step, 300, hint)
+         for name, (label, low, high, step, hint) in _SLIDERS.items()}
     titled = lambda: next((title for title, s in texts.items() if s == box.value), _OWN)
     life = menu("Life", [*texts, _OWN], titled(), 330)
-    def draw(script: str, along: bool, similarity: float, **values) -> Scene:
+    def draw(script: str, along: bool, **values) -> Scene:
         life.value = titled()
-        return draw_life(parse_life(script), TrustSettings(**values), life.value, along, similarity)
+        return draw_life(parse_life(script), TrustSettings(**values), life.value, along)
     def choose(change):
         if change["new"] not in (_OWN, titled()): box.value = texts[change["new"]]
     life.observe(choose, "value")
     reset = press_button("Constants of the paper", "Set the five constants as in MARK, appendix 1",
                          lambda: panel.set({name: getattr(PAPER, name) for name in _SLIDERS}))
-    rows = [[life, along], [box], _buttons(box), [*c.values(), like], [reset]]
-    panel = Panel({"script": box, **c, "along": along, "similarity": like}, draw, key, rows)
+    panel = Panel({"script": box, **c, "along": along}, draw, key, [[life, along], [box], _buttons(box), c.values(), [reset]])
     return panel

@@ -62,8 +62,8 @@ def lanes(
 ) -> list[Lane]:   # in the order in which they were tried
     "A prompt as rows of its budget (ours)."
     base, *tried = turn.sections
-    told = "\n".join(m.text for m in turn.messages if m.role == "system")
-    out, marks, taken = [Lane("instructions", "Instructions and question", told, 0, base.tokens)], citations(turn), base.tokens
+    told, marks, taken = "\n".join(m.text for m in turn.messages if m.role == "system"), citations(turn), base.tokens
+    out = [Lane("instructions", "Instructions and question", told, 0, taken)]
     for s in tried:
         item = s.hit.item if s.hit else None
         title = one_line(name_of(item) if item else f"{s.name}: {s.text}")
@@ -277,8 +277,8 @@ def _place(chart: Slopes, name: str, i: int) -> float:
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #9ada6c02
 def _votes(s: Scene, chart: Slopes):
     "The lines between the columns."
-    x, w = _COLUMNS["fused"]
-    for side, start, end in (("by words", sum(_COLUMNS["by words"]), x), ("by meaning", _COLUMNS["by meaning"][0], x + w)):
+    (left, wide), (x, w), (right, _) = _COLUMNS.values()
+    for side, start, end in (("by words", left + wide, x), ("by meaning", right, x + w)):
         for i in set(chart.shown("fused")) | {i for i in chart.shown(side) if chart.judgement(i)}:
             if i not in chart.orders[side] or i not in chart.orders["fused"]: continue
             both, good = i in chart.shown(side) and i in chart.shown("fused"), chart.judgement(i)
@@ -492,12 +492,11 @@ def draw_standings(
 ) -> Scene:
     "Candidates as stacked bars, best first (MARK §1.2; the picture is ours)."
     best, more = words_of_standings(ranked, weights, literal)
-    s, name = Scene(760, 1, f"{best} {more}", best), name_of_weights(weights)
+    s, how = Scene(760, 1, f"{best} {more}", best), "; as printed, stretched to 0..1"*literal
     s.text(_MARGIN, 22, title, 17, True, width=736)
     legend(s, _MARGIN, 51, {f"{_PARTS[n][0]}  {n} {x:.2f}": _PARTS[n][1] for n, x in zip(_PARTS, weights.shares)}, 14)
-    how = "; as printed, stretched to 0..1" if literal else ""
-    s.text(_MARGIN, 76, f"Weights: {name}{how}. Framed: into the prompt. ▲▼: against similarity alone", 13, colour="soft",
-           width=736)
+    s.text(_MARGIN, 76, f"Weights: {name_of_weights(weights)}{how}. Framed: into the prompt. "
+           "▲▼: against similarity alone", 13, colour="soft", width=736)
     above, below = (max(sum(max(sign*p, 0) for p in r.score.parts.values()) for r in ranked) for sign in (1, -1))
     scale = _ROOM/((above + below) or 1.)
     zero, y = _BAR + below*scale, _HEAD + _TALL*min(len(ranked), most)

@@ -12,8 +12,8 @@ from memkit.maprec.own_ratings import ItemSpace, OwnRatings
 from memkit.maprec.profile import history, profile, put_rating
 from memkit.maprec.recommend import Request, recommend
 from memkit.widgets.explorers.profile import FOLLOWED, SHOWN, explore_profile, gone, moves, noted, tried_on
-from memkit.widgets.explorers.taste_map import COLUMNS, in_order_of, profile_view, table_row, title_matches, work_name
-from memkit.widgets.explorers.taste_map import draw_taste, nearest_rated, plane, taste_map
+from memkit.widgets.explorers.profile import COLUMNS, in_order_of, profile_view, table_row, title_matches, work_name
+from memkit.widgets.explorers.profile import draw_taste, nearest_rated, plane, taste_map
 from test_widgets import Letters
 from test_widgets_map import NASTY, fresh, parts  # noqa: F401 (a fixture)
 

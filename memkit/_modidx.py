@@ -7925,6 +7925,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                'memkit/widgets/explorers/rating.py'),
                                                  'memkit.widgets.explorers.rating._best': ( 'widgets/explorers/rating.html#_best',
                                                                                             'memkit/widgets/explorers/rating.py'),
+                                                 'memkit.widgets.explorers.rating._course': ( 'widgets/explorers/rating.html#_course',
+                                                                                              'memkit/widgets/explorers/rating.py'),
                                                  'memkit.widgets.explorers.rating._grown': ( 'widgets/explorers/rating.html#_grown',
                                                                                              'memkit/widgets/explorers/rating.py'),
                                                  'memkit.widgets.explorers.rating._hearings': ( 'widgets/explorers/rating.html#_hearings',

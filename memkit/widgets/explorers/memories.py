@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['SIGNS', 'MOST', 'LONGEST', 'LIVES', 'RULES', 'Moment', 'parse_life', 'script_of', 'Point', 'walk', 'fall', 'life_of',
-           'Plane', 'plane', 'MemoryMap', 'memory_map', 'Near', 'nearest', 'map_words', 'draw_map', 'explore_memories',
-           'story', 'draw_life', 'explore_trust']
+           'story', 'draw_life', 'explore_trust', 'Plane', 'plane', 'MemoryMap', 'memory_map', 'Near', 'nearest',
+           'map_words', 'draw_map', 'explore_memories']
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #f664c6f2
 import re
@@ -199,6 +199,186 @@ def life_of(
     days = lambda e: round(max((e.at - memory.at).total_seconds(), 0)/86_400, 4)
     events = store.events(owner, [memory_id], [INJECTED, JUDGED, CLASSIFIED, "dropped", RESTORED])
     return tuple(m for e in events if (m := _moment(e, days(e), seen, names)))
+
+# %% ../../../nbs/widgets/explorers/07_memories.ipynb #5895cd49
+def _told(m: Moment) -> str:
+    who = f" by {one_line(m.by)}" if m.by else ""
+    which = f"recall {m.recall} called " if m.recall else "a recall called "
+    return {"shown": "shown to somebody", "right": f"{which}right{who}", "wrong": f"{which}wrong{who}",
+            "good": "classified as good", "bad": "classified as bad", "unsaid": "the classification was taken back",
+            "aside": "set aside by maintenance", "back": "brought back, with a new record"}[m.what]
+
+def _voices(moments: Sequence[Moment]) -> str:
+    "Who said wrong, where one person said most of it."
+    wrong = [m.by for m in moments if m.what == "wrong" and m.by]
+    most = max(set(wrong), key=wrong.count) if wrong else ""
+    n = wrong.count(most)
+    return (f" {n} of the {len(wrong)} errors were called by one person ({one_line(most)}): trust counts recalls, "
+            "not people." if n > 2 and n > len(wrong)/2 else "")
+
+# %% ../../../nbs/widgets/explorers/07_memories.ipynb #3486ec68
+def _errors_left(trust: Trust, settings: TrustSettings) -> int | None:   # None: a hundred don't do it
+    "How many errors in a row would drop a memory."
+    for n in range(1, 101):
+        trust = trust.after(False, settings)
+        if not verdict(trust, settings).kept: return n
+    return None
+
+def story(
+    moments: tuple[Moment, ...],
+    settings: TrustSettings = PAPER,
+    title: str = "This memory",
+) -> str:
+    "What becomes of a memory, in sentences; the first is the picture's caption (ours)."
+    points = walk(moments, settings)
+    end, t, at = points[-1], points[-1].trust, fall(points)
+    when = "it never falls below the border" if at is None else f"it falls below the border on day {points[at].day:.4g}"
+    out = (f"{title}: {many(t.total, 'recall')}, {t.correct} called right, {t.incorrect} called wrong; {when}. "
+           f"At the end (day {end.day:.4g}) it is {end.verdict.reason}.")
+    if at is not None:
+        out += f" It fell at its {ordinal(points[at].trust.total)} recall ({_told(points[at].moment)})."
+        if end.verdict.kept: out += " By the end it is above the border again."
+        else: out += f" The next maintenance sets it aside; for {GRACE.days} days after that it can be brought back."
+    elif (n := _errors_left(t, settings)) is None: out += " A hundred errors in a row wouldn't change that."
+    else: out += f" {many(n, 'error')} in a row from here would do it."
+    return out + _voices(moments)
+
+# %% ../../../nbs/widgets/explorers/07_memories.ipynb #bd5b0df6
+_LEFT, _RIGHT, _HEAD, _FOOT = 40, 600, 54, 264     # the chart's place in the picture
+_CURVES = {   # by name: colour, value, width, dashed
+    "trust": ("blue", lambda p, s: p.trust.score, 3, False),
+    "a new memory's": ("blue", lambda p, s: s.initial, 2, True),
+    "persistence": ("orange", lambda p, s: p.verdict.persistence, 3, False),
+    "needed": ("orange", lambda p, s: p.verdict.needed, 2, True)}
+
+def _steps(xs: Sequence[float], values: Sequence[float], last: float) -> list[tuple[float, float]]:
+    "Points of a curve that is level until something happens."
+    out = [(xs[0], values[0])]
+    for x, before, value in zip(xs[1:], values, values[1:]):
+        if value != before: out += [(x, before), (x, value)]
+    return [*out, (last, values[-1])]
+
+# %% ../../../nbs/widgets/explorers/07_memories.ipynb #76709e51
+def _curves(axes: Axes, points: Sequence[Point], along: Sequence[float], settings: TrustSettings):
+    "Trust and persistence, each with its border; names at the right end, moved apart where they would touch."
+    ends, at = [], -1e9
+    for name, (colour, value, width, dashed) in _CURVES.items():
+        values = [value(p, settings) for p in points]
+        axes.curve(_steps(along, values, axes.last), colour, width, dashed)
+        ends.append((values[-1], name, colour, dashed))
+    for value, name, colour, dashed in sorted(ends, reverse=True):
+        at = max(at + 19, axes.y(value))
+        axes.scene.line(_RIGHT + 8, at, _RIGHT + 26, at, colour, 2 if dashed else 5, dashed)
+        axes.scene.text(_RIGHT + 32, at, f"{name} {value:.3f}", 14, width=160)
+
+# %% ../../../nbs/widgets/explorers/07_memories.ipynb #644e8c8a
+RULES = {"new": ("nothing to judge by", "card"), "trust": ("kept by trust", "blue"),
+         "persistence": ("kept by persistence", "orange"), "reviewer": ("kept by a reviewer", "mauve"),
+         "dropped": ("dropped", "red")}
+_COLOURS = {"right": "deep", "wrong": "red", "good": "deep", "bad": "red", "aside": "red", "back": "deep"}
+_SIGNS = {what: sign.replace("-", "−") for sign, what in SIGNS.items()}
+
+# %% ../../../nbs/widgets/explorers/07_memories.ipynb #2000a6e6
+def _strip(s: Scene, points: Sequence[Point], xs: Sequence[float]):
+    "Which rule held, from left to right."
+    for rule, run in groupby(zip(points, xs, [*xs[1:], _RIGHT]), key=lambda one: one[0].rule):
+        run, (name, colour) = list(run), RULES[rule]
+        x, wide = run[0][1], run[-1][2] - run[0][1]
+        if wide <= .5: continue
+        s.box(x, _FOOT + 10, wide, 22, colour, name, edge="faint", radius=0)
+        word = next((n for n in (name, rule) if width_of(n, 14) < wide - 6), "")
+        s.text(x + wide/2, _FOOT + 21, word, 14, colour="on" if colour in ("red", "blue") else "ink", align="center")
+
+# %% ../../../nbs/widgets/explorers/07_memories.ipynb #328b25ce
+def _happened(s: Scene, points: Sequence[Point], xs: Sequence[float]):
+    "A sign for each moment; a tick for one that has no room beside the sign before it."
+    y, right = _FOOT + 50, -1e9
+    for p, x in zip(points[1:], xs[1:]):
+        sign, colour = _SIGNS.get(p.moment.what, p.moment.what), _COLOURS.get(p.moment.what, "soft")
+        half = max(6.5, width_of(sign, 13, True)/2 + 3)
+        if x - half < right: s.line(x, y + 9, x, y + 13, colour, 2); continue
+        s.box(x - half, y - 6.5, 2*half, 13, colour, f"day {p.day:g}: {_told(p.moment)}", radius=6)
+        s.text(x, y, sign, 13, True, "on", "center")
+        right = x + half
+
+# %% ../../../nbs/widgets/explorers/07_memories.ipynb #06fe3207
+def _falls(s: Scene, points: Sequence[Point], xs: Sequence[float]):
+    "Where the memory falls below the border."
+    if (at := fall(points)) is None: return
+    side, align = (-6, "right") if xs[at] > (_LEFT + _RIGHT)/2 else (6, "left")
+    s.line(xs[at], _HEAD - 18, xs[at], _FOOT + 32, "red", 2, True)
+    s.text(xs[at] + side, _HEAD - 13, "falls below the border here", 14, colour="red", align=align)
+
+# %% ../../../nbs/widgets/explorers/07_memories.ipynb #7f8334c7
+def draw_life(
+    moments: tuple[Moment, ...],
+    settings: TrustSettings = PAPER,
+    title: str = "A memory's life",
+    by_day: bool = True,          # False: one event after the other
+) -> Scene:
+    "Trust, persistence and the border of retention along a memory's life (MARK, appendix 1)."
+    points = walk(moments, settings)
+    s, rule = Scene(790, _FOOT + 92, story(moments, settings, title)), points[-1].rule
+    along = [p.day for p in points] if by_day else range(len(points))
+    axes = Axes(s, _LEFT, _HEAD, _RIGHT - _LEFT, _FOOT - _HEAD, last=along[-1])
+    xs = [axes.x(a) for a in along]
+    axes.levels(0, .25, .5, .75, 1)
+    for x, value, align in ((_LEFT, 0, "left"), (_RIGHT, along[-1], "right")):
+        s.text(x, _FOOT + 75, f"{'day' if by_day else 'event'} {value:.3g}", 13, colour="soft", align=align)
+    s.text(12, 20, one_line(title), 16, True, width=430)
+    s.text(778, 20, f"at the end: {RULES[rule][0]}", 15, True, "red" if rule == "dropped" else "ink", "right", 330)
+    _curves(axes, points, along, settings)
+    _falls(s, points, xs)
+    _strip(s, points, xs)
+    _happened(s, points, xs)
+    return s
+
+# %% ../../../nbs/widgets/explorers/07_memories.ipynb #daadc6d8
+_SLIDERS = {   # by setting: label, lowest, highest, step, hint
+    "alpha": ("α (the past)", 0, 1, .05, "how much the past weighs in trust"),
+    "w_a": ("wₐ (right)", 0, 10, .5, "added to the recalls called right"),
+    "w_s": ("wₛ (recalls)", .5, 20, .5, "added to all recalls"),
+    "penalty": ("λ (errors)", .5, 1, .05, "what an error costs persistence"),
+    "threshold": ("threshold", 0, 1, .05, "what persistence must exceed, times 1 − trust")}
+_OWN, _RECORDED = "one of my own", "as it was recorded"
+
+# %% ../../../nbs/widgets/explorers/07_memories.ipynb #3319bb5b
+_NEXT = {"Called right +": ("+", "One more recall, called right"),
+         "Called wrong −": ("-", "One more recall, called wrong"), "Shown ○": ("o", "One more recall, not judged"),
+         "A week passes": ("7d", "Seven days without a recall"), "Take back": ("", "Take away the last part")}
+
+def _buttons(box: "Widget") -> list:
+    "What can happen next, added to the script."
+    def add(token: str): box.value = " ".join([*box.value.split(), token] if token else box.value.split()[:-1])
+    return [press_button(label, hint, lambda token=token: add(token)) for label, (token, hint) in _NEXT.items()]
+
+# %% ../../../nbs/widgets/explorers/07_memories.ipynb #7b932369
+def explore_trust(
+    # the life shown first: a title of `LIVES`, a script, or moments from `life_of`
+    script: str | Sequence[Moment] = "never used",
+    key: str | None = None,  # its position is kept under this name when the cell is run again
+) -> Panel:  # with controls script, alpha, w_a, w_s, penalty, threshold, along
+    """Trust and persistence over a memory's life, to be moved (MARK, appendix 1). Raises `ValueError` or `IndexError`
+    for a life that can't be read."""
+    texts = LIVES if isinstance(script, str) else {_RECORDED: script_of(script), **LIVES}
+    text = texts.get(script, script) if isinstance(script, str) else texts[_RECORDED]
+    walk(parse_life(text))
+    box, along = field("Script", text, 740), ways("Along", [("by day", True), ("by event", False)])
+    c = {name: slider(label, getattr(PAPER, name), low, high, step, 300, hint)
+         for name, (label, low, high, step, hint) in _SLIDERS.items()}
+    titled = lambda: next((title for title, s in texts.items() if s == box.value), _OWN)
+    life = menu("Life", [*texts, _OWN], titled(), 330)
+    def draw(script: str, along: bool, **values) -> Scene:
+        life.value = titled()
+        return draw_life(parse_life(script), TrustSettings(**values), life.value, along)
+    def choose(change):
+        if change["new"] not in (_OWN, titled()): box.value = texts[change["new"]]
+    life.observe(choose, "value")
+    reset = press_button("Constants of the paper", "Set the five constants as in MARK, appendix 1",
+                         lambda: panel.set({name: getattr(PAPER, name) for name in _SLIDERS}))
+    rows = [[life, along], [box], _buttons(box), c.values(), [reset]]
+    panel = Panel({"script": box, **c, "along": along}, draw, key, rows)
+    return panel
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #59e17b3b
 @dataclass(frozen=True, eq=False)
@@ -403,183 +583,4 @@ def explore_memories(
     again = press_button("Read the memories again", "Draw the map anew from what the store holds now",
                          lambda: panel.attempt(reread))
     panel = Panel(c, draw, key, [[c["question"], c["k"]], [c["kind"], again]])
-    return panel
-
-# %% ../../../nbs/widgets/explorers/07_memories.ipynb #5895cd49
-def _told(m: Moment) -> str:
-    who = f" by {one_line(m.by)}" if m.by else ""
-    which = f"recall {m.recall} called " if m.recall else "a recall called "
-    return {"shown": "shown to somebody", "right": f"{which}right{who}", "wrong": f"{which}wrong{who}",
-            "good": "classified as good", "bad": "classified as bad", "unsaid": "the classification was taken back",
-            "aside": "set aside by maintenance", "back": "brought back, with a new record"}[m.what]
-
-def _voices(moments: Sequence[Moment]) -> str:
-    "Who said wrong, where one person said most of it."
-    wrong = [m.by for m in moments if m.what == "wrong" and m.by]
-    most = max(set(wrong), key=wrong.count) if wrong else ""
-    n = wrong.count(most)
-    return (f" {n} of the {len(wrong)} errors were called by one person ({one_line(most)}): trust counts recalls, "
-            "not people." if n > 2 and n > len(wrong)/2 else "")
-
-# %% ../../../nbs/widgets/explorers/07_memories.ipynb #3486ec68
-def _errors_left(trust: Trust, settings: TrustSettings) -> int | None:   # None: a hundred don't do it
-    "How many errors in a row would drop a memory."
-    for n in range(1, 101):
-        trust = trust.after(False, settings)
-        if not verdict(trust, settings).kept: return n
-    return None
-
-def story(
-    moments: tuple[Moment, ...],
-    settings: TrustSettings = PAPER,
-    title: str = "This memory",
-) -> str:
-    "What becomes of a memory, in sentences; the first is the picture's caption (ours)."
-    points = walk(moments, settings)
-    end, t, at = points[-1], points[-1].trust, fall(points)
-    when = "it never falls below the border" if at is None else f"it falls below the border on day {points[at].day:.4g}"
-    out = (f"{title}: {many(t.total, 'recall')}, {t.correct} called right, {t.incorrect} called wrong; {when}. "
-           f"At the end (day {end.day:.4g}) it is {end.verdict.reason}.")
-    if at is not None:
-        out += f" It fell at its {ordinal(points[at].trust.total)} recall ({_told(points[at].moment)})."
-        if end.verdict.kept: out += " By the end it is above the border again."
-        else: out += f" The next maintenance sets it aside; for {GRACE.days} days after that it can be brought back."
-    elif (n := _errors_left(t, settings)) is None: out += " A hundred errors in a row wouldn't change that."
-    else: out += f" {many(n, 'error')} in a row from here would do it."
-    return out + _voices(moments)
-
-# %% ../../../nbs/widgets/explorers/07_memories.ipynb #bd5b0df6
-_LEFT, _RIGHT, _HEAD, _FOOT = 40, 600, 54, 264     # the chart's place in the picture
-_CURVES = {   # by name: colour, value, width, dashed
-    "trust": ("blue", lambda p, s: p.trust.score, 3, False),
-    "a new memory's": ("blue", lambda p, s: s.initial, 2, True),
-    "persistence": ("orange", lambda p, s: p.verdict.persistence, 3, False),
-    "needed": ("orange", lambda p, s: p.verdict.needed, 2, True)}
-
-def _steps(xs: Sequence[float], values: Sequence[float], last: float) -> list[tuple[float, float]]:
-    "Points of a curve that is level until something happens."
-    out = [(xs[0], values[0])]
-    for x, before, value in zip(xs[1:], values, values[1:]):
-        if value != before: out += [(x, before), (x, value)]
-    return [*out, (last, values[-1])]
-
-# %% ../../../nbs/widgets/explorers/07_memories.ipynb #76709e51
-def _curves(axes: Axes, points: Sequence[Point], along: Sequence[float], settings: TrustSettings):
-    "Trust and persistence, each with its border; names at the right end, moved apart where they would touch."
-    ends, at = [], -1e9
-    for name, (colour, value, width, dashed) in _CURVES.items():
-        values = [value(p, settings) for p in points]
-        axes.curve(_steps(along, values, axes.last), colour, width, dashed)
-        ends.append((values[-1], name, colour, dashed))
-    for value, name, colour, dashed in sorted(ends, reverse=True):
-        at = max(at + 19, axes.y(value))
-        axes.scene.line(_RIGHT + 8, at, _RIGHT + 26, at, colour, 2 if dashed else 5, dashed)
-        axes.scene.text(_RIGHT + 32, at, f"{name} {value:.3f}", 14, width=160)
-
-# %% ../../../nbs/widgets/explorers/07_memories.ipynb #644e8c8a
-RULES = {"new": ("nothing to judge by", "card"), "trust": ("kept by trust", "blue"),
-         "persistence": ("kept by persistence", "orange"), "reviewer": ("kept by a reviewer", "mauve"),
-         "dropped": ("dropped", "red")}
-_COLOURS = {"right": "deep", "wrong": "red", "good": "deep", "bad": "red", "aside": "red", "back": "deep"}
-_SIGNS = {what: sign.replace("-", "−") for sign, what in SIGNS.items()}
-
-# %% ../../../nbs/widgets/explorers/07_memories.ipynb #2000a6e6
-def _strip(s: Scene, points: Sequence[Point], xs: Sequence[float]):
-    "Which rule held, from left to right."
-    for rule, run in groupby(zip(points, xs, [*xs[1:], _RIGHT]), key=lambda one: one[0].rule):
-        run, (name, colour) = list(run), RULES[rule]
-        x, wide = run[0][1], run[-1][2] - run[0][1]
-        if wide <= .5: continue
-        s.box(x, _FOOT + 10, wide, 22, colour, name, edge="faint", radius=0)
-        word = next((n for n in (name, rule) if width_of(n, 14) < wide - 6), "")
-        s.text(x + wide/2, _FOOT + 21, word, 14, colour="on" if colour in ("red", "blue") else "ink", align="center")
-
-# %% ../../../nbs/widgets/explorers/07_memories.ipynb #328b25ce
-def _happened(s: Scene, points: Sequence[Point], xs: Sequence[float]):
-    "A sign for each moment; a tick for one that has no room beside the sign before it."
-    y, right = _FOOT + 50, -1e9
-    for p, x in zip(points[1:], xs[1:]):
-        sign, colour = _SIGNS.get(p.moment.what, p.moment.what), _COLOURS.get(p.moment.what, "soft")
-        half = max(6.5, width_of(sign, 13, True)/2 + 3)
-        if x - half < right: s.line(x, y + 9, x, y + 13, colour, 2); continue
-        s.box(x - half, y - 6.5, 2*half, 13, colour, f"day {p.day:g}: {_told(p.moment)}", radius=6)
-        s.text(x, y, sign, 13, True, "on", "center")
-        right = x + half
-
-# %% ../../../nbs/widgets/explorers/07_memories.ipynb #06fe3207
-def _falls(s: Scene, points: Sequence[Point], xs: Sequence[float]):
-    "Where the memory falls below the border."
-    if (at := fall(points)) is None: return
-    side, align = (-6, "right") if xs[at] > (_LEFT + _RIGHT)/2 else (6, "left")
-    s.line(xs[at], _HEAD - 18, xs[at], _FOOT + 32, "red", 2, True)
-    s.text(xs[at] + side, _HEAD - 13, "falls below the border here", 14, colour="red", align=align)
-
-# %% ../../../nbs/widgets/explorers/07_memories.ipynb #7f8334c7
-def draw_life(
-    moments: tuple[Moment, ...],
-    settings: TrustSettings = PAPER,
-    title: str = "A memory's life",
-    by_day: bool = True,          # False: one event after the other
-) -> Scene:
-    "Trust, persistence and the border of retention along a memory's life (MARK, appendix 1)."
-    points = walk(moments, settings)
-    s, rule = Scene(790, _FOOT + 92, story(moments, settings, title)), points[-1].rule
-    along = [p.day for p in points] if by_day else range(len(points))
-    axes = Axes(s, _LEFT, _HEAD, _RIGHT - _LEFT, _FOOT - _HEAD, last=along[-1])
-    xs = [axes.x(a) for a in along]
-    axes.levels(0, .25, .5, .75, 1)
-    for x, value, align in ((_LEFT, 0, "left"), (_RIGHT, along[-1], "right")):
-        s.text(x, _FOOT + 75, f"{'day' if by_day else 'event'} {value:.3g}", 13, colour="soft", align=align)
-    s.text(12, 20, one_line(title), 16, True, width=430)
-    s.text(778, 20, f"at the end: {RULES[rule][0]}", 15, True, "red" if rule == "dropped" else "ink", "right", 330)
-    _curves(axes, points, along, settings)
-    _falls(s, points, xs)
-    _strip(s, points, xs)
-    _happened(s, points, xs)
-    return s
-
-# %% ../../../nbs/widgets/explorers/07_memories.ipynb #daadc6d8
-_SLIDERS = {   # by setting: label, lowest, highest, step, hint
-    "alpha": ("α (the past)", 0, 1, .05, "how much the past weighs in trust"),
-    "w_a": ("wₐ (right)", 0, 10, .5, "added to the recalls called right"),
-    "w_s": ("wₛ (recalls)", .5, 20, .5, "added to all recalls"),
-    "penalty": ("λ (errors)", .5, 1, .05, "what an error costs persistence"),
-    "threshold": ("threshold", 0, 1, .05, "what persistence must exceed, times 1 − trust")}
-_OWN, _RECORDED = "one of my own", "as it was recorded"
-
-# %% ../../../nbs/widgets/explorers/07_memories.ipynb #3319bb5b
-_NEXT = {"Called right +": ("+", "One more recall, called right"),
-         "Called wrong −": ("-", "One more recall, called wrong"), "Shown ○": ("o", "One more recall, not judged"),
-         "A week passes": ("7d", "Seven days without a recall"), "Take back": ("", "Take the last part of the script away")}
-
-def _buttons(box: "Widget") -> list:
-    "What can happen next, added to the script."
-    def add(token: str): box.value = " ".join([*box.value.split(), token] if token else box.value.split()[:-1])
-    return [press_button(label, hint, lambda token=token: add(token)) for label, (token, hint) in _NEXT.items()]
-
-# %% ../../../nbs/widgets/explorers/07_memories.ipynb #7b932369
-def explore_trust(
-    # the life shown first: a title of `LIVES`, a script, or moments from `life_of`
-    script: str | Sequence[Moment] = "never used",
-    key: str | None = None,  # its position is kept under this name when the cell is run again
-) -> Panel:  # with controls script, alpha, w_a, w_s, penalty, threshold, along
-    """Trust and persistence over a memory's life, to be moved (MARK, appendix 1). Raises `ValueError` or `IndexError`
-    for a life that can't be read."""
-    texts = LIVES if isinstance(script, str) else {_RECORDED: script_of(script), **LIVES}
-    text = texts.get(script, script) if isinstance(script, str) else texts[_RECORDED]
-    walk(parse_life(text))
-    box, along = field("Script", text, 740), ways("Along", [("by day", True), ("by event", False)])
-    c = {name: slider(label, getattr(PAPER, name), low, high, step, 300, hint)
-         for name, (label, low, high, step, hint) in _SLIDERS.items()}
-    titled = lambda: next((title for title, s in texts.items() if s == box.value), _OWN)
-    life = menu("Life", [*texts, _OWN], titled(), 330)
-    def draw(script: str, along: bool, **values) -> Scene:
-        life.value = titled()
-        return draw_life(parse_life(script), TrustSettings(**values), life.value, along)
-    def choose(change):
-        if change["new"] not in (_OWN, titled()): box.value = texts[change["new"]]
-    life.observe(choose, "value")
-    reset = press_button("Constants of the paper", "Set the five constants as in MARK, appendix 1",
-                         lambda: panel.set({name: getattr(PAPER, name) for name in _SLIDERS}))
-    panel = Panel({"script": box, **c, "along": along}, draw, key, [[life, along], [box], _buttons(box), c.values(), [reset]])
     return panel

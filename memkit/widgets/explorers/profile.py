@@ -68,9 +68,10 @@ def in_order_of(
     Raises `ValueError` for another column."""
     if by not in COLUMNS: raise ValueError(f"a profile is sorted by one of {', '.join(COLUMNS)}; got {by!r}")
     title = lambda r: title_key(r["title"]) or r["title"]
+    value = title if by == "title" else lambda r: r[by]
     rows = sorted(rows, key=title)
     full = [r for r in rows if r[by] not in ("", 0)]
-    return sorted(full, key=title if by == "title" else lambda r: r[by], reverse=down) + [r for r in rows if r not in full]
+    return sorted(full, key=value, reverse=down) + [r for r in rows if r not in full]
 
 # %% ../../../nbs/widgets/explorers/10_profile.ipynb #38881011
 def title_matches(
@@ -389,7 +390,8 @@ def map_words(
     for k in sorted({r.rating for r in rated}, reverse=True):
         out += listed(f"Rated {k:g}", [named(r.item) for r in rated if r.rating == k])
     if off := sum(m.place(r.item) is None for r in rated): out += f" Not on this map: {many(off, 'rated work')}."
-    return out + listed("Recommended", [f"{n}. {named(r.item)}, expected {r.expected:.1f}" for n, r in enumerate(told, 1)], 12)
+    best = [f"{n}. {named(r.item)}, expected {r.expected:.1f}" for n, r in enumerate(told, 1)]
+    return out + listed("Recommended", best, 12)
 
 # %% ../../../nbs/widgets/explorers/10_profile.ipynb #ecaa4c4c
 _STARS = (("red", "on"), ("orange", "ink"), ("mauve", "ink"), ("green", "ink"), ("deep", "on"))   # of 1 to 5 stars
@@ -429,11 +431,11 @@ def _told_signs(s: Scene, m: TasteMap, told: Sequence[Recommendation], taken: li
     "A square with its place on the list for each work that is recommended; beside its place where that is taken."
     for n, r in enumerate(told, 1):
         if (place := m.place(r.item)) is None: continue
-        at = _pixels(place)
+        at, title = _pixels(place), f"{n}. {named(r.item)}: expected {r.expected:.1f}"
         x, y = _free(at, _MARK/2, taken) or at
         with s.group(key=f"{r.item.domain}/{r.item.id}"):
             if (x, y) != at: s.line(*at, x, y, "navy", 2)
-            s.box(x - _MARK/2, y - _MARK/2, _MARK, _MARK, "navy", f"{n}. {named(r.item)}: expected {r.expected:.1f}", "paper")
+            s.box(x - _MARK/2, y - _MARK/2, _MARK, _MARK, "navy", title, "paper")
             s.text(x, y, str(n), 11, True, "on", "center")
 
 # %% ../../../nbs/widgets/explorers/10_profile.ipynb #bc2c122b
@@ -645,7 +647,8 @@ def rows(self: ProfilePanel) -> dict[str, list[dict]]:
     mine = {work_name(r.rated.item): self._row(r.rated.item, r.rated.rating, r.rated.at or view.memory(r.memory_id).at,
                                                "Take back") for r in profile(store, user)}
     new = [k for k in dict.fromkeys((*value["added"], *value["tried"])) if k in works and k not in mine]
-    on_top = [self._row(works[k], 0, None, "Leave out") for k in new] + [mine.pop(k) for k in value["added"] if k in mine]
+    on_top = [self._row(works[k], 0, None, "Leave out") for k in new]
+    on_top += [mine.pop(k) for k in value["added"] if k in mine]
     lists = {kind: order([self._row(i, 0, at) for i, at in noted(store, user, kind)]) for kind in ("wish", "seen")}
     return {"ratings": on_top + order(mine.values()), **lists}
 
@@ -679,19 +682,20 @@ _EMPTY = {"ratings": "No ratings yet: add a title above, and click its stars.", 
 @patch
 def _draw(self: ProfilePanel, view: dict, domain: str, trying: bool) -> Scene:
     "Tell the page what to show, and draw the map."
-    (before, now), tabs, tried = self.lists(), self.rows(), view["tried"]
+    (before, now), tabs, n = self.lists(), self.rows(), len(view["tried"])
     rows, told = tabs[view["tab"]], self._told_rows(before, now)
     more = f"and {len(rows) - MOST:,} more; sort to see others" if len(rows) > MOST else ""
-    self.page.shown = {**view, "counts": {k: len(v) for k, v in tabs.items()}, "more": more, "empty": _EMPTY[view["tab"]],
-                       "rows": [r | {"domain": r["domain"]*(r["domain"] != domain)} for r in rows[:MOST]],
-                       "told": told, "note": now.note or "best first, and not all alike"}
-    self._keep.description = f"Keep {many(len(tried), 'change')}" if tried else "Keep"
-    self._keep.disabled = self._undo.disabled = not tried
-    history = tried_on(self._rated(), tried, self._known())
+    shown = [r | {"domain": r["domain"]*(r["domain"] != domain)} for r in rows[:MOST]]
+    self.page.shown = {**view, "counts": {k: len(v) for k, v in tabs.items()}, "rows": shown, "more": more, "told": told,
+                       "empty": _EMPTY[view["tab"]], "note": now.note or "best first, and not all alike"}
+    self._keep.description = f"Keep {many(n, 'change')}" if n else "Keep"
+    self._keep.disabled = self._undo.disabled = not n
+    history = tried_on(self._rated(), view["tried"], self._known())
     moved, best = sum(bool(r["move"]) for r in told), told[0]["name"] if told else one_line(now.note)
-    caption = (f"With {many(len(tried), 'change')} tried, not stored: {moved} of the first {len(told)} are new or moved."
-               if tried else f"{many(len(history), 'rating')} of {self.user}; first of the list: {best}.")
-    return draw_taste(self._map(domain), [r for r in history if domain in ("", r.item.domain)], now.items[:SHOWN], caption)
+    if n: caption = f"With {many(n, 'change')} tried, not stored: {moved} of the first {len(told)} are new or moved."
+    else: caption = f"{many(len(history), 'rating')} of {self.user}; first of the list: {best}."
+    rated = [r for r in history if domain in ("", r.item.domain)]
+    return draw_taste(self._map(domain), rated, now.items[:SHOWN], caption)
 
 # %% ../../../nbs/widgets/explorers/10_profile.ipynb #1fb926c1
 @patch

@@ -110,8 +110,9 @@ def forecast_words(
         out.append(f"The {ordinal(n)} rating, {one_line(last.item.title)} {last.rating:g}, changed the prediction by "
                    f"{answer[n] - answer[n - 1]:+.2f}.")
     if truth is not None:
-        out.append(f"The error is {abs(answer[n] - truth):.2f} stars; with no history it was {abs(answer[0] - truth):.2f}. "
-                   f"The mean error of all items is {f.errors(how)[n]:.2f}.")
+        now, at_first = abs(answer[n] - truth), abs(answer[0] - truth)
+        out.append(f"The error is {now:.2f} stars; with no history it was {at_first:.2f}. The mean error of all items is "
+                   f"{f.errors(how)[n]:.2f}.")
     return out
 
 # %% ../../../nbs/widgets/explorers/06_rating.ipynb #fe2170fa
@@ -127,8 +128,8 @@ def _shares(s: Scene, f: Forecasts, n: int, target: int, how: str):
     s.line(at, 74, at, _BASE, "orange", 3, True)
     s.text(min(max(at, 95), 255), 62, f"{how} {answer:.2f}", 15, True, align="center")
     for k, share in zip(LABELS, shares):
-        x, top = _star_x(k), _BASE - scale*share
-        s.box(x - _BAR/2, top, _BAR, scale*share, "green" if truth == k else "blue", f"{k} stars: {share:.1%}", radius=2)
+        x, top, colour = _star_x(k), _BASE - scale*share, "green" if truth == k else "blue"
+        s.box(x - _BAR/2, top, _BAR, scale*share, colour, f"{k} stars: {share:.1%}", radius=2)
         s.box(x - 19, top - 20, 38, 17, "paper").text(x, top - 11, f"{share:.0%}", 14, align="center")
         s.text(x, _BASE + 14, f"{k}", 15, True, align="center")
     s.line(_X0 - 8, _BASE, _star_x(5) + _BAR/2 + 8, _BASE, "faint")
@@ -160,6 +161,18 @@ def _pushed(s: Scene, history: Sequence[Rated], by: np.ndarray):
     bars(s, _X0 - 8, 382, rows, 560, 120/max(.25, *np.abs(by[most])) if most else 1, 24)
 
 # %% ../../../nbs/widgets/explorers/06_rating.ipynb #daf7a327
+def _course(s: Scene, f: Forecasts, n: int, target: int, how: str):
+    "How the prediction came there and, where every target has a truth, the mean error."
+    size, truth, errors = len(f.history), f.truth[target], f.errors(how)
+    axes = Axes(s, 392, 74, 330, 96, size, 1, 5)
+    if truth is not None: s.line(392, axes.y(truth), 722, axes.y(truth), "deep", 2, True)
+    _grown(axes, f.answers(how)[:, target], n, "the prediction, as the history grows (dashed: the truth)", "orange")
+    if not np.isnan(errors).any():
+        axes = axes._replace(top=222, high=66, low=0, most=max(1., float(np.ceil(errors.max()*2)/2)))
+        _grown(axes, errors, n, "mean error of all targets, stars", "navy")
+    for x, told, align in ((392, "0 ratings", "left"), (722, many(size, "rating"), "right")):
+        s.text(x, 306, told, 13, colour="soft", align=align)
+
 def draw_forecast(
     f: Forecasts,
     n: int,                      # ratings of the history that are known
@@ -172,20 +185,13 @@ def draw_forecast(
     size = len(f.history)
     if not 0 <= n <= size:
         raise ValueError(f"the history has {many(size, 'rating')}, so its length lies in 0..{size}; got {n}")
-    told, truth, errors = forecast_words(f, n, target, how), f.truth[target], f.errors(how)
+    told = forecast_words(f, n, target, how)
     s = Scene(790, 480, " ".join(told), told[0])
     s.text(16, 20, title_line(f.targets[target]), 16, True, width=470)
     s.text(774, 20, f"{n} of {size} ratings known", 15, colour="soft", align="right")
     s.text(16, 42, title, 14, colour="soft", width=740)
     _shares(s, f, n, target, how)
-    axes = Axes(s, 392, 74, 330, 96, size, 1, 5)
-    if truth is not None: s.line(392, axes.y(truth), 722, axes.y(truth), "deep", 2, True)
-    _grown(axes, f.answers(how)[:, target], n, "the prediction, as the history grows (dashed: the truth)", "orange")
-    if not np.isnan(errors).any():
-        axes = axes._replace(top=222, high=66, low=0, most=max(1., float(np.ceil(errors.max()*2)/2)))
-        _grown(axes, errors, n, "mean error of all targets, stars", "navy")
-    for x, told, align in ((392, "0 ratings", "left"), (722, many(size, "rating"), "right")):
-        s.text(x, 306, told, 13, colour="soft", align=align)
+    _course(s, f, n, target, how)
     _pushed(s, f.history[:n], by)
     return s
 
@@ -359,10 +365,9 @@ def draw_hearing(
         s.text(14, y, f"{user} (likes: {likes})" if likes else user or "no weights", 15, True, width=380)
         paragraph(s, 14, y + 22, answer, 370, max(2, int((high - 32)/19)))
         bars(s, 416, y + 4, _styles(h, user, gains[row], likes), *((640, 80/longest) if row else (560, 160)), 19)
-    for j, line in enumerate((
-        "Top right: the probability per token of a given answer in each style, without weights (geometric mean).",
-        f"Below: by how much a user's weights change it, against {_against(h, others)}. ★: the style that the user likes.",
-    )): s.text(14, s.height - 32 + 18*j, line, 13, colour="soft", width=766)
+    told = ("Top right: the probability per token of a given answer in each style, without weights (geometric mean). Below: "
+            f"by how much a user's weights change it, against {_against(h, others)}. ★: the style that the user likes.")
+    paragraph(s, 14, s.height - 32, told, 766, size=13, step=18, colour="soft")
     return s
 
 # %% ../../../nbs/widgets/explorers/06_rating.ipynb #0527a5e7

@@ -11,8 +11,8 @@ from memkit.models.embed import MiniLM
 from memkit.models.lm import ScriptedLM
 from memkit.records import Document
 from memkit.store.store import MemoryStore
-from memkit.experiments.hybrid import generation as g
-from memkit.experiments.hybrid.generation import (ALONE, BEGINNING, BERT, FAITHFUL, FALLBACKS, GIVEN_PPL, HYBRID, MISTRAL, NO, ONE, OTHER, PAPER_1, PAPER_2, PAPERS, PASSAGE, PLAIN_PPL,
+from memkit.experiments.hybrid import run as g
+from memkit.experiments.hybrid.run import (ALONE, BEGINNING, BERT, FAITHFUL, FALLBACKS, GIVEN_PPL, HYBRID, MISTRAL, NO, ONE, OTHER, PAPER_1, PAPER_2, PAPERS, PASSAGE, PLAIN_PPL,
                                            RANDOM, RECALLED, REFERENCE, RETRIEVAL, ROUGE, SECONDS, TWO, WORDS)
 from memkit.experiments.hybrid.retrieval import split_of
 from memkit.experiments.result import result

@@ -75,6 +75,8 @@ def lanes(
     return out
 
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #e255f37a
+_INKS = {"instructions": "navy", "documents": "blue", "memories": "orange", "others": "green"}
+
 def _taken(rows: Sequence[Lane]) -> dict[str, int]:
     "Tokens that each group takes."
     groups = [g for g in _INKS if any(r.group == g for r in rows)]
@@ -97,7 +99,6 @@ def words_of_budget(
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #fe2c6f6c
 _WIDTH, _LEFT, _LANE, _ROW = 760, 15, 330, 28
 _MOST, _LINES = 12, 6    # lanes, and lines of text, at most: so that a panel fits one screen
-_INKS = {"instructions": "navy", "question": "mauve", "documents": "blue", "memories": "orange", "others": "green"}
 
 def _lane(s: Scene, r: Lane, y: float, scale: float, budget: int, chosen: bool):
     "One row: name and tokens on the left, its place in the budget on the right."

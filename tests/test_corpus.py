@@ -7,8 +7,10 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from memkit.files import public_data
 from memkit.records import Document
-from memkit.hybrid import corpus as C, reading as R, sources as S
-from memkit.hybrid.reading import CorpusError, Place, Problem
+from memkit.hybrid import corpus as C
+from memkit.hybrid import corpus as R
+from memkit.hybrid import corpus as S
+from memkit.hybrid.corpus import CorpusError, Place, Problem
 
 HERE = Path(__file__).parent/"fixtures/corpus"
 PAGE = (HERE/"medquad/7_OWN_QA/0000001.xml").read_text(encoding="utf-8")
@@ -207,13 +209,13 @@ def test_hub_wrong_column_empty_text_and_no_file(hub, put):
 
 
 def test_hub_offline_says_so(tmp_path):
-    code = "from memkit.hybrid.sources import load_hub\ntry: load_hub('someone/nothing', text='a')\nexcept ConnectionError as e: print(e)"
+    code = "from memkit.hybrid.corpus import load_hub\ntry: load_hub('someone/nothing', text='a')\nexcept ConnectionError as e: print(e)"
     out = subprocess.run([sys.executable, "-c", code], env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}, capture_output=True, text=True, timeout=600)
     assert "someone/nothing" in out.stdout and "offline" in out.stdout and "data_files=" in out.stdout, out.stderr
 
 
 def test_imports_stay_light():
-    code = "import sys, memkit.hybrid.corpus, memkit.hybrid.sources\nprint([m for m in ('datasets', 'torch', 'pandas', 'sqlalchemy', 'matplotlib', 'tqdm') if m in sys.modules])"
+    code = "import sys, memkit.hybrid.corpus, memkit.hybrid.corpus\nprint([m for m in ('datasets', 'torch', 'pandas', 'sqlalchemy', 'matplotlib', 'tqdm') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
@@ -315,7 +317,7 @@ def test_xml_says_its_own_encoding(put, encoding):
 
 
 def test_xml_deep_nesting_is_survived():
-    code = "from memkit.hybrid.sources import parse_xml\nr, _ = parse_xml(b'<a>'*200_000 + b'x' + b'</a>'*200_000)\nprint(sum(1 for _ in r.iter()))"
+    code = "from memkit.hybrid.corpus import parse_xml\nr, _ = parse_xml(b'<a>'*200_000 + b'x' + b'</a>'*200_000)\nprint(sum(1 for _ in r.iter()))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert out.stdout.strip() == "200000", out.stderr
 

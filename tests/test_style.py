@@ -137,7 +137,7 @@ LAYERS = {  # a room: the rooms that its modules may import
     "cli": ROOMS | PAPERS | {"arena", "benchmarks", "demo", "experiments", "widgets"},
 }
 EXCEPTIONS = {  # (importer, imported): one that is no longer there is taken out
-    ("malp.medical_texts", "hybrid.sources"), ("mark.poisoning", "evaluate.intervals"),
+    ("malp.medical_texts", "hybrid.corpus"), ("mark.poisoning", "evaluate.intervals"),
     ("experiments.result", "benchmarks.timing"),
     ("widgets.explorers.lesson", "benchmarks.timing"), ("widgets.explorers.prompt", "evaluate.intervals"),
     ("widgets.explorers.rating", "experiments.malp.answers"),

@@ -128,7 +128,7 @@ def _own(note: str = "") -> Corpus:
 # %% ../../nbs/benchmarks/02_searches.ipynb #11cae21f
 @cache
 def _medquad(note: str = "") -> Corpus:
-    from memkit.hybrid.sources import load_medquad
+    from memkit.hybrid.corpus import load_medquad
     found = load_medquad()
     asked = sorted({d.meta["question"] for d in found if d.meta["question"]})
     random.Random(0).shuffle(asked)
@@ -139,7 +139,7 @@ def _medquad(note: str = "") -> Corpus:
 # %% ../../nbs/benchmarks/02_searches.ipynb #42a31a10
 @cache
 def _passages(n: int) -> Corpus:
-    from memkit.hybrid.sources import load_medmcqa, load_medquad
+    from memkit.hybrid.corpus import load_medmcqa, load_medquad
     found, owners = distinct_windows(d.text for part in (load_medquad(), load_medmcqa()) for d in part)
     kept = drawn(n, len(found))
     texts, of = [found[i] for i in kept], [owners[i] for i in kept]

@@ -29,8 +29,8 @@ from ..records import Change, Considered, Document, Hit, Memory, Message, Turn, 
 from .fallback import Calibration, SupportSettings, evidence_of, ground, load_calibration
 from .memory import (KIND, PAPER_MEMORY, ChromaMemory, ConversationMemory, MemorySettings, StoreMemory,
                                   choose, found_by, index_folder, leaned_on, topic_of)
-from .sources import read_corpus
-from .reading import about, completed, only_states, prepare_question
+from .corpus import read_corpus
+from .memory import about, completed, only_states, prepare_question
 from ..turn.assistants import Parts
 from ..turn.engine import QUOTED, Assistant, quotes_messages
 from ..turn.stages import TurnSettings, answer_known, chosen, with_reading

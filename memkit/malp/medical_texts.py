@@ -57,7 +57,7 @@ def _from_json(path: Path) -> Iterator[Row]:
 # %% ../../nbs/malp/15_medical_texts.ipynb #79157569
 def _from_medquad(path: Path) -> Iterator[Row]:
     "Ben Abacha and Demner-Fushman (2019): XML in a tar archive or a folder; pairs without an answer are left out."
-    from memkit.hybrid.sources import read_medquad
+    from memkit.hybrid.corpus import read_medquad
     for found in read_medquad(path):
         if not isinstance(found, tuple): raise ValueError(str(found))      # a problem: what is broken, and where
         pair = found[1]

@@ -29,7 +29,7 @@ from ...search.support import content_stems
 from ...evaluate.texts import agreement, labelled_sentences, supported
 from ...evaluate.intervals import Interval, bootstrap
 from ..hybrid.retrieval import focus_of, split_of
-from ...hybrid.sources import read_corpus
+from ...hybrid.corpus import read_corpus
 from ...reading.examples import hands_of, typed_text, voices
 
 # %% ../../../nbs/experiments/answers/03_entailment.ipynb #b5f21ed8

@@ -27,7 +27,7 @@ from ..result import figure
 from ...hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings, found_for
 from ...hybrid.fallback import Calibration, calibrate, evidence_of, load_calibration
 from ...hybrid.memory import MemorySettings
-from ...hybrid.reading import prepare_question
+from ...hybrid.memory import prepare_question
 
 # %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #85152f23
 def _said(text: str) -> str: return " " + " ".join(re.findall(r"[^\W_]+", text.lower())) + " "

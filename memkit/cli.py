@@ -262,7 +262,7 @@ def save_pictures(
     folder: Path,         # made if it isn't there
     pictures: Mapping,    # figures and tables of a paper, by the names of their files
 ):
-    "Write figures and tables as SVG and PNG, light and dark (ours)."
+    "Write figures as SVG and PNG, light and dark, and tables as HTML and text (ours)."
     from memkit.experiments.figures import save
     for name, picture in pictures.items(): save(picture, folder, name)
 
@@ -572,7 +572,7 @@ def add_experiment(c: argparse.ArgumentParser):
     add_prompted(c)
     c.add_argument("--json", type=Path, help="write the figures, with their provenance, to this file")
     c.add_argument("--figures", type=Path, metavar="FOLDER",
-                   help="write the paper's figures and tables to this folder, as SVG and PNG, light and dark")
+                   help="write the paper's figures (SVG and PNG, light and dark) and tables (HTML, text) to this folder")
 
 # %% ../nbs/92_cli.ipynb #78d742d1
 def main(

@@ -30,7 +30,7 @@ from ..figures import (
 from .conversation import conversation_rows
 from .retrieval import experiment_corpus, retrieval_rows
 from ..result import provenance, result
-from ..tables import Card, PaperTable, diagram, number, number_table
+from ..figures import Card, PaperTable, diagram, number, number_table
 from ...files import public_data
 from ...hybrid.chatbot import HybridSettings
 from ...models.causal import token_log_probs

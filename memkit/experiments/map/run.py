@@ -14,7 +14,7 @@ from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
-from ..tables import Card, PaperTable, diagram, number, number_table
+from ..figures import Card, PaperTable, diagram, number, number_table
 from ..figures import (
     BARS, PaperPicture, intervals, legend_below, of_paper, papers_mark, published_result, rows_of, sheet)
 from .classical import Scores, classical_rows, folds, score_fold

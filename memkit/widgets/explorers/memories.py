@@ -26,7 +26,7 @@ from ...records import Memory
 from ..draw.panel import Panel, all_given, given, press_button
 from ..draw.report import many
 from ..draw.scene import Scene, one_line, ordinal, short, width_of
-from .marks import Axes, field, menu, paragraph, slider, ways
+from .lesson import Axes, Bar, bars, field, menu, paragraph, slider, ways
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #6a41e15d
 if TYPE_CHECKING:
@@ -514,15 +514,10 @@ def _legend(s: Scene, m: MemoryMap) -> float:   # where the next thing begins
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #2b8a34ac
 def _neighbours(s: Scene, m: MemoryMap, near: Sequence[Near], trusted: str, y: float):
     "The nearest with their true cosines."
-    s.text(476, y, "Nearest by cosine", 15, True)
-    s.text(714, y, "cosine", 13, colour="soft", align="right").text(776, y, "on map", 13, colour="soft", align="right")
-    y += 24
-    for i, n in enumerate(near, 1):
-        s.box(476, y - 9, 20, 18, "ink", radius=9).text(486, y, f"{i}", 13, True, "on", "center")
-        s.text(714, y, f"{n.cosine:.2f}", 14, True, align="right")
-        s.text(774, y, f"{n.rank_on_map}.", 14, colour="soft" if n.rank_on_map == i else "red", align="right")
-        y = paragraph(s, 502, y, m.memories[n.position].text, 168, 2 if len(near) <= 5 else 1, step=17) + 9
-    paragraph(s, 476, y + 8, trusted, 290, 3, step=18, colour="soft")
+    s.text(476, y, "Nearest by cosine; in brackets: by the map", 15, True)
+    rows = [Bar(f"{i}. {m.memories[n.position].text}", n.cosine, f"{n.cosine:.2f} ({n.rank_on_map}.)", "navy")
+            for i, n in enumerate(near, 1)]
+    paragraph(s, 476, bars(s, 476, y + 26, rows, 660, 60, 24) + 8, trusted, 290, 3, step=18, colour="soft")
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #1e329809
 def _question(s: Scene, m: MemoryMap, at: np.ndarray, near: Sequence[Near], question: str):

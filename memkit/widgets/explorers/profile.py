@@ -26,7 +26,7 @@ from ...reading.titles import title_key
 from ..draw.panel import Panel, _reason, given, press_button
 from ..draw.report import many
 from ..draw.scene import Scene, listed, one_line, short, width_of
-from .marks import legend, menu, tick
+from .lesson import legend, menu, tick
 from .memories import plane
 
 # %% ../../../nbs/widgets/explorers/10_profile.ipynb #bcb31979

@@ -28,7 +28,7 @@ from ..draw.panel import Panel, all_given, given, press_button
 from ..draw.pictures import citations, key, name_of
 from ..draw.report import many
 from ..draw.scene import Scene, listed, one_line, short, width_of
-from .marks import field, legend, menu, paragraph, slider, tick
+from .lesson import field, legend, menu, paragraph, slider, tick
 
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #b3bcb6c4
 def repack(

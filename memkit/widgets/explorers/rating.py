@@ -28,7 +28,7 @@ from ...records import Message
 from ..draw.panel import Panel, all_given, given
 from ..draw.report import many
 from ..draw.scene import Scene, one_line, ordinal, short
-from .marks import Axes, Bar, bars, menu, paragraph, slider, tick, ways
+from .lesson import Axes, Bar, bars, menu, paragraph, slider, tick, ways
 
 # %% ../../../nbs/widgets/explorers/06_rating.ipynb #4205c05a
 if TYPE_CHECKING:

@@ -248,11 +248,9 @@ def intervals(
     colour: str,
 ):
     "A thin bar for each row's 95 % interval; none where a row has no interval."
-    some = [(at, r) for at, r in zip(x, rows) if r["ci"]]
-    if not some: return
-    kept = [r for _, r in some]
-    axes.errorbar([at for at, _ in some], [r["ours"] for r in kept], spread(kept), fmt="none", ecolor=colour,
-                  elinewidth=1.2)
+    if not (some := [(at, r) for at, r in zip(x, rows) if r["ci"]]): return
+    at, kept = zip(*some)
+    axes.errorbar(at, [r["ours"] for r in kept], spread(kept), fmt="none", ecolor=colour, elinewidth=1.2)
 
 # %% ../../nbs/experiments/02_figures.ipynb #a4c78234
 def papers_mark(

@@ -271,9 +271,7 @@ KIND = "exchange"  # a memory that is a question and its answer
 
 class ConversationMemory(Protocol):
     "Remembers exchanges and finds those near a question; `check_conversation_memory` is its contract."
-    def remember(self, user: str, session: str, question: str, answer: str, at: datetime, meta: dict, turn: str = "",
-                 vector=None) -> Memory:
-        ...
+    def remember(self, user: str, session: str, question: str, answer: str, at: datetime, meta: dict) -> Memory: ...
     def nearest(self, user: str, query: str, k: int = 10) -> list[Hit]: ...
     def forget(self, user: str, ids: Sequence[int] | None = None) -> Receipt: ...
 
@@ -333,7 +331,7 @@ def _as_hit(memory: Memory, cosine: float) -> Hit:
     return Hit(item=memory, score=float(cosine), source="memory", parts={"cosine": float(cosine)})
 
 # %% ../../nbs/hybrid/04_memory.ipynb #4418eda8
-class ChromaMemory:
+class ChromaMemory(StoreMemory):
     "Exchanges found through Chroma (hybrid §5.3); the store stays the record of truth and the index a cache of it."
     def __init__(
         self,
@@ -343,16 +341,9 @@ class ChromaMemory:
         apart: bool = True,    # as in `MemorySettings`
     ):
         from sqlalchemy import make_url
-        self.kept, self.store, self.embedder = StoreMemory(store, embedder, apart), store, embedder
+        super().__init__(store, embedder, apart)
         self.server = make_url(folder) if "://" in str(folder) else None
         self.folder, self._open, self._lock = folder if self.server else Path(folder), {}, RLock()
-
-# %% ../../nbs/hybrid/04_memory.ipynb #ef4a6aa1
-@patch
-def remember(self: ChromaMemory, user: str, session: str, question: str, answer: str, at: datetime | None = None,
-             meta: dict | None = None, turn: str = "", vector: np.ndarray | None = None) -> Memory:
-    "Store one exchange; the next search indexes it."
-    return self.kept.remember(user, session, question, answer, at, meta, turn, vector)
 
 # %% ../../nbs/hybrid/04_memory.ipynb #c72c5a2c
 @patch
@@ -365,8 +356,8 @@ def nearest(self: ChromaMemory, user: str, query: str, k: int = 10) -> list[Hit]
             found = index.search(self.embedder.embed([query], kind="query")[0], k) if index else []
         except Exception as e:      # a cache may fail in many ways, and none of them may cost an answer
             warnings.warn(f"searching the store instead of Chroma: {e}", stacklevel=2)
-            if index := self._open.pop(user, None): index.close()
-            return self.kept.nearest(user, query, k)
+            self.let_go(user)
+            return StoreMemory.nearest(self, user, query, k)
     mine = {m.id: m for m in self.store.list(user, kind=KIND)}
     return [_as_hit(mine[i], cosine) for name, cosine in found if (i := int(name.split("-")[0])) in mine]
 
@@ -387,9 +378,8 @@ def let_go(self: ChromaMemory, user: str):
 @patch
 def _drop(self: ChromaMemory, user: str):
     from memkit.store.erase import remove_index
-    with self._lock:
-        self.let_go(user)
-        remove_index(str(self.folder), self.store.alias(user))
+    self.let_go(user)
+    remove_index(str(self.folder), self.store.alias(user))
 
 # %% ../../nbs/hybrid/04_memory.ipynb #ece33b24
 @patch

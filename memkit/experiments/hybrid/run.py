@@ -705,27 +705,17 @@ def matrix_text(
 ) -> str:
     """A table with a line for each row and a column for each metric. Raises `ValueError` where the result has
     none."""
-    there = {(r["row"], r["metric"]): r for r in result["rows"] if r["table"] == table and r["metric"] in metrics}
-    names = [n for n in dict.fromkeys(n for n, _ in there) if not rows or n in rows]
-    if not names: raise ValueError(f"the result has no rows of {table!r} with {', '.join(metrics)}")
-    lines = [("", *metrics)]
-    for n in names:
-        of = [there.get((n, m)) for m in metrics]
-        if any(r and r["ours"] is not None for r in of):
-            lines.append((n + " (control)" * any(r and r["control"] for r in of), *map(_cell, of)))
-        if any(r and r["paper"] is not None for r in of):
-            lines.append(
-                (
-                    f"   the paper prints for {n}",
-                    *(f"{r['paper']:g}" if r and r["paper"] is not None else "" for r in of))
-            )
-    widths = [max(map(len, column)) for column in zip(*lines)]
-    return "\n".join([table, *("  ".join(c.ljust(w) for c, w in zip(line, widths)).rstrip() for line in lines)])
-
-# %% ../../../nbs/experiments/hybrid/04_run.ipynb #b319a2d8
-def _cell(r: Mapping[str, Any] | None) -> str:
-    if r is None or r["ours"] is None: return ""
-    return f"{r['ours']:.3f}" + (f" [{r['ci'][0]:.3f}, {r['ci'][1]:.3f}]" if r["ci"] else "")
+    from pandas import DataFrame
+    lines: dict[str, dict[str, str]] = {}
+    for r in result["rows"]:
+        if r["table"] != table or r["metric"] not in metrics or rows and r["row"] not in rows: continue
+        ci = f" [{r['ci'][0]:.3f}, {r['ci'][1]:.3f}]" if r["ci"] else ""
+        for name, told in ((r["row"] + " (control)"*r["control"], "" if r["ours"] is None else f"{r['ours']:.3f}{ci}"),
+                           (f"   the paper prints for {r['row']}", "" if r["paper"] is None else f"{r['paper']:g}")):
+            lines.setdefault(name, {})[r["metric"]] = told
+    if not lines: raise ValueError(f"the result has no rows of {table!r} with {', '.join(metrics)}")
+    there = {name: cells for name, cells in lines.items() if any(cells.values())}
+    return f"{table}\n{DataFrame.from_dict(there, 'index', columns=list(metrics)).fillna('').to_string()}"
 
 # %% ../../../nbs/experiments/hybrid/04_run.ipynb #b24165fb
 _all_ = ["figure_1", "figure_2", "figure_3", "table_1", "table_2", "table_3"]

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['slider', 'menu', 'ways', 'field', 'tick', 'legend', 'paragraph', 'Bar', 'bars', 'Axes', 'read_number', 'Question',
-           'questions_text', 'answer_text', 'Quiz', 'quiz', 'shown_as_html', 'Prediction', 'predict', 'alike',
+           'questions_text', 'answer_text', 'Asked', 'Quiz', 'quiz', 'shown_as_html', 'Prediction', 'predict', 'alike',
            'Verdict', 'exercise', 'start', 'took']
 
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #97ec1fa9
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, TYPE_CHECKING
 from fastcore.basics import patch
 
 from ...benchmarks.timing import machine
+from ..draw.panel import press_button
 from ..draw.report import escape, many
 from ..draw.scene import Scene, cut, one_line, width_of, wrap
 
@@ -250,6 +251,13 @@ def _words(text: str) -> str:
     "Escaped, with `code` as code."
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
+def _pre(text: str) -> str: return f'<pre style="white-space:pre-wrap">{escape(text)}</pre>'
+
+def _live(widget: "Widget") -> dict:
+    "What a notebook with a kernel shows of a widget."
+    bundle = widget._repr_mimebundle_()
+    return dict(bundle[0] if isinstance(bundle, tuple) else bundle)
+
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #bc9915a3
 def _verdict(kind: str, text: str = "") -> str:
     colour, mark = _INK[kind]
@@ -298,27 +306,54 @@ def _keys():
     return Keys
 
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #d51790f2
-_WIDE = {"description_width": "initial"}
-
-def _control(q: Question, name: str, check: Callable[[], object]):
-    "Radio buttons, or a field of text in which Enter calls `check`."
-    import ipywidgets as w
-    if q.choices:
-        return w.RadioButtons(options=list(q.choices), value=None, description=name, layout=w.Layout(width="auto"),
-                              style=_WIDE)
-    text = w.Text(description=name, placeholder="a number or a word", layout=w.Layout(width="300px"), style=_WIDE)
-    text.on_msg(lambda _, content, buffers: check() if content.get("event") == "submit" else None)   # Enter
-    return text
+class Asked:
+    "A question on a page: its text, a control beside a button, and a line for the verdict."
+    def __init__(
+        self,
+        question: Question,
+        number: str,                   # what stands before its text
+        label: str,                    # of the control
+        button: tuple[str, str],       # its words; more of them, where the pointer rests
+        check: Callable[[], object],   # what the button does, and Enter in a field of text
+    ):
+        import ipywidgets as w
+        self.question, self.verdict, around = question, w.HTML(_verdict("open")), {"description_width": "initial"}
+        if question.choices:
+            self.control = w.RadioButtons(options=list(question.choices), value=None, description=label,
+                                          layout=w.Layout(width="auto"), style=around)
+        else:
+            self.control = w.Text(description=label, placeholder="a number or a word", style=around)
+            self.control.on_msg(lambda _, content, buffers: check() if content.get("event") == "submit" else None)
+        ask = w.HTML(f"<p><b>{number}</b> {_words(question.ask)}</p>")
+        ask.add_class("mk-ask")
+        flow, place = ("column", "flex-start") if question.choices else ("row wrap", "center")
+        layout = w.Layout(flex_flow=flow, align_items=place, grid_gap="4px", overflow="visible")
+        self.rows = [ask, w.Box([self.control, press_button(*button, check)], layout=layout), self.verdict]
 
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #d94534ec
-def _asked(q: Question, number: str, control, button) -> list:
-    "The text of a question, and below it its control beside its button."
+@patch(as_prop=True)
+def given(self: Asked) -> str:   # '': nothing yet
+    "What was picked or typed."
+    return "" if self.control.value is None else str(self.control.value).strip()
+
+@patch
+def put(self: Asked, given: object):
+    "Pick or type, as a person does. Raises `ValueError` if `given` isn't one of the choices."
+    choices = self.question.choices
+    if choices and given not in choices: raise ValueError(f"choose one of {list(choices)}; got {given!r}")
+    self.control.value = given if choices else str(given)
+
+@patch
+def tell(self: Asked, kind: str, text: str = "") -> bool:
+    "Say something below the question: right, wrong or open."
+    self.verdict.value = _verdict(kind, text)
+    return kind == "right"
+
+def _page(name: str, rows: Sequence["Widget"]) -> "Widget":
     import ipywidgets as w
-    ask = w.HTML(f"<p><b>{number}</b> {_words(q.ask)}</p>")
-    ask.add_class("mk-ask")
-    flow, place = ("column", "flex-start") if q.choices else ("row wrap", "center")
-    around = w.Layout(flex_flow=flow, align_items=place, grid_gap="4px", overflow="visible")
-    return [ask, w.Box([control, button], layout=around)]
+    made = w.VBox([w.HTML(_CSS), _keys()(), *rows])
+    made.add_class(name)
+    return made
 
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #02d9dc5e
 _KEPT: dict[str, dict[int, str]] = {}    # by key of a quiz, by question: what was tried last
@@ -335,42 +370,23 @@ class Quiz:
         import ipywidgets as w
         self.questions, self.key, self.tried, self._when = tuple(questions), key, {}, {}
         if not self.questions: raise ValueError("a quiz needs a question")
-        self.controls = [_control(q, f"Answer {i + 1}", lambda i=i: self.check(i))
-                         for i, q in enumerate(self.questions)]
-        self.verdicts, self.summary = [w.HTML(_verdict("open")) for _ in self.questions], w.HTML()
-        self.show = w.Button(
-            description="Show the answers", tooltip="After a try: the answers of the questions you tried",
-            disabled=True, layout=w.Layout(width="auto", align_self="flex-start", margin="12px 2px 2px 2px"))
-        self.show.on_click(lambda _: self.reveal())
-        rows = [row for i, q in enumerate(self.questions) for row in self._row(i, q)]
-        self.widget = w.VBox([w.HTML(_CSS), _keys()(), *rows, self.show, self.summary])
-        self.widget.add_class("mk-quiz")
+        self.asked = [Asked(q, f"{i + 1}.", f"Answer {i + 1}", (f"Check {i + 1}", f"Check your answer to question {i + 1}"),
+                            lambda i=i: self.check(i)) for i, q in enumerate(self.questions)]
+        self.controls, self.verdicts = [a.control for a in self.asked], [a.verdict for a in self.asked]
+        self.show = press_button("Show the answers", "After a try: the answers of the questions you tried", self.reveal)
+        self.show.disabled, self.show.layout.align_self, self.summary = True, "flex-start", w.HTML()
+        self.widget = _page("mk-quiz", [*(row for a in self.asked for row in a.rows), self.show, self.summary])
         for i, c in enumerate(self.controls): c.observe(lambda change, i=i: self._changed(i), "value")
-        for i, given in _KEPT.get(key, {}).items() if key else (): self._again(i, given)
-
-# %% ../../../nbs/widgets/explorers/12_lesson.ipynb #9d7e17ae
-@patch
-def _row(self: Quiz, i: int, q: Question) -> list:
-    import ipywidgets as w
-    button = w.Button(
-        description=f"Check {i + 1}", tooltip=f"Check your answer to question {i + 1}",
-        layout=w.Layout(width="auto"))
-    button.on_click(lambda _: self.check(i))
-    return [*_asked(q, f"{i + 1}.", self.controls[i], button), self.verdicts[i]]
+        for i, given in _KEPT.get(key, {}).items() if key else ():
+            try: self.give(i, given)
+            except (ValueError, IndexError): continue     # the questions are others now
 
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #f8ea3b5f
 @patch
 def _changed(self: Quiz, i: int):
     "The answer changed, so its verdict goes. A press may overtake the last letter on its way from the browser."
     if time.monotonic() - self._when.get(i, -9.) < 1: self.check(i)
-    else: self._tell(i, "open")
-
-@patch
-def _again(self: Quiz, i: int, given: str):
-    "Put back what was tried before the cell was run again, unless the choices are others now."
-    if i >= len(self.questions): return
-    try: self.give(i, given)
-    except ValueError: return
+    else: self.asked[i].tell("open")
 
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #01cd7393
 @patch
@@ -380,23 +396,15 @@ def give(
     given: object,   # a choice, or what would be typed
 ) -> bool:           # right?
     "Answer a question, as a click does. Raises `ValueError` if `given` isn't one of the choices."
-    if (choices := self.questions[i].choices) and given not in choices:
-        raise ValueError(f"choose one of {list(choices)}; got {given!r}")
-    self.controls[i].value = given if choices else str(given)
+    self.asked[i].put(given)
     return self.check(i)
-
-# %% ../../../nbs/widgets/explorers/12_lesson.ipynb #eba4ba83
-@patch
-def _tell(self: Quiz, i: int, kind: str, text: str = "") -> bool:
-    self.verdicts[i].value = _verdict(kind, text)
-    return False
 
 @patch
 def reveal(self: Quiz):
     "Show the answers of the questions that were tried; the others stay open."
-    for i, q in enumerate(self.questions):
-        if i not in self.tried: self._tell(i, "open", "Try this one first.")
-        elif not self.tried[i][1]: self._tell(i, "wrong", f"The answer is: {answer_text(q)}. {q.why}")
+    for i, a in enumerate(self.asked):
+        if i not in self.tried: a.tell("open", "Try this one first.")
+        elif not self.tried[i]: a.tell("wrong", f"The answer is: {answer_text(a.question)}. {a.question.why}")
 
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #b3eed5fd
 @patch
@@ -405,26 +413,21 @@ def check(
     i: int,
 ) -> bool:           # right?
     "Say below the question whether its answer is right."
-    q, given, self._when[i] = self.questions[i], self.controls[i].value, time.monotonic()
-    if given is None or not str(given).strip():
-        return self._tell(i, "open", "Choose an answer first." if q.choices else "Type an answer first.")
-    try: right = q.right(given)
-    except Exception as e:
-        return self._tell(i, "open", _told(e))     # whatever it is, a page is no place for a traceback
-    self.tried[i], self.show.disabled = (str(given), right), False
-    if self.key: _KEPT.setdefault(self.key, {})[i] = str(given)
-    self._tell(
-        i, "right" if right else "wrong", q.why if right else "Look at the run above once more, and try again."
-    )
-    done = sum(r for _, r in self.tried.values())
-    self.summary.value = f"<p>{done} of {many(len(self.questions), 'question')} right.</p>"
-    return right
+    a, self._when[i] = self.asked[i], time.monotonic()
+    q = a.question
+    if not a.given: return a.tell("open", "Choose an answer first." if q.choices else "Type an answer first.")
+    try: right = q.right(a.given)
+    except Exception as e: return a.tell("open", _told(e))     # whatever it is, a page is no place for a traceback
+    self.tried[i], self.show.disabled = right, False
+    if self.key: _KEPT.setdefault(self.key, {})[i] = a.given
+    self.summary.value = f"<p>{sum(self.tried.values())} of {many(len(self.questions), 'question')} right.</p>"
+    return a.tell("right", q.why) if right else a.tell("wrong", "Look at the run above once more, and try again.")
 
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #1c6a1cc3
 @patch
 def _repr_mimebundle_(self: Quiz, include=None, exclude=None) -> dict:
-    live, told = self.widget._repr_mimebundle_(), questions_text(self.questions)
-    return {**(live[0] if isinstance(live, tuple) else live), "text/html": _pre(told), "text/plain": told}
+    told = questions_text(self.questions)
+    return _live(self.widget) | {"text/html": _pre(told), "text/plain": told}
 
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #4172a86d
 def quiz(
@@ -435,7 +438,7 @@ def quiz(
     return Quiz(questions, key)
 
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #1b29396b
-def _pre(text: str) -> str: return f'<pre style="white-space:pre-wrap">{escape(text)}</pre>'
+def _image(value: object) -> str: return f"data:image/png;base64,{b64encode(value._repr_png_()).decode()}"
 
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #201fe446
 def shown_as_html(show: Callable[[], object]) -> str:
@@ -447,14 +450,13 @@ def shown_as_html(show: Callable[[], object]) -> str:
     if isinstance(value, Scene):
         return printed + value.svg().replace('role="img"', f'role="img" aria-label="{escape(value.words[:300])}"', 1)
     if hasattr(value, "_repr_png_"):
-        picture = b64encode(value._repr_png_()).decode()
-        return printed + f'<img alt="{escape(getattr(value, "alt", ""))}" src="data:image/png;base64,{picture}">'
+        return f'{printed}<img alt="{escape(getattr(value, "alt", ""))}" src="{_image(value)}">'
     return printed + _pre(value if isinstance(value, str) else repr(value))
 
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #59ae4ae4
 _PREDICTED: dict[str, str] = {}     # by what was asked: the last prediction
 
-class Prediction:
+class Prediction(Asked):
     "A question before a result. The result is hidden until the reader has predicted it."
     def __init__(
         self,
@@ -463,15 +465,10 @@ class Prediction:
     ):
         import ipywidgets as w
         truth = question.truth()
-        self.question, self.result = replace(question, answer=lambda: truth), shown_as_html(show)
-        self.control = _control(question, "Your prediction", self.check)
-        self.button = w.Button(description="Show the result", tooltip="Predict first: then the result is shown",
-                               layout=w.Layout(width="auto"))
-        self.button.on_click(lambda _: self.check())
-        self.verdict, self.told = w.HTML(_verdict("open")), w.HTML()
-        rows = _asked(question, "Predict:", self.control, self.button)
-        self.widget = w.VBox([w.HTML(_CSS), _keys()(), *rows, self.verdict, self.told])
-        self.widget.add_class("mk-predict")
+        self.result, self.told = shown_as_html(show), w.HTML()
+        super().__init__(replace(question, answer=lambda: truth), "Predict:", "Your prediction",
+                         ("Show the result", "Predict first: then the result is shown"), self.check)
+        self.widget = _page("mk-predict", [*self.rows, self.told])
         if (before := _PREDICTED.get(question.ask)) and (not question.choices or before in question.choices):
             self.give(before)
 
@@ -482,33 +479,29 @@ def give(
     given: object,   # a choice, or what would be typed
 ) -> bool:           # as predicted?
     "Predict, as a click does."
-    self.control.value = given if self.question.choices else str(given)
+    self.put(given)
     return self.check()
 
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #3762fc4d
 @patch
 def check(self: Prediction) -> bool:   # as predicted?
     "Show the result, if something was predicted."
-    given = self.control.value
-    if given is None or not str(given).strip():
-        self.verdict.value = _verdict("open", "Predict first. A wrong prediction is no harm.")
-        return False
-    _PREDICTED[self.question.ask] = str(given)
-    right = self.question.right(given)
-    told = "You predicted this." if right else f"You predicted: {given}. What happened: {answer_text(self.question)}."
-    self.verdict.value, self.told.value = _verdict("open", f"{told} {self.question.why}".strip()), self.result
+    q, given = self.question, self.given
+    if not given: return self.tell("open", "Predict first. A wrong prediction is no harm.")
+    _PREDICTED[q.ask] = given
+    right, self.told.value = q.right(given), self.result
+    told = "You predicted this." if right else f"You predicted: {given}. What happened: {answer_text(q)}."
+    self.tell("open", f"{told} {q.why}".strip())
     return right
 
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #7d3bed14
 @patch
 def _repr_mimebundle_(self: Prediction, include=None, exclude=None) -> dict:
-    live, q = self.widget._repr_mimebundle_(), self.question
-    choices = "".join(f"<li>{_words(c)}</li>" for c in q.choices)
+    q = self.question
+    choices = f"<ul>{''.join(f'<li>{_words(c)}</li>' for c in q.choices)}</ul>"*bool(q.choices)
     fold = f"<details><summary>Show the result</summary>{self.result}<p>{_words(q.why)}</p></details>"
-    page = f'<div class="mk-predict"><p><b>Predict:</b> {_words(q.ask)}</p><ul>{choices}</ul>{fold}</div>'
-    return {
-        **(live[0] if isinstance(live, tuple) else live), "text/html": page.replace("<ul></ul>", ""),
-        "text/plain": questions_text([q])}
+    page = f'<div class="mk-predict"><p><b>Predict:</b> {_words(q.ask)}</p>{choices}{fold}</div>'
+    return _live(self.widget) | {"text/html": page, "text/plain": questions_text([q])}
 
 # %% ../../../nbs/widgets/explorers/12_lesson.ipynb #6d90ce1e
 def predict(

@@ -232,7 +232,7 @@ def _writer(a: argparse.Namespace) -> tuple[Callable, Callable]:
 # %% ../nbs/92_cli.ipynb #ba880b5d
 def _pictures(result: Mapping) -> Mapping:
     "The figures of a paper."
-    from memkit.experiments.figures import all_of
+    from memkit.experiments.result import all_of
     if result["experiment"] in ("reader", "answers", "documents", "writer", "trust", "map-requests"): return {}
     return all_of(result)
 
@@ -263,7 +263,7 @@ def save_pictures(
     pictures: Mapping,    # figures and tables of a paper, by the names of their files
 ):
     "Write figures as SVG and PNG, light and dark, and tables as HTML and text (ours)."
-    from memkit.experiments.figures import save
+    from memkit.experiments.result import save
     for name, picture in pictures.items(): save(picture, folder, name)
 
 # %% ../nbs/92_cli.ipynb #c2717c2c

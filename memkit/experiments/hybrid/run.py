@@ -25,12 +25,12 @@ import numpy as np
 
 from ...evaluate.intervals import Interval, bootstrap, paired, share
 from ...evaluate.texts import BERT, BERT_ENCODER, METHOD, faithfulness
-from ..figures import (
+from ..result import (
     PaperPicture, intervals, legend_below, of_paper, published_result, rows_of, sheet)
 from .conversation import conversation_rows
 from .retrieval import experiment_corpus, retrieval_rows
 from ..result import provenance, result
-from ..figures import Card, PaperTable, diagram, number, number_table
+from ..result import Card, PaperTable, diagram, number, number_table
 from ...files import public_data
 from ...hybrid.chatbot import HybridSettings
 from ...models.causal import token_log_probs

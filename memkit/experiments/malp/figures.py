@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ...evaluate.quality import CRITERIA, PAPER as PAPER_QUALITY, rule_form
-from ..figures import Card, Cell, HERE, Line, PAPER, PaperTable, diagram, number, number_table
-from ..figures import (
+from ..result import Card, Cell, HERE, Line, PAPER, PaperTable, diagram, number, number_table
+from ..result import (
     BARS, PaperPicture, SMALLEST, intervals, of_paper, published_result, rows_of as table_rows, sheet)
 from .answers import BOTH, CURVES, INJECTION, LORA, MALP, OTHERS, QUOTED, TASKS
 from .recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, RANDOM, RAW, STANDARD

@@ -20,7 +20,7 @@ import numpy as np
 from ...models.lm import ScriptedLM
 from ...records import utc_now
 from ...evaluate.intervals import bootstrap, share
-from ..figures import spread
+from ..result import spread
 from ..result import figure, provenance, result
 from ...maprec.frames import DOMAIN_NAMES
 from ...maprec.items import Item

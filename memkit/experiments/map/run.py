@@ -14,8 +14,8 @@ from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
-from ..figures import Card, PaperTable, diagram, number, number_table
-from ..figures import (
+from ..result import Card, PaperTable, diagram, number, number_table
+from ..result import (
     BARS, PaperPicture, intervals, legend_below, of_paper, papers_mark, published_result, rows_of, sheet)
 from .classical import Scores, classical_rows, folds, score_fold
 from .cross import LINES, PAPER_MAE, VANILLA, run_cross

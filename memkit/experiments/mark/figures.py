@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...evaluate.coverage import ALPHAS, REGIONS
-from ..figures import Card, Cell, HERE, Line, PAPER, PaperTable, diagram, number, number_table
-from ..figures import (
+from ..result import Card, Cell, HERE, Line, PAPER, PaperTable, diagram, number, number_table
+from ..result import (
     BARS, PaperPicture, intervals, legend_below, of_paper, papers_mark, published_result, rows_of, sheet, spread)
 from .again import AGAIN, BARE, FIRST, MEMORY, RANDOM
 from .scenario import CONTROL, LEARNED, ONE, TWO

@@ -370,8 +370,9 @@ class Quiz:
         import ipywidgets as w
         self.questions, self.key, self.tried, self._when = tuple(questions), key, {}, {}
         if not self.questions: raise ValueError("a quiz needs a question")
-        self.asked = [Asked(q, f"{i + 1}.", f"Answer {i + 1}", (f"Check {i + 1}", f"Check your answer to question {i + 1}"),
-                            lambda i=i: self.check(i)) for i, q in enumerate(self.questions)]
+        press = lambda n: (f"Check {n}", f"Check your answer to question {n}")
+        self.asked = [Asked(q, f"{i + 1}.", f"Answer {i + 1}", press(i + 1), lambda i=i: self.check(i))
+                      for i, q in enumerate(self.questions)]
         self.controls, self.verdicts = [a.control for a in self.asked], [a.verdict for a in self.asked]
         self.show = press_button("Show the answers", "After a try: the answers of the questions you tried", self.reveal)
         self.show.disabled, self.show.layout.align_self, self.summary = True, "flex-start", w.HTML()

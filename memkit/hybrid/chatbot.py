@@ -27,7 +27,7 @@ from ..search.documents import FusedRetriever, RetrieveSettings, index_documents
 from ..turn.prompt import Piece, shorten
 from ..records import Change, Considered, Document, Hit, Memory, Message, Turn, utc_now
 from .fallback import Calibration, SupportSettings, evidence_of, ground, load_calibration
-from .memory import (KIND, PAPER_MEMORY, ChromaMemory, ConversationMemory, MemorySettings, StoreMemory,
+from .memory import (KIND, PAPER_MEMORY, ChromaMemory, MemorySettings, StoreMemory,
                                   choose, found_by, index_folder, leaned_on, topic_of)
 from .corpus import read_corpus
 from .memory import about, completed, only_states, prepare_question
@@ -72,8 +72,10 @@ FALLBACK = (
     "state any medical fact. "
     "Say in one or two sentences that you found nothing reliable about it, and suggest asking a doctor or a pharmacist."
 )
-NOTICE = "I found nothing reliable about this in my documents or in our earlier conversation, so I won't guess. A doctor or a pharmacist can help."
-NOTED = "I have noted that and will keep it in mind. What would you like to know? If you feel unwell, a doctor or a pharmacist can help."
+NOTICE = ("I found nothing reliable about this in my documents or in our earlier conversation, so I won't guess. "
+          "A doctor or a pharmacist can help.")
+NOTED = ("I have noted that and will keep it in mind. What would you like to know? "
+         "If you feel unwell, a doctor or a pharmacist can help.")
 
 # %% ../../nbs/hybrid/06_chatbot.ipynb #21e668cf
 def assemble(
@@ -136,11 +138,9 @@ def lacking(
     "The fallback's criterion (hybrid §5.4; the measure is ours)."
     if probability >= threshold: return ""
     useful = [h for h in recalled if h.score > enough and (statements(h.item) or not h.item.meta.get("fallback"))]
-    return (
-        ""
-        if useful
-        else f"the documents answer with probability {probability:.2f} ({threshold:.2f} is enough), and no memory is close enough"
-    )
+    if useful: return ""
+    return (f"the documents answer with probability {probability:.2f} ({threshold:.2f} is enough), and no memory is close "
+            "enough")
 
 # %% ../../nbs/hybrid/06_chatbot.ipynb #9c1608fe
 class HybridChatbot(Assistant):
@@ -154,7 +154,7 @@ class HybridChatbot(Assistant):
         model: LanguageModel,                      # the paper: Phi-2; embedded: SmolLM2
         store: "MemoryStore",                      # the record of truth
         embedder: Embedder,                        # of memories and of the check; the paper: MiniLM
-        memory: ConversationMemory | None = None,  # where exchanges are searched; the store itself if None
+        memory: StoreMemory | None = None,         # where exchanges are searched; the store itself if None
         settings: HybridSettings | None = None,
         calibration: Calibration | None = None,    # of the fallback; memkit's own for the retriever's embedder if None
         clock: Callable[[], datetime] = utc_now,

@@ -5,20 +5,19 @@
 # %% auto #0
 __all__ = ['MAX_QUESTION', 'COMMON_WORDS', 'SHORT', 'PAPER_MEMORY', 'KIND', 'Question', 'prepare_question', 'names_topic',
            'about', 'leans_on', 'completed', 'only_states', 'MemorySettings', 'choose', 'topic_of', 'leaned_on',
-           'ConversationMemory', 'exchange_text', 'found_by', 'StoreMemory', 'ChromaMemory', 'index_folder',
-           'check_conversation_memory']
+           'exchange_text', 'found_by', 'StoreMemory', 'ChromaMemory', 'index_folder']
 
 # %% ../../nbs/hybrid/04_memory.ipynb #60a62326
 import re
 import unicodedata
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -269,12 +268,6 @@ def leaned_on(
 # %% ../../nbs/hybrid/04_memory.ipynb #ca37684b
 KIND = "exchange"  # a memory that is a question and its answer
 
-class ConversationMemory(Protocol):
-    "Remembers exchanges and finds those near a question; `check_conversation_memory` is its contract."
-    def remember(self, user: str, session: str, question: str, answer: str, at: datetime, meta: dict) -> Memory: ...
-    def nearest(self, user: str, query: str, k: int = 10) -> list[Hit]: ...
-    def forget(self, user: str, ids: Sequence[int] | None = None) -> Receipt: ...
-
 # %% ../../nbs/hybrid/04_memory.ipynb #963e1ee6
 def exchange_text(question: str, answer: str) -> str:
     "An exchange as it is kept and reviewed: both sides. Raises `ValueError` where one is empty."
@@ -412,33 +405,3 @@ def index_folder(
     "Where a store's Chroma indexes live: beside its file, or in the user's data folder."
     from memkit.store import erase      # it loads SQLAlchemy, so only where it is used
     return erase.index_folder(store.file)
-
-# %% ../../nbs/hybrid/04_memory.ipynb #d78e9e4e
-def check_conversation_memory(
-    make,  # () -> an empty ConversationMemory
-):
-    "What every conversation memory is tested against; raises `AssertionError` with the broken promise."
-    memory, at = make(), utc_now()
-    assert memory.nearest("ann", "anything at all") == [], "nothing is found in an empty memory"
-    first = memory.remember(
-        "ann", "s", "What helps against hay fever?", "Antihistamine tablets or nasal sprays.", at, {}
-    )
-    second = memory.remember(
-        "ann", "s", "How do I treat a burn?", "Cool it under running water for twenty minutes.", at, {}
-    )
-    memory.remember("bob", "s", "What helps against hay fever?", "Keep the windows shut.", at, {})
-    hits = memory.nearest("ann", "remedies for hay fever", k=5)
-    assert [h.item.id for h in hits] == [first.id, second.id], "the user's own entries, best first, and nobody else's"
-    assert all(-1 <= h.score <= 1.0001 and h.parts["cosine"] == h.score for h in hits), "scored by cosine"
-    assert len(memory.nearest("ann", "remedies for hay fever", k=1)) == 1, "at most k"
-    assert hits[0].item.turns and hits[0].item.meta["answer"].startswith(
-        "Antihistamine"
-    ), "an entry cites its turn and keeps its answer"
-    assert memory.forget("ann", [first.id]).memories == (first.id,)
-    assert [h.item.id for h in memory.nearest("ann", "remedies for hay fever")] == [
-        second.id
-    ], "one entry can be forgotten"
-    memory.forget("ann")
-    assert (
-        memory.nearest("ann", "remedies for hay fever") == [] and len(memory.nearest("bob", "hay fever")) == 1
-    ), "all of one user's, nobody else's"

@@ -7,11 +7,11 @@ __all__ = ['HYBRID', 'PAPERS', 'ALONE', 'RANDOM', 'RETRIEVAL', 'PASSAGE', 'BEGIN
            'GIVEN_PPL', 'SECONDS', 'FAITHFUL', 'REFERENCE', 'FALLBACKS', 'WORDS', 'RECALLED', 'NO', 'ONE', 'TWO',
            'OTHER', 'Condition', 'PAPER_1', 'MISTRAL', 'PAPER_2', 'NOTES', 'OTHER_DATA', 'STEPS', 'QUICK', 'FULL',
            'Exchange', 'Item', 'exchange', 'draw_items', 'random_documents', 'silent', 'WithoutDocuments', 'Parts',
-           'make_parts', 'chatbots', 'Answer', 'as_answer', 'answer', 'unguarded', 'would_recall',
-           'negative_log_likelihood', 'negative_log_likelihood_given', 'score', 'conditions', 'answer_all', 'beginning',
-           'summary', 'metric_rows', 'difference_rows', 'table_1_rows', 'table_2_rows', 'figure_3_rows',
-           'generation_rows', 'recall_rows', 'measured', 'figure_1', 'figure_2', 'figure_3', 'table_1', 'table_2',
-           'table_3', 'Size', 'corpus_for', 'run_hybrid', 'matrix_text']
+           'make_parts', 'chatbots', 'Answer', 'as_answer', 'answer', 'unguarded', 'negative_log_likelihood',
+           'negative_log_likelihood_given', 'score', 'conditions', 'answer_all', 'beginning', 'summary', 'metric_rows',
+           'difference_rows', 'table_1_rows', 'table_2_rows', 'figure_3_rows', 'generation_rows', 'recall_rows',
+           'measured', 'figure_1', 'figure_2', 'figure_3', 'table_1', 'table_2', 'table_3', 'Size', 'corpus_for',
+           'run_hybrid', 'matrix_text']
 
 # %% ../../../nbs/experiments/hybrid/04_run.ipynb #bd9b937f
 from collections.abc import Callable, Mapping, Sequence
@@ -235,17 +235,6 @@ def unguarded(
     return HybridChatbot(
         bot.retriever, bot.model, bot.store, bot.embedder, bot.memory, settings, bot.calibration, bot.clock
     )
-
-# %% ../../../nbs/experiments/hybrid/04_run.ipynb #07a44a62
-def would_recall(
-    bot: HybridChatbot,
-    item: Item,
-    before: Sequence[Exchange],
-) -> int:
-    "The number of exchanges `before` that pass the threshold; nothing is generated."
-    user, settings = new_id("u"), bot.settings.memory
-    for e in before: bot.memory.remember(user, new_id("s"), e.question, e.answer, datetime.now(timezone.utc), {})
-    return sum(c.shown for c in choose(bot.memory.nearest(user, item.asked.text, settings.pool), settings))
 
 # %% ../../../nbs/experiments/hybrid/04_run.ipynb #63a442ee
 def negative_log_likelihood(
@@ -472,7 +461,7 @@ def recall_rows(
     from memkit.store.store import MemoryStore
     with MemoryStore(":memory:") as store:
         bot = HybridChatbot(parts.papers, silent(parts.model), store, parts.embedder, settings=AS_IN_THE_PAPER)
-        seen = np.array([would_recall(bot, i, i.elsewhere) for i in items], float)
+        seen = np.array([answer(bot, i, i.elsewhere).recalled for i in items], float)
     return [figure("Table 2", "two memories of other topics, left to the threshold", RECALLED, seen, control=True)]
 
 # %% ../../../nbs/experiments/hybrid/04_run.ipynb #0fd523cc

@@ -31,7 +31,7 @@ from ..evaluate.intervals import Interval, bootstrap
 from ..files import own_data, write_file
 from ..records import Document, check_time, json_copy, utc_now
 from ..widgets.draw.pictures import width_of
-from ..widgets.draw.scene import COLOURS, contrast, escape
+from ..widgets.draw.scene import COLOURS, escape
 
 # %% ../../nbs/experiments/01_result.ipynb #717fd06d
 if TYPE_CHECKING:

@@ -20,14 +20,13 @@ import numpy as np
 from ...models.embed import Embedder, Remembered, with_title
 from ...search.fusion import rrf
 from ...search.documents import FusedRetriever, RetrieveSettings, sentences
-from ...records import Document, Hit, utc_now
+from ...records import Document, Hit, Turn, new_id, utc_now
 from ...evaluate.intervals import Interval, bootstrap, paired, rank_scores
 from .retrieval import FORMS, Base, ask, base_questions, focus_of, parts, split_of
 from ..result import figure
-from ...hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings, found_for
+from ...hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings
 from ...hybrid.fallback import Calibration, calibrate, evidence_of, load_calibration
-from ...hybrid.memory import MemorySettings
-from ...hybrid.memory import prepare_question
+from ...hybrid.memory import MemorySettings, prepare_question
 
 # %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #85152f23
 def _said(text: str) -> str: return " " + " ".join(re.findall(r"[^\W_]+", text.lower())) + " "
@@ -374,6 +373,11 @@ CONDITIONS = {"memkit": _OURS,
               "recall by cosine, searched in context": replace(_OURS, memory=MemorySettings(latest=False)),
               "as in the paper": AS_IN_THE_PAPER}
 
+def _looked_up(bot: HybridChatbot, user: str, text: str, session: str) -> Turn:
+    "What the chatbot knows of a message before anything is written."
+    query = prepare_question(text).query
+    return bot.look_up(Turn(id=new_id("t"), user=user, session=session, at=utc_now(), text=text, query=query))
+
 def play(
     bot: HybridChatbot,
     user: str,
@@ -382,10 +386,10 @@ def play(
     "Store all messages but the last question, as the chatbot does."
     kept = []
     for session, text in d.said:
-        found = found_for(bot, user, prepare_question(text).query, f"{user} {session}")
-        answer = " ".join(sentences(bot.retriever.best_passage(found.candidates[0], found.context))[:3])
-        kept.append(bot.memory.remember(user, f"{user} {session}", text, answer,
-                                        utc_now(), {"about": found.topic} if found.topic else {}).id)
+        turn = _looked_up(bot, user, text, f"{user} {session}")
+        best = bot.retriever.best_passage(turn.work["found"][0], turn.extra["context"])
+        meta = {"about": topic} if (topic := turn.detected["topic"]) else {}
+        kept.append(bot.memory.remember(user, turn.session, text, " ".join(sentences(best)[:3]), utc_now(), meta).id)
     return kept
 
 def _ids(hits: Sequence[Hit], n: int = 10) -> list[str]: return [h.item.id for h in hits[:n]]
@@ -398,18 +402,16 @@ def conditions_of(
     stray: str,                          # a message of another dialogue
 ) -> tuple[dict[str, list[str]], dict[str, bool]]:
     "Each condition's ranking for the last question, and whether the exchange with its topic is recalled."
-    bot, query = bots["memkit"], prepare_question(d.ask).query
     kept = {name: play(b, user, d) for name, b in bots.items()}
-    found = {name: found_for(b, user, query, f"{user} {d.session}") for name, b in bots.items()}
-    search = lambda text: _ids(bot.retriever.search(text, 10))
-    said = [text for _, text in d.said]
-    ranked = ({name: _ids(f.candidates) for name, f in found.items()}
-              | {"no memory": search(query), "random memory": search(f"{stray} {query}"),
-                 "previous message in front": search(f"{said[-1]} {query}"),
-                 "full history in front": search(" ".join([*said, query])), "topic named": search(d.named)})
-    right = ({name: bool(set(kept[name][d.about:]) & {h.item.id for h in f.recalled}) for name, f in found.items()}
-             if d.about >= 0 else {})
-    return ranked, right
+    found = {name: _looked_up(b, user, d.ask, f"{user} {d.session}") for name, b in bots.items()}
+    query, said = found["memkit"].query, [text for _, text in d.said]
+    asked = {"no memory": query, "random memory": f"{stray} {query}", "topic named": d.named,
+             "previous message in front": f"{said[-1]} {query}", "full history in front": " ".join([*said, query])}
+    search = bots["memkit"].retriever.search
+    ranked = ({name: _ids(turn.work["found"]) for name, turn in found.items()}
+              | {name: _ids(search(text, 10)) for name, text in asked.items()})
+    right = {name: bool(set(kept[name][d.about:]) & {h.item.id for h in turn.recalled}) for name, turn in found.items()}
+    return ranked, right if d.about >= 0 else {}
 
 # %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #2b14328a
 def _scored(

@@ -26,7 +26,7 @@ import numpy as np
 from ...evaluate.intervals import Interval, bootstrap, paired, share
 from ...evaluate.texts import BERT, BERT_ENCODER, METHOD, faithfulness
 from ..result import (
-    PaperPicture, intervals, legend_below, of_paper, published_result, rows_of, sheet)
+    PaperPicture, intervals, legend_below, of_paper, rows_of, sheet)
 from .conversation import conversation_rows
 from .retrieval import experiment_corpus, retrieval_rows
 from ..result import provenance, result
@@ -52,7 +52,6 @@ from .retrieval import Asked, ask, focus_of
 from ..result import figure
 from ...hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings, plain
 from ...hybrid.fallback import Calibration
-from ...hybrid.memory import choose
 if TYPE_CHECKING: from memkit.store.store import MemoryStore
 
 # %% ../../../nbs/experiments/hybrid/04_run.ipynb #5855acb5

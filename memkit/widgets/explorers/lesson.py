@@ -91,11 +91,15 @@ def legend(
     s: Scene, x: float, y: float,
     colours: Mapping[str, str],   # by what they mean
     size: float = 13,             # of its letters
-):
-    "What the colours mean, in a row (ours)."
+    wide: float = 760,            # pixels of a row
+) -> float:                       # where the next row would stand
+    "What the colours mean (ours)."
+    left = x
     for name, colour in colours.items():
+        if x + 18 + width_of(name, size) > left + wide: x, y = left, y + 22
         s.box(x, y - 6, 12, 12, colour, edge="faint").text(x + 18, y, name, size, colour="soft")
         x += 36 + width_of(name, size)
+    return y + 22
 
 def paragraph(
     s: Scene, x: float, y: float, text: str,

@@ -26,7 +26,7 @@ from ...records import Memory
 from ..draw.panel import Panel, all_given, given, press_button
 from ..draw.report import many
 from ..draw.scene import Scene, one_line, ordinal, short, width_of
-from .lesson import Axes, Bar, bars, field, menu, paragraph, slider, ways
+from .lesson import Axes, Bar, bars, field, legend, menu, paragraph, slider, ways
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #6a41e15d
 if TYPE_CHECKING:
@@ -481,15 +481,12 @@ def map_words(
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #635371e4
 _SIZE, _PAD, _TOP = 440, 26, 44    # of the map
-_SHAPES = (("blue", 6, False), ("orange", 0, False), ("deep", 6, True), ("navy", 0, True), ("mauve", 3, False),
-           ("ink", 3, True), ("faint", 0, False))  # colour, roundness, hollow; the last for all further kinds
+_KIND_COLOURS = ("blue", "orange", "deep", "navy", "mauve", "red", "faint")   # the last for all further kinds
 
-# %% ../../../nbs/widgets/explorers/07_memories.ipynb #7fba9cad
-def _mark(s: Scene, x: float, y: float, kind: int, title: str = "", size: float = 11):
-    "A kind's own sign: filled or hollow, round or square."
-    colour, radius, hollow = _SHAPES[min(kind, len(_SHAPES) - 1)]
-    s.box(x - size/2, y - size/2, size, size, colour, title, radius=radius)
-    if hollow: s.box(x - size/2 + 3, y - size/2 + 3, size - 6, size - 6, "paper", title, radius=max(radius - 3, 0))
+def _look(m: MemoryMap) -> dict[str, tuple[str, str]]:
+    "A letter and a colour for each kind of memory."
+    last = len(_KIND_COLOURS) - 1
+    return {kind: (chr(65 + i) if i < last else "·", _KIND_COLOURS[min(i, last)]) for i, kind in enumerate(m.kinds)}
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #71a3437d
 def _screen(places: np.ndarray) -> np.ndarray:   # [n, 2] pixels
@@ -499,16 +496,13 @@ def _screen(places: np.ndarray) -> np.ndarray:   # [n, 2] pixels
     return np.column_stack([14 + _SIZE/2 + centred[:, 0], _TOP + _SIZE/2 - centred[:, 1]])
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #64391f31
-def _legend(s: Scene, m: MemoryMap) -> float:   # where the next thing begins
-    "Which sign is which kind, and how much of the truth the map shows."
-    x, y, share, last = 476, _TOP + 8, sum(m.plane.shown), len(_SHAPES) - 1
-    kinds = m.kinds if len(m.kinds) <= len(_SHAPES) else (*m.kinds[:last], "other kinds")
-    for i, name in enumerate(kinds):
-        _mark(s, x + 6 + 150*(i % 2), y + 24*(i//2), i)
-        s.text(x + 20 + 150*(i % 2), y + 24*(i//2), name, 14, width=124)
-    y += 24*((len(kinds) + 1)//2) + 8
-    s.text(x, y, f"The map shows {share:.0%} of the variance", 14, colour="soft", width=300)
-    s.bar(x, y + 14, 290, 10, share, "navy")
+def _key(s: Scene, m: MemoryMap) -> float:   # where the next thing begins
+    "Which letter is which kind, and how much of the truth the map shows."
+    share, look = sum(m.plane.shown), _look(m)
+    named = {f"{sign} {short(kind, 16)}" if sign != "·" else "· other kinds": colour for kind, (sign, colour) in look.items()}
+    y = legend(s, 476, _TOP + 8, named, wide=300) + 10
+    s.text(476, y, f"The map shows {share:.0%} of the variance", 14, colour="soft", width=300)
+    s.bar(476, y + 14, 290, 10, share, "navy")
     return y + 52
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #2b8a34ac
@@ -530,6 +524,16 @@ def _question(s: Scene, m: MemoryMap, at: np.ndarray, near: Sequence[Near], ques
     s.box(x - 7, y - 7, 14, 14, "red", question, edge="ink", radius=2).text(x, y, "?", 13, True, "on", "center")
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #6db5fb8f
+def _memories(s: Scene, m: MemoryMap, at: np.ndarray, kind: str):
+    "A sign for each memory; those of other kinds than the one that is shown are dots."
+    size, look = 14 if len(at) < 200 else 8, _look(m)
+    s.fill([(x - 2, y - 2, 4, 4) for (x, y), one in zip(at, m.memories) if kind not in ("", one.kind)], "faint")
+    for (x, y), one in zip(at, m.memories):
+        if kind not in ("", one.kind): continue
+        sign, colour = look[one.kind]
+        s.box(x - size/2, y - size/2, size, size, colour, one.text, radius=size/2)
+        if size > 8: s.text(x, y, sign, 10, True, "ink" if colour in ("orange", "mauve", "faint") else "on", "center")
+
 def draw_map(
     m: MemoryMap,
     question: str = "",
@@ -538,7 +542,7 @@ def draw_map(
     kind: str = "",                     # the only one that is drawn in full; '': all
 ) -> Scene:
     "A user's memories on a plane, and a question among them with lines to its true neighbours (ours)."
-    near, kinds, (across, up) = [] if vector is None else nearest(m, vector, k), m.kinds, m.plane.shown
+    near, (across, up) = [] if vector is None else nearest(m, vector, k), m.plane.shown
     told, there = map_words(m, question, near), many(len(m.memories), "memory", "memories")
     s = Scene(790, _TOP + _SIZE + 40, " ".join(told), told[-1])
     at = _screen(m.places if vector is None else np.vstack([m.places, m.plane.places(vector)]))
@@ -546,10 +550,8 @@ def draw_map(
     s.text(14 + _SIZE/2, _TOP + _SIZE + 16, f"first direction: {across:.0%} of the variance →   second: {up:.0%} ↑", 13,
            colour="soft", align="center", width=_SIZE)
     for n in near: s.line(*at[-1], *at[n.position], "ink", 1 + 3*max(n.cosine, 0))
-    s.fill([(x - 2, y - 2, 4, 4) for (x, y), one in zip(at, m.memories) if kind not in ("", one.kind)], "faint")
-    for (x, y), one in zip(at, m.memories):
-        if kind in ("", one.kind): _mark(s, x, y, kinds.index(one.kind), one.text, 11 if len(at) < 200 else 8)
-    y = _legend(s, m)
+    _memories(s, m, at, kind)
+    y = _key(s, m)
     if near: _question(s, m, at, near, question); _neighbours(s, m, near, told[-1], y)
     else: s.text(476, y, "Type a question to see what is near it.", 15, colour="soft", width=300)
     return s

@@ -2528,6 +2528,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                 'memkit/experiments/result.py'),
                                            'memkit.experiments.result._cells': ( 'experiments/result.html#_cells',
                                                                                  'memkit/experiments/result.py'),
+                                           'memkit.experiments.result._columns': ( 'experiments/result.html#_columns',
+                                                                                   'memkit/experiments/result.py'),
                                            'memkit.experiments.result._draw_arrow': ( 'experiments/result.html#_draw_arrow',
                                                                                       'memkit/experiments/result.py'),
                                            'memkit.experiments.result._draw_card': ( 'experiments/result.html#_draw_card',

@@ -688,14 +688,10 @@ def number_table(
     there = {(n, m): found[n, m] for n in names for m in metrics if (n, m) in found}
     if not there:
         raise ValueError(f"the result's {table} has none of {', '.join(metrics)}; make it with {PAPERS[paper]}")
-    columns = []
-    for metric in metrics:
-        of = [r for (_, m), r in there.items() if m == metric]
-        columns += [(metric, HERE)]*bool(of) + [(metric, PAPER)]*any(r["paper"] is not None for r in of)
-    lines = []
-    for n in (n for n in names if any((n, m) in there for m in metrics)):
-        cells = tuple(_cell(there.get((n, m)), who) for m, who in columns)
-        lines.append(Line(names[n], cells, any(r["control"] for (row, _), r in there.items() if row == n)))
+    columns, lines = _columns(metrics, there), []
+    for n in dict.fromkeys(n for n, _ in there):
+        control = any(r["control"] for (row, _), r in there.items() if row == n)
+        lines.append(Line(names[n], tuple(_cell(there.get((n, m)), who) for m, who in columns), control))
     notes = tuple(filter(None, (origin(result), *notes)))
     return PaperTable(f"{paper}, {table}", title, tuple((metrics[m], who) for m, who in columns), tuple(lines), notes)
 
@@ -705,3 +701,11 @@ def _cell(row: Mapping[str, Any] | None, who: str) -> Cell:
     if who == PAPER: return Cell("" if row["paper"] is None else f"{row['paper']:,g}")
     low, high = row["ci"] or (0, 0)   # if all values are the same, no interval is shown
     return Cell(number(row["ours"]), "" if low == high else f"{number(low)}{' to ' if low < 0 else '–'}{number(high)}")
+
+def _columns(metrics: Sequence[str], there: Mapping[tuple[str, str], Mapping]) -> list[tuple[str, str]]:
+    "Each metric that has a row, and again where the paper prints a number for it."
+    columns = []
+    for metric in metrics:
+        of = [r for (_, m), r in there.items() if m == metric]
+        columns += [(metric, HERE)]*bool(of) + [(metric, PAPER)]*any(r["paper"] is not None for r in of)
+    return columns

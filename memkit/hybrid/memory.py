@@ -32,9 +32,8 @@ if TYPE_CHECKING: from memkit.store.store import MemoryStore  # it loads SQLAlch
 
 # %% ../../nbs/hybrid/04_memory.ipynb #f8a1eff3
 MAX_QUESTION = 8_000  # characters; about 2,000 tokens, twice the whole prompt's budget (ours)
-_INVISIBLE = re.compile(
-    "[\u200b\u200e\u200f\u061c\u202a-\u202e\u2060-\u206f\ufeff\u00ad\U000e0000-\U000e007f]|(?![\t\n\r])[\x01-\x1f\x7f-\x9f]"
-)
+_INVISIBLE = re.compile("[\u200b\u200e\u200f\u061c\u202a-\u202e\u2060-\u206f\ufeff\u00ad\U000e0000-\U000e007f]"
+                        "|(?![\t\n\r])[\x01-\x1f\x7f-\x9f]")
 _QUOTES = str.maketrans("‘’‚“”„′″–—", "'''\"\"\"'\"--")
 
 @dataclass(frozen=True)
@@ -65,26 +64,45 @@ def prepare_question(
 
 # %% ../../nbs/hybrid/04_memory.ipynb #300c3874
 _COMMON = """
-cause causes caused reason behind come comes comings bring brings symptom symptoms sign signs notice feel feels feeling treat treats treated treating treatment treatments therapy therapies cure cured cures curable
-medicine medicines medication medications drug drugs tablet tablets pill pills dose help helps helped ease rid fix heal healed operation surgery diagnose diagnosed diagnosis test tests tested testing check checked checks
-exam exams scan scans find finds found tell tells told show shows shown recognise recognize outlook prognosis chance chances expect expectancy survive live lives living life last lasts lasting long short outcome future forever
-inherit inherited inheritance genetic genetics gene genes mutation mutations dna hereditary family families pass passed run runs parent parents common rare often many frequent frequency number prevent prevention prevented preventable
-avoid protect protects lower risk risks likely danger dangerous serious bad worse worst better harmful safe safety safely complication complications problem problems trouble go goes going gone went happen happens happened wrong
-stage stages spread spreads far early late research study studies trial trials new news working eat eating food foods drink diet exercise do done thing things something anything everything else way ways need needs needed want wants
-know knew known say says said mean means meant learn explain understand call called name kind kinds type types sort exactly actually really please thank thanks hello hi ok okay well maybe perhaps also too even still yet ever never
-get gets getting got give gives given take takes taken taking make makes made use uses used have having put keep start starts stop look looks work works working see seen think thinks thought hear heard read ask asked asking question
-questions answer answers doctor doctors physician hospital clinic nurse pharmacist specialist people person persons patient patients someone somebody anyone anybody everyone one ones man men woman women child children kid kids baby adult
-adults mother mum mom father dad brother sister son daughter wife husband partner friend aunt uncle cousin niece nephew grandmother grandma gran grandfather grandpa neighbour neighbor colleague relative relatives boy girl today now
-day days week weeks month months year years time times old age ago soon later again always sometimes usually quickly fast slow yesterday tomorrow morning night condition illness disease disorder syndrome ill sick sickness health healthy
-good best normal usual possible able sure true right different difference important part much little lot more most less least every big small main first second next previous second earlier before another same such
-about like just only very quite rather want would like let lets us away off up down back out over through around without within since
-plain word words simple terms lead leads led change changed changes ahead whether watch along others affect affects affected develop develops developed involve involved relate related associated available option options manage managed
-control controlled deal cope handle obvious identify identified detect detected confirm confirmed determine effect effects side result results percentage percent rate rates population odds life span recover recovers recovery recovered
-permanent temporary die dies death fatal deadly kill contagious catch caught infectious severe mild advice advise recommend recommended suggest careful worry worried afraid scared concern concerns else instead except alone together
-especially either neither both none each other another enough almost already nearly clear certain general specific special common latest current currently expected cause's details detail information info facts fact example examples
-set sets trigger triggers triggered improve improves improved slow slows reduce reduces increase increases raise raises decide choose follow follows stay stays remain return returns begin begins began end ends finish talk speak
-write send carry hold believe remember forget matters require requires required include includes contain depend depends act react respond count measure measured examine examined visit contact order describe define defined teach
-point case cases matter step steps level levels end beginning place places home work job mind story reason reasons hope become becomes became grow grows appear appears appeared occur occurs turn turns turned
+cause causes caused reason behind come comes comings bring brings symptom symptoms sign signs notice feel feels
+feeling treat treats treated treating treatment treatments therapy therapies cure cured cures curable medicine
+medicines medication medications drug drugs tablet tablets pill pills dose help helps helped ease rid fix heal healed
+operation surgery diagnose diagnosed diagnosis test tests tested testing check checked checks exam exams scan scans
+find finds found tell tells told show shows shown recognise recognize outlook prognosis chance chances expect
+expectancy survive live lives living life last lasts lasting long short outcome future forever inherit inherited
+inheritance genetic genetics gene genes mutation mutations dna hereditary family families pass passed run runs parent
+parents common rare often many frequent frequency number prevent prevention prevented preventable avoid protect
+protects lower risk risks likely danger dangerous serious bad worse worst better harmful safe safety safely
+complication complications problem problems trouble go goes going gone went happen happens happened wrong stage stages
+spread spreads far early late research study studies trial trials new news working eat eating food foods drink diet
+exercise do done thing things something anything everything else way ways need needs needed want wants know knew known
+say says said mean means meant learn explain understand call called name kind kinds type types sort exactly actually
+really please thank thanks hello hi ok okay well maybe perhaps also too even still yet ever never get gets getting got
+give gives given take takes taken taking make makes made use uses used have having put keep start starts stop look
+looks work works working see seen think thinks thought hear heard read ask asked asking question questions answer
+answers doctor doctors physician hospital clinic nurse pharmacist specialist people person persons patient patients
+someone somebody anyone anybody everyone one ones man men woman women child children kid kids baby adult adults mother
+mum mom father dad brother sister son daughter wife husband partner friend aunt uncle cousin niece nephew grandmother
+grandma gran grandfather grandpa neighbour neighbor colleague relative relatives boy girl today now day days week
+weeks month months year years time times old age ago soon later again always sometimes usually quickly fast slow
+yesterday tomorrow morning night condition illness disease disorder syndrome ill sick sickness health healthy good
+best normal usual possible able sure true right different difference important part much little lot more most less
+least every big small main first second next previous second earlier before another same such about like just only
+very quite rather want would like let lets us away off up down back out over through around without within since plain
+word words simple terms lead leads led change changed changes ahead whether watch along others affect affects affected
+develop develops developed involve involved relate related associated available option options manage managed control
+controlled deal cope handle obvious identify identified detect detected confirm confirmed determine effect effects
+side result results percentage percent rate rates population odds life span recover recovers recovery recovered
+permanent temporary die dies death fatal deadly kill contagious catch caught infectious severe mild advice advise
+recommend recommended suggest careful worry worried afraid scared concern concerns else instead except alone together
+especially either neither both none each other another enough almost already nearly clear certain general specific
+special common latest current currently expected cause's details detail information info facts fact example examples
+set sets trigger triggers triggered improve improves improved slow slows reduce reduces increase increases raise
+raises decide choose follow follows stay stays remain return returns begin begins began end ends finish talk speak
+write send carry hold believe remember forget matters require requires required include includes contain depend
+depends act react respond count measure measured examine examined visit contact order describe define defined teach
+point case cases matter step steps level levels end beginning place places home work job mind story reason reasons
+hope become becomes became grow grows appear appears appeared occur occurs turn turns turned
 """.split()
 
 # %% ../../nbs/hybrid/04_memory.ipynb #82e7c76e
@@ -124,11 +142,11 @@ def about(
 
 # %% ../../nbs/hybrid/04_memory.ipynb #670c39a2
 _DUMMY = re.compile(
-    r"\bit(?:'s|\s+(?:is|was|be))?\s+(?:\w+\s+){0,2}?(?:to|that|if|when|for\s+\w+\s+to|normal|true)\b|\bthis\s+(?:morning|week|month|year|time|evening|afternoon|summer|winter|spring|autumn)\b",
-    re.I)
+    r"\bit(?:'s|\s+(?:is|was|be))?\s+(?:\w+\s+){0,2}?(?:to|that|if|when|for\s+\w+\s+to|normal|true)\b"
+    r"|\bthis\s+(?:morning|week|month|year|time|evening|afternoon|summer|winter|spring|autumn)\b", re.I)
 _POINTS = re.compile(
-    r"\b(?:it|its|this)\b|(?<=\bis )that\b|(?<=\b(?:of|in) )that\b|(?<=\b(?:does|with|from) )that\b|(?<=\b(?:for|can) )that\b|(?<=\babout )that\b",
-    re.I)
+    r"\b(?:it|its|this)\b|(?<=\bis )that\b|(?<=\b(?:of|in) )that\b|(?<=\b(?:does|with|from) )that\b"
+    r"|(?<=\b(?:for|can) )that\b|(?<=\babout )that\b", re.I)
 _OPENS = re.compile(r"^(?:and|but|what about|how about)\b", re.I)
 SHORT = 20  # words; a longer message with a topic of its own tells its own story (ours)
 
@@ -235,10 +253,9 @@ _KIN = {
     "mum": "mother", "mom": "mother", "dad": "father", "gran": "grandmother", "grandma": "grandmother",
     "grandpa": "grandfather", "granddad": "grandfather", "kid": "child", "wife": "partner", "husband": "partner"}
 _PEOPLE = re.compile(
-    r"\b(mother|mum|mom|father|dad|brother|sister|son|daughter|wife|husband|partner|friend|aunt|uncle|cousin|niece|nephew|grandmother|grandma|gran|grandfather|grandpa|granddad|child|kid|baby|"
-    r"neighbou?r|colleague|boss|boyfriend|girlfriend|roommate|toddler|teenager)\b",
-    re.I,
-)
+    r"\b(mother|mum|mom|father|dad|brother|sister|son|daughter|wife|husband|partner|friend|aunt|uncle|cousin|niece|"
+    r"nephew|grandmother|grandma|gran|grandfather|grandpa|granddad|child|kid|baby|neighbou?r|colleague|boss|boyfriend|"
+    r"girlfriend|roommate|toddler|teenager)\b", re.I)
 
 def _people(text: str) -> set[str]: return {_KIN.get(w.lower(), w.lower()) for w in _PEOPLE.findall(text)}
 

@@ -25,14 +25,12 @@ import numpy as np
 
 from ...evaluate.intervals import Interval, bootstrap, paired, share
 from ...evaluate.texts import BERT, BERT_ENCODER, METHOD, faithfulness
-from ..result import (
-    PaperPicture, intervals, legend_below, of_paper, rows_of, sheet)
+from memkit.experiments.result import (
+    Card, PaperPicture, PaperTable, diagram, intervals, legend_below, number, number_table, of_paper, provenance, result,
+    rows_of, sheet)
 from .conversation import conversation_rows
 from .retrieval import experiment_corpus, retrieval_rows
-from ..result import provenance, result
-from ..result import Card, PaperTable, diagram, number, number_table
 from ...files import public_data
-from ...hybrid.chatbot import HybridSettings
 from ...models.causal import token_log_probs
 from ...models.embed import Embedder
 from ...models.lm import LanguageModel, Reply

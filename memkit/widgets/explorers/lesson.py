@@ -101,6 +101,7 @@ def legend(
         x += 36 + width_of(name, size)
     return y + 22
 
+# %% ../../../nbs/widgets/explorers/12_lesson.ipynb #eead11fd
 def paragraph(
     s: Scene, x: float, y: float, text: str,
     wide: float,            # pixels

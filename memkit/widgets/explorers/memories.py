@@ -374,10 +374,9 @@ def explore_trust(
     def choose(change):
         if change["new"] not in (_OWN, titled()): box.value = texts[change["new"]]
     life.observe(choose, "value")
-    reset = press_button("Constants of the paper", "Set the five constants as in MARK, appendix 1",
-                         lambda: panel.set({name: getattr(PAPER, name) for name in _SLIDERS}))
-    rows = [[life, along], [box], _buttons(box), c.values(), [reset]]
-    panel = Panel({"script": box, **c, "along": along}, draw, key, rows)
+    paper = lambda: panel.set({name: getattr(PAPER, name) for name in _SLIDERS})
+    reset = press_button("Constants of the paper", "Set the five constants as in MARK, appendix 1", paper)
+    panel = Panel({"script": box, **c, "along": along}, draw, key, [[life, along], [box], _buttons(box), c.values(), [reset]])
     return panel
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #59e17b3b
@@ -498,12 +497,23 @@ def _screen(places: np.ndarray) -> np.ndarray:   # [n, 2] pixels
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #64391f31
 def _key(s: Scene, m: MemoryMap) -> float:   # where the next thing begins
     "Which letter is which kind, and how much of the truth the map shows."
-    share, look = sum(m.plane.shown), _look(m)
-    named = {f"{sign} {short(kind, 16)}" if sign != "·" else "· other kinds": colour for kind, (sign, colour) in look.items()}
+    share, named = sum(m.plane.shown), {}
+    for kind, (sign, colour) in _look(m).items(): named[f"{sign} {short(kind, 16) if sign != '·' else 'other kinds'}"] = colour
     y = legend(s, 476, _TOP + 8, named, wide=300) + 10
     s.text(476, y, f"The map shows {share:.0%} of the variance", 14, colour="soft", width=300)
     s.bar(476, y + 14, 290, 10, share, "navy")
     return y + 52
+
+# %% ../../../nbs/widgets/explorers/07_memories.ipynb #9f17ffa6
+def _memories(s: Scene, m: MemoryMap, at: np.ndarray, kind: str):
+    "A sign for each memory; those of other kinds than the one that is shown are dots."
+    size, look = 14 if len(at) < 200 else 8, _look(m)
+    s.fill([(x - 2, y - 2, 4, 4) for (x, y), one in zip(at, m.memories) if kind not in ("", one.kind)], "faint")
+    for (x, y), one in zip(at, m.memories):
+        if kind not in ("", one.kind): continue
+        sign, colour = look[one.kind]
+        s.box(x - size/2, y - size/2, size, size, colour, one.text, radius=size/2)
+        if size > 8: s.text(x, y, sign, 10, True, "ink" if colour in ("orange", "mauve", "faint") else "on", "center")
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #2b8a34ac
 def _neighbours(s: Scene, m: MemoryMap, near: Sequence[Near], trusted: str, y: float):
@@ -524,16 +534,6 @@ def _question(s: Scene, m: MemoryMap, at: np.ndarray, near: Sequence[Near], ques
     s.box(x - 7, y - 7, 14, 14, "red", question, edge="ink", radius=2).text(x, y, "?", 13, True, "on", "center")
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #6db5fb8f
-def _memories(s: Scene, m: MemoryMap, at: np.ndarray, kind: str):
-    "A sign for each memory; those of other kinds than the one that is shown are dots."
-    size, look = 14 if len(at) < 200 else 8, _look(m)
-    s.fill([(x - 2, y - 2, 4, 4) for (x, y), one in zip(at, m.memories) if kind not in ("", one.kind)], "faint")
-    for (x, y), one in zip(at, m.memories):
-        if kind not in ("", one.kind): continue
-        sign, colour = look[one.kind]
-        s.box(x - size/2, y - size/2, size, size, colour, one.text, radius=size/2)
-        if size > 8: s.text(x, y, sign, 10, True, "ink" if colour in ("orange", "mauve", "faint") else "on", "center")
-
 def draw_map(
     m: MemoryMap,
     question: str = "",

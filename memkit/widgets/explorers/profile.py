@@ -686,8 +686,8 @@ def _draw(self: ProfilePanel, view: dict, domain: str, trying: bool) -> Scene:
     rows, told = tabs[view["tab"]], self._told_rows(before, now)
     more = f"and {len(rows) - MOST:,} more; sort to see others" if len(rows) > MOST else ""
     shown = [r | {"domain": r["domain"]*(r["domain"] != domain)} for r in rows[:MOST]]
-    self.page.shown = {**view, "counts": {k: len(v) for k, v in tabs.items()}, "rows": shown, "more": more, "told": told,
-                       "empty": _EMPTY[view["tab"]], "note": now.note or "best first, and not all alike"}
+    self.page.shown = {**view, "counts": {k: len(v) for k, v in tabs.items()}, "rows": shown, "more": more,
+                       "told": told, "empty": _EMPTY[view["tab"]], "note": now.note or "best first, and not all alike"}
     self._keep.description = f"Keep {many(n, 'change')}" if n else "Keep"
     self._keep.disabled = self._undo.disabled = not n
     history = tried_on(self._rated(), view["tried"], self._known())

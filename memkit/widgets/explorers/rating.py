@@ -111,8 +111,8 @@ def forecast_words(
                    f"{answer[n] - answer[n - 1]:+.2f}.")
     if truth is not None:
         now, at_first = abs(answer[n] - truth), abs(answer[0] - truth)
-        out.append(f"The error is {now:.2f} stars; with no history it was {at_first:.2f}. The mean error of all items is "
-                   f"{f.errors(how)[n]:.2f}.")
+        out.append(f"The error is {now:.2f} stars; with no history it was {at_first:.2f}. The mean error of all items "
+                   f"is {f.errors(how)[n]:.2f}.")
     return out
 
 # %% ../../../nbs/widgets/explorers/06_rating.ipynb #fe2170fa
@@ -149,18 +149,7 @@ def _grown(axes: Axes, ys: np.ndarray, n: int, title: str, colour: str):
     s.box(axes.x(n) - 5, axes.y(ys[n]) - 5, 10, 10, colour, f"{ys[n]:.2f}", radius=5)
     s.line(axes.x(n), axes.top, axes.x(n), axes.top + axes.high, "faint", 1, True)
 
-# %% ../../../nbs/widgets/explorers/06_rating.ipynb #79738141
-def _pushed(s: Scene, history: Sequence[Rated], by: np.ndarray):
-    "The four ratings that move the forecast most, up or down."
-    s.text(_X0 - 8, 354, "Ratings that change the prediction most (prediction with, minus without)", 15, True)
-    most = [i for i in np.argsort(-np.abs(by), kind="stable")[:4] if abs(by[i]) >= .005]
-    if not most:
-        s.text(_X0 - 8, 382, "nothing does: no rating is known, or none is of a similar item", 15, colour="soft")
-    rows = [Bar(f"{history[i].item.title} {history[i].rating:g}", by[i], f"{by[i]:+.2f}".replace("-", "−"),
-                "blue" if by[i] > 0 else "orange") for i in most]
-    bars(s, _X0 - 8, 382, rows, 560, 120/max(.25, *np.abs(by[most])) if most else 1, 24)
-
-# %% ../../../nbs/widgets/explorers/06_rating.ipynb #daf7a327
+# %% ../../../nbs/widgets/explorers/06_rating.ipynb #2f6aa368
 def _course(s: Scene, f: Forecasts, n: int, target: int, how: str):
     "How the prediction came there and, where every target has a truth, the mean error."
     size, truth, errors = len(f.history), f.truth[target], f.errors(how)
@@ -173,6 +162,18 @@ def _course(s: Scene, f: Forecasts, n: int, target: int, how: str):
     for x, told, align in ((392, "0 ratings", "left"), (722, many(size, "rating"), "right")):
         s.text(x, 306, told, 13, colour="soft", align=align)
 
+# %% ../../../nbs/widgets/explorers/06_rating.ipynb #79738141
+def _pushed(s: Scene, history: Sequence[Rated], by: np.ndarray):
+    "The four ratings that move the forecast most, up or down."
+    s.text(_X0 - 8, 354, "Ratings that change the prediction most (prediction with, minus without)", 15, True)
+    most = [i for i in np.argsort(-np.abs(by), kind="stable")[:4] if abs(by[i]) >= .005]
+    if not most:
+        s.text(_X0 - 8, 382, "nothing does: no rating is known, or none is of a similar item", 15, colour="soft")
+    rows = [Bar(f"{history[i].item.title} {history[i].rating:g}", by[i], f"{by[i]:+.2f}".replace("-", "−"),
+                "blue" if by[i] > 0 else "orange") for i in most]
+    bars(s, _X0 - 8, 382, rows, 560, 120/max(.25, *np.abs(by[most])) if most else 1, 24)
+
+# %% ../../../nbs/widgets/explorers/06_rating.ipynb #daf7a327
 def draw_forecast(
     f: Forecasts,
     n: int,                      # ratings of the history that are known
@@ -365,8 +366,8 @@ def draw_hearing(
         s.text(14, y, f"{user} (likes: {likes})" if likes else user or "no weights", 15, True, width=380)
         paragraph(s, 14, y + 22, answer, 370, max(2, int((high - 32)/19)))
         bars(s, 416, y + 4, _styles(h, user, gains[row], likes), *((640, 80/longest) if row else (560, 160)), 19)
-    told = ("Top right: the probability per token of a given answer in each style, without weights (geometric mean). Below: "
-            f"by how much a user's weights change it, against {_against(h, others)}. ★: the style that the user likes.")
+    told = ("Top right: the probability per token of a given answer in each style, without weights (geometric mean). "
+            f"Below: by how much a user's weights change it, against {_against(h, others)}. ★: the style that the user likes.")
     paragraph(s, 14, s.height - 32, told, 766, size=13, step=18, colour="soft")
     return s
 

@@ -600,7 +600,7 @@ def medquad_document(
 
 # %% ../../nbs/hybrid/02_corpus.ipynb #940e338e
 def load_medquad(
-    path: str | Path | None = None,  # a folder of XML files, a tar archive, or one file; else MEMKIT_DATA/medquad.tar.gz
+    path: str | Path | None = None,  # a folder of XML files, a tar archive, or one file; else of MEMKIT_DATA
     on_error: str = "raise",  # or skip
 ) -> Loaded:
     """MedQuAD (Ben Abacha and Demner-Fushman, 2019): 16,407 answers among 47,441 pairs. Raises `CorpusError` and
@@ -621,20 +621,20 @@ def medmcqa_text(
     answer is named."""
     options, cop = [row.get(k) for k in ("opa", "opb", "opc", "opd")], row.get("cop")
     if not isinstance(cop, int) or not first <= cop < first + 4:
-        raise ValueError(f"names no right answer: cop is {cop!r}, not {first}..{first + 3} (a test split has none; copies "
-                         "from the hub count from 0: pass first=0)")
+        raise ValueError(f"names no right answer: cop is {cop!r}, not {first}..{first + 3} (a test split has none; "
+                         "copies from the hub count from 0: pass first=0)")
     return _exam(row["question"], options[cop - first], row.get("exp"))
 
 # %% ../../nbs/hybrid/02_corpus.ipynb #d493d3e8
-_ASKED = re.compile(r"QUESTION:(.*?)" + "".join(rf"\nOption {letter}:(.*?)" for letter in "ABC") + r"\nOption D:(.*)", re.S)
+_ASKED = re.compile(r"QUESTION:(.*?)\nOption A:(.*?)\nOption B:(.*?)\nOption C:(.*?)\nOption D:(.*)", re.S)
 
 def _instructed(row: Mapping[str, Any]) -> tuple[str, str]:
     "The instruction form as question and answer; raises `ValueError` where it isn't that form."
     asked = _ASKED.search(row["instances"]["input"])
     right = re.search(r"\(([A-D])\)", row["instances"]["output"])
     if not asked or not right:
-        raise ValueError("'instances' must hold an 'input' (QUESTION: … Option A: … Option D: …) and an 'output' such as "
-                         "'Answer: (A)'")
+        raise ValueError("'instances' must hold an 'input' (QUESTION: … Option A: … Option D: …) and an 'output' "
+                         "such as 'Answer: (A)'")
     return asked[1], asked["ABCD".index(right[1]) + 2]
 
 # %% ../../nbs/hybrid/02_corpus.ipynb #1e5467c5

@@ -26,8 +26,8 @@ import numpy as np
 from ...evaluate.intervals import Interval, bootstrap, paired, share
 from ...evaluate.texts import BERT, BERT_ENCODER, METHOD, faithfulness
 from memkit.experiments.result import (
-    Card, PaperPicture, PaperTable, diagram, intervals, legend_below, number, number_table, of_paper, provenance, result,
-    rows_of, sheet)
+    Card, PaperPicture, PaperTable, diagram, intervals, legend_below, number, number_table, of_paper, provenance,
+    result, rows_of, sheet)
 from .conversation import conversation_rows
 from .retrieval import experiment_corpus, retrieval_rows
 from ...files import public_data

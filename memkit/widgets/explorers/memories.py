@@ -376,8 +376,8 @@ def explore_trust(
     life.observe(choose, "value")
     paper = lambda: panel.set({name: getattr(PAPER, name) for name in _SLIDERS})
     reset = press_button("Constants of the paper", "Set the five constants as in MARK, appendix 1", paper)
-    panel = Panel({"script": box, **c, "along": along}, draw, key, [[life, along], [box], _buttons(box), c.values(), [reset]])
-    return panel
+    rows = [[life, along], [box], _buttons(box), c.values(), [reset]]
+    return (panel := Panel({"script": box, **c, "along": along}, draw, key, rows))
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #59e17b3b
 @dataclass(frozen=True, eq=False)
@@ -498,7 +498,8 @@ def _screen(places: np.ndarray) -> np.ndarray:   # [n, 2] pixels
 def _key(s: Scene, m: MemoryMap) -> float:   # where the next thing begins
     "Which letter is which kind, and how much of the truth the map shows."
     share, named = sum(m.plane.shown), {}
-    for kind, (sign, colour) in _look(m).items(): named[f"{sign} {short(kind, 16) if sign != '·' else 'other kinds'}"] = colour
+    for kind, (sign, colour) in _look(m).items():
+        named["· other kinds" if sign == "·" else f"{sign} {short(kind, 16)}"] = colour
     y = legend(s, 476, _TOP + 8, named, wide=300) + 10
     s.text(476, y, f"The map shows {share:.0%} of the variance", 14, colour="soft", width=300)
     s.bar(476, y + 14, 290, 10, share, "navy")

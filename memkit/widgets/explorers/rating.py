@@ -367,7 +367,8 @@ def draw_hearing(
         paragraph(s, 14, y + 22, answer, 370, max(2, int((high - 32)/19)))
         bars(s, 416, y + 4, _styles(h, user, gains[row], likes), *((640, 80/longest) if row else (560, 160)), 19)
     told = ("Top right: the probability per token of a given answer in each style, without weights (geometric mean). "
-            f"Below: by how much a user's weights change it, against {_against(h, others)}. ★: the style that the user likes.")
+            f"Below: by how much a user's weights change it, against {_against(h, others)}. ★: the style that the user "
+            "likes.")
     paragraph(s, 14, s.height - 32, told, 766, size=13, step=18, colour="soft")
     return s
 

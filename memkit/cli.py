@@ -572,7 +572,7 @@ def add_experiment(c: argparse.ArgumentParser):
     add_prompted(c)
     c.add_argument("--json", type=Path, help="write the figures, with their provenance, to this file")
     c.add_argument("--figures", type=Path, metavar="FOLDER",
-                   help="write the paper's figures (SVG and PNG, light and dark) and tables (HTML, text) to this folder")
+                   help="write the paper's figures (SVG, PNG; light, dark) and tables (HTML, text) here")
 
 # %% ../nbs/92_cli.ipynb #78d742d1
 def main(

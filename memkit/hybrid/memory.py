@@ -103,10 +103,10 @@ write send carry hold believe remember forget matters require requires required 
 depends act react respond count measure measured examine examined visit contact order describe define defined teach
 point case cases matter step steps level levels end beginning place places home work job mind story reason reasons
 hope become becomes became grow grows appear appears appeared occur occurs turn turns turned
-""".split()
+"""
 
 # %% ../../nbs/hybrid/04_memory.ipynb #82e7c76e
-COMMON_WORDS = frozenset(_COMMON) | frozenset(tokenize(" ".join(_COMMON)))  # words that name no topic (ours)
+COMMON_WORDS = frozenset(_COMMON.split()) | frozenset(tokenize(_COMMON))  # words that name no topic (ours)
 _WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
 
 def names_topic(

@@ -59,7 +59,8 @@ MOVED = {   # modules that older traces name, and where their records are now
     "mark.placing": "mark.conflict_resolution", "mark.voices": "mark.quorum", "maprec.own": "maprec.own_ratings",
     "maprec.content": "maprec.content_predictor", "maprec.practice": "maprec.lora_examples",
     "reading.relations": "reading.facts", "reading.note_labels": "reading.notes", "reading.sharing": "reading.gate",
-    "hybrid.question": "hybrid.memory", "hybrid.reading": "hybrid.memory", "malp.replay": "malp.triage", "malp.phrases": "malp.visits",
+    "hybrid.question": "hybrid.memory", "hybrid.reading": "hybrid.memory",
+    "malp.replay": "malp.triage", "malp.phrases": "malp.visits",
     "mark.judgement": "mark.corrections", "mark.quarantine": "mark.withdraw", "maprec.prompted": "maprec.detection",
     "maprec.update": "maprec.names", "maprec.retrieval": "maprec.prediction", "maprec.combined": "maprec.network"}
 

@@ -127,7 +127,7 @@ def test_words_of_a_life():
     poisoned = story(parse_life(LIVES["poisoned by one"]), title="poisoned by one")
     points = walk(parse_life(LIVES["poisoned by one"]))
     assert f"{points[fall(points)].trust.total}th recall" in poisoned and "20 of the 20 errors were called by one person (eve)" in poisoned
-    assert "a hundred errors in a row wouldn't change that" in story((), TrustSettings(threshold=0))
+    assert "A hundred errors in a row wouldn't change that" in story((), TrustSettings(threshold=0))
     assert f"{errors_to_drop([True, True])} errors in a row from here" in story(parse_life("+ +"))
     for title, script in LIVES.items(): assert title in parsed(draw_life(parse_life(script), title=title))
     assert "<script" not in draw_life(parse_life("-(<script>alert)x4"), title="<script>").svg()

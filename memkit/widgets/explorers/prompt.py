@@ -144,7 +144,7 @@ def explore_budget(
 ) -> Panel:                               # with controls `budget` and `section`
     """A panel that packs a turn's prompt into another budget (hybrid §5.4).
     Raises `ValueError` for a turn without a prompt."""
-    names = [(f"{i + 1}. {short(r.title, 60)}", i) for i, r in enumerate(lanes(repack(turn, turn.budget)))]
+    names = [(f"{i + 1}. {short(r.title, 60)}", i) for i, r in enumerate(lanes(repack(turn, 10**9)))]
     base, every = turn.sections[0].tokens, sum(s.tokens for s in turn.sections)
     most = max(turn.budget, every) + max(20, every//10)
     c = {"budget": slider("Budget in tokens", turn.budget, max(1, base - 25), most, wide=420),

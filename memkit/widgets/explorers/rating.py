@@ -155,7 +155,7 @@ def _course(s: Scene, f: Forecasts, n: int, target: int, how: str):
     size, truth, errors = len(f.history), f.truth[target], f.errors(how)
     axes = Axes(s, 392, 74, 330, 96, size, 1, 5)
     if truth is not None: s.line(392, axes.y(truth), 722, axes.y(truth), "deep", 2, True)
-    _grown(axes, f.answers(how)[:, target], n, "the prediction, as the history grows (dashed: the truth)", "orange")
+    _grown(axes, f.answers(how)[:, target], n, "the prediction (dashed: the truth)", "orange")
     if not np.isnan(errors).any():
         axes = axes._replace(top=222, high=66, low=0, most=max(1., float(np.ceil(errors.max()*2)/2)))
         _grown(axes, errors, n, "mean error of all targets, stars", "navy")

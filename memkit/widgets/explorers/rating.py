@@ -355,7 +355,7 @@ def draw_hearing(
     others: bool = False,             # compare with the other users' weights, not with none
 ) -> Scene:
     "Answers on the left; on the right, how much likelier each user's weights find an answer in each style (ours)."
-    high, gains, told = max(19*len(h.styles) + 14, 92), h.gains(others), hearing_words(h, wanted, others)
+    high, gains, told = max(19*len(h.styles) + 12, 92), h.gains(others), hearing_words(h, wanted, others)
     s = Scene(790, 66 + high*len(h.users) + 28, " ".join(told), told[-1])
     s.text(14, 22, h.question, 16, True, width=560)
     s.text(776, 22, f"strength {h.strength:g}", 14, colour="soft", align="right")

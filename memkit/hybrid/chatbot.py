@@ -269,7 +269,8 @@ def pieces(self: HybridChatbot, turn: Turn) -> list[Piece]:
     "Documents and memories, dealt alternately; on fallback nothing."
     if turn.fallback: return []
     documents = [_document_piece(self, h, _asked(turn)) for h in turn.work["found"][:self.settings.documents]]
-    return deal(documents, [_memory_piece(self, h) for h in turn.recalled])
+    memories = [c.hit for c in turn.considered if c.shown and isinstance(c.hit.item, Memory)]
+    return deal(documents, [_memory_piece(self, h) for h in memories])
 
 @patch
 def messages(self: HybridChatbot, turn: Turn, kept: Sequence[Piece]) -> list[Message]:

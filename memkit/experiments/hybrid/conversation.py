@@ -410,7 +410,8 @@ def conditions_of(
     search = bots["memkit"].retriever.search
     ranked = ({name: _ids(turn.work["found"]) for name, turn in found.items()}
               | {name: _ids(search(text, 10)) for name, text in asked.items()})
-    right = {name: bool(set(kept[name][d.about:]) & {h.item.id for h in turn.recalled}) for name, turn in found.items()}
+    recalled = lambda turn: {c.hit.item.id for c in turn.considered if c.shown}
+    right = {name: bool(set(kept[name][d.about:]) & recalled(turn)) for name, turn in found.items()}
     return ranked, right if d.about >= 0 else {}
 
 # %% ../../../nbs/experiments/hybrid/03_conversation.ipynb #2b14328a

@@ -80,7 +80,7 @@ def test_a_student_works_through_it(lab, chromium):
         labs.theme(page, "JupyterLab Light")
 
         e = labs.Worked(page, 1)
-        before, handle = e.picture.get_attribute("aria-label"), e.panel.locator(".mk-n .noUi-handle")
+        before, handle = e.picture.get_attribute("aria-label"), e.panel.locator(".widget-inline-hbox", has_text="Ratings known").locator(".noUi-handle")
         handle.focus()
         handle.press("End")
         e.expect(e.picture).not_to_have_attribute("aria-label", before)

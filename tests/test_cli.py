@@ -155,7 +155,7 @@ def test_the_full_experiment_says_what_it_needs(capsys, monkeypatch):
 
 def test_figures_and_tables_are_written_as_svg_and_png_light_and_dark(capsys, tmp_path, monkeypatch):
     from memkit.experiments.hybrid import run as hybrid
-    from memkit.experiments.figures import published_result
+    from memkit.experiments.result import published_result
     monkeypatch.setattr(hybrid, "run_hybrid", lambda **_: published_result("hybrid"))
     code, out, err = run(capsys, "experiment", "hybrid", "--figures", tmp_path/"new"/"folder", "--json", tmp_path/"r.json")
     assert (code, err) == (0, "") and "Table 3" in out and (tmp_path/"r.json").is_file()

@@ -120,7 +120,7 @@ def test_calibrations_are_read_as_they_are_kept():
 
 def test_no_run_of_words_is_medquads(entries):
     if not public_data("medquad.tar.gz"): pytest.skip("medquad.tar.gz isn't below MEMKIT_DATA; `memkit data medquad` says how to get it")
-    from memkit.hybrid.sources import load_medquad
+    from memkit.hybrid.corpus import load_medquad
     ours, answers = set().union(*(runs(e["text"]) for e in entries)), load_medquad().documents
     assert len(answers) > 16_000
     shared = {run for d in answers for run in runs(d.text) & ours}

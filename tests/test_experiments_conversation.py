@@ -14,7 +14,7 @@ from memkit.experiments.result import ROW, result
 from memkit.hybrid import load_own
 from memkit.hybrid.chatbot import HybridChatbot
 from memkit.hybrid.fallback import load_calibration
-from memkit.hybrid.reading import leans_on
+from memkit.hybrid.memory import leans_on
 
 BARE = RetrieveSettings(titles=False)
 

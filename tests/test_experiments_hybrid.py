@@ -11,8 +11,8 @@ from memkit.models.embed import MiniLM
 from memkit.models.lm import ScriptedLM
 from memkit.records import Document
 from memkit.store.store import MemoryStore
-from memkit.experiments.hybrid import generation as g
-from memkit.experiments.hybrid.generation import (ALONE, BEGINNING, BERT, FAITHFUL, FALLBACKS, GIVEN_PPL, HYBRID, MISTRAL, NO, ONE, OTHER, PAPER_1, PAPER_2, PAPERS, PASSAGE, PLAIN_PPL,
+from memkit.experiments.hybrid import run as g
+from memkit.experiments.hybrid.run import (ALONE, BEGINNING, BERT, FAITHFUL, FALLBACKS, GIVEN_PPL, HYBRID, MISTRAL, NO, ONE, OTHER, PAPER_1, PAPER_2, PAPERS, PASSAGE, PLAIN_PPL,
                                            RANDOM, RECALLED, REFERENCE, RETRIEVAL, ROUGE, SECONDS, TWO, WORDS)
 from memkit.experiments.hybrid.retrieval import split_of
 from memkit.experiments.result import result
@@ -71,7 +71,7 @@ class TestItems:
 
 class TestControls:
     def test_random_documents_are_not_what_is_found(self, parts):
-        drawn, query = g.RandomDocuments(parts.ours, 3), "How is gout treated?"
+        drawn, query = g.random_documents(parts.ours, 3), "How is gout treated?"
         far = drawn.candidates(query)
         assert not {h.item.id for h in far} & {h.item.id for h in parts.ours.candidates(query)}
         assert [h.item.id for h in drawn.candidates(query)] == [h.item.id for h in far], "the same lot for the same question"
@@ -96,7 +96,7 @@ class TestMemories:
     def test_as_many_as_told_where_the_threshold_lets_them(self, bots, items):
         near, free = [], g.unguarded(bots[PAPERS])
         for i in items:
-            near += [g.would_recall(bots[PAPERS], i, i.earlier[:n]) for n in (1, 2)]
+            near += [g.answer(bots[PAPERS], i, i.earlier[:n]).recalled for n in (1, 2)]
             assert [g.answer(bots[PAPERS], i, i.earlier[:n]).recalled for n in (0, 1, 2)] == [0, *near[-2:]]
             assert [g.answer(free, i, i.earlier[:n]).recalled for n in (0, 1, 2)] == [0, 1, 2]
         assert set(near) >= {1, 2}
@@ -109,39 +109,17 @@ class TestMemories:
         free = g.unguarded(bots[PAPERS])
         assert g.answer(free, items[0], items[0].elsewhere).recalled == 2
         assert free.settings.memory.above == -1 and bots[PAPERS].settings.memory.above == .4
-        assert g.would_recall(free, items[0], items[0].elsewhere) == 2
-
-
-class Counting(ScriptedLM):
-    "Answers with its question's last words, and counts how many it was asked at once."
-    def __init__(self): super().__init__(lambda messages: messages[-1].text[-40:]); self.sizes = []
-    def generate(self, conversations, *args, **kwargs): self.sizes.append(len(conversations)); return super().generate(conversations, *args, **kwargs)
 
 
 class TestTogether:
-    @pytest.mark.parametrize("size", [1, 2, 3, 8])
-    def test_as_one_by_one(self, parts, items, size):
-        model = Counting()
-        with MemoryStore(":memory:") as store:
-            bot = g.chatbots(g.Parts(ours=parts.ours, papers=parts.papers, model=model, embedder=parts.embedder), store)[PAPERS]
-            found = g.answer_together(bot, items, lambda item: item.earlier, size)
-            assert model.sizes == [min(size, len(items) - start) for start in range(0, len(items), size)] and bot.model is model
-            assert all(math.isnan(a.seconds) for a in found), "who waited for others has no time of their own"
-            assert [(a.text, a.prompt, a.recalled) for a in found] == [(a.text, a.prompt, a.recalled) for a in (g.answer(bot, i, i.earlier) for i in items)]
-
-    def test_one_failure_stops_all(self, bots, items):
-        broken = [*items[:2], g.replace(items[2], asked=g.replace(items[2].asked, text=" "))]
-        with pytest.raises(ValueError, match="empty"): g.answer_together(bots[PAPERS], broken, lambda item: ())
-
     def test_every_condition_answers_everything(self, parts, items):
         with MemoryStore(":memory:") as store:
             found = g.answer_all(g.conditions(parts, store), items[:3], progress=False)
             bot = g.chatbots(parts, store)[PAPERS]
-            near = {words: [g.would_recall(bot, i, i.earlier[:n]) for i in items[:3]] for n, words in ((1, ONE), (2, TWO))}
+            near = {words: [g.answer(bot, i, i.earlier[:n]).recalled for i in items[:3]] for n, words in ((1, ONE), (2, TWO))}
         assert {name: [a.recalled for a in answers] for name, answers in found.items()} == {
             **dict.fromkeys((HYBRID, PAPERS, ALONE, RANDOM, RETRIEVAL, PASSAGE, BEGINNING), [0]*3), **{f"{who}, {words}": near[words] for who in (HYBRID, PAPERS) for words in near},
             f"{PAPERS}, {OTHER}": [2]*3}
-        assert [math.isnan(a.seconds) for a in found[PAPERS]] == [False, True, True], "the paper's chatbot is timed by itself, on a part of the questions"
         assert [words(a.text) for a in found[BEGINNING]] == [min(words(a.text), words(i.reference)) for a, i in zip(found[HYBRID], items)]
 
 
@@ -188,7 +166,7 @@ def scores():
     return {name: made_up(24, .01*k, 3 if name == ALONE else None) for k, name in enumerate(names)}
 
 @pytest.fixture(scope="module")
-def rows(scores): return [*g.table_1(scores), *g.table_2(scores), *g.figure_3_rows(scores)]
+def rows(scores): return [*g.table_1_rows(scores), *g.table_2_rows(scores), *g.figure_3_rows(scores)]
 
 
 class TestRows:

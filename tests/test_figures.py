@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from memkit.files import own_data
-from memkit.experiments.tables import Card, diagram, inches, wrapped
-from memkit.experiments.figures import PAPERS, SMALLEST, all_of, colours, lean, published_result, save
+from memkit.experiments.result import Card, diagram, inches, wrapped
+from memkit.experiments.result import PAPERS, SMALLEST, all_of, colours, lean, published_result, save
 from memkit.widgets.draw.scene import COLOURS, contrast
-from memkit.experiments.tables import HERE, PAPER, Cell, Line, PaperTable, number, number_table
+from memkit.experiments.result import HERE, PAPER, Cell, Line, PaperTable, number, number_table
 
 ALL = {"hybrid": (3, 3), "malp": (5, 5), "mark": (6, 7), "map": (7, 4)}   # figures and tables that each paper has
 NAMES = [(paper, f"{kind}_{i}") for paper, counts in ALL.items() for kind, n in zip(("figure", "table"), counts) for i in range(1, n + 1)] + [("malp", "cold_start")]

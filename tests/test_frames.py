@@ -206,11 +206,13 @@ def test_any_export_can_be_explored(tmp_path, kind):
     plt = pytest.importorskip("matplotlib.pyplot")
     pytest.importorskip("seaborn")
     plt.switch_backend("agg")
-    notebook = json.loads((Path(__file__).parents[1]/"nbs"/"widgets"/"explorers/11_conversations.ipynb").read_text())
+    notebook = json.loads((Path(__file__).parents[1]/"nbs"/"widgets"/"explorers/08_reading.ipynb").read_text())
     path, space = write_turns(tmp_path/"x.jsonl", exported(kind)), {}
-    for cell in notebook["cells"]:
+    cells = [c for c in notebook["cells"] if c["cell_type"] == "code"]
+    begin = next(i for i, c in enumerate(cells) if "".join(c["source"]).startswith("FILE ="))
+    for cell in cells[begin:]:
         source = "".join(cell["source"])
-        if cell["cell_type"] == "code": exec(compile(source if not source.startswith("FILE =") else f"FILE = {str(path)!r}", cell["id"], "exec"), space)
+        exec(compile(source if not source.startswith("FILE =") else f"FILE = {str(path)!r}", cell["id"], "exec"), space)
     assert len(space["said"]) == len(space["turns"]) == len(exported(kind))
     plt.close("all")
 

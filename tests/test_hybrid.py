@@ -28,7 +28,7 @@ from memkit.store.store import MemoryStore
 from memkit.hybrid.chatbot import AS_IN_THE_PAPER, NOTED, NOTICE, HybridChatbot, HybridSettings, deal, lacking, plain, rests_on, retell
 from memkit.hybrid.fallback import Calibration, calibrate, evidence_of, labelled_questions, load_calibration
 from memkit.hybrid.memory import KIND, PAPER_MEMORY, ChromaMemory, MemorySettings, StoreMemory, choose
-from memkit.hybrid.reading import MAX_QUESTION, about, leans_on, prepare_question
+from memkit.hybrid.memory import MAX_QUESTION, about, leans_on, prepare_question
 from memkit.hybrid.fallback import SupportSettings, check_answer, ground, quote
 from test_retrieve import corpus as drawn, make as letters
 

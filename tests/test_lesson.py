@@ -1,14 +1,13 @@
 "Questions, exercises and the clock of the walkthroughs, without a browser."
 import re
 from html import unescape
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from memkit.widgets.explorers.lesson import exercise, predict, quiz, start, took
-from memkit.widgets.explorers.lesson import Question, answer_text, draw_questions, questions_text, read_number
+from memkit.widgets.explorers.lesson import Question, answer_text, questions_text, read_number
 
 LETTERS = ("alpha", "beta", "gamma")
 
@@ -118,17 +117,15 @@ def test_texts_are_escaped_everywhere():
     q = quiz([Question(evil, lambda: evil, (evil, "two", "three"), why=evil), Question("Q", lambda: [][0], why=evil)])
     q.give(0, evil); q.give(1, evil); q.reveal()
     for html in [v.value for v in q.verdicts] + [c.value for c in q.widget.children if hasattr(c, "value")]: assert "<img" not in html and "<b>`" not in html
-    svg = q._repr_mimebundle_()["image/svg+xml"]
-    assert "<img" not in svg and "onerror" in "".join(ElementTree.fromstring(svg).itertext())
+    page = q._repr_mimebundle_()["text/html"]
+    assert "<img" not in page and "onerror" in page
 
 
 def test_where_nothing_can_be_clicked_the_questions_stay():
     long = Question("Why " + "so very " * 60 + "long?", lambda: 1)
     bundle = quiz([three(), long])._repr_mimebundle_()
     assert bundle["text/plain"] == questions_text([three(), long]) and "b) beta" in bundle["text/plain"] and "application/vnd.jupyter.widget-view+json" in bundle
-    scene = draw_questions([three(), long])
-    assert scene.height > 250 and "gamma" in "".join(ElementTree.fromstring(scene.svg()).itertext())
-    assert "beta" in scene.words and answer_text(Question("Q", lambda: 2/3)) == "0.667" and answer_text(Question("Q", lambda: 12345)) == "12345"
+    assert "gamma" in bundle["text/html"] and answer_text(Question("Q", lambda: 2/3)) == "0.667" and answer_text(Question("Q", lambda: 12345)) == "12345"
 
 
 def test_an_exercise_tells_the_first_case_that_fails():
@@ -160,7 +157,7 @@ def test_an_attempt_spoils_no_other_case_and_prints_shortly():
 def test_the_clock(capsys):
     took(start())
     first, last = capsys.readouterr().out.splitlines()
-    assert re.search(r", \d+ cores?, Python 3\.", first) and re.fullmatch(r"This notebook took 0 s on \d+ cores?(, and \d+\.\d GB of memory at most)?\.", last)
+    assert re.search(r", \d+ cores?, Python 3\.", first) and re.fullmatch(r"This notebook took 0 s(, and \d+\.\d GB of memory at most)?\.", last)
 
 
 def test_a_result_waits_for_a_prediction():

@@ -16,7 +16,7 @@ from memkit.store.store import MemoryStore
 from memkit.hybrid import open_chatbot
 from memkit.hybrid.fallback import calibrate
 from memkit.hybrid.memory import ChromaMemory, MemorySettings, StoreMemory
-from memkit.hybrid.reading import prepare_question
+from memkit.hybrid.memory import prepare_question
 from test_cli import SECRET, chat, corpus, home, one_line, run, server  # noqa: F401, fixtures among them
 from test_hybrid import ALWAYS, ASKED, SAID, chatbot, embedder, odd, prepared, retriever, rows, storable, store  # noqa: F401
 

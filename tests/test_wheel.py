@@ -16,7 +16,7 @@ from memkit.files import own_data
 assert Path(memkit.__file__).is_relative_to(sys.prefix), memkit.__file__
 names = [m.name for m in pkgutil.walk_packages(memkit.__path__, "memkit.")]
 for name in names: importlib.import_module(name)
-from memkit.experiments.figures import PAPERS, published_result
+from memkit.experiments.result import PAPERS, published_result
 assert all(published_result(p)["rows"] for p in PAPERS)
 print(len(names), "modules;", sum(1 for _ in own_data("medical_knowledge.jsonl").open()), "entries")
 """

@@ -13,9 +13,7 @@ from memkit.turn.prompt import BudgetError
 from memkit.records import Document, Hit, Memory, Message, Section, Turn
 from memkit.search.documents import PAPER, RetrieveSettings, index_documents
 from memkit.mark.scoring import PART_NAMES, PRESETS, Components, Weights, preset
-from memkit.widgets.explorers import fusion as ef
 from memkit.widgets.explorers import prompt as ep
-from memkit.widgets.explorers import scores as es
 from memkit.widgets.draw.pictures import cuts
 
 AT = datetime(2026, 3, 1, tzinfo=timezone.utc)
@@ -65,43 +63,20 @@ def test_lanes_add_up_and_say_by_how_much_a_piece_missed(turn, chosen):
     assert sum(r.tokens for r in rows if r.kept) == turn.prompt_tokens
     assert [r.missed for r in rows if not r.kept] == [c.missed for c in cuts(turn)] and all(r.missed > 0 for r in rows if not r.kept)
     words = ep.words_of_budget(rows, turn.budget, chosen)
-    assert f"{turn.budget - turn.prompt_tokens} are free" in words and ("No room" in words) == any(not r.kept for r in rows)
+    assert f"free: {turn.budget - turn.prompt_tokens}." in words and ("No room" in words) == any(not r.kept for r in rows)
     parsed(ep.draw_budget(rows, turn.budget, chosen))
-
-
-class Letters:
-    "Counts letters: enough to split a prompt."
-    name, context = "letters", 999
-    def count_tokens(self, text): return len(text)
-    def render(self, messages): return "".join(f"<{m.text}>" for m in messages)
-
-def test_the_question_is_told_apart_where_it_can_be_counted_and_the_model_counts_anew():
-    turn = a_turn(60, [20, 30], 200)
-    assert [r.title for r in ep.lanes(turn)[:2]] == ["Instructions and question", "Memory 0."]
-    split = ep.lanes(turn, Letters())
-    assert [(r.group, r.start, r.tokens) for r in split[:2]] == [("instructions", 0, 54), ("question", 54, 6)]
-    put = lambda pieces: [Message(role="user", text=" ".join(["May I?", *(p.text for p in pieces)]))]
-    counted = ep.repack(turn, 17, Letters(), put)
-    assert counted.prompt_tokens == len("<May I? Text 0.>") == 16 and [s.kept for s in counted.sections] == [True, True, False]
-    assert counted.messages[0].text == "May I? Text 0."
-
-
-def test_memories_among_the_instructions_are_not_told_as_instructions():
-    turn = a_turn(60, [20], 200)
-    turn = replace(turn, messages=(Message(role="system", text="Be brief.\n\nKnown:\n- Text 0."), turn.messages[1]))
-    assert ep.lanes(turn, Letters())[0].text == "Be brief.\n\nKnown:\n-"
 
 
 def test_the_budget_panel_moves_says_what_is_too_small_and_keeps_its_place():
     pytest.importorskip("ipywidgets")
     turn = a_turn(60, [20, 30, 40], 100)
     panel = ep.explore_budget(turn, key="test-budget")
-    assert "No room" in panel.scene.words
+    assert "no room" in panel.scene.words
     as_it_was, everything = panel.widget.children[0].children[1:]
     everything.click()
-    assert panel.values()["budget"] == 150 and "Everything has room" in panel.scene.words
+    assert panel.values()["budget"] == 150 and "everything has room" in panel.scene.words
     panel.set({"budget": 40, "section": 0})
-    assert "need 60 tokens and the budget is 40" in panel.error and "Everything has room" in panel.scene.words
+    assert "need 60 tokens and the budget is 40" in panel.error and "everything has room" in panel.scene.words
     as_it_was.click()
     assert not panel.error and panel.values() == {"budget": 100, "section": 0}
     panel.controls["budget"].value = 101
@@ -128,54 +103,54 @@ ASK = "My ear hurts at night since the cold, do I need an antibiotic?"
 
 def test_with_its_own_weights_the_chart_shows_what_the_retriever_finds(retriever):
     own, found = retriever.settings, retriever.find(ASK, retriever.settings.pool)
-    how = ef.Fusion() if own.fusion == "rrf" else ef.Fusion(way=ef.BY_SCORE, words=own.bm25_weight, meaning=own.passage_weight + own.whole_weight)
-    mine = [DOCS[i].id for i in ef.fuse_by(found, own, how).fused[:5]]
+    how = ep.Fusion() if own.fusion == "rrf" else ep.Fusion(way=ep.BY_SCORE, words=own.bm25_weight, meaning=own.passage_weight + own.whole_weight)
+    mine = [DOCS[i].id for i in ep.fuse_by(found, own, how)["fused"][:5]]
     assert mine == [h.item.id for h in retriever.search(ASK, 5)]
 
 
 @lru_cache(1)
 def small(): return index_documents(DOCS[:12], Words(), RetrieveSettings(several=False))
 
-@given(k=st.integers(0, 100), words=st.floats(0, 1), meaning=st.floats(0, 1), way=st.sampled_from(ef.WAYS))
+@given(k=st.integers(0, 100), words=st.floats(0, 1), meaning=st.floats(0, 1), way=st.sampled_from(ep.WAYS))
 @settings(deadline=None, max_examples=40)
 def test_any_setting_is_drawn_and_ranks_are_rrfs(k, words, meaning, way):
     r = small()
     if not words + meaning > 0:
-        with pytest.raises(ValueError, match="nobody has a vote"): ef.Fusion(words=words, meaning=meaning)
+        with pytest.raises(ValueError, match="nobody has a vote"): ep.Fusion(words=words, meaning=meaning)
         return
     found = r.find(ASK, 50)
-    how = ef.Fusion(way=way, k=k, words=words, meaning=meaning)
-    chart = ef.chart_of(r, found, ASK, {"d1": 2, "d3": 1}, how)
-    left, fused, right = chart.columns
-    if way == ef.BY_RANK: assert [i for i, _ in rrf([sorted(left.ranks, key=left.ranks.get), sorted(right.ranks, key=right.ranks.get)], k, (words, meaning))] == sorted(fused.ranks, key=fused.ranks.get)
-    assert set(fused.ranks) == set(left.ranks) | set(right.ranks)
-    svg = ef.draw_chart(chart).svg()
-    parsed(ef.draw_chart(chart))
-    assert svg.count("✓") >= sum(chart.judgement(i) > 0 for c in chart.columns for i in c.shown), "a sign, not only a colour"
+    how = ep.Fusion(way=way, k=k, words=words, meaning=meaning)
+    chart = ep.slopes_of(r, found, ASK, {"d1": 2, "d3": 1}, how)
+    left, fused, right = chart.orders.values()
+    if way == ep.BY_RANK: assert [i for i, _ in rrf([left, right], k, (words, meaning))] == list(fused)
+    assert set(fused) == set(left) | set(right)
+    svg = ep.draw_slopes(chart).svg()
+    parsed(ep.draw_slopes(chart))
+    assert svg.count("✓") >= sum(chart.judgement(i) > 0 for name in chart.orders for i in chart.shown(name)), "a sign, not only a colour"
 
 
 def test_a_weight_of_nothing_leaves_the_other_sides_order():
     r = index_documents(DOCS, Words(), RetrieveSettings(several=False))
     found = r.find(ASK, 50)
-    for way in ef.WAYS:
-        f = ef.fuse_by(found, r.settings, ef.Fusion(way=way, words=0, meaning=1))
-        assert [i for i in f.fused if i in f.meaning][:5] == list(f.meaning[:5])
+    for way in ep.WAYS:
+        f = ep.fuse_by(found, r.settings, ep.Fusion(way=way, words=0, meaning=1))
+        assert [i for i in f["fused"] if i in f["by meaning"]][:5] == f["by meaning"][:5]
 
 
 def test_what_a_ranking_is_worth_by_hand():
-    perfect, late = ef.worth([["a", "b", "c"], ["c", "x", "a"]], ["a"])
+    perfect, late = ep.worth([["a", "b", "c"], ["c", "x", "a"]], ["a"])
     assert perfect["nDCG@10"] == 1 and late["nDCG@10"] == pytest.approx(1/np.log2(4)) and late["R@5"] == 1
-    assert ef.worth([["a"]], ()) == ef.worth([["a"]], {"a": 0, "b": 0}) == [{}], "labels of irrelevant documents alone measure nothing"
+    assert ep.worth([["a"]], ()) == ep.worth([["a"]], {"a": 0, "b": 0}) == [{}], "labels of irrelevant documents alone measure nothing"
 
 
 def test_the_fusion_panel_takes_another_question_and_refuses_none():
     pytest.importorskip("ipywidgets")
     r = index_documents(DOCS, Words(), RetrieveSettings(several=False))
-    panel = ef.explore_fusion(r, ASK, ["d3"])
+    panel = ep.explore_fusion(r, ASK, ["d3"])
     assert "nDCG@10" in panel.scene.words and "k 60" in panel.scene.words
     assert "nDCG@10" in panel._below.value and "✓" in panel.scene.svg()
     panel.set({"query": "burn"})
-    assert panel.scene.words.startswith("“burn”") and panel.scene.caption == ef.UNLABELLED and "nothing to measure against" in panel._below.value
+    assert panel.scene.words.startswith("“burn”") and panel.scene.caption == ep.UNLABELLED and "nothing to measure against" in panel._below.value
     for sign in ("nDCG", "R@5", "0.00", "✓"): assert sign not in panel.scene.svg(), "the ranking only"
     assert "1. Note" in panel.scene.words
     panel.set({"query": f" {ASK.upper()} "})
@@ -183,67 +158,67 @@ def test_the_fusion_panel_takes_another_question_and_refuses_none():
     panel.set({"query": "burn"})
     panel.set({"query": " "})
     assert "empty" in panel.error and panel.scene.words.startswith("“burn”")
-    panel.set({"query": "burn", "way": ef.BY_SCORE, "words": 0., "meaning": 0.})
+    panel.set({"query": "burn", "way": ep.BY_SCORE, "words": 0., "meaning": 0.})
     assert "nobody has a vote" in panel.error
     for none in ((), {"d3": 0}):
-        svg = ef.explore_fusion(r, ASK, none).scene.svg()
+        svg = ep.explore_fusion(r, ASK, none).scene.svg()
         assert "no relevant documents are labelled" in svg and "nDCG" not in svg
-    with pytest.raises(ValueError, match="not in this corpus"): ef.explore_fusion(r, ASK, ["x"])
-    with pytest.raises(TypeError, match="both sides"): ef.explore_fusion(index_documents(DOCS[:2], settings=RetrieveSettings(fusion="bm25")), ASK)
+    with pytest.raises(ValueError, match="not in this corpus"): ep.explore_fusion(r, ASK, ["x"])
+    with pytest.raises(TypeError, match="both sides"): ep.explore_fusion(index_documents(DOCS[:2], settings=RetrieveSettings(fusion="bm25")), ASK)
 
 
 # --- relevance
 
 part = st.builds(Components, st.integers(0, 90), st.floats(0, 900), st.floats(-1, 1), st.sampled_from([-1., -.5, 0., 1/3, 1.]))
-crowd = st.lists(part, min_size=1, max_size=12).map(lambda cs: [es.Candidate(id=i, text=f"Memory {i} {NASTY}", kind="residual", components=c) for i, c in enumerate(cs, 1)])
+crowd = st.lists(part, min_size=1, max_size=12).map(lambda cs: [ep.Candidate(id=i, text=f"Memory {i} {NASTY}", kind="residual", components=c) for i, c in enumerate(cs, 1)])
 weight = st.floats(0, 1)
 
 @given(candidates=crowd, given_weights=st.tuples(weight, weight, weight, weight), literal=st.booleans())
 def test_standings_are_sorted_by_what_their_parts_add_up_to(candidates, given_weights, literal):
     if not sum(given_weights) > 0:
-        with pytest.raises(ValueError, match="all four weights are 0"): es.shares_of(*given_weights)
+        with pytest.raises(ValueError, match="all four weights are 0"): ep.shares_of(*given_weights)
         return
-    w = es.shares_of(*given_weights)
+    w = ep.shares_of(*given_weights)
     assert sum(w.shares) == pytest.approx(1)
-    ranked = es.standings(candidates, w, literal)
+    ranked = ep.standings(candidates, w, literal)
     totals = [s.score.total for s in ranked]
     assert totals == sorted(totals, reverse=True) and sorted(s.candidate.id for s in ranked) == [c.id for c in candidates]
     assert sorted(s.near for s in ranked) == sorted(s.rank for s in ranked) == list(range(1, len(ranked) + 1))
     for s in ranked:
         c = s.candidate.components
         if not literal: assert s.score.total == pytest.approx(w.recall*c.recall_count/(1 + c.recall_count) + w.recency/(1 + c.age_days) + w.similarity*min(1, max(0, c.similarity)) + w.feedback*(c.feedback + 1)/2)
-    scene = es.draw_standings(ranked, w, literal)
+    scene = ep.draw_standings(ranked, w, literal)
     parsed(scene)
-    assert scene.words.startswith(f"Weights {es.name_of_weights(w)}")
+    assert scene.words.startswith(f"Weights {ep.name_of_weights(w)}")
 
 
 def test_every_preset_is_known_by_its_name_and_nothing_else_is():
-    for name, w in PRESETS.items(): assert es.name_of_weights(w) == name and es.name_of_weights(es.shares_of(*(3*s for s in w.shares))) == name
-    assert es.name_of_weights(preset("test")) == "test" and es.name_of_weights(Weights(.25, .25, .25, .25)) == "your own"
+    for name, w in PRESETS.items(): assert ep.name_of_weights(w) == name and ep.name_of_weights(ep.shares_of(*(3*s for s in w.shares))) == name
+    assert ep.name_of_weights(preset("test")) == "test" and ep.name_of_weights(Weights(.25, .25, .25, .25)) == "your own"
 
 
 def hits(): return [Hit(item=memory(i, f"Memory {i}.", "residual", recalls=10*i, correct=i, incorrect=0), score=.5, source="residual", parts={"cosine": .9 - .2*i}) for i in (1, 2, 3)]
 
 def test_candidates_from_hits_and_what_is_refused():
-    found = es.candidates_of(hits(), AT + timedelta(days=2))
+    found = ep.candidates_of(hits(), AT + timedelta(days=2))
     assert [(c.components.recall_count, c.components.age_days, round(c.components.similarity, 2), c.components.feedback) for c in found] == [(10, 2., .7, 1.), (20, 2., .5, 1.), (30, 2., .3, 1.)]
-    with pytest.raises(ValueError, match="ages are counted"): es.candidates_of(hits())
-    with pytest.raises(ValueError, match="nothing was found"): es.candidates_of([])
-    with pytest.raises(TypeError, match="score of memories"): es.candidates_of([Hit(item=DOCS[0], score=1., source="fused")], AT)
+    with pytest.raises(ValueError, match="ages are counted"): ep.candidates_of(hits())
+    with pytest.raises(ValueError, match="nothing was found"): ep.candidates_of([])
+    with pytest.raises(TypeError, match="score of memories"): ep.candidates_of([Hit(item=DOCS[0], score=1., source="fused")], AT)
 
 
 def test_the_menu_moves_the_sliders_and_follows_them():
     pytest.importorskip("ipywidgets")
-    panel = es.explore_mrs(es.candidates_of(hits(), AT + timedelta(days=2)), "Balanced")
+    panel = ep.explore_mrs(ep.candidates_of(hits(), AT + timedelta(days=2)), "Balanced")
     menu = panel.widget.children[2].children[0]
     assert menu.value == "Balanced" and panel.scene.words.startswith("Weights Balanced")
     for name, w in PRESETS.items():
         menu.value = name
         assert tuple(panel.values()[n] for n in PART_NAMES) == tuple(round(s, 2) for s in w.shares) and panel.scene.words.startswith(f"Weights {name}")
     menu.value = "test"
-    assert "“Memory 1.”" in panel.scene.words.split("First of")[1][:40]
+    assert "“Memory 1.”" in panel.scene.words[:60]
     panel.set({"recall": 1., "similarity": .0})
-    assert menu.value == "your own" and "“Memory 3.”" in panel.scene.words.split("First of")[1][:40]
+    assert menu.value == "your own" and "“Memory 3.”" in panel.scene.words[:60]
     panel.set(dict.fromkeys(PART_NAMES, 0.))
     assert "all four weights are 0" in panel.error and menu.value == "your own"
     panel.set({"literal": True, "feedback": .5})

@@ -4,13 +4,13 @@ from math import ceil
 import pytest
 
 from memkit.search.documents import RetrieveSettings, index_documents
-from memkit.widgets.explorers.adapters import explore_recorded
-from memkit.widgets.explorers.fusion import explore_fusion
+from memkit.widgets.explorers.rating import explore_recorded
+from memkit.widgets.explorers.prompt import explore_fusion
 from memkit.widgets.explorers.memories import explore_memories
 from memkit.widgets.explorers.prompt import explore_budget
 from memkit.widgets.explorers.rating import explore_rating
-from memkit.widgets.explorers.scores import Candidate, explore_mrs
-from memkit.widgets.explorers.trust import explore_trust
+from memkit.widgets.explorers.prompt import Candidate, explore_mrs
+from memkit.widgets.explorers.memories import explore_trust
 from memkit.widgets.explorers.memories import LIVES
 from memkit.widgets.steppers.mark import mark_steps
 from memkit.widgets.draw.scene import CAPTION, width_of

@@ -17,7 +17,7 @@ from .measures import BEYOND, BUDGETS, LESS, MEASURES
 from .entrants import Maker, RAW, is_control
 from .run import as_result, ask_row, frame, joined, run_values
 from .sets import load_set
-from ..experiments.figures import PaperPicture, SMALLEST, sheet
+from ..experiments.result import PaperPicture, SMALLEST, sheet
 from ..experiments.result import table_text
 from ..files import own_data, write_file
 from ..widgets.draw.scene import escape
@@ -285,7 +285,7 @@ def save_run(run: Mapping[str, Any], path: Path) -> Path:
 
 def save_board(run: Mapping[str, Any], folder: Path) -> list[Path]:
     "The leaderboard as HTML and the page of figures as PNG and SVG, light and dark."
-    from memkit.experiments.figures import save
+    from memkit.experiments.result import save
     return [write_file(Path(folder)/"leaderboard.html", leaderboard(run)), *save(page(run), folder, "arena")]
 
 # %% ../../nbs/arena/05_page.ipynb #f5ea0995

@@ -17,7 +17,7 @@ from ..search.documents import PAPER, FusedRetriever, RetrieveSettings, index_do
 from .chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings
 from .corpus import build_corpus, load_file, load_own
 from .fallback import Calibration
-from .sources import read_corpus
+from .corpus import read_corpus
 from ..turn.assistants import opened, parts
 
 # %% ../../nbs/hybrid/07_hybrid.ipynb #56dc6c15

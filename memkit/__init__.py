@@ -16,7 +16,7 @@ _WHERE = {
     "open_assistant": "turn.assistants", "assistants": "turn.assistants", "Assistant": "turn.engine", "Turn": "records",
     "Change": "records", "Memory": "records", "Document": "records", "MemoryStore": "store.store",
     "load_model": "models.local", "LocalLM": "models.local", "ScriptedLM": "models.lm", "Reply": "models.lm",
-    "load_embedder": "search.embedders", "MiniLM": "models.embed", "Round": "reading.rounds",
+    "load_embedder": "search.embedders", "MiniLM": "models.embed", "Round": "reading.notes",
     "check_assistant": "turn.assistants"}
 
 # %% ../nbs/93_package.ipynb #71eafc7f

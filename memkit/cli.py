@@ -190,11 +190,11 @@ def _ready(a: argparse.Namespace, given: Mapping[str, Any]) -> dict[str, Any]:
         from memkit.turn.assistants import NO_JSON
         raise ValueError(NO_JSON)
     if EXPERIMENTS[a.name].loads:
-        from memkit.models.load import load_model
+        from memkit.models.local import load_model
         how["model"] = load_model(a.model)
     elif "model" in given: how["model"] = a.model
     if a.amazon:
-        from memkit.maprec.amazon import load_amazon
+        from memkit.maprec.ratings import load_amazon
         how["amazon"] = load_amazon(*a.amazon, films_at_least=18)
     if a.name != "arena": return how | {"full": a.full}
     from memkit.arena.peers import peers
@@ -212,7 +212,7 @@ def cmd_experiment(a: argparse.Namespace):
     for text in (_function(f)(result) for f in e.says): print(text if isinstance(text, str) else "\n".join(text))
     if a.name == "arena": return _save_arena(result, a)
     if a.json: save_result(result, a.json)
-    if a.figures and e.pictures: save_pictures(a.figures, _function("experiments.figures:all_of")(result))
+    if a.figures and e.pictures: save_pictures(a.figures, _function("experiments.result:all_of")(result))
     if a.pairs: _function("experiments.malp.run:save_pairs")(result, a.pairs)
 
 # %% ../nbs/92_cli.ipynb #0c8887e7
@@ -228,7 +228,7 @@ def save_pictures(
     pictures: Mapping,    # figures and tables of a paper, by the names of their files
 ):
     "Write figures and tables as SVG and PNG, light and dark (ours)."
-    from memkit.experiments.figures import save
+    from memkit.experiments.result import save
     for name, picture in pictures.items(): save(picture, folder, name)
 
 # %% ../nbs/92_cli.ipynb #c2717c2c
@@ -342,7 +342,7 @@ def _assistant(a: argparse.Namespace):  # an Assistant
 # %% ../nbs/92_cli.ipynb #1a99ed90
 def _with_roles(bot, given: list[str]):   # the same assistant
     "Keep whose word weighs more, where the assistant shares memories."
-    from memkit.mark.quorum import know
+    from memkit.mark.maintain import know
     for user, equals, role in (r.partition("=") for r in given):
         if bot.name != "mark" or not user or not equals:
             raise ValueError(f"--role is for --assistant mark and looks like USER=expert, got {user}{equals}{role}")
@@ -364,8 +364,8 @@ def _without_paper(a: argparse.Namespace):   # any design but the hybrid chatbot
 def _own_shelf(a: argparse.Namespace):   # a MapAssistant
     "MAP's assistant with a catalogue of the user's own, and their ratings noted."
     from memkit.maprec import open_map
-    from memkit.maprec.catalogues import read_catalogue, read_ratings
-    from memkit.maprec.profile import import_ratings
+    from memkit.maprec.items import read_catalogue, read_ratings
+    from memkit.maprec.items import import_ratings
     from memkit.maprec.ratings import load_movielens
     if a.assistant != "map":
         raise ValueError(f"--catalogue, --ratings and --others are for --assistant map, not {a.assistant}")
@@ -527,7 +527,7 @@ def add_experiment(c: argparse.ArgumentParser):
     add_prompted(c)
     c.add_argument("--json", type=Path, help="write the figures, with their provenance, to this file")
     c.add_argument("--figures", type=Path, metavar="FOLDER",
-                   help="write the paper's figures and tables to this folder, as SVG and PNG, light and dark")
+                   help="write the paper's figures (SVG, PNG; light, dark) and tables (HTML, text) here")
 
 # %% ../nbs/92_cli.ipynb #78d742d1
 def main(

@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
     from memkit.records import Memory, Turn
     from memkit.turn.engine import Assistant
-    from memkit.widgets.draw.panel import Panel
-    from memkit.widgets.draw.pictures import Picture
-    from memkit.widgets.draw.scene import Scene
+    from memkit.widgets.draw.figure_words import Picture
+    from memkit.widgets.draw.scene import Panel, Scene
 
 # %% ../nbs/94_walks.ipynb #55fe7ea9
 _FROM = {
@@ -27,8 +26,8 @@ _FROM = {
     "evaluate.intervals": "bootstrap paired",
     "search.fusion": "rrf", "models.embed": "Remembered", "hybrid.chatbot": "HybridSettings",
     "hybrid.fallback": "labelled_questions", "hybrid.memory": "MemorySettings choose", "malp.assistant": "MalpSettings",
-    "malp.executive": "DPeMSettings", "malp.personalize": "LoraSettings TooLittle lessons tune",
-    "mark.trust": "TrustSettings new_trust replay", "mark.quorum": "Vote QuorumSettings know last_votes",
+    "malp.triage": "DPeMSettings", "malp.personalize": "LoraSettings TooLittle lessons tune",
+    "mark.trust": "TrustSettings new_trust replay", "mark.maintain": "Vote QuorumSettings know last_votes",
     "mark.scoring": "PRESETS components_of relevance", "maprec": "open_map", "maprec.assistant": "MapSettings",
     "maprec.items": "own_catalogue frame history profile rated_of", "maprec.own_ratings": "OwnRatings",
     "maprec.ratings": "simulated_ratings", "maprec.recommend": "carried named", "maprec.prediction": "select"}
@@ -39,15 +38,14 @@ _WIDGETS = {
     "explorers.fusion": "explore_fusion", "explorers.lesson": "Question exercise predict quiz start took",
     "explorers.profile": "explore_profile", "explorers.prompt": "explore_budget repack",
     "explorers.rating": "explore_rating", "explorers.scores": "explore_mrs", "explorers.trust": "explore_trust life_of",
-    "steppers.dpem": "dpem_steps read_dialogue", "steppers.hybrid": "answer_without draw_pair hybrid_steps take_away",
-    "steppers.map": "map_steps", "steppers.mark": "mark_steps", "steppers.mark_record": "read_record",
-    "steppers.stepper": "stepper", "steppers.steps": "steps",
+    "steppers.dpem": "dpem_steps read_dialogue round_board", "steppers.map": "map_steps",
+    "steppers.mark": "mark_steps read_record", "steppers.stepper": "stepper",
+    "steppers.steps": "answer_without draw_pair steps take_away turns_steps",
 }
 
 # %% ../nbs/94_walks.ipynb #ac38b859
 _WHERE = {name: (f"memkit.{module}".rstrip("."), name) for module, names in _FROM.items() for name in names.split()}
 _WHERE |= {name: (f"memkit.widgets.{module}", name) for module, names in _WIDGETS.items() for name in names.split()}
-_WHERE["round_frame"] = "memkit.widgets.steppers.dpem", "frame"    # another name, since MAP has a `frame` too
 _WHERE["replace"] = "dataclasses", "replace"
 
 def __getattr__(name: str):
@@ -172,7 +170,7 @@ def explore_recalled(
 ) -> "Panel":   # with controls `question` and `user`
     "Ask all assistants another question, as another user."
     import ipywidgets as w
-    from memkit.widgets.draw.panel import Panel
+    from memkit.widgets.draw.scene import Panel
     wide = {"style": {"description_width": "initial"}}
     controls = {
         "question": w.Text(question, description="Question", continuous_update=False,
@@ -198,7 +196,7 @@ def draw_errors(
     "How the mean error changes with the number of known ratings, a line for each predictor."
     from matplotlib.figure import Figure
     from memkit.widgets.draw.figure_words import words_of
-    from memkit.widgets.draw.pictures import Picture
+    from memkit.widgets.draw.figure_words import Picture
     figure = Figure(figsize=(6.4, 2.7), layout="tight")
     axes, styles = figure.subplots(), (("#0072b2", "o", "-"), ("#b06a00", "s", "--"), ("#595959", "", ":"))
     for (name, found), (colour, marker, line) in zip(errors.items(), styles):

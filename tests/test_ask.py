@@ -13,7 +13,7 @@ from memkit.models.lm import Reply, ScriptedLM
 from memkit.records import Document, Message
 from memkit.malp import coordinator as C
 from memkit.maprec import detection as M
-from memkit.mark.prompted import ListedMemories
+from memkit.mark.agents import ListedMemories
 from memkit.reading import validation as R
 from memkit.turn.assistants import assistants, open_assistant
 

@@ -15,7 +15,7 @@ sys.path.insert(0, str(labs.ROOT/"tools"))
 import links  # noqa: E402
 import pages  # noqa: E402
 
-PAGES = ("mark/02_trust", "search/03_fusion", "widgets/draw/02_panel", "widgets/steppers/02_dpem", "hybrid/06_chatbot", "walkthroughs/1_hybrid", "walkthroughs/3_mark",
+PAGES = ("mark/02_trust", "search/03_fusion", "widgets/draw/01_scene", "widgets/steppers/02_dpem", "hybrid/06_chatbot", "walkthroughs/1_hybrid", "walkthroughs/3_mark",
          "turn/02_stages", "store/05_erase", "03_generative_agents", "walkthroughs/8_own_memory", "store/05_erase", "maprec/12_classical", "maprec/06_detection",
          "hybrid/04_memory")
 

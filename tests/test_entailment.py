@@ -12,7 +12,7 @@ from memkit.experiments.answers.entailment import (VERDICTS, contrary, exchanged
                                                of_pair, other_number, same, second_person, shorter, swapped, written)
 from memkit.search.embedders import load_embedder
 from memkit.search.documents import Checked, check_answer
-from memkit.reading.encoder import tokens_of
+from memkit.reading.labels import tokens_of
 from memkit.reading.examples import SEALED, hands_of
 
 few = settings(max_examples=60, deadline=None)

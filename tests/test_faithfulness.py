@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from memkit.files import own_data
 from memkit.search.documents import sentences
-from memkit.search.support import best_support, denies, in_order, numbers, says_little, unsupported
+from memkit.search.documents import best_support, denies, in_order, numbers, says_little, unsupported
 from memkit.evaluate.intervals import agreement, claims, faithfulness, kappa, labelled_sentences, supported
 
 ROWS = [json.loads(line) for line in own_data("faithfulness.jsonl").read_text(encoding="utf-8").splitlines()]

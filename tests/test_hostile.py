@@ -22,8 +22,8 @@ from memkit.models.lm import ScriptedLM
 from memkit.turn.prompt import quoted, quoted_block
 from memkit.records import Document
 from memkit.hybrid import open_chatbot
-from memkit.hybrid.reading import CorpusError
-from memkit.hybrid.sources import load_medquad
+from memkit.hybrid.corpus import CorpusError
+from memkit.hybrid.corpus import load_medquad
 from memkit.malp.injection import injection_corpus
 from memkit.mark import open_mark
 from memkit.reading.gate import load_gate
@@ -77,7 +77,7 @@ def test_a_small_archive_takes_little_memory(tmp_path):
         for _ in range(800): out.write(bytes(1_000_000))
     code = """
 import resource, sys
-from memkit.hybrid.sources import load_medquad
+from memkit.hybrid.corpus import load_medquad
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try: load_medquad(sys.argv[1])
 except ValueError as e: print(e)
@@ -101,14 +101,14 @@ def test_lines_zips_and_packed_records(tmp_path):
 
 def test_only_one_module_unpacks_and_only_one_parses_xml():
     opens = {"tarfile", "zipfile", "gzip", "bz2", "lzma", "zlib", "xml", "lxml"}
-    may = {"store/archives.py": opens - {"xml", "lxml"}, "hybrid/sources.py": {"xml"}, "turn/trace.py": {"zlib"}, "experiments/hybrid/generation.py": {"zlib"}}
+    may = {"store/archives.py": opens - {"xml", "lxml"}, "hybrid/corpus.py": {"xml"}, "turn/trace.py": {"zlib"}, "experiments/hybrid/run.py": {"zlib"}}
     for path in (ROOT/"memkit").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
             used = {n.split(".")[0] for n in names} & opens
             assert used <= may.get(path.relative_to(ROOT/"memkit").as_posix(), set()), f"{path}: {used}"
     assert "zlib.decompress" not in (ROOT/"memkit/turn/trace.py").read_text("utf-8")
-    assert "fromstring" not in (ROOT/"memkit/hybrid/sources.py").read_text("utf-8")
+    assert "fromstring" not in (ROOT/"memkit/hybrid/corpus.py").read_text("utf-8")
 
 
 # --- XML

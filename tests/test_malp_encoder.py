@@ -7,7 +7,7 @@ import pytest
 from memkit.files import own_data
 from memkit.malp.memories import MalpRecall, MemoryEncoder, load_memory_encoder
 from memkit.models.embed import MiniLM, check_embedder
-from memkit.search.contrastive import AdapterSettings, Pairs, train_query_adapter
+from memkit.search.embedders import AdapterSettings, Pairs, train_query_adapter
 from memkit.store.store import MemoryStore
 
 FACTS = ["The user takes 5 mg of ramipril.", "The user lives in Leeds.", "The user can't stand coriander.", "The user's sister is called Ines."]

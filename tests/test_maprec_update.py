@@ -11,7 +11,7 @@ from memkit.maprec.items import Catalogue, Item, own_catalogue, unknown_item
 from memkit.maprec.items import history, profile
 from memkit.maprec.detection import Change, apply, labelled_updates, without_orders
 from map_contracts import check_updater, labelled_catalogue, rows_of
-from memkit.reading.titles import Title
+from memkit.reading.labels import Title
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from memkit.files import public_data
 from memkit.models.lm import ScriptedLM
 from memkit.store.store import MemoryStore
 from memkit.search.documents import content_stems
-from memkit.evaluate.key_points import key_points
+from memkit.evaluate.coverage import key_points
 from memkit.experiments.mark import run as mark
 from memkit.experiments.mark import again as mark_again
 from memkit.experiments.mark import lessons as mark_lessons

@@ -137,10 +137,10 @@ LAYERS = {  # a room: the rooms that its modules may import
     "cli": ROOMS | PAPERS | {"arena", "benchmarks", "demo", "experiments", "widgets"},
 }
 EXCEPTIONS = {  # (importer, imported): one that is no longer there is taken out
-    ("malp.injection", "hybrid.sources"), ("mark.poisoning", "evaluate.intervals"),
+    ("malp.injection", "hybrid.corpus"), ("mark.poisoning", "evaluate.intervals"),
     ("experiments.result", "benchmarks.timing"),
-    ("widgets.explorers.lesson", "benchmarks.timing"), ("widgets.explorers.fusion", "evaluate.intervals"),
-    ("widgets.explorers.adapters", "experiments.malp.answers"),
+    ("widgets.explorers.lesson", "benchmarks.timing"), ("widgets.explorers.prompt", "evaluate.intervals"),
+    ("widgets.explorers.rating", "experiments.malp.answers"),
 }
 
 

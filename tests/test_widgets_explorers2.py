@@ -309,7 +309,7 @@ def served():
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
     from memkit.train.adapters import AdapterStore, LoraShape, base_digest, lora_model, lora_weights
     from memkit.models.local import LocalLM
-    from memkit.train.personal import PersonalLM
+    from memkit.train.adapters import PersonalLM
     torch.manual_seed(0)
     model = LlamaForCausalLM(LlamaConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=128, eos_token_id=1, bos_token_id=None, initializer_range=.3))
     t = Tokenizer(models.WordLevel({c: i for i, c in enumerate(["<pad>", "<end>", "<unk>", *map(chr, range(32, 127))])}, unk_token="<unk>"))
@@ -341,7 +341,7 @@ def test_strength_is_alpha(served):
 
 
 def test_the_scores_are_the_models_own(served):
-    from memkit.train.personal import PersonalLM
+    from memkit.train.adapters import PersonalLM
     from memkit.records import Message
     from memkit.experiments.malp.answers import mean_scores
     from memkit.widgets.explorers.rating import ask_adapters
@@ -353,7 +353,7 @@ def test_the_scores_are_the_models_own(served):
 
 def test_the_recording_is_of_the_real_model_and_fits_its_questions():
     from memkit.experiments.malp.answers import style_examples
-    from memkit.malp.visits import PREFERENCES
+    from memkit.malp.patients import PREFERENCES
     from memkit.widgets.explorers.rating import STRENGTHS, load_recording
     r = load_recording()
     assert "SmolLM2-135M" in r.made["model"] and {"date", "settings", "versions", "users", "decoding"} <= set(r.made)

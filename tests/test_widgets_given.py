@@ -8,13 +8,13 @@ from memkit.store.store import MemoryStore
 from memkit.malp import open_malp
 from memkit.maprec.items import Item, Rated
 from memkit.widgets.steppers.dpem import dpem_steps
-from memkit.widgets.explorers.adapters import explore_adapters
-from memkit.widgets.explorers.fusion import explore_fusion
+from memkit.widgets.explorers.rating import explore_adapters
+from memkit.widgets.explorers.prompt import explore_fusion
 from memkit.widgets.explorers.memories import explore_memories
 from memkit.widgets.explorers.prompt import explore_budget
 from memkit.widgets.explorers.rating import explore_rating
-from memkit.widgets.explorers.scores import candidates_of, explore_mrs
-from memkit.widgets.explorers.trust import explore_trust
+from memkit.widgets.explorers.prompt import candidates_of, explore_mrs
+from memkit.widgets.explorers.memories import explore_trust
 from memkit.widgets.steppers.steps import take_away, turns_steps
 from memkit.widgets.explorers.memories import LONGEST, life_of, parse_life, walk
 from memkit.widgets.steppers.map import map_steps

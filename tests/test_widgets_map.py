@@ -10,7 +10,7 @@ from memkit.models.lm import ScriptedLM
 from memkit.maprec import open_map
 from memkit.maprec.assistant import MapSettings
 from memkit.maprec.items import Item, Rated, own_catalogue
-from memkit.maprec.profile import import_ratings, put_rating
+from memkit.maprec.items import import_ratings, put_rating
 from memkit.widgets.steppers import map as ms
 from memkit.widgets.draw.scene import width_of
 from memkit.widgets.steppers.stepper import differences, stepper

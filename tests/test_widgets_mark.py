@@ -15,11 +15,11 @@ from memkit.mark.assistant import MarkAssistant
 from memkit.mark.builder import Builder
 from memkit.mark.corrections import classify, judge_memory, outcomes
 from memkit.mark.maintain import DROPPED, maintain, undo
-from memkit.mark.policy import read_policy
+from memkit.mark.search import read_policy
 from memkit.mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, Refined, conversation_of
 from memkit.mark.search import RefinedSearch, SearchSettings
 from memkit.mark.trust import replay as trusted
-from memkit.mark.quorum import QuorumSettings
+from memkit.mark.maintain import QuorumSettings
 from memkit.widgets.draw.board import TALL, draw_board
 from memkit.widgets.steppers.mark import ASIDE, IN_FORCE, JUDGEMENT, READING, SUPERSEDED, UPKEEP, mark_board, mark_steps, read_record
 from memkit.widgets.steppers.stepper import differences

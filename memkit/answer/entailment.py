@@ -18,7 +18,7 @@ from fastcore.basics import patch
 
 from ..files import own_data
 from ..models.embed import Embedder
-from ..reading.encoder import Tokens, tokens_of
+from ..reading.labels import Tokens, tokens_of
 from ..reading.labels import TENS, UNITS
 from ..reading.reader import Encoded, opened_once, softmax
 from ..search.documents import Checked, SupportSettings, content_stems, sentences

@@ -27,7 +27,7 @@ from fastcore.basics import patch
 from .stage import Answered
 from ..files import cache_dir, make_once, own_data
 from ..models.embed import MiniLM, open_graph, usable_cores, with_title
-from ..reading.encoder import Tokens, plain_tokens, tokens_in
+from ..reading.labels import Tokens, plain_tokens, tokens_in
 from ..reading.reader import Encoded, opened_once, sigmoid
 from ..records import Hit, Turn
 from ..search.bm25 import tokenize

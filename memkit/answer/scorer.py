@@ -25,10 +25,10 @@ from fastcore.basics import patch
 
 from ..files import own_data
 from ..models.embed import MiniLM
-from ..reading.encoder import Tokens, plain_tokens, tokens_in, tokens_of
+from ..reading.labels import Tokens, plain_tokens, tokens_in, tokens_of
 from ..reading.examples import sentences
 from ..reading.reader import Clause, Encoded, opened_once, sigmoid, softmax
-from ..reading.rounds import chat_sentences
+from ..reading.notes import chat_sentences
 from ..records import Hit, Utterance, check_text
 from ..search.fusion import stretched
 from ..search.memories import WordIndex, stems, weighted_words

@@ -26,7 +26,7 @@ import numpy as np
 from .from_documents import PASSAGE_HEADS, beside, focused, is_furniture, units, without_header
 from .scorer import ALARMS, ANSWER_HEADS, ASKED, READING, SEARCH, dated
 from ..models.embed import Embedder
-from ..reading.encoder import Tokens, plain_tokens, stacked, tokens_in
+from ..reading.labels import Tokens, plain_tokens, stacked, tokens_in
 from ..reading.examples import Example, Piece, hands_of, sentences, typed, typed_text, voices
 from ..records import Document
 from ..search.documents import passages

@@ -20,14 +20,14 @@ from fastcore.basics import patch
 
 from ..models.embed import Embedder, Remembered
 from ..models.lm import ScriptedLM
-from ..reading.rounds import Round
-from ..answer.examples import with_roles
-from ..answer.messages import MessageSearch
+from ..reading.notes import Round
+from ..answer.training import with_roles
+from ..answer.scorer import MessageSearch
 from ..records import Document, Hit, Memory, Utterance
-from ..experiments.malp.evidence import sources_of, turn_ranker
+from ..experiments.malp.recall import sources_of, turn_ranker
 from ..malp.assistant import MalpAssistant, MalpSettings
 from ..malp.corpora import Conversation, Said
-from ..malp.memories import DialogueMemory, NoMemory, made_memory, nothing_to_prepare
+from ..malp.memories import DialogueMemory, NoMemory, made_memory
 from ..turn.assistants import assistants, design, open_assistant
 from ..turn.engine import Assistant, round_turn
 
@@ -178,9 +178,9 @@ def of_memory(make_memory: Callable[["MemoryStore", Embedder], DialogueMemory]) 
     return make
 
 # %% ../../nbs/arena/02_entrants.ipynb #271a10e8
-class RawTurns:
+class RawTurns(NoMemory):
     "Each message as it was said, found by memkit's search over messages: a control without any note (ours)."
-    name, prepare, take = "raw turns", nothing_to_prepare, NoMemory.take
+    name = "raw turns"
 
     def __init__(self, store: "MemoryStore", embedder: Embedder):
         self.store, self.search = store, MessageSearch(store)
@@ -188,10 +188,6 @@ class RawTurns:
     def recall(self, user: str, query: str, k: int = 5) -> list[Hit]:
         "The messages that memkit's search finds."
         return self.search.search(user, query, k)
-
-    def forget(self, user: str, ids=None):
-        "Delete messages of the user, or everything."
-        return self.store.forget(user, ids)
 
 # %% ../../nbs/arena/02_entrants.ipynb #76c3618c
 Index = Callable[[Sequence[Said], Embedder], Callable[[str], list[str]]]   # turns -> a function of a question

@@ -35,7 +35,7 @@ from ..malp.corpora import load_chatdoctor, load_malp_dialogues
 from ..models.embed import Embedder, MiniLM, Remembered, corpus_vectors
 from ..reading.facts import reading_of
 from ..reading.reader import load_reader
-from ..reading.rounds import Round, chat_sentences
+from ..reading.notes import Round, chat_sentences
 from ..records import Document, Message
 from ..turn.assistants import assistants, design, open_assistant
 from ..turn.engine import Assistant

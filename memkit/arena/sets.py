@@ -17,11 +17,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ..answer.examples import with_roles
+from ..answer.training import with_roles
 from ..files import own_data, public_data
 from ..search.bm25 import singular, tokenize
-from ..reading.rounds import Round
-from ..experiments.malp.evidence import memorybank_cases
+from ..reading.notes import Round
+from ..experiments.malp.recall import memorybank_cases
 from ..malp.corpora import Conversation, EvidenceQuestion, Said, load_locomo, rounds_of
 
 # %% ../../nbs/arena/01_sets.ipynb #714d7537
@@ -177,8 +177,9 @@ def _voice(row: Mapping, set: str) -> Talk:
 # %% ../../nbs/arena/01_sets.ipynb #cf397c10
 def patients(path: str | Path | None = None, users: int = 2, visits: int = 10) -> list[Talk]:
     "Simulated patients, drawn by rule from memkit's own phrases (the half that trained nothing)."
-    from memkit.malp.patients import load_patients, simulate
-    return [_patient(p) for p in (load_patients(path) if path else simulate(users, seed=20, n_visits=visits))]
+    from memkit.malp.patients import simulate
+    if path: raise ValueError("simulated patients are drawn by rule; leave the path out")
+    return [_patient(p) for p in simulate(users, seed=20, n_visits=visits)]
 
 # %% ../../nbs/arena/01_sets.ipynb #525f258f
 def _patient(p) -> Talk:
@@ -205,7 +206,7 @@ def _patient_ask(q, facts: Mapping[str, Any], turn: Mapping[tuple[str, str], str
     outdated = [words_pattern(f.value) for f in old if set(f.value.lower().split()) - words]
     evidence = tuple(dict.fromkeys(turn[s.round, s.speaker] for f in now for s in f.said))
     kind = "update" if old else "single"
-    return Ask(q.question, kind, evidence, accept, tuple(p for ps in outdated for p in ps), q.answer)
+    return Ask(q.text, kind, evidence, accept, tuple(p for ps in outdated for p in ps), q.answer)
 
 # %% ../../nbs/arena/01_sets.ipynb #da984432
 def _longmemeval_day(written: str) -> datetime:   # 2023/05/20 (Sat) 02:21

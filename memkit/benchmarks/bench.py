@@ -205,7 +205,7 @@ def said(
 def turn_row(assistant: Any, user: str, calls: int, rounds: int) -> dict[str, Any]:
     "A turn without generation; the limit is the reading of such a message by its networks."
     items, store = assistant.catalogue.items, assistant.store
-    from memkit.maprec.profile import profile
+    from memkit.maprec.items import profile
     from memkit.reading.reader import load_reader
     def ours(n): return assistant.chat(user, mine[n]).answer
     def limit(n): return assistant.frames.read(others[n]), load_reader().clauses(others[n])
@@ -270,7 +270,7 @@ def answer_row(assistant: Any, calls: int, rounds: int) -> dict[str, Any]:
 # %% ../../nbs/benchmarks/06_bench.ipynb #4370b747
 def rerank_row(embedder: Any, calls: int, rounds: int) -> dict[str, Any]:
     "A search in memkit's own documents of which the cross-encoder reads 30, and the same without it."
-    from memkit.answer.passages import Reranked
+    from memkit.answer.from_documents import Reranked
     from memkit.search.documents import index_documents
     from memkit.hybrid import load_own
     documents = load_own().documents
@@ -290,7 +290,7 @@ def turns(
     from memkit.store.store import MemoryStore
     from memkit.maprec import open_map
     from memkit.maprec.assistant import MapSettings
-    from memkit.maprec.profile import import_ratings
+    from memkit.maprec.items import import_ratings
     large, calls = size.public, min(size.calls, 20)
     catalogue, n = (enlarged(10_000), 1000) if large else (full_catalogue(), 100)
     rated, store = some_ratings(catalogue.items, n), room.stack.enter_context(MemoryStore(room.folder/"turns.db"))

@@ -28,7 +28,7 @@ from ..reading.validation import read_answer
 from ..records import Message, check_text
 from ..search.bm25 import STOP_WORDS, singular, tokenize
 from ..search.documents import sentences
-from ..search.support import content_stems, numbers
+from ..search.documents import content_stems, numbers
 
 # %% ../../nbs/evaluate/06_coverage.ipynb #b9def34f
 _ANSWER = re.compile(r"""^\W*(?:(?:ans(?:wers?)?|correct (?:answer|option))\b[\s.:–-]*(?:is\b)?"""

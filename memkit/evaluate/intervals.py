@@ -21,7 +21,7 @@ import numpy as np
 from ..files import own_rows, quiet_loading
 from ..models.embed import by_length, minilm_source, pad_right
 from ..search.documents import sentences
-from ..search.support import IN_ORDER, best_support
+from ..search.documents import IN_ORDER, best_support
 
 # %% ../../nbs/evaluate/01_intervals.ipynb #bb27cc52
 @dataclass(frozen=True)
@@ -329,7 +329,7 @@ def kappa(
 
 # %% ../../nbs/evaluate/01_intervals.ipynb #e9754e71
 METHOD = (f"supported: one shown sentence holds {IN_ORDER:.0%} of its content words in order, "
-          "its numbers and its denials (memkit.search.support)")
+          "its numbers and its denials (memkit.search.documents)")
 
 def supported(
     said: Sequence[str],     # sentences

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['AS_IN_THE_PAPER', 'INSTRUCTIONS', 'FALLBACK', 'NOTICE', 'NOTED', 'HybridSettings', 'assemble', 'plain', 'retell',
-           'statements', 'rests_on', 'deal', 'lacking', 'HybridChatbot', 'LookedUp', 'found_for', 'checked_answer']
+           'statements', 'rests_on', 'deal', 'lacking', 'HybridChatbot', 'checked_answer']
 
 # %% ../../nbs/hybrid/06_chatbot.ipynb #8db4e906
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -25,12 +25,12 @@ from ..answer.from_documents import document_answer
 from ..answer.from_documents import without_header
 from ..search.documents import FusedRetriever, RetrieveSettings, index_documents, sentences
 from ..turn.prompt import Piece, shorten
-from ..records import Change, Considered, Document, Hit, Memory, Message, Turn, utc_now
+from ..records import Change, Document, Hit, Memory, Message, Turn, utc_now
 from .fallback import Calibration, SupportSettings, evidence_of, ground, load_calibration
-from .memory import (KIND, PAPER_MEMORY, ChromaMemory, ConversationMemory, MemorySettings, StoreMemory,
-                                  choose, found_by, index_folder, leaned_on, topic_of)
-from .sources import read_corpus
-from .reading import about, completed, only_states, prepare_question
+from .memory import (
+    KIND, PAPER_MEMORY, ChromaMemory, MemorySettings, StoreMemory, about, choose, completed, found_by, index_folder,
+    leaned_on, only_states, prepare_question, topic_of)
+from .corpus import read_corpus
 from ..turn.assistants import Parts
 from ..turn.engine import QUOTED, Assistant, quotes_messages
 from ..turn.stages import TurnSettings, answer_known, chosen, with_reading
@@ -72,8 +72,10 @@ FALLBACK = (
     "state any medical fact. "
     "Say in one or two sentences that you found nothing reliable about it, and suggest asking a doctor or a pharmacist."
 )
-NOTICE = "I found nothing reliable about this in my documents or in our earlier conversation, so I won't guess. A doctor or a pharmacist can help."
-NOTED = "I have noted that and will keep it in mind. What would you like to know? If you feel unwell, a doctor or a pharmacist can help."
+NOTICE = ("I found nothing reliable about this in my documents or in our earlier conversation, so I won't guess. "
+          "A doctor or a pharmacist can help.")
+NOTED = ("I have noted that and will keep it in mind. What would you like to know? "
+         "If you feel unwell, a doctor or a pharmacist can help.")
 
 # %% ../../nbs/hybrid/06_chatbot.ipynb #21e668cf
 def assemble(
@@ -136,11 +138,9 @@ def lacking(
     "The fallback's criterion (hybrid §5.4; the measure is ours)."
     if probability >= threshold: return ""
     useful = [h for h in recalled if h.score > enough and (statements(h.item) or not h.item.meta.get("fallback"))]
-    return (
-        ""
-        if useful
-        else f"the documents answer with probability {probability:.2f} ({threshold:.2f} is enough), and no memory is close enough"
-    )
+    if useful: return ""
+    return (f"the documents answer with probability {probability:.2f} ({threshold:.2f} is enough), and no memory is "
+            "close enough")
 
 # %% ../../nbs/hybrid/06_chatbot.ipynb #9c1608fe
 class HybridChatbot(Assistant):
@@ -154,7 +154,7 @@ class HybridChatbot(Assistant):
         model: LanguageModel,                      # the paper: Phi-2; embedded: SmolLM2
         store: "MemoryStore",                      # the record of truth
         embedder: Embedder,                        # of memories and of the check; the paper: MiniLM
-        memory: ConversationMemory | None = None,  # where exchanges are searched; the store itself if None
+        memory: StoreMemory | None = None,         # where exchanges are searched; the store itself if None
         settings: HybridSettings | None = None,
         calibration: Calibration | None = None,    # of the fallback; memkit's own for the retriever's embedder if None
         clock: Callable[[], datetime] = utc_now,
@@ -174,25 +174,6 @@ def let_go(self: HybridChatbot, user: str):
 def embedders(self: HybridChatbot) -> list:
     "The one of memories."
     return [self.embedder]
-
-# %% ../../nbs/hybrid/06_chatbot.ipynb #f25a279a
-@dataclass(frozen=True, kw_only=True)
-class LookedUp:
-    "What a turn knows before anything is written."
-    query: str                        # the message, as it is searched for
-    context: str                      # what the documents were finally searched with
-    leans: str = ""                   # what the message leans on, and how one knows
-    topic: str = ""                   # what a message that leans is about
-    candidates: Sequence[Hit]         # documents, those to keep first
-    evidence: Mapping[str, float]     # that they answer
-    considered: Sequence[Considered]  # memories, and why they are recalled or not
-    probability: float                # that the documents answer, 0..1
-    fallback: str                     # why there isn't enough to answer from; '' if there is
-
-    @property
-    def recalled(self) -> list[Hit]:
-        "The memories that are to be shown."
-        return [c.hit for c in self.considered if c.shown]
 
 # %% ../../nbs/hybrid/06_chatbot.ipynb #dfeec8c5
 def _search(bot: HybridChatbot, user: str, query: str, context: str) -> tuple[list[Hit], dict[str, float], list[Hit]]:
@@ -249,28 +230,6 @@ def _leaned(bot: HybridChatbot, user: str, query: str, session: str) -> tuple[Hi
     cosine = float(bot.embedder.embed([query], "query")[0] @ bot.embedder.embed([text])[0])
     return Hit(item=memory, score=cosine, source="memory", parts={"cosine": cosine}), why
 
-# %% ../../nbs/hybrid/06_chatbot.ipynb #bfbd4e74
-def found_for(
-    bot: HybridChatbot,
-    user: str,
-    query: str,      # a prepared message
-    session: str,    # the one it belongs to
-) -> LookedUp:
-    """Everything that is found before the prompt: recall, search, and whether that is enough (hybrid §5.4).
-    Nothing is written."""
-    leaned, why = _leaned(bot, user, query, session)
-    topic = topic_of(leaned.item) if leaned else ""
-    asked = completed(query, topic)
-    candidates, evidence, nearest = _search(bot, user, query, asked)
-    memories = choose(nearest, bot.settings.memory, leaned, why)
-    recalled = [c.hit for c in memories if c.shown]
-    context, candidates = (asked, candidates) if leaned else _in_context(bot, query, candidates, recalled)
-    probability = bot.calibration.probability(evidence) if candidates else 0.
-    fallback = lacking(probability, bot.calibration.threshold, recalled, bot.settings.memory_enough)
-    told = ", ".join(filter(None, (topic, about(query)))) if leaned else ""
-    return LookedUp(query=query, context=context, leans=why, topic=told, candidates=candidates, evidence=evidence,
-                    considered=memories, probability=probability, fallback=fallback)
-
 # %% ../../nbs/hybrid/06_chatbot.ipynb #0e7597ea
 @patch
 def read(self: HybridChatbot, turn: Turn) -> Turn:
@@ -282,23 +241,36 @@ def read(self: HybridChatbot, turn: Turn) -> Turn:
 # %% ../../nbs/hybrid/06_chatbot.ipynb #508f105c
 @patch
 def look_up(self: HybridChatbot, turn: Turn) -> Turn:
-    "Documents and memories, and whether they are enough to answer from (hybrid §5.4)."
-    f = found_for(self, turn.user, turn.query, turn.session)
-    extra = {"probability": f.probability, "threshold": self.calibration.threshold, "evidence": dict(f.evidence),
-             "above": self.settings.memory.above, "context": f.context}
-    return replace(turn, considered=(*f.considered, *chosen(f.candidates, self.settings.documents)),
-                   fallback=f.fallback, extra=extra,
-                   detected={**turn.detected, "leans": f.leans, "topic": f.topic},
-                   work={**turn.work, "found": f})
+    "Documents and memories, and whether they are enough to answer from (hybrid §5.4). Nothing is written."
+    s, query = self.settings, turn.query
+    leaned, why = _leaned(self, turn.user, query, turn.session)
+    topic = topic_of(leaned.item) if leaned else ""
+    context = completed(query, topic)
+    candidates, evidence, nearest = _search(self, turn.user, query, context)
+    memories = choose(nearest, s.memory, leaned, why)
+    recalled = [c.hit for c in memories if c.shown]
+    if not leaned: context, candidates = _in_context(self, query, candidates, recalled)
+    probability, threshold = self.calibration.probability(evidence) if candidates else 0., self.calibration.threshold
+    extra = {"probability": probability, "threshold": threshold, "evidence": dict(evidence), "above": s.memory.above,
+             "context": context}
+    about_what = ", ".join(filter(None, (topic, about(query)))) if leaned else ""
+    return replace(turn, considered=(*memories, *chosen(candidates, s.documents)), extra=extra,
+                   fallback=lacking(probability, threshold, recalled, s.memory_enough),
+                   detected={**turn.detected, "leans": why, "topic": about_what},
+                   work={**turn.work, "found": candidates})
+
+def _asked(turn: Turn) -> str:
+    "What a turn asks: a message that leans on what was said, with its topic."
+    return turn.extra["context"] if turn.detected["leans"] else turn.query
 
 # %% ../../nbs/hybrid/06_chatbot.ipynb #9f66c2d7
 @patch
 def pieces(self: HybridChatbot, turn: Turn) -> list[Piece]:
     "Documents and memories, dealt alternately; on fallback nothing."
     if turn.fallback: return []
-    f = turn.work["found"]
-    query, documents = f.context if f.leans else f.query, f.candidates[:self.settings.documents]
-    return deal([_document_piece(self, h, query) for h in documents], [_memory_piece(self, h) for h in f.recalled])
+    documents = [_document_piece(self, h, _asked(turn)) for h in turn.work["found"][:self.settings.documents]]
+    memories = [c.hit for c in turn.considered if c.shown and isinstance(c.hit.item, Memory)]
+    return deal(documents, [_memory_piece(self, h) for h in memories])
 
 @patch
 def messages(self: HybridChatbot, turn: Turn, kept: Sequence[Piece]) -> list[Message]:
@@ -306,15 +278,14 @@ def messages(self: HybridChatbot, turn: Turn, kept: Sequence[Piece]) -> list[Mes
     return assemble(turn.work["question"], bool(turn.fallback))(kept)
 
 # %% ../../nbs/hybrid/06_chatbot.ipynb #c166d958
-def _documents_answer(turn: Turn, threshold: float) -> bool:
-    found = turn.work["found"]
-    return not found.fallback and found.probability >= threshold
+def _documents_answer(turn: Turn) -> bool:
+    return not turn.fallback and turn.extra["probability"] >= turn.extra["threshold"]
 
 def _gives_way(bot: HybridChatbot, turn: Turn, way: str) -> bool:
     "Is there something better to say than that a message was noted, or that nothing is known?"
     complains = any(f.attribute == "symptom" for f in turn.work["reading"].facts)
     if way == "noted": return complains or not bot.settings.note
-    return way == "unknown" and _documents_answer(turn, bot.calibration.threshold)
+    return way == "unknown" and _documents_answer(turn)
 
 # %% ../../nbs/hybrid/06_chatbot.ipynb #4847a4f6
 @patch
@@ -341,11 +312,10 @@ def answer(self: HybridChatbot, turn: Turn) -> Turn:
     known = answer_known(self, turn)
     row = known.extra["answer"] if known else {}
     quotes = row.get("way") == "warning" and not row["reason"]      # what bears on it, and no rule of the table
-    enough = _documents_answer(turn, self.calibration.threshold)
+    enough = _documents_answer(turn)
     both = quotes and enough
     if known and not both and not _gives_way(self, turn, row["way"]): return known
-    f = turn.work["found"]
-    made = document_answer(self, turn, f.context if f.leans else f.query, enough)
+    made = document_answer(self, turn, _asked(turn), enough)
     if made and not both: return made
     written = made or _written(self, turn, both)
     if not both: return written
@@ -358,14 +328,14 @@ def checked_answer(
     notice: str,         # what stands where nothing is supported
 ) -> tuple[str, list[dict]]:  # what the user gets; the verdict on each sentence of the draft
     "Documents are quoted where they answer; else what was said before."
-    f, shown = turn.work["found"], [s for s in turn.sections if s.kept and s.hit]
+    shown = [s for s in turn.sections if s.kept and s.hit]
     docs, mems = ([s for s in shown if s.name == name] for name in ("document", "memory"))
     sources = [*(s.text.removeprefix(_heading(s.hit.item)) for s in docs), *(rests_on(s.hit.item) for s in mems)]
     labels = [*(str(i) for i in range(1, len(docs) + 1)), *(f"M{i}" for i in range(1, len(mems) + 1))]
-    answers = docs and f.probability >= bot.calibration.threshold
-    quotable = range(len(docs)) if answers else range(len(docs), len(sources))
-    text, checked = ground(turn.draft, f.context, sources, bot.embedder, bot.settings.support, labels, quotable)
-    return (notice if f.fallback else text or notice), [asdict(c) for c in checked]
+    answers = docs and turn.extra["probability"] >= turn.extra["threshold"]
+    quotable, s = range(len(docs)) if answers else range(len(docs), len(sources)), bot.settings.support
+    text, checked = ground(turn.draft, turn.extra["context"], sources, bot.embedder, s, labels, quotable)
+    return (notice if turn.fallback else text or notice), [asdict(c) for c in checked]
 
 # %% ../../nbs/hybrid/06_chatbot.ipynb #56c7f292
 @patch

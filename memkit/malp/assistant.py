@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Any
 from fastcore.basics import patch
 
 from ..models.lm import LanguageModel
-from ..reading.rounds import Round
-from ..train.personal import PersonalLM
-from ..answer.scorer import ASKING, STUDIED, MessageSearch, Source
+from ..reading.notes import Round
+from ..train.adapters import PersonalLM
+from ..answer.scorer import ASKED, STUDIED, MessageSearch, Source
 from ..turn.prompt import Piece, quoted_block
 from ..records import Change, Considered, Hit, Memory, Message, Turn, Utterance, new_id, utc_now
 from .coordinator import EmbeddedCoordinator
-from .executive import SAID
+from .triage import Move, SAID
 from .memories import DialogueMemory, FullHistory, made_memory
-from .triage import Move
 from ..turn import stages
 from ..turn.assistants import Parts
 from ..turn.engine import Assistant, has_turn, round_turn

@@ -53,7 +53,7 @@ def _from_json(path: Path) -> Iterator[Row]:
 # %% ../../nbs/malp/16_injection.ipynb #79157569
 def _from_medquad(path: Path) -> Iterator[Row]:
     "Ben Abacha and Demner-Fushman (2019): XML in a tar archive or a folder; pairs without an answer are left out."
-    from memkit.hybrid.sources import read_medquad
+    from memkit.hybrid.corpus import read_medquad
     for found in read_medquad(path):
         if not isinstance(found, tuple): raise ValueError(str(found))      # a problem: what is broken, and where
         pair = found[1]
@@ -541,7 +541,7 @@ def load_base(
     injected: bool = False,   # with the knowledge that travels with memkit
 ) -> LocalLM:
     "The model that a user's weights are trained on. Raises `ValueError` for one that can't be trained here."
-    from memkit.models.load import load_model
+    from memkit.models.local import load_model
     if injected and model != "embedded":
         raise ValueError("the injected knowledge that travels with memkit belongs to the embedded model; inject your "
                          "own with memkit.malp.injection, and give the LocalLM")

@@ -23,7 +23,7 @@ from .items import Item, Rated, clean_text, unknown_item
 from .items import profile, put_rating, take_back
 from ..models.lm import LanguageModel, UnusableAnswer, ask_json
 from ..models.endpoint import EndpointError
-from ..reading.titles import title_key
+from ..reading.labels import title_key
 from ..reading.validation import read_answer, words_of
 from ..records import Memory, Message, check_text
 

@@ -29,7 +29,7 @@ from typing import Any, TYPE_CHECKING
 from fastcore.basics import patch
 
 from ..files import own_data
-from ..reading.titles import title_key
+from ..reading.labels import title_key
 from ..records import Memory, check_text, check_time, utc_now
 
 # %% ../../nbs/maprec/01_items.ipynb #24f17eab

@@ -18,7 +18,7 @@ from .items import profile
 from .recommend import Recommendation, Request
 from .request_parsing import blanked, it_named, lines_named, parse_request, requested_domain
 from ..reading.labels import marks
-from ..reading.titles import title_key
+from ..reading.labels import title_key
 
 # %% ../../nbs/maprec/20_understanding.ipynb #ae82cd0e
 if TYPE_CHECKING: from memkit.maprec.assistant import MapAssistant

@@ -28,7 +28,7 @@ from ..reading.facts import Relation, SAME_WORDS, relate, says_less
 from ..reading.reader import load_reader
 from ..records import Memory, check_counts, check_shares
 from ..search.bm25 import tokenize
-from ..search.support import content_stems, denies, numbers
+from ..search.documents import content_stems, denies, numbers
 
 # %% ../../nbs/mark/11_conflict_resolution.ipynb #6ca1d918
 if TYPE_CHECKING:

@@ -293,7 +293,7 @@ def write_tokens(
         if len(on) < len(live) and on:
             cache.batch_select_indices(torch.tensor(on, device=model.device))
             if hasattr(model, "keep_rows"):
-                model.keep_rows(on)  # a model whose rows differ, as in memkit.train.personal
+                model.keep_rows(on)  # a model whose rows differ, as in memkit.train.adapters
         live, mask = [live[i] for i in on], torch.cat([mask[on], torch.ones(len(on), 1, dtype=mask.dtype)], 1)
         ids = torch.tensor([[d.tokens[-1]] for d in live])
 

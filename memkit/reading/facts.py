@@ -8,14 +8,11 @@ __all__ = ['STATES', 'KEEP', 'KEEP_HEALTH', 'FAR', 'SAME_WORDS', 'Fact', 'is_fac
            'names_and_numbers', 'says_less', 'denies_another', 'opposed']
 
 # %% ../../nbs/reading/10_facts.ipynb #ded03a78
-import hashlib
-import os
 import re
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from threading import Lock
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -143,30 +140,15 @@ def strangers(old: str, new: str) -> bool:
     return float(a @ b) < FAR
 
 # %% ../../nbs/reading/10_facts.ipynb #e2b90f13
-_KEPT, _KEY, _LOCK = 4096, os.urandom(16), Lock()    # pairs
-_READ: OrderedDict[bytes, Mapping[str, float]] = OrderedDict()
-
-def _digest(*texts: str) -> bytes:
-    parts = [hashlib.blake2b(t.encode(), key=_KEY, digest_size=16).digest() for t in texts]
-    return b"".join(parts)
-
-# %% ../../nbs/reading/10_facts.ipynb #23405b50
-def _shares(reader: Reader, pairs: Sequence[tuple[str, str]]) -> list[Mapping[str, float]]:
-    "The probabilities of each pair; pairs that the cache holds aren't read again."
-    keys = [_digest(reader.name, *p) for p in pairs]
-    with _LOCK: known = {k: _READ[k] for k in keys if k in _READ}
-    open = {k: p for k, p in zip(keys, pairs) if k not in known}
-    if open: known |= zip(open, reader.relations(list(open.values())))
-    with _LOCK:
-        for k in keys: _READ[k] = known[k]; _READ.move_to_end(k)
-        while len(_READ) > _KEPT: _READ.popitem(last=False)
-    return [known[k] for k in keys]
+@lru_cache(4096)
+def _shares(reader: Reader, old: str, new: str) -> Mapping[str, float]: return reader.relations([(old, new)])[0]
 
 # %% ../../nbs/reading/10_facts.ipynb #281861d7
 SAME_WORDS = Relation("duplicate", 1., "the same words", {k: float(k == "duplicate") for k in RELATIONS})
 
-def _related(new: str, old: str, read: Mapping[str, float]) -> Relation:
-    shares = _shares_of(old, new, read)
+def _related(reader: Reader, new: str, old: str) -> Relation:
+    if _plain(old) == _plain(new): return SAME_WORDS
+    shares = _shares_of(old, new, _shares(reader, old, new))
     kind, second = sorted(shares, key=shares.get, reverse=True)[:2]
     if kind not in ("unrelated", "retraction") and strangers(old, new):
         return Relation("unrelated", 1. - shares[kind], f"nothing in common, though read as {kind}", shares)
@@ -179,9 +161,7 @@ def relate(
     reader: Reader | None = None,   # None: the one that ships with memkit
 ) -> list[Relation]:                # one per old
     "What `new` is to each of `olds` (ours); the same words are a duplicate without asking the model."
-    others = [old for old in olds if _plain(old) != _plain(new)]
-    read = iter(_shares(reader or load_reader(), [(old, new) for old in others]) if others else ())
-    return [SAME_WORDS if _plain(old) == _plain(new) else _related(new, old, next(read)) for old in olds]
+    return [_related(reader or load_reader(), new, old) for old in olds]
 
 # %% ../../nbs/reading/10_facts.ipynb #396dceb2
 def _unsure(found: tuple[int, Relation]) -> float:
@@ -197,16 +177,9 @@ def best_relation(
     near: int = 8,             # that many of the nearest are read, >= 1
     reader: Reader | None = None,
 ) -> tuple[int, Relation] | None:  # position in olds; None: everything is unrelated
-    """The surest relation among the nearest; the order of `olds` makes no difference (ours).
-
-    Raises `ValueError` where shapes don't fit."""
-    if near < 1: raise ValueError(f"near must be 1 or more, got {near}")
+    "The surest relation among the nearest; the order of `olds` makes no difference (ours)."
     if len(olds) == 0: return None
-    new_vector, old_vectors = np.asarray(new_vector), np.asarray(old_vectors)
-    if old_vectors.shape != (len(olds), *new_vector.shape) or new_vector.ndim != 1:
-        wanted = (len(olds), new_vector.size)
-        raise ValueError(f"{len(olds)} statements need vectors of shape {wanted}, got {old_vectors.shape}")
-    cosines = np.round(old_vectors@new_vector, 5)
+    cosines = np.round(np.asarray(old_vectors) @ np.asarray(new_vector), 5)
     order = sorted(range(len(olds)), key=lambda i: (-cosines[i], olds[i], i))[:near]
     related = relate(new, [olds[i] for i in order], reader)
     return min(((i, r) for i, r in zip(order, related) if r.kind != "unrelated"), key=_unsure, default=None)
@@ -270,18 +243,11 @@ def denies_another(
     return bool(new) and all(f.denied for f in new) and bool(there and named) and not there & named
 
 # %% ../../nbs/reading/10_facts.ipynb #54ab260a
-def _negative(attribute: str, denied: bool) -> bool:
-    "Does a fact say no? Who can't stand tomatoes, who dislikes them and who doesn't eat them all do."
-    return denied or attribute == "dislike"
-
-# %% ../../nbs/reading/10_facts.ipynb #861d012b
 def opposed(
     new: Sequence[Fact],
     old: Sequence[Mapping],   # facts, as `facts.fact_row` gives them
 ) -> bool:
     "Does one statement deny what the other says, of the same person and with a word in common? (ours)"
-    for f in new:
-        for row in old:
-            no = _negative(f.attribute, f.denied) != _negative(row["attribute"], row["denied"])
-            if no and row["about"] == f.about and _words(f.sentence) & _words(row["sentence"]): return True
-    return False
+    def no(f: Mapping) -> bool: return f["denied"] or f["attribute"] == "dislike"   # who dislikes it says no, too
+    return any(no(vars(f)) != no(row) and row["about"] == f.about and bool(_words(f.sentence) & _words(row["sentence"]))
+               for f in new for row in old)

@@ -558,7 +558,7 @@ def says_little(
     return len(set(words)) < 3 or len(set(words)) < .6*len(words)
 
 # %% ../../nbs/search/04_documents.ipynb #74732ac7
-# share of a sentence's content words that one source sentence must hold in order; chosen in `memkit.evaluate.texts`
+# share of a sentence's content words that one source sentence must hold in order; chosen in `memkit.evaluate.intervals`
 IN_ORDER = .9
 
 def unsupported(

@@ -294,7 +294,7 @@ def _sentences(secrets: list[str], kept: Iterable[str]) -> list[str]:
 
 # %% ../../nbs/store/05_erase.ipynb #7c6b3c8c
 def _stems(text: str) -> set[str]:
-    from memkit.search.support import content_stems
+    from memkit.search.documents import content_stems
     return set(content_stems(text))
 
 def _likeness(a: set[str], b: set[str]) -> float:

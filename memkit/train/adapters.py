@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 from fastcore.basics import patch
 
-from ..models.causal import batches, end_tokens, ends_at, pick_token, write_tokens
+from ..models.local import batches, end_tokens, ends_at, pick_token, write_tokens
 from ..models.lm import Reply
 from ..models.local import LocalLM, pad_token
 from ..records import Message, Receipt, json_copy
@@ -343,7 +343,7 @@ def _changed(module: Any, given: tuple, out: Any, A: Any, B: Any) -> Any:
 # %% ../../nbs/train/04_adapters.ipynb #77e7d424
 class Rows:
     """A causal model whose every row goes through an adapter of its own. To the functions of
-    `memkit.models.causal` it is a model like any other."""
+    `memkit.models.local` it is a model like any other."""
     def __init__(
         self,
         model: Any,

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from fastcore.basics import patch
 
-from ..reading.prompted import PromptedReader
-from ..reading.rounds import Round
+from ..reading.validation import PromptedReader
+from ..reading.notes import Round
 from ..records import Change, Memory, Turn, utc_now
 from .engine import Assistant
 from .stages import TurnSettings

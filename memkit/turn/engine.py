@@ -24,7 +24,7 @@ from typing import Any, TYPE_CHECKING
 from fastcore.basics import patch
 
 from ..models.lm import usage, watched
-from ..reading.rounds import Round
+from ..reading.notes import Round
 from ..records import (
     Change, Considered, Document, Hit, Memory, Place, Receipt, Turn, Utterance, check_text, check_time, check_user,
     new_id, utc_now)

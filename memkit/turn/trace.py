@@ -54,14 +54,15 @@ def to_plain(
 MOVED = {   # modules that older traces name, and where their records are now
     "core.records": "records", "core.prompt": "turn.prompt", "core.lm": "models.lm", "core.ask": "models.lm",
     "core.endpoint": "models.endpoint", "core.store": "store.store", "core.retrieve": "search.documents",
-    "core.recall": "search.memories", "core.support": "search.support", "core.notes": "reading.rounds",
+    "core.recall": "search.memories", "core.support": "search.documents", "core.notes": "reading.notes",
     "malp.fate": "malp.triage", "malp.practice": "malp.personalize", "malp.lives": "malp.timelines",
-    "mark.placing": "mark.conflict_resolution", "mark.voices": "mark.quorum", "maprec.own": "maprec.own_ratings",
-    "maprec.content": "maprec.content_predictor", "maprec.practice": "maprec.lora_examples",
+    "mark.placing": "mark.conflict_resolution", "mark.voices": "mark.maintain", "maprec.own": "maprec.own_ratings",
+    "maprec.content": "maprec.own_ratings", "maprec.practice": "maprec.prediction",
     "reading.relations": "reading.facts", "reading.note_labels": "reading.notes", "reading.sharing": "reading.gate",
-    "hybrid.question": "hybrid.reading", "malp.replay": "malp.triage", "malp.phrases": "malp.visits",
-    "mark.judgement": "mark.corrections", "mark.quarantine": "mark.withdraw", "maprec.prompted": "maprec.detection",
-    "maprec.update": "maprec.names", "maprec.retrieval": "maprec.prediction", "maprec.combined": "maprec.network"}
+    "hybrid.question": "hybrid.corpus", "malp.replay": "malp.triage", "malp.phrases": "malp.timelines",
+    "mark.judgement": "mark.corrections", "mark.quarantine": "mark.builder", "maprec.prompted": "maprec.detection",
+    "maprec.update": "maprec.detection", "maprec.request_parsing": "maprec.detection", "maprec.assistant": "maprec.understanding",
+    "maprec.retrieval": "maprec.prediction", "maprec.combined": "maprec.network"}
 
 # %% ../../nbs/turn/03_trace.ipynb #ab37b76e
 @lru_cache(256)

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 
 from ...answer.entailment import ENTAILMENT_HEADS, VERDICTS, sentence_mask, windows
 from ...answer.training import fit_network, read_rows
-from ...evaluate.texts import labelled_sentences
+from ...evaluate.intervals import labelled_sentences
 from ..hybrid.retrieval import focus_of, split_of
 from ...files import own_data, public_data
-from ...hybrid.sources import read_corpus
+from ...hybrid.corpus import read_corpus
 from ...models.embed import Embedder
-from ...reading.encoder import tokens_of
+from ...reading.labels import tokens_of
 from ...reading.examples import hands_of, typed_text, voices
 from ...reading.labels import UNITS
 from ...search.documents import content_stems, sentences

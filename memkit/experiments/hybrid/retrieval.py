@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ...evaluate.intervals import bootstrap, paired, rank_scores
+from ...evaluate.intervals import paired, rank_scores
 from ...evaluate.intervals import BERT, BERT_ENCODER, bert_score
 from ..result import figure
 from ...files import own_data, public_data

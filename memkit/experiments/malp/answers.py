@@ -6,12 +6,12 @@
 __all__ = ['STYLE_QUERY', 'SETTINGS', 'WAYS_TO_ASK', 'Key', 'QUOTED', 'INJECTION', 'LORA', 'BOTH', 'MALP', 'OTHERS', 'TASKS',
            'PAPER_2', 'PAPER_TABLE_5', 'NOT_OURS', 'PAIRS', 'LABELS', 'STYLE_LEAD', 'BY_EXAMPLE', 'BY_DESCRIPTION',
            'IN_OTHER_WORDS', 'WEIGHTS', 'CURVES', 'query_gold', 'Item', 'draw_items', 'item_prompt', 'answer_all',
-           'quote', 'paper_2', 'table_5_rows', 'pairs_of', 'qa_rows', 'chosen_styles', 'standing', 'label_scores',
-           'nearest_style', 'style_examples', 'other_words', 'style_hits', 'mean_scores', 'example_scores',
-           'over_examples', 'style_rows', 'response_scores', 'response_rows', 'weights_rows', 'figure_4_rows',
-           'curve_values']
+           'quote', 'paper_2', 'table_5_rows', 'pairs_of', 'table_2_rows', 'qa_rows', 'chosen_styles', 'standing',
+           'label_scores', 'nearest_style', 'style_examples', 'other_words', 'style_hits', 'mean_scores',
+           'example_scores', 'over_examples', 'style_rows', 'response_scores', 'response_rows', 'weights_rows',
+           'figure_4_rows', 'curve_values']
 
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #3f7626d7
+# %% ../../../nbs/experiments/malp/03_answers.ipynb #8a7f84fd
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,20 +20,20 @@ from typing import Any
 
 import numpy as np
 
-from ...models.embed import Embedder
-from ...files import own_data
-from ...models.lm import LanguageModel
-from ...records import Hit, Message
-from ...train.sequences import answer_end
 from ...evaluate.intervals import bootstrap, paired
 from ...evaluate.judge import Gold, RubricScore, rubric, verdict, win_rate
 from ...evaluate.intervals import rouge_1, rouge_l
-from .recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, RANDOM, STANDARD, Question
+from .recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, RANDOM, STANDARD
 from ..result import figure
+from ...files import own_data
 from ...malp.assistant import MalpAssistant, MalpSettings, prompt_for
 from ...malp.memories import DialogueMemory
-from ...malp.patients import NewQuery, Patient, new_queries
-from ...malp.visits import PREFERENCES, families, in_style, knowledge
+from ...malp.patients import NewQuery, Patient, Question, new_queries
+from ...malp.timelines import PREFERENCES, families, in_style, knowledge
+from ...models.embed import Embedder
+from ...models.lm import LanguageModel
+from ...records import Hit, Message
+from ...train.sequences import answer_end
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #e79edeb2
 _SHOWN_BY = {
@@ -52,16 +52,12 @@ def query_gold(
 ) -> Gold:
     "What a good answer to the patient's query takes into account, with the words that show it (ours; after MaLP §4.3)."
     facts = {f.id: f for f in patient.facts}
-    signs = {
-        point: (facts[id].slots[_SHOWN_BY.get(facts[id].about, "v")],) for point, id in zip(query.points, query.facts)
-    }
+    shown = [facts[id].slots[_SHOWN_BY.get(facts[id].about, "v")] for id in query.facts]
     own = [f for f in patient.facts if f.subject == "user" and f.until is None]
-    forbidden = [f.slots["v"] for f in own if f.about == "allergy"] + [
-        f.slots["drug"] for f in own if f.about == "bad drug"
-    ]
-    return Gold(
-        query=query.text, facts=query.points, preference=query.preference, forbidden=tuple(forbidden), signs=signs
-    )
+    forbidden = [f.slots["v" if about == "allergy" else "drug"]
+                 for about in ("allergy", "bad drug") for f in own if f.about == about]
+    return Gold(query=query.text, facts=query.points, preference=query.preference, forbidden=tuple(forbidden),
+                signs={point: (word,) for point, word in zip(query.points, shown)})
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #5291acc0
 @dataclass(frozen=True)
@@ -84,18 +80,14 @@ def draw_items(
     seed: int = 0,
 ) -> list[Item]:                     # drawn at random, the preference last
     "What one patient's assistant is asked (MaLP §4.3)."
-    rng = np.random.default_rng([seed, *patient.id.encode()])
+    rng, out = np.random.default_rng([seed, *patient.id.encode()]), []
     def some(all, kind): return [all[i] for i in sorted(rng.permutation(len(all))[:n[kind]])]
-    asked = [
-        Item(q.id, patient.id, kind, q.text, q.answer)
-        for kind in ("profile", "knowledge")
-        for q in some([q for q in questions if q.kind == kind], kind)
-    ]
-    asked += [
-        Item(q.id, patient.id, "response", q.text, gold=query_gold(patient, q))
-        for q in some(new_queries(patient), "response")
-    ]
-    return asked + [Item(f"{patient.id}-style", patient.id, "preference", STYLE_QUERY, patient.preference)]
+    for kind in ("profile", "knowledge"):
+        mine = [q for q in questions if q.kind == kind]
+        out += [Item(q.id, patient.id, kind, q.text, q.answer) for q in some(mine, kind)]
+    out += [Item(q.id, patient.id, "response", q.text, gold=query_gold(patient, q))
+            for q in some(new_queries(patient), "response")]
+    return [*out, Item(f"{patient.id}-style", patient.id, "preference", STYLE_QUERY, patient.preference)]
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #8197a394
 # three: on training patients weights with memory do better with fewer, and without weights their number makes no
@@ -185,17 +177,14 @@ def paper_2(
     task: str,  # one of TASKS
 ) -> tuple[float | None, str]:
     "LLaMA-7B's figure in MaLP's Table 2, and a note with GPT-3.5's; `(None, '')` where the paper has none."
-    of = {model: rows[row][TASKS.index(task)] for model, rows in PAPER_2.items() if row in rows}
-    return of.get("LLaMA-7B"), (
-        f"the paper's figure is LLaMA-7B's; GPT-3.5 with the same memory: {of['GPT-3.5']:g}"
-        if of.get("GPT-3.5")
-        else ""
-    )
+    i, none = TASKS.index(task), (None,)*len(TASKS)
+    llama, gpt = (PAPER_2[model].get(row, none)[i] for model in ("LLaMA-7B", "GPT-3.5"))
+    return llama, f"the paper's figure is LLaMA-7B's; GPT-3.5 with the same memory: {gpt:g}" if gpt else ""
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #427e5d0b
-def _row(row, task, values, groups, table="Table 2") -> dict[str, Any]:
-    paper, note = paper_2(row, task) if task in TASKS and table == "Table 2" else (None, "")
-    return figure(table, row, task, bootstrap(values, groups=groups), paper, row in NOT_OURS, note)
+def _row(row: str, task: str, value: Any) -> dict[str, Any]:   # an interval
+    paper, note = paper_2(row, task) if task in TASKS else (None, "")
+    return figure("Table 2", row, task, value, paper, row in NOT_OURS, note)
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #70c00b15
 def table_5_rows(
@@ -217,15 +206,15 @@ PAIRS = (
     *((MALP, o) for o in (STANDARD, INJECTION, DPEM, LORA)))
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #47220daa
-def pairs_of(
-    values: Mapping[str, Sequence[float]], metric: str, groups: Sequence[str], table: str
-) -> list[dict[str, Any]]:
+def pairs_of(values: Mapping[str, Sequence[float]], metric: str, groups: Sequence[str]) -> list[dict[str, Any]]:
     "One row less another, on the same items."
-    return [
-        figure(f"{table}, in pairs", f"{a} less {b}", metric, paired(values[a], values[b], groups=groups))
-        for a, b in PAIRS
-        if a in values and b in values
-    ]
+    return [figure("Table 2, in pairs", f"{a} less {b}", metric, paired(values[a], values[b], groups=groups))
+            for a, b in PAIRS if a in values and b in values]
+
+def table_2_rows(values: Mapping[str, Sequence[float]], metric: str, groups: Sequence[str]) -> list[dict[str, Any]]:
+    "A measure of each row, with intervals by patient, and differences in pairs."
+    rows = [_row(n, metric, bootstrap(v, groups=groups)) for n, v in values.items()]
+    return rows + pairs_of(values, metric, groups)
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #7c74693c
 def qa_rows(
@@ -237,15 +226,9 @@ def qa_rows(
     names, rows = list(dict.fromkeys(key[0] for key in answers if key[1] == visits)), []
     for kind, title in (("profile", "Profile QA"), ("knowledge", "Knowledge QA")):
         some = [i for i in items if i.kind == kind]
-        for measure, score in (("ROUGE-1", rouge_1), ("ROUGE-L", rouge_l)):
-            values = (
-                {n: score([answers[n, visits, i.id] for i in some], [i.reference for i in some]) for n in names}
-                if some
-                else {}
-            )
-            groups = [i.patient for i in some]
-            rows += [_row(n, f"{title} {measure}", v, groups) for n, v in values.items()]
-            if values: rows += pairs_of(values, f"{title} {measure}", groups, "Table 2")
+        for measure, score in (("ROUGE-1", rouge_1), ("ROUGE-L", rouge_l)) if some else ():
+            values = {n: score([answers[n, visits, i.id] for i in some], [i.reference for i in some]) for n in names}
+            rows += table_2_rows(values, f"{title} {measure}", [i.patient for i in some])
     return rows
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #e726111a
@@ -388,9 +371,9 @@ def style_rows(
 ) -> list[dict[str, Any]]:
     "Accuracy of the preferred style (MaLP §4.3); chance is one in six."
     some = [i for i in items if i.kind == "preference"]
-    groups, names = [i.patient for i in some], dict.fromkeys(key[0] for key in chosen if key[1] == visits)
+    names = dict.fromkeys(key[0] for key in chosen if key[1] == visits)
     values = {n: [float(chosen[n, visits, i.id] == i.reference) for i in some] for n in names}
-    return [_row(n, metric, v, groups) for n, v in values.items()] + pairs_of(values, metric, groups, "Table 2")
+    return table_2_rows(values, metric, [i.patient for i in some])
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #2a2d8eaa
 def response_scores(
@@ -409,24 +392,13 @@ def response_rows(
 ) -> list[dict[str, Any]]:
     """Win rate against the answer without memory (MaLP §4.3), the rubric's total, and the share of answers with a
     breach."""
-    some, names = [i for i in items if i.kind == "response"], dict.fromkeys(
-        key[0] for key in scores if key[1] == visits
-    )
-    groups, rows, totals = [i.patient for i in some], [], {}
-    for n in names:
-        of = [scores[n, visits, i.id] for i in some]
-        won = [verdict(s, scores[STANDARD, visits, i.id]) for s, i in zip(of, some)]
-        if n != STANDARD: rows.append(figure("Table 2", n, TASKS[-1], win_rate(won, groups), *_paper(n)))
-        totals[n] = [s.total for s in of]
-        rows += [
-            _row(n, "rubric total, of 10", totals[n], groups),
-            _row(n, "answers with a breach", [float(bool(s.breach)) for s in of], groups)]
-    return rows + pairs_of(totals, "rubric total, of 10", groups, "Table 2")
-
-# %% ../../../nbs/experiments/malp/03_answers.ipynb #b1ec0cc7
-def _paper(row: str) -> tuple[float | None, bool, str]:
-    paper, note = paper_2(row, TASKS[-1])
-    return paper, row in NOT_OURS, note
+    some, names = [i for i in items if i.kind == "response"], dict.fromkeys(k[0] for k in scores if k[1] == visits)
+    groups, of = [i.patient for i in some], {n: [scores[n, visits, i.id] for i in some] for n in names}
+    won = {n: [verdict(s, bare) for s, bare in zip(of[n], of[STANDARD])] for n in names if n != STANDARD}
+    rows = [_row(n, TASKS[-1], win_rate(w, groups)) for n, w in won.items()]
+    breaches = {n: [float(bool(s.breach)) for s in of[n]] for n in names}
+    rows += [_row(n, "answers with a breach", bootstrap(b, groups=groups)) for n, b in breaches.items()]
+    return rows + table_2_rows({n: [s.total for s in of[n]] for n in names}, "rubric total, of 10", groups)
 
 # %% ../../../nbs/experiments/malp/03_answers.ipynb #1bd866e4
 WEIGHTS = "needs trained weights; not part of the memory-only experiment"
@@ -460,11 +432,10 @@ def curve_values(
     rounds: int,          # in a visit
 ) -> dict[tuple[str, int, str], list[float]]:
     "The two curves that a language model draws."
-    scores, profile, out = response_scores(items, answers), [i for i in items if i.kind == "profile"], {}
-    response = [i for i in items if i.kind == "response"]
+    scores, out = response_scores(items, answers), {}
+    profile, response = ([i for i in items if i.kind == kind] for kind in ("profile", "response"))
     for name, visits in dict.fromkeys(key[:2] for key in answers):
+        said = [answers[name, visits, i.id] for i in profile]
         out[name, visits*rounds, "rubric total, of 10"] = [scores[name, visits, i.id].total for i in response]
-        out[name, visits * rounds, "Profile QA ROUGE-L"] = rouge_l(
-            [answers[name, visits, i.id] for i in profile], [i.reference for i in profile]
-        ).tolist()
+        out[name, visits*rounds, "Profile QA ROUGE-L"] = rouge_l(said, [i.reference for i in profile]).tolist()
     return out

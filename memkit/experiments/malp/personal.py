@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['LAST', 'ASKED', 'SETTINGS', 'LATER', 'ANSWERS', 'CHOSEN', 'WHOSE', 'PAIRS', 'Person', 'told', 'answered',
            'known_questions', 'choices', 'person_of', 'weights_of', 'per_token', 'measures_of', 'others_of',
-           'readings_of', 'personal_rows', 'run_personal']
+           'readings_of', 'personal_rows', 'run_personal', 'personal_picture']
 
 # %% ../../../nbs/experiments/malp/08_personal.ipynb #5aca6d69
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,13 +18,16 @@ from ...evaluate.intervals import paired
 from ..result import figure, provenance, result
 from ...malp.assistant import INSTRUCTIONS
 from ...malp.personalize import SHORT, Lessons, LoraSettings, tune
-from ...models.load import load_model
+from ...models.local import load_model
 from ...models.local import LocalLM
 from ...reading.examples import hands_of, voices
 from ...records import Message, utc_now
 from ...train.adapters import lora_model, set_lora_weights
-from ...train.packing import mean_loss
+from ...train.sequences import mean_loss
 from ...train.sequences import Example, chat_examples
+
+# %% ../../../nbs/experiments/malp/08_personal.ipynb #29d642d9
+if TYPE_CHECKING: from matplotlib.figure import Figure
 
 # %% ../../../nbs/experiments/malp/08_personal.ipynb #9852f503
 LAST = 3   # sessions that are never learned
@@ -156,3 +159,18 @@ def run_personal(
     rows = personal_rows(readings_of(lm, people, settings, progress), [p.hand for p in people])
     said = {t["id"]: [w for s in t["sessions"] for w in s["say"]] for t in talks}
     return result("personal", provenance(settings.seed, [lm.name], "", said, started), rows)
+
+# %% ../../../nbs/experiments/malp/08_personal.ipynb #881190f7
+def personal_picture(rows: Sequence[Mapping[str, Any]]) -> "Figure":
+    "The paired differences of each measure, with 95 % intervals over writers."
+    from matplotlib.figure import Figure
+    figure = Figure(figsize=(11, 2.6), layout="constrained")
+    for ax, measure in zip(figure.subplots(1, 3, sharey=True), (LATER, ANSWERS, CHOSEN)):
+        found = [r for r in rows if r["table"] == "Weights, in pairs" and r["metric"] == measure]
+        low, high = ([abs(r["ours"] - r["ci"][k]) for r in found] for k in (0, 1))
+        ax.errorbar([r["ours"] for r in found], range(len(found)), xerr=[low, high], fmt="o", capsize=3)
+        ax.axvline(0, color="grey", linestyle="--")
+        ax.set(yticks=range(len(found)), yticklabels=[r["row"] for r in found], xlabel=measure,
+               ylim=(len(found) - .5, -.5))
+    figure.suptitle("Weights in pairs; bars: 95 % intervals over four writers")
+    return figure

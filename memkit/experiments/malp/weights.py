@@ -21,17 +21,17 @@ from ...models.embed import MiniLM, Remembered
 from ...files import own_data
 from ...models.local import load_model
 from ...models.local import LocalLM
-from ...reading.rounds import Round
-from ...train.personal import PersonalLM
-from ...train.packing import mean_loss
+from ...reading.notes import Round
+from ...train.adapters import PersonalLM
+from ...train.sequences import mean_loss
 from ...records import Hit, Message
 from ...train.sequences import Example
 from ...evaluate.intervals import bootstrap, paired
 from ...evaluate.judge import rubric
 
 # %% ../../../nbs/experiments/malp/04_weights.ipynb #3a114590
-from ...evaluate.texts import rouge_l
-from .evidence import CachedCoordinator
+from ...evaluate.intervals import rouge_l
+from .recall import CachedCoordinator
 from .answers import (BOTH, BY_EXAMPLE, INJECTION, LORA, MALP, OTHERS, SETTINGS, STYLE_QUERY,
     Item, Key, example_scores, item_prompt, label_scores, style_hits)
 from .recall import DPEM, STANDARD

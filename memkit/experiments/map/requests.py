@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['GENRE_OF', 'LANDS', 'TOLD', 'ASKED', 'WITH_CHILD', 'KINDS', 'Answered', 'genre_obeyed', 'refusal_obeyed', 'obeyed',
-           'answered_by', 'request_items', 'random_message', 'sweep', 'request_rows', 'sweep_rows', 'run_map_requests',
-           'request_picture']
+           'answered_by', 'request_items', 'random_message', 'sweep', 'request_rows', 'sweep_rows', 'run_map_requests']
 
 # %% ../../../nbs/experiments/map/04_requests.ipynb #4d25d425
 import random
@@ -13,52 +12,46 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...models.lm import ScriptedLM
 from ...records import utc_now
 from ...evaluate.intervals import bootstrap, share
-from ..figures import spread
 from ..result import figure, provenance, result
 from ...maprec.frames import DOMAIN_NAMES
 from ...maprec.items import Item
-from ...maprec.names import folded
+from ...maprec.request_parsing import folded
 from ...reading.examples import alike, hands_of, voices
 from ...reading.labels import title_key
 
-# %% ../../../nbs/experiments/map/04_requests.ipynb #545f72b2
-if TYPE_CHECKING: from matplotlib.figure import Figure
-
 # %% ../../../nbs/experiments/map/04_requests.ipynb #31cd3737
-GENRE_OF = {"comedy": "Comedy", "comedies": "Comedy", "humour": "Comedy", "sitcom": "Comedy", "farce": "Comedy",
-            "romantic comedy": "Comedy", "rom com": "Comedy",
-            "black humour": "Comedy", "stand-up comedy": "Comedy", "crime": "Crime", "gangster": "Crime",
-            "thriller": "Thriller", "horror": "Horror", "western": "Western", "westerns": "Western",
-            "animation": "Animation", "animated": "Animation", "cartoon": "Animation", "anime": "Animation",
-            "documentary": "Documentary", "romance": "Romance", "history": "History", "historical": "History",
-            "period drama": "History", "costume drama": "History", "period": "History", "science fiction": "Sci-Fi",
-            "sci-fi": "Sci-Fi", "hard science fiction": "Sci-Fi", "musical": "Musical", "musicals": "Musical",
-            "mystery": "Mystery", "murder mystery": "Mystery", "detective": "Mystery", "poetry": "Poetry",
-            "fantasy": "Fantasy", "war": "War", "drama": "Drama", "action": "Action", "adventure": "Adventure",
-            "nonfiction": "Non-fiction", "non-fiction": "Non-fiction", "biography": "Biography", "jazz": "Jazz",
-            "classical": "Classical", "country": "Country", "folk": "Folk", "metal": "Metal",
-            "rock": "Rock", "reggae": "Reggae", "rap": "Hip-hop", "hip-hop": "Hip-hop", "pop": "Pop", "soul": "Soul",
-            "electronic": "Electronic", "strategy": "Strategy", "puzzle": "Puzzle", "sport": "Sport", "sports": "Sport",
-            "thrillers": "Thriller", "scary": "Horror", "synth": "Electronic", "drum and bass": "Electronic",
-            "heist": "Crime", "true crime": "Crime"}
+_WORDS = {
+    "Comedy": "comedy, comedies, humour, sitcom, farce, romantic comedy, rom com, black humour, stand-up comedy",
+    "Crime": "crime, gangster, heist, true crime", "Thriller": "thriller, thrillers", "Horror": "horror, scary",
+    "Western": "western, westerns", "Animation": "animation, animated, cartoon, anime", "Documentary": "documentary",
+    "Romance": "romance", "History": "history, historical, period drama, costume drama, period",
+    "Sci-Fi": "science fiction, sci-fi, hard science fiction", "Musical": "musical, musicals",
+    "Mystery": "mystery, murder mystery, detective", "Poetry": "poetry", "Fantasy": "fantasy", "War": "war",
+    "Drama": "drama", "Action": "action", "Adventure": "adventure", "Non-fiction": "nonfiction, non-fiction",
+    "Biography": "biography", "Jazz": "jazz", "Classical": "classical", "Country": "country", "Folk": "folk",
+    "Metal": "metal", "Rock": "rock", "Reggae": "reggae", "Hip-hop": "rap, hip-hop", "Pop": "pop", "Soul": "soul",
+    "Electronic": "electronic, synth, drum and bass", "Strategy": "strategy", "Puzzle": "puzzle",
+    "Sport": "sport, sports"}
+GENRE_OF = {word: genre for genre, words in _WORDS.items() for word in words.split(", ")}
 
 # %% ../../../nbs/experiments/map/04_requests.ipynb #325e0eab
-LANDS = {"american": ("USA",), "hollywood": ("USA",), "british": ("UK",), "english": ("UK",), "french": ("France",),
-         "german": ("Germany", "West Germany"), "italian": ("Italy",), "spanish": ("Spain",),
-         "japanese": ("Japan",), "korean": ("South Korea",), "k-drama": ("South Korea",), "indian": ("India",),
-         "bollywood": ("India",), "nollywood": ("Nigeria",), "russian": ("Russia", "USSR", "Soviet Union"),
-         "polish": ("Poland",), "danish": ("Denmark",), "swedish": ("Sweden",), "norwegian": ("Norway",),
-         "irish": ("Ireland",), "australian": ("Australia",), "mexican": ("Mexico",)}
+_NATIONS = {
+    "USA": "american, hollywood", "UK": "british, english", "France": "french", "Germany, West Germany": "german",
+    "Italy": "italian", "Spain": "spanish", "Japan": "japanese", "South Korea": "korean, k-drama",
+    "India": "indian, bollywood", "Nigeria": "nollywood", "Russia, USSR, Soviet Union": "russian", "Poland": "polish",
+    "Denmark": "danish", "Sweden": "swedish", "Norway": "norwegian", "Ireland": "irish", "Australia": "australian",
+    "Mexico": "mexican"}
+LANDS = {word: lands.split(", ") for lands, words in _NATIONS.items() for word in words.split(", ")}
 
-_FIT = {"child": ("children", "family"), "family": ("children", "family"), "teen": ("children", "family", "teens"),
-        "teenager": ("children", "family", "teens")}
+_FIT = dict.fromkeys(("child", "family"), ("children", "family"))
+_FIT |= dict.fromkeys(("teen", "teenager"), ("children", "family", "teens"))
 
 _LENGTHS = {"under 90 minutes": 90, "under two hours": 120, "under 100 minutes": 100, "under an hour": 60,
             "under 2 hours": 120, "under 200 pages": 200, "under 250 pages": 250, "under 300 pages": 300}
@@ -210,8 +203,7 @@ def sweep(
     seed: int = 0,
 ) -> list[dict[str, int]]:   # for each turn: unfit, seen and invented items
     "Random turns of five users, and the wrong items of each list."
-    from memkit.maprec.recommend import not_to_offer
-    from memkit.maprec.profile import profile
+    from memkit.maprec.items import not_to_offer, profile
     rng, items, out = random.Random(seed), assistant.catalogue.items, []
     requests = [r["text"] for r in voices(hands_of(), "messages") if r["request"] and not r["before"]]
     for n in range(turns):
@@ -268,19 +260,3 @@ def run_map_requests(
     figures = [*request_rows(f"{kind} hands {', '.join(chosen)}", rows), *sweep_rows(turns)]
     source = provenance(0, [], "minilm", {"requests": [r["text"] for r in rows]}, started)
     return result("map-requests", source, figures)
-
-# %% ../../../nbs/experiments/map/04_requests.ipynb #df4f064b
-def request_picture(rows: Sequence[Mapping[str, Any]]) -> "Figure":
-    "The fraction obeyed of each kind of constraint, the lowest last."
-    from matplotlib.figure import Figure
-    found = sorted((r for r in rows if r["table"] == "Requests" and r["metric"] in KINDS), key=lambda r: r["ours"])
-    every = next(r for r in rows if r["table"] == "Requests" and r["metric"].startswith("constraints"))
-    figure = Figure(figsize=(7, .4*len(found) + 1.1), layout="constrained")
-    axes, y = figure.subplots(), range(len(found))
-    axes.errorbar([r["ours"] for r in found], y, xerr=spread(found), fmt="o", capsize=3)
-    axes.axvspan(*every["ci"], alpha=.15, label=f"all constraints, {every['ours']:.2f}, with its interval")
-    axes.axvline(.95, linestyle="--", color="grey", label="target, .95")
-    axes.set_yticks(list(y), [f"{r['metric']} ({r['n']})" for r in found])
-    axes.set(xlim=(0, 1.02), title=every["row"], xlabel="share obeyed, or said to be impossible; 95 % intervals")
-    figure.legend(loc="outside lower center", ncols=2, frameon=False)
-    return figure

@@ -13,8 +13,8 @@ from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
-from ..tables import Card, PaperTable, diagram, number, number_table
-from ..figures import (
+from ..result import Card, PaperTable, diagram, number, number_table
+from ..result import (
     BARS, PaperPicture, intervals, legend_below, of_paper, papers_mark, published_result, rows_of, sheet)
 from .cross import LINES, PAPER_MAE, PER_TEN as PER_TEN_BOOKS, VANILLA, run_cross
 from .single import (
@@ -24,7 +24,7 @@ from ...maprec.assistant import MapSettings
 from ...maprec.detection import OTHER, PREFERENCE, RECOMMEND, detection_messages, labelled_messages, update_messages
 from ...maprec.items import Rated, own_catalogue, stars, title_line
 from ...maprec.prediction import figure_4_messages, genre_overlap, select
-from ...maprec.names import labelled_updates
+from ...maprec.detection import labelled_updates
 from ...records import json_copy, utc_now
 
 # %% ../../../nbs/experiments/map/05_run.ipynb #46befa6b
@@ -356,7 +356,7 @@ def run_map(
     from memkit.models.local import LocalLM
     started, lm, size, ratings = utc_now(), model or LocalLM.embedded(), FULL if full else QUICK, rated_films(seed)
     scores = classical_scores(ratings, folds(ratings)[:size.folds], size.orders, progress=progress)
-    rows = classical_rows(scores, CLASSICAL) + language_rows(ratings, scores, lm, size)
+    rows = classical_rows(scores, CLASSICAL) + language_rows(ratings, scores, lm, size, progress)
     books, where = run_cross(full, lm, amazon, progress, seed)
     data = {ratings.name: _texts(ratings)} | where["data"]
     made = provenance(seed, [lm.name], where["encoder"], data, started)

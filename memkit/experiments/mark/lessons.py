@@ -24,7 +24,7 @@ from fastcore.basics import patch
 
 from ...evaluate.coverage import SessionUse, Summary, TurnUse, conversation_table, session_use, turn_use
 from ...evaluate.intervals import bootstrap, share
-from ...evaluate.key_points import figures, key_points, statements
+from ...evaluate.coverage import figures, key_points, statements
 from ..result import figure
 from ...files import own_data, public_data
 from ...mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, conversation_of
@@ -32,7 +32,7 @@ from ...mark.search import Caller, RefinedSearch
 from ...models.lm import LanguageModel, Reply
 from ...records import Memory, Message, new_id
 from ...search.bm25 import STOP_WORDS
-from ...search.support import content_stems
+from ...search.documents import content_stems
 
 # %% ../../../nbs/experiments/mark/02_lessons.ipynb #9e65b8d3
 if TYPE_CHECKING:

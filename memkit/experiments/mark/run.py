@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TYPE_CHECKING
 
 from ...evaluate.coverage import ALPHAS, REGIONS, TABLE_4
-from ..figures import (
+from ..result import (
     BARS, PaperPicture, intervals, legend_below, of_paper, papers_mark, rows_of, sheet, spread)
 from .again import (
     AGAIN, Asked, BARE, FIRST, MEMORY, OTHER, PAPER_SETTINGS, RANDOM, Scored, alpha_rows, ask_again, by_manner,
@@ -26,7 +26,7 @@ from memkit.experiments.mark.lessons import (
 
 # %% ../../../nbs/experiments/mark/05_run.ipynb #9ca4c60d
 from ..result import figure, provenance, result
-from ..tables import Card, Cell, HERE, Line, PAPER, PaperTable, diagram, number, number_table
+from ..result import Card, Cell, HERE, Line, PAPER, PaperTable, diagram, number, number_table
 from ...mark.agents import embedded_agents, prompted_agents
 from ...mark.assistant import MarkSettings, RULES
 from ...mark.builder import Builder

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from ...mark.corrections import CLASSIFIED, INJECTED, JUDGED, SAID_AGAIN
 from ...mark.maintain import DROPPED, RESTORED, Standing, standing
-from ...mark.merging import sources_of
-from ...mark.policy import allowed
+from ...mark.conflict_resolution import sources_of
+from ...mark.search import allowed
 from ...mark.refined import DOMAIN, KINDS, check_user
 from ...mark.scoring import PART_NAMES
 from ...mark.search import why

@@ -474,8 +474,8 @@ def requested_length(
 
 # %% ../../nbs/maprec/19_request_parsing.ipynb #baf02e20
 _OTHERS = re.compile(r"\b(?:(?:any|some)thing else|another|others?|more|different|next|what else|besides)\b", re.I)
-_REFUSING = frozenset("no not nothing without never nobody isn't aren't ain't don't minus except mustn't nor neither "
-                      "hate hates dislike dislikes avoid sick tired".split())
+_REFUSING = frozenset("no not nothing without never nobody nobody's isn't aren't ain't don't minus except mustn't nor "
+                      "neither hate hates dislike dislikes avoid sick tired".split())
 _EMPTY = frozenset("""idea ideas sure matter problem rush mind know seen see read watched worry worries
     longer later earlier before
     after older newer many much more than too very really also even just please pls kind sort type thing things

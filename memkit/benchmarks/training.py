@@ -362,7 +362,7 @@ def requests_row(
     for i, w in enumerate(weights): store.save(f"u{i}", w, {"base": base_digest(lm.load()[0]), "shape": shape})
     names, personal = [f"u{i}" for i in range(users)], PersonalLM(lm, store, loaded=users, batch_size=users)
     peft = LocalLM.wrap(peft_of(peers.load()[0], shape, weights), peers.load()[1], "peft")
-    arms = [Arm("ours", lambda: lambda rs: [r.text for r in personal.generate_for(names, rs, max_tokens=size.tokens)], 1),
+    arms = [Arm("ours", lambda: lambda rs: [r.text for r in personal.generate_for(names, rs, size.tokens)], 1),
             Arm("peft set_adapter, one by one", lambda: _switching(peft, names, size.tokens), 1),
             Arm("peft adapter_names, mixed", lambda: _named_rows(peft, names, size.tokens), 1)]
     asked = [(questions[i:] + questions[:i])[:users] for i in range(min(size.rounds, 3))]

@@ -76,7 +76,7 @@ some_settings = st.builds(DPeMSettings, promote_at=st.integers(1, 3), short_term
 
 
 @given(sketch=dialogues, chosen=some_settings, restarts=st.booleans())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_always_holds(sketch, chosen, restarts):
     with MemoryStore(":memory:") as store:
         d, before, seen = DPeM(store, Topics(), chosen, relate), State(), [State()]
@@ -100,7 +100,7 @@ def test_what_always_holds(sketch, chosen, restarts):
 
 
 @given(sketch=dialogues, chosen=some_settings)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_the_same_notes_make_the_same_moves(sketch, chosen):
     made = []
     for _ in range(2):
@@ -113,7 +113,7 @@ def test_the_same_notes_make_the_same_moves(sketch, chosen):
 
 
 @given(sketch=dialogues.filter(bool), chosen=some_settings, data=st.data(), chains=st.booleans())
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_was_forgotten_is_missing_from_the_past_and_nothing_else(sketch, chosen, data, chains):
     with MemoryStore(":memory:") as store:
         d, seen = DPeM(store, Topics(), chosen, relate), [State()]

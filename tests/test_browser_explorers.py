@@ -24,20 +24,20 @@ def key(panel, label: str, *keys: str):
 def test_the_budget_is_moved(lab, chromium):
     with labs.opened(chromium, lab, NBS/"widgets"/"explorers/01_prompt.ipynb") as page:
         s = labs.Worked(page)
-        s.at("Of 240 tokens")
+        s.at("The prompt takes 220 of 240 tokens")
         assert "8 too many" in s.panel.locator("svg text").all_text_contents()
         fits(s)
         labs.shot(page, "budget", 1280, 800)
         s.button("Room for all").click()
-        s.at("Of 278 tokens .* Everything has room")
+        s.at("The prompt takes 278 of 278 tokens; everything has room")
         key(s.panel, "Budget in tokens", "ArrowLeft")
-        s.at("Of 277 tokens .*No room: Cough")
+        s.at("The prompt takes .* of 277 tokens.*No room: Cough")
         key(s.panel, "Budget in tokens", "Home")
         s.expect(s.panel.get_by_role("alert")).to_contain_text("need 61 tokens and the budget is 36")
-        s.at("Of 277 tokens")                                     # the picture before it stays
+        s.at("The prompt takes .* of 277 tokens")                  # the picture before it stays
         labs.shot(page, "budget_too_small", 800)
         s.button("As it was").press("Enter")
-        s.at("Of 240 tokens")
+        s.at("The prompt takes 220 of 240 tokens")
         s.expect(s.panel.get_by_role("alert")).to_have_count(0)
         s.panel.get_by_label("Show the text of").select_option(index=3)
         s.expect(s.panel.locator("svg")).to_contain_text("On 1 March 2026 the user said")
@@ -46,8 +46,8 @@ def test_the_budget_is_moved(lab, chromium):
 
 
 def test_two_rankings_are_fused(lab, chromium):
-    with labs.opened(chromium, lab, NBS/"widgets"/"explorers/02_fusion.ipynb") as page:
-        s = labs.Worked(page)
+    with labs.opened(chromium, lab, NBS/"widgets"/"explorers/01_prompt.ipynb") as page:
+        s = labs.Worked(page, 1)
         s.at("“Our 3 year old.*fused by rank, k 5, weights 0.3")
         assert sum(t.startswith("✓") for t in s.panel.locator("svg text").all_text_contents()) >= 5
         fits(s)
@@ -78,8 +78,8 @@ def test_two_rankings_are_fused(lab, chromium):
 
 
 def test_weights_rank_memories_anew(lab, chromium):
-    with labs.opened(chromium, lab, NBS/"widgets"/"explorers/03_scores.ipynb") as page:
-        s = labs.Worked(page)
+    with labs.opened(chromium, lab, NBS/"widgets"/"explorers/01_prompt.ipynb") as page:
+        s = labs.Worked(page, 2)
         rows = lambda: s.panel.locator("svg g[data-key]").evaluate_all("gs => gs.map(g => g.dataset.key)")
         s.at("Weights Default")
         before = rows()
@@ -97,7 +97,7 @@ def test_weights_rank_memories_anew(lab, chromium):
         s.expect(handle).to_have_attribute("aria-valuenow", "1.0")
         for name in ("a recall", "b recency", "d feedback"): key(s.panel, name, "Home")
         key(s.panel, "c similarity", "End")
-        s.at("Weights test: .*The order is that of similarity alone")
+        s.at("Weights test: .*Against similarity alone, none of")
         s.expect(menu).to_have_value("test")
         s.panel.get_by_label("The formula as printed").press("Space")
         s.at("Weights test: .*the formula as printed")
@@ -105,7 +105,7 @@ def test_weights_rank_memories_anew(lab, chromium):
         s.at("Weights Default.*the formula as printed")
         labs.shot(page, "mrs_printed", 1280, 800)
         s.panel.get_by_label("Kind", exact=True).select_option(label="user-question")
-        s.at("Weights Default: .*First of 1 memory: “By last tablet")
+        s.at("Weights Default: .*“By last tablet")
         labs.theme(page, "JupyterLab Dark")
         labs.shot(page, "mrs_dark", 1280)
         labs.theme(page, "JupyterLab Light")
@@ -116,9 +116,9 @@ def test_four_assistants_side_by_side(lab, chromium):
     with labs.opened(chromium, lab, NBS/"walkthroughs"/"5_compare.ipynb") as page:
         page.get_by_text(re.compile(r"^This notebook took \d+ s")).wait_for(timeout=120_000)
         weights, ask = labs.Worked(page), labs.Worked(page, 1)
-        weights.at("Weights Default: .*First of \\d memories: “The user takes 20 mg")
+        weights.at("Weights Default: “The user takes 20 mg")
         weights.panel.get_by_label("Preset", exact=True).select_option(label="Similarity + Freshness")
-        weights.at("Weights Similarity.*First of \\d memories: “The user's doctor raised")
+        weights.at("Weights Similarity.*: “The user's doctor raised")
         labs.shot(page, "compare_weights", 1280, 800)
         ask.panel.scroll_into_view_if_needed()
         ask.at("For “What is my lisinopril dose")

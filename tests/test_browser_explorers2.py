@@ -14,7 +14,7 @@ def fits(worked):
 
 def slide(panel, name: str, key: str, times: int = 1):
     "Move a slider with the keyboard; what it says it stands at then."
-    handle = panel.panel.locator(f".mk-{name} .noUi-handle").first
+    handle = panel.panel.locator(".widget-inline-hbox", has_text=name).locator(".noUi-handle").first
     handle.focus()
     for _ in range(times): handle.press(key)
     assert handle.evaluate("h => h === document.activeElement"), "the focus stays on the slider"
@@ -26,7 +26,7 @@ def texts(panel) -> list[str]:
 
 
 def test_a_life_of_trust(lab, chromium):
-    with labs.opened(chromium, lab, NBS/"explorers/04_trust.ipynb") as page:
+    with labs.opened(chromium, lab, NBS/"explorers/07_memories.ipynb") as page:
         p = labs.Worked(page)
         box, menu = p.panel.get_by_label("Script"), p.panel.get_by_label("Life")
         p.expect(box).to_have_value(re.compile("huh"))           # where the notebook left it: a script that can't be read, told in place
@@ -42,9 +42,9 @@ def test_a_life_of_trust(lab, chromium):
         labs.shot(page, "trust_poisoned", 1280, 800)
 
         slide(p, "threshold", "ArrowLeft", 10)                    # a lower threshold keeps it
-        p.at("poisoned by one.*It never falls below the border")
+        p.at("poisoned by one.*it never falls below the border")
         p.expect(p.panel.locator("svg text", has_text="falls below")).to_have_count(0)
-        slide(p, "w_a", "End")
+        slide(p, "wₐ", "End")
         p.expect(p.panel.get_by_role("alert")).to_contain_text("w_a <= w_s")
         p.button("Constants of the paper").press("Enter")
         p.at("poisoned by one.*falls below the border")
@@ -66,7 +66,6 @@ def test_a_life_of_trust(lab, chromium):
         menu.select_option(label="right until the facts changed")
         p.at("right until the facts changed: 20 recalls")
         p.panel.get_by_role("button", name="by day").click()
-        p.expect(p.panel.locator("svg text", has_text="relevance")).to_have_count(1)
         labs.theme(page, "JupyterLab Dark")
         labs.shot(page, "trust_dark", 1280)
         labs.theme(page, "JupyterLab Light")
@@ -80,14 +79,14 @@ def test_ratings_as_a_history_grows(lab, chromium):
         fits(p)
         labs.shot(page, "rating", 1280, 800)
         before = p.picture.get_attribute("aria-label")
-        slide(p, "n", "ArrowRight")
+        slide(p, "Ratings known", "ArrowRight")
         p.at("After 13 of 29 ratings.*The 13th rating")
-        slide(p, "n", "End")
+        slide(p, "Ratings known", "End")
         p.at("After 29 of 29 ratings")
-        slide(p, "n", "Home")
+        slide(p, "Ratings known", "Home")
         p.at("After 0 of 29 ratings")
         assert any("nothing does" in t for t in texts(p))
-        slide(p, "n", "ArrowRight", 12)
+        slide(p, "Ratings known", "ArrowRight", 12)
         p.expect(p.picture).to_have_attribute("aria-label", before)
         p.panel.get_by_label("Predict", exact=True).select_option(index=5)
         p.at("After 12 of 29 ratings, the model predicts .* stars for Crash")
@@ -103,7 +102,7 @@ def test_ratings_as_a_history_grows(lab, chromium):
 
 def test_a_question_on_the_map(lab, chromium):
     with labs.opened(chromium, lab, NBS/"explorers/07_memories.ipynb") as page:
-        p = labs.Worked(page)
+        p = labs.Worked(page, 1)
         p.at(r"26 memories")
         box = p.panel.get_by_label("Question")
         p.expect(box).to_have_value("")
@@ -113,15 +112,15 @@ def test_a_question_on_the_map(lab, chromium):
         p.at(r"26 memories.*1\. I am allergic to penicillin\.")
         p.expect(p.panel.locator("svg text", has_text="?")).not_to_have_count(0)
         labs.shot(page, "map", 1280, 800)
-        slide(p, "k", "End")
-        p.at(r"26 memories.*Of these 10")
+        slide(p, "Nearest", "End")
+        p.at(r"26 memories.*Of the nearest 10")
         fits(p)
         labs.shot(page, "map_ten", 1280, 800)
         box.fill("Who plays an instrument? <script>alert(1)</script>")
         box.press("Enter")
         p.at(r"26 memories.*1\. My daughter Mia plays the violin\.")
-        slide(p, "k", "Home")
-        p.at(r"26 memories.*On the map it looks")
+        slide(p, "Nearest", "Home")
+        p.at(r"26 memories.*Of the nearest 1 by cosine")
         shapes = p.panel.locator("svg rect").count()
         p.panel.get_by_label("Show", exact=True).select_option(label="life")
         p.expect(p.panel.locator("svg rect")).not_to_have_count(shapes)
@@ -138,8 +137,8 @@ def test_a_question_on_the_map(lab, chromium):
 
 
 def test_recorded_answers_of_three_users_weights(lab, chromium):
-    with labs.opened(chromium, lab, NBS/"explorers/05_adapters.ipynb") as page:
-        p = labs.Worked(page)
+    with labs.opened(chromium, lab, NBS/"explorers/06_rating.ipynb") as page:
+        p = labs.Worked(page, 1)
         page.get_by_text("has no weights in this store; train").first.wait_for(timeout=60_000)      # the notebook is through
         p.at("Asked “How long may a cough last after a cold.”. Without weights: “A cough can last")
         assert {"concise ★", "step by step ★", "with figures ★"} <= set(texts(p))
@@ -151,16 +150,16 @@ def test_recorded_answers_of_three_users_weights(lab, chromium):
         labs.shot(page, "adapters_others", 1280, 800)
         p.panel.get_by_role("button", name="no weights", exact=True).press("Enter")
         p.at("Asked “How long may.*against no weights")
-        slide(p, "strength", "ArrowRight")
+        p.panel.get_by_role("button", name="1.5", exact=True).click()
         p.at("Asked “How long may.*with weights at 1.5 of their strength")
-        slide(p, "strength", "Home")
+        p.panel.get_by_role("button", name="0", exact=True).click()
         p.at("Asked “How long may.*with weights at 0 of their strength")
         p.panel.get_by_label("Question").select_option(index=1)
         p.at("Asked “What helps itchy skin")
         fold = p.panel.locator("details.mk-in-words")
         fold.locator("summary").click()
         p.expect(fold).to_contain_text("Asked “What helps itchy skin")
-        slide(p, "strength", "End")
+        p.panel.get_by_role("button", name="2", exact=True).click()
         p.at("Asked “What helps itchy skin.*with weights at 2 of")
         p.expect(fold).to_have_attribute("open", "")                   # what was opened stays open
         p.expect(fold).to_contain_text("at 2 of their strength")

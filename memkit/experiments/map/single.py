@@ -449,11 +449,15 @@ def flat_rows(ratings: "Ratings", scores: Scores, lm: "LocalLM", size: MapSize) 
     return rows + mae_rows("Table 1", "vanilla, calibrated", some.cases, flat.predicted)
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #22ff46ae
-def language_rows(ratings: "Ratings", scores: Scores, lm: "LocalLM", size: MapSize) -> list[dict[str, Any]]:
+def language_rows(
+    ratings: "Ratings", scores: Scores, lm: "LocalLM", size: MapSize, progress: bool = False
+) -> list[dict[str, Any]]:
     "All rows that ask a language model (MAP §5.3): Tables 1 and 2, Figure 6 with two rows that need none."
-    rows, whole = whole_rows(ratings, scores, lm, size)
-    rows += flat_rows(ratings, scores, lm, size)
-    more, k = memory_rows(ratings, scores, lm, whole, size)
+    from tqdm.auto import tqdm
+    with tqdm(total=3, desc="language model", disable=not progress) as bar:
+        rows, whole = whole_rows(ratings, scores, lm, size); bar.update()
+        rows += flat_rows(ratings, scores, lm, size); bar.update()
+        more, k = memory_rows(ratings, scores, lm, whole, size); bar.update()
     rows += more + length_rows("Figure 6", "whole history", whole.cases, whole.predicted)
     for name in ("user median", "ours"): rows += length_rows("Figure 6", name, scores.cases, scores.predicted[name])
     few = whole.cases.of(np.unique(whole.cases.user)[:size.cost])

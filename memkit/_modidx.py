@@ -552,8 +552,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                  'memkit/benchmarks/bench.py'),
                                          'memkit.benchmarks.bench.repeated': ( 'benchmarks/bench.html#repeated',
                                                                                'memkit/benchmarks/bench.py'),
-                                         'memkit.benchmarks.bench.rerank_row': ( 'benchmarks/bench.html#rerank_row',
-                                                                                 'memkit/benchmarks/bench.py'),
                                          'memkit.benchmarks.bench.row_lines': ( 'benchmarks/bench.html#row_lines',
                                                                                 'memkit/benchmarks/bench.py'),
                                          'memkit.benchmarks.bench.run_bench': ( 'benchmarks/bench.html#run_bench',

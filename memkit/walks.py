@@ -35,9 +35,9 @@ _FROM = {
 # %% ../nbs/94_walks.ipynb #b1b2d44c
 _WIDGETS = {
     "draw.pictures": "budget",
-    "explorers.fusion": "explore_fusion", "explorers.lesson": "Question exercise predict quiz start took",
-    "explorers.profile": "explore_profile", "explorers.prompt": "explore_budget repack",
-    "explorers.rating": "explore_rating", "explorers.scores": "explore_mrs", "explorers.trust": "explore_trust life_of",
+    "explorers.lesson": "Question exercise predict quiz start took",
+    "explorers.profile": "explore_profile", "explorers.prompt": "explore_budget explore_fusion explore_mrs repack",
+    "explorers.rating": "explore_rating", "explorers.memories": "explore_trust life_of",
     "steppers.dpem": "dpem_steps read_dialogue round_board", "steppers.map": "map_steps",
     "steppers.mark": "mark_steps read_record", "steppers.stepper": "stepper",
     "steppers.steps": "answer_without draw_pair steps take_away turns_steps",

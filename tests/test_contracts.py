@@ -17,13 +17,13 @@ from memkit.models.endpoint import ChatEndpoint
 from memkit.search.vectors import ChromaIndex, ExactIndex, check_index
 from memkit.models.lm import ScriptedLM, check_label_scorer, check_language_model, check_stream, cut_at_stop
 from memkit.models.local import LocalLM
-from memkit.records import Document
+from memkit.records import Document, utc_now
 from memkit.search.documents import PAPER, FusedRetriever, RetrieveSettings, check_retriever
 from memkit.store.schema import new_database
 from memkit.store.store import MemoryStore
 from memkit.train.loop import CheckpointFile, check_checkpoint
 from memkit.hybrid.chatbot import HybridChatbot
-from memkit.hybrid.memory import ChromaMemory, StoreMemory, check_conversation_memory
+from memkit.hybrid.memory import ChromaMemory, StoreMemory
 from memkit.malp import dpem
 from memkit.malp.assistant import MalpAssistant
 from memkit.malp.coordinator import EmbeddedCoordinator, PromptedCoordinator, check_coordinator
@@ -106,6 +106,24 @@ def test_embedders(kind, tiny, minilm): check_embedder({"MiniLM": MiniLM, "Remem
 
 @pytest.mark.parametrize("kind", ["exact", "chroma"])
 def test_vector_indexes(kind, fresh): check_index(ExactIndex if kind == "exact" else lambda dim: ChromaIndex(dim, path=fresh()))
+
+
+def check_conversation_memory(make):
+    "The user's own exchanges, nearest first, and none after they were forgotten."
+    memory, at = make(), utc_now()
+    assert memory.nearest("ann", "anything at all") == []
+    first = memory.remember("ann", "s", "What helps against hay fever?", "Antihistamine tablets or nasal sprays.", at, {})
+    second = memory.remember("ann", "s", "How do I treat a burn?", "Cool it under running water for twenty minutes.", at, {})
+    memory.remember("bob", "s", "What helps against hay fever?", "Keep the windows shut.", at, {})
+    hits = memory.nearest("ann", "remedies for hay fever", k=5)
+    assert [h.item.id for h in hits] == [first.id, second.id], "the user's own entries, best first, and nobody else's"
+    assert all(-1 <= h.score <= 1.0001 and h.parts["cosine"] == h.score for h in hits)
+    assert len(memory.nearest("ann", "remedies for hay fever", k=1)) == 1
+    assert hits[0].item.turns and hits[0].item.meta["answer"].startswith("Antihistamine")
+    assert memory.forget("ann", [first.id]).memories == (first.id,)
+    assert [h.item.id for h in memory.nearest("ann", "remedies for hay fever")] == [second.id]
+    memory.forget("ann")
+    assert memory.nearest("ann", "remedies for hay fever") == [] and len(memory.nearest("bob", "hay fever")) == 1
 
 
 @pytest.mark.parametrize("settings, index", [(RetrieveSettings(), "exact"), (RetrieveSettings(), "chroma"), (RetrieveSettings(fusion="rrf"), "exact"), (PAPER, "exact"),
@@ -257,7 +275,7 @@ def test_every_contract_of_the_package_is_held_here():
     protocols = {c.name for p in root.rglob("*.py") for c in ast.parse(p.read_text(encoding="utf-8")).body
                  if isinstance(c, ast.ClassDef) and any(isinstance(b, ast.Name) and b.id == "Protocol" for b in c.bases)}
     contracts = {"LanguageModel": check_language_model, "LabelScorer": check_label_scorer, "Embedder": check_embedder, "VectorIndex": check_index,
-                 "Retriever": check_retriever, "StreamingModel": check_stream, "ConversationMemory": check_conversation_memory,
+                 "Retriever": check_retriever, "StreamingModel": check_stream,
                  "Coordinator": check_coordinator, "DialogueMemory": check_dialogue_memory, "Checkpoint": check_checkpoint, "RefinedMemoryAgent": check_agent,
                  "Predictor": check_predictor, "RatingPredictor": check_rating_predictor, "Entrant": check_entrant}
     assert protocols == set(contracts) and {c.__name__ for c in contracts.values()} <= named, "a new protocol needs a contract and a line here"

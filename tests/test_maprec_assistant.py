@@ -17,7 +17,8 @@ from memkit.maprec.frames import Link
 from memkit.maprec.items import Catalogue, Item, Rated, own_catalogue
 from memkit.maprec.items import import_ratings, profile
 from memkit.maprec.own_ratings import Content, ContentSettings, Facts
-from memkit.maprec.own_ratings import FromOthers, ItemSpace, OwnRatings, OwnSettings, check_predictor, expected, from_others, shares_around, usual_ratings
+from memkit.maprec.network import FromOthers, from_others, usual_ratings
+from memkit.maprec.own_ratings import ItemSpace, OwnRatings, OwnSettings, check_predictor, expected, shares_around
 from memkit.maprec.ratings import simulated_ratings
 from memkit.maprec.recommend import NOTHING, POPULAR, PREDICTED, SPREAD, Request, because, carried, confirm, opinions, own_taste_first, reasons_for, recommend, tell, varied
 from memkit.maprec.detection import Change

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from memkit.reading.validation import gives_orders
 from memkit.files import own_data
 from memkit.models.lm import ScriptedLM
-from memkit.reading.notes import chat_sentences, note_sentences
+from memkit.reading.notes import chat_sentences
+from memkit.reading.examples import note_sentences
 from memkit.mark import agents as prompted
 from memkit.mark.agents import EmbeddedAgent, check_agent, embedded_agents, untraced
 from memkit.mark.agents import ListedMemory, PromptedAgent, RefinedAgentError, believed, extraction, pieces, prompted_agents

@@ -9,7 +9,8 @@ from random import Random
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from memkit.reading.notes import chat_sentences, note_sentences
+from memkit.reading.notes import chat_sentences
+from memkit.reading.examples import note_sentences
 from memkit.malp.patients import draw_patient, knowledge_questions, new_queries, profile_questions, simulate
 from memkit.malp.timelines import (HABITS, PREFERENCES, SPLITS, Timeline, attributes, families, family_split, fill, in_style, knowledge, patient_facts,
                                   reference, rough)

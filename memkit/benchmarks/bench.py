@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PER_USER', 'GROUPS', 'repeated', 'user_of', 'store_of', 'recall_row', 'write_row', 'memory', 'enlarged',
-           'some_ratings', 'said', 'turn_row', 'list_row', 'answer_row', 'rerank_row', 'turns', 'weights', 'run_bench',
-           'row_lines', 'bench_head', 'bench_end', 'bench_table', 'print_bench', 'follow_bench']
+           'some_ratings', 'said', 'turn_row', 'list_row', 'answer_row', 'turns', 'weights', 'run_bench', 'row_lines',
+           'bench_head', 'bench_end', 'bench_table', 'print_bench', 'follow_bench']
 
 # %% ../../nbs/benchmarks/06_bench.ipynb #0a0c2b10
 import json
@@ -267,21 +267,6 @@ def answer_row(assistant: Any, calls: int, rounds: int) -> dict[str, Any]:
     return compare(f"an answer from memory, {len(texts)} messages", "ms", arms, read, rounds, target=60.,
                    note=f"limit: the question is read beside {READ} messages")
 
-# %% ../../nbs/benchmarks/06_bench.ipynb #4370b747
-def rerank_row(embedder: Any, calls: int, rounds: int) -> dict[str, Any]:
-    "A search in memkit's own documents of which the cross-encoder reads 30, and the same without it."
-    from memkit.answer.from_documents import Reranked
-    from memkit.search.documents import index_documents
-    from memkit.hybrid import load_own
-    documents = load_own().documents
-    asks = list(dict.fromkeys(q["ask"] for t in voices(["bi"], "conversations") for q in t["questions"]))
-    plain = index_documents(documents, embedder)
-    arms = [Arm("ours", partial(Reranked(plain, 30).search, k=5), calls),
-            Arm("limit", partial(plain.search, k=5), calls)]
-    return compare(f"a search in {len(documents)} documents, 30 of them reranked", "ms",
-                   arms, asks[:calls*rounds + 1], rounds, target=500.,
-                   note="limit: the same search without the cross-encoder")
-
 # %% ../../nbs/benchmarks/06_bench.ipynb #e80498ab
 def turns(
     size: Size, room: Room
@@ -301,7 +286,6 @@ def turns(
     yield list_row(assistant, rated, calls, size.rounds)
     from memkit.malp import open_malp
     yield answer_row(room.stack.enter_context(open_malp(room.folder/"answers.db", model)), min(calls, 5), size.rounds)
-    yield rerank_row(MiniLM(), 2, size.rounds)
 
 # %% ../../nbs/benchmarks/06_bench.ipynb #3cb41ab6
 def weights(size: Size, room: Room) -> Iterator[dict[str, Any]]:

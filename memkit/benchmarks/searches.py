@@ -15,6 +15,7 @@ import random
 import re
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
@@ -29,9 +30,9 @@ from .timing import Agreement, Arm, Room, SIZES, Size, compare, lazily, overlap
 from ..files import cache_dir, make_once, own_data, public_data
 from ..models.embed import MiniLM, Remembered, corpus_vectors, usable_cores, with_title
 from ..records import Document, Message
-from ..search.bm25 import BM25, tokenize
+from ..search.bm25 import BM25, idf_weight, tokenize
 from ..search.documents import FusedRetriever
-from ..search.vectors import ChromaIndex, ExactIndex, corpus_index, filled, open_chroma
+from ..search.vectors import ChromaIndex, ExactIndex, best_positions, corpus_index, filled, open_chroma
 
 # %% ../../nbs/benchmarks/02_searches.ipynb #408d52a2
 # not `memkit.search.documents`: the passages, the digest that rows carry, and the cached vectors of 216,102 of them

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from fastcore.basics import patch
 
@@ -19,6 +20,9 @@ from ..models.lm import LanguageModel, ask, counted, writing
 from ..models.embed import Embedder
 from ..search.embedders import load_embedder
 from ..search.fusion import rrf
+
+# %% ../../nbs/hybrid/06_chatbot.ipynb #7fcabd6e
+if TYPE_CHECKING: from memkit.store.store import MemoryStore
 
 # %% ../../nbs/hybrid/06_chatbot.ipynb #bdbe1594
 from ..answer.from_documents import document_answer

@@ -19,7 +19,7 @@ from fastcore.basics import patch
 from ..models.lm import LanguageModel
 from ..reading.notes import Round
 from ..train.adapters import PersonalLM
-from ..answer.scorer import ASKED, STUDIED, MessageSearch, Source
+from ..answer.scorer import ASKING, STUDIED, MessageSearch, Source
 from ..turn.prompt import Piece, quoted_block
 from ..records import Change, Considered, Hit, Memory, Message, Turn, Utterance, new_id, utc_now
 from .coordinator import EmbeddedCoordinator

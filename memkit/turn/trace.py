@@ -51,18 +51,32 @@ def to_plain(
     return {"$": name, "is": {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.init}}
 
 # %% ../../nbs/turn/03_trace.ipynb #moved001
-MOVED = {   # modules that older traces name, and where their records are now
+MOVED = {   # modules (or one record of a module) that older traces name, and where their records are now
     "core.records": "records", "core.prompt": "turn.prompt", "core.lm": "models.lm", "core.ask": "models.lm",
     "core.endpoint": "models.endpoint", "core.store": "store.store", "core.retrieve": "search.documents",
     "core.recall": "search.memories", "core.support": "search.documents", "core.notes": "reading.notes",
-    "malp.fate": "malp.triage", "malp.practice": "malp.personalize", "malp.lives": "malp.timelines",
-    "mark.placing": "mark.conflict_resolution", "mark.voices": "mark.maintain", "maprec.own": "maprec.own_ratings",
-    "maprec.content": "maprec.own_ratings", "maprec.practice": "maprec.prediction",
-    "reading.relations": "reading.facts", "reading.note_labels": "reading.notes", "reading.sharing": "reading.gate",
-    "hybrid.question": "hybrid.corpus", "malp.replay": "malp.triage", "malp.phrases": "malp.timelines",
-    "mark.judgement": "mark.corrections", "mark.quarantine": "mark.builder", "maprec.prompted": "maprec.detection",
-    "maprec.update": "maprec.detection", "maprec.request_parsing": "maprec.detection", "maprec.assistant": "maprec.understanding",
-    "maprec.retrieval": "maprec.prediction", "maprec.combined": "maprec.network"}
+    "malp.fate": "malp.triage", "malp.practice": "malp.personalize", "malp.lives": "malp.timelines", "mark.placing":
+    "mark.conflict_resolution", "mark.voices": "mark.maintain", "maprec.own": "maprec.own_ratings",
+    "maprec.content": "maprec.own_ratings", "maprec.practice": "maprec.prediction", "reading.relations":
+    "reading.facts", "reading.note_labels": "reading.notes", "reading.sharing": "reading.gate", "hybrid.question":
+    "hybrid.corpus", "malp.replay": "malp.triage", "malp.phrases": "malp.patients", "mark.judgement":
+    "mark.corrections", "mark.quarantine": "mark.builder", "maprec.prompted": "maprec.detection", "maprec.update":
+    "maprec.request_parsing", "maprec.retrieval": "maprec.prediction", "maprec.combined": "maprec.network",
+    "answer.entailment_examples": "experiments.answers.entailment", "answer.examples": "answer.training",
+    "answer.screen": "answer.stage", "malp.executive": "malp.triage", "malp.medical_texts": "malp.injection",
+    "maprec.content_predictor": "maprec.own_ratings", "maprec.limits": "maprec.recommend", "maprec.ordinal":
+    "maprec.network", "maprec.profile": "maprec.items", "mark.exchanges": "mark.corrections", "mark.merging":
+    "mark.conflict_resolution", "mark.policy": "mark.search", "mark.prompted": "mark.agents", "mark.quorum":
+    "mark.maintain", "mark.withdraw": "mark.builder", "reading.encoder": "reading.labels", "reading.prompted":
+    "reading.validation", "reading.title_tokens": "reading.title_reader", "reading.titles": "reading.labels",
+    "search.contrastive": "search.embedders", "search.support": "search.documents", "train.personal":
+    "train.adapters", "hybrid.reading": "hybrid.corpus", "malp.selfchat": "malp.corpora", "malp.visits":
+    "malp.patients", "maprec.names": "maprec.request_parsing", "reading.rounds": "reading.notes", "answer.passages":
+    "answer.from_documents", "maprec.lora_examples": "maprec.prediction", "maprec.reader": "maprec.prediction",
+    "maprec.catalogues": "maprec.items", "maprec.amazon": "maprec.ratings", "maprec.replies": "maprec.recommend",
+    "models.load": "models.local", "answer.messages": "answer.scorer", "maprec.names:Change": "maprec.detection",
+    "maprec.update:Change": "maprec.detection", "maprec.assistant:Understood": "maprec.understanding",
+    "maprec.assistant:Which": "maprec.understanding", "maprec.assistant:Talk": "maprec.understanding"}
 
 # %% ../../nbs/turn/03_trace.ipynb #ab37b76e
 @lru_cache(256)
@@ -70,8 +84,9 @@ def record_class(name: str) -> type:
     "The frozen record of memkit that a name such as 'memkit.malp.triage:Move' stands for. Raises `TypeError`."
     found = re.fullmatch(r"(memkit(?:\.\w+)+):(\w+)", name)
     if not found: raise TypeError(f"{name!r} is none of memkit's own records")
-    module = "memkit." + MOVED.get(found[1].removeprefix("memkit."), found[1].removeprefix("memkit."))
-    try: kind = getattr(import_module(module), found[2])
+    was, name_of = found[1].removeprefix("memkit."), found[2]
+    module = "memkit." + (MOVED.get(f"{was}:{name_of}") or MOVED.get(was, was))
+    try: kind = getattr(import_module(module), name_of)
     except (ImportError, AttributeError): raise TypeError(f"this version of memkit has no record {name}") from None
     frozen = (isinstance(kind, type) and is_dataclass(kind) and kind.__dataclass_params__.frozen
               and kind.__module__ == module)

@@ -247,7 +247,7 @@ def story(
 _LEFT, _RIGHT, _HEAD, _FOOT = 40, 600, 54, 264     # the chart's place in the picture
 _CURVES = {   # by name: colour, value, width, dashed
     "trust": ("blue", lambda p, s: p.trust.score, 3, False),
-    "a new memory's": ("blue", lambda p, s: s.initial, 2, True),
+    "when new": ("blue", lambda p, s: s.initial, 2, True),
     "persistence": ("orange", lambda p, s: p.verdict.persistence, 3, False),
     "needed": ("orange", lambda p, s: p.verdict.needed, 2, True)}
 
@@ -519,10 +519,10 @@ def _memories(s: Scene, m: MemoryMap, at: np.ndarray, kind: str):
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #2b8a34ac
 def _neighbours(s: Scene, m: MemoryMap, near: Sequence[Near], trusted: str, y: float):
     "The nearest with their true cosines."
-    s.text(476, y, "Nearest by cosine; in brackets: by the map", 15, True)
+    s.text(476, y, "By cosine (and by the map)", 15, True)
     rows = [Bar(f"{i}. {m.memories[n.position].text}", n.cosine, f"{n.cosine:.2f} ({n.rank_on_map}.)", "navy")
             for i, n in enumerate(near, 1)]
-    paragraph(s, 476, bars(s, 476, y + 26, rows, 660, 60, 24) + 8, trusted, 290, 3, step=18, colour="soft")
+    paragraph(s, 476, bars(s, 476, y + 26, rows, 694, 40, 24) + 8, trusted, 290, 3, step=18, colour="soft")
 
 # %% ../../../nbs/widgets/explorers/07_memories.ipynb #1e329809
 def _question(s: Scene, m: MemoryMap, at: np.ndarray, near: Sequence[Near], question: str):

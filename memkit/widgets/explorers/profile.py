@@ -21,7 +21,9 @@ from fastcore.basics import patch
 from ...maprec.assistant import MapAssistant, row_key
 from ...maprec.items import Item, Rated, check_rating
 from ...maprec.items import RATING, profile, put_rating, take_back
-from ...maprec.recommend import Recommendation, Recommended, Request, named, not_to_offer, noted, recommend
+from ...maprec.recommend import Recommendation, Recommended, Request, named, recommend
+from ...maprec.items import noted
+from ...maprec.items import not_to_offer
 from ...reading.labels import title_key
 from ..draw.scene import Panel, _reason, given, press_button
 from ..draw.pictures import many

@@ -147,8 +147,8 @@ class Experiment:
 EXPERIMENTS = {
     "hybrid": Experiment("experiments.hybrid.run:run_hybrid", "all of MedQuAD and 50 answers a row, 40 minutes, 50 "
                          "where MedQuAD was never embedded", ("model",), pictures=True),
-    "malp": Experiment("experiments.malp.run:run_malp", "more patients and rounds, and weights for eight of them, about "
-                       "an hour; with --memory-only a quarter of an hour", ("model", "memory_only", "pairs"),
+    "malp": Experiment("experiments.malp.run:run_malp", "more patients and rounds, and weights for eight of them, "
+                       "about an hour; with --memory-only a quarter of an hour", ("model", "memory_only", "pairs"),
                        says=("experiments.malp.weights:crossings", "experiments.malp.run:case_text"), pictures=True),
     "mark": Experiment("experiments.mark.run:run_mark", "450 questions of MedMCQA, about half an hour",
                        ("model", "prompted"), True, ("experiments.mark.run:in_words",), True),
@@ -160,7 +160,6 @@ EXPERIMENTS = {
     "answers": Experiment("experiments.answers.run:run_answers", "eight hands, about an hour", ("model", "prompted"),
                           True),
     "documents": Experiment("experiments.answers.documents:run_documents", "all of MedQuAD's questions, half an hour"),
-    "writer": Experiment("experiments.answers.writer:run_writer", "trains a model, half an hour"),
     "personal": Experiment("experiments.malp.personal:run_personal", "16 people's weights, half an hour", ("model",)),
     "trust": Experiment("experiments.mark.run:run_trust", "four lots, 20 minutes"),
     "map-requests": Experiment("experiments.map.requests:run_map_requests", "four hands and 1,000 turns, ten minutes")}
@@ -204,7 +203,6 @@ def _ready(a: argparse.Namespace, given: Mapping[str, Any]) -> dict[str, Any]:
 def cmd_experiment(a: argparse.Namespace):
     "Run an experiment and print its tables, the paper's numbers beside ours; JSON and pictures where asked."
     from memkit.experiments.result import print_result, save_result
-    from memkit.files import write_file
     e, given = EXPERIMENTS[a.name], _given(a)
     result = _function(e.runs)(**_ready(a, given))
     if a.add: result = _function("arena.run:joined")(result, json.loads(a.add.read_text("utf-8")))

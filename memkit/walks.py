@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _FROM = {
     "": "Assistant Change Memory MemoryStore MiniLM Round ScriptedLM Turn check_assistant load_model open_assistant",
     "arena.entrants": "of_retriever", "arena.page": "board enter good_at published_run",
-    "evaluate.intervals": "bootstrap paired",
+    "evaluate.intervals": "bootstrap paired", "records": "Document",
     "search.fusion": "rrf", "models.embed": "Remembered", "hybrid.chatbot": "HybridSettings",
     "hybrid.fallback": "labelled_questions", "hybrid.memory": "MemorySettings choose", "malp.assistant": "MalpSettings",
     "malp.triage": "DPeMSettings", "malp.personalize": "LoraSettings TooLittle lessons tune",

@@ -51,32 +51,31 @@ def to_plain(
     return {"$": name, "is": {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.init}}
 
 # %% ../../nbs/turn/03_trace.ipynb #moved001
-MOVED = {   # modules (or one record of a module) that older traces name, and where their records are now
-    "core.records": "records", "core.prompt": "turn.prompt", "core.lm": "models.lm", "core.ask": "models.lm",
-    "core.endpoint": "models.endpoint", "core.store": "store.store", "core.retrieve": "search.documents",
-    "core.recall": "search.memories", "core.support": "search.documents", "core.notes": "reading.notes",
-    "malp.fate": "malp.triage", "malp.practice": "malp.personalize", "malp.lives": "malp.timelines", "mark.placing":
-    "mark.conflict_resolution", "mark.voices": "mark.maintain", "maprec.own": "maprec.own_ratings",
-    "maprec.content": "maprec.own_ratings", "maprec.practice": "maprec.prediction", "reading.relations":
-    "reading.facts", "reading.note_labels": "reading.notes", "reading.sharing": "reading.gate", "hybrid.question":
-    "hybrid.corpus", "malp.replay": "malp.triage", "malp.phrases": "malp.patients", "mark.judgement":
-    "mark.corrections", "mark.quarantine": "mark.builder", "maprec.prompted": "maprec.detection", "maprec.update":
-    "maprec.request_parsing", "maprec.retrieval": "maprec.prediction", "maprec.combined": "maprec.network",
-    "answer.entailment_examples": "experiments.answers.entailment", "answer.examples": "answer.training",
-    "answer.screen": "answer.stage", "malp.executive": "malp.triage", "malp.medical_texts": "malp.injection",
-    "maprec.content_predictor": "maprec.own_ratings", "maprec.limits": "maprec.recommend", "maprec.ordinal":
-    "maprec.network", "maprec.profile": "maprec.items", "mark.exchanges": "mark.corrections", "mark.merging":
-    "mark.conflict_resolution", "mark.policy": "mark.search", "mark.prompted": "mark.agents", "mark.quorum":
-    "mark.maintain", "mark.withdraw": "mark.builder", "reading.encoder": "reading.labels", "reading.prompted":
-    "reading.validation", "reading.title_tokens": "reading.title_reader", "reading.titles": "reading.labels",
-    "search.contrastive": "search.embedders", "search.support": "search.documents", "train.personal":
-    "train.adapters", "hybrid.reading": "hybrid.corpus", "malp.selfchat": "malp.corpora", "malp.visits":
-    "malp.patients", "maprec.names": "maprec.request_parsing", "reading.rounds": "reading.notes", "answer.passages":
-    "answer.from_documents", "maprec.lora_examples": "maprec.prediction", "maprec.reader": "maprec.prediction",
-    "maprec.catalogues": "maprec.items", "maprec.amazon": "maprec.ratings", "maprec.replies": "maprec.recommend",
-    "models.load": "models.local", "answer.messages": "answer.scorer", "maprec.names:Change": "maprec.detection",
-    "maprec.update:Change": "maprec.detection", "maprec.assistant:Understood": "maprec.understanding",
-    "maprec.assistant:Which": "maprec.understanding", "maprec.assistant:Talk": "maprec.understanding"}
+_PLACES = {   # a module, and where older traces look for its records: modules, or one record of a module
+    "records": "core.records", "turn.prompt": "core.prompt", "models.lm": "core.lm core.ask",
+    "models.endpoint": "core.endpoint", "store.store": "core.store",
+    "search.documents": "core.retrieve core.support search.support", "search.memories": "core.recall",
+    "reading.notes": "core.notes reading.note_labels reading.rounds",
+    "malp.triage": "malp.fate malp.replay malp.executive", "malp.personalize": "malp.practice",
+    "malp.timelines": "malp.lives", "mark.conflict_resolution": "mark.placing mark.merging",
+    "mark.maintain": "mark.voices mark.quorum",
+    "maprec.own_ratings": "maprec.own maprec.content maprec.content_predictor",
+    "maprec.prediction": "maprec.practice maprec.retrieval maprec.lora_examples maprec.reader",
+    "reading.facts": "reading.relations", "reading.gate": "reading.sharing",
+    "hybrid.memory": "hybrid.question hybrid.reading", "malp.patients": "malp.phrases malp.visits",
+    "mark.corrections": "mark.judgement mark.exchanges", "mark.builder": "mark.quarantine mark.withdraw",
+    "maprec.detection": "maprec.prompted maprec.names:Change maprec.update:Change",
+    "maprec.request_parsing": "maprec.update maprec.names", "maprec.network": "maprec.combined maprec.ordinal",
+    "experiments.answers.entailment": "answer.entailment_examples", "answer.training": "answer.examples",
+    "answer.stage": "answer.screen", "malp.injection": "malp.medical_texts",
+    "maprec.recommend": "maprec.limits maprec.replies", "maprec.items": "maprec.profile maprec.catalogues",
+    "mark.search": "mark.policy", "mark.agents": "mark.prompted",
+    "reading.labels": "reading.encoder reading.titles", "reading.validation": "reading.prompted",
+    "reading.title_reader": "reading.title_tokens", "search.embedders": "search.contrastive",
+    "train.adapters": "train.personal", "malp.corpora": "malp.selfchat", "answer.from_documents": "answer.passages",
+    "maprec.ratings": "maprec.amazon", "models.local": "models.load", "answer.scorer": "answer.messages",
+    "maprec.understanding": "maprec.assistant:Understood maprec.assistant:Which maprec.assistant:Talk"}
+MOVED = {old: new for new, places in _PLACES.items() for old in places.split()}
 
 # %% ../../nbs/turn/03_trace.ipynb #ab37b76e
 @lru_cache(256)

@@ -87,7 +87,8 @@ def weights_of(lm: LocalLM, person: Person, settings: LoraSettings = SETTINGS) -
     return tune(lm, data, settings, progress=False).weights
 
 # %% ../../../nbs/experiments/malp/08_personal.ipynb #637929a4
-LATER, ANSWERS, CHOSEN = "later messages, nats per token", "right answers, nats per token", "right answer chosen of five"
+LATER, ANSWERS = "later messages, nats per token", "right answers, nats per token"
+CHOSEN = "right answer chosen of five"
 
 def per_token(model: Any, examples: Sequence[Example]) -> np.ndarray:
     "Negative log-likelihood of each example's targets, in nats per token."

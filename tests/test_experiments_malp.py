@@ -427,4 +427,4 @@ def test_rouge_1_against_our_own_count(said, wanted):
 def test_rouge_1_refuses_what_rouge_l_refuses():
     assert rouge_1([], []).shape == (0,) and rouge_1([""], ["a"]).tolist() == [0]
     with pytest.raises(ValueError, match="reference 0 is empty"): rouge_1(["a"], [" "])
-    with pytest.raises(TypeError, match="must be a list"): rouge_1("a", ["a"])
+    with pytest.raises(TypeError, match="must be lists"): rouge_1("a", ["a"])

@@ -433,7 +433,7 @@ def _injection(device: str, dtype: str) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         inject(model, settings).learn_alone(model)
-    return injection_loss(model, settings)
+    return injection_loss(model, settings.sample_weight)
 
 TASKS: dict[str, Callable[[str, str], Any]] = {"LoRA": _lora, "injection": _injection}
 

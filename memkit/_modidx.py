@@ -5297,6 +5297,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                           'memkit/search/memories.py'),
                                         'memkit.search.memories.MemorySearch._current': ( 'search/memories.html#memorysearch._current',
                                                                                           'memkit/search/memories.py'),
+                                        'memkit.search.memories.MemorySearch.forget': ( 'search/memories.html#memorysearch.forget',
+                                                                                        'memkit/search/memories.py'),
                                         'memkit.search.memories.MemorySearch.search': ( 'search/memories.html#memorysearch.search',
                                                                                         'memkit/search/memories.py'),
                                         'memkit.search.memories.RecallSettings': ( 'search/memories.html#recallsettings',

@@ -148,6 +148,11 @@ def test_a_home_that_cannot_be(capsys, tmp_path, corpus, monkeypatch):
 def test_experiments_that_cannot_be_are_refused_before_any_work(capsys, argv, says): one_line(*run(capsys, "experiment", *argv), *says)
 
 
+def test_every_experiment_is_there():
+    from memkit.cli import EXPERIMENTS, _function
+    for e in EXPERIMENTS.values(): assert all(callable(_function(place)) for place in (e.runs, *e.says))
+
+
 def test_the_full_experiment_says_what_it_needs(capsys, monkeypatch):
     monkeypatch.delenv("MEMKIT_DATA", raising=False)
     one_line(*run(capsys, "experiment", "hybrid", "--full"), "MedQuAD", "memkit data medquad", "--quick")

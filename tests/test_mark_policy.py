@@ -130,3 +130,10 @@ def test_the_record_goes_with_the_memory_and_stays_when_it_is_out_of_date(kept):
     assert len(who_saw(store, DOMAIN, shared.id)) == 1
     store.forget("ann", [own.id])
     assert not [e for e in store.events("ann") if e.kind == "seen"]
+
+
+def test_nobody_empties_a_policy_afterwards():
+    rules = {"region": Rule("equals")}
+    policy, asking = Policy(rules), Caller(user="u", attributes={"region": "DE"})
+    rules.clear()
+    assert not allowed(policy, {"region": "FR"}, asking)

@@ -197,3 +197,13 @@ def test_a_rewritten_memory_is_found_by_its_new_words_only():
     assert search.search("u", "knee")[0].parts["words"] > 0
     store.rewrite("u", [replace(m, text="back pain")], "a mistake", {m.id: embedder.embed(["back pain"])[0]})
     assert search.search("u", "knee")[0].parts["words"] == 0 < search.search("u", "back")[0].parts["words"]
+
+
+def test_forgotten_words_leave_the_search():
+    with MemoryStore(":memory:") as store:
+        filled(store)
+        search = MemorySearch(store, Letters())
+        search.search("ann", "knee?", k=3)
+        assert "ann" in search._known
+        search.forget("ann")
+        assert "ann" not in search._known

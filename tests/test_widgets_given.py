@@ -36,17 +36,14 @@ TALK = Turn(id=new_id("t"), user="ann", session="s", at=utc_now(), text="<b>Hi</
     (candidates_of, "list of Hit"), (lambda x: explore_fusion(x, "May I?"), "FusedRetriever"), (lambda x: explore_memories(x, "ann", Letters()), "MemoryStore"),
     (lambda x: explore_memories(MemoryStore(":memory:"), "ann", x), "load_embedder"), (lambda x: explore_rating([], Item(id="a", title="A"), x), "a predictor has"),
     (lambda x: explore_rating(x, Item(id="a", title="A"), None), "list of Rated"), (lambda x: explore_adapters(x, ["ann"], {"Q?": {"short": "A."}}), "PersonalLM"), (lambda x: life_of(x, 1), "MarkAssistant"),
-    (lambda x: dpem_steps(x, "ann"), "open_malp"), (lambda x: mark_steps(x, "ann"), "open_mark"), (lambda x: map_steps(x, "ann"), "open_map"), (lambda x: explore_trust("+", x), "TrustSettings"),
-    (lambda x: explore_trust("+", lives=x), "in a dict")])
+    (lambda x: dpem_steps(x, "ann"), "open_malp"), (lambda x: mark_steps(x, "ann"), "open_mark"), (lambda x: map_steps(x, "ann"), "open_map")])
 def test_what_is_wanted_is_said_in_the_call(call, wanted, wrong):
     with pytest.raises(TypeError, match=wanted): call(wrong)
 
 
 @pytest.mark.parametrize("wrong", [None, 3, [1]])
 def test_a_life_is_a_script_or_moments(wrong):
-    for call in (explore_trust, lambda x: explore_trust("+", lives={"mine": x})):
-        with pytest.raises(TypeError, match="a life is a script"): call(wrong)
-    with pytest.raises(ValueError, match="one life at least"): explore_trust(lives={})
+    with pytest.raises(TypeError, match="a life is a script"): explore_trust(wrong)
 
 
 def test_a_life_has_an_end_and_judges_what_was_shown():

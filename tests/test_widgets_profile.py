@@ -16,7 +16,8 @@ from memkit.widgets.explorers.profile import COLUMNS, in_order_of, profile_view,
 from memkit.widgets.explorers.memories import plane
 from memkit.widgets.explorers.profile import draw_taste, taste_map
 from test_widgets import Letters
-from test_widgets_map import NASTY, fresh, parts  # noqa: F401 (a fixture)
+from test_widgets import NASTY
+from test_widgets_map import fresh, parts  # noqa: F401 (a fixture)
 
 pytest.importorskip("ipywidgets")
 BEGAN = datetime(2026, 3, 1, tzinfo=timezone.utc)

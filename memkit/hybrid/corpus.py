@@ -227,6 +227,7 @@ def read_csv(
 def _header(row: Sequence[str], columns: Sequence[str]) -> Sequence[str]:
     if missing := [c for c in columns if c not in row]:
         raise CorpusError(f"names no column {missing[0]!r}; its columns are {', '.join(row)}", 1)
+    if len(set(row)) < len(row): raise CorpusError(f"names a column twice; its columns are {', '.join(row)}", 1)
     return row
 
 # %% ../../nbs/hybrid/02_corpus.ipynb #560b28aa
@@ -247,7 +248,8 @@ def value_of(
     if not callable(field) and field not in record and field:
         raise ValueError(f"no field {field!r}; there are {', '.join(map(str, record)) or 'none'}")
     value = (field(record) if callable(field) else record[field] if field else None) or ""
-    if not isinstance(value, str): raise TypeError(f"{field!r} must be a string, got {type(value).__name__}")
+    if not isinstance(value, str):
+        raise TypeError(f"{'a field' if callable(field) else repr(field)} must be a string, got {type(value).__name__}")
     return tidy(value)
 
 # %% ../../nbs/hybrid/02_corpus.ipynb #3b5a51fb

@@ -318,7 +318,7 @@ def look_up(self: MapAssistant, turn: Turn) -> Turn:
     work = {"rated": rated, "made": made, "shown": shown, "asks": asks, "said": said_of_memory(self, user, rated, u),
             "off": [i for i in back if i.key in listed]}
     extra = {**turn.extra, "found": made.found, "predicted": made.predicted, "guess": made.guess}
-    return replace(turn, extra=extra, considered=considered_of(self, user, made, rows, shown if asks else None),
+    return replace(turn, extra=extra, considered=tuple(considered_of(self, user, made, rows, shown if asks else None)),
                    work={**turn.work, **work})
 
 # %% ../../nbs/maprec/21_assistant.ipynb #85e9afe8

@@ -322,6 +322,7 @@ def _from_file(
             for n, row in enumerate(table or f, 1):
                 if table: n = table.line_num
                 else: row = json.loads(row) if row.strip() else {}
+                if not isinstance(row, dict): raise ValueError("it must be an object with named fields")
                 if None in row: raise ValueError("it has more fields than the header")
                 row = {k.strip().lower(): v for k, v in row.items() if k.strip() and v not in ("", None)}
                 if row: out.append(make(row))

@@ -105,6 +105,7 @@ class Policy:
         for name, rule in self.fields.items():
             check_text(name, "a field of the policy")
             if not isinstance(rule, Rule): raise TypeError(f"field {name!r} needs a Rule; see `read_policy`")
+        object.__setattr__(self, "fields", dict(self.fields))   # so that nobody empties it afterwards
 
 # %% ../../nbs/mark/13_search.ipynb #003cfc8f
 def allowed(
@@ -231,7 +232,8 @@ class SearchSettings:
     read: int = 6           # shared candidates that are read for it, the most relevant ones; ours
 
     def __post_init__(self):
-        if self.top < 1: raise ValueError(f"top must be 1 or more, got {self.top!r}")
+        if isinstance(self.top, bool) or not isinstance(self.top, int) or self.top < 1:
+            raise ValueError(f"top must be a whole number, 1 or more, got {self.top!r}")
         if not 0 <= self.relevant <= 1 or self.read < 1:
             raise ValueError(f"relevant lies in 0..1 and read is 1 or more, got {self.relevant} and {self.read}")
         for name in ("at_least", "near"):

@@ -384,7 +384,9 @@ async def _answer(client, endpoint: "ChatEndpoint", body: dict, cost: int, put: 
             if other := _adapted(sent, e): takes |= other; continue
             text, again, status, asked = _failure(e, body, s)
         wait = pause(tries, asked, s.backoff, random.random())
-        if not again or stream.shown or tries > s.retries or now() + wait >= start + s.timeout: break
+        late = now() + wait >= start + s.timeout
+        if late and asked: text += f" (it asks to wait {asked:g} s; timeout={s.timeout:g} is over before)"
+        if not again or stream.shown or tries > s.retries or late: break
         await asyncio.sleep(wait)
     if stream.shown: text += " (after a part of it was shown; ask again)"
     too_long = "context window" in text

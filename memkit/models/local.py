@@ -200,7 +200,7 @@ def load_causal(
         with quiet:
             model = AutoModelForCausalLM.from_pretrained(where, dtype=getattr(torch, dtype or fast_dtype(device)))
             return model.to(device).eval(), AutoTokenizer.from_pretrained(where)
-    except (OSError, ValueError, SafetensorError) as e: why = str(e).strip().splitlines()[0]
+    except (OSError, ValueError, SafetensorError) as e: why = (str(e).strip().splitlines() or [type(e).__name__])[0]
     raise ValueError(f"{name} holds no causal language model that transformers can load: {why}")
 
 # %% ../../nbs/models/03_local.ipynb #95e6bd5e
@@ -670,5 +670,5 @@ def load_model(
         return LocalLM(spec)
     address, _, model = spec.partition("#")
     if model: return ChatEndpoint(address, model)
-    raise ValueError(f"{spec!r} names a server and no model; add the server's name for it after a #, "
-                     f"such as {spec}#my-model")
+    raise ValueError("this address names a server and no model; add the server's name for it after a #, such as "
+                     "http://host:port/v1#my-model")

@@ -168,6 +168,10 @@ class MemorySearch:
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._lock = threading.Lock()
 
+    def forget(self, user: str):
+        "Drop what this process holds of a user's words."
+        with self._lock: self._known.pop(user, None)
+
 # %% ../../nbs/search/05_memories.ipynb #d72541a3
 @patch
 def search(

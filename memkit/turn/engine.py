@@ -472,8 +472,11 @@ def contributed(cls: Assistant, alias: str, turns, embedders) -> "Contributions 
 
 def contributed(alias: str, turns, embedders) -> "Contributions | None":
     "The same for the design that keeps memories for all, whoever has opened the store."
-    found = (e.load().contributed(alias, turns, embedders) for e in entry_points(group="memkit.assistants"))
-    return next((c for c in found if c), None)
+    for e in entry_points(group="memkit.assistants"):
+        try: of = e.load()
+        except Exception: continue   # a design that can't be loaded has shared nothing here, and stops nobody's erasure
+        if found := of.contributed(alias, turns, embedders): return found
+    return None
 
 # %% ../../nbs/turn/04_engine.ipynb #564a2307
 TEXTS = 64   # a cache of so many entries or more holds texts; models are few

@@ -4128,6 +4128,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                          'memkit.mark.corrections._parts': ('mark/corrections.html#_parts', 'memkit/mark/corrections.py'),
                                          'memkit.mark.corrections._recall': ('mark/corrections.html#_recall', 'memkit/mark/corrections.py'),
                                          'memkit.mark.corrections._share': ('mark/corrections.html#_share', 'memkit/mark/corrections.py'),
+                                         'memkit.mark.corrections._split': ('mark/corrections.html#_split', 'memkit/mark/corrections.py'),
                                          'memkit.mark.corrections._statements': ( 'mark/corrections.html#_statements',
                                                                                   'memkit/mark/corrections.py'),
                                          'memkit.mark.corrections._taken': ('mark/corrections.html#_taken', 'memkit/mark/corrections.py'),

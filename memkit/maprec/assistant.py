@@ -157,7 +157,8 @@ class Made:
     @property
     def cited(self) -> list[Rated]:
         "Ratings that a reason names, strongest first."
-        return [x.rated for x in sorted((x for r in self.told for x in r.reasons), key=lambda x: -x.change)]
+        reasons = sorted((x for r in self.told for x in r.reasons), key=lambda x: -x.change)
+        return list({row_key(x.rated.item): x.rated for x in reasons}.values())
 
 # %% ../../nbs/maprec/21_assistant.ipynb #86b5ca34
 GUESS_FROM = 3   # known ratings before a new one is compared with its prediction; ours

@@ -4,12 +4,12 @@
 
 # %% auto #0
 __all__ = ['CLAIM', 'ECHO', 'OTHER', 'SHARE', 'SURE', 'WINDOW', 'LONGEST', 'READ', 'REPLY', 'SMALL', 'EMPTY', 'WISHED', 'TITLE',
-           'FIRST_PERSON', 'SILENT', 'CORRECTS', 'SETTLES', 'BACK', 'MAYBE', 'HARM', 'PERSON', 'NOTE', 'REPLIES',
-           'ASIDE', 'OWN', 'SMALL_TALK', 'NEVER', 'UNFIT', 'INJECTED', 'JUDGED', 'CLASSIFIED', 'SAID_AGAIN', 'LABELS',
-           'use_of', 'wishing', 'whose', 'of_nobody', 'is_personal', 'Said', 'spoken', 'says_nothing', 'is_refused',
-           'read_reply', 'Heard', 'heard', 'Read', 'read_conversation', 'Topic', 'topics', 'claims_of', 'standalone',
-           'topic_of', 'identifies', 'impersonal', 'news_of', 'CorrectionAgent', 'injected', 'Recall', 'records',
-           'outcomes', 'trust_of', 'judge_memory', 'said_again', 'classification_of', 'classify']
+           'FIRST_PERSON', 'LEAST', 'SILENT', 'CORRECTS', 'SETTLES', 'BACK', 'MAYBE', 'HARM', 'PERSON', 'NOTE',
+           'REPLIES', 'ASIDE', 'OWN', 'SMALL_TALK', 'NEVER', 'UNFIT', 'INJECTED', 'JUDGED', 'CLASSIFIED', 'SAID_AGAIN',
+           'LABELS', 'use_of', 'wishing', 'whose', 'of_nobody', 'is_personal', 'Said', 'spoken', 'says_nothing',
+           'is_refused', 'read_reply', 'Heard', 'heard', 'Read', 'read_conversation', 'Topic', 'topics', 'claims_of',
+           'standalone', 'topic_of', 'identifies', 'impersonal', 'news_of', 'CorrectionAgent', 'injected', 'Recall',
+           'records', 'outcomes', 'trust_of', 'judge_memory', 'said_again', 'classification_of', 'classify']
 
 # %% ../../nbs/mark/07_corrections.ipynb #622eb050
 import re
@@ -110,18 +110,29 @@ class Said:
     keep: float = 0.      # probability of being worth remembering, 0..1
     right: float = 0.     # probability that it corrects the previous answer, 0..1
     wish: float = 0.      # probability that it asks for a style of answers, 0..1
+    supposed: bool = False   # every clause of it is only supposed
     known: bool = False   # it repeats what was said or shown before
 
 # %% ../../nbs/mark/07_corrections.ipynb #854a7227
+LEAST = 3   # words of a part of a sentence that is kept by itself
+
+def _split(clauses: Sequence[Clause]) -> list[tuple[str, list[Clause]]]:
+    "Neighbouring clauses of one use, statements about a person apart; short parts stay together."
+    def grouped(key: Callable) -> list: return [(use_of(g[0]), g) for g in (list(g) for _, g in groupby(clauses, key))]
+    apart = grouped(lambda c: (use_of(c), use_of(c) == "statement" and bool(whose(c.text, [c]))))
+    short = any(sum(len(c.text.split()) for c in own) < LEAST for _, own in apart)
+    return grouped(use_of) if short else apart
+
 def _parts(sentence: str, clauses: Sequence[Clause]) -> list[Said]:
     "The sentence, or its parts where their uses differ or only some are about a person."
-    def kind(c: Clause) -> tuple[str, bool]: return use_of(c), use_of(c) == "statement" and bool(whose(c.text, [c]))
-    groups, out = [(use, list(own)) for (use, _), own in groupby(clauses, kind)], []
+    groups, out = _split(clauses), []
     for use, own in groups:
         text = sentence if len(groups) == 1 else " ".join(c.text for c in own)
         about = whose(text, own)
         claim = claim_text(text) if use == "statement" and not about else ""
-        out.append(Said(text, use, about, claim, keep=max(c.keep for c in own), wish=max(map(wishing, own))))
+        supposed = all(c.certainty == "hypothesis" for c in own)
+        out.append(Said(text, use, about, claim, keep=max(c.keep for c in own), wish=max(map(wishing, own)),
+                        supposed=supposed))
     return out
 
 # %% ../../nbs/mark/07_corrections.ipynb #c200484a

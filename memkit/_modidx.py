@@ -4511,6 +4511,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                         'memkit.models.endpoint._reply': ('models/endpoint.html#_reply', 'memkit/models/endpoint.py'),
                                         'memkit.models.endpoint._run': ('models/endpoint.html#_run', 'memkit/models/endpoint.py'),
                                         'memkit.models.endpoint._sound': ('models/endpoint.html#_sound', 'memkit/models/endpoint.py'),
+                                        'memkit.models.endpoint._told_more': ( 'models/endpoint.html#_told_more',
+                                                                               'memkit/models/endpoint.py'),
                                         'memkit.models.endpoint._usage': ('models/endpoint.html#_usage', 'memkit/models/endpoint.py'),
                                         'memkit.models.endpoint._wanted': ('models/endpoint.html#_wanted', 'memkit/models/endpoint.py'),
                                         'memkit.models.endpoint.chat_request': ( 'models/endpoint.html#chat_request',

@@ -210,7 +210,8 @@ def test_any_export_can_be_explored(tmp_path, kind):
     path, space = write_turns(tmp_path/"x.jsonl", exported(kind)), {}
     cells = [c for c in notebook["cells"] if c["cell_type"] == "code"]
     begin = next(i for i, c in enumerate(cells) if "".join(c["source"]).startswith("FILE ="))
-    for cell in cells[begin:]:
+    imports = [c for c in cells[:begin] if "".join(c["source"]).startswith("#| hide") and "import" in "".join(c["source"])]
+    for cell in [*imports, *cells[begin:]]:
         source = "".join(cell["source"])
         exec(compile(source if not source.startswith("FILE =") else f"FILE = {str(path)!r}", cell["id"], "exec"), space)
     assert len(space["said"]) == len(space["turns"]) == len(exported(kind))

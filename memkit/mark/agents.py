@@ -18,8 +18,9 @@ from typing import Literal, Protocol
 
 from fastcore.basics import patch
 
-from .corrections import (
-    CLAIM, CorrectionAgent, ECHO, EMPTY, LONGEST, Read, Said, is_personal, read_conversation, says_nothing, topic_of, use_of)
+from memkit.mark.corrections import (
+    CLAIM, CorrectionAgent, ECHO, EMPTY, LONGEST, Read, Said, is_personal, read_conversation, says_nothing,
+    topic_of, use_of)
 from .refined import (
     Conversation, Exchange, KINDS, QUESTION, RESIDUAL, RESPONSE, Refined, abbreviations, claim_text, cut,
     echoes, lists_options, terms)

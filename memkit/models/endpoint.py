@@ -365,6 +365,13 @@ async def _offered(client) -> str:
     except (APIError, TimeoutError, ValueError, LookupError, TypeError, RecursionError): names = []
     return f"; it offers {', '.join(names)}" if names else ""
 
+# %% ../../nbs/models/05_endpoint.ipynb #6c4244ac
+def _told_more(text: str, shown: str, tries: int, waits: str) -> str:
+    "An error's text, with what a user should know besides."
+    if waits: text += f" (it asks to wait {waits} is over before)"
+    if shown: text += " (after a part of it was shown; ask again)"
+    return text + f" (tried {tries} times)"*(tries > 1)
+
 # %% ../../nbs/models/05_endpoint.ipynb #4043a5bd
 async def _answer(client, endpoint: "ChatEndpoint", body: dict, cost: int, put: Callable | None) -> ServerReply:
     "A reply, or the error that says why there is none; what wasn't shown of it yet is put at the end."
@@ -385,13 +392,11 @@ async def _answer(client, endpoint: "ChatEndpoint", body: dict, cost: int, put: 
             text, again, status, asked = _failure(e, body, s)
         wait = pause(tries, asked, s.backoff, random.random())
         late = now() + wait >= start + s.timeout
-        if late and asked: text += f" (it asks to wait {asked:g} s; timeout={s.timeout:g} is over before)"
         if not again or stream.shown or tries > s.retries or late: break
         await asyncio.sleep(wait)
-    if stream.shown: text += " (after a part of it was shown; ask again)"
     too_long = "context window" in text
     if status in (400, 404) and not too_long: text += await _offered(client)
-    if tries > 1: text += f" (tried {tries} times)"
+    text = _told_more(text, stream.shown, tries, f"{asked:g} s; timeout={s.timeout:g}" if late and asked else "")
     raise (PromptTooLong if too_long else EndpointError)(f"the server at {endpoint.base_url} {text}", status, tries)
 
 # %% ../../nbs/models/05_endpoint.ipynb #a663b322

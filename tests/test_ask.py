@@ -180,7 +180,7 @@ def capable(messages):
         return json.dumps({"clauses": [one | {"act": R.ACTS[0], "certainty": R.CERTAINTY[0], "attribute": R.ATTRIBUTES[0], "about": R.ABOUT[0]}]})
     if task == C.LEARN: return json.dumps({"notes": [{"speaker": "user", "quote": SAID, "note": "The user is allergic to penicillin."}]})
     if task == C.SUMMARIZE: return json.dumps({"notes": [{"number": 1, "relevant": True, "relevance": .9, "type": "user-specific"}]})
-    if task == M._TYPES: return json.dumps({"asks": False, "tells": True, "sure": .9})
+    if task == M._PROMPT_TYPES: return json.dumps({"asks": False, "tells": True, "sure": .9})
     if task == M._ROWS: return json.dumps({"rows": [{"action": "rate", "title": "Alien", "rating": 5., "words": "loved", "stated": True}]})
     return '{"memories": []}' if "Answer with JSON alone" in task else SAYS
 

@@ -15,9 +15,9 @@ sys.path.insert(0, str(labs.ROOT/"tools"))
 import links  # noqa: E402
 import pages  # noqa: E402
 
-PAGES = ("mark/02_trust", "search/03_fusion", "widgets/draw/01_scene", "widgets/steppers/02_dpem", "hybrid/06_chatbot", "walkthroughs/1_hybrid", "walkthroughs/3_mark",
-         "turn/02_stages", "store/05_erase", "03_generative_agents", "walkthroughs/8_own_memory", "store/05_erase", "maprec/12_classical", "maprec/06_detection",
-         "hybrid/04_memory")
+PAGES = ("mark/02_trust", "search/03_fusion", "widgets/draw/01_scene", "widgets/steppers/02_dpem", "hybrid/04_chatbot", "walkthroughs/1_hybrid", "walkthroughs/3_mark",
+         "turn/02_stages", "store/05_erase", "03_generative_agents", "walkthroughs/8_own_memory", "store/05_erase", "maprec/06_classical", "maprec/03_detection",
+         "hybrid/02_memory")
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_the_path_leads_from_page_to_page(book):
     first, second = ((book/f"{p}.html").read_text() for p in ("walkthroughs/1_hybrid", "turn/02_stages"))
     assert re.search(r'class="right-next"\s+href="../turn/02_stages.html"', first) and re.search(r'class="left-prev"\s+href="../path.html"', first)
     assert "Chapter 1 of 20 on" in first and "1. Why does it still remember?" in first and re.search(r'class="left-prev"\s+href="../walkthroughs/1_hybrid.html"', second)
-    assert re.search(r"Appendix: <a[^>]*>.*MAP: recommendation", (book/"maprec/06_detection.html").read_text())
+    assert re.search(r"Appendix: <a[^>]*>.*MAP: recommendation", (book/"maprec/03_detection.html").read_text())
     assert "Chapter 12 of 20" in (book/"store/05_erase.html").read_text()
 
 
@@ -105,7 +105,7 @@ def test_every_picture_has_words(book):
     assert any(name == "02_dpem.html" and m[1].startswith("Round 6") for name, m in words), "a stepper's own words"
 
 
-SEARCHES = {"delete user data": "store/05_erase", "cold start": "maprec/12_classical", "detect preference message": "maprec/06_detection", "follow-up detection": "hybrid/04_memory"}
+SEARCHES = {"delete user data": "store/05_erase", "cold start": "maprec/06_classical", "detect preference message": "maprec/03_detection", "follow-up detection": "hybrid/02_memory"}
 
 
 def in_view(page, address):

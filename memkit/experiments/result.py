@@ -30,7 +30,7 @@ from ..benchmarks.timing import machine, versions
 from ..evaluate.intervals import Interval, bootstrap
 from ..files import own_data, write_file
 from ..records import Document, check_time, json_copy, utc_now
-from ..widgets.draw.pictures import width_of
+from ..widgets.draw.figure_words import inches_of
 from ..widgets.draw.scene import COLOURS, escape
 
 # %% ../../nbs/experiments/01_result.ipynb #717fd06d
@@ -439,7 +439,7 @@ def inches(
     bold: bool = False,
 ) -> float:
     "The width of `text`."
-    return width_of(text, bold)*size/10
+    return inches_of(text, bold)*size/10
 
 # %% ../../nbs/experiments/01_result.ipynb #d57f8c3e
 def wrapped(

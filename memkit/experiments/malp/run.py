@@ -436,6 +436,7 @@ def figure_2(
     result: Mapping[str, Any] | None = None,
 ) -> PaperPicture:
     "What memkit's MaLP does with dialogues and a query (MaLP §2, Figure 2). The numbers are the settings' own."
+    of_paper(result, "malp")
     s, w = DPeMSettings(), LoraSettings()
     cards = [
         Card(key="d", row=0, span=4, title="Dialogue, round by round", text="patient and assistant", colour="navy"),
@@ -478,6 +479,7 @@ def figure_3(
 ) -> PaperPicture:
     """Where the dialogues come from (MaLP §3.1, Figure 3): drawn by lot and told by rules, where the paper lets a
     model talk to itself."""
+    of_paper(result, "malp")
     n = counted()
     told = (f"{n['dialogues']:,} of {n['users']} patients: {n['rounds of a user']:.0f} visits each, "
             f"{n['utterances']/n['dialogues']/2:.0f} rounds a visit, {n['utterances']:,} utterances")
@@ -498,6 +500,7 @@ def table_3(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
     "Our dialogues counted beside the paper's (MaLP Table 3)."
+    of_paper(result, "malp")
     lines = [Line(name, (Cell(f"{x:,.0f}" if x == int(x) else number(x)), Cell(f"{PAPER_3[name]:,}")))
              for name, x in counted().items()]
     note = ("Ours are simulated by rules. A round of the paper's Table 3 is a dialogue; its length has no unit, ours "
@@ -592,6 +595,7 @@ def table_1(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
     "Three memories: when they are refreshed, what they hold, whether a query reaches them (MaLP Table 1)."
+    of_paper(result, "malp")
     s = DPeMSettings()
     rows = {   # ours, the paper's
         "working": ("each round", "each iteration", f"{s.working_size} notes", "limited", "no", "no"),
@@ -628,6 +632,7 @@ def table_4(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
     "The form that scores a dialogue's quality, and how far rules fill it for ours (MaLP Table 4, §3.2)."
+    of_paper(result, "malp")
     forms = [rule_form(str(i), said) for i, said in enumerate(_dialogues())]
     def told(k):
         flaws = [f.flaws[k] for f in forms]

@@ -181,13 +181,14 @@ _BOX = ("Box: the middle half of the answers; thick line: the median;\n"
 
 def _boxes(c: Mapping[str, str], of: Mapping[bool, list[Scored]]) -> "Figure":
     "Box plots of right and wrong answers at each weight."
-    figure = sheet(3.8)
+    figure, ink = sheet(3.8), {"color": c["ink"]}
     axes = figure.subplots()
     for shift, ok, colour in ((-.019, True, "blue"), (.019, False, "orange")):
         if not of[ok]: continue
         axes.boxplot([[s.aics(a) for s in of[ok]] for a in ALPHAS], positions=[a + shift for a in ALPHAS], widths=.03,
-                     patch_artist=True, manage_ticks=False, boxprops={"facecolor": c[colour]},
-                     medianprops={"color": c["ink"], "linewidth": 2}, flierprops={"markersize": 3})
+                     patch_artist=True, manage_ticks=False, boxprops={"facecolor": c[colour], "edgecolor": c["ink"]},
+                     medianprops=ink | {"linewidth": 2}, whiskerprops=ink, capprops=ink,
+                     flierprops={"markersize": 3, "markeredgecolor": c["ink"]})
         name = f"{'right' if ok else 'wrong'} ({len(of[ok])} answers)"
         axes.plot([], [], color=c[colour], linewidth=8, label=name)
     axes.set(xticks=ALPHAS, xlabel="α, the weight of the sentences", ylabel="AICS")

@@ -290,7 +290,7 @@ class _Said:
         "Put the messages of one more turn in; `asks`: its reading says that the user only asks."
         here = {u.role: u for u in utterances(turn, both) if not (asks and u.role == "user")}
         for role, text in (("user", turn.question), ("assistant", turn.answer)):
-            earlier = [t for s, t in self.lines[::-1][:len(BEFORE)] if s == turn.session]
+            earlier = [t for s, t in self.lines[:-len(BEFORE) - 1:-1] if s == turn.session]
             if role in here:
                 self.index.add(weighted_words([(text, 1.), *zip(earlier, BEFORE)]))
                 self.found.append((here[role], earlier[0] if earlier else ""))

@@ -64,7 +64,7 @@ def test_stepping_through_a_dialogue(lab, chromium):
 
 
 def test_a_conversation_and_taking_a_memory_away(lab, chromium):
-    with labs.opened(chromium, lab, NBS/"steppers/07_steps.ipynb") as page:
+    with labs.opened(chromium, lab, NBS/"steppers/05_steps.ipynb") as page:
         s = labs.Worked(page)
         s.at("Turn 3 of 4")
         assert "Drink beer every day." in s.struck() and "M1" in s.panel.locator("svg text").all_text_contents()

@@ -26,7 +26,7 @@ def texts(panel) -> list[str]:
 
 
 def test_a_life_of_trust(lab, chromium):
-    with labs.opened(chromium, lab, NBS/"explorers/07_memories.ipynb") as page:
+    with labs.opened(chromium, lab, NBS/"explorers/03_memories.ipynb") as page:
         p = labs.Worked(page)
         box, menu = p.panel.get_by_label("Script"), p.panel.get_by_label("Life")
         p.expect(box).to_have_value(re.compile("huh"))           # where the notebook left it: a script that can't be read, told in place
@@ -73,7 +73,7 @@ def test_a_life_of_trust(lab, chromium):
 
 
 def test_ratings_as_a_history_grows(lab, chromium):
-    with labs.opened(chromium, lab, NBS/"explorers/06_rating.ipynb") as page:
+    with labs.opened(chromium, lab, NBS/"explorers/02_rating.ipynb") as page:
         p = labs.Worked(page)
         p.at("After 12 of 29 ratings, the model predicts .* stars for Catch-22")
         fits(p)
@@ -101,7 +101,7 @@ def test_ratings_as_a_history_grows(lab, chromium):
 
 
 def test_a_question_on_the_map(lab, chromium):
-    with labs.opened(chromium, lab, NBS/"explorers/07_memories.ipynb") as page:
+    with labs.opened(chromium, lab, NBS/"explorers/03_memories.ipynb") as page:
         p = labs.Worked(page, 1)
         p.at(r"26 memories")
         box = p.panel.get_by_label("Question")
@@ -137,7 +137,7 @@ def test_a_question_on_the_map(lab, chromium):
 
 
 def test_recorded_answers_of_three_users_weights(lab, chromium):
-    with labs.opened(chromium, lab, NBS/"explorers/06_rating.ipynb") as page:
+    with labs.opened(chromium, lab, NBS/"explorers/02_rating.ipynb") as page:
         p = labs.Worked(page, 1)
         page.get_by_text("has no weights in this store; train").first.wait_for(timeout=60_000)      # the notebook is through
         p.at("Asked “How long may a cough last after a cold.”. Without weights: “A cough can last")
@@ -168,7 +168,7 @@ def test_recorded_answers_of_three_users_weights(lab, chromium):
 
 
 def test_a_profile_seen_and_steered(lab, chromium):
-    with labs.opened(chromium, lab, NBS/"explorers/10_profile.ipynb", height=900) as page:
+    with labs.opened(chromium, lab, NBS/"explorers/05_profile.ipynb", height=900) as page:
         p = labs.Worked(page)
         page.get_by_text("newcomer hasn't agreed").first.wait_for(timeout=60_000)                   # the notebook is through
         cell = lambda title: p.panel.locator(".mk-rows tbody tr", has_text=title)

@@ -21,7 +21,7 @@ class Asked:
 
 
 def test_a_quiz_by_mouse_and_by_keyboard(lab, chromium):
-    with labs.opened(chromium, lab, NBS/"widgets"/"explorers/12_lesson.ipynb") as page:
+    with labs.opened(chromium, lab, NBS/"widgets"/"explorers/06_lesson.ipynb") as page:
         q = Asked(page)
         labs.shot(page, "quiz", 1280, 800)
         q.told(0, "Right.")                                       # the notebook gave these itself

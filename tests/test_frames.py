@@ -206,7 +206,7 @@ def test_any_export_can_be_explored(tmp_path, kind):
     plt = pytest.importorskip("matplotlib.pyplot")
     pytest.importorskip("seaborn")
     plt.switch_backend("agg")
-    notebook = json.loads((Path(__file__).parents[1]/"nbs"/"widgets"/"explorers/08_reading.ipynb").read_text())
+    notebook = json.loads((Path(__file__).parents[1]/"nbs"/"widgets"/"explorers/04_reading.ipynb").read_text())
     path, space = write_turns(tmp_path/"x.jsonl", exported(kind)), {}
     cells = [c for c in notebook["cells"] if c["cell_type"] == "code"]
     begin = next(i for i, c in enumerate(cells) if "".join(c["source"]).startswith("FILE ="))

@@ -283,7 +283,7 @@ def test_it_fits_one_screen_whatever_the_profile(parts, n):  # noqa: F811
         view = int(panel.page.layout.height[:-2])
         assert not panel.error and ROW + view + panel.scene.height + 3*LINE + 8 <= SCREEN
         assert len(rows(panel)) <= 201 and (n < 300) == (panel.page.shown["more"] == "")
-        assert panel.tell is None and panel._words.words == panel.scene.words and len(panel.scene.caption) < 165
+        assert panel._words.words == panel.scene.words and len(panel.scene.caption) < 165
 
 
 def test_the_page_alone():

@@ -39,7 +39,7 @@ def test_the_budget_is_moved(lab, chromium):
         s.button("As it was").press("Enter")
         s.at("The prompt takes 220 of 240 tokens")
         s.expect(s.panel.get_by_role("alert")).to_have_count(0)
-        s.panel.get_by_label("Show the text of").select_option(index=3)
+        s.panel.get_by_label("Show the text of").select_option(index=2)
         s.expect(s.panel.locator("svg")).to_contain_text("On 1 March 2026 the user said")
         labs.shot(page, "budget_memory", 1280)
         assert labs.errors(page) == []

@@ -75,7 +75,7 @@ def check_form(path: Path):
     assert path == OWN or prose(cells)[0].splitlines()[0].endswith("?"), "the title is a student's question"
     assert re.search(r"\d+ (s|seconds)\b|a minute", head) and "cores" in head, "the top says how long it takes, and on what"
     assert re.search(r"\d+ cores?, Python 3", "".join(map(text, code[:5])))
-    took = re.search(r"took (\d+) s on", text(code[-1]))
+    took = re.search(r"took (\d+) s\b", text(code[-1]))
     assert took and int(took[1]) <= (SECONDS/2 if path == OWN else SECONDS)
     assert not any("#| export" in source(c) or "#| default_exp" in source(c) for c in code)
     assert "Solution</summary>" in "\n".join(prose(cells))

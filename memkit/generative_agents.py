@@ -7,7 +7,6 @@ __all__ = ['PARTS', 'INSIGHT', 'StreamSettings', 'unit', 'GenerativeAgents']
 
 # %% ../nbs/03_generative_agents.ipynb #891e75de
 from dataclasses import dataclass
-from datetime import datetime
 
 import numpy as np
 from fastcore.basics import patch

@@ -10,7 +10,6 @@ __all__ = ['ENOUGH', 'NEEDED', 'QUOTED', 'ANSWER_WORDS', 'REPLACED', 'SOON', 'FO
 # %% ../../nbs/answer/02_from_memory.ipynb #c1e35874
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import product
 
@@ -20,7 +19,6 @@ from ..reading.facts import relate
 from ..reading.labels import number
 from ..reading.reader import load_reader
 from ..reading.times import MONTHS, When, phrases_in, resolve, tells_past
-from ..records import check_counts, check_shares
 
 # %% ../../nbs/answer/02_from_memory.ipynb #29e105b5
 ENOUGH = .3         # probability that it was told, below which nothing is said to be known

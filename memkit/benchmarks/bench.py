@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 

@@ -30,7 +30,7 @@ from ..models.embed import usable_cores
 from ..records import Message
 from ..train.loop import TrainSettings, rate, train
 from ..train.sequences import answer_loss, side_by_side
-from ..train.sequences import Example, batches_of, chat_examples, padded_tokens
+from ..train.sequences import Example, batches_of, chat_examples
 
 # %% ../../nbs/benchmarks/03_models.ipynb #6225f373
 KINDS = ("visits", "rounds")

@@ -16,7 +16,7 @@ import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from .timing import Agreement, Arm, Room, SIZES, Size, compare, lazily, overlap
+from .timing import Agreement, Arm, Room, Size, compare, lazily, overlap
 from ..files import cache_dir, make_once, own_data, public_data
 from ..models.embed import MiniLM, Remembered, corpus_vectors, usable_cores, with_title
 from ..records import Document, Message

@@ -34,8 +34,8 @@ from ..models.local import LocalLM
 from ..records import Hit, Memory, Message, utc_now
 from ..train.adapters import (
     AdapterStore, LoraShape, base_digest, lora_model, lora_weights, random_layers)
-from ..train.loop import NotFinite, OtherTraining, TrainSettings, Training, answer_loss, train
-from ..train.sequences import Example, chat_examples
+from ..train.loop import NotFinite, OtherTraining, TrainSettings, Training, train
+from ..train.sequences import Example, answer_loss, chat_examples
 
 # %% ../../nbs/malp/11_personalize.ipynb #3005caa2
 if TYPE_CHECKING:

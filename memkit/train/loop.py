@@ -19,11 +19,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 from fastcore.basics import patch
 
 from ..files import write_file
-from .sequences import Example, answer_loss, batches_of, mean_loss, readings, shares, together
+from .sequences import Example, batches_of, readings, shares, together
 
 # %% ../../nbs/train/02_loop.ipynb #3f73d19b
 def rate(

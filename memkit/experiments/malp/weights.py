@@ -21,7 +21,6 @@ from ...models.embed import MiniLM, Remembered
 from ...files import own_data
 from ...models.local import load_model
 from ...models.local import LocalLM
-from ...reading.notes import Round
 from ...train.adapters import PersonalLM
 from ...train.sequences import mean_loss
 from ...records import Hit, Message

@@ -343,7 +343,8 @@ _NOTES = {PREDICTED: "", POPULAR: f"{_COLD}what others tend to rate highest.",
 def _why_none(history: Sequence[Rated], items: Sequence[Item], request: Request) -> str:
     "A sentence on why there is nothing to list."
     if request.absent:
-        return f"I have no {request.absent}. I know {', '.join(dict.fromkeys(i.domain for i in items))}."
+        *first, last = dict.fromkeys(i.domain for i in items)
+        return f"I have no {request.absent}. I know {', '.join(first)}{' and '*bool(first)}{last}."
     if fits := len(fitting(items, request)):
         return f"You have rated {'the only one' if fits == 1 else f'all {fits}'} of my catalogue that would fit."
     if fitting(items, replace(request, audience="")):

@@ -13,15 +13,12 @@ __all__ = ['TEMPERATURE', 'ANSWER_LOSS', 'asked_of', 'Case', 'with_roles', 'case
 import math
 import random
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from .from_documents import PASSAGE_HEADS, beside, focused, is_furniture, units, without_header
 from .scorer import ALARMS, ANSWER_HEADS, ASKED, READING, SEARCH, dated
@@ -201,19 +198,17 @@ def fit_network(
 ):
     "A network after so many passes (ours): AdamW, a tenth of warm-up, then a linear fall."
     import torch
-    from memkit.reading.training import on_accelerator, optimizer_of, step
+    from memkit.reading.training import on_accelerator, train
     def passes():
         torch.manual_seed(0)
-        rng, begun, model = random.Random(0), time.time(), start().to(torch.get_default_device())
-        training = optimizer_of(model, rate, epochs*len(made(rng)))
-        for epoch in range(epochs):
+        rng, model = random.Random(0), start().to(torch.get_default_device())
+        steps = epochs*len(made(rng))
+        def draw(epoch: int) -> list:
             batches = made(rng)
             rng.shuffle(batches)
-            model.train()
-            losses = [step(model, loss_of(model, batch, rng), *training) for batch in batches]
-            model.eval()
-            log(f"epoch {epoch + 1} {time.time() - begun:.0f} s loss {np.mean(losses):.3f}")
-        return model
+            return batches
+        def loss(model, batch): return loss_of(model, batch, rng)
+        return train(model, steps, draw, loss, epochs, rate, log, lambda batch: "loss")
     return on_accelerator(passes)()
 
 # %% ../../nbs/answer/06_training.ipynb #88ef0d6a

@@ -274,6 +274,7 @@ def train(
     epochs: int,
     rate: float,                                    # of the encoder; what is new learns faster
     log: Callable[[str], None] = print,
+    task_of: Callable[[list], str] = lambda batch: batch[0].task,   # the name under which a batch's loss is told
 ) -> nn.Module:                                     # `model`, ready to be used
     "The training loop of every network here: AdamW, 10 % warm-up, linear decay."
     training, start = optimizer_of(model, rate, steps), time.time()
@@ -281,7 +282,7 @@ def train(
         lost: dict[str, list[float]] = {}
         model.train()
         for batch in draw(epoch):
-            lost.setdefault(batch[0].task, []).append(step(model, loss(model, batch), *training))
+            lost.setdefault(task_of(batch), []).append(step(model, loss(model, batch), *training))
         means = " ".join(f"{task} {np.mean(of):.3f}" for task, of in lost.items())
         log(f"epoch {epoch + 1} {time.time() - start:.0f} s {means}")
     return model.eval()

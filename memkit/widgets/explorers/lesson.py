@@ -111,7 +111,7 @@ def paragraph(
     **look: Any,            # as for `Scene.text`
 ) -> float:                 # where the next line would stand
     "Text in as many lines as it needs (ours)."
-    for line in wrap(text, wide, most, size):
+    for line in wrap(text, wide, most, size, look.get("bold", False)):
         s.text(x, y, line, size, **look)
         y += step
     return y

@@ -696,3 +696,10 @@ def test_no_log_has_the_words(store, caplog, name):
         store.add("ann", "Zebrafink sings", meta={"of": "Zebrafink"}); store.add_turn("ann", "s", "Zebrafink?", "Yes.")
         assert store.list("ann") and store.turns("ann")
     assert "ebrafink" not in caplog.text
+
+
+def test_list_takes_only_what_is_marked(store):
+    kept = store.add("ann", "Short answers, please.", meta={"flags": ["wish"]})
+    store.add("ann", "My wish is a cat.", meta={"flags": []})
+    store.add("bob", "Long answers, please.", meta={"flags": ["wish"]})
+    assert store.list("ann", marked='"wish"') == [kept] and store.list("ann", marked='100%"') == []

@@ -97,8 +97,8 @@ WISHES = 3   # standing wishes that every prompt holds, the newest (ours)
 @patch
 def wishes(self: MalpAssistant, user: str) -> list[Memory]:
     "How the user wants to be answered from now on, the newest first."
-    mine = [m for m in self.store.list(user) if "wish" in m.meta.get("flags", ()) and m.meta.get("speaker") == "user"]
-    return mine[::-1][:WISHES]
+    told = [m for m in self.store.list(user, marked='"wish"') if m.meta.get("speaker") == "user"]
+    return [m for m in told if "wish" in m.meta.get("flags", ())][::-1][:WISHES]
 
 # %% ../../nbs/malp/08_assistant.ipynb #e6c26aa6
 def sources(m: Memory) -> list[Source]:

@@ -995,9 +995,16 @@ def _kept(self: MemoryStore, user: str) -> Kept:
 
 # %% ../../nbs/store/02_store.ipynb #e2317513
 @patch
-def list(self: MemoryStore, user: str, kind: str | None = None, superseded: bool = False) -> list[Memory]:
-    "The user's memories, oldest first; `superseded` adds those that are out of date."
+def list(
+    self: MemoryStore,
+    user: str,
+    kind: str | None = None,
+    superseded: bool = False,   # those that are out of date, too
+    marked: str = "",           # only those whose `meta`, as JSON, holds this text: the database looks, not this process
+) -> list[Memory]:
+    "The user's memories, oldest first."
     more = [] if kind is None else [memories.c.kind == check_text(kind, "kind")]
+    if marked: more.append(memories.c.meta.contains(marked, autoescape=True))
     if not superseded: more.append(memories.c.superseded_by.is_(None))
     with reading(self._db, user) as conn:
         owner, _ = self._owner(conn, user)

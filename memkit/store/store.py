@@ -1000,7 +1000,7 @@ def list(
     user: str,
     kind: str | None = None,
     superseded: bool = False,   # those that are out of date, too
-    marked: str = "",           # only those whose `meta`, as JSON, holds this text: the database looks, not this process
+    marked: str = "",           # only those whose `meta`, as JSON, holds this text: the database looks for it
 ) -> list[Memory]:
     "The user's memories, oldest first."
     more = [] if kind is None else [memories.c.kind == check_text(kind, "kind")]

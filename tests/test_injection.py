@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from memkit.files import own_data
 from memkit.models.local import LocalLM
 from memkit.records import Message
-from memkit.train.sequences import Example
-from memkit.train.sequences import answer_loss
+from memkit.train.sequences import Example, answer_loss
 from memkit.malp.injection import (DomainAdapter, InjectionSettings, decoder_blocks, hide, inject, injection_examples, injection_loss,
                                    load_injected, load_injection, model_digest, read_injection, sample_loss, save_injection, train_injection)
 from memkit.malp.injection import CORPORA, injection_corpus, part_of

@@ -2576,6 +2576,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                        'memkit.malp.assistant.asks_model': ('malp/assistant.html#asks_model', 'memkit/malp/assistant.py'),
                                        'memkit.malp.assistant.changes_of': ('malp/assistant.html#changes_of', 'memkit/malp/assistant.py'),
                                        'memkit.malp.assistant.heading_of': ('malp/assistant.html#heading_of', 'memkit/malp/assistant.py'),
+                                       'memkit.malp.assistant.keeps_words': ('malp/assistant.html#keeps_words', 'memkit/malp/assistant.py'),
                                        'memkit.malp.assistant.memory_block': ( 'malp/assistant.html#memory_block',
                                                                                'memkit/malp/assistant.py'),
                                        'memkit.malp.assistant.prompt_for': ('malp/assistant.html#prompt_for', 'memkit/malp/assistant.py'),

@@ -372,6 +372,15 @@ def test_a_thousand_messages_are_not_all_read(monkeypatch):
     assert len(near) == READ and [t.id for t in near] == sorted((t.id for t in near), key=lambda i: int(i[1:]))
 
 
+def test_what_was_told_long_ago_is_answered_when_recall_finds_it(monkeypatch):
+    monkeypatch.setattr("memkit.answer.stage.LOOKED", 2)
+    with open_malp(":memory:", nods()) as a:
+        for text in ("My sister Elspeth lives in Inverness.", "I had soup today.", "My bike is blue.", "It rained."):
+            a.chat("ann", text)
+        a.new_session("ann")
+        assert "Inverness" in a.chat("ann", "Where does Elspeth live?").answer
+
+
 def test_evidence_examples_need_no_embedder_for_nothing():
     import random
     assert evidence_examples(Case("a", "x", "?", "unsaid", (), frozenset(), (), (), ""), None, random.Random(0)) == []

@@ -1,11 +1,11 @@
 """Earlier messages in MaLP's recall: found without a note, never a model's words, and forgotten with their turn."""
 import pytest
-from memkit.malp.assistant import MalpAssistant, MalpSettings, memory_block
+from memkit.malp.assistant import MalpAssistant, MalpSettings, keeps_words, memory_block
 from memkit.malp.memories import DPeMMemory
 from memkit.models.embed import MiniLM
 from memkit.models.lm import ScriptedLM
 from memkit.reading.notes import Round
-from memkit.records import Hit, Utterance, utc_now
+from memkit.records import Hit, Memory, Utterance, utc_now
 from memkit.store.store import MemoryStore
 from memkit.turn.prompt import Piece
 
@@ -80,3 +80,15 @@ def test_a_message_stands_in_the_prompt_with_its_day_and_who_said_it():
     said = Utterance(turn="t-1", user="ann", role="user", text=HERON, at=utc_now())
     piece = Piece(name="memory", text=HERON, hit=Hit(item=said, score=1., source="message"))
     assert memory_block([piece]).endswith(f"{said.at:%-d %B %Y}, the user: {HERON}”")
+
+
+@pytest.mark.parametrize("note, whole", [
+    ("The user was charged only $11 by Walgreens on their Medicare plan.", True),
+    ("Walgreens only charged the user … Medicare plan.", False)])
+def test_a_note_stands_for_its_message_only_if_no_word_is_lost(minilm, note, whole):
+    said = Utterance(turn="t-1", user="ann", role="user", text="Walgreens only charged me $11 on my Medicare plan.", at=utc_now())
+    m = Memory(id=1, user="ann", at=utc_now(), text=note, turns=("t-1",), meta={"speaker": "user"})
+    assert keeps_words(m, said) is whole
+    a = opened(minilm)
+    hit = lambda item: Hit(item=item, score=1., source="test")
+    assert [h.item for h in a.in_notes(a.read(a.chat("ann", "Hello.")), [hit(said)], [hit(m)])] == [m if whole else said]

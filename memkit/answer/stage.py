@@ -220,7 +220,7 @@ def emergency(text: str) -> str:   # '' where there is none
 
 # %% ../../nbs/answer/03_stage.ipynb #f0a0de11
 READ = 6         # messages that the scorer reads, the nearest by cosine (ours)
-LOOKED = 400     # newest messages among which they are searched (ours)
+LOOKED = 400     # newest messages among which they are searched, beside what recall found (ours)
 
 @dataclass(frozen=True)
 class Heard:
@@ -319,6 +319,13 @@ def _screened(text: str, turns: Sequence["StoredTurn"], known: dict[str, Heard],
         return warning(h, told_on.get(id(h.clause)), today), h.rule.source
     return "", ""
 
+# %% ../../nbs/answer/03_stage.ipynb #b47ff7ef
+def _before(assistant: "Assistant", turn: Turn) -> list["StoredTurn"]:
+    "What the user said before: the newest LOOKED messages, and older ones that recall found."
+    said = [t for t in assistant.store.turns(turn.user) if t.id != turn.id and t.question.strip()]
+    found = {id for c in turn.considered for id in getattr(c.hit.item, "turns", ())}
+    return [*(t for t in said[:-LOOKED] if t.id in found), *said[-LOOKED:]]
+
 # %% ../../nbs/answer/03_stage.ipynb #6d9b79be
 ABOUT_USER = .55     # probability that it was told, from which a question that seems to be about the world isn't (ours)
 
@@ -331,10 +338,6 @@ def _found(
     of_near = np.stack([known[t.id].vector for t in near])
     found = load_scorer().evidence(turn.text, [(t.at.date(), t.question) for t in near], of_near)
     return near, [replace(e, clauses=known[t.id].clauses) for e, t in zip(found, near)]
-def _before(assistant: "Assistant", turn: Turn) -> list["StoredTurn"]:
-    "What the user said before, at most LOOKED messages."
-    return [t for t in assistant.store.turns(turn.user) if t.id != turn.id and t.question.strip()][-LOOKED:]
-
 
 # %% ../../nbs/answer/03_stage.ipynb #ov05bbbb
 OVERVIEW = .8        # probability from which a message asks for all that is known (ours)
@@ -369,7 +372,6 @@ def _overview(assistant: "Assistant", turn: Turn) -> dict[str, Any]:
     rows = tuple({"turn": t.id, "day": str(t.at.date()), "text": t.question, "score": 1., "used": True}
                  for t in before if t.id in used)
     return {"text": text or NOTHING, "way": "memory" if text else "unknown", "evidence": rows}
-
 
 # %% ../../nbs/answer/03_stage.ipynb #d0da0691
 def _careful(text: str) -> str: return f"Careful: {text[:1].lower()}{text[1:]} {ASK_FIRST}" if text else ""

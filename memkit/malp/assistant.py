@@ -4,10 +4,9 @@
 
 # %% auto #0
 __all__ = ['INSTRUCTIONS', 'HEADINGS', 'WISHES', 'RANKED', 'MalpSettings', 'heading_of', 'worded', 'memory_block',
-           'MalpAssistant', 'sources', 'prompt_for', 'changes_of', 'without_model', 'asks_model']
+           'MalpAssistant', 'sources', 'keeps_words', 'prompt_for', 'changes_of', 'without_model', 'asks_model']
 
 # %% ../../nbs/malp/08_assistant.ipynb #02b74488
-from collections import Counter
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from .coordinator import EmbeddedCoordinator
 from .triage import Move, SAID
 from .memories import DialogueMemory, FullHistory, made_memory
 from ..turn import stages
+from ..search.memories import stems
 from ..turn.assistants import Parts
 from ..turn.engine import Assistant, has_turn, round_turn
 from ..turn.stages import ShowSettings, chosen, rounds_as_messages
@@ -105,6 +105,10 @@ def sources(m: Memory) -> list[Source]:
     "The messages that a note came from."
     return [(t, str(m.meta.get("speaker", "user"))) for t in m.turns]
 
+def keeps_words(note: Memory, said: Utterance) -> bool:
+    "Does a note keep every word of its message? Word forms and stop words don't count."
+    return set(stems(said.text)) <= set(stems(note.text))
+
 # %% ../../nbs/malp/08_assistant.ipynb #cc1d2e25
 @patch
 def in_notes(
@@ -113,15 +117,16 @@ def in_notes(
     messages: Sequence[Hit],   # best first
     notes: Sequence[Hit],      # best first
 ) -> list[Hit]:                # in the order of the messages
-    "Each message, or its only note; without what the prompt shows word for word as the last rounds."
+    "Each message, or a note that keeps its words; without what the prompt shows word for word as the last rounds."
     newer = set(self.store.superseded(turn.user).values())     # these say more than their last message
-    found = Counter(s for h in notes for s in sources(h.item))
-    alone = [h.item for h in notes if len(h.item.turns) == 1 and h.item.id not in newer]
-    note = {sources(m)[0]: m for m in alone if found[sources(m)[0]] == 1}
+    notes_of: dict[Source, list[Memory]] = {}
+    for h in notes:
+        if len(h.item.turns) == 1 and h.item.id not in newer: notes_of.setdefault(sources(h.item)[0], []).append(h.item)
     last = {t.id for t in self.said_before(turn)[-self.settings.rounds:]} if self.settings.rounds else ()
     out: dict[int | str, Hit] = {}
     for h in messages:
-        item = note.get((h.item.turn, h.item.role), h.item)
+        of_message = notes_of.get((h.item.turn, h.item.role), [])
+        item = next((m for m in of_message if keeps_words(m, h.item)), h.item)
         if item is not h.item or h.item.turn not in last: out.setdefault(item.id, replace(h, item=item))
     return list(out.values())
 

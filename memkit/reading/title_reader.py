@@ -224,7 +224,7 @@ class TitleReader(Encoded):
 
     def network(self, weights: Path, heads: Iterable[str]) -> tuple[Any, dict[str, np.ndarray]]:
         "The network in PyTorch as it was saved, and examples of what it reads."
-        from memkit.reading.title_training import load_titles
+        from memkit.reading.training import load_titles
         t = [title_tokens(parts, known_titles()) for parts in (("Hello there.", "I loved Up."), ("Hi",))]
         return load_titles(weights), rectangles(t, [*map(focus_of, t)])
 

@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from ..files import own_rows, quiet_loading
-from ..models.embed import by_length, minilm_source, pad_right
+from ..files import own_rows
+from ..models.embed import by_length, pad_right
+from ..reading.labels import tokenizer
 from ..search.documents import sentences
 from ..search.documents import IN_ORDER, best_support
 
@@ -98,9 +99,7 @@ def paired(
     a: Sequence[float],                          # one per item
     b: Sequence[float],                          # of the same items in the same order
     resamples: int = 2000,
-    seed: int = 0,
     groups: Sequence[Hashable] | None = None,    # each item's user, topic, …: drawn as a whole
-    level: float = .95,
 ) -> Interval:                                   # of mean(a - b): above 0 where `a` is higher
     """How much higher `a` is than `b` on the same items, with the bootstrap interval of that difference. Raises
     `ValueError` unless there are as many."""
@@ -109,7 +108,7 @@ def paired(
         raise ValueError(
             f"got {len(a)} and {len(b)} values; a paired comparison needs the same items in the same order"
         )
-    return bootstrap(a - b, resamples, seed, groups, level)
+    return bootstrap(a - b, resamples, groups=groups)
 
 # %% ../../nbs/evaluate/01_intervals.ipynb #7dd45c7d
 def share(
@@ -234,28 +233,22 @@ BERT = "BERTScore F1 (MiniLM)"              # what the figure is called in every
 BERT_TOKENS = 512                           # of each text, from its start; the encoder knows no more positions
 
 @lru_cache
-def _encoder() -> tuple[Any, Any]:
-    source = minilm_source()
-    import torch
-    from tokenizers import Tokenizer
-    from transformers import BertModel
-    tokenizer = Tokenizer.from_file(str(source/"tokenizer.json"))
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(BERT_TOKENS)
-    with quiet_loading(): return tokenizer, BertModel.from_pretrained(str(source), dtype=torch.float32).eval()
+def _encoder() -> Any:
+    from memkit.reading.training import minilm
+    return minilm().eval()
 
 # %% ../../nbs/evaluate/01_intervals.ipynb #db927fc9
 def token_vectors(
     texts: Sequence[str],
 ) -> list[np.ndarray]:  # per text: [tokens, 384], rows of length 1; the first and last are the encoder's own
     "Each token of each text as MiniLM's last layer sees it, of the first `BERT_TOKENS` (ours)."
+    ids, out = [e.ids for e in tokenizer().encode_batch(list(texts))], [np.empty(0)]*len(texts)
+    rows = [row if len(row) <= BERT_TOKENS else [*row[:BERT_TOKENS - 1], row[-1]] for row in ids]
     import torch
-    tokenizer, model = _encoder()
-    rows, out = [e.ids for e in tokenizer.encode_batch(list(texts))], [np.empty(0)]*len(texts)
     for batch in by_length([len(r) for r in rows], 4096):
         ids, mask = map(torch.from_numpy, pad_right([rows[i] for i in batch]))
         with torch.inference_mode():
-            states = torch.nn.functional.normalize(model(ids, attention_mask=mask).last_hidden_state, dim=-1)
+            states = torch.nn.functional.normalize(_encoder()(ids, attention_mask=mask).last_hidden_state, dim=-1)
         for i, v in zip(batch, states.numpy()): out[i] = v[:len(rows[i])]
     return out
 

@@ -10,7 +10,7 @@ __all__ = ['VOICES', 'SEALED', 'BOTH_WAYS', 'Piece', 'Example', 'voices', 'hands
 # %% ../../nbs/reading/03_examples.ipynb #4ee9c909
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from ..files import own_data, own_rows

@@ -363,23 +363,22 @@ PARTS = {"corrections": correction_items, "messages": message_items, "pairs": pa
          "titles": title_items}
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #a3c05d11
-def scored(hands: Sequence[str], progress: bool = True) -> dict[str, list[dict]]:   # items by part
+def scored(hands: Sequence[str]) -> dict[str, list[dict]]:   # items by part
     "Score writers with memkit's reader."
     from tqdm.auto import tqdm
     work, out = [(p, h) for p in PARTS for h in hands], {p: [] for p in PARTS}
-    for part, hand in tqdm(work, desc="reading", unit=" hands", disable=not progress):
+    for part, hand in tqdm(work, desc="reading", unit=" hands"):
         if voices([hand], part): out[part] += PARTS[part](hand)
     return out
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #194f2025
 def run_reader(
-    full: bool = False,       # True: all that the sealed writers wrote; False: the pairs of two of them
-    progress: bool = True,
-) -> dict[str, Any]:          # as every experiment's result
+    full: bool = False,   # True: all that the sealed writers wrote; False: the pairs of two of them
+) -> dict[str, Any]:      # as every experiment's result
     "memkit's own reader on unseen writers. Full: ten minutes on two cores. Else the pairs of two, by the reader alone."
     started, hands = utc_now(), hands_of("messages", sealed=True)[:None if full else 2]
     who = f"hands {' '.join(hands)}"
-    items = scored(hands, progress) if full else {"pairs": [x for h in hands for x in relation_items(h)]}
+    items = scored(hands) if full else {"pairs": [x for h in hands for x in relation_items(h)]}
     rows = _figures(items, who if full else f"{who}, quick")
     said = {f"{k} of hand {h}": [str(r["id"]) for r in voices([h], k)] for h in hands for k in PARTS}
     if full:

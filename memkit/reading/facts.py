@@ -77,15 +77,6 @@ class Reading:
     clauses: tuple[Clause, ...]    # in its order
     facts: tuple[Fact, ...]        # in its order
 
-    def does(self, *acts: str) -> bool:   # of `labels.ACTS`
-        "Is one of these acts among its clauses?"
-        return any(c.act in acts for c in self.clauses)
-
-    @property
-    def wishes(self) -> tuple[Fact, ...]:
-        "How answers should be from now on."
-        return tuple(f for f in self.facts if f.attribute == "style")
-
 # %% ../../nbs/reading/07_facts.ipynb #1a2ce84f
 def reading_of(
     text: str,

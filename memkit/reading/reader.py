@@ -64,8 +64,8 @@ class Encoded:
 
     def __init__(
         self,
-        weights: Path | None = None,           # None: those that ship with memkit
-        heads: Iterable[str] | None = None,    # by name; a mapping also says what each sees, and how many numbers it gives
+        weights: Path | None = None,          # None: those that ship with memkit
+        heads: Iterable[str] | None = None,   # None: `reads`; a mapping also says what each sees and gives
     ):
         "Opens the graph, and makes it first where that wasn't done yet (ten seconds)."
         weights, heads = Path(weights or own_data(self.file)), self.reads if heads is None else heads

@@ -22,9 +22,9 @@ from ..models.embed import pad_right
 from .labels import (
     DOMAINS, JUDGED, LOOKS, SMALL, STARS, TITLE_ACTS, TITLE_HEADS, TitleList, Tokens, known_titles, marks, place_of,
     span_vector, stacked, title_spans, tokens_in, tokens_of)
-from memkit.reading.reader import (
-    AROUND, Encoded, Mention, Reader, TitleReading, load_reader, message_parts, opened_once, run_graph, sigmoid, softmax,
-    tagged_spans)
+from .reader import (
+    AROUND, Encoded, Mention, Reader, TitleReading, load_reader, message_parts, opened_once, run_graph, sigmoid,
+    softmax, tagged_spans)
 from ..search.bm25 import STOP_WORDS
 from ..search.documents import common_words
 
@@ -205,11 +205,11 @@ def row_evidence(
     ordinary = n == 1 and words.islower() and words in common_words()
     share, rated = (log_odds(other.share), other.role == "rate") if other else (0., False)
     near = bool(other and other.rating and abs(other.rating - likely_stars(j.stars)) <= .5)
-    return [log_odds(j.roles[1]), log_odds(acts["rate"]), float(c.listed), float(ordinary), float(c.tagged),
-            float(scored), float(n > 5), float(j.roles[0] < .1), log_odds(j.roles[2:].max()), log_odds(rates),
-            share*rated, share*(not rated), float(other is None),
-            *(log_odds(acts[a]) for a in ("ask", "chat", "seen", "want")),
-            float(j.stars.max()), float(near)]
+    numbers = [log_odds(j.roles[1]), log_odds(acts["rate"]), c.listed, ordinary, c.tagged, scored, n > 5,
+               j.roles[0] < .1, log_odds(j.roles[2:].max()), log_odds(rates), share*rated, share*(not rated),
+               other is None,
+               *(log_odds(acts[a]) for a in ("ask", "chat", "seen", "want")), j.stars.max(), near]
+    return [*map(float, numbers)]
 
 # %% ../../nbs/reading/09_title_reader.ipynb #dc11e5aa
 class TitleReader(Encoded):

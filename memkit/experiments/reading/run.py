@@ -65,7 +65,7 @@ def correction_items(hand: str) -> list[dict[str, Any]]:
             before, known = known, {m.id: m.text for m in mark.shared_memories("colleague")}
             new = [t for k, t in known.items() if before.get(k) != t]
             shared = [k for k in r["keep"] if k["scope"] != "person"]
-            out.append({"hand": hand, "id": r["id"], "act": r["act"], "expects": len(shared), "new": new,
+            out.append({"hand": hand, "id": r["id"], "expects": len(shared), "new": new,
                         "text": " / ".join(said for said, _ in r["exchanges"][1:]),
                         "facts": [k["fact"] for k in shared], "kept": [_holds(k, new) for k in shared],
                         "bad": any(_found(r["never_shared"], t) for t in new)})
@@ -185,7 +185,7 @@ def statement_items(hand: str) -> list[dict[str, Any]]:
         texts = [n.text for n in take_notes(Round(r["id"], r["text"], "")) if n.kept]
         whole = all(any(re.search(p, t, re.I) for t in texts) for p in r["must"])
         out.append({"hand": hand, "id": r["id"], "text": r["text"], "kept": bool(texts), "whole": whole,
-                    "notes": texts, "attribute": r["attribute"]})
+                    "notes": texts})
     return out
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #3db0384f

@@ -371,7 +371,7 @@ def agreement(
     rng, drawn = np.random.default_rng(0), []
     for _ in range(resamples):
         i = np.concatenate([members[j] for j in rng.integers(0, len(members), len(members))])
-        drawn.append(list(_figures(said[i], truth[i]).values()))
-    ends = [(np.nan, np.nan) if np.isnan(c).all() else np.nanquantile(c, [.025, .975]) for c in np.array(drawn).T]
-    figures = _figures(said, truth).items()
-    return {k: Interval(v, float(a), float(b), len(truth)) for (k, v), (a, b) in zip(figures, ends)}
+        drawn.append(_figures(said[i], truth[i]))
+    import pandas as pd
+    ends = pd.DataFrame(drawn).quantile([.025, .975])
+    return {k: Interval(v, *ends[k].tolist(), len(truth)) for k, v in _figures(said, truth).items()}

@@ -34,7 +34,7 @@ def test_every_requirement_is_pinned_for_ci():
 
 
 MODULES = sorted(".".join(p.relative_to(ROOT).with_suffix("").parts) for p in (ROOT/"memkit").rglob("*.py") if p.stem != "_modidx")
-OWN_BACKBONE = {"memkit.reading.training", "memkit.reading.title_training", "memkit.store.store", "memkit.store.schema", "memkit.store.erase", "memkit.store.jobs"}  # these are sqlalchemy; nobody imports them before first use
+OWN_BACKBONE = {"memkit.reading.training", "memkit.store.store", "memkit.store.schema", "memkit.store.erase", "memkit.store.jobs"}  # these are sqlalchemy; nobody imports them before first use
 
 
 IMPORT_EACH = f"""import importlib, json, sys

@@ -88,20 +88,13 @@ def test_a_paired_interval_is_narrower_where_items_differ_more_than_systems():
     assert paired(a, b).low > 0 and bootstrap(a).low < bootstrap(b).high
 
 
-@pytest.mark.parametrize("level", [.5, .8, .99])
-def test_a_higher_level_is_wider(level):
-    values = np.random.default_rng(0).random(50)
-    usual, other = bootstrap(values), bootstrap(values, level=level)
-    assert (other.high - other.low > usual.high - usual.low) == (level > .95)
-
-
 def test_one_value_has_no_neighbourhood():
     for i in (bootstrap([.7]), bootstrap([.7, .9], groups=["a", "a"]), paired([1], [0])): assert np.isnan([i.low, i.high]).all() and "unknown" in str(i)
 
 
 @pytest.mark.parametrize("call, words", [(lambda: bootstrap([]), "at least one"), (lambda: bootstrap([[1, 2]]), "shape"), (lambda: bootstrap([1, np.nan]), "value 1"),
     (lambda: bootstrap([1, np.inf]), "finite"), (lambda: bootstrap(["x"]), "numbers"), (lambda: bootstrap([1, 2], groups=[1]), "1 groups for 2"), (lambda: bootstrap([1, 2], 0), "resamples"),
-    (lambda: bootstrap([1, 2], level=1), "level"), (lambda: paired([1, 2], [1]), "same items"), (lambda: share(1, 0), "0..n"), (lambda: share(-1, 3), "0..n"), (lambda: share(1, 2, 0), "level")])
+    (lambda: paired([1, 2], [1]), "same items"), (lambda: share(1, 0), "0..n"), (lambda: share(-1, 3), "0..n")])
 def test_what_cannot_be_is_refused(call, words):
     with pytest.raises(ValueError, match=words): call()
 

@@ -15,13 +15,13 @@ from memkit.models.lm import ScriptedLM
 from memkit.reading import examples as X
 from memkit.reading.labels import HEADS, LIMITS, LOOKS, WIDTH, look, stacked, tokens_in, tokens_of
 from memkit.reading.facts import KEEP, KEEP_HEALTH, STATES, fact_of, facts_of, is_fact, reading_of
-from memkit.reading.labels import ABOUT, ACTS, ATTRIBUTES, CERTAINTY, DOMAINS, HEALTH, RELATIONS, ROLES, STARS, TITLE_ACTS
+from memkit.reading.labels import ABOUT, ACTS, ATTRIBUTES, CERTAINTY, HEALTH, RELATIONS, STARS
 from memkit.reading.validation import GivenClause, PromptedReader, ReadingError, checked, reading_messages
 from memkit.reading import facts as relations
 from memkit.reading.reader import Clause
 from memkit.reading.labels import TENS, UNITS, marks, number, place_of, stars_of
 from memkit.reading.times import When, resolve
-from memkit.reading.labels import Title, TitleList, hints, known_titles, read_titles, title_key
+from memkit.reading.labels import TitleList, hints, known_titles, read_titles, title_key
 
 # --- times
 
@@ -275,36 +275,6 @@ def test_a_text_of_marks_stays():
 @pytest.mark.parametrize("word", ["cat", "4567", "it's", "", "ab4cd"])
 def test_no_slip_in_short_words_and_numbers(word): assert {X.slip(word, random.Random(s)) for s in range(20)} == {word}
 
-def message(**row): return {"hand": "z", "id": "1", "before": [], "text": "Her 4/5", "acts": ["rate"], "rows": [], "request": None} | row
-
-def test_what_a_message_names():
-    rate = {"act": "rate", "title": "Her", "domain": "film", "rating": 4}
-    e = X.message_example(message(rows=[rate, {"act": "take_back", "title": "Her", "domain": "film", "rating": None}]))
-    assert [(p.part, p.start, p.end, p.labels["role"], p.labels["rating"]) for p in e.pieces] == [(0, 0, 3, ROLES.index("rate"), 4)]
-    before = X.message_example(message(before=["What of Up?"], text="5/5", rows=[rate | {"title": "Up"}]))
-    assert [(p.part, before.parts[p.part][p.start:p.end]) for p in before.pieces] == [(0, "Up")] and before.own == 1
-    asks = X.message_example(message(text="like Her, not gory", acts=["ask"], request={"like": ["Her"], "not": ["gory"], "audience": "mother"}))
-    assert [ROLES[p.labels["role"]] for p in asks.pieces] == ["like"] and asks.labels["audience"] is None and asks.labels["domain"] == len(DOMAINS)
-    assert asks.labels["title acts"][TITLE_ACTS.index("ask")] == 1. and sum(asks.labels["title acts"]) == 1.
-    with pytest.raises(ValueError): X.message_example(message(rows=[rate | {"act": "sings"}]))
-
-def test_the_words_of_a_span_stand_alone():
-    clause = {"act": "states", "about": "other", "polarity": "no", "certainty": "fact", "attribute": "allergy", "subject": "he", "value": "2", "time": "-", "keep": "yes"}
-    [e] = X.clause_examples([{"hand": "z", "text": "When he had 24 nuts, 2 were bad", "clauses": [clause | {"text": "When he had 24 nuts, 2 were bad"}]}])
-    assert [(p.labels.get("span"), p.start, p.end) for p in e.pieces[1:]] == [("subject", 5, 7), ("value", 21, 22)] and e.pieces[0].labels["denied"] == 1.
-
-def test_an_exchange_without_a_reply_teaches_nothing():
-    row = {"hand": "z", "exchanges": [["q", "a"]], "keep": [], "act": "chat", "never_shared": [], "ask": [], "other": ["else?"]}
-    assert X.exchange_examples(row) == X.relevance_examples(row) == []
-    [e] = X.exchange_examples(row | {"exchanges": [["Q?", "A."], ["Thanks. Bye.", "Bye!"]]})
-    assert e.labels == {"share": 0, "reply": 11} and [p.labels["claim"] for p in e.pieces] == [0.]*5
-
-def test_every_row_becomes_examples_with_their_pieces_in_place():
-    made = X.examples("aqx")
-    assert {e.task for e in made} == {"message", "pair", "exchange", "relevance", "clauses"} and X.examples("") == []
-    for e in made:
-        assert 1 <= e.own <= len(e.parts) and all(0 <= p.start < p.end <= len(e.parts[p.part]) for p in e.pieces), e.source["id"]
-
 
 # --- tokens
 
@@ -360,14 +330,6 @@ def test_every_step_of_four_bits_comes_back():
     assert torch.equal(unpacked(*packed(steps), (32,)), steps)
     with pytest.raises(ValueError, match="multiple of 32, got 33"): packed(torch.zeros(33))
 
-def test_batches_hold_every_example_once():
-    from memkit.reading.training import batches, fit
-    made = X.examples("a")
-    found = batches(made, 16, random.Random(0))
-    assert sorted(id(e) for b in found for e in b) == sorted(map(id, made))
-    assert all(len({e.task for e in b}) == 1 and 1 <= len(b) <= 16 for b in found) and batches([], 16, random.Random(0)) == []
-    with pytest.raises(ValueError, match="got 0 and 6"): fit([])
-
 
 # --- facts
 
@@ -393,13 +355,12 @@ def test_plans_are_resolved_ahead_and_facts_back():
     assert str(fact_of(friday, SAID).when) == "2026-05-08" and str(fact_of(replace(friday, certainty="plan"), SAID).when) == "2026-05-15"
     assert fact_of(friday).when is None and fact_of(friday).time == "Friday" and fact_of(CLAUSE, SAID).when is None
 
-def test_a_reading_keeps_the_order_and_knows_wishes():
+def test_a_reading_keeps_the_order():
     wish = replace(CLAUSE, text="Be short.", start=14, end=23, act="wishes", attribute="style", keep=.8)
     other = replace(CLAUSE, about="other", subject="ANN")
     reading = reading_of("…", [CLAUSE, replace(CLAUSE, act="chats"), wish, other], SAID)
-    assert [f.sentence for f in reading.facts] == ["I take 20 mg.", "Be short.", "I take 20 mg."] and [f.sentence for f in reading.wishes] == ["Be short."]
-    assert reading.does("chats") and not reading.does("jokes") and not reading.does() and len(reading.clauses) == 4
-    assert [f.slot for f in reading.facts] == [("user", "medicine"), ("user", "style"), ("ann", "medicine")] and facts_of([]) == []
+    assert [f.sentence for f in reading.facts] == ["I take 20 mg.", "Be short.", "I take 20 mg."] and len(reading.clauses) == 4
+    assert facts_of([]) == []
 
 
 # --- prompts

@@ -4,19 +4,17 @@
 
 # %% auto #0
 __all__ = ['VOICES', 'SEALED', 'BOTH_WAYS', 'Piece', 'Example', 'voices', 'hands_of', 'plain', 'alike', 'find_words',
-           'message_example', 'own_messages', 'LabelledPair', 'same_pairs', 'pair_example', 'LabelledSentence',
-           'note_sentences', 'note_examples', 'sentences', 'exchange_examples', 'relevance_examples', 'clause_examples',
-           'statement_example', 'examples', 'slip', 'typed_text', 'typed']
+           'LabelledPair', 'same_pairs', 'LabelledSentence', 'note_sentences', 'note_examples', 'sentences', 'slip',
+           'typed_text', 'typed']
 
 # %% ../../nbs/reading/03_examples.ipynb #4ee9c909
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from ..files import own_data, own_rows
-from .labels import (
-    ABOUT, ACTS, ATTRIBUTES, AUDIENCES, CERTAINTY, DOMAINS, NOTES, RELATIONS, REPLIES, ROLES, SCOPES, TITLE_ACTS)
+from .labels import NOTES, RELATIONS
 
 # %% ../../nbs/reading/03_examples.ipynb #d5460084
 @dataclass(frozen=True)
@@ -106,74 +104,6 @@ def find_words(
     "Where a text holds these words, perhaps shortened or with slips."
     return _whole_words(words, text, re.I) or _most_alike(words, text, least) or _initials(words, text)
 
-# %% ../../nbs/reading/03_examples.ipynb #db1c6c40
-def _named(row: dict) -> list[tuple[str, str, str | None, float | None]]:
-    "Title, role, domain and rating of everything that a message names."
-    request = row.get("request") or {}
-    named = [(r["title"], r["act"], r["domain"], r["rating"]) for r in row["rows"]]
-    for role in ("like", "not"):
-        named += [(title, role, None, None) for title in request.get(role) or () if title[:1].isupper()]
-    rated = {plain(title) for title, role, *_ in named if role == "rate"}
-    return [n for n in named if n[1] != "take_back" or plain(n[0]) not in rated]
-
-# %% ../../nbs/reading/03_examples.ipynb #3dd84c43
-def _title_pieces(row: dict, parts: Sequence[str]) -> list[Piece]:
-    "The titles of a message where they stand: in it, else in what went before."
-    out = []
-    for title, role, domain, rating in _named(row):
-        for part in range(len(parts) - 1, -1, -1):
-            span = find_words(title, parts[part])
-            taken = span and any(p.part == part and span[0] < p.end and p.start < span[1] for p in out)
-            if not span or taken: continue
-            labels = {"role": ROLES.index(role)} | ({"domain": DOMAINS.index(domain)} if domain else {})
-            out.append(Piece(part, *span, labels | ({"rating": rating} if rating else {}) | {"title": title}))
-            break
-    return out
-
-# %% ../../nbs/reading/03_examples.ipynb #6a981cd3
-def message_example(
-    row: dict,   # of the kind "messages"
-) -> Example:
-    "A message to a recommender. Raises `ValueError` for a role or domain that isn't in its list."
-    before = " ".join(row["before"])[-300:]
-    parts = (before, row["text"]) if before else (row["text"],)
-    acts, request = set(row["acts"]), row["request"] or {}
-    labels = {"title acts": [float(a in acts) for a in TITLE_ACTS]}
-    if row["request"]:
-        labels["domain"] = DOMAINS.index(request["domain"]) if request.get("domain") else len(DOMAINS)
-        audience = request.get("audience") or ""
-        labels["audience"] = AUDIENCES.index(audience) if audience in AUDIENCES else None
-    return Example("message", row["hand"], parts, 1, labels, tuple(_title_pieces(row, parts)), row)
-
-# %% ../../nbs/reading/03_examples.ipynb #2760e5bf
-_ASKS, _TELLS = ("ask", "predict"), ("rate", "take_back")
-
-def _coarse_labels(asks: bool, tells: bool) -> dict:
-    "Acts of a message of which only asking and telling are known."
-    known = {name: there for names, there in ((_ASKS, asks), (_TELLS, tells)) for name in names}
-    either = [[TITLE_ACTS.index(name) for name in names] for names, there in ((_ASKS, asks), (_TELLS, tells)) if there]
-    return {"title acts": [None if known.get(a, True) else 0. for a in TITLE_ACTS], "either": either}
-
-# %% ../../nbs/reading/03_examples.ipynb #bc2bdfe3
-def own_messages() -> list[Example]:
-    "memkit's own messages to a recommender, as far as they say something, without those that its tests score."
-    coarse = [r for r in own_rows("map_messages.jsonl") if r["split"] in ("train", "train2")]
-    out = [Example("message", "ours", (r["text"],), 1, _coarse_labels("A" in r["types"], "B" in r["types"]), (), r)
-           for r in coarse]
-    return out + [_update_example(r) for r in own_rows("map_updates.jsonl") if r["split"] in ("tune", "dev2")]
-
-# %% ../../nbs/reading/03_examples.ipynb #e61e5f3d
-def _update_example(row: dict) -> Example:
-    "A message whose ratings are known; of its other acts nothing is."
-    rows = [{"title": r["title"], "act": r["action"].replace(" ", "_"), "domain": _PLURALS.get(r.get("domain")),
-             "rating": r.get("rating")} for r in row["rows"]]
-    named = {r["act"] for r in rows}
-    acts = [float(a in named) if a in _TELLS else None for a in TITLE_ACTS]
-    pieces = _title_pieces({"rows": rows}, (row["text"],))
-    return Example("message", "ours", (row["text"],), 1, {"title acts": acts, "either": []}, tuple(pieces), row)
-
-_PLURALS = {"films": "film", "books": "book", "series": "series", "music": "music", "games": "game"}
-
 # %% ../../nbs/reading/03_examples.ipynb #a4c7d2e9
 @dataclass(frozen=True)
 class LabelledPair:
@@ -191,14 +121,6 @@ def same_pairs(
     "memkit's own pairs of notes with their relation: those written as pairs, and those that met in dialogues."
     rows = [LabelledPair(**r) for name in ("same_pairs", "same_natural") for r in own_rows(f"{name}.jsonl")]
     return [p for p in rows if split in (None, p.split)]
-
-# %% ../../nbs/reading/03_examples.ipynb #8edec88b
-def pair_example(
-    row: dict,   # of the kind "pairs"
-) -> Example:
-    "Two things that a user says, one after the other. Raises `ValueError` for an unknown relation."
-    labels = {"relation": RELATIONS.index(row["relation"])}
-    return Example("pair", row["hand"], (row["old"], row["new"]), 1, labels, (), row)
 
 # %% ../../nbs/reading/03_examples.ipynb #38069679
 @dataclass(frozen=True)
@@ -230,88 +152,6 @@ def sentences(text: str) -> list[tuple[int, int]]:   # start and end of each, wi
         else: found.append([*m.span()])
     parts = ((start, text[start:end]) for start, end in found)
     return [(start + len(p) - len(p.lstrip()), start + len(p.rstrip())) for start, p in parts if p.strip()]
-
-# %% ../../nbs/reading/03_examples.ipynb #20e21244
-def _holds(patterns: Iterable[str], text: str) -> bool: return any(re.search(p, text, re.I) for p in patterns)
-
-def _claim_pieces(row: dict, parts: Sequence[str], shared: Sequence[dict]) -> Iterable[Piece]:
-    "Every sentence of an exchange: does it say what is right?"
-    must = [m for k in shared for m in k["must"]]
-    for part, whole in enumerate(parts):
-        for start, end in sentences(whole):
-            text = whole[start:end]
-            says = bool(shared) and (part == 0 or _holds(must, text)) and not _holds(row["never_shared"], text)
-            yield Piece(part, start, end, {"claim": float(says)})
-
-# %% ../../nbs/reading/03_examples.ipynb #b4bc2eee
-def exchange_examples(
-    row: dict,         # of the kind "corrections"
-) -> list[Example]:    # one; none where the user didn't reply
-    "What was asked and answered, what the user replied, and how the assistant took it."
-    said, shared = row["exchanges"], [k for k in row["keep"] if k["scope"] != "person"]
-    if len(said) < 2: return []
-    parts = (said[0][0], said[0][1], " ".join(user for user, _ in said[1:]), said[-1][1])
-    labels = {"share": int(bool(shared)), "reply": REPLIES.index(row["act"])}
-    if row["keep"]: labels["scope"] = SCOPES.index(row["keep"][0]["scope"])
-    return [Example("exchange", row["hand"], parts, 2, labels, tuple(_claim_pieces(row, parts, shared)), row)]
-
-# %% ../../nbs/reading/03_examples.ipynb #f844b036
-def relevance_examples(
-    row: dict,   # of the kind "corrections"
-) -> list[Example]:
-    "Does a remembered fact answer a question? A colleague's question: yes; one on a neighbouring topic: no."
-    facts = [k["fact"] for k in row["keep"] if k["scope"] != "person"]
-    asked = [(q["question"], 1.) for q in row["ask"]] + [(q, 0.) for q in row["other"]]
-    return [Example("relevance", row["hand"], (fact, question), 1, {"relevant": right}, (), row)
-            for question, right in asked for fact in facts[:1 + int(right)]]
-
-# %% ../../nbs/reading/03_examples.ipynb #1066305f
-def _clause_labels(c: dict) -> dict:
-    "The labels of a clause as the heads want them."
-    return {"act": ACTS.index(c["act"]), "about": ABOUT.index(c["about"]), "denied": float(c["polarity"] == "no"),
-            "certainty": CERTAINTY.index(c["certainty"]), "attribute": ATTRIBUTES.index(c["attribute"]),
-            "keep": float(c["keep"] == "yes"), "clause": 1}
-
-# %% ../../nbs/reading/03_examples.ipynb #6dafd4c3
-def _clause_pieces(row: dict) -> Iterable[Piece]:
-    "The clauses of a message, each followed by its subject, value and time where it has them."
-    at = 0
-    for c in row["clauses"]:
-        start = row["text"].index(c["text"], at)
-        at = start + len(c["text"])
-        yield Piece(0, start, at, _clause_labels(c))
-        for name in ("subject", "value", "time"):
-            words = c[name]
-            if words == "-": continue
-            first = start + (_whole_words(words, c["text"]) or (c["text"].index(words),))[0]
-            yield Piece(0, first, first + len(words), {"span": name})
-
-# %% ../../nbs/reading/03_examples.ipynb #2591a573
-def clause_examples(
-    rows: Iterable[dict],   # of the kind "clauses"
-) -> list[Example]:
-    "Messages cut into clauses, each with its labels. Raises `ValueError` for words that aren't in their message."
-    return [Example("clauses", r["hand"], (r["text"],), 1, {}, tuple(_clause_pieces(r)), r) for r in rows]
-
-# %% ../../nbs/reading/03_examples.ipynb #d28bc696
-def statement_example(
-    row: dict,   # of the kind "statements"
-) -> Example:
-    "A statement as one clause that is worth remembering. Raises `ValueError` for an unknown attribute."
-    labels = {"act": ACTS.index("states"), "attribute": ATTRIBUTES.index(row["attribute"]), "keep": 1., "clause": 1}
-    return Example("clauses", row["hand"], (row["text"],), 1, {}, (Piece(0, 0, len(row["text"]), labels),), row)
-
-# %% ../../nbs/reading/03_examples.ipynb #4499a808
-def examples(
-    hands: Iterable[str],
-) -> list[Example]:
-    "All examples of these writers."
-    hands = list(hands)
-    corrections = voices(hands, "corrections")
-    return [*map(message_example, voices(hands, "messages")), *map(pair_example, voices(hands, "pairs")),
-            *(e for row in corrections for e in exchange_examples(row)),
-            *(e for row in corrections for e in relevance_examples(row)),
-            *map(statement_example, voices(hands, "statements")), *clause_examples(voices(hands, "clauses"))]
 
 # %% ../../nbs/reading/03_examples.ipynb #b8b44ed7
 def slip(word: str, rng: random.Random) -> str:

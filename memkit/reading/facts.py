@@ -10,7 +10,7 @@ __all__ = ['STATES', 'KEEP', 'KEEP_HEALTH', 'FAR', 'SAME_WORDS', 'Fact', 'is_fac
 # %% ../../nbs/reading/07_facts.ipynb #ded03a78
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import date
 from functools import lru_cache
 from typing import Any
@@ -40,11 +40,6 @@ class Fact:
     start: int = 0          # where it stands in the message
     keep: float = 1.        # probability of being worth remembering, 0..1
 
-    @property
-    def slot(self) -> tuple[str, str]:
-        "What two values of one fact share: subject and attribute."
-        return (self.subject.casefold() if self.about == "other" else self.about), self.attribute
-
 # %% ../../nbs/reading/07_facts.ipynb #0ed8b6fe
 STATES = ("states", "corrects", "partly", "adds", "confirms", "wishes", "private")   # acts that become facts
 KEEP, KEEP_HEALTH = .4, .1   # probability of being worth remembering from which a clause is kept
@@ -63,8 +58,8 @@ def fact_of(
     "The fact that a clause states, its time resolved against the day on which it was said."
     to_come = c.certainty == "plan" or c.time.lower().startswith("this ") and not tells_past(c.text)
     when = resolve(c.time, said, ahead=to_come) if c.time and said else None
-    return Fact(subject=c.subject, attribute=c.attribute, value=c.value, about=c.about, denied=c.denied,
-                certainty=c.certainty, time=c.time, when=when, sentence=c.text, start=c.start, keep=c.keep)
+    same = {f.name: getattr(c, f.name) for f in fields(Fact) if hasattr(c, f.name)}
+    return Fact(**same, when=when, sentence=c.text)
 
 # %% ../../nbs/reading/07_facts.ipynb #e3d3fed7
 def facts_of(
@@ -81,15 +76,6 @@ class Reading:
     text: str                      # the message
     clauses: tuple[Clause, ...]    # in its order
     facts: tuple[Fact, ...]        # in its order
-
-    def does(self, *acts: str) -> bool:   # of `labels.ACTS`
-        "Is one of these acts among its clauses?"
-        return any(c.act in acts for c in self.clauses)
-
-    @property
-    def wishes(self) -> tuple[Fact, ...]:
-        "How answers should be from now on."
-        return tuple(f for f in self.facts if f.attribute == "style")
 
 # %% ../../nbs/reading/07_facts.ipynb #1a2ce84f
 def reading_of(

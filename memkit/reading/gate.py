@@ -13,7 +13,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 
@@ -28,11 +27,7 @@ SHARING_HEADS = {name: HEADS[name] for name in ("share", "reply", "scope", "clai
 # %% ../../nbs/reading/11_gate.ipynb #659dcd25
 class SharingReader(Encoded):
     "Reads replies. Threads may share one."
-    def __init__(
-        self,
-        weights: Path | None = None,   # None: those that ship with memkit
-    ): super().__init__(Path(weights or own_data("sharing.safetensors")), SHARING_HEADS)
-
+    file, reads = "sharing.safetensors", SHARING_HEADS
     reply = Reader.reply   # the same heads, by a network of its own
 
 # %% ../../nbs/reading/11_gate.ipynb #90c31a70
@@ -133,10 +128,8 @@ def _pieces(text: str) -> list[tuple[str, Tokens]]:
 # %% ../../nbs/reading/11_gate.ipynb #08dda6e1
 class Gate(Encoded):
     "Reads what would be shared. Threads may share one."
-    def __init__(
-        self,
-        weights: Path | None = None,   # None: those that ship with memkit
-    ): super().__init__(Path(weights or own_data("gate.safetensors")), GATE_HEADS)
+    file, reads = "gate.safetensors", GATE_HEADS
+
     def judge(self, text: str) -> list[Judged]:
         "Each sentence of a text: may it be shared, and what speaks against it?"
         return [self._judged(part, t) for part, t in _pieces(text)]

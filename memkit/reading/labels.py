@@ -149,8 +149,9 @@ def place_of(
     scores = sum(start >= low and end <= high for start, end, _ in found)
     listed = title in titles and mark in found and len(titles) == len(found)
     in_turn = listed and sorted(titles).index(title) == sorted(found).index(mark)
-    return [float(after), float(others == 0), min(others, 3)/3, min(scores, 3)/3, min(len(between), 120)/120,
-            float(bool(re.search(r"[!?;\n]|\.(?!\d)", between))), float("," in between), float(in_turn)]
+    numbers = (after, others == 0, min(others, 3)/3, min(scores, 3)/3, min(len(between), 120)/120,
+               bool(re.search(r"[!?;\n]|\.(?!\d)", between)), "," in between, in_turn)
+    return [*map(float, numbers)]
 
 # %% ../../nbs/reading/02_labels.ipynb #d289dbed
 @dataclass(frozen=True)
@@ -433,23 +434,18 @@ def stacked(
     return {"ids": ids, "mask": mask} | {name: pad_right([getattr(r, name) for r in rows])[0] for name in names}
 
 # %% ../../nbs/reading/02_labels.ipynb #a1692b03
-HEADS = {   # what each sees, and how many numbers it gives
-    # the whole: of a message to a recommender
-    "title acts": ("whole", len(TITLE_ACTS)), "domain": ("whole", len(DOMAINS) + 1),
-    "audience": ("whole", len(AUDIENCES)),
-    # of two statements, an exchange, a fact and a question, a sentence of a conversation
-    "relation": ("whole", len(RELATIONS)), "share": ("whole", 2), "reply": ("whole", len(REPLIES)),
-    "scope": ("whole", len(SCOPES)), "relevant": ("whole", 1), "note": ("whole", len(NOTES)),
-    # spans: sentences of an exchange, clauses of a message
-    "claim": ("stretch", 1), "act": ("stretch", len(ACTS)), "about": ("stretch", len(ABOUT)), "denied": ("stretch", 1),
-    "certainty": ("stretch", len(CERTAINTY)), "attribute": ("stretch", len(ATTRIBUTES)), "keep": ("stretch", 1),
-    # titles
-    "score": ("pair", 1), "role": ("title", len(ROLES)), "title domain": ("title", len(DOMAINS)),
-    "stars": ("title", len(STARS) - 1),
-    # tokens
-    "title tag": ("token", 3), "clause tag": ("token", 2), "subject tag": ("token", 3), "value tag": ("token", 3),
-    "time tag": ("token", 3),
+_SEEN = {   # by what a head sees: how many numbers it gives
+    "whole": {   # a message to a recommender; two statements, an exchange, a fact and a question, a sentence
+        "title acts": len(TITLE_ACTS), "domain": len(DOMAINS) + 1, "audience": len(AUDIENCES),
+        "relation": len(RELATIONS), "share": 2, "reply": len(REPLIES), "scope": len(SCOPES), "relevant": 1,
+        "note": len(NOTES)},
+    "stretch": {   # sentences of an exchange, clauses of a message
+        "claim": 1, "act": len(ACTS), "about": len(ABOUT), "denied": 1, "certainty": len(CERTAINTY),
+        "attribute": len(ATTRIBUTES), "keep": 1},
+    "pair": {"score": 1}, "title": {"role": len(ROLES), "title domain": len(DOMAINS), "stars": len(STARS) - 1},
+    "token": {"title tag": 3, "clause tag": 2, "subject tag": 3, "value tag": 3, "time tag": 3},
 }
+HEADS = {name: (sees, n) for sees, heads in _SEEN.items() for name, n in heads.items()}   # what each sees, its numbers
 WIDTH = {"whole": 384, "stretch": 2*384, "title": 3*384, "token": 384, "pair": 8}   # numbers that a head sees
 
 # %% ../../nbs/reading/02_labels.ipynb #406d0ef9

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SIDES', 'AROUND', 'NAMES', 'SPANS', 'write_graph', 'sigmoid', 'softmax', 'Encoded', 'Reader', 'run_graph',
            'opened_once', 'load_reader', 'Claim', 'ReplyReading', 'Mention', 'TitleReading', 'tagged_spans',
-           'set_right', 'Clause']
+           'set_right', 'message_parts', 'Clause']
 
 # %% ../../nbs/reading/05_reader.ipynb #5c24f625
 import hashlib
@@ -14,7 +14,7 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +60,15 @@ def softmax(x: np.ndarray) -> np.ndarray:
 # %% ../../nbs/reading/05_reader.ipynb #fbb1a5cf
 class Encoded:
     "A fine-tuned MiniLM as an ONNX graph, with its heads. Threads may share one."
+    file, reads = "reader.safetensors", HEADS   # of a class: the weights that ship with memkit, and its heads
+
     def __init__(
         self,
-        weights: Path,
-        heads: Iterable[str] = HEADS,   # by name; a mapping also says what each sees, and how many numbers it gives
+        weights: Path | None = None,          # None: those that ship with memkit
+        heads: Iterable[str] | None = None,   # None: `reads`; a mapping also says what each sees and gives
     ):
         "Opens the graph, and makes it first where that wasn't done yet (ten seconds)."
+        weights, heads = Path(weights or own_data(self.file)), self.reads if heads is None else heads
         key = hashlib.blake2b(weights.read_bytes() + " ".join(heads).encode(), digest_size=8).hexdigest()
         folder = make_once(cache_dir()/f"reader-{key}", lambda f: write_graph(*self.network(weights, heads), f))
         kept = np.load(folder/"heads.npz")
@@ -80,13 +83,10 @@ class Encoded:
 # %% ../../nbs/reading/05_reader.ipynb #8441e01b
 class Reader(Encoded):
     "Reads messages, replies and pairs of statements with one encoder. Threads may share one."
-    def __init__(
-        self,
-        weights: Path | None = None,        # None: those that ship with memkit
-        titles: TitleList | None = None,    # known titles, which the tagger is told of; None: memkit's own list
-    ):
-        super().__init__(Path(weights or own_data("reader.safetensors")))
-        self.known = titles or known_titles()
+    @cached_property
+    def known(self) -> TitleList:
+        "Known titles, which the tagger is told of."
+        return known_titles()
 
 # %% ../../nbs/reading/05_reader.ipynb #f1d36aec
 def run_graph(graph, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -108,9 +108,9 @@ def head(self: Encoded, name: str, vectors: np.ndarray) -> np.ndarray:
     return vectors @ weights + bias
 
 @patch
-def of_whole(self: Encoded, name: str, inputs: Sequence[Tokens], size: int = 16) -> np.ndarray:
-    "The numbers that a head gives for whole texts, `size` at a time: [n, classes]."
-    batches = [inputs[i:i + size] for i in range(0, len(inputs), size)]
+def of_whole(self: Encoded, name: str, inputs: Sequence[Tokens]) -> np.ndarray:
+    "The numbers that a head gives for whole texts, sixteen at a time: [n, classes]."
+    batches = [inputs[i:i + 16] for i in range(0, len(inputs), 16)]
     return np.concatenate([np.zeros((0, HEADS[name][1])), *(self.head(name, self.states(b)[1]) for b in batches)])
 
 # %% ../../nbs/reading/05_reader.ipynb #2bf4065f
@@ -288,9 +288,13 @@ def _mention(reader: Reader, t: Tokens, states: np.ndarray, pooled: np.ndarray, 
                    number is not None, part < len(parts) - 1)
 
 # %% ../../nbs/reading/05_reader.ipynb #76076543
+def message_parts(text: str, before: str) -> tuple[str, ...]:
+    "A message behind the end of what was said before it."
+    return (before[-300:], text) if before else (text,)
+
 @lru_cache(128)      # detector and updater ask for the same message
 def _read_titles(reader: Reader, text: str, before: str) -> TitleReading:
-    parts = (before[-300:], text) if before else (text,)
+    parts = message_parts(text, before)
     t = tokens_of(parts, 1, reader.known)
     (states,), (pooled,) = reader.states([t])
     acts = dict(zip(TITLE_ACTS, map(float, sigmoid(reader.head("title acts", pooled)))))

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from fastcore.basics import patch
 
-from ..files import own_data
 from ..models.embed import pad_right
 from .labels import (
     DOMAINS, JUDGED, LOOKS, SMALL, STARS, TITLE_ACTS, TITLE_HEADS, TitleList, Tokens, known_titles, marks, place_of,
     span_vector, stacked, title_spans, tokens_in, tokens_of)
 from .reader import (
-    AROUND, Encoded, Mention, TitleReading, load_reader, opened_once, run_graph, sigmoid, softmax, tagged_spans)
+    AROUND, Encoded, Mention, Reader, TitleReading, load_reader, message_parts, opened_once, run_graph, sigmoid,
+    softmax, tagged_spans)
 from ..search.bm25 import STOP_WORDS
 from ..search.documents import common_words
 
@@ -205,26 +205,20 @@ def row_evidence(
     ordinary = n == 1 and words.islower() and words in common_words()
     share, rated = (log_odds(other.share), other.role == "rate") if other else (0., False)
     near = bool(other and other.rating and abs(other.rating - likely_stars(j.stars)) <= .5)
-    return [log_odds(j.roles[1]), log_odds(acts["rate"]), float(c.listed), float(ordinary), float(c.tagged),
-            float(scored), float(n > 5), float(j.roles[0] < .1), log_odds(j.roles[2:].max()), log_odds(rates),
-            share*rated, share*(not rated), float(other is None),
-            *(log_odds(acts[a]) for a in ("ask", "chat", "seen", "want")),
-            float(j.stars.max()), float(near)]
+    numbers = [log_odds(j.roles[1]), log_odds(acts["rate"]), c.listed, ordinary, c.tagged, scored, n > 5,
+               j.roles[0] < .1, log_odds(j.roles[2:].max()), log_odds(rates), share*rated, share*(not rated),
+               other is None,
+               *(log_odds(acts[a]) for a in ("ask", "chat", "seen", "want")), j.stars.max(), near]
+    return [*map(float, numbers)]
 
 # %% ../../nbs/reading/09_title_reader.ipynb #dc11e5aa
 class TitleReader(Encoded):
     "Reads messages to a recommender. Threads may share one."
-    def __init__(
-        self,
-        weights: Path | None = None,        # None: those that ship with memkit
-        titles: TitleList | None = None,    # known titles; None: memkit's own list
-    ):
-        super().__init__(Path(weights or own_data("title_reader.safetensors")), (*TITLE_HEADS, *SMALL))
-        self.known = titles or known_titles()
+    file, reads, known = "title_reader.safetensors", (*TITLE_HEADS, *SMALL), Reader.known
 
     def network(self, weights: Path, heads: Iterable[str]) -> tuple[Any, dict[str, np.ndarray]]:
         "The network in PyTorch as it was saved, and examples of what it reads."
-        from memkit.reading.title_training import load_titles
+        from memkit.reading.training import load_titles
         t = [title_tokens(parts, known_titles()) for parts in (("Hello there.", "I loved Up."), ("Hi",))]
         return load_titles(weights), rectangles(t, [*map(focus_of, t)])
 
@@ -320,7 +314,7 @@ def _mention(self: TitleReader, j: Judged, titles: Sequence[tuple[int, int]], pa
 # %% ../../nbs/reading/09_title_reader.ipynb #6f714ae7
 @lru_cache(256)      # detector and updater ask for the same message
 def _read(self: TitleReader, text: str, before: str) -> TitleReading:
-    parts = (before[-300:], text) if before else (text,)
+    parts = message_parts(text, before)
     (kept, own), other = self.seen(parts), load_reader().titles(text, before)
     spans = lambda part: [(j.where.start, j.where.end) for j in kept if j.where.part == part]
     mentions = tuple(self._mention(j, spans(j.where.part), parts, both(j, own, other, parts)) for j in kept)
@@ -340,5 +334,4 @@ def titles(
 @patch
 def acts(self: TitleReader, text: str, before: str = "") -> dict[str, float]:
     "What a message does, as `titles` says it, without looking for titles (ours)."
-    parts = (before[-300:], text) if before else (text,)
-    return joint_acts(self.whole(parts)[2], load_reader().titles(text, before))
+    return joint_acts(self.whole(message_parts(text, before))[2], load_reader().titles(text, before))

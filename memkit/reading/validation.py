@@ -315,8 +315,8 @@ def checked(
             raise ValueError(f"the {name} of clause {n} is not in the clause; copy it exactly or give an empty one")
         if not 0 <= g.keep <= 1: raise ValueError(f"keep of clause {n} must lie in 0..1")
         at = start + len(g.clause)
-        out.append(Clause(g.clause, start, at, g.act, g.about, g.denied, g.certainty, g.attribute, g.keep,
-                          g.subject, g.value, g.time))
+        told = {name: value for name, value in vars(g).items() if name != "clause"}
+        out.append(Clause(text=g.clause, start=start, end=at, **told))
     return out
 
 # %% ../../nbs/reading/01_validation.ipynb #21ff2e77

@@ -5,16 +5,13 @@
 # %% auto #0
 __all__ = ['ASKS', 'TELLS', 'WRITTEN', 'SEVERAL', 'OUTCOMES', 'GATE_HANDS', 'WORDS', 'PARTS', 'correction_items', 'message_items',
            'relation_items', 'pair_items', 'macro_f1', 'stranger_items', 'statement_items', 'carriers', 'title_items',
-           'gate_items', 'gate_rows', 'errors_of', 'reading_with', 'scored', 'run_reader', 'train_quick']
+           'gate_items', 'gate_rows', 'scored', 'run_reader']
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #bf620458
-import os
 import random
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
@@ -22,7 +19,6 @@ import numpy as np
 
 from ...evaluate.intervals import bootstrap, share
 from ..result import figure, provenance, result
-from ...files import cache_dir
 from ...models.lm import ScriptedLM
 from ...reading.examples import alike, find_words, hands_of, voices
 from ...reading.facts import names_and_numbers, relate
@@ -69,7 +65,7 @@ def correction_items(hand: str) -> list[dict[str, Any]]:
             before, known = known, {m.id: m.text for m in mark.shared_memories("colleague")}
             new = [t for k, t in known.items() if before.get(k) != t]
             shared = [k for k in r["keep"] if k["scope"] != "person"]
-            out.append({"hand": hand, "id": r["id"], "act": r["act"], "expects": len(shared), "new": new,
+            out.append({"hand": hand, "id": r["id"], "expects": len(shared), "new": new,
                         "text": " / ".join(said for said, _ in r["exchanges"][1:]),
                         "facts": [k["fact"] for k in shared], "kept": [_holds(k, new) for k in shared],
                         "bad": any(_found(r["never_shared"], t) for t in new)})
@@ -189,7 +185,7 @@ def statement_items(hand: str) -> list[dict[str, Any]]:
         texts = [n.text for n in take_notes(Round(r["id"], r["text"], "")) if n.kept]
         whole = all(any(re.search(p, t, re.I) for t in texts) for p in r["must"])
         out.append({"hand": hand, "id": r["id"], "text": r["text"], "kept": bool(texts), "whole": whole,
-                    "notes": texts, "attribute": r["attribute"]})
+                    "notes": texts})
     return out
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #3db0384f
@@ -362,86 +358,28 @@ def _pair_figures(p: Sequence[dict], who: str) -> list[dict[str, Any]]:
     return rows + _shares(WORDS, who, {f"after a pair: {k}": [v for o in p for v in o.get(key, ())]
                                        for k, key in after.items()})
 
-# %% ../../../nbs/experiments/reading/01_run.ipynb #b4f42559
-def _named(rows: Iterable) -> str: return ", ".join(f"{title} {stars:g}" for title, stars in rows) or "no rating"
-
-def _correction_error(o: Mapping) -> tuple[str, str, str] | None:
-    "Kind, expected result, memkit's result."
-    got, facts = " | ".join(o["new"]) or "nothing", " | ".join(o["facts"])
-    if o["bad"]: return "private or harmful shared", "nothing of this kind", got
-    if not o["expects"]: return ("shared though nothing was to be", "nothing", got) if o["new"] else None
-    if not all(o["kept"]): return "fact lost", facts, got
-    return None if all(o.get("found", ())) else ("not found by a colleague", facts, got)
-
-def _message_error(o: Mapping) -> tuple[str, str, str] | None:
-    rows = _named(o["want"]), _named(o["got"])
-    if o["got"] and not o["want"]: return "rating without a verdict", *rows
-    if o["hits"] < len(o["want"]): return "rating lost or wrong", *rows
-    return None if o["acts"] else ("acts", ", ".join(sorted(o["said"])), ", ".join(sorted(o["read"])))
-
-# %% ../../../nbs/experiments/reading/01_run.ipynb #486934da
-def _error(part: str, o: Mapping) -> tuple[str, str, str] | None:
-    "Kind of a wrong item, expected result, memkit's result; None for a right one."
-    if part == "corrections": return _correction_error(o)
-    if part == "messages": return _message_error(o)
-    wrong = {"pairs": lambda: (o["got"] != o["relation"], f"{o['relation']} not seen", o["relation"], o["got"]),
-             "statements": lambda: (not o["whole"], "health statement lost", o["text"],
-                                    " | ".join(o["notes"]) or "nothing"),
-             "titles": lambda: (o["outcome"] == "another", f"title, {o['how']}", o["title"], o["outcome"])}[part]()
-    return wrong[1:] if wrong[0] else None
-
-# %% ../../../nbs/experiments/reading/01_run.ipynb #76cd4732
-def errors_of(
-    items: Mapping[str, Sequence[dict]],   # by part, as `scored` gives them
-) -> list[dict[str, str]]:                 # hand, part, id, kind, text, expected, got
-    "Every wrong item, by writer."
-    out = []
-    for part, o in ((part, o) for part, of in items.items() for o in of):
-        if wrong := _error(part, o):
-            out.append({"hand": o["hand"], "part": part, "id": o["id"], "kind": wrong[0], "text": o["text"],
-                        "expected": wrong[1], "got": wrong[2]})
-    return sorted(out, key=lambda e: (e["hand"], e["part"], e["kind"]))
-
 # %% ../../../nbs/experiments/reading/01_run.ipynb #c9a3e965
 PARTS = {"corrections": correction_items, "messages": message_items, "pairs": pair_items, "statements": statement_items,
          "titles": title_items}
 
-@contextmanager
-def reading_with(weights: Path):   # of the reader
-    "A context in which every new assistant reads with these weights."
-    before = os.environ.get("MEMKIT_READER")
-    os.environ["MEMKIT_READER"] = str(weights)
-    try: yield
-    finally:
-        if before is None: del os.environ["MEMKIT_READER"]
-        else: os.environ["MEMKIT_READER"] = before
-
 # %% ../../../nbs/experiments/reading/01_run.ipynb #a3c05d11
-def scored(hands: Sequence[str], progress: bool = True) -> dict[str, list[dict]]:   # items by part
+def scored(hands: Sequence[str]) -> dict[str, list[dict]]:   # items by part
     "Score writers with memkit's reader."
     from tqdm.auto import tqdm
     work, out = [(p, h) for p in PARTS for h in hands], {p: [] for p in PARTS}
-    for part, hand in tqdm(work, desc="reading", unit=" hands", disable=not progress):
+    for part, hand in tqdm(work, desc="reading", unit=" hands"):
         if voices([hand], part): out[part] += PARTS[part](hand)
     return out
 
 # %% ../../../nbs/experiments/reading/01_run.ipynb #194f2025
 def run_reader(
-    full: bool = False,          # True: memkit's own reader on the sealed writers; False: a quick test of the training
-    folder: Path | None = None,  # of the quick test's weights; None: the cache
-    progress: bool = True,
-) -> dict[str, Any]:             # as every experiment's result
-    "The reader on unseen writers. Full: ten minutes on two cores. Else pairs of two, after three passes over six."
-    started, every = utc_now(), hands_of("messages")
-    if full:
-        hands = hands_of("messages", sealed=True)
-        items, who = scored(hands, progress), f"hands {' '.join(hands)}"
-    else:
-        hands, path = every[:2], (folder or cache_dir()/"reader-folds")/"quick.safetensors"
-        if not path.is_file(): train_quick(every[2:8], path)
-        with reading_with(path): items = {"pairs": [x for h in hands for x in relation_items(h)]}
-        who = f"hands {' and '.join(hands)}, quick"
-    rows = _figures(items, who)
+    full: bool = False,   # True: all that the sealed writers wrote; False: the pairs of two of them
+) -> dict[str, Any]:      # as every experiment's result
+    "memkit's own reader on unseen writers. Full: ten minutes on two cores. Else the pairs of two, by the reader alone."
+    started, hands = utc_now(), hands_of("messages", sealed=True)[:None if full else 2]
+    who = f"hands {' '.join(hands)}"
+    items = scored(hands) if full else {"pairs": [x for h in hands for x in relation_items(h)]}
+    rows = _figures(items, who if full else f"{who}, quick")
     said = {f"{k} of hand {h}": [str(r["id"]) for r in voices([h], k)] for h in hands for k in PARTS}
     if full:
         for h in hands: rows += _figures({p: [x for x in v if x["hand"] == h] for p, v in items.items()}, f"hand {h}")
@@ -450,10 +388,3 @@ def run_reader(
         rows += gate_rows()
         said |= {f"sharing of hand {h}": [r["id"] for r in voices([h], "sharing")] for h in GATE_HANDS}
     return result("reader", provenance(0, [], "all-MiniLM-L6-v2, fine-tuned", said, started), rows)
-
-# %% ../../../nbs/experiments/reading/01_run.ipynb #75e2aec4
-def train_quick(hands: Sequence[str], path: Path):
-    "Only pairs, three passes: a quick test of the training."
-    from memkit.reading.examples import pair_example
-    from memkit.reading.training import fit, save
-    save(fit([pair_example(r) for r in voices(hands, "pairs")], epochs=3), path)

@@ -182,7 +182,7 @@ CALIBRATED = ("h", "j", "l", "o")     # random writers
 UNSEEN = ("al",)      # wrote emergencies and what messages want, and trained nothing
 
 def alarm_items(scorer: Scorer) -> list[dict[str, Any]]:
-    "The scorer's results for an unseen writer's emergencies and other messages, and for ordinary messages of four others."
+    "The scorer's results for an unseen writer's emergencies and other messages, and four others' ordinary ones."
     rows = voices(UNSEEN, "alarms") + [r | {"label": "ordinary"} for r in voices(CALIBRATED, "clauses")[::4]]
     found = [scorer.alarm(r["text"]) for r in rows]
     return [{"hand": r["hand"], "text": r["text"], "label": r["label"], "said": p >= ALARM, "kind": kind}

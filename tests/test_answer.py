@@ -3,7 +3,7 @@ from datetime import date, datetime, timedelta, timezone
 
 import pytest
 
-from memkit.answer.training import ASKED, Case, asked_of, cases, evidence_examples
+from memkit.answer.training import Case, cases
 from memkit.answer.from_memory import (ANSWER_WORDS, amounts, chosen_messages, days_in, fitted, hanging_day, quoted_answer,
                                        still_true, versions, worked_sum)
 from memkit.answer.scorer import (Evidence, Question, known_features, load_scorer, needed_features, probabilities_needed,
@@ -182,11 +182,6 @@ def test_an_update_is_found_among_other_sentences():
 
 
 # --- what a message wants
-
-def test_a_question_goes_before_a_statement():
-    assert asked_of(["states", "asks-self"]) == "told" and asked_of([]) == "chats"
-    assert set(ASKED) >= {asked_of([a]) for a in ("asks-world", "wishes", "states", "jokes")}
-
 
 def test_sealed_hands_train_nothing():
     assert not set(SEALED) & set(hands_of("messages")) and set(hands_of("messages", sealed=True)) <= set(SEALED)
@@ -379,11 +374,6 @@ def test_what_was_told_long_ago_is_answered_when_recall_finds_it(monkeypatch):
             a.chat("ann", text)
         a.new_session("ann")
         assert "Inverness" in a.chat("ann", "Where does Elspeth live?").answer
-
-
-def test_evidence_examples_need_no_embedder_for_nothing():
-    import random
-    assert evidence_examples(Case("a", "x", "?", "unsaid", (), frozenset(), (), (), ""), None, random.Random(0)) == []
 
 
 def test_an_allergy_is_to_the_thing_and_not_to_what_is_bad_for_pets():

@@ -9,8 +9,9 @@ from hypothesis import given, settings, strategies as st
 from memkit.answer.from_documents import (EVIDENCE, Judged, PassageScorer, chosen_sentences, document_answer, focused,
                                           from_documents, in_words, is_furniture, load_passages, nearest_part,
                                           probability_answered, relevance, sentences_of, units, without_header)
-from memkit.answer.training import Shown, batched, passage_example, passage_examples
+from memkit.answer.training import batched
 from memkit.models.lm import ScriptedLM
+from memkit.reading.examples import Example
 from memkit.records import Document
 from memkit.search.documents import RetrieveSettings, index_documents, sentences
 from memkit.hybrid import read_corpus
@@ -115,28 +116,10 @@ def test_the_second_document_speaks_only_if_it_is_worth_twice_as_much():
     assert speaks(first, weak) == 0 and speaks(first, strong) == 1
 
 
-# --- examples
-
-GOUT = Document(id="1", title="Gout: causes", text="Too much uric acid makes crystals. They settle in joints. What causes gout?")
-KIN = Document(id="2", title="Gout: treatment", text="Colchicine eases an attack. Rest the joint that hurts.")
-
-def test_a_spliced_passage_marks_only_what_answers():
-    made = [e for seed in range(20) for e in passage_examples("why", "q", [Shown(GOUT, 1.), Shown(KIN, .3)], random.Random(seed))]
-    spliced = [e for e in made if "Colchicine" in e.parts[1] and "uric" in e.parts[1]]
-    assert spliced
-    for e in spliced:
-        for p in e.pieces:
-            unit = e.parts[1][p.start:p.end]
-            assert p.labels["sentence"] == float(unit in ("Too much uric acid makes crystals.", "They settle in joints.")), unit
-
-
-def test_marked_sentences_outweigh_the_document():
-    e = passage_example("why", "q", Shown(GOUT, 1., ("They settle in joints.",)), random.Random(0))
-    assert [p.labels["sentence"] for p in e.pieces] == [0., 1., 0.]
-
+# --- batches
 
 def test_a_question_is_never_torn_between_batches():
-    groups = [[passage_example("why", f"q{i}", Shown(GOUT, 1.), random.Random(i))]*n for i, n in enumerate((3, 5, 2, 7, 1))]
+    groups = [[Example("passage", "", ("why", f"part {i}"), 1, {}, (), {"group": f"q{i}"})]*n for i, n in enumerate((3, 5, 2, 7, 1))]
     made = batched([*groups, []], 8, random.Random(0))
     assert sum(map(len, made)) == 18
     where = {g: {n for n, b in enumerate(made) for e in b if e.source["group"] == g} for g in ("q0", "q1", "q2", "q3", "q4")}

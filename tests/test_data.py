@@ -255,7 +255,7 @@ FIELDS = ("text", "act", "about", "polarity", "certainty", "attribute", "subject
 
 @pytest.mark.parametrize("hand", TALKS + PLAIN)
 def test_emergencies_have_known_labels(hand):
-    from memkit.answer.training import ALARMS
+    from memkit.answer.scorer import ALARMS
     alarms = rows(f"voices/{hand}/alarms.jsonl")
     assert all(r["label"] in ALARMS and r["text"].strip() for r in alarms)
     assert sum(r["label"] == "none" for r in alarms) >= 20 and sum(r["label"] != "none" for r in alarms) >= 14
@@ -274,7 +274,7 @@ def test_health_questions_say_what_answers_them(hand):
 
 @pytest.mark.parametrize("hand", WANTS)
 def test_what_a_message_wants_has_known_labels(hand):
-    from memkit.answer.training import ASKED
+    from memkit.answer.scorer import ASKED
     found = rows(f"voices/{hand}/wants.jsonl")
     assert {r["wants"] for r in found} == set(ASKED) and all(r["text"].strip() for r in found)
     assert len({r["text"] for r in found}) == len(found)

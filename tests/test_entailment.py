@@ -1,6 +1,4 @@
 "Numbers and units by rule, windows, verdicts, and the judge in the place of the words."
-import random
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,8 +6,6 @@ from hypothesis import strategies as st
 
 from memkit.answer.entailment import (Checker, Verdict, Window, decided, quantities, sentence_mask, strange_number,
                                       windows)
-from memkit.experiments.answers.entailment import (VERDICTS, contrary, exchanged, from_voices, made_from, negated, number_in_words,
-                                               of_pair, other_number, same, second_person, shorter, swapped, written)
 from memkit.search.embedders import load_embedder
 from memkit.search.documents import Checked, check_answer
 from memkit.reading.labels import tokens_of
@@ -85,36 +81,6 @@ def test_the_sentence_is_the_first_part():
 
 def test_sealed_hands_train_nothing():
     assert not set(hands_of("entailment")) & set(SEALED) and set(hands_of("entailment")) == {"am", "an"}
-    assert {h.verdict for h in written(["am", "an"])} == set(VERDICTS)
-
-
-def test_pairs_say_what_they_say_in_the_right_direction():
-    row = {"old": "I have a dog.", "new": "My dog is a whippet.", "relation": "refines", "after": ["The user has a whippet."], "hand": "x"}
-    found = {(h.source, h.sentence): h.verdict for h in of_pair(row)}
-    assert found["I have a dog.", "Your dog is a whippet."] == "absent" and "stands" in found.values()
-    update = {**row, "relation": "update"}
-    assert {h.verdict for h in of_pair(update)} == {"contradicted", "struck"}
-
-
-@few
-@given(st.sampled_from(["Take 20 mg of aspirin twice a day.", "It can not be cured.", "My left knee hurts, and I have a cough.",
-                        "Smoking causes bronchitis in men (and women).", "Gout is more common in men than in women."]), st.integers(0, 999))
-def test_changed_sentences_are_changed(text, seed):
-    rng = random.Random(seed)
-    assert contrary(text, rng) != text and same(text, rng).strip()
-    for way in (negated, exchanged, other_number, number_in_words, shorter): assert way(text, rng) != text
-
-
-def test_words_are_replaced_with_their_capitals():
-    assert swapped({"more": ["less"]}, "More people smoke.", random.Random(0)) == "Less people smoke."
-    assert swapped({"more": ["less"]}, "Nobody knows.", random.Random(0)) == ""
-    assert second_person("The user's cat sleeps. I'm tired.") == "Your cat sleeps. you are tired."
-
-
-def test_a_text_gives_all_three_verdicts():
-    text = "Metformin lowers blood sugar in adults. It can cause nausea. Take it with food twice a day. It is not used in kidney failure."
-    made = [h for seed in range(5) for h in made_from(text, ["Bees make honey in summer."], random.Random(seed), "x")]
-    assert {h.verdict for h in made} == set(VERDICTS) and all(h.source in text for h in made)
 
 
 # --- the judge

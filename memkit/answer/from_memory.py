@@ -9,6 +9,7 @@ __all__ = ['ENOUGH', 'NEEDED', 'QUOTED', 'ANSWER_WORDS', 'REPLACED', 'SOON', 'FO
 
 # %% ../../nbs/answer/02_from_memory.ipynb #c1e35874
 import re
+from calendar import monthrange
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from itertools import product
@@ -194,9 +195,9 @@ def _moved(base: date, m: re.Match) -> date | None:
     if not n or n != int(n): return None
     n = -int(n) if back else int(n)
     if unit != "month": return base + timedelta(days=n*{"day": 1, "week": 7, "fortnight": 14}[unit])
-    at = base.year*12 + base.month - 1 + n
-    last = (date(at//12 + (at % 12 == 11), (at + 1) % 12 + 1, 1) - timedelta(days=1)).day
-    return date(at//12, at % 12 + 1, min(base.day, last))
+    years, month = divmod(base.month - 1 + n, 12)
+    year = base.year + years
+    return date(year, month + 1, min(base.day, monthrange(year, month + 1)[1]))
 
 # %% ../../nbs/answer/02_from_memory.ipynb #e63f747f
 def _days_of(e: Evidence, without: str = "") -> list[date]:
@@ -304,7 +305,7 @@ FOR_NOW = ("told", "advice")   # these ask for the present value: the newest mes
 def quoted_answer(
     found: Sequence[Evidence],               # the chosen ones, in the order they were said
     today: date,
-    asked: str = "",                         # what is wanted, of `memkit.answer.training.ASKED`
+    asked: str = "",                         # what is wanted, of `memkit.answer.scorer.ASKED`
     likely: Sequence[float] | None = None,   # how likely each is needed, 0..1; None: all are
     question: str = "",                      # its words; '': nothing is worked out for it
 ) -> str:

@@ -115,33 +115,23 @@ def recall(self: OfAssistant, question: str, at: datetime, k: int) -> list[Found
     "The memories that it considers for the question as its user would ask it; how many is up to its settings."
     asked = with_roles(question, self.conversation.speakers)
     looked = self.assistant.look(USER, asked, at).considered
-    return [replace(self.found(c.hit.item), shown=c.shown, standing=c.hit.source == "wish")
-            for c in looked if not isinstance(c.hit.item, Document)]
-
-# %% ../../nbs/arena/02_entrants.ipynb #59591a3b
-@patch
-def found(self: OfAssistant, m: Memory | Utterance) -> Found:
-    "A memory or message with the turns of the conversation that it came from."
-    return Found(m.text, tuple(dict.fromkeys(self.cited(m))), m.at)
+    return [Found(m.text, self.cited(m), m.at, c.shown, c.hit.source == "wish")
+            for c in looked if not isinstance(m := c.hit.item, Document)]
 
 # %% ../../nbs/arena/02_entrants.ipynb #9d491ead
 @patch
-def cited(self: OfAssistant, m: Memory | Utterance) -> list[str]:
-    "The turns behind a memory; those of earlier wordings that it replaced come last."
-    store = self.assistant.store
+def cited(self: OfAssistant, m: Memory | Utterance) -> tuple[str, ...]:
+    "The turns of the conversation behind a memory; those of earlier wordings that it replaced come last."
+    store, turns = self.assistant.store, []
     if self.replaced is None:
         self.replaced = {}
         for old, new in store.superseded(USER).items(): self.replaced.setdefault(new, []).append(old)
-    turns = [t for c in m.turns if c in self.rounds for t in self.sources(m, self.rounds[c])]
-    earlier = [store.get(USER, old) for old in self.replaced.get(m.id, ())]
-    return [*turns, *(t for e in earlier for t in self.cited(e))]
+    for r in (self.rounds[c] for c in m.turns if c in self.rounds):
+        turns += sources_of(m, [self.said[i] for i in r.id.split("+")], self.conversation.speakers)
+    for old in self.replaced.get(m.id, ()): turns += self.cited(store.get(USER, old))
+    return tuple(dict.fromkeys(turns))
 
 # %% ../../nbs/arena/02_entrants.ipynb #bb139cae
-@patch
-def sources(self: OfAssistant, m: Memory | Utterance, r: Round) -> list[str]:
-    "The turns of one round that a memory came from."
-    return sources_of(m, [self.said[i] for i in r.id.split("+")], self.conversation.speakers)
-
 @patch
 def forget(self: OfAssistant, turns: Sequence[str]):
     "The assistant's own `forget`, of the rounds that hold these turns."

@@ -5,18 +5,19 @@
 # %% auto #0
 __all__ = ['KS', 'BUDGETS', 'READ_PIECES', 'CHANGES', 'MEASURES', 'LESS', 'BEYOND', 'TEN_YEARS', 'SESSION', 'NOON', 'POOL',
            'turns_of', 'evidence_recall', 'embedded', 'counter', 'fitting', 'newest_first', 'read_pieces', 'reply',
-           'answer_scores', 'ask_scores', 'runs', 'comes_back', 'obeys', 'past_sentences', 'past_store', 'opened',
-           'after_years', 'years_talk', 'years_rows', 'corrections', 'told_to_colleague', 'people_rows']
+           'answer_scores', 'ask_scores', 'runs', 'comes_back', 'obeys', 'past_sentences', 'sessions', 'past_store',
+           'opened', 'after_years', 'years_talk', 'years_rows', 'corrections', 'told_to_colleague', 'people_rows']
 
 # %% ../../nbs/arena/03_measures.ipynb #be57b165
 import csv
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
+from itertools import groupby
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -27,7 +28,6 @@ from ..answer.scorer import Evidence, Question, load_scorer
 from ..answer.stage import FROM_MEMORY, READ, from_memory, wants
 from .entrants import Found, LOOKED_AT, OfAssistant, RAW, RawTurns, SILENT, USER, held_by_malp
 from .sets import Ask, Talk, first_part, load_set
-from ..evaluate.intervals import bootstrap
 from ..experiments.answers.run import harmful, matches, right
 from ..experiments.result import figure
 from ..files import public_data
@@ -36,7 +36,7 @@ from ..models.embed import Embedder, MiniLM, Remembered, corpus_vectors
 from ..reading.facts import reading_of
 from ..reading.reader import load_reader
 from ..reading.notes import Round, chat_sentences
-from ..records import Document, Message
+from ..records import Document, Message, utc_now
 from ..turn.assistants import assistants, design, open_assistant
 from ..turn.engine import Assistant
 
@@ -151,10 +151,10 @@ def ask_scores(
     return out
 
 # %% ../../nbs/arena/03_measures.ipynb #a2c09ee5
-def runs(text: str, n: int = 5) -> set[tuple[str, ...]]:
-    "All runs of `n` words; the whole text where it is shorter."
+def runs(text: str) -> set[tuple[str, ...]]:
+    "All runs of five words; the whole text where it is shorter."
     words = re.findall(r"\w+", text.lower())
-    return {tuple(words[i:i + n]) for i in range(max(1, len(words) - n + 1))}
+    return {tuple(words[i:i + 5]) for i in range(max(1, len(words) - 4))}
 
 def comes_back(found: Sequence[Found], gone: Sequence[str], others: Sequence[str]) -> bool:
     "Does a piece hold words of a text that was forgotten, and that no other text has?"
@@ -189,6 +189,14 @@ def past_sentences() -> tuple[str, ...]:
     every = (s.strip() for line in lines if line for _, s in chat_sentences(line))
     return tuple(dict.fromkeys(s for s in every if len(s.split()) > 3))[:20_000]
 
+# %% ../../nbs/arena/03_measures.ipynb #1ab070b5
+def sessions(talk: Talk) -> Iterator[tuple[str, list, datetime]]:
+    "Each session's name, rounds, and an hour after it."
+    of = {t.id: t.session for t in talk.conversation.turns}
+    for name, rounds in groupby(talk.conversation.rounds, lambda r: of[r.id.split("+")[0]]):
+        rounds = list(rounds)
+        yield name, rounds, max((r.at for r in rounds if r.at), default=utc_now()) + timedelta(hours=1)
+
 # %% ../../nbs/arena/03_measures.ipynb #f674532b
 BEYOND = ("Arena, ten years", "Arena, several users", "Arena, preferences obeyed")   # tables
 TEN_YEARS = 100_000   # turns: some thirty a day
@@ -222,16 +230,14 @@ def opened(name: str, embedder: Embedder, store: str | Path = ":memory:") -> Ass
 # %% ../../nbs/arena/03_measures.ipynb #b5ec6dd9
 def after_years(name: str, talk: Talk, n: int) -> dict[str, Any]:
     "What raw turns, or a design, reach for a talk after so many turns, and what it costs then."
-    embedder, c, session = Remembered(MiniLM()), talk.conversation, {t.id: t.session for t in talk.conversation.turns}
+    embedder, c, scores, ms = Remembered(MiniLM()), talk.conversation, [], []
     def on_the_past(path: Path) -> Assistant:
         shutil.copy(Path(past_store(n, min(t.at for t in c.turns)).name)/path.name, path)
         return opened(name, embedder, path)
     e = OfAssistant(on_the_past, c)
-    rounds = [(session[r.id.split("+")[0]], r) for r in c.rounds]
     start = process_time()
-    for s in dict.fromkeys(s for s, _ in rounds): e.study([r for name, r in rounds if name == s], s)
+    for session, rounds, at in sessions(talk): e.study(rounds, session)
     wrote = 1000*(process_time() - start)/len(c.turns)
-    at, scores, ms = max(t.at for t in c.turns) + timedelta(hours=1), [], []
     e.recall(talk.asks[0].question, at, LOOKED_AT)          # the first question builds the index
     for ask in talk.asks:
         start = process_time()
@@ -255,8 +261,7 @@ def years_rows(sizes: Sequence[int] = (0, 1_000, 10_000, TEN_YEARS), talk: Talk 
     for n in sizes:
         for name in (RAW, "malp"):
             for measure, value in after_years(name, talk, n).items():
-                mean = bootstrap(value) if isinstance(value, list) else value
-                rows.append(figure(BEYOND[0], name, f"{measure}, after {n:,} turns", mean, control=name == RAW))
+                rows.append(figure(BEYOND[0], name, f"{measure}, after {n:,} turns", value, control=name == RAW))
     return rows
 
 # %% ../../nbs/arena/03_measures.ipynb #3d4709ce
@@ -298,6 +303,5 @@ def people_rows(most: int = 24, names: Sequence[str] | None = None) -> list[dict
         never = [(r, s) for r, s in zip(rows, shown) if r["never_shared"]]
         leaked = [matches(r["never_shared"], s) for r, s in never]
         for what, values in (("reaches a colleague", right), ("shown though it never may be", leaked)):
-            mean = bootstrap(list(map(float, values))) if values else None
-            out.append(figure(BEYOND[1], name, what, mean, control=name == POOL))
+            out.append(figure(BEYOND[1], name, what, values or None, control=name == POOL))
     return out

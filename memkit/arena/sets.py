@@ -142,11 +142,14 @@ def prefeval(path: str | Path | None = None, users: int = 20, beside: int = 10) 
     return out
 
 # %% ../../nbs/arena/01_sets.ipynb #c10e7548
+def _lines(path: str | Path) -> list[dict[str, Any]]:
+    "The rows of a file in JSON Lines."
+    return [json.loads(r) for r in Path(path).read_text(encoding="utf-8").splitlines()]
+
 def voices_talks(path: str | Path | None = None, each: int = 3) -> list[Talk]:
     "Conversations of hands that trained nothing, one of each after the other; or of a folder of that form."
     from memkit.reading.examples import hands_of, voices
-    if path: rows = [json.loads(r) for p in sorted(Path(path).glob("**/conversations.jsonl"))
-                     for r in p.read_text(encoding="utf-8").splitlines()]
+    if path: rows = [r for p in sorted(Path(path).glob("**/conversations.jsonl")) for r in _lines(p)]
     else: rows = voices(hands_of("conversations", sealed=True), "conversations")
     of_hand = [list(of)[:each] for _, of in groupby(rows, lambda r: r["hand"])]
     return [_voice(of[i], "voices") for i in range(each) for of in of_hand if i < len(of)]
@@ -154,7 +157,7 @@ def voices_talks(path: str | Path | None = None, each: int = 3) -> list[Talk]:
 def long_talks(path: str | Path | None = None) -> list[Talk]:
     "Histories of a year by hands that trained nothing: of one person, and of two friends; or a file of that form."
     from memkit.reading.examples import hands_of, voices
-    if path: rows = [json.loads(r) for r in Path(path).read_text(encoding="utf-8").splitlines()]
+    if path: rows = _lines(path)
     else: rows = [r for kind in ("long", "friends") for r in voices(hands_of(kind, sealed=True), kind)]
     return [_voice(r, "long") for r in rows]
 
@@ -240,8 +243,7 @@ def own_export(path: str | Path | None = None) -> list[Talk]:
     if not path: raise FileNotFoundError("a file of your own, with --path")
     kept, beside = read_turns(path), Path(path).with_suffix(".questions.jsonl")
     said = [(t.session, t.text, t.answer, t.at) for t in kept]
-    rows = [json.loads(r) for r in beside.read_text(encoding="utf-8").splitlines()] if beside.exists() else []
-    asks = [_own_ask(r, [t.text for t in kept]) for r in rows]
+    asks = [_own_ask(r, [t.text for t in kept]) for r in (_lines(beside) if beside.exists() else ())]
     return [plain_talk("own", Path(path).stem, said, asks)]
 
 # %% ../../nbs/arena/01_sets.ipynb #5aebbf88

@@ -486,26 +486,20 @@ class _Placed:
     title: list[str]; text: list[str]
 
 # %% ../../nbs/experiments/01_result.ipynb #049088b1
-def _placed(cards: Sequence[Card], columns: float, width: float, down: float) -> tuple[dict[str, _Placed], float]:
-    one = (width - 2*_CARD_MARGIN - (columns - 1)*_CARD_GAP)/columns
-    across = lambda n: n*one + (n - 1)*_CARD_GAP
-    words = {
-        c.key: [
-            wrapped(t, across(c.span) - 2 * _PAD - 0.06, LETTERS, bold) if t else []
-            for t, bold in ((c.title, True), (c.text, False))
-        ]
-        for c in cards
-    }
-    high = {
-        row: max(_LINE * sum(map(len, words[c.key])) + 2 * _PAD for c in cards if c.row == row)
-        for row in sorted({c.row for c in cards})
-    }
-    tops, y = {}, _CARD_MARGIN
-    for row, h in high.items(): tops[row] = y; y += h + down
-    return {
-        c.key: _Placed(c, _CARD_MARGIN + c.column * (one + _CARD_GAP), tops[c.row], across(c.span), high[c.row], *words[c.key])
-        for c in cards
-    }, y - down + _CARD_MARGIN
+def _placed(cards: Sequence[Card], columns: float, down: float) -> tuple[dict[str, _Placed], float]:
+    "Each card with its place, and the height of all."
+    one = (WIDTH - 2*_CARD_MARGIN - (columns - 1)*_CARD_GAP)/columns
+    def across(n: float) -> float: return n*one + (n - 1)*_CARD_GAP
+    def lines(c: Card, text: str, bold: bool) -> list[str]:
+        return wrapped(text, across(c.span) - 2*_PAD - .06, LETTERS, bold) if text else []
+    out, y = {}, _CARD_MARGIN
+    for row in sorted({c.row for c in cards}):
+        of = [(c, lines(c, c.title, True), lines(c, c.text, False)) for c in cards if c.row == row]
+        h = max(_LINE*(len(title) + len(text)) + 2*_PAD for _, title, text in of)
+        for c, title, text in of:
+            out[c.key] = _Placed(c, _CARD_MARGIN + c.column*(one + _CARD_GAP), y, across(c.span), h, title, text)
+        y += h + down
+    return {c.key: out[c.key] for c in cards}, y - down + _CARD_MARGIN
 
 # %% ../../nbs/experiments/01_result.ipynb #6ce03aec
 def _ends(a: _Placed, b: _Placed) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -560,17 +554,16 @@ def diagram(
     cards: Sequence[Card],
     arrows: Sequence[tuple[str, str, str]],   # from, to, label
     columns: float = 1,
-    width: float = WIDTH,                     # inches
     down: float = .36,                        # between rows, inches
 ) -> PaperPicture:
     "Cards and arrows as a picture. Raises `ValueError` for an arrow to an unknown card."
-    placed, height = _placed(cards, columns, width, down)
+    placed, height = _placed(cards, columns, down)
     unknown = [k for arrow in arrows for k in arrow[:2] if k not in placed]
     if unknown: raise ValueError(f"no card {unknown[0]!r}; there are {', '.join(placed)}")
     def draw(c: Mapping[str, str]) -> "Figure":
-        figure = sheet(height, width)
+        figure = sheet(height)
         figure.set_layout_engine("none")
-        axes = figure.add_axes((0, 0, 1, 1), xlim=(0, width), ylim=(height, 0))
+        axes = figure.add_axes((0, 0, 1, 1), xlim=(0, WIDTH), ylim=(height, 0))
         axes.axis("off")
         for p in placed.values(): _draw_card(axes, p, c)
         for a, b, label in arrows: _draw_arrow(axes, placed[a], placed[b], label, c)
@@ -605,8 +598,6 @@ class Line:
 
     @property
     def label(self) -> str: return self.name + " (control)"*self.control
-
-HERE, PAPER = "here", "paper"
 
 # %% ../../nbs/experiments/01_result.ipynb #66764700
 HERE, PAPER = "here", "paper"

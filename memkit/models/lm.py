@@ -163,12 +163,11 @@ class ScriptedLM:
         replies: (
             Sequence[str] | Callable[[Sequence[Message]], str]
         ),  # what to say, in order; or a function of the conversation
-        name: str = "scripted",
         context: int = 4096,  # tokens, that is words and marks
     ):
         if isinstance(replies, str):
             raise TypeError("replies must be a list of strings or a function, got a single string; write [reply]")
-        self.name, self.context = name, context
+        self.name, self.context = "scripted", context
         self.asked: list[list[Message]] = []  # every conversation so far
         self._replies, self._lock = replies if callable(replies) else list(replies), threading.Lock()
 
@@ -324,10 +323,8 @@ def check_stream(
     "The contract of every `StreamingModel`; raises `AssertionError` that names the promise broken."
     c = _user("Count from one to twenty in words.")
     whole = make().generate([c], 24)[0]
-    pieces, going = [], make().stream(c, 24)
-    while True:
-        try: pieces.append(next(going))
-        except StopIteration as end: reply = end.value; break
+    pieces: list[str] = []
+    reply = _shown(make().stream(c, 24), pieces.append)
     assert isinstance(reply, Reply), "the generator's value is the reply"
     assert "".join(pieces) == reply.text == whole.text, "the pieces are the text that generate gives"
     cost = lambda r: (r.prompt_tokens, r.answer_tokens)

@@ -27,7 +27,7 @@ def chromium():
 def postgres():
     "A server in a temporary folder, one for all tests of this process."
     pytest.importorskip("psycopg", reason="psycopg isn't installed: pip install 'memkit[postgres]'")
-    from memkit.store.schema import server_programs, temporary_postgres
+    from postgres_server import server_programs, temporary_postgres
     try: server_programs()
     except FileNotFoundError as e: pytest.skip(str(e))
     with temporary_postgres() as address: yield address
@@ -61,7 +61,7 @@ NUMBER = count()
 @pytest.fixture
 def pg(postgres) -> str:
     "The address of an empty database of this test alone."
-    from memkit.store.schema import drop_database, new_database
+    from postgres_server import drop_database, new_database
     name = f"test_{next(NUMBER)}"
     yield new_database(postgres, name)
     drop_database(postgres, name)

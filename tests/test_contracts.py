@@ -19,7 +19,7 @@ from memkit.models.lm import ScriptedLM, check_label_scorer, check_language_mode
 from memkit.models.local import LocalLM
 from memkit.records import Document, utc_now
 from memkit.search.documents import PAPER, FusedRetriever, RetrieveSettings, check_retriever
-from memkit.store.schema import new_database
+from postgres_server import new_database
 from memkit.store.store import MemoryStore
 from memkit.train.loop import CheckpointFile, check_checkpoint
 from memkit.hybrid.chatbot import HybridChatbot
@@ -101,7 +101,7 @@ def test_label_scorers(batch_size, tiny): check_label_scorer(lambda: LocalLM(tin
 # --- search; sentence-transformers takes seconds to import, and keeps the contract in test_embed.py
 
 @pytest.mark.parametrize("kind", ["MiniLM", "Remembered", "MedCPT"])
-def test_embedders(kind, tiny, minilm): check_embedder({"MiniLM": MiniLM, "Remembered": lambda: Remembered(minilm), "MedCPT": lambda: MedCPT(tiny["query"], tiny["article"], device="cpu")}[kind])
+def test_embedders(kind, tiny, minilm): check_embedder({"MiniLM": MiniLM, "Remembered": lambda: Remembered(minilm), "MedCPT": lambda: MedCPT(tiny["query"], tiny["article"])}[kind])
 
 
 @pytest.mark.parametrize("kind", ["exact", "chroma"])

@@ -74,7 +74,7 @@ def berts(tmp_path_factory, source) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def medcpt(berts) -> MedCPT: return MedCPT(*berts, device="cpu")
+def medcpt(berts) -> MedCPT: return MedCPT(*berts)
 
 
 class Toy:
@@ -252,7 +252,7 @@ def test_contract_notices_wrong_lengths_and_missing_refusals():
 
 # --- MedCPT
 
-def test_medcpt_keeps_the_contract(berts): check_embedder(lambda: MedCPT(*berts, device="cpu"))
+def test_medcpt_keeps_the_contract(berts): check_embedder(lambda: MedCPT(*berts))
 
 
 def test_medcpt_equals_plain_transformers(medcpt, berts):
@@ -271,7 +271,7 @@ def test_medcpt_equals_plain_transformers(medcpt, berts):
 
 
 def test_medcpt_reads_weights_only_when_needed(berts):
-    e = MedCPT(*berts, device="cpu")
+    e = MedCPT(*berts)
     assert e.dim == 32 and all(x._loaded is None for x in e._encoders.values())
     e.embed(["fever"], "query")
     assert e._encoders["document"]._loaded is None
@@ -306,11 +306,11 @@ def encoder_folder(tmp_path_factory, berts) -> Path:
     return folder
 
 
-def test_sentence_encoder_keeps_the_contract(encoder_folder): check_embedder(lambda: SentenceEncoder(encoder_folder, device="cpu"))
+def test_sentence_encoder_keeps_the_contract(encoder_folder): check_embedder(lambda: SentenceEncoder(encoder_folder))
 
 
 def test_sentence_encoder_follows_the_model(encoder_folder, source):
-    dot, cosine = SentenceEncoder(encoder_folder, device="cpu"), load_embedder(str(source))
+    dot, cosine = SentenceEncoder(encoder_folder), load_embedder(str(source))
     assert (dot.unit, dot.dim, cosine.unit, cosine.dim) == (False, 32, True, 384)
     np.testing.assert_allclose(dot.embed(["fever"], "query"), dot.embed(["question: fever"], "document"), atol=1e-6)
     assert not np.allclose(dot.embed(["fever"], "query"), dot.embed(["fever"], "document"), atol=1e-3)

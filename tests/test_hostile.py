@@ -32,11 +32,14 @@ from memkit.widgets.chat.chat import chat
 from memkit.widgets.draw.pictures import report
 
 ROOT = Path(__file__).resolve().parents[1]
-SMALL = Limits(total=1_000_000, member=1_000, members=5, ratio=50)
+
 BOMB = '<!DOCTYPE d [<!ENTITY a "ha">' + "".join(f'<!ENTITY {chr(98 + i)} "{f"&{chr(97 + i)};"*10}">' for i in range(10)) + "]>"
 PAGE = "<Document><Focus>Gout</Focus><QAPairs><QAPair><Question>What is gout?</Question><Answer>{}</Answer></QAPair></QAPairs></Document>"
 
 # --- packed files
+
+@pytest.fixture
+def small(monkeypatch): monkeypatch.setattr("memkit.store.archives.LIMITS", Limits(total=1_000_000, member=1_000, members=5, ratio=50))
 
 
 def tar(path, *members, mode="w:gz"):
@@ -49,11 +52,11 @@ def tar(path, *members, mode="w:gz"):
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
-def test_an_archive_within_limits_and_beyond(tmp_path, mode):
+def test_an_archive_within_limits_and_beyond(tmp_path, small, mode):
     good = tar(tmp_path/"good.tar", *((f"{i}.xml", b"<a/>") for i in range(5)), mode=mode)
-    assert [n for n, _ in tar_files(good, ".xml", SMALL)] == [f"{i}.xml" for i in range(5)]
+    assert [n for n, _ in tar_files(good, ".xml")] == [f"{i}.xml" for i in range(5)]
     for members, told in (([("a.xml", b"x"*1_001)], "has 1,001 bytes, 1,000 at most"), ([(f"{i}.txt", b"") for i in range(6)], "more than 5 files")):
-        with pytest.raises(ArchiveError, match=told): list(tar_files(tar(tmp_path/"bad.tar", *members, mode=mode), ".xml", SMALL))
+        with pytest.raises(ArchiveError, match=told): list(tar_files(tar(tmp_path/"bad.tar", *members, mode=mode), ".xml"))
 
 
 def test_a_sparse_member_is_not_filled_with_zeros(tmp_path):
@@ -88,13 +91,14 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"""
     with pytest.raises((CorpusError, ValueError), match="200 times"): list(injection_corpus(tmp_path/"bomb.tar.gz"))
 
 
-def test_lines_zips_and_packed_records(tmp_path):
+def test_lines_zips_and_packed_records(tmp_path, small, monkeypatch):
     (tmp_path/"a.gz").write_bytes(gzip.compress(b"one\ntwo" + b" long"*400))
-    with open_packed(tmp_path/"a.gz") as f, pytest.raises(ArchiveError, match="a line of more than 1,000"): list(packed_lines(f, "a.gz", limits=SMALL))
+    with open_packed(tmp_path/"a.gz") as f, pytest.raises(ArchiveError, match="a line of more than 1,000"): list(packed_lines(f, "a.gz"))
     (tmp_path/"b.gz").write_bytes(gzip.compress("\ufeffé\nü".encode()))
     with open_packed(tmp_path/"b.gz") as f: assert list(packed_lines(f, "b.gz")) == ["é\n", "ü"]
     with zipfile.ZipFile(tmp_path/"z.zip", "w", zipfile.ZIP_DEFLATED) as z: z.writestr("a", bytes(2_000))
-    with pytest.raises(ArchiveError, match="more than 1,000"): zip_file(tmp_path/"z.zip", "a", SMALL)
+    with pytest.raises(ArchiveError, match="more than 1,000"): zip_file(tmp_path/"z.zip", "a")
+    monkeypatch.undo()
     assert zip_file(tmp_path/"z.zip", "a") == bytes(2_000)
     with pytest.raises(ArchiveError, match="damaged"): unpacked(b"nothing of the kind")
 

@@ -24,7 +24,7 @@ from memkit.mark import open_mark
 from memkit.mark.refined import DOMAIN
 from memkit.store import jobs as queue
 from memkit.store.jobs import Worker, claim, end_job, jobs, leave_job, put_back, sealed, signature, unsealed, waiting
-from memkit.store.erase import forget_turns, read_traces
+from memkit.store.erase import read_traces
 from memkit.turn.assistants import assistants, design, open_assistant
 from memkit.turn.engine import Assistant
 
@@ -365,7 +365,7 @@ def notes(h):
 FAULTS = {"errors": status(503), "garbage": garbage, "hangs up": hang_up, "silence": silent, "prose": ok("I am sorry, I can't."), "empty": ok("")}
 
 
-def endpoint(server, fault=""): return ChatEndpoint(server.url, "m", api_key="k", retries=0, timeout=.4 if fault == "silence" else 60., backoff=0.)
+def endpoint(server, fault=""): return ChatEndpoint(server.url, "m", api_key="k", retries=0, timeout=.4 if fault == "silence" else 60.)
 
 
 def asking(server, fault=""): return PromptedCoordinator(endpoint(server, fault))

@@ -579,7 +579,7 @@ def test_a_user_who_forgets_while_the_agents_read(store, minilm):
     c, b = talk(store, "ann", f"residual: {TWICE}", "user-question: Call me Ann"), builder(store, minilm, [Says(lambda c: store.forget("ann") and Listener(RESIDUAL).extract(c)), Listener(QUESTION)])
     with pytest.raises(BuildError, match="isn't learned again"): b.build(c)
     assert everything(store, "ann") == [([], [], [])]*2 and TWICE.encode() not in bytes_of(store)
-    with writing(store._db, "ann") as conn: assert find_owner(store._db, conn, "ann") is None
+    with writing(store._db, "ann") as conn: assert find_owner(store._db, conn, "ann") == (0, 0)
 
 
 def test_a_user_who_forgets_between_their_rows_and_the_domains(store, minilm, monkeypatch):

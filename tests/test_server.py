@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import func, make_url, select
 
 import memkit.store.schema as server
+import postgres_server
 from memkit.models.embed import MiniLM
 from memkit.models.lm import ScriptedLM
 from memkit.records import new_id
@@ -253,10 +254,10 @@ def test_without_the_driver(monkeypatch):
 
 
 def test_a_server_that_goes_away_and_comes_back():
-    try: programs = server.server_programs()
+    try: programs = postgres_server.server_programs()
     except FileNotFoundError as e: pytest.skip(str(e))
-    with server.temporary_postgres() as address:
-        folder, who = Path(make_url(address).query["host"]), server._unprivileged()
+    with postgres_server.temporary_postgres() as address:
+        folder, who = Path(make_url(address).query["host"]), postgres_server._unprivileged()
         def ctl(*options): subprocess.run([programs/"pg_ctl", "-w", "-D", folder/"data", *options], cwd=folder, stdout=subprocess.DEVNULL, check=True, **who)
         with MemoryStore(address, timeout=3) as s:
             s.add("u", "kept")

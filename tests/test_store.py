@@ -169,14 +169,14 @@ small = st.lists(st.integers(-3, 3), min_size=3, max_size=3)      # whole number
 
 @quick
 @given(rows=st.lists(st.tuples(small, st.sampled_from(["note", "exchange"])), max_size=30), query=small, k=st.integers(1, 8),
-       kind=st.sampled_from([None, "note", "exchange", ("note", "exchange"), "none such"]), at_least=st.sampled_from([-np.inf, -2, 0, 3]), above=st.sampled_from([None, -2, 0, 3]))
-def test_search_agrees_with_a_naive_one(store, rows, query, k, kind, at_least, above):
+       kind=st.sampled_from([None, "note", "exchange", ("note", "exchange"), "none such"]), at_least=st.sampled_from([-np.inf, -2, 0, 3]))
+def test_search_agrees_with_a_naive_one(store, rows, query, k, kind, at_least):
     user = new_id()
     made = [(store.add(user, "x", v, kind=kd).id, v, kd) for v, kd in rows]
     score = lambda v: sum(a*b for a, b in zip(v, query))
     wanted = [(id, score(v)) for id, v, kd in made if kind is None or kd in ((kind,) if isinstance(kind, str) else kind)]
-    wanted = sorted([(id, s) for id, s in wanted if s >= at_least and (above is None or s > above)], key=lambda p: (-p[1], p[0]))[:k]
-    found = store.search(user, query, k, kind=kind, at_least=at_least, above=above)
+    wanted = sorted([(id, s) for id, s in wanted if s >= at_least], key=lambda p: (-p[1], p[0]))[:k]
+    found = store.search(user, query, k, kind=kind, at_least=at_least)
     assert [(h.item.id, h.score) for h in found] == wanted
     assert all(h.parts["inner product"] == h.score and h.item.user == user for h in found)
 
@@ -483,7 +483,7 @@ def test_a_receipt_speaks_of_a_disk_only_where_there_is_one(tmp_path):
     for place, says in ((":memory:", "this store is only in memory"), (tmp_path/"s.db", "gone from the bytes on disk")):
         with MemoryStore(place) as store:
             m = store.add("u", "A fact.")
-            for receipt in (store.forget("u", [m.id]), store.forget("u"), store.forget("nobody"), store.drop_adapter("u"), store.unsay("u")):
+            for receipt in (store.forget("u", [m.id]), store.forget("u"), store.forget("nobody"), store.drop_adapter("u")):
                 assert receipt.erased and says in str(receipt) and ("disk" in str(receipt)) == (place != ":memory:")
 
 
@@ -545,7 +545,7 @@ def test_a_search_in_a_transaction_sees_its_own_writes_and_keeps_none(tmp_path):
 def test_a_glance_agrees_with_the_long_way_and_its_errors_are_told_in_one_line(store, monkeypatch):
     import memkit.store.schema as schema
     db = store._db
-    assert schema.glance(db, "u") is None
+    assert schema.glance(db, "u") == (0, 0)
     for _ in range(3):
         store.add("u", "x", [1, 0])
         with schema.reading(db, "u") as conn: long_way = schema.find_owner(db, conn, "u")
@@ -674,19 +674,6 @@ def test_rewriting_is_all_or_nothing_and_only_ones_own(store):
     with pytest.raises(ValueError, match="same encoder"): store.rewrite("u", [replace(a, text="x")], "no", {a.id: np.ones(3, "<f4")})
     with pytest.raises(NotFound): store.rewrite("w", [replace(a, user="w")], "no")
     assert store.get("u", a.id) == a and not store.events("u", kinds=["rewritten"])
-
-
-def test_words_and_names_that_were_taken_out_leave_the_disk(tmp_path):
-    path = tmp_path/"s.db"
-    with MemoryStore(path) as store:
-        m = store.add("domain", "Zebrafink says: it is so.", np.ones(2, "<f4"))
-        store.log("domain", [{"kind": "seen", "memory": m.id, "data": {"by": "alias-of-zebrafink"}}])
-        with store.transaction("domain"), pytest.raises(StoreError, match="stands alone"): store.unsay("domain", words=["Zebrafink"])
-        store.rewrite("domain", [replace(m, text="It is so.")], "a contributor was forgotten")
-        receipt = store.unsay("domain", {"alias-of-zebrafink": "somebody"}, ["Zebrafink says"])
-        assert receipt.erased and receipt.removed == {"names": 1} and store.events("domain", kinds=["seen"])[0].data == {"by": "somebody"}
-        assert store.unsay("nobody").erased
-    assert b"ebrafink" not in path.read_bytes()
 
 
 @pytest.mark.parametrize("name", ["", "sqlalchemy.engine"])

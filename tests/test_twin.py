@@ -25,7 +25,7 @@ def together(n=N):
         (sse("You asked: ", asked, usage=(7, 3)) if h.body.get("stream") else say(completion(f"You asked: {asked}", usage=(7, 3))))(h)
     return act
 
-def endpoint(server, **how): return ChatEndpoint(server.url, "m", api_key="k", **{"timeout": 90., "read": 90., "retries": 0} | how)
+def endpoint(server, **how): return ChatEndpoint(server.url, "m", api_key="k", **{"timeout": 90., "retries": 0} | how)
 
 def question(i): return f"What is the capital of country number {i}?"
 

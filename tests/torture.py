@@ -251,7 +251,7 @@ def main(arguments=None) -> int:
         def place_of(kind: str):
             def place(i) -> str:
                 if not a.url: return str(Path(folder)/f"{kind}{i}.db")
-                from memkit.store.schema import new_database
+                from postgres_server import new_database
                 return new_database(a.url, f"torture_{kind}_{os.getpid()}_{i}")
             return place
         parts = {"kills": kills(a.kills, place_of("kill"), a.seed), "canaries": canaries(a.operations, place_of("canary")(0), seed=a.seed),

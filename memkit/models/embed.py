@@ -322,10 +322,9 @@ def split_title(
 # %% ../../nbs/models/04_embed.ipynb #7935c077
 class _ClsEncoder:
     "One BERT whose vector for a text is that of its first token. The weights are read when they are first needed."
-    def __init__(self, name: str | Path, max_tokens: int, device: str | None):
+    def __init__(self, name: str | Path, max_tokens: int):
         from transformers import AutoConfig
-        self.folder, self.max_tokens, self.device, self._lock, self._loaded = (
-            model_folder(name), max_tokens, device, Lock(), None)
+        self.folder, self.max_tokens, self._lock, self._loaded = model_folder(name), max_tokens, Lock(), None
         try: self.dim = AutoConfig.from_pretrained(str(self.folder)).hidden_size
         except (OSError, ValueError, AttributeError) as e:
             raise ValueError(f"{name} holds no encoder that transformers can read ({str(e).splitlines()[0]})") from None
@@ -336,7 +335,7 @@ class _ClsEncoder:
 def _load(self: _ClsEncoder) -> tuple[Any, Any]:
     import torch
     from transformers import AutoModel, AutoTokenizer
-    device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     with quiet_loading(): model = AutoModel.from_pretrained(str(self.folder), dtype=torch.float32).eval().to(device)
     return AutoTokenizer.from_pretrained(str(self.folder)), model
 
@@ -366,11 +365,10 @@ class MedCPT:
         self,
         query: str | Path = "ncbi/MedCPT-Query-Encoder",  # name or folder
         article: str | Path = "ncbi/MedCPT-Article-Encoder",  # name or folder
-        device: str | None = None,  # such as "cpu" or "cuda:1"; None: a graphics card where there is one
     ):
         """Finds both encoders; weights are read at first use. Raises `FileNotFoundError` where one is missing,
         `ValueError` where they don't fit together."""
-        self._encoders = {"query": _ClsEncoder(query, 64, device), "document": _ClsEncoder(article, 512, device)}
+        self._encoders = {"query": _ClsEncoder(query, 64), "document": _ClsEncoder(article, 512)}
         q, a = self._encoders.values()
         if q.dim != a.dim:
             raise ValueError(
@@ -395,7 +393,6 @@ class SentenceEncoder:
     def __init__(
         self,
         name: str | Path,           # a folder, or a name on the hub
-        device: str | None = None,  # such as "cpu"; None: a graphics card where there is one
     ):
         "Raises `ModuleNotFoundError` without the library, `FileNotFoundError` or `ValueError` for the model."
         try: from sentence_transformers import SentenceTransformer
@@ -404,7 +401,7 @@ class SentenceEncoder:
                                       "run: pip install sentence-transformers") from None
         folder = model_folder(name)
         try:
-            with quiet_loading(): self._model = SentenceTransformer(str(folder), device=device)
+            with quiet_loading(): self._model = SentenceTransformer(str(folder))
         except (OSError, ValueError) as e:
             why = str(e).splitlines()[0]
             raise ValueError(f"{name} holds no model that sentence-transformers can read ({why})") from None

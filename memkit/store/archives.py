@@ -54,8 +54,8 @@ _BROKEN = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, tarfile.TarEr
 
 class _Counted(io.RawIOBase):
     "A stream that unpacks while it is read, and compares the unpacked bytes with the packed ones."
-    def __init__(self, path: Path, raw: IO[bytes], limits: Limits):
-        self.path, self.raw, self.limits, self.out = path, raw, limits, 0
+    def __init__(self, path: Path, raw: IO[bytes]):
+        self.path, self.raw, self.out = path, raw, 0
         head = raw.read(6)
         raw.seek(0)
         kind = next((k for magic, k in _PACKED.items() if head.startswith(magic)), None)
@@ -68,21 +68,20 @@ class _Counted(io.RawIOBase):
         found = self.unpacked.read(min(len(into), 1 << 16))
         into[:len(found)] = found
         self.out += len(found)
-        if self.out > self.limits.total:
-            raise too_large(self.path.name, f"unpacks to more than {self.limits.total:,} bytes")
-        if self.packed and self.out > max(1 << 20, self.limits.ratio*self.raw.tell()):
-            raise too_large(self.path.name, f"unpacks to more than {self.limits.ratio} times its size")
+        if self.out > LIMITS.total:
+            raise too_large(self.path.name, f"unpacks to more than {LIMITS.total:,} bytes")
+        if self.packed and self.out > max(1 << 20, LIMITS.ratio*self.raw.tell()):
+            raise too_large(self.path.name, f"unpacks to more than {LIMITS.ratio} times its size")
         return len(found)
 
 # %% ../../nbs/store/01_archives.ipynb #af7ef226
 @contextmanager
 def open_packed(
     path: Path,                # packed by gzip, bzip2 or xz, or not packed
-    limits: Limits = LIMITS,
 ) -> Iterator[IO[bytes]]:
-    "A file's bytes, unpacked while they are read. Raises `ArchiveError` above `limits`, or for a damaged file."
+    "A file's bytes, unpacked while they are read. Raises `ArchiveError` above the limits, or for a damaged file."
     try:
-        with Path(path).open("rb") as raw: yield io.BufferedReader(_Counted(Path(path), raw, limits), 1 << 16)
+        with Path(path).open("rb") as raw: yield io.BufferedReader(_Counted(Path(path), raw), 1 << 16)
     except _BROKEN: raise damaged(path) from None
 
 # %% ../../nbs/store/01_archives.ipynb #e628fca2
@@ -95,12 +94,11 @@ def packed_lines(
     file: IO[bytes],           # as `open_packed` gives it
     name: str,                 # for the message
     encoding: str = "utf-8-sig",
-    limits: Limits = LIMITS,
 ) -> Iterator[str]:            # each with its line break
-    "A file's lines. Raises `ArchiveError` for one above `limits.member`, `UnicodeDecodeError` for what isn't text."
+    "A file's lines. Raises `ArchiveError` for a line that is too long, `UnicodeDecodeError` for what isn't text."
     first = True
-    while line := file.readline(limits.member + 1):
-        if len(line) > limits.member: raise too_large(name, f"has a line of more than {limits.member:,} bytes")
+    while line := file.readline(LIMITS.member + 1):
+        if len(line) > LIMITS.member: raise too_large(name, f"has a line of more than {LIMITS.member:,} bytes")
         yield line.decode(encoding if first else encoding.removesuffix("-sig"))
         first = False
 
@@ -108,15 +106,14 @@ def packed_lines(
 def tar_files(
     path: Path,
     ending: str,              # of the members wanted, such as '.xml'
-    limits: Limits = LIMITS,
 ) -> Iterator[tuple[str, bytes]]:   # name and content
     "The plain files of a tar archive (packed or not), in their order; links are skipped. Raises `ArchiveError`."
-    with open_packed(path, limits) as file, tarfile.open(fileobj=file, mode="r|") as archive:
+    with open_packed(path) as file, tarfile.open(fileobj=file, mode="r|") as archive:
         for n, member in enumerate(archive, 1):
-            if n > limits.members: raise too_large(path.name, f"holds more than {limits.members:,} files")
+            if n > LIMITS.members: raise too_large(path.name, f"holds more than {LIMITS.members:,} files")
             if not (member.isfile() and member.name.lower().endswith(ending)): continue
-            if member.size > limits.member:
-                raise too_large(f"{path.name}:{member.name}", f"has {member.size:,} bytes, {limits.member:,} at most")
+            if member.size > LIMITS.member:
+                raise too_large(f"{path.name}:{member.name}", f"has {member.size:,} bytes, {LIMITS.member:,} at most")
             yield member.name, archive.extractfile(member).read()
             archive.members.clear()      # tarfile keeps each header
         # tarfile accepts an archive that is cut short; a whole one ends with an empty block
@@ -127,25 +124,23 @@ def tar_files(
 def zip_file(
     path: Path,
     name: str,                # of the member
-    limits: Limits = LIMITS,
 ) -> bytes:
     "One member of a zip archive. Raises `ArchiveError`, and `KeyError` if no member has that name."
     try:
-        with zipfile.ZipFile(path) as archive, archive.open(name) as file: found = file.read(limits.member + 1)
+        with zipfile.ZipFile(path) as archive, archive.open(name) as file: found = file.read(LIMITS.member + 1)
     except _BROKEN: raise damaged(path) from None
-    if len(found) > limits.member:
-        raise too_large(f"{Path(path).name}:{name}", f"unpacks to more than {limits.member:,} bytes")
+    if len(found) > LIMITS.member:
+        raise too_large(f"{Path(path).name}:{name}", f"unpacks to more than {LIMITS.member:,} bytes")
     return found
 
 # %% ../../nbs/store/01_archives.ipynb #c47a77ee
 def unpacked(
     content: bytes,
-    most: int = LIMITS.member,  # bytes
 ) -> bytes:
-    "Unpack bytes that zlib packed. Raises `ArchiveError` above `most` bytes, or for damaged bytes."
+    "Unpack bytes that zlib packed. Raises `ArchiveError` above `LIMITS.member` bytes, or for damaged bytes."
     worker = zlib.decompressobj()
-    try: found = worker.decompress(content, most)
+    try: found = worker.decompress(content, LIMITS.member)
     except zlib.error as e: raise ArchiveError(f"packed bytes are damaged ({e})") from None
-    if worker.unconsumed_tail: raise too_large("a packed record", f"unpacks to more than {most:,} bytes")
+    if worker.unconsumed_tail: raise too_large("a packed record", f"unpacks to more than {LIMITS.member:,} bytes")
     if not worker.eof: raise ArchiveError("packed bytes end in the middle")
     return found

@@ -18,14 +18,15 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from hashlib import blake2b, shake_256
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import delete, insert, select, update
 
-from ..records import check_text, utc_now
-from .schema import StoreError, find_owner, jobs as table, raise_version, reading, writing
+from ..records import utc_now
+from .schema import (
+    StoreError, find_owner, jobs as table, raise_version, reading, reading_own, record, ticks, writing)
 
 # %% ../../nbs/store/06_jobs.ipynb #389bf93c
 if TYPE_CHECKING: from memkit.store.store import MemoryStore
@@ -68,11 +69,9 @@ def is_gone(
     return False
 
 # %% ../../nbs/store/06_jobs.ipynb #9c4c8860
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
 def _ticks(seconds: float = 0.) -> int:
     "Microseconds since 1970, so many seconds from now."
-    return (utc_now() + timedelta(seconds=seconds) - _EPOCH)//timedelta(microseconds=1)
+    return ticks() + int(seconds*1e6)
 
 # %% ../../nbs/store/06_jobs.ipynb #4099428f
 @dataclass(frozen=True, kw_only=True)
@@ -102,14 +101,12 @@ def _held(row) -> bool:
 
 def _job(user: str, row) -> Job:
     state = "given up" if row.dead else "running" if _held(row) else "waiting"
-    at, due = (_EPOCH + timedelta(microseconds=t) for t in (row.at, row.due))
-    return Job(id=row.id, user=user, design=row.design, kind=row.kind, turn=row.turn, session=row.session, at=at,
-               due=due, attempts=row.attempts, error=row.error, state=state)
+    return record(Job, row, user=user, state=state)
 
 # %% ../../nbs/store/06_jobs.ipynb #0aa6a249
-def _rows(conn, owner: int, design: str | None) -> list:
-    here = [] if design is None else [table.c.design == design]
-    return conn.execute(select(table).where(table.c.owner == owner, *here).order_by(table.c.id)).all()
+def _rows(conn, design: str | None, *where) -> list:
+    here = where if design is None else (*where, table.c.design == design)
+    return conn.execute(select(table).where(*here).order_by(table.c.id)).all()
 
 # %% ../../nbs/store/06_jobs.ipynb #3c345471
 def jobs(
@@ -118,9 +115,8 @@ def jobs(
     design: str | None = None,   # None: of all
 ) -> list[Job]:                  # in the order they were left
     "What is still to be done for a user."
-    with reading(store._db, check_text(user, "user")) as conn:
-        owner, _ = find_owner(store._db, conn, user) or (0, 0)
-        return [_job(user, row) for row in _rows(conn, owner, design)]
+    with reading_own(store._db, user) as (conn, owner):
+        return [_job(user, row) for row in _rows(conn, design, table.c.owner == owner)]
 
 # %% ../../nbs/store/06_jobs.ipynb #581be6ba
 def leave_job(
@@ -136,15 +132,14 @@ def leave_job(
     "Add a job, or return the same one if it exists."
     held = {"who": who, "until": _ticks(seconds) if who else 0, "dead": 0}
     with writing(store._db, user) as conn:
-        found = find_owner(store._db, conn, user)
-        owner = found[0] if found else raise_version(store._db, conn, user, create=True)
-        for row in _rows(conn, owner, design):
-            if (row.kind, row.turn, row.session) != (kind, turn, session): continue
-            conn.execute(update(table).where(table.c.id == row.id).values(**held))
-            return row.id
-        new = {"owner": owner, "design": design, "kind": kind, "turn": turn, "session": session, "error": "",
-               "data": "{}", "user": sealed(store._db.secret, user), "at": _ticks(), "due": _ticks(), "attempts": 0}
-        return conn.execute(insert(table).values(**new, **held)).inserted_primary_key[0]
+        owner = find_owner(store._db, conn, user)[0] or raise_version(store._db, conn, user, create=True)
+        what = {"owner": owner, "design": design, "kind": kind, "turn": turn, "session": session}
+        same = [table.c[name].is_not_distinct_from(value) for name, value in what.items()]
+        there = conn.execute(update(table).where(*same).values(**held).returning(table.c.id)).scalar()
+        if there: return there
+        new = {"error": "", "data": "{}", "user": sealed(store._db.secret, user), "at": ticks(), "due": ticks(),
+               "attempts": 0}
+        return conn.execute(insert(table).values(**what, **new, **held)).inserted_primary_key[0]
 
 # %% ../../nbs/store/06_jobs.ipynb #827f1e43
 def claim(
@@ -160,9 +155,8 @@ def claim(
     "Take the first job that may be done; None where there is none."
     if not jobs(store, user, design): return None
     with writing(store._db, user) as conn:
-        owner, _ = find_owner(store._db, conn, user) or (0, 0)
-        behind = False            # a turn before this one still waits
-        for row in (r for r in _rows(conn, owner, design) if not r.dead):
+        owner, behind = find_owner(store._db, conn, user)[0], False     # behind: a turn before this one still waits
+        for row in _rows(conn, design, table.c.owner == owner, table.c.dead == 0):
             ready = not _held(row) and (now or row.due <= _ticks()) and not (row.turn and behind)
             if ready and row.id not in skip and only in (None, row.id):
                 values = {"who": who, "until": _ticks(seconds), "attempts": row.attempts + 1}
@@ -172,15 +166,18 @@ def claim(
     return None
 
 # %% ../../nbs/store/06_jobs.ipynb #31d000f6
+def _change(store: "MemoryStore", user: str, id: int, how, *where) -> bool:   # False: there is no such job
+    with writing(store._db, user) as conn:
+        here = table.c.id == id, table.c.owner == find_owner(store._db, conn, user)[0]
+        return conn.execute(how.where(*here, *where)).rowcount > 0
+
 def end_job(
     store: "MemoryStore",
     user: str,
     id: int,
 ) -> bool:   # False: it was done by somebody else, or forgotten
     "The job is done. Within the transaction that writes what was learned, so that both are there or none."
-    with writing(store._db, user) as conn:
-        owner, _ = find_owner(store._db, conn, user) or (0, 0)
-        return conn.execute(delete(table).where(table.c.id == id, table.c.owner == owner)).rowcount > 0
+    return _change(store, user, id, delete(table))
 
 # %% ../../nbs/store/06_jobs.ipynb #84117607
 def put_back(
@@ -196,9 +193,7 @@ def put_back(
     values = {"who": "", "until": 0, "due": _ticks(seconds), "dead": int(dead)}
     if error is not None: values["error"] = error
     if tried is not None: values["attempts"] = tried
-    with writing(store._db, user) as conn:
-        owner, _ = find_owner(store._db, conn, user) or (0, 0)
-        conn.execute(update(table).where(table.c.id == id, table.c.owner == owner).values(**values))
+    _change(store, user, id, update(table).values(**values))
 
 # %% ../../nbs/store/06_jobs.ipynb #0ad5703f
 def renew(
@@ -209,9 +204,7 @@ def renew(
     seconds: float,   # from now on
 ) -> bool:            # False: somebody else's by now, or done
     "Renew a lease."
-    with writing(store._db, user) as conn:
-        mine = update(table).where(table.c.id == id, table.c.who == who).values(until=_ticks(seconds))
-        return conn.execute(mine).rowcount > 0
+    return _change(store, user, id, update(table).values(until=_ticks(seconds)), table.c.who == who)
 
 # %% ../../nbs/store/06_jobs.ipynb #b911b966
 @contextmanager
@@ -236,8 +229,7 @@ def waiting(
 ) -> dict[str, float]:   # by user: seconds until the first of their jobs may be tried, 0 or less: now
     "The users for whom something waits."
     out: dict[str, float] = {}
-    with reading(store._db, _NOBODY) as conn:
-        rows = conn.execute(select(table).where(table.c.design == design, table.c.dead == 0)).all()
+    with reading(store._db, _NOBODY) as conn: rows = _rows(conn, design, table.c.dead == 0)
     now = _ticks()
     for row in rows:
         user = unsealed(store._db.secret, row.user)
@@ -251,9 +243,7 @@ def all_jobs(
     design: str | None = None,   # None: of all
 ) -> list[Job]:                  # in the order they were left
     "Everybody's jobs: what waits, what is being done, what was given up and why."
-    with reading(store._db, _NOBODY) as conn:
-        here = [] if design is None else [table.c.design == design]
-        rows = conn.execute(select(table).where(*here).order_by(table.c.id)).all()
+    with reading(store._db, _NOBODY) as conn: rows = _rows(conn, design)
     return [_job(unsealed(store._db.secret, row.user), row) for row in rows]
 
 # %% ../../nbs/store/06_jobs.ipynb #f5d32e9b
@@ -318,10 +308,9 @@ def end(self: Worker, user: str, id: int) -> bool:
 @patch
 def is_behind(self: Worker, user: str, id: int) -> bool:
     "Does an earlier turn of this user wait, or fail?"
-    with reading(self.store._db, user) as conn:
-        owner, _ = find_owner(self.store._db, conn, user) or (0, 0)
-        before = [r for r in _rows(conn, owner, self.design) if r.id < id and r.turn and not r.dead]
-    return any(r.error or not _held(r) for r in before)
+    before = table.c.id < id, table.c.turn.is_not(None), table.c.dead == 0
+    with reading_own(self.store._db, user) as (conn, owner):
+        return any(r.error or not _held(r) for r in _rows(conn, self.design, table.c.owner == owner, *before))
 
 # %% ../../nbs/store/06_jobs.ipynb #56e31c13
 @patch
@@ -430,9 +419,7 @@ def close(self: Worker):
     "Do what is due, and end the thread; what isn't due stays for the next open."
     if self.closed: return
     if self._timer: self._timer.cancel()
-    if not self.store._db.closed:
-        for user, seconds in waiting(self.store, self.design).items():
-            if seconds <= 0: self.work(user)
+    if not self.store._db.closed: self.work_for_all()
     self.closed = True
     if self._timer: self._timer.cancel()
     if self._pool and self._pid == os.getpid(): self._pool.shutdown(wait=True)

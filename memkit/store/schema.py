@@ -5,38 +5,37 @@
 # %% auto #0
 __all__ = ['SCHEMA', 'tables', 'meta', 'owners', 'ONE_EACH', 'erasures', 'leftovers', 'memories', 'turns', 'citations', 'events',
            'state', 'adapters', 'traces', 'quotes', 'jobs', 'POOL', 'NO_DRIVER', 'OPENING', 'QUOTES', 'IDLE',
-           'FULL_BYTES', 'BEYOND', 'PRAGMAS', 'owner_digest', 'bucket', 'StoreError', 'NotFound', 'one_line',
-           'with_driver', 'server_engine', 'server_programs', 'temporary_postgres', 'drop_database', 'new_database',
-           'take_lock', 'seen_by_others', 'vacuum', 'address', 'database_file', 'on_server', 'make_engine',
-           'open_schema', 'Open', 'Database', 'alone', 'reading', 'writing', 'hold_quotes', 'find_owner',
-           'raise_version', 'glance']
+           'FULL_BYTES', 'BEYOND', 'PRAGMAS', 'owner_digest', 'bucket', 'ticks', 'time_of', 'record', 'log_event',
+           'StoreError', 'NotFound', 'one_line', 'with_driver', 'server_engine', 'take_lock', 'seen_by_others',
+           'vacuum', 'address', 'database_file', 'on_server', 'make_engine', 'open_schema', 'Open', 'Database', 'alone',
+           'reading', 'writing', 'hold_quotes', 'find_owner', 'raise_version', 'reading_own', 'writing_own', 'glance']
 
 # %% ../../nbs/store/03_schema.ipynb #513ac912
 import hashlib
 import hmac
+import json
 import logging
 import math
 import os
 import re
 import secrets
-import shutil
 import sqlite3
-import subprocess
-import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 from fastcore.basics import patch
 from sqlalchemy import (
     BigInteger, Column, Connection, Engine, ForeignKey, Index, Integer, LargeBinary, MetaData, StaticPool, Table,
     Text, URL, bindparam, create_engine, event, exc, func, inspect, make_url, select, text)
 
-from ..records import check_text
+from ..records import check_text, check_time, utc_now
 
 # %% ../../nbs/store/03_schema.ipynb #ca9f676e
 def owner_digest(
@@ -52,9 +51,28 @@ def bucket(
     "The first 16 bits of `digest`, for an index: enough to find an owner quickly, too little to recognise one."
     return int.from_bytes(digest[:2], "big")
 
+# %% ../../nbs/store/03_schema.ipynb #9055e901
+_EPOCH, _TICK = datetime(1970, 1, 1, tzinfo=timezone.utc), timedelta(microseconds=1)
+
+def ticks(at: datetime | None = None) -> int:
+    "A time in microseconds since 1970, as the tables hold it; now where None."
+    return (check_time(utc_now() if at is None else at) - _EPOCH)//_TICK
+
+def time_of(ticks: int) -> datetime:
+    "The time of a row."
+    return _EPOCH + ticks*_TICK
+
+def record(kind: type, row, **given) -> Any:
+    "A row as a dataclass: its columns by name, times as times, and what is given."
+    found = {name: value for name, value in row._mapping.items() if name in kind.__dataclass_fields__}
+    return kind(**found | {name: time_of(found[name]) for name in ("at", "due") if name in found} | given)
+
 # %% ../../nbs/store/03_schema.ipynb #5b874ed9
 SCHEMA = 5   # 2: adapters; 3: traces and what they quote; 4: jobs; 5: leftovers; on a server an owner is there once
 tables = MetaData()
+
+def _full(kind: type, *names: str) -> list[Column]:   # columns without NULL
+    return [Column(name, kind, nullable=False) for name in names]
 
 def _owned(name: str, *columns: Column | Index) -> Table:
     "A table whose rows each belong to one owner, in the order they were written."
@@ -62,55 +80,67 @@ def _owned(name: str, *columns: Column | Index) -> Table:
                  Column("owner", ForeignKey("owners.id"), nullable=False, index=True), *columns,
                  sqlite_autoincrement=True)
 
-meta = Table("meta", tables, Column("key", Text, primary_key=True), Column("value", Text, nullable=False))
+meta = Table("meta", tables, Column("key", Text, primary_key=True), *_full(Text, "value"))
 owners = Table("owners", tables, Column("id", Integer, primary_key=True),
-               Column("bucket", Integer, nullable=False, index=True), Column("digest", LargeBinary, nullable=False),
-               Column("version", Integer, nullable=False), sqlite_autoincrement=True)
+               Column("bucket", Integer, nullable=False, index=True), *_full(LargeBinary, "digest"),
+               *_full(Integer, "version"), sqlite_autoincrement=True)
 # only on a server: a file has one write lock, and its index pages would keep deleted digests
 ONE_EACH = Index("ix_owners_digest", owners.c.digest, unique=True).ddl_if(dialect="postgresql")
-erasures = Table("erasures", tables, Column("id", Integer, primary_key=True), Column("at", BigInteger, nullable=False),
+erasures = Table("erasures", tables, Column("id", Integer, primary_key=True), *_full(BigInteger, "at"),
                  sqlite_autoincrement=True)
 # what an erasure must still remove outside the database: the place, and the user's pseudonym there
 leftovers = Table("leftovers", tables, Column("id", Integer, primary_key=True),
                   Column("erasure", Integer, nullable=False, index=True),
-                  *(Column(name, Text, nullable=False) for name in ("place", "name", "error")))
+                  *_full(Text, "place", "name", "error"))
 
 # %% ../../nbs/store/03_schema.ipynb #c5167819
-memories = _owned("memories", Column("kind", Text, nullable=False), Column("text", Text, nullable=False),
-    Column("at", BigInteger, nullable=False),                            # microseconds since 1970, UTC
-    Column("encoder", Text, nullable=False), Column("dim", Integer),     # NULL without a vector
+memories = _owned("memories", *_full(Text, "kind", "text"),
+    *_full(BigInteger, "at"),                                            # microseconds since 1970, UTC
+    *_full(Text, "encoder"), Column("dim", Integer),                     # NULL without a vector
     Column("vector", LargeBinary),                                       # float32, little-endian
-    Column("meta", Text, nullable=False),                                # JSON
-    *(Column(name, Integer, nullable=False) for name in ("recalls", "correct", "incorrect")),
+    *_full(Text, "meta"),                                                # JSON
+    *_full(Integer, "recalls", "correct", "incorrect"),
     Column("superseded_by", Integer))  # NULL: in force; 0: its successor was forgotten
-turns = _owned("turns", Column("turn", Text, nullable=False, unique=True), Column("session", Text, nullable=False),
-               Column("at", BigInteger, nullable=False), Column("question", Text, nullable=False),
-               Column("answer", Text, nullable=False))
+turns = _owned("turns", Column("turn", Text, nullable=False, unique=True), *_full(Text, "session"),
+               *_full(BigInteger, "at"), *_full(Text, "question", "answer"))
 citations = Table("citations", tables, Column("memory", ForeignKey("memories.id"), primary_key=True),
                   Column("position", Integer, primary_key=True),
                   Column("turn", ForeignKey("turns.turn"), nullable=False, index=True))
 
 # %% ../../nbs/store/03_schema.ipynb #16832a16
-events = _owned("events", Column("at", BigInteger, nullable=False), Column("kind", Text, nullable=False),
-                Column("memory", Integer), Column("other", Integer), Column("turn", Text),
-                Column("reason", Text, nullable=False), Column("data", Text, nullable=False))
-state = _owned("state", Column("key", Text, nullable=False), Column("value", Text, nullable=False))
+events = _owned("events", *_full(BigInteger, "at"), *_full(Text, "kind"), Column("memory", Integer),
+                Column("other", Integer), Column("turn", Text), *_full(Text, "reason", "data"))
+state = _owned("state", *_full(Text, "key", "value"))
 # card: JSON; bytes: last, so that the rest is read without it
-adapters = _owned("adapters", *(Column(name, Text, nullable=False) for name in ("kind", "base", "digest", "card")),
-                  Column("at", BigInteger, nullable=False), Column("bytes", LargeBinary, nullable=False))
+adapters = _owned("adapters", *_full(Text, "kind", "base", "digest", "card"), *_full(BigInteger, "at"),
+                  *_full(LargeBinary, "bytes"))
 # the whole turn, compressed; see memkit.turn.trace
-traces = _owned("traces", Column("turn", Text, nullable=False, index=True), Column("version", Integer, nullable=False),
-                Column("content", LargeBinary, nullable=False))
+traces = _owned("traces", Column("turn", Text, nullable=False, index=True), *_full(Integer, "version"),
+                *_full(LargeBinary, "content"))
 # whose words a trace holds: those of a memory or of a turn
 quotes = Table("quotes", tables, Column("id", Integer, primary_key=True),
                Column("trace", ForeignKey("traces.id", ondelete="CASCADE"), nullable=False, index=True),
                Column("memory", Integer, index=True), Column("turn", Text, index=True))
 # tasks that wait; who, until: the worker that does the job, and the end of its lease
-jobs = _owned("jobs", *(Column(name, Text, nullable=False) for name in ("design", "kind", "error", "data")),
-              Column("user", LargeBinary, nullable=False), Column("turn", Text), Column("session", Text),
-              *(Column(name, BigInteger, nullable=False) for name in ("at", "due", "until")),
-              Column("attempts", Integer, nullable=False), Column("who", Text, nullable=False),
-              Column("dead", Integer, nullable=False))
+jobs = _owned("jobs", *_full(Text, "design", "kind", "error", "data"), *_full(LargeBinary, "user"),
+              Column("turn", Text), Column("session", Text), *_full(BigInteger, "at", "due", "until"),
+              *_full(Integer, "attempts"), *_full(Text, "who"), *_full(Integer, "dead"))
+
+# %% ../../nbs/store/03_schema.ipynb #066219bc
+def log_event(
+    conn: Connection,
+    owner: int,
+    kind: str,
+    at: int,                    # microseconds
+    memory: int | None = None,
+    other: int | None = None,
+    turn: str | None = None,
+    reason: str = "",
+    data: Mapping[str, Any] = {},
+):
+    "Write a line of the log."
+    row = {"owner": owner, "kind": kind, "at": at, "memory": memory, "other": other, "turn": turn, "reason": reason}
+    conn.execute(events.insert(), row | {"data": json.dumps(data, ensure_ascii=False)})
 
 # %% ../../nbs/store/03_schema.ipynb #aef7e919
 class StoreError(RuntimeError):
@@ -121,30 +151,25 @@ class NotFound(KeyError):
     def __str__(self): return str(self.args[0])
 
 # %% ../../nbs/store/03_schema.ipynb #518b43a5
-_LOST = "this write wasn't kept, all earlier ones were"
-_HELD = "another process or thread held it longer than the timeout; try again, or give a longer `timeout`"
-
-_ADVICE = (   # a pattern in the database's message; our message
-    ("locked|lock timeout", _HELD),
-    ("readonly", "it can't be written; check the rights of the file and its folder"),
-    ("full|no space left", f"the disk is full; {_LOST}. Free some space and repeat it"),
-    ("disk i/o", f"the disk refused a write (full, or a limit on file size); {_LOST}"),
-    ("unable to open", "it can't be opened; check that its folder exists and that you may write there"),
-    ("not a database", "the file isn't a memkit store (or not a database at all); give another path. It was not "
-     "touched"),
-    ("malformed", "the file is damaged; restore it from a copy"),
-    ("idle-in-transaction", "it said nothing for minutes, and the server ended this transaction; nothing of it is "
-     "kept"),
-    ("closed|terminat|lost|starting up|shutting", "the server went away; what wasn't acknowledged isn't kept. Repeat "
-     "it"),
-    ("deadlock", "two transactions waited for each other, and this one was given up; nothing of it is kept. Repeat it"),
-    ("refused|no such file|timed? ?out", "no server answers there; start it, or check host and port of the address"),
-    ("could not translate|not known", "there is no such host; check the address"),
-    ("database .* does not exist", "the server has no such database; make it first: createdb NAME"),
-    ("authentication|no password|role .* does not exist", "the server doesn't let this user in; check name and "
-     "password"),
-    ("too many clients|connection slots", "the server has no connection left; give a smaller pool_size in the address"),
-    ("permission denied", "this role may not write there; its owner can say GRANT CREATE ON SCHEMA public TO the role"))
+# a pattern in the database's message, and ours
+_ADVICE = [line.split(": ", 1) for line in """\
+locked|lock timeout: another process or thread held it longer than the timeout; try again, or give a longer `timeout`
+readonly: it can't be written; check the rights of the file and its folder
+full|no space left: the disk is full; this write wasn't kept, all earlier ones were. Free some space and repeat it
+disk i/o: the disk refused a write (full, or a limit on file size); this write wasn't kept, all earlier ones were
+unable to open: it can't be opened; check that its folder exists and that you may write there
+not a database: the file isn't a memkit store (or not a database at all); give another path. It was not touched
+malformed: the file is damaged; restore it from a copy
+idle-in-transaction: it said nothing for minutes, and the server ended this transaction; nothing of it is kept
+closed|terminat|lost|starting up|shutting: the server went away; what wasn't acknowledged isn't kept. Repeat it
+deadlock: two transactions waited for each other, and this one was given up; nothing of it is kept. Repeat it
+refused|no such file|timed? ?out: no server answers there; start it, or check host and port of the address
+could not translate|not known: there is no such host; check the address
+database .* does not exist: the server has no such database; make it first: createdb NAME
+authentication|no password|role .* does not exist: the server doesn't let this user in; check name and password
+too many clients|connection slots: the server has no connection left; give a smaller pool_size in the address
+permission denied: this role may not write there; its owner can say GRANT CREATE ON SCHEMA public TO the role
+""".splitlines()]
 
 # %% ../../nbs/store/03_schema.ipynb #d2b038e1
 @contextmanager
@@ -193,62 +218,6 @@ def server_engine(
     try: return create_engine(url.difference_update_query(POOL), isolation_level="READ COMMITTED", pool_pre_ping=True,
                               connect_args=patience, **pool, **more)
     except ImportError: raise ModuleNotFoundError(NO_DRIVER) from None
-
-# %% ../../nbs/store/03_schema.ipynb #97095a2b
-def server_programs() -> Path:
-    "The folder of `initdb` and `pg_ctl`: on the path, or where Debian puts them. Raises `FileNotFoundError`."
-    if found := shutil.which("initdb"): return Path(found).resolve().parent
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: float(p.parts[-3]))
-    if not found: raise FileNotFoundError("PostgreSQL's server isn't installed; on Debian: apt install postgresql")
-    return found[-1].parent
-
-# %% ../../nbs/store/03_schema.ipynb #e537ff25
-def _unprivileged() -> dict[str, object]:  # for subprocess: root becomes somebody else
-    if os.name != "posix" or os.getuid(): return {}
-    import pwd
-    known = {p.pw_name for p in pwd.getpwall()}
-    who = pwd.getpwnam("postgres" if "postgres" in known else "nobody")
-    return {"user": who.pw_uid, "group": who.pw_gid, "extra_groups": []}
-
-# %% ../../nbs/store/03_schema.ipynb #a381b28b
-@contextmanager
-def temporary_postgres() -> Iterator[str]:  # the address of a database
-    """A server in a temporary folder, stopped and removed at the end (ours). Raises `FileNotFoundError` where
-    PostgreSQL isn't installed."""
-    programs, who = server_programs(), _unprivileged()
-    folder = Path(tempfile.mkdtemp(prefix="memkit-pg-", dir="/tmp"))     # a socket's path is 107 bytes at most
-    if who: os.chown(folder, who["user"], who["group"])
-    def run(program: str, *options: str):
-        done = subprocess.run([programs/program, "-D", folder/"data", *options], cwd=folder, **who,
-                              stdin=subprocess.DEVNULL, stdout=(folder/"log").open("ab"), stderr=subprocess.STDOUT)
-        if done.returncode: raise RuntimeError(f"{program} failed: {(folder/'log').read_text(errors='replace')[-500:]}")
-    try:
-        run("initdb", "-A", "trust", "-U", "memkit", "-E", "UTF8", "--locale=C", "--no-sync")
-        run("pg_ctl", "-w", "-o", f"-c listen_addresses='' -k {folder} -c max_connections=200", "start")
-        try: yield f"postgresql://memkit@/postgres?host={folder}"
-        finally: run("pg_ctl", "-m", "immediate", "stop")
-    finally: shutil.rmtree(folder, ignore_errors=True)
-
-# %% ../../nbs/store/03_schema.ipynb #aed2fa7a
-def _say(address: str, statement: str) -> URL:
-    url = make_url(with_driver(address))
-    engine = create_engine(url, isolation_level="AUTOCOMMIT")
-    with engine.connect() as conn: conn.exec_driver_sql(statement)
-    engine.dispose()
-    return url
-
-def drop_database(address: str, name: str):
-    "Remove a database, whoever is connected to it."
-    _say(address, f'DROP DATABASE "{name}" WITH (FORCE)')
-
-# %% ../../nbs/store/03_schema.ipynb #ec60d3b7
-def new_database(
-    address: str,   # of a database on the server
-    name: str,
-) -> str:           # its address
-    "Make an empty database beside the one that is there."
-    url = _say(address, f'CREATE DATABASE "{name}"')
-    return url.set(database=name).render_as_string(hide_password=False).replace("+psycopg", "", 1)
 
 # %% ../../nbs/store/03_schema.ipynb #829ff5d5
 def _number(name: bytes) -> int: return int.from_bytes(blake2b(name, digest_size=8).digest(), "big", signed=True)
@@ -577,10 +546,9 @@ def _breaking(db: Database, t: Open):
 def hold_quotes(
     conn: Connection,     # one that writes
     erasing: bool,        # False: to quote
-    timeout: float = 10.,
 ):
     "On a server: writers of quotes and erasers wait for each other until the transaction ends (`store.schema`)."
-    if on_server(conn.engine): take_lock(conn, QUOTES, timeout, erasing)
+    if on_server(conn.engine): take_lock(conn, QUOTES, 10., erasing)
 
 # %% ../../nbs/store/03_schema.ipynb #23a66d5d
 _MINE = (owners.c.bucket == bindparam("its_bucket")) & (owners.c.digest == bindparam("its_digest"))
@@ -596,10 +564,9 @@ def find_owner(
     db: Database,
     conn: Connection,
     user: str,
-) -> tuple[int, int] | None:  # number and version
-    "The owner number and version of `user`; `None` for an unknown user."
-    row = conn.execute(_FIND, _who(db, user)).first()
-    return tuple(row) if row else None
+) -> tuple[int, int]:  # zeros for an unknown user
+    "The owner number and version of `user`."
+    return tuple(conn.execute(_FIND, _who(db, user)).first() or (0, 0))
 
 # %% ../../nbs/store/03_schema.ipynb #34596b77
 def raise_version(
@@ -616,18 +583,29 @@ def raise_version(
         owners.insert(), {"bucket": who["its_bucket"], "digest": who["its_digest"], "version": 1}
     ).inserted_primary_key[0]
 
+# %% ../../nbs/store/03_schema.ipynb #56e8943e
+@contextmanager
+def reading_own(db: Database, user: str):
+    "As `reading`: the connection, and the user's number, 0 for an unknown user."
+    with reading(db, user) as conn: yield conn, find_owner(db, conn, user)[0]
+
+@contextmanager
+def writing_own(db: Database, user: str, create: bool = False):
+    "As `writing`: the connection, and the user's number as from `raise_version`."
+    with writing(db, user) as conn: yield conn, raise_version(db, conn, user, create)
+
 # %% ../../nbs/store/03_schema.ipynb #ae18e07a
 def glance(
     db: Database,
     user: str,
-) -> tuple[int, int] | None:  # number and version; `None` for an unknown user
+) -> tuple[int, int]:  # number and version; zeros for an unknown user
     "`find_owner` for the last committed state, in the fastest way."
     if database_file(db.engine) is not None:
         try:
             with closing(db.engine.raw_connection()) as raw:
                 rows = raw.execute("SELECT id, version FROM owners WHERE bucket = :its_bucket AND digest = :its_digest",
                                    _who(db, user)).fetchall()
-            return rows[0] if rows else None
+            return rows[0] if rows else (0, 0)
         except (exc.DBAPIError, db.engine.dialect.dbapi.Error): pass  # the way below says in one line what is wrong
     if on_server(db.engine) and not db.current(user):
         with one_line(db.place), db.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:

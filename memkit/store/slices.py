@@ -48,7 +48,6 @@ def best(
     k: int,
     kinds: Collection[str] | None = None, # None: all
     at_least: float = -math.inf,          # keeps score >= at_least
-    above: float | None = None,           # keeps score > above
 ) -> list[tuple[int, float]]:             # ids and inner products, best first, ties by id
     "The `k` rows with the largest inner product, exactly (ours)."
     if len(query) != self.vectors.shape[1]:
@@ -56,8 +55,7 @@ def best(
     rows = np.flatnonzero(np.isin(self.kinds, list(kinds))) if kinds is not None else np.arange(len(self.ids))
     rows = rows[self._candidates(query, rows, k)]
     scores = (self.vectors[rows].astype(np.float64)*query).sum(axis=1)
-    keep = (scores >= at_least) & (scores > (-math.inf if above is None else above))
-    order = [i for i in np.lexsort((self.ids[rows], -scores)) if keep[i]]
+    order = [i for i in np.lexsort((self.ids[rows], -scores)) if scores[i] >= at_least]
     return [(int(self.ids[rows[i]]), float(scores[i])) for i in order[:k]]
 
 # %% ../../nbs/store/04_slices.ipynb #018a384d
@@ -162,26 +160,11 @@ def caught_up(
 # %% ../../nbs/store/04_slices.ipynb #dfa9444c
 def _merged(old: Slice | None, changed: Collection[int], new: Slice | None) -> Slice | None:
     if old is None: return new
-    ids, kinds, vectors = (
-        (new.ids, new.kinds, new.vectors) if new else (np.empty(0, int), np.empty(0, "U1"), old.vectors[:0])
-    )
     touched = np.isin(old.ids, list(changed))
-    if not touched.any() and not len(ids): return old
-    same = np.isin(ids, old.ids[touched])          # still there, perhaps with another kind or vector
-    stays = ~touched | np.isin(old.ids, ids)
-    was, matrix = (old.kinds, old.vectors) if stays.all() else (old.kinds[stays], old.vectors[stays])
-    at = np.searchsorted(old.ids[stays], ids[same])
-    was, matrix = _set(was, at, kinds[same]), _set(matrix, at, vectors[same])
-    longest = max(old.longest, new.longest if new else 0.)
-    if same.all() and stays.all(): return Slice(old.ids, was, matrix, longest)
-    return Slice(
-        np.concatenate([old.ids[stays], ids[~same]]), np.concatenate([was, kinds[~same]]),
-        np.concatenate([matrix, vectors[~same]]), longest)
-
-# %% ../../nbs/store/04_slices.ipynb #5f5774b7
-def _set(column: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:
-    "The column with these values; the same array if nothing changes."
-    if not (column[at] != values).any(): return column
-    out = column.astype(np.result_type(column, values))   # a copy, since other threads may read the old one
-    out[at] = values
-    return out
+    if touched.all(): return new
+    new = new or Slice(old.ids[:0], old.kinds[:0], old.vectors[:0], 0.)
+    pairs = [(old.ids, new.ids), (old.kinds, new.kinds), (old.vectors, new.vectors)]
+    if all(np.array_equal(a[touched], b) for a, b in pairs): return old    # such as a memory that was counted
+    ids, kinds, vectors = [np.concatenate([a[~touched], b]) for a, b in pairs]
+    order = np.argsort(ids)
+    return Slice(ids[order], kinds[order], vectors[order], max(old.longest, new.longest))

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +23,14 @@ import numpy as np
 from fastcore.basics import patch
 from sqlalchemy import Connection, bindparam, func, select
 
-from .erase import (INDEX, Contributions, Shared, erase, everything, finish_pending, note_leftovers,
+from .erase import (INDEX, Contributions, Shared, chunks, erase, everything, finish_pending, note_leftovers,
                                only_cited_by, quoting, redact, remove, resting_on, showed, some)
-from ..records import Hit, Memory, Place, Receipt, check_text, check_time, json_copy, new_id, utc_now
-from .schema import (Database, NotFound, StoreError, adapters, alone, citations, database_file, erasures,
-                                events, find_owner, glance, memories, meta, on_server, owner_digest, quotes,
-                                raise_version, reading, state, tables, turns, writing)
-from .schema import BEYOND
+from ..records import Hit, Memory, Place, Receipt, check_text, json_copy, new_id, utc_now
+from .schema import (
+    BEYOND, Database, NotFound, StoreError, adapters, alone, citations, database_file, erasures, events, find_owner,
+    glance, log_event, memories, meta, on_server, owner_digest, quotes, raise_version, reading, reading_own, record,
+    state, tables, ticks, time_of, turns, writing, writing_own)
 from .slices import Kept, Slice, SliceCache, caught_up, check_vector, drop, put
-
-# %% ../../nbs/store/02_store.ipynb #43dc810e
-_EPOCH, _TICK = datetime(1970, 1, 1, tzinfo=timezone.utc), timedelta(microseconds=1)
-
-def _ticks(at: datetime | None) -> int: return (check_time(utc_now() if at is None else at) - _EPOCH)//_TICK
-
-def _time(ticks: int) -> datetime: return _EPOCH + ticks*_TICK
 
 # %% ../../nbs/store/02_store.ipynb #667405cf
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +43,7 @@ class StoredTurn:
     question: str
     answer: str
 
-OWN_KINDS = ("turn", "added", "recalled", "feedback", "superseded", "rewritten", "state", "adapter", "forgotten")
+OWN_KINDS = tuple("turn added recalled feedback superseded rewritten state adapter forgotten".split())
 
 # %% ../../nbs/store/02_store.ipynb #41ad7798
 @dataclass(frozen=True, kw_only=True)
@@ -103,15 +96,14 @@ def _increment(n: int, what: str) -> int:
     return int(n)
 
 # %% ../../nbs/store/02_store.ipynb #7d6cd223
-_ROW = [memories.c[name] for name in ("id", "kind", "text", "recalls", "correct", "incorrect", "at", "meta")]
+_FIELDS = "id kind text recalls correct incorrect at meta turns".split()
+_ROW = [memories.c[name] for name in _FIELDS[:-1]]
 _CITED = select(citations.c.memory, citations.c.turn).join(memories).order_by(citations.c.memory, citations.c.position)
 _TEXT = 2   # the position of the text in such a row
 
 def _memory(user: str, row: tuple) -> Memory:  # of `_ROW`, then the turns it cites
-    id, kind, text, recalls, correct, incorrect, at, meta, cited = row
-    return Memory(
-        id=id, user=user, kind=kind, text=text, recalls=recalls, correct=correct, incorrect=incorrect, at=_time(at),
-        meta=json.loads(meta), turns=cited)
+    found = dict(zip(_FIELDS, row))
+    return Memory(**found | {"user": user, "at": time_of(found["at"]), "meta": json.loads(found["meta"])})
 
 # %% ../../nbs/store/02_store.ipynb #a387b364
 def _cited(found: Iterable[tuple[int, str]]) -> dict[int, tuple[str, ...]]:  # by memory
@@ -123,7 +115,7 @@ def _cited(found: Iterable[tuple[int, str]]) -> dict[int, tuple[str, ...]]:  # b
 def _memories(
     conn: Connection,
     user: str,
-    owner: int,
+    owner: int | None,
     *where,            # further conditions
 ) -> list[Memory]:     # oldest first
     "The memories of one owner that meet `where`, with their citations."
@@ -134,7 +126,7 @@ def _memories(
 
 # %% ../../nbs/store/02_store.ipynb #ac3d3c19
 def _one(conn: Connection, user: str, owner: int | None, id: int) -> Memory:
-    found = _memories(conn, user, owner, memories.c.id == id) if owner else []
+    found = _memories(conn, user, owner, memories.c.id == id)
     if not found: raise _missing(id)
     return found[0]
 
@@ -211,28 +203,10 @@ def _pick(slices: dict[str, Slice], encoder: str | None) -> Slice | None:
         )
     return next(iter(slices.values()), None)
 
-# %% ../../nbs/store/02_store.ipynb #0043233e
-def _log(
-    conn: Connection,
-    owner: int,
-    kind: str,
-    at: int,                    # ticks
-    memory: int | None = None,
-    other: int | None = None,
-    turn: str | None = None,
-    reason: str = "",
-    data: Mapping[str, Any] = {},
-):
-    row = {"owner": owner, "kind": kind, "at": at, "memory": memory, "other": other, "turn": turn, "reason": reason}
-    conn.execute(events.insert(), row | {"data": json.dumps(data, ensure_ascii=False)})
-
-_OWN_TURNS = select(turns.c.turn).where(
-    turns.c.owner == bindparam("its_owner"), turns.c.turn.in_(bindparam("named", expanding=True))
-)
-
 # %% ../../nbs/store/02_store.ipynb #6bdb24d3
 def _own_turns(conn: Connection, owner: int, named: Sequence[str]):
-    known = set(conn.execute(_OWN_TURNS, {"its_owner": owner, "named": list(named)}).scalars()) if named else set()
+    mine = select(turns.c.turn).where(turns.c.owner == owner, turns.c.turn.in_(named))
+    known = set(conn.execute(mine).scalars()) if named else set()
     if lost := [t for t in named if t not in known]:
         raise NotFound(f"this user has no turn {lost[0]}; add_turn comes before the memory that cites it")
 
@@ -240,48 +214,19 @@ def _cite(conn: Connection, owner: int, memory: int, cited: Sequence[str], first
     _own_turns(conn, owner, cited)
     conn.execute(citations.insert(), [{"memory": memory, "position": i, "turn": t} for i, t in enumerate(cited, first)])
 
-# %% ../../nbs/store/02_store.ipynb #68408460
-_DIM = (
-    select(memories.c.dim)
-    .where(
-        memories.c.owner == bindparam("its_owner"), memories.c.encoder == bindparam("its_encoder"),
-        memories.c.dim.is_not(None))
-    .limit(1)
-)
-
 # %% ../../nbs/store/02_store.ipynb #a4d367dd
 def _insert(conn: Connection, owner: int, m: Memory, vector: np.ndarray | None, encoder: str) -> int:  # its identifier
     "Write the memory `m`; the database gives it its identifier."
+    row = {"owner": owner, "kind": m.kind, "text": m.text, "at": ticks(m.at), "encoder": encoder,
+           "meta": json.dumps(m.meta, ensure_ascii=False), "recalls": 0, "correct": 0, "incorrect": 0}
     if vector is not None:
-        known = conn.execute(_DIM, {"its_owner": owner, "its_encoder": encoder}).scalar()
+        here = memories.c.owner == owner, memories.c.encoder == encoder, memories.c.dim.is_not(None)
+        known = conn.execute(select(memories.c.dim).where(*here).limit(1)).scalar()
         if known not in (None, len(vector)):
-            raise ValueError(
-                f"the vector has {len(vector)} dimensions, this user's other vectors of encoder {encoder!r} have "
-                f"{known}"
-            )
-    row = {
-        "owner": owner, "kind": m.kind, "text": m.text, "at": _ticks(m.at), "encoder": encoder,
-        "meta": json.dumps(m.meta, ensure_ascii=False), "recalls": 0, "correct": 0, "incorrect": 0,
-        "dim": None if vector is None else len(vector), "vector": None if vector is None else vector.tobytes()}
+            raise ValueError(f"the vector has {len(vector)} dimensions, this user's other vectors of encoder "
+                             f"{encoder!r} have {known}")
+        row |= {"dim": len(vector), "vector": vector.tobytes()}
     return conn.execute(memories.insert(), row).inserted_primary_key[0]
-
-# %% ../../nbs/store/02_store.ipynb #83de3572
-def _supersede(conn: Connection, owner: int | None, id: int, by: int):
-    "Mark `id` as superseded by `by`. Both must be in force, so chains of successors have no cycle."
-    m = memories.c
-    found = (
-        dict(conn.execute(select(m.id, m.superseded_by).where(m.owner == owner, m.id.in_([id, by]))).all())
-        if owner
-        else {}
-    )
-    for wanted in (id, by):
-        if wanted not in found: raise _missing(wanted)
-        if found[wanted] is not None:
-            raise ValueError(
-                f"memory {wanted} was superseded before; only memories in force can be superseded or take another's "
-                "place"
-            )
-    conn.execute(memories.update().where(m.id == id).values(superseded_by=by))
 
 # %% ../../nbs/store/02_store.ipynb #a5c3058a
 @dataclass
@@ -304,10 +249,11 @@ def _take_out(conn: Connection, owner: int, ids: set[int], named: Collection[str
     alone, shared = only_cited_by(conn, owner, ids)
     falls = sorted({*alone, *named})
     found = remove(conn, some(owner, sorted(ids), falls))
-    for id in {id for id, by in _superseded(conn, owner).items() if by in ids}:
-        conn.execute(memories.update().where(memories.c.id == id).values(superseded_by=0))
-    _log(conn, owner, "forgotten", _ticks(None),
-         data={"memories": len(ids), "turns": len(falls), "turns still cited": shared})
+    for part in chunks(ids):      # their successor is forgotten
+        conn.execute(memories.update().where(memories.c.owner == owner, memories.c.superseded_by.in_(part))
+                     .values(superseded_by=0))
+    log_event(conn, owner, "forgotten", ticks(),
+              data={"memories": len(ids), "turns": len(falls), "turns still cited": shared})
     return found
 
 # %% ../../nbs/store/02_store.ipynb #9a437826
@@ -319,21 +265,17 @@ def _own_words(conn: Connection, owner: int, ids: Collection[int]) -> dict[int, 
 # %% ../../nbs/store/02_store.ipynb #68be789b
 def _write_shared(conn: Connection, owner: int, plan: Shared) -> tuple[Counter, list[bytes]]:
     "Delete and rebuild shared memories, and remove the pseudonym from their log."
-    n, said = Counter(names=sum(_rename(conn, owner, old, new) for old, new in plan.names.items())), []
-    if plan.gone: n, said = _added((n, said), _take_out(conn, owner, set(plan.gone), ()))
+    done = _Struck(removed=Counter(names=sum(_rename(conn, owner, old, new) for old, new in plan.names.items())))
+    if plan.gone: done.take(_take_out(conn, owner, set(plan.gone), ()))
     for old, new, vector in plan.rebuilt:
         was = conn.execute(select(memories).where(memories.c.id == old.id)).first()
-        n, said = _added((n, said), remove(conn, [quoting(quotes.c.memory, [old.id])]))
-        said += [was.text.encode(), was.meta.encode(), was.vector or b""]
+        done.take(remove(conn, [quoting(quotes.c.memory, [old.id])]))
+        done.said += [was.text.encode(), was.meta.encode(), was.vector or b""]
         _rewrite(conn, owner, new, old, vector)
         if vector is None: conn.execute(memories.update().where(memories.c.id == old.id).values(vector=None, dim=None))
-        _log(conn, owner, "rewritten", _ticks(None), memory=old.id, reason="a contributor was forgotten")
-    said += [w.encode() for ws in plan.words.values() for w in ws] + [name.encode() for name in plan.names]
-    return Counter({k: v for k, v in n.items() if v}), said
-
-# %% ../../nbs/store/02_store.ipynb #009c7e93
-def _added(a: tuple[Counter, list[bytes]], b: tuple[Counter, list[bytes]]) -> tuple[Counter, list[bytes]]:
-    return a[0] + b[0], [*a[1], *b[1]]
+        log_event(conn, owner, "rewritten", ticks(), memory=old.id, reason="a contributor was forgotten")
+    done.said += [w.encode() for ws in plan.words.values() for w in ws] + [name.encode() for name in plan.names]
+    return +done.removed, done.said
 
 # %% ../../nbs/store/02_store.ipynb #f9a5de8f
 def _planned(conn: Connection, name: str, owner: int, what: Contributions) -> Shared:
@@ -350,22 +292,21 @@ def _strike(
     shared: tuple[str, int, Contributions] | None = None,   # owner of shared memories: name, number, what to do
 ) -> _Struck:
     "Delete within a transaction; nothing is deleted if one of `ids` is unknown."
-    mine = set(conn.execute(select(memories.c.id).where(memories.c.owner == owner)).scalars())
-    for id in sorted(ids or ()):
-        if id not in mine: raise _missing(id)
-    gone, done = mine if ids is None else ids, _Struck()
+    mine, done = select(memories.c.id).where(memories.c.owner == owner), _Struck()
+    gone = set(conn.execute(mine).scalars()) if ids is None else _claim(conn, owner, ids).keys()
     if shared: done.shared = _planned(conn, *shared)
     falls = {*named, *(only_cited_by(conn, owner, ids)[0] if ids else ())}
     stays = turns.c.owner != owner if ids is None else turns.c.turn.not_in(sorted(falls))
     words, plan = _own_words(conn, owner, gone), done.shared
-    found = redact(conn, {**words, **plan.words}, plan.kept, [owner, *([shared[1]] if shared else [])], stays, owner)
-    done.take(({f"{name} redacted" if name == "answers" else name: n for name, n in found[0].items()}, found[1]))
-    theirs = shared and shared[1] != owner
-    if shared: done.take(_write_shared(conn, shared[1], plan), f"{shared[0].partition(':')[0]} " if theirs else "")
+    of = [owner, shared[1]] if shared else [owner]
+    done.take(redact(conn, {**words, **plan.words}, plan.kept, of, stays, owner))
+    if shared:
+        whose = "" if shared[1] == owner else f"{shared[0].partition(':')[0]} "
+        done.take(_write_shared(conn, shared[1], plan), whose)
     if ids is None: done.take(remove(conn, everything(owner)))
     elif ids or named: done.take(_take_out(conn, owner, ids, named))
     done.memories = tuple(sorted(gone))
-    done.ticket = conn.execute(erasures.insert().values(at=_ticks(None))).inserted_primary_key[0]
+    done.ticket = conn.execute(erasures.insert().values(at=ticks())).inserted_primary_key[0]
     return done
 
 # %% ../../nbs/store/02_store.ipynb #5b5c6614
@@ -374,49 +315,40 @@ def _forget_mark(conn: Connection, owner: int) -> tuple[int, int]:
     here = (events.c.owner == owner) & (events.c.kind == "forgotten")
     return owner, conn.execute(select(func.max(events.c.id)).where(here)).scalar() or 0
 
-def _superseded(conn: Connection, owner: int) -> dict[int, int]:
-    here = (memories.c.owner == owner) & memories.c.superseded_by.is_not(None)
-    return dict(conn.execute(select(memories.c.id, memories.c.superseded_by).where(here)).all())
-
 # %% ../../nbs/store/02_store.ipynb #1c315d12
 def _claim(
-    conn: Connection, owner: int | None, ids: Collection[int]
+    conn: Connection, owner: int | None, ids: Collection[int],
+    free: bool = False,      # must they be in force?
 ) -> dict[int, int | None]:  # by memory: what took its place
     "The memories `ids`; raises `NotFound` unless all are the owner's."
-    m, ids, found = memories.c, sorted(set(ids)), {}
-    for part in (ids[i:i + 500] for i in range(0, len(ids), 500)):
-        found |= (
-            dict(conn.execute(select(m.id, m.superseded_by).where(m.owner == owner, m.id.in_(part))).all())
-            if owner
-            else {}
-        )
-    if lost := [id for id in ids if id not in found]: raise _missing(lost[0])
+    m, found = memories.c, {}
+    for part in chunks(ids):
+        rows = conn.execute(select(m.id, m.superseded_by).where(m.owner == owner, m.id.in_(part)))
+        found |= dict(rows.all())
+    if lost := sorted(set(ids) - found.keys()): raise _missing(lost[0])
+    if gone := [id for id in ids if free and found[id] is not None]:
+        raise ValueError(f"memory {gone[0]} was superseded before; only memories in force can be moved, superseded or "
+                         "take another's place")
     return found
 
 # %% ../../nbs/store/02_store.ipynb #cc39002a
 def _rewrite(conn: Connection, owner: int, m: Memory, old: Memory, vector: bytes | None):
-    new, row = [t for t in m.turns if t not in old.turns], {
-        "text": m.text, "meta": json.dumps(m.meta, ensure_ascii=False), "recalls": m.recalls, "correct": m.correct,
-        "incorrect": m.incorrect}
+    new, here = [t for t in m.turns if t not in old.turns], memories.c.id == m.id
+    row = {"text": m.text, "meta": json.dumps(m.meta, ensure_ascii=False), "recalls": m.recalls, "correct": m.correct,
+           "incorrect": m.incorrect}
     if new: _cite(conn, owner, m.id, new, len(old.turns))
-    if vector is not None and len(vector) != 4 * (
-        dim := conn.execute(select(memories.c.dim).where(memories.c.id == m.id)).scalar() or 0
-    ):
-        raise ValueError(
-            f"the new vector of memory {m.id} has {len(vector)//4} dimensions, its old one {dim}; embed with the same "
-            "encoder"
-        )
-    conn.execute(
-        memories.update()
-        .where(memories.c.owner == owner, memories.c.id == m.id)
-        .values(**row, **({} if vector is None else {"vector": vector}))
-    )
+    if vector is not None:
+        dim = conn.execute(select(memories.c.dim).where(here)).scalar() or 0
+        if len(vector) != 4*dim:
+            raise ValueError(f"the new vector of memory {m.id} has {len(vector)//4} dimensions, its old one {dim}; "
+                             "embed with the same encoder")
+        row["vector"] = vector
+    conn.execute(memories.update().where(here).values(row))
 
 # %% ../../nbs/store/02_store.ipynb #71d6f058
 def _rename(conn: Connection, owner: int, old: str, new: str) -> int:  # events
-    rows = conn.execute(
-        select(events.c.id, events.c.data).where(events.c.owner == owner, events.c.data.contains(old, autoescape=True))
-    ).all()
+    here = events.c.owner == owner, events.c.data.contains(old, autoescape=True)
+    rows = conn.execute(select(events.c.id, events.c.data).where(*here)).all()
     for id, data in rows: conn.execute(events.update().where(events.c.id == id).values(data=data.replace(old, new)))
     return len(rows)
 
@@ -500,16 +432,15 @@ def add_turn(
     id: str | None = None,        # a random identifier; None: a new one
 ) -> str:                         # the turn's identifier
     "Store one turn as it was said."
-    id, at = _turn_id(new_id("t") if id is None else id), _ticks(at)
+    id, at = _turn_id(new_id("t") if id is None else id), ticks(at)
     row = {"turn": id, "session": check_text(session, "session"), "at": at,
            "question": check_text(question, "question", empty=question == "" and bool(answer)),
            "answer": check_text(answer, "answer", empty=True)}
-    with writing(self._db, user) as conn:
-        owner = raise_version(self._db, conn, user, create=True)
+    with writing_own(self._db, user, create=True) as (conn, owner):
         if conn.execute(select(turns.c.id).where(turns.c.turn == id)).first():
             raise ValueError(f"the turn {id} is already there; leave `id` out to get a new one")
         conn.execute(turns.insert(), row | {"owner": owner})
-        _log(conn, owner, "turn", at, turn=id)
+        log_event(conn, owner, "turn", at, turn=id)
     return id
 
 # %% ../../nbs/store/02_store.ipynb #1d642de9
@@ -532,11 +463,10 @@ def add(
     new = Memory(id=0, user=user, text=text, kind=check_text(kind, "kind"), at=at, turns=cited, meta=meta)
     v = None if vector is None else check_vector(vector)
     check_text(encoder, "encoder", empty=True); check_text(reason, "reason", empty=True)
-    with writing(self._db, user) as conn:
-        owner = raise_version(self._db, conn, user, create=True)
+    with writing_own(self._db, user, create=True) as (conn, owner):
         id = _insert(conn, owner, new, v, encoder)
         if cited: _cite(conn, owner, id, cited)
-        _log(conn, owner, "added", _ticks(new.at), memory=id, reason=reason)
+        log_event(conn, owner, "added", ticks(new.at), memory=id, reason=reason)
     return replace(new, id=id)
 
 # %% ../../nbs/store/02_store.ipynb #115e01fa
@@ -544,7 +474,7 @@ def add(
 def get(self: MemoryStore, user: str, id: int) -> Memory:
     "The memory `id` of this user; raises `NotFound`."
     id = _memory_id(id)
-    with reading(self._db, user) as conn: return _one(conn, user, self._owner(conn, user)[0], id)
+    with reading_own(self._db, user) as (conn, owner): return _one(conn, user, owner, id)
 
 # %% ../../nbs/store/02_store.ipynb #507d396f
 @patch
@@ -555,7 +485,6 @@ def search(
     k: int = 5,
     kind: str | Collection[str] | None = None,  # one kind, several, or all
     at_least: float = -math.inf,             # keeps score >= at_least
-    above: float | None = None,              # keeps score > above
     encoder: str | None = None,              # needed only if the user's vectors come from several
 ) -> list[Hit]:                              # best first, ties by identifier
     "The user's memories in force with the largest inner product (exact search)."
@@ -563,7 +492,7 @@ def search(
     if operator.index(k) < 1: raise ValueError(f"k must be 1 or more, got {k}")
     kept = self._kept(user)
     part = _pick(kept.slices, encoder)
-    best = part.best(query, k, kinds, at_least, above) if part else []
+    best = part.best(query, k, kinds, at_least) if part else []
     return [Hit(item=_memory(user, kept.rows[id]), score=score, source="memory", parts={"inner product": score})
             for id, score in best]
 
@@ -588,11 +517,10 @@ def vectors(
     kind: str | None = None,                # all
 ) -> tuple[np.ndarray, np.ndarray]:         # identifiers [n], ascending; [n, dim], read-only
     "The vectors that a search compares; an index can be built from them."
-    part = _pick(self._kept(user).slices, encoder)
-    if part is None: return np.empty(0, int), np.empty((0, 0), "<f4")
-    if kind is None: return part.ids.copy(), part.vectors
-    here = part.kinds == check_text(kind, "kind")
-    return part.ids[here], part.vectors[here]
+    view = self.in_force(user, encoder)
+    if kind is None: return view.ids, view.vectors
+    here = view.kinds == check_text(kind, "kind")
+    return view.ids[here], view.vectors[here]
 
 # %% ../../nbs/store/02_store.ipynb #fc4bdf4b
 @patch
@@ -607,18 +535,17 @@ def count(
     reason: str = "",             # why, for the log
 ) -> Memory:                      # with its new counts
     "Add to a memory's counters; raises `NotFound`."
-    id, at, more = _memory_id(id), _ticks(at), {"recalls": recalls, "correct": correct, "incorrect": incorrect}
+    id, at, more = _memory_id(id), ticks(at), {"recalls": recalls, "correct": correct, "incorrect": incorrect}
     more = {name: n for name, value in more.items() if (n := _increment(value, name))}
     check_text(reason, "reason", empty=True)
     if not more: raise ValueError("nothing to count; give recalls, correct or incorrect")
-    with writing(self._db, user) as conn:
-        owner = raise_version(self._db, conn, user)
+    with writing_own(self._db, user) as (conn, owner):
         changed = conn.execute(memories.update().where(memories.c.owner == owner, memories.c.id == id)
                                .values({n: memories.c[n] + more[n] for n in more}))
         if not changed.rowcount: raise _missing(id)
-        for kind, names in (("recalled", {"recalls"}), ("feedback", {"correct", "incorrect"})):
-            if names & set(more):
-                _log(conn, owner, kind, at, memory=id, reason=reason, data={n: more[n] for n in more if n in names})
+        for kind, names in (("recalled", ["recalls"]), ("feedback", ["correct", "incorrect"])):
+            counted = {n: more[n] for n in names if n in more}
+            if counted: log_event(conn, owner, kind, at, memory=id, reason=reason, data=counted)
         return _one(conn, user, owner, id)
 
 # %% ../../nbs/store/02_store.ipynb #2a80ba56
@@ -632,13 +559,13 @@ def supersede(
     at: datetime | None = None,   # now
 ):
     "Replace one memory by another; raises `NotFound`, and `ValueError` if either isn't in force."
-    id, by, at = _memory_id(id), _memory_id(by), _ticks(at)
+    id, by, at = _memory_id(id), _memory_id(by), ticks(at)
     check_text(reason, "reason", empty=True)
     if id == by: raise ValueError(f"memory {id} can't take its own place")
-    with writing(self._db, user) as conn:
-        owner = raise_version(self._db, conn, user)
-        _supersede(conn, owner, id, by)
-        _log(conn, owner, "superseded", at, memory=id, other=by, reason=reason)
+    with writing_own(self._db, user) as (conn, owner):
+        _claim(conn, owner, [id, by], free=True)     # so that chains of successors have no cycle
+        conn.execute(memories.update().where(memories.c.id == id).values(superseded_by=by))
+        log_event(conn, owner, "superseded", at, memory=id, other=by, reason=reason)
 
 # %% ../../nbs/store/02_store.ipynb #1348017b
 @patch
@@ -653,15 +580,11 @@ def move(
     at: datetime | None = None,   # now
 ):
     "Give memories another kind. Raises `NotFound`, or `ValueError` if one isn't in force, before any change."
-    kind, at, ids = check_text(kind, "kind"), _ticks(at), [_memory_id(id) for id in ids]
+    kind, at, ids = check_text(kind, "kind"), ticks(at), [_memory_id(id) for id in ids]
     rows = [_log_row(event, memory=id, reason=reason, data=data) for id in ids]
-    with writing(self._db, user) as conn:
-        owner = raise_version(self._db, conn, user)
-        if gone := [id for id, by in _claim(conn, owner, ids).items() if by is not None]:
-            raise ValueError(f"memory {gone[0]} was superseded before; only memories in force can be moved")
-        for i in range(0, len(ids), 500):
-            conn.execute(memories.update().where(memories.c.owner == owner, memories.c.id.in_(ids[i:i + 500]))
-                         .values(kind=kind))
+    with writing_own(self._db, user) as (conn, owner):
+        _claim(conn, owner, ids, free=True)
+        for part in chunks(ids): conn.execute(memories.update().where(memories.c.id.in_(part)).values(kind=kind))
         if rows: conn.execute(events.insert(), [row | {"owner": owner, "at": at} for row in rows])
 
 # %% ../../nbs/store/02_store.ipynb #3479c000
@@ -677,39 +600,20 @@ def rewrite(
 ):
     """Rewrite memories, in force or not; their kind and age stay.
     Raises `NotFound`, or `ValueError` for another user's memory, before any change."""
-    changed, at, vectors = list(changed), _ticks(at), {id: check_vector(v).tobytes() for id, v in vectors.items()}
+    changed, at, vectors = list(changed), ticks(at), {id: check_vector(v).tobytes() for id, v in vectors.items()}
     check_text(reason, "reason", empty=True)
     if strangers := [m.id for m in changed if m.user != user]:
         raise ValueError(f"memory {strangers[0]} is another user's; give those of one user")
-    with writing(self._db, user) as conn:
-        owner = raise_version(self._db, conn, user)
+    with writing_own(self._db, user) as (conn, owner):
         for m, old in [(m, _one(conn, user, owner, _memory_id(m.id))) for m in changed]:
             _rewrite(conn, owner, m, old, vectors.get(m.id))
-            _log(conn, owner, "rewritten", at, memory=m.id, reason=reason)
+            log_event(conn, owner, "rewritten", at, memory=m.id, reason=reason)
 
 # %% ../../nbs/store/02_store.ipynb #d5e40d43
 @patch
-def _make_gone(self: MemoryStore, said: list[bytes], ticket: int) -> str:   # why it is pending; '' if it is done
-    "Remove the bytes of deleted rows from the disk."
-    with alone(self._db): return erase(self._db.engine, said, ticket)
-
-# %% ../../nbs/store/02_store.ipynb #d6a0395c
-@patch
-def unsay(
-    self: MemoryStore,
-    user: str,
-    names: Mapping[str, str] = {},   # in the data of the user's events: old name -> new name
-    words: Collection[str] = (),     # words that `rewrite` took out of the memories
-) -> Receipt:
-    "Remove words from the disk after `rewrite`, and names from the log; raises `StoreError` inside a transaction."
-    if self._db.current(user):
-        raise StoreError("unsay stands alone: what isn't committed can't be erased; leave the transaction first")
-    with writing(self._db, user) as conn:
-        if (owner := raise_version(self._db, conn, user)) is None: return self._receipt(user)
-        n = sum(_rename(conn, owner, old, new) for old, new in names.items())
-        ticket = conn.execute(erasures.insert().values(at=_ticks(None))).inserted_primary_key[0]
-    pending = self._make_gone([w.encode() for w in (*words, *names) if w], ticket)
-    return self._receipt(user, pending, removed={"names": n})
+def _stands_alone(self: MemoryStore, user: str, what: str):
+    if not self._db.current(user): return
+    raise StoreError(f"{what} stands alone: what isn't committed can't be erased; leave the transaction first")
 
 # %% ../../nbs/store/02_store.ipynb #85720726
 @patch
@@ -721,10 +625,9 @@ def log(
 ):
     """Write events of kinds that aren't the store's own.
     They must hold no words of the user, because an event may outlive the memory."""
-    rows, at = [_log_row(**row) for row in rows], _ticks(at)
+    rows, at = [_log_row(**row) for row in rows], ticks(at)
     if not rows: return
-    with writing(self._db, user) as conn:
-        owner = raise_version(self._db, conn, user, create=True)
+    with writing_own(self._db, user, create=True) as (conn, owner):
         _claim(conn, owner, {id for r in rows for id in (r["memory"], r["other"]) if id is not None})
         _own_turns(conn, owner, list(dict.fromkeys(r["turn"] for r in rows if r["turn"])))
         conn.execute(events.insert(), [row | {"owner": owner, "at": at} for row in rows])
@@ -736,17 +639,23 @@ def superseded(
     user: str,
 ) -> dict[int, int]:  # memory -> its successor; 0: the successor was forgotten
     "The memories that are out of date."
-    with reading(self._db, user) as conn: return _superseded(conn, self._owner(conn, user)[0])
+    with reading_own(self._db, user) as (conn, owner):
+        here = memories.c.owner == owner, memories.c.superseded_by.is_not(None)
+        return dict(conn.execute(select(memories.c.id, memories.c.superseded_by).where(*here)).all())
 
 # %% ../../nbs/store/02_store.ipynb #7ed46d9e
 @patch
+def _turns(self: MemoryStore, user: str, *where) -> list[StoredTurn]:
+    with reading_own(self._db, user) as (conn, owner):
+        rows = conn.execute(select(turns).where(turns.c.owner == owner, *where).order_by(turns.c.id)).all()
+    return [record(StoredTurn, r, id=r.turn, user=user) for r in rows]
+
+@patch
 def turn(self: MemoryStore, user: str, id: str) -> StoredTurn:
     "One turn; raises `NotFound`."
-    with reading(self._db, user) as conn:
-        r = conn.execute(select(turns)
-                         .where(turns.c.turn == _turn_id(id), turns.c.owner == self._owner(conn, user)[0])).first()
-    if r is None: raise NotFound(f"this user has no turn {id}")
-    return StoredTurn(id=r.turn, user=user, session=r.session, at=_time(r.at), question=r.question, answer=r.answer)
+    found = self._turns(user, turns.c.turn == _turn_id(id))
+    if not found: raise NotFound(f"this user has no turn {id}")
+    return found[0]
 
 # %% ../../nbs/store/02_store.ipynb #d90efcf9
 @patch
@@ -761,11 +670,7 @@ def turns(
     if after is not None:
         self.turn(user, after)
         here.append(turns.c.id > select(turns.c.id).where(turns.c.turn == after).scalar_subquery())
-    with reading(self._db, user) as conn:
-        rows = conn.execute(select(turns).where(turns.c.owner == self._owner(conn, user)[0], *here)
-                            .order_by(turns.c.id)).all()
-    return [StoredTurn(id=r.turn, user=user, session=r.session, at=_time(r.at), question=r.question,
-                       answer=r.answer) for r in rows]
+    return self._turns(user, *here)
 
 # %% ../../nbs/store/02_store.ipynb #14eafc33
 @patch
@@ -779,20 +684,19 @@ def events(
     "The log of the user's memories, in order."
     here = [column.in_(list(some))
             for column, some in ((events.c.memory, of), (events.c.kind, kinds)) if some is not None]
-    with reading(self._db, user) as conn:
-        mine = events.c.owner == self._owner(conn, user)[0]
+    with reading_own(self._db, user) as (conn, owner):
+        mine = events.c.owner == owner
         rows = conn.execute(select(events).where(mine, events.c.id > after, *here).order_by(events.c.id)).all()
-    return [Event(id=r.id, user=user, at=_time(r.at), kind=r.kind, memory=r.memory, other=r.other, turn=r.turn,
-                  reason=r.reason, data=json.loads(r.data)) for r in rows]
+    return [record(Event, r, user=user, data=json.loads(r.data)) for r in rows]
 
 # %% ../../nbs/store/02_store.ipynb #ee7f7ce3
 @patch
 def state(self: MemoryStore, user: str, key: str, default: Any = None) -> Any:
     "A small value stored for the user, such as consent."
     check_text(key, "key")
-    with reading(self._db, user) as conn:
+    with reading_own(self._db, user) as (conn, owner):
         found = conn.execute(select(state.c.value)
-                             .where(state.c.owner == self._owner(conn, user)[0], state.c.key == key)).scalar()
+                             .where(state.c.owner == owner, state.c.key == key)).scalar()
     return default if found is None else json.loads(found)
 
 # %% ../../nbs/store/02_store.ipynb #dfc044b3
@@ -800,11 +704,10 @@ def state(self: MemoryStore, user: str, key: str, default: Any = None) -> Any:
 def set_state(self: MemoryStore, user: str, key: str, value: Any):  # JSON; None removes it
     "Store a small value for the user; it replaces the previous one."
     text = json.dumps(json_copy({check_text(key, "key"): value})[key], ensure_ascii=False)
-    with writing(self._db, user) as conn:
-        owner = raise_version(self._db, conn, user, create=True)
+    with writing_own(self._db, user, create=True) as (conn, owner):
         conn.execute(state.delete().where(state.c.owner == owner, state.c.key == key))
         if value is not None: conn.execute(state.insert().values(owner=owner, key=key, value=text))
-        _log(conn, owner, "state", _ticks(None), data={"set": value is not None})
+        log_event(conn, owner, "state", ticks(), data={"set": value is not None})
 
 # %% ../../nbs/store/02_store.ipynb #149b1cd8
 def _write_adapter(conn: Connection, owner: int, new: StoredAdapter, content: bytes, mark: tuple[int, int] | None):
@@ -815,8 +718,8 @@ def _write_adapter(conn: Connection, owner: int, new: StoredAdapter, content: by
     conn.execute(adapters.delete().where(adapters.c.owner == owner, adapters.c.kind == new.kind))
     conn.execute(adapters.insert()
                  .values(owner=owner, kind=new.kind, base=new.base, digest=new.digest,
-                         card=json.dumps(new.card, ensure_ascii=False), at=_ticks(new.at), bytes=content))
-    _log(conn, owner, "adapter", _ticks(new.at), data={"saved": len(content)})
+                         card=json.dumps(new.card, ensure_ascii=False), at=ticks(new.at), bytes=content))
+    log_event(conn, owner, "adapter", ticks(new.at), data={"saved": len(content)})
 
 # %% ../../nbs/store/02_store.ipynb #1df8bb0c
 @patch
@@ -828,7 +731,6 @@ def put_adapter(
     digest: str,                  # identifies what they were trained with
     card: Mapping[str, Any] = {}, # JSON
     kind: str = "lora",
-    at: datetime | None = None,   # now
     mark: tuple[int, int] | None = None,  # from `forget_mark`, taken before the training began
     at_most: int = ADAPTER_BYTES,
 ) -> StoredAdapter:
@@ -838,7 +740,7 @@ def put_adapter(
         raise ValueError(f"an adapter has 1..{at_most:,} bytes, this one {len(content):,}; "
                          "train it with a smaller rank, fewer layers or fewer targets")
     kept = StoredAdapter(kind=check_text(kind, "kind"), base=check_text(base, "base"),
-                         digest=check_text(digest, "digest"), at=_time(_ticks(at)), card=json_copy(card),
+                         digest=check_text(digest, "digest"), at=utc_now(), card=json_copy(card),
                          size=len(content))
     with writing(self._db, user) as conn:
         _write_adapter(conn, raise_version(self._db, conn, user, create=True), kept, content, mark)
@@ -853,36 +755,33 @@ def adapter(
     content: bool = True,  # False: without the bytes
 ) -> StoredAdapter | None:
     "The user's trained weights, or None."
-    columns = ([adapters.c[name] for name in ("kind", "base", "digest", "card", "at")]
-               + [func.length(adapters.c.bytes)] + [adapters.c.bytes]*content)
-    with reading(self._db, user) as conn:
-        r = conn.execute(select(*columns)
-                         .where(adapters.c.owner == self._owner(conn, user)[0],
-                                adapters.c.kind == check_text(kind, "kind"))).first()
-    return r and StoredAdapter(kind=r[0], base=r[1], digest=r[2], card=json.loads(r[3]), at=_time(r[4]), size=r[5],
-                               content=bytes(r[6]) if content else None)
+    a = adapters.c
+    columns = [a.kind, a.base, a.digest, a.card, a.at, func.length(a.bytes).label("size")]
+    with reading_own(self._db, user) as (conn, owner):
+        here = a.owner == owner, a.kind == check_text(kind, "kind")
+        r = conn.execute(select(*columns, *[a.bytes.label("content")]*content).where(*here)).first()
+    return r and record(StoredAdapter, r, card=json.loads(r.card))
 
 # %% ../../nbs/store/02_store.ipynb #ba45f5de
 @patch
 def forget_mark(self: MemoryStore, user: str) -> tuple[int, int]:
     "A mark that changes whenever the user forgets something. Take it before training, give it to `put_adapter`."
-    with reading(self._db, user) as conn: return _forget_mark(conn, self._owner(conn, user)[0])
+    with reading_own(self._db, user) as (conn, owner): return _forget_mark(conn, owner)
 
 # %% ../../nbs/store/02_store.ipynb #f44e9a02
 @patch
 def drop_adapter(self: MemoryStore, user: str, kind: str | None = None) -> Receipt:  # None: of every kind
     "Remove trained weights and their bytes only; raises `StoreError` inside a transaction."
-    if self._db.current(user):
-        raise StoreError("drop_adapter stands alone: what isn't committed can't be erased; "
-                         "leave the transaction first")
-    with writing(self._db, user) as conn:
-        if (owner := raise_version(self._db, conn, user)) is None: return self._receipt(user)
+    self._stands_alone(user, "drop_adapter")
+    done = _Struck()
+    with writing_own(self._db, user) as (conn, owner):
+        if owner is None: return self._receipt(user)
         here = adapters.c.owner == owner
-        removed, said = remove(conn, [(adapters, here if kind is None else here & (adapters.c.kind == kind))])
-        if removed.total(): _log(conn, owner, "adapter", _ticks(None), data={"dropped": removed.total()})
-        ticket = conn.execute(erasures.insert().values(at=_ticks(None))).inserted_primary_key[0]
-    pending = self._make_gone(said, ticket)
-    return self._receipt(user, pending, removed=dict(removed))
+        done.take(remove(conn, [(adapters, here if kind is None else here & (adapters.c.kind == kind))]))
+        n = done.removed.total()
+        if n: log_event(conn, owner, "adapter", ticks(), data={"dropped": n})
+        done.ticket = conn.execute(erasures.insert().values(at=ticks())).inserted_primary_key[0]
+    return self._erased(user, done)
 
 # %% ../../nbs/store/02_store.ipynb #67485998
 @patch
@@ -896,12 +795,10 @@ def forget(
     """Remove rows and their bytes (hybrid §5.5), the user's share of shared memories, quotes in answers, and indexes.
     Raises `NotFound` before anything is removed, and `StoreError` inside a transaction."""
     ids = None if ids is None and turns is None else {_memory_id(id) for id in ids or ()}
-    if self._db.current(user):
-        raise StoreError("forget stands alone: what isn't committed can't be erased; leave the transaction first")
+    self._stands_alone(user, "forget")
     named = sorted({self.turn(user, t).id for t in turns or ()})
     if ids == set() and not named and not shared: return self._receipt(user)
-    with writing(self._db, user) as conn:
-        owner = raise_version(self._db, conn, user)
+    with writing_own(self._db, user) as (conn, owner):
         if owner is None and ids: raise _missing(min(ids))
         of_all = raise_version(self._db, conn, shared.owner) if shared else None
         if owner is None and of_all is None: return self._receipt(user)
@@ -915,39 +812,31 @@ def forget(
 @patch
 def _erased(self: MemoryStore, user: str, done: _Struck) -> Receipt:
     "Erase the bytes, and report place by place what happened to the words."
-    pending = self._make_gone(done.said, done.ticket)
+    with alone(self._db): pending = erase(self._db.engine, done.said, done.ticket)
     if pending: self.pending += 1
     if done.places and "vector index" not in pending: done.removed["index folders"] = len(done.places)
-    places = (*_own_places(done, pending, self.on_server), *_shared_places(done))
     return self._receipt(user, pending, memories=done.memories, removed=dict(done.removed),
-                         places=tuple(p for p in places if p.count))
+                         places=tuple(_places(done, pending, self.on_server)))
 
 # %% ../../nbs/store/02_store.ipynb #58a5d261
-def _own_places(done: _Struck, pending: str, on_server: bool) -> list[Place]:
-    "The places of the user's own bytes (database, weights, indexes), and their state."
+def _places(done: _Struck, pending: str, on_server: bool) -> list[Place]:
+    "Place by place, what became of the words: first those of the store itself, then those where others' rows are."
     index, own = "vector index" in pending, "" if pending.startswith("the vector index") else pending
-    rows = sum(n for name, n in done.removed.items() if name in tables.tables)
-    return [Place(name="database", state="pending" if own else "gone", count=rows, why=own),
-            Place(name="weights and checkpoints", state="gone", count=done.removed.get("adapters", 0)),
-            Place(name="vector index", state="pending" if index else "gone", count=len(done.places),
-                  why=pending if index else ""),
-            Place(name="the index server's files", state="out of reach", count=sum("://" in p for p in done.places),
-                  why="it keeps deleted vectors until its folder is made anew"),
-            Place(name="the database server's log and backups", state="out of reach", count=int(on_server),
-                  why=BEYOND)]
-
-# %% ../../nbs/store/02_store.ipynb #06716b0a
-def _shared_places(done: _Struck) -> list[Place]:
-    "The places that belong to others or to all, and their state."
     said, shared = done.removed.get, done.shared
-    return [Place(name="what others are told", state="gone", count=len(shared.gone)),
-            Place(name="what others are told", state="rebuilt", count=len(shared.rebuilt),
-                  why="others had said it too; what they said stays"),
-            Place(name="vectors of what others are told", state="kept" if shared.why else "gone",
-                  count=bool(shared.why), why=shared.why),
-            Place(name="judgements and counts of others' memories", state="kept", count=said("domain names", 0),
-                  why="under a random name"),
-            Place(name="answers that quoted it", state="redacted", count=said("answers redacted", 0))]
+    rows = sum(n for name, n in done.removed.items() if name in tables.tables)
+    found = [
+        ("database", "pending" if own else "gone", rows, own),
+        ("weights and checkpoints", "gone", said("adapters", 0), ""),
+        ("vector index", "pending" if index else "gone", len(done.places), pending if index else ""),
+        ("the index server's files", "out of reach", sum("://" in p for p in done.places),
+         "it keeps deleted vectors until its folder is made anew"),
+        ("the database server's log and backups", "out of reach", int(on_server), BEYOND),
+        ("what others are told", "gone", len(shared.gone), ""),
+        ("what others are told", "rebuilt", len(shared.rebuilt), "others had said it too; what they said stays"),
+        ("vectors of what others are told", "kept" if shared.why else "gone", bool(shared.why), shared.why),
+        ("judgements and counts of others' memories", "kept", said("domain names", 0), "under a random name"),
+        ("answers that quoted it", "redacted", said("answers redacted", 0), "")]
+    return [Place(name=name, state=state, count=n, why=why) for name, state, n, why in found if n]
 
 # %% ../../nbs/store/02_store.ipynb #2435d934
 @patch
@@ -969,22 +858,13 @@ def note_index(
         if not conn.execute(select(meta.c.value).where(meta.c.key == key)).first():
             conn.execute(meta.insert().values(key=key, value="vectors"))
 
-# %% ../../nbs/store/02_store.ipynb #255689d6
-@patch
-def _owner(
-    self: MemoryStore,
-    conn: Connection,
-    user: str,
-) -> tuple[int, int]:  # number and version; 0 for somebody unknown
-    return find_owner(self._db, conn, user) or (0, 0)
-
 # %% ../../nbs/store/02_store.ipynb #34c3998c
 @patch
 def _kept(self: MemoryStore, user: str) -> Kept:
     alone = self._db.current(user) is None
     if alone and (now := glance(self._db, user)) and (kept := self._cache.get(*now)): return kept
     with reading(self._db, user) as conn:
-        owner, version = self._owner(conn, user)
+        owner, version = find_owner(self._db, conn, user)
         # before a transaction's first write
         if owner and not alone and (kept := self._cache.get(owner, version)): return kept
         kept = _read_again(conn, owner, version, self._cache.older(owner)) if owner else Kept(0, {})
@@ -1006,6 +886,4 @@ def list(
     more = [] if kind is None else [memories.c.kind == check_text(kind, "kind")]
     if marked: more.append(memories.c.meta.contains(marked, autoescape=True))
     if not superseded: more.append(memories.c.superseded_by.is_(None))
-    with reading(self._db, user) as conn:
-        owner, _ = self._owner(conn, user)
-        return _memories(conn, user, owner, *more) if owner else []
+    with reading_own(self._db, user) as (conn, owner): return _memories(conn, user, owner, *more)

@@ -158,7 +158,7 @@ def told(a: Assistant, user: str, text: str) -> Turn:
     "A turn that has been learned from: at once, or where learning asks a model, when it is waited for."
     turn = a.chat(user, text)
     assert not a.wait(user), "what was said can be learned, if not at once"
-    return a.turn(user, turn.id) if "learning" in turn.extra else turn
+    return a.updated(turn)
 
 # %% ../../nbs/turn/05_assistants.ipynb #fcc50157
 def _said_by_user(m: Memory) -> str: return str(m.meta.get("question", m.text))

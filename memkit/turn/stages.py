@@ -64,7 +64,7 @@ class ShowSettings(TurnSettings):
         check_counts(self, {"memories": 0, "documents": 0, "near_misses": 0, "memory_tokens": 1, "document_tokens": 1})
 
 # %% ../../nbs/turn/02_stages.ipynb #2be2f9af
-_KEPT = ("text", "act", "about", "attribute", "certainty", "denied", "value", "time")   # of a clause, in a trace
+_KEPT = "text act about attribute certainty denied value time".split()   # of a clause, in a trace
 
 def with_reading(
     turn: Turn,

@@ -51,31 +51,27 @@ def to_plain(
     return {"$": name, "is": {f.name: to_plain(getattr(value, f.name)) for f in fields(value) if f.init}}
 
 # %% ../../nbs/turn/03_trace.ipynb #moved001
-_PLACES = {   # a module, and where older traces look for its records: modules, or one record of a module
-    "records": "core.records", "turn.prompt": "core.prompt", "models.lm": "core.lm core.ask",
-    "models.endpoint": "core.endpoint", "store.store": "core.store",
-    "search.documents": "core.retrieve core.support search.support", "search.memories": "core.recall",
-    "reading.notes": "core.notes reading.note_labels reading.rounds",
-    "malp.triage": "malp.fate malp.replay malp.executive", "malp.personalize": "malp.practice",
-    "malp.timelines": "malp.lives", "mark.conflict_resolution": "mark.placing mark.merging",
-    "mark.maintain": "mark.voices mark.quorum",
-    "maprec.own_ratings": "maprec.own maprec.content maprec.content_predictor",
-    "maprec.prediction": "maprec.practice maprec.retrieval maprec.lora_examples maprec.reader",
-    "reading.facts": "reading.relations", "reading.gate": "reading.sharing",
-    "hybrid.memory": "hybrid.question hybrid.reading", "malp.patients": "malp.phrases malp.visits",
-    "mark.corrections": "mark.judgement mark.exchanges", "mark.builder": "mark.quarantine mark.withdraw",
-    "maprec.detection": "maprec.prompted maprec.names:Change maprec.update:Change",
-    "maprec.request_parsing": "maprec.update maprec.names", "maprec.network": "maprec.combined maprec.ordinal",
-    "experiments.answers.entailment": "answer.entailment_examples", "answer.training": "answer.examples",
-    "answer.stage": "answer.screen", "malp.injection": "malp.medical_texts",
-    "maprec.recommend": "maprec.limits maprec.replies", "maprec.items": "maprec.profile maprec.catalogues",
-    "mark.search": "mark.policy", "mark.agents": "mark.prompted",
-    "reading.labels": "reading.encoder reading.titles", "reading.validation": "reading.prompted",
-    "reading.title_reader": "reading.title_tokens", "search.embedders": "search.contrastive",
-    "train.adapters": "train.personal", "malp.corpora": "malp.selfchat", "answer.from_documents": "answer.passages",
-    "maprec.ratings": "maprec.amazon", "models.local": "models.load", "answer.scorer": "answer.messages",
-    "maprec.understanding": "maprec.assistant:Understood maprec.assistant:Which maprec.assistant:Talk"}
-MOVED = {old: new for new, places in _PLACES.items() for old in places.split()}
+# a module, and where older traces look for its records: modules, or one record of a module
+_PLACES = """
+records = core.records; turn.prompt = core.prompt; models.lm = core.lm core.ask; models.endpoint = core.endpoint;
+store.store = core.store; search.documents = core.retrieve core.support search.support; search.memories = core.recall;
+reading.notes = core.notes reading.note_labels reading.rounds; malp.triage = malp.fate malp.replay malp.executive;
+malp.personalize = malp.practice; malp.timelines = malp.lives; mark.conflict_resolution = mark.placing mark.merging;
+mark.maintain = mark.voices mark.quorum; maprec.own_ratings = maprec.own maprec.content maprec.content_predictor;
+maprec.prediction = maprec.practice maprec.retrieval maprec.lora_examples maprec.reader; reading.facts =
+reading.relations; reading.gate = reading.sharing; hybrid.memory = hybrid.question hybrid.reading; malp.patients =
+malp.phrases malp.visits; mark.corrections = mark.judgement mark.exchanges; mark.builder = mark.quarantine
+mark.withdraw; maprec.detection = maprec.prompted maprec.names:Change maprec.update:Change; maprec.request_parsing =
+maprec.update maprec.names; maprec.network = maprec.combined maprec.ordinal; experiments.answers.entailment =
+answer.entailment_examples; answer.training = answer.examples; answer.stage = answer.screen; malp.injection =
+malp.medical_texts; maprec.recommend = maprec.limits maprec.replies; maprec.items = maprec.profile maprec.catalogues;
+mark.search = mark.policy; mark.agents = mark.prompted; reading.labels = reading.encoder reading.titles;
+reading.validation = reading.prompted; reading.title_reader = reading.title_tokens; search.embedders =
+search.contrastive; train.adapters = train.personal; malp.corpora = malp.selfchat; answer.from_documents =
+answer.passages; maprec.ratings = maprec.amazon; models.local = models.load; answer.scorer = answer.messages;
+maprec.understanding = maprec.assistant:Understood maprec.assistant:Which maprec.assistant:Talk
+"""
+MOVED = {old: new for new, _, *places in map(str.split, _PLACES.split(";")) for old in places}
 
 # %% ../../nbs/turn/03_trace.ipynb #ab37b76e
 @lru_cache(256)

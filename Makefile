@@ -62,7 +62,7 @@ $(PEERS): Makefile
 peers: $(PEERS) ## mem0 and LangGraph's store for `memkit experiment arena`, each in an environment of its own
 
 gpu-check: $(VENV)/.run ## injection and LoRA on every GPU against the CPU; says so where there is none
-	$(BIN)/python -m memkit.benchmarks.models --json gpu_check.json
+	$(BIN)/python tests/gpu_check.py --json gpu_check.json
 
 notebooks: $(VENV)/.dev ## export, run and clean every notebook, and write README.md
 	$(BIN)/python tools/nb.py

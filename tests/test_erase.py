@@ -237,7 +237,7 @@ for user in ("ann", "bob"):
     assert memory.nearest(user, "bicycle")
 assert all((Path(sys.argv[2])/store.alias(u)).exists() for u in ("ann", "bob"))
 store_module.erase = lambda *a, **k: os._exit(9)     # committed, and nothing more
-memory.forget("ann")
+store.forget("ann")
 """
 
 
@@ -260,7 +260,7 @@ def test_an_index_that_cannot_be_removed_stays_pending_and_is_tried_again(tmp_pa
     def full(*a, **k): raise OSError(28, "No space left on device")
     with monkeypatch.context() as mp:
         mp.setattr("memkit.store.erase.shutil.rmtree", full)
-        receipt = memory.forget("ann")
+        receipt = store.forget("ann")
         assert not receipt.erased and "No space left" in receipt.pending and store.pending == 1
         assert [p.state for p in receipt.places if p.name == "vector index"] == ["pending"]
         assert store.finish() == 1

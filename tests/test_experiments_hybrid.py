@@ -118,7 +118,7 @@ class TestTogether:
             bot = g.chatbots(parts, store)[PAPERS]
             near = {words: [g.answer(bot, i, i.earlier[:n]).recalled for i in items[:3]] for n, words in ((1, ONE), (2, TWO))}
         assert {name: [a.recalled for a in answers] for name, answers in found.items()} == {
-            **dict.fromkeys((HYBRID, PAPERS, ALONE, RANDOM, RETRIEVAL, PASSAGE, BEGINNING), [0]*3), **{f"{who}, {words}": near[words] for who in (HYBRID, PAPERS) for words in near},
+            **dict.fromkeys((HYBRID, PAPERS, ALONE, RANDOM, RETRIEVAL, PASSAGE, BEGINNING), [0]*3), **{f"{who}, {words}": near[words] for who in (PAPERS,) for words in near},
             f"{PAPERS}, {OTHER}": [2]*3}
         assert [words(a.text) for a in found[BEGINNING]] == [min(words(a.text), words(i.reference)) for a, i in zip(found[HYBRID], items)]
 
@@ -237,10 +237,10 @@ class TestTogetherInOneResult:
         monkeypatch.setattr(hybrid, "corpus_for", lambda full, seed: (DOCUMENTS, f"sixteen topics, {'full' if full else 'quick'}"))
         monkeypatch.setattr(hybrid, "retrieval_rows", lambda documents, full, seed, embedder: part(f"Table 3, {full}"))
         monkeypatch.setattr(hybrid, "conversation_rows", lambda documents, embedder, full, seed, progress: part("Fallback"))
-        monkeypatch.setattr(hybrid, "generation_rows", lambda parts, items, lm, remembering, given, seed, progress: part(f"Table 1, {len(items)}"))
+        monkeypatch.setattr(hybrid, "generation_rows", lambda parts, items, lm, given, seed, progress: part(f"Table 1, {len(items)}"))
         found = hybrid.run_hybrid(progress=False, seed=7)
-        assert [r["table"] for r in found["rows"]] == ["Table 3, False", f"Table 1, {hybrid.QUICK.questions}", "Fallback"]
+        assert [r["table"] for r in found["rows"]] == ["Table 3, False", f"Table 1, {hybrid.QUICK[1]}", "Fallback"]
         p = found["provenance"]
         assert found["experiment"] == "hybrid" and p["seed"] == 7 and p["models"] == ["SmolLM2-135M-Instruct"] and "layer 6" in p["encoder"]
-        assert p["data"]["sixteen topics, quick"]["texts"] == len(DOCUMENTS) and p["data"]["questions of Tables 1 and 2"]["texts"] == hybrid.QUICK.questions
+        assert p["data"]["sixteen topics, quick"]["texts"] == len(DOCUMENTS) and p["data"]["questions of Tables 1 and 2"]["texts"] == hybrid.QUICK[1]
         json.dumps(found, allow_nan=False)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from memkit.benchmarks import models as gpu
+import gpu_check as gpu
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -79,5 +79,5 @@ def test_bad_input(capsys):
 
 
 def test_help_by_name():
-    run = subprocess.run([sys.executable, "-m", "memkit.benchmarks.models", "--help"], capture_output=True, text=True)
+    run = subprocess.run([sys.executable, gpu.__file__, "--help"], capture_output=True, text=True)
     assert run.returncode == 0 and "--json" in run.stdout and "worker" not in run.stdout

@@ -3,7 +3,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from memkit.search import vectors as module
-from memkit.search.vectors import GRAPH, ChromaIndex, ExactIndex, best_positions, check_index, check_vectors, corpus_index, index_name, kept_index
+from memkit.search.vectors import GRAPH, ChromaIndex, ExactIndex, best_positions, check_vectors, corpus_index, index_name, kept_index
 
 
 def clustered(n: int, dim: int = 64, topics: int = 40, seed: int = 0) -> np.ndarray:
@@ -28,58 +27,25 @@ def plain_search(ids, vectors, query, k):
     return sorted(range(len(ids)), key=lambda i: (-round(scores[i], 6), i))[:k]
 
 
-def test_exact_contract(): check_index(ExactIndex)
-
-
 @settings(max_examples=80, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.lists(st.integers(-3, 3), min_size=2, max_size=2), st.booleans()), max_size=30), st.integers(1, 9))
-def test_exact_is_a_dictionary_that_can_be_searched(steps, k):
-    index, model = ExactIndex(2), {}
-    for id, vector, add in steps:
-        if add: index.add([id], [vector]); model[id] = vector
-        else: index.delete([id]); model.pop(id, None)
-    ids, vectors = list(model), list(model.values())
-    assert len(index) == len(model)
-    assert [i for i, _ in index.search([2, 1], k)] == [ids[p] for p in plain_search(ids, vectors, [2, 1], k)]
+@given(st.lists(st.lists(st.integers(-3, 3), min_size=2, max_size=2), max_size=30), st.integers(1, 9))
+def test_exact_compares_with_all(vectors, k):
+    index = ExactIndex(np.array(vectors, float).reshape(-1, 2))
+    assert len(index) == len(vectors)
+    assert [i for i, _ in index.search([2, 1], k)] == [str(p) for p in plain_search(vectors, vectors, [2, 1], k)]
 
 
-def test_many_at_once_and_some_again():
-    v = clustered(700)
-    index = ExactIndex(64)
-    for i in range(0, 700, 70): index.add([str(j) for j in range(i, i + 70)], v[i:i + 70])
-    index.add([str(i) for i in range(100, 300)] + ["new"], np.concatenate([-v[100:300], v[:1]]))
-    w = np.concatenate([v, v[:1]])
-    w[100:300] *= -1
-    for q in v[::100]: assert [i for i, _ in index.search(q, 7)] == [str(p) if p < 700 else "new" for p in plain_search(range(701), w, q, 7)]
-
-
-def test_the_callers_array_stays_the_callers():
-    v = np.ones((2, 3), np.float32)
-    index = ExactIndex(3)
-    index.add(["a", "b"], v)
-    v[:] = 0
-    assert index.search([1, 1, 1], 1)[0][1] == pytest.approx(3)
+def test_exact_gives_inner_products_and_refuses_what_cannot_be():
+    index = ExactIndex(np.array([[1, 0, 0], [0, 1, 0], [.6, .8, 0]]))
+    hits = index.search([1, 0, 0], 10)
+    assert [i for i, _ in hits] == ["0", "2", "1"] and np.allclose([s for _, s in hits], [1, .6, 0])
+    for vector, k in (([1, 0, 0], 0), ([1, 0], 1), ([1, 0, np.nan], 1)):
+        with pytest.raises(ValueError): index.search(vector, k)
 
 
 def test_equal_vectors_keep_their_order():
-    index = ExactIndex(5)
-    index.add([str(i) for i in range(1000)], np.tile(np.float32([.1, .2, .3, .4, .5]), (1000, 1)))
+    index = ExactIndex(np.tile(np.float32([.1, .2, .3, .4, .5]), (1000, 1)))
     assert [i for i, _ in index.search([.3, .1, .2, .7, .9], 8)] == list("01234567")
-
-
-def test_searching_while_others_write():
-    v, index, wrong, done = clustered(400), ExactIndex(64), [], threading.Event()
-    index.add([str(i) for i in range(200)], v[:200])
-    def read():
-        while not done.is_set():
-            for id, score in index.search(v[7], 5):
-                if abs(score - float(v[int(id)] @ v[7])) > 1e-4: wrong.append((id, score))
-    readers = [threading.Thread(target=read) for _ in range(3)]
-    for r in readers: r.start()
-    for i in range(200, 400): index.add([str(i), str(i - 200)], v[[i, i - 200]]); index.delete([str(i - 1)]) if i % 3 == 0 else None
-    done.set()
-    for r in readers: r.join(timeout=20)
-    assert not wrong and not any(r.is_alive() for r in readers)
 
 
 @given(st.lists(st.integers(-4, 4), max_size=20), st.integers(1, 25), st.integers(-5, 5))
@@ -94,6 +60,29 @@ def test_no_vectors_of_any_shape():
 
 # Chroma, in a folder
 
+def check_index(make):
+    "Replace, delete, best first, at most `k`, nothing from nothing; `make` opens an empty index."
+    index, x = make(3), np.array([1., 0, 0])
+    assert len(index) == 0 and index.search(np.ones(3), 3) == [], "an empty index finds nothing"
+    index.add(["x", "y", "xy"], np.array([[1, 0, 0], [0, 1, 0], [.6, .8, 0]]))
+    hits = index.search(x, 10)
+    assert [i for i, _ in hits] == ["x", "xy", "y"], f"best first, fewer than k where there are fewer; got {hits}"
+    assert np.allclose([s for _, s in hits], [1, .6, 0], atol=1e-5), f"the score is the inner product; got {hits}"
+    index.add(["x"], -2*x[None])
+    assert len(index) == 3 and index.search(x, 3)[-1][0] == "x", "adding an id again replaces its vector"
+    index.delete(["xy", "nobody"])
+    assert len(index) == 2 and "xy" not in dict(index.search(np.ones(3), 5)), "deleted is not found"
+    index.add([], np.zeros((0, 3)))
+    index.delete([])
+    for wrong in (lambda: index.search(np.ones(3), 0), lambda: index.search(np.ones(2), 1),
+                  lambda: index.add(["a"], np.ones((2, 3))), lambda: index.add(["a", "a"], np.ones((2, 3))),
+                  lambda: index.add(["a"], np.full((1, 3), np.nan))):
+        try: wrong()
+        except ValueError: continue
+        raise AssertionError("k < 1, another size, ids that don't fit and NaN must raise ValueError")
+    assert len(index) == 2, "what was refused leaves no trace"
+
+
 def test_chroma_contract(tmp_path):
     opened = []
     check_index(lambda dim: opened.append(ChromaIndex(dim, tmp_path/"index")) or opened[-1])
@@ -102,9 +91,9 @@ def test_chroma_contract(tmp_path):
 
 def test_recall_against_exact(tmp_path):
     v = clustered(4050)
-    exact = ExactIndex(64)
+    exact = ExactIndex(v[:4000])
     with ChromaIndex(64, tmp_path) as chroma:
-        for index in (exact, chroma): index.add([str(i) for i in range(4000)], v[:4000])
+        chroma.add([str(i) for i in range(4000)], v[:4000])
         shares = [len({i for i, _ in chroma.search(q, 10)} & {i for i, _ in exact.search(q, 10)})/10 for q in v[4000:]]
         one = chroma.search(v[4000], 10)
     assert np.mean(shares) >= .98
@@ -176,7 +165,7 @@ def test_damage_has_a_name(tmp_path):
 
 
 @pytest.mark.parametrize("wrong, says", [(lambda p: ChromaIndex(3), "either path"), (lambda p: ChromaIndex(3, p, host="h"), "either path"), (lambda p: ChromaIndex(0, p), "dim must be"),
-    (lambda p: ChromaIndex(3, p, collection="ab"), "'ab'"), (lambda p: ExactIndex(0), "dim must be")])
+    (lambda p: ChromaIndex(3, p, collection="ab"), "'ab'")])
 def test_refusals(tmp_path, wrong, says):
     with pytest.raises(ValueError, match=says): wrong(tmp_path)
 
@@ -258,7 +247,7 @@ import sys, numpy as np
 from memkit.search.vectors import kept_index
 from pathlib import Path
 v = np.load(sys.argv[1])
-with kept_index(v, Path(sys.argv[2]), progress=False) as index:
+with kept_index(v, Path(sys.argv[2])) as index:
     print(index.path.name, [index.search(q, 5)[0][0] for q in v[:20]] == [str(i) for i in range(20)])
 """
 

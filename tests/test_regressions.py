@@ -50,7 +50,7 @@ def test_no_index_folder_outlives_a_dropped_transaction_and_a_withdrawal(store, 
         memory.remember("ann", "s", "How do I treat a burn?", "Cool it.")
         raise KeyError("the commit failed")
     memory.remember("ann", "s", "What helps against hay fever?", "Antihistamines.")
-    memory.forget("ann")
+    store.forget("ann")
     assert not (tmp_path/"chroma").exists() or list((tmp_path/"chroma").iterdir()) == []
 
 
@@ -58,7 +58,7 @@ def test_chroma_after_another_process_forgot_one_and_added_one(store, embedder, 
     memory, other = ChromaMemory(store, embedder, tmp_path/"chroma"), StoreMemory(store, embedder)
     first = memory.remember("ann", "s", "What is asthma?", "A disease of the airways.")
     second = memory.remember("ann", "s", "What is flu?", "A virus.")
-    other.forget("ann", [first.id])
+    store.forget("ann", [first.id])
     third = other.remember("ann", "s", "How do I treat a burn?", "Cool it.")
     assert [h.item.id for h in memory.nearest("ann", "burn")] == [third.id, second.id]
 

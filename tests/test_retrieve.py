@@ -45,7 +45,7 @@ def corpus(n=40, seed=1):
     return [Document(id=f"doc-{i}", title=rng.choice(TOPICS).capitalize(), text=" ".join(f"{rng.choice(TOPICS).capitalize()} {rng.choice(FACTS)}." for _ in range(rng.randrange(1, 40)))) for i in range(n)]
 
 
-def make(documents, settings=RetrieveSettings(), **kw): return FusedRetriever(documents, TrigramEmbedder(), settings, keep_vectors=False, **kw)
+def make(documents, settings=RetrieveSettings()): return FusedRetriever(documents, TrigramEmbedder(), settings, keep_vectors=False)
 
 
 QUERIES = ("Does warfarin thin the blood?", "asthma", "I slept badly and my head hurts. My sister has asthma. Does it get worse at night? Thank you!", "zebra", "the of and", "???")
@@ -97,7 +97,7 @@ def plain_search(documents, query, s, embedder):
         q = q/np.linalg.norm(q)
     bm25 = BM25([titled(d, d.text) for d in documents], k1=s.k1, b=s.b)
     known = [w for w in dict.fromkeys(tokenize(query)) if w in bm25.holding]
-    sought = bm25.scores(" ".join(sorted(known, key=lambda w: bm25.holding[w])[:s.rare_words]))
+    sought, _ = bm25.ranked(" ".join(sorted(known, key=lambda w: bm25.holding[w])[:s.rare_words]), 1)
     words = {i: float(x) for i, x in enumerate(sought)}
     each = [[(dot(embedder.embed([titled(d, p)])[0], q), i, n) for n, p in enumerate(passages(d.text, s.passage_words, s.passage_overlap))] for i, d in enumerate(documents)]
     passage = {i: max(x for x, *_ in rows) for i, rows in enumerate(each)}
@@ -167,7 +167,7 @@ def test_parts_explain_the_score(fusion):
 def test_parts_are_the_sides_own_scores():
     documents, e = corpus(), TrigramEmbedder()
     retriever = make(documents, RetrieveSettings(rare_words=0, spelling=False, several=False, question_weight=0.))
-    scores, q = retriever.bm25.scores(QUERIES[0]), e.embed([QUERIES[0]])[0]
+    scores, q = retriever.bm25.ranked(QUERIES[0], 1)[0], e.embed([QUERIES[0]])[0]
     for h in retriever.candidates(QUERIES[0]):
         i = documents.index(h.item)
         pieces = [float(e.embed([f"{h.item.title}\n{p}"])[0] @ q) for p in passages(h.item.text)]
@@ -234,11 +234,16 @@ def test_no_document_and_no_match():
 def test_words_that_say_nothing_cover_nothing(): assert coverage(make(corpus()).bm25, "the of", "anything") == 0
 
 
-def test_chroma_underneath(tmp_path):
+def test_chroma_underneath(tmp_path, monkeypatch):
     opened, documents = [], corpus(60)
-    def chroma(dim): opened.append(ChromaIndex(dim, tmp_path/str(len(opened)))); return opened[-1]
+    def chroma(v, home):
+        opened.append(ChromaIndex(v.shape[1], tmp_path/str(len(opened))))
+        opened[-1].add([str(i) for i in range(len(v))], v)
+        return opened[-1]
     try:
-        near, exact = make(documents, make_index=chroma), make(documents)
+        exact = make(documents)
+        monkeypatch.setattr(module, "corpus_index", chroma)
+        near = make(documents)
         for q in QUERIES: assert [h.item.id for h in near.search(q, 5)] == [h.item.id for h in exact.search(q, 5)]
     finally:
         for index in opened: index.close()

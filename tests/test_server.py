@@ -341,5 +341,5 @@ print(len(m.nearest('user-' + who, 'hay fever', 10)))"""
     with MemoryStore(place) as s:
         memory = ChromaMemory(s, minilm, tmp_path/"chroma")
         assert len(memory.nearest("user-0", "hay fever")) == 5
-        receipt = memory.forget("user-0")
+        receipt = s.forget("user-0")
         assert receipt.erased and receipt.removed["index folders"] == 1 and memory.nearest("user-0", "hay fever") == [] and len(memory.nearest("user-1", "hay fever")) == 5

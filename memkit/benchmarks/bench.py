@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PER_USER', 'GROUPS', 'repeated', 'user_of', 'store_of', 'recall_row', 'write_row', 'memory', 'enlarged',
            'some_ratings', 'said', 'turn_row', 'list_row', 'answer_row', 'turns', 'weights', 'run_bench', 'row_lines',
-           'bench_head', 'bench_end', 'bench_table', 'print_bench', 'follow_bench']
+           'bench_head', 'bench_end', 'bench_table', 'follow_bench']
 
 # %% ../../nbs/benchmarks/04_bench.ipynb #0a0c2b10
 import json
@@ -40,11 +40,9 @@ PER_USER = 100  # memories
 def repeated(
     vectors: np.ndarray,  # [m, dim], of length 1
     n: int,
-    noise: float = .05,   # length of what is added, about
-    seed: int = 0,
 ) -> np.ndarray:          # [n, dim] float32, of length 1
-    "`n` vectors: the given ones over and over, each time moved a little (ours)."
-    noise = np.random.default_rng(seed).normal(size=(n, vectors.shape[1]))*noise/np.sqrt(vectors.shape[1])
+    "`n` vectors: the given ones over and over, each time moved by about .05 (ours)."
+    noise = np.random.default_rng(0).normal(size=(n, vectors.shape[1]))*.05/np.sqrt(vectors.shape[1])
     moved = vectors[np.arange(n) % len(vectors)] + noise
     return (moved/np.linalg.norm(moved, axis=1, keepdims=True)).astype(np.float32)
 
@@ -165,10 +163,9 @@ def memory(
 # %% ../../nbs/benchmarks/04_bench.ipynb #de3c066a
 def enlarged(
     n: int,          # items, at least
-    seed: int = 0,
 ) -> Catalogue:
     "memkit's catalogue, and its items again under names of three words, until there are `n` (ours)."
-    items, rng = list(full_catalogue()), random.Random(seed)
+    items, rng = list(full_catalogue()), random.Random(0)
     words, base = sorted({w for i in items for w in i.title.split() if w.isalpha() and len(w) > 3}), tuple(items)
     while len(items) < n:
         name = " ".join(w.title() for w in rng.sample(words, 3))
@@ -179,10 +176,9 @@ def enlarged(
 def some_ratings(
     items: Sequence[Item],
     n: int,
-    seed: int = 0,
 ) -> list[Rated]:    # by date, an hour apart
     "Ratings of items drawn at random (ours)."
-    rng, first = random.Random(seed), utc_now() - timedelta(hours=n + 1)
+    rng, first = random.Random(0), utc_now() - timedelta(hours=n + 1)
     some = rng.sample(list(items), n)
     return [Rated(i, rng.choice((1, 2, 3, 3, 4, 4, 5)), first + timedelta(hours=k)) for k, i in enumerate(some)]
 
@@ -388,9 +384,6 @@ def bench_table(
     rows = ["\n".join(row_lines(row)) for row in result["rows"]]
     return "\n\n".join([bench_head(result), *rows, bench_end(result)])
 
-def print_bench(result: Mapping[str, Any]):
-    "Print `bench_table`."
-    print(bench_table(result))
 
 # %% ../../nbs/benchmarks/04_bench.ipynb #d94b7e60
 def follow_bench(

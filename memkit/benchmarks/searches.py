@@ -9,7 +9,6 @@ __all__ = ['WINDOW_WORDS', 'PASSAGES', 'LARGE', 'SAME', 'LABELS', 'windows', 'di
 
 # %% ../../nbs/benchmarks/02_searches.ipynb #d95e9630
 import hashlib
-import json
 import os
 import random
 import re
@@ -27,12 +26,12 @@ from typing import Any
 import numpy as np
 
 from .timing import Agreement, Arm, Room, Size, compare, lazily, overlap
-from ..files import cache_dir, make_once, own_data, public_data
+from ..files import cache_dir, make_once, own_rows, public_data
 from ..models.embed import MiniLM, Remembered, corpus_vectors, usable_cores, with_title
 from ..records import Document, Message
 from ..search.bm25 import BM25, idf_weight, tokenize
 from ..search.documents import FusedRetriever
-from ..search.vectors import ChromaIndex, ExactIndex, best_positions, corpus_index, filled, open_chroma
+from ..search.vectors import ChromaIndex, ExactIndex, best_positions, corpus_index, open_chroma
 
 # %% ../../nbs/benchmarks/02_searches.ipynb #408d52a2
 # not `memkit.search.documents`: the passages, the digest that rows carry, and the cached vectors of 216,102 of them
@@ -82,9 +81,7 @@ class Corpus:
 # %% ../../nbs/benchmarks/02_searches.ipynb #ab4d302d
 def _own(note: str = "") -> Corpus:
     from memkit.hybrid.corpus import load_own
-    asked = [
-        json.loads(x)["question"] for x in own_data("medical_questions.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
+    asked = [x["question"] for x in own_rows("medical_questions.jsonl")]
     random.Random(0).shuffle(asked)
     return Corpus([d.text for d in load_own()], asked, "entries of memkit", note)
 
@@ -127,19 +124,19 @@ def load_corpus(
     return _own(note.format("memkit's own entries"))
 
 # %% ../../nbs/benchmarks/02_searches.ipynb #368e3d20
-def _bare_bm25s(texts: Sequence[str], k: int) -> Callable[[str], list[tuple[int, float]]]:
+def _bare_bm25s(texts: Sequence[str]) -> Callable[[str], list[tuple[int, float]]]:
     import bm25s
     index = bm25s.BM25(method="lucene", k1=1.5, b=.75)
     index.index([tokenize(t) for t in texts], show_progress=False)
     def search(query):
         words = [w for w in tokenize(query) if w in index.vocab_dict]   # it refuses words that it doesn't know
         if not words: return []
-        ids, scores = index.retrieve([words], k=k, show_progress=False)
+        ids, scores = index.retrieve([words], k=10, show_progress=False)
         return [(int(i), float(s)) for i, s in zip(ids[0], scores[0]) if s > 0]
     return search
 
 # %% ../../nbs/benchmarks/02_searches.ipynb #b2fd9a3a
-def _rank_bm25(texts: Sequence[str], k: int) -> Callable[[str], list[tuple[int, float]]]:
+def _rank_bm25(texts: Sequence[str]) -> Callable[[str], list[tuple[int, float]]]:
     "rank_bm25 with our weights of words, which never fall to 0."
     from rank_bm25 import BM25Okapi
     words = [tokenize(t) for t in texts]
@@ -147,24 +144,23 @@ def _rank_bm25(texts: Sequence[str], k: int) -> Callable[[str], list[tuple[int, 
     index.idf = {w: float(idf_weight(n, len(texts))) for w, n in holding.items()}
     def search(query):
         scores = index.get_scores(tokenize(query))
-        return [(i, float(scores[i])) for i in best_positions(scores, k, above=0.).tolist()]
+        return [(i, float(scores[i])) for i in best_positions(scores, 10, above=0.).tolist()]
     return search
 
 # %% ../../nbs/benchmarks/02_searches.ipynb #b8672bf8
 def lexical_row(
     corpus: Corpus,
     size: Size,
-    k: int = 10,
 ) -> dict[str, Any]:
     "BM25 by memkit, by rank_bm25 and by bm25s alone, over the same words (ours)."
     arms = [
-        Arm("ours", lazily(lambda: partial(BM25(corpus.texts).search, k=k)), size.calls),
-        Arm("rank_bm25", lazily(lambda: _rank_bm25(corpus.texts, k)), size.slow_calls),
-        Arm("bm25s alone", lazily(lambda: _bare_bm25s(corpus.texts, k)), size.calls)]
+        Arm("ours", lazily(lambda: partial(BM25(corpus.texts).search, k=10)), size.calls),
+        Arm("rank_bm25", lazily(lambda: _rank_bm25(corpus.texts)), size.slow_calls),
+        Arm("bm25s alone", lazily(lambda: _bare_bm25s(corpus.texts)), size.calls)]
     large = len(corpus.texts) >= PASSAGES
     return compare(
         f"bm25 query, {len(corpus.texts):,} {corpus.what}", "ms", arms, corpus.questions, size.rounds,
-        Agreement(f"same best {k}", overlap), target_ratio={"rank_bm25": 800.0} if large else {}, note=corpus.note)
+        Agreement("same best 10", overlap), target_ratio={"rank_bm25": 800.0} if large else {}, note=corpus.note)
 
 # %% ../../nbs/benchmarks/02_searches.ipynb #0e80aa1b
 LARGE = 50_000   # vectors; from so many on, what was built is kept in the cache folder
@@ -247,8 +243,11 @@ def _searchers(vectors: np.ndarray, room: Room) -> dict[str, Callable]:
     "Ours and its peers, each made when it is first needed: (vector, k) -> hits."
     ours = cache(lambda: corpus_index(vectors, cache_dir()/"indexes"))
     bare = cache(lambda: collection_of(room, "bare", vectors, copied=False))
-    index = cache(lambda: room.stack.enter_context(ChromaIndex(vectors.shape[1], room.folder/"index")))
-    chroma = cache(lambda: filled(index(), vectors))
+    @cache
+    def chroma():
+        index = room.stack.enter_context(ChromaIndex(vectors.shape[1], room.folder/"index"))
+        index.add([str(i) for i in range(len(vectors))], vectors)
+        return index
     found = {"ours": lambda v, k: ours().search(v, k), "Chroma alone": lambda v, k: chroma_hits(bare(), v, k)}
     if len(vectors) >= PASSAGES: return found | {SAME: lambda v, k: chroma_hits(ours().collection, v, k)}
     return found | {"ChromaIndex": lambda v, k: chroma().search(v, k)}
@@ -263,7 +262,7 @@ def dense_rows(
     memory (ours)."""
     vectors = corpus_vectors(MiniLM(), [with_title("", t) for t in corpus.texts[:size.vectors]], room.progress)
     queries = corpus_vectors(MiniLM(), corpus.questions[:size.calls*size.rounds], progress=False, kind="query")
-    exact, searchers = filled(ExactIndex(vectors.shape[1]), vectors), _searchers(vectors, room)
+    exact, searchers = corpus_index(vectors), _searchers(vectors, room)
     large = len(vectors) >= PASSAGES
     arms = [Arm(name, partial(search, k=5), size.calls) for name, search in searchers.items()]
     row = compare(
@@ -281,9 +280,9 @@ def exactly(
 ) -> FusedRetriever:  # over the same words and vectors
     "The same retriever, which compares a question with every vector (ours)."
     other, dense = copy(retriever), copy(retriever.dense)
-    dense.passage_index = filled(ExactIndex(dense.of_passages.shape[1]), dense.of_passages)
-    one = retriever.dense.whole_index is retriever.dense.passage_index
-    dense.whole_index = dense.passage_index if one else filled(ExactIndex(dense.of_wholes.shape[1]), dense.of_wholes)
+    dense.passage_index = dense.whole_index = corpus_index(dense.of_passages)
+    two = retriever.dense.whole_index is not retriever.dense.passage_index
+    if two: dense.whole_index = corpus_index(dense.of_wholes)
     other.dense = dense
     return other
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from fastcore.basics import patch
@@ -84,16 +85,15 @@ NOTED = ("I have noted that and will keep it in mind. What would you like to kno
 # %% ../../nbs/hybrid/04_chatbot.ipynb #21e668cf
 def assemble(
     question: str,
+    pieces: Sequence[Piece],  # in order of rank
     fallback: bool = False,
-) -> Callable[[Sequence[Piece]], list[Message]]:  # pieces, in order of rank -> the prompt's messages
+) -> list[Message]:           # the prompt's
     "How the prompt is put together: documents by rank, then what was said before, then the question (hybrid §5.4)."
-    def messages(pieces: Sequence[Piece]) -> list[Message]:
-        blocks = [p.text for name in ("document", "memory") for p in pieces if p.name == name]
-        ask = f"Using only the text above, answer: {question}" if blocks else question
-        return [
-            Message(role="system", text=FALLBACK if fallback else INSTRUCTIONS),
-            Message(role="user", text="\n\n".join([*blocks, ask]))]
-    return messages
+    blocks = [p.text for name in ("document", "memory") for p in pieces if p.name == name]
+    ask = f"Using only the text above, answer: {question}" if blocks else question
+    return [
+        Message(role="system", text=FALLBACK if fallback else INSTRUCTIONS),
+        Message(role="user", text="\n\n".join([*blocks, ask]))]
 
 # %% ../../nbs/hybrid/04_chatbot.ipynb #fcaae891
 def plain(
@@ -129,8 +129,7 @@ def deal(
     memories: Sequence[Piece],
 ) -> list[Piece]:
     "The two ranked lists, dealt alternately, best document first (ours)."
-    longest = max(len(documents), len(memories), 0)
-    return [p for i in range(longest) for p in (*documents[i:i + 1], *memories[i:i + 1])]
+    return [p for pair in zip_longest(documents, memories) for p in pair if p]
 
 # %% ../../nbs/hybrid/04_chatbot.ipynb #ef0a66fe
 def lacking(
@@ -279,7 +278,7 @@ def pieces(self: HybridChatbot, turn: Turn) -> list[Piece]:
 @patch
 def messages(self: HybridChatbot, turn: Turn, kept: Sequence[Piece]) -> list[Message]:
     "Instructions, then the texts and the question; on fallback the fallback instruction (hybrid §5.4)."
-    return assemble(turn.work["question"], bool(turn.fallback))(kept)
+    return assemble(turn.work["question"], kept, bool(turn.fallback))
 
 # %% ../../nbs/hybrid/04_chatbot.ipynb #c166d958
 def _documents_answer(turn: Turn) -> bool:

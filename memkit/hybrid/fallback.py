@@ -16,7 +16,7 @@ import numpy as np
 
 from ..answer.entailment import by_entailment
 from ..answer.from_documents import relevance
-from ..files import own_data
+from ..files import own_data, own_rows
 from ..models.embed import Embedder
 from ..records import Hit
 from ..search.documents import FusedRetriever, coverage, sentences
@@ -93,7 +93,7 @@ def labelled_questions(
     split: str | None = None,  # 'tune', 'score', 'fresh' or 'people'; all where None
 ) -> list[LabelledQuestion]:
     "Our own questions, with and without an answer in our own corpus."
-    rows = map(json.loads, own_data("medical_questions.jsonl").read_text(encoding="utf-8").splitlines())
+    rows = own_rows("medical_questions.jsonl")
     return [LabelledQuestion(**{**r, "relevant": tuple(r["relevant"])}) for r in rows if split in (None, r["split"])]
 
 # %% ../../nbs/hybrid/03_fallback.ipynb #fbad905e
@@ -101,30 +101,29 @@ def evidence_of(
     retriever: FusedRetriever,
     query: str,
     hits: Sequence[Hit] | None = None,  # its candidates, where they were searched already
-    among: int = 50,                    # passages that the nearest is compared with; ours
 ) -> dict[str, float]:
     """What the search has to say about whether the corpus answers, whatever its size.
 
     general, relevant, answers, near, shared, agree: of `memkit.answer.from_documents.relevance`;
     dense, passage: best cosine of a document and of a passage; sentence: of a passage with one sentence of the
-    message; nearest: the better of the last two; ahead: that sentence's best less its `among`th best;
+    message; nearest: the better of the last two; ahead: that sentence's best less its 50th best (ours);
     coverage: share of the question's weighty words in the best of ten documents
     """
     hits = retriever.candidates(query) if hits is None else hits
     def best(name: str) -> float: return max((h.parts.get(name, 0.) for h in hits), default=0.)
     texts = [f"{h.item.title}\n{h.item.text}" if retriever.settings.titles else h.item.text for h in hits[:10]]
     covered = max((coverage(retriever.bm25, query, text) for text in texts), default=0.)
-    top = _best_sentence(retriever, query, among)
+    top = _best_sentence(retriever, query)
     return {"dense": best("dense"), "passage": best("passage score"), "sentence": top[0],
             "nearest": max(top[0], best("passage score")), "ahead": top[0] - top[-1], "coverage": covered,
             **relevance(query, hits, retriever)}
 
 # %% ../../nbs/hybrid/03_fallback.ipynb #2b2bbb17
-def _best_sentence(retriever: FusedRetriever, query: str, among: int) -> list[float]:
+def _best_sentence(retriever: FusedRetriever, query: str) -> list[float]:
     "The cosines of the passages nearest to the sentence of the message that comes nearest to one, best first."
     if not retriever.dense: return [0.]
     index, vectors = retriever.dense.passage_index, retriever.dense.embedder.embed(sentences(query)[:12], "query")
-    return max(([score for _, score in index.search(v, among)] for v in vectors), key=lambda scores: scores[0])
+    return max(([score for _, score in index.search(v, 50)] for v in vectors), key=lambda scores: scores[0])
 
 # %% ../../nbs/hybrid/03_fallback.ipynb #a25b991b
 @dataclass(frozen=True, kw_only=True)
@@ -152,22 +151,18 @@ class Calibration:
 def calibrate(
     evidence: Sequence[Mapping[str, float]],  # one per question
     answerable: Sequence[bool],               # both kinds must occur
-    features: Sequence[str] | None = None,    # None: nearest and ahead
+    features: Sequence[str] = ("nearest", "ahead"),
     hold_back: float = .9,                    # share of the unanswerable questions that must get the fallback
-    embedder: str = "",
-    tuned_on: str = "",
 ) -> Calibration:
     """Fit weights and threshold on questions of one's own corpus (ours; logistic regression). Raises `ValueError` if
     one kind is missing."""
     if len({bool(a) for a in answerable}) < 2:
         raise ValueError("calibration needs questions with and without an answer; got only one kind")
     from sklearn.linear_model import LogisticRegression
-    features = features or ("nearest", "ahead")
     x, y = np.array([[e[f] for f in features] for e in evidence]), np.asarray(answerable, bool)
     fit = LogisticRegression(C=100., class_weight="balanced", max_iter=1000).fit(x, y)
     fitted = Calibration(
-        weights=dict(zip(features, map(float, fit.coef_[0]))), bias=float(fit.intercept_[0]), threshold=1.0,
-        embedder=embedder, tuned_on=tuned_on)
+        weights=dict(zip(features, map(float, fit.coef_[0]))), bias=float(fit.intercept_[0]), threshold=1.0)
     without = [fitted.probability(e) for e, answer in zip(evidence, y) if not answer]
     return replace(fitted, threshold=float(np.nextafter(np.quantile(without, hold_back, method="inverted_cdf"), 1.)))
 

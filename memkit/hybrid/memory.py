@@ -24,7 +24,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from ..models.embed import Embedder
-from ..records import Considered, Hit, Memory, Receipt, check_text, new_id, utc_now
+from ..records import Considered, Hit, Memory, check_text, new_id, utc_now
 from ..search.bm25 import STOP_WORDS, tokenize
 from ..search.documents import sentences
 
@@ -44,17 +44,16 @@ class Question:
 
 # %% ../../nbs/hybrid/02_memory.ipynb #16ddf722
 def prepare_question(
-    text: str,                    # the message as it came
-    max_chars: int = MAX_QUESTION,
+    text: str,   # the message as it came
 ) -> Question:
     """One spelling, nothing invisible (hybrid §5.4, details ours).
 
-    Raises `ValueError` for an empty message, broken characters, or more than `max_chars` characters; `TypeError`
+    Raises `ValueError` for an empty message, broken characters, or more than `MAX_QUESTION` characters; `TypeError`
     for what isn't text."""
-    if isinstance(text, str) and len(text) > max_chars:
+    if isinstance(text, str) and len(text) > MAX_QUESTION:
         raise ValueError(
-            f"the question has {len(text):,} characters and {max_chars:,} are allowed; ask in fewer words, or add the "
-            "text as a document to search"
+            f"the question has {len(text):,} characters and {MAX_QUESTION:,} are allowed; ask in fewer words, or add "
+            "the text as a document to search"
         )
     cleaned = unicodedata.normalize("NFC", _INVISIBLE.sub("", check_text(text, "question")))
     if all(unicodedata.category(c)[0] in "CZ" for c in cleaned): cleaned = ""   # nothing that could be seen
@@ -330,12 +329,6 @@ def nearest(self: StoreMemory, user: str, query: str, k: int = 10) -> list[Hit]:
     return [_as_hit(hit.item, hit.score)
             for hit in self.store.search(user, vector, k=k, kind=KIND, encoder=self.embedder.name)]
 
-# %% ../../nbs/hybrid/02_memory.ipynb #6924bc39
-@patch
-def forget(self: StoreMemory, user: str, ids: Sequence[int] | None = None) -> Receipt:
-    "Delete these entries, or everything of `user`; the receipt says what was removed."
-    return self.store.forget(user, ids)
-
 # %% ../../nbs/hybrid/02_memory.ipynb #c508afff
 def _as_hit(memory: Memory, cosine: float) -> Hit:
     return Hit(item=memory, score=float(cosine), source="memory", parts={"cosine": float(cosine)})
@@ -372,12 +365,6 @@ def nearest(self: ChromaMemory, user: str, query: str, k: int = 10) -> list[Hit]
     return [_as_hit(mine[i], cosine) for name, cosine in found if (i := int(name.split("-")[0])) in mine]
 
 # %% ../../nbs/hybrid/02_memory.ipynb #caf721ef
-@patch
-def forget(self: ChromaMemory, user: str, ids: Sequence[int] | None = None) -> Receipt:
-    "Delete in the store, which removes the user's index folder too; the next search makes it again from what is left."
-    self.let_go(user)
-    return self.store.forget(user, ids)
-
 @patch
 def let_go(self: ChromaMemory, user: str):
     "Close the user's index."

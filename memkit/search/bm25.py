@@ -112,13 +112,9 @@ def _score(self: BM25, words: Sequence[str]) -> np.ndarray:
 
 # %% ../../nbs/search/01_bm25.ipynb #48a72f3f
 @patch
-def scores(self: BM25, query: str) -> np.ndarray:
-    "One score per text, 0 where no word is shared."
-    return self._score(self._known(query))
-
-@patch
 def ranked(self: BM25, query: str, k: int) -> tuple[np.ndarray, np.ndarray]:
-    "All `scores`, and the positions of the best `k` above 0, best first, ties by position; `ValueError` for k < 1."
+    """One score per text (0 where no word is shared), and the positions of the best `k` above 0, best first, ties by
+    position; `ValueError` for k < 1."""
     if k < 1: raise ValueError(f"k must be 1 or more, got {k}")
     words = self._known(query)
     scores = self._score(words)

@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from math import inf
 from typing import Protocol
 
@@ -26,7 +26,7 @@ from ..models.embed import Embedder, MiniLM, corpus_vectors, minilm_source, with
 from ..records import Document, Hit, check_counts, check_text
 from .bm25 import BM25, STOP_WORDS, singular, tokenize
 from .fusion import check_weights, guarantee, rrf, weighted_columns
-from .vectors import VectorIndex, corpus_index, filled
+from .vectors import corpus_index
 
 # %% ../../nbs/search/04_documents.ipynb #356590f1
 @cache
@@ -204,8 +204,7 @@ class DenseSide:
         documents: Sequence[Document],
         embedder: Embedder,
         settings: RetrieveSettings,
-        vectors: Callable[[Embedder, list[str]], np.ndarray],
-        index: Callable[[np.ndarray], VectorIndex],  # of such vectors, whose ids are '0', '1', …
+        keep: bool,   # vectors and a large index in the cache folder
     ):
         self.embedder, self.question_weight = embedder, settings.question_weight
         pieces = [passages(d.text, settings.passage_words, settings.passage_overlap) for d in documents]
@@ -214,13 +213,15 @@ class DenseSide:
         self.owner = np.repeat(np.arange(len(pieces)), np.diff(self.starts))
         long = [i for i, ps in enumerate(pieces) if len(ps) > 1]
         texts = [titled(documents[i], p) for i, p in zip(self.owner, self.texts)]
-        found = vectors(embedder, texts + [titled(documents[i], documents[i].text) for i in long])
+        texts += [titled(documents[i], documents[i].text) for i in long]
+        found = corpus_vectors(embedder, texts) if keep else embedder.embed(texts)
+        home = cache_dir()/"indexes" if keep else None
         self.of_passages = self.of_wholes = found[:len(self.texts)]
-        self.passage_index = self.whole_index = index(self.of_passages)
+        self.passage_index = self.whole_index = corpus_index(self.of_passages, home)
         if long:
             self.of_wholes = self.of_passages[self.starts[:-1]]
             self.of_wholes[long] = found[len(self.texts):]
-            self.whole_index = index(self.of_wholes)
+            self.whole_index = corpus_index(self.of_wholes, home)
 
 # %% ../../nbs/search/04_documents.ipynb #99e2b51e
 @patch
@@ -238,9 +239,8 @@ def nearest(self: DenseSide, vector: np.ndarray, n: int) -> tuple[list[int], lis
     "Positions of about the `n` nearest documents, best first: by their whole, and by their passages."
     wholes = [int(i) for i, _ in self.whole_index.search(vector, n)]
     if self.whole_index is self.passage_index: return wholes, wholes
-    return (
-        wholes,
-        list(dict.fromkeys(int(self.owner[int(i)]) for i, _ in self.passage_index.search(vector, 2 * n)))[:n])
+    owners = dict.fromkeys(int(self.owner[int(i)]) for i, _ in self.passage_index.search(vector, 2*n))
+    return wholes, list(owners)[:n]
 
 # %% ../../nbs/search/04_documents.ipynb #2d45b796
 @patch
@@ -259,7 +259,6 @@ def best_passages(self: DenseSide, vector: np.ndarray, positions: np.ndarray) ->
 @patch
 def scores(self: DenseSide, vector: np.ndarray, positions: np.ndarray) -> dict[str, np.ndarray]:
     "The columns 'dense', 'passage score' and 'passage number' of the documents at `positions`."
-    if not len(positions): return {name: np.zeros(0) for name in ("dense", "passage score", "passage number")}
     passage, number = self.best_passages(vector, positions)
     return {
         "dense": products(self.of_wholes[positions], vector).astype(float), "passage score": passage.astype(float),
@@ -287,7 +286,6 @@ def rarest(
 @dataclass(frozen=True)
 class Found:
     "What the sides found for one query: who was put forward, and what each side says of all of them."
-    vector: np.ndarray | None       # the query's; None without a dense side
     words: list[int]                # positions put forward by BM25, best first
     wholes: list[int]               # by the whole vectors
     passages: list[int]             # and by the passages
@@ -369,8 +367,6 @@ class FusedRetriever:
         documents: Sequence[Document],                # each id once; may be empty
         embedder: Embedder | None = None,             # None: MiniLM
         settings: RetrieveSettings = RetrieveSettings(),
-        # makes an empty index; None: exact up to 50,000 vectors, then kept in Chroma
-        make_index: Callable[[int], VectorIndex] | None = None,
         # in the cache folder, and a large index too; False where the documents are somebody's own words
         keep_vectors: bool = True,
     ):
@@ -379,10 +375,7 @@ class FusedRetriever:
         self.bm25 = BM25([self._shown(d) for d in self.documents], k1=settings.k1, b=settings.b)
         self.dense = None
         if settings.fusion != "bm25" and self.documents:
-            kept = partial(corpus_index, home=cache_dir()/"indexes" if keep_vectors else None)
-            index = (lambda v: filled(make_index(v.shape[1]), v)) if make_index else kept
-            made = corpus_vectors if keep_vectors else lambda embedder, texts: embedder.embed(texts)
-            self.dense = DenseSide(self.documents, embedder or MiniLM(), settings, made, index)
+            self.dense = DenseSide(self.documents, embedder or MiniLM(), settings, keep_vectors)
         self.speller = Speller(self.bm25.holding) if settings.spelling else None
 
     def _shown(self, d: Document) -> str: return with_title(d.title if self.settings.titles else "", d.text)
@@ -408,8 +401,8 @@ def find(self: FusedRetriever, query: str, n: int) -> Found:
     wholes, parts = self.dense.nearest(vector, n) if self.dense else ([], [])
     pool = np.array(sorted({*words, *wholes, *parts}), dtype=int)
     scores = {"bm25": by_words[pool]}
-    if self.dense: scores |= self.dense.scores(vector, pool)
-    return Found(vector, words, wholes, parts, pool, scores)
+    if self.dense and len(pool): scores |= self.dense.scores(vector, pool)
+    return Found(words, wholes, parts, pool, scores)
 
 # %% ../../nbs/search/04_documents.ipynb #203967f8
 @patch

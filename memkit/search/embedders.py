@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,6 @@ def contrast(
     mean over questions of the mean over their answers p of log(1 + sum over wrong n of exp((s_n - s_p)/temperature))
     """
     import torch
-    if not temperature > 0: raise ValueError(f"temperature must be above 0, got {temperature}")
     scaled, right = scores/temperature, torch.zeros_like(scores, dtype=torch.bool)
     for i, rows in enumerate(answers): right[i, list(rows)] = True
     wrong = torch.logsumexp(scaled.masked_fill(right, -torch.inf), 1, keepdim=True)
@@ -142,14 +142,13 @@ def like_lengths(lengths: Sequence[int], size: int, rng: random.Random) -> list[
 def ranking_quality(
     questions: np.ndarray,  # [questions, dim]
     pairs: Pairs,
-    k: int = 10,
 ) -> float:                 # 0..1
-    "Mean nDCG at `k` of all documents of `pairs`, by inner product (Järvelin and Kekäläinen 2002; scikit-learn)."
+    "Mean nDCG@10 of all documents of `pairs`, by inner product (Järvelin and Kekäläinen 2002; scikit-learn)."
     from sklearn.metrics import ndcg_score
     scores = questions @ np.asarray(pairs.vectors, dtype=np.float32).T
     right = np.zeros(scores.shape, bool)
     for row, answers in zip(right, pairs.answers): row[list(answers)] = True
-    return float(ndcg_score(right, scores, k=k, ignore_ties=True))
+    return float(ndcg_score(right, scores, k=10, ignore_ties=True))
 
 # %% ../../nbs/search/06_embedders.ipynb #b2381219
 @dataclass(frozen=True)
@@ -246,21 +245,9 @@ def _steps(rows: Sequence[Sequence[int]], s: AdapterSettings, processes: int) ->
     each = max(1, len(every)//processes)
     return [(every[i::processes] or every)[:each] for i in range(processes)]
 
-class _Watch:
-    "Looks at the validation questions now and then, and keeps the best adapter."
-    def __init__(self, validation: Pairs | None, rows: list, settings: AdapterSettings):
-        self.pairs, self.rows, self.settings = validation, rows, settings
-        self.curve, self.best, self.since = [], (-1., {}, 0), 0
-
-    def look(self, step: int, loss: float | None, model: Any) -> bool:
-        "Note where training is; False when it should end."
-        of = self.pairs
-        quality = ranking_quality(_embedded(model, self.rows, of.vectors.shape[1]), of) if of else None
-        self.curve.append({"step": step, "loss": loss, "validation": quality})
-        better = quality is None or quality > self.best[0]
-        if better: self.best = quality or 0., weights_of(model, self.settings.scale), step
-        self.since = 0 if better else self.since + 1
-        return self.since < self.settings.patience
+def _quality(model: Any, rows: list, pairs: Pairs | None) -> float | None:
+    "The ranking of the validation questions as it is now."
+    return ranking_quality(_embedded(model, rows, pairs.vectors.shape[1]), pairs) if pairs else None
 
 # %% ../../nbs/search/06_embedders.ipynb #264d415d
 def _machine(source: Path, s: AdapterSettings, dim: int) -> tuple[Any, Any]:
@@ -300,17 +287,21 @@ def train_query_adapter(
 ) -> Adapter:                              # card["curve"]: step, loss, validation nDCG@10
     """Train an adapter for questions by contrast with all documents (InfoNCE; ours). Equal seeds on one machine give
     equal adapters. Raises `ValueError` for what doesn't fit together."""
-    s, source, losses = settings, Path(source) if source else minilm_source(), []
+    s, source = settings, Path(source) if source else minilm_source()
     one, model = _machine(source, s, np.shape(train.vectors)[1])
-    rows, held = tokenized(train.texts, source), tokenized(validation.texts, source) if validation else []
-    steps, watch = _steps(rows, s, one.num_processes)[one.process_index], _Watch(validation, held, s)
-    watch.look(0, None, model)
-    for loss in _descent(one, model, train, rows, steps, s, progress):
+    rows, held = (tokenized(p.texts, source) if p else [] for p in (train, validation))
+    steps = _steps(rows, s, one.num_processes)[one.process_index]
+    curve, losses, best, since = [], [], (-1., {}, 0), 0
+    for step, loss in enumerate(chain([None], _descent(one, model, train, rows, steps, s, progress))):
         losses.append(loss)
-        if len(losses) % s.look_every and len(losses) < len(steps): continue
-        if not watch.look(len(losses), float(np.mean(losses[-s.look_every:])), model): break
-    card = {**_card(train, validation, s, source), "step": watch.best[2], "curve": watch.curve, "note": note}
-    return Adapter(watch.best[1], card)
+        if step % s.look_every and step < len(steps): continue
+        quality, last = _quality(model, held, validation), losses[1:][-s.look_every:]
+        curve.append({"step": step, "loss": float(np.mean(last)) if last else None, "validation": quality})
+        better = quality is None or quality > best[0]
+        best = (quality or 0., weights_of(model, s.scale), step) if better else best
+        since = 0 if better else since + 1
+        if since >= s.patience: break
+    return Adapter(best[1], {**_card(train, validation, s, source), "step": best[2], "curve": curve, "note": note})
 
 # %% ../../nbs/search/06_embedders.ipynb #eaf76cd6
 def merged(
@@ -369,9 +360,6 @@ def embed(
     return (self._questions if kind == "query" else self._documents).embed(texts, kind)
 
 # %% ../../nbs/search/06_embedders.ipynb #29b68afc
-def _for_medicine() -> Embedder:
-    return TunedMiniLM(own_data("minilm_medquad.safetensors").with_suffix(""))
-
 def load_embedder(
     spec: str | Path,  # "minilm", "minilm-medquad", "medcpt", or the name or folder of a sentence-transformers model
 ) -> Embedder:
@@ -379,5 +367,6 @@ def load_embedder(
     if not isinstance(spec, (str, Path)) or not str(spec).strip():
         names = "'minilm', 'minilm-medquad', 'medcpt'"
         raise ValueError(f"an embedder is {names}, or the name or folder of a model; got {spec!r}")
-    known = {"minilm": MiniLM, "minilm-medquad": _for_medicine, "medcpt": MedCPT}
+    tuned = lambda: TunedMiniLM(own_data("minilm_medquad.safetensors").with_suffix(""))
+    known = {"minilm": MiniLM, "minilm-medquad": tuned, "medcpt": MedCPT}
     return known[str(spec).lower()]() if str(spec).lower() in known else SentenceEncoder(spec)

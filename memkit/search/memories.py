@@ -56,8 +56,8 @@ def weighted_words(
 # %% ../../nbs/search/05_memories.ipynb #066162c6
 class WordIndex:
     "Weighted bags of words, a row each, searched by BM25 (ours). Not safe for threads by itself."
-    def __init__(self, k1: float = .9, b: float = .4):
-        self.k1, self.b, self._lengths = k1, b, []
+    def __init__(self):
+        self._lengths: list[float] = []
         self._held: dict[str, tuple[list[int], list[float]]] = {}           # word -> rows, weights
 
     def __len__(self): return len(self._lengths)
@@ -79,7 +79,7 @@ def scores(self: WordIndex, words: Collection[str]) -> np.ndarray:  # by row, 0 
     for word in dict.fromkeys(words):
         if word not in self._held: continue
         rows, weights = map(np.array, self._held[word])
-        found = saturation(weights, lengths[rows], mean or 1., self.k1, self.b)
+        found = saturation(weights, lengths[rows], mean or 1., k1=.9, b=.4)   # ours
         total[rows] += idf_weight(len(rows), len(self))*found
     return total
 
@@ -91,14 +91,10 @@ class RecallSettings:
     message: float = 1.        # what the other words of a memory's own message count
     # what words of the messages before it count, the nearest first; () leaves context out
     before: tuple[float, ...] = (.5, .25)
-    k1: float = .9             # BM25's saturation
-    b: float = .4              # BM25's length
 
     def __post_init__(self):
         if not 0 <= self.words <= 1: raise ValueError(f"words must lie in 0..1, got {self.words}")
         if min((self.message, *self.before)) < 0: raise ValueError("message and before must be 0 or more")
-        if self.k1 <= 0 or not 0 <= self.b <= 1:
-            raise ValueError(f"k1 must be above 0 and b in 0..1, got {self.k1} and {self.b}")
 
 # %% ../../nbs/search/05_memories.ipynb #aeb2ef1f
 def said_before(
@@ -141,7 +137,7 @@ class _Known:
         self.turns += new_turns
         now, known = [(id, view.text(id)) for id in view.ids.tolist()], self.bags
         self.bags = {of: known[of] if of in known else self._bag(view.memory(of[0])) for of in now}
-        self.index, self.at = WordIndex(self.settings.k1, self.settings.b), (view.version, now[-1][0])
+        self.index, self.at = WordIndex(), (view.version, now[-1][0])
         for bag in self.bags.values(): self.index.add(bag)
 
     def _bag(self, m: Memory) -> dict[str, float]:

@@ -85,7 +85,6 @@ def hold_out(
     documents: Sequence[Document],
     n: int,              # topics of each half, at most half of them
     seed: int = 0,
-    most: int = 60,      # other answers that may name a topic prominently
 ) -> HeldOut:
     "Remove `n` topics of each half from a corpus, drawn by `seed`."
     focuses, names, rng = [focus_of(d) for d in documents], names_of(documents), random.Random(f"held out {seed}")
@@ -96,7 +95,7 @@ def hold_out(
         for focus in rng.sample(there, len(there)):
             if sum(s == split for s in topics.values()) >= min(n, len(there)//2): break
             found = _mentions(documents, words, names[focus])
-            if len(found - {i for i, f in enumerate(focuses) if f == focus}) <= most:
+            if len(found - {i for i, f in enumerate(focuses) if f == focus}) <= 60:   # others that name it prominently
                 topics[focus] = split
                 drop |= found
     drop |= {i for i, f in enumerate(focuses) if f in topics}
@@ -205,9 +204,9 @@ def rules(
 ) -> dict[str, Calibration]:   # by name; all but `TUNED` are controls
     "Rules for declining; weights and thresholds are fitted on the tuning half."
     evidence, answerable = [c.evidence for c in tuning], [c.answerable for c in tuning]
-    fit = lambda *features: calibrate(evidence, answerable, features or None)
+    fit = lambda *features: calibrate(evidence, answerable, features)
     never = Calibration(weights={}, bias=0., threshold=0.)
-    return dict(zip(TUNED, (shipped, fit()))) | {
+    return dict(zip(TUNED, (shipped, calibrate(evidence, answerable)))) | {
         "sentence and coverage": fit("sentence", "coverage"), "cosine of the best passage": fit("passage"),
         "score of the paper's rank fusion": fit("rrf"), "always declining": replace(never, threshold=2.),
         "never declining": never}
@@ -217,12 +216,11 @@ def auc(
     scores: Sequence[float],      # higher: more answerable
     answerable: Sequence[bool],
     groups: Sequence[str],
-    seed: int = 0,
 ) -> Interval:
     """Area under the ROC curve, .5 by chance, with a bootstrap interval over topics. Raises `ValueError` unless
     both kinds occur."""
     from sklearn.metrics import roc_auc_score
-    x, y, rng = np.asarray(scores), np.asarray(answerable, bool), np.random.default_rng(seed)
+    x, y, rng = np.asarray(scores), np.asarray(answerable, bool), np.random.default_rng(0)
     places = [np.flatnonzero(np.asarray(groups) == g) for g in dict.fromkeys(groups)]
     draws = [np.concatenate([places[i] for i in rng.integers(0, len(places), len(places))]) for _ in range(500)]
     low, high = np.quantile([roc_auc_score(y[d], x[d]) for d in draws if 0 < y[d].sum() < len(d)], [.025, .975])
@@ -461,20 +459,18 @@ def conversation_rows(
     full: bool = False,                     # `FULL` instead of `QUICK`
     seed: int = 0,
     progress: bool = True,                  # bars on stderr
-    split: str = "score",                   # or tune, while one is still choosing
-    sizes: tuple[int, int, int] | None = None,  # other sizes
 ) -> list[dict[str, Any]]:
     """The rows of the fallback and of follow-up questions (hybrid §1; not measured there). A minute on 800 documents;
     full MedQuAD takes several."""
     from tqdm import tqdm
-    topics, n, turns = sizes or (FULL if full else QUICK)
+    topics, n, turns = FULL if full else QUICK
     whole = FusedRetriever(documents, embedder, RetrieveSettings(titles=False))
     held = hold_out(documents, topics, seed)
     small = without(whole, held.kept)
-    tuning, asked = (cases(small, held, half, n, seed) for half in ("tune", split))
+    tuning, asked = (cases(small, held, half, n, seed) for half in ("tune", "score"))
     strange = [Case(q, "out of domain", q, False, _evidence(small, q)) for q in OUT_OF_DOMAIN]
     rows = judge(tuning, asked, strange, load_calibration(whole.dense.embedder.name))
     for kind in KINDS:
         bar = lambda played: tqdm(played, desc=kind, leave=False, delay=2, disable=not progress)
-        rows += follow_up_rows(whole, kind, dialogues(documents, kind, split, turns, seed), bar)
+        rows += follow_up_rows(whole, kind, dialogues(documents, kind, "score", turns, seed), bar)
     return rows

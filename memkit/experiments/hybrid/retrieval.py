@@ -22,7 +22,7 @@ import numpy as np
 from ...evaluate.intervals import paired, rank_scores
 from ...evaluate.intervals import BERT, BERT_ENCODER, bert_score
 from ..result import figure
-from ...files import own_data, public_data
+from ...files import own_data, own_rows, public_data
 from ...hybrid import read_corpus
 from ...hybrid.corpus import normal
 from ...models.embed import Embedder, MiniLM, Remembered
@@ -92,7 +92,7 @@ def _from_pairs(documents: Sequence[Document]) -> list[Base]:
 # %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #104a1e53
 def _from_labels(documents: Sequence[Document]) -> list[Base]:
     topic = {d.id: focus_of(d) for d in documents}
-    rows = map(json.loads, own_data("medical_questions.jsonl").read_text("utf-8").splitlines())
+    rows = own_rows("medical_questions.jsonl")
     return [Base(topic[r["relevant"][0]], "", r["question"], (), tuple(r["relevant"]), r["split"]) for r in rows
             if r["answerable"] and r["style"] == "plain" and set(r["relevant"]) <= topic.keys()]
 
@@ -179,9 +179,9 @@ def _told(base: Base, rng: random.Random) -> list[str]:
 def _story(base: Base, rng: random.Random) -> str:
     said, style = _told(base, rng), rng.random()
     if style < .12: return ", ".join(s.strip(" .,") for s in said).lower()          # in one breath
-    return (lambda text: text.lower() if style < 0.3 else text)(
-        " ".join(s if s[-1] in ".?!,:" or i == len(said) - 1 else s + "." for i, s in enumerate(said))
-    )
+    *first, last = said
+    text = " ".join([*(s if s[-1] in ".?!,:" else s + "." for s in first), last])
+    return text.lower() if style < .3 else text
 
 # %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #70286aaa
 _ROWS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
@@ -227,11 +227,8 @@ def _typos(base: Base, rng: random.Random) -> str:
 def _several(
     base: Base, rng: random.Random, others: Sequence[Base], siblings: Sequence[Base]
 ) -> tuple[str, tuple[str, ...]]:
-    more = (
-        rng.sample(siblings, min(len(siblings), rng.choice((1, 1, 2))))
-        if siblings and rng.random() < 0.5
-        else rng.sample(others, min(len(others), rng.choice((1, 1, 2))))
-    )
+    drawn = siblings if siblings and rng.random() < .5 else others
+    more = rng.sample(drawn, min(len(drawn), rng.choice((1, 1, 2))))
     x = _call(base, rng) if base.type else ""
     asked = [_wording(base, rng, x)] + [
         _wording(b, rng, rng.choice(("it", x)) if b.focus == base.focus else "") for b in more
@@ -343,7 +340,6 @@ def run_trials(
     forms: Sequence[str] = FORMS,
     seed: int = 0,
     embedder: Embedder | None = None,  # None: MiniLM
-    k: int = 10,
 ) -> dict[str, Trial]:              # by form
     "Every search on every form; raises the errors of `ask` and `index_documents`."
     embedder = Remembered(embedder or MiniLM())
@@ -351,8 +347,8 @@ def run_trials(
     found = {form: {} for form in forms}
     for name, settings in searches.items():
         retriever = index_documents(documents, embedder, settings)
-        for form in forms: found[form][name] = [[h.item.id for h in retriever.search(a.text, k)] for a in asked[form]]
-    for form in forms: found[form][LOT] = by_lot(documents, asked[form], k, seed)
+        for form in forms: found[form][name] = [[h.item.id for h in retriever.search(a.text, 10)] for a in asked[form]]
+    for form in forms: found[form][LOT] = by_lot(documents, asked[form], 10, seed)
     return {form: Trial(asked[form], found[form]) for form in forms}
 
 # %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #58e2af52
@@ -395,11 +391,9 @@ def form_rows(form: str, trial: Trial) -> list[dict[str, Any]]:
     scores, table = trial.scores(), "Retrieval by form of question"
     rows = [figure(table, f"{form}: {name}", "nDCG@10", s, control=name == LOT) for name, s in scores.items()]
     for other, what in ((best_part(scores), "the better side"), (PAPERS, PAPERS)):
-        rows.append(
-            figure(
-                table, f"{form}: ours less {what}", "nDCG@10", paired(scores[OURS], scores[other]),
-                note=f"paired; the better side: {other}" if other != PAPERS else "paired")
-        )
+        note = "paired" if other == PAPERS else f"paired; the better side: {other}"
+        gain = paired(scores[OURS], scores[other])
+        rows.append(figure(table, f"{form}: ours less {what}", "nDCG@10", gain, note=note))
     return rows
 
 # %% ../../../nbs/experiments/hybrid/01_retrieval.ipynb #895cf4a5

@@ -6,35 +6,36 @@
 __all__ = ['HYBRID', 'PAPERS', 'ALONE', 'RANDOM', 'RETRIEVAL', 'PASSAGE', 'BEGINNING', 'ALWAYS', 'TASK', 'ROUGE', 'PLAIN_PPL',
            'GIVEN_PPL', 'SECONDS', 'FAITHFUL', 'REFERENCE', 'FALLBACKS', 'WORDS', 'RECALLED', 'NO', 'ONE', 'TWO',
            'OTHER', 'Condition', 'PAPER_1', 'MISTRAL', 'PAPER_2', 'NOTES', 'OTHER_DATA', 'STEPS', 'QUICK', 'FULL',
-           'Exchange', 'Item', 'exchange', 'draw_items', 'random_documents', 'silent', 'WithoutDocuments', 'Parts',
-           'make_parts', 'chatbots', 'Answer', 'as_answer', 'answer', 'unguarded', 'negative_log_likelihood',
+           'Exchange', 'Item', 'draw_items', 'random_documents', 'silent', 'WithoutDocuments', 'Parts', 'make_parts',
+           'chatbots', 'Answer', 'as_answer', 'answer', 'unguarded', 'negative_log_likelihood',
            'negative_log_likelihood_given', 'score', 'conditions', 'answer_all', 'beginning', 'summary', 'metric_rows',
            'difference_rows', 'table_1_rows', 'table_2_rows', 'figure_3_rows', 'generation_rows', 'recall_rows',
-           'measured', 'figure_1', 'figure_2', 'figure_3', 'table_1', 'table_2', 'table_3', 'Size', 'corpus_for',
-           'run_hybrid', 'matrix_text']
+           'measured', 'figure_1', 'figure_2', 'figure_3', 'table_1', 'table_2', 'table_3', 'corpus_for', 'run_hybrid',
+           'matrix_text']
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #bd9b937f
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import Any, TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
 
-from ...evaluate.intervals import Interval, bootstrap, paired, share
-from ...evaluate.intervals import BERT, BERT_ENCODER, METHOD, faithfulness
-from memkit.experiments.result import (
-    Card, PaperPicture, PaperTable, diagram, intervals, legend_below, number, number_table, of_paper, provenance,
-    result, rows_of, sheet)
+from ...evaluate.intervals import (
+    BERT, BERT_ENCODER, METHOD, Interval, bert_score, bootstrap, faithfulness, paired, rouge_l, share)
 from .conversation import conversation_rows
-from .retrieval import experiment_corpus, retrieval_rows
+from .retrieval import Asked, ask, experiment_corpus, focus_of, retrieval_rows
+from ..result import (
+    Card, PaperPicture, PaperTable, diagram, figure, intervals, legend_below, number, number_table, of_paper,
+    provenance, result, rows_of, sheet)
 from ...files import public_data
-from ...models.local import token_log_probs
-from ...models.embed import Embedder
+from ...hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings, plain
+from ...hybrid.fallback import Calibration
+from ...models.embed import Embedder, MiniLM
 from ...models.lm import LanguageModel, Reply
-from ...models.local import LocalLM, text_ids
+from ...models.local import LocalLM, load_model, text_ids, token_log_probs
 from ...records import Document, Hit, Message, Turn, new_id, utc_now
 from ...search.documents import FusedRetriever, PAPER, RetrieveSettings
 from ...turn.prompt import shorten
@@ -43,14 +44,7 @@ from ...turn.prompt import shorten
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-# %% ../../../nbs/experiments/hybrid/03_run.ipynb #ffe9d4d1
-from ...evaluate.intervals import BERT, BERT_ENCODER, bert_score, rouge_l
-from .retrieval import Asked, ask, focus_of
-from ..result import figure
-from ...hybrid.chatbot import AS_IN_THE_PAPER, HybridChatbot, HybridSettings, plain
-from ...hybrid.fallback import Calibration
-if TYPE_CHECKING: from memkit.store.store import MemoryStore
+    from memkit.store.store import MemoryStore
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #5855acb5
 @dataclass(frozen=True, kw_only=True)
@@ -67,15 +61,6 @@ class Item:
     reference: str                    # MedQuAD's own answer, whole
     earlier: tuple[Exchange, ...]     # two on the same topic, of other types
     elsewhere: tuple[Exchange, ...]   # two on other topics
-
-# %% ../../../nbs/experiments/hybrid/03_run.ipynb #9b68d7aa
-def exchange(
-    d: Document,
-    tokens: int,                  # of the answer, at most
-    count: Callable[[str], int],  # tokens of a text
-) -> Exchange:
-    "A document as an earlier exchange: its question (or its title), and the beginning of its text."
-    return Exchange(question=d.meta.get("question") or d.title, answer=shorten(d.text, tokens, count))
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #d995df43
 def draw_items(
@@ -95,7 +80,8 @@ def draw_items(
         if len({d.category for d in others}) < 2 or a.focus in seen: continue
         seen.add(a.focus)
         far = [documents[i] for i in rng.permutation(len(documents))[:20] if focus_of(documents[i]) != a.focus][:2]
-        pick = lambda ds: tuple(exchange(d, tokens, count) for d in ds)
+        pick = lambda ds: tuple(
+            Exchange(question=d.meta.get("question") or d.title, answer=shorten(d.text, tokens, count)) for d in ds)
         out.append(
             Item(asked=a, reference=of[a.relevant[0]].text, earlier=pick(_two_types(others, rng)), elsewhere=pick(far))
         )
@@ -150,9 +136,8 @@ class WithoutDocuments:
         messages = (Message(role="system", text=TASK), Message(role="user", text=text))
         reply = self.model.generate([messages], max_tokens=HybridSettings().answer_tokens)[0]
         return Turn(
-            id=new_id("t"), user=user, session="-", at=datetime.now(timezone.utc), text=text, query=text,
-            draft=reply.text, answer=reply.text, messages=messages, prompt=self.model.render(messages),
-            answer_tokens=reply.answer_tokens, seconds={"total": reply.seconds}, model=self.model.name)
+            id=new_id("t"), user=user, session="-", at=utc_now(), text=text, draft=reply.text, answer=reply.text,
+            prompt=self.model.render(messages), seconds={"total": reply.seconds})
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #5b29a2cf
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +202,7 @@ def answer(
     before: Sequence[Exchange] = (),      # earlier exchanges, oldest first
 ) -> Answer:
     "Ask as a user with exactly the memories `before`."
-    user, today = new_id("u"), datetime.now(timezone.utc)
+    user, today = new_id("u"), utc_now()
     if before: bot.consent(user)
     for days, e in zip(range(len(before), 0, -1), before):
         bot.memory.remember(user, new_id("s"), e.question, e.answer, today - timedelta(days=days), {})
@@ -228,10 +213,9 @@ def unguarded(
     bot: HybridChatbot,
 ) -> HybridChatbot:
     "The same chatbot without the threshold: it recalls the nearest entries at any distance (a control; ours)."
-    settings = replace(bot.settings, memory=replace(bot.settings.memory, above=-1.))
-    return HybridChatbot(
-        bot.retriever, bot.model, bot.store, bot.embedder, bot.memory, settings, bot.calibration, bot.clock
-    )
+    free = copy(bot)
+    free.settings = replace(bot.settings, memory=replace(bot.settings.memory, above=-1.))
+    return free
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #63a442ee
 def negative_log_likelihood(
@@ -288,16 +272,15 @@ Condition = tuple[Any, Callable[[Item], Sequence[Exchange]]]   # a chatbot, and 
 def conditions(
     parts: Parts,
     store: "MemoryStore",
-    remembering: Sequence[str] = (HYBRID, PAPERS),  # which chatbots are asked with memories too
     seed: int = 0,
 ) -> dict[str, Condition]:  # by name
     "Everything that Tables 1 and 2 compare (hybrid §6; controls: ours)."
     bots = chatbots(parts, store, seed)
-    out = {name: (bot, lambda item: ()) for name, bot in bots.items()}
-    for who in remembering:
-        out[f"{who}, {ONE}"] = bots[who], lambda item: item.earlier[:1]
-        out[f"{who}, {TWO}"] = bots[who], lambda item: item.earlier
-    return out | {f"{PAPERS}, {OTHER}": (unguarded(bots[PAPERS]), lambda item: item.elsewhere)}
+    papers, bare = bots[PAPERS], {name: (bot, lambda item: ()) for name, bot in bots.items()}
+    return bare | {
+        f"{PAPERS}, {ONE}": (papers, lambda item: item.earlier[:1]),
+        f"{PAPERS}, {TWO}": (papers, lambda item: item.earlier),
+        f"{PAPERS}, {OTHER}": (unguarded(papers), lambda item: item.elsewhere)}
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #c8e816b4
 def answer_all(
@@ -351,14 +334,14 @@ def summary(
 def metric_rows(
     table: str, row: str,
     scores: Mapping[str, np.ndarray],         # from `score`
-    paper: Mapping[str, float] | None = None, # the paper's figures by metric
+    paper: Mapping[str, float] = {},          # the paper's figures by metric
     control: bool = False,
     but: Sequence[str] = (),                  # metrics to leave out
 ) -> list[dict[str, Any]]:
     "A row of a table for each metric that has a value."
     there = {m: v[~np.isnan(v)] for m, v in scores.items() if m not in but}
     return [
-        figure(table, row, m, summary(m, v), (paper or {}).get(m), control, NOTES.get(m, ""))
+        figure(table, row, m, summary(m, v), paper.get(m), control, NOTES.get(m, ""))
         for m, v in there.items()
         if len(v)
     ]
@@ -368,12 +351,11 @@ def difference_rows(
     table: str,
     scores: Mapping[str, Mapping[str, np.ndarray]],  # by condition and metric
     pairs: Sequence[tuple[str, str]],                # conditions
-    metrics: Sequence[str] = (BERT, ROUGE, REFERENCE),
 ) -> list[dict[str, Any]]:
     "How much the first of each pair differs from the second on the same questions, those that both answered."
     out = []
     for a, b in pairs:
-        for m in metrics:
+        for m in (BERT, ROUGE, REFERENCE):
             both = ~np.isnan(scores[a][m]) & ~np.isnan(scores[b][m])
             if both.any():
                 out.append(
@@ -386,21 +368,16 @@ def table_1_rows(
     scores: Mapping[str, Mapping[str, np.ndarray]],
 ) -> list[dict[str, Any]]:
     "Both chatbots, the paper's figures, its baselines, the controls, and what separates them (hybrid Table 1)."
-    controls = [c for c in (ALONE, RANDOM, RETRIEVAL, PASSAGE, BEGINNING) if c in scores]
-    rows = [
-        r
-        for who in (HYBRID, PAPERS)
-        for r in metric_rows("Table 1", who, scores[who], PAPER_1 if who == PAPERS else {}, but=(RECALLED,))
-    ]
+    controls = (ALONE, RANDOM, RETRIEVAL, PASSAGE, BEGINNING)
+    rows = metric_rows("Table 1", HYBRID, scores[HYBRID], but=(RECALLED,))
+    rows += metric_rows("Table 1", PAPERS, scores[PAPERS], PAPER_1, but=(RECALLED,))
     rows += [
         figure("Table 1", name, m, None, x, note=OTHER_DATA)
         for name, figures in MISTRAL.items()
         for m, x in figures.items()
     ]
-    rows += [r for c in controls for r in metric_rows("Table 1", c, scores[c], control=True, but=(RECALLED, GIVEN_PPL))]
-    pairs = [
-        (HYBRID, PAPERS), *((HYBRID, c) for c in controls if c != BEGINNING),
-        *((PAPERS, c) for c in (ALONE, RANDOM, RETRIEVAL))]
+    for c in controls: rows += metric_rows("Table 1", c, scores[c], control=True, but=(RECALLED, GIVEN_PPL))
+    pairs = [*((HYBRID, c) for c in (PAPERS, *controls[:4])), *((PAPERS, c) for c in controls[:3])]
     return rows + difference_rows("Table 1", scores, pairs)
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #ab178899
@@ -408,45 +385,36 @@ def table_2_rows(
     scores: Mapping[str, Mapping[str, np.ndarray]],
 ) -> list[dict[str, Any]]:
     "No memory, one, two, and two unrelated ones, with the differences from none (hybrid Table 2)."
-    rows, kept = [], (BERT, ROUGE, PLAIN_PPL, GIVEN_PPL, FAITHFUL, REFERENCE, WORDS, RECALLED)
-    for who in (PAPERS, HYBRID):
-        there = {f"{who}, {m}": scores.get(f"{who}, {m}") for m in (ONE, TWO, OTHER)}
-        if not any(there.values()): continue
-        there = {f"{who}, {NO}": scores[who], **{k: v for k, v in there.items() if v}}
-        for name, s in there.items():
-            paper = PAPER_2.get(name.removeprefix(f"{PAPERS}, "))
-            rows += metric_rows("Table 2", name, s, paper, OTHER in name, [m for m in s if m not in kept])
-        rows += difference_rows("Table 2", there, [(name, f"{who}, {NO}") for name in list(there)[1:]])
-    return rows
+    rows, there = [], {f"{PAPERS}, {NO}": scores[PAPERS]}
+    there |= {name: scores[name] for name in (f"{PAPERS}, {m}" for m in (ONE, TWO, OTHER))}
+    for m, (name, s) in zip((NO, ONE, TWO, OTHER), there.items()):
+        rows += metric_rows("Table 2", name, s, PAPER_2.get(m, {}), m == OTHER, (FALLBACKS, SECONDS))
+    none, *others = there
+    return rows + difference_rows("Table 2", there, [(name, none) for name in others])
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #21423013
 def figure_3_rows(
     scores: Mapping[str, Mapping[str, np.ndarray]],
-    n: int = 20,   # pairs, as in the paper
 ) -> list[dict[str, Any]]:
-    "BERTScore of each of the first `n` questions (hybrid Figure 3); the paper prints no single value."
-    return [
-        figure("Figure 3", f"question {i}", f"{BERT}, {who}", float(x), n=1)
-        for i in range(1, min(n, len(scores[HYBRID][BERT])) + 1)
-        for who in (HYBRID, PAPERS)
-        for x in scores[who][BERT][i - 1 : i]
-    ]
+    "BERTScore of each of the first 20 questions (hybrid Figure 3); the paper prints no single value."
+    pairs = enumerate(zip(scores[HYBRID][BERT][:20], scores[PAPERS][BERT]), 1)
+    return [figure("Figure 3", f"question {i}", f"{BERT}, {who}", float(x), n=1)
+            for i, pair in pairs for who, x in zip((HYBRID, PAPERS), pair)]
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #5fa4a22d
 def generation_rows(
     parts: Parts,
     items: Sequence[Item],
-    lm: LocalLM,                                    # the measuring model of perplexity
-    remembering: Sequence[str] = (HYBRID, PAPERS),  # which chatbots are asked with memories too
-    given: bool = True,                             # their perplexities after the prompt too? A second for each answer
+    lm: LocalLM,           # the measuring model of perplexity
+    given: bool = True,    # the paper's chatbot's perplexities after the prompt too? A second for each answer
     seed: int = 0,
     progress: bool = True,
 ) -> list[dict[str, Any]]:  # rows
     "Tables 1 and 2 and Figure 3 (hybrid §6), all on the same questions."
     from memkit.store.store import MemoryStore
     with MemoryStore(":memory:") as store:
-        answers = answer_all(conditions(parts, store, remembering, seed), items, progress)
-    scores = {name: score(a, items, lm, given and name.startswith(tuple(remembering))) for name, a in answers.items()}
+        answers = answer_all(conditions(parts, store, seed), items, progress)
+    scores = {name: score(a, items, lm, given and name.startswith(PAPERS)) for name, a in answers.items()}
     return [*table_1_rows(scores), *table_2_rows(scores), *figure_3_rows(scores), *recall_rows(parts, items)]
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #681caaa2
@@ -500,12 +468,9 @@ def figure_1(
     `ValueError` for another paper's result."""
     r, cards, arrows = _run(result), [], []
     for i, (name, does, fails, table, row, metric, what) in enumerate(STEPS):
-        cards += [
-            Card(key=name, row=i, title=name, text=does),
-            Card(
-                key=f"{name} fails", row=i, column=1, title=fails, text=f"{measured(r, table, row, metric)}: {what}",
-                colour="orange"),
-        ]
+        share = f"{measured(r, table, row, metric)}: {what}"
+        cards += [Card(key=name, row=i, title=name, text=does),
+                  Card(key=f"{name} fails", row=i, column=1, title=fails, text=share, colour="orange")]
         if i: arrows.append((STEPS[i - 1][0], name, ""))
     return diagram(
         "hybrid, Figure 1", "Five steps of a turn, each with the way in which it fails and the share that went well.",
@@ -514,22 +479,19 @@ def figure_1(
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #fd2734d9
 def _system(s: HybridSettings) -> list[Card]:
     "The cards of Figure 2."
-    return [
-        Card(key="q", row=0, span=3, title="Question", text="rewritten where it needs what was said before",
-             colour="navy"),
-        Card(key="w", row=1, title="BM25", text="finds words"),
-        Card(key="d", row=1, column=1, title="MiniLM", text="finds meaning"),
-        Card(key="m", row=1, column=2, title="Memory", text="this user's exchanges, by cosine", colour="orange"),
-        Card(key="f", row=2, span=2, title="Fusion", text=f"both lists into one; {s.documents} documents at most"),
-        Card(key="c", row=2, column=2, title="Choice", colour="orange",
-             text=f"{s.memory.k} at most, cosine above {s.memory.above:g}"),
-        Card(key="p", row=3, span=3, title="Prompt", colour="navy",
-             text=f"instructions, memories, documents and question in {s.budget:,} tokens"),
-        Card(key="g", row=4, span=2, title="Language model", text="writes; sentences without support are taken out",
-             colour="navy"),
-        Card(key="x", row=4, column=2, title="Fallback", text="says so where nothing shown answers", colour="red"),
-        Card(key="s", row=5, span=3, title="Answer, with what was shown", colour="deep",
-             text="kept in SQLite, where the next turn recalls it")]
+    names = "key row column span title text colour".split()
+    cards = (
+        ("q", 0, 0, 3, "Question", "rewritten where it needs what was said before", "navy"),
+        ("w", 1, 0, 1, "BM25", "finds words", "blue"),
+        ("d", 1, 1, 1, "MiniLM", "finds meaning", "blue"),
+        ("m", 1, 2, 1, "Memory", "this user's exchanges, by cosine", "orange"),
+        ("f", 2, 0, 2, "Fusion", f"both lists into one; {s.documents} documents at most", "blue"),
+        ("c", 2, 2, 1, "Choice", f"{s.memory.k} at most, cosine above {s.memory.above:g}", "orange"),
+        ("p", 3, 0, 3, "Prompt", f"instructions, memories, documents and question in {s.budget:,} tokens", "navy"),
+        ("g", 4, 0, 2, "Language model", "writes; sentences without support are taken out", "navy"),
+        ("x", 4, 2, 1, "Fallback", "says so where nothing shown answers", "red"),
+        ("s", 5, 0, 3, "Answer, with what was shown", "kept in SQLite, where the next turn recalls it", "deep"))
+    return [Card(**dict(zip(names, c))) for c in cards]
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #85776927
 _FLOW = ("qw", "qd", "qm", "wf", "df", "mc", "fp", "cp", "pg", "px", "gs", "xs")   # arrows: from and to
@@ -594,8 +556,9 @@ def table_1(
         BERT: "BERTScore F1", ROUGE: "ROUGE-L", PLAIN_PPL: "perplexity", SECONDS: "seconds an answer",
         FAITHFUL: "supported by what was shown", REFERENCE: "supported by the reference"}
     rows = {
-        HYBRID: "memkit's chatbot", PAPERS: "the paper's chatbot, built here", **{n: n for n in MISTRAL}, ALONE: ALONE,
-        RANDOM: RANDOM, RETRIEVAL: "retrieval alone, quoted", PASSAGE: PASSAGE, BEGINNING: BEGINNING}
+        HYBRID: "memkit's chatbot", PAPERS: "the paper's chatbot, built here",
+        **{n: n for n in (*MISTRAL, ALONE, RANDOM, RETRIEVAL, PASSAGE, BEGINNING)},
+        RETRIEVAL: "retrieval alone, quoted"}
     notes = [_ENCODER, "The Mistral rows are the paper's alone: measured on another data set, Meadow-MedQA."]
     return number_table(_run(result), "hybrid", "Table 1", "answers to medical questions", metrics, rows, notes)
 
@@ -604,10 +567,7 @@ def table_2(
     result: Mapping[str, Any] | None = None,
 ) -> PaperTable:
     "No memory, one, two, and two of other topics (hybrid Table 2). Raises `ValueError` for another paper's result."
-    who = f"{PAPERS}, "
-    rows = {
-        who + NO: "no memory", who + ONE: "one memory", who + TWO: "two memories",
-        who + OTHER: "two memories of other topics, put in all the same"}
+    rows = {f"{PAPERS}, {m}": m for m in (NO, ONE, TWO, OTHER)}
     return number_table(
         _run(result), "hybrid", "Table 2", "what memories do to the paper's chatbot",
         {BERT: "BERTScore F1", PLAIN_PPL: "perplexity", ROUGE: "ROUGE-L", RECALLED: "memories recalled"}, rows,
@@ -631,16 +591,7 @@ def table_3(
         {"Recall@5": "Recall@5", "Precision@5": "Precision@5", BERT: "BERTScore F1 of the first document"}, rows, notes)
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #2dcc19d1
-@dataclass(frozen=True, kw_only=True)
-class Size:
-    "The size of the experiment; all ours."
-    documents: int | None                    # of the corpus; None: all
-    questions: int                           # answered for Tables 1 and 2
-    remembering: tuple[str, ...] = (PAPERS,) # chatbots that also get memories
-    given: bool                              # also the second reading of perplexity?
-
-QUICK = Size(documents=800, questions=3, given=False)
-FULL = Size(documents=None, questions=50, given=True)
+QUICK, FULL = (800, 3), (None, 50)   # documents of the corpus (None: all), questions of Tables 1 and 2; ours
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #8dd350a9
 def corpus_for(
@@ -654,7 +605,7 @@ def corpus_for(
             "the full experiment needs MedQuAD, and MEMKIT_DATA names no folder that holds medquad.tar.gz: "
             "memkit data medquad says how to get it; --quick runs on memkit's own entries"
         )
-    return experiment_corpus((FULL if full else QUICK).documents, seed)
+    return experiment_corpus((FULL if full else QUICK)[0], seed)
 
 # %% ../../../nbs/experiments/hybrid/03_run.ipynb #456ac4b7
 def run_hybrid(
@@ -665,18 +616,13 @@ def run_hybrid(
 ) -> dict[str, Any]:           # a result: `print_result` shows it, `save_result` writes it
     """The hybrid paper's Tables 1-3 and Figure 3, fallback and follow-up questions (hybrid §6). Raises the errors of
     `corpus_for` and `load_model`."""
-    from memkit.models.embed import MiniLM
-    from memkit.models.local import load_model
-    from memkit.models.local import LocalLM
-    size, started = FULL if full else QUICK, utc_now()
+    started, n = utc_now(), (FULL if full else QUICK)[1]
     documents, name = corpus_for(full, seed)
     lm, embedder = LocalLM.embedded(), MiniLM()
     writer = lm if model == "embedded" else load_model(model)
     rows = retrieval_rows(documents, full, seed, embedder)
-    parts, items = make_parts(documents, writer, embedder), draw_items(
-        documents, size.questions, lm.count_tokens, seed=seed
-    )
-    rows += generation_rows(parts, items, lm, size.remembering, size.given, seed, progress)
+    parts, items = make_parts(documents, writer, embedder), draw_items(documents, n, lm.count_tokens, seed=seed)
+    rows += generation_rows(parts, items, lm, full, seed, progress)
     rows += conversation_rows(documents, embedder, full, seed, progress)
     data = {name: documents, "questions of Tables 1 and 2": [i.asked.text for i in items]}
     return result(
@@ -688,14 +634,13 @@ def matrix_text(
     result: Mapping[str, Any],
     table: str,               # such as 'Table 1'
     metrics: Sequence[str],   # its columns
-    rows: Sequence[str] = (), # its rows; (): all that have one of the metrics
 ) -> str:
     """A table with a line for each row and a column for each metric. Raises `ValueError` where the result has
     none."""
     from pandas import DataFrame
     lines: dict[str, dict[str, str]] = {}
     for r in result["rows"]:
-        if r["table"] != table or r["metric"] not in metrics or rows and r["row"] not in rows: continue
+        if r["table"] != table or r["metric"] not in metrics: continue
         ci = f" [{r['ci'][0]:.3f}, {r['ci'][1]:.3f}]" if r["ci"] else ""
         for name, told in ((r["row"] + " (control)"*r["control"], "" if r["ours"] is None else f"{r['ours']:.3f}{ci}"),
                            (f"   the paper prints for {r['row']}", "" if r["paper"] is None else f"{r['paper']:g}")):

@@ -6,7 +6,7 @@
 __all__ = ['BARE', 'ACT_WORDS', 'STYLE', 'POLICY', 'key', 'citations', 'name_of', 'cosine', 'duration', 'memories_of', 'Cut',
            'groups', 'cuts', 'budget_words', 'draw_budget', 'budget', 'of_kind', 'candidates', 'memories', 'ranks',
            'seconds', 'read_as', 'answered_by', 'told_change', 'turn_board', 'draw_turn', 'told_event', 'between_board',
-           'moment', 'folded', 'cited', 'considered_rows', 'turn_facts', 'review_rows', 'report', 'write_report']
+           'moment', 'macros', 'cited', 'considered_rows', 'turn_facts', 'review_rows', 'report', 'write_report']
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #9ea37ef7
 import base64
@@ -117,7 +117,7 @@ def draw_budget(
     most: int = 1,   # sections named that had no room
 ) -> float:          # where the next thing begins
     "The prompt as one bar of its budget, as a part of a picture."
-    room, x, at, marks = WIDTH - 2*LEFT, float(LEFT), float(LEFT), citations(turn)
+    room, x, marks, colours = WIDTH - 2*LEFT, float(LEFT), citations(turn), {}
     s.text(LEFT, y + 14, "Prompt", 15, True)
     spent = f"{turn.prompt_tokens:,} of {turn.budget:,} tokens"
     s.text(WIDTH - LEFT, y + 14, spent, 13, colour="soft", align="right")
@@ -130,8 +130,8 @@ def draw_budget(
             if mark and width_of(mark, 13, True) + 4 < w: s.text(x + w/2, y + 36, mark, 13, True, on, "center")
             x += w
         n = sum(p.tokens for p in of) if of else max(0, turn.budget - turn.prompt_tokens)
-        s.box(at, y + 52, 12, 12, ink, edge="faint").text(at + 18, y + 58, f"{name} {n:,}", 13, colour="soft")
-        at += 34 + width_of(f"{name} {n:,}", 13)
+        colours[f"{name} {n:,}"] = ink
+    s.legend(LEFT, y + 58, colours)
     for c in cuts(turn)[:most]:
         s.text(LEFT, y + 80, f"no room: {_section_name(c.section)}", 13, colour="red", width=430)
         s.text(WIDTH - LEFT, y + 80, _cut_words(c), 13, colour="red", align="right")
@@ -141,14 +141,13 @@ def draw_budget(
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #ef82b5d9
 def budget(
     turn: Turn,
-    most: int = 5,  # sections named that had no room
 ) -> Scene:
     """The prompt as one bar of its budget, and what had no room (hybrid §4.2; the picture is ours). Raises
     `ValueError` for a turn without sections or budget."""
     if not turn.sections or turn.budget < 1:
         raise ValueError(f"turn {turn.id} has no sections or no budget; draw a turn that an assistant returned")
     s = Scene(WIDTH, 1, budget_words(turn))
-    s.height = draw_budget(turn, s, 0, most) + 4
+    s.height = draw_budget(turn, s, 0, 5) + 4
     return s
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #b8eaed80
@@ -207,24 +206,23 @@ def memories(
                             bands=[[Column(name="Memories", rows=rows)]]))
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #11ebf7b4
-def _ranked(turn: Turn, most: int) -> list[tuple[int, Considered, dict[int, int]]]:
-    "Each document's place after fusion, and its places by column: 0 words, 1 meaning, 2 fused."
+def _ranked(turn: Turn) -> list[tuple[int, Considered, dict[int, int]]]:
+    "The first ten and the shown: place after fusion, and places by column (0 words, 1 meaning)."
     docs = [c for c in turn.considered if isinstance(c.hit.item, Document)]
     if not docs: raise ValueError(f"turn {turn.id} considered no documents, so there are no ranks to draw")
     out = []
     for i, c in enumerate(docs, 1):
         sides = {x: int(c.hit.parts[n]) for x, n in enumerate(("bm25 rank", "dense rank")) if n in c.hit.parts}
-        if i <= most or c.shown: out.append((i, c, sides))
+        if i <= 10 or c.shown: out.append((i, c, sides))
     return out
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #451413a6
 def ranks(
     turn: Turn,
-    most: int = 10,  # documents drawn, beside those that were shown
 ) -> Scene:
     """Where each document stood by words, by meaning, and after fusion (hybrid §5.1; the picture is ours). Raises
     `ValueError` where no document was considered."""
-    rows = _ranked(turn, most)
+    rows = _ranked(turn)
     told = [f"{i}. {quoted(name_of(c.hit.item), 60)} (by words {at.get(0, 'none')}, by meaning {at.get(1, 'none')}"
             f"{', shown' if c.shown else ''})" for i, c, at in rows]
     s = Scene(WIDTH, 60 + 26*(len(rows) + 1), f"Ranks of {many(len(rows), 'document')}.{listed('Fused', told, 20)}")
@@ -369,17 +367,24 @@ def moment(
     at = check_time(at)
     return f'<time datetime="{at.isoformat()}">{at.day} {at:%b %Y, %H:%M} UTC</time>'
 
-def folded(
-    summary: str,  # text, not HTML
-    body: str,     # HTML
-) -> str:
-    "Something long, closed until somebody opens it."
-    return f"<details><summary>{escape(summary)}</summary>{body}</details>"
+def macros(
+    template: str,              # Jinja
+    names: Mapping[str, Any],   # that it may use
+) -> Any:                       # with a function for each macro, which gives HTML
+    "The macros of a template (ours). A time is told as `moment` does; what isn't HTML yet is escaped by `escape`."
+    from jinja2 import Environment
+    from markupsafe import Markup
+    def html(x: Any) -> Markup:
+        if isinstance(x, Markup): return x
+        return Markup(moment(x) if isinstance(x, datetime) else escape(x))
+    page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=html)
+    return page.from_string(template, dict(names)).module
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #a0098c85
 _PIECES = """
 {% macro figure(picture, caption) %}
-<figure><img alt="{{ picture.words }}" src="data:image/svg+xml;base64,{{ base64.b64encode(picture.svg().encode()).decode() }}">
+<figure><img alt="{{ picture.words }}"
+src="data:image/svg+xml;base64,{{ base64.b64encode(picture.svg().encode()).decode() }}">
 <figcaption>{{ caption }}</figcaption></figure>
 {% endmacro %}
 {% macro table(caption, heads, rows) %}
@@ -430,7 +435,8 @@ _DRAFT = """
 {% endmacro %}
 {% macro draft(turn, place) %}
 {% set checked = turn.extra.checked or [] %}
-{% set struck, quoted = checked | rejectattr("supported") | list | length, checked | selectattr("quoted") | list | length %}
+{% set struck = checked | rejectattr("supported") | list | length %}
+{% set quoted = checked | selectattr("quoted") | list | length %}
 {% if checked %}<h3>Sentence by sentence</h3><p>Struck: {{ struck }} of
 {{ many(checked | length - quoted, "sentence") }} of the model's draft. Quoted from the sources: {{ quoted }}.</p>
 <ol class="check">{% for c in checked %}{{ verdict(c, citations(turn).values() | list, place) }}{% endfor %}</ol>
@@ -619,7 +625,8 @@ _WHOLE = """
 <nav aria-label="Contents"><ol>{% for t in turns %}
 <li><a href="#turn-{{ loop.index }}" dir="auto">{{ (t.text.split() | join(" "))[:100] or "(empty)" }}</a>
 {{ "(fallback)" if t.fallback }} <span class="facts">{{ t.at }}</span></li>{% endfor %}</ol>
-{% if tail %}<ul>{% for name in tail %}<li><a href="#{{ name.split()[0] }}">{{ name }}</a></li>{% endfor %}</ul>{% endif %}
+{% if tail %}<ul>{% for name in tail %}
+<li><a href="#{{ name.split()[0] }}">{{ name }}</a></li>{% endfor %}</ul>{% endif %}
 </nav></header>
 <main id="main">{% for t in turns %}{{ one_turn(t, loop.index) }}{% endfor %}
 {% for name, part in tail.items() %}<h2 id="{{ name.split()[0] }}">{{ name }}</h2>{{ part }}{% endfor %}
@@ -630,15 +637,8 @@ _WHOLE = """
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #e2b186bc
 @lru_cache(1)
 def _page():
-    "The macros as functions; they may call whatever this module has. What isn't HTML yet is escaped by `escape`."
-    from jinja2 import Environment
-    from markupsafe import Markup
-    def html(x: Any) -> Markup:
-        if isinstance(x, Markup): return x
-        return Markup(moment(x) if isinstance(x, datetime) else escape(x))
-    parts = _PIECES + _ANSWER + _DRAFT + _SOURCES + _TURN + _TAIL + _WHOLE
-    return Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=html).from_string(
-        parts, globals()).module
+    "The macros of the page; they may call whatever this module has."
+    return macros(_PIECES + _ANSWER + _DRAFT + _SOURCES + _TURN + _TAIL + _WHOLE, globals())
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #edf78c5f
 def report(

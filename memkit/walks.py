@@ -189,14 +189,11 @@ def draw_errors(
 ) -> "Picture":
     "How the mean error changes with the number of known ratings, a line for each predictor."
     from matplotlib.figure import Figure
-    from memkit.widgets.draw.figure_words import words_of
-    from memkit.widgets.draw.figure_words import Picture
+    from memkit.widgets.draw.figure_words import Picture, words_of
     figure = Figure(figsize=(6.4, 2.7), layout="tight")
-    axes, styles = figure.subplots(), (("#0072b2", "o", "-"), ("#b06a00", "s", "--"), ("#595959", "", ":"))
-    for (name, found), (colour, marker, line) in zip(errors.items(), styles):
-        axes.plot(range(len(known)), found, label=name, color=colour, marker=marker, ls=line)
+    axes, looks = figure.subplots(), {"color": ["#0072b2", "#b06a00", "#595959"], "style": ["o-", "s--", ":"]}
+    table(errors).plot(ax=axes, xlabel="ratings known", ylabel="mean error, stars", **looks)
     axes.set_xticks(range(len(known)), known)
-    axes.set(xlabel="ratings known", ylabel="mean error, stars")
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     return Picture(figure, words_of(figure))

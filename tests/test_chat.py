@@ -101,17 +101,17 @@ def test_a_conversation_with_each_of_the_four(make, tmp_path, monkeypatch):
     bot.store.close()
 
 
-def test_an_answer_grows_on_the_page_and_the_exchange_takes_its_place():
+def test_an_answer_grows_on_the_page_and_the_exchange_takes_its_place(monkeypatch):
     from memkit.malp import open_malp
     from memkit.malp.assistant import MalpSettings
     from memkit.widgets.chat import chat as chat_parts
     seen, now = [], iter(range(1000))
+    monkeypatch.setattr(chat_parts, "monotonic", lambda: next(now))
     bot = open_malp(":memory:", ScriptedLM(lambda messages: "One <b>two</b> three."), settings=MalpSettings(answers="model"))
     talk = chat(bot, "ann")
     growing = talk._growing
     def watched(text):
         g = growing(text)
-        g.clock = lambda: next(now)
         g.widget.observe(lambda change: seen.append(change["new"]), "value")
         return g
     talk._growing = watched

@@ -150,15 +150,14 @@ _WHY = """
 {% endmacro %}
 """
 
-@lru_cache(1)
-def _page(): return macros(_STYLES + _EXCHANGE + _WHY, {"GONE": GONE})
+_html = macros(_STYLES + _EXCHANGE + _WHY, {"GONE": GONE})
 
 def exchange_html(
     s: Said,
     first: bool,   # of its session
 ) -> str:
     "Question and answer, and the documents that were used (ours)."
-    return _page().exchange(s, first, used(s.turn) if s.whole else [])
+    return _html("exchange", s, first, used(s.turn) if s.whole else [])
 
 # %% ../../../nbs/widgets/chat/01_chat.ipynb #6f3999ff
 _ESM = """
@@ -315,9 +314,9 @@ def exchange_box(
     def line(u: Used):
         id = u.hit.item.id
         thumbs = _thumbs(id, judged.get(id), assistant.revises, lambda right: press(s, id, right))
-        return in_row([w.HTML(_page().shown(u), layout=w.Layout(max_width="100%")), thumbs], "0 8px")
+        return in_row([w.HTML(_html("shown", u), layout=w.Layout(max_width="100%")), thumbs], "0 8px")
     lines = [line(u) for u in used(s.turn) if isinstance(u.hit.item, Memory)] if s.whole else []
-    why = [w.HTML(_page().why(assistant.explain(s.turn)))] if s.whole else []
+    why = [w.HTML(_html("why", assistant.explain(s.turn)))] if s.whole else []
     box = w.VBox([w.HTML(exchange_html(s, first)), *lines, *why])
     box.add_class("mk-exchange")
     return box
@@ -342,7 +341,7 @@ class Growing:
         if (now := monotonic()) - self._last < _EVERY and piece: return
         self.widget.value, self._last = self._html(), now
 
-    def _html(self) -> str: return _page().asked(self.question) + _page().plain(self.text or "writing …")
+    def _html(self) -> str: return _html("asked", self.question) + _html("plain", self.text or "writing …")
 
 # %% ../../../nbs/widgets/chat/01_chat.ipynb #f1294c3c
 def memory_line(
@@ -387,7 +386,7 @@ def fill(self: Review, memories: Sequence[Memory], shared: Sequence[Memory] = ()
             self.list.options, self.list.value = options, tuple(i for i in was if i in self.memories)
         self.list.rows = max(2, min(8, len(options) + 1))    # one for the bar that scrolls a long line
     finally: self._filling = False
-    self._shared.value = _page().domain(shared) if shared else ""
+    self._shared.value = _html("domain", shared) if shared else ""
     self._look()
 
 # %% ../../../nbs/widgets/chat/01_chat.ipynb #b40d594f
@@ -396,7 +395,7 @@ def _look(self: Review):
     n = many(len(self.memories), "memory", "memories")
     hint = f"{n}. Choose one or more to read or delete them." if self.memories else "Nothing is remembered."
     chosen = [self.memories[i] for i in self.list.value if i in self.memories]
-    self._detail.value = _page().details(chosen, 3) if chosen else _page().plain(hint)
+    self._detail.value = _html("details", chosen, 3) if chosen else _html("plain", hint)
 
 # %% ../../../nbs/widgets/chat/01_chat.ipynb #58ae3ba5
 @patch
@@ -434,8 +433,8 @@ def _controls(c: "Chat") -> "Widget":
     c._new = press_button("New session", "Begin a new session", c.new_session)
     c._agree = press_button("Remember me", "Store what is said from now on", c.consent)
     c._earlier = press_button("", "Show earlier exchanges", c.show_earlier)
-    c._ask, c._status, c._log = ask_box(c.send), w.HTML(_page().status("")), w.VBox()
-    c._note = w.HTML(_page().quiet("Nothing of this is remembered, as you haven’t agreed to it."))
+    c._ask, c._status, c._log = ask_box(c.send), w.HTML(_html("status", "")), w.VBox()
+    c._note = w.HTML(_html("quiet", "Nothing of this is remembered, as you haven’t agreed to it."))
     c._open = w.ToggleButton(was.get("open", False), description="What is remembered", tooltip="Review and delete",
                              layout=w.Layout(width="auto"))
     c._file = field("File", was.get("file", "conversation.jsonl"), 260)
@@ -618,14 +617,14 @@ def _draw(self: Chat, said: Sequence[Said]):
 def _do(self: Chat, doing: str, act: Callable[[], str]) -> bool:
     "Do something, show what is there then, and say how it went, in place; True where it went well."
     self._ask.busy = True
-    self._status.value = _page().status(doing)
+    self._status.value = _html("status", doing)
     try: self.told, self.error = act(), ""
     except KeyboardInterrupt: self.told, self.error = "", "stopped; what had no answer yet wasn't stored"
     except Exception as e: self.told, self.error = "", _reason(e)
     try: self.refresh()
     except Exception as e: self.error = self.error or _reason(e)
     self._ask.busy = False
-    self._status.value = _page().alert(self.error) if self.error else _page().status(self.told)
+    self._status.value = _html("alert", self.error) if self.error else _html("status", self.told)
     return not self.error
 
 # %% ../../../nbs/widgets/chat/01_chat.ipynb #a806dc84

@@ -12,7 +12,7 @@ __all__ = ['BARE', 'ACT_WORDS', 'STYLE', 'POLICY', 'key', 'citations', 'name_of'
 import base64
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache, partial
 from pathlib import Path
@@ -370,15 +370,18 @@ def moment(
 def macros(
     template: str,              # Jinja
     names: Mapping[str, Any],   # that it may use
-) -> Any:                       # with a function for each macro, which gives HTML
+) -> Callable[..., str]:       # takes a macro's name and its arguments, gives HTML
     "The macros of a template (ours). A time is told as `moment` does; what isn't HTML yet is escaped by `escape`."
-    from jinja2 import Environment
-    from markupsafe import Markup
-    def html(x: Any) -> Markup:
-        if isinstance(x, Markup): return x
-        return Markup(moment(x) if isinstance(x, datetime) else escape(x))
-    page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=html)
-    return page.from_string(template, dict(names)).module
+    @lru_cache(1)
+    def made():     # at the first call: Jinja isn't loaded before it is needed
+        from jinja2 import Environment
+        from markupsafe import Markup
+        def html(x: Any) -> Markup:
+            if isinstance(x, Markup): return x
+            return Markup(moment(x) if isinstance(x, datetime) else escape(x))
+        page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=html)
+        return page.from_string(template, dict(names)).module
+    return lambda name, *given: str(getattr(made(), name)(*given))
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #a0098c85
 _PIECES = """
@@ -629,16 +632,14 @@ _WHOLE = """
 <li><a href="#{{ name.split()[0] }}">{{ name }}</a></li>{% endfor %}</ul>{% endif %}
 </nav></header>
 <main id="main">{% for t in turns %}{{ one_turn(t, loop.index) }}{% endfor %}
-{% for name, part in tail.items() %}<h2 id="{{ name.split()[0] }}">{{ name }}</h2>{{ part }}{% endfor %}
+{% for name, part in tail.items() %}<h2 id="{{ name.split()[0] }}">{{ name }}</h2>{{ part | safe }}{% endfor %}
 </main></body></html>
 {% endmacro %}
 """
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #e2b186bc
-@lru_cache(1)
-def _page():
-    "The macros of the page; they may call whatever this module has."
-    return macros(_PIECES + _ANSWER + _DRAFT + _SOURCES + _TURN + _TAIL + _WHOLE, globals())
+# it may call whatever this module has
+_page = macros(_PIECES + _ANSWER + _DRAFT + _SOURCES + _TURN + _TAIL + _WHOLE, globals())
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #edf78c5f
 def report(
@@ -656,11 +657,10 @@ def report(
     all_given(memories, Memory, "memories must hold Memory records only")
     if not turns: raise ValueError("there is nothing to report: give at least one Turn")
     if not title.strip(): raise ValueError("title must be a text with at least one word")
-    page = _page()
-    tail = {"Memories under review": memories and page.reviewed(memories, receipts),
-            "Forgotten": receipts and page.forgotten(receipts),
-            "Where this comes from": provenance and page.origin(provenance)}
-    return str(page.page(title.strip(), intro, turns, {name: part for name, part in tail.items() if part}))
+    tail = {"Memories under review": memories and _page("reviewed", memories, receipts),
+            "Forgotten": receipts and _page("forgotten", receipts),
+            "Where this comes from": provenance and _page("origin", provenance)}
+    return _page("page", title.strip(), intro, turns, {name: part for name, part in tail.items() if part})
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #4e1ba24c
 def write_report(

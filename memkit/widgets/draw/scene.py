@@ -383,7 +383,7 @@ def _one_bar(s: Scene, name: str, values: Sequence[float], note: str, scale: flo
         if value*scale > 34 and len(values) > 1: s.text(x + 6, y, f"{round(value, 2):g}", 14, True, ink)
         x += value*scale
     s.text(x + 8, y, note, bold=True)
-    s.height += 28 + 20*len(lines)
+    s.height = bottom + 6
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #56740cda
 def draw_bars(

@@ -245,9 +245,8 @@ def box(
     edge: str = "", dashed: bool = False, radius: float = 3,
 ) -> "Scene":
     "A filled rectangle, with an edge where one is named."
-    style = (f'fill="{COLOURS[colour][0]}" class="f-{colour}{f" s-{edge}" if edge else ""}"' if colour in COLOURS
-             else _paint(colour))
-    style += f' stroke="{COLOURS[edge][0]}"' + (' stroke-dasharray="4 3"' if dashed else "") if edge else ""
+    style = _paint(colour)
+    if edge: style = f'{style[:-1]} s-{edge}" stroke="{COLOURS[edge][0]}"' + ' stroke-dasharray="4 3"'*dashed
     inside = f"><title>{escape(one_line(title))}</title></rect>" if title else "/>"
     self._parts.append(f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(max(w, 0))}" height="{_n(max(h, 0))}" '
                        f'rx="{_n(radius)}" {style}{inside}')

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from ...records import Turn
 from ..draw.board import Board, draw_board
-from ..draw.scene import (
-    Panel, Scene, all_given, escape, folded, given, many, menu, one_line, press_button, short)
+from ..draw.pictures import macros
+from ..draw.scene import Panel, Scene, all_given, folded, given, many, menu, one_line, press_button, short
 
 # %% ../../../nbs/widgets/steppers/01_stepper.ipynb #edfb434b
 if TYPE_CHECKING: from ipywidgets import Widget
@@ -65,9 +65,16 @@ def differences(
 # %% ../../../nbs/widgets/steppers/01_stepper.ipynb #eb039f9e
 NONE, BEFORE = -2, -1    # what a step is compared with, beside the steps themselves
 
-def _item(d: Difference) -> str:
-    name, before, after = escape(one_line(d.name)), escape(d.before or "not there"), escape(d.after or "gone")
-    return f'<li><b dir="auto">{name}</b>: {before} → {after}</li>'
+_html = macros("""
+{% macro listed(found) %}
+<ul style="margin:2px 0">
+{% for d in found[:12] %}
+<li><b dir="auto">{{ one_line(d.name) }}</b>: {{ d.before or "not there" }} → {{ d.after or "gone" }}</li>
+{% else %}<li>nothing is different</li>{% endfor %}
+{% if found | length > 12 %}<li>… and {{ found | length - 12 }} more</li>{% endif %}
+</ul>
+{% endmacro %}
+""", {"one_line": one_line})
 
 # %% ../../../nbs/widgets/steppers/01_stepper.ipynb #2d4c57ad
 def difference_list(
@@ -80,11 +87,9 @@ def difference_list(
     if against == NONE or other < 0: return "", ""
     first, last = sorted((other, step))
     found = differences(steps[first], steps[last])
-    rest = f"<li>… and {len(found) - 12} more</li>" if len(found) > 12 else ""
-    items = "".join(map(_item, found[:12])) + rest
     one, two = (short(steps[i].title, 60) for i in (first, last))
     title = f"{many(len(found), 'difference') if found else 'No differences'} from “{one}” to “{two}”"
-    return title, f'<ul style="margin:2px 0">{items or "<li>nothing is different</li>"}</ul>'
+    return title, _html("listed", found)
 
 # %% ../../../nbs/widgets/steppers/01_stepper.ipynb #8aeafe5b
 _STEPS = (

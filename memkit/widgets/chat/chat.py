@@ -22,7 +22,7 @@ from ...records import Document, Hit, Memory, Turn, check_text
 from ...turn.engine import Assistant, begin_session
 from ..draw.frames import write_turns
 from ..draw.board import Board, Column, Row, draw_board
-from ..draw.pictures import citations, duration, key as key_of, macros, name_of
+from ..draw.pictures import citations, duration, key as key_of, macros, memories_of, name_of
 from ..draw.scene import Scene, _reason, field, in_row, live, many, one_line, press_button
 
 # %% ../../../nbs/widgets/chat/01_chat.ipynb #34cf4111
@@ -392,7 +392,7 @@ def fill(self: Review, memories: Sequence[Memory], shared: Sequence[Memory] = ()
 # %% ../../../nbs/widgets/chat/01_chat.ipynb #b40d594f
 @patch
 def _look(self: Review):
-    n = many(len(self.memories), "memory", "memories")
+    n = memories_of(len(self.memories))
     hint = f"{n}. Choose one or more to read or delete them." if self.memories else "Nothing is remembered."
     chosen = [self.memories[i] for i in self.list.value if i in self.memories]
     self._detail.value = _html("details", chosen, 3) if chosen else _html("plain", hint)
@@ -404,7 +404,7 @@ def arm(
     what: tuple[int, ...] | str | None,   # what the next press deletes
 ):
     "Let the buttons say what they would do."
-    some = many(len(what), "memory", "memories") if isinstance(what, tuple) else ""
+    some = memories_of(len(what)) if isinstance(what, tuple) else ""
     for b, named, armed in ((self.chosen, "the chosen", some), (self.everything, "everything", ALL*(what == ALL))):
         b.description = f"Press again to delete {armed}" if armed else f"Delete {named}"
         b.button_style = "danger" if armed else ""
@@ -485,7 +485,7 @@ def send(self: Chat, text: str) -> bool:
         turn = self.assistant.chat(self.user, text, on_text=self._growing(text))
         if not self.assistant.has_consent(self.user): self._unstored.append(turn)
         took = f" in {duration(turn.seconds['total'])}" if "total" in turn.seconds else ""
-        used = f"{many(len(turn.documents), 'document')} and {many(len(turn.recalled), 'memory', 'memories')}"
+        used = f"{many(len(turn.documents), 'document')} and {memories_of(len(turn.recalled))}"
         cost = f" Cost: {usage_line(turn.extra['usage'])}." if "usage" in turn.extra else ""
         return f"Answered{took}, with {used}.{cost} {self.assistant.behind(self.user)}".rstrip()
     self._two.drop()
@@ -515,7 +515,7 @@ def delete(self: Chat, ids: Sequence[int] | None):
     "Delete these memories, or everything; only the second of two equal presses does."
     def act():
         if not what: raise ValueError("no memory is chosen; choose one or more in the list first")
-        named = "everything" if ids is None else many(len(what), "memory", "memories")
+        named = "everything" if ids is None else memories_of(len(what))
         if not self._two.press(what): return f"Press again to delete {named} of {self.user}. It can’t be undone."
         receipt = self.assistant.forget(self.user, None if ids is None else list(what))
         if ids is None: self._unstored = [t for t in self._unstored if t.user != self.user]

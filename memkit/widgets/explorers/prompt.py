@@ -151,7 +151,8 @@ def explore_budget(
     there = [press_button("As it was", f"The budget of the turn, {turn.budget} tokens", lambda: move(turn.budget)),
              press_button("Room for all", f"{every} tokens, so that nothing is left out", lambda: move(every))]
     draw = lambda budget, section: draw_budget(lanes(repack(turn, budget)), budget, section, most)
-    return (panel := Panel(c, draw, key, [[c["budget"], *there], [c["section"]]]))
+    panel = Panel(c, draw, key, [[c["budget"], *there], [c["section"]]])
+    return panel
 
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #5d3cfaa8
 BY_RANK, BY_SCORE = WAYS = ("rank", "score")

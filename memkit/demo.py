@@ -45,28 +45,23 @@ ASKS = (
 # %% ../nbs/91_demo.ipynb #6d9782fc
 WIDTH = 100
 
-def wrapped(text: str, first: str = "", rest: str | None = None) -> str:
-    "`text` in lines of at most 100 characters; its own line breaks stay."
-    lines = [
-        textwrap.fill(
-            line, WIDTH, initial_indent=first if i == 0 else (rest or " " * len(first)),
-            subsequent_indent=rest or " " * len(first))
-        for i, line in enumerate(text.splitlines() or [""])
-    ]
-    return "\n".join(lines)
+def wrapped(text: str, first: str = "") -> str:
+    "`text` in lines of at most 100 characters, after `first`; its own line breaks stay."
+    rest = " "*len(first)
+    def fill(line: str, before: str) -> str:
+        return textwrap.fill(line, WIDTH, initial_indent=before, subsequent_indent=rest)
+    head, *lines = text.splitlines() or [""]
+    return "\n".join([fill(head, first), *(fill(line, rest) for line in lines)])
 
 # %% ../nbs/91_demo.ipynb #426b9c5f
 def budget_line(
     turn: Turn,
 ) -> str:
     "Where the tokens of the prompt went, and what didn't fit."
-    kept = {}
-    for s in turn.sections:
-        if s.kept: kept[s.name] = kept.get(s.name, 0) + s.tokens
-    cut = sum(not s.kept for s in turn.sections)
-    names = {"document": "documents", "memory": "memories"}
-    parts = " + ".join(f"{names.get(n, n)} {t}" for n, t in kept.items())
-    return f"{parts} = {turn.prompt_tokens} of {turn.budget} tokens" + (f"; {cut} did not fit" if cut else "")
+    from memkit.widgets.draw.pictures import cuts, groups
+    parts = " + ".join(f"{name} {sum(s.tokens for s in of)}" for name, of in groups(turn).items())
+    away = len(cuts(turn))
+    return f"{parts} = {turn.prompt_tokens} of {turn.budget} tokens" + (f"; {away} did not fit" if away else "")
 
 # %% ../nbs/91_demo.ipynb #7bebb514
 def seconds_line(
@@ -123,7 +118,6 @@ def run_demo(
     model: str | object = "embedded",         # as for `open_chatbot`
     corpus: str | Path | Sequence[Document] = "own",
     say: Callable[[str], None] = print,
-    asks: Sequence[Ask] = ASKS,
 ) -> tuple[list[Turn], Receipt, Receipt]:     # the turns, the deletion of one memory, the deletion of all
     "The whole demonstration, in a store of its own that is removed at the end. Raises what the parts raise."
     start, now, folder = time.perf_counter(), utc_now(), Path(tempfile.mkdtemp(prefix="memkit-demo-"))
@@ -134,8 +128,8 @@ def run_demo(
         bot.warm_up()
         say(f"{len(bot.retriever):,} documents, {bot.model.name}, {time.perf_counter() - start:.1f} s.\n")
         user = new_id("u")
-        turns = _converse(bot, user, asks, today, now, say)
-        receipts = _review(bot, user, turns, say)
+        turns = _converse(bot, user, today, now, say)
+        receipts = _review(bot, user, say)
         if html: _write_html(Path(html), turns, receipts, bot, say)
         bot.store.close()
         say(f"Done in {time.perf_counter() - start:.0f} s.")
@@ -144,27 +138,23 @@ def run_demo(
 
 # %% ../nbs/91_demo.ipynb #b36abda4
 def _converse(
-    bot: HybridChatbot, user: str, asks: Sequence[Ask], today: list[datetime], now: datetime, say: Callable[[str], None]
+    bot: HybridChatbot, user: str, today: list[datetime], now: datetime, say: Callable[[str], None]
 ) -> list[Turn]:
-    turns, last = [], max((a.day for a in asks), default=0)
+    turns, last = [], ASKS[-1].day
     bot.consent(user)
-    for i, ask in enumerate(asks):
+    for i, ask in enumerate(ASKS):
         today[0] = now - timedelta(days=last - ask.day)
-        if i == 0 or ask.day != asks[i - 1].day:
+        if i == 0 or ask.day != ASKS[i - 1].day:
             bot.new_session(user)
-            say(
-                f"━━ Session of {today[0]:%-d %B %Y}"
-                + (" (the calendar is simulated)" if i == 0 else "")
-                + " "
-                + "━" * 40
-            )
+            note = " (the calendar is simulated)" if i == 0 else ""
+            say(f"━━ Session of {today[0]:%-d %B %Y}{note} {'━'*40}")
         turns.append(bot.chat(user, ask.text))
         say(wrapped(f"To see here: {ask.shows}.", "\n") + "\n\n" + describe_turn(turns[-1]) + "\n")
     return turns
 
 # %% ../nbs/91_demo.ipynb #4a4a5a7a
 def _review(
-    bot: HybridChatbot, user: str, turns: Sequence[Turn], say: Callable[[str], None]
+    bot: HybridChatbot, user: str, say: Callable[[str], None]
 ) -> tuple[tuple[Receipt, Receipt], list[Memory]]:
     memories = bot.memories(user)
     say("━━ What is remembered, and taking it back " + "━"*40 + f"\n\n{describe_memories(memories)}\n")

@@ -110,7 +110,7 @@ def draw_written(
     written: Mapping[str, Sequence[tuple[str, "Memory", bool]]],  # by assistant: message, memory, is it in force?
 ) -> "Scene":
     "One row for each message, one column for each assistant."
-    from memkit.widgets.draw.scene import Scene, wrap
+    from memkit.widgets.draw.scene import Scene
     words = " ".join(f"{name}: {_say(rows)}." for name, rows in written.items())
     caption = ("A row for each message, a column for each assistant. A struck line: replaced by a newer memory. "
                "≡: shared with everybody.")
@@ -119,13 +119,12 @@ def draw_written(
     for name, x in columns.items(): s.text(x, 16, name, 15, True, width=_COLUMN - 6)
     for text in said:
         s.line(8, y, s.width - 8, y)
-        lines, most = wrap(text, 180, 3, 13), 1
-        for i, line in enumerate(lines): s.text(10, y + 14 + _LINE*i, line, 13)
+        bottom, most = s.paragraph(10, y + 14, text, 180, 3, 13, _LINE) - 2, 1
         for name, x in columns.items():
             mine = [(m, force) for t, m, force in written[name] if t == text]
             most = max(most, min(3, len(mine)))
             _cell(s, x, y + 14, mine)
-        y += 12 + _LINE*max(len(lines), most)
+        y = max(bottom, y + 12 + _LINE*most)
     s.height = y
     return s
 
@@ -169,13 +168,8 @@ def explore_recalled(
     key: str,
 ) -> "Panel":   # with controls `question` and `user`
     "Ask all assistants another question, as another user."
-    import ipywidgets as w
-    from memkit.widgets.draw.scene import Panel
-    wide = {"style": {"description_width": "initial"}}
-    controls = {
-        "question": w.Text(question, description="Question", continuous_update=False,
-                           layout=w.Layout(width="460px"), **wide),
-        "user": w.Dropdown(options=list(users), description="Who asks", **wide)}
+    from memkit.widgets.draw.scene import Panel, field, menu
+    controls = {"question": field("Question", question, 460), "user": menu("Who asks", list(users))}
     return Panel(controls, lambda question, user: draw_recalled(question, user, recalled(question, user)), key=key)
 
 # %% ../nbs/94_walks.ipynb #2e751812
@@ -195,14 +189,11 @@ def draw_errors(
 ) -> "Picture":
     "How the mean error changes with the number of known ratings, a line for each predictor."
     from matplotlib.figure import Figure
-    from memkit.widgets.draw.figure_words import words_of
-    from memkit.widgets.draw.figure_words import Picture
+    from memkit.widgets.draw.figure_words import Picture, words_of
     figure = Figure(figsize=(6.4, 2.7), layout="tight")
-    axes, styles = figure.subplots(), (("#0072b2", "o", "-"), ("#b06a00", "s", "--"), ("#595959", "", ":"))
-    for (name, found), (colour, marker, line) in zip(errors.items(), styles):
-        axes.plot(range(len(known)), found, label=name, color=colour, marker=marker, ls=line)
+    axes, looks = figure.subplots(), {"color": ["#0072b2", "#b06a00", "#595959"], "style": ["o-", "s--", ":"]}
+    table(errors).plot(ax=axes, xlabel="ratings known", ylabel="mean error, stars", **looks)
     axes.set_xticks(range(len(known)), known)
-    axes.set(xlabel="ratings known", ylabel="mean error, stars")
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     return Picture(figure, words_of(figure))

@@ -78,7 +78,7 @@ def test_a_conversation_with_each_of_the_four(make, tmp_path, monkeypatch):
     talk = chat(bot, "ann")
     assert talk.send(first), talk.error
     assert talk.send(second), talk.error
-    assert "Answered" in talk.told and [s.question for s in talk.said] == [first, second] and all(s.turn and s.stored for s in talk.said)
+    assert "Answered" in talk.told and [s.turn.text for s in talk.said] == [first, second] and all(s.whole and s.stored for s in talk.said)
     talk.new_session()
     assert not talk.error and "session" in talk.told
     talk.send(second)
@@ -101,17 +101,17 @@ def test_a_conversation_with_each_of_the_four(make, tmp_path, monkeypatch):
     bot.store.close()
 
 
-def test_an_answer_grows_on_the_page_and_the_exchange_takes_its_place():
+def test_an_answer_grows_on_the_page_and_the_exchange_takes_its_place(monkeypatch):
     from memkit.malp import open_malp
     from memkit.malp.assistant import MalpSettings
     from memkit.widgets.chat import chat as chat_parts
     seen, now = [], iter(range(1000))
+    monkeypatch.setattr(chat_parts, "monotonic", lambda: next(now))
     bot = open_malp(":memory:", ScriptedLM(lambda messages: "One <b>two</b> three."), settings=MalpSettings(answers="model"))
     talk = chat(bot, "ann")
     growing = talk._growing
     def watched(text):
         g = growing(text)
-        g.clock = lambda: next(now)
         g.widget.observe(lambda change: seen.append(change["new"]), "value")
         return g
     talk._growing = watched
@@ -177,14 +177,14 @@ def test_without_a_trace_the_words_are_left():
     from memkit.malp import open_malp
     from memkit.malp.assistant import MalpSettings
     talk = chat(open_malp(":memory:", ScriptedLM(say), settings=MalpSettings(trace=False)), "ann")
-    assert talk.send(ALLERGY) and talk.said[0].turn is None and "isn’t kept any more" in talk._log.children[0].children[0].value
+    assert talk.send(ALLERGY) and not talk.said[0].whole and "isn’t kept any more" in talk._log.children[0].children[0].value
 
 
 def test_nothing_of_a_deleted_memory_is_left_on_the_page(ann):
     shown = ann.said[-1].turn.recalled[0].item
     ann.assistant.forget("ann", [shown.id])                  # in another cell
     ann.refresh()
-    assert all(s.turn is None or shown.text not in to_text(s.turn) for s in ann.said)
+    assert all(shown.text not in to_text(s.turn) for s in ann.said)
     page = " ".join(w.value for box in ann._log.children for w in box.children if hasattr(w, "value"))
     assert shown.text not in page and not buttons(ann)
     assert all(shown.text not in str(t) for t in ann.assistant.turns("ann")), "nor in a trace"
@@ -214,7 +214,7 @@ def test_the_same_moment_twice_is_two_exchanges():
     bot.consent("ann")
     talk = chat(bot, "ann")
     for text in ("What helps against a burn?", "And what else?"): talk.send(text)
-    assert [(s.question, s.turn.text) for s in talk.said] == [(t, t) for t in ("What helps against a burn?", "And what else?")]
+    assert [s.turn.text for s in talk.said] == ["What helps against a burn?", "And what else?"]
 
 
 def test_deleting_takes_two_presses_apart(ann):

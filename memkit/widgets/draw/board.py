@@ -171,8 +171,7 @@ def _line(s: Scene, c: Column, r: Row, x: float, y: float, w: float) -> float:
     s.text(text_at, y + 12, r.text, 14, r.lit, "soft" if r.gone else "ink", width=beside - text_at - 8, struck=r.gone)
     at = _bar(s, beside, y + 12, min(120, .45*w*(1 - c.split)), r) if r.parts else beside
     _notes(s, at, y + 12, end, replace(r, why="") if below else r)
-    for i, line in enumerate(wrap(r.why, w - 20, 2, 13) if below else ()):
-        s.text(text_at, y + 30 + 17*i, line, 13, colour="red" if r.gone else "soft")
+    if below: s.paragraph(text_at, y + 30, r.why, w - 20, 2, 13, 17, colour="red" if r.gone else "soft")
     return y + 22 + 4*bool(r.key) + 17*below
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #fd883d3d
@@ -203,21 +202,19 @@ def _card(s: Scene, c: Column, r: Row, x: float, y: float, w: float) -> float:
 # %% ../../../nbs/widgets/draw/02_board.ipynb #7b6460e2
 def _boxed(s: Scene, x: float, y: float, w: float, text: str, note: str, ink: str, gone: bool = False):
     s.box(x, y, w, 56, "paper" if ink == "faint" else "card", text, edge=ink, dashed=ink == "faint")
-    for i, line in enumerate(wrap(text, w - 16, 2, 13)):
-        s.text(x + 8, y + 12 + 16*i, line, 13, struck=gone, colour="soft" if gone else "ink")
+    s.paragraph(x + 8, y + 12, text, w - 16, 2, 13, 16, struck=gone, colour="soft" if gone else "ink")
     s.text(x + 8, y + 46, note, 13, colour="soft", width=w - 16)
 
 def _arrow(s: Scene, c: Column, r: Row, x: float, y: float, w: float) -> float:
     "A row that became another one, or gave way to it; where the next one begins."
-    wide, ink, why = .435*w, "red" if r.gone else "deep", wrap(f"Why: {r.why}", w, 2, 13) if r.why else []
+    wide, ink = .435*w, "red" if r.gone else "deep"
     right, to = x + w - wide, y + 28 if r.gone else y + 59
     _boxed(s, x, y, wide, r.text, r.label, "red" if r.gone else "faint", r.gone)
     if not r.gone: _boxed(s, x, y + 62, wide, r.into, "was there", c.ink)
     for at in (y + 28,) if r.gone else (y + 28, y + 90): s.move(x + wide + 3, at, right - 3, to, ink)
     _boxed(s, right, to - 28, wide, r.into, ", ".join(filter(None, (r.how, r.note))), c.ink)
-    y += 62 if r.gone else 124
-    for i, line in enumerate(why): s.text(x, y + 8 + 17*i, line, 13, colour=ink)
-    return y + 17*len(why) + 8
+    y += 70 if r.gone else 132
+    return s.paragraph(x, y, f"Why: {r.why}", w, 2, 13, 17, colour=ink) if r.why else y
 
 # %% ../../../nbs/widgets/draw/02_board.ipynb #ef15b1bb
 def _draw_row(s: Scene, c: Column, r: Row, x: float, y: float, w: float) -> float:
@@ -286,21 +283,13 @@ def _wish(band: Band, most: int | None = None) -> float:
         return _HEAD + (sum(_heights(replace(c, rows=some), w)) + _rest(c)*(len(some) < len(c.rows)) or 22)
     return max(of(c, w) for c, (_, w) in zip(band, _widths(band)))
 
-# %% ../../../nbs/widgets/draw/02_board.ipynb #d1f26341
-def _legend(s: Scene, x: float, y: float, rows: Sequence[Row]):
-    "The names of the parts of which the bars are made."
-    names = next((list(r.parts) for r in rows if len(r.parts) > 1), [])
-    for name, ink in zip(names, _SHARES):
-        s.box(x, y - 6, 12, 12, ink, edge="faint").text(x + 17, y, name, 13, colour="soft")
-        x += 34 + width_of(name, 13)
-
 # %% ../../../nbs/widgets/draw/02_board.ipynb #8dbcc320
 def _column(s: Scene, c: Column, x: float, y: float, w: float, room: float) -> tuple[float, dict[str, float]]:
     "A column with as many rows as there is room for; where the next thing begins, and where each key stands."
     name = cut(c.name, max(.4*w, w - width_of(c.note, 13) - 12), 15, True)
     named = width_of(name, 15, True) + 12
     s.text(x, y + 14, name, 15, True)
-    _legend(s, x + named, y + 14, c.rows)
+    s.legend(x + named, y + 14, dict(zip(next((r.parts for r in c.rows if len(r.parts) > 1), ()), _SHARES)))
     s.text(x + w, y + 14, c.note, 13, colour="soft", align="right", width=max(1, w - named))
     bottom, y, high, at = y + room, y + _HEAD, list(accumulate(_heights(c, w))), {}
     fits = (n for n in range(len(high), 0, -1) if y + high[n - 1] + _rest(c)*(n < len(high)) <= bottom)
@@ -336,9 +325,7 @@ def draw_board(
     s.text(WIDTH - LEFT, 22, b.note, 13, colour="soft", align="right", width=240)
     y = 48.
     for who, text in b.said:
-        for i, line in enumerate(wrap(text, 650, 2, 14) if text.strip() else ()):
-            s.text(LEFT, y, "" if i else who, 13, colour="soft").text(LEFT + 68, y, line, 14)
-            y += 20
+        if text.strip(): y = s.text(LEFT, y, who, 13, colour="soft").paragraph(LEFT + 68, y, text, 650, step=20)
     bands = [band if callable(band) else [_ordered(c) for c in band] for band in b.bands]
     least, wish = [_wish(band, 2) for band in bands], [_wish(band) for band in bands]
     spare = TALL - y - 10*len(bands) - sum(map(min, least, wish))

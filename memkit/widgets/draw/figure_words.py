@@ -34,6 +34,11 @@ def _clean(text: str) -> str:
     text = re.sub(r"\\(?:mathdefault|mathrm|mathbf|text)\s*", "", str(text)).replace("\u2212", "-")
     return " ".join(re.sub(r"[${}\\]", "", text).split())
 
+def _named(drawn: Any) -> str:
+    "The name that something drawn has in the legend, behind a space; '' for none."
+    name = _clean(drawn.get_label())
+    return "" if name.startswith("_") or not name else f" “{name}”"
+
 # %% ../../../nbs/widgets/draw/04_figure_words.ipynb #3622534e
 def ticks(
     axis: Any,     # axes.xaxis or axes.yaxis
@@ -86,14 +91,9 @@ def bar_words(
         flat = getattr(group, "orientation", "vertical") == "horizontal"
         axis = axes.yaxis if flat else axes.xaxis
         middle = lambda p: p.get_y() + p.get_height()/2 if flat else p.get_x() + p.get_width()/2
-        rows = [
-            (
-                _nearest(axis, middle(p), p.get_height() if flat else p.get_width()),
-                p.get_width() if flat else p.get_height())
-            for p in group.patches
-        ]
-        name = _clean(group.get_label())
-        if rows: out.append(f"bars{'' if name.startswith('_') or not name else f' “{name}”'}: {series(rows)}")
+        sizes = [(p.get_height(), p.get_width())[::1 if flat else -1] for p in group.patches]   # thick, long
+        rows = [(_nearest(axis, middle(p), thick), long) for p, (thick, long) in zip(group.patches, sizes)]
+        if rows: out.append(f"bars{_named(group)}: {series(rows)}")
     return out
 
 # %% ../../../nbs/widgets/draw/04_figure_words.ipynb #da441c48
@@ -111,8 +111,7 @@ def _pairs(line: Any) -> list[tuple[float, float]]:
 # %% ../../../nbs/widgets/draw/04_figure_words.ipynb #e8570e68
 def _line(axes: "Axes", line: Any) -> str:
     "One line of some axes."
-    name, points = _clean(line.get_label()), _pairs(line)
-    who = "" if name.startswith("_") or not name else f" “{name}”"
+    who, points = _named(line), _pairs(line)
     if not points: return ""
     across = line.get_transform() != axes.transData
     if across and len({x for x, _ in points}) == 1: return f"an upright line{who} at {place(axes.xaxis, points[0][0])}"
@@ -139,16 +138,11 @@ def mark_words(
     if len(out) > _MOST: out = [*out[:_MOST], f"{len(out) - _MOST} more lines"]
     if len(single) > 3: out.append(_spread(axes, np.array(single)))   # dots that were drawn one by one
     for c in axes.collections:
-        name = _clean(c.get_label())
-        who = "" if name.startswith("_") or not name else f"“{name}”: "
-        if type(c).__name__ == "PathCollection" and len(
-            at := np.ma.compressed(np.ma.masked_invalid(c.get_offsets())).reshape(-1, 2)
-        ):
-            out.append(who + _spread(axes, at))
-        elif type(c).__name__ == "QuadMesh":
-            out.append(who + grid_words(c.get_array()))
-        elif who:
-            out.append(f"{who}an area")
+        who = f"{_named(c)}: ".lstrip(" :")
+        kind, at = type(c).__name__, np.ma.compressed(np.ma.masked_invalid(c.get_offsets())).reshape(-1, 2)
+        if kind == "PathCollection" and len(at): out.append(who + _spread(axes, at))
+        elif kind == "QuadMesh": out.append(who + grid_words(c.get_array()))
+        elif who: out.append(f"{who}an area")
     return out + [grid_words(i.get_array()) for i in axes.images]
 
 # %% ../../../nbs/widgets/draw/04_figure_words.ipynb #8afb80c3
@@ -159,11 +153,8 @@ def grid_words(
     import numpy as np
     rows = np.ma.masked_invalid(np.ma.asarray(values, dtype=float))
     shape = " by ".join(map(str, rows.shape[:2]))
-    return (
-        f"a grid of {shape} fields, from {said(rows.min())} to {said(rows.max())}"
-        if rows.count()
-        else f"an empty grid of {shape} fields"
-    )
+    if not rows.count(): return f"an empty grid of {shape} fields"
+    return f"a grid of {shape} fields, from {said(rows.min())} to {said(rows.max())}"
 
 # %% ../../../nbs/widgets/draw/04_figure_words.ipynb #f64b6224
 def _axis_words(axis: Any, way: str) -> str:
@@ -193,24 +184,17 @@ def words_of(
 ) -> str:
     "What a matplotlib figure shows (ours). Raises `TypeError` for anything else."
     if not hasattr(figure, "axes") or not hasattr(figure, "canvas"):
-        raise TypeError(
-            f"words are made of a matplotlib Figure, got a {type(figure).__name__}; of axes, give its .figure"
-        )
+        raise TypeError(f"words are made of a matplotlib Figure, got a {type(figure).__name__}; "
+                        "of axes, give its .figure")
     bars = {
         c.colorbar.ax for a in figure.axes for c in (*a.images, *a.collections) if getattr(c, "colorbar", None)
     }  # a scale beside a panel isn't one
     panels = [w for a in figure.axes if a.get_visible() and a not in bars and (w := panel_words(a))]
-    head = " ".join(
-        filter(
-            None,
-            [_clean(figure.get_suptitle()), *(_clean(t.get_text()) for t in figure.texts if t is not figure._suptitle)])
-    )
+    texts = [figure.get_suptitle(), *(t.get_text() for t in figure.texts if t is not figure._suptitle)]
+    head = " ".join(filter(None, map(_clean, texts)))
     parts = [f"Panel {i}. {w}" for i, w in enumerate(panels, 1)] if len(panels) > 1 else panels
-    text = (
-        ". ".join(filter(None, [head.rstrip("."), *(p.rstrip(".") for p in parts)])) + "."
-        if head or parts
-        else "An empty figure."
-    )
+    text = ". ".join(filter(None, (part.rstrip(".") for part in (head, *parts)))) + "."
+    if text == ".": text = "An empty figure."
     return text if len(text) <= most else f"{text[:most].rsplit(' ', 1)[0]} …"
 
 # %% ../../../nbs/widgets/draw/04_figure_words.ipynb #45002db3
@@ -224,9 +208,8 @@ def tell_figures():
     if shell is None:
         raise RuntimeError("figures get their words where IPython shows them; in a program, call words_of(figure)")
     if "inline" in os.environ.get("MPLBACKEND", ""):
-        importlib.import_module(
-            "matplotlib_inline.backend_inline"
-        )  # sets up its own table, once, and drops entries made before
+        # sets up its own table, once, and drops entries made before
+        importlib.import_module("matplotlib_inline.backend_inline")
     shell.display_formatter.formatters["text/plain"].for_type_by_name("matplotlib.figure", "Figure", _plain)
 
 # %% ../../../nbs/widgets/draw/04_figure_words.ipynb #ef163dae

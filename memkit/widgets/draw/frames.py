@@ -30,55 +30,118 @@ if TYPE_CHECKING:
     from memkit.store.store import Event, MemoryStore
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #c58ce912
-_AT, _N, _TEXT, _YES, _X = "datetime64[us, UTC]", "Int64", "str", "boolean", "float64"
-_SAID = {
-    "turn": (_TEXT, "its identifier"), "user": (_TEXT, "whose"), "session": (_TEXT, "its conversation"),
-    "at": (_AT, "when, UTC"), "question": (_TEXT, "what the user wrote"), "answer": (_TEXT, "what the user got")}
-_OF = {"turn": (_TEXT, "the turn's identifier; '' where none is known"), "at": (_AT, "when the turn was, UTC")}
-_ITEM = {
-    "item": (_TEXT, "document or memory; '' for neither"), "id": (_TEXT, "of the document or memory"),
-    "name": (_TEXT, "the document's title, the memory's question, or else its text")}
+_TURNS = """
+turns
+  turn          text    its identifier
+  user          text    whose
+  session       text    its conversation
+  at            time    when, UTC
+  question      text    what the user wrote
+  answer        text    what the user got
+  fallback      text    why the answer is a fallback; '' if it isn't
+  considered    count   candidates
+  documents     count   documents in the prompt
+  memories      count   memories in the prompt
+  cut           count   sections that found no room in the prompt
+  wrote         count   memories written
+  prompt_tokens count   tokens
+  budget        count   tokens that the prompt may have
+  answer_tokens count   tokens
+  seconds       number  of the whole turn, s; missing where it wasn't measured
+  model         text    who answered
+"""
+
+# %% ../../../nbs/widgets/draw/05_frames.ipynb #0d76a36a
+_IN_TURNS = """
+sections
+  turn          text    the turn's identifier; '' where none is known
+  at            time    when the turn was, UTC
+  position      count   in the prompt, from 1
+  section       text    instructions, document, memory, question, …
+  tokens        count   tokens
+  kept          yes     did it find room
+  item          text    document or memory; '' for neither
+  id            text    of the document or memory
+  name          text    the document's title, the memory's question, or else its text
+seconds
+  turn          text    the turn's identifier; '' where none is known
+  at            time    when the turn was, UTC
+  step          text    such as recall or answer
+  seconds       number  s
+candidates
+  turn          text    the turn's identifier; '' where none is known
+  at            time    when the turn was, UTC
+  rank          count   among the documents, or the memories, that were considered; from 1
+  item          text    document or memory; '' for neither
+  id            text    of the document or memory
+  name          text    the document's title, the memory's question, or else its text
+  owner         text    whose memory; '' for a document
+  source        text    who found it
+  score         number  what it was ranked by; higher is better
+  shown         yes     was it in the prompt; missing where no turn says
+  outcome       text    what became of it
+"""
+
+# %% ../../../nbs/widgets/draw/05_frames.ipynb #bb0bcbb4
+_STORED = """
+dialogue
+  turn          text    its identifier
+  user          text    whose
+  session       text    its conversation
+  at            time    when, UTC
+  question      text    what the user wrote
+  answer        text    what the user got
+events
+  event         count   its number
+  user          text    whose
+  at            time    when, UTC
+  kind          text    what happened
+  memory        count   to which memory
+  other         count   the memory that took its place
+  turn          text    in which turn
+  reason        text    why
+"""
+
+# %% ../../../nbs/widgets/draw/05_frames.ipynb #36601393
+_RESULTS = """
+memories
+  memory        count   its identifier
+  user          text    whose
+  kind          text    what made it
+  at            time    when it was learned, UTC
+  text          text    its words
+  turns         count   turns it came from
+  recalls       count   times it reached a prompt
+  correct       count   times it was called right
+  incorrect     count   times it was called wrong
+figures
+  table         text    such as Table 3
+  row           text    what was measured
+  metric        text    such as Recall@5
+  ours          number  our figure, in the metric's unit
+  low           number  lower end of its 95 % interval
+  high          number  upper end
+  paper         number  the paper's figure
+  control       yes     shows only what less would reach
+  n             count   items behind it
+  note          text    what a reader must know
+"""
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #f3a1b864
-COLUMNS: dict[str, dict[str, tuple[str, str]]] = {  # table -> column -> type, and meaning with its unit
-    "turns": _SAID
-    | {
-        "fallback": (_TEXT, "why the answer is a fallback; '' if it isn't"), "considered": (_N, "candidates"),
-        "documents": (_N, "documents in the prompt"), "memories": (_N, "memories in the prompt"),
-        "cut": (_N, "sections that found no room in the prompt"), "wrote": (_N, "memories written"),
-        "prompt_tokens": (_N, "tokens"), "budget": (_N, "tokens that the prompt may have"),
-        "answer_tokens": (_N, "tokens"), "seconds": (_X, "of the whole turn, s; missing where it wasn't measured"),
-        "model": (_TEXT, "who answered")},
-    "sections": _OF
-    | {
-        "position": (_N, "in the prompt, from 1"), "section": (_TEXT, "instructions, document, memory, question, …"),
-        "tokens": (_N, "tokens"), "kept": (_YES, "did it find room")}
-    | _ITEM,
-    "seconds": _OF | {"step": (_TEXT, "such as recall or answer"), "seconds": (_X, "s")},
-    "candidates": _OF
-    | {"rank": (_N, "among the documents, or the memories, that were considered; from 1")}
-    | _ITEM
-    | {
-        "owner": (_TEXT, "whose memory; '' for a document"), "source": (_TEXT, "who found it"),
-        "score": (_X, "what it was ranked by; higher is better"),
-        "shown": (_YES, "was it in the prompt; missing where no turn says"), "outcome": (_TEXT, "what became of it")},
-    "dialogue": _SAID,
-    "events": {
-        "event": (_N, "its number"), "user": (_TEXT, "whose"), "at": (_AT, "when, UTC"),
-        "kind": (_TEXT, "what happened"), "memory": (_N, "to which memory"),
-        "other": (_N, "the memory that took its place"), "turn": (_TEXT, "in which turn"), "reason": (_TEXT, "why")},
-    "memories": {
-        "memory": (_N, "its identifier"), "user": (_TEXT, "whose"), "kind": (_TEXT, "what made it"),
-        "at": (_AT, "when it was learned, UTC"), "text": (_TEXT, "its words"), "turns": (_N, "turns it came from"),
-        "recalls": (_N, "times it reached a prompt"), "correct": (_N, "times it was called right"),
-        "incorrect": (_N, "times it was called wrong")},
-    "figures": {
-        "table": (_TEXT, "such as Table 3"), "row": (_TEXT, "what was measured"), "metric": (_TEXT, "such as Recall@5"),
-        "ours": (_X, "our figure, in the metric's unit"), "low": (_X, "lower end of its 95 % interval"),
-        "high": (_X, "upper end"), "paper": (_X, "the paper's figure"),
-        "control": (_YES, "shows only what less would reach"), "n": (_N, "items behind it"),
-        "note": (_TEXT, "what a reader must know")},
-}
+_TYPES = {"time": "datetime64[us, UTC]", "count": "Int64", "text": "str", "yes": "boolean", "number": "float64"}
+
+def _columns(text: str) -> dict[str, dict[str, tuple[str, str]]]:
+    "Tables of columns, as they are written above: a table's name, and below it name, type and meaning of each column."
+    tables = {}
+    for line in filter(None, text.splitlines()):
+        if not line.startswith(" "): of = tables[line] = {}
+        else:
+            name, kind, meaning = line.split(maxsplit=2)
+            of[name] = _TYPES[kind], meaning
+    return tables
+
+# table -> column -> type, and meaning with its unit
+COLUMNS = _columns("".join((_TURNS, _IN_TURNS, _STORED, _RESULTS)))
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #d706a5be
 def describe_columns(
@@ -93,49 +156,40 @@ def _known(table: str) -> str:
     return table
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #67c6942a
-def _said(t) -> dict[str, Any]: return {"turn": t.id, "user": t.user, "session": t.session, "at": t.at}
+def _row(table: str, thing: Any, **other: Any) -> dict[str, Any]:
+    "A row: what `other` says, and the thing's own fields that are called as the table's columns."
+    return {name: other[name] if name in other else getattr(thing, name) for name in COLUMNS[table]}
 
 def _turn_rows(turns: Iterable[Turn]) -> Iterable[dict]:
     for t in turns:
-        yield _said(t) | {
-            "question": t.text, "answer": t.answer, "fallback": t.fallback, "considered": len(t.considered),
-            "documents": len(t.documents), "memories": len(t.recalled), "cut": sum(not s.kept for s in t.sections),
-            "wrote": len(t.wrote), "prompt_tokens": t.prompt_tokens, "budget": t.budget,
-            "answer_tokens": t.answer_tokens, "seconds": t.seconds.get("total"), "model": t.model}
+        yield _row("turns", t, turn=t.id, question=t.text, considered=len(t.considered), documents=len(t.documents),
+                   memories=len(t.recalled), cut=sum(not s.kept for s in t.sections), wrote=len(t.wrote),
+                   seconds=t.seconds.get("total"))
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #8cd5b40e
 def _item(hit: Hit | None) -> dict[str, str]:
-    return (
-        {"item": type(hit.item).__name__.lower(), "id": str(hit.item.id), "name": name_of(hit.item)}
-        if hit
-        else {"item": "", "id": "", "name": ""}
-    )
+    if not hit: return dict.fromkeys(("item", "id", "name"), "")
+    return {"item": type(hit.item).__name__.lower(), "id": str(hit.item.id), "name": name_of(hit.item)}
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #926f2d20
 def _section_rows(turns: Iterable[Turn]) -> Iterable[dict]:
-    return (
-        {"turn": t.id, "at": t.at, "position": i, "section": s.name, "tokens": s.tokens, "kept": s.kept} | _item(s.hit)
-        for t in turns
-        for i, s in enumerate(t.sections, 1)
-    )
+    for t in turns:
+        for i, s in enumerate(t.sections, 1):
+            yield _row("sections", s, turn=t.id, at=t.at, position=i, section=s.name, **_item(s.hit))
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #19f13683
 def _second_rows(turns: Iterable[Turn]) -> Iterable[dict]:
-    return (
-        {"turn": t.id, "at": t.at, "step": step, "seconds": s}
-        for t in turns
-        for step, s in t.seconds.items()
-        if step != "total"
-    )
+    for t in turns:
+        for step, s in t.seconds.items():
+            if step != "total": yield {"turn": t.id, "at": t.at, "step": step, "seconds": s}
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #d36ed475
 def _candidate(
     hit: Hit, rank: int, shown: bool | None = None, outcome: str = "", turn: str = "", at: datetime | None = None
 ) -> dict:
     parts = {f"part {name}": float(x) for name, x in hit.parts.items()}
-    return {
-        "turn": turn, "at": at, "rank": rank, **_item(hit), "owner": getattr(hit.item, "user", ""),
-        "source": hit.source, "score": hit.score, "shown": shown, "outcome": outcome} | parts
+    return _row("candidates", hit, turn=turn, at=at, rank=rank, owner=getattr(hit.item, "user", ""), shown=shown,
+                outcome=outcome, **_item(hit)) | parts
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #75afcf01
 def _candidate_rows(turns: Iterable[Turn]) -> Iterable[dict]:
@@ -146,40 +200,29 @@ def _candidate_rows(turns: Iterable[Turn]) -> Iterable[dict]:
             yield _candidate(c.hit, ranks[type(c.hit.item)], c.shown, c.outcome, t.id, t.at)
 
 def _hit_rows(found: Iterable[Hit | Considered]) -> Iterable[dict]:
-    return (
-        _candidate(c.hit, i, c.shown, c.outcome) if isinstance(c, Considered) else _candidate(c, i)
-        for i, c in enumerate(found, 1)
-    )
+    for i, c in enumerate(found, 1):
+        yield _candidate(c.hit, i, c.shown, c.outcome) if isinstance(c, Considered) else _candidate(c, i)
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #12da2407
 def _dialogue_rows(turns: Iterable) -> Iterable[dict]:
-    return (_said(t) | {"question": t.question, "answer": t.answer} for t in turns)
+    return (_row("dialogue", t, turn=t.id) for t in turns)
 
 def _one_value(value: Any) -> Any:
     return value if value is None or isinstance(value, (str, int, float)) else json.dumps(value, ensure_ascii=False)
 
 def _event_rows(events: Iterable) -> Iterable[dict]:
     for e in events:
-        row = {
-            "event": e.id, "user": e.user, "at": e.at, "kind": e.kind, "memory": e.memory, "other": e.other,
-            "turn": e.turn or "", "reason": e.reason}
+        row = _row("events", e, event=e.id, turn=e.turn or "")
         yield row | {f"data {name}": _one_value(value) for name, value in e.data.items()}
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #805ddd21
 def _memory_rows(memories: Iterable[Memory]) -> Iterable[dict]:
-    return (
-        {
-            "memory": m.id, "user": m.user, "kind": m.kind, "at": m.at, "text": m.text, "turns": len(m.turns),
-            "recalls": m.recalls, "correct": m.correct, "incorrect": m.incorrect}
-        for m in memories
-    )
+    return (_row("memories", m, memory=m.id, turns=len(m.turns)) for m in memories)
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #1a537a65
 def _figure_rows(rows: Iterable[Mapping]) -> Iterable[dict]:
-    return (
-        {k: r[k] for k in COLUMNS["figures"] if k in r} | dict(zip(("low", "high"), r["ci"] or (None, None)))
-        for r in rows
-    )
+    for r in rows:
+        yield {k: r[k] for k in COLUMNS["figures"] if k in r} | dict(zip(("low", "high"), r["ci"] or (None, None)))
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #f7faabcd
 _ROWS = {
@@ -189,9 +232,8 @@ _ROWS = {
 
 def _kind(thing: Any) -> str:  # one of _ROWS; '' for anything else
     if isinstance(thing, Mapping): return "figure" if {"table", "row", "metric", "ours", "ci"} <= thing.keys() else ""
-    return (
-        type(thing).__name__ if type(thing).__module__.startswith("memkit.") and type(thing).__name__ in _ROWS else ""
-    )
+    name = type(thing).__name__
+    return name if type(thing).__module__.startswith("memkit.") and name in _ROWS else ""
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #fbf27613
 def _listed(things: Any) -> list:
@@ -208,7 +250,9 @@ _NO_TABLE = "no table can be made of {}; give turns, a store's turns, events or 
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #418a1538
 def to_frame(
-    things: Any,  # turns, StoredTurns, events, memories, hits, candidates, what MARK's search found, an experiment's result or its rows; one or many of a kind
+    # turns, StoredTurns, events, memories, hits, candidates, what MARK's search found, an experiment's result or its
+    # rows; one or many of a kind
+    things: Any,
     table: str | None = None,  # one of COLUMNS; None: the only one there is, or 'turns'
 ) -> "DataFrame":  # tidy; its columns: describe_columns(table)
     """Records as a table, one row for each thing (ours). Raises `TypeError` for anything else, `ValueError` for a
@@ -217,9 +261,8 @@ def to_frame(
     listed = _listed(things)
     kinds = [_kind(x) for x in listed]
     if "" in kinds:
-        raise TypeError(
-            f"{_NO_TABLE.format(type(listed[(i := kinds.index(''))]).__name__)} (it stands at position {i})"
-        )
+        i = kinds.index("")
+        raise TypeError(f"{_NO_TABLE.format(type(listed[i]).__name__)} (it stands at position {i})")
     if len({*map(tuple, (_ROWS[k] for k in kinds))}) > 1:
         raise TypeError(
             f"a table holds things of one kind, got {' and '.join(dict.fromkeys(kinds))}; make one table of each"
@@ -236,7 +279,8 @@ def _frame(table: str, rows: list[dict]) -> "DataFrame":
     of = COLUMNS[table]
     out = pd.DataFrame(rows, columns=[*of, *dict.fromkeys(name for r in rows for name in r if name not in of)])
     for name, (kind, _) in of.items():
-        out[name] = pd.to_datetime(out[name], utc=True).astype(kind) if kind == _AT else out[name].astype(kind)
+        values = pd.to_datetime(out[name], utc=True) if kind == _TYPES["time"] else out[name]
+        out[name] = values.astype(kind)
     return out
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #f2b16188
@@ -270,13 +314,9 @@ def _value(kind: Any, value: Any, where: str) -> Any:
     "A field's value, read as its type says."
     of = [k for k in get_args(kind) if k is not NoneType]
     if get_origin(kind) is UnionType:
-        return (
-            None
-            if value is None and NoneType in get_args(kind)
-            else _value(
-                of[0] if len(of) == 1 else Memory if "user" in _is(dict, value, where) else Document, value, where
-            )
-        )
+        if value is None and NoneType in get_args(kind): return None
+        if len(of) > 1: of = [Memory if "user" in _is(dict, value, where) else Document]
+        return _value(of[0], value, where)
     if get_origin(kind) is tuple:
         return tuple(_value(of[0], v, f"{where}[{i}]") for i, v in enumerate(_is(list, value, where)))
     if get_origin(kind) is Mapping: return _is(dict, from_plain(_is(dict, value, where)), where)
@@ -285,13 +325,12 @@ def _value(kind: Any, value: Any, where: str) -> Any:
     return _record(kind, value, where) if is_dataclass(kind) else _is(kind, value, where)
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #492400b3
+_CALLED = {list: "a list", dict: "an object", str: "a text", int: "a whole number", bool: "true or false",
+           (int, float): "a number"}
+
 def _is(kind: Any, value: Any, where: str) -> Any:
-    if not isinstance(value, kind) or isinstance(value, bool) and kind is not bool:
-        raise TypeError(
-            f"{where} must be "
-            f"{'a number' if isinstance(kind, tuple) else {'list': 'a list', 'dict': 'an object', 'str': 'a text', 'int': 'a whole number', 'bool': 'true or false'}[kind.__name__]}, got {json.dumps(value, default=str)[:60]}"
-        )
-    return value
+    if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)): return value
+    raise TypeError(f"{where} must be {_CALLED[kind]}, got {json.dumps(value, default=str)[:60]}")
 
 # %% ../../../nbs/widgets/draw/05_frames.ipynb #fa548c5f
 def _line(turn: Turn) -> str: return _joined(_out(turn))

@@ -6,17 +6,15 @@
 __all__ = ['BARE', 'ACT_WORDS', 'STYLE', 'POLICY', 'key', 'citations', 'name_of', 'cosine', 'duration', 'memories_of', 'Cut',
            'groups', 'cuts', 'budget_words', 'draw_budget', 'budget', 'of_kind', 'candidates', 'memories', 'ranks',
            'seconds', 'read_as', 'answered_by', 'told_change', 'turn_board', 'draw_turn', 'told_event', 'between_board',
-           'moment', 'figure', 'folded', 'table', 'block', 'cited', 'answer_html', 'draft_html', 'used_html',
-           'sources_html', 'considered_html', 'cost_html', 'turn_html', 'memories_html', 'receipts_html',
-           'provenance_html', 'report', 'write_report']
+           'moment', 'macros', 'cited', 'considered_rows', 'turn_facts', 'review_rows', 'report', 'write_report']
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #9ea37ef7
 import base64
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -119,7 +117,7 @@ def draw_budget(
     most: int = 1,   # sections named that had no room
 ) -> float:          # where the next thing begins
     "The prompt as one bar of its budget, as a part of a picture."
-    room, x, at, marks = WIDTH - 2*LEFT, float(LEFT), float(LEFT), citations(turn)
+    room, x, marks, colours = WIDTH - 2*LEFT, float(LEFT), citations(turn), {}
     s.text(LEFT, y + 14, "Prompt", 15, True)
     spent = f"{turn.prompt_tokens:,} of {turn.budget:,} tokens"
     s.text(WIDTH - LEFT, y + 14, spent, 13, colour="soft", align="right")
@@ -132,8 +130,8 @@ def draw_budget(
             if mark and width_of(mark, 13, True) + 4 < w: s.text(x + w/2, y + 36, mark, 13, True, on, "center")
             x += w
         n = sum(p.tokens for p in of) if of else max(0, turn.budget - turn.prompt_tokens)
-        s.box(at, y + 52, 12, 12, ink, edge="faint").text(at + 18, y + 58, f"{name} {n:,}", 13, colour="soft")
-        at += 34 + width_of(f"{name} {n:,}", 13)
+        colours[f"{name} {n:,}"] = ink
+    s.legend(LEFT, y + 58, colours)
     for c in cuts(turn)[:most]:
         s.text(LEFT, y + 80, f"no room: {_section_name(c.section)}", 13, colour="red", width=430)
         s.text(WIDTH - LEFT, y + 80, _cut_words(c), 13, colour="red", align="right")
@@ -143,14 +141,13 @@ def draw_budget(
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #ef82b5d9
 def budget(
     turn: Turn,
-    most: int = 5,  # sections named that had no room
 ) -> Scene:
     """The prompt as one bar of its budget, and what had no room (hybrid §4.2; the picture is ours). Raises
     `ValueError` for a turn without sections or budget."""
     if not turn.sections or turn.budget < 1:
         raise ValueError(f"turn {turn.id} has no sections or no budget; draw a turn that an assistant returned")
     s = Scene(WIDTH, 1, budget_words(turn))
-    s.height = draw_budget(turn, s, 0, most) + 4
+    s.height = draw_budget(turn, s, 0, 5) + 4
     return s
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #b8eaed80
@@ -209,24 +206,23 @@ def memories(
                             bands=[[Column(name="Memories", rows=rows)]]))
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #11ebf7b4
-def _ranked(turn: Turn, most: int) -> list[tuple[int, Considered, dict[int, int]]]:
-    "Each document's place after fusion, and its places by column: 0 words, 1 meaning, 2 fused."
+def _ranked(turn: Turn) -> list[tuple[int, Considered, dict[int, int]]]:
+    "The first ten and the shown: place after fusion, and places by column (0 words, 1 meaning)."
     docs = [c for c in turn.considered if isinstance(c.hit.item, Document)]
     if not docs: raise ValueError(f"turn {turn.id} considered no documents, so there are no ranks to draw")
     out = []
     for i, c in enumerate(docs, 1):
         sides = {x: int(c.hit.parts[n]) for x, n in enumerate(("bm25 rank", "dense rank")) if n in c.hit.parts}
-        if i <= most or c.shown: out.append((i, c, sides))
+        if i <= 10 or c.shown: out.append((i, c, sides))
     return out
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #451413a6
 def ranks(
     turn: Turn,
-    most: int = 10,  # documents drawn, beside those that were shown
 ) -> Scene:
     """Where each document stood by words, by meaning, and after fusion (hybrid §5.1; the picture is ours). Raises
     `ValueError` where no document was considered."""
-    rows = _ranked(turn, most)
+    rows = _ranked(turn)
     told = [f"{i}. {quoted(name_of(c.hit.item), 60)} (by words {at.get(0, 'none')}, by meaning {at.get(1, 'none')}"
             f"{', shown' if c.shown else ''})" for i, c, at in rows]
     s = Scene(WIDTH, 60 + 26*(len(rows) + 1), f"Ranks of {many(len(rows), 'document')}.{listed('Fused', told, 20)}")
@@ -367,41 +363,41 @@ def between_board(
 def moment(
     at: datetime,
 ) -> str:
-    "A time in UTC, for people and for machines."
+    "A time in UTC, for people and for machines, as HTML."
     at = check_time(at)
     return f'<time datetime="{at.isoformat()}">{at.day} {at:%b %Y, %H:%M} UTC</time>'
 
-def figure(
-    picture: Scene,
-    caption: str,      # text, not HTML
-) -> str:
-    "A picture with its words, inside the file."
-    data = base64.b64encode(picture.svg().encode()).decode()
-    image = f'<img alt="{escape(picture.words)}" src="data:image/svg+xml;base64,{data}">'
-    return f'<figure>{image}<figcaption>{escape(caption)}</figcaption></figure>'
-
-def folded(
-    summary: str,  # text, not HTML
-    body: str,     # HTML
-) -> str:
-    "Something long, closed until somebody opens it."
-    return f"<details><summary>{escape(summary)}</summary>{body}</details>"
+def macros(
+    template: str,              # Jinja
+    names: Mapping[str, Any],   # that it may use
+) -> Callable[..., str]:       # takes a macro's name and its arguments, gives HTML
+    "The macros of a template (ours). A time is told as `moment` does; what isn't HTML yet is escaped by `escape`."
+    @lru_cache(1)
+    def made():     # at the first call: Jinja isn't loaded before it is needed
+        from jinja2 import Environment
+        from markupsafe import Markup
+        def html(x: Any) -> Markup:
+            if isinstance(x, Markup): return x
+            return Markup(moment(x) if isinstance(x, datetime) else escape(x))
+        page = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=html)
+        return page.from_string(template, dict(names)).module
+    return lambda name, *given: str(getattr(made(), name)(*given))
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #a0098c85
-def table(
-    caption: str,                    # text, not HTML
-    heads: Sequence[str],            # text
-    rows: Sequence[Sequence[str]],   # HTML
-) -> str:
-    "A table that scrolls sideways where the screen is narrow, by keyboard too."
-    head = "".join(f'<th scope="col">{escape(h)}</th>' for h in heads)
-    body = "".join("<tr>" + "".join(f'<td dir="auto">{cell}</td>' for cell in row) + "</tr>" for row in rows)
-    return (f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}"><table><caption>'
-            f"{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>")
-
-def block(text: str) -> str:
-    "A text of somebody's own, in the direction of its language, with its line breaks."
-    return f'<p class="text" dir="auto">{escape(text.strip())}</p>'
+_PIECES = """
+{% macro figure(picture, caption) %}
+<figure><img alt="{{ picture.words }}"
+src="data:image/svg+xml;base64,{{ base64.b64encode(picture.svg().encode()).decode() }}">
+<figcaption>{{ caption }}</figcaption></figure>
+{% endmacro %}
+{% macro table(caption, heads, rows) %}
+<div class="wide" tabindex="0" role="region" aria-label="{{ caption }}"><table><caption>{{ caption }}</caption>
+<thead><tr>{% for h in heads %}<th scope="col">{{ h }}</th>{% endfor %}</tr></thead>
+<tbody>{% for row in rows %}<tr>{% for cell in row %}<td dir="auto">{{ cell }}</td>{% endfor %}</tr>{% endfor %}</tbody>
+</table></div>
+{% endmacro %}
+{% macro block(text) %}<p class="text" dir="auto">{{ text.strip() }}</p>{% endmacro %}
+"""
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #f719d068
 _MARK = re.compile(r"\[(M?\d{1,3})\]")
@@ -416,162 +412,152 @@ def cited(
     def link(m: re.Match) -> str: return f'<a href="#{place}-{m[1]}">[{m[1]}]</a>' if m[1] in known else m[0]
     return _MARK.sub(link, escape(text.strip()))
 
-def answer_html(
-    turn: Turn,
-    place: str,
-) -> str:
-    "Question and answer, as they were seen; a fallback says why it is one."
-    lines = []
-    for line in filter(str.strip, turn.answer.split("\n")):
-        tag = "blockquote" if line.startswith("From [") else "p"
-        lines.append(f'<{tag} dir="auto">{cited(line, turn, place)}</{tag}>')
-    why = f'<p class="badge"><strong>Fallback</strong> <span dir="auto">{escape(turn.fallback)}</span></p>'
-    return (f'<div class="said you"><h3>Question</h3>{block(turn.text)}</div><div class="said"><h3>Answer</h3>'
-            f'{why if turn.fallback else ""}{"".join(lines) or "<p>The answer is empty.</p>"}</div>')
+_ANSWER = """
+{% macro answer(turn, place) %}
+<div class="said you"><h3>Question</h3>{{ block(turn.text) }}</div><div class="said"><h3>Answer</h3>
+{% if turn.fallback %}
+<p class="badge"><strong>Fallback</strong> <span dir="auto">{{ turn.fallback }}</span></p>
+{% endif %}
+{% for line in turn.answer.split("\\n") if line.strip() %}
+{% set tag = "blockquote" if line.startswith("From [") else "p" %}
+<{{ tag }} dir="auto">{{ cited(line, turn, place) | safe }}</{{ tag }}>
+{% else %}<p>The answer is empty.</p>{% endfor %}</div>
+{% endmacro %}
+"""
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #ff54b195
-def _verdict(c: Mapping[str, Any], marks: Sequence[str], place: str) -> str:
-    position, near = c.get("source", -1), f"cosine {float(c.get('cosine', 0.)):.2f}"
-    mark = marks[position] if 0 <= position < len(marks) else ""
-    link = f'<a href="#{place}-{mark}">[{mark}]</a>' if mark else "a source"
-    if not c.get("supported"): kind, tag, why = "struck", "del", f": {escape(c.get('reason') or 'not supported')}"
-    elif c.get("quoted"): kind, tag, why = "quoted", "q", f" from {link}"
-    else: kind, tag, why = "stands", "span", f" on {link}, {near}"
-    return (f'<li class="{kind}"><{tag} dir="auto">{escape(c.get("text", ""))}</{tag}> '
-            f'<span class="why"><strong>{kind}</strong>{why}</span></li>')
-
-def draft_html(
-    turn: Turn,
-    place: str,
-) -> str:     # '' where there is nothing to add to the answer
-    "The model's own words, sentence by sentence, with what was struck and why."
-    if checked := turn.extra.get("checked") or ():
-        struck, quoted_ = sum(not c.get("supported") for c in checked), sum(bool(c.get("quoted")) for c in checked)
-        body = "".join(_verdict(c, list(citations(turn).values()), place) for c in checked)
-        said = (f"Struck: {struck} of {many(len(checked) - quoted_, 'sentence')} of the model's draft. "
-                f"Quoted from the sources: {quoted_}.")
-        return f'<h3>Sentence by sentence</h3><p>{said}</p><ol class="check">{body}</ol>'
-    if not turn.draft.strip() or turn.draft.strip() == turn.answer.strip(): return ""
-    return folded("The model's own words", block(turn.draft))
+_DRAFT = """
+{% macro verdict(c, marks, place) %}
+{% set mark = marks[c.source] if 0 <= (c.source | default(-1)) < marks | length %}
+{% set link %}{% if mark %}<a href="#{{ place }}-{{ mark }}">[{{ mark }}]</a>{% else %}a source{% endif %}{% endset %}
+{% set kind = ("quoted" if c.quoted else "stands") if c.supported else "struck" %}
+{% set tag = {"struck": "del", "quoted": "q", "stands": "span"}[kind] %}
+<li class="{{ kind }}"><{{ tag }} dir="auto">{{ c.text }}</{{ tag }}> <span class="why"><strong>{{ kind }}</strong>
+{%- if kind == "struck" %}: {{ c.reason or "not supported" }}{% elif kind == "quoted" %} from {{ link }}
+{%- else %} on {{ link }}, cosine {{ "%.2f" | format(c.cosine | default(0)) }}{% endif %}</span></li>
+{% endmacro %}
+{% macro draft(turn, place) %}
+{% set checked = turn.extra.checked or [] %}
+{% set struck = checked | rejectattr("supported") | list | length %}
+{% set quoted = checked | selectattr("quoted") | list | length %}
+{% if checked %}<h3>Sentence by sentence</h3><p>Struck: {{ struck }} of
+{{ many(checked | length - quoted, "sentence") }} of the model's draft. Quoted from the sources: {{ quoted }}.</p>
+<ol class="check">{% for c in checked %}{{ verdict(c, citations(turn).values() | list, place) }}{% endfor %}</ol>
+{% elif turn.draft.strip() and turn.draft.strip() != turn.answer.strip() %}
+<details><summary>The model's own words</summary>{{ block(turn.draft) }}</details>
+{% endif %}
+{% endmacro %}
+"""
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #2b5d0adf
-def _source_facts(hit: Hit) -> str:
+def _source_facts(hit: Hit) -> list[str]:
     item = hit.item
-    if isinstance(item, Document): facts = [item.source, item.category, f"id {item.id}", f"score {hit.score:.2f}"]
-    else:
-        facts = ["message" if isinstance(item, Utterance) else f"memory {item.id}",
-                 f"learned {item.at.day} {item.at:%b %Y}", f"recalled {many(item.recalls, 'time')} before",
-                 f"cosine {cosine(hit):.2f}"]
-    return " · ".join(escape(f) for f in facts if f)
+    if isinstance(item, Document): return [item.source, item.category, f"id {item.id}", f"score {hit.score:.2f}"]
+    return ["message" if isinstance(item, Utterance) else f"memory {item.id}",
+            f"learned {item.at.day} {item.at:%b %Y}", f"recalled {many(item.recalls, 'time')} before",
+            f"cosine {cosine(hit):.2f}"]
 
-def used_html(
-    sections: Sequence[Section],  # that show a hit
-    turn: Turn,
-    place: str,
-) -> str:
-    "What the prompt showed, numbered as it is cited."
-    out, marks = "", citations(turn)
-    for s in sections:
-        m, name = marks[key(s.hit)], escape(name_of(s.hit.item)[:160])
-        out += (f'<section class="source" id="{place}-{m}" tabindex="-1"><h4>[{m}] <span dir="auto">{name}</span></h4>'
-                f'<p class="facts">{_source_facts(s.hit)}</p>{block(s.text or s.hit.item.text)}</section>')
-    return out
+_KINDS = (("documents", Document, ranks, "Rank by words (BM25), by meaning (dense) and after fusion."),
+          ("memories", (Memory, Utterance), memories,
+           "Cosine of each memory to the question; right of the line it can be recalled."))
+
+def _sources(turn: Turn) -> Iterator[tuple[str, list[Section], Scene | None, str]]:
+    "Documents, then memories: what was used, and a picture of all that were considered, with its caption."
+    for name, kind, draw, caption in _KINDS:
+        used = [s for s in turn.sections if s.kept and s.hit and isinstance(s.hit.item, kind)]
+        there = any(isinstance(c.hit.item, kind) for c in turn.considered)
+        yield name, used, draw(turn) if there else None, caption
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #74edd606
-def sources_html(
-    turn: Turn,
-    place: str,
-) -> str:
-    "Documents and memories: what was used, and a picture of all that were considered."
-    out = ""
-    for name, kind, draw, caption in (
-            ("documents", Document, ranks, "Rank by words (BM25), by meaning (dense) and after fusion."),
-            ("memories", (Memory, Utterance), memories,
-             "Cosine of each memory to the question; right of the line it can be recalled.")):
-        used = [s for s in turn.sections if s.kept and s.hit and isinstance(s.hit.item, kind)]
-        out += f"<h3>{name.capitalize()} used</h3>"
-        out += used_html(used, turn, place) or f"<p>No {name} reached the prompt.</p>"
-        if any(isinstance(c.hit.item, kind) for c in turn.considered): out += figure(draw(turn), caption)
-    return out
+_SOURCES = """
+{% macro sources(turn, place) %}
+{% for name, used, picture, caption in _sources(turn) %}
+<h3>{{ name | capitalize }} used</h3>
+{% for s in used %}{% set mark = citations(turn)[key(s.hit)] %}
+<section class="source" id="{{ place }}-{{ mark }}" tabindex="-1"><h4>[{{ mark }}]
+<span dir="auto">{{ name_of(s.hit.item)[:160] }}</span></h4>
+<p class="facts">{{ _source_facts(s.hit) | select | join(" · ") }}</p>{{ block(s.text or s.hit.item.text) }}</section>
+{% else %}<p>No {{ name }} reached the prompt.</p>{% endfor %}
+{% if picture %}{{ figure(picture, caption) }}{% endif %}
+{% endfor %}
+{% endmacro %}
+"""
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #3ddb7931
-def considered_html(
+def _scores_of(hit: Hit) -> str:
+    return ", ".join(f"{k} {v:.3g}" for k, v in hit.parts.items()) or f"score {hit.score:.3g}"
+
+def considered_rows(
     turn: Turn,
-) -> str:
-    "Every candidate with its scores and its outcome, folded; '' where there were none."
-    rows = []
-    for c in turn.considered:
-        scores = ", ".join(f"{k} {v:.3g}" for k, v in c.hit.parts.items()) or f"score {c.hit.score:.3g}"
-        texts = (type(c.hit.item).__name__.lower(), name_of(c.hit.item)[:160], scores, c.outcome)
-        rows.append([escape(text) for text in texts])
-    if not rows: return ""
-    return folded(f"{many(len(rows), 'candidate')} considered, and what became of each",
-                  table("Candidates, best first", ["kind", "name", "scores", "outcome"], rows))
+) -> list[tuple[str, str, str, str]]:   # kind, name, scores, outcome
+    "Every candidate with its scores and its outcome."
+    return [(type(c.hit.item).__name__.lower(), name_of(c.hit.item)[:160], _scores_of(c.hit), c.outcome)
+            for c in turn.considered]
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #05090aec
-def cost_html(
-    turn: Turn,
-) -> str:
-    "The budget and the time, and the exact prompt, folded."
-    out = ""
-    if turn.sections and turn.budget > 0:
-        out += "<h3>The prompt</h3>"
-        out += figure(budget(turn), "What the prompt was made of, in tokens, and what had no room.")
-    if turn.prompt:
-        out += folded(f"The exact prompt, {many(turn.prompt_tokens, 'token')}",
-                      f'<pre dir="auto" tabindex="0">{escape(turn.prompt)}</pre>')
-    if set(turn.seconds) - {"total"}:
-        out += "<h3>Time</h3>" + figure(seconds(turn), "Time by step; steps may run side by side.")
-    return out
+_TURN = """
+{% macro cost(turn) %}
+{% if turn.sections and turn.budget > 0 %}<h3>The prompt</h3>
+{{ figure(budget(turn), "What the prompt was made of, in tokens, and what had no room.") }}{% endif %}
+{% if turn.prompt %}<details><summary>The exact prompt, {{ many(turn.prompt_tokens, "token") }}</summary>
+<pre dir="auto" tabindex="0">{{ turn.prompt }}</pre></details>{% endif %}
+{% if turn.seconds.keys() - ["total"] %}<h3>Time</h3>
+{{ figure(seconds(turn), "Time by step; steps may run side by side.") }}{% endif %}
+{% endmacro %}
+{% macro one_turn(turn, number) %}
+{% set place = "turn-%d" | format(number) %}
+<article id="{{ place }}" aria-labelledby="{{ place }}-head"><h2 id="{{ place }}-head">Turn {{ number }}</h2>
+<p class="facts">{{ turn.at }} · {{ turn_facts(turn) | select | join(" · ") }}</p>
+{{ answer(turn, place) }}{{ draft(turn, place) }}{{ sources(turn, place) }}
+{% set rows = considered_rows(turn) %}
+{% if rows %}<details>
+<summary>{{ many(rows | length, "candidate") }} considered, and what became of each</summary>
+{{ table("Candidates, best first", ["kind", "name", "scores", "outcome"], rows) }}</details>{% endif %}
+{{ cost(turn) }}</article>
+{% endmacro %}
+"""
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #1cb44fb9
-def turn_html(
+def turn_facts(
     turn: Turn,
-    number: int,  # from 1
-) -> str:
-    "One turn, from the question to the time it took."
-    place = f"turn-{number}"
+) -> list[str]:   # '' for what isn't known
+    "What stands below the number of a turn."
     wrote = "remembered as " + ", ".join(f"memory {i}" for i in turn.wrote) if turn.wrote else "nothing was remembered"
-    facts = [f"session {turn.session}", turn.model, f"prompt {many(turn.prompt_tokens, 'token')}",
-             f"answer {many(turn.answer_tokens, 'token')}", wrote]
-    if "total" in turn.seconds: facts.append(duration(turn.seconds["total"]))
-    return (f'<article id="{place}" aria-labelledby="{place}-head"><h2 id="{place}-head">Turn {number}</h2><p '
-            f'class="facts">{moment(turn.at)} · {" · ".join(escape(f) for f in facts if f)}</p>'
-            f"{answer_html(turn, place)}{draft_html(turn, place)}{sources_html(turn, place)}{considered_html(turn)}"
-            f"{cost_html(turn)}</article>")
+    took = duration(turn.seconds["total"]) if "total" in turn.seconds else ""
+    return [f"session {turn.session}", turn.model, f"prompt {many(turn.prompt_tokens, 'token')}",
+            f"answer {many(turn.answer_tokens, 'token')}", wrote, took]
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #22a22d7f
-def memories_html(
+def review_rows(
     memories: Sequence[Memory],
     receipts: Sequence[Receipt],
-) -> str:
+) -> list[list[str]]:
     "The memories under review (hybrid §5.5)."
     gone = {(r.user, i) for r in receipts for i in r.memories}
-    rows = [[str(m.id), moment(m.at), escape(name_of(m)[:300]), escape(str(m.meta.get("answer", ""))[:300]),
+    return [[str(m.id), m.at, name_of(m)[:300], str(m.meta.get("answer", ""))[:300],
              f"{m.recalls} / {m.correct} / {m.incorrect}", "deleted since" if (m.user, m.id) in gone else "kept"]
             for m in memories]
-    heads = ["id", "learned", "what the user said", "what was answered", "recalled / right / wrong", "state"]
-    return table("As they were reviewed", heads, rows)
-
-def receipts_html(
-    receipts: Sequence[Receipt],
-) -> str:
-    "What was deleted, and whether the bytes are gone."
-    each = ""
-    for r in receipts:
-        ids = ", ".join(map(str, r.memories)) or "none"
-        each += (f"<li>{moment(r.at)}: {memories_of(len(r.memories))} of {escape(r.user)} (ids: {ids}); "
-                 f"{escape(r)}.</li>")
-    note = "This file is a copy made for its reader. Deleting a memory does not delete it here."
-    return f'<ul>{each}</ul><p class="facts">{note}</p>'
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #adf13ec4
-def provenance_html(
-    provenance: Mapping[str, Any],
-) -> str:
-    "Model, data, versions: whatever the caller wants on record."
-    def text(v: Any) -> str: return v if isinstance(v, str) else json.dumps(v, ensure_ascii=False, default=str)
-    return f'<dl>{"".join(f"<dt>{escape(k)}</dt><dd>{escape(text(v))}</dd>" for k, v in provenance.items())}</dl>'
+def _said_of(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+_TAIL = """
+{% macro reviewed(memories, receipts) %}
+{{ table("As they were reviewed", ["id", "learned", "what the user said", "what was answered",
+                                   "recalled / right / wrong", "state"], review_rows(memories, receipts)) }}
+{% endmacro %}
+{% macro forgotten(receipts) %}
+<ul>{% for r in receipts %}
+<li>{{ r.at }}: {{ memories_of(r.memories | length) }} of {{ r.user }}
+(ids: {{ r.memories | join(", ") or "none" }}); {{ r }}.</li>{% endfor %}</ul>
+<p class="facts">This file is a copy made for its reader. Deleting a memory does not delete it here.</p>
+{% endmacro %}
+{% macro origin(provenance) %}
+<dl>{% for k, v in provenance.items() %}<dt>{{ k }}</dt>
+<dd>{{ _said_of(v) }}</dd>{% endfor %}</dl>
+{% endmacro %}
+"""
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #8341b8a1
 def _variables(dark: bool) -> str:
@@ -631,26 +617,29 @@ STYLE = f""":root {{ color-scheme: light dark; {_variables(False)}}}
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #465cccc9
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
-def _contents(turns: Sequence[Turn], others: Mapping[str, str]) -> str:
-    items = ""
-    for i, t in enumerate(turns, 1):
-        text = escape(" ".join(t.text.split())[:100] or "(empty)")
-        items += (f'<li><a href="#turn-{i}" dir="auto">{text}</a>{" (fallback)" if t.fallback else ""} '
-                  f'<span class="facts">{moment(t.at)}</span></li>')
-    more = "".join(f'<li><a href="#{name.split()[0]}">{name}</a></li>' for name in others)
-    return f'<nav aria-label="Contents"><ol>{items}</ol>' + (f"<ul>{more}</ul>" if more else "") + "</nav>"
+_WHOLE = """
+{% macro page(title, intro, turns, tail) %}
+<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{{ POLICY | safe }}">
+<meta name="viewport" content="width=device-width, initial-scale=1"><title>{{ title }}</title>
+<style>{{ STYLE | safe }}</style></head>
+<body><a class="skip" href="#main">Skip to the turns</a><header><h1 dir="auto">{{ title }}</h1>
+{% for p in intro.split("\\n\\n") if p.strip() %}{{ block(p) }}{% endfor %}
+<nav aria-label="Contents"><ol>{% for t in turns %}
+<li><a href="#turn-{{ loop.index }}" dir="auto">{{ (t.text.split() | join(" "))[:100] or "(empty)" }}</a>
+{{ "(fallback)" if t.fallback }} <span class="facts">{{ t.at }}</span></li>{% endfor %}</ol>
+{% if tail %}<ul>{% for name in tail %}
+<li><a href="#{{ name.split()[0] }}">{{ name }}</a></li>{% endfor %}</ul>{% endif %}
+</nav></header>
+<main id="main">{% for t in turns %}{{ one_turn(t, loop.index) }}{% endfor %}
+{% for name, part in tail.items() %}<h2 id="{{ name.split()[0] }}">{{ name }}</h2>{{ part | safe }}{% endfor %}
+</main></body></html>
+{% endmacro %}
+"""
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #e2b186bc
-def _page(title: str, opening: str, body: str) -> str:
-    "The whole file around its parts."
-    title = escape(title)
-    return f"""<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>
-<style>{STYLE}</style></head>
-<body><a class="skip" href="#main">Skip to the turns</a><header><h1 dir="auto">{title}</h1>{opening}</header>
-<main id="main">{body}</main></body></html>
-"""
+# it may call whatever this module has
+_page = macros(_PIECES + _ANSWER + _DRAFT + _SOURCES + _TURN + _TAIL + _WHOLE, globals())
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #edf78c5f
 def report(
@@ -668,14 +657,10 @@ def report(
     all_given(memories, Memory, "memories must hold Memory records only")
     if not turns: raise ValueError("there is nothing to report: give at least one Turn")
     if not title.strip(): raise ValueError("title must be a text with at least one word")
-    tail = {"Memories under review": memories_html(memories, receipts) if memories else "",
-            "Forgotten": receipts_html(receipts) if receipts else "",
-            "Where this comes from": provenance_html(provenance) if provenance else ""}
-    tail = {name: body for name, body in tail.items() if body}
-    body = "\n".join(turn_html(t, i) for i, t in enumerate(turns, 1))
-    for name, part in tail.items(): body += f'\n<h2 id="{name.split()[0]}">{name}</h2>{part}'
-    opening = "".join(block(p) for p in intro.split("\n\n") if p.strip()) + _contents(turns, tail)
-    return _page(title.strip(), opening, body)
+    tail = {"Memories under review": memories and _page("reviewed", memories, receipts),
+            "Forgotten": receipts and _page("forgotten", receipts),
+            "Where this comes from": provenance and _page("origin", provenance)}
+    return _page("page", title.strip(), intro, turns, {name: part for name, part in tail.items() if part})
 
 # %% ../../../nbs/widgets/draw/03_pictures.ipynb #4e1ba24c
 def write_report(

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['COLOURS', 'STYLE', 'CAPTION', 'contrast', 'escape', 'width_of', 'one_line', 'cut', 'wrap', 'short', 'quoted',
-           'listed', 'ordinal', 'many', 'caption_of', 'Scene', 'draw_steps', 'draw_bars', 'drawing', 'show', 'folded',
-           'given', 'all_given', 'status', 'Panel', 'press_button']
+           'listed', 'ordinal', 'many', 'caption_of', 'Scene', 'draw_steps', 'draw_bars', 'folded', 'given',
+           'all_given', 'slider', 'menu', 'ways', 'field', 'tick', 'in_row', 'Panel', 'live', 'press_button']
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #6a282f90
 import re
@@ -187,12 +187,9 @@ def many(
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #227eb813
 CAPTION = 160   # letters, at most: two lines below a picture
 
-def caption_of(
-    words: str,
-    most: int = CAPTION,   # letters, beside the ellipsis
-) -> str:                  # one line
+def caption_of(words: str) -> str:
     "The first sentence of a picture's words, cut where it is long (ours)."
-    return short(re.split(r"(?<=[.?!])\s+(?=[A-Z“])", one_line(words), maxsplit=1)[0], most)
+    return short(re.split(r"(?<=[.?!])\s+(?=[A-Z“])", one_line(words), maxsplit=1)[0], CAPTION)
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #4fa8cec4
 _ANCHOR = {"left": "start", "center": "middle", "right": "end"}
@@ -248,9 +245,8 @@ def box(
     edge: str = "", dashed: bool = False, radius: float = 3,
 ) -> "Scene":
     "A filled rectangle, with an edge where one is named."
-    style = (f'fill="{COLOURS[colour][0]}" class="f-{colour}{f" s-{edge}" if edge else ""}"' if colour in COLOURS
-             else _paint(colour))
-    style += f' stroke="{COLOURS[edge][0]}"' + (' stroke-dasharray="4 3"' if dashed else "") if edge else ""
+    style = _paint(colour)
+    if edge: style = f'{style[:-1]} s-{edge}" stroke="{COLOURS[edge][0]}"' + ' stroke-dasharray="4 3"'*dashed
     inside = f"><title>{escape(one_line(title))}</title></rect>" if title else "/>"
     self._parts.append(f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(max(w, 0))}" height="{_n(max(h, 0))}" '
                        f'rx="{_n(radius)}" {style}{inside}')
@@ -328,6 +324,38 @@ def svg(self: Scene) -> str:
             f'<style>{STYLE}</style><rect width="100%" height="100%" rx="6" '
             f'{_paint("paper")}/>{"".join(self._parts)}</svg>')
 
+# %% ../../../nbs/widgets/draw/01_scene.ipynb #d2bb5daa
+@patch
+def paragraph(
+    self: Scene, x: float, y: float, text: str,
+    wide: float,            # pixels
+    most: int = 2,          # lines
+    size: float = 14,
+    step: float = 19,       # from line to line
+    **look: Any,            # as for `Scene.text`
+) -> float:                 # where the next line would stand
+    "Text in as many lines as it needs."
+    for line in wrap(text, wide, most, size, look.get("bold", False)):
+        self.text(x, y, line, size, **look)
+        y += step
+    return y
+
+# %% ../../../nbs/widgets/draw/01_scene.ipynb #cc8bd317
+@patch
+def legend(
+    self: Scene, x: float, y: float,
+    colours: Mapping[str, str],   # by what they mean
+    size: float = 13,             # of its letters
+    wide: float = 760,            # pixels of a row
+) -> float:                       # where the next row would stand
+    "What the colours mean."
+    left = x
+    for name, colour in colours.items():
+        if x + 18 + width_of(name, size) > left + wide: x, y = left, y + 22
+        self.box(x, y - 6, 12, 12, colour, edge="faint").text(x + 18, y, name, size, colour="soft")
+        x += 36 + width_of(name, size)
+    return y + 22
+
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #ba28e424
 def draw_steps(
     rows: Mapping[str, str],   # what a step is called -> what it makes of the example
@@ -347,14 +375,14 @@ def draw_steps(
 _PARTS = {"blue": "on", "orange": "ink", "mauve": "ink", "green": "ink"}   # of a bar -> the letters on it
 
 def _one_bar(s: Scene, name: str, values: Sequence[float], note: str, scale: float):
-    x, y, lines = 250., s.height + 22, wrap(name, 226, 3)
-    for i, line in enumerate(lines): s.text(12, y + 20*i, line)
+    x, y = 250., s.height + 22
+    bottom = s.paragraph(12, y, name, 226, 3, 15, 20)
     for value, (colour, ink) in zip(values, _PARTS.items()):
         s.box(x, y - 12, value*scale, 24, colour, radius=0)
         if value*scale > 34 and len(values) > 1: s.text(x + 6, y, f"{round(value, 2):g}", 14, True, ink)
         x += value*scale
     s.text(x + 8, y, note, bold=True)
-    s.height += 28 + 20*len(lines)
+    s.height = bottom + 6
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #56740cda
 def draw_bars(
@@ -445,20 +473,6 @@ def _drawing() -> type:
         words = traitlets.Unicode().tag(sync=True)
     return Drawing
 
-# %% ../../../nbs/widgets/draw/01_scene.ipynb #3174d8d7
-def drawing(
-    scene: Scene,
-) -> "Widget":  # with traits svg and words
-    "A scene as a widget that can be given another one; needs anywidget."
-    return _drawing()(svg=scene.svg(), words=scene.words)
-
-def show(
-    widget: "Widget",  # from `drawing`
-    scene: Scene,
-):
-    "Another scene in the place of the one that is shown; both traits change in one message."
-    with widget.hold_sync(): widget.words, widget.svg = scene.words, scene.svg()
-
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #dd3e61a0
 _FOLD = """
 function render({ model, el }) {
@@ -499,10 +513,6 @@ def folded(
     "Something that a reader can open; hidden while there is nothing in it (ours)."
     return _fold()(name=name, title=title)
 
-def _more(scene: Scene) -> str:
-    "The words that the caption leaves out; '' where it is all."
-    return "" if scene.words.strip() == scene.caption else scene.words
-
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #4794cbef
 def given(
     thing: Any,
@@ -523,6 +533,65 @@ def all_given(
     several = isinstance(things, Iterable) and not isinstance(things, (str, Mapping))
     return [given(x, kind, want) for x in (things if several else [things])]
 
+# %% ../../../nbs/widgets/draw/01_scene.ipynb #3855ead3
+def _look(wide: int, label: str = "initial") -> dict:
+    import ipywidgets as w
+    return {"layout": w.Layout(width=f"{wide}px"), "style": {"description_width": label}}
+
+def slider(
+    label: str, value: float, low: float, high: float,
+    step: float = 1,     # a whole number: so are the values
+    wide: int = 330,     # pixels
+    hint: str = "",      # more words, where the pointer rests
+) -> "Widget":
+    "A slider; every label has the same room, so that sliders stand in columns (ours)."
+    import ipywidgets as w
+    make, shown = (w.IntSlider, "d") if isinstance(step, int) else (w.FloatSlider, ".2f")
+    return make(value, min=low, max=high, step=step, description=label, tooltip=hint, readout_format=shown,
+                **_look(wide, "120px"))
+
+# %% ../../../nbs/widgets/draw/01_scene.ipynb #d6ae719b
+def _set(made: "Widget", value: Any) -> "Widget":
+    if value is not None: made.value = value
+    return made
+
+def menu(
+    label: str,
+    options: Sequence,   # values, or pairs of words and value
+    value: Any = None,   # None: the first
+    wide: int = 300,
+) -> "Widget":
+    "A list to choose from (ours)."
+    import ipywidgets as w
+    return _set(w.Dropdown(options=options, description=label, **_look(wide)), value)
+
+def ways(
+    label: str,
+    options: Sequence,   # as for `menu`
+    value: Any = None,
+    each: int = 90,      # pixels of a button
+) -> "Widget":
+    "A row of buttons of which one is pressed (ours)."
+    import ipywidgets as w
+    style = {"button_width": f"{each}px", "description_width": "initial"}
+    return _set(w.ToggleButtons(options=options, description=label, style=style), value)
+
+# %% ../../../nbs/widgets/draw/01_scene.ipynb #1775e2c8
+def field(label: str, value: str = "", wide: int = 440, hint: str = "") -> "Widget":
+    "A line of text, which counts when Enter is pressed (ours)."
+    import ipywidgets as w
+    return w.Text(value, description=label, placeholder=hint, continuous_update=False, **_look(wide))
+
+def tick(label: str, wide: int = 200) -> "Widget":
+    "A box to tick (ours)."
+    import ipywidgets as w
+    return w.Checkbox(description=label, indent=False, layout=w.Layout(width=f"{wide}px"))
+
+def in_row(widgets: Iterable["Widget"], gap: str = "4px") -> "Widget":
+    "Widgets side by side, in as many rows as the page needs (ours)."
+    import ipywidgets as w
+    return w.HBox(list(widgets), layout=w.Layout(flex_flow="row wrap", align_items="center", grid_gap=gap))
+
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #7c8ef77e
 _KEPT: dict[str, dict[str, Any]] = {}   # by key: the values of its controls
 
@@ -533,12 +602,8 @@ def _restore(key: str | None, controls: Mapping[str, "Widget"]):
         except Exception: continue    # a shorter dialogue, another list: the control keeps its own default
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #919a659f
-def status(
-    text: str,
-) -> str:       # HTML, escaped
-    "A caption below a picture, which a screen reader says when it changes."
-    return ('<p role="status" style="margin:2px '
-            f'0;max-width:46rem;line-height:1.45;overflow-wrap:anywhere">{escape(text)}</p>')
+_STATUS = ('<p role="status" style="margin:2px 0;max-width:46rem;line-height:1.45;overflow-wrap:anywhere">'
+           '{}</p>')   # a caption below a picture, which a screen reader says when it changes
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #1cdba4dd
 def _reason(e: Exception) -> str:
@@ -549,13 +614,6 @@ def _reason(e: Exception) -> str:
 
 _ALERT = ('<p role="alert" style="margin:2px 0;padding:4px 10px;border-left:4px solid '
           '#b33a1f;overflow-wrap:anywhere"><b>Not done:</b> {}</p>')
-
-# %% ../../../nbs/widgets/draw/01_scene.ipynb #cceb07ea
-def _check_controls(controls: Mapping[str, "Widget"]):
-    for name, c in controls.items():
-        if not hasattr(c, "value"):
-            raise TypeError(f"control {name!r} is a {type(c).__name__}, which has no value; "
-                            "put it into `rows` instead")
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #d78350e7
 class Panel:
@@ -569,25 +627,30 @@ class Panel:
         rows: Sequence[Sequence["Widget"]] | None = None,  # widgets above the picture; None: the controls in one row
     ):
         import ipywidgets as w
-        _check_controls(controls)
+        for name, c in controls.items():
+            if not hasattr(c, "value"):
+                raise TypeError(f"control {name!r} is a {type(c).__name__}, which has no value; "
+                                "put it into `rows` instead")
         self.controls, self.draw, self.key = dict(controls), draw, key
         self.scene, self.error, self._busy = Scene(640, 40, "Nothing is drawn yet."), "", False
         _restore(key, self.controls)
-        self._picture, self._below, self._words = drawing(self.scene), w.HTML(), folded("mk-in-words", "In words")
-        line = lambda widgets: w.HBox(list(widgets),
-                                      layout=w.Layout(flex_flow="row wrap", align_items="center", grid_gap="4px"))
-        rows = [list(self.controls.values())] if rows is None else rows
-        self.widget = w.VBox([*map(line, rows), self._picture, self._below, self._words])
+        self._picture, self._below, self._words = _drawing()(), w.HTML(), folded("mk-in-words", "In words")
+        self._show()
+        rows = [self.controls.values()] if rows is None else rows
+        self.widget = w.VBox([*map(in_row, rows), self._picture, self._below, self._words])
         self.widget.add_class("mk-panel")
         for c in self.controls.values(): c.observe(self._changed, "value")
         self.redraw()
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #f3c90b39
+def live(widget: "Widget") -> dict:
+    "What a notebook with a kernel shows of a widget."
+    bundle = widget._repr_mimebundle_()
+    return dict(bundle[0] if isinstance(bundle, tuple) else bundle)
+
 @patch
 def _repr_mimebundle_(self: Panel, include=None, exclude=None) -> dict:
-    live = self.widget._repr_mimebundle_()
-    return {**(live[0] if isinstance(live, tuple) else live), "image/svg+xml": self.scene.svg(),
-            "text/plain": self.error or self.scene.words}
+    return live(self.widget) | {"image/svg+xml": self.scene.svg(), "text/plain": self.error or self.scene.words}
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #dfdbc3c6
 @patch
@@ -607,14 +670,19 @@ def set(self: Panel, values: Mapping[str, Any]):
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #f52253b3
 @patch
+def _show(self: Panel):
+    "The present scene; both traits change in one message."
+    with self._picture.hold_sync(): self._picture.words, self._picture.svg = self.scene.words, self.scene.svg()
+
+@patch
 def redraw(self: Panel):
     "Draw the present values; what can't be drawn is said in place, and the picture before it stays."
     values = self.values()
     try: scene = self.draw(**values)
     except Exception as e: return self.say(_reason(e))       # whatever it is, a page is no place for a traceback
-    self.scene, self.error, self._below.value = scene, "", status(scene.caption)
-    self._words.words = _more(scene)
-    show(self._picture, scene)
+    self.scene, self.error, self._below.value = scene, "", _STATUS.format(escape(scene.caption))
+    self._words.words = "" if scene.words.strip() == scene.caption else scene.words   # what the caption leaves out
+    self._show()
     if self.key: _KEPT[self.key] = values
 
 # %% ../../../nbs/widgets/draw/01_scene.ipynb #e51f4cad

@@ -23,10 +23,9 @@ from ...mark.maintain import GRACE, RESTORED, Standing, standing
 from ...mark.refined import DOMAIN, RESIDUAL
 from ...mark.trust import PAPER, Trust, TrustSettings, Verdict, verdict
 from ...records import Memory
-from ..draw.scene import Panel, all_given, given, press_button
-from ..draw.pictures import many
-from ..draw.scene import Scene, one_line, ordinal, short, width_of
-from .lesson import Axes, Bar, bars, field, legend, menu, paragraph, slider, ways
+from ..draw.scene import (
+    Panel, Scene, all_given, field, given, many, menu, one_line, ordinal, press_button, short, slider, ways, width_of)
+from .lesson import Axes, Bar, bars
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #6a41e15d
 if TYPE_CHECKING:
@@ -500,7 +499,7 @@ def _key(s: Scene, m: MemoryMap) -> float:   # where the next thing begins
     share, named = sum(m.plane.shown), {}
     for kind, (sign, colour) in _look(m).items():
         named["· other kinds" if sign == "·" else f"{sign} {short(kind, 16)}"] = colour
-    y = legend(s, 476, _TOP + 8, named, wide=300) + 10
+    y = s.legend(476, _TOP + 8, named, wide=300) + 10
     s.text(476, y, f"The map shows {share:.0%} of the variance", 14, colour="soft", width=300)
     s.bar(476, y + 14, 290, 10, share, "navy")
     return y + 52
@@ -522,7 +521,7 @@ def _neighbours(s: Scene, m: MemoryMap, near: Sequence[Near], trusted: str, y: f
     s.text(476, y, "By cosine (and by the map)", 15, True)
     rows = [Bar(f"{i}. {m.memories[n.position].text}", n.cosine, f"{n.cosine:.2f} ({n.rank_on_map}.)", "navy")
             for i, n in enumerate(near, 1)]
-    paragraph(s, 476, bars(s, 476, y + 26, rows, 694, 40, 24) + 8, trusted, 290, 3, step=18, colour="soft")
+    s.paragraph(476, bars(s, 476, y + 26, rows, 694, 40, 24) + 8, trusted, 290, 3, step=18, colour="soft")
 
 # %% ../../../nbs/widgets/explorers/03_memories.ipynb #1e329809
 def _question(s: Scene, m: MemoryMap, at: np.ndarray, near: Sequence[Near], question: str):

@@ -19,16 +19,12 @@ import numpy as np
 from fastcore.basics import patch
 
 from ...maprec.assistant import MapAssistant, row_key
-from ...maprec.items import Item, Rated, check_rating
-from ...maprec.items import RATING, profile, put_rating, take_back
+from ...maprec.items import (
+    RATING, Item, Rated, check_rating, not_to_offer, noted, profile, put_rating, take_back)
 from ...maprec.recommend import Recommendation, Recommended, Request, named, recommend
-from ...maprec.items import noted
-from ...maprec.items import not_to_offer
 from ...reading.labels import title_key
-from ..draw.scene import Panel, _reason, given, press_button
-from ..draw.pictures import many
-from ..draw.scene import Scene, listed, one_line, short, width_of
-from .lesson import legend, menu, tick
+from ..draw.scene import (
+    Panel, Scene, _reason, given, listed, many, menu, one_line, press_button, short, tick, width_of)
 from .memories import plane
 
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #bcb31979
@@ -368,15 +364,14 @@ class TasteMap:
 def taste_map(
     space: "ItemSpace",
     items: Sequence[Item],   # works to be shown
-    most: int = 8,           # genres named
 ) -> TasteMap:
-    "A map of works by their vectors (ours)."
+    "A map of works by their vectors, with the eight genres that are most frequent (ours)."
     vectors = space.vectors(items)
     flat = plane(vectors)
     places = flat.places(vectors)
     places = (places - places.min(0))/np.maximum(np.ptp(places, 0), 1e-9)
     places[:, 1] = 1 - places[:, 1]
-    often = Counter(g for i in items for g in i.genres).most_common(most)
+    often = Counter(g for i in items for g in i.genres).most_common(8)
     middle = lambda genre: np.median(places[[n for n, i in enumerate(items) if genre in i.genres]], 0)
     return TasteMap(tuple(items), places, flat.shown, {genre: middle(genre) for genre, _ in often})
 
@@ -459,7 +454,7 @@ def draw_taste(
     told, taken = told[:8], []
     s = Scene(1100, _TOP + _HIGH + 8, map_words(m, rated, told), caption)
     stars = {f"{k} star{'s'*(k > 1)}": colour for k, (colour, _) in enumerate(_STARS, 1)}
-    legend(s, _LEFT, 18, {**stars, "recommended": "navy", "any other work": "faint"})
+    s.legend(_LEFT, 18, {**stars, "recommended": "navy", "any other work": "faint"})
     s.text(_LEFT + _WIDE, 18, f"shows {sum(m.shown):.0%} of the differences", 13, colour="soft", align="right")
     s.box(_LEFT, _TOP, _WIDE, _HIGH, "card", radius=4)
     dot = 3 if len(m.items) > 600 else 4

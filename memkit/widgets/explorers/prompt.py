@@ -24,11 +24,9 @@ from ...records import Document, Hit, Memory, Turn
 from ...search.documents import Found, FusedRetriever, RetrieveSettings, fuse
 from ...search.fusion import rrf
 from ...turn.prompt import Piece, fit
-from ..draw.scene import Panel, all_given, given, press_button
 from ..draw.pictures import citations, key, name_of
-from ..draw.pictures import many
-from ..draw.scene import Scene, listed, one_line, short, width_of
-from .lesson import field, legend, menu, paragraph, slider, tick
+from ..draw.scene import (
+    Panel, Scene, all_given, field, given, listed, many, menu, one_line, press_button, short, slider, tick, width_of)
 
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #b3bcb6c4
 def repack(
@@ -127,14 +125,14 @@ def draw_budget(
     used = sum(taken.values())
     s.text(_LEFT, 22, f"A budget of {budget:,} tokens", 18, True)
     s.text(_WIDTH - _LEFT, 22, f"{used:,} used, {budget - used:,} free", 14, colour="soft", align="right")
-    legend(s, _LEFT, 50, {f"{group} {n}": _INKS[group] for group, n in taken.items()})
+    s.legend(_LEFT, 50, {f"{group} {n}": _INKS[group] for group, n in taken.items()})
     y, first = 74., max(0, min(chosen - _MOST//2, len(rows) - _MOST))
     for i, row in enumerate(rows[first:first + _MOST], first): _lane(s, row, y, scale, budget, i == chosen); y += _ROW
     s.line(_LANE + budget*scale, 64, _LANE + budget*scale, y, "ink", 2)
     if len(rows) > _MOST:
         s.text(_LEFT, y + 9, f"{len(rows) - _MOST} more sections; choose one to see it", 13, colour="soft"); y += 20
     s.text(_LEFT, y + 20, r.title + ("" if r.kept else "  (left out)"), 14, True, width=700)
-    s.height = paragraph(s, _LEFT, y + 42, r.text, _WIDTH - 2*_LEFT, _LINES, step=20) + 6
+    s.height = s.paragraph(_LEFT, y + 42, r.text, _WIDTH - 2*_LEFT, _LINES, step=20) + 6
     return s
 
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #75edc4ad
@@ -305,7 +303,7 @@ def draw_slopes(
     "Two rankings and their fusion as a slope chart (hybrid §5.1; the picture is ours)."
     wide, rows = 760 - 2*_SIDE, max(1, *(len(chart.shown(name)) for name in chart.orders))
     s = Scene(760, _TOP + _STEP*rows + 28, words_of_slopes(chart), _measured(chart))
-    paragraph(s, _SIDE, 22, f"“{one_line(chart.query)}”", wide, size=15, step=22, bold=True)
+    s.paragraph(_SIDE, 22, f"“{one_line(chart.query)}”", wide, size=15, step=22, bold=True)
     how = f"Fused {chart.how}" + ("; ✓ labelled as relevant" if chart.judged else "")
     s.text(_SIDE, 68, how, 14, colour="soft", width=wide)
     _votes(s, chart)
@@ -489,21 +487,20 @@ def draw_standings(
     weights: Weights,
     literal: bool = False,
     title: str = "Which memory is shown?",
-    most: int = 8,         # rows; the rest is counted
 ) -> Scene:
-    "Candidates as stacked bars, best first (MARK §1.2; the picture is ours)."
+    "The eight best candidates as stacked bars; the others are counted (MARK §1.2; the picture is ours)."
     best, more = words_of_standings(ranked, weights, literal)
     s, how = Scene(760, 1, f"{best} {more}", best), "; as printed, stretched to 0..1"*literal
     s.text(_MARGIN, 22, title, 17, True, width=736)
-    legend(s, _MARGIN, 51, {f"{_PARTS[n][0]}  {n} {x:.2f}": _PARTS[n][1] for n, x in zip(_PARTS, weights.shares)}, 14)
+    s.legend(_MARGIN, 51, {f"{_PARTS[n][0]}  {n} {x:.2f}": _PARTS[n][1] for n, x in zip(_PARTS, weights.shares)}, 14)
     s.text(_MARGIN, 76, f"Weights: {name_of_weights(weights)}{how}. Framed: into the prompt. "
            "▲▼: against similarity alone", 13, colour="soft", width=736)
     above, below = (max(sum(max(sign*p, 0) for p in r.score.parts.values()) for r in ranked) for sign in (1, -1))
     scale = _ROOM/((above + below) or 1.)
-    zero, y = _BAR + below*scale, _HEAD + _TALL*min(len(ranked), most)
-    for i, r in enumerate(ranked[:most]): _standing(s, r, _HEAD + _TALL*i, zero, scale)
+    zero, y = _BAR + below*scale, _HEAD + _TALL*min(len(ranked), 8)
+    for i, r in enumerate(ranked[:8]): _standing(s, r, _HEAD + _TALL*i, zero, scale)
     s.line(zero, _HEAD, zero, y - 6, "ink", 1.5)
-    if len(ranked) > most: s.text(64, y + 10, f"and {len(ranked) - most} more below", 13, colour="soft"); y += 24
+    if len(ranked) > 8: s.text(64, y + 10, f"and {len(ranked) - 8} more below", 13, colour="soft"); y += 24
     s.height = y + 4
     return s
 

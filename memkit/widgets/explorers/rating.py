@@ -25,10 +25,9 @@ from ...maprec.items import Item, Rated, title_line
 from ...maprec.own_ratings import LABELS, expected
 from ...maprec.prediction import decode, shuffled
 from ...records import Message
-from ..draw.scene import Panel, all_given, given
-from ..draw.pictures import many
-from ..draw.scene import Scene, one_line, ordinal, short
-from .lesson import Axes, Bar, bars, menu, paragraph, slider, tick, ways
+from ..draw.scene import (
+    Panel, Scene, all_given, given, many, menu, one_line, ordinal, short, slider, tick, ways)
+from .lesson import Axes, Bar, bars
 
 # %% ../../../nbs/widgets/explorers/02_rating.ipynb #4205c05a
 if TYPE_CHECKING:
@@ -364,12 +363,12 @@ def draw_hearing(
         y, likes = 66 + high*row, wanted.get(user, "")
         s.line(14, y - 18, 776, y - 18)
         s.text(14, y, f"{user} (likes: {likes})" if likes else user or "no weights", 15, True, width=380)
-        paragraph(s, 14, y + 22, answer, 370, max(2, int((high - 32)/19)))
+        s.paragraph(14, y + 22, answer, 370, max(2, int((high - 32)/19)))
         bars(s, 416, y + 4, _styles(h, user, gains[row], likes), *((640, 80/longest) if row else (560, 160)), 19)
     told = ("Top right: the probability per token of a given answer in each style, without weights (geometric mean). "
             f"Below: by how much a user's weights change it, against {_against(h, others)}. ★: the style that the user "
             "likes.")
-    paragraph(s, 14, s.height - 32, told, 766, size=13, step=18, colour="soft")
+    s.paragraph(14, s.height - 32, told, 766, size=13, step=18, colour="soft")
     return s
 
 # %% ../../../nbs/widgets/explorers/02_rating.ipynb #0527a5e7

@@ -11,8 +11,7 @@ from functools import partial
 
 from ...reading.facts import is_fact
 from ...reading.reader import Clause, Reader, TitleReading, load_reader
-from ..draw.pictures import many
-from ..draw.scene import Panel, Scene, short
+from ..draw.scene import Panel, Scene, many, short
 
 # %% ../../../nbs/widgets/explorers/04_reading.ipynb #457b70ee
 QUESTIONS = {"act": "What does it do?", "about": "About whom?", "certainty": "How certain?",

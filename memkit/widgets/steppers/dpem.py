@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ...malp.triage import DPeMSettings
-from ...malp.triage import Move, State, replay
+from ...malp.triage import DPeMSettings, Move, State, replay
 from ...reading.notes import chat_sentences
 from ...records import Memory, Turn
 from ...turn.trace import read_turns

@@ -15,9 +15,8 @@ import numpy as np
 
 from ...maprec.assistant import MapAssistant
 from ...maprec.detection import OTHER, PREFERENCE, RECOMMEND
-from ...maprec.items import Item
+from ...maprec.items import Item, rated_of
 from ...maprec.own_ratings import expected
-from ...maprec.items import rated_of
 from ...maprec.recommend import Recommendation, named
 from ...records import Memory, Turn
 from ..draw.frames import Moment, record

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING
 from ...mark.corrections import CLASSIFIED, INJECTED, JUDGED, SAID_AGAIN
 from ...mark.maintain import DROPPED, RESTORED, Standing, standing
 from ...mark.conflict_resolution import sources_of
-from ...mark.search import allowed
 from ...mark.refined import DOMAIN, KINDS, check_user
 from ...mark.scoring import PART_NAMES
-from ...mark.search import why
+from ...mark.search import allowed, why
 from ...mark.trust import PAPER, TrustSettings
 from ...records import Memory, Turn
 from ..draw.frames import logs

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from ...records import Turn
 from ..draw.board import Board, draw_board
-from ..draw.scene import Panel, Scene, all_given, escape, folded, given, one_line, press_button, short
+from ..draw.pictures import macros
+from ..draw.scene import Panel, Scene, all_given, folded, given, many, menu, one_line, press_button, short
 
 # %% ../../../nbs/widgets/steppers/01_stepper.ipynb #edfb434b
 if TYPE_CHECKING: from ipywidgets import Widget
@@ -64,37 +65,39 @@ def differences(
 # %% ../../../nbs/widgets/steppers/01_stepper.ipynb #eb039f9e
 NONE, BEFORE = -2, -1    # what a step is compared with, beside the steps themselves
 
-def _item(d: Difference) -> str:
-    name, before, after = escape(one_line(d.name)), escape(d.before or "not there"), escape(d.after or "gone")
-    return f'<li><b dir="auto">{name}</b>: {before} → {after}</li>'
+_html = macros("""
+{% macro listed(found) %}
+<ul style="margin:2px 0">
+{% for d in found[:12] %}
+<li><b dir="auto">{{ one_line(d.name) }}</b>: {{ d.before or "not there" }} → {{ d.after or "gone" }}</li>
+{% else %}<li>nothing is different</li>{% endfor %}
+{% if found | length > 12 %}<li>… and {{ found | length - 12 }} more</li>{% endif %}
+</ul>
+{% endmacro %}
+""", {"one_line": one_line})
 
 # %% ../../../nbs/widgets/steppers/01_stepper.ipynb #2d4c57ad
 def difference_list(
     steps: Sequence[Step],
     step: int,
     against: int,          # a step, or NONE or BEFORE
-    most: int = 12,        # listed
 ) -> tuple[str, str]:      # a title, and a list as HTML; '' and '' where nothing is compared
     "What is different between two steps, from the earlier to the later."
     other = step - 1 if against == BEFORE else against
     if against == NONE or other < 0: return "", ""
     first, last = sorted((other, step))
     found = differences(steps[first], steps[last])
-    rest = f"<li>… and {len(found) - most} more</li>" if len(found) > most else ""
-    items = "".join(map(_item, found[:most])) + rest
     one, two = (short(steps[i].title, 60) for i in (first, last))
-    title = f"{len(found) or 'No'} difference{'' if len(found) == 1 else 's'} from “{one}” to “{two}”"
-    return title, f'<ul style="margin:2px 0">{items or "<li>nothing is different</li>"}</ul>'
+    title = f"{many(len(found), 'difference') if found else 'No differences'} from “{one}” to “{two}”"
+    return title, _html("listed", found)
 
 # %% ../../../nbs/widgets/steppers/01_stepper.ipynb #8aeafe5b
 _STEPS = (
     "steps are what memkit.widgets.steppers.steps.steps returns, or dpem_steps, mark_steps and map_steps"
 )
 
-def _checked(steps, start, interval) -> list[Step]:
+def _checked(steps, start) -> list[Step]:
     given(start, int, "start is the number of a step")
-    if not isinstance(interval, (int, float)) or not .05 <= interval <= 3600:
-        raise ValueError(f"interval is the seconds from step to step, .05 to 3600; got {str(interval)[:40]!r}")
     if not (found := all_given(steps, Step, _STEPS)):
         raise ValueError("there are no steps to go through; chat or study a round first")
     return found
@@ -108,17 +111,15 @@ def _drawn(steps: Sequence[Step], folded: "Widget", step: int, against: int) -> 
     return scene
 
 # %% ../../../nbs/widgets/steppers/01_stepper.ipynb #03258923
-def _controls(steps: Sequence[Step], first: int, interval: float) -> dict[str, "Widget"]:
+def _controls(steps: Sequence[Step], first: int) -> dict[str, "Widget"]:
     "Everything above the picture, by its name on the page."
     import ipywidgets as w
-    last, near, wide = len(steps) - 1, {"description_width": "initial"}, w.Layout(width="400px")
+    last, titles = len(steps) - 1, [(short(s.title, 70), i) for i, s in enumerate(steps)]
     slider = w.IntSlider(first, 0, max(last, 1), description="Step", disabled=not last, readout=False,
-                         layout=w.Layout(width="260px"), style=near)
-    titles = [(short(s.title, 70), i) for i, s in enumerate(steps)]
-    jump = w.Dropdown(options=titles, value=first, description="Jump to", layout=wide, style=near)
-    others = [("the step before", BEFORE), ("nothing", NONE), *titles]
-    against = w.Dropdown(options=others, value=BEFORE, description="Compare with", layout=wide, style=near)
-    play = w.Play(value=first, min=0, max=last, interval=int(1000*interval), show_repeat=False, description="Play")
+                         layout=w.Layout(width="260px"), style={"description_width": "initial"})
+    jump = menu("Jump to", titles, first, 400)
+    against = menu("Compare with", [("the step before", BEFORE), ("nothing", NONE), *titles], BEFORE, 400)
+    play = w.Play(value=first, min=0, max=last, interval=1500, show_repeat=False, description="Play")
     def go(by: int): slider.value = max(0, min(last, slider.value + by))
     back = press_button("◀ Back", "One step back", lambda: go(-1))
     on = press_button("Step ▶", "One step on", lambda: go(1))
@@ -129,15 +130,14 @@ def stepper(
     steps: Sequence[Step],     # in their order
     key: str | None = None,    # its position is kept under this name when the cell is run again
     start: int = 0,            # the step shown first; below 0: counted from the end
-    interval: float = 1.5,     # seconds from step to step while it plays
 ) -> Panel:                    # with controls `step` and `against`; `differences` is the list that is folded below
     """A panel that goes through the steps (ours).
 
     Raises `ValueError` where there are none, `TypeError` for anything else."""
     import ipywidgets as w
-    steps, below = _checked(steps, start, interval), folded("mk-differences")
+    steps, below = _checked(steps, start), folded("mk-differences")
     last = len(steps) - 1
-    c = _controls(steps, max(0, min(last, start + len(steps) if start < 0 else start)), interval)
+    c = _controls(steps, max(0, min(last, start + len(steps) if start < 0 else start)))
     rows = [[c["back"], c["next"], c["play"], c["slider"]], [c["jump"], c["against"]]]
     panel = Panel({"step": c["slider"], "against": c["against"]}, partial(_drawn, steps, below), key, rows)
     panel.differences = below

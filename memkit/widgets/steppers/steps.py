@@ -19,7 +19,7 @@ from ..draw.frames import record
 from ..draw.pictures import (
     between_board, citations, draw_turn, key as key_of, name_of, of_kind, turn_board)
 from ..draw.board import Board, Column, Row, draw_board
-from ..draw.scene import Panel, Scene, all_given, given, press_button, quoted, short, wrap
+from ..draw.scene import Panel, Scene, all_given, given, menu, press_button, quoted, short, wrap
 from .dpem import dpem_steps
 from .map import map_steps
 from .mark import mark_steps
@@ -148,14 +148,12 @@ def take_away(
     """A panel that answers a turn again without one of its memories (ours).
 
     Raises `ValueError` where no turn recalled any."""
-    import ipywidgets as w
     given(bot, "retriever", "turns are answered again by the HybridChatbot that gave them, as open_chatbot opens one")
     turns, done = [s.turn for s in turns_steps(turns) if s.turn.recalled], {}
     if not turns:
         raise ValueError("no turn recalled a memory, so there is none to take away; chat until one is recalled")
-    look = {"layout": w.Layout(width="400px"), "style": {"description_width": "initial"}, "value": 0}
-    turn = w.Dropdown(options=[(short(t.text, 70), i) for i, t in enumerate(turns)], description="Turn", **look)
-    memory = w.Dropdown(options=_choices(turns[0]), description="Without", **look)
+    turn = menu("Turn", [(short(t.text, 70), i) for i, t in enumerate(turns)], wide=400)
+    memory = menu("Without", _choices(turns[0]), wide=400)
     turn.observe(lambda change: setattr(memory, "options", _choices(turns[turn.value])), "value")
     def answer():
         done[turn.value, memory.value] = answer_without(bot, turns[turn.value], [memory.value] if memory.value else [])

@@ -509,7 +509,7 @@ def add_experiment(c: argparse.ArgumentParser):
     c.add_argument("name", choices=tuple(EXPERIMENTS),
                    help="a paper; arena: every memory on the same conversations; others: other people's words")
     size = c.add_mutually_exclusive_group()
-    size.add_argument("--quick", dest="full", action="store_false",
+    size.add_argument("--quick", dest="full", action="store_false", default=False,
                       help="little data and few answers, about three minutes on two cores (the default)")
     size.add_argument("--full", action="store_true", help="; ".join(f"{n}: {e.full}" for n, e in EXPERIMENTS.items()))
     size.add_argument("--smaller", action="store_true", help="arena: as in the result that travels with memkit")

@@ -89,11 +89,15 @@ Answer with JSON alone, in this form, each number once:
 {"notes": [{"number": 1, "relevant": true, "relevance": 0.9, "type": "user-specific"}]}"""
 
 # %% ../../nbs/malp/03_coordinator.ipynb #45cb8a63
+def _sides(round: Round) -> tuple[str, str]:
+    "Who speaks first in a round, and who answers."
+    return ("user", "assistant") if round.first == "user" else ("assistant", "user")
+
 def learning(
     round: Round,
 ) -> list[Message]:
     "The first question about a round: take all the necessary notes (MaLP §2.3.2; our wording)."
-    order = ("user", "assistant") if round.first == "user" else ("assistant", "user")
+    order = _sides(round)
     data = {
         "before": round.before,
         "dialogue": [{"speaker": s, "text": getattr(round, s)} for s in order if getattr(round, s).strip()]}
@@ -141,7 +145,7 @@ _DEFAULT_KIND = KINDS[0]
 
 def _heard(round: Round) -> list[tuple[str, int, str]]:
     "(speaker, place, sentence) in the order they were said, after the last sentence of what came before (place -1)."
-    order = ("user", "assistant") if round.first == "user" else ("assistant", "user")
+    order = _sides(round)
     earlier = [(order[1], -1, s) for _, s in chat_sentences(round.before)][-1:]
     return earlier + [(who, i, s) for who in order for i, (_, s) in enumerate(chat_sentences(getattr(round, who)))]
 
@@ -155,26 +159,29 @@ def _dropped(learned: LearnedNote, round: Round, reason: str) -> Note:
 # %% ../../nbs/malp/03_coordinator.ipynb #31691c8d
 def _shown(learned: LearnedNote, round: Round, place: int, text: str) -> str:
     "The model's words where they pass the check, otherwise those of the rules."
-    around = " ".join(_needed(_heard(round), learned.speaker, place, text))
+    around = " ".join(_needed(round, learned.speaker, place, text))
     if note_fault(learned.note, text, around, learned.speaker): return _ruled(round, learned.speaker, place, text)
     return _cut(learned.note.strip(), 1000)
 
 # %% ../../nbs/malp/03_coordinator.ipynb #c8fc315b
-def _needed(heard: Sequence[tuple[str, int, str]], who: str, place: int, text: str) -> list[str]:
-    "The words a note may use: its sentence's, and those of two sentences before where it points back or answers."
+def _context(round: Round, who: str, place: int) -> tuple[list[tuple[str, int, str]], str]:
+    "The two sentences before one, and the question that it answers: the other's, just before; '' where there is none."
+    heard = _heard(round)
     at = next(i for i, h in enumerate(heard) if h[:2] == (who, place))
-    asked = heard[at - 1][2] if at and heard[at - 1][0] != who and heard[at - 1][2].endswith("?") else ""
-    before = heard[max(0, at - 2):at] if points_back(text) or short_answer(text, asked) else []
-    return [*(s for _, _, s in before), text]
+    before = heard[max(0, at - 2):at]
+    return before, before[-1][2] if before and before[-1][0] != who and before[-1][2].endswith("?") else ""
+
+def _needed(round: Round, who: str, place: int, text: str) -> list[str]:
+    "The words a note may use: its sentence's, and those of two sentences before where it points back or answers."
+    before, asked = _context(round, who, place)
+    wanted = before if points_back(text) or short_answer(text, asked) else []
+    return [*(s for _, _, s in wanted), text]
 
 # %% ../../nbs/malp/03_coordinator.ipynb #da583dac
 def _ruled(round: Round, who: str, place: int, text: str, rewrite: bool = True) -> str:
-    heard = _heard(round)
-    at = next(i for i, h in enumerate(heard) if h[:2] == (who, place))
-    speaker, question = heard[at - 1][0] if at else "", heard[at - 1][2] if at else ""
-    if speaker not in ("", who) and question.endswith("?") and short_answer(text, question):
-        return stitched(question, text, who)
-    return shown_note([(w, s) for w, _, s in heard[max(0, at - 2):at]] + [(who, text)], rewrite)
+    before, asked = _context(round, who, place)
+    if asked and short_answer(text, asked): return stitched(asked, text, who)
+    return shown_note([*((w, s) for w, _, s in before), (who, text)], rewrite)
 
 # %% ../../nbs/malp/03_coordinator.ipynb #6ca480fa
 def _checked(learned: LearnedNote, round: Round) -> Note:
@@ -204,7 +211,7 @@ def checked_notes(
         key = (n.speaker, n.place, " ".join(words_of(n.shown)))
         notes.append(replace(n, kept=False, reason="noted twice") if n.kept and key in seen else n)
         seen.add(key)
-    order = ("user", "assistant") if round.first == "user" else ("assistant", "user")
+    order = _sides(round)
     notes.sort(key=lambda n: (n.place < 0, order.index(n.speaker), n.place))
     why = f"one of {len(learned) - MOST} notes beyond the {MOST} that are read of a round"
     return notes + [_dropped(one, round, why) for one in learned[MOST:MOST + 1]]

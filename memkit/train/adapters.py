@@ -23,10 +23,10 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 from fastcore.basics import patch
 
-from ..models.local import batches, end_tokens, ends_at, pick_token, write_tokens
 from ..models.lm import Reply
-from ..models.local import LocalLM, pad_token
+from ..models.local import LocalLM, batches, end_tokens, ends_at, pad_token, pick_token, write_tokens
 from ..records import Message, Receipt, json_copy
+from .sequences import base_of
 
 # %% ../../nbs/train/03_adapters.ipynb #e07589bf
 if TYPE_CHECKING:
@@ -139,8 +139,7 @@ def base_digest(
     import torch
     weights = _base_weights(model)
     state = [(ref(p), p.data_ptr(), -1 if p.is_inference() else p._version) for p in weights]
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    known = _DIGESTS.setdefault(inner, [])
+    known = _DIGESTS.setdefault(base_of(model), [])
     for was, digest in known:
         if len(was) == len(state) and all(a() is b() and rest == now for (a, *rest), (b, *now) in zip(was, state)):
             return digest

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['IGNORED', 'STRIP', 'CHUNK', 'Example', 'answer_end', 'pieces', 'chat_examples', 'text_examples', 'padded_tokens',
            'batches_of', 'packs', 'shares', 'end_to_end', 'side_by_side', 'positions', 'block_attention',
-           'reading_blocks', 'negative_log_likelihood', 'readings', 'together', 'answer_loss', 'mean_loss']
+           'reading_blocks', 'negative_log_likelihood', 'readings', 'together', 'answer_loss', 'base_of', 'mean_loss']
 
 # %% ../../nbs/train/01_sequences.ipynb #7e21279b
 import inspect
@@ -413,7 +413,7 @@ def _answer_class():
         "Scores target tokens only; reads packed rows if the model can."
         def __init__(self, model):
             super().__init__()
-            self.model, self.accepts = model, set(inspect.signature(_base(model).forward).parameters)
+            self.model, self.accepts = model, set(inspect.signature(base_of(model).forward).parameters)
             self.packs = self.blocks = self.fused = False
             _try_out(self)
 
@@ -438,13 +438,13 @@ def _row(loss: Any, ids: Any, mask: Any, labels: Any) -> Any:
     wanted = labels[targets + 1]
     if not (loss.blocks and ids.device.type == "cpu") or twice: return _scored(loss, inputs, targets, wanted)
     ends = [*((mask[1:] != mask[:-1]).nonzero()[:, 0] + 1).tolist(), len(mask)]
-    with reading_blocks(_base(loss.model).config, ends): return _scored(loss, inputs, targets, wanted)
+    with reading_blocks(base_of(loss.model).config, ends): return _scored(loss, inputs, targets, wanted)
 
 # %% ../../nbs/train/01_sequences.ipynb #0e1cd424
 def _scored(loss: Any, inputs: dict[str, Any], targets: Any, wanted: Any) -> Any:
     "-log p of the tokens `wanted` at the positions `targets`."
     import torch
-    base = _base(loss.model)
+    base = base_of(loss.model)
     if loss.fused:
         head, states = base.get_output_embeddings(), base.base_model(**inputs).last_hidden_state[0, targets]
         return negative_log_likelihood(states, head.weight, wanted, head.bias)
@@ -453,7 +453,7 @@ def _scored(loss: Any, inputs: dict[str, Any], targets: Any, wanted: Any) -> Any
     return torch.nn.functional.cross_entropy((logits if keep else logits[targets]).float(), wanted, reduction="none")
 
 # %% ../../nbs/train/01_sequences.ipynb #9d7329e4
-def _base(model: Any) -> Any:
+def base_of(model: Any) -> Any:
     "The model below peft's wrapping."
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
@@ -461,7 +461,7 @@ def _base(model: Any) -> Any:
 def _try_out(loss: Any):
     "Switch on as much as gives the same losses as the plain way."
     import torch
-    base, was, device = _base(loss.model), loss.model.training, next(loss.model.parameters()).device
+    base, was, device = base_of(loss.model), loss.model.training, next(loss.model.parameters()).device
     words, cpu = base.get_input_embeddings().weight.shape[0], device.type == "cpu"
     examples = [Example(row, row) for row in ((np.arange(1, 6)*7919) % words, (np.arange(2, 9)*104729) % words)]
     ways = [(True, cpu, True), (True, cpu, False), (True, False, True), (True, False, False), (False, False, True)]

@@ -19,10 +19,10 @@ from random import Random
 from typing import Any
 
 import numpy as np
+from fastcore.basics import chunked
 
-from ...evaluate.intervals import bootstrap, paired
+from ...evaluate.intervals import bootstrap, paired, rouge_1, rouge_l
 from ...evaluate.judge import Gold, RubricScore, rubric, verdict, win_rate
-from ...evaluate.intervals import rouge_1, rouge_l
 from .recall import CONTROLS, DICTIONARY, DPEM, HISTORY, LETTER, RANDOM, STANDARD
 from ..result import figure
 from ...files import own_data
@@ -103,11 +103,10 @@ def item_prompt(
     model: LanguageModel,
     item: Item,
     hits: Sequence[Hit],
-    settings: MalpSettings = SETTINGS,
 ) -> tuple[Message, ...]:
     "What the model reads: the same for every memory but for what is recalled (MaLP §2.4.2)."
     asked = WAYS_TO_ASK[item.kind].format(item.text)
-    return prompt_for(MalpAssistant(memory, model, settings), item.patient, asked, hits).messages
+    return prompt_for(MalpAssistant(memory, model, SETTINGS), item.patient, asked, hits).messages
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #d7f0f0f6
 Key = tuple[str, int, str]   # memory, visits studied, item
@@ -125,8 +124,7 @@ def answer_all(
     )
     said: dict[tuple[Message, ...], str] = {}
     with tqdm(total=len(different), desc="answers", disable=not progress) as bar:
-        for i in range(0, len(different), 32):
-            part = different[i:i + 32]
+        for part in chunked(different, 32):
             said.update(zip(part, (r.text for r in model.generate(part, max_tokens=max_tokens))))
             bar.update(len(part))
     return {key: said[tuple(p)] for key, p in prompts.items()}
@@ -239,11 +237,10 @@ def chosen_styles(
     row (calibration: ours)."""
     bare, rows = {id: s for (name, _, id), s in scores.items() if name == STANDARD}, {}
     for (name, n, id), s in scores.items(): rows.setdefault((name, n), {})[id] = s if name == STANDARD else s - bare[id]
-    best = lambda name, n, id: (
-        rows[name, n][id]
-        if name == STANDARD
-        else standing(rows[name, n][id], [s for other, s in rows[name, n].items() if other != id])
-    )
+    def best(name, n, id):
+        raised = rows[name, n]
+        if name == STANDARD: return raised[id]
+        return standing(raised[id], [s for other, s in raised.items() if other != id])
     return {k: PREFERENCES[int(np.argmax(best(*k)))] for k in scores}
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #95e4323e
@@ -283,12 +280,12 @@ def label_scores(
 def nearest_style(
     hits: Sequence[Hit],
     embedder: Embedder,
-    k: int = SETTINGS.memories,
 ) -> str:
     "The label that any of the first memories comes nearest to in meaning: no language model (a control, ours)."
     if not hits: return PREFERENCES[0]
     labels = embedder.embed([f"I like answers that are{LABELS[p]}." for p in PREFERENCES])
-    return PREFERENCES[int((embedder.embed([h.item.text for h in hits[:k]]) @ labels.T).max(0).argmax())]
+    shown = embedder.embed([h.item.text for h in hits[:SETTINGS.memories]])
+    return PREFERENCES[int((shown @ labels.T).max(0).argmax())]
 
 # %% ../../../nbs/experiments/malp/02_answers.ipynb #86020fb1
 def style_examples(

@@ -34,10 +34,10 @@ from .recall import (
 
 # %% ../../../nbs/experiments/malp/04_run.ipynb #3c2b5913
 from .weights import (
-    COLD_START, Course, MEASURES, Weights, cold_rows, injection_path, loss_rows, style_prompts, trained_weights,
-    weights_answers, weights_styles)
-from ..result import figure, provenance, result
-from ..result import Card, Cell, HERE, Line, PAPER, PaperTable, diagram, number, number_table
+    COLD_START, Course, MEASURES, Weights, cold_rows, curves_of, injection_path, loss_rows, style_prompts,
+    trained_weights, weights_answers, weights_styles)
+from ..result import (
+    Card, Cell, HERE, Line, PAPER, PaperTable, diagram, figure, number, number_table, provenance, result)
 from ...files import write_file
 from ...malp.coordinator import in_order
 from ...malp.memories import DialogueMemory, made_memory
@@ -525,10 +525,7 @@ def _curve(axes: "Axes", c: Mapping[str, str], name: str, at: Mapping[int, Mappi
 def _three_curves(result: Mapping[str, Any] | None, table: str, metrics: Sequence[str], looks: Mapping[str, tuple],
                   about: str, along: str) -> PaperPicture:
     "Three measures of a table against the rounds, each in a field of its own, and the legend in the fourth."
-    curves: dict[tuple[str, str], dict[int, Any]] = {}
-    for (name, metric), r in rows_of(of_paper(result, "malp"), table).items():
-        what, _, after = metric.partition(", after ")
-        if name in looks: curves.setdefault((what, name), {})[int(after.split()[0])] = r
+    curves = curves_of(r for (name, _), r in rows_of(of_paper(result, "malp"), table).items() if name in looks)
     def draw(c: Mapping[str, str]) -> "Figure":
         figure = sheet(6.2)
         grid = figure.subplots(2, 2)

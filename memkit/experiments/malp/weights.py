@@ -6,43 +6,41 @@
 __all__ = ['PLAIN', 'INJECTED', 'ROWS', 'COLD', 'Recalled', 'OTHER_WEIGHTS', 'PERSONAL', 'OWN_WEIGHTS', 'THEIRS', 'COLD_START',
            'MEASURES', 'Course', 'Trial', 'Trained', 'injection_path', 'trainable', 'base_model', 'train_trial',
            'train_all', 'Row', 'others_of', 'Weights', 'patients_of', 'gathered', 'trained_weights', 'weights_answers',
-           'style_prompts', 'weights_styles', 'held_out_losses', 'loss_rows', 'cold_rows', 'crossings']
+           'style_prompts', 'weights_styles', 'held_out_losses', 'loss_rows', 'cold_rows', 'curves_of', 'crossings']
 
 # %% ../../../nbs/experiments/malp/03_weights.ipynb #12aa2279
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
+
 import numpy as np
-from ...train.adapters import AdapterStore, LoraShape, lora_model, set_lora_weights
-from ...models.embed import MiniLM, Remembered
-from ...files import own_data
-from ...models.local import load_model
-from ...models.local import LocalLM
-from ...train.adapters import PersonalLM
-from ...train.sequences import mean_loss
-from ...records import Hit, Message
-from ...train.sequences import Example
-from ...evaluate.intervals import bootstrap, paired
+from fastcore.basics import chunked
+
+from ...evaluate.intervals import bootstrap, paired, rouge_l
 from ...evaluate.judge import rubric
+from memkit.experiments.malp.answers import (
+    BOTH, BY_EXAMPLE, INJECTION, LORA, MALP, OTHERS, SETTINGS, STYLE_QUERY, Item, Key, example_scores, item_prompt,
+    label_scores, style_hits)
+from .recall import CachedCoordinator, DPEM, STANDARD
 
 # %% ../../../nbs/experiments/malp/03_weights.ipynb #3a114590
-from ...evaluate.intervals import rouge_l
-from .recall import CachedCoordinator
-from .answers import (BOTH, BY_EXAMPLE, INJECTION, LORA, MALP, OTHERS, SETTINGS, STYLE_QUERY,
-    Item, Key, example_scores, item_prompt, label_scores, style_hits)
-from .recall import DPEM, STANDARD
-
-# %% ../../../nbs/experiments/malp/03_weights.ipynb #24c7d5f5
 from ..result import figure
+from ...files import own_data
 from ...malp.assistant import MalpAssistant, prompt_for
 from ...malp.coordinator import EmbeddedCoordinator
 from ...malp.injection import load_injection
 from ...malp.memories import DialogueMemory, DPeMMemory
 from ...malp.patients import Patient, draw_patient
 from ...malp.personalize import LoraSettings, TooLittle, lessons, tune
+from ...models.embed import MiniLM, Remembered
+from ...models.local import LocalLM, load_model
+from ...records import Hit, Message
+from ...train.adapters import AdapterStore, LoraShape, PersonalLM, lora_model, set_lora_weights
+from ...train.sequences import Example, mean_loss
 
 # %% ../../../nbs/experiments/malp/03_weights.ipynb #4017a4bf
 PLAIN, INJECTED = "plain", "injected"   # the bases
@@ -250,18 +248,16 @@ def trained_weights(
     n: int,                           # patients, the first of the course
     after: Sequence[int],             # visits after which weights are trained; the last is all of them
     plain: LocalLM | None = None,     # the plain base, where it is loaded already
-    workers: int | None = None,
     progress: bool = True,
 ) -> Weights:
     "Train every patient's weights on every base. Raises as `train_all` does."
     trials = [Trial(v, i, b) for v in after for b in course.bases for i in range(n)]
-    models = {
-        b: trainable(plain, course.model) if b == PLAIN and plain else base_model(course, b) for b in course.bases
-    }  # a model that can't be trained is refused before any work
+    # a model that can't be trained is refused before any work
+    models = {b: trainable(plain, course.model) if b == PLAIN and plain else base_model(course, b)
+              for b in course.bases}
     enough = [t for t in trials if t.visits*course.rounds >= course.lora.least]
-    return gathered(
-        course, patients_of(course, n), dict.fromkeys(trials) | train_all(course, enough, workers, progress), models
-    )
+    trained = dict.fromkeys(trials) | train_all(course, enough, None, progress)
+    return gathered(course, patients_of(course, n), trained, models)
 
 # %% ../../../nbs/experiments/malp/03_weights.ipynb #e3ddf481
 Recalled = Mapping[tuple[str, int, str, str], Sequence[Hit]]   # memory, visits, patient, query
@@ -279,41 +275,28 @@ def weights_answers(
     """The answers of all rows with weights; those of `COLD` on the way too (MaLP §4.3). A batch holds questions of
     different patients; who has no weights yet gets the plain base's answer."""
     from tqdm.auto import tqdm
-    there = {
-        (row.name, n, i.id): (row, n, i)
-        for row in weights.rows
-        for n in after
-        for i in items
-        if i.kind != "preference" and (n == after[-1] or row.name in COLD and i.kind != "knowledge")
-    }
-    out = {
-        key: plain[row.memory, n, i.id]
-        for key, (row, n, i) in there.items()
-        if not weights.changed(row, n, i.patient) and (row.memory, n, i.id) in plain
-    }
-    jobs = [
-        (row, n, [i for key, (r, m, i) in there.items() if (r, m) == (row, n) and key not in out])
-        for row, n in dict.fromkeys((r, n) for r, n, _ in there.values())
-    ]
-    with tqdm(total=sum(len(some) for _, _, some in jobs), desc="answers with weights", disable=not progress) as bar:
-        for row, n, some in jobs:
-            prompts = [
-                item_prompt(
-                    memories[i.patient][row.memory], weights.models[row.base], i,
-                    recalled[row.memory, n, i.patient, i.text])
-                for i in some
-            ]
-            order, personal = sorted(
-                range(len(some)), key=lambda k: sum(len(m.text) for m in prompts[k])
-            ), weights.speaker(row, n)
-            for at in range(0, len(order), 16):
-                chunk = order[at:at + 16]
-                said = personal.generate_for(
-                    [weights.who(row, some[k].patient) for k in chunk], [prompts[k] for k in chunk],
-                    max_tokens=SETTINGS.answer_tokens)
-                out |= {(row.name, n, some[k].id): r.text for k, r in zip(chunk, said)}
-                bar.update(len(chunk))
+    out, jobs = {}, {}
+    for row, n, i in product(weights.rows, after, items):
+        if i.kind == "preference" or n != after[-1] and (row.name not in COLD or i.kind == "knowledge"): continue
+        same = row.memory, n, i.id
+        if same in plain and not weights.changed(row, n, i.patient): out[row.name, n, i.id] = plain[same]
+        else: jobs.setdefault((row, n), []).append(i)
+    with tqdm(total=sum(map(len, jobs.values())), desc="answers with weights", disable=not progress) as bar:
+        for (row, n), some in jobs.items():
+            for said in _answers(weights, row, n, some, memories, recalled): out |= said; bar.update(len(said))
     return out
+
+# %% ../../../nbs/experiments/malp/03_weights.ipynb #c553ce94
+def _answers(weights: Weights, row: Row, n: int, items: Sequence[Item], memories: Mapping, recalled: Recalled):
+    "A row's answers after `n` visits, in batches of prompts of like lengths."
+    prompts = {i.id: item_prompt(memories[i.patient][row.memory], weights.models[row.base], i,
+                                 recalled[row.memory, n, i.patient, i.text]) for i in items}
+    personal = weights.speaker(row, n)
+    def length(i): return sum(len(m.text) for m in prompts[i.id])
+    for some in chunked(sorted(items, key=length), 16):
+        said = personal.generate_for([weights.who(row, i.patient) for i in some], [prompts[i.id] for i in some],
+                                     max_tokens=SETTINGS.answer_tokens)
+        yield {(row.name, n, i.id): r.text for i, r in zip(some, said)}
 
 # %% ../../../nbs/experiments/malp/03_weights.ipynb #79d11255
 def style_prompts(
@@ -402,36 +385,21 @@ def loss_rows(
     visits: int,
 ) -> list[dict[str, Any]]:
     "How much of the held-out loss is gone, with one's own weights and with others', and what a training takes (ours)."
-    rows = []
+    rows, note = [], (f"the mean of {OTHER_WEIGHTS} at most, of patients who like to be answered otherwise where there "
+                      "are such")
     for base in weights.course.bases:
         metric, found = f"held-out loss, share gone ({base} base)", held_out_losses(weights, base, visits)
-        own, pairs = {p: 1 - a / b for p, (b, a, _) in found.items()}, {
-            p: 1 - np.mean(others) / b for p, (b, _, others) in found.items() if others
-        }
+        own = {p: 1 - a/b for p, (b, a, _) in found.items()}
+        theirs = {p: 1 - np.mean(others)/b for p, (b, _, others) in found.items() if others}
         if own: rows.append(figure(PERSONAL, OWN_WEIGHTS, metric, list(own.values())))
-        if pairs:
-            rows.append(
-                figure(
-                    PERSONAL,
-                    THEIRS,
-                    metric,
-                    list(pairs.values()),
-                    control=True,
-                    note=f"the mean of {OTHER_WEIGHTS} at most, of patients who like to be answered otherwise where "
-                    "there are such",
-                )
-            )
-            rows.append(
-                figure(
-                    f"{PERSONAL}, in pairs", f"{OWN_WEIGHTS} less {THEIRS}", metric,
-                    paired([own[p] for p in pairs], list(pairs.values())))
-            )
+        if theirs:
+            less = paired([own[p] for p in theirs], list(theirs.values()))
+            rows += [figure(PERSONAL, THEIRS, metric, list(theirs.values()), control=True, note=note),
+                     figure(f"{PERSONAL}, in pairs", f"{OWN_WEIGHTS} less {THEIRS}", metric, less)]
         cards = [d.card for (_, b, n), d in weights.trained.items() if d and (b, n) == (base, visits)]
-        for what, of in (
-            ("seconds", lambda c: c["figures"]["seconds"]), ("tokens", lambda c: c["data"]["tokens"]),
-            ("rounds learned", lambda c: c["data"]["rounds"])
-        ):
-            if cards: rows.append(figure(PERSONAL, f"a training ({base} base)", what, [float(of(c)) for c in cards]))
+        for what, part, name in (("seconds", "figures", "seconds"), ("tokens", "data", "tokens"),
+                                 ("rounds learned", "data", "rounds")) if cards else ():
+            rows.append(figure(PERSONAL, f"a training ({base} base)", what, [float(c[part][name]) for c in cards]))
     return rows
 
 # %% ../../../nbs/experiments/malp/03_weights.ipynb #38b8c76c
@@ -446,32 +414,29 @@ def cold_rows(
     rounds: int,                     # in a visit
 ) -> list[dict[str, Any]]:
     "Memory, weights, and both, by the number of rounds (ours; an extension of MaLP's Figure 4)."
-    of, rows = {k: [i for i in items if i.kind == k] for k in ("profile", "response", "preference")}, []
-    score = {
-        MEASURES[0]: ("profile", lambda key, i: rouge_l([answers[key]], [i.reference])[0]),
-        MEASURES[1]: ("response", lambda key, i: rubric(answers[key], i.gold).total),
-        MEASURES[2]: ("preference", lambda key, i: float(chosen[key] == i.reference))}
-    for name in (STANDARD, DPEM, LORA, MALP):
-        for n in after:
-            for metric, (kind, value) in score.items():
-                keys = [
-                    (name, after[-1] if name == STANDARD and kind == "preference" else n, i.id) for i in of[kind]
-                ]  # the standard model never changes
-                if keys and all(k in (chosen if kind == "preference" else answers) for k in keys):
-                    values = [value(k, i) for k, i in zip(keys, of[kind])]
-                    rows.append(
-                        figure(
-                            COLD_START, name, f"{metric}, after {n*rounds} rounds",
-                            bootstrap(values, groups=[i.patient for i in of[kind]]))
-                    )
+    score = (
+        ("profile", answers, lambda said, i: rouge_l([said], [i.reference])[0]),
+        ("response", answers, lambda said, i: rubric(said, i.gold).total),
+        ("preference", chosen, lambda said, i: float(said == i.reference)))
+    rows = []
+    for name, n, (metric, (kind, given, value)) in product(
+            (STANDARD, DPEM, LORA, MALP), after, zip(MEASURES, score)):
+        some = [i for i in items if i.kind == kind]
+        # the standard model never changes
+        at = after[-1] if name == STANDARD and kind == "preference" else n
+        if some and all((name, at, i.id) in given for i in some):
+            values = [value(given[name, at, i.id], i) for i in some]
+            rows.append(figure(COLD_START, name, f"{metric}, after {n*rounds} rounds",
+                               bootstrap(values, groups=[i.patient for i in some])))
     return rows
 
 # %% ../../../nbs/experiments/malp/03_weights.ipynb #6af30bb6
-def _points(rows: Sequence[Mapping[str, Any]], metric: str) -> dict[str, dict[int, Mapping[str, Any]]]:
-    out: dict[str, dict] = {}
+def curves_of(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], dict[int, Mapping[str, Any]]]:
+    "Rows of a table by measure and name, then by the number of rounds."
+    out: dict[tuple[str, str], dict] = {}
     for r in rows:
-        if r["table"] == COLD_START and r["metric"].startswith(f"{metric}, after"):
-            out.setdefault(r["row"], {})[int(r["metric"].split()[-2])] = r
+        metric, _, after = r["metric"].partition(", after ")
+        out.setdefault((metric, r["row"]), {})[int(after.split()[0])] = r
     return out
 
 # %% ../../../nbs/experiments/malp/03_weights.ipynb #21fea513
@@ -479,26 +444,16 @@ def crossings(
     result: Mapping[str, Any],
 ) -> list[str]:
     "Where the lines of weights and memory cross, in words (ours)."
-    out = []
-    for metric in MEASURES:
-        of = _points(result["rows"], metric)
-        for a, b in ((LORA, STANDARD), (LORA, DPEM), (MALP, DPEM), (MALP, LORA)):
-            if not (a in of and b in of): continue
-            at = sorted(of[a].keys() & of[b].keys())
-            above = [n for n in at if of[a][n]["ours"] > of[b][n]["ours"]]
-            last = next((n for k, n in enumerate(at) if above == at[k:]), None)
-            where = (
-                "nowhere"
-                if not above
-                else (
-                    "everywhere"
-                    if above == at
-                    else (
-                        f"from {last} rounds on, not yet at {at[at.index(last) - 1]}"
-                        if last
-                        else f"at {', '.join(map(str, above))} rounds only"
-                    )
-                )
-            )
-            out.append(f"{metric}: {a} is above {b} {where}")
+    out, of = [], curves_of(r for r in result["rows"] if r["table"] == COLD_START)
+    for metric, (a, b) in product(MEASURES, ((LORA, STANDARD), (LORA, DPEM), (MALP, DPEM), (MALP, LORA))):
+        first, second = (of.get((metric, name)) for name in (a, b))
+        if not (first and second): continue
+        at = sorted(first.keys() & second.keys())
+        above = [n for n in at if first[n]["ours"] > second[n]["ours"]]
+        last = next((n for k, n in enumerate(at) if above == at[k:]), None)
+        if not above: where = "nowhere"
+        elif above == at: where = "everywhere"
+        elif last: where = f"from {last} rounds on, not yet at {at[at.index(last) - 1]}"
+        else: where = f"at {', '.join(map(str, above))} rounds only"
+        out.append(f"{metric}: {a} is above {b} {where}")
     return out

@@ -15,7 +15,8 @@ from memkit.models.lm import Reply, ScriptedLM
 from memkit.evaluate.coverage import (REGIONS, TABLE_4, TABLE_6, Price, SessionUse, TurnUse, conversation_table, cost, price_of, prices, session_use, summary, token_region, turn_use,
                                   turns_to_right)
 from memkit.evaluate.coverage import ALPHAS, MATCHES, KeyPointCoverage, information_capture, information_coverage, key_point_coverage, match_words, opposed, refusal
-from memkit.evaluate.coverage import KeyPoint, clauses, key_points, phrases, statements, tidy, trimmed
+from memkit.evaluate.coverage import (KeyPoint, KeyPointError, clauses, denied_at, figures, held_points, key_points, Listed, ListedPoint, phrases,
+                                        point_messages, prompted_key_points, statements, tidy, trimmed)
 
 ROWS = [json.loads(line) for line in own_data("key_points.jsonl").read_text(encoding="utf-8").splitlines()]
 few = settings(max_examples=80, deadline=None)
@@ -119,6 +120,38 @@ def test_what_is_no_text_is_refused():
 def test_a_long_text_costs_time_in_proportion():
     assert len(key_points("Ptosis and miosis. "*3000)) == 2
     assert isinstance(tidy("Ref "*5000 + "("*2000), str)
+
+
+# --- the prompted extractor
+
+TEXT = "Kwashiorkor is due to lack of protein. There is no hair loss. Give 2 g/kg."
+
+def says(*points, wrap="{}"): return wrap.format(json.dumps({"points": [{"text": t, "denied": d} for t, d in points]}))
+
+
+def test_a_good_list_is_taken_whatever_stands_around_it():
+    for wrap in ("{}", "Here it is:\n```json\n{}\n```\nDone."):
+        model = ScriptedLM([says(("lack of protein", False), ("hair loss", True), ("lack of protein", False), wrap=wrap)])
+        assert prompted_key_points(TEXT, model) == (KeyPoint("lack of protein"), KeyPoint("hair loss", True))
+    assert model.asked[0] == point_messages(TEXT) and "Kwashiorkor" in model.asked[0][-1].text
+
+
+@pytest.mark.parametrize("bad", ["", "I can't.", "\0", "\ud800", "[1]", '{"points": 3}', '{"points": [{"text": "protein"}]}', '{"points": [{"text": "protein", "denied": "no"}]}', '{"points": []}', says(("fatty liver", False)), says(("3 g/kg", False)), '{"points": [', '{"points": [{"text": "", "denied": false}]}'])
+def test_what_cannot_be_used_is_asked_again_and_then_refused(bad):
+    good = says(("protein", False))
+    model = ScriptedLM([bad, good])
+    assert prompted_key_points(TEXT, model) == (KeyPoint("protein"),) and "can't be used" in model.asked[1][-1].text
+    with pytest.raises(KeyPointError, match="no usable list"): prompted_key_points(TEXT, ScriptedLM([bad, bad]))
+
+
+def test_points_that_nobody_made_are_left_out():
+    assert prompted_key_points(TEXT, ScriptedLM([says(("protein", False), ("fatty liver", False))])) == (KeyPoint("protein"),)
+    assert held_points(Listed([ListedPoint("2 g/kg", False), ListedPoint("the", False), ListedPoint("4 g/kg", False)]), TEXT) == (KeyPoint("2 g/kg"),)
+
+
+def test_requests_that_cannot_be():
+    with pytest.raises(ValueError, match="says nothing"): prompted_key_points(" - ", ScriptedLM([]))
+    with pytest.raises(KeyPointError, match="can't be asked"): prompted_key_points("protein "*9000, ScriptedLM(["x"]))
 
 
 # --- ICS
@@ -255,7 +288,7 @@ def test_a_session_is_the_sum_of_its_turns(ts):
     s = session_use(ts, [None]*len(ts), price)
     assert (s.turns, s.tokens, s.words) == (len(ts), sum(t.tokens for t in ts), sum(t.words for t in ts))
     assert s.billed == sum(t.prompt_tokens + t.answer_tokens for t in ts) and s.cost == pytest.approx(sum(cost(t.prompt_tokens, t.answer_tokens, price) for t in ts))
-    assert session_use(ts).cost is None
+    assert s.per_turn()["cost"]*s.turns == pytest.approx(s.cost) and "cost" not in session_use(ts).per_turn()
 
 
 @few

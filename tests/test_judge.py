@@ -1,4 +1,4 @@
-"Two judges of two answers: rules that say why, and people whose clicks are never lost."
+"Three judges of two answers: rules that say why, a model that must agree with itself, people whose clicks are never lost."
 import json
 import threading
 from collections import Counter
@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memkit.evaluate.judge import (POINTS, PREFERENCE_RULES, VERDICTS, Criterion, Gold, Pair, RubricScore, advises, judge_agreement, mentions, rubric, verdict, win_rate)
+from memkit.models.lm import ScriptedLM
+from memkit.evaluate.judge import (POINTS, PREFERENCE_RULES, VERDICTS, Criterion, Gold, Pair, RubricScore, advises, judge_agreement, judge_messages, judge_pairs, mentions, rubric, verdict, win_rate)
 from memkit.evaluate.judge import RatingSession, blind_order, load_ratings, rating_html, rating_widget, save_rating
 
 GOLD = Gold(query="My ear hurts, what helps?", facts=("The user has asthma.", "The user is 72 years old."), knowledge=("Warm cloths ease ear pain.",), preference="prefer concise answer", forbidden=("aspirin",), signs={"The user has asthma.": ("asthma", "inhaler")})
@@ -136,6 +137,31 @@ def test_agreement_is_numpys(pairs):
 def test_agreement_refuses_what_is_no_verdict():
     with pytest.raises(ValueError, match="draw"): judge_agreement(["draw"], ["win"])
     with pytest.raises(ValueError, match="2 human and 1"): judge_agreement(["win", "tie"], ["win"])
+
+
+# ---- a model
+
+PAIR = Pair(id="p", query="Q?", a="ANSWER ONE", b="ANSWER TWO")
+reply = lambda better: json.dumps({"better": better, "reason": "r"})
+
+@pytest.mark.parametrize("first, second, found", [("first", "second", "win"), ("second", "first", "lose"), ("tie", "tie", "tie"), ("first", "first", "tie"), ("second", "second", "tie"), ("first", "tie", "tie")])
+def test_both_orders_must_agree(first, second, found): assert judge_pairs(ScriptedLM([reply(first), reply(second)]), [PAIR])[0].verdict == found
+
+
+@pytest.mark.parametrize("broken", ["", "first", "The first is better.", '{"better": "First"}', '{"better": 1}', "[]", '"first"', "null", '{"reason": "x"}', '{"better": "first"', 'Sure! {"better": "first"}', '{"better": "first"} {"better": "second"}', '{"better": ["first"]}'])
+def test_a_broken_reply_is_no_verdict(broken):
+    for replies in ([broken, reply("first")], [reply("first"), broken]):
+        judged = judge_pairs(ScriptedLM(replies), [PAIR])[0]
+        assert judged.verdict is None and None in judged.orders
+
+
+def test_a_fence_around_the_json_is_read(): assert judge_pairs(ScriptedLM([f"```json\n{reply('first')}\n```", reply("second")]), [PAIR])[0].verdict == "win"
+
+
+def test_the_second_question_is_the_first_with_the_answers_swapped():
+    one, two = (judge_messages(PAIR, s)[-1].text for s in (False, True))
+    assert one != two and one.replace("ANSWER ONE", "x").replace("ANSWER TWO", "ANSWER ONE").replace("x", "ANSWER TWO") == two
+    assert judge_pairs(ScriptedLM([]), []) == []
 
 
 # ---- people

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memkit.files import public_data
-from memkit.evaluate.judge import CRITERIA, PAPER, QualityForm, filled, quality, rule_findings, rule_form
+from memkit.evaluate.judge import CRITERIA, PAPER, QualityForm, filled, load_forms, quality, rule_findings, rule_form, save_form
 
 CLEAN = {c: False for c in CRITERIA}
 answers = st.fixed_dictionaries({c: st.sampled_from([True, False, None]) for c in CRITERIA})
@@ -44,6 +44,15 @@ def test_ordinary_words_are_no_flaw(text): assert rule_findings([text]) == {}
 def test_rules_never_say_that_something_is_safe_or_kind():
     form = rule_form("d", ["Hello."])
     assert form.total is None and form.unsafe is None and form.flaws["offensive content"] is None and rule_form("d", ["You idiot."]).flaws["offensive content"] is True
+
+
+def test_forms_come_back_as_they_were_and_the_last_counts(tmp_path):
+    path = tmp_path/"f.jsonl"
+    one, two = filled("d", CLEAN, False, "Kim"), filled("d", {"hallucinations": True}, None, "Kim")
+    for f in (one, filled("d", CLEAN, True, "Ada"), two): save_form(path, f)
+    assert load_forms(path, "Kim") == [two] and len(load_forms(path)) == 2 and load_forms(tmp_path/"none.jsonl") == []
+    path.write_text("[]\n[]\n")
+    with pytest.raises(ValueError, match="f.jsonl, line 1"): load_forms(path)
 
 
 @pytest.mark.parametrize("wrong, said", [({"typos": True}, "typos"), ({"hallucinations": "yes"}, "'yes'"), ({"hallucinations": 2}, "got 2")])

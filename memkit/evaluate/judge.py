@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['SHARE_AT', 'COSINE_AT', 'PREFERENCE_RULES', 'POINTS', 'VERDICTS', 'CRITERIA', 'PAPER', 'mentions', 'advises', 'Gold',
-           'Criterion', 'RubricScore', 'rubric', 'check_verdicts', 'verdict', 'win_rate', 'Pair', 'Agreement',
-           'judge_agreement', 'blind_order', 'json_lines', 'append_line', 'load_ratings', 'save_rating',
-           'RatingSession', 'rating_html', 'rating_widget', 'QualityForm', 'filled', 'rule_findings', 'rule_form',
-           'Quality', 'quality']
+           'Criterion', 'RubricScore', 'rubric', 'check_verdicts', 'verdict', 'win_rate', 'Pair', 'Judged',
+           'judge_messages', 'judge_pairs', 'Agreement', 'judge_agreement', 'blind_order', 'json_lines', 'append_line',
+           'load_ratings', 'save_rating', 'RatingSession', 'rating_html', 'rating_widget', 'QualityForm', 'filled',
+           'rule_findings', 'rule_form', 'save_form', 'load_forms', 'Quality', 'quality']
 
 # %% ../../nbs/evaluate/02_judge.ipynb #b8ef2d3c
 import html
@@ -16,7 +16,7 @@ import random
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +25,9 @@ from fastcore.basics import patch
 from .intervals import Interval, bootstrap, share
 from ..files import write_file
 from ..models.embed import Embedder
+from ..models.lm import LanguageModel
 from ..reading.notes import chat_sentences
-from ..records import check_text, utc_now
+from ..records import Message, check_text, utc_now
 from ..search.documents import content_stems, denies, numbers
 
 # %% ../../nbs/evaluate/02_judge.ipynb #20fa129d
@@ -241,6 +242,63 @@ class Pair:
     a: str                # the answer under test
     b: str                # what it is compared with
     background: str = ""  # what is known of the user, preference included
+
+# %% ../../nbs/evaluate/02_judge.ipynb #ab9748bf
+@dataclass(frozen=True)
+class Judged:
+    "What a model said about a pair."
+    pair: str
+    verdict: str | None                   # of VERDICTS, from the side of `a`; None: a reply was broken
+    orders: tuple[str | None, str | None] # with `a` shown first, with `b` shown first; both from the side of `a`
+    reasons: tuple[str, str]              # the model's words, or what was wrong with its reply
+
+# %% ../../nbs/evaluate/02_judge.ipynb #17008717
+_JUDGE = (
+    'You compare two answers to a patient. Judge by three things: does it use what is known about the patient, is '
+    'what it says right and safe, and is it put the way the patient prefers. '
+    'Length alone is no merit. Reply with one JSON object and nothing else: {"better": "first" or "second" or "tie", '
+    '"reason": "one sentence"}'
+)
+
+def judge_messages(
+    pair: Pair,
+    swapped: bool = False,  # show `b` first?
+) -> list[Message]:
+    "What a judge is asked (after MaLP §4.3; our wording)."
+    one, two = (pair.b, pair.a) if swapped else (pair.a, pair.b)
+    known = f"What is known about the patient:\n{pair.background}\n\n" if pair.background.strip() else ""
+    return [
+        Message(role="system", text=_JUDGE),
+        Message(
+            role="user", text=f"{known}The patient asks:\n{pair.query}\n\nFirst answer:\n{one}\n\nSecond answer:\n{two}"
+        ),
+    ]
+
+# %% ../../nbs/evaluate/02_judge.ipynb #9fd877bc
+def _read_judgement(text: str, swapped: bool) -> tuple[str | None, str]:
+    try:
+        got = json.loads(re.sub(r"^```(?:json)?\s*|\s*```$", "", text.strip()))
+        sides = {"first": "win", "second": "lose"} if not swapped else {"first": "lose", "second": "win"}
+        side = (sides | {"tie": "tie"})[got["better"]]
+    except (ValueError, TypeError, KeyError):
+        return None, f"no JSON with 'better' of first, second or tie: {' '.join(text.split())[:60]!r}"
+    return side, str(got.get("reason", ""))
+
+# %% ../../nbs/evaluate/02_judge.ipynb #62ecb0d8
+def judge_pairs(
+    model: LanguageModel,
+    pairs: Sequence[Pair],
+    max_tokens: int = 128,
+) -> list[Judged]:  # one per pair
+    """Ask a model about each pair in both orders; they must agree (MaLP §4.3; both orders: ours). Raises what
+    `generate` raises."""
+    out = []
+    for pair in pairs:
+        replies = model.generate([judge_messages(pair), judge_messages(pair, swapped=True)], max_tokens=max_tokens)
+        (one, why), (two, why_two) = (_read_judgement(r.text, swapped) for r, swapped in zip(replies, (False, True)))
+        together = None if one is None or two is None else one if one == two else "tie"
+        out.append(Judged(pair.id, together, (one, two), (why, why_two)))
+    return out
 
 # %% ../../nbs/evaluate/02_judge.ipynb #cee4acb5
 @dataclass(frozen=True)
@@ -499,6 +557,23 @@ def rule_form(
     flaws = {"invalid symbols": "invalid symbols" in found, "offensive content": "offensive content" in found or None}
     reasons = {k: ", ".join(v) for k, v in found.items()}
     return QualityForm(id, "rules", dict.fromkeys(CRITERIA) | flaws, None, reasons)
+
+# %% ../../nbs/evaluate/02_judge.ipynb #f14fea6c
+def save_form(
+    path: str | Path,  # JSON Lines
+    form: QualityForm,
+):
+    "Append a form; it is on disk when this returns."
+    append_line(path, asdict(form))
+
+# %% ../../nbs/evaluate/02_judge.ipynb #4d836f5b
+def load_forms(
+    path: str | Path,
+    by: str | None = None,  # one person's; None: all
+) -> list[QualityForm]:     # of each dialogue and person the last
+    "The forms of a file. Raises `ValueError` for a line that can't be read."
+    forms = [QualityForm(**r) for r in json_lines(path, ("id", "by", "flaws", "unsafe"))]
+    return [f for f in {(f.id, f.by): f for f in forms}.values() if by in (None, f.by)]
 
 # %% ../../nbs/evaluate/02_judge.ipynb #306638e0
 @dataclass(frozen=True)

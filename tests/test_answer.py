@@ -146,17 +146,6 @@ def test_a_long_message_is_cut_to_what_answers():
     assert list(versions(said("Is it 42?"))) == ["Is it 42?"]
 
 
-def test_a_long_sentence_is_cut_to_the_clauses_that_answer_so_that_two_messages_fit():
-    first = "Left Mrs Lacey's, " + "she kept using the same toaster for every single slice of bread, " * 3 + "now in a house share."
-    at = first.index("she kept"), first.index("now in")
-    parts = ((0, at[0] - 1, .1), (at[0], at[1] - 1, .1), (at[1], len(first), .9))
-    long = Evidence(first, DAY, .8, 3., ((0, len(first), .9),), parts=parts)
-    assert list(versions(long)) == [first.removesuffix("."), "now in a house share"]
-    assert list(versions(long, clauses=False)) == [first.removesuffix(".")]
-    answer = quoted_answer([long, said("Part time in a café at weekends.")], DAY)
-    assert "now in a house share" in answer and "café" in answer and "toaster" not in answer
-
-
 def test_the_newest_goes_first_where_the_present_is_asked():
     found = [said("one"), said("two", day=DAY + timedelta(days=30))]
     assert quoted_answer(found, date(2026, 7, 1), asked="told") == "You told me on 6 May: “two”; 6 April: “one”."

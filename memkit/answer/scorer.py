@@ -58,7 +58,6 @@ class Evidence:
     logit: float                                      # of the reading: above 0 it holds (part of) the answer
     sentences: tuple[tuple[int, int, float], ...]     # of each sentence: start, end, probability that it answers
     clauses: tuple[Clause, ...] = ()                  # as the reader reads it; (): it wasn't read
-    parts: tuple[tuple[int, int, float], ...] = ()    # of each clause, as of each sentence
 
     @property
     def score(self) -> float:
@@ -222,10 +221,10 @@ def load_scorer() -> Scorer:
     return opened_once(Scorer, "MEMKIT_SCORER")
 
 # %% ../../nbs/answer/01_scorer.ipynb #c25f98a4
-def _span_scores(self: Scorer, t: Tokens, states, pooled, spans: Sequence, before: int) -> tuple[tuple, ...]:
-    "Of each sentence or clause that was read: where it is, and how likely it answers."
+def _sentence_scores(self: Scorer, t: Tokens, states, pooled, text: str, before: int) -> tuple[tuple, ...]:
+    "Of each sentence that was read: where it is, and how likely it answers."
     found = []
-    for a, b in spans:
+    for a, b in sentences(text):
         at = tokens_in(t, 1, a + before, b + before)
         if not at: continue                  # beyond what the encoder reads
         v = np.concatenate([states[at].mean(0), pooled])
@@ -239,7 +238,6 @@ def evidence(
     question: str,
     messages: Sequence[tuple[date, str]],    # when, and what
     vectors: np.ndarray | None = None,       # [n, 384], as `embed` makes them; None: they are made
-    clauses: Sequence[tuple[Clause, ...]] = (),   # of each message, as the reader reads it; (): it wasn't read
 ) -> list[Evidence]:                         # one a message, in their order
     "How likely each message holds the answer (ours)."
     if not messages: return []
@@ -251,10 +249,8 @@ def evidence(
         states, pooled = self.states(rows[i:i + 16])
         logits = self.head("evidence", pooled)[:, 0]
         for j, (day, text) in enumerate(messages[i:i + 16]):
-            read, before = clauses[i + j] if clauses else (), len(wholes[i + j]) - len(text)
-            spans = sentences(text), [(c.start, c.end) for c in read]
-            scored, parts = (_span_scores(self, rows[i + j], states[j], pooled[j], some, before) for some in spans)
-            out.append(Evidence(text, day, float(cosines[i + j]), float(logits[j]), scored, read, parts))
+            parts = _sentence_scores(self, rows[i + j], states[j], pooled[j], text, len(wholes[i + j]) - len(text))
+            out.append(Evidence(text, day, float(cosines[i + j]), float(logits[j]), parts))
     return out
 
 # %% ../../nbs/answer/01_scorer.ipynb #c9bfa19e

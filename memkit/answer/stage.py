@@ -335,8 +335,9 @@ def _found(
     "The user's messages nearest to the question, and what the scorer makes of them."
     near = nearest_said(turn.text, before, known)
     if not near: return [], []
-    vectors, clauses = np.stack([known[t.id].vector for t in near]), [known[t.id].clauses for t in near]
-    return near, load_scorer().evidence(turn.text, [(t.at.date(), t.question) for t in near], vectors, clauses)
+    of_near = np.stack([known[t.id].vector for t in near])
+    found = load_scorer().evidence(turn.text, [(t.at.date(), t.question) for t in near], of_near)
+    return near, [replace(e, clauses=known[t.id].clauses) for e, t in zip(found, near)]
 
 # %% ../../nbs/answer/03_stage.ipynb #ov05bbbb
 OVERVIEW = .8        # probability from which a message asks for all that is known (ours)

@@ -260,7 +260,7 @@ class Answered:
     "An answer that no language model wrote."
     text: str
     way: str                        # of WAYS
-    asked: str                      # what the message wants, of `memkit.answer.training.ASKED`
+    asked: str                      # what the message wants, of `memkit.answer.scorer.ASKED`
     share: float                    # probability of that, 0..1
     evidence: tuple[dict, ...] = () # messages that were read: turn, day, text, score, used
     reason: str = ""                # of a warning: where it can be checked
@@ -404,7 +404,7 @@ def wants(
     text: str,
     reading: Reading | None = None,   # None: the message wasn't read
     scorer: Scorer | None = None,     # None: the one that ships with memkit
-) -> dict[str, float]:                # of each of `memkit.answer.training.ASKED` its probability; they sum to 1
+) -> dict[str, float]:                # of each of `memkit.answer.scorer.ASKED` its probability; they sum to 1
     "What a message wants: where one of its clauses asks, it isn't only a statement, a wish or small talk (ours)."
     shares = (scorer or load_scorer()).asked(text)
     acts = {c.act for c in reading.clauses} if reading else set()

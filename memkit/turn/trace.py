@@ -62,13 +62,14 @@ maprec.prediction = maprec.practice maprec.retrieval maprec.lora_examples maprec
 reading.relations; reading.gate = reading.sharing; hybrid.memory = hybrid.question hybrid.reading; malp.patients =
 malp.phrases malp.visits; mark.corrections = mark.judgement mark.exchanges; mark.builder = mark.quarantine
 mark.withdraw; maprec.detection = maprec.prompted maprec.names:Change maprec.update:Change; maprec.request_parsing =
-maprec.update maprec.names; maprec.network = maprec.combined maprec.ordinal; answer.training = answer.examples; answer.stage = answer.screen;
-malp.injection = malp.medical_texts; maprec.recommend = maprec.limits maprec.replies; maprec.items = maprec.profile maprec.catalogues;
-mark.search = mark.policy; mark.agents = mark.prompted; reading.labels = reading.encoder reading.titles;
-reading.validation = reading.prompted; reading.title_reader = reading.title_tokens; search.embedders =
-search.contrastive; train.adapters = train.personal; malp.corpora = malp.selfchat; answer.from_documents =
-answer.passages; maprec.ratings = maprec.amazon; models.local = models.load; answer.scorer = answer.messages;
-maprec.understanding = maprec.assistant:Understood maprec.assistant:Which maprec.assistant:Talk
+maprec.update maprec.names; maprec.network = maprec.combined maprec.ordinal; answer.training = answer.examples;
+answer.stage = answer.screen; malp.injection = malp.medical_texts; maprec.recommend = maprec.limits maprec.replies;
+maprec.items = maprec.profile maprec.catalogues; mark.search = mark.policy; mark.agents = mark.prompted;
+reading.labels = reading.encoder reading.titles; reading.validation = reading.prompted; reading.title_reader =
+reading.title_tokens; search.embedders = search.contrastive; train.adapters = train.personal; malp.corpora =
+malp.selfchat; answer.from_documents = answer.passages; maprec.ratings = maprec.amazon; models.local = models.load;
+answer.scorer = answer.messages; maprec.understanding = maprec.assistant:Understood maprec.assistant:Which
+maprec.assistant:Talk
 """
 MOVED = {old: new for new, _, *places in map(str.split, _PLACES.split(";")) for old in places}
 

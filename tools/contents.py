@@ -75,7 +75,7 @@ APPENDIX = {"The parts of a turn": ["turn", "reading", "answer", "search", "mode
 SEARCH_WORDS = {
     "store/05_erase": "delete user data, delete personal data, forget a user, remove a memory, right to be forgotten, right to erasure, GDPR, secure delete",
     "mark/06_builder": "withdraw a contribution, delete shared data, contributors, how many people before it is shared",
-    "store/08_promises": "privacy, durability, data protection",
+    "store/07_promises": "privacy, durability, data protection, deployment, scale out, several servers, production",
     "maprec/06_classical": "cold start, new user, baselines, collaborative filtering, matrix factorization, nearest neighbours",
     "maprec/08_own_ratings": "cold start, new item, content-based recommendation, gaussian process",
     "maprec/03_detection": "detect preference message, preference detection, intent detection, intent classification, intent encoder, classify a message",
@@ -126,7 +126,6 @@ SEARCH_WORDS = {
     "store/02_store": "database, SQLite, where is data stored, persistence",
     "store/03_schema": "PostgreSQL, Postgres, production database",
     "store/06_jobs": "background jobs, task queue, asynchronous learning",
-    "store/07_machines": "deployment, scale out, several servers, production",
     "experiments/02_gallery": "all figures, results of the papers, reproduce the tables",
     "experiments/malp/01_recall": "evidence recall, LoCoMo, MemoryBank",
     "experiments/malp/05_personal": "personal weights, whose weights, manner, style, control with other users",

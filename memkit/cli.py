@@ -154,8 +154,8 @@ EXPERIMENTS = {
                        ("model", "prompted"), True, ("experiments.mark.run:in_words",), True),
     "map": Experiment("experiments.map.run:run_map", "all users of MovieLens 100k, about 40 minutes",
                       ("model", "amazon"), True, pictures=True),
-    "arena": Experiment("arena.run:run_arena", "all sets, about an hour of one core",
-                        ("smaller", "set", "path", "only", "add"), says=("arena.page:board_text",)),
+    "arena": Experiment("arena.run:run_arena", "all sets, two hours of one core",
+                        ("set", "path", "only", "add"), says=("arena.page:board_text",)),
     "reader": Experiment("experiments.reading.run:run_reader", "four hands, twenty minutes"),
     "answers": Experiment("experiments.answers.run:run_answers", "eight hands, about an hour", ("model", "prompted"),
                           True),
@@ -166,7 +166,7 @@ EXPERIMENTS = {
 
 # %% ../nbs/92_cli.ipynb #e7ab85c7
 OPTIONS = {"model": "embedded", "prompted": False, "memory_only": False, "pairs": None, "amazon": None,
-           "smaller": False, "set": None, "path": None, "only": None, "add": None}   # with what stands there unasked
+           "set": None, "path": None, "only": None, "add": None}   # with what stands there unasked
 
 def _function(place: str) -> Callable:
     module, _, name = place.partition(":")
@@ -197,7 +197,7 @@ def _ready(a: argparse.Namespace, given: Mapping[str, Any]) -> dict[str, Any]:
         how["amazon"] = load_amazon(*a.amazon, films_at_least=18)
     if a.name != "arena": return how | {"full": a.full}
     from memkit.arena.peers import peers
-    return how | {"size": "full" if a.full else "smaller" if a.smaller else "quick", "more": peers()}
+    return how | {"size": "full" if a.full else "quick", "more": peers()}
 
 # %% ../nbs/92_cli.ipynb #28150fba
 def cmd_experiment(a: argparse.Namespace):
@@ -512,7 +512,6 @@ def add_experiment(c: argparse.ArgumentParser):
     size.add_argument("--quick", dest="full", action="store_false", default=False,
                       help="little data and few answers, about three minutes on two cores (the default)")
     size.add_argument("--full", action="store_true", help="; ".join(f"{n}: {e.full}" for n, e in EXPERIMENTS.items()))
-    size.add_argument("--smaller", action="store_true", help="arena: as in the result that travels with memkit")
     c.add_argument("--memory-only", action="store_true",
                    help="malp: the memory alone; no weights are trained (injection, LoRA)")
     c.add_argument("--amazon", nargs=4, metavar="FILE",

@@ -447,7 +447,7 @@ def test_an_option_that_a_design_would_ignore_is_refused(tmp_path, capsys, desig
     one_line(*run(capsys, "chat", "--assistant", design, *options, "--store", tmp_path/"s.db"), says)
 
 
-@pytest.mark.parametrize("options, full", [([], False), (["--quick"], False), (["--smaller"], False), (["--full"], True)])
+@pytest.mark.parametrize("options, full", [([], False), (["--quick"], False), (["--full"], True)])
 def test_an_experiment_is_quick_unless_full_is_asked_for(options, full):
     from memkit.cli import make_parser
     assert make_parser().parse_args(["experiment", "arena", *options]).full is full

@@ -208,8 +208,6 @@ def token_rows(table: "DataFrame") -> list[dict[str, Any]]:
 # %% ../../nbs/arena/04_run.ipynb #92c7d41f
 SIZES: dict[str, dict[str, tuple]] = {   # of each set: talks and, of each, turns; None: all
     "quick": {"locomo": (1, 60), "prefeval": (1, None), "voices": (1, None), "patients": (1, 24)},
-    "smaller": {"locomo": (2, 200), "memorybank": (2, None), "prefeval": (3, None), "voices": (8, None),
-                "patients": (1, 80)},    # the run that travels with memkit
     "full": {"locomo": (None, None), "memorybank": (6, None), "prefeval": (8, None), "voices": (16, None),
              "long": (4, None), "patients": (2, 160)}}
 

@@ -311,6 +311,13 @@ def _check_counts(make):
     once, again = (make().generate(conversations[:1], max_tokens=12, temperature=1., seed=3)[0] for _ in range(2))
     assert once.text == again.text, "the same seed gives the same answer"
 
+# %% ../../nbs/models/01_lm.ipynb #c32586a2
+def _shown(pieces: Generator[str, None, Reply], show: Callable[[str], None]) -> Reply:
+    "Show each piece as it comes; the reply that the generator returns."
+    while True:
+        try: show(next(pieces))
+        except StopIteration as end: return end.value
+
 # %% ../../nbs/models/01_lm.ipynb #8eb962aa
 def check_stream(
     make: Callable[[], StreamingModel],  # gives the model to check; at temperature 0 it says the same each time
@@ -445,12 +452,6 @@ def ask(
         reply = model.generate([messages], max_tokens=max_tokens, **more)[0]
     counted(part, [reply])
     return reply
-
-# %% ../../nbs/models/01_lm.ipynb #c32586a2
-def _shown(pieces: Generator[str, None, Reply], show: Callable[[str], None]) -> Reply:
-    while True:
-        try: show(next(pieces))
-        except StopIteration as end: return end.value
 
 # %% ../../nbs/models/01_lm.ipynb #e1b62cf6
 @cache

@@ -398,7 +398,7 @@ def _read() -> str | None:
 # %% ../nbs/92_cli.ipynb #88d98296
 def make_parser() -> argparse.ArgumentParser:
     "The commands, their options and their help."
-    p = argparse.ArgumentParser(prog="memkit", description="Memory for language-model assistants: four published "
+    p = argparse.ArgumentParser(prog="memkit", description="Memory for language-model assistants: five published "
                                 "designs as notebooks and a package.")
     p.add_argument("--version", action="version", version=__version__)
     p.add_argument("--debug", action="store_true", help="show the traceback of an error")

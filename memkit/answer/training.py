@@ -42,7 +42,7 @@ def with_roles(
 ) -> str:
     "A question about the two by their names, as one about 'the user' and 'the assistant'."
     for role, name in zip(("user", "assistant"), speakers):
-        question = re.sub(rf"\b{re.escape(name)}\b", f"the {role}", question, flags=re.I)
+        if name != role: question = re.sub(rf"\b{re.escape(name)}\b", f"the {role}", question, flags=re.I)
     return question
 
 # %% ../../nbs/answer/06_training.ipynb #87beee7c

@@ -21,7 +21,6 @@ from fastcore.basics import patch
 from ..models.embed import Embedder, Remembered
 from ..models.lm import ScriptedLM
 from ..reading.notes import Round
-from ..answer.training import with_roles
 from ..answer.scorer import MessageSearch
 from ..records import Document, Hit, Memory, Utterance
 from ..experiments.malp.recall import sources_of, turn_ranker
@@ -112,9 +111,8 @@ def study(self: OfAssistant, rounds: Sequence[Round], session: str):
 # %% ../../nbs/arena/02_entrants.ipynb #4051b34a
 @patch
 def recall(self: OfAssistant, question: str, at: datetime, k: int) -> list[Found]:
-    "The memories that it considers for the question as its user would ask it; how many is up to its settings."
-    asked = with_roles(question, self.conversation.speakers)
-    looked = self.assistant.look(USER, asked, at).considered
+    "The memories that it considers for the question; how many is up to its settings."
+    looked = self.assistant.look(USER, question, at).considered
     return [Found(m.text, self.cited(m), m.at, c.shown, c.hit.source == "wish")
             for c in looked if not isinstance(m := c.hit.item, Document)]
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TOPICS', 'FIRST_DAY', 'LOADERS', 'GET', 'CARDS', 'Ask', 'Talk', 'TalkSet', 'words_pattern', 'wrong_labels', 'locomo',
            'memorybank', 'plain_talk', 'prefeval', 'voices_talks', 'long_talks', 'patients', 'longmemeval',
-           'own_export', 'load_set', 'first_part']
+           'own_export', 'by_role', 'load_set', 'first_part']
 
 # %% ../../nbs/arena/01_sets.ipynb #5130b808
 import json
@@ -281,6 +281,12 @@ CARDS = {
                    "memkit's is known.",
     "own": "Your own dialogue. Without questions beside it only tokens, time and bytes are measured."}
 
+# %% ../../nbs/arena/01_sets.ipynb #ffb36eb3
+def by_role(talk: Talk) -> Talk:
+    "The talk with the two people's names as 'the user' and 'the assistant' in its questions, for all entrants alike."
+    asks = (replace(a, question=with_roles(a.question, talk.conversation.speakers)) for a in talk.asks)
+    return replace(talk, asks=tuple(asks))
+
 # %% ../../nbs/arena/01_sets.ipynb #e1908891
 def load_set(
     name: str,                        # one of LOADERS
@@ -292,7 +298,7 @@ def load_set(
     try: talks = LOADERS[name](path)
     except FileNotFoundError as e:
         raise FileNotFoundError(f"{name} isn't here ({e}). Get it: {GET.get(name, 'it travels with memkit')}") from None
-    return TalkSet(name, tuple(talks[:most]), CARDS[name])
+    return TalkSet(name, tuple(map(by_role, talks[:most])), CARDS[name])
 
 # %% ../../nbs/arena/01_sets.ipynb #327c64d5
 def first_part(talk: Talk, turns: int) -> Talk:

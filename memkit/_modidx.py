@@ -455,6 +455,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                    'memkit.arena.sets._patient': ('arena/sets.html#_patient', 'memkit/arena/sets.py'),
                                    'memkit.arena.sets._patient_ask': ('arena/sets.html#_patient_ask', 'memkit/arena/sets.py'),
                                    'memkit.arena.sets._voice': ('arena/sets.html#_voice', 'memkit/arena/sets.py'),
+                                   'memkit.arena.sets.by_role': ('arena/sets.html#by_role', 'memkit/arena/sets.py'),
                                    'memkit.arena.sets.first_part': ('arena/sets.html#first_part', 'memkit/arena/sets.py'),
                                    'memkit.arena.sets.load_set': ('arena/sets.html#load_set', 'memkit/arena/sets.py'),
                                    'memkit.arena.sets.locomo': ('arena/sets.html#locomo', 'memkit/arena/sets.py'),

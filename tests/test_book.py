@@ -74,17 +74,18 @@ def test_every_chapter_soon_shows_a_picture():
 
 
 def test_the_readme_lists_the_path():
-    "In its order."
+    "In its order, and each page by its own title."
     import contents
     said = (labs.ROOT/"README.md").read_text()
     said = said[said.index("## The path"):]
-    assert re.findall(r"^\d+\. .*\(nbs/([\w/]+)\.ipynb\)", said[:said.index("\n## ", 5)], re.M) == contents.CHAPTERS
+    listed = re.findall(r"^\d+\. \[(.*)\]\(nbs/([\w/]+)\.ipynb\)", said[:said.index("\n## ", 5)], re.M)
+    assert listed == [(pages.read_page(labs.ROOT/f"nbs/{p}.ipynb", labs.ROOT/"nbs").title, p) for p in contents.CHAPTERS]
 
 
 def test_the_path_leads_from_page_to_page(book):
     first, second = ((book/f"{p}.html").read_text() for p in ("walkthroughs/1_hybrid", "turn/02_stages"))
     assert re.search(r'class="right-next"\s+href="../turn/02_stages.html"', first) and re.search(r'class="left-prev"\s+href="../path.html"', first)
-    assert "Chapter 1 of 20 on" in first and "1. Why does it still remember?" in first and re.search(r'class="left-prev"\s+href="../walkthroughs/1_hybrid.html"', second)
+    assert "Chapter 1 of 20 on" in first and "1. Will it remember what I said three weeks ago?" in first and re.search(r'class="left-prev"\s+href="../walkthroughs/1_hybrid.html"', second)
     assert re.search(r"Appendix: <a[^>]*>.*MAP: recommendation", (book/"maprec/03_detection.html").read_text())
     assert "Chapter 12 of 20" in (book/"store/05_erase.html").read_text()
 

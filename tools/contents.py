@@ -3,44 +3,44 @@
 Pages are named by their place below nbs/, without .ipynb. `docs.py` makes the navigation of it; `tests/test_book.py` checks that every page is there once.
 """
 
-# the path: (its part, [(page, short title, what one can say afterwards)]); 20 chapters, in this order
+# the path: (its part, [(page, what one can say afterwards)]); 20 chapters, in this order
 PATH = [
     ("A first turn", [
-        ("walkthroughs/1_hybrid", "Why does it still remember?", "Why an assistant recalls one old message and not another."),
-        ("turn/02_stages", "The stages of a turn", "What every design does with a message: read, recall, prompt, answer, check, learn, record."),
+        ("walkthroughs/1_hybrid", "Why an assistant recalls one old message and not another."),
+        ("turn/02_stages", "What every design does with a message: read, recall, prompt, answer, check, learn, record."),
     ]),
     ("Search", [
-        ("search/01_bm25", "BM25: keyword search", "Why a rare word counts more than a common one, and by how much."),
-        ("search/02_vectors", "Vector indexes", "How the nearest vector is found, exactly and approximately."),
-        ("search/03_fusion", "Rank and score fusion", "How two rankings become one, by rank or by score, and which is better."),
+        ("search/01_bm25", "Why a rare word counts more than a common one, and by how much."),
+        ("search/02_vectors", "When comparing with every vector is fast enough, and what an approximate index may miss."),
+        ("search/03_fusion", "How two rankings become one, by rank or by score, and which is better."),
     ]),
     ("Prompt and answer", [
-        ("turn/01_prompt", "The prompt and its budget", "Which pieces go into a prompt of bounded length, and which are cut."),
-        ("hybrid/03_fallback", "Abstention", "When an assistant should say that it doesn't know, and how the threshold is calibrated."),
-        ("answer/02_from_memory", "Extractive answers", "How an answer is quoted from the user's own messages, without a language model."),
+        ("turn/01_prompt", "Which pieces go into a prompt of bounded length, and which are cut."),
+        ("hybrid/03_fallback", "When an assistant should say that it doesn't know, and how the threshold is calibrated."),
+        ("answer/02_from_memory", "How an answer is quoted from the user's own messages, without a language model."),
     ]),
     ("What is kept, and what is forgotten", [
-        ("walkthroughs/2_malp", "Why did it forget my coffee?", "Why one note is kept for good and another is swept out."),
-        ("reading/07_facts", "Facts and relations", "Which parts of a message are remembered, and what a new statement does to an old one."),
-        ("malp/01_dpem", "DPeM: dual-process memory", "How notes move between working, short-term and long-term memory."),
-        ("store/05_erase", "Secure deletion", "Why a deleted row is still on the disk, and how its bytes are removed."),
-        ("malp/11_personalize", "Personalization with LoRA", "What LoRA learns from one user's dialogues and notes, and what it doesn't."),
+        ("walkthroughs/2_malp", "Why one note is kept for good and another is swept out."),
+        ("reading/07_facts", "Which parts of a message are remembered, and what a new statement does to an old one."),
+        ("malp/01_dpem", "How notes move between working, short-term and long-term memory."),
+        ("store/05_erase", "Why a deleted row is still on the disk, and how its bytes are removed."),
+        ("malp/11_personalize", "What LoRA learns from one user's dialogues and notes, and what it doesn't."),
     ]),
     ("A memory that many share", [
-        ("walkthroughs/3_mark", "Somebody told it a lie", "Who is believed when people contradict each other."),
-        ("mark/01_scoring", "Memory relevance scoring", "How use, newness, similarity and feedback become one score."),
-        ("mark/02_trust", "Trust and retention", "When a memory that keeps being wrong is dropped."),
+        ("walkthroughs/3_mark", "Who is believed when people contradict each other."),
+        ("mark/01_scoring", "How use, newness, similarity and feedback become one score."),
+        ("mark/02_trust", "When a memory that keeps being wrong is dropped."),
     ]),
     ("Recommendation", [
-        ("walkthroughs/4_map", "I never rated a book", "How remarks in a chat become ratings, and ratings predictions."),
-        ("maprec/05_prediction", "Rating prediction", "Why a distribution over stars is better than one guess."),
+        ("walkthroughs/4_map", "How remarks in a chat become ratings, and ratings predictions."),
+        ("maprec/05_prediction", "Why a distribution over stars is better than one guess."),
     ]),
     ("Your own memory", [
-        ("03_generative_agents", "Generative Agents", "How recency, importance and relevance make a whole design."),
-        ("walkthroughs/8_own_memory", "Write your own memory", "A design of your own that keeps the contract."),
+        ("03_generative_agents", "How recency, importance and relevance make a whole design."),
+        ("walkthroughs/8_own_memory", "A design of your own that keeps the contract."),
     ]),
 ]
-CHAPTERS = [page for _, chapters in PATH for page, *_ in chapters]
+CHAPTERS = [page for _, chapters in PATH for page, _ in chapters]
 
 BESIDE = ["walkthroughs/6_glossary", "walkthroughs/5_compare", "walkthroughs/7_teaching", "experiments/02_gallery"]
 

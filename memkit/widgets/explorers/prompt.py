@@ -73,7 +73,7 @@ def lanes(
     return out
 
 # %% ../../../nbs/widgets/explorers/01_prompt.ipynb #e255f37a
-_INKS = {"instructions": "navy", "documents": "blue", "memories": "orange", "others": "green"}
+_INKS = {"instructions": "navy", "documents": "green", "memories": "orange", "others": "blue"}
 
 def _taken(rows: Sequence[Lane]) -> dict[str, int]:
     "Tokens that each group takes."

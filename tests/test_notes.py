@@ -98,6 +98,14 @@ def test_every_flag_that_the_writers_of_the_sentences_saw_is_found():
 def test_flags(said, flag, there): assert (flag in flags_of(said)) is there
 
 
+def test_kind_words_of_a_friend_are_no_standing_wish():
+    "A wish is in every later prompt; the reader alone sees one in each of these."
+    def wishes(said: str) -> bool:
+        return any("wish" in n.flags for n in take_notes(Round("r0", said, "")))
+    assert wishes("Please keep your answers under three lines.") and wishes("When you give me recipes, put everything in grams.")
+    assert not any(map(wishes, ("Your kind words mean a lot.", "Marketing is key.", "The colors are so bold.")))
+
+
 def test_flags_are_of_the_list(): assert all(set(flags_of(r.sentence)) <= set(FLAGS) and set(r.flags) <= set(FLAGS) for r in note_sentences())
 
 

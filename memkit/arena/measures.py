@@ -98,8 +98,9 @@ def reply(
     found: Sequence[Found],   # best first
     at: datetime,             # when it is asked
 ) -> str:
-    "What the reader makes of the first pieces (ours)."
-    pieces = sorted((f for f in found[:READ] if f.at), key=lambda f: f.at)
+    "What the reader makes of the first pieces; standing ones, which come beside these, count last (ours)."
+    first = sorted(found, key=lambda f: f.standing)[:READ]
+    pieces = sorted((f for f in first if f.at), key=lambda f: f.at)
     reading = reading_of(question, load_reader().clauses(question), at.date())
     shares = wants(question, reading)
     asked, q = max(("advice", *FROM_MEMORY), key=shares.get), Question(question, shares, reading.clauses)

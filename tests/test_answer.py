@@ -385,3 +385,22 @@ def test_an_allergy_is_to_the_thing_and_not_to_what_is_bad_for_pets():
 def test_each_warning_is_a_sentence_with_a_source():
     for r in screen_rules().values():
         assert r.warning.endswith(".") and r.source.strip() and ".;" not in r.source and r.severity in ("avoid", "caution"), r
+
+
+# --- asked to forget
+
+def test_who_asks_to_forget_is_told_how_and_nothing_is_deleted():
+    with open_assistant("malp", store=":memory:", model=ScriptedLM(lambda messages: "…")) as a:
+        told = a.chat("ann", "My locker code is 9931.")
+        a.chat("ann", "My dog is called Rex.")
+        asked = a.chat("ann", "Please delete my locker code from your memory.")
+        assert asked.extra["answer"]["way"] == "forget" and told.id in asked.answer and "9931" in asked.answer
+        assert "9931" in a.chat("ann", "What is my locker code?").answer
+        a.forget("ann", turns=[told.id])
+        assert "9931" not in a.chat("ann", "What is my locker code?").answer
+        everything = a.chat("ann", "Please erase everything you know about me.").answer
+        assert "forget" in everything and "Rex" not in everything
+
+
+@pytest.mark.parametrize("said", ["I forgot my keys again.", "Don't let me forget the milk.", "My aunt keeps forgetting names."])
+def test_what_only_sounds_like_it_is_no_request_to_forget(said): assert load_scorer().forgetting(said)["no"] > .5

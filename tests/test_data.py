@@ -149,7 +149,8 @@ GATE = ("bb", "bc", "bd", "be", "bf")   # wrote what may be shared, and what nam
 SUMS = ("bq", "br", "bs", "bt", "bu", "bv", "bw", "bx", "by", "bz")   # wrote questions that need a sum
 LONG = {**dict.fromkeys(("ce", "cf", "cg", "ck"), "long"), **dict.fromkeys(("ch", "ci", "cj", "cl"), "friends")}   # wrote a year or two
 RATERS = ("cp", "cq", "cr", "cs")       # wrote messages and corrections
-OTHERS = (*CONSUMER, *LATER, *TALKERS, *GATE, *SUMS, *LONG, *RATERS)
+FORGETTERS = ("da", "db", "dc", "dd", "de", "df")   # asked for deletion in words
+OTHERS = (*FORGETTERS, *CONSUMER, *LATER, *TALKERS, *GATE, *SUMS, *LONG, *RATERS)
 HANDS = sorted(p.name for p in (DATA/"voices").iterdir() if p.is_dir() and p.name not in OTHERS)
 LATE = ("y", "z", "aa", "ab")      # wrote fewer rows, and no health statements
 TALKS = ("ac", "ad", "ae", "af")   # wrote conversations, emergencies and entailments alone
@@ -170,6 +171,13 @@ def test_later_questions_name_the_words_that_answer(hand):
         assert all(quote in said[q["id"]][n] for n, quote in zip(q["needs"], q["quotes"])), q["ask"]
     asks = rows(f"voices/{hand}/overview.jsonl")
     assert len({r["text"] for r in asks}) == 60 and sum(r["overview"] for r in asks) == 30
+
+
+@pytest.mark.parametrize("hand", FORGETTERS)
+def test_requests_to_forget_stand_beside_what_looks_alike(hand):
+    asks = rows(f"voices/{hand}/forget.jsonl")
+    assert len({r["text"] for r in asks}) == 80
+    assert [sum(r["forget"] == kind for r in asks) for kind in ("one", "all", "no")] == [28, 12, 40]
 
 
 @pytest.mark.parametrize("hand", [*TALKERS, *LONG])

@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['CALL', 'EMERGENCY', 'ALARM', 'READ', 'LOOKED', 'WAYS', 'ASK_FIRST', 'FROM_MEMORY', 'ABOUT_USER', 'OVERVIEW',
-           'NOTHING', 'UNTOLD', 'MAYBE_ADVICE', 'screen_terms', 'classes_in', 'Rule', 'screen_rules', 'known_classes',
-           'Hazard', 'hazards', 'emergency', 'Heard', 'read_into', 'nearest_said', 'Answered', 'noted', 'warning',
-           'from_memory', 'all_told', 'wants', 'known_answer']
+           'NOTHING', 'FORGET', 'DELETE_ALL', 'DELETE_ONE', 'DELETE_NONE', 'UNTOLD', 'MAYBE_ADVICE', 'screen_terms',
+           'classes_in', 'Rule', 'screen_rules', 'known_classes', 'Hazard', 'hazards', 'emergency', 'Heard',
+           'read_into', 'nearest_said', 'Answered', 'noted', 'warning', 'from_memory', 'all_told', 'wants',
+           'known_answer']
 
 # %% ../../nbs/answer/03_stage.ipynb #3f716551
 import csv
@@ -226,7 +227,7 @@ LOOKED = 400     # newest messages among which they are searched, beside what re
 class Heard:
     "What is made of a user's message once, and used at each later question."
     clauses: tuple[Clause, ...]
-    vector: np.ndarray | None       # [384], of the search; None: it does nothing but ask, and holds no answer
+    vector: np.ndarray | None       # [384], of the search; None: it only asks or takes back, and holds no answer
 
 # %% ../../nbs/answer/03_stage.ipynb #74987cb4
 def read_into(known: dict[str, Heard], said: Sequence["StoredTurn"]):
@@ -234,8 +235,8 @@ def read_into(known: dict[str, Heard], said: Sequence["StoredTurn"]):
     new = [t for t in said if t.id not in known]
     for t, vector in zip(new, load_scorer().embed([t.question for t in new])):
         clauses = load_reader().clauses(t.question)
-        only_asks = bool(clauses) and all(c.act.startswith("asks") for c in clauses)
-        known[t.id] = Heard(clauses, None if only_asks else vector)
+        tells_nothing = bool(clauses) and all(c.act.startswith("asks") or c.act == "retracts" for c in clauses)
+        known[t.id] = Heard(clauses, None if tells_nothing else vector)
 
 # %% ../../nbs/answer/03_stage.ipynb #22569d1d
 def nearest_said(
@@ -253,6 +254,7 @@ def nearest_said(
 # %% ../../nbs/answer/03_stage.ipynb #f1deccc7
 WAYS = {"memory": "from what the user said before", "unknown": "nothing that was said answers this",
         "noted": "what was understood", "warning": "a warning from what is known", "emergency": "an emergency",
+        "forget": "how to delete what was told",
         "both": "what the user said before, then documents", "documents": "sentences of documents"}
 
 @dataclass(frozen=True)
@@ -373,6 +375,25 @@ def _overview(assistant: "Assistant", turn: Turn) -> dict[str, Any]:
                  for t in before if t.id in used)
     return {"text": text or NOTHING, "way": "memory" if text else "unknown", "evidence": rows}
 
+# %% ../../nbs/answer/03_stage.ipynb #646f1d08
+FORGET = .8          # probability from which a message asks for deletion (ours)
+DELETE_ALL = ("Nothing was deleted yet. `forget` deletes everything that I know about you, for good; in `memkit chat` "
+              "it is /forget all.")
+DELETE_ONE = ("Nothing was deleted yet. Do you mean this? You told me on {day}: “{text}”. `forget` deletes it for good; "
+              "in `memkit chat` it is /forget {turn}.")
+DELETE_NONE = "Nothing that you told me is about this, so there is nothing to delete."
+
+def _forget(assistant: "Assistant", turn: Turn, everything: bool) -> dict[str, Any]:
+    "How to delete what a message asks to delete: everything, or the message of the past that is nearest to it."
+    if everything: return {"text": DELETE_ALL, "way": "forget"}
+    near, found = _found(turn, _before(assistant, turn), assistant.heard_of(turn.user))
+    if not near: return {"text": DELETE_NONE, "way": "forget"}
+    best = max(range(len(near)), key=lambda i: found[i].cosine)
+    day, text = said_on(near[best].at.date(), turn.at.date()), near[best].question.strip(" .,;!")
+    return {"text": DELETE_ONE.format(day=day, text=text, turn=near[best].id), "way": "forget",
+            "evidence": _rows(found, near, [best])}
+
+
 # %% ../../nbs/answer/03_stage.ipynb #d0da0691
 def _careful(text: str) -> str: return f"Careful: {text[:1].lower()}{text[1:]} {ASK_FIRST}" if text else ""
 
@@ -424,6 +445,8 @@ def known_answer(
     asked = max(shares, key=shares.get)
     if text := emergency(turn.text): made = {"text": text, "way": "emergency"}
     elif not assistant.has_consent(turn.user): made = None
+    elif (of := load_scorer().forgetting(turn.text))["no"] <= 1 - FORGET:
+        made = _forget(assistant, turn, of["all"] > of["one"])
     elif asked in ("tells", "wishes"): made = {"text": noted(reading), "way": "noted"} if reading else None
     elif load_scorer().overview(turn.text) >= OVERVIEW: made = _overview(assistant, turn)
     else: made = None if asked == "chats" else _asks(assistant, turn, shares)

@@ -8,6 +8,7 @@ __all__ = ['KNOWLEDGE', 'MEMORY', 'MODES', 'INSTRUCTIONS', 'USING', 'RULES', 'HE
 
 # %% ../../nbs/mark/11_assistant.ipynb #207559e7
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ from .agents import embedded_agents, prompted_agents
 from .builder import Builder, BuildReport, Contributed, Held, Quarantine, quarantined, reject, release
 from .corrections import injected, judge_memory
 from .maintain import (
-    MaintenanceReport, QuorumSettings, ROLES, know, maintain, settle, sides, spared, unknow)
+    MaintenanceReport, QuorumSettings, ROLES, know, maintain, settle, sides, unknow)
 from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, about_of, bare_claim, conversation_of
 from .search import (
     Caller, Policy, RefinedSearch, SearchSettings, Seen, allowed, considered, read_policy, record_seen, who_saw, why)
@@ -340,9 +341,9 @@ def read_session(self: MarkAssistant, user: str, session: str, builder: Builder)
 @patch
 def offline_builder(self: MarkAssistant) -> Builder:
     "A builder like this assistant's, whose agents ask no model."
-    b = self.builder
-    agents = embedded_agents(lambda turn: self.shown.get(turn, ()))
-    return Builder(b.store, b.embedder, agents, b.settings, b.quorum, b.clock, b.quarantine)
+    builder = copy(self.builder)
+    builder.agents = embedded_agents(lambda turn: self.shown.get(turn, ()))
+    return builder
 
 @patch(as_prop=True)
 def learns_later(self: MarkAssistant) -> bool:
@@ -415,11 +416,8 @@ def maintain(self: MarkAssistant, users: Sequence[str] = (),
              settings: TrustSettings = EACH_ONCE) -> list[MaintenanceReport]:
     """Drop what proved wrong, in the domain and for these users (MARK, appendix 1; one judgement per person: ours);
     `memkit.mark.maintain.undo` brings it back within the grace period."""
-    quorum, embedder = self.builder.quorum, self.search.embedder
-    # a few people who call a truth wrong must not get it dropped
-    spare = {DOMAIN: lambda ids: spared(self.store, ids, quorum)} if quorum else {}
-    return [maintain(self.store, o, settings, clock=self.clock, embedder=embedder, spare=spare.get(o))
-            for o in (DOMAIN, *users)]
+    how = {"clock": self.clock, "embedder": self.search.embedder, "quorum": self.builder.quorum}
+    return [maintain(self.store, o, settings, **how) for o in (DOMAIN, *users)]
 
 # %% ../../nbs/mark/11_assistant.ipynb #4e36a7b6
 @patch

@@ -10,7 +10,7 @@ __all__ = ['RULES', 'BY_KIND', 'AS_PRINTED', 'STEEP', 'MIDDLE', 'CLOSE', 'Caller
 # %% ../../nbs/mark/08_search.ipynb #f30bb82b
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from os import PathLike
@@ -24,8 +24,8 @@ from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, check_metadata
 from .scoring import (
     PART_NAMES, Score, TEST, Weights, components_of, preset, rank, why_first)
 from ..models.embed import Embedder
-from ..reading.reader import Reader, load_reader
-from ..records import Considered, Hit, Memory, check_text, check_time, utc_now
+from ..reading.reader import load_reader
+from ..records import Considered, Hit, Memory, check_counts, check_shares, check_text, check_time, utc_now
 
 # %% ../../nbs/mark/08_search.ipynb #9a54de47
 if TYPE_CHECKING:
@@ -119,19 +119,16 @@ def allowed(
     return all(rule.admits(metadata.get(name), caller.attributes.get(name)) for name, rule in policy.fields.items())
 
 # %% ../../nbs/mark/08_search.ipynb #eab66c26
-def _names(said: Any) -> bool:
-    listed = isinstance(said, Collection) and not isinstance(said, str)
-    return listed and all(isinstance(n, str) and n.strip() for n in said)
-
-def _table(said: Mapping[str, Any], key: str) -> dict[str, list[str]]:
+def _table(said: Mapping[str, Any], key: str) -> Mapping[str, Collection[str]]:
     "The table `key` of a rule, checked."
     table = said.get(key)
     if not isinstance(table, Mapping) or not table:
         raise ValueError(f"the rule {said['rule']!r} needs {key!r}, a table of names, such as {{'EU': ['DE', 'FR']}}")
     for value, others in table.items():
-        if not (_names([value]) and _names(others)):
+        names = (value, *others) if isinstance(others, Collection) and not isinstance(others, str) else ()
+        if not names or not all(isinstance(n, str) and n.strip() for n in names):
             raise ValueError(f"{key!r} has {value!r}: {others!r}; it takes a list of names")
-    return {value: list(others) for value, others in table.items()}
+    return table
 
 # %% ../../nbs/mark/08_search.ipynb #b7cb9a7a
 def _rule(said: Any) -> Rule:
@@ -232,10 +229,8 @@ class SearchSettings:
     read: int = 6           # shared candidates that are read for it, the most relevant ones; ours
 
     def __post_init__(self):
-        if isinstance(self.top, bool) or not isinstance(self.top, int) or self.top < 1:
-            raise ValueError(f"top must be a whole number, 1 or more, got {self.top!r}")
-        if not 0 <= self.relevant <= 1 or self.read < 1:
-            raise ValueError(f"relevant lies in 0..1 and read is 1 or more, got {self.relevant} and {self.read}")
+        check_counts(self, {"top": 1, "read": 1})
+        check_shares(self, "relevant")
         for name in ("at_least", "near"):
             value = getattr(self, name)
             if not -1 <= value <= 1: raise ValueError(f"{name} is a cosine, -1..1, got {value}")
@@ -294,8 +289,7 @@ def _hits(found: Sequence[_Near], kind: str, settings: SearchSettings, now: date
     "Candidates by relevance, best first, ties to the older memory."
     found = sorted(found, key=lambda n: n.memory.id)
     of = [components_of(n.memory, n.similarity, now) for n in found]
-    columns = [[getattr(c, name) for c in of] for name in ("recall_count", "age_days", "similarity", "feedback")]
-    r = rank(*columns, settings.weights[kind], settings.literal)
+    r = rank(*np.reshape(list(map(astuple, of)), (-1, 4)).T, settings.weights[kind], settings.literal)
     scores = [(found[i], r.score(i)) for i in r.order.tolist()]
     return tuple(Hit(item=n.memory, score=s.value, source=kind, parts=s.parts | {"cosine": n.cosine})
                  for n, s in scores)
@@ -310,10 +304,8 @@ class RefinedSearch:
         settings: SearchSettings = SearchSettings(),
         policy: Policy | None = None,                 # None: nothing is hidden
         clock: Callable[[], datetime] = utc_now,
-        reader: Reader | None = None,                 # says whether a memory answers the question; None: memkit's own
     ):
         self.store, self.embedder, self.settings, self.policy, self.clock = store, embedder, settings, policy, clock
-        self._reader = reader
 
 # %% ../../nbs/mark/08_search.ipynb #5a4eee86
 @patch
@@ -381,7 +373,7 @@ def _read(self: RefinedSearch, query: str, found: Sequence[_Near]) -> tuple[list
     "Of the nearest shared memories those that answer the question, their similarity, and why there is none."
     s, best = self.settings, found[:self.settings.read]
     cosine = np.array([n.cosine for n in best])
-    near = answering((self._reader or load_reader()).relevance(query, [found_by(n.memory) for n in best]), cosine)
+    near = answering(load_reader().relevance(query, [found_by(n.memory) for n in best]), cosine)
     sure = cosine >= s.near
     near = np.where(sure, np.maximum(near, cosine), near)
     kept = (sure | (near >= s.relevant)) & (odds(near) >= odds(near.max())/CLOSE)

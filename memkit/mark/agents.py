@@ -333,7 +333,6 @@ class PromptedAgent:
     # the texts of memories that a turn's prompt showed
     recalled: Callable[[str], Iterable[str]] = lambda turn: ()
 
-
 # %% ../../nbs/mark/04_agents.ipynb #5a1f07b6
 @patch
 def extract(

@@ -30,7 +30,7 @@ from .maintain import (
     MaintenanceReport, QuorumSettings, ROLES, know, maintain, settle, sides, unknow)
 from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, about_of, bare_claim, conversation_of
 from .search import (
-    Caller, Policy, RefinedSearch, SearchSettings, Seen, allowed, considered, read_policy, record_seen, who_saw, why)
+    Caller, Policy, RefinedSearch, SearchSettings, Seen, considered, read_policy, record_seen, who_saw, why)
 from .trust import EACH_ONCE, TrustSettings
 from ..reading.gate import load_gate
 from ..turn import trace
@@ -163,8 +163,7 @@ def wishes(self: MarkAssistant, user: str) -> list[Considered]:
     "How the user wants to be answered, the newest wish first, of those that they may see here."
     caller = self.caller(user)
     mine = [m for m in self.store.list(user, kind=QUESTION)
-            if m.meta.get("reason") == "format" and m.meta.get("agent") == caller.agent
-            and allowed(self.search.policy, m.meta.get("metadata"), caller)]
+            if m.meta.get("reason") == "format" and self.search.sees(caller, m)]
     shown = [Hit(item=m, score=1., source=WISH) for m in mine[::-1][:WISHES]]
     return [Considered(hit=h, outcome="a standing wish", shown=True) for h in shown]
 
@@ -178,8 +177,7 @@ def look_up(self: MarkAssistant, turn: Turn) -> Turn:
     first = {h.item.id for h in found.chosen.values()}
     wished = self.wishes(turn.user)
     ids = {c.hit.item.id for c in wished}
-    memories = [replace(c, outcome="") if c.shown else c for c in considered(found, first) if c.hit.item.id not in ids]
-    memories, behind = self.disputes(memories)
+    memories, behind = self.disputes([c for c in considered(found, first) if c.hit.item.id not in ids])
     return replace(turn, considered=(*wished, *memories, *docs),
                    extra={"found": found} | ({"sides": behind} if behind else {}))
 
@@ -369,8 +367,7 @@ def memories(self: MarkAssistant, user: str) -> list[Memory]:
 def shared_memories(self: MarkAssistant, user: str) -> list[Memory]:
     "The residual memories that this user may see, oldest first: they belong to the domain (MARK Figure 1, footnote)."
     caller = self.caller(user)
-    return [m for m in self.store.list(DOMAIN)
-            if m.kind in KINDS and allowed(self.search.policy, m.meta.get("metadata"), caller)]
+    return [m for m in self.store.list(DOMAIN) if m.kind in KINDS and self.search.sees(caller, m)]
 
 # %% ../../nbs/mark/11_assistant.ipynb #bb18fccb
 @patch

@@ -367,7 +367,8 @@ def votes_in(
 ) -> list[Vote]:
     "The votes on these rows, in the order in which they were given."
     known, out = {m.id: m for m in rows}, {}
-    for e in (e for e in events if e.memory in known):
+    for e in events:
+        if e.memory not in known: continue
         claim, first = claims[e.memory], next(iter(known[e.memory].meta["sources"]), None)
         if e.kind == "added" and first and first["source"] == "user":
             out.setdefault((claim, first["by"], first["session"]), people.vote(e.id, first["by"], claim, True))

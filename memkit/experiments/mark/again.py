@@ -388,13 +388,12 @@ def coverage_rows(
         for row, some in scored.items():
             values, paper = [value(s) for s in some], {AGAIN: before, MEMORY: after}.get(row)
             told, control = row == MEMORY and bool(before), row in CONTROLS
-            rows.append(figure("Figure 4", row, name, bootstrap(values), paper, control or row == AGAIN))
+            made = partial(figure, "Figure 4", row)
+            rows.append(made(name, bootstrap(values), paper, control or row == AGAIN))
             if row == AGAIN: continue
-            more = after - before if told else None
-            rows.append(figure("Figure 4", row, f"{name}, difference", paired(values, plain), more, control))
+            rows.append(made(f"{name}, difference", paired(values, plain), after - before if told else None, control))
             if ratio := times(values, plain):
-                more = after/before if told else None
-                rows.append(figure("Figure 4", row, f"{name}, times without", ratio, more, control))
+                rows.append(made(f"{name}, times without", ratio, after/before if told else None, control))
     for row, some in scored.items():
         tokens, paper = bootstrap([float(s.tokens) for s in some]), 149. if row == MEMORY else None
         rows.append(figure("Figure 4", row, "tokens of prompt and answer", tokens, paper, row in (AGAIN, *CONTROLS)))

@@ -15,7 +15,7 @@ import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from hashlib import blake2b
 from typing import Any, TYPE_CHECKING
 
@@ -266,7 +266,7 @@ def read_option(
 class Picker:
     "Lets a model choose options; the same prompt with the same options is asked once (ours)."
     def __init__(self, model: LanguageModel):
-        self.model, self.scores, self._known = model, hasattr(model, "score_labels"), {}
+        self.model, self.scores, self._chosen = model, hasattr(model, "score_labels"), cache(self._ask)
 
     def pick(
         self,
@@ -276,9 +276,8 @@ class Picker:
         said: Sequence[tuple[str, str]] = (),
     ) -> int | None:  # place of the option; None where a written answer names none
         "The model's choice."
-        key = question, tuple(options) if not self.scores else tuple(sorted(options)), tuple(memories), tuple(said)
-        if key not in self._known: self._known[key] = self._ask(question, list(key[1]), memories, said)
-        chosen = self._known[key]
+        listed = tuple(sorted(options) if self.scores else options)
+        chosen = self._chosen(question, listed, tuple(memories), tuple(said))
         return None if chosen is None else list(options).index(chosen)
 
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #067241e9
@@ -320,7 +319,7 @@ def reasons(
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #manners1
 MANNERS = ("direct", "polite", "indirect", "questioning")   # in which an expert may correct; direct is usual
 
-@lru_cache(1)
+@cache
 def _sayings() -> dict[tuple[str, str], tuple[str, ...]]:   # by manner and turn ('first' or 'again')
     out = {("direct", "first"): _FIRST, ("direct", "again"): _AGAIN}
     for row in own_rows("expert_manners.jsonl"):
@@ -344,7 +343,6 @@ def correction(
     first, given = said.format(x=c.answer.rstrip(" ."), p=named), " ".join(why[2*turn - 2:2*turn] or why[:2])
     if manner == "direct": return f"{first}: {given}" if given else f"{first}."
     return f"{first} {given}".strip()
-
 
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #59477582
 def without_answer(

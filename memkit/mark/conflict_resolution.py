@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['NEAR', 'FLOOR', 'SAME_QUESTION', 'ANSWERS', 'MERGE', 'FRAMED', 'SURE', 'BuilderSettings', 'other_answer', 'compared',
            'other_subject', 'same_term', 'relations', 'source_of', 'sources_of', 'with_sources', 'new_meta', 'joined',
-           'Claim', 'contest', 'claim_of', 'carry_over', 'Step', 'said_at', 'Resolution', 'resolve']
+           'Claim', 'contest', 'claim_of', 'carry_over', 'once_more', 'Step', 'said_at', 'Resolution', 'resolve']
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #e8fe4c7f
 import re
@@ -269,6 +269,22 @@ def carry_over(
         for e in store.events(owner, [old], [INJECTED, JUDGED, CLASSIFIED]):
             store.log(owner, [{"kind": e.kind, "memory": new, "reason": e.reason, "data": e.data}], e.at)
 
+# %% ../../nbs/mark/07_conflict_resolution.ipynb #a7e02a73
+def once_more(
+    store: "MemoryStore",
+    owner: str,
+    old: Memory,          # superseded
+    embedder: Embedder,
+    at: datetime,
+    meta: Mapping[str, Any],
+    why: str,
+) -> Memory:
+    "A memory's words again, as a new row with the old record."
+    vector = embedder.embed([found_by(old)])[0]
+    new = store.add(owner, old.text, vector, old.kind, at, old.turns, meta, why, embedder.name)
+    carry_over(store, owner, old.id, new.id)
+    return new
+
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #cc10cae9
 @dataclass(frozen=True)
 class Step:
@@ -363,7 +379,9 @@ def resolve(
     if again: return _try_again(p, *again, r)
     foes = [m for m, rel in sorted(found, key=lambda f: -f[1].probability) if rel.kind == "contradiction"]
     at, cited = p.when(r), () if p.owner == DOMAIN else r.turns
-    new = _add(p, r, vector, at, cited, new_meta(r, p.talk, p.name, at), r.reason)
+    meta = new_meta(r, p.talk, p.name, at)
+    new = p.store.add(p.owner, r.text, vector, r.kind, at, cited, meta, r.reason, p.embedder.name)
+    p.new[new.id] = r.kind, vector
     if not foes or _settled(p, r, new, foes): p.tell("added", r.kind, new.id, f"new: {r.reason}")
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #db37e910
@@ -375,13 +393,6 @@ def _shown(p: Resolution, r: Refined, olds: Sequence[Memory]) -> set[int]:
     if r.reason != "correction" or not olds: return set()
     events = p.store.events(p.owner, [m.id for m in olds], [INJECTED])
     return {e.memory for e in events if e.data["turn"] in r.turns}
-
-# %% ../../nbs/mark/07_conflict_resolution.ipynb #dd394ddd
-def _add(p: Resolution, r: Refined, vector: np.ndarray, at: datetime, cited: Sequence[str], meta: Mapping[str, Any],
-         reason: str) -> Memory:
-    m = p.store.add(p.owner, r.text, vector, r.kind, at, cited, meta, reason, p.embedder.name)
-    p.new[m.id] = m.kind, vector
-    return m
 
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #5f9d02a6
 def _merge(p: Resolution, old: Memory, why: Relation, r: Refined) -> Memory:
@@ -426,9 +437,7 @@ def _try_again(p: Resolution, loser: Memory, why: Relation, r: Refined):
     winner = store.get(p.owner, p.lost[loser.id])
     [(_, won, told)] = _contests(p, loser, [winner])
     if not won: return p.tell("merged", r.kind, loser.id, f"{why.reason}; still superseded: {told}")
-    words = replace(r, text=loser.text, about=about_of(loser))
-    vector = p.embedder.embed([found_by(words)])[0]
-    new = _add(p, words, vector, p.when(r), loser.turns, loser.meta, f"memory {loser.id} once more")
-    carry_over(store, p.owner, loser.id, new.id)
+    new = once_more(store, p.owner, loser, p.embedder, p.when(r), loser.meta, f"memory {loser.id} once more")
+    p.new[new.id] = r.kind, p.embedder.embed([found_by(loser)])[0]
     p.tell("added", r.kind, new.id, f"memory {loser.id} once more: {why.reason}")
     _supersede(p, r.kind, winner.id, new.id, told)

@@ -18,7 +18,7 @@ import numpy as np
 from fastcore.basics import patch
 
 from .corrections import INJECTED, JUDGED, classification_of, outcomes
-from .conflict_resolution import carry_over, compared
+from .conflict_resolution import compared, once_more
 from .refined import DOMAIN, KINDS, RESIDUAL, bare_claim, found_by
 from .trust import PAPER, Trust, TrustSettings, Verdict, replay, verdict
 from ..records import Memory, Receipt, check_shares, check_time, utc_now
@@ -165,10 +165,8 @@ def revive(
     embedder: "Embedder",
 ) -> int:                    # the new row
     "Put a superseded memory's words in force again, as a new row with the old record."
-    vector, why = embedder.embed([found_by(old)])[0], f"memory {old.id} once more, in the place of memory {dropped}"
-    meta = {**old.meta, "revives": old.id}
-    new = store.add(owner, old.text, vector, old.kind, old.at, old.turns, meta, why, embedder.name)
-    carry_over(store, owner, old.id, new.id)
+    meta, why = {**old.meta, "revives": old.id}, f"memory {old.id} once more, in the place of memory {dropped}"
+    new = once_more(store, owner, old, embedder, old.at, meta, why)
     store.log(owner, [{"kind": "revived", "memory": new.id, "other": dropped}])
     return new.id
 

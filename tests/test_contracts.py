@@ -33,13 +33,11 @@ from memkit.maprec.classical import CONTROLS, check_rating_predictor
 from memkit.maprec.frames import FrameReader, Linker
 from memkit.maprec.items import Rated, own_catalogue
 from memkit.maprec.own_ratings import ItemSpace, OwnRatings, check_predictor
-from memkit.mark.agents import check_agent, embedded_agents
+from memkit.mark.agents import embedded_agents
 from memkit.mark.assistant import MarkAssistant
 from memkit.mark.builder import Builder
-from memkit.mark.agents import prompted_agents
 from memkit.mark.search import RefinedSearch
 from test_coordinator import answering, obliging
-from test_mark_agents import by_the_book
 
 
 @pytest.fixture(scope="module")
@@ -231,12 +229,6 @@ def test_mark_assistants(place, minilm, target):
     check_assistant(make)
 
 
-@pytest.mark.parametrize("which", range(3))
-@pytest.mark.parametrize("kind", ["embedded", "prompted"])
-def test_refined_memory_agents(kind, which, minilm):
-    check_agent(lambda: (embedded_agents() if kind == "embedded" else prompted_agents(ScriptedLM(by_the_book)))[which])
-
-
 # --- MAP: what a message says, what it changes, what somebody would like; prompted ones in test_maprec_detection.py
 
 
@@ -279,6 +271,6 @@ def test_every_contract_of_the_package_is_held_here():
                  if isinstance(c, ast.ClassDef) and any(isinstance(b, ast.Name) and b.id == "Protocol" for b in c.bases)}
     contracts = {"LanguageModel": check_language_model, "LabelScorer": check_label_scorer, "Embedder": check_embedder,
                  "Retriever": check_retriever, "StreamingModel": check_stream,
-                 "Coordinator": check_coordinator, "DialogueMemory": check_dialogue_memory, "Checkpoint": check_checkpoint, "RefinedMemoryAgent": check_agent,
+                 "Coordinator": check_coordinator, "DialogueMemory": check_dialogue_memory, "Checkpoint": check_checkpoint,
                  "Predictor": check_predictor, "RatingPredictor": check_rating_predictor, "Entrant": check_entrant}
     assert protocols == set(contracts) and {c.__name__ for c in contracts.values()} <= named, "a new protocol needs a contract and a line here"

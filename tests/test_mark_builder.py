@@ -19,7 +19,7 @@ from memkit.records import Memory, new_id
 from memkit.store.schema import StoreError, find_owner, writing
 from memkit.store.schema import turns as turns_table
 from memkit.store.store import MemoryStore
-from memkit.mark.builder import BuildError, Builder, BuilderSettings, BuildReport, extracted, forget_contributions, turns_read
+from memkit.mark.builder import BuildError, Builder, BuildReport, extracted, forget_contributions, turns_read
 from memkit.mark.corrections import classify, injected, judge_memory, outcomes, trust_of
 from memkit.mark.conflict_resolution import Claim, compared, contest, other_answer, other_subject, relations, same_term
 from memkit.mark.conflict_resolution import said_at
@@ -344,9 +344,10 @@ def test_a_loser_with_enough_confirmations_returns(store, minilm):
     told(store, b, "liar", ONCE, day=9);  assert shared(store) == [TWICE]
 
 
-def test_a_correction_of_what_was_on_display(store, minilm):
+def test_a_correction_of_what_was_on_display(store, minilm, monkeypatch):
     "Where the words alone don't surely tell that the one address replaces the other, the turn in which it was shown does."
-    b = builder(store, minilm, settings=BuilderSettings(sure=1.))
+    monkeypatch.setattr("memkit.mark.conflict_resolution.SURE", 1.)
+    b = builder(store, minilm)
     told(store, b, "ann", "The night door is on Elm Street")
     id = store.list(DOMAIN)[0].id
     told(store, b, "ben", "The night door is on Oak Street")

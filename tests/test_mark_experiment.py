@@ -71,7 +71,7 @@ def lessons(): return teach(Picker(Scripted()), OWN[:10], progress=False)[1]
 @pytest.fixture(scope="module")
 def learned(lessons, minilm):
     store = MemoryStore(":memory:")
-    yield learn(lessons, store, Builder(store, minilm, embedded_agents()), RefinedSearch(store, minilm, PAPER_SETTINGS))
+    yield learn(lessons, Builder(store, minilm, embedded_agents()), RefinedSearch(store, minilm, PAPER_SETTINGS))
     store.close()
 
 
@@ -221,7 +221,7 @@ def test_others_see_residual_memories_only(learned, lessons):
 
 def test_what_has_nothing_to_do_with_it_recalls_nothing(learned): assert recalled(learned.search, EXPERTS[0], "How do I change the tyre of a bicycle?") == ()
 
-def test_an_unknown_session_added_nothing(learned): assert added_by(learned.store, EXPERTS[0], "s-none") == dict.fromkeys(KINDS, 0)
+def test_an_unknown_session_added_nothing(learned): assert added_by(learned.search.store, EXPERTS[0], "s-none") == dict.fromkeys(KINDS, 0)
 
 
 # again
@@ -229,8 +229,8 @@ def test_an_unknown_session_added_nothing(learned): assert added_by(learned.stor
 def test_rows_show_what_they_say(lessons, minilm):
     choices, first = OWN[:10], [False]*10
     with MemoryStore(":memory:") as store:
-        made = learn(lessons, store, Builder(store, minilm, embedded_agents()), RefinedSearch(store, minilm, PAPER_SETTINGS))
-        asked = mark_again.ask_again(Picker(Scripted()), choices, OWN[10:13], lessons, first, made, minilm, progress=False)
+        made = learn(lessons, Builder(store, minilm, embedded_agents()), RefinedSearch(store, minilm, PAPER_SETTINGS))
+        asked = mark_again.ask_again(mark_again.Course(Picker(Scripted()), choices, OWN[10:13], first, lessons, progress=False), made)
     assert set(asked.memories[AGAIN]) == {()} and len(asked.right[MEMORY]) == 10
     for c, own, bare, other in zip(choices, asked.memories[MEMORY], asked.memories[BARE], asked.memories[RANDOM]):
         assert len(own) == len(bare) and not set(content_stems(c.answer)) & set(content_stems(" ".join(bare)))

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from memkit.records import new_id
 from memkit.store.schema import NotFound, StoreError
 from memkit.store.store import Event, MemoryStore
-from memkit.mark.corrections import CLASSIFIED, INJECTED, JUDGED, Recall, classification_of, classify, injected, judge_memory, outcomes, records, said_again, trust_of
+from memkit.mark.corrections import CLASSIFIED, INJECTED, JUDGED, Recall, classification_of, classify, injected, judge_memory, outcomes, record_of, said_again, trust_of
 from memkit.mark.refined import DOMAIN, QUESTION, RESIDUAL
 from memkit.mark.trust import TrustSettings, new_trust, replay
 
@@ -89,7 +89,7 @@ class Life(RuleBasedStateMachine):
         events = self.store.events(DOMAIN)
         for id in self.ids:
             lived = tuple(e[3] for e in self.lived[id])
-            assert outcomes(events, id) == lived == tuple(r.outcome for r in records(events).get(id, ()))
+            assert outcomes(events, id) == lived == tuple(r.outcome for r in record_of(events, id))
             assert counts(self.store.get(DOMAIN, id)) == sums(lived)
             assert trust_of(self.store, DOMAIN, id) == replay(lived)
             assert classification_of(events, id) == self.said.get(id)
@@ -237,4 +237,4 @@ def test_two_processes_count_a_turn_once(tmp_path):
 def test_the_record_says_who_and_where(store):
     id, turn = learned(store), new_id("t")
     injected(store, DOMAIN, [id], turn, "ann"); said_again(store, DOMAIN, id, later := new_id("t"), "ben")
-    assert records(store.events(DOMAIN))[id] == (Recall(turn, store.alias("ann"), True, None), Recall(later, store.alias("ben"), False, True))
+    assert record_of(store.events(DOMAIN), id) == (Recall(turn, store.alias("ann"), True, None), Recall(later, store.alias("ben"), False, True))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from memkit.records import Memory
 from memkit.mark.scoring import PART_NAMES, PRESETS, TEST, Components, Score, Weights, age_days, components_of, feedback_score, preset, rank, relevance, scaled, why_first
-from memkit.mark.trust import PAPER, TABLE_7, Trust, TrustSettings, errors_to_drop, judge, new_trust, replay, table_7, timeline, trust_range, verdict
+from memkit.mark.trust import PAPER, TABLE_7, Trust, TrustSettings, errors_to_drop, new_trust, replay, table_7, timeline, trust_range, verdict
 
 counts = st.integers(0, 10_000)
 ages = st.floats(0, 36_500)
@@ -226,24 +226,6 @@ def test_praise_never_hurts(log):
     trust = replay(log)
     assert trust.after(True).score > trust.after(False).score and trust.after(True).persistence() >= trust.after(False).persistence()
     assert verdict(trust.after(True)).kept or not verdict(trust.after(False)).kept
-
-
-@given(outcomes, st.randoms(use_true_random=False))
-def test_late_feedback_in_any_order_gives_what_it_would_have_given_at_once(log, random):
-    late, waiting = (None,)*len(log), [i for i, o in enumerate(log) if o is not None]
-    random.shuffle(waiting)
-    for i in waiting: late = judge(late, i, log[i])
-    for i in waiting: late = judge(late, i, log[i])      # said twice
-    assert late == tuple(log) and replay(late) == replay(log)
-
-
-def test_a_judgement_turned_round_needs_to_say_so():
-    with pytest.raises(ValueError, match="already called right"): judge((True,), 0, False)
-    assert judge((True,), 0, False, revise=True) == (False,)
-    for recall in (-1, 1):
-        with pytest.raises(IndexError, match="1 recalls"): judge((None,), recall, True)
-    for right in (None, 1, "yes"):
-        with pytest.raises(TypeError): judge((None,), 0, right)
 
 
 def test_alpha_at_its_ends():

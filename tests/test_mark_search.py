@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from memkit.records import to_dict
 from memkit.store.store import MemoryStore
 from memkit.mark.search import Caller, allowed, read_policy
-from memkit.mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, owner_of
+from memkit.mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE
 from memkit.mark.scoring import PART_NAMES, PRESETS, TEST, Components, relevance
 from memkit.mark.search import AS_PRINTED, BY_KIND, RefinedSearch, SearchSettings, considered, why
 
@@ -31,7 +31,7 @@ def angle(degrees: float) -> np.ndarray: return np.array([np.cos(np.radians(degr
 
 
 def put(store, text, vector, kind=RESIDUAL, user="ann", agent="a", metadata=None, days=0., recalls=0, correct=0, incorrect=0):
-    owner = owner_of(kind, user)
+    owner = DOMAIN if kind == RESIDUAL else user
     m = store.add(owner, text, vector=vector, kind=kind, at=NOW - timedelta(days=days), meta={"agent": agent, "metadata": metadata or {}}, encoder="plane")
     return store.count(owner, m.id, recalls=recalls, correct=correct, incorrect=incorrect) if recalls else m
 
@@ -220,7 +220,7 @@ def test_threads_may_share_a_search_while_others_write(tmp_path):
 
 
 @pytest.mark.parametrize("wrong, says", [({"weights": "Freshest"}, "no preset"), ({"weights": [.5, .5, .5, 0]}, "sum to 1"), ({"weights": [2, -1, 0, 0]}, "0..1"), ({"weights": {"rumour": TEST}}, "by kind"), ({"weights": None}, "four numbers"), 
-                                         ({"weights": [1]}, "four numbers"), ({"top": 0}, "top"), ({"at_least": 1.5}, "cosine"), ({"at_least": float("nan")}, "cosine"), ({"near": 2}, "cosine"), ({"relevant": -.1}, "relevant"), ({"read": 0}, "relevant")])
+                                         ({"weights": [1]}, "four numbers"), ({"top": 0}, "top"), ({"at_least": 1.5}, "cosine"), ({"at_least": float("nan")}, "cosine"), ({"near": 2}, "cosine"), ({"relevant": -.1}, "relevant"), ({"read": 0}, "read")])
 def test_settings_that_cannot_be_are_told_in_one_line(wrong, says):
     with pytest.raises((ValueError, TypeError), match=says) as e: SearchSettings(**wrong)
     assert "\n" not in str(e.value)
@@ -238,12 +238,13 @@ class Says:
     ((.999, .95), (60, 60), {}, [0]),                    # both answer, one of them far more surely
     ((.97, .95), (60, 60), {}, [0, 1]),
     ((.01, .01), (60, 60), {"relevant": 0.}, [0, 1])])   # nothing is read
-def test_a_shared_memory_must_answer_the_question(said, near, more, shown):
+def test_a_shared_memory_must_answer_the_question(said, near, more, shown, monkeypatch):
+    monkeypatch.setattr("memkit.mark.search.load_reader", Says)
     with MemoryStore(":memory:") as store:
         ids = [put(store, f"{p} m", angle(a)).id for p, a in zip(said, near)]
         own = put(store, "0.0 mine", angle(60), QUESTION, "ann").id
         settings = SearchSettings(**{"at_least": -1.} | more)
-        search = RefinedSearch(store, Plane(), settings, clock=lambda: NOW, reader=Says())
+        search = RefinedSearch(store, Plane(), settings, clock=lambda: NOW)
         found = search.find(Caller(user="ann", agent="a"), "towards 0")
         assert sorted(h.item.id for h in found.hits[RESIDUAL]) == [ids[i] for i in shown]
         assert [h.item.id for h in found.hits[QUESTION]] == [own], "one's own memories aren't read"

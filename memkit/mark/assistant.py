@@ -8,6 +8,7 @@ __all__ = ['KNOWLEDGE', 'MEMORY', 'MODES', 'INSTRUCTIONS', 'USING', 'RULES', 'HE
 
 # %% ../../nbs/mark/11_assistant.ipynb #207559e7
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -26,10 +27,10 @@ from .agents import embedded_agents, prompted_agents
 from .builder import Builder, BuildReport, Contributed, Held, Quarantine, quarantined, reject, release
 from .corrections import injected, judge_memory
 from .maintain import (
-    MaintenanceReport, QuorumSettings, ROLES, know, maintain, settle, sides, spared, unknow)
+    MaintenanceReport, QuorumSettings, ROLES, know, maintain, settle, sides, unknow)
 from .refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, about_of, bare_claim, conversation_of
 from .search import (
-    Caller, Policy, RefinedSearch, SearchSettings, Seen, allowed, considered, read_policy, record_seen, who_saw, why)
+    Caller, Policy, RefinedSearch, SearchSettings, Seen, considered, read_policy, record_seen, who_saw, why)
 from .trust import EACH_ONCE, TrustSettings
 from ..reading.gate import load_gate
 from ..turn import trace
@@ -162,8 +163,7 @@ def wishes(self: MarkAssistant, user: str) -> list[Considered]:
     "How the user wants to be answered, the newest wish first, of those that they may see here."
     caller = self.caller(user)
     mine = [m for m in self.store.list(user, kind=QUESTION)
-            if m.meta.get("reason") == "format" and m.meta.get("agent") == caller.agent
-            and allowed(self.search.policy, m.meta.get("metadata"), caller)]
+            if m.meta.get("reason") == "format" and self.search.sees(caller, m)]
     shown = [Hit(item=m, score=1., source=WISH) for m in mine[::-1][:WISHES]]
     return [Considered(hit=h, outcome="a standing wish", shown=True) for h in shown]
 
@@ -177,8 +177,7 @@ def look_up(self: MarkAssistant, turn: Turn) -> Turn:
     first = {h.item.id for h in found.chosen.values()}
     wished = self.wishes(turn.user)
     ids = {c.hit.item.id for c in wished}
-    memories = [replace(c, outcome="") if c.shown else c for c in considered(found, first) if c.hit.item.id not in ids]
-    memories, behind = self.disputes(memories)
+    memories, behind = self.disputes([c for c in considered(found, first) if c.hit.item.id not in ids])
     return replace(turn, considered=(*wished, *memories, *docs),
                    extra={"found": found} | ({"sides": behind} if behind else {}))
 
@@ -340,9 +339,9 @@ def read_session(self: MarkAssistant, user: str, session: str, builder: Builder)
 @patch
 def offline_builder(self: MarkAssistant) -> Builder:
     "A builder like this assistant's, whose agents ask no model."
-    b = self.builder
-    agents = embedded_agents(lambda turn: self.shown.get(turn, ()))
-    return Builder(b.store, b.embedder, agents, b.settings, b.quorum, b.clock, b.quarantine)
+    builder = copy(self.builder)
+    builder.agents = embedded_agents(lambda turn: self.shown.get(turn, ()))
+    return builder
 
 @patch(as_prop=True)
 def learns_later(self: MarkAssistant) -> bool:
@@ -368,8 +367,7 @@ def memories(self: MarkAssistant, user: str) -> list[Memory]:
 def shared_memories(self: MarkAssistant, user: str) -> list[Memory]:
     "The residual memories that this user may see, oldest first: they belong to the domain (MARK Figure 1, footnote)."
     caller = self.caller(user)
-    return [m for m in self.store.list(DOMAIN)
-            if m.kind in KINDS and allowed(self.search.policy, m.meta.get("metadata"), caller)]
+    return [m for m in self.store.list(DOMAIN) if m.kind in KINDS and self.search.sees(caller, m)]
 
 # %% ../../nbs/mark/11_assistant.ipynb #bb18fccb
 @patch
@@ -415,11 +413,8 @@ def maintain(self: MarkAssistant, users: Sequence[str] = (),
              settings: TrustSettings = EACH_ONCE) -> list[MaintenanceReport]:
     """Drop what proved wrong, in the domain and for these users (MARK, appendix 1; one judgement per person: ours);
     `memkit.mark.maintain.undo` brings it back within the grace period."""
-    quorum, embedder = self.builder.quorum, self.search.embedder
-    # a few people who call a truth wrong must not get it dropped
-    spare = {DOMAIN: lambda ids: spared(self.store, ids, quorum)} if quorum else {}
-    return [maintain(self.store, o, settings, clock=self.clock, embedder=embedder, spare=spare.get(o))
-            for o in (DOMAIN, *users)]
+    how = {"clock": self.clock, "embedder": self.search.embedder, "quorum": self.builder.quorum}
+    return [maintain(self.store, o, settings, **how) for o in (DOMAIN, *users)]
 
 # %% ../../nbs/mark/11_assistant.ipynb #4e36a7b6
 @patch

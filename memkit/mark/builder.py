@@ -16,13 +16,12 @@ from typing import Any, TYPE_CHECKING
 import numpy as np
 from fastcore.basics import patch
 
-from .agents import RefinedMemoryAgent
-from .corrections import INJECTED, JUDGED, records
+from .corrections import INJECTED, record_of
 from .conflict_resolution import (
     BuilderSettings, Resolution, Step, new_meta, relations, resolve, said_at, sources_of, with_sources)
-from .maintain import GRACE, QuorumSettings, move_aside, revive, settle
+from .maintain import QuorumSettings, move_aside, revive, settle
 from .refined import (
-    Conversation, DOMAIN, Exchange, RESIDUAL, RETRACTION, Refined, check_user, found_by, owner_of)
+    Conversation, DOMAIN, Exchange, RESIDUAL, RETRACTION, Refined, check_user, found_by)
 from ..models.embed import Embedder, MiniLM, Remembered
 from ..records import Memory, Receipt, new_id, utc_now
 
@@ -127,12 +126,11 @@ def forget_contributions(
 # %% ../../nbs/mark/06_builder.ipynb #db513db7
 def _is_confirmed(store: "MemoryStore", owner: str, memory: Memory, by: str) -> bool:
     "Did anybody else call it right?"
-    record = records(store.events(owner, [memory.id], [INJECTED, JUDGED])).get(memory.id, ())
-    return any(r.outcome is True and r.by != by for r in record)
+    return any(r.outcome and r.by != by for r in record_of(store.events(owner, [memory.id]), memory.id))
 
 def _drop(store: "MemoryStore", embedder: Embedder, owner: str, memory: Memory, by: str, now: datetime):
     "Set a memory aside, and put the last memory of others that it superseded in force again."
-    move_aside(store, owner, memory, "taken back by whoever said it", now + GRACE, now)
+    move_aside(store, owner, memory, "taken back by whoever said it", now)
     lost = [store.get(owner, old) for old, new in store.superseded(owner).items() if new == memory.id]
     others = [m for m in lost if m.kind == memory.kind and left_of(m, by) != []]
     if others: revive(store, owner, others[-1], memory.id, embedder)
@@ -260,11 +258,11 @@ class Quarantine:
     def keeps(self, p: Resolution, r: Refined, vector: np.ndarray) -> Memory | None:
         "Hold a memory back, in the domain's transaction; None where it may be shared."
         why = self.gate.why(r.text) if self.gate else {}
-        alone = self.contributors > 1 and not _same(r, p.near(RESIDUAL, vector), p.embedder, p.settings)
+        alone = self.contributors > 1 and not _same(r, p.near(RESIDUAL, vector), p.embedder)
         return held_back(p, r, why) if why or alone else None
 
-def _same(r: Refined, olds: Sequence[Memory], embedder: Embedder, settings: BuilderSettings) -> list[Memory]:
-    told = relations(r, olds, embedder, (), settings) if olds else []
+def _same(r: Refined, olds: Sequence[Memory], embedder: Embedder) -> list[Memory]:
+    told = relations(r, olds, embedder) if olds else []
     return [m for m, relation in zip(olds, told) if relation.kind == "duplicate"]
 
 # %% ../../nbs/mark/06_builder.ipynb #14a62263
@@ -273,7 +271,7 @@ def _agreeing(m: Memory, waiting: Iterable[Memory], embedder: Embedder, settings
     alike = [o for o in waiting if o.id != m.id and o.meta["metadata"] == m.meta["metadata"]]
     v, *vectors = embedder.embed([found_by(o) for o in (m, *alike)])
     near = [o for o, w in zip(alike, vectors) if float(v @ w) >= settings.floor]
-    return sorted([m, *_same(_as_refined(m), near, embedder, settings)], key=lambda o: o.id)
+    return sorted([m, *_same(_as_refined(m), near, embedder)], key=lambda o: o.id)
 
 # %% ../../nbs/mark/06_builder.ipynb #6ae41e24
 def confirmed(
@@ -315,7 +313,7 @@ class BuildError(RuntimeError):
 
 # %% ../../nbs/mark/06_builder.ipynb #57557d18
 def extracted(
-    agent: RefinedMemoryAgent,
+    agent: Any,   # with `kind` and `extract`
     conversation: Conversation,
 ) -> list[Refined]:
     """What an agent finds, if all of it is of its kind and cites this conversation (ours); raises `BuildError`, which
@@ -368,7 +366,7 @@ class Builder:
         self,
         store: "MemoryStore",
         embedder: Embedder,
-        agents: Sequence[RefinedMemoryAgent],
+        agents: Sequence[Any],                   # each with `kind` and `extract`
         settings: BuilderSettings = BuilderSettings(),
         # votes on contradicting memories of the domain; None: trust, feedback and recency alone
         quorum: QuorumSettings | None = None,
@@ -445,7 +443,7 @@ def _written(self: Builder, conversation: Conversation, owners: Sequence[str], f
     once = Remembered(self.embedder, keep=True)
     parts = []
     for owner in owners:
-        theirs = [(r, v) for r, v in zip(found, vectors) if owner_of(r.kind, conversation.user) == owner]
+        theirs = [(r, v) for r, v in zip(found, vectors) if (r.kind == RESIDUAL) == (owner == DOMAIN)]
         parts.append(self._write(owner, conversation, theirs, once))
     if lost := _unsaid(self.store, conversation):   # forgotten while the domain's part was written
         forget_contributions(self.store, self.embedder, conversation.user, lost)

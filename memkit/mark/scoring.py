@@ -10,7 +10,7 @@ __all__ = ['PART_NAMES', 'PRESETS', 'TEST', 'EPSILON', 'Weights', 'preset', 'Com
 # %% ../../nbs/mark/01_scoring.ipynb #74ae9a28
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import datetime
 from types import MappingProxyType
 
@@ -94,9 +94,9 @@ class Components:
     def __post_init__(self): _columns(*self.rows)
 
     @property
-    def rows(self) -> tuple[list, list, list, list]:
+    def rows(self) -> list[list[float]]:
         "As four columns of one candidate each."
-        return [self.recall_count], [self.age_days], [self.similarity], [self.feedback]
+        return [[value] for value in astuple(self)]
 
 # %% ../../nbs/mark/01_scoring.ipynb #66ea5f98
 def age_days(

@@ -4,13 +4,12 @@
 
 # %% auto #0
 __all__ = ['PAPER', 'EACH_ONCE', 'Outcome', 'TABLE_7', 'TrustSettings', 'Trust', 'new_trust', 'Verdict', 'verdict', 'timeline',
-           'replay', 'errors_to_drop', 'trust_range', 'judge', 'Printed', 'table_7']
+           'replay', 'errors_to_drop', 'trust_range', 'Printed', 'table_7']
 
 # %% ../../nbs/mark/02_trust.ipynb #79a6c8a9
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 from fastcore.basics import patch
 
 # %% ../../nbs/mark/02_trust.ipynb #f1947e5d
@@ -150,32 +149,8 @@ def trust_range(
 ) -> tuple[float, float]:   # lowest and highest
     "Between which values trust lies, whatever the order of the recalls: all confirmations last, and all first."
     if not 0 <= correct <= total: raise ValueError(f"correct must lie in 0..total, got {correct} of {total}")
-    i = np.arange(1, total + 1)
-    weight = (1 - settings.alpha)*settings.alpha**(total - i)/(i + settings.w_s)
-    def ending(c): return float(settings.alpha**total*settings.initial + weight @ (c + settings.w_a))
-    return ending(np.maximum(i - (total - correct), 0)), ending(np.minimum(i, correct))
-
-# %% ../../nbs/mark/02_trust.ipynb #4e3795c1
-def judge(
-    outcomes: Sequence[Outcome],  # the log, the first recall first
-    recall: int,                  # which of them, from 0
-    right: bool,                  # what somebody says of it now
-    revise: bool = False,         # may it replace an earlier judgement?
-) -> tuple[Outcome, ...]:
-    """The log with one recall judged; the same judgement twice changes nothing.
-
-    Raises `IndexError` for a recall that isn't in the log, `TypeError` for anything but True and False, and
-    `ValueError` where it contradicts an earlier judgement, unless `revise`.
-    """
-    if not isinstance(right, bool): raise TypeError(f"a judgement is True (right) or False (wrong), got {right!r}")
-    if not 0 <= recall < len(outcomes):
-        raise IndexError(f"there are {len(outcomes)} recalls, numbered from 0; got {recall!r}")
-    if outcomes[recall] not in (None, right) and not revise:
-        said = "right" if outcomes[recall] else "wrong"
-        raise ValueError(
-            f"recall {recall} was already called {said}; pass revise=True if the earlier judgement no longer stands"
-        )
-    return *outcomes[:recall], right, *outcomes[recall + 1:]
+    others, right = [False]*(total - correct), [True]*correct
+    return replay(others + right, settings).score, replay(right + others, settings).score
 
 # %% ../../nbs/mark/02_trust.ipynb #26f8f8ab
 @dataclass(frozen=True)

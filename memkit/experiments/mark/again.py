@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['AGAIN', 'MEMORY', 'NO_FLOOR', 'DEFAULT', 'OTHER', 'SAME', 'COLLEAGUE', 'BARE', 'RANDOM', 'RAW', 'FIRST',
            'OTHERS_AGAIN', 'OTHERS', 'OTHERS_NEAREST', 'CONTROLS', 'FLOOR', 'PAPER_SETTINGS', 'REFERENCE',
-           'PAPER_RIGHT', 'PAPER_REMOVED', 'SECOND', 'ERRORS', 'ANSWER_TOKENS', 'PAPER_4', 'VALUES', 'Asked',
+           'PAPER_RIGHT', 'PAPER_REMOVED', 'SECOND', 'ERRORS', 'ANSWER_TOKENS', 'PAPER_4', 'VALUES', 'Asked', 'Course',
            'raw_memories', 'shown_by_row', 'ask_again', 'times', 'errors_removed', 'refinement_rows', 'by_manner',
            'second_round', 'table_6_rows', 'explain_messages', 'Scored', 'scored_answers', 'apart', 'alpha_rows',
            'region_rows', 'coverage_rows', 'kept', 'read_kept']
@@ -22,10 +22,9 @@ from ...evaluate.coverage import (
     ALPHAS, REGIONS, TABLE_6, information_capture, information_coverage, key_point_coverage, token_region)
 from ...evaluate.intervals import Interval, bootstrap, paired, share
 from .lessons import (
-    Choice, EXPERT, EXPERTS, Learned, Lesson, MANNERS, Picker, YES, conversation_rows, converse, learn, recalled,
-    reworded, shuffled, texts, without_answer)
+    Choice, EXPERTS, Learned, Lesson, MANNERS, Picker, YES, conversation_rows, converse, learn, recalled, reworded,
+    shuffled, texts, without_answer)
 from ..result import figure
-from ...mark.agents import RefinedMemoryAgent
 from ...mark.builder import Builder
 from ...mark.corrections import injected
 from ...mark.refined import DOMAIN, RESIDUAL
@@ -56,23 +55,44 @@ class Asked:
     taught: tuple[bool, ...]                    # was the question corrected in experiment 2?
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #0d4e61b6
-def _answers(
-    picker: Picker, choices: Sequence[Choice], questions: Sequence[str], memories: Sequence[Sequence[str]],
-    progress: bool, name: str
-) -> tuple[bool, ...]:
-    from tqdm.auto import tqdm
-    rows = tqdm(list(zip(choices, questions, memories)), desc=name, unit=" questions", disable=not progress)
-    return tuple(picker.pick(q, c.options, m) == c.right for c, q, m in rows)
+@dataclass(frozen=True)
+class Course:
+    "The questions of an experiment, and what came of asking them first (MARK §3.1.1, §3.1.2)."
+    picker: Picker
+    taught: Sequence[Choice]     # asked, and corrected where wrong
+    others: Sequence[Choice]     # of the same subjects, never taught
+    first: Sequence[bool]        # which first answers were right
+    lessons: Sequence[Lesson]    # the conversations about the others
+    seed: int = 0
+    progress: bool = True
+
+    @property
+    def users(self) -> list[str]:
+        "Who asks each taught question again."
+        return [EXPERTS[i % len(EXPERTS)] for i in range(len(self.taught))]
+
+    def again(self, choices: Sequence[Choice]) -> tuple[list[Choice], list[str]]:
+        "Questions when they come again: their options in another order, and other words."
+        return [shuffled(c, self.seed + 1) for c in choices], [reworded(c, self.seed + 1) for c in choices]
+
+    def right(self, choices: Sequence[Choice], questions: Sequence[str], memories: Sequence, name: str) -> tuple:
+        "Which questions are answered right with these memories."
+        from tqdm.auto import tqdm
+        rows = tqdm(list(zip(choices, questions, memories)), desc=name, unit=" questions", disable=not self.progress)
+        return tuple(self.picker.pick(q, c.options, m) == c.right for c, q, m in rows)
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #ef24688e
-def _with_recalls(learned: Learned, embedder: Embedder, asked: Sequence[tuple[str, str]]) -> list[tuple[str, ...]]:
+def _search(learned: Learned, settings: SearchSettings) -> RefinedSearch:
+    return RefinedSearch(learned.search.store, learned.search.embedder, settings)
+
+def _with_recalls(learned: Learned, asked: Sequence[tuple[str, str]]) -> list[tuple[str, ...]]:
     "What `Default` finds while recalls are counted, question after question."
-    search, out = RefinedSearch(learned.store, embedder, SearchSettings(weights="Default", at_least=FLOOR)), []
+    search, out = _search(learned, SearchSettings(weights="Default", at_least=FLOOR)), []
     for user, question in asked:
         found = recalled(search, user, question)
         out.append(texts(found))
-        turn = learned.store.add_turn(user, new_id("s"), question, "")
-        for m in found: injected(learned.store, DOMAIN if m.kind == RESIDUAL else user, [m.id], turn, user)
+        turn = search.store.add_turn(user, new_id("s"), question, "")
+        for m in found: injected(search.store, DOMAIN if m.kind == RESIDUAL else user, [m.id], turn, user)
     return out
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #ea78f412
@@ -96,62 +116,52 @@ def _another(memories: Sequence[tuple[str, ...]], i: int) -> tuple[str, ...]:
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #9fb79b76
 def shown_by_row(
-    choices: Sequence[Choice],     # as shuffled for this experiment
+    course: Course,
+    choices: Sequence[Choice],     # the taught ones, as they come again
     questions: Sequence[str],      # in other words
-    lessons: Sequence[Lesson],
     learned: Learned,
-    embedder: Embedder,
 ) -> dict[str, list[tuple[str, ...]]]:
     "The memories that each row's prompts show, question by question."
-    users = [EXPERTS[i % len(EXPERTS)] for i in range(len(choices))]
-    find = lambda user, q: texts(recalled(learned.search, user, q))
+    users, search = course.users, learned.search
+    find = lambda user, q, search=search: texts(recalled(search, user, q))
     rows = {
         AGAIN: [()] * len(choices), MEMORY: [find(u, q) for u, q in zip(users, questions)],
         OTHER: [find(COLLEAGUE, q) for q in questions], SAME: [find(u, c.question) for u, c in zip(users, choices)],
-        RAW: raw_memories(lessons, embedder, questions, learned.search.settings.at_least)}
+        RAW: raw_memories(course.lessons, search.embedder, questions, search.settings.at_least)}
     rows[BARE] = [tuple(without_answer(m, c.answer) for m in ms) for ms, c in zip(rows[MEMORY], choices)]
     rows[RANDOM] = [_another(rows[MEMORY], i) for i in range(len(choices))]
-    printed = RefinedSearch(learned.store, embedder, AS_PRINTED)
-    rows[NO_FLOOR] = [texts(recalled(printed, u, q)) for u, q in zip(users, questions)]
-    return rows | {DEFAULT: _with_recalls(learned, embedder, list(zip(users, questions)))}
+    printed = _search(learned, AS_PRINTED)
+    rows[NO_FLOOR] = [find(u, q, printed) for u, q in zip(users, questions)]
+    return rows | {DEFAULT: _with_recalls(learned, list(zip(users, questions)))}
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #11f936ab
-def ask_again(
-    picker: Picker,
-    choices: Sequence[Choice],     # taught questions
-    others: Sequence[Choice],      # of the same subjects, not taught
-    lessons: Sequence[Lesson],     # of those that were wrong at first
-    first: Sequence[bool],         # which first answers were right
-    learned: Learned,
-    embedder: Embedder,
-    seed: int = 0,
-    progress: bool = True,
-) -> Asked:
+def ask_again(course: Course, learned: Learned) -> Asked:
     "Experiment 3 with its controls (MARK §3.1.3; controls: ours)."
-    mixed, words = [shuffled(c, seed + 1) for c in choices], [reworded(c, seed + 1) for c in choices]
-    memories = shown_by_row(mixed, words, lessons, learned, embedder)
-    right = {FIRST: tuple(first)} | {
-        row: _answers(picker, mixed, [c.question for c in mixed] if row == SAME else words, ms, progress, row)
+    mixed, words = course.again(course.taught)
+    memories = shown_by_row(course, mixed, words, learned)
+    right = {FIRST: tuple(course.first)} | {
+        row: course.right(mixed, [c.question for c in mixed] if row == SAME else words, ms, row)
         for row, ms in memories.items()
     }
-    new, new_words = [shuffled(c, seed + 1) for c in others], [reworded(c, seed + 1) for c in others]
-    for row, search in ((OTHERS, learned.search), (OTHERS_NEAREST, RefinedSearch(learned.store, embedder, AS_PRINTED))):
+    new, new_words = course.again(course.others)
+    for row, search in ((OTHERS, learned.search), (OTHERS_NEAREST, _search(learned, AS_PRINTED))):
         memories[row] = [texts(recalled(search, COLLEAGUE, q)) for q in new_words]
     for row in (OTHERS_AGAIN, OTHERS, OTHERS_NEAREST):
-        right[row] = _answers(picker, new, new_words, memories.get(row, [()] * len(new)), progress, row)
-    corrected = {l.choice.id for l in lessons}
-    return Asked(right, {k: tuple(v) for k, v in memories.items()}, tuple(c.id in corrected for c in choices))
+        right[row] = course.right(new, new_words, memories.get(row, [()] * len(new)), row)
+    corrected = {l.choice.id for l in course.lessons}
+    return Asked(right, {k: tuple(v) for k, v in memories.items()}, tuple(c.id in corrected for c in course.taught))
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #3267f2ee
 def times(
     above: Sequence[float],
-    below: Sequence[float],    # of the same questions in the same order
+    below: Sequence[float],    # 0 or more, of the same questions in the same order
 ) -> Interval | None:          # None where `below` is all 0
     "How many times as large the sum is, questions resampled; 2 is the paper's +100 %."
-    above, below, rng = np.asarray(above, float), np.asarray(below, float), np.random.default_rng(0)
+    above, below = np.asarray(above, float), np.asarray(below, float)
     if not below.any(): return None
-    draws = [rng.integers(0, len(above), len(above)) for _ in range(2000)]
-    ratios = [above[d].sum()/below[d].sum() for d in draws if below[d].any()]
+    drawn = np.random.default_rng(0).integers(0, len(above), (2000, len(above)))
+    more, less = above[drawn].sum(axis=1), below[drawn].sum(axis=1)
+    ratios = more[less > 0]/less[less > 0]
     low, high = np.quantile(ratios, [.025, .975]) if len(above) > 1 else (np.nan, np.nan)
     return Interval(float(above.sum()/below.sum()), float(low), float(high), len(above))
 
@@ -214,28 +224,22 @@ def _heard(row: str, learned: Learned) -> dict[str, Any]:
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #manners3b
 def by_manner(
-    picker: Picker,
-    choices: Sequence[Choice],     # taught questions
-    lessons: Sequence[Lesson],     # of those that were wrong at first, by a direct expert
+    course: Course,                # its lessons by a direct expert
     learned: Learned,              # from these
     asked: Asked,
-    agents: Sequence[RefinedMemoryAgent],
-    embedder: Embedder,
-    seed: int = 0,
-    progress: bool = True,
+    agents: Sequence[Any],
 ) -> list[dict[str, Any]]:
     "Experiment 3 with experts of other manners: errors removed, and what the domain learned from (ours)."
     from memkit.store.store import MemoryStore
-    if not lessons or all(asked.right[AGAIN]): return []
-    again, words = [shuffled(c, seed + 1) for c in choices], [reworded(c, seed + 1) for c in choices]
-    users, rows = [EXPERTS[i % len(EXPERTS)] for i in range(len(choices))], [_heard(MEMORY, learned)]
+    if not course.lessons or all(asked.right[AGAIN]): return []
+    (again, words), embedder, rows = course.again(course.taught), learned.search.embedder, [_heard(MEMORY, learned)]
     for manner, row in ((m, f"memory, {m} expert") for m in MANNERS[1:]):
-        said = [converse(picker, l.choice, l.user, seed=seed, first=l.picks[0], manner=manner) for l in lessons]
+        said = [converse(course.picker, l.choice, l.user, seed=course.seed, first=l.picks[0], manner=manner)
+                for l in course.lessons]
         with MemoryStore(":memory:") as store:
-            now = learn(said, store, Builder(store, embedder, agents), RefinedSearch(store, embedder, PAPER_SETTINGS))
-            memories = [texts(recalled(now.search, u, q)) for u, q in zip(users, words)]
-        right = _answers(picker, again, words, memories, progress, row)
-        fewer = errors_removed(right, asked.right[AGAIN])
+            now = learn(said, Builder(store, embedder, agents), RefinedSearch(store, embedder, PAPER_SETTINGS))
+            memories = [texts(recalled(now.search, u, q)) for u, q in zip(course.users, words)]
+        fewer = errors_removed(course.right(again, words, memories, row), asked.right[AGAIN])
         rows += [figure("Experiment 3", row, "errors removed", fewer), _heard(row, now)]
     return rows
 
@@ -244,28 +248,23 @@ SECOND, ERRORS = "second user", 15   # §3.1.4
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #8a05383c
 def second_round(
-    picker: Picker,
-    choices: Sequence[Choice],
+    course: Course,
     asked: Asked,                # experiment 3
     learned: Learned,            # grows
     builder: Any,
-    seed: int = 0,
     most: int = ERRORS,
 ) -> tuple[list[Lesson], dict[str, list[bool]]]:   # the conversations; who was right afterwards
     "Experiment 4: several users, several sessions (MARK §3.1.4)."
-    left = [i for i, r in enumerate(asked.right[OTHER]) if not r][:most]
-    lessons = [
-        converse(
-            picker, shuffled(choices[i], seed + 1), SECOND, reworded(choices[i], seed + 1), asked.memories[OTHER][i],
-            seed + 4)
-        for i in left
-    ]
-    learn(lessons, learned.store, builder, learned.search)
+    left, (mixed, words) = [i for i, r in enumerate(asked.right[OTHER]) if not r][:most], course.again(course.taught)
+    lessons = [converse(course.picker, mixed[i], SECOND, words[i], asked.memories[OTHER][i], course.seed + 4)
+               for i in left]
+    learn(lessons, builder, learned.search)
     after = {"a colleague, next session": [], "the same user, next session": []}
-    for i in left:
-        c, q = shuffled(choices[i], seed + 2), reworded(choices[i], seed + 2)
+    for c in (course.taught[i] for i in left):
+        c, q = shuffled(c, course.seed + 2), reworded(c, course.seed + 2)
         for name, user in zip(after, (COLLEAGUE, SECOND)):
-            after[name].append(picker.pick(q, c.options, texts(recalled(learned.search, user, q))) == c.right)
+            known = texts(recalled(learned.search, user, q))
+            after[name].append(course.picker.pick(q, c.options, known) == c.right)
     return lessons, after
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #8e9f4232
@@ -274,7 +273,7 @@ def table_6_rows(
     after: Mapping[str, Sequence[bool]],
 ) -> list[dict[str, Any]]:
     "Conversations with memory, and what stayed of them (MARK Table 6; what stayed: ours)."
-    return conversation_rows(lessons, "Table 6", TABLE_6, EXPERT) + [
+    return conversation_rows(lessons, "Table 6", TABLE_6) + [
         figure("Table 6", f"right afterwards, {who}", "share", share(sum(r), len(r))) for who, r in after.items() if r
     ]
 
@@ -320,13 +319,12 @@ def scored_answers(
     memories: Sequence[Sequence[str]],
     right: Sequence[bool],
     embedder: Embedder,
-    max_tokens: int = ANSWER_TOKENS,
 ) -> list[Scored]:
     "Let the model explain, and score each explanation against the expert's (MARK §2.2)."
     if not choices: return []
     asked = [explain_messages(q, m) for q, m in zip(questions, memories)]
     out = []
-    for c, ok, r in zip(choices, right, model.generate(asked, max_tokens=max_tokens)):
+    for c, ok, r in zip(choices, right, model.generate(asked, max_tokens=ANSWER_TOKENS)):
         covered = information_coverage(c.explanation, r.text, embedder)
         points = key_point_coverage(c.explanation, r.text, embedder=embedder)
         exact = key_point_coverage(c.explanation, r.text, match="exact")
@@ -382,27 +380,23 @@ VALUES = {"AICS": Scored.aics, "KPCS": lambda s: s.kpcs, "ICS": lambda s: s.ics,
 # %% ../../../nbs/experiments/mark/02_again.ipynb #8844b52c
 def coverage_rows(
     scored: Mapping[str, Sequence[Scored]],   # by row, the same questions in the same order
-    without: str,
-    memory: str,
-    controls: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     "Coverage with and without memory (MARK Figure 4), what a control does, and the tokens of a response."
     rows = []
     for name, value in VALUES.items():
-        plain, (before, after) = [value(s) for s in scored[without]], PAPER_4.get(name, (None, None))
+        plain, (before, after) = [value(s) for s in scored[AGAIN]], PAPER_4.get(name, (None, None))
         for row, some in scored.items():
-            values, paper = [value(s) for s in some], {without: before, memory: after}.get(row)
-            told, control = row == memory and bool(before), row in controls
-            rows.append(figure("Figure 4", row, name, bootstrap(values), paper, control or row == without))
-            if row == without: continue
-            more = after - before if told else None
-            rows.append(figure("Figure 4", row, f"{name}, difference", paired(values, plain), more, control))
+            values, paper = [value(s) for s in some], {AGAIN: before, MEMORY: after}.get(row)
+            told, control = row == MEMORY and bool(before), row in CONTROLS
+            made = partial(figure, "Figure 4", row)
+            rows.append(made(name, bootstrap(values), paper, control or row == AGAIN))
+            if row == AGAIN: continue
+            rows.append(made(f"{name}, difference", paired(values, plain), after - before if told else None, control))
             if ratio := times(values, plain):
-                more = after/before if told else None
-                rows.append(figure("Figure 4", row, f"{name}, times without", ratio, more, control))
+                rows.append(made(f"{name}, times without", ratio, after/before if told else None, control))
     for row, some in scored.items():
-        tokens, paper = bootstrap([float(s.tokens) for s in some]), 149. if row == memory else None
-        rows.append(figure("Figure 4", row, "tokens of prompt and answer", tokens, paper, row in (without, *controls)))
+        tokens, paper = bootstrap([float(s.tokens) for s in some]), 149. if row == MEMORY else None
+        rows.append(figure("Figure 4", row, "tokens of prompt and answer", tokens, paper, row in (AGAIN, *CONTROLS)))
     return rows
 
 # %% ../../../nbs/experiments/mark/02_again.ipynb #c80ee840

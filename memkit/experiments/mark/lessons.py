@@ -15,7 +15,7 @@ import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from hashlib import blake2b
 from typing import Any, TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from ...evaluate.coverage import SessionUse, Summary, TurnUse, conversation_tabl
 from ...evaluate.intervals import bootstrap, share
 from ...evaluate.coverage import figures, key_points, statements
 from ..result import figure
-from ...files import own_data, public_data
+from ...files import own_rows, public_data
 from ...mark.refined import DOMAIN, KINDS, QUESTION, RESIDUAL, RESPONSE, conversation_of
 from ...mark.search import Caller, RefinedSearch
 from ...models.lm import LanguageModel, Reply
@@ -95,9 +95,9 @@ def read_medmcqa(
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #4be63cec
 def own_choices() -> list[Choice]:
     "Our own questions, all in the scoring half: nothing was tuned on them."
-    rows = map(json.loads, own_data("mark_questions.jsonl").read_text(encoding="utf-8").splitlines())
     return [Choice(id=r["id"], text=r["question"], options=tuple(r["options"]), right=r["answer"],
-                   explanation=r["explanation"], subject=r["subject"], half="score") for r in rows]
+                   explanation=r["explanation"], subject=r["subject"], half="score")
+            for r in own_rows("mark_questions.jsonl")]
 
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #d1860aee
 def all_choices(
@@ -197,8 +197,7 @@ def reworded(
     seed: int,
     form: str | None = None,  # one of REWORDINGS; by the seed if None
 ) -> str:
-    "The question in other words, the same for the same seed. Raises `ValueError` for a form that isn't known."
-    if form not in (None, *REWORDINGS): raise ValueError(f"form must be one of {', '.join(REWORDINGS)}; got {form!r}")
+    "The question in other words, the same for the same seed."
     rng = random.Random(f"words {seed} {c.id}")
     form = form or rng.choice(REWORDINGS)
     if form == "story": return _story(c.text, rng)
@@ -266,13 +265,8 @@ def read_option(
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #db6bfbcf
 class Picker:
     "Lets a model choose options; the same prompt with the same options is asked once (ours)."
-    def __init__(
-        self,
-        model: LanguageModel,
-        max_tokens: int = 16,   # of a written choice
-    ):
-        self.model, self.max_tokens, self.scores = model, max_tokens, hasattr(model, "score_labels")
-        self._known: dict = {}
+    def __init__(self, model: LanguageModel):
+        self.model, self.scores, self._chosen = model, hasattr(model, "score_labels"), cache(self._ask)
 
     def pick(
         self,
@@ -282,9 +276,8 @@ class Picker:
         said: Sequence[tuple[str, str]] = (),
     ) -> int | None:  # place of the option; None where a written answer names none
         "The model's choice."
-        key = question, tuple(options) if not self.scores else tuple(sorted(options)), tuple(memories), tuple(said)
-        if key not in self._known: self._known[key] = self._ask(question, list(key[1]), memories, said)
-        chosen = self._known[key]
+        listed = tuple(sorted(options) if self.scores else options)
+        chosen = self._chosen(question, listed, tuple(memories), tuple(said))
         return None if chosen is None else list(options).index(chosen)
 
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #067241e9
@@ -295,7 +288,7 @@ def _ask(self: Picker, question: str, options: Sequence[str], memories: Sequence
     if self.scores:
         return options[int(np.argmax(option_scores(self.model, plain_prompt(question, memories, said), options)))]
     messages = lettered(question, options, memories, said)
-    place = read_option(self.model.generate([messages], max_tokens=self.max_tokens)[0].text, options)
+    place = read_option(self.model.generate([messages], max_tokens=16)[0].text, options)
     return None if place is None else options[place]
 
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #45a303cb
@@ -307,13 +300,12 @@ YES = ("Yes, that is right.", "Exactly, thank you.", "Right, that is what I mean
 
 def spoken(
     sentence: str,
-    words: int = 40,  # at most
 ) -> str:             # with a full stop
-    "A sentence of an explanation, as long as somebody would say it: cut at a clause where it is longer."
+    "A sentence of an explanation, as long as somebody would say it: cut at a clause where it has over 40 words."
     said = sentence.split()
-    if len(said) > words:
-        ends = [i for i in range(words//2, words) if said[i][-1] in ",;:)"]
-        said = said[:(ends[-1] + 1) if ends else words]
+    if len(said) > 40:
+        ends = [i for i in range(20, 40) if said[i][-1] in ",;:)"]
+        said = said[:(ends[-1] + 1) if ends else 40]
     return re.sub(r"[\s,;:.]+$", "", " ".join(said)) + "."
 
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #eba4200f
@@ -327,10 +319,10 @@ def reasons(
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #manners1
 MANNERS = ("direct", "polite", "indirect", "questioning")   # in which an expert may correct; direct is usual
 
-@lru_cache(1)
+@cache
 def _sayings() -> dict[tuple[str, str], tuple[str, ...]]:   # by manner and turn ('first' or 'again')
     out = {("direct", "first"): _FIRST, ("direct", "again"): _AGAIN}
-    for row in map(json.loads, own_data("expert_manners.jsonl").read_text(encoding="utf-8").splitlines()):
+    for row in own_rows("expert_manners.jsonl"):
         key = row["manner"], row["turn"]
         out[key] = (*out.get(key, ()), row["text"])
     return out
@@ -344,15 +336,13 @@ def correction(
     manner: str = "direct",  # one of `MANNERS`
 ) -> str:
     """What the simulated expert says to a wrong answer (ours; the paper's was a person). Each turn gives other reasons,
-    as long as there are some. Raises `ValueError` for an unknown manner."""
-    if manner not in MANNERS: raise ValueError(f"manner must be one of {', '.join(MANNERS)}; got {manner!r}")
+    as long as there are some."""
     rng, why = random.Random(f"expert {seed} {c.id} {turn}"), reasons(c)
     said = rng.choice(_sayings()[manner, "first" if turn == 1 else "again"])
     named = c.options[picked].rstrip(" .") if picked is not None else "that"
     first, given = said.format(x=c.answer.rstrip(" ."), p=named), " ".join(why[2*turn - 2:2*turn] or why[:2])
     if manner == "direct": return f"{first}: {given}" if given else f"{first}."
     return f"{first} {given}".strip()
-
 
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #59477582
 def without_answer(
@@ -409,7 +399,6 @@ def converse(
     question: str | None = None,      # as asked; the question as it stands if None
     memories: Sequence[str] = (),     # shown with every turn
     seed: int = 0,                    # of the expert's words
-    turns: int = MOST_TURNS,          # corrections, at most
     first: int | None = None,         # the first choice, where it is known
     manner: str = "direct",           # of the expert, one of `MANNERS`
 ) -> Lesson:
@@ -422,7 +411,7 @@ def converse(
         option, last = None if pick is None else c.options[pick], option
         said.append((asked, told(option, last)))
         uses.append(_used(picker, c, asked, said[-1][1], memories, before))
-        if pick == c.right or len(picks) > turns: break
+        if pick == c.right or len(picks) > MOST_TURNS: break
         asked = correction(c, pick, len(picks), seed, manner)
     done = [(random.Random(f"yes {seed} {c.id}").choice(YES), "")] if pick == c.right and len(picks) > 1 else []
     use = session_use(uses, [p == c.right for p in picks])
@@ -433,19 +422,17 @@ def conversation_rows(
     lessons: Sequence[Lesson],
     table: str,                        # 'Table 4' or 'Table 6'
     paper: Mapping[str, Summary],
-    note: str = "",
 ) -> list[dict[str, Any]]:
     "Turns, tokens and words of the conversations beside the paper's (MARK Tables 4 and 6)."
     if not lessons: return []
     ours, rows = conversation_table([l.use for l in lessons]), []
     for name in ("turns", "tokens", "words"):
         values = [getattr(l.use, name) for l in lessons]
-        rows.append(figure(table, name, "mean", bootstrap(values), paper[name].mean, note=note))
-        rows += [
-            figure(table, name, m, getattr(ours[name], m), getattr(paper[name], m), n=len(values), note=note)
-            for m in ("std", "min", "max")
-        ]
-    return [*rows, figure(table, "ended right", "share", share(sum(l.right for l in lessons), len(lessons)), note=note)]
+        rows.append(figure(table, name, "mean", bootstrap(values), paper[name].mean, note=EXPERT))
+        rows += [figure(table, name, m, getattr(ours[name], m), getattr(paper[name], m), n=len(values), note=EXPERT)
+                 for m in ("std", "min", "max")]
+    ended = share(sum(l.right for l in lessons), len(lessons))
+    return [*rows, figure(table, "ended right", "share", ended, note=EXPERT)]
 
 EXPERT = "the expert is simulated from the explanation and says the right option at once; the paper's was a person"
 
@@ -474,8 +461,7 @@ def teach(
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #c9d2b880
 @dataclass(frozen=True)
 class Learned:
-    "A store with what the experts said, and what the agents made of each conversation."
-    store: "MemoryStore"
+    "A search of what the experts said, and what the agents made of each conversation."
     search: RefinedSearch
     added: tuple[dict[str, int], ...]   # by lesson: memories of each kind
     seconds: float = 0.                 # of building, per exchange
@@ -483,13 +469,12 @@ class Learned:
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #188526db
 def learn(
     lessons: Iterable[Lesson],
-    store: "MemoryStore",
     builder: Any,                # `Builder`: build(conversation)
     search: RefinedSearch,
 ) -> Learned:
-    "Put the conversations into the store and let the builder read each (MARK §3.1.2)."
+    "Put the conversations into the search's store and let the builder read each (MARK §3.1.2)."
     from time import perf_counter
-    added, spent, exchanges = [], 0., 0
+    store, added, spent, exchanges = search.store, [], 0., 0
     for l in lessons:
         session = new_id("s")
         for q, a in l.said: store.add_turn(l.user, session, q, a)
@@ -497,7 +482,7 @@ def learn(
         builder.build(conversation_of(store, l.user, session))
         spent, exchanges = spent + perf_counter() - start, exchanges + len(l.said)
         added.append(added_by(store, l.user, session))
-    return Learned(store, search, tuple(added), spent/max(1, exchanges))
+    return Learned(search, tuple(added), spent/max(1, exchanges))
 
 # %% ../../../nbs/experiments/mark/01_lessons.ipynb #35f2dd91
 def added_by(

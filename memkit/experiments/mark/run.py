@@ -12,17 +12,17 @@ __all__ = ['WORDS', 'FEATURES', 'NAMES', 'FIRST_ASKS', 'CORRECTS', 'SECOND_ASKS'
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, TYPE_CHECKING
 
 from ...evaluate.coverage import ALPHAS, REGIONS, TABLE_4
 from ..result import (
     BARS, PaperPicture, intervals, legend_below, of_paper, papers_mark, rows_of, sheet, spread)
 from .again import (
-    AGAIN, Asked, BARE, FIRST, MEMORY, OTHER, PAPER_SETTINGS, RANDOM, Scored, alpha_rows, ask_again, by_manner,
+    AGAIN, Asked, BARE, Course, FIRST, MEMORY, OTHER, PAPER_SETTINGS, RANDOM, Scored, alpha_rows, ask_again, by_manner,
     coverage_rows, kept, read_kept, refinement_rows, region_rows, scored_answers, second_round, table_6_rows)
-from memkit.experiments.mark.lessons import (
-    Choice, EXPERT, Learned, Lesson, Picker, all_choices, conversation_rows, learn, reworded, table_5_rows,
-    taught_and_others, teach)
+from .lessons import (
+    Choice, Learned, Lesson, Picker, all_choices, conversation_rows, learn, table_5_rows, taught_and_others, teach)
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #9ca4c60d
 from ..result import figure, provenance, result
@@ -107,11 +107,10 @@ ONE, TWO, ASSISTANT, LEARNED, CONTROL = (
 # %% ../../../nbs/experiments/mark/03_run.ipynb #66a14197
 def scenario(
     model: LanguageModel,
-    max_tokens: int = 48,   # of an answer
 ) -> list[dict[str, str]]:  # who and what, in order
     "Two practitioners and one assistant (MARK appendix 2)."
     from memkit.mark import open_mark
-    settings, said = MarkSettings(agent="dental", answer_tokens=max_tokens), []
+    settings, said = MarkSettings(agent="dental", answer_tokens=48), []
     opened = lambda: open_mark(":memory:", model, settings=settings)
     with opened() as clinic, opened() as empty:
         for text in (FIRST_ASKS, CORRECTS): said += [(ONE, text), (ASSISTANT, clinic.chat("one", text).answer)]
@@ -133,8 +132,31 @@ def transcript(
     return "\n".join(["Figure 6", *map(filled, lines)])
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #3ee96ec4
-def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    return of_paper(result, "mark")
+_run = partial(of_paper, paper="mark")
+
+def _printed(r: Mapping[str, Any]) -> str: return "" if r["paper"] is None else f" (paper {r['paper']:g})"
+
+# %% ../../../nbs/experiments/mark/03_run.ipynb #931c966d
+def _first_cards() -> list[Card]:
+    "The boxes of Figure 1, from the settings that memkit ships."
+    s, t, w = MarkSettings(), TrustSettings(), PRESETS["Default"]
+    terms = f"{w.recall:g} recall, {w.recency:g} recency, {w.similarity:g} similarity, {w.feedback:g} feedback"
+    boxes = (     # name, row, column, columns wide, title, text, colour of the edge
+        ("e", 0, 0, 3, "A conversation has ended", "builder: every agent reads all of it, once", "navy"),
+        ("r", 1, 0, 1, "Residual agent", "what an expert taught", "orange"),
+        ("u", 1, 1, 1, "Question agent", "how this user speaks", "orange"),
+        ("a", 1, 2, 1, "Response agent", "how this user wants answers", "orange"),
+        ("m", 2, 0, 3, "Refined memories in SQLite",
+             "merged where the same, settled where they disagree; each with its sources, recalls and trust, "
+             f"{t.initial:g} at first; residual ones for every user, the others for one", "blue"),
+        ("f", 3, 0, 3, "Search", f"relevance: {terms}; the best of each kind", "blue"),
+        ("q", 4, 0, 1, "A new question", "of any user", "navy"),
+        ("p", 4, 1, 2, "Prompt",
+             f"{s.first} first: {s.documents} documents, then memories, in {s.budget:,} tokens", "navy"),
+        ("x", 5, 0, 3, "Answer, and what people say of it",
+             "right and wrong count for the memories that were shown", "deep"))
+    return [Card(key=key, row=row, column=column, span=span, title=title, text=text, colour=colour)
+            for key, row, column, span, title, text, colour in boxes]
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #0ec160c1
 def figure_1(
@@ -142,38 +164,13 @@ def figure_1(
 ) -> PaperPicture:
     """What memkit's MARK does with a conversation that ended and with a new question (MARK §1.2, Figure 1). Raises
     `ValueError` for another paper's result."""
-    s, t, w, _ = MarkSettings(), TrustSettings(), PRESETS["Default"], _run(result)
-    terms = f"{w.recall:g} recall, {w.recency:g} recency, {w.similarity:g} similarity, {w.feedback:g} feedback"
-    cards = [
-        Card(
-            key="e", row=0, span=3, title="A conversation has ended", text="builder: every agent reads all of it, once",
-            colour="navy"),
-        Card(key="r", row=1, title="Residual agent", text="what an expert taught", colour="orange"),
-        Card(key="u", row=1, column=1, title="Question agent", text="how this user speaks", colour="orange"),
-        Card(key="a", row=1, column=2, title="Response agent", text="how this user wants answers", colour="orange"),
-        Card(
-            key="m",
-            row=2,
-            span=3,
-            title="Refined memories in SQLite",
-            text="merged where the same, settled where they disagree; each with its sources, recalls and trust, "
-            f"{t.initial:g} at first; residual ones for every user, the others for one",
-        ),
-        Card(key="f", row=3, span=3, title="Search", text=f"relevance: {terms}; the best of each kind"),
-        Card(key="q", row=4, title="A new question", text="of any user", colour="navy"),
-        Card(
-            key="p", row=4, column=1, span=2, title="Prompt",
-            text=f"{s.first} first: {s.documents} documents, then memories, in {s.budget:,} tokens", colour="navy"),
-        Card(
-            key="x", row=5, span=3, title="Answer, and what people say of it",
-            text="right and wrong count for the memories that were shown", colour="deep"),
-    ]
+    _run(result)
     arrows = [
         ("e", "r", ""), ("e", "u", ""), ("e", "a", ""), ("r", "m", ""), ("u", "m", ""), ("a", "m", ""), ("m", "f", ""),
         ("q", "f", "asks"), ("f", "p", "memories"), ("q", "p", ""), ("p", "x", "")]
     return diagram(
-        "mark, Figure 1", "Three agents build memories from a conversation; a search finds them for the next.", cards,
-        arrows, columns=3)
+        "mark, Figure 1", "Three agents build memories from a conversation; a search finds them for the next.",
+        _first_cards(), arrows, columns=3)
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #24b4d662
 _BOX = ("Box: the middle half of the answers; thick line: the median;\n"
@@ -286,7 +283,7 @@ def figure_4(
     told = "; ".join(
         f"{_FOURTH[who][2]}: "
         + ", ".join(
-            f"{n} {number(r['ours'])}" + (f" (paper {r['paper']:g})" if r["paper"] is not None else "")
+            f"{n} {number(r['ours'])}{_printed(r)}"
             for n, r in zip(names, some)
         )
         for who, some in there.items()
@@ -320,8 +317,7 @@ def figure_5(
     for a result without it."""
     rows = [r for (row, metric), r in rows_of(_run(result), "Experiment 3").items()
             if metric == "right" and "corrected questions" not in row]
-    printed = lambda r: "" if r["paper"] is None else f" (paper {r['paper']:g})"
-    told = "; ".join(f"{r['row']}{' (control)'*r['control']}: {number(r['ours'])}{printed(r)}" for r in rows)
+    told = "; ".join(f"{r['row']}{' (control)'*r['control']}: {number(r['ours'])}{_printed(r)}" for r in rows)
     alt = f"Right answers of experiment 3; the number behind a name counts questions. {told}."
     return PaperPicture("mark, Figure 5", alt, lambda c: _sides(rows, c))
 
@@ -334,12 +330,11 @@ def figure_6(
     lines = _run(result).get("scenario")
     if not lines: raise ValueError("the result holds no scenario; make it with run_mark")
     look = {ONE: (0, "navy"), TWO: (0, "navy"), LEARNED: (.5, "orange"), CONTROL: (1, "faint")}
-    cards = [
-        Card(
-            key=str(i), row=i, column=look.get(l["who"], (1, "blue"))[0], span=4, title=l["who"],
-            text=l["text"] or "(nothing)", colour=look.get(l["who"], (1, "blue"))[1])
-        for i, l in enumerate(lines)
-    ]
+    cards = []
+    for i, l in enumerate(lines):
+        column, colour = look.get(l["who"], (1, "blue"))
+        text = l["text"] or "(nothing)"
+        cards.append(Card(key=str(i), row=i, column=column, span=4, title=l["who"], text=text, colour=colour))
     return diagram(
         "mark, Figure 6", "A dentist asks and corrects; later a colleague asks.", cards, [], columns=5, down=0.15
     )
@@ -464,11 +459,6 @@ def table_7(
     note = f"α {t.alpha:g}, w_a {t.w_a:g}, w_s {t.w_s:g}, λ {t.penalty:g}, threshold {t.threshold:g}, as in the paper's example. Two values: the worst and the best order of its 50 recalls. Where the two columns differ, the notes of nbs/mark/02_trust say which reading gives the print."
     return PaperTable("mark, Table 7", "when a memory is kept", heads, tuple(lines), (note,))
 
-# %% ../../../nbs/experiments/mark/03_run.ipynb #2e7e5dd7
-_all_ = [
-    "figure_1", "figure_2", "figure_3", "figure_4", "figure_5", "figure_6", "table_1", "table_2", "table_3", "table_4",
-    "table_5", "table_6", "table_7"]
-
 # %% ../../../nbs/experiments/mark/03_run.ipynb #8866bfaa
 @dataclass(frozen=True, kw_only=True)
 class Size:
@@ -490,23 +480,18 @@ def in_words(
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #fdaf985e
 def free_texts(
-    model: LanguageModel,
-    choices: Sequence[Choice],
+    course: Course,
     asked: Asked,
-    first: Sequence[bool],
     embedder: Embedder,
     n: int,
-    seed: int = 0,
-    progress: bool = True,
 ) -> dict[str, list[Scored]]:  # by row
     "Explanations as first asked, asked again, with memory and with two controls, of the first `n` questions."
     from tqdm.auto import tqdm
-    some, out, right = list(choices[:n]), {}, {**asked.right, FIRST: tuple(first)}
-    again = [reworded(c, seed + 1) for c in some]
-    rows = {FIRST: [c.question for c in some]} | dict.fromkeys((AGAIN, MEMORY, BARE, RANDOM), again)
-    for row, questions in tqdm(rows.items(), desc="explanations", unit=" rows", disable=not progress):
-        shown = asked.memories.get(row, [()]*len(choices))[:n]
-        out[row] = scored_answers(model, row, some, questions, shown, right[row][:n], embedder)
+    some, out = list(course.taught[:n]), {}
+    rows = {FIRST: [c.question for c in some]} | dict.fromkeys((AGAIN, MEMORY, BARE, RANDOM), course.again(some)[1])
+    for row, questions in tqdm(rows.items(), desc="explanations", unit=" rows", disable=not course.progress):
+        shown, right = asked.memories.get(row, [()]*n)[:n], asked.right[row][:n]
+        out[row] = scored_answers(course.picker.model, row, some, questions, shown, right, embedder)
     return out
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #24676dca
@@ -520,15 +505,16 @@ def measured(
     started, picker = utc_now(), Picker(model)
     if not choices: raise ValueError("there is no question to ask; give at least one")
     taught, others = taught_and_others(choices, size.taught, size.others, seed)
-    played, (first, lessons) = scenario(model), teach(picker, taught, seed, progress)
+    played = scenario(model)
+    course = Course(picker, taught, others, *teach(picker, taught, seed, progress), seed, progress)
     with MemoryStore(":memory:") as store:
-        builder = Builder(store, embedder, agents := prompted_agents(model) if prompted else embedded_agents())
-        learned = learn(lessons, store, builder, RefinedSearch(store, embedder, PAPER_SETTINGS))
-        asked = ask_again(picker, taught, others, lessons, first, learned, embedder, seed, progress)
-        manners = by_manner(picker, taught, lessons, learned, asked, agents, embedder, seed, progress)
-        scored = free_texts(model, taught, asked, first, embedder, size.texts, seed, progress)
-        again, after = second_round(picker, taught, asked, learned, builder, seed, size.errors)
-    made = all_rows(lessons, learned, asked, scored, again, after)
+        builder = Builder(store, embedder, prompted_agents(model) if prompted else embedded_agents())
+        learned = learn(course.lessons, builder, RefinedSearch(store, embedder, PAPER_SETTINGS))
+        asked = ask_again(course, learned)
+        manners = by_manner(course, learned, asked, builder.agents)
+        scored = free_texts(course, asked, embedder, size.texts)
+        again, after = second_round(course, asked, learned, builder, size.errors)
+    made = all_rows(course.lessons, learned, asked, scored, again, after)
     rows = [*table_1_rows(made, 1000*learned.seconds), *made, *manners, *table_7_rows()]
     where = provenance(seed, [model.name], embedder.name, {name: [c.text for c in (*taught, *others)]}, started)
     where |= {"size": asdict(size), "prompted": prompted, "build_ms_per_exchange": 1000*learned.seconds}
@@ -544,10 +530,9 @@ def all_rows(
     after: Mapping[str, Sequence[bool]],
 ) -> list[dict[str, Any]]:
     "Every figure of the four experiments."
-    first, later = scored.get(FIRST), {k: v for k, v in scored.items() if k != FIRST}
-    covered = coverage_rows(later, AGAIN, MEMORY, (BARE, RANDOM)) if first else []
-    texts = [*alpha_rows(first), *region_rows(first), *covered] if first else []
-    return [*texts, *conversation_rows(lessons, "Table 4", TABLE_4, EXPERT), *table_5_rows(learned),
+    first, later = scored[FIRST], {k: v for k, v in scored.items() if k != FIRST}
+    texts = [*alpha_rows(first), *region_rows(first), *coverage_rows(later)] if first else []
+    return [*texts, *conversation_rows(lessons, "Table 4", TABLE_4), *table_5_rows(learned),
             *refinement_rows(asked), *table_6_rows(again, after)]
 
 # %% ../../../nbs/experiments/mark/03_run.ipynb #47515dea

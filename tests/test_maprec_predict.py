@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memkit.experiments.map.single import cases_of, classical_rows, classical_scores, folds
 from memkit.maprec.classical import (
-    CONTROLS, Seen, check_rating_predictor, fit_biases, fit_factors, fit_user_mean, fit_user_median, seen, similarities, star_of)
+    CONTROLS, Seen, fit_biases, fit_factors, fit_user_mean, fit_user_median, seen, similarities, star_of)
 from memkit.maprec.network import NetworkSettings, crossfitted, features, fit_network, fit_stars, fit_statistics, matrix, median_level, together, windows
 from memkit.maprec.ratings import simulated_ratings
 
@@ -32,6 +32,24 @@ def predictor(ratings): return fit_stars(ratings, range(60), settings=LIGHT, fac
 
 # --- controls
 
+def check_rating_predictor(make):
+    "One number between .5 and 5 for each case, cold starts too; rows don't depend on each other, nor on padding."
+    rng = np.random.default_rng(0)
+    rated = Seen(
+        np.repeat(np.arange(20), 6), np.concatenate([rng.permutation(10)[:6] for _ in range(20)]),
+        rng.integers(1, 6, 120).astype(float), 20, 12)
+    p = make(rated)
+    known = np.array([[0, 3, 5], [2, -1, -1], [-1, -1, -1], [4, 11, -1]])
+    rating = np.array([[5, 4, 1], [2, 0, 0], [0, 0, 0], [3, 4.5, 0]])
+    target = np.array([7, 11, -1, 0])
+    got = p.predict(known, rating, target)
+    assert got.shape == (4,) and ((got >= .5) & (got <= 5)).all(), "one number between .5 and 5 for each case"
+    alone = [p.predict(known[i:i + 1], rating[i:i + 1], target[i:i + 1])[0] for i in range(4)]
+    assert np.allclose(got, alone, atol=1e-5), "a row must not depend on the others"
+    wider = p.predict(np.pad(known, ((0, 0), (0, 2)), constant_values=-1), np.pad(rating, ((0, 0), (0, 2))), target)
+    assert np.allclose(got, wider, atol=1e-5), "padding must not count"
+
+
 @pytest.mark.parametrize("name", CONTROLS)
 def test_every_control_keeps_the_contract(name): check_rating_predictor(partial(fit_factors, k=3, rounds=4) if name == "factors" else CONTROLS[name])
 
@@ -46,7 +64,7 @@ def tiny(rng, n_users=8, n_items=5):
 def test_similarities_by_hand(seed):
     s = tiny(np.random.default_rng(seed))
     b = fit_biases(s)
-    found, both = similarities(s, b, 50.)
+    found, both = similarities(s, b)
     rest = {(u, i): r - b.mean - b.item[i] - b.user[u] for u, i, r in zip(s.user.tolist(), s.item.tolist(), s.rating.tolist())}
     for i in range(5):
         for j in range(5):

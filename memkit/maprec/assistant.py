@@ -29,7 +29,7 @@ from .own_ratings import ItemSpace, Predictor
 # %% ../../nbs/maprec/12_assistant.ipynb #ac334918
 from .prediction import decode
 from .items import (
-    LISTS, RATING, Row, history, not_to_offer, note, noted, profile, rated_of, take_back, take_off)
+    LISTS, RATING, Row, history, not_to_offer, note, noted, profile, rated_of, take_back)
 from .recommend import (
     Recommendation, Recommended, ask_forget, confirm, facts_said, free_words, in_order, judged, listed_said, opinions,
     profile_said, rating_fit, rating_said, recalled_for, recommend, scores_labels, tell, weigh, why_said)
@@ -231,7 +231,7 @@ def _profile_told(assistant: MapAssistant, user: str, rated: Sequence[Rated], u:
 def _lists(assistant: MapAssistant, user: str) -> dict[str, list[Item]]:
     "The works on each of a user's lists."
     if not assistant.has_consent(user): return {}
-    return {k: [i for i, _ in noted(assistant.store, user, k)] for k in LISTS}
+    return {k: noted(assistant.store, user, k) for k in LISTS}
 
 # %% ../../nbs/maprec/12_assistant.ipynb #b90bdeec
 NO_RATING = ("I take that as an opinion, but I found no title and rating in it that I could note. "
@@ -381,7 +381,7 @@ def learn(self: MapAssistant, turn: Turn, prepared: None) -> list[MemoryChange]:
     for c in turn.extra["changes"]:
         rate, before = c.action == "rate", {row_key(r.rated.item): r.memory_id for r in profile(store, user)}
         if rate and c.rating is None: continue
-        if not rate and c.item: take_off(store, user, c.item, (turn.id,))
+        if not rate and c.item: note(store, user, "off", c.item, (turn.id,))
         for m in apply(store, user, [c], turn.id):
             old = before.get((m.meta["item"]["domain"], m.meta["item"]["id"]))
             if not rate: kind, relation = "taken back", "retraction"

@@ -151,11 +151,9 @@ class _View:
         "A matrix' entries between target and known items."
         return np.where(self.there, matrix[self.target[:, None], self.known], 0)
 
-    def mean(self, weight: np.ndarray, values: np.ndarray, shrink: float, to: float = 0.) -> np.ndarray:
-        "A weighted mean, shrunk."
-        return ((np.where(self.there, weight * values, 0)).sum(1) + shrink * to) / (
-            np.where(self.there, weight, 0).sum(1) + shrink
-        )
+    def mean(self, weight: np.ndarray, values: np.ndarray, shrink: float) -> np.ndarray:
+        "A weighted mean, shrunk to 0."
+        return np.where(self.there, weight*values, 0).sum(1)/(np.where(self.there, weight, 0).sum(1) + shrink)
 
 # %% ../../nbs/maprec/07_network.ipynb #78e3c125
 def _view(s: Statistics, known: np.ndarray, rating: np.ndarray, target: np.ndarray) -> _View:
@@ -274,15 +272,13 @@ def crossfitted(
         raise ValueError("some cases belong to users outside `users`; cross-fitting needs to know everyone's part")
     if not 2 <= parts <= len(users):
         raise ValueError(f"parts must be 2 to the number of users ({len(users)}), got {parts}")
-    part = dict(zip(users.tolist(), (np.random.default_rng(seed).permutation(len(users)) % parts).tolist()))
-    of_user, of_case, out = (
-        np.array([part[u] for u in users.tolist()]), np.array([part[u] for u in cases.user.tolist()]), None)
-    for j in range(parts):
-        if not (rows := np.flatnonzero(of_case == j)).size: continue
-        x = matrix(fit_statistics(seen(ratings, users[of_user != j]), ratings.items, factors), cases.at(rows))
-        out = np.zeros((len(cases.user), x.shape[1]), np.float32) if out is None else out
-        out[rows] = x
-    return out
+    part = np.zeros(len(ratings.users), int)
+    part[users] = np.random.default_rng(seed).permutation(len(users)) % parts
+    of_case, found = part[cases.user], []
+    for j in np.unique(of_case):
+        others = fit_statistics(seen(ratings, users[part[users] != j]), ratings.items, factors)
+        found.append(matrix(others, cases.at(of_case == j)))
+    return np.concatenate(found)[np.argsort(np.argsort(of_case, kind="stable"))]
 
 # %% ../../nbs/maprec/07_network.ipynb #5e4a0b02
 HALVES = np.arange(1, 11)/2
@@ -391,8 +387,7 @@ def fit_network(
 # %% ../../nbs/maprec/07_network.ipynb #342131b0
 @dataclass(frozen=True)
 class StarPredictor:
-    """Probabilities of the stars for a target, from a few known ratings and statistics of other users; a
-    `RatingPredictor`."""
+    "Probabilities of the stars for a target, from a few known ratings and statistics of other users."
     statistics: Statistics
     network: Network
     levels: np.ndarray    # whole stars, or halves
@@ -479,13 +474,12 @@ def stars_kept(
 
 # %% ../../nbs/maprec/07_network.ipynb #ebd24218
 def usual_ratings(
-    ratings,            # a Ratings of many users
-    hold: float = 5.,   # with so many ratings an item's own mean counts half
+    ratings,                             # a Ratings of many users
     users: Sequence[int] | None = None,  # rows of these users only; None: all
 ) -> dict[tuple, float]:  # by `Item.key`: stars
-    "Each item's mean rating, shrunk to the mean of all."
+    "Each item's mean rating, shrunk to the mean of all: with five ratings its own mean counts half."
     if users is not None and not np.isin(ratings.user, users).any(): return {}
-    fitted = fit_item_mean(seen(ratings, users), hold)
+    fitted = fit_item_mean(seen(ratings, users))
     return {i.key: float(fitted.mean + above) for i, above in zip(ratings.items, fitted.item)}
 
 # %% ../../nbs/maprec/07_network.ipynb #3c3d4a99
@@ -495,23 +489,22 @@ class FromOthers:
 
     def __init__(
         self,
-        # a RatingPredictor of `memkit.maprec.classical`: its probabilities if it has `shares`, else its number;
-        # if it has `similar`, reasons use these similarities
+        # of `memkit.maprec.classical` or `StarPredictor`: its probabilities if it has `shares`, else its number;
+        # reasons use its similarities, `similar`
         learned,
         items: Sequence[Item],        # in the order of its training
         longest: int | None = None,   # only so many of the last ratings count; None: all
     ):
         self.learned, self.longest = learned, longest
         self._row = {i.key: n for n, i in enumerate(items)}
-        if hasattr(learned, "similar"):
-            apart = learned.similar[np.triu_indices(min(len(items), 1000), 1)] if len(items) > 1 else np.zeros(1)
-            self.alike, self.between = max(float(np.quantile(apart, .95)), 1e-3), self._between
+        apart = learned.similar[np.triu_indices(min(len(items), 1000), 1)] if len(items) > 1 else np.zeros(1)
+        self.alike = max(float(np.quantile(apart, .95)), 1e-3)
 
 # %% ../../nbs/maprec/07_network.ipynb #5cb716f2
 @patch
 def shared(self: FromOthers, a: Item, b: Item) -> str:
     "What two items share, in words: their facts, or that the same people liked both."
-    return in_common(a, b) or ("liked by the same people" if hasattr(self, "alike") else "")
+    return in_common(a, b) or "liked by the same people"
 
 @patch
 def _rows(self: FromOthers, items: Sequence[Item]) -> np.ndarray:
@@ -519,7 +512,8 @@ def _rows(self: FromOthers, items: Sequence[Item]) -> np.ndarray:
 
 # %% ../../nbs/maprec/07_network.ipynb #71f66db7
 @patch
-def _between(self: FromOthers, first: Sequence[Item], second: Sequence[Item]) -> np.ndarray:
+def between(self: FromOthers, first: Sequence[Item], second: Sequence[Item]) -> np.ndarray:   # [first, second], 0..1
+    "The similarity of two items by the people who rated both."
     a, b = self._rows(first), self._rows(second)
     return np.clip(self.learned.similar[np.ix_(a, b)], 0, 1)*(a >= 0)[:, None]*(b >= 0)
 
@@ -553,9 +547,9 @@ def without_each(self: FromOthers, history: Sequence[Rated], targets: Sequence[I
     rows, rating = self._known(history)
     out = np.repeat(self.predict(history, targets)[:, None], len(rows), 1)
     known = np.flatnonzero(rows >= 0)
-    near = self.between(targets, [r.item for r in history]) if hasattr(self, "between") else None
+    near = self.between(targets, [r.item for r in history])
     for n, target in enumerate(self._rows(targets)):
-        some = known if near is None else known[np.argsort(-near[n, known], kind="stable")[:100]]
+        some = known[np.argsort(-near[n, known], kind="stable")[:100]]
         left = np.tile(rating[known], (len(some), 1))
         left[np.arange(len(some)), np.searchsorted(known, some)] = 0
         out[n, some] = self._shares(np.tile(rows[known], (len(some), 1)), left, np.full(len(some), target))

@@ -12,6 +12,7 @@ __all__ = ['Similar', 'SELECTIONS', 'LABELS', 'FORMS', 'genre_overlap', 'cosine'
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from os.path import commonprefix
 from random import Random
 from typing import Any
 
@@ -50,29 +51,27 @@ def cosine(
     return similar
 
 # %% ../../nbs/maprec/05_prediction.ipynb #3340e0f0
-SELECTIONS = ("genres", "cosine", "recent", "all", "random", "alike")
+SELECTIONS = ("genres", "cosine", "recent", "random")
 
 def select(
     rateds: Sequence[Rated],     # first rating first
     target: Item,
     k: int | None = None,        # rows to show, 1 or more; None: all of them
     how: str = "genres",         # one of SELECTIONS
-    similar: Similar | None = None,  # for 'cosine' and 'alike'; 'genres' counts them unless one is given
+    similar: Similar | None = None,  # for 'cosine'; 'genres' counts them unless one is given
     seed: int = 0,               # for 'random'
 ) -> list[Rated]:                # in time order: what is shown stays a history
-    """The rows of a history that the prompt shows (MAP §4.3, equation 1; 'alike': ours). Raises `ValueError` for an
-    unknown `how`, a `k` below 1, or a missing similarity."""
+    """The rows of a history that the prompt shows (MAP §4.3, equation 1). Raises `ValueError` for an unknown `how`,
+    a `k` below 1, or a missing similarity."""
     if how not in SELECTIONS: raise ValueError(f"how must be one of {', '.join(SELECTIONS)}; got {how!r}")
     if k is not None and k < 1: raise ValueError(f"k must be 1 or more, or None for all; got {k}")
-    if how in ("cosine", "alike") and similar is None:
-        raise ValueError(f"{how!r} needs a similarity, such as cosine(embedder)")
-    n = len(rateds)
-    if how == "all" or not n: return list(rateds)
-    if how == "random": ranked = Random(f"{seed} {target.id}").sample(range(n), n)
-    elif how == "recent": ranked = list(range(n))[::-1]
+    if how == "cosine" and similar is None: raise ValueError("'cosine' needs a similarity, such as cosine(embedder)")
+    places = range(len(rateds))
+    if how == "random": ranked = Random(f"{seed} {target.id}").sample(places, len(places))
+    elif how == "recent": ranked = places[::-1]
     else:
         scores = (similar or genre_overlap)(target, [r.item for r in rateds])
-        ranked = sorted(range(n), key=lambda i: (-scores[i], -i))
+        ranked = sorted(places, key=lambda i: (-scores[i], -i))
     return [rateds[i] for i in sorted(ranked[:k])]
 
 # %% ../../nbs/maprec/05_prediction.ipynb #c27c9622
@@ -171,14 +170,11 @@ def rate_many(
     model: LabelScorer,
     rateds: Sequence[Rated],   # one person's memory
     targets: Sequence[Item],   # of one domain
-    form: str = "full",
 ) -> np.ndarray:               # [targets, 5]
     "The probabilities of many items for one user; the history is read once (KV cache; ours)."
     if not len(targets): return np.zeros((0, len(LABELS)))
-    lines = rating_prompt(rateds, targets[0], form)
-    return rating_probabilities(
-        model, [asked_line(t, form) for t in targets], lines[: len(lines) - len(asked_line(targets[0], form))]
-    )
+    asked = list(map(asked_line, targets))
+    return rating_probabilities(model, asked, rating_prompt(rateds, targets[0]).removesuffix(asked[0]))
 
 # %% ../../nbs/maprec/05_prediction.ipynb #0ba63efb
 def without_brackets(text: str) -> str:
@@ -193,17 +189,11 @@ def figure_4_messages(
     "Memory and question for a model that chats (MAP Figure 4, in our words)."
     lines = [f"{without_brackets(title_line(r.item))}: {r.rating:g}" for r in rateds]
     history = "\n".join(lines) or "(nothing yet)"
-    return [
-        Message(
-            role="user",
-            text="Between << and >> are ratings that one client gave, from 1 (disliked it) to 5 (liked "
-            f"it).\n<<{history}>>\n"
-            "Between <<< and >>> is what the client will rate next. Judge by the ratings above which one it will "
-            "get.\n"
-            "Answer with that number alone and no explanation. An answer looks like this: "
-            f"5\n<<<{without_brackets(title_line(target))}>>>",
-        )
-    ]
+    return [Message(role="user", text="Between << and >> are ratings that one client gave, from 1 (disliked it) to 5 (liked "
+        f"it).\n<<{history}>>\n"
+        "Between <<< and >>> is what the client will rate next. Judge by the ratings above which one it will get.\n"
+        "Answer with that number alone and no explanation. An answer looks like this: "
+        f"5\n<<<{without_brackets(title_line(target))}>>>")]
 
 # %% ../../nbs/maprec/05_prediction.ipynb #866f1ae2
 def vanilla_messages(
@@ -227,19 +217,13 @@ def prefix_tree(
     np.ndarray, np.ndarray, np.ndarray, np.ndarray
 ]:  # tokens, depths, bool[n, n] attention mask, and the position of each prompt's last token
     "Prompts as one prefix tree of tokens: each common beginning stands once."
-    place: dict[tuple[int, int], int] = {}
-    parent, token, ends = [], [], []
+    place: dict[tuple[int, ...], int] = {}    # of each beginning
     for row in rows:
-        at = -1
-        for t in row:
-            nxt = place.setdefault((at, t), len(token))
-            if nxt == len(token): parent.append(at); token.append(t)
-            at = nxt
-        ends.append(at)
-    sees, depth = np.eye(len(token), dtype=bool), np.zeros(len(token), int)
-    for i, p in enumerate(parent):
-        if p >= 0: sees[i] |= sees[p]; depth[i] = depth[p] + 1
-    return np.array(token), depth, sees, np.array(ends)
+        for n in range(len(row)): place.setdefault(row[:n + 1], len(place))
+    sees = np.eye(len(place), dtype=bool)
+    for path, n in place.items():
+        if len(path) > 1: sees[n] |= sees[place[path[:-1]]]
+    return np.array([p[-1] for p in place]), sees.sum(1) - 1, sees, np.array([place[row] for row in rows])
 
 # %% ../../nbs/maprec/05_prediction.ipynb #5c365b69
 def _packed(
@@ -247,7 +231,7 @@ def _packed(
 ) -> list[list[int]]:  # positions of rows, in passes of about `max_tokens`
     passes, size, last = [[]], 0, ()
     for i in sorted(range(len(rows)), key=lambda i: rows[i]):
-        common = next((n for n, (a, b) in enumerate(zip(rows[i], last)) if a != b), min(len(rows[i]), len(last)))
+        common = len(commonprefix((rows[i], last)))
         if passes[-1] and size + len(rows[i]) - common > max_tokens: passes.append([]); size = common = 0
         passes[-1].append(i); size += len(rows[i]) - common; last = rows[i]
     return passes
@@ -310,13 +294,12 @@ def asked_probabilities(
     if not len(prompts): return np.zeros((0, len(LABELS)))
     chat = not isinstance(prompts[0], str)
     labels = [f"{'' if chat else ' '}{n}" for n in LABELS]
-    scores = hasattr(model, "score_labels")
-    texts = [model.render(p) if chat else p for p in prompts] if scores else []
-    if scores and hasattr(model, "load"): return prefix_tree_probabilities(model, texts, labels, progress=progress)
-    if scores: return softmax(model.score_labels(texts, labels))
-    talks = [
-        p if chat else [Message(role="user", text=f"{p} Answer with a number from 1 to 5 alone.")] for p in prompts
-    ]
+    if hasattr(model, "score_labels"):
+        texts = [model.render(p) for p in prompts] if chat else prompts
+        if hasattr(model, "load"): return prefix_tree_probabilities(model, texts, labels, progress=progress)
+        return softmax(model.score_labels(texts, labels))
+    ask = "{} Answer with a number from 1 to 5 alone."
+    talks = prompts if chat else [[Message(role="user", text=ask.format(p))] for p in prompts]
     found = [re.search(r"[1-5]", r.text) for r in model.generate(talks, max_tokens=4)]
     return np.array([np.full(5, .2) if f is None else np.eye(5)[int(f[0]) - 1] for f in found])
 

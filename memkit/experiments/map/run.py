@@ -21,8 +21,9 @@ from .single import (
     FULL, LENGTHS, PER_TEN, QUICK, TABLE_1, classical_rows, classical_scores, folds, language_rows)
 from ..result import provenance, result
 from ...maprec.assistant import MapSettings
+from ...maprec.classical import star_of
 from ...maprec.detection import OTHER, PREFERENCE, RECOMMEND, detection_messages, labelled_messages, update_messages
-from ...maprec.items import Rated, own_catalogue, stars, title_line
+from ...maprec.items import Rated, own_catalogue, title_line
 from ...maprec.prediction import figure_4_messages, genre_overlap, select
 from ...maprec.detection import labelled_updates
 from ...records import json_copy, utc_now
@@ -152,7 +153,7 @@ def figure_3(
     _run(result)
     rated, target = example()
     scores, shown = genre_overlap(target, [r.item for r in rated]), select(rated, target, KEPT)
-    told = "; ".join(f"{title_line(r.item)}, {stars(r.rating)}: {s:.0f}{', shown' if r in shown else ''}"
+    told = "; ".join(f"{title_line(r.item)}, {star_of(r.rating)}: {s:.0f}{', shown' if r in shown else ''}"
                      for r, s in zip(rated, scores))
     alt = (f"{len(rated)} ratings of a made-up user, scored by the genres that they share with {title_line(target)}; "
            f"the best {KEPT} are shown, later ones first among equals. {told}.")

@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from fastcore.basics import patch
 
@@ -226,18 +227,14 @@ class FrameReader:
 
     Threads may share one."""
     def __init__(self, linker: Linker):
-        self.linker, self._opened = linker, None
-        self._told = ToldTitles.joined([known_titles(), linker.titles])
+        self.linker, self._told = linker, ToldTitles.joined([known_titles(), linker.titles])
 
-# %% ../../nbs/maprec/04_frames.ipynb #38ea4a67
-@patch(as_prop=True)
-def reader(self: FrameReader) -> TitleReader:
-    "The learned reader with the catalogue's titles; loaded at its first use."
-    if self._opened is None:
+    @cached_property
+    def reader(self) -> TitleReader:
+        "The learned reader with the catalogue's titles; loaded at its first use."
         mine = copy(load_title_reader())
         mine.known = self._told
-        self._opened = mine
-    return self._opened
+        return mine
 
 # %% ../../nbs/maprec/04_frames.ipynb #60cfa450
 @patch

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # %% ../../nbs/maprec/07_network.ipynb #049a5117
 @dataclass(frozen=True)
 class Windows:
-    "Training cases, one per row; anything with these columns will do (as `experiments.map.single.Cases`)."
+    "Training cases, one per row."
     user: np.ndarray          # int[n], index into `ratings.users`
     known: np.ndarray         # int[n, history] items, -1 where there is none
     known_rating: np.ndarray  # float32[n, history], 0 where there is none
@@ -42,13 +42,13 @@ class Windows:
 
     def __len__(self) -> int: return len(self.user)
 
-    def at(self, rows: np.ndarray) -> "Windows":
+    def at(self, rows: np.ndarray) -> "Windows":   # of the same class
         "Some of them, by index or mask."
-        return Windows(*(getattr(self, f.name)[rows] for f in fields(Windows)))
+        return type(self)(*(getattr(self, f.name)[rows] for f in fields(self)))
 
 # %% ../../nbs/maprec/07_network.ipynb #9ad68597
 def together(
-    *several: Any,   # Windows, or what has their columns; the same width of history
+    *several: Windows,   # the same width of history
 ) -> Windows:
     "Several sets of cases as one."
     return Windows(*(np.concatenate([getattr(w, f.name) for w in several]) for f in fields(Windows)))
@@ -102,9 +102,8 @@ class Statistics:
 # %% ../../nbs/maprec/07_network.ipynb #fb6a5181
 def _facts(items: "Catalogue") -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]:
     genres = tuple(sorted({g for i in items for g in i.genres}))
-    has = np.array(
-        [[g in i.genres for g in genres] for i in items] + [[False] * len(genres)], dtype=np.float64
-    ).reshape(len(items) + 1, len(genres))
+    has = np.zeros((len(items) + 1, len(genres)))
+    for n, i in enumerate(items): has[n, [genres.index(g) for g in i.genres]] = 1
     long = has/np.sqrt(np.maximum(has.sum(1, keepdims=True), 1))
     years = np.array([np.nan if i.year is None else i.year for i in items] + [np.nan])
     middle = np.nanmean(years) if np.isfinite(years).any() else 2000.
@@ -250,11 +249,11 @@ def matrix(
     batch: int = 20_000,   # cases at once: memory
 ) -> np.ndarray:           # float32[n, features]
     "`features` of many cases as one matrix."
-    parts = [
-        features(s, *(a[i : i + batch] for a in (cases.known, cases.known_rating, cases.target)))
-        for i in range(0, len(cases.target), batch)
-    ]
-    return np.concatenate([np.stack(list(p.values()), 1) for p in parts]).astype(np.float32)
+    parts = []
+    for i in range(0, len(cases.target), batch):
+        known, rating, target = (a[i:i + batch] for a in (cases.known, cases.known_rating, cases.target))
+        parts.append(np.stack(list(features(s, known, rating, target).values()), 1))
+    return np.concatenate(parts).astype(np.float32)
 
 # %% ../../nbs/maprec/07_network.ipynb #c088fcbd
 def crossfitted(
@@ -289,8 +288,7 @@ def levels_of(rating: np.ndarray) -> np.ndarray:
 
 def level_of(rating: np.ndarray, levels: np.ndarray) -> np.ndarray:   # int, 0..len(levels) - 1
     "The index of each rating among the levels, halves up."
-    step = float(levels[1] - levels[0])
-    place = np.floor((np.asarray(rating, float) - float(levels[0]))/step + .5)
+    place = np.floor((np.asarray(rating, float) - levels[0])/(levels[1] - levels[0]) + .5)
     return np.clip(place, 0, len(levels) - 1).astype(int)
 
 # %% ../../nbs/maprec/07_network.ipynb #1676d531
@@ -416,7 +414,7 @@ def predict(self: StarPredictor, known: np.ndarray, known_rating: np.ndarray, ta
 def fit_stars(
     ratings: "Ratings",
     users: Sequence[int],         # whose ratings may be used
-    first: Any = None,            # cases of these users that look like those to be predicted (`Cases`, `Windows`)
+    first: Windows | None = None, # cases of these users that look like those to be predicted
     settings: NetworkSettings = NetworkSettings(),
     factors: Sequence[tuple[int, float]] = FACTORS,
     history: int = 18,            # longest of the further windows, where there are no first cases

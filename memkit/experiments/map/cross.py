@@ -17,9 +17,9 @@ import numpy as np
 
 from ...evaluate.intervals import paired
 from .single import (
-    Cases, Fold, against, cost_rows, folds, hash_of, histories, length_rows, mae_rows, ordered_rows, user_errors)
+    Cases, Fold, against, controls, cost_rows, folds, hash_of, histories, length_rows, mae_rows, ordered_rows, user_errors)
 from ..result import figure
-from ...maprec.classical import CONTROLS, seen, star_of
+from ...maprec.classical import star_of
 from ...maprec.items import Item, Rated, title_line
 from ...maprec.prediction import (
     LABELS, Calibration, Similar, asked_probabilities, cosine, decode, figure_4_messages, fit_calibration, select,
@@ -33,12 +33,9 @@ if TYPE_CHECKING: from memkit.maprec.ratings import Ratings
 # %% ../../../nbs/experiments/map/02_cross.ipynb #128d3ccb
 HISTORY = 18   # films of a user (MAP §5.4)
 
-def _films_and_books(
-    ratings: "Ratings", user: int
-) -> tuple[
-    np.ndarray, np.ndarray
-]:  # 18 rows and the books' rows, those after the 18th film first; empty where there are too few
-    rows = ordered_rows(ratings, user, 0, ratings.of(user))
+def _films_and_books(ratings: "Ratings", user: int) -> tuple[np.ndarray, np.ndarray]:
+    "18 rows, and the books' rows, those after the 18th film first; empty where there are too few."
+    rows = ordered_rows(ratings, user, 0)
     book = np.array([ratings.items.items[i].domain == "books" for i in ratings.item[rows].tolist()], bool)
     films, books = np.flatnonzero(~book), np.flatnonzero(book)
     if len(films) < HISTORY or not len(books): return rows[:0], rows[:0]
@@ -68,9 +65,9 @@ def cross_cases(
     if not rows: raise ValueError(f"none of {len(users)} users has {HISTORY} films and a book; use other data")
     a = np.array(rows)
     known, there = a[:, 3:-1], a[:, 3:-1] >= 0
-    return Cases(
-        a[:, 0], a[:, 1], a[:, 2], np.where(there, ratings.item[known], -1),
-        np.where(there, ratings.rating[known], 0).astype(np.float32), ratings.item[a[:, -1]], ratings.rating[a[:, -1]])
+    rating = np.where(there, ratings.rating[known], 0).astype(np.float32)
+    return Cases(a[:, 0], np.where(there, ratings.item[known], -1), rating, ratings.item[a[:, -1]],
+                 ratings.rating[a[:, -1]], a[:, 1], a[:, 2])
 
 # %% ../../../nbs/experiments/map/02_cross.ipynb #fa80def3
 def _line(item: Item) -> str: return title_line(replace(item, year=None)) + ":"
@@ -205,9 +202,7 @@ def control_predictions(
     for f in parts:
         at = np.isin(cases.user, f.test)
         if not at.any(): continue
-        c, learned = cases.at(at), seen(ratings, f.others)
-        found = {name: fit(learned).predict(c.known, c.known_rating, c.target) for name, fit in CONTROLS.items()}
-        found |= {f"{name}, whole stars": star_of(p) for name, p in found.items()}
+        found = controls(ratings, f.others, cases.at(at))
         for name, p in found.items(): out.setdefault(name, np.zeros(len(cases)))[at] = p
     return out
 

@@ -19,24 +19,22 @@ from fastcore.basics import patch
 from ..models.lm import LanguageModel
 from ..records import Change as MemoryChange, Considered, Hit, Memory, Turn, check_counts, utc_now
 from .network import from_others
-from .own_ratings import Content
+from .own_ratings import Content, ItemSpace, Predictor
 from .detection import (
     OTHER, PREFERENCE, RECOMMEND, Change, PromptedDetector, PromptedUpdater, apply)
 from .frames import FrameReader, Linker
-from .items import Catalogue, Item, Rated, catalogue_of, full_catalogue, named, row_key
-from .own_ratings import ItemSpace, Predictor
+from .items import (
+    LISTS, RATING, Catalogue, Item, Rated, Row, catalogue_of, full_catalogue, history, named, not_to_offer, note, noted,
+    profile, rated_of, row_key, take_back)
 
 # %% ../../nbs/maprec/12_assistant.ipynb #ac334918
 from .prediction import decode
-from .items import (
-    LISTS, RATING, Row, history, not_to_offer, note, noted, profile, rated_of, take_back)
 from .recommend import (
     Recommendation, Recommended, ask_forget, confirm, facts_said, free_words, in_order, judged, listed_said, opinions,
     profile_said, rating_fit, rating_said, recalled_for, recommend, scores_labels, tell, weigh, why_said)
 from .request_parsing import People
 from .understanding import SETTLED, Talk, Understood, ask_which, understand
-from ..reading.labels import marks
-from ..reading.labels import title_key
+from ..reading.labels import marks, title_key
 from ..turn import stages
 from ..turn.assistants import Parts
 from ..turn.engine import Assistant, explain

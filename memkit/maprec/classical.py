@@ -9,12 +9,11 @@ __all__ = ['CONTROLS', 'Seen', 'seen', 'UserLevel', 'fit_user_mean', 'fit_user_m
 # %% ../../nbs/maprec/06_classical.ipynb #23ef10c7
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
-# %% ../../nbs/maprec/06_classical.ipynb #f9574b1a
-if TYPE_CHECKING: from memkit.maprec.ratings import Ratings
+from .ratings import Ratings
 
 # %% ../../nbs/maprec/06_classical.ipynb #7dc39f11
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Seen:
 
 # %% ../../nbs/maprec/06_classical.ipynb #41e7a31d
 def seen(
-    ratings: "Ratings",
+    ratings: Ratings,
     users: Sequence[int] | None = None,  # indices into `ratings.users`; everybody if None
 ) -> Seen:
     "The ratings of some users. Raises `ValueError` where there are none."

@@ -19,8 +19,7 @@ from typing import Any, Literal, TYPE_CHECKING
 from fastcore.basics import patch
 
 from ..files import own_data
-from .items import Item, Rated, clean_text, unknown_item
-from .items import profile, put_rating, take_back
+from .items import Item, Rated, clean_text, profile, put_rating, take_back, unknown_item
 from ..models.lm import LanguageModel, UnusableAnswer, ask_json
 from ..models.endpoint import EndpointError
 from ..reading.labels import title_key

@@ -21,10 +21,9 @@ from ..records import check_text
 from ..search.documents import common_words
 from .detection import PREFERENCE, RECOMMEND, Change, Detected, decided, without_orders
 from .items import Catalogue, Item, clean_text, unknown_item
-from ..reading.labels import TITLE_ACTS, marks
+from ..reading.labels import TITLE_ACTS, Known, Title, TitleList, known_titles, marks, title_key
 from ..reading.reader import Mention, TitleReading
 from ..reading.title_reader import TitleReader, load_title_reader
-from ..reading.labels import Known, Title, TitleList, known_titles, title_key
 
 # %% ../../nbs/maprec/04_frames.ipynb #40bc9dea
 class Linker:

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from fastcore.basics import patch
@@ -21,14 +21,10 @@ from fastcore.basics import patch
 from ..files import cache_dir, make_once
 from .classical import (
     Biases, Factors, Seen, fit_biases, fit_factors, fit_item_knn, fit_item_mean, seen, similarities, star_of)
-from .items import Item, Rated
+from .items import Catalogue, Item, Rated
+from .ratings import Ratings
 from .own_ratings import ItemSpace, OwnRatings, Predictor, in_common, shares_around
 from ..reading.reader import softmax
-
-# %% ../../nbs/maprec/07_network.ipynb #e962abc0
-if TYPE_CHECKING:
-    from memkit.maprec.items import Catalogue
-    from memkit.maprec.ratings import Ratings
 
 # %% ../../nbs/maprec/07_network.ipynb #049a5117
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ def together(
 
 # %% ../../nbs/maprec/07_network.ipynb #3528fbcc
 def windows(
-    ratings: "Ratings",
+    ratings: Ratings,
     users: Sequence[int],        # indices into `ratings.users`
     share: float = .6,           # windows for each rating of a user; 1: as many as ratings
     history: int = 18,           # longest
@@ -100,7 +96,7 @@ class Statistics:
     year: np.ndarray         # float[n_items + 1]; the mean year where unknown
 
 # %% ../../nbs/maprec/07_network.ipynb #fb6a5181
-def _facts(items: "Catalogue") -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]:
+def _facts(items: Catalogue) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]:
     genres = tuple(sorted({g for i in items for g in i.genres}))
     has = np.zeros((len(items) + 1, len(genres)))
     for n, i in enumerate(items): has[n, [genres.index(g) for g in i.genres]] = 1
@@ -112,7 +108,7 @@ def _facts(items: "Catalogue") -> tuple[tuple[str, ...], np.ndarray, np.ndarray,
 # %% ../../nbs/maprec/07_network.ipynb #52399122
 def fit_statistics(
     s: Seen,
-    items: "Catalogue",
+    items: Catalogue,
     factors: Sequence[tuple[int, float]] = FACTORS,
 ) -> Statistics:
     "All statistics over other users."
@@ -257,7 +253,7 @@ def matrix(
 
 # %% ../../nbs/maprec/07_network.ipynb #c088fcbd
 def crossfitted(
-    ratings: "Ratings",
+    ratings: Ratings,
     users: Sequence[int],    # whose ratings may be used
     cases: Windows,          # of these users
     parts: int = 5,          # 2 or more
@@ -412,7 +408,7 @@ def predict(self: StarPredictor, known: np.ndarray, known_rating: np.ndarray, ta
 
 # %% ../../nbs/maprec/07_network.ipynb #e93c3515
 def fit_stars(
-    ratings: "Ratings",
+    ratings: Ratings,
     users: Sequence[int],         # whose ratings may be used
     first: Windows | None = None, # cases of these users that look like those to be predicted
     settings: NetworkSettings = NetworkSettings(),
@@ -431,7 +427,7 @@ def fit_stars(
 _FORM = 2   # version of the cached arrays; raised when features or networks change
 
 def fits_key(
-    ratings: "Ratings",
+    ratings: Ratings,
     users: Sequence[int],   # whose ratings may be used
     *more: Any,             # settings, as text
 ) -> str:
@@ -456,7 +452,7 @@ def _from_arrays(kept: Mapping[str, np.ndarray]) -> tuple[Network, np.ndarray]:
 
 # %% ../../nbs/maprec/07_network.ipynb #197e61dc
 def stars_kept(
-    ratings: "Ratings",
+    ratings: Ratings,
     users: Sequence[int],   # whose ratings may be used
     history: int = 18,      # longest of the windows
     settings: NetworkSettings = NetworkSettings(),

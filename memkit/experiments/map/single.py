@@ -13,9 +13,10 @@ __all__ = ['LENGTHS', 'Form', 'TABLE_1', 'TABLE_2', 'PER_TEN', 'QUICK', 'FULL', 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from hashlib import blake2b
-from typing import Any, NamedTuple, TYPE_CHECKING
+from typing import Any, NamedTuple
 
 import numpy as np
+from tqdm.auto import tqdm
 
 from ...evaluate.coverage import cost, price_of
 from ...evaluate.intervals import Interval, bootstrap, paired
@@ -26,12 +27,9 @@ from ...maprec.network import FACTORS, NetworkSettings, Windows, fit_stars
 from memkit.maprec.prediction import (
     asked_probabilities, decode, figure_4_messages, fit_calibration, masked, rating_prompt, select, shuffled,
     vanilla_messages)
+from ...maprec.ratings import Ratings
 from ...models.lm import LanguageModel
-
-# %% ../../../nbs/experiments/map/01_single.ipynb #e9710e9f
-if TYPE_CHECKING:
-    from memkit.maprec.ratings import Ratings
-    from memkit.models.local import LocalLM
+from ...models.local import LocalLM
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #a34a803f
 class Fold(NamedTuple):
@@ -52,7 +50,7 @@ def hash_of(text: str) -> int:  # 0 .. 2**64 - 1
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #0d81a4e7
 def folds(
-    ratings: "Ratings",
+    ratings: Ratings,
     k: int = 5,          # 2 or more
     tune: float = .2,    # share of the users outside the test fold, above 0 and below 1
 ) -> list[Fold]:         # k of them
@@ -72,7 +70,7 @@ def folds(
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #f517bcbb
 def ordered_rows(
-    ratings: "Ratings",
+    ratings: Ratings,
     user: int,     # index into `ratings.users`
     order: int,    # which of the orders: another number breaks ties another way
 ) -> np.ndarray:   # rows of this user, first rating first
@@ -96,7 +94,7 @@ class Cases(Windows):
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #4974ae6b
 def cases_of(
-    ratings: "Ratings",
+    ratings: Ratings,
     users: Sequence[int],  # indices into `ratings.users`; who has fewer than history + 1 ratings is left out
     orders: Sequence[int] = (0, 1, 2),
     history: int = 18,  # longest history; the target is the next rating
@@ -118,7 +116,7 @@ def cases_of(
                  np.tile(h, len(rows)))
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #h157c0de
-def histories(ratings: "Ratings", cases: Cases) -> list[tuple[list[Rated], Item]]:
+def histories(ratings: Ratings, cases: Cases) -> list[tuple[list[Rated], Item]]:
     "What is known in each case, first rating first, and its target."
     items = ratings.items.items
     rows = zip(cases.known.tolist(), cases.known_rating.tolist(), cases.h.tolist(), cases.target.tolist())
@@ -164,7 +162,7 @@ class FoldScores:
     predicted: dict[str, np.ndarray]   # name -> float[n] of the test cases
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #054017da
-def controls(ratings: "Ratings", users: Sequence[int], test: Cases) -> dict[str, np.ndarray]:   # name -> float[n]
+def controls(ratings: Ratings, users: Sequence[int], test: Cases) -> dict[str, np.ndarray]:   # name -> float[n]
     "Predictions without a language model, learned from the ratings of some users; in whole stars, too."
     learned, columns = seen(ratings, users), (test.known, test.known_rating, test.target)
     found = {name: fit(learned).predict(*columns) for name, fit in CONTROLS.items()}
@@ -188,7 +186,7 @@ class Scores:
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #f1e65228
 def classical_scores(
-    ratings: "Ratings",
+    ratings: Ratings,
     chosen: Sequence[Fold],              # of `folds`
     orders: Sequence[int] = (0, 1, 2),
     history: int = 18,
@@ -197,7 +195,6 @@ def classical_scores(
     progress: bool = False,
 ) -> Scores:
     "Every fold's test users, predicted from everybody else (MovieLens 100k: some minutes on one core)."
-    from tqdm.auto import tqdm
     def of(users): return cases_of(ratings, users, orders, history)
     scored = []
     for f in tqdm(chosen, disable=not progress, desc="folds"):
@@ -317,11 +314,11 @@ class Judged:
         return self.predicted[[place[key] for key in keys(cases)]]
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #4abdd64a
-def asked(lm: Any, ratings: "Ratings", cases: Cases, form: Form) -> np.ndarray:   # [n, 5]
+def asked(lm: Any, ratings: Ratings, cases: Cases, form: Form) -> np.ndarray:   # [n, 5]
     "The model's probabilities for every case."
     return asked_probabilities(lm, [form(*known) for known in histories(ratings, cases)])
 
-def judge(lm: Any, ratings: "Ratings", scores: Scores, form: Form) -> Judged:
+def judge(lm: Any, ratings: Ratings, scores: Scores, form: Form) -> Judged:
     "Ask about every fold's tuning and test cases; calibrate on the first."
     parts = []
     for f in scores.folds:
@@ -366,7 +363,7 @@ FULL = MapSize(folds=5, orders=(0, 1, 2), tune=24, users=None, memory=40, masked
 # %% ../../../nbs/experiments/map/01_single.ipynb #74f95245
 def choose_rows(
     lm: Any,
-    ratings: "Ratings",
+    ratings: Ratings,
     tune: Cases,
     grid: Sequence[int | None] = (1, 3, 5, 8, None),
 ) -> tuple[int | None, dict[int | None, float]]:   # the best, and the error of each
@@ -386,9 +383,9 @@ def _controls(scores: Scores) -> dict[str, np.ndarray]:
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #73c27e00
 def memory_rows(
-    ratings: "Ratings",
+    ratings: Ratings,
     scores: Scores,
-    lm: "LocalLM",
+    lm: LocalLM,
     whole: Judged,          # the whole history, for the comparison
     size: MapSize,
 ) -> tuple[list[dict[str, Any]], int | None]:   # rows, and how many rows of memory were shown
@@ -409,7 +406,7 @@ def memory_rows(
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #a6ff2d8e
 def whole_rows(
-    ratings: "Ratings", scores: Scores, lm: "LocalLM", size: MapSize
+    ratings: Ratings, scores: Scores, lm: LocalLM, size: MapSize
 ) -> tuple[list[dict[str, Any]], Judged]:
     "The whole history, with titles and without (MAP §5.3), and its judgement for comparisons."
     some, blind = narrow(scores, size.tune, size.users), narrow(scores, size.tune, size.masked)
@@ -422,7 +419,7 @@ def whole_rows(
     return rows + against("Table 1", name, blind.cases, hidden, {"whole history": whole.at(blind.cases)}), whole
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #810656c3
-def flat_rows(ratings: "Ratings", scores: Scores, lm: "LocalLM", size: MapSize) -> list[dict[str, Any]]:
+def flat_rows(ratings: Ratings, scores: Scores, lm: LocalLM, size: MapSize) -> list[dict[str, Any]]:
     "The flat conversation, at the paper's lengths (MAP §5.2, Table 1)."
     some = narrow(scores, max(4, size.messages//2), size.messages, LENGTHS)
     flat, printed = judge(lm, ratings, some, vanilla_messages), dict(zip(LENGTHS, TABLE_1["vanilla"]))
@@ -432,10 +429,9 @@ def flat_rows(ratings: "Ratings", scores: Scores, lm: "LocalLM", size: MapSize) 
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #22ff46ae
 def language_rows(
-    ratings: "Ratings", scores: Scores, lm: "LocalLM", size: MapSize, progress: bool = False
+    ratings: Ratings, scores: Scores, lm: LocalLM, size: MapSize, progress: bool = False
 ) -> list[dict[str, Any]]:
     "All rows that ask a language model (MAP §5.3): Tables 1 and 2, Figure 6 with two rows that need none."
-    from tqdm.auto import tqdm
     with tqdm(total=3, desc="language model", disable=not progress) as bar:
         rows, whole = whole_rows(ratings, scores, lm, size); bar.update()
         rows += flat_rows(ratings, scores, lm, size); bar.update()

@@ -194,7 +194,7 @@ def test_a_reason_from_others_matters_more_than_what_is_not_cited(made, knn):
 def test_a_learned_predictor_with_shares_is_asked_for_them():
     class Stars:
         similar = np.zeros((len(FILMS), len(FILMS)))
-        def shares(self, known, rating, target): return np.tile([.1, .2, .4, .2, .1], (len(target), 1))
+        def shares(self, cases): return np.tile([.1, .2, .4, .2, .1], (len(cases), 1))
     p = FromOthers(Stars(), FILMS)
     check_predictor(lambda: p, [Rated(FILMS[0], 3), Rated(FILMS[1], 3)], FILMS[2:5])
     assert p.without_each([Rated(FILMS[0], 3)], FILMS[2:4]).shape == (2, 1, 5)

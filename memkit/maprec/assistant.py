@@ -31,7 +31,7 @@ from .items import (
 from .prediction import decode
 from .recommend import (
     Recommendation, Recommended, ask_forget, confirm, facts_said, free_words, in_order, judged, listed_said, opinions,
-    profile_said, rating_fit, rating_said, recalled_for, recommend, scores_labels, tell, weigh, why_said)
+    profile_said, rating_fit, rating_said, recalled_for, recommend, tell, weigh, why_said)
 from .request_parsing import People
 from .understanding import SETTLED, Talk, Understood, ask_which, understand
 from ..reading.labels import marks, title_key
@@ -44,7 +44,6 @@ from ..turn.stages import TurnSettings, with_prompt
 if TYPE_CHECKING:
     from memkit.store.store import MemoryStore
     from memkit.maprec.ratings import Ratings
-    from threadpoolctl import ThreadpoolController
 
 # %% ../../nbs/maprec/12_assistant.ipynb #77ba6797
 @dataclass(frozen=True, kw_only=True)
@@ -270,7 +269,7 @@ def reminder(
 
 # %% ../../nbs/maprec/12_assistant.ipynb #a1ef8d3f
 @cache
-def _blas() -> "ThreadpoolController":
+def _blas():
     from threadpoolctl import ThreadpoolController
     return ThreadpoolController()
 
@@ -331,7 +330,7 @@ def prompt(self: MapAssistant, turn: Turn) -> Turn:
     hits = {row_key(rated_of(c.hit.item).item): c.hit for c in turn.considered}
     fitted = rating_fit(model, w["shown"], w["made"].basis, w["made"].targets[0], budget, hits)
     out = with_prompt(turn, fitted, model)
-    scored = len(fitted.messages) == 1 and scores_labels(model)    # plain lines, without a chat template
+    scored = len(fitted.messages) == 1 and hasattr(model, "score_labels")    # plain lines, without a chat template
     return replace(out, prompt=fitted.messages[0].text) if scored else out
 
 # %% ../../nbs/maprec/12_assistant.ipynb #dc558913

@@ -20,27 +20,18 @@ from fastcore.basics import patch
 
 from ..files import cache_dir, make_once
 from .classical import (
-    Biases, Factors, Seen, fit_biases, fit_factors, fit_item_knn, fit_item_mean, seen, similarities, star_of)
+    Biases, Factors, Known, Seen, fit_biases, fit_factors, fit_item_knn, fit_item_mean, seen, similarities, star_of)
 from .items import Catalogue, Item, Rated
-from .ratings import Ratings
+from .ratings import Ratings, genre_matrix
 from .own_ratings import ItemSpace, OwnRatings, Predictor, in_common, shares_around
 from ..reading.reader import softmax
 
 # %% ../../nbs/maprec/07_network.ipynb #049a5117
 @dataclass(frozen=True)
-class Windows:
+class Windows(Known):
     "Training cases, one per row."
-    user: np.ndarray          # int[n], index into `ratings.users`
-    known: np.ndarray         # int[n, history] items, -1 where there is none
-    known_rating: np.ndarray  # float32[n, history], 0 where there is none
-    target: np.ndarray        # int[n]
-    truth: np.ndarray         # float32[n]
-
-    def __len__(self) -> int: return len(self.user)
-
-    def at(self, rows: np.ndarray) -> "Windows":   # of the same class
-        "Some of them, by index or mask."
-        return type(self)(*(getattr(self, f.name)[rows] for f in fields(self)))
+    user: np.ndarray    # int[n], index into `ratings.users`
+    truth: np.ndarray   # float32[n]
 
 # %% ../../nbs/maprec/07_network.ipynb #9ad68597
 def together(
@@ -69,8 +60,8 @@ def windows(
         there = np.arange(history) < h[:, None]
         before = rows[np.where(there, at, 0)]
         rating = np.where(there, ratings.rating[before], 0).astype(np.float32)
-        parts.append(Windows(np.full(len(end), u), np.where(there, ratings.item[before], -1), rating,
-                             ratings.item[rows[end]], ratings.rating[rows[end]]))
+        parts.append(Windows(np.where(there, ratings.item[before], -1), rating, ratings.item[rows[end]],
+                             np.full(len(end), u), ratings.rating[rows[end]]))
     if not parts: raise ValueError(f"none of {len(users)} users has two ratings; there is nothing to learn from")
     return together(*parts)
 
@@ -98,12 +89,10 @@ class Statistics:
 # %% ../../nbs/maprec/07_network.ipynb #fb6a5181
 def _facts(items: Catalogue) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]:
     genres = tuple(sorted({g for i in items for g in i.genres}))
-    has = np.zeros((len(items) + 1, len(genres)))
-    for n, i in enumerate(items): has[n, [genres.index(g) for g in i.genres]] = 1
-    long = has/np.sqrt(np.maximum(has.sum(1, keepdims=True), 1))
+    long = np.vstack([genre_matrix(items.items), np.zeros((1, len(genres)))])
     years = np.array([np.nan if i.year is None else i.year for i in items] + [np.nan])
     middle = np.nanmean(years) if np.isfinite(years).any() else 2000.
-    return genres, has, (long @ long.T).astype(np.float32), np.where(np.isnan(years), middle, years)
+    return genres, (long > 0).astype(float), (long @ long.T).astype(np.float32), np.where(np.isnan(years), middle, years)
 
 # %% ../../nbs/maprec/07_network.ipynb #52399122
 def fit_statistics(
@@ -151,12 +140,9 @@ class _View:
         return np.where(self.there, weight*values, 0).sum(1)/(np.where(self.there, weight, 0).sum(1) + shrink)
 
 # %% ../../nbs/maprec/07_network.ipynb #78e3c125
-def _view(s: Statistics, known: np.ndarray, rating: np.ndarray, target: np.ndarray) -> _View:
-    there = rating != 0
-    known = np.where(there, known, -1)
-    return _View(
-        s, there, known, rating, target, there.sum(1).astype(np.float64), s.biases.residuals(known, rating),
-        s.biases.user_offset(known, rating))
+def _view(s: Statistics, c: Known) -> _View:
+    return _View(s, c.there, np.where(c.there, c.known, -1), c.known_rating, c.target, c.there.sum(1).astype(np.float64),
+                 s.biases.residuals(c), s.biases.user_offset(c))
 
 # %% ../../nbs/maprec/07_network.ipynb #c4bbff38
 def _about_item(v: _View) -> dict[str, np.ndarray]:
@@ -224,31 +210,28 @@ def _about_both(v: _View) -> dict[str, np.ndarray]:
 
 # %% ../../nbs/maprec/07_network.ipynb #90828a18
 def _factor_features(v: _View) -> dict[str, np.ndarray]:
-    moments = [f.moments(v.known, v.rating, v.target) for f in v.s.factors]
+    moments = [f.moments(Known(v.known, v.rating, v.target)) for f in v.s.factors]
     return {f"factors {j} {what}": m[k] for j, m in enumerate(moments) for k, what in enumerate(("mean", "variance"))}
 
 # %% ../../nbs/maprec/07_network.ipynb #31fa6732
 def features(
     s: Statistics,
-    known: np.ndarray,         # int[n, history]
-    known_rating: np.ndarray,  # float[n, history], 0 where nothing is known
-    target: np.ndarray,        # int[n]
+    cases: Known,
 ) -> dict[str, np.ndarray]:    # name -> float[n], always in the same order
     "All features of each case."
-    v = _view(s, known, known_rating, target)
+    v = _view(s, cases)
     return {**_about_item(v), **_about_user(v), **_last(v), **_about_both(v)}
 
 # %% ../../nbs/maprec/07_network.ipynb #e568fca6
 def matrix(
     s: Statistics,
-    cases: Windows,
+    cases: Known,
     batch: int = 20_000,   # cases at once: memory
 ) -> np.ndarray:           # float32[n, features]
     "`features` of many cases as one matrix."
     parts = []
-    for i in range(0, len(cases.target), batch):
-        known, rating, target = (a[i:i + batch] for a in (cases.known, cases.known_rating, cases.target))
-        parts.append(np.stack(list(features(s, known, rating, target).values()), 1))
+    for i in range(0, len(cases), batch):
+        parts.append(np.stack(list(features(s, cases.at(slice(i, i + batch))).values()), 1))
     return np.concatenate(parts).astype(np.float32)
 
 # %% ../../nbs/maprec/07_network.ipynb #c088fcbd
@@ -391,20 +374,20 @@ class StarPredictor:
         "Similarities of items, by the people who rated both."
         return self.statistics.similar
 
-    def by_level(self, known: np.ndarray, known_rating: np.ndarray, target: np.ndarray) -> np.ndarray:
+    def by_level(self, cases: Known) -> np.ndarray:
         "Probability of each level, float[n, levels]."
-        return self.network.shares(matrix(self.statistics, Windows(target, known, known_rating, target, target)))
+        return self.network.shares(matrix(self.statistics, cases))
 
 # %% ../../nbs/maprec/07_network.ipynb #2bd0f1d7
 @patch
-def shares(self: StarPredictor, known: np.ndarray, known_rating: np.ndarray, target: np.ndarray) -> np.ndarray:
+def shares(self: StarPredictor, cases: Known) -> np.ndarray:
     "Probability of each whole star, float[n, 5]."
-    return whole_stars(self.by_level(known, known_rating, target), self.levels)
+    return whole_stars(self.by_level(cases), self.levels)
 
 @patch
-def predict(self: StarPredictor, known: np.ndarray, known_rating: np.ndarray, target: np.ndarray) -> np.ndarray:
+def predict(self: StarPredictor, cases: Known) -> np.ndarray:
     "The median level, float[n]."
-    return median_level(self.by_level(known, known_rating, target), self.levels)
+    return median_level(self.by_level(cases), self.levels)
 
 # %% ../../nbs/maprec/07_network.ipynb #e93c3515
 def fit_stars(
@@ -521,8 +504,9 @@ def _known(self: FromOthers, history: Sequence[Rated]) -> tuple[np.ndarray, np.n
 @patch
 def _shares(self: FromOthers, known: np.ndarray, rating: np.ndarray, target: np.ndarray) -> np.ndarray:
     if not known.shape[1]: known, rating = np.full((len(target), 1), -1), np.zeros((len(target), 1))
-    if hasattr(self.learned, "shares"): return np.asarray(self.learned.shares(known, rating, target))
-    return shares_around(self.learned.predict(known, rating, target), np.ones(len(target)))
+    cases = Known(known, rating, target)
+    if hasattr(self.learned, "shares"): return np.asarray(self.learned.shares(cases))
+    return shares_around(self.learned.predict(cases), np.ones(len(target)))
 
 # %% ../../nbs/maprec/07_network.ipynb #8e1a4db4
 @patch

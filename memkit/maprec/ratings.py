@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['FORMS', 'EARLIEST', 'WHEEL', 'INSIDE', 'Ratings', 'fields', 'tidy_title', 'Form', 'columns', 'find_movielens',
-           'load_movielens', 'fetch_movielens', 'simulated_ratings', 'amazon_ratings', 'amazon_item', 'load_amazon']
+           'load_movielens', 'fetch_movielens', 'genre_matrix', 'simulated_ratings', 'amazon_ratings', 'amazon_item',
+           'load_amazon']
 
 # %% ../../nbs/maprec/02_ratings.ipynb #ea1ea169
 import csv
@@ -288,7 +289,8 @@ def fetch_movielens() -> Path:  # the folder
     return make_once(cache_dir()/"data"/"ml-100k", _fetch)
 
 # %% ../../nbs/maprec/02_ratings.ipynb #d3923a89
-def _genre_matrix(items: Sequence[Item]) -> np.ndarray:  # [items, genres], each row of length 1
+def genre_matrix(items: Sequence[Item]) -> np.ndarray:  # [items, genres in alphabetical order]
+    "The genres of each item, as a row of length 1."
     genres = sorted({g for i in items for g in i.genres})
     has = np.array([[g in i.genres for g in genres] for i in items], float).reshape(len(items), len(genres))
     return has/np.sqrt(np.maximum(has.sum(1, keepdims=True), 1))
@@ -311,7 +313,7 @@ def simulated_ratings(
     popularity, dates. The same seed gives the same ratings."""
     if n_users < 1: raise ValueError(f"n_users must be 1 or more, got {n_users}")
     items, rng = own_catalogue(), np.random.default_rng(seed)
-    has, quality = _genre_matrix(items.items), rng.normal(0, .4, len(items))
+    has, quality = genre_matrix(items.items), rng.normal(0, .4, len(items))
     fame = np.exp(rng.normal(0, .9, len(items)) + quality)
     found = [_one_rater(np.random.default_rng([seed, u]), items, has, quality, fame) for u in range(n_users)]
     user = np.repeat(np.arange(n_users), [len(f[0]) for f in found])

@@ -65,7 +65,7 @@ def cross_cases(
     a = np.array(rows)
     known, there = a[:, 3:-1], a[:, 3:-1] >= 0
     rating = np.where(there, ratings.rating[known], 0).astype(np.float32)
-    return Cases(a[:, 0], np.where(there, ratings.item[known], -1), rating, ratings.item[a[:, -1]],
+    return Cases(np.where(there, ratings.item[known], -1), rating, ratings.item[a[:, -1]], a[:, 0],
                  ratings.rating[a[:, -1]], a[:, 1], a[:, 2])
 
 # %% ../../../nbs/experiments/map/02_cross.ipynb #fa80def3
@@ -271,15 +271,10 @@ def run_cross(
     simulated = not ratings.name.startswith("Amazon")
     predicted = language_model_predictions(asked, parts) | plain
     rows = cross_rows(cases, predicted, [*plain, RANDOM, SHUFFLED, NONE], simulated)
-    rows += [_shown_row(asked, k, simulated) for k in s.ks] + cross_costs(ratings, asked, model, similar)
+    rows += cross_costs(ratings, asked, model, similar)
     return rows, {"models": [model.name], "encoder": embedder.name, "data": {ratings.name: _texts(ratings, cases)}}
 
 # %% ../../../nbs/experiments/map/02_cross.ipynb #727d3865
-def _shown_row(asked: Asked, k: int, simulated: bool) -> dict[str, Any]:
-    users = len(set(asked.cases.user[asked.k == k]))
-    return figure("Table 3" + " (simulated raters)"*simulated, f"k = {k} films shown", "users", users,
-                  note="chosen on other users")
-
 def _scored(ratings: Ratings, n: int | None) -> list[int]:
     "Users with films and books, `n` of them by a hash."
     able = (u for u in range(len(ratings.users)) if len(_films_and_books(ratings, u)[0]))

@@ -25,7 +25,7 @@ from ...maprec.detection import (
     OTHER, PREFERENCE, RECOMMEND, detection_messages, labelled_messages, labelled_updates, update_messages)
 from ...maprec.items import Rated, own_catalogue, title_line
 from ...maprec.prediction import figure_4_messages, genre_overlap, select
-from ...maprec.ratings import Ratings, find_movielens, load_movielens, simulated_ratings
+from ...maprec.ratings import Ratings, load_movielens, simulated_ratings
 from ...models.local import LocalLM
 from ...records import json_copy, utc_now
 
@@ -235,9 +235,8 @@ def figure_6(
     Raises `ValueError` for a result without it."""
     r = _run(result)
     rows_of(r, "Figure 6")
-    printed = {name: dict(zip(LENGTHS, values)) for name, values in TABLE_1.items()}
     return _error_picture("map, Figure 6", "Mean absolute error of predicted stars by ratings known.",
-                          _curves(r, _SIX, (CLASSICAL, "Table 1", "Figure 6")), _SIX, printed, "ratings known",
+                          _curves(r, _SIX, (CLASSICAL, "Table 1", "Figure 6")), _SIX, TABLE_1, "ratings known",
                           f"{BARS}, users resampled", smooth=False)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #11c1102d
@@ -325,7 +324,7 @@ def rated_films(
     seed: int = 0,
 ) -> Ratings:
     "MovieLens 100k if it is here, otherwise simulated raters, with a name that says so."
-    try: return load_movielens(find_movielens())
+    try: return load_movielens()
     except FileNotFoundError: return simulated_ratings(200, seed=seed)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #ae19a9fd

@@ -111,8 +111,8 @@ def cases_of(
     shown = np.arange(history) < h[:, None]
     tile = lambda a, pad: np.where(shown, a[:, None, :history], pad).reshape(-1, history)
     every = lambda values: np.repeat(values, history)
-    return Cases(every(np.repeat(kept, len(orders))), tile(item, -1), tile(rating, 0).astype(np.float32),
-                 item[:, 1:].reshape(-1), rating[:, 1:].reshape(-1), every(np.tile(orders, len(kept))),
+    return Cases(tile(item, -1), tile(rating, 0).astype(np.float32), item[:, 1:].reshape(-1),
+                 every(np.repeat(kept, len(orders))), rating[:, 1:].reshape(-1), every(np.tile(orders, len(kept))),
                  np.tile(h, len(rows)))
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #h157c0de
@@ -164,8 +164,8 @@ class FoldScores:
 # %% ../../../nbs/experiments/map/01_single.ipynb #054017da
 def controls(ratings: Ratings, users: Sequence[int], test: Cases) -> dict[str, np.ndarray]:   # name -> float[n]
     "Predictions without a language model, learned from the ratings of some users; in whole stars, too."
-    learned, columns = seen(ratings, users), (test.known, test.known_rating, test.target)
-    found = {name: fit(learned).predict(*columns) for name, fit in CONTROLS.items()}
+    learned = seen(ratings, users)
+    found = {name: fit(learned).predict(test) for name, fit in CONTROLS.items()}
     return found | {f"{name}, whole stars": star_of(p) for name, p in found.items()}
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #dedc8490
@@ -199,8 +199,7 @@ def classical_scores(
     scored = []
     for f in tqdm(chosen, disable=not progress, desc="folds"):
         tune, test = of(f.tune), of(f.test)
-        stars = fit_stars(ratings, f.others, of(f.others), settings, factors)
-        ours = stars.predict(test.known, test.known_rating, test.target)
+        ours = fit_stars(ratings, f.others, of(f.others), settings, factors).predict(test)
         scored.append(FoldScores(tune, test, controls(ratings, f.others, test) | {"ours": ours}))
     return Scores(tuple(scored))
 
@@ -330,18 +329,19 @@ def judge(lm: Any, ratings: Ratings, scores: Scores, form: Form) -> Judged:
 # %% ../../../nbs/experiments/map/01_single.ipynb #a4fd9062
 def whole_history(rated: Sequence[Rated], target: Item) -> str:
     "All that is known, in plain lines (MAP §5.3; plain lines: ours)."
-    return rating_prompt(rated, target, "short")
+    return rating_prompt(rated, target, short=True)
 
 def masked_history(rated: Sequence[Rated], target: Item) -> str:
     "The same without titles: a control."
-    return rating_prompt(*masked(rated, target), "short")
+    return rating_prompt(*masked(rated, target), short=True)
 
 def with_memory(k: int | None, how: str = "genres") -> Form:   # rows to show; None: all
     "Only the ratings that matter for the target (MAP §4.3)."
     return lambda rated, target: whole_history(select(rated, target, k, how), target)
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #89d90a5b
-TABLE_1 = {"vanilla": (.8628, .8576, .8878, .8989), "MAP": (.8206, .7763, .7911, .7886)}   # at `LENGTHS`
+TABLE_1 = {"vanilla": {5: .8628, 9: .8576, 13: .8878, 17: .8989},   # by ratings known
+           "MAP": {5: .8206, 9: .7763, 13: .7911, 17: .7886}}
 TABLE_2 = {"vanilla": .00325, "MAP": .00086}   # US dollars per 10 predictions of one user
 PER_TEN = "US dollars per 10 ratings", "tokens per prediction"
 
@@ -397,8 +397,8 @@ def memory_rows(
     got = {f"{name}, calibrated": judge(lm, ratings, some, form) for name, form in ways.items()}
     tried = ", ".join(f"{n or '∞'}: {e:.3f}" for n, e in errors.items())
     mine, rows = got["MAP, calibrated"], []
-    note, printed = f"{k or 'all'} rows by genres, chosen on tuning users ({tried})", dict(zip(LENGTHS, TABLE_1["MAP"]))
-    rows += mae_rows("Table 1", "MAP, the model's likeliest star", some.cases, mine.raw, printed, note=note)
+    note = f"{k or 'all'} rows by genres, chosen on tuning users ({tried})"
+    rows += mae_rows("Table 1", "MAP, the model's likeliest star", some.cases, mine.raw, TABLE_1["MAP"], note=note)
     for name, j in got.items(): rows += mae_rows("Table 1", name, some.cases, j.predicted, control="MAP" not in name)
     same = whole.at(some.cases)
     others = {name: j.predicted for name, j in got.items() if j is not mine} | {"whole history": same}
@@ -422,8 +422,8 @@ def whole_rows(
 def flat_rows(ratings: Ratings, scores: Scores, lm: LocalLM, size: MapSize) -> list[dict[str, Any]]:
     "The flat conversation, at the paper's lengths (MAP §5.2, Table 1)."
     some = narrow(scores, max(4, size.messages//2), size.messages, LENGTHS)
-    flat, printed = judge(lm, ratings, some, vanilla_messages), dict(zip(LENGTHS, TABLE_1["vanilla"]))
-    rows = mae_rows("Table 1", "vanilla, the model's likeliest star", some.cases, flat.raw, printed,
+    flat = judge(lm, ratings, some, vanilla_messages)
+    rows = mae_rows("Table 1", "vanilla, the model's likeliest star", some.cases, flat.raw, TABLE_1["vanilla"],
                     note="a sample of users")
     return rows + mae_rows("Table 1", "vanilla, calibrated", some.cases, flat.predicted)
 

@@ -254,7 +254,7 @@ def test_any_text_can_be_read(text):
 
 def test_a_title_asks_for_no_genre():
     text = "I want to read like Crime and Punishment"
-    link = Link(FILMS[0], 20, 40, text[20:], "like", 1., text[20:], "films")
+    link = Link(FILMS[0], 20, 40, text[20:], "like", text[20:], "films")
     assert parse_request(text, SHELF.items, [link]).genres == () and parse_request(text, SHELF.items, [link]).like == (FILMS[0],)
     for role in ("not", "seen"): assert parse_request(text, SHELF.items, [replace(link, role=role)]).besides == (FILMS[0],)
     assert requested_years("2001: a space odyssey") is None and requested_number("12 Angry Men") is None

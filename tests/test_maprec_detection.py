@@ -167,7 +167,7 @@ def test_rows_become_changes():
 
 
 @pytest.mark.parametrize("row,wrong", [(("rate", "Aliens", 5., "loved", False), "doesn't contain the title"), (("rate", "", 5., "loved", False), "doesn't contain the title"), (("rate", "Alien", 5., "adored", False), "doesn't contain the words"),
-                                       (("rate", "Alien", 6., "loved", True), "0.5 to 5"), (("rate", "Alien", 4.3, "loved", True), "0.5 to 5"), (("rate", "Alien", None, "loved", True), "needs a number"), (("take back", "Alien", 3., "loved", True), "null"),
+                                       (("rate", "Alien", 6., "loved", True), ".5 to 5"), (("rate", "Alien", 4.3, "loved", True), ".5 to 5"), (("rate", "Alien", None, "loved", True), "needs a number"), (("take back", "Alien", 3., "loved", True), "null"),
                                        (("delete", "Alien", None, "loved", True), "wrong shape")])
 def test_a_row_that_the_message_does_not_bear_out_is_refused(row, wrong):
     with pytest.raises(UnusableAnswer, match=wrong) as e: PromptedUpdater(Faulty(rows(row), rows(row))).changes("I loved Alien.")

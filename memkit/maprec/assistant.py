@@ -228,7 +228,7 @@ def _profile_told(assistant: MapAssistant, user: str, rated: Sequence[Rated], u:
 def _lists(assistant: MapAssistant, user: str) -> dict[str, list[Item]]:
     "The works on each of a user's lists."
     if not assistant.has_consent(user): return {}
-    return {k: noted(assistant.store, user, k) for k in LISTS}
+    return {k: [i for i, _ in noted(assistant.store, user, k)] for k in LISTS}
 
 # %% ../../nbs/maprec/12_assistant.ipynb #b90bdeec
 NO_RATING = ("I take that as an opinion, but I found no title and rating in it that I could note. "

@@ -11,7 +11,7 @@ __all__ = ['RECOMMEND', 'PREFERENCE', 'OTHER', 'SPLITS', 'LONGEST', 'MOST_ROWS',
 # %% ../../nbs/maprec/03_detection.ipynb #fdad57f7
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, Literal, TYPE_CHECKING
@@ -19,7 +19,7 @@ from typing import Any, Literal, TYPE_CHECKING
 from fastcore.basics import patch
 
 from ..files import own_data
-from .items import Item, Rated, clean_text, profile, put_rating, take_back, unknown_item
+from .items import Item, Rated, check_rating, clean_text, profile, put_rating, take_back, unknown_item
 from ..models.lm import LanguageModel, UnusableAnswer, ask_json
 from ..models.endpoint import EndpointError
 from ..reading.labels import title_key
@@ -166,8 +166,8 @@ def _asked(model: LanguageModel, step: str, messages: Sequence[Message], read: C
 
     Raises `UnusableAnswer`; errors of a server pass through."""
     def error(problem: str) -> UnusableAnswer:
-        return UnusableAnswer(f"{step}: {model.name} gave nothing usable: {problem}. Use a model that can write JSON, or "
-                              f"memkit's own {step}")
+        return UnusableAnswer(f"{step}: {model.name} gave nothing usable: {problem}. "
+                              f"Use a model that can write JSON, or memkit's own {step}")
     return ask_json(model, messages, read, step, shape, max_tokens, error=error)
 
 # %% ../../nbs/maprec/03_detection.ipynb #16043d27
@@ -256,17 +256,6 @@ def stands_in(
     searched = words_of(re.sub(r"\s*\(\d{4}\)\s*$", "", words))
     return bool(searched) and f" {' '.join(searched)} " in f" {' '.join(words_of(text))} "
 
-# %% ../../nbs/maprec/03_detection.ipynb #4aff7f25
-def _problems(row: AnsweredRow, title: str, text: str, about: str) -> Iterator[str]:
-    "The parts of a row that the message doesn't support."
-    name = repr(title[:60])
-    if not stands_in(title, text) and not stands_in(title, about): yield f"the message doesn't contain the title {name}"
-    if not stands_in(row.words, text): yield f"{name}: the message doesn't contain the words {row.words[:60]!r}"
-    if (row.rating is None) != (row.action == "take back"):
-        yield f"{name}: a rating needs a number, and what is taken back has null"
-    if row.rating is not None and not (.5 <= row.rating <= 5 and row.rating*2 == int(row.rating*2)):
-        yield f"{name}: a rating is 0.5 to 5 in steps of 0.5, got {row.rating}"
-
 # %% ../../nbs/maprec/03_detection.ipynb #0286ef8b
 def believed(
     row: AnsweredRow,
@@ -276,7 +265,14 @@ def believed(
 ) -> Change:
     "A listed row as a change, checked against the message. Raises `ValueError` with the problem."
     title = clean_text(row.title)
-    for problem in _problems(row, title, text, about.title if about else ""): raise ValueError(problem)
+    name = repr(title[:60])
+    if not stands_in(title, text) and not (about and stands_in(title, about.title)):
+        raise ValueError(f"the message doesn't contain the title {name}")
+    if not stands_in(row.words, text):
+        raise ValueError(f"{name}: the message doesn't contain the words {row.words[:60]!r}")
+    if (row.rating is None) != (row.action == "take back"):
+        raise ValueError(f"{name}: a rating needs a number, and what is taken back has null")
+    if row.rating is not None: check_rating(row.rating)
     back, item = row.rating is None, titles.lookup(title) if titles else None
     reason = "taken back" if back else "a number in the message" if row.stated else "judged from the words"
     if about and not stands_in(title, text): item = about

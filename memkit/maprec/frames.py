@@ -191,7 +191,6 @@ class Link:
     end: int
     words: str          # as they stand in the message
     role: str           # one of `labels.ROLES`
-    share: float        # probability of that role, 0..1
     title: str          # the item's, else the known title's, else the words
     domain: str
     options: tuple[Item, ...] = ()   # where `item` is None: the items that it may be
@@ -283,7 +282,7 @@ def _link(self: FrameReader, text: str, m: Mention) -> Link:
     sure = domain if m.domain_share >= DOMAIN and m.domain != asked else None
     item, options = self._which(text, m.start, m.end, m.words, sure)
     title = item.title if item else canonical(clean_text(m.words) or m.words, m.domain)
-    return Link(item, m.start, m.end, m.words, m.role, m.share, title, item.domain if item else domain, options)
+    return Link(item, m.start, m.end, m.words, m.role, title, item.domain if item else domain, options)
 
 # %% ../../nbs/maprec/04_frames.ipynb #83e3ab11
 @patch
@@ -316,7 +315,7 @@ def unmarked(
         if any(a < m.end and m.start < b for m in marked): continue
         (item, options), words = self._which(text, a, b, text[a:b]), text[a:b]
         title, domain = (item.title, item.domain) if item else (words, "")
-        out.append(Link(item, a, b, words, "other", 0., title, domain, options))
+        out.append(Link(item, a, b, words, "other", title, domain, options))
     return out
 
 # %% ../../nbs/maprec/04_frames.ipynb #f238f13a

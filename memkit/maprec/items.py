@@ -82,7 +82,7 @@ def _whole(value: int | None, what: str, least: int, most: int) -> int | None:
     "A whole number within bounds, or None."
     if value is None or isinstance(value, Integral) and not isinstance(value, bool) and least <= value <= most:
         return value if value is None else int(value)
-    raise ValueError(f"a {what} must be a whole number in {least}..{most} or None, got {str(value)[:40]!r}")
+    raise ValueError(f"{what} must be a whole number in {least}..{most} or None, got {str(value)[:40]!r}")
 
 def _texts(values: Iterable[str], what: str = "aliases", clean: Callable[[str], str] = clean_text) -> tuple[str, ...]:
     "Clean texts, each once."
@@ -328,9 +328,8 @@ ROLES = ("director", "cast", "author", "creator", "artist", "composer", "develop
 
 def _number(row: Mapping, name: str) -> int | None:
     value = row.get(name)
-    if value is None or isinstance(value, int) and not isinstance(value, bool): return value
-    if isinstance(value, str) and re.fullmatch(r"-?\d{1,6}", value.strip()): return int(value)
-    raise ValueError(f"{name} must be a whole number, got {str(value)[:40]!r}")
+    if isinstance(value, str) and re.fullmatch(r"-?\d{1,6}", value.strip()): value = int(value)
+    return _whole(value, name, -9999, 999_999)
 
 def _several(value: object) -> list[str]:
     return [p.strip() for p in value.split("|") if p.strip()] if isinstance(value, str) else list(value)
@@ -571,10 +570,11 @@ def noted(
     store: "MemoryStore",
     user: str,
     kind: str,                            # one of `LISTS`
-) -> list[Item]:                          # oldest first
+) -> list[tuple[Item, "datetime"]]:       # and when it was noted, oldest first
     "The works on one of a user's lists, without those rated since."
     rated = {row_key(r.rated.item) for r in profile(store, user)}
-    return [i for m in _entries(store, user, kind) if row_key(i := Item(**m.meta["item"])) not in rated]
+    found = [(Item(**m.meta["item"]), m.at) for m in _entries(store, user, kind)]
+    return [(item, at) for item, at in found if row_key(item) not in rated]
 
 # %% ../../nbs/maprec/01_items.ipynb #fa689c28
 def note(

@@ -92,7 +92,8 @@ def _facts(items: Catalogue) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, n
     long = np.vstack([genre_matrix(items.items), np.zeros((1, len(genres)))])
     years = np.array([np.nan if i.year is None else i.year for i in items] + [np.nan])
     middle = np.nanmean(years) if np.isfinite(years).any() else 2000.
-    return genres, (long > 0).astype(float), (long @ long.T).astype(np.float32), np.where(np.isnan(years), middle, years)
+    alike, year = (long @ long.T).astype(np.float32), np.where(np.isnan(years), middle, years)
+    return genres, (long > 0).astype(float), alike, year
 
 # %% ../../nbs/maprec/07_network.ipynb #52399122
 def fit_statistics(
@@ -141,8 +142,8 @@ class _View:
 
 # %% ../../nbs/maprec/07_network.ipynb #78e3c125
 def _view(s: Statistics, c: Known) -> _View:
-    return _View(s, c.there, np.where(c.there, c.known, -1), c.known_rating, c.target, c.there.sum(1).astype(np.float64),
-                 s.biases.residuals(c), s.biases.user_offset(c))
+    known, h = np.where(c.there, c.known, -1), c.there.sum(1).astype(float)
+    return _View(s, c.there, known, c.known_rating, c.target, h, s.biases.residuals(c), s.biases.user_offset(c))
 
 # %% ../../nbs/maprec/07_network.ipynb #c4bbff38
 def _about_item(v: _View) -> dict[str, np.ndarray]:

@@ -250,13 +250,10 @@ class Facts:
         other = self.known(item) or item
         names = ("people", "audience", "length", "series", "country")
         facts = {n: getattr(item, n) or getattr(other, n) for n in names}
-        facts["genres"] = _plain((*item.genres, *other.genres))
+        genres = ["Children" if g == "Children's" else g for g in (*item.genres, *other.genres)]
+        facts["genres"] = tuple(dict.fromkeys(genres))
         return item if all(getattr(item, n) == v for n, v in facts.items()) else replace(item, **facts)
 
-
-# %% ../../nbs/maprec/08_own_ratings.ipynb #c6468274
-def _plain(genres: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys("Children" if g == "Children's" else g for g in genres))
 
 # %% ../../nbs/maprec/08_own_ratings.ipynb #79db0430
 _BEFORE = (1940, 1950, 1960, 1970, 1980, 1990, 1994, 1996)

@@ -184,11 +184,12 @@ def figure_4_messages(
     "Memory and question for a model that chats (MAP Figure 4, in our words)."
     lines = [f"{without_brackets(title_line(r.item))}: {r.rating:g}" for r in rateds]
     history = "\n".join(lines) or "(nothing yet)"
-    return [Message(role="user", text="Between << and >> are ratings that one client gave, from 1 (disliked it) to 5 (liked "
-        f"it).\n<<{history}>>\n"
-        "Between <<< and >>> is what the client will rate next. Judge by the ratings above which one it will get.\n"
-        "Answer with that number alone and no explanation. An answer looks like this: "
-        f"5\n<<<{without_brackets(title_line(target))}>>>")]
+    text = ("Between << and >> are ratings that one client gave, from 1 (disliked it) to 5 (liked it).\n"
+            f"<<{history}>>\n"
+            "Between <<< and >>> is what the client will rate next. Judge by the ratings above which one it will get.\n"
+            "Answer with that number alone and no explanation. An answer looks like this: "
+            f"5\n<<<{without_brackets(title_line(target))}>>>")
+    return [Message(role="user", text=text)]
 
 # %% ../../nbs/maprec/05_prediction.ipynb #866f1ae2
 def vanilla_messages(
@@ -237,10 +238,9 @@ def _tokens(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:  # the prompt's tokens, and the token of each label after it
     head, last = prompt[:prompt.rfind("\n") + 1], prompt[prompt.rfind("\n") + 1:]
     tails = [text_ids(tokenizer, last + n) for n in labels]
-    if len({len(t) for t in tails}) > 1 or len({tuple(t[:-1]) for t in tails}) > 1:
-        raise ValueError(
-            "this tokenizer doesn't write the numbers 1 to 5 as one token each; use a model with score_labels"
-        )
+    if len({tuple(t[:-1]) for t in tails}) > 1:
+        raise ValueError("this tokenizer doesn't write the numbers 1 to 5 as one token each; use a model with "
+                         "score_labels")
     return tuple(lead_bos(tokenizer) + text_ids(tokenizer, head) + tails[0][:-1]), tuple(t[-1] for t in tails)
 
 # %% ../../nbs/maprec/05_prediction.ipynb #0668d162

@@ -16,7 +16,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
@@ -86,29 +85,27 @@ def rateds(self: Ratings, user: int) -> Iterator[Rated]:
         yield Rated(self.items.items[self.item[row]], float(self.rating[row]), at, self.name)
 
 # %% ../../nbs/maprec/02_ratings.ipynb #6d1033a7
-@contextmanager
-def _open(path: Path) -> Iterator[Iterator[str]]:   # its lines
+def _text(path: Path) -> Iterator[str]:   # its lines
     "A text file, packed or not: UTF-8, or Latin-1 as MovieLens 100k and 1M are."
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}; `memkit data amazon` says where to get it")
     if path.suffix == ".gz" and not is_packed(path):
         raise ValueError(f"{path.name} is named like a gzip file but isn't one (an error page, perhaps); "
                          "fetch it again")
-    def plain(line: str) -> str:
-        if "\0" in line: raise ValueError(f"{path.name} isn't plain text; unpack it first, or fetch it again")
-        try: return line.encode("latin-1").decode("utf-8-sig")
-        except UnicodeDecodeError: return line
-    try:
-        with open_packed(path) as file: yield map(plain, packed_lines(file, path.name, "latin-1"))
-    except csv.Error as e:
-        raise ValueError(f"{path.name} can't be read as a table ({e}); it may be truncated: fetch it again") from None
+    with open_packed(path) as file:
+        for line in packed_lines(file, path.name, "latin-1"):
+            if "\0" in line: raise ValueError(f"{path.name} isn't plain text; unpack it first, or fetch it again")
+            try: line = line.encode("latin-1").decode("utf-8-sig")
+            except UnicodeDecodeError: pass
+            yield line
 
 # %% ../../nbs/maprec/02_ratings.ipynb #29614caa
 def _lines(path: Path, between: str) -> Iterator[tuple[int, list[str]]]:  # number of the line and its fields
-    with _open(path) as lines:
-        rows = csv.reader(lines, strict=True) if between == "," else (s.rstrip("\r\n").split(between) for s in lines)
-        for number, row in enumerate(rows, 1):
-            if any(row): yield number, row
+    lines = _text(path)
+    rows = csv.reader(lines, strict=True) if between == "," else (s.rstrip("\r\n").split(between) for s in lines)
+    try: yield from ((number, row) for number, row in enumerate(rows, 1) if any(row))
+    except csv.Error as e:
+        raise ValueError(f"{path.name} can't be read as a table ({e}); it may be truncated: fetch it again") from None
 
 # %% ../../nbs/maprec/02_ratings.ipynb #1c5c396a
 _TABLE = {"\t": "a tab", ",": "a comma", "::": "'::'", "|": "'|'"}
@@ -339,19 +336,18 @@ def _one_rater(rng: np.random.Generator, items: Catalogue, has: np.ndarray, qual
 
 # %% ../../nbs/maprec/02_ratings.ipynb #20e070df
 def _records(path: Path) -> Iterator[dict]:  # of a file of JSON lines
-    with _open(path) as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip(): continue
-            try: row = json.loads(line)
-            except json.JSONDecodeError: row = None
-            if not isinstance(row, dict):
-                raise ValueError(f"line {number} of {path.name} isn't a JSON object; the file may be truncated (fetch "
-                                 "it again) or another one")
-            yield row
+    for number, line in enumerate(_text(path), 1):
+        if not line.strip(): continue
+        try: row = json.loads(line)
+        except json.JSONDecodeError: row = None
+        if not isinstance(row, dict):
+            raise ValueError(f"line {number} of {path.name} isn't a JSON object; the file may be truncated (fetch "
+                             "it again) or another one")
+        yield row
 
 # %% ../../nbs/maprec/02_ratings.ipynb #0f55a548
 def _first(path: Path) -> str:
-    with _open(path) as file: first = next((line for line in file if line.strip()), "")
+    first = next((line for line in _text(path) if line.strip()), "")
     if not first: raise ValueError(f"{path.name} is empty; fetch it again")
     return first.strip()
 

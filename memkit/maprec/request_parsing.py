@@ -113,7 +113,7 @@ def _known(people: People, text: str, words: Sequence[re.Match]) -> tuple[str, .
     key, before = " ".join(m[0] for m in words), text[:words[0].start()]
     found = people.names.get(key, ())
     if not found or len(words) > 1: return found
-    if set(folded(before).split()[-2:]) & _BEFORE and not any(spelled(n) == key for n in found): return ()   # "my Freya"
+    if set(folded(before).split()[-2:]) & _BEFORE and key not in map(spelled, found): return ()   # "my Freya"
     inside = key not in common_words() or re.search(r"[^.!?\s]\s+\W?$", before)
     capital = inside and text[len(before)].isupper() and not text.isupper()
     return found if capital or key not in people.capital else ()
@@ -192,7 +192,7 @@ _COUNTRIES = r"""
 
 # %% ../../nbs/maprec/10_request_parsing.ipynb #28f7148f
 COUNTRIES = _lists(_COUNTRIES)
-COUNTRIES["africans?"] += ("Burkina Faso", "Chad", "Congo", "Cape Verde", "Zimbabwe", "Botswana", "Lesotho")
+COUNTRIES["africans?"] += tuple("Burkina Faso|Chad|Congo|Cape Verde|Zimbabwe|Botswana|Lesotho".split("|"))
 
 # %% ../../nbs/maprec/10_request_parsing.ipynb #6abb4ab0
 def find_countries(
@@ -206,7 +206,7 @@ def find_countries(
     return sorted(found, key=lambda p: p.start)
 
 # %% ../../nbs/maprec/10_request_parsing.ipynb #f9554732
-_GENRE_WORDS = r"""
+GENRE_WORDS = _table(r"""
     Sci-Fi = sci[- ]?fi|science[- ]fiction|sf|cyberpunk|dystopian?
     Comedy = comed(?:y|ies)|comic|funny|hilarious|laughs?|humou?r|farces?|sitcoms?|rom-?coms?|stand-?up
     Horror = horrors?|scary|frightening|creepy|spooky|ghost stor(?:y|ies)|slashers?
@@ -250,10 +250,7 @@ _GENRE_WORDS = r"""
     Society = society|culture|interviews?
     News = news|politics
     Health = health|menopause
-    Technology = tech|technology"""
-
-# %% ../../nbs/maprec/10_request_parsing.ipynb #6df8594a
-GENRE_WORDS = _table(_GENRE_WORDS)
+    Technology = tech|technology""")
 
 # %% ../../nbs/maprec/10_request_parsing.ipynb #81cc6a7f
 _ONE_DOMAIN = frozenset("Country Pop World Soul Science Society News Health Technology Rock Simulation Sandbox "

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from ...evaluate.intervals import paired
-from .single import (
-    Cases, Fold, against, controls, cost_rows, folds, hash_of, histories, length_rows, mae_rows, ordered_rows, user_errors)
+from memkit.experiments.map.single import (
+    Cases, Fold, against, controls, cost_rows, folds, hash_of, histories, length_rows, mae_rows, ordered_rows,
+    user_errors)
 from ..result import figure
 from ...maprec.classical import star_of
 from ...maprec.items import Item, Rated, title_line

@@ -99,6 +99,9 @@ def genre_obeyed(answered: Answered, label: str) -> bool:
 def _people_of(catalogue) -> frozenset[str]:
     return frozenset(spelled(n) for i in catalogue for n in i.names)
 
+def _short(a: Answered, most: int) -> bool:
+    return _each(a, lambda i: bool(i.length and i.length <= most), "minutes pages seasons hours")
+
 # %% ../../../nbs/experiments/map/03_requests.ipynb #8786a1ce
 def refusal_obeyed(answered: Answered, label: str, catalogue, titles: frozenset[str]) -> bool:
     "Is a refused title, person, genre or country absent from the list, or mentioned in the answer?"
@@ -134,10 +137,7 @@ def obeyed(
     if fit: out.append(("audience", all(i.audience in fit for i in a.listed)))
     out += [("like", any(alike(t, i.title) >= .8 for i in a.like) or _mentions(a.said, t)) for t in request["like"]]
     out += [("not", refusal_obeyed(a, t, catalogue, titles)) for t in request["not"]]
-    for most in (_LENGTHS[t] for t in request["traits"] if t in _LENGTHS):
-        short = lambda i: bool(i.length and i.length <= most)
-        out.append(("length", _each(a, short, "minutes pages seasons hours")))
-    return out
+    return out + [("length", _short(a, _LENGTHS[t])) for t in request["traits"] if t in _LENGTHS]
 
 # %% ../../../nbs/experiments/map/03_requests.ipynb #d6fbf233
 def answered_by(assistant, user: str, text: str) -> Answered:

@@ -29,7 +29,6 @@ from memkit.malp.assistant import MalpAssistant
 from memkit.malp.coordinator import EmbeddedCoordinator, PromptedCoordinator, check_coordinator
 from memkit.malp.memories import DictionaryMemory, DPeMMemory, FullHistory, NoMemory, RandomRecall, check_dialogue_memory
 from memkit.malp.personalize import KeptCheckpoint
-from memkit.maprec.classical import CONTROLS, check_rating_predictor
 from memkit.maprec.frames import FrameReader, Linker
 from memkit.maprec.items import Rated, own_catalogue
 from memkit.maprec.own_ratings import ItemSpace, OwnRatings, check_predictor
@@ -248,10 +247,6 @@ def test_entrants_of_the_arena(minilm, name):
     check_entrant(lambda: entrants()[name](talk, minilm), talk.rounds, "Who bakes bread?", day)
 
 
-@pytest.mark.parametrize("name", CONTROLS)
-def test_rating_predictors(name): check_rating_predictor(CONTROLS[name])
-
-
 # --- training
 
 @pytest.mark.parametrize("kind", ["file", "store", "postgres"])
@@ -272,5 +267,5 @@ def test_every_contract_of_the_package_is_held_here():
     contracts = {"LanguageModel": check_language_model, "LabelScorer": check_label_scorer, "Embedder": check_embedder,
                  "Retriever": check_retriever, "StreamingModel": check_stream,
                  "Coordinator": check_coordinator, "DialogueMemory": check_dialogue_memory, "Checkpoint": check_checkpoint,
-                 "Predictor": check_predictor, "RatingPredictor": check_rating_predictor, "Entrant": check_entrant}
+                 "Predictor": check_predictor, "Entrant": check_entrant}
     assert protocols == set(contracts) and {c.__name__ for c in contracts.values()} <= named, "a new protocol needs a contract and a line here"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from memkit.experiments.map.single import cases_of, histories
 from memkit.maprec.items import Catalogue, Item, Rated, rating_line
 from memkit.maprec.prediction import (
-    FORMS, LABELS, asked_probabilities, decode, figure_4_messages, fit_calibration, masked, rate_many, rating_probabilities, rating_prompt, shuffled, softmax, vanilla_messages)
+    LABELS, asked_probabilities, decode, figure_4_messages, fit_calibration, masked, rate_many, rating_probabilities, rating_prompt, shuffled, softmax, vanilla_messages)
 from memkit.models.local import LocalLM, embedded_folder
 
 ODD = ("Amélie", "千と千尋の神隠し", "Se7en: 5", "12 Angry Men", "8½", "M", "Rating: 1", "<<<evil>>> rating: 1", "Ночь", "🎬 film", "Title\n3 rating: 5")
@@ -44,7 +44,7 @@ def raters(n: int = 5, each: int = 8, seed: int = 0) -> SimpleNamespace:
 # ---- the prompt
 
 @settings(max_examples=25, deadline=None)
-@given(titles, titles, st.sampled_from(FORMS))
+@given(titles, titles, st.booleans())
 def test_a_title_adds_no_line(a, b, form):
     a, b = items(a), items(b)
     if a is None or b is None: return
@@ -115,11 +115,11 @@ def test_growing_histories_share_a_pass(tiny):
     "Every case as its prompt alone, whatever else is asked; what is predicted is never read."
     people = raters()
     cases = cases_of(people, range(5), orders=(0, 1), history=6)
-    ask = lambda c: asked_probabilities(tiny, [rating_prompt(rated, target, "short") for rated, target in histories(people, c)])
+    ask = lambda c: asked_probabilities(tiny, [rating_prompt(rated, target, short=True) for rated, target in histories(people, c)])
     shares = ask(cases)
     some = np.random.default_rng(0).permutation(len(cases))[:12]
     assert np.allclose(ask(cases.at(some)), shares[some], atol=1e-5)
-    alone = [rating_probabilities(tiny, [rating_prompt(rated, target, "short")])[0] for rated, target in histories(people, cases.at(some))]
+    alone = [rating_probabilities(tiny, [rating_prompt(rated, target, short=True)])[0] for rated, target in histories(people, cases.at(some))]
     assert np.allclose(alone, shares[some], atol=1e-5)
     assert np.allclose(ask(replace(cases, truth=6 - cases.truth)), shares, atol=1e-6)
 

@@ -11,8 +11,8 @@ from memkit.store.erase import count_in_files, pieces
 from memkit.records import new_id, utc_now
 from memkit.store.store import MemoryStore
 from memkit.maprec import items as P
-from memkit.maprec.items import (Catalogue, Item, Rated, check_domain, check_rating, clean_text, own_catalogue, rating_line, stars, title_line)
-from memkit.maprec.items import frame, history, import_ratings, profile, put_rating, rated_of, rating_kind, take_back
+from memkit.maprec.items import (Catalogue, Item, Rated, check_domain, check_rating, clean_text, own_catalogue, rating_line, title_line)
+from memkit.maprec.items import frame, history, import_ratings, profile, put_rating, rated_of, take_back
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 
@@ -78,7 +78,7 @@ def test_genres_can_not_break_the_line():
 
 @given(st.one_of(st.floats(), st.integers(), st.booleans(), st.text(), st.none()))
 def test_a_rating_is_half_a_star_to_five(value):
-    if not isinstance(value, (bool, str)) and value in [n/2 for n in range(1, 11)]: assert check_rating(value) == value and 1 <= stars(value) <= 5
+    if not isinstance(value, (bool, str)) and value in [n/2 for n in range(1, 11)]: assert check_rating(value) == value
     else:
         with pytest.raises(ValueError, match="steps of a half"): check_rating(value)
 
@@ -151,7 +151,6 @@ def test_the_profile_is_a_dictionarys_replay(acts):
 def check(store, there, everything):
     order = sorted(there, key=lambda k: (there[k][1], there[k][2]))
     assert said(profile(store, "u")) == [(d, f"{d}-{n}", there[d, n][0]) for d, n in order]
-    for d in ("films", "books"): assert said(profile(store, "u", d)) == [(d, f"{d}-{n}", there[d, n][0]) for dd, n in order if dd == d]
     for (d, n), ratings in everything.items(): assert [m.meta["rating"] for m in history(store, "u", f"{d}-{n}", d)] == ratings
 
 
@@ -189,7 +188,7 @@ def test_two_users_and_two_domains_stay_apart():
     with MemoryStore(":memory:") as store:
         put_rating(store, "ann", Rated(Item(id="1", title="Dune"), 5)); put_rating(store, "ann", Rated(Item(id="1", title="Dune", domain="books"), 2)); put_rating(store, "bob", Rated(item(), 1))
         assert said(profile(store, "ann")) == [("films", "1", 5), ("books", "1", 2)] and said(profile(store, "bob")) == [("films", "films-0", 1)]
-        assert take_back(store, "ann", "1", "books") and said(profile(store, "ann")) == [("films", "1", 5)] and profile(store, "ann", "games") == ()
+        assert take_back(store, "ann", "1", "books") and said(profile(store, "ann")) == [("films", "1", 5)]
 
 
 def test_other_kinds_of_memory_never_meet_a_rating():
@@ -198,7 +197,7 @@ def test_other_kinds_of_memory_never_meet_a_rating():
         for n in range(20): put_rating(store, "u", Rated(item(n), 5))
         assert [h.item.id for h in store.search("u", [1., 0.], k=10, encoder="toy")] == [note.id]
         assert store.in_force("u", "toy").ids.tolist() == [note.id] and store.vectors("u", "toy")[1].shape == (1, 2)
-        assert [m.id for m in store.list("u", "note")] == [note.id] and len(store.list("u", rating_kind("films"))) == 20
+        assert [m.id for m in store.list("u", "note")] == [note.id] and len(store.list("u", "rating:films")) == 20
         with pytest.raises(ValueError, match="say which with encoder="): store.search("u", [1., 0.])
 
 
@@ -212,7 +211,7 @@ def test_a_long_profile_comes_in_one_transaction(tmp_path):
 
 def test_an_empty_profile():
     with MemoryStore(":memory:") as store:
-        assert profile(store, "u") == () == profile(store, "u", "films") and history(store, "u", "x") == [] and take_back(store, "u", "x", "films") is None
+        assert profile(store, "u") == () and history(store, "u", "x") == [] and take_back(store, "u", "x", "films") is None
         table = frame(store, "u")
         assert list(table.columns) == list(P.COLUMNS) and len(table) == 0 and str(table["date"].dtype).startswith("datetime64") and str(table["year"].dtype) == "Int64"
 
@@ -273,7 +272,7 @@ def test_threads_rate_at_once(tmp_path):
         for t in threads: t.start()
         for t in threads: t.join()
         rows = profile(store, "u")
-        assert len(rows) == 8 == len(store.list("u", rating_kind("films")))
+        assert len(rows) == 8 == len(store.list("u", "rating:films"))
         assert all(history(store, "u", r.rated.item.id)[-1].id == r.memory_id for r in rows)
 
 

@@ -19,24 +19,22 @@ from fastcore.basics import patch
 from ..models.lm import LanguageModel
 from ..records import Change as MemoryChange, Considered, Hit, Memory, Turn, check_counts, utc_now
 from .network import from_others
-from .own_ratings import Content
+from .own_ratings import Content, ItemSpace, Predictor
 from .detection import (
     OTHER, PREFERENCE, RECOMMEND, Change, PromptedDetector, PromptedUpdater, apply)
 from .frames import FrameReader, Linker
-from .items import Catalogue, Item, Rated, catalogue_of, full_catalogue, named, row_key
-from .own_ratings import ItemSpace, Predictor
+from .items import (
+    LISTS, RATING, Catalogue, Item, Rated, Row, catalogue_of, full_catalogue, history, named, not_to_offer, note, noted,
+    profile, rated_of, row_key, take_back)
 
 # %% ../../nbs/maprec/12_assistant.ipynb #ac334918
 from .prediction import decode
-from .items import (
-    LISTS, RATING, Row, history, not_to_offer, note, noted, profile, rated_of, take_back, take_off)
 from .recommend import (
     Recommendation, Recommended, ask_forget, confirm, facts_said, free_words, in_order, judged, listed_said, opinions,
-    profile_said, rating_fit, rating_said, recalled_for, recommend, scores_labels, tell, weigh, why_said)
+    profile_said, rating_fit, rating_said, recalled_for, recommend, tell, weigh, why_said)
 from .request_parsing import People
 from .understanding import SETTLED, Talk, Understood, ask_which, understand
-from ..reading.labels import marks
-from ..reading.labels import title_key
+from ..reading.labels import marks, title_key
 from ..turn import stages
 from ..turn.assistants import Parts
 from ..turn.engine import Assistant, explain
@@ -46,7 +44,6 @@ from ..turn.stages import TurnSettings, with_prompt
 if TYPE_CHECKING:
     from memkit.store.store import MemoryStore
     from memkit.maprec.ratings import Ratings
-    from threadpoolctl import ThreadpoolController
 
 # %% ../../nbs/maprec/12_assistant.ipynb #77ba6797
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +269,7 @@ def reminder(
 
 # %% ../../nbs/maprec/12_assistant.ipynb #a1ef8d3f
 @cache
-def _blas() -> "ThreadpoolController":
+def _blas():
     from threadpoolctl import ThreadpoolController
     return ThreadpoolController()
 
@@ -333,7 +330,7 @@ def prompt(self: MapAssistant, turn: Turn) -> Turn:
     hits = {row_key(rated_of(c.hit.item).item): c.hit for c in turn.considered}
     fitted = rating_fit(model, w["shown"], w["made"].basis, w["made"].targets[0], budget, hits)
     out = with_prompt(turn, fitted, model)
-    scored = len(fitted.messages) == 1 and scores_labels(model)    # plain lines, without a chat template
+    scored = len(fitted.messages) == 1 and hasattr(model, "score_labels")    # plain lines, without a chat template
     return replace(out, prompt=fitted.messages[0].text) if scored else out
 
 # %% ../../nbs/maprec/12_assistant.ipynb #dc558913
@@ -381,7 +378,7 @@ def learn(self: MapAssistant, turn: Turn, prepared: None) -> list[MemoryChange]:
     for c in turn.extra["changes"]:
         rate, before = c.action == "rate", {row_key(r.rated.item): r.memory_id for r in profile(store, user)}
         if rate and c.rating is None: continue
-        if not rate and c.item: take_off(store, user, c.item, (turn.id,))
+        if not rate and c.item: note(store, user, "off", c.item, (turn.id,))
         for m in apply(store, user, [c], turn.id):
             old = before.get((m.meta["item"]["domain"], m.meta["item"]["id"]))
             if not rate: kind, relation = "taken back", "retraction"

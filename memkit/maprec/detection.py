@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['RECOMMEND', 'PREFERENCE', 'OTHER', 'SPLITS', 'LONGEST', 'MOST_ROWS', 'Detected', 'decided', 'labelled_messages',
-           'Change', 'without_orders', 'apply', 'labelled_updates', 'detection_messages', 'PromptedError', 'Prompted',
-           'AnsweredTypes', 'PromptedDetector', 'update_messages', 'AnsweredRow', 'AnsweredRows', 'stands_in',
-           'believed', 'PromptedUpdater']
+           'Change', 'without_orders', 'apply', 'labelled_updates', 'detection_messages', 'AnsweredTypes',
+           'PromptedDetector', 'update_messages', 'AnsweredRow', 'AnsweredRows', 'stands_in', 'believed',
+           'PromptedUpdater']
 
 # %% ../../nbs/maprec/03_detection.ipynb #fdad57f7
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, Literal, TYPE_CHECKING
@@ -19,8 +19,7 @@ from typing import Any, Literal, TYPE_CHECKING
 from fastcore.basics import patch
 
 from ..files import own_data
-from .items import Item, Rated, clean_text, unknown_item
-from .items import profile, put_rating, take_back
+from .items import Item, Rated, check_rating, clean_text, profile, put_rating, take_back, unknown_item
 from ..models.lm import LanguageModel, UnusableAnswer, ask_json
 from ..models.endpoint import EndpointError
 from ..reading.labels import title_key
@@ -152,36 +151,24 @@ def detection_messages(
     text: str,
 ) -> list[Message]:
     "What a model is asked about a message's types (MAP Figure 2; our wording)."
-    return [
-        Message(role="system", text=_PROMPT_TYPES),
-        Message(role="user", text=json.dumps({"message": text}, ensure_ascii=False))]
+    return _question(_PROMPT_TYPES, {"message": text})
 
-# %% ../../nbs/maprec/03_detection.ipynb #e7b2359f
-class PromptedError(UnusableAnswer):
-    "A model's answer about a message couldn't be used, neither the first nor the second."
+def _question(instructions: str, data: Mapping[str, str]) -> list[Message]:
+    return [Message(role="system", text=instructions),
+            Message(role="user", text=json.dumps(data, ensure_ascii=False))]
 
 # %% ../../nbs/maprec/03_detection.ipynb #e39ee7b2
 LONGEST = 4000   # characters of a message that are shown
 
-class Prompted:
-    "A part that asks a language model; where the model fails, another part may read instead."
-    step, max_tokens = "", 0    # what it is asked for; tokens of an answer
+def _asked(model: LanguageModel, step: str, messages: Sequence[Message], read: Callable[[str], Any], shape: type,
+           max_tokens: int) -> Any:
+    """What `read` makes of the model's answer; if that fails, the model is asked once more, with the reason.
 
-    def __init__(
-        self,
-        model: LanguageModel,
-        instead: Any = None,   # reads where the model fails; None: that is an error
-    ):
-        self.model, self.instead = model, instead
-
-    def asked(self, messages: Sequence[Message], read: Callable[[str], Any], shape: type) -> Any:
-        """What `read` makes of the model's answer; if that fails, the model is asked once more, with the reason.
-
-        Raises `PromptedError`; errors of a server pass through."""
-        def error(problem: str) -> PromptedError:
-            return PromptedError(f"{self.step}: {self.model.name} gave nothing usable: {problem}. "
-                                 f"Use a model that can write JSON, or memkit's own {self.step}")
-        return ask_json(self.model, messages, read, self.step, shape, self.max_tokens, error=error)
+    Raises `UnusableAnswer`; errors of a server pass through."""
+    def error(problem: str) -> UnusableAnswer:
+        return UnusableAnswer(f"{step}: {model.name} gave nothing usable: {problem}. "
+                              f"Use a model that can write JSON, or memkit's own {step}")
+    return ask_json(model, messages, read, step, shape, max_tokens, error=error)
 
 # %% ../../nbs/maprec/03_detection.ipynb #16043d27
 @dataclass(frozen=True)
@@ -205,16 +192,18 @@ def _shown(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST//2]} … {text[-LONGEST//2:]}"
 
 # %% ../../nbs/maprec/03_detection.ipynb #9e282e7c
-class PromptedDetector(Prompted):
+@dataclass(frozen=True)
+class PromptedDetector:
     "Asks a language model for the types of a message (MAP §4.2, Figure 2)."
-    step, max_tokens = "detector", 64
+    model: LanguageModel
+    instead: Any = None   # a detector that reads where the model fails; None: that is an error
 
     def detect(self, text: str) -> Detected:
-        """Raises `TypeError` or `ValueError` for what is no text or an empty one, `PromptedError` where the model's
+        """Raises `TypeError` or `ValueError` for what is no text or an empty one, `UnusableAnswer` where the model's
         answer can't be used."""
         messages = detection_messages(_shown(text))
-        try: return self.asked(messages, _types, AnsweredTypes)
-        except (PromptedError, EndpointError):
+        try: return _asked(self.model, "detector", messages, _types, AnsweredTypes, 64)
+        except (UnusableAnswer, EndpointError):
             if not self.instead: raise
             return self.instead.detect(text)
 
@@ -240,8 +229,7 @@ def update_messages(
     about: str = "",   # the title that the conversation was last about; '': none
 ) -> list[Message]:
     "What a model is asked about a message's ratings (MAP Figure 5; our wording)."
-    data = {"about": about, "message": text} if about else {"message": text}
-    return [Message(role="system", text=_ROWS), Message(role="user", text=json.dumps(data, ensure_ascii=False))]
+    return _question(_ROWS, {"about": about, "message": text} if about else {"message": text})
 
 # %% ../../nbs/maprec/03_detection.ipynb #45985757
 @dataclass(frozen=True)
@@ -268,17 +256,6 @@ def stands_in(
     searched = words_of(re.sub(r"\s*\(\d{4}\)\s*$", "", words))
     return bool(searched) and f" {' '.join(searched)} " in f" {' '.join(words_of(text))} "
 
-# %% ../../nbs/maprec/03_detection.ipynb #4aff7f25
-def _problems(row: AnsweredRow, title: str, text: str, about: str) -> Iterator[str]:
-    "The parts of a row that the message doesn't support."
-    name = repr(title[:60])
-    if not stands_in(title, text) and not stands_in(title, about): yield f"the message doesn't contain the title {name}"
-    if not stands_in(row.words, text): yield f"{name}: the message doesn't contain the words {row.words[:60]!r}"
-    if (row.rating is None) != (row.action == "take back"):
-        yield f"{name}: a rating needs a number, and what is taken back has null"
-    if row.rating is not None and not (.5 <= row.rating <= 5 and row.rating*2 == int(row.rating*2)):
-        yield f"{name}: a rating is 0.5 to 5 in steps of 0.5, got {row.rating}"
-
 # %% ../../nbs/maprec/03_detection.ipynb #0286ef8b
 def believed(
     row: AnsweredRow,
@@ -288,7 +265,14 @@ def believed(
 ) -> Change:
     "A listed row as a change, checked against the message. Raises `ValueError` with the problem."
     title = clean_text(row.title)
-    for problem in _problems(row, title, text, about.title if about else ""): raise ValueError(problem)
+    name = repr(title[:60])
+    if not stands_in(title, text) and not (about and stands_in(title, about.title)):
+        raise ValueError(f"the message doesn't contain the title {name}")
+    if not stands_in(row.words, text):
+        raise ValueError(f"{name}: the message doesn't contain the words {row.words[:60]!r}")
+    if (row.rating is None) != (row.action == "take back"):
+        raise ValueError(f"{name}: a rating needs a number, and what is taken back has null")
+    if row.rating is not None: check_rating(row.rating)
     back, item = row.rating is None, titles.lookup(title) if titles else None
     reason = "taken back" if back else "a number in the message" if row.stated else "judged from the words"
     if about and not stands_in(title, text): item = about
@@ -298,24 +282,18 @@ def believed(
 # %% ../../nbs/maprec/03_detection.ipynb #823c6b16
 MOST_ROWS = 20   # of a message
 
-class PromptedUpdater(Prompted):
+@dataclass(frozen=True)
+class PromptedUpdater:
     "Asks a language model which ratings a message gives or takes back (MAP §4.4, Figure 5)."
-    step, max_tokens = "updater", 1024
-
-    def __init__(
-        self,
-        model: LanguageModel,
-        titles: "Linker | None" = None,   # for the items of titles; an unknown one stays unknown
-        instead: Any = None,              # an updater that reads where the model fails; None: that is an error
-    ):
-        super().__init__(model, instead)
-        self.titles = titles
+    model: LanguageModel
+    titles: "Linker | None" = None   # for the items of titles; an unknown one stays unknown
+    instead: Any = None              # an updater that reads where the model fails; None: that is an error
 
 # %% ../../nbs/maprec/03_detection.ipynb #d3a85705
 @patch
 def changes(self: PromptedUpdater, text: str, about: Item | None = None) -> list[Change]:
     """In the order of the answer, each title once, with its last change. Raises `TypeError` or `ValueError` for
-    what is no text or an empty one, `PromptedError` where the model's answer can't be used."""
+    what is no text or an empty one, `UnusableAnswer` where the model's answer can't be used."""
     shown, kept = _shown(text), {}
     def read(answer: str) -> list[Change]:
         rows, problems = read_answer(answer, AnsweredRows).rows[:MOST_ROWS], []
@@ -326,8 +304,9 @@ def changes(self: PromptedUpdater, text: str, about: Item | None = None) -> list
             else: kept[c.item.id if c.item else c.title.casefold()] = c
         if problems: raise ValueError("; ".join(problems[:5]))
         return list(kept.values())
-    try: return self.asked(update_messages(shown, about.title if about else ""), read, AnsweredRows)
-    except (PromptedError, EndpointError):
+    messages = update_messages(shown, about.title if about else "")
+    try: return _asked(self.model, "updater", messages, read, AnsweredRows, 1024)
+    except (UnusableAnswer, EndpointError):
         if kept: return list(kept.values())
         if not self.instead: raise
         return self.instead.changes(text, about)

@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from fastcore.basics import patch
 
@@ -20,10 +21,9 @@ from ..records import check_text
 from ..search.documents import common_words
 from .detection import PREFERENCE, RECOMMEND, Change, Detected, decided, without_orders
 from .items import Catalogue, Item, clean_text, unknown_item
-from ..reading.labels import TITLE_ACTS, marks
+from ..reading.labels import TITLE_ACTS, Known, Title, TitleList, known_titles, marks, title_key
 from ..reading.reader import Mention, TitleReading
 from ..reading.title_reader import TitleReader, load_title_reader
-from ..reading.labels import Known, Title, TitleList, known_titles, title_key
 
 # %% ../../nbs/maprec/04_frames.ipynb #40bc9dea
 class Linker:
@@ -191,7 +191,6 @@ class Link:
     end: int
     words: str          # as they stand in the message
     role: str           # one of `labels.ROLES`
-    share: float        # probability of that role, 0..1
     title: str          # the item's, else the known title's, else the words
     domain: str
     options: tuple[Item, ...] = ()   # where `item` is None: the items that it may be
@@ -226,18 +225,14 @@ class FrameReader:
 
     Threads may share one."""
     def __init__(self, linker: Linker):
-        self.linker, self._opened = linker, None
-        self._told = ToldTitles.joined([known_titles(), linker.titles])
+        self.linker, self._told = linker, ToldTitles.joined([known_titles(), linker.titles])
 
-# %% ../../nbs/maprec/04_frames.ipynb #38ea4a67
-@patch(as_prop=True)
-def reader(self: FrameReader) -> TitleReader:
-    "The learned reader with the catalogue's titles; loaded at its first use."
-    if self._opened is None:
+    @cached_property
+    def reader(self) -> TitleReader:
+        "The learned reader with the catalogue's titles; loaded at its first use."
         mine = copy(load_title_reader())
         mine.known = self._told
-        self._opened = mine
-    return self._opened
+        return mine
 
 # %% ../../nbs/maprec/04_frames.ipynb #60cfa450
 @patch
@@ -287,7 +282,7 @@ def _link(self: FrameReader, text: str, m: Mention) -> Link:
     sure = domain if m.domain_share >= DOMAIN and m.domain != asked else None
     item, options = self._which(text, m.start, m.end, m.words, sure)
     title = item.title if item else canonical(clean_text(m.words) or m.words, m.domain)
-    return Link(item, m.start, m.end, m.words, m.role, m.share, title, item.domain if item else domain, options)
+    return Link(item, m.start, m.end, m.words, m.role, title, item.domain if item else domain, options)
 
 # %% ../../nbs/maprec/04_frames.ipynb #83e3ab11
 @patch
@@ -320,7 +315,7 @@ def unmarked(
         if any(a < m.end and m.start < b for m in marked): continue
         (item, options), words = self._which(text, a, b, text[a:b]), text[a:b]
         title, domain = (item.title, item.domain) if item else (words, "")
-        out.append(Link(item, a, b, words, "other", 0., title, domain, options))
+        out.append(Link(item, a, b, words, "other", title, domain, options))
     return out
 
 # %% ../../nbs/maprec/04_frames.ipynb #f238f13a

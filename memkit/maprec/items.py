@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['LONGEST', 'AUDIENCES', 'LENGTH_UNITS', 'ROLES', 'RATING', 'COLUMNS', 'LIST', 'LISTS', 'clean_text', 'check_domain',
-           'letters', 'Item', 'check_rating', 'stars', 'Rated', 'title_line', 'rating_line', 'named', 'row_key',
-           'unknown_item', 'Catalogue', 'item_of', 'own_catalogue', 'full_catalogue', 'catalogue_of', 'read_catalogue',
-           'read_ratings', 'rating_kind', 'rated_of', 'Row', 'profile', 'put_rating', 'take_back', 'history',
-           'import_ratings', 'frame', 'noted', 'note', 'take_off', 'not_to_offer']
+           'letters', 'Item', 'check_rating', 'Rated', 'title_line', 'rating_line', 'named', 'row_key', 'unknown_item',
+           'Catalogue', 'item_of', 'own_catalogue', 'full_catalogue', 'catalogue_of', 'read_catalogue', 'read_ratings',
+           'rated_of', 'Row', 'profile', 'put_rating', 'take_back', 'history', 'import_ratings', 'frame', 'noted',
+           'note', 'not_to_offer']
 
 # %% ../../nbs/maprec/01_items.ipynb #289db8bc
 import csv
@@ -82,7 +82,7 @@ def _whole(value: int | None, what: str, least: int, most: int) -> int | None:
     "A whole number within bounds, or None."
     if value is None or isinstance(value, Integral) and not isinstance(value, bool) and least <= value <= most:
         return value if value is None else int(value)
-    raise ValueError(f"a {what} must be a whole number in {least}..{most} or None, got {str(value)[:40]!r}")
+    raise ValueError(f"{what} must be a whole number in {least}..{most} or None, got {str(value)[:40]!r}")
 
 def _texts(values: Iterable[str], what: str = "aliases", clean: Callable[[str], str] = clean_text) -> tuple[str, ...]:
     "Clean texts, each once."
@@ -177,13 +177,6 @@ def check_rating(
             "scales first"
         )
     return value
-
-# %% ../../nbs/maprec/01_items.ipynb #2a28adf2
-def stars(
-    rating: float,  # .5..5
-) -> int:           # 1..5
-    "The whole stars of a rating, halves up: what a label from 1 to 5 is scored against."
-    return max(1, math.floor(check_rating(rating) + .5))
 
 # %% ../../nbs/maprec/01_items.ipynb #d3325b58
 @dataclass(frozen=True)
@@ -335,18 +328,17 @@ ROLES = ("director", "cast", "author", "creator", "artist", "composer", "develop
 
 def _number(row: Mapping, name: str) -> int | None:
     value = row.get(name)
-    if value is None or isinstance(value, int) and not isinstance(value, bool): return value
-    if isinstance(value, str) and re.fullmatch(r"-?\d{1,6}", value.strip()): return int(value)
-    raise ValueError(f"{name} must be a whole number, got {str(value)[:40]!r}")
+    if isinstance(value, str) and re.fullmatch(r"-?\d{1,6}", value.strip()): value = int(value)
+    return _whole(value, name, -9999, 999_999)
 
 def _several(value: object) -> list[str]:
     return [p.strip() for p in value.split("|") if p.strip()] if isinstance(value, str) else list(value)
 
 # %% ../../nbs/maprec/01_items.ipynb #66e3741d
-def _item(row: Mapping, domain: str) -> Item:
+def _item(row: Mapping) -> Item:
     "An item from a row of strings or JSON values."
     if not row.get("title"): raise ValueError("it has no title")
-    fields = {"domain": domain, **row, **{name: _number(row, name) for name in ("year", "length", "place")}}
+    fields = {"domain": "films", **row, **{name: _number(row, name) for name in ("year", "length", "place")}}
     fields |= {name: _several(row[name]) for name in ("genres", "aliases", *ROLES) if name in row}
     fields["people"] = fields.get("people") or {role: fields[role] for role in ROLES if role in fields}
     if isinstance(fields.get("series"), str): fields["series"] = (fields["series"], fields["place"])
@@ -356,11 +348,10 @@ def _item(row: Mapping, domain: str) -> Item:
 
 # %% ../../nbs/maprec/01_items.ipynb #43fb48f9
 def read_catalogue(
-    path: str | Path,          # .csv or .jsonl with a column `title`
-    domain: str = "films",     # of rows without one
-) -> Catalogue:
+    path: str | Path,   # .csv or .jsonl with a column `title`
+) -> Catalogue:         # rows without a domain are films
     "Read the user's own catalogue. Raises `FileNotFoundError`, and `ValueError` that names file and line."
-    items = _from_file(path, partial(_item, domain=domain))
+    items = _from_file(path, _item)
     if items: return Catalogue(items)
     raise ValueError(f"{Path(path).name} has no rows; give a header with `title`, and a line for each work")
 
@@ -396,10 +387,6 @@ def read_ratings(
 # %% ../../nbs/maprec/01_items.ipynb #10400d69
 # the encoder name of ratings; the vector is the rating itself, 0 where it was taken back
 RATING = "rating"
-
-def rating_kind(domain: str) -> str:
-    "The kind of memory for a rating of this domain."
-    return f"rating:{check_domain(domain)}"
 
 # %% ../../nbs/maprec/01_items.ipynb #b983089a
 _KEPT_OF_ITEM = ("id", "title", "year", "genres", "description", "domain", "aliases")   # the rest is the catalogue's
@@ -473,13 +460,9 @@ def _rows(store: "MemoryStore", user: str) -> _Parsed:
 def profile(
     store: "MemoryStore",
     user: str,
-    domain: str | None = None,  # all
-) -> tuple[Row, ...]:           # by time of rating; without a date, of learning. () for somebody unknown
-    "A user's ratings in force (MAP §3); raises `ValueError` for what can't be a domain."
-    rows = _rows(store, user).rows
-    if domain is None: return rows
-    check_domain(domain)
-    return tuple(r for r in rows if r.rated.item.domain == domain)
+) -> tuple[Row, ...]:   # by time of rating; without a date, of learning. () for somebody unknown
+    "A user's ratings in force (MAP §3)."
+    return _rows(store, user).rows
 
 # %% ../../nbs/maprec/01_items.ipynb #c8f608ae
 def _write(store: "MemoryStore", user: str, item: Item, rated: Rated | None, turns: tuple[str, ...],
@@ -594,8 +577,15 @@ def noted(
     return [(item, at) for item, at in found if row_key(item) not in rated]
 
 # %% ../../nbs/maprec/01_items.ipynb #fa689c28
-def _move(store: "MemoryStore", user: str, item: Item, kind: str, turns: Iterable[str]) -> Memory | None:
-    "The entry that puts a work on a list, or off its list; None for one that is on none."
+def note(
+    store: "MemoryStore",
+    user: str,
+    kind: str,                  # one of `LISTS`, or "off": on none of them
+    item: Item,
+    turns: Iterable[str] = (),  # where the user said so
+) -> Memory | None:             # the entry in force; None: it was on no list, and is to be on none
+    "Put a work on a list, and remove it from the others. Raises `ValueError` for an unknown list."
+    if kind not in _SAID: raise ValueError(f"a list is {', '.join(_SAID)}; got {kind!r}")
     mine = lambda m: (m.meta["item"]["domain"], m.meta["item"]["id"]) == row_key(item)
     with store.transaction(user):
         old = next(filter(mine, _entries(store, user, *LISTS)), None)
@@ -605,28 +595,6 @@ def _move(store: "MemoryStore", user: str, item: Item, kind: str, turns: Iterabl
                         encoder=LIST, meta={"item": fields}, reason="told")
         if old: store.supersede(user, old.id, new.id, "told otherwise")
         return new
-
-# %% ../../nbs/maprec/01_items.ipynb #0a83fa93
-def note(
-    store: "MemoryStore",
-    user: str,
-    kind: str,                  # one of `LISTS`
-    item: Item,
-    turns: Iterable[str] = (),  # where the user said so
-) -> Memory:                    # the entry in force
-    "Put a work on a list, and remove it from the others. Raises `ValueError` for an unknown list."
-    if kind not in LISTS: raise ValueError(f"a list is {', '.join(LISTS)}; got {kind!r}")
-    return _move(store, user, item, kind, turns)
-
-# %% ../../nbs/maprec/01_items.ipynb #d6c4a182
-def take_off(
-    store: "MemoryStore",
-    user: str,
-    item: Item,
-    turns: Iterable[str] = (),
-) -> Memory | None:             # the entry that replaces it; None: it was on no list
-    "Remove a work from its list."
-    return _move(store, user, item, "off", turns)
 
 # %% ../../nbs/maprec/01_items.ipynb #1cf8288d
 def not_to_offer(

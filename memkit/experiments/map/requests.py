@@ -22,7 +22,7 @@ from ...evaluate.intervals import bootstrap, share
 from ..result import figure, provenance, result
 from ...maprec.frames import DOMAIN_NAMES
 from ...maprec.items import Item
-from ...maprec.request_parsing import folded
+from ...maprec.request_parsing import folded, spelled
 from ...reading.examples import alike, hands_of, voices
 from ...reading.labels import title_key
 
@@ -77,41 +77,41 @@ def _each(answered: Answered, fits: Callable[[Item], bool], label: str) -> bool:
 
 # %% ../../../nbs/experiments/map/03_requests.ipynb #686da3b2
 def _person(name: str, item: Item) -> bool:
-    keys = {" ".join(re.findall(r"[^\W_]+", folded(n))) for n in item.names}
-    want = " ".join(re.findall(r"[^\W_]+", folded(name)))
-    last = want.split()[-1]
-    brothers = last == "brothers" and any(k.endswith(want.split()[0]) for k in keys)
-    return want in keys or brothers or len(want.split()) == 1 and any(k.split()[-1] == last for k in keys)
+    keys, want = set(map(spelled, item.names)), spelled(name)
+    first, last = want.split()[0], want.split()[-1]
+    brothers = last == "brothers" and any(k.endswith(first) for k in keys)
+    return want in keys or brothers or want == last and any(k.split()[-1] == last for k in keys)
 
-def _of_genre(label: str, item: Item) -> bool: return GENRE_OF[label.lower()] in item.genres
-
-def _of_land(label: str, item: Item) -> bool: return item.country in LANDS[label.lower()]
+def _fact(label: str) -> Callable[[Item], bool] | None:
+    "Is an item of this genre or country? None: the label is neither."
+    low = label.lower()
+    if low in GENRE_OF: return lambda i: GENRE_OF[low] in i.genres
+    return (lambda i: i.country in LANDS[low]) if low in LANDS else None
 
 # %% ../../../nbs/experiments/map/03_requests.ipynb #b6ab0c9e
 def genre_obeyed(answered: Answered, label: str) -> bool:
     "Is a genre or a country met, or another word mentioned in the answer?"
-    low = label.lower()
-    if low in GENRE_OF:
-        return _each(answered, partial(_of_genre, low), label) or GENRE_OF[low].lower() in answered.said
-    return _each(answered, partial(_of_land, low), label) if low in LANDS else _mentions(answered.said, label)
+    low, fits = label.lower(), _fact(label)
+    if not fits: return _mentions(answered.said, label)
+    return _each(answered, fits, label) or GENRE_OF.get(low, low).lower() in answered.said
 
 @cache
 def _people_of(catalogue) -> frozenset[str]:
-    return frozenset(" ".join(re.findall(r"[^\W_]+", folded(n))) for i in catalogue for n in i.names)
+    return frozenset(spelled(n) for i in catalogue for n in i.names)
+
+def _short(a: Answered, most: int) -> bool:
+    return _each(a, lambda i: bool(i.length and i.length <= most), "minutes pages seasons hours")
 
 # %% ../../../nbs/experiments/map/03_requests.ipynb #8786a1ce
 def refusal_obeyed(answered: Answered, label: str, catalogue, titles: frozenset[str]) -> bool:
     "Is a refused title, person, genre or country absent from the list, or mentioned in the answer?"
-    low, key = label.lower(), title_key(re.sub(r"\(\d{4}\)", "", label))
     none = lambda bad: not any(map(bad, answered.listed))
-    if low in GENRE_OF: return none(partial(_of_genre, low))
-    if low in LANDS: return none(partial(_of_land, low))
-    people = _people_of(catalogue)
-    name = " ".join(re.findall(r"[^\W_]+", folded(label)))
-    if name in people or any(p.endswith(f" {name}") for p in people) and label[:1].isupper() and " " not in name:
+    if fits := _fact(label): return none(fits)
+    people, name, capital = _people_of(catalogue), spelled(label), label[:1].isupper()
+    if name in people or any(p.endswith(f" {name}") for p in people) and capital and " " not in name:
         return none(partial(_person, label)) or _mentions(answered.said, label)
-    if key in titles or label[:1].isupper(): return none(lambda i: alike(label, i.title) >= .8)
-    return _mentions(answered.said, label)
+    known = capital or title_key(re.sub(r"\(\d{4}\)", "", label)) in titles
+    return none(lambda i: alike(label, i.title) >= .8) if known else _mentions(answered.said, label)
 
 # %% ../../../nbs/experiments/map/03_requests.ipynb #4f6028fa
 def obeyed(
@@ -121,30 +121,23 @@ def obeyed(
     titles: frozenset[str] = frozenset(),   # keys of known titles
 ) -> list[tuple[str, bool]]:   # each constraint of the request, by its kind
     "Which constraints are obeyed, or said to be impossible."
-    out, a = [], answered
+    out, a, fit = [], answered, _FIT.get(request["audience"])
     domain = DOMAIN_NAMES.get(request["domain"], request["domain"])
     if domain and domain not in catalogue.domains: return [("domain", "i have no" in a.said)]
     if domain: out.append(("domain", bool(a.listed) and all(i.domain == domain for i in a.listed)))
     if request["n"]: out.append(("number", len(a.listed) == min(request["n"], 10) or "you asked for" in a.said))
     first, last = request["from"] or -9999, request["to"] or 9999
     if request["from"] or request["to"]:
-        fits = all(i.year and first <= i.year <= last for i in a.listed)
-        out.append(("years", bool(a.listed) and fits or bool(re.search(r"nothing from \d{4}", a.said))))
+        dated = bool(a.listed) and all(i.year and first <= i.year <= last for i in a.listed)
+        out.append(("years", dated or bool(re.search(r"nothing from \d{4}", a.said))))
     out += [("genres", genre_obeyed(a, g)) for g in request["genres"]]
-    if request["people"]: out.append(("people", _people_obeyed(a, request["people"])))
-    if request["audience"] in _FIT:
-        out.append(("audience", all(i.audience in _FIT[request["audience"]] for i in a.listed)))
+    if people := request["people"]:
+        met = bool(a.listed) and all(any(_person(p, i) for p in people) for i in a.listed)
+        out.append(("people", met or any(_mentions(a.said, p) for p in people)))
+    if fit: out.append(("audience", all(i.audience in fit for i in a.listed)))
     out += [("like", any(alike(t, i.title) >= .8 for i in a.like) or _mentions(a.said, t)) for t in request["like"]]
     out += [("not", refusal_obeyed(a, t, catalogue, titles)) for t in request["not"]]
     return out + [("length", _short(a, _LENGTHS[t])) for t in request["traits"] if t in _LENGTHS]
-
-# %% ../../../nbs/experiments/map/03_requests.ipynb #f3ca55d6
-def _people_obeyed(a: Answered, people: Sequence[str]) -> bool:
-    named = any(_mentions(a.said, p) for p in people)
-    return bool(a.listed) and all(any(_person(p, i) for p in people) for i in a.listed) or named
-
-def _short(a: Answered, most: int) -> bool:
-    return _each(a, lambda i: bool(i.length and i.length <= most), "minutes pages seasons hours")
 
 # %% ../../../nbs/experiments/map/03_requests.ipynb #d6fbf233
 def answered_by(assistant, user: str, text: str) -> Answered:
@@ -200,11 +193,10 @@ def random_message(rng: random.Random, items: Sequence[Item], requests: Sequence
 def sweep(
     assistant,
     turns: int = 1000,
-    seed: int = 0,
 ) -> list[dict[str, int]]:   # for each turn: unfit, seen and invented items
     "Random turns of five users, and the wrong items of each list."
     from memkit.maprec.items import not_to_offer, profile
-    rng, items, out = random.Random(seed), assistant.catalogue.items, []
+    rng, items, out = random.Random(0), assistant.catalogue.items, []
     requests = [r["text"] for r in voices(hands_of(), "messages") if r["request"] and not r["before"]]
     for n in range(turns):
         user = f"sweep{n % 5}"
@@ -237,10 +229,10 @@ def request_rows(name: str, rows: Sequence[Mapping]) -> list[dict[str, Any]]:
 def sweep_rows(turns: Sequence[Mapping]) -> list[dict[str, Any]]:
     "The fractions of seen, invented and unfit items in random lists."
     n, kids = sum(t["listed"] for t in turns), sum(t["listed"] for t in turns if t["child"])
-    rows = [figure("Random turns", "all", "turns", len(turns)), figure("Random turns", "all", "items listed", n)]
-    return rows + [figure("Random turns", "all", f"{what} items", share(sum(t[what] for t in turns),
-                                                                        max(1, kids if what == "unfit" else n)))
-                   for what in ("seen", "invented", "unfit")]
+    found = {"turns": len(turns), "items listed": n}
+    for what, of in (("seen", n), ("invented", n), ("unfit", kids)):
+        found[f"{what} items"] = share(sum(t[what] for t in turns), max(1, of))
+    return [figure("Random turns", "all", name, value) for name, value in found.items()]
 
 # %% ../../../nbs/experiments/map/03_requests.ipynb #931259e6
 def run_map_requests(

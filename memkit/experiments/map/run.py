@@ -13,32 +13,39 @@ from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
-from ..result import Card, PaperTable, diagram, number, number_table
 from ..result import (
-    BARS, PaperPicture, intervals, legend_below, of_paper, papers_mark, published_result, rows_of, sheet)
+    BARS, Card, PaperPicture, PaperTable, diagram, intervals, legend_below, number, number_table, of_paper, papers_mark,
+    provenance, result, rows_of, sheet)
 from .cross import LINES, PAPER_MAE, PER_TEN as PER_TEN_BOOKS, VANILLA, run_cross
 from .single import (
     FULL, LENGTHS, PER_TEN, QUICK, TABLE_1, classical_rows, classical_scores, folds, language_rows)
-from ..result import provenance, result
 from ...maprec.assistant import MapSettings
-from ...maprec.detection import OTHER, PREFERENCE, RECOMMEND, detection_messages, labelled_messages, update_messages
-from ...maprec.items import Rated, own_catalogue, stars, title_line
+from ...maprec.classical import star_of
+from ...maprec.detection import (
+    OTHER, PREFERENCE, RECOMMEND, detection_messages, labelled_messages, labelled_updates, update_messages)
+from ...maprec.items import Rated, own_catalogue, title_line
 from ...maprec.prediction import figure_4_messages, genre_overlap, select
-from ...maprec.detection import labelled_updates
+from ...maprec.ratings import Ratings, load_movielens, simulated_ratings
+from ...models.local import LocalLM
 from ...records import json_copy, utc_now
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #46befa6b
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from memkit.maprec.ratings import Ratings
-    from memkit.models.local import LocalLM
 
 CLASSICAL = "Without a language model"   # the table of what needs none
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #32af5f5d
 def _run(result: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return of_paper(result, "map")
+
+def _card(key: str, row: int, column: int, title: str, text: str, colour: str = "blue", span: int = 1) -> Card:
+    return Card(key=key, row=row, column=column, span=span, title=title, text=text, colour=colour)
+
+def _diagram(number: int, alt: str, cards: Sequence[Card], arrows: str, columns: int = 1) -> PaperPicture:
+    "Cards and arrows, each arrow as two letters: from, to."
+    return diagram(f"map, Figure {number}", alt, cards, [(*a, "") for a in arrows.split()], columns)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #04d1d621
 def figure_1(
@@ -47,21 +54,16 @@ def figure_1(
     """The pipeline of memkit's MAP (MAP §4, Figure 1). The numbers are the settings.
     Raises `ValueError` for another paper's result."""
     s, _ = MapSettings(), _run(result)
-    cards = [Card(key="m", row=0, span=4, title="Message", text="of one user", colour="navy"),
-             Card(key="d", row=1, span=4, title="Detection",
-                  text="asks (A), tells (B), both, or neither (C), each with a probability"),
-             Card(key="b", row=2, title="B: update", text=f"reads ratings; from a share of {s.doubt:g} on",
-                  colour="orange"),
-             Card(key="p", row=2, column=1, title="Profile", text="a row a rating, old ones kept", colour="orange"),
-             Card(key="a", row=2, column=2, title="A: retrieval", text=f"{s.recalled} ratings most like the target"),
-             Card(key="c", row=2, column=3, title="C: talk", text=f"the last {s.rounds} rounds", colour="faint"),
-             Card(key="n", row=3, span=2, title="Reply", colour="navy",
-                  text="says what was noted, asks back where it looks like a slip"),
-             Card(key="x", row=3, column=2, title="Predictor", text=f"a formula ranks {s.n} items", colour="navy"),
-             Card(key="y", row=3, column=3, title="Model", text="talks; has no part in the ranking", colour="navy")]
-    arrows = [("m", "d", ""), ("d", "b", ""), ("d", "a", ""), ("d", "c", ""), ("b", "p", ""),
-              ("p", "a", ""), ("b", "n", ""), ("a", "x", ""), ("c", "y", "")]
-    return diagram("map, Figure 1", "A message is sorted, then rates, asks, or just talks.", cards, arrows, columns=4)
+    types = "asks (A), tells (B), both, or neither (C), each with a probability"
+    cards = [_card("m", 0, 0, "Message", "of one user", "navy", 4), _card("d", 1, 0, "Detection", types, span=4),
+             _card("b", 2, 0, "B: update", f"reads ratings; from a share of {s.doubt:g} on", "orange"),
+             _card("p", 2, 1, "Profile", "a row a rating, old ones kept", "orange"),
+             _card("a", 2, 2, "A: retrieval", f"{s.recalled} ratings most like the target"),
+             _card("c", 2, 3, "C: talk", f"the last {s.rounds} rounds", "faint"),
+             _card("n", 3, 0, "Reply", "says what was noted, asks back where it looks like a slip", "navy", 2),
+             _card("x", 3, 2, "Predictor", f"a formula ranks {s.n} items", "navy"),
+             _card("y", 3, 3, "Model", "talks; has no part in the ranking", "navy")]
+    return _diagram(1, "A message is sorted, then rates, asks, or just talks.", cards, "md db da dc bp pa bn ax cy", 4)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #6ae0545e
 def figure_2(
@@ -71,16 +73,11 @@ def figure_2(
     _run(result)
     short = [m for m in labelled_messages("train") if len(m.text) < 60 and not m.hard]
     looks = {RECOMMEND: ("asks", "blue"), PREFERENCE: ("tells", "orange"), OTHER: ("neither", "faint")}
-    cards = [Card(key="s", row=0, span=3, title="Instructions", text=detection_messages("?")[0].text, colour="navy")]
-    cards += [
-        Card(
-            key=t, row=1, column=i, title=f"{t}: {word}", text=next(m.text for m in short if m.types == {t}),
-            colour=colour)
-        for i, (t, (word, colour)) in enumerate(looks.items())
-    ]
-    return diagram(
-        "map, Figure 2", "The prompt of the detection module, and messages of memkit's training data.", cards,
-        [("s", t, "") for t in looks], columns=3)
+    cards = [_card("s", 0, 0, "Instructions", detection_messages("?")[0].text, "navy", 3)]
+    for i, (t, (word, colour)) in enumerate(looks.items()):
+        cards.append(_card(t, 1, i, f"{t}: {word}", next(m.text for m in short if m.types == {t}), colour))
+    return _diagram(2, "The prompt of the detection module, and messages of memkit's training data.", cards,
+                    "sA sB sC", 3)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #a0afa406
 # an invented user
@@ -101,17 +98,9 @@ def figure_4(
     _run(result)
     rated, target = example()
     text = "\n".join(m.text for m in figure_4_messages(select(rated, target, KEPT), target))
-    return diagram(
-        "map, Figure 4",
-        "What the model reads before it predicts a rating.",
-        [
-            Card(key="p", row=0, title=f"Prompt with {KEPT} of {len(rated)} ratings", text=text, colour="navy"),
-            Card(
-                key="a", row=1, title="Answer", text="1, 2, 3, 4 or 5: memkit reads the model's probability of each"
-            ),
-        ],
-        [("p", "a", "")],
-    )
+    cards = [_card("p", 0, 0, f"Prompt with {KEPT} of {len(rated)} ratings", text, "navy"),
+             _card("a", 1, 0, "Answer", "1, 2, 3, 4 or 5: memkit reads the model's probability of each")]
+    return _diagram(4, "What the model reads before it predicts a rating.", cards, "pa")
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #58557ceb
 def figure_5(
@@ -121,13 +110,9 @@ def figure_5(
     _run(result)
     one = labelled_updates("tune")[0]
     row = "\n".join(f"{r['action']}: {r['title']} ({r['year']}), {r['domain']}, {r['rating']:g} of 5" for r in one.rows)
-    cards = [
-        Card(key="s", row=0, span=2, title="Instructions", text=update_messages("?")[0].text, colour="navy"),
-        Card(key="m", row=1, title="Message", text=one.text, colour="orange"),
-        Card(key="r", row=1, column=1, title="Row of the profile", text=row, colour="deep")]
-    return diagram(
-        "map, Figure 5", "The prompt of the update module, a message and what it changes.", cards,
-        [("s", "m", ""), ("m", "r", "")], columns=2)
+    cards = [_card("s", 0, 0, "Instructions", update_messages("?")[0].text, "navy", 2),
+             _card("m", 1, 0, "Message", one.text, "orange"), _card("r", 1, 1, "Row of the profile", row, "deep")]
+    return _diagram(5, "The prompt of the update module, a message and what it changes.", cards, "sm mr", 2)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #930373d7
 def _draw_history(c: Mapping[str, str], rated: Sequence[Rated], target: Any, scores: np.ndarray,
@@ -152,7 +137,7 @@ def figure_3(
     _run(result)
     rated, target = example()
     scores, shown = genre_overlap(target, [r.item for r in rated]), select(rated, target, KEPT)
-    told = "; ".join(f"{title_line(r.item)}, {stars(r.rating)}: {s:.0f}{', shown' if r in shown else ''}"
+    told = "; ".join(f"{title_line(r.item)}, {star_of(r.rating)}: {s:.0f}{', shown' if r in shown else ''}"
                      for r, s in zip(rated, scores))
     alt = (f"{len(rated)} ratings of a made-up user, scored by the genres that they share with {title_line(target)}; "
            f"the best {KEPT} are shown, later ones first among equals. {told}.")
@@ -250,9 +235,8 @@ def figure_6(
     Raises `ValueError` for a result without it."""
     r = _run(result)
     rows_of(r, "Figure 6")
-    printed = {name: dict(zip(LENGTHS, values)) for name, values in TABLE_1.items()}
     return _error_picture("map, Figure 6", "Mean absolute error of predicted stars by ratings known.",
-                          _curves(r, _SIX, (CLASSICAL, "Table 1", "Figure 6")), _SIX, printed, "ratings known",
+                          _curves(r, _SIX, (CLASSICAL, "Table 1", "Figure 6")), _SIX, TABLE_1, "ratings known",
                           f"{BARS}, users resampled", smooth=False)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #11c1102d
@@ -338,22 +322,20 @@ def table_4(
 # %% ../../../nbs/experiments/map/04_run.ipynb #870f10ba
 def rated_films(
     seed: int = 0,
-) -> "Ratings":
+) -> Ratings:
     "MovieLens 100k if it is here, otherwise simulated raters, with a name that says so."
-    from memkit.maprec.ratings import find_movielens, load_movielens, simulated_ratings
-    try: return load_movielens(find_movielens())
+    try: return load_movielens()
     except FileNotFoundError: return simulated_ratings(200, seed=seed)
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #ae19a9fd
 def run_map(
     full: bool = False,                  # some 40 minutes on two quiet cores, against less than 3
     progress: bool = True,
-    model: "LocalLM | None" = None,      # the embedded one if None
+    model: LocalLM | None = None,      # the embedded one if None
     seed: int = 0,
-    amazon: "Ratings | None" = None,     # from `load_amazon`, for the books; simulated raters if None
+    amazon: Ratings | None = None,     # from `load_amazon`, for the books; simulated raters if None
 ) -> dict[str, Any]:
     "The MAP paper's experiments (MAP §5): Tables 1 to 4, Figures 6 and 7."
-    from memkit.models.local import LocalLM
     started, lm, size, ratings = utc_now(), model or LocalLM.embedded(), FULL if full else QUICK, rated_films(seed)
     scores = classical_scores(ratings, folds(ratings)[:size.folds], size.orders, progress=progress)
     rows = classical_rows(scores, CLASSICAL) + language_rows(ratings, scores, lm, size, progress)
@@ -364,7 +346,7 @@ def run_map(
     return json_copy(result("map", made, rows + books))
 
 # %% ../../../nbs/experiments/map/04_run.ipynb #8d6b0647
-def _texts(ratings: "Ratings") -> list[str]:
+def _texts(ratings: Ratings) -> list[str]:
     columns = (c.tolist() for c in (ratings.user, ratings.item, ratings.rating, ratings.at))
     return [f"{ratings.users[u]} {ratings.items.items[i].id} {r:g} {t}" for u, i, r, t in zip(*columns)]
 

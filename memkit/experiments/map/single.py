@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LENGTHS', 'Form', 'TABLE_1', 'TABLE_2', 'PER_TEN', 'QUICK', 'FULL', 'Fold', 'hash_of', 'folds', 'ordered_rows',
-           'Cases', 'cases_of', 'histories', 'user_errors', 'mean_mae', 'mae_difference', 'FoldScores', 'score_fold',
+           'Cases', 'cases_of', 'histories', 'user_errors', 'mean_mae', 'mae_difference', 'FoldScores', 'controls',
            'Scores', 'classical_scores', 'length_rows', 'mae_rows', 'against', 'classical_rows', 'cost_rows', 'narrow',
            'Judged', 'asked', 'judge', 'whole_history', 'masked_history', 'with_memory', 'MapSize', 'choose_rows',
            'memory_rows', 'whole_rows', 'flat_rows', 'language_rows']
@@ -13,25 +13,23 @@ __all__ = ['LENGTHS', 'Form', 'TABLE_1', 'TABLE_2', 'PER_TEN', 'QUICK', 'FULL', 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from hashlib import blake2b
-from typing import Any, NamedTuple, TYPE_CHECKING
+from typing import Any, NamedTuple
 
 import numpy as np
+from tqdm.auto import tqdm
 
 from ...evaluate.coverage import cost, price_of
 from ...evaluate.intervals import Interval, bootstrap, paired
 from ..result import figure
 from ...maprec.classical import CONTROLS, seen, star_of
 from ...maprec.items import Item, Rated
-from ...maprec.network import FACTORS, NetworkSettings, fit_stars
+from ...maprec.network import FACTORS, NetworkSettings, Windows, fit_stars
 from memkit.maprec.prediction import (
     asked_probabilities, decode, figure_4_messages, fit_calibration, masked, rating_prompt, select, shuffled,
     vanilla_messages)
+from ...maprec.ratings import Ratings
 from ...models.lm import LanguageModel
-
-# %% ../../../nbs/experiments/map/01_single.ipynb #e9710e9f
-if TYPE_CHECKING:
-    from memkit.maprec.ratings import Ratings
-    from memkit.models.local import LocalLM
+from ...models.local import LocalLM
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #a34a803f
 class Fold(NamedTuple):
@@ -52,7 +50,7 @@ def hash_of(text: str) -> int:  # 0 .. 2**64 - 1
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #0d81a4e7
 def folds(
-    ratings: "Ratings",
+    ratings: Ratings,
     k: int = 5,          # 2 or more
     tune: float = .2,    # share of the users outside the test fold, above 0 and below 1
 ) -> list[Fold]:         # k of them
@@ -72,13 +70,12 @@ def folds(
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #f517bcbb
 def ordered_rows(
-    ratings: "Ratings",
-    user: int,           # index into `ratings.users`
-    order: int,          # which of the orders: another number breaks ties another way
-    rows: np.ndarray | None = None,  # this user's rows, if already found
-) -> np.ndarray:         # rows of this user, first rating first
+    ratings: Ratings,
+    user: int,     # index into `ratings.users`
+    order: int,    # which of the orders: another number breaks ties another way
+) -> np.ndarray:   # rows of this user, first rating first
     "A user's ratings by time; where times tie, by a hash of order, user and item."
-    if rows is None: rows = np.flatnonzero(ratings.user == user)
+    rows = np.flatnonzero(ratings.user == user)
     at, name = ratings.at[rows], ratings.users[user]
     if len(np.unique(at)) == len(at): return rows[np.argsort(at)]
     tie = np.array([hash_of(f"order {order} {name} {i}") for i in ratings.item[rows].tolist()], dtype=np.uint64)
@@ -86,21 +83,10 @@ def ordered_rows(
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #5a7ba4a9
 @dataclass(frozen=True)
-class Cases:
-    "The inputs of a predictor, and the true rating; one row a case (MAP §5.3)."
-    user: np.ndarray          # int[n], index into `ratings.users`
-    order: np.ndarray         # int[n]
-    h: np.ndarray             # int[n], ratings known: 1..history
-    known: np.ndarray         # int[n, history] items, first rating first, -1 after the h-th
-    known_rating: np.ndarray  # float32[n, history], 0 after the h-th
-    target: np.ndarray        # int[n] item
-    truth: np.ndarray         # float32[n]
-
-    def __len__(self) -> int: return len(self.user)
-
-    def at(self, rows: np.ndarray) -> "Cases":
-        "Some of the cases: by index or by mask."
-        return Cases(*(getattr(self, f.name)[rows] for f in fields(self)))
+class Cases(Windows):
+    "The inputs of a predictor, and the true rating; one row a case (MAP §5.3). -1 and 0 after the h-th known rating."
+    order: np.ndarray   # int[n]
+    h: np.ndarray       # int[n], ratings known: 1..history
 
     def of(self, users: Collection[int]) -> "Cases":
         "The cases of these users, in the order they stand."
@@ -108,7 +94,7 @@ class Cases:
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #4974ae6b
 def cases_of(
-    ratings: "Ratings",
+    ratings: Ratings,
     users: Sequence[int],  # indices into `ratings.users`; who has fewer than history + 1 ratings is left out
     orders: Sequence[int] = (0, 1, 2),
     history: int = 18,  # longest history; the target is the next rating
@@ -117,21 +103,20 @@ def cases_of(
     order, or nobody with enough ratings."""
     if history < 1 or not len(orders):
         raise ValueError(f"history must be 1 or more and one order given, got {history} and {list(orders)}")
-    by_user = np.split(
-        np.argsort(ratings.user, kind="stable"), np.cumsum(np.bincount(ratings.user, minlength=len(ratings.users)))[:-1]
-    )
-    kept = [int(u) for u in users if len(by_user[u]) > history]
+    many = np.bincount(ratings.user, minlength=len(ratings.users)) > history
+    kept = [int(u) for u in users if many[u]]
     if not kept: raise ValueError(f"none of {len(users)} users has {history + 1} ratings; use a shorter history")
-    rows = np.array([ordered_rows(ratings, u, o, by_user[u])[:history + 1] for u in kept for o in orders])
+    rows = np.array([ordered_rows(ratings, u, o)[:history + 1] for u in kept for o in orders])
     item, rating, h = ratings.item[rows], ratings.rating[rows].astype(np.float32), np.arange(1, history + 1)
     shown = np.arange(history) < h[:, None]
     tile = lambda a, pad: np.where(shown, a[:, None, :history], pad).reshape(-1, history)
     every = lambda values: np.repeat(values, history)
-    return Cases(every(np.repeat(kept, len(orders))), every(np.tile(orders, len(kept))), np.tile(h, len(rows)),
-                 tile(item, -1), tile(rating, 0).astype(np.float32), item[:, 1:].reshape(-1), rating[:, 1:].reshape(-1))
+    return Cases(tile(item, -1), tile(rating, 0).astype(np.float32), item[:, 1:].reshape(-1),
+                 every(np.repeat(kept, len(orders))), rating[:, 1:].reshape(-1), every(np.tile(orders, len(kept))),
+                 np.tile(h, len(rows)))
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #h157c0de
-def histories(ratings: "Ratings", cases: Cases) -> list[tuple[list[Rated], Item]]:
+def histories(ratings: Ratings, cases: Cases) -> list[tuple[list[Rated], Item]]:
     "What is known in each case, first rating first, and its target."
     items = ratings.items.items
     rows = zip(cases.known.tolist(), cases.known_rating.tolist(), cases.h.tolist(), cases.target.tolist())
@@ -177,22 +162,11 @@ class FoldScores:
     predicted: dict[str, np.ndarray]   # name -> float[n] of the test cases
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #054017da
-def score_fold(
-    ratings: "Ratings",
-    fold: Fold,
-    orders: Sequence[int] = (0, 1, 2),
-    history: int = 18,
-    settings: NetworkSettings = NetworkSettings(),
-    factors: Sequence[tuple[int, float]] = FACTORS,
-) -> FoldScores:
-    "Fit on everybody but one fold's test users, and predict these."
-    def of(users): return cases_of(ratings, users, orders, history)
-    test, learned = of(fold.test), seen(ratings, fold.others)
-    columns = test.known, test.known_rating, test.target
-    found = {name: fit(learned).predict(*columns) for name, fit in CONTROLS.items()}
-    found |= {f"{name}, whole stars": star_of(p) for name, p in found.items()}
-    stars = fit_stars(ratings, fold.others, of(fold.others), settings, factors)
-    return FoldScores(of(fold.tune), test, found | {"ours": stars.predict(*columns)})
+def controls(ratings: Ratings, users: Sequence[int], test: Cases) -> dict[str, np.ndarray]:   # name -> float[n]
+    "Predictions without a language model, learned from the ratings of some users; in whole stars, too."
+    learned = seen(ratings, users)
+    found = {name: fit(learned).predict(test) for name, fit in CONTROLS.items()}
+    return found | {f"{name}, whole stars": star_of(p) for name, p in found.items()}
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #dedc8490
 @dataclass(frozen=True)
@@ -212,7 +186,7 @@ class Scores:
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #f1e65228
 def classical_scores(
-    ratings: "Ratings",
+    ratings: Ratings,
     chosen: Sequence[Fold],              # of `folds`
     orders: Sequence[int] = (0, 1, 2),
     history: int = 18,
@@ -220,10 +194,14 @@ def classical_scores(
     factors: Sequence[tuple[int, float]] = FACTORS,
     progress: bool = False,
 ) -> Scores:
-    "Every fold, scored (MovieLens 100k: some minutes on one core)."
-    from tqdm.auto import tqdm
-    return Scores(tuple(score_fold(ratings, f, orders, history, settings, factors) for f
-                        in tqdm(chosen, disable=not progress, desc="folds")))
+    "Every fold's test users, predicted from everybody else (MovieLens 100k: some minutes on one core)."
+    def of(users): return cases_of(ratings, users, orders, history)
+    scored = []
+    for f in tqdm(chosen, disable=not progress, desc="folds"):
+        tune, test = of(f.tune), of(f.test)
+        ours = fit_stars(ratings, f.others, of(f.others), settings, factors).predict(test)
+        scored.append(FoldScores(tune, test, controls(ratings, f.others, test) | {"ours": ours}))
+    return Scores(tuple(scored))
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #54933f90
 LENGTHS = (5, 9, 13, 17)   # ratings known, as the paper prints them
@@ -239,9 +217,12 @@ def length_rows(
     note: str = "",
 ) -> list[dict[str, Any]]:
     "Mean absolute error by how much was known (MAP Figure 6); n is users."
-    there = np.unique(cases.h).tolist()
-    return [figure(table, row, f"MAE, {h} known", mean_mae(cases.at(at), predicted[at]), paper.get(h), control, note)
-            for h in (there if lengths is None else lengths) if h in there for at in [cases.h == h]]
+    rows = []
+    for h in np.unique(cases.h).tolist():
+        if lengths and h not in lengths: continue
+        error = mean_mae(cases.at(cases.h == h), predicted[cases.h == h])
+        rows.append(figure(table, row, f"MAE, {h} known", error, paper.get(h), control, note))
+    return rows
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #aga1n57a
 def mae_rows(
@@ -254,8 +235,8 @@ def mae_rows(
     note: str = "",
 ) -> list[dict[str, Any]]:
     "Mean absolute error over all lengths asked, and at the paper's (MAP Table 1); n is users."
-    over_all = figure(table, row, "MAE", mean_mae(cases, predicted), control=control, note=note)
-    return [over_all, *length_rows(table, row, cases, predicted, LENGTHS, paper, control, note)]
+    return [figure(table, row, "MAE", mean_mae(cases, predicted), control=control, note=note),
+            *length_rows(table, row, cases, predicted, LENGTHS, paper, control, note)]
 
 def against(
     table: str,
@@ -272,11 +253,9 @@ def against(
 # %% ../../../nbs/experiments/map/01_single.ipynb #c1a551c5
 def classical_rows(scores: Scores, table: str) -> list[dict[str, Any]]:
     "The error of every prediction without a language model, and the difference of ours from each."
-    rows, predicted = [], scores.predicted
-    for name, p in predicted.items():
-        rows += mae_rows(table, name, scores.cases, p, control=name != "ours", note="n is users")
-    others = {name: p for name, p in predicted.items() if name != "ours"}
-    return rows + against(table, "ours", scores.cases, predicted["ours"], others)
+    rows, cases, others = [], scores.cases, scores.predicted
+    for name, p in others.items(): rows += mae_rows(table, name, cases, p, control=name != "ours", note="n is users")
+    return rows + against(table, "ours", cases, others.pop("ours"), others)
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #c057c0de
 def cost_rows(
@@ -334,11 +313,11 @@ class Judged:
         return self.predicted[[place[key] for key in keys(cases)]]
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #4abdd64a
-def asked(lm: Any, ratings: "Ratings", cases: Cases, form: Form) -> np.ndarray:   # [n, 5]
+def asked(lm: Any, ratings: Ratings, cases: Cases, form: Form) -> np.ndarray:   # [n, 5]
     "The model's probabilities for every case."
     return asked_probabilities(lm, [form(*known) for known in histories(ratings, cases)])
 
-def judge(lm: Any, ratings: "Ratings", scores: Scores, form: Form) -> Judged:
+def judge(lm: Any, ratings: Ratings, scores: Scores, form: Form) -> Judged:
     "Ask about every fold's tuning and test cases; calibrate on the first."
     parts = []
     for f in scores.folds:
@@ -350,18 +329,19 @@ def judge(lm: Any, ratings: "Ratings", scores: Scores, form: Form) -> Judged:
 # %% ../../../nbs/experiments/map/01_single.ipynb #a4fd9062
 def whole_history(rated: Sequence[Rated], target: Item) -> str:
     "All that is known, in plain lines (MAP §5.3; plain lines: ours)."
-    return rating_prompt(rated, target, "short")
+    return rating_prompt(rated, target, short=True)
 
 def masked_history(rated: Sequence[Rated], target: Item) -> str:
     "The same without titles: a control."
-    return rating_prompt(*masked(rated, target), "short")
+    return rating_prompt(*masked(rated, target), short=True)
 
 def with_memory(k: int | None, how: str = "genres") -> Form:   # rows to show; None: all
     "Only the ratings that matter for the target (MAP §4.3)."
     return lambda rated, target: whole_history(select(rated, target, k, how), target)
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #89d90a5b
-TABLE_1 = {"vanilla": (.8628, .8576, .8878, .8989), "MAP": (.8206, .7763, .7911, .7886)}   # at `LENGTHS`
+TABLE_1 = {"vanilla": {5: .8628, 9: .8576, 13: .8878, 17: .8989},   # by ratings known
+           "MAP": {5: .8206, 9: .7763, 13: .7911, 17: .7886}}
 TABLE_2 = {"vanilla": .00325, "MAP": .00086}   # US dollars per 10 predictions of one user
 PER_TEN = "US dollars per 10 ratings", "tokens per prediction"
 
@@ -383,7 +363,7 @@ FULL = MapSize(folds=5, orders=(0, 1, 2), tune=24, users=None, memory=40, masked
 # %% ../../../nbs/experiments/map/01_single.ipynb #74f95245
 def choose_rows(
     lm: Any,
-    ratings: "Ratings",
+    ratings: Ratings,
     tune: Cases,
     grid: Sequence[int | None] = (1, 3, 5, 8, None),
 ) -> tuple[int | None, dict[int | None, float]]:   # the best, and the error of each
@@ -403,9 +383,9 @@ def _controls(scores: Scores) -> dict[str, np.ndarray]:
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #73c27e00
 def memory_rows(
-    ratings: "Ratings",
+    ratings: Ratings,
     scores: Scores,
-    lm: "LocalLM",
+    lm: LocalLM,
     whole: Judged,          # the whole history, for the comparison
     size: MapSize,
 ) -> tuple[list[dict[str, Any]], int | None]:   # rows, and how many rows of memory were shown
@@ -417,17 +397,16 @@ def memory_rows(
     got = {f"{name}, calibrated": judge(lm, ratings, some, form) for name, form in ways.items()}
     tried = ", ".join(f"{n or '∞'}: {e:.3f}" for n, e in errors.items())
     mine, rows = got["MAP, calibrated"], []
-    note, printed = f"{k or 'all'} rows by genres, chosen on tuning users ({tried})", dict(zip(LENGTHS, TABLE_1["MAP"]))
-    rows += mae_rows("Table 1", "MAP, the model's likeliest star", some.cases, mine.raw, printed, note=note)
+    note = f"{k or 'all'} rows by genres, chosen on tuning users ({tried})"
+    rows += mae_rows("Table 1", "MAP, the model's likeliest star", some.cases, mine.raw, TABLE_1["MAP"], note=note)
     for name, j in got.items(): rows += mae_rows("Table 1", name, some.cases, j.predicted, control="MAP" not in name)
     same = whole.at(some.cases)
-    rows += mae_rows("Table 1", "whole history, calibrated, at these lengths", some.cases, same)
     others = {name: j.predicted for name, j in got.items() if j is not mine} | {"whole history": same}
     return rows + against("Table 1", "MAP, calibrated", some.cases, mine.predicted, others | _controls(some)), k
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #a6ff2d8e
 def whole_rows(
-    ratings: "Ratings", scores: Scores, lm: "LocalLM", size: MapSize
+    ratings: Ratings, scores: Scores, lm: LocalLM, size: MapSize
 ) -> tuple[list[dict[str, Any]], Judged]:
     "The whole history, with titles and without (MAP §5.3), and its judgement for comparisons."
     some, blind = narrow(scores, size.tune, size.users), narrow(scores, size.tune, size.masked)
@@ -440,20 +419,19 @@ def whole_rows(
     return rows + against("Table 1", name, blind.cases, hidden, {"whole history": whole.at(blind.cases)}), whole
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #810656c3
-def flat_rows(ratings: "Ratings", scores: Scores, lm: "LocalLM", size: MapSize) -> list[dict[str, Any]]:
+def flat_rows(ratings: Ratings, scores: Scores, lm: LocalLM, size: MapSize) -> list[dict[str, Any]]:
     "The flat conversation, at the paper's lengths (MAP §5.2, Table 1)."
     some = narrow(scores, max(4, size.messages//2), size.messages, LENGTHS)
-    flat, printed = judge(lm, ratings, some, vanilla_messages), dict(zip(LENGTHS, TABLE_1["vanilla"]))
-    rows = mae_rows("Table 1", "vanilla, the model's likeliest star", some.cases, flat.raw, printed,
+    flat = judge(lm, ratings, some, vanilla_messages)
+    rows = mae_rows("Table 1", "vanilla, the model's likeliest star", some.cases, flat.raw, TABLE_1["vanilla"],
                     note="a sample of users")
     return rows + mae_rows("Table 1", "vanilla, calibrated", some.cases, flat.predicted)
 
 # %% ../../../nbs/experiments/map/01_single.ipynb #22ff46ae
 def language_rows(
-    ratings: "Ratings", scores: Scores, lm: "LocalLM", size: MapSize, progress: bool = False
+    ratings: Ratings, scores: Scores, lm: LocalLM, size: MapSize, progress: bool = False
 ) -> list[dict[str, Any]]:
     "All rows that ask a language model (MAP §5.3): Tables 1 and 2, Figure 6 with two rows that need none."
-    from tqdm.auto import tqdm
     with tqdm(total=3, desc="language model", disable=not progress) as bar:
         rows, whole = whole_rows(ratings, scores, lm, size); bar.update()
         rows += flat_rows(ratings, scores, lm, size); bar.update()

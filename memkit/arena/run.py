@@ -130,12 +130,14 @@ def run_values(talks: Sequence[Talk], makers: Mapping[str, Maker], progress: boo
 def frame(run: Mapping[str, Any]) -> "DataFrame":
     "A run as a tidy table: set, talk, kind, turns said before, digest, entrant, measure, value."
     import pandas as pd
-    names, parts = ["set", "talk", "kind", "turns", "digest", "entrant"], []
-    for name, of in run["values"].items(): parts.append(pd.DataFrame(run["asks"]).assign(entrant=name, **of))
+    names, rows = ["set", "talk", "kind", "turns", "digest"], []
+    asks = [tuple(a[n] for n in names) for a in run["asks"]]
+    for name, of in run["values"].items():
+        for m, values in of.items(): rows += [(*a, name, m, v) for a, v in zip(asks, values) if v is not None]
     for name, costs in run["costs"].items():
-        if costs: parts.append(pd.DataFrame(costs).assign(entrant=name, kind="", digest="", turns=0))
-    long = [p.melt(names, var_name="measure").astype({"value": float}).dropna(subset=["value"]) for p in parts]
-    return pd.concat(long, ignore_index=True)
+        for m in dict.fromkeys(m for c in costs for m in c if m not in names):
+            rows += [(c["set"], c["talk"], "", 0, "", name, m, c[m]) for c in costs if c.get(m) is not None]
+    return pd.DataFrame(rows, columns=[*names, "entrant", "measure", "value"]).astype({"value": float})
 
 # %% ../../nbs/arena/04_run.ipynb #b9f96fda
 def _groups(t: "DataFrame") -> list[str] | None:

@@ -72,8 +72,9 @@ def resampled_means(
     if resamples < 1: raise ValueError(f"resamples must be 1 or more, got {resamples}")
     sums, counts = _group_sums(checked_values(values), groups)
     rng, n = np.random.default_rng(seed), len(sums)
-    draws = (rng.integers(0, n, n) for _ in range(resamples))
-    return np.array([sums[i].sum()/counts[i].sum() for i in draws])
+    some = max(1, 500_000//n)     # samples at a time: few enough for the memory
+    draws = (rng.integers(0, n, (min(some, resamples - done), n)) for done in range(0, resamples, some))
+    return np.concatenate([sums[i].sum(1)/counts[i].sum(1) for i in draws])
 
 # %% ../../nbs/evaluate/01_intervals.ipynb #2aac7af4
 LEVEL = .95   # how often an interval should hold the true mean

@@ -617,9 +617,9 @@ def run_hybrid(
     """The hybrid paper's Tables 1-3 and Figure 3, fallback and follow-up questions (hybrid §6). Raises the errors of
     `corpus_for` and `load_model`."""
     started, n = utc_now(), (FULL if full else QUICK)[1]
-    documents, name = corpus_for(full, seed)
     lm, embedder = LocalLM.embedded(), MiniLM()
     writer = lm if model == "embedded" else load_model(model)
+    documents, name = corpus_for(full, seed)
     rows = retrieval_rows(documents, full, seed, embedder)
     parts, items = make_parts(documents, writer, embedder), draw_items(documents, n, lm.count_tokens, seed=seed)
     rows += generation_rows(parts, items, lm, full, seed, progress)

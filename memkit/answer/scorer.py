@@ -86,7 +86,7 @@ def ahead_features(found: Sequence[Evidence]) -> list[float]:   # 8
 # %% ../../nbs/answer/01_scorer.ipynb #4856ddfe
 @lru_cache(1)
 def fitted_weights() -> Mapping[str, Mapping[str, Any]]:
-    "Weights and biases of logistic regressions: `known`, `few`, `needed`, `asked`, `alarm`, `kind`, `overview`, `forget`."
+    "Weights and biases of logistic regressions, by name."
     return json.loads(own_data("scorer.json").read_text(encoding="utf-8"))
 
 def _logits(name: str, x: Sequence[float]) -> np.ndarray:   # one number, or one for each kind

@@ -379,8 +379,8 @@ def _overview(assistant: "Assistant", turn: Turn) -> dict[str, Any]:
 FORGET = .8          # probability from which a message asks for deletion (ours)
 DELETE_ALL = ("Nothing was deleted yet. `forget` deletes everything that I know about you, for good; in `memkit chat` "
               "it is /forget all.")
-DELETE_ONE = ("Nothing was deleted yet. Do you mean this? You told me on {day}: “{text}”. `forget` deletes it for good; "
-              "in `memkit chat` it is /forget {turn}.")
+DELETE_ONE = ("Nothing was deleted yet. Do you mean this? You told me on {day}: “{text}”. `forget` deletes it for "
+              "good; in `memkit chat` it is /forget {turn}.")
 DELETE_NONE = "Nothing that you told me is about this, so there is nothing to delete."
 
 def _forget(assistant: "Assistant", turn: Turn, everything: bool) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from memkit.mark.corrections import CorrectionAgent, Heard, heard, identifies, i
 from memkit.mark.refined import KINDS, QUESTION, RESIDUAL, RESPONSE, RETRACTION, Conversation, Exchange, Refined
 from memkit.reading.examples import sentences
 from memkit.search.documents import content_stems
+from memkit.turn.assistants import open_assistant
 from memkit.reading.labels import REPLIES
 from memkit.reading.reader import SIDES, Claim, ReplyReading, _read_reply, load_reader
 from memkit.mark.refined import abbreviations, claim_text, echoes, lists_options, terms
@@ -461,3 +462,12 @@ def test_a_server_that_is_down_is_not_a_bad_answer():
         def generate(self, *a, **k): raise ConnectionError("down")
     with pytest.raises(ConnectionError): PromptedAgent(kind=RESIDUAL, model=Down([])).extract(TOOTH)
 
+
+
+@pytest.mark.parametrize("echo", ["I'm allergic to penicillin.", "You are allergic to penicillin."])
+def test_an_echo_of_what_a_user_said_of_themselves_is_shared_with_nobody(echo):
+    replies = iter(["Warfarin is a medicine that keeps blood from clotting.", echo])
+    with open_assistant("mark", store=":memory:", model=ScriptedLM(lambda messages: next(replies))) as a:
+        for said in ("Warfarin, 3 mg, evenings. Since the mechanical valve in 2012.", "I am allergic to penicillin."): a.chat("walter", said)
+        a.end("walter").result()
+        assert a.shared_memories("nora") == []

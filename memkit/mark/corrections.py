@@ -439,15 +439,20 @@ def impersonal(
 
 # %% ../../nbs/mark/05_corrections.ipynb #6216977e
 SMALL_TALK = ("chats", "confirms", "jokes")     # "Yes, correct." teaches nothing
+_PERSON = re.compile(rf"{FIRST_PERSON.pattern}|\byou(?:r|rs)?\b", re.I)
 
 def news_of(
     found: ReplyReading,
     about: str = "",   # the question, from `topic_of`
 ) -> list[str]:        # sentences
-    "What others may learn: corrections about no person."
+    "What others may learn: corrections about no person. What the assistant repeats of its user's own is none, either."
     old = [c.text for c in found.claims if c.side == "answer"]
-    own = (replace(c, text=impersonal(c.text)) if c.side == "reply" else c for c in found.claims)
-    new = tuple(c for c in own if c.text and not echoes(claim_text(c.text), old))
+    own = [replace(c, text=impersonal(c.text)) if c.side == "reply" else c for c in found.claims]
+    cut = {s for c, kept in zip(found.claims, own) if c.text != kept.text
+           for s in content_stems(c.text) if s not in content_stems(kept.text)}
+    def repeats(c) -> bool:
+        return c.side == "concession" and bool(_PERSON.search(c.text)) and set(content_stems(c.text)) <= cut
+    new = tuple(c for c in own if c.text and not repeats(c) and not echoes(claim_text(c.text), old))
     told = lambda c: len(set(content_stems(c))) > 2 or load_reader().clauses(c)[0].act not in SMALL_TALK
     return [c for c in claims_of(replace(found, claims=new)) if not gives_orders(c) and told(c) and of_nobody(c, about)]
 

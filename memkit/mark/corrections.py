@@ -70,7 +70,7 @@ def wishing(
 
 # %% ../../nbs/mark/05_corrections.ipynb #fc039ff1
 TITLE = re.compile(r"\b(?:Mr|Mrs|Ms|Miss|Dr|Prof|Herr|Frau|Sir|Lady)\.? [A-Z]\w+")
-FIRST_PERSON = re.compile(r"\b(?:i|i'm|im|i've|ive|i'd|i'll|me|my|mine|myself)\b", re.I)
+FIRST_PERSON = re.compile(r"\b(?:i(?!\.e)|i'm|im|i've|ive|i'd|i'll|me|my|mine|myself)\b", re.I)
 
 def whose(
     text: str,

@@ -81,18 +81,11 @@ def agreed(question: str) -> bool | None:   # None: nobody is there to answer
 # %% ../nbs/92_cli.ipynb #295cd3fa
 def _stores(a: argparse.Namespace) -> list[Path | str]:
     "The store that was named, or else those of the designs, as far as they are there."
-    from memkit.files import home_dir
+    from memkit.files import home_dir, stores_at
     from memkit.turn.assistants import assistants, design
     usual = lambda of: home_dir()/(of.store_file or f"{of.name}.sqlite3")
-    if a.store: return _there([a.store])
-    return _there([usual(design(name)) for name in ([a.assistant] if a.assistant else assistants())])
-
-def _there(paths: Sequence[Path | str]) -> list[Path | str]:
-    "Those where a store is, so that none is made by mistake. Raises `FileNotFoundError` where there is none."
-    there = [p for p in dict.fromkeys(paths) if "://" in str(p) or Path(p).expanduser().exists()]
-    if there: return there
-    named = ", ".join(map(str, dict.fromkeys(paths)))
-    raise FileNotFoundError(f"there is no store at {named}; name yours with --store")
+    if a.store: return stores_at([a.store])
+    return stores_at([usual(design(name)) for name in ([a.assistant] if a.assistant else assistants())])
 
 # %% ../nbs/92_cli.ipynb #9d7875de
 def _nobody(user: str, paths: Sequence[Path | str]) -> LookupError:
@@ -163,21 +156,23 @@ def export_of(
 # %% ../nbs/92_cli.ipynb #a45582ae
 def cmd_work(a: argparse.Namespace):
     "Do what assistants have left to learn, for all users of a store, until stopped; or list it."
+    from memkit.files import stores_at
     from memkit.store.jobs import serve
     if not a.every > 0: raise ValueError(f"--every must be more than 0 seconds, got {a.every:g}")
-    if a.store: _there([a.store])
+    if a.store: stores_at([a.store])
     if a.again or a.list: _look_at_jobs(a)
     if a.list: return
     with _without_corpus(a.assistant, a.store, a.model, a.embedder, a.prompted) as bot:
         serve(_queues(bot), a.every, a.once, lambda line: print(line, flush=True))
 
+# %% ../nbs/92_cli.ipynb #483d7fc5
 def _look_at_jobs(a: argparse.Namespace):
-    from memkit.files import home_dir
+    from memkit.files import home_dir, stores_at
     from memkit.store.store import MemoryStore
     from memkit.store.jobs import all_jobs, try_again
     from memkit.turn.assistants import design
     of = design(a.assistant)
-    path, = _there([a.store or home_dir()/(of.store_file or f"{of.name}.sqlite3")])
+    path, = stores_at([a.store or home_dir()/(of.store_file or f"{of.name}.sqlite3")])
     with MemoryStore(path) as store:
         if a.again: print(f"{try_again(store)} jobs that were given up wait again")
         if a.list: print("\n".join(f"{j.user}: {j.design}, {j}" for j in all_jobs(store)) or "nothing waits")

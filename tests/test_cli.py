@@ -22,7 +22,7 @@ from memkit.store.schema import SCHEMA
 from memkit.store.store import MemoryStore
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMANDS = ("demo", "chat", "data", "forget", "work", "bench", "experiment")
+COMMANDS = ("demo", "chat", "data", "memories", "forget", "work", "bench", "experiment")
 BURN, SECRET = "Cool a burn under running water for 20 minutes.", "My ferret Quizzlebarrow burned its paw."
 CORPUS = [{"id": "burn", "title": "Burns", "text": f"{BURN} Do not put ice on it.", "source": "our own words"},
           {"id": "warfarin", "title": "Warfarin", "text": "Warfarin is a blood thinner. Ibuprofen raises the risk of bleeding in people who take it.", "source": "our own words"}]
@@ -208,21 +208,22 @@ def chat(capsys, monkeypatch, server, corpus, store, *lines, options=()):
 
 def test_a_whole_chat_in_a_process_of_its_own(tmp_path, corpus, server):
     typed = [SECRET + " How do I treat a burn?", "", "   ", "half \ud83d of a pair", "/why", "/memories", "/right 1", "/right x", "/forget 99", "/nonsense", "/new",
-             "What about the burned paw of my ferret Quizzlebarrow?", "/why", "/forget all", "/memories", "/quit"]
+             "What about the burned paw of my ferret Quizzlebarrow?", "/why", "/forget all", "no", "/forget all", "yes", "/memories", "/quit"]
     done = subprocess.run([sys.executable, "-c", "from memkit.cli import main; raise SystemExit(main())", "chat", "--model", f"{server.url}#m", "--corpus", str(corpus),
                            "--store", str(tmp_path/"s.db"), "--user", "u-1", "--consent", "--answers", "model"], input="\n".join(typed).encode("utf-8", "surrogatepass"), capture_output=True, timeout=600,
                           env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8:surrogateescape"})
     out, err = done.stdout.decode(), done.stderr.decode()
     assert (done.returncode, err) == (0, ""), err[-2000:]
     answers = [a.strip() for a in out.split("> ")[1:]]
-    assert len(answers) == len(typed), out
+    assert len(answers) == len(typed) - 2, out          # "no" and "yes" answer a question
     assert answers[0].startswith("You   ") and "[1] Burns" in answers[0] and "no memory recalled" in answers[0] and re.search(r"\d+ of 1024 tokens", answers[0])
     assert answers[1] == answers[2] == "message is empty; give at least one word" and "surrogate pair" in answers[3]
     assert answers[4].startswith("The turn searched for “My ferret") and "+ document burn" in answers[4] and "Quizzlebarrow" in answers[5]
     assert answers[6] == "memory 1: called right 1 and wrong 0 times" and answers[7] == "/right wants the number of a memory; /memories shows them"
     assert answers[8] == "this user has no memory 99" and answers[9].startswith("There is no command /nonsense.") and answers[10] == "A new session."
     assert "[M1]" in answers[11] and "+ memory 1" in answers[12]
-    assert answers[13].startswith("removed ") and "the words are gone from the bytes on disk" in answers[13] and answers[14] == "nothing"
+    assert answers[13] == "Delete everything of u-1? It can't be undone. [y/N] \nnothing was deleted"
+    assert "[y/N] \nremoved " in answers[14] and "the words are gone from the bytes on disk" in answers[14] and answers[15] == "nothing"
     assert on_disk(tmp_path, "Quizzlebarrow") == 0 and len(server.posts) == 2
 
 
@@ -308,13 +309,83 @@ def test_forget_from_end_to_end(capsys, monkeypatch, tmp_path, corpus, server, m
     code, out, _ = run(capsys, "forget", "--user", "u-1", "--store", store, said="yes\n", monkeypatch=monkeypatch)
     assert code == 0 and "the words are gone" in out and folders() == (1 if memory == "chroma" else 0)
     with MemoryStore(store) as s: assert s.list("u-1") == [] and len(s.list("u-2")) == 2 and s.state("u-1", "consent") is None
-    assert "removed nothing" in run(capsys, "forget", "--user", "u-1", "--yes", "--store", store)[1]
+    one_line(*run(capsys, "forget", "--user", "u-1", "--yes", "--store", store), "there is nobody called 'u-1'")
 
 
 def test_forget_finds_the_store_in_the_home_folder(capsys, monkeypatch, corpus, server, home):
     run(capsys, "chat", "--model", f"{server.url}#m", "--corpus", corpus, "--consent", "--user", "u-1", said=SECRET + "\n", monkeypatch=monkeypatch)
     assert on_disk(home, "Quizzlebarrow")
     assert run(capsys, "forget", "--user", "u-1", "--yes")[0] == 0 and on_disk(home, "Quizzlebarrow") == 0
+
+
+@pytest.mark.parametrize("command", [["forget", "--yes"], ["forget", "--list"], ["memories"]])
+def test_a_name_that_no_store_knows_is_an_error(capsys, tmp_path, command):
+    with MemoryStore(tmp_path/"s.db") as s: s.add("ann", SECRET)
+    one_line(*run(capsys, *command, "--user", "anne", "--store", tmp_path/"s.db"), "there is nobody called 'anne'", "s.db", "keyed digests")
+    assert on_disk(tmp_path, "Quizzlebarrow")
+
+
+def test_nobody_there_to_answer_deletes_nothing(capsys, tmp_path, monkeypatch):
+    with MemoryStore(tmp_path/"s.db") as s: s.add("ann", SECRET)
+    argv = ("forget", "--user", "ann", "--store", tmp_path/"s.db")
+    one_line(*run(capsys, *argv, said="", monkeypatch=monkeypatch), "nobody was there to answer", "--yes")
+    monkeypatch.setattr(sys, "stdin", None)      # as with <&-
+    one_line(*run(capsys, *argv), "nobody was there to answer")
+    assert on_disk(tmp_path, "Quizzlebarrow")
+
+
+@pytest.mark.parametrize("options", [["--list"], ["--once"], ["--again"]])
+def test_work_makes_no_store_at_a_mistyped_path(capsys, tmp_path, options):
+    one_line(*run(capsys, "work", "--store", tmp_path/"typo.db", *options), "there is no store at", "typo.db")
+    assert not list(tmp_path.glob("typo*"))
+
+
+def test_all_that_is_kept_of_a_user_is_shown_and_written(capsys, tmp_path):
+    with memkit.open_assistant("malp", store=tmp_path/"s.db", model=ScriptedLM(lambda messages: "I see.")) as a:
+        for user, text in (("ann", SECRET), ("ann", "What sneezes?"), ("bob", "I have a tortoise called Mordecai.")): a.chat(user, text)
+        memories, turns = a.memories("ann"), a.turns("ann")
+    code, out, err = run(capsys, "memories", "--user", "ann", "--store", tmp_path/"s.db")
+    assert (code, err) == (0, "") and "Quizzlebarrow" in out and "Mordecai" not in out and all(t.id in out for t in turns)
+    code, out, err = run(capsys, "memories", "--user", "ann", "--store", tmp_path/"s.db", "--json", tmp_path/"ann.json")
+    (path, kept), = json.loads((tmp_path/"ann.json").read_text(encoding="utf-8")).items()
+    assert code == 0 and path == str(tmp_path/"s.db") and [m["id"] for m in kept["memories"]] == [m.id for m in memories]
+    assert [t["id"] for t in kept["turns"]] == [t.id for t in turns] and all(t["prompt"] for t in kept["turns"])
+    assert {"events", "states", "jobs", "weights", "superseded"} <= set(kept) and kept["events"] and "Mordecai" not in json.dumps(kept)
+
+
+def test_errors_name_the_options_of_the_command_line(capsys, monkeypatch, tmp_path, corpus, server):
+    (tmp_path/"broken.jsonl").write_text('{"text": "fine"}\n{"text": \n')
+    for name in ("broken.jsonl", "gone.jsonl"):
+        code, out, err = run(capsys, "chat", "--corpus", tmp_path/name, "--model", "http://127.0.0.1:9/v1#m")
+        one_line(code, out, err, "--skip-broken" if name == "broken.jsonl" else "memkit data")
+        assert "on_error" not in err and "data_help" not in err
+    out = chat(capsys, monkeypatch, server, corpus, tmp_path/"s.db", "/forget t-1", "a half\0b", "burn "*3000, options=["--consent"])[1]
+    assert "as /turns and memkit forget --list show it" in out and "new_id" not in out and "errors='replace'" not in out and "raise the budget" not in out
+
+
+def test_a_store_of_another_design_says_so(capsys, monkeypatch, tmp_path, corpus, server):
+    with memkit.open_assistant("malp", store=tmp_path/"s.db", model=ScriptedLM(lambda messages: "I see.")) as a:
+        a.chat("ann", SECRET)
+        n = len(a.memories("ann"))
+    code, out, err = chat(capsys, monkeypatch, server, corpus, tmp_path/"s.db", "/memories", options=["--user", "ann"])
+    assert (code, err) == (0, "") and out.count(f"keeps {n} more of your memories that hybrid doesn't use") == 2       # at the start, and for /memories
+    out = run(capsys, "chat", "--assistant", "malp", "--model", f"{server.url}#m", "--store", tmp_path/"s.db", "--user", "ann", said="/memories\n", monkeypatch=monkeypatch)[1]
+    assert "doesn't use" not in out
+
+
+def test_consent_is_taken_back_in_a_chat(capsys, monkeypatch, tmp_path, server):
+    def said(*lines): return run(capsys, "chat", "--assistant", "malp", "--model", f"{server.url}#m", "--store", tmp_path/"s.db", "--user", "ann", said="\n".join(lines), monkeypatch=monkeypatch)[1]
+    assert "This assistant remembers" in said(SECRET, "/withdraw", "yes", SECRET)
+    assert on_disk(tmp_path, "Quizzlebarrow") == 0
+    out = said(SECRET)
+    assert "Nothing will be remembered" in out and on_disk(tmp_path, "Quizzlebarrow") == 0
+    said("/consent", SECRET)
+    assert on_disk(tmp_path, "Quizzlebarrow")
+
+
+def test_the_module_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "memkit", "--version"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert (done.returncode, done.stdout.strip()) == (0, memkit.__version__)
 
 
 # --- what data there is, and the demonstration

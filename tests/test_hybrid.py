@@ -25,7 +25,7 @@ from memkit.records import Document, Hit, Memory, new_id, to_dict, utc_now
 from memkit.search.documents import FUSIONS, PAPER, FusedRetriever, RetrieveSettings
 from memkit.store.schema import StoreError
 from memkit.store.store import MemoryStore
-from memkit.hybrid.chatbot import AS_IN_THE_PAPER, NOTED, NOTICE, HybridChatbot, HybridSettings, deal, lacking, plain, rests_on, retell
+from memkit.hybrid.chatbot import AS_IN_THE_PAPER, HERE, NOTED, NOTICE, HybridChatbot, HybridSettings, deal, lacking, plain, rests_on, retell
 from memkit.hybrid.fallback import Calibration, calibrate, evidence_of, labelled_questions, load_calibration
 from memkit.hybrid.memory import KIND, PAPER_MEMORY, ChromaMemory, MemorySettings, StoreMemory, choose
 from memkit.hybrid.memory import MAX_QUESTION, about, leans_on, prepare_question
@@ -310,7 +310,7 @@ def test_consent_taken_back_during_a_turn_is_respected(retriever, store, embedde
         return "Fine."
     bot = chatbot(retriever, store, embedder, says)
     assert bot.chat("ann", "I have asthma. What sets off an attack?").wrote == ()
-    assert rows(store) == dict.fromkeys(rows(store), 0)
+    assert rows(store) == dict.fromkeys(rows(store), 0) | {"owners": 1, "state": 1}      # that there is no consent
 
 
 SECRET = "My ferret Quizzlebarrow sneezes at pollen"
@@ -878,3 +878,16 @@ def test_documents_come_before_a_note(retriever, store, embedder):
     bot = chatbot(retriever, store, embedder, calibration=ALWAYS)
     turn = bot.chat("ann", "My nose has been bleeding for ten minutes.")
     assert turn.answer != NOTED and turn.documents and not turn.detected["noted"]
+
+
+def test_small_talk_is_no_question_that_nothing_was_found_for(retriever, store, embedder):
+    "Neither at first nor when small talk of before is near; what was said is kept like any exchange, and later answers don't rest on it."
+    model = ScriptedLM(lambda messages: "Hello, how can I help?")
+    bot = HybridChatbot(retriever, model, store, embedder)
+    bot.consent("ann")
+    for text in ("Hello", "Hi there"):
+        turn = bot.chat("ann", text)
+        assert turn.answer == HERE and "small talk" in turn.fallback and turn.wrote
+    assert not model.asked and all(m.meta["fallback"] for m in bot.memories("ann"))
+    asks = bot.chat("ann", "Which team won the cup?")
+    assert asks.answer != HERE

@@ -254,6 +254,12 @@ def test_the_command_line(tmp_path, base, embedder, patient, capsys):
     assert run("--user", "ann", "--store", tmp_path/"m.sqlite3", "--model", tmp_path/"none", capsys=capsys)[0] == EXIT["error"]
 
 
+@pytest.mark.parametrize("later", [[], ["--later"]])
+def test_no_store_is_made_at_a_mistyped_path(tmp_path, later, capsys):
+    code, _, err = run("--user", "ann", "--store", tmp_path/"typo.sqlite3", *later, capsys=capsys)
+    assert code == EXIT["error"] and "there is no store at" in err and not list(tmp_path.glob("typo*"))
+
+
 @pytest.mark.parametrize("argv", [[], ["--user"], ["--user", "u", "--epochs", "many"]])
 def test_wrong_use_is_told_as_argparse_does(argv, capsys):
     with pytest.raises(SystemExit) as e: main(argv)

@@ -141,6 +141,7 @@ def test_a_callers_later_change_reaches_no_record():
 @pytest.mark.parametrize("receipt, says", [
     (dict(removed={"memories": 2, "turns": 0}, erased=True), "removed 2 memories; the words are gone from the bytes on disk"), (dict(erased=True), "removed nothing; the words are gone from the bytes on disk"),
     (dict(removed={"memories": 2}, erased=True, in_memory=True), "removed 2 memories; the words are gone; this store is only in memory"), (dict(in_memory=True), "removed nothing; still pending"),
+    (dict(unknown=True, erased=True), "removed nothing: the store holds nothing under this name"),
     (dict(removed={"memories": 1}, pending="a reader holds it"), "removed 1 memory; still pending: a reader holds it"), (dict(), "removed nothing; still pending: not checked")])
 def test_a_receipt_never_claims_more_than_it_knows(receipt, says): assert str(Receipt(user="u", at=utc_now(), **receipt)).startswith(says)
 

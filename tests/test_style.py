@@ -135,6 +135,7 @@ LAYERS = {  # a room: the rooms that its modules may import
     "arena": ROOMS | PAPERS | {"evaluate", "experiments", "widgets"},
     "walks": ROOMS | PAPERS | {"widgets"},
     "cli": ROOMS | PAPERS | {"arena", "benchmarks", "demo", "experiments", "widgets"},
+    "__main__": {"cli"},
 }
 EXCEPTIONS = {  # (importer, imported): one that is no longer there is taken out
     ("malp.injection", "hybrid.corpus"), ("mark.poisoning", "evaluate.intervals"),

@@ -166,6 +166,50 @@ def test_consent_taken_back_during_a_turn_leaves_nothing(name):
 
 
 @every
+@pytest.mark.parametrize("asks", [True, False])
+def test_whoever_took_their_consent_back_is_not_remembered_until_they_give_it_again(name, asks, tmp_path):
+    "Whether the setting asks or not, after a restart, after forgetting once more, and whatever design opens the store."
+    says, settings = ScriptedLM(lambda messages: "4"), design(name).Settings(consent=asks, answers="model")
+    def opened_again(of=name): return open_assistant(of, store=tmp_path/"s.db", model=says, settings=settings if of == name else None)
+    def silent(a):
+        a.chat("ann", ALLERGY)
+        a.study("ann", [memkit.Round("r1", ALLERGY, "I see.")])
+        a.end("ann")
+        return not a.turns("ann") and not a.memories("ann") and not a.jobs("ann") and not read_traces(a.store, "ann")
+    with opened_again() as a:
+        a.consent("ann")
+        a.chat("ann", ALLERGY)
+        assert a.turns("ann")
+        receipt = a.withdraw("ann")
+        assert not receipt.unknown and not a.has_consent("ann") and silent(a)
+        assert any(p.state == "kept" and "consent" in p.name for p in receipt.places)
+        a.forget("ann")
+        assert not a.has_consent("ann") and silent(a)
+    with opened_again() as a: assert not a.has_consent("ann") and silent(a)
+    with opened_again("malp" if name != "malp" else "map") as other: assert not other.has_consent("ann") and silent(other)
+    with opened_again() as a:
+        a.consent("ann")
+        a.chat("ann", ALLERGY)
+        assert a.turns("ann")
+
+
+@every
+def test_what_is_no_turn_and_no_round_is_named(name):
+    with opened(name) as a:
+        with pytest.raises(TypeError, match="explain wants a turn.*got None"): a.explain(None)
+        with pytest.raises(TypeError, match="study wants rounds.*got 'hello'"): a.study("ann", ["hello"])
+
+
+@every
+def test_forgetting_somebody_unknown_says_so(name):
+    with opened(name) as a:
+        receipt = a.forget("nobody")
+        assert receipt.unknown and receipt.erased and "nothing under this name" in str(receipt)
+        a.chat("ann", ALLERGY)
+        assert not a.forget("ann").unknown and a.forget("ann").unknown
+
+
+@every
 def test_a_store_that_was_given_stays_open(name):
     with MemoryStore(":memory:") as store:
         with opened(name, store) as a: a.chat("ann", ALLERGY)

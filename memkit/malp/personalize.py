@@ -27,6 +27,7 @@ from typing import Any, TYPE_CHECKING
 # %% ../../nbs/malp/11_personalize.ipynb #ab5655cc
 from fastcore.basics import chunked
 
+from ..files import stores_at
 from .assistant import INSTRUCTIONS, MalpAssistant, prompt_for
 from .injection import load_base
 from .timelines import yours
@@ -492,6 +493,7 @@ def main(
         if row["event"] != "look" and first_process(): print(json.dumps(row))
     try:
         say(event="settings", model=a.model, injected=a.injected, **asdict(settings := chosen(a)))
+        if a.store: stores_at([a.store])     # none is made at a mistyped path
         return (_later if a.later else _run)(a, settings, say)
     except Exception as e:
         print(f"memkit-train: {e}", file=sys.stderr)

@@ -436,14 +436,14 @@ def _now_about(talk: Talk, u: Understood, made: Made) -> Talk:
 @patch
 def explain(self: MapAssistant, turn: Turn) -> str:
     "Why each rating was recalled or not, and which ratings raised or lowered each recommendation."
-    found = turn.extra.get("found")
+    says, found = [explain(turn)], turn.extra.get("found")
     told = [*(found.items if found else ()), *turn.extra.get("predicted", ())]
-    says = []
+    says += [weigh(r) for r in told]
     for name, p in turn.extra.get("model says", {}).items():
         shares = ", ".join(f"{k}: {x:.0%}" for k, x in enumerate(p, 1))
         says.append(f"The language model, shown the same ratings, would give {name} {decode(np.array(p)):g} "
                     f"({shares}).")
-    return "\n".join([explain(turn), *(weigh(r) for r in told), *says])
+    return "\n".join(says)
 
 # %% ../../nbs/maprec/12_assistant.ipynb #0ae91b8d
 @patch(cls_method=True)

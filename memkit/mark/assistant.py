@@ -248,8 +248,9 @@ def messages(self: MarkAssistant, turn: Turn, kept: Sequence[Piece]) -> list[Mes
 @patch
 def explain(self: MarkAssistant, turn: Turn) -> str:
     "Why each memory and document was shown, and what put the first of each kind before the second."
+    told = explain(turn)
     found = turn.extra.get("found")
-    return "\n".join([explain(turn), *(why(found, kind) for kind in KINDS)]) if found else explain(turn)
+    return "\n".join([told, *(why(found, kind) for kind in KINDS)]) if found else told
 
 # %% ../../nbs/mark/11_assistant.ipynb #a10bf377
 @patch

@@ -25,7 +25,7 @@ from sqlalchemy import Connection, bindparam, func, select
 
 from .erase import (INDEX, Contributions, Shared, chunks, erase, everything, finish_pending, note_leftovers,
                                only_cited_by, quoting, redact, remove, resting_on, showed, some)
-from ..records import Hit, Memory, Place, Receipt, check_text, json_copy, new_id, utc_now
+from ..records import CONSENT, Hit, Memory, Place, Receipt, check_text, json_copy, new_id, utc_now
 from .schema import (
     BEYOND, Database, NotFound, StoreError, adapters, alone, citations, database_file, erasures, events, find_owner,
     glance, log_event, memories, meta, on_server, owner_digest, quotes, raise_version, reading, reading_own, record,
@@ -238,6 +238,7 @@ class _Struck:
     shared: Shared = field(default_factory=Shared)
     ticket: int = 0                                      # the row in `erasures`
     places: list[str] = field(default_factory=list)      # indexes to be removed
+    refused: bool = False                                # does it stay noted that there is no consent?
 
     def take(self, found: tuple[Counter, list[bytes]], prefix: str = ""):
         for name, n in found[0].items(): self.removed[prefix + name] += n
@@ -699,6 +700,20 @@ def state(self: MemoryStore, user: str, key: str, default: Any = None) -> Any:
                              .where(state.c.owner == owner, state.c.key == key)).scalar()
     return default if found is None else json.loads(found)
 
+# %% ../../nbs/store/02_store.ipynb #96daffec
+@patch
+def states(self: MemoryStore, user: str) -> dict[str, Any]:
+    "All small values that are stored for the user."
+    with reading_own(self._db, user) as (conn, owner):
+        found = conn.execute(select(state.c.key, state.c.value).where(state.c.owner == owner)).all()
+    return {key: json.loads(value) for key, value in found}
+
+@patch
+def knows(self: MemoryStore, user: str) -> bool:
+    "Does the store hold anything under this name? Names can't be listed: only their keyed digests are stored."
+    with reading_own(self._db, check_text(user, "user")) as (_, owner): return bool(owner)
+
+
 # %% ../../nbs/store/02_store.ipynb #dfc044b3
 @patch
 def set_state(self: MemoryStore, user: str, key: str, value: Any):  # JSON; None removes it
@@ -783,6 +798,16 @@ def drop_adapter(self: MemoryStore, user: str, kind: str | None = None) -> Recei
         done.ticket = conn.execute(erasures.insert().values(at=ticks())).inserted_primary_key[0]
     return self._erased(user, done)
 
+# %% ../../nbs/store/02_store.ipynb #6cb1383b
+@patch
+def _refuse_again(self: MemoryStore, conn: Connection, user: str, done: _Struck):
+    "A consent that was taken back stays so when everything else goes: an owner without words, and this state."
+    owner = raise_version(self._db, conn, user, create=True)
+    conn.execute(state.insert().values(owner=owner, key=CONSENT, value=json.dumps(False)))
+    done.removed.subtract(owners=1, state=1)
+    done.refused = True
+
+
 # %% ../../nbs/store/02_store.ipynb #67485998
 @patch
 def forget(
@@ -801,12 +826,14 @@ def forget(
     with writing_own(self._db, user) as (conn, owner):
         if owner is None and ids: raise _missing(min(ids))
         of_all = raise_version(self._db, conn, shared.owner) if shared else None
-        if owner is None and of_all is None: return self._receipt(user)
+        if owner is None and of_all is None: return self._receipt(user, unknown=True)
         if named: ids = ids | set(resting_on(conn, owner, named))
+        refused = ids is None and self.state(user, CONSENT) is False
         done = _strike(conn, owner or 0, ids, named, (shared.owner, of_all, shared) if of_all else None)
+        if refused: self._refuse_again(conn, user, done)
         done.places = note_leftovers(conn, done.ticket, self.alias(user))
     for id in (owner, of_all): drop(self._cache, id)
-    return self._erased(user, done)
+    return replace(self._erased(user, done), unknown=owner is None and not done.removed.total())
 
 # %% ../../nbs/store/02_store.ipynb #498df200
 @patch
@@ -835,7 +862,9 @@ def _places(done: _Struck, pending: str, on_server: bool) -> list[Place]:
         ("what others are told", "rebuilt", len(shared.rebuilt), "others had said it too; what they said stays"),
         ("vectors of what others are told", "kept" if shared.why else "gone", bool(shared.why), shared.why),
         ("judgements and counts of others' memories", "kept", said("domain names", 0), "under a random name"),
-        ("answers that quoted it", "redacted", said("answers redacted", 0), "")]
+        ("answers that quoted it", "redacted", said("answers redacted", 0), ""),
+        ("that the consent was taken back", "kept", int(done.refused), "under a keyed digest of the name, until it is "
+         "given again")]
     return [Place(name=name, state=state, count=n, why=why) for name, state, n, why in found if n]
 
 # %% ../../nbs/store/02_store.ipynb #2435d934

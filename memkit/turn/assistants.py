@@ -233,7 +233,9 @@ def _check_control(a: Assistant, one: int, later: Turn):
     a.withdraw("ann")
     assert not a.memories("ann") and not a.turns("ann") and len(a.memories("cem")) == theirs, (
         "all of one user's, and nobody else's")
-    assert a.has_consent("ann") != a.settings.consent, "taking everything back ends the consent"
+    assert not a.has_consent("ann"), "taking everything back ends the consent, whether the setting asks or not"
+    a.chat("ann", "I have a cat.")
+    assert not a.memories("ann") and not a.turns("ann"), "and then nothing is stored before a new consent"
 
 # %% ../../nbs/turn/05_assistants.ipynb #86f01690
 def check_assistant(

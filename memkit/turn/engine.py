@@ -25,8 +25,8 @@ from fastcore.basics import patch
 from ..models.lm import usage, watched
 from ..reading.notes import Round
 from ..records import (
-    Change, Considered, Document, Hit, Memory, Place, Receipt, Turn, Utterance, check_text, check_time, check_user,
-    new_id, utc_now)
+    CONSENT, Change, Considered, Document, Hit, Memory, Place, Receipt, Turn, Utterance, check_text, check_time,
+    check_user, new_id, utc_now)
 from . import stages, trace
 from .stages import ShowSettings, TurnSettings
 
@@ -51,12 +51,20 @@ def describe(
     return (f"{'+' if c.shown else '-'} {label} “{text[:60]}{'…' if len(text) > 60 else ''}” ({parts}): "
             f"{c.outcome}")
 
+# %% ../../nbs/turn/04_engine.ipynb #5f3c2001
+def _checked(given: Any, of: type, wants: str) -> Any:
+    "What was given, if it is of this type. Raises `TypeError`."
+    if not isinstance(given, of): raise TypeError(f"{wants}; got {given!r:.60}")
+    return given
+
 # %% ../../nbs/turn/04_engine.ipynb #e445b4cb
 def explain(
     turn: Turn,
     near: int = 5,  # near misses to tell of each kind
 ) -> str:           # a line per candidate: '+' shown, '-' not; then what changed
-    "Why each hit reached the prompt, why the nearest of the others didn't, and what the turn changed (ours)."
+    """Why each hit reached the prompt, why the nearest of the others didn't, and what the turn changed (ours). Raises
+    `TypeError` for what is no turn."""
+    _checked(turn, Turn, "explain wants a turn, as chat and turns give it")
     lines = [f"The turn searched for “{turn.query[:160]}”."]
     for kind, name in ((Memory, "memories"), (Utterance, "earlier messages"), (Document, "documents")):
         of_kind = [c for c in turn.considered if isinstance(c.hit.item, kind)]
@@ -344,12 +352,14 @@ def study(
     session: str | None = None,     # one for all of them; a new one where None
     progress: bool = False,         # a bar on stderr
 ) -> int:                           # rounds that were new
-    """Learn from a dialogue of the past. What was studied before changes nothing;
-    a round that can't be kept leaves those before it learned."""
+    """Learn from a dialogue of the past. What was studied before changes nothing, and nothing is without consent;
+    a round that can't be kept leaves those before it learned. Raises `TypeError` for what is no round."""
     from tqdm.auto import tqdm
     session, new = session or new_id("s"), 0
     bar = tqdm(rounds, desc=f"{self.name} studies", unit=" rounds", disable=not progress)
-    for r in bar: new += self.study_round(self.check_user(user), r, session)
+    for r in bar:
+        _checked(r, Round, "study wants rounds, as memkit.Round makes them")
+        if self.has_consent(self.check_user(user)): new += self.study_round(user, r, session)
     work = self.finish(user, session) if new else None
     if work: work.result()
     if new: self.wait(user)
@@ -372,17 +382,19 @@ def study_round(self: Assistant, user: str, r: Round, session: str) -> bool:
 @patch
 def consent(self: Assistant, user: str):
     "From now on, `user` is remembered (hybrid §5.5)."
-    self.store.set_state(self.check_user(user), "consent", self.clock().isoformat())
+    self.store.set_state(self.check_user(user), CONSENT, self.clock().isoformat())
 
 @patch
 def has_consent(self: Assistant, user: str) -> bool:
-    "May `user` be remembered? Yes where the setting doesn't ask."
-    return not self.settings.consent or self.store.state(user, "consent") is not None
+    "May `user` be remembered? Where the setting doesn't ask: yes, unless they took their consent back."
+    return bool(self.store.state(user, CONSENT, not self.settings.consent))
 
 # %% ../../nbs/turn/04_engine.ipynb #ee359971
 @patch
 def withdraw(self: Assistant, user: str) -> Receipt:
-    "Take the consent back, which forgets everything (hybrid §5.5)."
+    """Take the consent back: everything is forgotten (hybrid §5.5), and nothing of `user` is stored until `consent`, in
+    any design that opens the store, whatever its setting (ours)."""
+    self.store.set_state(self.check_user(user), CONSENT, False)
     return self.forget(user)
 
 # %% ../../nbs/turn/04_engine.ipynb #1bd75a2f

@@ -264,6 +264,10 @@ def test_whom_the_question_names_comes_first():
     assert warned(ask.format("Tove"), *told).startswith("Careful, for Tove: ") and "sesame" in warned(ask.format("Tove"), *told).split("Also")[0].lower()
     for name in ("Emil", "my brother"): assert "gluten" in warned(ask.format(name), *told).split("Also")[0].lower()
 
+def test_who_asks_for_oneself_comes_before_somebody_else():
+    text = warned("Can I have the satay?", "My aunt is allergic to peanuts.", "I'm allergic to peanuts.")
+    assert text.startswith("Careful: ") and "Also for your aunt: " in text
+
 def test_a_warning_says_whose_hazard_it_is():
     text = warned("Shall I put walnuts in the salad?", "I'm allergic to walnuts.", "My aunt is allergic to walnuts too.")
     assert text.startswith("Careful: ") and "Also for your aunt: " in text and text.count("You told me") == 2

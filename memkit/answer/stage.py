@@ -196,10 +196,11 @@ def whose(c: Clause, last: frozenset[str]) -> frozenset[str]:
     return people_in(c.text, c.subject) or (last if c.about == "other" else frozenset())
 
 def asks_about(text: str, kin: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    "Whom a question names, beside the user; 'somebody' stands for he or she."
+    "Whom a question names; 'somebody' stands for he or she. The user, where it names nobody else but has an 'I'."
     names = {n for n in kin if re.search(rf"\b{n}\b", text.title() if text.islower() else text)}
     pronoun = {"somebody"} if re.search(r"\b(?:he|she|him|her|his|hers)\b", text, re.I) else set()
-    return frozenset(names.union(_kin(text), pronoun, *(kin[n] for n in names)))
+    others = names.union(_kin(text), pronoun, *(kin[n] for n in names))
+    return frozenset(others) or (USER if re.search(r"\b(?:i|me|my|mine|myself)\b", text, re.I) else frozenset())
 
 
 # %% ../../nbs/answer/03_stage.ipynb #a6722674
@@ -305,16 +306,16 @@ def _urgency(h: Hazard) -> tuple[int, bool, bool, int]:
 def _far(k: Known, named: frozenset[str], kin: Mapping[str, frozenset[str]]) -> int:
     "How far what is known is from whom the question names, as in `Hazard`."
     if not named: return 0
-    if k.who == USER: return 1
     who = k.who.union(*(kin.get(name, ()) for name in k.who))
     if same_person(who, named): return 0
+    if k.who == USER: return 1
     return 2 if "somebody" not in named else int(len(named) > 1)
 
 def _names_it(text: str, of: str, k: Known, named: frozenset[str]) -> bool:
     "Is the question about the person or the pet of a clause, or does it name their kind?"
     given = re.search(r"\b(?:give|gave|feed|fed|let|lets) (?:him|her|them|it)\b", text, re.I)
-    called = same_person(people_in(k.clause.text, k.clause.subject) | k.who, named)
-    own = k.who == USER and not named and of == "over 65"
+    called = same_person((people_in(k.clause.text, k.clause.subject) | k.who) - USER, named)
+    own = k.who == USER and named <= USER and of == "over 65"
     other = "somebody" in named and k.who != USER and k.clause.attribute != "pet"
     return bool(given) or called or own or other or of in classes_in(text) or of in _ages(text)
 

@@ -8,7 +8,8 @@ from memkit.answer.from_memory import (ANSWER_WORDS, amounts, chosen_messages, d
                                        still_true, versions, worked_sum)
 from memkit.answer.scorer import (Evidence, Question, known_features, load_scorer, needed_features, probabilities_needed,
                                   probability_known)
-from memkit.answer.stage import classes_in, hazards, known_classes, screen_rules, screen_terms
+from memkit.answer.stage import (ASK_FIRST, WARNING_WORDS, classes_in, hazards, known_classes, screen_rules, screen_terms,
+                                 warning)
 from memkit.models.lm import ScriptedLM
 from memkit.experiments.answers.run import right
 from memkit.hybrid.chatbot import HybridSettings
@@ -242,6 +243,77 @@ def test_what_must_be_avoided_comes_first_and_then_what_is_specific():
 
 @pytest.mark.parametrize("text", ["goat's cheese", "Goats’ cheese", "GOATS CHEESE", "goats-cheese"])
 def test_accents_apostrophes_and_hyphens_do_not_matter(text): assert "dairy" in classes_in(text)
+
+
+# --- whose hazard it is, and whether it still holds
+
+WARNED_ON = date(2026, 5, 1)
+
+def warned(ask, *told):
+    found = hazards(ask, clauses(*told))
+    return warning(found, {}, WARNED_ON) if found else ""
+
+def test_one_hazard_does_not_hide_another():
+    text = warned("Is ibuprofen fine for my back?", "I take lithium every night.", "I'm on warfarin.", "I have a stomach ulcer.")
+    assert {w for w in ("lithium", "warfarin", "ulcer") if w in text.lower()} >= {"lithium", "warfarin"}
+    assert len(text.split()) <= WARNING_WORDS + len(ASK_FIRST.split())
+
+def test_whom_the_question_names_comes_first():
+    told = ("My brother is called Emil.", "Emil has coeliac disease.", "My daughter Tove is allergic to sesame.")
+    ask = "Would hummus on wheat pitta be fine for {}?"
+    assert warned(ask.format("Tove"), *told).startswith("Careful, for Tove: ") and "sesame" in warned(ask.format("Tove"), *told).split("Also")[0].lower()
+    for name in ("Emil", "my brother"): assert "gluten" in warned(ask.format(name), *told).split("Also")[0].lower()
+
+def test_who_asks_for_oneself_comes_before_somebody_else():
+    text = warned("Can I have the satay?", "My aunt is allergic to peanuts.", "I'm allergic to peanuts.")
+    assert text.startswith("Careful: ") and "Also for your aunt: " in text
+
+def test_a_warning_says_whose_hazard_it_is():
+    text = warned("Shall I put walnuts in the salad?", "I'm allergic to walnuts.", "My aunt is allergic to walnuts too.")
+    assert text.startswith("Careful: ") and "Also for your aunt: " in text and text.count("You told me") == 2
+    assert warned("Shall I put walnuts in it?", "My aunt is allergic to walnuts.").startswith("Careful, for your aunt: ")
+
+@pytest.mark.parametrize("said, ask", [
+    ("Ramipril is 10 now.", "Can I take some aspirin?"), ("The boiler is 4 now.", "Can I take codeine?"),
+    ("Metformin is two now.", "Can I take loperamide?")])
+def test_a_number_is_an_age_only_where_the_clause_says_so(said, ask):
+    assert not any(of.startswith(("child", "baby")) for of in known_classes(clauses(said)))
+    assert warned(ask, said) == ""
+
+@pytest.mark.parametrize("ask, said_it", [
+    ("Can I take codeine for my tooth?", False), ("Can Pia have codeine?", True), ("Can my daughter have codeine?", True),
+    ("She has a bad cough, can she have codeine?", True)])
+def test_what_is_not_for_children_needs_a_question_about_the_child(ask, said_it):
+    assert ("children" in warned(ask, "My daughter Pia goes to nursery on Mondays.", "I work in a primary school.")) is said_it
+
+def test_what_is_poisonous_at_home_needs_no_name():
+    assert "poisonous" in warned("Where can I keep the bleach?", "My toddler gets into everything.")
+
+@pytest.mark.parametrize("told, ask", [
+    (("I take simvastatin at night.", "They took me off the simvastatin."), "Can I have grapefruit?"),
+    (("I'm on lithium.", "I stopped the lithium in March."), "Can I take ibuprofen?"),
+    (("I'm vegan.", "Scratch that, I'm not vegan any more."), "Is the omelette fine for me?"),
+    (("I'm allergic to kiwi.", "Turns out I'm not allergic to kiwi after all."), "Can I have a kiwi?")])
+def test_what_was_stopped_or_taken_back_does_not_warn(told, ask):
+    assert warned(ask, told[0]) and not warned(ask, *told)
+    assert warned(ask, *told, told[0])                     # and again, where it is said again
+
+def test_a_medicine_that_takes_anothers_place_ends_it_and_another_dose_does_not():
+    switched = known_classes(clauses("I take simvastatin 40 mg.", "I've been switched to atorvastatin 20 instead."))
+    assert "atorvastatin" in switched and "simvastatin" not in switched
+    assert "warfarin" in known_classes(clauses("I take warfarin 3 mg.", "They cut the warfarin to 2 mg.", "Ramipril is 5 now."))
+
+def test_somebody_elses_denial_ends_nothing():
+    assert warned("Can I have a kiwi?", "I'm allergic to kiwi.", "My son isn't allergic to kiwi.")
+
+def test_what_says_the_same_is_said_once():
+    text = warned("Can I take Nurofen?", "I'm on warfarin.", "The warfarin is going well.", "I take my warfarin at six.")
+    assert text.count("You told me") == 1
+
+def test_a_doctor_is_named_for_health_and_a_vet_for_pets():
+    assert ASK_FIRST not in warned("Shall I order the prawns?", "I'm vegetarian.")
+    assert ASK_FIRST in warned("Shall I order the prawns?", "I'm vegetarian.", "I'm allergic to prawns.")
+    assert warned("Can Biscuit have grapes?", "Our dog Biscuit is a beagle.").endswith("Ask a vet first.")
 
 
 # --- scoring

@@ -256,7 +256,8 @@ def _tied(note: Note, vector: np.ndarray, known: Sequence[Known], relate: Relate
     for k in _near(vector, known, nearest):
         if about(k.type, k.text, k.flags) != mine or k.id < 0 and k.vector@vector < .5: continue
         words = own and k.words or k.text
-        signs[same_matter(text, note.facts, words, k.facts)].append((k, words))
+        same = 2 if opposed(note.facts, k.facts) else same_matter(text, note.facts, words, k.facts)
+        signs[same].append((k, words))
     for there, least in ((signs[2], SURE), (signs[1], SURER)):
         there = [(k, words) for k, words in there if k.id > 0] or there
         found = _related(text, vector, [k for k, _ in there], [words for _, words in there], relate)

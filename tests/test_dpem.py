@@ -12,8 +12,6 @@ from memkit.reading.facts import Relation
 from memkit.store.schema import NotFound, StoreError
 from memkit.store.store import MemoryStore
 from memkit.malp.dpem import PAPER, DPeM, DPeMSettings, read_table, round_turn
-from memkit.malp.memories import made_memory
-from memkit.models.embed import MiniLM
 from memkit.malp.triage import avoided, filtered, note_words
 from memkit.malp.triage import Move, State, moves_of, replay
 
@@ -230,7 +228,7 @@ def test_several_memories_in_one_sentence_are_an_echo_too(store):
 
 
 def test_what_is_unlikely_is_not_acted_on(store):
-    for p, kinds in ((.49, ["stored"]), (.51, ["counted", "superseded"])):
+    for p, kinds in ((.34, ["stored"]), (.36, ["counted", "superseded"])):
         d = DPeM(store, Topics(), relate=lambda new, v, olds, vs: (0, Relation("update", p, "perhaps")) if olds else None)
         assert [m.kind for m in told(d, ["fact 1 a"], ["fact 1 b"], user=f"u{p}")[1] if m.memory] == kinds
 
@@ -405,34 +403,3 @@ def test_filtering_keeps_the_most_probable_in_order():
     notes = [note("r", f"x {p}", i, probability=p) for i, p in enumerate((.5, .9, .9, .7))]
     assert [not why for why in filtered(notes, 2)] == [False, True, True, False]
     assert filtered([note("r", " "), note("r", "x", kept=False), note("r", "x", kept=False, reason="a question")], 9) == ["blank", "the coordinator dropped it", "a question"]
-
-
-@pytest.mark.parametrize("old, new, replaced", [
-    ("Amlodipine, 5 mg, evenings.", "Ramipril 2.5 in the morning.", False),
-    ("Ben goes to Hillside primary.", "I got Ben a new inhaler.", False),
-    ("I take 20 mg of lisinopril.", "My doctor raised my lisinopril to 40 mg.", True),
-    ("I live in Leeds.", "We moved to York.", True)])
-def test_an_old_note_is_superseded_whole_or_stays_whole(store, old, new, replaced):
-    memory = made_memory("DPeM", store, MiniLM())
-    memory.take("u", Round("a", old, ""))
-    before = store.list("u")
-    memory.take("u", Round("b", new, ""))
-    now = {m.text for m in store.list("u")}
-    assert {m.text for m in before} & now == (set() if replaced else {m.text for m in before})
-    assert len(now) == 1 + (not replaced) and not any("…" in text for text in now)
-
-
-def test_a_note_of_several_facts_stays_beside_an_update_of_one(store):
-    memory = made_memory("DPeM", store, MiniLM())
-    memory.take("u", Round("a", "Meds: apixaban 5 mg bd, bisoprolol 2.5 mg od.", ""))
-    memory.take("u", Round("b", "My bisoprolol is 5 mg now.", ""))
-    assert len(store.list("u")) == 2 and "apixaban 5 mg bd, bisoprolol 2.5 mg" in store.list("u")[0].text
-
-
-@pytest.mark.parametrize("sure, kept", [(.9, 2), (.97, 1)])
-def test_one_sign_of_the_same_matter_wants_a_sure_relation(store, sure, kept):
-    d = DPeM(store, MiniLM(), relate=lambda new, v, olds, vs: (0, Relation("update", sure, "")) if olds else None)
-    memory = made_memory("DPeM", store, MiniLM()); memory.dpem = d
-    for id, text in (("a", "I was placed on lisinopril, 10mg every morning."), ("b", "Dr Eze has changed me to losartan 50mg.")):
-        memory.take("u", Round(id, text, ""))
-    assert len(store.list("u")) == kept

@@ -9,7 +9,7 @@ from memkit.store.store import MemoryStore
 from memkit.malp.assistant import MalpAssistant, MalpSettings, memory_block, prompt_for
 from memkit.malp.dpem import DPeMSettings
 from memkit.malp.memories import OWN_ANSWER, DialogueMemory, DictionaryMemory, DPeMMemory, FullHistory, NoMemory, RandomRecall, check_dialogue_memory, dictionary_entries
-from memkit.malp.memories import WAYS, MalpRecall, closeness, closest_match, literal_match, made_memory
+from memkit.malp.memories import WAYS, MalpRecall, closeness, closest_match, literal_match
 
 ALLERGY = "I have been allergic to penicillin since I was a child."
 
@@ -179,9 +179,3 @@ def test_each_way_recalls_at_most_k_of_this_user(way, minilm):
     hits = MalpRecall(store, minilm, way).recall("ann", "ann took 1 tablets", k=4)
     assert 1 <= len(hits) <= 4 and {h.item.user for h in hits} == {"ann"} and len({h.item.id for h in hits}) == len(hits)
     assert way == "context" or "history" not in {h.item.kind for h in hits}
-
-
-def test_a_note_holds_nothing_that_the_assistant_only_said_back():
-    a = MalpAssistant(made_memory("DPeM", MemoryStore(":memory:"), MiniLM()), ScriptedLM(lambda messages: "Noted: you told me of your wife Edith."))
-    for text in ("My wife Edith passed in 2019.", "Kidneys are not what they were."): a.chat("ann", text)
-    assert not any("Noted" in m.text or "The assistant" in m.text for m in a.memories("ann")) and len(a.memories("ann")) == 2

@@ -186,18 +186,6 @@ def test_keep_moves_the_threshold():
         with pytest.raises(ValueError, match="0..1"): take_notes(r, keep=bad)
 
 
-@pytest.mark.parametrize("text, kept", [
-    ("Could Karin eat couscous?", False), ("Have I sold Mr Zupan a colony?", False), ("We sleep where in Marrakech?", False),
-    ("I am allergic to penicillin, may I take amoxicillin?", True), ("Could you keep your answers short for me please?", True)])
-def test_a_question_is_no_note_unless_it_tells_something(text, kept):
-    assert any(n.kept for n in take_notes(Round("r", text, ""))) == kept
-
-
-def test_a_later_part_of_a_sentence_points_back_to_the_first():
-    notes = [n for n in take_notes(Round("r", "Mila can't have cashews, she swelled up like a balloon last Easter.", "", before="It was noted that you swim.")) if n.kept]
-    assert notes[1].shown == "Mila can't have cashews. The user said: She swelled up like a balloon last Easter."
-
-
 # ---- our sentences
 
 def test_sentences_are_many_and_different():

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fastcore.basics import patch
 
 from ..models.lm import LanguageModel
-from ..reading.notes import Round, chat_sentences
+from ..reading.notes import Round
 from ..train.adapters import PersonalLM
 from ..answer.scorer import ASKING, STUDIED, MessageSearch, Source
 from ..turn.prompt import Piece, quoted_block
@@ -224,9 +224,7 @@ def asks_model(memory: DialogueMemory) -> bool:
 
 # %% ../../nbs/malp/08_assistant.ipynb #38583620
 def _round(turn: Turn, before: str = "") -> Round:
-    "A turn as a round. Of the answer before it only questions count: what the assistant said itself is no knowledge."
-    asked = " ".join(s for _, s in chat_sentences(before) if s.endswith("?"))
-    return Round(turn.id, turn.text, turn.answer, at=turn.at, before=asked)
+    return Round(turn.id, turn.text, turn.answer, at=turn.at, before=before)
 
 @patch
 def prepare(self: MalpAssistant, turn: Turn) -> tuple[Round, Any]:

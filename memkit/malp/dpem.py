@@ -18,9 +18,10 @@ from ..records import Memory, Receipt
 from fastcore.basics import patch
 from .triage import (
     DPeMSettings, FlagTable, Known, Move, PAPER, PLACES, Relate, RoundWriter, State, Todo, Triage, check_notes,
-    executive, filtered, memorize, moves_of, read_table, replay, shown_of, state_of, triage, write_table)
+    executive, filtered, memorize, moves_of, nearest_of_turns, read_table, replay, said_in, shown_of, state_of,
+    triage, write_table)
 from ..reading.notes import may_be_tied
-from ..reading.facts import best_relation, fact_row
+from ..reading.facts import best_relation
 from ..turn.engine import has_turn, round_turn
 
 _all_ = ["DPeMSettings", "PAPER", "Move", "State"]
@@ -122,7 +123,8 @@ def _write(self: DPeM, user: str, round: Round, found: "Filtered", recalled: Col
     for n, why in zip(notes, reasons):
         told = why or f"worth remembering with probability {n.probability:.2f}"
         w.move("dropped" if why else "noted", turn=turn, speaker=n.speaker, sentence=n.place, reason=told)
-    todo = [Todo(i, notes[i], found.vectors[i], f) for i, f in triaged.items() if not reasons[i]]
+    rest = lambda f: self.embedder.embed([f.rest])[0] if f.rest else None
+    todo = [Todo(i, notes[i], found.vectors[i], f, rest(f)) for i, f in triaged.items() if not reasons[i]]
     fresh = memorize(w, turn, round, todo, self.settings.avoidance, self.embedder.name)
     short -= self.store.superseded(user).keys()
     executive(w, self.settings, short | {id for id, place in fresh.items() if place == "short-term"}, fresh)
@@ -146,14 +148,21 @@ def _table(self: DPeM, user: str) -> FlagTable:
     table.prune(set(self._ids(user)))
     return table
 
+# %% ../../nbs/malp/01_dpem.ipynb #9db44dff
+@patch
+def _message(self: DPeM, user: str, m: Memory) -> str:
+    "The short message of the user that a memory is from; '' where it is compared alone."
+    if m.meta.get("speaker") != "user" or not m.turns: return ""
+    try: return said_in(self.store.turn(user, m.turns[-1]).question, m.meta.get("text", ""))
+    except LookupError: return ""
+
 # %% ../../nbs/malp/01_dpem.ipynb #93e4e6b2
 @patch
 def _known(self: DPeM, user: str, memories: Iterable[Memory]) -> list[Known]:
     "Memories as notes are compared with them."
     ids, matrix = self.store.vectors(user, self.embedder.name)
-    own = lambda m: m.meta.get("text", "") if m.meta.get("speaker") == "user" else ""
     return [Known(m.id, m.text, matrix[np.searchsorted(ids, m.id)], m.meta["type"], frozenset(m.meta["flags"]), m.kind,
-                  own(m), m.meta.get("facts", ()))
+                  self._message(user, m), m.turns[-1] if m.turns else "", m.meta.get("facts", ()))
             for m in memories if m.kind in PLACES]
 
 # %% ../../nbs/malp/01_dpem.ipynb #27fde653
@@ -167,16 +176,16 @@ def _triaged(self: DPeM, user: str, round: Round, found: "Filtered", recalled: C
     for i, vector in vectors.items():
         hits = self.store.search(user, vector, s.near, PLACES, s.nearest, encoder=self.embedder.name)
         near[i] = self._known(user, (h.item for h in hits))
+    near = nearest_of_turns(near, vectors)
     earlier, replaced, triaged = [], set(), {}
     for i, vector in vectors.items():
         n = notes[i]
         known = [k for k in (*near[i], *earlier) if k.id not in replaced]
-        f = triaged[i] = triage(n, vector, known, echoes, self.relate, s.nearest)
+        said = said_in(round.user, n.text) if n.speaker == "user" else ""
+        f = triaged[i] = triage(n, vector, known, echoes, self.relate, s.nearest, said)
         if f.kind in ("duplicate", "update", "retraction"): replaced.add(f.old.id)
         if not found.reasons[i] and f.kind != "dropped" and not f.less:
-            own = n.text if n.speaker == "user" else ""
-            earlier.append(Known(-1 - i, shown_of(n), vector, n.kind, frozenset(n.flags), words=own,
-                                 facts=[fact_row(f) for f in n.facts]))
+            earlier.append(Known(-1 - i, shown_of(n), vector, n.kind, frozenset(n.flags)))
     return triaged
 
 # %% ../../nbs/malp/01_dpem.ipynb #c45aa4dc

@@ -19,7 +19,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from .facts import KEEP, KEEP_HEALTH, STATES, facts_of, is_fact, tells
+from .facts import KEEP, KEEP_HEALTH, STATES, facts_of, is_fact
 from .labels import HEALTH
 from .reader import Clause, Reader, load_reader, sigmoid
 from ..files import own_data
@@ -477,12 +477,11 @@ def why_not(
     keep: float,          # from which probability on a note is kept, 0..1
 ) -> str:                 # '' if it is kept
     "Why words of a user aren't kept (MaLP §2.3.2, summarizing; how: ours)."
-    told = [c for c in clauses if tells(c)]
+    told = [c for c in clauses if c.act in STATES and c.certainty != "hypothesis"]
     if told and probability >= keep or any(_enough(c, keep) for c in told): return ""
     best = max(clauses, key=lambda c: c.keep, default=None)
     if best and best.certainty == "hypothesis": return "hypothetical: not a fact"
-    if best and (best.act.startswith("asks") or best.act in STATES and not tells(best)):
-        return "a question that tells nothing"
+    if best and best.act.startswith("asks"): return "a question that tells nothing"
     return _doubt(probability, keep) or f"it {best.act}, which leaves no fact"
 
 # %% ../../nbs/reading/08_notes.ipynb #fa2fa80e
@@ -509,12 +508,10 @@ def _note(round_id: str, s: Said, spoken: Sequence[tuple[str, str]], text: str, 
 # %% ../../nbs/reading/08_notes.ipynb #53368024
 def _of_user(round_id: str, s: Said, spoken: Sequence[tuple[str, str]], keep: float, day: date | None) -> list[Note]:
     "The notes of one sentence of the user."
-    out, spoken = [], [*spoken]
+    out = []
     for text, part, probability in _parts(s, keep):
         kind = KINDS[int(bool(part) and all(c.about == "world" for c in part))]
         out.append(_note(round_id, s, spoken, text, part, kind, probability, why_not(part, probability, keep), day))
-        told = text if text[-1] in ".!?" else f"{text}."
-        spoken[-1:] = [(s.speaker, told), spoken[-1]]            # a later part may point back to this one
     return out
 
 # %% ../../nbs/reading/08_notes.ipynb #04ec9a15

@@ -58,6 +58,18 @@ def test_the_verb_says_which_friday():
     assert days_in("The retest is on Friday.", DAY) == ["Friday 10 April 2026"]
 
 
+@pytest.mark.parametrize("text, days", [
+    ("She swelled up last Easter.", ["Sunday 5 April 2026"]), ("We meet on Christmas Eve.", ["Thursday 24 December 2026"]),
+    ("The wedding is on Easter Monday.", ["Monday 6 April 2026"]), ("The cleaner comes this coming Friday.", ["Friday 10 April 2026"]),
+    ("I never work on Friday.", []), ("We always go to Cornwall at Easter.", []), ("Gym mon wed fri.", []),
+    ("I take methotrexate, ten milligrams on a Monday.", []), ("PT is Monday Wednesday Friday at 11.", [])])
+def test_what_is_usual_is_no_day_and_last_and_this_point_to_one(text, days): assert days_in(text, DAY) == days
+
+
+def test_last_easter_is_over():
+    assert days_in("She swelled up last Easter.", date(2026, 3, 2)) == ["Sunday 20 April 2025"]
+
+
 @pytest.mark.parametrize("texts, day", [
     (("The letter is dated 16 October, you get two months from that.",), "Tuesday 16 December 2025"),
     (("We land on 29 June.", "To be settled within 30 days of return."), ""),      # the second names no way: nothing is guessed

@@ -383,11 +383,6 @@ def test_consent_is_taken_back_in_a_chat(capsys, monkeypatch, tmp_path, server):
     assert on_disk(tmp_path, "Quizzlebarrow")
 
 
-def test_the_module_is_the_command():
-    done = subprocess.run([sys.executable, "-m", "memkit", "--version"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    assert (done.returncode, done.stdout.strip()) == (0, memkit.__version__)
-
-
 # --- what data there is, and the demonstration
 
 def test_data_lists_every_source(capsys, monkeypatch, tmp_path):

@@ -16,7 +16,7 @@ from itertools import product
 
 from .scorer import Evidence, Question, probabilities_needed, probability_known
 from ..reading.examples import sentences
-from ..reading.facts import relate
+from ..reading.facts import relate, usual
 from ..reading.labels import number
 from ..reading.reader import load_reader
 from ..reading.times import MONTHS, When, phrases_in, resolve, tells_past
@@ -144,11 +144,11 @@ def _times_of(text: str) -> list[tuple[str, bool | None]]:
     for c in load_reader().clauses(text):
         ahead = _ahead(c.text)
         words = [next((p for p in whole if w in p), w) for w in phrases_in(c.text)   # a clause may cut a date in two
-                 if not _NUMBER.fullmatch(w) or re.search(_ON + re.escape(w), c.text, re.I)]
+                 if (not _NUMBER.fullmatch(w) or re.search(_ON + re.escape(w), c.text, re.I)) and not usual(c, w)]
         tagged = re.sub(r"^(?:on|by|since|until|till|from|at|in|as of) ", "", c.time.lower())
         there = any(set(_DAY_WORD.findall(tagged)) & set(_DAY_WORD.findall(w.lower())) or w.lower() in tagged
                     or tagged in w.lower() for w in (*words, *whole))
-        if tagged and tagged != "now" and not there: words.append(c.time)
+        if tagged and tagged != "now" and not there and not usual(c, c.time): words.append(c.time)
         out += [(w, ahead) for w in words]
     return out
 

@@ -406,7 +406,8 @@ def _assistant(a: argparse.Namespace):  # an Assistant
     from dataclasses import replace
     _check_options(a)
     bot = _opened(a)
-    if a.answers: bot.settings = replace(bot.settings, answers=a.answers)
+    answers = a.answers or ("known" if bot.of_dialogue and not a.paper else bot.settings.answers)
+    bot.settings = replace(bot.settings, answers=answers)
     return bot
 
 # %% ../nbs/92_cli.ipynb #90d7f210
@@ -537,8 +538,8 @@ def add_chat(c: argparse.ArgumentParser):
     c.add_argument("--memory", default="store", choices=("store", "chroma"),
                    help="hybrid: where memories are searched (default: %(default)s)")
     c.add_argument("--answers", choices=("known", "model"),
-                   help="known: what you told answers first; model: the language model writes all (default: known for "
-                   "hybrid and malp)")
+                   help="known: what you told answers first; model: the language model writes all (default: known, "
+                   "but model for map and with --paper)")
     add_prompted(c)
     c.add_argument("--paper", action="store_true",
                    help="the chatbot exactly as in the paper: rank fusion of 5 and 5, answers unchecked")

@@ -247,6 +247,13 @@ def test_on_a_terminal_the_answer_is_printed_as_it_comes(capsys, monkeypatch, tm
     assert ("cost: 30 prompt + 5 answer tokens (answer 1x, 30 + 5)" in out) is (assistant != "hybrid")      # held whole, the server counts 7 and 2
     assert "time: " in out
 
+@pytest.mark.parametrize("assistant", ["generative-agents", "mark"])
+def test_what_was_told_answers_first_in_a_chat(capsys, monkeypatch, tmp_path, server, assistant):
+    code, out, err = run(capsys, "chat", "--model", f"{server.url}#m", "--store", str(tmp_path/"s.db"), "--assistant", assistant, "--consent",
+                         said="My dog is called Rex.\nWhat is my dog called?\n", monkeypatch=monkeypatch)
+    assert (code, err) == (0, "") and "You told me" in out and "“My dog is called Rex”" in out
+
+
 def test_without_consent_nothing_is_kept_and_the_chat_says_so(capsys, monkeypatch, tmp_path, corpus, server):
     code, out, err = chat(capsys, monkeypatch, server, corpus, tmp_path/"s.db", SECRET, "/memories", "/consent", "Another question about a burn?", "/memories")
     assert (code, err) == (0, "") and "Nothing will be remembered; /consent changes that." in out
@@ -464,7 +471,7 @@ def test_work_once_learns_for_every_user(place, capsys):
 
 
 def test_mark_answers_with_documents_beside_it(capsys, monkeypatch, tmp_path, corpus, server, home):
-    argv = ("chat", "--assistant", "mark", "--corpus", corpus, "--model", f"{server.url}#m", "--store", tmp_path/"s.db")
+    argv = ("chat", "--assistant", "mark", "--answers", "model", "--corpus", corpus, "--model", f"{server.url}#m", "--store", tmp_path/"s.db")
     code, *_ = run(capsys, *argv, said="How do I treat a burn?\n", monkeypatch=monkeypatch)
     assert code == 0 and "burn" in json.dumps([r.body["messages"] for r in server.posts]).lower().replace("how do i treat a burn", "")
     one_line(*run(capsys, "chat", "--assistant", "malp", "--corpus", corpus), "--corpus is for --assistant hybrid or mark, not malp")

@@ -77,7 +77,6 @@ def agreed(question: str) -> bool | None:   # None: nobody is there to answer
     said = typed(f"{question} [y/N] ")
     return None if said is None else said.lower() in ("y", "yes")
 
-
 # %% ../nbs/92_cli.ipynb #295cd3fa
 def _stores(a: argparse.Namespace) -> list[Path | str]:
     "The store that was named, or else those of the designs, as far as they are there."
@@ -100,7 +99,6 @@ def _knowing(paths: Sequence[Path | str], user: str) -> list[Path | str]:
         with MemoryStore(path) as store: found += [path]*store.knows(user)
     if not found: raise _nobody(user, paths)
     return found
-
 
 # %% ../nbs/92_cli.ipynb #76bb049a
 def _contents(path: Path | str, user: str) -> str:
@@ -151,7 +149,6 @@ def export_of(
                  "events": kept.events(user), "states": kept.states(user), "jobs": jobs(kept, user),
                  "weights": kept.adapter(user, content=False)}
     return json.loads(json.dumps(to_dict(found), default=str))
-
 
 # %% ../nbs/92_cli.ipynb #a45582ae
 def cmd_work(a: argparse.Namespace):
@@ -394,7 +391,6 @@ def unread(bot, user: str) -> str:   # '' where there is nothing
     return (f"This store keeps {more.total()} more of your memories that {bot.name} doesn't use, such as another "
             f"design's ({', '.join(f'{kind}: {n}' for kind, n in more.items())}); memkit memories shows them.")
 
-
 # %% ../nbs/92_cli.ipynb #dbcf0f28
 def _ask_consent(bot, user: str, given: bool):
     "Say whether the user is remembered, and ask where the assistant asks for it."
@@ -465,7 +461,6 @@ def _opened(a: argparse.Namespace):
     from memkit.hybrid import AS_IN_THE_PAPER, PAPER, HybridSettings, RetrieveSettings, open_chatbot
     how = (PAPER, AS_IN_THE_PAPER) if a.paper else (RetrieveSettings(), HybridSettings())
     return open_chatbot(a.store, _corpus(a), a.model, a.embedder, a.memory, *how, prompted=a.prompted)
-
 
 # %% ../nbs/92_cli.ipynb #88d98296
 def make_parser() -> argparse.ArgumentParser:
@@ -620,7 +615,6 @@ def in_own_words(e: BaseException) -> str:
     text = f"{e}"
     for python, own in OWN_WORDS.items(): text = text.replace(python, own)
     return text
-
 
 # %% ../nbs/92_cli.ipynb #78d742d1
 def main(

@@ -49,7 +49,6 @@ def stores_at(
     if there: return there
     raise FileNotFoundError(f"there is no store at {', '.join(map(str, places))}; name yours with --store")
 
-
 # %% ../nbs/02_files.ipynb #840cc91c
 def own_data(
     name: str,  # a file of data/, such as 'medical_knowledge.jsonl'

@@ -226,7 +226,6 @@ def forgetting(self: Scorer, text: str) -> dict[str, float]:   # of each of FORG
     "What a message asks to delete (ours)."
     return dict(zip(FORGETS, map(float, softmax(_logits("forget", both_vectors(text))))))
 
-
 # %% ../../nbs/answer/01_scorer.ipynb #4870c763
 def load_scorer() -> Scorer:
     "The scorer that ships with memkit, or the one whose weights are in the folder `MEMKIT_SCORER`; opened once."

@@ -149,7 +149,6 @@ def _kin(text: str) -> set[str]:
     found = {_KIN[w] for word in words for w in (word, word.removesuffix("s")) if w in _KIN}
     return found | ({"child"} if found & _CHILDREN else set())
 
-
 # %% ../../nbs/answer/03_stage.ipynb #44d7bb04
 _NAME_INSIDE = re.compile(r"(?<=[\w,;:(] )(?<!Dr )(?<!Dr\. )[A-Z][a-z]{2,}")
 _NAME_FIRST = re.compile(r"^[A-Z][a-z]{2,}(?=$|['’]| [A-Z]| and\b)")
@@ -160,13 +159,11 @@ def _names(text: str, first: bool = False) -> set[str]:   # `first`: the first w
     times = {n for n in found if phrases_in(n.removesuffix("s")) or n.lower() in MONTHS}
     return {n for n in found - times if content_stems(n) and not classes_in(n) and not _kin(n)}
 
-
 # %% ../../nbs/answer/03_stage.ipynb #d1fae5ec
 def people_in(text: str, subject: str = "") -> frozenset[str]:
     "Relatives by their kind, others by their names: those of the clause's subject, or else of all of its text."
     if found := frozenset(_names(subject, first=True) | _kin(subject)): return found
     return frozenset(_names(text) | _kin(text))
-
 
 # %% ../../nbs/answer/03_stage.ipynb #0cf941e7
 def same_person(a: frozenset[str], b: frozenset[str]) -> bool:
@@ -186,7 +183,6 @@ def kin_of(told: Sequence[Clause]) -> dict[str, frozenset[str]]:   # name -> kin
         for name in _names(c.text) | _names(c.subject, first=True): out[name] = out.get(name, frozenset()) | kin
     return out
 
-
 # %% ../../nbs/answer/03_stage.ipynb #bbcb4451
 USER = frozenset({"user"})
 
@@ -201,7 +197,6 @@ def asks_about(text: str, kin: Mapping[str, frozenset[str]]) -> frozenset[str]:
     pronoun = {"somebody"} if re.search(r"\b(?:he|she|him|her|his|hers)\b", text, re.I) else set()
     others = names.union(_kin(text), pronoun, *(kin[n] for n in names))
     return frozenset(others) or (USER if re.search(r"\b(?:i|me|my|mine|myself)\b", text, re.I) else frozenset())
-
 
 # %% ../../nbs/answer/03_stage.ipynb #a6722674
 @dataclass(frozen=True)
@@ -237,7 +232,6 @@ def _ended(old: Known, of: str, new: Clause, there: Mapping[str, str]) -> bool:
     if was == "medicine" or not named: return shares["update"] >= SWITCHED
     return shares["contradiction"] + shares["retraction"] > .5
 
-
 # %% ../../nbs/answer/03_stage.ipynb #19c309d5
 _SAYS_NOTHING = ("jokes", "doubts")
 
@@ -256,7 +250,6 @@ def known_classes(clauses: Sequence[Clause]) -> dict[str, list[Known]]:   # clas
         for of, name in {} if ends else there.items(): out.setdefault(of, []).append(Known(c, name, who))
     return {of: known for of, known in out.items() if known}
 
-
 # %% ../../nbs/answer/03_stage.ipynb #7b7eb028
 @dataclass(frozen=True)
 class Hazard:
@@ -268,7 +261,6 @@ class Hazard:
 
 def _plain_allergy(of: str) -> Rule:
     return Rule(of, f"allergy: {of}", "allergy", "avoid", f"An allergy to {of} was mentioned.", "what the user told")
-
 
 # %% ../../nbs/answer/03_stage.ipynb #7d5024b9
 _BOTH_WAYS = ("interaction",)
@@ -299,7 +291,6 @@ def _urgency(h: Hazard) -> tuple[int, bool, bool, int]:
     other = h.rule.known != f"allergy: {h.rule.advised}"
     return h.far, h.rule.severity != "avoid", other, _spread()[h.rule.known]
 
-
 # %% ../../nbs/answer/03_stage.ipynb #dd8379e6
 def _far(k: Known, named: frozenset[str], kin: Mapping[str, frozenset[str]]) -> int:
     "How far what is known is from whom the question names, as in `Hazard`."
@@ -317,7 +308,6 @@ def _names_it(text: str, of: str, k: Known, named: frozenset[str]) -> bool:
     other = "somebody" in named and k.who != USER and k.clause.attribute != "pet"
     return bool(given) or called or own or other or of in classes_in(text) or of in _ages(text)
 
-
 # %% ../../nbs/answer/03_stage.ipynb #7a4a748c
 def _alike(a: Hazard, b: Hazard) -> bool:
     "Do two hazards say the same of one person?"
@@ -329,7 +319,6 @@ def _alike(a: Hazard, b: Hazard) -> bool:
 def _names_told(known: Mapping[str, Sequence[Known]]) -> set[str]:
     "The names of people of whom something is known."
     return {name for some in known.values() for k in some for name in k.who if name.istitle()}
-
 
 # %% ../../nbs/answer/03_stage.ipynb #03315534
 def hazards(
@@ -348,7 +337,6 @@ def hazards(
     for h in sorted(found, key=_urgency):
         if not any(_alike(h, other) for other in out): out.append(h)
     return out
-
 
 # %% ../../nbs/answer/03_stage.ipynb #94837365
 CALL = "Call your emergency number now (112, 999 or 911)"
@@ -450,7 +438,6 @@ def ask_first(relations: Iterable[str]) -> str:
     if asked and all(r.startswith("pet") for r in asked): return " Ask a vet first."
     return f" {ASK_FIRST}" if asked else ""
 
-
 # %% ../../nbs/answer/03_stage.ipynb #66e06cfa
 WARNED = 3            # hazards that are said, at most (ours)
 WARNING_WORDS = 75    # of a warning; the first hazard is said, however long (ours)
@@ -469,7 +456,6 @@ def warning(some: Sequence[Hazard], said: Mapping[int, date], today: date) -> st
         out, last = out + more, who
         quoted.add(id(clause))
     return out + ask_first(h.rule.relation for h in some[:WARNED])
-
 
 # %% ../../nbs/answer/03_stage.ipynb #1bbee2c5
 FROM_MEMORY = ("told", "several", "before", "when")
@@ -498,7 +484,6 @@ def _screened(text: str, turns: Sequence["StoredTurn"], known: dict[str, Heard],
     found = hazards(text, [c for t in turns for c in known[t.id].clauses])[:WARNED]
     sources = "; ".join(dict.fromkeys(h.rule.source for h in found))
     return (warning(found, told_on, today), sources) if found else ("", "")
-
 
 # %% ../../nbs/answer/03_stage.ipynb #b47ff7ef
 def _before(assistant: "Assistant", turn: Turn) -> list["StoredTurn"]:
@@ -572,13 +557,11 @@ def _forget(assistant: "Assistant", turn: Turn, everything: bool) -> dict[str, A
     return {"text": DELETE_ONE.format(day=day, text=text, turn=near[best].id), "way": "forget",
             "evidence": _rows(found, near, [best])}
 
-
 # %% ../../nbs/answer/03_stage.ipynb #d0da0691
 def _careful(text: str, clauses: Iterable[Clause]) -> str:
     "A quotation as a warning; a doctor is named only where somebody's health is quoted."
     health = any(c.attribute in HEALTH and c.attribute != "diet" for c in clauses)
     return f"Careful: {text[:1].lower()}{text[1:]}{f' {ASK_FIRST}'*health}" if text else ""
-
 
 # %% ../../nbs/answer/03_stage.ipynb #2417c926
 UNTOLD = .1          # probability that it was told, below which a question may well be about the world (ours)

@@ -384,7 +384,6 @@ def bench_table(
     rows = ["\n".join(row_lines(row)) for row in result["rows"]]
     return "\n\n".join([bench_head(result), *rows, bench_end(result)])
 
-
 # %% ../../nbs/benchmarks/04_bench.ipynb #d94b7e60
 def follow_bench(
     names: Sequence[str] = (),  # as for `run_bench`

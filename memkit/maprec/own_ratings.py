@@ -254,7 +254,6 @@ class Facts:
         facts["genres"] = tuple(dict.fromkeys(genres))
         return item if all(getattr(item, n) == v for n, v in facts.items()) else replace(item, **facts)
 
-
 # %% ../../nbs/maprec/08_own_ratings.ipynb #79db0430
 _BEFORE = (1940, 1950, 1960, 1970, 1980, 1990, 1994, 1996)
 _HOME = ("USA", "UK")

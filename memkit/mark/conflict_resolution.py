@@ -295,7 +295,6 @@ class Step:
     other: int | None      # what took its place, where it was superseded
     reason: str
 
-
 # %% ../../nbs/mark/07_conflict_resolution.ipynb #ebc1be8d
 def said_at(
     conversation: Conversation,

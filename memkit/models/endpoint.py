@@ -121,7 +121,6 @@ class AnswerStream:
         if not (self.done or self.finish): raise EndpointError("stopped in the middle of its answer; look at its log")
         return self.text, self.finish, self.usage
 
-
 # %% ../../nbs/models/03_endpoint.ipynb #c6d4e3e4
 @patch
 def _take(self: AnswerStream, data: str):

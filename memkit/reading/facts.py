@@ -60,7 +60,6 @@ def usual(
     if not any_day(" ".join([*before, words])): return False                        # from Monday, this coming Monday
     return not any(p.lower() in words.lower() or words.lower() in p.lower() for p in phrases_in(c.text))
 
-
 # %% ../../nbs/reading/07_facts.ipynb #77f45a58
 def fact_of(
     c: Clause,

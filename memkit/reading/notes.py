@@ -404,7 +404,6 @@ def _wish_weights() -> tuple[np.ndarray, float]:
     w = json.loads(own_data("standing_wish.json").read_text(encoding="utf-8"))
     return np.array(w["weights"]), w["bias"]
 
-
 # %% ../../nbs/reading/08_notes.ipynb #d1aed623
 def standing_wish(
     clauses: Sequence[Clause],   # of one sentence, or one of them
@@ -417,7 +416,6 @@ def standing_wish(
     p = np.clip(max(map(asks, clauses), default=0.), 1e-4, 1 - 1e-4)
     weights, bias = _wish_weights()
     return float(sigmoid((np.log(p/(1 - p)) + MiniLM().embed([sentence])[0] @ weights + bias)/2))
-
 
 # %% ../../nbs/reading/08_notes.ipynb #6f994dea
 def flags_read(

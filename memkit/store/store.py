@@ -713,7 +713,6 @@ def knows(self: MemoryStore, user: str) -> bool:
     "Does the store hold anything under this name? Names can't be listed: only their keyed digests are stored."
     with reading_own(self._db, check_text(user, "user")) as (_, owner): return bool(owner)
 
-
 # %% ../../nbs/store/02_store.ipynb #dfc044b3
 @patch
 def set_state(self: MemoryStore, user: str, key: str, value: Any):  # JSON; None removes it
@@ -806,7 +805,6 @@ def _refuse_again(self: MemoryStore, conn: Connection, user: str, done: _Struck)
     conn.execute(state.insert().values(owner=owner, key=CONSENT, value=json.dumps(False)))
     done.removed.subtract(owners=1, state=1)
     done.refused = True
-
 
 # %% ../../nbs/store/02_store.ipynb #67485998
 @patch

@@ -220,7 +220,6 @@ def _areas(x: np.ndarray, yes: np.ndarray, drawn: np.ndarray) -> np.ndarray:
     below = np.cumsum(downs, axis=1) - downs/2
     return (ups*below).sum(1)/(ups.sum(1)*downs.sum(1))
 
-
 # %% ../../../nbs/experiments/hybrid/02_conversation.ipynb #481ebbee
 def auc(
     scores: Sequence[float],      # higher: more answerable

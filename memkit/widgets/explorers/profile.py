@@ -513,7 +513,6 @@ def _do(self: ProfilePanel, do: str, key: str = "", **what: Any):
         getattr(self, do)(*([key] if key else []), **what)
     except Exception as e: self.say(_reason(e))       # a page is no place for a traceback
 
-
 # %% ../../../nbs/widgets/explorers/05_profile.ipynb #41ebf689
 @patch
 def _put(self: ProfilePanel, **changes: Any): self.set({"view": {**self.page.value, **changes}})

@@ -153,8 +153,8 @@ def draw_cost(ax: "Axes", table: "DataFrame", c: Mapping[str, str]):
         ax.annotate(str(i + 1), at, textcoords="offset points", xytext=(7, -4), fontsize=SMALLEST)
     key = "\n".join(f"{i + 1}  {name}" for i, name in enumerate(means.index))
     ax.text(1.03, 1, key, transform=ax.transAxes, va="top", fontsize=SMALLEST)
-    ax.set(xscale="log", yscale="log", title="Cost (filled: designs; empty: controls)", xlabel="ms to write a turn",
-           ylabel="ms to recall")
+    ax.set(xscale="log", yscale="log", xlim=(.06, 5*means["ms to write"].max()),
+           xlabel="ms to write a turn", ylabel="ms to recall", title="Cost (filled: designs; empty: controls)")
     ax.grid(linewidth=.5)
 
 # %% ../../nbs/arena/05_page.ipynb #8d989652

@@ -1,13 +1,14 @@
 "Answers from memory: what is chosen, what is quoted, what is warned of, and that nothing forgotten comes back."
 from datetime import date, datetime, timedelta, timezone
 
+import numpy as np
 import pytest
 
 from memkit.answer.training import Case, cases
 from memkit.answer.from_memory import (ANSWER_WORDS, amounts, chosen_messages, days_in, fitted, hanging_day, quoted_answer,
                                        still_true, versions, worked_sum)
-from memkit.answer.scorer import (Evidence, Question, known_features, load_scorer, needed_features, probabilities_needed,
-                                  probability_known)
+from memkit.answer.scorer import (READ, SET_SIZE, Evidence, known_features, load_scorer, needed_features,
+                                  probabilities_needed, probability_known)
 from memkit.answer.stage import (ASK_FIRST, WARNING_WORDS, classes_in, hazards, known_classes, screen_rules, screen_terms,
                                  warning)
 from memkit.models.lm import ScriptedLM
@@ -24,7 +25,6 @@ from memkit.turn.engine import QUOTED
 DAY = date(2026, 4, 6)     # a Monday
 
 
-ASKS = Question("Which one is it?", {"told": 1.})
 
 def said(text, cosine=.8, logit=3., sentences=(), day=DAY): return Evidence(text, day, cosine, logit, sentences)
 
@@ -116,23 +116,35 @@ def test_a_sum_is_worked_out_only_where_it_is_asked_for_and_sure():
 
 def test_features_of_few_messages_are_finite():
     for n in range(1, 6):
-        found = [said("a", .1*i) for i in range(n)]
-        x = known_features(found, ASKS)
-        assert len(x) == 23 and all(abs(v) < 1e6 for v in x) and 0 < probability_known(found, ASKS) < 1
-        assert len(needed_features(found, ASKS)) == min(n, 4)
-    assert probability_known([], ASKS) == 0.
+        found = [said("a", logit=3. - i) for i in range(n)]
+        logits = np.array([e.logit for e in found])
+        assert np.isfinite(known_features(logits)).all() and needed_features(logits).shape == (n, 2)
+        assert 0 < probability_known(found) < 1 and probabilities_needed(found) == sorted(probabilities_needed(found))[::-1]
+    assert probability_known([]) == 0. and probabilities_needed([]) == []
 
 
-def test_of_two_alike_the_earlier_is_needed_for_what_was_before():
-    found = [said("50 mg"), said("100 mg")]
-    now, before = (probabilities_needed(found, Question("Which dose?", {of: 1.})) for of in ("told", "before"))
-    assert now[1] > now[0] and before[0] > before[1]
+def test_a_short_talk_counts_as_one_with_messages_beside_the_point():
+    few, more = [said("a", logit=2.)], [said("a", logit=2.), *[said("b", logit=-7.)]*7]
+    assert abs(probability_known(few) - probability_known(more)) < 1e-3
+
+
+def test_a_newer_message_competes_with_an_older_one():
+    old, new = (DAY, "I'm on 50 mg of sertraline."), (DAY + timedelta(days=30), "The GP put the sertraline up to 100 mg.")
+    alone = load_scorer().evidence("What dose of sertraline am I on?", [old])[0]
+    both = load_scorer().evidence("What dose of sertraline am I on?", [old, new])
+    assert both[1].logit > both[0].logit and both[0].logit < alone.logit
+
+
+def test_at_most_so_many_messages_are_compared():
+    said_ = [(DAY, f"I bought {i} apples.") for i in range(SET_SIZE + 4)]
+    found = load_scorer().evidence("How many apples?", said_)
+    assert [e.text for e in found] == [text for _, text in said_[4:]] and READ <= SET_SIZE
 
 
 def test_no_more_than_the_settings_allow():
     found = [said(f"message {i}", .8) for i in range(9)]
-    assert 1 <= len(chosen_messages(found, ASKS, enough=0.)) <= 4
-    assert chosen_messages(found, ASKS, enough=1.) == {}
+    assert 1 <= len(chosen_messages(found, enough=0.)) <= 4
+    assert chosen_messages(found, enough=1.) == {}
 
 
 def test_the_best_is_quoted_even_if_it_is_long():

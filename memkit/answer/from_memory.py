@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from itertools import product
 
-from .scorer import Evidence, Question, probabilities_needed, probability_known
+from .scorer import Evidence, probabilities_needed, probability_known
 from ..reading.examples import sentences
 from ..reading.facts import relate, usual
 from ..reading.labels import number
@@ -22,7 +22,7 @@ from ..reading.reader import load_reader
 from ..reading.times import MONTHS, When, phrases_in, resolve, tells_past
 
 # %% ../../nbs/answer/02_from_memory.ipynb #29e105b5
-ENOUGH = .3         # probability that it was told, below which nothing is said to be known
+ENOUGH = .4         # probability that it was told, below which nothing is said to be known
 NEEDED = .15        # probability that a further message is needed, below which it isn't quoted
 QUOTED = 4          # messages that are quoted, at most
 ANSWER_WORDS = 40   # of the answer; one sentence may be longer
@@ -30,13 +30,12 @@ ANSWER_WORDS = 40   # of the answer; one sentence may be longer
 # %% ../../nbs/answer/02_from_memory.ipynb #6a8c0d36
 def chosen_messages(
     found: Sequence[Evidence],    # in the order they were said
-    question: Question,
     enough: float = ENOUGH,
 ) -> dict[int, float]:            # position, in the order they were said -> how likely it is needed
     "The messages that answer: the most likely, and others that may be needed as well (ours)."
-    if not found or probability_known(found, question) < enough: return {}
-    likely = probabilities_needed(found, question)
-    order = sorted(likely, key=lambda i: -likely[i])[:QUOTED]
+    if not found or probability_known(found) < enough: return {}
+    likely = probabilities_needed(found)
+    order = sorted(range(len(found)), key=lambda i: -likely[i])[:QUOTED]
     return {i: likely[i] for i in sorted(order) if i == order[0] or likely[i] >= NEEDED}
 
 # %% ../../nbs/answer/02_from_memory.ipynb #a7cd53bf

@@ -24,7 +24,7 @@ from typing import Any
 
 # %% ../../nbs/arena/03_measures.ipynb #159bb988
 from ..answer.from_memory import UNKNOWN
-from ..answer.scorer import Evidence, Question, load_scorer
+from ..answer.scorer import Evidence, load_scorer
 from ..answer.stage import FROM_MEMORY, READ, from_memory, wants
 from .entrants import Found, LOOKED_AT, OfAssistant, RAW, RawTurns, SILENT, USER, held_by_malp
 from .sets import Ask, Talk, first_part, load_set
@@ -84,13 +84,13 @@ def newest_first(ask: Ask, found: Sequence[Found]) -> float:   # 0 or 1
 # %% ../../nbs/arena/03_measures.ipynb #2a2eb963
 READ_PIECES: dict[tuple, Evidence] = {}   # a question with a piece, as it was read; a run empties it when it is over
 
-def read_pieces(question: str, pieces: Sequence[Found]) -> list[Evidence]:
-    "Each piece as the answer stage reads it, once for each question; entrants bring the same ones."
+def read_pieces(question: str, pieces: Sequence[Found]) -> list[Evidence]:   # pieces: in the order they were said
+    "The pieces as the answer stage reads them, each read once for each question; entrants bring the same ones."
     keys = [(question, f.at.date(), f.text) for f in pieces]
     new = [k for k in dict.fromkeys(keys) if k not in READ_PIECES]
-    scored = load_scorer().evidence(question, [k[1:] for k in new])
-    for k, e in zip(new, scored): READ_PIECES[k] = replace(e, clauses=tuple(load_reader().clauses(e.text)))
-    return [READ_PIECES[k] for k in keys]
+    read = load_scorer().read(question, [k[1:] for k in new])
+    for k, e in zip(new, read): READ_PIECES[k] = replace(e, clauses=tuple(load_reader().clauses(e.text)))
+    return load_scorer().compare([READ_PIECES[k] for k in keys])
 
 # %% ../../nbs/arena/03_measures.ipynb #eafc774d
 def reply(
@@ -103,8 +103,8 @@ def reply(
     pieces = sorted((f for f in first if f.at), key=lambda f: f.at)
     reading = reading_of(question, load_reader().clauses(question), at.date())
     shares = wants(question, reading)
-    asked, q = max(("advice", *FROM_MEMORY), key=shares.get), Question(question, shares, reading.clauses)
-    text, _ = from_memory(asked, q, read_pieces(question, pieces), at.date())
+    asked = max(("advice", *FROM_MEMORY), key=shares.get)
+    text, _ = from_memory(asked, question, read_pieces(question, pieces), at.date())
     return text or UNKNOWN
 
 # %% ../../nbs/arena/03_measures.ipynb #f29c2180

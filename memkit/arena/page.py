@@ -15,7 +15,7 @@ from typing import Any, TYPE_CHECKING
 
 from .measures import BEYOND, BUDGETS, LESS, MEASURES
 from .entrants import Maker, RAW, is_control
-from .run import PAIRED, as_result, ask_row, frame, joined, run_values
+from .run import PAIRED, ask_row, frame, joined, run_values
 from .sets import load_set
 from ..experiments.result import PaperPicture, SMALLEST, sheet
 from ..experiments.result import table_text
@@ -329,6 +329,5 @@ def enter(
     if not keep: raise ValueError(f"the runs share no question: this one has none of these talks of {set}")
     mine = run_values(some, {name: make}, progress=False)
     part = {n: {m: [xs[i] for i in keep] for m, xs in of.items()} for n, of in run["values"].items()}
-    others = as_result({"asks": [run["asks"][i] for i in keep], "values": part, "costs": {n: [] for n in part}},
-                       run["provenance"])
-    return joined(others, mine)
+    others = {"asks": [run["asks"][i] for i in keep], "values": part, "costs": {n: [] for n in part}}
+    return joined(others | {"rows": [], "provenance": run["provenance"]}, mine)

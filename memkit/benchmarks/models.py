@@ -126,9 +126,10 @@ def measure(
 ) -> dict[str, Any]:     # losses; tokens, seconds and processor seconds of each step but the first; peak_mb
     "Train a LoRA on half of the layers in this process (MaLP §2.4.2, §4.1: r 8, alpha 32)."
     from memkit.train.adapters import LoraShape, lora_model, random_layers
-    from memkit.models.local import LocalLM
-    model, tokenizer = LocalLM.embedded(device="cpu").load()
-    model = _tiny_model(len(tokenizer)) if tiny else model
+    from memkit.models.local import LocalLM, embedded_folder
+    from transformers import AutoTokenizer
+    tokenizer = AutoTokenizer.from_pretrained(embedded_folder())
+    model = _tiny_model(len(tokenizer)) if tiny else LocalLM.embedded(device="cpu").load()[0]
     examples = material(kind, SETTINGS.batch*steps, tokenizer)
     tuned = lora_model(model, LoraShape(layers=random_layers(model.config.num_hidden_layers, .5, 0)))
     marks, peak = [], _Peak()
